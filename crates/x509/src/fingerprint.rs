@@ -1,0 +1,95 @@
+//! Hashes that name things.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Serialize, Serializer};
+
+fn sha256(bytes: &[u8]) -> [u8; 32] {
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, bytes);
+    let mut out = [0; 32];
+    out.copy_from_slice(digest.as_ref());
+    out
+}
+
+/// Text that is not 64 hexadecimal digits (colons and spaces between them are let pass).
+#[derive(Debug, thiserror::Error, Eq, PartialEq)]
+#[error("a SHA-256 is 64 hexadecimal digits, this is {0:?}")]
+pub struct NotSha256(String);
+
+macro_rules! hash_name {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Eq, Hash, Ord, PartialEq, PartialOrd)]
+        pub struct $name([u8; 32]);
+
+        impl $name {
+            /// The SHA-256 of `der`.
+            #[must_use]
+            pub fn of(der: &[u8]) -> Self {
+                Self(sha256(der))
+            }
+
+            /// A hash computed before, for example one read from the database.
+            #[must_use]
+            pub fn from_bytes(bytes: [u8; 32]) -> Self {
+                Self(bytes)
+            }
+
+            /// The 32 octets.
+            #[must_use]
+            pub fn as_bytes(&self) -> &[u8; 32] {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let mut text = [0; 64];
+                for (pair, byte) in text.chunks_exact_mut(2).zip(self.0) {
+                    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+                    pair[0] = DIGITS[usize::from(byte >> 4)];
+                    pair[1] = DIGITS[usize::from(byte & 15)];
+                }
+                f.pad(std::str::from_utf8(&text).unwrap_or_default())
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = NotSha256;
+
+            fn from_str(text: &str) -> Result<Self, NotSha256> {
+                let wrong = || NotSha256(text.to_owned());
+                let mut out = [0; 32];
+                let mut digits = text.chars().filter(|c| !matches!(c, ':' | ' '));
+                for byte in &mut out {
+                    let mut digit = || digits.next()?.to_digit(16);
+                    let (high, low) = (digit().ok_or_else(wrong)?, digit().ok_or_else(wrong)?);
+                    *byte = (high * 16 + low) as u8;
+                }
+                if digits.next().is_some() { Err(wrong()) } else { Ok(Self(out)) }
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+    };
+}
+
+hash_name! {
+    /// SHA-256 of the DER certificate: its name in logs, URLs and tables.
+    Fingerprint
+}
+hash_name! {
+    /// SHA-256 of the DER SubjectPublicKeyInfo: the name of a public key (RFC 7469 section 2.4).
+    SpkiHash
+}
