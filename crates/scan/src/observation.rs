@@ -1,0 +1,234 @@
+//! What one look at one endpoint showed.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use x509::{Certificate, Finding, Fingerprint, Severity, UnixTime};
+
+use crate::target::Target;
+use crate::tls;
+
+/// How a look ended. "Unknown" is a value: nothing is filed under a neighbour for want of a name.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Outcome {
+    /// The endpoint sent a certificate (or the file held one).
+    Answered,
+    /// The name does not exist (RFC 8020).
+    NxDomain,
+    /// The name exists and has no address of the families asked for (RFC 2308 section 2.2).
+    NoAddress,
+    /// Every name server failed (RFC 2308 section 7.1).
+    ServFail,
+    /// The name servers refused to answer.
+    DnsRefused,
+    /// No name server answered in time.
+    DnsTimeout,
+    /// The name's aliases lead back to themselves, or on for too long.
+    CnameLoop,
+    /// The name servers answered something that is no answer.
+    DnsMalformed,
+    /// Nothing listens: the connection was refused.
+    Refused,
+    /// The peer reset the connection while it was being made.
+    Reset,
+    /// A router or the kernel knows no way there.
+    Unreachable,
+    /// Nothing came back at all: the SYN was swallowed.
+    BlackHole,
+    /// This machine would not let us: policy, or out of descriptors or ports.
+    LocalLimit,
+    /// The server speaks the protocol but does not offer TLS on it.
+    StartTlsNotOffered,
+    /// The server offers TLS and then refused it.
+    StartTlsRefused,
+    /// The server does not speak the protocol that was expected before TLS.
+    OtherProtocol,
+    /// Connected, and then not one byte.
+    Stall,
+    /// Bytes came, but the handshake was not over at the deadline.
+    Slow,
+    /// What came back is not TLS.
+    NotTls,
+    /// A fatal TLS alert before any certificate; the detail names it.
+    Alert,
+    /// The peer closed the connection before any certificate.
+    ClosedEarly,
+    /// The peer reset the connection during the handshake.
+    ResetInHandshake,
+    /// TLS that breaks its own encoding.
+    Malformed,
+    /// The peer sent more than a named limit allows.
+    LimitExceeded,
+    /// The handshake needs no certificate (anonymous, pre-shared key).
+    NoCertificate,
+    /// A file could not be read.
+    Unreadable,
+    /// A file wants a password that was not given.
+    PasswordNeeded,
+    /// A file, named explicitly, that holds no certificate.
+    NoCertificateInFile,
+    /// The look was cancelled before it ended.
+    Cancelled,
+    /// None of the above; the detail says what is known.
+    Unknown,
+}
+
+impl Outcome {
+    /// The stable code used in every output and in the inventory.
+    #[must_use]
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Answered => "answered",
+            Self::NxDomain => "nxdomain",
+            Self::NoAddress => "no-address",
+            Self::ServFail => "servfail",
+            Self::DnsRefused => "dns-refused",
+            Self::DnsTimeout => "dns-timeout",
+            Self::CnameLoop => "cname-loop",
+            Self::DnsMalformed => "dns-malformed",
+            Self::Refused => "refused",
+            Self::Reset => "reset",
+            Self::Unreachable => "unreachable",
+            Self::BlackHole => "black-hole",
+            Self::LocalLimit => "local-limit",
+            Self::StartTlsNotOffered => "starttls-not-offered",
+            Self::StartTlsRefused => "starttls-refused",
+            Self::OtherProtocol => "other-protocol",
+            Self::Stall => "stall",
+            Self::Slow => "slow",
+            Self::NotTls => "not-tls",
+            Self::Alert => "alert",
+            Self::ClosedEarly => "closed-early",
+            Self::ResetInHandshake => "reset-in-handshake",
+            Self::Malformed => "malformed",
+            Self::LimitExceeded => "limit-exceeded",
+            Self::NoCertificate => "no-certificate",
+            Self::Unreadable => "unreadable",
+            Self::PasswordNeeded => "password-needed",
+            Self::NoCertificateInFile => "no-certificate-in-file",
+            Self::Cancelled => "cancelled",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// Nobody said anything: such endpoints are tried again last, with longer limits.
+    #[must_use]
+    pub fn silent(self) -> bool {
+        matches!(self, Self::DnsTimeout | Self::BlackHole | Self::Stall | Self::Slow)
+    }
+
+    /// A second try, a moment later, may well end otherwise.
+    #[must_use]
+    pub fn can_heal(self) -> bool {
+        self.silent()
+            || matches!(
+                self,
+                Self::ServFail | Self::Reset | Self::ResetInHandshake | Self::LocalLimit
+            )
+    }
+}
+
+/// Where the time went, in microseconds. `None`: the phase was not reached.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Timing {
+    /// From asking for the name to having its addresses; 0 when they were cached or given.
+    pub dns_us: Option<u32>,
+    /// From the first SYN to the connection.
+    pub dial_us: Option<u32>,
+    /// The plain-text dialogue before TLS.
+    pub starttls_us: Option<u32>,
+    /// From the ClientHello to the server's first byte.
+    pub first_byte_us: Option<u32>,
+    /// From the ClientHello to the end of the checked handshake.
+    pub handshake_us: Option<u32>,
+    /// All of it, with waits in between.
+    pub total_us: u32,
+}
+
+/// Whether clients would build a path from the leaf to a root they trust.
+#[derive(Clone, Debug)]
+pub struct Trust {
+    /// A stable word: `trusted`, `self-signed`, `untrusted`, `incomplete`, `expired-intermediate`,
+    /// `invalid`, `not-judged`.
+    pub verdict: &'static str,
+    /// Why, for people; empty when trusted.
+    pub reason: String,
+    /// The path as verified, leaf first.
+    pub path: Vec<Fingerprint>,
+    /// The path ends at a root of the system's store, not only at one given by `--ca`.
+    pub public: bool,
+}
+
+/// One look at one endpoint.
+#[derive(Debug)]
+pub struct Observation {
+    /// What was asked for.
+    pub target: Arc<Target>,
+    /// The address used, once there was one.
+    pub address: Option<IpAddr>,
+    /// Whether the address is part of the endpoint's identity (`--all-addresses`).
+    pub by_address: bool,
+    /// When the look began.
+    pub at_us: i64,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// What else is known of the end, for people; no secret, no control characters.
+    pub detail: Option<String>,
+    /// How many connections were begun for it.
+    pub attempts: u8,
+    /// Where the time went.
+    pub timing: Timing,
+    /// The handshake, as far as it came.
+    pub session: Option<Box<tls::Evidence>>,
+    /// The ClientHello profile sent, by name.
+    pub profile: Option<&'static str>,
+    /// The chain as sent, leaf first. Certificates that do not parse are in `unparsed`.
+    pub chain: Vec<Arc<Certificate>>,
+    /// What was sent as a certificate and is none, with the reason.
+    pub unparsed: Vec<String>,
+    /// The chain as verified.
+    pub trust: Option<Trust>,
+    /// What is wrong, worst first.
+    pub findings: Vec<Finding>,
+}
+
+impl Observation {
+    /// A look that ended before anything was learned.
+    #[must_use]
+    pub fn ended(target: Arc<Target>, at_us: i64, outcome: Outcome, detail: Option<String>) -> Self {
+        Self {
+            target,
+            address: None,
+            by_address: false,
+            at_us,
+            outcome,
+            detail,
+            attempts: 1,
+            timing: Timing::default(),
+            session: None,
+            profile: None,
+            chain: Vec::new(),
+            unparsed: Vec::new(),
+            trust: None,
+            findings: Vec::new(),
+        }
+    }
+
+    /// The worst finding's severity.
+    #[must_use]
+    pub fn severity(&self) -> Option<Severity> {
+        self.findings.iter().map(|f| f.rule.severity).max()
+    }
+
+    /// The certificate the endpoint presents as its own.
+    #[must_use]
+    pub fn leaf(&self) -> Option<&Arc<Certificate>> {
+        self.chain.first()
+    }
+
+    /// When the look began, in whole seconds.
+    #[must_use]
+    pub fn at(&self) -> UnixTime {
+        UnixTime(self.at_us.div_euclid(1_000_000))
+    }
+}

@@ -1,0 +1,198 @@
+//! The rules an endpoint, its chain and the whole estate are held to. The rules for a single
+//! certificate are in `x509`.
+
+use x509::{Rule, Severity};
+
+/// No subject alternative name matches what was asked for.
+pub static NAME_MISMATCH: Rule = Rule {
+    code: "endpoint.name-mismatch",
+    severity: Severity::Critical,
+    title: "certificate is for another name",
+    source: "RFC 9525 section 6.3; RFC 9110 section 4.3.4",
+    advice: "issue a certificate whose subject alternative names include this name, or point the name elsewhere",
+};
+/// The handshake's signature does not verify under the leaf's key.
+pub static KEY_NOT_PROVEN: Rule = Rule {
+    code: "endpoint.key-not-proven",
+    severity: Severity::Critical,
+    title: "server did not prove that it has the private key",
+    source: "RFC 8446 section 4.4.3; RFC 5246 section 7.4.3",
+    advice: "check that the server's key belongs to its certificate, and that nobody sits in between",
+};
+/// A must-staple certificate without a staple.
+pub static STAPLE_MISSING: Rule = Rule {
+    code: "endpoint.staple-missing",
+    severity: Severity::High,
+    title: "certificate demands an OCSP staple and none was sent",
+    source: "RFC 7633 section 4.2.3",
+    advice: "turn OCSP stapling on, or issue the certificate without the TLS feature extension",
+};
+/// The staple itself says revoked.
+pub static STAPLE_REVOKED: Rule = Rule {
+    code: "endpoint.staple-revoked",
+    severity: Severity::Critical,
+    title: "the stapled OCSP response says revoked",
+    source: "RFC 6960 section 2.2",
+    advice: "replace the certificate now",
+};
+/// The staple is past its nextUpdate.
+pub static STAPLE_STALE: Rule = Rule {
+    code: "endpoint.staple-stale",
+    severity: Severity::Medium,
+    title: "the stapled OCSP response is out of date",
+    source: "RFC 6960 section 4.2.2.1",
+    advice: "check that the server can reach its OCSP responder",
+};
+/// Bytes came in clear after STARTTLS was agreed.
+pub static PLAINTEXT_INJECTED: Rule = Rule {
+    code: "endpoint.plaintext-injected",
+    severity: Severity::High,
+    title: "plain text was sent after TLS had been agreed",
+    source: "RFC 3207 section 6; CVE-2011-0411",
+    advice: "update the server: it buffers commands across STARTTLS",
+};
+/// The leaf is its own issuer and nobody's root.
+pub static SELF_SIGNED: Rule = Rule {
+    code: "chain.self-signed",
+    severity: Severity::High,
+    title: "certificate is self-signed",
+    source: "RFC 5280 section 6.1",
+    advice: "issue a certificate from an authority your clients trust, or pass its certificate with --ca",
+};
+/// The chain ends at a root nobody here trusts.
+pub static UNTRUSTED: Rule = Rule {
+    code: "chain.untrusted",
+    severity: Severity::High,
+    title: "chain ends at a root that is not trusted",
+    source: "RFC 5280 section 6.1.1 (d)",
+    advice: "if the root is yours, pass it with --ca; if not, issue from an authority your clients trust",
+};
+/// An intermediate is neither sent nor known.
+pub static INCOMPLETE: Rule = Rule {
+    code: "chain.incomplete",
+    severity: Severity::High,
+    title: "an intermediate certificate is missing",
+    source: "RFC 8446 section 4.4.2",
+    advice: "serve the full chain (fullchain.pem, not cert.pem)",
+};
+/// A certificate above the leaf has expired and no other path exists.
+pub static EXPIRED_INTERMEDIATE: Rule = Rule {
+    code: "chain.expired-intermediate",
+    severity: Severity::Critical,
+    title: "a certificate above the leaf has expired",
+    source: "RFC 5280 section 6.1.3 (a)(2)",
+    advice: "serve the current intermediate; the authority publishes it",
+};
+/// No path holds: a signature, constraint or extension forbids each.
+pub static INVALID: Rule = Rule {
+    code: "chain.invalid",
+    severity: Severity::High,
+    title: "chain breaks a rule of path validation",
+    source: "RFC 5280 section 6.1",
+    advice: "the evidence names the certificate and the rule; have it reissued",
+};
+/// Certificates are not each followed by their issuer.
+pub static MISORDERED: Rule = Rule {
+    code: "chain.misordered",
+    severity: Severity::Low,
+    title: "chain is out of order",
+    source: "RFC 5246 section 7.4.2; RFC 8446 section 4.4.2",
+    advice: "serve the leaf first, then each certificate's issuer; TLS 1.2 clients may refuse anything else",
+};
+/// Certificates that belong to no path.
+pub static STRAY: Rule = Rule {
+    code: "chain.stray",
+    severity: Severity::Low,
+    title: "chain carries a certificate that belongs to no path",
+    source: "RFC 8446 section 4.4.2",
+    advice: "remove it from the chain file; every handshake pays for it",
+};
+/// Something sent as a certificate is not one.
+pub static UNREADABLE: Rule = Rule {
+    code: "chain.unreadable",
+    severity: Severity::High,
+    title: "the chain holds something that is not a certificate",
+    source: "RFC 5280 section 4.1",
+    advice: "rebuild the chain file from certificates only",
+};
+/// Nothing newer than TLS 1.1.
+pub static OBSOLETE_PROTOCOL: Rule = Rule {
+    code: "protocol.obsolete",
+    severity: Severity::High,
+    title: "server speaks nothing newer than TLS 1.1",
+    source: "RFC 8996 sections 4 and 5",
+    advice: "turn on TLS 1.2 and 1.3",
+};
+/// The best suite the server picked is broken.
+pub static WEAK_CIPHER: Rule = Rule {
+    code: "protocol.weak-cipher",
+    severity: Severity::High,
+    title: "server's choice among all cipher suites is a broken one",
+    source: "RFC 7465; RFC 9325 section 4.1",
+    advice: "turn on AEAD suites with (EC)DHE key exchange",
+};
+/// RSA key transport.
+pub static NO_FORWARD_SECRECY: Rule = Rule {
+    code: "protocol.no-forward-secrecy",
+    severity: Severity::Medium,
+    title: "server's choice among all cipher suites has no forward secrecy",
+    source: "RFC 9325 section 4.1",
+    advice: "turn on (EC)DHE key exchange",
+};
+/// The server fails when TLS 1.3 is offered.
+pub static VERSION_INTOLERANT: Rule = Rule {
+    code: "protocol.version-intolerant",
+    severity: Severity::Medium,
+    title: "server fails when a client offers TLS 1.3",
+    source: "RFC 8446 section 4.2.1; RFC 5246 appendix E.1",
+    advice: "update the server or the middlebox before it: it must ignore what it does not know",
+};
+/// A key under several certificates.
+pub static SHARED_KEY: Rule = Rule {
+    code: "estate.shared-key",
+    severity: Severity::Medium,
+    title: "several certificates share one key",
+    source: "NIST SP 800-57 part 1 section 5.2; RFC 4210 appendix B",
+    advice: "make a new key for each certificate and at each renewal",
+};
+/// A certificate on several hosts.
+pub static SHARED_CERTIFICATE: Rule = Rule {
+    code: "estate.shared-certificate",
+    severity: Severity::Info,
+    title: "several hosts serve one certificate",
+    source: "NIST SP 1800-16B section 5.1",
+    advice: "replace it on all of them together; one leak of its key concerns all of them",
+};
+/// Addresses of one name disagree.
+pub static DIFFERS: Rule = Rule {
+    code: "estate.differs-across-addresses",
+    severity: Severity::Medium,
+    title: "addresses of one name serve different certificates",
+    source: "NIST SP 1800-16B section 5.1",
+    advice: "find the node that was left out of the last rollout",
+};
+
+/// Every rule of this crate, in the order of the documentation.
+pub static RULES: &[&Rule] = &[
+    &NAME_MISMATCH,
+    &KEY_NOT_PROVEN,
+    &STAPLE_MISSING,
+    &STAPLE_REVOKED,
+    &STAPLE_STALE,
+    &PLAINTEXT_INJECTED,
+    &SELF_SIGNED,
+    &UNTRUSTED,
+    &INCOMPLETE,
+    &EXPIRED_INTERMEDIATE,
+    &INVALID,
+    &MISORDERED,
+    &STRAY,
+    &UNREADABLE,
+    &OBSOLETE_PROTOCOL,
+    &WEAK_CIPHER,
+    &NO_FORWARD_SECRECY,
+    &VERSION_INTOLERANT,
+    &SHARED_KEY,
+    &SHARED_CERTIFICATE,
+    &DIFFERS,
+];

@@ -1,0 +1,1 @@
+//! Everything that needs more than one module, or a real peer.
