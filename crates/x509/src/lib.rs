@@ -4,6 +4,7 @@
 //! still read: what is wrong with it is a [`Finding`], not an error.
 
 mod certificate;
+pub mod der;
 mod fingerprint;
 mod rule;
 mod serial;
@@ -16,4 +17,4 @@ pub use certificate::{
 pub use fingerprint::{Fingerprint, SpkiHash};
 pub use rule::{Finding, Rule, Severity};
 pub use serial::SerialNumber;
-pub use time::UnixTime;
+pub use time::{Civil, DAY, UnixTime};

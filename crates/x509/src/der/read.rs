@@ -1,0 +1,404 @@
+//! Reading DER.
+
+use std::fmt::Write as _;
+
+use super::tag;
+use crate::UnixTime;
+
+/// Why octets are not the DER asked for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum DerError {
+    /// The octets end inside an element.
+    #[error("ends inside an element")]
+    Truncated,
+    /// A tag of 31 or above, which X.509 and its relatives never use.
+    #[error("a tag number above 30")]
+    HighTag,
+    /// Indefinite length (BER), which DER forbids.
+    #[error("an indefinite length")]
+    Indefinite,
+    /// Another type than the one that belongs here.
+    #[error("tag {found:#04x} where {expected:#04x} belongs")]
+    Unexpected {
+        /// The identifier octet that belongs here.
+        expected: u8,
+        /// The one that is there.
+        found: u8,
+    },
+    /// Octets after the last element.
+    #[error("{0} octets too many")]
+    Trailing(usize),
+    /// Content that its type does not allow.
+    #[error("malformed {0}")]
+    Malformed(&'static str),
+}
+
+/// One element: identifier, length, content.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Element<'a> {
+    /// The identifier octet (see [`tag`]).
+    pub tag: u8,
+    /// The content octets.
+    pub content: &'a [u8],
+    /// Identifier, length and content.
+    pub whole: &'a [u8],
+}
+
+/// Reads one element after the other. It never recurses: to go down, read an element's content.
+/// Lengths longer than they need be are read all the same; [`first_sloppy_length`] tells of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    /// Reads the elements that stand side by side in `der`.
+    #[must_use]
+    pub fn new(der: &'a [u8]) -> Self {
+        Self { rest: der }
+    }
+
+    /// The octets not read yet.
+    #[must_use]
+    pub fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
+    /// Whether all is read.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    /// The identifier octet of the next element.
+    #[must_use]
+    pub fn peek(&self) -> Option<u8> {
+        self.rest.first().copied()
+    }
+
+    /// The next element, whatever it is.
+    ///
+    /// # Errors
+    /// [`DerError::Truncated`] at the end too; ask [`Self::is_empty`] first.
+    pub fn any(&mut self) -> Result<Element<'a>, DerError> {
+        let header = Header::read(self.rest)?;
+        let end = header
+            .length
+            .checked_add(header.content)
+            .ok_or(DerError::Truncated)?;
+        let whole = self.rest.get(..end).ok_or(DerError::Truncated)?;
+        self.rest = &self.rest[end..];
+        Ok(Element {
+            tag: header.tag,
+            content: &whole[header.length..],
+            whole,
+        })
+    }
+
+    /// The next element, which must have this tag.
+    ///
+    /// # Errors
+    /// [`DerError::Unexpected`] when it has another; nothing is consumed then.
+    pub fn expect(&mut self, expected: u8) -> Result<Element<'a>, DerError> {
+        match self.peek() {
+            Some(found) if found != expected => Err(DerError::Unexpected { expected, found }),
+            _ => self.any(),
+        }
+    }
+
+    /// The next element if it has this tag.
+    ///
+    /// # Errors
+    /// When it has, and is cut off.
+    pub fn optional(&mut self, tag: u8) -> Result<Option<Element<'a>>, DerError> {
+        if self.peek() == Some(tag) {
+            self.any().map(Some)
+        } else {
+            Ok(None)
+        }
+    }
+
+    /// Goes into the next element, which must be a SEQUENCE.
+    ///
+    /// # Errors
+    /// As [`Self::expect`].
+    pub fn sequence(&mut self) -> Result<Reader<'a>, DerError> {
+        Ok(self.expect(tag::SEQUENCE)?.inside())
+    }
+
+    /// Goes into the next element, which must be a SET.
+    ///
+    /// # Errors
+    /// As [`Self::expect`].
+    pub fn set(&mut self) -> Result<Reader<'a>, DerError> {
+        Ok(self.expect(tag::SET)?.inside())
+    }
+
+    /// That nothing is left.
+    ///
+    /// # Errors
+    /// [`DerError::Trailing`] otherwise.
+    pub fn end(&self) -> Result<(), DerError> {
+        if self.rest.is_empty() {
+            Ok(())
+        } else {
+            Err(DerError::Trailing(self.rest.len()))
+        }
+    }
+}
+
+impl<'a> Iterator for Reader<'a> {
+    type Item = Result<Element<'a>, DerError>;
+
+    /// The elements side by side; after an error, none.
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let element = self.any();
+        if element.is_err() {
+            self.rest = &[];
+        }
+        Some(element)
+    }
+}
+
+impl<'a> Element<'a> {
+    /// Reads the elements in the content.
+    #[must_use]
+    pub fn inside(&self) -> Reader<'a> {
+        Reader::new(self.content)
+    }
+
+    /// A BOOLEAN's value; DER's true is 255, the rest of BER's is let pass.
+    ///
+    /// # Errors
+    /// When it is not one octet.
+    pub fn boolean(&self) -> Result<bool, DerError> {
+        match self.content {
+            [value] => Ok(*value != 0),
+            _ => Err(DerError::Malformed("BOOLEAN")),
+        }
+    }
+
+    /// A small INTEGER's or ENUMERATED's value.
+    ///
+    /// # Errors
+    /// When it is empty or does not fit in 64 bits.
+    pub fn integer(&self) -> Result<i64, DerError> {
+        let [first, ..] = self.content else {
+            return Err(DerError::Malformed("INTEGER"));
+        };
+        if self.content.len() > 8 {
+            return Err(DerError::Malformed("INTEGER"));
+        }
+        let sign = if first & 0x80 == 0 { 0 } else { -1 };
+        Ok(self
+            .content
+            .iter()
+            .fold(sign, |value, b| (value << 8) | i64::from(*b)))
+    }
+
+    /// The octets of a BIT STRING and how many bits at the end are unused.
+    ///
+    /// # Errors
+    /// When the count of unused bits is missing or impossible.
+    pub fn bits(&self) -> Result<(&'a [u8], u8), DerError> {
+        match self.content {
+            [unused @ 0..=7, rest @ ..] if *unused == 0 || !rest.is_empty() => Ok((rest, *unused)),
+            _ => Err(DerError::Malformed("BIT STRING")),
+        }
+    }
+
+    /// The octets of a BIT STRING that has no unused bits, as keys and signatures are.
+    ///
+    /// # Errors
+    /// When it has, or is malformed.
+    pub fn whole_bits(&self) -> Result<&'a [u8], DerError> {
+        match self.bits()? {
+            (octets, 0) => Ok(octets),
+            _ => Err(DerError::Malformed("BIT STRING")),
+        }
+    }
+
+    /// Text of whichever string type, best effort: octets that break the type's alphabet become
+    /// U+FFFD, and TeletexString is read as the Latin-1 it is in practice.
+    #[must_use]
+    pub fn text(&self) -> String {
+        match self.tag {
+            tag::TELETEX_STRING => self.content.iter().map(|&b| char::from(b)).collect(),
+            tag::BMP_STRING => {
+                let units = self
+                    .content
+                    .chunks_exact(2)
+                    .map(|c| u16::from_be_bytes([c[0], c[1]]));
+                char::decode_utf16(units)
+                    .map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER))
+                    .collect()
+            }
+            tag::UNIVERSAL_STRING => {
+                let units = self
+                    .content
+                    .chunks_exact(4)
+                    .map(|c| u32::from_be_bytes([c[0], c[1], c[2], c[3]]));
+                units
+                    .map(|c| char::from_u32(c).unwrap_or(char::REPLACEMENT_CHARACTER))
+                    .collect()
+            }
+            _ => String::from_utf8_lossy(self.content).into_owned(),
+        }
+    }
+
+    /// A UTCTime or GeneralizedTime; seconds may be missing and an offset given (BER), fractions
+    /// are cut off. A UTCTime year below 50 is 20xx (RFC 5280 section 4.1.2.5.1).
+    ///
+    /// # Errors
+    /// When it is neither, or names no moment.
+    pub fn time(&self) -> Result<UnixTime, DerError> {
+        let year_digits = match self.tag {
+            tag::UTC_TIME => 2,
+            tag::GENERALIZED_TIME => 4,
+            _ => return Err(DerError::Malformed("time")),
+        };
+        read_time(self.content, year_digits).ok_or(DerError::Malformed("time"))
+    }
+}
+
+fn read_time(mut text: &[u8], year_digits: usize) -> Option<UnixTime> {
+    let mut year = digits(&mut text, year_digits)?;
+    if year_digits == 2 {
+        year += if year < 50 { 2000 } else { 1900 };
+    }
+    let month = digits(&mut text, 2)?;
+    let day = digits(&mut text, 2)?;
+    let hour = digits(&mut text, 2)?;
+    let minute = digits(&mut text, 2)?;
+    let second = if text.first().is_some_and(u8::is_ascii_digit) {
+        digits(&mut text, 2)?
+    } else {
+        0
+    };
+    if let [b'.', fraction @ ..] = text {
+        let length = fraction.iter().take_while(|b| b.is_ascii_digit()).count();
+        text = &fraction[length..];
+    }
+    let moment = UnixTime::from_civil(year, month, day, hour, minute, second)?;
+    let sign = match text {
+        [b'Z'] => return Some(moment),
+        [b'+', ..] => -1,
+        [b'-', ..] => 1,
+        _ => return None,
+    };
+    text = &text[1..];
+    let offset = digits(&mut text, 2)? * 3600 + digits(&mut text, 2)? * 60;
+    text.is_empty().then(|| moment.plus(sign * offset))
+}
+
+fn digits(text: &mut &[u8], count: usize) -> Option<i64> {
+    let (head, rest) = text.split_at_checked(count)?;
+    *text = rest;
+    head.iter().try_fold(0, |value, b| {
+        b.is_ascii_digit().then(|| value * 10 + i64::from(b - b'0'))
+    })
+}
+
+struct Header {
+    tag: u8,
+    /// Octets of identifier and length.
+    length: usize,
+    /// Octets of content.
+    content: usize,
+    /// Whether the length is of its shortest form.
+    minimal: bool,
+}
+
+impl Header {
+    /// Length octets read: 4 reach 4 GiB, far over anything read here.
+    const LENGTH_OCTETS_MAX: usize = 4;
+
+    fn read(der: &[u8]) -> Result<Self, DerError> {
+        let (&tag, &first) = match der {
+            [tag, ..] if tag & 0x1f == 0x1f => return Err(DerError::HighTag),
+            [tag, first, ..] => (tag, first),
+            _ => return Err(DerError::Truncated),
+        };
+        if first < 0x80 {
+            return Ok(Self {
+                tag,
+                length: 2,
+                content: usize::from(first),
+                minimal: true,
+            });
+        }
+        let count = usize::from(first & 0x7f);
+        if count == 0 {
+            return Err(DerError::Indefinite);
+        }
+        if count > Self::LENGTH_OCTETS_MAX {
+            return Err(DerError::Truncated);
+        }
+        let octets = der.get(2..2 + count).ok_or(DerError::Truncated)?;
+        let content = octets
+            .iter()
+            .fold(0, |length, b| (length << 8) | usize::from(*b));
+        let minimal = octets[0] != 0 && content >= 0x80;
+        Ok(Self {
+            tag,
+            length: 2 + count,
+            content,
+            minimal,
+        })
+    }
+}
+
+/// The offset of the first length that is longer than it need be (X.690 section 10.1), walking
+/// into constructed elements. Headers follow each other in the octets, so one pass does it.
+#[must_use]
+pub fn first_sloppy_length(der: &[u8]) -> Option<usize> {
+    const CONSTRUCTED: u8 = 0x20;
+    let mut at = 0;
+    while at < der.len() {
+        let header = Header::read(&der[at..]).ok()?;
+        if !header.minimal {
+            return Some(at);
+        }
+        at += header.length;
+        if header.tag & CONSTRUCTED == 0 {
+            at += header.content;
+        }
+    }
+    None
+}
+
+/// An OBJECT IDENTIFIER's content, dotted; octets that are none, in hexadecimal after `bad:`.
+#[must_use]
+pub fn oid_text(content: &[u8]) -> String {
+    dotted(content).unwrap_or_else(|| {
+        content.iter().fold("bad:".to_owned(), |mut text, b| {
+            let _ = write!(text, "{b:02x}");
+            text
+        })
+    })
+}
+
+fn dotted(content: &[u8]) -> Option<String> {
+    let mut text = String::with_capacity(content.len() * 3);
+    let mut arc: u64 = 0;
+    for (index, octet) in content.iter().enumerate() {
+        arc = arc.checked_mul(128)? | u64::from(octet & 0x7f);
+        if octet & 0x80 != 0 {
+            continue;
+        }
+        if text.is_empty() {
+            let root = (arc / 40).min(2);
+            let _ = write!(text, "{root}.{}", arc - root * 40);
+        } else {
+            let _ = write!(text, ".{arc}");
+        }
+        arc = 0;
+        if index + 1 == content.len() {
+            return Some(text);
+        }
+    }
+    None
+}
