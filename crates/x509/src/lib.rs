@@ -9,6 +9,7 @@ mod fingerprint;
 mod rule;
 mod serial;
 mod time;
+mod words;
 
 pub use certificate::{
     BasicConstraints, Certificate, DistinguishedName, GeneralName, KeyAlgorithm, KeyUsage,
