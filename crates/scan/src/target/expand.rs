@@ -1,0 +1,164 @@
+//! From a host or network, ports and server names to single targets.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::Range;
+
+use ipnet::IpNet;
+
+use super::error::TargetProblem;
+use super::host_name::HostName;
+use super::parse::{Endpoints, Hosts};
+use super::ports::Ports;
+use super::protocol::{HTTPS_PORT, Protocol, ProtocolSource};
+use super::shuffle::{Shuffled, mix};
+use super::{Host, Target};
+
+/// Addresses of one network that are scanned without further asking: a /16. A slip of the finger
+/// (/8 for /18) is refused before its first packet.
+pub const CIDR_ADDRESSES_MAX: u64 = 65_536;
+
+/// What holds for every target that does not say otherwise.
+#[derive(Clone, Debug)]
+pub struct TargetOptions {
+    /// `--port`: for hosts and networks that name no port. A URL without a port means its scheme's.
+    pub ports: Option<Ports>,
+    /// `--sni`: each is asked for in turn, at every target without `=name`. Empty: the host itself.
+    pub server_names: Vec<HostName>,
+    /// `--starttls`: for targets without a scheme. `None`: guessed from the port.
+    pub protocol: Option<Protocol>,
+    /// `--max-addresses`: addresses one network may have.
+    pub addresses_max: u64,
+}
+
+impl Default for TargetOptions {
+    fn default() -> Self {
+        Self {
+            ports: None,
+            server_names: Vec::new(),
+            protocol: None,
+            addresses_max: CIDR_ADDRESSES_MAX,
+        }
+    }
+}
+
+/// The targets of one written text, made one by one.
+///
+/// Those of a network come in an order in which addresses and ports are mixed, so that no host and
+/// no rack sees its ports tried in a row.
+#[derive(Clone, Debug)]
+pub(super) struct Expansion {
+    hosts: Hosts,
+    ports: Ports,
+    server_names: Vec<HostName>,
+    protocol: Option<Protocol>,
+    order: Order,
+}
+
+#[derive(Clone, Debug)]
+enum Order {
+    AsWritten(Range<u64>),
+    Shuffled(Shuffled),
+}
+
+impl Expansion {
+    pub(super) fn new(
+        endpoints: Endpoints,
+        options: &TargetOptions,
+    ) -> Result<Self, TargetProblem> {
+        let protocol = endpoints.protocol.or(options.protocol);
+        let ports = match (endpoints.port, &options.ports) {
+            (Some(port), _) => Ports::one(port),
+            (None, Some(ports)) => ports.clone(),
+            (None, None) => Ports::one(protocol.map_or(HTTPS_PORT, Protocol::default_port)),
+        };
+        let server_names = if endpoints.server_names.is_empty() {
+            options.server_names.clone()
+        } else {
+            endpoints.server_names
+        };
+        let addresses = addresses(&endpoints.hosts, options.addresses_max)?;
+        let count = addresses
+            .checked_mul(u64::from(ports.count()))
+            .and_then(|count| count.checked_mul(server_names.len().max(1) as u64))
+            .ok_or(TargetProblem::TooManyTargets)?;
+        let order = match &endpoints.hosts {
+            Hosts::Network(network) => Order::Shuffled(Shuffled::new(count, seed(network))),
+            Hosts::Name(_) | Hosts::Address(_) => Order::AsWritten(0..count),
+        };
+        Ok(Self { hosts: endpoints.hosts, ports, server_names, protocol, order })
+    }
+
+    /// How many targets are still to come.
+    pub(super) fn left(&self) -> u64 {
+        match &self.order {
+            Order::AsWritten(range) => range.end - range.start,
+            Order::Shuffled(shuffled) => shuffled.left(),
+        }
+    }
+
+    /// Targets are numbered with the server name running fastest, then the port, then the address.
+    fn target(&self, number: u64) -> Option<Target> {
+        let names = self.server_names.len().max(1) as u64;
+        let ports = u64::from(self.ports.count());
+        let server_name = self.server_names.get((number % names) as usize).cloned();
+        let port = self.ports.at((number / names % ports) as u32)?;
+        let host = match &self.hosts {
+            Hosts::Name(name) => Host::Name(name.clone()),
+            Hosts::Address(address) => Host::Address(*address),
+            Hosts::Network(network) => Host::Address(address_at(network, number / names / ports)),
+        };
+        let (protocol, source) = self.protocol_at(port);
+        // The host's own name needs no saying; with it the target is the same endpoint as without.
+        let server_name = server_name.filter(|name| !matches!(&host, Host::Name(own) if own == name));
+        Some(Target::new(host, port, protocol, source, server_name))
+    }
+
+    fn protocol_at(&self, port: u16) -> (Protocol, ProtocolSource) {
+        match (self.protocol, Protocol::of_port(port)) {
+            (Some(given), _) => (given, ProtocolSource::Given),
+            (None, Some(guessed)) => (guessed, ProtocolSource::GuessedFromPort),
+            (None, None) => (Protocol::Tls, ProtocolSource::Default),
+        }
+    }
+}
+
+impl Iterator for Expansion {
+    type Item = Target;
+
+    fn next(&mut self) -> Option<Target> {
+        let number = match &mut self.order {
+            Order::AsWritten(range) => range.next(),
+            Order::Shuffled(shuffled) => shuffled.next(),
+        }?;
+        self.target(number)
+    }
+}
+
+fn addresses(hosts: &Hosts, max: u64) -> Result<u64, TargetProblem> {
+    let Hosts::Network(network) = hosts else { return Ok(1) };
+    let host_bits = u32::from(network.max_prefix_len() - network.prefix_len());
+    // 2^128 does not fit; one less is as good an answer.
+    let addresses = 1_u128.checked_shl(host_bits).unwrap_or(u128::MAX);
+    match u64::try_from(addresses) {
+        Ok(addresses) if addresses <= max => Ok(addresses),
+        _ => Err(TargetProblem::TooManyAddresses { addresses, max }),
+    }
+}
+
+/// The address at `index`; the network address itself is 0. All are scanned, the first and last of
+/// an IPv4 network too: in clouds and behind translation they are hosts like others.
+fn address_at(network: &IpNet, index: u64) -> IpAddr {
+    match network.network() {
+        IpAddr::V4(first) => Ipv4Addr::from(u32::from(first).wrapping_add(index as u32)).into(),
+        IpAddr::V6(first) => Ipv6Addr::from(u128::from(first).wrapping_add(index.into())).into(),
+    }
+}
+
+/// The same network is always walked in the same order, so that a scan can be repeated.
+fn seed(network: &IpNet) -> u64 {
+    let bits = match network.network() {
+        IpAddr::V4(first) => u128::from(u32::from(first)),
+        IpAddr::V6(first) => u128::from(first),
+    };
+    mix((bits >> 64) as u64 ^ bits as u64, u64::from(network.prefix_len()))
+}

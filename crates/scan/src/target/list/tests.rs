@@ -1,0 +1,208 @@
+use std::collections::{BTreeSet, HashSet};
+use std::io::{Cursor, Read};
+
+use super::*;
+use crate::target::{Host, Ports, Protocol, ProtocolSource};
+
+fn options() -> TargetOptions {
+    TargetOptions::default()
+}
+
+fn targets(arguments: &[&str], options: TargetOptions) -> Targets {
+    Targets::with_input(arguments.iter(), options, Box::new(Cursor::new(Vec::new())))
+}
+
+fn shown(arguments: &[&str], options: TargetOptions) -> Vec<String> {
+    targets(arguments, options)
+        .map(|item| item.map_or_else(|error| format!("refused: {error}"), |t| t.to_string()))
+        .collect()
+}
+
+fn from_input(text: impl Into<Vec<u8>>) -> Vec<String> {
+    Targets::with_input(["-"], options(), Box::new(Cursor::new(text.into())))
+        .map(|item| item.map_or_else(|error| format!("refused: {error}"), |t| t.to_string()))
+        .collect()
+}
+
+#[test]
+fn a_host_means_https_unless_something_says_otherwise() {
+    let with_ports = TargetOptions { ports: Some("443,8443".parse::<Ports>().unwrap()), ..options() };
+    let with_smtp = TargetOptions { protocol: Some(Protocol::Smtp), ..options() };
+    let cases: [(&[&str], TargetOptions, &[&str]); 8] = [
+        (&["a.example"], options(), &["a.example:443"]),
+        (&["a.example:25"], options(), &["smtp://a.example:25"]),
+        (&["[2001:db8::1]:143"], options(), &["imap://[2001:db8::1]:143"]),
+        (&["a.example"], with_ports.clone(), &["a.example:443", "a.example:8443"]),
+        (&["a.example:9443"], with_ports.clone(), &["a.example:9443"]),
+        (&["ldap://a.example"], with_ports, &["ldap://a.example:389"]),
+        (&["a.example", "b.example:2525"], with_smtp, &["smtp://a.example:25", "smtp://b.example:2525"]),
+        (
+            &["192.0.2.1=a.example,b.example"],
+            options(),
+            &["192.0.2.1:443=a.example", "192.0.2.1:443=b.example"],
+        ),
+    ];
+    for (arguments, options, expected) in cases {
+        assert_eq!(shown(arguments, options), expected, "{arguments:?}");
+    }
+}
+
+#[test]
+fn how_the_protocol_became_known_is_kept() {
+    let source = |argument: &str, options: TargetOptions| {
+        let target = targets(&[argument], options).next().unwrap().unwrap();
+        (target.protocol, target.protocol_source)
+    };
+    assert_eq!(source("h:5432", options()), (Protocol::Postgres, ProtocolSource::GuessedFromPort));
+    assert_eq!(source("postgres://h", options()), (Protocol::Postgres, ProtocolSource::Given));
+    assert_eq!(source("h:8443", options()), (Protocol::Tls, ProtocolSource::Default));
+    let forced = TargetOptions { protocol: Some(Protocol::Tls), ..options() };
+    assert_eq!(source("h:25", forced), (Protocol::Tls, ProtocolSource::Given));
+}
+
+#[test]
+fn the_server_name_is_the_host_unless_another_is_given() {
+    let names = |argument: &str| {
+        let target = targets(&[argument], options()).next().unwrap().unwrap();
+        (target.sni().map(str::to_owned), target.asked_name().to_owned())
+    };
+    assert_eq!(names("a.example"), (Some("a.example".into()), "a.example".into()));
+    assert_eq!(names("192.0.2.1"), (None, "192.0.2.1".into()));
+    assert_eq!(names("192.0.2.1=b.example"), (Some("b.example".into()), "b.example".into()));
+    assert_eq!(shown(&["a.example=a.example"], options()), ["a.example:443"]);
+}
+
+#[test]
+fn every_address_of_a_network_comes_once_with_every_port_and_name() {
+    let options = TargetOptions {
+        ports: Some("443,8443-8445".parse::<Ports>().unwrap()),
+        server_names: vec![crate::target::HostName::parse("a.example").unwrap()],
+        ..options()
+    };
+    let all = shown(&["10.9.0.0/24"], options);
+    let distinct: HashSet<&String> = all.iter().collect();
+    assert_eq!((all.len(), distinct.len()), (1_024, 1_024));
+    for port in ["443", "8443", "8444", "8445"] {
+        for last in 0..256 {
+            assert!(distinct.contains(&format!("10.9.0.{last}:{port}=a.example")));
+        }
+    }
+    let first: BTreeSet<&str> = all[..8].iter().map(|t| t.split(':').next().unwrap()).collect();
+    assert!(first.len() > 4, "ports of one host in a row: {:?}", &all[..8]);
+}
+
+#[test]
+fn a_network_beyond_the_bound_is_refused_with_the_way_out() {
+    let refused = shown(&["10.0.0.0/8"], options());
+    assert_eq!(
+        refused,
+        ["refused: target: `10.0.0.0/8`: 16777216 addresses, more than 65536; split the network, or raise the bound with --max-addresses 16777216"]
+    );
+    assert_eq!(shown(&["10.0.0.0/16"], options()).len(), 65_536);
+    assert!(shown(&["2001:db8::/64"], options())[0].contains("18446744073709551616 addresses"));
+    assert!(shown(&["::/0"], options())[0].contains("addresses, more than 65536"));
+}
+
+#[test]
+fn a_huge_network_is_never_built_up_front() {
+    let raised = TargetOptions { addresses_max: 1 << 60, ..options() };
+    let mut all = targets(&["2001:db8::/68"], raised);
+    assert_eq!(all.expected(), Some(1 << 60));
+    assert_eq!(all.by_ref().take(3).filter(Result::is_ok).count(), 3);
+    assert_eq!(all.expected(), Some((1 << 60) - 3));
+}
+
+#[test]
+fn a_list_has_comments_blank_lines_and_any_line_end() {
+    let list = "\u{feff}# the shop\r\na.example\r\n\r\n  b.example:8443   # staging\n\n192.0.2.1=c.example\nhttps://d.example/#top\nlast.example";
+    assert_eq!(
+        from_input(list),
+        ["a.example:443", "b.example:8443", "192.0.2.1:443=c.example", "d.example:443", "last.example:443"]
+    );
+}
+
+#[test]
+fn a_bad_line_is_named_by_its_number_and_the_rest_goes_on() {
+    let mut list = b"a.example\nb b\n@more\n-\n\xff\xfe\n".to_vec();
+    list.extend(vec![b'x'; LINE_MAX + 1]);
+    list.extend(b"\n# fine\n10.0.0.0/8\nz.example\n");
+    let read = from_input(list);
+    let expected = [
+        "a.example:443",
+        "refused: standard input:2: `b b`: not a host name: ` ` does not occur",
+        "refused: standard input:3: `@more`: a list of targets cannot name another",
+        "refused: standard input:4: `-`: a list of targets cannot name another",
+        "refused: standard input:5: ``: the line is not UTF-8 text",
+        "refused: standard input:6: ``: the line is longer than 16384 octets",
+        "refused: standard input:8: `10.0.0.0/8`: 16777216 addresses",
+        "z.example:443",
+    ];
+    assert_eq!(read.len(), expected.len(), "{read:#?}");
+    for (read, expected) in read.iter().zip(expected) {
+        assert!(read.starts_with(expected), "{read}");
+    }
+}
+
+#[test]
+fn an_endless_input_is_read_only_as_far_as_targets_are_taken() {
+    struct Endless(u64);
+    impl Read for Endless {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let line = format!("h{}.example\n", self.0);
+            self.0 += 1;
+            buffer[..line.len()].copy_from_slice(line.as_bytes());
+            Ok(line.len())
+        }
+    }
+    let input = Box::new(BufReader::new(Endless(0)));
+    let targets = Targets::with_input(["-"], options(), input);
+    assert_eq!(targets.expected(), None);
+    assert_eq!(targets.take(10_000).filter(Result::is_ok).count(), 10_000);
+}
+
+#[test]
+fn a_file_of_targets_is_named_in_its_errors_and_may_hold_paths() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("hosts.txt");
+    std::fs::write(&file, "a.example\n./certs/a.pem\n*.example\n").unwrap();
+    let read = shown(&[&format!("@{}", file.display())], options());
+    assert_eq!(read[..2], ["a.example:443", "./certs/a.pem"]);
+    assert!(read[2].contains("hosts.txt:3: `*.example`: not a host name: a wildcard"), "{}", read[2]);
+    let missing = shown(&["@/nowhere/at/all"], options());
+    assert!(missing[0].contains("the list cannot be read: No such file"), "{missing:?}");
+}
+
+#[test]
+fn an_existing_path_is_a_path_and_standard_input_is_read_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = targets(&[folder.path().to_str().unwrap()], options()).next().unwrap().unwrap();
+    assert_eq!(target.host, Host::Path(folder.path().into()));
+    assert_eq!((target.protocol, target.port), (Protocol::File, 0));
+    // The tests run in the crate's folder.
+    assert_eq!(shown(&["Cargo.toml"], options()), ["Cargo.toml"]);
+    assert!(shown(&["-", "-"], options())[0].contains("standard input can be read only once"));
+}
+
+#[test]
+fn passwords_and_control_characters_do_not_reach_errors() {
+    let refused = shown(&["postgres://joe:secret@bad host/db"], options());
+    assert!(!refused[0].contains("secret") && refused[0].contains("bad host"), "{refused:?}");
+    let refused = shown(&["a\u{1b}[31m.example"], options());
+    assert!(!refused[0].contains('\u{1b}'), "{refused:?}");
+}
+
+#[test]
+fn the_identity_of_a_target_is_read_back_as_the_same_target() {
+    let written = [
+        "a.example:443",
+        "smtp://a.example:2525",
+        "[2001:db8::1]:8443",
+        "192.0.2.1:443=a.example",
+        "xmpp-server://a.example:5269=b.example",
+    ];
+    for text in written {
+        assert_eq!(shown(&[text], options()), [text]);
+    }
+    let target = targets(&["a.example"], options()).next().unwrap().unwrap();
+    assert_eq!(target.identity_at("192.0.2.7".parse().unwrap()), "a.example:443@192.0.2.7");
+}

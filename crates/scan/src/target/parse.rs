@@ -1,0 +1,286 @@
+//! One text as the user wrote it.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::PathBuf;
+
+use ipnet::IpNet;
+
+use super::error::TargetProblem;
+use super::host_name::HostName;
+use super::ports;
+use super::protocol::{self, Protocol};
+
+/// What a text names, before ports and server names are filled in.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum Spec {
+    Endpoints(Endpoints),
+    /// A file or folder to look into.
+    Path(PathBuf),
+    /// `@file`: a list of targets.
+    List(PathBuf),
+    /// `-`: a list of targets on standard input.
+    StandardInput,
+}
+
+/// One host, or a network of them.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Endpoints {
+    pub(super) hosts: Hosts,
+    /// As written, or the scheme's own.
+    pub(super) port: Option<u16>,
+    /// Said by the scheme.
+    pub(super) protocol: Option<Protocol>,
+    /// After `=`.
+    pub(super) server_names: Vec<HostName>,
+}
+
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum Hosts {
+    Name(HostName),
+    Address(IpAddr),
+    Network(IpNet),
+}
+
+/// Reads `text`. Looks at no file system: whether a bare word exists as a path is the caller's to
+/// know.
+pub(super) fn spec(text: &str) -> Result<Spec, TargetProblem> {
+    let text = text.trim();
+    if text.is_empty() {
+        return Err(TargetProblem::Empty);
+    }
+    if text == "-" {
+        return Ok(Spec::StandardInput);
+    }
+    if let Some(list) = text.strip_prefix('@') {
+        return if list.is_empty() { Err(TargetProblem::Empty) } else { Ok(Spec::List(list.into())) };
+    }
+    if let Some(path) = path(text)? {
+        return Ok(Spec::Path(path));
+    }
+    let endpoints = match text.split_once("://") {
+        Some((scheme, rest)) => url(scheme, rest)?,
+        None => bare(text)?,
+    };
+    Ok(Spec::Endpoints(endpoints))
+}
+
+/// The path a text says it is by its form alone.
+fn path(text: &str) -> Result<Option<PathBuf>, TargetProblem> {
+    if let Some(rest) = text.strip_prefix("file:") {
+        let rest = match rest.strip_prefix("//") {
+            Some(rest) => rest.strip_prefix("localhost").unwrap_or(rest),
+            None => return Ok(Some(rest.into())),
+        };
+        return if rest.starts_with('/') { Ok(Some(rest.into())) } else { Err(TargetProblem::FileHost) };
+    }
+    let is_path = matches!(text, "." | "..")
+        || ["/", "./", "../"].iter().any(|prefix| text.starts_with(prefix));
+    Ok(is_path.then(|| text.into()))
+}
+
+/// RFC 3986 section 3. User, password, path, query and fragment are dropped unread.
+fn url(scheme: &str, rest: &str) -> Result<Endpoints, TargetProblem> {
+    let scheme = scheme.to_ascii_lowercase();
+    if matches!(scheme.as_str(), "http" | "ws") {
+        return Err(TargetProblem::PlainHttp);
+    }
+    let (protocol, default_port) = protocol::of_scheme(&scheme)
+        .ok_or_else(|| TargetProblem::Scheme(super::error::shown(&scheme)))?;
+    let authority = &rest[..rest.find(['/', '?', '#']).unwrap_or(rest.len())];
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    let mut endpoints = bare(host)?;
+    endpoints.port.get_or_insert(default_port);
+    endpoints.protocol = Some(protocol);
+    Ok(endpoints)
+}
+
+/// `host`, `host:port`, `[v6]:port`, a network; then `=name,name`.
+fn bare(text: &str) -> Result<Endpoints, TargetProblem> {
+    let (location, names) = match text.split_once('=') {
+        Some((location, names)) => (location, server_names(names)?),
+        None => (text, Vec::new()),
+    };
+    let (host, port) = split_port(location)?;
+    let port = port.map(ports::port).transpose()?;
+    Ok(Endpoints { hosts: hosts(host)?, port, protocol: None, server_names: names })
+}
+
+fn server_names(text: &str) -> Result<Vec<HostName>, TargetProblem> {
+    text.split(',')
+        .map(|name| HostName::parse(name.trim()).map_err(TargetProblem::ServerName))
+        .collect()
+}
+
+/// Host (or network) without brackets, and the port's text.
+fn split_port(text: &str) -> Result<(&str, Option<&str>), TargetProblem> {
+    if let Some(rest) = text.strip_prefix('[') {
+        let (inside, after) = rest.split_once(']').ok_or(TargetProblem::Ipv6)?;
+        if !inside.contains(':') {
+            return Err(TargetProblem::Ipv6);
+        }
+        return match after.strip_prefix(':') {
+            Some(port) => Ok((inside, Some(port))),
+            None if after.is_empty() => Ok((inside, None)),
+            None => Err(TargetProblem::Ipv6),
+        };
+    }
+    match text.split_once(':') {
+        // Two colons or more without brackets: an IPv6 address, all of it.
+        Some((_, rest)) if rest.contains(':') => Ok((text, None)),
+        Some((host, port)) => Ok((host, Some(port))),
+        None => Ok((text, None)),
+    }
+}
+
+fn hosts(text: &str) -> Result<Hosts, TargetProblem> {
+    if let Some((address, length)) = text.split_once('/') {
+        return network(address, length).map(Hosts::Network);
+    }
+    if text.is_empty() {
+        return Err(TargetProblem::Empty);
+    }
+    if text.contains(':') {
+        return v6(text).map(|address| Hosts::Address(address.into()));
+    }
+    if text.bytes().all(|octet| octet.is_ascii_digit() || octet == b'.') {
+        let address = text.parse::<Ipv4Addr>().map_err(|_| TargetProblem::Ipv4)?;
+        return Ok(Hosts::Address(address.into()));
+    }
+    Ok(Hosts::Name(HostName::parse(text)?))
+}
+
+fn v6(text: &str) -> Result<Ipv6Addr, TargetProblem> {
+    if text.contains('%') {
+        return Err(TargetProblem::Zone);
+    }
+    text.parse().map_err(|_| TargetProblem::Ipv6)
+}
+
+/// Host bits may be set, as administrators write the address of an interface; they are dropped.
+fn network(address: &str, length: &str) -> Result<IpNet, TargetProblem> {
+    let address: IpAddr = address.parse().map_err(|_| TargetProblem::Network)?;
+    let digits = !length.is_empty() && length.bytes().all(|octet| octet.is_ascii_digit());
+    let length: u8 = length.parse().ok().filter(|_| digits).ok_or(TargetProblem::Network)?;
+    let network = IpNet::new(address, length).map_err(|_| TargetProblem::Network)?;
+    Ok(network.trunc())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Host, port, protocol and server names in one line, as a table can show them.
+    fn read(text: &str) -> String {
+        match spec(text) {
+            Ok(Spec::Endpoints(endpoints)) => {
+                let host = match endpoints.hosts {
+                    Hosts::Name(name) => format!("name {name}"),
+                    Hosts::Address(address) => format!("address {address}"),
+                    Hosts::Network(network) => format!("network {network}"),
+                };
+                let port = endpoints.port.map(|port| format!(" port {port}")).unwrap_or_default();
+                let by = endpoints.protocol.map(|by| format!(" by {by}")).unwrap_or_default();
+                let names: String =
+                    endpoints.server_names.iter().map(|name| format!(" ={name}")).collect();
+                format!("{host}{port}{by}{names}")
+            }
+            Ok(Spec::Path(path)) => format!("path {}", path.display()),
+            Ok(Spec::List(path)) => format!("list {}", path.display()),
+            Ok(Spec::StandardInput) => "standard input".into(),
+            Err(problem) => format!("refused: {problem}"),
+        }
+    }
+
+    #[test]
+    fn every_form_of_target_is_read() {
+        let cases = [
+            ("example.com", "name example.com"),
+            ("Example.COM.:8443", "name example.com port 8443"),
+            ("192.0.2.1", "address 192.0.2.1"),
+            ("192.0.2.1:25", "address 192.0.2.1 port 25"),
+            ("2001:db8::1", "address 2001:db8::1"),
+            ("[2001:db8::1]", "address 2001:db8::1"),
+            ("[2001:db8::1]:443", "address 2001:db8::1 port 443"),
+            ("10.0.0.0/24", "network 10.0.0.0/24"),
+            ("10.0.0.7/24", "network 10.0.0.0/24"),
+            ("10.0.0.0/24:8443", "network 10.0.0.0/24 port 8443"),
+            ("2001:db8::/120", "network 2001:db8::/120"),
+            ("[2001:db8::/120]:443", "network 2001:db8::/120 port 443"),
+            ("192.0.2.1:443=a.example,B.example", "address 192.0.2.1 port 443 =a.example =b.example"),
+            ("10.0.0.0/30=a.example", "network 10.0.0.0/30 =a.example"),
+            ("https://h.example:8443/x?y=z#w", "name h.example port 8443 by tls"),
+            ("HTTPS://h.example", "name h.example port 443 by tls"),
+            ("smtp://192.0.2.1=mx.example", "address 192.0.2.1 port 25 by smtp =mx.example"),
+            ("smtps://mx.example", "name mx.example port 465 by tls"),
+            ("submission://mx.example", "name mx.example port 587 by smtp"),
+            ("ldap://[2001:db8::1]/dc=example", "address 2001:db8::1 port 389 by ldap"),
+            ("ldaps://dir.example", "name dir.example port 636 by tls"),
+            ("postgresql://user:p@ss@db.example/app?sslmode=require", "name db.example port 5432 by postgres"),
+            ("xmpp-server://chat.example", "name chat.example port 5269 by xmpp-server"),
+            ("file:///etc/ssl/x.pem", "path /etc/ssl/x.pem"),
+            ("file://localhost/etc/ssl", "path /etc/ssl"),
+            ("file:certs", "path certs"),
+            ("./certs", "path ./certs"),
+            ("../certs", "path ../certs"),
+            ("/etc/ssl", "path /etc/ssl"),
+            (".", "path ."),
+            ("@hosts.txt", "list hosts.txt"),
+            ("-", "standard input"),
+            ("  example.com ", "name example.com"),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(read(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_precisely() {
+        let cases = [
+            ("", "nothing is named"),
+            ("@", "nothing is named"),
+            ("=a.example", "nothing is named"),
+            (":443", "nothing is named"),
+            ("https://", "nothing is named"),
+            ("*.example.com", "a wildcard cannot be connected to"),
+            ("exa mple", "` ` does not occur"),
+            ("a..b", "a label is empty"),
+            ("example.com:0", "`0` is not a port"),
+            ("example.com:https", "`https` is not a port"),
+            ("example.com:", "a port is missing"),
+            ("256.1.1.1", "not an IPv4 address"),
+            ("1.2.3", "not an IPv4 address"),
+            ("010.0.0.1", "not an IPv4 address"),
+            ("2001:db8::g", "not an IPv6 address"),
+            ("[2001:db8::1", "not an IPv6 address"),
+            ("[2001:db8::1]443", "not an IPv6 address"),
+            ("[example.com]:443", "not an IPv6 address"),
+            ("fe80::1%eth0", "an address with a zone"),
+            ("10.0.0.0/33", "not a network"),
+            ("10.0.0.0/", "not a network"),
+            ("10.0.0.0/+8", "not a network"),
+            ("example.com/path", "not a network"),
+            ("192.0.2.1=", "not a server name after `=`: it is empty"),
+            ("192.0.2.1=*.example", "not a server name after `=`: a wildcard"),
+            ("http://example.com", "http:// has no TLS"),
+            ("gopher://example.com", "`gopher://` is not a scheme"),
+            ("file://server/share", "file: names a file of this machine"),
+        ];
+        for (text, expected) in cases {
+            let said = read(text);
+            assert!(said.starts_with("refused: ") && said.contains(expected), "{text}: {said}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in "\\PC{0,60}") {
+            let _ = spec(&text);
+        }
+
+        #[test]
+        fn no_near_miss_panics(text in "[\\[\\]:/=@.,%a-z0-9ü-]{0,24}") {
+            let _ = spec(&text);
+        }
+    }
+}

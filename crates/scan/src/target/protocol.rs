@@ -1,0 +1,224 @@
+//! What is spoken before TLS, and where.
+
+use std::fmt;
+
+/// What an endpoint speaks before TLS begins; [`Protocol::Tls`] when it is TLS from the first byte.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum Protocol {
+    /// TLS at once (HTTPS, SMTPS, LDAPS and the like).
+    Tls,
+    /// RFC 3207.
+    Smtp,
+    /// RFC 2033, upgraded as SMTP is.
+    Lmtp,
+    /// RFC 9051 section 6.2.1.
+    Imap,
+    /// RFC 2595 section 4.
+    Pop3,
+    /// ManageSieve, RFC 5804 section 2.2.
+    Sieve,
+    /// RFC 4217.
+    Ftp,
+    /// RFC 4511 section 4.14.
+    Ldap,
+    /// PostgreSQL's SSLRequest.
+    Postgres,
+    /// MySQL's and MariaDB's SSLRequest.
+    Mysql,
+    /// Microsoft SQL Server: TLS inside TDS packets (MS-TDS section 2.2.6.5).
+    Mssql,
+    /// XMPP for clients, RFC 6120 section 5.
+    Xmpp,
+    /// XMPP between servers, RFC 6120 section 5.
+    XmppServer,
+    /// RFC 4642.
+    Nntp,
+    /// Remote Desktop, MS-RDPBCGR section 2.2.1.
+    Rdp,
+    /// Not an endpoint but a file or folder.
+    File,
+}
+
+/// How the protocol of a target became known.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum ProtocolSource {
+    /// Said by the user: a scheme or `--starttls`.
+    Given,
+    /// The port is known for it; nobody said so.
+    GuessedFromPort,
+    /// Nothing said otherwise: TLS from the first byte.
+    Default,
+}
+
+impl ProtocolSource {
+    /// The stable word for outputs.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Given => "given",
+            Self::GuessedFromPort => "guessed-from-port",
+            Self::Default => "default",
+        }
+    }
+}
+
+/// The port of [`Protocol::Tls`] when none is given: HTTPS.
+pub const HTTPS_PORT: u16 = 443;
+
+impl Protocol {
+    /// Every protocol an endpoint may speak before TLS, for help texts and `--starttls`.
+    pub const UPGRADED: [Self; 14] = [
+        Self::Smtp,
+        Self::Lmtp,
+        Self::Imap,
+        Self::Pop3,
+        Self::Sieve,
+        Self::Ftp,
+        Self::Ldap,
+        Self::Postgres,
+        Self::Mysql,
+        Self::Mssql,
+        Self::Xmpp,
+        Self::XmppServer,
+        Self::Nntp,
+        Self::Rdp,
+    ];
+
+    /// The stable word for outputs; also the scheme that asks for it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tls => "tls",
+            Self::Smtp => "smtp",
+            Self::Lmtp => "lmtp",
+            Self::Imap => "imap",
+            Self::Pop3 => "pop3",
+            Self::Sieve => "sieve",
+            Self::Ftp => "ftp",
+            Self::Ldap => "ldap",
+            Self::Postgres => "postgres",
+            Self::Mysql => "mysql",
+            Self::Mssql => "mssql",
+            Self::Xmpp => "xmpp",
+            Self::XmppServer => "xmpp-server",
+            Self::Nntp => "nntp",
+            Self::Rdp => "rdp",
+            Self::File => "file",
+        }
+    }
+
+    /// The protocol called `name` (see [`Protocol::name`]), for `--starttls`. `None` for an unknown
+    /// one and for `file`, which nobody can speak.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        if name.eq_ignore_ascii_case("tls") {
+            return Some(Self::Tls);
+        }
+        Self::UPGRADED.into_iter().find(|protocol| name.eq_ignore_ascii_case(protocol.name()))
+    }
+
+    /// The port when none is given.
+    #[must_use]
+    pub fn default_port(self) -> u16 {
+        match self {
+            Self::Tls => HTTPS_PORT,
+            Self::Smtp => 25,
+            Self::Lmtp => 24,
+            Self::Imap => 143,
+            Self::Pop3 => 110,
+            Self::Sieve => 4_190,
+            Self::Ftp => 21,
+            Self::Ldap => 389,
+            Self::Postgres => 5_432,
+            Self::Mysql => 3_306,
+            Self::Mssql => 1_433,
+            Self::Xmpp => 5_222,
+            Self::XmppServer => 5_269,
+            Self::Nntp => 119,
+            Self::Rdp => 3_389,
+            Self::File => 0,
+        }
+    }
+
+    /// The protocol a port is known for, when it needs a dialogue before TLS.
+    #[must_use]
+    pub fn of_port(port: u16) -> Option<Self> {
+        match port {
+            // 587 is submission (RFC 6409); 2525 its usual stand-in where 25 is blocked.
+            587 | 2_525 => Some(Self::Smtp),
+            _ => Self::UPGRADED.into_iter().find(|protocol| protocol.default_port() == port),
+        }
+    }
+
+    /// ALPN protocol names to offer (RFC 7301), most wanted first; empty: send no ALPN, because
+    /// servers of this protocol know none and some refuse what they do not know.
+    #[must_use]
+    pub fn alpn(self) -> &'static [&'static [u8]] {
+        match self {
+            Self::Tls => &[b"h2", b"http/1.1"],
+            Self::Postgres => &[b"postgresql"],
+            // TDS 8.0 is TLS from the first byte and names "tds/8.0"; inside TDS 7 packets, where
+            // this dialogue leads, no ALPN exists.
+            _ => &[],
+        }
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What a URL's scheme says: the protocol before TLS and the port when the URL has none.
+/// TLS-from-the-first-byte schemes differ only in their port.
+pub(super) fn of_scheme(scheme: &str) -> Option<(Protocol, u16)> {
+    let own = |protocol: Protocol| (protocol, protocol.default_port());
+    let tls = |port| (Protocol::Tls, port);
+    Some(match scheme {
+        "https" | "wss" | "tls" | "ssl" => tls(HTTPS_PORT),
+        "smtps" | "submissions" => tls(465),
+        "imaps" => tls(993),
+        "pop3s" | "pops" => tls(995),
+        "ftps" => tls(990),
+        "ldaps" => tls(636),
+        "nntps" | "snews" => tls(563),
+        "xmpps" => tls(5_223),
+        "amqps" => tls(5_671),
+        "mqtts" => tls(8_883),
+        "rediss" => tls(6_379),
+        "sips" => tls(5_061),
+        "ircs" => tls(6_697),
+        "submission" => (Protocol::Smtp, 587),
+        "postgresql" => own(Protocol::Postgres),
+        "mariadb" => own(Protocol::Mysql),
+        "sqlserver" => own(Protocol::Mssql),
+        "managesieve" => own(Protocol::Sieve),
+        "pop" => own(Protocol::Pop3),
+        _ => own(Protocol::UPGRADED.into_iter().find(|protocol| protocol.name() == scheme)?),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_protocol_is_found_by_its_name_its_scheme_and_its_port() {
+        for protocol in Protocol::UPGRADED {
+            assert_eq!(Protocol::named(protocol.name()), Some(protocol));
+            assert_eq!(of_scheme(protocol.name()), Some((protocol, protocol.default_port())));
+            assert_eq!(Protocol::of_port(protocol.default_port()), Some(protocol));
+        }
+        assert_eq!(Protocol::named("TLS"), Some(Protocol::Tls));
+        assert_eq!(Protocol::named("file"), None);
+        assert_eq!(Protocol::of_port(587), Some(Protocol::Smtp));
+    }
+
+    #[test]
+    fn ports_that_are_tls_from_the_first_byte_are_not_guessed_to_be_upgraded() {
+        for port in [443, 465, 563, 636, 853, 990, 993, 995, 5_223, 8_443] {
+            assert_eq!(Protocol::of_port(port), None, "port {port}");
+        }
+    }
+}
