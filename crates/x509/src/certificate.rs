@@ -1,6 +1,7 @@
 //! A certificate, read.
 
 use std::net::IpAddr;
+use std::ops::Range;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -62,6 +63,10 @@ pub struct Certificate {
     pub unknown_critical: Vec<String>,
     /// Parts that could not be read or break DER, tolerated so that the rest is known.
     pub faults: Vec<String>,
+    /// Where in `der` the signed part lies.
+    pub(crate) tbs_range: Range<usize>,
+    /// Where in `der` the signature lies.
+    pub(crate) signature_range: Range<usize>,
 }
 
 /// A name as an X.501 sequence.
@@ -248,7 +253,47 @@ pub enum ParseError {
     NotCertificate(String),
 }
 
+impl PublicKey {
+    /// Whether keys of this kind come in sizes, so that a size of 0 means an unreadable key.
+    pub(crate) fn has_size(&self) -> bool {
+        !matches!(
+            self.algorithm,
+            KeyAlgorithm::MlDsa(_) | KeyAlgorithm::Other(_)
+        )
+    }
+}
+
 impl Certificate {
+    /// Issuer and subject are the same name (RFC 5280 section 3.2 calls it self-issued).
+    #[must_use]
+    pub fn is_self_issued(&self) -> bool {
+        self.issuer.matches(&self.subject)
+    }
+
+    /// Marked as a certification authority. Version 1 and 2 certificates have no way to say so.
+    #[must_use]
+    pub fn is_ca(&self) -> bool {
+        self.basic_constraints
+            .is_some_and(|constraints| constraints.ca)
+    }
+
+    /// The hosts it is for, as text: DNS names and addresses of the subject alternative name, or,
+    /// when there are none, the common names.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        let hosts = self.subject_alt_names.iter().filter_map(|name| match name {
+            GeneralName::Dns(name) => Some(name.clone()),
+            GeneralName::Ip(address) => Some(address.to_string()),
+            _ => None,
+        });
+        let hosts: Vec<String> = hosts.collect();
+        if hosts.is_empty() {
+            self.subject.common_names.clone()
+        } else {
+            hosts
+        }
+    }
+
     /// Octets a certificate may have: real ones stay under 10 KB, a few with hundreds of names
     /// reach 50.
     pub const DER_MAX: usize = 64 * 1024;

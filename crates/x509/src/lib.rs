@@ -5,17 +5,28 @@
 
 mod certificate;
 pub mod der;
+mod distinguished_name;
+mod extension;
 mod fingerprint;
+mod key;
+pub mod name;
+pub mod ocsp;
+mod oid;
+mod parse;
+pub mod pem;
 mod rule;
+pub mod sct;
 mod serial;
+mod signature;
 mod time;
-mod words;
 
 pub use certificate::{
     BasicConstraints, Certificate, DistinguishedName, GeneralName, KeyAlgorithm, KeyUsage,
-    NameConstraints, ParseError, PublicKey, SignatureAlgorithm,
+    NameConstraints, ParseError, PublicKey, SignatureAlgorithm, Subtree,
 };
 pub use fingerprint::{Fingerprint, SpkiHash};
+pub use name::{HostName, InvalidHostName, NameMatch, ReferenceName, matches as matches_name};
 pub use rule::{Finding, Rule, Severity};
 pub use serial::SerialNumber;
+pub use signature::{SignatureError, verify_signature};
 pub use time::{Civil, DAY, UnixTime};

@@ -1,0 +1,193 @@
+//! Distinguished names: read, written for people, compared.
+
+use std::fmt::Write as _;
+
+use crate::der::{self, DerError, Element, Reader, tag};
+use crate::{DistinguishedName, oid};
+
+/// Attributes of a name that are read. Real names have under a dozen.
+const ATTRIBUTES_MAX: usize = 128;
+
+impl DistinguishedName {
+    /// Reads a DER `Name` (RFC 5280 section 4.1.2.4).
+    ///
+    /// # Errors
+    /// When it is not a SEQUENCE OF SET OF attributes.
+    pub fn parse(der: &[u8]) -> Result<Self, DerError> {
+        let mut name = Self {
+            der: der.into(),
+            ..Self::default()
+        };
+        let mut relative = Vec::new();
+        let mut left = ATTRIBUTES_MAX;
+        for set in Reader::new(der).sequence()? {
+            let mut text = String::new();
+            for attribute in set?.inside() {
+                left = left
+                    .checked_sub(1)
+                    .ok_or(DerError::Malformed("name: too many attributes"))?;
+                name.take_attribute(attribute?, &mut text)?;
+            }
+            relative.push(text);
+        }
+        relative.reverse();
+        name.text = relative.join(", ");
+        Ok(name)
+    }
+
+    fn take_attribute(
+        &mut self,
+        attribute: Element<'_>,
+        text: &mut String,
+    ) -> Result<(), DerError> {
+        let mut parts = attribute.inside();
+        let kind = parts.expect(tag::OID)?.content;
+        let value = parts.any()?;
+        if !text.is_empty() {
+            text.push('+');
+        }
+        match short_name(kind) {
+            Some(short) => text.push_str(short),
+            None => text.push_str(&der::oid_text(kind)),
+        }
+        text.push('=');
+        if !is_string(value.tag) {
+            text.push('#');
+            value.whole.iter().for_each(|b| {
+                let _ = write!(text, "{b:02x}");
+            });
+            return Ok(());
+        }
+        let string = value.text();
+        push_escaped(text, &string);
+        if kind == oid::COMMON_NAME {
+            self.common_names.push(string);
+        } else if kind == oid::ORGANIZATION && self.organization.is_none() {
+            self.organization = Some(string);
+        }
+        Ok(())
+    }
+
+    /// Whether there is no attribute at all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        Reader::new(&self.der)
+            .sequence()
+            .is_ok_and(|name| name.is_empty())
+    }
+
+    /// Whether both name the same entity, after the folding of RFC 5280 section 7.1: string types,
+    /// case of ASCII letters and runs of spaces do not matter.
+    #[must_use]
+    pub fn matches(&self, other: &Self) -> bool {
+        // Folding only ever joins what differs in form, and issuers are copied octet by octet.
+        self.der == other.der || self.folded() == other.folded()
+    }
+
+    /// The name with differences of form removed; equal for names that match.
+    #[must_use]
+    pub(crate) fn folded(&self) -> Vec<u8> {
+        fold_name(&self.der).concat()
+    }
+}
+
+/// The relative names of a DER `Name`, each folded so that equal ones have equal octets.
+pub(crate) fn fold_name(der: &[u8]) -> Vec<Vec<u8>> {
+    let Ok(name) = Reader::new(der).sequence() else {
+        return vec![der.to_vec()];
+    };
+    let fold_set = |set: Element<'_>| {
+        let mut attributes: Vec<Vec<u8>> = set.inside().flatten().map(fold_attribute).collect();
+        attributes.sort();
+        // The count of octets keeps neighbours from running into each other.
+        let mut out = der::write(|w| {
+            w.element(tag::SET, &attributes.concat());
+        });
+        out.shrink_to_fit();
+        out
+    };
+    name.flatten().map(fold_set).collect()
+}
+
+fn fold_attribute(attribute: Element<'_>) -> Vec<u8> {
+    let mut parts = attribute.inside();
+    let (Ok(kind), Ok(value)) = (parts.any(), parts.any()) else {
+        return attribute.whole.to_vec();
+    };
+    if !is_string(value.tag) {
+        return attribute.whole.to_vec();
+    }
+    let text = value.text();
+    let folded: Vec<String> = text
+        .split_whitespace()
+        .map(str::to_ascii_lowercase)
+        .collect();
+    der::write(|w| {
+        w.raw(kind.whole).utf8(&folded.join(" "));
+    })
+}
+
+fn is_string(tag: u8) -> bool {
+    matches!(
+        tag,
+        tag::UTF8_STRING
+            | tag::NUMERIC_STRING
+            | tag::PRINTABLE_STRING
+            | tag::TELETEX_STRING
+            | tag::IA5_STRING
+            | tag::VISIBLE_STRING
+            | tag::UNIVERSAL_STRING
+            | tag::BMP_STRING
+    )
+}
+
+/// RFC 4514 section 3 and, beyond its table, the names OpenSSL prints.
+fn short_name(kind: &[u8]) -> Option<&'static str> {
+    if let Some([attribute]) = kind.strip_prefix(oid::AT) {
+        return Some(match attribute {
+            3 => "CN",
+            4 => "SN",
+            5 => "serialNumber",
+            6 => "C",
+            7 => "L",
+            8 => "ST",
+            9 => "STREET",
+            10 => "O",
+            11 => "OU",
+            12 => "title",
+            15 => "businessCategory",
+            17 => "postalCode",
+            42 => "GN",
+            46 => "dnQualifier",
+            65 => "pseudonym",
+            97 => "organizationIdentifier",
+            _ => return None,
+        });
+    }
+    match kind {
+        oid::EMAIL_ADDRESS => Some("emailAddress"),
+        oid::DOMAIN_COMPONENT => Some("DC"),
+        oid::USER_ID => Some("UID"),
+        _ => None,
+    }
+}
+
+/// The escapes of RFC 4514 section 2.4; control characters too, so that a name cannot drive the
+/// terminal it is shown on.
+fn push_escaped(out: &mut String, value: &str) {
+    let last = value.chars().count().saturating_sub(1);
+    for (index, character) in value.chars().enumerate() {
+        match character {
+            '"' | '+' | ',' | ';' | '<' | '>' | '\\' => out.extend(['\\', character]),
+            '#' if index == 0 => out.push_str("\\#"),
+            ' ' if index == 0 || index == last => out.push_str("\\ "),
+            c if c.is_control() => {
+                let mut octets = [0; 4];
+                for b in c.encode_utf8(&mut octets).bytes() {
+                    let _ = write!(out, "\\{b:02X}");
+                }
+            }
+            c => out.push(c),
+        }
+    }
+}

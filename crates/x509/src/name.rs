@@ -1,0 +1,265 @@
+//! Host names, and whether a certificate is for one (RFC 9525, before it RFC 6125).
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde::{Serialize, Serializer};
+
+use crate::{Certificate, GeneralName};
+
+/// A DNS host name: lower case, no trailing dot, no wildcard. Internationalised ones are in their
+/// A-label form (`xn--…`).
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct HostName(Arc<str>);
+
+/// Text that is no host name.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum InvalidHostName {
+    /// Nothing, or a dot alone.
+    #[error("a host name must not be empty")]
+    Empty,
+    /// Over 253 octets (RFC 1035 section 2.3.4, less the length octets).
+    #[error("a host name has up to 253 characters")]
+    TooLong,
+    /// Fine in a certificate, never a host.
+    #[error("a wildcard is no host: name one host under it")]
+    Wildcard,
+    /// A label that is empty or over 63 octets.
+    #[error("the labels between dots have 1 to 63 characters")]
+    Label,
+    /// Something else than letters, digits, hyphens and the underscores that are met in practice.
+    #[error("{0:?} does not belong in a host name; write international names as xn--…")]
+    Character(char),
+    /// An address: see [`ReferenceName`].
+    #[error("an address is no host name")]
+    Address,
+}
+
+impl HostName {
+    /// Octets of the longest name.
+    pub const LENGTH_MAX: usize = 253;
+    /// Octets of the longest label.
+    pub const LABEL_MAX: usize = 63;
+
+    /// Reads a host name; capitals are lowered and one trailing dot is dropped.
+    ///
+    /// # Errors
+    /// [`InvalidHostName`] tells what is wrong with it.
+    pub fn parse(text: &str) -> Result<Self, InvalidHostName> {
+        let name = text.strip_suffix('.').unwrap_or(text);
+        if name.is_empty() {
+            return Err(InvalidHostName::Empty);
+        }
+        if name.len() > Self::LENGTH_MAX {
+            return Err(InvalidHostName::TooLong);
+        }
+        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        match name.chars().find(|c| !allowed(*c)) {
+            Some('*') => return Err(InvalidHostName::Wildcard),
+            Some(other) => return Err(InvalidHostName::Character(other)),
+            None => {}
+        }
+        if name
+            .split('.')
+            .any(|label| label.is_empty() || label.len() > Self::LABEL_MAX)
+        {
+            return Err(InvalidHostName::Label);
+        }
+        if name.parse::<IpAddr>().is_ok() {
+            return Err(InvalidHostName::Address);
+        }
+        Ok(Self(name.to_ascii_lowercase().into()))
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for HostName {
+    type Err = InvalidHostName;
+
+    fn from_str(text: &str) -> Result<Self, InvalidHostName> {
+        Self::parse(text)
+    }
+}
+
+impl fmt::Display for HostName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl AsRef<str> for HostName {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Serialize for HostName {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
+/// What a client was asked to reach, and so what the certificate must name (RFC 9525 section 2).
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub enum ReferenceName {
+    /// By name.
+    Host(HostName),
+    /// By address.
+    Ip(IpAddr),
+}
+
+impl From<HostName> for ReferenceName {
+    fn from(host: HostName) -> Self {
+        Self::Host(host)
+    }
+}
+
+impl From<IpAddr> for ReferenceName {
+    fn from(address: IpAddr) -> Self {
+        Self::Ip(address)
+    }
+}
+
+impl fmt::Display for ReferenceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Host(host) => host.fmt(f),
+            Self::Ip(address) => address.fmt(f),
+        }
+    }
+}
+
+/// How a certificate names what was asked for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum NameMatch {
+    /// As RFC 9525 wants.
+    SubjectAlternativeName,
+    /// By a common name alone, which no browser has read since 2017 (RFC 9525 section 2).
+    CommonNameOnly,
+    /// Not at all.
+    None,
+}
+
+/// Whether `certificate` is for `name`.
+#[must_use]
+pub fn matches(certificate: &Certificate, name: &ReferenceName) -> NameMatch {
+    let matched = certificate
+        .subject_alt_names
+        .iter()
+        .any(|presented| match (presented, name) {
+            (GeneralName::Dns(pattern), ReferenceName::Host(host)) => {
+                pattern_matches(pattern, host)
+            }
+            (GeneralName::Ip(address), ReferenceName::Ip(asked)) => address == asked,
+            _ => false,
+        });
+    if matched {
+        return NameMatch::SubjectAlternativeName;
+    }
+    let by_common_name = certificate
+        .subject
+        .common_names
+        .iter()
+        .any(|common| match name {
+            ReferenceName::Host(host) => pattern_matches(common, host),
+            ReferenceName::Ip(asked) => common.parse() == Ok(*asked),
+        });
+    if by_common_name {
+        NameMatch::CommonNameOnly
+    } else {
+        NameMatch::None
+    }
+}
+
+/// Whether the dNSName `pattern` covers `host`: letter by letter, case aside, or by a wildcard that
+/// is the whole leftmost label and stands for exactly one (RFC 9525 section 6.3).
+#[must_use]
+pub fn pattern_matches(pattern: &str, host: &HostName) -> bool {
+    let pattern = pattern.strip_suffix('.').unwrap_or(pattern);
+    match pattern.strip_prefix("*.") {
+        Some(parent) => {
+            // A wildcard right above a top-level domain is taken by no client.
+            parent.contains('.')
+                && host
+                    .0
+                    .split_once('.')
+                    .is_some_and(|(_, rest)| rest.eq_ignore_ascii_case(parent))
+        }
+        None => pattern.eq_ignore_ascii_case(&host.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOST_NAMES: &[(&str, Result<&str, InvalidHostName>)] = &[
+        ("A.Example.", Ok("a.example")),
+        ("localhost", Ok("localhost")),
+        ("_dmarc.example", Ok("_dmarc.example")),
+        ("xn--bcher-kva.example", Ok("xn--bcher-kva.example")),
+        ("1.2.3.4.example", Ok("1.2.3.4.example")),
+        ("", Err(InvalidHostName::Empty)),
+        (".", Err(InvalidHostName::Empty)),
+        ("a..b", Err(InvalidHostName::Label)),
+        ("a.b..", Err(InvalidHostName::Label)),
+        (".a", Err(InvalidHostName::Label)),
+        ("*.example", Err(InvalidHostName::Wildcard)),
+        ("bücher.example", Err(InvalidHostName::Character('ü'))),
+        ("a b", Err(InvalidHostName::Character(' '))),
+        ("127.0.0.1", Err(InvalidHostName::Address)),
+        ("::1", Err(InvalidHostName::Character(':'))),
+    ];
+
+    #[test]
+    fn host_names() {
+        for (text, want) in HOST_NAMES {
+            let got = HostName::parse(text);
+            assert_eq!(
+                got.as_ref().map(HostName::as_str),
+                want.as_ref().copied(),
+                "{text}"
+            );
+        }
+        assert_eq!(
+            HostName::parse(&"a".repeat(64)),
+            Err(InvalidHostName::Label)
+        );
+        assert_eq!(
+            HostName::parse(&"a.".repeat(130)),
+            Err(InvalidHostName::TooLong)
+        );
+    }
+
+    const PATTERNS: &[(&str, &str, bool)] = &[
+        ("a.example", "a.example", true),
+        ("A.EXAMPLE", "a.example", true),
+        ("a.example.", "a.example", true),
+        ("a.example", "b.a.example", false),
+        ("*.b.example", "a.b.example", true),
+        ("*.B.example", "a.b.example", true),
+        ("*.b.example", "b.example", false),
+        ("*.b.example", "x.a.b.example", false),
+        ("*.example", "a.example", false),
+        ("*", "example", false),
+        ("a*.b.example", "ab.b.example", false),
+        ("a.*.example", "a.b.example", false),
+        ("*.*.example", "a.b.example", false),
+        ("", "a.example", false),
+    ];
+
+    #[test]
+    fn patterns() {
+        for (pattern, host, want) in PATTERNS {
+            let host = HostName::parse(host).unwrap();
+            assert_eq!(pattern_matches(pattern, &host), *want, "{pattern} {host}");
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Stapled OCSP responses (RFC 6960), read as far as a scanner tells of them. The signature is not
+//! checked here.
+
+use std::fmt;
+
+use crate::der::{DerError, Reader, tag};
+use crate::{DistinguishedName, SerialNumber, UnixTime, oid};
+
+/// Octets of a response that are read; real ones have 500 to 3,000.
+pub const RESPONSE_MAX: usize = 64 * 1024;
+
+/// What the responder says of the certificate.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Status {
+    /// Not revoked.
+    Good,
+    /// Revoked, at this time.
+    Revoked(UnixTime),
+    /// The responder does not know the certificate.
+    Unknown,
+    /// No answer but an error: the number of RFC 6960 section 4.2.1 (1 malformed, 2 internal,
+    /// 3 try later, 5 signature required, 6 unauthorised).
+    NoAnswer(i64),
+}
+
+/// Who signed the response.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Responder {
+    /// By name.
+    Name(String),
+    /// By the SHA-1 of its key.
+    KeyHash(Vec<u8>),
+}
+
+/// An OCSP response, its first answer.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Response {
+    /// What it says.
+    pub status: Status,
+    /// When it was signed.
+    pub produced_at: Option<UnixTime>,
+    /// From when the status is known to be right.
+    pub this_update: Option<UnixTime>,
+    /// When newer news is due.
+    pub next_update: Option<UnixTime>,
+    /// Who says so.
+    pub responder: Option<Responder>,
+    /// Of which certificate.
+    pub serial: Option<SerialNumber>,
+}
+
+impl Response {
+    /// Whether it says the certificate is revoked.
+    #[must_use]
+    pub fn is_revoked(&self) -> bool {
+        matches!(self.status, Status::Revoked(_))
+    }
+}
+
+impl fmt::Display for Response {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.status {
+            Status::Good => f.write_str("good")?,
+            Status::Revoked(at) => write!(f, "revoked at {at}")?,
+            Status::Unknown => f.write_str("unknown to the responder")?,
+            Status::NoAnswer(code) => write!(f, "no answer (OCSP error {code})")?,
+        }
+        if let Some(this_update) = self.this_update {
+            write!(f, ", as of {this_update}")?;
+        }
+        if let Some(next_update) = self.next_update {
+            write!(f, ", next news by {next_update}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads an OCSPResponse (RFC 6960 section 4.2.1).
+///
+/// # Errors
+/// When it is none, is over [`RESPONSE_MAX`], or holds another kind of answer than a basic one.
+pub fn parse_response(der: &[u8]) -> Result<Response, DerError> {
+    if der.len() > RESPONSE_MAX {
+        return Err(DerError::Malformed("OCSP response: too long"));
+    }
+    let mut response = Reader::new(der).sequence()?;
+    let code = response.expect(tag::ENUMERATED)?.integer()?;
+    if code != 0 {
+        return Ok(Response {
+            status: Status::NoAnswer(code),
+            produced_at: None,
+            this_update: None,
+            next_update: None,
+            responder: None,
+            serial: None,
+        });
+    }
+    let mut bytes = response
+        .expect(tag::context_constructed(0))?
+        .inside()
+        .sequence()?;
+    if bytes.expect(tag::OID)?.content != oid::OCSP_BASIC {
+        return Err(DerError::Malformed("OCSP response: not a basic one"));
+    }
+    let basic = bytes.expect(tag::OCTET_STRING)?;
+    response_data(basic.inside().sequence()?.sequence()?)
+}
+
+fn response_data(mut data: Reader<'_>) -> Result<Response, DerError> {
+    data.optional(tag::context_constructed(0))?; // version
+    let responder = responder(data.any()?)?;
+    let produced_at = data.expect(tag::GENERALIZED_TIME)?.time()?;
+    let mut single = data.sequence()?.sequence()?;
+    let mut id = single.sequence()?;
+    id.sequence()?; // hashAlgorithm
+    id.expect(tag::OCTET_STRING)?; // issuerNameHash
+    id.expect(tag::OCTET_STRING)?; // issuerKeyHash
+    let serial = SerialNumber::from_content(id.expect(tag::INTEGER)?.content);
+    let status = single.any()?;
+    let status = match status.tag {
+        0x80 => Status::Good,
+        0xa1 => Status::Revoked(status.inside().expect(tag::GENERALIZED_TIME)?.time()?),
+        0x82 => Status::Unknown,
+        _ => return Err(DerError::Malformed("OCSP response: certStatus")),
+    };
+    let this_update = single.expect(tag::GENERALIZED_TIME)?.time()?;
+    let next_update = match single.optional(tag::context_constructed(0))? {
+        Some(next) => Some(next.inside().expect(tag::GENERALIZED_TIME)?.time()?),
+        None => None,
+    };
+    Ok(Response {
+        status,
+        produced_at: Some(produced_at),
+        this_update: Some(this_update),
+        next_update,
+        responder: Some(responder),
+        serial: Some(serial),
+    })
+}
+
+fn responder(id: crate::der::Element<'_>) -> Result<Responder, DerError> {
+    match id.tag {
+        0xa1 => Ok(Responder::Name(DistinguishedName::parse(id.content)?.text)),
+        0xa2 => Ok(Responder::KeyHash(
+            id.inside().expect(tag::OCTET_STRING)?.content.to_vec(),
+        )),
+        _ => Err(DerError::Malformed("OCSP response: responderID")),
+    }
+}

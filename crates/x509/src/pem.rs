@@ -1,0 +1,170 @@
+//! PEM (RFC 7468): certificates in text, whatever else the text says.
+
+/// Blocks read of one text; root bundles have 150, the largest dumps some thousands.
+const BLOCKS_MAX: usize = 100_000;
+/// Octets one block may decode to; a PKCS#7 bundle of a whole root program has 200 KB.
+const BLOCK_OCTETS_MAX: usize = 1024 * 1024;
+
+const BEGIN: &[u8] = b"-----BEGIN ";
+const END: &[u8] = b"-----END ";
+const DASHES: &[u8] = b"-----";
+
+/// Every block of `text` with its label, in order. Text between blocks, headers within them and
+/// any line ends are passed over; a block that is cut off or not base64 is left out.
+pub fn blocks(text: &[u8]) -> impl Iterator<Item = (String, Vec<u8>)> {
+    let mut rest = text;
+    std::iter::from_fn(move || next_block(&mut rest))
+        .flatten()
+        .take(BLOCKS_MAX)
+}
+
+/// The blocks of `text` that hold a certificate: labelled `CERTIFICATE`, as RFC 7468 section 5 has
+/// it, or one of the names OpenSSL used before and still reads. Of a `TRUSTED CERTIFICATE` only
+/// the certificate is returned, without OpenSSL's trust settings after it.
+pub fn certificates(text: &[u8]) -> impl Iterator<Item = (String, Vec<u8>)> {
+    blocks(text).filter_map(|(label, der)| match label.as_str() {
+        "CERTIFICATE" | "X509 CERTIFICATE" => Some((label, der)),
+        "TRUSTED CERTIFICATE" => {
+            let certificate = crate::der::Reader::new(&der).any().ok()?.whole.to_vec();
+            Some((label, certificate))
+        }
+        _ => None,
+    })
+}
+
+/// `None` at the end of the text; `Some(None)` for a block that cannot be read.
+fn next_block(rest: &mut &[u8]) -> Option<Option<(String, Vec<u8>)>> {
+    let text = *rest;
+    let begin = find(text, BEGIN)? + BEGIN.len();
+    let Some(length) = find(&text[begin..], DASHES) else {
+        *rest = &[];
+        return None;
+    };
+    let label = &text[begin..begin + length];
+    let body = &text[begin + length + DASHES.len()..];
+    // A label holds no line end: this BEGIN was the start of something else.
+    if label.contains(&b'\n') {
+        *rest = &text[begin..];
+        return Some(None);
+    }
+    let Some(end) = find(body, END) else {
+        *rest = &[];
+        return Some(None);
+    };
+    // A block cut off by the next one must not swallow it.
+    if let Some(next) = find(&body[..end], BEGIN) {
+        *rest = &body[next..];
+        return Some(None);
+    }
+    *rest = &body[end + END.len()..];
+    let der = decode(after_headers(&body[..end]));
+    Some(der.map(|der| (String::from_utf8_lossy(label).into_owned(), der)))
+}
+
+/// RFC 1421 headers (`Proc-Type: …`) end with an empty line.
+fn after_headers(body: &[u8]) -> &[u8] {
+    if !body.contains(&b':') {
+        return body;
+    }
+    let blank = find(body, b"\n\n").map(|at| at + 2);
+    let blank = blank.or_else(|| find(body, b"\r\n\r\n").map(|at| at + 4));
+    blank.map_or(body, |at| &body[at..])
+}
+
+fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
+    let first = needle.first()?;
+    let mut from = 0;
+    while let Some(at) = haystack[from..].iter().position(|b| b == first) {
+        if haystack[from + at..].starts_with(needle) {
+            return Some(from + at);
+        }
+        from += at + 1;
+    }
+    None
+}
+
+/// Base64 (RFC 4648 section 4) with white space anywhere, padded or not.
+fn decode(text: &[u8]) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity((text.len() / 4 * 3).min(BLOCK_OCTETS_MAX));
+    let (mut bits, mut held) = (0u32, 0);
+    let mut letters = text.iter().filter(|b| !b.is_ascii_whitespace());
+    for &letter in letters.by_ref() {
+        let value = match letter {
+            b'A'..=b'Z' => letter - b'A',
+            b'a'..=b'z' => letter - b'a' + 26,
+            b'0'..=b'9' => letter - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            b'=' => break,
+            _ => return None,
+        };
+        bits = bits << 6 | u32::from(value);
+        held += 6;
+        if held >= 8 {
+            held -= 8;
+            out.push((bits >> held) as u8);
+        }
+        if out.len() > BLOCK_OCTETS_MAX {
+            return None;
+        }
+    }
+    letters.all(|&b| b == b'=').then_some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Vec<(String, Vec<u8>)> {
+        blocks(text.as_bytes()).collect()
+    }
+
+    fn block(label: &str, body: &str) -> String {
+        format!("-----BEGIN {label}-----\n{body}\n-----END {label}-----\n")
+    }
+
+    #[test]
+    fn blocks_are_found_whatever_stands_around_them() {
+        let hello = ("A".to_owned(), b"hello".to_vec());
+        let table = [
+            block("A", "aGVsbG8="),
+            block("A", "aGVsbG8"),
+            block("A", "aGVs\r\nbG8=\r\n"),
+            format!("subject=CN = x\n{}trailing text", block("A", "aGVsbG8=")),
+            block("A", "Proc-Type: 4\nX: y\n\naGVsbG8="),
+            format!("-----BEGIN A-----\naGVs\n{}", block("A", "aGVsbG8=")),
+            format!("-----BEGIN nothing\n{}", block("A", "aGVsbG8=")),
+            format!("{}{}", block("B", "not*base64"), block("A", "aGVsbG8=")),
+        ];
+        for text in table {
+            assert_eq!(read(&text), std::slice::from_ref(&hello), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_cut_off_is_left_out() {
+        for text in [
+            "",
+            "-----BEGIN A",
+            "-----BEGIN A-----",
+            "-----BEGIN A-----\naGVs",
+            "-----",
+        ] {
+            assert_eq!(read(text), [], "{text}");
+        }
+    }
+
+    #[test]
+    fn only_certificates_are_certificates() {
+        let text = [
+            block("CERTIFICATE", "MAA="),
+            block("PRIVATE KEY", "MAA="),
+            block("X509 CERTIFICATE", "MAA="),
+            block("TRUSTED CERTIFICATE", "MAAwAA=="),
+        ];
+        let found: Vec<_> = certificates(text.concat().as_bytes())
+            .map(|(_, der)| der)
+            .collect();
+        assert_eq!(found, [[0x30, 0], [0x30, 0], [0x30, 0]]);
+    }
+}

@@ -1,0 +1,53 @@
+//! Lists of signed certificate timestamps (RFC 6962 section 3.3), as certificates, OCSP responses
+//! and the TLS extension carry them.
+
+use crate::UnixTime;
+
+/// Timestamps read of one list: clients ask for two or three, logs number some dozens.
+const SCTS_MAX: usize = 64;
+
+/// What one timestamp says. Its signature is not checked: that takes the list of logs.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct SignedCertificateTimestamp {
+    /// SHA-256 of the log's key.
+    pub log_id: [u8; 32],
+    /// When the log promised to include the certificate.
+    pub time: UnixTime,
+}
+
+/// The timestamps of a SignedCertificateTimestampList that can be read, in order.
+#[must_use]
+pub fn parse(list: &[u8]) -> Vec<SignedCertificateTimestamp> {
+    entries(list).filter_map(timestamp).collect()
+}
+
+/// How many timestamps a SignedCertificateTimestampList has.
+#[must_use]
+pub fn count(list: &[u8]) -> u16 {
+    entries(list).fold(0, |count, _| count + 1)
+}
+
+fn entries(list: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = take_vector(&mut { list }).unwrap_or_default();
+    std::iter::from_fn(move || take_vector(&mut rest)).take(SCTS_MAX)
+}
+
+/// A vector with two octets of length (RFC 8446 section 3.4).
+fn take_vector<'a>(input: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let (length, rest) = input.split_first_chunk::<2>()?;
+    let (vector, rest) = rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))?;
+    *input = rest;
+    Some(vector)
+}
+
+fn timestamp(entry: &[u8]) -> Option<SignedCertificateTimestamp> {
+    const V1: u8 = 0;
+    let rest = entry.strip_prefix(&[V1])?;
+    let (log_id, rest) = rest.split_first_chunk::<32>()?;
+    let (millis, _) = rest.split_first_chunk::<8>()?;
+    let seconds = i64::try_from(u64::from_be_bytes(*millis) / 1_000).ok()?;
+    Some(SignedCertificateTimestamp {
+        log_id: *log_id,
+        time: UnixTime(seconds),
+    })
+}
