@@ -1,0 +1,119 @@
+//! What the server has said and nobody has taken yet.
+
+use super::{StartTlsError, words};
+use crate::target::Protocol;
+
+/// Octets of one line, packet or tag. RFC 5321 section 4.5.3.1 allows 512 in a reply, IMAP greetings
+/// with capabilities reach about 1,000; eight times that is generous.
+pub const LINE_MAX: usize = 8_192;
+/// Octets the server may send in the whole dialogue. The longest greetings (legal notices before
+/// FTP) stay under 10,000.
+pub const DIALOGUE_MAX: usize = 65_536;
+
+#[derive(Debug)]
+pub(super) struct Input {
+    protocol: Protocol,
+    pending: Vec<u8>,
+    /// Octets of `pending` known to hold no end of line.
+    searched: usize,
+    taken: usize,
+}
+
+impl Input {
+    pub(super) fn new(protocol: Protocol) -> Self {
+        Self { protocol, pending: Vec::new(), searched: 0, taken: 0 }
+    }
+
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        self.pending.extend_from_slice(bytes);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    pub(super) fn pending(&self) -> &[u8] {
+        &self.pending
+    }
+
+    /// Fails once more was needed than [`DIALOGUE_MAX`]. What lies beyond is not counted before it
+    /// is asked for, so that the verdict does not depend on how the octets were cut into pieces.
+    pub(super) fn check_total(&self) -> Result<(), StartTlsError> {
+        if self.taken > DIALOGUE_MAX {
+            return Err(StartTlsError::TooLong { what: "talk before TLS", max: DIALOGUE_MAX });
+        }
+        Ok(())
+    }
+
+    fn wait<T>(&self) -> Result<Option<T>, StartTlsError> {
+        if self.taken + self.pending.len() > DIALOGUE_MAX {
+            return Err(StartTlsError::TooLong { what: "talk before TLS", max: DIALOGUE_MAX });
+        }
+        Ok(None)
+    }
+
+    /// Nothing was taken yet and what came first fails `fits`: this is some other protocol.
+    pub(super) fn expect_first(&self, fits: impl Fn(u8) -> bool) -> Result<(), StartTlsError> {
+        match self.pending.first() {
+            Some(&first) if self.taken == 0 && !fits(first) => Err(self.not_that_protocol()),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn not_that_protocol(&self) -> StartTlsError {
+        self.not_that_protocol_said(&self.pending)
+    }
+
+    pub(super) fn not_that_protocol_said(&self, said: &[u8]) -> StartTlsError {
+        StartTlsError::NotThatProtocol { protocol: self.protocol, first: words(said) }
+    }
+
+    /// The next line without its end, once it is all there.
+    pub(super) fn line(&mut self) -> Result<Option<Vec<u8>>, StartTlsError> {
+        let end = self.pending[self.searched..].iter().position(|&octet| octet == b'\n');
+        let length = end.map_or(self.pending.len(), |end| self.searched + end);
+        if length > LINE_MAX {
+            return Err(StartTlsError::TooLong { what: "line", max: LINE_MAX });
+        }
+        if end.is_none() {
+            self.searched = length;
+            return self.wait();
+        }
+        let mut line = self.take(length + 1);
+        line.pop();
+        if line.last() == Some(&b'\r') {
+            line.pop();
+        }
+        Ok(Some(line))
+    }
+
+    /// The next `count` octets, once they are all there. `what` is named if they are too many.
+    pub(super) fn exact(
+        &mut self,
+        count: usize,
+        what: &'static str,
+    ) -> Result<Option<Vec<u8>>, StartTlsError> {
+        if count > LINE_MAX {
+            return Err(StartTlsError::TooLong { what, max: LINE_MAX });
+        }
+        if self.pending.len() < count {
+            return self.wait();
+        }
+        Ok(Some(self.take(count)))
+    }
+
+    /// Drops up to `count` octets; how many there were.
+    pub(super) fn skip(&mut self, count: usize) -> Result<usize, StartTlsError> {
+        let count = count.min(self.pending.len());
+        self.take(count);
+        self.check_total()?;
+        Ok(count)
+    }
+
+    fn take(&mut self, count: usize) -> Vec<u8> {
+        let rest = self.pending.split_off(count);
+        self.searched = 0;
+        self.taken += count;
+        std::mem::replace(&mut self.pending, rest)
+    }
+}

@@ -1,0 +1,390 @@
+//! The protocols of lines: SMTP, LMTP, IMAP, POP3, ManageSieve, FTP, NNTP.
+
+use super::input::Input;
+use super::reply::{Reply, ReplyReader};
+use super::{CLIENT_NAME, Move, Turn, malformed, not_offered, refused};
+
+/// SMTP (RFC 3207) and LMTP (RFC 2033), which differ in the greeting's verb.
+#[derive(Debug)]
+pub(super) struct Smtp {
+    stage: SmtpStage,
+    lmtp: bool,
+    replies: ReplyReader,
+}
+
+#[derive(Debug)]
+enum SmtpStage {
+    Greeting,
+    Extensions,
+    GoAhead,
+}
+
+impl Smtp {
+    pub(super) fn new(lmtp: bool) -> Self {
+        Self { stage: SmtpStage::Greeting, lmtp, replies: ReplyReader::default() }
+    }
+
+    pub(super) fn turn(&mut self, input: &mut Input) -> Turn {
+        let Some(reply) = self.replies.read(input)? else { return Ok(Move::Wait) };
+        match self.stage {
+            SmtpStage::Greeting => self.greeted(&reply),
+            SmtpStage::Extensions => self.extensions(&reply),
+            SmtpStage::GoAhead if reply.code == 220 => Ok(Move::Ready(Vec::new())),
+            // Never heard of the command, although it was announced.
+            SmtpStage::GoAhead if matches!(reply.code, 500 | 502) => Err(not_offered(&reply.said())),
+            SmtpStage::GoAhead => Err(refused(&reply.said())),
+        }
+    }
+
+    fn greeted(&mut self, reply: &Reply) -> Turn {
+        if reply.code != 220 {
+            return Err(refused(&reply.said()));
+        }
+        self.stage = SmtpStage::Extensions;
+        let verb = if self.lmtp { "LHLO" } else { "EHLO" };
+        Ok(Move::Send(format!("{verb} {CLIENT_NAME}\r\n").into_bytes()))
+    }
+
+    fn extensions(&mut self, reply: &Reply) -> Turn {
+        match reply.code {
+            250 => {}
+            // Servers from before RFC 1869 know no extensions at all.
+            500..=504 => return Err(not_offered(&reply.said())),
+            _ => return Err(refused(&reply.said())),
+        }
+        // The first line is the server's name.
+        let offered = reply.lines.iter().skip(1).any(|line| first_word_is(line, b"STARTTLS"));
+        if !offered {
+            return Err(not_offered(b""));
+        }
+        self.stage = SmtpStage::GoAhead;
+        Ok(Move::Send(b"STARTTLS\r\n".to_vec()))
+    }
+}
+
+/// FTP (RFC 4217 section 4).
+#[derive(Debug)]
+pub(super) struct Ftp {
+    asked: bool,
+    replies: ReplyReader,
+}
+
+impl Default for Ftp {
+    fn default() -> Self {
+        Self { asked: false, replies: ReplyReader::with_free_middle() }
+    }
+}
+
+impl Ftp {
+    pub(super) fn turn(&mut self, input: &mut Input) -> Turn {
+        let Some(reply) = self.replies.read(input)? else { return Ok(Move::Wait) };
+        match (self.asked, reply.code) {
+            // "Service ready in nnn minutes": the greeting proper is still to come.
+            (false, 120) => Ok(Move::On),
+            (false, 220) => {
+                self.asked = true;
+                Ok(Move::Send(b"AUTH TLS\r\n".to_vec()))
+            }
+            (false, _) => Err(refused(&reply.said())),
+            (true, 234) => Ok(Move::Ready(Vec::new())),
+            // Unknown command or mechanism; servers without TLS also answer any command but USER
+            // with 530 "please log in".
+            (true, 500 | 501 | 502 | 504 | 530) => Err(not_offered(&reply.said())),
+            (true, _) => Err(refused(&reply.said())),
+        }
+    }
+}
+
+/// IMAP (RFC 9051 section 6.2.1).
+#[derive(Debug, Default)]
+pub(super) struct Imap {
+    stage: ImapStage,
+    offered: bool,
+}
+
+#[derive(Debug, Default)]
+enum ImapStage {
+    #[default]
+    Greeting,
+    Capability,
+    GoAhead,
+}
+
+impl Imap {
+    pub(super) fn turn(&mut self, input: &mut Input) -> Turn {
+        input.expect_first(|octet| octet == b'*')?;
+        let Some(line) = input.line()? else { return Ok(Move::Wait) };
+        match self.stage {
+            ImapStage::Greeting => self.greeted(&line, input),
+            ImapStage::Capability => self.capability(&line),
+            ImapStage::GoAhead => go_ahead(&line),
+        }
+    }
+
+    fn greeted(&mut self, line: &[u8], input: &Input) -> Turn {
+        let status = line.strip_prefix(b"* ").unwrap_or_default();
+        if first_word_is(status, b"OK") {
+            self.stage = ImapStage::Capability;
+            return Ok(Move::Send(b"a1 CAPABILITY\r\n".to_vec()));
+        }
+        // After PREAUTH the command is not allowed any more (RFC 9051 section 7.1.4).
+        if first_word_is(status, b"BYE") || first_word_is(status, b"PREAUTH") {
+            return Err(refused(line));
+        }
+        Err(input.not_that_protocol_said(line))
+    }
+
+    fn capability(&mut self, line: &[u8]) -> Turn {
+        if let Some(untagged) = line.strip_prefix(b"* ") {
+            if first_word_is(untagged, b"BYE") {
+                return Err(refused(line));
+            }
+            if first_word_is(untagged, b"CAPABILITY") {
+                self.offered |= has_word(untagged, b"STARTTLS");
+            }
+            return Ok(Move::On);
+        }
+        match status_of(line, b"a1 ") {
+            Some(true) if self.offered => {
+                self.stage = ImapStage::GoAhead;
+                Ok(Move::Send(b"a2 STARTTLS\r\n".to_vec()))
+            }
+            Some(true) => Err(not_offered(b"")),
+            Some(false) => Err(refused(line)),
+            None => Err(malformed("not an answer to CAPABILITY", line)),
+        }
+    }
+}
+
+fn go_ahead(line: &[u8]) -> Turn {
+    if let Some(untagged) = line.strip_prefix(b"* ") {
+        return if first_word_is(untagged, b"BYE") { Err(refused(line)) } else { Ok(Move::On) };
+    }
+    match status_of(line, b"a2 ") {
+        Some(true) => Ok(Move::Ready(Vec::new())),
+        Some(false) => Err(refused(line)),
+        None => Err(malformed("not an answer to STARTTLS", line)),
+    }
+}
+
+/// Whether the line with our tag says OK; `None` if it is not ours or says neither.
+fn status_of(line: &[u8], tag: &[u8]) -> Option<bool> {
+    let status = line.strip_prefix(tag)?;
+    let says = |word: &[u8]| first_word_is(status, word);
+    if says(b"OK") {
+        Some(true)
+    } else {
+        (says(b"NO") || says(b"BAD")).then_some(false)
+    }
+}
+
+/// POP3 (RFC 2595 section 4, RFC 2449).
+#[derive(Debug, Default)]
+pub(super) struct Pop3 {
+    stage: Pop3Stage,
+    offered: bool,
+}
+
+#[derive(Debug, Default)]
+enum Pop3Stage {
+    #[default]
+    Greeting,
+    Capa,
+    CapaList,
+    GoAhead {
+        announced: bool,
+    },
+}
+
+impl Pop3 {
+    pub(super) fn turn(&mut self, input: &mut Input) -> Turn {
+        input.expect_first(|octet| matches!(octet, b'+' | b'-'))?;
+        let Some(line) = input.line()? else { return Ok(Move::Wait) };
+        if matches!(self.stage, Pop3Stage::CapaList) {
+            return self.capability(&line);
+        }
+        let ok = if first_word_is(&line, b"+OK") {
+            true
+        } else if first_word_is(&line, b"-ERR") {
+            false
+        } else if matches!(self.stage, Pop3Stage::Greeting) {
+            return Err(input.not_that_protocol_said(&line));
+        } else {
+            return Err(malformed("neither +OK nor -ERR", &line));
+        };
+        self.answered(ok, &line)
+    }
+
+    fn answered(&mut self, ok: bool, line: &[u8]) -> Turn {
+        match (&self.stage, ok) {
+            (Pop3Stage::Greeting, true) => {
+                self.stage = Pop3Stage::Capa;
+                Ok(Move::Send(b"CAPA\r\n".to_vec()))
+            }
+            (Pop3Stage::Greeting, false) => Err(refused(line)),
+            (Pop3Stage::Capa, true) => {
+                self.stage = Pop3Stage::CapaList;
+                Ok(Move::On)
+            }
+            // Servers from before RFC 2449 may still know STLS: ask.
+            (Pop3Stage::Capa, false) => Ok(self.ask(false)),
+            (Pop3Stage::GoAhead { .. }, true) => Ok(Move::Ready(Vec::new())),
+            (Pop3Stage::GoAhead { announced: true }, false) => Err(refused(line)),
+            (_, _) => Err(not_offered(line)),
+        }
+    }
+
+    fn capability(&mut self, line: &[u8]) -> Turn {
+        if line == b"." {
+            return if self.offered { Ok(self.ask(true)) } else { Err(not_offered(b"")) };
+        }
+        self.offered |= first_word_is(line, b"STLS");
+        Ok(Move::On)
+    }
+
+    fn ask(&mut self, announced: bool) -> Move {
+        self.stage = Pop3Stage::GoAhead { announced };
+        Move::Send(b"STLS\r\n".to_vec())
+    }
+}
+
+/// ManageSieve (RFC 5804 sections 1.7 and 2.2): the greeting is the list of capabilities, each a
+/// quoted string or a literal.
+#[derive(Debug, Default)]
+pub(super) struct Sieve {
+    asked: bool,
+    offered: bool,
+    /// Octets of a literal that are still to be skipped.
+    literal: usize,
+    /// The line goes on after a literal, and is not to be read as a status.
+    continued: bool,
+}
+
+impl Sieve {
+    pub(super) fn turn(&mut self, input: &mut Input) -> Turn {
+        input.expect_first(|octet| matches!(octet, b'"' | b'{') || octet.is_ascii_alphabetic())?;
+        if self.literal > 0 {
+            self.literal -= input.skip(self.literal)?;
+            if self.literal > 0 {
+                return Ok(Move::Wait);
+            }
+        }
+        let Some(line) = input.line()? else { return Ok(Move::Wait) };
+        let continued = std::mem::take(&mut self.continued);
+        if let Some(length) = literal_length(&line) {
+            (self.literal, self.continued) = (length, true);
+            return Ok(Move::On);
+        }
+        let says = |word: &[u8]| first_word_is(&line, word);
+        if continued || line.is_empty() || line.starts_with(b"\"") {
+            self.offered |= !continued && says(b"\"STARTTLS\"");
+            Ok(Move::On)
+        } else if says(b"OK") {
+            self.ok()
+        } else if says(b"NO") || says(b"BYE") {
+            Err(refused(&line))
+        } else if self.asked {
+            Err(malformed("neither OK nor NO", &line))
+        } else {
+            Err(input.not_that_protocol_said(&line))
+        }
+    }
+
+    fn ok(&mut self) -> Turn {
+        if self.asked {
+            return Ok(Move::Ready(Vec::new()));
+        }
+        if !self.offered {
+            return Err(not_offered(b""));
+        }
+        self.asked = true;
+        Ok(Move::Send(b"STARTTLS\r\n".to_vec()))
+    }
+}
+
+/// The number in a `{n}` or `{n+}` at the end of a line (RFC 5804 section 1.2).
+fn literal_length(line: &[u8]) -> Option<usize> {
+    let open = line.iter().rposition(|&octet| octet == b'{')?;
+    let inside = line[open + 1..].strip_suffix(b"}")?;
+    let digits = inside.strip_suffix(b"+").unwrap_or(inside);
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+/// NNTP (RFC 4642).
+#[derive(Debug, Default)]
+pub(super) struct Nntp {
+    stage: NntpStage,
+    offered: bool,
+}
+
+#[derive(Debug, Default)]
+enum NntpStage {
+    #[default]
+    Greeting,
+    Capabilities,
+    CapabilityList,
+    GoAhead,
+}
+
+impl Nntp {
+    pub(super) fn turn(&mut self, input: &mut Input) -> Turn {
+        input.expect_first(|octet| octet.is_ascii_digit())?;
+        let Some(line) = input.line()? else { return Ok(Move::Wait) };
+        if matches!(self.stage, NntpStage::CapabilityList) {
+            return self.capability(&line);
+        }
+        let Some(code) = code_of(&line) else {
+            return Err(match self.stage {
+                NntpStage::Greeting => input.not_that_protocol_said(&line),
+                _ => malformed("a reply without a code", &line),
+            });
+        };
+        match (&self.stage, code) {
+            (NntpStage::Greeting, 200 | 201) => {
+                self.stage = NntpStage::Capabilities;
+                Ok(Move::Send(b"CAPABILITIES\r\n".to_vec()))
+            }
+            (NntpStage::Capabilities, 101) => {
+                self.stage = NntpStage::CapabilityList;
+                Ok(Move::On)
+            }
+            // Servers from before RFC 3977 know no such list: ask.
+            (NntpStage::Capabilities, 500) => Ok(self.ask()),
+            (NntpStage::GoAhead, 382) => Ok(Move::Ready(Vec::new())),
+            (NntpStage::GoAhead, 500 | 501 | 503) => Err(not_offered(&line)),
+            _ => Err(refused(&line)),
+        }
+    }
+
+    fn capability(&mut self, line: &[u8]) -> Turn {
+        if line == b"." {
+            return if self.offered { Ok(self.ask()) } else { Err(not_offered(b"")) };
+        }
+        self.offered |= first_word_is(line, b"STARTTLS");
+        Ok(Move::On)
+    }
+
+    fn ask(&mut self) -> Move {
+        self.stage = NntpStage::GoAhead;
+        Move::Send(b"STARTTLS\r\n".to_vec())
+    }
+}
+
+fn code_of(line: &[u8]) -> Option<u16> {
+    let code = line.get(..3).filter(|code| code.iter().all(u8::is_ascii_digit))?;
+    let ends = line.get(3).is_none_or(|&octet| octet == b' ');
+    ends.then(|| code.iter().fold(0, |code, digit| 10 * code + u16::from(digit - b'0')))
+}
+
+/// Whether the first word is `word`, in any case.
+fn first_word_is(line: &[u8], word: &[u8]) -> bool {
+    words_of(line).next().is_some_and(|first| first.eq_ignore_ascii_case(word))
+}
+
+fn has_word(line: &[u8], word: &[u8]) -> bool {
+    words_of(line).any(|other| other.eq_ignore_ascii_case(word))
+}
+
+fn words_of(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    line.split(|octet| matches!(octet, b' ' | b'\t')).filter(|word| !word.is_empty())
+}

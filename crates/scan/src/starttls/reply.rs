@@ -1,0 +1,85 @@
+//! Replies of three digits and text, on one line or several (RFC 5321 section 4.2.1, RFC 959
+//! section 4.2).
+
+use super::input::Input;
+use super::{StartTlsError, malformed};
+
+/// A whole reply.
+#[derive(Debug)]
+pub(super) struct Reply {
+    pub(super) code: u16,
+    /// The texts of its lines, without code.
+    pub(super) lines: Vec<Vec<u8>>,
+}
+
+impl Reply {
+    /// Code and text of the last line, for people.
+    pub(super) fn said(&self) -> Vec<u8> {
+        let mut said = format!("{} ", self.code).into_bytes();
+        said.extend(self.lines.join(&b' '));
+        said
+    }
+}
+
+/// Gathers the lines of a reply.
+#[derive(Debug, Default)]
+pub(super) struct ReplyReader {
+    code: Option<u16>,
+    lines: Vec<Vec<u8>>,
+    free_middle: bool,
+}
+
+impl ReplyReader {
+    /// FTP: lines between first and last may hold anything.
+    pub(super) fn with_free_middle() -> Self {
+        Self { free_middle: true, ..Self::default() }
+    }
+
+    /// The next whole reply.
+    pub(super) fn read(&mut self, input: &mut Input) -> Result<Option<Reply>, StartTlsError> {
+        input.expect_first(|octet| octet.is_ascii_digit())?;
+        loop {
+            let Some(line) = input.line()? else { return Ok(None) };
+            input.check_total()?;
+            if let Some(reply) = self.line(line, input)? {
+                return Ok(Some(reply));
+            }
+        }
+    }
+
+    fn line(&mut self, line: Vec<u8>, input: &Input) -> Result<Option<Reply>, StartTlsError> {
+        let head = head(&line);
+        let (code, last, text) = match (self.code, head) {
+            (None, None) => return Err(input.not_that_protocol_said(&line)),
+            (Some(begun), Some((code, last))) if code == begun => (code, last, text(&line)),
+            (Some(begun), _) if self.free_middle => (begun, false, line),
+            (Some(_), _) => return Err(malformed("a reply changes its code between lines", &line)),
+            (None, Some((code, last))) => (code, last, text(&line)),
+        };
+        self.lines.push(text);
+        self.code = Some(code);
+        if !last {
+            return Ok(None);
+        }
+        self.code = None;
+        Ok(Some(Reply { code, lines: std::mem::take(&mut self.lines) }))
+    }
+}
+
+/// The code, and whether the line is the last of its reply.
+fn head(line: &[u8]) -> Option<(u16, bool)> {
+    let code = line.get(..3)?;
+    if !code.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let code = code.iter().fold(0, |code, digit| 10 * code + u16::from(digit - b'0'));
+    match line.get(3) {
+        None | Some(b' ') => Some((code, true)),
+        Some(b'-') => Some((code, false)),
+        Some(_) => None,
+    }
+}
+
+fn text(line: &[u8]) -> Vec<u8> {
+    line.get(4..).unwrap_or_default().to_vec()
+}

@@ -1,0 +1,76 @@
+//! Our understanding of each protocol, checked by a third party: `openssl s_client -starttls` must
+//! find its way to a ClientHello through the very scripts our own dialogues are tested with.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use super::scripts::{DIALOGUES, Heard, POP3_WITHOUT_ASKING, Script, Turn};
+
+/// Longer than any machine needs; reached only by a dialogue that hangs, which is a failure.
+const HANGS_AFTER: Duration = Duration::from_secs(20);
+/// A TLS record of type handshake (RFC 8446 section 5.1).
+const TLS_HANDSHAKE: u8 = 22;
+
+#[test]
+fn openssl_is_led_to_tls_by_the_same_scripts() {
+    let scripts = DIALOGUES.iter().chain([&POP3_WITHOUT_ASKING]);
+    let led = scripts.filter(|script| script.openssl.is_some()).map(lead).count();
+    assert_eq!(led, 12, "openssl s_client plays twelve of our protocols");
+}
+
+fn lead(script: &Script) {
+    let name = script.openssl.unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut client = Command::new("openssl")
+        .args(["s_client", "-starttls", name, "-xmpphost", "chat.example", "-connect"])
+        .arg(listener.local_addr().unwrap().to_string())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("openssl is needed: apt-get install -y openssl");
+    let (stream, _) = listener.accept().unwrap();
+    stream.set_read_timeout(Some(HANGS_AFTER)).unwrap();
+    serve(script, stream);
+    client.wait().unwrap();
+}
+
+/// Plays the server up to the first octet of the ClientHello.
+fn serve(script: &Script, mut stream: TcpStream) {
+    let mut tag = String::new();
+    for turn in script.turns {
+        match turn {
+            Turn::Say(bytes) => stream.write_all(&retagged(bytes, &tag)).unwrap(),
+            Turn::Hear(heard) => {
+                let said = hear(heard, &mut stream, script.name);
+                tag = said.split(' ').next().unwrap_or_default().to_owned();
+            }
+        }
+    }
+    let mut first = [0];
+    stream.read_exact(&mut first).unwrap_or_else(|error| panic!("{}: {error}", script.name));
+    assert_eq!(first[0], TLS_HANDSHAKE, "{}: a ClientHello", script.name);
+}
+
+/// IMAP replies carry the client's tag; the scripts have ours.
+fn retagged(bytes: &[u8], tag: &str) -> Vec<u8> {
+    let text = String::from_utf8_lossy(bytes);
+    if text.contains("a1 OK") || text.contains("a2 OK") {
+        return text.replace("a1 ", &format!("{tag} ")).replace("a2 ", &format!("{tag} ")).into();
+    }
+    bytes.to_vec()
+}
+
+fn hear(heard: &Heard, stream: &mut TcpStream, name: &str) -> String {
+    let mut said = Vec::new();
+    while !heard.complete_in(&said) {
+        let mut octet = [0];
+        let read = stream.read_exact(&mut octet);
+        let so_far = String::from_utf8_lossy(&said).into_owned();
+        read.unwrap_or_else(|error| panic!("{name}: {error} after {so_far:?}"));
+        said.extend(octet);
+    }
+    String::from_utf8_lossy(&said).into_owned()
+}

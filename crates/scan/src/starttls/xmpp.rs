@@ -1,0 +1,187 @@
+//! XMPP (RFC 6120 sections 4 and 5).
+//!
+//! No XML parser: only names of tags matter before TLS, and a stream is one endless document.
+
+use super::input::{Input, LINE_MAX};
+use super::{Move, StartTlsError, Turn, malformed, not_offered, refused};
+
+#[derive(Debug)]
+pub(super) struct Xmpp {
+    to: String,
+    between_servers: bool,
+    stage: Stage,
+    offered: bool,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Header,
+    Features,
+    InFeatures,
+    GoAhead,
+    /// Inside `<proceed>`, to be closed.
+    Proceeding,
+    /// Inside an error or failure; the next tag names the condition.
+    Turned,
+}
+
+#[derive(Debug)]
+struct Tag {
+    /// Without prefix: prefixes are the server's choice.
+    name: Vec<u8>,
+    kind: Kind,
+}
+
+#[derive(Debug, Eq, PartialEq)]
+enum Kind {
+    Open,
+    Close,
+    Empty,
+}
+
+impl Xmpp {
+    pub(super) fn new(to: &str, between_servers: bool) -> Self {
+        // Host names hold nothing that XML would mind; whatever else a caller gives is left out.
+        let to = to.chars().filter(|c| !matches!(c, '<' | '>' | '&' | '\'' | '"')).collect();
+        Self { to, between_servers, stage: Stage::Header, offered: false }
+    }
+
+    pub(super) fn opening(&self) -> Vec<u8> {
+        let space = if self.between_servers { "jabber:server" } else { "jabber:client" };
+        format!(
+            "<?xml version='1.0'?><stream:stream xmlns='{space}' \
+             xmlns:stream='http://etherx.jabber.org/streams' to='{}' version='1.0'>",
+            self.to
+        )
+        .into_bytes()
+    }
+
+    pub(super) fn turn(&mut self, input: &mut Input) -> Turn {
+        input.expect_first(|octet| octet == b'<' || octet.is_ascii_whitespace())?;
+        let Some(tag) = tag(input)? else { return Ok(Move::Wait) };
+        match self.stage {
+            Stage::Header => self.header(&tag, input),
+            Stage::Features => self.features(&tag),
+            Stage::InFeatures => self.feature(&tag),
+            Stage::GoAhead => self.go_ahead(&tag),
+            Stage::Proceeding if tag.name == b"proceed" && tag.kind == Kind::Close => {
+                Ok(Move::Ready(Vec::new()))
+            }
+            Stage::Proceeding => Err(malformed("something inside <proceed/>", &tag.name)),
+            Stage::Turned => Err(refused(&tag.name)),
+        }
+    }
+
+    fn header(&mut self, tag: &Tag, input: &Input) -> Turn {
+        if tag.name != b"stream" || tag.kind != Kind::Open {
+            return Err(input.not_that_protocol_said(&tag.name));
+        }
+        self.stage = Stage::Features;
+        Ok(Move::On)
+    }
+
+    fn features(&mut self, tag: &Tag) -> Turn {
+        match (tag.name.as_slice(), &tag.kind) {
+            (b"features", Kind::Empty) => Err(not_offered(b"")),
+            (b"features", Kind::Open) => {
+                self.stage = Stage::InFeatures;
+                Ok(Move::On)
+            }
+            _ => self.turned_away(tag),
+        }
+    }
+
+    fn feature(&mut self, tag: &Tag) -> Turn {
+        match (tag.name.as_slice(), &tag.kind) {
+            (b"starttls", _) => self.offered = true,
+            (b"features", Kind::Close) if self.offered => {
+                self.stage = Stage::GoAhead;
+                let ask = b"<starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>";
+                return Ok(Move::Send(ask.to_vec()));
+            }
+            (b"features", Kind::Close) => return Err(not_offered(b"")),
+            _ => {}
+        }
+        Ok(Move::On)
+    }
+
+    fn go_ahead(&mut self, tag: &Tag) -> Turn {
+        match (tag.name.as_slice(), &tag.kind) {
+            (b"proceed", Kind::Empty) => Ok(Move::Ready(Vec::new())),
+            (b"proceed", Kind::Open) => {
+                self.stage = Stage::Proceeding;
+                Ok(Move::On)
+            }
+            _ => self.turned_away(tag),
+        }
+    }
+
+    fn turned_away(&mut self, tag: &Tag) -> Turn {
+        match (tag.name.as_slice(), &tag.kind) {
+            (b"error" | b"failure", Kind::Open) => {
+                self.stage = Stage::Turned;
+                Ok(Move::On)
+            }
+            (b"error" | b"failure" | b"stream", _) => Err(refused(&tag.name)),
+            _ => Err(malformed("not what a stream holds before TLS", &tag.name)),
+        }
+    }
+}
+
+/// The next tag, past text, declarations and comments.
+fn tag(input: &mut Input) -> Result<Option<Tag>, StartTlsError> {
+    loop {
+        let text = input.pending().iter().take_while(|&&octet| octet != b'<').count();
+        input.skip(text)?;
+        let Some(end) = tag_end(input.pending())? else {
+            // Only to have the bound checked: one octet more than there is.
+            input.exact(input.pending().len() + 1, "tag")?;
+            return Ok(None);
+        };
+        let Some(whole) = input.exact(end + 1, "tag")? else { return Ok(None) };
+        input.check_total()?;
+        let inside = &whole[1..end];
+        match inside.first() {
+            Some(b'?') => {}
+            Some(b'!') if inside.starts_with(b"!--") => {}
+            Some(b'!') => return Err(malformed("a document type, which XMPP forbids", &whole)),
+            _ => return Ok(Some(named(inside))),
+        }
+    }
+}
+
+/// Where the tag at the start ends, if it has.
+fn tag_end(bytes: &[u8]) -> Result<Option<usize>, StartTlsError> {
+    let until = |end: &[u8]| {
+        let found = bytes.windows(end.len()).position(|window| window == end);
+        Ok(found.map(|at| at + end.len() - 1))
+    };
+    if bytes.starts_with(b"<?") {
+        return until(b"?>");
+    }
+    if bytes.starts_with(b"<!--") {
+        return until(b"-->");
+    }
+    let mut quote = None;
+    for (at, &octet) in bytes.iter().enumerate().take(LINE_MAX) {
+        match (quote, octet) {
+            (Some(open), octet) if octet == open => quote = None,
+            (Some(_), _) => {}
+            (None, b'"' | b'\'') => quote = Some(octet),
+            (None, b'>') => return Ok(Some(at)),
+            (None, _) => {}
+        }
+    }
+    Ok(None)
+}
+
+fn named(inside: &[u8]) -> Tag {
+    let (inside, kind) = match inside {
+        [b'/', rest @ ..] => (rest, Kind::Close),
+        [rest @ .., b'/'] => (rest, Kind::Empty),
+        rest => (rest, Kind::Open),
+    };
+    let name = inside.split(|octet| octet.is_ascii_whitespace()).next().unwrap_or_default();
+    let local = name.rsplit(|&octet| octet == b':').next().unwrap_or_default();
+    Tag { name: local.to_vec(), kind }
+}
