@@ -1,1 +1,40 @@
-//! Placeholder.
+//! The inventory's database: schema, migrations, every SQL statement, batching. Knows no rule of the domain.
+//!
+//! [`Store`] is the one handle: SQLite (one file) or PostgreSQL 14+, alike to its callers. [`Writer`] puts a bounded
+//! channel, batches and patience in front of [`Store::record`].
+//!
+//! Times are microseconds since 1970-01-01 UTC, given by the caller; fingerprints are 32 raw bytes. Pages are keyset
+//! pages: a [`Cursor`] names the last row given.
+
+mod certificates;
+mod changes;
+mod cursor;
+mod error;
+mod inventory;
+mod migrate;
+mod model;
+mod options;
+mod record;
+mod scans;
+mod sql;
+mod sqlite;
+mod store;
+mod url;
+mod value;
+mod writer;
+
+pub use certificates::NamedCertificate;
+pub use cursor::{Cursor, Page};
+pub use error::{Cause, StoreError};
+pub use model::{
+    CertificateRow, ChainId, ChangeKind, ChangeRow, EndpointKey, InventoryFilter, InventoryOrder, InventoryRow,
+    IssuerRow, KnownEndpoint, LastObservation, LeafFacts, NewCertificate, NewObservation, ObservationRow, Recorded,
+    ScanRow, ScanState, Summary,
+};
+#[doc(hidden)]
+pub use options::Fault;
+pub use options::StoreOptions;
+pub use record::HOST_BYTES_MAX;
+pub use store::{PAGE_ROWS_MAX, Store};
+pub use url::StoreUrl;
+pub use writer::{Sender, Status, Totals, Writer, WriterError, WriterOptions};

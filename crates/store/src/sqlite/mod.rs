@@ -1,0 +1,348 @@
+//! SQLite: one writer connection on a thread of its own, a few read connections.
+//!
+//! Journal: WAL with `synchronous = NORMAL`. A write that was acknowledged survives `kill -9` of this process and any
+//! other: the pages are with the operating system. A power cut may lose the last transactions, never the file's
+//! integrity; a scan resumed afterwards looks at those endpoints again.
+//!
+//! Several processes may hold the same file open. Reading never waits; a transaction that writes waits up to
+//! [`BUSY_MS`] for another's and then fails with [`StoreError::Busy`], which the [`crate::Writer`] repeats.
+
+mod record;
+
+use std::path::Path;
+use std::sync::atomic::AtomicU8;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rusqlite::types::{ToSqlOutput, ValueRef};
+use rusqlite::{Connection, ErrorCode, OpenFlags, ToSql};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use uuid::Uuid;
+
+use crate::error::StoreError;
+use crate::migrate::{self, Applied};
+use crate::model::{NewObservation, Recorded};
+use crate::options::{Fault, StoreOptions};
+use crate::record::Ids;
+use crate::sql;
+use crate::value::{Row, Value};
+
+/// How long a statement waits for another process' transaction, in milliseconds: a batch takes milliseconds, a
+/// checkpoint of a full log a few hundred.
+const BUSY_MS: u64 = 5_000;
+
+/// Read connections: on two cores more would only add memory.
+const READERS: usize = 4;
+
+/// Calls that may wait for the writer thread. Each is a whole batch, so a short queue is long enough.
+const WRITES_WAITING_MAX: usize = 16;
+
+/// Prepared statements each connection keeps: all that exist without the combinations of filters, and some of those.
+const STATEMENTS_CACHED: usize = 96;
+
+/// Pages written to the log before they are moved into the file: 16 MiB, so that a checkpoint stays well under a
+/// second and its cost is spread over some ten thousand rows.
+const CHECKPOINT_PAGES: i64 = 4_000;
+
+/// The log is cut back to this after a checkpoint, in bytes.
+const LOG_BYTES_MAX: i64 = 64 << 20;
+
+/// Page cache of the writer, KiB. Index pages of a million endpoints are read again and again.
+const WRITER_CACHE_KIB: i64 = 16 << 10;
+
+/// Page cache of each reader, KiB.
+const READER_CACHE_KIB: i64 = 2 << 10;
+
+type Job = Box<dyn FnOnce(&mut WriterState) + Send>;
+
+/// What the writer thread owns.
+struct WriterState {
+    connection: Connection,
+    ids: Ids,
+    fault: Arc<AtomicU8>,
+}
+
+pub(crate) struct Sqlite {
+    jobs: mpsc::Sender<Job>,
+    readers: Arc<Mutex<Vec<Connection>>>,
+    permits: Arc<Semaphore>,
+}
+
+impl Sqlite {
+    pub(crate) fn open(path: &Path, options: &StoreOptions, now_us: i64) -> Result<Self, StoreError> {
+        create_private(path).map_err(|source| open_error(path, source))?;
+        let mut writer = connect(path, WRITER_CACHE_KIB)?;
+        if let Some(pages) = options.sqlite_pages_max {
+            pragma(&writer, "max_page_count", pages.into()).map_err(|error| translate("open", error))?;
+        }
+        migrate(&mut writer, path, now_us)?;
+        let mut readers = Vec::with_capacity(READERS);
+        for _ in 0..READERS {
+            let reader = connect(path, READER_CACHE_KIB)?;
+            pragma(&reader, "query_only", 1).map_err(|error| translate("open", error))?;
+            readers.push(reader);
+        }
+        let (jobs, queue) = mpsc::channel::<Job>(WRITES_WAITING_MAX);
+        let state = WriterState { connection: writer, ids: Ids::default(), fault: Arc::clone(&options.fault) };
+        std::thread::Builder::new()
+            .name("store-writer".to_owned())
+            .spawn(move || write_until_closed(state, queue))
+            .map_err(|source| open_error(path, source))?;
+        Ok(Self { jobs, readers: Arc::new(Mutex::new(readers)), permits: Arc::new(Semaphore::new(READERS)) })
+    }
+
+    /// Runs `work` on the writer thread. Dropping the future does not undo it.
+    async fn write<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut WriterState) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        let job: Job = Box::new(move |state| {
+            let _ = reply.send(work(state));
+        });
+        self.jobs.send(job).await.map_err(|_| StoreError::Closed)?;
+        answer.await.map_err(|_| StoreError::Closed)?
+    }
+
+    pub(crate) async fn execute(&self, statement: String, parameters: Vec<Value>) -> Result<u64, StoreError> {
+        self.write(move |state| {
+            let mut prepared =
+                state.connection.prepare_cached(&statement).map_err(|error| translate(&statement, error))?;
+            let changed = prepared
+                .execute(rusqlite::params_from_iter(parameters))
+                .map_err(|error| translate(&statement, error))?;
+            Ok(changed as u64)
+        })
+        .await
+    }
+
+    pub(crate) async fn record(&self, scan: Uuid, batch: Arc<[NewObservation]>) -> Result<Recorded, StoreError> {
+        self.write(move |state| state.record(scan, &batch)).await
+    }
+
+    /// A read that touches a handful of rows by an index: microseconds, so it runs where it is called.
+    pub(crate) async fn point(&self, statement: &str, parameters: Vec<Value>) -> Result<Vec<Row>, StoreError> {
+        let _permit = self.permits.acquire().await.map_err(|_| StoreError::Closed)?;
+        with_reader(&self.readers, |reader| rows(reader, statement, parameters))
+    }
+
+    /// A read that may walk many rows: on a thread that may block.
+    pub(crate) async fn walk(&self, statement: String, parameters: Vec<Value>) -> Result<Vec<Row>, StoreError> {
+        let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(|_| StoreError::Closed)?;
+        let readers = Arc::clone(&self.readers);
+        tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            with_reader(&readers, |reader| rows(reader, &statement, parameters))
+        })
+        .await
+        .map_err(|_| StoreError::Closed)?
+    }
+
+    /// Prepares one statement without running it.
+    pub(crate) async fn check(&self, statement: String) -> Result<(), StoreError> {
+        self.write(move |state| {
+            state.connection.prepare(&statement).map(drop).map_err(|error| translate(&statement, error))
+        })
+        .await
+    }
+
+    pub(crate) async fn set_pages_max(&self, pages: u32) -> Result<(), StoreError> {
+        self.write(move |state| {
+            pragma(&state.connection, "max_page_count", pages.into()).map_err(|error| translate("open", error))
+        })
+        .await
+    }
+}
+
+impl WriterState {
+    fn record(&mut self, scan: Uuid, batch: &[NewObservation]) -> Result<Recorded, StoreError> {
+        let scan_id = {
+            let found = rows(&self.connection, sql::read::SCAN_ID, vec![scan.into()])?;
+            found.into_iter().next().ok_or(StoreError::UnknownScan(scan))?.int()?
+        };
+        let transaction = self
+            .connection
+            .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)
+            .map_err(|error| translate("-- record", error))?;
+        let (recorded, learnt) = record::record(&transaction, &self.ids, scan_id, batch)?;
+        if Fault::BeforeCommit.take(&self.fault) {
+            drop(transaction);
+            return Err(Fault::BeforeCommit.error());
+        }
+        transaction.commit().map_err(|error| translate("-- record", error))?;
+        self.ids.learn(learnt);
+        if Fault::AfterCommit.take(&self.fault) {
+            return Err(Fault::AfterCommit.error());
+        }
+        Ok(recorded)
+    }
+}
+
+fn write_until_closed(mut state: WriterState, mut queue: mpsc::Receiver<Job>) {
+    while let Some(job) = queue.blocking_recv() {
+        job(&mut state);
+    }
+}
+
+/// Takes a reader for the time of `read`. A permit is held, so one is there.
+fn with_reader<T>(
+    readers: &Mutex<Vec<Connection>>,
+    read: impl FnOnce(&Connection) -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    let reader = readers.lock().unwrap_or_else(PoisonError::into_inner).pop().ok_or(StoreError::Closed)?;
+    let answer = read(&reader);
+    readers.lock().unwrap_or_else(PoisonError::into_inner).push(reader);
+    answer
+}
+
+fn rows(connection: &Connection, statement: &str, parameters: Vec<Value>) -> Result<Vec<Row>, StoreError> {
+    let read = || -> rusqlite::Result<Vec<Row>> {
+        let mut prepared = connection.prepare_cached(statement)?;
+        let columns = prepared.column_count();
+        let mut found = prepared.query(rusqlite::params_from_iter(parameters))?;
+        let mut all = Vec::new();
+        while let Some(row) = found.next()? {
+            let values: rusqlite::Result<Vec<Value>> = (0..columns)
+                .map(|column| {
+                    Ok(match row.get_ref(column)? {
+                        ValueRef::Null => Value::Null,
+                        ValueRef::Integer(number) => Value::Int(number),
+                        ValueRef::Real(number) => Value::Int(number as i64),
+                        ValueRef::Text(text) => Value::Text(String::from_utf8_lossy(text).into_owned()),
+                        ValueRef::Blob(bytes) => Value::Blob(bytes.to_vec()),
+                    })
+                })
+                .collect();
+            all.push(Row::new(values?));
+        }
+        Ok(all)
+    };
+    read().map_err(|error| translate(statement, error))
+}
+
+impl ToSql for Value {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(match self {
+            Self::Null => ValueRef::Null,
+            Self::Int(number) => ValueRef::Integer(*number),
+            Self::Text(text) => ValueRef::Text(text.as_bytes()),
+            Self::Blob(bytes) => ValueRef::Blob(bytes),
+        }))
+    }
+}
+
+/// Makes the folder (0700) and the file (0600) when missing: an inventory maps an organisation for whoever reads it.
+/// SQLite gives its log the file's permissions.
+fn create_private(path: &Path) -> std::io::Result<()> {
+    let mut folder = std::fs::DirBuilder::new();
+    let mut file = std::fs::OpenOptions::new();
+    file.write(true).create_new(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+        folder.mode(0o700);
+        file.mode(0o600);
+    }
+    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        folder.recursive(true).create(parent)?;
+    }
+    match file.open(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn open_error(path: &Path, source: impl Into<crate::error::Cause>) -> StoreError {
+    StoreError::Open { database: path.display().to_string(), source: source.into() }
+}
+
+fn connect(path: &Path, cache_kib: i64) -> Result<Connection, StoreError> {
+    let open = || -> rusqlite::Result<Connection> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(path, flags)?;
+        connection.busy_timeout(Duration::from_millis(BUSY_MS))?;
+        connection.set_prepared_statement_cache_capacity(STATEMENTS_CACHED);
+        connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
+        for (name, value) in [
+            ("synchronous", 1), // NORMAL: see the module's comment
+            ("wal_autocheckpoint", CHECKPOINT_PAGES),
+            ("journal_size_limit", LOG_BYTES_MAX),
+            ("cache_size", -cache_kib),
+            ("trusted_schema", 0),
+        ] {
+            pragma(&connection, name, value)?;
+        }
+        Ok(connection)
+    };
+    open().map_err(|source| open_error(path, source))
+}
+
+/// Some pragmas answer with a row and some do not.
+fn pragma(connection: &Connection, name: &str, value: i64) -> rusqlite::Result<()> {
+    let mut statement = connection.prepare(&format!("PRAGMA {name} = {value}"))?;
+    let mut answer = statement.query([])?;
+    while answer.next()?.is_some() {}
+    Ok(())
+}
+
+fn migrate(connection: &mut Connection, path: &Path, now_us: i64) -> Result<(), StoreError> {
+    let database = path.display().to_string();
+    // Immediate: a second process that opens the file at the same moment waits here and then finds nothing to do.
+    let transaction = connection
+        .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)
+        .map_err(|source| open_error(path, source))?;
+    transaction.execute_batch(sql::MIGRATIONS_TABLE).map_err(|source| open_error(path, source))?;
+    let mut applied = Vec::new();
+    for mut row in rows(&transaction, sql::MIGRATIONS_APPLIED, Vec::new())? {
+        applied.push(Applied { version: row.int()?, checksum: row.text()? });
+    }
+    for migration in migrate::pending(&database, sql::SQLITE_MIGRATIONS, &applied)? {
+        transaction.execute_batch(migration.sql).map_err(|source| open_error(path, source))?;
+        transaction
+            .execute(sql::MIGRATION_RECORD, rusqlite::params_from_iter(migrate::record_of(migration, now_us)))
+            .map_err(|source| open_error(path, source))?;
+    }
+    transaction.commit().map_err(|source| open_error(path, source))
+}
+
+/// Sorts an SQLite error by what the caller can do about it.
+fn translate(statement: &str, error: rusqlite::Error) -> StoreError {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StoreError::Busy { source: error.into() },
+        Some(ErrorCode::DiskFull) => StoreError::Full { source: error.into() },
+        // A file system that comes and goes, quotas: worth the writer's patience.
+        Some(ErrorCode::SystemIoFailure | ErrorCode::CannotOpen) => StoreError::Unavailable { source: error.into() },
+        _ => StoreError::Statement { statement: sql::name_of(statement).to_owned(), source: error.into() },
+    }
+}
+
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+
+    #[test]
+    #[cfg(unix)]
+    fn a_new_inventory_is_readable_by_its_owner_only() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("data/inventory.db");
+        create_private(&path).unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&path), 0o600);
+        assert_eq!(mode(path.parent().unwrap()), 0o700);
+        create_private(&path).unwrap();
+    }
+
+    // The fault switch is read once: the batch after it is stored.
+    #[test]
+    fn a_fault_happens_once() {
+        let fault = AtomicU8::new(0);
+        fault.store(Fault::BeforeCommit as u8, Ordering::SeqCst);
+        assert!(!Fault::AfterCommit.take(&fault));
+        assert!(Fault::BeforeCommit.take(&fault));
+        assert!(!Fault::BeforeCommit.take(&fault));
+    }
+}

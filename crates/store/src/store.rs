@@ -1,0 +1,172 @@
+//! The handle callers hold, over either database.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use uuid::Uuid;
+
+use crate::error::StoreError;
+use crate::model::{NewObservation, Recorded};
+use crate::options::StoreOptions;
+use crate::sqlite::Sqlite;
+use crate::url::{Place, StoreUrl};
+use crate::value::{Row, Value};
+
+/// Most rows one page gives, whatever was asked for: ten thousand inventory rows are some 20 MiB.
+pub const PAGE_ROWS_MAX: usize = 10_000;
+
+/// The inventory's database. Cheap to clone; the clones share connections.
+#[derive(Clone)]
+pub struct Store {
+    pub(crate) backend: Backend,
+}
+
+#[derive(Clone)]
+pub(crate) enum Backend {
+    Sqlite(Arc<Sqlite>),
+}
+
+/// How much of the database a read may touch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Cost {
+    /// A handful of rows by an index.
+    Point,
+    /// A page, or more.
+    Walk,
+}
+
+impl Store {
+    /// Opens the database, making the file and its folder when missing (readable by their owner only), and brings its
+    /// schema up to date.
+    ///
+    /// Several processes may have the same database open. On SQLite a transaction that writes waits five seconds for
+    /// another's; reading never waits.
+    ///
+    /// # Errors
+    /// [`StoreError::Open`] when it cannot be opened, [`StoreError::TooNew`] when a newer Bulla has migrated it,
+    /// [`StoreError::MigrationChanged`] when its schema is not ours.
+    pub async fn open(url: &StoreUrl) -> Result<Self, StoreError> {
+        Self::open_with(url, &StoreOptions::default()).await
+    }
+
+    /// [`Store::open`] with options.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub async fn open_with(url: &StoreUrl, options: &StoreOptions) -> Result<Self, StoreError> {
+        let now_us = system_now_us();
+        let backend = match &url.0 {
+            Place::Sqlite(path) => {
+                let (path, options) = (path.clone(), options.clone());
+                let opened = tokio::task::spawn_blocking(move || Sqlite::open(&path, &options, now_us)).await;
+                Backend::Sqlite(Arc::new(opened.map_err(|_| StoreError::Closed)??))
+            }
+            Place::Postgres(_) => {
+                let source = "this build speaks to SQLite only".into();
+                return Err(StoreError::Open { database: url.to_string(), source });
+            }
+        };
+        Ok(Self { backend })
+    }
+
+    /// Stores a batch in one transaction: all of it or nothing.
+    ///
+    /// Idempotent for a scan and endpoint: the first observation stays, a second is counted as a duplicate. So a batch
+    /// whose fate is unknown (killed, connection lost) can be given again.
+    ///
+    /// An observation older than the endpoint's last one is kept in the history and changes nothing else.
+    ///
+    /// # Errors
+    /// [`StoreError::UnknownScan`] before [`Store::begin_scan`]; transient errors (see [`StoreError::is_transient`])
+    /// when the database is busy, full or away.
+    ///
+    /// # Cancellation
+    /// Dropping the future may leave the batch stored or not, never half.
+    pub async fn record(&self, scan: Uuid, batch: &[NewObservation]) -> Result<Recorded, StoreError> {
+        self.record_shared(scan, batch.into()).await
+    }
+
+    /// [`Store::record`] without copying the batch.
+    ///
+    /// # Errors
+    /// As [`Store::record`].
+    pub async fn record_shared(&self, scan: Uuid, batch: Arc<[NewObservation]>) -> Result<Recorded, StoreError> {
+        match &self.backend {
+            Backend::Sqlite(sqlite) => sqlite.record(scan, batch).await,
+        }
+    }
+
+    pub(crate) async fn rows(
+        &self,
+        cost: Cost,
+        statement: &str,
+        parameters: Vec<Value>,
+    ) -> Result<Vec<Row>, StoreError> {
+        match (&self.backend, cost) {
+            (Backend::Sqlite(sqlite), Cost::Point) => sqlite.point(statement, parameters).await,
+            (Backend::Sqlite(sqlite), Cost::Walk) => sqlite.walk(statement.to_owned(), parameters).await,
+        }
+    }
+
+    /// The first row of a point read.
+    pub(crate) async fn row(&self, statement: &str, parameters: Vec<Value>) -> Result<Option<Row>, StoreError> {
+        Ok(self.rows(Cost::Point, statement, parameters).await?.into_iter().next())
+    }
+
+    pub(crate) async fn execute(&self, statement: &str, parameters: Vec<Value>) -> Result<u64, StoreError> {
+        match &self.backend {
+            Backend::Sqlite(sqlite) => sqlite.execute(statement.to_owned(), parameters).await,
+        }
+    }
+
+    /// What the database needs before a scan with this row id can be stored: nothing on SQLite.
+    pub(crate) async fn prepare_scan(&self, row_id: i64) -> Result<(), StoreError> {
+        match &self.backend {
+            Backend::Sqlite(_) => {
+                let _ = row_id;
+                Ok(())
+            }
+        }
+    }
+
+    /// Moves the size limit of [`StoreOptions::sqlite_pages_max`]; nothing on PostgreSQL.
+    ///
+    /// # Errors
+    /// Those of the database.
+    #[doc(hidden)]
+    pub async fn set_sqlite_pages_max(&self, pages: u32) -> Result<(), StoreError> {
+        match &self.backend {
+            Backend::Sqlite(sqlite) => sqlite.set_pages_max(pages).await,
+        }
+    }
+
+    /// Prepares every statement this build may send, runs none, and says how many there are.
+    ///
+    /// # Errors
+    /// [`StoreError::Statement`] naming the first that the database does not accept.
+    #[doc(hidden)]
+    pub async fn check_statements(&self) -> Result<usize, StoreError> {
+        let mut all: Vec<String> = crate::sql::read::ALL.iter().map(|text| (*text).to_owned()).collect();
+        all.extend(crate::sql::read::composed());
+        match &self.backend {
+            Backend::Sqlite(sqlite) => {
+                all.extend(crate::sql::sqlite::ALL.iter().map(|text| (*text).to_owned()));
+                for statement in &all {
+                    sqlite.check(statement.clone()).await?;
+                }
+            }
+        }
+        Ok(all.len())
+    }
+}
+
+/// For the migrations' record only: every other time is the caller's.
+fn system_now_us() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| i64::try_from(age.as_micros()).unwrap_or(i64::MAX))
+}
+
+/// Rows to ask for: one more than the page, to know whether another follows.
+pub(crate) fn limit_of(limit: usize) -> (usize, i64) {
+    let limit = limit.clamp(1, PAGE_ROWS_MAX);
+    (limit, limit as i64 + 1)
+}

@@ -1,0 +1,111 @@
+//! What changed, and what was.
+
+use store::{ChangeKind, ChangeRow};
+
+use crate::world::{DAY, NOW, World, certificate, key, walk};
+
+fn shown(rows: &[ChangeRow]) -> Vec<(&str, ChangeKind)> {
+    rows.iter().map(|row| (row.endpoint.host.as_str(), row.kind)).collect()
+}
+
+pub(crate) async fn each_kind_of_change_is_listed_since_a_time(world: World) {
+    let (old, new) = (certificate("l", "CN=CA", NOW + DAY), certificate("l", "CN=CA", NOW + 9 * DAY));
+    let first = world.scan().await;
+    first
+        .record(&[
+            first.saw("a-same", &old),
+            first.saw("b-changed", &old),
+            first.saw("c-gone", &old),
+            first.silent("d-returned"),
+            first.silent("e-outcome"),
+        ])
+        .await;
+    let second = world.scan().await;
+    let mut reset = second.silent("e-outcome");
+    reset.outcome = "reset".to_owned();
+    second
+        .record(&[
+            second.saw("a-same", &old),
+            second.saw("b-changed", &new),
+            second.silent("c-gone"),
+            second.saw("d-returned", &new),
+            reset,
+            second.saw("f-new", &new),
+        ])
+        .await;
+
+    let since = walk!(2, |after, size| world.store.diff(second.at, after, size));
+    assert_eq!(shown(&since), [
+        ("b-changed", ChangeKind::CertificateChanged),
+        ("c-gone", ChangeKind::Gone),
+        ("d-returned", ChangeKind::Returned),
+        ("e-outcome", ChangeKind::OutcomeChanged),
+        ("f-new", ChangeKind::New),
+    ]);
+    assert_eq!((since[0].old_sha256, since[0].new_sha256), (Some(old.sha256), Some(new.sha256)));
+    assert_eq!((since[1].old_sha256, since[1].new_sha256), (Some(old.sha256), None));
+    assert_eq!((since[2].old_sha256, since[2].new_sha256), (None, Some(new.sha256)));
+    assert_eq!((since[3].old_outcome.as_deref(), since[3].new_outcome.as_deref()), (
+        Some("connect-refused"),
+        Some("reset")
+    ));
+    assert_eq!((since[4].old_outcome.as_deref(), since[4].observed_at_us), (None, second.at));
+
+    assert_eq!(walk!(3, |after, size| world.store.diff(0, after, size)).len(), 10);
+    assert!(world.store.diff(second.at + 1, None, 10).await.unwrap().rows.is_empty());
+}
+
+pub(crate) async fn two_scans_are_compared(world: World) {
+    let (old, new) = (certificate("l", "CN=CA", NOW + DAY), certificate("l", "CN=CA", NOW + 9 * DAY));
+    let a = world.scan().await;
+    a.record(&[
+        a.saw("same", &old),
+        a.saw("changed", &old),
+        a.saw("gone", &old),
+        a.silent("returned"),
+        a.silent("outcome"),
+        a.saw("skipped", &old),
+    ])
+    .await;
+    // A scan in between sees the change first: the comparison of a and b still shows it.
+    let between = world.scan().await;
+    between.record(&[between.saw("changed", &new)]).await;
+    let b = world.scan().await;
+    let mut reset = b.silent("outcome");
+    reset.outcome = "reset".to_owned();
+    b.record(&[
+        b.saw("fresh", &new),
+        reset,
+        b.saw("returned", &old),
+        b.silent("gone"),
+        b.saw("changed", &new),
+        b.saw("same", &old),
+    ])
+    .await;
+    let rows = walk!(2, |after, size| world.store.diff_scans(a.id, b.id, after, size));
+    assert_eq!(shown(&rows), [
+        ("changed", ChangeKind::CertificateChanged),
+        ("gone", ChangeKind::Gone),
+        ("returned", ChangeKind::Returned),
+        ("outcome", ChangeKind::OutcomeChanged),
+        ("skipped", ChangeKind::NotScanned),
+        ("fresh", ChangeKind::New),
+    ]);
+    assert_eq!((rows[0].old_sha256, rows[0].new_sha256), (Some(old.sha256), Some(new.sha256)));
+    assert_eq!((rows[4].new_outcome.as_deref(), rows[4].observed_at_us), (None, a.at));
+    assert!(world.store.diff_scans(b.id, b.id, None, 10).await.unwrap().rows.is_empty());
+}
+
+pub(crate) async fn history_is_newest_first_in_pages(world: World) {
+    let mut expected = Vec::new();
+    for n in 0..7 {
+        let scan = world.scan().await;
+        scan.record(&[scan.saw("a", &certificate("a", "CN=CA", NOW + n / 3 * DAY))]).await;
+        expected.insert(0, scan.at);
+    }
+    let rows = walk!(3, |after, size| world.store.endpoint_history(&key("a"), after, size));
+    assert_eq!(rows.iter().map(|row| row.observed_at_us).collect::<Vec<_>>(), expected);
+    let changed: Vec<_> = rows.iter().map(|row| row.change.is_some()).collect();
+    assert_eq!(changed, [true, false, false, true, false, false, true]);
+    assert!(world.store.endpoint_history(&key("unknown"), None, 3).await.unwrap().rows.is_empty());
+}

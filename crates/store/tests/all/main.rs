@@ -1,0 +1,49 @@
+//! The store's battery: every case runs on SQLite and on PostgreSQL.
+
+mod changes;
+mod listing;
+mod recording;
+mod world;
+mod writing;
+
+/// Runs each case on both databases.
+macro_rules! battery {
+    ($($module:ident::$case:ident)*) => {
+        mod sqlite { $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() { crate::$module::$case(crate::world::World::sqlite().await).await; }
+        )* }
+    };
+}
+
+battery! {
+    recording::an_observation_becomes_an_endpoint_a_certificate_and_a_history
+    recording::a_replayed_batch_stores_nothing_twice
+    recording::an_endpoint_twice_in_a_batch_is_stored_once
+    recording::a_crash_before_the_commit_stores_nothing
+    recording::a_crash_after_the_commit_stores_everything_once
+    recording::an_unknown_scan_is_refused
+    recording::an_older_observation_joins_the_history_and_changes_nothing
+    recording::a_silent_endpoint_keeps_its_last_certificate
+    recording::hostile_texts_are_stored
+    recording::two_writers_share_endpoints_and_certificates
+    recording::counts_kept_by_the_writer_equal_the_rows
+    recording::every_statement_is_accepted
+    listing::the_inventory_comes_soonest_expiry_first_and_by_host
+    listing::filters_narrow_the_inventory
+    listing::pages_are_complete_while_rows_arrive
+    listing::cursors_fit_their_own_listing_only
+    listing::certificates_are_found_by_fingerprint_prefix_and_name
+    listing::endpoints_of_a_certificate_include_those_below_it
+    listing::issuers_come_with_their_counts
+    listing::scans_are_begun_finished_and_resumed
+    listing::known_endpoints_tell_the_silent
+    changes::each_kind_of_change_is_listed_since_a_time
+    changes::two_scans_are_compared
+    changes::history_is_newest_first_in_pages
+    writing::rows_are_stored_when_the_writer_finishes
+    writing::a_full_channel_makes_the_sender_wait
+    writing::a_crash_is_repeated_and_doubles_nothing
+    writing::a_refusal_is_reported_with_the_rows_not_stored
+    writing::a_database_opened_again_holds_what_was_stored
+}

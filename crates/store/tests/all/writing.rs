@@ -1,0 +1,146 @@
+//! The writer: back-pressure, patience, nothing lost and nothing doubled.
+
+use std::time::Duration;
+
+use store::{Fault, Status, Store, StoreError, StoreOptions, Writer, WriterOptions};
+use uuid::Uuid;
+
+use crate::world::{DAY, NOW, World, answered, certificate, silent};
+
+/// Longer than any machine needs: timing decides nothing here.
+const PATIENT: Duration = Duration::from_secs(600);
+
+fn options(rows_max: usize) -> WriterOptions {
+    WriterOptions {
+        rows_max,
+        queue_rows_max: rows_max,
+        flush_interval: Duration::from_millis(1),
+        patience: PATIENT,
+    }
+}
+
+pub(crate) async fn rows_are_stored_when_the_writer_finishes(world: World) {
+    let scan = world.scan().await;
+    let (sender, writer) = Writer::start(world.store.clone(), scan.id, options(16));
+    let leaf = certificate("a", "CN=CA", NOW + DAY);
+    for n in 0..100 {
+        sender.send(scan.saw(&format!("h{n}"), &leaf)).await.unwrap();
+    }
+    let totals = writer.finish().await.unwrap();
+    assert_eq!((totals.stored, totals.recorded.inserted, totals.recorded.new_certificates), (100, 100, 2));
+    assert!((7..=100).contains(&totals.batches), "{}", totals.batches);
+    assert_eq!(world.store.scan(scan.id).await.unwrap().unwrap().observations, 100);
+    // After the end an observation comes back to its sender.
+    assert!(sender.send(scan.silent("late")).await.is_err());
+}
+
+pub(crate) async fn a_full_channel_makes_the_sender_wait(world: World) {
+    let scan = world.scan().await;
+    let (sender, writer) = Writer::start(world.store.clone(), scan.id, options(4));
+    let producers: Vec<_> = (0..8)
+        .map(|p| {
+            let (sender, at) = (sender.clone(), scan.at);
+            tokio::spawn(async move {
+                for n in 0..50 {
+                    sender.send(silent(&format!("h{p}-{n}"), at)).await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for producer in producers {
+        producer.await.unwrap();
+    }
+    let totals = writer.finish().await.unwrap();
+    assert_eq!(totals.stored, 400);
+    assert!(totals.batches >= 100, "no transaction holds more than four rows: {}", totals.batches);
+}
+
+pub(crate) async fn a_crash_is_repeated_and_doubles_nothing(world: World) {
+    for fault in [Fault::BeforeCommit, Fault::AfterCommit] {
+        let scan = world.scan().await;
+        world.fail_next(fault);
+        let (sender, writer) = Writer::start(world.store.clone(), scan.id, options(8));
+        for n in 0..20 {
+            sender.send(scan.silent(&format!("h{n}"))).await.unwrap();
+        }
+        drop(sender);
+        let totals = writer.finish().await.unwrap();
+        assert_eq!((totals.stored, totals.retries), (20, 1), "{fault:?}");
+        let row = world.store.scan(scan.id).await.unwrap().unwrap();
+        assert_eq!(row.observations, 20, "{fault:?}");
+    }
+    crate::recording::check_references(&world).await;
+}
+
+pub(crate) async fn a_refusal_is_reported_with_the_rows_not_stored(world: World) {
+    let (sender, writer) = Writer::start(world.store.clone(), Uuid::now_v7(), options(8));
+    sender.send(silent("a", NOW)).await.unwrap();
+    sender.closed().await;
+    let error = writer.finish().await.unwrap_err();
+    assert_eq!((error.not_stored, error.totals.stored), (1, 0));
+    assert!(matches!(error.source, StoreError::UnknownScan(_)));
+
+    // Without patience, a transient error is the end as well.
+    let scan = world.scan().await;
+    world.fail_next(Fault::BeforeCommit);
+    let impatient = WriterOptions { patience: Duration::ZERO, ..options(8) };
+    let (sender, writer) = Writer::start(world.store.clone(), scan.id, impatient);
+    sender.send(silent("a", NOW)).await.unwrap();
+    sender.closed().await;
+    assert_eq!(writer.finish().await.unwrap_err().not_stored, 1);
+}
+
+pub(crate) async fn a_database_opened_again_holds_what_was_stored(world: World) {
+    let scan = world.scan().await;
+    scan.record(&[scan.saw("a", &certificate("a", "CN=CA", NOW + DAY))]).await;
+    let again = Store::open(&world.url).await.unwrap();
+    assert_eq!(again.summary(NOW, DAY).await.unwrap(), world.store.summary(NOW, DAY).await.unwrap());
+    assert_eq!(again.summary(NOW, DAY).await.unwrap().observations, 1);
+}
+
+/// The disk is full in the middle: the writer waits, says so, and stores everything once there is room.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_is_waited_out() {
+    let world = World::sqlite_with(StoreOptions { sqlite_pages_max: Some(60), ..StoreOptions::default() }).await;
+    let scan = world.scan().await;
+    let (sender, writer) = Writer::start(world.store.clone(), scan.id, options(50));
+    let mut status = writer.status();
+    let at = scan.at;
+    let feeding = tokio::spawn(async move {
+        for n in 0..2_000_i64 {
+            let leaf = certificate(&format!("host-{n}.example"), "CN=CA", NOW + n);
+            sender.send(answered(&format!("host-{n}.example"), &leaf, at)).await.unwrap();
+        }
+    });
+    let waiting = status.wait_for(|status| matches!(status, Status::Waiting { .. })).await.unwrap().clone();
+    assert!(matches!(&waiting, Status::Waiting { error, .. } if error.contains("make room")), "{waiting:?}");
+    let before = writer.totals().stored;
+    assert!(before < 2_000);
+    assert!(!feeding.is_finished(), "the senders wait with the writer");
+    world.store.set_sqlite_pages_max(1_000_000).await.unwrap();
+    feeding.await.unwrap();
+    let totals = writer.finish().await.unwrap();
+    assert_eq!((totals.recorded.inserted, totals.recorded.duplicates), (2_000, 0));
+    assert!(matches!(*status.borrow(), Status::Healthy));
+    crate::recording::check_references(&world).await;
+}
+
+/// Newer and altered databases are refused, precisely, before anything is written.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_is_not_ours_is_refused() {
+    let world = World::sqlite().await;
+    let change = |sql: &str| rusqlite::Connection::open(world.sqlite_path()).unwrap().execute_batch(sql).unwrap();
+    change("INSERT INTO schema_migrations VALUES (99, 'future', 'x', 0)");
+    let error = Store::open(&world.url).await.err().unwrap();
+    assert!(matches!(error, StoreError::TooNew { found: 99, .. }), "{error}");
+    assert!(error.to_string().contains("newer"), "{error}");
+    change("DELETE FROM schema_migrations WHERE version = 99; UPDATE schema_migrations SET checksum = 'x'");
+    assert!(matches!(Store::open(&world.url).await.err().unwrap(), StoreError::MigrationChanged { version: 1, .. }));
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("notes.txt");
+    std::fs::write(&path, "these are notes and no database at all, however long they may be".repeat(20)).unwrap();
+    let error = Store::open(&store::StoreUrl::sqlite(&path)).await.err().unwrap();
+    assert!(matches!(error, StoreError::Open { .. }), "{error}");
+    assert!(std::fs::read_to_string(&path).unwrap().starts_with("these are notes"));
+}
