@@ -256,10 +256,7 @@ pub enum ParseError {
 impl PublicKey {
     /// Whether keys of this kind come in sizes, so that a size of 0 means an unreadable key.
     pub(crate) fn has_size(&self) -> bool {
-        !matches!(
-            self.algorithm,
-            KeyAlgorithm::MlDsa(_) | KeyAlgorithm::Other(_)
-        )
+        !matches!(self.algorithm, KeyAlgorithm::MlDsa(_) | KeyAlgorithm::Other(_))
     }
 }
 
@@ -273,8 +270,7 @@ impl Certificate {
     /// Marked as a certification authority. Version 1 and 2 certificates have no way to say so.
     #[must_use]
     pub fn is_ca(&self) -> bool {
-        self.basic_constraints
-            .is_some_and(|constraints| constraints.ca)
+        self.basic_constraints.is_some_and(|constraints| constraints.ca)
     }
 
     /// The hosts it is for, as text: DNS names and addresses of the subject alternative name, or,
@@ -287,11 +283,7 @@ impl Certificate {
             _ => None,
         });
         let hosts: Vec<String> = hosts.collect();
-        if hosts.is_empty() {
-            self.subject.common_names.clone()
-        } else {
-            hosts
-        }
+        if hosts.is_empty() { self.subject.common_names.clone() } else { hosts }
     }
 
     /// Octets a certificate may have: real ones stay under 10 KB, a few with hundreds of names

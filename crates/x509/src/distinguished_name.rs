@@ -14,18 +14,13 @@ impl DistinguishedName {
     /// # Errors
     /// When it is not a SEQUENCE OF SET OF attributes.
     pub fn parse(der: &[u8]) -> Result<Self, DerError> {
-        let mut name = Self {
-            der: der.into(),
-            ..Self::default()
-        };
+        let mut name = Self { der: der.into(), ..Self::default() };
         let mut relative = Vec::new();
         let mut left = ATTRIBUTES_MAX;
         for set in Reader::new(der).sequence()? {
             let mut text = String::new();
             for attribute in set?.inside() {
-                left = left
-                    .checked_sub(1)
-                    .ok_or(DerError::Malformed("name: too many attributes"))?;
+                left = left.checked_sub(1).ok_or(DerError::Malformed("name: too many attributes"))?;
                 name.take_attribute(attribute?, &mut text)?;
             }
             relative.push(text);
@@ -35,11 +30,7 @@ impl DistinguishedName {
         Ok(name)
     }
 
-    fn take_attribute(
-        &mut self,
-        attribute: Element<'_>,
-        text: &mut String,
-    ) -> Result<(), DerError> {
+    fn take_attribute(&mut self, attribute: Element<'_>, text: &mut String) -> Result<(), DerError> {
         let mut parts = attribute.inside();
         let kind = parts.expect(tag::OID)?.content;
         let value = parts.any()?;
@@ -71,17 +62,25 @@ impl DistinguishedName {
     /// Whether there is no attribute at all.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        Reader::new(&self.der)
-            .sequence()
-            .is_ok_and(|name| name.is_empty())
+        Reader::new(&self.der).sequence().is_ok_and(|name| name.is_empty())
     }
 
     /// Whether both name the same entity, after the folding of RFC 5280 section 7.1: string types,
     /// case of ASCII letters and runs of spaces do not matter.
     #[must_use]
     pub fn matches(&self, other: &Self) -> bool {
-        // Folding only ever joins what differs in form, and issuers are copied octet by octet.
-        self.der == other.der || self.folded() == other.folded()
+        // Issuers mostly copy names octet by octet, and names that differ mostly differ at once.
+        self.der == other.der || (self.may_match(other) && self.folded() == other.folded())
+    }
+
+    /// A comparison without allocation that never says no to names that match.
+    fn may_match(&self, other: &Self) -> bool {
+        fn letters(text: &str) -> impl Iterator<Item = u8> {
+            let significant = |b: &u8| !b.is_ascii_whitespace() && *b != b'\\';
+            text.bytes().filter(significant).map(|b| b.to_ascii_lowercase())
+        }
+        // The order within a multi-valued relative name is form, too.
+        self.text.contains('+') || letters(&self.text).eq(letters(&other.text))
     }
 
     /// The name with differences of form removed; equal for names that match.
@@ -118,10 +117,7 @@ fn fold_attribute(attribute: Element<'_>) -> Vec<u8> {
         return attribute.whole.to_vec();
     }
     let text = value.text();
-    let folded: Vec<String> = text
-        .split_whitespace()
-        .map(str::to_ascii_lowercase)
-        .collect();
+    let folded: Vec<String> = text.split_whitespace().map(str::to_ascii_lowercase).collect();
     der::write(|w| {
         w.raw(kind.whole).utf8(&folded.join(" "));
     })

@@ -6,8 +6,7 @@ use crate::certificate::Subtree;
 use crate::der::{self, DerError, Element, Reader, tag};
 use crate::parse::Faults;
 use crate::{
-    BasicConstraints, Certificate, DistinguishedName, GeneralName, KeyUsage, NameConstraints, oid,
-    sct,
+    BasicConstraints, Certificate, DistinguishedName, GeneralName, KeyUsage, NameConstraints, oid, sct,
 };
 
 /// Extensions read. Real certificates have up to fifteen.
@@ -33,16 +32,11 @@ pub(crate) fn read_all(field: Element<'_>, certificate: &mut Certificate, faults
             Err(error) => return faults.add(format!("extensions: {error}")),
         };
         if seen.len() == EXTENSIONS_MAX {
-            return faults.add(format!(
-                "over {EXTENSIONS_MAX} extensions: the rest is not read"
-            ));
+            return faults.add(format!("over {EXTENSIONS_MAX} extensions: the rest is not read"));
         }
         if seen.contains(&extension.id) {
             // RFC 5280 section 4.2; the first one counts.
-            faults.add(format!(
-                "extension {} is repeated",
-                der::oid_text(extension.id)
-            ));
+            faults.add(format!("extension {} is repeated", der::oid_text(extension.id)));
             continue;
         }
         seen.push(extension.id);
@@ -60,15 +54,9 @@ impl<'a> Extension<'a> {
     fn read(element: Element<'a>) -> Result<Self, DerError> {
         let mut fields = element.inside();
         let id = fields.expect(tag::OID)?.content;
-        let critical = fields
-            .optional(tag::BOOLEAN)?
-            .is_some_and(|b| b.content != [0]);
+        let critical = fields.optional(tag::BOOLEAN)?.is_some_and(|b| b.content != [0]);
         let value = fields.expect(tag::OCTET_STRING)?.content;
-        Ok(Self {
-            id,
-            critical,
-            value,
-        })
+        Ok(Self { id, critical, value })
     }
 
     fn take_into(&self, certificate: &mut Certificate, faults: &mut Faults) {
@@ -92,14 +80,10 @@ impl<'a> Extension<'a> {
         let mut value = Reader::new(self.value);
         match self.id {
             oid::SUBJECT_ALT_NAME => cert.subject_alt_names = alt_names(value.sequence()?, faults)?,
-            oid::BASIC_CONSTRAINTS => {
-                cert.basic_constraints = Some(basic_constraints(value.sequence()?)?)
-            }
+            oid::BASIC_CONSTRAINTS => cert.basic_constraints = Some(basic_constraints(value.sequence()?)?),
             oid::KEY_USAGE => cert.key_usage = Some(key_usage(value.expect(tag::BIT_STRING)?)?),
             oid::EXTENDED_KEY_USAGE => cert.extended_key_usage = Some(oids(value.sequence()?)?),
-            oid::NAME_CONSTRAINTS => {
-                cert.name_constraints = Some(name_constraints(value.sequence()?)?)
-            }
+            oid::NAME_CONSTRAINTS => cert.name_constraints = Some(name_constraints(value.sequence()?)?),
             oid::SUBJECT_KEY_ID => {
                 cert.subject_key_id = Some(value.expect(tag::OCTET_STRING)?.content.to_vec());
             }
@@ -124,10 +108,7 @@ impl<'a> Extension<'a> {
             _ => return Ok(false),
         }
         if !value.is_empty() {
-            faults.add(format!(
-                "octets follow extension {}",
-                der::oid_text(self.id)
-            ));
+            faults.add(format!("octets follow extension {}", der::oid_text(self.id)));
         }
         Ok(true)
     }
@@ -137,9 +118,7 @@ fn alt_names(names: Reader<'_>, faults: &mut Faults) -> Result<Vec<GeneralName>,
     let mut out = Vec::new();
     for name in names {
         if out.len() == NAMES_MAX {
-            faults.add(format!(
-                "over {NAMES_MAX} alternative names: the rest is not read"
-            ));
+            faults.add(format!("over {NAMES_MAX} alternative names: the rest is not read"));
             break;
         }
         out.push(general_name(name?, faults));
@@ -190,9 +169,7 @@ fn address(octets: &[u8]) -> Option<IpAddr> {
     if let Ok(v4) = <[u8; 4]>::try_from(octets) {
         return Some(IpAddr::V4(Ipv4Addr::from(v4)));
     }
-    <[u8; 16]>::try_from(octets)
-        .ok()
-        .map(|v6| IpAddr::V6(Ipv6Addr::from(v6)))
+    <[u8; 16]>::try_from(octets).ok().map(|v6| IpAddr::V6(Ipv6Addr::from(v6)))
 }
 
 fn basic_constraints(mut fields: Reader<'_>) -> Result<BasicConstraints, DerError> {
@@ -202,10 +179,9 @@ fn basic_constraints(mut fields: Reader<'_>) -> Result<BasicConstraints, DerErro
     };
     let path_len = match fields.optional(tag::INTEGER)? {
         // A huge one is no limit in practice; a negative one is nonsense.
-        Some(length) => Some(
-            u32::try_from(length.integer()?)
-                .map_err(|_| DerError::Malformed("pathLenConstraint"))?,
-        ),
+        Some(length) => {
+            Some(u32::try_from(length.integer()?).map_err(|_| DerError::Malformed("pathLenConstraint"))?)
+        }
         None => None,
     };
     fields.end()?;
@@ -221,15 +197,8 @@ fn key_usage(bits: Element<'_>) -> Result<KeyUsage, DerError> {
 fn oids(list: Reader<'_>) -> Result<Vec<String>, DerError> {
     list.take(ITEMS_MAX)
         .map(|item| match item? {
-            Element {
-                tag: tag::OID,
-                content,
-                ..
-            } => Ok(der::oid_text(content)),
-            other => Err(DerError::Unexpected {
-                expected: tag::OID,
-                found: other.tag,
-            }),
+            Element { tag: tag::OID, content, .. } => Ok(der::oid_text(content)),
+            other => Err(DerError::Unexpected { expected: tag::OID, found: other.tag }),
         })
         .collect()
 }
@@ -273,17 +242,13 @@ fn crl_urls(points: Reader<'_>) -> Result<Vec<String>, DerError> {
 }
 
 fn policies(list: Reader<'_>) -> Result<Vec<String>, DerError> {
-    list.take(ITEMS_MAX)
-        .map(|policy| Ok(der::oid_text(policy?.inside().expect(tag::OID)?.content)))
-        .collect()
+    list.take(ITEMS_MAX).map(|policy| Ok(der::oid_text(policy?.inside().expect(tag::OID)?.content))).collect()
 }
 
 /// status_request, the TLS extension that asks for a stapled response (RFC 6066 section 8).
 fn features_status(features: Reader<'_>) -> bool {
     const STATUS_REQUEST: i64 = 5;
-    features
-        .flatten()
-        .any(|feature| feature.integer() == Ok(STATUS_REQUEST))
+    features.flatten().any(|feature| feature.integer() == Ok(STATUS_REQUEST))
 }
 
 fn name_constraints(mut fields: Reader<'_>) -> Result<NameConstraints, DerError> {
@@ -291,10 +256,7 @@ fn name_constraints(mut fields: Reader<'_>) -> Result<NameConstraints, DerError>
         Some(list) => list.inside().enumerate().map(subtree).collect(),
         None => Ok(Vec::new()),
     };
-    let constraints = NameConstraints {
-        permitted: subtrees(0)?,
-        excluded: subtrees(1)?,
-    };
+    let constraints = NameConstraints { permitted: subtrees(0)?, excluded: subtrees(1)? };
     fields.end()?;
     Ok(constraints)
 }

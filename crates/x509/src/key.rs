@@ -15,21 +15,13 @@ impl PublicKey {
     pub fn parse(spki: &[u8]) -> Result<Self, DerError> {
         let parts = Parts::of(spki)?;
         let (algorithm, bits, rsa_exponent) = parts.describe();
-        Ok(Self {
-            algorithm,
-            bits,
-            rsa_exponent,
-            spki: spki.into(),
-            spki_sha256: SpkiHash::of(spki),
-        })
+        Ok(Self { algorithm, bits, rsa_exponent, spki: spki.into(), spki_sha256: SpkiHash::of(spki) })
     }
 
     /// The subjectPublicKey: what the algorithm calls its public key.
     #[must_use]
     pub fn key_octets(&self) -> &[u8] {
-        Parts::of(&self.spki)
-            .map(|parts| parts.key)
-            .unwrap_or_default()
+        Parts::of(&self.spki).map(|parts| parts.key).unwrap_or_default()
     }
 }
 
@@ -46,11 +38,7 @@ impl<'a> Parts<'a> {
         let algorithm = identifier.expect(tag::OID)?.content;
         let parameters = identifier.any().ok();
         let key = info.expect(tag::BIT_STRING)?.bits()?.0;
-        Ok(Self {
-            algorithm,
-            parameters,
-            key,
-        })
+        Ok(Self { algorithm, parameters, key })
     }
 
     fn describe(&self) -> (KeyAlgorithm, u32, Option<u64>) {
@@ -71,10 +59,7 @@ impl<'a> Parts<'a> {
             oid::ED25519 => (KeyAlgorithm::Ed25519, 256, None),
             oid::ED448 => (KeyAlgorithm::Ed448, 448, None),
             other => (
-                ml_dsa(other).map_or_else(
-                    || KeyAlgorithm::Other(der::oid_text(other)),
-                    KeyAlgorithm::MlDsa,
-                ),
+                ml_dsa(other).map_or_else(|| KeyAlgorithm::Other(der::oid_text(other)), KeyAlgorithm::MlDsa),
                 0,
                 None,
             ),
@@ -99,20 +84,14 @@ impl<'a> Parts<'a> {
 
     fn curve(&self) -> KeyAlgorithm {
         match self.parameters {
-            Some(Element {
-                tag: tag::OID,
-                content,
-                ..
-            }) => match content {
+            Some(Element { tag: tag::OID, content, .. }) => match content {
                 oid::P256 => KeyAlgorithm::EcP256,
                 oid::P384 => KeyAlgorithm::EcP384,
                 oid::P521 => KeyAlgorithm::EcP521,
                 other => KeyAlgorithm::EcOther(der::oid_text(other)),
             },
             // RFC 5480 section 2.1.1 forbids both.
-            Some(Element {
-                tag: tag::SEQUENCE, ..
-            }) => KeyAlgorithm::EcOther("explicit".to_owned()),
+            Some(Element { tag: tag::SEQUENCE, .. }) => KeyAlgorithm::EcOther("explicit".to_owned()),
             _ => KeyAlgorithm::EcOther("implicit".to_owned()),
         }
     }
@@ -150,8 +129,7 @@ impl SignatureAlgorithm {
     pub(crate) fn read(mut identifier: Reader<'_>) -> Result<Self, DerError> {
         let algorithm = identifier.expect(tag::OID)?.content;
         let parameters = identifier.any().ok();
-        Ok(Self::of_oid(algorithm, parameters)
-            .unwrap_or_else(|| Self::Other(der::oid_text(algorithm))))
+        Ok(Self::of_oid(algorithm, parameters).unwrap_or_else(|| Self::Other(der::oid_text(algorithm))))
     }
 
     fn of_oid(algorithm: &[u8], parameters: Option<Element<'_>>) -> Option<Self> {

@@ -19,10 +19,11 @@ pub mod sct;
 mod serial;
 mod signature;
 mod time;
+pub mod verify;
 
 pub use certificate::{
-    BasicConstraints, Certificate, DistinguishedName, GeneralName, KeyAlgorithm, KeyUsage,
-    NameConstraints, ParseError, PublicKey, SignatureAlgorithm, Subtree,
+    BasicConstraints, Certificate, DistinguishedName, GeneralName, KeyAlgorithm, KeyUsage, NameConstraints,
+    ParseError, PublicKey, SignatureAlgorithm, Subtree,
 };
 pub use fingerprint::{Fingerprint, SpkiHash};
 pub use name::{HostName, InvalidHostName, NameMatch, ReferenceName, matches as matches_name};

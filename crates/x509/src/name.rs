@@ -61,10 +61,7 @@ impl HostName {
             Some(other) => return Err(InvalidHostName::Character(other)),
             None => {}
         }
-        if name
-            .split('.')
-            .any(|label| label.is_empty() || label.len() > Self::LABEL_MAX)
-        {
+        if name.split('.').any(|label| label.is_empty() || label.len() > Self::LABEL_MAX) {
             return Err(InvalidHostName::Label);
         }
         if name.parse::<IpAddr>().is_ok() {
@@ -150,32 +147,19 @@ pub enum NameMatch {
 /// Whether `certificate` is for `name`.
 #[must_use]
 pub fn matches(certificate: &Certificate, name: &ReferenceName) -> NameMatch {
-    let matched = certificate
-        .subject_alt_names
-        .iter()
-        .any(|presented| match (presented, name) {
-            (GeneralName::Dns(pattern), ReferenceName::Host(host)) => {
-                pattern_matches(pattern, host)
-            }
-            (GeneralName::Ip(address), ReferenceName::Ip(asked)) => address == asked,
-            _ => false,
-        });
+    let matched = certificate.subject_alt_names.iter().any(|presented| match (presented, name) {
+        (GeneralName::Dns(pattern), ReferenceName::Host(host)) => pattern_matches(pattern, host),
+        (GeneralName::Ip(address), ReferenceName::Ip(asked)) => address == asked,
+        _ => false,
+    });
     if matched {
         return NameMatch::SubjectAlternativeName;
     }
-    let by_common_name = certificate
-        .subject
-        .common_names
-        .iter()
-        .any(|common| match name {
-            ReferenceName::Host(host) => pattern_matches(common, host),
-            ReferenceName::Ip(asked) => common.parse() == Ok(*asked),
-        });
-    if by_common_name {
-        NameMatch::CommonNameOnly
-    } else {
-        NameMatch::None
-    }
+    let by_common_name = certificate.subject.common_names.iter().any(|common| match name {
+        ReferenceName::Host(host) => pattern_matches(common, host),
+        ReferenceName::Ip(asked) => common.parse() == Ok(*asked),
+    });
+    if by_common_name { NameMatch::CommonNameOnly } else { NameMatch::None }
 }
 
 /// Whether the dNSName `pattern` covers `host`: letter by letter, case aside, or by a wildcard that
@@ -187,10 +171,7 @@ pub fn pattern_matches(pattern: &str, host: &HostName) -> bool {
         Some(parent) => {
             // A wildcard right above a top-level domain is taken by no client.
             parent.contains('.')
-                && host
-                    .0
-                    .split_once('.')
-                    .is_some_and(|(_, rest)| rest.eq_ignore_ascii_case(parent))
+                && host.0.split_once('.').is_some_and(|(_, rest)| rest.eq_ignore_ascii_case(parent))
         }
         None => pattern.eq_ignore_ascii_case(&host.0),
     }
@@ -222,20 +203,10 @@ mod tests {
     fn host_names() {
         for (text, want) in HOST_NAMES {
             let got = HostName::parse(text);
-            assert_eq!(
-                got.as_ref().map(HostName::as_str),
-                want.as_ref().copied(),
-                "{text}"
-            );
+            assert_eq!(got.as_ref().map(HostName::as_str), want.as_ref().copied(), "{text}");
         }
-        assert_eq!(
-            HostName::parse(&"a".repeat(64)),
-            Err(InvalidHostName::Label)
-        );
-        assert_eq!(
-            HostName::parse(&"a.".repeat(130)),
-            Err(InvalidHostName::TooLong)
-        );
+        assert_eq!(HostName::parse(&"a".repeat(64)), Err(InvalidHostName::Label));
+        assert_eq!(HostName::parse(&"a.".repeat(130)), Err(InvalidHostName::TooLong));
     }
 
     const PATTERNS: &[(&str, &str, bool)] = &[

@@ -95,10 +95,7 @@ pub fn parse_response(der: &[u8]) -> Result<Response, DerError> {
             serial: None,
         });
     }
-    let mut bytes = response
-        .expect(tag::context_constructed(0))?
-        .inside()
-        .sequence()?;
+    let mut bytes = response.expect(tag::context_constructed(0))?.inside().sequence()?;
     if bytes.expect(tag::OID)?.content != oid::OCSP_BASIC {
         return Err(DerError::Malformed("OCSP response: not a basic one"));
     }
@@ -141,9 +138,7 @@ fn response_data(mut data: Reader<'_>) -> Result<Response, DerError> {
 fn responder(id: crate::der::Element<'_>) -> Result<Responder, DerError> {
     match id.tag {
         0xa1 => Ok(Responder::Name(DistinguishedName::parse(id.content)?.text)),
-        0xa2 => Ok(Responder::KeyHash(
-            id.inside().expect(tag::OCTET_STRING)?.content.to_vec(),
-        )),
+        0xa2 => Ok(Responder::KeyHash(id.inside().expect(tag::OCTET_STRING)?.content.to_vec())),
         _ => Err(DerError::Malformed("OCSP response: responderID")),
     }
 }

@@ -9,8 +9,8 @@ use std::ops::Range;
 
 use crate::der::{self, DerError, Element, Reader, tag};
 use crate::{
-    Certificate, DistinguishedName, Fingerprint, ParseError, PublicKey, SerialNumber,
-    SignatureAlgorithm, UnixTime, extension,
+    Certificate, DistinguishedName, Fingerprint, ParseError, PublicKey, SerialNumber, SignatureAlgorithm,
+    UnixTime, extension,
 };
 
 /// Faults told of one certificate. More say nothing new, and a hostile one could have thousands.
@@ -42,9 +42,7 @@ impl Certificate {
     /// The issuer's signature over [`Self::tbs`].
     #[must_use]
     pub fn signature_value(&self) -> &[u8] {
-        self.der
-            .get(self.signature_range.clone())
-            .unwrap_or_default()
+        self.der.get(self.signature_range.clone()).unwrap_or_default()
     }
 }
 
@@ -80,38 +78,24 @@ type Misshapen = (&'static str, DerError);
 impl<'a> Shape<'a> {
     fn read(der: &'a [u8], faults: &mut Faults) -> Result<Self, Misshapen> {
         let mut input = Reader::new(der);
-        let certificate = input
-            .expect(tag::SEQUENCE)
-            .map_err(|e| ("certificate", e))?;
+        let certificate = input.expect(tag::SEQUENCE).map_err(|e| ("certificate", e))?;
         if !input.is_empty() {
-            faults.add(format!(
-                "{} octets follow the certificate",
-                input.rest().len()
-            ));
+            faults.add(format!("{} octets follow the certificate", input.rest().len()));
         }
         if let Some(at) = der::first_sloppy_length(certificate.whole) {
             faults.add(format!("a length at octet {at} is longer than DER allows"));
         }
         let mut parts = certificate.inside();
-        let tbs = parts
-            .expect(tag::SEQUENCE)
-            .map_err(|e| ("tbsCertificate", e))?;
-        let outer_algorithm = parts
-            .expect(tag::SEQUENCE)
-            .map_err(|e| ("signatureAlgorithm", e))?;
-        let signature = parts
-            .expect(tag::BIT_STRING)
-            .map_err(|e| ("signature", e))?;
+        let tbs = parts.expect(tag::SEQUENCE).map_err(|e| ("tbsCertificate", e))?;
+        let outer_algorithm = parts.expect(tag::SEQUENCE).map_err(|e| ("signatureAlgorithm", e))?;
+        let signature = parts.expect(tag::BIT_STRING).map_err(|e| ("signature", e))?;
         if !parts.is_empty() {
             faults.add("octets follow the signature");
         }
         let mut fields = tbs.inside();
         let version = tag::context_constructed(0);
         let version = fields.optional(version).map_err(|e| ("version", e))?;
-        let serial = fields
-            .expect(tag::INTEGER)
-            .map_err(|e| ("serialNumber", e))?
-            .content;
+        let serial = fields.expect(tag::INTEGER).map_err(|e| ("serialNumber", e))?.content;
         let mut sequence = |part| fields.expect(tag::SEQUENCE).map_err(|e| (part, e));
         Ok(Self {
             tbs: tbs.whole,
@@ -136,21 +120,13 @@ impl<'a> Shape<'a> {
         let mut extensions = None;
         for field in fields {
             match field {
-                Ok(Element {
-                    tag: ISSUER_UNIQUE_ID | SUBJECT_UNIQUE_ID,
-                    ..
-                }) => {}
-                Ok(
-                    field @ Element {
-                        tag: EXTENSIONS, ..
-                    },
-                ) if extensions.is_none() => {
+                Ok(Element { tag: ISSUER_UNIQUE_ID | SUBJECT_UNIQUE_ID, .. }) => {}
+                Ok(field @ Element { tag: EXTENSIONS, .. }) if extensions.is_none() => {
                     extensions = Some(field);
                 }
-                Ok(field) => faults.add(format!(
-                    "a field of tag {:#04x} that RFC 5280 does not know",
-                    field.tag
-                )),
+                Ok(field) => {
+                    faults.add(format!("a field of tag {:#04x} that RFC 5280 does not know", field.tag))
+                }
                 Err(error) => faults.add(format!("tbsCertificate: {error}")),
             }
         }
@@ -207,10 +183,7 @@ impl<'a> Shape<'a> {
         };
         if let Some(extensions) = self.extensions {
             if certificate.version < 3 {
-                faults.add(format!(
-                    "extensions in a version {} certificate",
-                    certificate.version
-                ));
+                faults.add(format!("extensions in a version {} certificate", certificate.version));
             }
             extension::read_all(extensions, &mut certificate, &mut faults);
         }
@@ -222,11 +195,7 @@ impl<'a> Shape<'a> {
         let Some(version) = self.version else {
             return 1;
         };
-        match version
-            .inside()
-            .expect(tag::INTEGER)
-            .and_then(|v| v.integer())
-        {
+        match version.inside().expect(tag::INTEGER).and_then(|v| v.integer()) {
             Ok(number @ 0..=2) => number as u8 + 1,
             Ok(number) => {
                 faults.add(format!("version field {number}: only 0 to 2 are defined"));
@@ -254,17 +223,10 @@ impl<'a> Shape<'a> {
 
 /// A time that is none counts as 1970: clients refuse such a certificate, as they do expired ones.
 fn time(which: &str, element: Element<'_>, faults: &mut Faults) -> UnixTime {
-    let generalized = Element {
-        tag: tag::GENERALIZED_TIME,
-        ..element
-    };
+    let generalized = Element { tag: tag::GENERALIZED_TIME, ..element };
     match element.time() {
         Ok(time) => {
-            let length = if element.tag == tag::UTC_TIME {
-                "YYMMDDHHMMSSZ"
-            } else {
-                "YYYYMMDDHHMMSSZ"
-            };
+            let length = if element.tag == tag::UTC_TIME { "YYMMDDHHMMSSZ" } else { "YYYYMMDDHHMMSSZ" };
             if element.content.len() != length.len() || !element.content.ends_with(b"Z") {
                 faults.add(format!("{which} is not of the form {length}"));
             }
@@ -286,10 +248,7 @@ fn time(which: &str, element: Element<'_>, faults: &mut Faults) -> UnixTime {
 fn name(which: &str, element: Element<'_>, faults: &mut Faults) -> DistinguishedName {
     DistinguishedName::parse(element.whole).unwrap_or_else(|error| {
         faults.add(format!("{which}: {error}"));
-        DistinguishedName {
-            der: element.whole.into(),
-            ..DistinguishedName::default()
-        }
+        DistinguishedName { der: element.whole.into(), ..DistinguishedName::default() }
     })
 }
 
@@ -303,9 +262,7 @@ fn algorithm(identifier: Element<'_>, faults: &mut Faults) -> SignatureAlgorithm
 fn is_shortest(integer: &[u8]) -> bool {
     match integer {
         [] => false,
-        [first, second, ..] => {
-            !(*first == 0 && second & 0x80 == 0 || *first == 0xff && second & 0x80 != 0)
-        }
+        [first, second, ..] => !(*first == 0 && second & 0x80 == 0 || *first == 0xff && second & 0x80 != 0),
         [_] => true,
     }
 }
@@ -313,9 +270,5 @@ fn is_shortest(integer: &[u8]) -> bool {
 /// Where `part`, a slice of `whole`, lies in it.
 fn range_in(whole: &[u8], part: &[u8]) -> Range<usize> {
     let start = (part.as_ptr() as usize).wrapping_sub(whole.as_ptr() as usize);
-    if start <= whole.len() && part.len() <= whole.len() - start {
-        start..start + part.len()
-    } else {
-        0..0
-    }
+    if start <= whole.len() && part.len() <= whole.len() - start { start..start + part.len() } else { 0..0 }
 }

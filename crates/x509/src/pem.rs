@@ -13,9 +13,7 @@ const DASHES: &[u8] = b"-----";
 /// any line ends are passed over; a block that is cut off or not base64 is left out.
 pub fn blocks(text: &[u8]) -> impl Iterator<Item = (String, Vec<u8>)> {
     let mut rest = text;
-    std::iter::from_fn(move || next_block(&mut rest))
-        .flatten()
-        .take(BLOCKS_MAX)
+    std::iter::from_fn(move || next_block(&mut rest)).flatten().take(BLOCKS_MAX)
 }
 
 /// The blocks of `text` that hold a certificate: labelled `CERTIFICATE`, as RFC 7468 section 5 has
@@ -143,13 +141,7 @@ mod tests {
 
     #[test]
     fn what_is_cut_off_is_left_out() {
-        for text in [
-            "",
-            "-----BEGIN A",
-            "-----BEGIN A-----",
-            "-----BEGIN A-----\naGVs",
-            "-----",
-        ] {
+        for text in ["", "-----BEGIN A", "-----BEGIN A-----", "-----BEGIN A-----\naGVs", "-----"] {
             assert_eq!(read(text), [], "{text}");
         }
     }
@@ -162,9 +154,7 @@ mod tests {
             block("X509 CERTIFICATE", "MAA="),
             block("TRUSTED CERTIFICATE", "MAAwAA=="),
         ];
-        let found: Vec<_> = certificates(text.concat().as_bytes())
-            .map(|(_, der)| der)
-            .collect();
+        let found: Vec<_> = certificates(text.concat().as_bytes()).map(|(_, der)| der).collect();
         assert_eq!(found, [[0x30, 0], [0x30, 0], [0x30, 0]]);
     }
 }

@@ -23,13 +23,7 @@ pub enum Severity {
 
 impl Severity {
     /// All severities, mildest first.
-    pub const ALL: [Self; 5] = [
-        Self::Info,
-        Self::Low,
-        Self::Medium,
-        Self::High,
-        Self::Critical,
-    ];
+    pub const ALL: [Self; 5] = [Self::Info, Self::Low, Self::Medium, Self::High, Self::Critical];
 
     /// The lower-case word used in every output.
     #[must_use]
@@ -57,9 +51,7 @@ impl std::str::FromStr for Severity {
         Self::ALL
             .into_iter()
             .find(|s| s.name() == word)
-            .ok_or_else(|| {
-                format!("no severity is called {word:?}: use info, low, medium, high or critical")
-            })
+            .ok_or_else(|| format!("no severity is called {word:?}: use info, low, medium, high or critical"))
     }
 }
 

@@ -46,8 +46,5 @@ fn timestamp(entry: &[u8]) -> Option<SignedCertificateTimestamp> {
     let (log_id, rest) = rest.split_first_chunk::<32>()?;
     let (millis, _) = rest.split_first_chunk::<8>()?;
     let seconds = i64::try_from(u64::from_be_bytes(*millis) / 1_000).ok()?;
-    Some(SignedCertificateTimestamp {
-        log_id: *log_id,
-        time: UnixTime(seconds),
-    })
+    Some(SignedCertificateTimestamp { log_id: *log_id, time: UnixTime(seconds) })
 }

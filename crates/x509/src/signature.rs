@@ -66,12 +66,9 @@ fn is_rsa(key: &PublicKey) -> bool {
 }
 
 fn longest_salt(algorithm: &SignatureAlgorithm) -> Option<Algorithm> {
-    const SHA256: RsaParameters =
-        lc::RSA_PSS_2048_8192_SHA256.with_pss_salt_length(RsaPssSaltLength::Max);
-    const SHA384: RsaParameters =
-        lc::RSA_PSS_2048_8192_SHA384.with_pss_salt_length(RsaPssSaltLength::Max);
-    const SHA512: RsaParameters =
-        lc::RSA_PSS_2048_8192_SHA512.with_pss_salt_length(RsaPssSaltLength::Max);
+    const SHA256: RsaParameters = lc::RSA_PSS_2048_8192_SHA256.with_pss_salt_length(RsaPssSaltLength::Max);
+    const SHA384: RsaParameters = lc::RSA_PSS_2048_8192_SHA384.with_pss_salt_length(RsaPssSaltLength::Max);
+    const SHA512: RsaParameters = lc::RSA_PSS_2048_8192_SHA512.with_pss_salt_length(RsaPssSaltLength::Max);
     match algorithm {
         SignatureAlgorithm::RsaPss(256) => Some(&SHA256),
         SignatureAlgorithm::RsaPss(384) => Some(&SHA384),
@@ -85,12 +82,8 @@ fn choose(key: &PublicKey, algorithm: &SignatureAlgorithm) -> Result<Algorithm, 
     use SignatureAlgorithm as S;
     match algorithm {
         S::RsaMd2 | S::RsaMd5 => Err(SignatureError::Unsupported("MD2 and MD5 are not offered")),
-        S::RsaSha1 | S::RsaSha256 | S::RsaSha384 | S::RsaSha512 | S::RsaPss(_) => {
-            choose_rsa(key, algorithm)
-        }
-        S::EcdsaSha1 | S::EcdsaSha256 | S::EcdsaSha384 | S::EcdsaSha512 => {
-            choose_ecdsa(key, algorithm)
-        }
+        S::RsaSha1 | S::RsaSha256 | S::RsaSha384 | S::RsaSha512 | S::RsaPss(_) => choose_rsa(key, algorithm),
+        S::EcdsaSha1 | S::EcdsaSha256 | S::EcdsaSha384 | S::EcdsaSha512 => choose_ecdsa(key, algorithm),
         S::DsaSha1 | S::DsaSha256 => Err(SignatureError::Unsupported("DSA is not offered")),
         S::Ed25519 if key.algorithm == KeyAlgorithm::Ed25519 => Ok(&lc::ED25519),
         S::Ed25519 => Err(SignatureError::Invalid),
@@ -106,23 +99,16 @@ fn choose(key: &PublicKey, algorithm: &SignatureAlgorithm) -> Result<Algorithm, 
     }
 }
 
-fn choose_rsa(
-    key: &PublicKey,
-    algorithm: &SignatureAlgorithm,
-) -> Result<Algorithm, SignatureError> {
+fn choose_rsa(key: &PublicKey, algorithm: &SignatureAlgorithm) -> Result<Algorithm, SignatureError> {
     use SignatureAlgorithm as S;
     if !is_rsa(key) {
         return Err(SignatureError::Invalid);
     }
     if key.bits < 1_024 {
-        return Err(SignatureError::Unsupported(
-            "RSA keys under 1,024 bits are not offered",
-        ));
+        return Err(SignatureError::Unsupported("RSA keys under 1,024 bits are not offered"));
     }
     if key.bits > 8_192 {
-        return Err(SignatureError::Unsupported(
-            "RSA keys over 8,192 bits are not offered",
-        ));
+        return Err(SignatureError::Unsupported("RSA keys over 8,192 bits are not offered"));
     }
     // RFC 4055 section 1.2: a key named RSASSA-PSS signs by that scheme only.
     let pss = matches!(algorithm, S::RsaPss(_));
@@ -142,17 +128,12 @@ fn choose_rsa(
         S::RsaPss(384) => &lc::RSA_PSS_2048_8192_SHA384,
         S::RsaPss(512) => &lc::RSA_PSS_2048_8192_SHA512,
         _ => {
-            return Err(SignatureError::Unsupported(
-                "RSASSA-PSS with this hash is not offered",
-            ));
+            return Err(SignatureError::Unsupported("RSASSA-PSS with this hash is not offered"));
         }
     })
 }
 
-fn choose_ecdsa(
-    key: &PublicKey,
-    algorithm: &SignatureAlgorithm,
-) -> Result<Algorithm, SignatureError> {
+fn choose_ecdsa(key: &PublicKey, algorithm: &SignatureAlgorithm) -> Result<Algorithm, SignatureError> {
     use KeyAlgorithm as K;
     use SignatureAlgorithm as S;
     Ok(match (&key.algorithm, algorithm) {
@@ -167,13 +148,9 @@ fn choose_ecdsa(
         (K::EcP521, S::EcdsaSha256) => &lc::ECDSA_P521_SHA256_ASN1,
         (K::EcP521, S::EcdsaSha384) => &lc::ECDSA_P521_SHA384_ASN1,
         (K::EcP521, S::EcdsaSha512) => &lc::ECDSA_P521_SHA512_ASN1,
-        (K::EcOther(curve), S::EcdsaSha256) if curve == oid::SECP256K1 => {
-            &lc::ECDSA_P256K1_SHA256_ASN1
-        }
+        (K::EcOther(curve), S::EcdsaSha256) if curve == oid::SECP256K1 => &lc::ECDSA_P256K1_SHA256_ASN1,
         (K::EcP384 | K::EcOther(_), _) => {
-            return Err(SignatureError::Unsupported(
-                "this curve is not offered with this hash",
-            ));
+            return Err(SignatureError::Unsupported("this curve is not offered with this hash"));
         }
         _ => return Err(SignatureError::Invalid),
     })

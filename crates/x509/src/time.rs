@@ -3,9 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// Seconds since 1970-01-01T00:00:00Z, negative before it. Certificates reach from 1950 to 9999.
-#[derive(
-    Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct UnixTime(pub i64);
 
@@ -56,11 +54,7 @@ impl UnixTime {
             (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
         let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
         let shifted = (5 * day_of_year + 2) / 153;
-        let month = if shifted < 10 {
-            shifted + 3
-        } else {
-            shifted - 9
-        };
+        let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
         Civil {
             year: year_of_era + era * 400 + i64::from(month <= 2),
             month,
@@ -74,14 +68,7 @@ impl UnixTime {
     /// The moment of that name; `None` when the calendar has none (30 February, 24:00, leap
     /// seconds, which Unix time cannot tell).
     #[must_use]
-    pub fn from_civil(
-        year: i64,
-        month: i64,
-        day: i64,
-        hour: i64,
-        minute: i64,
-        second: i64,
-    ) -> Option<Self> {
+    pub fn from_civil(year: i64, month: i64, day: i64, hour: i64, minute: i64, second: i64) -> Option<Self> {
         let ranges = (-9_999..=9_999).contains(&year)
             && (1..=12).contains(&month)
             && (1..=31).contains(&day)
@@ -107,10 +94,6 @@ impl std::fmt::Display for UnixTime {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let c = self.civil();
         let (date, time) = ((c.year, c.month, c.day), (c.hour, c.minute, c.second));
-        write!(
-            f,
-            "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z",
-            date.0, date.1, date.2, time.0, time.1, time.2
-        )
+        write!(f, "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z", date.0, date.1, date.2, time.0, time.1, time.2)
     }
 }

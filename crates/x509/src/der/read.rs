@@ -82,17 +82,10 @@ impl<'a> Reader<'a> {
     /// [`DerError::Truncated`] at the end too; ask [`Self::is_empty`] first.
     pub fn any(&mut self) -> Result<Element<'a>, DerError> {
         let header = Header::read(self.rest)?;
-        let end = header
-            .length
-            .checked_add(header.content)
-            .ok_or(DerError::Truncated)?;
+        let end = header.length.checked_add(header.content).ok_or(DerError::Truncated)?;
         let whole = self.rest.get(..end).ok_or(DerError::Truncated)?;
         self.rest = &self.rest[end..];
-        Ok(Element {
-            tag: header.tag,
-            content: &whole[header.length..],
-            whole,
-        })
+        Ok(Element { tag: header.tag, content: &whole[header.length..], whole })
     }
 
     /// The next element, which must have this tag.
@@ -111,11 +104,7 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// When it has, and is cut off.
     pub fn optional(&mut self, tag: u8) -> Result<Option<Element<'a>>, DerError> {
-        if self.peek() == Some(tag) {
-            self.any().map(Some)
-        } else {
-            Ok(None)
-        }
+        if self.peek() == Some(tag) { self.any().map(Some) } else { Ok(None) }
     }
 
     /// Goes into the next element, which must be a SEQUENCE.
@@ -139,11 +128,7 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// [`DerError::Trailing`] otherwise.
     pub fn end(&self) -> Result<(), DerError> {
-        if self.rest.is_empty() {
-            Ok(())
-        } else {
-            Err(DerError::Trailing(self.rest.len()))
-        }
+        if self.rest.is_empty() { Ok(()) } else { Err(DerError::Trailing(self.rest.len())) }
     }
 }
 
@@ -193,10 +178,7 @@ impl<'a> Element<'a> {
             return Err(DerError::Malformed("INTEGER"));
         }
         let sign = if first & 0x80 == 0 { 0 } else { -1 };
-        Ok(self
-            .content
-            .iter()
-            .fold(sign, |value, b| (value << 8) | i64::from(*b)))
+        Ok(self.content.iter().fold(sign, |value, b| (value << 8) | i64::from(*b)))
     }
 
     /// The octets of a BIT STRING and how many bits at the end are unused.
@@ -228,22 +210,13 @@ impl<'a> Element<'a> {
         match self.tag {
             tag::TELETEX_STRING => self.content.iter().map(|&b| char::from(b)).collect(),
             tag::BMP_STRING => {
-                let units = self
-                    .content
-                    .chunks_exact(2)
-                    .map(|c| u16::from_be_bytes([c[0], c[1]]));
-                char::decode_utf16(units)
-                    .map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER))
-                    .collect()
+                let units = self.content.chunks_exact(2).map(|c| u16::from_be_bytes([c[0], c[1]]));
+                char::decode_utf16(units).map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER)).collect()
             }
             tag::UNIVERSAL_STRING => {
-                let units = self
-                    .content
-                    .chunks_exact(4)
-                    .map(|c| u32::from_be_bytes([c[0], c[1], c[2], c[3]]));
-                units
-                    .map(|c| char::from_u32(c).unwrap_or(char::REPLACEMENT_CHARACTER))
-                    .collect()
+                let units =
+                    self.content.chunks_exact(4).map(|c| u32::from_be_bytes([c[0], c[1], c[2], c[3]]));
+                units.map(|c| char::from_u32(c).unwrap_or(char::REPLACEMENT_CHARACTER)).collect()
             }
             _ => String::from_utf8_lossy(self.content).into_owned(),
         }
@@ -273,11 +246,7 @@ fn read_time(mut text: &[u8], year_digits: usize) -> Option<UnixTime> {
     let day = digits(&mut text, 2)?;
     let hour = digits(&mut text, 2)?;
     let minute = digits(&mut text, 2)?;
-    let second = if text.first().is_some_and(u8::is_ascii_digit) {
-        digits(&mut text, 2)?
-    } else {
-        0
-    };
+    let second = if text.first().is_some_and(u8::is_ascii_digit) { digits(&mut text, 2)? } else { 0 };
     if let [b'.', fraction @ ..] = text {
         let length = fraction.iter().take_while(|b| b.is_ascii_digit()).count();
         text = &fraction[length..];
@@ -297,9 +266,7 @@ fn read_time(mut text: &[u8], year_digits: usize) -> Option<UnixTime> {
 fn digits(text: &mut &[u8], count: usize) -> Option<i64> {
     let (head, rest) = text.split_at_checked(count)?;
     *text = rest;
-    head.iter().try_fold(0, |value, b| {
-        b.is_ascii_digit().then(|| value * 10 + i64::from(b - b'0'))
-    })
+    head.iter().try_fold(0, |value, b| b.is_ascii_digit().then(|| value * 10 + i64::from(b - b'0')))
 }
 
 struct Header {
@@ -323,12 +290,7 @@ impl Header {
             _ => return Err(DerError::Truncated),
         };
         if first < 0x80 {
-            return Ok(Self {
-                tag,
-                length: 2,
-                content: usize::from(first),
-                minimal: true,
-            });
+            return Ok(Self { tag, length: 2, content: usize::from(first), minimal: true });
         }
         let count = usize::from(first & 0x7f);
         if count == 0 {
@@ -338,16 +300,9 @@ impl Header {
             return Err(DerError::Truncated);
         }
         let octets = der.get(2..2 + count).ok_or(DerError::Truncated)?;
-        let content = octets
-            .iter()
-            .fold(0, |length, b| (length << 8) | usize::from(*b));
+        let content = octets.iter().fold(0, |length, b| (length << 8) | usize::from(*b));
         let minimal = octets[0] != 0 && content >= 0x80;
-        Ok(Self {
-            tag,
-            length: 2 + count,
-            content,
-            minimal,
-        })
+        Ok(Self { tag, length: 2 + count, content, minimal })
     }
 }
 

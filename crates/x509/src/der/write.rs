@@ -128,10 +128,7 @@ impl Writer {
     pub fn oid(&mut self, arcs: &[u64]) -> &mut Self {
         let mut content = Vec::with_capacity(arcs.len() * 2);
         if let [first, second, rest @ ..] = arcs {
-            push_base128(
-                &mut content,
-                first.saturating_mul(40).saturating_add(*second),
-            );
+            push_base128(&mut content, first.saturating_mul(40).saturating_add(*second));
             rest.iter().for_each(|arc| push_base128(&mut content, *arc));
         }
         self.element(tag::OID, &content)
@@ -198,10 +195,7 @@ impl Writer {
     /// UTCTime, whose two-digit year means 1950 to 2049 whatever `time` says.
     pub fn utc_time(&mut self, time: UnixTime) -> &mut Self {
         let (year, rest) = civil_text(time);
-        self.element(
-            tag::UTC_TIME,
-            format!("{:02}{rest}", year.rem_euclid(100)).as_bytes(),
-        )
+        self.element(tag::UTC_TIME, format!("{:02}{rest}", year.rem_euclid(100)).as_bytes())
     }
 
     /// GeneralizedTime with whole seconds.
@@ -223,18 +217,15 @@ impl Writer {
 /// The year, and the rest as `MMDDHHMMSSZ`.
 fn civil_text(time: UnixTime) -> (i64, String) {
     let civil = time.civil();
-    let rest = format!(
-        "{:02}{:02}{:02}{:02}{:02}Z",
-        civil.month, civil.day, civil.hour, civil.minute, civil.second
-    );
+    let rest =
+        format!("{:02}{:02}{:02}{:02}{:02}Z", civil.month, civil.day, civil.hour, civil.minute, civil.second);
     (civil.year, rest)
 }
 
 /// Two's complement content without redundant leading octets (X.690 section 8.3.2).
 fn shortest(mut content: &[u8]) -> &[u8] {
     while let [first, second, ..] = content {
-        let redundant =
-            (*first == 0 && second & 0x80 == 0) || (*first == 0xff && second & 0x80 != 0);
+        let redundant = (*first == 0 && second & 0x80 == 0) || (*first == 0xff && second & 0x80 != 0);
         if !redundant {
             break;
         }

@@ -1,0 +1,74 @@
+//! Whether a server sends its chain as the protocol wants it.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use crate::Certificate;
+
+/// How the certificates after the leaf stand. RFC 5246 section 7.4.2 demands that each directly
+/// certifies the one before; RFC 8446 section 4.4.2 still asks for it, and some clients rely on it.
+#[derive(Clone, Debug, Default)]
+pub struct ChainOrder {
+    /// A certificate stands before every one that it certifies.
+    pub misordered: bool,
+    /// Certificates that are on no path from the leaf, by their names.
+    pub strays: Vec<Arc<Certificate>>,
+    /// Certificates sent again, the leaf among them.
+    pub duplicates: Vec<Arc<Certificate>>,
+    /// A self-issued certificate at the top was sent: harmless, and octets wasted, since clients
+    /// must know it anyway.
+    pub anchor_included: bool,
+}
+
+/// Looks at the order of `sent`, the certificates after `leaf`. Alternative paths (cross-signed
+/// intermediates) are in order as long as each stands after something it certifies.
+#[must_use]
+pub fn chain_order(leaf: &Arc<Certificate>, sent: &[Arc<Certificate>]) -> ChainOrder {
+    let mut order = ChainOrder::default();
+    let mut seen = HashSet::from([leaf.fingerprint]);
+    let mut chain: Vec<Link> = vec![Link::new(leaf)];
+    for certificate in sent {
+        if seen.insert(certificate.fingerprint) {
+            chain.push(Link::new(certificate));
+        } else {
+            order.duplicates.push(certificate.clone());
+        }
+    }
+    let reached = reachable(&chain);
+    for (index, link) in chain.iter().enumerate().skip(1) {
+        if !reached[index] {
+            order.strays.push(link.certificate.clone());
+            continue;
+        }
+        order.misordered |= !chain[..index].iter().any(|below| below.issuer == link.subject);
+        order.anchor_included |= link.issuer == link.subject;
+    }
+    order
+}
+
+struct Link<'a> {
+    certificate: &'a Arc<Certificate>,
+    subject: Vec<u8>,
+    issuer: Vec<u8>,
+}
+
+impl<'a> Link<'a> {
+    fn new(certificate: &'a Arc<Certificate>) -> Self {
+        let subject = certificate.subject.folded();
+        Self { certificate, subject, issuer: certificate.issuer.folded() }
+    }
+}
+
+/// Which of `chain` some path from the first one goes through, by names.
+fn reachable(chain: &[Link<'_>]) -> Vec<bool> {
+    let mut reached = vec![false; chain.len()];
+    let mut open = vec![0];
+    while let Some(index) = open.pop() {
+        if std::mem::replace(&mut reached[index], true) {
+            continue;
+        }
+        let issuer = &chain[index].issuer;
+        open.extend((0..chain.len()).filter(|&i| !reached[i] && chain[i].subject == *issuer));
+    }
+    reached
+}

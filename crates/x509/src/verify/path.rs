@@ -1,0 +1,320 @@
+//! Building paths, depth first.
+
+use std::sync::Arc;
+
+use super::constraints::{self, Comparisons};
+use super::{Distrust, SignatureCache, TrustStore, Verdict};
+use crate::{Certificate, KeyUsage, SignatureError, UnixTime, oid};
+
+/// Signatures looked at for one chain, remembered ones included. Real chains need one to four; a
+/// hostile set of cross-signed certificates has exponentially many paths.
+pub const CHECKS_MAX: usize = 100;
+
+/// Certificates in one path, leaf and root included. The longest public ones have five.
+pub const PATH_MAX: usize = 8;
+
+/// The search for one chain's path.
+pub(super) struct Search<'a, C> {
+    sent: &'a [Arc<Certificate>],
+    store: &'a TrustStore,
+    now: UnixTime,
+    cache: &'a C,
+    checks_left: usize,
+    comparisons: Comparisons,
+    best: Option<Dead>,
+}
+
+/// A path that leads nowhere, and how near it came.
+struct Dead {
+    nearness: Nearness,
+    verdict: Verdict,
+}
+
+/// How far a dead path came, worst first: of several faults the one of the most promising path is
+/// what has to be mended.
+#[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
+enum Nearness {
+    /// Ended below an issuer nobody has.
+    Incomplete,
+    /// Ended at a root nobody trusts, and broke a rule on the way.
+    UnknownRootAndBroken,
+    /// Ended at a root nobody trusts.
+    UnknownRoot,
+    /// The issuer is there and its key does not fit.
+    BadSignature,
+    /// Reached a trusted root and broke a rule on the way.
+    Broken,
+    /// Not all was looked at.
+    Budget,
+}
+
+/// The path so far: the leaf first, and the first rule it breaks.
+struct Path<'a> {
+    certificates: Vec<&'a Arc<Certificate>>,
+    fault: Option<Distrust>,
+}
+
+impl<'a, C: SignatureCache> Search<'a, C> {
+    pub(super) fn new(
+        sent: &'a [Arc<Certificate>],
+        store: &'a TrustStore,
+        now: UnixTime,
+        cache: &'a C,
+    ) -> Self {
+        Self {
+            sent,
+            store,
+            now,
+            cache,
+            checks_left: CHECKS_MAX,
+            comparisons: Comparisons::default(),
+            best: None,
+        }
+    }
+
+    pub(super) fn judge(mut self, leaf: &'a Arc<Certificate>) -> Verdict {
+        if self.store.contains_exactly(&leaf.fingerprint) {
+            return Verdict::Trusted { path: vec![leaf.clone()] };
+        }
+        if self.is_self_signed(leaf) {
+            return Verdict::SelfSigned;
+        }
+        let mut path = Path { certificates: vec![leaf], fault: leaf_fault(leaf) };
+        if let Some(path) = self.climb(&mut path) {
+            return Verdict::Trusted { path };
+        }
+        self.best.map_or(Verdict::Untrusted { reason: Distrust::Budget }, |dead| dead.verdict)
+    }
+
+    /// A name that issued itself, by the key it carries as far as can be told.
+    fn is_self_signed(&mut self, certificate: &Certificate) -> bool {
+        certificate.is_self_issued()
+            && !matches!(self.signed(certificate, certificate), Some(Err(SignatureError::Invalid)))
+    }
+
+    /// Tries every issuer of the path's last certificate. Recursion is as deep as [`PATH_MAX`].
+    fn climb(&mut self, path: &mut Path<'a>) -> Option<Vec<Arc<Certificate>>> {
+        let below = *path.certificates.last()?;
+        let candidates = self.candidates(below, path);
+        let mut climbed = false;
+        for Candidate { issuer, anchor, likely } in candidates {
+            match self.signed(below, issuer) {
+                None => {
+                    self.bury(Nearness::Budget, Distrust::Budget);
+                    return None;
+                }
+                Some(Err(SignatureError::Invalid)) => {
+                    // Same name, another key, and the key identifiers say so: not its issuer.
+                    if likely {
+                        climbed = true;
+                        let (which, name) = described(below);
+                        self.bury(Nearness::BadSignature, Distrust::BadSignature { which, name });
+                    }
+                    continue;
+                }
+                Some(outcome) => {
+                    climbed = true;
+                    let fault_before = path.fault.clone();
+                    self.step(path, issuer, outcome.err());
+                    let found = self.arrive_or_climb(path, anchor);
+                    path.certificates.pop();
+                    path.fault = fault_before;
+                    if found.is_some() {
+                        return found;
+                    }
+                }
+            }
+        }
+        if !climbed {
+            self.give_up(below);
+        }
+        None
+    }
+
+    /// Goes on to `issuer`, noting what rule that breaks.
+    fn step(&mut self, path: &mut Path<'a>, issuer: &'a Arc<Certificate>, unchecked: Option<SignatureError>) {
+        if path.fault.is_none() {
+            path.fault = match (unchecked, path.certificates.last()) {
+                (Some(SignatureError::Unsupported(why)), Some(below)) => {
+                    Some(Distrust::UnsupportedSignature { which: below.fingerprint, why })
+                }
+                _ => self.issuer_fault(path, issuer),
+            };
+        }
+        path.certificates.push(issuer);
+    }
+
+    fn arrive_or_climb(&mut self, path: &mut Path<'a>, anchor: bool) -> Option<Vec<Arc<Certificate>>> {
+        let top = *path.certificates.last()?;
+        if anchor {
+            let Some(fault) = path.fault.clone() else {
+                return Some(path.certificates.iter().map(|&c| c.clone()).collect());
+            };
+            self.bury(Nearness::Broken, fault);
+            return None;
+        }
+        if self.is_self_signed(top) {
+            let (root, name) = described(top);
+            match path.fault.clone() {
+                Some(fault) => self.bury(Nearness::UnknownRootAndBroken, fault),
+                None => self.bury(Nearness::UnknownRoot, Distrust::SelfSignedRootNotTrusted { root, name }),
+            }
+            return None;
+        }
+        if path.certificates.len() >= PATH_MAX {
+            self.bury(Nearness::Budget, Distrust::Budget);
+            return None;
+        }
+        self.climb(path)
+    }
+
+    /// Certificates that could have issued `below`: trusted ones first, since those end the path,
+    /// and of each kind first those whose key identifier fits (RFC 5280 section 4.2.1.1 calls it
+    /// an aid, so the others are tried too).
+    fn candidates(&self, below: &Certificate, path: &Path<'a>) -> Vec<Candidate<'a>> {
+        let anchors = self.store.named(&below.issuer).map(|issuer| (issuer, true));
+        let sent = self.sent.iter().filter(|c| c.subject.matches(&below.issuer));
+        let fresh = |issuer: &Certificate| {
+            // A name and key that are on the path already lead in a circle.
+            !path.certificates.iter().any(|on_path| {
+                on_path.public_key.spki_sha256 == issuer.public_key.spki_sha256
+                    && on_path.subject.matches(&issuer.subject)
+            })
+        };
+        let mut candidates: Vec<Candidate<'a>> = Vec::new();
+        for (issuer, anchor) in anchors.chain(sent.map(|issuer| (issuer, false))) {
+            let known = candidates.iter().any(|c| c.issuer.fingerprint == issuer.fingerprint);
+            if !known && fresh(issuer) {
+                let likely = match (&below.authority_key_id, &issuer.subject_key_id) {
+                    (Some(wanted), Some(has)) => wanted == has,
+                    _ => true,
+                };
+                candidates.push(Candidate { issuer, anchor, likely });
+            }
+        }
+        candidates.sort_by_key(|c| (!c.likely, !c.anchor));
+        candidates
+    }
+
+    /// Whether `issuer`'s key signed `certificate`; `None` when the budget is spent.
+    fn signed(
+        &mut self,
+        certificate: &Certificate,
+        issuer: &Certificate,
+    ) -> Option<Result<(), SignatureError>> {
+        self.checks_left = self.checks_left.checked_sub(1)?;
+        let (key, fingerprint) = (&issuer.public_key, &certificate.fingerprint);
+        if let Some(signed) = self.cache.get(&key.spki_sha256, fingerprint) {
+            return Some(if signed { Ok(()) } else { Err(SignatureError::Invalid) });
+        }
+        let outcome = certificate.signed_by(key);
+        if !matches!(outcome, Err(SignatureError::Unsupported(_))) {
+            self.cache.put(&key.spki_sha256, fingerprint, outcome.is_ok());
+        }
+        Some(outcome)
+    }
+
+    /// The first rule that `issuer` breaks by standing above `path` (RFC 5280 section 6.1.4).
+    fn issuer_fault(&mut self, path: &Path<'a>, issuer: &Certificate) -> Option<Distrust> {
+        let (which, name) = described(issuer);
+        if self.now > issuer.not_after {
+            return Some(Distrust::Expired { which, name, not_after: issuer.not_after });
+        }
+        if self.now < issuer.not_before {
+            return Some(Distrust::NotYetValid { which, name, not_before: issuer.not_before });
+        }
+        if let Some(extension) = unknown_critical(issuer) {
+            return Some(Distrust::UnknownCritical { which, extension });
+        }
+        // Before version 3 nothing could say so; such a root is what its owner says it is.
+        let old_root = issuer.version < 3 && self.store.contains_exactly(&which);
+        if !issuer.is_ca() && !old_root {
+            return Some(Distrust::NotCa { which, name });
+        }
+        if issuer.key_usage.is_some_and(|usage| !usage.allows(KeyUsage::KEY_CERT_SIGN)) {
+            return Some(Distrust::NoCertSign { which, name });
+        }
+        let path_len = issuer.basic_constraints.and_then(|constraints| constraints.path_len);
+        if path_len.is_some_and(|allowed| intermediates(path) > allowed as usize) {
+            return Some(Distrust::PathLength { which, name });
+        }
+        if !is_for_servers(issuer) {
+            return Some(Distrust::NotForServers { which, name });
+        }
+        let constraints = issuer.name_constraints.as_ref()?;
+        for (index, below) in path.certificates.iter().enumerate() {
+            // RFC 5280 section 6.1.3 (b): self-issued intermediates are exempt, the leaf is not.
+            if index > 0 && below.is_self_issued() {
+                continue;
+            }
+            match constraints::broken_by(constraints, below, &mut self.comparisons) {
+                Ok(None) => {}
+                Ok(Some(name)) => return Some(Distrust::NameConstraint { which, name }),
+                Err(constraints::Spent) => return Some(Distrust::Budget),
+            }
+        }
+        None
+    }
+
+    fn give_up(&mut self, below: &Certificate) {
+        let verdict = Verdict::Incomplete {
+            missing: below.issuer.text.clone(),
+            issuer_url: below.issuer_urls.first().cloned(),
+        };
+        self.keep(Dead { nearness: Nearness::Incomplete, verdict });
+    }
+
+    fn bury(&mut self, nearness: Nearness, reason: Distrust) {
+        self.keep(Dead { nearness, verdict: Verdict::Untrusted { reason } });
+    }
+
+    fn keep(&mut self, dead: Dead) {
+        if self.best.as_ref().is_none_or(|best| dead.nearness > best.nearness) {
+            self.best = Some(dead);
+        }
+    }
+}
+
+struct Candidate<'a> {
+    issuer: &'a Arc<Certificate>,
+    /// Trusted itself.
+    anchor: bool,
+    /// Nothing in the key identifiers speaks against it.
+    likely: bool,
+}
+
+fn described(certificate: &Certificate) -> (crate::Fingerprint, String) {
+    (certificate.fingerprint, certificate.subject.text.clone())
+}
+
+/// The rules of a path that concern the leaf itself.
+fn leaf_fault(leaf: &Certificate) -> Option<Distrust> {
+    let (which, name) = described(leaf);
+    if let Some(extension) = unknown_critical(leaf) {
+        return Some(Distrust::UnknownCritical { which, extension });
+    }
+    (!is_for_servers(leaf)).then_some(Distrust::NotForServers { which, name })
+}
+
+fn unknown_critical(certificate: &Certificate) -> Option<String> {
+    const POISON: &str = "1.3.6.1.4.1.11129.2.4.3";
+    let unknown = certificate.unknown_critical.first().cloned();
+    unknown.or_else(|| certificate.precertificate.then(|| POISON.to_owned()))
+}
+
+/// Intermediates on the path that count for pathLenConstraint: not the leaf, none self-issued.
+fn intermediates(path: &Path<'_>) -> usize {
+    path.certificates.iter().skip(1).filter(|c| !c.is_self_issued()).count()
+}
+
+/// Whether extended key usage, where there is any, lets TLS servers in. In an authority it limits
+/// what lies below, as all clients have it beyond RFC 5280.
+pub(crate) fn is_for_servers(certificate: &Certificate) -> bool {
+    let Some(usages) = &certificate.extended_key_usage else {
+        return true;
+    };
+    usages.iter().any(|usage| {
+        matches!(usage.as_str(), oid::EKU_ANY | oid::EKU_SERVER)
+            || (certificate.is_ca() && oid::EKU_SERVER_GATED.contains(&usage.as_str()))
+    })
+}

@@ -1,0 +1,95 @@
+//! Whom we trust.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use crate::{Certificate, DistinguishedName, Fingerprint, ParseError};
+
+/// Certificates trusted for being known. Any number: look-ups are by hash.
+#[derive(Clone, Debug, Default)]
+pub struct TrustStore {
+    anchors: Vec<Arc<Certificate>>,
+    fingerprints: HashSet<Fingerprint>,
+    by_subject: HashMap<Arc<[u8]>, Vec<usize>>,
+    /// By the subject without differences of form (RFC 5280 section 7.1): asked second, since
+    /// issuers mostly copy names octet by octet.
+    by_folded_subject: HashMap<Vec<u8>, Vec<usize>>,
+}
+
+impl TrustStore {
+    /// Trusts nobody.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Trusts `anchor`. Adding it twice changes nothing.
+    pub fn add(&mut self, anchor: Arc<Certificate>) {
+        if !self.fingerprints.insert(anchor.fingerprint) {
+            return;
+        }
+        let index = self.anchors.len();
+        self.by_subject.entry(anchor.subject.der.clone()).or_default().push(index);
+        self.by_folded_subject.entry(anchor.subject.folded()).or_default().push(index);
+        self.anchors.push(anchor);
+    }
+
+    /// Trusts the certificate in `der`.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn add_der(&mut self, der: &[u8]) -> Result<(), ParseError> {
+        Certificate::parse(der).map(|anchor| self.add(Arc::new(anchor)))
+    }
+
+    /// Anchors of that subject.
+    pub fn named<'a>(
+        &'a self,
+        subject: &DistinguishedName,
+    ) -> impl Iterator<Item = &'a Arc<Certificate>> + use<'a> {
+        let indices = self.by_subject.get(&subject.der);
+        let indices = indices.or_else(|| self.by_folded_subject.get(&subject.folded()));
+        indices.into_iter().flatten().map(|&index| &self.anchors[index])
+    }
+
+    /// Whether `certificate` is trusted: it is there itself, or another of the same subject and
+    /// key is (roots are reissued with new dates and the same key).
+    #[must_use]
+    pub fn contains(&self, certificate: &Certificate) -> bool {
+        self.fingerprints.contains(&certificate.fingerprint)
+            || self
+                .named(&certificate.subject)
+                .any(|anchor| anchor.public_key.spki_sha256 == certificate.public_key.spki_sha256)
+    }
+
+    /// Whether exactly this certificate is there.
+    #[must_use]
+    pub fn contains_exactly(&self, certificate: &Fingerprint) -> bool {
+        self.fingerprints.contains(certificate)
+    }
+
+    /// The anchors, in the order added.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Certificate>> {
+        self.anchors.iter()
+    }
+
+    /// Anchors there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.anchors.len()
+    }
+
+    /// Whether nobody is trusted.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.anchors.is_empty()
+    }
+}
+
+impl FromIterator<Arc<Certificate>> for TrustStore {
+    fn from_iter<I: IntoIterator<Item = Arc<Certificate>>>(anchors: I) -> Self {
+        let mut store = Self::default();
+        anchors.into_iter().for_each(|anchor| store.add(anchor));
+        store
+    }
+}
