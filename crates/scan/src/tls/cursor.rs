@@ -1,0 +1,101 @@
+//! Reading and writing the presentation language of RFC 8446 section 3.
+
+/// Reads big-endian integers and length-prefixed vectors; `None` once the octets run out.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cursor<'a>(&'a [u8]);
+
+impl<'a> Cursor<'a> {
+    pub(super) fn new(octets: &'a [u8]) -> Self {
+        Self(octets)
+    }
+
+    pub(super) fn rest(&self) -> &'a [u8] {
+        self.0
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    pub(super) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (taken, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*taken)
+    }
+
+    pub(super) fn u8(&mut self) -> Option<u8> {
+        self.array::<1>().map(|[octet]| octet)
+    }
+
+    pub(super) fn u16(&mut self) -> Option<u16> {
+        self.array().map(u16::from_be_bytes)
+    }
+
+    pub(super) fn u24(&mut self) -> Option<usize> {
+        self.array()
+            .map(|[a, b, c]| usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c))
+    }
+
+    /// A vector of up to 2^8-1 octets.
+    pub(super) fn vec8(&mut self) -> Option<&'a [u8]> {
+        let length = self.u8()?;
+        self.take(usize::from(length))
+    }
+
+    /// A vector of up to 2^16-1 octets.
+    pub(super) fn vec16(&mut self) -> Option<&'a [u8]> {
+        let length = self.u16()?;
+        self.take(usize::from(length))
+    }
+
+    /// A vector of up to 2^24-1 octets.
+    pub(super) fn vec24(&mut self) -> Option<&'a [u8]> {
+        let length = self.u24()?;
+        self.take(length)
+    }
+
+    /// An `Extension` (RFC 8446 section 4.2): its type and its data.
+    pub(super) fn extension(&mut self) -> Option<(u16, Cursor<'a>)> {
+        let kind = self.u16()?;
+        Some((kind, Cursor::new(self.vec16()?)))
+    }
+}
+
+/// Appends a 16-bit integer.
+pub(super) fn put_u16(out: &mut Vec<u8>, value: u16) {
+    out.extend_from_slice(&value.to_be_bytes());
+}
+
+/// Appends a vector with a length of 8 bits. What we write is far shorter; were it not, the peer
+/// would see a broken hello, never we a panic.
+pub(super) fn put_vec8(out: &mut Vec<u8>, content: &[u8]) {
+    out.push(u8::try_from(content.len()).unwrap_or(u8::MAX));
+    out.extend_from_slice(content);
+}
+
+/// Appends whatever `write` writes, behind its length in 16 bits.
+pub(super) fn put_vec16(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    let at = out.len();
+    out.extend_from_slice(&[0, 0]);
+    write(out);
+    let length = out.len() - at - 2;
+    set_u16(out, at, length);
+}
+
+/// Appends an extension.
+pub(super) fn put_extension(out: &mut Vec<u8>, kind: u16, write: impl FnOnce(&mut Vec<u8>)) {
+    put_u16(out, kind);
+    put_vec16(out, write);
+}
+
+/// Overwrites the 16 bits at `at`.
+pub(super) fn set_u16(out: &mut [u8], at: usize, value: usize) {
+    let value = u16::try_from(value).unwrap_or(u16::MAX).to_be_bytes();
+    out[at..at + 2].copy_from_slice(&value);
+}

@@ -1,0 +1,432 @@
+//! The handshake's course: from octets to records, messages and the next step.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use aws_lc_rs::{digest, rand};
+
+use super::cursor::Cursor;
+use super::hello::{ClientHello, SSL_3_0, ServerHello, TLS_1_2, TLS_1_3, message};
+use super::limits::{CERTIFICATE_MAX, COOKIE_MAX, HANDSHAKE_MAX};
+use super::record::{self, Record, Records};
+use super::schedule::Suite;
+use super::{
+    Evidence, Failure, KeyShares, NoRandomness, Offer, Profile, TicketOffer, tls12, tls13,
+};
+
+/// What the caller is to do next.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Step {
+    /// Receive more.
+    More,
+    /// Send these octets, then receive more.
+    Send(Vec<u8>),
+    /// All is seen. These octets (they may be none) say goodbye; close after sending them.
+    Done(Vec<u8>),
+    /// There is nothing more to be had; close.
+    Failed(Failure),
+}
+
+/// One handshake with one server, without I/O: octets in, octets out.
+///
+/// It ends as soon as the server has shown that it holds its certificate's key. Memory is bounded
+/// by [`super::limits`], time by the caller.
+pub struct Handshake {
+    evidence: Evidence,
+    records: Records,
+    messages: Messages,
+    shares: Arc<KeyShares>,
+    state: State,
+    /// TLS 1.3 was offered.
+    modern: bool,
+    finish: bool,
+    random: [u8; 32],
+}
+
+enum State {
+    /// Waiting for ServerHello.
+    Hello(Opening),
+    Tls13(Box<tls13::Session>),
+    Tls12(tls12::Session),
+    Over(Result<(), Failure>),
+}
+
+struct Opening {
+    hello: ClientHello,
+    /// After a HelloRetryRequest: its suite, and the transcript up to our second hello.
+    retried: Option<(u16, digest::Context)>,
+}
+
+pub(super) enum Flow {
+    More,
+    Done,
+}
+
+impl Handshake {
+    /// Begins a handshake with a fresh random value; gives it and the octets to send.
+    ///
+    /// # Errors
+    /// [`NoRandomness`].
+    pub fn start(
+        offer: &Offer,
+        shares: &Arc<KeyShares>,
+    ) -> Result<(Self, Vec<u8>), NoRandomness> {
+        let mut random = [0; 32];
+        let mut session_id = [0; 32];
+        rand::fill(&mut random)?;
+        rand::fill(&mut session_id)?;
+        let hello = ClientHello::new(offer, shares, &random, &session_id);
+        let first = hello.record();
+        let handshake = Self {
+            evidence: Evidence::default(),
+            records: Records::default(),
+            messages: Messages::default(),
+            shares: Arc::clone(shares),
+            state: State::Hello(Opening { hello, retried: None }),
+            modern: offer.profile != Profile::Legacy,
+            finish: offer.finish,
+            random,
+        };
+        Ok((handshake, first))
+    }
+
+    /// Takes what the server sent, cut in any way. Once the handshake is over, further octets
+    /// change nothing.
+    pub fn receive(&mut self, octets: &[u8]) -> Step {
+        match &self.state {
+            State::Over(Ok(())) => return Step::Done(Vec::new()),
+            State::Over(Err(failure)) => return Step::Failed(failure.clone()),
+            _ => {}
+        }
+        self.evidence.bytes_in += octets.len() as u64;
+        self.records.push(octets);
+        let mut out = Vec::new();
+        match self.advance(&mut out) {
+            Ok(Flow::More) if out.is_empty() => Step::More,
+            Ok(Flow::More) => Step::Send(out),
+            Ok(Flow::Done) => {
+                self.state = State::Over(Ok(()));
+                Step::Done(out)
+            }
+            Err(failure) => {
+                self.state = State::Over(Err(failure.clone()));
+                Step::Failed(failure)
+            }
+        }
+    }
+
+    /// Whether the end of the connection loses nothing: everything is seen, or the handshake is
+    /// finished and only tickets might follow.
+    #[must_use]
+    pub fn may_stop(&self) -> bool {
+        match &self.state {
+            State::Over(end) => end.is_ok(),
+            State::Tls13(session) => session.is_over(),
+            State::Hello(_) | State::Tls12(_) => false,
+        }
+    }
+
+    /// What has been seen so far.
+    #[must_use]
+    pub fn evidence(&self) -> &Evidence {
+        &self.evidence
+    }
+
+    /// What has been seen, whether or not the handshake came to its end.
+    #[must_use]
+    pub fn into_evidence(self) -> Evidence {
+        self.evidence
+    }
+
+    fn advance(&mut self, out: &mut Vec<u8>) -> Result<Flow, Failure> {
+        while let Some(record) = self.records.next()? {
+            if let Flow::Done = self.on_record(&record, out)? {
+                return Ok(Flow::Done);
+            }
+        }
+        Ok(Flow::More)
+    }
+
+    fn on_record(&mut self, record: &Record, out: &mut Vec<u8>) -> Result<Flow, Failure> {
+        match record.kind {
+            record::HANDSHAKE => {
+                self.messages.push(self.records.content(record))?;
+                while let Some(range) = self.messages.next()? {
+                    if let Flow::Done = self.on_message(range, out)? {
+                        return Ok(Flow::Done);
+                    }
+                }
+                Ok(Flow::More)
+            }
+            record::ALERT => self.on_alert(record),
+            record::CHANGE_CIPHER_SPEC => self.on_change_cipher_spec(),
+            record::HEARTBEAT => self.idle(),
+            // Data of the application, which some servers send before the client says a word.
+            record::APPLICATION_DATA if self.may_stop() => self.idle(),
+            record::APPLICATION_DATA => Err(Failure::Malformed("data before the handshake's end")),
+            _ => Err(Failure::Malformed("record: unknown content type")),
+        }
+    }
+
+    fn idle(&mut self) -> Result<Flow, Failure> {
+        self.records.note_idle()?;
+        Ok(Flow::More)
+    }
+
+    fn on_change_cipher_spec(&mut self) -> Result<Flow, Failure> {
+        if matches!(self.state, State::Tls12(_)) {
+            return Err(match self.evidence.chain.is_empty() {
+                true => Failure::NoCertificate("the server resumes a session that never was"),
+                false => Failure::Malformed("ChangeCipherSpec before the key exchange"),
+            });
+        }
+        self.idle()
+    }
+
+    fn on_alert(&mut self, record: &Record) -> Result<Flow, Failure> {
+        const CLOSE_NOTIFY: u8 = 0;
+        const WARNING: u8 = 1;
+        let [level, description, ..] = *self.records.content(record) else {
+            return Err(Failure::Malformed("alert"));
+        };
+        if self.may_stop() {
+            if description != CLOSE_NOTIFY {
+                self.evidence.rejected = Some(description);
+            }
+            return Ok(Flow::Done);
+        }
+        let tls13 = matches!(self.state, State::Tls13(_));
+        if level == WARNING && description != CLOSE_NOTIFY && !tls13 {
+            // Such as unrecognized_name, after which servers show their default certificate.
+            self.evidence.warning = Some(description);
+            return self.idle();
+        }
+        Err(Failure::Alert { level, description })
+    }
+
+    fn on_message(&mut self, range: Range<usize>, out: &mut Vec<u8>) -> Result<Flow, Failure> {
+        let kind = self.messages.get(&range).kind;
+        if kind == message::HELLO_REQUEST && !matches!(self.state, State::Tls13(_)) {
+            return self.idle();
+        }
+        if matches!(self.state, State::Hello(_)) {
+            return self.on_server_hello(range, out);
+        }
+        let message = self.messages.get(&range);
+        match &mut self.state {
+            State::Tls13(session) => {
+                let was_over = session.is_over();
+                let flow =
+                    session.on_message(message, &mut self.evidence, &mut self.records, out)?;
+                if !was_over && session.is_over() {
+                    self.messages.must_be_empty()?;
+                }
+                Ok(flow)
+            }
+            State::Tls12(session) => session.on_message(message, &mut self.evidence, out),
+            State::Hello(_) | State::Over(_) => Ok(Flow::Done),
+        }
+    }
+
+    fn on_server_hello(&mut self, range: Range<usize>, out: &mut Vec<u8>) -> Result<Flow, Failure> {
+        let Self { messages, state, evidence, records, .. } = self;
+        let State::Hello(opening) = state else { return Ok(Flow::More) };
+        let message = messages.get(&range);
+        if message.kind != message::SERVER_HELLO {
+            let found = message.kind;
+            return Err(Failure::UnexpectedMessage { expected: "server_hello", found });
+        }
+        let hello = ServerHello::read(message.body()).ok_or(Failure::Malformed("ServerHello"))?;
+        evidence.version = Some(hello.version);
+        evidence.cipher = Some(hello.cipher);
+        if let Some(alpn) = hello.alpn {
+            evidence.alpn = Some(String::from_utf8_lossy(alpn).into_owned());
+        }
+        *state = match hello.version {
+            TLS_1_3 if !self.modern => return Err(Failure::NotOffered("TLS 1.3")),
+            TLS_1_3 => {
+                messages.must_be_empty()?;
+                if hello.is_retry_request() {
+                    evidence.hello_retry = true;
+                    retry(opening, &hello, message, &self.shares, out)?;
+                    return Ok(Flow::More);
+                }
+                evidence.group = hello.key_share.map(|(group, _)| group);
+                let begun =
+                    begin_tls13(opening, &hello, message, &self.shares, self.finish, records)?;
+                State::Tls13(Box::new(begun))
+            }
+            SSL_3_0..=TLS_1_2 => {
+                evidence.downgraded = self.modern && hello.downgraded();
+                evidence.session_ticket =
+                    if hello.ticket { TicketOffer::Offered } else { TicketOffer::NotOffered };
+                evidence.scts = hello.scts.map(<[u8]>::to_vec);
+                let (version, cipher) = (hello.version, hello.cipher);
+                State::Tls12(tls12::Session::new(version, cipher, self.random, hello.random))
+            }
+            _ => return Err(Failure::NotOffered("a version of TLS")),
+        };
+        Ok(Flow::More)
+    }
+}
+
+/// Answers a HelloRetryRequest (RFC 8446 section 4.1.4).
+fn retry(
+    opening: &mut Opening,
+    request: &ServerHello<'_>,
+    message: Message<'_>,
+    shares: &KeyShares,
+    out: &mut Vec<u8>,
+) -> Result<(), Failure> {
+    if opening.retried.is_some() {
+        return Err(Failure::Malformed("HelloRetryRequest: a second one"));
+    }
+    let suite = offered_suite(request.cipher)?;
+    let key_share = match request.key_share {
+        Some((group, _)) => Some(
+            shares.retry_extension(group).ok_or(Failure::NotOffered("a key exchange group"))?,
+        ),
+        None if request.cookie.is_some() => None,
+        None => return Err(Failure::Malformed("HelloRetryRequest: it asks for nothing")),
+    };
+    if request.cookie.is_some_and(|cookie| cookie.len() > COOKIE_MAX) {
+        return Err(Failure::LimitExceeded { what: "octets in a cookie", limit: COOKIE_MAX });
+    }
+    // The first hello stands in the transcript as its hash (RFC 8446 section 4.4.1).
+    let mut first = suite.hash().context();
+    first.update(&opening.hello.message);
+    let first = first.finish();
+    let mut transcript = suite.hash().context();
+    let length = u8::try_from(first.as_ref().len()).unwrap_or(u8::MAX);
+    transcript.update(&[message::MESSAGE_HASH, 0, 0, length]);
+    transcript.update(first.as_ref());
+    transcript.update(message.whole);
+    opening.hello.retry(key_share.as_deref(), request.cookie);
+    transcript.update(&opening.hello.message);
+    out.extend_from_slice(&tls13::change_cipher_spec());
+    out.extend_from_slice(&record::plain(record::HANDSHAKE, TLS_1_2, &opening.hello.message));
+    opening.retried = Some((request.cipher, transcript));
+    Ok(())
+}
+
+fn begin_tls13(
+    opening: &mut Opening,
+    hello: &ServerHello<'_>,
+    message: Message<'_>,
+    shares: &KeyShares,
+    finish: bool,
+    records: &mut Records,
+) -> Result<tls13::Session, Failure> {
+    let suite = offered_suite(hello.cipher)?;
+    if hello.pre_shared_key {
+        return Err(Failure::NoCertificate("the server chose a pre-shared key"));
+    }
+    let (group, share) = hello.key_share.ok_or(Failure::Malformed("ServerHello: no key share"))?;
+    let agreed = shares.agree(group, share).ok_or(Failure::Cryptography("the key exchange"))?;
+    let retried = opening.retried.is_some();
+    let mut transcript = match opening.retried.take() {
+        Some((cipher, transcript)) if cipher == hello.cipher => transcript,
+        Some(_) => return Err(Failure::Malformed("ServerHello: another suite than before")),
+        None => {
+            let mut transcript = suite.hash().context();
+            transcript.update(&opening.hello.message);
+            transcript
+        }
+    };
+    transcript.update(message.whole);
+    tls13::Session::begin(suite, agreed.as_slice(), transcript, finish, retried, records)
+}
+
+fn offered_suite(code: u16) -> Result<Suite, Failure> {
+    Suite::new(code).ok_or(Failure::NotOffered("a cipher suite for TLS 1.3"))
+}
+
+/// The next certificate of a list, of either form.
+pub(super) fn read_certificate(list: &mut Cursor<'_>) -> Result<Vec<u8>, Failure> {
+    let certificate = list.vec24().ok_or(Failure::Malformed("Certificate"))?;
+    if certificate.len() > CERTIFICATE_MAX {
+        let (what, limit) = ("octets in a certificate", CERTIFICATE_MAX);
+        return Err(Failure::LimitExceeded { what, limit });
+    }
+    if certificate.is_empty() {
+        return Err(Failure::Malformed("Certificate: one of no octets"));
+    }
+    Ok(certificate.to_vec())
+}
+
+/// A handshake message (RFC 8446 section 4).
+#[derive(Clone, Copy)]
+pub(super) struct Message<'a> {
+    pub(super) kind: u8,
+    /// Header and body, as the transcript wants them.
+    pub(super) whole: &'a [u8],
+}
+
+impl<'a> Message<'a> {
+    pub(super) fn body(&self) -> &'a [u8] {
+        &self.whole[Messages::HEADER..]
+    }
+}
+
+/// Puts messages together that came in pieces.
+#[derive(Default)]
+struct Messages {
+    buffer: Vec<u8>,
+    /// Where the first message not yet read begins.
+    at: usize,
+    total: usize,
+}
+
+impl Messages {
+    const HEADER: usize = 4;
+
+    fn push(&mut self, octets: &[u8]) -> Result<(), Failure> {
+        self.total += octets.len();
+        if self.total > HANDSHAKE_MAX {
+            return Err(TOO_LONG);
+        }
+        self.buffer.extend_from_slice(octets);
+        Ok(())
+    }
+
+    /// Where the next whole message stands; `None` when more octets are needed.
+    fn next(&mut self) -> Result<Option<Range<usize>>, Failure> {
+        let mut rest = Cursor::new(&self.buffer[self.at..]);
+        let (Some(_kind), Some(length)) = (rest.u8(), rest.u24()) else {
+            self.forget_what_was_read();
+            return Ok(None);
+        };
+        if length > HANDSHAKE_MAX {
+            return Err(TOO_LONG);
+        }
+        if rest.rest().len() < length {
+            self.forget_what_was_read();
+            return Ok(None);
+        }
+        let range = self.at..self.at + Self::HEADER + length;
+        self.at = range.end;
+        Ok(Some(range))
+    }
+
+    fn get(&self, range: &Range<usize>) -> Message<'_> {
+        let whole = &self.buffer[range.clone()];
+        Message { kind: whole[0], whole }
+    }
+
+    /// No message may straddle a change of keys (RFC 8446 section 5.1).
+    fn must_be_empty(&self) -> Result<(), Failure> {
+        if self.at == self.buffer.len() {
+            Ok(())
+        } else {
+            Err(Failure::Malformed("record: messages across a change of keys"))
+        }
+    }
+
+    fn forget_what_was_read(&mut self) {
+        self.buffer.drain(..self.at);
+        self.at = 0;
+    }
+}
+
+const TOO_LONG: Failure =
+    Failure::LimitExceeded { what: "octets of handshake", limit: HANDSHAKE_MAX };

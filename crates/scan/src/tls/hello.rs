@@ -1,0 +1,329 @@
+//! ClientHello and ServerHello.
+
+use std::net::IpAddr;
+
+use super::cursor::{Cursor, put_extension, put_u16, put_vec8, put_vec16, set_u16};
+use super::shares::{KeyShares, X25519_MLKEM768};
+use super::{Offer, Profile, record};
+
+/// Types of extension (RFC 8446 section 4.2).
+pub(super) mod extension {
+    pub(crate) const SERVER_NAME: u16 = 0;
+    pub(crate) const STATUS_REQUEST: u16 = 5;
+    pub(crate) const SUPPORTED_GROUPS: u16 = 10;
+    pub(crate) const EC_POINT_FORMATS: u16 = 11;
+    pub(crate) const SIGNATURE_ALGORITHMS: u16 = 13;
+    pub(crate) const ALPN: u16 = 16;
+    pub(crate) const SIGNED_CERTIFICATE_TIMESTAMP: u16 = 18;
+    pub(crate) const PADDING: u16 = 21;
+    pub(crate) const EXTENDED_MASTER_SECRET: u16 = 23;
+    pub(crate) const SESSION_TICKET: u16 = 35;
+    pub(crate) const SUPPORTED_VERSIONS: u16 = 43;
+    pub(crate) const COOKIE: u16 = 44;
+    pub(crate) const PSK_KEY_EXCHANGE_MODES: u16 = 45;
+    pub(crate) const KEY_SHARE: u16 = 51;
+    pub(crate) const RENEGOTIATION_INFO: u16 = 0xff01;
+}
+
+/// Kinds of handshake message (RFC 8446 section 4; RFC 5246 section 7.4).
+pub(super) mod message {
+    pub(crate) const HELLO_REQUEST: u8 = 0;
+    pub(crate) const CLIENT_HELLO: u8 = 1;
+    pub(crate) const SERVER_HELLO: u8 = 2;
+    pub(crate) const NEW_SESSION_TICKET: u8 = 4;
+    pub(crate) const ENCRYPTED_EXTENSIONS: u8 = 8;
+    pub(crate) const CERTIFICATE: u8 = 11;
+    pub(crate) const SERVER_KEY_EXCHANGE: u8 = 12;
+    pub(crate) const CERTIFICATE_REQUEST: u8 = 13;
+    pub(crate) const SERVER_HELLO_DONE: u8 = 14;
+    pub(crate) const CERTIFICATE_VERIFY: u8 = 15;
+    pub(crate) const FINISHED: u8 = 20;
+    pub(crate) const CERTIFICATE_STATUS: u8 = 22;
+    pub(crate) const MESSAGE_HASH: u8 = 254;
+}
+
+pub(super) const SSL_3_0: u16 = 0x0300;
+pub(super) const TLS_1_2: u16 = 0x0303;
+pub(super) const TLS_1_3: u16 = 0x0304;
+
+/// The three that every TLS 1.3 server has one of; the CCM ones belong to devices that speak DTLS.
+const MODERN_SUITES: &[u16] = &[0x1301, 0x1302, 0x1303];
+
+/// Modern first, so that servers which let the client choose show the best they have. Anonymous and
+/// pre-shared ones are absent: such a handshake has no certificate to read.
+#[rustfmt::skip]
+const OLD_SUITES: &[u16] = &[
+    // ECDHE with AEAD
+    0xc02b, 0xc02f, 0xc02c, 0xc030, 0xcca9, 0xcca8, 0xc0ac, 0xc0ad, 0xc0ae, 0xc0af,
+    0xc05c, 0xc05d, 0xc060, 0xc061,
+    // DHE with AEAD
+    0x009e, 0x009f, 0xccaa, 0xc09e, 0xc09f,
+    // ECDHE, then DHE, with CBC
+    0xc023, 0xc024, 0xc027, 0xc028, 0xc009, 0xc00a, 0xc013, 0xc014, 0xc072, 0xc073, 0xc076, 0xc077,
+    0x0067, 0x006b, 0x0033, 0x0039, 0x0045, 0x0088,
+    // static RSA
+    0x009c, 0x009d, 0xc09c, 0xc09d, 0xc0a0, 0xc0a1, 0x003c, 0x003d, 0x002f, 0x0035, 0x0041, 0x0084,
+    0x0096,
+    // DSS
+    0x00a2, 0x00a3, 0x0040, 0x006a, 0x0032, 0x0038,
+    // static ECDH
+    0xc02d, 0xc031, 0xc004, 0xc005, 0xc00e, 0xc00f,
+    // 3DES, RC4, DES, export, no encryption
+    0xc008, 0xc012, 0x0016, 0x000a, 0x0013, 0xc007, 0xc011, 0x0005, 0x0004, 0x0015, 0x0012, 0x0009,
+    0x0014, 0x0011, 0x0008, 0x0006, 0x0003, 0xc006, 0xc010, 0x003b, 0x0002, 0x0001,
+];
+
+/// Signals secure renegotiation without an extension (RFC 5746 section 3.3).
+const RENEGOTIATION_SCSV: u16 = 0x00ff;
+
+/// Groups a TLS 1.3 server may take, then those only older versions know. x448 and ffdhe are left
+/// out: a TLS 1.3 server could insist on them and we could not answer, while older servers use
+/// their own Diffie-Hellman groups exactly when no ffdhe is listed (RFC 7919 section 4). The old
+/// curves are here because servers check their certificate's curve against this list.
+const GROUPS: &[u16] =
+    &[X25519_MLKEM768, 0x001d, 0x0017, 0x0018, 0x0019, 0x001a, 0x001b, 0x001c, 0x0016, 0x0015, 0x0013];
+
+/// All that certificates are signed with, or that servers might sign with: what a server has no
+/// scheme for, it does not show.
+#[rustfmt::skip]
+const SIGNATURE_SCHEMES: &[u16] = &[
+    0x0403, 0x0804, 0x0401, 0x0807, 0x0503, 0x0805, 0x0501, 0x0603, 0x0806, 0x0601,
+    0x0809, 0x080a, 0x080b, 0x0808, 0x0904, 0x0905, 0x0906, 0x081a, 0x081b, 0x081c,
+    0x0303, 0x0301, 0x0203, 0x0201, 0x0402, 0x0502, 0x0602, 0x0302, 0x0202, 0x0101,
+];
+/// The ones of a hello without TLS 1.3.
+#[rustfmt::skip]
+const OLD_SIGNATURE_SCHEMES: &[u16] = &[
+    0x0403, 0x0401, 0x0503, 0x0501, 0x0603, 0x0601, 0x0804, 0x0805, 0x0806, 0x0807, 0x0808,
+    0x0303, 0x0301, 0x0203, 0x0201, 0x0402, 0x0502, 0x0602, 0x0302, 0x0202, 0x0101,
+];
+
+/// A hello between these lengths hangs some F5 load balancers, so it is padded past them (RFC 7685).
+const PADDED_FROM: usize = 256;
+const PADDED_TO: usize = 512;
+
+/// The random value that makes a ServerHello a HelloRetryRequest (RFC 8446 section 4.1.3).
+const HELLO_RETRY_REQUEST: [u8; 32] = [
+    0xcf, 0x21, 0xad, 0x74, 0xe5, 0x9a, 0x61, 0x11, 0xbe, 0x1d, 0x8c, 0x02, 0x1e, 0x65, 0xb8, 0x91,
+    0xc2, 0xa2, 0x11, 0x16, 0x7a, 0xbb, 0x8c, 0x5e, 0x07, 0x9e, 0x09, 0xe2, 0xc8, 0xa8, 0x33, 0x9c,
+];
+
+/// A ClientHello as sent, kept for the transcript and for a second one.
+pub(super) struct ClientHello {
+    /// The handshake message, header included.
+    pub(super) message: Vec<u8>,
+    /// Where the list of extensions begins with its length.
+    extensions_at: usize,
+    /// Where the key_share extension stands, always the last.
+    key_share_at: usize,
+}
+
+impl ClientHello {
+    pub(super) fn new(
+        offer: &Offer,
+        shares: &KeyShares,
+        random: &[u8; 32],
+        session_id: &[u8; 32],
+    ) -> Self {
+        let modern = offer.profile != Profile::Legacy;
+        let mut out = Vec::with_capacity(2_048);
+        out.extend_from_slice(&[message::CLIENT_HELLO, 0, 0, 0]);
+        put_u16(&mut out, TLS_1_2);
+        out.extend_from_slice(random);
+        // Looks like an older session (RFC 8446 appendix D.4), which only a liar could resume.
+        put_vec8(&mut out, if modern { session_id } else { &[] });
+        put_vec16(&mut out, |out| {
+            if modern {
+                put_all(out, MODERN_SUITES);
+            }
+            put_all(out, OLD_SUITES);
+            if !modern {
+                put_u16(out, RENEGOTIATION_SCSV);
+            }
+        });
+        put_vec8(&mut out, &[0]); // no compression
+        let extensions_at = out.len();
+        put_u16(&mut out, 0);
+        put_common_extensions(&mut out, offer, modern);
+        if modern {
+            put_modern_extensions(&mut out);
+        } else {
+            put_padding(&mut out);
+        }
+        let mut hello = Self { key_share_at: out.len(), message: out, extensions_at };
+        if modern {
+            let post_quantum = offer.profile == Profile::Modern;
+            hello.message.extend_from_slice(shares.first_extension(post_quantum));
+        }
+        hello.set_lengths();
+        hello
+    }
+
+    /// The second hello after a HelloRetryRequest: the same with another key share and the cookie
+    /// (RFC 8446 section 4.1.2).
+    pub(super) fn retry(&mut self, key_share: Option<&[u8]>, cookie: Option<&[u8]>) {
+        if let Some(key_share) = key_share {
+            self.message.truncate(self.key_share_at);
+            self.message.extend_from_slice(key_share);
+        }
+        if let Some(cookie) = cookie {
+            put_extension(&mut self.message, extension::COOKIE, |out| {
+                put_vec16(out, |out| out.extend_from_slice(cookie));
+            });
+        }
+        self.set_lengths();
+    }
+
+    /// The message in a record. Its version is TLS 1.0, which oldest servers insist on.
+    pub(super) fn record(&self) -> Vec<u8> {
+        record::plain(record::HANDSHAKE, 0x0301, &self.message)
+    }
+
+    fn set_lengths(&mut self) {
+        let length = self.message.len();
+        set_u16(&mut self.message, self.extensions_at, length - self.extensions_at - 2);
+        set_u16(&mut self.message, 2, length - 4);
+    }
+}
+
+fn put_all(out: &mut Vec<u8>, numbers: &[u16]) {
+    for number in numbers {
+        put_u16(out, *number);
+    }
+}
+
+fn put_common_extensions(out: &mut Vec<u8>, offer: &Offer, modern: bool) {
+    if let Some(name) = offer.server_name.as_deref().and_then(sendable_name) {
+        put_extension(out, extension::SERVER_NAME, |out| {
+            put_vec16(out, |out| {
+                out.push(0); // host_name
+                put_vec16(out, |out| out.extend_from_slice(name.as_bytes()));
+            });
+        });
+    }
+    put_extension(out, extension::EXTENDED_MASTER_SECRET, |_| {});
+    if modern {
+        put_extension(out, extension::RENEGOTIATION_INFO, |out| out.push(0));
+    }
+    put_extension(out, extension::SUPPORTED_GROUPS, |out| {
+        put_vec16(out, |out| match offer.profile {
+            Profile::Modern => put_all(out, GROUPS),
+            Profile::Compact | Profile::Legacy => put_all(out, &GROUPS[1..]),
+        });
+    });
+    put_extension(out, extension::EC_POINT_FORMATS, |out| put_vec8(out, &[0]));
+    put_extension(out, extension::SESSION_TICKET, |_| {});
+    put_alpn(out, offer.alpn);
+    put_extension(out, extension::STATUS_REQUEST, |out| out.extend_from_slice(&[1, 0, 0, 0, 0]));
+    put_extension(out, extension::SIGNATURE_ALGORITHMS, |out| {
+        put_vec16(out, |out| {
+            put_all(out, if modern { SIGNATURE_SCHEMES } else { OLD_SIGNATURE_SCHEMES });
+        });
+    });
+    put_extension(out, extension::SIGNED_CERTIFICATE_TIMESTAMP, |_| {});
+}
+
+fn put_modern_extensions(out: &mut Vec<u8>) {
+    put_extension(out, extension::SUPPORTED_VERSIONS, |out| {
+        put_vec8(out, &[3, 4, 3, 3, 3, 2, 3, 1]);
+    });
+    // With (EC)DHE; without this extension servers issue no tickets (RFC 8446 section 4.2.9).
+    put_extension(out, extension::PSK_KEY_EXCHANGE_MODES, |out| put_vec8(out, &[1]));
+}
+
+fn put_alpn(out: &mut Vec<u8>, protocols: &[&str]) {
+    if protocols.is_empty() {
+        return;
+    }
+    put_extension(out, extension::ALPN, |out| {
+        put_vec16(out, |out| protocols.iter().for_each(|p| put_vec8(out, p.as_bytes())));
+    });
+}
+
+fn put_padding(out: &mut Vec<u8>) {
+    const EXTENSION_HEADER: usize = 4;
+    if (PADDED_FROM..PADDED_TO).contains(&out.len()) {
+        // A padding of no octets would be an empty last extension, which other old servers refuse.
+        let padding = (PADDED_TO - out.len()).saturating_sub(EXTENSION_HEADER).max(1);
+        put_extension(out, extension::PADDING, |out| out.resize(out.len() + padding, 0));
+    }
+}
+
+/// The name as it goes on the wire: none for address literals, no trailing dot (RFC 6066 section 3).
+fn sendable_name(name: &str) -> Option<&str> {
+    let name = name.strip_suffix('.').unwrap_or(name);
+    let literal = name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
+    // 253 is the longest name DNS can hold.
+    (!name.is_empty() && name.len() <= 253 && !literal).then_some(name)
+}
+
+/// A ServerHello or HelloRetryRequest, read.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ServerHello<'a> {
+    /// The version in force, from the extension where it is there.
+    pub(super) version: u16,
+    pub(super) random: [u8; 32],
+    pub(super) session_id: &'a [u8],
+    pub(super) cipher: u16,
+    /// The group chosen and, except in a HelloRetryRequest, the server's share.
+    pub(super) key_share: Option<(u16, &'a [u8])>,
+    pub(super) cookie: Option<&'a [u8]>,
+    pub(super) alpn: Option<&'a [u8]>,
+    pub(super) ticket: bool,
+    pub(super) scts: Option<&'a [u8]>,
+    /// A pre-shared key was chosen, though none was offered.
+    pub(super) pre_shared_key: bool,
+}
+
+impl<'a> ServerHello<'a> {
+    /// Reads the message's body (RFC 8446 section 4.1.3; RFC 5246 section 7.4.1.3).
+    pub(super) fn read(body: &'a [u8]) -> Option<Self> {
+        let mut body = Cursor::new(body);
+        let mut hello = Self { version: body.u16()?, random: body.array()?, ..Self::default() };
+        hello.session_id = body.vec8().filter(|id| id.len() <= 32)?;
+        hello.cipher = body.u16()?;
+        body.u8()?; // compression: only "none" was offered, and nothing else could be read anyway
+        // Up to TLS 1.2 extensions may be left out altogether.
+        let mut extensions = match body.is_empty() {
+            true => Cursor::new(&[]),
+            false => Cursor::new(body.vec16()?),
+        };
+        while !extensions.is_empty() {
+            let (kind, data) = extensions.extension()?;
+            hello.read_extension(kind, data)?;
+        }
+        Some(hello)
+    }
+
+    fn read_extension(&mut self, kind: u16, mut data: Cursor<'a>) -> Option<()> {
+        match kind {
+            extension::SUPPORTED_VERSIONS => self.version = data.u16()?,
+            extension::KEY_SHARE => {
+                let group = data.u16()?;
+                let share = if data.is_empty() { &[] } else { data.vec16()? };
+                self.key_share = Some((group, share));
+            }
+            extension::COOKIE => self.cookie = Some(data.vec16()?),
+            extension::ALPN => self.alpn = Some(chosen_protocol(data)?),
+            extension::SESSION_TICKET => self.ticket = true,
+            extension::SIGNED_CERTIFICATE_TIMESTAMP => self.scts = Some(data.rest()),
+            41 => self.pre_shared_key = true,
+            _ => {}
+        }
+        Some(())
+    }
+
+    pub(super) fn is_retry_request(&self) -> bool {
+        self.random == HELLO_RETRY_REQUEST
+    }
+
+    /// The server says it knows a newer version than it chose (RFC 8446 section 4.1.3).
+    pub(super) fn downgraded(&self) -> bool {
+        self.random.ends_with(b"DOWNGRD\x01") || self.random.ends_with(b"DOWNGRD\x00")
+    }
+}
+
+/// The one protocol of a server's ALPN extension (RFC 7301 section 3.1).
+pub(super) fn chosen_protocol(mut data: Cursor<'_>) -> Option<&[u8]> {
+    Cursor::new(data.vec16()?).vec8()
+}

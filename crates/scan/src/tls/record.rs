@@ -1,0 +1,224 @@
+//! The record layer (RFC 8446 section 5; RFC 5246 section 6.2).
+
+use std::ops::Range;
+
+use aws_lc_rs::aead::{Aad, LessSafeKey, Nonce};
+
+use super::Failure;
+use super::cursor::put_u16;
+use super::limits::{
+    FIRST_OCTETS_MAX, IDLE_RECORDS_MAX, PROTECTED_RECORD_MAX, RECORD_MAX, RECORDS_MAX,
+};
+
+pub(super) const CHANGE_CIPHER_SPEC: u8 = 20;
+pub(super) const ALERT: u8 = 21;
+pub(super) const HANDSHAKE: u8 = 22;
+pub(super) const APPLICATION_DATA: u8 = 23;
+pub(super) const HEARTBEAT: u8 = 24;
+
+const HEADER: usize = 5;
+
+/// Cuts what arrives into records and opens the protected ones.
+#[derive(Default)]
+pub(super) struct Records {
+    buffer: Vec<u8>,
+    /// Where the first octet not yet read stands.
+    at: usize,
+    opener: Option<Protection>,
+    count: usize,
+    idle: usize,
+}
+
+/// A record: its content type and where its content stands.
+pub(super) struct Record {
+    pub(super) kind: u8,
+    content: Range<usize>,
+}
+
+impl Records {
+    pub(super) fn push(&mut self, octets: &[u8]) {
+        self.buffer.extend_from_slice(octets);
+    }
+
+    /// From here on records are protected.
+    pub(super) fn open_with(&mut self, protection: Protection) {
+        self.opener = Some(protection);
+    }
+
+    pub(super) fn content(&self, record: &Record) -> &[u8] {
+        &self.buffer[record.content.clone()]
+    }
+
+    /// The next whole record; `None` when more octets are needed.
+    pub(super) fn next(&mut self) -> Result<Option<Record>, Failure> {
+        let Some(header) = self.buffer[self.at..].first_chunk::<HEADER>().copied() else {
+            self.forget_what_was_read();
+            return Ok(None);
+        };
+        let [kind, major, minor, high, low] = header;
+        if !(CHANGE_CIPHER_SPEC..=HEARTBEAT).contains(&kind) || major != 3 || minor > 4 {
+            return Err(self.not_a_record());
+        }
+        let length = usize::from(u16::from_be_bytes([high, low]));
+        // A ChangeCipherSpec is never protected.
+        let protected = self.opener.is_some() && kind == APPLICATION_DATA;
+        let limit = if protected { PROTECTED_RECORD_MAX } else { RECORD_MAX };
+        if length > limit {
+            return Err(Failure::LimitExceeded { what: "octets in a record", limit });
+        }
+        let content = self.at + HEADER..self.at + HEADER + length;
+        if self.buffer.len() < content.end {
+            self.forget_what_was_read();
+            return Ok(None);
+        }
+        self.at = content.end;
+        self.count += 1;
+        if self.count > RECORDS_MAX {
+            return Err(Failure::LimitExceeded { what: "records", limit: RECORDS_MAX });
+        }
+        let record = match &mut self.opener {
+            Some(opener) if protected => opener.open(header, &mut self.buffer, content)?,
+            // Nothing but compatibility filler and alerts may be in clear any more.
+            Some(_) if kind == HANDSHAKE => {
+                return Err(Failure::Malformed("record: unprotected after ServerHello"));
+            }
+            _ => Record { kind, content },
+        };
+        if record.content.is_empty() {
+            self.note_idle()?;
+        }
+        Ok(Some(record))
+    }
+
+    /// Counts a record that brings the handshake no further.
+    pub(super) fn note_idle(&mut self) -> Result<(), Failure> {
+        self.idle += 1;
+        if self.idle > IDLE_RECORDS_MAX {
+            return Err(Failure::LimitExceeded {
+                what: "records without use",
+                limit: IDLE_RECORDS_MAX,
+            });
+        }
+        Ok(())
+    }
+
+    fn forget_what_was_read(&mut self) {
+        self.buffer.drain(..self.at);
+        self.at = 0;
+    }
+
+    fn not_a_record(&self) -> Failure {
+        if self.count > 0 {
+            return Failure::Malformed("record header");
+        }
+        let first = &self.buffer[self.at..];
+        // A two-octet length with the high bit set, then SERVER-HELLO (4) or ERROR (0).
+        if let [0x80..=0xff, _, 4 | 0, ..] = first {
+            return Failure::Ssl2;
+        }
+        Failure::NotTls {
+            first: first[..first.len().min(FIRST_OCTETS_MAX)].to_vec(),
+            guess: guess(first),
+        }
+    }
+}
+
+/// What protocol begins like this. Five octets must do: no more may have come yet.
+fn guess(first: &[u8]) -> Option<&'static str> {
+    const OPENINGS: &[(&[u8], &str)] = &[
+        (b"HTTP/", "HTTP"),
+        (b"<html", "HTTP"),
+        (b"<!DOC", "HTTP"),
+        (b"SSH-", "SSH"),
+        (b"220", "SMTP or FTP"),
+        (b"421", "SMTP or FTP"),
+        (b"554", "SMTP or FTP"),
+        (b"+OK", "POP3"),
+        (b"* OK", "IMAP"),
+        (b"* BYE", "IMAP"),
+        (b"200 ", "NNTP"),
+        (b"201 ", "NNTP"),
+        (b"\"IMPL", "ManageSieve"),
+        (b"RFB 0", "VNC"),
+        (b"<?xml", "XMPP"),
+        (b"<stre", "XMPP"),
+        (b"-ERR", "Redis or POP3"),
+        (b"AMQP", "AMQP"),
+        (b"\x03\x00\x00", "RDP"),
+        (b"\x00\x00\x00", "MySQL X or another binary protocol"),
+    ];
+    // MySQL greets with a length of three octets, a sequence number of 0 and version 10.
+    if let [_, _, 0, 0, 10, ..] = first {
+        return Some("MySQL");
+    }
+    OPENINGS.iter().find(|(opening, _)| first.starts_with(opening)).map(|(_, name)| *name)
+}
+
+/// One direction's keys (RFC 8446 section 5.2).
+pub(super) struct Protection {
+    key: LessSafeKey,
+    iv: [u8; 12],
+    sequence: u64,
+}
+
+impl Protection {
+    pub(super) fn new(key: LessSafeKey, iv: [u8; 12]) -> Self {
+        Self { key, iv, sequence: 0 }
+    }
+
+    /// The IV with the sequence number mixed in (RFC 8446 section 5.3).
+    fn nonce(&mut self) -> Nonce {
+        let mut nonce = self.iv;
+        for (octet, mask) in nonce[4..].iter_mut().zip(self.sequence.to_be_bytes()) {
+            *octet ^= mask;
+        }
+        self.sequence += 1;
+        Nonce::assume_unique_for_key(nonce)
+    }
+
+    /// Opens a record in place.
+    fn open(
+        &mut self,
+        header: [u8; HEADER],
+        buffer: &mut [u8],
+        content: Range<usize>,
+    ) -> Result<Record, Failure> {
+        let nonce = self.nonce();
+        let plain = self
+            .key
+            .open_in_place(nonce, Aad::from(header), &mut buffer[content.clone()])
+            .map_err(|_| Failure::Cryptography("opening a protected record"))?;
+        // The content type stands after the content and before any padding of zeros.
+        let end = plain
+            .iter()
+            .rposition(|octet| *octet != 0)
+            .ok_or(Failure::Malformed("record: padding only"))?;
+        let kind = plain[end];
+        Ok(Record { kind, content: content.start..content.start + end })
+    }
+
+    /// Appends a protected record to `out`. `None` on failure of the library, never seen.
+    pub(super) fn seal(&mut self, kind: u8, content: &[u8], out: &mut Vec<u8>) -> Option<()> {
+        let mut sealed = Vec::with_capacity(content.len() + 17);
+        sealed.extend_from_slice(content);
+        sealed.push(kind);
+        let length = u16::try_from(sealed.len() + self.key.algorithm().tag_len()).ok()?;
+        let mut header = [APPLICATION_DATA, 3, 3, 0, 0];
+        header[3..].copy_from_slice(&length.to_be_bytes());
+        let nonce = self.nonce();
+        self.key.seal_in_place_append_tag(nonce, Aad::from(header), &mut sealed).ok()?;
+        out.extend_from_slice(&header);
+        out.extend_from_slice(&sealed);
+        Some(())
+    }
+}
+
+/// An unprotected record.
+pub(super) fn plain(kind: u8, version: u16, content: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(HEADER + content.len());
+    out.push(kind);
+    put_u16(&mut out, version);
+    put_u16(&mut out, u16::try_from(content.len()).unwrap_or(u16::MAX));
+    out.extend_from_slice(content);
+    out
+}

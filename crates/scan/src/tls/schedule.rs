@@ -1,0 +1,182 @@
+//! The key schedule of TLS 1.3 (RFC 8446 section 7).
+
+use std::sync::LazyLock;
+
+use aws_lc_rs::aead::{self, LessSafeKey, UnboundKey};
+use aws_lc_rs::{digest, hmac};
+
+use super::record::Protection;
+
+/// What a cipher suite of TLS 1.3 stands for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Suite {
+    hash: Hash,
+    aead: &'static aead::Algorithm,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Hash {
+    Sha256,
+    Sha384,
+}
+
+/// A hash's output; SHA-384's is the longest.
+#[derive(Clone, Copy)]
+pub(super) struct Output {
+    octets: [u8; 48],
+    length: usize,
+}
+
+impl Output {
+    pub(super) fn as_slice(&self) -> &[u8] {
+        &self.octets[..self.length]
+    }
+
+    fn copy(of: &[u8]) -> Self {
+        let mut octets = [0; 48];
+        let length = of.len().min(octets.len());
+        octets[..length].copy_from_slice(&of[..length]);
+        Self { octets, length }
+    }
+}
+
+impl Suite {
+    /// `None` for suites that are not offered.
+    pub(super) fn new(code: u16) -> Option<Self> {
+        let (hash, aead) = match code {
+            0x1301 => (Hash::Sha256, &aead::AES_128_GCM),
+            0x1302 => (Hash::Sha384, &aead::AES_256_GCM),
+            0x1303 => (Hash::Sha256, &aead::CHACHA20_POLY1305),
+            _ => return None,
+        };
+        Some(Self { hash, aead })
+    }
+
+    pub(super) fn hash(self) -> Hash {
+        self.hash
+    }
+
+    /// A traffic secret's keys (RFC 8446 section 7.3).
+    pub(super) fn protection(self, secret: &Output) -> Option<Protection> {
+        let key = hmac::Key::new(self.hash.hmac(), secret.as_slice());
+        let mut iv = [0; 12];
+        iv.copy_from_slice(&self.hash.expand(&key, "iv", &[], 12).as_slice()[..12]);
+        let traffic_key = self.hash.expand(&key, "key", &[], self.aead.key_len());
+        let unbound = UnboundKey::new(self.aead, traffic_key.as_slice()).ok()?;
+        Some(Protection::new(LessSafeKey::new(unbound), iv))
+    }
+}
+
+impl Hash {
+    fn hmac(self) -> hmac::Algorithm {
+        match self {
+            Self::Sha256 => hmac::HMAC_SHA256,
+            Self::Sha384 => hmac::HMAC_SHA384,
+        }
+    }
+
+    pub(super) fn context(self) -> digest::Context {
+        digest::Context::new(match self {
+            Self::Sha256 => &digest::SHA256,
+            Self::Sha384 => &digest::SHA384,
+        })
+    }
+
+    fn length(self) -> usize {
+        match self {
+            Self::Sha256 => 32,
+            Self::Sha384 => 48,
+        }
+    }
+
+    fn mac(self, key: &[u8], message: &[u8]) -> Output {
+        Output::copy(hmac::sign(&hmac::Key::new(self.hmac(), key), message).as_ref())
+    }
+
+    /// HKDF-Extract (RFC 5869 section 2.2).
+    fn extract(self, salt: &[u8], secret: &[u8]) -> Output {
+        self.mac(salt, secret)
+    }
+
+    /// HKDF-Expand-Label (RFC 8446 section 7.1) for up to one block of output, all that is needed.
+    fn expand(self, secret: &hmac::Key, label: &str, context: &[u8], length: usize) -> Output {
+        debug_assert!(length <= self.length());
+        let octet = |n: usize| u8::try_from(n).unwrap_or(u8::MAX);
+        let mut mac = hmac::Context::with_key(secret);
+        mac.update(&[0, octet(length), octet(6 + label.len())]);
+        mac.update(b"tls13 ");
+        mac.update(label.as_bytes());
+        mac.update(&[octet(context.len())]);
+        mac.update(context);
+        mac.update(&[1]);
+        Output::copy(&mac.sign().as_ref()[..length])
+    }
+
+    /// Derive-Secret (RFC 8446 section 7.1), the transcript already hashed.
+    fn derive(self, secret: &Output, label: &str, transcript: &[u8]) -> Output {
+        let key = hmac::Key::new(self.hmac(), secret.as_slice());
+        self.expand(&key, label, transcript, self.length())
+    }
+
+    /// The "derived" secret between two stages.
+    fn derived(self, secret: &Output) -> Output {
+        self.derive(secret, "derived", self.context().finish().as_ref())
+    }
+
+    /// What stands before the key exchange. Without a pre-shared key it is always the same.
+    fn before_handshake(self) -> &'static Output {
+        static SHA256: LazyLock<Output> = LazyLock::new(|| derived_early(Hash::Sha256));
+        static SHA384: LazyLock<Output> = LazyLock::new(|| derived_early(Hash::Sha384));
+        match self {
+            Self::Sha256 => &SHA256,
+            Self::Sha384 => &SHA384,
+        }
+    }
+}
+
+fn derived_early(hash: Hash) -> Output {
+    let zeros = [0; 48];
+    let zeros = &zeros[..hash.length()];
+    hash.derived(&hash.extract(zeros, zeros))
+}
+
+/// A stage of the schedule with its two directions.
+pub(super) struct Secrets {
+    hash: Hash,
+    stage: Output,
+    pub(super) client: Output,
+    pub(super) server: Output,
+}
+
+impl Secrets {
+    /// The handshake stage: from the key exchange's secret and the transcript up to ServerHello.
+    pub(super) fn handshake(hash: Hash, agreed: &[u8], transcript: &[u8]) -> Self {
+        let stage = hash.extract(hash.before_handshake().as_slice(), agreed);
+        Self {
+            client: hash.derive(&stage, "c hs traffic", transcript),
+            server: hash.derive(&stage, "s hs traffic", transcript),
+            stage,
+            hash,
+        }
+    }
+
+    /// The application stage: from the handshake stage and the transcript up to the server's
+    /// Finished.
+    pub(super) fn application(&self, transcript: &[u8]) -> Self {
+        let zeros = [0; 48];
+        let hash = self.hash;
+        let stage = hash.extract(hash.derived(&self.stage).as_slice(), &zeros[..hash.length()]);
+        Self {
+            client: hash.derive(&stage, "c ap traffic", transcript),
+            server: hash.derive(&stage, "s ap traffic", transcript),
+            stage,
+            hash,
+        }
+    }
+
+    /// The verify_data of a Finished (RFC 8446 section 4.4.4) made with a direction's secret.
+    pub(super) fn verify_data(&self, direction: &Output, transcript: &[u8]) -> Output {
+        let key = self.hash.derive(direction, "finished", &[]);
+        self.hash.mac(key.as_slice(), transcript)
+    }
+}

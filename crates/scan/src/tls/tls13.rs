@@ -1,0 +1,281 @@
+//! TLS 1.3 after ServerHello (RFC 8446).
+
+use aws_lc_rs::{constant_time, digest};
+
+use super::cursor::{Cursor, put_vec8};
+use super::handshake::{Flow, Message, read_certificate};
+use super::hello::{chosen_protocol, extension, message};
+use super::limits::CHAIN_MAX;
+use super::proof::LeafKey;
+use super::record::{self, Protection, Records};
+use super::schedule::{Output, Secrets, Suite};
+use super::{Evidence, Failure, Proof, TicketOffer};
+
+/// The record that old middleboxes want to see before protected ones (RFC 8446 appendix D.4).
+const CHANGE_CIPHER_SPEC: [u8; 6] = [record::CHANGE_CIPHER_SPEC, 3, 3, 0, 1, 1];
+/// A warning in form only: TLS 1.3 reads no level (RFC 8446 section 6.1).
+const CLOSE_NOTIFY: [u8; 2] = [1, 0];
+
+/// A handshake of which ServerHello has been read.
+pub(super) struct Session {
+    suite: Suite,
+    transcript: digest::Context,
+    secrets: Secrets,
+    expected: Expected,
+    finish: bool,
+    /// The context of a CertificateRequest, to be echoed.
+    request_context: Option<Vec<u8>>,
+    change_cipher_spec_sent: bool,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Expected {
+    EncryptedExtensions,
+    CertificateOrRequest,
+    CertificateVerify,
+    Finished,
+    /// Our Finished is sent.
+    AfterHandshake,
+}
+
+impl Expected {
+    fn name(self) -> &'static str {
+        match self {
+            Self::EncryptedExtensions => "encrypted_extensions",
+            Self::CertificateOrRequest => "certificate",
+            Self::CertificateVerify => "certificate_verify",
+            Self::Finished => "finished",
+            Self::AfterHandshake => "new_session_ticket",
+        }
+    }
+}
+
+impl Session {
+    /// Begins with the secret agreed on and the transcript up to ServerHello; from here on `records`
+    /// opens what the server protects.
+    pub(super) fn begin(
+        suite: Suite,
+        agreed: &[u8],
+        transcript: digest::Context,
+        finish: bool,
+        retried: bool,
+        records: &mut Records,
+    ) -> Result<Self, Failure> {
+        let so_far = transcript.clone().finish();
+        let secrets = Secrets::handshake(suite.hash(), agreed, so_far.as_ref());
+        records.open_with(protection(suite, &secrets.server)?);
+        Ok(Self {
+            suite,
+            transcript,
+            secrets,
+            expected: Expected::EncryptedExtensions,
+            finish,
+            request_context: None,
+            change_cipher_spec_sent: retried,
+        })
+    }
+
+    /// Whether our Finished is sent, so that whatever comes now is a bonus.
+    pub(super) fn is_over(&self) -> bool {
+        self.expected == Expected::AfterHandshake
+    }
+
+    pub(super) fn on_message(
+        &mut self,
+        message: Message<'_>,
+        evidence: &mut Evidence,
+        records: &mut Records,
+        out: &mut Vec<u8>,
+    ) -> Result<Flow, Failure> {
+        let mut flow = Flow::More;
+        match (self.expected, message.kind) {
+            (Expected::EncryptedExtensions, message::ENCRYPTED_EXTENSIONS) => {
+                read_encrypted_extensions(message.body(), evidence)
+                    .ok_or(Failure::Malformed("EncryptedExtensions"))?;
+                self.expected = Expected::CertificateOrRequest;
+            }
+            (Expected::CertificateOrRequest, message::CERTIFICATE_REQUEST) => {
+                let context = Cursor::new(message.body()).vec8();
+                let context = context.ok_or(Failure::Malformed("CertificateRequest"))?;
+                self.request_context = Some(context.to_vec());
+                evidence.client_certificate = Some(true);
+            }
+            (Expected::CertificateOrRequest, message::CERTIFICATE) => {
+                evidence.client_certificate.get_or_insert(false);
+                read_chain(message.body(), evidence)?;
+                self.expected = Expected::CertificateVerify;
+            }
+            (Expected::CertificateOrRequest, message::FINISHED) => {
+                return Err(Failure::NoCertificate("the server used a pre-shared key"));
+            }
+            (Expected::CertificateVerify, message::CERTIFICATE_VERIFY) => {
+                evidence.proof = self.check_signature(message.body(), evidence)?;
+                if !self.finish {
+                    self.say_goodbye(out)?;
+                    flow = Flow::Done;
+                }
+                self.expected = Expected::Finished;
+            }
+            (Expected::Finished, message::FINISHED) => {
+                self.check_finished(message.body())?;
+                self.transcript.update(message.whole);
+                self.send_finished(records, out)?;
+                evidence.session_ticket = TicketOffer::NotOffered;
+                self.expected = Expected::AfterHandshake;
+                return Ok(Flow::More);
+            }
+            (Expected::AfterHandshake, message::NEW_SESSION_TICKET) => {
+                evidence.session_ticket = TicketOffer::Offered;
+                return Ok(Flow::Done);
+            }
+            // A key update or a late request for a certificate: nothing more is wanted.
+            (Expected::AfterHandshake, _) => return Ok(Flow::Done),
+            (expected, found) => {
+                return Err(Failure::UnexpectedMessage { expected: expected.name(), found });
+            }
+        }
+        self.transcript.update(message.whole);
+        Ok(flow)
+    }
+
+    /// CertificateVerify (RFC 8446 section 4.4.3).
+    fn check_signature(&self, body: &[u8], evidence: &mut Evidence) -> Result<Proof, Failure> {
+        let mut body = Cursor::new(body);
+        let (Some(scheme), Some(signature)) = (body.u16(), body.vec16()) else {
+            return Err(Failure::Malformed("CertificateVerify"));
+        };
+        evidence.signature_scheme = Some(scheme);
+        let mut signed = Vec::with_capacity(160);
+        signed.resize(64, b' ');
+        signed.extend_from_slice(b"TLS 1.3, server CertificateVerify\0");
+        signed.extend_from_slice(self.transcript.clone().finish().as_ref());
+        let leaf = evidence.chain.first().and_then(|leaf| LeafKey::read(leaf));
+        Ok(match leaf {
+            Some(key) => key.verify(scheme, &signed, signature),
+            None => Proof::Unverifiable("the certificate's key cannot be read"),
+        })
+    }
+
+    fn check_finished(&self, body: &[u8]) -> Result<(), Failure> {
+        let transcript = self.transcript.clone().finish();
+        let expected = self.secrets.verify_data(&self.secrets.server, transcript.as_ref());
+        constant_time::verify_slices_are_equal(expected.as_slice(), body)
+            .map_err(|_| Failure::Cryptography("checking the server's Finished"))
+    }
+
+    /// Ends the handshake in the middle, in a way that servers read as a clean end.
+    fn say_goodbye(&mut self, out: &mut Vec<u8>) -> Result<(), Failure> {
+        let mut sealer = protection(self.suite, &self.secrets.client)?;
+        self.put_change_cipher_spec(out);
+        seal(&mut sealer, record::ALERT, &CLOSE_NOTIFY, out)
+    }
+
+    /// Our last flight: no certificate where one is asked for, Finished, and at once the end of what
+    /// we have to say. The server sends its tickets before it reads that.
+    fn send_finished(&mut self, records: &mut Records, out: &mut Vec<u8>) -> Result<(), Failure> {
+        let so_far = self.transcript.clone().finish();
+        let application = self.secrets.application(so_far.as_ref());
+        let mut sealer = protection(self.suite, &self.secrets.client)?;
+        self.put_change_cipher_spec(out);
+        if let Some(context) = self.request_context.take() {
+            let certificate = empty_certificate(&context);
+            self.transcript.update(&certificate);
+            seal(&mut sealer, record::HANDSHAKE, &certificate, out)?;
+        }
+        let so_far = self.transcript.clone().finish();
+        let verify_data = self.secrets.verify_data(&self.secrets.client, so_far.as_ref());
+        let length = u8::try_from(verify_data.as_slice().len()).unwrap_or(u8::MAX);
+        let mut finished = vec![message::FINISHED, 0, 0, length];
+        finished.extend_from_slice(verify_data.as_slice());
+        seal(&mut sealer, record::HANDSHAKE, &finished, out)?;
+        let mut sealer = protection(self.suite, &application.client)?;
+        seal(&mut sealer, record::ALERT, &CLOSE_NOTIFY, out)?;
+        records.open_with(protection(self.suite, &application.server)?);
+        Ok(())
+    }
+
+    fn put_change_cipher_spec(&mut self, out: &mut Vec<u8>) {
+        if !self.change_cipher_spec_sent {
+            out.extend_from_slice(&CHANGE_CIPHER_SPEC);
+            self.change_cipher_spec_sent = true;
+        }
+    }
+}
+
+/// What goes before a second ClientHello, too.
+pub(super) fn change_cipher_spec() -> Vec<u8> {
+    CHANGE_CIPHER_SPEC.to_vec()
+}
+
+fn protection(suite: Suite, secret: &Output) -> Result<Protection, Failure> {
+    suite.protection(secret).ok_or(Failure::Cryptography("setting up record protection"))
+}
+
+fn seal(
+    sealer: &mut Protection,
+    kind: u8,
+    content: &[u8],
+    out: &mut Vec<u8>,
+) -> Result<(), Failure> {
+    sealer.seal(kind, content, out).ok_or(Failure::Cryptography("protecting a record"))
+}
+
+fn read_encrypted_extensions(body: &[u8], evidence: &mut Evidence) -> Option<()> {
+    let mut extensions = Cursor::new(Cursor::new(body).vec16()?);
+    while !extensions.is_empty() {
+        let (kind, data) = extensions.extension()?;
+        if kind == extension::ALPN {
+            let protocol = chosen_protocol(data)?;
+            evidence.alpn = Some(String::from_utf8_lossy(protocol).into_owned());
+        }
+    }
+    Some(())
+}
+
+/// Certificate (RFC 8446 section 4.4.2).
+fn read_chain(body: &[u8], evidence: &mut Evidence) -> Result<(), Failure> {
+    const MALFORMED: Failure = Failure::Malformed("Certificate");
+    let mut body = Cursor::new(body);
+    body.vec8().ok_or(MALFORMED)?; // certificate_request_context
+    let mut list = Cursor::new(body.vec24().ok_or(MALFORMED)?);
+    while !list.is_empty() {
+        if evidence.chain.len() == CHAIN_MAX {
+            return Err(Failure::LimitExceeded { what: "certificates", limit: CHAIN_MAX });
+        }
+        let certificate = read_certificate(&mut list)?;
+        let mut extensions = Cursor::new(list.vec16().ok_or(MALFORMED)?);
+        let leaf = evidence.chain.is_empty();
+        evidence.chain.push(certificate);
+        while !extensions.is_empty() {
+            let (kind, data) = extensions.extension().ok_or(MALFORMED)?;
+            if leaf {
+                read_leaf_extension(kind, data, evidence).ok_or(MALFORMED)?;
+            }
+        }
+    }
+    if evidence.chain.is_empty() {
+        return Err(Failure::NoCertificate("the list of certificates is empty"));
+    }
+    Ok(())
+}
+
+fn read_leaf_extension(kind: u16, mut data: Cursor<'_>, evidence: &mut Evidence) -> Option<()> {
+    match kind {
+        extension::STATUS_REQUEST if data.u8()? == 1 => {
+            evidence.ocsp_staple = Some(data.vec24()?.to_vec());
+        }
+        extension::SIGNED_CERTIFICATE_TIMESTAMP => evidence.scts = Some(data.rest().to_vec()),
+        _ => {}
+    }
+    Some(())
+}
+
+/// A Certificate without certificates (RFC 8446 section 4.4.2.3).
+fn empty_certificate(context: &[u8]) -> Vec<u8> {
+    let mut out = vec![message::CERTIFICATE, 0, 0, 0];
+    put_vec8(&mut out, context);
+    out.extend_from_slice(&[0, 0, 0]);
+    let length = out.len() - 4;
+    super::cursor::set_u16(&mut out, 2, length);
+    out
+}
