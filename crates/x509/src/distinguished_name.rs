@@ -117,7 +117,7 @@ fn fold_attribute(attribute: Element<'_>) -> Vec<u8> {
         return attribute.whole.to_vec();
     }
     let text = value.text();
-    let folded: Vec<String> = text.split_whitespace().map(str::to_ascii_lowercase).collect();
+    let folded: Vec<String> = text.split_ascii_whitespace().map(str::to_ascii_lowercase).collect();
     der::write(|w| {
         w.raw(kind.whole).utf8(&folded.join(" "));
     })

@@ -9,6 +9,7 @@ mod distinguished_name;
 mod extension;
 mod fingerprint;
 mod key;
+pub mod lint;
 pub mod name;
 pub mod ocsp;
 mod oid;

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use crate::{Certificate, Fingerprint, UnixTime};
 
 pub use order::{ChainOrder, chain_order};
+pub(crate) use path::is_for_servers;
 pub use path::{CHECKS_MAX, PATH_MAX};
 pub use signatures::{SignatureCache, Signatures};
 pub use store::TrustStore;

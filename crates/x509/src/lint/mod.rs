@@ -1,0 +1,287 @@
+//! Certificates held to the rules of the field.
+//!
+//! A rule applies where it was in force: those of the Baseline Requirements that only bind public
+//! authorities are `Low` or `Info` for private ones, or left out. Nothing here guesses: every
+//! finding is a fact the certificate itself shows.
+
+mod names;
+mod rules;
+
+use crate::verify::is_for_servers;
+use crate::{Certificate, DAY, Finding, KeyAlgorithm, KeyUsage, Rule, SignatureAlgorithm, UnixTime};
+
+pub use rules::*;
+
+/// Findings of one certificate. There are few more rules than that, and no certificate breaks
+/// half of them; names that break one are told together.
+pub const FINDINGS_MAX: usize = 32;
+
+/// What rules depend on beside the certificate.
+#[derive(Clone, Copy, Debug)]
+pub struct LintContext {
+    /// The moment to judge by.
+    pub now: UnixTime,
+    /// The certificate a server presents for itself, rather than one above it.
+    pub leaf: bool,
+    /// Days before the end that count as soon, for certificates that live long.
+    pub expiring_within_days: u32,
+    /// Part of the life, 0 to 1, that is left when a short-lived certificate should have been
+    /// replaced. Short-lived are those for which this part is less than `expiring_within_days`.
+    pub expiring_fraction: f64,
+    /// The chain ends at a root of the public trust stores.
+    pub publicly_trusted: bool,
+}
+
+impl LintContext {
+    /// Days before the end that count as soon unless told otherwise: what most operators use.
+    pub const EXPIRING_WITHIN_DAYS: u32 = 30;
+    /// The part of its life at which Let's Encrypt and ACME clients renew.
+    pub const EXPIRING_FRACTION: f64 = 1.0 / 3.0;
+
+    /// A privately issued leaf, judged at `now` by the usual limits.
+    #[must_use]
+    pub fn leaf_at(now: UnixTime) -> Self {
+        Self {
+            now,
+            leaf: true,
+            expiring_within_days: Self::EXPIRING_WITHIN_DAYS,
+            expiring_fraction: Self::EXPIRING_FRACTION,
+            publicly_trusted: false,
+        }
+    }
+}
+
+/// The rules `certificate` breaks, worst first, at most [`FINDINGS_MAX`].
+#[must_use]
+pub fn lint(certificate: &Certificate, context: &LintContext) -> Vec<Finding> {
+    let mut findings = Findings { certificate, found: Vec::new() };
+    dates(certificate, context, &mut findings);
+    key(certificate, &mut findings);
+    signature(certificate, &mut findings);
+    serial(certificate, context, &mut findings);
+    form(certificate, context, &mut findings);
+    if context.leaf {
+        lifetime(certificate, context, &mut findings);
+        usage(certificate, &mut findings);
+        names::check(certificate, context, &mut findings);
+    } else {
+        authority(certificate, &mut findings);
+    }
+    findings.found.sort_by_key(|finding| std::cmp::Reverse(finding.rule.severity));
+    findings.found.truncate(FINDINGS_MAX);
+    findings.found
+}
+
+struct Findings<'a> {
+    certificate: &'a Certificate,
+    found: Vec<Finding>,
+}
+
+impl Findings<'_> {
+    fn add(&mut self, rule: &'static Rule, evidence: impl Into<String>) {
+        let certificate = Some(self.certificate.fingerprint);
+        self.found.push(Finding { rule, evidence: evidence.into(), certificate });
+    }
+}
+
+fn dates(certificate: &Certificate, context: &LintContext, findings: &mut Findings<'_>) {
+    let (from, to, now) = (certificate.not_before, certificate.not_after, context.now);
+    if to < from {
+        return findings.add(&VALIDITY_INVERTED, format!("valid from {from} to {to}"));
+    }
+    if now > to {
+        let ago = now.since(to) / DAY;
+        return findings.add(&EXPIRED, format!("expired at {to}, {ago} days ago"));
+    }
+    if now < from {
+        return findings.add(&NOT_YET_VALID, format!("valid from {from}"));
+    }
+    let left = to.since(now);
+    let soon = i64::from(context.expiring_within_days) * DAY;
+    let last_part = (to.since(from) as f64 * context.expiring_fraction) as i64;
+    let evidence = || format!("expires at {to}, in {} days", left / DAY);
+    // The smaller of both, so that neither a week-long certificate is always "within 30 days" nor
+    // a ten-year one in its last third for years.
+    if last_part < soon {
+        if left < last_part {
+            let life = to.since(from) / DAY;
+            findings.add(&EXPIRING_FRACTION, format!("{} of {life}", evidence()));
+        }
+    } else if left < soon {
+        findings.add(&EXPIRING, evidence());
+    }
+}
+
+fn key(certificate: &Certificate, findings: &mut Findings<'_>) {
+    const RSA_BITS_MIN: u32 = 2_048;
+    const EC_BITS_MIN: u32 = 256;
+    /// The smallest exponent BR section 6.1.6 recommends.
+    const EXPONENT_MIN: u64 = 65_537;
+    let key = &certificate.public_key;
+    let weak = match key.algorithm {
+        KeyAlgorithm::Rsa | KeyAlgorithm::RsaPss => (1..RSA_BITS_MIN).contains(&key.bits),
+        KeyAlgorithm::Dsa => true,
+        KeyAlgorithm::EcOther(_) => (1..EC_BITS_MIN).contains(&key.bits),
+        _ => false,
+    };
+    if weak {
+        findings.add(&WEAK_KEY, format!("{} of {} bits", key.algorithm, key.bits));
+    }
+    if let Some(exponent) = key.rsa_exponent.filter(|e| *e < EXPONENT_MIN || e % 2 == 0) {
+        findings.add(&WEAK_EXPONENT, format!("exponent {exponent}"));
+    }
+}
+
+fn signature(certificate: &Certificate, findings: &mut Findings<'_>) {
+    use SignatureAlgorithm as S;
+    // Nobody relies on the signature of a self-signed certificate.
+    if certificate.is_self_issued() {
+        return;
+    }
+    match &certificate.signature {
+        weak @ (S::RsaMd2 | S::RsaMd5) => findings.add(&WEAK_SIGNATURE, weak.name()),
+        sha1 @ (S::RsaSha1 | S::RsaPss(160) | S::EcdsaSha1 | S::DsaSha1) => {
+            findings.add(&SHA1_SIGNATURE, sha1.name());
+        }
+        _ => {}
+    }
+}
+
+fn serial(certificate: &Certificate, context: &LintContext, findings: &mut Findings<'_>) {
+    const OCTETS_MAX: usize = 20;
+    /// 64 random bits come out under this length once in 65,536 times.
+    const OCTETS_MIN: usize = 7;
+    let serial = &certificate.serial;
+    let zeros = serial.content().iter().take_while(|&&b| b == 0).count();
+    let octets = serial.content().len() - zeros;
+    if serial.is_zero() {
+        findings.add(&SERIAL_ZERO, "serial number 0");
+    } else if serial.is_negative() {
+        findings.add(&SERIAL_NEGATIVE, format!("serial number {serial} in two's complement"));
+    } else if octets > OCTETS_MAX {
+        findings.add(&SERIAL_TOO_LONG, format!("serial number of {octets} octets"));
+    } else if octets < OCTETS_MIN && (context.leaf || !certificate.is_self_issued()) {
+        findings.add(&SERIAL_SHORT, format!("serial number {serial}"));
+    }
+}
+
+/// Rules of form that hold for leaves and authorities alike.
+fn form(certificate: &Certificate, context: &LintContext, findings: &mut Findings<'_>) {
+    let self_issued = certificate.is_self_issued();
+    if certificate.version < 3 && (context.leaf || !self_issued) {
+        findings.add(&OLD_VERSION, format!("version {}", certificate.version));
+    }
+    if certificate.version == 3 && !self_issued && certificate.authority_key_id.is_none() {
+        findings.add(&NO_AUTHORITY_KEY_ID, format!("issued by {}", certificate.issuer.text));
+    }
+    if certificate.issuer.is_empty() {
+        findings.add(&EMPTY_ISSUER, "the issuer is an empty name");
+    }
+    if certificate.precertificate {
+        findings.add(&PRECERTIFICATE, "the CT poison extension is there");
+    }
+    if !certificate.unknown_critical.is_empty() {
+        findings.add(&UNKNOWN_CRITICAL, certificate.unknown_critical.join(", "));
+    }
+    if !certificate.faults.is_empty() {
+        findings.add(&MALFORMED, certificate.faults.join("; "));
+    }
+}
+
+/// From when on how many days are allowed (BR section 6.3.2, ballots 193, SC-31 and SC-081), newest
+/// first; what was issued before the oldest has expired or is private.
+const LIFETIME_SCHEDULE: [(i64, i64); 5] = [
+    (1_868_227_200, 47),  // 2029-03-15
+    (1_805_068_800, 100), // 2027-03-15
+    (1_773_532_800, 200), // 2026-03-15
+    (1_598_918_400, 398), // 2020-09-01
+    (1_519_862_400, 825), // 2018-03-01
+];
+
+/// Days a public authority may issue for on that day; `None` before 2018-03-01.
+#[must_use]
+pub fn lifetime_limit_days(issued: UnixTime) -> Option<i64> {
+    LIFETIME_SCHEDULE.iter().find(|(from, _)| issued.0 >= *from).map(|(_, days)| *days)
+}
+
+fn lifetime(certificate: &Certificate, context: &LintContext, findings: &mut Findings<'_>) {
+    let Some(limit) = lifetime_limit_days(certificate.not_before) else { return };
+    // Both ends count (RFC 5280 section 4.1.2.5).
+    let seconds = certificate.not_after.since(certificate.not_before).saturating_add(1);
+    if seconds > limit * DAY {
+        // A fraction of a day counts as a day (BR section 6.3.2).
+        let days = (seconds - 1) / DAY + 1;
+        let rule = if context.publicly_trusted { &LIFETIME_PUBLIC } else { &LIFETIME };
+        let issued = certificate.not_before;
+        findings.add(rule, format!("{days} days, issued at {issued}, when the limit was {limit}"));
+    }
+}
+
+fn usage(certificate: &Certificate, findings: &mut Findings<'_>) {
+    if !is_for_servers(certificate) {
+        let usages = certificate.extended_key_usage.as_deref().unwrap_or_default();
+        findings.add(&NOT_SERVER_AUTH, format!("only for {}", usages.join(", ")));
+    }
+    if certificate.is_ca() {
+        findings.add(&LEAF_IS_CA, "basic constraints say CA");
+    }
+    let signs_only = matches!(
+        certificate.public_key.algorithm,
+        KeyAlgorithm::EcP256
+            | KeyAlgorithm::EcP384
+            | KeyAlgorithm::EcP521
+            | KeyAlgorithm::Ed25519
+            | KeyAlgorithm::Ed448
+            | KeyAlgorithm::MlDsa(_)
+    );
+    let may_sign = |usage: KeyUsage| usage.allows(KeyUsage::DIGITAL_SIGNATURE);
+    if signs_only && certificate.key_usage.is_some_and(|usage| !may_sign(usage)) {
+        findings.add(&KEY_USAGE, "key usage without digitalSignature");
+    }
+}
+
+fn authority(certificate: &Certificate, findings: &mut Findings<'_>) {
+    if !certificate.is_ca() {
+        return;
+    }
+    if certificate.key_usage.is_some_and(|usage| !usage.allows(KeyUsage::KEY_CERT_SIGN)) {
+        findings.add(&CA_WITHOUT_CERT_SIGN, "key usage without keyCertSign");
+    }
+    if certificate.subject_key_id.is_none() && !certificate.is_self_issued() {
+        findings.add(&NO_SUBJECT_KEY_ID, certificate.subject.text.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schedule_is_in_force_from_its_dates() {
+        let day = |y, m, d| UnixTime::from_civil(y, m, d, 0, 0, 0).unwrap();
+        let table = [
+            (day(2018, 2, 28), None),
+            (day(2018, 3, 1), Some(825)),
+            (day(2020, 9, 1).plus(-1), Some(825)),
+            (day(2020, 9, 1), Some(398)),
+            (day(2026, 3, 14), Some(398)),
+            (day(2026, 3, 15), Some(200)),
+            (day(2027, 3, 15), Some(100)),
+            (day(2029, 3, 14), Some(100)),
+            (day(2029, 3, 15), Some(47)),
+        ];
+        for (issued, want) in table {
+            assert_eq!(lifetime_limit_days(issued), want, "{issued}");
+        }
+    }
+
+    #[test]
+    fn codes_are_unique_and_every_rule_says_where_it_is_written_and_what_to_do() {
+        for (index, rule) in RULES.iter().enumerate() {
+            assert!(rule.code.starts_with("certificate."), "{}", rule.code);
+            assert!(RULES[..index].iter().all(|other| other.code != rule.code), "{}", rule.code);
+            assert!(rule.source.starts_with("RFC ") || rule.source.starts_with("BR "));
+            assert!(rule.advice.ends_with('.'), "{}", rule.code);
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! The rules about names.
+
+use std::net::IpAddr;
+
+use super::{
+    COMMON_NAME_NOT_IN_SAN, COMMON_NAME_TOO_LONG, Findings, INTERNAL_NAME, LintContext, NO_SAN,
+    SAN_ADDRESS_AS_DNS, SAN_BAD_ADDRESS, SAN_INVALID, SAN_UNDERSCORE, WILDCARD, WILDCARD_BAD,
+};
+use crate::{Certificate, GeneralName, HostName, Rule};
+
+/// Names told as evidence of one rule; a certificate may have thousands.
+const SHOWN_MAX: usize = 5;
+
+pub(super) fn check(certificate: &Certificate, context: &LintContext, findings: &mut Findings<'_>) {
+    common_names(certificate, findings);
+    let mut hosts = 0;
+    let mut broken = Broken::default();
+    for name in &certificate.subject_alt_names {
+        match name {
+            GeneralName::Dns(name) => {
+                hosts += 1;
+                dns_name(name, context, &mut broken);
+            }
+            GeneralName::Ip(address) => {
+                hosts += 1;
+                if context.publicly_trusted && is_internal_address(*address) {
+                    broken.add(&INTERNAL_NAME, &address.to_string());
+                }
+            }
+            GeneralName::BadIp(octets) => broken.add(&SAN_BAD_ADDRESS, octets),
+            _ => {}
+        }
+    }
+    if hosts == 0 {
+        findings.add(&NO_SAN, format!("subject {}", certificate.subject.text));
+    }
+    broken.tell(findings);
+}
+
+/// Names by the rule they break.
+#[derive(Default)]
+struct Broken(Vec<(&'static Rule, Vec<String>, usize)>);
+
+impl Broken {
+    fn add(&mut self, rule: &'static Rule, name: &str) {
+        let known = self.0.iter().position(|(r, ..)| r.code == rule.code);
+        let index = known.unwrap_or_else(|| {
+            self.0.push((rule, Vec::new(), 0));
+            self.0.len() - 1
+        });
+        let (_, shown, count) = &mut self.0[index];
+        *count += 1;
+        if shown.len() < SHOWN_MAX {
+            shown.push(printable(name));
+        }
+    }
+
+    fn tell(self, findings: &mut Findings<'_>) {
+        for (rule, shown, count) in self.0 {
+            let names = shown.join(", ");
+            match count - shown.len() {
+                0 => findings.add(rule, names),
+                more => findings.add(rule, format!("{names} and {more} more")),
+            }
+        }
+    }
+}
+
+/// Quoted when it holds what could drive a terminal or be mistaken for several names.
+fn printable(name: &str) -> String {
+    let plain = |c: char| c.is_ascii_graphic() && !matches!(c, ',' | '"');
+    if !name.is_empty() && name.chars().all(plain) { name.to_owned() } else { format!("{name:?}") }
+}
+
+fn dns_name(name: &str, context: &LintContext, broken: &mut Broken) {
+    if name.contains('*') {
+        match name.strip_prefix("*.") {
+            Some(parent) if !parent.contains('*') && parent.contains('.') => {
+                broken.add(&WILDCARD, name);
+                host(name, parent, context, broken);
+            }
+            _ => broken.add(&WILDCARD_BAD, name),
+        }
+    } else {
+        host(name, name, context, broken);
+    }
+}
+
+/// `host` is `name` without its wildcard.
+fn host(name: &str, host: &str, context: &LintContext, broken: &mut Broken) {
+    if host.parse::<IpAddr>().is_ok() {
+        broken.add(&SAN_ADDRESS_AS_DNS, name);
+    } else if host.ends_with('.') || HostName::parse(host).is_err() {
+        broken.add(&SAN_INVALID, name);
+    } else if host.contains('_') {
+        broken.add(&SAN_UNDERSCORE, name);
+    } else if context.publicly_trusted && is_internal_name(host) {
+        broken.add(&INTERNAL_NAME, name);
+    }
+}
+
+fn common_names(certificate: &Certificate, findings: &mut Findings<'_>) {
+    const CHARACTERS_MAX: usize = 64;
+    for name in &certificate.subject.common_names {
+        let length = name.chars().count();
+        if length > CHARACTERS_MAX {
+            findings.add(&COMMON_NAME_TOO_LONG, format!("{length} characters"));
+        }
+        let sans = &certificate.subject_alt_names;
+        if !sans.is_empty() && is_host_like(name) && !sans.iter().any(|san| is_same(san, name)) {
+            findings.add(&COMMON_NAME_NOT_IN_SAN, printable(name));
+        }
+    }
+}
+
+/// Meant as a host rather than as the name of a product or person.
+fn is_host_like(name: &str) -> bool {
+    let host = name.strip_prefix("*.").unwrap_or(name);
+    name.parse::<IpAddr>().is_ok() || (host.contains('.') && HostName::parse(host).is_ok())
+}
+
+fn is_same(san: &GeneralName, name: &str) -> bool {
+    match san {
+        GeneralName::Dns(dns) => dns.eq_ignore_ascii_case(name),
+        GeneralName::Ip(address) => name.parse() == Ok(*address),
+        _ => false,
+    }
+}
+
+/// Names that are in nobody's public DNS: one label, or under a name reserved for private use
+/// (RFC 6762 appendix G, RFC 8375, ICANN's `.internal`).
+fn is_internal_name(host: &str) -> bool {
+    const PRIVATE: [&str; 9] =
+        ["local", "internal", "lan", "corp", "home", "intranet", "private", "localdomain", "localhost"];
+    let last = host.rsplit('.').next().unwrap_or(host);
+    !host.contains('.') || PRIVATE.iter().any(|name| last.eq_ignore_ascii_case(name))
+}
+
+fn is_internal_address(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => v4.is_private() || v4.is_loopback() || v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_loopback() || v6.is_unique_local() || v6.is_unicast_link_local(),
+    }
+}

@@ -1,0 +1,169 @@
+//! The rules certificates are held to. Codes never change once released.
+//!
+//! `BR` is the CA/Browser Forum's Baseline Requirements for TLS server certificates, version 2.
+
+use crate::{Rule, Severity};
+
+macro_rules! rules {
+    ($($name:ident = $code:literal, $severity:ident, $title:literal, $source:literal, $advice:literal;)*) => {
+        $(
+            #[doc = $title]
+            pub static $name: Rule = Rule {
+                code: concat!("certificate.", $code),
+                severity: Severity::$severity,
+                title: $title,
+                source: $source,
+                advice: $advice,
+            };
+        )*
+        /// Every rule of this module.
+        pub static RULES: &[&Rule] = &[$(&$name),*];
+    };
+}
+
+rules! {
+    EXPIRED = "expired", Critical,
+        "expired",
+        "RFC 5280 section 4.1.2.5",
+        "Replace it now: every client refuses it.";
+    NOT_YET_VALID = "not-yet-valid", Critical,
+        "not valid yet",
+        "RFC 5280 section 4.1.2.5",
+        "Check the clock of the issuer and of this machine, or deploy it later.";
+    VALIDITY_INVERTED = "validity-inverted", Critical,
+        "ends before it begins",
+        "RFC 5280 section 4.1.2.5",
+        "Have it issued anew: it is valid at no time.";
+    EXPIRING = "expiring", Medium,
+        "expires soon",
+        "RFC 5280 section 4.1.2.5",
+        "Renew it, and find out why automation has not.";
+    EXPIRING_FRACTION = "expiring-fraction", Medium,
+        "short-lived and in the last part of its life",
+        "RFC 5280 section 4.1.2.5",
+        "Short-lived certificates are renewed at two thirds of their life: see why this one was not.";
+    WEAK_KEY = "weak-key", High,
+        "weak public key",
+        "BR section 6.1.5",
+        "Make a new key: RSA of 2,048 bits or more, or ECDSA on P-256.";
+    WEAK_EXPONENT = "weak-exponent", Medium,
+        "weak RSA exponent",
+        "BR section 6.1.6",
+        "Make a new key with the exponent 65537.";
+    WEAK_SIGNATURE = "weak-signature", Critical,
+        "signed with MD5 or MD2",
+        "RFC 6151 section 2.1, BR section 7.1.3.2",
+        "Have it issued anew with SHA-256: signatures like this one can be forged.";
+    SHA1_SIGNATURE = "sha1-signature", High,
+        "signed with SHA-1",
+        "RFC 9155 section 2, BR section 7.1.3.2",
+        "Have it issued anew with SHA-256: clients refuse SHA-1.";
+    LIFETIME_PUBLIC = "lifetime-public", High,
+        "publicly trusted and valid longer than allowed",
+        "BR section 6.3.2",
+        "Have it issued anew: browsers refuse it however long it still runs.";
+    LIFETIME = "lifetime", Low,
+        "valid longer than public authorities may issue",
+        "BR section 6.3.2",
+        "Issue for shorter times: Apple's clients hold private authorities to 825 days, and a key that leaks is good for as long as its certificate.";
+    NO_SAN = "no-san", High,
+        "no subject alternative name for a host",
+        "RFC 9525 section 2, BR section 7.1.2.7.12",
+        "Put the host into a subject alternative name: clients do not read the common name.";
+    COMMON_NAME_NOT_IN_SAN = "common-name-not-in-san", Low,
+        "common name missing from the alternative names",
+        "BR section 7.1.4.3",
+        "Add the common name to the alternative names, or drop it: clients do not read it.";
+    COMMON_NAME_TOO_LONG = "common-name-too-long", Low,
+        "common name over 64 characters",
+        "RFC 5280 appendix A.1 (ub-common-name)",
+        "Use a shorter common name, or none.";
+    SERIAL_ZERO = "serial-zero", Low,
+        "serial number 0",
+        "RFC 5280 section 4.1.2.2",
+        "Have it issued anew with a positive serial number.";
+    SERIAL_NEGATIVE = "serial-negative", Medium,
+        "negative serial number",
+        "RFC 5280 section 4.1.2.2",
+        "Have it issued anew: Go's clients since 1.23 do not read it.";
+    SERIAL_TOO_LONG = "serial-too-long", Low,
+        "serial number over 20 octets",
+        "RFC 5280 section 4.1.2.2",
+        "Have it issued anew: some software stops at 20 octets.";
+    SERIAL_SHORT = "serial-short", Low,
+        "serial number too short to be unguessable",
+        "BR section 7.1",
+        "Let the authority draw serial numbers with 64 random bits or more.";
+    WILDCARD = "wildcard", Info,
+        "wildcard",
+        "RFC 9525 section 7.1",
+        "Know which machines hold its key: each can stand for every host it covers.";
+    WILDCARD_BAD = "wildcard-bad", Medium,
+        "wildcard that clients do not take",
+        "RFC 9525 section 6.3",
+        "A wildcard must be the whole leftmost label and stand below a registered domain.";
+    NOT_SERVER_AUTH = "not-server-auth", High,
+        "not for TLS servers",
+        "RFC 5280 section 4.2.1.12",
+        "Have it issued anew with the extended key usage serverAuth.";
+    LEAF_IS_CA = "leaf-is-ca", Medium,
+        "a server holds the key of a certification authority",
+        "BR section 7.1.2.7.8",
+        "Serve a leaf issued by it instead: who takes this server can sign for any host its clients trust it for.";
+    CA_WITHOUT_CERT_SIGN = "ca-without-cert-sign", High,
+        "authority whose key usage has no keyCertSign",
+        "RFC 5280 section 4.2.1.3",
+        "Have the authority's certificate issued anew with keyCertSign.";
+    OLD_VERSION = "version-1", Medium,
+        "older than X.509 version 3",
+        "RFC 5280 section 4.1.2.1, BR section 7.1.1",
+        "Have it issued anew as version 3: without extensions it can name no host.";
+    NO_AUTHORITY_KEY_ID = "no-authority-key-id", Low,
+        "no authority key identifier",
+        "RFC 5280 section 4.2.1.1",
+        "Have the authority add it: paths are found faster and cross-signing works.";
+    NO_SUBJECT_KEY_ID = "no-subject-key-id", Low,
+        "authority without a subject key identifier",
+        "RFC 5280 section 4.2.1.2",
+        "Have the authority's certificate issued anew with it.";
+    SAN_INVALID = "san-invalid", Medium,
+        "alternative name that is no host name",
+        "RFC 5280 section 4.2.1.6",
+        "Have it issued anew with a correct name; no client matches this one.";
+    SAN_UNDERSCORE = "san-underscore", Low,
+        "alternative name with an underscore",
+        "BR section 7.1.2.7.12",
+        "Rename the host: public authorities may not certify underscores.";
+    SAN_ADDRESS_AS_DNS = "san-address-as-dns", Medium,
+        "address written as a DNS name",
+        "RFC 5280 section 4.2.1.6",
+        "Put the address into an iPAddress entry: clients do not look for it here.";
+    SAN_BAD_ADDRESS = "san-bad-address", Medium,
+        "address of a wrong length",
+        "RFC 5280 section 4.2.1.6",
+        "An iPAddress entry has 4 or 16 octets; the mask belongs to name constraints only.";
+    INTERNAL_NAME = "internal-name", Info,
+        "publicly trusted for an internal name",
+        "BR section 7.1.2.7.12",
+        "Use a private authority for names that are not in the public DNS.";
+    PRECERTIFICATE = "precertificate", Critical,
+        "a precertificate is served",
+        "RFC 6962 section 3.1",
+        "Deploy the final certificate: the poison extension makes every client refuse this one.";
+    UNKNOWN_CRITICAL = "unknown-critical", High,
+        "unknown or unreadable critical extension",
+        "RFC 5280 section 4.2",
+        "Have it issued anew without it: clients must refuse what they do not know.";
+    EMPTY_ISSUER = "empty-issuer", Medium,
+        "issuer without a name",
+        "RFC 5280 section 4.1.2.4",
+        "Give the authority a name.";
+    KEY_USAGE = "key-usage", High,
+        "elliptic key that may not sign",
+        "RFC 8446 section 4.4.2.2",
+        "Have it issued anew with digitalSignature: TLS uses such keys to sign.";
+    MALFORMED = "malformed", Medium,
+        "breaks the encoding rules",
+        "RFC 5280 section 4.1, X.690",
+        "Have it issued anew by correct software: strict clients refuse it.";
+}
