@@ -1,0 +1,56 @@
+//! Opening files without being hurt by them.
+
+use std::fs::{File, FileType, OpenOptions};
+use std::io::Read;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+
+use rustix::fs::OFlags;
+
+use super::FileError;
+use super::password::Secretive;
+
+/// Octets of a file that are read. The largest bundles of roots have less than one million; a key
+/// store of a thousand chains has about four.
+pub const FILE_MAX: u64 = 16 * 1_024 * 1_024;
+
+/// Reads a regular file of at most [`FILE_MAX`] octets. What is not a regular file is never opened
+/// for reading: a pipe would wait for its writer, a device might act.
+pub(super) fn whole_file(path: &Path) -> Result<Secretive, FileError> {
+    regular(path.metadata()?.file_type())?;
+    // It may have been exchanged since: do not wait, and look again at what was opened.
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path)?;
+    let metadata = file.metadata()?;
+    regular(metadata.file_type())?;
+    if metadata.len() > FILE_MAX {
+        return Err(FileError::TooLarge { size: metadata.len(), max: FILE_MAX });
+    }
+    read_bounded(file, metadata.len())
+}
+
+fn read_bounded(file: File, size: u64) -> Result<Secretive, FileError> {
+    // All at once, so that no copy is left behind by growing.
+    let mut bytes = Secretive::new(Vec::with_capacity(size as usize + 1));
+    file.take(FILE_MAX + 1).read_to_end(&mut bytes)?;
+    let size = bytes.len() as u64;
+    if size > FILE_MAX {
+        return Err(FileError::TooLarge { size, max: FILE_MAX });
+    }
+    Ok(bytes)
+}
+
+fn regular(kind: FileType) -> Result<(), FileError> {
+    let name = if kind.is_file() {
+        return Ok(());
+    } else if kind.is_dir() {
+        "folder"
+    } else if kind.is_fifo() {
+        "pipe"
+    } else if kind.is_socket() {
+        "socket"
+    } else {
+        "device"
+    };
+    Err(FileError::Special(name))
+}

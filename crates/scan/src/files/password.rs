@@ -1,0 +1,65 @@
+//! Passwords for key stores.
+
+use std::path::Path;
+
+use secrecy::{ExposeSecret, SecretString};
+use zeroize::Zeroizing;
+
+use super::{FileError, open};
+
+/// Passwords tried on each store. Each costs up to a million rounds of hashing per store, so a list
+/// of thousands is a dictionary, not an inventory.
+pub const PASSWORDS_MAX: usize = 1_000;
+
+/// Passwords to try, in order. The empty one is always tried first: many stores have it.
+#[derive(Clone, Debug, Default)]
+pub struct Passwords(Vec<SecretString>);
+
+impl Passwords {
+    /// Reads passwords from a file, one a line; spaces count, an empty line does not.
+    ///
+    /// # Errors
+    /// [`FileError`] when the file cannot be read or is not UTF-8, or holds more than
+    /// [`PASSWORDS_MAX`].
+    pub fn read(path: &Path) -> Result<Self, FileError> {
+        let bytes = open::whole_file(path)?;
+        let text = std::str::from_utf8(&bytes).map_err(|_| invalid("passwords must be UTF-8"))?;
+        let passwords = Self::from_lines(text);
+        if passwords.0.len() > PASSWORDS_MAX {
+            return Err(invalid("more than 1,000 passwords; keep those of these stores"));
+        }
+        Ok(passwords)
+    }
+
+    /// Passwords from a text, one a line.
+    #[must_use]
+    pub fn from_lines(text: &str) -> Self {
+        let lines = text.lines().map(|line| line.strip_suffix('\r').unwrap_or(line));
+        Self(lines.filter(|line| !line.is_empty()).map(SecretString::from).collect())
+    }
+
+    /// How many were given.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &str> {
+        std::iter::once("").chain(self.0.iter().map(ExposeSecret::expose_secret))
+    }
+
+    /// What to say when none of them fits.
+    pub(super) fn refusal(&self) -> FileError {
+        match self.count() {
+            0 => FileError::PasswordNeeded,
+            tried => FileError::WrongPassword { tried },
+        }
+    }
+}
+
+fn invalid(why: &str) -> FileError {
+    std::io::Error::new(std::io::ErrorKind::InvalidData, why).into()
+}
+
+/// Bytes that may hold a key or password, wiped when dropped.
+pub(super) type Secretive = Zeroizing<Vec<u8>>;

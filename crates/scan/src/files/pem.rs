@@ -1,0 +1,153 @@
+//! Text with blocks between BEGIN and END lines (RFC 7468), read tolerantly: text may stand before,
+//! between and after, lines may have any length and any end.
+
+use base64::Engine;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+
+use super::ber::{Elements, SEQUENCE};
+use super::{Contents, FileError, Format, der};
+
+const BEGIN: &[u8] = b"-----BEGIN ";
+const END: &[u8] = b"-----END ";
+const DASHES: &[u8] = b"-----";
+/// Octets of a label; the longest known is 26.
+const LABEL_MAX: usize = 64;
+
+/// Padding may be missing and trailing bits may be set: some tools write them so.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &base64::alphabet::STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_allow_trailing_bits(true)
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+pub(super) fn read(text: &[u8]) -> Result<Contents, FileError> {
+    let mut contents = Contents::new(Format::Pem);
+    let mut rest = text;
+    while let Some((block, after)) = next_block(rest) {
+        rest = after;
+        // Keys are not even decoded.
+        match block.label {
+            b"CERTIFICATE" | b"X509 CERTIFICATE" | b"TRUSTED CERTIFICATE" => {
+                certificate(&block, &mut contents);
+            }
+            b"PKCS7" | b"CMS" | b"PKCS #7 SIGNED DATA" => pkcs7(&block, &mut contents),
+            _ => {}
+        }
+    }
+    Ok(contents)
+}
+
+struct Block<'a> {
+    label: &'a [u8],
+    /// `None`: the END line is missing.
+    body: Option<&'a [u8]>,
+}
+
+/// The next block and what follows it.
+fn next_block(text: &[u8]) -> Option<(Block<'_>, &[u8])> {
+    let mut text = text;
+    loop {
+        let (at, marker) = next_marker(text)?;
+        if marker == Marker::End {
+            // Without its BEGIN.
+            text = &text[at + END.len()..];
+            continue;
+        }
+        let inside = &text[at + BEGIN.len()..];
+        let line = &inside[..inside.len().min(LABEL_MAX + DASHES.len())];
+        let Some(length) = find(line) else {
+            text = inside;
+            continue;
+        };
+        let (label, after) = (&inside[..length], &inside[length + DASHES.len()..]);
+        return Some(match next_marker(after) {
+            Some((end, Marker::End)) => {
+                (Block { label, body: Some(&after[..end]) }, &after[end + END.len()..])
+            }
+            // A block that another one begins in has lost its END.
+            Some((lost, Marker::Begin)) => (Block { label, body: None }, &after[lost..]),
+            None => (Block { label, body: None }, &[]),
+        });
+    }
+}
+
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Marker {
+    Begin,
+    End,
+}
+
+/// The next BEGIN or END, whichever comes first: every octet is looked at once, however many
+/// blocks lack their other half.
+fn next_marker(text: &[u8]) -> Option<(usize, Marker)> {
+    let mut from = 0;
+    loop {
+        let at = from + find(&text[from..])?;
+        if text[at..].starts_with(BEGIN) {
+            return Some((at, Marker::Begin));
+        }
+        if text[at..].starts_with(END) {
+            return Some((at, Marker::End));
+        }
+        from = at + 1;
+    }
+}
+
+/// Where five dashes are. Going from one first octet to the next is what makes reading a large binary
+/// file for nothing cheap.
+fn find(text: &[u8]) -> Option<usize> {
+    let mut from = 0;
+    loop {
+        let at = from + text[from..].iter().position(|&octet| octet == b'-')?;
+        if text[at..].starts_with(DASHES) {
+            return Some(at);
+        }
+        from = at + 1;
+    }
+}
+
+fn decode(block: &Block<'_>, contents: &mut Contents) -> Option<Vec<u8>> {
+    let number = contents.certificates.len() + contents.notes.len() + 1;
+    let Some(body) = block.body else {
+        contents.notes.push(format!("certificate {number} has no END line"));
+        return None;
+    };
+    // Headers (RFC 1421 section 4.4) have a colon; base64 has none.
+    let lines = body.split(|&octet| octet == b'\n').filter(|line| !line.contains(&b':'));
+    let symbols: Vec<u8> =
+        lines.flatten().copied().filter(|octet| !octet.is_ascii_whitespace()).collect();
+    let decoded = BASE64.decode(symbols);
+    if decoded.is_err() {
+        contents.notes.push(format!("certificate {number} is not base64"));
+    }
+    decoded.ok()
+}
+
+/// OpenSSL's TRUSTED CERTIFICATE has trust settings behind the certificate.
+fn certificate(block: &Block<'_>, contents: &mut Contents) {
+    let Some(bytes) = decode(block, contents) else { return };
+    match Elements::new(&bytes).expect(SEQUENCE) {
+        Some(element) if block.label == b"TRUSTED CERTIFICATE" => {
+            contents.push(None, element.whole);
+        }
+        // All of it, trailing octets too: what is wrong with it is for the parser to say.
+        _ => contents.push(None, &bytes),
+    }
+}
+
+fn pkcs7(block: &Block<'_>, contents: &mut Contents) {
+    let Some(bytes) = decode(block, contents) else { return };
+    let read = Elements::new(&bytes).expect(SEQUENCE).map(|file| der::pkcs7(&file));
+    match read {
+        Some(Ok(inner)) => {
+            contents.format = Format::Pkcs7;
+            for found in inner.certificates {
+                contents.push(None, &found.der);
+            }
+            contents.notes.extend(inner.notes);
+        }
+        Some(Err(error)) => contents.notes.push(error.to_string()),
+        None => contents.notes.push("the PKCS#7 block is cut off".to_owned()),
+    }
+}

@@ -1,0 +1,398 @@
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixListener;
+use std::process::Command;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures");
+
+fn fixture(name: &str) -> Vec<u8> {
+    fs::read(Path::new(FIXTURES).join(name)).unwrap()
+}
+
+/// The DER of `chain.pem`: leaf, then root.
+fn chain() -> [Vec<u8>; 2] {
+    let found = contents(&fixture("chain.pem"), &Passwords::default()).unwrap();
+    <[Vec<u8>; 2]>::try_from(ders(&found)).unwrap()
+}
+
+fn ders(contents: &Contents) -> Vec<Vec<u8>> {
+    contents.certificates.iter().map(|found| found.der.clone()).collect()
+}
+
+/// Alias, entry and index of each certificate.
+fn places(contents: &Contents) -> Vec<(Option<&str>, u32, u32)> {
+    let certificates = contents.certificates.iter();
+    certificates.map(|found| (found.alias.as_deref(), found.entry, found.index)).collect()
+}
+
+fn passwords(text: &str) -> Passwords {
+    Passwords::from_lines(text)
+}
+
+/// A temporary folder with a key, a leaf and its root by openssl, and `openssl` run in it.
+struct World(tempfile::TempDir);
+
+impl World {
+    fn new() -> Self {
+        let world = Self(tempfile::tempdir().unwrap());
+        world.openssl("ecparam -name prime256v1 -genkey -noout -out key.pem");
+        world.openssl("req -x509 -new -key key.pem -subj /CN=root.example -days 30 -out root.pem");
+        world.openssl("req -new -key key.pem -subj /CN=leaf.example -out leaf.csr");
+        world.openssl("x509 -req -in leaf.csr -CA root.pem -CAkey key.pem -CAcreateserial -out leaf.pem");
+        world.openssl("x509 -in root.pem -outform DER -out root.der");
+        world.openssl("x509 -in leaf.pem -outform DER -out leaf.der");
+        world
+    }
+
+    fn openssl(&self, arguments: &str) {
+        let output = Command::new("openssl")
+            .args(arguments.split(' '))
+            .current_dir(self.0.path())
+            .output()
+            .expect("openssl is needed: apt-get install -y openssl");
+        assert!(output.status.success(), "{arguments}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn bytes(&self, name: &str) -> Vec<u8> {
+        fs::read(self.path(name)).unwrap()
+    }
+
+    fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> std::path::PathBuf {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, bytes).unwrap();
+        path
+    }
+
+    fn read(&self, name: &str, passwords: &Passwords) -> Result<Contents, FileError> {
+        read(&self.path(name), passwords)
+    }
+
+    fn leaf_and_root(&self) -> BTreeSet<Vec<u8>> {
+        BTreeSet::from([self.bytes("leaf.der"), self.bytes("root.der")])
+    }
+}
+
+#[test]
+fn every_format_openssl_writes_is_read_to_the_octet() {
+    let world = World::new();
+    world.openssl("x509 -in root.pem -trustout -addtrust serverAuth -out trusted.pem");
+    world.openssl("crl2pkcs7 -nocrl -certfile leaf.pem -certfile root.pem -out bundle.p7b");
+    world.openssl("crl2pkcs7 -nocrl -certfile leaf.pem -certfile root.pem -outform DER -out bundle.p7c");
+    // BER: indefinite lengths, strings in pieces.
+    world.openssl("cms -sign -stream -signer leaf.pem -inkey key.pem -certfile root.pem -in leaf.csr -binary -nodetach -outform DER -out stream.p7m");
+    let (leaf, root) = (world.bytes("leaf.der"), world.bytes("root.der"));
+    world.write("two.der", [leaf.clone(), root.clone(), b"\n".to_vec()].concat());
+    let cases: [(&str, Format, &[&Vec<u8>]); 8] = [
+        ("leaf.pem", Format::Pem, &[&leaf]),
+        ("trusted.pem", Format::Pem, &[&root]),
+        ("leaf.der", Format::Der, &[&leaf]),
+        ("two.der", Format::Der, &[&leaf, &root]),
+        ("bundle.p7b", Format::Pkcs7, &[&leaf, &root]),
+        ("bundle.p7c", Format::Pkcs7, &[&leaf, &root]),
+        ("stream.p7m", Format::Pkcs7, &[&leaf, &root]),
+        ("root.pem", Format::Pem, &[&root]),
+    ];
+    for (name, format, expected) in cases {
+        let found = world.read(name, &Passwords::default()).unwrap();
+        let expected: BTreeSet<Vec<u8>> = expected.iter().map(|&der| der.clone()).collect();
+        assert_eq!(found.format, format, "{name}");
+        assert_eq!(ders(&found).into_iter().collect::<BTreeSet<_>>(), expected, "{name}");
+        assert_eq!(found.certificates.len(), expected.len(), "{name}");
+        assert_eq!(found.notes, [""; 0], "{name}");
+    }
+}
+
+#[test]
+fn pkcs12_is_opened_with_the_password_that_fits_and_no_other() {
+    let world = World::new();
+    let export = "pkcs12 -export -inkey key.pem -in leaf.pem -certfile root.pem -name server";
+    for (name, how) in [
+        ("modern.p12", "-passout pass:right"),
+        ("legacy.p12", "-legacy -passout pass:right"),
+        ("triple-des.p12", "-legacy -descert -passout pass:right"),
+        ("international.p12", "-passout pass:contraseña"),
+    ] {
+        world.openssl(&format!("{export} {how} -out {name}"));
+        let found = world.read(name, &passwords("wrong\nright\ncontraseña\n")).unwrap();
+        assert_eq!(found.format, Format::Pkcs12);
+        assert_eq!(ders(&found).into_iter().collect::<BTreeSet<_>>(), world.leaf_and_root(), "{name}");
+        assert_eq!(found.certificates[0].alias.as_deref(), Some("server"), "{name}");
+        let without = world.read(name, &Passwords::default()).unwrap_err();
+        assert!(matches!(without, FileError::PasswordNeeded), "{name}: {without}");
+        let wrong = world.read(name, &passwords("wrong\nRight\n")).unwrap_err();
+        assert!(matches!(wrong, FileError::WrongPassword { tried: 2 }), "{name}: {wrong}");
+    }
+}
+
+#[test]
+fn pkcs12_that_needs_no_password_is_read_without() {
+    let world = World::new();
+    let export = "pkcs12 -export -inkey key.pem -in leaf.pem -certfile root.pem";
+    world.openssl(&format!("{export} -certpbe NONE -passout pass:right -out clear.p12"));
+    world.openssl(&format!("{export} -passout pass: -out empty.p12"));
+    // Without a MAC openssl encrypts the keys alone.
+    world.openssl(&format!("{export} -nomac -passout pass:right -out without-mac.p12"));
+    for name in ["clear.p12", "empty.p12", "without-mac.p12"] {
+        let found = world.read(name, &Passwords::default()).unwrap();
+        assert_eq!(ders(&found).into_iter().collect::<BTreeSet<_>>(), world.leaf_and_root(), "{name}");
+    }
+    let open = contents(&fixture("open.p12"), &Passwords::default()).unwrap();
+    assert_eq!(places(&open), [(Some("root"), 0, 0)]);
+    assert_eq!(ders(&open), chain()[1..]);
+}
+
+#[test]
+fn pkcs12_in_ber_as_browsers_write_it_is_read() {
+    let world = World::new();
+    world.openssl("pkcs12 -export -inkey key.pem -in leaf.pem -certfile root.pem -passout pass:right -out der.p12");
+    let der = world.bytes("der.p12");
+    let file = ber::Elements::new(&der).next().unwrap();
+    let mut fields = file.inside();
+    let (version, info) = (fields.next().unwrap(), fields.next().unwrap());
+    let mut inside = info.inside();
+    let kind = inside.next().unwrap();
+    let octets = inside.next().unwrap().inside().next().unwrap().content;
+    // The same, with indefinite lengths and the octet string in pieces of 1,000.
+    let pieces: Vec<u8> =
+        octets.chunks(1_000).flat_map(|piece| ber::write(ber::OCTET_STRING, &[piece])).collect();
+    let string = [b"\x24\x80", &pieces[..], b"\0\0"].concat();
+    let content = [b"\xa0\x80", &string[..], b"\0\0"].concat();
+    let info = [b"\x30\x80", kind.whole, &content, b"\0\0"].concat();
+    let rest: Vec<u8> = fields.flat_map(|field| field.whole.to_vec()).collect();
+    let ber = [b"\x30\x80", version.whole, &info, &rest, b"\0\0"].concat();
+    let found = contents(&ber, &passwords("right")).unwrap();
+    assert_eq!(ders(&found).into_iter().collect::<BTreeSet<_>>(), world.leaf_and_root());
+}
+
+#[test]
+fn java_key_stores_are_read_without_the_password_and_sealed_with_it() {
+    for (name, format) in [("store.jks", Format::Jks), ("store.jceks", Format::Jceks)] {
+        let bytes = fixture(name);
+        let found = contents(&bytes, &Passwords::default()).unwrap();
+        assert_eq!((found.format, found.seal_checked), (format, false), "{name}");
+        let [leaf, root] = chain();
+        let of = |alias: &str| -> Vec<Vec<u8>> {
+            let own = found.certificates.iter().filter(|found| found.alias.as_deref() == Some(alias));
+            own.map(|found| found.der.clone()).collect()
+        };
+        assert_eq!(of("server"), [leaf, root.clone()], "{name}");
+        assert_eq!(of("root"), [root], "{name}");
+        assert!(contents(&bytes, &passwords("wrong\nchangeit")).unwrap().seal_checked, "{name}");
+        assert!(!contents(&bytes, &passwords("wrong")).unwrap().seal_checked, "{name}");
+        let mut changed = bytes.clone();
+        changed[40] ^= 1;
+        assert!(!contents(&changed, &passwords("changeit")).is_ok_and(|found| found.seal_checked));
+    }
+}
+
+#[test]
+fn the_certificates_of_one_key_share_its_entry() {
+    let found = contents(&fixture("store.jks"), &Passwords::default()).unwrap();
+    let of_server: Vec<_> =
+        places(&found).into_iter().filter(|(alias, ..)| *alias == Some("server")).collect();
+    assert_eq!(of_server.iter().map(|place| place.2).collect::<Vec<_>>(), [0, 1]);
+    assert_eq!(of_server[0].1, of_server[1].1);
+}
+
+#[test]
+fn a_secret_key_in_the_way_is_told() {
+    let found = contents(&fixture("store.jceks"), &Passwords::default()).unwrap();
+    assert_eq!(found.notes.len(), 1, "{:?}", found.notes);
+    assert!(found.notes[0].contains("is a secret key"), "{:?}", found.notes);
+}
+
+#[test]
+fn what_keytool_writes_as_pkcs12_is_read() {
+    let found = contents(&fixture("keytool.p12"), &passwords("changeit")).unwrap();
+    let [leaf, root] = chain();
+    assert_eq!(ders(&found).into_iter().collect::<BTreeSet<_>>(), BTreeSet::from([leaf, root]));
+    let aliases: BTreeSet<_> = found.certificates.iter().filter_map(|c| c.alias.clone()).collect();
+    assert!(aliases.contains("server") && aliases.contains("root"), "{aliases:?}");
+}
+
+#[test]
+fn pem_is_read_tolerantly_and_keys_are_passed_over() {
+    let world = World::new();
+    let (leaf, root) = (world.bytes("leaf.pem"), world.bytes("root.pem"));
+    let key = world.bytes("key.pem");
+    let one_line = String::from_utf8(root.clone()).unwrap().replace('\n', "\r\n");
+    let all = [b"subject=leaf\n-----BEGIN\n\n" as &[u8], &key, &leaf, b"between ----- lines\n", one_line.as_bytes(), &key]
+        .concat();
+    let found = contents(&all, &Passwords::default()).unwrap();
+    assert_eq!(ders(&found), [world.bytes("leaf.der"), world.bytes("root.der")]);
+    assert_eq!(places(&found), [(None, 0, 0), (None, 1, 0)]);
+    assert_eq!(found.notes, [""; 0]);
+    let only_key = contents(&key, &Passwords::default()).unwrap_err();
+    assert!(matches!(only_key, FileError::NoCertificate), "{only_key}");
+}
+
+#[test]
+fn broken_blocks_are_told_and_cost_no_others() {
+    let good = fixture("chain.pem");
+    let cases: [(&[u8], &str); 3] = [
+        (b"-----BEGIN CERTIFICATE-----\n!!!!\n-----END CERTIFICATE-----\n", "certificate 1 is not base64"),
+        (b"-----BEGIN CERTIFICATE-----\nMIIB\n", "certificate 1 has no END line"),
+        (b"-----BEGIN PKCS7-----\nMAsGCSqGSIb3DQEHAw==\n-----END PKCS7-----\n", "is pkcs7 that cannot be read: only signed data holds certificates"),
+    ];
+    for (broken, note) in cases {
+        let found = contents(&[broken, &good].concat(), &Passwords::default()).unwrap();
+        assert_eq!((found.certificates.len(), found.notes.as_slice()), (2, &[note.to_owned()][..]));
+        let alone = contents(broken, &Passwords::default()).unwrap_err();
+        assert!(alone.to_string().contains(note), "{alone}");
+    }
+}
+
+#[test]
+fn what_only_resembles_a_certificate_is_none() {
+    let world = World::new();
+    world.openssl("req -in leaf.csr -outform DER -out request.der");
+    world.openssl("pkcs8 -topk8 -nocrypt -in key.pem -outform DER -out key8.der");
+    world.openssl("ec -in key.pem -outform DER -out key.der");
+    world.write("text.txt", "0 is a digit, and no sequence\n");
+    world.write("empty", "");
+    for name in ["request.der", "key8.der", "key.der", "text.txt", "empty", "leaf.csr"] {
+        let error = world.read(name, &Passwords::default()).unwrap_err();
+        assert!(matches!(error, FileError::NoCertificate), "{name}: {error}");
+    }
+}
+
+#[test]
+fn files_cut_off_anywhere_are_an_error_or_fewer_certificates() {
+    let world = World::new();
+    world.openssl("crl2pkcs7 -nocrl -certfile leaf.pem -certfile root.pem -outform DER -out bundle.p7c");
+    let files = [fixture("store.jks"), fixture("store.jceks"), fixture("open.p12"), world.bytes("bundle.p7c"), world.bytes("leaf.der")];
+    for file in files {
+        let whole = contents(&file, &Passwords::default()).unwrap().certificates.len();
+        for cut in 0..file.len() {
+            if let Ok(found) = contents(&file[..cut], &Passwords::default()) {
+                assert!(found.certificates.len() <= whole);
+            }
+        }
+    }
+}
+
+/// What a walk says, file names only, sorted.
+fn walked(root: &Path, passwords: &Passwords) -> (Vec<String>, WalkCounts) {
+    let mut walk = Walk::new(root, passwords);
+    let mut said: Vec<String> = walk
+        .by_ref()
+        .map(|look| {
+            let name = look.path.strip_prefix(root).unwrap_or(&look.path).display().to_string();
+            match look.result {
+                Ok(found) => format!("{name}: {}", found.certificates.len()),
+                Err(error) => format!("{name}: {error}"),
+            }
+        })
+        .collect();
+    said.sort();
+    (said, walk.counts())
+}
+
+#[test]
+fn a_folder_is_walked_to_its_ends_and_no_further() {
+    let (world, outside) = (World::new(), World::new());
+    let chain = fixture("chain.pem");
+    world.write("tree/a/b/c/chain.crt", &chain);
+    world.write("tree/a/notes.txt", "nothing here");
+    world.write("tree/a/store.jks", fixture("store.jks"));
+    symlink(outside.0.path(), world.path("tree/out")).unwrap();
+    symlink("..", world.path("tree/a/b/up")).unwrap();
+    symlink("c/chain.crt", world.path("tree/a/b/again.crt")).unwrap();
+    let _socket = UnixListener::bind(world.path("tree/socket")).unwrap();
+    let (said, counts) = walked(&world.path("tree"), &Passwords::default());
+    assert_eq!(said, ["a/b/c/chain.crt: 2", "a/store.jks: 3"]);
+    let expected = WalkCounts { read: 3, without_certificate: 1, links: 3, special: 1 };
+    assert_eq!(counts, expected);
+}
+
+#[test]
+fn what_is_named_itself_may_be_a_link_and_must_hold_a_certificate() {
+    let world = World::new();
+    world.write("real/chain.pem", fixture("chain.pem"));
+    world.write("real/empty.txt", "");
+    symlink("real", world.path("folder")).unwrap();
+    symlink("real/chain.pem", world.path("file")).unwrap();
+    let none = Passwords::default();
+    assert_eq!(walked(&world.path("folder"), &none).0, ["chain.pem: 2"]);
+    assert_eq!(walked(&world.path("file"), &none).0, [": 2"]);
+    assert_eq!(walked(&world.path("real/empty.txt"), &none).0, [": holds no certificate"]);
+    let missing = walked(&world.path("missing"), &none).0;
+    assert!(missing[0].contains("cannot be read: No such file"), "{missing:?}");
+}
+
+#[test]
+fn pipes_and_sockets_are_never_opened_and_large_files_never_read() {
+    let world = World::new();
+    let pipe = world.path("pipe");
+    let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    // Opening it would wait for a writer that never comes.
+    let error = read(&pipe, &Passwords::default()).unwrap_err();
+    assert!(matches!(error, FileError::Special("pipe")), "{error}");
+    let large = world.write("large.pem", "");
+    fs::File::options().write(true).open(&large).unwrap().set_len(FILE_MAX + 1).unwrap();
+    let error = read(&large, &Passwords::default()).unwrap_err();
+    assert!(matches!(error, FileError::TooLarge { .. }), "{error}");
+    let folder = read(world.0.path(), &Passwords::default()).unwrap_err();
+    assert!(matches!(folder, FileError::Special("folder")), "{folder}");
+}
+
+#[test]
+fn folders_deeper_than_the_bound_are_told() {
+    let world = World::new();
+    let deep = vec!["d"; DEPTH_MAX + 3].join("/");
+    world.write(&format!("tree/{deep}/chain.pem"), fixture("chain.pem"));
+    let (said, _) = walked(&world.path("tree"), &Passwords::default());
+    assert_eq!(said.len(), 1);
+    assert!(said[0].ends_with("lies more than 64 folders deep; name it, or a folder nearer to it, by itself"), "{said:?}");
+}
+
+#[test]
+fn a_password_file_is_lines_and_its_content_is_never_shown() {
+    let world = World::new();
+    let path = world.write("passwords", "first\r\n with spaces \n\nlast");
+    let read = Passwords::read(&path).unwrap();
+    assert_eq!(read.iter().collect::<Vec<_>>(), ["", "first", " with spaces ", "last"]);
+    assert!(!format!("{read:?}").contains("first"));
+    world.write("many", "x\n".repeat(PASSWORDS_MAX + 1));
+    assert!(Passwords::read(&world.path("many")).is_err());
+}
+
+#[test]
+fn a_large_file_of_lone_markers_is_read_in_one_pass() {
+    // Looked at once per block this would be 10^12 octets.
+    let text = b"-----BEGIN X-----\n".repeat(900_000);
+    assert!(matches!(contents(&text, &Passwords::default()), Err(FileError::NoCertificate)));
+}
+
+proptest! {
+    #[test]
+    fn no_octets_panic(
+        head in proptest::sample::select(vec![&b"\xfe\xed\xfe\xed\0\0\0\x02"[..], b"\xce\xce\xce\xce\0\0\0\x01", b"\x30\x80", b"-----BEGIN CERTIFICATE-----\n", b""]),
+        rest in proptest::collection::vec(any::<u8>(), 0..200),
+    ) {
+        let _ = contents(&[head, &rest].concat(), &Passwords::default());
+    }
+
+    #[test]
+    fn no_near_miss_panics(
+        name in proptest::sample::select(vec!["store.jks", "store.jceks", "open.p12", "chain.pem"]),
+        at: proptest::sample::Index,
+        octet: u8,
+    ) {
+        let mut bytes = fixture(name);
+        let at = at.index(bytes.len());
+        bytes[at] = octet;
+        let _ = contents(&bytes, &Passwords::default());
+    }
+}
