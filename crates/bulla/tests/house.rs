@@ -1,0 +1,334 @@
+//! The house rules that review would otherwise repeat (ARCHITECTURE.md, "The floors").
+//!
+//! Reads the workspace as text, so it holds for code that is switched off by a feature too.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use toml::{Table, Value};
+
+/// Floor of each crate. A crate may import from lower floors only, so never sideways and never in a circle.
+const FLOORS: &[(&str, u8)] = &[
+    ("x509", 0),
+    ("flight", 0),
+    ("telemetry", 0),
+    ("outbound", 1),
+    ("store", 1),
+    // Stands beside the house: it is the world that the house looks at.
+    ("fleet", 1),
+    ("scan", 2),
+    ("bulla", 6),
+];
+
+/// Crates that may carry the simulated world in what they ship (`bulla fleet up`, `scan --demo`). Tests of
+/// any crate may use it.
+const SHIPS_FLEET: &[&str] = &["bulla"];
+
+/// Only `store` speaks to a database, so only it may link a driver.
+const DATABASE_DRIVERS: &[&str] = &["rusqlite", "tokio-postgres", "postgres", "sqlx", "diesel"];
+
+/// Lines. A longer file holds more than one noun of the domain; cut it where the nouns part.
+const FILE_LINES_MAX: usize = 900;
+
+/// What `x509` must not reach for: it is a pure function of bytes and of the instant it is given.
+const IMPURE: &[&str] = &[
+    "SystemTime::now",
+    "Instant::now",
+    "Timestamp::now",
+    "TcpStream",
+    "TcpListener",
+    "UdpSocket",
+    "std::fs",
+    "std::env",
+    "tokio::",
+];
+
+#[test]
+fn every_crate_has_a_floor_and_every_floor_a_crate() {
+    let mut found: Vec<String> = crates().into_iter().map(|c| c.name).collect();
+    let mut named: Vec<String> = FLOORS.iter().map(|(name, _)| (*name).to_owned()).collect();
+    found.sort();
+    named.sort();
+    assert_eq!(found, named, "add a new crate to FLOORS here and to ARCHITECTURE.md");
+}
+
+#[test]
+fn imports_run_downwards_only() {
+    let mut broken = Vec::new();
+    for krate in crates() {
+        let Some(own) = floor(&krate.name) else { continue };
+        for dependency in krate.dependencies(&["dependencies", "build-dependencies"]) {
+            match floor(&dependency) {
+                Some(other) if other >= own => {
+                    broken.push(format!("{} (floor {own}) imports {dependency} (floor {other})", krate.name));
+                }
+                _ => {}
+            }
+            if dependency == "fleet" && !SHIPS_FLEET.contains(&krate.name.as_str()) {
+                broken.push(format!("{} ships fleet; it may be a dev-dependency only", krate.name));
+            }
+        }
+    }
+    assert_none(&broken);
+}
+
+#[test]
+fn tests_import_downwards_or_from_the_fleet() {
+    let mut broken = Vec::new();
+    for krate in crates() {
+        let Some(own) = floor(&krate.name) else { continue };
+        for dependency in krate.dependencies(&["dev-dependencies"]) {
+            let lower = floor(&dependency).is_none_or(|other| other < own);
+            if !lower && dependency != "fleet" {
+                broken.push(format!("tests of {} import {dependency}", krate.name));
+            }
+        }
+    }
+    assert_none(&broken);
+}
+
+#[test]
+fn every_crate_follows_the_workspace() {
+    let mut broken = Vec::new();
+    for krate in crates() {
+        if !is_true(krate.manifest.get("lints"), "workspace") {
+            broken.push(format!("{}: needs [lints] workspace = true", krate.name));
+        }
+        let package = krate.manifest.get("package");
+        for key in ["version", "edition", "rust-version", "license", "publish"] {
+            if !is_true(package.and_then(|p| p.get(key)), "workspace") {
+                broken.push(format!("{}: needs {key}.workspace = true", krate.name));
+            }
+        }
+    }
+    assert_none(&broken);
+}
+
+#[test]
+fn unsafe_code_is_forbidden_everywhere() {
+    let workspace = manifest(&root().join("Cargo.toml"));
+    let unsafe_code = workspace
+        .get("workspace")
+        .and_then(|w| w.get("lints")?.get("rust")?.get("unsafe_code"))
+        .and_then(Value::as_str);
+    assert_eq!(unsafe_code, Some("forbid"));
+}
+
+#[test]
+fn sql_and_its_drivers_stay_in_store() {
+    let mut broken = Vec::new();
+    for krate in crates().into_iter().filter(|c| c.name != "store") {
+        for dependency in krate.dependencies(&["dependencies", "build-dependencies"]) {
+            if DATABASE_DRIVERS.contains(&dependency.as_str()) {
+                broken.push(format!("{} depends on {dependency}", krate.name));
+            }
+        }
+        for file in files_below(&krate.folder.join("src"), &["rs"]) {
+            for (number, line) in read(&file).lines().enumerate() {
+                if is_sql(line) {
+                    broken.push(format!("{}:{}: SQL: {}", shown(&file), number + 1, line.trim()));
+                }
+            }
+        }
+    }
+    assert_none(&broken);
+}
+
+#[test]
+fn x509_has_no_clock_and_no_io() {
+    let mut broken = Vec::new();
+    for file in files_below(&root().join("crates/x509/src"), &["rs"]) {
+        // Unit tests may read files and ask the time; they stand in tests.rs or below the first cfg(test).
+        if file.file_name().is_some_and(|name| name == "tests.rs") || file.iter().any(|part| part == "tests")
+        {
+            continue;
+        }
+        let text = read(&file);
+        let shipped = text.split("#[cfg(test)]").next().unwrap_or_default();
+        for (number, line) in shipped.lines().enumerate() {
+            for word in
+                IMPURE.iter().filter(|word| line.contains(**word) && !line.trim_start().starts_with("//"))
+            {
+                broken.push(format!("{}:{}: {word}", shown(&file), number + 1));
+            }
+        }
+    }
+    assert_none(&broken);
+}
+
+#[test]
+fn files_stay_short_enough_to_hold_in_mind() {
+    let mut broken = Vec::new();
+    for folder in ["crates", "fuzz"] {
+        for file in files_below(&root().join(folder), &["rs"]) {
+            let lines = read(&file).lines().count();
+            if lines > FILE_LINES_MAX {
+                broken.push(format!("{}: {lines} lines, at most {FILE_LINES_MAX}", shown(&file)));
+            }
+        }
+    }
+    assert_none(&broken);
+}
+
+#[test]
+fn documents_link_to_files_that_exist() {
+    let mut documents = files_below(&root().join("docs"), &["md"]);
+    documents.extend(
+        entries(&root())
+            .into_iter()
+            .filter(|path| path.extension().is_some_and(|extension| extension == "md")),
+    );
+    assert!(documents.len() >= 5, "found {documents:?}");
+    let mut broken = Vec::new();
+    for document in documents {
+        for link in relative_links(&read(&document)) {
+            if !document.parent().unwrap().join(&link).exists() {
+                broken.push(format!("{}: links to {link}", shown(&document)));
+            }
+        }
+    }
+    assert_none(&broken);
+}
+
+#[test]
+fn the_map_shows_every_crate() {
+    let map = read(&root().join("ARCHITECTURE.md"));
+    let missing: Vec<String> =
+        crates().into_iter().map(|c| c.name).filter(|name| !map.contains(&format!("| `{name}`"))).collect();
+    assert_none(&missing);
+}
+
+/// The rules above are only worth something if they can fail.
+#[test]
+fn the_rules_see_what_they_look_for() {
+    for (line, expected) in [
+        (r#"let q = "SELECT id FROM certificates";"#, true),
+        (r#"    "INSERT INTO endpoints (a) VALUES (?1)","#, true),
+        (r#"tx.execute("DELETE FROM scans", &[])"#, true),
+        (r#"tx.execute("UPDATE scans SET finished = 1", &[])"#, true),
+        (r#""CREATE TABLE t (id INTEGER)""#, true),
+        (r"// select a server from the list", false),
+        (r#"hint: "update the certificate and set its SAN""#, false),
+    ] {
+        assert_eq!(is_sql(line), expected, "{line}");
+    }
+    assert_eq!(
+        relative_links("[a](docs/a.md) [b](https://b.example/) [c](#c) ![d](../d.svg#x) `x[0](y)`"),
+        ["docs/a.md", "../d.svg", "y"],
+    );
+    let table: Table = toml::from_str(
+        "[dependencies]\na.workspace = true\nb = { package = \"real\", version = \"1\" }\n\
+         [target.'cfg(unix)'.dependencies]\nc = \"1\"\n[dev-dependencies]\nd = \"1\"\n",
+    )
+    .unwrap();
+    let krate = Crate { name: "t".to_owned(), folder: PathBuf::new(), manifest: table };
+    assert_eq!(krate.dependencies(&["dependencies"]), ["a", "real", "c"]);
+}
+
+struct Crate {
+    name: String,
+    folder: PathBuf,
+    manifest: Table,
+}
+
+impl Crate {
+    /// Names of the packages in the given tables, those for a target only included, aliases resolved.
+    fn dependencies(&self, kinds: &[&str]) -> Vec<String> {
+        let targets = self.manifest.get("target").and_then(Value::as_table);
+        let per_target = targets.into_iter().flat_map(Table::values).filter_map(Value::as_table);
+        let mut names = Vec::new();
+        for table in std::iter::once(&self.manifest).chain(per_target) {
+            for kind in kinds {
+                for (alias, value) in table.get(*kind).and_then(Value::as_table).into_iter().flatten() {
+                    let package = value.get("package").and_then(Value::as_str);
+                    names.push(package.unwrap_or(alias).to_owned());
+                }
+            }
+        }
+        names
+    }
+}
+
+fn crates() -> Vec<Crate> {
+    let folders = entries(&root().join("crates")).into_iter().filter(|path| path.join("Cargo.toml").exists());
+    let mut crates: Vec<Crate> = folders
+        .map(|folder| {
+            let manifest = manifest(&folder.join("Cargo.toml"));
+            let name = manifest["package"]["name"].as_str().unwrap().to_owned();
+            Crate { name, folder, manifest }
+        })
+        .collect();
+    crates.sort_by(|a, b| a.name.cmp(&b.name));
+    crates
+}
+
+fn floor(name: &str) -> Option<u8> {
+    FLOORS.iter().find(|(known, _)| *known == name).map(|(_, floor)| *floor)
+}
+
+/// Keywords are written in capitals in this project, which tells SQL from prose.
+fn is_sql(line: &str) -> bool {
+    let pairs = [("SELECT ", " FROM "), ("UPDATE ", " SET ")];
+    let starts =
+        ["INSERT INTO ", "DELETE FROM ", "CREATE TABLE ", "CREATE INDEX ", "ALTER TABLE ", "PRAGMA "];
+    pairs.iter().any(|(first, then)| line.split_once(first).is_some_and(|(_, rest)| rest.contains(then)))
+        || starts.iter().any(|start| line.contains(start))
+}
+
+/// Targets of Markdown links that point into the repository, without their fragment.
+fn relative_links(markdown: &str) -> Vec<String> {
+    markdown
+        .split("](")
+        .skip(1)
+        .filter_map(|rest| rest.split(')').next())
+        .map(|target| target.split('#').next().unwrap_or_default().to_owned())
+        .filter(|target| !target.is_empty() && !target.contains("://") && !target.starts_with("mailto:"))
+        .collect()
+}
+
+fn is_true(table: Option<&Value>, key: &str) -> bool {
+    table.and_then(|t| t.get(key)).and_then(Value::as_bool) == Some(true)
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
+}
+
+fn manifest(path: &Path) -> Table {
+    toml::from_str(&read(path)).unwrap_or_else(|error| panic!("{}: {error}", shown(path)))
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", shown(path)))
+}
+
+/// Path from the root of the repository, as a person would say it.
+fn shown(path: &Path) -> String {
+    path.strip_prefix(root()).unwrap_or(path).display().to_string()
+}
+
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    let listing = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", shown(folder)));
+    listing.map(|entry| entry.unwrap().path()).collect()
+}
+
+/// Files with one of the extensions, at any depth; build folders and a folder that is not there hold none.
+fn files_below(folder: &Path, extensions: &[&str]) -> Vec<PathBuf> {
+    if !folder.is_dir() || folder.file_name().is_some_and(|name| name == "target") {
+        return Vec::new();
+    }
+    let mut files = Vec::new();
+    for path in entries(folder) {
+        if path.is_dir() {
+            files.extend(files_below(&path, extensions));
+        } else if path.extension().is_some_and(|found| extensions.iter().any(|wanted| found == *wanted)) {
+            files.push(path);
+        }
+    }
+    files.sort();
+    files
+}
+
+fn assert_none(broken: &[String]) {
+    assert!(broken.is_empty(), "{} broken:\n  {}", broken.len(), broken.join("\n  "));
+}
