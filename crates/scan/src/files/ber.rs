@@ -93,12 +93,7 @@ fn split(bytes: &[u8], depth: usize) -> Option<(Element<'_>, &[u8])> {
     }
 }
 
-fn split_definite(
-    tag: u8,
-    bytes: &[u8],
-    header: usize,
-    length: usize,
-) -> Option<(Element<'_>, &[u8])> {
+fn split_definite(tag: u8, bytes: &[u8], header: usize, length: usize) -> Option<(Element<'_>, &[u8])> {
     let end = header.checked_add(length)?;
     let content = bytes.get(header..end)?;
     Some((Element { tag, content, whole: &bytes[..end] }, &bytes[end..]))

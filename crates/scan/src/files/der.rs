@@ -21,9 +21,7 @@ pub(super) fn read(bytes: &[u8], passwords: &Passwords) -> Result<Contents, File
 fn looks_like_pkcs12(file: &Element<'_>) -> bool {
     let mut inside = file.inside();
     inside.expect(INTEGER).is_some_and(|version| version.content == [3])
-        && inside
-            .expect(SEQUENCE)
-            .is_some_and(|content| content.inside().expect(OBJECT_IDENTIFIER).is_some())
+        && inside.expect(SEQUENCE).is_some_and(|content| content.inside().expect(OBJECT_IDENTIFIER).is_some())
 }
 
 /// One certificate behind the other, as some appliances export them.
@@ -81,9 +79,8 @@ pub(super) fn pkcs7(file: &Element<'_>) -> Result<Contents, FileError> {
         .and_then(|content| content.inside().expect(SEQUENCE))
         .ok_or_else(|| malformed("the signed data is cut off"))?;
     let mut fields = signed.inside();
-    let whole = fields.expect(INTEGER).is_some()
-        && fields.expect(SET).is_some()
-        && fields.expect(SEQUENCE).is_some();
+    let whole =
+        fields.expect(INTEGER).is_some() && fields.expect(SET).is_some() && fields.expect(SEQUENCE).is_some();
     if !whole {
         return Err(malformed("the signed data lacks its first fields"));
     }

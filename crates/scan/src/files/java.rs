@@ -14,11 +14,7 @@ const SECRET_KEY: u32 = 3;
 const SEAL_SALT: &[u8] = b"Mighty Aphrodite";
 const SEAL: usize = 20;
 
-pub(super) fn read(
-    bytes: &[u8],
-    format: Format,
-    passwords: &Passwords,
-) -> Result<Contents, FileError> {
+pub(super) fn read(bytes: &[u8], format: Format, passwords: &Passwords) -> Result<Contents, FileError> {
     let malformed = |why: String| FileError::Malformed { format, why };
     let sealed_part = bytes.len().saturating_sub(SEAL);
     let (content, seal) = bytes.split_at(sealed_part);

@@ -115,8 +115,7 @@ fn decode(block: &Block<'_>, contents: &mut Contents) -> Option<Vec<u8>> {
     };
     // Headers (RFC 1421 section 4.4) have a colon; base64 has none.
     let lines = body.split(|&octet| octet == b'\n').filter(|line| !line.contains(&b':'));
-    let symbols: Vec<u8> =
-        lines.flatten().copied().filter(|octet| !octet.is_ascii_whitespace()).collect();
+    let symbols: Vec<u8> = lines.flatten().copied().filter(|octet| !octet.is_ascii_whitespace()).collect();
     let decoded = BASE64.decode(symbols);
     if decoded.is_err() {
         contents.notes.push(format!("certificate {number} is not base64"));

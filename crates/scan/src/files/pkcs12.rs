@@ -5,8 +5,7 @@ use p12_keystore::Pkcs12Archive;
 use p12_keystore::error::Error as Pkcs12Error;
 
 use super::ber::{
-    BMP_STRING, CONTEXT_0, Element, Elements, INTEGER, OBJECT_IDENTIFIER, OCTET_STRING, SEQUENCE,
-    SET, write,
+    BMP_STRING, CONTEXT_0, Element, Elements, INTEGER, OBJECT_IDENTIFIER, OCTET_STRING, SEQUENCE, SET, write,
 };
 use super::{Contents, FileError, Format, Passwords, shown};
 
@@ -23,9 +22,8 @@ const FRIENDLY_NAME: &[u8] = b"\x2a\x86\x48\x86\xf7\x0d\x01\x09\x14";
 
 pub(super) fn read(file: &Element<'_>, passwords: &Passwords) -> Result<Contents, FileError> {
     let safes = authenticated_safe(file).ok_or_else(|| malformed("its outer parts are cut off"))?;
-    let safes = Elements::new(&safes)
-        .expect(SEQUENCE)
-        .ok_or_else(|| malformed("its list of parts is cut off"))?;
+    let safes =
+        Elements::new(&safes).expect(SEQUENCE).ok_or_else(|| malformed("its list of parts is cut off"))?;
     let mut contents = Contents::new(Format::Pkcs12);
     // Parts of one file share their password: begin with the one that fitted last.
     let mut fitting = None;
@@ -36,8 +34,7 @@ pub(super) fn read(file: &Element<'_>, passwords: &Passwords) -> Result<Contents
         match (kind.map(|kind| kind.content), content) {
             (Some(DATA), Some(content)) => clear_bags(&content.octets(), &mut contents),
             (Some(ENCRYPTED_DATA), Some(content)) => {
-                let sealed = only_this(&content)
-                    .ok_or_else(|| malformed("an encrypted part is cut off"))?;
+                let sealed = only_this(&content).ok_or_else(|| malformed("an encrypted part is cut off"))?;
                 let (archive, password) = open(&sealed, fitting, passwords)?;
                 fitting = Some(password);
                 for bag in archive.certs {

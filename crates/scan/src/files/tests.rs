@@ -154,7 +154,9 @@ fn pkcs12_that_needs_no_password_is_read_without() {
 #[test]
 fn pkcs12_in_ber_as_browsers_write_it_is_read() {
     let world = World::new();
-    world.openssl("pkcs12 -export -inkey key.pem -in leaf.pem -certfile root.pem -passout pass:right -out der.p12");
+    world.openssl(
+        "pkcs12 -export -inkey key.pem -in leaf.pem -certfile root.pem -passout pass:right -out der.p12",
+    );
     let der = world.bytes("der.p12");
     let file = ber::Elements::new(&der).next().unwrap();
     let mut fields = file.inside();
@@ -226,8 +228,15 @@ fn pem_is_read_tolerantly_and_keys_are_passed_over() {
     let (leaf, root) = (world.bytes("leaf.pem"), world.bytes("root.pem"));
     let key = world.bytes("key.pem");
     let one_line = String::from_utf8(root.clone()).unwrap().replace('\n', "\r\n");
-    let all = [b"subject=leaf\n-----BEGIN\n\n" as &[u8], &key, &leaf, b"between ----- lines\n", one_line.as_bytes(), &key]
-        .concat();
+    let all = [
+        b"subject=leaf\n-----BEGIN\n\n" as &[u8],
+        &key,
+        &leaf,
+        b"between ----- lines\n",
+        one_line.as_bytes(),
+        &key,
+    ]
+    .concat();
     let found = contents(&all, &Passwords::default()).unwrap();
     assert_eq!(ders(&found), [world.bytes("leaf.der"), world.bytes("root.der")]);
     assert_eq!(places(&found), [(None, 0, 0), (None, 1, 0)]);
@@ -242,7 +251,10 @@ fn broken_blocks_are_told_and_cost_no_others() {
     let cases: [(&[u8], &str); 3] = [
         (b"-----BEGIN CERTIFICATE-----\n!!!!\n-----END CERTIFICATE-----\n", "certificate 1 is not base64"),
         (b"-----BEGIN CERTIFICATE-----\nMIIB\n", "certificate 1 has no END line"),
-        (b"-----BEGIN PKCS7-----\nMAsGCSqGSIb3DQEHAw==\n-----END PKCS7-----\n", "is pkcs7 that cannot be read: only signed data holds certificates"),
+        (
+            b"-----BEGIN PKCS7-----\nMAsGCSqGSIb3DQEHAw==\n-----END PKCS7-----\n",
+            "is pkcs7 that cannot be read: only signed data holds certificates",
+        ),
     ];
     for (broken, note) in cases {
         let found = contents(&[broken, &good].concat(), &Passwords::default()).unwrap();
@@ -270,7 +282,13 @@ fn what_only_resembles_a_certificate_is_none() {
 fn files_cut_off_anywhere_are_an_error_or_fewer_certificates() {
     let world = World::new();
     world.openssl("crl2pkcs7 -nocrl -certfile leaf.pem -certfile root.pem -outform DER -out bundle.p7c");
-    let files = [fixture("store.jks"), fixture("store.jceks"), fixture("open.p12"), world.bytes("bundle.p7c"), world.bytes("leaf.der")];
+    let files = [
+        fixture("store.jks"),
+        fixture("store.jceks"),
+        fixture("open.p12"),
+        world.bytes("bundle.p7c"),
+        world.bytes("leaf.der"),
+    ];
     for file in files {
         let whole = contents(&file, &Passwords::default()).unwrap().certificates.len();
         for cut in 0..file.len() {
@@ -354,7 +372,10 @@ fn folders_deeper_than_the_bound_are_told() {
     world.write(&format!("tree/{deep}/chain.pem"), fixture("chain.pem"));
     let (said, _) = walked(&world.path("tree"), &Passwords::default());
     assert_eq!(said.len(), 1);
-    assert!(said[0].ends_with("lies more than 64 folders deep; name it, or a folder nearer to it, by itself"), "{said:?}");
+    assert!(
+        said[0].ends_with("lies more than 64 folders deep; name it, or a folder nearer to it, by itself"),
+        "{said:?}"
+    );
 }
 
 #[test]

@@ -56,12 +56,7 @@ impl<'p> Walk<'p> {
     /// A walk over `path`. Nothing is touched before the first [`Iterator::next`].
     #[must_use]
     pub fn new(path: &Path, passwords: &'p Passwords) -> Self {
-        Self {
-            passwords,
-            named: Some(path.to_owned()),
-            folders: Vec::new(),
-            counts: WalkCounts::default(),
-        }
+        Self { passwords, named: Some(path.to_owned()), folders: Vec::new(), counts: WalkCounts::default() }
     }
 
     /// What was passed by so far.
@@ -148,9 +143,7 @@ impl Iterator for Walk<'_> {
             let folder = self.folders.last_mut()?;
             let look = match folder.entries.next() {
                 Some(Ok(entry)) => self.look_at(&entry),
-                Some(Err(error)) => {
-                    Some(FileLook { path: folder.path.clone(), result: Err(error.into()) })
-                }
+                Some(Err(error)) => Some(FileLook { path: folder.path.clone(), result: Err(error.into()) }),
                 None => {
                     self.folders.pop();
                     None

@@ -16,8 +16,8 @@ pub(super) fn ldap(input: &mut Input) -> Turn {
     input.expect_first(|octet| octet == 0x30)?;
     let Some((header, length)) = tlv(input.pending())? else { return Ok(Move::Wait) };
     let Some(message) = input.exact(header.saturating_add(length), "message")? else { return Ok(Move::Wait) };
-    let (code, text) = ldap_result(&message[header..])
-        .ok_or_else(|| malformed("not an answer to StartTLS", &message))?;
+    let (code, text) =
+        ldap_result(&message[header..]).ok_or_else(|| malformed("not an answer to StartTLS", &message))?;
     match code {
         0 => Ok(Move::Ready(Vec::new())),
         // protocolError: the operation is not known (RFC 4511 section 4.14.1).
@@ -104,8 +104,7 @@ fn postgres_error(input: &mut Input) -> Turn {
 const MYSQL_CLIENT_SSL: u16 = 0x0800;
 /// What a client of protocol 4.1 with TLS can do: CLIENT_PROTOCOL_41, CLIENT_SSL and
 /// CLIENT_SECURE_CONNECTION; then packets of 16 MiB, the character set utf8, and 23 zeros.
-const MYSQL_SSL_REQUEST_HEAD: [u8; 13] =
-    [32, 0, 0, 1, 0x00, 0x8a, 0x00, 0x00, 0x00, 0x00, 0x00, 0x01, 33];
+const MYSQL_SSL_REQUEST_HEAD: [u8; 13] = [32, 0, 0, 1, 0x00, 0x8a, 0x00, 0x00, 0x00, 0x00, 0x00, 0x01, 33];
 
 /// HandshakeV10 (MySQL "Connection Phase Packets"): length, sequence, 10, version, zero, thread (4),
 /// scramble (8), zero, capabilities (2), …

@@ -171,11 +171,7 @@ fn go_ahead(line: &[u8]) -> Turn {
 fn status_of(line: &[u8], tag: &[u8]) -> Option<bool> {
     let status = line.strip_prefix(tag)?;
     let says = |word: &[u8]| first_word_is(status, word);
-    if says(b"OK") {
-        Some(true)
-    } else {
-        (says(b"NO") || says(b"BAD")).then_some(false)
-    }
+    if says(b"OK") { Some(true) } else { (says(b"NO") || says(b"BAD")).then_some(false) }
 }
 
 /// POP3 (RFC 2595 section 4, RFC 2449).

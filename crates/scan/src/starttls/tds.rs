@@ -18,13 +18,8 @@ const OPTION_END: u8 = 0xff;
 
 /// PRELOGIN: version, encryption (wanted), instance, thread and MARS.
 pub(super) fn prelogin() -> Vec<u8> {
-    const OPTIONS: [(u8, &[u8]); 5] = [
-        (0, &[16, 0, 0, 0, 0, 0]),
-        (OPTION_ENCRYPTION, &[1]),
-        (2, &[0]),
-        (3, &[0, 0, 0, 0]),
-        (4, &[0]),
-    ];
+    const OPTIONS: [(u8, &[u8]); 5] =
+        [(0, &[16, 0, 0, 0, 0, 0]), (OPTION_ENCRYPTION, &[1]), (2, &[0]), (3, &[0, 0, 0, 0]), (4, &[0])];
     let mut offset = OPTIONS.len() * 5 + 1;
     let (mut list, mut values) = (Vec::new(), Vec::new());
     for (option, value) in OPTIONS {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use super::host_name::InvalidHostName;
+use super::host_name::NotAHost;
 use super::ports::InvalidPorts;
 
 /// Characters of the user's own text repeated in an error: enough to find it again.
@@ -58,10 +58,10 @@ pub enum TargetProblem {
     Empty,
     /// Not a host name, or not one that can be connected to.
     #[error("not a host name: {0}")]
-    HostName(#[from] InvalidHostName),
+    HostName(#[from] NotAHost),
     /// The name in `=name`.
     #[error("not a server name after `=`: {0}")]
-    ServerName(InvalidHostName),
+    ServerName(NotAHost),
     /// Not a port.
     #[error("{0}")]
     Port(#[from] InvalidPorts),
@@ -75,10 +75,14 @@ pub enum TargetProblem {
     #[error("an address with a zone (%) belongs to this machine's links alone and cannot be a target")]
     Zone,
     /// After a slash, no prefix length.
-    #[error("not a network; write for example 192.0.2.0/24 or 2001:db8::/120 (a URL needs its scheme: https://…, a path ./…)")]
+    #[error(
+        "not a network; write for example 192.0.2.0/24 or 2001:db8::/120 (a URL needs its scheme: https://…, a path ./…)"
+    )]
     Network,
     /// More addresses than the bound.
-    #[error("{addresses} addresses, more than {max}; split the network, or raise the bound with --max-addresses {addresses}")]
+    #[error(
+        "{addresses} addresses, more than {max}; split the network, or raise the bound with --max-addresses {addresses}"
+    )]
     TooManyAddresses {
         /// In the network.
         addresses: u128,
@@ -89,7 +93,9 @@ pub enum TargetProblem {
     #[error("the network times its ports times its server names is more than can be counted; split it")]
     TooManyTargets,
     /// A scheme that is not known.
-    #[error("`{0}://` is not a scheme that leads to TLS here; known are https, smtp, lmtp, imap, pop3, sieve, ftp, ldap, postgres, mysql, mssql, xmpp, xmpp-server, nntp, rdp and the forms that are TLS from the first byte, such as smtps or ldaps")]
+    #[error(
+        "`{0}://` is not a scheme that leads to TLS here; known are https, smtp, lmtp, imap, pop3, sieve, ftp, ldap, postgres, mysql, mssql, xmpp, xmpp-server, nntp, rdp and the forms that are TLS from the first byte, such as smtps or ldaps"
+    )]
     Scheme(String),
     /// `http://`
     #[error("http:// has no TLS; write https://, or host:port for TLS on another port")]

@@ -4,9 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 
 use ipnet::IpNet;
+use x509::HostName;
 
 use super::error::TargetProblem;
-use super::host_name::HostName;
 use super::parse::{Endpoints, Hosts};
 use super::ports::Ports;
 use super::protocol::{HTTPS_PORT, Protocol, ProtocolSource};
@@ -32,12 +32,7 @@ pub struct TargetOptions {
 
 impl Default for TargetOptions {
     fn default() -> Self {
-        Self {
-            ports: None,
-            server_names: Vec::new(),
-            protocol: None,
-            addresses_max: CIDR_ADDRESSES_MAX,
-        }
+        Self { ports: None, server_names: Vec::new(), protocol: None, addresses_max: CIDR_ADDRESSES_MAX }
     }
 }
 
@@ -61,10 +56,7 @@ enum Order {
 }
 
 impl Expansion {
-    pub(super) fn new(
-        endpoints: Endpoints,
-        options: &TargetOptions,
-    ) -> Result<Self, TargetProblem> {
+    pub(super) fn new(endpoints: Endpoints, options: &TargetOptions) -> Result<Self, TargetProblem> {
         let protocol = endpoints.protocol.or(options.protocol);
         let ports = match (endpoints.port, &options.ports) {
             (Some(port), _) => Ports::one(port),

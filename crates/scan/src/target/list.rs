@@ -5,10 +5,10 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
+use super::Target;
 use super::error::{Place, TargetError, TargetProblem};
 use super::expand::{Expansion, TargetOptions};
 use super::parse::{Spec, spec};
-use super::Target;
 
 /// Octets of a line: a name of 253, a port, a scheme and a dozen server names fit many times over.
 const LINE_MAX: usize = 16_384;
@@ -26,10 +26,7 @@ pub struct Targets {
 
 impl Targets {
     /// Targets named by `arguments`; `-` reads standard input.
-    pub fn new<A: Into<OsString>>(
-        arguments: impl IntoIterator<Item = A>,
-        options: TargetOptions,
-    ) -> Self {
+    pub fn new<A: Into<OsString>>(arguments: impl IntoIterator<Item = A>, options: TargetOptions) -> Self {
         Self::with_input(arguments, options, Box::new(BufReader::new(io::stdin())))
     }
 
@@ -103,18 +100,17 @@ impl Targets {
         };
         let place = list.place();
         Some(match line {
-            Ok(text) => self
-                .begin_line(&text)
-                .map_err(|problem| TargetError::new(place, &text, problem)),
+            Ok(text) => self.begin_line(&text).map_err(|problem| TargetError::new(place, &text, problem)),
             Err(problem) => Err(TargetError::new(place, "", problem)),
         })
     }
 
     fn next_argument(&mut self) -> Option<Result<Option<Target>, TargetError>> {
         let argument = self.arguments.next()?;
-        Some(self.begin_argument(&argument).map_err(|problem| {
-            TargetError::new(Place::Argument, &argument.to_string_lossy(), problem)
-        }))
+        Some(
+            self.begin_argument(&argument)
+                .map_err(|problem| TargetError::new(Place::Argument, &argument.to_string_lossy(), problem)),
+        )
     }
 }
 

@@ -28,10 +28,11 @@ use std::sync::Arc;
 
 pub use error::{Place, TargetError, TargetProblem};
 pub use expand::{CIDR_ADDRESSES_MAX, TargetOptions};
-pub use host_name::{HostName, InvalidHostName};
+pub use host_name::{NotAHost, host_name};
 pub use list::Targets;
 pub use ports::{InvalidPorts, Ports};
 pub use protocol::{HTTPS_PORT, Protocol, ProtocolSource};
+pub use x509::HostName;
 
 /// Where a target is.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]

@@ -4,9 +4,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 
 use ipnet::IpNet;
+use x509::HostName;
 
 use super::error::TargetProblem;
-use super::host_name::HostName;
+use super::host_name::host_name;
 use super::ports;
 use super::protocol::{self, Protocol};
 
@@ -73,8 +74,8 @@ fn path(text: &str) -> Result<Option<PathBuf>, TargetProblem> {
         };
         return if rest.starts_with('/') { Ok(Some(rest.into())) } else { Err(TargetProblem::FileHost) };
     }
-    let is_path = matches!(text, "." | "..")
-        || ["/", "./", "../"].iter().any(|prefix| text.starts_with(prefix));
+    let is_path =
+        matches!(text, "." | "..") || ["/", "./", "../"].iter().any(|prefix| text.starts_with(prefix));
     Ok(is_path.then(|| text.into()))
 }
 
@@ -84,8 +85,8 @@ fn url(scheme: &str, rest: &str) -> Result<Endpoints, TargetProblem> {
     if matches!(scheme.as_str(), "http" | "ws") {
         return Err(TargetProblem::PlainHttp);
     }
-    let (protocol, default_port) = protocol::of_scheme(&scheme)
-        .ok_or_else(|| TargetProblem::Scheme(super::error::shown(&scheme)))?;
+    let (protocol, default_port) =
+        protocol::of_scheme(&scheme).ok_or_else(|| TargetProblem::Scheme(super::error::shown(&scheme)))?;
     let authority = &rest[..rest.find(['/', '?', '#']).unwrap_or(rest.len())];
     let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
     let mut endpoints = bare(host)?;
@@ -106,9 +107,7 @@ fn bare(text: &str) -> Result<Endpoints, TargetProblem> {
 }
 
 fn server_names(text: &str) -> Result<Vec<HostName>, TargetProblem> {
-    text.split(',')
-        .map(|name| HostName::parse(name.trim()).map_err(TargetProblem::ServerName))
-        .collect()
+    text.split(',').map(|name| host_name(name.trim()).map_err(TargetProblem::ServerName)).collect()
 }
 
 /// Host (or network) without brackets, and the port's text.
@@ -146,7 +145,7 @@ fn hosts(text: &str) -> Result<Hosts, TargetProblem> {
         let address = text.parse::<Ipv4Addr>().map_err(|_| TargetProblem::Ipv4)?;
         return Ok(Hosts::Address(address.into()));
     }
-    Ok(Hosts::Name(HostName::parse(text)?))
+    Ok(Hosts::Name(host_name(text)?))
 }
 
 fn v6(text: &str) -> Result<Ipv6Addr, TargetProblem> {
@@ -181,8 +180,7 @@ mod tests {
                 };
                 let port = endpoints.port.map(|port| format!(" port {port}")).unwrap_or_default();
                 let by = endpoints.protocol.map(|by| format!(" by {by}")).unwrap_or_default();
-                let names: String =
-                    endpoints.server_names.iter().map(|name| format!(" ={name}")).collect();
+                let names: String = endpoints.server_names.iter().map(|name| format!(" ={name}")).collect();
                 format!("{host}{port}{by}{names}")
             }
             Ok(Spec::Path(path)) => format!("path {}", path.display()),
@@ -216,7 +214,10 @@ mod tests {
             ("submission://mx.example", "name mx.example port 587 by smtp"),
             ("ldap://[2001:db8::1]/dc=example", "address 2001:db8::1 port 389 by ldap"),
             ("ldaps://dir.example", "name dir.example port 636 by tls"),
-            ("postgresql://user:p@ss@db.example/app?sslmode=require", "name db.example port 5432 by postgres"),
+            (
+                "postgresql://user:p@ss@db.example/app?sslmode=require",
+                "name db.example port 5432 by postgres",
+            ),
             ("xmpp-server://chat.example", "name chat.example port 5269 by xmpp-server"),
             ("file:///etc/ssl/x.pem", "path /etc/ssl/x.pem"),
             ("file://localhost/etc/ssl", "path /etc/ssl"),
@@ -242,9 +243,9 @@ mod tests {
             ("=a.example", "nothing is named"),
             (":443", "nothing is named"),
             ("https://", "nothing is named"),
-            ("*.example.com", "a wildcard cannot be connected to"),
-            ("exa mple", "` ` does not occur"),
-            ("a..b", "a label is empty"),
+            ("*.example.com", "a wildcard is no host"),
+            ("exa mple", "' ' does not belong"),
+            ("a..b", "the labels between dots"),
             ("example.com:0", "`0` is not a port"),
             ("example.com:https", "`https` is not a port"),
             ("example.com:", "a port is missing"),
@@ -260,8 +261,8 @@ mod tests {
             ("10.0.0.0/", "not a network"),
             ("10.0.0.0/+8", "not a network"),
             ("example.com/path", "not a network"),
-            ("192.0.2.1=", "not a server name after `=`: it is empty"),
-            ("192.0.2.1=*.example", "not a server name after `=`: a wildcard"),
+            ("192.0.2.1=", "not a server name after `=`: a host name must not be empty"),
+            ("192.0.2.1=*.example", "not a server name after `=`: a wildcard is no host"),
             ("http://example.com", "http:// has no TLS"),
             ("gopher://example.com", "`gopher://` is not a scheme"),
             ("file://server/share", "file: names a file of this machine"),

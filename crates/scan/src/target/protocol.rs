@@ -153,10 +153,10 @@ impl Protocol {
     /// ALPN protocol names to offer (RFC 7301), most wanted first; empty: send no ALPN, because
     /// servers of this protocol know none and some refuse what they do not know.
     #[must_use]
-    pub fn alpn(self) -> &'static [&'static [u8]] {
+    pub fn alpn(self) -> &'static [&'static str] {
         match self {
-            Self::Tls => &[b"h2", b"http/1.1"],
-            Self::Postgres => &[b"postgresql"],
+            Self::Tls => &["h2", "http/1.1"],
+            Self::Postgres => &["postgresql"],
             // TDS 8.0 is TLS from the first byte and names "tds/8.0"; inside TDS 7 packets, where
             // this dialogue leads, no ALPN exists.
             _ => &[],

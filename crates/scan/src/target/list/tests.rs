@@ -96,7 +96,9 @@ fn a_network_beyond_the_bound_is_refused_with_the_way_out() {
     let refused = shown(&["10.0.0.0/8"], options());
     assert_eq!(
         refused,
-        ["refused: target: `10.0.0.0/8`: 16777216 addresses, more than 65536; split the network, or raise the bound with --max-addresses 16777216"]
+        [
+            "refused: target: `10.0.0.0/8`: 16777216 addresses, more than 65536; split the network, or raise the bound with --max-addresses 16777216"
+        ]
     );
     assert_eq!(shown(&["10.0.0.0/16"], options()).len(), 65_536);
     assert!(shown(&["2001:db8::/64"], options())[0].contains("18446744073709551616 addresses"));
@@ -129,7 +131,7 @@ fn a_bad_line_is_named_by_its_number_and_the_rest_goes_on() {
     let read = from_input(list);
     let expected = [
         "a.example:443",
-        "refused: standard input:2: `b b`: not a host name: ` ` does not occur",
+        "refused: standard input:2: `b b`: not a host name: ' ' does not belong",
         "refused: standard input:3: `@more`: a list of targets cannot name another",
         "refused: standard input:4: `-`: a list of targets cannot name another",
         "refused: standard input:5: ``: the line is not UTF-8 text",
@@ -167,7 +169,11 @@ fn a_file_of_targets_is_named_in_its_errors_and_may_hold_paths() {
     std::fs::write(&file, "a.example\n./certs/a.pem\n*.example\n").unwrap();
     let read = shown(&[&format!("@{}", file.display())], options());
     assert_eq!(read[..2], ["a.example:443", "./certs/a.pem"]);
-    assert!(read[2].contains("hosts.txt:3: `*.example`: not a host name: a wildcard"), "{}", read[2]);
+    assert!(
+        read[2].contains("hosts.txt:3: `*.example`: not a host name: a wildcard is no host"),
+        "{}",
+        read[2]
+    );
     let missing = shown(&["@/nowhere/at/all"], options());
     assert!(missing[0].contains("the list cannot be read: No such file"), "{missing:?}");
 }
