@@ -44,11 +44,18 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn certificate_by_sha256(&self, sha256: &[u8; 32]) -> Result<Option<CertificateRow>, StoreError> {
+    pub async fn certificate_by_sha256(
+        &self,
+        sha256: &[u8; 32],
+    ) -> Result<Option<CertificateRow>, StoreError> {
         Ok(self.certificates_in(sha256, sha256).await?.into_iter().next())
     }
 
-    async fn certificates_in(&self, low: &[u8; 32], high: &[u8; 32]) -> Result<Vec<CertificateRow>, StoreError> {
+    async fn certificates_in(
+        &self,
+        low: &[u8; 32],
+        high: &[u8; 32],
+    ) -> Result<Vec<CertificateRow>, StoreError> {
         let range = vec![Value::Blob(low.to_vec()), Value::Blob(high.to_vec())];
         let mut found = Vec::new();
         for row in self.rows(Cost::Point, sql::CERTIFICATES_IN_RANGE, range).await? {
@@ -97,7 +104,8 @@ impl Store {
         let mut parameters = vec![Value::Int(certificate.int()?)];
         parameters.extend(key_or(after, "certificate-endpoints", &[Value::Int(0), Value::Int(0)])?);
         let (limit, asked) = limit_of(limit);
-        let rows = self.rows(Cost::Walk, &sql::endpoints_of_certificate(), with_limit(parameters, asked)).await?;
+        let rows =
+            self.rows(Cost::Walk, &sql::endpoints_of_certificate(), with_limit(parameters, asked)).await?;
         page(rows, limit, "certificate-endpoints", |row| {
             let found = inventory_row(row)?;
             let chain = found.row.chain.map_or(0, |chain| chain.0);
@@ -156,8 +164,11 @@ fn certificate_row(mut row: Row) -> Result<(i64, CertificateRow), StoreError> {
 
 /// The lowest and highest fingerprint that begin with these digits.
 fn prefix_range(text: &str) -> Option<([u8; 32], [u8; 32])> {
-    let digits: Option<Vec<u8>> =
-        text.chars().filter(|c| *c != ':').map(|c| c.to_digit(16).and_then(|d| u8::try_from(d).ok())).collect();
+    let digits: Option<Vec<u8>> = text
+        .chars()
+        .filter(|c| *c != ':')
+        .map(|c| c.to_digit(16).and_then(|d| u8::try_from(d).ok()))
+        .collect();
     let digits = digits.filter(|digits| (PREFIX_DIGITS_MIN..=64).contains(&digits.len()))?;
     let (mut low, mut high) = ([0; 32], [0xff; 32]);
     for (at, digit) in digits.into_iter().enumerate() {

@@ -58,7 +58,8 @@ impl Store {
 
 fn change_row(mut row: Row) -> Result<(ChangeRow, i64, i64), StoreError> {
     let code = row.int()?;
-    let kind = ChangeKind::from_code(code).ok_or_else(|| StoreError::Corrupt(format!("change kind {code}")))?;
+    let kind =
+        ChangeKind::from_code(code).ok_or_else(|| StoreError::Corrupt(format!("change kind {code}")))?;
     let change = ChangeRow {
         kind,
         endpoint: endpoint_key(&mut row)?,

@@ -65,13 +65,16 @@ impl Cursor {
             return Err(StoreError::BadCursor);
         }
         let json = URL_SAFE_NO_PAD.decode(&self.0).map_err(|_| StoreError::BadCursor)?;
-        let parts: Vec<serde_json::Value> = serde_json::from_slice(&json).map_err(|_| StoreError::BadCursor)?;
+        let parts: Vec<serde_json::Value> =
+            serde_json::from_slice(&json).map_err(|_| StoreError::BadCursor)?;
         parts
             .into_iter()
             .map(|part| match part {
                 // A NUL cannot be compared with on PostgreSQL, and no key holds one.
                 serde_json::Value::String(text) if !text.contains('\0') => Ok(Value::Text(text)),
-                serde_json::Value::Number(number) => number.as_i64().map(Value::Int).ok_or(StoreError::BadCursor),
+                serde_json::Value::Number(number) => {
+                    number.as_i64().map(Value::Int).ok_or(StoreError::BadCursor)
+                }
                 _ => Err(StoreError::BadCursor),
             })
             .collect()

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use crate::cursor::{Cursor, Page};
 use crate::error::StoreError;
 use crate::model::{
-    ChainId, ChangeKind, EndpointKey, InventoryFilter, InventoryOrder, InventoryRow, IssuerRow, KnownEndpoint,
-    LastObservation, LeafFacts, ObservationRow, Summary,
+    ChainId, ChangeKind, EndpointKey, InventoryFilter, InventoryOrder, InventoryRow, IssuerRow,
+    KnownEndpoint, LastObservation, LeafFacts, ObservationRow, Summary,
 };
 use crate::record::{NO_CERTIFICATE_US, stored_key};
 use crate::scans::{endpoint_key, key_or, page, with_limit};
@@ -34,7 +34,9 @@ impl Store {
         let text = Value::Text(String::new());
         let (listing, shape) = match filter.order {
             InventoryOrder::Expiry => ("expiry", vec![Value::Int(0), Value::Int(0)]),
-            InventoryOrder::Host => ("host", vec![text.clone(), Value::Int(0), text.clone(), text.clone(), text]),
+            InventoryOrder::Host => {
+                ("host", vec![text.clone(), Value::Int(0), text.clone(), text.clone(), text])
+            }
         };
         let key = after.map(|cursor| cursor.key(listing, &shape)).transpose()?;
         let (limit, asked) = limit_of(limit);
@@ -120,7 +122,7 @@ impl Store {
         })
     }
 
-    /// Every endpoint known, in the order in which they were first observed, to be scanned again.
+    /// Every endpoint known, those of earlier batches first, to be scanned again.
     ///
     /// # Errors
     /// [`StoreError::BadCursor`]; those of the database.
@@ -159,7 +161,8 @@ impl Store {
                 endpoints: row.number()?,
                 soonest_not_after_us: row.maybe_int()?,
             };
-            let key = vec![Value::Int(i64::try_from(issuer.endpoints).unwrap_or(i64::MAX)), row.int()?.into()];
+            let key =
+                vec![Value::Int(i64::try_from(issuer.endpoints).unwrap_or(i64::MAX)), row.int()?.into()];
             Ok((issuer, key))
         })
     }
@@ -180,7 +183,8 @@ impl Store {
                 "certificates" => summary.certificates = value,
                 "observations" => summary.observations = value,
                 other => {
-                    if let Some(severity) = other.strip_prefix("severity.").and_then(|digits| digits.parse().ok())
+                    if let Some(severity) =
+                        other.strip_prefix("severity.").and_then(|digits| digits.parse().ok())
                         && value > 0
                     {
                         summary.severities.push((severity, value));
@@ -208,7 +212,12 @@ fn key_values(key: &EndpointKey) -> Vec<Value> {
 
 /// The key's columns after the host.
 fn within_host(key: &EndpointKey) -> Vec<Value> {
-    vec![key.port.into(), key.protocol.as_str().into(), key.server_name.as_str().into(), key.address.as_str().into()]
+    vec![
+        key.port.into(),
+        key.protocol.as_str().into(),
+        key.server_name.as_str().into(),
+        key.address.as_str().into(),
+    ]
 }
 
 /// An inventory row with the columns that cursors need.
@@ -295,5 +304,6 @@ fn observation_row(mut row: Row) -> Result<(ObservationRow, i64), StoreError> {
 }
 
 fn address(text: Option<String>) -> Result<Option<IpAddr>, StoreError> {
-    text.map(|text| text.parse().map_err(|_| StoreError::Corrupt(format!("{text:?} is not an address")))).transpose()
+    text.map(|text| text.parse().map_err(|_| StoreError::Corrupt(format!("{text:?} is not an address"))))
+        .transpose()
 }

@@ -14,11 +14,14 @@ mod inventory;
 mod migrate;
 mod model;
 mod options;
+mod postgres;
 mod record;
 mod scans;
 mod sql;
 mod sqlite;
 mod store;
+#[doc(hidden)]
+pub mod testing;
 mod url;
 mod value;
 mod writer;
@@ -27,9 +30,9 @@ pub use certificates::NamedCertificate;
 pub use cursor::{Cursor, Page};
 pub use error::{Cause, StoreError};
 pub use model::{
-    CertificateRow, ChainId, ChangeKind, ChangeRow, EndpointKey, InventoryFilter, InventoryOrder, InventoryRow,
-    IssuerRow, KnownEndpoint, LastObservation, LeafFacts, NewCertificate, NewObservation, ObservationRow, Recorded,
-    ScanRow, ScanState, Summary,
+    CertificateRow, ChainId, ChangeKind, ChangeRow, EndpointKey, InventoryFilter, InventoryOrder,
+    InventoryRow, IssuerRow, KnownEndpoint, LastObservation, LeafFacts, NewCertificate, NewObservation,
+    ObservationRow, Recorded, ScanRow, ScanState, Summary,
 };
 #[doc(hidden)]
 pub use options::Fault;

@@ -20,7 +20,11 @@ pub(crate) fn pending<'m>(
     let newest = known.last().map_or(0, |migration| migration.version);
     for row in applied {
         let Some(migration) = known.iter().find(|migration| migration.version == row.version) else {
-            return Err(StoreError::TooNew { database: database.to_owned(), found: row.version, known: newest });
+            return Err(StoreError::TooNew {
+                database: database.to_owned(),
+                found: row.version,
+                known: newest,
+            });
         };
         if checksum(migration) != row.checksum {
             return Err(StoreError::MigrationChanged { database: database.to_owned(), version: row.version });
@@ -44,10 +48,8 @@ fn checksum(migration: &Migration) -> String {
 mod tests {
     use super::*;
 
-    const KNOWN: &[Migration] = &[
-        Migration { version: 1, name: "one", sql: "a" },
-        Migration { version: 2, name: "two", sql: "b" },
-    ];
+    const KNOWN: &[Migration] =
+        &[Migration { version: 1, name: "one", sql: "a" }, Migration { version: 2, name: "two", sql: "b" }];
 
     fn applied(versions: &[(i64, &str)]) -> Vec<Applied> {
         versions
@@ -69,7 +71,10 @@ mod tests {
     #[test]
     fn a_newer_or_altered_database_is_refused() {
         let error = |rows: &[(i64, &str)]| pending("db", KNOWN, &applied(rows)).err().unwrap();
-        assert!(matches!(error(&[(1, "a"), (2, "b"), (3, "c")]), StoreError::TooNew { found: 3, known: 2, .. }));
+        assert!(matches!(
+            error(&[(1, "a"), (2, "b"), (3, "c")]),
+            StoreError::TooNew { found: 3, known: 2, .. }
+        ));
         assert!(matches!(error(&[(1, "other")]), StoreError::MigrationChanged { version: 1, .. }));
     }
 }

@@ -348,9 +348,16 @@ impl ChangeKind {
     }
 
     pub(crate) fn from_code(code: i64) -> Option<Self> {
-        [Self::New, Self::Gone, Self::CertificateChanged, Self::OutcomeChanged, Self::Returned, Self::NotScanned]
-            .into_iter()
-            .find(|kind| kind.code() == code)
+        [
+            Self::New,
+            Self::Gone,
+            Self::CertificateChanged,
+            Self::OutcomeChanged,
+            Self::Returned,
+            Self::NotScanned,
+        ]
+        .into_iter()
+        .find(|kind| kind.code() == code)
     }
 
     /// The word shown to people and programs.

@@ -105,7 +105,11 @@ pub(crate) struct CertificateRef {
 }
 
 /// How `seen` (and its leaf) differs from `current`. An observation older than the current state changes nothing.
-pub(crate) fn change(current: Option<&Current>, seen: &NewObservation, leaf: Option<i64>) -> Option<ChangeKind> {
+pub(crate) fn change(
+    current: Option<&Current>,
+    seen: &NewObservation,
+    leaf: Option<i64>,
+) -> Option<ChangeKind> {
     let Some(current) = current else { return Some(ChangeKind::New) };
     if seen.observed_at_us < current.last_observed_at {
         return None;
@@ -274,14 +278,34 @@ mod tests {
             (None, seen(true, "ok", 10), Some(1), Some(ChangeKind::New)),
             (None, seen(false, "refused", 10), None, Some(ChangeKind::New)),
             (Some(was(true, "ok", Some(1))), seen(true, "ok", 11), Some(1), None),
-            (Some(was(true, "ok", Some(1))), seen(true, "ok", 11), Some(2), Some(ChangeKind::CertificateChanged)),
+            (
+                Some(was(true, "ok", Some(1))),
+                seen(true, "ok", 11),
+                Some(2),
+                Some(ChangeKind::CertificateChanged),
+            ),
             (Some(was(true, "ok", Some(1))), seen(false, "refused", 11), None, Some(ChangeKind::Gone)),
             (Some(was(false, "refused", Some(1))), seen(true, "ok", 11), Some(1), Some(ChangeKind::Returned)),
-            (Some(was(false, "refused", Some(1))), seen(true, "ok", 11), Some(2), Some(ChangeKind::CertificateChanged)),
+            (
+                Some(was(false, "refused", Some(1))),
+                seen(true, "ok", 11),
+                Some(2),
+                Some(ChangeKind::CertificateChanged),
+            ),
             (Some(was(false, "refused", None)), seen(true, "ok", 11), Some(2), Some(ChangeKind::Returned)),
-            (Some(was(false, "refused", None)), seen(false, "reset", 11), None, Some(ChangeKind::OutcomeChanged)),
+            (
+                Some(was(false, "refused", None)),
+                seen(false, "reset", 11),
+                None,
+                Some(ChangeKind::OutcomeChanged),
+            ),
             (Some(was(false, "refused", None)), seen(false, "refused", 11), None, None),
-            (Some(was(true, "ok", Some(1))), seen(true, "alert", 11), Some(1), Some(ChangeKind::OutcomeChanged)),
+            (
+                Some(was(true, "ok", Some(1))),
+                seen(true, "alert", 11),
+                Some(1),
+                Some(ChangeKind::OutcomeChanged),
+            ),
             (Some(was(true, "ok", Some(1))), seen(false, "refused", 9), None, None),
         ];
         for (current, seen, leaf, expected) in table {

@@ -21,7 +21,8 @@ impl Store {
     pub async fn begin_scan(&self, id: Uuid, started_at_us: i64, spec: &str) -> Result<(), StoreError> {
         for row_id in started_at_us..started_at_us.saturating_add(SAME_START_MAX) {
             self.prepare_scan(row_id).await?;
-            let parameters = vec![row_id.into(), id.into(), started_at_us.into(), spec.replace('\0', "").into()];
+            let parameters =
+                vec![row_id.into(), id.into(), started_at_us.into(), spec.replace('\0', "").into()];
             if self.execute(sql::SCAN_INSERT, parameters).await? == 1 || self.scan(id).await?.is_some() {
                 return Ok(());
             }
@@ -33,7 +34,13 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::UnknownScan`].
-    pub async fn finish_scan(&self, id: Uuid, at_us: i64, state: ScanState, summary: &str) -> Result<(), StoreError> {
+    pub async fn finish_scan(
+        &self,
+        id: Uuid,
+        at_us: i64,
+        state: ScanState,
+        summary: &str,
+    ) -> Result<(), StoreError> {
         let summary = Value::from(summary.replace('\0', ""));
         self.set_state(id, state, at_us.into(), summary).await
     }
@@ -46,7 +53,13 @@ impl Store {
         self.set_state(id, ScanState::Running, Value::Null, Value::Null).await
     }
 
-    async fn set_state(&self, id: Uuid, state: ScanState, at: Value, summary: Value) -> Result<(), StoreError> {
+    async fn set_state(
+        &self,
+        id: Uuid,
+        state: ScanState,
+        at: Value,
+        summary: Value,
+    ) -> Result<(), StoreError> {
         let parameters = vec![id.into(), state.as_str().into(), at, summary];
         match self.execute(sql::SCAN_STATE, parameters).await? {
             0 => Err(StoreError::UnknownScan(id)),
@@ -113,7 +126,8 @@ fn scan_row(mut row: Row) -> Result<(ScanRow, i64), StoreError> {
         finished_at_us: row.maybe_int()?,
         state: {
             let word = row.text()?;
-            ScanState::parse(&word).ok_or_else(|| StoreError::Corrupt(format!("a scan's state is {word:?}")))?
+            ScanState::parse(&word)
+                .ok_or_else(|| StoreError::Corrupt(format!("a scan's state is {word:?}")))?
         },
         spec: row.text()?,
         summary: row.maybe_text()?,
@@ -136,7 +150,11 @@ pub(crate) fn endpoint_key(row: &mut Row) -> Result<EndpointKey, StoreError> {
 }
 
 /// The key of the cursor, or `first` when there is none; `first` also gives the key's shape.
-pub(crate) fn key_or(after: Option<&Cursor>, listing: &str, first: &[Value]) -> Result<Vec<Value>, StoreError> {
+pub(crate) fn key_or(
+    after: Option<&Cursor>,
+    listing: &str,
+    first: &[Value],
+) -> Result<Vec<Value>, StoreError> {
     after.map_or_else(|| Ok(first.to_vec()), |cursor| cursor.key(listing, first))
 }
 

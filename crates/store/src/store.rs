@@ -8,6 +8,7 @@ use uuid::Uuid;
 use crate::error::StoreError;
 use crate::model::{NewObservation, Recorded};
 use crate::options::StoreOptions;
+use crate::postgres::Postgres;
 use crate::sqlite::Sqlite;
 use crate::url::{Place, StoreUrl};
 use crate::value::{Row, Value};
@@ -24,6 +25,7 @@ pub struct Store {
 #[derive(Clone)]
 pub(crate) enum Backend {
     Sqlite(Arc<Sqlite>),
+    Postgres(Arc<Postgres>),
 }
 
 /// How much of the database a read may touch.
@@ -61,9 +63,8 @@ impl Store {
                 let opened = tokio::task::spawn_blocking(move || Sqlite::open(&path, &options, now_us)).await;
                 Backend::Sqlite(Arc::new(opened.map_err(|_| StoreError::Closed)??))
             }
-            Place::Postgres(_) => {
-                let source = "this build speaks to SQLite only".into();
-                return Err(StoreError::Open { database: url.to_string(), source });
+            Place::Postgres(address) => {
+                Backend::Postgres(Arc::new(Postgres::open(address, url.to_string(), options, now_us).await?))
             }
         };
         Ok(Self { backend })
@@ -90,9 +91,14 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::record`].
-    pub async fn record_shared(&self, scan: Uuid, batch: Arc<[NewObservation]>) -> Result<Recorded, StoreError> {
+    pub async fn record_shared(
+        &self,
+        scan: Uuid,
+        batch: Arc<[NewObservation]>,
+    ) -> Result<Recorded, StoreError> {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.record(scan, batch).await,
+            Backend::Postgres(postgres) => postgres.record(scan, &batch).await,
         }
     }
 
@@ -105,27 +111,31 @@ impl Store {
         match (&self.backend, cost) {
             (Backend::Sqlite(sqlite), Cost::Point) => sqlite.point(statement, parameters).await,
             (Backend::Sqlite(sqlite), Cost::Walk) => sqlite.walk(statement.to_owned(), parameters).await,
+            (Backend::Postgres(postgres), _) => postgres.rows(statement, &parameters).await,
         }
     }
 
     /// The first row of a point read.
-    pub(crate) async fn row(&self, statement: &str, parameters: Vec<Value>) -> Result<Option<Row>, StoreError> {
+    pub(crate) async fn row(
+        &self,
+        statement: &str,
+        parameters: Vec<Value>,
+    ) -> Result<Option<Row>, StoreError> {
         Ok(self.rows(Cost::Point, statement, parameters).await?.into_iter().next())
     }
 
     pub(crate) async fn execute(&self, statement: &str, parameters: Vec<Value>) -> Result<u64, StoreError> {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.execute(statement.to_owned(), parameters).await,
+            Backend::Postgres(postgres) => postgres.execute(statement, &parameters).await,
         }
     }
 
     /// What the database needs before a scan with this row id can be stored: nothing on SQLite.
     pub(crate) async fn prepare_scan(&self, row_id: i64) -> Result<(), StoreError> {
         match &self.backend {
-            Backend::Sqlite(_) => {
-                let _ = row_id;
-                Ok(())
-            }
+            Backend::Sqlite(_) => Ok(()),
+            Backend::Postgres(postgres) => postgres.prepare_scan(row_id).await,
         }
     }
 
@@ -137,6 +147,7 @@ impl Store {
     pub async fn set_sqlite_pages_max(&self, pages: u32) -> Result<(), StoreError> {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.set_pages_max(pages).await,
+            Backend::Postgres(_) => Ok(()),
         }
     }
 
@@ -155,6 +166,12 @@ impl Store {
                     sqlite.check(statement.clone()).await?;
                 }
             }
+            Backend::Postgres(postgres) => {
+                all.extend(crate::sql::postgres::ALL.iter().map(|text| (*text).to_owned()));
+                for statement in &all {
+                    postgres.check(statement).await?;
+                }
+            }
         }
         Ok(all.len())
     }
@@ -162,7 +179,9 @@ impl Store {
 
 /// For the migrations' record only: every other time is the caller's.
 fn system_now_us() -> i64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| i64::try_from(age.as_micros()).unwrap_or(i64::MAX))
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |age| i64::try_from(age.as_micros()).unwrap_or(i64::MAX))
 }
 
 /// Rows to ask for: one more than the page, to know whether another follows.

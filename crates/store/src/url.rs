@@ -46,9 +46,12 @@ impl FromStr for StoreUrl {
             Some(rest) => rest.strip_prefix("//").unwrap_or(rest),
             None => text,
         };
-        let refuse = |reason: &str| StoreError::Url { text: without_password(text), reason: reason.to_owned() };
+        let refuse =
+            |reason: &str| StoreError::Url { text: without_password(text), reason: reason.to_owned() };
         if path.is_empty() {
-            return Err(refuse("it names no file: give a path, sqlite:PATH or postgres://USER@HOST/DATABASE"));
+            return Err(refuse(
+                "it names no file: give a path, sqlite:PATH or postgres://USER@HOST/DATABASE",
+            ));
         }
         if path.contains("://") {
             return Err(refuse("only postgres://, sqlite: and plain paths are known"));

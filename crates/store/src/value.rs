@@ -86,7 +86,9 @@ impl Row {
 
     pub(crate) fn maybe_hash(&mut self) -> Result<Option<[u8; 32]>, StoreError> {
         self.maybe_blob()?
-            .map(|bytes| <[u8; 32]>::try_from(bytes).map_err(|bytes| unexpected("32 bytes", &Value::Blob(bytes))))
+            .map(|bytes| {
+                <[u8; 32]>::try_from(bytes).map_err(|bytes| unexpected("32 bytes", &Value::Blob(bytes)))
+            })
             .transpose()
     }
 

@@ -261,7 +261,8 @@ impl WriterTask {
                     }
                     self.totals.lock().unwrap_or_else(PoisonError::into_inner).retries += 1;
                     self.status.send_replace(Status::Waiting { since, error: error.to_string().into() });
-                    tokio::time::sleep(pause.min(self.options.patience.saturating_sub(clock.elapsed()))).await;
+                    tokio::time::sleep(pause.min(self.options.patience.saturating_sub(clock.elapsed())))
+                        .await;
                     pause = (pause * 2).min(PAUSE_MAX);
                 }
                 Err(error) => return Err(error),

@@ -24,11 +24,17 @@ pub(crate) struct Migration {
     pub(crate) sql: &'static str,
 }
 
-pub(crate) const SQLITE_MIGRATIONS: &[Migration] =
-    &[Migration { version: 1, name: "inventory", sql: include_str!("../../migrations/sqlite/0001_inventory.sql") }];
+pub(crate) const SQLITE_MIGRATIONS: &[Migration] = &[Migration {
+    version: 1,
+    name: "inventory",
+    sql: include_str!("../../migrations/sqlite/0001_inventory.sql"),
+}];
 
-pub(crate) const POSTGRES_MIGRATIONS: &[Migration] =
-    &[Migration { version: 1, name: "inventory", sql: include_str!("../../migrations/postgres/0001_inventory.sql") }];
+pub(crate) const POSTGRES_MIGRATIONS: &[Migration] = &[Migration {
+    version: 1,
+    name: "inventory",
+    sql: include_str!("../../migrations/postgres/0001_inventory.sql"),
+}];
 
 pub(crate) const MIGRATIONS_TABLE: &str = "-- schema_migrations
 CREATE TABLE IF NOT EXISTS schema_migrations (

@@ -92,7 +92,11 @@ pub(crate) fn endpoints_of_certificate() -> String {
 
 /// A page of the inventory and its parameters, holding only the conditions asked for, so that each plan is the best for
 /// its question. `after` is the key of the last row given: (leaf_not_after, id) or the five columns of the key.
-pub(crate) fn inventory_page(filter: &InventoryFilter, after: Option<Vec<Value>>, limit: i64) -> (String, Vec<Value>) {
+pub(crate) fn inventory_page(
+    filter: &InventoryFilter,
+    after: Option<Vec<Value>>,
+    limit: i64,
+) -> (String, Vec<Value>) {
     let mut parameters: Vec<Value> = Vec::new();
     let mut conditions: Vec<String> = Vec::new();
     let mut bind = |value: Value| {
@@ -134,7 +138,8 @@ pub(crate) fn inventory_page(filter: &InventoryFilter, after: Option<Vec<Value>>
         conditions.push(format!("({key_columns}) > ({})", marks.join(", ")));
     }
     let limit = bind(limit.into());
-    let filtered = if conditions.is_empty() { String::new() } else { format!("WHERE {}", conditions.join(" AND ")) };
+    let filtered =
+        if conditions.is_empty() { String::new() } else { format!("WHERE {}", conditions.join(" AND ")) };
     let page = format!("SELECT * FROM endpoints {filtered} ORDER BY {key_columns} LIMIT {limit}");
     let order: Vec<String> = key_columns.split(", ").map(|column| format!("e.{column}")).collect();
     (inventory("inventory_page", &page, &format!("ORDER BY {}", order.join(", "))), parameters)
@@ -286,7 +291,9 @@ pub(crate) fn composed() -> Vec<String> {
         let order = if on(7) { InventoryOrder::Host } else { InventoryOrder::Expiry };
         let key = match order {
             InventoryOrder::Expiry => vec![Value::Int(0), Value::Int(0)],
-            InventoryOrder::Host => vec![text().into(), Value::Int(0), text().into(), text().into(), text().into()],
+            InventoryOrder::Host => {
+                vec![text().into(), Value::Int(0), text().into(), text().into(), text().into()]
+            }
         };
         let filter = InventoryFilter {
             expiring_before_us: on(0).then_some(0),

@@ -83,7 +83,8 @@ impl Sqlite {
             readers.push(reader);
         }
         let (jobs, queue) = mpsc::channel::<Job>(WRITES_WAITING_MAX);
-        let state = WriterState { connection: writer, ids: Ids::default(), fault: Arc::clone(&options.fault) };
+        let state =
+            WriterState { connection: writer, ids: Ids::default(), fault: Arc::clone(&options.fault) };
         std::thread::Builder::new()
             .name("store-writer".to_owned())
             .spawn(move || write_until_closed(state, queue))
@@ -116,18 +117,30 @@ impl Sqlite {
         .await
     }
 
-    pub(crate) async fn record(&self, scan: Uuid, batch: Arc<[NewObservation]>) -> Result<Recorded, StoreError> {
+    pub(crate) async fn record(
+        &self,
+        scan: Uuid,
+        batch: Arc<[NewObservation]>,
+    ) -> Result<Recorded, StoreError> {
         self.write(move |state| state.record(scan, &batch)).await
     }
 
     /// A read that touches a handful of rows by an index: microseconds, so it runs where it is called.
-    pub(crate) async fn point(&self, statement: &str, parameters: Vec<Value>) -> Result<Vec<Row>, StoreError> {
+    pub(crate) async fn point(
+        &self,
+        statement: &str,
+        parameters: Vec<Value>,
+    ) -> Result<Vec<Row>, StoreError> {
         let _permit = self.permits.acquire().await.map_err(|_| StoreError::Closed)?;
         with_reader(&self.readers, |reader| rows(reader, statement, parameters))
     }
 
     /// A read that may walk many rows: on a thread that may block.
-    pub(crate) async fn walk(&self, statement: String, parameters: Vec<Value>) -> Result<Vec<Row>, StoreError> {
+    pub(crate) async fn walk(
+        &self,
+        statement: String,
+        parameters: Vec<Value>,
+    ) -> Result<Vec<Row>, StoreError> {
         let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(|_| StoreError::Closed)?;
         let readers = Arc::clone(&self.readers);
         tokio::task::spawn_blocking(move || {
@@ -148,7 +161,8 @@ impl Sqlite {
 
     pub(crate) async fn set_pages_max(&self, pages: u32) -> Result<(), StoreError> {
         self.write(move |state| {
-            pragma(&state.connection, "max_page_count", pages.into()).map_err(|error| translate("open", error))
+            pragma(&state.connection, "max_page_count", pages.into())
+                .map_err(|error| translate("open", error))
         })
         .await
     }
@@ -308,14 +322,17 @@ fn migrate(connection: &mut Connection, path: &Path, now_us: i64) -> Result<(), 
 /// Sorts an SQLite error by what the caller can do about it.
 fn translate(statement: &str, error: rusqlite::Error) -> StoreError {
     match error.sqlite_error_code() {
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StoreError::Busy { source: error.into() },
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            StoreError::Busy { source: error.into() }
+        }
         Some(ErrorCode::DiskFull) => StoreError::Full { source: error.into() },
         // A file system that comes and goes, quotas: worth the writer's patience.
-        Some(ErrorCode::SystemIoFailure | ErrorCode::CannotOpen) => StoreError::Unavailable { source: error.into() },
+        Some(ErrorCode::SystemIoFailure | ErrorCode::CannotOpen) => {
+            StoreError::Unavailable { source: error.into() }
+        }
         _ => StoreError::Statement { statement: sql::name_of(statement).to_owned(), source: error.into() },
     }
 }
-
 
 #[cfg(test)]
 mod tests {

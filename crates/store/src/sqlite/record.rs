@@ -6,7 +6,8 @@ use super::translate;
 use crate::error::StoreError;
 use crate::model::{EndpointKey, NewCertificate, NewObservation, Recorded};
 use crate::record::{
-    CertificateRef, Current, Ids, NO_CERTIFICATE_US, Tally, chain_sha256, change, reversed, sha256, storable, stored_key,
+    CertificateRef, Current, Ids, NO_CERTIFICATE_US, Tally, chain_sha256, change, reversed, sha256, storable,
+    stored_key,
 };
 use crate::sql::sqlite as sql;
 
@@ -17,7 +18,8 @@ pub(super) fn record(
     scan_id: i64,
     batch: &[NewObservation],
 ) -> Result<(Recorded, Ids), StoreError> {
-    let mut batch_writer = Batch { db: transaction, known, learnt: Ids::default(), tally: Tally::default(), scan_id };
+    let mut batch_writer =
+        Batch { db: transaction, known, learnt: Ids::default(), tally: Tally::default(), scan_id };
     for observation in batch {
         batch_writer.observation(observation)?;
     }
@@ -153,7 +155,16 @@ impl Batch<'_> {
             let changed_at = changed.then_some(at);
             self.run(
                 sql::ENDPOINT_OBSERVED,
-                params![current.id, at, answered_at, changed_at, self.scan_id, outcome, seen.answered, seen.severity],
+                params![
+                    current.id,
+                    at,
+                    answered_at,
+                    changed_at,
+                    self.scan_id,
+                    outcome,
+                    seen.answered,
+                    seen.severity
+                ],
             )?;
             if chain.is_some() {
                 self.run(sql::ENDPOINT_LEAF, params![current.id, leaf_id, issuer, not_after, chain])?;
@@ -268,7 +279,13 @@ impl Batch<'_> {
         let Recorded { inserted, new_certificates, changed, .. } = self.tally.recorded;
         self.run(
             sql::SCAN_COUNTS,
-            params![self.scan_id, inserted as i64, self.tally.answered, changed as i64, new_certificates as i64],
+            params![
+                self.scan_id,
+                inserted as i64,
+                self.tally.answered,
+                changed as i64,
+                new_certificates as i64
+            ],
         )
     }
 }

@@ -65,9 +65,10 @@ pub(crate) async fn filters_narrow_the_inventory(world: World) {
         (InventoryFilter { answering: Some(false), ..none() }, &["h3"]),
         (InventoryFilter { answering: Some(true), severity_at_least: Some(3), ..none() }, &["h4"]),
         (InventoryFilter { changed_since_us: Some(NOW + 1), ..none() }, &[]),
-        (InventoryFilter { changed_since_us: Some(NOW), order: InventoryOrder::Host, ..none() }, &[
-            "h0", "h1", "h2", "h3", "h4",
-        ]),
+        (
+            InventoryFilter { changed_since_us: Some(NOW), order: InventoryOrder::Host, ..none() },
+            &["h0", "h1", "h2", "h3", "h4"],
+        ),
     ];
     for (filter, expected) in table {
         assert_eq!(listed(&world, filter.clone()).await, expected, "{filter:?}");
@@ -78,7 +79,8 @@ pub(crate) async fn pages_are_complete_while_rows_arrive(world: World) {
     let scan = world.scan().await;
     // Three expiries for sixty hosts: pages end in the middle of equal keys.
     let leaves: Vec<_> = (0..3).map(|n| certificate(&format!("l{n}"), "CN=CA", NOW + n * DAY)).collect();
-    let first: Vec<_> = (0..60_usize).map(|n| scan.saw(&format!("h{n:02}.example"), &leaves[n % 3])).collect();
+    let first: Vec<_> =
+        (0..60_usize).map(|n| scan.saw(&format!("h{n:02}.example"), &leaves[n % 3])).collect();
     scan.record(&first).await;
     for order in [InventoryOrder::Expiry, InventoryOrder::Host] {
         let filter = InventoryFilter { order, ..InventoryFilter::default() };
@@ -88,7 +90,8 @@ pub(crate) async fn pages_are_complete_while_rows_arrive(world: World) {
             let page = world.store.inventory_page(&filter, cursor.as_ref(), 7).await.unwrap();
             found.extend(hosts(&page, |row| row.endpoint.host.clone()));
             // Rows arrive before and after the cursor.
-            let late = ["a", "z"].map(|side| scan.saw(&format!("{side}-{order:?}-{round}.example"), &leaves[round % 3]));
+            let late = ["a", "z"]
+                .map(|side| scan.saw(&format!("{side}-{order:?}-{round}.example"), &leaves[round % 3]));
             scan.record(&late).await;
             match page.next {
                 Some(next) if round < 40 => cursor = Some(next),
@@ -171,7 +174,8 @@ pub(crate) async fn endpoints_of_a_certificate_include_those_below_it(world: Wor
 pub(crate) async fn issuers_come_with_their_counts(world: World) {
     five_hosts(&world).await;
     let issuers = walk!(2, |after, size| world.store.issuers(after, size));
-    let shown: Vec<_> = issuers.iter().map(|row| (row.issuer.as_str(), row.certificates, row.endpoints)).collect();
+    let shown: Vec<_> =
+        issuers.iter().map(|row| (row.issuer.as_str(), row.certificates, row.endpoints)).collect();
     assert_eq!(shown, [("CN=Even CA, O=100% Trust", 3, 3), ("CN=Odd_CA", 1, 1), ("CN=Root", 1, 0)]);
     assert_eq!(issuers[0].soonest_not_after_us, Some(NOW + DAY));
     assert_eq!(issuers[2].soonest_not_after_us, None);
@@ -199,8 +203,9 @@ pub(crate) async fn scans_are_begun_finished_and_resumed(world: World) {
     assert_eq!((open.id, open.state), (first, ScanState::Interrupted));
     store.resume_scan(first).await.unwrap();
     assert_eq!(store.scan(first).await.unwrap().unwrap().state, ScanState::Running);
-    let scanned = walk!(2, |after, size| store.scanned_endpoints(first, after, size));
-    assert_eq!(scanned, seen.iter().map(|row| row.endpoint.clone()).collect::<Vec<_>>());
+    let mut scanned = walk!(2, |after, size| store.scanned_endpoints(first, after, size));
+    scanned.sort();
+    assert_eq!(scanned, ["a", "b", "c"].map(key));
     assert!(store.scanned_endpoints(second, None, 2).await.unwrap().rows.is_empty());
 
     let listed = walk!(1, |after, size| store.scans(after, size));

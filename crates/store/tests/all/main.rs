@@ -13,6 +13,10 @@ macro_rules! battery {
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $case() { crate::$module::$case(crate::world::World::sqlite().await).await; }
         )* }
+        mod postgres { $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() { crate::$module::$case(crate::world::World::postgres().await).await; }
+        )* }
     };
 }
 

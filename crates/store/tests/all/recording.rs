@@ -31,7 +31,10 @@ pub(crate) async fn an_observation_becomes_an_endpoint_a_certificate_and_a_histo
 
     let stored = world.store.certificate_by_sha256(&leaf.sha256).await.unwrap().unwrap();
     assert_eq!((&stored.der[..], &stored.names), (&leaf.der[..], &leaf.names));
-    assert_eq!((stored.spki_sha256, stored.first_seen_us, stored.last_seen_us), (leaf.spki_sha256, scan.at, scan.at));
+    assert_eq!(
+        (stored.spki_sha256, stored.first_seen_us, stored.last_seen_us),
+        (leaf.spki_sha256, scan.at, scan.at)
+    );
 
     let history = world.store.endpoint_history(&key("a.example"), None, 10).await.unwrap().rows;
     assert_eq!(history.len(), 1);
@@ -87,7 +90,9 @@ pub(crate) async fn a_crash_after_the_commit_stores_everything_once(world: World
 
 pub(crate) async fn an_unknown_scan_is_refused(world: World) {
     let id = Uuid::now_v7();
-    assert!(matches!(world.store.record(id, &[silent("a", NOW)]).await, Err(StoreError::UnknownScan(u)) if u == id));
+    assert!(
+        matches!(world.store.record(id, &[silent("a", NOW)]).await, Err(StoreError::UnknownScan(u)) if u == id)
+    );
 }
 
 pub(crate) async fn an_older_observation_joins_the_history_and_changes_nothing(world: World) {
@@ -139,13 +144,16 @@ pub(crate) async fn hostile_texts_are_stored(world: World) {
 pub(crate) async fn two_writers_share_endpoints_and_certificates(world: World) {
     let other = Store::open(&world.url).await.unwrap();
     let (a, b) = (world.scan().await, world.scan().await);
-    let leaves: Vec<_> =
-        (0..20).map(|n| certificate(&format!("{n}.example"), &format!("CN=CA {}", n % 3), NOW + n * DAY)).collect();
+    let leaves: Vec<_> = (0..20)
+        .map(|n| certificate(&format!("{n}.example"), &format!("CN=CA {}", n % 3), NOW + n * DAY))
+        .collect();
     let batches = |at| -> Vec<_> {
         (0..10_usize)
             .map(|round| -> Vec<_> {
                 (0..20_usize)
-                    .map(|n| answered(&format!("host-{}.example", (n * 7 + round * 20) % 100), &leaves[n], at))
+                    .map(|n| {
+                        answered(&format!("host-{}.example", (n * 7 + round * 20) % 100), &leaves[n], at)
+                    })
                     .collect()
             })
             .collect()
@@ -171,8 +179,9 @@ pub(crate) async fn two_writers_share_endpoints_and_certificates(world: World) {
 }
 
 pub(crate) async fn counts_kept_by_the_writer_equal_the_rows(world: World) {
-    let leaves: Vec<_> =
-        (0..6).map(|n| certificate(&format!("l{n}.example"), &format!("CN=CA {}", n % 3), NOW + n * DAY)).collect();
+    let leaves: Vec<_> = (0..6)
+        .map(|n| certificate(&format!("l{n}.example"), &format!("CN=CA {}", n % 3), NOW + n * DAY))
+        .collect();
     for round in 0..5_usize {
         let scan = world.scan().await;
         let batch: Vec<_> = (0..30_usize)
@@ -218,8 +227,11 @@ pub(crate) async fn check_references(world: &World) {
     let issuers = walk!(100, |after, size| world.store.issuers(after, size));
     assert_eq!(issuers.iter().map(|issuer| issuer.certificates).sum::<u64>(), summary.certificates);
     for issuer in &issuers {
-        let leaves: Vec<_> =
-            rows.iter().filter_map(|row| row.leaf.as_ref()).filter(|leaf| leaf.issuer == issuer.issuer).collect();
+        let leaves: Vec<_> = rows
+            .iter()
+            .filter_map(|row| row.leaf.as_ref())
+            .filter(|leaf| leaf.issuer == issuer.issuer)
+            .collect();
         assert_eq!(issuer.endpoints, leaves.len() as u64, "{}", issuer.issuer);
         assert_eq!(issuer.soonest_not_after_us, leaves.iter().map(|leaf| leaf.not_after_us).min());
     }

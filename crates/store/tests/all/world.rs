@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use store::testing::Cluster;
 use store::{
-    Cursor, EndpointKey, Fault, NewCertificate, NewObservation, Page, Recorded, Store, StoreError, StoreOptions,
-    StoreUrl,
+    Cursor, EndpointKey, Fault, NewCertificate, NewObservation, Page, Recorded, Store, StoreError,
+    StoreOptions, StoreUrl,
 };
 use uuid::Uuid;
 
@@ -18,9 +19,10 @@ pub(crate) struct World {
     pub(crate) store: Store,
     pub(crate) url: StoreUrl,
     pub(crate) options: StoreOptions,
-    pub(crate) is_sqlite: bool,
     clock: AtomicI64,
-    _folder: tempfile::TempDir,
+    folder: Option<tempfile::TempDir>,
+    // Last: the store's connections go before the server.
+    _cluster: Option<Arc<Cluster>>,
 }
 
 impl World {
@@ -32,11 +34,23 @@ impl World {
         let folder = tempfile::tempdir().unwrap();
         let url = StoreUrl::sqlite(folder.path().join("data").join("inventory.db"));
         let store = Store::open_with(&url, &options).await.unwrap();
-        Self { store, url, options, is_sqlite: true, clock: AtomicI64::new(NOW), _folder: folder }
+        Self { store, url, options, clock: AtomicI64::new(NOW), folder: Some(folder), _cluster: None }
+    }
+
+    pub(crate) async fn postgres() -> Self {
+        let cluster = tokio::task::spawn_blocking(Cluster::shared).await.unwrap();
+        Self::postgres_in(cluster).await
+    }
+
+    pub(crate) async fn postgres_in(cluster: Arc<Cluster>) -> Self {
+        let url = cluster.database();
+        let options = StoreOptions::default();
+        let store = Store::open_with(&url, &options).await.unwrap();
+        Self { store, url, options, clock: AtomicI64::new(NOW), folder: None, _cluster: Some(cluster) }
     }
 
     pub(crate) fn sqlite_path(&self) -> PathBuf {
-        self._folder.path().join("data").join("inventory.db")
+        self.folder.as_ref().unwrap().path().join("data").join("inventory.db")
     }
 
     /// A scan, each an hour after the one before.

@@ -1,7 +1,9 @@
 //! The writer: back-pressure, patience, nothing lost and nothing doubled.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use store::testing::Cluster;
 use store::{Fault, Status, Store, StoreError, StoreOptions, Writer, WriterOptions};
 use uuid::Uuid;
 
@@ -101,7 +103,8 @@ pub(crate) async fn a_database_opened_again_holds_what_was_stored(world: World) 
 /// The disk is full in the middle: the writer waits, says so, and stores everything once there is room.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_disk_is_waited_out() {
-    let world = World::sqlite_with(StoreOptions { sqlite_pages_max: Some(60), ..StoreOptions::default() }).await;
+    let world =
+        World::sqlite_with(StoreOptions { sqlite_pages_max: Some(60), ..StoreOptions::default() }).await;
     let scan = world.scan().await;
     let (sender, writer) = Writer::start(world.store.clone(), scan.id, options(50));
     let mut status = writer.status();
@@ -129,18 +132,90 @@ async fn a_full_disk_is_waited_out() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_that_is_not_ours_is_refused() {
     let world = World::sqlite().await;
-    let change = |sql: &str| rusqlite::Connection::open(world.sqlite_path()).unwrap().execute_batch(sql).unwrap();
+    let change =
+        |sql: &str| rusqlite::Connection::open(world.sqlite_path()).unwrap().execute_batch(sql).unwrap();
     change("INSERT INTO schema_migrations VALUES (99, 'future', 'x', 0)");
     let error = Store::open(&world.url).await.err().unwrap();
     assert!(matches!(error, StoreError::TooNew { found: 99, .. }), "{error}");
     assert!(error.to_string().contains("newer"), "{error}");
     change("DELETE FROM schema_migrations WHERE version = 99; UPDATE schema_migrations SET checksum = 'x'");
-    assert!(matches!(Store::open(&world.url).await.err().unwrap(), StoreError::MigrationChanged { version: 1, .. }));
+    assert!(matches!(
+        Store::open(&world.url).await.err().unwrap(),
+        StoreError::MigrationChanged { version: 1, .. }
+    ));
 
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("notes.txt");
-    std::fs::write(&path, "these are notes and no database at all, however long they may be".repeat(20)).unwrap();
+    std::fs::write(&path, "these are notes and no database at all, however long they may be".repeat(20))
+        .unwrap();
     let error = Store::open(&store::StoreUrl::sqlite(&path)).await.err().unwrap();
     assert!(matches!(error, StoreError::Open { .. }), "{error}");
     assert!(std::fs::read_to_string(&path).unwrap().starts_with("these are notes"));
+}
+
+/// The server goes in the middle and comes back: the writer waits, says so, and nothing is lost or doubled.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_goes_and_comes_back_is_waited_out() {
+    let cluster = Arc::new(tokio::task::spawn_blocking(Cluster::start).await.unwrap());
+    let world = World::postgres_in(Arc::clone(&cluster)).await;
+    let scan = world.scan().await;
+    let (sender, writer) = Writer::start(world.store.clone(), scan.id, options(50));
+    let mut status = writer.status();
+    let at = scan.at;
+    let feed = |sender: store::Sender, from: i64, to: i64| async move {
+        for n in from..to {
+            let leaf = certificate(&format!("host-{n}.example"), "CN=CA", NOW + n);
+            sender.send(answered(&format!("host-{n}.example"), &leaf, at)).await.unwrap();
+        }
+    };
+    feed(sender.clone(), 0, 500).await;
+    cluster.stop();
+    let feeding = tokio::spawn(feed(sender, 500, 1_000));
+    status.wait_for(|status| matches!(status, Status::Waiting { .. })).await.unwrap();
+    assert!(writer.totals().stored < 1_000);
+    tokio::task::spawn_blocking({
+        let cluster = Arc::clone(&cluster);
+        move || cluster.resume()
+    })
+    .await
+    .unwrap();
+    feeding.await.unwrap();
+    let totals = writer.finish().await.unwrap();
+    assert_eq!(totals.stored, 1_000);
+    assert_eq!(world.store.scan(scan.id).await.unwrap().unwrap().observations, 1_000);
+    crate::recording::check_references(&world).await;
+}
+
+/// A connection lost between two calls costs the caller of a read nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_read_survives_a_lost_connection() {
+    let world = World::postgres().await;
+    let cluster = Cluster::shared();
+    let scan = world.scan().await;
+    scan.record(&[scan.silent("a")]).await;
+    assert_eq!(world.store.summary(NOW, DAY).await.unwrap().endpoints, 1);
+    let own = "pid <> pg_backend_pid() AND datname = ";
+    let database = world.url.to_string().split('?').next().unwrap().rsplit('/').next().unwrap().to_owned();
+    let kill = format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {own} '{database}'");
+    assert!(cluster.psql("postgres", &kill));
+    assert_eq!(world.store.summary(NOW, DAY).await.unwrap().endpoints, 1);
+}
+
+/// What waiting cannot heal is said at once, without the password.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_refuses_is_an_error_at_once() {
+    let cluster = tokio::task::spawn_blocking(Cluster::shared).await.unwrap();
+    let missing = cluster.database().to_string();
+    for (url, said) in [
+        (missing.replace("/bulla_", "/none_").replace("bulla@", "bulla:secret@"), "does not exist"),
+        ("postgres://bulla:secret@127.0.0.1:1/none".to_owned(), "127.0.0.1:1/none"),
+        (format!("{missing}&sslmode=require"), "TLS"),
+    ] {
+        let address: store::StoreUrl =
+            url.replacen("postgres://bulla@/", "postgres://bulla:secret@/", 1).parse().unwrap();
+        let error = Store::open(&address).await.err().unwrap();
+        let text = format!("{error} {:?}", std::error::Error::source(&error).map(ToString::to_string));
+        assert!(matches!(error, StoreError::Open { .. }), "{text}");
+        assert!(text.contains(said) && !text.contains("secret"), "{text}");
+    }
 }

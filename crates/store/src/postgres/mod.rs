@@ -1,0 +1,242 @@
+//! PostgreSQL 14 or newer: one connection for the writer, a few for readers, made again when lost.
+
+mod connection;
+mod record;
+mod tls;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU8;
+
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, ToSpan};
+use uuid::Uuid;
+
+use connection::{Connected, Pool, Server, translate};
+
+use crate::error::StoreError;
+use crate::migrate::{self, Applied};
+use crate::model::{NewObservation, Recorded};
+use crate::options::{Fault, StoreOptions};
+use crate::sql;
+use crate::value::{Row, Value};
+
+/// Connections for readers; the server's default is a hundred for everybody.
+const READERS: usize = 4;
+
+/// Connections for writers: one scan writes on one.
+const WRITERS: usize = 2;
+
+/// The advisory lock held while the schema moves: "bulla" in ASCII.
+const SCHEMA_LOCK_KEY: i64 = 0x62_75_6c_6c_61;
+
+pub(crate) struct Postgres {
+    readers: Pool,
+    writers: Pool,
+    fault: Arc<AtomicU8>,
+}
+
+impl Postgres {
+    pub(crate) async fn open(
+        url: &str,
+        shown: String,
+        options: &StoreOptions,
+        now_us: i64,
+    ) -> Result<Self, StoreError> {
+        let server = Server::parse(url, shown.clone())?;
+        let store = Self {
+            readers: Pool::new(server.clone(), READERS),
+            writers: Pool::new(server, WRITERS),
+            fault: Arc::clone(&options.fault),
+        };
+        store.migrate(&shown, now_us).await.map_err(|error| match error {
+            StoreError::Unavailable { source } | StoreError::Statement { source, .. } => {
+                StoreError::Open { database: shown, source }
+            }
+            other => other,
+        })?;
+        Ok(store)
+    }
+
+    async fn migrate(&self, database: &str, now_us: i64) -> Result<(), StoreError> {
+        let mut taken = self.writers.take().await?;
+        let lock = taken.connected.prepared(sql::postgres::SCHEMA_LOCK).await?;
+        let exists = taken.connected.prepared(sql::postgres::TABLE_EXISTS).await?;
+        let run = |statement: &'static str| move |error| translate(statement, error);
+        let transaction = taken.connected.client.transaction().await.map_err(run("-- begin"))?;
+        transaction.execute(&lock, &[&SCHEMA_LOCK_KEY]).await.map_err(run(sql::postgres::SCHEMA_LOCK))?;
+        let found = transaction.query_one(&exists, &[&"schema_migrations"]).await;
+        if !found.map_err(run(sql::postgres::TABLE_EXISTS))?.get::<_, bool>(0) {
+            transaction.batch_execute(sql::MIGRATIONS_TABLE).await.map_err(run(sql::MIGRATIONS_TABLE))?;
+        }
+        let rows =
+            transaction.query(sql::MIGRATIONS_APPLIED, &[]).await.map_err(run(sql::MIGRATIONS_APPLIED))?;
+        let applied: Vec<Applied> =
+            rows.iter().map(|row| Applied { version: row.get(0), checksum: row.get(1) }).collect();
+        for migration in migrate::pending(database, sql::POSTGRES_MIGRATIONS, &applied)? {
+            transaction.batch_execute(migration.sql).await.map_err(run("-- migration"))?;
+            let record = migrate::record_of(migration, now_us);
+            let record: Vec<_> = record.iter().map(as_parameter).collect();
+            transaction
+                .execute(&sql::for_postgres(sql::MIGRATION_RECORD), &record)
+                .await
+                .map_err(run(sql::MIGRATION_RECORD))?;
+        }
+        transaction.commit().await.map_err(run("-- commit"))?;
+        self.writers.give_back(taken);
+        Ok(())
+    }
+
+    /// Makes the partition that a scan of this time writes to.
+    pub(crate) async fn prepare_scan(&self, at_us: i64) -> Result<(), StoreError> {
+        let month = Month::of(at_us)?;
+        let mut taken = self.writers.take().await?;
+        let exists = taken.connected.prepared(sql::postgres::TABLE_EXISTS).await?;
+        let run = |statement: &'static str| move |error| translate(statement, error);
+        let there = taken.connected.client.query_one(&exists, &[&month.name]).await;
+        if !there.map_err(run(sql::postgres::TABLE_EXISTS))?.get::<_, bool>(0) {
+            let lock = taken.connected.prepared(sql::postgres::SCHEMA_LOCK).await?;
+            let transaction = taken.connected.client.transaction().await.map_err(run("-- begin"))?;
+            transaction.execute(&lock, &[&SCHEMA_LOCK_KEY]).await.map_err(run(sql::postgres::SCHEMA_LOCK))?;
+            // Another process may have made it while this one waited.
+            let there = transaction.query_one(&exists, &[&month.name]).await;
+            if !there.map_err(run(sql::postgres::TABLE_EXISTS))?.get::<_, bool>(0) {
+                let create = sql::postgres::partition_create(&month.name, month.from_us, month.to_us);
+                transaction.batch_execute(&create).await.map_err(run("-- partition_create"))?;
+            }
+            transaction.commit().await.map_err(run("-- commit"))?;
+        }
+        self.writers.give_back(taken);
+        Ok(())
+    }
+
+    pub(crate) async fn execute(&self, statement: &str, parameters: &[Value]) -> Result<u64, StoreError> {
+        let mut taken = self.writers.take().await?;
+        let prepared = taken.connected.prepared(statement).await?;
+        let changed = taken
+            .connected
+            .client
+            .execute_raw(&prepared, parameters)
+            .await
+            .map_err(|error| translate(statement, error))?;
+        self.writers.give_back(taken);
+        Ok(changed)
+    }
+
+    /// Reads; once more on a fresh connection if the one kept turns out to be lost.
+    pub(crate) async fn rows(&self, statement: &str, parameters: &[Value]) -> Result<Vec<Row>, StoreError> {
+        match self.rows_once(statement, parameters).await {
+            Err(StoreError::Unavailable { .. }) => self.rows_once(statement, parameters).await,
+            other => other,
+        }
+    }
+
+    async fn rows_once(&self, statement: &str, parameters: &[Value]) -> Result<Vec<Row>, StoreError> {
+        let mut taken = self.readers.take().await?;
+        let prepared = taken.connected.prepared(statement).await?;
+        let parameters: Vec<_> = parameters.iter().map(as_parameter).collect();
+        let found = taken
+            .connected
+            .client
+            .query(&prepared, &parameters)
+            .await
+            .map_err(|error| translate(statement, error))?;
+        self.readers.give_back(taken);
+        let decode = |row: &tokio_postgres::Row| {
+            let values: Result<Vec<Value>, _> = (0..row.len()).map(|column| row.try_get(column)).collect();
+            values.map(Row::new).map_err(|error| StoreError::Corrupt(error.to_string()))
+        };
+        found.iter().map(decode).collect()
+    }
+
+    pub(crate) async fn record(&self, scan: Uuid, batch: &[NewObservation]) -> Result<Recorded, StoreError> {
+        let mut taken = self.writers.take().await?;
+        let outcome = self.record_on(&mut taken.connected, scan, batch).await;
+        // After an error the connection goes, and the server undoes what was not committed.
+        let recorded = outcome?;
+        self.writers.give_back(taken);
+        Ok(recorded)
+    }
+
+    async fn record_on(
+        &self,
+        connected: &mut Connected,
+        scan: Uuid,
+        batch: &[NewObservation],
+    ) -> Result<Recorded, StoreError> {
+        let run = |statement: &'static str| move |error| translate(statement, error);
+        connected.client.batch_execute("BEGIN").await.map_err(run("-- begin"))?;
+        let recorded = record::record(connected, scan, batch).await?;
+        if Fault::BeforeCommit.take(&self.fault) {
+            return Err(Fault::BeforeCommit.error());
+        }
+        connected.client.batch_execute("COMMIT").await.map_err(run("-- commit"))?;
+        if Fault::AfterCommit.take(&self.fault) {
+            return Err(Fault::AfterCommit.error());
+        }
+        Ok(recorded)
+    }
+
+    /// Prepares one statement without running it.
+    pub(crate) async fn check(&self, statement: &str) -> Result<(), StoreError> {
+        let mut taken = self.writers.take().await?;
+        taken.connected.prepared(statement).await?;
+        self.writers.give_back(taken);
+        Ok(())
+    }
+}
+
+fn as_parameter(value: &Value) -> &(dyn tokio_postgres::types::ToSql + Sync) {
+    value
+}
+
+/// The month of a time, as a partition.
+#[derive(Debug, PartialEq)]
+struct Month {
+    name: String,
+    from_us: i64,
+    to_us: i64,
+}
+
+impl Month {
+    fn of(at_us: i64) -> Result<Self, StoreError> {
+        let month = || -> Result<Self, jiff::Error> {
+            let first = Timestamp::from_microsecond(at_us)?
+                .to_zoned(TimeZone::UTC)
+                .first_of_month()?
+                .start_of_day()?;
+            let next = first.checked_add(1.month())?;
+            Ok(Self {
+                name: format!("observations_{:04}_{:02}", first.year(), first.month()),
+                from_us: first.timestamp().as_microsecond(),
+                to_us: next.timestamp().as_microsecond(),
+            })
+        };
+        month().map_err(|error| StoreError::Statement {
+            statement: "partition_create".to_owned(),
+            source: error.into(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn november_is_november() {
+        let month = Month::of(1_795_219_200_000_000).unwrap();
+        assert_eq!(month.name, "observations_2026_11");
+        assert_eq!((month.to_us - month.from_us) / 86_400_000_000, 30);
+    }
+
+    proptest! {
+        #[test]
+        fn every_time_lies_in_its_month_and_months_meet(at_us in 0..4_102_444_800_000_000_i64) {
+            let month = Month::of(at_us).unwrap();
+            prop_assert!(month.from_us <= at_us && at_us < month.to_us);
+            prop_assert_eq!(&Month::of(month.to_us - 1).unwrap(), &month);
+            prop_assert_eq!(Month::of(month.to_us).unwrap().from_us, month.to_us);
+        }
+    }
+}

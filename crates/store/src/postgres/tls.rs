@@ -1,0 +1,228 @@
+//! TLS to PostgreSQL, with libpq's `sslmode` and `sslrootcert`.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, Error as TlsError, RootCertStore, SignatureScheme,
+};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
+use tokio_rustls::TlsConnector;
+
+/// libpq's `sslmode`, less `allow`, which is read as `prefer`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum SslMode {
+    Disable,
+    /// Encrypted when the server can; the server is not authenticated.
+    Prefer,
+    /// Encrypted; the server is not authenticated unless `sslrootcert` is given.
+    Require,
+    /// The server's chain must end at a known root.
+    VerifyCa,
+    /// And its certificate must name the host.
+    VerifyFull,
+}
+
+impl SslMode {
+    pub(super) fn parse(word: &str) -> Option<Self> {
+        Some(match word {
+            "disable" => Self::Disable,
+            "allow" | "prefer" => Self::Prefer,
+            "require" => Self::Require,
+            "verify-ca" => Self::VerifyCa,
+            "verify-full" => Self::VerifyFull,
+            _ => return None,
+        })
+    }
+}
+
+/// Makes TLS connections for tokio-postgres.
+#[derive(Clone)]
+pub(super) struct MakeTls {
+    config: Arc<ClientConfig>,
+}
+
+impl MakeTls {
+    /// `roots` is libpq's `sslrootcert`: a PEM file, or `system`. Without it the system's roots are used; libpq would
+    /// look for `~/.postgresql/root.crt`.
+    pub(super) fn new(mode: SslMode, roots: Option<&str>) -> Result<Self, String> {
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let checking = match (mode, roots) {
+            (SslMode::VerifyFull, _) => Checking::ChainAndName,
+            // As libpq does, for those who gave a root and forgot the mode.
+            (SslMode::VerifyCa, _) | (SslMode::Require, Some(_)) => Checking::Chain,
+            (SslMode::Disable | SslMode::Prefer | SslMode::Require, _) => Checking::Nothing,
+        };
+        let webpki = match checking {
+            Checking::Nothing => None,
+            Checking::Chain | Checking::ChainAndName => Some(
+                WebPkiServerVerifier::builder_with_provider(
+                    Arc::new(load_roots(roots)?),
+                    Arc::clone(&provider),
+                )
+                .build()
+                .map_err(|error| error.to_string())?,
+            ),
+        };
+        let verifier = Verifier { checking, webpki, provider: Arc::clone(&provider) };
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier))
+            .with_no_client_auth();
+        Ok(Self { config: Arc::new(config) })
+    }
+}
+
+fn load_roots(roots: Option<&str>) -> Result<RootCertStore, String> {
+    let mut store = RootCertStore::empty();
+    match roots {
+        None | Some("system") => {
+            store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            if store.is_empty() {
+                return Err("this system has no root certificates: give sslrootcert=FILE".to_owned());
+            }
+        }
+        Some(path) => {
+            let bad = |error: &dyn std::fmt::Display| format!("sslrootcert={path}: {error}");
+            for certificate in CertificateDer::pem_file_iter(path).map_err(|error| bad(&error))? {
+                store.add(certificate.map_err(|error| bad(&error))?).map_err(|error| bad(&error))?;
+            }
+            if store.is_empty() {
+                return Err(bad(&"the file holds no certificate"));
+            }
+        }
+    }
+    Ok(store)
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Checking {
+    Nothing,
+    Chain,
+    ChainAndName,
+}
+
+/// Checks as much as the mode asks for; that the server holds its certificate's key is always checked.
+#[derive(Debug)]
+struct Verifier {
+    checking: Checking,
+    webpki: Option<Arc<WebPkiServerVerifier>>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, TlsError> {
+        let Some(webpki) = &self.webpki else { return Ok(ServerCertVerified::assertion()) };
+        match webpki.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now) {
+            // The chain is checked before the name (rustls, `WebPkiServerVerifier`), so the chain was good.
+            Err(TlsError::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            )) if self.checking == Checking::Chain => Ok(ServerCertVerified::assertion()),
+            verdict => verdict,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, TlsError> {
+        verify_tls12_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, TlsError> {
+        verify_tls13_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> MakeTlsConnect<S> for MakeTls {
+    type Stream = Encrypted<S>;
+    type TlsConnect = Connector;
+    type Error = io::Error;
+
+    fn make_tls_connect(&mut self, domain: &str) -> io::Result<Connector> {
+        // A Unix socket has no name, and no use for TLS: it is only an error once TLS is begun.
+        let name = ServerName::try_from(domain.to_owned()).map_err(io::Error::other);
+        Ok(Connector { connector: TlsConnector::from(Arc::clone(&self.config)), name })
+    }
+}
+
+pub(super) struct Connector {
+    connector: TlsConnector,
+    name: io::Result<ServerName<'static>>,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> TlsConnect<S> for Connector {
+    type Stream = Encrypted<S>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Encrypted<S>>> + Send>>;
+
+    fn connect(self, stream: S) -> Self::Future {
+        Box::pin(async move { Ok(Encrypted(self.connector.connect(self.name?, stream).await?)) })
+    }
+}
+
+pub(super) struct Encrypted<S>(tokio_rustls::client::TlsStream<S>);
+
+impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for Encrypted<S> {
+    /// None: SCRAM then goes without channel binding, which `verify-full` makes up for.
+    fn channel_binding(&self) -> ChannelBinding {
+        ChannelBinding::none()
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Encrypted<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(context, buffer)
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Encrypted<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(context)
+    }
+}

@@ -1,0 +1,208 @@
+//! A PostgreSQL server of its own for tests: made, started, stopped, thrown away.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::url::StoreUrl;
+
+const INSTALL: &str = "this test needs a PostgreSQL server: apt-get install -y postgresql";
+
+/// A start takes a second; a laden machine may take long.
+const START_MAX: Duration = Duration::from_secs(120);
+
+/// A cluster in a temporary folder, reached by a Unix socket in it. Stopped and removed on drop.
+pub struct Cluster {
+    folder: PathBuf,
+    bin: PathBuf,
+    server: Mutex<Option<Child>>,
+    databases: Mutex<u32>,
+}
+
+impl Cluster {
+    /// One cluster for everybody in this process who holds it at the same time.
+    ///
+    /// # Panics
+    /// With the command that installs PostgreSQL, when it is missing; when the cluster does not start.
+    #[must_use]
+    pub fn shared() -> Arc<Self> {
+        static SHARED: Mutex<Weak<Cluster>> = Mutex::new(Weak::new());
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(cluster) = shared.upgrade() {
+            return cluster;
+        }
+        let cluster = Arc::new(Self::start());
+        *shared = Arc::downgrade(&cluster);
+        cluster
+    }
+
+    /// A cluster for one test alone, which may stop it.
+    ///
+    /// # Panics
+    /// As [`Cluster::shared`].
+    #[must_use]
+    pub fn start() -> Self {
+        let bin = binaries().unwrap_or_else(|| panic!("{INSTALL}"));
+        let folder = private_folder().unwrap_or_else(|error| panic!("no folder for PostgreSQL: {error}"));
+        let cluster = Self { folder, bin, server: Mutex::new(None), databases: Mutex::new(0) };
+        let made = cluster
+            .command("initdb")
+            .args(["--username=bulla", "--auth=trust", "--encoding=UTF8", "--no-sync", "-D"])
+            .arg(cluster.data())
+            .stdout(Stdio::null())
+            .output()
+            .unwrap_or_else(|error| panic!("{INSTALL} ({error})"));
+        assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
+        cluster.resume();
+        cluster
+    }
+
+    /// An empty database of its own.
+    ///
+    /// # Panics
+    /// When the server does not make it.
+    #[must_use]
+    pub fn database(&self) -> StoreUrl {
+        let number = {
+            let mut count = self.databases.lock().unwrap_or_else(PoisonError::into_inner);
+            *count += 1;
+            *count
+        };
+        let name = format!("bulla_{number}");
+        let made = self.psql("postgres", &format!("CREATE DATABASE {name}"));
+        assert!(made, "cannot create the database {name}");
+        format!("postgres://bulla@/{name}?host={}", self.folder.display())
+            .parse()
+            .unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Runs SQL in a database; says whether it succeeded.
+    #[must_use]
+    pub fn psql(&self, database: &str, statement: &str) -> bool {
+        let mut psql = self.command("psql");
+        psql.args([
+            "-X",
+            "-q",
+            "-v",
+            "ON_ERROR_STOP=1",
+            "-U",
+            "bulla",
+            "-d",
+            database,
+            "-c",
+            statement,
+            "-h",
+        ]);
+        psql.arg(&self.folder).stdout(Stdio::null()).stderr(Stdio::null());
+        psql.status().is_ok_and(|status| status.success())
+    }
+
+    /// Stops the server at once, as a crash would: every connection is lost, nothing committed is.
+    pub fn stop(&self) {
+        if let Some(mut server) = self.server.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            let _ = self
+                .command("pg_ctl")
+                .args(["stop", "-m", "immediate", "-D"])
+                .arg(self.data())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .status();
+            let _ = server.kill();
+            let _ = server.wait();
+        }
+    }
+
+    /// Starts the server (again) and returns once it answers.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn resume(&self) {
+        let log = fs::File::create(self.folder.join("log")).unwrap_or_else(|error| panic!("{error}"));
+        let socket = format!("unix_socket_directories={}", self.folder.display());
+        let child = self
+            .command("postgres")
+            .arg("-D")
+            .arg(self.data())
+            .args(["-c", "listen_addresses=", "-c", &socket, "-c", "max_connections=200", "-c", "fsync=off"])
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap_or_else(|error| panic!("{INSTALL} ({error})"));
+        *self.server.lock().unwrap_or_else(PoisonError::into_inner) = Some(child);
+        let began = Instant::now();
+        while !self.psql("postgres", "SELECT 1") {
+            let log = || fs::read_to_string(self.folder.join("log")).unwrap_or_default();
+            assert!(began.elapsed() < START_MAX, "PostgreSQL does not start: {}", log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.join("data")
+    }
+
+    /// A program of PostgreSQL's, as a user it agrees to run as.
+    fn command(&self, program: &str) -> Command {
+        let program = self.bin.join(program);
+        let mut command = if is_root() {
+            let mut command = Command::new("setpriv");
+            command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups", "--"]).arg(program);
+            command
+        } else {
+            Command::new(program)
+        };
+        command.current_dir(&self.folder).stdin(Stdio::null()).env_remove("PGHOST").env_remove("PGDATABASE");
+        command
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.stop();
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// The newest installed, or whatever the path offers.
+fn binaries() -> Option<PathBuf> {
+    let mut versions: Vec<(u32, PathBuf)> = fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| {
+            let path = entry.ok()?.path();
+            Some((path.file_name()?.to_str()?.parse().ok()?, path.join("bin")))
+        })
+        .filter(|(_, bin)| bin.join("initdb").exists())
+        .collect();
+    versions.sort();
+    if let Some((_, newest)) = versions.pop() {
+        return Some(newest);
+    }
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).find(|folder| folder.join("initdb").exists())
+}
+
+/// A folder whose path is short (a socket's may have 107 bytes) and which the server's user owns.
+fn private_folder() -> io::Result<PathBuf> {
+    let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_nanos());
+    let folder =
+        std::env::temp_dir().join(format!("bulla-pg-{}-{}", std::process::id(), nanos % 1_000_000_000));
+    fs::create_dir(&folder)?;
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o700))?;
+    if is_root() {
+        let owned = Command::new("chown").arg("postgres").arg(&folder).status()?;
+        if !owned.success() {
+            return Err(io::Error::other(INSTALL));
+        }
+    }
+    Ok(folder)
+}
+
+fn is_root() -> bool {
+    use std::os::unix::fs::MetadataExt;
+    fs::metadata(Path::new("/proc/self")).is_ok_and(|me| me.uid() == 0)
+}
