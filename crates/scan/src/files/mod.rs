@@ -5,6 +5,7 @@
 //! wiped from memory.
 
 mod ber;
+mod chain;
 mod der;
 mod java;
 mod open;
@@ -56,8 +57,8 @@ impl Format {
 pub struct CertificateFound {
     /// The alias or friendly name, where the format has one; free of control characters.
     pub alias: Option<String>,
-    /// The entry of the file it belongs to, counted from 0; the certificates of one chain in a key
-    /// store share it.
+    /// The entry of the file it belongs to, counted from 0; the certificates of one chain share it
+    /// (see [`Contents::chains`]).
     pub entry: u32,
     /// Its place in the entry's chain, counted from 0, the holder's own first.
     pub index: u32,
@@ -84,10 +85,9 @@ impl Contents {
         Self { format, certificates: Vec::new(), notes: Vec::new(), seal_checked: false }
     }
 
-    /// Adds a certificate that is an entry of its own.
+    /// Adds a certificate whose entry is yet to be found.
     fn push(&mut self, alias: Option<String>, der: &[u8]) {
-        let entry = self.certificates.last().map_or(0, |last| last.entry + 1);
-        self.certificates.push(CertificateFound { alias, entry, index: 0, der: der.to_vec() });
+        self.certificates.push(CertificateFound { alias, entry: 0, index: 0, der: der.to_vec() });
     }
 }
 
@@ -150,7 +150,7 @@ pub fn read(path: &Path, passwords: &Passwords) -> Result<Contents, FileError> {
 /// # Errors
 /// [`FileError`], but for what concerns the file itself.
 pub fn contents(bytes: &[u8], passwords: &Passwords) -> Result<Contents, FileError> {
-    let found = match bytes {
+    let mut found = match bytes {
         [0xfe, 0xed, 0xfe, 0xed, ..] => java::read(bytes, Format::Jks, passwords)?,
         [0xce, 0xce, 0xce, 0xce, ..] => java::read(bytes, Format::Jceks, passwords)?,
         [0x30, ..] => match der::read(bytes, passwords) {
@@ -160,6 +160,10 @@ pub fn contents(bytes: &[u8], passwords: &Passwords) -> Result<Contents, FileErr
         },
         _ => pem::read(bytes)?,
     };
+    // Java's stores say themselves what belongs together.
+    if !matches!(found.format, Format::Jks | Format::Jceks) {
+        found.join_chains();
+    }
     if found.certificates.is_empty() && found.notes.is_empty() {
         return Err(FileError::NoCertificate);
     }

@@ -207,6 +207,25 @@ fn the_certificates_of_one_key_share_its_entry() {
 }
 
 #[test]
+fn certificates_that_follow_their_subject_are_its_chain_and_roots_stay_single() {
+    let world = World::new();
+    let (leaf, root, other) = (world.bytes("leaf.pem"), world.bytes("root.pem"), fixture("chain.pem"));
+    let lengths = |parts: &[&Vec<u8>]| -> Vec<usize> {
+        let all: Vec<u8> = parts.iter().flat_map(|part| part.to_vec()).collect();
+        let found = contents(&all, &Passwords::default()).unwrap();
+        found.chains().map(<[CertificateFound]>::len).collect()
+    };
+    assert_eq!(lengths(&[&leaf, &root]), [2]);
+    assert_eq!(lengths(&[&root, &leaf]), [1, 1]);
+    assert_eq!(lengths(&[&root, &root]), [1, 1]);
+    assert_eq!(lengths(&[&leaf, &leaf, &root, &other, &root]), [1, 2, 2, 1]);
+    let store = contents(&fixture("store.jks"), &Passwords::default()).unwrap();
+    let mut lengths: Vec<_> = store.chains().map(<[CertificateFound]>::len).collect();
+    lengths.sort_unstable();
+    assert_eq!(lengths, [1, 2]);
+}
+
+#[test]
 fn a_secret_key_in_the_way_is_told() {
     let found = contents(&fixture("store.jceks"), &Passwords::default()).unwrap();
     assert_eq!(found.notes.len(), 1, "{:?}", found.notes);
@@ -239,7 +258,7 @@ fn pem_is_read_tolerantly_and_keys_are_passed_over() {
     .concat();
     let found = contents(&all, &Passwords::default()).unwrap();
     assert_eq!(ders(&found), [world.bytes("leaf.der"), world.bytes("root.der")]);
-    assert_eq!(places(&found), [(None, 0, 0), (None, 1, 0)]);
+    assert_eq!(places(&found), [(None, 0, 0), (None, 0, 1)]);
     assert_eq!(found.notes, [""; 0]);
     let only_key = contents(&key, &Passwords::default()).unwrap_err();
     assert!(matches!(only_key, FileError::NoCertificate), "{only_key}");
@@ -329,7 +348,7 @@ fn a_folder_is_walked_to_its_ends_and_no_further() {
     let _socket = UnixListener::bind(world.path("tree/socket")).unwrap();
     let (said, counts) = walked(&world.path("tree"), &Passwords::default());
     assert_eq!(said, ["a/b/c/chain.crt: 2", "a/store.jks: 3"]);
-    let expected = WalkCounts { read: 3, without_certificate: 1, links: 3, special: 1 };
+    let expected = WalkCounts { read: 3, without_certificate: 1, links_out: 1, special: 1 };
     assert_eq!(counts, expected);
 }
 

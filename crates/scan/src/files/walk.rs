@@ -25,9 +25,10 @@ pub struct WalkCounts {
     pub read: u64,
     /// Files that hold no certificate.
     pub without_certificate: u64,
-    /// Symbolic links, none of which are followed: what they point to inside the folder is met by
-    /// itself, and outside of it nobody asked for it.
-    pub links: u64,
+    /// Symbolic links that lead out of the folder (or nowhere): not followed, because nobody asked
+    /// for what lies there. Name it by itself to have it read. Links that stay inside are not
+    /// followed either, and not counted: what they point to is met by itself.
+    pub links_out: u64,
     /// Pipes, devices and sockets, none of which are opened.
     pub special: u64,
 }
@@ -40,6 +41,8 @@ pub struct WalkCounts {
 pub struct Walk<'p> {
     passwords: &'p Passwords,
     named: Option<PathBuf>,
+    /// The folder named, without symbolic links.
+    root: PathBuf,
     folders: Vec<Folder>,
     counts: WalkCounts,
 }
@@ -56,7 +59,13 @@ impl<'p> Walk<'p> {
     /// A walk over `path`. Nothing is touched before the first [`Iterator::next`].
     #[must_use]
     pub fn new(path: &Path, passwords: &'p Passwords) -> Self {
-        Self { passwords, named: Some(path.to_owned()), folders: Vec::new(), counts: WalkCounts::default() }
+        Self {
+            passwords,
+            named: Some(path.to_owned()),
+            root: PathBuf::new(),
+            folders: Vec::new(),
+            counts: WalkCounts::default(),
+        }
     }
 
     /// What was passed by so far.
@@ -71,6 +80,7 @@ impl<'p> Walk<'p> {
             Err(error) => return Some(FileLook { path, result: Err(error.into()) }),
         };
         if metadata.is_dir() {
+            self.root = path.canonicalize().unwrap_or_default();
             return self.descend(path);
         }
         self.counts.read += 1;
@@ -114,7 +124,8 @@ impl<'p> Walk<'p> {
             return self.descend(path);
         }
         if kind.is_symlink() {
-            self.counts.links += 1;
+            let inside = path.canonicalize().is_ok_and(|target| target.starts_with(&self.root));
+            self.counts.links_out += u64::from(!inside);
             return None;
         }
         if !kind.is_file() {
