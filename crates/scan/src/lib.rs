@@ -1,1 +1,35 @@
-//! Placeholder.
+//! Targets, the probe and the findings: what TLS endpoints really serve.
+
+mod ending;
+mod engine;
+pub mod estate;
+pub mod files;
+mod judge;
+mod look;
+pub mod observation;
+mod options;
+mod paths;
+mod progress;
+pub mod record;
+pub mod rules;
+pub mod starttls;
+pub mod target;
+pub mod tls;
+mod trusted;
+
+pub use engine::{Known, Run, Scanner};
+pub use estate::{Estate, EstateFinding};
+pub use observation::{Observation, Outcome};
+pub use options::{Limits, ScanOptions};
+pub use progress::{Progress, Snapshot};
+pub use record::Recorder;
+pub use target::{Target, TargetOptions, Targets};
+pub use trusted::{TrustError, Trusted};
+
+/// Why there is no scanner.
+#[derive(Debug, thiserror::Error)]
+pub enum ScanError {
+    /// The system gives no random numbers, so no handshake can begin.
+    #[error("the system gives no random numbers")]
+    NoRandomness,
+}

@@ -214,6 +214,15 @@ impl Observation {
         }
     }
 
+    /// The endpoint as people write it, with its address where that is part of it.
+    #[must_use]
+    pub fn label(&self) -> String {
+        match self.address {
+            Some(address) if self.by_address => self.target.identity_at(address),
+            _ => self.target.identity(),
+        }
+    }
+
     /// The worst finding's severity.
     #[must_use]
     pub fn severity(&self) -> Option<Severity> {

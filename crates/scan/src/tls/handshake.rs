@@ -75,6 +75,16 @@ impl Handshake {
         let mut session_id = [0; 32];
         rand::fill(&mut random)?;
         rand::fill(&mut session_id)?;
+        Ok(Self::start_with(offer, shares, random, session_id))
+    }
+
+    /// As [`Self::start`], with the random values given.
+    pub(super) fn start_with(
+        offer: &Offer,
+        shares: &Arc<KeyShares>,
+        random: [u8; 32],
+        session_id: [u8; 32],
+    ) -> (Self, Vec<u8>) {
         let hello = ClientHello::new(offer, shares, &random, &session_id);
         let first = hello.record();
         let handshake = Self {
@@ -87,7 +97,7 @@ impl Handshake {
             finish: offer.finish,
             random,
         };
-        Ok((handshake, first))
+        (handshake, first)
     }
 
     /// Takes what the server sent, cut in any way. Once the handshake is over, further octets

@@ -15,6 +15,8 @@ mod proof;
 mod record;
 mod schedule;
 mod shares;
+#[cfg(test)]
+mod tests;
 mod tls12;
 mod tls13;
 

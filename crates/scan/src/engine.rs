@@ -1,0 +1,494 @@
+//! The scan itself: who is looked at when, and how many at once.
+//!
+//! One task, the scheduler, owns every queue, so nothing here needs a lock. Targets are resolved,
+//! wait in `ready` (or in `parked`, while their address is busy), are looked at in a task of their own
+//! and hand their observation to one bounded channel: when its reader is slow, looks end slowly
+//! and no new ones begin. The silent ones are tried again last.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::hash::{BuildHasher, RandomState};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use outbound::resolve::ResolveError;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::look::{Context, Looked, Pass};
+use crate::observation::{Observation, Outcome};
+use crate::options::ScanOptions;
+use crate::progress::Progress;
+use crate::target::{Host, Target, TargetError};
+use crate::trusted::Trusted;
+
+/// Observations under way to the reader: enough to ride out a flush of the writer, little enough
+/// that a slow writer is felt at once.
+const OBSERVATIONS_IN_CHANNEL: usize = 256;
+/// Targets read ahead of the scheduler.
+const TARGETS_IN_CHANNEL: usize = 1_024;
+/// Refused targets not yet read; the reader of targets waits when it is full.
+const REFUSALS_IN_CHANNEL: usize = 64;
+/// Names being resolved at once.
+const RESOLVING_MAX: usize = 512;
+/// Resolved targets waiting for room, in all. Large, so that thousands of names behind one busy
+/// address do not keep the others from being found; about 100 octets each.
+const WAITING_MAX: usize = 65_536;
+/// Silent targets kept for the second pass; past this many, silence on the first pass is final and
+/// the observation says so.
+const SECOND_PASS_MAX: usize = 131_072;
+/// Targets remembered so that one given twice is looked at once; 8 octets each. Past it a repeated
+/// target is looked at again, which costs time and nothing else.
+const REMEMBERED_MAX: usize = 4_194_304;
+
+/// What is known of endpoints from before.
+#[derive(Debug, Default)]
+pub struct Known {
+    /// Endpoints already observed in this scan (`--resume`), by [`Target::identity`].
+    pub observed: HashSet<String>,
+    /// Endpoints that were silent last time, by [`Target::identity`]: they go last.
+    pub silent: HashSet<String>,
+}
+
+/// A scan under way. Dropping it does not stop the scan; the token given to [`Scanner::start`] does.
+pub struct Run {
+    /// Every observation, once. Ends when the scan has ended.
+    pub observations: mpsc::Receiver<Observation>,
+    /// Targets that could not be understood, as they are met. Read it (or drop it): a full channel
+    /// holds up the targets behind.
+    pub refused: mpsc::Receiver<TargetError>,
+    /// Live counts.
+    pub progress: Arc<Progress>,
+}
+
+/// Looks at endpoints. Built once; each [`Scanner::start`] is one scan.
+pub struct Scanner {
+    context: Arc<Context>,
+}
+
+impl Scanner {
+    /// Makes ready what all looks share: key shares, caches, budgets.
+    ///
+    /// # Errors
+    /// When the system has no randomness for the key shares.
+    pub fn new(
+        options: ScanOptions,
+        resolver: outbound::resolve::Resolver,
+        trust: Trusted,
+    ) -> Result<Self, crate::ScanError> {
+        Ok(Self { context: Arc::new(Context::new(options, resolver, trust)?) })
+    }
+
+    /// Begins to look at `targets`, lazily: an endless iterator is fine.
+    ///
+    /// # Cancellation
+    /// When `stop` is cancelled no new look begins, those under way are dropped unrecorded, and the
+    /// channel of observations ends.
+    pub fn start(
+        &self,
+        targets: Box<dyn Iterator<Item = Result<Target, TargetError>> + Send>,
+        known: Known,
+        stop: CancellationToken,
+    ) -> Run {
+        let (out, observations) = mpsc::channel(OBSERVATIONS_IN_CHANNEL);
+        let (refuse, refused) = mpsc::channel(REFUSALS_IN_CHANNEL);
+        let (feed, input) = mpsc::channel(TARGETS_IN_CHANNEL);
+        let progress = Arc::new(Progress::default());
+        let reading = stop.clone();
+        // A thread of its own: standard input blocks. It ends with its input or its reader.
+        std::thread::spawn(move || read_targets(targets, &feed, &refuse, &reading));
+        let scheduler = Scheduler::new(self.context.clone(), input, known, out, progress.clone(), stop);
+        let guard = telemetry::tasks::guard("scan-scheduler");
+        tokio::spawn(async move {
+            let _guard = guard;
+            scheduler.run().await;
+        });
+        Run { observations, refused, progress }
+    }
+}
+
+fn read_targets(
+    targets: impl Iterator<Item = Result<Target, TargetError>>,
+    feed: &mpsc::Sender<Target>,
+    refuse: &mpsc::Sender<TargetError>,
+    stop: &CancellationToken,
+) {
+    for target in targets {
+        if stop.is_cancelled() {
+            return;
+        }
+        match target {
+            Ok(target) => {
+                if feed.blocking_send(target).is_err() {
+                    return;
+                }
+            }
+            // Nobody may want to know; a reader that is slow is waited for.
+            Err(error) => drop(refuse.blocking_send(error)),
+        }
+    }
+}
+
+/// A target whose addresses are known, waiting for its turn.
+pub(crate) struct Job {
+    pub(crate) target: Arc<Target>,
+    /// In order of preference; more than one only where any of them will do.
+    pub(crate) addresses: Vec<IpAddr>,
+    /// The address is part of what is asked (`--all-addresses`).
+    pub(crate) by_address: bool,
+    pub(crate) pass: Pass,
+    pub(crate) dns_us: u32,
+    /// When the name server's word for these addresses ends.
+    pub(crate) valid_until: Option<Instant>,
+    pub(crate) attempts: u8,
+}
+
+impl Job {
+    /// The address whose politeness bound counts.
+    fn address(&self) -> IpAddr {
+        self.addresses[0]
+    }
+}
+
+struct Resolved {
+    target: Arc<Target>,
+    pass: Pass,
+    attempts: u8,
+    began_us: i64,
+    result: Result<outbound::resolve::Resolution, ResolveError>,
+    took_us: u32,
+}
+
+struct Scheduler {
+    context: Arc<Context>,
+    input: mpsc::Receiver<Target>,
+    input_open: bool,
+    known: Known,
+    seen: HashSet<u64>,
+    hasher: RandomState,
+    resolving: JoinSet<Resolved>,
+    ready: VecDeque<Job>,
+    parked: HashMap<IpAddr, VecDeque<Job>>,
+    parked_count: usize,
+    busy: HashMap<IpAddr, usize>,
+    looking: JoinSet<Looked>,
+    reading: JoinSet<()>,
+    last: VecDeque<(Arc<Target>, Option<Job>)>,
+    out: mpsc::Sender<Observation>,
+    progress: Arc<Progress>,
+    stop: CancellationToken,
+}
+
+impl Scheduler {
+    fn new(
+        context: Arc<Context>,
+        input: mpsc::Receiver<Target>,
+        known: Known,
+        out: mpsc::Sender<Observation>,
+        progress: Arc<Progress>,
+        stop: CancellationToken,
+    ) -> Self {
+        Self {
+            context,
+            input,
+            input_open: true,
+            known,
+            seen: HashSet::new(),
+            hasher: RandomState::new(),
+            resolving: JoinSet::new(),
+            ready: VecDeque::new(),
+            parked: HashMap::new(),
+            parked_count: 0,
+            busy: HashMap::new(),
+            looking: JoinSet::new(),
+            reading: JoinSet::new(),
+            stop,
+            last: VecDeque::new(),
+            out,
+            progress,
+        }
+    }
+
+    async fn run(mut self) {
+        let stop = self.stop.clone();
+        loop {
+            self.start_looks();
+            if self.finished() {
+                break;
+            }
+            let room = self.input_open && self.has_room_for_input();
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                Some(done) = self.looking.join_next() => self.on_looked(done),
+                Some(done) = self.reading.join_next() => drop(self.unless_panicked(done)),
+                Some(done) = self.resolving.join_next() => self.on_resolved(done).await,
+                target = self.input.recv(), if room => match target {
+                    Some(target) => self.on_target(target),
+                    None => self.input_open = false,
+                },
+                // Nothing under way and nothing to read, yet not finished: the budget has been cut
+                // to nothing for a moment.
+                () = tokio::time::sleep(std::time::Duration::from_millis(20)),
+                    if self.looking.is_empty() && self.resolving.is_empty() && self.reading.is_empty() && !room => {}
+            }
+        }
+        self.looking.shutdown().await;
+        self.resolving.shutdown().await;
+        // Files are read by threads, which see the token between two files.
+        self.reading.shutdown().await;
+    }
+
+    fn finished(&self) -> bool {
+        !self.input_open
+            && self.resolving.is_empty()
+            && self.looking.is_empty()
+            && self.reading.is_empty()
+            && self.ready.is_empty()
+            && self.parked_count == 0
+            && self.last.is_empty()
+    }
+
+    fn has_room_for_input(&self) -> bool {
+        self.resolving.len() < RESOLVING_MAX
+            && self.ready.len() + self.parked_count < WAITING_MAX
+            // Targets that need no resolving must not run far ahead of the looks.
+            && self.ready.len() < TARGETS_IN_CHANNEL
+    }
+
+    fn on_target(&mut self, target: Target) {
+        let target = Arc::new(target);
+        let identity = target.identity();
+        if self.known.observed.contains(&identity) {
+            self.progress.skipped();
+            return;
+        }
+        if self.seen.len() < REMEMBERED_MAX
+            && !self.seen.insert(self.hasher.hash_one(&identity))
+        {
+            self.progress.repeated();
+            return;
+        }
+        self.progress.queued();
+        if self.known.silent.contains(&identity) && self.last.len() < SECOND_PASS_MAX {
+            self.last.push_back((target, None));
+        } else {
+            self.admit(target, Pass::First, 0);
+        }
+    }
+
+    /// Finds the target's addresses, or takes the one it is.
+    fn admit(&mut self, target: Arc<Target>, pass: Pass, attempts: u8) {
+        if let Host::Path(path) = &target.host {
+            return self.read_files(path.clone());
+        }
+        if let Host::Address(address) = target.host {
+            self.ready.push_back(Job {
+                target,
+                addresses: vec![address],
+                by_address: false,
+                pass,
+                dns_us: 0,
+                valid_until: None,
+                attempts,
+            });
+            return;
+        }
+        let context = self.context.clone();
+        self.resolving.spawn(async move {
+            let (began_us, began) = (now_us(), Instant::now());
+            let result = context.resolve(&target, pass).await;
+            Resolved { target, pass, attempts, began_us, result, took_us: micros(began) }
+        });
+    }
+
+    /// One folder after the other gains nothing and one at once costs a thread each, so they go side
+    /// by side, as many as the runtime has blocking threads.
+    fn read_files(&mut self, path: Arc<std::path::Path>) {
+        let (context, out, progress) =
+            (self.context.clone(), self.out.clone(), self.progress.clone());
+        let (stop, guard) = (self.stop.clone(), telemetry::tasks::guard("scan-files"));
+        self.reading.spawn_blocking(move || {
+            let _guard = guard;
+            let passwords = context.options.passwords.clone();
+            crate::paths::look(&path, &passwords, &context.judge, &out, &progress, &stop);
+        });
+    }
+
+    async fn on_resolved(&mut self, done: Result<Resolved, tokio::task::JoinError>) {
+        let Some(mut done) = self.unless_panicked(done) else { return };
+        let result = std::mem::replace(&mut done.result, Err(ResolveError::BadName));
+        let resolution = match result {
+            Ok(resolution) => resolution,
+            Err(error) => return self.on_unresolved(done, error).await,
+        };
+        let job = |addresses: Vec<IpAddr>, by_address| Job {
+            target: done.target.clone(),
+            addresses,
+            by_address,
+            pass: done.pass,
+            dns_us: done.took_us,
+            valid_until: Some(resolution.valid_until),
+            attempts: done.attempts,
+        };
+        if !self.context.options.all_addresses {
+            self.ready.push_back(job(resolution.addresses.to_vec(), false));
+            return;
+        }
+        for (index, &address) in resolution.addresses.iter().enumerate() {
+            if index > 0 {
+                self.progress.queued();
+            }
+            let job = job(vec![address], true);
+            if self.known.observed.contains(&job.target.identity_at(address)) {
+                self.progress.skipped_queued();
+            } else {
+                self.ready.push_back(job);
+            }
+        }
+    }
+
+    async fn on_unresolved(&mut self, done: Resolved, error: ResolveError) {
+        let (outcome, detail) = crate::ending::of_lookup(&error);
+        let again = outcome.can_heal() && done.pass == Pass::First;
+        if again && self.keep_for_last(done.target.clone(), None) {
+            return;
+        }
+        let mut observation = Observation::ended(done.target, done.began_us, outcome, detail);
+        observation.timing.dns_us = Some(done.took_us);
+        observation.timing.total_us = done.took_us;
+        observation.attempts = done.attempts.saturating_add(1);
+        self.progress.finished(outcome);
+        // The reader is gone only when the scan is being torn down.
+        let _ = self.out.send(observation).await;
+    }
+
+    fn keep_for_last(&mut self, target: Arc<Target>, job: Option<Job>) -> bool {
+        let room = self.context.options.second_pass && self.last.len() < SECOND_PASS_MAX;
+        if room {
+            self.last.push_back((target, job));
+            self.progress.set_waiting_for_second_pass(self.last.len());
+        }
+        room
+    }
+
+    /// Begins looks while the budget has room: first those that are ready, last the silent ones.
+    fn start_looks(&mut self) {
+        while self.looking.len() < self.context.budget.limit() {
+            if let Some(job) = self.ready.pop_front() {
+                self.start_or_park(job);
+            } else if self.first_pass_is_over() {
+                let Some((target, job)) = self.last.pop_front() else { return };
+                self.progress.set_waiting_for_second_pass(self.last.len());
+                match job {
+                    Some(job) if still_valid(&job) => self.start_or_park(job),
+                    Some(job) => self.admit(target, Pass::Second, job.attempts),
+                    None => self.admit(target, Pass::Second, 1),
+                }
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// No target is waiting that has not had its first look.
+    fn first_pass_is_over(&self) -> bool {
+        self.ready.is_empty()
+            && self.parked_count == 0
+            && self.resolving.len() < RESOLVING_MAX
+            && (!self.input_open || self.resolving.is_empty())
+    }
+
+    fn start_or_park(&mut self, job: Job) {
+        let address = job.address();
+        let busy = self.busy.entry(address).or_default();
+        if *busy >= self.context.options.per_address {
+            self.parked.entry(address).or_default().push_back(job);
+            self.parked_count += 1;
+            return;
+        }
+        if !still_valid(&job) {
+            // It waited longer than the name server's word holds: ask again, usually from cache.
+            if *busy == 0 {
+                self.busy.remove(&address);
+            }
+            return self.admit(job.target.clone(), job.pass, job.attempts);
+        }
+        *busy += 1;
+        self.progress.set_in_flight(self.looking.len() + 1);
+        let (context, out) = (self.context.clone(), self.out.clone());
+        let progress = self.progress.clone();
+        let second_pass = self.context.options.second_pass && self.last.len() < SECOND_PASS_MAX;
+        let guard = telemetry::tasks::guard("scan-look");
+        self.looking.spawn(async move {
+            let _guard = guard;
+            crate::look::look_and_report(&context, job, second_pass, &out, &progress).await
+        });
+    }
+
+    fn on_looked(&mut self, done: Result<Looked, tokio::task::JoinError>) {
+        self.progress.set_in_flight(self.looking.len());
+        let Some(Looked { address, again }) = self.unless_panicked(done) else { return };
+        self.release(address);
+        let Some(mut job) = again else { return };
+        job.pass = Pass::Second;
+        if !self.keep_for_last(job.target.clone(), None) {
+            // The queue filled up while this look was under way: look again at once instead.
+            self.ready.push_back(job);
+        } else if let Some((_, kept)) = self.last.back_mut() {
+            *kept = Some(job);
+        }
+    }
+
+    /// Gives the address's place to the next that waits for it.
+    fn release(&mut self, address: IpAddr) {
+        if let Some(busy) = self.busy.get_mut(&address) {
+            *busy -= 1;
+            if *busy == 0 {
+                self.busy.remove(&address);
+            }
+        }
+        if let Some(waiting) = self.parked.get_mut(&address) {
+            if let Some(job) = waiting.pop_front() {
+                self.parked_count -= 1;
+                self.ready.push_front(job);
+            }
+            if waiting.is_empty() {
+                self.parked.remove(&address);
+            }
+        }
+    }
+
+    fn unless_panicked<T>(&self, done: Result<T, tokio::task::JoinError>) -> Option<T> {
+        match done {
+            Ok(value) => Some(value),
+            Err(error) => {
+                // A panic in a look is a fault of ours; it must cost that one look only.
+                tracing::error!(error = %error, "a look ended abnormally");
+                self.progress.finished(Outcome::Unknown);
+                None
+            }
+        }
+    }
+}
+
+fn still_valid(job: &Job) -> bool {
+    job.valid_until.is_none_or(|until| Instant::now() <= until)
+}
+
+/// Microseconds since `began`, saturating at 71 minutes.
+pub(crate) fn micros(began: Instant) -> u32 {
+    u32::try_from(began.elapsed().as_micros()).unwrap_or(u32::MAX)
+}
+
+/// The wall clock, in microseconds since 1970.
+pub(crate) fn now_us() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+}
+
+/// The address and port to connect to.
+pub(crate) fn socket(address: IpAddr, port: u16) -> SocketAddr {
+    SocketAddr::new(address, port)
+}

@@ -1,0 +1,188 @@
+//! What only shows when endpoints are seen together: shared keys, shared certificates, addresses
+//! that disagree.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+use x509::{Finding, Fingerprint, SpkiHash};
+
+use crate::observation::Observation;
+use crate::rules;
+
+/// Endpoints named with a finding; the count says how many there are in all.
+pub const ENDPOINTS_NAMED_MAX: usize = 20;
+/// Certificates (and as many keys and names) compared with each other; about 250 octets each. An
+/// estate of more is compared as far as this reaches, and [`Estate::overflowed`] says so.
+pub const COMPARED_MAX: usize = 500_000;
+
+/// A finding about several endpoints at once.
+#[derive(Clone, Debug, Serialize)]
+pub struct EstateFinding {
+    /// What is wrong.
+    #[serde(flatten)]
+    pub finding: Finding,
+    /// The endpoints concerned: the first [`ENDPOINTS_NAMED_MAX`].
+    pub endpoints: Vec<String>,
+    /// How many endpoints are concerned.
+    pub count: usize,
+}
+
+/// Gathers what endpoints have in common, in memory that grows with distinct certificates.
+#[derive(Debug, Default)]
+pub struct Estate {
+    certificates: HashMap<Fingerprint, Shown>,
+    keys: HashMap<SpkiHash, Vec<Fingerprint>>,
+    names: HashMap<String, Vec<(Fingerprint, String)>>,
+    overflowed: bool,
+}
+
+/// The hosts that show one certificate.
+#[derive(Debug, Default)]
+struct Shown {
+    /// The first hosts with an endpoint of each; kept short.
+    hosts: Vec<String>,
+    endpoints: Vec<String>,
+    count: usize,
+}
+
+impl Shown {
+    fn add(&mut self, host: String, endpoint: String) {
+        self.count += 1;
+        if self.hosts.len() < ENDPOINTS_NAMED_MAX && !self.hosts.contains(&host) {
+            self.hosts.push(host);
+        }
+        if self.endpoints.len() < ENDPOINTS_NAMED_MAX {
+            self.endpoints.push(endpoint);
+        }
+    }
+}
+
+impl Estate {
+    /// Takes note of an observation.
+    pub fn observe(&mut self, observation: &Observation) {
+        let Some(leaf) = observation.leaf() else { return };
+        let endpoint = observation.label();
+        let host = observation.target.asked_name().to_owned();
+        self.compare_addresses(observation, leaf.fingerprint, &endpoint);
+        let known = self.certificates.contains_key(&leaf.fingerprint);
+        if !known {
+            if self.certificates.len() >= COMPARED_MAX {
+                self.overflowed = true;
+                return;
+            }
+            self.keys.entry(leaf.public_key.spki_sha256).or_default().push(leaf.fingerprint);
+        }
+        self.certificates.entry(leaf.fingerprint).or_default().add(host, endpoint);
+    }
+
+    fn compare_addresses(&mut self, observation: &Observation, leaf: Fingerprint, endpoint: &str) {
+        if !observation.by_address {
+            return;
+        }
+        let room = self.names.len() < COMPARED_MAX;
+        self.overflowed |= !room;
+        let name = observation.target.identity();
+        if let Some(seen) = self.names.get_mut(&name) {
+            // Per certificate one address is enough to show, and bounds what is kept.
+            if seen.len() < ENDPOINTS_NAMED_MAX {
+                seen.push((leaf, endpoint.to_owned()));
+            }
+        } else if room {
+            self.names.insert(name, vec![(leaf, endpoint.to_owned())]);
+        }
+    }
+
+    /// Whether some certificates were left out of the comparison ([`COMPARED_MAX`]).
+    #[must_use]
+    pub fn overflowed(&self) -> bool {
+        self.overflowed
+    }
+
+    /// The findings, most endpoints first within each rule.
+    #[must_use]
+    pub fn finish(self) -> Vec<EstateFinding> {
+        let mut findings = self.differing();
+        findings.extend(self.shared_keys());
+        findings.extend(self.shared_certificates());
+        findings
+    }
+
+    fn differing(&self) -> Vec<EstateFinding> {
+        let mut findings: Vec<_> = self
+            .names
+            .iter()
+            .filter_map(|(name, seen)| {
+                let mut distinct: Vec<_> = seen.iter().map(|(leaf, _)| *leaf).collect();
+                distinct.sort_unstable();
+                distinct.dedup();
+                (distinct.len() > 1).then(|| EstateFinding {
+                    finding: Finding {
+                        rule: &rules::DIFFERS,
+                        evidence: format!(
+                            "{name}: {} certificates behind {} addresses",
+                            distinct.len(),
+                            seen.len()
+                        ),
+                        certificate: None,
+                    },
+                    endpoints: seen.iter().map(|(_, endpoint)| endpoint.clone()).collect(),
+                    count: seen.len(),
+                })
+            })
+            .collect();
+        sort(&mut findings);
+        findings
+    }
+
+    fn shared_keys(&self) -> Vec<EstateFinding> {
+        let mut findings: Vec<_> = self
+            .keys
+            .iter()
+            .filter(|(_, certificates)| certificates.len() > 1)
+            .map(|(key, certificates)| {
+                let shown: Vec<_> =
+                    certificates.iter().filter_map(|c| self.certificates.get(c)).collect();
+                EstateFinding {
+                    finding: Finding {
+                        rule: &rules::SHARED_KEY,
+                        evidence: format!("key {key} is in {} certificates", certificates.len()),
+                        certificate: certificates.first().copied(),
+                    },
+                    endpoints: shown
+                        .iter()
+                        .flat_map(|s| s.endpoints.iter().cloned())
+                        .take(ENDPOINTS_NAMED_MAX)
+                        .collect(),
+                    count: shown.iter().map(|s| s.count).sum(),
+                }
+            })
+            .collect();
+        sort(&mut findings);
+        findings
+    }
+
+    fn shared_certificates(&self) -> Vec<EstateFinding> {
+        let mut findings: Vec<_> = self
+            .certificates
+            .iter()
+            .filter(|(_, shown)| shown.hosts.len() > 1)
+            .map(|(certificate, shown)| EstateFinding {
+                finding: Finding {
+                    rule: &rules::SHARED_CERTIFICATE,
+                    evidence: format!("served by {} endpoints", shown.count),
+                    certificate: Some(*certificate),
+                },
+                endpoints: shown.endpoints.clone(),
+                count: shown.count,
+            })
+            .collect();
+        sort(&mut findings);
+        findings
+    }
+}
+
+fn sort(findings: &mut [EstateFinding]) {
+    findings.sort_by(|a, b| {
+        b.count.cmp(&a.count).then_with(|| a.finding.evidence.cmp(&b.finding.evidence))
+    });
+}

@@ -1,0 +1,282 @@
+//! What a look means: the chain parsed, verified and held to the rules.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use x509::lint::LintContext;
+use x509::verify::{self, Signatures, Verdict};
+use x509::{
+    Certificate, Finding, Fingerprint, HostName, NameMatch, ReferenceName, Rule, UnixTime,
+    matches_name,
+};
+
+use crate::observation::{Observation, Trust};
+use crate::options::ScanOptions;
+use crate::rules;
+use crate::tls;
+use crate::trusted::Trusted;
+
+/// Parsed certificates kept because many endpoints send the same ones; intermediates, in practice.
+/// About 4 KB each.
+const CERTIFICATES_KEPT_MAX: usize = 1_024;
+/// Signature checks remembered; 64 octets each.
+const SIGNATURES_KEPT_MAX: usize = 16_384;
+/// Findings reported of one endpoint, worst first. Real ones have under ten.
+pub(crate) const FINDINGS_MAX: usize = 64;
+
+/// Turns what was seen into what it means. Pure but for its caches.
+pub(crate) struct Judge {
+    trust: Trusted,
+    expiring_within_days: u32,
+    expiring_fraction: f64,
+    parsed: Mutex<HashMap<Fingerprint, Arc<Certificate>>>,
+    signatures: Signatures,
+}
+
+impl Judge {
+    pub(crate) fn new(options: &ScanOptions, trust: Trusted) -> Self {
+        Self {
+            trust,
+            expiring_within_days: options.expiring_within_days,
+            expiring_fraction: options.expiring_fraction,
+            parsed: Mutex::new(HashMap::new()),
+            signatures: Signatures::bounded(SIGNATURES_KEPT_MAX),
+        }
+    }
+
+    /// Fills in the chain, the trust and the findings from the session's evidence.
+    pub(crate) fn judge(&self, observation: &mut Observation, plaintext_injected: bool) {
+        let Some(session) = observation.session.take() else { return };
+        self.read_chain(&session, observation);
+        let mut findings = Findings::default();
+        if plaintext_injected {
+            findings.add(&rules::PLAINTEXT_INJECTED, "clear text followed the server's go-ahead");
+        }
+        judge_session(&session, observation, &mut findings);
+        self.judge_chain(observation, &mut findings);
+        judge_staple(&session, observation, &mut findings);
+        observation.session = Some(session);
+        observation.findings = findings.worst_first();
+    }
+
+    /// Judges certificates that came without a handshake, from a file. An authority's own certificate
+    /// is judged by itself: nobody is meant to be served it.
+    pub(crate) fn judge_file(&self, observation: &mut Observation) {
+        let mut findings = Findings::default();
+        match observation.leaf().cloned() {
+            Some(leaf) if leaf.basic_constraints.is_some_and(|b| b.ca) => {
+                let context = self.context(false, false, observation.at());
+                findings.extend(x509::lint::lint(&leaf, &context));
+            }
+            _ => self.judge_chain(observation, &mut findings),
+        }
+        observation.findings = findings.worst_first();
+    }
+
+    fn read_chain(&self, session: &tls::Evidence, observation: &mut Observation) {
+        for (index, der) in session.chain.iter().enumerate() {
+            match self.parse(der, index > 0) {
+                Ok(certificate) => observation.chain.push(certificate),
+                Err(error) => observation.unparsed.push(format!("certificate {index}: {error}")),
+            }
+        }
+    }
+
+    /// Leaves are many and seen once; what stands above them is few and seen everywhere.
+    fn parse(&self, der: &[u8], keep: bool) -> Result<Arc<Certificate>, x509::ParseError> {
+        if !keep {
+            return Certificate::parse(der).map(Arc::new);
+        }
+        let fingerprint = Fingerprint::of(der);
+        if let Some(known) = self.parsed.lock().get(&fingerprint) {
+            return Ok(known.clone());
+        }
+        let certificate = Arc::new(Certificate::parse(der)?);
+        let mut parsed = self.parsed.lock();
+        if parsed.len() >= CERTIFICATES_KEPT_MAX {
+            // Rare enough that starting over is cheaper than keeping an order.
+            parsed.clear();
+        }
+        parsed.insert(fingerprint, certificate.clone());
+        Ok(certificate)
+    }
+
+    fn judge_chain(&self, observation: &mut Observation, findings: &mut Findings) {
+        let now = observation.at();
+        for fault in &observation.unparsed {
+            findings.add(&rules::UNREADABLE, fault);
+        }
+        let Some(leaf) = observation.leaf().cloned() else { return };
+        let sent = &observation.chain[1..];
+        let verdict = verify::verify_chain(&leaf, sent, &self.trust.all, now, &self.signatures);
+        let trust = self.trust_of(&verdict);
+        if let Some((rule, evidence)) = breach(&verdict) {
+            findings.about(rule, evidence, leaf.fingerprint);
+        }
+        judge_order(&leaf, sent, findings);
+        self.lint(&leaf, sent, trust.public, now, findings);
+        judge_name(observation, &leaf, findings);
+        observation.trust = Some(trust);
+    }
+
+    fn trust_of(&self, verdict: &Verdict) -> Trust {
+        let (word, reason) = match verdict {
+            Verdict::Trusted { .. } => ("trusted", String::new()),
+            other => (other.code(), other.to_string()),
+        };
+        let path = match verdict {
+            Verdict::Trusted { path } => path.clone(),
+            _ => Vec::new(),
+        };
+        let public = path.last().is_some_and(|root| self.trust.public.contains(root));
+        Trust { verdict: word, reason, path: path.iter().map(|c| c.fingerprint).collect(), public }
+    }
+
+    fn context(&self, leaf: bool, publicly_trusted: bool, now: UnixTime) -> LintContext {
+        LintContext {
+            now,
+            leaf,
+            expiring_within_days: self.expiring_within_days,
+            expiring_fraction: self.expiring_fraction,
+            publicly_trusted,
+        }
+    }
+
+    fn lint(
+        &self,
+        leaf: &Certificate,
+        sent: &[Arc<Certificate>],
+        public: bool,
+        now: UnixTime,
+        findings: &mut Findings,
+    ) {
+        findings.extend(x509::lint::lint(leaf, &self.context(true, public, now)));
+        for above in sent {
+            // An anchor is trusted for being known, whatever it says; dates above the leaf are the
+            // path's business.
+            if !self.trust.all.contains(above) {
+                let dated = ["certificate.expired", "certificate.not-yet-valid",
+                    "certificate.expiring", "certificate.expiring-fraction"];
+                findings.extend(
+                    x509::lint::lint(above, &self.context(false, public, now))
+                        .into_iter()
+                        .filter(|finding| !dated.contains(&finding.rule.code)),
+                );
+            }
+        }
+    }
+}
+
+fn judge_session(session: &tls::Evidence, observation: &Observation, findings: &mut Findings) {
+    if let tls::Proof::Invalid(reason) = &session.proof {
+        findings.add(&rules::KEY_NOT_PROVEN, reason);
+    }
+    if let Some(version) = session.version.filter(|v| *v < 0x0303) {
+        findings.add(&rules::OBSOLETE_PROTOCOL, tls::names::version(version));
+    }
+    if observation.profile == Some(tls::Profile::Legacy.name()) {
+        findings.add(&rules::VERSION_INTOLERANT, "only an older ClientHello was answered");
+    }
+    let Some(suite) = session.cipher else { return };
+    let name = tls::names::cipher_suite(suite);
+    if ["RC4", "_DES_", "DES40", "3DES", "NULL", "EXPORT", "anon"].iter().any(|w| name.contains(w)) {
+        findings.add(&rules::WEAK_CIPHER, &name);
+    }
+    if name.starts_with("TLS_RSA_") {
+        findings.add(&rules::NO_FORWARD_SECRECY, &name);
+    }
+}
+
+fn judge_order(leaf: &Arc<Certificate>, sent: &[Arc<Certificate>], findings: &mut Findings) {
+    let order = verify::chain_order(leaf, sent);
+    if order.misordered {
+        findings.about(&rules::MISORDERED, "a certificate is not followed by its issuer", leaf.fingerprint);
+    }
+    for stray in &order.strays {
+        findings.about(&rules::STRAY, format!("{} is on no path", stray.subject.text), stray.fingerprint);
+    }
+}
+
+/// Held against the name that was asked for. A bare address from a range was asked for by nobody:
+/// without a name there is nothing to mismatch.
+fn judge_name(observation: &Observation, leaf: &Certificate, findings: &mut Findings) {
+    let Some(name) = observation.target.sni().and_then(|name| HostName::parse(name).ok()) else {
+        return;
+    };
+    let name = ReferenceName::Host(name);
+    let why = match matches_name(leaf, &name) {
+        NameMatch::SubjectAlternativeName => return,
+        NameMatch::CommonNameOnly => {
+            format!("only the common name says {name}; clients do not read it")
+        }
+        NameMatch::None => format!("{name} is not among {}", names_of(leaf)),
+    };
+    findings.about(&rules::NAME_MISMATCH, why, leaf.fingerprint);
+}
+
+/// The certificate's names, a few of them.
+fn names_of(leaf: &Certificate) -> String {
+    const SHOWN: usize = 5;
+    let names = leaf.names();
+    let shown = names.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");
+    match names.len() {
+        0 => "no names at all".to_owned(),
+        count if count > SHOWN => format!("{shown} and {} more", count - SHOWN),
+        _ => shown,
+    }
+}
+
+fn judge_staple(session: &tls::Evidence, observation: &Observation, findings: &mut Findings) {
+    let Some(leaf) = observation.leaf() else { return };
+    let Some(staple) = &session.ocsp_staple else {
+        if leaf.must_staple {
+            findings.about(&rules::STAPLE_MISSING, "no status in the handshake", leaf.fingerprint);
+        }
+        return;
+    };
+    let Ok(response) = x509::ocsp::parse_response(staple) else { return };
+    if response.is_revoked() {
+        findings.about(&rules::STAPLE_REVOKED, response.to_string(), leaf.fingerprint);
+    }
+    if response.next_update.is_some_and(|next| observation.at() > next) {
+        findings.about(&rules::STAPLE_STALE, response.to_string(), leaf.fingerprint);
+    }
+}
+
+/// The rule a verdict breaks, where it breaks one.
+fn breach(verdict: &Verdict) -> Option<(&'static Rule, String)> {
+    let rule = match verdict.code() {
+        "trusted" => return None,
+        "self-signed" => &rules::SELF_SIGNED,
+        "untrusted" => &rules::UNTRUSTED,
+        "incomplete" => &rules::INCOMPLETE,
+        "expired-intermediate" => &rules::EXPIRED_INTERMEDIATE,
+        _ => &rules::INVALID,
+    };
+    Some((rule, verdict.to_string()))
+}
+
+/// Findings of one endpoint, bounded.
+#[derive(Default)]
+struct Findings(Vec<Finding>);
+
+impl Findings {
+    fn add(&mut self, rule: &'static Rule, evidence: impl AsRef<str>) {
+        self.0.push(Finding { rule, evidence: evidence.as_ref().to_owned(), certificate: None });
+    }
+
+    fn about(&mut self, rule: &'static Rule, evidence: impl Into<String>, certificate: Fingerprint) {
+        self.0.push(Finding { rule, evidence: evidence.into(), certificate: Some(certificate) });
+    }
+
+    fn extend(&mut self, more: impl IntoIterator<Item = Finding>) {
+        self.0.extend(more);
+    }
+
+    fn worst_first(mut self) -> Vec<Finding> {
+        self.0.sort_by_key(|finding| std::cmp::Reverse(finding.rule.severity));
+        self.0.truncate(FINDINGS_MAX);
+        self.0
+    }
+}

@@ -1,0 +1,75 @@
+//! What a scan may be told.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use outbound::resolve::Families;
+
+use crate::files::Passwords;
+
+/// How long each phase of a look may take. Every phase has its own clock.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// From asking for the name to its addresses.
+    pub dns: Duration,
+    /// From the first SYN to the connection.
+    pub dial: Duration,
+    /// The plain-text dialogue and the handshake together, however slowly bytes drip.
+    pub handshake: Duration,
+}
+
+impl Limits {
+    /// The same limit for each phase.
+    #[must_use]
+    pub fn each(limit: Duration) -> Self {
+        Self { dns: limit, dial: limit, handshake: limit }
+    }
+}
+
+/// What a scan may be told; `Default` is what `bulla scan` does without flags.
+#[derive(Clone, Debug)]
+pub struct ScanOptions {
+    /// Looks under way at once; `None`: what the descriptor limit allows, 2,048 at most.
+    pub in_flight: Option<usize>,
+    /// Looks under way at once to one address.
+    pub per_address: usize,
+    /// Which address families to ask for.
+    pub families: Families,
+    /// Look at every address of a name, each as an endpoint of its own.
+    pub all_addresses: bool,
+    /// Limits of the first look: short, so that the dead do not hold the pool.
+    pub first: Limits,
+    /// Limits of the second look at those that were silent.
+    pub second: Limits,
+    /// Whether the silent get a second look at all.
+    pub second_pass: bool,
+    /// Complete TLS 1.3 handshakes, so that servers log no abort and show their tickets.
+    pub finish_handshake: bool,
+    /// Certificates with at most this many days left are about to expire.
+    pub expiring_within_days: u32,
+    /// Certificates with at most this fraction of their life left are about to expire.
+    pub expiring_fraction: f64,
+    /// Tried on key stores.
+    pub passwords: Arc<Passwords>,
+}
+
+impl Default for ScanOptions {
+    fn default() -> Self {
+        Self {
+            in_flight: None,
+            // 200 names behind one balancer in one second at 117 ms each (DESIGN section 9), and
+            // still no more than a browser with a few tabs open costs it.
+            per_address: 32,
+            families: Families::usable(),
+            all_addresses: false,
+            // A SYN is repeated after one second: both of these see two of them.
+            first: Limits::each(Duration::from_millis(2_000)),
+            second: Limits::each(Duration::from_millis(2_500)),
+            second_pass: true,
+            finish_handshake: false,
+            expiring_within_days: x509::lint::LintContext::EXPIRING_WITHIN_DAYS,
+            expiring_fraction: x509::lint::LintContext::EXPIRING_FRACTION,
+            passwords: Arc::default(),
+        }
+    }
+}

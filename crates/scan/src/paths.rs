@@ -1,0 +1,120 @@
+//! Looks at files: the certificates in them, judged as endpoints are, but for what only a handshake
+//! or a name asked for can show.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use x509::Certificate;
+
+use crate::engine::now_us;
+use crate::files::{CertificateFound, Contents, FileError, FileLook, Passwords, Walk};
+use crate::judge::Judge;
+use crate::observation::{Observation, Outcome};
+use crate::progress::Progress;
+use crate::target::Target;
+
+/// Walks `path` and reports each chain found. Blocks: files are read as the disk allows.
+pub(crate) fn look(
+    path: &Path,
+    passwords: &Passwords,
+    judge: &Judge,
+    out: &mpsc::Sender<Observation>,
+    progress: &Progress,
+    stop: &CancellationToken,
+) {
+    for look in Walk::new(path, passwords) {
+        for observation in observations(look, judge) {
+            if stop.is_cancelled() {
+                return;
+            }
+            progress.finished(observation.outcome);
+            // The reader is gone only when the scan is being torn down.
+            if out.blocking_send(observation).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+fn observations(look: FileLook, judge: &Judge) -> Vec<Observation> {
+    let FileLook { path, result } = look;
+    match result {
+        Ok(contents) => of_contents(&path, contents, judge),
+        Err(error) => {
+            let outcome = match &error {
+                FileError::PasswordNeeded | FileError::WrongPassword { .. } => {
+                    Outcome::PasswordNeeded
+                }
+                FileError::NoCertificate => Outcome::NoCertificateInFile,
+                FileError::Malformed { .. } => Outcome::Malformed,
+                FileError::TooLarge { .. } | FileError::TooDeep { .. } => Outcome::LimitExceeded,
+                FileError::Unreadable(_) | FileError::Special(_) => Outcome::Unreadable,
+            };
+            let target = Arc::new(Target::file(&path));
+            vec![Observation::ended(target, now_us(), outcome, Some(error.to_string()))]
+        }
+    }
+}
+
+fn of_contents(path: &Path, contents: Contents, judge: &Judge) -> Vec<Observation> {
+    let format = contents.format.name();
+    let notes = contents.notes.join("; ");
+    let chains = chains(contents.certificates);
+    let several = chains.len() > 1;
+    chains
+        .into_iter()
+        .map(|chain| {
+            let target = Target::file(&if several { place(path, &chain) } else { path.to_owned() });
+            let detail = if notes.is_empty() { format.to_owned() } else { format!("{format}; {notes}") };
+            let mut observation =
+                Observation::ended(Arc::new(target), now_us(), Outcome::Answered, Some(detail));
+            for found in &chain {
+                match Certificate::parse(&found.der) {
+                    Ok(certificate) => observation.chain.push(Arc::new(certificate)),
+                    Err(error) => observation.unparsed.push(error.to_string()),
+                }
+            }
+            judge.judge_file(&mut observation);
+            observation
+        })
+        .collect()
+}
+
+/// `path#alias`, or `path#3` where the entry has no name.
+fn place(path: &Path, chain: &[CertificateFound]) -> PathBuf {
+    let first = &chain[0];
+    let mut place = path.as_os_str().to_owned();
+    place.push("#");
+    place.push(first.alias.clone().unwrap_or_else(|| first.entry.to_string()));
+    place.into()
+}
+
+/// Certificates that belong together: those of one entry, and, where a file is a plain list, each that
+/// is followed by its issuer (as in `fullchain.pem`).
+fn chains(found: Vec<CertificateFound>) -> Vec<Vec<CertificateFound>> {
+    let mut chains: Vec<Vec<CertificateFound>> = Vec::new();
+    for certificate in found {
+        match chains.last_mut() {
+            Some(chain) if continues(chain, &certificate) => chain.push(certificate),
+            _ => chains.push(vec![certificate]),
+        }
+    }
+    chains
+}
+
+fn continues(chain: &[CertificateFound], next: &CertificateFound) -> bool {
+    let last = &chain[chain.len() - 1];
+    if last.entry == next.entry {
+        return true;
+    }
+    if last.alias.is_some() || next.alias.is_some() {
+        return false;
+    }
+    let (Ok(below), Ok(above)) = (Certificate::parse(&last.der), Certificate::parse(&next.der))
+    else {
+        return false;
+    };
+    below.issuer.der == above.subject.der && below.issuer.der != below.subject.der
+}

@@ -1,0 +1,104 @@
+//! Live counts of a scan.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+
+use crate::observation::Outcome;
+
+/// Counts that the scan keeps and anyone may read while it runs.
+#[derive(Debug, Default)]
+pub struct Progress {
+    queued: AtomicU64,
+    finished: AtomicU64,
+    answered: AtomicU64,
+    skipped: AtomicU64,
+    repeated: AtomicU64,
+    in_flight: AtomicUsize,
+    in_flight_peak: AtomicUsize,
+    second_pass: AtomicUsize,
+    // Touched once an observation, never across an await.
+    failures: Mutex<Vec<(Outcome, u64)>>,
+}
+
+/// [`Progress`] at one moment.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// Looks that were begun or wait, in all.
+    pub queued: u64,
+    /// Observations made.
+    pub finished: u64,
+    /// Observations that saw a certificate.
+    pub answered: u64,
+    /// Left out because this scan had observed them before (`--resume`).
+    pub skipped: u64,
+    /// Given more than once.
+    pub repeated: u64,
+    /// Looks under way.
+    pub in_flight: usize,
+    /// The most looks under way at once.
+    pub in_flight_peak: usize,
+    /// Silent endpoints that wait for their second look.
+    pub second_pass: usize,
+    /// Outcomes other than an answer, most frequent first.
+    pub failures: Vec<(Outcome, u64)>,
+}
+
+impl Progress {
+    pub(crate) fn queued(&self) {
+        self.queued.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn skipped(&self) {
+        self.skipped.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn skipped_queued(&self) {
+        self.queued.fetch_sub(1, Relaxed);
+        self.skipped();
+    }
+
+    pub(crate) fn repeated(&self) {
+        self.repeated.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn set_in_flight(&self, count: usize) {
+        self.in_flight.store(count, Relaxed);
+        self.in_flight_peak.fetch_max(count, Relaxed);
+    }
+
+    pub(crate) fn set_waiting_for_second_pass(&self, count: usize) {
+        self.second_pass.store(count, Relaxed);
+    }
+
+    pub(crate) fn finished(&self, outcome: Outcome) {
+        self.finished.fetch_add(1, Relaxed);
+        if outcome == Outcome::Answered {
+            self.answered.fetch_add(1, Relaxed);
+            return;
+        }
+        let mut failures = self.failures.lock();
+        match failures.iter_mut().find(|(kind, _)| *kind == outcome) {
+            Some((_, count)) => *count += 1,
+            None => failures.push((outcome, 1)),
+        }
+    }
+
+    /// All counts at this moment.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        let mut failures = self.failures.lock().clone();
+        failures.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        Snapshot {
+            queued: self.queued.load(Relaxed),
+            finished: self.finished.load(Relaxed),
+            answered: self.answered.load(Relaxed),
+            skipped: self.skipped.load(Relaxed),
+            repeated: self.repeated.load(Relaxed),
+            in_flight: self.in_flight.load(Relaxed),
+            in_flight_peak: self.in_flight_peak.load(Relaxed),
+            second_pass: self.second_pass.load(Relaxed),
+            failures,
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Observations as the inventory keeps them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use store::{EndpointKey, NewCertificate, NewObservation};
+use x509::{Certificate, Fingerprint, UnixTime};
+
+use crate::observation::{Observation, Outcome};
+
+/// Certificates kept in the inventory's form, so that an intermediate is put into words once.
+const KEPT_MAX: usize = 1_024;
+
+/// Writes observations as rows. One per scan: it remembers the intermediates.
+#[derive(Default)]
+pub struct Recorder {
+    kept: HashMap<Fingerprint, Arc<NewCertificate>>,
+}
+
+impl Recorder {
+    /// The row for `observation`. `detail` is a JSON object with whatever the columns do not say.
+    pub fn row(&mut self, observation: &Observation, detail: String) -> NewObservation {
+        let session = observation.session.as_deref();
+        NewObservation {
+            endpoint: observation.key(),
+            address: observation.address,
+            observed_at_us: observation.at_us,
+            outcome: observation.outcome.code().to_owned(),
+            answered: observation.outcome == Outcome::Answered,
+            tls_version: session.and_then(|s| s.version),
+            cipher_suite: session.and_then(|s| s.cipher),
+            chain: observation
+                .chain
+                .iter()
+                .enumerate()
+                .map(|(index, certificate)| self.certificate(certificate, index > 0))
+                .collect(),
+            trust: observation.trust.as_ref().map_or("not-judged", |t| t.verdict).to_owned(),
+            severity: observation.severity().map(|s| s as u8),
+            findings: serde_json::to_string(&observation.findings).unwrap_or_default(),
+            detail,
+        }
+    }
+
+    fn certificate(&mut self, certificate: &Arc<Certificate>, keep: bool) -> Arc<NewCertificate> {
+        if let Some(known) = self.kept.get(&certificate.fingerprint) {
+            return known.clone();
+        }
+        let row = Arc::new(certificate_row(certificate));
+        if keep {
+            if self.kept.len() >= KEPT_MAX {
+                self.kept.clear();
+            }
+            self.kept.insert(certificate.fingerprint, row.clone());
+        }
+        row
+    }
+}
+
+fn certificate_row(certificate: &Certificate) -> NewCertificate {
+    NewCertificate {
+        sha256: *certificate.fingerprint.as_bytes(),
+        der: certificate.der.clone(),
+        subject: certificate.subject.text.clone(),
+        issuer: certificate.issuer.text.clone(),
+        serial: certificate.serial.to_string(),
+        not_before_us: in_us(certificate.not_before),
+        not_after_us: in_us(certificate.not_after),
+        key_algorithm: certificate.public_key.algorithm.name().into_owned(),
+        key_bits: certificate.public_key.bits,
+        spki_sha256: *certificate.public_key.spki_sha256.as_bytes(),
+        names: certificate.names(),
+    }
+}
+
+fn in_us(time: UnixTime) -> i64 {
+    time.0.saturating_mul(1_000_000)
+}
+
+impl Observation {
+    /// The endpoint, as the inventory tells endpoints apart.
+    #[must_use]
+    pub fn key(&self) -> EndpointKey {
+        EndpointKey {
+            host: self.target.host_text().to_owned(),
+            port: self.target.port,
+            protocol: self.target.protocol.name().to_owned(),
+            server_name: self.target.sni().unwrap_or_default().to_owned(),
+            address: match self.address {
+                Some(address) if self.by_address => address.to_string(),
+                _ => String::new(),
+            },
+        }
+    }
+}
