@@ -175,7 +175,15 @@ fn directory_under(text: &str, base: &[u8]) -> bool {
         return true;
     }
     let (text, base) = (text.to_ascii_lowercase(), base.text.to_ascii_lowercase());
-    text.strip_suffix(&base).is_some_and(|head| head.is_empty() || head.ends_with(", "))
+    text.strip_suffix(&base).is_some_and(|head| head.is_empty() || ends_between_names(head))
+}
+
+/// Whether text ends with the comma between two relative names, not one escaped within a value.
+fn ends_between_names(head: &str) -> bool {
+    head.strip_suffix(", ").is_some_and(|name| {
+        let escapes = name.bytes().rev().take_while(|b| *b == b'\\').count();
+        escapes % 2 == 0
+    })
 }
 
 fn described(name: &GeneralName) -> String {
@@ -270,6 +278,7 @@ mod tests {
             ("O=Example", true),
             ("O=Example, C=DE", false),
             ("O=Other\\, O=Example", false),
+            ("O=Other\\\\, O=Example", true),
         ] {
             let got = under(&directory, &GeneralName::Directory(text.to_owned())).0;
             assert_eq!(got, want, "{text}");
