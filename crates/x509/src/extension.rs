@@ -98,7 +98,10 @@ impl<'a> Extension<'a> {
                 cert.embedded_scts = sct::count(value.expect(tag::OCTET_STRING)?.content);
             }
             oid::TLS_FEATURE => cert.must_staple = features_status(value.sequence()?),
-            oid::CT_POISON => cert.precertificate = true,
+            oid::CT_POISON => {
+                cert.precertificate = true;
+                return Ok(true);
+            }
             oid::ISSUER_ALT_NAME
             | oid::POLICY_MAPPINGS
             | oid::POLICY_CONSTRAINTS

@@ -1,1 +1,218 @@
-//! What certificates say, as openssl and x509-parser read it, too.
+//! What certificates say, as openssl made them and x509-parser reads them, too.
+
+use std::fmt::Write as _;
+use std::process::Command;
+
+use x509::{
+    Certificate, GeneralName, KeyAlgorithm, NameMatch, ReferenceName, SignatureAlgorithm, SignatureError,
+    matches_name,
+};
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+/// PEM with its base64 on one line; openssl reads up to 76 octets a line, so it is broken.
+pub(crate) fn pem(der: &[u8]) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut out = "-----BEGIN CERTIFICATE-----\n".to_owned();
+    for line in der.chunks(48) {
+        for group in line.chunks(3) {
+            let bits = group.iter().fold(0u32, |bits, b| bits << 8 | u32::from(*b));
+            let bits = bits << (8 * (3 - group.len()));
+            for index in 0..4 {
+                let letter = ALPHABET[(bits >> (18 - 6 * index)) as usize & 63];
+                out.push(if index <= group.len() { char::from(letter) } else { '=' });
+            }
+        }
+        out.push('\n');
+    }
+    let _ = writeln!(out, "-----END CERTIFICATE-----");
+    out
+}
+
+/// The output of an openssl command, run in `folder`.
+fn openssl(folder: &tempfile::TempDir, arguments: &str) -> Vec<u8> {
+    let output = Command::new("openssl")
+        .args(arguments.split(' '))
+        .current_dir(folder.path())
+        .output()
+        .expect("openssl is missing: apt-get install -y openssl");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "openssl {arguments}: {errors}");
+    output.stdout
+}
+
+struct Made {
+    /// Arguments of `openssl req -x509` that choose the key and signature.
+    how: &'static str,
+    key: KeyAlgorithm,
+    bits: u32,
+    signature: SignatureAlgorithm,
+    /// What checking its own signature gives.
+    checks: Result<(), &'static str>,
+}
+
+fn made() -> Vec<Made> {
+    use KeyAlgorithm as K;
+    use SignatureAlgorithm as S;
+    let row = |how, key, bits, signature, checks| Made { how, key, bits, signature, checks };
+    let secp256k1 = || K::EcOther("1.3.132.0.10".into());
+    vec![
+        row("-newkey rsa:2048 -sha256", K::Rsa, 2048, S::RsaSha256, Ok(())),
+        row("-newkey rsa:2048 -sha384", K::Rsa, 2048, S::RsaSha384, Ok(())),
+        row("-newkey rsa:2048 -sha512", K::Rsa, 2048, S::RsaSha512, Ok(())),
+        row("-newkey rsa:2048 -sha1", K::Rsa, 2048, S::RsaSha1, Ok(())),
+        row("-newkey rsa:2048 -md5", K::Rsa, 2048, S::RsaMd5, Err("MD5")),
+        row("-newkey rsa:1024 -sha1", K::Rsa, 1024, S::RsaSha1, Ok(())),
+        row("-newkey rsa:1024 -sha256", K::Rsa, 1024, S::RsaSha256, Ok(())),
+        row("-newkey rsa:512 -sha256", K::Rsa, 512, S::RsaSha256, Err("1,024")),
+        row(
+            "-newkey rsa:2048 -sigopt rsa_padding_mode:pss -sigopt rsa_pss_saltlen:digest -sha256",
+            K::Rsa,
+            2048,
+            S::RsaPss(256),
+            Ok(()),
+        ),
+        row(
+            "-newkey rsa:2048 -sigopt rsa_padding_mode:pss -sigopt rsa_pss_saltlen:max -sha384",
+            K::Rsa,
+            2048,
+            S::RsaPss(384),
+            Ok(()),
+        ),
+        row("-newkey rsa-pss -pkeyopt rsa_keygen_bits:2048 -sha256", K::RsaPss, 2048, S::RsaPss(256), Ok(())),
+        row("-newkey ec -pkeyopt ec_paramgen_curve:P-256 -sha256", K::EcP256, 256, S::EcdsaSha256, Ok(())),
+        row("-newkey ec -pkeyopt ec_paramgen_curve:P-256 -sha512", K::EcP256, 256, S::EcdsaSha512, Ok(())),
+        row("-newkey ec -pkeyopt ec_paramgen_curve:P-256 -sha1", K::EcP256, 256, S::EcdsaSha1, Ok(())),
+        row("-newkey ec -pkeyopt ec_paramgen_curve:P-384 -sha384", K::EcP384, 384, S::EcdsaSha384, Ok(())),
+        row("-newkey ec -pkeyopt ec_paramgen_curve:P-521 -sha512", K::EcP521, 521, S::EcdsaSha512, Ok(())),
+        row(
+            "-newkey ec -pkeyopt ec_paramgen_curve:secp256k1 -sha256",
+            secp256k1(),
+            256,
+            S::EcdsaSha256,
+            Ok(()),
+        ),
+        row(
+            "-newkey ec -pkeyopt ec_paramgen_curve:secp224r1 -sha256",
+            K::EcOther("1.3.132.0.33".into()),
+            224,
+            S::EcdsaSha256,
+            Err("curve"),
+        ),
+        row("-newkey ed25519", K::Ed25519, 256, S::Ed25519, Ok(())),
+        row("-newkey ed448", K::Ed448, 448, S::Ed448, Err("Ed448")),
+    ]
+}
+
+const EXTENSIONS: &str = "-days 90 -nodes -keyout k -outform DER -subj /C=DE/O=Acme,Inc/CN=a.example \
+    -addext subjectAltName=DNS:a.example,DNS:*.a.example,IP:127.0.0.1,IP:::1,email:x@a.example,URI:https://a.example/ \
+    -addext keyUsage=digitalSignature,keyEncipherment -addext extendedKeyUsage=serverAuth,clientAuth \
+    -addext tlsfeature=status_request -addext certificatePolicies=2.23.140.1.2.1 \
+    -addext authorityInfoAccess=OCSP;URI:http://o.example/,caIssuers;URI:http://c.example/ca \
+    -addext crlDistributionPoints=URI:http://c.example/crl";
+
+#[test]
+fn keys_and_signatures_of_every_kind_are_read_and_checked() {
+    let folder = tempfile::tempdir().unwrap();
+    for made in made() {
+        let der = openssl(&folder, &format!("req -x509 {} {EXTENSIONS}", made.how));
+        let certificate = Certificate::parse(&der).unwrap();
+        let how = made.how;
+        assert_eq!(certificate.faults, [""; 0], "{how}");
+        assert_eq!(certificate.public_key.algorithm, made.key, "{how}");
+        assert_eq!(certificate.public_key.bits, made.bits, "{how}");
+        assert_eq!(certificate.signature, made.signature, "{how}");
+        match (certificate.signed_by(&certificate.public_key), made.checks) {
+            (Ok(()), Ok(())) => {}
+            (Err(SignatureError::Unsupported(why)), Err(word)) => assert!(why.contains(word), "{why}"),
+            (got, want) => panic!("{how}: {got:?}, not {want:?}"),
+        }
+        says_what_openssl_was_told(&certificate);
+        agrees_with_x509_parser(&certificate);
+    }
+}
+
+fn says_what_openssl_was_told(certificate: &Certificate) {
+    assert_eq!(certificate.version, 3);
+    assert_eq!(certificate.subject.text, "CN=a.example, O=Acme\\,Inc, C=DE");
+    assert!(certificate.is_self_issued());
+    assert_eq!(certificate.not_after.since(certificate.not_before), 90 * x509::DAY);
+    assert_eq!(certificate.names(), ["a.example", "*.a.example", "127.0.0.1", "::1"]);
+    assert!(certificate.subject_alt_names.contains(&GeneralName::Email("x@a.example".into())));
+    assert!(certificate.subject_alt_names.contains(&GeneralName::Uri("https://a.example/".into())));
+    assert_eq!(certificate.key_usage.map(|usage| usage.0), Some(0b101));
+    let usages = ["1.3.6.1.5.5.7.3.1", "1.3.6.1.5.5.7.3.2"].map(str::to_owned);
+    assert_eq!(certificate.extended_key_usage.as_deref(), Some(&usages[..]));
+    assert!(certificate.must_staple && !certificate.precertificate && certificate.is_ca());
+    assert_eq!(certificate.policies, ["2.23.140.1.2.1"]);
+    assert_eq!(certificate.ocsp_urls, ["http://o.example/"]);
+    assert_eq!(certificate.issuer_urls, ["http://c.example/ca"]);
+    assert_eq!(certificate.crl_urls, ["http://c.example/crl"]);
+    assert_eq!(certificate.subject_key_id, certificate.authority_key_id);
+    assert!(certificate.unknown_critical.is_empty());
+}
+
+fn agrees_with_x509_parser(ours: &Certificate) {
+    let (_, theirs) = X509Certificate::from_der(&ours.der).unwrap();
+    assert_eq!(ours.tbs(), theirs.tbs_certificate.as_ref());
+    assert_eq!(ours.signature_value(), &*theirs.signature_value.data);
+    assert_eq!(ours.serial.content(), theirs.raw_serial());
+    assert_eq!(&*ours.issuer.der, theirs.issuer().as_raw());
+    assert_eq!(&*ours.subject.der, theirs.subject().as_raw());
+    assert_eq!(&*ours.public_key.spki, theirs.public_key().raw);
+    assert_eq!(ours.not_before.0, theirs.validity().not_before.timestamp());
+    assert_eq!(ours.not_after.0, theirs.validity().not_after.timestamp());
+    assert_eq!(ours.key_usage.map(|usage| usage.0), theirs.key_usage().unwrap().map(|u| u.value.flags));
+}
+
+#[test]
+fn a_certificate_names_its_hosts() {
+    let folder = tempfile::tempdir().unwrap();
+    let der = openssl(&folder, &format!("req -x509 -newkey ed25519 {EXTENSIONS}"));
+    let certificate = Certificate::parse(&der).unwrap();
+    let names = [
+        ("a.example", true),
+        ("b.a.example", true),
+        ("c.b.a.example", false),
+        ("b.example", false),
+        ("127.0.0.1", true),
+        ("127.0.0.2", false),
+        ("::1", true),
+    ];
+    std::fs::write(folder.path().join("c.pem"), pem(&der)).unwrap();
+    for (name, want) in names {
+        let (reference, check) = match name.parse::<std::net::IpAddr>() {
+            Ok(address) => (ReferenceName::Ip(address), "-checkip"),
+            Err(_) => (ReferenceName::Host(name.parse().unwrap()), "-checkhost"),
+        };
+        let got = matches_name(&certificate, &reference) == NameMatch::SubjectAlternativeName;
+        assert_eq!(got, want, "{name}");
+        let output = openssl(&folder, &format!("x509 -in c.pem -noout {check} {name}"));
+        let theirs = String::from_utf8_lossy(&output).contains("does match");
+        assert_eq!(theirs, want, "openssl on {name}");
+    }
+}
+
+#[test]
+fn a_common_name_alone_is_told_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let der = openssl(&folder, "req -x509 -newkey ed25519 -nodes -keyout k -outform DER -subj /CN=a.example");
+    let certificate = Certificate::parse(&der).unwrap();
+    let asked = |name: &str| matches_name(&certificate, &ReferenceName::Host(name.parse().unwrap()));
+    assert_eq!(asked("a.example"), NameMatch::CommonNameOnly);
+    assert_eq!(asked("b.example"), NameMatch::None);
+    assert_eq!(certificate.names(), ["a.example"]);
+}
+
+#[test]
+fn what_openssl_writes_as_text_is_found_in_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let der = openssl(&folder, &format!("req -x509 -newkey ed25519 {EXTENSIONS}"));
+    let text = [openssl_text(&folder, &der), pem(&der), "trailing".to_owned()].concat();
+    let found: Vec<_> = x509::pem::certificates(text.as_bytes()).collect();
+    assert_eq!(found, [("CERTIFICATE".to_owned(), der)]);
+}
+
+fn openssl_text(folder: &tempfile::TempDir, der: &[u8]) -> String {
+    std::fs::write(folder.path().join("c.pem"), pem(der)).unwrap();
+    String::from_utf8(openssl(folder, "x509 -in c.pem -noout -text")).unwrap()
+}

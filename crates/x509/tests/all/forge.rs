@@ -19,7 +19,6 @@ pub(crate) const SUBJECT_KEY_ID: &[u64] = &[2, 5, 29, 14];
 pub(crate) const AUTHORITY_KEY_ID: &[u64] = &[2, 5, 29, 35];
 pub(crate) const AUTHORITY_INFO_ACCESS: &[u64] = &[1, 3, 6, 1, 5, 5, 7, 1, 1];
 pub(crate) const CT_POISON: &[u64] = &[1, 3, 6, 1, 4, 1, 11129, 2, 4, 3];
-pub(crate) const TLS_FEATURE: &[u64] = &[1, 3, 6, 1, 5, 5, 7, 1, 24];
 pub(crate) const SERVER_AUTH: &[u64] = &[1, 3, 6, 1, 5, 5, 7, 3, 1];
 pub(crate) const CLIENT_AUTH: &[u64] = &[1, 3, 6, 1, 5, 5, 7, 3, 2];
 const ECDSA_SHA256: &[u64] = &[1, 2, 840, 10045, 4, 3, 2];
