@@ -80,9 +80,7 @@ pub enum TargetProblem {
     )]
     Network,
     /// More addresses than the bound.
-    #[error(
-        "{addresses} addresses, more than {max}; split the network, or raise the bound with --max-addresses {addresses}"
-    )]
+    #[error("{addresses} addresses, more than {max}; split the network{}", or_raise(*addresses))]
     TooManyAddresses {
         /// In the network.
         addresses: u128,
@@ -121,6 +119,14 @@ pub enum TargetProblem {
     /// A list that cannot be read (further).
     #[error("the list cannot be read: {0}")]
     Unreadable(String),
+}
+
+/// The flag that allows so many, as far as anything can be counted.
+fn or_raise(addresses: u128) -> String {
+    match u64::try_from(addresses) {
+        Ok(addresses) => format!(", or raise the bound with --max-addresses {addresses}"),
+        Err(_) => String::new(),
+    }
 }
 
 impl TargetError {

@@ -80,9 +80,11 @@ impl Target {
         Self { host, port, protocol, protocol_source, server_name, text }
     }
 
-    /// A file or folder.
+    /// A file or folder. Its path is made absolute (links are left as they are), so that it is the
+    /// same endpoint wherever the next scan is started.
     #[must_use]
     pub fn file(path: &Path) -> Self {
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         Self::new(Host::Path(path.into()), 0, Protocol::File, ProtocolSource::Given, None)
     }
 
