@@ -1,1 +1,90 @@
-fn main() {}
+//! `bulla`: finds every TLS certificate an organisation has.
+//!
+//! This crate is the command line, the configuration, the wiring and the output. What is known of
+//! certificates, endpoints and databases is in the crates below.
+
+mod bench;
+mod cli;
+mod config;
+mod data;
+mod endpoint;
+mod exit;
+mod fleet_command;
+mod inventory;
+mod output;
+mod rules;
+mod scan_command;
+mod shell;
+mod stop;
+mod terminal;
+mod units;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::{Cli, Command, ConfigArgs, ConfigCommand, Global};
+use config::Configuration;
+use exit::{Exit, Outcome, Problem};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(&cli) {
+        Ok(exit) => exit.into(),
+        Err(problem) => {
+            problem.report();
+            problem.exit.into()
+        }
+    }
+}
+
+fn run(cli: &Cli) -> Outcome<Exit> {
+    telemetry::init(&cli.global.log, cli.global.log_json).map_err(|error| {
+        Problem::usage(format_args!("--log {:?}: {error}", cli.global.log))
+            .hint("use error, warn, info, debug or trace, or a filter like scan=debug")
+    })?;
+    match &cli.command {
+        Command::Scan(args) => block_on(scan_command::run(args, &cli.global)),
+        Command::Inventory(args) => block_on(inventory::run(args, &cli.global)),
+        Command::Fleet(args) => block_on(fleet_command::run(args)),
+        Command::Rules(args) => rules::run(args),
+        Command::Bench(args) => bench::run(args),
+        Command::Config(args) => configuration(args, &cli.global),
+        Command::Completions { shell } => shell::completions(*shell),
+        Command::Man { folder } => shell::man(folder),
+    }
+}
+
+fn block_on(work: impl Future<Output = Outcome<Exit>>) -> Outcome<Exit> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| {
+        Problem::new(Exit::Machine, format_args!("no threads can be started: {error}"))
+            .hint("check the limits on processes and open files (ulimit -u, ulimit -n)")
+    })?;
+    let ended = runtime.block_on(work);
+    // Nothing of worth is left: a read of standard input that never ends must not hold us.
+    runtime.shutdown_background();
+    ended
+}
+
+fn configuration(args: &ConfigArgs, global: &Global) -> Outcome<Exit> {
+    let configuration = Configuration::load(global.config.as_deref())?;
+    match args.command {
+        ConfigCommand::Show => print(configuration.show().trim_end())?,
+        ConfigCommand::Check => {
+            let read = match (configuration.file(), config::default_path()) {
+                (Some(path), _) => format!("{} is right", path.display()),
+                (None, Some(path)) => format!("there is no {}: every value is the default or from the environment", path.display()),
+                (None, None) => "there is no home for a configuration: every value is the default or from the environment".into(),
+            };
+            print(&read)?;
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+/// Prints to standard output; a reader that went away is no failure of ours.
+pub(crate) fn print(text: &str) -> Outcome<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{text}").and_then(|()| out.flush()).map_err(|error| Problem::output(&error))
+}

@@ -1,0 +1,241 @@
+//! `bulla bench scan`: Bulla, and its peers if they are installed, on the same simulated estate.
+//!
+//! The estate is a process of its own, as are the scans: what is measured is what users run. A fresh
+//! estate of the same seed for each run, so that every count belongs to one scanner.
+
+mod estate;
+mod measure;
+mod verdicts;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use crate::exit::{Exit, Outcome, Problem};
+use crate::units::count;
+use estate::Estate;
+use measure::Measured;
+use verdicts::Verdicts;
+
+/// `bulla bench`
+#[derive(Args, Debug)]
+pub(crate) struct BenchArgs {
+    #[command(subcommand)]
+    pub(crate) command: BenchCommand,
+}
+
+/// What to measure.
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchCommand {
+    /// Scan a simulated estate and print a Markdown table of time, processor, memory and verdicts
+    Scan(ScanBench),
+}
+
+/// `bulla bench scan`
+#[derive(Args, Debug)]
+pub(crate) struct ScanBench {
+    /// How many endpoints
+    #[arg(long, value_name = "COUNT", default_value_t = 1_800)]
+    endpoints: usize,
+    /// How long DNS, connecting and handshakes take: none or certpulse
+    #[arg(long, value_enum, value_name = "KIND", default_value = "certpulse")]
+    latency: Latency,
+    /// What endpoints there are: all, healthy or demo
+    #[arg(long, value_name = "KIND", default_value = "all")]
+    mix: String,
+    /// The part of the endpoints that is dead, from 0 to 1
+    #[arg(long, value_name = "FRACTION", default_value_t = 0.05)]
+    dead: f64,
+    /// Instead: this many names behind one address
+    #[arg(long, value_name = "NAMES")]
+    balancer: Option<usize>,
+    /// Runs of Bulla; each is a row
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    runs: usize,
+    /// Also run tlsx and zgrab2, if they are installed
+    #[arg(long)]
+    peers: bool,
+    /// Further arguments for `bulla scan`
+    #[arg(last = true, value_name = "ARGUMENT")]
+    scan_arguments: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Latency {
+    /// As fast as this machine is
+    None,
+    /// DNS 8 to 40 ms, connecting 20 to 120 ms, handshake 80 to 300 ms
+    Certpulse,
+}
+
+/// A scanner's run on a fresh estate.
+struct Row {
+    scanner: String,
+    measured: Measured,
+    /// Endpoints it gave a certificate for.
+    answered: u64,
+    verdicts: Option<Verdicts>,
+    counted: String,
+}
+
+/// Measures.
+pub(crate) fn run(args: &BenchArgs) -> Outcome<Exit> {
+    let BenchCommand::Scan(args) = &args.command;
+    let folder = Folder::new()?;
+    let mut rows = Vec::new();
+    for run in 1..=args.runs.max(1) {
+        let name = if args.runs > 1 { format!("bulla, run {run}") } else { "bulla".into() };
+        rows.push(bulla(args, &folder.0, name)?);
+    }
+    if args.peers {
+        for peer in PEERS {
+            match installed(peer.program) {
+                Some(program) => rows.push(peer_row(args, &folder.0, peer, &program)?),
+                None => eprintln!("{} is not installed: {}", peer.program, peer.install),
+            }
+        }
+    }
+    crate::print(&markdown(args, &rows))?;
+    Ok(Exit::Ok)
+}
+
+fn bulla(args: &ScanBench, folder: &Path, name: String) -> Outcome<Row> {
+    let estate = Estate::start(args, folder)?;
+    let results = folder.join("bulla.jsonl");
+    let mut command = Command::new(estate::own_binary()?);
+    command
+        .args(["scan", "--no-store", "--no-system-roots", "--quiet", "--output", "jsonl", "--output-file"])
+        .arg(&results)
+        .arg("--ca")
+        .arg(&estate.roots)
+        .arg("--dns")
+        .arg(&estate.dns)
+        .args(&args.scan_arguments)
+        .arg(format!("@{}", estate.targets.display()));
+    let measured = measure::run(&mut command)?;
+    let verdicts = verdicts::compare(&estate.truth, &results)?;
+    Ok(Row { scanner: name, measured, answered: verdicts.answered, verdicts: Some(verdicts), counted: estate.stop() })
+}
+
+/// Another scanner.
+struct Peer {
+    program: &'static str,
+    install: &'static str,
+    /// Its arguments: hosts to scan, port, name server, output file.
+    arguments: fn(hosts: &str, port: &str, dns: &str, output: &str) -> Vec<String>,
+    /// Whether a line of its output is an endpoint with a certificate.
+    answered: fn(&str) -> bool,
+}
+
+/// They are run as their documentation says, with JSON lines as output. Neither speaks STARTTLS in
+/// the same run, so both are given plain TLS endpoints only.
+const PEERS: &[Peer] = &[
+    Peer {
+        program: "tlsx",
+        install: "go install github.com/projectdiscovery/tlsx/cmd/tlsx@latest",
+        arguments: |hosts, port, dns, output| {
+            ["-l", hosts, "-p", port, "-r", dns, "-json", "-o", output, "-silent", "-duc"].map(str::to_owned).into()
+        },
+        answered: |line| line.contains("\"fingerprint_hash\""),
+    },
+    Peer {
+        program: "zgrab2",
+        install: "go install github.com/zmap/zgrab2/cmd/zgrab2@latest",
+        arguments: |hosts, port, dns, output| {
+            [
+                "tls", "--port", port, "--input-file", hosts, "--output-file", output, "--dns-resolvers", dns,
+                "--server-rate-limit", "100000",
+            ]
+            .map(str::to_owned)
+            .into()
+        },
+        answered: |line| line.contains("\"server_certificates\""),
+    },
+];
+
+fn peer_row(args: &ScanBench, folder: &Path, peer: &Peer, program: &Path) -> Outcome<Row> {
+    let estate = Estate::start(args, folder)?;
+    let (hosts, port) = estate.plain_hosts(folder)?;
+    let results = folder.join(format!("{}.out", peer.program));
+    let text = |path: &Path| path.display().to_string();
+    let mut command = Command::new(program);
+    command.args((peer.arguments)(&text(&hosts), &port, &estate.dns, &text(&results)));
+    let measured = measure::run(&mut command)?;
+    let output = std::fs::read_to_string(&results).unwrap_or_default();
+    let answered = output.lines().filter(|line| (peer.answered)(line)).count() as u64;
+    Ok(Row { scanner: peer.program.to_owned(), measured, answered, verdicts: None, counted: estate.stop() })
+}
+
+fn installed(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
+}
+
+fn markdown(args: &ScanBench, rows: &[Row]) -> String {
+    let what = match args.balancer {
+        Some(names) => format!("{} names behind one address", count(names as u64)),
+        None => format!("{} endpoints (mix: {}, {} dead)", count(args.endpoints as u64), args.mix, args.dead),
+    };
+    let latency = match args.latency {
+        Latency::None => "no latency",
+        Latency::Certpulse => "CertPulse's latencies",
+    };
+    let mut out = format!(
+        "{what}, {latency}; servers on the same {} processors\n\n\
+         | scanner | wall s | processor s | µs an endpoint | endpoints/s | most memory MiB | answered | verdicts right / false / missed |\n\
+         | --- | --- | --- | --- | --- | --- | --- | --- |\n",
+        std::thread::available_parallelism().map_or(1, usize::from),
+    );
+    let first = rows.first().map(|row| row.measured.wall.as_secs_f64());
+    for row in rows {
+        let Measured { wall, processor, memory_kib, .. } = row.measured;
+        let endpoints = args.balancer.unwrap_or(args.endpoints).max(1) as f64;
+        let ratio = match first {
+            Some(first) if first > 0.0 && rows.len() > 1 => format!(" (×{:.2})", wall.as_secs_f64() / first),
+            _ => String::new(),
+        };
+        out += &format!(
+            "| {} | {:.2}{ratio} | {:.2} | {:.0} | {:.0} | {:.0} | {} | {} |\n",
+            row.scanner,
+            wall.as_secs_f64(),
+            processor.as_secs_f64(),
+            processor.as_secs_f64() / endpoints * 1e6,
+            endpoints / wall.as_secs_f64().max(1e-6),
+            memory_kib as f64 / 1024.0,
+            count(row.answered),
+            row.verdicts.as_ref().map_or_else(|| "not compared".to_owned(), Verdicts::to_string),
+        );
+    }
+    out.push_str("\nWhat the servers counted:\n\n");
+    for row in rows {
+        out += &format!("- {}: {}\n", row.scanner, row.counted);
+    }
+    for row in rows.iter().filter(|row| !row.measured.succeeded) {
+        out += &format!("\n{} ended with an error: {}\n", row.scanner, row.measured.said);
+    }
+    for difference in rows.iter().filter_map(|row| row.verdicts.as_ref()).flat_map(|v| &v.differences) {
+        out += &format!("\n- differs: {difference}");
+    }
+    out.trim_end().to_owned()
+}
+
+/// A folder of this run, removed at its end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Outcome<Self> {
+        let path = std::env::temp_dir().join(format!("bulla-bench-{}", std::process::id()));
+        std::fs::create_dir(&path).map_err(|error| {
+            Problem::new(Exit::Machine, format_args!("cannot make {}: {error}", path.display()))
+                .hint("set TMPDIR to a folder that you may write to")
+        })?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,88 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::bench::BenchArgs;
+use crate::exit::EXIT_CODES;
+use crate::fleet_command::FleetArgs;
+use crate::inventory::InventoryArgs;
+use crate::rules::RulesArgs;
+use crate::scan_command::ScanArgs;
+
+/// Finds every TLS certificate an organisation has, and says what is wrong with it.
+#[derive(Debug, Parser)]
+#[command(
+    name = "bulla",
+    version,
+    after_help = EXIT_CODES,
+    disable_help_subcommand = true,
+    max_term_width = 100,
+    subcommand_required = true,
+    arg_required_else_help = true
+)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Options of every command.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "General")]
+pub(crate) struct Global {
+    /// Configuration file (TOML) [default: ~/.config/bulla/bulla.toml, if it exists]
+    #[arg(long, global = true, value_name = "FILE", env = "BULLA_CONFIG", hide_env_values = true)]
+    pub(crate) config: Option<PathBuf>,
+    /// What to log on standard error: error, warn, info, debug, trace, or a filter like scan=debug
+    #[arg(long, global = true, value_name = "FILTER", env = "BULLA_LOG", hide_env_values = true, default_value = "warn")]
+    pub(crate) log: String,
+    /// Log as JSON lines
+    #[arg(long, global = true)]
+    pub(crate) log_json: bool,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Look at endpoints and files, and report their certificates and what is wrong with them
+    Scan(Box<ScanArgs>),
+    /// What is known from earlier scans: list, show, compare
+    Inventory(InventoryArgs),
+    /// The rules findings come from: severity, source and advice
+    Rules(RulesArgs),
+    /// A simulated estate on loopback, with ground truth, to try things out on
+    Fleet(FleetArgs),
+    /// Measure Bulla on this machine
+    Bench(BenchArgs),
+    /// The configuration: check it, or show every value and where it comes from
+    Config(ConfigArgs),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Write the manual pages into a folder
+    Man {
+        /// The folder; it is made if it does not exist
+        folder: PathBuf,
+    },
+}
+
+/// `bulla config`
+#[derive(Args, Debug)]
+pub(crate) struct ConfigArgs {
+    #[command(subcommand)]
+    pub(crate) command: ConfigCommand,
+}
+
+/// What to do with the configuration.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Read the file and the environment, and say what is wrong
+    Check,
+    /// Print every key with its value and where the value comes from
+    Show,
+}

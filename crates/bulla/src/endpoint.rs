@@ -1,0 +1,109 @@
+//! Endpoints of the inventory and targets of a scan, each in terms of the other.
+
+use std::path::Path;
+
+use scan::target::{Host, HostName, Protocol, ProtocolSource, Target};
+use store::EndpointKey;
+
+/// The target that an endpoint of the inventory was.
+pub(crate) fn target(key: &EndpointKey) -> Option<Target> {
+    if key.protocol == Protocol::File.name() {
+        return Some(Target::file(Path::new(&key.host)));
+    }
+    let host = match key.host.parse() {
+        Ok(address) => Host::Address(address),
+        Err(_) => Host::Name(HostName::parse(&key.host).ok()?),
+    };
+    let own_name = matches!(&host, Host::Name(name) if name.as_str() == key.server_name);
+    let server_name = if own_name || key.server_name.is_empty() {
+        None
+    } else {
+        Some(HostName::parse(&key.server_name).ok()?)
+    };
+    let protocol = Protocol::named(&key.protocol)?;
+    Some(Target::new(host, key.port, protocol, ProtocolSource::Given, server_name))
+}
+
+/// How the engine knows an endpoint of the inventory.
+pub(crate) fn identity(key: &EndpointKey) -> Option<String> {
+    let target = target(key)?;
+    Some(match key.address.parse() {
+        Ok(address) => target.identity_at(address),
+        Err(_) => target.identity(),
+    })
+}
+
+/// The endpoint as people write it.
+pub(crate) fn label(key: &EndpointKey) -> String {
+    identity(key).unwrap_or_else(|| format!("{}://{}:{}", key.protocol, key.host, key.port))
+}
+
+/// `HOST`, `HOST:PORT`, `ADDRESS`, `[ADDRESS]:PORT` or a path, as the inventory keeps hosts.
+pub(crate) fn host_and_port(text: &str) -> (String, Option<u16>) {
+    if let Ok(address) = text.trim_matches(['[', ']']).parse::<std::net::IpAddr>() {
+        return (address.to_string(), None);
+    }
+    if let Ok(socket) = text.parse::<std::net::SocketAddr>() {
+        return (socket.ip().to_string(), Some(socket.port()));
+    }
+    // A scheme, a server name and an address are shown in labels: they may be pasted.
+    let bare = text.split_once("://").map_or(text, |(_, rest)| rest);
+    let bare = bare.split(['=', '@']).next().unwrap_or(bare);
+    let (host, port) = match bare.rsplit_once(':') {
+        Some((host, port)) => match port.parse() {
+            Ok(port) => (host, Some(port)),
+            Err(_) => (bare, None),
+        },
+        None => (bare, None),
+    };
+    match HostName::parse(host) {
+        Ok(name) => (name.as_str().to_owned(), port),
+        Err(_) if text.contains('/') => {
+            (std::path::absolute(text).map_or_else(|_| text.to_owned(), |p| p.display().to_string()), None)
+        }
+        Err(_) => (host.to_owned(), port),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(host: &str, port: u16, protocol: &str, server_name: &str, address: &str) -> EndpointKey {
+        EndpointKey {
+            host: host.into(),
+            port,
+            protocol: protocol.into(),
+            server_name: server_name.into(),
+            address: address.into(),
+        }
+    }
+
+    #[test]
+    fn an_endpoint_is_known_by_the_same_words_as_its_target() {
+        for (key, wanted) in [
+            (key("a.example", 443, "tls", "a.example", ""), "a.example:443"),
+            (key("192.0.2.1", 443, "tls", "", ""), "192.0.2.1:443"),
+            (key("192.0.2.1", 443, "tls", "a.example", ""), "192.0.2.1:443=a.example"),
+            (key("2001:db8::1", 25, "smtp", "", ""), "smtp://[2001:db8::1]:25"),
+            (key("a.example", 443, "tls", "a.example", "192.0.2.7"), "a.example:443@192.0.2.7"),
+            (key("/etc/x.pem", 0, "file", "", ""), "/etc/x.pem"),
+        ] {
+            assert_eq!(label(&key), wanted);
+        }
+    }
+
+    #[test]
+    fn what_people_paste_names_a_host() {
+        for (text, host, port) in [
+            ("A.example", "a.example", None),
+            ("a.example:8443", "a.example", Some(8443)),
+            ("2001:db8::1", "2001:db8::1", None),
+            ("[2001:db8::1]:443", "2001:db8::1", Some(443)),
+            ("smtp://mail.example:25", "mail.example", Some(25)),
+            ("192.0.2.1:443=a.example", "192.0.2.1", Some(443)),
+        ] {
+            assert_eq!(host_and_port(text), (host.to_owned(), port), "{text}");
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! `bulla fleet up`: a simulated estate to try scanners on.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand, ValueEnum};
+use fleet::{Fleet, Latency, Mix, Plan};
+
+use crate::exit::{Exit, Outcome, Problem, chain};
+use crate::units::count;
+
+/// `bulla fleet`
+#[derive(Args, Debug)]
+pub(crate) struct FleetArgs {
+    #[command(subcommand)]
+    pub(crate) command: FleetCommand,
+}
+
+/// What to do with the fleet.
+#[derive(Debug, Subcommand)]
+pub(crate) enum FleetCommand {
+    /// Start it on loopback and print the truth about each endpoint; runs until Ctrl-C
+    ///
+    /// Ground truth goes to standard output, a JSON object a line: what to scan, what to expect. How
+    /// to scan it goes to standard error.
+    Up(UpArgs),
+}
+
+/// `bulla fleet up`
+#[derive(Args, Debug)]
+pub(crate) struct UpArgs {
+    /// How many endpoints
+    #[arg(long, value_name = "COUNT", default_value_t = 400)]
+    endpoints: usize,
+    /// How long DNS, connecting and handshakes take
+    #[arg(long, value_enum, value_name = "KIND", default_value = "none")]
+    latency: LatencyArg,
+    /// What endpoints there are
+    #[arg(long, value_enum, value_name = "KIND", default_value = "all")]
+    mix: MixArg,
+    /// With --mix balancer: names behind the one address
+    #[arg(long, value_name = "COUNT", default_value_t = 200)]
+    names: usize,
+    /// The part of the endpoints that is dead, from 0 to 1
+    #[arg(long, value_name = "FRACTION", default_value_t = 0.05)]
+    dead: f64,
+    /// The same seed makes the same fleet
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    seed: u64,
+    /// The port of plain TLS endpoints [default: any free one]
+    #[arg(long, value_name = "PORT")]
+    port: Option<u16>,
+    /// Write the ground truth into this file instead of standard output
+    #[arg(long, value_name = "FILE")]
+    truth: Option<PathBuf>,
+    /// Write the fleet's root certificate into this file (PEM)
+    #[arg(long, value_name = "FILE")]
+    ca_out: Option<PathBuf>,
+    /// Write what to scan into this file, a target a line
+    #[arg(long, value_name = "FILE")]
+    targets_out: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum LatencyArg {
+    /// As fast as this machine is
+    None,
+    /// DNS 8 to 40 ms, connecting 20 to 120 ms, handshake 80 to 300 ms
+    Certpulse,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum MixArg {
+    /// Every kind of endpoint and fault there is
+    All,
+    /// Only endpoints without a fault
+    Healthy,
+    /// What an ordinary organisation has
+    Demo,
+    /// Many names behind one address
+    Balancer,
+}
+
+/// Starts the fleet and waits for Ctrl-C.
+pub(crate) async fn run(args: &FleetArgs) -> Outcome<Exit> {
+    let FleetCommand::Up(args) = &args.command;
+    if !(0.0..=1.0).contains(&args.dead) {
+        return Err(Problem::usage("--dead is a fraction").hint("give a number from 0 to 1, for example 0.05"));
+    }
+    let stop = crate::stop::on_signal()?;
+    let fleet = Fleet::start(&plan(args)).await.map_err(|error| {
+        Problem::new(Exit::Machine, format_args!("the fleet cannot start: {}", chain(&error)))
+            .hint("try another --port, or fewer --endpoints")
+    })?;
+    announce(args, &fleet)?;
+    stop.cancelled().await;
+    let counters = serde_json::to_string(&fleet.counters()).unwrap_or_default();
+    eprintln!("counted: {counters}");
+    fleet.stop().await;
+    Ok(Exit::Ok)
+}
+
+fn plan(args: &UpArgs) -> Plan {
+    Plan {
+        endpoints: args.endpoints,
+        seed: args.seed,
+        latency: match args.latency {
+            LatencyArg::None => Latency::None,
+            LatencyArg::Certpulse => Latency::CertPulse,
+        },
+        dead_fraction: args.dead,
+        mix: match args.mix {
+            MixArg::All => Mix::AllKinds,
+            MixArg::Healthy => Mix::Healthy,
+            MixArg::Demo => Mix::Demo,
+            MixArg::Balancer => Mix::Balancer { names: args.names },
+        },
+        port: args.port,
+    }
+}
+
+fn announce(args: &UpArgs, fleet: &Fleet) -> Outcome<()> {
+    if let Some(path) = &args.ca_out {
+        write(path, |out| out.write_all(fleet.roots_pem().as_bytes()))?;
+    }
+    if let Some(path) = &args.targets_out {
+        write(path, |out| fleet.truth().try_for_each(|truth| writeln!(out, "{}", truth.target)))?;
+    }
+    let truth = |out: &mut dyn Write| {
+        fleet.truth().try_for_each(|truth| {
+            serde_json::to_writer(&mut *out, truth)?;
+            out.write_all(b"\n")
+        })
+    };
+    match &args.truth {
+        Some(path) => write(path, |out| truth(out))?,
+        None => {
+            let mut out = BufWriter::new(std::io::stdout());
+            truth(&mut out).and_then(|()| out.flush()).map_err(|error| Problem::output(&error))?;
+        }
+    }
+    let shown = |path: &Option<PathBuf>, otherwise: &str| {
+        path.as_ref().map_or_else(|| otherwise.to_owned(), |path| path.display().to_string())
+    };
+    eprintln!("ready: {} endpoints, name server {}", count(fleet.truth().count() as u64), fleet.dns());
+    eprintln!(
+        "scan it: bulla scan @{} --dns {} --ca {} --no-store",
+        shown(&args.targets_out, "TARGETS (see --targets-out)"),
+        fleet.dns(),
+        shown(&args.ca_out, "ROOT (see --ca-out)"),
+    );
+    Ok(())
+}
+
+fn write(path: &Path, content: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>) -> Outcome<()> {
+    let written = File::create(path).and_then(|file| {
+        let mut out = BufWriter::new(file);
+        content(&mut out)?;
+        out.flush()
+    });
+    written.map_err(|error| {
+        Problem::new(Exit::Machine, format_args!("cannot write {}: {error}", path.display()))
+            .hint("choose a file in a folder that exists and that you may write to")
+    })
+}

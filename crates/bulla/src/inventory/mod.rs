@@ -1,0 +1,216 @@
+//! `bulla inventory`: what is known from earlier scans.
+
+mod listing;
+mod rows;
+mod show;
+
+use clap::{Args, Subcommand};
+use store::{InventoryFilter, InventoryOrder, ScanRow, ScanState, Store};
+use uuid::Uuid;
+
+use crate::cli::Global;
+use crate::config::Configuration;
+use crate::endpoint::host_and_port;
+use crate::exit::{Exit, Outcome, Problem};
+use crate::units::{self, now_us};
+use listing::{Pages, list, map};
+use rows::{Change, Endpoint, Issuer, Look, Scan};
+
+/// `bulla inventory`
+#[derive(Args, Debug)]
+pub(crate) struct InventoryArgs {
+    /// Inventory database: a file or postgres://USER@HOST/DATABASE [default: in the data folder]
+    #[arg(long, global = true, value_name = "URL")]
+    db: Option<String>,
+    #[command(subcommand)]
+    command: InventoryCommand,
+}
+
+/// What to ask the inventory.
+#[derive(Debug, Subcommand)]
+enum InventoryCommand {
+    /// Endpoints as they stand, those that expire soonest first
+    List(ListArgs),
+    /// All about a certificate (by fingerprint, or its beginning) or a host
+    Show {
+        /// A SHA-256 fingerprint or at least its first 8 digits, or HOST, HOST:PORT, or a file
+        what: String,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+        /// When to colour
+        #[arg(long, value_enum, value_name = "WHEN", default_value = "auto")]
+        color: crate::terminal::Colour,
+    },
+    /// What changed: between the last two scans, between two given ones, or since a date
+    Diff(DiffArgs),
+    /// Every look at an endpoint, newest first
+    History {
+        /// HOST or HOST:PORT, or a file
+        endpoint: String,
+        #[command(flatten)]
+        pages: Pages,
+    },
+    /// Who issued what is in use, the most used first
+    Issuers(Pages),
+    /// The scans, newest first
+    Scans(Pages),
+}
+
+#[derive(Args, Debug)]
+struct ListArgs {
+    /// Only certificates that end within this time, expired ones included: 30d
+    #[arg(long, value_name = "DURATION", value_parser = units::duration)]
+    expiring_within: Option<std::time::Duration>,
+    /// Only certificates whose issuer's name contains this
+    #[arg(long, value_name = "TEXT")]
+    issuer: Option<String>,
+    /// Only hosts that contain this
+    #[arg(long, value_name = "TEXT")]
+    host: Option<String>,
+    /// Only endpoints whose worst finding is at least this bad
+    #[arg(long, value_name = "SEVERITY")]
+    severity: Option<x509::Severity>,
+    /// Only endpoints that changed since: 2026-11-01, or 2d for two days ago
+    #[arg(long, value_name = "WHEN")]
+    changed_since: Option<String>,
+    /// Only endpoints that gave no certificate at the last look
+    #[arg(long)]
+    silent: bool,
+    /// By host instead of by end of validity
+    #[arg(long)]
+    by_host: bool,
+    #[command(flatten)]
+    pages: Pages,
+}
+
+#[derive(Args, Debug)]
+struct DiffArgs {
+    /// Every change since: 2026-11-01, or 2d for two days ago
+    #[arg(long, value_name = "WHEN", conflicts_with = "scans")]
+    since: Option<String>,
+    /// Two scans, the earlier one first
+    #[arg(value_name = "SCAN", num_args = 2)]
+    scans: Vec<Uuid>,
+    #[command(flatten)]
+    pages: Pages,
+}
+
+/// Answers.
+pub(crate) async fn run(args: &InventoryArgs, global: &Global) -> Outcome<Exit> {
+    let settings = Configuration::load(global.config.as_deref())?.settings;
+    let url = crate::data::inventory_url(args.db.as_deref(), &settings.store)?;
+    let store = crate::scan_command::open(&url).await?;
+    match &args.command {
+        InventoryCommand::List(args) => endpoints(&store, args).await?,
+        InventoryCommand::Show { what, json, color } => show::run(&store, what, *json, *color).await?,
+        InventoryCommand::Diff(args) => diff(&store, args).await?,
+        InventoryCommand::History { endpoint, pages } => history(&store, endpoint, pages).await?,
+        InventoryCommand::Issuers(pages) => {
+            list(pages, async |after, limit| {
+                Ok(map(store.issuers(after.as_ref(), limit).await?, Issuer))
+            })
+            .await?;
+        }
+        InventoryCommand::Scans(pages) => {
+            list(pages, async |after, limit| Ok(map(store.scans(after.as_ref(), limit).await?, Scan))).await?;
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+async fn endpoints(store: &Store, args: &ListArgs) -> Outcome<()> {
+    let now_us = now_us();
+    let filter = InventoryFilter {
+        expiring_before_us: args
+            .expiring_within
+            .map(|span| now_us.saturating_add(i64::try_from(span.as_micros()).unwrap_or(i64::MAX))),
+        issuer_contains: args.issuer.clone(),
+        host_contains: args.host.clone(),
+        severity_at_least: args.severity.map(|severity| severity as u8),
+        changed_since_us: args.changed_since.as_deref().map(|text| since(text, now_us)).transpose()?,
+        answering: args.silent.then_some(false),
+        order: if args.by_host { InventoryOrder::Host } else { InventoryOrder::Expiry },
+        ..InventoryFilter::default()
+    };
+    list(&args.pages, async |after, limit| {
+        Ok(map(store.inventory_page(&filter, after.as_ref(), limit).await?, Endpoint))
+    })
+    .await
+}
+
+fn since(text: &str, now_us: i64) -> Outcome<i64> {
+    units::moment(text, now_us).map_err(|error| Problem::usage(error).hint("for example 2026-11-01, or 2d for two days ago"))
+}
+
+async fn diff(store: &Store, args: &DiffArgs) -> Outcome<()> {
+    if let Some(text) = &args.since {
+        let since_us = since(text, now_us())?;
+        return list(&args.pages, async |after, limit| {
+            Ok(map(store.diff(since_us, after.as_ref(), limit).await?, Change))
+        })
+        .await;
+    }
+    let (a, b) = match args.scans[..] {
+        [a, b] => (a, b),
+        _ => last_two(store).await?,
+    };
+    list(&args.pages, async |after, limit| {
+        Ok(map(store.diff_scans(a, b, after.as_ref(), limit).await?, Change))
+    })
+    .await
+}
+
+/// The newest scan that came to its end, and the one before it.
+async fn last_two(store: &Store) -> Outcome<(Uuid, Uuid)> {
+    /// Scans looked through: interrupted ones are passed over, and nobody has this many in a row.
+    const SCANS_MAX: usize = 1_000;
+    let page = store.scans(None, SCANS_MAX).await.map_err(|error| Problem::inventory(&error))?;
+    let mut ended = page.rows.iter().filter(|scan: &&ScanRow| scan.state == ScanState::Finished);
+    match (ended.next(), ended.next()) {
+        (Some(b), Some(a)) => Ok((a.id, b.id)),
+        _ => Err(Problem::usage("there are no two finished scans to compare")
+            .hint("scan once more, or ask for changes by date: --since 2d")),
+    }
+}
+
+async fn history(store: &Store, what: &str, pages: &Pages) -> Outcome<()> {
+    let (host, port) = host_and_port(what);
+    let known = endpoints_of(store, &host, port).await?;
+    if known.is_empty() {
+        return Err(unknown(what));
+    }
+    if let [endpoint] = &known[..] {
+        return list(pages, async |after, limit| {
+            let page = store.endpoint_history(endpoint, after.as_ref(), limit).await?;
+            Ok(map(page, |row| Look { endpoint: endpoint.clone(), row }))
+        })
+        .await;
+    }
+    if pages.after.is_some() {
+        let names: Vec<_> = known.iter().map(crate::endpoint::label).collect();
+        return Err(Problem::usage(format_args!("{what} is several endpoints: {}", names.join(", ")))
+            .hint("--after needs one: name its port"));
+    }
+    listing::list_in_turn(pages, known, async |endpoint, after, limit| {
+        let page = store.endpoint_history(&endpoint, after.as_ref(), limit).await?;
+        Ok(map(page, |row| Look { endpoint: endpoint.clone(), row }))
+    })
+    .await
+}
+
+/// The endpoints of a host, bounded.
+async fn endpoints_of(store: &Store, host: &str, port: Option<u16>) -> Outcome<Vec<store::EndpointKey>> {
+    /// A host with more is a network behind one name: its ports are asked for one by one.
+    const ENDPOINTS_MAX: usize = 100;
+    let page = store
+        .endpoints_of_host(host, port, None, ENDPOINTS_MAX)
+        .await
+        .map_err(|error| Problem::inventory(&error))?;
+    Ok(page.rows.into_iter().map(|row| row.endpoint).collect())
+}
+
+fn unknown(what: &str) -> Problem {
+    Problem::new(Exit::Incomplete, format_args!("the inventory knows nothing of {what:?}"))
+        .hint("`bulla inventory list --host TEXT` searches; `bulla scan` adds")
+}

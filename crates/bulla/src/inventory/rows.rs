@@ -1,0 +1,422 @@
+//! The inventory's rows, for people and for programs.
+
+use comfy_table::Cell;
+use serde_json::{Value, json};
+use store::{ChangeRow, EndpointKey, InventoryRow, IssuerRow, LeafFacts, ObservationRow, ScanRow};
+use x509::{Fingerprint, Severity};
+
+use super::listing::Listed;
+use crate::endpoint::label;
+use crate::output::row::{rank, rank_name};
+use crate::terminal::{Paint, clean, shorten};
+use crate::units::{self, count, distance, now_us};
+
+/// Digits of a fingerprint that tell a person's certificates apart.
+const FINGERPRINT_DIGITS: usize = 12;
+/// Characters of an issuer's name in its column.
+const ISSUER_CHARS_MAX: usize = 40;
+
+/// RFC 3339, or `null`.
+pub(crate) fn time(at_us: Option<i64>) -> Value {
+    json!(at_us.map(units::rfc3339_us))
+}
+
+fn text_time(at_us: Option<i64>) -> String {
+    at_us.map(units::rfc3339_us).unwrap_or_default()
+}
+
+pub(crate) fn severity(code: Option<u8>) -> Option<Severity> {
+    Severity::ALL.into_iter().find(|known| Some(*known as u8) == code)
+}
+
+fn hex(sha256: &[u8; 32]) -> String {
+    Fingerprint::from_bytes(*sha256).to_string()
+}
+
+fn short(sha256: Option<&[u8; 32]>) -> String {
+    sha256.map(|sha256| hex(sha256)[..FINGERPRINT_DIGITS].to_owned()).unwrap_or_else(|| "-".into())
+}
+
+/// Stored JSON as it was; text that is none stays text.
+pub(crate) fn stored_json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|_| json!(text))
+}
+
+fn codes(findings: &str) -> Vec<String> {
+    let Value::Array(findings) = stored_json(findings) else { return Vec::new() };
+    findings.iter().filter_map(|finding| Some(finding.get("code")?.as_str()?.to_owned())).collect()
+}
+
+pub(crate) fn key_json(key: &EndpointKey) -> Value {
+    let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    json!({
+        "endpoint": label(key),
+        "host": key.host,
+        "port": key.port,
+        "protocol": key.protocol,
+        "server_name": some(&key.server_name),
+        "by_address": some(&key.address),
+    })
+}
+
+fn merged(mut into: Value, more: Value) -> Value {
+    if let (Value::Object(into), Value::Object(more)) = (&mut into, more) {
+        into.extend(more);
+    }
+    into
+}
+
+/// The common name of an RFC 4514 text, or all of it.
+fn short_issuer(issuer: &str) -> &str {
+    issuer.split(", ").find_map(|part| part.strip_prefix("CN=")).unwrap_or(issuer)
+}
+
+/// An endpoint as it stands.
+pub(crate) struct Endpoint(pub(crate) InventoryRow);
+
+impl Endpoint {
+    fn state(&self) -> &'static str {
+        rank_name(rank(severity(self.0.severity), self.0.answering))
+    }
+
+    fn findings(&self) -> Vec<String> {
+        self.0.last.as_ref().map(|last| codes(&last.findings)).unwrap_or_default()
+    }
+}
+
+pub(crate) fn leaf_json(leaf: &LeafFacts) -> Value {
+    json!({
+        "fingerprint_sha256": hex(&leaf.sha256),
+        "subject": leaf.subject,
+        "issuer": leaf.issuer,
+        "serial": leaf.serial,
+        "not_before": units::rfc3339(leaf.not_before_us.div_euclid(1_000_000)),
+        "not_after": units::rfc3339(leaf.not_after_us.div_euclid(1_000_000)),
+        "key_algorithm": leaf.key_algorithm,
+        "key_bits": leaf.key_bits,
+    })
+}
+
+impl Listed for Endpoint {
+    const TABLE: &'static [&'static str] =
+        &["SEVERITY", "ENDPOINT", "EXPIRES", "ISSUER", "CERTIFICATE", "SEEN", "FINDINGS"];
+    const CSV: &'static [&'static str] = &[
+        "endpoint", "host", "port", "protocol", "server_name", "address", "outcome", "answering", "severity",
+        "findings", "first_seen", "last_observed", "last_answered", "last_changed", "fingerprint_sha256",
+        "subject", "issuer", "serial", "not_before", "not_after", "key_algorithm", "key_bits",
+    ];
+
+    fn cells(&self, paint: Paint) -> Vec<Cell> {
+        let row = &self.0;
+        let (state, now_us) = (self.state(), now_us());
+        let leaf = row.leaf.as_ref();
+        let mut verdicts = self.findings().join(", ");
+        if !row.answering {
+            let gap = if verdicts.is_empty() { "" } else { ", " };
+            verdicts = format!("{}{gap}{verdicts}", row.outcome);
+        }
+        let now_s = now_us.div_euclid(1_000_000);
+        let expires = crate::output::expires(leaf.map(|leaf| leaf.not_after_us.div_euclid(1_000_000)), now_s);
+        vec![
+            paint.cell(state, state),
+            paint.cell("", &clean(&label(&row.endpoint))),
+            paint.cell(if leaf.is_some_and(|l| l.not_after_us < now_us) { "critical" } else { "" }, &expires),
+            paint.cell("", &shorten(&clean(leaf.map_or("-", |l| short_issuer(&l.issuer))), ISSUER_CHARS_MAX)),
+            paint.cell("faint", &short(leaf.map(|leaf| &leaf.sha256))),
+            paint.cell("faint", &distance((row.last_observed_us - now_us).div_euclid(1_000_000))),
+            paint.cell(state, &verdicts),
+        ]
+    }
+
+    fn fields(&self) -> Vec<String> {
+        let row = &self.0;
+        let key = &row.endpoint;
+        let mut fields = vec![
+            label(key),
+            key.host.clone(),
+            key.port.to_string(),
+            key.protocol.clone(),
+            key.server_name.clone(),
+            key.address.clone(),
+            row.outcome.clone(),
+            row.answering.to_string(),
+            severity(row.severity).map(|s| s.name().to_owned()).unwrap_or_default(),
+            self.findings().join(" "),
+            text_time(Some(row.first_seen_us)),
+            text_time(Some(row.last_observed_us)),
+            text_time(row.last_answered_us),
+            text_time(Some(row.last_changed_us)),
+        ];
+        match &row.leaf {
+            Some(leaf) => fields.extend([
+                hex(&leaf.sha256),
+                leaf.subject.clone(),
+                leaf.issuer.clone(),
+                leaf.serial.clone(),
+                units::rfc3339(leaf.not_before_us.div_euclid(1_000_000)),
+                units::rfc3339(leaf.not_after_us.div_euclid(1_000_000)),
+                leaf.key_algorithm.clone(),
+                leaf.key_bits.to_string(),
+            ]),
+            None => fields.resize(Self::CSV.len(), String::new()),
+        }
+        fields
+    }
+
+    fn json(&self) -> Value {
+        let row = &self.0;
+        let facts = json!({
+            "outcome": row.outcome,
+            "answering": row.answering,
+            "severity": severity(row.severity),
+            "first_seen": time(Some(row.first_seen_us)),
+            "last_observed": time(Some(row.last_observed_us)),
+            "last_answered": time(row.last_answered_us),
+            "last_changed": time(Some(row.last_changed_us)),
+            "certificate": row.leaf.as_ref().map(leaf_json),
+            "last": row.last.as_ref().map(|last| json!({
+                "scan": last.scan,
+                "address": last.address,
+                "tls_version": last.tls_version.map(scan::tls::names::version),
+                "cipher_suite": last.cipher_suite.map(scan::tls::names::cipher_suite),
+                "trust": last.trust,
+                "findings": stored_json(&last.findings),
+                "detail": stored_json(&last.detail),
+            })),
+        });
+        merged(key_json(&row.endpoint), facts)
+    }
+}
+
+/// An issuer.
+pub(crate) struct Issuer(pub(crate) IssuerRow);
+
+impl Listed for Issuer {
+    const TABLE: &'static [&'static str] = &["ENDPOINTS", "CERTIFICATES", "NEXT EXPIRY", "ISSUER"];
+    const CSV: &'static [&'static str] = &["issuer", "certificates", "endpoints", "soonest_not_after"];
+
+    fn cells(&self, paint: Paint) -> Vec<Cell> {
+        let now_us = now_us();
+        let soonest = self.0.soonest_not_after_us;
+        let expires = crate::output::expires(soonest.map(|at| at.div_euclid(1_000_000)), now_us.div_euclid(1_000_000));
+        vec![
+            paint.cell("", &count(self.0.endpoints)),
+            paint.cell("", &count(self.0.certificates)),
+            paint.cell(if soonest.is_some_and(|at| at < now_us) { "critical" } else { "" }, &expires),
+            paint.cell("", &clean(&self.0.issuer)),
+        ]
+    }
+
+    fn fields(&self) -> Vec<String> {
+        let row = &self.0;
+        vec![
+            row.issuer.clone(),
+            row.certificates.to_string(),
+            row.endpoints.to_string(),
+            text_time(row.soonest_not_after_us),
+        ]
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "issuer": self.0.issuer,
+            "certificates": self.0.certificates,
+            "endpoints": self.0.endpoints,
+            "soonest_not_after": time(self.0.soonest_not_after_us),
+        })
+    }
+}
+
+/// A scan.
+pub(crate) struct Scan(pub(crate) ScanRow);
+
+impl Listed for Scan {
+    const TABLE: &'static [&'static str] =
+        &["STARTED", "STATE", "ENDPOINTS", "ANSWERED", "CHANGES", "NEW CERTIFICATES", "SCAN"];
+    const CSV: &'static [&'static str] = &[
+        "scan", "started_at", "finished_at", "state", "observations", "answered", "changes", "new_certificates",
+    ];
+
+    fn cells(&self, paint: Paint) -> Vec<Cell> {
+        let row = &self.0;
+        let state = row.state.as_str();
+        vec![
+            paint.cell("", &units::minute(row.started_at_us.div_euclid(1_000_000))),
+            paint.cell(if state == "finished" { "ok" } else { "medium" }, state),
+            paint.cell("", &count(row.observations)),
+            paint.cell("", &count(row.answered)),
+            paint.cell("", &count(row.changes)),
+            paint.cell("", &count(row.new_certificates)),
+            paint.cell("faint", &row.id.to_string()),
+        ]
+    }
+
+    fn fields(&self) -> Vec<String> {
+        let row = &self.0;
+        vec![
+            row.id.to_string(),
+            text_time(Some(row.started_at_us)),
+            text_time(row.finished_at_us),
+            row.state.as_str().to_owned(),
+            row.observations.to_string(),
+            row.answered.to_string(),
+            row.changes.to_string(),
+            row.new_certificates.to_string(),
+        ]
+    }
+
+    fn json(&self) -> Value {
+        let row = &self.0;
+        json!({
+            "scan": row.id,
+            "started_at": time(Some(row.started_at_us)),
+            "finished_at": time(row.finished_at_us),
+            "state": row.state.as_str(),
+            "observations": row.observations,
+            "answered": row.answered,
+            "changes": row.changes,
+            "new_certificates": row.new_certificates,
+            "spec": stored_json(&row.spec),
+            "summary": row.summary.as_deref().map(stored_json),
+        })
+    }
+}
+
+/// A change.
+pub(crate) struct Change(pub(crate) ChangeRow);
+
+impl Listed for Change {
+    const TABLE: &'static [&'static str] = &["CHANGE", "ENDPOINT", "WHEN", "BEFORE", "NOW", "SEVERITY"];
+    const CSV: &'static [&'static str] = &[
+        "change", "endpoint", "host", "port", "protocol", "server_name", "address", "observed_at", "old_sha256",
+        "new_sha256", "old_outcome", "new_outcome", "severity",
+    ];
+
+    fn cells(&self, paint: Paint) -> Vec<Cell> {
+        let row = &self.0;
+        let kind = row.kind.as_str();
+        let colour = match kind {
+            "gone" => "high",
+            "certificate-changed" | "outcome-changed" => "medium",
+            "new" | "returned" => "ok",
+            _ => "faint",
+        };
+        let side = |sha256: Option<&[u8; 32]>, outcome: Option<&String>| match (sha256, outcome) {
+            (Some(sha256), Some(outcome)) if outcome != "answered" => format!("{}, {outcome}", short(Some(sha256))),
+            (Some(sha256), _) => short(Some(sha256)),
+            (None, outcome) => outcome.cloned().unwrap_or_else(|| "-".into()),
+        };
+        let state = severity(row.severity).map_or("", Severity::name);
+        vec![
+            paint.cell(colour, kind),
+            paint.cell("", &clean(&label(&row.endpoint))),
+            paint.cell("faint", &units::minute(row.observed_at_us.div_euclid(1_000_000))),
+            paint.cell("", &side(row.old_sha256.as_ref(), row.old_outcome.as_ref())),
+            paint.cell("", &side(row.new_sha256.as_ref(), row.new_outcome.as_ref())),
+            paint.cell(state, state),
+        ]
+    }
+
+    fn fields(&self) -> Vec<String> {
+        let row = &self.0;
+        let key = &row.endpoint;
+        let hash = |sha256: &Option<[u8; 32]>| sha256.as_ref().map(hex).unwrap_or_default();
+        vec![
+            row.kind.as_str().to_owned(),
+            label(key),
+            key.host.clone(),
+            key.port.to_string(),
+            key.protocol.clone(),
+            key.server_name.clone(),
+            key.address.clone(),
+            text_time(Some(row.observed_at_us)),
+            hash(&row.old_sha256),
+            hash(&row.new_sha256),
+            row.old_outcome.clone().unwrap_or_default(),
+            row.new_outcome.clone().unwrap_or_default(),
+            severity(row.severity).map(|s| s.name().to_owned()).unwrap_or_default(),
+        ]
+    }
+
+    fn json(&self) -> Value {
+        let row = &self.0;
+        let facts = json!({
+            "change": row.kind.as_str(),
+            "observed_at": time(Some(row.observed_at_us)),
+            "old_sha256": row.old_sha256.as_ref().map(hex),
+            "new_sha256": row.new_sha256.as_ref().map(hex),
+            "old_outcome": row.old_outcome,
+            "new_outcome": row.new_outcome,
+            "severity": severity(row.severity),
+        });
+        merged(key_json(&row.endpoint), facts)
+    }
+}
+
+/// One look at an endpoint.
+pub(crate) struct Look {
+    pub(crate) endpoint: EndpointKey,
+    pub(crate) row: ObservationRow,
+}
+
+impl Listed for Look {
+    const TABLE: &'static [&'static str] =
+        &["SEEN", "ENDPOINT", "ADDRESS", "OUTCOME", "TLS", "CERTIFICATE", "CHANGE", "FINDINGS"];
+    const CSV: &'static [&'static str] = &[
+        "endpoint", "scan", "observed_at", "outcome", "address", "tls_version", "cipher_suite", "leaf_sha256",
+        "trust", "severity", "findings", "change",
+    ];
+
+    fn cells(&self, paint: Paint) -> Vec<Cell> {
+        let row = &self.row;
+        let state = rank_name(rank(severity(row.severity), row.answered));
+        vec![
+            paint.cell("", &units::minute(row.observed_at_us.div_euclid(1_000_000))),
+            paint.cell("", &clean(&label(&self.endpoint))),
+            paint.cell("faint", &row.address.map(|a| a.to_string()).unwrap_or_default()),
+            paint.cell(if row.answered { "" } else { "no answer" }, &row.outcome),
+            paint.cell("", &row.tls_version.map(|v| scan::tls::names::version(v).into_owned()).unwrap_or_default()),
+            paint.cell("faint", &short(row.leaf_sha256.as_ref())),
+            paint.cell("medium", row.change.map_or("", store::ChangeKind::as_str)),
+            paint.cell(state, &codes(&row.findings).join(", ")),
+        ]
+    }
+
+    fn fields(&self) -> Vec<String> {
+        let row = &self.row;
+        vec![
+            label(&self.endpoint),
+            row.scan.to_string(),
+            text_time(Some(row.observed_at_us)),
+            row.outcome.clone(),
+            row.address.map(|a| a.to_string()).unwrap_or_default(),
+            row.tls_version.map(|v| scan::tls::names::version(v).into_owned()).unwrap_or_default(),
+            row.cipher_suite.map(|c| scan::tls::names::cipher_suite(c).into_owned()).unwrap_or_default(),
+            row.leaf_sha256.as_ref().map(hex).unwrap_or_default(),
+            row.trust.clone(),
+            severity(row.severity).map(|s| s.name().to_owned()).unwrap_or_default(),
+            codes(&row.findings).join(" "),
+            row.change.map_or("", store::ChangeKind::as_str).to_owned(),
+        ]
+    }
+
+    fn json(&self) -> Value {
+        let row = &self.row;
+        let facts = json!({
+            "scan": row.scan,
+            "observed_at": time(Some(row.observed_at_us)),
+            "outcome": row.outcome,
+            "answered": row.answered,
+            "address": row.address,
+            "tls_version": row.tls_version.map(scan::tls::names::version),
+            "cipher_suite": row.cipher_suite.map(scan::tls::names::cipher_suite),
+            "leaf_sha256": row.leaf_sha256.as_ref().map(hex),
+            "trust": row.trust,
+            "severity": severity(row.severity),
+            "findings": stored_json(&row.findings),
+            "detail": stored_json(&row.detail),
+            "change": row.change.map(store::ChangeKind::as_str),
+        });
+        merged(key_json(&self.endpoint), facts)
+    }
+}

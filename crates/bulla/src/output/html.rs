@@ -1,0 +1,430 @@
+//! The report: one self-contained page, readable without script, network or light.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use askama::Template;
+use scan::{EstateFinding, Observation};
+use x509::Rule;
+
+use super::row::{Row, Worst, rank_name};
+use super::tally::{WEEKS_MAX, rate};
+use super::{Closing, Report, Sink, Tally};
+use crate::units::{count, day, distance, elapsed, minute};
+
+/// Rows of the table of endpoints: a page with more is slow to open on a phone; the page says how
+/// many it leaves out, and CSV has them all.
+const ROWS_MAX: usize = 2_000;
+/// Endpoints named under each finding.
+const EXAMPLES_MAX: usize = 20;
+/// Estate findings shown.
+const ESTATE_MAX: usize = 50;
+/// Bars of a chart; the rest is one more bar, "others".
+const BARS_MAX: usize = 5;
+
+/// Gathers what the page shows, in bounded memory.
+pub(crate) struct HtmlReport {
+    sink: Sink,
+    started_at_us: i64,
+    worst: Worst,
+    groups: BTreeMap<&'static str, Group>,
+}
+
+/// A finding and who has it.
+struct Group {
+    rule: &'static Rule,
+    endpoints: u64,
+    examples: Vec<Example>,
+}
+
+struct Example {
+    endpoint: String,
+    evidence: String,
+}
+
+impl HtmlReport {
+    pub(crate) fn new(sink: Sink, started_at_us: i64) -> Self {
+        Self { sink, started_at_us, worst: Worst::new(ROWS_MAX), groups: BTreeMap::new() }
+    }
+}
+
+impl Report for HtmlReport {
+    fn observe(&mut self, observation: &Observation) -> io::Result<()> {
+        self.worst.observe(observation);
+        for finding in &observation.findings {
+            let group = self.groups.entry(finding.rule.code).or_insert_with(|| Group {
+                rule: finding.rule,
+                endpoints: 0,
+                examples: Vec::new(),
+            });
+            group.endpoints += 1;
+            if group.examples.len() < EXAMPLES_MAX {
+                group.examples.push(Example {
+                    endpoint: observation.label(),
+                    evidence: finding.evidence.clone(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn close(
+        self: Box<Self>,
+        tally: &Tally,
+        estate: &[EstateFinding],
+        closing: &Closing,
+    ) -> io::Result<()> {
+        let Self { mut sink, started_at_us, worst, groups } = *self;
+        let now_s = started_at_us.div_euclid(1_000_000);
+        let mut groups: Vec<_> = groups.into_values().collect();
+        groups.sort_by_key(|g| (std::cmp::Reverse(g.rule.severity), std::cmp::Reverse(g.endpoints)));
+        let seen = worst.seen();
+        let rows: Vec<_> = worst.into_rows().into_iter().map(|row| Line::of(row, now_s)).collect();
+        let page = Page {
+            version: env!("CARGO_PKG_VERSION"),
+            started: minute(now_s),
+            elapsed: elapsed(closing.elapsed),
+            rate: count(rate(tally.endpoints, closing.elapsed).round() as u64),
+            interrupted: closing.interrupted,
+            invalid_targets: closing.invalid_targets,
+            endpoints: count(tally.endpoints),
+            tiles: tiles(tally),
+            severity: severity_bar(tally),
+            timeline: Timeline::of(tally, now_s),
+            charts: charts(tally),
+            groups: groups.into_iter().map(Section::of).collect(),
+            estate_more: estate.len().saturating_sub(ESTATE_MAX),
+            estate: estate.iter().take(ESTATE_MAX).collect(),
+            failures: failures(tally),
+            hidden: count(seen.saturating_sub(rows.len() as u64)),
+            rows,
+            empty: seen == 0,
+        };
+        page.write_into(&mut sink).map_err(io::Error::other)?;
+        sink.write_all(b"\n")?;
+        sink.flush()
+    }
+}
+
+#[derive(Template)]
+#[template(path = "report.html")]
+struct Page<'a> {
+    version: &'static str,
+    started: String,
+    elapsed: String,
+    rate: String,
+    interrupted: bool,
+    invalid_targets: u64,
+    endpoints: String,
+    tiles: Vec<Tile>,
+    severity: Vec<Slice>,
+    timeline: Timeline,
+    charts: Vec<Chart>,
+    groups: Vec<Section>,
+    estate: Vec<&'a EstateFinding>,
+    estate_more: usize,
+    failures: Vec<(&'static str, String)>,
+    rows: Vec<Line>,
+    /// Rows left out, as text; "0" for none.
+    hidden: String,
+    empty: bool,
+}
+
+struct Tile {
+    /// The class of its colour.
+    class: &'static str,
+    number: String,
+    label: &'static str,
+}
+
+fn tiles(tally: &Tally) -> Vec<Tile> {
+    let expired = tally.weeks.get(&-1).copied().unwrap_or(0);
+    let soon: u64 = tally.weeks.range(0..4).map(|(_, number)| number).sum();
+    let tile = |class, number, label| Tile { class, number: count(number), label };
+    let of = |rank: usize| tally.by_rank[rank];
+    vec![
+        tile("critical", of(6), "critical"),
+        tile("high", of(5), "high"),
+        tile("medium", of(4), "medium"),
+        tile("low", of(3) + of(1), "low or info"),
+        tile("ok", of(0), "nothing found"),
+        tile("silent", of(2), "no answer"),
+        tile("critical", expired, "expired"),
+        tile("medium", soon, "expire in 28 days"),
+    ]
+}
+
+/// A part of the bar of severities.
+struct Slice {
+    class: &'static str,
+    label: &'static str,
+    number: String,
+    x: String,
+    width: String,
+}
+
+/// Units of the bar's view box.
+const BAR_UNITS: f64 = 1_000.0;
+
+fn severity_bar(tally: &Tally) -> Vec<Slice> {
+    let total = tally.endpoints.max(1) as f64;
+    let mut x = 0.0;
+    (0..tally.by_rank.len())
+        .rev()
+        .filter(|rank| tally.by_rank[*rank] > 0)
+        .map(|rank| {
+            let width = tally.by_rank[rank] as f64 / total * BAR_UNITS;
+            let slice = Slice {
+                class: class(rank as u8),
+                label: rank_name(rank as u8),
+                number: count(tally.by_rank[rank]),
+                x: format!("{x:.1}"),
+                width: format!("{width:.1}"),
+            };
+            x += width;
+            slice
+        })
+        .collect()
+}
+
+/// The style class of a rank.
+fn class(rank: u8) -> &'static str {
+    match rank_name(rank) {
+        "no answer" => "silent",
+        name => name,
+    }
+}
+
+/// Leaves by the week they expire in.
+struct Timeline {
+    bars: Vec<Bar>,
+    ticks: Vec<Tick>,
+    /// The scale's top, and half of it.
+    top: String,
+    half: String,
+}
+
+struct Bar {
+    x: String,
+    y: String,
+    height: String,
+    class: &'static str,
+    title: String,
+}
+
+struct Tick {
+    x: String,
+    label: String,
+}
+
+impl Timeline {
+    /// Geometry in view box units; the template draws 1,000 by 220.
+    const LEFT: f64 = 44.0;
+    const STEP: f64 = 17.3;
+    const BASE: f64 = 180.0;
+    const HEIGHT: f64 = 160.0;
+
+    fn of(tally: &Tally, now_s: i64) -> Self {
+        let top = nice_top(tally.weeks.values().copied().max().unwrap_or(0));
+        let x = |week: i64| Self::LEFT + (week + 1) as f64 * Self::STEP;
+        let bars = (-1..=WEEKS_MAX)
+            .filter_map(|week| {
+                let number = *tally.weeks.get(&week)?;
+                let height = (number as f64 / top as f64 * Self::HEIGHT).max(1.5);
+                Some(Bar {
+                    x: format!("{:.1}", x(week)),
+                    y: format!("{:.1}", Self::BASE - height),
+                    height: format!("{height:.1}"),
+                    class: week_class(week),
+                    title: format!("{}: {}", week_title(week, now_s), count(number)),
+                })
+            })
+            .collect();
+        Self { bars, ticks: Self::ticks(now_s), top: count(top), half: halved(top) }
+    }
+
+    fn ticks(now_s: i64) -> Vec<Tick> {
+        let x = |week: i64| format!("{:.1}", Self::LEFT + (week + 1) as f64 * Self::STEP + 6.5);
+        let mut ticks = vec![Tick { x: x(-1), label: "expired".into() }];
+        // Every eighth week: labels keep their distance at any width.
+        for week in (4..WEEKS_MAX - 4).step_by(8) {
+            ticks.push(Tick { x: x(week), label: day(now_s + week * 7 * 86_400) });
+        }
+        ticks.push(Tick { x: x(WEEKS_MAX), label: "later".into() });
+        ticks
+    }
+}
+
+fn week_class(week: i64) -> &'static str {
+    match week {
+        ..0 => "critical",
+        0 => "high",
+        1..4 => "medium",
+        4..13 => "low",
+        _ => "ok",
+    }
+}
+
+fn week_title(week: i64, now_s: i64) -> String {
+    match week {
+        ..0 => "expired".into(),
+        WEEKS_MAX.. => format!("after {}", day(now_s + WEEKS_MAX * 7 * 86_400)),
+        _ => format!("week from {}", day(now_s + week * 7 * 86_400)),
+    }
+}
+
+/// The next number of the form 1, 2, 4, 5 or 10 times a power of ten.
+fn nice_top(most: u64) -> u64 {
+    let mut power = 1;
+    loop {
+        for step in [1, 2, 4, 5, 10] {
+            if most <= step * power {
+                return step * power;
+            }
+        }
+        power *= 10;
+    }
+}
+
+fn halved(top: u64) -> String {
+    if top.is_multiple_of(2) { count(top / 2) } else { format!("{:.1}", top as f64 / 2.0) }
+}
+
+/// A chart of horizontal bars.
+struct Chart {
+    title: &'static str,
+    height: usize,
+    bars: Vec<Strip>,
+}
+
+struct Strip {
+    label: String,
+    number: String,
+    text_y: usize,
+    bar_y: usize,
+    width: String,
+}
+
+fn charts(tally: &Tally) -> Vec<Chart> {
+    vec![
+        chart("Issuers", tally.issuers.top(BARS_MAX)),
+        chart("Keys", tally.keys.top(BARS_MAX)),
+        chart("Protocols", tally.versions.top(BARS_MAX)),
+    ]
+    .into_iter()
+    .filter(|chart| !chart.bars.is_empty())
+    .collect()
+}
+
+fn chart(title: &'static str, counts: Vec<(String, u64)>) -> Chart {
+    /// Units of the view box: a strip's height, and the width of the longest.
+    const STRIP: usize = 38;
+    const WIDEST: f64 = 340.0;
+    let most = counts.iter().map(|(_, number)| *number).max().unwrap_or(1).max(1) as f64;
+    let bars: Vec<_> = counts
+        .into_iter()
+        .enumerate()
+        .map(|(at, (label, number))| Strip {
+            label: crate::terminal::shorten(&label, 40).into_owned(),
+            number: count(number),
+            text_y: at * STRIP + 14,
+            bar_y: at * STRIP + 20,
+            width: format!("{:.1}", (number as f64 / most * WIDEST).max(2.0)),
+        })
+        .collect();
+    Chart { title, height: bars.len() * STRIP + 2, bars }
+}
+
+/// Findings of one rule.
+struct Section {
+    class: &'static str,
+    code: &'static str,
+    title: &'static str,
+    source: &'static str,
+    advice: &'static str,
+    endpoints: String,
+    examples: Vec<Example>,
+    more: u64,
+}
+
+impl Section {
+    fn of(group: Group) -> Self {
+        Self {
+            class: group.rule.severity.name(),
+            code: group.rule.code,
+            title: group.rule.title,
+            source: group.rule.source,
+            advice: group.rule.advice,
+            endpoints: crate::units::counted(group.endpoints, "endpoint"),
+            more: group.endpoints.saturating_sub(group.examples.len() as u64),
+            examples: group.examples,
+        }
+    }
+}
+
+fn failures(tally: &Tally) -> Vec<(&'static str, String)> {
+    let mut failures: Vec<_> = tally
+        .by_outcome
+        .iter()
+        .filter(|(code, _)| **code != "answered")
+        .map(|(code, number)| (*code, *number))
+        .collect();
+    failures.sort_by_key(|(_, number)| std::cmp::Reverse(*number));
+    failures.into_iter().map(|(code, number)| (code, count(number))).collect()
+}
+
+/// A row of the table of endpoints.
+struct Line {
+    class: &'static str,
+    state: &'static str,
+    rank: u8,
+    endpoint: String,
+    address: String,
+    subject: String,
+    /// Seconds since 1970, for sorting; empty when there is no certificate.
+    expires_s: String,
+    expires: String,
+    left: String,
+    issuer: String,
+    key: String,
+    tls: String,
+    verdicts: String,
+    remark: String,
+}
+
+impl Line {
+    fn of(row: Row, now_s: i64) -> Self {
+        Self {
+            class: class(row.rank()),
+            state: row.state(),
+            rank: row.rank(),
+            verdicts: row.verdicts(),
+            expires_s: row.not_after.map(|at| at.to_string()).unwrap_or_default(),
+            expires: row.not_after.map(day).unwrap_or_default(),
+            left: row.not_after.map(|at| distance(at - now_s)).unwrap_or_default(),
+            endpoint: row.endpoint,
+            address: row.address,
+            subject: row.subject,
+            issuer: row.issuer,
+            key: row.key,
+            tls: row.tls,
+            remark: row.remark,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scales_end_at_round_numbers() {
+        for (most, top) in [(0, 1), (1, 1), (3, 4), (5, 5), (7, 10), (11, 20), (41, 50), (180_000, 200_000)] {
+            assert_eq!(nice_top(most), top, "{most}");
+        }
+    }
+}

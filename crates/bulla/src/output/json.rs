@@ -1,0 +1,95 @@
+//! JSON: one document (`--output json`) or one a line (`--output jsonl`), both as results come.
+
+use std::io::{self, Write};
+
+use scan::{EstateFinding, Observation};
+use serde::Serialize;
+
+use super::record::Endpoint;
+use super::{Closing, Report, Sink, Summary, Tally};
+
+/// Streams observations; never holds more than one.
+pub(crate) struct JsonReport {
+    sink: Sink,
+    form: Form,
+    first: bool,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Form {
+    Document,
+    Lines,
+}
+
+/// A line of JSON lines says what it is.
+#[derive(Serialize)]
+struct Line<'a, T: Serialize> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    #[serde(flatten)]
+    content: &'a T,
+}
+
+impl JsonReport {
+    /// One document.
+    pub(crate) fn document(sink: Sink, started_at_us: i64) -> Self {
+        let mut report = Self { sink, form: Form::Document, first: true };
+        let head = serde_json::json!(crate::units::rfc3339_us(started_at_us));
+        // A failure here is met again, and reported, by the first observation or the close.
+        let _ = write!(
+            report.sink,
+            "{{\"bulla\":\"{}\",\"started_at\":{head},\"observations\":[",
+            env!("CARGO_PKG_VERSION")
+        );
+        report
+    }
+
+    /// A line each.
+    pub(crate) fn lines(sink: Sink) -> Self {
+        Self { sink, form: Form::Lines, first: true }
+    }
+
+    fn line<T: Serialize>(&mut self, kind: &'static str, content: &T) -> io::Result<()> {
+        serde_json::to_writer(&mut self.sink, &Line { kind, content })?;
+        self.sink.write_all(b"\n")
+    }
+}
+
+impl Report for JsonReport {
+    fn observe(&mut self, observation: &Observation) -> io::Result<()> {
+        let endpoint = Endpoint::of(observation);
+        if self.form == Form::Lines {
+            return self.line("endpoint", &endpoint);
+        }
+        self.sink.write_all(if self.first { b"\n" } else { b",\n" })?;
+        self.first = false;
+        serde_json::to_writer(&mut self.sink, &endpoint)?;
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.sink.flush()
+    }
+
+    fn close(
+        mut self: Box<Self>,
+        tally: &Tally,
+        estate: &[EstateFinding],
+        closing: &Closing,
+    ) -> io::Result<()> {
+        let summary = Summary::of(tally, closing);
+        if self.form == Form::Lines {
+            for finding in estate {
+                self.line("estate", finding)?;
+            }
+            self.line("summary", &summary)?;
+            return self.sink.flush();
+        }
+        self.sink.write_all(b"\n],\"estate\":")?;
+        serde_json::to_writer(&mut self.sink, estate)?;
+        self.sink.write_all(b",\n\"summary\":")?;
+        serde_json::to_writer(&mut self.sink, &summary)?;
+        self.sink.write_all(b"}\n")?;
+        self.sink.flush()
+    }
+}

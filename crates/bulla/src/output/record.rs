@@ -1,0 +1,330 @@
+//! What programs read: one observation as a serialisable view, for JSON, JSON lines and CSV.
+//!
+//! Everything is a pure function of the observation. Field names are snake case, times RFC 3339 in
+//! UTC, and every quantity carries its unit in its name.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+use scan::Observation;
+use scan::observation::{Timing, Trust};
+use serde::{Serialize, Serializer};
+use x509::{
+    Certificate, Finding, Fingerprint, GeneralName, KeyAlgorithm, KeyUsage, PublicKey, Severity,
+    SpkiHash, UnixTime,
+};
+
+use super::session::Session;
+use crate::units;
+
+/// One endpoint, as in every JSON output.
+#[derive(Serialize)]
+pub(crate) struct Endpoint<'a> {
+    /// The endpoint as people write it.
+    pub(crate) endpoint: String,
+    pub(crate) host: &'a str,
+    pub(crate) port: u16,
+    pub(crate) protocol: &'static str,
+    /// `given`, `guessed-from-port` or `default`.
+    pub(crate) protocol_source: &'static str,
+    /// The server name sent in the ClientHello.
+    pub(crate) server_name: Option<&'a str>,
+    pub(crate) address: Option<IpAddr>,
+    /// Whether the address is part of the endpoint's identity.
+    pub(crate) by_address: bool,
+    pub(crate) observed_at: String,
+    pub(crate) outcome: &'static str,
+    pub(crate) detail: Option<&'a str>,
+    pub(crate) severity: Option<Severity>,
+    pub(crate) attempts: u8,
+    /// The ClientHello profile sent.
+    pub(crate) profile: Option<&'static str>,
+    pub(crate) timing: Phases,
+    pub(crate) tls: Option<Session<'a>>,
+    pub(crate) chain: Vec<CertificateView<'a>>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    pub(crate) unparsed: &'a [String],
+    pub(crate) trust: Option<TrustView<'a>>,
+    pub(crate) findings: Vec<FindingView<'a>>,
+}
+
+/// What the inventory's columns do not say, kept with each observation as JSON.
+#[derive(Serialize)]
+pub(crate) struct Detail<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<&'a str>,
+    protocol_source: &'static str,
+    attempts: u8,
+    profile: Option<&'static str>,
+    timing: Phases,
+    tls: Option<Session<'a>>,
+    trust: Option<TrustView<'a>>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    unparsed: &'a [String],
+}
+
+impl<'a> Detail<'a> {
+    /// The detail of `observation`.
+    pub(crate) fn of(observation: &'a Observation) -> Self {
+        Self {
+            detail: observation.detail.as_deref(),
+            protocol_source: observation.target.protocol_source.name(),
+            attempts: observation.attempts,
+            profile: observation.profile,
+            timing: Phases::of(&observation.timing),
+            tls: observation.session.as_deref().map(Session::of),
+            trust: observation.trust.as_ref().map(TrustView::of),
+            unparsed: &observation.unparsed,
+        }
+    }
+}
+
+/// Microseconds per phase; `null` when the phase was not reached.
+#[derive(Serialize)]
+pub(crate) struct Phases {
+    dns_us: Option<u32>,
+    dial_us: Option<u32>,
+    starttls_us: Option<u32>,
+    first_byte_us: Option<u32>,
+    handshake_us: Option<u32>,
+    total_us: u32,
+}
+
+/// The verdict on the chain.
+#[derive(Serialize)]
+pub(crate) struct TrustView<'a> {
+    pub(crate) verdict: &'static str,
+    reason: &'a str,
+    /// SHA-256 of each certificate of the verified path, leaf first.
+    path: &'a [Fingerprint],
+    /// Whether the path ends at a root of this system's store.
+    public: bool,
+}
+
+/// A finding with its rule.
+#[derive(Serialize)]
+pub(crate) struct FindingView<'a> {
+    code: &'static str,
+    severity: Severity,
+    title: &'static str,
+    evidence: &'a str,
+    source: &'static str,
+    advice: &'static str,
+    certificate: Option<Fingerprint>,
+}
+
+impl<'a> From<&'a Finding> for FindingView<'a> {
+    fn from(finding: &'a Finding) -> Self {
+        let rule = finding.rule;
+        Self {
+            code: rule.code,
+            severity: rule.severity,
+            title: rule.title,
+            evidence: &finding.evidence,
+            source: rule.source,
+            advice: rule.advice,
+            certificate: finding.certificate,
+        }
+    }
+}
+
+/// A certificate of the chain.
+#[derive(Serialize)]
+pub(crate) struct CertificateView<'a> {
+    fingerprint_sha256: Fingerprint,
+    subject: &'a str,
+    issuer: &'a str,
+    serial: String,
+    version: u8,
+    not_before: String,
+    not_after: String,
+    names: &'a [GeneralName],
+    key: KeyView,
+    signature_algorithm: String,
+    key_usage: Option<Vec<&'static str>>,
+    extended_key_usage: Option<Vec<&'a str>>,
+    is_ca: bool,
+    path_len: Option<u32>,
+    #[serde(serialize_with = "hex_option")]
+    subject_key_id: Option<&'a [u8]>,
+    #[serde(serialize_with = "hex_option")]
+    authority_key_id: Option<&'a [u8]>,
+    ocsp_urls: &'a [String],
+    issuer_urls: &'a [String],
+    crl_urls: &'a [String],
+    policies: &'a [String],
+    embedded_scts: u16,
+    must_staple: bool,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    faults: &'a [String],
+}
+
+/// A subject's public key.
+#[derive(Serialize)]
+pub(crate) struct KeyView {
+    algorithm: String,
+    bits: u32,
+    rsa_exponent: Option<u64>,
+    spki_sha256: SpkiHash,
+}
+
+impl<'a> Endpoint<'a> {
+    /// The view of `observation`.
+    pub(crate) fn of(observation: &'a Observation) -> Self {
+        let target = &*observation.target;
+        Self {
+            endpoint: observation.label(),
+            host: target.host_text(),
+            port: target.port,
+            protocol: target.protocol.name(),
+            protocol_source: target.protocol_source.name(),
+            server_name: target.sni(),
+            address: observation.address,
+            by_address: observation.by_address,
+            observed_at: units::rfc3339_us(observation.at_us),
+            outcome: observation.outcome.code(),
+            detail: observation.detail.as_deref(),
+            severity: observation.severity(),
+            attempts: observation.attempts,
+            profile: observation.profile,
+            timing: Phases::of(&observation.timing),
+            tls: observation.session.as_deref().map(Session::of),
+            chain: observation.chain.iter().map(|c| CertificateView::of(c)).collect(),
+            unparsed: &observation.unparsed,
+            trust: observation.trust.as_ref().map(TrustView::of),
+            findings: observation.findings.iter().map(FindingView::from).collect(),
+        }
+    }
+}
+
+impl Phases {
+    fn of(timing: &Timing) -> Self {
+        Self {
+            dns_us: timing.dns_us,
+            dial_us: timing.dial_us,
+            starttls_us: timing.starttls_us,
+            first_byte_us: timing.first_byte_us,
+            handshake_us: timing.handshake_us,
+            total_us: timing.total_us,
+        }
+    }
+}
+
+impl<'a> TrustView<'a> {
+    fn of(trust: &'a Trust) -> Self {
+        Self {
+            verdict: trust.verdict,
+            reason: &trust.reason,
+            path: &trust.path,
+            public: trust.public,
+        }
+    }
+}
+
+impl<'a> CertificateView<'a> {
+    /// The view of `certificate`.
+    pub(crate) fn of(certificate: &'a Certificate) -> Self {
+        Self {
+            fingerprint_sha256: certificate.fingerprint,
+            subject: &certificate.subject.text,
+            issuer: &certificate.issuer.text,
+            serial: certificate.serial.to_string(),
+            version: certificate.version,
+            not_before: units::rfc3339(certificate.not_before.0),
+            not_after: units::rfc3339(certificate.not_after.0),
+            names: &certificate.subject_alt_names,
+            key: KeyView {
+                algorithm: certificate.public_key.algorithm.name().into_owned(),
+                bits: certificate.public_key.bits,
+                rsa_exponent: certificate.public_key.rsa_exponent,
+                spki_sha256: certificate.public_key.spki_sha256,
+            },
+            signature_algorithm: certificate.signature.name().into_owned(),
+            key_usage: certificate.key_usage.map(key_usages),
+            extended_key_usage: certificate
+                .extended_key_usage
+                .as_ref()
+                .map(|usages| usages.iter().map(|oid| extended_usage(oid)).collect()),
+            is_ca: certificate.basic_constraints.is_some_and(|b| b.ca),
+            path_len: certificate.basic_constraints.and_then(|b| b.path_len),
+            subject_key_id: certificate.subject_key_id.as_deref(),
+            authority_key_id: certificate.authority_key_id.as_deref(),
+            ocsp_urls: &certificate.ocsp_urls,
+            issuer_urls: &certificate.issuer_urls,
+            crl_urls: &certificate.crl_urls,
+            policies: &certificate.policies,
+            embedded_scts: certificate.embedded_scts,
+            must_staple: certificate.must_staple,
+            faults: &certificate.faults,
+        }
+    }
+}
+
+fn hex_option<S: Serializer>(bytes: &Option<&[u8]>, serializer: S) -> Result<S::Ok, S::Error> {
+    match bytes {
+        Some(bytes) => serializer.collect_str(&Hex(bytes)),
+        None => serializer.serialize_none(),
+    }
+}
+
+struct Hex<'a>(&'a [u8]);
+
+impl std::fmt::Display for Hex<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// RFC 5280 section 4.2.1.3, in bit order.
+const KEY_USAGES: [&str; 9] = [
+    "digitalSignature",
+    "nonRepudiation",
+    "keyEncipherment",
+    "dataEncipherment",
+    "keyAgreement",
+    "keyCertSign",
+    "cRLSign",
+    "encipherOnly",
+    "decipherOnly",
+];
+
+fn key_usages(usage: KeyUsage) -> Vec<&'static str> {
+    let set = |(bit, _): &(usize, &&str)| usage.allows(1 << bit);
+    KEY_USAGES.iter().enumerate().filter(set).map(|(_, name)| *name).collect()
+}
+
+/// RFC 5280 section 4.2.1.12; an unknown usage stays dotted.
+fn extended_usage(oid: &str) -> &str {
+    match oid {
+        "2.5.29.37.0" => "anyExtendedKeyUsage",
+        "1.3.6.1.5.5.7.3.1" => "serverAuth",
+        "1.3.6.1.5.5.7.3.2" => "clientAuth",
+        "1.3.6.1.5.5.7.3.3" => "codeSigning",
+        "1.3.6.1.5.5.7.3.4" => "emailProtection",
+        "1.3.6.1.5.5.7.3.8" => "timeStamping",
+        "1.3.6.1.5.5.7.3.9" => "OCSPSigning",
+        other => other,
+    }
+}
+
+/// The key in a word, with its size where that may vary: `RSA-2048`, `P-256`, `Ed25519`.
+pub(crate) fn key_name(key: &PublicKey) -> Cow<'static, str> {
+    match key.algorithm {
+        KeyAlgorithm::Rsa | KeyAlgorithm::RsaPss => format!("RSA-{}", key.bits).into(),
+        KeyAlgorithm::Dsa => format!("DSA-{}", key.bits).into(),
+        _ => key.algorithm.name(),
+    }
+}
+
+/// A name as people read it: the common name, else the organisation, else all of it.
+pub(crate) fn short_name(name: &x509::DistinguishedName) -> &str {
+    name.common_names
+        .first()
+        .or(name.organization.as_ref())
+        .map_or(name.text.as_str(), String::as_str)
+}
+
+/// Seconds left at `now`; negative once expired.
+pub(crate) fn seconds_left(not_after: UnixTime, now: UnixTime) -> i64 {
+    not_after.since(now)
+}

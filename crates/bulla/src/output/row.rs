@@ -1,0 +1,203 @@
+//! What people read of an endpoint: one row, and the order in which rows matter.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
+use scan::Observation;
+use scan::observation::Outcome;
+use x509::Severity;
+
+use super::record::{key_name, short_name};
+use scan::tls::names;
+
+/// One endpoint in a table or a report.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Row {
+    pub(crate) severity: Option<Severity>,
+    pub(crate) outcome: Outcome,
+    pub(crate) endpoint: String,
+    pub(crate) address: String,
+    /// Last second of the leaf's validity.
+    pub(crate) not_after: Option<i64>,
+    pub(crate) subject: String,
+    pub(crate) issuer: String,
+    pub(crate) key: String,
+    pub(crate) tls: String,
+    /// Codes of the findings, worst first.
+    pub(crate) findings: Vec<&'static str>,
+    /// The worst finding's evidence, or what is known of the failure.
+    pub(crate) remark: String,
+}
+
+impl Row {
+    /// The row of `observation`.
+    pub(crate) fn of(observation: &Observation) -> Self {
+        let leaf = observation.leaf();
+        let version = observation.session.as_ref().and_then(|session| session.version);
+        Self {
+            severity: observation.severity(),
+            outcome: observation.outcome,
+            endpoint: observation.label(),
+            address: observation.address.map(|a| a.to_string()).unwrap_or_default(),
+            not_after: leaf.map(|leaf| leaf.not_after.0),
+            subject: leaf.map(|leaf| short_name(&leaf.subject).to_owned()).unwrap_or_default(),
+            issuer: leaf.map(|leaf| short_name(&leaf.issuer).to_owned()).unwrap_or_default(),
+            key: leaf.map(|leaf| key_name(&leaf.public_key).into_owned()).unwrap_or_default(),
+            tls: version.map(|v| names::version(v).into_owned()).unwrap_or_default(),
+            findings: observation.findings.iter().map(|f| f.rule.code).collect(),
+            remark: observation
+                .findings
+                .first()
+                .map(|finding| finding.evidence.clone())
+                .or_else(|| observation.detail.clone())
+                .unwrap_or_default(),
+        }
+    }
+
+    pub(crate) fn answered(&self) -> bool {
+        self.outcome == Outcome::Answered
+    }
+
+    /// The word in the first column: the severity, `no answer`, or `ok`.
+    pub(crate) fn state(&self) -> &'static str {
+        rank_name(self.rank())
+    }
+
+    /// How urgently this row wants to be seen. An endpoint that gave no certificate stands above
+    /// mere information: it may hide anything.
+    pub(crate) fn rank(&self) -> u8 {
+        rank(self.severity, self.answered())
+    }
+
+    /// Codes of the findings, or the outcome where nothing answered.
+    pub(crate) fn verdicts(&self) -> String {
+        if self.findings.is_empty() && !self.answered() {
+            return self.outcome.code().to_owned();
+        }
+        self.findings.join(", ")
+    }
+
+    fn key(&self) -> (std::cmp::Reverse<u8>, i64, &str, &str) {
+        (
+            std::cmp::Reverse(self.rank()),
+            self.not_after.unwrap_or(i64::MAX),
+            &self.endpoint,
+            &self.address,
+        )
+    }
+}
+
+/// 6 for critical down to 0 for nothing found.
+pub(crate) fn rank(severity: Option<Severity>, answered: bool) -> u8 {
+    match severity {
+        Some(Severity::Critical) => 6,
+        Some(Severity::High) => 5,
+        Some(Severity::Medium) => 4,
+        Some(Severity::Low) => 3,
+        _ if !answered => 2,
+        Some(Severity::Info) => 1,
+        None => 0,
+    }
+}
+
+/// The word for a rank.
+pub(crate) fn rank_name(rank: u8) -> &'static str {
+    ["ok", "info", "no answer", "low", "medium", "high", "critical"]
+        .get(usize::from(rank))
+        .copied()
+        .unwrap_or("ok")
+}
+
+impl Ord for Row {
+    /// Worst first, then soonest expiry, then by name: the first in order is the most urgent.
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.key().cmp(&other.key())
+    }
+}
+
+impl PartialOrd for Row {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// The most urgent rows seen, in bounded memory.
+#[derive(Debug)]
+pub(crate) struct Worst {
+    limit: usize,
+    // The least urgent row is on top, ready to be pushed out.
+    heap: BinaryHeap<Row>,
+    seen: u64,
+}
+
+impl Worst {
+    /// Keeps `limit` rows.
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { limit, heap: BinaryHeap::new(), seen: 0 }
+    }
+
+    /// Takes note of an observation; a row is only built when it is going to be kept.
+    pub(crate) fn observe(&mut self, observation: &Observation) {
+        self.seen += 1;
+        if self.heap.len() < self.limit {
+            self.heap.push(Row::of(observation));
+            return;
+        }
+        let Some(least) = self.heap.peek() else { return };
+        let answered = observation.outcome == Outcome::Answered;
+        if rank(observation.severity(), answered) < least.rank() {
+            return;
+        }
+        let row = Row::of(observation);
+        if row < *least {
+            self.heap.pop();
+            self.heap.push(row);
+        }
+    }
+
+    /// How many were seen in all.
+    pub(crate) fn seen(&self) -> u64 {
+        self.seen
+    }
+
+    /// The rows kept, most urgent first.
+    pub(crate) fn into_rows(self) -> Vec<Row> {
+        self.heap.into_sorted_vec()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(severity: Option<Severity>, outcome: Outcome, not_after: Option<i64>, name: &str) -> Row {
+        Row {
+            severity,
+            outcome,
+            endpoint: name.into(),
+            address: String::new(),
+            not_after,
+            subject: String::new(),
+            issuer: String::new(),
+            key: String::new(),
+            tls: String::new(),
+            findings: Vec::new(),
+            remark: String::new(),
+        }
+    }
+
+    #[test]
+    fn worst_first_then_soonest_then_silence_above_information() {
+        let mut rows = vec![
+            row(None, Outcome::Answered, Some(5), "fine"),
+            row(Some(Severity::Info), Outcome::Answered, Some(1), "info"),
+            row(None, Outcome::BlackHole, None, "silent"),
+            row(Some(Severity::High), Outcome::Answered, Some(9), "later"),
+            row(Some(Severity::High), Outcome::Answered, Some(3), "sooner"),
+            row(Some(Severity::Critical), Outcome::Answered, Some(99), "worst"),
+        ];
+        rows.sort();
+        let names: Vec<_> = rows.iter().map(|r| r.endpoint.as_str()).collect();
+        assert_eq!(names, ["worst", "sooner", "later", "silent", "info", "fine"]);
+    }
+}

@@ -1,0 +1,177 @@
+//! Counts over a whole scan, gathered as it runs, for the summary and the report's charts.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use scan::Observation;
+use scan::observation::Outcome;
+use serde::Serialize;
+use x509::Severity;
+
+use super::record::{key_name, short_name};
+use super::row::rank;
+use scan::tls::names;
+
+/// Distinct words counted per chart; more are counted as "others", so memory stays flat on an
+/// estate where each certificate is its own issuer.
+const WORDS_MAX: usize = 10_000;
+const OTHERS: &str = "others";
+
+/// Counts of words, bounded.
+#[derive(Debug, Default)]
+pub(crate) struct Words(HashMap<String, u64>);
+
+impl Words {
+    fn add(&mut self, word: &str) {
+        if let Some(count) = self.0.get_mut(word) {
+            *count += 1;
+            return;
+        }
+        let word = if self.0.len() < WORDS_MAX { word } else { OTHERS };
+        *self.0.entry(word.to_owned()).or_default() += 1;
+    }
+
+    /// The `limit` most frequent, and the rest as "others".
+    pub(crate) fn top(&self, limit: usize) -> Vec<(String, u64)> {
+        let mut all: Vec<_> = self.0.iter().map(|(word, count)| (word.clone(), *count)).collect();
+        all.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        if all.len() > limit {
+            let rest = all.split_off(limit).iter().map(|(_, count)| count).sum();
+            all.push((OTHERS.to_owned(), rest));
+        }
+        all
+    }
+}
+
+/// What was counted.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) endpoints: u64,
+    pub(crate) answered: u64,
+    /// Endpoints by urgency, 0 (nothing found) to 6 (critical).
+    pub(crate) by_rank: [u64; 7],
+    pub(crate) by_outcome: BTreeMap<&'static str, u64>,
+    /// Findings by code, with the rule's severity.
+    pub(crate) by_rule: BTreeMap<&'static str, u64>,
+    pub(crate) issuers: Words,
+    pub(crate) keys: Words,
+    pub(crate) versions: Words,
+    /// Expiry of leaves by week from the scan's start: before 0 is expired.
+    pub(crate) weeks: BTreeMap<i64, u64>,
+    pub(crate) worst: Option<Severity>,
+    started_at_s: i64,
+}
+
+/// Weeks shown ahead; later expiries share the last one.
+pub(crate) const WEEKS_MAX: i64 = 53;
+const WEEK_S: i64 = 7 * 86_400;
+
+impl Tally {
+    /// Counts for a scan that began at `started_at_us`.
+    pub(crate) fn new(started_at_us: i64) -> Self {
+        Self { started_at_s: started_at_us.div_euclid(1_000_000), ..Self::default() }
+    }
+
+    /// Takes note of an observation.
+    pub(crate) fn observe(&mut self, observation: &Observation) {
+        self.endpoints += 1;
+        let answered = observation.outcome == Outcome::Answered;
+        self.answered += u64::from(answered);
+        let severity = observation.severity();
+        self.worst = self.worst.max(severity);
+        self.by_rank[usize::from(rank(severity, answered))] += 1;
+        *self.by_outcome.entry(observation.outcome.code()).or_default() += 1;
+        for finding in &observation.findings {
+            *self.by_rule.entry(finding.rule.code).or_default() += 1;
+        }
+        if let Some(version) = observation.session.as_ref().and_then(|session| session.version) {
+            self.versions.add(&names::version(version));
+        }
+        let Some(leaf) = observation.leaf() else { return };
+        self.issuers.add(short_name(&leaf.issuer));
+        self.keys.add(&key_name(&leaf.public_key));
+        let week = (leaf.not_after.0 - self.started_at_s).div_euclid(WEEK_S);
+        *self.weeks.entry(week.clamp(-1, WEEKS_MAX)).or_default() += 1;
+    }
+}
+
+/// Where results went.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Stored {
+    /// The database, without any password.
+    pub(crate) inventory: String,
+    pub(crate) scan: String,
+    pub(crate) observations: u64,
+    pub(crate) new_certificates: u64,
+    pub(crate) changed: u64,
+}
+
+/// How the scan ended.
+#[derive(Clone, Debug)]
+pub(crate) struct Closing {
+    pub(crate) started_at_us: i64,
+    pub(crate) elapsed: Duration,
+    pub(crate) interrupted: bool,
+    pub(crate) invalid_targets: u64,
+    pub(crate) repeated_targets: u64,
+    /// Left out because this scan had observed them before (`--resume`).
+    pub(crate) skipped: u64,
+    pub(crate) stored: Option<Stored>,
+    pub(crate) store_error: Option<String>,
+    /// More certificates than are compared with each other.
+    pub(crate) estate_overflowed: bool,
+}
+
+/// The summary as programs read it.
+#[derive(Serialize)]
+pub(crate) struct Summary<'a> {
+    pub(crate) started_at: String,
+    pub(crate) elapsed_ms: u64,
+    pub(crate) interrupted: bool,
+    pub(crate) endpoints: u64,
+    pub(crate) answered: u64,
+    pub(crate) endpoints_per_second: f64,
+    /// Endpoints by their worst finding.
+    pub(crate) by_severity: BTreeMap<&'static str, u64>,
+    pub(crate) by_outcome: &'a BTreeMap<&'static str, u64>,
+    pub(crate) by_finding: &'a BTreeMap<&'static str, u64>,
+    pub(crate) invalid_targets: u64,
+    pub(crate) repeated_targets: u64,
+    pub(crate) skipped_by_resume: u64,
+    pub(crate) stored: Option<&'a Stored>,
+    pub(crate) store_error: Option<&'a str>,
+    pub(crate) estate_comparison_complete: bool,
+}
+
+impl<'a> Summary<'a> {
+    /// The summary of a scan.
+    pub(crate) fn of(tally: &'a Tally, closing: &'a Closing) -> Self {
+        let by_severity = Severity::ALL
+            .into_iter()
+            .map(|severity| (severity.name(), tally.by_rank[usize::from(rank(Some(severity), true))]))
+            .collect();
+        Self {
+            started_at: crate::units::rfc3339_us(closing.started_at_us),
+            elapsed_ms: u64::try_from(closing.elapsed.as_millis()).unwrap_or(u64::MAX),
+            interrupted: closing.interrupted,
+            endpoints: tally.endpoints,
+            answered: tally.answered,
+            endpoints_per_second: rate(tally.endpoints, closing.elapsed),
+            by_severity,
+            by_outcome: &tally.by_outcome,
+            by_finding: &tally.by_rule,
+            invalid_targets: closing.invalid_targets,
+            repeated_targets: closing.repeated_targets,
+            skipped_by_resume: closing.skipped,
+            stored: closing.stored.as_ref(),
+            store_error: closing.store_error.as_deref(),
+            estate_comparison_complete: !closing.estate_overflowed,
+        }
+    }
+}
+
+/// Per second, to one decimal.
+pub(crate) fn rate(count: u64, elapsed: Duration) -> f64 {
+    let seconds = elapsed.as_secs_f64();
+    if seconds <= 0.0 { 0.0 } else { (count as f64 / seconds * 10.0).round() / 10.0 }
+}

@@ -1,0 +1,92 @@
+//! `bulla rules`: what findings mean.
+
+use clap::Args;
+use x509::Rule;
+
+use crate::exit::{Exit, Outcome, Problem};
+use crate::terminal::{Colour, Paint, table, width};
+
+/// `bulla rules`
+#[derive(Args, Debug)]
+pub(crate) struct RulesArgs {
+    /// The code of one rule, to read all about it: certificate.expired
+    code: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// When to colour
+    #[arg(long, value_enum, value_name = "WHEN", default_value = "auto")]
+    color: Colour,
+}
+
+/// Every rule there is, those for certificates first.
+pub(crate) fn all() -> impl Iterator<Item = &'static Rule> {
+    x509::lint::RULES.iter().chain(scan::rules::RULES).copied()
+}
+
+/// Lists the rules, or explains one.
+pub(crate) fn run(args: &RulesArgs) -> Outcome<Exit> {
+    let paint = Paint(args.color.on_stdout());
+    let text = match &args.code {
+        Some(code) => {
+            let rule = all().find(|rule| rule.code == code).ok_or_else(|| unknown(code))?;
+            if args.json { json(&[rule]) } else { explain(rule, paint) }
+        }
+        None if args.json => json(&all().collect::<Vec<_>>()),
+        None => list(paint),
+    };
+    crate::print(&text)?;
+    Ok(Exit::Ok)
+}
+
+fn unknown(code: &str) -> Problem {
+    let near: Vec<_> = all().map(|rule| rule.code).filter(|known| known.contains(code)).collect();
+    let hint = match near[..] {
+        [] => "`bulla rules` lists every code".to_owned(),
+        _ => format!("did you mean {}?", near.join(", ")),
+    };
+    Problem::usage(format_args!("no rule has the code {code:?}")).hint(hint)
+}
+
+fn list(paint: Paint) -> String {
+    let mut shown = table(&["CODE", "SEVERITY", "WHAT", "SOURCE"], paint, width());
+    for rule in all() {
+        let severity = rule.severity.name();
+        shown.add_row(vec![
+            paint.cell("", rule.code),
+            paint.cell(severity, severity),
+            paint.cell("", rule.title),
+            paint.cell("faint", rule.source),
+        ]);
+    }
+    shown.trim_fmt()
+}
+
+fn explain(rule: &Rule, paint: Paint) -> String {
+    format!(
+        "{}  {}\n\n{}\n\n{}  {}\n{}  {}",
+        paint.bold(rule.code),
+        paint.state(rule.severity.name(), rule.severity.name()),
+        rule.title,
+        paint.faint("do    "),
+        rule.advice,
+        paint.faint("source"),
+        rule.source,
+    )
+}
+
+fn json(rules: &[&Rule]) -> String {
+    let values: Vec<_> = rules
+        .iter()
+        .map(|rule| {
+            serde_json::json!({
+                "code": rule.code,
+                "severity": rule.severity.name(),
+                "title": rule.title,
+                "source": rule.source,
+                "advice": rule.advice,
+            })
+        })
+        .collect();
+    serde_json::to_string_pretty(&values).unwrap_or_default()
+}

@@ -1,0 +1,321 @@
+//! `bulla scan`: from arguments to results.
+
+mod args;
+mod demo;
+mod metrics;
+mod plan;
+mod progress;
+mod storing;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use scan::target::Targets;
+use scan::{Estate, Known, Observation, Run, Scanner};
+use store::{Store, StoreUrl};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+pub(crate) use args::ScanArgs;
+use plan::Spec;
+use progress::Bar;
+use storing::Storing;
+
+use crate::cli::Global;
+use crate::config::{Configuration, Settings};
+use crate::exit::{Exit, Outcome, Problem};
+use crate::output::{self, Closing, Format, Look, Report, Summary, Tally};
+use crate::terminal::{self, Paint};
+use crate::units::now_us;
+
+/// Refused targets printed; the rest is counted.
+const REFUSALS_SHOWN: u64 = 20;
+
+type TargetSource = Box<dyn Iterator<Item = Result<scan::target::Target, scan::target::TargetError>> + Send>;
+
+/// Scans.
+pub(crate) async fn run(args: &ScanArgs, global: &Global) -> Outcome<Exit> {
+    let configuration = Configuration::load(global.config.as_deref())?;
+    let mut settings = configuration.settings;
+    plan::apply(args, &mut settings)?;
+    let anything = !args.targets.is_empty() || args.again || args.resume.is_some() || args.demo;
+    if !anything {
+        return Err(Problem::usage("there is nothing to scan")
+            .hint("name a host (`bulla scan example.com`), a list (@FILE), --again, or --demo"));
+    }
+    let stop = crate::stop::on_signal()?;
+    let demo = if args.demo { Some(demo::start().await?) } else { None };
+    let spec = Spec::of(args, &settings);
+    let ended = scan(args, &settings, spec, demo.as_ref(), stop).await;
+    if let Some(demo) = demo {
+        demo.stop().await;
+    }
+    ended
+}
+
+/// What a scan needs before its first look.
+struct Prepared {
+    spec: Spec,
+    targets: TargetSource,
+    expected: Option<u64>,
+    known: Known,
+    storing: Option<Storing>,
+}
+
+async fn scan(
+    args: &ScanArgs,
+    settings: &Settings,
+    spec: Spec,
+    demo: Option<&demo::Demo>,
+    stop: CancellationToken,
+) -> Outcome<Exit> {
+    let fail_on = settings.fail_on()?;
+    let format = settings.scan.output;
+    let sink = output::sink(args.output_file.as_deref())?;
+    let prepared = prepare(args, settings, spec, demo).await?;
+    let Prepared { spec, targets, expected, known, mut storing } = prepared;
+    let mut trust = spec.trust()?;
+    let resolver = match demo {
+        Some(demo) => demo.resolver(&mut trust),
+        None => spec.resolver()?,
+    };
+    let scanner = Scanner::new(spec.scan_options()?, resolver, trust)
+        .map_err(|error| Problem::new(Exit::Machine, crate::exit::chain(&error)))?;
+
+    let (started_at_us, began) = (now_us(), Instant::now());
+    let report = output::report(format, sink, look(args, settings), started_at_us);
+    let run = scanner.start(targets, known, stop.clone());
+    let to_terminal = args.output_file.is_none() && std::io::IsTerminal::is_terminal(&std::io::stdout());
+    let streams = matches!(format, Format::Json | Format::Jsonl | Format::Csv);
+    let bar = Bar::new(Arc::clone(&run.progress), expected, !(args.quiet || streams && to_terminal));
+    let mut gathering = Gathering {
+        tally: Tally::new(started_at_us),
+        estate: Estate::default(),
+        report,
+        invalid_targets: 0,
+        unwritable: None,
+    };
+    let progress = Arc::clone(&run.progress);
+    gathering.gather(run, &mut storing, &bar, &stop).await;
+    bar.clear();
+
+    let Gathering { tally, estate, report, invalid_targets, unwritable } = gathering;
+    let end = progress.snapshot();
+    let mut closing = Closing {
+        started_at_us,
+        elapsed: began.elapsed(),
+        interrupted: stop.is_cancelled(),
+        invalid_targets,
+        repeated_targets: end.repeated,
+        skipped: end.skipped,
+        stored: None,
+        store_error: None,
+        estate_overflowed: estate.overflowed(),
+    };
+    if let Some(storing) = storing {
+        let stowed = storing
+            .finish(closing.interrupted, |stored| {
+                let closing = Closing { stored: stored.cloned(), ..closing.clone() };
+                storing::summary_json(&Summary::of(&tally, &closing))
+            })
+            .await;
+        closing.stored = stowed.stored;
+        closing.store_error = stowed.error;
+    }
+    if let Some(error) = unwritable {
+        return Err(Problem::output(&error));
+    }
+    report.close(&tally, &estate.finish(), &closing).map_err(|error| Problem::output(&error))?;
+    if let Some(path) = &args.metrics_file {
+        metrics::write(path, &tally, &closing)?;
+    }
+    conclude(&tally, &closing, fail_on)
+}
+
+/// The exit code, most pressing reason first.
+fn conclude(tally: &Tally, closing: &Closing, fail_on: Option<x509::Severity>) -> Outcome<Exit> {
+    if closing.interrupted {
+        return Ok(Exit::Interrupted);
+    }
+    if let Some(error) = &closing.store_error {
+        return Err(Problem::new(Exit::Inventory, error)
+            .hint("the results above are right, but not all of them are stored"));
+    }
+    if fail_on.is_some_and(|limit| tally.worst >= Some(limit)) {
+        return Ok(Exit::Findings);
+    }
+    let nothing = tally.answered == 0 && closing.skipped == 0;
+    Ok(if nothing || closing.invalid_targets > 0 { Exit::Incomplete } else { Exit::Ok })
+}
+
+fn look(args: &ScanArgs, settings: &Settings) -> Look {
+    let to_file = args.output_file.is_some();
+    let colour = args.color == terminal::Colour::Always || !to_file && args.color.on_stdout();
+    Look {
+        rows: settings.scan.table_rows,
+        paint: Paint(colour),
+        width: if to_file { None } else { terminal::width() },
+        quiet: args.quiet,
+    }
+}
+
+async fn prepare(
+    args: &ScanArgs,
+    settings: &Settings,
+    mut spec: Spec,
+    demo: Option<&demo::Demo>,
+) -> Outcome<Prepared> {
+    // A demo is not the user's estate: it is stored only where the user says.
+    let stores = settings.store.enabled && (demo.is_none() || args.db.is_some());
+    let url = if stores { Some(crate::data::inventory_url(args.db.as_deref(), &settings.store)?) } else { None };
+    let store = match &url {
+        Some(url) => Some(open(url).await?),
+        None => None,
+    };
+    let mut known = Known::default();
+    let mut resumed = None;
+    if let (Some(wanted), Some(store)) = (&args.resume, &store) {
+        let scan = storing::unfinished(store, wanted).await?;
+        spec = resumed_spec(args, &scan)?;
+        known.observed = storing::observed(store, scan.id).await?;
+        resumed = Some(scan.id);
+    } else if args.resume.is_some() {
+        return Err(Problem::usage("there is no inventory to resume from").hint("set store.enabled or leave --resume out"));
+    }
+    let mut expected = None;
+    if let Some(store) = &store {
+        let before = storing::before(store, spec.again).await?;
+        known.silent = before.known.silent;
+        expected = spec.again.then_some(before.endpoints);
+    }
+    let targets: TargetSource = match (&store, demo) {
+        (Some(store), None) if spec.again => storing::again(store.clone()),
+        (None, None) if spec.again => {
+            return Err(Problem::usage("--again needs the inventory").hint("set store.enabled or give --db"));
+        }
+        (_, demo) => {
+            let given = demo.map_or_else(|| spec.targets.clone(), demo::Demo::targets);
+            let targets = Targets::new(given, spec.target_options()?);
+            expected = targets.expected();
+            Box::new(targets)
+        }
+    };
+    let storing = match (store, url) {
+        (Some(store), Some(url)) => {
+            let id = resumed.unwrap_or_else(Uuid::now_v7);
+            Some(Storing::begin(store, &url, id, resumed.is_some(), &spec.to_json(), &settings.store).await?)
+        }
+        _ => None,
+    };
+    Ok(Prepared { spec, targets, expected, known, storing })
+}
+
+/// The stored scan's spec; targets given now take the place of standard input.
+fn resumed_spec(args: &ScanArgs, scan: &store::ScanRow) -> Outcome<Spec> {
+    let mut spec = Spec::from_json(&scan.spec)?;
+    if !args.targets.is_empty() {
+        spec.targets = args.targets.iter().map(|target| target.to_string_lossy().into_owned()).collect();
+    } else if spec.targets.iter().any(|target| target == "-") {
+        return Err(Problem::usage(format_args!("scan {} read its targets from standard input", scan.id))
+            .hint("give them again: … | bulla scan --resume -"));
+    }
+    Ok(spec)
+}
+
+/// Opens the inventory.
+pub(crate) async fn open(url: &StoreUrl) -> Outcome<Store> {
+    Store::open(url).await.map_err(|error| Problem::inventory(&error))
+}
+
+/// What is made of observations as they come.
+struct Gathering {
+    tally: Tally,
+    estate: Estate,
+    report: Box<dyn Report>,
+    invalid_targets: u64,
+    unwritable: Option<std::io::Error>,
+}
+
+impl Gathering {
+    async fn gather(
+        &mut self,
+        run: Run,
+        storing: &mut Option<Storing>,
+        bar: &Bar,
+        stop: &CancellationToken,
+    ) {
+        let Run { mut observations, mut refused, .. } = run;
+        let status = storing.as_ref().map(Storing::status);
+        let mut tick = tokio::time::interval(Bar::interval());
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut refusing = true;
+        loop {
+            tokio::select! {
+                next = observations.recv() => match next {
+                    Some(observation) => {
+                        self.observe(&observation, stop);
+                        if let Some(storing) = storing {
+                            keep(storing, &observation, stop, bar).await;
+                        }
+                    }
+                    None => break,
+                },
+                next = refused.recv(), if refusing => match next {
+                    Some(error) => self.refuse(&error, bar),
+                    None => refusing = false,
+                },
+                _ = tick.tick() => {
+                    bar.update(status.as_ref().and_then(storing::waiting).as_deref());
+                    self.written(|report| report.flush(), stop);
+                }
+            }
+        }
+        while let Ok(error) = refused.try_recv() {
+            self.refuse(&error, bar);
+        }
+        if self.invalid_targets > REFUSALS_SHOWN {
+            bar.say(&format!("error: and {} more targets", self.invalid_targets - REFUSALS_SHOWN));
+        }
+    }
+
+    fn observe(&mut self, observation: &Observation, stop: &CancellationToken) {
+        self.tally.observe(observation);
+        self.estate.observe(observation);
+        self.written(|report| report.observe(observation), stop);
+    }
+
+    /// Writes unless that has failed before. Without a reader the scan has no purpose: it stops.
+    fn written(
+        &mut self,
+        write: impl FnOnce(&mut dyn Report) -> std::io::Result<()>,
+        stop: &CancellationToken,
+    ) {
+        if self.unwritable.is_some() {
+            return;
+        }
+        if let Err(error) = write(&mut *self.report) {
+            self.unwritable = Some(error);
+            stop.cancel();
+        }
+    }
+
+    fn refuse(&mut self, error: &scan::target::TargetError, bar: &Bar) {
+        self.invalid_targets += 1;
+        if self.invalid_targets <= REFUSALS_SHOWN {
+            bar.say(&format!("error: {}", terminal::clean(&crate::exit::chain(error))));
+        }
+    }
+}
+
+/// Stores an observation, with the bar alive while the database keeps us waiting.
+async fn keep(storing: &mut Storing, observation: &Observation, stop: &CancellationToken, bar: &Bar) {
+    let status = storing.status();
+    let mut kept = std::pin::pin!(storing.keep(observation, stop));
+    loop {
+        tokio::select! {
+            biased;
+            () = &mut kept => return,
+            () = tokio::time::sleep(Bar::interval()) => bar.update(storing::waiting(&status).as_deref()),
+        }
+    }
+}

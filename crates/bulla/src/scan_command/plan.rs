@@ -1,0 +1,219 @@
+//! From flags, configuration and an earlier scan to what is going to be scanned, and how.
+
+use std::ffi::OsString;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use outbound::resolve::{Families, Resolver};
+use scan::files::Passwords;
+use scan::target::{HostName, Ports, Protocol, TargetOptions};
+use scan::{Limits, ScanOptions, Trusted};
+use serde::{Deserialize, Serialize};
+
+use super::args::ScanArgs;
+use crate::config::{FamilySetting, ScanSettings, Settings};
+use crate::exit::{Exit, Outcome, Problem, chain};
+
+/// The port of DNS.
+const DNS_PORT: u16 = 53;
+
+/// What a scan was asked for; kept with it in the inventory so that it can be resumed.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct Spec {
+    /// As given, paths made absolute.
+    pub(crate) targets: Vec<String>,
+    pub(crate) again: bool,
+    pub(crate) server_names: Vec<String>,
+    pub(crate) starttls: Option<String>,
+    pub(crate) password_file: Option<PathBuf>,
+    pub(crate) settings: ScanSettings,
+}
+
+impl Spec {
+    /// What the command line asks for.
+    pub(crate) fn of(args: &ScanArgs, settings: &Settings) -> Self {
+        let mut settings = settings.scan.clone();
+        settings.ca_files = settings.ca_files.iter().map(|path| absolute(path)).collect();
+        Self {
+            targets: args.targets.iter().map(lasting).collect(),
+            again: args.again,
+            server_names: args.sni.clone(),
+            starttls: args.starttls.clone(),
+            password_file: args.password_file.as_deref().map(absolute),
+            settings,
+        }
+    }
+
+    /// What the engine is told about targets.
+    pub(crate) fn target_options(&self) -> Outcome<TargetOptions> {
+        let ports = match self.settings.ports.as_str() {
+            "" => None,
+            text => Some(text.parse::<Ports>().map_err(|error| {
+                Problem::usage(format_args!("--port {text}: {error}")).hint("for example --port 443,8443,9000-9010")
+            })?),
+        };
+        let name = |text: &String| {
+            HostName::parse(text).map_err(|error| {
+                Problem::usage(format_args!("--sni {text}: {error}")).hint("give host names, without a port or wildcard")
+            })
+        };
+        let protocol = match &self.starttls {
+            None => None,
+            Some(text) => Some(Protocol::named(text).ok_or_else(|| unknown_protocol(text))?),
+        };
+        Ok(TargetOptions {
+            ports,
+            server_names: self.server_names.iter().map(name).collect::<Outcome<_>>()?,
+            protocol,
+            addresses_max: self.settings.max_addresses,
+        })
+    }
+
+    /// What the engine is told about looking.
+    pub(crate) fn scan_options(&self) -> Outcome<ScanOptions> {
+        let settings = &self.settings;
+        let families = match settings.families {
+            FamilySetting::Any => Families::Both,
+            FamilySetting::Ipv4 => Families::V4,
+            FamilySetting::Ipv6 => Families::V6,
+        };
+        let passwords = match &self.password_file {
+            None => Passwords::default(),
+            Some(path) => Passwords::read(path).map_err(|error| {
+                Problem::usage(format_args!("--password-file {}: {}", path.display(), chain(&error)))
+                    .hint("give a text file with a password a line")
+            })?,
+        };
+        Ok(ScanOptions {
+            in_flight: (settings.in_flight > 0).then_some(settings.in_flight),
+            per_address: settings.per_address,
+            families,
+            all_addresses: settings.all_addresses,
+            first: Limits::each(Duration::from_millis(settings.timeout_ms)),
+            second: Limits::each(Duration::from_millis(settings.retry_timeout_ms)),
+            second_pass: settings.retry,
+            finish_handshake: settings.finish_handshakes,
+            expiring_within_days: settings.expiring_within_days,
+            expiring_fraction: settings.expiring_fraction,
+            passwords: Arc::new(passwords),
+        })
+    }
+
+    /// Whom to trust.
+    pub(crate) fn trust(&self) -> Outcome<Trusted> {
+        let mut trusted = if self.settings.system_roots { Trusted::system() } else { Trusted::nobody() };
+        for path in &self.settings.ca_files {
+            trusted.add_file(path).map_err(|error| {
+                Problem::usage(chain(&error)).hint("--ca wants a file of certificates, PEM or DER")
+            })?;
+        }
+        if trusted.is_empty() {
+            tracing::warn!("no root is trusted: every chain will be found untrusted");
+        }
+        Ok(trusted)
+    }
+
+    /// Whom to ask for addresses.
+    pub(crate) fn resolver(&self) -> Outcome<Resolver> {
+        let servers = self.settings.dns.iter().map(|text| name_server(text)).collect::<Outcome<Vec<_>>>()?;
+        if !servers.is_empty() {
+            return Ok(Resolver::with_upstreams(servers));
+        }
+        Resolver::system().map_err(|error| {
+            Problem::new(Exit::Machine, format_args!("there is no resolver: {}", chain(&error)))
+                .hint("check /etc/resolv.conf, or name a server with --dns ADDRESS")
+        })
+    }
+
+    /// As JSON, for the inventory.
+    pub(crate) fn to_json(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// The spec of a stored scan.
+    pub(crate) fn from_json(text: &str) -> Outcome<Self> {
+        serde_json::from_str(text).map_err(|error| {
+            Problem::usage(format_args!("the stored scan cannot be read: {error}"))
+                .hint("it was made by another version of bulla: start a new scan")
+        })
+    }
+}
+
+/// The flags put over the configuration.
+pub(crate) fn apply(args: &ScanArgs, settings: &mut Settings) -> Outcome<()> {
+    let scan = &mut settings.scan;
+    if let Some(ports) = &args.port {
+        scan.ports.clone_from(ports);
+    }
+    if args.ipv4 {
+        scan.families = FamilySetting::Ipv4;
+    }
+    if args.ipv6 {
+        scan.families = FamilySetting::Ipv6;
+    }
+    scan.all_addresses |= args.all_addresses;
+    scan.ca_files.extend(args.ca.iter().cloned());
+    scan.system_roots &= !args.no_system_roots;
+    scan.retry &= !args.no_retry;
+    scan.finish_handshakes |= args.finish;
+    if !args.dns.is_empty() {
+        scan.dns.clone_from(&args.dns);
+    }
+    set(&mut scan.max_addresses, args.max_addresses);
+    set(&mut scan.expiring_within_days, args.expiring_days);
+    set(&mut scan.in_flight, args.in_flight);
+    set(&mut scan.per_address, args.per_address);
+    set(&mut scan.timeout_ms, args.timeout.map(milliseconds));
+    set(&mut scan.retry_timeout_ms, args.retry_timeout.map(milliseconds));
+    set(&mut scan.output, args.output);
+    set(&mut scan.table_rows, args.limit);
+    set(&mut scan.fail_on, args.fail_on.map(|severity| severity.name().to_owned()));
+    settings.store.enabled &= !args.no_store;
+    // A first timeout longer than the second would make the second try pointless.
+    if args.retry_timeout.is_none() {
+        settings.scan.retry_timeout_ms = settings.scan.retry_timeout_ms.max(settings.scan.timeout_ms);
+    }
+    settings.check()
+}
+
+fn set<T>(place: &mut T, value: Option<T>) {
+    if let Some(value) = value {
+        *place = value;
+    }
+}
+
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn name_server(text: &str) -> Outcome<SocketAddr> {
+    let bare = || text.parse::<IpAddr>().map(|address| SocketAddr::new(address, DNS_PORT));
+    text.parse::<SocketAddr>().or_else(|_| bare()).map_err(|_| {
+        Problem::usage(format_args!("--dns {text:?} is no address"))
+            .hint("give an IP address, with or without a port: 192.0.2.53 or [2001:db8::53]:5353")
+    })
+}
+
+fn unknown_protocol(text: &str) -> Problem {
+    let known: Vec<_> = Protocol::UPGRADED.iter().map(|protocol| protocol.name()).collect();
+    Problem::usage(format_args!("--starttls {text:?} is not known"))
+        .hint(format!("use one of: {}, or tls for none", known.join(", ")))
+}
+
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// A target in a form that means the same from another folder.
+fn lasting(target: &OsString) -> String {
+    let text = target.to_string_lossy();
+    if let Some(list) = text.strip_prefix('@') {
+        return format!("@{}", absolute(Path::new(list)).display());
+    }
+    if text != "-" && Path::new(target).symlink_metadata().is_ok() {
+        return absolute(Path::new(target)).display().to_string();
+    }
+    text.into_owned()
+}

@@ -1,0 +1,243 @@
+//! The scan's way into the inventory, and what the inventory knows beforehand.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use scan::target::{Target, TargetError};
+use scan::{Known, Observation, Recorder};
+use store::{ScanRow, ScanState, Sender, Status, Store, StoreError, Writer, WriterOptions};
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::config::StoreSettings;
+use crate::endpoint::{identity, target};
+use crate::exit::{Outcome, Problem, chain};
+use crate::output::record::Detail;
+use crate::output::{Stored, Summary};
+use crate::units::now_us;
+
+/// Rows of a page when everything is read.
+const PAGE_ROWS: usize = 1_000;
+/// Endpoints an inventory may have for the silent ones to be looked up before a scan that names its
+/// targets: a fifth of a second. Beyond it the lookup costs more than it saves.
+const SILENT_LOOKUP_MAX: u64 = 100_000;
+/// What may be spent on a database that does not answer, once the scan is to stop.
+const LAST_TRY: Duration = Duration::from_millis(1_000);
+
+/// An open inventory with a scan under way in it.
+pub(crate) struct Storing {
+    store: Store,
+    scan: Uuid,
+    shown_url: String,
+    sender: Sender,
+    writer: Writer,
+    recorder: Recorder,
+    gave_up: bool,
+}
+
+/// How storing ended.
+pub(crate) struct Stowed {
+    pub(crate) stored: Option<Stored>,
+    pub(crate) error: Option<String>,
+}
+
+impl Storing {
+    /// Notes that a scan begins, or goes on, and is ready for its observations.
+    pub(crate) async fn begin(
+        store: Store,
+        url: &store::StoreUrl,
+        scan: Uuid,
+        resumed: bool,
+        spec: &str,
+        settings: &StoreSettings,
+    ) -> Outcome<Self> {
+        let begun = if resumed {
+            store.resume_scan(scan).await
+        } else {
+            store.begin_scan(scan, now_us(), spec).await
+        };
+        begun.map_err(|error| Problem::inventory(&error))?;
+        let options = WriterOptions {
+            patience: Duration::from_secs(settings.patience_s),
+            ..WriterOptions::default()
+        };
+        let (sender, writer) = Writer::start(store.clone(), scan, options);
+        Ok(Self {
+            store,
+            scan,
+            shown_url: url.to_string(),
+            sender,
+            writer,
+            recorder: Recorder::default(),
+            gave_up: false,
+        })
+    }
+
+    /// Hands an observation over. Waits while the database is slow; once `stop` is cancelled, only
+    /// for a moment.
+    pub(crate) async fn keep(&mut self, observation: &Observation, stop: &CancellationToken) {
+        if self.gave_up {
+            return;
+        }
+        let detail = serde_json::to_string(&Detail::of(observation)).unwrap_or_default();
+        let row = self.recorder.row(observation, detail);
+        let sent = tokio::select! {
+            biased;
+            sent = self.sender.send(row) => sent.is_ok(),
+            () = after(stop) => false,
+        };
+        self.gave_up = !sent;
+    }
+
+    /// How the writer fares.
+    pub(crate) fn status(&self) -> watch::Receiver<Status> {
+        self.writer.status()
+    }
+
+    /// Stores the rest and notes how the scan ended.
+    pub(crate) async fn finish(self, interrupted: bool, summary: impl Fn(Option<&Stored>) -> String) -> Stowed {
+        let Self { store, scan, shown_url, writer, .. } = self;
+        let gave_up = Stowed {
+            stored: None,
+            error: Some("the database did not take the last results in time; go on with --resume".into()),
+        };
+        let finished = if interrupted {
+            match tokio::time::timeout(LAST_TRY, writer.finish()).await {
+                Ok(finished) => finished,
+                Err(_) => return gave_up,
+            }
+        } else {
+            writer.finish().await
+        };
+        let totals = match finished {
+            Ok(totals) => totals,
+            Err(error) => return Stowed { stored: None, error: Some(chain(&error)) },
+        };
+        let stored = Stored {
+            inventory: shown_url,
+            scan: scan.to_string(),
+            observations: totals.recorded.inserted,
+            new_certificates: totals.recorded.new_certificates,
+            changed: totals.recorded.changed,
+        };
+        let state = if interrupted { ScanState::Interrupted } else { ScanState::Finished };
+        let error = match store.finish_scan(scan, now_us(), state, &summary(Some(&stored))).await {
+            Ok(()) => None,
+            Err(error) => Some(chain(&error)),
+        };
+        Stowed { stored: Some(stored), error }
+    }
+}
+
+async fn after(stop: &CancellationToken) {
+    stop.cancelled().await;
+    tokio::time::sleep(LAST_TRY).await;
+}
+
+/// What the bar says while the writer waits.
+pub(crate) fn waiting(status: &watch::Receiver<Status>) -> Option<String> {
+    match &*status.borrow() {
+        Status::Healthy => None,
+        Status::Waiting { since, error } => {
+            Some(format!("{error} (for {})", crate::units::elapsed(since.elapsed())))
+        }
+    }
+}
+
+/// The summary kept with the scan.
+pub(crate) fn summary_json(summary: &Summary<'_>) -> String {
+    serde_json::to_string(summary).unwrap_or_default()
+}
+
+/// The scan to go on with: `last`, or one by its id.
+pub(crate) async fn unfinished(store: &Store, wanted: &str) -> Outcome<ScanRow> {
+    let inventory = |error: StoreError| Problem::inventory(&error);
+    if wanted == "last" {
+        return store.latest_unfinished_scan().await.map_err(inventory)?.ok_or_else(|| {
+            Problem::usage("no scan was interrupted").hint("`bulla inventory scans` lists them")
+        });
+    }
+    let id = wanted.parse::<Uuid>().map_err(|_| {
+        Problem::usage(format_args!("{wanted:?} is no scan")).hint("`bulla inventory scans` lists them")
+    })?;
+    let scan = store.scan(id).await.map_err(inventory)?.ok_or_else(|| {
+        Problem::usage(format_args!("the inventory has no scan {id}")).hint("`bulla inventory scans` lists them")
+    })?;
+    if scan.state == ScanState::Finished {
+        return Err(Problem::usage(format_args!("scan {id} was finished")).hint("start a new one"));
+    }
+    Ok(scan)
+}
+
+/// Endpoints that `scan` has observed already.
+pub(crate) async fn observed(store: &Store, scan: Uuid) -> Outcome<HashSet<String>> {
+    let mut identities = HashSet::new();
+    let mut after = None;
+    loop {
+        let page = store
+            .scanned_endpoints(scan, after.as_ref(), PAGE_ROWS)
+            .await
+            .map_err(|error| Problem::inventory(&error))?;
+        identities.extend(page.rows.iter().filter_map(identity));
+        after = page.next;
+        if after.is_none() {
+            return Ok(identities);
+        }
+    }
+}
+
+/// What is known of endpoints before a scan.
+pub(crate) struct Before {
+    pub(crate) known: Known,
+    /// Endpoints in the inventory, as far as they were counted.
+    pub(crate) endpoints: u64,
+}
+
+/// Endpoints that did not answer last time, so that they are asked last. `all`: whatever it costs.
+pub(crate) async fn before(store: &Store, all: bool) -> Outcome<Before> {
+    let inventory = |error: StoreError| Problem::inventory(&error);
+    let mut before = Before { known: Known::default(), endpoints: 0 };
+    if !all && store.summary(now_us(), 0).await.map_err(inventory)?.endpoints > SILENT_LOOKUP_MAX {
+        return Ok(before);
+    }
+    let mut after = None;
+    loop {
+        let page = store.known_endpoints(after.as_ref(), PAGE_ROWS).await.map_err(inventory)?;
+        before.endpoints += page.rows.len() as u64;
+        let silent = page.rows.iter().filter(|row| row.silent);
+        before.known.silent.extend(silent.filter_map(|row| identity(&row.endpoint)));
+        after = page.next;
+        if after.is_none() {
+            return Ok(before);
+        }
+    }
+}
+
+/// Everything the inventory knows, page by page as the scan takes it.
+pub(crate) fn again(store: Store) -> Box<dyn Iterator<Item = Result<Target, TargetError>> + Send> {
+    let (give, mut take) = mpsc::channel(2 * PAGE_ROWS);
+    tokio::spawn(async move {
+        let mut after = None;
+        loop {
+            let page = match store.known_endpoints(after.as_ref(), PAGE_ROWS).await {
+                Ok(page) => page,
+                Err(error) => {
+                    tracing::error!(error = chain(&error), "the inventory could not be read to its end");
+                    return;
+                }
+            };
+            for target in page.rows.iter().filter_map(|row| target(&row.endpoint)) {
+                if give.send(Ok(target)).await.is_err() {
+                    return;
+                }
+            }
+            after = page.next;
+            if after.is_none() {
+                return;
+            }
+        }
+    });
+    // The scan reads its targets on a thread of their own, where blocking is allowed.
+    Box::new(std::iter::from_fn(move || take.blocking_recv()))
+}

@@ -1,0 +1,44 @@
+//! Ctrl-C and SIGTERM: once to stop in good order, twice to stop at once.
+
+use std::time::Duration;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::exit::{Exit, Outcome, Problem};
+
+/// What a stop in good order may take; past it whatever hangs (a reader that reads no more, a
+/// database that is gone) no longer keeps the process.
+const GRACE: Duration = Duration::from_millis(1_900);
+
+/// A token that is cancelled by the first signal. The second one, or the end of the grace, ends
+/// the process with [`Exit::Interrupted`].
+pub(crate) fn on_signal() -> Outcome<CancellationToken> {
+    let failed = |error: std::io::Error| {
+        Problem::new(Exit::Machine, format_args!("signals cannot be handled: {error}"))
+    };
+    let interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+    let terminate = signal(SignalKind::terminate()).map_err(failed)?;
+    let token = CancellationToken::new();
+    tokio::spawn(watch(interrupt, terminate, token.clone()));
+    Ok(token)
+}
+
+async fn watch(mut interrupt: Signal, mut terminate: Signal, token: CancellationToken) {
+    next(&mut interrupt, &mut terminate).await;
+    token.cancel();
+    // A thread, not a task: every worker of the runtime may be stuck in a write that nobody reads.
+    std::thread::spawn(|| {
+        std::thread::sleep(GRACE);
+        std::process::exit(Exit::Interrupted as i32);
+    });
+    next(&mut interrupt, &mut terminate).await;
+    std::process::exit(Exit::Interrupted as i32);
+}
+
+async fn next(interrupt: &mut Signal, terminate: &mut Signal) {
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+}

@@ -1,0 +1,58 @@
+//! Files, variables and flags.
+
+use crate::world::{bulla, describe, run, stderr, stdout};
+
+#[test]
+fn a_wrong_key_is_refused_with_its_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("bulla.toml");
+    std::fs::write(&file, "[scan]\nper_address = 3\ntimeout = 5\n").unwrap();
+    let output = run(bulla().args(["config", "check", "--config"]).arg(&file));
+    assert_eq!(output.status.code(), Some(2), "{}", describe(&output));
+    let said = stderr(&output);
+    assert!(said.contains("line 3") && said.contains("timeout_ms") && said.contains("hint:"), "{said}");
+}
+
+#[test]
+fn each_value_says_where_it_comes_from() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("bulla.toml");
+    std::fs::write(&file, "[scan]\nper_address = 3\n").unwrap();
+    let output = run(bulla()
+        .args(["config", "show"])
+        .env("BULLA_CONFIG", &file)
+        .env("BULLA_SCAN_TIMEOUT_MS", "700")
+        .env("BULLA_STORE_URL", "postgres://u:hidden@db/x"));
+    let shown = stdout(&output);
+    assert!(shown.contains(&format!("from: {})\nper_address = 3", file.display())), "{shown}");
+    assert!(shown.contains("from: BULLA_SCAN_TIMEOUT_MS)\ntimeout_ms = 700"), "{shown}");
+    assert!(shown.contains("from: default)\nretry = true"), "{shown}");
+    assert!(!shown.contains("hidden"), "{shown}");
+}
+
+#[test]
+fn a_variable_that_means_nothing_is_refused() {
+    let output = run(bulla().args(["config", "check"]).env("BULLA_SCAN_TIMEOUT", "1"));
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("BULLA_SCAN_TIMEOUT, which means nothing"));
+}
+
+#[test]
+fn wrong_arguments_say_what_would_be_right() {
+    for (arguments, wanted) in [
+        (&["scan"][..], "nothing to scan"),
+        (&["scan", "a.example", "--timeout", "5"], "no unit"),
+        (&["scan", "a.example", "--starttls", "gopher"], "hint: use one of: smtp"),
+        (&["scan", "a.example", "--dns", "resolver"], "hint: give an IP address"),
+        (&["scan", "a.example", "--port", "0-70000"], "hint: for example --port"),
+        (&["scan", "a.example", "--fail-on", "bad"], "use info, low, medium, high or critical"),
+        (&["scan", "a.example", "--ca", "/nowhere.pem"], "/nowhere.pem"),
+        (&["scan", "a.example", "--output-file", "/nowhere/x"], "/nowhere/x"),
+    ] {
+        let mut arguments = arguments.to_vec();
+        arguments.push("--no-store");
+        let output = run(bulla().args(&arguments));
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", describe(&output));
+        assert!(stderr(&output).contains(wanted), "{arguments:?}: {}", stderr(&output));
+    }
+}

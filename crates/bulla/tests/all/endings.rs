@@ -1,0 +1,113 @@
+//! Exit codes, and ends that nobody planned.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use fleet::{Mix, Plan};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::world::{World, describe, run, stderr, stdout};
+
+fn signal(child: &Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).unwrap();
+}
+
+#[test]
+fn findings_decide_the_exit_code_only_when_asked() {
+    let world = World::new(&Plan { endpoints: 60, mix: Mix::AllKinds, ..Plan::default() });
+    let expired = world.fleet().truth().find(|truth| truth.findings.contains(&"certificate.expired"));
+    let target = expired.unwrap().target.clone();
+    for (arguments, code) in [
+        (&[][..], 0),
+        (&["--fail-on", "critical"], 1),
+        (&["--fail-on", "info"], 1),
+    ] {
+        let output = run(world.scan(&[&target, "--no-store"]).args(arguments));
+        assert_eq!(output.status.code(), Some(code), "{arguments:?} {}", describe(&output));
+        assert!(stdout(&output).contains("certificate.expired"), "{}", describe(&output));
+    }
+}
+
+#[test]
+fn nothing_that_answers_is_no_success() {
+    let world = World::healthy();
+    let output = run(&mut world.scan(&["nowhere.fleet.test", "--no-store"]));
+    assert_eq!(output.status.code(), Some(3), "{}", describe(&output));
+    assert!(stdout(&output).contains("nxdomain"), "{}", describe(&output));
+}
+
+#[test]
+fn an_inventory_that_cannot_be_opened_is_said_so_before_anything_is_scanned() {
+    let world = World::healthy();
+    std::fs::write(world.path("inventory.db"), "this is no database, whatever its name says").unwrap();
+    let output = run(&mut world.scan(&["@targets.txt", "--db", "inventory.db"]));
+    assert_eq!(output.status.code(), Some(4), "{}", describe(&output));
+    let said = stderr(&output);
+    assert!(said.contains("inventory.db") && said.contains("hint: "), "{said}");
+    assert!(stdout(&output).is_empty());
+}
+
+/// Addresses that swallow everything keep a scan busy for as long as its limits say.
+fn busy(world: &World, arguments: &[&str]) -> Child {
+    let targets = std::fs::read_to_string(world.path("targets.txt")).unwrap();
+    // 192.0.2.0/24 is never routed (RFC 5737), but contacting it is left to nobody: a name whose
+    // server never answers waits just as long.
+    let listener = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let silent = listener.local_addr().unwrap();
+    std::mem::forget(listener);
+    let addresses: Vec<_> = world
+        .fleet()
+        .truth()
+        .filter_map(|truth| Some(format!("{}:{}={}", truth.addresses.first()?, truth.port, truth.host)))
+        .collect();
+    assert!(!targets.is_empty() && !addresses.is_empty());
+    let waiting: Vec<_> = (0..200).map(|n| format!("waits{n}.fleet.test")).collect();
+    std::fs::write(world.path("busy.txt"), [addresses, waiting].concat().join("\n")).unwrap();
+    world
+        .bulla(&["scan", "@busy.txt", "--no-system-roots", "--ca", "roots.pem", "--timeout", "60s"])
+        .arg("--dns")
+        .arg(silent.to_string())
+        .args(arguments)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+#[test]
+fn ctrl_c_prints_what_was_seen_within_two_seconds() {
+    let world = World::healthy();
+    let mut child = busy(&world, &["--output", "jsonl", "--no-store"]);
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut first = String::new();
+    out.read_line(&mut first).unwrap();
+    assert!(first.contains("\"type\":\"endpoint\""), "{first}");
+    let asked = Instant::now();
+    signal(&child, Signal::INT);
+    let mut rest = String::new();
+    out.read_to_string(&mut rest).unwrap();
+    let status = child.wait().unwrap();
+    assert!(asked.elapsed() < Duration::from_secs(2), "{:?}", asked.elapsed());
+    assert_eq!(status.code(), Some(130));
+    let summary: serde_json::Value = serde_json::from_str(rest.lines().last().unwrap()).unwrap();
+    assert_eq!(summary["type"], "summary");
+    assert_eq!(summary["interrupted"], true);
+}
+
+#[test]
+fn a_reader_that_goes_away_stops_the_scan() {
+    let world = World::healthy();
+    let mut child = busy(&world, &["--output", "jsonl", "--no-store"]);
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut first = String::new();
+    out.read_line(&mut first).unwrap();
+    drop(out);
+    // The next write meets a closed pipe; with everything written already, only the summary would.
+    signal(&child, Signal::INT);
+    let status = child.wait().unwrap();
+    assert!(matches!(status.code(), Some(141 | 130)), "{status}");
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(!said.contains("panicked"), "{said}");
+}

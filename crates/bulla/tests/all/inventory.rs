@@ -1,0 +1,91 @@
+//! What is remembered.
+
+use crate::world::{ENDPOINTS, World, describe, run, stderr, stdout};
+
+#[test]
+fn pages_are_complete_and_lead_to_each_other() {
+    let world = World::healthy();
+    world.scan_all(&["--quiet"]);
+    let whole = world.inventory(&["list", "--all"]);
+    let whole = whole["rows"].as_array().unwrap();
+    assert_eq!(whole.len(), world.targets().len());
+    let (mut paged, mut after) = (Vec::new(), None::<String>);
+    loop {
+        let mut arguments = vec!["list", "--limit", "7"];
+        if let Some(cursor) = &after {
+            arguments.extend(["--after", cursor]);
+        }
+        let page = world.inventory(&arguments);
+        paged.extend(page["rows"].as_array().unwrap().clone());
+        match page["next"].as_str() {
+            Some(cursor) => after = Some(cursor.to_owned()),
+            None => break,
+        }
+    }
+    assert_eq!(&paged, whole);
+}
+
+#[test]
+fn a_replaced_certificate_is_seen_by_the_next_scan_and_named_by_diff() {
+    let world = World::healthy();
+    world.scan_all(&["--quiet"]);
+    let (target, host) = {
+        let truth = world.fleet().truth().find(|truth| truth.leaf_sha256.is_some()).unwrap();
+        (truth.target.clone(), truth.host.clone())
+    };
+    let old = world.inventory(&["history", &target])["rows"][0]["leaf_sha256"].clone();
+    world.runtime.block_on(async { world.fleet().replace_certificate(&host) }).unwrap();
+    world.scan_all(&["--quiet"]);
+    let changes = world.inventory(&["diff"]);
+    let change = changes["rows"].as_array().unwrap().iter().find(|row| row["endpoint"] == target.as_str());
+    let change = change.unwrap_or_else(|| panic!("{target} is not in {changes}"));
+    assert_eq!(change["change"], "certificate-changed");
+    assert_eq!(change["old_sha256"], old);
+    assert_ne!(change["new_sha256"], old);
+    let since = world.inventory(&["diff", "--since", "1h", "--all"]);
+    assert!(since["rows"].as_array().unwrap().len() > ENDPOINTS, "first sights are changes too");
+    let history = world.inventory(&["history", &target]);
+    assert_eq!(history["rows"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn a_host_and_a_certificate_are_shown() {
+    let world = World::healthy();
+    world.scan_all(&["--quiet"]);
+    let target = world.targets().remove(0);
+    let host = run(world.bulla(&["inventory", "show", &target]));
+    assert!(host.status.success() && stdout(&host).contains(&target), "{}", describe(&host));
+    let listed = world.inventory(&["list", "--limit", "1"]);
+    let fingerprint = listed["rows"][0]["certificate"]["fingerprint_sha256"].as_str().unwrap();
+    let shown = run(world.bulla(&["inventory", "show", &fingerprint[..16], "--json"]));
+    let certificate: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
+    assert_eq!(certificate["fingerprint_sha256"], fingerprint);
+    assert!(!certificate["endpoints"].as_array().unwrap().is_empty());
+    let unknown = run(world.bulla(&["inventory", "show", "never.example"]));
+    assert_eq!(unknown.status.code(), Some(3));
+    assert!(stderr(&unknown).contains("hint: "));
+}
+
+#[test]
+fn everything_known_is_scanned_again() {
+    let world = World::healthy();
+    world.scan_all(&["--quiet"]);
+    let output = run(&mut world.scan(&["--again", "--output", "jsonl"]));
+    assert!(output.status.success(), "{}", describe(&output));
+    let endpoints = stdout(&output).lines().filter(|line| line.contains("\"type\":\"endpoint\"")).count();
+    assert_eq!(endpoints, world.targets().len());
+    let scans = world.inventory(&["scans"]);
+    assert_eq!(scans["rows"].as_array().unwrap().len(), 2);
+    let issuers = world.inventory(&["issuers"]);
+    assert!(!issuers["rows"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn the_data_folder_is_nobody_elses_business() {
+    use std::os::unix::fs::PermissionsExt;
+    let world = World::healthy();
+    world.scan_all(&["--quiet"]);
+    let mode = |name: &str| std::fs::metadata(world.path(name)).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode("data"), 0o700);
+    assert_eq!(mode("data/inventory.db"), 0o600);
+}

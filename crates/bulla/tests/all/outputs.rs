@@ -1,0 +1,135 @@
+//! Each format, read back.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::world::{ENDPOINTS, World, describe, run, stdout};
+
+fn lines(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn json_holds_every_endpoint_with_its_certificate() {
+    let world = World::healthy();
+    let output = world.scan_all(&["--output", "json", "--no-store"]);
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let observations = document["observations"].as_array().unwrap();
+    let seen: BTreeSet<_> = observations.iter().map(|o| o["endpoint"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(seen, world.targets().into_iter().collect());
+    for observation in observations {
+        assert_eq!(observation["outcome"], "answered", "{observation}");
+        assert_eq!(observation["findings"].as_array().unwrap().len(), 0, "{observation}");
+        assert_eq!(observation["trust"]["verdict"], "trusted", "{observation}");
+        assert_eq!(observation["tls"]["resumed"], false);
+        let leaf = &observation["chain"][0];
+        for field in ["fingerprint_sha256", "serial", "not_after", "names", "key", "signature_algorithm"] {
+            assert!(!leaf[field].is_null(), "{field} of {leaf}");
+        }
+    }
+    assert_eq!(document["summary"]["endpoints"], observations.len());
+    assert_eq!(document["summary"]["interrupted"], false);
+}
+
+#[test]
+fn json_lines_say_what_each_line_is() {
+    let world = World::healthy();
+    let output = world.scan_all(&["--output", "jsonl", "--no-store"]);
+    let lines = lines(&stdout(&output));
+    let of = |kind: &str| lines.iter().filter(|line| line["type"] == kind).count();
+    assert_eq!(of("endpoint"), world.targets().len());
+    assert_eq!(of("summary"), 1);
+    assert_eq!(lines.last().unwrap()["type"], "summary");
+}
+
+#[test]
+fn csv_has_a_stable_header_and_as_many_fields_in_each_record() {
+    let world = World::healthy();
+    let text = stdout(&world.scan_all(&["--output", "csv", "--no-store"]));
+    let records = records(&text);
+    assert_eq!(records[0].join(","), include_str!("csv_header.txt").trim());
+    assert_eq!(records.len() - 1, world.targets().len());
+    for record in &records {
+        assert_eq!(record.len(), records[0].len(), "{record:?}");
+    }
+}
+
+/// RFC 4180, read by hand.
+fn records(text: &str) -> Vec<Vec<String>> {
+    let (mut records, mut record, mut field, mut quoted) = (Vec::new(), Vec::new(), String::new(), false);
+    let mut characters = text.chars().peekable();
+    while let Some(character) = characters.next() {
+        match character {
+            '"' if quoted && characters.peek() == Some(&'"') => {
+                characters.next();
+                field.push('"');
+            }
+            '"' => quoted = !quoted,
+            ',' if !quoted => record.push(std::mem::take(&mut field)),
+            '\r' if !quoted => {
+                assert_eq!(characters.next(), Some('\n'));
+                record.push(std::mem::take(&mut field));
+                records.push(std::mem::take(&mut record));
+            }
+            other => field.push(other),
+        }
+    }
+    assert!(field.is_empty() && record.is_empty() && !quoted, "the last record ends");
+    records
+}
+
+#[test]
+fn the_page_stands_on_its_own() {
+    let world = World::healthy();
+    world.scan_all(&["--output", "html", "--output-file", "report.html", "--no-store"]);
+    let page = std::fs::read_to_string(world.path("report.html")).unwrap();
+    assert!(page.starts_with("<!doctype html>") && page.trim_end().ends_with("</html>"));
+    for outside in ["src=\"http", "href=\"http", "url(http", "@import"] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+    for target in world.targets() {
+        assert!(page.contains(&target), "{target}");
+    }
+    assert!(page.matches("<svg").count() >= 4);
+}
+
+#[test]
+fn the_table_ends_with_the_summary_and_has_no_colour_in_a_pipe() {
+    let world = World::healthy();
+    let table = stdout(&world.scan_all(&["--limit", "5", "--no-store"]));
+    assert!(table.contains("35 less urgent") || ENDPOINTS != 40, "{table}");
+    assert!(table.contains(" scanned     40 endpoints in ") || ENDPOINTS != 40, "{table}");
+    assert!(table.contains("nothing (--no-store)"), "{table}");
+    assert!(!table.contains('\x1b'));
+    let coloured = stdout(&world.scan_all(&["--color", "always", "--no-store"]));
+    assert!(coloured.contains('\x1b'));
+    let quiet = stdout(&world.scan_all(&["--quiet", "--no-store"]));
+    assert!(!quiet.contains("scanned"), "{quiet}");
+}
+
+#[test]
+fn targets_come_from_standard_input_too_and_wrong_ones_do_not_hide_the_rest() {
+    let world = World::healthy();
+    let target = world.targets().remove(0);
+    std::fs::write(world.path("some.txt"), format!("# ours\n{target}\nnot a target\n{target}\n")).unwrap();
+    let input = std::fs::File::open(world.path("some.txt")).unwrap();
+    let output = run(world.scan(&["-", "--output", "jsonl", "--no-store"]).stdin(input));
+    assert_eq!(output.status.code(), Some(3), "{}", describe(&output));
+    let lines = lines(&stdout(&output));
+    assert_eq!(lines[0]["endpoint"], target.as_str());
+    let summary = lines.last().unwrap();
+    assert_eq!(summary["invalid_targets"], 1);
+    assert_eq!(summary["repeated_targets"], 1);
+    assert!(crate::world::stderr(&output).contains("not a target"), "{}", describe(&output));
+}
+
+#[test]
+fn metrics_are_written_whole() {
+    let world = World::healthy();
+    world.scan_all(&["--metrics-file", "bulla.prom", "--no-store"]);
+    let text = std::fs::read_to_string(world.path("bulla.prom")).unwrap();
+    assert!(text.contains(&format!("\nbulla_scan_answered_endpoints {}\n", world.targets().len())), "{text}");
+    assert!(text.contains("bulla_scan_finding_endpoints{code=\"certificate.expired\",severity=\"critical\"} 0\n"));
+    assert!(!world.path("bulla.prom.partial").exists());
+}

@@ -1,0 +1,57 @@
+//! Killed at any point, a scan goes on where it was: nothing lost, nothing doubled.
+
+use std::collections::BTreeMap;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use fleet::{Latency, Mix, Plan};
+
+use crate::world::{World, describe, run};
+
+fn observations(world: &World) -> u64 {
+    let scans = run(world.bulla(&["inventory", "scans", "--output", "json"]));
+    let document: serde_json::Value = serde_json::from_slice(&scans.stdout).unwrap_or_default();
+    document["rows"][0]["observations"].as_u64().unwrap_or(0)
+}
+
+#[test]
+fn killed_in_the_middle_it_is_resumed_to_the_whole() {
+    let each = Duration::from_millis(40)..=Duration::from_millis(60);
+    let latency = Latency::Custom { dns: each.clone(), dial: each.clone(), handshake: each };
+    let plan = Plan { endpoints: 300, mix: Mix::Healthy, dead_fraction: 0.0, latency, ..Plan::default() };
+    let world = World::new(&plan);
+    let mut child = world
+        .scan(&["@targets.txt", "--in-flight", "8", "--quiet"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let began = Instant::now();
+    while observations(&world) == 0 {
+        assert!(began.elapsed() < Duration::from_secs(20), "nothing was stored");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let before = observations(&world);
+    let all = world.targets().len() as u64;
+    assert!(before < all, "killed too late to show anything: {before} of {all}");
+
+    let output = run(&mut world.bulla(&["scan", "--resume", "--output", "json"]));
+    assert!(output.status.success(), "{}", describe(&output));
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let resumed = document["observations"].as_array().unwrap().len() as u64;
+    assert_eq!(resumed, all - before, "looked again at what was stored");
+    assert_eq!(document["summary"]["skipped_by_resume"], before);
+    assert_eq!(observations(&world), all);
+
+    let listed = world.inventory(&["list", "--all"]);
+    let mut times = BTreeMap::new();
+    for row in listed["rows"].as_array().unwrap() {
+        *times.entry(row["endpoint"].as_str().unwrap().to_owned()).or_insert(0) += 1;
+    }
+    assert_eq!(times.len() as u64, all);
+    assert!(times.values().all(|count| *count == 1));
+    let again = run(&mut world.bulla(&["scan", "--resume"]));
+    assert_eq!(again.status.code(), Some(2), "there is nothing left to resume: {}", describe(&again));
+}

@@ -1,0 +1,115 @@
+//! A simulated estate, a folder of one's own, and the binary.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use fleet::{Fleet, Latency, Mix, Plan};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+/// Endpoints of an ordinary test: enough for order and counts to matter.
+pub(crate) const ENDPOINTS: usize = 40;
+
+pub(crate) struct World {
+    pub(crate) runtime: Runtime,
+    fleet: Option<Fleet>,
+    folder: TempDir,
+}
+
+impl World {
+    /// Healthy endpoints, answering at once.
+    pub(crate) fn healthy() -> Self {
+        Self::new(&Plan {
+            endpoints: ENDPOINTS,
+            mix: Mix::Healthy,
+            dead_fraction: 0.0,
+            latency: Latency::None,
+            ..Plan::default()
+        })
+    }
+
+    pub(crate) fn new(plan: &Plan) -> Self {
+        let runtime = Runtime::new().unwrap();
+        let fleet = runtime.block_on(Fleet::start(plan)).unwrap();
+        let world = Self { runtime, fleet: Some(fleet), folder: TempDir::new().unwrap() };
+        std::fs::write(world.path("roots.pem"), world.fleet().roots_pem()).unwrap();
+        let targets: Vec<_> = world.targets();
+        std::fs::write(world.path("targets.txt"), targets.join("\n")).unwrap();
+        world
+    }
+
+    pub(crate) fn fleet(&self) -> &Fleet {
+        self.fleet.as_ref().unwrap()
+    }
+
+    pub(crate) fn targets(&self) -> Vec<String> {
+        self.fleet().truth().map(|truth| truth.target.clone()).collect()
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The binary, with nothing of this machine's settings.
+    pub(crate) fn bulla(&self, arguments: &[&str]) -> Command {
+        let mut command = bulla();
+        command
+            .env("BULLA_DATA", self.path("data"))
+            .env("HOME", self.folder.path())
+            .current_dir(self.folder.path())
+            .args(arguments);
+        command
+    }
+
+    /// `bulla scan` set up for this world, without targets.
+    pub(crate) fn scan(&self, arguments: &[&str]) -> Command {
+        let mut command = self.bulla(&["scan", "--no-system-roots", "--ca", "roots.pem"]);
+        command.arg("--dns").arg(self.fleet().dns().to_string()).args(arguments);
+        command
+    }
+
+    /// Scans everything and expects it to go well.
+    pub(crate) fn scan_all(&self, arguments: &[&str]) -> Output {
+        let output = run(self.scan(&["@targets.txt"]).args(arguments));
+        assert!(output.status.success(), "{}", describe(&output));
+        output
+    }
+
+    /// What `bulla inventory …` prints as JSON.
+    pub(crate) fn inventory(&self, arguments: &[&str]) -> serde_json::Value {
+        let output = run(self.bulla(&["inventory"]).args(arguments).args(["--output", "json"]));
+        assert!(output.status.success(), "{}", describe(&output));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if let Some(fleet) = self.fleet.take() {
+            self.runtime.block_on(fleet.stop());
+        }
+    }
+}
+
+/// The binary with a clean environment.
+pub(crate) fn bulla() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bulla"));
+    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    command
+}
+
+pub(crate) fn run(command: &mut Command) -> Output {
+    command.output().unwrap()
+}
+
+pub(crate) fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+pub(crate) fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+pub(crate) fn describe(output: &Output) -> String {
+    format!("{}\n{}\n{}", output.status, stdout(output), stderr(output))
+}
