@@ -146,16 +146,17 @@ impl ClientHello {
         let extensions_at = out.len();
         put_u16(&mut out, 0);
         put_common_extensions(&mut out, offer, modern);
+        let key_share = match offer.profile {
+            Profile::Modern => shares.first_extension(true),
+            Profile::Compact => shares.first_extension(false),
+            Profile::Legacy => &[],
+        };
         if modern {
             put_modern_extensions(&mut out);
-        } else {
-            put_padding(&mut out);
         }
+        put_padding(&mut out, key_share.len());
         let mut hello = Self { key_share_at: out.len(), message: out, extensions_at };
-        if modern {
-            let post_quantum = offer.profile == Profile::Modern;
-            hello.message.extend_from_slice(shares.first_extension(post_quantum));
-        }
+        hello.message.extend_from_slice(key_share);
         hello.set_lengths();
         hello
     }
@@ -241,11 +242,13 @@ fn put_alpn(out: &mut Vec<u8>, protocols: &[&str]) {
     });
 }
 
-fn put_padding(out: &mut Vec<u8>) {
+/// Pads a hello of which `to_come` octets are not written yet.
+fn put_padding(out: &mut Vec<u8>, to_come: usize) {
     const EXTENSION_HEADER: usize = 4;
-    if (PADDED_FROM..PADDED_TO).contains(&out.len()) {
-        // A padding of no octets would be an empty last extension, which other old servers refuse.
-        let padding = (PADDED_TO - out.len()).saturating_sub(EXTENSION_HEADER).max(1);
+    let length = out.len() + to_come;
+    if (PADDED_FROM..PADDED_TO).contains(&length) {
+        // A padding of no octets could be an empty last extension, which other old servers refuse.
+        let padding = (PADDED_TO - length).saturating_sub(EXTENSION_HEADER).max(1);
         put_extension(out, extension::PADDING, |out| out.resize(out.len() + padding, 0));
     }
 }
