@@ -127,6 +127,10 @@ fn key(certificate: &Certificate, findings: &mut Findings<'_>) {
     if weak {
         findings.add(&WEAK_KEY, format!("{} of {} bits", key.algorithm, key.bits));
     }
+    let is_rsa = matches!(key.algorithm, KeyAlgorithm::Rsa | KeyAlgorithm::RsaPss);
+    if is_rsa && key.bits % 8 != 0 {
+        findings.add(&ODD_KEY_SIZE, format!("{} bits", key.bits));
+    }
     if let Some(exponent) = key.rsa_exponent.filter(|e| *e < EXPONENT_MIN || e % 2 == 0) {
         findings.add(&WEAK_EXPONENT, format!("exponent {exponent}"));
     }
@@ -224,6 +228,13 @@ fn usage(certificate: &Certificate, findings: &mut Findings<'_>) {
     }
     if certificate.is_ca() {
         findings.add(&LEAF_IS_CA, "basic constraints say CA");
+    } else {
+        if certificate.key_usage.is_some_and(|usage| usage.allows(KeyUsage::KEY_CERT_SIGN)) {
+            findings.add(&CERT_SIGN_WITHOUT_CA, "key usage has keyCertSign");
+        }
+        if certificate.name_constraints.is_some() {
+            findings.add(&CONSTRAINTS_WITHOUT_CA, "the name constraints extension is there");
+        }
     }
     let signs_only = matches!(
         certificate.public_key.algorithm,

@@ -50,6 +50,10 @@ rules! {
         "weak RSA exponent",
         "BR section 6.1.6",
         "Make a new key with the exponent 65537.";
+    ODD_KEY_SIZE = "odd-key-size", Low,
+        "RSA key whose bits are no multiple of 8",
+        "BR section 6.1.5",
+        "Make a new key of 2,048, 3,072 or 4,096 bits: some software takes no other.";
     WEAK_SIGNATURE = "weak-signature", Critical,
         "signed with MD5 or MD2",
         "RFC 6151 section 2.1, BR section 7.1.3.2",
@@ -110,6 +114,14 @@ rules! {
         "a server holds the key of a certification authority",
         "BR section 7.1.2.7.8",
         "Serve a leaf issued by it instead: who takes this server can sign for any host its clients trust it for.";
+    CERT_SIGN_WITHOUT_CA = "cert-sign-without-ca", Low,
+        "may sign certificates and is no authority",
+        "RFC 5280 section 4.2.1.9",
+        "Have it issued anew without keyCertSign.";
+    CONSTRAINTS_WITHOUT_CA = "constraints-without-ca", Low,
+        "name constraints, and no authority",
+        "RFC 5280 section 4.2.1.10",
+        "Have it issued anew without name constraints: they bind authorities only.";
     CA_WITHOUT_CERT_SIGN = "ca-without-cert-sign", High,
         "authority whose key usage has no keyCertSign",
         "RFC 5280 section 4.2.1.3",

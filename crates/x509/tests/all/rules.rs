@@ -68,7 +68,10 @@ fn rename(spec: &mut Spec, text: &str) {
 }
 
 fn rsa(bits: usize, exponent: &[u8]) -> Vec<u8> {
-    let modulus = vec![0xff; bits / 8];
+    rsa_of(&vec![0xff; bits / 8], exponent)
+}
+
+fn rsa_of(modulus: &[u8], exponent: &[u8]) -> Vec<u8> {
     der::write(|w| {
         w.sequence(|w| {
             w.sequence(|w| {
@@ -76,7 +79,7 @@ fn rsa(bits: usize, exponent: &[u8]) -> Vec<u8> {
             });
             w.bits_of(|w| {
                 w.sequence(|w| {
-                    w.unsigned(&modulus).unsigned(exponent);
+                    w.unsigned(modulus).unsigned(exponent);
                 });
             });
         });
@@ -108,6 +111,7 @@ fn leaves() {
         case(|s| s.spki = rsa(1024, E65537), &["weak-key"]),
         case(|s| s.spki = rsa(2048, E65537), &[]),
         case(|s| s.spki = rsa(2048, &[3]), &["weak-exponent"]),
+        case(|s| s.spki = rsa_of(&[0x7f; 256], E65537), &["weak-key", "odd-key-size"]),
         case(|s| s.spki = rsa(512, &[1]), &["weak-key", "weak-exponent"]),
         case(|s| s.algorithm = algorithm(&[1, 2, 840, 113549, 1, 1, 4]), &["weak-signature"]),
         case(|s| s.algorithm = algorithm(&[1, 2, 840, 113549, 1, 1, 5]), &["sha1-signature"]),
@@ -139,6 +143,8 @@ fn leaves() {
         case(|s| s.purposes(&[&[2, 5, 29, 37, 0]]), &[]),
         case(|s| s.drop(EXTENDED_KEY_USAGE), &[]),
         case(|s| s.ca(None), &["leaf-is-ca"]),
+        case(|s| s.usage(KeyUsage::DIGITAL_SIGNATURE | KeyUsage::KEY_CERT_SIGN), &["cert-sign-without-ca"]),
+        case(|s| s.constrain(&["a.example"], &[]), &["constraints-without-ca"]),
         case(
             |s| {
                 s.version = 1;
