@@ -1,105 +1,406 @@
-//! How much may be under way at once, learned from what the network and the system bear.
+//! How much may be in flight at once: in all, and for each named class.
+//!
+//! [`Adaptive`] is one such limit. It halves when the machine or the network pushes back and grows again
+//! one by one while all goes well (additive increase, multiplicative decrease, as TCP does).
+//! [`Budget`] is one limit over everything and one for each class below it.
 
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
-/// The budget never falls below this, so that a scan always goes on.
-pub const LIMIT_MIN: usize = 8;
-/// Successes it takes to win back one place after a cut: slow enough not to swing.
-const SUCCESSES_PER_PLACE: usize = 4;
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
-/// A bound that is halved when the system pushes back (out of descriptors, ports or buffers) and
-/// grows back slowly: additive increase, multiplicative decrease, as TCP does (RFC 5681).
-#[derive(Debug)]
-pub struct Adaptive {
-    maximum: usize,
-    limit: AtomicUsize,
-    /// Successes since the last change.
-    successes: AtomicUsize,
-    push_backs: AtomicUsize,
+/// Least limit that pressure leaves: progress, however slow, is what shows that pressure is gone.
+const LIMIT_MIN: usize = 4;
+/// After a halving, further pressure is ignored for this long: one shortage fails all that is in
+/// flight at that moment, and counts once.
+const HALVING_PAUSE: Duration = Duration::from_millis(500);
+/// Outcomes looked at together when judging losses. Small enough to react within a second at a few
+/// hundred outcomes a second, large enough that a handful of dead hosts is no trend.
+const LOSS_WINDOW: u32 = 128;
+/// Classes there may be; the names are the program's own (providers), not its users'.
+const CLASSES_MAX: usize = 64;
+
+/// A sign that less should be in flight.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Pressure {
+    /// EMFILE, ENFILE, ENOBUFS, EADDRNOTAVAIL: certain, and about this machine.
+    OutOfResources,
+    /// A timeout or reset: says something only when many come at once.
+    Lost,
 }
 
+/// What a limit looks like from outside.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Gauges {
+    /// Places taken.
+    pub in_flight: usize,
+    /// Places there are now.
+    pub limit: usize,
+    /// Places there are when nothing pushes back.
+    pub limit_max: usize,
+    /// How often a caller had to wait.
+    pub waits: u64,
+    /// How often the limit was halved.
+    pub halvings: u64,
+}
+
+struct Shared {
+    places: Semaphore,
+    limit_max: usize,
+    limit: AtomicUsize,
+    in_flight: AtomicUsize,
+    /// Places to take away as they are given back: the limit fell below what was in flight.
+    owed: AtomicUsize,
+    waits: AtomicU64,
+    halvings: AtomicU64,
+    trend: Mutex<Trend>,
+}
+
+/// Changed with every outcome, so it is behind a lock that is held for a few instructions.
+#[derive(Default)]
+struct Trend {
+    halved_at: Option<Instant>,
+    well_since: usize,
+    seen: u32,
+    lost: u32,
+    /// Losses in the window before; `None` until one is full.
+    lost_before: Option<u32>,
+}
+
+/// A limit on what is in flight. Clones share it.
+#[derive(Clone)]
+pub struct Adaptive(Arc<Shared>);
+
+/// A place in an [`Adaptive`] limit, given back on drop.
+#[must_use = "the place is given back when this is dropped"]
+pub struct Permit(Arc<Shared>);
+
 impl Adaptive {
-    /// A budget that starts at its maximum.
+    /// At most `limit_max` at once; zero is taken as one.
     #[must_use]
-    pub fn new(maximum: usize) -> Self {
-        let maximum = maximum.max(1);
-        Self {
-            maximum,
-            limit: AtomicUsize::new(maximum),
-            successes: AtomicUsize::new(0),
-            push_backs: AtomicUsize::new(0),
-        }
+    pub fn new(limit_max: usize) -> Self {
+        let limit_max = limit_max.clamp(1, Semaphore::MAX_PERMITS);
+        Self(Arc::new(Shared {
+            places: Semaphore::new(limit_max),
+            limit_max,
+            limit: AtomicUsize::new(limit_max),
+            in_flight: AtomicUsize::new(0),
+            owed: AtomicUsize::new(0),
+            waits: AtomicU64::new(0),
+            halvings: AtomicU64::new(0),
+            trend: Mutex::new(Trend::default()),
+        }))
     }
 
-    /// What may be under way now.
+    /// Waits for a place, first come first served.
+    ///
+    /// # Cancellation
+    /// Dropping the future gives up the place in the queue.
+    pub async fn acquire(&self) -> Permit {
+        if let Some(permit) = self.try_acquire() {
+            return permit;
+        }
+        self.0.waits.fetch_add(1, Ordering::Relaxed);
+        // The semaphore is never closed, so waiting cannot fail; an error would mean "no limit".
+        if let Ok(place) = self.0.places.acquire().await {
+            place.forget();
+        }
+        self.taken()
+    }
+
+    /// A place, if there is one now.
+    #[must_use]
+    pub fn try_acquire(&self) -> Option<Permit> {
+        self.0.places.try_acquire().ok()?.forget();
+        Some(self.taken())
+    }
+
+    fn taken(&self) -> Permit {
+        self.0.in_flight.fetch_add(1, Ordering::Relaxed);
+        Permit(self.0.clone())
+    }
+
+    /// Places there are now, for callers that count what they have in flight themselves.
     #[must_use]
     pub fn limit(&self) -> usize {
-        self.limit.load(Relaxed)
+        self.0.limit.load(Ordering::Relaxed)
     }
 
-    /// How often the system has pushed back.
-    #[must_use]
-    pub fn push_backs(&self) -> usize {
-        self.push_backs.load(Relaxed)
-    }
-
-    /// The system refused: half as much from now on. Refusals that belong to one and the same
-    /// shortage cut once: another cut needs successes in between, or a lower limit would be reached by
-    /// the echo alone.
+    /// Halves the limit: the machine is out of something. Once every half second at most.
     pub fn push_back(&self) {
-        self.push_backs.fetch_add(1, Relaxed);
-        let limit = self.limit();
-        if limit < self.maximum && self.successes.load(Relaxed) == 0 {
-            return;
-        }
-        self.successes.store(0, Relaxed);
-        let halved = (limit / 2).max(LIMIT_MIN.min(self.maximum));
-        // Another cut may have won; then that one counts.
-        let _ = self.limit.compare_exchange(limit, halved, Relaxed, Relaxed);
+        let mut trend = self.0.trend.lock();
+        self.0.halve(&mut trend);
     }
 
-    /// Something ended without the system's refusal.
+    /// Counts a success; as many of them as there are places make one more place.
     pub fn went_well(&self) {
-        let limit = self.limit();
-        if limit >= self.maximum {
+        self.note(None);
+    }
+
+    /// Counts an outcome with the pressure it shows, if any. Losses halve the limit only when they jump
+    /// from under a quarter of one window to over three quarters of the next: a network of dead
+    /// hosts is lost throughout, a congested one is lost suddenly.
+    pub fn note(&self, pressure: Option<Pressure>) {
+        let mut trend = self.0.trend.lock();
+        if pressure == Some(Pressure::OutOfResources) {
+            return self.0.halve(&mut trend);
+        }
+        if trend.count(pressure == Some(Pressure::Lost)) {
+            self.0.halve(&mut trend);
+        }
+        if pressure.is_none() {
+            self.0.grow(&mut trend);
+        }
+    }
+
+    /// Numbers for a dashboard.
+    #[must_use]
+    pub fn gauges(&self) -> Gauges {
+        Gauges {
+            in_flight: self.0.in_flight.load(Ordering::Relaxed),
+            limit: self.limit(),
+            limit_max: self.0.limit_max,
+            waits: self.0.waits.load(Ordering::Relaxed),
+            halvings: self.0.halvings.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Trend {
+    /// Counts one outcome; says whether losses have jumped.
+    fn count(&mut self, lost: bool) -> bool {
+        self.seen += 1;
+        self.lost += u32::from(lost);
+        if self.seen < LOSS_WINDOW {
+            return false;
+        }
+        let (before, now) = (self.lost_before, self.lost);
+        (self.lost_before, self.lost, self.seen) = (Some(now), 0, 0);
+        before.is_some_and(|before| before < LOSS_WINDOW / 4) && now > LOSS_WINDOW / 4 * 3
+    }
+}
+
+impl Shared {
+    fn halve(&self, trend: &mut Trend) {
+        let now = Instant::now();
+        if trend.halved_at.is_some_and(|at| now.duration_since(at) < HALVING_PAUSE) {
             return;
         }
-        if self.successes.fetch_add(1, Relaxed) + 1 >= SUCCESSES_PER_PLACE {
-            self.successes.store(0, Relaxed);
-            let _ = self.limit.compare_exchange(limit, limit + 1, Relaxed, Relaxed);
+        trend.halved_at = Some(now);
+        trend.well_since = 0;
+        let old = self.limit.load(Ordering::Relaxed);
+        let new = (old / 2).max(LIMIT_MIN).min(old);
+        self.limit.store(new, Ordering::Relaxed);
+        self.halvings.fetch_add(1, Ordering::Relaxed);
+        let free = self.places.forget_permits(old - new);
+        self.owed.fetch_add(old - new - free, Ordering::AcqRel);
+    }
+
+    fn grow(&self, trend: &mut Trend) {
+        let limit = self.limit.load(Ordering::Relaxed);
+        if limit >= self.limit_max {
+            return;
         }
+        trend.well_since += 1;
+        if trend.well_since < limit {
+            return;
+        }
+        trend.well_since = 0;
+        self.limit.store(limit + 1, Ordering::Relaxed);
+        if !self.pay() {
+            self.places.add_permits(1);
+        }
+    }
+
+    /// Takes one place off what is owed, if anything is.
+    fn pay(&self) -> bool {
+        self.owed.load(Ordering::Acquire) > 0
+            && self
+                .owed
+                .fetch_update(Ordering::AcqRel, Ordering::Acquire, |owed| owed.checked_sub(1))
+                .is_ok()
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+        if !self.0.pay() {
+            self.0.places.add_permits(1);
+        }
+    }
+}
+
+/// One limit over everything, and one for each class below it.
+pub struct Budget {
+    whole: Adaptive,
+    class_limit: usize,
+    classes: RwLock<BTreeMap<Box<str>, Adaptive>>,
+}
+
+/// A place in the whole and in a class, given back on drop.
+#[must_use = "the places are given back when this is dropped"]
+pub struct Places {
+    _whole: Permit,
+    _class: Permit,
+}
+
+impl Budget {
+    /// At most `whole` in flight, and `class_limit` of any one class unless
+    /// [`Budget::set_class`] says otherwise.
+    #[must_use]
+    pub fn new(whole: usize, class_limit: usize) -> Self {
+        Self { whole: Adaptive::new(whole), class_limit, classes: RwLock::default() }
+    }
+
+    /// Gives `class` a limit of its own. What is in flight under the old one is not counted in it.
+    pub fn set_class(&self, class: &str, limit: usize) {
+        self.classes.write().insert(class.into(), Adaptive::new(limit));
+    }
+
+    /// Waits for a place of `class` and then for one in the whole, always in that order. Whoever
+    /// waits for a slow class so holds nothing that others want: the slow block themselves alone.
+    pub async fn acquire(&self, class: &str) -> Places {
+        let class = self.class(class).acquire().await;
+        Places { _whole: self.whole.acquire().await, _class: class }
+    }
+
+    /// The limit over everything.
+    #[must_use]
+    pub fn whole(&self) -> &Adaptive {
+        &self.whole
+    }
+
+    /// The limit of `class`. Past 64 classes, new names share the limit of the class "other".
+    #[must_use]
+    pub fn class(&self, class: &str) -> Adaptive {
+        if let Some(limit) = self.classes.read().get(class) {
+            return limit.clone();
+        }
+        let mut classes = self.classes.write();
+        let name = if classes.len() < CLASSES_MAX { class } else { "other" };
+        classes.entry(name.into()).or_insert_with(|| Adaptive::new(self.class_limit)).clone()
+    }
+
+    /// Numbers of every class.
+    #[must_use]
+    pub fn gauges(&self) -> Vec<(String, Gauges)> {
+        let classes = self.classes.read();
+        classes.iter().map(|(name, limit)| (name.to_string(), limit.gauges())).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+    use proptest::prelude::*;
+
     use super::*;
 
-    #[test]
-    fn one_shortage_halves_once_and_successes_win_it_back() {
-        let budget = Adaptive::new(100);
-        budget.push_back();
-        budget.push_back();
-        assert_eq!(budget.limit(), 50);
-        assert_eq!(budget.push_backs(), 2);
-        for _ in 0..SUCCESSES_PER_PLACE * 50 {
-            budget.went_well();
-        }
-        assert_eq!(budget.limit(), 100);
-        budget.went_well();
-        assert_eq!(budget.limit(), 100, "never above its maximum");
+    async fn pass(seconds: u64) {
+        tokio::time::advance(Duration::from_secs(seconds)).await;
     }
 
-    #[test]
-    fn it_never_falls_to_nothing() {
-        let budget = Adaptive::new(100);
-        for _ in 0..20 {
-            budget.push_back();
-            budget.went_well();
+    #[tokio::test(start_paused = true)]
+    async fn places_are_given_back_on_drop() {
+        let limit = Adaptive::new(2);
+        let (one, _two) = (limit.acquire().await, limit.acquire().await);
+        assert!(limit.try_acquire().is_none());
+        let mut third = Box::pin(limit.acquire());
+        assert!(third.as_mut().now_or_never().is_none(), "waits");
+        drop(one);
+        let _third = third.await;
+        assert_eq!(
+            limit.gauges(),
+            Gauges { in_flight: 2, limit: 2, limit_max: 2, waits: 1, halvings: 0 }
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_shortage_halves_once() {
+        let limit = Adaptive::new(64);
+        for _ in 0..50 {
+            limit.push_back();
         }
-        assert_eq!(budget.limit(), LIMIT_MIN);
-        let tiny = Adaptive::new(2);
-        tiny.push_back();
-        assert_eq!(tiny.limit(), 2, "a bound below the minimum stays as given");
+        assert_eq!(limit.limit(), 32);
+        for _ in 0..20 {
+            pass(1).await;
+            limit.push_back();
+        }
+        assert_eq!(limit.limit(), LIMIT_MIN, "never to nothing");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_limit_below_what_is_in_flight_is_reached_as_places_return() {
+        let limit = Adaptive::new(8);
+        let mut held: Vec<_> = (0..8).filter_map(|_| limit.try_acquire()).collect();
+        limit.push_back();
+        held.truncate(4);
+        assert!(limit.try_acquire().is_none(), "four in flight, four allowed");
+        held.truncate(3);
+        assert!(limit.try_acquire().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn recovery_is_slow_and_stops_at_the_maximum() {
+        let limit = Adaptive::new(8);
+        limit.push_back();
+        for well in 0..4 + 5 + 6 + 7 {
+            assert!(limit.limit() < 8, "after {well}");
+            limit.went_well();
+        }
+        for _ in 0..100 {
+            limit.went_well();
+        }
+        assert_eq!(limit.limit(), 8);
+        assert_eq!((0..9).filter_map(|_| limit.try_acquire()).map(std::mem::forget).count(), 8);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_network_of_dead_hosts_is_no_pressure_but_a_sudden_loss_is() {
+        let dead = Adaptive::new(64);
+        (0..10 * LOSS_WINDOW).for_each(|_| dead.note(Some(Pressure::Lost)));
+        assert_eq!(dead.limit(), 64);
+        let congested = Adaptive::new(64);
+        (0..LOSS_WINDOW).for_each(|_| congested.note(None));
+        (0..LOSS_WINDOW).for_each(|_| congested.note(Some(Pressure::Lost)));
+        assert_eq!(congested.limit(), 32);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_class_blocks_itself_alone() {
+        let budget = Budget::new(2, 1);
+        let _slow = budget.acquire("slow").await;
+        assert!(budget.acquire("slow").now_or_never().is_none());
+        assert!(budget.acquire("quick").now_or_never().is_some());
+        assert_eq!(budget.whole().gauges().in_flight, 1);
+    }
+
+    proptest! {
+        #[test]
+        fn places_are_neither_lost_nor_made(steps in proptest::collection::vec(0_u8..4, 1..400)) {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_time().start_paused(true).build().unwrap();
+            runtime.block_on(async {
+                let limit = Adaptive::new(16);
+                let mut held = Vec::new();
+                for step in steps {
+                    match step {
+                        0 => held.extend(limit.try_acquire()),
+                        1 => drop(held.pop()),
+                        2 => limit.went_well(),
+                        _ => { pass(1).await; limit.push_back(); }
+                    }
+                }
+                held.clear();
+                let free = std::iter::from_fn(|| limit.try_acquire()).map(std::mem::forget).count();
+                prop_assert_eq!(free, limit.limit());
+                Ok(())
+            })?;
+        }
     }
 }

@@ -1,180 +1,255 @@
-//! Connections, and why they fail.
+//! TCP connections, and why there is none.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use rustix::io::Errno;
-use tokio::net::TcpStream;
-use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout_at};
+use serde::{Deserialize, Serialize};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::time::Instant;
 
-/// The next address is tried when the last has said nothing for this long (RFC 8305 section 5).
-pub const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
+use crate::budget::Pressure;
+
+/// Head start of each address over the next, as RFC 8305 section 5 recommends.
+pub const STAGGER: Duration = Duration::from_millis(250);
 
 /// Why there is no connection.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize, thiserror::Error)]
+#[serde(rename_all = "kebab-case")]
 pub enum DialError {
-    /// Nothing listens there.
-    #[error("connection refused")]
+    /// The host is there; nothing listens on that port.
+    #[error("connection refused: nothing listens on that port")]
     Refused,
-    /// The peer reset the connection while it was being made.
-    #[error("connection reset")]
+    /// Something on the way answers SYN with something else than a connection.
+    #[error("connection reset before it was made")]
     Reset,
-    /// There is no way to that host or network.
-    #[error("{0}")]
-    Unreachable(io::Error),
-    /// Nothing came back: the SYN was swallowed.
-    #[error("nothing came back in {0:?}")]
-    TimedOut(Duration),
-    /// This process or system is out of descriptors, ports or buffers.
-    #[error("{0}: fewer connections at once, or a higher `ulimit -n`, would help")]
-    Exhausted(io::Error),
-    /// Local policy forbids it.
-    #[error("{0}: a local firewall or sandbox forbids it")]
-    Denied(io::Error),
-    /// Anything else the system says.
-    #[error("{0}")]
-    Other(io::Error),
+    /// A router, or this host's own table, says that the host cannot be reached.
+    #[error("no route to the host")]
+    HostUnreachable,
+    /// As above, for its whole network; also what a host without IPv6 says of IPv6.
+    #[error("no route to the network")]
+    NetworkUnreachable,
+    /// No answer of any kind: a black hole.
+    #[error("no answer within the time allowed")]
+    TimedOut,
+    /// This process or machine is out of descriptors (EMFILE, ENFILE) or socket memory (ENOBUFS).
+    /// Operator: raise `ulimit -n` or have fewer looks in flight.
+    #[error("this machine is out of file descriptors or socket memory; raise `ulimit -n`")]
+    NoDescriptors,
+    /// All local ports towards that destination are in use or in TIME_WAIT (EADDRNOTAVAIL).
+    /// Operator: fewer in flight, or widen `net.ipv4.ip_local_port_range`.
+    #[error("no free local port; widen net.ipv4.ip_local_port_range or scan fewer at once")]
+    NoPorts,
+    /// A firewall of this machine, or its policy, forbids it.
+    #[error("this machine forbids the connection")]
+    Denied,
+    /// No address was given to connect to.
+    #[error("no address to connect to")]
+    NoAddress,
+    /// Anything else, by the system's error number.
+    #[error("system error {0}")]
+    Other(i32),
 }
 
-impl From<io::Error> for DialError {
-    fn from(error: io::Error) -> Self {
-        match error.raw_os_error().map(Errno::from_raw_os_error) {
-            Some(Errno::CONNREFUSED) => Self::Refused,
-            Some(Errno::CONNRESET) => Self::Reset,
-            Some(Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::NETDOWN | Errno::HOSTDOWN) => {
-                Self::Unreachable(error)
-            }
-            // The kernel gave up on the SYN before we did.
-            Some(Errno::TIMEDOUT) => Self::TimedOut(Duration::ZERO),
-            Some(
-                Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM | Errno::ADDRNOTAVAIL,
-            ) => Self::Exhausted(error),
-            Some(Errno::ACCESS | Errno::PERM) => Self::Denied(error),
-            _ => Self::Other(error),
+impl DialError {
+    /// Stable, for records and metrics.
+    #[must_use]
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::Reset => "reset",
+            Self::HostUnreachable => "host-unreachable",
+            Self::NetworkUnreachable => "network-unreachable",
+            Self::TimedOut => "timed-out",
+            Self::NoDescriptors => "no-descriptors",
+            Self::NoPorts => "no-ports",
+            Self::Denied => "denied",
+            Self::NoAddress => "no-address",
+            Self::Other(_) => "other",
+        }
+    }
+
+    /// Whether another try may well go differently. A refusal is an answer.
+    #[must_use]
+    pub fn can_heal(self) -> bool {
+        match self {
+            Self::TimedOut | Self::Reset | Self::NoDescriptors | Self::NoPorts => true,
+            Self::Refused
+            | Self::HostUnreachable
+            | Self::NetworkUnreachable
+            | Self::Denied
+            | Self::NoAddress
+            | Self::Other(_) => false,
+        }
+    }
+
+    /// What it says about this machine's own limits, for [`crate::budget`].
+    #[must_use]
+    pub fn pressure(self) -> Option<Pressure> {
+        match self {
+            Self::NoDescriptors | Self::NoPorts => Some(Pressure::OutOfResources),
+            Self::TimedOut | Self::Reset => Some(Pressure::Lost),
+            _ => None,
         }
     }
 }
 
-/// Connects to `address` within `limit`. Small writes go out at once (`TCP_NODELAY`).
+impl From<&io::Error> for DialError {
+    fn from(error: &io::Error) -> Self {
+        let Some(errno) = Errno::from_io_error(error) else {
+            return match error.kind() {
+                io::ErrorKind::TimedOut => Self::TimedOut,
+                _ => Self::Other(0),
+            };
+        };
+        match errno {
+            Errno::CONNREFUSED => Self::Refused,
+            Errno::CONNRESET | Errno::CONNABORTED | Errno::PIPE => Self::Reset,
+            Errno::HOSTUNREACH | Errno::HOSTDOWN => Self::HostUnreachable,
+            Errno::NETUNREACH | Errno::NETDOWN | Errno::AFNOSUPPORT => Self::NetworkUnreachable,
+            Errno::TIMEDOUT => Self::TimedOut,
+            Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM => Self::NoDescriptors,
+            Errno::ADDRNOTAVAIL | Errno::ADDRINUSE | Errno::AGAIN => Self::NoPorts,
+            Errno::ACCESS | Errno::PERM => Self::Denied,
+            other => Self::Other(other.raw_os_error()),
+        }
+    }
+}
+
+/// Connects to `address`, Nagle's algorithm off: handshakes are small writes that wait for answers.
 ///
 /// # Errors
-/// [`DialError`], one for each way it can end.
+/// Why there is no connection; [`DialError::TimedOut`] after `limit`.
 ///
 /// # Cancellation
 /// Dropping the future closes the socket.
 pub async fn connect(address: SocketAddr, limit: Duration) -> Result<TcpStream, DialError> {
-    let stream = match tokio::time::timeout(limit, TcpStream::connect(address)).await {
-        Ok(connected) => connected?,
-        Err(_) => return Err(DialError::TimedOut(limit)),
-    };
-    stream.set_nodelay(true)?;
+    connect_until(address, crate::Deadline::within(limit).instant()).await
+}
+
+async fn connect_until(address: SocketAddr, until: Instant) -> Result<TcpStream, DialError> {
+    let stream = tokio::time::timeout_at(until, open(address))
+        .await
+        .map_err(|_| DialError::TimedOut)?
+        .map_err(|error| DialError::from(&error))?;
     Ok(stream)
 }
 
-/// Connects to whichever of `addresses` answers first, IPv6 and IPv4 in turn, a new attempt every
-/// [`ATTEMPT_DELAY`] or as soon as one fails (RFC 8305). `limit` bounds all of it; the attempts
-/// that lose are dropped.
+async fn open(address: SocketAddr) -> io::Result<TcpStream> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    socket.set_nodelay(true)?;
+    socket.connect(address).await
+}
+
+/// A try at one address that came to nothing.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Attempt {
+    /// Where to.
+    pub address: IpAddr,
+    /// What happened.
+    pub error: DialError,
+}
+
+/// The connection that won, and those that failed before it.
+#[derive(Debug)]
+pub struct Connected {
+    /// Open.
+    pub stream: TcpStream,
+    /// Where to.
+    pub address: IpAddr,
+    /// In the order in which they failed.
+    pub failed: Vec<Attempt>,
+}
+
+/// Connects to whichever of `addresses` answers first (RFC 8305): families interleaved beginning with
+/// IPv6, each address [`STAGGER`] after the one before or as soon as that one has failed. Losers are
+/// closed.
 ///
 /// # Errors
-/// The last attempt's address and error; [`DialError::TimedOut`] with the first address when
-/// nothing answered. With no address at all, `Unreachable`.
+/// Every attempt's error, in the order in which they failed; empty when there was no address.
+///
+/// # Cancellation
+/// Dropping the future closes every socket.
+pub async fn race(
+    addresses: &[IpAddr],
+    port: u16,
+    limit: Duration,
+) -> Result<Connected, Vec<Attempt>> {
+    let until = crate::Deadline::within(limit).instant();
+    let mut waiting = interleaved(addresses).into_iter();
+    let mut under_way = FuturesUnordered::new();
+    let mut failed = Vec::new();
+    let begin = |address: IpAddr| async move {
+        (address, connect_until(SocketAddr::new(address, port), until).await)
+    };
+    under_way.extend(waiting.next().map(begin));
+    let mut next_at = Instant::now() + STAGGER;
+    loop {
+        tokio::select! {
+            done = under_way.next() => match done {
+                Some((address, Ok(stream))) => return Ok(Connected { stream, address, failed }),
+                Some((address, Err(error))) => {
+                    failed.push(Attempt { address, error });
+                    under_way.extend(waiting.next().map(begin));
+                    next_at = Instant::now() + STAGGER;
+                }
+                None => return Err(failed),
+            },
+            () = tokio::time::sleep_until(next_at), if waiting.len() > 0 => {
+                under_way.extend(waiting.next().map(begin));
+                next_at = Instant::now() + STAGGER;
+            }
+        }
+    }
+}
+
+/// [`race`] for callers to whom one error is enough: that of the address tried first, which is the one
+/// the host prefers.
+///
+/// # Errors
+/// The preferred address and its error; the unspecified one with [`DialError::NoAddress`].
 pub async fn happy_eyeballs(
     addresses: &[IpAddr],
     port: u16,
     limit: Duration,
 ) -> Result<(TcpStream, IpAddr), (IpAddr, DialError)> {
-    let deadline = Instant::now() + limit;
-    let mut waiting = interleaved(addresses).into_iter();
-    let mut attempts = JoinSet::new();
-    let mut begin = |attempts: &mut JoinSet<_>| {
-        if let Some(address) = waiting.next() {
-            let target = SocketAddr::new(address, port);
-            attempts.spawn(async move { (address, connect(target, limit).await) });
-        }
-    };
-    begin(&mut attempts);
-    let unspecified = IpAddr::from([0, 0, 0, 0]);
-    let mut failed = (
-        addresses.first().copied().unwrap_or(unspecified),
-        DialError::Unreachable(io::Error::other("the name has no address")),
-    );
-    while !attempts.is_empty() {
-        let next = Instant::now() + ATTEMPT_DELAY;
-        match timeout_at(next.min(deadline), attempts.join_next()).await {
-            Ok(Some(Ok((address, Ok(stream))))) => return Ok((stream, address)),
-            Ok(Some(Ok((address, Err(error))))) => {
-                failed = (address, error);
-                begin(&mut attempts);
-            }
-            Ok(_) => begin(&mut attempts),
-            Err(_) if Instant::now() >= deadline => {
-                return Err((failed.0, DialError::TimedOut(limit)));
-            }
-            Err(_) => begin(&mut attempts),
+    match race(addresses, port, limit).await {
+        Ok(connected) => Ok((connected.stream, connected.address)),
+        Err(failed) => {
+            let preferred = interleaved(addresses).first().copied();
+            let of_preferred = failed.iter().find(|attempt| Some(attempt.address) == preferred);
+            Err(of_preferred.map_or(
+                (IpAddr::from([0, 0, 0, 0]), DialError::NoAddress),
+                |attempt| (attempt.address, attempt.error),
+            ))
         }
     }
-    Err(failed)
 }
 
-/// IPv6 first, then by turns, each family in its given order (RFC 8305 section 4).
+/// IPv6 and IPv4 in turn, each in the order given.
 fn interleaved(addresses: &[IpAddr]) -> Vec<IpAddr> {
-    let mut v6 = addresses.iter().filter(|a| a.is_ipv6()).copied();
-    let mut v4 = addresses.iter().filter(|a| a.is_ipv4()).copied();
+    let mut six = addresses.iter().filter(|address| address.is_ipv6());
+    let mut four = addresses.iter().filter(|address| address.is_ipv4());
     let mut order = Vec::with_capacity(addresses.len());
-    loop {
-        match (v6.next(), v4.next()) {
-            (None, None) => return order,
-            (first, second) => order.extend(first.into_iter().chain(second)),
-        }
+    while order.len() < addresses.len() {
+        order.extend(six.next());
+        order.extend(four.next());
     }
+    order
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const LOOPBACK: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
-    const LIMIT: Duration = Duration::from_secs(5);
-
-    async fn closed_port() -> u16 {
-        let listener = tokio::net::TcpListener::bind((LOOPBACK, 0)).await.unwrap();
-        listener.local_addr().unwrap().port()
-    }
-
-    #[tokio::test]
-    async fn a_port_without_a_listener_refuses() {
-        let address = SocketAddr::new(LOOPBACK, closed_port().await);
-        assert!(matches!(connect(address, LIMIT).await, Err(DialError::Refused)));
-    }
-
-    #[tokio::test]
-    async fn the_first_address_that_answers_wins() {
-        let listener = tokio::net::TcpListener::bind((LOOPBACK, 0)).await.unwrap();
-        let port = listener.local_addr().unwrap().port();
-        // Nothing listens on the other loopback addresses.
-        let addresses = ["127.0.0.2".parse().unwrap(), "127.0.0.3".parse().unwrap(), LOOPBACK];
-        let (_, address) = happy_eyeballs(&addresses, port, LIMIT).await.unwrap();
-        assert_eq!(address, LOOPBACK);
-    }
-
-    #[tokio::test]
-    async fn when_all_fail_the_last_error_is_told() {
-        let port = closed_port().await;
-        let addresses = ["127.0.0.2".parse().unwrap(), LOOPBACK];
-        let (address, error) = happy_eyeballs(&addresses, port, LIMIT).await.unwrap_err();
-        assert!(addresses.contains(&address));
-        assert!(matches!(error, DialError::Refused), "{error}");
-        assert!(happy_eyeballs(&[], port, LIMIT).await.is_err());
-    }
-
-    #[test]
-    fn families_take_turns() {
-        let parse = |list: &[&str]| list.iter().map(|a| a.parse().unwrap()).collect::<Vec<IpAddr>>();
-        assert_eq!(
-            interleaved(&parse(&["192.0.2.1", "192.0.2.2", "2001:db8::1"])),
-            parse(&["2001:db8::1", "192.0.2.1", "192.0.2.2"])
-        );
-    }
+/// Closes with a reset, so that no TIME_WAIT keeps the local port for a minute: 28,000 ports towards
+/// one address are used up in seconds otherwise.
+///
+/// Only once nothing sent may still be lost: a reset discards what the peer has not read, and some
+/// servers log it. Dropping the stream is the normal close, and the default everywhere.
+pub fn close_fast(stream: TcpStream) {
+    // Fails only on a socket that is closed already; dropping it is then all there is to do.
+    let _ = socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO));
 }

@@ -1,6 +1,13 @@
-//! Everything a connection out needs: name to address, the connection, TLS, and how much of it at
-//! once. What is said over it is somebody else's business.
+//! Everything a connection out needs: resolver, dialler, TLS, budgets, deadlines, retries.
+//!
+//! What is said over a connection is no concern of this crate.
 
 pub mod budget;
+pub mod deadline;
 pub mod dial;
 pub mod limits;
+pub mod resolve;
+pub mod retry;
+pub mod tls;
+
+pub use deadline::Deadline;

@@ -1,26 +1,62 @@
-//! How many sockets this process may have open.
+//! How many sockets this process may hold.
+
+use std::io;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Descriptors kept back from the budget: database, name server sockets, output, logs, libraries.
+/// Descriptors kept back for everything that is not a scanned endpoint: standard streams, the
+/// runtime's own, the database and its journal, log files, the resolver's sockets.
 pub const DESCRIPTORS_RESERVED: usize = 128;
-/// The budget where the system sets no limit at all.
-pub const DESCRIPTORS_UNLIMITED: usize = 65_536;
 
-/// Raises the soft limit of open files to the hard one (`RLIMIT_NOFILE`) and says how many sockets
-/// may be in flight under it, at least 1.
+/// More descriptors than any default of ours uses: an unlimited hard limit is not taken literally.
+const DESCRIPTORS_MAX: usize = 1_048_576;
+
+/// Raises the soft limit of open files to the hard one and returns the limit now in force. Ubuntu
+/// starts processes with 1,024 of a permitted 1,048,576: naive scanners break there.
 ///
-/// Many systems start programs at 1,024 for the sake of `select(2)`, which nothing here uses.
+/// # Errors
+/// When the system refuses; the limit is then as it was.
+pub fn raise_descriptor_limit() -> io::Result<usize> {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?;
+    }
+    Ok(in_force())
+}
+
+/// Sockets that may be in flight: the soft limit less [`DESCRIPTORS_RESERVED`], at least one.
+/// Call [`raise_descriptor_limit`] before.
 #[must_use]
 pub fn descriptor_budget() -> usize {
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
-    let current = match setrlimit(Resource::Nofile, raised) {
-        Ok(()) => limit.maximum,
-        Err(_) => limit.current,
-    };
-    let allowed = current.map_or(DESCRIPTORS_UNLIMITED, |files| {
-        usize::try_from(files).unwrap_or(DESCRIPTORS_UNLIMITED)
-    });
-    allowed.saturating_sub(DESCRIPTORS_RESERVED).max(1)
+    budget_of(in_force())
+}
+
+fn budget_of(limit: usize) -> usize {
+    // A very small limit is split in half rather than swallowed whole by the reserve.
+    limit.saturating_sub(DESCRIPTORS_RESERVED).max(limit / 2).max(1)
+}
+
+fn in_force() -> usize {
+    let soft = getrlimit(Resource::Nofile).current;
+    soft.and_then(|soft| usize::try_from(soft).ok()).unwrap_or(DESCRIPTORS_MAX).min(DESCRIPTORS_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reserve_is_kept_of_any_limit() {
+        for (limit, budget) in [(0, 1), (1, 1), (64, 32), (256, 128), (1_024, 896)] {
+            assert_eq!(budget_of(limit), budget, "of {limit}");
+        }
+    }
+
+    #[test]
+    fn the_soft_limit_is_raised_to_the_hard_one() {
+        let raised = raise_descriptor_limit().expect("raising to the hard limit is always allowed");
+        let limit = getrlimit(Resource::Nofile);
+        assert_eq!(limit.current, limit.maximum);
+        assert!(descriptor_budget() < raised);
+    }
 }

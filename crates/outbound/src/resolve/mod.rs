@@ -1,424 +1,379 @@
-//! Names to addresses, as true and as long as the name servers say.
+//! Names to addresses, for as long as the name servers say and no longer.
 //!
-//! A stub resolver of our own over `hickory-proto`'s messages: the libraries' caches clamp
-//! lifetimes, fold failures into one, and open a socket a query. Here an answer lives for the smallest
-//! TTL along its alias chain, each failure keeps its name, all upstreams are asked at once, and a name is
-//! asked for once however many want it.
+//! A stub resolver over a few kept sockets: every upstream is asked at once, an answer is remembered for
+//! the least TTL of the aliases and addresses in it, "there is none" for as long as the zone's SOA allows
+//! (RFC 2308), and whoever asks while a question is under way waits for that one.
 
 mod answer;
+mod counters;
+mod error;
+mod lookup;
+mod name;
+mod query;
 mod system;
 mod upstream;
 
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use flight::{Failed, Fresh};
-use futures_util::stream::{FuturesUnordered, StreamExt};
-use hickory_proto::rr::{Name, RecordType};
-use tokio::sync::Semaphore;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use parking_lot::Mutex;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
 
-use answer::{Answer, Interpreted};
-use system::{Hosts, Search};
-use upstream::Upstream;
+pub use counters::Counts;
+pub use error::ResolveError;
 
-pub use answer::{ALIASES_MAX, NEGATIVE_TTL_MAX, TTL_MAX};
-pub use system::SystemError;
+use crate::Deadline;
+use lookup::{Answer, Found, Lookups, Question};
+use name::WireName;
 
-/// Answers remembered: about 300 octets each. The least recently used go first.
-pub const ANSWERS_MAX: u64 = 65_536;
-/// Queries under way at once, over all upstreams: further ones wait. Home routers drop more.
-pub const QUERIES_MAX: usize = 512;
-/// When a query is sent again, counted from the first time. Losing one datagram costs 400 ms.
-const SENT_AGAIN_AFTER: [Duration; 3] =
-    [Duration::from_millis(400), Duration::from_millis(1_200), Duration::from_millis(2_800)];
-/// The longest a query may take whoever waits for it.
-const QUERY_MAX: Duration = Duration::from_secs(10);
-/// How long a server's failure is remembered (RFC 2308 section 7.1 allows five minutes).
-const FAILURE_REMEMBERED: Duration = Duration::from_secs(1);
-/// An answer is asked for again in the background when a tenth of its life is left…
-const PREFETCH_PART: u32 = 10;
-/// …if it lives this long at all, and this many at once.
+/// Aliases followed. Real chains have up to five or six; BIND follows 16, and each may cost a query.
+pub const CHAIN_MAX: usize = 8;
+/// Longest lifetime believed, seven days: the cap of RFC 8767 section 4.
+pub const LIFETIME_MAX: Duration = Duration::from_secs(7 * 86_400);
+/// Upstreams taken: each question goes to all of them.
+pub const UPSTREAMS_MAX: usize = 8;
+/// How long answers that have no lifetime serve the transaction in progress: TTL zero (RFC 1035 section
+/// 3.2.1), literal addresses and the hosts file.
+const TRANSACTION: Duration = Duration::from_secs(5);
+/// One part in this many of its life left: ask again ahead of time.
+const PREFETCH_PARTS: u32 = 10;
+/// Answers that live shorter than this are not prefetched: scans rarely return within it.
 const PREFETCH_LIFE_MIN: Duration = Duration::from_secs(5);
+/// Names prefetched at once; one that finds no room is asked for when its answer has ended.
 const PREFETCHES_MAX: usize = 64;
+/// Time a prefetch may take.
+const PREFETCH_LIMIT: Duration = Duration::from_secs(5);
+/// How long the second family may keep the addresses of the first waiting. RFC 8305 section 3 has 50 ms
+/// for a page that a person waits for; a scan wants the whole truth, within reason.
+const OTHER_FAMILY_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Which addresses to ask for.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Families {
-    /// IPv4 only.
+    /// A records.
     V4,
-    /// IPv6 only.
+    /// AAAA records.
     V6,
-    /// Both, asked for at once.
+    /// Both, asked at the same time.
     Both,
 }
 
 impl Families {
-    /// Those this machine has a route for: asking for the others would cost a query a name and bring
-    /// addresses that cannot be reached. Nothing is sent to find out.
+    /// What this machine can use: without a route to the IPv6 Internet AAAA records are only cost. Looks
+    /// at the routing table by connecting a UDP socket, which sends nothing.
     #[must_use]
     pub fn usable() -> Self {
-        // Connecting a datagram socket only looks up the route. The documentation prefix (RFC 3849)
-        // may be blackholed; a root server's address is simply somewhere else.
+        // c.root-servers.net, an address that will stay global.
+        let global = Ipv6Addr::new(0x2001, 0x500, 2, 0, 0, 0, 0, 0xc);
         let routed = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))
-            .and_then(|socket| socket.connect("[2001:500:2f::f]:53"));
-        if routed.is_ok() { Self::Both } else { Self::V4 }
+            .and_then(|socket| socket.connect((global, 53)))
+            .is_ok();
+        if routed { Self::Both } else { Self::V4 }
     }
 
-    fn types(self) -> &'static [RecordType] {
+    fn include(self, address: &IpAddr) -> bool {
         match self {
-            Self::V4 => &[RecordType::A],
-            Self::V6 => &[RecordType::AAAA],
-            Self::Both => &[RecordType::AAAA, RecordType::A],
+            Self::V4 => address.is_ipv4(),
+            Self::V6 => address.is_ipv6(),
+            Self::Both => true,
         }
     }
 }
 
-/// Where a name leads.
+/// One record type.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(crate) enum Kind {
+    A,
+    Aaaa,
+}
+
+impl Kind {
+    /// RFC 1035 section 3.2.2 and RFC 3596 section 2.1.
+    fn code(self) -> u16 {
+        match self {
+            Self::A => 1,
+            Self::Aaaa => 28,
+        }
+    }
+}
+
+/// How to resolve; `Default` suits a scan.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Answers remembered, "there is none" included; a few hundred octets each.
+    pub cache_entries: u64,
+    /// Questions under way at once; further ones wait.
+    pub in_flight: usize,
+    /// How long a failure to find out (SERVFAIL, refused, unreadable) is remembered, so that a thousand
+    /// targets in one broken zone ask once. RFC 2308 section 7 allows five minutes.
+    pub failure_lifetime: Duration,
+    /// Domains for names with fewer dots than `ndots`.
+    pub search: Vec<String>,
+    /// Names with fewer dots than this are first looked for in the search domains. Names with as many are
+    /// never: a wildcard there would answer for a name that does not exist.
+    pub ndots: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            cache_entries: 262_144,
+            in_flight: 1_024,
+            failure_lifetime: Duration::from_secs(1),
+            search: Vec::new(),
+            ndots: 1,
+        }
+    }
+}
+
+/// A name's addresses.
 #[derive(Clone, Debug)]
 pub struct Resolution {
-    /// Never empty; IPv6 before IPv4, each in the server's order.
+    /// Without repetitions, IPv6 first, each family as answered.
     pub addresses: Vec<IpAddr>,
-    /// When the servers' word for this ends.
-    pub valid_until: Instant,
-    /// The aliases followed, in order.
+    /// The last moment at which they may be used.
+    pub valid_until: std::time::Instant,
+    /// The aliases followed, in order; empty when the name has addresses of its own.
     pub aliases: Vec<String>,
+    /// Whether no question was asked.
+    pub from_cache: bool,
+    /// With [`Families::Both`]: why one of the families is not known. `None` when it is known, be it as
+    /// "there is none".
+    pub incomplete: Option<ResolveError>,
 }
 
-/// Why a name leads nowhere.
-#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum ResolveError {
-    /// The name does not exist.
-    #[error("the name does not exist")]
-    NxDomain,
-    /// The name exists, without an address of the families asked for.
-    #[error("the name has no address")]
-    NoAddress,
-    /// Every server failed.
-    #[error("the name servers failed (SERVFAIL)")]
-    ServFail,
-    /// Every server refused to answer us.
-    #[error("the name servers refused")]
-    Refused,
-    /// No server answered in time.
-    #[error("no name server answered in time")]
-    TimedOut,
-    /// No server can be reached at all.
-    #[error("no name server can be reached: check /etc/resolv.conf, or name one with --dns")]
-    NoServer,
-    /// The aliases lead back to themselves, or on for more than [`ALIASES_MAX`].
-    #[error("the aliases of {0} go round in circles")]
-    AliasLoop(String),
-    /// The answer is none.
-    #[error("the name server's answer makes no sense: {0}")]
-    Malformed(&'static str),
-    /// Not a name that can be asked for.
-    #[error("not a name that can be asked for")]
-    BadName,
-}
-
-/// What a resolver has done since it was made.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Counts {
-    /// Datagrams sent, repeats included.
-    pub queries: u64,
-    /// Repeats among them.
-    pub repeats: u64,
-    /// Questions asked over TCP because the answer was too long.
-    pub over_tcp: u64,
-    /// Lookups answered from memory.
-    pub hits: u64,
-    /// Lookups that waited for another's query.
-    pub joined: u64,
-}
-
-#[derive(Default)]
-struct Counters {
-    queries: AtomicU64,
-    repeats: AtomicU64,
-    over_tcp: AtomicU64,
-}
-
-type Key = (Arc<str>, RecordType);
-
-struct Inner {
-    upstreams: Vec<Upstream>,
-    hosts: Hosts,
-    search: Search,
-    answers: flight::Cache<Key, Arc<Answer>, ResolveError>,
-    under_way: Semaphore,
-    prefetches: Arc<Semaphore>,
-    counters: Counters,
-    stop: CancellationToken,
-    _stop_on_drop: DropGuard,
-}
-
-/// Asks name servers. Cheap to clone; clones share everything. Its tasks stop with the last clone.
+/// Resolves names. Clones share cache and sockets; with the last one its tasks stop.
+///
+/// Must be used within one tokio runtime, where its readers live.
 #[derive(Clone)]
 pub struct Resolver(Arc<Inner>);
 
+struct Inner {
+    lookups: Arc<Lookups>,
+    hosts: HashMap<WireName, Vec<IpAddr>>,
+    search: Vec<WireName>,
+    ndots: usize,
+    /// Owned here and not by what they use, so that dropping the resolver ends them.
+    prefetches: Mutex<JoinSet<()>>,
+}
+
 impl Resolver {
-    /// As this system is set up: `/etc/resolv.conf` and `/etc/hosts`.
+    /// As this machine is configured: `/etc/resolv.conf` and `/etc/hosts`, read now.
     ///
     /// # Errors
-    /// When `/etc/resolv.conf` is there and cannot be read. Without it the server on this host is
-    /// asked, as resolv.conf(5) has it.
-    pub fn system() -> Result<Self, SystemError> {
-        let (servers, search) = system::resolv_conf()?;
-        Ok(Self::new(servers, Hosts::system(), search))
+    /// [`ResolveError::BadName`] when a search domain is no host name.
+    pub fn system() -> Result<Self, ResolveError> {
+        let (upstreams, options) = system::upstreams_and_options();
+        Self::new(upstreams, options, system::hosts())
     }
 
-    /// Asks `servers` and nothing else: no hosts file, no search list.
-    #[must_use]
-    pub fn with_upstreams(servers: Vec<SocketAddr>) -> Self {
-        Self::new(servers, Hosts::default(), Search::default())
+    /// With these upstreams, at most [`UPSTREAMS_MAX`], and without this machine's hosts file.
+    ///
+    /// # Errors
+    /// [`ResolveError::NoUpstream`] without any, [`ResolveError::BadName`] when a search domain is no host
+    /// name.
+    pub fn with_upstreams(
+        upstreams: Vec<SocketAddr>,
+        options: Options,
+    ) -> Result<Self, ResolveError> {
+        Self::new(upstreams, options, HashMap::new())
     }
 
-    fn new(servers: Vec<SocketAddr>, hosts: Hosts, search: Search) -> Self {
-        let stop = CancellationToken::new();
-        Self(Arc::new(Inner {
-            upstreams: servers.into_iter().map(|s| Upstream::new(s, stop.clone())).collect(),
+    fn new(
+        mut upstreams: Vec<SocketAddr>,
+        options: Options,
+        hosts: HashMap<WireName, Vec<IpAddr>>,
+    ) -> Result<Self, ResolveError> {
+        upstreams.truncate(UPSTREAMS_MAX);
+        if upstreams.is_empty() {
+            return Err(ResolveError::NoUpstream);
+        }
+        let search: Result<_, _> = options.search.iter().map(|d| WireName::parse(d)).collect();
+        Ok(Self(Arc::new(Inner {
+            lookups: Arc::new(Lookups::new(upstreams, &options)),
             hosts,
-            search,
-            answers: flight::Cache::with_entries(ANSWERS_MAX),
-            under_way: Semaphore::new(QUERIES_MAX),
-            prefetches: Arc::new(Semaphore::new(PREFETCHES_MAX)),
-            counters: Counters::default(),
-            _stop_on_drop: stop.clone().drop_guard(),
-            stop,
-        }))
+            search: search?,
+            ndots: options.ndots,
+            prefetches: Mutex::default(),
+        })))
     }
 
-    /// The addresses of `name`, within `limit`.
+    /// The addresses of `name`, from memory or within `limit`. A literal address is its own answer;
+    /// `localhost` is never asked for (RFC 6761 section 6.3).
     ///
     /// # Errors
-    /// [`ResolveError`], each kind of failure by its own name.
+    /// Why there are none; [`ResolveError::Timeout`] at the limit.
     ///
     /// # Cancellation
-    /// Dropping the future asks nothing more, unless others wait for the same name.
+    /// Dropping the future withdraws the questions nobody else waits for.
     pub async fn resolve(
         &self,
         name: &str,
         families: Families,
         limit: Duration,
     ) -> Result<Resolution, ResolveError> {
-        if let Some(addresses) = self.0.hosts.get(name, families) {
-            return Ok(Resolution {
-                addresses,
-                valid_until: Instant::now() + TTL_MAX,
-                aliases: Vec::new(),
-            });
+        if let Ok(address) = name.parse::<IpAddr>() {
+            return told(vec![address], families);
         }
-        let found = tokio::time::timeout(limit, self.search(name, families)).await;
-        found.unwrap_or(Err(ResolveError::TimedOut))
+        let parsed = WireName::parse(name)?;
+        if parsed.is_localhost() {
+            let both = [Ipv6Addr::LOCALHOST.into(), Ipv4Addr::LOCALHOST.into()];
+            return told(both.into(), families);
+        }
+        let deadline = Deadline::within(limit);
+        if !name.ends_with('.') && parsed.dots() < self.0.ndots {
+            for domain in &self.0.search {
+                match self.one_name(&parsed.within(domain)?, families, limit, deadline).await {
+                    Err(ResolveError::NxDomain | ResolveError::NoData) => {}
+                    result => return result,
+                }
+            }
+        }
+        self.one_name(&parsed, families, limit, deadline).await
     }
 
-    /// What has been done so far.
+    /// What it has done so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        let cache = self.0.answers.counts();
-        Counts {
-            queries: self.0.counters.queries.load(Relaxed),
-            repeats: self.0.counters.repeats.load(Relaxed),
-            over_tcp: self.0.counters.over_tcp.load(Relaxed),
-            hits: cache.hits,
-            joined: cache.joined,
-        }
+        self.0.lookups.counts()
     }
 
-    /// Tries the name under each search domain that applies.
-    async fn search(&self, name: &str, families: Families) -> Result<Resolution, ResolveError> {
-        let mut last = ResolveError::BadName;
-        for candidate in self.0.search.candidates(name) {
-            match self.both_families(&candidate, families).await {
-                Err(error @ (ResolveError::NxDomain | ResolveError::NoAddress)) => last = error,
-                other => return other,
-            }
-        }
-        Err(last)
-    }
-
-    async fn both_families(
+    async fn one_name(
         &self,
-        name: &str,
+        name: &WireName,
         families: Families,
+        limit: Duration,
+        deadline: Deadline,
     ) -> Result<Resolution, ResolveError> {
-        let name: Arc<str> = name.into();
-        match families.types() {
-            [only] => combine([self.answer(&name, *only).await]),
-            _ => {
-                let (six, four) = tokio::join!(
-                    self.answer(&name, RecordType::AAAA),
-                    self.answer(&name, RecordType::A)
-                );
-                combine([six, four])
-            }
+        if let Some(addresses) = self.0.hosts.get(name) {
+            return told(addresses.clone(), families);
+        }
+        let one = |kind| self.one_kind(Question { name: name.clone(), kind }, limit, deadline);
+        match families {
+            Families::V4 => Ok(resolution(one(Kind::A).await?)),
+            Families::V6 => Ok(resolution(one(Kind::Aaaa).await?)),
+            Families::Both => both(one(Kind::Aaaa), one(Kind::A)).await,
         }
     }
 
-    /// From memory, or asked for once for all who want it.
-    async fn answer(
+    async fn one_kind(
         &self,
-        name: &Arc<str>,
-        kind: RecordType,
-    ) -> Result<Arc<Answer>, ResolveError> {
-        let key = (name.clone(), kind);
-        if let Some(cached) = self.0.answers.get(&key) {
-            let now = tokio::time::Instant::now();
-            let life = cached.until.saturating_duration_since(cached.since);
-            if cached.outcome.is_ok()
-                && life >= PREFETCH_LIFE_MIN
-                && cached.ends_soon(now, PREFETCH_PART)
-            {
-                self.prefetch(key);
+        question: Question,
+        limit: Duration,
+        deadline: Deadline,
+    ) -> Result<Found, ResolveError> {
+        if let Some(cached) = self.0.lookups.remembered(&question) {
+            if cached.outcome.is_ok() {
+                self.prefetch_if_ending(question, &cached);
             }
-            return cached.outcome.clone();
+            return cached.outcome.clone().map(|answer| Found { answer, from_cache: true });
         }
-        let inner = self.0.clone();
-        let (asked, work) = (key.clone(), async move { inner.ask(&key.0, key.1).await });
-        self.0.answers.fetch(&asked, || work).await
-    }
-
-    /// Asks again before the answer ends, so that nobody waits for it.
-    fn prefetch(&self, key: Key) {
-        let Ok(place) = self.0.prefetches.clone().try_acquire_owned() else { return };
-        let (resolver, guard) = (Arc::downgrade(&self.0), telemetry::tasks::guard("dns-prefetch"));
-        let stop = self.0.stop.clone();
-        tokio::spawn(async move {
-            let (_place, _guard) = (place, guard);
-            let Some(inner) = resolver.upgrade() else { return };
-            let (asking, asked) = (inner.clone(), key.clone());
-            let refresh =
-                inner.answers.refresh(&key, move || async move { asking.ask(&asked.0, asked.1).await });
-            tokio::select! {
-                () = stop.cancelled() => {}
-                _ = refresh => {}
-            }
-        });
-    }
-}
-
-/// One resolution from the answers of each family: one that leads somewhere is enough.
-fn combine<const N: usize>(
-    answers: [Result<Arc<Answer>, ResolveError>; N],
-) -> Result<Resolution, ResolveError> {
-    let mut resolution: Option<Resolution> = None;
-    let mut failure: Option<ResolveError> = None;
-    for answer in answers {
-        match answer {
-            Ok(answer) => {
-                let found = resolution.get_or_insert_with(|| Resolution {
-                    addresses: Vec::new(),
-                    valid_until: answer.valid_until,
-                    aliases: answer.aliases.clone(),
-                });
-                found.addresses.extend(&answer.addresses);
-                found.valid_until = found.valid_until.min(answer.valid_until);
-            }
-            // Having no address of one family says the least.
-            Err(error) if failure.is_none() || failure == Some(ResolveError::NoAddress) => {
-                failure = Some(error);
-            }
-            Err(_) => {}
-        }
-    }
-    resolution.ok_or(failure.unwrap_or(ResolveError::BadName))
-}
-
-impl Inner {
-    /// Follows the name to its addresses, over as many queries as its aliases need.
-    async fn ask(
-        &self,
-        name: &str,
-        kind: RecordType,
-    ) -> Result<Fresh<Arc<Answer>>, Failed<ResolveError>> {
-        let now_and_never = |error| Failed { error, lifetime: Duration::ZERO };
-        let mut asked = Name::from_ascii(name).map_err(|_| now_and_never(ResolveError::BadName))?;
-        asked.set_fqdn(true);
-        let mut aliases = Vec::new();
-        let mut ttl = TTL_MAX;
-        loop {
-            let message = self.query(&asked, kind).await.map_err(|error| match error {
-                ResolveError::ServFail | ResolveError::Refused => {
-                    Failed { error, lifetime: FAILURE_REMEMBERED }
-                }
-                error => now_and_never(error),
-            })?;
-            match answer::interpret(&message, &asked, kind, &mut aliases, ttl) {
-                Interpreted::Addresses { addresses, ttl } => {
-                    let valid_until = Instant::now() + ttl;
-                    let answer = Answer { addresses, aliases, valid_until };
-                    return Ok(Fresh { value: Arc::new(answer), lifetime: ttl });
-                }
-                Interpreted::Onward { to, ttl: so_far } => (asked, ttl) = (to, so_far),
-                Interpreted::Nothing { error, ttl } => {
-                    return Err(Failed { error, lifetime: ttl });
-                }
-            }
-        }
-    }
-
-    /// Asks every upstream, again and again, until one gives a good answer. A server that fails is
-    /// outvoted by one that answers; when all fail, the last failure stands.
-    async fn query(
-        &self,
-        name: &Name,
-        kind: RecordType,
-    ) -> Result<hickory_proto::op::Message, ResolveError> {
-        let _place = self.under_way.acquire().await;
-        let question = answer::Question::new(name, kind).ok_or(ResolveError::BadName)?;
-        let asked = tokio::time::timeout(QUERY_MAX, async {
-            let mut asking: FuturesUnordered<_> =
-                self.upstreams.iter().map(|upstream| self.ask_one(upstream, &question)).collect();
-            let mut last = ResolveError::NoServer;
-            while let Some(answered) = asking.next().await {
-                match answered {
-                    Ok(message) => return Ok(message),
-                    Err(error) => last = error,
-                }
-            }
-            Err(last)
-        });
-        asked.await.unwrap_or(Err(ResolveError::TimedOut))
-    }
-
-    async fn ask_one(
-        &self,
-        upstream: &Upstream,
-        question: &answer::Question,
-    ) -> Result<hickory_proto::op::Message, ResolveError> {
-        let mut waiting = upstream.send(question).await?;
-        self.counters.queries.fetch_add(1, Relaxed);
-        let began = tokio::time::Instant::now();
-        let mut again = SENT_AGAIN_AFTER.iter();
-        let octets = loop {
-            let next = again.next().map_or(QUERY_MAX, |after| *after);
-            match tokio::time::timeout_at(began + next, waiting.answer()).await {
-                Ok(octets) => break octets?,
-                Err(_) if next == QUERY_MAX => return Err(ResolveError::TimedOut),
-                Err(_) => {
-                    waiting.send_again().await;
-                    self.counters.queries.fetch_add(1, Relaxed);
-                    self.counters.repeats.fetch_add(1, Relaxed);
+        let asking = async {
+            loop {
+                let result = self.0.lookups.fetch(&question, limit).await;
+                // A question joined late may end before our own time does: ask again.
+                match result {
+                    Err(ResolveError::Timeout) if !deadline.has_passed() => {}
+                    other => return other,
                 }
             }
         };
-        let mut message = answer::read(&octets)?;
-        if message.metadata.truncation {
-            self.counters.over_tcp.fetch_add(1, Relaxed);
-            message = answer::read(&upstream.over_tcp(question).await?)?;
+        let answer = deadline.bound(asking).await.map_err(|_| ResolveError::Timeout)??;
+        Ok(Found { answer, from_cache: false })
+    }
+
+    /// Asks again for what is about to end and is still wanted, once, in the background.
+    fn prefetch_if_ending(&self, question: Question, cached: &lookup::Remembered) {
+        let life = cached.until.saturating_duration_since(cached.since);
+        if life < PREFETCH_LIFE_MIN || !cached.ends_soon(Instant::now(), PREFETCH_PARTS) {
+            return;
         }
-        answer::accept(message)
+        let mut prefetches = self.0.prefetches.lock();
+        while prefetches.try_join_next().is_some() {}
+        if prefetches.len() >= PREFETCHES_MAX {
+            return;
+        }
+        let lookups = self.0.lookups.clone();
+        let guard = telemetry::tasks::guard("dns-prefetch");
+        prefetches.spawn(async move {
+            let _guard = guard;
+            if lookups.refresh(&question, PREFETCH_LIMIT).await {
+                lookups.counters.prefetches.fetch_add(1, Ordering::Relaxed);
+            }
+        });
     }
 }
 
-/// The loopback addresses, which the name `localhost` always has (RFC 6761 section 6.3).
-fn localhost(families: Families) -> Vec<IpAddr> {
-    match families {
-        Families::V4 => vec![Ipv4Addr::LOCALHOST.into()],
-        Families::V6 => vec![Ipv6Addr::LOCALHOST.into()],
-        Families::Both => vec![Ipv6Addr::LOCALHOST.into(), Ipv4Addr::LOCALHOST.into()],
+/// Without the DNS: literal addresses, localhost, the hosts file.
+fn told(mut addresses: Vec<IpAddr>, families: Families) -> Result<Resolution, ResolveError> {
+    addresses.retain(|address| families.include(address));
+    addresses.sort_by_key(IpAddr::is_ipv4);
+    if addresses.is_empty() {
+        return Err(ResolveError::NoData);
     }
+    Ok(Resolution {
+        addresses,
+        valid_until: (Instant::now() + TRANSACTION).into_std(),
+        aliases: Vec::new(),
+        from_cache: true,
+        incomplete: None,
+    })
+}
+
+/// Waits for both families, for the second not much longer than for the first.
+async fn both(
+    six: impl Future<Output = Result<Found, ResolveError>>,
+    four: impl Future<Output = Result<Found, ResolveError>>,
+) -> Result<Resolution, ResolveError> {
+    let (mut six, mut four) = (std::pin::pin!(six), std::pin::pin!(four));
+    let (six, four) = tokio::select! {
+        six = &mut six => { let four = second(six.is_ok(), four).await; (six, four) }
+        four = &mut four => { let six = second(four.is_ok(), six).await; (six, four) }
+    };
+    match (six, four) {
+        (Ok(six), Ok(four)) => Ok(joined(six, four)),
+        (Ok(found), Err(error)) | (Err(error), Ok(found)) => {
+            let unknown = (error != ResolveError::NoData).then_some(error);
+            Ok(Resolution { incomplete: unknown, ..resolution(found) })
+        }
+        (Err(six), Err(four)) => Err(if six.weight() > four.weight() { six } else { four }),
+    }
+}
+
+async fn second(
+    first_is_good: bool,
+    other: impl Future<Output = Result<Found, ResolveError>>,
+) -> Result<Found, ResolveError> {
+    if !first_is_good {
+        return other.await;
+    }
+    let limit = OTHER_FAMILY_PATIENCE;
+    tokio::time::timeout(limit, other).await.unwrap_or(Err(ResolveError::Timeout))
+}
+
+fn joined(six: Found, four: Found) -> Resolution {
+    let mut resolution = resolution(six);
+    resolution.addresses.extend_from_slice(&four.answer.addresses);
+    resolution.valid_until = resolution.valid_until.min(valid_until(&four.answer));
+    resolution.from_cache &= four.from_cache;
+    resolution
+}
+
+fn resolution(found: Found) -> Resolution {
+    Resolution {
+        valid_until: valid_until(&found.answer),
+        addresses: found.answer.addresses.clone(),
+        aliases: found.answer.aliases.iter().map(ToString::to_string).collect(),
+        from_cache: found.from_cache,
+        incomplete: None,
+    }
+}
+
+fn valid_until(answer: &Answer) -> std::time::Instant {
+    let life = if answer.lifetime.is_zero() { TRANSACTION } else { answer.lifetime };
+    (answer.since + life).into_std()
 }

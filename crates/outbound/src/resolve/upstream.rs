@@ -1,187 +1,296 @@
-//! One name server, its sockets, and who waits for which answer.
+//! One name server: a few connected UDP sockets, each with a task that reads it.
+//!
+//! Sockets are kept, so a question costs one send and one receive. Each has a random port of the
+//! system's choosing and takes answers from its upstream only; an answer must carry the random id of a
+//! question under way on that socket and repeat the question.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpStream, UdpSocket};
-use tokio::sync::{OnceCell, oneshot};
-use tokio_util::sync::CancellationToken;
+use tokio::net::UdpSocket;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use super::ResolveError;
-use super::answer::{HEADER, Question};
+use super::counters::Counters;
+use super::query::{self, Query};
+use crate::dial::{self, DialError};
 
-/// Sockets to one server, each on a random port: with the 16-bit identifier this leaves a forger
-/// off the path to guess about 34 bits (RFC 5452).
+/// Sockets to each upstream. An answer can be guessed at one in 65,536 on each of as many ports; the
+/// reading is spread over as many tasks.
 const SOCKETS: usize = 8;
-/// Octets of the largest datagram read; we ask for 1,232 (see `answer`), some servers do not listen.
-const DATAGRAM_READ: usize = 4_096;
-/// Tries to find an identifier nobody uses. With at most `QUERIES_MAX` under way the first is free.
-const IDENTIFIER_TRIES: usize = 32;
+/// Most an answer over UDP can hold.
+const UDP_MESSAGE_MAX: usize = 65_535;
+/// Ids drawn at once: the generator costs more to enter than to run.
+const IDS_DRAWN: usize = 64;
+/// Questions under way on one socket. Far below the number of ids, so that a free one is found at
+/// once and a guess stays a guess; [`super::Options::in_flight`] keeps well under it.
+const PENDING_MAX: usize = 16_384;
 
-/// A name server.
-pub(super) struct Upstream {
-    address: SocketAddr,
-    sockets: OnceCell<Vec<Arc<Line>>>,
-    next: AtomicUsize,
-    stop: CancellationToken,
+/// How long to go on asking one upstream.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// When to send again, in case the question or its answer was lost.
+    pub(crate) resend: [Duration; 2],
+    /// When to give up.
+    pub(crate) give_up: Duration,
 }
 
-/// A socket and those who wait on it.
+impl Patience {
+    /// For a caller who waits `limit`: one more packet at a third of it. Others may have joined the
+    /// question later and wait longer, so it goes on, with one packet for them, for as long again.
+    pub(crate) fn for_caller(limit: Duration) -> Self {
+        Self { resend: [limit / 3, limit + limit / 6], give_up: limit.saturating_mul(2) }
+    }
+}
+
+pub(crate) struct Upstream {
+    address: SocketAddr,
+    sockets: [Mutex<Option<Socket>>; SOCKETS],
+    next: AtomicUsize,
+    no_edns: AtomicBool,
+    counters: Arc<Counters>,
+}
+
+/// Opened with the first question, reopened when it broke. Dropping it ends its reader.
+struct Socket {
+    line: Arc<Line>,
+    reader: JoinHandle<()>,
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}
+
 struct Line {
     socket: UdpSocket,
-    waiting: Mutex<HashMap<u16, Waiter>>,
+    pending: Mutex<Pending>,
 }
 
-struct Waiter {
-    question: Question,
-    reply: oneshot::Sender<Vec<u8>>,
+/// Under a lock held for one table operation; shared by those who ask and the one who reads.
+#[derive(Default)]
+struct Pending {
+    asked: HashMap<u16, Asked>,
+    ids: Vec<u8>,
 }
 
-/// A question under way. Dropping it forgets the question.
-pub(super) struct Waiting {
-    line: Arc<Line>,
-    identifier: u16,
-    octets: Vec<u8>,
-    reply: oneshot::Receiver<Vec<u8>>,
+struct Asked {
+    question: Box<[u8]>,
+    answer: oneshot::Sender<Result<Vec<u8>, ResolveError>>,
+}
+
+/// Takes the question off the table when its asker goes away.
+struct Ticket<'a> {
+    line: &'a Line,
+    id: u16,
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        self.line.pending.lock().asked.remove(&self.id);
+    }
 }
 
 impl Upstream {
-    pub(super) fn new(address: SocketAddr, stop: CancellationToken) -> Self {
-        Self { address, sockets: OnceCell::new(), next: AtomicUsize::new(0), stop }
+    pub(crate) fn new(address: SocketAddr, counters: Arc<Counters>) -> Self {
+        Self {
+            address,
+            sockets: std::array::from_fn(|_| Mutex::new(None)),
+            next: AtomicUsize::new(0),
+            no_edns: AtomicBool::new(false),
+            counters,
+        }
     }
 
-    /// Sends the question; the answer is to be waited for.
-    pub(super) async fn send(&self, question: &Question) -> Result<Waiting, ResolveError> {
-        let lines = self
-            .sockets
-            .get_or_try_init(|| self.open())
+    pub(crate) fn knows_edns(&self) -> bool {
+        !self.no_edns.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn note_no_edns(&self) {
+        self.no_edns.store(true, Ordering::Relaxed);
+    }
+
+    /// The upstream's answer, whatever it says, over TCP where it does not fit UDP.
+    pub(crate) async fn ask(
+        &self,
+        query: Query,
+        patience: Patience,
+    ) -> Result<Vec<u8>, ResolveError> {
+        let give_up = Instant::now() + patience.give_up;
+        let answer = self.ask_over_udp(query.clone(), patience).await?;
+        if !query::is_truncated(&answer) {
+            return Ok(answer);
+        }
+        self.counters.truncated.fetch_add(1, Ordering::Relaxed);
+        tokio::time::timeout_at(give_up, self.ask_over_tcp(query))
             .await
-            .map_err(|_| ResolveError::NoServer)?;
-        let line = &lines[self.next.fetch_add(1, Relaxed) % lines.len()];
-        let waiting = line.clone().wait(question).ok_or(ResolveError::NoServer)?;
-        waiting.send_again().await;
-        Ok(waiting)
+            .map_err(|_| ResolveError::Timeout)?
     }
 
-    async fn open(&self) -> io::Result<Vec<Arc<Line>>> {
-        let mut lines = Vec::with_capacity(SOCKETS);
-        let any: IpAddr = match self.address {
+    async fn ask_over_udp(
+        &self,
+        query: Query,
+        patience: Patience,
+    ) -> Result<Vec<u8>, ResolveError> {
+        let line = self.line()?;
+        let (id, mut answer) = line.register(&query)?;
+        let ticket = Ticket { line: &line, id };
+        let query = query.with_id(id);
+        let begun = Instant::now();
+        for wait in patience.resend.into_iter().chain([patience.give_up]) {
+            self.counters.sent.fetch_add(1, Ordering::Relaxed);
+            line.socket.send(query.octets()).await.map_err(|error| socket_error(&error))?;
+            if let Ok(answered) = tokio::time::timeout_at(begun + wait, &mut answer).await {
+                drop(ticket);
+                // The sender goes away unused only when the reader is being torn down.
+                return answered.unwrap_or(Err(ResolveError::Unreachable));
+            }
+        }
+        self.counters.silent.fetch_add(1, Ordering::Relaxed);
+        Err(ResolveError::Timeout)
+    }
+
+    fn line(&self) -> Result<Arc<Line>, ResolveError> {
+        let index = self.next.fetch_add(1, Ordering::Relaxed) % SOCKETS;
+        let mut slot = self.sockets[index].lock();
+        if let Some(socket) = slot.as_ref().filter(|socket| !socket.reader.is_finished()) {
+            return Ok(socket.line.clone());
+        }
+        let socket = Socket::open(self.address, self.counters.clone())
+            .map_err(|error| socket_error(&error))?;
+        Ok(slot.insert(socket).line.clone())
+    }
+
+    /// RFC 1035 section 4.2.2: each message after its length in two octets.
+    async fn ask_over_tcp(&self, query: Query) -> Result<Vec<u8>, ResolveError> {
+        let mut ids = Pending::default();
+        let query = query.with_id(ids.random_id()?);
+        // The caller's clock runs around this.
+        let mut stream =
+            dial::connect(self.address, Duration::MAX).await.map_err(|error| match error {
+                DialError::NoDescriptors | DialError::NoPorts => ResolveError::NoSocket,
+                _ => ResolveError::Unreachable,
+            })?;
+        let lost = |_: io::Error| ResolveError::Unreachable;
+        let length = u16::try_from(query.octets().len()).map_err(|_| ResolveError::BadName)?;
+        let mut message = length.to_be_bytes().to_vec();
+        message.extend_from_slice(query.octets());
+        stream.write_all(&message).await.map_err(lost)?;
+        let mut answer = vec![0; stream.read_u16().await.map_err(lost)?.into()];
+        stream.read_exact(&mut answer).await.map_err(lost)?;
+        let matches = query::answer_id(&answer) == Some(query.id())
+            && query::repeats(&answer, query.question());
+        if matches { Ok(answer) } else { Err(ResolveError::Malformed) }
+    }
+}
+
+impl Socket {
+    fn open(upstream: SocketAddr, counters: Arc<Counters>) -> io::Result<Self> {
+        let any: IpAddr = match upstream {
             SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
-        for _ in 0..SOCKETS {
-            // Port 0: the system picks one at random.
-            let socket = UdpSocket::bind((any, 0)).await?;
-            // Only datagrams from this server come through.
-            socket.connect(self.address).await?;
-            let line = Arc::new(Line { socket, waiting: Mutex::default() });
-            let (reader, stop) = (line.clone(), self.stop.clone());
-            let guard = telemetry::tasks::guard("dns-reader");
-            tokio::spawn(async move {
-                let _guard = guard;
-                tokio::select! {
-                    () = stop.cancelled() => {}
-                    () = reader.read() => {}
-                }
-            });
-            lines.push(line);
-        }
-        Ok(lines)
-    }
-
-    /// Asks over TCP, for answers that do not fit a datagram (RFC 7766).
-    pub(super) async fn over_tcp(&self, question: &Question) -> Result<Vec<u8>, ResolveError> {
-        let exchange = async {
-            let mut stream = TcpStream::connect(self.address).await?;
-            let length = u16::try_from(question.octets.len()).map_err(io::Error::other)?;
-            let mut message = length.to_be_bytes().to_vec();
-            message.extend_from_slice(&question.octets);
-            stream.write_all(&message).await?;
-            let length = stream.read_u16().await?;
-            let mut answer = vec![0; length.into()];
-            stream.read_exact(&mut answer).await?;
-            io::Result::Ok(answer)
-        };
-        let answer = exchange.await.map_err(|_| ResolveError::NoServer)?;
-        // The identifier is zero here: the connection itself tells whose answer it is.
-        if question.is_answered_by(&answer) {
-            Ok(answer)
-        } else {
-            Err(ResolveError::Malformed("it answers another question"))
-        }
+        let socket = std::net::UdpSocket::bind(SocketAddr::new(any, 0))?;
+        socket.connect(upstream)?;
+        socket.set_nonblocking(true)?;
+        let socket = UdpSocket::from_std(socket)?;
+        let line = Arc::new(Line { socket, pending: Mutex::default() });
+        let guard = telemetry::tasks::guard("dns-reader");
+        let reading = line.clone();
+        let reader = tokio::spawn(async move {
+            let _guard = guard;
+            reading.read(&counters).await;
+        });
+        Ok(Self { line, reader })
     }
 }
 
 impl Line {
-    fn wait(self: Arc<Self>, question: &Question) -> Option<Waiting> {
-        let (sender, reply) = oneshot::channel();
-        let mut waiting = self.waiting.lock();
-        for _ in 0..IDENTIFIER_TRIES {
-            let mut random = [0; 2];
-            aws_lc_rs::rand::fill(&mut random).ok()?;
-            let identifier = u16::from_be_bytes(random);
-            if waiting.contains_key(&identifier) {
-                continue;
-            }
-            waiting.insert(identifier, Waiter { question: question.clone(), reply: sender });
-            drop(waiting);
-            let mut octets = question.octets.clone();
-            octets[..2].copy_from_slice(&random);
-            return Some(Waiting { line: self, identifier, octets, reply });
+    fn register(
+        &self,
+        query: &Query,
+    ) -> Result<(u16, oneshot::Receiver<Result<Vec<u8>, ResolveError>>), ResolveError> {
+        let (answer, receiver) = oneshot::channel();
+        let mut pending = self.pending.lock();
+        if pending.asked.len() >= PENDING_MAX {
+            return Err(ResolveError::NoSocket);
         }
-        None
-    }
-
-    /// Hands each datagram to whoever asked that question under that identifier.
-    async fn read(&self) {
-        let mut datagram = vec![0; DATAGRAM_READ];
         loop {
-            match self.socket.recv(&mut datagram).await {
-                Ok(length) => self.deliver(&datagram[..length]),
-                // The server's host says that nobody listens there: whoever waits need not.
-                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                    self.waiting.lock().clear();
-                }
-                // Any other error belongs to one datagram. Give way, lest it repeat at once.
-                Err(_) => tokio::task::yield_now().await,
+            let id = pending.random_id()?;
+            if let Entry::Vacant(free) = pending.asked.entry(id) {
+                free.insert(Asked { question: query.question().into(), answer });
+                return Ok((id, receiver));
             }
         }
     }
 
-    fn deliver(&self, datagram: &[u8]) {
-        if datagram.len() < HEADER {
-            return;
+    async fn read(&self, counters: &Counters) {
+        let mut message = vec![0; UDP_MESSAGE_MAX];
+        loop {
+            match self.socket.recv(&mut message).await {
+                Ok(length) => self.deliver(&message[..length], counters),
+                // The upstream's host says that nothing listens: true for all who wait.
+                Err(error) => {
+                    self.fail_all(&socket_error(&error));
+                    if error.kind() != io::ErrorKind::ConnectionRefused {
+                        return; // broken for good, perhaps: the next question opens another
+                    }
+                }
+            }
         }
-        let identifier = u16::from_be_bytes([datagram[0], datagram[1]]);
-        let mut waiting = self.waiting.lock();
-        let ours = waiting.get(&identifier).is_some_and(|w| w.question.is_answered_by(datagram));
-        // Anything else is a forgery, or an answer nobody waits for any more.
-        if ours && let Some(waiter) = waiting.remove(&identifier) {
-            // The asker may have gone away.
-            let _ = waiter.reply.send(datagram.to_vec());
+    }
+
+    fn deliver(&self, message: &[u8], counters: &Counters) {
+        let asked = query::answer_id(message).and_then(|id| {
+            let mut pending = self.pending.lock();
+            let Entry::Occupied(entry) = pending.asked.entry(id) else { return None };
+            query::repeats(message, &entry.get().question).then(|| entry.remove())
+        });
+        match asked {
+            Some(asked) => {
+                counters.answers.fetch_add(1, Ordering::Relaxed);
+                // Its asker may have gone away in this moment.
+                let _ = asked.answer.send(Ok(message.to_vec()));
+            }
+            None => drop(counters.strays.fetch_add(1, Ordering::Relaxed)),
+        }
+    }
+
+    fn fail_all(&self, error: &ResolveError) {
+        let all = std::mem::take(&mut self.pending.lock().asked);
+        for asked in all.into_values() {
+            let _ = asked.answer.send(Err(error.clone()));
         }
     }
 }
 
-impl Waiting {
-    /// The answer's octets.
-    pub(super) async fn answer(&mut self) -> Result<Vec<u8>, ResolveError> {
-        (&mut self.reply).await.map_err(|_| ResolveError::NoServer)
-    }
-
-    /// Sends the question (again). A datagram that cannot be sent is as good as lost.
-    pub(super) async fn send_again(&self) {
-        let _ = self.line.socket.send(&self.octets).await;
+impl Pending {
+    fn random_id(&mut self) -> Result<u16, ResolveError> {
+        if self.ids.len() < 2 {
+            let mut drawn = [0; IDS_DRAWN * 2];
+            aws_lc_rs::rand::fill(&mut drawn).map_err(|_| ResolveError::NoRandomness)?;
+            self.ids.extend_from_slice(&drawn);
+        }
+        let (Some(high), Some(low)) = (self.ids.pop(), self.ids.pop()) else {
+            return Err(ResolveError::NoRandomness);
+        };
+        Ok(u16::from_be_bytes([high, low]))
     }
 }
 
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        self.line.waiting.lock().remove(&self.identifier);
+fn socket_error(error: &io::Error) -> ResolveError {
+    match DialError::from(error) {
+        DialError::NoDescriptors | DialError::NoPorts => ResolveError::NoSocket,
+        _ => ResolveError::Unreachable,
     }
 }

@@ -1,0 +1,213 @@
+//! Asking all upstreams, following aliases, remembering the answer.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use flight::{Cache, Cached, Failed, Fresh};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use hickory_proto::op::{Message, ResponseCode};
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+use super::answer::{self, Reading, Trail};
+use super::counters::{Counters, Counts};
+use super::name::WireName;
+use super::query::Query;
+use super::upstream::{Patience, Upstream};
+use super::{Kind, Options, ResolveError};
+
+/// One name and record type: what is asked and remembered.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub(crate) struct Question {
+    pub(crate) name: WireName,
+    pub(crate) kind: Kind,
+}
+
+/// Addresses of one family.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) addresses: Vec<IpAddr>,
+    pub(crate) aliases: Vec<WireName>,
+    pub(crate) since: Instant,
+    pub(crate) lifetime: Duration,
+}
+
+pub(crate) struct Found {
+    pub(crate) answer: Arc<Answer>,
+    pub(crate) from_cache: bool,
+}
+
+pub(crate) type Remembered = Cached<Arc<Answer>, ResolveError>;
+type Made = Result<Fresh<Arc<Answer>>, Failed<ResolveError>>;
+
+pub(crate) struct Lookups {
+    cache: Cache<Question, Arc<Answer>, ResolveError>,
+    asking: Arc<Asking>,
+    pub(crate) counters: Arc<Counters>,
+}
+
+/// What work under way needs; apart from the cache, so that work in it does not keep it alive.
+struct Asking {
+    upstreams: Vec<Upstream>,
+    room: Semaphore,
+    failure_lifetime: Duration,
+}
+
+impl Lookups {
+    pub(crate) fn new(upstreams: Vec<SocketAddr>, options: &Options) -> Self {
+        let counters = Arc::new(Counters::default());
+        let upstream = |address| Upstream::new(address, counters.clone());
+        Self {
+            cache: Cache::with_entries(options.cache_entries),
+            asking: Arc::new(Asking {
+                upstreams: upstreams.into_iter().map(upstream).collect(),
+                room: Semaphore::new(options.in_flight.clamp(1, Semaphore::MAX_PERMITS)),
+                failure_lifetime: options.failure_lifetime,
+            }),
+            counters,
+        }
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        self.counters.counts(self.cache.counts())
+    }
+
+    pub(crate) fn remembered(&self, question: &Question) -> Option<Arc<Remembered>> {
+        self.cache.get(question)
+    }
+
+    pub(crate) async fn fetch(
+        &self,
+        question: &Question,
+        limit: Duration,
+    ) -> Result<Arc<Answer>, ResolveError> {
+        let (asking, asked) = (self.asking.clone(), question.clone());
+        self.cache.fetch(question, move || async move { asking.look_up(asked, limit).await }).await
+    }
+
+    /// Whether it was asked for anew; not when that was under way already.
+    pub(crate) async fn refresh(&self, question: &Question, limit: Duration) -> bool {
+        let (asking, asked) = (self.asking.clone(), question.clone());
+        let make = move || async move { asking.look_up(asked, limit).await };
+        self.cache.refresh(question, make).await.is_some()
+    }
+}
+
+impl Asking {
+    async fn look_up(&self, question: Question, limit: Duration) -> Made {
+        let mut trail = Trail::new(question.name);
+        match self.follow(&mut trail, question.kind, limit).await {
+            Ok(Reading::Addresses(addresses)) => {
+                let lifetime = trail.lifetime;
+                let aliases = trail.names.split_off(1);
+                let answer = Answer { addresses, aliases, since: Instant::now(), lifetime };
+                Ok(Fresh { value: Arc::new(answer), lifetime })
+            }
+            Ok(Reading::Nothing(error)) => Err(Failed { error, lifetime: trail.lifetime }),
+            // `follow` goes on until it leads somewhere.
+            Ok(Reading::Alias) => {
+                Err(Failed { error: ResolveError::CnameLoop, lifetime: Duration::ZERO })
+            }
+            Err(error) => Err(Failed { lifetime: self.lifetime_of(&error), error }),
+        }
+    }
+
+    /// From message to message while they end in aliases. Ends because the trail does.
+    async fn follow(
+        &self,
+        trail: &mut Trail,
+        kind: Kind,
+        limit: Duration,
+    ) -> Result<Reading, ResolveError> {
+        let patience = Patience::for_caller(limit);
+        loop {
+            let message = self.ask(trail.end(), kind, patience).await?;
+            match answer::read(&message, kind, trail)? {
+                Reading::Alias => {}
+                end => return Ok(end),
+            }
+        }
+    }
+
+    /// Silence depends on how long the caller waited, and want of sockets heals when others finish:
+    /// neither is remembered.
+    fn lifetime_of(&self, error: &ResolveError) -> Duration {
+        match error {
+            ResolveError::Timeout | ResolveError::NoSocket | ResolveError::NoRandomness => {
+                Duration::ZERO
+            }
+            _ => self.failure_lifetime,
+        }
+    }
+
+    /// Asks every upstream at once. The first that answers wins; a failure waits a while for the others.
+    async fn ask(
+        &self,
+        name: &WireName,
+        kind: Kind,
+        patience: Patience,
+    ) -> Result<Message, ResolveError> {
+        // Never closed, so an error cannot come; it would mean "no bound".
+        let _room = self.room.acquire().await;
+        if let [only] = &self.upstreams[..] {
+            return ask_one(only, name, kind, patience).await.and_then(unless_failed);
+        }
+        let mut asked: FuturesUnordered<_> =
+            self.upstreams.iter().map(|upstream| ask_one(upstream, name, kind, patience)).collect();
+        let mut worst: Option<ResolveError> = None;
+        let others_until = tokio::time::sleep(patience.give_up);
+        tokio::pin!(others_until);
+        loop {
+            let result = tokio::select! {
+                next = asked.next() => match next {
+                    Some(result) => result.and_then(unless_failed),
+                    None => return Err(worst.unwrap_or(ResolveError::Timeout)),
+                },
+                () = &mut others_until => return Err(worst.unwrap_or(ResolveError::Timeout)),
+            };
+            let error = match result {
+                Ok(message) => return Ok(message),
+                Err(error) => error,
+            };
+            if worst.is_none() && error != ResolveError::Timeout {
+                others_until.as_mut().reset(Instant::now() + patience.resend[0]);
+            }
+            worst = Some(match worst {
+                Some(worst) if worst.weight() >= error.weight() => worst,
+                _ => error,
+            });
+        }
+    }
+}
+
+/// Another upstream may know what this one could not find out.
+fn unless_failed(message: Message) -> Result<Message, ResolveError> {
+    match message.metadata.response_code {
+        ResponseCode::NoError | ResponseCode::NXDomain => Ok(message),
+        ResponseCode::ServFail => Err(ResolveError::ServFail),
+        ResponseCode::Refused => Err(ResolveError::Refused),
+        other => Err(ResolveError::Rcode(other.into())),
+    }
+}
+
+async fn ask_one(
+    upstream: &Upstream,
+    name: &WireName,
+    kind: Kind,
+    patience: Patience,
+) -> Result<Message, ResolveError> {
+    let extended = upstream.knows_edns();
+    let answer = parse(&upstream.ask(Query::new(name, kind, extended), patience).await?)?;
+    if !extended || answer.metadata.response_code != ResponseCode::FormErr {
+        return Ok(answer);
+    }
+    // RFC 6891 section 7: a server from before 1999.
+    upstream.note_no_edns();
+    parse(&upstream.ask(Query::new(name, kind, false), patience).await?)
+}
+
+fn parse(octets: &[u8]) -> Result<Message, ResolveError> {
+    Message::from_vec(octets).map_err(|_| ResolveError::Malformed)
+}

@@ -1,0 +1,102 @@
+//! Questions as they go over the wire.
+
+use super::Kind;
+use super::name::WireName;
+
+/// Octets of a message's header, RFC 1035 section 4.1.1.
+pub(crate) const HEADER: usize = 12;
+/// What we say we can take over UDP: fits an IPv6 packet of 1,280 octets, so it is never fragmented (the
+/// value agreed for DNS Flag Day 2020).
+const UDP_ANSWER_MAX: u16 = 1_232;
+/// Recursion desired, RFC 1035 section 4.1.1.
+const RECURSION_DESIRED: u8 = 0x01;
+const CLASS_IN: u16 = 1;
+const TYPE_OPT: u16 = 41;
+
+/// A question ready to send; its id is set as it is sent.
+#[derive(Clone, Debug)]
+pub(crate) struct Query {
+    message: Vec<u8>,
+    question_end: usize,
+}
+
+impl Query {
+    /// `extended` adds the EDNS record (RFC 6891) that allows answers past 512 octets. Servers that do
+    /// not know it answer FORMERR and are asked again without.
+    pub(crate) fn new(name: &WireName, kind: Kind, extended: bool) -> Self {
+        let mut message = Vec::with_capacity(HEADER + name.wire().len() + 4 + 11);
+        message.extend([0, 0, RECURSION_DESIRED, 0, 0, 1, 0, 0, 0, 0, 0, u8::from(extended)]);
+        message.extend_from_slice(name.wire());
+        message.extend(kind.code().to_be_bytes());
+        message.extend(CLASS_IN.to_be_bytes());
+        let question_end = message.len();
+        if extended {
+            message.push(0); // the root
+            message.extend(TYPE_OPT.to_be_bytes());
+            message.extend(UDP_ANSWER_MAX.to_be_bytes());
+            message.extend([0; 6]); // extended code, version, flags, no options
+        }
+        Self { message, question_end }
+    }
+
+    pub(crate) fn with_id(mut self, id: u16) -> Self {
+        self.message[..2].copy_from_slice(&id.to_be_bytes());
+        self
+    }
+
+    pub(crate) fn id(&self) -> u16 {
+        u16::from_be_bytes([self.message[0], self.message[1]])
+    }
+
+    pub(crate) fn octets(&self) -> &[u8] {
+        &self.message
+    }
+
+    pub(crate) fn question(&self) -> &[u8] {
+        &self.message[HEADER..self.question_end]
+    }
+}
+
+/// The id of a message that could be an answer.
+pub(crate) fn answer_id(message: &[u8]) -> Option<u16> {
+    let header = message.get(..HEADER)?;
+    let is_answer = header[2] & 0x80 != 0;
+    is_answer.then(|| u16::from_be_bytes([header[0], header[1]]))
+}
+
+/// Whether `message` repeats `question`, in whatever case (lengths and types have no case to lose:
+/// lengths are below 64, and neither type we ask for is a letter).
+pub(crate) fn repeats(message: &[u8], question: &[u8]) -> bool {
+    message.get(4..6) == Some(&[0, 1][..])
+        && message
+            .get(HEADER..HEADER + question.len())
+            .is_some_and(|asked| asked.eq_ignore_ascii_case(question))
+}
+
+/// The cut-off bit: the whole answer is to be had over TCP.
+pub(crate) fn is_truncated(message: &[u8]) -> bool {
+    message.get(2).is_some_and(|flags| flags & 0x02 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use hickory_proto::op::Message;
+    use hickory_proto::rr::RecordType;
+
+    use super::*;
+
+    #[test]
+    fn others_read_our_questions() {
+        let name = WireName::parse("www.example").unwrap();
+        for (kind, expected) in [(Kind::A, RecordType::A), (Kind::Aaaa, RecordType::AAAA)] {
+            let query = Query::new(&name, kind, true).with_id(0x1234);
+            let read = Message::from_vec(query.octets()).unwrap();
+            assert_eq!(read.metadata.id, 0x1234);
+            assert!(read.metadata.recursion_desired);
+            assert_eq!(read.queries[0].query_type(), expected);
+            assert_eq!(read.queries[0].name().to_ascii(), "www.example.");
+            assert_eq!(read.max_payload(), UDP_ANSWER_MAX);
+        }
+        assert!(Message::from_vec(Query::new(&name, Kind::A, false).octets()).unwrap().edns.is_none());
+    }
+}
