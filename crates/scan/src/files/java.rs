@@ -10,6 +10,8 @@ use super::{CertificateFound, Contents, FileError, Format, Passwords, shown};
 const PRIVATE_KEY: u32 = 1;
 const TRUSTED: u32 = 2;
 const SECRET_KEY: u32 = 3;
+/// Java's serialization begins so (Java Object Serialization Specification section 6.4.2).
+const SERIALIZED: &[u8] = b"\xac\xed\x00\x05";
 /// Between password and content, in the order the seal is made.
 const SEAL_SALT: &[u8] = b"Mighty Aphrodite";
 const SEAL: usize = 20;
@@ -25,21 +27,14 @@ pub(super) fn read(bytes: &[u8], format: Format, passwords: &Passwords) -> Resul
     }
     let mut contents = Contents::new(format);
     for entry in 0..count {
-        match store.entry(entry, &mut contents.certificates) {
-            Some(true) => {}
-            // The length of a serialized Java object is known to Java alone.
-            Some(false) => {
-                contents.notes.push(format!(
-                    "entry {entry} is a secret key, behind which nothing can be read: {} of {count} entries were not",
-                    count - entry
-                ));
-                break;
-            }
-            None => {
-                contents.notes.push(format!("entry {entry} of {count} is cut off"));
-                break;
-            }
+        let read = store.entry(entry, count - entry - 1, &mut contents.certificates);
+        if read.is_none() {
+            contents.notes.push(format!("entry {entry} of {count}, and what follows it, cannot be read"));
+            break;
         }
+    }
+    if contents.notes.is_empty() && !store.rest.is_empty() {
+        contents.notes.push(format!("{} octets after the last entry are none", store.rest.len()));
     }
     contents.seal_checked = passwords.iter().any(|password| seal_of(password, content) == seal);
     Ok(contents)
@@ -53,6 +48,7 @@ fn seal_of(password: &str, content: &[u8]) -> [u8; SEAL] {
     digest.finalize().into()
 }
 
+#[derive(Clone, Copy)]
 struct Store<'a> {
     rest: &'a [u8],
     version: u32,
@@ -64,27 +60,62 @@ impl<'a> Store<'a> {
         self.number()
     }
 
-    /// Reads one entry; `Some(false)` when it cannot be stepped over, `None` when it is cut off.
-    fn entry(&mut self, entry: u32, found: &mut Vec<CertificateFound>) -> Option<bool> {
-        let kind = self.number()?;
-        let alias = self.text()?;
-        let _created = self.take(8)?;
+    /// Reads one entry, behind which `more` are to come; `None` when it cannot be read.
+    fn entry(&mut self, entry: u32, more: u32, found: &mut Vec<CertificateFound>) -> Option<()> {
+        let (kind, alias) = self.entry_head()?;
         let certificates = match kind {
-            PRIVATE_KEY => {
-                // The key is stepped over, encrypted as it is.
-                let key = self.number()?;
-                self.take(key as usize)?;
-                self.number()?
-            }
+            PRIVATE_KEY => self.key_of_chain()?,
             TRUSTED => 1,
-            SECRET_KEY => return Some(false),
-            _ => return None,
+            _ => return self.step_over_object(more),
         };
         for index in 0..certificates {
             let der = self.certificate()?.to_vec();
             found.push(CertificateFound { alias: Some(alias.clone()), entry, index, der });
         }
-        Some(true)
+        Some(())
+    }
+
+    /// The kind, the alias; then eight octets of a date.
+    fn entry_head(&mut self) -> Option<(u32, String)> {
+        let kind = self.number().filter(|kind| matches!(*kind, PRIVATE_KEY | TRUSTED | SECRET_KEY))?;
+        let alias = self.text()?;
+        self.take(8)?;
+        Some((kind, alias))
+    }
+
+    /// Steps over a private key, encrypted as it is; how many certificates its chain has.
+    fn key_of_chain(&mut self) -> Option<u32> {
+        let length = self.number()?;
+        self.take(length as usize)?;
+        self.number()
+    }
+
+    /// Steps over a secret key: a serialized Java object, whose length only Java knows. The next
+    /// entry is where one can be read.
+    fn step_over_object(&mut self, more: u32) -> Option<()> {
+        if !self.rest.starts_with(SERIALIZED) {
+            return None;
+        }
+        let end = match more {
+            0 => self.rest.len(),
+            _ => (SERIALIZED.len()..self.rest.len()).find(|&at| self.is_entry_at(at))?,
+        };
+        self.take(end).map(drop)
+    }
+
+    /// Whether an entry stands `at` octets from here: its head, and then a certificate, an encrypted
+    /// key or an object.
+    fn is_entry_at(&self, at: usize) -> bool {
+        let mut probe = Self { rest: &self.rest[at..], ..*self };
+        let Some((kind, _)) = probe.entry_head() else { return false };
+        match kind {
+            PRIVATE_KEY => {
+                let key = probe.rest.get(4);
+                key == Some(&0x30) && probe.key_of_chain().is_some()
+            }
+            TRUSTED => probe.certificate().is_some_and(|der| der.starts_with(&[0x30])),
+            _ => probe.rest.starts_with(SERIALIZED),
+        }
     }
 
     fn certificate(&mut self) -> Option<&'a [u8]> {
