@@ -26,15 +26,15 @@ impl Store {
         let key = key_or(after, "changes", &first)?;
         let (limit, asked) = limit_of(limit);
         let rows = self.rows(Cost::Walk, sql::CHANGES, with_limit(key, asked)).await?;
-        page(rows, limit, "changes", |row| {
-            let (change, endpoint, scan) = change_row(row)?;
-            let key = vec![change.observed_at_us.into(), endpoint.into(), scan.into()];
+        page(rows, limit, "changes", |mut row| {
+            let change = change_row(&mut row)?;
+            let key = vec![change.observed_at_us.into(), row.int()?.into(), row.int()?.into()];
             Ok((change, key))
         })
     }
 
     /// How scan `b` differs from scan `a`, endpoint by endpoint: compares what the two saw, whatever other scans saw
-    /// between them. Endpoints that only `a` looked at are [`ChangeKind::NotScanned`].
+    /// between them. Endpoints that only `a` looked at are [`ChangeKind::NotScanned`] and come last.
     ///
     /// # Errors
     /// [`StoreError::UnknownScan`], [`StoreError::BadCursor`]; those of the database.
@@ -45,30 +45,50 @@ impl Store {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<ChangeRow>, StoreError> {
-        let mut parameters = vec![self.scan_row_id(a).await?.into(), self.scan_row_id(b).await?.into()];
-        parameters.extend(key_or(after, "between", &[Value::Int(0)])?);
+        let (a, b) = (self.scan_row_id(a).await?, self.scan_row_id(b).await?);
+        let key = key_or(after, "between", &[Value::Int(SEEN), Value::Int(0)])?;
+        let (mut part, mut endpoint) = match key[..] {
+            [Value::Int(part), Value::Int(endpoint)] => (part, endpoint),
+            _ => return Err(StoreError::BadCursor),
+        };
         let (limit, asked) = limit_of(limit);
-        let rows = self.rows(Cost::Walk, sql::CHANGES_BETWEEN, with_limit(parameters, asked)).await?;
-        page(rows, limit, "between", |row| {
-            let (change, endpoint, _) = change_row(row)?;
-            Ok((change, vec![endpoint.into()]))
+        let mut rows = Vec::new();
+        if part == SEEN {
+            rows = self.between(sql::CHANGES_BETWEEN, [a, b, endpoint, asked]).await?;
+            (part, endpoint) = (UNSEEN, 0);
+        }
+        let room = asked - rows.len() as i64;
+        if part == UNSEEN && room > 0 {
+            rows.extend(self.between(sql::NOT_SCANNED, [a, b, endpoint, room]).await?);
+        }
+        page(rows, limit, "between", |mut row| {
+            let change = change_row(&mut row)?;
+            let part = if change.kind == ChangeKind::NotScanned { UNSEEN } else { SEEN };
+            Ok((change, vec![part.into(), row.int()?.into()]))
         })
+    }
+
+    async fn between(&self, statement: &str, parameters: [i64; 4]) -> Result<Vec<Row>, StoreError> {
+        self.rows(Cost::Walk, statement, parameters.map(Value::Int).to_vec()).await
     }
 }
 
-fn change_row(mut row: Row) -> Result<(ChangeRow, i64, i64), StoreError> {
+/// The two parts of a comparison, one after the other.
+const SEEN: i64 = 0;
+const UNSEEN: i64 = 1;
+
+fn change_row(row: &mut Row) -> Result<ChangeRow, StoreError> {
     let code = row.int()?;
     let kind =
         ChangeKind::from_code(code).ok_or_else(|| StoreError::Corrupt(format!("change kind {code}")))?;
-    let change = ChangeRow {
+    Ok(ChangeRow {
         kind,
-        endpoint: endpoint_key(&mut row)?,
+        endpoint: endpoint_key(row)?,
         observed_at_us: row.int()?,
         old_sha256: row.maybe_hash()?,
         new_sha256: row.maybe_hash()?,
         old_outcome: row.maybe_text()?,
         new_outcome: row.maybe_text()?,
         severity: row.maybe_number()?,
-    };
-    Ok((change, row.int()?, row.int()?))
+    })
 }

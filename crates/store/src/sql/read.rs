@@ -177,30 +177,39 @@ LEFT JOIN certificates p ON p.id = o.previous_leaf_id
 LEFT JOIN certificates l ON l.id = o.leaf_id
 ORDER BY o.observed_at, o.endpoint_id, o.scan_id";
 
+/// What scan ?2 saw otherwise than scan ?1.
 pub(crate) const CHANGES_BETWEEN: &str = "-- changes_between
 SELECT d.kind, e.host, e.port, e.protocol, e.server_name, e.address, d.observed_at, p.sha256, l.sha256,
-       d.old_outcome, d.new_outcome, d.severity, d.endpoint_id, 0
-FROM (SELECT * FROM (
-        SELECT b.endpoint_id AS endpoint_id, b.observed_at AS observed_at, a.leaf_id AS old_leaf, b.leaf_id AS new_leaf,
-               a.outcome AS old_outcome, b.outcome AS new_outcome, b.severity AS severity,
-               CASE WHEN a.endpoint_id IS NULL THEN 1
-                    WHEN a.answered AND NOT b.answered THEN 2
-                    WHEN b.answered AND NOT a.answered THEN 5
-                    WHEN COALESCE(a.leaf_id, 0) <> COALESCE(b.leaf_id, 0) THEN 3
-                    ELSE 4 END AS kind
-        FROM observations b LEFT JOIN observations a ON a.scan_id = ?1 AND a.endpoint_id = b.endpoint_id
-        WHERE b.scan_id = ?2 AND b.endpoint_id > ?3
-          AND (a.endpoint_id IS NULL OR a.answered <> b.answered OR a.outcome <> b.outcome
-               OR COALESCE(a.leaf_id, 0) <> COALESCE(b.leaf_id, 0))
-        UNION ALL
-        SELECT a.endpoint_id, a.observed_at, a.leaf_id, CAST(NULL AS BIGINT), a.outcome, CAST(NULL AS TEXT),
-               CAST(NULL AS SMALLINT), 6
-        FROM observations a LEFT JOIN observations b ON b.scan_id = ?2 AND b.endpoint_id = a.endpoint_id
-        WHERE a.scan_id = ?1 AND a.endpoint_id > ?3 AND b.endpoint_id IS NULL
-      ) x ORDER BY endpoint_id LIMIT ?4) d
+       d.old_outcome, d.outcome, d.severity, d.endpoint_id
+FROM (SELECT b.endpoint_id, b.observed_at, a.leaf_id AS old_leaf, b.leaf_id, a.outcome AS old_outcome, b.outcome,
+             b.severity,
+             CASE WHEN a.endpoint_id IS NULL THEN 1
+                  WHEN a.answered AND NOT b.answered THEN 2
+                  WHEN b.answered AND NOT a.answered THEN 5
+                  WHEN COALESCE(a.leaf_id, 0) <> COALESCE(b.leaf_id, 0) THEN 3
+                  ELSE 4 END AS kind
+      FROM observations b LEFT JOIN observations a ON a.scan_id = ?1 AND a.endpoint_id = b.endpoint_id
+      WHERE b.scan_id = ?2 AND b.endpoint_id > ?3
+        AND (a.endpoint_id IS NULL OR a.answered <> b.answered OR a.outcome <> b.outcome
+             OR COALESCE(a.leaf_id, 0) <> COALESCE(b.leaf_id, 0))
+      ORDER BY b.endpoint_id LIMIT ?4) d
 JOIN endpoints e ON e.id = d.endpoint_id
 LEFT JOIN certificates p ON p.id = d.old_leaf
-LEFT JOIN certificates l ON l.id = d.new_leaf
+LEFT JOIN certificates l ON l.id = d.leaf_id
+ORDER BY d.endpoint_id";
+
+/// What scan ?1 saw and scan ?2 did not look at. A statement of its own: together, each page of changes would have to
+/// walk the whole first scan to know that nothing comes between.
+pub(crate) const NOT_SCANNED: &str = "-- not_scanned
+SELECT 6, e.host, e.port, e.protocol, e.server_name, e.address, d.observed_at, p.sha256, CAST(NULL AS BYTEA),
+       d.outcome, CAST(NULL AS TEXT), CAST(NULL AS SMALLINT), d.endpoint_id
+FROM (SELECT a.endpoint_id, a.observed_at, a.leaf_id, a.outcome
+      FROM observations a
+      WHERE a.scan_id = ?1 AND a.endpoint_id > ?3
+        AND NOT EXISTS (SELECT 1 FROM observations b WHERE b.scan_id = ?2 AND b.endpoint_id = a.endpoint_id)
+      ORDER BY a.endpoint_id LIMIT ?4) d
+JOIN endpoints e ON e.id = d.endpoint_id
+LEFT JOIN certificates p ON p.id = d.leaf_id
 ORDER BY d.endpoint_id";
 
 macro_rules! certificate_columns {
@@ -270,6 +279,7 @@ pub(crate) const ALL: &[&str] = &[
     ENDPOINT_HISTORY,
     CHANGES,
     CHANGES_BETWEEN,
+    NOT_SCANNED,
     CERTIFICATES_IN_RANGE,
     CERTIFICATE_NAMES,
     CHAIN,

@@ -1,5 +1,8 @@
 //! The store's battery: every case runs on SQLite and on PostgreSQL.
 
+// clippy's allowance for tests covers functions marked as tests only, and the cases are called by those.
+#![allow(clippy::unwrap_used)]
+
 mod changes;
 mod listing;
 mod recording;

@@ -15,7 +15,7 @@ pub(crate) async fn an_observation_becomes_an_endpoint_a_certificate_and_a_histo
     let scan = world.scan().await;
     let leaf = certificate("a.example", "CN=Issuing CA", NOW + 30 * DAY);
     let seen = scan.saw("a.example", &leaf);
-    assert_eq!(scan.record(&[seen.clone()]).await, recorded(1, 0, 2, 1));
+    assert_eq!(scan.record(std::slice::from_ref(&seen)).await, recorded(1, 0, 2, 1));
 
     let endpoint = world.store.endpoint(&key("a.example")).await.unwrap().unwrap();
     assert_eq!(endpoint.endpoint, seen.endpoint);

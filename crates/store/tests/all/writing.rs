@@ -128,6 +128,65 @@ async fn a_full_disk_is_waited_out() {
     crate::recording::check_references(&world).await;
 }
 
+/// Set in a child process: the SQLite file that it fills until it is killed.
+const CHILD_FILE: &str = "BULLA_STORE_TEST_CHILD_FILE";
+const CHILD_SCAN: Uuid = Uuid::from_u128(0x0192_0000_0000_7000_8000_0000_0000_0001);
+
+/// Runs only as the child of the test below.
+#[tokio::test]
+async fn child_that_records_until_it_is_killed() {
+    let Some(file) = std::env::var_os(CHILD_FILE) else { return };
+    let store = Store::open(&store::StoreUrl::sqlite(file)).await.unwrap();
+    store.begin_scan(CHILD_SCAN, NOW, "{}").await.unwrap();
+    for batch in 0.. {
+        let rows: Vec<_> = (0..10)
+            .map(|n| {
+                let host = format!("host-{batch}-{n}.example");
+                answered(&host, &certificate(&host, "CN=CA", NOW + n), NOW)
+            })
+            .collect();
+        store.record(CHILD_SCAN, &rows).await.unwrap();
+        println!("stored {batch}");
+    }
+}
+
+/// `kill -9` in the middle: what was acknowledged is there, whole batches only, and the scan goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_process_loses_nothing_it_acknowledged() {
+    use std::io::BufRead;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("inventory.db");
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "writing::child_that_records_until_it_is_killed", "--nocapture"])
+        .env(CHILD_FILE, &file)
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let said = std::io::BufReader::new(child.stdout.take().unwrap());
+    let mut acknowledged = 0;
+    for line in said.lines().map_while(Result::ok) {
+        if let Some((_, batch)) = line.rsplit_once("stored ") {
+            acknowledged = batch.parse::<u64>().unwrap() + 1;
+            if acknowledged == 25 {
+                child.kill().unwrap();
+            }
+        }
+    }
+    child.wait().unwrap();
+    assert!(acknowledged >= 25);
+
+    let url = store::StoreUrl::sqlite(&file);
+    let store = Store::open(&url).await.unwrap();
+    let open = store.latest_unfinished_scan().await.unwrap().unwrap();
+    assert_eq!(open.id, CHILD_SCAN);
+    assert!(open.observations >= acknowledged * 10, "{} of {acknowledged} batches", open.observations);
+    assert_eq!(open.observations % 10, 0, "a batch is stored whole or not at all");
+    let scanned = crate::world::walk!(1_000, |after, size| store.scanned_endpoints(CHILD_SCAN, after, size));
+    assert_eq!(scanned.len() as u64, open.observations);
+    let again = [answered("host-0-0.example", &certificate("host-0-0.example", "CN=CA", NOW), NOW)];
+    assert_eq!(store.record(CHILD_SCAN, &again).await.unwrap().duplicates, 1);
+}
+
 /// Newer and altered databases are refused, precisely, before anything is written.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_that_is_not_ours_is_refused() {
