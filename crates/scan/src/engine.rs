@@ -13,14 +13,14 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use outbound::resolve::ResolveError;
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use crate::look::{Context, Looked, Pass};
+use crate::look::{Context, Pass};
 use crate::observation::{Observation, Outcome};
 use crate::options::ScanOptions;
 use crate::progress::Progress;
-use crate::target::{Host, Target, TargetError};
+use crate::target::{Host, Protocol, Target, TargetError};
 use crate::trusted::Trusted;
 
 /// Observations under way to the reader: enough to ride out a flush of the writer, little enough
@@ -151,6 +151,13 @@ impl Job {
     }
 }
 
+/// What only so many looks may share at a time.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+enum Place {
+    Address(IpAddr),
+    Class(Protocol),
+}
+
 struct Resolved {
     target: Arc<Target>,
     pass: Pass,
@@ -169,10 +176,12 @@ struct Scheduler {
     hasher: RandomState,
     resolving: JoinSet<Resolved>,
     ready: VecDeque<Job>,
-    parked: HashMap<IpAddr, VecDeque<Job>>,
+    parked: HashMap<Place, VecDeque<Job>>,
     parked_count: usize,
-    busy: HashMap<IpAddr, usize>,
-    looking: JoinSet<Looked>,
+    busy: HashMap<Place, usize>,
+    /// The looks under way; what is to be looked at once more, they give back.
+    looking: JoinSet<Option<Job>>,
+    under_way: HashMap<Id, (Arc<Target>, IpAddr)>,
     reading: JoinSet<()>,
     last: VecDeque<(Arc<Target>, Option<Job>)>,
     out: mpsc::Sender<Observation>,
@@ -202,6 +211,7 @@ impl Scheduler {
             parked_count: 0,
             busy: HashMap::new(),
             looking: JoinSet::new(),
+            under_way: HashMap::new(),
             reading: JoinSet::new(),
             stop,
             last: VecDeque::new(),
@@ -221,8 +231,8 @@ impl Scheduler {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
-                Some(done) = self.looking.join_next() => self.on_looked(done),
-                Some(done) = self.reading.join_next() => drop(self.unless_panicked(done)),
+                Some(done) = self.looking.join_next_with_id() => self.on_looked(done).await,
+                Some(done) = self.reading.join_next() => drop(unless_panicked(done)),
                 Some(done) = self.resolving.join_next() => self.on_resolved(done).await,
                 target = self.input.recv(), if room => match target {
                     Some(target) => self.on_target(target),
@@ -316,8 +326,8 @@ impl Scheduler {
         });
     }
 
-    async fn on_resolved(&mut self, done: Result<Resolved, tokio::task::JoinError>) {
-        let Some(mut done) = self.unless_panicked(done) else { return };
+    async fn on_resolved(&mut self, done: Result<Resolved, JoinError>) {
+        let Some(mut done) = unless_panicked(done) else { return };
         let result = std::mem::replace(&mut done.result, Err(ResolveError::BadName));
         let resolution = match result {
             Ok(resolution) => resolution,
@@ -400,40 +410,69 @@ impl Scheduler {
             && (!self.input_open || self.resolving.is_empty())
     }
 
+    /// Begins the look, or lets the job wait where the first of its places is full.
     fn start_or_park(&mut self, job: Job) {
-        let address = job.address();
-        let busy = self.busy.entry(address).or_default();
-        if *busy >= self.context.options.per_address {
-            self.parked.entry(address).or_default().push_back(job);
+        let full = self.places(&job.target, job.address()).find(|place| {
+            self.busy.get(place).is_some_and(|busy| *busy >= self.limit_of(*place))
+        });
+        if let Some(place) = full {
+            self.parked.entry(place).or_default().push_back(job);
             self.parked_count += 1;
             return;
         }
         if !still_valid(&job) {
             // It waited longer than the name server's word holds: ask again, usually from cache.
-            if *busy == 0 {
-                self.busy.remove(&address);
-            }
             return self.admit(job.target.clone(), job.pass, job.attempts);
         }
-        *busy += 1;
+        for place in self.places(&job.target, job.address()) {
+            *self.busy.entry(place).or_default() += 1;
+        }
         self.progress.set_in_flight(self.looking.len() + 1);
         let (context, out) = (self.context.clone(), self.out.clone());
         let progress = self.progress.clone();
         let second_pass = self.context.options.second_pass && self.last.len() < SECOND_PASS_MAX;
         let guard = telemetry::tasks::guard("scan-look");
-        self.looking.spawn(async move {
+        let under_way = (job.target.clone(), job.address());
+        let look = self.looking.spawn(async move {
             let _guard = guard;
             crate::look::look_and_report(&context, job, second_pass, &out, &progress).await
         });
+        self.under_way.insert(look.id(), under_way);
     }
 
-    fn on_looked(&mut self, done: Result<Looked, tokio::task::JoinError>) {
+    /// Where a look takes up room besides the budget for all, its class first.
+    fn places(&self, target: &Target, address: IpAddr) -> impl Iterator<Item = Place> + use<> {
+        let class = Place::Class(target.protocol);
+        let limited = self.context.options.class_limits.contains_key(&target.protocol);
+        limited.then_some(class).into_iter().chain([Place::Address(address)])
+    }
+
+    fn limit_of(&self, place: Place) -> usize {
+        match place {
+            Place::Address(_) => self.context.options.per_address,
+            Place::Class(class) => {
+                self.context.options.class_limits.get(&class).copied().unwrap_or(usize::MAX)
+            }
+        }
+    }
+
+    async fn on_looked(&mut self, done: Result<(Id, Option<Job>), JoinError>) {
         self.progress.set_in_flight(self.looking.len());
-        let Some(Looked { address, again }) = self.unless_panicked(done) else { return };
-        self.release(address);
-        let Some(mut job) = again else { return };
+        let id = match &done {
+            Ok((id, _)) => *id,
+            Err(error) => error.id(),
+        };
+        let Some((target, address)) = self.under_way.remove(&id) else { return };
+        for place in self.places(&target, address) {
+            self.release(place);
+        }
+        let mut job = match done {
+            Ok((_, Some(job))) => job,
+            Ok((_, None)) => return,
+            Err(error) => return self.on_abnormal_end(target, address, &error).await,
+        };
         job.pass = Pass::Second;
-        if !self.keep_for_last(job.target.clone(), None) {
+        if !self.keep_for_last(target, None) {
             // The queue filled up while this look was under way: look again at once instead.
             self.ready.push_back(job);
         } else if let Some((_, kept)) = self.last.back_mut() {
@@ -441,36 +480,39 @@ impl Scheduler {
         }
     }
 
-    /// Gives the address's place to the next that waits for it.
-    fn release(&mut self, address: IpAddr) {
-        if let Some(busy) = self.busy.get_mut(&address) {
+    /// A panic in a look is a fault of ours; it costs that one look and is told like any outcome.
+    async fn on_abnormal_end(&mut self, target: Arc<Target>, address: IpAddr, error: &JoinError) {
+        tracing::error!(%error, endpoint = %target, "a look ended abnormally");
+        let detail = Some("the look ended abnormally; please report it".to_owned());
+        let mut observation = Observation::ended(target, now_us(), Outcome::Unknown, detail);
+        observation.address = Some(address);
+        self.progress.finished(Outcome::Unknown);
+        let _ = self.out.send(observation).await;
+    }
+
+    /// Gives a place to the next job that waits for it.
+    fn release(&mut self, place: Place) {
+        if let Some(busy) = self.busy.get_mut(&place) {
             *busy -= 1;
             if *busy == 0 {
-                self.busy.remove(&address);
+                self.busy.remove(&place);
             }
         }
-        if let Some(waiting) = self.parked.get_mut(&address) {
+        if let Some(waiting) = self.parked.get_mut(&place) {
             if let Some(job) = waiting.pop_front() {
                 self.parked_count -= 1;
                 self.ready.push_front(job);
             }
             if waiting.is_empty() {
-                self.parked.remove(&address);
+                self.parked.remove(&place);
             }
         }
     }
+}
 
-    fn unless_panicked<T>(&self, done: Result<T, tokio::task::JoinError>) -> Option<T> {
-        match done {
-            Ok(value) => Some(value),
-            Err(error) => {
-                // A panic in a look is a fault of ours; it must cost that one look only.
-                tracing::error!(error = %error, "a look ended abnormally");
-                self.progress.finished(Outcome::Unknown);
-                None
-            }
-        }
-    }
+/// Resolving and reading files end abnormally only by a fault of ours; there is nothing to undo.
+fn unless_panicked<T>(done: Result<T, JoinError>) -> Option<T> {
+    done.inspect_err(|error| tracing::error!(%error, "a task ended abnormally")).ok()
 }
 
 fn still_valid(job: &Job) -> bool {

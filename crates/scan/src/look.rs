@@ -44,13 +44,6 @@ pub(crate) struct Context {
     pub(crate) judge: Judge,
 }
 
-/// A look that is over.
-pub(crate) struct Looked {
-    pub(crate) address: IpAddr,
-    /// To be looked at once more; nothing has been reported.
-    pub(crate) again: Option<Job>,
-}
-
 /// How one connection went.
 struct Conversation {
     profile: Profile,
@@ -289,25 +282,25 @@ impl Context {
     }
 }
 
-/// Looks, then reports, unless a second look is to decide.
+/// Looks, then reports, unless a second look is to decide: then the job is given back and nothing
+/// has been reported.
 pub(crate) async fn look_and_report(
     context: &Context,
     mut job: Job,
     second_pass: bool,
     out: &mpsc::Sender<Observation>,
     progress: &Progress,
-) -> Looked {
-    let address = job.addresses[0];
+) -> Option<Job> {
     let observation = context.look(&job).await;
     if observation.outcome.can_heal() && job.pass == Pass::First && second_pass {
         job.attempts = observation.attempts;
-        return Looked { address, again: Some(job) };
+        return Some(job);
     }
     progress.finished(observation.outcome);
     // The place in the budget is given back only once the observation is taken over. The reader is
     // gone only when the scan is being torn down.
     let _ = out.send(observation).await;
-    Looked { address, again: None }
+    None
 }
 
 /// Looks at once: what was asked for, or what the descriptors allow.

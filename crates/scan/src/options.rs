@@ -1,11 +1,13 @@
 //! What a scan may be told.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use outbound::resolve::Families;
 
 use crate::files::Passwords;
+use crate::target::Protocol;
 
 /// How long each phase of a look may take. Every phase has its own clock.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +35,10 @@ pub struct ScanOptions {
     pub in_flight: Option<usize>,
     /// Looks under way at once to one address.
     pub per_address: usize,
+    /// Looks under way at once to all endpoints of a protocol, for those that deserve less than the
+    /// whole budget (mail servers that count connections, say). Taken after the budget for all, given
+    /// back with it.
+    pub class_limits: HashMap<Protocol, usize>,
     /// Which address families to ask for.
     pub families: Families,
     /// Look at every address of a name, each as an endpoint of its own.
@@ -60,6 +66,7 @@ impl Default for ScanOptions {
             // 200 names behind one balancer in one second at 117 ms each (DESIGN section 9), and
             // still no more than a browser with a few tabs open costs it.
             per_address: 32,
+            class_limits: HashMap::new(),
             families: Families::usable(),
             all_addresses: false,
             // A SYN is repeated after one second: both of these see two of them.

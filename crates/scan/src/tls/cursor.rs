@@ -38,8 +38,7 @@ impl<'a> Cursor<'a> {
     }
 
     pub(super) fn u24(&mut self) -> Option<usize> {
-        self.array()
-            .map(|[a, b, c]| usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c))
+        self.array().map(|[a, b, c]| usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c))
     }
 
     /// A vector of up to 2^8-1 octets.

@@ -10,9 +10,7 @@ use super::hello::{ClientHello, SSL_3_0, ServerHello, TLS_1_2, TLS_1_3, message}
 use super::limits::{CERTIFICATE_MAX, COOKIE_MAX, HANDSHAKE_MAX};
 use super::record::{self, Record, Records};
 use super::schedule::Suite;
-use super::{
-    Evidence, Failure, KeyShares, NoRandomness, Offer, Profile, TicketOffer, tls12, tls13,
-};
+use super::{Evidence, Failure, KeyShares, NoRandomness, Offer, Profile, TicketOffer, tls12, tls13};
 
 /// What the caller is to do next.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -67,14 +65,10 @@ impl Handshake {
     ///
     /// # Errors
     /// [`NoRandomness`].
-    pub fn start(
-        offer: &Offer,
-        shares: &Arc<KeyShares>,
-    ) -> Result<(Self, Vec<u8>), NoRandomness> {
-        let mut random = [0; 32];
-        let mut session_id = [0; 32];
-        rand::fill(&mut random)?;
-        rand::fill(&mut session_id)?;
+    pub fn start(offer: &Offer, shares: &Arc<KeyShares>) -> Result<(Self, Vec<u8>), NoRandomness> {
+        let mut both = [[0; 32]; 2];
+        rand::fill(both.as_flattened_mut())?;
+        let [random, session_id] = both;
         Ok(Self::start_with(offer, shares, random, session_id))
     }
 
@@ -226,8 +220,7 @@ impl Handshake {
         match &mut self.state {
             State::Tls13(session) => {
                 let was_over = session.is_over();
-                let flow =
-                    session.on_message(message, &mut self.evidence, &mut self.records, out)?;
+                let flow = session.on_message(message, &mut self.evidence, &mut self.records, out)?;
                 if !was_over && session.is_over() {
                     self.messages.must_be_empty()?;
                 }
@@ -262,8 +255,7 @@ impl Handshake {
                     return Ok(Flow::More);
                 }
                 evidence.group = hello.key_share.map(|(group, _)| group);
-                let begun =
-                    begin_tls13(opening, &hello, message, &self.shares, self.finish, records)?;
+                let begun = begin_tls13(opening, &hello, message, &self.shares, self.finish, records)?;
                 State::Tls13(Box::new(begun))
             }
             SSL_3_0..=TLS_1_2 => {
@@ -293,9 +285,9 @@ fn retry(
     }
     let suite = offered_suite(request.cipher)?;
     let key_share = match request.key_share {
-        Some((group, _)) => Some(
-            shares.retry_extension(group).ok_or(Failure::NotOffered("a key exchange group"))?,
-        ),
+        Some((group, _)) => {
+            Some(shares.retry_extension(group).ok_or(Failure::NotOffered("a key exchange group"))?)
+        }
         None if request.cookie.is_some() => None,
         None => return Err(Failure::Malformed("HelloRetryRequest: it asks for nothing")),
     };
@@ -438,5 +430,4 @@ impl Messages {
     }
 }
 
-const TOO_LONG: Failure =
-    Failure::LimitExceeded { what: "octets of handshake", limit: HANDSHAKE_MAX };
+const TOO_LONG: Failure = Failure::LimitExceeded { what: "octets of handshake", limit: HANDSHAKE_MAX };

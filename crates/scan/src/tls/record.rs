@@ -6,9 +6,7 @@ use aws_lc_rs::aead::{Aad, LessSafeKey, Nonce};
 
 use super::Failure;
 use super::cursor::put_u16;
-use super::limits::{
-    FIRST_OCTETS_MAX, IDLE_RECORDS_MAX, PROTECTED_RECORD_MAX, RECORD_MAX, RECORDS_MAX,
-};
+use super::limits::{FIRST_OCTETS_MAX, IDLE_RECORDS_MAX, PROTECTED_RECORD_MAX, RECORD_MAX, RECORDS_MAX};
 
 pub(super) const CHANGE_CIPHER_SPEC: u8 = 20;
 pub(super) const ALERT: u8 = 21;
@@ -94,10 +92,7 @@ impl Records {
     pub(super) fn note_idle(&mut self) -> Result<(), Failure> {
         self.idle += 1;
         if self.idle > IDLE_RECORDS_MAX {
-            return Err(Failure::LimitExceeded {
-                what: "records without use",
-                limit: IDLE_RECORDS_MAX,
-            });
+            return Err(Failure::LimitExceeded { what: "records without use", limit: IDLE_RECORDS_MAX });
         }
         Ok(())
     }
@@ -116,10 +111,7 @@ impl Records {
         if let [0x80..=0xff, _, 4 | 0, ..] = first {
             return Failure::Ssl2;
         }
-        Failure::NotTls {
-            first: first[..first.len().min(FIRST_OCTETS_MAX)].to_vec(),
-            guess: guess(first),
-        }
+        Failure::NotTls { first: first[..first.len().min(FIRST_OCTETS_MAX)].to_vec(), guess: guess(first) }
     }
 }
 
@@ -189,10 +181,8 @@ impl Protection {
             .open_in_place(nonce, Aad::from(header), &mut buffer[content.clone()])
             .map_err(|_| Failure::Cryptography("opening a protected record"))?;
         // The content type stands after the content and before any padding of zeros.
-        let end = plain
-            .iter()
-            .rposition(|octet| *octet != 0)
-            .ok_or(Failure::Malformed("record: padding only"))?;
+        let end =
+            plain.iter().rposition(|octet| *octet != 0).ok_or(Failure::Malformed("record: padding only"))?;
         let kind = plain[end];
         Ok(Record { kind, content: content.start..content.start + end })
     }

@@ -61,10 +61,7 @@ impl KeyShares {
         let mut hybrid = ml_kem.encapsulation_key()?.key_bytes()?.as_ref().to_vec();
         hybrid.extend_from_slice(x25519_public.as_ref());
         Ok(Self {
-            hybrid_extension: key_share(&[
-                (X25519_MLKEM768, &hybrid),
-                (X25519, x25519_public.as_ref()),
-            ]),
+            hybrid_extension: key_share(&[(X25519_MLKEM768, &hybrid), (X25519, x25519_public.as_ref())]),
             x25519_extension: key_share(&[(X25519, x25519_public.as_ref())]),
             x25519,
             ml_kem,
@@ -76,11 +73,7 @@ impl KeyShares {
 
     /// The extension for a first hello, with or without ML-KEM.
     pub(super) fn first_extension(&self, post_quantum: bool) -> &[u8] {
-        if post_quantum {
-            &self.hybrid_extension
-        } else {
-            &self.x25519_extension
-        }
+        if post_quantum { &self.hybrid_extension } else { &self.x25519_extension }
     }
 
     /// The extension for a second hello, with the group a HelloRetryRequest names; `None` for

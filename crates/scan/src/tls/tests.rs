@@ -14,8 +14,7 @@ use super::record::{self, Protection};
 use super::schedule::{Hash, Secrets, Suite};
 use super::*;
 
-static SHARES: LazyLock<Arc<KeyShares>> =
-    LazyLock::new(|| Arc::new(KeyShares::generate().unwrap()));
+static SHARES: LazyLock<Arc<KeyShares>> = LazyLock::new(|| Arc::new(KeyShares::generate().unwrap()));
 static KEY: LazyLock<EcdsaKeyPair> =
     LazyLock::new(|| EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING).unwrap());
 
@@ -75,8 +74,7 @@ fn server_hello(version: u16, cipher: u16, random: [u8; 32], extensions: &[u8]) 
 
 /// A list of certificates in the form of TLS 1.3.
 fn certificate_13(certificates: &[Vec<u8>]) -> Vec<u8> {
-    let list: Vec<u8> =
-        certificates.iter().flat_map(|c| [vec24(c), vec![0, 0]].concat()).collect();
+    let list: Vec<u8> = certificates.iter().flat_map(|c| [vec24(c), vec![0, 0]].concat()).collect();
     handshake_message(message::CERTIFICATE, &[vec![0], vec24(&list)].concat())
 }
 
@@ -104,8 +102,7 @@ impl Server13 {
         // The last 32 octets of our hello are the X25519 share.
         let theirs = &client_hello[client_hello.len() - 32..];
         let theirs = UnparsedPublicKey::new(&agreement::X25519, theirs);
-        let agreed =
-            agreement::agree(&ours, theirs, (), |agreed| Ok(agreed.to_vec())).unwrap();
+        let agreed = agreement::agree(&ours, theirs, (), |agreed| Ok(agreed.to_vec())).unwrap();
         let mut extensions = vec![0, 43, 0, 2, 3, 4];
         put_extension(&mut extensions, extension::KEY_SHARE, |out| {
             put_u16(out, 0x001d);
@@ -232,12 +229,8 @@ fn a_signature_over_another_handshake_proves_nothing() {
     assert_eq!(feed(&mut handshake, &flight, usize::MAX), Step::Done(Vec::new()));
     assert!(matches!(handshake.evidence().proof, Proof::Invalid(_)));
 
-    let (mut handshake, _) =
-        Handshake::start_with(&Offer::default(), &SHARES, [1; 32], SESSION_ID);
-    assert_eq!(
-        feed(&mut handshake, &in_records(&messages_12(), 9_999), usize::MAX),
-        Step::Done(Vec::new())
-    );
+    let (mut handshake, _) = Handshake::start_with(&Offer::default(), &SHARES, [1; 32], SESSION_ID);
+    assert_eq!(feed(&mut handshake, &in_records(&messages_12(), 9_999), usize::MAX), Step::Done(Vec::new()));
     assert!(matches!(handshake.evidence().proof, Proof::Invalid(_)));
 }
 
@@ -287,10 +280,7 @@ fn messages_out_of_place_are_named() {
             |s| (0..=IDLE_RECORDS_MAX).fold(s, |s, _| s.seal(record::HEARTBEAT, &[0])),
             Failure::LimitExceeded { what: "records without use", limit: IDLE_RECORDS_MAX },
         ),
-        (
-            |s| s.seal(record::ALERT, &[1, 40]),
-            Failure::Alert { level: 1, description: 40 },
-        ),
+        (|s| s.seal(record::ALERT, &[1, 40]), Failure::Alert { level: 1, description: 40 }),
         (
             |s| s.seal(record::APPLICATION_DATA, b"hello"),
             Failure::Malformed("data before the handshake's end"),
@@ -368,10 +358,7 @@ fn endless_records_and_messages_end_at_a_limit() {
     });
     let (sent, failure) = sent.unwrap();
     assert!(sent <= HANDSHAKE_MAX / 16_000 + 1);
-    assert_eq!(
-        failure,
-        Failure::LimitExceeded { what: "octets of handshake", limit: HANDSHAKE_MAX }
-    );
+    assert_eq!(failure, Failure::LimitExceeded { what: "octets of handshake", limit: HANDSHAKE_MAX });
 }
 
 #[test]
@@ -415,10 +402,9 @@ fn retry_request(extensions: &[u8]) -> Vec<u8> {
 fn a_second_hello_carries_the_cookie_and_only_the_share_asked_for() {
     let cookie = [0, 44, 0, 7, 0, 5, b'c', b'o', b'o', b'k', b'y'];
     let p256 = [0, 51, 0, 2, 0, 0x17];
-    for (extensions, group, share) in [
-        ([&p256[..], &cookie].concat(), 0x0017_u16, 65_usize),
-        (cookie.to_vec(), 0x11ec, 1_216),
-    ] {
+    for (extensions, group, share) in
+        [([&p256[..], &cookie].concat(), 0x0017_u16, 65_usize), (cookie.to_vec(), 0x11ec, 1_216)]
+    {
         let (mut handshake, first) = start(&modern());
         let Step::Send(out) = handshake.receive(&retry_request(&extensions)) else {
             panic!("no second hello");
@@ -465,8 +451,7 @@ fn no_hello_has_a_length_that_hangs_load_balancers() {
 
 #[test]
 fn an_address_is_never_sent_as_a_name() {
-    for (name, sent) in
-        [("a.example.", true), ("192.0.2.1", false), ("2001:db8::1", false), ("[::1]", false)]
+    for (name, sent) in [("a.example.", true), ("192.0.2.1", false), ("2001:db8::1", false), ("[::1]", false)]
     {
         let (_, hello) = start(&Offer { server_name: Some(name.into()), ..Offer::default() });
         let bare = name.trim_end_matches('.').as_bytes();

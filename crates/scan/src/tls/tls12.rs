@@ -4,7 +4,7 @@ use super::cursor::Cursor;
 use super::handshake::{Flow, Message, read_certificate};
 use super::hello::{TLS_1_2, message};
 use super::limits::CHAIN_MAX;
-use super::proof::{LeafKey, bits};
+use super::proof::{self, bits};
 use super::{Evidence, Failure, Proof, names, record};
 
 /// user_canceled, then close_notify, each a warning in a record of its own.
@@ -58,12 +58,7 @@ impl Exchange {
 }
 
 impl Session {
-    pub(super) fn new(
-        version: u16,
-        suite: u16,
-        client_random: [u8; 32],
-        server_random: [u8; 32],
-    ) -> Self {
+    pub(super) fn new(version: u16, suite: u16, client_random: [u8; 32], server_random: [u8; 32]) -> Self {
         Self { version, exchange: Exchange::of(suite), client_random, server_random }
     }
 
@@ -81,9 +76,7 @@ impl Session {
                 }
                 Ok(Flow::More)
             }
-            message::SERVER_KEY_EXCHANGE | message::SERVER_HELLO_DONE
-                if evidence.chain.is_empty() =>
-            {
+            message::SERVER_KEY_EXCHANGE | message::SERVER_HELLO_DONE if evidence.chain.is_empty() => {
                 Err(Failure::NoCertificate("the key exchange is anonymous"))
             }
             message::CERTIFICATE_STATUS if !evidence.chain.is_empty() => {
@@ -107,8 +100,7 @@ impl Session {
             // SupplementalData (RFC 4680) stands before Certificate and says nothing to us.
             23 => Ok(Flow::More),
             found => {
-                let expected =
-                    if evidence.chain.is_empty() { "certificate" } else { "server_hello_done" };
+                let expected = if evidence.chain.is_empty() { "certificate" } else { "server_hello_done" };
                 Err(Failure::UnexpectedMessage { expected, found })
             }
         }
@@ -177,13 +169,8 @@ impl Session {
         signed.extend_from_slice(&self.client_random);
         signed.extend_from_slice(&self.server_random);
         signed.extend_from_slice(parameters);
-        let Some(key) = evidence.chain.first().and_then(|leaf| LeafKey::read(leaf)) else {
-            return Some(Proof::Unverifiable("the certificate's key cannot be read"));
-        };
-        Some(match scheme {
-            Some(scheme) => key.verify(scheme, &signed, signature),
-            None => key.verify_implied(&signed, signature),
-        })
+        let leaf = evidence.chain.first()?;
+        Some(proof::check(leaf, scheme, &signed, signature))
     }
 }
 

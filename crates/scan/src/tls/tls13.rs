@@ -6,10 +6,9 @@ use super::cursor::{Cursor, put_vec8};
 use super::handshake::{Flow, Message, read_certificate};
 use super::hello::{chosen_protocol, extension, message};
 use super::limits::CHAIN_MAX;
-use super::proof::LeafKey;
 use super::record::{self, Protection, Records};
 use super::schedule::{Output, Secrets, Suite};
-use super::{Evidence, Failure, Proof, TicketOffer};
+use super::{Evidence, Failure, Proof, TicketOffer, proof};
 
 /// The record that old middleboxes want to see before protected ones (RFC 8446 appendix D.4).
 const CHANGE_CIPHER_SPEC: [u8; 6] = [record::CHANGE_CIPHER_SPEC, 3, 3, 0, 1, 1];
@@ -149,11 +148,8 @@ impl Session {
         signed.resize(64, b' ');
         signed.extend_from_slice(b"TLS 1.3, server CertificateVerify\0");
         signed.extend_from_slice(self.transcript.clone().finish().as_ref());
-        let leaf = evidence.chain.first().and_then(|leaf| LeafKey::read(leaf));
-        Ok(match leaf {
-            Some(key) => key.verify(scheme, &signed, signature),
-            None => Proof::Unverifiable("the certificate's key cannot be read"),
-        })
+        let leaf = evidence.chain.first().ok_or(Failure::Malformed("CertificateVerify"))?;
+        Ok(proof::check(leaf, Some(scheme), &signed, signature))
     }
 
     fn check_finished(&self, body: &[u8]) -> Result<(), Failure> {
@@ -211,12 +207,7 @@ fn protection(suite: Suite, secret: &Output) -> Result<Protection, Failure> {
     suite.protection(secret).ok_or(Failure::Cryptography("setting up record protection"))
 }
 
-fn seal(
-    sealer: &mut Protection,
-    kind: u8,
-    content: &[u8],
-    out: &mut Vec<u8>,
-) -> Result<(), Failure> {
+fn seal(sealer: &mut Protection, kind: u8, content: &[u8], out: &mut Vec<u8>) -> Result<(), Failure> {
     sealer.seal(kind, content, out).ok_or(Failure::Cryptography("protecting a record"))
 }
 
