@@ -57,6 +57,8 @@ impl Cluster {
             .output()
             .unwrap_or_else(|error| panic!("{INSTALL} ({error})"));
         assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
+        let settings = cluster.data().join("postgresql.conf");
+        fs::write(settings, "listen_addresses=''\nport=5432\n").unwrap_or_else(|error| panic!("{error}"));
         cluster.resume();
         cluster
     }
@@ -97,8 +99,38 @@ impl Cluster {
             statement,
             "-h",
         ]);
-        psql.arg(&self.folder).stdout(Stdio::null()).stderr(Stdio::null());
+        psql.arg(&self.folder).arg("-p").arg(self.port()).stdout(Stdio::null()).stderr(Stdio::null());
         psql.status().is_ok_and(|status| status.success())
+    }
+
+    /// Lets the server speak TLS on a loopback port, with this certificate and key (PEM), from its next start on.
+    /// Returns the port.
+    ///
+    /// # Panics
+    /// When the files cannot be written or no port is free.
+    #[must_use]
+    pub fn speak_tls(&self, certificate: &str, key: &str) -> u16 {
+        let port = std::net::TcpListener::bind("127.0.0.1:0")
+            .and_then(|listener| listener.local_addr())
+            .unwrap_or_else(|error| panic!("no free port: {error}"))
+            .port();
+        let settings = format!(
+            "\nlisten_addresses='127.0.0.1'\nport={port}\nssl=on\nssl_cert_file='server.pem'\nssl_key_file='server.key'\n"
+        );
+        let write = || -> io::Result<()> {
+            fs::write(self.data().join("server.pem"), certificate)?;
+            let key_file = self.data().join("server.key");
+            fs::write(&key_file, key)?;
+            // The server refuses a key that others may read, unless root owns it; it reads it as its own user.
+            fs::set_permissions(&key_file, fs::Permissions::from_mode(0o600))?;
+            if is_root() {
+                Command::new("chown").arg("postgres").arg(&key_file).status()?;
+            }
+            let file = self.data().join("postgresql.conf");
+            fs::write(&file, fs::read_to_string(&file)? + &settings)
+        };
+        write().unwrap_or_else(|error| panic!("{error}"));
+        port
     }
 
     /// Stops the server at once, as a crash would: every connection is lost, nothing committed is.
@@ -127,7 +159,7 @@ impl Cluster {
             .command("postgres")
             .arg("-D")
             .arg(self.data())
-            .args(["-c", "listen_addresses=", "-c", &socket, "-c", "max_connections=200", "-c", "fsync=off"])
+            .args(["-c", &socket, "-c", "max_connections=200", "-c", "fsync=off"])
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()
@@ -139,6 +171,12 @@ impl Cluster {
             assert!(began.elapsed() < START_MAX, "PostgreSQL does not start: {}", log());
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// The port in force, which also names the socket.
+    fn port(&self) -> String {
+        let settings = fs::read_to_string(self.data().join("postgresql.conf")).unwrap_or_default();
+        settings.lines().rev().find_map(|line| line.strip_prefix("port=")).unwrap_or("5432").to_owned()
     }
 
     fn data(&self) -> PathBuf {

@@ -278,3 +278,84 @@ async fn a_server_that_refuses_is_an_error_at_once() {
         assert!(text.contains(said) && !text.contains("secret"), "{text}");
     }
 }
+
+/// A self-signed certificate for `localhost`, and its key, by openssl.
+fn localhost_certificate() -> (String, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let made = std::process::Command::new("openssl")
+        .args([
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+            "-nodes",
+            "-days",
+            "2",
+        ])
+        .args(["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"])
+        .args(["-addext", "basicConstraints=critical,CA:FALSE", "-out", "cert.pem"])
+        .args(["-keyout", "key.pem"])
+        .current_dir(folder.path())
+        .output()
+        .expect("this test needs openssl: apt-get install -y openssl");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+    (read("cert.pem"), read("key.pem"))
+}
+
+/// libpq's sslmode: how much of the server's certificate must be right.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tls_to_the_server_checks_what_sslmode_says() {
+    let (certificate, key) = localhost_certificate();
+    let cluster = Arc::new(tokio::task::spawn_blocking(Cluster::start).await.unwrap());
+    let port = cluster.speak_tls(&certificate, &key);
+    cluster.stop();
+    tokio::task::spawn_blocking({
+        let cluster = Arc::clone(&cluster);
+        move || cluster.resume()
+    })
+    .await
+    .unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let roots = |name: &str, pem: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, pem).unwrap();
+        format!("sslrootcert={}", path.display())
+    };
+    let ours = roots("ours.pem", &certificate);
+    let theirs = roots("theirs.pem", &localhost_certificate().0);
+    let empty = roots("empty.pem", "nothing");
+    for (host, parameters, expected) in [
+        ("localhost", "sslmode=disable".to_owned(), Some(false)),
+        ("localhost", "sslmode=prefer".to_owned(), Some(true)),
+        ("localhost", String::new(), Some(true)),
+        ("127.0.0.1", "sslmode=require".to_owned(), Some(true)),
+        ("localhost", format!("sslmode=verify-full&{ours}"), Some(true)),
+        ("127.0.0.1", format!("sslmode=verify-full&{ours}"), None),
+        ("127.0.0.1", format!("sslmode=verify-ca&{ours}"), Some(true)),
+        ("localhost", format!("sslmode=verify-ca&{theirs}"), None),
+        ("localhost", format!("sslmode=require&{theirs}"), None),
+        ("localhost", "sslmode=verify-full".to_owned(), None),
+        ("localhost", format!("sslmode=verify-full&{empty}"), None),
+    ] {
+        let url = format!("postgres://bulla@{host}:{port}/postgres?{parameters}");
+        let opened = Store::open(&url.parse().unwrap()).await;
+        let encrypted = match &opened {
+            Ok(_) => Some(cluster.psql(
+                "postgres",
+                "DO $$ BEGIN IF NOT EXISTS (SELECT 1 FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) \
+                 WHERE ssl AND application_name = 'bulla') THEN RAISE 'plain'; END IF; END $$",
+            )),
+            Err(_) => None,
+        };
+        assert_eq!(encrypted, expected, "{url}: {:?}", opened.as_ref().err());
+        drop(opened);
+        // The next turn counts its own connections only.
+        assert!(cluster.psql(
+            "postgres",
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'bulla'",
+        ));
+    }
+}
