@@ -390,6 +390,22 @@ fn pipes_and_sockets_are_never_opened_and_large_files_never_read() {
 }
 
 #[test]
+fn a_walk_that_finds_nothing_can_be_stopped() {
+    let world = World::new();
+    for number in 0..20 {
+        world.write(&format!("tree/{number}"), "nothing");
+    }
+    let root = world.path("tree");
+    let none = Passwords::default();
+    let mut walk = Walk::new(&root, &none).stopped_by({
+        let asked = std::sync::atomic::AtomicU32::new(0);
+        move || asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 5
+    });
+    assert!(walk.next().is_none());
+    assert_eq!(walk.counts().read, 5);
+}
+
+#[test]
 fn folders_deeper_than_the_bound_are_told() {
     let world = World::new();
     let deep = vec!["d"; DEPTH_MAX + 3].join("/");

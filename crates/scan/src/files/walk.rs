@@ -37,7 +37,6 @@ pub struct WalkCounts {
 ///
 /// A file that was named itself and holds no certificate is an error; inside a folder it is only
 /// counted. The folder or file named may be a symbolic link; those inside are not followed.
-#[derive(Debug)]
 pub struct Walk<'p> {
     passwords: &'p Passwords,
     named: Option<PathBuf>,
@@ -45,6 +44,7 @@ pub struct Walk<'p> {
     root: PathBuf,
     folders: Vec<Folder>,
     counts: WalkCounts,
+    stop: Box<dyn Fn() -> bool + Send + 'p>,
 }
 
 #[derive(Debug)]
@@ -65,7 +65,16 @@ impl<'p> Walk<'p> {
             root: PathBuf::new(),
             folders: Vec::new(),
             counts: WalkCounts::default(),
+            stop: Box::new(|| false),
         }
+    }
+
+    /// The same walk, which ends before the next file once `stop` says so. A large folder may hold no
+    /// certificate for minutes, and nothing is returned meanwhile.
+    #[must_use]
+    pub fn stopped_by(mut self, stop: impl Fn() -> bool + Send + 'p) -> Self {
+        self.stop = Box::new(stop);
+        self
     }
 
     /// What was passed by so far.
@@ -150,7 +159,7 @@ impl Iterator for Walk<'_> {
         if let Some(look) = self.named.take().and_then(|path| self.begin(path)) {
             return Some(look);
         }
-        loop {
+        while !(self.stop)() {
             let folder = self.folders.last_mut()?;
             let look = match folder.entries.next() {
                 Some(Ok(entry)) => self.look_at(&entry),
@@ -164,5 +173,6 @@ impl Iterator for Walk<'_> {
                 return look;
             }
         }
+        None
     }
 }
