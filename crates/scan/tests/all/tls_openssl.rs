@@ -1,0 +1,463 @@
+//! The probe against `openssl s_server`: every version, every kind of key, every extension.
+
+// Helpers of tests fail by panicking, as tests do.
+#![allow(clippy::unwrap_used)]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use scan::tls::{Evidence, Failure, Handshake, KeyShares, Offer, Profile, Proof, Step, TicketOffer, names};
+
+/// Far beyond what loopback takes; only a broken test waits that long.
+const PATIENCE: Duration = Duration::from_secs(20);
+const NEEDS_OPENSSL: &str = "openssl is needed: apt-get install -y openssl";
+
+static SHARES: LazyLock<Arc<KeyShares>> = LazyLock::new(|| Arc::new(KeyShares::generate().unwrap()));
+
+/// A folder of keys and certificates, gone with the test.
+struct Workshop(tempfile::TempDir);
+
+impl Workshop {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// A self-signed certificate for `name`; gives its DER.
+    fn certificate(&self, name: &str, key: &[&str]) -> Vec<u8> {
+        self.run(&[&["genpkey", "-out", &format!("{name}.key")], key].concat());
+        self.certificate_for_key(name, &[])
+    }
+
+    fn certificate_for_key(&self, name: &str, more: &[&str]) -> Vec<u8> {
+        let (key, pem) = (format!("{name}.key"), format!("{name}.pem"));
+        let subject = format!("/CN={name}.example");
+        let base = ["req", "-x509", "-key", &key, "-subj", &subject, "-days", "30", "-out", &pem];
+        self.run(&[&base[..], more].concat());
+        self.run(&["x509", "-in", &pem, "-outform", "DER", "-out", &format!("{name}.der")]);
+        std::fs::read(self.path(&format!("{name}.der"))).unwrap()
+    }
+
+    fn run(&self, arguments: &[&str]) {
+        let output =
+            Command::new("openssl").current_dir(&self.0).args(arguments).output().expect(NEEDS_OPENSSL);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "openssl {arguments:?}: {errors}");
+    }
+
+    fn serve(&self, arguments: &[&str]) -> Server {
+        self.serve_at("127.0.0.1:0".parse().unwrap(), arguments)
+    }
+
+    fn serve_at(&self, address: SocketAddr, arguments: &[&str]) -> Server {
+        Server::start(self.0.path(), address, arguments)
+    }
+}
+
+/// A running `openssl s_server`, ended with the test.
+struct Server {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Server {
+    /// Port 0 stands for any that is free.
+    fn start(folder: &Path, address: SocketAddr, arguments: &[&str]) -> Self {
+        let mut child = Command::new("openssl")
+            .current_dir(folder)
+            .args(["s_server", "-accept", &address.to_string()])
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect(NEEDS_OPENSSL);
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let chosen = lines
+            .by_ref()
+            .map_while(Result::ok)
+            .find_map(|line| line.strip_prefix("ACCEPT").map(|chosen| chosen.trim().to_owned()))
+            .unwrap_or_else(|| panic!("openssl s_server {arguments:?} does not start"));
+        // Read on, lest the server block on a full pipe.
+        std::thread::spawn(move || lines.for_each(drop));
+        // It names the port only where it was free to choose.
+        Self { child, address: chosen.parse().unwrap_or(address) }
+    }
+
+    fn probe(&self, offer: &Offer) -> (Result<(), Failure>, Evidence) {
+        probe(self.address, offer)
+    }
+
+    /// A look that must come to its end.
+    fn look(&self) -> Evidence {
+        let (end, evidence) = self.probe(&offer());
+        assert_eq!(end, Ok(()), "{evidence:?}");
+        evidence
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn offer() -> Offer {
+    Offer { server_name: Some("probe.example".to_owned()), alpn: &["h2", "http/1.1"], ..Offer::default() }
+}
+
+fn probe(address: SocketAddr, offer: &Offer) -> (Result<(), Failure>, Evidence) {
+    let mut stream = TcpStream::connect_timeout(&address, PATIENCE).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let (mut handshake, hello) = Handshake::start(offer, &SHARES).unwrap();
+    stream.write_all(&hello).unwrap();
+    let mut chunk = [0; 4_096];
+    loop {
+        let read = match stream.read(&mut chunk) {
+            Ok(0) if handshake.may_stop() => return (Ok(()), handshake.into_evidence()),
+            Ok(0) => panic!("closed early: {:?}", handshake.evidence()),
+            Ok(read) => read,
+            Err(_) if handshake.may_stop() => return (Ok(()), handshake.into_evidence()),
+            Err(error) => panic!("{error}: {:?}", handshake.evidence()),
+        };
+        match handshake.receive(&chunk[..read]) {
+            Step::More => {}
+            Step::Send(octets) => stream.write_all(&octets).unwrap(),
+            Step::Done(farewell) => {
+                let _ = stream.write_all(&farewell);
+                return (Ok(()), handshake.into_evidence());
+            }
+            Step::Failed(failure) => return (Err(failure), handshake.into_evidence()),
+        }
+    }
+}
+
+const P256: &[&str] = &["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"];
+const P384: &[&str] = &["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-384"];
+const P521: &[&str] = &["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-521"];
+const SECP256K1: &[&str] = &["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:secp256k1"];
+const BRAINPOOL: &[&str] = &["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:brainpoolP256r1"];
+const RSA_2048: &[&str] = &["-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"];
+const RSA_1024: &[&str] = &["-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:1024"];
+const RSA_512: &[&str] = &["-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:512"];
+const RSA_PSS: &[&str] = &["-algorithm", "RSA-PSS", "-pkeyopt", "rsa_keygen_bits:2048"];
+const ED25519: &[&str] = &["-algorithm", "ED25519"];
+const ED448: &[&str] = &["-algorithm", "ED448"];
+
+const ANYTHING: &str = "ALL:COMPLEMENTOFALL:@SECLEVEL=0";
+
+#[test]
+fn tls_1_3_with_every_kind_of_key() {
+    // key, scheme the server signs with, whether we can check it
+    let kinds: &[(&[&str], &str, bool)] = &[
+        (P256, "ecdsa_secp256r1_sha256", true),
+        (P384, "ecdsa_secp384r1_sha384", true),
+        (P521, "ecdsa_secp521r1_sha512", true),
+        (RSA_2048, "rsa_pss_rsae_sha256", true),
+        (RSA_PSS, "rsa_pss_pss_sha256", true),
+        (ED25519, "ed25519", true),
+        (ED448, "ed448", false),
+    ];
+    let workshop = Workshop::new();
+    for (key, scheme, checked) in kinds {
+        let der = workshop.certificate("a", key);
+        let server = workshop.serve(&["-cert", "a.pem", "-key", "a.key", "-tls1_3"]);
+        let seen = server.look();
+        assert_eq!(seen.version, Some(0x0304));
+        assert_eq!(seen.chain, [der]);
+        assert_eq!(seen.signature_scheme.map(names::signature_scheme).as_deref(), Some(*scheme));
+        assert_eq!(matches!(seen.proof, Proof::Verified), *checked, "{scheme}: {:?}", seen.proof);
+        assert!(!matches!(seen.proof, Proof::Invalid(_) | Proof::None), "{scheme}");
+        assert_eq!(seen.group.map(names::group).as_deref(), Some("x25519"));
+        assert_eq!(seen.client_certificate, Some(false));
+        assert_eq!(seen.session_ticket, TicketOffer::NotAsked);
+        assert!(!seen.hello_retry && !seen.downgraded);
+    }
+}
+
+#[test]
+fn tls_1_3_with_every_suite() {
+    let workshop = Workshop::new();
+    workshop.certificate("a", P256);
+    for suite in ["TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"] {
+        let server = workshop.serve(&["-cert", "a.pem", "-key", "a.key", "-ciphersuites", suite]);
+        for finish in [false, true] {
+            let (end, seen) = server.probe(&Offer { finish, ..offer() });
+            assert_eq!(end, Ok(()), "{suite} {seen:?}");
+            assert_eq!(seen.cipher.map(names::cipher_suite).as_deref(), Some(suite));
+            assert_eq!(seen.proof, Proof::Verified);
+        }
+    }
+}
+
+#[test]
+fn a_server_that_wants_another_group_costs_a_second_hello() {
+    let workshop = Workshop::new();
+    workshop.certificate("a", P256);
+    for (group, name) in [("P-256", "secp256r1"), ("P-384", "secp384r1"), ("P-521", "secp521r1")] {
+        for suite in ["TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384"] {
+            let arguments = ["-cert", "a.pem", "-key", "a.key", "-tls1_3"];
+            let more = ["-groups", group, "-ciphersuites", suite];
+            let server = workshop.serve(&[&arguments[..], &more].concat());
+            let seen = server.look();
+            assert!(seen.hello_retry);
+            assert_eq!(seen.group.map(names::group).as_deref(), Some(name));
+            assert_eq!(seen.proof, Proof::Verified);
+        }
+    }
+}
+
+#[test]
+fn a_group_we_cannot_do_is_told() {
+    let workshop = Workshop::new();
+    workshop.certificate("a", P256);
+    let server = workshop.serve(&["-cert", "a.pem", "-key", "a.key", "-tls1_3", "-groups", "X448"]);
+    let (end, _) = server.probe(&offer());
+    assert_eq!(end, Err(Failure::Alert { level: 2, description: 40 }));
+}
+
+#[test]
+fn tls_1_2_and_before() {
+    // key, arguments, version, suite, proof
+    type Row = (&'static [&'static str], &'static [&'static str], u16, &'static str, Expected);
+    enum Expected {
+        Verified,
+        Not,
+    }
+    use Expected::{Not, Verified};
+    let rows: &[Row] = &[
+        (P256, &["-tls1_2"], 0x0303, "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", Verified),
+        (P384, &["-tls1_2"], 0x0303, "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", Verified),
+        (P521, &["-tls1_2"], 0x0303, "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", Verified),
+        (SECP256K1, &["-tls1_2"], 0x0303, "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", Verified),
+        (BRAINPOOL, &["-tls1_2"], 0x0303, "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", Not),
+        (ED25519, &["-tls1_2"], 0x0303, "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", Verified),
+        (RSA_2048, &["-tls1_2"], 0x0303, "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", Verified),
+        (RSA_PSS, &["-tls1_2"], 0x0303, "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", Verified),
+        (
+            RSA_1024,
+            &["-tls1_2", "-cipher", "DHE-RSA-AES256-SHA:@SECLEVEL=0"],
+            0x0303,
+            "TLS_DHE_RSA_WITH_AES_256_CBC_SHA",
+            Verified,
+        ),
+        (RSA_2048, &["-tls1_2", "-cipher", "DHE"], 0x0303, "TLS_DHE_RSA_WITH_AES_128_GCM_SHA256", Verified),
+        (RSA_2048, &["-tls1_2", "-cipher", "AES128-SHA"], 0x0303, "TLS_RSA_WITH_AES_128_CBC_SHA", Not),
+        (
+            RSA_2048,
+            &["-tls1_2", "-cipher", "NULL-SHA256:@SECLEVEL=0"],
+            0x0303,
+            "TLS_RSA_WITH_NULL_SHA256",
+            Not,
+        ),
+        (
+            RSA_512,
+            &["-tls1_2", "-cipher", "AES128-SHA:@SECLEVEL=0"],
+            0x0303,
+            "TLS_RSA_WITH_AES_128_CBC_SHA",
+            Not,
+        ),
+        (
+            RSA_2048,
+            &["-tls1_1", "-cipher", "DEFAULT:@SECLEVEL=0"],
+            0x0302,
+            "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA",
+            Not,
+        ),
+        (
+            P256,
+            &["-tls1_1", "-cipher", "DEFAULT:@SECLEVEL=0"],
+            0x0302,
+            "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA",
+            Verified,
+        ),
+        (
+            RSA_1024,
+            &["-tls1", "-cipher", "DEFAULT:@SECLEVEL=0"],
+            0x0301,
+            "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA",
+            Not,
+        ),
+        (
+            P256,
+            &["-tls1", "-cipher", "DEFAULT:@SECLEVEL=0"],
+            0x0301,
+            "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA",
+            Verified,
+        ),
+    ];
+    let workshop = Workshop::new();
+    for (key, arguments, version, suite, proof) in rows {
+        let der = workshop.certificate("a", key);
+        let base = ["-cert", "a.pem", "-key", "a.key"];
+        let mut all = [&base[..], arguments].concat();
+        if !arguments.contains(&"-cipher") {
+            all.extend(["-cipher", "ALL:@SECLEVEL=0"]);
+        }
+        let server = workshop.serve(&all);
+        for profile in [Profile::Modern, Profile::Compact, Profile::Legacy] {
+            let (end, seen) = server.probe(&Offer { profile, ..offer() });
+            let row = format!("{key:?} {arguments:?} {profile:?}: {seen:?}");
+            assert_eq!(end, Ok(()), "{row}");
+            assert_eq!(seen.version, Some(*version), "{row}");
+            assert_eq!(seen.chain, std::slice::from_ref(&der), "{row}");
+            assert_eq!(seen.cipher.map(names::cipher_suite).as_deref(), Some(*suite), "{row}");
+            match proof {
+                Verified => assert_eq!(seen.proof, Proof::Verified, "{row}"),
+                Not => assert!(matches!(seen.proof, Proof::Unverifiable(_)), "{row}"),
+            }
+            assert_eq!(seen.client_certificate, Some(false), "{row}");
+        }
+    }
+}
+
+#[test]
+fn dsa_and_md5_are_still_read() {
+    let workshop = Workshop::new();
+    workshop.run(&[
+        "genpkey",
+        "-genparam",
+        "-algorithm",
+        "DSA",
+        "-pkeyopt",
+        "dsa_paramgen_bits:1024",
+        "-out",
+        "dsa.params",
+    ]);
+    workshop.run(&["genpkey", "-paramfile", "dsa.params", "-out", "dsa.key"]);
+    let dsa = workshop.certificate_for_key("dsa", &["-sha1"]);
+    let base = ["-cert", "dsa.pem", "-key", "dsa.key", "-cipher", "ALL:@SECLEVEL=0"];
+    for version in ["-tls1_2", "-tls1"] {
+        let seen = workshop.serve(&[&base[..], &[version]].concat()).look();
+        assert_eq!(seen.chain, std::slice::from_ref(&dsa));
+        assert!(matches!(seen.proof, Proof::Unverifiable(_)));
+        assert!(seen.exchange_bits.is_some_and(|bits| bits >= 1_024), "{seen:?}");
+    }
+
+    workshop.run(&[&["genpkey", "-out", "md5.key"], RSA_512].concat());
+    let md5 = workshop.certificate_for_key("md5", &["-md5"]);
+    let base = ["-cert", "md5.pem", "-key", "md5.key", "-cipher", "kRSA:@SECLEVEL=0"];
+    let seen = workshop.serve(&[&base[..], &["-tls1"]].concat()).look();
+    assert_eq!(seen.chain, [md5]);
+}
+
+#[test]
+fn a_server_that_could_do_better_says_so_only_when_it_was_asked() {
+    let workshop = Workshop::new();
+    workshop.certificate("a", P256);
+    let server = workshop.serve(&["-cert", "a.pem", "-key", "a.key"]);
+    let (_, seen) = server.probe(&Offer { profile: Profile::Legacy, ..offer() });
+    assert_eq!(seen.version, Some(0x0303));
+    assert!(!seen.downgraded, "TLS 1.3 was not offered, so nobody tampered");
+}
+
+#[test]
+fn a_demand_for_a_client_certificate_is_seen() {
+    let workshop = Workshop::new();
+    workshop.certificate("a", P256);
+    for (version, flag) in
+        [("-tls1_3", "-verify"), ("-tls1_3", "-Verify"), ("-tls1_2", "-verify"), ("-tls1_2", "-Verify")]
+    {
+        let server = workshop.serve(&["-cert", "a.pem", "-key", "a.key", version, flag, "1"]);
+        let seen = server.look();
+        assert_eq!(seen.client_certificate, Some(true));
+        assert_eq!(seen.proof, Proof::Verified);
+        if version == "-tls1_3" {
+            let (end, seen) = server.probe(&Offer { finish: true, ..offer() });
+            assert_eq!(end, Ok(()));
+            // Only a server that insists ends it: certificate_required.
+            assert_eq!(seen.rejected, (flag == "-Verify").then_some(116));
+        }
+    }
+}
+
+#[test]
+fn tickets_are_seen_when_the_handshake_is_finished() {
+    let workshop = Workshop::new();
+    workshop.certificate("a", P256);
+    let base = ["-cert", "a.pem", "-key", "a.key"];
+    for (more, expected) in
+        [(&["-num_tickets", "2"], TicketOffer::Offered), (&["-num_tickets", "0"], TicketOffer::NotOffered)]
+    {
+        let server = workshop.serve(&[&base[..], more].concat());
+        let (end, seen) = server.probe(&Offer { finish: true, ..offer() });
+        assert_eq!((end, seen.session_ticket), (Ok(()), expected));
+    }
+    let old = workshop.serve(&[&base[..], &["-tls1_2"]].concat()).look();
+    assert_eq!(old.session_ticket, TicketOffer::Offered);
+    let none = workshop.serve(&[&base[..], &["-tls1_2", "-no_ticket"]].concat()).look();
+    assert_eq!(none.session_ticket, TicketOffer::NotOffered);
+}
+
+#[test]
+fn a_replaced_certificate_is_seen_at_once_though_the_server_resumes() {
+    let workshop = Workshop::new();
+    let first = workshop.certificate("a", P256);
+    let base = ["-cert", "a.pem", "-key", "a.key", "-num_tickets", "2"];
+    let server = workshop.serve(&base);
+    let address = server.address;
+    let finish = Offer { finish: true, ..offer() };
+    let (_, seen) = server.probe(&finish);
+    assert_eq!((seen.chain, seen.session_ticket), (vec![first], TicketOffer::Offered));
+    drop(server);
+
+    let second = workshop.certificate("a", P256);
+    let server = workshop.serve_at(address, &base);
+    let (_, seen) = server.probe(&finish);
+    assert_eq!(seen.chain, [second]);
+    assert_eq!(seen.proof, Proof::Verified);
+}
+
+#[test]
+fn names_protocols_and_staples() {
+    let workshop = Workshop::new();
+    let default = workshop.certificate("a", P256);
+    let other = workshop.certificate("b", P256);
+    std::fs::write(workshop.path("staple.der"), STAPLE).unwrap();
+    for version in ["-tls1_3", "-tls1_2"] {
+        let base = ["-cert", "a.pem", "-key", "a.key", "-cert2", "b.pem", "-key2", "b.key"];
+        let more = ["-servername", "b.example", "-alpn", "http/1.1", "-status_file", "staple.der", version];
+        let server = workshop.serve(&[&base[..], &more].concat());
+        let ask = |name: &str| {
+            let (end, seen) = server.probe(&Offer { server_name: Some(name.to_owned()), ..offer() });
+            assert_eq!(end, Ok(()), "{name}");
+            seen
+        };
+        // A name the server does not know earns a warning from some versions, never an end.
+        assert_eq!(ask("127.0.0.1").chain, std::slice::from_ref(&default));
+        assert_eq!(ask("b.example").chain, std::slice::from_ref(&other));
+        let seen = ask("elsewhere.example");
+        assert_eq!(seen.chain, std::slice::from_ref(&default));
+        assert_eq!(seen.alpn.as_deref(), Some("http/1.1"));
+        assert_eq!(seen.ocsp_staple.as_deref(), Some(STAPLE));
+    }
+}
+
+/// An OCSP response of status "tryLater", the shortest there is.
+const STAPLE: &[u8] = &[0x30, 3, 10, 1, 3];
+
+#[test]
+fn an_anonymous_server_has_no_certificate() {
+    let workshop = Workshop::new();
+    let server = workshop.serve(&["-nocert", "-tls1_2", "-cipher", "aNULL:@SECLEVEL=0"]);
+    let (end, seen) = server.probe(&offer());
+    assert_eq!(end, Err(Failure::Alert { level: 2, description: 40 }));
+    assert!(seen.chain.is_empty());
+}
+
+#[test]
+fn any_suite_openssl_has_is_read() {
+    let workshop = Workshop::new();
+    let der = workshop.certificate("a", RSA_2048);
+    let base = ["-cert", "a.pem", "-key", "a.key", "-tls1_2", "-cipher", ANYTHING, "-serverpref"];
+    let seen = workshop.serve(&base).look();
+    assert_eq!(seen.chain, [der]);
+}
