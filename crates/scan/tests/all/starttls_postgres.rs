@@ -1,5 +1,8 @@
 //! The dialogue and the probe against a real PostgreSQL server, with TLS and without.
 
+// clippy's allowance for tests covers functions marked as tests only.
+#![allow(clippy::unwrap_used)]
+
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -33,7 +36,10 @@ impl Cluster {
         let subject = "-subj /CN=db.example -days 30 -nodes -newkey ec -pkeyopt ec_paramgen_curve:P-256";
         let request = format!("req -x509 {subject} -keyout data/server.key -out data/server.crt");
         cluster.run(Path::new("openssl"), &request.split(' ').collect::<Vec<_>>());
-        cluster.run(Path::new("openssl"), &["x509", "-in", "data/server.crt", "-outform", "DER", "-out", "server.der"]);
+        cluster.run(
+            Path::new("openssl"),
+            &["x509", "-in", "data/server.crt", "-outform", "DER", "-out", "server.der"],
+        );
         cluster
     }
 
@@ -100,7 +106,8 @@ fn is_root() -> bool {
 /// Where Debian puts it, else wherever the path leads.
 fn postgres_program(name: &str) -> PathBuf {
     let debian = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
-    let newest = debian.map(|version| version.path().join("bin").join(name)).filter(|path| path.exists()).max();
+    let newest =
+        debian.map(|version| version.path().join("bin").join(name)).filter(|path| path.exists()).max();
     newest.unwrap_or_else(|| name.into())
 }
 
