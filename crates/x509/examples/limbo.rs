@@ -140,10 +140,10 @@ fn outcome(case: &Value) -> Result<String, String> {
         return Err("the leaf is not valid now".to_owned());
     }
     let wanted = case["expected_peer_name"]["value"].as_str();
-    if let Some(name) = wanted.and_then(reference) {
-        if matches_name(&leaf, &name) != NameMatch::SubjectAlternativeName {
-            return Err(format!("not for {name}"));
-        }
+    if let Some(name) = wanted.and_then(reference)
+        && matches_name(&leaf, &name) != NameMatch::SubjectAlternativeName
+    {
+        return Err(format!("not for {name}"));
     }
     let context = LintContext { publicly_trusted: true, ..LintContext::leaf_at(now) };
     let mut codes: Vec<&str> = lint(&leaf, &context).iter().map(|f| f.rule.code).collect();

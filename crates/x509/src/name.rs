@@ -48,6 +48,11 @@ impl HostName {
     /// # Errors
     /// [`InvalidHostName`] tells what is wrong with it.
     pub fn parse(text: &str) -> Result<Self, InvalidHostName> {
+        Self::check(text).map(|name| Self(name.to_ascii_lowercase().into()))
+    }
+
+    /// The name within `text`, its case as it is: for those who only want to know whether it is one.
+    pub(crate) fn check(text: &str) -> Result<&str, InvalidHostName> {
         let name = text.strip_suffix('.').unwrap_or(text);
         if name.is_empty() {
             return Err(InvalidHostName::Empty);
@@ -67,7 +72,7 @@ impl HostName {
         if name.parse::<IpAddr>().is_ok() {
             return Err(InvalidHostName::Address);
         }
-        Ok(Self(name.to_ascii_lowercase().into()))
+        Ok(name)
     }
 
     /// The name.

@@ -128,7 +128,7 @@ fn key(certificate: &Certificate, findings: &mut Findings<'_>) {
         findings.add(&WEAK_KEY, format!("{} of {} bits", key.algorithm, key.bits));
     }
     let is_rsa = matches!(key.algorithm, KeyAlgorithm::Rsa | KeyAlgorithm::RsaPss);
-    if is_rsa && key.bits % 8 != 0 {
+    if is_rsa && !key.bits.is_multiple_of(8) {
         findings.add(&ODD_KEY_SIZE, format!("{} bits", key.bits));
     }
     if let Some(exponent) = key.rsa_exponent.filter(|e| *e < EXPONENT_MIN || e % 2 == 0) {

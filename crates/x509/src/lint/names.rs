@@ -90,7 +90,7 @@ fn dns_name(name: &str, context: &LintContext, broken: &mut Broken) {
 fn host(name: &str, host: &str, context: &LintContext, broken: &mut Broken) {
     if host.parse::<IpAddr>().is_ok() {
         broken.add(&SAN_ADDRESS_AS_DNS, name);
-    } else if host.ends_with('.') || HostName::parse(host).is_err() {
+    } else if host.ends_with('.') || HostName::check(host).is_err() {
         broken.add(&SAN_INVALID, name);
     } else if host.contains('_') {
         broken.add(&SAN_UNDERSCORE, name);
@@ -116,7 +116,7 @@ fn common_names(certificate: &Certificate, findings: &mut Findings<'_>) {
 /// Meant as a host rather than as the name of a product or person.
 fn is_host_like(name: &str) -> bool {
     let host = name.strip_prefix("*.").unwrap_or(name);
-    name.parse::<IpAddr>().is_ok() || (host.contains('.') && HostName::parse(host).is_ok())
+    name.parse::<IpAddr>().is_ok() || (host.contains('.') && HostName::check(host).is_ok())
 }
 
 fn is_same(san: &GeneralName, name: &str) -> bool {

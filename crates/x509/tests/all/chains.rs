@@ -609,8 +609,9 @@ fn order() {
     let w = World::new();
     let (root, middle, lower) = (w.root(as_is), w.middle(as_is), w.lower(as_is));
     let (leaf, cross, stray) = (w.deep_leaf(as_is), w.cross(), w.self_signed());
-    // sent, misordered, strays, duplicates, anchor included
-    let table: [(&[&Arc<Certificate>], bool, usize, usize, bool); 9] = [
+    // sent, then misordered, strays, duplicates, anchor included
+    type Row<'a> = (&'a [&'a Arc<Certificate>], bool, usize, usize, bool);
+    let table: [Row<'_>; 9] = [
         (&[], false, 0, 0, false),
         (&[&lower, &middle], false, 0, 0, false),
         (&[&lower, &middle, &root], false, 0, 0, true),

@@ -69,7 +69,9 @@ proptest! {
 
     #[test]
     fn noise_is_read_without_harm(noise: Vec<u8>) {
-        let _ = Reader::new(&noise).map(|element| element.map(|e| e.text())).count();
+        for element in Reader::new(&noise).flatten() {
+            let _ = (element.text(), element.time(), element.integer(), element.bits());
+        }
         let _ = der::first_sloppy_length(&noise);
         let _ = der::oid_text(&noise);
         let _ = Certificate::parse(&noise);

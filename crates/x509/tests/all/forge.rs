@@ -104,7 +104,9 @@ impl Spec {
         self.put(BASIC_CONSTRAINTS, true, |w| {
             w.sequence(|w| {
                 w.boolean(true);
-                path_len.map(|length| w.integer(length).null_op());
+                if let Some(length) = path_len {
+                    w.integer(length);
+                }
             });
         });
     }
@@ -205,13 +207,6 @@ impl Spec {
         });
     }
 }
-
-trait NullOp {
-    /// Ends a chain of writes where a closure must return nothing.
-    fn null_op(&mut self) {}
-}
-
-impl NullOp for Writer {}
 
 /// `CN=text`, or an empty name for empty text.
 pub(crate) fn name(text: &str) -> Vec<u8> {
