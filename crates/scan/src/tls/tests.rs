@@ -157,6 +157,10 @@ fn flight_13(client_hello: &[u8]) -> Vec<u8> {
     server.say(&encrypted_extensions()).say(&certificate_13(&[certificate()])).sign().flight
 }
 
+fn certificate_status() -> Vec<u8> {
+    handshake_message(message::CERTIFICATE_STATUS, &[&[1], &vec24(&[0x30, 0])[..]].concat())
+}
+
 /// The messages of a TLS 1.2 server in order.
 fn messages_12() -> Vec<u8> {
     let mut parameters = vec![3, 0, 0x17];
@@ -167,7 +171,7 @@ fn messages_12() -> Vec<u8> {
     [
         server_hello(0x0303, 0xc02b, SERVER_RANDOM, &[0, 35, 0, 0]),
         certificate_12(&[certificate()]),
-        handshake_message(message::CERTIFICATE_STATUS, &[&[1], &vec24(&[0x30, 0])[..]].concat()),
+        certificate_status(),
         handshake_message(message::SERVER_KEY_EXCHANGE, &exchange),
         handshake_message(message::SERVER_HELLO_DONE, &[]),
     ]
@@ -378,6 +382,21 @@ fn a_server_that_claims_to_resume_is_refused() {
         handshake.receive(&flight),
         Step::Failed(Failure::NoCertificate("the server chose a pre-shared key"))
     );
+}
+
+#[test]
+fn a_server_signs_once() {
+    let messages = messages_12();
+    let done_at = messages.len() - 4;
+    let status = certificate_status();
+    let exchange_at = messages.windows(status.len()).position(|w| w == status).unwrap() + status.len();
+    let twice = [&messages[..done_at], &messages[exchange_at..]].concat();
+    let (mut handshake, _) = start(&modern());
+    assert_eq!(
+        feed(&mut handshake, &in_records(&twice, 9_999), usize::MAX),
+        Step::Failed(Failure::UnexpectedMessage { expected: "server_hello_done", found: 12 })
+    );
+    assert_eq!(handshake.evidence().proof, Proof::Verified);
 }
 
 #[test]

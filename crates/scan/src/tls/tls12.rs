@@ -16,6 +16,8 @@ pub(super) struct Session {
     exchange: Exchange,
     client_random: [u8; 32],
     server_random: [u8; 32],
+    /// One ServerKeyExchange has been read. Each costs us a signature's check, so one it is.
+    exchanged: bool,
 }
 
 /// How the suite agrees on keys: it decides what ServerKeyExchange looks like.
@@ -59,7 +61,7 @@ impl Exchange {
 
 impl Session {
     pub(super) fn new(version: u16, suite: u16, client_random: [u8; 32], server_random: [u8; 32]) -> Self {
-        Self { version, exchange: Exchange::of(suite), client_random, server_random }
+        Self { version, exchange: Exchange::of(suite), client_random, server_random, exchanged: false }
     }
 
     pub(super) fn on_message(
@@ -89,7 +91,8 @@ impl Session {
                 }
                 Ok(Flow::More)
             }
-            message::SERVER_KEY_EXCHANGE => {
+            message::SERVER_KEY_EXCHANGE if !self.exchanged => {
+                self.exchanged = true;
                 self.read_key_exchange(message.body(), evidence)?;
                 Ok(Flow::More)
             }
