@@ -12,11 +12,18 @@ use super::{CHAIN_MAX, Kind, LIFETIME_MAX, ResolveError};
 /// How far one message leads.
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) enum Reading {
-    /// To addresses.
-    Addresses(Vec<IpAddr>),
     /// To an alias whose own records are not in it.
     Alias,
-    /// To the end, for the time the zone's SOA allows (zero without one, RFC 2308 section 5).
+    /// All the way.
+    End(End),
+}
+
+/// Where a name leads.
+#[derive(Debug, Eq, PartialEq)]
+pub(crate) enum End {
+    /// To addresses.
+    Addresses(Vec<IpAddr>),
+    /// Nowhere, for the time the zone's SOA allows (zero without one, RFC 2308 section 5).
     Nothing(ResolveError),
 }
 
@@ -45,7 +52,7 @@ impl Trail {
 
     fn follow(&mut self, alias: WireName) -> Result<(), ResolveError> {
         if self.names.contains(&alias) || self.names.len() > CHAIN_MAX {
-            return Err(ResolveError::CnameLoop);
+            return Err(ResolveError::AliasLoop(alias.to_string()));
         }
         self.names.push(alias);
         Ok(())
@@ -57,22 +64,28 @@ fn lifetime(seconds: u32) -> Duration {
     if seconds > i32::MAX as u32 { Duration::ZERO } else { Duration::from_secs(seconds.into()) }
 }
 
-/// Follows `message` from the trail's end as far as it leads.
+/// An upstream's own failure, which says nothing about the name: another may do better.
+pub(crate) fn unless_failed(message: Message) -> Result<Message, ResolveError> {
+    match message.metadata.response_code {
+        ResponseCode::NoError | ResponseCode::NXDomain => Ok(message),
+        ResponseCode::ServFail => Err(ResolveError::ServFail),
+        ResponseCode::Refused => Err(ResolveError::Refused),
+        ResponseCode::FormErr => Err(ResolveError::Malformed("it does not understand us (FORMERR)")),
+        ResponseCode::NotImp => Err(ResolveError::Malformed("it does not resolve (NOTIMP)")),
+        _ => Err(ResolveError::Malformed("a response code that does not belong here")),
+    }
+}
+
+/// Follows `message`, which has not failed, from the trail's end as far as it leads.
 ///
 /// # Errors
-/// What the upstream said instead of an answer; [`ResolveError::CnameLoop`].
-pub(crate) fn read(
+/// [`ResolveError::AliasLoop`].
+pub(crate) fn follow(
     message: &Message,
     kind: Kind,
     trail: &mut Trail,
 ) -> Result<Reading, ResolveError> {
     let code = message.metadata.response_code;
-    match code {
-        ResponseCode::NoError | ResponseCode::NXDomain => {}
-        ResponseCode::ServFail => return Err(ResolveError::ServFail),
-        ResponseCode::Refused => return Err(ResolveError::Refused),
-        other => return Err(ResolveError::Rcode(other.into())),
-    }
     let asked_before = trail.names.len();
     while let Some((alias, ttl)) = alias_of(message, trail.end()) {
         trail.holds(ttl);
@@ -80,7 +93,7 @@ pub(crate) fn read(
     }
     let addresses = addresses_of(message, kind, trail);
     if !addresses.is_empty() {
-        return Ok(Reading::Addresses(addresses));
+        return Ok(Reading::End(End::Addresses(addresses)));
     }
     let denial = denial_of(message, trail.end());
     if code == ResponseCode::NoError && denial.is_none() && trail.names.len() > asked_before {
@@ -88,10 +101,10 @@ pub(crate) fn read(
     }
     trail.lifetime = trail.lifetime.min(denial.unwrap_or(Duration::ZERO));
     // With aliases the code is about the last name, RFC 6604 section 3.
-    Ok(Reading::Nothing(match code {
+    Ok(Reading::End(End::Nothing(match code {
         ResponseCode::NXDomain => ResolveError::NxDomain,
-        _ => ResolveError::NoData,
-    }))
+        _ => ResolveError::NoAddress,
+    })))
 }
 
 fn is_about(record: &Record, name: &WireName) -> bool {

@@ -1,50 +1,39 @@
 //! Why a name has no addresses.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-/// Why a name has no addresses. Cheap to copy: whoever asked knows the name.
-#[derive(Clone, Debug, Deserialize, Eq, Hash, PartialEq, Serialize, thiserror::Error)]
+/// Why a name has no addresses. Whoever asked knows the name.
+#[derive(Clone, Debug, Eq, Hash, PartialEq, Serialize, thiserror::Error)]
 #[serde(rename_all = "kebab-case")]
 pub enum ResolveError {
-    /// The name does not exist (RFC 1035, code 3).
+    /// The name does not exist (RFC 1035 section 4.1.1, code 3).
     #[error("no such name (NXDOMAIN)")]
     NxDomain,
-    /// The name exists and has no address of the families asked for (RFC 2308 section 2.2).
+    /// The name exists and has no address of the families asked for (NODATA, RFC 2308 section 2.2).
     #[error("the name exists but has no address of the family asked for")]
-    NoData,
+    NoAddress,
     /// The name servers of the zone fail, or its signatures do (code 2).
     #[error("the resolver could not find out (SERVFAIL); try `dig` on the zone's own name servers")]
     ServFail,
     /// The upstream does not serve us (code 5).
     #[error("the resolver refuses to answer; use another upstream")]
     Refused,
-    /// Another response code than those above.
-    #[error("the resolver answered with code {0}")]
-    Rcode(u16),
     /// No upstream answered in time.
     #[error("no answer from any resolver within the time allowed")]
-    Timeout,
-    /// Nothing listens at any upstream, or there is no route to it.
+    TimedOut,
+    /// No upstream is known, nothing listens at any, there is no route, or no socket to ask with.
     #[error("no resolver can be reached; check /etc/resolv.conf or the upstreams given")]
-    Unreachable,
-    /// Aliases lead back to themselves, or on for more than eight steps.
-    #[error("the name's aliases (CNAME) lead in a circle or are more than 8")]
-    CnameLoop,
-    /// No answer could be read.
-    #[error("the resolver's answer cannot be read")]
-    Malformed,
+    NoServer,
+    /// Aliases lead back to themselves or on for more than [`super::CHAIN_MAX`] steps; the name is the
+    /// one at which they were given up.
+    #[error("the aliases (CNAME) lead in a circle, or too far, at {0}")]
+    AliasLoop(String),
+    /// No answer could be read; says what is wrong with it.
+    #[error("the resolver's answer is of no use: {0}")]
+    Malformed(&'static str),
     /// Never asked: not a host name.
     #[error("not a host name: labels of 1 to 63 letters, digits, hyphens, underscores; 253 in all")]
     BadName,
-    /// This machine is out of descriptors, ports or questions.
-    #[error("this machine has no socket to ask with; raise `ulimit -n` or ask less at once")]
-    NoSocket,
-    /// No upstream is known.
-    #[error("no resolver is configured; add a nameserver to /etc/resolv.conf or name an upstream")]
-    NoUpstream,
-    /// The system has no random numbers.
-    #[error("the system has no random numbers")]
-    NoRandomness,
 }
 
 impl ResolveError {
@@ -53,18 +42,14 @@ impl ResolveError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::NxDomain => "nx-domain",
-            Self::NoData => "no-data",
+            Self::NoAddress => "no-address",
             Self::ServFail => "serv-fail",
             Self::Refused => "refused",
-            Self::Rcode(_) => "rcode",
-            Self::Timeout => "timeout",
-            Self::Unreachable => "unreachable",
-            Self::CnameLoop => "cname-loop",
-            Self::Malformed => "malformed",
+            Self::TimedOut => "timed-out",
+            Self::NoServer => "no-server",
+            Self::AliasLoop(_) => "alias-loop",
+            Self::Malformed(_) => "malformed",
             Self::BadName => "bad-name",
-            Self::NoSocket => "no-socket",
-            Self::NoUpstream => "no-upstream",
-            Self::NoRandomness => "no-randomness",
         }
     }
 
@@ -72,31 +57,27 @@ impl ResolveError {
     #[must_use]
     pub fn can_heal(&self) -> bool {
         match self {
-            Self::ServFail | Self::Timeout | Self::Unreachable | Self::NoSocket => true,
+            Self::ServFail | Self::TimedOut | Self::NoServer => true,
             Self::NxDomain
-            | Self::NoData
+            | Self::NoAddress
             | Self::Refused
-            | Self::Rcode(_)
-            | Self::CnameLoop
-            | Self::Malformed
-            | Self::BadName
-            | Self::NoUpstream
-            | Self::NoRandomness => false,
+            | Self::AliasLoop(_)
+            | Self::Malformed(_)
+            | Self::BadName => false,
         }
     }
 
     /// Which of several upstreams' failures, or of two families', tells most: higher is better.
     pub(crate) fn weight(&self) -> u8 {
         match self {
-            Self::NxDomain => 9,
-            Self::CnameLoop => 8,
-            Self::ServFail => 7,
-            Self::Refused | Self::Rcode(_) => 6,
-            Self::Malformed => 5,
-            Self::Timeout => 4,
-            Self::Unreachable => 3,
-            Self::NoSocket | Self::NoRandomness | Self::NoUpstream | Self::BadName => 2,
-            Self::NoData => 1,
+            Self::NxDomain => 8,
+            Self::AliasLoop(_) => 7,
+            Self::ServFail => 6,
+            Self::Refused => 5,
+            Self::Malformed(_) => 4,
+            Self::TimedOut => 3,
+            Self::NoServer => 2,
+            Self::NoAddress | Self::BadName => 1,
         }
     }
 }

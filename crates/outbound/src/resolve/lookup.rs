@@ -11,7 +11,7 @@ use hickory_proto::op::{Message, ResponseCode};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use super::answer::{self, Reading, Trail};
+use super::answer::{self, End, Reading, Trail};
 use super::counters::{Counters, Counts};
 use super::name::WireName;
 use super::query::Query;
@@ -74,6 +74,10 @@ impl Lookups {
         self.counters.counts(self.cache.counts())
     }
 
+    pub(crate) fn under_way(&self) -> usize {
+        self.cache.under_way()
+    }
+
     pub(crate) fn remembered(&self, question: &Question) -> Option<Arc<Remembered>> {
         self.cache.get(question)
     }
@@ -99,17 +103,13 @@ impl Asking {
     async fn look_up(&self, question: Question, limit: Duration) -> Made {
         let mut trail = Trail::new(question.name);
         match self.follow(&mut trail, question.kind, limit).await {
-            Ok(Reading::Addresses(addresses)) => {
+            Ok(End::Addresses(addresses)) => {
                 let lifetime = trail.lifetime;
                 let aliases = trail.names.split_off(1);
                 let answer = Answer { addresses, aliases, since: Instant::now(), lifetime };
                 Ok(Fresh { value: Arc::new(answer), lifetime })
             }
-            Ok(Reading::Nothing(error)) => Err(Failed { error, lifetime: trail.lifetime }),
-            // `follow` goes on until it leads somewhere.
-            Ok(Reading::Alias) => {
-                Err(Failed { error: ResolveError::CnameLoop, lifetime: Duration::ZERO })
-            }
+            Ok(End::Nothing(error)) => Err(Failed { error, lifetime: trail.lifetime }),
             Err(error) => Err(Failed { lifetime: self.lifetime_of(&error), error }),
         }
     }
@@ -120,24 +120,21 @@ impl Asking {
         trail: &mut Trail,
         kind: Kind,
         limit: Duration,
-    ) -> Result<Reading, ResolveError> {
+    ) -> Result<End, ResolveError> {
         let patience = Patience::for_caller(limit);
         loop {
             let message = self.ask(trail.end(), kind, patience).await?;
-            match answer::read(&message, kind, trail)? {
+            match answer::follow(&message, kind, trail)? {
                 Reading::Alias => {}
-                end => return Ok(end),
+                Reading::End(end) => return Ok(end),
             }
         }
     }
 
-    /// Silence depends on how long the caller waited, and want of sockets heals when others finish:
-    /// neither is remembered.
+    /// Silence depends on how long the caller waited, so it is not remembered.
     fn lifetime_of(&self, error: &ResolveError) -> Duration {
         match error {
-            ResolveError::Timeout | ResolveError::NoSocket | ResolveError::NoRandomness => {
-                Duration::ZERO
-            }
+            ResolveError::TimedOut => Duration::ZERO,
             _ => self.failure_lifetime,
         }
     }
@@ -152,7 +149,7 @@ impl Asking {
         // Never closed, so an error cannot come; it would mean "no bound".
         let _room = self.room.acquire().await;
         if let [only] = &self.upstreams[..] {
-            return ask_one(only, name, kind, patience).await.and_then(unless_failed);
+            return ask_one(only, name, kind, patience).await.and_then(answer::unless_failed);
         }
         let mut asked: FuturesUnordered<_> =
             self.upstreams.iter().map(|upstream| ask_one(upstream, name, kind, patience)).collect();
@@ -162,16 +159,16 @@ impl Asking {
         loop {
             let result = tokio::select! {
                 next = asked.next() => match next {
-                    Some(result) => result.and_then(unless_failed),
-                    None => return Err(worst.unwrap_or(ResolveError::Timeout)),
+                    Some(result) => result.and_then(answer::unless_failed),
+                    None => return Err(worst.unwrap_or(ResolveError::NoServer)),
                 },
-                () = &mut others_until => return Err(worst.unwrap_or(ResolveError::Timeout)),
+                () = &mut others_until => return Err(worst.unwrap_or(ResolveError::TimedOut)),
             };
             let error = match result {
                 Ok(message) => return Ok(message),
                 Err(error) => error,
             };
-            if worst.is_none() && error != ResolveError::Timeout {
+            if worst.is_none() && error != ResolveError::TimedOut {
                 others_until.as_mut().reset(Instant::now() + patience.resend[0]);
             }
             worst = Some(match worst {
@@ -179,16 +176,6 @@ impl Asking {
                 _ => error,
             });
         }
-    }
-}
-
-/// Another upstream may know what this one could not find out.
-fn unless_failed(message: Message) -> Result<Message, ResolveError> {
-    match message.metadata.response_code {
-        ResponseCode::NoError | ResponseCode::NXDomain => Ok(message),
-        ResponseCode::ServFail => Err(ResolveError::ServFail),
-        ResponseCode::Refused => Err(ResolveError::Refused),
-        other => Err(ResolveError::Rcode(other.into())),
     }
 }
 
@@ -209,5 +196,5 @@ async fn ask_one(
 }
 
 fn parse(octets: &[u8]) -> Result<Message, ResolveError> {
-    Message::from_vec(octets).map_err(|_| ResolveError::Malformed)
+    Message::from_vec(octets).map_err(|_| ResolveError::Malformed("it cannot be read"))
 }

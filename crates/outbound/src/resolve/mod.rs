@@ -168,45 +168,57 @@ impl Resolver {
     /// [`ResolveError::BadName`] when a search domain is no host name.
     pub fn system() -> Result<Self, ResolveError> {
         let (upstreams, options) = system::upstreams_and_options();
-        Self::new(upstreams, options, system::hosts())
+        Self::new(upstreams, &options, system::hosts())
     }
 
-    /// With these upstreams, at most [`UPSTREAMS_MAX`], and without this machine's hosts file.
+    /// With these upstreams, at most [`UPSTREAMS_MAX`]: no hosts file, no search domains. Without any,
+    /// every name ends in [`ResolveError::NoServer`].
+    #[must_use]
+    pub fn with_upstreams(upstreams: Vec<SocketAddr>) -> Self {
+        Self::build(upstreams, &Options::default(), HashMap::new(), Vec::new())
+    }
+
+    /// As [`Resolver::with_upstreams`], resolving as `options` say.
     ///
     /// # Errors
-    /// [`ResolveError::NoUpstream`] without any, [`ResolveError::BadName`] when a search domain is no host
-    /// name.
-    pub fn with_upstreams(
+    /// [`ResolveError::BadName`] when a search domain is no host name.
+    pub fn with_options(
         upstreams: Vec<SocketAddr>,
-        options: Options,
+        options: &Options,
     ) -> Result<Self, ResolveError> {
         Self::new(upstreams, options, HashMap::new())
     }
 
     fn new(
-        mut upstreams: Vec<SocketAddr>,
-        options: Options,
+        upstreams: Vec<SocketAddr>,
+        options: &Options,
         hosts: HashMap<WireName, Vec<IpAddr>>,
     ) -> Result<Self, ResolveError> {
-        upstreams.truncate(UPSTREAMS_MAX);
-        if upstreams.is_empty() {
-            return Err(ResolveError::NoUpstream);
-        }
         let search: Result<_, _> = options.search.iter().map(|d| WireName::parse(d)).collect();
-        Ok(Self(Arc::new(Inner {
-            lookups: Arc::new(Lookups::new(upstreams, &options)),
+        Ok(Self::build(upstreams, options, hosts, search?))
+    }
+
+    fn build(
+        mut upstreams: Vec<SocketAddr>,
+        options: &Options,
+        hosts: HashMap<WireName, Vec<IpAddr>>,
+        search: Vec<WireName>,
+    ) -> Self {
+        upstreams.truncate(UPSTREAMS_MAX);
+        Self(Arc::new(Inner {
+            lookups: Arc::new(Lookups::new(upstreams, options)),
             hosts,
-            search: search?,
+            search,
             ndots: options.ndots,
             prefetches: Mutex::default(),
-        })))
+        }))
     }
 
     /// The addresses of `name`, from memory or within `limit`. A literal address is its own answer;
     /// `localhost` is never asked for (RFC 6761 section 6.3).
     ///
     /// # Errors
-    /// Why there are none; [`ResolveError::Timeout`] at the limit.
+    /// Why there are none; [`ResolveError::TimedOut`] at the limit.
     ///
     /// # Cancellation
     /// Dropping the future withdraws the questions nobody else waits for.
@@ -228,7 +240,7 @@ impl Resolver {
         if !name.ends_with('.') && parsed.dots() < self.0.ndots {
             for domain in &self.0.search {
                 match self.one_name(&parsed.within(domain)?, families, limit, deadline).await {
-                    Err(ResolveError::NxDomain | ResolveError::NoData) => {}
+                    Err(ResolveError::NxDomain | ResolveError::NoAddress) => {}
                     result => return result,
                 }
             }
@@ -240,6 +252,12 @@ impl Resolver {
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.0.lookups.counts()
+    }
+
+    /// Names being looked up now.
+    #[must_use]
+    pub fn under_way(&self) -> usize {
+        self.0.lookups.under_way()
     }
 
     async fn one_name(
@@ -277,12 +295,12 @@ impl Resolver {
                 let result = self.0.lookups.fetch(&question, limit).await;
                 // A question joined late may end before our own time does: ask again.
                 match result {
-                    Err(ResolveError::Timeout) if !deadline.has_passed() => {}
+                    Err(ResolveError::TimedOut) if !deadline.has_passed() => {}
                     other => return other,
                 }
             }
         };
-        let answer = deadline.bound(asking).await.map_err(|_| ResolveError::Timeout)??;
+        let answer = deadline.bound(asking).await.map_err(|_| ResolveError::TimedOut)??;
         Ok(Found { answer, from_cache: false })
     }
 
@@ -313,7 +331,7 @@ fn told(mut addresses: Vec<IpAddr>, families: Families) -> Result<Resolution, Re
     addresses.retain(|address| families.include(address));
     addresses.sort_by_key(IpAddr::is_ipv4);
     if addresses.is_empty() {
-        return Err(ResolveError::NoData);
+        return Err(ResolveError::NoAddress);
     }
     Ok(Resolution {
         addresses,
@@ -337,7 +355,7 @@ async fn both(
     match (six, four) {
         (Ok(six), Ok(four)) => Ok(joined(six, four)),
         (Ok(found), Err(error)) | (Err(error), Ok(found)) => {
-            let unknown = (error != ResolveError::NoData).then_some(error);
+            let unknown = (error != ResolveError::NoAddress).then_some(error);
             Ok(Resolution { incomplete: unknown, ..resolution(found) })
         }
         (Err(six), Err(four)) => Err(if six.weight() > four.weight() { six } else { four }),
@@ -352,7 +370,7 @@ async fn second(
         return other.await;
     }
     let limit = OTHER_FAMILY_PATIENCE;
-    tokio::time::timeout(limit, other).await.unwrap_or(Err(ResolveError::Timeout))
+    tokio::time::timeout(limit, other).await.unwrap_or(Err(ResolveError::TimedOut))
 }
 
 fn joined(six: Found, four: Found) -> Resolution {

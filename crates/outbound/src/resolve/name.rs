@@ -174,7 +174,7 @@ mod tests {
     proptest! {
         #[test]
         fn names_read_the_same_from_text_and_from_an_answer(
-            text in "[a-z0-9_-]{1,20}(\\.[a-z0-9_-]{1,20}){0,5}"
+            text in "[a-z0-9_]([a-z0-9_-]{0,18}[a-z0-9])?(\\.[a-z0-9]{1,20}){0,5}"
         ) {
             let ours = WireName::parse(&text).unwrap();
             let theirs = WireName::from_answer(&Name::from_ascii(format!("{text}.")).unwrap());

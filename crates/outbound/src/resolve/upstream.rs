@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use super::ResolveError;
 use super::counters::Counters;
 use super::query::{self, Query};
-use crate::dial::{self, DialError};
+use crate::dial;
 
 /// Sockets to each upstream. An answer can be guessed at one in 65,536 on each of as many ports; the
 /// reading is spread over as many tasks.
@@ -134,7 +134,7 @@ impl Upstream {
         self.counters.truncated.fetch_add(1, Ordering::Relaxed);
         tokio::time::timeout_at(give_up, self.ask_over_tcp(query))
             .await
-            .map_err(|_| ResolveError::Timeout)?
+            .map_err(|_| ResolveError::TimedOut)?
     }
 
     async fn ask_over_udp(
@@ -149,26 +149,38 @@ impl Upstream {
         let begun = Instant::now();
         for wait in patience.resend.into_iter().chain([patience.give_up]) {
             self.counters.sent.fetch_add(1, Ordering::Relaxed);
-            line.socket.send(query.octets()).await.map_err(|error| socket_error(&error))?;
+            // A send may report an error that belongs to an earlier packet. Whatever it was, the
+            // question counts as lost and is sent again.
+            if let Err(error) = line.socket.send(query.octets()).await {
+                tracing::debug!(upstream = %self.address, %error, "question not sent");
+            }
             if let Ok(answered) = tokio::time::timeout_at(begun + wait, &mut answer).await {
                 drop(ticket);
                 // The sender goes away unused only when the reader is being torn down.
-                return answered.unwrap_or(Err(ResolveError::Unreachable));
+                return answered.unwrap_or(Err(ResolveError::NoServer));
             }
         }
         self.counters.silent.fetch_add(1, Ordering::Relaxed);
-        Err(ResolveError::Timeout)
+        Err(ResolveError::TimedOut)
     }
 
+    /// The next socket in turn, opened when need be. When the machine has none to give, one that is
+    /// open already does as well.
     fn line(&self) -> Result<Arc<Line>, ResolveError> {
-        let index = self.next.fetch_add(1, Ordering::Relaxed) % SOCKETS;
-        let mut slot = self.sockets[index].lock();
-        if let Some(socket) = slot.as_ref().filter(|socket| !socket.reader.is_finished()) {
-            return Ok(socket.line.clone());
+        let turn = self.next.fetch_add(1, Ordering::Relaxed) % SOCKETS;
+        let mut slot = self.sockets[turn].lock();
+        if let Some(line) = slot.as_ref().and_then(Socket::line) {
+            return Ok(line);
         }
-        let socket = Socket::open(self.address, self.counters.clone())
-            .map_err(|error| socket_error(&error))?;
-        Ok(slot.insert(socket).line.clone())
+        match Socket::open(self.address, self.counters.clone()) {
+            Ok(socket) => Ok(slot.insert(socket).line.clone()),
+            Err(error) => {
+                drop(slot);
+                tracing::warn!(upstream = %self.address, %error, "no further socket for questions");
+                let mut open = self.sockets.iter().filter_map(|slot| slot.lock().as_ref()?.line());
+                open.next().ok_or(ResolveError::NoServer)
+            }
+        }
     }
 
     /// RFC 1035 section 4.2.2: each message after its length in two octets.
@@ -177,11 +189,8 @@ impl Upstream {
         let query = query.with_id(ids.random_id()?);
         // The caller's clock runs around this.
         let mut stream =
-            dial::connect(self.address, Duration::MAX).await.map_err(|error| match error {
-                DialError::NoDescriptors | DialError::NoPorts => ResolveError::NoSocket,
-                _ => ResolveError::Unreachable,
-            })?;
-        let lost = |_: io::Error| ResolveError::Unreachable;
+            dial::connect(self.address, Duration::MAX).await.map_err(|_| ResolveError::NoServer)?;
+        let lost = |_: io::Error| ResolveError::NoServer;
         let length = u16::try_from(query.octets().len()).map_err(|_| ResolveError::BadName)?;
         let mut message = length.to_be_bytes().to_vec();
         message.extend_from_slice(query.octets());
@@ -190,11 +199,16 @@ impl Upstream {
         stream.read_exact(&mut answer).await.map_err(lost)?;
         let matches = query::answer_id(&answer) == Some(query.id())
             && query::repeats(&answer, query.question());
-        if matches { Ok(answer) } else { Err(ResolveError::Malformed) }
+        if matches { Ok(answer) } else { Err(ResolveError::Malformed("it is not about our question")) }
     }
 }
 
 impl Socket {
+    /// `None` once its reader has ended.
+    fn line(&self) -> Option<Arc<Line>> {
+        (!self.reader.is_finished()).then(|| self.line.clone())
+    }
+
     fn open(upstream: SocketAddr, counters: Arc<Counters>) -> io::Result<Self> {
         let any: IpAddr = match upstream {
             SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -223,7 +237,7 @@ impl Line {
         let (answer, receiver) = oneshot::channel();
         let mut pending = self.pending.lock();
         if pending.asked.len() >= PENDING_MAX {
-            return Err(ResolveError::NoSocket);
+            return Err(ResolveError::NoServer);
         }
         loop {
             let id = pending.random_id()?;
@@ -241,7 +255,7 @@ impl Line {
                 Ok(length) => self.deliver(&message[..length], counters),
                 // The upstream's host says that nothing listens: true for all who wait.
                 Err(error) => {
-                    self.fail_all(&socket_error(&error));
+                    self.fail_all(&ResolveError::NoServer);
                     if error.kind() != io::ErrorKind::ConnectionRefused {
                         return; // broken for good, perhaps: the next question opens another
                     }
@@ -278,19 +292,12 @@ impl Pending {
     fn random_id(&mut self) -> Result<u16, ResolveError> {
         if self.ids.len() < 2 {
             let mut drawn = [0; IDS_DRAWN * 2];
-            aws_lc_rs::rand::fill(&mut drawn).map_err(|_| ResolveError::NoRandomness)?;
+            aws_lc_rs::rand::fill(&mut drawn).map_err(|_| ResolveError::NoServer)?;
             self.ids.extend_from_slice(&drawn);
         }
         let (Some(high), Some(low)) = (self.ids.pop(), self.ids.pop()) else {
-            return Err(ResolveError::NoRandomness);
+            return Err(ResolveError::NoServer);
         };
         Ok(u16::from_be_bytes([high, low]))
-    }
-}
-
-fn socket_error(error: &io::Error) -> ResolveError {
-    match DialError::from(error) {
-        DialError::NoDescriptors | DialError::NoPorts => ResolveError::NoSocket,
-        _ => ResolveError::Unreachable,
     }
 }

@@ -1,0 +1,466 @@
+//! The resolver against name servers that tell the truth, lie, dawdle, or say nothing.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hickory_proto::op::ResponseCode;
+use hickory_proto::rr::RecordType;
+use outbound::resolve::{CHAIN_MAX, Families, Options, ResolveError, Resolver};
+use telemetry::tasks;
+use tokio::sync::Notify;
+
+use crate::name_server::{Asked, NameServer, PATIENCE, Reply, a, cname, soa};
+
+fn resolver(servers: &[&NameServer]) -> Resolver {
+    let upstreams = servers.iter().map(|server| server.address).collect();
+    Resolver::with_upstreams(upstreams)
+}
+
+async fn v4(resolver: &Resolver, name: &str) -> Result<Vec<String>, ResolveError> {
+    let resolution = resolver.resolve(name, Families::V4, PATIENCE).await?;
+    Ok(resolution.addresses.iter().map(IpAddr::to_string).collect())
+}
+
+fn one(address: &str) -> Result<Vec<String>, ResolveError> {
+    Ok(vec![address.to_owned()])
+}
+
+/// Lets tokio's clock, the only one the resolver reads, go forward.
+async fn pass(time: Duration) {
+    tokio::time::pause();
+    tokio::time::advance(time).await;
+    tokio::time::resume();
+}
+
+const fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+#[tokio::test]
+async fn an_answer_lives_as_long_as_the_shortest_link_of_its_chain() {
+    for (alias_ttl, address_ttl) in [(30, 300), (300, 30)] {
+        let server = NameServer::start(move |asked: &Asked| {
+            let address = format!("192.0.2.{}", asked.before + 1);
+            asked.with(vec![
+                cname("www.example.", alias_ttl, "host.example."),
+                a("host.example.", address_ttl, &address),
+            ])
+        })
+        .await;
+        let resolver = resolver(&[&server]);
+        assert_eq!(v4(&resolver, "www.example").await, one("192.0.2.1"));
+        pass(seconds(26)).await;
+        assert_eq!(v4(&resolver, "www.example").await, one("192.0.2.1"));
+        pass(seconds(5)).await;
+        assert_eq!(v4(&resolver, "www.example").await, one("192.0.2.2"), "the name has moved");
+        assert_eq!(server.asked(), 2);
+    }
+}
+
+#[tokio::test]
+async fn aliases_are_reported_and_followed_from_message_to_message() {
+    let server = NameServer::start(|asked: &Asked| match asked.name().as_str() {
+        "www.example." => asked.with(vec![cname("www.example.", 60, "edge.cdn.example.")]),
+        "edge.cdn.example." => asked.with(vec![a("edge.cdn.example.", 20, "192.0.2.7")]),
+        other => panic!("nobody wants {other}"),
+    })
+    .await;
+    let resolver = resolver(&[&server]);
+    let found = resolver.resolve("WWW.Example.", Families::V4, PATIENCE).await.unwrap();
+    assert_eq!(found.aliases, ["edge.cdn.example"]);
+    assert_eq!(found.addresses, ["192.0.2.7".parse::<IpAddr>().unwrap()]);
+    let left = found.valid_until - std::time::Instant::now();
+    assert!(left <= seconds(20), "{left:?}");
+    assert_eq!(server.asked(), 2);
+}
+
+#[tokio::test]
+async fn a_circle_of_aliases_is_told_in_one_message_and_over_several() {
+    let in_one = NameServer::start(|asked: &Asked| {
+        asked.with(vec![cname("a.example.", 9, "b.example."), cname("b.example.", 9, "a.example.")])
+    })
+    .await;
+    let circle = Err(ResolveError::AliasLoop("a.example".to_owned()));
+    assert_eq!(v4(&resolver(&[&in_one]), "a.example").await, circle);
+    let endless = NameServer::start(|asked: &Asked| {
+        asked.with(vec![cname(&asked.name(), 9, &format!("x{}.example.", asked.before))])
+    })
+    .await;
+    let too_far = Err(ResolveError::AliasLoop(format!("x{CHAIN_MAX}.example")));
+    assert_eq!(v4(&resolver(&[&endless]), "a.example").await, too_far);
+    assert_eq!(endless.asked(), CHAIN_MAX + 1);
+}
+
+#[tokio::test]
+async fn there_is_none_holds_for_the_lesser_of_ttl_and_minimum() {
+    for (ttl, minimum) in [(40, 900), (900, 40)] {
+        for (code, error) in [
+            (ResponseCode::NXDomain, ResolveError::NxDomain),
+            (ResponseCode::NoError, ResolveError::NoAddress),
+        ] {
+            let server = NameServer::start(move |asked: &Asked| {
+                asked.code(code, Some(soa("example.", ttl, minimum)))
+            })
+            .await;
+            let resolver = resolver(&[&server]);
+            for (after, questions) in [(0, 1), (39, 1), (2, 2)] {
+                pass(seconds(after)).await;
+                assert_eq!(v4(&resolver, "gone.example").await, Err(error.clone()));
+                assert_eq!(server.asked(), questions, "{error} after {after} more seconds");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn there_is_none_without_a_word_on_how_long_is_not_remembered() {
+    let elsewhere = Some(soa("other.example.", 900, 900));
+    for authority in [None, elsewhere] {
+        let server = NameServer::start(move |asked: &Asked| {
+            asked.code(ResponseCode::NXDomain, authority.clone())
+        })
+        .await;
+        let resolver = resolver(&[&server]);
+        assert_eq!(v4(&resolver, "gone.example").await, Err(ResolveError::NxDomain));
+        assert_eq!(v4(&resolver, "gone.example").await, Err(ResolveError::NxDomain));
+        assert_eq!(server.asked(), 2);
+    }
+}
+
+#[tokio::test]
+async fn a_hundred_callers_cost_one_question_even_at_ttl_zero() {
+    let gate = Arc::new(Notify::new());
+    let held = gate.clone();
+    let server = NameServer::start(move |asked: &Asked| {
+        let mut reply = asked.reply();
+        reply.add_answer(a("busy.example.", 0, "192.0.2.1"));
+        vec![Reply::after(reply, &held)]
+    })
+    .await;
+    let resolver = resolver(&[&server]);
+    let mut callers = tokio::task::JoinSet::new();
+    for _ in 0..100 {
+        let resolver = resolver.clone();
+        callers.spawn(async move { v4(&resolver, "busy.example").await });
+    }
+    server.until_asked(1).await;
+    while resolver.counts().joined < 99 {
+        tokio::task::yield_now().await;
+    }
+    gate.notify_one();
+    for result in callers.join_all().await {
+        assert_eq!(result, one("192.0.2.1"));
+    }
+    assert_eq!(server.asked(), 1);
+    gate.notify_one();
+    assert_eq!(v4(&resolver, "busy.example").await, one("192.0.2.1"));
+    assert_eq!(server.asked(), 2, "TTL zero is for the transaction in progress");
+}
+
+#[tokio::test]
+async fn all_upstreams_are_asked_at_once_and_the_first_answer_wins() {
+    let silent = NameServer::start(|_: &Asked| Vec::new()).await;
+    let good = NameServer::start(|asked: &Asked| {
+        asked.with(vec![a("www.example.", 60, "192.0.2.1")])
+    })
+    .await;
+    let resolver = resolver(&[&silent, &good]);
+    assert_eq!(v4(&resolver, "www.example").await, one("192.0.2.1"));
+    silent.until_asked(1).await;
+}
+
+#[tokio::test]
+async fn a_failure_of_one_upstream_waits_for_the_others() {
+    for code in [ResponseCode::ServFail, ResponseCode::Refused, ResponseCode::NotImp] {
+        let gate = Arc::new(Notify::new());
+        let held = gate.clone();
+        let failing = NameServer::start(move |asked: &Asked| {
+            held.notify_one();
+            asked.code(code, None)
+        })
+        .await;
+        let late = NameServer::start(move |asked: &Asked| {
+            let mut reply = asked.reply();
+            reply.add_answer(a("www.example.", 60, "192.0.2.1"));
+            vec![Reply::after(reply, &gate)]
+        })
+        .await;
+        let resolver = resolver(&[&failing, &late]);
+        assert_eq!(v4(&resolver, "www.example").await, one("192.0.2.1"));
+    }
+}
+
+#[tokio::test]
+async fn failures_are_told_apart() {
+    let table = [
+        (ResponseCode::ServFail, ResolveError::ServFail),
+        (ResponseCode::Refused, ResolveError::Refused),
+        (ResponseCode::NotImp, ResolveError::Malformed("it does not resolve (NOTIMP)")),
+        (ResponseCode::NXDomain, ResolveError::NxDomain),
+    ];
+    for (code, error) in table {
+        let server = NameServer::start(move |asked: &Asked| asked.code(code, None)).await;
+        assert_eq!(v4(&resolver(&[&server]), "www.example").await, Err(error));
+    }
+    let nonsense = NameServer::start(|asked: &Asked| {
+        let mut octets = asked.reply().to_vec().unwrap();
+        octets[7] = 9; // nine answers promised, none there
+        vec![Reply { octets, after: None }]
+    })
+    .await;
+    let unreadable = Err(ResolveError::Malformed("it cannot be read"));
+    assert_eq!(v4(&resolver(&[&nonsense]), "www.example").await, unreadable);
+    assert_eq!(v4(&resolver(&[]), "www.example").await, Err(ResolveError::NoServer));
+    assert_eq!(v4(&resolver(&[&nonsense]), "no host").await, Err(ResolveError::BadName));
+}
+
+#[tokio::test]
+async fn a_failure_is_remembered_for_a_second_only() {
+    let server = NameServer::start(|asked: &Asked| match asked.before {
+        0 => asked.code(ResponseCode::ServFail, None),
+        _ => asked.with(vec![a("www.example.", 60, "192.0.2.1")]),
+    })
+    .await;
+    let resolver = resolver(&[&server]);
+    assert_eq!(v4(&resolver, "www.example").await, Err(ResolveError::ServFail));
+    assert_eq!(v4(&resolver, "www.example").await, Err(ResolveError::ServFail));
+    assert_eq!(server.asked(), 1);
+    pass(seconds(1)).await;
+    assert_eq!(v4(&resolver, "www.example").await, one("192.0.2.1"));
+}
+
+#[tokio::test]
+async fn nothing_listening_is_told_at_once() {
+    let closed: SocketAddr = {
+        let socket = std::net::UdpSocket::bind(("127.0.0.1", 0)).unwrap();
+        socket.local_addr().unwrap()
+    };
+    let resolver = Resolver::with_upstreams(vec![closed]);
+    assert_eq!(v4(&resolver, "www.example").await, Err(ResolveError::NoServer));
+}
+
+#[tokio::test]
+async fn silence_costs_two_packets_and_the_callers_limit() {
+    let server = NameServer::start(|_: &Asked| Vec::new()).await;
+    let resolver = resolver(&[&server]);
+    let limit = Duration::from_millis(90);
+    let result = resolver.resolve("www.example", Families::V4, limit).await;
+    assert_eq!(result.unwrap_err(), ResolveError::TimedOut);
+    server.until_asked(2).await;
+    assert_eq!(server.asked(), 2);
+}
+
+#[tokio::test]
+async fn a_lost_packet_is_sent_again() {
+    let server = NameServer::start(|asked: &Asked| match asked.before {
+        0 => Vec::new(),
+        _ => asked.with(vec![a("www.example.", 60, "192.0.2.1")]),
+    })
+    .await;
+    let resolver = resolver(&[&server]);
+    let found = resolver.resolve("www.example", Families::V4, Duration::from_millis(900)).await;
+    assert_eq!(found.unwrap().addresses.len(), 1);
+    assert_eq!(resolver.counts().queries_sent, 2);
+}
+
+#[tokio::test]
+async fn what_is_too_long_comes_over_tcp() {
+    let server = NameServer::start(|asked: &Asked| {
+        if !asked.over_tcp {
+            let mut reply = asked.reply();
+            reply.metadata.truncation = true;
+            return vec![Reply::now(reply)];
+        }
+        asked.with((0..200).map(|n| a("many.example.", 60, &format!("192.0.2.{n}"))).collect())
+    })
+    .await;
+    let resolver = resolver(&[&server]);
+    assert_eq!(v4(&resolver, "many.example").await.map(|found| found.len()), Ok(200));
+    assert_eq!(resolver.counts().truncated, 1);
+}
+
+#[tokio::test]
+async fn forged_answers_are_passed_over() {
+    let server = NameServer::start(|asked: &Asked| {
+        let truth = a("www.example.", 60, "192.0.2.1");
+        let lie = || a("www.example.", 60, "203.0.113.66");
+        let mut wrong_id = asked.reply();
+        wrong_id.metadata.id ^= 1;
+        wrong_id.add_answer(lie());
+        let mut wrong_name = asked.reply();
+        wrong_name.queries[0].set_name(crate::name_server::name("other.example."));
+        wrong_name.add_answer(lie());
+        let mut wrong_type = asked.reply();
+        wrong_type.queries[0].set_query_type(RecordType::AAAA);
+        wrong_type.add_answer(lie());
+        let mut no_question = asked.reply();
+        no_question.queries.clear();
+        no_question.add_answer(lie());
+        let mut right = asked.reply();
+        right.add_answer(truth);
+        let all = [wrong_id, wrong_name, wrong_type, no_question, right];
+        let mut replies: Vec<_> = all.into_iter().map(Reply::now).collect();
+        replies.insert(0, Reply { octets: vec![0; 5], after: None });
+        replies
+    })
+    .await;
+    let resolver = resolver(&[&server]);
+    assert_eq!(v4(&resolver, "www.example").await, one("192.0.2.1"));
+    assert_eq!(resolver.counts().strays, 5);
+}
+
+#[tokio::test]
+async fn records_about_other_names_are_not_believed() {
+    let server = NameServer::start(|asked: &Asked| {
+        let mut reply = asked.reply();
+        reply.add_answer(a("bank.example.", 60, "203.0.113.66"));
+        reply.add_answer(a("www.example.", 60, "192.0.2.1"));
+        vec![Reply::now(reply)]
+    })
+    .await;
+    assert_eq!(v4(&resolver(&[&server]), "www.example").await, one("192.0.2.1"));
+}
+
+#[tokio::test]
+async fn a_name_in_use_is_asked_for_again_before_its_answer_ends() {
+    let server = NameServer::start(|asked: &Asked| {
+        asked.with(vec![a("www.example.", 100, &format!("192.0.2.{}", asked.before + 1))])
+    })
+    .await;
+    let resolver = resolver(&[&server]);
+    assert_eq!(v4(&resolver, "www.example").await, one("192.0.2.1"));
+    pass(seconds(89)).await;
+    assert_eq!(v4(&resolver, "www.example").await, one("192.0.2.1"));
+    assert_eq!(server.asked(), 1, "more than a tenth is left");
+    pass(seconds(2)).await;
+    for _ in 0..10 {
+        assert_eq!(v4(&resolver, "www.example").await, one("192.0.2.1"), "nobody waits");
+    }
+    server.until_asked(2).await;
+    while resolver.counts().prefetches < 1 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(v4(&resolver, "www.example").await, one("192.0.2.2"));
+    assert_eq!(server.asked(), 2, "once for all");
+}
+
+#[tokio::test]
+async fn both_families_are_asked_at_once() {
+    let gate = Arc::new(Notify::new());
+    let held = gate.clone();
+    // Each answer waits until both questions are there.
+    let server = NameServer::start(move |asked: &Asked| {
+        let mut reply = asked.reply();
+        reply.add_answer(match asked.kind() {
+            RecordType::A => a("www.example.", 60, "192.0.2.1"),
+            _ => a("www.example.", 60, "2001:db8::1"),
+        });
+        if asked.before == 1 {
+            held.notify_one();
+        }
+        let first = asked.before == 0;
+        vec![if first { Reply::after(reply, &held) } else { Reply::now(reply) }]
+    })
+    .await;
+    let found = resolver(&[&server]).resolve("www.example", Families::Both, PATIENCE).await.unwrap();
+    let expected = ["2001:db8::1", "192.0.2.1"].map(|a| a.parse::<IpAddr>().unwrap());
+    assert_eq!(found.addresses, expected);
+    assert_eq!(found.incomplete, None);
+}
+
+#[tokio::test]
+async fn one_family_is_enough_and_what_is_not_known_of_the_other_is_said() {
+    for (code, incomplete) in
+        [(ResponseCode::NoError, None), (ResponseCode::ServFail, Some(ResolveError::ServFail))]
+    {
+        let server = NameServer::start(move |asked: &Asked| match asked.kind() {
+            RecordType::A => asked.with(vec![a("www.example.", 60, "192.0.2.1")]),
+            _ => asked.code(code, Some(soa("example.", 60, 60))),
+        })
+        .await;
+        let resolver = resolver(&[&server]);
+        let found = resolver.resolve("www.example", Families::Both, PATIENCE).await.unwrap();
+        assert_eq!(found.addresses.len(), 1);
+        assert_eq!(found.incomplete, incomplete);
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_know_edns_is_asked_without() {
+    let server = NameServer::start(|asked: &Asked| match asked.message.edns {
+        Some(_) => asked.code(ResponseCode::FormErr, None),
+        None => asked.with(vec![a(&asked.name(), 60, "192.0.2.1")]),
+    })
+    .await;
+    let resolver = resolver(&[&server]);
+    assert_eq!(v4(&resolver, "a.example").await, one("192.0.2.1"));
+    assert_eq!(v4(&resolver, "b.example").await, one("192.0.2.1"));
+    assert_eq!(server.asked(), 3, "and it is remembered");
+}
+
+#[tokio::test]
+async fn short_names_are_looked_for_in_the_search_domains() {
+    let server = NameServer::start(|asked: &Asked| match asked.name().as_str() {
+        "db.b.example." => asked.with(vec![a("db.b.example.", 60, "192.0.2.1")]),
+        _ => asked.code(ResponseCode::NXDomain, None),
+    })
+    .await;
+    let search = ["a.example", "b.example"].map(str::to_owned).to_vec();
+    let options = Options { search, ..Options::default() };
+    let resolver = Resolver::with_options(vec![server.address], &options).unwrap();
+    assert_eq!(v4(&resolver, "db").await, one("192.0.2.1"));
+    assert_eq!(v4(&resolver, "db.").await, Err(ResolveError::NxDomain), "is complete");
+    let before = server.asked();
+    assert_eq!(v4(&resolver, "no.such").await, Err(ResolveError::NxDomain));
+    assert_eq!(server.asked(), before + 1, "a dot makes it complete");
+}
+
+#[tokio::test]
+async fn addresses_and_localhost_cost_no_question() {
+    let server = NameServer::start(|_: &Asked| panic!("asked")).await;
+    let resolver = resolver(&[&server]);
+    assert_eq!(v4(&resolver, "192.0.2.9").await, one("192.0.2.9"));
+    assert_eq!(v4(&resolver, "db.localhost").await, one("127.0.0.1"));
+    assert_eq!(v4(&resolver, "::1").await, Err(ResolveError::NoAddress), "not of that family");
+}
+
+#[tokio::test]
+async fn callers_who_go_away_leave_nothing_behind() {
+    let server = NameServer::start(|_: &Asked| Vec::new()).await;
+    let resolver = resolver(&[&server]);
+    let mut callers = tokio::task::JoinSet::new();
+    for n in 0..50 {
+        let resolver = resolver.clone();
+        callers.spawn(async move { v4(&resolver, &format!("n{n}.example")).await });
+    }
+    server.until_asked(50).await;
+    callers.shutdown().await;
+    assert_eq!(resolver.under_way(), 0, "no question is left without its asker");
+}
+
+fn readers() -> i64 {
+    tasks::live().iter().filter(|(kind, _)| *kind == "dns-reader").map(|(_, count)| count).sum()
+}
+
+#[test]
+fn tasks_stop_with_the_resolver() {
+    // A process of many tests has one count of tasks: look at the change within a runtime of its own.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let server = NameServer::start(|asked: &Asked| {
+            asked.with(vec![a(&asked.name(), 60, "192.0.2.1")])
+        })
+        .await;
+        let resolver = resolver(&[&server]);
+        for n in 0..20 {
+            assert_eq!(v4(&resolver, &format!("n{n}.example")).await, one("192.0.2.1"));
+        }
+        let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+        assert!(alive() > 2 && readers() > 0, "readers and the server");
+        drop(resolver);
+        while alive() > 2 {
+            tokio::task::yield_now().await;
+        }
+    });
+}
