@@ -75,7 +75,7 @@ impl Spec {
     pub(crate) fn scan_options(&self) -> Outcome<ScanOptions> {
         let settings = &self.settings;
         let families = match settings.families {
-            FamilySetting::Any => Families::Both,
+            FamilySetting::Any => Families::usable(),
             FamilySetting::Ipv4 => Families::V4,
             FamilySetting::Ipv6 => Families::V6,
         };
@@ -98,6 +98,7 @@ impl Spec {
             expiring_within_days: settings.expiring_within_days,
             expiring_fraction: settings.expiring_fraction,
             passwords: Arc::new(passwords),
+            ..ScanOptions::default()
         })
     }
 

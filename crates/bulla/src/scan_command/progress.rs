@@ -65,6 +65,9 @@ impl Bar {
         let seconds = self.began.elapsed().as_secs_f64().max(0.001);
         let rate = now.finished as f64 / seconds;
         let mut parts = vec![format!("{}/s", count(rate.round() as u64))];
+        if self.bar.length().is_none() {
+            parts.insert(0, format!("of {} so far", count(now.queued + now.skipped)));
+        }
         if let Some(left) = self.time_left(now, rate) {
             parts.push(format!("{} left", elapsed(left)));
         }
