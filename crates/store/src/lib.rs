@@ -21,6 +21,7 @@ mod sql;
 mod sqlite;
 mod store;
 #[doc(hidden)]
+#[cfg(unix)]
 pub mod testing;
 mod url;
 mod value;

@@ -200,6 +200,7 @@ struct WriterTask {
 
 impl WriterTask {
     async fn run(mut self) -> Result<(), WriterError> {
+        let _live = telemetry::tasks::guard("store-writer");
         loop {
             let batch = self.next_batch().await;
             if batch.is_empty() {

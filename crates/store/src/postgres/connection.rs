@@ -71,6 +71,7 @@ impl Server {
         };
         // Ends when the client is dropped, or the server goes.
         tokio::spawn(async move {
+            let _live = telemetry::tasks::guard("store-connection");
             if let Err(error) = connection.await {
                 tracing::debug!(error = &error as &dyn std::error::Error, "connection to the database lost");
             }
