@@ -46,8 +46,8 @@ rules! {
         "weak public key",
         "BR section 6.1.5",
         "Make a new key: RSA of 2,048 bits or more, or ECDSA on P-256.";
-    WEAK_EXPONENT = "weak-exponent", Medium,
-        "weak RSA exponent",
+    WEAK_EXPONENT = "weak-exponent", Low,
+        "RSA exponent other than recommended",
         "BR section 6.1.6",
         "Make a new key with the exponent 65537.";
     ODD_KEY_SIZE = "odd-key-size", Low,

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::process::Command;
 
+use x509::ocsp::{self, Responder, Status};
 use x509::{
     Certificate, GeneralName, KeyAlgorithm, NameMatch, ReferenceName, SignatureAlgorithm, SignatureError,
     matches_name,
@@ -215,4 +216,76 @@ fn what_openssl_writes_as_text_is_found_in_it() {
 fn openssl_text(folder: &tempfile::TempDir, der: &[u8]) -> String {
     std::fs::write(folder.path().join("c.pem"), pem(der)).unwrap();
     String::from_utf8(openssl(folder, "x509 -in c.pem -noout -text")).unwrap()
+}
+
+#[test]
+fn stapled_responses_are_read() {
+    let folder = tempfile::tempdir().unwrap();
+    openssl(&folder, "req -x509 -newkey ed25519 -nodes -keyout k -out ca -subj /CN=Root -days 30");
+    let index = "V\t300101000000Z\t\t1234\tunknown\t/CN=a\n\
+                 R\t300101000000Z\t260501000000Z\t5678\tunknown\t/CN=b\n";
+    std::fs::write(folder.path().join("index"), index).unwrap();
+    let revoked = Status::Revoked(x509::UnixTime::from_civil(2026, 5, 1, 0, 0, 0).unwrap());
+    let table = [("1234", Status::Good), ("5678", revoked), ("9999", Status::Unknown)];
+    for (serial, status) in table {
+        openssl(&folder, &format!("ocsp -issuer ca -serial 0x{serial} -reqout q -no_nonce"));
+        let answer = "ocsp -index index -rsigner ca -rkey k -CA ca -reqin q -respout r -ndays 7";
+        openssl(&folder, answer);
+        let der = std::fs::read(folder.path().join("r")).unwrap();
+        let response = ocsp::parse_response(&der).unwrap();
+        assert_eq!(response.status, status, "{serial}");
+        assert_eq!(response.is_revoked(), serial == "5678");
+        assert_eq!(response.serial.unwrap().to_string(), serial);
+        assert_eq!(response.responder, Some(Responder::Name("CN=Root".to_owned())));
+        let (from, to) = (response.this_update.unwrap(), response.next_update.unwrap());
+        assert_eq!(to.since(from), 7 * x509::DAY);
+        assert!(response.produced_at >= Some(from));
+    }
+    // tryLater: an error has no answer inside.
+    let response = ocsp::parse_response(&[0x30, 3, 0x0a, 1, 3]).unwrap();
+    assert_eq!(response.status, Status::NoAnswer(3));
+    assert!(ocsp::parse_response(&[0x30, 0]).is_err());
+}
+
+#[test]
+fn what_breaks_rules_is_read_and_told() {
+    use crate::forge::{Key, SUBJECT_ALT_NAME, leaf};
+    let key = Key::new();
+    let healthy = leaf(&key, "Root", &key).der(&key);
+    let replaced = |from: &[u8], to: &[u8]| {
+        let at = healthy.windows(from.len()).position(|window| window == from).unwrap();
+        [&healthy[..at], to, &healthy[at + from.len()..]].concat()
+    };
+    let not_before = b"260522000000Z";
+    let mut repeated = leaf(&key, "Root", &key);
+    let again = crate::forge::Extension {
+        id: SUBJECT_ALT_NAME,
+        critical: false,
+        value: x509::der::write(|w| {
+            w.sequence(|_| {});
+        }),
+    };
+    repeated.extensions.push(again);
+    let table: [(Vec<u8>, &str); 9] = [
+        (healthy.clone(), ""),
+        ([&healthy[..], &[0]].concat(), "1 octets follow the certificate"),
+        (replaced(not_before, b"26052200000XZ"), "notBefore: malformed time"),
+        (replaced(not_before, b"261322000000Z"), "notBefore: malformed time"),
+        (replaced(not_before, b"202605220000Z"), "four digits of year"),
+        (replaced(b"\x0c\x09a.example", b"\x0c\x09a\xff\xffxample"), ""),
+        (replaced(b"\x82\x09a.example", b"\x82\x09a\xffexample"), "not ASCII"),
+        (repeated.der(&key), "extension 2.5.29.17 is repeated"),
+        (replaced(&[2, 1, 2], &[2, 1, 7]), "version field 7"),
+    ];
+    for (der, fault) in table {
+        let certificate = Certificate::parse(&der).unwrap();
+        let faults = certificate.faults.join("; ");
+        assert!(faults.contains(fault) && faults.is_empty() == fault.is_empty(), "{faults}");
+        assert_eq!(certificate.issuer.text, "CN=Root");
+    }
+    for garbage in [&b""[..], b"-----BEGIN", &[0x30, 0], &healthy[..healthy.len() - 1]] {
+        assert!(Certificate::parse(garbage).is_err());
+    }
+    let long = vec![0x30; Certificate::DER_MAX + 1];
+    assert_eq!(Certificate::parse(&long).unwrap_err(), x509::ParseError::TooLong(long.len()));
 }
