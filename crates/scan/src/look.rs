@@ -208,7 +208,7 @@ impl Context {
         slot: &mut Option<Handshake>,
         said_anything: &mut bool,
     ) -> Result<(), (Outcome, String)> {
-        if let Some(dialogue) = starttls::Dialogue::new(target.protocol, target.host_text()) {
+        if let Some(dialogue) = starttls::Dialogue::new(target.protocol, target.asked_name()) {
             let began = Instant::now();
             let end = start_tls(stream, dialogue, said_anything).await;
             talk.starttls_us = Some(micros(began));

@@ -24,11 +24,8 @@ pub(crate) fn look(
     progress: &Progress,
     stop: &CancellationToken,
 ) {
-    for look in Walk::new(path, passwords) {
+    for look in Walk::new(path, passwords).stopped_by(|| stop.is_cancelled()) {
         for observation in observations(look, judge) {
-            if stop.is_cancelled() {
-                return;
-            }
             progress.finished(observation.outcome);
             // The reader is gone only when the scan is being torn down.
             if out.blocking_send(observation).is_err() {
@@ -61,16 +58,15 @@ fn observations(look: FileLook, judge: &Judge) -> Vec<Observation> {
 fn of_contents(path: &Path, contents: Contents, judge: &Judge) -> Vec<Observation> {
     let format = contents.format.name();
     let notes = contents.notes.join("; ");
-    let chains = chains(contents.certificates);
-    let several = chains.len() > 1;
-    chains
-        .into_iter()
+    let several = contents.chains().nth(1).is_some();
+    contents
+        .chains()
         .map(|chain| {
-            let target = Target::file(&if several { place(path, &chain) } else { path.to_owned() });
+            let target = Target::file(&if several { place(path, chain) } else { path.to_owned() });
             let detail = if notes.is_empty() { format.to_owned() } else { format!("{format}; {notes}") };
             let mut observation =
                 Observation::ended(Arc::new(target), now_us(), Outcome::Answered, Some(detail));
-            for found in &chain {
+            for found in chain {
                 match Certificate::parse(&found.der) {
                     Ok(certificate) => observation.chain.push(Arc::new(certificate)),
                     Err(error) => observation.unparsed.push(error.to_string()),
@@ -89,32 +85,4 @@ fn place(path: &Path, chain: &[CertificateFound]) -> PathBuf {
     place.push("#");
     place.push(first.alias.clone().unwrap_or_else(|| first.entry.to_string()));
     place.into()
-}
-
-/// Certificates that belong together: those of one entry, and, where a file is a plain list, each that
-/// is followed by its issuer (as in `fullchain.pem`).
-fn chains(found: Vec<CertificateFound>) -> Vec<Vec<CertificateFound>> {
-    let mut chains: Vec<Vec<CertificateFound>> = Vec::new();
-    for certificate in found {
-        match chains.last_mut() {
-            Some(chain) if continues(chain, &certificate) => chain.push(certificate),
-            _ => chains.push(vec![certificate]),
-        }
-    }
-    chains
-}
-
-fn continues(chain: &[CertificateFound], next: &CertificateFound) -> bool {
-    let last = &chain[chain.len() - 1];
-    if last.entry == next.entry {
-        return true;
-    }
-    if last.alias.is_some() || next.alias.is_some() {
-        return false;
-    }
-    let (Ok(below), Ok(above)) = (Certificate::parse(&last.der), Certificate::parse(&next.der))
-    else {
-        return false;
-    };
-    below.issuer.der == above.subject.der && below.issuer.der != below.subject.der
 }

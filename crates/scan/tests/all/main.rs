@@ -1,1 +1,5 @@
-//! Everything that needs more than one module, or a real peer.
+//! Everything that needs a peer: the fleet, openssl, real servers.
+
+mod starttls_postgres;
+mod truth;
+mod world;

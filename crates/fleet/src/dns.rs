@@ -1,0 +1,233 @@
+//! The fleet's name server: answers over UDP and TCP, late, wrong or not at all, as each name wants.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hickory_proto::op::{Message, MessageType, OpCode, ResponseCode};
+use hickory_proto::rr::rdata::{A, CNAME, SOA};
+use hickory_proto::rr::{Name, RData, Record, RecordType};
+use parking_lot::Mutex;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// Octets of the largest question read; real ones have under 300.
+const QUESTION_MAX: usize = 1_232;
+/// Octets of an answer over UDP to those who do not say what they can take (RFC 1035 section 4.2.1).
+const ANSWER_MAX: usize = 512;
+/// Answers held back for their latency at once; further questions wait in the socket's buffer.
+const LATE_MAX: usize = 8_192;
+/// Connections over TCP at once.
+const STREAMS_MAX: usize = 256;
+/// How long a connection over TCP may say nothing.
+const STREAM_IDLE: Duration = Duration::from_secs(10);
+/// TTL and minimum of the SOA that says how long "there is nothing" holds, in seconds.
+pub(crate) const NEGATIVE_TTL: u32 = 60;
+
+/// What the name server says to a question.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum Reply {
+    /// Aliases to follow in order, then the addresses of the last (or of the name itself).
+    Found { aliases: Vec<(String, u32)>, addresses: Vec<Ipv4Addr>, ttl: u32 },
+    /// An alias chain that leads back to the name.
+    Loop(Vec<String>),
+    /// The name does not exist.
+    NxDomain,
+    /// The name server fails.
+    ServFail,
+    /// Nothing at all.
+    Silence,
+}
+
+/// What the name server knows.
+pub(crate) trait Zone: Send + Sync + 'static {
+    /// The reply for `name` (lower case, no trailing dot), and how late it is.
+    fn reply(&self, name: &str) -> (Reply, Duration);
+}
+
+/// Questions received, by what was answered.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Questions(Arc<Mutex<BTreeMap<&'static str, u64>>>);
+
+impl Questions {
+    fn count(&self, answered: &'static str) {
+        *self.0.lock().entry(answered).or_default() += 1;
+    }
+
+    /// So far.
+    pub(crate) fn counts(&self) -> BTreeMap<&'static str, u64> {
+        self.0.lock().clone()
+    }
+}
+
+/// Starts a name server on a free port of `127.0.0.1`, its tasks in `tasks` until `stop`.
+pub(crate) async fn start(
+    zone: Arc<dyn Zone>,
+    tasks: &mut JoinSet<()>,
+    stop: CancellationToken,
+) -> io::Result<(SocketAddr, Questions)> {
+    let (datagrams, streams) = bind().await?;
+    let address = datagrams.local_addr()?;
+    // Thousands of questions may come at once; the default holds a few hundred.
+    let _ = socket2::SockRef::from(&datagrams).set_recv_buffer_size(4 << 20);
+    let questions = Questions::default();
+    let server = Arc::new(Server { zone, questions: questions.clone() });
+    let (over_udp, over_tcp) = (server.clone().answer_datagrams(datagrams), server.answer_streams(streams));
+    let stopped = stop.clone();
+    tasks.spawn(async move { drop(stopped.run_until_cancelled(over_udp).await) });
+    tasks.spawn(async move { drop(stop.run_until_cancelled(over_tcp).await) });
+    Ok((address, questions))
+}
+
+/// The same port for both; another one when somebody has it on the other side.
+async fn bind() -> io::Result<(UdpSocket, TcpListener)> {
+    const TRIES: usize = 16;
+    let mut last = io::Error::from(io::ErrorKind::AddrInUse);
+    for _ in 0..TRIES {
+        let datagrams = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        match TcpListener::bind(datagrams.local_addr()?).await {
+            Ok(streams) => return Ok((datagrams, streams)),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+struct Server {
+    zone: Arc<dyn Zone>,
+    questions: Questions,
+}
+
+impl Server {
+    async fn answer_datagrams(self: Arc<Self>, socket: UdpSocket) {
+        let socket = Arc::new(socket);
+        let late = Arc::new(Semaphore::new(LATE_MAX));
+        let mut waiting = JoinSet::new();
+        let mut question = vec![0; QUESTION_MAX];
+        loop {
+            while waiting.try_join_next().is_some() {}
+            // An error belongs to one datagram: somebody's port is closed already.
+            let Ok((length, from)) = socket.recv_from(&mut question).await else { continue };
+            if !from.ip().is_loopback() {
+                continue;
+            }
+            let Some((answer, after)) = self.answer(&question[..length], true) else { continue };
+            if after.is_zero() {
+                let _ = socket.send_to(&answer, from).await;
+                continue;
+            }
+            let Ok(place) = late.clone().acquire_owned().await else { return };
+            let socket = socket.clone();
+            waiting.spawn(async move {
+                let _place = place;
+                tokio::time::sleep(after).await;
+                let _ = socket.send_to(&answer, from).await;
+            });
+        }
+    }
+
+    async fn answer_streams(self: Arc<Self>, listener: TcpListener) {
+        let mut streams = JoinSet::new();
+        loop {
+            while streams.len() >= STREAMS_MAX {
+                streams.join_next().await;
+            }
+            while streams.try_join_next().is_some() {}
+            let Ok((stream, from)) = listener.accept().await else { continue };
+            if from.ip().is_loopback() {
+                let server = self.clone();
+                // A client that breaks off ends its own connection only.
+                streams.spawn(async move { drop(server.answer_stream(stream).await) });
+            }
+        }
+    }
+
+    async fn answer_stream(&self, mut stream: TcpStream) -> io::Result<()> {
+        loop {
+            let length = tokio::time::timeout(STREAM_IDLE, stream.read_u16()).await??;
+            let mut question = vec![0; usize::from(length).min(QUESTION_MAX)];
+            tokio::time::timeout(STREAM_IDLE, stream.read_exact(&mut question)).await??;
+            let Some((answer, after)) = self.answer(&question, false) else { return Ok(()) };
+            tokio::time::sleep(after).await;
+            let length = u16::try_from(answer.len()).map_err(io::Error::other)?;
+            stream.write_all(&[&length.to_be_bytes(), &answer[..]].concat()).await?;
+        }
+    }
+
+    /// The answer's octets and how late they are; `None` where nothing is to be said.
+    fn answer(&self, question: &[u8], datagram: bool) -> Option<(Vec<u8>, Duration)> {
+        let question = Message::from_vec(question).ok()?;
+        let query = question.queries.first()?.clone();
+        let name = query.name().to_ascii().trim_end_matches('.').to_ascii_lowercase();
+        let (reply, after) = self.zone.reply(&name);
+        let mut answer = Message::new(question.metadata.id, MessageType::Response, OpCode::Query);
+        answer.metadata.recursion_desired = question.metadata.recursion_desired;
+        answer.metadata.recursion_available = true;
+        answer.add_query(query.clone());
+        self.questions.count(fill(&mut answer, reply, query.name(), query.query_type())?);
+        let mut octets = answer.to_vec().ok()?;
+        let limit = usize::from(question.max_payload()).max(ANSWER_MAX);
+        if datagram && octets.len() > limit {
+            octets = answer.truncate().to_vec().ok()?;
+        }
+        Some((octets, after))
+    }
+}
+
+/// Puts the reply into the message and names it for the counters; `None` for silence.
+fn fill(message: &mut Message, reply: Reply, asked: &Name, kind: RecordType) -> Option<&'static str> {
+    match reply {
+        Reply::Silence => return None,
+        Reply::ServFail => {
+            message.metadata.response_code = ResponseCode::ServFail;
+            return Some("servfail");
+        }
+        Reply::NxDomain => {
+            message.metadata.response_code = ResponseCode::NXDomain;
+            message.add_authority(soa());
+            return Some("nxdomain");
+        }
+        Reply::Loop(names) => {
+            let mut from = asked.clone();
+            for to in names.iter().map(String::as_str).chain([asked.to_ascii().as_str()]) {
+                let to = name(to)?;
+                message.add_answer(Record::from_rdata(from, NEGATIVE_TTL, RData::CNAME(CNAME(to.clone()))));
+                from = to;
+            }
+            return Some("loop");
+        }
+        Reply::Found { aliases, addresses, ttl } => {
+            let mut at = asked.clone();
+            for (to, ttl) in aliases {
+                let to = name(&to)?;
+                message.add_answer(Record::from_rdata(at, ttl, RData::CNAME(CNAME(to.clone()))));
+                at = to;
+            }
+            if kind == RecordType::A {
+                for address in addresses {
+                    message.add_answer(Record::from_rdata(at.clone(), ttl, RData::A(A(address))));
+                }
+                return Some("address");
+            }
+            message.add_authority(soa());
+        }
+    }
+    Some("no-data")
+}
+
+fn name(text: &str) -> Option<Name> {
+    let mut name = Name::from_ascii(text).ok()?;
+    name.set_fqdn(true);
+    Some(name)
+}
+
+fn soa() -> Record {
+    let zone = Name::from_ascii("test.").unwrap_or_default();
+    let data = SOA::new(zone.clone(), zone.clone(), 1, 3_600, 600, 86_400, NEGATIVE_TTL);
+    Record::from_rdata(zone, NEGATIVE_TTL, RData::SOA(data))
+}

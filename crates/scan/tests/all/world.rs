@@ -1,0 +1,76 @@
+//! A fleet and a scanner over it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use fleet::{Fleet, Plan};
+use outbound::resolve::Resolver;
+use scan::{
+    Estate, EstateFinding, Known, Observation, ScanOptions, Scanner, TargetOptions, Targets,
+    Trusted,
+};
+use tokio_util::sync::CancellationToken;
+
+/// Long enough for any scan here on a busy machine; reached only by a hang.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+pub(crate) struct World {
+    pub(crate) fleet: Fleet,
+}
+
+/// What a scan of some targets showed.
+pub(crate) struct Seen {
+    pub(crate) observations: Vec<Observation>,
+    pub(crate) estate: Vec<EstateFinding>,
+}
+
+impl World {
+    pub(crate) async fn of(plan: &Plan) -> Self {
+        Self { fleet: Fleet::start(plan).await.expect("a fleet on loopback") }
+    }
+
+    pub(crate) fn scanner(&self, options: ScanOptions) -> Scanner {
+        let resolver = Resolver::with_upstreams(vec![self.fleet.dns()], Default::default())
+            .expect("a resolver");
+        let mut trusted = Trusted::nobody();
+        trusted.add_bytes(self.fleet.roots_pem().as_bytes());
+        Scanner::new(options, resolver, trusted).expect("a scanner")
+    }
+
+    pub(crate) async fn scan(&self, options: ScanOptions, targets: &[String]) -> Seen {
+        scan_with(&self.scanner(options), targets).await
+    }
+}
+
+pub(crate) async fn scan_with(scanner: &Scanner, targets: &[String]) -> Seen {
+    let targets = Targets::new(targets, TargetOptions::default());
+    let mut run = scanner.start(Box::new(targets), Known::default(), CancellationToken::new());
+    let mut seen = Seen { observations: Vec::new(), estate: Vec::new() };
+    let mut estate = Estate::default();
+    tokio::time::timeout(PATIENCE, async {
+        while let Some(observation) = run.observations.recv().await {
+            estate.observe(&observation);
+            seen.observations.push(observation);
+        }
+    })
+    .await
+    .expect("the scan ends");
+    assert!(run.refused.recv().await.is_none(), "every target was understood");
+    seen.estate = estate.finish();
+    seen
+}
+
+impl Seen {
+    /// By endpoint, the outcome and the findings' codes, sorted, each once.
+    pub(crate) fn verdicts(&self) -> BTreeMap<String, (&'static str, Vec<&'static str>)> {
+        self.observations
+            .iter()
+            .map(|observation| {
+                let mut codes: Vec<_> = observation.findings.iter().map(|f| f.rule.code).collect();
+                codes.sort_unstable();
+                codes.dedup();
+                (observation.target.identity(), (observation.outcome.code(), codes))
+            })
+            .collect()
+    }
+}
