@@ -167,47 +167,56 @@ async fn prepare(
 ) -> Outcome<Prepared> {
     // A demo is not the user's estate: it is stored only where the user says.
     let stores = settings.store.enabled && (demo.is_none() || args.db.is_some());
-    let url = if stores { Some(crate::data::inventory_url(args.db.as_deref(), &settings.store)?) } else { None };
-    let store = match &url {
-        Some(url) => Some(open(url).await?),
+    if !stores {
+        if args.resume.is_some() || args.again {
+            return Err(Problem::usage("without an inventory there is nothing to go on from")
+                .hint("set store.enabled, or name the targets"));
+        }
+        let (targets, expected) = given(&spec, demo)?;
+        return Ok(Prepared { spec, targets, expected, known: Known::default(), storing: None });
+    }
+    let url = crate::data::inventory_url(args.db.as_deref(), &settings.store)?;
+    let store = open(&url).await?;
+    let resumed = match &args.resume {
+        Some(wanted) => Some(storing::unfinished(&store, wanted).await?),
         None => None,
     };
-    let mut known = Known::default();
-    let mut resumed = None;
-    if let (Some(wanted), Some(store)) = (&args.resume, &store) {
-        let scan = storing::unfinished(store, wanted).await?;
-        spec = resumed_spec(args, &scan)?;
-        known.observed = storing::observed(store, scan.id).await?;
-        resumed = Some(scan.id);
-    } else if args.resume.is_some() {
-        return Err(Problem::usage("there is no inventory to resume from").hint("set store.enabled or leave --resume out"));
+    if let Some(scan) = &resumed {
+        spec = resumed_spec(args, scan)?;
     }
-    let mut expected = None;
-    if let Some(store) = &store {
-        let before = storing::before(store, spec.again).await?;
-        known.silent = before.known.silent;
-        expected = spec.again.then_some(before.endpoints);
+    let storing::Before { mut known, endpoints, by_address } = storing::before(&store, spec.again).await?;
+    if let Some(scan) = &resumed {
+        known.observed = storing::observed(&store, scan.id).await?;
     }
-    let targets: TargetSource = match (&store, demo) {
-        (Some(store), None) if spec.again => storing::again(store.clone()),
-        (None, None) if spec.again => {
-            return Err(Problem::usage("--again needs the inventory").hint("set store.enabled or give --db"));
-        }
-        (_, demo) => {
-            let given = demo.map_or_else(|| spec.targets.clone(), demo::Demo::targets);
-            let targets = Targets::new(given, spec.target_options()?);
-            expected = targets.expected();
-            Box::new(targets)
-        }
+    let (targets, expected) = if spec.again {
+        again(&store, &spec, endpoints, by_address)
+    } else {
+        given(&spec, demo)?
     };
-    let storing = match (store, url) {
-        (Some(store), Some(url)) => {
-            let id = resumed.unwrap_or_else(Uuid::now_v7);
-            Some(Storing::begin(store, &url, id, resumed.is_some(), &spec.to_json(), &settings.store).await?)
-        }
-        _ => None,
-    };
-    Ok(Prepared { spec, targets, expected, known, storing })
+    let id = resumed.as_ref().map_or_else(Uuid::now_v7, |scan| scan.id);
+    let storing =
+        Storing::begin(store, &url, id, resumed.is_some(), &spec.to_json(), &settings.store).await?;
+    Ok(Prepared { spec, targets, expected, known, storing: Some(storing) })
+}
+
+/// The targets named, and how many they are if that is known.
+fn given(spec: &Spec, demo: Option<&demo::Demo>) -> Outcome<(TargetSource, Option<u64>)> {
+    let words = demo.map_or_else(|| spec.targets.clone(), demo::Demo::targets);
+    let targets = Targets::new(words, spec.target_options()?);
+    let expected = targets.expected();
+    Ok((Box::new(targets), expected))
+}
+
+/// The targets known, and how many they are.
+fn again(store: &Store, spec: &Spec, endpoints: u64, by_address: u64) -> (TargetSource, Option<u64>) {
+    let all_addresses = spec.settings.all_addresses;
+    let mut expected = endpoints;
+    if !all_addresses && by_address > 0 {
+        let left_out = crate::units::counted(by_address, "endpoint");
+        eprintln!("note: {left_out} stored address by address left out: add --all-addresses");
+        expected = expected.saturating_sub(by_address);
+    }
+    (storing::again(store.clone(), all_addresses), Some(expected))
 }
 
 /// The stored scan's spec; targets given now take the place of standard input.

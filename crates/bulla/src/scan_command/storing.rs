@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use scan::target::{Target, TargetError};
 use scan::{Known, Observation, Recorder};
-use store::{ScanRow, ScanState, Sender, Status, Store, StoreError, Writer, WriterOptions};
+use store::{KnownEndpoint, ScanRow, ScanState, Sender, Status, Store, StoreError, Writer, WriterOptions};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -192,12 +192,14 @@ pub(crate) struct Before {
     pub(crate) known: Known,
     /// Endpoints in the inventory, as far as they were counted.
     pub(crate) endpoints: u64,
+    /// Those of them that are one address of a name (`--all-addresses`).
+    pub(crate) by_address: u64,
 }
 
 /// Endpoints that did not answer last time, so that they are asked last. `all`: whatever it costs.
 pub(crate) async fn before(store: &Store, all: bool) -> Outcome<Before> {
     let inventory = |error: StoreError| Problem::inventory(&error);
-    let mut before = Before { known: Known::default(), endpoints: 0 };
+    let mut before = Before { known: Known::default(), endpoints: 0, by_address: 0 };
     if !all && store.summary(now_us(), 0).await.map_err(inventory)?.endpoints > SILENT_LOOKUP_MAX {
         return Ok(before);
     }
@@ -205,6 +207,7 @@ pub(crate) async fn before(store: &Store, all: bool) -> Outcome<Before> {
     loop {
         let page = store.known_endpoints(after.as_ref(), PAGE_ROWS).await.map_err(inventory)?;
         before.endpoints += page.rows.len() as u64;
+        before.by_address += page.rows.iter().filter(|row| by_address(row)).count() as u64;
         let silent = page.rows.iter().filter(|row| row.silent);
         before.known.silent.extend(silent.filter_map(|row| identity(&row.endpoint)));
         after = page.next;
@@ -214,8 +217,13 @@ pub(crate) async fn before(store: &Store, all: bool) -> Outcome<Before> {
     }
 }
 
-/// Everything the inventory knows, page by page as the scan takes it.
-pub(crate) fn again(store: Store) -> Box<dyn Iterator<Item = Result<Target, TargetError>> + Send> {
+fn by_address(row: &KnownEndpoint) -> bool {
+    !row.endpoint.address.is_empty()
+}
+
+/// Everything the inventory knows, page by page as the scan takes it. Single addresses of names only
+/// in a scan of all addresses: any other would take the name for an endpoint never seen.
+pub(crate) fn again(store: Store, all_addresses: bool) -> Box<dyn Iterator<Item = Result<Target, TargetError>> + Send> {
     let (give, mut take) = mpsc::channel(2 * PAGE_ROWS);
     tokio::spawn(async move {
         let mut after = None;
@@ -227,7 +235,8 @@ pub(crate) fn again(store: Store) -> Box<dyn Iterator<Item = Result<Target, Targ
                     return;
                 }
             };
-            for target in page.rows.iter().filter_map(|row| target(&row.endpoint)) {
+            let wanted = page.rows.iter().filter(|row| all_addresses || !by_address(row));
+            for target in wanted.filter_map(|row| target(&row.endpoint)) {
                 if give.send(Ok(target)).await.is_err() {
                     return;
                 }
