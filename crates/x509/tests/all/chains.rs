@@ -522,6 +522,18 @@ fn a_path_runs_from_the_leaf_to_the_root() {
 }
 
 #[test]
+fn a_fault_of_the_leaf_is_told_once() {
+    let w = World::new();
+    let told = |leaf: Arc<Certificate>, middle| {
+        judge(&w.given(leaf.clone(), vec![middle]), &()).is_told_by_lint(&leaf)
+    };
+    assert!(told(w.leaf(unknown_critical), w.middle(as_is)));
+    assert!(told(w.leaf(|s| s.purposes(&[CLIENT_AUTH])), w.middle(as_is)));
+    assert!(!told(w.leaf(as_is), w.middle(unknown_critical)));
+    assert!(!told(w.leaf(as_is), w.middle(as_is)));
+}
+
+#[test]
 fn a_missing_issuer_can_be_fetched_where_the_certificate_says() {
     let w = World::new();
     let leaf = w.leaf(|s| {
