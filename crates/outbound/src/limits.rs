@@ -24,11 +24,14 @@ pub fn raise_descriptor_limit() -> io::Result<usize> {
     Ok(in_force())
 }
 
-/// Sockets that may be in flight: the soft limit less [`DESCRIPTORS_RESERVED`], at least one.
-/// Call [`raise_descriptor_limit`] before.
+/// Raises the limit and says how many sockets may be in flight under it: all but
+/// [`DESCRIPTORS_RESERVED`], at least one. Where raising is refused, what there is has to do.
 #[must_use]
 pub fn descriptor_budget() -> usize {
-    budget_of(in_force())
+    budget_of(raise_descriptor_limit().unwrap_or_else(|error| {
+        tracing::warn!(%error, "the limit of open files cannot be raised");
+        in_force()
+    }))
 }
 
 fn budget_of(limit: usize) -> usize {

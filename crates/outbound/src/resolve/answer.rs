@@ -9,6 +9,10 @@ use hickory_proto::rr::{DNSClass, RData, Record};
 use super::name::WireName;
 use super::{CHAIN_MAX, Kind, LIFETIME_MAX, ResolveError};
 
+/// Longest that "there is none" is believed: the hours of RFC 2308 section 5, which found longer ones to
+/// cause trouble.
+const NONE_LIFETIME_MAX: Duration = Duration::from_secs(3 * 3_600);
+
 /// How far one message leads.
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) enum Reading {
@@ -143,7 +147,7 @@ fn addresses_of(message: &Message, kind: Kind, trail: &mut Trail) -> Vec<IpAddr>
 fn denial_of(message: &Message, name: &WireName) -> Option<Duration> {
     message.authorities.iter().find_map(|record| match &record.data {
         RData::SOA(soa) if name.is_in(&WireName::from_answer(&record.name)) => {
-            Some(lifetime(record.ttl).min(lifetime(soa.minimum)))
+            Some(lifetime(record.ttl).min(lifetime(soa.minimum)).min(NONE_LIFETIME_MAX))
         }
         _ => None,
     })

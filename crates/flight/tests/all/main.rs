@@ -1,0 +1,278 @@
+//! What `flight::Cache` promises, with time that the tests move.
+
+use std::future::pending;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use flight::{Cache, Counts, Failed, Fresh};
+use futures_util::FutureExt;
+use proptest::prelude::*;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+
+type Numbers = Cache<&'static str, u64, &'static str>;
+type Made = Result<Fresh<u64>, Failed<&'static str>>;
+
+fn cache() -> Numbers {
+    Cache::with_entries(100)
+}
+
+const fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn fresh(value: u64, life: u64) -> Made {
+    Ok(Fresh { value, lifetime: seconds(life) })
+}
+
+fn failed(error: &'static str, life: u64) -> Made {
+    Err(Failed { error, lifetime: seconds(life) })
+}
+
+async fn ask(cache: &Numbers, made: Made) -> Result<u64, &'static str> {
+    cache.fetch(&"key", move || async move { made }).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_value_lives_for_its_own_lifetime() {
+    let cache = cache();
+    assert_eq!(ask(&cache, fresh(1, 10)).await, Ok(1));
+    tokio::time::advance(seconds(9)).await;
+    assert_eq!(ask(&cache, fresh(2, 10)).await, Ok(1));
+    tokio::time::advance(seconds(1)).await;
+    assert_eq!(cache.get_stale(&"key").map(|cached| cached.outcome), Some(Ok(1)));
+    assert!(cache.get(&"key").is_none(), "no longer true");
+    assert_eq!(ask(&cache, fresh(2, 10)).await, Ok(2));
+    assert_eq!(cache.counts(), Counts { hits: 1, misses: 2, joined: 0 });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_lives_for_its_own_lifetime() {
+    let cache = cache();
+    assert_eq!(ask(&cache, failed("down", 2)).await, Err("down"));
+    assert_eq!(ask(&cache, fresh(1, 10)).await, Err("down"));
+    tokio::time::advance(seconds(2)).await;
+    assert_eq!(ask(&cache, fresh(1, 10)).await, Ok(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lifetime_of_zero_is_not_remembered_and_one_past_the_clock_is() {
+    let cache = cache();
+    assert_eq!(ask(&cache, fresh(1, 0)).await, Ok(1));
+    assert_eq!(ask(&cache, fresh(2, u64::MAX)).await, Ok(2));
+    assert_eq!(ask(&cache, fresh(3, 1)).await, Ok(2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_callers_cost_one_run() {
+    let (cache, runs, gate) = (cache(), Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
+    let mut callers = JoinSet::new();
+    for _ in 0..1_000 {
+        let (cache, runs, gate) = (cache.clone(), runs.clone(), gate.clone());
+        callers.spawn(async move {
+            let make = move || async move {
+                runs.fetch_add(1, SeqCst);
+                gate.notified().await;
+                fresh(7, 0)
+            };
+            cache.fetch(&"key", make).await
+        });
+    }
+    while cache.counts().joined < 999 {
+        tokio::task::yield_now().await;
+    }
+    gate.notify_one();
+    assert!(callers.join_all().await.into_iter().all(|result| result == Ok(7)));
+    assert_eq!(runs.load(SeqCst), 1);
+    assert_eq!(cache.under_way(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn at_most_one_run_at_a_time_on_many_threads() {
+    let cache: Cache<u64, u64, ()> = Cache::with_entries(8);
+    let now: Arc<[AtomicUsize; 4]> = Arc::default();
+    let mut callers = JoinSet::new();
+    for n in 0..4_000_u64 {
+        let (cache, now) = (cache.clone(), now.clone());
+        callers.spawn(async move {
+            let key = n % 4;
+            let make = move || async move {
+                assert_eq!(now[key as usize].fetch_add(1, SeqCst), 0, "two runs at once");
+                tokio::task::yield_now().await;
+                now[key as usize].fetch_sub(1, SeqCst);
+                Ok(Fresh { value: key, lifetime: Duration::ZERO })
+            };
+            assert_eq!(cache.fetch(&key, make).await, Ok(key));
+        });
+    }
+    callers.join_all().await;
+    assert_eq!(cache.under_way(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_goes_away_cancels_nothing_for_the_others() {
+    for maker_leaves in [true, false] {
+        let (cache, gate) = (cache(), Arc::new(Notify::new()));
+        let make = |gate: Arc<Notify>| {
+            move || async move {
+                gate.notified().await;
+                fresh(7, 10)
+            }
+        };
+        let mut maker = cache.fetch(&"key", make(gate.clone())).boxed();
+        assert!(maker.as_mut().now_or_never().is_none());
+        let mut joiner = cache.fetch(&"key", || async { panic!("not needed") }).boxed();
+        assert!(joiner.as_mut().now_or_never().is_none());
+        let stays = if maker_leaves {
+            drop(maker);
+            joiner
+        } else {
+            drop(joiner);
+            maker
+        };
+        gate.notify_one();
+        assert_eq!(stays.await, Ok(7), "maker leaves: {maker_leaves}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_to_go_away_cancels_the_work() {
+    struct Cancelled(Arc<AtomicUsize>);
+    impl Drop for Cancelled {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, SeqCst);
+        }
+    }
+    let (cache, drops) = (cache(), Arc::new(AtomicUsize::new(0)));
+    let work = Cancelled(drops.clone());
+    let mut maker = cache.fetch(&"key", move || async move { let _work = work; pending().await }).boxed();
+    let mut joiner = cache.fetch(&"key", pending::<Made>).boxed();
+    assert!(maker.as_mut().now_or_never().is_none() && joiner.as_mut().now_or_never().is_none());
+    drop(maker);
+    assert_eq!((drops.load(SeqCst), cache.under_way()), (0, 1));
+    drop(joiner);
+    assert_eq!((drops.load(SeqCst), cache.under_way()), (1, 0));
+    assert_eq!(ask(&cache, fresh(1, 1)).await, Ok(1), "the key is free");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_reaches_its_maker_alone_and_frees_the_key() {
+    let (cache, gate) = (cache(), Arc::new(Notify::new()));
+    let (panicking, held) = (cache.clone(), gate.clone());
+    let make = move || async move {
+        held.notified().await;
+        panic!("on purpose")
+    };
+    let maker = tokio::spawn(async move { panicking.fetch(&"key", make).await });
+    while cache.under_way() == 0 {
+        tokio::task::yield_now().await;
+    }
+    let joining = cache.clone();
+    let joiner = tokio::spawn(async move { ask(&joining, fresh(5, 1)).await });
+    while cache.counts().joined == 0 {
+        tokio::task::yield_now().await;
+    }
+    gate.notify_one();
+    assert!(maker.await.unwrap_err().is_panic());
+    assert_eq!(joiner.await.unwrap(), Ok(5), "tried again with its own work");
+    assert_eq!(cache.under_way(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refresh_replaces_a_value_that_is_still_true_while_others_are_served() {
+    let (cache, gate) = (cache(), Arc::new(Notify::new()));
+    assert_eq!(ask(&cache, fresh(1, 10)).await, Ok(1));
+    let held = gate.clone();
+    let make = move || async move {
+        held.notified().await;
+        fresh(2, 10)
+    };
+    let mut refresh = cache.refresh(&"key", make).boxed();
+    assert!(refresh.as_mut().now_or_never().is_none());
+    assert_eq!(ask(&cache, fresh(9, 9)).await, Ok(1), "nobody waits for it");
+    assert_eq!(cache.refresh(&"key", || async { fresh(3, 9) }).await, None, "one is under way");
+    gate.notify_one();
+    assert_eq!(refresh.await, Some(Ok(2)));
+    assert_eq!(ask(&cache, fresh(9, 9)).await, Ok(2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_refresh_leaves_a_true_value_alone() {
+    let cache = cache();
+    assert_eq!(ask(&cache, fresh(1, 10)).await, Ok(1));
+    assert_eq!(cache.refresh(&"key", || async { failed("down", 9) }).await, Some(Err("down")));
+    assert_eq!(ask(&cache, fresh(9, 9)).await, Ok(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_under_way_when_forgotten_is_not_remembered() {
+    let (cache, gate) = (cache(), Arc::new(Notify::new()));
+    let held = gate.clone();
+    let make = move || async move {
+        held.notified().await;
+        fresh(1, 10)
+    };
+    let mut old = cache.fetch(&"key", make).boxed();
+    assert!(old.as_mut().now_or_never().is_none());
+    cache.invalidate(&"key");
+    gate.notify_one();
+    assert_eq!(old.await, Ok(1), "those who waited have it");
+    assert_eq!(ask(&cache, fresh(2, 10)).await, Ok(2));
+    cache.invalidate(&"key");
+    assert!(cache.get_stale(&"key").is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_entry_is_kept_and_the_least_recently_used_one_goes() {
+    let cache: Cache<u64, u64, ()> = Cache::with_weight(10, |_, outcome| {
+        outcome.as_ref().map_or(1, |&weight| weight as u32)
+    });
+    for key in 0..20 {
+        let make = || async { Ok(Fresh { value: 5, lifetime: seconds(60) }) };
+        assert_eq!(cache.fetch(&key, make).await, Ok(5));
+    }
+    assert_eq!(cache.entries(), 2, "ten in all, five each");
+    assert!(cache.get(&19).is_some() && cache.get(&0).is_none());
+}
+
+proptest! {
+    /// Against a model: what is answered is what was last made for the key, while it is true.
+    #[test]
+    fn a_cache_answers_as_a_map_with_deadlines_would(
+        steps in proptest::collection::vec((0_u8..4, 0_u64..3, 0_u64..6), 1..80)
+    ) {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+        runtime.unwrap().block_on(async {
+            let cache: Cache<u64, u64, u64> = Cache::with_entries(1_000);
+            let mut model = std::collections::HashMap::new();
+            let mut now = 0;
+            for (serial, (step, key, amount)) in steps.into_iter().enumerate() {
+                let serial = serial as u64;
+                match step {
+                    0 => { tokio::time::advance(seconds(amount)).await; now += amount; }
+                    1 => { cache.invalidate(&key); model.remove(&key); }
+                    _ => {
+                        let good = step == 2;
+                        let made = if good { Ok(serial) } else { Err(serial) };
+                        let lifetime = seconds(amount);
+                        let make = move || async move {
+                            match made {
+                                Ok(value) => Ok(Fresh { value, lifetime }),
+                                Err(error) => Err(Failed { error, lifetime }),
+                            }
+                        };
+                        let known = model.get(&key).filter(|(_, until)| now < *until);
+                        let expected = known.map_or(made, |(outcome, _)| *outcome);
+                        if known.is_none() && amount > 0 {
+                            model.insert(key, (made, now + amount));
+                        }
+                        prop_assert_eq!(cache.fetch(&key, make).await, expected);
+                    }
+                }
+            }
+            Ok(())
+        })?;
+    }
+}
