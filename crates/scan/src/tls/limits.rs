@@ -6,7 +6,7 @@ pub const CHAIN_MAX: usize = 32;
 /// Octets of one certificate: what the reader of certificates accepts.
 pub const CERTIFICATE_MAX: usize = x509::Certificate::DER_MAX;
 /// Octets of handshake messages in all. A chain of post-quantum signatures takes 50 KB, and 2,048
-/// hostile peers at once may hold us to half a gigabyte, no more.
+/// hostile peers at once make us hold a gigabyte (the messages, and the chain copied out), no more.
 pub const HANDSHAKE_MAX: usize = 256 * 1024;
 /// Octets of an unprotected record's content: 2^14 are allowed, plus what compression might have
 /// added up to TLS 1.2 (RFC 5246 section 6.2.2).

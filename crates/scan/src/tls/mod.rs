@@ -33,9 +33,10 @@ pub struct Offer {
     pub alpn: &'static [&'static str],
     /// Which hello to send.
     pub profile: Profile,
-    /// Finish a TLS 1.3 handshake, to see whether tickets are issued and whether the server insists
-    /// on a client certificate. Costs the server's time, a round trip and a line in its log less.
-    /// Earlier versions say in ServerHello whether they issue tickets and are never finished.
+    /// Finish a TLS 1.3 handshake, to see whether tickets are issued and whether the server insists on a
+    /// client certificate. It costs a round trip and the server's work; in return the server's log
+    /// shows a whole handshake. Earlier versions say in ServerHello whether they issue tickets and are
+    /// never finished.
     pub finish: bool,
 }
 
