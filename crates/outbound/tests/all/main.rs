@@ -3,3 +3,4 @@
 mod dial;
 mod dns;
 mod name_server;
+mod tls;
