@@ -47,7 +47,7 @@ impl Judge {
 
     /// Fills in the chain, the trust and the findings from the session's evidence.
     pub(crate) fn judge(&self, observation: &mut Observation, plaintext_injected: bool) {
-        let Some(session) = observation.session.take() else { return };
+        let Some(mut session) = observation.session.take() else { return };
         self.read_chain(&session, observation);
         let mut findings = Findings::default();
         if plaintext_injected {
@@ -56,6 +56,8 @@ impl Judge {
         judge_session(&session, observation, &mut findings);
         self.judge_chain(observation, &mut findings);
         judge_staple(&session, observation, &mut findings);
+        // The observation holds these octets in its certificates.
+        session.chain = Vec::new();
         observation.session = Some(session);
         observation.findings = findings.worst_first();
     }
@@ -111,7 +113,9 @@ impl Judge {
         let sent = &observation.chain[1..];
         let verdict = verify::verify_chain(&leaf, sent, &self.trust.all, now, &self.signatures);
         let trust = self.trust_of(&verdict);
-        if let Some((rule, evidence)) = breach(&verdict) {
+        // What the leaf itself breaks, the lints say, and better.
+        let breach = breach(&verdict).filter(|_| !verdict.is_told_by_lint(&leaf));
+        if let Some((rule, evidence)) = breach {
             findings.about(rule, evidence, leaf.fingerprint);
         }
         judge_order(&leaf, sent, findings);

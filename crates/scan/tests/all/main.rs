@@ -1,5 +1,5 @@
 //! Everything that needs a peer: the fleet, openssl, real servers.
 
 mod starttls_postgres;
-mod truth;
-mod world;
+mod tls_openssl;
+mod tls_rustls;

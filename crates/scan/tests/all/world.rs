@@ -30,8 +30,7 @@ impl World {
     }
 
     pub(crate) fn scanner(&self, options: ScanOptions) -> Scanner {
-        let resolver = Resolver::with_upstreams(vec![self.fleet.dns()], Default::default())
-            .expect("a resolver");
+        let resolver = Resolver::with_upstreams(vec![self.fleet.dns()]);
         let mut trusted = Trusted::nobody();
         trusted.add_bytes(self.fleet.roots_pem().as_bytes());
         Scanner::new(options, resolver, trusted).expect("a scanner")
