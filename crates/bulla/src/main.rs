@@ -11,6 +11,7 @@ mod endpoint;
 mod exit;
 mod fleet_command;
 mod inventory;
+mod listing;
 mod output;
 mod rules;
 mod scan_command;

@@ -1,6 +1,5 @@
 //! `bulla inventory`: what is known from earlier scans.
 
-mod listing;
 mod rows;
 mod show;
 
@@ -13,7 +12,7 @@ use crate::config::Configuration;
 use crate::endpoint::host_and_port;
 use crate::exit::{Exit, Outcome, Problem};
 use crate::units::{self, now_us};
-use listing::{Pages, list, map};
+use crate::listing::{Pages, list, map};
 use rows::{Change, Endpoint, Issuer, Look, Scan};
 
 /// `bulla inventory`
@@ -192,7 +191,7 @@ async fn history(store: &Store, what: &str, pages: &Pages) -> Outcome<()> {
         return Err(Problem::usage(format_args!("{what} is several endpoints: {}", names.join(", ")))
             .hint("--after needs one: name its port"));
     }
-    listing::list_in_turn(pages, known, async |endpoint, after, limit| {
+    crate::listing::list_in_turn(pages, known, async |endpoint, after, limit| {
         let page = store.endpoint_history(&endpoint, after.as_ref(), limit).await?;
         Ok(map(page, |row| Look { endpoint: endpoint.clone(), row }))
     })

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use store::{ChangeRow, EndpointKey, InventoryRow, IssuerRow, LeafFacts, ObservationRow, ScanRow};
 use x509::{Fingerprint, Severity};
 
-use super::listing::Listed;
+use crate::listing::Listed;
 use crate::endpoint::label;
 use crate::output::row::{rank, rank_name};
 use crate::terminal::{Paint, clean, shorten};

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 use store::{CertificateRow, InventoryRow, Store};
 
-use super::listing::{Listed, wrong};
+use crate::listing::{Listed, wrong};
 use super::rows::{Endpoint, key_json, severity, stored_json, time};
 use crate::endpoint::{host_and_port, label};
 use crate::exit::{Outcome, Problem};

@@ -110,6 +110,10 @@ pub(crate) struct ScanArgs {
     /// Complete handshakes, so that servers log no abort and show their session tickets
     #[arg(long, help_heading = "Network")]
     pub(crate) finish: bool,
+    /// Only ask whether endpoints are alive; sessions may be resumed, no certificate is judged and
+    /// nothing is stored
+    #[arg(long, help_heading = "Network", conflicts_with_all = ["again", "resume", "db", "fail_on", "output_file", "metrics_file"])]
+    pub(crate) liveness: bool,
 
     /// How to write the results [default: table]
     #[arg(long, short, help_heading = "Output", value_enum, value_name = "FORMAT")]

@@ -2,6 +2,7 @@
 
 mod args;
 mod demo;
+mod liveness;
 mod metrics;
 mod plan;
 mod progress;
@@ -46,7 +47,11 @@ pub(crate) async fn run(args: &ScanArgs, global: &Global) -> Outcome<Exit> {
     let stop = crate::stop::on_signal()?;
     let demo = if args.demo { Some(demo::start().await?) } else { None };
     let spec = Spec::of(args, &settings);
-    let ended = scan(args, &settings, spec, demo.as_ref(), stop).await;
+    let ended = if args.liveness {
+        liveness::run(args, &spec, demo.as_ref(), &stop).await
+    } else {
+        scan(args, &settings, spec, demo.as_ref(), stop).await
+    };
     if let Some(demo) = demo {
         demo.stop().await;
     }

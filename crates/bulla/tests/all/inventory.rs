@@ -53,15 +53,15 @@ fn a_host_and_a_certificate_are_shown() {
     let world = World::healthy();
     world.scan_all(&["--quiet"]);
     let target = world.targets().remove(0);
-    let host = run(world.bulla(&["inventory", "show", &target]));
+    let host = run(&mut world.bulla(&["inventory", "show", &target]));
     assert!(host.status.success() && stdout(&host).contains(&target), "{}", describe(&host));
     let listed = world.inventory(&["list", "--limit", "1"]);
     let fingerprint = listed["rows"][0]["certificate"]["fingerprint_sha256"].as_str().unwrap();
-    let shown = run(world.bulla(&["inventory", "show", &fingerprint[..16], "--json"]));
+    let shown = run(&mut world.bulla(&["inventory", "show", &fingerprint[..16], "--json"]));
     let certificate: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
     assert_eq!(certificate["fingerprint_sha256"], fingerprint);
     assert!(!certificate["endpoints"].as_array().unwrap().is_empty());
-    let unknown = run(world.bulla(&["inventory", "show", "never.example"]));
+    let unknown = run(&mut world.bulla(&["inventory", "show", "never.example"]));
     assert_eq!(unknown.status.code(), Some(3));
     assert!(stderr(&unknown).contains("hint: "));
 }

@@ -9,7 +9,7 @@ use fleet::{Latency, Mix, Plan};
 use crate::world::{World, describe, run};
 
 fn observations(world: &World) -> u64 {
-    let scans = run(world.bulla(&["inventory", "scans", "--output", "json"]));
+    let scans = run(&mut world.bulla(&["inventory", "scans", "--output", "json"]));
     let document: serde_json::Value = serde_json::from_slice(&scans.stdout).unwrap_or_default();
     document["rows"][0]["observations"].as_u64().unwrap_or(0)
 }

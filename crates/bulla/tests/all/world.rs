@@ -111,5 +111,8 @@ pub(crate) fn stderr(output: &Output) -> String {
 }
 
 pub(crate) fn describe(output: &Output) -> String {
-    format!("{}\n{}\n{}", output.status, stdout(output), stderr(output))
+    /// Enough of it to see what is wrong.
+    const CHARS_MAX: usize = 3_000;
+    let cut = |text: String| text.chars().take(CHARS_MAX).collect::<String>();
+    format!("{}\n{}\n{}", output.status, cut(stdout(output)), cut(stderr(output)))
 }

@@ -60,11 +60,7 @@ pub(crate) async fn list_in_turn<K: Clone, T: Listed>(
     of: Vec<K>,
     fetch: impl AsyncFn(K, Option<Cursor>, usize) -> Result<Page<T>, StoreError>,
 ) -> Outcome<()> {
-    if pages.output == Format::Html {
-        return Err(Problem::usage("the inventory is not written as HTML")
-            .hint("use table, json, jsonl or csv; `bulla scan --again --output html` makes a report"));
-    }
-    let mut printer = Printer::new(pages)?;
+    let mut printer = Printer::new(pages.output, pages.color)?;
     let mut next = None;
     for which in of {
         let mut after = pages.after.clone();
@@ -98,7 +94,8 @@ pub(crate) fn wrong(error: &StoreError) -> Problem {
     }
 }
 
-struct Printer {
+/// Prints pages of rows as they come.
+pub(crate) struct Printer {
     out: BufWriter<io::Stdout>,
     format: Format,
     paint: Paint,
@@ -106,16 +103,18 @@ struct Printer {
 }
 
 impl Printer {
-    fn new(pages: &Pages) -> Outcome<Self> {
-        Ok(Self {
-            out: BufWriter::new(io::stdout()),
-            format: pages.output,
-            paint: Paint(pages.color.on_stdout()),
-            rows: 0,
-        })
+    /// Rows in `format`.
+    pub(crate) fn new(format: Format, colour: Colour) -> Outcome<Self> {
+        if format == Format::Html {
+            return Err(Problem::usage("these rows are not written as HTML")
+                .hint("use table, json, jsonl or csv; `bulla scan … --output html` makes a report"));
+        }
+        let paint = Paint(colour.on_stdout());
+        Ok(Self { out: BufWriter::new(io::stdout()), format, paint, rows: 0 })
     }
 
-    fn page<T: Listed>(&mut self, rows: &[T]) -> io::Result<()> {
+    /// Prints some more.
+    pub(crate) fn page<T: Listed>(&mut self, rows: &[T]) -> io::Result<()> {
         let first = self.rows == 0;
         match self.format {
             Format::Table | Format::Html => self.table(rows, first)?,
@@ -163,7 +162,8 @@ impl Printer {
         Ok(())
     }
 
-    fn end(mut self, next: Option<&Cursor>) -> io::Result<()> {
+    /// Prints what belongs after the last row; `next` is where a further page begins.
+    pub(crate) fn end(mut self, next: Option<&Cursor>) -> io::Result<()> {
         match (self.format, next) {
             (Format::Json, _) => {
                 if self.rows == 0 {

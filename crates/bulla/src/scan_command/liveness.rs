@@ -1,0 +1,203 @@
+//! `bulla scan --liveness`: is it alive? Never: what does it serve?
+//!
+//! A session may be resumed here, and a resumed session carries no certificate, only the memory of
+//! one. So nothing of this is stored, and no certificate is spoken of.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use outbound::Deadline;
+use outbound::resolve::{Families, Resolver};
+use outbound::tls::{Connector, Handshake};
+use scan::Trusted;
+use scan::target::{Protocol, Target, Targets};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::args::ScanArgs;
+use super::demo::Demo;
+use super::plan::Spec;
+use crate::exit::{Exit, Outcome, Problem, chain};
+use crate::listing::{Listed, Printer};
+use crate::terminal::{Paint, clean};
+
+/// Questions under way at once: each is one connection, and beyond this a run is no faster.
+const IN_FLIGHT_MAX: usize = 512;
+/// Answers printed together: little enough that they are seen as they come.
+const ROWS_TOGETHER: usize = 64;
+
+/// Addresses of a name asked in turn.
+const ADDRESSES_MAX: usize = 4;
+
+/// An answer.
+struct Answer {
+    endpoint: String,
+    address: Option<IpAddr>,
+    result: Result<(&'static str, Duration), String>,
+}
+
+/// What a question needs.
+struct Asker {
+    resolver: Resolver,
+    connector: Connector,
+    families: Families,
+    limit: Duration,
+}
+
+/// Asks every target.
+pub(super) async fn run(
+    args: &ScanArgs,
+    spec: &Spec,
+    demo: Option<&Demo>,
+    stop: &CancellationToken,
+) -> Outcome<Exit> {
+    let options = spec.scan_options()?;
+    let resolver = match demo {
+        Some(demo) => demo.resolver(&mut Trusted::nobody()),
+        None => spec.resolver()?,
+    };
+    let connector = Connector::system().map_err(|error| {
+        Problem::new(Exit::Machine, chain(&error)).hint("apt-get install -y ca-certificates")
+    })?;
+    let allowed = options.in_flight.unwrap_or(IN_FLIGHT_MAX).min(outbound::limits::descriptor_budget());
+    let asker = Arc::new(Asker {
+        resolver,
+        connector,
+        families: options.families,
+        limit: options.first.handshake,
+    });
+    let words = demo.map_or_else(|| spec.targets.clone(), Demo::targets);
+    let targets = Targets::new(words, spec.target_options()?);
+    let mut printer = Printer::new(spec.settings.output, args.color)?;
+    let (give, mut take) = mpsc::channel(IN_FLIGHT_MAX);
+    // A thread of its own: standard input blocks. It ends with its input or its reader.
+    std::thread::spawn(move || targets.into_iter().try_for_each(|target| give.blocking_send(target)));
+    let (mut asking, mut rows) = (JoinSet::new(), Vec::new());
+    let (mut alive, mut invalid, mut more) = (0_u64, 0_u64, true);
+    while more || !asking.is_empty() {
+        tokio::select! {
+            target = take.recv(), if more && asking.len() < allowed.max(1) => match target {
+                Some(Ok(target)) => {
+                    asking.spawn(ask(Arc::clone(&asker), target));
+                }
+                Some(Err(error)) => {
+                    invalid += 1;
+                    eprintln!("error: {}", clean(&chain(&error)));
+                }
+                None => more = false,
+            },
+            Some(Ok(answer)) = asking.join_next() => {
+                alive += u64::from(answer.result.is_ok());
+                rows.push(answer);
+            }
+            () = stop.cancelled() => break,
+        }
+        if rows.len() >= ROWS_TOGETHER {
+            printer.page(&rows).map_err(|error| Problem::output(&error))?;
+            rows.clear();
+        }
+    }
+    asking.shutdown().await;
+    printer.page(&rows).and_then(|()| printer.end(None)).map_err(|error| Problem::output(&error))?;
+    Ok(match (stop.is_cancelled(), alive, invalid) {
+        (true, _, _) => Exit::Interrupted,
+        (false, 1.., 0) => Exit::Ok,
+        _ => Exit::Incomplete,
+    })
+}
+
+async fn ask(asker: Arc<Asker>, target: Target) -> Answer {
+    let mut answer = Answer { endpoint: target.identity(), address: None, result: Err(String::new()) };
+    if target.protocol != Protocol::Tls {
+        answer.result = Err(format!("not asked: {} is not TLS from the first byte", target.protocol.name()));
+        return answer;
+    }
+    let found = asker.resolver.resolve(target.host_text(), asker.families, asker.limit).await;
+    let addresses = match found {
+        Ok(resolution) => resolution.addresses,
+        Err(error) => {
+            answer.result = Err(chain(&error));
+            return answer;
+        }
+    };
+    answer.result = Err("no address".into());
+    // One address that answers is enough: the question is about the name.
+    for address in addresses.into_iter().take(ADDRESSES_MAX) {
+        answer.address = Some(address);
+        let place = SocketAddr::new(address, target.port);
+        let deadline = Deadline::within(asker.limit);
+        let asked = asker.connector.liveness(place, target.asked_name(), deadline).await;
+        answer.result = asked.map_err(|error| chain(&error)).map(|alive| {
+            let handshake = match alive.handshake {
+                Handshake::Full => "full",
+                Handshake::Resumed => "resumed",
+            };
+            (handshake, alive.elapsed)
+        });
+        if answer.result.is_ok() {
+            break;
+        }
+    }
+    answer
+}
+
+impl Answer {
+    fn word(&self) -> &'static str {
+        if self.result.is_ok() { "alive" } else { "no answer" }
+    }
+
+    fn parts(&self) -> (&'static str, Option<u64>, &str) {
+        match &self.result {
+            Ok((handshake, elapsed)) => (handshake, u64::try_from(elapsed.as_micros()).ok(), ""),
+            Err(why) => ("", None, why),
+        }
+    }
+}
+
+impl Listed for Answer {
+    const TABLE: &'static [&'static str] =
+        &["LIVENESS", "ENDPOINT", "ADDRESS", "HANDSHAKE", "TIME MS", "WHY (no certificate was judged)"];
+    const CSV: &'static [&'static str] =
+        &["liveness", "endpoint", "address", "handshake", "handshake_us", "error"];
+
+    fn cells(&self, paint: Paint) -> Vec<comfy_table::Cell> {
+        let (handshake, elapsed_us, why) = self.parts();
+        vec![
+            paint.cell(if self.result.is_ok() { "ok" } else { "no answer" }, self.word()),
+            paint.cell("", &clean(&self.endpoint)),
+            paint.cell("faint", &self.address.map(|a| a.to_string()).unwrap_or_default()),
+            paint.cell("", handshake),
+            paint.cell("", &elapsed_us.map(|us| format!("{:.1}", us as f64 / 1e3)).unwrap_or_default()),
+            paint.cell("", &clean(why)),
+        ]
+    }
+
+    fn fields(&self) -> Vec<String> {
+        let (handshake, elapsed_us, why) = self.parts();
+        vec![
+            self.word().to_owned(),
+            self.endpoint.clone(),
+            self.address.map(|a| a.to_string()).unwrap_or_default(),
+            handshake.to_owned(),
+            elapsed_us.map(|us| us.to_string()).unwrap_or_default(),
+            why.to_owned(),
+        ]
+    }
+
+    fn json(&self) -> Value {
+        let (handshake, elapsed_us, why) = self.parts();
+        let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        json!({
+            "type": "liveness",
+            "alive": self.result.is_ok(),
+            "endpoint": self.endpoint,
+            "address": self.address,
+            "handshake": some(handshake),
+            "handshake_us": elapsed_us,
+            "error": some(why),
+        })
+    }
+}
