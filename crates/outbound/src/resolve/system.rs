@@ -56,8 +56,9 @@ fn read_resolv_conf(text: &str) -> (Vec<SocketAddr>, Options) {
                 options.search = words.take(SEARCH_MAX).map(str::to_owned).collect();
             }
             Some("options") => {
-                let ndots = words.filter_map(|word| word.strip_prefix("ndots:")?.parse().ok()).last();
-                options.ndots = ndots.unwrap_or(options.ndots).min(NDOTS_MAX);
+                for ndots in words.filter_map(|word| word.strip_prefix("ndots:")?.parse().ok()) {
+                    options.ndots = NDOTS_MAX.min(ndots);
+                }
             }
             _ => {}
         }
