@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use scan::Observation;
+use scan::{EstateFinding, Observation};
 use scan::observation::Outcome;
 use serde::Serialize;
 use x509::Severity;
@@ -51,13 +51,14 @@ pub(crate) struct Tally {
     /// Endpoints by urgency, 0 (nothing found) to 6 (critical).
     pub(crate) by_rank: [u64; 7],
     pub(crate) by_outcome: BTreeMap<&'static str, u64>,
-    /// Findings by code, with the rule's severity.
+    /// Endpoints with each finding, by code.
     pub(crate) by_rule: BTreeMap<&'static str, u64>,
     pub(crate) issuers: Words,
     pub(crate) keys: Words,
     pub(crate) versions: Words,
     /// Expiry of leaves by week from the scan's start: before 0 is expired.
     pub(crate) weeks: BTreeMap<i64, u64>,
+    /// The worst finding of all, those across endpoints included.
     pub(crate) worst: Option<Severity>,
     started_at_s: i64,
 }
@@ -92,6 +93,15 @@ impl Tally {
         self.keys.add(&key_name(&leaf.public_key));
         let week = (leaf.not_after.0 - self.started_at_s).div_euclid(WEEK_S);
         *self.weeks.entry(week.clamp(-1, WEEKS_MAX)).or_default() += 1;
+    }
+
+    /// Takes note of what concerns several endpoints at once.
+    pub(crate) fn observe_estate(&mut self, estate: &[EstateFinding]) {
+        for shared in estate {
+            let rule = shared.finding.rule;
+            self.worst = self.worst.max(Some(rule.severity));
+            *self.by_rule.entry(rule.code).or_default() += shared.count as u64;
+        }
     }
 }
 

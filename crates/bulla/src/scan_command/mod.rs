@@ -104,7 +104,10 @@ async fn scan(
     gathering.gather(run, &mut storing, &bar, &stop).await;
     bar.clear();
 
-    let Gathering { tally, estate, report, invalid_targets, unwritable } = gathering;
+    let Gathering { mut tally, estate, report, invalid_targets, unwritable } = gathering;
+    let estate_overflowed = estate.overflowed();
+    let estate = estate.finish();
+    tally.observe_estate(&estate);
     let end = progress.snapshot();
     let mut closing = Closing {
         started_at_us,
@@ -115,7 +118,7 @@ async fn scan(
         skipped: end.skipped,
         stored: None,
         store_error: None,
-        estate_overflowed: estate.overflowed(),
+        estate_overflowed,
     };
     if let Some(storing) = storing {
         let stowed = storing
@@ -130,7 +133,7 @@ async fn scan(
     if let Some(error) = unwritable {
         return Err(Problem::output(&error));
     }
-    report.close(&tally, &estate.finish(), &closing).map_err(|error| Problem::output(&error))?;
+    report.close(&tally, &estate, &closing).map_err(|error| Problem::output(&error))?;
     if let Some(path) = &args.metrics_file {
         metrics::write(path, &tally, &closing)?;
     }

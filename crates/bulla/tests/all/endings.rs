@@ -1,6 +1,7 @@
 //! Exit codes, and ends that nobody planned.
 
 use std::io::{BufRead, BufReader, Read};
+use std::net::UdpSocket;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
@@ -48,37 +49,33 @@ fn an_inventory_that_cannot_be_opened_is_said_so_before_anything_is_scanned() {
     assert!(stdout(&output).is_empty());
 }
 
-/// Addresses that swallow everything keep a scan busy for as long as its limits say.
-fn busy(world: &World, arguments: &[&str]) -> Child {
-    let targets = std::fs::read_to_string(world.path("targets.txt")).unwrap();
-    // 192.0.2.0/24 is never routed (RFC 5737), but contacting it is left to nobody: a name whose
-    // server never answers waits just as long.
-    let listener = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-    let silent = listener.local_addr().unwrap();
-    std::mem::forget(listener);
-    let addresses: Vec<_> = world
+/// A scan that is busy for a minute: some endpoints that answer, then names whose name server, the
+/// socket held here, never does.
+fn busy(world: &World, arguments: &[&str]) -> (Child, UdpSocket) {
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let answering = world
         .fleet()
         .truth()
-        .filter_map(|truth| Some(format!("{}:{}={}", truth.addresses.first()?, truth.port, truth.host)))
-        .collect();
-    assert!(!targets.is_empty() && !addresses.is_empty());
-    let waiting: Vec<_> = (0..200).map(|n| format!("waits{n}.fleet.test")).collect();
-    std::fs::write(world.path("busy.txt"), [addresses, waiting].concat().join("\n")).unwrap();
-    world
+        .filter_map(|truth| Some(format!("{}:{}={}", truth.addresses.first()?, truth.port, truth.host)));
+    let waiting = (0..200).map(|number| format!("waits{number}.fleet.test"));
+    let targets: Vec<_> = answering.chain(waiting).collect();
+    std::fs::write(world.path("busy.txt"), targets.join("\n")).unwrap();
+    let child = world
         .bulla(&["scan", "@busy.txt", "--no-system-roots", "--ca", "roots.pem", "--timeout", "60s"])
         .arg("--dns")
-        .arg(silent.to_string())
+        .arg(silent.local_addr().unwrap().to_string())
         .args(arguments)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .unwrap()
+        .unwrap();
+    (child, silent)
 }
 
 #[test]
 fn ctrl_c_prints_what_was_seen_within_two_seconds() {
     let world = World::healthy();
-    let mut child = busy(&world, &["--output", "jsonl", "--no-store"]);
+    let (mut child, _silent) = busy(&world, &["--output", "jsonl", "--no-store"]);
     let mut out = BufReader::new(child.stdout.take().unwrap());
     let mut first = String::new();
     out.read_line(&mut first).unwrap();
@@ -98,7 +95,7 @@ fn ctrl_c_prints_what_was_seen_within_two_seconds() {
 #[test]
 fn a_reader_that_goes_away_stops_the_scan() {
     let world = World::healthy();
-    let mut child = busy(&world, &["--output", "jsonl", "--no-store"]);
+    let (mut child, _silent) = busy(&world, &["--output", "jsonl", "--no-store"]);
     let mut out = BufReader::new(child.stdout.take().unwrap());
     let mut first = String::new();
     out.read_line(&mut first).unwrap();

@@ -133,3 +133,40 @@ fn metrics_are_written_whole() {
     assert!(text.contains("bulla_scan_finding_endpoints{code=\"certificate.expired\",severity=\"critical\"} 0\n"));
     assert!(!world.path("bulla.prom.partial").exists());
 }
+
+#[test]
+fn a_terminal_gets_colours_unless_it_asks_for_none() {
+    let world = World::healthy();
+    let on_terminal = |variable: (&str, &str)| {
+        let target = world.targets().remove(0);
+        let command = format!(
+            "{} scan {target} --no-store --no-system-roots --ca roots.pem --dns {}",
+            env!("CARGO_BIN_EXE_bulla"),
+            world.fleet().dns(),
+        );
+        let mut script = std::process::Command::new("script");
+        script.args(["--quiet", "--return", "--command", &command, "/dev/null"]);
+        script.current_dir(world.path(".")).env_remove("NO_COLOR").env("TERM", "xterm").env(variable.0, variable.1);
+        let output = script.output().expect("apt-get install -y bsdutils");
+        assert!(output.status.success(), "{}", describe(&output));
+        stdout(&output)
+    };
+    // Colours of the table's states; the bar, on standard error, is cleared and may use others.
+    let coloured = |text: &str| text.contains("\x1b[32m") || text.contains("\x1b[2m");
+    assert!(coloured(&on_terminal(("LANG", "C.UTF-8"))));
+    assert!(!coloured(&on_terminal(("NO_COLOR", "1"))));
+}
+
+#[test]
+fn liveness_speaks_of_no_certificate_and_stores_nothing() {
+    let world = World::healthy();
+    let output = run(&mut world.scan(&["@targets.txt", "--liveness", "--output", "jsonl"]));
+    assert!(output.status.success(), "{}", describe(&output));
+    let lines = lines(&stdout(&output));
+    assert_eq!(lines.len(), world.targets().len());
+    for line in lines {
+        assert_eq!((&line["type"], &line["alive"]), (&"liveness".into(), &true.into()), "{line}");
+        assert!(line.get("chain").is_none() && line.get("certificate").is_none(), "{line}");
+    }
+    assert!(!world.path("data").exists());
+}
