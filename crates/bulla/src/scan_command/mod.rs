@@ -8,6 +8,7 @@ mod plan;
 mod progress;
 mod storing;
 
+use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -75,32 +76,17 @@ async fn scan(
     stop: CancellationToken,
 ) -> Outcome<Exit> {
     let fail_on = settings.fail_on()?;
-    let format = settings.scan.output;
     let sink = output::sink(args.output_file.as_deref())?;
-    let prepared = prepare(args, settings, spec, demo).await?;
-    let Prepared { spec, targets, expected, known, mut storing } = prepared;
-    let mut trust = spec.trust()?;
-    let resolver = match demo {
-        Some(demo) => demo.resolver(&mut trust),
-        None => spec.resolver()?,
-    };
-    let scanner = Scanner::new(spec.scan_options()?, resolver, trust)
-        .map_err(|error| Problem::new(Exit::Machine, crate::exit::chain(&error)))?;
+    let Prepared { spec, targets, expected, known, mut storing } =
+        prepare(args, settings, spec, demo).await?;
+    let scanner = scanner(&spec, demo)?;
 
     let (started_at_us, began) = (now_us(), Instant::now());
-    let report = output::report(format, sink, look(args, settings), started_at_us);
+    let report = output::report(settings.scan.output, sink, look(args, settings), started_at_us);
     let run = scanner.start(targets, known, stop.clone());
-    let to_terminal = args.output_file.is_none() && std::io::IsTerminal::is_terminal(&std::io::stdout());
-    let streams = matches!(format, Format::Json | Format::Jsonl | Format::Csv);
-    let bar = Bar::new(Arc::clone(&run.progress), expected, !(args.quiet || streams && to_terminal));
-    let mut gathering = Gathering {
-        tally: Tally::new(started_at_us),
-        estate: Estate::default(),
-        report,
-        invalid_targets: 0,
-        unwritable: None,
-    };
     let progress = Arc::clone(&run.progress);
+    let bar = Bar::new(Arc::clone(&progress), expected, bar_wanted(args, settings));
+    let mut gathering = Gathering::new(report, started_at_us);
     gathering.gather(run, &mut storing, &bar, &stop).await;
     bar.clear();
 
@@ -121,14 +107,7 @@ async fn scan(
         estate_overflowed,
     };
     if let Some(storing) = storing {
-        let stowed = storing
-            .finish(closing.interrupted, |stored| {
-                let closing = Closing { stored: stored.cloned(), ..closing.clone() };
-                storing::summary_json(&Summary::of(&tally, &closing))
-            })
-            .await;
-        closing.stored = stowed.stored;
-        closing.store_error = stowed.error;
+        stow(storing, &tally, &mut closing).await;
     }
     if let Some(error) = unwritable {
         return Err(Problem::output(&error));
@@ -138,6 +117,35 @@ async fn scan(
         metrics::write(path, &tally, &closing)?;
     }
     conclude(&tally, &closing, fail_on)
+}
+
+fn scanner(spec: &Spec, demo: Option<&demo::Demo>) -> Outcome<Scanner> {
+    let mut trust = spec.trust()?;
+    let resolver = match demo {
+        Some(demo) => demo.resolver(&mut trust),
+        None => spec.resolver()?,
+    };
+    Scanner::new(spec.scan_options()?, resolver, trust)
+        .map_err(|error| Problem::new(Exit::Machine, crate::exit::chain(&error)))
+}
+
+/// Whether a bar would be seen, and not run into results that are printed as they come.
+fn bar_wanted(args: &ScanArgs, settings: &Settings) -> bool {
+    let to_terminal = args.output_file.is_none() && std::io::stdout().is_terminal();
+    let streams = matches!(settings.scan.output, Format::Json | Format::Jsonl | Format::Csv);
+    !(args.quiet || streams && to_terminal)
+}
+
+/// Stores the rest, and the summary with the scan.
+async fn stow(storing: Storing, tally: &Tally, closing: &mut Closing) {
+    let stowed = storing
+        .finish(closing.interrupted, |stored| {
+            let closing = Closing { stored: stored.cloned(), ..closing.clone() };
+            storing::summary_json(&Summary::of(tally, &closing))
+        })
+        .await;
+    closing.stored = stowed.stored;
+    closing.store_error = stowed.error;
 }
 
 /// The exit code, most pressing reason first.
@@ -254,6 +262,16 @@ struct Gathering {
 }
 
 impl Gathering {
+    fn new(report: Box<dyn Report>, started_at_us: i64) -> Self {
+        Self {
+            tally: Tally::new(started_at_us),
+            estate: Estate::default(),
+            report,
+            invalid_targets: 0,
+            unwritable: None,
+        }
+    }
+
     async fn gather(
         &mut self,
         run: Run,
