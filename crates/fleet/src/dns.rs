@@ -40,6 +40,8 @@ pub(crate) enum Reply {
     NxDomain,
     /// The name server fails.
     ServFail,
+    /// The name server will not answer.
+    Refused,
     /// Nothing at all.
     Silence,
 }
@@ -79,8 +81,12 @@ pub(crate) async fn start(
     let server = Arc::new(Server { zone, questions: questions.clone() });
     let (over_udp, over_tcp) = (server.clone().answer_datagrams(datagrams), server.answer_streams(streams));
     let stopped = stop.clone();
-    tasks.spawn(async move { drop(stopped.run_until_cancelled(over_udp).await) });
-    tasks.spawn(async move { drop(stop.run_until_cancelled(over_tcp).await) });
+    tasks.spawn(async move {
+        stopped.run_until_cancelled(over_udp).await;
+    });
+    tasks.spawn(async move {
+        stop.run_until_cancelled(over_tcp).await;
+    });
     Ok((address, questions))
 }
 
@@ -186,6 +192,10 @@ fn fill(message: &mut Message, reply: Reply, asked: &Name, kind: RecordType) -> 
         Reply::ServFail => {
             message.metadata.response_code = ResponseCode::ServFail;
             return Some("servfail");
+        }
+        Reply::Refused => {
+            message.metadata.response_code = ResponseCode::Refused;
+            return Some("refused");
         }
         Reply::NxDomain => {
             message.metadata.response_code = ResponseCode::NXDomain;

@@ -1,1 +1,214 @@
-//! Placeholder.
+//! A simulated world of TLS endpoints and DNS, with latency, faults and ground truth.
+//!
+//! Everything lives on 127.0.0.0/8 in this process: for the demo, for tests, and for measuring scanners
+//! against what is really there.
+
+mod dns;
+mod estate;
+mod fault;
+mod forge;
+mod key;
+mod kind;
+mod mint;
+mod old_key;
+mod plan;
+mod random;
+mod serve;
+mod starttls;
+mod truth;
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustls::RootCertStore;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use x509::UnixTime;
+
+use crate::estate::{Estate, Host, Ports};
+use crate::fault::BlackHole;
+use crate::kind::Upgrade;
+use crate::mint::{Identity, Mint};
+use crate::serve::Servers;
+use crate::truth::Tally;
+
+pub use plan::{Latency, Mix, Plan};
+pub use truth::{Counters, Truth};
+
+/// Black holes; more endpoints than that share them. Each costs five descriptors.
+const BLACK_HOLES_MAX: usize = 256;
+/// Endpoints to one black hole, while there are fewer than the most.
+const ENDPOINTS_TO_A_HOLE: usize = 32;
+/// Where black holes are, apart from all servers.
+const BLACK_HOLE_ADDRESS: u32 = 0x7f00_0100;
+
+/// Why there is no fleet.
+#[derive(Debug, thiserror::Error)]
+pub enum FleetError {
+    /// The system would not give a socket.
+    #[error("the fleet cannot listen")]
+    Io(#[from] io::Error),
+    /// rustls would not take a configuration.
+    #[error("the fleet cannot serve TLS")]
+    Tls(#[from] rustls::Error),
+    /// A key could not be made.
+    #[error("no key could be made")]
+    Key(#[allow(private_interfaces, reason = "told to people only, by Debug")] key::KeyKind),
+    /// A signature could not be made.
+    #[error("a certificate could not be signed")]
+    Sign,
+    /// More endpoints than 127.0.0.0/8 has addresses.
+    #[error("127.0.0.0/8 has no room for so many endpoints")]
+    TooLarge,
+}
+
+/// A running fleet. Dropping it stops it.
+pub struct Fleet {
+    dns: SocketAddr,
+    questions: dns::Questions,
+    estate: Arc<Estate>,
+    mint: Arc<Mint>,
+    ports: Ports,
+    tally: Tally,
+    tasks: JoinSet<()>,
+    stop: CancellationToken,
+    _holes: Vec<BlackHole>,
+    _reserved: socket2::Socket,
+}
+
+impl Fleet {
+    /// Makes every certificate and starts every server.
+    ///
+    /// # Errors
+    /// [`FleetError`]: a port in use, out of descriptors.
+    pub async fn start(plan: &Plan) -> Result<Self, FleetError> {
+        let mut listeners = vec![serve::listen(plan.port.unwrap_or(0))?];
+        let tls = listeners[0].local_addr()?.port();
+        let mut upgrades = HashMap::new();
+        for upgrade in Upgrade::ALL {
+            let listener = serve::listen(0)?;
+            upgrades.insert(upgrade, listener.local_addr()?.port());
+            listeners.push(listener);
+        }
+        let (reserved, refused) = reserve()?;
+        let holes = open_black_holes(plan)?;
+        let told = holes.iter().filter_map(|hole| match hole.address {
+            SocketAddr::V4(address) => Some((*address.ip(), address.port())),
+            SocketAddr::V6(_) => None,
+        });
+        let ports = Ports { tls, upgrades, refused, holes: told.collect() };
+        let mint = Arc::new(Mint::new(now())?);
+        let estate = tokio::task::block_in_place(|| Estate::build(plan, &mint, &ports))?;
+        let (estate, tally) = (Arc::new(estate), Tally::default());
+        let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
+        let (dns, questions) = dns::start(estate.clone(), &mut tasks, stop.clone()).await?;
+        let mut client_roots = RootCertStore::empty();
+        for root in mint.roots() {
+            client_roots.add(root.clone())?;
+        }
+        let servers = Arc::new(Servers::new(estate.clone(), tally.clone(), client_roots));
+        for listener in listeners {
+            tasks.spawn(servers.clone().accept(listener, stop.clone()));
+        }
+        Ok(Self {
+            dns,
+            questions,
+            estate,
+            mint,
+            ports,
+            tally,
+            tasks,
+            stop,
+            _holes: holes,
+            _reserved: reserved,
+        })
+    }
+
+    /// Where the name server listens, for UDP and TCP.
+    #[must_use]
+    pub fn dns(&self) -> SocketAddr {
+        self.dns
+    }
+
+    /// The roots to trust, PEM.
+    #[must_use]
+    pub fn roots_pem(&self) -> String {
+        self.mint.roots().into_iter().map(|root| pem(root)).collect()
+    }
+
+    /// What there is to find, an entry an endpoint, in no particular order (but always the same).
+    #[must_use]
+    pub fn truth(&self) -> Vec<Truth> {
+        self.estate.truth(&self.ports)
+    }
+
+    /// What the servers have seen so far.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.tally.counters(self.questions.counts())
+    }
+
+    /// Gives `host` a new key and certificate, at every address; the new leaf's SHA-256 in hexadecimal.
+    /// Tickets issued before are still taken, as by most servers. `None`: no such host.
+    pub fn replace_certificate(&self, host: &str) -> Option<String> {
+        let host = self.estate.named(host)?;
+        let served = self.another(host)?;
+        let leaf = served.fingerprint().to_string();
+        host.places.write().iter_mut().for_each(|place| place.served = Some(served.clone()));
+        Some(leaf)
+    }
+
+    /// Moves `host` to another address, with a new certificate; the old address goes on serving the old
+    /// one. The new leaf's SHA-256 and the new address. `None`: no such host.
+    pub fn move_address(&self, host: &str) -> Option<(String, Ipv4Addr)> {
+        let host = self.estate.named(host)?;
+        let served = self.another(host)?;
+        let leaf = served.fingerprint().to_string();
+        Some((leaf, self.estate.move_host(host, served)))
+    }
+
+    fn another(&self, host: &Host) -> Option<Arc<mint::Served>> {
+        let address = host.places.read().first()?.address.octets();
+        let identity = Identity { host: &host.name, more: &[], address };
+        self.mint.serve(host.kind, &identity, None).ok().map(Arc::new)
+    }
+
+    /// Stops every server and waits until all are gone.
+    pub async fn stop(mut self) {
+        self.stop.cancel();
+        while self.tasks.join_next().await.is_some() {}
+    }
+}
+
+/// A port that nobody listens on and nobody else gets.
+fn reserve() -> io::Result<(socket2::Socket, u16)> {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
+    socket.bind(&SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)).into())?;
+    let bound = socket.local_addr()?.as_socket().ok_or_else(|| io::Error::other("no port"))?;
+    Ok((socket, bound.port()))
+}
+
+fn open_black_holes(plan: &Plan) -> io::Result<Vec<BlackHole>> {
+    let dead = (plan.endpoints as f64 * plan.dead_fraction).ceil() as usize;
+    let count = (dead / ENDPOINTS_TO_A_HOLE + 1).min(BLACK_HOLES_MAX);
+    (0..count as u32).map(|i| BlackHole::open(Ipv4Addr::from(BLACK_HOLE_ADDRESS + i))).collect()
+}
+
+/// RFC 7468.
+fn pem(der: &[u8]) -> String {
+    let text = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, der);
+    let lines: String = text
+        .as_bytes()
+        .chunks(64)
+        .map(|line| format!("{}\n", String::from_utf8_lossy(line)))
+        .collect();
+    format!("-----BEGIN CERTIFICATE-----\n{lines}-----END CERTIFICATE-----\n")
+}
+
+fn now() -> UnixTime {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    UnixTime(i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
+}

@@ -1,0 +1,407 @@
+//! The hosts of a fleet: from a plan to names, addresses, certificates and the truth about them.
+
+use std::collections::{HashMap, HashSet};
+use std::net::Ipv4Addr;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::RwLock;
+use x509::{Fingerprint, SpkiHash};
+
+use crate::FleetError;
+use crate::dns::{NEGATIVE_TTL, Reply, Zone};
+use crate::kind::{Company, Dns, Family, KINDS, Kind, Naming, Serve, Upgrade, least};
+use crate::mint::{Identity, Mint, Served};
+use crate::plan::{Mix, Plan};
+use crate::random::Random;
+use crate::truth::Truth;
+
+/// Where addresses begin: well away from 127.0.0.1, where other things live.
+const FIRST_ADDRESS: u32 = 0x7f01_0001;
+/// Addresses to be had up to 127.254.255.255.
+const ADDRESSES_MAX: u32 = 0x7fff_0000 - FIRST_ADDRESS;
+/// TTL of ordinary addresses, in seconds.
+const TTL: u32 = 300;
+/// Departments that names are spread over.
+const ZONES: [&str; 5] = ["shop", "api", "mail", "corp", "lab"];
+/// Threads that make certificates at the start.
+const MINTERS: usize = 2;
+
+/// One name and what stands behind it.
+pub(crate) struct Host {
+    pub(crate) name: String,
+    pub(crate) kind: &'static Kind,
+    pub(crate) delays: Delays,
+    /// Every address that serves the name, also those the name server no longer tells of.
+    pub(crate) places: RwLock<Vec<Place>>,
+}
+
+/// An address of a host.
+#[derive(Clone)]
+pub(crate) struct Place {
+    pub(crate) address: Ipv4Addr,
+    /// Told by the name server.
+    pub(crate) told: bool,
+    pub(crate) served: Option<Arc<Served>>,
+}
+
+/// How long a host's phases take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Delays {
+    pub(crate) dns: Duration,
+    pub(crate) dial: Duration,
+    pub(crate) handshake: Duration,
+}
+
+/// All hosts, found by name and by address.
+pub(crate) struct Estate {
+    pub(crate) hosts: Vec<Arc<Host>>,
+    by_name: HashMap<String, usize>,
+    by_address: RwLock<HashMap<Ipv4Addr, usize>>,
+    next_address: RwLock<u32>,
+}
+
+/// Ports by what is behind them.
+pub(crate) struct Ports {
+    pub(crate) tls: u16,
+    pub(crate) upgrades: HashMap<Upgrade, u16>,
+    /// Nobody listens there.
+    pub(crate) refused: u16,
+    /// Black holes, to be shared.
+    pub(crate) holes: Vec<(Ipv4Addr, u16)>,
+}
+
+/// Hosts that belong together.
+struct Group {
+    kind: &'static Kind,
+    names: Vec<String>,
+}
+
+impl Estate {
+    pub(crate) fn build(plan: &Plan, mint: &Mint, ports: &Ports) -> Result<Self, FleetError> {
+        let mut random = Random::new(plan.seed);
+        let groups = groups(plan);
+        let mut addresses = FIRST_ADDRESS..FIRST_ADDRESS + ADDRESSES_MAX;
+        let ranges = plan.latency.ranges();
+        let mut laid_out = Vec::with_capacity(groups.len());
+        let mut holes = ports.holes.iter().cycle();
+        for group in groups {
+            let at = lay_out(&group, &mut addresses, &mut holes)?;
+            let delays: Vec<_> = group
+                .names
+                .iter()
+                .map(|_| Delays {
+                    dns: random.duration(&ranges.dns),
+                    dial: random.duration(&ranges.dial),
+                    handshake: random.duration(&ranges.handshake),
+                })
+                .collect();
+            laid_out.push((group, at, delays));
+        }
+        let chunk = laid_out.len().div_ceil(MINTERS).max(1);
+        let minted = std::thread::scope(|scope| {
+            let threads: Vec<_> = laid_out
+                .chunks(chunk)
+                .map(|part| scope.spawn(|| part.iter().map(|(g, at, _)| furnish(mint, g, at)).collect()))
+                .collect();
+            let parts = threads.into_iter().map(|thread| thread.join().map_err(|_| FleetError::Sign)?);
+            parts.collect::<Result<Vec<Vec<Vec<Vec<Place>>>>, FleetError>>()
+        })?;
+        let mut hosts: Vec<_> = laid_out
+            .into_iter()
+            .zip(minted.into_iter().flatten())
+            .flat_map(|((group, _, delays), places)| {
+                let kind = group.kind;
+                group.names.into_iter().zip(delays).zip(places).map(move |((name, delays), places)| {
+                    Arc::new(Host { name, kind, delays, places: RwLock::new(places) })
+                })
+            })
+            .collect();
+        random.shuffle(&mut hosts);
+        Ok(Self::of(hosts, addresses.start))
+    }
+
+    fn of(hosts: Vec<Arc<Host>>, next_address: u32) -> Self {
+        let by_name = hosts.iter().enumerate().map(|(i, host)| (host.name.clone(), i)).collect();
+        let mut by_address = HashMap::new();
+        for (i, host) in hosts.iter().enumerate() {
+            for place in &*host.places.read() {
+                by_address.entry(place.address).or_insert(i);
+            }
+        }
+        Self {
+            hosts,
+            by_name,
+            by_address: RwLock::new(by_address),
+            next_address: RwLock::new(next_address),
+        }
+    }
+
+    pub(crate) fn named(&self, name: &str) -> Option<&Arc<Host>> {
+        self.by_name.get(name).map(|i| &self.hosts[*i])
+    }
+
+    /// The host an address belongs to; the first of those that share it.
+    pub(crate) fn at(&self, address: Ipv4Addr) -> Option<&Arc<Host>> {
+        self.by_address.read().get(&address).map(|i| &self.hosts[*i])
+    }
+
+    /// What a server at `address` presents to a client that asks for `name`.
+    pub(crate) fn served(&self, name: Option<&str>, address: Ipv4Addr) -> Option<Arc<Served>> {
+        let asked = name.and_then(|name| self.named(&name.to_ascii_lowercase()));
+        let here = |host: &Arc<Host>| {
+            host.places.read().iter().find(|p| p.address == address).and_then(|p| p.served.clone())
+        };
+        asked.and_then(here).or_else(|| self.at(address).and_then(here))
+    }
+
+    /// Another address for `host`, told from now on instead of the others, which go on serving.
+    pub(crate) fn move_host(&self, host: &Arc<Host>, served: Arc<Served>) -> Ipv4Addr {
+        let mut next = self.next_address.write();
+        let address = Ipv4Addr::from(*next);
+        *next += 1;
+        let mut places = host.places.write();
+        places.iter_mut().for_each(|place| place.told = false);
+        places.push(Place { address, told: true, served: Some(served) });
+        if let Some(index) = self.by_name.get(&host.name) {
+            self.by_address.write().insert(address, *index);
+        }
+        address
+    }
+
+    /// What there is to find, in the order of the targets.
+    pub(crate) fn truth(&self, ports: &Ports) -> Vec<Truth> {
+        let together = Together::of(&self.hosts);
+        self.hosts.iter().map(|host| truth_of(host, ports, &together)).collect()
+    }
+}
+
+impl Zone for Estate {
+    fn reply(&self, name: &str) -> (Reply, Duration) {
+        let Some(host) = self.named(name) else { return (Reply::NxDomain, Duration::ZERO) };
+        let found = |aliases, ttl| {
+            let places = host.places.read();
+            let addresses = places.iter().filter(|p| p.told).map(|p| p.address).collect();
+            Reply::Found { aliases, addresses, ttl }
+        };
+        let alias = |i: usize| format!("alias{i}.{name}");
+        let reply = match host.kind.dns {
+            Dns::Address => found(Vec::new(), TTL),
+            Dns::Aliases(count) => found((1..=count).map(|i| (alias(i), TTL)).collect(), TTL),
+            Dns::ShortLived(ttl) => found(Vec::new(), ttl),
+            Dns::NxDomain => Reply::NxDomain,
+            Dns::NoData => {
+                Reply::Found { aliases: Vec::new(), addresses: Vec::new(), ttl: NEGATIVE_TTL }
+            }
+            Dns::ServFail => Reply::ServFail,
+            Dns::Refused => Reply::Refused,
+            Dns::Silent => Reply::Silence,
+            Dns::Loop => Reply::Loop(vec![alias(1), alias(2)]),
+        };
+        (reply, host.delays.dns)
+    }
+}
+
+/// How many endpoints of each kind, then in groups with names.
+fn groups(plan: &Plan) -> Vec<Group> {
+    let counts = match plan.mix {
+        Mix::Balancer { names } => {
+            KINDS.iter().filter(|k| k.name == "balancer").map(|kind| (kind, names)).collect()
+        }
+        Mix::Healthy => counts(plan, |kind| kind.family == Family::Healthy, false),
+        Mix::AllKinds | Mix::Demo => counts(plan, |kind| kind.family != Family::Dead, true),
+    };
+    let mut groups = Vec::new();
+    let mut first = 0;
+    for (kind, count) in counts {
+        let size = match plan.mix {
+            Mix::Balancer { names } => names,
+            _ => kind.company.size(),
+        };
+        let mut left = count;
+        while left > 0 {
+            // A group of one would have no company.
+            let take = if left == size + 1 { left } else { left.min(size) };
+            let names = (first..first + take).map(|i| name_of(kind, i, first)).collect();
+            groups.push(Group { kind, names });
+            (first, left) = (first + take, left - take);
+        }
+    }
+    groups
+}
+
+/// Divides the plan's endpoints: `dead_fraction` of them over the dead, the rest over the `alive`, by
+/// weight; with `every`, at least one of each.
+fn counts(plan: &Plan, alive: impl Fn(&Kind) -> bool, every: bool) -> Vec<(&'static Kind, usize)> {
+    let share = plan.dead_fraction.clamp(0.0, 1.0);
+    let is_dead = |kind: &Kind| kind.family == Family::Dead;
+    let mut dead = (plan.endpoints as f64 * share).round() as usize;
+    if every && share > 0.0 {
+        dead = dead.max(least(is_dead)).min(plan.endpoints);
+    }
+    let mut counts = divide(plan.endpoints - dead, &alive, every);
+    counts.extend(divide(dead, is_dead, every));
+    counts
+}
+
+fn divide(total: usize, wanted: impl Fn(&Kind) -> bool, every: bool) -> Vec<(&'static Kind, usize)> {
+    let kinds: Vec<_> = KINDS.iter().filter(|kind| wanted(kind)).collect();
+    let all: usize = kinds.iter().map(|kind| kind.weight as usize).sum();
+    let base: usize = if every { kinds.iter().map(|kind| kind.company.least()).sum() } else { 0 };
+    let rest = total.saturating_sub(base);
+    let mut counts: Vec<_> = kinds
+        .iter()
+        .map(|kind| {
+            let least = if every { kind.company.least() } else { 0 };
+            (*kind, least + rest * kind.weight as usize / all.max(1))
+        })
+        .collect();
+    // What rounding left over goes to the most common.
+    let given: usize = counts.iter().map(|(_, count)| count).sum();
+    if let Some((_, count)) = counts.iter_mut().max_by_key(|(kind, _)| kind.weight) {
+        *count += total.saturating_sub(given);
+    }
+    counts.retain(|(_, count)| *count > 0);
+    counts
+}
+
+/// Distinct for each host; hosts behind one wildcard share a parent.
+fn name_of(kind: &Kind, index: usize, group: usize) -> String {
+    let kind_name = kind.name.replace('.', "-");
+    match kind.company {
+        Company::Balancer(_) => format!("n{index}.{kind_name}{group}.fleet.test"),
+        _ => format!("{kind_name}-{index}.{}.fleet.test", ZONES[index % ZONES.len()]),
+    }
+}
+
+/// The addresses of each host of a group.
+fn lay_out<'h>(
+    group: &Group,
+    free: &mut Range<u32>,
+    holes: &mut impl Iterator<Item = &'h (Ipv4Addr, u16)>,
+) -> Result<Vec<Vec<Ipv4Addr>>, FleetError> {
+    let mut next = || free.next().map(Ipv4Addr::from).ok_or(FleetError::TooLarge);
+    let count = group.names.len();
+    if let Serve::Fault(crate::kind::Fault::BlackHole) = group.kind.serve {
+        return Ok((0..count).filter_map(|_| holes.next().map(|(address, _)| vec![*address])).collect());
+    }
+    if matches!(group.kind.dns, Dns::NxDomain | Dns::NoData | Dns::ServFail | Dns::Refused | Dns::Silent | Dns::Loop) {
+        return Ok(vec![Vec::new(); count]);
+    }
+    match group.kind.company {
+        Company::Balancer(_) | Company::VirtualHosts(_) => Ok(vec![vec![next()?]; count]),
+        Company::Addresses(n) | Company::Differing(n) => {
+            (0..count).map(|_| (0..n).map(|_| next()).collect()).collect()
+        }
+        _ => (0..count).map(|_| Ok(vec![next()?])).collect(),
+    }
+}
+
+/// Gives each address of each host what it presents.
+fn furnish(mint: &Mint, group: &Group, at: &[Vec<Ipv4Addr>]) -> Result<Vec<Vec<Place>>, FleetError> {
+    let kind = group.kind;
+    let presents = !matches!(kind.serve, Serve::Fault(_));
+    let of = |host: &str, more: &[String], addresses: &[Ipv4Addr], key| {
+        let address = addresses.first().map_or([127, 0, 0, 1], Ipv4Addr::octets);
+        mint.serve(kind, &Identity { host, more, address }, key).map(Arc::new)
+    };
+    let together = match kind.company {
+        Company::SharedCertificate(_) | Company::Balancer(_) if presents => {
+            Some(of(&group.names[0], &group.names[1..], &at[0], None)?)
+        }
+        _ => None,
+    };
+    let key = match kind.company {
+        Company::SharedKey(_) => Some(mint.key(kind.leaf.key)?),
+        _ => None,
+    };
+    let place = |address: &Ipv4Addr, served: Option<Arc<Served>>| Place { address: *address, told: true, served };
+    let mut furnished = Vec::with_capacity(at.len());
+    for (name, addresses) in group.names.iter().zip(at) {
+        let mut places = Vec::with_capacity(addresses.len());
+        let mut own = together.clone();
+        for address in addresses {
+            let anew = presents && (own.is_none() || matches!(kind.company, Company::Differing(_)));
+            if anew {
+                own = Some(of(name, &[], std::slice::from_ref(address), key.clone())?);
+            }
+            places.push(place(address, own.clone()));
+        }
+        furnished.push(places);
+    }
+    Ok(furnished)
+}
+
+/// What endpoints have in common.
+struct Together {
+    certificates_by_key: HashMap<SpkiHash, HashSet<Fingerprint>>,
+    hosts_by_certificate: HashMap<Fingerprint, usize>,
+}
+
+impl Together {
+    fn of(hosts: &[Arc<Host>]) -> Self {
+        let mut together =
+            Self { certificates_by_key: HashMap::new(), hosts_by_certificate: HashMap::new() };
+        for host in hosts.iter().filter(|host| host.kind.outcome == "answered") {
+            let Some(served) = told_first(host) else { continue };
+            let (leaf, key) = (served.fingerprint(), SpkiHash::of(&served.key.spki()));
+            together.certificates_by_key.entry(key).or_default().insert(leaf);
+            *together.hosts_by_certificate.entry(leaf).or_default() += 1;
+        }
+        together
+    }
+
+    fn findings(&self, served: &Served) -> impl Iterator<Item = &'static str> {
+        let key = SpkiHash::of(&served.key.spki());
+        let shared_key = self.certificates_by_key.get(&key).is_some_and(|all| all.len() > 1);
+        let hosts = self.hosts_by_certificate.get(&served.fingerprint());
+        let shared_certificate = hosts.is_some_and(|hosts| *hosts > 1);
+        shared_key
+            .then_some("estate.shared-key")
+            .into_iter()
+            .chain(shared_certificate.then_some("estate.shared-certificate"))
+    }
+}
+
+fn told_first(host: &Host) -> Option<Arc<Served>> {
+    host.places.read().iter().find(|place| place.told)?.served.clone()
+}
+
+fn truth_of(host: &Host, ports: &Ports, together: &Together) -> Truth {
+    let kind = host.kind;
+    let places = host.places.read();
+    let addresses: Vec<_> = places.iter().filter(|p| p.told).map(|p| p.address).collect();
+    let (scheme, port) = match kind.serve {
+        Serve::StartTls(upgrade) => (Some(upgrade.scheme()), ports.upgrades.get(&upgrade).copied().unwrap_or(0)),
+        Serve::Fault(crate::kind::Fault::Refused) => (None, ports.refused),
+        Serve::Fault(crate::kind::Fault::BlackHole) => {
+            let hole = ports.holes.iter().find(|(address, _)| Some(address) == addresses.first());
+            (None, hole.map_or(ports.refused, |(_, port)| *port))
+        }
+        _ => (None, ports.tls),
+    };
+    let named = match kind.leaf.naming {
+        Naming::Address => addresses.first().map_or_else(|| host.name.clone(), Ipv4Addr::to_string),
+        _ => host.name.clone(),
+    };
+    let leaves: HashSet<_> =
+        places.iter().filter(|p| p.told).filter_map(|p| p.served.as_ref().map(|s| s.fingerprint())).collect();
+    let mut findings = kind.findings.to_vec();
+    if let Some(served) = places.iter().find(|p| p.told).and_then(|p| p.served.as_ref())
+        && kind.outcome == "answered"
+    {
+        findings.extend(together.findings(served));
+    }
+    findings.sort_unstable();
+    Truth {
+        target: scheme.map_or_else(|| format!("{named}:{port}"), |scheme| format!("{scheme}://{named}:{port}")),
+        kind: kind.name,
+        host: named,
+        port,
+        addresses,
+        outcome: kind.outcome,
+        findings,
+        leaf_sha256: if leaves.len() == 1 { leaves.iter().next().map(ToString::to_string) } else { None },
+    }
+}

@@ -1,0 +1,206 @@
+//! The servers: one socket a port for all of 127.0.0.0/8; who is meant, the address and the SNI say.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rustls::server::{ClientHello, ResolvesServerCert, ServerConfig, WebPkiClientVerifier};
+use rustls::sign::CertifiedKey;
+use rustls::{HandshakeKind, RootCertStore, version};
+use tokio::io::AsyncReadExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+use crate::FleetError;
+use crate::estate::{Estate, Host};
+use crate::fault;
+use crate::kind::{Serve, Versions};
+use crate::starttls;
+use crate::truth::Tally;
+
+/// Connections served at once per port; further ones wait in the socket's queue.
+const CONNECTIONS_MAX: usize = 8_192;
+/// Connections waiting to be accepted; Linux caps it at net.core.somaxconn.
+const BACKLOG: u32 = 4_096;
+/// How long a client may take for a handshake, and how long it may then stay.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+tokio::task_local! {
+    /// The address this connection came in on, for certificates chosen inside rustls.
+    static CAME_IN_ON: Ipv4Addr;
+}
+
+/// Everything the servers share.
+pub(crate) struct Servers {
+    estate: Arc<Estate>,
+    tally: Tally,
+    configs: Mutex<HashMap<Serve, Arc<ServerConfig>>>,
+    client_roots: Arc<RootCertStore>,
+}
+
+impl Servers {
+    pub(crate) fn new(estate: Arc<Estate>, tally: Tally, client_roots: RootCertStore) -> Self {
+        Self { estate, tally, configs: Mutex::default(), client_roots: Arc::new(client_roots) }
+    }
+
+    /// Accepts on `listener` until `stop`.
+    pub(crate) async fn accept(self: Arc<Self>, listener: TcpListener, stop: CancellationToken) {
+        let mut connections = JoinSet::new();
+        loop {
+            while connections.try_join_next().is_some() {}
+            if connections.len() >= CONNECTIONS_MAX {
+                connections.join_next().await;
+                continue;
+            }
+            let accepted = tokio::select! {
+                () = stop.cancelled() => return,
+                accepted = listener.accept() => accepted,
+            };
+            // Out of descriptors: those under way will give some back.
+            let Ok((stream, peer)) = accepted else {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                continue;
+            };
+            if peer.ip().is_loopback() {
+                let servers = self.clone();
+                // What clients do wrong is theirs to know.
+                connections.spawn(async move { drop(servers.serve(stream).await) });
+            }
+        }
+    }
+
+    async fn serve(&self, mut stream: TcpStream) -> io::Result<()> {
+        let IpAddr::V4(address) = stream.local_addr()?.ip() else { return Ok(()) };
+        let Some(host) = self.estate.at(address).cloned() else { return Ok(()) };
+        self.tally.0.connections.fetch_add(1, Relaxed);
+        stream.set_nodelay(true)?;
+        pause(host.delays.dial).await;
+        match host.kind.serve {
+            Serve::Fault(fault) => fault::misbehave(stream, fault).await,
+            Serve::Relic(relic) => {
+                pause(host.delays.handshake).await;
+                let served = self.estate.served(None, address).ok_or(io::ErrorKind::NotFound)?;
+                let chain: Vec<_> = served.chain().cloned().collect();
+                self.tally.0.certificates_sent.fetch_add(1, Relaxed);
+                fault::answer_as_relic(stream, relic, &chain).await
+            }
+            Serve::StartTls(upgrade) => {
+                starttls::lead_to_tls(&mut stream, upgrade.scheme()).await?;
+                self.speak_tls(stream, &host, address).await
+            }
+            _ => self.speak_tls(stream, &host, address).await,
+        }
+    }
+
+    async fn speak_tls(&self, stream: TcpStream, host: &Host, address: Ipv4Addr) -> io::Result<()> {
+        pause(host.delays.handshake).await;
+        let config = self.config(host.kind.serve).map_err(io::Error::other)?;
+        let accept = CAME_IN_ON.scope(address, TlsAcceptor::from(config).accept(stream));
+        let Ok(Ok(mut tls)) = tokio::time::timeout(PATIENCE, accept).await else {
+            self.tally.0.handshakes_left.fetch_add(1, Relaxed);
+            return Ok(());
+        };
+        let counts = &self.tally.0;
+        match tls.get_ref().1.handshake_kind() {
+            Some(HandshakeKind::Resumed) => &counts.handshakes_resumed,
+            Some(HandshakeKind::FullWithHelloRetryRequest) => {
+                counts.hello_retries.fetch_add(1, Relaxed);
+                &counts.handshakes_full
+            }
+            _ => &counts.handshakes_full,
+        }
+        .fetch_add(1, Relaxed);
+        let mut ignored = [0; 1_024];
+        let leaving = async { while tls.read(&mut ignored).await? > 0 {} io::Result::Ok(()) };
+        tokio::time::timeout(PATIENCE, leaving).await.unwrap_or(Ok(()))
+    }
+
+    /// One configuration for all that are served alike.
+    fn config(&self, serve: Serve) -> Result<Arc<ServerConfig>, FleetError> {
+        let mut configs = self.configs.lock();
+        if let Some(known) = configs.get(&serve) {
+            return Ok(known.clone());
+        }
+        let config = Arc::new(self.configure(serve)?);
+        configs.insert(serve, config.clone());
+        Ok(config)
+    }
+
+    fn configure(&self, serve: Serve) -> Result<ServerConfig, FleetError> {
+        let versions = match serve {
+            Serve::Tls(versions) | Serve::ClientCertificate(versions) => versions,
+            _ => Versions::Both,
+        };
+        let versions: &[_] = match versions {
+            Versions::Both => &[&version::TLS13, &version::TLS12],
+            Versions::Only12 => &[&version::TLS12],
+            Versions::Only13 => &[&version::TLS13],
+        };
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let builder =
+            ServerConfig::builder_with_provider(provider.clone()).with_protocol_versions(versions)?;
+        let builder = match serve {
+            Serve::ClientCertificate(_) => {
+                let verifier =
+                    WebPkiClientVerifier::builder_with_provider(self.client_roots.clone(), provider)
+                        .build()
+                        .map_err(|error| FleetError::Tls(rustls::Error::General(error.to_string())))?;
+                builder.with_client_cert_verifier(verifier)
+            }
+            _ => builder.with_no_client_auth(),
+        };
+        let chooser = Chooser { estate: self.estate.clone(), tally: self.tally.clone() };
+        let mut config = builder.with_cert_resolver(Arc::new(chooser));
+        // Servers that resume whenever they are asked: that is what makes stale evidence possible.
+        config.ticketer = rustls::crypto::aws_lc_rs::Ticketer::new()?;
+        if serve == Serve::H2 {
+            config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        }
+        Ok(config)
+    }
+}
+
+/// Chooses the certificate by SNI and by the address that was connected to.
+#[derive(Clone)]
+struct Chooser {
+    estate: Arc<Estate>,
+    tally: Tally,
+}
+
+impl std::fmt::Debug for Chooser {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Chooser")
+    }
+}
+
+impl ResolvesServerCert for Chooser {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let address = CAME_IN_ON.try_with(|address| *address).ok()?;
+        let served = self.estate.served(hello.server_name(), address)?;
+        self.tally.0.certificates_sent.fetch_add(1, Relaxed);
+        Some(Arc::new(served.certified()))
+    }
+}
+
+async fn pause(time: Duration) {
+    if !time.is_zero() {
+        tokio::time::sleep(time).await;
+    }
+}
+
+/// Listens on every address of 127.0.0.0/8; on `port`, or on any free one.
+pub(crate) fn listen(port: u16) -> io::Result<TcpListener> {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
+    socket.set_reuse_address(true)?;
+    // There is no one address for a whole network; those who come from elsewhere are turned away.
+    socket.bind(&SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)).into())?;
+    socket.listen(BACKLOG as i32)?;
+    socket.set_nonblocking(true)?;
+    TcpListener::from_std(socket.into())
+}
