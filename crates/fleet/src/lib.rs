@@ -71,7 +71,7 @@ pub struct Fleet {
     questions: dns::Questions,
     estate: Arc<Estate>,
     mint: Arc<Mint>,
-    ports: Ports,
+    truth: Vec<Truth>,
     tally: Tally,
     tasks: JoinSet<()>,
     stop: CancellationToken,
@@ -102,6 +102,7 @@ impl Fleet {
         let ports = Ports { tls, upgrades, refused, holes: told.collect() };
         let mint = Arc::new(Mint::new(now())?);
         let estate = tokio::task::block_in_place(|| Estate::build(plan, &mint, &ports))?;
+        let truth = estate.truth(&ports);
         let (estate, tally) = (Arc::new(estate), Tally::default());
         let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
         let (dns, questions) = dns::start(estate.clone(), &mut tasks, stop.clone()).await?;
@@ -118,7 +119,7 @@ impl Fleet {
             questions,
             estate,
             mint,
-            ports,
+            truth,
             tally,
             tasks,
             stop,
@@ -139,10 +140,11 @@ impl Fleet {
         self.mint.roots().into_iter().map(|root| pem(root)).collect()
     }
 
-    /// What there is to find, an entry an endpoint, in no particular order (but always the same).
+    /// What there was to find at the start, an entry an endpoint, in no particular order (but always
+    /// the same).
     #[must_use]
     pub fn truth(&self) -> Vec<Truth> {
-        self.estate.truth(&self.ports)
+        self.truth.clone()
     }
 
     /// What the servers have seen so far.
