@@ -121,14 +121,15 @@ fn plan(args: &UpArgs) -> Plan {
 }
 
 fn announce(args: &UpArgs, fleet: &Fleet) -> Outcome<()> {
+    let endpoints: Vec<_> = fleet.truth().into_iter().collect();
     if let Some(path) = &args.ca_out {
         write(path, |out| out.write_all(fleet.roots_pem().as_bytes()))?;
     }
     if let Some(path) = &args.targets_out {
-        write(path, |out| fleet.truth().try_for_each(|truth| writeln!(out, "{}", truth.target)))?;
+        write(path, |out| endpoints.iter().try_for_each(|truth| writeln!(out, "{}", truth.target)))?;
     }
     let truth = |out: &mut dyn Write| {
-        fleet.truth().try_for_each(|truth| {
+        endpoints.iter().try_for_each(|truth| {
             serde_json::to_writer(&mut *out, truth)?;
             out.write_all(b"\n")
         })
@@ -143,7 +144,7 @@ fn announce(args: &UpArgs, fleet: &Fleet) -> Outcome<()> {
     let shown = |path: &Option<PathBuf>, otherwise: &str| {
         path.as_ref().map_or_else(|| otherwise.to_owned(), |path| path.display().to_string())
     };
-    eprintln!("ready: {} endpoints, name server {}", count(fleet.truth().count() as u64), fleet.dns());
+    eprintln!("ready: {} endpoints, name server {}", count(endpoints.len() as u64), fleet.dns());
     eprintln!(
         "scan it: bulla scan @{} --dns {} --ca {} --no-store",
         shown(&args.targets_out, "TARGETS (see --targets-out)"),

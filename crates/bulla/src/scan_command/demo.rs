@@ -35,7 +35,7 @@ pub(crate) async fn start() -> Outcome<Demo> {
 impl Demo {
     /// What to scan.
     pub(crate) fn targets(&self) -> Vec<String> {
-        self.fleet.truth().map(|truth| truth.target.clone()).collect()
+        self.fleet.truth().into_iter().map(|truth| truth.target.clone()).collect()
     }
 
     /// Its name server; its roots are trusted from now on.

@@ -17,8 +17,9 @@ fn signal(child: &Child, signal: Signal) {
 #[test]
 fn findings_decide_the_exit_code_only_when_asked() {
     let world = World::new(&Plan { endpoints: 60, mix: Mix::AllKinds, ..Plan::default() });
-    let expired = world.fleet().truth().find(|truth| truth.findings.contains(&"certificate.expired"));
-    let target = expired.unwrap().target.clone();
+    let mut truth = world.fleet().truth().into_iter();
+    let expired = truth.find(|truth| truth.findings.contains(&"certificate.expired")).unwrap();
+    let target = expired.target.clone();
     for (arguments, code) in [
         (&[][..], 0),
         (&["--fail-on", "critical"], 1),
@@ -56,6 +57,7 @@ fn busy(world: &World, arguments: &[&str]) -> (Child, UdpSocket) {
     let answering = world
         .fleet()
         .truth()
+        .into_iter()
         .filter_map(|truth| Some(format!("{}:{}={}", truth.addresses.first()?, truth.port, truth.host)));
     let waiting = (0..200).map(|number| format!("waits{number}.fleet.test"));
     let targets: Vec<_> = answering.chain(waiting).collect();

@@ -30,11 +30,11 @@ fn a_replaced_certificate_is_seen_by_the_next_scan_and_named_by_diff() {
     let world = World::healthy();
     world.scan_all(&["--quiet"]);
     let (target, host) = {
-        let truth = world.fleet().truth().find(|truth| truth.leaf_sha256.is_some()).unwrap();
+        let truth = world.fleet().truth().into_iter().next().unwrap();
         (truth.target.clone(), truth.host.clone())
     };
     let old = world.inventory(&["history", &target])["rows"][0]["leaf_sha256"].clone();
-    world.runtime.block_on(async { world.fleet().replace_certificate(&host) }).unwrap();
+    world.fleet().replace_certificate(&host).unwrap();
     world.scan_all(&["--quiet"]);
     let changes = world.inventory(&["diff"]);
     let change = changes["rows"].as_array().unwrap().iter().find(|row| row["endpoint"] == target.as_str());

@@ -43,7 +43,7 @@ impl World {
     }
 
     pub(crate) fn targets(&self) -> Vec<String> {
-        self.fleet().truth().map(|truth| truth.target.clone()).collect()
+        self.fleet().truth().into_iter().map(|truth| truth.target.clone()).collect()
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
