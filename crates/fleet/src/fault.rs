@@ -53,7 +53,11 @@ pub(crate) async fn misbehave(mut stream: TcpStream, fault: Fault) -> io::Result
             hear_hello(&mut stream).await?;
             stream.write_all(&record(ALERT, 0x0303, &[2, description])).await
         }
-        Fault::CloseAtOnce => Ok(()),
+        // Only our side: a socket closed with the hello unread would reset the connection.
+        Fault::CloseAtOnce => {
+            stream.shutdown().await?;
+            hold(&mut stream).await
+        }
         Fault::CloseAfterHello => {
             hear_hello(&mut stream).await?;
             stream.write_all(&record(HANDSHAKE, 0x0303, &server_hello(0x0303, 0xc02f)?)).await

@@ -78,9 +78,10 @@ async fn lines(stream: &mut TcpStream, protocol: &Lines) -> io::Result<()> {
     stream.write_all(protocol.greeting.as_bytes()).await?;
     for _ in 0..COMMANDS_MAX {
         let line = read_until(stream, b'\n').await?;
-        let command = String::from_utf8_lossy(&line).to_ascii_uppercase();
-        let tag = command.split_whitespace().next().unwrap_or_default().to_owned();
-        let answered = |answer: &str| answer.replace("{tag}", &tag);
+        let line = String::from_utf8_lossy(&line);
+        let tag = line.split_whitespace().next().unwrap_or_default();
+        let command = line.to_ascii_uppercase();
+        let answered = |answer: &str| answer.replace("{tag}", tag);
         if command.contains(protocol.begin.0) {
             return stream.write_all(answered(protocol.begin.1).as_bytes()).await;
         }
