@@ -9,7 +9,7 @@ use x509::{Finding, Fingerprint, SpkiHash};
 use crate::observation::Observation;
 use crate::rules;
 
-/// Endpoints named with a finding; the count says how many there are in all.
+/// Endpoints named with a finding unless told otherwise; the count says how many there are in all.
 pub const ENDPOINTS_NAMED_MAX: usize = 20;
 /// Certificates (and as many keys and names) compared with each other; about 250 octets each. An
 /// estate of more is compared as far as this reaches, and [`Estate::overflowed`] says so.
@@ -21,15 +21,16 @@ pub struct EstateFinding {
     /// What is wrong.
     #[serde(flatten)]
     pub finding: Finding,
-    /// The endpoints concerned: the first [`ENDPOINTS_NAMED_MAX`].
+    /// The endpoints concerned: the first of them ([`Estate::naming`]).
     pub endpoints: Vec<String>,
     /// How many endpoints are concerned.
     pub count: usize,
 }
 
 /// Gathers what endpoints have in common, in memory that grows with distinct certificates.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Estate {
+    named_max: usize,
     certificates: HashMap<Fingerprint, Shown>,
     keys: HashMap<SpkiHash, Vec<Fingerprint>>,
     names: HashMap<String, Vec<(Fingerprint, String)>>,
@@ -39,30 +40,49 @@ pub struct Estate {
 /// The hosts that show one certificate.
 #[derive(Debug, Default)]
 struct Shown {
-    /// The first hosts with an endpoint of each; kept short.
+    /// The first two hosts.
     hosts: Vec<String>,
     endpoints: Vec<String>,
     count: usize,
 }
 
 impl Shown {
-    fn add(&mut self, host: String, endpoint: String) {
+    fn add(&mut self, host: &str, endpoint: String, named_max: usize) {
         self.count += 1;
-        if self.hosts.len() < ENDPOINTS_NAMED_MAX && !self.hosts.contains(&host) {
-            self.hosts.push(host);
+        // That there are two is all that is asked of the hosts.
+        if self.hosts.len() < 2 && !self.hosts.iter().any(|known| known == host) {
+            self.hosts.push(host.to_owned());
         }
-        if self.endpoints.len() < ENDPOINTS_NAMED_MAX {
+        if self.endpoints.len() < named_max {
             self.endpoints.push(endpoint);
         }
     }
 }
 
+impl Default for Estate {
+    fn default() -> Self {
+        Self::naming(ENDPOINTS_NAMED_MAX)
+    }
+}
+
 impl Estate {
+    /// An estate that names up to `named_max` endpoints with each finding.
+    #[must_use]
+    pub fn naming(named_max: usize) -> Self {
+        Self {
+            named_max,
+            certificates: HashMap::new(),
+            keys: HashMap::new(),
+            names: HashMap::new(),
+            overflowed: false,
+        }
+    }
+
     /// Takes note of an observation.
     pub fn observe(&mut self, observation: &Observation) {
         let Some(leaf) = observation.leaf() else { return };
         let endpoint = observation.label();
-        let host = observation.target.asked_name().to_owned();
+        let host = observation.target.asked_name();
         self.compare_addresses(observation, leaf.fingerprint, &endpoint);
         let known = self.certificates.contains_key(&leaf.fingerprint);
         if !known {
@@ -72,7 +92,7 @@ impl Estate {
             }
             self.keys.entry(leaf.public_key.spki_sha256).or_default().push(leaf.fingerprint);
         }
-        self.certificates.entry(leaf.fingerprint).or_default().add(host, endpoint);
+        self.certificates.entry(leaf.fingerprint).or_default().add(host, endpoint, self.named_max);
     }
 
     fn compare_addresses(&mut self, observation: &Observation, leaf: Fingerprint, endpoint: &str) {
@@ -83,8 +103,7 @@ impl Estate {
         self.overflowed |= !room;
         let name = observation.target.identity();
         if let Some(seen) = self.names.get_mut(&name) {
-            // Per certificate one address is enough to show, and bounds what is kept.
-            if seen.len() < ENDPOINTS_NAMED_MAX {
+            if seen.len() < self.named_max {
                 seen.push((leaf, endpoint.to_owned()));
             }
         } else if room {
@@ -151,7 +170,7 @@ impl Estate {
                     endpoints: shown
                         .iter()
                         .flat_map(|s| s.endpoints.iter().cloned())
-                        .take(ENDPOINTS_NAMED_MAX)
+                        .take(self.named_max)
                         .collect(),
                     count: shown.iter().map(|s| s.count).sum(),
                 }

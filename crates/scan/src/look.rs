@@ -372,7 +372,7 @@ fn may_be_intolerant(talk: &Conversation) -> bool {
         && talk.end.as_ref().is_err_and(|(outcome, _)| {
             matches!(
                 outcome,
-                Outcome::Alert | Outcome::ClosedEarly | Outcome::ResetInHandshake
+                Outcome::Alert | Outcome::ClosedEarly | Outcome::Reset
                     | Outcome::Malformed
             )
         })
@@ -381,7 +381,7 @@ fn may_be_intolerant(talk: &Conversation) -> bool {
 fn lost(error: &io::Error) -> (Outcome, String) {
     match error.kind() {
         io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
-            (Outcome::ResetInHandshake, "the peer reset the connection".into())
+            (Outcome::Reset, "the peer reset the connection".into())
         }
         _ => (Outcome::Unknown, error.to_string()),
     }

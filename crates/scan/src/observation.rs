@@ -29,7 +29,7 @@ pub enum Outcome {
     DnsMalformed,
     /// Nothing listens: the connection was refused.
     Refused,
-    /// The peer reset the connection while it was being made.
+    /// The peer reset the connection before any certificate came.
     Reset,
     /// A router or the kernel knows no way there.
     Unreachable,
@@ -53,8 +53,6 @@ pub enum Outcome {
     Alert,
     /// The peer closed the connection before any certificate.
     ClosedEarly,
-    /// The peer reset the connection during the handshake.
-    ResetInHandshake,
     /// TLS that breaks its own encoding.
     Malformed,
     /// The peer sent more than a named limit allows.
@@ -99,7 +97,6 @@ impl Outcome {
             Self::NotTls => "not-tls",
             Self::Alert => "alert",
             Self::ClosedEarly => "closed-early",
-            Self::ResetInHandshake => "reset-in-handshake",
             Self::Malformed => "malformed",
             Self::LimitExceeded => "limit-exceeded",
             Self::NoCertificate => "no-certificate",
@@ -123,7 +120,7 @@ impl Outcome {
         self.silent()
             || matches!(
                 self,
-                Self::ServFail | Self::Reset | Self::ResetInHandshake | Self::LocalLimit
+                Self::ServFail | Self::Reset | Self::LocalLimit
             )
     }
 }

@@ -45,7 +45,7 @@ pub(crate) async fn scan_with(scanner: &Scanner, targets: &[String]) -> Seen {
     let targets = Targets::new(targets, TargetOptions::default());
     let mut run = scanner.start(Box::new(targets), Known::default(), CancellationToken::new());
     let mut seen = Seen { observations: Vec::new(), estate: Vec::new() };
-    let mut estate = Estate::default();
+    let mut estate = Estate::naming(usize::MAX);
     tokio::time::timeout(PATIENCE, async {
         while let Some(observation) = run.observations.recv().await {
             estate.observe(&observation);
@@ -60,16 +60,35 @@ pub(crate) async fn scan_with(scanner: &Scanner, targets: &[String]) -> Seen {
 }
 
 impl Seen {
-    /// By endpoint, the outcome and the findings' codes, sorted, each once.
+    /// The look at an endpoint.
+    pub(crate) fn of(&self, target: &str) -> Option<&Observation> {
+        self.observations.iter().find(|observation| written(observation) == target)
+    }
+
+    /// By endpoint, the outcome and the codes of its findings, those of the estate included, sorted, each
+    /// once.
     pub(crate) fn verdicts(&self) -> BTreeMap<String, (&'static str, Vec<&'static str>)> {
+        let mut together: BTreeMap<&str, Vec<&'static str>> = BTreeMap::new();
+        for finding in &self.estate {
+            assert_eq!(finding.count, finding.endpoints.len(), "all are named");
+            for endpoint in &finding.endpoints {
+                together.entry(endpoint).or_default().push(finding.finding.rule.code);
+            }
+        }
         self.observations
             .iter()
             .map(|observation| {
                 let mut codes: Vec<_> = observation.findings.iter().map(|f| f.rule.code).collect();
+                codes.extend(together.get(&*observation.label()).into_iter().flatten());
                 codes.sort_unstable();
                 codes.dedup();
-                (observation.target.identity(), (observation.outcome.code(), codes))
+                (written(observation), (observation.outcome.code(), codes))
             })
             .collect()
     }
+}
+
+/// The target as the truth writes it.
+fn written(observation: &Observation) -> String {
+    observation.target.identity()
 }

@@ -1,0 +1,159 @@
+//! What the engine promises: fresh evidence, nothing left behind, nobody held up by the dead.
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use fleet::{Latency, Mix, Plan};
+use scan::{Known, Outcome, ScanOptions, TargetOptions, Targets};
+use tokio_util::sync::CancellationToken;
+
+use crate::truth::options;
+use crate::world::{World, scan_with};
+
+fn healthy(endpoints: usize) -> Plan {
+    Plan { endpoints, dead_fraction: 0.0, mix: Mix::Healthy, ..Plan::default() }
+}
+
+async fn targets_of(world: &World) -> Vec<String> {
+    world.fleet.truth().into_iter().map(|truth| truth.target).collect()
+}
+
+/// Servers resume whenever they are asked; the scanner never asks, so a replaced certificate shows at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replaced_certificate_is_seen_by_the_next_scan() {
+    let world = World::of(&healthy(4)).await;
+    let truth = world.fleet.truth();
+    let target = truth.iter().find(|t| t.kind == "p256").expect("an ordinary host").clone();
+    let scanner = world.scanner(ScanOptions { finish_handshake: true, ..options() });
+    let leaf = |seen: &crate::world::Seen| {
+        seen.observations[0].leaf().map(|leaf| leaf.fingerprint.to_string()).expect("a leaf")
+    };
+    let targets = [target.target.clone()];
+    assert_eq!(Some(leaf(&scan_with(&scanner, &targets).await)), target.leaf_sha256);
+    let replaced = world.fleet.replace_certificate(&target.host).expect("the host");
+    assert_eq!(leaf(&scan_with(&scanner, &targets).await), replaced);
+    assert_eq!(world.fleet.counters().handshakes_resumed, 0);
+    world.fleet.stop().await;
+}
+
+/// The old address goes on serving the old certificate: whoever keeps an answer longer than its TTL sees
+/// a mismatch that is not there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_that_moves_is_followed_when_its_ttl_is_over() {
+    let world = World::of(&healthy(200)).await;
+    let truth = world.fleet.truth();
+    let moving = truth.iter().find(|t| t.kind == "short-ttl").expect("one with a TTL of a second").clone();
+    let scanner = world.scanner(options());
+    let targets = [moving.target.clone()];
+    scan_with(&scanner, &targets).await;
+    let (leaf, address) = world.fleet.move_address(&moving.host).expect("the host");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let seen = scan_with(&scanner, &targets).await;
+        let shown = &seen.observations[0];
+        if shown.address == Some(address.into()) {
+            assert_eq!(shown.leaf().map(|l| l.fingerprint.to_string()), Some(leaf));
+            break;
+        }
+        assert!(Instant::now() < deadline, "still at the old address long after the TTL of one second");
+    }
+    world.fleet.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_healthy_endpoint_costs_one_full_handshake_and_no_second_hello() {
+    let world = World::of(&healthy(300)).await;
+    let targets = targets_of(&world).await;
+    let seen = world.scan(options(), &targets).await;
+    assert!(seen.observations.iter().all(|o| o.outcome == Outcome::Answered));
+    let counters = world.fleet.counters();
+    assert_eq!(counters.certificates_sent, 300);
+    assert_eq!((counters.handshakes_resumed, counters.hello_retries), (0, 0));
+    world.fleet.stop().await;
+}
+
+/// 200 names on one address, at most so many at once, and all of them answered.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_behind_one_address_wait_for_their_turn_and_all_get_it() {
+    let world = World::of(&Plan { mix: Mix::Balancer { names: 200 }, ..healthy(200) }).await;
+    let targets = targets_of(&world).await;
+    let seen = world.scan(ScanOptions { per_address: 8, ..options() }, &targets).await;
+    assert_eq!(seen.observations.len(), 200);
+    assert!(seen.observations.iter().all(|o| o.outcome == Outcome::Answered));
+    world.fleet.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_target_given_twice_is_looked_at_once_and_a_known_one_not_at_all() {
+    let world = World::of(&healthy(3)).await;
+    let targets = targets_of(&world).await;
+    let twice: Vec<_> = targets.iter().chain(&targets).cloned().collect();
+    let scanner = world.scanner(options());
+    let known = Known { observed: HashSet::from([targets[0].clone()]), ..Known::default() };
+    let input = Box::new(Targets::new(twice, TargetOptions::default()));
+    let mut run = scanner.start(input, known, CancellationToken::new());
+    let mut count = 0;
+    while run.observations.recv().await.is_some() {
+        count += 1;
+    }
+    let end = run.progress.snapshot();
+    assert_eq!((count, end.skipped, end.repeated), (2, 2, 2));
+    world.fleet.stop().await;
+}
+
+/// Cancelled in the middle, the scan's channel ends and every task of it is gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cancelled_scan_leaves_no_task_behind() {
+    let slow = Latency::Custom {
+        dns: Duration::ZERO..=Duration::ZERO,
+        dial: Duration::from_secs(5)..=Duration::from_secs(5),
+        handshake: Duration::ZERO..=Duration::ZERO,
+    };
+    let world = World::of(&Plan { latency: slow, ..healthy(100) }).await;
+    let targets = targets_of(&world).await;
+    let live = || {
+        let kinds = telemetry::tasks::live();
+        kinds.into_iter().filter(|(kind, _)| kind.starts_with("scan-cancel")).map(|(_, n)| n).sum::<i64>()
+    };
+    let scanner = world.scanner(options());
+    let stop = CancellationToken::new();
+    let input = Box::new(Targets::new(targets, TargetOptions::default()));
+    let mut run = scanner.start(input, Known::default(), stop.clone());
+    while run.progress.snapshot().in_flight == 0 {
+        tokio::task::yield_now().await;
+    }
+    stop.cancel();
+    let ended = tokio::time::timeout(Duration::from_secs(2), async {
+        while run.observations.recv().await.is_some() {}
+    });
+    ended.await.expect("the channel ends within two seconds");
+    assert_eq!(live(), 0);
+    assert_eq!(run.progress.snapshot().answered, 0);
+    world.fleet.stop().await;
+}
+
+/// Whoever reads slowly slows the scan; nothing is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_reader_slows_the_scan_and_loses_nothing() {
+    let world = World::of(&healthy(2_000)).await;
+    let targets = targets_of(&world).await;
+    let scanner = world.scanner(options());
+    let input = Box::new(Targets::new(targets.clone(), TargetOptions::default()));
+    let mut run = scanner.start(input, Known::default(), CancellationToken::new());
+    // Nobody reads: looks end and wait with their observation, so that no more begin than fit.
+    let mut last = usize::MAX;
+    loop {
+        let finished = run.progress.snapshot().finished as usize;
+        if finished == last && finished > 0 {
+            break;
+        }
+        last = finished;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+    let mut seen = HashSet::new();
+    while let Some(observation) = run.observations.recv().await {
+        assert!(seen.insert(observation.target.identity()), "none is doubled");
+    }
+    assert_eq!(seen.len(), targets.len());
+    world.fleet.stop().await;
+}

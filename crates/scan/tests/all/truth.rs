@@ -1,0 +1,88 @@
+//! The whole scanner against the fleet's ground truth: no finding too many, none missed.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use fleet::{Mix, Plan};
+use outbound::resolve::Families;
+use scan::{Limits, ScanOptions};
+
+use crate::world::World;
+
+/// Limits that a busy machine keeps for whoever answers, and that keep the test short for those who do
+/// not.
+pub(crate) fn options() -> ScanOptions {
+    ScanOptions {
+        families: Families::V4,
+        first: Limits::each(Duration::from_millis(1_500)),
+        second: Limits::each(Duration::from_millis(1_500)),
+        ..ScanOptions::default()
+    }
+}
+
+type Verdicts = BTreeMap<String, (String, Vec<String>)>;
+
+/// What differs, a line each; as long as it is short a person can read it.
+fn differences(expected: &Verdicts, found: &Verdicts) -> Vec<String> {
+    let mut lines: Vec<_> = expected
+        .iter()
+        .filter(|(target, verdict)| found.get(*target) != Some(verdict))
+        .map(|(target, verdict)| format!("{target}\n  truth {verdict:?}\n  found {:?}", found.get(target)))
+        .collect();
+    let invented = found.keys().filter(|target| !expected.contains_key(*target));
+    lines.extend(invented.map(|target| format!("{target}: nobody asked for it")));
+    lines
+}
+
+async fn assert_judged_as_it_is(plan: Plan) {
+    let world = World::of(&plan).await;
+    let truth = world.fleet.truth();
+    let expected: Verdicts = truth
+        .iter()
+        .map(|t| {
+            let findings = t.findings.iter().map(|code| (*code).to_owned()).collect();
+            (t.target.clone(), (t.outcome.to_owned(), findings))
+        })
+        .collect();
+    let targets: Vec<_> = truth.iter().map(|t| t.target.clone()).collect();
+    let seen = world.scan(options(), &targets).await;
+    let found: Verdicts = seen
+        .verdicts()
+        .into_iter()
+        .map(|(target, (outcome, codes))| {
+            (target, (outcome.to_owned(), codes.into_iter().map(str::to_owned).collect()))
+        })
+        .collect();
+    let differences = differences(&expected, &found);
+    assert!(differences.is_empty(), "{} of {}:\n{}", differences.len(), expected.len(), differences.join("\n"));
+    for (truth, observation) in truth.iter().filter_map(|t| Some((t, seen.of(&t.target)?))) {
+        if let (Some(leaf), "answered") = (&truth.leaf_sha256, truth.outcome) {
+            let shown = observation.leaf().map(|leaf| leaf.fingerprint.to_string());
+            assert_eq!(shown.as_ref(), Some(leaf), "{}", truth.target);
+        }
+    }
+    world.fleet.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_of_each_kind_is_judged_as_it_is() {
+    assert_judged_as_it_is(Plan::one_of_each()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mixed_estate_is_judged_as_it_is() {
+    assert_judged_as_it_is(Plan { endpoints: 1_800, seed: 7, mix: Mix::AllKinds, ..Plan::default() }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn addresses_that_disagree_show_when_each_is_looked_at() {
+    let world = World::of(&Plan::one_of_each()).await;
+    let truth = world.fleet.truth();
+    let host = truth.iter().find(|t| t.kind == "differs-across-addresses").expect("the kind");
+    let options = ScanOptions { all_addresses: true, ..options() };
+    let seen = world.scan(options, std::slice::from_ref(&host.target)).await;
+    assert_eq!(seen.observations.len(), host.addresses.len());
+    let codes: Vec<_> = seen.estate.iter().map(|e| e.finding.rule.code).collect();
+    assert_eq!(codes, ["estate.differs-across-addresses"]);
+    world.fleet.stop().await;
+}
