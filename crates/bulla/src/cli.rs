@@ -37,7 +37,15 @@ pub(crate) struct Global {
     #[arg(long, global = true, value_name = "FILE", env = "BULLA_CONFIG", hide_env_values = true)]
     pub(crate) config: Option<PathBuf>,
     /// What to log on standard error: error, warn, info, debug, trace, or a filter like scan=debug
-    #[arg(long, global = true, value_name = "FILTER", env = "BULLA_LOG", hide_env_values = true, default_value = "warn")]
+    // rustls warns of each peer that hangs up in its own way; among thousands that is noise.
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILTER",
+        env = "BULLA_LOG",
+        hide_env_values = true,
+        default_value = "warn,rustls=error"
+    )]
     pub(crate) log: String,
     /// Log as JSON lines
     #[arg(long, global = true)]

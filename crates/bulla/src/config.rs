@@ -226,7 +226,9 @@ impl Configuration {
             }
             let origin = self.origins.get(key).unwrap_or(&Origin::Default);
             let value = match (*key, lookup(&values, key)) {
-                ("store.url", Some(toml::Value::String(url))) => toml::Value::String(without_password(url)).to_string(),
+                ("store.url", Some(toml::Value::String(url))) => {
+                    toml::Value::String(without_password(url)).to_string()
+                }
                 (_, Some(value)) => value.to_string(),
                 (_, None) => continue,
             };
@@ -305,10 +307,8 @@ fn lookup<'t>(table: &'t toml::Table, key: &str) -> Option<&'t toml::Value> {
 
 fn insert(table: &mut toml::Table, key: &str, value: toml::Value) {
     let Some((section, leaf)) = key.split_once('.') else { return };
-    let section = table
-        .entry(section)
-        .or_insert_with(|| toml::Value::Table(toml::Table::new()))
-        .as_table_mut();
+    let section =
+        table.entry(section).or_insert_with(|| toml::Value::Table(toml::Table::new())).as_table_mut();
     if let Some(section) = section {
         section.insert(leaf.to_owned(), value);
     }

@@ -33,13 +33,17 @@ pub(crate) fn inventory_url(flag: Option<&str>, settings: &StoreSettings) -> Out
     let given = flag.or(Some(settings.url.as_str()).filter(|url| !url.is_empty()));
     if let Some(text) = given {
         return text.parse().map_err(|error: store::StoreError| {
-            Problem::usage(crate::exit::chain(&error)).hint("give a file, sqlite:FILE or postgres://USER@HOST/DATABASE")
+            Problem::usage(crate::exit::chain(&error))
+                .hint("give a file, sqlite:FILE or postgres://USER@HOST/DATABASE")
         });
     }
     let folder = folder()?;
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(|error| {
-        Problem::new(Exit::Inventory, format_args!("cannot make the data folder {}: {error}", folder.display()))
-            .hint("set BULLA_DATA to a folder you may write to, or use --no-store")
+        Problem::new(
+            Exit::Inventory,
+            format_args!("cannot make the data folder {}: {error}", folder.display()),
+        )
+        .hint("set BULLA_DATA to a folder you may write to, or use --no-store")
     })?;
     Ok(store::StoreUrl::sqlite(folder.join("inventory.db")))
 }

@@ -86,7 +86,9 @@ enum MixArg {
 pub(crate) async fn run(args: &FleetArgs) -> Outcome<Exit> {
     let FleetCommand::Up(args) = &args.command;
     if !(0.0..=1.0).contains(&args.dead) {
-        return Err(Problem::usage("--dead is a fraction").hint("give a number from 0 to 1, for example 0.05"));
+        return Err(
+            Problem::usage("--dead is a fraction").hint("give a number from 0 to 1, for example 0.05")
+        );
     }
     let stop = crate::stop::on_signal()?;
     let fleet = Fleet::start(&plan(args)).await.map_err(|error| {

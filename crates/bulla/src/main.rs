@@ -75,8 +75,14 @@ fn configuration(args: &ConfigArgs, global: &Global) -> Outcome<Exit> {
         ConfigCommand::Check => {
             let read = match (configuration.file(), config::default_path()) {
                 (Some(path), _) => format!("{} is right", path.display()),
-                (None, Some(path)) => format!("there is no {}: every value is the default or from the environment", path.display()),
-                (None, None) => "there is no home for a configuration: every value is the default or from the environment".into(),
+                (None, Some(path)) => format!(
+                    "there is no {}: every value is the default or from the environment",
+                    path.display()
+                ),
+                (None, None) => {
+                    "there is no home for a configuration: every value is the default or from the environment"
+                        .into()
+                }
             };
             print(&read)?;
         }

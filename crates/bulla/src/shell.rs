@@ -17,11 +17,11 @@ pub(crate) fn completions(shell: clap_complete::Shell) -> Outcome<Exit> {
 
 /// Writes a page a command into `folder`.
 pub(crate) fn man(folder: &Path) -> Outcome<Exit> {
-    std::fs::create_dir_all(folder)
-        .and_then(|()| clap_mangen::generate_to(Cli::command(), folder))
-        .map_err(|error| {
+    std::fs::create_dir_all(folder).and_then(|()| clap_mangen::generate_to(Cli::command(), folder)).map_err(
+        |error| {
             Problem::new(Exit::Machine, format_args!("cannot write into {}: {error}", folder.display()))
                 .hint("choose a folder that you may write to")
-        })?;
+        },
+    )?;
     Ok(Exit::Ok)
 }

@@ -27,14 +27,18 @@ pub(crate) fn own_binary() -> Outcome<PathBuf> {
 impl Estate {
     /// Starts it and waits until it is ready.
     pub(crate) fn start(args: &ScanBench, folder: &Path) -> Outcome<Self> {
-        let [truth, roots, targets] = ["truth.jsonl", "roots.pem", "targets.txt"].map(|name| folder.join(name));
+        let [truth, roots, targets] =
+            ["truth.jsonl", "roots.pem", "targets.txt"].map(|name| folder.join(name));
         let mut command = Command::new(own_binary()?);
         command.args(["fleet", "up", "--seed", "1", "--endpoints", &args.endpoints.to_string()]);
         command.args(["--dead", &args.dead.to_string()]);
-        command.args(["--latency", match args.latency {
-            Latency::None => "none",
-            Latency::Certpulse => "certpulse",
-        }]);
+        command.args([
+            "--latency",
+            match args.latency {
+                Latency::None => "none",
+                Latency::Certpulse => "certpulse",
+            },
+        ]);
         match args.balancer {
             Some(names) => command.args(["--mix", "balancer", "--names", &names.to_string()]),
             None => command.args(["--mix", &args.mix]),

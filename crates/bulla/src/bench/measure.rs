@@ -28,14 +28,12 @@ const SAID_CHARS_MAX: usize = 400;
 /// Runs `command` to its end.
 pub(crate) fn run(command: &mut Command) -> Outcome<Measured> {
     let began = Instant::now();
-    let mut child = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|error| {
-            Problem::new(Exit::Machine, format_args!("cannot run {:?}: {error}", command.get_program()))
-        })?;
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().map_err(
+            |error| {
+                Problem::new(Exit::Machine, format_args!("cannot run {:?}: {error}", command.get_program()))
+            },
+        )?;
     let said = gather(&mut child);
     let mut memory_kib = 0;
     // A process that has ended keeps its times until it is waited for.
@@ -62,7 +60,8 @@ pub(crate) fn run(command: &mut Command) -> Outcome<Measured> {
 fn gather(child: &mut Child) -> std::thread::JoinHandle<String> {
     let stderr = child.stderr.take();
     std::thread::spawn(move || {
-        let text = stderr.map(|stderr| std::io::read_to_string(stderr).unwrap_or_default()).unwrap_or_default();
+        let text =
+            stderr.map(|stderr| std::io::read_to_string(stderr).unwrap_or_default()).unwrap_or_default();
         let skip = text.chars().count().saturating_sub(SAID_CHARS_MAX);
         text.chars().skip(skip).collect()
     })
@@ -90,7 +89,8 @@ mod tests {
 
     #[test]
     fn a_child_is_measured_to_its_end() {
-        let measured = run(Command::new("sh").args(["-c", "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done; echo done >&2"]));
+        let measured = run(Command::new("sh")
+            .args(["-c", "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done; echo done >&2"]));
         let measured = measured.unwrap();
         assert!(measured.succeeded && measured.memory_kib > 100);
         assert_eq!(measured.said, "done\n");

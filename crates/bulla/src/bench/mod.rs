@@ -115,7 +115,13 @@ fn bulla(args: &ScanBench, folder: &Path, name: String) -> Outcome<Row> {
         .arg(format!("@{}", estate.targets.display()));
     let measured = measure::run(&mut command)?;
     let verdicts = verdicts::compare(&estate.truth, &results)?;
-    Ok(Row { scanner: name, measured, answered: verdicts.answered, verdicts: Some(verdicts), counted: estate.stop() })
+    Ok(Row {
+        scanner: name,
+        measured,
+        answered: verdicts.answered,
+        verdicts: Some(verdicts),
+        counted: estate.stop(),
+    })
 }
 
 /// Another scanner.
@@ -137,7 +143,9 @@ const PEERS: &[Peer] = &[
         program: "tlsx",
         install: "go install github.com/projectdiscovery/tlsx/cmd/tlsx@latest",
         arguments: |hosts, port, dns, output| {
-            ["-l", hosts, "-p", port, "-r", dns, "-json", "-o", output, "-silent", "-duc"].map(str::to_owned).into()
+            ["-l", hosts, "-p", port, "-r", dns, "-json", "-o", output, "-silent", "-duc"]
+                .map(str::to_owned)
+                .into()
         },
         answered: |line| line.contains("\"fingerprint_hash\""),
     },
@@ -146,8 +154,19 @@ const PEERS: &[Peer] = &[
         install: "go install github.com/zmap/zgrab2/cmd/zgrab2@latest",
         arguments: |hosts, port, dns, output| {
             [
-                "tls", "--port", port, "--input-file", hosts, "--output-file", output, "--dns-resolvers", dns,
-                "--server-rate-limit", "100000", "--blocklist-file", "/dev/null",
+                "tls",
+                "--port",
+                port,
+                "--input-file",
+                hosts,
+                "--output-file",
+                output,
+                "--dns-resolvers",
+                dns,
+                "--server-rate-limit",
+                "100000",
+                "--blocklist-file",
+                "/dev/null",
             ]
             .map(str::to_owned)
             .into()

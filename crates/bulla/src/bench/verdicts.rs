@@ -40,8 +40,15 @@ struct Truth {
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 enum Line {
-    Endpoint { endpoint: String, outcome: String, findings: Vec<Finding> },
-    Estate { code: String, endpoints: Vec<String> },
+    Endpoint {
+        endpoint: String,
+        outcome: String,
+        findings: Vec<Finding>,
+    },
+    Estate {
+        code: String,
+        endpoints: Vec<String>,
+    },
     #[serde(other)]
     Other,
 }

@@ -11,8 +11,8 @@ use crate::cli::Global;
 use crate::config::Configuration;
 use crate::endpoint::host_and_port;
 use crate::exit::{Exit, Outcome, Problem};
-use crate::units::{self, now_us};
 use crate::listing::{Pages, list, map};
+use crate::units::{self, now_us};
 use rows::{Change, Endpoint, Issuer, Look, Scan};
 
 /// `bulla inventory`
@@ -106,13 +106,12 @@ pub(crate) async fn run(args: &InventoryArgs, global: &Global) -> Outcome<Exit> 
         InventoryCommand::Diff(args) => diff(&store, args).await?,
         InventoryCommand::History { endpoint, pages } => history(&store, endpoint, pages).await?,
         InventoryCommand::Issuers(pages) => {
-            list(pages, async |after, limit| {
-                Ok(map(store.issuers(after.as_ref(), limit).await?, Issuer))
-            })
-            .await?;
+            list(pages, async |after, limit| Ok(map(store.issuers(after.as_ref(), limit).await?, Issuer)))
+                .await?;
         }
         InventoryCommand::Scans(pages) => {
-            list(pages, async |after, limit| Ok(map(store.scans(after.as_ref(), limit).await?, Scan))).await?;
+            list(pages, async |after, limit| Ok(map(store.scans(after.as_ref(), limit).await?, Scan)))
+                .await?;
         }
     }
     Ok(Exit::Ok)
@@ -139,7 +138,8 @@ async fn endpoints(store: &Store, args: &ListArgs) -> Outcome<()> {
 }
 
 fn since(text: &str, now_us: i64) -> Outcome<i64> {
-    units::moment(text, now_us).map_err(|error| Problem::usage(error).hint("for example 2026-11-01, or 2d for two days ago"))
+    units::moment(text, now_us)
+        .map_err(|error| Problem::usage(error).hint("for example 2026-11-01, or 2d for two days ago"))
 }
 
 async fn diff(store: &Store, args: &DiffArgs) -> Outcome<()> {

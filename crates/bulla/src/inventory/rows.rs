@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use store::{ChangeRow, EndpointKey, InventoryRow, IssuerRow, LeafFacts, ObservationRow, ScanRow};
 use x509::{Fingerprint, Severity};
 
-use crate::listing::Listed;
 use crate::endpoint::label;
+use crate::listing::Listed;
 use crate::output::row::{rank, rank_name};
 use crate::terminal::{Paint, clean, shorten};
 use crate::units::{self, count, distance, now_us};
@@ -101,9 +101,28 @@ impl Listed for Endpoint {
     const TABLE: &'static [&'static str] =
         &["SEVERITY", "ENDPOINT", "EXPIRES", "ISSUER", "CERTIFICATE", "SEEN", "FINDINGS"];
     const CSV: &'static [&'static str] = &[
-        "endpoint", "host", "port", "protocol", "server_name", "address", "outcome", "answering", "severity",
-        "findings", "first_seen", "last_observed", "last_answered", "last_changed", "fingerprint_sha256",
-        "subject", "issuer", "serial", "not_before", "not_after", "key_algorithm", "key_bits",
+        "endpoint",
+        "host",
+        "port",
+        "protocol",
+        "server_name",
+        "address",
+        "outcome",
+        "answering",
+        "severity",
+        "findings",
+        "first_seen",
+        "last_observed",
+        "last_answered",
+        "last_changed",
+        "fingerprint_sha256",
+        "subject",
+        "issuer",
+        "serial",
+        "not_before",
+        "not_after",
+        "key_algorithm",
+        "key_bits",
     ];
 
     fn cells(&self, paint: Paint) -> Vec<Cell> {
@@ -198,7 +217,8 @@ impl Listed for Issuer {
     fn cells(&self, paint: Paint) -> Vec<Cell> {
         let now_us = now_us();
         let soonest = self.0.soonest_not_after_us;
-        let expires = crate::output::expires(soonest.map(|at| at.div_euclid(1_000_000)), now_us.div_euclid(1_000_000));
+        let expires =
+            crate::output::expires(soonest.map(|at| at.div_euclid(1_000_000)), now_us.div_euclid(1_000_000));
         vec![
             paint.cell("", &count(self.0.endpoints)),
             paint.cell("", &count(self.0.certificates)),
@@ -234,7 +254,14 @@ impl Listed for Scan {
     const TABLE: &'static [&'static str] =
         &["STARTED", "STATE", "ENDPOINTS", "ANSWERED", "CHANGES", "NEW CERTIFICATES", "SCAN"];
     const CSV: &'static [&'static str] = &[
-        "scan", "started_at", "finished_at", "state", "observations", "answered", "changes", "new_certificates",
+        "scan",
+        "started_at",
+        "finished_at",
+        "state",
+        "observations",
+        "answered",
+        "changes",
+        "new_certificates",
     ];
 
     fn cells(&self, paint: Paint) -> Vec<Cell> {
@@ -288,8 +315,19 @@ pub(crate) struct Change(pub(crate) ChangeRow);
 impl Listed for Change {
     const TABLE: &'static [&'static str] = &["CHANGE", "ENDPOINT", "WHEN", "BEFORE", "NOW", "SEVERITY"];
     const CSV: &'static [&'static str] = &[
-        "change", "endpoint", "host", "port", "protocol", "server_name", "address", "observed_at", "old_sha256",
-        "new_sha256", "old_outcome", "new_outcome", "severity",
+        "change",
+        "endpoint",
+        "host",
+        "port",
+        "protocol",
+        "server_name",
+        "address",
+        "observed_at",
+        "old_sha256",
+        "new_sha256",
+        "old_outcome",
+        "new_outcome",
+        "severity",
     ];
 
     fn cells(&self, paint: Paint) -> Vec<Cell> {
@@ -302,7 +340,9 @@ impl Listed for Change {
             _ => "faint",
         };
         let side = |sha256: Option<&[u8; 32]>, outcome: Option<&String>| match (sha256, outcome) {
-            (Some(sha256), Some(outcome)) if outcome != "answered" => format!("{}, {outcome}", short(Some(sha256))),
+            (Some(sha256), Some(outcome)) if outcome != "answered" => {
+                format!("{}, {outcome}", short(Some(sha256)))
+            }
             (Some(sha256), _) => short(Some(sha256)),
             (None, outcome) => outcome.cloned().unwrap_or_else(|| "-".into()),
         };
@@ -363,8 +403,18 @@ impl Listed for Look {
     const TABLE: &'static [&'static str] =
         &["SEEN", "ENDPOINT", "ADDRESS", "OUTCOME", "TLS", "CERTIFICATE", "CHANGE", "FINDINGS"];
     const CSV: &'static [&'static str] = &[
-        "endpoint", "scan", "observed_at", "outcome", "address", "tls_version", "cipher_suite", "leaf_sha256",
-        "trust", "severity", "findings", "change",
+        "endpoint",
+        "scan",
+        "observed_at",
+        "outcome",
+        "address",
+        "tls_version",
+        "cipher_suite",
+        "leaf_sha256",
+        "trust",
+        "severity",
+        "findings",
+        "change",
     ];
 
     fn cells(&self, paint: Paint) -> Vec<Cell> {
@@ -375,7 +425,10 @@ impl Listed for Look {
             paint.cell("", &clean(&label(&self.endpoint))),
             paint.cell("faint", &row.address.map(|a| a.to_string()).unwrap_or_default()),
             paint.cell(if row.answered { "" } else { "no answer" }, &row.outcome),
-            paint.cell("", &row.tls_version.map(|v| scan::tls::names::version(v).into_owned()).unwrap_or_default()),
+            paint.cell(
+                "",
+                &row.tls_version.map(|v| scan::tls::names::version(v).into_owned()).unwrap_or_default(),
+            ),
             paint.cell("faint", &short(row.leaf_sha256.as_ref())),
             paint.cell("medium", row.change.map_or("", store::ChangeKind::as_str)),
             paint.cell(state, &codes(&row.findings).join(", ")),

@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 use store::{CertificateRow, InventoryRow, Store};
 
-use crate::listing::{Listed, wrong};
 use super::rows::{Endpoint, key_json, severity, stored_json, time};
 use crate::endpoint::{host_and_port, label};
 use crate::exit::{Outcome, Problem};
+use crate::listing::{Listed, wrong};
 use crate::output::row::{rank, rank_name};
 use crate::terminal::{Colour, Paint, clean};
 use crate::units::{count, distance, minute, now_us, rfc3339};
@@ -63,10 +63,8 @@ async fn certificate(store: &Store, digits: &str, as_json: bool, paint: Paint) -
 
 async fn host(store: &Store, what: &str, as_json: bool, paint: Paint) -> Outcome<String> {
     let (host, port) = host_and_port(what);
-    let page = store
-        .endpoints_of_host(&host, port, None, ENDPOINTS_MAX)
-        .await
-        .map_err(|error| wrong(&error))?;
+    let page =
+        store.endpoints_of_host(&host, port, None, ENDPOINTS_MAX).await.map_err(|error| wrong(&error))?;
     if page.rows.is_empty() {
         return Err(super::unknown(what));
     }

@@ -5,9 +5,9 @@ use std::io::{self, Write};
 use scan::{EstateFinding, Observation};
 
 use super::record::seconds_left;
-use scan::tls::names;
 use super::{Closing, Report, Sink, Tally};
 use crate::units;
+use scan::tls::names;
 
 /// The columns, in an order that never changes: new ones come last.
 pub(crate) const HEADER: &[&str] = &[
@@ -211,7 +211,10 @@ mod tests {
     #[test]
     fn fields_are_quoted_as_rfc_4180_wants() {
         assert_eq!(line(&["a", "b c", ""]), "a,b c,\r\n");
-        assert_eq!(line(&["a,b", "say \"hi\"", "two\nlines"]), "\"a,b\",\"say \"\"hi\"\"\",\"two\nlines\"\r\n");
+        assert_eq!(
+            line(&["a,b", "say \"hi\"", "two\nlines"]),
+            "\"a,b\",\"say \"\"hi\"\"\",\"two\nlines\"\r\n"
+        );
     }
 
     #[test]

@@ -59,10 +59,9 @@ impl Report for HtmlReport {
             });
             group.endpoints += 1;
             if group.examples.len() < EXAMPLES_MAX {
-                group.examples.push(Example {
-                    endpoint: observation.label(),
-                    evidence: finding.evidence.clone(),
-                });
+                group
+                    .examples
+                    .push(Example { endpoint: observation.label(), evidence: finding.evidence.clone() });
             }
         }
         Ok(())
@@ -72,12 +71,7 @@ impl Report for HtmlReport {
         Ok(())
     }
 
-    fn close(
-        self: Box<Self>,
-        tally: &Tally,
-        estate: &[EstateFinding],
-        closing: &Closing,
-    ) -> io::Result<()> {
+    fn close(self: Box<Self>, tally: &Tally, estate: &[EstateFinding], closing: &Closing) -> io::Result<()> {
         let Self { mut sink, started_at_us, worst, groups } = *self;
         let now_s = started_at_us.div_euclid(1_000_000);
         let mut groups: Vec<_> = groups.into_values().collect();
@@ -214,6 +208,10 @@ struct Bar {
     height: String,
     class: &'static str,
     title: String,
+    /// Written above the bar; empty where it would run into its neighbours.
+    number: String,
+    number_x: String,
+    number_y: String,
 }
 
 struct Tick {
@@ -241,6 +239,9 @@ impl Timeline {
                     height: format!("{height:.1}"),
                     class: week_class(week),
                     title: format!("{}: {}", week_title(week, now_s), count(number)),
+                    number: if number < 1_000 { number.to_string() } else { String::new() },
+                    number_x: format!("{:.1}", x(week) + 6.5),
+                    number_y: format!("{:.1}", Self::BASE - height - 4.0),
                 })
             })
             .collect();

@@ -23,7 +23,9 @@ use crate::exit::{Exit, Outcome, Problem};
 use crate::terminal::Paint;
 
 /// How results are written.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, clap::ValueEnum, serde::Deserialize, serde::Serialize)]
+#[derive(
+    Clone, Copy, Debug, Default, Eq, PartialEq, clap::ValueEnum, serde::Deserialize, serde::Serialize,
+)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Format {
     /// Aligned columns for people, worst first
@@ -51,12 +53,7 @@ pub(crate) trait Report: Send {
     fn flush(&mut self) -> io::Result<()>;
 
     /// Writes the rest: what only shows at the end.
-    fn close(
-        self: Box<Self>,
-        tally: &Tally,
-        estate: &[EstateFinding],
-        closing: &Closing,
-    ) -> io::Result<()>;
+    fn close(self: Box<Self>, tally: &Tally, estate: &[EstateFinding], closing: &Closing) -> io::Result<()>;
 }
 
 /// What people's formats may be told.

@@ -10,8 +10,8 @@ use scan::Observation;
 use scan::observation::{Timing, Trust};
 use serde::{Serialize, Serializer};
 use x509::{
-    Certificate, Finding, Fingerprint, GeneralName, KeyAlgorithm, KeyUsage, PublicKey, Severity,
-    SpkiHash, UnixTime,
+    Certificate, Finding, Fingerprint, GeneralName, KeyAlgorithm, KeyUsage, PublicKey, Severity, SpkiHash,
+    UnixTime,
 };
 
 use super::session::Session;
@@ -212,12 +212,7 @@ impl Phases {
 
 impl<'a> TrustView<'a> {
     fn of(trust: &'a Trust) -> Self {
-        Self {
-            verdict: trust.verdict,
-            reason: &trust.reason,
-            path: &trust.path,
-            public: trust.public,
-        }
+        Self { verdict: trust.verdict, reason: &trust.reason, path: &trust.path, public: trust.public }
     }
 }
 
@@ -318,10 +313,7 @@ pub(crate) fn key_name(key: &PublicKey) -> Cow<'static, str> {
 
 /// A name as people read it: the common name, else the organisation, else all of it.
 pub(crate) fn short_name(name: &x509::DistinguishedName) -> &str {
-    name.common_names
-        .first()
-        .or(name.organization.as_ref())
-        .map_or(name.text.as_str(), String::as_str)
+    name.common_names.first().or(name.organization.as_ref()).map_or(name.text.as_str(), String::as_str)
 }
 
 /// Seconds left at `now`; negative once expired.

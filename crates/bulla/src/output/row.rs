@@ -78,12 +78,7 @@ impl Row {
     }
 
     fn key(&self) -> (std::cmp::Reverse<u8>, i64, &str, &str) {
-        (
-            std::cmp::Reverse(self.rank()),
-            self.not_after.unwrap_or(i64::MAX),
-            &self.endpoint,
-            &self.address,
-        )
+        (std::cmp::Reverse(self.rank()), self.not_after.unwrap_or(i64::MAX), &self.endpoint, &self.address)
     }
 }
 

@@ -45,12 +45,7 @@ impl Report for TableReport {
         Ok(())
     }
 
-    fn close(
-        self: Box<Self>,
-        tally: &Tally,
-        estate: &[EstateFinding],
-        closing: &Closing,
-    ) -> io::Result<()> {
+    fn close(self: Box<Self>, tally: &Tally, estate: &[EstateFinding], closing: &Closing) -> io::Result<()> {
         let Self { mut sink, look, worst, started_at_s } = *self;
         let seen = worst.seen();
         let rows = worst.into_rows();
@@ -149,15 +144,11 @@ fn write_estate(out: &mut Sink, estate: &[EstateFinding], paint: Paint) -> io::R
     Ok(())
 }
 
-fn write_summary(
-    out: &mut Sink,
-    tally: &Tally,
-    closing: &Closing,
-    paint: Paint,
-) -> io::Result<()> {
+fn write_summary(out: &mut Sink, tally: &Tally, closing: &Closing, paint: Paint) -> io::Result<()> {
     let line = |name: &str, text: String| format!(" {}  {text}", paint.faint(&format!("{name:<10}")));
     writeln!(out)?;
-    let interrupted = if closing.interrupted { ", interrupted: this is the part seen until then" } else { "" };
+    let interrupted =
+        if closing.interrupted { ", interrupted: this is the part seen until then" } else { "" };
     let speed = rate(tally.endpoints, closing.elapsed);
     writeln!(
         out,
@@ -174,11 +165,11 @@ fn write_summary(
         )
     )?;
     writeln!(out, "{}", line("worst", ranks(tally, paint)))?;
-    let mut failures: Vec<_> =
-        tally.by_outcome.iter().filter(|(code, _)| **code != "answered").collect();
+    let mut failures: Vec<_> = tally.by_outcome.iter().filter(|(code, _)| **code != "answered").collect();
     failures.sort_by_key(|(_, number)| std::cmp::Reverse(**number));
     if !failures.is_empty() {
-        let list: Vec<_> = failures.iter().map(|(code, number)| format!("{} {code}", count(**number))).collect();
+        let list: Vec<_> =
+            failures.iter().map(|(code, number)| format!("{} {code}", count(**number))).collect();
         writeln!(out, "{}", line("no answer", list.join(", ")))?;
     }
     for note in notes(closing) {
@@ -200,7 +191,7 @@ fn write_summary(
                 )
             )
         ),
-        (None, None) => writeln!(out, "{}", line("stored", "nothing (--no-store)".into())),
+        (None, None) => writeln!(out, "{}", line("stored", format!("nothing ({})", closing.not_stored))),
     }
 }
 
@@ -219,10 +210,16 @@ fn ranks(tally: &Tally, paint: Paint) -> String {
 fn notes(closing: &Closing) -> Vec<String> {
     let mut notes = Vec::new();
     if closing.invalid_targets > 0 {
-        notes.push(format!("{} could not be read and were left out", counted(closing.invalid_targets, "target")));
+        notes.push(format!(
+            "{} could not be read and were left out",
+            counted(closing.invalid_targets, "target")
+        ));
     }
     if closing.repeated_targets > 0 {
-        notes.push(format!("{} given more than once, scanned once", counted(closing.repeated_targets, "target")));
+        notes.push(format!(
+            "{} given more than once, scanned once",
+            counted(closing.repeated_targets, "target")
+        ));
     }
     if closing.skipped > 0 {
         notes.push(format!("{} observed before the interruption, not scanned again", count(closing.skipped)));

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use scan::{EstateFinding, Observation};
 use scan::observation::Outcome;
+use scan::{EstateFinding, Observation};
 use serde::Serialize;
 use x509::Severity;
 
@@ -127,6 +127,8 @@ pub(crate) struct Closing {
     /// Left out because this scan had observed them before (`--resume`).
     pub(crate) skipped: u64,
     pub(crate) stored: Option<Stored>,
+    /// Why nothing was to be stored.
+    pub(crate) not_stored: &'static str,
     pub(crate) store_error: Option<String>,
     /// More certificates than are compared with each other.
     pub(crate) estate_overflowed: bool,

@@ -63,12 +63,8 @@ pub(super) async fn run(
         Problem::new(Exit::Machine, chain(&error)).hint("apt-get install -y ca-certificates")
     })?;
     let allowed = options.in_flight.unwrap_or(IN_FLIGHT_MAX).min(outbound::limits::descriptor_budget());
-    let asker = Arc::new(Asker {
-        resolver,
-        connector,
-        families: options.families,
-        limit: options.first.handshake,
-    });
+    let asker =
+        Arc::new(Asker { resolver, connector, families: options.families, limit: options.first.handshake });
     let words = demo.map_or_else(|| spec.targets.clone(), Demo::targets);
     let targets = Targets::new(words, spec.target_options()?);
     let mut printer = Printer::new(spec.settings.output, args.color)?;

@@ -25,7 +25,12 @@ fn text(tally: &Tally, closing: &Closing) -> String {
     gauge(&mut out, "bulla_scan_endpoints", "Endpoints looked at.", tally.endpoints);
     gauge(&mut out, "bulla_scan_answered_endpoints", "Endpoints that sent a certificate.", tally.answered);
     gauge(&mut out, "bulla_scan_invalid_targets", "Targets that could not be read.", closing.invalid_targets);
-    gauge(&mut out, "bulla_scan_interrupted", "1 when the scan was stopped early.", u8::from(closing.interrupted));
+    gauge(
+        &mut out,
+        "bulla_scan_interrupted",
+        "1 when the scan was stopped early.",
+        u8::from(closing.interrupted),
+    );
     gauge(&mut out, "bulla_scan_duration_seconds", "How long the scan took.", closing.elapsed.as_secs_f64());
     gauge(
         &mut out,

@@ -103,6 +103,11 @@ async fn scan(
         repeated_targets: end.repeated,
         skipped: end.skipped,
         stored: None,
+        not_stored: match (demo.is_some(), args.no_store) {
+            (true, _) => "a demo; --db FILE keeps it",
+            (false, true) => "--no-store",
+            (false, false) => "store.enabled is false",
+        },
         store_error: None,
         estate_overflowed,
     };
@@ -204,11 +209,8 @@ async fn prepare(
     if let Some(scan) = &resumed {
         known.observed = storing::observed(&store, scan.id).await?;
     }
-    let (targets, expected) = if spec.again {
-        again(&store, &spec, endpoints, by_address)
-    } else {
-        given(&spec, demo)?
-    };
+    let (targets, expected) =
+        if spec.again { again(&store, &spec, endpoints, by_address) } else { given(&spec, demo)? };
     let id = resumed.as_ref().map_or_else(Uuid::now_v7, |scan| scan.id);
     let storing =
         Storing::begin(store, &url, id, resumed.is_some(), &spec.to_json(), &settings.store).await?;
@@ -272,13 +274,7 @@ impl Gathering {
         }
     }
 
-    async fn gather(
-        &mut self,
-        run: Run,
-        storing: &mut Option<Storing>,
-        bar: &Bar,
-        stop: &CancellationToken,
-    ) {
+    async fn gather(&mut self, run: Run, storing: &mut Option<Storing>, bar: &Bar, stop: &CancellationToken) {
         let Run { mut observations, mut refused, .. } = run;
         let status = storing.as_ref().map(Storing::status);
         let mut tick = tokio::time::interval(Bar::interval());

@@ -51,12 +51,14 @@ impl Spec {
         let ports = match self.settings.ports.as_str() {
             "" => None,
             text => Some(text.parse::<Ports>().map_err(|error| {
-                Problem::usage(format_args!("--port {text}: {error}")).hint("for example --port 443,8443,9000-9010")
+                Problem::usage(format_args!("--port {text}: {error}"))
+                    .hint("for example --port 443,8443,9000-9010")
             })?),
         };
         let name = |text: &String| {
             HostName::parse(text).map_err(|error| {
-                Problem::usage(format_args!("--sni {text}: {error}")).hint("give host names, without a port or wildcard")
+                Problem::usage(format_args!("--sni {text}: {error}"))
+                    .hint("give host names, without a port or wildcard")
             })
         };
         let protocol = match &self.starttls {

@@ -58,10 +58,8 @@ impl Storing {
             store.begin_scan(scan, now_us(), spec).await
         };
         begun.map_err(|error| Problem::inventory(&error))?;
-        let options = WriterOptions {
-            patience: Duration::from_secs(settings.patience_s),
-            ..WriterOptions::default()
-        };
+        let options =
+            WriterOptions { patience: Duration::from_secs(settings.patience_s), ..WriterOptions::default() };
         let (sender, writer) = Writer::start(store.clone(), scan, options);
         Ok(Self {
             store,
@@ -96,7 +94,11 @@ impl Storing {
     }
 
     /// Stores the rest and notes how the scan ended.
-    pub(crate) async fn finish(self, interrupted: bool, summary: impl Fn(Option<&Stored>) -> String) -> Stowed {
+    pub(crate) async fn finish(
+        self,
+        interrupted: bool,
+        summary: impl Fn(Option<&Stored>) -> String,
+    ) -> Stowed {
         let Self { store, scan, shown_url, writer, .. } = self;
         let gave_up = Stowed {
             stored: None,
@@ -162,7 +164,8 @@ pub(crate) async fn unfinished(store: &Store, wanted: &str) -> Outcome<ScanRow> 
         Problem::usage(format_args!("{wanted:?} is no scan")).hint("`bulla inventory scans` lists them")
     })?;
     let scan = store.scan(id).await.map_err(inventory)?.ok_or_else(|| {
-        Problem::usage(format_args!("the inventory has no scan {id}")).hint("`bulla inventory scans` lists them")
+        Problem::usage(format_args!("the inventory has no scan {id}"))
+            .hint("`bulla inventory scans` lists them")
     })?;
     if scan.state == ScanState::Finished {
         return Err(Problem::usage(format_args!("scan {id} was finished")).hint("start a new one"));
@@ -223,7 +226,10 @@ fn by_address(row: &KnownEndpoint) -> bool {
 
 /// Everything the inventory knows, page by page as the scan takes it. Single addresses of names only
 /// in a scan of all addresses: any other would take the name for an endpoint never seen.
-pub(crate) fn again(store: Store, all_addresses: bool) -> Box<dyn Iterator<Item = Result<Target, TargetError>> + Send> {
+pub(crate) fn again(
+    store: Store,
+    all_addresses: bool,
+) -> Box<dyn Iterator<Item = Result<Target, TargetError>> + Send> {
     let (give, mut take) = mpsc::channel(2 * PAGE_ROWS);
     tokio::spawn(async move {
         let mut after = None;

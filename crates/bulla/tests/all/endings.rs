@@ -20,11 +20,7 @@ fn findings_decide_the_exit_code_only_when_asked() {
     let mut truth = world.fleet().truth().into_iter();
     let expired = truth.find(|truth| truth.findings.contains(&"certificate.expired")).unwrap();
     let target = expired.target.clone();
-    for (arguments, code) in [
-        (&[][..], 0),
-        (&["--fail-on", "critical"], 1),
-        (&["--fail-on", "info"], 1),
-    ] {
+    for (arguments, code) in [(&[][..], 0), (&["--fail-on", "critical"], 1), (&["--fail-on", "info"], 1)] {
         let output = run(world.scan(&[&target, "--no-store"]).args(arguments));
         assert_eq!(output.status.code(), Some(code), "{arguments:?} {}", describe(&output));
         assert!(stdout(&output).contains("certificate.expired"), "{}", describe(&output));

@@ -1,4 +1,5 @@
 //! The binary as its users see it, run against a simulated estate.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails there")]
 
 mod configuration;
 mod endings;

@@ -130,7 +130,9 @@ fn metrics_are_written_whole() {
     world.scan_all(&["--metrics-file", "bulla.prom", "--no-store"]);
     let text = std::fs::read_to_string(world.path("bulla.prom")).unwrap();
     assert!(text.contains(&format!("\nbulla_scan_answered_endpoints {}\n", world.targets().len())), "{text}");
-    assert!(text.contains("bulla_scan_finding_endpoints{code=\"certificate.expired\",severity=\"critical\"} 0\n"));
+    assert!(
+        text.contains("bulla_scan_finding_endpoints{code=\"certificate.expired\",severity=\"critical\"} 0\n")
+    );
     assert!(!world.path("bulla.prom.partial").exists());
 }
 
@@ -146,7 +148,11 @@ fn a_terminal_gets_colours_unless_it_asks_for_none() {
         );
         let mut script = std::process::Command::new("script");
         script.args(["--quiet", "--return", "--command", &command, "/dev/null"]);
-        script.current_dir(world.path(".")).env_remove("NO_COLOR").env("TERM", "xterm").env(variable.0, variable.1);
+        script
+            .current_dir(world.path("."))
+            .env_remove("NO_COLOR")
+            .env("TERM", "xterm")
+            .env(variable.0, variable.1);
         let output = script.output().expect("apt-get install -y bsdutils");
         assert!(output.status.success(), "{}", describe(&output));
         stdout(&output)
