@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn worst_first_then_soonest_then_silence_above_information() {
-        let mut rows = vec![
+        let mut rows = [
             row(None, Outcome::Answered, Some(5), "fine"),
             row(Some(Severity::Info), Outcome::Answered, Some(1), "info"),
             row(None, Outcome::BlackHole, None, "silent"),
