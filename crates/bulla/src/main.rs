@@ -20,6 +20,11 @@ mod stop;
 mod terminal;
 mod units;
 
+/// Many small values that stay are made among large ones that go: glibc's allocator keeps three times
+/// what is used, and takes 6 % of a scan's time.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 use std::io::Write;
 use std::process::ExitCode;
 

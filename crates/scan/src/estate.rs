@@ -11,7 +11,7 @@ use crate::rules;
 
 /// Endpoints named with a finding unless told otherwise; the count says how many there are in all.
 pub const ENDPOINTS_NAMED_MAX: usize = 20;
-/// Certificates (and as many keys and names) compared with each other; about 250 octets each. An
+/// Certificates (and as many keys and names) compared with each other; about 300 octets each. An
 /// estate of more is compared as far as this reaches, and [`Estate::overflowed`] says so.
 pub const COMPARED_MAX: usize = 500_000;
 
@@ -32,30 +32,45 @@ pub struct EstateFinding {
 pub struct Estate {
     named_max: usize,
     certificates: HashMap<Fingerprint, Shown>,
-    keys: HashMap<SpkiHash, Vec<Fingerprint>>,
+    keys: HashMap<SpkiHash, KeyUse>,
     names: HashMap<String, Vec<(Fingerprint, String)>>,
     overflowed: bool,
 }
 
-/// The hosts that show one certificate.
-#[derive(Debug, Default)]
+/// The hosts that show one certificate; nearly always one host with one endpoint, so each field costs as
+/// little as that needs.
+#[derive(Debug)]
 struct Shown {
-    /// The first two hosts.
-    hosts: Vec<String>,
-    endpoints: Vec<String>,
+    host: Box<str>,
+    several_hosts: bool,
+    endpoints: Vec<Box<str>>,
     count: usize,
 }
 
 impl Shown {
+    fn new(host: &str) -> Self {
+        Self { host: host.into(), several_hosts: false, endpoints: Vec::with_capacity(1), count: 0 }
+    }
+
     fn add(&mut self, host: &str, endpoint: String, named_max: usize) {
         self.count += 1;
-        // That there are two is all that is asked of the hosts.
-        if self.hosts.len() < 2 && !self.hosts.iter().any(|known| known == host) {
-            self.hosts.push(host.to_owned());
-        }
+        self.several_hosts |= *self.host != *host;
         if self.endpoints.len() < named_max {
-            self.endpoints.push(endpoint);
+            self.endpoints.push(endpoint.into());
         }
+    }
+}
+
+/// The certificates over one key: nearly always one.
+#[derive(Debug)]
+struct KeyUse {
+    first: Fingerprint,
+    further: Vec<Fingerprint>,
+}
+
+impl KeyUse {
+    fn certificates(&self) -> impl Iterator<Item = Fingerprint> {
+        std::iter::once(self.first).chain(self.further.iter().copied())
     }
 }
 
@@ -90,9 +105,12 @@ impl Estate {
                 self.overflowed = true;
                 return;
             }
-            self.keys.entry(leaf.public_key.spki_sha256).or_default().push(leaf.fingerprint);
+            self.keys
+                .entry(leaf.public_key.spki_sha256)
+                .and_modify(|used| used.further.push(leaf.fingerprint))
+                .or_insert_with(|| KeyUse { first: leaf.fingerprint, further: Vec::new() });
         }
-        self.certificates.entry(leaf.fingerprint).or_default().add(host, endpoint, self.named_max);
+        self.certificates.entry(leaf.fingerprint).or_insert_with(|| Shown::new(host)).add(host, endpoint, self.named_max);
     }
 
     fn compare_addresses(&mut self, observation: &Observation, leaf: Fingerprint, endpoint: &str) {
@@ -157,19 +175,19 @@ impl Estate {
         let mut findings: Vec<_> = self
             .keys
             .iter()
-            .filter(|(_, certificates)| certificates.len() > 1)
-            .map(|(key, certificates)| {
+            .filter(|(_, used)| !used.further.is_empty())
+            .map(|(key, used)| {
                 let shown: Vec<_> =
-                    certificates.iter().filter_map(|c| self.certificates.get(c)).collect();
+                    used.certificates().filter_map(|c| self.certificates.get(&c)).collect();
                 EstateFinding {
                     finding: Finding {
                         rule: &rules::SHARED_KEY,
-                        evidence: format!("key {key} is in {} certificates", certificates.len()),
-                        certificate: certificates.first().copied(),
+                        evidence: format!("key {key} is in {} certificates", used.further.len() + 1),
+                        certificate: Some(used.first),
                     },
                     endpoints: shown
                         .iter()
-                        .flat_map(|s| s.endpoints.iter().cloned())
+                        .flat_map(|s| s.endpoints.iter().map(|endpoint| endpoint.to_string()))
                         .take(self.named_max)
                         .collect(),
                     count: shown.iter().map(|s| s.count).sum(),
@@ -184,14 +202,14 @@ impl Estate {
         let mut findings: Vec<_> = self
             .certificates
             .iter()
-            .filter(|(_, shown)| shown.hosts.len() > 1)
+            .filter(|(_, shown)| shown.several_hosts)
             .map(|(certificate, shown)| EstateFinding {
                 finding: Finding {
                     rule: &rules::SHARED_CERTIFICATE,
                     evidence: format!("served by {} endpoints", shown.count),
                     certificate: Some(*certificate),
                 },
-                endpoints: shown.endpoints.clone(),
+                endpoints: shown.endpoints.iter().map(ToString::to_string).collect(),
                 count: shown.count,
             })
             .collect();

@@ -40,13 +40,6 @@ pub(crate) fn sha1(message: &[u8]) -> Vec<u8> {
     digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, message).as_ref().to_vec()
 }
 
-/// MD5 and SHA-1 side by side, what TLS 1.0 and 1.1 sign with RSA (RFC 4346 section 7.4.3).
-pub(crate) fn md5_sha1(message: &[u8]) -> Vec<u8> {
-    let mut both = md5::Md5::digest(message).to_vec();
-    both.extend(sha1(message));
-    both
-}
-
 /// An RSA key of any size, public exponent 65537.
 #[derive(Debug)]
 pub(crate) struct OldRsa {

@@ -121,7 +121,9 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            cache_entries: 262_144,
+            // About a kilobyte each with what the cache itself needs. A name that is asked for once gains
+            // nothing by being remembered; those asked for again come soon.
+            cache_entries: 8_192,
             in_flight: 1_024,
             failure_lifetime: Duration::from_secs(1),
             search: Vec::new(),
