@@ -254,7 +254,7 @@ fn crates() -> Vec<Crate> {
     let mut crates: Vec<Crate> = folders
         .map(|folder| {
             let manifest = manifest(&folder.join("Cargo.toml"));
-            let name = manifest["package"]["name"].as_str().unwrap().to_owned();
+            let name = manifest["package"]["name"].as_str().expect("a package has a name").to_owned();
             Crate { name, folder, manifest }
         })
         .collect();
@@ -291,7 +291,7 @@ fn is_true(table: Option<&Value>, key: &str) -> bool {
 }
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("two folders up is the house").to_owned()
 }
 
 fn manifest(path: &Path) -> Table {
@@ -309,7 +309,7 @@ fn shown(path: &Path) -> String {
 
 fn entries(folder: &Path) -> Vec<PathBuf> {
     let listing = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", shown(folder)));
-    listing.map(|entry| entry.unwrap().path()).collect()
+    listing.map(|entry| entry.expect("a readable folder").path()).collect()
 }
 
 /// Files with one of the extensions, at any depth; build folders and a folder that is not there hold none.

@@ -130,12 +130,7 @@ impl Estate {
                 by_address.entry(place.address).or_insert(i);
             }
         }
-        Self {
-            hosts,
-            by_name,
-            by_address: RwLock::new(by_address),
-            next_address: RwLock::new(next_address),
-        }
+        Self { hosts, by_name, by_address: RwLock::new(by_address), next_address: RwLock::new(next_address) }
     }
 
     pub(crate) fn named(&self, name: &str) -> Option<&Arc<Host>> {
@@ -191,9 +186,7 @@ impl Zone for Estate {
             Dns::Aliases(count) => found((1..=count).map(|i| (alias(i), TTL)).collect(), TTL),
             Dns::ShortLived(ttl) => found(Vec::new(), ttl),
             Dns::NxDomain => Reply::NxDomain,
-            Dns::NoData => {
-                Reply::Found { aliases: Vec::new(), addresses: Vec::new(), ttl: NEGATIVE_TTL }
-            }
+            Dns::NoData => Reply::Found { aliases: Vec::new(), addresses: Vec::new(), ttl: NEGATIVE_TTL },
             Dns::ServFail => Reply::ServFail,
             Dns::Refused => Reply::Refused,
             Dns::Silent => Reply::Silence,
@@ -286,7 +279,10 @@ fn lay_out<'h>(
     if let Serve::Fault(crate::kind::Fault::BlackHole) = group.kind.serve {
         return Ok((0..count).filter_map(|_| holes.next().map(|(address, _)| vec![*address])).collect());
     }
-    if matches!(group.kind.dns, Dns::NxDomain | Dns::NoData | Dns::ServFail | Dns::Refused | Dns::Silent | Dns::Loop) {
+    if matches!(
+        group.kind.dns,
+        Dns::NxDomain | Dns::NoData | Dns::ServFail | Dns::Refused | Dns::Silent | Dns::Loop
+    ) {
         return Ok(vec![Vec::new(); count]);
     }
     match group.kind.company {
@@ -316,7 +312,8 @@ fn furnish(mint: &Mint, group: &Group, at: &[Vec<Ipv4Addr>]) -> Result<Vec<Vec<P
         Company::SharedKey(_) => Some(mint.key(kind.leaf.key)?),
         _ => None,
     };
-    let place = |address: &Ipv4Addr, served: Option<Arc<Served>>| Place { address: *address, told: true, served };
+    let place =
+        |address: &Ipv4Addr, served: Option<Arc<Served>>| Place { address: *address, told: true, served };
     let mut furnished = Vec::with_capacity(at.len());
     for (name, addresses) in group.names.iter().zip(at) {
         let mut places = Vec::with_capacity(addresses.len());
@@ -341,8 +338,7 @@ struct Together {
 
 impl Together {
     fn of(hosts: &[Arc<Host>]) -> Self {
-        let mut together =
-            Self { certificates_by_key: HashMap::new(), hosts_by_certificate: HashMap::new() };
+        let mut together = Self { certificates_by_key: HashMap::new(), hosts_by_certificate: HashMap::new() };
         for host in hosts.iter().filter(|host| host.kind.outcome == "answered") {
             let Some(served) = told_first(host) else { continue };
             let (leaf, key) = (served.fingerprint(), SpkiHash::of(&served.key.spki()));
@@ -373,7 +369,9 @@ fn truth_of(host: &Host, ports: &Ports, together: &Together) -> Truth {
     let places = host.places.read();
     let addresses: Vec<_> = places.iter().filter(|p| p.told).map(|p| p.address).collect();
     let (scheme, port) = match kind.serve {
-        Serve::StartTls(upgrade) => (Some(upgrade.scheme()), ports.upgrades.get(&upgrade).copied().unwrap_or(0)),
+        Serve::StartTls(upgrade) => {
+            (Some(upgrade.scheme()), ports.upgrades.get(&upgrade).copied().unwrap_or(0))
+        }
         Serve::Fault(crate::kind::Fault::Refused) => (None, ports.refused),
         Serve::Fault(crate::kind::Fault::BlackHole) => {
             let hole = ports.holes.iter().find(|(address, _)| Some(address) == addresses.first());
@@ -395,7 +393,8 @@ fn truth_of(host: &Host, ports: &Ports, together: &Together) -> Truth {
     }
     findings.sort_unstable();
     Truth {
-        target: scheme.map_or_else(|| format!("{named}:{port}"), |scheme| format!("{scheme}://{named}:{port}")),
+        target: scheme
+            .map_or_else(|| format!("{named}:{port}"), |scheme| format!("{scheme}://{named}:{port}")),
         kind: kind.name,
         host: named,
         port,

@@ -173,7 +173,10 @@ async fn hear_hello(stream: &mut TcpStream) -> io::Result<()> {
 /// Reads and says nothing, until the client leaves or a minute has passed.
 async fn hold(stream: &mut TcpStream) -> io::Result<()> {
     let mut ignored = vec![0; HELLO_READ];
-    let leaving = async { while stream.read(&mut ignored).await? > 0 {} io::Result::Ok(()) };
+    let leaving = async {
+        while stream.read(&mut ignored).await? > 0 {}
+        io::Result::Ok(())
+    };
     tokio::time::timeout(HELD, leaving).await.unwrap_or(Ok(()))
 }
 

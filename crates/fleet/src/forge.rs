@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use rustls::pki_types::CertificateDer;
-use x509::der::{self, Writer};
 use x509::UnixTime;
+use x509::der::{self, Writer};
 
 use crate::FleetError;
 use crate::key::{Key, SignedWith};
@@ -90,7 +90,11 @@ pub(crate) fn random_serial() -> Vec<u8> {
 }
 
 /// Makes the certificate of `key` that `issuer` signs.
-pub(crate) fn forge(order: &Order, key: &Key, issuer: &Authority) -> Result<CertificateDer<'static>, FleetError> {
+pub(crate) fn forge(
+    order: &Order,
+    key: &Key,
+    issuer: &Authority,
+) -> Result<CertificateDer<'static>, FleetError> {
     let issuer_key_id = key_id(&issuer.key.spki());
     signed(order, key, &issuer.name, Some(&issuer_key_id), &issuer.key)
 }

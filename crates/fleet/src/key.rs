@@ -69,9 +69,7 @@ impl Key {
                 EcdsaKeyPair::generate(&signature::ECDSA_P384_SHA384_ASN1_SIGNING).map_err(failed)?,
             ),
             KeyKind::Ed25519 => Self::Ed25519(Ed25519KeyPair::generate().map_err(failed)?),
-            KeyKind::Rsa2048 => {
-                Self::Rsa(rsa::KeyPair::generate(rsa::KeySize::Rsa2048).map_err(failed)?)
-            }
+            KeyKind::Rsa2048 => Self::Rsa(rsa::KeyPair::generate(rsa::KeySize::Rsa2048).map_err(failed)?),
             KeyKind::Rsa1024 => Self::OldRsa(OldRsa::fixed_1024()),
             KeyKind::Rsa512 => Self::OldRsa(OldRsa::fixed_512()),
             KeyKind::Dsa1024 => Self::Dsa(Dsa::fixed_1024()),
@@ -123,11 +121,7 @@ impl Key {
     }
 
     /// The signature over a certificate's octets.
-    pub(crate) fn sign_certificate(
-        &self,
-        with: SignedWith,
-        message: &[u8],
-    ) -> Result<Vec<u8>, FleetError> {
+    pub(crate) fn sign_certificate(&self, with: SignedWith, message: &[u8]) -> Result<Vec<u8>, FleetError> {
         match self {
             Self::OldRsa(key) => Ok(key.sign_pkcs1(
                 match with {

@@ -202,11 +202,8 @@ fn open_black_holes(plan: &Plan) -> io::Result<Vec<BlackHole>> {
 /// RFC 7468.
 fn pem(der: &[u8]) -> String {
     let text = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, der);
-    let lines: String = text
-        .as_bytes()
-        .chunks(64)
-        .map(|line| format!("{}\n", String::from_utf8_lossy(line)))
-        .collect();
+    let lines: String =
+        text.as_bytes().chunks(64).map(|line| format!("{}\n", String::from_utf8_lossy(line))).collect();
     format!("-----BEGIN CERTIFICATE-----\n{lines}-----END CERTIFICATE-----\n")
 }
 

@@ -8,7 +8,9 @@ use rustls::sign::CertifiedKey;
 use x509::{DAY, Fingerprint, UnixTime};
 
 use crate::FleetError;
-use crate::forge::{AlternativeName, Authority, Order, Role, forge, forge_self_signed, ocsp_good, random_serial};
+use crate::forge::{
+    AlternativeName, Authority, Order, Role, forge, forge_self_signed, ocsp_good, random_serial,
+};
 use crate::key::{Key, KeyKind, ServerKey};
 use crate::kind::{Chain, Issuer, Kind, Leaf, Naming, Serial, Serve};
 
@@ -53,6 +55,9 @@ pub(crate) struct Identity<'a> {
     pub(crate) address: [u8; 4],
 }
 
+/// What is sent above a leaf, for an issuer and a form of chain.
+type LaidOut = (Issuer, Chain, Arc<[CertificateDer<'static>]>);
+
 /// The authorities, and the one who makes certificates below them.
 #[derive(Debug)]
 pub(crate) struct Mint {
@@ -68,7 +73,7 @@ pub(crate) struct Mint {
     /// The new root's intermediate, and what the told root says of that new root.
     crossed: Authority,
     cross: CertificateDer<'static>,
-    chains: Mutex<Vec<(Issuer, Chain, Arc<[CertificateDer<'static>]>)>>,
+    chains: Mutex<Vec<LaidOut>>,
     rsa: Mutex<Vec<Arc<Key>>>,
     rsa_next: Mutex<usize>,
 }
@@ -81,7 +86,8 @@ impl Mint {
         let (low_from, low_to) = years(-1, 5);
         let root = Authority::root("Fleet Root", key()?, from, to)?;
         let issuing = root.below("Fleet Issuing 1", key()?, low_from, low_to)?;
-        let rsa_root = Authority::root("Fleet RSA Root", Arc::new(Key::generate(KeyKind::Rsa2048)?), from, to)?;
+        let rsa_root =
+            Authority::root("Fleet RSA Root", Arc::new(Key::generate(KeyKind::Rsa2048)?), from, to)?;
         let old_key = Arc::new(Key::old_authority());
         let rsa_issuing = rsa_root.below("Fleet RSA Issuing 1", old_key, low_from, low_to)?;
         let (gone_from, _) = years(-3, 0);
@@ -263,4 +269,3 @@ fn serial(serial: Serial) -> Vec<u8> {
     }
     random
 }
-

@@ -117,7 +117,10 @@ impl Servers {
         }
         .fetch_add(1, Relaxed);
         let mut ignored = [0; 1_024];
-        let leaving = async { while tls.read(&mut ignored).await? > 0 {} io::Result::Ok(()) };
+        let leaving = async {
+            while tls.read(&mut ignored).await? > 0 {}
+            io::Result::Ok(())
+        };
         tokio::time::timeout(PATIENCE, leaving).await.unwrap_or(Ok(()))
     }
 

@@ -154,8 +154,7 @@ async fn rdp(stream: &mut TcpStream) -> io::Result<()> {
     stream.read_exact(&mut header).await?;
     let length = usize::from(u16::from_be_bytes([header[2], header[3]])).clamp(4, LINE_MAX);
     stream.read_exact(&mut vec![0; length - 4]).await?;
-    let confirm =
-        [3, 0, 0, 19, 14, 0xd0, 0, 0, 0x12, 0x34, 0, 2, 0x1f, 8, 0, 1, 0, 0, 0];
+    let confirm = [3, 0, 0, 19, 14, 0xd0, 0, 0, 0x12, 0x34, 0, 2, 0x1f, 8, 0, 1, 0, 0, 0];
     stream.write_all(&confirm).await
 }
 

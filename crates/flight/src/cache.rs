@@ -249,12 +249,7 @@ where
     }
 
     /// Under one lock, so that of all callers one begins. Nothing of the caller runs under it.
-    fn join_or_begin<F, W>(
-        this: &Arc<Self>,
-        key: &K,
-        make: &mut Option<F>,
-        reuse: Reuse,
-    ) -> Step<V, E>
+    fn join_or_begin<F, W>(this: &Arc<Self>, key: &K, make: &mut Option<F>, reuse: Reuse) -> Step<V, E>
     where
         F: FnOnce() -> W + Send + 'static,
         W: Future<Output = Result<Fresh<V>, Failed<E>>> + Send + 'static,

@@ -21,12 +21,8 @@ fn main() {
         return serve();
     }
     let me = std::env::current_exe().unwrap();
-    let mut server = Command::new(me)
-        .arg("serve")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut server =
+        Command::new(me).arg("serve").stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let upstream = line.trim().parse().unwrap();

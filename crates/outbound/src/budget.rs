@@ -219,10 +219,7 @@ impl Shared {
     /// Takes one place off what is owed, if anything is.
     fn pay(&self) -> bool {
         self.owed.load(Ordering::Acquire) > 0
-            && self
-                .owed
-                .fetch_update(Ordering::AcqRel, Ordering::Acquire, |owed| owed.checked_sub(1))
-                .is_ok()
+            && self.owed.fetch_update(Ordering::AcqRel, Ordering::Acquire, |owed| owed.checked_sub(1)).is_ok()
     }
 }
 
@@ -314,10 +311,7 @@ mod tests {
         assert!(third.as_mut().now_or_never().is_none(), "waits");
         drop(one);
         let _third = third.await;
-        assert_eq!(
-            limit.gauges(),
-            Gauges { in_flight: 2, limit: 2, limit_max: 2, waits: 1, halvings: 0 }
-        );
+        assert_eq!(limit.gauges(), Gauges { in_flight: 2, limit: 2, limit_max: 2, waits: 1, halvings: 0 });
     }
 
     #[tokio::test(start_paused = true)]

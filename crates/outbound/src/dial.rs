@@ -176,11 +176,7 @@ pub struct Connected {
 ///
 /// # Cancellation
 /// Dropping the future closes every socket.
-pub async fn race(
-    addresses: &[IpAddr],
-    port: u16,
-    limit: Duration,
-) -> Result<Connected, Vec<Attempt>> {
+pub async fn race(addresses: &[IpAddr], port: u16, limit: Duration) -> Result<Connected, Vec<Attempt>> {
     let until = crate::Deadline::within(limit).instant();
     let mut waiting = interleaved(addresses).into_iter();
     let mut under_way = FuturesUnordered::new();
@@ -224,10 +220,9 @@ pub async fn happy_eyeballs(
         Err(failed) => {
             let preferred = interleaved(addresses).first().copied();
             let of_preferred = failed.iter().find(|attempt| Some(attempt.address) == preferred);
-            Err(of_preferred.map_or(
-                (IpAddr::from([0, 0, 0, 0]), DialError::NoAddress),
-                |attempt| (attempt.address, attempt.error),
-            ))
+            Err(of_preferred.map_or((IpAddr::from([0, 0, 0, 0]), DialError::NoAddress), |attempt| {
+                (attempt.address, attempt.error)
+            }))
         }
     }
 }

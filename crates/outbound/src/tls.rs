@@ -17,8 +17,7 @@ use rustls::client::{ClientSessionStore, Tls12ClientSessionValue, Tls13ClientSes
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::{CertificateDer, InvalidDnsNameError, ServerName, UnixTime};
 use rustls::{
-    ClientConfig, DigitallySignedStruct, Error, HandshakeKind, NamedGroup, RootCertStore,
-    SignatureScheme,
+    ClientConfig, DigitallySignedStruct, Error, HandshakeKind, NamedGroup, RootCertStore, SignatureScheme,
 };
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -163,10 +162,7 @@ impl Connector {
         };
         let verifying = builder()?.with_root_certificates(trusted).with_no_client_auth();
         let unchecked = Arc::new(Unchecked(provider.clone()));
-        let alive = builder()?
-            .dangerous()
-            .with_custom_certificate_verifier(unchecked)
-            .with_no_client_auth();
+        let alive = builder()?.dangerous().with_custom_certificate_verifier(unchecked).with_no_client_auth();
         Ok(Self(Arc::new(Inner {
             verifying,
             alive,

@@ -274,9 +274,7 @@ impl Scheduler {
             self.progress.skipped();
             return;
         }
-        if self.seen.len() < REMEMBERED_MAX
-            && !self.seen.insert(self.hasher.hash_one(&identity))
-        {
+        if self.seen.len() < REMEMBERED_MAX && !self.seen.insert(self.hasher.hash_one(&identity)) {
             self.progress.repeated();
             return;
         }
@@ -316,8 +314,7 @@ impl Scheduler {
     /// One folder after the other gains nothing and one at once costs a thread each, so they go side
     /// by side, as many as the runtime has blocking threads.
     fn read_files(&mut self, path: Arc<std::path::Path>) {
-        let (context, out, progress) =
-            (self.context.clone(), self.out.clone(), self.progress.clone());
+        let (context, out, progress) = (self.context.clone(), self.out.clone(), self.progress.clone());
         let (stop, guard) = (self.stop.clone(), telemetry::tasks::guard("scan-files"));
         self.reading.spawn_blocking(move || {
             let _guard = guard;
@@ -412,9 +409,9 @@ impl Scheduler {
 
     /// Begins the look, or lets the job wait where the first of its places is full.
     fn start_or_park(&mut self, job: Job) {
-        let full = self.places(&job.target, job.address()).find(|place| {
-            self.busy.get(place).is_some_and(|busy| *busy >= self.limit_of(*place))
-        });
+        let full = self
+            .places(&job.target, job.address())
+            .find(|place| self.busy.get(place).is_some_and(|busy| *busy >= self.limit_of(*place)));
         if let Some(place) = full {
             self.parked.entry(place).or_default().push_back(job);
             self.parked_count += 1;

@@ -110,7 +110,11 @@ impl Estate {
                 .and_modify(|used| used.further.push(leaf.fingerprint))
                 .or_insert_with(|| KeyUse { first: leaf.fingerprint, further: Vec::new() });
         }
-        self.certificates.entry(leaf.fingerprint).or_insert_with(|| Shown::new(host)).add(host, endpoint, self.named_max);
+        self.certificates.entry(leaf.fingerprint).or_insert_with(|| Shown::new(host)).add(
+            host,
+            endpoint,
+            self.named_max,
+        );
     }
 
     fn compare_addresses(&mut self, observation: &Observation, leaf: Fingerprint, endpoint: &str) {
@@ -177,8 +181,7 @@ impl Estate {
             .iter()
             .filter(|(_, used)| !used.further.is_empty())
             .map(|(key, used)| {
-                let shown: Vec<_> =
-                    used.certificates().filter_map(|c| self.certificates.get(&c)).collect();
+                let shown: Vec<_> = used.certificates().filter_map(|c| self.certificates.get(&c)).collect();
                 EstateFinding {
                     finding: Finding {
                         rule: &rules::SHARED_KEY,
@@ -219,7 +222,5 @@ impl Estate {
 }
 
 fn sort(findings: &mut [EstateFinding]) {
-    findings.sort_by(|a, b| {
-        b.count.cmp(&a.count).then_with(|| a.finding.evidence.cmp(&b.finding.evidence))
-    });
+    findings.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.finding.evidence.cmp(&b.finding.evidence)));
 }

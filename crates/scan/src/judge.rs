@@ -7,8 +7,7 @@ use parking_lot::Mutex;
 use x509::lint::LintContext;
 use x509::verify::{self, Signatures, Verdict};
 use x509::{
-    Certificate, Finding, Fingerprint, HostName, NameMatch, ReferenceName, Rule, UnixTime,
-    matches_name,
+    Certificate, Finding, Fingerprint, HostName, NameMatch, ReferenceName, Rule, UnixTime, matches_name,
 };
 
 use crate::observation::{Observation, Trust};
@@ -160,8 +159,12 @@ impl Judge {
             // An anchor is trusted for being known, whatever it says; dates above the leaf are the
             // path's business.
             if !self.trust.all.contains(above) {
-                let dated = ["certificate.expired", "certificate.not-yet-valid",
-                    "certificate.expiring", "certificate.expiring-fraction"];
+                let dated = [
+                    "certificate.expired",
+                    "certificate.not-yet-valid",
+                    "certificate.expiring",
+                    "certificate.expiring-fraction",
+                ];
                 findings.extend(
                     x509::lint::lint(above, &self.context(false, public, now))
                         .into_iter()

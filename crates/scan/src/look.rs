@@ -77,20 +77,13 @@ impl Context {
         }
     }
 
-    pub(crate) async fn resolve(
-        &self,
-        target: &Target,
-        pass: Pass,
-    ) -> Result<Resolution, ResolveError> {
-        self.resolver
-            .resolve(target.host_text(), self.options.families, self.limits(pass).dns)
-            .await
+    pub(crate) async fn resolve(&self, target: &Target, pass: Pass) -> Result<Resolution, ResolveError> {
+        self.resolver.resolve(target.host_text(), self.options.families, self.limits(pass).dns).await
     }
 
     async fn look(&self, job: &Job) -> Observation {
         let (at_us, began) = (now_us(), Instant::now());
-        let mut observation =
-            Observation::ended(job.target.clone(), at_us, Outcome::Unknown, None);
+        let mut observation = Observation::ended(job.target.clone(), at_us, Outcome::Unknown, None);
         observation.by_address = job.by_address;
         observation.timing = Timing { dns_us: Some(job.dns_us), ..Timing::default() };
         observation.attempts = job.attempts.saturating_add(1);
@@ -127,11 +120,7 @@ impl Context {
         self.report(talk, observation);
     }
 
-    async fn dial(
-        &self,
-        job: &Job,
-        limits: &Limits,
-    ) -> Result<(TcpStream, IpAddr), (IpAddr, DialError)> {
+    async fn dial(&self, job: &Job, limits: &Limits) -> Result<(TcpStream, IpAddr), (IpAddr, DialError)> {
         let port = job.target.port;
         if let [address] = job.addresses[..] {
             return match dial::connect(socket(address, port), limits.dial).await {
@@ -144,12 +133,7 @@ impl Context {
     }
 
     /// A second connection with an older hello; `None` when it learned no more than the first.
-    async fn talk_legacy(
-        &self,
-        job: &Job,
-        address: IpAddr,
-        limits: &Limits,
-    ) -> Option<Conversation> {
+    async fn talk_legacy(&self, job: &Job, address: IpAddr, limits: &Limits) -> Option<Conversation> {
         let stream = dial::connect(socket(address, job.target.port), limits.dial).await.ok()?;
         let talk = self.talk(stream, &job.target, Profile::Legacy, limits).await;
         (!talk.evidence.chain.is_empty()).then_some(talk)
@@ -188,9 +172,7 @@ impl Context {
         talk.end = match result {
             Ok(end) => end,
             Err(_) if waited_for_tickets => Ok(()),
-            Err(_) if said_anything => {
-                Err((Outcome::Slow, format!("not over after {:?}", limits.handshake)))
-            }
+            Err(_) if said_anything => Err((Outcome::Slow, format!("not over after {:?}", limits.handshake))),
             Err(_) => Err((Outcome::Stall, format!("not one byte in {:?}", limits.handshake))),
         };
         if let Some(handshake) = handshake {
@@ -222,9 +204,8 @@ impl Context {
         send(stream, &wrapping.wrap(hello)).await?;
         *said_anything = false;
         loop {
-            let received = receive(stream, |bytes| {
-                wrapping.unwrap(bytes).map(|bytes| handshake.receive(bytes))
-            });
+            let received =
+                receive(stream, |bytes| wrapping.unwrap(bytes).map(|bytes| handshake.receive(bytes)));
             let step = match received.await {
                 Ok(step) => step.map_err(|error| ending::of_starttls(&error))?,
                 // A finished handshake whose server closed instead of sending tickets.
@@ -319,10 +300,7 @@ async fn send(stream: &mut TcpStream, bytes: &[u8]) -> Result<(), (Outcome, Stri
 }
 
 /// Waits for bytes and hands them on, without keeping a buffer while waiting.
-async fn receive<T>(
-    stream: &TcpStream,
-    mut take: impl FnMut(&[u8]) -> T,
-) -> Result<T, (Outcome, String)> {
+async fn receive<T>(stream: &TcpStream, mut take: impl FnMut(&[u8]) -> T) -> Result<T, (Outcome, String)> {
     loop {
         stream.readable().await.map_err(|error| lost(&error))?;
         match read_once(stream, &mut take) {
@@ -370,11 +348,7 @@ fn may_be_intolerant(talk: &Conversation) -> bool {
     talk.profile != Profile::Legacy
         && talk.evidence.chain.is_empty()
         && talk.end.as_ref().is_err_and(|(outcome, _)| {
-            matches!(
-                outcome,
-                Outcome::Alert | Outcome::ClosedEarly | Outcome::Reset
-                    | Outcome::Malformed
-            )
+            matches!(outcome, Outcome::Alert | Outcome::ClosedEarly | Outcome::Reset | Outcome::Malformed)
         })
 }
 

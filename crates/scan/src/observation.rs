@@ -117,11 +117,7 @@ impl Outcome {
     /// A second try, a moment later, may well end otherwise.
     #[must_use]
     pub fn can_heal(self) -> bool {
-        self.silent()
-            || matches!(
-                self,
-                Self::ServFail | Self::Reset | Self::LocalLimit
-            )
+        self.silent() || matches!(self, Self::ServFail | Self::Reset | Self::LocalLimit)
     }
 }
 

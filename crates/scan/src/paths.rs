@@ -41,9 +41,7 @@ fn observations(look: FileLook, judge: &Judge) -> Vec<Observation> {
         Ok(contents) => of_contents(&path, contents, judge),
         Err(error) => {
             let outcome = match &error {
-                FileError::PasswordNeeded | FileError::WrongPassword { .. } => {
-                    Outcome::PasswordNeeded
-                }
+                FileError::PasswordNeeded | FileError::WrongPassword { .. } => Outcome::PasswordNeeded,
                 FileError::NoCertificate => Outcome::NoCertificateInFile,
                 FileError::Malformed { .. } => Outcome::Malformed,
                 FileError::TooLarge { .. } | FileError::TooDeep { .. } => Outcome::LimitExceeded,

@@ -77,8 +77,7 @@ impl Trusted {
     /// When the file cannot be read or holds no certificate.
     pub fn add_file(&mut self, path: &Path) -> Result<usize, TrustError> {
         let name = || path.display().to_string();
-        let bytes = std::fs::read(path)
-            .map_err(|source| TrustError::Unreadable { path: name(), source })?;
+        let bytes = std::fs::read(path).map_err(|source| TrustError::Unreadable { path: name(), source })?;
         let before = self.len();
         self.add_bytes(&bytes);
         match self.len() - before {

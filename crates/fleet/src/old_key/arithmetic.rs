@@ -6,10 +6,8 @@ pub(super) type Limbs = Vec<u64>;
 
 /// From octets, most significant first, with as many limbs as asked for at least.
 pub(super) fn limbs(octets: &[u8], at_least: usize) -> Limbs {
-    let mut out: Limbs = octets
-        .rchunks(8)
-        .map(|chunk| chunk.iter().fold(0, |limb, b| (limb << 8) | u64::from(*b)))
-        .collect();
+    let mut out: Limbs =
+        octets.rchunks(8).map(|chunk| chunk.iter().fold(0, |limb, b| (limb << 8) | u64::from(*b))).collect();
     out.resize(out.len().max(at_least), 0);
     out
 }

@@ -149,7 +149,12 @@ async fn the_last_to_go_away_cancels_the_work() {
     }
     let (cache, drops) = (cache(), Arc::new(AtomicUsize::new(0)));
     let work = Cancelled(drops.clone());
-    let mut maker = cache.fetch(&"key", move || async move { let _work = work; pending().await }).boxed();
+    let mut maker = cache
+        .fetch(&"key", move || async move {
+            let _work = work;
+            pending().await
+        })
+        .boxed();
     let mut joiner = cache.fetch(&"key", pending::<Made>).boxed();
     assert!(maker.as_mut().now_or_never().is_none() && joiner.as_mut().now_or_never().is_none());
     drop(maker);
@@ -228,9 +233,8 @@ async fn what_was_under_way_when_forgotten_is_not_remembered() {
 
 #[tokio::test(start_paused = true)]
 async fn a_new_entry_is_kept_and_the_least_recently_used_one_goes() {
-    let cache: Cache<u64, u64, ()> = Cache::with_weight(10, |_, outcome| {
-        outcome.as_ref().map_or(1, |&weight| weight as u32)
-    });
+    let cache: Cache<u64, u64, ()> =
+        Cache::with_weight(10, |_, outcome| outcome.as_ref().map_or(1, |&weight| weight as u32));
     for key in 0..20 {
         let make = || async { Ok(Fresh { value: 5, lifetime: seconds(60) }) };
         assert_eq!(cache.fetch(&key, make).await, Ok(5));

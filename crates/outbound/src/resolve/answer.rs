@@ -84,11 +84,7 @@ pub(crate) fn unless_failed(message: Message) -> Result<Message, ResolveError> {
 ///
 /// # Errors
 /// [`ResolveError::AliasLoop`].
-pub(crate) fn follow(
-    message: &Message,
-    kind: Kind,
-    trail: &mut Trail,
-) -> Result<Reading, ResolveError> {
+pub(crate) fn follow(message: &Message, kind: Kind, trail: &mut Trail) -> Result<Reading, ResolveError> {
     let code = message.metadata.response_code;
     let asked_before = trail.names.len();
     while let Some((alias, ttl)) = alias_of(message, trail.end()) {
@@ -117,9 +113,7 @@ fn is_about(record: &Record, name: &WireName) -> bool {
 
 fn alias_of(message: &Message, name: &WireName) -> Option<(WireName, u32)> {
     message.answers.iter().find_map(|record| match &record.data {
-        RData::CNAME(alias) if is_about(record, name) => {
-            Some((WireName::from_answer(&alias.0), record.ttl))
-        }
+        RData::CNAME(alias) if is_about(record, name) => Some((WireName::from_answer(&alias.0), record.ttl)),
         _ => None,
     })
 }

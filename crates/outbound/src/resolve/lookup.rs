@@ -115,12 +115,7 @@ impl Asking {
     }
 
     /// From message to message while they end in aliases. Ends because the trail does.
-    async fn follow(
-        &self,
-        trail: &mut Trail,
-        kind: Kind,
-        limit: Duration,
-    ) -> Result<End, ResolveError> {
+    async fn follow(&self, trail: &mut Trail, kind: Kind, limit: Duration) -> Result<End, ResolveError> {
         let patience = Patience::for_caller(limit);
         loop {
             let message = self.ask(trail.end(), kind, patience).await?;
@@ -140,12 +135,7 @@ impl Asking {
     }
 
     /// Asks every upstream at once. The first that answers wins; a failure waits a while for the others.
-    async fn ask(
-        &self,
-        name: &WireName,
-        kind: Kind,
-        patience: Patience,
-    ) -> Result<Message, ResolveError> {
+    async fn ask(&self, name: &WireName, kind: Kind, patience: Patience) -> Result<Message, ResolveError> {
         // Never closed, so an error cannot come; it would mean "no bound".
         let _room = self.room.acquire().await;
         if let [only] = &self.upstreams[..] {

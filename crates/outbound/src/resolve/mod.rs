@@ -184,10 +184,7 @@ impl Resolver {
     ///
     /// # Errors
     /// [`ResolveError::BadName`] when a search domain is no host name.
-    pub fn with_options(
-        upstreams: Vec<SocketAddr>,
-        options: &Options,
-    ) -> Result<Self, ResolveError> {
+    pub fn with_options(upstreams: Vec<SocketAddr>, options: &Options) -> Result<Self, ResolveError> {
         Self::new(upstreams, options, HashMap::new())
     }
 

@@ -158,9 +158,7 @@ mod tests {
 
     #[test]
     fn what_is_under_localhost_is_known() {
-        for (name, expected) in
-            [("localhost", true), ("a.LocalHost.", true), ("localhost.example", false)]
-        {
+        for (name, expected) in [("localhost", true), ("a.LocalHost.", true), ("localhost.example", false)] {
             assert_eq!(WireName::parse(name).unwrap().is_localhost(), expected, "{name}");
         }
     }

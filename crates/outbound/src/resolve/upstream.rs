@@ -131,11 +131,7 @@ impl Upstream {
     }
 
     /// The upstream's answer, whatever it says, over TCP where it does not fit UDP.
-    pub(crate) async fn ask(
-        &self,
-        query: Query,
-        patience: Patience,
-    ) -> Result<Vec<u8>, ResolveError> {
+    pub(crate) async fn ask(&self, query: Query, patience: Patience) -> Result<Vec<u8>, ResolveError> {
         let give_up = Instant::now() + patience.give_up;
         let answer = self.ask_over_udp(query.clone(), patience).await?;
         if !query::is_truncated(&answer) {
@@ -147,11 +143,7 @@ impl Upstream {
             .map_err(|_| ResolveError::TimedOut)?
     }
 
-    async fn ask_over_udp(
-        &self,
-        query: Query,
-        patience: Patience,
-    ) -> Result<Vec<u8>, ResolveError> {
+    async fn ask_over_udp(&self, query: Query, patience: Patience) -> Result<Vec<u8>, ResolveError> {
         let line = self.line()?;
         let (ticket, mut answer) = line.register(&query)?;
         let query = query.with_id(ticket.id);
@@ -206,8 +198,8 @@ impl Upstream {
         stream.write_all(&message).await.map_err(lost)?;
         let mut answer = vec![0; stream.read_u16().await.map_err(lost)?.into()];
         stream.read_exact(&mut answer).await.map_err(lost)?;
-        let matches = query::answer_id(&answer) == Some(query.id())
-            && query::repeats(&answer, query.question());
+        let matches =
+            query::answer_id(&answer) == Some(query.id()) && query::repeats(&answer, query.question());
         if matches { Ok(answer) } else { Err(ResolveError::Malformed("it is not about our question")) }
     }
 }
@@ -239,10 +231,7 @@ impl Socket {
 }
 
 impl Line {
-    fn register(
-        &self,
-        query: &Query,
-    ) -> Result<(Ticket<'_>, oneshot::Receiver<Said>), ResolveError> {
+    fn register(&self, query: &Query) -> Result<(Ticket<'_>, oneshot::Receiver<Said>), ResolveError> {
         let (answer, receiver) = oneshot::channel();
         let mut pending = self.pending.lock();
         if pending.asked.len() >= PENDING_MAX {

@@ -99,10 +99,9 @@ async fn there_is_none_holds_for_the_lesser_of_ttl_and_minimum() {
             (ResponseCode::NXDomain, ResolveError::NxDomain),
             (ResponseCode::NoError, ResolveError::NoAddress),
         ] {
-            let server = NameServer::start(move |asked: &Asked| {
-                asked.code(code, Some(soa("example.", ttl, minimum)))
-            })
-            .await;
+            let server =
+                NameServer::start(move |asked: &Asked| asked.code(code, Some(soa("example.", ttl, minimum))))
+                    .await;
             let resolver = resolver(&[&server]);
             for (after, questions) in [(0, 1), (39, 1), (2, 2)] {
                 pass(seconds(after)).await;
@@ -117,10 +116,9 @@ async fn there_is_none_holds_for_the_lesser_of_ttl_and_minimum() {
 async fn there_is_none_without_a_word_on_how_long_is_not_remembered() {
     let elsewhere = Some(soa("other.example.", 900, 900));
     for authority in [None, elsewhere] {
-        let server = NameServer::start(move |asked: &Asked| {
-            asked.code(ResponseCode::NXDomain, authority.clone())
-        })
-        .await;
+        let server =
+            NameServer::start(move |asked: &Asked| asked.code(ResponseCode::NXDomain, authority.clone()))
+                .await;
         let resolver = resolver(&[&server]);
         assert_eq!(v4(&resolver, "gone.example").await, Err(ResolveError::NxDomain));
         assert_eq!(v4(&resolver, "gone.example").await, Err(ResolveError::NxDomain));
@@ -161,10 +159,7 @@ async fn a_hundred_callers_cost_one_question_even_at_ttl_zero() {
 #[tokio::test]
 async fn all_upstreams_are_asked_at_once_and_the_first_answer_wins() {
     let silent = NameServer::start(|_: &Asked| Vec::new()).await;
-    let good = NameServer::start(|asked: &Asked| {
-        asked.with(vec![a("www.example.", 60, "192.0.2.1")])
-    })
-    .await;
+    let good = NameServer::start(|asked: &Asked| asked.with(vec![a("www.example.", 60, "192.0.2.1")])).await;
     let resolver = resolver(&[&silent, &good]);
     assert_eq!(v4(&resolver, "www.example").await, one("192.0.2.1"));
     silent.until_asked(1).await;
@@ -448,10 +443,8 @@ fn tasks_stop_with_the_resolver() {
     // A process of many tests has one count of tasks: look at the change within a runtime of its own.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let server = NameServer::start(|asked: &Asked| {
-            asked.with(vec![a(&asked.name(), 60, "192.0.2.1")])
-        })
-        .await;
+        let server =
+            NameServer::start(|asked: &Asked| asked.with(vec![a(&asked.name(), 60, "192.0.2.1")])).await;
         let resolver = resolver(&[&server]);
         for n in 0..20 {
             assert_eq!(v4(&resolver, &format!("n{n}.example")).await, one("192.0.2.1"));

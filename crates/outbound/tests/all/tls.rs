@@ -38,14 +38,14 @@ fn certificate() -> (CertificateDer<'static>, PrivateKeyDer<'static>) {
         .args(["-subj", "/CN=a.example", "-days", "2"])
         .args(["-addext", "subjectAltName=DNS:a.example,DNS:b.example"])
         .args(["-addext", "basicConstraints=critical,CA:FALSE"])
-        .arg("-keyout").arg(&key).arg("-out").arg(&certificate)
+        .arg("-keyout")
+        .arg(&key)
+        .arg("-out")
+        .arg(&certificate)
         .output()
         .expect("this test needs openssl: apt-get install -y openssl");
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    (
-        CertificateDer::from_pem_file(certificate).unwrap(),
-        PrivateKeyDer::from_pem_file(key).unwrap(),
-    )
+    (CertificateDer::from_pem_file(certificate).unwrap(), PrivateKeyDer::from_pem_file(key).unwrap())
 }
 
 impl Server {

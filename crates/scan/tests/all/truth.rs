@@ -54,7 +54,13 @@ async fn assert_judged_as_it_is(plan: Plan) {
         })
         .collect();
     let differences = differences(&expected, &found);
-    assert!(differences.is_empty(), "{} of {}:\n{}", differences.len(), expected.len(), differences.join("\n"));
+    assert!(
+        differences.is_empty(),
+        "{} of {}:\n{}",
+        differences.len(),
+        expected.len(),
+        differences.join("\n")
+    );
     for (truth, observation) in truth.iter().filter_map(|t| Some((t, seen.of(&t.target)?))) {
         if let (Some(leaf), "answered") = (&truth.leaf_sha256, truth.outcome) {
             let shown = observation.leaf().map(|leaf| leaf.fingerprint.to_string());

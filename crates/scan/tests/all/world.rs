@@ -6,8 +6,7 @@ use std::time::Duration;
 use fleet::{Fleet, Plan};
 use outbound::resolve::Resolver;
 use scan::{
-    Estate, EstateFinding, Known, Observation, ScanOptions, Scanner, TargetOptions, Targets,
-    Trusted,
+    Estate, EstateFinding, Known, Observation, ScanOptions, Scanner, TargetOptions, Targets, Trusted,
 };
 use tokio_util::sync::CancellationToken;
 
