@@ -6,7 +6,7 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Latency, ScanBench};
+use super::ScanBench;
 use crate::exit::{Exit, Outcome, Problem};
 
 /// A running estate.
@@ -32,13 +32,7 @@ impl Estate {
         let mut command = Command::new(own_binary()?);
         command.args(["fleet", "up", "--seed", "1", "--endpoints", &args.endpoints.to_string()]);
         command.args(["--dead", &args.dead.to_string()]);
-        command.args([
-            "--latency",
-            match args.latency {
-                Latency::None => "none",
-                Latency::Certpulse => "certpulse",
-            },
-        ]);
+        command.args(["--latency", args.latency.word()]);
         match args.balancer {
             Some(names) => command.args(["--mix", "balancer", "--names", &names.to_string()]),
             None => command.args(["--mix", &args.mix]),

@@ -10,9 +10,10 @@ mod verdicts;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 
 use crate::exit::{Exit, Outcome, Problem};
+use crate::fleet_command::LatencyArg;
 use crate::units::count;
 use estate::Estate;
 use measure::Measured;
@@ -38,9 +39,9 @@ pub(crate) struct ScanBench {
     /// How many endpoints
     #[arg(long, value_name = "COUNT", default_value_t = 1_800)]
     endpoints: usize,
-    /// How long DNS, connecting and handshakes take: none or certpulse
+    /// How long DNS, connecting and handshakes take
     #[arg(long, value_enum, value_name = "KIND", default_value = "certpulse")]
-    latency: Latency,
+    latency: LatencyArg,
     /// What endpoints there are: all, healthy or demo
     #[arg(long, value_name = "KIND", default_value = "all")]
     mix: String,
@@ -59,14 +60,6 @@ pub(crate) struct ScanBench {
     /// Further arguments for `bulla scan`
     #[arg(last = true, value_name = "ARGUMENT")]
     scan_arguments: Vec<String>,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Latency {
-    /// As fast as this machine is
-    None,
-    /// DNS 8 to 40 ms, connecting 20 to 120 ms, handshake 80 to 300 ms
-    Certpulse,
 }
 
 /// A scanner's run on a fresh estate.
@@ -198,10 +191,7 @@ fn markdown(args: &ScanBench, rows: &[Row]) -> String {
         Some(names) => format!("{} names behind one address", count(names as u64)),
         None => format!("{} endpoints (mix: {}, {} dead)", count(args.endpoints as u64), args.mix, args.dead),
     };
-    let latency = match args.latency {
-        Latency::None => "no latency",
-        Latency::Certpulse => "CertPulse's latencies",
-    };
+    let latency = args.latency.description();
     let mut out = format!(
         "{what}, {latency}; servers on the same {} processors\n\n\
          | scanner | wall s | processor s | µs an endpoint | endpoints/s | most memory MiB | answered | verdicts right / false / missed |\n\
