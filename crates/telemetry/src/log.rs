@@ -1,5 +1,8 @@
 //! Log lines on standard error.
 
+use std::ffi::OsStr;
+use std::io::IsTerminal;
+
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt;
 
@@ -15,15 +18,45 @@ impl std::fmt::Display for BadFilter {
 
 impl std::error::Error for BadFilter {}
 
-/// Sends events that pass `filter` to standard error, as text or as a JSON object a line. The first
-/// call decides; later ones change nothing.
+/// Sends events that pass `filter` to standard error, as text or as a JSON object a line. Text is
+/// coloured on a terminal, unless `NO_COLOR` is set (<https://no-color.org>). The first call decides;
+/// later ones change nothing.
 ///
 /// # Errors
 /// When `filter` does not parse.
 pub fn init(filter: &str, json: bool) -> Result<(), BadFilter> {
     let filter = EnvFilter::try_new(filter).map_err(|error| BadFilter(error.to_string()))?;
-    let lines = fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let colours = coloured(std::io::stderr().is_terminal(), std::env::var_os("NO_COLOR").as_deref());
+    let lines = fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours);
     // A subscriber that stands already (in tests) stays.
     let _ = if json { lines.json().try_init() } else { lines.try_init() };
     Ok(())
+}
+
+/// An empty `NO_COLOR` counts as none.
+fn coloured(on_terminal: bool, no_color: Option<&OsStr>) -> bool {
+    on_terminal && no_color.is_none_or(OsStr::is_empty)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_terminal_that_did_not_decline_gets_colours() {
+        for (on_terminal, no_color, colours) in [
+            (true, None, true),
+            (true, Some(""), true),
+            (true, Some("1"), false),
+            (false, None, false),
+            (false, Some(""), false),
+            (false, Some("1"), false),
+        ] {
+            assert_eq!(
+                coloured(on_terminal, no_color.map(OsStr::new)),
+                colours,
+                "{on_terminal} {no_color:?}"
+            );
+        }
+    }
 }
