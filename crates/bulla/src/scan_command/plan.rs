@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use outbound::resolve::{Families, Resolver};
 use scan::files::Passwords;
-use scan::target::{HostName, Ports, Protocol, TargetOptions};
+use scan::target::{Ports, Protocol, TargetOptions, host_name};
 use scan::{Limits, ScanOptions, Trusted};
 use serde::{Deserialize, Serialize};
 
@@ -56,7 +56,7 @@ impl Spec {
             })?),
         };
         let name = |text: &String| {
-            HostName::parse(text).map_err(|error| {
+            host_name(text).map_err(|error| {
                 Problem::usage(format_args!("--sni {text}: {error}"))
                     .hint("give host names, without a port or wildcard")
             })

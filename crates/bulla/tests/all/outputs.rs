@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::world::{ENDPOINTS, World, describe, run, stdout};
+use crate::world::{ENDPOINTS, World, describe, run, stderr, stdout};
 
 fn lines(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -175,4 +175,45 @@ fn liveness_speaks_of_no_certificate_and_stores_nothing() {
         assert!(line.get("chain").is_none() && line.get("certificate").is_none(), "{line}");
     }
     assert!(!world.path("data").exists());
+}
+
+#[test]
+fn liveness_resumes_where_it_has_been_before() {
+    /// A ticket that comes late is not waited for: more than one second look, for a laden machine.
+    const LOOKS: usize = 5;
+    let world = World::healthy();
+    let target = world.targets().remove(0);
+    let output = run(world
+        .scan(&["--liveness", "--in-flight", "1", "--output", "jsonl"])
+        .args(std::iter::repeat_n(&target, LOOKS)));
+    assert!(output.status.success(), "{}", describe(&output));
+    let handshakes: Vec<_> = lines(&stdout(&output)).iter().map(|line| line["handshake"].clone()).collect();
+    assert_eq!(handshakes.len(), LOOKS);
+    assert_eq!(handshakes[0], "full", "{handshakes:?}");
+    let resumed = handshakes.iter().filter(|handshake| *handshake == "resumed").count() as u64;
+    assert!(resumed > 0, "{handshakes:?}");
+    // What the server counted.
+    assert_eq!(world.fleet().counters().handshakes_resumed, resumed);
+}
+
+#[test]
+fn server_names_may_be_international() {
+    let world = World::healthy();
+    let truth = world.fleet().truth().into_iter().next().unwrap();
+    let place = format!("{}:{}", truth.addresses.first().unwrap(), truth.port);
+    let output =
+        run(&mut world.scan(&[&place, "--sni", "B\u{fc}cher.example", "--no-store", "--output", "json"]));
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(document["observations"][0]["server_name"], "xn--bcher-kva.example", "{}", describe(&output));
+}
+
+#[test]
+fn log_lines_in_a_file_or_pipe_are_not_coloured() {
+    let world = World::healthy();
+    let dns = world.fleet().dns().to_string();
+    let target = world.targets().remove(0);
+    let scan = ["scan", &target, "--no-system-roots", "--no-store", "--dns", &dns];
+    let output = run(&mut world.bulla(&scan));
+    let said = stderr(&output);
+    assert!(said.contains("no root is trusted") && !said.contains('\x1b'), "{said:?}");
 }
