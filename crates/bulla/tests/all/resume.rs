@@ -1,18 +1,11 @@
 //! Killed at any point, a scan goes on where it was: nothing lost, nothing doubled.
 
-use std::collections::BTreeMap;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fleet::{Latency, Mix, Plan};
 
 use crate::world::{World, describe, run};
-
-fn observations(world: &World) -> u64 {
-    let scans = run(&mut world.bulla(&["inventory", "scans", "--output", "json"]));
-    let document: serde_json::Value = serde_json::from_slice(&scans.stdout).unwrap_or_default();
-    document["rows"][0]["observations"].as_u64().unwrap_or(0)
-}
 
 #[test]
 fn killed_in_the_middle_it_is_resumed_to_the_whole() {
@@ -26,14 +19,10 @@ fn killed_in_the_middle_it_is_resumed_to_the_whole() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let began = Instant::now();
-    while observations(&world) == 0 {
-        assert!(began.elapsed() < Duration::from_secs(20), "nothing was stored");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    world.wait_for_rows(&[]);
     child.kill().unwrap();
     child.wait().unwrap();
-    let before = observations(&world);
+    let before = world.observations(&[]);
     let all = world.targets().len() as u64;
     assert!(before < all, "killed too late to show anything: {before} of {all}");
 
@@ -43,15 +32,7 @@ fn killed_in_the_middle_it_is_resumed_to_the_whole() {
     let resumed = document["observations"].as_array().unwrap().len() as u64;
     assert_eq!(resumed, all - before, "looked again at what was stored");
     assert_eq!(document["summary"]["skipped_by_resume"], before);
-    assert_eq!(observations(&world), all);
-
-    let listed = world.inventory(&["list", "--all"]);
-    let mut times = BTreeMap::new();
-    for row in listed["rows"].as_array().unwrap() {
-        *times.entry(row["endpoint"].as_str().unwrap().to_owned()).or_insert(0) += 1;
-    }
-    assert_eq!(times.len() as u64, all);
-    assert!(times.values().all(|count| *count == 1));
+    world.assert_each_stored_once(&[]);
     let again = run(&mut world.bulla(&["scan", "--resume"]));
     assert_eq!(again.status.code(), Some(2), "there is nothing left to resume: {}", describe(&again));
 }

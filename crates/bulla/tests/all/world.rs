@@ -1,7 +1,9 @@
 //! A simulated estate, a folder of one's own, and the binary.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
 use fleet::{Fleet, Latency, Mix, Plan};
 use tempfile::TempDir;
@@ -73,6 +75,34 @@ impl World {
         let output = run(self.scan(&["@targets.txt"]).args(arguments));
         assert!(output.status.success(), "{}", describe(&output));
         output
+    }
+
+    /// Rows stored by the latest scan so far; none while there is no inventory.
+    pub(crate) fn observations(&self, arguments: &[&str]) -> u64 {
+        let scans = run(self.bulla(&["inventory", "scans", "--output", "json"]).args(arguments));
+        let document: serde_json::Value = serde_json::from_slice(&scans.stdout).unwrap_or_default();
+        document["rows"][0]["observations"].as_u64().unwrap_or(0)
+    }
+
+    /// Returns once the scan under way has stored something.
+    pub(crate) fn wait_for_rows(&self, arguments: &[&str]) {
+        /// A laden machine may take long.
+        const PATIENCE: Duration = Duration::from_secs(60);
+        let began = Instant::now();
+        while self.observations(arguments) == 0 {
+            assert!(began.elapsed() < PATIENCE, "nothing was stored");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Every endpoint is in the inventory, and once.
+    pub(crate) fn assert_each_stored_once(&self, arguments: &[&str]) {
+        let all = self.targets().len();
+        assert_eq!(self.observations(arguments), all as u64);
+        let listed = self.inventory(&[&["list", "--all"], arguments].concat());
+        let rows = listed["rows"].as_array().unwrap();
+        let endpoints: BTreeSet<_> = rows.iter().map(|row| row["endpoint"].as_str().unwrap()).collect();
+        assert_eq!((rows.len(), endpoints.len()), (all, all));
     }
 
     /// What `bulla inventory …` prints as JSON.
