@@ -159,8 +159,10 @@ fn conclude(tally: &Tally, closing: &Closing, fail_on: Option<x509::Severity>) -
         return Ok(Exit::Interrupted);
     }
     if let Some(error) = &closing.store_error {
-        return Err(Problem::new(Exit::Inventory, error)
-            .hint("the results above are right, but not all of them are stored"));
+        return Err(Problem::new(Exit::Inventory, error).hint(
+            "what is printed is right, but not all of it is stored: make room or mend the database, \
+                 then go on with `bulla scan --resume`",
+        ));
     }
     if fail_on.is_some_and(|limit| tally.worst >= Some(limit)) {
         return Ok(Exit::Findings);

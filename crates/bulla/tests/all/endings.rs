@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::UdpSocket;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use fleet::{Mix, Plan};
@@ -44,6 +44,45 @@ fn an_inventory_that_cannot_be_opened_is_said_so_before_anything_is_scanned() {
     let said = stderr(&output);
     assert!(said.contains("inventory.db") && said.contains("hint: "), "{said}");
     assert!(stdout(&output).is_empty());
+}
+
+/// `command` where no file may grow beyond `kib`: its writes fail as on a full disk, and no mount is
+/// needed, which not every machine permits.
+fn with_files_up_to(kib: u64, command: &Command) -> Command {
+    /// What `ulimit -f` counts in, in octets (POSIX).
+    const BLOCK: u64 = 512;
+    let mut limited = Command::new("sh");
+    limited
+        .args(["-c", "trap '' XFSZ; ulimit -f \"$1\"; shift; exec \"$@\"", "sh"])
+        .arg((kib * 1024 / BLOCK).to_string())
+        .arg(command.get_program())
+        .args(command.get_args())
+        .env_clear()
+        .envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))))
+        .current_dir(command.get_current_dir().unwrap());
+    limited
+}
+
+#[test]
+fn a_full_disk_costs_no_result_and_the_scan_is_resumed_once_there_is_room() {
+    /// Enough for the empty inventory, far too little for the scan's log of changes.
+    const ROOM_KIB: u64 = 512;
+    let plan = Plan { endpoints: 300, mix: Mix::Healthy, dead_fraction: 0.0, ..Plan::default() };
+    let world = World::new(&plan);
+    let all = world.targets().len();
+    let mut scan = world.scan(&["@targets.txt", "--output", "json", "--quiet"]);
+    let output = run(&mut with_files_up_to(ROOM_KIB, scan.env("BULLA_STORE_PATIENCE_S", "1")));
+    assert_eq!(output.status.code(), Some(4), "{}", describe(&output));
+    let said = stderr(&output);
+    assert!(said.contains("disk") && said.contains("--resume"), "{said}");
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(document["observations"].as_array().unwrap().len(), all, "all is printed");
+    assert!(document["summary"]["store_error"].as_str().unwrap().contains("disk"), "{}", document["summary"]);
+    assert!(world.observations(&[]) < all as u64);
+
+    let resumed = run(&mut world.bulla(&["scan", "--resume"]));
+    assert!(resumed.status.success(), "{}", describe(&resumed));
+    world.assert_each_stored_once(&[]);
 }
 
 /// A scan that is busy for a minute: some endpoints that answer, then names whose name server, the
