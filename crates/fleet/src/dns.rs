@@ -79,13 +79,16 @@ pub(crate) async fn start(
     let _ = socket2::SockRef::from(&datagrams).set_recv_buffer_size(4 << 20);
     let questions = Questions::default();
     let server = Arc::new(Server { zone, questions: questions.clone() });
-    let (over_udp, over_tcp) = (server.clone().answer_datagrams(datagrams), server.answer_streams(streams));
-    let stopped = stop.clone();
+    let (over_udp, over_tcp, stopped) = (server.clone(), server, stop.clone());
     tasks.spawn(async move {
-        stopped.run_until_cancelled(over_udp).await;
+        let mut late = JoinSet::new();
+        stopped.run_until_cancelled(over_udp.answer_datagrams(datagrams, &mut late)).await;
+        late.shutdown().await;
     });
     tasks.spawn(async move {
-        stop.run_until_cancelled(over_tcp).await;
+        let mut connections = JoinSet::new();
+        stop.run_until_cancelled(over_tcp.answer_streams(streams, &mut connections)).await;
+        connections.shutdown().await;
     });
     Ok((address, questions))
 }
@@ -110,10 +113,9 @@ struct Server {
 }
 
 impl Server {
-    async fn answer_datagrams(self: Arc<Self>, socket: UdpSocket) {
+    async fn answer_datagrams(self: Arc<Self>, socket: UdpSocket, waiting: &mut JoinSet<()>) {
         let socket = Arc::new(socket);
         let late = Arc::new(Semaphore::new(LATE_MAX));
-        let mut waiting = JoinSet::new();
         let mut question = vec![0; QUESTION_MAX];
         loop {
             while waiting.try_join_next().is_some() {}
@@ -137,8 +139,7 @@ impl Server {
         }
     }
 
-    async fn answer_streams(self: Arc<Self>, listener: TcpListener) {
-        let mut streams = JoinSet::new();
+    async fn answer_streams(self: Arc<Self>, listener: TcpListener, streams: &mut JoinSet<()>) {
         loop {
             while streams.len() >= STREAMS_MAX {
                 streams.join_next().await;
@@ -218,12 +219,13 @@ fn fill(message: &mut Message, reply: Reply, asked: &Name, kind: RecordType) -> 
                 message.add_answer(Record::from_rdata(at, ttl, RData::CNAME(CNAME(to.clone()))));
                 at = to;
             }
-            if kind == RecordType::A {
+            if kind == RecordType::A && !addresses.is_empty() {
                 for address in addresses {
                     message.add_answer(Record::from_rdata(at.clone(), ttl, RData::A(A(address))));
                 }
                 return Some("address");
             }
+            // Without an SOA nobody knows how long "nothing" holds (RFC 2308 section 2.2).
             message.add_authority(soa());
         }
     }

@@ -1,5 +1,6 @@
 //! The servers: one socket a port for all of 127.0.0.0/8; who is meant, the address and the SNI say.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -32,8 +33,16 @@ const BACKLOG: u32 = 4_096;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 tokio::task_local! {
-    /// The address this connection came in on, for certificates chosen inside rustls.
-    static CAME_IN_ON: Ipv4Addr;
+    /// The connection that a certificate is chosen for inside rustls.
+    static CONNECTION: Connection;
+}
+
+/// What choosing a certificate needs to know of a connection.
+struct Connection {
+    /// The address it came in on.
+    address: Ipv4Addr,
+    /// A certificate has been chosen: rustls asks again after a second ClientHello.
+    chosen: Cell<bool>,
 }
 
 /// Everything the servers share.
@@ -59,7 +68,7 @@ impl Servers {
                 continue;
             }
             let accepted = tokio::select! {
-                () = stop.cancelled() => return,
+                () = stop.cancelled() => return connections.shutdown().await,
                 accepted = listener.accept() => accepted,
             };
             // Out of descriptors: those under way will give some back.
@@ -101,14 +110,19 @@ impl Servers {
     async fn speak_tls(&self, stream: TcpStream, host: &Host, address: Ipv4Addr) -> io::Result<()> {
         pause(host.delays.handshake).await;
         let config = self.config(host.kind.serve).map_err(io::Error::other)?;
-        let accept = CAME_IN_ON.scope(address, TlsAcceptor::from(config).accept(stream));
+        let connection = Connection { address, chosen: Cell::new(false) };
+        let accept = CONNECTION.scope(connection, TlsAcceptor::from(config).accept(stream));
         let Ok(Ok(mut tls)) = tokio::time::timeout(PATIENCE, accept).await else {
             self.tally.0.handshakes_left.fetch_add(1, Relaxed);
             return Ok(());
         };
         let counts = &self.tally.0;
         match tls.get_ref().1.handshake_kind() {
-            Some(HandshakeKind::Resumed) => &counts.handshakes_resumed,
+            Some(HandshakeKind::Resumed) => {
+                // rustls chooses a certificate before it looks at the ticket.
+                counts.certificates_sent.fetch_sub(1, Relaxed);
+                &counts.handshakes_resumed
+            }
             Some(HandshakeKind::FullWithHelloRetryRequest) => {
                 counts.hello_retries.fetch_add(1, Relaxed);
                 &counts.handshakes_full
@@ -184,10 +198,15 @@ impl std::fmt::Debug for Chooser {
 
 impl ResolvesServerCert for Chooser {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let address = CAME_IN_ON.try_with(|address| *address).ok()?;
-        let served = self.estate.served(hello.server_name(), address)?;
-        self.tally.0.certificates_sent.fetch_add(1, Relaxed);
-        Some(Arc::new(served.certified()))
+        CONNECTION
+            .try_with(|connection| {
+                let served = self.estate.served(hello.server_name(), connection.address)?;
+                if !connection.chosen.replace(true) {
+                    self.tally.0.certificates_sent.fetch_add(1, Relaxed);
+                }
+                Some(Arc::new(served.certified()))
+            })
+            .ok()?
     }
 }
 

@@ -33,7 +33,9 @@ pub struct Truth {
 pub struct Counters {
     /// Connections accepted.
     pub connections: u64,
-    /// Server flights sent: a certificate was chosen for a full handshake.
+    /// Server flights with a certificate: full handshakes, whether the client completed them or left
+    /// after the certificate was chosen. One that resumes counts until the handshake is complete: only
+    /// then is it known for one.
     pub certificates_sent: u64,
     /// Handshakes the client completed, in full.
     pub handshakes_full: u64,
