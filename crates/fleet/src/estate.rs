@@ -25,6 +25,11 @@ const ADDRESSES_MAX: u32 = 0x7fff_0000 - FIRST_ADDRESS;
 const TTL: u32 = 300;
 /// Departments that names are spread over.
 const ZONES: [&str; 5] = ["shop", "api", "mail", "corp", "lab"];
+/// Days that a healthy leaf of the demo lives, if it is not one of the short-lived.
+const DEMO_LIFE_DAYS: i64 = 90;
+/// Ages of the demo's healthy leaves, from one day in whole days: 31 to 88 days are left, so that the
+/// demo may run on for hours before one is found to expire (within 30 days).
+const DEMO_AGES: u64 = 58;
 /// Threads that make certificates at the start.
 const MINTERS: usize = 2;
 
@@ -76,6 +81,8 @@ pub(crate) struct Ports {
 struct Group {
     kind: &'static Kind,
     names: Vec<String>,
+    /// As [`crate::kind::Leaf::from_days`].
+    from_days: i64,
 }
 
 impl Estate {
@@ -206,6 +213,7 @@ fn groups(plan: &Plan) -> Vec<Group> {
         Mix::AllKinds | Mix::Demo => counts(plan, |kind| kind.family != Family::Dead, true),
     };
     let mut groups = Vec::new();
+    let mut dates = Random::new(plan.seed);
     let mut first = 0;
     for (kind, count) in counts {
         let size = match plan.mix {
@@ -217,7 +225,13 @@ fn groups(plan: &Plan) -> Vec<Group> {
             // A group of one would have no company.
             let take = if left == size + 1 { left } else { left.min(size) };
             let names = (first..first + take).map(|i| name_of(kind, i, first)).collect();
-            groups.push(Group { kind, names });
+            let from_days = match plan.mix {
+                Mix::Demo if kind.family == Family::Healthy && kind.leaf.life_days == DEMO_LIFE_DAYS => {
+                    -1 - dates.below(DEMO_AGES) as i64
+                }
+                _ => kind.leaf.from_days,
+            };
+            groups.push(Group { kind, names, from_days });
             (first, left) = (first + take, left - take);
         }
     }
@@ -300,7 +314,8 @@ fn furnish(mint: &Mint, group: &Group, at: &[Vec<Ipv4Addr>]) -> Result<Vec<Vec<P
     let presents = !matches!(kind.serve, Serve::Fault(_));
     let of = |host: &str, more: &[String], addresses: &[Ipv4Addr], key| {
         let address = addresses.first().map_or([127, 0, 0, 1], Ipv4Addr::octets);
-        mint.serve(kind, &Identity { host, more, address }, key).map(Arc::new)
+        let identity = Identity { host, more, address, from_days: group.from_days };
+        mint.serve(kind, &identity, key).map(Arc::new)
     };
     let together = match kind.company {
         Company::SharedCertificate(_) | Company::Balancer(_) if presents => {
@@ -402,5 +417,42 @@ fn truth_of(host: &Host, ports: &Ports, together: &Together) -> Truth {
         outcome: kind.outcome,
         findings,
         leaf_sha256: if leaves.len() == 1 { leaves.iter().next().map(ToString::to_string) } else { None },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn plan(mix: Mix) -> Plan {
+        Plan { endpoints: 400, mix, ..Plan::default() }
+    }
+
+    #[test]
+    fn the_demos_healthy_leaves_expire_at_many_dates_and_none_soon() {
+        let groups = groups(&plan(Mix::Demo));
+        let healthy: Vec<_> = groups.iter().filter(|group| group.kind.family == Family::Healthy).collect();
+        let left: BTreeSet<_> = healthy
+            .iter()
+            .filter(|group| group.kind.leaf.life_days == DEMO_LIFE_DAYS)
+            .map(|group| group.from_days + DEMO_LIFE_DAYS)
+            .collect();
+        assert!(left.len() > 40, "{left:?}");
+        // The last day ends a second early, and a leaf with 30 days left is found to expire.
+        assert!(left.iter().all(|days| (32..=89).contains(days)), "{left:?}");
+        let short = healthy.iter().filter(|group| group.kind.name == "six-days");
+        assert!(short.clone().count() > 0);
+        assert!(short.into_iter().all(|group| group.from_days == -1));
+    }
+
+    #[test]
+    fn flawed_leaves_of_the_demo_and_all_others_keep_their_kinds_dates() {
+        let fixed = |group: &Group| group.from_days == group.kind.leaf.from_days;
+        assert!(groups(&plan(Mix::AllKinds)).iter().all(fixed));
+        assert!(groups(&plan(Mix::Healthy)).iter().all(fixed));
+        let demo = groups(&plan(Mix::Demo));
+        assert!(demo.iter().filter(|group| group.kind.family != Family::Healthy).all(fixed));
     }
 }

@@ -9,6 +9,7 @@ use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use crate::FleetError;
 use crate::kind::{Fault, Relic};
 
 /// How long a server that says nothing holds the connection: longer than any scanner waits here.
@@ -43,7 +44,8 @@ pub(crate) async fn misbehave(mut stream: TcpStream, fault: Fault) -> io::Result
             hear_hello(&mut stream).await?;
             let answer = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/html\r\nConnection: close\r\n\r\n\
                 <html><body>The plain HTTP request was sent to HTTPS port</body></html>";
-            stream.write_all(answer).await
+            stream.write_all(answer).await?;
+            close(&mut stream).await
         }
         Fault::SshBanner => {
             stream.write_all(b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n").await?;
@@ -51,16 +53,14 @@ pub(crate) async fn misbehave(mut stream: TcpStream, fault: Fault) -> io::Result
         }
         Fault::Alert(description) => {
             hear_hello(&mut stream).await?;
-            stream.write_all(&record(ALERT, 0x0303, &[2, description])).await
+            stream.write_all(&record(ALERT, 0x0303, &[2, description])).await?;
+            close(&mut stream).await
         }
-        // Only our side: a socket closed with the hello unread would reset the connection.
-        Fault::CloseAtOnce => {
-            stream.shutdown().await?;
-            hold(&mut stream).await
-        }
+        Fault::CloseAtOnce => close(&mut stream).await,
         Fault::CloseAfterHello => {
             hear_hello(&mut stream).await?;
-            stream.write_all(&record(HANDSHAKE, 0x0303, &server_hello(0x0303, 0xc02f)?)).await
+            stream.write_all(&record(HANDSHAKE, 0x0303, &server_hello(0x0303, 0xc02f)?)).await?;
+            close(&mut stream).await
         }
         Fault::Drip => {
             hear_hello(&mut stream).await?;
@@ -180,6 +180,13 @@ async fn hold(stream: &mut TcpStream) -> io::Result<()> {
     tokio::time::timeout(HELD, leaving).await.unwrap_or(Ok(()))
 }
 
+/// Ends our side only and reads on: a socket closed with octets unread, be it the second segment of a
+/// hello, would reset the connection.
+async fn close(stream: &mut TcpStream) -> io::Result<()> {
+    stream.shutdown().await?;
+    hold(stream).await
+}
+
 /// A RST instead of a FIN.
 fn reset(stream: TcpStream) -> io::Result<()> {
     socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO))
@@ -189,30 +196,39 @@ fn reset(stream: TcpStream) -> io::Result<()> {
 pub(crate) struct BlackHole {
     pub(crate) address: SocketAddr,
     _listener: socket2::Socket,
+    /// Those that fill the queue, and the first that found no place.
     _waiting: Vec<socket2::Socket>,
 }
 
 impl BlackHole {
-    /// Connections it takes to fill a queue of backlog 0: Linux takes one more than the backlog, and
-    /// keeps one more half open.
-    const FILLERS: usize = 4;
+    /// Connections tried to fill a queue of backlog 0. Linux takes one more than the backlog, so that
+    /// the second finds no place; the rest is for kernels that round up.
+    const FILLERS_MAX: usize = 16;
+    /// How long a connection stays in progress before its SYN counts as swallowed. Loopback answers
+    /// within the call to connect; where a busy machine is slower, that SYN takes the last place itself.
+    const SWALLOWED_AFTER: Duration = Duration::from_millis(5);
 
-    /// Opens one at `address`.
-    pub(crate) fn open(address: Ipv4Addr) -> io::Result<Self> {
+    /// Opens one at `address`, and sees that it swallows.
+    pub(crate) fn open(address: Ipv4Addr) -> Result<Self, FleetError> {
         let tcp = || socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
         let listener = tcp()?;
         listener.bind(&SocketAddr::from((address, 0)).into())?;
         listener.listen(0)?;
         let bound = listener.local_addr()?;
-        let mut waiting = Vec::with_capacity(Self::FILLERS);
-        for _ in 0..Self::FILLERS {
-            let filler = tcp()?;
-            filler.set_nonblocking(true)?;
-            // In progress, or swallowed: either way it fills its place.
-            let _ = filler.connect(&bound);
-            waiting.push(filler);
-        }
         let address = bound.as_socket().ok_or_else(|| io::Error::other("no IPv4 address"))?;
-        Ok(Self { address, _listener: listener, _waiting: waiting })
+        let mut waiting = Vec::new();
+        while waiting.len() < Self::FILLERS_MAX {
+            let filler = tcp()?;
+            let connected = filler.connect_timeout(&bound, Self::SWALLOWED_AFTER);
+            waiting.push(filler);
+            match connected {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                    return Ok(Self { address, _listener: listener, _waiting: waiting });
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(FleetError::NoBlackHole { address, connections: waiting.len() })
     }
 }

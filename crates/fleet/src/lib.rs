@@ -38,7 +38,7 @@ use crate::truth::Tally;
 pub use plan::{Latency, Mix, Plan};
 pub use truth::{Counters, Truth};
 
-/// Black holes; more endpoints than that share them. Each costs five descriptors.
+/// Black holes; more endpoints than that share them. Each costs three descriptors on Linux.
 const BLACK_HOLES_MAX: usize = 256;
 /// Endpoints to one black hole, while there are fewer than the most.
 const ENDPOINTS_TO_A_HOLE: usize = 32;
@@ -60,6 +60,17 @@ pub enum FleetError {
     /// A signature could not be made.
     #[error("a certificate could not be signed")]
     Sign,
+    /// A full queue takes connections all the same, so that nothing can be a black hole.
+    #[error(
+        "{address} took {connections} connections into a queue for one and still takes more: no black hole \
+         can be made of it; run the fleet on Linux, or with a dead fraction of 0"
+    )]
+    NoBlackHole {
+        /// Where the queue is.
+        address: SocketAddr,
+        /// How many it took.
+        connections: usize,
+    },
     /// More endpoints than 127.0.0.0/8 has addresses.
     #[error("127.0.0.0/8 has no room for so many endpoints")]
     TooLarge,
@@ -94,7 +105,7 @@ impl Fleet {
             listeners.push(listener);
         }
         let (reserved, refused) = reserve()?;
-        let holes = open_black_holes(plan)?;
+        let holes = tokio::task::block_in_place(|| open_black_holes(plan))?;
         let told = holes.iter().filter_map(|hole| match hole.address {
             SocketAddr::V4(address) => Some((*address.ip(), address.port())),
             SocketAddr::V6(_) => None,
@@ -174,7 +185,8 @@ impl Fleet {
 
     fn another(&self, host: &Host) -> Option<Arc<mint::Served>> {
         let address = host.places.read().first()?.address.octets();
-        let identity = Identity { host: &host.name, more: &[], address };
+        let from_days = host.kind.leaf.from_days;
+        let identity = Identity { host: &host.name, more: &[], address, from_days };
         self.mint.serve(host.kind, &identity, None).ok().map(Arc::new)
     }
 
@@ -193,7 +205,7 @@ fn reserve() -> io::Result<(socket2::Socket, u16)> {
     Ok((socket, bound.port()))
 }
 
-fn open_black_holes(plan: &Plan) -> io::Result<Vec<BlackHole>> {
+fn open_black_holes(plan: &Plan) -> Result<Vec<BlackHole>, FleetError> {
     let dead = (plan.endpoints as f64 * plan.dead_fraction).ceil() as usize;
     let count = (dead / ENDPOINTS_TO_A_HOLE + 1).min(BLACK_HOLES_MAX);
     (0..count as u32).map(|i| BlackHole::open(Ipv4Addr::from(BLACK_HOLE_ADDRESS + i))).collect()

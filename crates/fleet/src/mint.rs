@@ -53,6 +53,8 @@ pub(crate) struct Identity<'a> {
     /// Other names of the same certificate.
     pub(crate) more: &'a [String],
     pub(crate) address: [u8; 4],
+    /// Days from the start of the fleet to the start of the validity; negative is past.
+    pub(crate) from_days: i64,
 }
 
 /// What is sent above a leaf, for an issuer and a form of chain.
@@ -167,7 +169,7 @@ impl Mint {
     }
 
     fn order(&self, leaf: &Leaf, identity: &Identity<'_>) -> Order {
-        let not_before = self.now.plus(leaf.from_days * DAY);
+        let not_before = self.now.plus(identity.from_days * DAY);
         let (common_name, names) = names(leaf.naming, identity);
         Order {
             role: Role::Server,
