@@ -1,0 +1,140 @@
+//! The chains as OpenSSL judges them: an opinion that shares no code with the fleet.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use fleet::{Counters, Fleet, Truth};
+use tempfile::TempDir;
+
+use crate::{address_of, of_kind, one_of_each};
+
+/// Reached only when a handshake is never counted.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What `openssl` says, both streams together, and whether it is content.
+fn openssl(arguments: &[&str]) -> (bool, String) {
+    let output = Command::new("openssl")
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .expect("this test needs openssl: apt-get install -y openssl");
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&said).into_owned())
+}
+
+/// A directory with the fleet's roots in `roots.pem`.
+fn roots(fleet: &Fleet) -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("roots.pem");
+    std::fs::write(&path, fleet.roots_pem()).unwrap();
+    (folder, path)
+}
+
+/// One handshake with the endpoint; all that `s_client` tells.
+fn connect(truth: &Truth, more: &[&str]) -> (bool, String) {
+    let address = address_of(truth).to_string();
+    let mut arguments = vec!["s_client", "-connect", &address, "-servername", &truth.host];
+    arguments.extend(more);
+    openssl(&arguments)
+}
+
+/// The PEM blocks in a text.
+fn certificates(text: &str) -> Vec<String> {
+    const END: &str = "-----END CERTIFICATE-----\n";
+    let parts = text.split_inclusive(END).filter(|part| part.ends_with(END));
+    parts.filter_map(|part| part.find("-----BEGIN").map(|start| part[start..].to_owned())).collect()
+}
+
+fn fingerprint(pem: &str) -> String {
+    let body: String = pem.lines().filter(|line| !line.starts_with('-')).collect();
+    x509::Fingerprint::of(&STANDARD.decode(body).unwrap()).to_string()
+}
+
+/// The counters once the servers have noticed so many handshakes' end: a client may be gone before.
+async fn counted(fleet: &Fleet, handshakes: u64) -> Counters {
+    let noticed = async {
+        loop {
+            let counters = fleet.counters();
+            if counters.handshakes_full + counters.handshakes_resumed >= handshakes {
+                return counters;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, noticed).await.expect("handshakes are counted")
+}
+
+fn path(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn openssl_accepts_healthy_chains() {
+    let fleet = one_of_each().await;
+    let (folder, roots) = roots(&fleet);
+    for kind in ["p256", "p384", "ed25519", "rsa-chain", "long-chain", "cross-signed", "hundred-names"] {
+        let truth = of_kind(&fleet, kind);
+        let trusting =
+            ["-CAfile", path(&roots), "-verify_return_error", "-verify_hostname", &truth.host, "-showcerts"];
+        let (content, said) = connect(&truth, &trusting);
+        assert!(content && said.contains("Verify return code: 0 (ok)"), "{kind}: {said}");
+        let sent = certificates(&said);
+        assert_eq!(Some(fingerprint(&sent[0])), truth.leaf_sha256, "{kind}");
+        let (leaf, above) = (folder.path().join("leaf.pem"), folder.path().join("above.pem"));
+        std::fs::write(&leaf, &sent[0]).unwrap();
+        std::fs::write(&above, sent[1..].concat()).unwrap();
+        let verify = ["verify", "-CAfile", path(&roots), "-untrusted", path(&above), path(&leaf)];
+        let (content, said) = openssl(&verify);
+        assert!(content, "{kind}: {said}");
+    }
+    fleet.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn openssl_rejects_what_the_truth_calls_wrong() {
+    // Numbers as in openssl-verification-options(1).
+    let wrong = [
+        ("expired", "verify error:num=10:"),
+        ("not-yet-valid", "verify error:num=9:"),
+        ("self-signed", "verify error:num=18:"),
+        ("untrusted", "verify error:num=19:"),
+        ("incomplete-chain", "verify error:num=20:"),
+        ("name-mismatch", "verify error:num=62:"),
+    ];
+    let fleet = one_of_each().await;
+    let (_folder, roots) = roots(&fleet);
+    for (kind, error) in wrong {
+        let truth = of_kind(&fleet, kind);
+        let trusting = ["-CAfile", path(&roots), "-verify_return_error", "-verify_hostname", &truth.host];
+        let (content, said) = connect(&truth, &trusting);
+        assert!(!content && said.contains(error), "{kind}: {said}");
+    }
+    fleet.stop().await;
+}
+
+/// Why a scanner must not resume: the ticket stands for a handshake of the past, and the client that
+/// resumes keeps the certificate of then, whatever the server has now.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_resumes_goes_on_seeing_the_replaced_certificate() {
+    let fleet = one_of_each().await;
+    let (folder, _) = roots(&fleet);
+    let session = folder.path().join("session.pem");
+    let truth = of_kind(&fleet, "tls-1.2-only");
+    let (_, said) = connect(&truth, &["-sess_out", path(&session)]);
+    let old = fingerprint(&certificates(&said)[0]);
+    assert_eq!(Some(&old), truth.leaf_sha256.as_ref());
+    let new = fleet.replace_certificate(&truth.host).expect("a new certificate");
+    let (_, said) = connect(&truth, &["-sess_in", path(&session)]);
+    assert!(said.contains("Reused, TLSv1.2"), "{said}");
+    assert_eq!(fingerprint(&certificates(&said)[0]), old);
+    let (_, said) = connect(&truth, &[]);
+    assert!(said.contains("New, TLSv1.2"), "{said}");
+    assert_eq!(fingerprint(&certificates(&said)[0]), new);
+    let counters = counted(&fleet, 3).await;
+    assert_eq!((counters.handshakes_full, counters.handshakes_resumed), (2, 1));
+    assert_eq!(counters.certificates_sent, 2, "none was sent to the client that resumed");
+    fleet.stop().await;
+}
