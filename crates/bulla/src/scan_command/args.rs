@@ -98,6 +98,9 @@ pub(crate) struct ScanArgs {
     /// Endpoints looked at at once behind one address [default: 32]
     #[arg(long, help_heading = "Network", value_name = "COUNT")]
     pub(crate) per_address: Option<usize>,
+    /// Endpoints of a protocol looked at at once, for servers that count connections: smtp=16; may be repeated
+    #[arg(long, help_heading = "Network", value_name = "PROTOCOL=COUNT", action = ArgAction::Append)]
+    pub(crate) per_protocol: Vec<String>,
     /// How long each phase (DNS, connect, handshake) may take at the first try [default: 2s]
     #[arg(long, help_heading = "Network", value_name = "DURATION", value_parser = units::duration)]
     pub(crate) timeout: Option<Duration>,

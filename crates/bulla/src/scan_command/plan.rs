@@ -27,6 +27,8 @@ pub(crate) struct Spec {
     pub(crate) again: bool,
     pub(crate) server_names: Vec<String>,
     pub(crate) starttls: Option<String>,
+    #[serde(default)]
+    pub(crate) per_protocol: Vec<String>,
     pub(crate) password_file: Option<PathBuf>,
     pub(crate) settings: ScanSettings,
 }
@@ -41,6 +43,7 @@ impl Spec {
             again: args.again,
             server_names: args.sni.clone(),
             starttls: args.starttls.clone(),
+            per_protocol: args.per_protocol.clone(),
             password_file: args.password_file.as_deref().map(absolute),
             settings,
         }
@@ -63,7 +66,7 @@ impl Spec {
         };
         let protocol = match &self.starttls {
             None => None,
-            Some(text) => Some(Protocol::named(text).ok_or_else(|| unknown_protocol(text))?),
+            Some(text) => Some(Protocol::named(text).ok_or_else(|| unknown_protocol("--starttls", text))?),
         };
         Ok(TargetOptions {
             ports,
@@ -91,6 +94,7 @@ impl Spec {
         Ok(ScanOptions {
             in_flight: (settings.in_flight > 0).then_some(settings.in_flight),
             per_address: settings.per_address,
+            class_limits: self.per_protocol.iter().map(|text| per_protocol(text)).collect::<Outcome<_>>()?,
             families,
             all_addresses: settings.all_addresses,
             first: Limits::each(Duration::from_millis(settings.timeout_ms)),
@@ -199,9 +203,20 @@ fn name_server(text: &str) -> Outcome<SocketAddr> {
     })
 }
 
-fn unknown_protocol(text: &str) -> Problem {
+/// Reads `smtp=16`.
+fn per_protocol(text: &str) -> Outcome<(Protocol, usize)> {
+    let (name, count) = text.split_once('=').unwrap_or((text, ""));
+    let protocol = Protocol::named(name).ok_or_else(|| unknown_protocol("--per-protocol", name))?;
+    match count.parse() {
+        Ok(count @ 1..) => Ok((protocol, count)),
+        _ => Err(Problem::usage(format_args!("--per-protocol {text}: there is no count of at least 1"))
+            .hint("for example --per-protocol smtp=16")),
+    }
+}
+
+fn unknown_protocol(flag: &str, text: &str) -> Problem {
     let known: Vec<_> = Protocol::UPGRADED.iter().map(|protocol| protocol.name()).collect();
-    Problem::usage(format_args!("--starttls {text:?} is not known"))
+    Problem::usage(format_args!("{flag}: no protocol is called {text:?}"))
         .hint(format!("use one of: {}, or tls for none", known.join(", ")))
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use fleet::{Latency, Mix, Plan};
+use fleet::{Mix, Plan};
 use scan::{Known, Outcome, ScanOptions, TargetOptions, Targets};
 use tokio_util::sync::CancellationToken;
 
@@ -98,37 +98,6 @@ async fn a_target_given_twice_is_looked_at_once_and_a_known_one_not_at_all() {
     }
     let end = run.progress.snapshot();
     assert_eq!((count, end.skipped, end.repeated), (2, 2, 2));
-    world.fleet.stop().await;
-}
-
-/// Cancelled in the middle, the scan's channel ends and every task of it is gone.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cancelled_scan_leaves_no_task_behind() {
-    let slow = Latency::Custom {
-        dns: Duration::ZERO..=Duration::ZERO,
-        dial: Duration::from_secs(5)..=Duration::from_secs(5),
-        handshake: Duration::ZERO..=Duration::ZERO,
-    };
-    let world = World::of(&Plan { latency: slow, ..healthy(100) }).await;
-    let targets = targets_of(&world).await;
-    let live = || {
-        let kinds = telemetry::tasks::live();
-        kinds.into_iter().filter(|(kind, _)| kind.starts_with("scan-cancel")).map(|(_, n)| n).sum::<i64>()
-    };
-    let scanner = world.scanner(options());
-    let stop = CancellationToken::new();
-    let input = Box::new(Targets::new(targets, TargetOptions::default()));
-    let mut run = scanner.start(input, Known::default(), stop.clone());
-    while run.progress.snapshot().in_flight == 0 {
-        tokio::task::yield_now().await;
-    }
-    stop.cancel();
-    let ended = tokio::time::timeout(Duration::from_secs(2), async {
-        while run.observations.recv().await.is_some() {}
-    });
-    ended.await.expect("the channel ends within two seconds");
-    assert_eq!(live(), 0);
-    assert_eq!(run.progress.snapshot().answered, 0);
     world.fleet.stop().await;
 }
 

@@ -1,0 +1,54 @@
+//! Cancelled in the middle, a scan ends at once and every task of it is gone.
+//!
+//! A test binary of its own: tasks are counted for the whole process, and other tests have theirs.
+
+use std::time::{Duration, Instant};
+
+use fleet::{Fleet, Latency, Mix, Plan};
+use outbound::resolve::{Families, Resolver};
+use scan::{Known, ScanOptions, Scanner, TargetOptions, Targets, Trusted};
+use tokio_util::sync::CancellationToken;
+
+/// Tasks of the scanner and of its resolver, by what the telemetry counts.
+fn live() -> Vec<(&'static str, i64)> {
+    let kinds = telemetry::tasks::live().into_iter();
+    kinds
+        .filter(|(kind, live)| (kind.starts_with("scan-") || kind.starts_with("dns-")) && *live > 0)
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cancelled_scan_leaves_no_task_behind() {
+    let slow = Latency::Custom {
+        dns: Duration::ZERO..=Duration::ZERO,
+        dial: Duration::from_secs(60)..=Duration::from_secs(60),
+        handshake: Duration::ZERO..=Duration::ZERO,
+    };
+    let plan =
+        Plan { endpoints: 100, dead_fraction: 0.0, mix: Mix::Healthy, latency: slow, ..Plan::default() };
+    let fleet = Fleet::start(&plan).await.expect("a fleet on loopback");
+    let targets: Vec<_> = fleet.truth().into_iter().map(|truth| truth.target).collect();
+    let options = ScanOptions { families: Families::V4, ..ScanOptions::default() };
+    let resolver = Resolver::with_upstreams(vec![fleet.dns()]);
+    let scanner = Scanner::new(options, resolver, Trusted::nobody()).expect("a scanner");
+    let stop = CancellationToken::new();
+    let input = Box::new(Targets::new(targets, TargetOptions::default()));
+    let mut run = scanner.start(input, Known::default(), stop.clone());
+    while run.progress.snapshot().in_flight == 0 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!live().is_empty(), "a scan under way is counted");
+
+    stop.cancel();
+    let ended = tokio::time::timeout(Duration::from_secs(2), async {
+        while run.observations.recv().await.is_some() {}
+    });
+    ended.await.expect("the channel ends within two seconds");
+    drop((run, scanner));
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !live().is_empty() {
+        assert!(Instant::now() < deadline, "still alive: {:?}", live());
+        tokio::task::yield_now().await;
+    }
+    fleet.stop().await;
+}
