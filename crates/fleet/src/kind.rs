@@ -373,6 +373,7 @@ pub(crate) static KINDS: &[Kind] = &[
     Kind { leaf: named(Naming::Hundred), ..healthy("hundred-names", 5) },
     Kind { dns: Dns::Aliases(3), ..healthy("cname-chain", 20) },
     Kind { dns: Dns::ShortLived(1), ..healthy("short-ttl", 10) },
+    Kind { dns: Dns::ShortLived(0), ..healthy("zero-ttl", 5) },
     Kind { company: Company::Addresses(3), ..healthy("three-addresses", 10) },
     Kind { serve: ClientCertificate(Versions::Only12), ..healthy("client-certificate-1.2", 5) },
     Kind { serve: ClientCertificate(Versions::Only13), ..healthy("client-certificate-1.3", 5) },

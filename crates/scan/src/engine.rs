@@ -145,6 +145,11 @@ pub(crate) struct Job {
 }
 
 impl Job {
+    /// Whether the name server's word still holds.
+    pub(crate) fn is_valid(&self) -> bool {
+        self.valid_until.is_none_or(|until| Instant::now() <= until)
+    }
+
     /// The address whose politeness bound counts.
     fn address(&self) -> IpAddr {
         self.addresses[0]
@@ -389,8 +394,7 @@ impl Scheduler {
                 let Some((target, job)) = self.last.pop_front() else { return };
                 self.progress.set_waiting_for_second_pass(self.last.len());
                 match job {
-                    Some(job) if still_valid(&job) => self.start_or_park(job),
-                    Some(job) => self.admit(target, Pass::Second, job.attempts),
+                    Some(job) => self.start_or_park(job),
                     None => self.admit(target, Pass::Second, 1),
                 }
             } else {
@@ -416,10 +420,6 @@ impl Scheduler {
             self.parked.entry(place).or_default().push_back(job);
             self.parked_count += 1;
             return;
-        }
-        if !still_valid(&job) {
-            // It waited longer than the name server's word holds: ask again, usually from cache.
-            return self.admit(job.target.clone(), job.pass, job.attempts);
         }
         for place in self.places(&job.target, job.address()) {
             *self.busy.entry(place).or_default() += 1;
@@ -510,10 +510,6 @@ impl Scheduler {
 /// Resolving and reading files end abnormally only by a fault of ours; there is nothing to undo.
 fn unless_panicked<T>(done: Result<T, JoinError>) -> Option<T> {
     done.inspect_err(|error| tracing::error!(%error, "a task ended abnormally")).ok()
-}
-
-fn still_valid(job: &Job) -> bool {
-    job.valid_until.is_none_or(|until| Instant::now() <= until)
 }
 
 /// Microseconds since `began`, saturating at 71 minutes.

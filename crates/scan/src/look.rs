@@ -1,5 +1,6 @@
 //! One look at one endpoint: connect, talk up to TLS, read the chain, judge it.
 
+use std::borrow::Cow;
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -94,8 +95,15 @@ impl Context {
 
     async fn connect_and_talk(&self, job: &Job, observation: &mut Observation) {
         let limits = self.limits(job.pass);
+        let addresses = match self.addresses(job).await {
+            Ok(addresses) => addresses,
+            Err(error) => {
+                (observation.outcome, observation.detail) = ending::of_lookup(&error);
+                return;
+            }
+        };
         let dialled = Instant::now();
-        let connected = self.dial(job, limits).await;
+        let connected = dial(&addresses, job.target.port, limits).await;
         observation.timing.dial_us = Some(micros(dialled));
         let (stream, address) = match connected {
             Ok(connected) => connected,
@@ -120,16 +128,15 @@ impl Context {
         self.report(talk, observation);
     }
 
-    async fn dial(&self, job: &Job, limits: &Limits) -> Result<(TcpStream, IpAddr), (IpAddr, DialError)> {
-        let port = job.target.port;
-        if let [address] = job.addresses[..] {
-            return match dial::connect(socket(address, port), limits.dial).await {
-                Ok(stream) => Ok((stream, address)),
-                Err(error) => Err((address, error)),
-            };
+    /// Where to connect to. A job that waited longer than the name server's word holds asks again, usually
+    /// from memory: an old address may well serve an old certificate. (TTL 0 ends up here each time; the
+    /// answer just given is used, as RFC 1035 section 3.2.1 has it.)
+    async fn addresses<'j>(&self, job: &'j Job) -> Result<Cow<'j, [IpAddr]>, ResolveError> {
+        if job.by_address || job.is_valid() {
+            return Ok(Cow::Borrowed(&job.addresses));
         }
-        let tried = &job.addresses[..job.addresses.len().min(ADDRESSES_TRIED_MAX)];
-        dial::happy_eyeballs(tried, port, limits.dial).await
+        let resolution = self.resolve(&job.target, job.pass).await?;
+        Ok(Cow::Owned(resolution.addresses))
     }
 
     /// A second connection with an older hello; `None` when it learned no more than the first.
@@ -282,6 +289,21 @@ pub(crate) async fn look_and_report(
     // gone only when the scan is being torn down.
     let _ = out.send(observation).await;
     None
+}
+
+async fn dial(
+    addresses: &[IpAddr],
+    port: u16,
+    limits: &Limits,
+) -> Result<(TcpStream, IpAddr), (IpAddr, DialError)> {
+    if let [address] = *addresses {
+        return match dial::connect(socket(address, port), limits.dial).await {
+            Ok(stream) => Ok((stream, address)),
+            Err(error) => Err((address, error)),
+        };
+    }
+    let tried = &addresses[..addresses.len().min(ADDRESSES_TRIED_MAX)];
+    dial::happy_eyeballs(tried, port, limits.dial).await
 }
 
 /// Looks at once: what was asked for, or what the descriptors allow.

@@ -101,23 +101,23 @@ async fn a_target_given_twice_is_looked_at_once_and_a_known_one_not_at_all() {
     world.fleet.stop().await;
 }
 
-/// Whoever reads slowly slows the scan; nothing is lost.
+/// Nobody reads: looks end and wait with their observation, so that no more begin than fit into the channel
+/// and the budget. Then somebody reads, and nothing is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_reader_slows_the_scan_and_loses_nothing() {
+    const IN_CHANNEL: u64 = 256;
+    const IN_FLIGHT: usize = 64;
     let world = World::of(&healthy(2_000)).await;
     let targets = targets_of(&world).await;
-    let scanner = world.scanner(options());
+    let scanner = world.scanner(ScanOptions { in_flight: Some(IN_FLIGHT), ..options() });
     let input = Box::new(Targets::new(targets.clone(), TargetOptions::default()));
     let mut run = scanner.start(input, Known::default(), CancellationToken::new());
-    // Nobody reads: looks end and wait with their observation, so that no more begin than fit.
-    let mut last = usize::MAX;
-    loop {
-        let finished = run.progress.snapshot().finished as usize;
-        if finished == last && finished > 0 {
-            break;
-        }
-        last = finished;
-        tokio::time::sleep(Duration::from_millis(300)).await;
+    while run.progress.snapshot().finished < IN_CHANNEL {
+        tokio::task::yield_now().await;
+    }
+    for _ in 0..10_000 {
+        assert!(run.progress.snapshot().finished <= IN_CHANNEL + IN_FLIGHT as u64);
+        tokio::task::yield_now().await;
     }
     let mut seen = HashSet::new();
     while let Some(observation) = run.observations.recv().await {
