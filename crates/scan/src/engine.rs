@@ -9,9 +9,10 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use outbound::resolve::ResolveError;
+use outbound::retry::Policy;
 use tokio::sync::mpsc;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -41,6 +42,13 @@ const SECOND_PASS_MAX: usize = 131_072;
 /// Targets remembered so that one given twice is looked at once; 8 octets each. Past it a repeated
 /// target is looked at again, which costs time and nothing else.
 const REMEMBERED_MAX: usize = 4_194_304;
+
+/// The least time between a failure that came at once and the second look: longer than the resolver
+/// remembers a SERVFAIL (one second).
+const RECOVERY: Duration = Duration::from_millis(1_100);
+/// What is added to it, drawn evenly.
+const RECOVERY_JITTER: Policy =
+    Policy { base: Duration::from_millis(400), cap: Duration::from_millis(400), retries: 1 };
 
 /// What is known of endpoints from before.
 #[derive(Debug, Default)]
@@ -142,6 +150,8 @@ pub(crate) struct Job {
     /// When the name server's word for these addresses ends.
     pub(crate) valid_until: Option<Instant>,
     pub(crate) attempts: u8,
+    /// To be waited out before the look begins.
+    pub(crate) pause: Duration,
 }
 
 impl Job {
@@ -154,6 +164,14 @@ impl Job {
     fn address(&self) -> IpAddr {
         self.addresses[0]
     }
+}
+
+/// A target that is looked at once more when all others have had their turn.
+struct Again {
+    target: Arc<Target>,
+    /// Unless its addresses are still to be found.
+    job: Option<Job>,
+    pause: Duration,
 }
 
 /// What only so many looks may share at a time.
@@ -185,10 +203,10 @@ struct Scheduler {
     parked_count: usize,
     busy: HashMap<Place, usize>,
     /// The looks under way; what is to be looked at once more, they give back.
-    looking: JoinSet<Option<Job>>,
+    looking: JoinSet<Option<(Job, Outcome)>>,
     under_way: HashMap<Id, (Arc<Target>, IpAddr)>,
     reading: JoinSet<()>,
-    last: VecDeque<(Arc<Target>, Option<Job>)>,
+    last: VecDeque<Again>,
     out: mpsc::Sender<Observation>,
     progress: Arc<Progress>,
     stop: CancellationToken,
@@ -285,14 +303,14 @@ impl Scheduler {
         }
         self.progress.queued();
         if self.known.silent.contains(&identity) && self.last.len() < SECOND_PASS_MAX {
-            self.last.push_back((target, None));
+            self.last.push_back(Again { target, job: None, pause: Duration::ZERO });
         } else {
-            self.admit(target, Pass::First, 0);
+            self.admit(target, Pass::First, 0, Duration::ZERO);
         }
     }
 
     /// Finds the target's addresses, or takes the one it is.
-    fn admit(&mut self, target: Arc<Target>, pass: Pass, attempts: u8) {
+    fn admit(&mut self, target: Arc<Target>, pass: Pass, attempts: u8, pause: Duration) {
         if let Host::Path(path) = &target.host {
             return self.read_files(path.clone());
         }
@@ -305,11 +323,13 @@ impl Scheduler {
                 dns_us: 0,
                 valid_until: None,
                 attempts,
+                pause,
             });
             return;
         }
         let context = self.context.clone();
         self.resolving.spawn(async move {
+            wait_out(pause).await;
             let (began_us, began) = (now_us(), Instant::now());
             let result = context.resolve(&target, pass).await;
             Resolved { target, pass, attempts, began_us, result, took_us: micros(began) }
@@ -343,6 +363,7 @@ impl Scheduler {
             dns_us: done.took_us,
             valid_until: Some(resolution.valid_until),
             attempts: done.attempts,
+            pause: Duration::ZERO,
         };
         if !self.context.options.all_addresses {
             self.ready.push_back(job(resolution.addresses.to_vec(), false));
@@ -364,7 +385,7 @@ impl Scheduler {
     async fn on_unresolved(&mut self, done: Resolved, error: ResolveError) {
         let (outcome, detail) = crate::ending::of_lookup(&error);
         let again = outcome.can_heal() && done.pass == Pass::First;
-        if again && self.keep_for_last(done.target.clone(), None) {
+        if again && self.keep_for_last(done.target.clone(), None, outcome) {
             return;
         }
         let mut observation = Observation::ended(done.target, done.began_us, outcome, detail);
@@ -376,13 +397,25 @@ impl Scheduler {
         let _ = self.out.send(observation).await;
     }
 
-    fn keep_for_last(&mut self, target: Arc<Target>, job: Option<Job>) -> bool {
+    fn keep_for_last(&mut self, target: Arc<Target>, job: Option<Job>, outcome: Outcome) -> bool {
         let room = self.context.options.second_pass && self.last.len() < SECOND_PASS_MAX;
         if room {
-            self.last.push_back((target, job));
+            let pause = self.pause_after(outcome, &target);
+            self.last.push_back(Again { target, job, pause });
             self.progress.set_waiting_for_second_pass(self.last.len());
         }
         room
+    }
+
+    /// How long to leave an endpoint alone after its first look. The silent have been waited for already;
+    /// who failed at once (a reset, SERVFAIL) gets a moment to recover, not all at the same time.
+    fn pause_after(&self, outcome: Outcome, target: &Target) -> Duration {
+        if outcome.silent() {
+            return Duration::ZERO;
+        }
+        let random = self.hasher.hash_one(target.identity()) as f64 / u64::MAX as f64;
+        let jitter = RECOVERY_JITTER.waits(|| random).next().unwrap_or_default();
+        RECOVERY + jitter
     }
 
     /// Begins looks while the budget has room: first those that are ready, last the silent ones.
@@ -391,11 +424,11 @@ impl Scheduler {
             if let Some(job) = self.ready.pop_front() {
                 self.start_or_park(job);
             } else if self.first_pass_is_over() {
-                let Some((target, job)) = self.last.pop_front() else { return };
+                let Some(Again { target, job, pause }) = self.last.pop_front() else { return };
                 self.progress.set_waiting_for_second_pass(self.last.len());
                 match job {
-                    Some(job) => self.start_or_park(job),
-                    None => self.admit(target, Pass::Second, 1),
+                    Some(job) => self.start_or_park(Job { pause, ..job }),
+                    None => self.admit(target, Pass::Second, 1, pause),
                 }
             } else {
                 return;
@@ -432,6 +465,7 @@ impl Scheduler {
         let under_way = (job.target.clone(), job.address());
         let look = self.looking.spawn(async move {
             let _guard = guard;
+            wait_out(job.pause).await;
             crate::look::look_and_report(&context, job, second_pass, &out, &progress).await
         });
         self.under_way.insert(look.id(), under_way);
@@ -453,7 +487,7 @@ impl Scheduler {
         }
     }
 
-    async fn on_looked(&mut self, done: Result<(Id, Option<Job>), JoinError>) {
+    async fn on_looked(&mut self, done: Result<(Id, Option<(Job, Outcome)>), JoinError>) {
         self.progress.set_in_flight(self.looking.len());
         let id = match &done {
             Ok((id, _)) => *id,
@@ -463,17 +497,17 @@ impl Scheduler {
         for place in self.places(&target, address) {
             self.release(place);
         }
-        let mut job = match done {
-            Ok((_, Some(job))) => job,
+        let (mut job, outcome) = match done {
+            Ok((_, Some(again))) => again,
             Ok((_, None)) => return,
             Err(error) => return self.on_abnormal_end(target, address, &error).await,
         };
         job.pass = Pass::Second;
-        if !self.keep_for_last(target, None) {
+        if !self.keep_for_last(target, None, outcome) {
             // The queue filled up while this look was under way: look again at once instead.
             self.ready.push_back(job);
-        } else if let Some((_, kept)) = self.last.back_mut() {
-            *kept = Some(job);
+        } else if let Some(again) = self.last.back_mut() {
+            again.job = Some(job);
         }
     }
 
@@ -510,6 +544,12 @@ impl Scheduler {
 /// Resolving and reading files end abnormally only by a fault of ours; there is nothing to undo.
 fn unless_panicked<T>(done: Result<T, JoinError>) -> Option<T> {
     done.inspect_err(|error| tracing::error!(%error, "a task ended abnormally")).ok()
+}
+
+async fn wait_out(pause: Duration) {
+    if !pause.is_zero() {
+        tokio::time::sleep(pause).await;
+    }
 }
 
 /// Microseconds since `began`, saturating at 71 minutes.

@@ -278,11 +278,11 @@ pub(crate) async fn look_and_report(
     second_pass: bool,
     out: &mpsc::Sender<Observation>,
     progress: &Progress,
-) -> Option<Job> {
+) -> Option<(Job, Outcome)> {
     let observation = context.look(&job).await;
     if observation.outcome.can_heal() && job.pass == Pass::First && second_pass {
         job.attempts = observation.attempts;
-        return Some(job);
+        return Some((job, observation.outcome));
     }
     progress.finished(observation.outcome);
     // The place in the budget is given back only once the observation is taken over. The reader is

@@ -104,7 +104,6 @@ impl Spec {
             expiring_within_days: settings.expiring_within_days,
             expiring_fraction: settings.expiring_fraction,
             passwords: Arc::new(passwords),
-            ..ScanOptions::default()
         })
     }
 
