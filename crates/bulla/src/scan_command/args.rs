@@ -33,6 +33,10 @@ pub(crate) struct ScanArgs {
     /// HOST, HOST:PORT, 192.0.2.1, [2001:db8::1]:443, 10.0.0.0/24, ADDRESS:PORT=NAME,NAME (server
     /// names to ask for), https://HOST, smtp://HOST, any path, @FILE (a target a line, # comments)
     /// or - (standard input).
+    #[allow(
+        rustdoc::broken_intra_doc_links,
+        reason = "help for people, where brackets are an IPv6 address's"
+    )]
     #[arg(value_name = "TARGET")]
     pub(crate) targets: Vec<std::ffi::OsString>,
 
