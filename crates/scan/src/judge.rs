@@ -81,6 +81,10 @@ impl Judge {
                 Ok(certificate) => observation.chain.push(certificate),
                 Err(error) => observation.unparsed.push(format!("certificate {index}: {error}")),
             }
+            if observation.chain.is_empty() {
+                // Without the leaf, the next certificate must not take its place and be judged for it.
+                return;
+            }
         }
     }
 
@@ -285,5 +289,29 @@ impl Findings {
         self.0.sort_by_key(|finding| std::cmp::Reverse(finding.rule.severity));
         self.0.truncate(FINDINGS_MAX);
         self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observation::Outcome;
+    use crate::target::Target;
+
+    #[test]
+    fn a_certificate_above_never_takes_the_place_of_an_unreadable_leaf() {
+        let pem = include_bytes!("../tests/fixtures/chain.pem");
+        let (_, above) = x509::pem::certificates(pem).next().expect("a certificate");
+        let judge = Judge::new(&ScanOptions::default(), Trusted::nobody());
+        let target = Arc::new(Target::file(std::path::Path::new("/leaf")));
+        for (chain, read) in [(vec![vec![0x30, 0x00], above.clone()], 0), (vec![above.clone(), above], 2)] {
+            let mut observation = Observation::ended(target.clone(), 0, Outcome::Answered, None);
+            observation.session = Some(Box::new(tls::Evidence { chain, ..tls::Evidence::default() }));
+            judge.judge(&mut observation, false);
+            assert_eq!(observation.chain.len(), read);
+            let unreadable = observation.findings.iter().any(|f| f.rule.code == rules::UNREADABLE.code);
+            assert_eq!(unreadable, read == 0);
+            assert_eq!(observation.trust.is_some(), read > 0);
+        }
     }
 }

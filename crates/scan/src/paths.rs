@@ -69,6 +69,10 @@ fn of_contents(path: &Path, contents: Contents, judge: &Judge) -> Vec<Observatio
                     Ok(certificate) => observation.chain.push(Arc::new(certificate)),
                     Err(error) => observation.unparsed.push(error.to_string()),
                 }
+                if observation.chain.is_empty() {
+                    // What stands above an unreadable certificate is not judged in its place.
+                    break;
+                }
             }
             judge.judge_file(&mut observation);
             observation

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use store::{EndpointKey, NewCertificate, NewObservation};
 use x509::{Certificate, Fingerprint, UnixTime};
 
-use crate::observation::{Observation, Outcome};
+use crate::observation::Observation;
 
 /// Certificates kept in the inventory's form, so that an intermediate is put into words once.
 const KEPT_MAX: usize = 1_024;
@@ -26,7 +26,7 @@ impl Recorder {
             address: observation.address,
             observed_at_us: observation.at_us,
             outcome: observation.outcome.code().to_owned(),
-            answered: observation.outcome == Outcome::Answered,
+            answered: !observation.chain.is_empty(),
             tls_version: session.and_then(|s| s.version),
             cipher_suite: session.and_then(|s| s.cipher),
             chain: observation
