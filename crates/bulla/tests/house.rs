@@ -14,9 +14,13 @@ const FLOORS: &[(&str, u8)] = &[
     ("telemetry", 0),
     ("outbound", 1),
     ("store", 1),
+    ("keys", 1),
     // Stands beside the house: it is the world that the house looks at.
     ("fleet", 1),
     ("scan", 2),
+    ("authority", 2),
+    ("lifecycle", 3),
+    ("server", 5),
     ("bulla", 6),
 ];
 

@@ -3,7 +3,11 @@
 //! Pure: no clock, no I/O. Time is always an argument, and a certificate that breaks the rules is
 //! still read: what is wrong with it is a [`Finding`], not an error.
 
+pub mod build;
 mod certificate;
+pub mod cms;
+pub mod crl;
+pub mod csr;
 pub mod der;
 mod distinguished_name;
 mod extension;

@@ -1,0 +1,1 @@
+//! The ACME server (RFC 8555).

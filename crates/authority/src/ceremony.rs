@@ -1,0 +1,1 @@
+//! Roots made offline, with a transcript.

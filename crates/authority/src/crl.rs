@@ -1,0 +1,1 @@
+//! Certificate revocation lists.

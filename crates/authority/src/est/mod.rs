@@ -1,0 +1,1 @@
+//! The EST server (RFC 7030).

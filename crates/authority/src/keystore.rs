@@ -1,0 +1,1 @@
+//! Keys at rest, and signers made from them.

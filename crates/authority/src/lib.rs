@@ -1,0 +1,19 @@
+//! The certification authority: trees, profiles, issuing, revocation, and the protocols that ask for it.
+
+pub mod keystore;
+pub mod tree;
+pub mod ceremony;
+pub mod profile;
+pub mod names;
+pub mod lint;
+pub mod issue;
+pub mod revoke;
+pub mod crl;
+pub mod ocsp;
+pub mod publish;
+mod peer;
+pub mod acme;
+pub mod est;
+pub mod scep;
+
+pub use peer::Peer;

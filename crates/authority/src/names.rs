@@ -1,0 +1,1 @@
+//! Which names a profile allows.

@@ -1,0 +1,1 @@
+//! What may be issued, as a value.

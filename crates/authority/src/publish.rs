@@ -1,0 +1,1 @@
+//! CRLs, OCSP and issuer certificates over HTTP.

@@ -1,0 +1,1 @@
+//! The SCEP server (RFC 8894).

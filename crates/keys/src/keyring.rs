@@ -1,0 +1,1 @@
+//! Master keys, and sealing at rest under them.

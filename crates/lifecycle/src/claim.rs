@@ -1,0 +1,1 @@
+//! From the inventory into management.

@@ -1,0 +1,1 @@
+//! Certificates into servers: write, validate, reload, verify, roll back.

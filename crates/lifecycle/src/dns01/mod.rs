@@ -1,0 +1,1 @@
+//! Publishing dns-01 answers.

@@ -1,0 +1,1 @@
+//! Who can issue: our authority and others.

@@ -1,0 +1,1 @@
+//! Runs of issuance, renewal and deployment.

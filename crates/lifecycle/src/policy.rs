@@ -1,0 +1,1 @@
+//! Rules that managed certificates are held against.

@@ -1,0 +1,1 @@
+//! ETag and idempotency keys.

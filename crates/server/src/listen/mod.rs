@@ -1,0 +1,1 @@
+//! Listeners: TLS, plain HTTP, graceful stop.

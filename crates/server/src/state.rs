@@ -1,0 +1,1 @@
+//! What every route can reach.

@@ -1,0 +1,1 @@
+//! Building certificates: what is to be signed, and what was.

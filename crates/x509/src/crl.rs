@@ -1,0 +1,1 @@
+//! Certificate revocation lists (RFC 5280 section 5).

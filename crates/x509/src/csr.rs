@@ -1,0 +1,1 @@
+//! Certification requests (RFC 2986).
