@@ -1,1 +1,5 @@
-//! Publishing dns-01 answers.
+//! Publishing dns-01 records (RFC 8555 section 8.4).
+
+mod config;
+
+pub use config::{Dns01Config, Propagation, PublisherConfig, TsigAlgorithm};

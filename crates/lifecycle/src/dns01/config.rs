@@ -1,0 +1,105 @@
+//! What an operator says about publishing.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::issuers::Secret;
+
+/// How dns-01 records come into the DNS.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Dns01Config {
+    /// Who publishes.
+    pub publisher: PublisherConfig,
+    /// How we wait until the world sees it.
+    #[serde(default)]
+    pub propagation: Propagation,
+    /// Time to live of the record, seconds.
+    #[serde(default = "record_ttl")]
+    pub ttl: u32,
+}
+
+fn record_ttl() -> u32 {
+    60
+}
+
+/// Who publishes.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+pub enum PublisherConfig {
+    /// DNS UPDATE (RFC 2136), signed with TSIG (RFC 8945).
+    Rfc2136 {
+        /// The zone's primary server.
+        server: SocketAddr,
+        /// The zone; found by its SOA when absent.
+        #[serde(default)]
+        zone: Option<String>,
+        /// The key's name.
+        tsig_name: String,
+        /// The key's algorithm.
+        #[serde(default)]
+        tsig_algorithm: TsigAlgorithm,
+        /// The key, in base64 as `tsig-keygen` prints it.
+        tsig_secret: Secret,
+    },
+    /// A program: `argv… present|cleanup NAME VALUE`.
+    Exec {
+        /// The program and its arguments; no shell reads them.
+        argv: Vec<String>,
+        /// Longest it may run, seconds.
+        #[serde(default = "exec_seconds")]
+        seconds: u32,
+    },
+    /// An HTTP service.
+    Webhook {
+        /// Where changes are posted.
+        url: String,
+        /// The key of the HMAC-SHA256 over what is posted.
+        secret: Secret,
+    },
+}
+
+fn exec_seconds() -> u32 {
+    60
+}
+
+/// MACs of TSIG.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+pub enum TsigAlgorithm {
+    /// hmac-sha256
+    #[default]
+    #[serde(rename = "hmac-sha256")]
+    HmacSha256,
+    /// hmac-sha512
+    #[serde(rename = "hmac-sha512")]
+    HmacSha512,
+}
+
+/// How we wait until every authoritative server has the record.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Propagation {
+    /// Whether to look at all.
+    pub check: bool,
+    /// Recursive servers to find zones and aliases with; this machine's when empty.
+    pub resolvers: Vec<SocketAddr>,
+    /// The authoritative servers to ask; found by the zone's NS records when empty.
+    pub servers: Vec<SocketAddr>,
+    /// Longest to wait, seconds.
+    pub wait_seconds: u32,
+    /// Between looks, milliseconds.
+    pub interval_ms: u32,
+}
+
+impl Default for Propagation {
+    fn default() -> Self {
+        Self {
+            check: true,
+            resolvers: Vec::new(),
+            servers: Vec::new(),
+            wait_seconds: 120,
+            interval_ms: 2_000,
+        }
+    }
+}
