@@ -1,5 +1,6 @@
 //! The certification authority: trees, profiles, issuing, revocation, and the protocols that ask for it.
 
+mod authority;
 pub mod keystore;
 pub mod tree;
 pub mod ceremony;
@@ -16,4 +17,5 @@ pub mod acme;
 pub mod est;
 pub mod scep;
 
+pub use authority::{Authority, AuthorityOptions, OpenError};
 pub use peer::Peer;
