@@ -1,1 +1,332 @@
-//! Master keys, and sealing at rest under them.
+//! Secrets sealed at rest: envelope encryption under master keys.
+//!
+//! Every secret has a data key of its own (AES-256-GCM); the data key is wrapped under a master key
+//! (AES-256-GCM too). Both layers are bound to the table, row and column the secret stands in, so a
+//! sealed value moved elsewhere does not open. To change the master key only the data keys are
+//! wrapped anew ([`Keyring::rewrap`]).
+//!
+//! A sealed value, 97 octets longer than its secret:
+//!
+//! | octets | what |
+//! | --- | --- |
+//! | 1 | version, 1 |
+//! | 8 | the master key's id |
+//! | 12 | nonce of the wrapping |
+//! | 48 | the data key, wrapped, with its tag |
+//! | 12 | nonce of the secret |
+//! | rest | the secret, encrypted, with its tag of 16 |
+
+use std::fmt;
+use std::sync::Arc;
+
+use aws_lc_rs::aead::{AES_256_GCM, Aad, Nonce, RandomizedNonceKey};
+use aws_lc_rs::{hmac, rand};
+use parking_lot::RwLock;
+use zeroize::Zeroizing;
+
+pub use crate::master::{Argon2Cost, KeyringError, MasterKey, PassphraseSource};
+
+const VERSION: u8 = 1;
+const ID: usize = 8;
+const NONCE: usize = 12;
+const KEY: usize = 32;
+const TAG: usize = 16;
+const HEAD: usize = 1 + ID;
+const WRAPPED: usize = NONCE + KEY + TAG;
+/// Octets a sealed value has beyond its secret.
+pub const OVERHEAD: usize = HEAD + WRAPPED + NONCE + TAG;
+/// Master keys held at once: the current one, and those of rotations not finished.
+const MASTERS_MAX: usize = 16;
+
+/// Where a secret stands: bound to it, so that it opens nowhere else.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Context<'a> {
+    /// The table's name.
+    pub table: &'a str,
+    /// The row's primary key.
+    pub row: &'a [u8],
+    /// The column's name.
+    pub column: &'a str,
+}
+
+/// Why a sealed value does not open.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum OpenError {
+    /// Not written by [`Keyring::seal`], or cut off.
+    #[error("not a sealed value, or one cut off")]
+    Malformed,
+    /// Sealed under a master key that is not on this ring.
+    #[error("sealed under the master key {0}, which is not configured; add it to the older master keys")]
+    UnknownMaster(MasterKeyId),
+    /// Changed, or moved from another table, row or column.
+    #[error("the sealed value was changed, or belongs to another table, row or column")]
+    Forged,
+}
+
+/// Names a master key without telling anything of it: derived from the key itself, so a file swapped
+/// for another is noticed before anything is opened with it.
+#[derive(Clone, Copy, Eq, Hash, PartialEq)]
+pub struct MasterKeyId([u8; ID]);
+
+impl fmt::Display for MasterKeyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|octet| write!(f, "{octet:02x}"))
+    }
+}
+
+impl fmt::Debug for MasterKeyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MasterKeyId({self})")
+    }
+}
+
+/// Which master keys there are.
+#[derive(Debug)]
+pub struct KeyringConfig {
+    /// What is sealed from now on is sealed under this one.
+    pub current: MasterKey,
+    /// These still open what was sealed under them, until it is re-wrapped.
+    pub older: Vec<MasterKey>,
+}
+
+/// The master keys in memory. Shared freely; a new current master key may come while it is in use.
+pub struct Keyring {
+    masters: RwLock<Masters>,
+}
+
+struct Masters {
+    /// The current one first.
+    all: Vec<Arc<Master>>,
+}
+
+struct Master {
+    id: MasterKeyId,
+    key: RandomizedNonceKey,
+}
+
+impl Master {
+    fn new(secret: &[u8; KEY]) -> Self {
+        let key = RandomizedNonceKey::new(&AES_256_GCM, secret).expect("32 octets are an AES-256 key");
+        Self { id: id_of(secret), key }
+    }
+}
+
+/// The id that a master key of these octets has.
+pub(crate) fn id_of(secret: &[u8; KEY]) -> MasterKeyId {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, secret);
+    let tag = hmac::sign(&key, b"bulla master key id 1");
+    let mut id = [0; ID];
+    id.copy_from_slice(&tag.as_ref()[..ID]);
+    MasterKeyId(id)
+}
+
+impl Keyring {
+    /// Loads the master keys. A passphrase costs its argon2id: up to a second, on this thread.
+    ///
+    /// # Errors
+    /// [`KeyringError`] when one cannot be had; the ring never starts with fewer keys than named.
+    pub fn open(config: &KeyringConfig) -> Result<Self, KeyringError> {
+        let mut all = vec![Arc::new(Master::new(&*config.current.load()?))];
+        for older in &config.older {
+            let master = Master::new(&*older.load()?);
+            if all.iter().all(|known| known.id != master.id) {
+                all.push(Arc::new(master));
+            }
+        }
+        if all.len() > MASTERS_MAX {
+            return Err(KeyringError::TooMany(MASTERS_MAX));
+        }
+        Ok(Self { masters: RwLock::new(Masters { all }) })
+    }
+
+    /// A ring with one random master key that nothing keeps: for tests, and for secrets that need
+    /// not outlive the process.
+    #[must_use]
+    pub fn ephemeral() -> Self {
+        let secret = random::<KEY>();
+        Self { masters: RwLock::new(Masters { all: vec![Arc::new(Master::new(&secret))] }) }
+    }
+
+    /// The master key under which secrets are sealed now.
+    #[must_use]
+    pub fn current(&self) -> MasterKeyId {
+        self.masters.read().all[0].id
+    }
+
+    /// Every master key on the ring, the current one first.
+    #[must_use]
+    pub fn masters(&self) -> Vec<MasterKeyId> {
+        self.masters.read().all.iter().map(|master| master.id).collect()
+    }
+
+    /// Makes another master key the current one; those before still open what they sealed.
+    /// Returns its id. To promote the current one again changes nothing.
+    ///
+    /// # Errors
+    /// [`KeyringError`]
+    pub fn promote(&self, master: &MasterKey) -> Result<MasterKeyId, KeyringError> {
+        let master = Arc::new(Master::new(&*master.load()?));
+        let id = master.id;
+        let all = &mut self.masters.write().all;
+        all.retain(|known| known.id != id);
+        if all.len() >= MASTERS_MAX {
+            return Err(KeyringError::TooMany(MASTERS_MAX));
+        }
+        all.insert(0, master);
+        Ok(id)
+    }
+
+    /// Takes an older master key off the ring; what is still sealed under it opens no more.
+    /// `false` when it is the current one or not there.
+    pub fn forget(&self, id: MasterKeyId) -> bool {
+        let all = &mut self.masters.write().all;
+        let at = all.iter().skip(1).position(|master| master.id == id);
+        at.map(|at| all.remove(at + 1)).is_some()
+    }
+
+    /// Seals a secret for one place. A master key may wrap 2^32 data keys (NIST SP 800-38D section
+    /// 8.3): rotate it before.
+    #[must_use]
+    pub fn seal(&self, context: &Context<'_>, plaintext: &[u8]) -> Vec<u8> {
+        let master = Arc::clone(&self.masters.read().all[0]);
+        let data_key = random::<KEY>();
+        let mut sealed = Vec::with_capacity(plaintext.len() + OVERHEAD);
+        sealed.push(VERSION);
+        sealed.extend_from_slice(&master.id.0);
+        wrap(&master, context, &data_key, &mut sealed);
+        let nonce_at = sealed.len();
+        sealed.extend_from_slice(&[0; NONCE]);
+        sealed.extend_from_slice(plaintext);
+        let cipher = RandomizedNonceKey::new(&AES_256_GCM, &*data_key).expect("32 octets are a key");
+        let aad = Aad::from(bound(context, "secret", None));
+        let text = &mut sealed[nonce_at + NONCE..];
+        let (nonce, tag) = cipher.seal_in_place_separate_tag(aad, text).expect("AES-GCM seals");
+        sealed[nonce_at..nonce_at + NONCE].copy_from_slice(nonce.as_ref());
+        sealed.extend_from_slice(tag.as_ref());
+        sealed
+    }
+
+    /// The secret sealed for this place.
+    ///
+    /// # Errors
+    /// [`OpenError`]
+    pub fn open_sealed(&self, context: &Context<'_>, sealed: &[u8]) -> Result<Zeroizing<Vec<u8>>, OpenError> {
+        let parts = Parts::read(sealed)?;
+        let data_key = self.unwrap(context, &parts)?;
+        let cipher = RandomizedNonceKey::new(&AES_256_GCM, &*data_key).expect("32 octets are a key");
+        let (nonce, text) = parts.secret.split_at(NONCE);
+        let aad = Aad::from(bound(context, "secret", None));
+        let mut text = Zeroizing::new(text.to_vec());
+        let length = open_in_place(&cipher, nonce, aad, &mut text)?;
+        text.truncate(length);
+        Ok(text)
+    }
+
+    /// Whether a value is sealed under the current master key.
+    #[must_use]
+    pub fn is_current(&self, sealed: &[u8]) -> bool {
+        Parts::read(sealed).is_ok_and(|parts| parts.master == self.current())
+    }
+
+    /// The master key a value is sealed under; `None` for what is no sealed value.
+    #[must_use]
+    pub fn master_of(sealed: &[u8]) -> Option<MasterKeyId> {
+        Parts::read(sealed).ok().map(|parts| parts.master)
+    }
+
+    /// The same secret with its data key wrapped under the current master key. The secret itself is
+    /// not touched, nor seen.
+    ///
+    /// # Errors
+    /// [`OpenError`]; a secret that was changed is noticed by [`Self::open_sealed`], not here.
+    pub fn rewrap(&self, context: &Context<'_>, sealed: &[u8]) -> Result<Vec<u8>, OpenError> {
+        let parts = Parts::read(sealed)?;
+        let data_key = self.unwrap(context, &parts)?;
+        let master = Arc::clone(&self.masters.read().all[0]);
+        let mut out = Vec::with_capacity(sealed.len());
+        out.push(VERSION);
+        out.extend_from_slice(&master.id.0);
+        wrap(&master, context, &data_key, &mut out);
+        out.extend_from_slice(parts.secret);
+        Ok(out)
+    }
+
+    fn unwrap(&self, context: &Context<'_>, parts: &Parts<'_>) -> Result<Zeroizing<[u8; KEY]>, OpenError> {
+        let masters = self.masters.read();
+        let master = masters.all.iter().find(|master| master.id == parts.master);
+        let master = Arc::clone(master.ok_or(OpenError::UnknownMaster(parts.master))?);
+        drop(masters);
+        let (nonce, wrapped) = parts.wrapped.split_at(NONCE);
+        let mut room = Zeroizing::new([0; KEY + TAG]);
+        room.copy_from_slice(wrapped);
+        let aad = Aad::from(bound(context, "data key", Some(master.id)));
+        open_in_place(&master.key, nonce, aad, &mut *room)?;
+        let mut data_key = Zeroizing::new([0; KEY]);
+        data_key.copy_from_slice(&room[..KEY]);
+        Ok(data_key)
+    }
+}
+
+impl fmt::Debug for Keyring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keyring").field("masters", &self.masters()).finish_non_exhaustive()
+    }
+}
+
+struct Parts<'a> {
+    master: MasterKeyId,
+    wrapped: &'a [u8],
+    secret: &'a [u8],
+}
+
+impl<'a> Parts<'a> {
+    fn read(sealed: &'a [u8]) -> Result<Self, OpenError> {
+        if sealed.len() < OVERHEAD || sealed[0] != VERSION {
+            return Err(OpenError::Malformed);
+        }
+        let mut master = [0; ID];
+        master.copy_from_slice(&sealed[1..HEAD]);
+        let (wrapped, secret) = sealed[HEAD..].split_at(WRAPPED);
+        Ok(Self { master: MasterKeyId(master), wrapped, secret })
+    }
+}
+
+fn wrap(master: &Master, context: &Context<'_>, data_key: &[u8; KEY], out: &mut Vec<u8>) {
+    let aad = Aad::from(bound(context, "data key", Some(master.id)));
+    let mut room = Zeroizing::new(*data_key);
+    let sealed = master.key.seal_in_place_separate_tag(aad, &mut *room);
+    let (nonce, tag) = sealed.expect("AES-GCM seals");
+    out.extend_from_slice(nonce.as_ref());
+    out.extend_from_slice(&*room);
+    out.extend_from_slice(tag.as_ref());
+}
+
+fn open_in_place(
+    key: &RandomizedNonceKey,
+    nonce: &[u8],
+    aad: Aad<Vec<u8>>,
+    room: &mut [u8],
+) -> Result<usize, OpenError> {
+    let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| OpenError::Malformed)?;
+    key.open_in_place(nonce, aad, room).map(|text| text.len()).map_err(|_| OpenError::Forged)
+}
+
+/// What both layers are bound to. Lengths stand before the parts, so no two places look alike.
+fn bound(context: &Context<'_>, layer: &str, master: Option<MasterKeyId>) -> Vec<u8> {
+    let parts = [layer.as_bytes(), context.table.as_bytes(), context.row, context.column.as_bytes()];
+    let mut aad = Vec::with_capacity(64 + context.row.len());
+    aad.push(VERSION);
+    for part in parts {
+        aad.extend_from_slice(&(part.len() as u64).to_be_bytes());
+        aad.extend_from_slice(part);
+    }
+    aad.extend(master.iter().flat_map(|id| id.0));
+    aad
+}
+
+/// Random octets, wiped when dropped.
+pub(crate) fn random<const N: usize>() -> Zeroizing<[u8; N]> {
+    let mut octets = Zeroizing::new([0; N]);
+    rand::fill(&mut *octets).expect("the operating system gives randomness");
+    octets
+}

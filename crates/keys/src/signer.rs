@@ -1,1 +1,52 @@
-//! The one way to use a private key.
+//! The one way to use a private key, wherever it lives.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures_util::future::BoxFuture;
+use x509::SignatureAlgorithm;
+
+use crate::KeyType;
+
+/// When a signature is of no more use to whoever asked.
+pub type Deadline = Instant;
+
+/// A key that can be used by many at once.
+pub type KeyRef = Arc<dyn Signer>;
+
+/// Why there is no signature.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum SignError {
+    /// The deadline passed before the key answered; the same call may succeed later.
+    #[error("the key did not answer in time; ask again with a later deadline")]
+    Late,
+    /// The key, or what holds it, cannot be reached; the same call may succeed later.
+    #[error("the key cannot be reached: {0}")]
+    Unavailable(String),
+    /// The key refused or its library failed; asking again will not help.
+    #[error("the key cannot sign this: {0}")]
+    Failed(String),
+}
+
+/// A private key that signs, wherever it lives: in this process, in a security module, elsewhere.
+pub trait Signer: Send + Sync + fmt::Debug {
+    /// What kind of key it is.
+    fn key_type(&self) -> KeyType;
+
+    /// The public half: a DER SubjectPublicKeyInfo (RFC 5280 section 4.1.2.7).
+    fn spki(&self) -> &[u8];
+
+    /// What [`Self::sign`] makes, as it stands in certificates.
+    fn algorithm(&self) -> SignatureAlgorithm {
+        self.key_type().algorithm()
+    }
+
+    /// Signs the whole `message`; it is hashed inside as the algorithm wants. ECDSA signatures are
+    /// DER (RFC 3279 section 2.2.3).
+    ///
+    /// # Errors
+    /// [`SignError`]; never later than shortly after `deadline`.
+    fn sign<'a>(&'a self, message: &'a [u8], deadline: Deadline)
+    -> BoxFuture<'a, Result<Vec<u8>, SignError>>;
+}

@@ -1,1 +1,410 @@
 //! Keys in this process.
+
+use std::fmt;
+use std::sync::{Arc, LazyLock};
+
+use aws_lc_rs::encoding::{AsDer, Pkcs8V1Der, PublicKeyX509Der};
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::rsa;
+use aws_lc_rs::signature::{self as lc, KeyPair as _};
+use futures_util::future::BoxFuture;
+use tokio::sync::Semaphore;
+use x509::{PublicKey, SpkiHash};
+use zeroize::Zeroizing;
+
+use crate::encoding::{self, Format, Pkcs8Kind};
+use crate::signer::{Deadline, SignError, Signer};
+use crate::{KeyType, encrypted};
+
+/// Why there is no key.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum KeyError {
+    /// The text holds no block that could be one.
+    #[error("no private key here; PEM of PRIVATE KEY, RSA PRIVATE KEY or EC PRIVATE KEY is read")]
+    NoKey,
+    /// PKCS#8 under a passphrase, and none was given.
+    #[error("the private key is encrypted: give its passphrase")]
+    Encrypted,
+    /// OpenSSL's own old encryption, by a single MD5.
+    #[error("the private key is encrypted in OpenSSL's old way; convert it: openssl pkey -in OLD -out NEW")]
+    LegacyEncryption,
+    /// The passphrase does not open it.
+    #[error("the passphrase does not open this private key")]
+    WrongPassphrase,
+    /// Not a private key in any encoding read.
+    #[error("not a private key: {0}")]
+    Malformed(String),
+    /// A key, of a kind not used here.
+    #[error(
+        "{0} is not supported; there are RSA of 2048, 3072 and 4096 bits, P-256, P-384, P-521, Ed25519 and ML-DSA"
+    )]
+    Unsupported(String),
+    /// Numbers that do not make a key, or halves that do not belong together.
+    #[error("the private key is not sound: {0}")]
+    Unsound(String),
+    /// The library could not make one.
+    #[error("the cryptographic library could not make a key of kind {0}")]
+    Generation(KeyType),
+}
+
+/// Why nothing was decrypted. RSA encryption says no more than that, on purpose: whoever could tell
+/// bad padding from a bad key could decrypt (Bleichenbacher 1998).
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum DecryptError {
+    /// Only RSA keys decrypt.
+    #[error("a key of kind {0} cannot decrypt")]
+    NotRsa(KeyType),
+    /// Not encrypted to this key.
+    #[error("not encrypted to this key")]
+    Failed,
+}
+
+/// The hash within RSAES-OAEP (RFC 8017 section 7.1) and its mask.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum OaepHash {
+    /// SHA-1, the default of RFC 8017 and what most devices send.
+    Sha1,
+    /// SHA-256
+    Sha256,
+    /// SHA-384
+    Sha384,
+    /// SHA-512
+    Sha512,
+}
+
+/// A private key in memory. Cheap to clone; wiped when the last clone goes.
+#[derive(Clone)]
+pub struct PrivateKey {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    pair: Pair,
+    kind: KeyType,
+    spki: Vec<u8>,
+    pkcs8: Zeroizing<Vec<u8>>,
+}
+
+enum Pair {
+    Rsa(rsa::KeyPair),
+    Ecdsa(lc::EcdsaKeyPair),
+    Ed25519(lc::Ed25519KeyPair),
+    MlDsa(lc::PqdsaKeyPair),
+}
+
+impl PrivateKey {
+    /// A new key from the operating system's randomness. RSA takes 0.1 to 3 s: not on a thread
+    /// that others wait for (see [`Self::generate_aside`]).
+    ///
+    /// # Errors
+    /// [`KeyError::Generation`] when the library fails, which it only does without memory.
+    pub fn generate(kind: KeyType) -> Result<Self, KeyError> {
+        Self::of_pair(Pair::generate(kind).ok_or(KeyError::Generation(kind))?)
+    }
+
+    /// As [`Self::generate`], on a thread for such work, as many at once as there are processors.
+    ///
+    /// # Errors
+    /// As [`Self::generate`].
+    pub async fn generate_aside(kind: KeyType) -> Result<Self, KeyError> {
+        let _turn = STAGE.acquire().await.map_err(|_| KeyError::Generation(kind))?;
+        let made = tokio::task::spawn_blocking(move || Self::generate(kind)).await;
+        made.unwrap_or(Err(KeyError::Generation(kind)))
+    }
+
+    /// Reads the first private key of a PEM text: PKCS#8, PKCS#1 or SEC 1.
+    ///
+    /// # Errors
+    /// [`KeyError`]; [`KeyError::Encrypted`] when [`Self::from_encrypted_pem`] is what is needed.
+    pub fn from_pem(text: &str) -> Result<Self, KeyError> {
+        Self::from_der(&encoding::private_block(text)?)
+    }
+
+    /// Reads the first private key of a PEM text, PKCS#8 under `passphrase` (PBES2 with AES in CBC
+    /// mode, RFC 8018 section 6.2) or not encrypted at all.
+    ///
+    /// # Errors
+    /// [`KeyError`]; [`KeyError::WrongPassphrase`].
+    pub fn from_encrypted_pem(text: &str, passphrase: &[u8]) -> Result<Self, KeyError> {
+        let der = encoding::private_block(text)?;
+        match encoding::format_of(&der)? {
+            Format::Encrypted => Self::from_pkcs8_der(&encrypted::open(&der, passphrase)?),
+            _ => Self::from_der(&der),
+        }
+    }
+
+    /// Reads a private key's DER, whichever of the three encodings it is.
+    ///
+    /// # Errors
+    /// [`KeyError`]
+    pub fn from_der(der: &[u8]) -> Result<Self, KeyError> {
+        let unsound = |error: aws_lc_rs::error::KeyRejected| KeyError::Unsound(error.to_string());
+        let pair = match encoding::format_of(der)? {
+            Format::Encrypted => return Err(KeyError::Encrypted),
+            Format::Pkcs1 => Pair::Rsa(rsa::KeyPair::from_der(der).map_err(unsound)?),
+            Format::Sec1 => Pair::from_sec1(der)?,
+            Format::Pkcs8(Pkcs8Kind::Rsa) => Pair::Rsa(rsa::KeyPair::from_pkcs8(der).map_err(unsound)?),
+            Format::Pkcs8(Pkcs8Kind::Exact(kind)) => Pair::from_pkcs8(kind, der).map_err(unsound)?,
+        };
+        // Octets after the key are ignored by the library; a file with two keys is a mistake.
+        let mut reader = x509::der::Reader::new(der);
+        let whole = reader.any().and_then(|_| reader.end());
+        whole.map_err(|error| KeyError::Malformed(error.to_string()))?;
+        Self::of_read_pair(pair, der)
+    }
+
+    /// Reads a DER PrivateKeyInfo (PKCS#8, RFC 5958).
+    ///
+    /// # Errors
+    /// [`KeyError`]
+    pub fn from_pkcs8_der(der: &[u8]) -> Result<Self, KeyError> {
+        match encoding::format_of(der)? {
+            Format::Pkcs8(_) => Self::from_der(der),
+            Format::Encrypted => Err(KeyError::Encrypted),
+            Format::Pkcs1 | Format::Sec1 => Err(KeyError::Malformed("not PKCS#8".to_owned())),
+        }
+    }
+
+    /// PKCS#8 in PEM, not encrypted.
+    #[must_use]
+    pub fn to_pkcs8_pem(&self) -> Zeroizing<String> {
+        encoding::pem("PRIVATE KEY", &self.inner.pkcs8)
+    }
+
+    /// PKCS#8 in DER, not encrypted.
+    #[must_use]
+    pub fn to_pkcs8_der(&self) -> Zeroizing<Vec<u8>> {
+        self.inner.pkcs8.clone()
+    }
+
+    /// PKCS#8 in PEM under a passphrase: PBES2 with PBKDF2-HMAC-SHA-256 and AES-256-CBC, which
+    /// OpenSSL 1.1 and newer and every other tool reads.
+    ///
+    /// # Errors
+    /// [`KeyError::Unsound`] when the library fails.
+    pub fn to_encrypted_pem(&self, passphrase: &[u8]) -> Result<String, KeyError> {
+        let der = encrypted::seal(&self.inner.pkcs8, passphrase)?;
+        Ok(encoding::pem("ENCRYPTED PRIVATE KEY", &der).to_string())
+    }
+
+    /// SHA-256 of the SubjectPublicKeyInfo.
+    #[must_use]
+    pub fn spki_hash(&self) -> SpkiHash {
+        SpkiHash::of(&self.inner.spki)
+    }
+
+    /// Signs here and now, on this thread; as [`Signer::sign`] otherwise.
+    ///
+    /// # Errors
+    /// [`SignError::Failed`] when the library fails.
+    pub fn sign_now(&self, message: &[u8]) -> Result<Vec<u8>, SignError> {
+        self.inner.pair.sign(message).ok_or_else(|| SignError::Failed("the library failed".to_owned()))
+    }
+
+    /// Decrypts RSAES-PKCS1-v1_5 (RFC 8017 section 7.2), as CMS key transport for SCEP uses it.
+    /// The caller must not let the sender tell this failure from a later one.
+    ///
+    /// # Errors
+    /// [`DecryptError`]
+    pub fn rsa_decrypt_pkcs1(&self, ciphertext: &[u8]) -> Result<Zeroizing<Vec<u8>>, DecryptError> {
+        let key =
+            rsa::Pkcs1PrivateDecryptingKey::new(self.decrypting()?).map_err(|_| DecryptError::Failed)?;
+        let mut room = Zeroizing::new(vec![0; key.min_output_size()]);
+        let length = key.decrypt(ciphertext, &mut room).map_err(|_| DecryptError::Failed)?.len();
+        room.truncate(length);
+        Ok(room)
+    }
+
+    /// Decrypts RSAES-OAEP (RFC 8017 section 7.1) with an empty label.
+    ///
+    /// # Errors
+    /// [`DecryptError`]
+    pub fn rsa_decrypt_oaep(
+        &self,
+        hash: OaepHash,
+        ciphertext: &[u8],
+    ) -> Result<Zeroizing<Vec<u8>>, DecryptError> {
+        let algorithm = match hash {
+            OaepHash::Sha1 => &rsa::OAEP_SHA1_MGF1SHA1,
+            OaepHash::Sha256 => &rsa::OAEP_SHA256_MGF1SHA256,
+            OaepHash::Sha384 => &rsa::OAEP_SHA384_MGF1SHA384,
+            OaepHash::Sha512 => &rsa::OAEP_SHA512_MGF1SHA512,
+        };
+        let key = rsa::OaepPrivateDecryptingKey::new(self.decrypting()?).map_err(|_| DecryptError::Failed)?;
+        let mut room = Zeroizing::new(vec![0; key.min_output_size()]);
+        let opened = key.decrypt(algorithm, ciphertext, &mut room, None);
+        let length = opened.map_err(|_| DecryptError::Failed)?.len();
+        room.truncate(length);
+        Ok(room)
+    }
+
+    fn decrypting(&self) -> Result<rsa::PrivateDecryptingKey, DecryptError> {
+        if self.inner.kind.rsa_bits().is_none() {
+            return Err(DecryptError::NotRsa(self.inner.kind));
+        }
+        rsa::PrivateDecryptingKey::from_pkcs8(&self.inner.pkcs8).map_err(|_| DecryptError::Failed)
+    }
+
+    fn of_pair(pair: Pair) -> Result<Self, KeyError> {
+        let pkcs8 = pair.pkcs8().ok_or_else(|| KeyError::Unsound("it cannot be written".to_owned()))?;
+        Self::assemble(pair, pkcs8)
+    }
+
+    /// An ML-DSA key that came without its seed cannot be written anew: it is kept as it came.
+    fn of_read_pair(pair: Pair, der: &[u8]) -> Result<Self, KeyError> {
+        let pkcs8 = pair.pkcs8().unwrap_or_else(|| Zeroizing::new(der.to_vec()));
+        Self::assemble(pair, pkcs8)
+    }
+
+    fn assemble(pair: Pair, pkcs8: Zeroizing<Vec<u8>>) -> Result<Self, KeyError> {
+        let spki = pair.spki().ok_or_else(|| KeyError::Unsound("it has no public half".to_owned()))?;
+        let public = PublicKey::parse(&spki).map_err(|error| KeyError::Malformed(error.to_string()))?;
+        let kind = KeyType::of(&public)
+            .ok_or_else(|| KeyError::Unsupported(format!("{} of {} bits", public.algorithm, public.bits)))?;
+        Ok(Self { inner: Arc::new(Inner { pair, kind, spki, pkcs8 }) })
+    }
+}
+
+/// Signatures under way on threads of their own: RSA takes 0.5 to 5 ms of a processor, too long
+/// for a thread on which others wait, and more at once than processors gains nothing.
+static STAGE: LazyLock<Semaphore> =
+    LazyLock::new(|| Semaphore::new(std::thread::available_parallelism().map_or(2, usize::from)));
+
+impl Signer for PrivateKey {
+    fn key_type(&self) -> KeyType {
+        self.inner.kind
+    }
+
+    fn spki(&self) -> &[u8] {
+        &self.inner.spki
+    }
+
+    fn sign<'a>(
+        &'a self,
+        message: &'a [u8],
+        deadline: Deadline,
+    ) -> BoxFuture<'a, Result<Vec<u8>, SignError>> {
+        Box::pin(async move {
+            // 20 to 60 µs: less than handing it over costs. Outside a runtime there is no other way.
+            if self.inner.kind.rsa_bits().is_none() || tokio::runtime::Handle::try_current().is_err() {
+                return self.sign_now(message);
+            }
+            let deadline = tokio::time::Instant::from_std(deadline);
+            let turn = tokio::time::timeout_at(deadline, STAGE.acquire()).await;
+            let turn = turn.map_err(|_| SignError::Late)?;
+            let _turn = turn.map_err(|_| SignError::Unavailable("shutting down".to_owned()))?;
+            let (key, message) = (self.clone(), message.to_vec());
+            let signed = tokio::task::spawn_blocking(move || key.sign_now(&message)).await;
+            signed.unwrap_or_else(|_| Err(SignError::Unavailable("shutting down".to_owned())))
+        })
+    }
+}
+
+impl fmt::Debug for PrivateKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PrivateKey({}, {})", self.inner.kind, self.spki_hash())
+    }
+}
+
+impl Pair {
+    fn generate(kind: KeyType) -> Option<Self> {
+        let rsa = |size| rsa::KeyPair::generate(size).ok().map(Self::Rsa);
+        match kind {
+            KeyType::Rsa2048 => rsa(rsa::KeySize::Rsa2048),
+            KeyType::Rsa3072 => rsa(rsa::KeySize::Rsa3072),
+            KeyType::Rsa4096 => rsa(rsa::KeySize::Rsa4096),
+            KeyType::P256 | KeyType::P384 | KeyType::P521 => {
+                lc::EcdsaKeyPair::generate(ecdsa(kind)?).ok().map(Self::Ecdsa)
+            }
+            KeyType::Ed25519 => lc::Ed25519KeyPair::generate().ok().map(Self::Ed25519),
+            KeyType::MlDsa44 | KeyType::MlDsa65 | KeyType::MlDsa87 => {
+                lc::PqdsaKeyPair::generate(ml_dsa(kind)?).ok().map(Self::MlDsa)
+            }
+        }
+    }
+
+    /// `kind` is what [`encoding::format_of`] found, never RSA.
+    fn from_pkcs8(kind: KeyType, der: &[u8]) -> Result<Self, aws_lc_rs::error::KeyRejected> {
+        if let Some(algorithm) = ecdsa(kind) {
+            return lc::EcdsaKeyPair::from_pkcs8(algorithm, der).map(Self::Ecdsa);
+        }
+        if let Some(algorithm) = ml_dsa(kind) {
+            return lc::PqdsaKeyPair::from_pkcs8(algorithm, der).map(Self::MlDsa);
+        }
+        lc::Ed25519KeyPair::from_pkcs8(der).map(Self::Ed25519)
+    }
+
+    /// RFC 5915 names the curve, or leaves it to the context: the one it fits.
+    fn from_sec1(der: &[u8]) -> Result<Self, KeyError> {
+        let kinds = [KeyType::P256, KeyType::P384, KeyType::P521];
+        let read = |kind| lc::EcdsaKeyPair::from_private_key_der(ecdsa(kind)?, der).ok();
+        let found = kinds.into_iter().find_map(read).map(Self::Ecdsa);
+        found.ok_or_else(|| {
+            KeyError::Unsound("not on P-256, P-384 or P-521, or halves that differ".to_owned())
+        })
+    }
+
+    fn sign(&self, message: &[u8]) -> Option<Vec<u8>> {
+        let random = SystemRandom::new();
+        match self {
+            Self::Rsa(pair) => {
+                let mut signature = vec![0; pair.public_modulus_len()];
+                pair.sign(&lc::RSA_PKCS1_SHA256, &random, message, &mut signature).ok()?;
+                Some(signature)
+            }
+            Self::Ecdsa(pair) => pair.sign(&random, message).ok().map(|s| s.as_ref().to_vec()),
+            Self::Ed25519(pair) => pair.try_sign(message).ok().map(|s| s.as_ref().to_vec()),
+            Self::MlDsa(pair) => {
+                let mut signature = vec![0; pair.algorithm().signature_len()];
+                let length = pair.sign(message, &mut signature).ok()?;
+                signature.truncate(length);
+                Some(signature)
+            }
+        }
+    }
+
+    fn spki(&self) -> Option<Vec<u8>> {
+        let der: PublicKeyX509Der<'_> = match self {
+            Self::Rsa(pair) => pair.public_key().as_der(),
+            Self::Ecdsa(pair) => pair.public_key().as_der(),
+            Self::Ed25519(pair) => pair.public_key().as_der(),
+            Self::MlDsa(pair) => pair.public_key().as_der(),
+        }
+        .ok()?;
+        Some(der.as_ref().to_vec())
+    }
+
+    fn pkcs8(&self) -> Option<Zeroizing<Vec<u8>>> {
+        let owned = |octets: &[u8]| Zeroizing::new(octets.to_vec());
+        match self {
+            Self::Rsa(pair) => AsDer::<Pkcs8V1Der<'_>>::as_der(pair).ok().map(|der| owned(der.as_ref())),
+            Self::Ecdsa(pair) => pair.to_pkcs8v1().ok().map(|der| owned(der.as_ref())),
+            Self::Ed25519(pair) => pair.to_pkcs8v1().ok().map(|der| owned(der.as_ref())),
+            Self::MlDsa(pair) => pair.to_pkcs8v1().ok().map(|der| owned(der.as_ref())),
+        }
+    }
+}
+
+fn ecdsa(kind: KeyType) -> Option<&'static lc::EcdsaSigningAlgorithm> {
+    match kind {
+        KeyType::P256 => Some(&lc::ECDSA_P256_SHA256_ASN1_SIGNING),
+        KeyType::P384 => Some(&lc::ECDSA_P384_SHA384_ASN1_SIGNING),
+        KeyType::P521 => Some(&lc::ECDSA_P521_SHA512_ASN1_SIGNING),
+        _ => None,
+    }
+}
+
+fn ml_dsa(kind: KeyType) -> Option<&'static lc::PqdsaSigningAlgorithm> {
+    match kind {
+        KeyType::MlDsa44 => Some(&lc::ML_DSA_44_SIGNING),
+        KeyType::MlDsa65 => Some(&lc::ML_DSA_65_SIGNING),
+        KeyType::MlDsa87 => Some(&lc::ML_DSA_87_SIGNING),
+        _ => None,
+    }
+}
+
+/// Whether two octet strings are the same, in a time that depends on their lengths only.
+#[must_use]
+pub fn constant_time_eq(a: &[u8], b: &[u8]) -> bool {
+    aws_lc_rs::constant_time::verify_slices_are_equal(a, b).is_ok()
+}
