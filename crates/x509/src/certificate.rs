@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{Fingerprint, SerialNumber, SpkiHash, UnixTime};
 
@@ -83,7 +83,7 @@ pub struct DistinguishedName {
 }
 
 /// A subject alternative name (RFC 5280 section 4.2.1.6).
-#[derive(Clone, Debug, Eq, Hash, PartialEq, Serialize)]
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GeneralName {
     /// As found; may hold a wildcard, capitals or nonsense.
@@ -103,7 +103,7 @@ pub enum GeneralName {
 }
 
 /// RFC 5280 section 4.2.1.9.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize, Deserialize)]
 pub struct BasicConstraints {
     /// May sign certificates.
     pub ca: bool,
@@ -112,21 +112,29 @@ pub struct BasicConstraints {
 }
 
 /// RFC 5280 section 4.2.1.3, bit 0 (digitalSignature) as the lowest bit.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct KeyUsage(pub u16);
 
 impl KeyUsage {
     /// digitalSignature
     pub const DIGITAL_SIGNATURE: u16 = 1;
+    /// contentCommitment, nonRepudiation before
+    pub const CONTENT_COMMITMENT: u16 = 1 << 1;
     /// keyEncipherment
     pub const KEY_ENCIPHERMENT: u16 = 1 << 2;
+    /// dataEncipherment
+    pub const DATA_ENCIPHERMENT: u16 = 1 << 3;
     /// keyAgreement
     pub const KEY_AGREEMENT: u16 = 1 << 4;
     /// keyCertSign
     pub const KEY_CERT_SIGN: u16 = 1 << 5;
     /// cRLSign
     pub const CRL_SIGN: u16 = 1 << 6;
+    /// encipherOnly
+    pub const ENCIPHER_ONLY: u16 = 1 << 7;
+    /// decipherOnly
+    pub const DECIPHER_ONLY: u16 = 1 << 8;
 
     /// Whether any bit of `bits` is set.
     #[must_use]

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Extensions read. Real certificates have up to fifteen.
-const EXTENSIONS_MAX: usize = 64;
+pub(crate) const EXTENSIONS_MAX: usize = 64;
 /// Subject alternative names read. Public CAs stop at 100 to 2,000, and [`Certificate::DER_MAX`]
 /// holds no more than this many of the shortest.
 const NAMES_MAX: usize = 10_000;
@@ -44,14 +44,35 @@ pub(crate) fn read_all(field: Element<'_>, certificate: &mut Certificate, faults
     }
 }
 
-struct Extension<'a> {
-    id: &'a [u8],
-    critical: bool,
-    value: &'a [u8],
+pub(crate) struct Extension<'a> {
+    pub(crate) id: &'a [u8],
+    pub(crate) critical: bool,
+    pub(crate) value: &'a [u8],
+}
+
+/// The extensions side by side in `list`, held to the rules: each of the right shape and there once
+/// (RFC 5280 section 4.2), up to [`EXTENSIONS_MAX`] of them.
+pub(crate) fn strict(list: Reader<'_>) -> Result<Vec<Extension<'_>>, DerError> {
+    let mut out: Vec<Extension<'_>> = Vec::new();
+    for element in list {
+        let extension = Extension::read(element?)?;
+        if out.len() == EXTENSIONS_MAX {
+            return Err(DerError::Malformed("extensions: too many"));
+        }
+        if out.iter().any(|seen| seen.id == extension.id) {
+            return Err(DerError::Malformed("extensions: one is repeated"));
+        }
+        out.push(extension);
+    }
+    Ok(out)
 }
 
 impl<'a> Extension<'a> {
-    fn read(element: Element<'a>) -> Result<Self, DerError> {
+    /// The same with octets of its own.
+    pub(crate) fn owned(&self) -> crate::build::Extension {
+        crate::build::Extension::custom(der::oid_text(self.id), self.critical, self.value.to_vec())
+    }
+    pub(crate) fn read(element: Element<'a>) -> Result<Self, DerError> {
         let mut fields = element.inside();
         let id = fields.expect(tag::OID)?.content;
         let critical = fields.optional(tag::BOOLEAN)?.is_some_and(|b| b.content != [0]);
@@ -117,7 +138,7 @@ impl<'a> Extension<'a> {
     }
 }
 
-fn alt_names(names: Reader<'_>, faults: &mut Faults) -> Result<Vec<GeneralName>, DerError> {
+pub(crate) fn alt_names(names: Reader<'_>, faults: &mut Faults) -> Result<Vec<GeneralName>, DerError> {
     let mut out = Vec::new();
     for name in names {
         if out.len() == NAMES_MAX {
@@ -175,7 +196,7 @@ fn address(octets: &[u8]) -> Option<IpAddr> {
     <[u8; 16]>::try_from(octets).ok().map(|v6| IpAddr::V6(Ipv6Addr::from(v6)))
 }
 
-fn basic_constraints(mut fields: Reader<'_>) -> Result<BasicConstraints, DerError> {
+pub(crate) fn basic_constraints(mut fields: Reader<'_>) -> Result<BasicConstraints, DerError> {
     let ca = match fields.optional(tag::BOOLEAN)? {
         Some(ca) => ca.boolean()?,
         None => false,
@@ -191,13 +212,13 @@ fn basic_constraints(mut fields: Reader<'_>) -> Result<BasicConstraints, DerErro
     Ok(BasicConstraints { ca, path_len })
 }
 
-fn key_usage(bits: Element<'_>) -> Result<KeyUsage, DerError> {
+pub(crate) fn key_usage(bits: Element<'_>) -> Result<KeyUsage, DerError> {
     let octets = bits.bits()?.0;
     let octet = |index: usize| u16::from(octets.get(index).copied().unwrap_or(0).reverse_bits());
     Ok(KeyUsage(octet(0) | octet(1) << 8))
 }
 
-fn oids(list: Reader<'_>) -> Result<Vec<String>, DerError> {
+pub(crate) fn oids(list: Reader<'_>) -> Result<Vec<String>, DerError> {
     list.take(ITEMS_MAX)
         .map(|item| match item? {
             Element { tag: tag::OID, content, .. } => Ok(der::oid_text(content)),
@@ -224,7 +245,7 @@ fn access(list: Reader<'_>, certificate: &mut Certificate) -> Result<(), DerErro
     Ok(())
 }
 
-fn crl_urls(points: Reader<'_>) -> Result<Vec<String>, DerError> {
+pub(crate) fn crl_urls(points: Reader<'_>) -> Result<Vec<String>, DerError> {
     let mut urls = Vec::new();
     for point in points.take(ITEMS_MAX) {
         let Some(name) = point?.inside().optional(tag::context_constructed(0))? else {
@@ -249,7 +270,7 @@ fn policies(list: Reader<'_>) -> Result<Vec<String>, DerError> {
 }
 
 /// status_request, the TLS extension that asks for a stapled response (RFC 6066 section 8).
-fn features_status(features: Reader<'_>) -> bool {
+pub(crate) fn features_status(features: Reader<'_>) -> bool {
     const STATUS_REQUEST: i64 = 5;
     features.flatten().any(|feature| feature.integer() == Ok(STATUS_REQUEST))
 }

@@ -26,6 +26,7 @@ mod signature;
 mod time;
 pub mod verify;
 
+pub use build::BadName;
 pub use certificate::{
     BasicConstraints, Certificate, DistinguishedName, GeneralName, KeyAlgorithm, KeyUsage, NameConstraints,
     ParseError, PublicKey, SignatureAlgorithm, Subtree,
@@ -33,6 +34,6 @@ pub use certificate::{
 pub use fingerprint::{Fingerprint, SpkiHash};
 pub use name::{HostName, InvalidHostName, NameMatch, ReferenceName, matches as matches_name};
 pub use rule::{Finding, Rule, Severity};
-pub use serial::SerialNumber;
-pub use signature::{SignatureError, verify_signature};
+pub use serial::{NotSerial, SerialNumber};
+pub use signature::{SignatureError, verify_document, verify_signature};
 pub use time::{Civil, DAY, UnixTime};

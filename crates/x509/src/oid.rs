@@ -64,3 +64,18 @@ pub(crate) const SHA1: &[u8] = &[0x2b, 0x0e, 3, 2, 26];
 pub(crate) const NIST_HASHES: &[u8] = &[0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2];
 /// secp256k1, dotted as [`crate::KeyAlgorithm::EcOther`] keeps it.
 pub(crate) const SECP256K1: &str = "1.3.132.0.10";
+
+pub(crate) const CRL_NUMBER: &[u8] = &[0x55, 0x1d, 20];
+pub(crate) const CRL_REASON: &[u8] = &[0x55, 0x1d, 21];
+pub(crate) const INVALIDITY_DATE: &[u8] = &[0x55, 0x1d, 24];
+pub(crate) const DELTA_CRL_INDICATOR: &[u8] = &[0x55, 0x1d, 27];
+pub(crate) const ISSUING_DISTRIBUTION_POINT: &[u8] = &[0x55, 0x1d, 28];
+pub(crate) const CERTIFICATE_ISSUER: &[u8] = &[0x55, 0x1d, 29];
+pub(crate) const OCSP_NONCE: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 0x30, 1, 2];
+pub(crate) const OCSP_NO_CHECK: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 0x30, 1, 5];
+
+/// Attributes of certification requests (RFC 2985 section 5.4).
+pub(crate) const CHALLENGE_PASSWORD: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 7];
+pub(crate) const EXTENSION_REQUEST: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 14];
+/// szOID_CERT_EXTENSIONS, the name Microsoft had for it first.
+pub(crate) const MS_EXTENSION_REQUEST: &[u8] = &[0x2b, 6, 1, 4, 1, 0x82, 0x37, 2, 1, 14];

@@ -39,6 +39,22 @@ impl Certificate {
         self.der.get(self.tbs_range.clone()).unwrap_or_default()
     }
 
+    /// Its extensions as they are, for those who copy them; none when they cannot be read, one is
+    /// repeated or there are over 64.
+    #[must_use]
+    pub fn extensions(&self) -> Vec<crate::build::Extension> {
+        let read = || -> Result<Vec<_>, DerError> {
+            let fields = Reader::new(self.tbs()).sequence()?;
+            let last = fields.last().transpose()?;
+            let Some(field) = last.filter(|field| field.tag == tag::context_constructed(3)) else {
+                return Ok(Vec::new());
+            };
+            let list = extension::strict(field.inside().sequence()?)?;
+            Ok(list.iter().map(extension::Extension::owned).collect())
+        };
+        read().unwrap_or_default()
+    }
+
     /// The issuer's signature over [`Self::tbs`].
     #[must_use]
     pub fn signature_value(&self) -> &[u8] {
@@ -51,6 +67,10 @@ impl Certificate {
 pub(crate) struct Faults(Vec<String>);
 
 impl Faults {
+    pub(crate) fn first(&self) -> Option<&str> {
+        self.0.first().map(String::as_str)
+    }
+
     pub(crate) fn add(&mut self, fault: impl Into<String>) {
         if self.0.len() < FAULTS_MAX {
             self.0.push(fault.into());
@@ -268,7 +288,7 @@ fn is_shortest(integer: &[u8]) -> bool {
 }
 
 /// Where `part`, a slice of `whole`, lies in it.
-fn range_in(whole: &[u8], part: &[u8]) -> Range<usize> {
+pub(crate) fn range_in(whole: &[u8], part: &[u8]) -> Range<usize> {
     let start = (part.as_ptr() as usize).wrapping_sub(whole.as_ptr() as usize);
     if start <= whole.len() && part.len() <= whole.len() - start { start..start + part.len() } else { 0..0 }
 }

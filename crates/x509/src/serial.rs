@@ -2,11 +2,13 @@
 
 use std::fmt;
 
-use serde::{Serialize, Serializer};
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// The content octets of the INTEGER as found on the wire, so it may break RFC 5280 section
 /// 4.1.2.2 (zero, negative, too long): a scanner reports such serials, it does not refuse them.
-#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct SerialNumber(Box<[u8]>);
 
 impl SerialNumber {
@@ -22,6 +24,16 @@ impl SerialNumber {
         &self.0
     }
 
+    /// The number, when it is not negative and fits.
+    #[must_use]
+    pub fn as_u64(&self) -> Option<u64> {
+        let significant = self.0.iter().skip_while(|&&b| b == 0).count();
+        if self.is_negative() || self.0.is_empty() || significant > 8 {
+            return None;
+        }
+        Some(self.0.iter().fold(0, |value, b| (value << 8) | u64::from(*b)))
+    }
+
     /// Whether the number is 0 (RFC 5280 section 4.1.2.2 wants it positive).
     #[must_use]
     pub fn is_zero(&self) -> bool {
@@ -32,6 +44,38 @@ impl SerialNumber {
     #[must_use]
     pub fn is_negative(&self) -> bool {
         self.0.first().is_some_and(|b| b & 0x80 != 0)
+    }
+}
+
+/// Text that is not hexadecimal digits, 1 to 64 of them (colons between them are let pass).
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("a serial number is 1 to 64 hexadecimal digits, this is {0:?}")]
+pub struct NotSerial(String);
+
+impl FromStr for SerialNumber {
+    type Err = NotSerial;
+
+    /// Reads what [`Self`] displays as: a positive number, so a zero octet is put before a high bit.
+    fn from_str(text: &str) -> Result<Self, NotSerial> {
+        let mut digits = text.replace(':', "");
+        if digits.len() % 2 == 1 {
+            digits.insert(0, '0');
+        }
+        let octets = crate::der::hexadecimal(&digits).filter(|octets| (1..=32).contains(&octets.len()));
+        let mut octets = octets.ok_or_else(|| NotSerial(text.chars().take(80).collect()))?;
+        let zeros = octets.iter().take_while(|&&b| b == 0).count().min(octets.len() - 1);
+        octets.drain(..zeros);
+        if octets[0] & 0x80 != 0 {
+            octets.insert(0, 0);
+        }
+        Ok(Self(octets.into()))
+    }
+}
+
+impl<'de> Deserialize<'de> for SerialNumber {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
     }
 }
 

@@ -39,14 +39,27 @@ impl Certificate {
     /// # Errors
     /// As [`verify_signature`].
     pub fn signed_by(&self, issuer: &PublicKey) -> Result<(), SignatureError> {
-        let outcome = verify_signature(issuer, &self.signature, self.tbs(), self.signature_value());
-        match (outcome, longest_salt(&self.signature)) {
-            // RFC 4055 lets certificates choose the salt; OpenSSL's default is the longest.
-            (Err(SignatureError::Invalid), Some(algorithm)) if is_rsa(issuer) => {
-                check(algorithm, issuer, self.tbs(), self.signature_value())
-            }
-            (outcome, _) => outcome,
+        verify_document(issuer, &self.signature, self.tbs(), self.signature_value())
+    }
+}
+
+/// [`verify_signature`] for signed documents (certificates, requests, CRLs, OCSP responses): RFC 4055
+/// lets them choose the salt of RSASSA-PSS, and OpenSSL's default is the longest.
+///
+/// # Errors
+/// As [`verify_signature`].
+pub fn verify_document(
+    key: &PublicKey,
+    algorithm: &SignatureAlgorithm,
+    tbs: &[u8],
+    signature: &[u8],
+) -> Result<(), SignatureError> {
+    let outcome = verify_signature(key, algorithm, tbs, signature);
+    match (outcome, longest_salt(algorithm)) {
+        (Err(SignatureError::Invalid), Some(algorithm)) if is_rsa(key) => {
+            check(algorithm, key, tbs, signature)
         }
+        (outcome, _) => outcome,
     }
 }
 

@@ -6,7 +6,8 @@ mod read;
 mod write;
 
 pub use read::{DerError, Element, Reader, first_sloppy_length, oid_text};
-pub use write::{Writer, write};
+pub(crate) use write::hexadecimal;
+pub use write::{Writer, oid_content, write};
 
 /// Identifier octets (X.690 section 8.1.2). Only tags below 31 occur in X.509.
 pub mod tag {

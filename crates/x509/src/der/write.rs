@@ -34,6 +34,24 @@ impl Writer {
         Self::default()
     }
 
+    /// Nothing written yet, with room for `octets`.
+    #[must_use]
+    pub fn with_capacity(octets: usize) -> Self {
+        Self { out: Vec::with_capacity(octets) }
+    }
+
+    /// Octets written so far.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.out.len()
+    }
+
+    /// Whether nothing is written.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.out.is_empty()
+    }
+
     /// What was written.
     #[must_use]
     pub fn finish(self) -> Vec<u8> {
@@ -53,14 +71,42 @@ impl Writer {
         self.raw(content)
     }
 
+    /// The identifier and length of an element whose content, of `length` octets, is written next.
+    pub fn element_of(&mut self, tag: u8, length: usize) -> &mut Self {
+        self.out.push(tag);
+        push_length(&mut self.out, length);
+        self
+    }
+
+    /// Octets of a whole element whose content has `content` octets.
+    #[must_use]
+    pub fn element_len(content: usize) -> usize {
+        let length_octets = match content {
+            0..0x80 => 1,
+            _ => 1 + (usize::BITS - content.leading_zeros()).div_ceil(8) as usize,
+        };
+        1 + length_octets + content
+    }
+
+    /// Octets of the whole BIT STRING that [`Self::bits`] writes of `octets` octets.
+    #[must_use]
+    pub fn bits_len(octets: usize) -> usize {
+        Self::element_len(octets + 1)
+    }
+
     /// An element whose content `fill` writes.
     pub fn nest(&mut self, tag: u8, fill: impl FnOnce(&mut Self)) -> &mut Self {
-        self.out.push(tag);
+        self.out.extend([tag, 0]);
         let start = self.out.len();
         fill(self);
-        let mut length = Vec::with_capacity(5);
-        push_length(&mut length, self.out.len() - start);
-        self.out.splice(start..start, length);
+        let length = self.out.len() - start;
+        if length < 0x80 {
+            self.out[start - 1] = length as u8;
+            return self;
+        }
+        let mut octets = Vec::with_capacity(5);
+        push_length(&mut octets, length);
+        self.out.splice(start - 1..start, octets);
         self
     }
 
@@ -134,6 +180,13 @@ impl Writer {
         self.element(tag::OID, &content)
     }
 
+    /// OBJECT IDENTIFIER from its dotted text, or from what [`super::oid_text`] makes of octets that
+    /// are none. Other text writes an empty identifier, which no reader accepts: see
+    /// [`super::oid_content`].
+    pub fn oid_text(&mut self, dotted: &str) -> &mut Self {
+        self.element(tag::OID, &super::oid_content(dotted).unwrap_or_default())
+    }
+
     /// OCTET STRING.
     pub fn octets(&mut self, content: &[u8]) -> &mut Self {
         self.element(tag::OCTET_STRING, content)
@@ -146,9 +199,7 @@ impl Writer {
 
     /// BIT STRING of whole octets.
     pub fn bits(&mut self, content: &[u8]) -> &mut Self {
-        self.nest(tag::BIT_STRING, |w| {
-            w.raw(&[0]).raw(content);
-        })
+        self.element_of(tag::BIT_STRING, content.len() + 1).raw(&[0]).raw(content)
     }
 
     /// BIT STRING of named bits (KeyUsage, ReasonFlags): bit n of `bits` is named bit n; trailing
@@ -179,6 +230,14 @@ impl Writer {
     /// PrintableString; that `text` keeps to its alphabet is not checked.
     pub fn printable(&mut self, text: &str) -> &mut Self {
         self.element(tag::PRINTABLE_STRING, text.as_bytes())
+    }
+
+    /// The DirectoryString of RFC 5280: PrintableString where its alphabet holds `text`, else
+    /// UTF8String.
+    pub fn directory_string(&mut self, text: &str) {
+        let printable = |b: u8| b.is_ascii_alphanumeric() || b" '()+,-./:=?".contains(&b);
+        let kind = if text.bytes().all(printable) { tag::PRINTABLE_STRING } else { tag::UTF8_STRING };
+        self.element(kind, text.as_bytes());
     }
 
     /// IA5String; that `text` is ASCII is not checked.
@@ -243,6 +302,38 @@ fn push_length(out: &mut Vec<u8>, length: usize) {
     let skip = octets.iter().take_while(|&&b| b == 0).count();
     out.push(0x80 | (octets.len() - skip) as u8);
     out.extend_from_slice(&octets[skip..]);
+}
+
+/// The content octets of the OBJECT IDENTIFIER written `1.2.840.…`, or, as [`super::oid_text`] writes
+/// octets that are none, `bad:` and hexadecimal digits. `None` for other text: fewer than two arcs, a
+/// first arc above 2, a second one above 39 under the arcs 0 and 1, arcs over 64 bits.
+#[must_use]
+pub fn oid_content(dotted: &str) -> Option<Vec<u8>> {
+    if let Some(digits) = dotted.strip_prefix("bad:") {
+        return hexadecimal(digits);
+    }
+    let mut arcs = dotted.split('.').map(|arc| {
+        let digits = !arc.is_empty() && arc.bytes().all(|b| b.is_ascii_digit());
+        if digits { arc.parse::<u64>().ok() } else { None }
+    });
+    let (first, second) = (arcs.next()??, arcs.next()??);
+    if first > 2 || (first < 2 && second > 39) {
+        return None;
+    }
+    let mut content = Vec::with_capacity(dotted.len());
+    push_base128(&mut content, (first * 40).checked_add(second)?);
+    for arc in arcs {
+        push_base128(&mut content, arc?);
+    }
+    Some(content)
+}
+
+/// Octets written in pairs of hexadecimal digits, nothing between them.
+pub(crate) fn hexadecimal(digits: &str) -> Option<Vec<u8>> {
+    if !digits.len().is_multiple_of(2) || !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return None;
+    }
+    (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16).ok()).collect()
 }
 
 fn push_base128(out: &mut Vec<u8>, value: u64) {

@@ -1,1 +1,0 @@
-//! Building certificates: what is to be signed, and what was.

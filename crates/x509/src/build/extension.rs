@@ -1,0 +1,211 @@
+//! Extensions, written (RFC 5280 section 4.2).
+
+use std::net::IpAddr;
+
+use super::alternative_name::write_name;
+use crate::der::{self, Writer, tag};
+use crate::{BasicConstraints, GeneralName, KeyUsage, NameConstraints, Subtree, oid};
+
+/// One extension, its value not looked into.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub struct Extension {
+    /// extnID, dotted.
+    pub oid: String,
+    /// Whether those who do not know it must refuse the certificate.
+    pub critical: bool,
+    /// The DER within extnValue.
+    pub value: Vec<u8>,
+}
+
+impl Extension {
+    /// Any extension; `value` is the DER within extnValue. See [`der::oid_content`] for what text is
+    /// an identifier.
+    #[must_use]
+    pub fn custom(oid: impl Into<String>, critical: bool, value: Vec<u8>) -> Self {
+        Self { oid: oid.into(), critical, value }
+    }
+
+    fn known(id: &[u8], critical: bool, fill: impl FnOnce(&mut Writer)) -> Self {
+        Self { oid: der::oid_text(id), critical, value: der::write(fill) }
+    }
+
+    fn list(id: &[u8], critical: bool, fill: impl FnOnce(&mut Writer)) -> Self {
+        Self::known(id, critical, |w| {
+            w.sequence(fill);
+        })
+    }
+
+    /// subjectAltName (section 4.2.1.6). Critical when the subject is empty. A
+    /// [`GeneralName::Other`] cannot be written and is left out: [`GeneralName::is_writable`] tells.
+    #[must_use]
+    pub fn subject_alt_names(names: &[GeneralName], critical: bool) -> Self {
+        Self::list(oid::SUBJECT_ALT_NAME, critical, |w| names.iter().for_each(|name| write_name(w, name)))
+    }
+
+    /// basicConstraints (section 4.2.1.9), critical.
+    #[must_use]
+    pub fn basic_constraints(constraints: BasicConstraints) -> Self {
+        Self::list(oid::BASIC_CONSTRAINTS, true, |w| {
+            if !constraints.ca {
+                return; // cA is FALSE by default, and then there is no path to limit.
+            }
+            w.boolean(true);
+            if let Some(length) = constraints.path_len {
+                w.integer(i64::from(length));
+            }
+        })
+    }
+
+    /// keyUsage (section 4.2.1.3), critical.
+    #[must_use]
+    pub fn key_usage(usage: KeyUsage) -> Self {
+        Self::known(oid::KEY_USAGE, true, |w| {
+            w.named_bits(usage.0);
+        })
+    }
+
+    /// extKeyUsage (section 4.2.1.12) from dotted identifiers.
+    #[must_use]
+    pub fn extended_key_usage(purposes: &[String]) -> Self {
+        Self::list(oid::EXTENDED_KEY_USAGE, false, |w| {
+            purposes.iter().for_each(|purpose| {
+                w.oid_text(purpose);
+            });
+        })
+    }
+
+    /// subjectKeyIdentifier (section 4.2.1.2); see [`super::key_id`].
+    #[must_use]
+    pub fn subject_key_id(id: &[u8]) -> Self {
+        Self::known(oid::SUBJECT_KEY_ID, false, |w| {
+            w.octets(id);
+        })
+    }
+
+    /// authorityKeyIdentifier (section 4.2.1.1) by the issuer's subjectKeyIdentifier.
+    #[must_use]
+    pub fn authority_key_id(id: &[u8]) -> Self {
+        Self::list(oid::AUTHORITY_KEY_ID, false, |w| {
+            w.context_primitive(0, id);
+        })
+    }
+
+    /// authorityInfoAccess (section 4.2.2.1): URLs of OCSP responders and of issuer certificates.
+    #[must_use]
+    pub fn authority_info_access(ocsp: &[String], issuers: &[String]) -> Self {
+        Self::list(oid::AUTHORITY_INFO_ACCESS, false, |w| {
+            for (method, urls) in [(oid::ACCESS_OCSP, ocsp), (oid::ACCESS_CA_ISSUERS, issuers)] {
+                for url in urls {
+                    w.sequence(|w| {
+                        w.element(tag::OID, method).context_primitive(URI, url.as_bytes());
+                    });
+                }
+            }
+        })
+    }
+
+    /// cRLDistributionPoints (section 4.2.1.13), one point for each URL.
+    #[must_use]
+    pub fn crl_distribution_points(urls: &[String]) -> Self {
+        Self::list(oid::CRL_DISTRIBUTION_POINTS, false, |w| distribution_points(w, urls))
+    }
+
+    /// freshestCRL (section 4.2.1.15): where delta CRLs are, one point for each URL.
+    #[must_use]
+    pub fn freshest_crl(urls: &[String]) -> Self {
+        Self::list(oid::FRESHEST_CRL, false, |w| distribution_points(w, urls))
+    }
+
+    /// certificatePolicies (section 4.2.1.4) from dotted identifiers, without qualifiers.
+    #[must_use]
+    pub fn certificate_policies(policies: &[String]) -> Self {
+        Self::list(oid::CERTIFICATE_POLICIES, false, |w| {
+            for policy in policies {
+                w.sequence(|w| {
+                    w.oid_text(policy);
+                });
+            }
+        })
+    }
+
+    /// nameConstraints (section 4.2.1.10), critical. [`Subtree::Other`] cannot be written and is left
+    /// out: refuse it before.
+    #[must_use]
+    pub fn name_constraints(constraints: &NameConstraints) -> Self {
+        Self::list(oid::NAME_CONSTRAINTS, true, |w| {
+            for (number, subtrees) in [(0, &constraints.permitted), (1, &constraints.excluded)] {
+                if !subtrees.is_empty() {
+                    w.context(number, |w| subtrees.iter().for_each(|subtree| write_subtree(w, subtree)));
+                }
+            }
+        })
+    }
+
+    /// The TLS feature status_request (RFC 7633): the server must staple an OCSP response.
+    #[must_use]
+    pub fn must_staple() -> Self {
+        const STATUS_REQUEST: i64 = 5;
+        Self::list(oid::TLS_FEATURE, false, |w| {
+            w.integer(STATUS_REQUEST);
+        })
+    }
+
+    /// id-pkix-ocsp-nocheck (RFC 6960 section 4.2.2.2.1): no one need ask whether this responder's
+    /// certificate is revoked.
+    #[must_use]
+    pub fn ocsp_no_check() -> Self {
+        Self::known(oid::OCSP_NO_CHECK, false, |w| {
+            w.null();
+        })
+    }
+
+    pub(crate) fn write(&self, w: &mut Writer) {
+        w.sequence(|w| {
+            w.oid_text(&self.oid);
+            if self.critical {
+                w.boolean(true);
+            }
+            w.octets(&self.value);
+        });
+    }
+}
+
+/// The tag number of uniformResourceIdentifier.
+const URI: u8 = 6;
+
+fn distribution_points(w: &mut Writer, urls: &[String]) {
+    for url in urls {
+        w.sequence(|w| {
+            w.context(0, |w| {
+                w.context(0, |w| {
+                    w.context_primitive(URI, url.as_bytes());
+                });
+            });
+        });
+    }
+}
+
+fn write_subtree(w: &mut Writer, subtree: &Subtree) {
+    if matches!(subtree, Subtree::Other) {
+        return;
+    }
+    w.sequence(|w| {
+        match subtree {
+            Subtree::Dns(base) => w.context_primitive(2, base.as_bytes()),
+            Subtree::Email(base) => w.context_primitive(1, base.as_bytes()),
+            Subtree::Uri(base) => w.context_primitive(6, base.as_bytes()),
+            Subtree::Ip(net, mask) => w.context_primitive(7, &[octets(*net), octets(*mask)].concat()),
+            Subtree::Directory(name) => w.context(4, |w| {
+                w.raw(name);
+            }),
+            Subtree::Other => w,
+        };
+    });
+}
+
+pub(super) fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(v4) => v4.octets().to_vec(),
+        IpAddr::V6(v6) => v6.octets().to_vec(),
+    }
+}

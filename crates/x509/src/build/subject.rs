@@ -1,0 +1,323 @@
+//! Distinguished names, built from attributes or from text.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::der::{self, Reader, tag};
+use crate::{DistinguishedName, oid};
+
+/// What an attribute of a name says (RFC 5280 section 4.1.2.4, RFC 4519).
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum Attribute {
+    /// commonName, `CN`
+    CommonName,
+    /// surname, `SN`
+    Surname,
+    /// serialNumber of the subject, not of the certificate
+    SerialNumber,
+    /// countryName, `C`: two letters
+    Country,
+    /// localityName, `L`
+    Locality,
+    /// stateOrProvinceName, `ST`
+    State,
+    /// streetAddress, `STREET`
+    Street,
+    /// organizationName, `O`
+    Organization,
+    /// organizationalUnitName, `OU`
+    OrganizationalUnit,
+    /// title
+    Title,
+    /// businessCategory
+    BusinessCategory,
+    /// postalCode
+    PostalCode,
+    /// givenName, `GN`
+    GivenName,
+    /// dnQualifier
+    DnQualifier,
+    /// pseudonym
+    Pseudonym,
+    /// organizationIdentifier
+    OrganizationIdentifier,
+    /// emailAddress of PKCS #9
+    Email,
+    /// domainComponent, `DC`
+    DomainComponent,
+    /// userId, `UID`
+    UserId,
+}
+
+use Attribute as A;
+
+/// Each with the name it is written by and the content octets of its identifier.
+const ATTRIBUTES: &[(Attribute, &str, &[u8])] = &[
+    (A::CommonName, "CN", oid::COMMON_NAME),
+    (A::Surname, "SN", &[0x55, 4, 4]),
+    (A::SerialNumber, "serialNumber", &[0x55, 4, 5]),
+    (A::Country, "C", &[0x55, 4, 6]),
+    (A::Locality, "L", &[0x55, 4, 7]),
+    (A::State, "ST", &[0x55, 4, 8]),
+    (A::Street, "STREET", &[0x55, 4, 9]),
+    (A::Organization, "O", oid::ORGANIZATION),
+    (A::OrganizationalUnit, "OU", &[0x55, 4, 11]),
+    (A::Title, "title", &[0x55, 4, 12]),
+    (A::BusinessCategory, "businessCategory", &[0x55, 4, 15]),
+    (A::PostalCode, "postalCode", &[0x55, 4, 17]),
+    (A::GivenName, "GN", &[0x55, 4, 42]),
+    (A::DnQualifier, "dnQualifier", &[0x55, 4, 46]),
+    (A::Pseudonym, "pseudonym", &[0x55, 4, 65]),
+    (A::OrganizationIdentifier, "organizationIdentifier", &[0x55, 4, 97]),
+    (A::Email, "emailAddress", oid::EMAIL_ADDRESS),
+    (A::DomainComponent, "DC", oid::DOMAIN_COMPONENT),
+    (A::UserId, "UID", oid::USER_ID),
+];
+
+/// Other names the attributes go by, as OpenSSL and RFC 4519 write them.
+const ALIASES: &[(&str, Attribute)] = &[
+    ("commonName", A::CommonName),
+    ("surname", A::Surname),
+    ("countryName", A::Country),
+    ("country", A::Country),
+    ("localityName", A::Locality),
+    ("locality", A::Locality),
+    ("stateOrProvinceName", A::State),
+    ("state", A::State),
+    ("S", A::State),
+    ("streetAddress", A::Street),
+    ("organizationName", A::Organization),
+    ("organization", A::Organization),
+    ("organizationalUnitName", A::OrganizationalUnit),
+    ("organizationalUnit", A::OrganizationalUnit),
+    ("givenName", A::GivenName),
+    ("email", A::Email),
+    ("E", A::Email),
+    ("domainComponent", A::DomainComponent),
+    ("userId", A::UserId),
+];
+
+/// Text that is no distinguished name.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum BadSubject {
+    /// No such attribute.
+    #[error("{0:?} is no attribute of a name; CN, O, OU, C, ST, L and so on are")]
+    Attribute(String),
+    /// Not of the form `KEY=value`.
+    #[error("{0:?} is not of the form KEY=value")]
+    Pair(String),
+    /// An escape that RFC 4514 does not know.
+    #[error(
+        "{0:?} has a broken escape: a backslash stands before a special character or two hexadecimal digits"
+    )]
+    Escape(String),
+    /// Relative names of several attributes, which no profile here makes.
+    #[error("a plus sign joins attributes, which is not supported; write \\+ for the sign itself")]
+    MultiValued,
+    /// Over [`DistinguishedName::TEXT_MAX`] octets.
+    #[error("a distinguished name has up to {max} octets of text", max = DistinguishedName::TEXT_MAX)]
+    TooLong,
+}
+
+impl Attribute {
+    /// The name it is written by in a distinguished name, `CN`.
+    #[must_use]
+    pub fn short_name(self) -> &'static str {
+        self.row().1
+    }
+
+    fn row(self) -> &'static (Attribute, &'static str, &'static [u8]) {
+        // The table has a row for each, as a test sees to; the first row stands in otherwise.
+        ATTRIBUTES.iter().find(|row| row.0 == self).unwrap_or(&ATTRIBUTES[0])
+    }
+
+    fn of_oid(content: &[u8]) -> Option<Self> {
+        ATTRIBUTES.iter().find(|row| row.2 == content).map(|row| row.0)
+    }
+
+    /// The string type RFC 5280 appendix A gives it; UTF8String where there is a choice.
+    fn string_tag(self, value: &str) -> u8 {
+        let printable = |b: u8| b.is_ascii_alphanumeric() || b" '()+,-./:=?".contains(&b);
+        match self {
+            A::Country | A::SerialNumber | A::DnQualifier if value.bytes().all(printable) => {
+                tag::PRINTABLE_STRING
+            }
+            A::Email | A::DomainComponent if value.is_ascii() => tag::IA5_STRING,
+            _ => tag::UTF8_STRING,
+        }
+    }
+}
+
+impl fmt::Display for Attribute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.short_name())
+    }
+}
+
+impl FromStr for Attribute {
+    type Err = BadSubject;
+
+    /// The short name or one of OpenSSL's long ones, case aside.
+    fn from_str(text: &str) -> Result<Self, BadSubject> {
+        let short = ATTRIBUTES.iter().find(|row| row.1.eq_ignore_ascii_case(text)).map(|row| row.0);
+        let alias = || ALIASES.iter().find(|(name, _)| name.eq_ignore_ascii_case(text)).map(|row| row.1);
+        short.or_else(alias).ok_or_else(|| BadSubject::Attribute(text.to_owned()))
+    }
+}
+
+/// A name of these attributes, in the order of the DER: the most general (country) first by custom.
+/// [`DistinguishedName::text`] shows them the other way round.
+#[must_use]
+pub fn distinguished_name(attributes: &[(Attribute, String)]) -> DistinguishedName {
+    let der = der::write(|w| {
+        w.sequence(|w| {
+            for (attribute, value) in attributes {
+                w.set(|w| {
+                    w.sequence(|w| {
+                        w.element(tag::OID, attribute.row().2)
+                            .element(attribute.string_tag(value), value.as_bytes());
+                    });
+                });
+            }
+        });
+    });
+    DistinguishedName::parse(&der)
+        .unwrap_or_else(|_| DistinguishedName { der: der.into(), ..Default::default() })
+}
+
+impl DistinguishedName {
+    /// Octets of text [`Self::from_text`] reads.
+    pub const TEXT_MAX: usize = 8_192;
+
+    /// The name without attributes.
+    #[must_use]
+    pub fn empty() -> Self {
+        distinguished_name(&[])
+    }
+
+    /// Reads `CN=a, O=b, C=DE`: most specific first, escapes as RFC 4514 section 2.4 has them, so
+    /// [`Self::text`] of a name that was built here reads back as the same name. Empty text is the
+    /// empty name.
+    ///
+    /// # Errors
+    /// [`BadSubject`] tells what is wrong with it.
+    pub fn from_text(text: &str) -> Result<Self, BadSubject> {
+        if text.len() > Self::TEXT_MAX {
+            return Err(BadSubject::TooLong);
+        }
+        let mut attributes = Vec::new();
+        let mut rest = text.trim_start();
+        while !rest.is_empty() {
+            let (kind, after) = rest.split_once('=').ok_or_else(|| BadSubject::Pair(rest.to_owned()))?;
+            let attribute = kind.trim().parse::<Attribute>()?;
+            let (value, after) = value(after)?;
+            if value.is_empty() {
+                return Err(BadSubject::Pair(rest.to_owned()));
+            }
+            attributes.push((attribute, value));
+            rest = after;
+        }
+        attributes.reverse();
+        Ok(distinguished_name(&attributes))
+    }
+
+    /// The attributes that [`Attribute`] knows, in the order of the DER.
+    #[must_use]
+    pub fn attributes(&self) -> Vec<(Attribute, String)> {
+        let Ok(name) = Reader::new(&self.der).sequence() else {
+            return Vec::new();
+        };
+        let attributes = name.flatten().flat_map(|set| set.inside().flatten());
+        let read = attributes.filter_map(|attribute| {
+            let mut parts = attribute.inside();
+            let kind = Attribute::of_oid(parts.expect(tag::OID).ok()?.content)?;
+            Some((kind, parts.any().ok()?.text()))
+        });
+        read.collect()
+    }
+}
+
+/// The value at the start of `text`, and what follows the comma after it.
+fn value(text: &str) -> Result<(String, &str), BadSubject> {
+    let escape = || BadSubject::Escape(text.to_owned());
+    let text = text.trim_start();
+    let mut out: Vec<u8> = Vec::new();
+    // Spaces before the separator do not count, unless escaped.
+    let mut kept = 0;
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    while let Some(&byte) = bytes.get(at) {
+        at += 1;
+        match byte {
+            b',' | b';' => {
+                let rest = text[at..].trim_start();
+                if rest.is_empty() {
+                    return Err(BadSubject::Pair(text.to_owned()));
+                }
+                return finish(out, kept, rest).ok_or_else(escape);
+            }
+            b'+' => return Err(BadSubject::MultiValued),
+            b'\\' => {
+                let hex = bytes.get(at..at + 2).filter(|pair| pair.iter().all(u8::is_ascii_hexdigit));
+                let hex = hex.and_then(|pair| std::str::from_utf8(pair).ok());
+                match (hex.and_then(|pair| u8::from_str_radix(pair, 16).ok()), bytes.get(at)) {
+                    (Some(octet), _) => {
+                        out.push(octet);
+                        at += 2;
+                    }
+                    (None, Some(&special)) if b" \"#+,;<=>\\".contains(&special) => {
+                        out.push(special);
+                        at += 1;
+                    }
+                    _ => return Err(escape()),
+                }
+                kept = out.len();
+            }
+            b' ' => out.push(b' '),
+            other => {
+                out.push(other);
+                kept = out.len();
+            }
+        }
+    }
+    finish(out, kept, "").ok_or_else(escape)
+}
+
+fn finish(mut out: Vec<u8>, kept: usize, rest: &str) -> Option<(String, &str)> {
+    out.truncate(kept);
+    String::from_utf8(out).ok().map(|value| (value, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_attribute_is_written_by_the_name_it_is_shown_by() {
+        for (attribute, short, _) in ATTRIBUTES {
+            assert_eq!(short.parse::<Attribute>().as_ref(), Ok(attribute));
+            let name = distinguished_name(&[(*attribute, "DE".to_owned())]);
+            assert_eq!(name.text, format!("{short}=DE"));
+            assert_eq!(name.attributes(), [(*attribute, "DE".to_owned())]);
+        }
+    }
+
+    #[test]
+    fn text_is_read_most_specific_first() {
+        let name = DistinguishedName::from_text("CN=a.example,O=Acme\\, Inc ; C = DE").unwrap();
+        assert_eq!(name.text, "CN=a.example, O=Acme\\, Inc, C=DE");
+        let kinds: Vec<_> = name.attributes().into_iter().map(|(kind, _)| kind).collect();
+        assert_eq!(kinds, [A::Country, A::Organization, A::CommonName]);
+        assert_eq!(DistinguishedName::from_text("").unwrap(), DistinguishedName::empty());
+        assert!(DistinguishedName::empty().is_empty());
+        let escaped = DistinguishedName::from_text("CN=\\C3\\BC\\20\\ \\#, O=\u{fc}").unwrap();
+        assert_eq!(escaped.common_names, ["ü  #"]);
+    }
+
+    #[test]
+    fn what_is_no_name() {
+        for text in ["CN", "CN=", "=a", "XX=a", "CN=a,", "CN=a\\", "CN=a\\q", "CN=a+O=b", "CN=\\ff"] {
+            assert!(DistinguishedName::from_text(text).is_err(), "{text}");
+        }
+    }
+}
