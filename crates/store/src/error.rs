@@ -75,6 +75,17 @@ pub enum StoreError {
         /// What the driver said.
         source: Cause,
     },
+    /// Caller: something with this name or key is there already.
+    #[error("this is there already ({statement}): {source}")]
+    Conflict {
+        /// The statement's name.
+        statement: String,
+        /// What the driver said.
+        source: Cause,
+    },
+    /// Caller: what was to be changed is not in the state, or of the version, that the change expects.
+    #[error("{0}")]
+    Stale(String),
     /// The row is not of the shape that this build writes.
     #[error("the database holds a row that this Bulla cannot read: {0}")]
     Corrupt(String),
@@ -106,12 +117,26 @@ impl StoreError {
             | Self::TooNew { .. }
             | Self::MigrationChanged { .. }
             | Self::Statement { .. }
+            | Self::Conflict { .. }
+            | Self::Stale(_)
             | Self::Corrupt(_)
             | Self::BadCursor
             | Self::UnknownScan(_)
             | Self::BadFingerprint(_)
             | Self::AmbiguousFingerprint(_)
             | Self::Closed => false,
+        }
+    }
+
+    /// The same error for another caller of the same transaction.
+    pub(crate) fn again(&self) -> Self {
+        let cause = |source: &Cause| -> Cause { source.to_string().into() };
+        match self {
+            Self::Busy { source } => Self::Busy { source: cause(source) },
+            Self::Full { source } => Self::Full { source: cause(source) },
+            Self::Unavailable { source } => Self::Unavailable { source: cause(source) },
+            Self::Closed => Self::Closed,
+            other => Self::Statement { statement: "commit".to_owned(), source: other.to_string().into() },
         }
     }
 }

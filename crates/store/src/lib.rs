@@ -6,14 +6,19 @@
 //! Times are microseconds since 1970-01-01 UTC, given by the caller; fingerprints are 32 raw bytes. Pages are keyset
 //! pages: a [`Cursor`] names the last row given.
 
+mod audit;
+mod batcher;
 mod certificates;
 mod changes;
+mod clock;
 mod cursor;
 mod error;
 mod inventory;
+mod leases;
 mod migrate;
 mod model;
 mod options;
+mod outbox;
 mod postgres;
 mod record;
 mod scans;
@@ -23,11 +28,15 @@ mod store;
 #[doc(hidden)]
 #[cfg(unix)]
 pub mod testing;
+mod tx;
 mod url;
 mod value;
 mod writer;
 
+pub use audit::{AuditEvent, AuditFilter, AuditRow, AuditVerification, audit};
+pub use batcher::{Abandoned, Batcher, BatcherOptions};
 pub use certificates::NamedCertificate;
+pub use clock::Clock;
 pub use cursor::{Cursor, Page};
 pub use error::{Cause, StoreError};
 pub use model::{
@@ -38,7 +47,9 @@ pub use model::{
 #[doc(hidden)]
 pub use options::Fault;
 pub use options::StoreOptions;
+pub use outbox::{Event, OutboxPlace, OutboxRow, emit};
 pub use record::HOST_BYTES_MAX;
 pub use store::{PAGE_ROWS_MAX, Store};
+pub use tx::Tx;
 pub use url::StoreUrl;
 pub use writer::{Sender, Status, Totals, Writer, WriterError, WriterOptions};

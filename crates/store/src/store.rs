@@ -159,6 +159,16 @@ impl Store {
     pub async fn check_statements(&self) -> Result<usize, StoreError> {
         let mut all: Vec<String> = crate::sql::read::ALL.iter().map(|text| (*text).to_owned()).collect();
         all.extend(crate::sql::read::composed());
+        for module in crate::sql::MODULES {
+            all.extend(module.both.iter().map(|text| (*text).to_owned()));
+            all.extend((module.composed)());
+            let (own, bulk): (&[&str], fn(&crate::tx::Bulk) -> &'static str) = match &self.backend {
+                Backend::Sqlite(_) => (module.sqlite, |bulk| bulk.sqlite),
+                Backend::Postgres(_) => (module.postgres, |bulk| bulk.postgres),
+            };
+            all.extend(own.iter().map(|text| (*text).to_owned()));
+            all.extend(module.bulks.iter().map(|one| bulk(one).to_owned()));
+        }
         match &self.backend {
             Backend::Sqlite(sqlite) => {
                 all.extend(crate::sql::sqlite::ALL.iter().map(|text| (*text).to_owned()));

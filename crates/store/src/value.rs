@@ -116,6 +116,36 @@ impl From<i64> for Value {
         Self::Int(value)
     }
 }
+impl From<bool> for Value {
+    fn from(value: bool) -> Self {
+        Self::Int(value.into())
+    }
+}
+impl From<i32> for Value {
+    fn from(value: i32) -> Self {
+        Self::Int(value.into())
+    }
+}
+impl From<u32> for Value {
+    fn from(value: u32) -> Self {
+        Self::Int(value.into())
+    }
+}
+impl From<Vec<u8>> for Value {
+    fn from(value: Vec<u8>) -> Self {
+        Self::Blob(value)
+    }
+}
+impl From<[u8; 32]> for Value {
+    fn from(value: [u8; 32]) -> Self {
+        Self::Blob(value.to_vec())
+    }
+}
+impl<T: Into<Self>> From<Option<T>> for Value {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Self::Null, Into::into)
+    }
+}
 impl From<u16> for Value {
     fn from(value: u16) -> Self {
         Self::Int(value.into())

@@ -14,9 +14,9 @@ use tokio_postgres::{Client, Config, Statement};
 use uuid::Uuid;
 
 use super::tls::{MakeTls, SslMode};
-use crate::error::StoreError;
+use crate::error::{Cause, StoreError};
 use crate::sql;
-use crate::value::Value;
+use crate::value::{Row, Value};
 
 /// To the end of the handshake. A server that takes longer is away.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -25,7 +25,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// Prepared statements a connection keeps, before it forgets them all.
-const STATEMENTS_CACHED: usize = 128;
+const STATEMENTS_CACHED: usize = 512;
 
 /// The server's address, once read.
 #[derive(Clone)]
@@ -127,7 +127,7 @@ fn percent_decoded(text: &str) -> Result<String, String> {
 }
 
 /// One connection, with its prepared statements.
-pub(super) struct Connected {
+pub(crate) struct Connected {
     pub(super) client: Client,
     statements: HashMap<String, Statement>,
 }
@@ -151,6 +151,37 @@ impl Connected {
     }
 }
 
+impl Connected {
+    pub(crate) async fn execute(&mut self, statement: &str, parameters: &[Value]) -> Result<u64, StoreError> {
+        let prepared = self.prepared(statement).await?;
+        self.client.execute_raw(&prepared, parameters).await.map_err(|error| translate(statement, error))
+    }
+
+    pub(crate) async fn rows(
+        &mut self,
+        statement: &str,
+        parameters: &[Value],
+    ) -> Result<Vec<Row>, StoreError> {
+        let parameters: Vec<_> = parameters.iter().map(|value| value as &(dyn ToSql + Sync)).collect();
+        self.rows_of(statement, &parameters).await
+    }
+
+    pub(crate) async fn rows_of(
+        &mut self,
+        statement: &str,
+        parameters: &[&(dyn ToSql + Sync)],
+    ) -> Result<Vec<Row>, StoreError> {
+        let prepared = self.prepared(statement).await?;
+        let found = self.client.query(&prepared, parameters).await;
+        let found = found.map_err(|error| translate(statement, error))?;
+        let decode = |row: &tokio_postgres::Row| {
+            let values: Result<Vec<Value>, _> = (0..row.len()).map(|column| row.try_get(column)).collect();
+            values.map(Row::new).map_err(|error| StoreError::Corrupt(error.to_string()))
+        };
+        found.iter().map(decode).collect()
+    }
+}
+
 /// A bounded number of connections.
 pub(super) struct Pool {
     server: Server,
@@ -162,7 +193,7 @@ pub(super) struct Pool {
 /// transaction it was in.
 pub(super) struct Taken<'p> {
     pub(super) connected: Connected,
-    _permit: SemaphorePermit<'p>,
+    pub(super) permit: SemaphorePermit<'p>,
 }
 
 impl Pool {
@@ -175,10 +206,10 @@ impl Pool {
         let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         while let Some(connected) = idle() {
             if !connected.client.is_closed() {
-                return Ok(Taken { connected, _permit: permit });
+                return Ok(Taken { connected, permit });
             }
         }
-        Ok(Taken { connected: self.server.connect().await?, _permit: permit })
+        Ok(Taken { connected: self.server.connect().await?, permit })
     }
 
     pub(super) fn give_back(&self, taken: Taken<'_>) {
@@ -200,6 +231,9 @@ pub(super) fn translate(statement: &str, error: tokio_postgres::Error) -> StoreE
         | SqlState::T_R_DEADLOCK_DETECTED
         | SqlState::LOCK_NOT_AVAILABLE
         | SqlState::QUERY_CANCELED => StoreError::Busy { source: error.into() },
+        SqlState::UNIQUE_VIOLATION => {
+            StoreError::Conflict { statement: sql::name_of(statement).to_owned(), source: said(error) }
+        }
         SqlState::DISK_FULL => StoreError::Full { source: error.into() },
         // Started as a standby, or failing over: the primary will be back.
         SqlState::READ_ONLY_SQL_TRANSACTION
@@ -226,12 +260,15 @@ fn caused_by_the_network(error: &tokio_postgres::Error) -> bool {
 }
 
 fn refused(statement: &str, error: tokio_postgres::Error) -> StoreError {
-    // The driver's own text is "db error"; what the server said is one level down.
-    let source = match error.as_db_error() {
+    StoreError::Statement { statement: sql::name_of(statement).to_owned(), source: said(error) }
+}
+
+/// The driver's own text is "db error"; what the server said is one level down.
+fn said(error: tokio_postgres::Error) -> Cause {
+    match error.as_db_error() {
         Some(said) => format!("{} ({})", said.message(), said.code().code()).into(),
         None => error.into(),
-    };
-    StoreError::Statement { statement: sql::name_of(statement).to_owned(), source }
+    }
 }
 
 impl ToSql for Value {

@@ -5,26 +5,30 @@ mod record;
 mod tls;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU8;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
+use futures_util::future::BoxFuture;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
 use uuid::Uuid;
 
-use connection::{Connected, Pool, Server, translate};
+pub(crate) use connection::Connected;
+use connection::{Pool, Server, Taken, translate};
 
 use crate::error::StoreError;
 use crate::migrate::{self, Applied};
 use crate::model::{NewObservation, Recorded};
 use crate::options::{Fault, StoreOptions};
 use crate::sql;
+use crate::tx::{Inner, Tx};
 use crate::value::{Row, Value};
 
 /// Connections for readers; the server's default is a hundred for everybody.
 const READERS: usize = 4;
 
-/// Connections for writers: one scan writes on one.
-const WRITERS: usize = 2;
+/// Connections for writers: one for a scan, the rest for whatever commits at the same time. More would only wait for
+/// the same disk.
+const WRITERS: usize = 8;
 
 /// The advisory lock held while the schema moves: "bulla" in ASCII.
 const SCHEMA_LOCK_KEY: i64 = 0x62_75_6c_6c_61;
@@ -33,6 +37,7 @@ pub(crate) struct Postgres {
     readers: Pool,
     writers: Pool,
     fault: Arc<AtomicU8>,
+    sent: AtomicU64,
 }
 
 impl Postgres {
@@ -47,6 +52,7 @@ impl Postgres {
             readers: Pool::new(server.clone(), READERS),
             writers: Pool::new(server, WRITERS),
             fault: Arc::clone(&options.fault),
+            sent: AtomicU64::new(0),
         };
         store.migrate(&shown, now_us).await.map_err(|error| match error {
             StoreError::Unavailable { source } | StoreError::Statement { source, .. } => {
@@ -111,13 +117,8 @@ impl Postgres {
 
     pub(crate) async fn execute(&self, statement: &str, parameters: &[Value]) -> Result<u64, StoreError> {
         let mut taken = self.writers.take().await?;
-        let prepared = taken.connected.prepared(statement).await?;
-        let changed = taken
-            .connected
-            .client
-            .execute_raw(&prepared, parameters)
-            .await
-            .map_err(|error| translate(statement, error))?;
+        let changed = taken.connected.execute(statement, parameters).await?;
+        self.sent.fetch_add(1, Ordering::Relaxed);
         self.writers.give_back(taken);
         Ok(changed)
     }
@@ -132,20 +133,49 @@ impl Postgres {
 
     async fn rows_once(&self, statement: &str, parameters: &[Value]) -> Result<Vec<Row>, StoreError> {
         let mut taken = self.readers.take().await?;
-        let prepared = taken.connected.prepared(statement).await?;
-        let parameters: Vec<_> = parameters.iter().map(as_parameter).collect();
-        let found = taken
-            .connected
-            .client
-            .query(&prepared, &parameters)
-            .await
-            .map_err(|error| translate(statement, error))?;
+        let found = taken.connected.rows(statement, parameters).await?;
+        self.sent.fetch_add(1, Ordering::Relaxed);
         self.readers.give_back(taken);
-        let decode = |row: &tokio_postgres::Row| {
-            let values: Result<Vec<Value>, _> = (0..row.len()).map(|column| row.try_get(column)).collect();
-            values.map(Row::new).map_err(|error| StoreError::Corrupt(error.to_string()))
-        };
-        found.iter().map(decode).collect()
+        Ok(found)
+    }
+
+    pub(crate) fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
+    }
+
+    /// Runs `work` in one transaction.
+    pub(crate) async fn write<T>(
+        &self,
+        work: impl for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let Taken { connected, permit } = self.writers.take().await?;
+        let mut tx = Tx { inner: Inner::Postgres(Box::new(connected)), audit_head: None, sent: 0 };
+        let outcome = self.transaction(&mut tx, work).await;
+        self.sent.fetch_add(tx.sent, Ordering::Relaxed);
+        if let Inner::Postgres(connected) = tx.inner {
+            // Not given back, a connection is closed, and the server undoes what was not committed.
+            if outcome.is_ok() || connected.client.batch_execute("ROLLBACK").await.is_ok() {
+                self.writers.give_back(Taken { connected: *connected, permit });
+            }
+        }
+        outcome
+    }
+
+    async fn transaction<T>(
+        &self,
+        tx: &mut Tx,
+        work: impl for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        run(tx, "BEGIN").await?;
+        let answer = work(tx).await?;
+        if Fault::BeforeCommit.take(&self.fault) {
+            return Err(Fault::BeforeCommit.error());
+        }
+        run(tx, "COMMIT").await?;
+        if Fault::AfterCommit.take(&self.fault) {
+            return Err(Fault::AfterCommit.error());
+        }
+        Ok(answer)
     }
 
     pub(crate) async fn record(&self, scan: Uuid, batch: &[NewObservation]) -> Result<Recorded, StoreError> {
@@ -183,6 +213,11 @@ impl Postgres {
         self.writers.give_back(taken);
         Ok(())
     }
+}
+
+async fn run(tx: &mut Tx, statement: &str) -> Result<(), StoreError> {
+    let Inner::Postgres(connected) = &mut tx.inner else { return Err(StoreError::Closed) };
+    connected.client.batch_execute(statement).await.map_err(|error| translate("-- transaction", error))
 }
 
 fn as_parameter(value: &Value) -> &(dyn tokio_postgres::types::ToSql + Sync) {

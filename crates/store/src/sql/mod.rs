@@ -3,6 +3,8 @@
 //! A statement begins with a comment that names it: that name stands in errors and in the server's own logs. Parameters
 //! are `?1`, `?2`, …; [`for_postgres`] turns them into `$1`, `$2`, …
 
+use crate::tx::Bulk;
+
 pub(crate) mod postgres;
 pub(crate) mod read;
 pub(crate) mod sqlite;
@@ -24,17 +26,60 @@ pub(crate) struct Migration {
     pub(crate) sql: &'static str,
 }
 
-pub(crate) const SQLITE_MIGRATIONS: &[Migration] = &[Migration {
-    version: 1,
-    name: "inventory",
-    sql: include_str!("../../migrations/sqlite/0001_inventory.sql"),
-}];
+/// One migration from both folders.
+macro_rules! migrations {
+    ($($version:literal $name:literal $file:literal,)*) => {
+        pub(crate) const SQLITE_MIGRATIONS: &[Migration] = &[$(Migration {
+            version: $version,
+            name: $name,
+            sql: include_str!(concat!("../../migrations/sqlite/", $file)),
+        }),*];
 
-pub(crate) const POSTGRES_MIGRATIONS: &[Migration] = &[Migration {
-    version: 1,
-    name: "inventory",
-    sql: include_str!("../../migrations/postgres/0001_inventory.sql"),
-}];
+        pub(crate) const POSTGRES_MIGRATIONS: &[Migration] = &[$(Migration {
+            version: $version,
+            name: $name,
+            sql: include_str!(concat!("../../migrations/postgres/", $file)),
+        }),*];
+    };
+}
+
+migrations! {
+    1 "inventory" "0001_inventory.sql",
+    2 "ground" "0002_ground.sql",
+}
+
+/// What a module sends: statements of both databases, of one of them, and over many rows.
+pub(crate) struct Sends {
+    pub(crate) both: &'static [&'static str],
+    pub(crate) sqlite: &'static [&'static str],
+    pub(crate) postgres: &'static [&'static str],
+    pub(crate) bulks: &'static [&'static Bulk],
+    /// Statements put together from parts, every form of them.
+    pub(crate) composed: fn() -> Vec<String>,
+}
+
+const fn sends(both: &'static [&'static str], bulks: &'static [&'static Bulk]) -> Sends {
+    Sends { both, sqlite: &[], postgres: &[], bulks, composed: Vec::new }
+}
+
+/// Every module's statements, for the test that prepares them all on both databases.
+pub(crate) const MODULES: &[Sends] = &[
+    sends(crate::leases::ALL, &[]),
+    Sends {
+        both: crate::audit::ALL,
+        sqlite: crate::audit::SQLITE,
+        postgres: crate::audit::POSTGRES,
+        bulks: crate::audit::BULKS,
+        composed: crate::audit::composed,
+    },
+    Sends {
+        both: crate::outbox::ALL,
+        sqlite: crate::outbox::SQLITE,
+        postgres: crate::outbox::POSTGRES,
+        bulks: crate::outbox::BULKS,
+        composed: Vec::new,
+    },
+];
 
 pub(crate) const MIGRATIONS_TABLE: &str = "-- schema_migrations
 CREATE TABLE IF NOT EXISTS schema_migrations (

@@ -1,8 +1,7 @@
 //! SQLite: one writer connection on a thread of its own, a few read connections.
 //!
-//! Journal: WAL with `synchronous = NORMAL`. A write that was acknowledged survives `kill -9` of this process and any
-//! other: the pages are with the operating system. A power cut may lose the last transactions, never the file's
-//! integrity; a scan resumed afterwards looks at those endpoints again.
+//! Journal: WAL with `synchronous = FULL`: a write that was acknowledged survives `kill -9` and a power cut. Work that
+//! waits together shares one commit, and so one flush of the disk.
 //!
 //! Several processes may hold the same file open. Reading never waits; a transaction that writes waits up to
 //! [`BUSY_MS`] for another's and then fails with [`StoreError::Busy`], which the [`crate::Writer`] repeats.
@@ -10,10 +9,11 @@
 mod record;
 
 use std::path::Path;
-use std::sync::atomic::AtomicU8;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags, ToSql};
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -25,6 +25,7 @@ use crate::model::{NewObservation, Recorded};
 use crate::options::{Fault, StoreOptions};
 use crate::record::Ids;
 use crate::sql;
+use crate::tx::{Column, Inner, Joint, JointWork, Tx};
 use crate::value::{Row, Value};
 
 /// How long a statement waits for another process' transaction, in milliseconds: a batch takes milliseconds, a
@@ -34,11 +35,15 @@ const BUSY_MS: u64 = 5_000;
 /// Read connections: on two cores more would only add memory.
 const READERS: usize = 4;
 
-/// Calls that may wait for the writer thread. Each is a whole batch, so a short queue is long enough.
-const WRITES_WAITING_MAX: usize = 16;
+/// Calls that may wait for the writer thread: as many as one commit takes, a few times over.
+const WRITES_WAITING_MAX: usize = 256;
+
+/// Most pieces of work that share one commit: an error undoes its own piece only, so the bound is on how long the first
+/// waits for the last.
+const JOINT_MAX: usize = 64;
 
 /// Prepared statements each connection keeps: all that exist without the combinations of filters, and some of those.
-const STATEMENTS_CACHED: usize = 96;
+const STATEMENTS_CACHED: usize = 256;
 
 /// Pages written to the log before they are moved into the file: 16 MiB, so that a checkpoint stays well under a
 /// second and its cost is spread over some ten thousand rows.
@@ -53,19 +58,26 @@ const WRITER_CACHE_KIB: i64 = 16 << 10;
 /// Page cache of each reader, KiB.
 const READER_CACHE_KIB: i64 = 2 << 10;
 
-type Job = Box<dyn FnOnce(&mut WriterState) + Send>;
+enum Job {
+    /// Has the connection to itself, and makes its own transaction.
+    Alone(Box<dyn FnOnce(&mut WriterState) + Send>),
+    /// Shares a transaction with others that wait.
+    Joint(Box<dyn Joint>),
+}
 
 /// What the writer thread owns.
 struct WriterState {
-    connection: Connection,
+    tx: Tx,
     ids: Ids,
     fault: Arc<AtomicU8>,
+    sent: Arc<AtomicU64>,
 }
 
 pub(crate) struct Sqlite {
     jobs: mpsc::Sender<Job>,
     readers: Arc<Mutex<Vec<Connection>>>,
     permits: Arc<Semaphore>,
+    sent: Arc<AtomicU64>,
 }
 
 impl Sqlite {
@@ -83,13 +95,19 @@ impl Sqlite {
             readers.push(reader);
         }
         let (jobs, queue) = mpsc::channel::<Job>(WRITES_WAITING_MAX);
-        let state =
-            WriterState { connection: writer, ids: Ids::default(), fault: Arc::clone(&options.fault) };
+        let sent = Arc::new(AtomicU64::new(0));
+        let state = WriterState {
+            tx: Tx { inner: Inner::Sqlite(writer), audit_head: None, sent: 0 },
+            ids: Ids::default(),
+            fault: Arc::clone(&options.fault),
+            sent: Arc::clone(&sent),
+        };
         std::thread::Builder::new()
             .name("store-writer".to_owned())
             .spawn(move || write_until_closed(state, queue))
             .map_err(|source| open_error(path, source))?;
-        Ok(Self { jobs, readers: Arc::new(Mutex::new(readers)), permits: Arc::new(Semaphore::new(READERS)) })
+        let permits = Arc::new(Semaphore::new(READERS));
+        Ok(Self { jobs, readers: Arc::new(Mutex::new(readers)), permits, sent })
     }
 
     /// Runs `work` on the writer thread. Dropping the future does not undo it.
@@ -98,21 +116,32 @@ impl Sqlite {
         work: impl FnOnce(&mut WriterState) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let (reply, answer) = oneshot::channel();
-        let job: Job = Box::new(move |state| {
+        let job = Job::Alone(Box::new(move |state| {
             let _ = reply.send(work(state));
-        });
+        }));
         self.jobs.send(job).await.map_err(|_| StoreError::Closed)?;
         answer.await.map_err(|_| StoreError::Closed)?
     }
 
+    /// Runs `work` in a transaction that it may share with others that wait.
+    pub(crate) async fn joint<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        work: impl for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<T, StoreError>> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (job, answer) = JointWork::new(name, work);
+        self.jobs.send(Job::Joint(Box::new(job))).await.map_err(|_| StoreError::Closed)?;
+        answer.await.map_err(|_| StoreError::Closed)?
+    }
+
+    pub(crate) fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
+    }
+
     pub(crate) async fn execute(&self, statement: String, parameters: Vec<Value>) -> Result<u64, StoreError> {
         self.write(move |state| {
-            let mut prepared =
-                state.connection.prepare_cached(&statement).map_err(|error| translate(&statement, error))?;
-            let changed = prepared
-                .execute(rusqlite::params_from_iter(parameters))
-                .map_err(|error| translate(&statement, error))?;
-            Ok(changed as u64)
+            state.sent.fetch_add(1, Ordering::Relaxed);
+            execute(state.connection()?, &statement, &parameters)
         })
         .await
     }
@@ -132,6 +161,7 @@ impl Sqlite {
         parameters: Vec<Value>,
     ) -> Result<Vec<Row>, StoreError> {
         let _permit = self.permits.acquire().await.map_err(|_| StoreError::Closed)?;
+        self.sent.fetch_add(1, Ordering::Relaxed);
         with_reader(&self.readers, |reader| rows(reader, statement, parameters))
     }
 
@@ -143,6 +173,7 @@ impl Sqlite {
     ) -> Result<Vec<Row>, StoreError> {
         let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(|_| StoreError::Closed)?;
         let readers = Arc::clone(&self.readers);
+        self.sent.fetch_add(1, Ordering::Relaxed);
         tokio::task::spawn_blocking(move || {
             let _permit = permit;
             with_reader(&readers, |reader| rows(reader, &statement, parameters))
@@ -154,14 +185,14 @@ impl Sqlite {
     /// Prepares one statement without running it.
     pub(crate) async fn check(&self, statement: String) -> Result<(), StoreError> {
         self.write(move |state| {
-            state.connection.prepare(&statement).map(drop).map_err(|error| translate(&statement, error))
+            state.connection()?.prepare(&statement).map(drop).map_err(|error| translate(&statement, error))
         })
         .await
     }
 
     pub(crate) async fn set_pages_max(&self, pages: u32) -> Result<(), StoreError> {
         self.write(move |state| {
-            pragma(&state.connection, "max_page_count", pages.into())
+            pragma(state.connection()?, "max_page_count", pages.into())
                 .map_err(|error| translate("open", error))
         })
         .await
@@ -169,13 +200,64 @@ impl Sqlite {
 }
 
 impl WriterState {
+    fn connection(&self) -> Result<&Connection, StoreError> {
+        match &self.tx.inner {
+            Inner::Sqlite(connection) => Ok(connection),
+            Inner::Postgres(_) => Err(StoreError::Closed),
+        }
+    }
+
+    fn run(&self, statement: &str) -> Result<(), StoreError> {
+        execute(self.connection()?, statement, &[]).map(drop)
+    }
+
+    /// Runs pieces of work in one transaction. A piece that fails is undone alone.
+    fn together(&mut self, mut jobs: Vec<Box<dyn Joint>>) {
+        let failed = self.try_together(&mut jobs).err();
+        if failed.is_some() && self.connection().is_ok_and(|connection| !connection.is_autocommit()) {
+            // Nothing to be done about a failure to undo: the next BEGIN will tell.
+            let _ = self.run("ROLLBACK");
+        }
+        self.tx.audit_head = None;
+        self.sent.fetch_add(std::mem::take(&mut self.tx.sent), Ordering::Relaxed);
+        for job in jobs {
+            job.settle(failed.as_ref());
+        }
+    }
+
+    fn try_together(&mut self, jobs: &mut [Box<dyn Joint>]) -> Result<(), StoreError> {
+        self.run("BEGIN IMMEDIATE")?;
+        let alone = jobs.len() == 1;
+        for job in jobs.iter_mut() {
+            self.tx.audit_head = None;
+            self.run("SAVEPOINT piece")?;
+            let good = job.run(&mut self.tx);
+            if self.connection()?.is_autocommit() {
+                // SQLite gives up the whole transaction when the disk is full, among others.
+                return if alone { Ok(()) } else { Err(lost()) };
+            }
+            if !good {
+                self.run("ROLLBACK TO piece")?;
+            }
+            self.run("RELEASE piece")?;
+        }
+        if Fault::BeforeCommit.take(&self.fault) {
+            return Err(Fault::BeforeCommit.error());
+        }
+        self.run("COMMIT")?;
+        if Fault::AfterCommit.take(&self.fault) {
+            return Err(Fault::AfterCommit.error());
+        }
+        Ok(())
+    }
+
     fn record(&mut self, scan: Uuid, batch: &[NewObservation]) -> Result<Recorded, StoreError> {
+        let Inner::Sqlite(connection) = &mut self.tx.inner else { return Err(StoreError::Closed) };
         let scan_id = {
-            let found = rows(&self.connection, sql::read::SCAN_ID, vec![scan.into()])?;
+            let found = rows(connection, sql::read::SCAN_ID, vec![scan.into()])?;
             found.into_iter().next().ok_or(StoreError::UnknownScan(scan))?.int()?
         };
-        let transaction = self
-            .connection
+        let transaction = connection
             .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)
             .map_err(|error| translate("-- record", error))?;
         let (recorded, learnt) = record::record(&transaction, &self.ids, scan_id, batch)?;
@@ -193,9 +275,30 @@ impl WriterState {
 }
 
 fn write_until_closed(mut state: WriterState, mut queue: mpsc::Receiver<Job>) {
-    while let Some(job) = queue.blocking_recv() {
-        job(&mut state);
+    let mut next = None;
+    while let Some(job) = next.take().or_else(|| queue.blocking_recv()) {
+        match job {
+            Job::Alone(work) => work(&mut state),
+            Job::Joint(first) => {
+                let mut jobs = vec![first];
+                while jobs.len() < JOINT_MAX {
+                    match queue.try_recv() {
+                        Ok(Job::Joint(job)) => jobs.push(job),
+                        Ok(other) => {
+                            next = Some(other);
+                            break;
+                        }
+                        Err(_) => break,
+                    }
+                }
+                state.together(jobs);
+            }
+        }
     }
+}
+
+fn lost() -> StoreError {
+    StoreError::Unavailable { source: "another piece of work ended the shared transaction".into() }
 }
 
 /// Takes a reader for the time of `read`. A permit is held, so one is there.
@@ -209,26 +312,72 @@ fn with_reader<T>(
     answer
 }
 
-fn rows(connection: &Connection, statement: &str, parameters: Vec<Value>) -> Result<Vec<Row>, StoreError> {
+pub(crate) fn execute(
+    connection: &Connection,
+    statement: &str,
+    parameters: &[Value],
+) -> Result<u64, StoreError> {
+    let run = || connection.prepare_cached(statement)?.execute(rusqlite::params_from_iter(parameters));
+    run().map(|changed| changed as u64).map_err(|error| translate(statement, error))
+}
+
+/// Runs the statement for each row; answers what each returns.
+pub(crate) fn bulk(
+    connection: &Connection,
+    statement: &str,
+    columns: &[Column],
+    count: usize,
+) -> Result<Vec<Row>, StoreError> {
+    let run = || -> rusqlite::Result<Vec<Row>> {
+        let mut prepared = connection.prepare_cached(statement)?;
+        let returning = prepared.column_count() > 0;
+        let mut all = Vec::new();
+        for row in 0..count {
+            let parameters = columns.iter().map(|column| column.at(row));
+            if returning {
+                read_all(&mut prepared, rusqlite::params_from_iter(parameters), &mut all)?;
+            } else {
+                prepared.execute(rusqlite::params_from_iter(parameters))?;
+            }
+        }
+        Ok(all)
+    };
+    run().map_err(|error| translate(statement, error))
+}
+
+fn read_all(
+    prepared: &mut rusqlite::CachedStatement<'_>,
+    parameters: impl rusqlite::Params,
+    all: &mut Vec<Row>,
+) -> rusqlite::Result<()> {
+    let columns = prepared.column_count();
+    let mut found = prepared.query(parameters)?;
+    while let Some(row) = found.next()? {
+        let values: rusqlite::Result<Vec<Value>> = (0..columns)
+            .map(|column| {
+                Ok(match row.get_ref(column)? {
+                    ValueRef::Null => Value::Null,
+                    ValueRef::Integer(number) => Value::Int(number),
+                    ValueRef::Real(number) => Value::Int(number as i64),
+                    ValueRef::Text(text) => Value::Text(String::from_utf8_lossy(text).into_owned()),
+                    ValueRef::Blob(bytes) => Value::Blob(bytes.to_vec()),
+                })
+            })
+            .collect();
+        all.push(Row::new(values?));
+    }
+    Ok(())
+}
+
+pub(crate) fn rows(
+    connection: &Connection,
+    statement: &str,
+    parameters: Vec<Value>,
+) -> Result<Vec<Row>, StoreError> {
     let read = || -> rusqlite::Result<Vec<Row>> {
         let mut prepared = connection.prepare_cached(statement)?;
-        let columns = prepared.column_count();
-        let mut found = prepared.query(rusqlite::params_from_iter(parameters))?;
         let mut all = Vec::new();
-        while let Some(row) = found.next()? {
-            let values: rusqlite::Result<Vec<Value>> = (0..columns)
-                .map(|column| {
-                    Ok(match row.get_ref(column)? {
-                        ValueRef::Null => Value::Null,
-                        ValueRef::Integer(number) => Value::Int(number),
-                        ValueRef::Real(number) => Value::Int(number as i64),
-                        ValueRef::Text(text) => Value::Text(String::from_utf8_lossy(text).into_owned()),
-                        ValueRef::Blob(bytes) => Value::Blob(bytes.to_vec()),
-                    })
-                })
-                .collect();
-            all.push(Row::new(values?));
-        }
+        read_all(&mut prepared, rusqlite::params_from_iter(parameters), &mut all)?;
         Ok(all)
     };
     read().map_err(|error| translate(statement, error))
@@ -278,7 +427,7 @@ fn connect(path: &Path, cache_kib: i64) -> Result<Connection, StoreError> {
         connection.set_prepared_statement_cache_capacity(STATEMENTS_CACHED);
         connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
         for (name, value) in [
-            ("synchronous", 1), // NORMAL: see the module's comment
+            ("synchronous", 2), // FULL: see the module's comment
             ("wal_autocheckpoint", CHECKPOINT_PAGES),
             ("journal_size_limit", LOG_BYTES_MAX),
             ("cache_size", -cache_kib),
@@ -324,6 +473,9 @@ fn translate(statement: &str, error: rusqlite::Error) -> StoreError {
     match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
             StoreError::Busy { source: error.into() }
+        }
+        Some(ErrorCode::ConstraintViolation) => {
+            StoreError::Conflict { statement: sql::name_of(statement).to_owned(), source: error.into() }
         }
         Some(ErrorCode::DiskFull) => StoreError::Full { source: error.into() },
         // A file system that comes and goes, quotas: worth the writer's patience.

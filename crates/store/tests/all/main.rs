@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod changes;
+mod ground;
 mod listing;
 mod recording;
 mod world;
@@ -24,6 +25,10 @@ macro_rules! battery {
 }
 
 battery! {
+    ground::audit_chains_verify_after_concurrent_writers
+    ground::the_outbox_gives_every_committed_event_once_and_in_order
+    ground::a_failed_commit_stores_nothing_of_it
+    ground::a_lease_has_one_holder_at_a_time
     recording::an_observation_becomes_an_endpoint_a_certificate_and_a_history
     recording::a_replayed_batch_stores_nothing_twice
     recording::an_endpoint_twice_in_a_batch_is_stored_once

@@ -1,0 +1,154 @@
+//! Group commit: callers that wait together share one transaction.
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+
+/// How a [`Batcher`] is bounded.
+#[derive(Clone, Copy, Debug)]
+pub struct BatcherOptions {
+    /// Most items in one batch: what one transaction should hold.
+    pub batch_max: usize,
+    /// Most items that wait; past it [`Batcher::submit`] waits too.
+    pub queue_max: usize,
+    /// Batches under way at once. While they commit, the next one forms.
+    pub at_once: usize,
+}
+
+impl Default for BatcherOptions {
+    /// 256 items, 4,096 waiting, 2 batches: one commits while the other is prepared.
+    fn default() -> Self {
+        Self { batch_max: 256, queue_max: 4_096, at_once: 2 }
+    }
+}
+
+/// The work ended without an answer: it panicked, or the runtime is going down.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the work was given up before it was done: try again")]
+pub struct Abandoned;
+
+/// Gathers items that arrive while a batch is under way into the next one. No timer: an item that comes alone starts
+/// at once.
+pub struct Batcher<I, O> {
+    queue: mpsc::Sender<(I, oneshot::Sender<O>)>,
+}
+
+impl<I, O> Clone for Batcher<I, O> {
+    fn clone(&self) -> Self {
+        Self { queue: self.queue.clone() }
+    }
+}
+
+impl<I, O> std::fmt::Debug for Batcher<I, O> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Batcher")
+            .field("waiting", &(self.queue.max_capacity() - self.queue.capacity()))
+            .finish()
+    }
+}
+
+impl<I: Send + 'static, O: Send + 'static> Batcher<I, O> {
+    /// Starts the gathering task, accounted as `kind`; it ends when the last clone is dropped. `run` answers one output
+    /// for each input, in order.
+    pub fn new(
+        kind: &'static str,
+        options: BatcherOptions,
+        run: impl Fn(Vec<I>) -> BoxFuture<'static, Vec<O>> + Send + Sync + 'static,
+    ) -> Self {
+        let (queue, incoming) = mpsc::channel(options.queue_max);
+        tokio::spawn(gather(kind, options, Arc::new(run), incoming));
+        Self { queue }
+    }
+
+    /// Waits for this item's answer.
+    ///
+    /// # Errors
+    /// [`Abandoned`] when the work gave no answer.
+    ///
+    /// # Cancellation
+    /// Dropping the future does not undo the work once it is queued.
+    pub async fn submit(&self, item: I) -> Result<O, Abandoned> {
+        let (reply, answer) = oneshot::channel();
+        self.queue.send((item, reply)).await.map_err(|_| Abandoned)?;
+        answer.await.map_err(|_| Abandoned)
+    }
+}
+
+async fn gather<I: Send + 'static, O: Send + 'static>(
+    kind: &'static str,
+    options: BatcherOptions,
+    run: Arc<dyn Fn(Vec<I>) -> BoxFuture<'static, Vec<O>> + Send + Sync>,
+    mut incoming: mpsc::Receiver<(I, oneshot::Sender<O>)>,
+) {
+    let _live = telemetry::tasks::guard(kind);
+    let free = Arc::new(Semaphore::new(options.at_once));
+    loop {
+        // First the place, then the items: whatever comes while all places are taken joins the next batch.
+        let Ok(place) = Arc::clone(&free).acquire_owned().await else { return };
+        let mut batch = Vec::new();
+        if incoming.recv_many(&mut batch, options.batch_max).await == 0 {
+            return;
+        }
+        if batch.len() < options.batch_max {
+            // Callers made ready together submit one after the other: let them.
+            tokio::task::yield_now().await;
+            while batch.len() < options.batch_max
+                && let Ok(more) = incoming.try_recv()
+            {
+                batch.push(more);
+            }
+        }
+        let run = Arc::clone(&run);
+        tokio::spawn(async move {
+            let _live = telemetry::tasks::guard(kind);
+            let (items, replies): (Vec<I>, Vec<oneshot::Sender<O>>) = batch.into_iter().unzip();
+            let answers = run(items).await;
+            drop(place);
+            for (reply, answer) in replies.into_iter().zip(answers) {
+                // Whoever went away needs no answer.
+                let _ = reply.send(answer);
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    #[tokio::test]
+    async fn items_that_wait_together_share_a_batch_and_each_gets_its_own_answer() {
+        let sizes = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&sizes);
+        let options = BatcherOptions { batch_max: 8, queue_max: 100, at_once: 1 };
+        let batcher = Batcher::new("test-batch", options, move |items: Vec<u32>| {
+            let seen = Arc::clone(&seen);
+            Box::pin(async move {
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+                seen.lock().unwrap().push(items.len());
+                items.into_iter().map(|item| item * 2).collect()
+            })
+        });
+        let all = (0..40).map(|item| {
+            let batcher = batcher.clone();
+            tokio::spawn(async move { (item, batcher.submit(item).await.unwrap()) })
+        });
+        for one in all.collect::<Vec<_>>() {
+            let (item, answer) = one.await.unwrap();
+            assert_eq!(answer, item * 2);
+        }
+        let sizes = sizes.lock().unwrap();
+        assert_eq!(sizes.iter().sum::<usize>(), 40);
+        assert!(sizes.len() < 40 && sizes.iter().all(|size| *size <= 8), "{sizes:?}");
+    }
+
+    #[tokio::test]
+    async fn work_that_panics_answers_its_callers() {
+        let batcher: Batcher<(), ()> = Batcher::new("test-batch", BatcherOptions::default(), |_| {
+            Box::pin(async { panic!("on purpose") })
+        });
+        assert!(batcher.submit(()).await.is_err());
+    }
+}
