@@ -14,6 +14,7 @@ mod clock;
 mod cursor;
 mod error;
 mod inventory;
+mod issuers;
 mod leases;
 mod migrate;
 mod model;
@@ -39,6 +40,10 @@ pub use certificates::NamedCertificate;
 pub use clock::Clock;
 pub use cursor::{Cursor, Page};
 pub use error::{Cause, StoreError};
+pub use issuers::{
+    ConfiguredIssuer, IssuerAccount, IssuerChange, IssuerHealth, IssuerOrder, IssuerSettings, delete_configured_issuer,
+    insert_configured_issuer, set_issuer_account, update_configured_issuer,
+};
 pub use model::{
     CertificateRow, ChainId, ChangeKind, ChangeRow, EndpointKey, InventoryFilter, InventoryOrder,
     InventoryRow, IssuerRow, KnownEndpoint, LastObservation, LeafFacts, NewCertificate, NewObservation,

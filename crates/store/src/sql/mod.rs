@@ -46,6 +46,7 @@ macro_rules! migrations {
 migrations! {
     1 "inventory" "0001_inventory.sql",
     2 "ground" "0002_ground.sql",
+    10 "issuers" "0010_issuers.sql",
 }
 
 /// What a module sends: statements of both databases, of one of them, and over many rows.
@@ -64,6 +65,7 @@ const fn sends(both: &'static [&'static str], bulks: &'static [&'static Bulk]) -
 
 /// Every module's statements, for the test that prepares them all on both databases.
 pub(crate) const MODULES: &[Sends] = &[
+    sends(crate::issuers::ALL, crate::issuers::BULKS),
     sends(crate::leases::ALL, &[]),
     Sends {
         both: crate::audit::ALL,
