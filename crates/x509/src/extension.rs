@@ -251,15 +251,22 @@ pub(crate) fn crl_urls(points: Reader<'_>) -> Result<Vec<String>, DerError> {
         let Some(name) = point?.inside().optional(tag::context_constructed(0))? else {
             continue;
         };
-        // distributionPoint [0] CHOICE { fullName [0] GeneralNames, … }
-        let Some(full) = name.inside().optional(tag::context_constructed(0))? else {
-            continue;
-        };
-        for location in full.inside().take(ITEMS_MAX) {
-            let location = location?;
-            if location.tag == URI && urls.len() < ITEMS_MAX {
-                urls.push(String::from_utf8_lossy(location.content).into_owned());
-            }
+        urls.extend(point_urls(name)?);
+        urls.truncate(ITEMS_MAX);
+    }
+    Ok(urls)
+}
+
+/// The URLs of a distributionPoint `[0] CHOICE { fullName [0] GeneralNames, … }`.
+pub(crate) fn point_urls(point: Element<'_>) -> Result<Vec<String>, DerError> {
+    let Some(full) = point.inside().optional(tag::context_constructed(0))? else {
+        return Ok(Vec::new());
+    };
+    let mut urls = Vec::new();
+    for location in full.inside().take(ITEMS_MAX) {
+        let location = location?;
+        if location.tag == URI {
+            urls.push(String::from_utf8_lossy(location.content).into_owned());
         }
     }
     Ok(urls)

@@ -253,32 +253,56 @@ impl Writer {
 
     /// UTCTime, whose two-digit year means 1950 to 2049 whatever `time` says.
     pub fn utc_time(&mut self, time: UnixTime) -> &mut Self {
-        let (year, rest) = civil_text(time);
-        self.element(tag::UTC_TIME, format!("{:02}{rest}", year.rem_euclid(100)).as_bytes())
+        self.element_of(tag::UTC_TIME, UTC_TIME_LEN);
+        self.civil(time, 2)
     }
 
-    /// GeneralizedTime with whole seconds.
+    /// GeneralizedTime with whole seconds; of years before 0 and after 9999 the last four digits.
     pub fn generalized_time(&mut self, time: UnixTime) -> &mut Self {
-        let (year, rest) = civil_text(time);
-        self.element(tag::GENERALIZED_TIME, format!("{year:04}{rest}").as_bytes())
+        self.element_of(tag::GENERALIZED_TIME, GENERALIZED_TIME_LEN);
+        self.civil(time, 4)
+    }
+
+    /// The moment as digits and `Z`, the year in that many of them.
+    fn civil(&mut self, time: UnixTime, year_digits: u32) -> &mut Self {
+        let civil = time.civil();
+        self.digits(civil.year.rem_euclid(10i64.pow(year_digits)), year_digits);
+        for part in [civil.month, civil.day, civil.hour, civil.minute, civil.second] {
+            self.digits(part, 2);
+        }
+        self.raw(b"Z")
+    }
+
+    fn digits(&mut self, value: i64, count: u32) {
+        for place in (0..count).rev() {
+            self.out.push(b'0' + (value / 10i64.pow(place) % 10) as u8);
+        }
     }
 
     /// The Time of RFC 5280 section 4.1.2.5: UTCTime through 2049, GeneralizedTime after.
     pub fn time(&mut self, time: UnixTime) -> &mut Self {
-        if (1950..2050).contains(&civil_text(time).0) {
-            self.utc_time(time)
-        } else {
-            self.generalized_time(time)
-        }
+        if is_utc_time(time) { self.utc_time(time) } else { self.generalized_time(time) }
+    }
+
+    /// Octets of the whole element that [`Self::time`] writes.
+    #[must_use]
+    pub fn time_len(time: UnixTime) -> usize {
+        2 + if is_utc_time(time) { UTC_TIME_LEN } else { GENERALIZED_TIME_LEN }
     }
 }
 
-/// The year, and the rest as `MMDDHHMMSSZ`.
-fn civil_text(time: UnixTime) -> (i64, String) {
-    let civil = time.civil();
-    let rest =
-        format!("{:02}{:02}{:02}{:02}{:02}Z", civil.month, civil.day, civil.hour, civil.minute, civil.second);
-    (civil.year, rest)
+/// Content octets of `YYMMDDHHMMSSZ`.
+const UTC_TIME_LEN: usize = 13;
+/// Content octets of `YYYYMMDDHHMMSSZ`.
+const GENERALIZED_TIME_LEN: usize = 15;
+
+/// Whether RFC 5280 section 4.1.2.5 wants a UTCTime.
+fn is_utc_time(time: UnixTime) -> bool {
+    /// 1950-01-01T00:00:00Z
+    const FROM: i64 = -631_152_000;
+    /// 2050-01-01T00:00:00Z
+    const TO: i64 = 2_524_608_000;
+    (FROM..TO).contains(&time.0)
 }
 
 /// Two's complement content without redundant leading octets (X.690 section 8.3.2).

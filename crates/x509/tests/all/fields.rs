@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::process::Command;
 
-use x509::ocsp::{self, Responder, Status};
+use x509::ocsp::{self, Outcome, Responder, Status};
 use x509::{
     Certificate, GeneralName, KeyAlgorithm, NameMatch, ReferenceName, SignatureAlgorithm, SignatureError,
     matches_name,
@@ -225,7 +225,8 @@ fn stapled_responses_are_read() {
     let index = "V\t300101000000Z\t\t1234\tunknown\t/CN=a\n\
                  R\t300101000000Z\t260501000000Z\t5678\tunknown\t/CN=b\n";
     std::fs::write(folder.path().join("index"), index).unwrap();
-    let revoked = Status::Revoked(x509::UnixTime::from_civil(2026, 5, 1, 0, 0, 0).unwrap());
+    let at = x509::UnixTime::from_civil(2026, 5, 1, 0, 0, 0).unwrap();
+    let revoked = Status::Revoked { at, reason: None };
     let table = [("1234", Status::Good), ("5678", revoked), ("9999", Status::Unknown)];
     for (serial, status) in table {
         openssl(&folder, &format!("ocsp -issuer ca -serial 0x{serial} -reqout q -no_nonce"));
@@ -233,7 +234,7 @@ fn stapled_responses_are_read() {
         openssl(&folder, answer);
         let der = std::fs::read(folder.path().join("r")).unwrap();
         let response = ocsp::parse_response(&der).unwrap();
-        assert_eq!(response.status, status, "{serial}");
+        assert_eq!(response.status, Outcome::Status(status), "{serial}");
         assert_eq!(response.is_revoked(), serial == "5678");
         assert_eq!(response.serial.unwrap().to_string(), serial);
         assert_eq!(response.responder, Some(Responder::Name("CN=Root".to_owned())));
@@ -243,7 +244,7 @@ fn stapled_responses_are_read() {
     }
     // tryLater: an error has no answer inside.
     let response = ocsp::parse_response(&[0x30, 3, 0x0a, 1, 3]).unwrap();
-    assert_eq!(response.status, Status::NoAnswer(3));
+    assert_eq!(response.status, Outcome::NoAnswer(3));
     assert!(ocsp::parse_response(&[0x30, 0]).is_err());
 }
 

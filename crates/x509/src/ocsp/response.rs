@@ -1,23 +1,17 @@
-//! Stapled OCSP responses (RFC 6960), read as far as a scanner tells of them. The signature is not
-//! checked here.
+//! Stapled OCSP responses, read as far as a scanner tells of them. The signature is not checked here.
 
 use std::fmt;
 
-use crate::der::{DerError, Reader, tag};
+use super::{RESPONSE_MAX, Status};
+use crate::crl::Reason;
+use crate::der::{DerError, Element, Reader, tag};
 use crate::{DistinguishedName, SerialNumber, UnixTime, oid};
 
-/// Octets of a response that are read; real ones have 500 to 3,000.
-pub const RESPONSE_MAX: usize = 64 * 1024;
-
-/// What the responder says of the certificate.
+/// What came of asking.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Status {
-    /// Not revoked.
-    Good,
-    /// Revoked, at this time.
-    Revoked(UnixTime),
-    /// The responder does not know the certificate.
-    Unknown,
+pub enum Outcome {
+    /// An answer.
+    Status(Status),
     /// No answer but an error: the number of RFC 6960 section 4.2.1 (1 malformed, 2 internal,
     /// 3 try later, 5 signature required, 6 unauthorised).
     NoAnswer(i64),
@@ -36,7 +30,7 @@ pub enum Responder {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Response {
     /// What it says.
-    pub status: Status,
+    pub status: Outcome,
     /// When it was signed.
     pub produced_at: Option<UnixTime>,
     /// From when the status is known to be right.
@@ -53,17 +47,20 @@ impl Response {
     /// Whether it says the certificate is revoked.
     #[must_use]
     pub fn is_revoked(&self) -> bool {
-        matches!(self.status, Status::Revoked(_))
+        matches!(self.status, Outcome::Status(Status::Revoked { .. }))
     }
 }
 
 impl fmt::Display for Response {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.status {
-            Status::Good => f.write_str("good")?,
-            Status::Revoked(at) => write!(f, "revoked at {at}")?,
-            Status::Unknown => f.write_str("unknown to the responder")?,
-            Status::NoAnswer(code) => write!(f, "no answer (OCSP error {code})")?,
+            Outcome::Status(Status::Good) => f.write_str("good")?,
+            Outcome::Status(Status::Revoked { at, reason: None }) => write!(f, "revoked at {at}")?,
+            Outcome::Status(Status::Revoked { at, reason: Some(reason) }) => {
+                write!(f, "revoked at {at} ({reason})")?;
+            }
+            Outcome::Status(Status::Unknown) => f.write_str("unknown to the responder")?,
+            Outcome::NoAnswer(code) => write!(f, "no answer (OCSP error {code})")?,
         }
         if let Some(this_update) = self.this_update {
             write!(f, ", as of {this_update}")?;
@@ -87,7 +84,7 @@ pub fn parse_response(der: &[u8]) -> Result<Response, DerError> {
     let code = response.expect(tag::ENUMERATED)?.integer()?;
     if code != 0 {
         return Ok(Response {
-            status: Status::NoAnswer(code),
+            status: Outcome::NoAnswer(code),
             produced_at: None,
             this_update: None,
             next_update: None,
@@ -116,7 +113,7 @@ fn response_data(mut data: Reader<'_>) -> Result<Response, DerError> {
     let status = single.any()?;
     let status = match status.tag {
         0x80 => Status::Good,
-        0xa1 => Status::Revoked(status.inside().expect(tag::GENERALIZED_TIME)?.time()?),
+        0xa1 => revoked(status.inside())?,
         0x82 => Status::Unknown,
         _ => return Err(DerError::Malformed("OCSP response: certStatus")),
     };
@@ -126,7 +123,7 @@ fn response_data(mut data: Reader<'_>) -> Result<Response, DerError> {
         None => None,
     };
     Ok(Response {
-        status,
+        status: Outcome::Status(status),
         produced_at: Some(produced_at),
         this_update: Some(this_update),
         next_update,
@@ -135,7 +132,16 @@ fn response_data(mut data: Reader<'_>) -> Result<Response, DerError> {
     })
 }
 
-fn responder(id: crate::der::Element<'_>) -> Result<Responder, DerError> {
+fn revoked(mut info: Reader<'_>) -> Result<Status, DerError> {
+    let at = info.expect(tag::GENERALIZED_TIME)?.time()?;
+    let reason = match info.optional(tag::context_constructed(0))? {
+        Some(reason) => Reason::from_code(reason.inside().expect(tag::ENUMERATED)?.integer()?),
+        None => None,
+    };
+    Ok(Status::Revoked { at, reason })
+}
+
+fn responder(id: Element<'_>) -> Result<Responder, DerError> {
     match id.tag {
         0xa1 => Ok(Responder::Name(DistinguishedName::parse(id.content)?.text)),
         0xa2 => Ok(Responder::KeyHash(id.inside().expect(tag::OCTET_STRING)?.content.to_vec())),

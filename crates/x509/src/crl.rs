@@ -1,1 +1,0 @@
-//! Certificate revocation lists (RFC 5280 section 5).
