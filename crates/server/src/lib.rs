@@ -1,11 +1,21 @@
 //! HTTP: routes, authentication, problem documents, OpenAPI, listeners. No SQL, no cryptography.
 
-pub mod state;
-pub mod problem;
 pub mod access;
-pub mod listen;
-pub mod openapi;
-pub mod metrics;
+pub mod api;
 pub mod conditional;
+pub mod extract;
+mod guard;
 pub mod limit;
+pub mod listen;
+pub mod metrics;
+mod openapi;
+pub mod paging;
+pub mod problem;
+mod router;
 pub mod routes;
+mod state;
+pub mod time;
+
+pub use problem::Problem;
+pub use router::{BODY_MAX, public_router, router};
+pub use state::{State, StateBuilder};

@@ -1,1 +1,164 @@
-//! Prometheus metrics.
+//! Prometheus metrics: one registry for every room, served at `/metrics`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+/// What the exposition is (OpenMetrics 1.0).
+pub const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Requests are counted by their route's template, so labels stay few however many paths are tried.
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+pub(crate) struct RequestLabels {
+    pub(crate) method: String,
+    pub(crate) route: String,
+    pub(crate) status: u16,
+}
+
+/// One label that says which.
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+pub(crate) struct KindLabel {
+    pub(crate) kind: &'static str,
+}
+
+/// The registry, and what the server itself counts. Cheap to clone.
+#[derive(Clone)]
+pub struct Metrics(Arc<Inner>);
+
+struct Inner {
+    registry: Mutex<Registry>,
+    requests: Family<RequestLabels, Histogram, fn() -> Histogram>,
+    refusals: Family<KindLabel, Counter>,
+    connections: Family<KindLabel, Gauge>,
+    handshakes: Family<KindLabel, Counter>,
+}
+
+/// 0.5 ms to 16 s, doubling.
+fn duration_histogram() -> Histogram {
+    Histogram::new(exponential_buckets(0.0005, 2.0, 16))
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::default();
+        let requests = Family::new_with_constructor(duration_histogram as fn() -> Histogram);
+        let (refusals, connections, handshakes) = (Family::default(), Family::default(), Family::default());
+        registry.register(
+            "bulla_server_request_duration_seconds",
+            "Requests by route template and status, from head to end of answer's head",
+            requests.clone(),
+        );
+        registry.register(
+            "bulla_server_refusals",
+            "Requests refused before their handler, by reason",
+            refusals.clone(),
+        );
+        registry.register("bulla_server_connections", "Connections open, by listener", connections.clone());
+        registry.register("bulla_server_handshakes", "TLS handshakes by outcome", handshakes.clone());
+        registry.register_collector(Box::new(Tasks));
+        Self(Arc::new(Inner { registry: Mutex::new(registry), requests, refusals, connections, handshakes }))
+    }
+}
+
+impl Metrics {
+    /// Registers another room's metrics, named `bulla_<crate>_<noun>_<unit>`. Counters get `_total` by themselves.
+    pub fn register(&self, add: impl FnOnce(&mut Registry)) {
+        add(&mut self.0.registry.lock());
+    }
+
+    /// Everything, as OpenMetrics text.
+    #[must_use]
+    pub fn encode(&self) -> String {
+        let mut text = String::new();
+        // Writing to a String cannot fail.
+        let _ = encode(&mut text, &self.0.registry.lock());
+        text
+    }
+
+    pub(crate) fn request(&self, labels: &RequestLabels, took: Duration) {
+        self.0.requests.get_or_create(labels).observe(took.as_secs_f64());
+    }
+
+    /// A request refused before its handler saw it.
+    pub(crate) fn refused(&self, kind: &'static str) {
+        self.0.refusals.get_or_create(&KindLabel { kind }).inc();
+    }
+
+    pub(crate) fn handshake(&self, kind: &'static str) {
+        self.0.handshakes.get_or_create(&KindLabel { kind }).inc();
+    }
+
+    /// Counts a connection of a listener until dropped.
+    pub(crate) fn connection(&self, kind: &'static str) -> ConnectionGauge {
+        let gauge = self.0.connections.get_or_create_owned(&KindLabel { kind });
+        gauge.inc();
+        ConnectionGauge(gauge)
+    }
+}
+
+/// See [`Metrics::connection`].
+pub(crate) struct ConnectionGauge(Gauge);
+
+impl Drop for ConnectionGauge {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+/// The live tasks of the whole process, asked for at each scrape.
+#[derive(Debug)]
+struct Tasks;
+
+impl Collector for Tasks {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let family = ConstGauge::new(0_i64);
+        let mut metric = encoder.encode_descriptor(
+            "bulla_tasks_live",
+            "Tasks by kind",
+            None,
+            EncodeMetric::metric_type(&family),
+        )?;
+        for (kind, live) in telemetry::tasks::live() {
+            let labels = KindLabel { kind };
+            ConstGauge::new(live).encode(metric.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_holds_what_was_counted_and_what_others_register() {
+        let metrics = Metrics::default();
+        let _task = telemetry::tasks::guard("metrics-test");
+        metrics.refused("unauthenticated");
+        let connection = metrics.connection("tls");
+        let labels = RequestLabels { method: "GET".to_owned(), route: "/healthz".to_owned(), status: 200 };
+        metrics.request(&labels, Duration::from_millis(3));
+        metrics.register(|registry| registry.register("bulla_x_things", "Things", Counter::<u64>::default()));
+        let text = metrics.encode();
+        for line in [
+            "bulla_server_refusals_total{kind=\"unauthenticated\"} 1",
+            "bulla_server_connections{kind=\"tls\"} 1",
+            "bulla_server_request_duration_seconds_count{method=\"GET\",route=\"/healthz\",status=\"200\"} 1",
+            "bulla_tasks_live{kind=\"metrics-test\"} 1",
+            "bulla_x_things_total 0",
+        ] {
+            assert!(text.contains(line), "{line} is missing in\n{text}");
+        }
+        drop(connection);
+        assert!(metrics.encode().contains("bulla_server_connections{kind=\"tls\"} 0"));
+    }
+}

@@ -1,1 +1,41 @@
-//! The OpenAPI document.
+//! The description of the API (OpenAPI 3.1).
+
+use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::openapi::{Components, OpenApi};
+use utoipa::{OpenApi as _, PartialSchema, ToSchema};
+
+use crate::access::SESSION_COOKIE;
+use crate::problem::ProblemDocument;
+
+#[derive(utoipa::OpenApi)]
+#[openapi(
+    info(
+        title = "Bulla",
+        description = "Finds, issues, renews and keeps TLS certificates.\n\nTimes are RFC 3339 in UTC. Lists come in \
+                       pages: give `next` back as `cursor`. A `GET` carries an `ETag`; give it back as \
+                       `If-None-Match` to save the body, or as `If-Match` with a change to have it refused when \
+                       somebody was faster. A `POST` with an `Idempotency-Key` can be repeated.",
+        license(name = "Apache-2.0", identifier = "Apache-2.0")
+    ),
+    servers((url = "/", description = "this server"))
+)]
+struct Described;
+
+/// The description before any route: title, version, security schemes, the problem document.
+pub(crate) fn skeleton() -> OpenApi {
+    let mut document = Described::openapi();
+    document.info.version = env!("CARGO_PKG_VERSION").to_owned();
+    let components = document.components.get_or_insert_with(Components::new);
+    let token = HttpBuilder::new()
+        .scheme(HttpAuthScheme::Bearer)
+        .description(Some("An API token, `bulla_…`"))
+        .build();
+    components.add_security_scheme("token", SecurityScheme::Http(token));
+    let session = ApiKeyValue::with_description(
+        SESSION_COOKIE,
+        "A session made by logging in; unsafe methods need the header `X-CSRF-Token` as well",
+    );
+    components.add_security_scheme("session", SecurityScheme::ApiKey(ApiKey::Cookie(session)));
+    components.schemas.insert(ProblemDocument::name().into_owned(), ProblemDocument::schema());
+    document
+}

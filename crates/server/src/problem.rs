@@ -1,1 +1,340 @@
-//! Problem documents (RFC 9457).
+//! Problem documents (RFC 9457): the one form in which this server says no.
+
+use std::fmt;
+
+use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
+use axum::response::{IntoResponse, Response};
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderName, HeaderValue, StatusCode};
+use serde::Serialize;
+use serde_json::{Map, Value};
+use store::StoreError;
+use utoipa::ToSchema;
+
+/// The media type of every refusal (RFC 9457 section 3).
+pub const MEDIA_TYPE: &str = "application/problem+json";
+
+/// What a problem's `type` begins with; its kind follows.
+pub const TYPE_BASE: &str = "https://bulla.dev/problems/";
+
+/// Seconds after which to ask again when the database was busy or away: a failover takes a few.
+const STORE_RETRY_SECONDS: u64 = 2;
+
+/// A refusal. Give it back from a handler: `Result<_, Problem>`.
+///
+/// The detail is for the person who asked and holds no secret; what only the operator may know is logged.
+#[derive(Clone)]
+pub struct Problem(Box<Inner>);
+
+#[derive(Clone)]
+struct Inner {
+    status: StatusCode,
+    kind: &'static str,
+    title: &'static str,
+    detail: Option<String>,
+    hint: Option<String>,
+    members: Map<String, Value>,
+    headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+/// The document, for the API's description.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Problem)]
+pub struct ProblemDocument {
+    /// Which kind of problem, as a URI that never changes its meaning.
+    #[serde(rename = "type")]
+    #[schema(example = "https://bulla.dev/problems/not-found")]
+    pub kind: String,
+    /// The kind in words.
+    pub title: String,
+    /// The HTTP status.
+    pub status: u16,
+    /// What is wrong with this request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+    /// This occurrence, as a URI to look for in the server's log.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub instance: Option<String>,
+    /// Members of this kind of problem.
+    #[serde(flatten)]
+    #[schema(additional_properties)]
+    pub members: Map<String, Value>,
+}
+
+impl Problem {
+    /// A problem of `kind` (lower case, words joined by hyphens; stays for ever) with its title.
+    #[must_use]
+    pub fn new(status: StatusCode, kind: &'static str, title: &'static str) -> Self {
+        Self(Box::new(Inner {
+            status,
+            kind,
+            title,
+            detail: None,
+            hint: None,
+            members: Map::new(),
+            headers: Vec::new(),
+        }))
+    }
+
+    /// What is wrong with this request.
+    #[must_use]
+    pub fn detail(mut self, detail: impl fmt::Display) -> Self {
+        self.0.detail = Some(detail.to_string());
+        self
+    }
+
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(mut self, hint: impl fmt::Display) -> Self {
+        self.0.hint = Some(hint.to_string());
+        self
+    }
+
+    /// A member of its own. The names of RFC 9457 are not for this.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.0.members.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// A header beside the document.
+    #[must_use]
+    pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.0.headers.push((name, value));
+        self
+    }
+
+    /// When to ask again, in seconds.
+    #[must_use]
+    pub fn retry_after(self, seconds: u64) -> Self {
+        self.header(RETRY_AFTER, HeaderValue::from(seconds))
+    }
+
+    /// 400: the request cannot be understood.
+    #[must_use]
+    pub fn bad_request(detail: impl fmt::Display) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "bad-request", "The request cannot be understood").detail(detail)
+    }
+
+    /// 401: nobody has shown who they are.
+    #[must_use]
+    pub fn unauthenticated(detail: impl fmt::Display) -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "unauthenticated", "Say who you are")
+            .detail(detail)
+            .hint("send an API token as `Authorization: Bearer bulla_…`, log in, or use a client certificate")
+            .header(http::header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"bulla\""))
+    }
+
+    /// 403: known, and not permitted.
+    #[must_use]
+    pub fn forbidden(detail: impl fmt::Display) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "forbidden", "Not permitted").detail(detail)
+    }
+
+    /// 404: `what` is not there, e.g. `certificate 0190…`.
+    #[must_use]
+    pub fn not_found(what: impl fmt::Display) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not-found", "Not found").detail(format_args!("there is no {what}"))
+    }
+
+    /// 409: not in this state of things.
+    #[must_use]
+    pub fn conflict(detail: impl fmt::Display) -> Self {
+        Self::new(StatusCode::CONFLICT, "conflict", "Not in the present state").detail(detail)
+    }
+
+    /// 412: changed since it was read.
+    #[must_use]
+    pub fn precondition_failed(detail: impl fmt::Display) -> Self {
+        Self::new(StatusCode::PRECONDITION_FAILED, "precondition-failed", "Changed meanwhile")
+            .detail(detail)
+            .hint("read it again and repeat the change with its new ETag")
+    }
+
+    /// 422: understood, and not acceptable.
+    #[must_use]
+    pub fn unprocessable(detail: impl fmt::Display) -> Self {
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "unprocessable", "Not acceptable").detail(detail)
+    }
+
+    /// 429, with the seconds to wait.
+    #[must_use]
+    pub fn too_many(seconds: u64) -> Self {
+        Self::new(StatusCode::TOO_MANY_REQUESTS, "rate-limited", "Too many requests")
+            .detail(format_args!("ask again in {seconds} s"))
+            .retry_after(seconds)
+    }
+
+    /// 503, with the seconds to wait.
+    #[must_use]
+    pub fn unavailable(detail: impl fmt::Display, seconds: u64) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", "Not available just now")
+            .detail(detail)
+            .retry_after(seconds)
+    }
+
+    /// 500. The error goes to the log; the document says nothing of it.
+    #[must_use]
+    pub fn internal(error: impl fmt::Display) -> Self {
+        tracing::error!(%error, "a request failed");
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "The server failed")
+            .detail("the request failed on the server; its log has the reason")
+    }
+
+    /// Its status.
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
+        self.0.status
+    }
+
+    /// Its kind: what follows [`TYPE_BASE`].
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        self.0.kind
+    }
+
+    /// For a response of the framework's own (404, 405, 413, …) that is not yet a problem.
+    pub(crate) fn of_status(status: StatusCode, detail: Option<String>) -> Self {
+        let (kind, title) = match status {
+            StatusCode::BAD_REQUEST => ("bad-request", "The request cannot be understood"),
+            StatusCode::UNAUTHORIZED => ("unauthenticated", "Say who you are"),
+            StatusCode::FORBIDDEN => ("forbidden", "Not permitted"),
+            StatusCode::NOT_FOUND => ("not-found", "Not found"),
+            StatusCode::METHOD_NOT_ALLOWED => ("method-not-allowed", "Not with this method"),
+            StatusCode::REQUEST_TIMEOUT => ("request-timeout", "The request came too slowly"),
+            StatusCode::PAYLOAD_TOO_LARGE => ("payload-too-large", "The body is too large"),
+            StatusCode::UNSUPPORTED_MEDIA_TYPE => ("unsupported-media-type", "Not in this media type"),
+            StatusCode::UNPROCESSABLE_ENTITY => ("unprocessable", "Not acceptable"),
+            StatusCode::TOO_MANY_REQUESTS => ("rate-limited", "Too many requests"),
+            StatusCode::SERVICE_UNAVAILABLE => ("unavailable", "Not available just now"),
+            status if status.is_server_error() => ("internal", "The server failed"),
+            _ => ("refused", "Refused"),
+        };
+        let mut problem = Self::new(status, kind, title);
+        problem.0.detail = detail;
+        problem
+    }
+
+    /// The document, without an instance: the listener adds it.
+    #[must_use]
+    pub fn document(&self) -> ProblemDocument {
+        let inner = &self.0;
+        ProblemDocument {
+            kind: format!("{TYPE_BASE}{}", inner.kind),
+            title: inner.title.to_owned(),
+            status: inner.status.as_u16(),
+            detail: inner.detail.clone(),
+            hint: inner.hint.clone(),
+            instance: None,
+            members: inner.members.clone(),
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.0.status.as_u16(), self.0.title)?;
+        self.0.detail.as_ref().map_or(Ok(()), |detail| write!(f, ": {detail}"))
+    }
+}
+
+impl fmt::Debug for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Problem({}: {self})", self.0.kind)
+    }
+}
+
+impl std::error::Error for Problem {}
+
+/// Set on a response that is a problem, so that the layers above can complete the document.
+#[derive(Clone)]
+pub(crate) struct IsProblem(pub(crate) Problem);
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let body = serde_json::to_vec(&self.document()).unwrap_or_default();
+        let mut response = (self.0.status, body).into_response();
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
+        for (name, value) in &self.0.headers {
+            headers.insert(name.clone(), value.clone());
+        }
+        response.extensions_mut().insert(IsProblem(self));
+        response
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::BadCursor | StoreError::BadFingerprint(_) | StoreError::AmbiguousFingerprint(_) => {
+                Self::bad_request(error)
+            }
+            StoreError::UnknownScan(_) => Self::of_status(StatusCode::NOT_FOUND, Some(error.to_string())),
+            error if error.is_transient() => {
+                tracing::warn!(%error, "the database did not answer a request");
+                Self::unavailable("the database is busy or does not answer", STORE_RETRY_SECONDS)
+            }
+            error => Self::internal(error),
+        }
+    }
+}
+
+impl From<JsonRejection> for Problem {
+    fn from(rejection: JsonRejection) -> Self {
+        let status = rejection.status();
+        let problem = Self::of_status(status, Some(rejection.body_text()));
+        if status == StatusCode::UNSUPPORTED_MEDIA_TYPE {
+            return problem.hint("send JSON as `Content-Type: application/json`");
+        }
+        problem
+    }
+}
+
+impl From<QueryRejection> for Problem {
+    fn from(rejection: QueryRejection) -> Self {
+        Self::bad_request(rejection.body_text())
+    }
+}
+
+impl From<PathRejection> for Problem {
+    fn from(rejection: PathRejection) -> Self {
+        Self::bad_request(rejection.body_text())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_document_has_the_members_of_rfc_9457_and_its_own() {
+        let problem = Problem::not_found("profile web").hint("see the list").with("profile", "web");
+        let document = serde_json::to_value(problem.document()).unwrap();
+        assert_eq!(
+            document,
+            serde_json::json!({
+                "type": "https://bulla.dev/problems/not-found",
+                "title": "Not found",
+                "status": 404,
+                "detail": "there is no profile web",
+                "hint": "see the list",
+                "profile": "web",
+            })
+        );
+    }
+
+    #[test]
+    fn the_store_being_away_is_worth_a_second_try() {
+        let response = Problem::from(StoreError::Busy { source: "locked".into() }).into_response();
+        assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(response.headers()[RETRY_AFTER], "2");
+        assert_eq!(Problem::from(StoreError::BadCursor).status(), StatusCode::BAD_REQUEST);
+        let corrupt = Problem::from(StoreError::Corrupt("secret row".to_owned()));
+        assert_eq!(corrupt.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        assert!(!format!("{corrupt}").contains("secret row"));
+    }
+}

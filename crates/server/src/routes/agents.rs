@@ -1,1 +1,7 @@
 //! Routes: agents.
+
+use crate::api::Api;
+
+pub(crate) fn routes() -> Api {
+    Api::area("agents")
+}

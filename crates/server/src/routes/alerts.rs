@@ -1,1 +1,7 @@
 //! Routes: alerts.
+
+use crate::api::Api;
+
+pub(crate) fn routes() -> Api {
+    Api::area("alerts")
+}

@@ -1,1 +1,7 @@
 //! Routes: audit.
+
+use crate::api::Api;
+
+pub(crate) fn routes() -> Api {
+    Api::area("audit")
+}

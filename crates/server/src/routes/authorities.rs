@@ -1,1 +1,7 @@
 //! Routes: authorities.
+
+use crate::api::Api;
+
+pub(crate) fn routes() -> Api {
+    Api::area("authorities")
+}

@@ -1,1 +1,7 @@
 //! Routes: certificates.
+
+use crate::api::Api;
+
+pub(crate) fn routes() -> Api {
+    Api::area("certificates")
+}

@@ -1,1 +1,7 @@
 //! Routes: events.
+
+use crate::api::Api;
+
+pub(crate) fn routes() -> Api {
+    Api::area("events")
+}

@@ -1,1 +1,50 @@
-//! Routes: health.
+//! Whether the server lives, whether it can work, and its metrics.
+
+use axum::response::{IntoResponse, Response};
+use http::header::CONTENT_TYPE;
+use serde::Serialize;
+use utoipa::ToSchema;
+use utoipa_axum::routes;
+
+use crate::access::Permission;
+use crate::api::{Access, Api};
+use crate::extract::Json;
+use crate::metrics;
+use crate::problem::Problem;
+use crate::state::State;
+
+pub(crate) fn routes() -> Api {
+    Api::area("server")
+        .route(Access::open(), routes!(healthz))
+        .route(Access::open(), routes!(readyz))
+        .route(Permission::MetricsRead, routes!(scrape))
+}
+
+/// How the server is.
+#[derive(Debug, Serialize, ToSchema)]
+struct Health {
+    /// `ok`.
+    status: &'static str,
+}
+
+/// Says that the process lives.
+///
+/// Touches nothing else: whoever restarts what does not answer should not restart over a database that is away.
+#[utoipa::path(get, path = "/healthz", operation_id = "healthz", responses((status = 200, body = Health)))]
+async fn healthz() -> Json<Health> {
+    Json(Health { status: "ok" })
+}
+
+/// Says whether the server can work: the database answers.
+#[utoipa::path(get, path = "/readyz", operation_id = "readyz", responses((status = 200, body = Health)))]
+async fn readyz(state: State) -> Result<Json<Health>, Problem> {
+    state.store().outbox_place("readiness").await?;
+    Ok(Json(Health { status: "ok" }))
+}
+
+/// Gives the metrics in the OpenMetrics text format.
+#[utoipa::path(get, path = "/metrics", operation_id = "metrics",
+    responses((status = 200, body = String, content_type = "application/openmetrics-text")))]
+async fn scrape(state: State) -> Response {
+    ([(CONTENT_TYPE, metrics::MEDIA_TYPE)], state.metrics().encode()).into_response()
+}

@@ -1,1 +1,7 @@
 //! Routes: inventory.
+
+use crate::api::Api;
+
+pub(crate) fn routes() -> Api {
+    Api::area("inventory")
+}

@@ -1,1 +1,7 @@
 //! Routes: issuers.
+
+use crate::api::Api;
+
+pub(crate) fn routes() -> Api {
+    Api::area("issuers")
+}

@@ -1,21 +1,99 @@
 //! The routes, a module an area.
+//!
+//! # How an area adds routes
+//!
+//! ```ignore
+//! // crates/server/src/routes/profiles.rs
+//! use crate::access::{Caller, Permission, Scope};
+//! use crate::api::{Access, Api};
+//! use crate::extract::{Json, Path};
+//! use crate::paging::{Listing, Paging, PagingParams};
+//! use crate::{Problem, State};
+//! use utoipa_axum::routes;
+//!
+//! pub(crate) fn routes() -> Api {
+//!     Api::area("profiles")
+//!         // One `route` a permission. A bare permission is asked for in scope `any` …
+//!         .route(Permission::ProfileManage, routes!(create))
+//!         // … `.scoped()` lets narrower grants in: the handler must then ask `caller.may(…)` or `caller.reach(…)`.
+//!         .route(Access::needs(Permission::ProfileRead).scoped(), routes!(list))
+//!         .route(Access::needs(Permission::ProfileRead).scoped(), routes!(get_one))
+//! }
+//!
+//! /// Lists the profiles.                          <- the first line is the summary in the API's description
+//! #[utoipa::path(get, path = "/api/v1/profiles", operation_id = "listProfiles", params(PagingParams),
+//!     responses((status = 200, body = Listing<ProfileView>)))]
+//! async fn list(state: State, caller: Caller, paging: Paging) -> Result<Json<Listing<ProfileView>>, Problem> {
+//!     let authority = state.room::<Authority>()?;      // 503 where this process does not run it
+//!     let page = authority.profiles(caller.reach(Permission::ProfileRead), paging.after.as_ref(), paging.limit).await?;
+//!     Ok(Json(Listing::of(page, ProfileView::from)))
+//! }
+//! ```
+//!
+//! - Answer types derive `Serialize, ToSchema` and are the API's own (`…View`), not the store's rows. Bodies derive
+//!   `Deserialize, ToSchema` with `#[serde(deny_unknown_fields)]`. Times are RFC 3339 texts ([`crate::time`]).
+//! - Errors: `impl From<YourError> for Problem` beside your routes, or `map_err`; the kinds in [`crate::problem`] first.
+//!   401, 403, 404, 405, 413, 415, 429, panics, and refused JSON are problems already. Do not list refusals in
+//!   `responses(…)`: the builder adds them, the security and the permission's note.
+//! - `GET`: ETag, `If-None-Match`, `fields=` come by themselves ([`crate::conditional`]). `PUT`, `PATCH`, `DELETE` of a
+//!   thing with a revision: take `IfMatch` and answer with `Revision`. `POST`: `Idempotency-Key` comes by itself.
+//! - A route not given to `Api::route` cannot exist; the test `route_by_role` walks all of them with every role.
+//! - Operation ids are unique over all areas (`listProfiles`, not `list`).
 
+pub mod agents;
+pub mod alerts;
+pub mod approvals;
+pub mod audit;
+pub mod authorities;
+pub mod certificates;
+pub mod events;
 pub mod health;
+pub mod inventory;
+pub mod issuers;
+pub mod jobs;
+pub mod oidc;
+pub mod people;
+pub mod policies;
+pub mod profiles;
+pub mod protocols;
+pub mod targets;
 pub mod tokens;
 pub mod users;
-pub mod oidc;
-pub mod audit;
-pub mod certificates;
-pub mod issuers;
-pub mod profiles;
-pub mod authorities;
-pub mod policies;
-pub mod people;
-pub mod approvals;
-pub mod jobs;
-pub mod agents;
-pub mod targets;
-pub mod alerts;
-pub mod protocols;
-pub mod inventory;
-pub mod events;
+
+use axum::Router;
+
+use crate::api::Api;
+use crate::state::State;
+
+/// Every route of the API.
+pub(crate) fn api() -> Api {
+    Api::area("")
+        .merge(health::routes())
+        .merge(tokens::routes())
+        .merge(users::routes())
+        .merge(oidc::routes())
+        .merge(audit::routes())
+        .merge(events::routes())
+        .merge(certificates::routes())
+        .merge(issuers::routes())
+        .merge(profiles::routes())
+        .merge(authorities::routes())
+        .merge(policies::routes())
+        .merge(people::routes())
+        .merge(approvals::routes())
+        .merge(jobs::routes())
+        .merge(agents::routes())
+        .merge(targets::routes())
+        .merge(alerts::routes())
+        .merge(inventory::routes())
+}
+
+/// What speaks a protocol of its own over TLS: ACME, EST, SCEP. Their refusals are theirs.
+pub(crate) fn protocols(state: &State) -> Router<State> {
+    protocols::secure(state)
+}
+
+/// What is served without TLS as well: CRLs, OCSP, http-01 answers.
+pub(crate) fn public(state: &State) -> Router<State> {
+    protocols::public(state)
+}

@@ -1,1 +1,7 @@
 //! Routes: people.
+
+use crate::api::Api;
+
+pub(crate) fn routes() -> Api {
+    Api::area("people")
+}

@@ -1,1 +1,7 @@
 //! Routes: policies.
+
+use crate::api::Api;
+
+pub(crate) fn routes() -> Api {
+    Api::area("policies")
+}

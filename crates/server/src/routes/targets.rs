@@ -1,1 +1,7 @@
 //! Routes: targets.
+
+use crate::api::Api;
+
+pub(crate) fn routes() -> Api {
+    Api::area("targets")
+}

@@ -1,1 +1,7 @@
 //! Routes: tokens.
+
+use crate::api::Api;
+
+pub(crate) fn routes() -> Api {
+    Api::area("tokens")
+}

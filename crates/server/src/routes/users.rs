@@ -1,1 +1,7 @@
 //! Routes: users.
+
+use crate::api::Api;
+
+pub(crate) fn routes() -> Api {
+    Api::area("users")
+}

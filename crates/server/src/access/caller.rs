@@ -1,0 +1,233 @@
+//! Who asks.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use axum::extract::FromRequestParts;
+use http::request::Parts;
+use uuid::Uuid;
+
+use crate::access::{Permission, Permissions, Scope};
+use crate::problem::Problem;
+
+/// How the caller has shown who they are.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum CallerKind {
+    /// An API token.
+    Token,
+    /// A person, logged in by OIDC, with a session cookie.
+    User,
+    /// A client certificate mapped to an identity.
+    Certificate,
+}
+
+/// Permissions within a scope: a grant with its role looked up.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Granted {
+    /// What.
+    pub permissions: Permissions,
+    /// Within what.
+    pub scope: Scope,
+}
+
+/// What a caller may see of a listing.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Reach {
+    /// All of it.
+    Everything,
+    /// What lies in one of these, sorted. None of them is [`Scope::Any`].
+    Only(Vec<Scope>),
+}
+
+/// An authenticated caller. Handlers take it as an argument; the guard put it there.
+#[derive(Clone)]
+pub struct Caller(Arc<Inner>);
+
+struct Inner {
+    actor: String,
+    kind: CallerKind,
+    id: Uuid,
+    granted: Vec<Granted>,
+    /// Whether this request's handler has asked how far the caller reaches.
+    asked: AtomicBool,
+}
+
+impl Caller {
+    /// For the authenticator, and for tests.
+    #[must_use]
+    pub fn new(actor: String, kind: CallerKind, id: Uuid, granted: Vec<Granted>) -> Self {
+        Self(Arc::new(Inner { actor, kind, id, granted, asked: AtomicBool::new(false) }))
+    }
+
+    /// The same caller for another request.
+    pub(crate) fn for_request(&self) -> Self {
+        let inner = &self.0;
+        Self::new(inner.actor.clone(), inner.kind, inner.id, inner.granted.clone())
+    }
+
+    /// As the audit trail names them: `token:ci`, `user:alice@example.org`, `certificate:agent-7`.
+    #[must_use]
+    pub fn actor(&self) -> &str {
+        &self.0.actor
+    }
+
+    /// How they have shown who they are.
+    #[must_use]
+    pub fn kind(&self) -> CallerKind {
+        self.0.kind
+    }
+
+    /// The row of the token, user or certificate identity.
+    #[must_use]
+    pub fn id(&self) -> Uuid {
+        self.0.id
+    }
+
+    /// All that is granted.
+    #[must_use]
+    pub fn granted(&self) -> &[Granted] {
+        &self.0.granted
+    }
+
+    /// Whether the permission is held in any scope at all.
+    #[must_use]
+    pub fn holds(&self, permission: Permission) -> bool {
+        self.0.granted.iter().any(|granted| granted.permissions.has(permission))
+    }
+
+    /// Whether the permission is held everywhere.
+    #[must_use]
+    pub fn holds_everywhere(&self, permission: Permission) -> bool {
+        self.0
+            .granted
+            .iter()
+            .any(|granted| granted.scope == Scope::Any && granted.permissions.has(permission))
+    }
+
+    /// Asks for a permission on a thing that lies in `scopes` (its profile, its issuer, its team): one of them is
+    /// enough.
+    ///
+    /// # Errors
+    /// 403 when no grant reaches it.
+    pub fn may(&self, permission: Permission, scopes: &[Scope]) -> Result<(), Problem> {
+        self.0.asked.store(true, Ordering::Relaxed);
+        let reaches = |granted: &Granted| {
+            granted.permissions.has(permission)
+                && (granted.scope == Scope::Any || scopes.contains(&granted.scope))
+        };
+        if self.0.granted.iter().any(reaches) {
+            return Ok(());
+        }
+        Err(forbidden(permission))
+    }
+
+    /// How far a permission reaches, to narrow a listing by.
+    #[must_use]
+    pub fn reach(&self, permission: Permission) -> Reach {
+        self.0.asked.store(true, Ordering::Relaxed);
+        let mut scopes = Vec::new();
+        for granted in &self.0.granted {
+            if !granted.permissions.has(permission) {
+                continue;
+            }
+            if granted.scope == Scope::Any {
+                return Reach::Everything;
+            }
+            scopes.push(granted.scope.clone());
+        }
+        scopes.sort();
+        scopes.dedup();
+        Reach::Only(scopes)
+    }
+
+    /// Whether all of `other` is held: nobody gives away what they do not have.
+    #[must_use]
+    pub fn covers(&self, other: &Granted) -> bool {
+        let held = self.0.granted.iter().filter(|granted| granted.scope.covers(&other.scope));
+        held.fold(Permissions::NONE, |all, granted| all.and(granted.permissions)).covers(other.permissions)
+    }
+
+    /// Whether this request's handler has asked how far the caller reaches.
+    pub(crate) fn was_asked(&self) -> bool {
+        self.0.asked.load(Ordering::Relaxed)
+    }
+}
+
+pub(crate) fn forbidden(permission: Permission) -> Problem {
+    Problem::forbidden(format_args!("this needs the permission {permission}"))
+        .hint("ask an administrator for a role that holds it, in the scope of what you want to reach")
+        .with("permission", permission.as_str())
+}
+
+impl fmt::Debug for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Caller")
+            .field("actor", &self.0.actor)
+            .field("kind", &self.0.kind)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Caller {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let caller = parts.extensions.get::<Self>().cloned();
+        caller.ok_or_else(|| Problem::unauthenticated("this needs an authenticated caller"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::built_in_role;
+
+    fn caller(grants: &[(&str, Scope)]) -> Caller {
+        let granted = grants
+            .iter()
+            .map(|(role, scope)| Granted {
+                permissions: built_in_role(role).unwrap().permissions,
+                scope: scope.clone(),
+            })
+            .collect();
+        Caller::new("token:test".to_owned(), CallerKind::Token, Uuid::nil(), granted)
+    }
+
+    #[test]
+    fn a_grant_reaches_what_lies_in_its_scope() {
+        let web = caller(&[("issuer", Scope::profile("web")), ("viewer", Scope::team("core"))]);
+        let request = Permission::CertificateRequest;
+        assert!(web.may(request, &[Scope::profile("web"), Scope::team("other")]).is_ok());
+        assert!(web.may(request, &[Scope::profile("mail")]).is_err());
+        assert!(web.may(request, &[]).is_err());
+        assert!(web.may(request, &[Scope::Any]).is_err());
+        assert!(web.may(Permission::CertificateRead, &[Scope::team("core")]).is_ok());
+        assert!(web.may(request, &[Scope::team("core")]).is_err());
+        assert!(web.holds(request) && !web.holds_everywhere(request));
+        assert!(caller(&[("admin", Scope::Any)]).may(request, &[]).is_ok());
+    }
+
+    #[test]
+    fn listings_are_narrowed_to_the_reach() {
+        let two = caller(&[("viewer", Scope::team("b")), ("issuer", Scope::team("a"))]);
+        assert_eq!(
+            two.reach(Permission::CertificateRead),
+            Reach::Only(vec![Scope::team("a"), Scope::team("b")])
+        );
+        assert_eq!(two.reach(Permission::KeyBlock), Reach::Only(Vec::new()));
+        let all = caller(&[("viewer", Scope::Any), ("issuer", Scope::team("a"))]);
+        assert_eq!(all.reach(Permission::CertificateRead), Reach::Everything);
+    }
+
+    #[test]
+    fn nobody_gives_away_what_they_do_not_have() {
+        let of = |role: &str, scope| Granted { permissions: built_in_role(role).unwrap().permissions, scope };
+        let operator = caller(&[("operator", Scope::Any)]);
+        assert!(operator.covers(&of("viewer", Scope::team("a"))));
+        assert!(!operator.covers(&of("admin", Scope::team("a"))));
+        let narrow = caller(&[("operator", Scope::team("a"))]);
+        assert!(narrow.covers(&of("viewer", Scope::team("a"))));
+        assert!(!narrow.covers(&of("viewer", Scope::Any)));
+    }
+}

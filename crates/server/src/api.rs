@@ -1,0 +1,203 @@
+//! How routes are registered: each with what it needs, so that none exists without.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::middleware::from_fn_with_state;
+use http::Method;
+use utoipa::openapi::path::{Operation, PathItem};
+use utoipa::openapi::security::SecurityRequirement;
+use utoipa::openapi::{ContentBuilder, OpenApi, Ref, RefOr, ResponseBuilder};
+use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter, UtoipaMethodRouterExt};
+
+use crate::access::Permission;
+use crate::guard::{self, Guard};
+use crate::problem::MEDIA_TYPE;
+use crate::state::State;
+
+/// Who may call a route.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Need {
+    /// Anybody, known or not.
+    Nothing,
+    /// Whoever is known.
+    Caller,
+    /// Who holds this permission.
+    Permission(Permission),
+}
+
+/// What a route needs and allows. Made from a [`Permission`], [`Access::open`] or [`Access::known`].
+#[derive(Clone, Copy, Debug)]
+pub struct Access {
+    pub(crate) need: Need,
+    pub(crate) scoped: bool,
+    pub(crate) streams: bool,
+    pub(crate) body_max: Option<usize>,
+}
+
+impl Access {
+    const fn of(need: Need) -> Self {
+        Self { need, scoped: false, streams: false, body_max: None }
+    }
+
+    /// For anybody, known or not.
+    #[must_use]
+    pub const fn open() -> Self {
+        Self::of(Need::Nothing)
+    }
+
+    /// For whoever is known, whatever they hold.
+    #[must_use]
+    pub const fn known() -> Self {
+        Self::of(Need::Caller)
+    }
+
+    /// For who holds the permission everywhere (scope `any`).
+    #[must_use]
+    pub const fn needs(permission: Permission) -> Self {
+        Self::of(Need::Permission(permission))
+    }
+
+    /// For who holds the permission in whatever scope: the handler asks [`Caller::may`](crate::access::Caller::may)
+    /// for the thing at hand, or narrows its listing by [`Caller::reach`](crate::access::Caller::reach). A handler
+    /// that does neither is answered 500 in its stead.
+    #[must_use]
+    pub const fn scoped(mut self) -> Self {
+        self.scoped = true;
+        self
+    }
+
+    /// The answer has no end of its own (events, exports): no ETag, no time limit, no idempotency key.
+    #[must_use]
+    pub const fn streams(mut self) -> Self {
+        self.streams = true;
+        self
+    }
+
+    /// Bodies of at most so many octets, instead of the server's limit.
+    #[must_use]
+    pub const fn body_max(mut self, octets: usize) -> Self {
+        self.body_max = Some(octets);
+        self
+    }
+}
+
+impl From<Permission> for Access {
+    fn from(permission: Permission) -> Self {
+        Self::needs(permission)
+    }
+}
+
+/// A route as registered.
+#[derive(Clone, Debug)]
+pub struct RouteInfo {
+    /// The area it belongs to: its tag in the API's description.
+    pub area: &'static str,
+    /// Its method.
+    pub method: Method,
+    /// Its path as a template.
+    pub path: String,
+    /// Who may call it.
+    pub need: Need,
+    /// Whether a permission in a narrower scope lets in.
+    pub scoped: bool,
+}
+
+/// The routes of an area, and how they are put together.
+pub struct Api {
+    area: &'static str,
+    parts: Vec<(&'static str, Access, UtoipaMethodRouter<State>)>,
+}
+
+impl Api {
+    /// An area without routes. Its name is its tag in the API's description.
+    #[must_use]
+    pub fn area(area: &'static str) -> Self {
+        Self { area, parts: Vec::new() }
+    }
+
+    /// Adds what `routes!(handler)` made. Handlers given together need the same.
+    #[must_use]
+    pub fn route(mut self, access: impl Into<Access>, routes: UtoipaMethodRouter<State>) -> Self {
+        self.parts.push((self.area, access.into(), routes));
+        self
+    }
+
+    /// Adds another area's routes.
+    #[must_use]
+    pub fn merge(mut self, other: Self) -> Self {
+        self.parts.extend(other.parts);
+        self
+    }
+
+    /// Every route guarded, with its description.
+    pub(crate) fn finish(self, state: &State, document: OpenApi) -> (Router<State>, OpenApi, Vec<RouteInfo>) {
+        let mut router = OpenApiRouter::with_openapi(document);
+        let mut infos = Vec::new();
+        for (area, access, (schemas, mut paths, methods)) in self.parts {
+            for (path, item) in &mut paths.paths {
+                for (method, operation) in operations(item) {
+                    describe(operation, area, access);
+                    let info = RouteInfo {
+                        area,
+                        method,
+                        path: path.clone(),
+                        need: access.need,
+                        scoped: access.scoped,
+                    };
+                    infos.push(info);
+                }
+            }
+            let guard = Arc::new(Guard { state: state.clone(), access });
+            let routes: UtoipaMethodRouter<State> = (schemas, paths, methods);
+            let routes = routes.map(|methods| methods.route_layer(from_fn_with_state(guard, guard::guarded)));
+            router = router.routes(routes);
+        }
+        let (router, document) = router.split_for_parts();
+        (router, document, infos)
+    }
+}
+
+fn operations(item: &mut PathItem) -> impl Iterator<Item = (Method, &mut Operation)> {
+    [
+        (Method::GET, &mut item.get),
+        (Method::PUT, &mut item.put),
+        (Method::POST, &mut item.post),
+        (Method::DELETE, &mut item.delete),
+        (Method::PATCH, &mut item.patch),
+        (Method::HEAD, &mut item.head),
+        (Method::OPTIONS, &mut item.options),
+    ]
+    .into_iter()
+    .filter_map(|(method, operation)| Some((method, operation.as_mut()?)))
+}
+
+/// Adds what every operation has in common: its tag, its permission, how to authenticate, and the refusals.
+fn describe(operation: &mut Operation, area: &'static str, access: Access) {
+    operation.tags = Some(vec![area.to_owned()]);
+    let none: [&str; 0] = [];
+    match access.need {
+        Need::Nothing => operation.security = Some(Vec::new()),
+        Need::Caller | Need::Permission(_) => {
+            operation.security =
+                Some(["token", "session"].map(|name| SecurityRequirement::new(name, none)).into());
+        }
+    }
+    if let Need::Permission(permission) = access.need {
+        let reach = if access.scoped { "in the scope of what is reached" } else { "in scope `any`" };
+        let note = format!("Needs the permission `{permission}` {reach}.");
+        operation.description = Some(match operation.description.take() {
+            Some(text) if !text.is_empty() => format!("{text}\n\n{note}"),
+            _ => note,
+        });
+    }
+    if !operation.responses.responses.contains_key("default") {
+        let content =
+            ContentBuilder::new().schema(Some(RefOr::Ref(Ref::from_schema_name("Problem")))).build();
+        let refusal = ResponseBuilder::new()
+            .description("A refusal, as a problem document (RFC 9457)")
+            .content(MEDIA_TYPE, content)
+            .build();
+        operation.responses.responses.insert("default".to_owned(), RefOr::T(refusal));
+    }
+}

@@ -1,0 +1,163 @@
+//! Every route, and what all have in common: problem documents, headers, metrics, limits.
+
+use std::any::Any;
+use std::time::Instant;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State as With};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http_body_util::BodyExt;
+use tower_http::catch_panic::CatchPanicLayer;
+use uuid::Uuid;
+
+use crate::api::RouteInfo;
+use crate::metrics::RequestLabels;
+use crate::openapi;
+use crate::problem::{IsProblem, MEDIA_TYPE, Problem};
+use crate::routes;
+use crate::state::State;
+
+/// Octets of a body when the route says nothing else: a megabyte holds a CSR, a profile, a few thousand names.
+pub const BODY_MAX: usize = 1 << 20;
+
+/// Octets read of the text in a refusal of the framework's own: it is a sentence.
+const REFUSAL_TEXT_MAX: usize = 4 << 10;
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const VERSION: HeaderName = HeaderName::from_static("bulla-version");
+
+/// The API and all that is served beside it over TLS, and the list of the API's routes.
+#[must_use]
+pub fn router(state: &State) -> (Router, Vec<RouteInfo>) {
+    let (api, document, infos) = routes::api().finish(state, openapi::skeleton());
+    let document = Bytes::from(serde_json::to_vec(&document).unwrap_or_default());
+    let api = api
+        .route("/openapi.json", get(move || described(document.clone())))
+        .fallback(nothing_here)
+        .method_not_allowed_fallback(not_so)
+        .layer(from_fn(problems_only))
+        .layer(from_fn(safe_headers))
+        .merge(routes::protocols(state))
+        .layer(DefaultBodyLimit::max(BODY_MAX))
+        .layer(CatchPanicLayer::custom(panicked))
+        .layer(from_fn(instance))
+        .layer(from_fn_with_state(state.clone(), measured));
+    (api.with_state(state.clone()), infos)
+}
+
+/// What is public by design and served without TLS: CRLs, OCSP, ACME's http-01 answers.
+#[must_use]
+pub fn public_router(state: &State) -> Router {
+    routes::public(state)
+        .layer(DefaultBodyLimit::max(BODY_MAX))
+        .layer(CatchPanicLayer::custom(panicked))
+        .layer(from_fn_with_state(state.clone(), measured))
+        .with_state(state.clone())
+}
+
+async fn described(document: Bytes) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], document).into_response()
+}
+
+async fn nothing_here(request: Request) -> Problem {
+    Problem::of_status(http::StatusCode::NOT_FOUND, Some(format!("nothing is at {}", request.uri().path())))
+        .hint("/openapi.json describes what there is")
+}
+
+async fn not_so(request: Request) -> Problem {
+    let detail = format!("{} does not know {}", request.uri().path(), request.method());
+    Problem::of_status(http::StatusCode::METHOD_NOT_ALLOWED, Some(detail))
+}
+
+fn panicked(panic: Box<dyn Any + Send + 'static>) -> Response {
+    let text = panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&'static str>().copied());
+    Problem::internal(format_args!("a handler panicked: {}", text.unwrap_or("no text"))).into_response()
+}
+
+/// A refusal of the framework's own becomes a problem document with the same status and headers.
+async fn problems_only(request: Request, next: Next) -> Response {
+    let response = next.run(request).await;
+    let status = response.status();
+    let refused = status.is_client_error() || status.is_server_error();
+    if !refused || response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == MEDIA_TYPE) {
+        return response;
+    }
+    let (parts, body) = response.into_parts();
+    let text = http_body_util::Limited::new(body, REFUSAL_TEXT_MAX).collect().await;
+    let text = text.ok().and_then(|text| String::from_utf8(text.to_bytes().to_vec()).ok());
+    let mut problem = Problem::of_status(status, text.filter(|text| !text.is_empty())).into_response();
+    for (name, value) in &parts.headers {
+        if name != header::CONTENT_TYPE && name != header::CONTENT_LENGTH {
+            problem.headers_mut().append(name.clone(), value.clone());
+        }
+    }
+    problem
+}
+
+/// The instance of a problem: the same id stands in the header, the document and the log.
+async fn instance(request: Request, next: Next) -> Response {
+    let id = Uuid::new_v4();
+    let span = tracing::info_span!("request", %id, method = %request.method(), path = request.uri().path());
+    let mut response = {
+        use tracing::Instrument;
+        next.run(request).instrument(span).await
+    };
+    if let Some(IsProblem(problem)) = response.extensions_mut().remove::<IsProblem>() {
+        let mut document = problem.document();
+        document.instance = Some(id.urn().to_string());
+        let body = serde_json::to_vec(&document).unwrap_or_default();
+        response.headers_mut().remove(header::CONTENT_LENGTH);
+        *response.body_mut() = Body::from(body);
+    }
+    if let Ok(value) = HeaderValue::from_str(&id.to_string()) {
+        response.headers_mut().insert(REQUEST_ID, value);
+    }
+    response
+}
+
+/// Answers are for programs: no browser sniffs, frames, caches or shares them with another site.
+async fn safe_headers(request: Request, next: Next) -> Response {
+    let mut response = next.run(request).await;
+    let headers = response.headers_mut();
+    let fixed = |headers: &mut HeaderMap, name: HeaderName, value: &'static str| {
+        headers.entry(name).or_insert(HeaderValue::from_static(value));
+    };
+    fixed(headers, VERSION, env!("CARGO_PKG_VERSION"));
+    fixed(headers, header::X_CONTENT_TYPE_OPTIONS, "nosniff");
+    fixed(headers, header::X_FRAME_OPTIONS, "DENY");
+    fixed(headers, header::REFERRER_POLICY, "no-referrer");
+    fixed(headers, header::CONTENT_SECURITY_POLICY, "default-src 'none'; frame-ancestors 'none'");
+    fixed(headers, header::STRICT_TRANSPORT_SECURITY, "max-age=31536000");
+    fixed(headers, HeaderName::from_static("cross-origin-resource-policy"), "same-origin");
+    let cache = if headers.contains_key(header::ETAG) { "private, no-cache" } else { "no-store" };
+    fixed(headers, header::CACHE_CONTROL, cache);
+    response
+}
+
+async fn measured(With(state): With<State>, request: Request, next: Next) -> Response {
+    let began = Instant::now();
+    let method = request.method().as_str().to_owned();
+    let route = request
+        .extensions()
+        .get::<MatchedPath>()
+        .map_or_else(|| "none".to_owned(), |path| path.as_str().to_owned());
+    let response = next.run(request).await;
+    let labels = RequestLabels { method: known_method(method), route, status: response.status().as_u16() };
+    state.metrics().request(&labels, began.elapsed());
+    response
+}
+
+/// A method is a label, so a client does not choose it freely.
+fn known_method(method: String) -> String {
+    match method.as_str() {
+        "GET" | "HEAD" | "POST" | "PUT" | "PATCH" | "DELETE" | "OPTIONS" => method,
+        _ => "other".to_owned(),
+    }
+}

@@ -1,0 +1,42 @@
+//! Times as the API writes them: RFC 3339 in UTC.
+
+use jiff::Timestamp;
+
+/// Microseconds since 1970 as text, `2026-01-02T03:04:05Z`; what lies past year 9999 is held there.
+#[must_use]
+pub fn shown(at_us: i64) -> String {
+    let last = 253_402_300_799_999_999;
+    let first = -62_135_596_800_000_000;
+    Timestamp::from_microsecond(at_us.clamp(first, last)).map_or_else(|_| String::new(), |at| at.to_string())
+}
+
+/// [`shown`] for what may be absent.
+#[must_use]
+pub fn maybe_shown(at_us: Option<i64>) -> Option<String> {
+    at_us.map(shown)
+}
+
+/// The microseconds of an RFC 3339 text.
+///
+/// # Errors
+/// 400 when it is none.
+pub fn parsed(text: &str) -> Result<i64, crate::Problem> {
+    let at: Timestamp = text.parse().map_err(|_| {
+        crate::Problem::bad_request(format_args!("{text:?} is no time: give it as 2026-01-02T03:04:05Z"))
+    })?;
+    Ok(at.as_microsecond())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_rfc_3339_and_come_back() {
+        assert_eq!(shown(0), "1970-01-01T00:00:00Z");
+        assert_eq!(shown(1_767_323_045_000_001), "2026-01-02T03:04:05.000001Z");
+        assert_eq!(parsed("2026-01-02T04:04:05.000001+01:00").unwrap(), 1_767_323_045_000_001);
+        assert!(shown(i64::MAX).starts_with("9999-12-31T"));
+        assert!(parsed("yesterday").is_err());
+    }
+}
