@@ -1,3 +1,10 @@
 //! The crate's integration tests, one binary.
 
 #![allow(clippy::unwrap_used)]
+
+mod masters;
+mod openssl;
+#[cfg(feature = "pkcs11")]
+mod pkcs11;
+mod sealing;
+mod software;

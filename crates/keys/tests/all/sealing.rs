@@ -1,0 +1,138 @@
+//! A secret opens in its own place under its own key, and nothing else does.
+
+use keys::keyring::OVERHEAD;
+use keys::{Context, Keyring, KeyringConfig, MasterKey, OpenError};
+use proptest::prelude::*;
+
+/// A ring over one file; the file stays in the folder.
+fn ring(folder: &std::path::Path, name: &str) -> Keyring {
+    Keyring::open(&KeyringConfig { current: file(folder, name), older: Vec::new() }).unwrap()
+}
+
+fn file(folder: &std::path::Path, name: &str) -> MasterKey {
+    MasterKey::File { path: folder.join(name), create: true }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_secret_opens_in_its_place_only(
+        secret in proptest::collection::vec(any::<u8>(), 0..300),
+        table in "[a-z]{1,8}", column in "[a-z]{1,8}",
+        row in proptest::collection::vec(any::<u8>(), 0..20),
+        other_table in "[a-z]{0,8}", other_column in "[a-z]{0,8}",
+        other_row in proptest::collection::vec(any::<u8>(), 0..20),
+    ) {
+        let ring = Keyring::ephemeral();
+        let here = Context { table: &table, row: &row, column: &column };
+        let sealed = ring.seal(&here, &secret);
+        prop_assert_eq!(sealed.len(), secret.len() + OVERHEAD);
+        prop_assert_eq!(ring.open_sealed(&here, &sealed).map(|text| text.to_vec()), Ok(secret.clone()));
+        prop_assert!(ring.is_current(&sealed));
+        for there in [
+            Context { table: &other_table, ..here },
+            Context { column: &other_column, ..here },
+            Context { row: &other_row, ..here },
+            // The same letters cut elsewhere.
+            Context { table: &format!("{table}{column}"), column: "", ..here },
+            Context { table: &column, column: &table, ..here },
+        ] {
+            if there != here {
+                prop_assert_eq!(ring.open_sealed(&there, &sealed), Err(OpenError::Forged));
+                prop_assert_eq!(ring.rewrap(&there, &sealed), Err(OpenError::Forged));
+            }
+        }
+        let stranger = Keyring::ephemeral();
+        prop_assert_eq!(stranger.open_sealed(&here, &sealed), Err(OpenError::UnknownMaster(ring.current())));
+        prop_assert!(!stranger.is_current(&sealed));
+    }
+
+    #[test]
+    fn changed_octets_never_open(
+        secret in proptest::collection::vec(any::<u8>(), 0..100),
+        at in any::<proptest::sample::Index>(), bits in 1_u8..,
+        cut in any::<proptest::sample::Index>(),
+    ) {
+        let ring = Keyring::ephemeral();
+        let here = Context { table: "keys", row: b"1", column: "sealed" };
+        let sealed = ring.seal(&here, &secret);
+        let mut changed = sealed.clone();
+        changed[at.index(sealed.len())] ^= bits;
+        prop_assert!(ring.open_sealed(&here, &changed).is_err());
+        prop_assert!(ring.open_sealed(&here, &sealed[..cut.index(sealed.len())]).is_err());
+        let longer = [&sealed[..], &[bits]].concat();
+        prop_assert_eq!(ring.open_sealed(&here, &longer), Err(OpenError::Forged));
+    }
+
+    #[test]
+    fn octets_of_any_kind_are_an_error(octets in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let ring = Keyring::ephemeral();
+        let here = Context { table: "keys", row: b"1", column: "sealed" };
+        prop_assert!(ring.open_sealed(&here, &octets).is_err());
+        prop_assert!(ring.rewrap(&here, &octets).is_err());
+        prop_assert!(!ring.is_current(&octets));
+    }
+
+    #[test]
+    fn rewrapping_keeps_the_content_and_needs_the_old_key(
+        secret in proptest::collection::vec(any::<u8>(), 0..100),
+        at in any::<proptest::sample::Index>(), bits in 1_u8..,
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let here = Context { table: "keys", row: b"1", column: "sealed" };
+        let old = ring(folder.path(), "old");
+        let sealed = old.seal(&here, &secret);
+        let config = KeyringConfig { current: file(folder.path(), "new"), older: vec![file(folder.path(), "old")] };
+        let both = Keyring::open(&config).unwrap();
+        prop_assert!(!both.is_current(&sealed));
+        prop_assert_eq!(both.open_sealed(&here, &sealed).map(|text| text.to_vec()), Ok(secret.clone()));
+        let moved = both.rewrap(&here, &sealed).unwrap();
+        prop_assert!(both.is_current(&moved));
+        // Only the wrapping changed: the secret's own octets are the same.
+        prop_assert_eq!(&moved[69..], &sealed[69..]);
+        prop_assert_eq!(moved.len(), sealed.len());
+        let new = ring(folder.path(), "new");
+        prop_assert_eq!(new.open_sealed(&here, &moved).map(|text| text.to_vec()), Ok(secret.clone()));
+        prop_assert!(new.open_sealed(&here, &sealed).is_err());
+        prop_assert!(new.rewrap(&here, &sealed).is_err());
+        prop_assert!(old.open_sealed(&here, &moved).is_err());
+        let mut changed = moved;
+        let at = at.index(changed.len());
+        changed[at] ^= bits;
+        prop_assert!(both.open_sealed(&here, &changed).is_err());
+    }
+}
+
+#[test]
+fn the_same_secret_never_looks_the_same() {
+    let ring = Keyring::ephemeral();
+    let here = Context { table: "keys", row: b"1", column: "sealed" };
+    let (one, two) = (ring.seal(&here, b"secret"), ring.seal(&here, b"secret"));
+    // All but the version and the master key's id.
+    assert!(one[9..].iter().zip(&two[9..]).filter(|(a, b)| a == b).count() < 20);
+    assert!(!one.windows(6).any(|window| window == b"secret"));
+}
+
+#[test]
+fn a_new_master_key_takes_over_while_all_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = Context { table: "keys", row: b"1", column: "sealed" };
+    let ring = ring(folder.path(), "one");
+    let one = ring.current();
+    let sealed = ring.seal(&here, b"secret");
+    let two = ring.promote(&file(folder.path(), "two")).unwrap();
+    assert_eq!(ring.masters(), [two, one]);
+    assert_eq!(Keyring::master_of(&sealed), Some(one));
+    assert_eq!(Keyring::master_of(&ring.seal(&here, b"later")), Some(two));
+    assert_eq!(ring.open_sealed(&here, &sealed).unwrap().as_slice(), b"secret");
+    assert!(!ring.forget(two), "the current one stays");
+    assert!(ring.forget(one));
+    assert!(!ring.forget(one));
+    assert_eq!(ring.open_sealed(&here, &sealed), Err(OpenError::UnknownMaster(one)));
+    // Back again: the same file, the same key.
+    assert_eq!(ring.promote(&file(folder.path(), "one")).unwrap(), one);
+    assert!(ring.is_current(&sealed));
+    assert_eq!(ring.promote(&file(folder.path(), "one")).unwrap(), one);
+    assert_eq!(ring.masters(), [one, two]);
+}

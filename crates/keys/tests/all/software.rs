@@ -1,0 +1,120 @@
+//! Every kind of key: made, written, read back, signed with.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use keys::{DecryptError, KeyError, KeyRef, KeyType, OaepHash, PrivateKey, SignError, Signer};
+use x509::{PublicKey, verify_signature};
+
+/// One key of each kind for the whole binary: RSA takes seconds.
+pub(crate) fn key(kind: KeyType) -> PrivateKey {
+    static KEYS: OnceLock<Mutex<HashMap<KeyType, PrivateKey>>> = OnceLock::new();
+    let mut keys = KEYS.get_or_init(Mutex::default).lock().unwrap();
+    keys.entry(kind).or_insert_with(|| PrivateKey::generate(kind).unwrap()).clone()
+}
+
+fn soon() -> Instant {
+    Instant::now() + Duration::from_secs(60)
+}
+
+#[tokio::test]
+async fn every_kind_signs_and_its_public_half_verifies() {
+    for kind in KeyType::ALL {
+        let key = key(kind);
+        assert_eq!(key.key_type(), kind);
+        let public = PublicKey::parse(key.spki()).unwrap();
+        assert_eq!(KeyType::of(&public), Some(kind));
+        assert_eq!(KeyType::of_spki(key.spki()), Some(kind));
+        let signer: KeyRef = Arc::new(key.clone());
+        for message in [&b""[..], b"message", &[7; 10_000]] {
+            for signature in [key.sign_now(message).unwrap(), signer.sign(message, soon()).await.unwrap()] {
+                assert_eq!(
+                    verify_signature(&public, &key.algorithm(), message, &signature),
+                    Ok(()),
+                    "{kind}"
+                );
+                let other = [message, b"!"].concat();
+                assert!(verify_signature(&public, &key.algorithm(), &other, &signature).is_err(), "{kind}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_deadline_in_the_past_is_late() {
+    let key = key(KeyType::Rsa2048);
+    let hold: Vec<_> = (0..64).map(|_| key.sign(b"x", soon())).collect();
+    let late = key.sign(b"x", Instant::now() - Duration::from_secs(1));
+    let (late, held) = futures_util::future::join(late, futures_util::future::join_all(hold)).await;
+    assert!(held.iter().all(Result::is_ok));
+    // It may have had its turn at once; never is it anything else.
+    assert!(matches!(late, Ok(_) | Err(SignError::Late)), "{late:?}");
+}
+
+#[test]
+fn every_kind_is_written_and_read_back() {
+    for kind in KeyType::ALL {
+        let key = key(kind);
+        let again = PrivateKey::from_pem(&key.to_pkcs8_pem()).unwrap();
+        assert_eq!(again.spki(), key.spki(), "{kind}");
+        assert_eq!(again.to_pkcs8_der(), key.to_pkcs8_der(), "{kind}");
+        let der = PrivateKey::from_pkcs8_der(&key.to_pkcs8_der()).unwrap();
+        assert_eq!(der.spki(), key.spki(), "{kind}");
+        let sealed = key.to_encrypted_pem(b"open sesame").unwrap();
+        assert_eq!(PrivateKey::from_pem(&sealed).unwrap_err(), KeyError::Encrypted);
+        assert_eq!(PrivateKey::from_encrypted_pem(&sealed, b"open sesame").unwrap().spki(), key.spki());
+    }
+}
+
+#[test]
+fn a_wrong_passphrase_is_called_that() {
+    let sealed = key(KeyType::P256).to_encrypted_pem(b"open sesame").unwrap();
+    for wrong in 0..8 {
+        let error = PrivateKey::from_encrypted_pem(&sealed, format!("wrong {wrong}").as_bytes()).unwrap_err();
+        assert_eq!(error, KeyError::WrongPassphrase);
+    }
+}
+
+#[test]
+fn what_is_no_key_is_refused_and_never_panics() {
+    assert_eq!(PrivateKey::from_pem("hello").unwrap_err(), KeyError::NoKey);
+    assert!(matches!(PrivateKey::from_der(b"hello").unwrap_err(), KeyError::Malformed(_)));
+    assert!(matches!(PrivateKey::from_der(&[0x30; 40_000]).unwrap_err(), KeyError::Malformed(_)));
+    let whole = key(KeyType::P256).to_pkcs8_der();
+    for length in 0..whole.len() {
+        assert!(PrivateKey::from_der(&whole[..length]).is_err(), "{length}");
+    }
+    let two = [&whole[..], &whole[..]].concat();
+    assert!(matches!(PrivateKey::from_der(&two).unwrap_err(), KeyError::Malformed(_)));
+    for (at, bit) in (0..whole.len()).flat_map(|at| (0..8).map(move |bit| (at, bit))) {
+        let mut changed = whole.to_vec();
+        changed[at] ^= 1 << bit;
+        // Any of a key, an error: but a key must be sound.
+        if let Ok(read) = PrivateKey::from_der(&changed) {
+            let public = PublicKey::parse(read.spki()).unwrap();
+            let signature = read.sign_now(b"m").unwrap();
+            assert_eq!(verify_signature(&public, &read.algorithm(), b"m", &signature), Ok(()), "{at}/{bit}");
+        }
+    }
+}
+
+#[test]
+fn debug_tells_no_secret() {
+    let key = key(KeyType::P256);
+    let text = format!("{key:?}");
+    assert!(text.starts_with("PrivateKey(p256, "), "{text}");
+    let der = key.to_pkcs8_der();
+    let hex: String = der[36..68].iter().map(|octet| format!("{octet:02x}")).collect();
+    assert!(!text.contains(&hex[..16]), "{text}");
+}
+
+#[test]
+fn only_rsa_decrypts() {
+    let key = key(KeyType::P256);
+    assert_eq!(key.rsa_decrypt_pkcs1(&[0; 256]).unwrap_err(), DecryptError::NotRsa(KeyType::P256));
+    assert_eq!(
+        key.rsa_decrypt_oaep(OaepHash::Sha256, &[0; 256]).unwrap_err(),
+        DecryptError::NotRsa(KeyType::P256)
+    );
+}
