@@ -1,0 +1,34 @@
+//! Where a test may stop a deployment dead, as a `kill -9` would.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// Asked before and after every step that leaves a trace; "yes" ends the deployment there, nothing is tidied up.
+#[derive(Clone, Default)]
+pub struct Fault(Option<Arc<Ask>>);
+
+type Ask = dyn Fn(&str) -> bool + Send + Sync;
+
+/// A test stopped it.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("stopped by a test {0}")]
+pub struct Halted(String);
+
+impl Fault {
+    /// `ask` gets the name of the place, such as "before commit 1".
+    pub fn new(ask: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(ask)))
+    }
+
+    pub(crate) fn at(&self, place: impl FnOnce() -> String) -> Result<(), Halted> {
+        let Some(ask) = &self.0 else { return Ok(()) };
+        let place = place();
+        if ask(&place) { Err(Halted(place)) } else { Ok(()) }
+    }
+}
+
+impl fmt::Debug for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "Fault(…)" } else { "Fault(none)" })
+    }
+}

@@ -1,0 +1,202 @@
+//! What an endpoint really serves: a full handshake, never a resumed one.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use outbound::{Deadline, dial};
+use scan::starttls::{Dialogue, Step as Word, Wrapping};
+use scan::target::Protocol;
+use scan::tls::{Handshake, KeyShares, Offer, Profile, Proof, Step};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use x509::Fingerprint;
+
+use super::target::Verify;
+
+/// One look: connecting, STARTTLS and handshake.
+const LOOK: Duration = Duration::from_secs(10);
+/// Between two looks, doubling up to the second: old workers of a server go on for a moment.
+const PAUSE: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// Octets read at once: a TLS record.
+const CHUNK: usize = 17 * 1_024;
+/// Addresses of a name that are asked; each must serve the certificate.
+const ADDRESSES_MAX: usize = 8;
+
+/// Why it is not known what an endpoint serves, or why that is wrong.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum VerifyError {
+    /// The name has no address here.
+    #[error("{host} has no address here: {reason}")]
+    Resolve {
+        /// The name.
+        host: String,
+        /// What the resolver said.
+        reason: String,
+    },
+    /// No handshake.
+    #[error("{address}: {reason}")]
+    NoAnswer {
+        /// Who was asked.
+        address: SocketAddr,
+        /// Up to where it came.
+        reason: String,
+    },
+    /// Another certificate.
+    #[error("{address} serves {served}, not {expected}")]
+    Other {
+        /// Who was asked.
+        address: SocketAddr,
+        /// What it serves.
+        served: Fingerprint,
+        /// What it should.
+        expected: Fingerprint,
+    },
+}
+
+/// Asks until every address serves `expected`, for `verify.seconds` at most.
+///
+/// # Errors
+/// The last answer.
+pub(crate) async fn until_served(verify: &Verify, expected: Fingerprint) -> Result<(), VerifyError> {
+    let deadline = Deadline::within(Duration::from_secs(verify.seconds.into()));
+    let mut pause = PAUSE;
+    loop {
+        let last = match look_all(verify, expected, deadline).await {
+            Ok(()) => return Ok(()),
+            Err(error) => error,
+        };
+        if deadline.remaining() <= pause {
+            return Err(last);
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
+}
+
+async fn look_all(verify: &Verify, expected: Fingerprint, deadline: Deadline) -> Result<(), VerifyError> {
+    let addresses = resolve(verify).await?;
+    // Every look has its own time: a patient deadline must not end in one that hangs.
+    let mut refused = None;
+    let mut seen = 0;
+    for address in addresses {
+        match look(verify, address, deadline.child(LOOK)).await {
+            Ok(served) if served == expected => seen += 1,
+            Ok(served) => return Err(VerifyError::Other { address, served, expected }),
+            Err(error) => refused = Some(error),
+        }
+    }
+    // A name such as localhost has addresses nobody listens on.
+    match refused {
+        Some(error) if seen == 0 => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// What the first address that answers serves.
+///
+/// # Errors
+/// [`VerifyError`] of the last address asked.
+pub async fn served(verify: &Verify) -> Result<Fingerprint, VerifyError> {
+    let mut last = None;
+    for address in resolve(verify).await? {
+        match look(verify, address, Deadline::within(LOOK)).await {
+            Ok(served) => return Ok(served),
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(last.unwrap_or_else(|| VerifyError::Resolve {
+        host: verify.host.clone(),
+        reason: "no address".to_owned(),
+    }))
+}
+
+async fn resolve(verify: &Verify) -> Result<Vec<SocketAddr>, VerifyError> {
+    let unknown = |reason: String| VerifyError::Resolve { host: verify.host.clone(), reason };
+    // The system's resolver: the host's own view, /etc/hosts included, is what is wanted here.
+    let found = tokio::net::lookup_host((verify.host.as_str(), verify.port)).await;
+    let addresses: Vec<_> = found.map_err(|error| unknown(error.to_string()))?.take(ADDRESSES_MAX).collect();
+    if addresses.is_empty() { Err(unknown("no address".to_owned())) } else { Ok(addresses) }
+}
+
+async fn look(verify: &Verify, address: SocketAddr, deadline: Deadline) -> Result<Fingerprint, VerifyError> {
+    let failed = |reason: String| VerifyError::NoAnswer { address, reason };
+    let stream = dial::connect(address, deadline.remaining()).await.map_err(|e| failed(e.to_string()))?;
+    match deadline.bound(handshake(verify, stream)).await {
+        Ok(Ok(leaf)) => Ok(Fingerprint::of(&leaf)),
+        Ok(Err(reason)) => Err(failed(reason)),
+        Err(_) => Err(failed("no certificate in time".to_owned())),
+    }
+}
+
+/// The leaf served, its key proved.
+async fn handshake(verify: &Verify, mut stream: TcpStream) -> Result<Vec<u8>, String> {
+    let protocol = Protocol::named(&verify.protocol).unwrap_or(Protocol::Tls);
+    let name = verify.server_name.as_deref().unwrap_or(&verify.host);
+    if let Some(dialogue) = Dialogue::new(protocol, name) {
+        start_tls(&mut stream, dialogue).await?;
+    }
+    let mut wrapping = Wrapping::new(protocol);
+    let offer = Offer {
+        server_name: name.parse::<std::net::IpAddr>().is_err().then(|| name.to_owned()),
+        alpn: protocol.alpn(),
+        profile: Profile::Modern,
+        finish: false,
+    };
+    let shares = Arc::new(KeyShares::generate().map_err(|error| error.to_string())?);
+    let (mut shaking, hello) = Handshake::start(&offer, &shares).map_err(|error| error.to_string())?;
+    send(&mut stream, &wrapping.wrap(hello)).await?;
+    let mut chunk = vec![0; CHUNK];
+    loop {
+        let read = receive(&mut stream, &mut chunk).await?;
+        let step = shaking.receive(wrapping.unwrap(&chunk[..read]).map_err(|error| error.to_string())?);
+        match step {
+            Step::More => {}
+            Step::Send(octets) => send(&mut stream, &wrapping.wrap(octets)).await?,
+            Step::Failed(failure) => return Err(failure.to_string()),
+            Step::Done(farewell) => {
+                // Good manners only: what was asked is known.
+                let _ = send(&mut stream, &wrapping.wrap(farewell)).await;
+                break;
+            }
+        }
+    }
+    let evidence = shaking.into_evidence();
+    match evidence.proof {
+        // Nothing to check with (static RSA, a kind of key the probe does not know) is no reason to doubt what it sent.
+        Proof::Verified | Proof::Unverifiable(_) => {
+            evidence.chain.into_iter().next().ok_or_else(|| "no certificate".to_owned())
+        }
+        Proof::None => Err("the server did not prove that it holds its key".to_owned()),
+        Proof::Invalid(why) => Err(format!("the server does not hold the key of its certificate: {why}")),
+    }
+}
+
+async fn start_tls(stream: &mut TcpStream, mut dialogue: Dialogue) -> Result<(), String> {
+    if let Some(opening) = dialogue.opening() {
+        send(stream, &opening).await?;
+    }
+    let mut chunk = vec![0; CHUNK];
+    loop {
+        let read = receive(stream, &mut chunk).await?;
+        match dialogue.receive(&chunk[..read]) {
+            Word::More => {}
+            Word::Send(octets) => send(stream, &octets).await?,
+            Word::Ready { send: last, .. } => return send(stream, &last).await,
+            Word::Failed(error) => return Err(error.to_string()),
+        }
+    }
+}
+
+async fn send(stream: &mut TcpStream, octets: &[u8]) -> Result<(), String> {
+    stream.write_all(octets).await.map_err(|error| error.to_string())
+}
+
+async fn receive(stream: &mut TcpStream, chunk: &mut [u8]) -> Result<usize, String> {
+    match stream.read(chunk).await {
+        Ok(0) => Err("the peer closed the connection".to_owned()),
+        Ok(read) => Ok(read),
+        Err(error) => Err(error.to_string()),
+    }
+}
