@@ -6,6 +6,7 @@
 //! Times are microseconds since 1970-01-01 UTC, given by the caller; fingerprints are 32 raw bytes. Pages are keyset
 //! pages: a [`Cursor`] names the last row given.
 
+mod access;
 mod audit;
 mod batcher;
 mod certificates;
@@ -34,6 +35,11 @@ mod url;
 mod value;
 mod writer;
 
+pub use access::{
+    AccessChange, Begun, Identity, IdentityKind, IdentitySettings, KeptAnswer, NewIdentity, NewSession, Role, RoleChange,
+    Session, delete_identity, delete_role, delete_session, delete_sessions_of, insert_identity, insert_session, put_role,
+    rekey_identity, update_identity,
+};
 pub use audit::{AuditEvent, AuditFilter, AuditRow, AuditVerification, audit};
 pub use batcher::{Abandoned, Batcher, BatcherOptions};
 pub use certificates::NamedCertificate;

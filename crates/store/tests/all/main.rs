@@ -3,6 +3,7 @@
 // clippy's allowance for tests covers functions marked as tests only, and the cases are called by those.
 #![allow(clippy::unwrap_used)]
 
+mod access;
 mod changes;
 mod ground;
 mod listing;
@@ -53,6 +54,10 @@ battery! {
     changes::each_kind_of_change_is_listed_since_a_time
     changes::two_scans_are_compared
     changes::history_is_newest_first_in_pages
+    access::identities_are_found_by_key_and_changed_by_revision
+    access::sessions_end_with_their_person_and_by_time
+    access::roles_are_made_changed_and_removed
+    access::a_repeated_request_gets_the_answer_that_was_kept
     writing::rows_are_stored_when_the_writer_finishes
     writing::a_full_channel_makes_the_sender_wait
     writing::a_crash_is_repeated_and_doubles_nothing

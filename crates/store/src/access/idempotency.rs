@@ -1,0 +1,134 @@
+//! Answers kept, so that a request repeated under the same key gets the same one.
+
+use futures_util::FutureExt;
+
+use crate::error::StoreError;
+use crate::store::Store;
+use crate::value::{Row, Value};
+
+/// An answer kept.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct KeptAnswer {
+    /// Its HTTP status.
+    pub status: u16,
+    /// Its headers worth keeping, JSON.
+    pub headers: String,
+    /// Its body; `None` when it held a secret and was not kept.
+    pub body: Option<Vec<u8>>,
+}
+
+/// What a request under a key is.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Begun {
+    /// The first: it is to be done, then finished or abandoned.
+    First,
+    /// A repeat of one that was answered.
+    Repeat(KeptAnswer),
+    /// A repeat of one still under way.
+    UnderWay,
+    /// Another request under the same key.
+    Different,
+}
+
+/// The first, or the first again after it ended or its server died over it.
+const BEGIN: &str = "-- access_idempotency_begin
+INSERT INTO access_idempotency (key_hash, body_hash, begun_at, expires_at) VALUES (?1, ?2, ?3, ?4)
+ON CONFLICT (key_hash) DO UPDATE SET body_hash = excluded.body_hash, begun_at = excluded.begun_at,
+expires_at = excluded.expires_at, status = NULL, headers = NULL, body = NULL
+WHERE access_idempotency.expires_at <= excluded.begun_at
+OR (access_idempotency.status IS NULL AND access_idempotency.begun_at <= ?5
+    AND access_idempotency.body_hash = excluded.body_hash)";
+
+const READ: &str = "-- access_idempotency_read
+SELECT body_hash, status, headers, body FROM access_idempotency WHERE key_hash = ?1";
+
+const FINISH: &str = "-- access_idempotency_finish
+UPDATE access_idempotency SET status = ?3, headers = ?4, body = ?5 WHERE key_hash = ?1 AND begun_at = ?2";
+
+const ABANDON: &str = "-- access_idempotency_abandon
+DELETE FROM access_idempotency WHERE key_hash = ?1 AND begun_at = ?2 AND status IS NULL";
+
+const EXPIRE: &str = "-- access_idempotency_expire
+DELETE FROM access_idempotency WHERE expires_at <= ?1";
+
+pub(crate) const ALL: &[&str] = &[BEGIN, READ, FINISH, ABANDON, EXPIRE];
+
+impl Store {
+    /// Begins a request under a key, kept until `expires_at_us`. One that began before `given_up_us` without an end
+    /// is taken over.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn begin_idempotent(
+        &self,
+        key_hash: [u8; 32],
+        body_hash: [u8; 32],
+        now_us: i64,
+        expires_at_us: i64,
+        given_up_us: i64,
+    ) -> Result<Begun, StoreError> {
+        self.write("begin_idempotent", move |tx| {
+            async move {
+                let parameters = vec![
+                    key_hash.into(),
+                    body_hash.into(),
+                    now_us.into(),
+                    expires_at_us.into(),
+                    given_up_us.into(),
+                ];
+                if tx.execute(BEGIN, parameters).await? == 1 {
+                    return Ok(Begun::First);
+                }
+                let found = tx.row(READ, vec![key_hash.into()]).await?;
+                found.map_or(Ok(Begun::UnderWay), |row| begun(row, body_hash))
+            }
+            .boxed()
+        })
+        .await
+    }
+
+    /// Keeps the answer of a request begun at `begun_at_us`.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn finish_idempotent(
+        &self,
+        key_hash: [u8; 32],
+        begun_at_us: i64,
+        answer: KeptAnswer,
+    ) -> Result<(), StoreError> {
+        let parameters: Vec<Value> = vec![
+            key_hash.into(),
+            begun_at_us.into(),
+            i64::from(answer.status).into(),
+            answer.headers.into(),
+            answer.body.into(),
+        ];
+        self.execute(FINISH, parameters).await.map(drop)
+    }
+
+    /// Forgets a request begun at `begun_at_us` that came to nothing, so that it may be tried again.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn abandon_idempotent(&self, key_hash: [u8; 32], begun_at_us: i64) -> Result<(), StoreError> {
+        self.execute(ABANDON, vec![key_hash.into(), begun_at_us.into()]).await.map(drop)
+    }
+
+    /// Drops answers kept long enough.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn expire_idempotent(&self, now_us: i64) -> Result<u64, StoreError> {
+        self.execute(EXPIRE, vec![now_us.into()]).await
+    }
+}
+
+fn begun(mut row: Row, body_hash: [u8; 32]) -> Result<Begun, StoreError> {
+    if row.hash()? != body_hash {
+        return Ok(Begun::Different);
+    }
+    let Some(status) = row.maybe_number()? else { return Ok(Begun::UnderWay) };
+    let (headers, body) = (row.maybe_text()?.unwrap_or_default(), row.maybe_blob()?);
+    Ok(Begun::Repeat(KeptAnswer { status, headers, body }))
+}

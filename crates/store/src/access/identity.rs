@@ -1,0 +1,385 @@
+//! Tokens, people and client certificates.
+
+use std::fmt;
+
+use futures_util::FutureExt;
+use uuid::Uuid;
+
+use crate::cursor::{Cursor, Page};
+use crate::error::StoreError;
+use crate::scans::{key_or, page, with_limit};
+use crate::store::{Cost, Store, limit_of};
+use crate::tx::{Bulk, Column, Tx};
+use crate::value::{Row, Value};
+
+/// What kind of identity.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum IdentityKind {
+    /// An API token; found by the hash of its secret.
+    Token,
+    /// A person; found by the hash of issuer and subject.
+    User,
+    /// A client certificate; found by the hash of its fingerprint or name.
+    Certificate,
+}
+
+impl IdentityKind {
+    /// As stored, and as the audit trail's actors begin.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Token => "token",
+            Self::User => "user",
+            Self::Certificate => "certificate",
+        }
+    }
+
+    fn of(text: &str) -> Result<Self, StoreError> {
+        [Self::Token, Self::User, Self::Certificate]
+            .into_iter()
+            .find(|kind| kind.as_str() == text)
+            .ok_or_else(|| StoreError::Corrupt(format!("there is no kind of identity {text:?}")))
+    }
+}
+
+impl fmt::Display for IdentityKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// An identity as stored.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Identity {
+    /// Its id.
+    pub id: Uuid,
+    /// Its kind.
+    pub kind: IdentityKind,
+    /// Its name, unique within its kind.
+    pub name: String,
+    /// By what it is found: a SHA-256.
+    pub key_hash: [u8; 32],
+    /// To recognise it by: a token's first characters, a person's subject, a certificate's fingerprint or name.
+    pub label: String,
+    /// A person's address.
+    pub email: Option<String>,
+    /// Roles with scopes, JSON.
+    pub grants: String,
+    /// Whether it is let in.
+    pub enabled: bool,
+    /// Grows by one with each change.
+    pub revision: i64,
+    /// When it was made, µs.
+    pub created_at_us: i64,
+    /// By whom.
+    pub created_by: String,
+    /// From when it is not let in any more, µs.
+    pub expires_at_us: Option<i64>,
+    /// When it was last seen, µs, kept coarsely.
+    pub last_used_at_us: Option<i64>,
+}
+
+/// A new identity.
+#[derive(Clone, Debug)]
+pub struct NewIdentity {
+    /// Its id, UUIDv7.
+    pub id: Uuid,
+    /// Its kind.
+    pub kind: IdentityKind,
+    /// See [`Identity::key_hash`].
+    pub key_hash: [u8; 32],
+    /// See [`Identity::label`].
+    pub label: String,
+    /// The rest.
+    pub settings: IdentitySettings,
+    /// When, µs.
+    pub created_at_us: i64,
+    /// By whom.
+    pub created_by: String,
+}
+
+/// What of an identity can be changed.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct IdentitySettings {
+    /// See [`Identity::name`].
+    pub name: String,
+    /// See [`Identity::email`].
+    pub email: Option<String>,
+    /// See [`Identity::grants`].
+    pub grants: String,
+    /// See [`Identity::enabled`].
+    pub enabled: bool,
+    /// See [`Identity::expires_at_us`].
+    pub expires_at_us: Option<i64>,
+}
+
+/// How a change went.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum AccessChange {
+    /// Stored.
+    Done,
+    /// Another of its kind has that name, or that key.
+    Taken,
+    /// It is not there, or has another revision by now.
+    Stale,
+}
+
+macro_rules! identity_columns {
+    ($prefix:literal) => {
+        concat!(
+            $prefix,
+            "id, ",
+            $prefix,
+            "kind, ",
+            $prefix,
+            "name, ",
+            $prefix,
+            "key_hash, ",
+            $prefix,
+            "label, ",
+            $prefix,
+            "email, ",
+            $prefix,
+            "grants, ",
+            $prefix,
+            "enabled, ",
+            $prefix,
+            "revision, ",
+            $prefix,
+            "created_at, ",
+            $prefix,
+            "created_by, ",
+            $prefix,
+            "expires_at, ",
+            $prefix,
+            "last_used_at"
+        )
+    };
+}
+pub(crate) use identity_columns;
+
+/// Keys that one look-up takes: a certificate's fingerprint and seven of its names.
+pub(crate) const KEYS_MAX: usize = 8;
+
+const BY_KEYS: &str = concat!(
+    "-- access_identities_by_keys\nSELECT ",
+    identity_columns!(""),
+    " FROM access_identities WHERE key_hash IN (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)"
+);
+
+const BY_ID: &str = concat!(
+    "-- access_identity\nSELECT ",
+    identity_columns!(""),
+    " FROM access_identities WHERE id = ?1 AND kind = ?2"
+);
+
+const PAGE: &str = concat!(
+    "-- access_identities\nSELECT ",
+    identity_columns!(""),
+    " FROM access_identities WHERE kind = ?1 AND name > ?2 ORDER BY name LIMIT ?3"
+);
+
+const INSERT: &str = "-- access_identity_insert
+INSERT INTO access_identities (id, kind, name, key_hash, label, email, grants, enabled, revision, created_at, created_by,
+                               expires_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 1, ?9, ?10, ?11) ON CONFLICT DO NOTHING";
+
+const NAME_TAKEN: &str = "-- access_identity_name_taken
+SELECT 1 FROM access_identities WHERE kind = ?1 AND name = ?2 AND id <> ?3";
+
+const UPDATE: &str = "-- access_identity_update
+UPDATE access_identities SET name = ?3, email = ?4, grants = ?5, enabled = ?6, expires_at = ?7, revision = revision + 1
+WHERE id = ?1 AND revision = ?2";
+
+const REKEY: &str = "-- access_identity_rekey
+UPDATE access_identities SET key_hash = ?3, label = ?4, revision = revision + 1 WHERE id = ?1 AND revision = ?2";
+
+const DELETE: &str = "-- access_identity_delete
+DELETE FROM access_identities WHERE id = ?1 AND revision = ?2";
+
+const ANY: &str = "-- access_identity_any
+SELECT 1 FROM access_identities WHERE kind = ?1 LIMIT 1";
+
+pub(crate) const USED: Bulk = Bulk {
+    sqlite: "-- access_identities_used
+UPDATE access_identities SET last_used_at = ?2 WHERE id = ?1 AND COALESCE(last_used_at, 0) < ?2",
+    postgres: "-- access_identities_used
+WITH used AS (
+    SELECT i.id, u.at FROM UNNEST(?1::uuid[], ?2::bigint[]) AS u (id, at)
+    JOIN access_identities i ON i.id = u.id AND COALESCE(i.last_used_at, 0) < u.at
+    ORDER BY i.id FOR NO KEY UPDATE OF i
+)
+UPDATE access_identities i SET last_used_at = u.at FROM used u WHERE i.id = u.id",
+};
+
+pub(crate) const ALL: &[&str] = &[BY_KEYS, BY_ID, PAGE, INSERT, NAME_TAKEN, UPDATE, REKEY, DELETE, ANY];
+
+/// Adds an identity.
+///
+/// # Errors
+/// Those of the database.
+pub async fn insert_identity(tx: &mut Tx, new: &NewIdentity) -> Result<AccessChange, StoreError> {
+    let settings = &new.settings;
+    let parameters: Vec<Value> = vec![
+        new.id.into(),
+        new.kind.as_str().into(),
+        settings.name.as_str().into(),
+        new.key_hash.into(),
+        new.label.as_str().into(),
+        settings.email.clone().into(),
+        settings.grants.as_str().into(),
+        settings.enabled.into(),
+        new.created_at_us.into(),
+        new.created_by.as_str().into(),
+        settings.expires_at_us.into(),
+    ];
+    let inserted = tx.execute(INSERT, parameters).await?;
+    Ok(if inserted == 1 { AccessChange::Done } else { AccessChange::Taken })
+}
+
+/// Changes an identity if it still has `revision`.
+///
+/// # Errors
+/// Those of the database.
+pub async fn update_identity(
+    tx: &mut Tx,
+    id: Uuid,
+    kind: IdentityKind,
+    revision: i64,
+    settings: &IdentitySettings,
+) -> Result<AccessChange, StoreError> {
+    let taken = vec![kind.as_str().into(), settings.name.as_str().into(), id.into()];
+    if tx.row(NAME_TAKEN, taken).await?.is_some() {
+        return Ok(AccessChange::Taken);
+    }
+    let parameters: Vec<Value> = vec![
+        id.into(),
+        revision.into(),
+        settings.name.as_str().into(),
+        settings.email.clone().into(),
+        settings.grants.as_str().into(),
+        settings.enabled.into(),
+        settings.expires_at_us.into(),
+    ];
+    Ok(changed(tx.execute(UPDATE, parameters).await?))
+}
+
+/// Gives an identity another key: a token's new secret.
+///
+/// # Errors
+/// Those of the database.
+pub async fn rekey_identity(
+    tx: &mut Tx,
+    id: Uuid,
+    revision: i64,
+    key_hash: [u8; 32],
+    label: &str,
+) -> Result<AccessChange, StoreError> {
+    let parameters = vec![id.into(), revision.into(), key_hash.into(), label.into()];
+    Ok(changed(tx.execute(REKEY, parameters).await?))
+}
+
+/// Removes an identity and its sessions if it still has `revision`.
+///
+/// # Errors
+/// Those of the database.
+pub async fn delete_identity(tx: &mut Tx, id: Uuid, revision: i64) -> Result<AccessChange, StoreError> {
+    let change = changed(tx.execute(DELETE, vec![id.into(), revision.into()]).await?);
+    if change == AccessChange::Done {
+        super::delete_sessions_of(tx, id).await?;
+    }
+    Ok(change)
+}
+
+pub(super) fn changed(rows: u64) -> AccessChange {
+    if rows == 1 { AccessChange::Done } else { AccessChange::Stale }
+}
+
+impl Store {
+    /// The identities found by any of these keys, at most the first eight of them.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn identities_by_keys(&self, keys: &[[u8; 32]]) -> Result<Vec<Identity>, StoreError> {
+        let Some(first) = keys.first() else { return Ok(Vec::new()) };
+        // A statement of one form: what is not needed repeats the first.
+        let padded = (0..KEYS_MAX).map(|at| Value::from(*keys.get(at).unwrap_or(first))).collect();
+        self.rows(Cost::Point, BY_KEYS, padded).await?.iter_mut().map(identity_row).collect()
+    }
+
+    /// An identity.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn identity(&self, kind: IdentityKind, id: Uuid) -> Result<Option<Identity>, StoreError> {
+        let found = self.row(BY_ID, vec![id.into(), kind.as_str().into()]).await?;
+        found.map(|mut row| identity_row(&mut row)).transpose()
+    }
+
+    /// Identities of a kind, by name.
+    ///
+    /// # Errors
+    /// [`StoreError::BadCursor`]; those of the database.
+    pub async fn identities(
+        &self,
+        kind: IdentityKind,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<Identity>, StoreError> {
+        let listing = match kind {
+            IdentityKind::Token => "tokens",
+            IdentityKind::User => "users",
+            IdentityKind::Certificate => "certificate-identities",
+        };
+        let mut parameters = vec![Value::from(kind.as_str())];
+        parameters.extend(key_or(after, listing, &[Value::Text(String::new())])?);
+        let (limit, asked) = limit_of(limit);
+        let rows = self.rows(Cost::Walk, PAGE, with_limit(parameters, asked)).await?;
+        page(rows, limit, listing, |mut row| {
+            let identity = identity_row(&mut row)?;
+            let key = vec![identity.name.as_str().into()];
+            Ok((identity, key))
+        })
+    }
+
+    /// Whether there is any identity of this kind.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn has_identities(&self, kind: IdentityKind) -> Result<bool, StoreError> {
+        Ok(self.row(ANY, vec![kind.as_str().into()]).await?.is_some())
+    }
+
+    /// Notes when identities were last used, one statement for all.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn identities_used(&self, used: Vec<(Uuid, i64)>) -> Result<(), StoreError> {
+        self.write("identities_used", move |tx| {
+            async move {
+                let (ids, times) = used.into_iter().unzip();
+                tx.bulk(&USED, vec![Column::Uuid(ids), Column::Int(times)]).await.map(drop)
+            }
+            .boxed()
+        })
+        .await
+    }
+}
+
+pub(super) fn identity_row(row: &mut Row) -> Result<Identity, StoreError> {
+    Ok(Identity {
+        id: row.uuid()?,
+        kind: IdentityKind::of(&row.text()?)?,
+        name: row.text()?,
+        key_hash: row.hash()?,
+        label: row.text()?,
+        email: row.maybe_text()?,
+        grants: row.text()?,
+        enabled: row.flag()?,
+        revision: row.int()?,
+        created_at_us: row.int()?,
+        created_by: row.text()?,
+        expires_at_us: row.maybe_int()?,
+        last_used_at_us: row.maybe_int()?,
+    })
+}

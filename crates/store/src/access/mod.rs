@@ -1,0 +1,36 @@
+//! Who may ask: identities, sessions, roles of one's own, and answers kept for repeated requests.
+
+mod idempotency;
+mod identity;
+mod role;
+mod session;
+
+pub use idempotency::{Begun, KeptAnswer};
+pub use identity::{
+    AccessChange, Identity, IdentityKind, IdentitySettings, NewIdentity, delete_identity, insert_identity,
+    rekey_identity, update_identity,
+};
+pub use role::{Role, RoleChange, delete_role, put_role};
+pub use session::{NewSession, Session, delete_session, delete_sessions_of, insert_session};
+
+use crate::tx::Bulk;
+
+/// Statements of both databases, the modules' one after the other.
+pub(crate) const ALL: &[&str] = &{
+    const PARTS: [&[&str]; 4] = [identity::ALL, session::ALL, role::ALL, idempotency::ALL];
+    const COUNT: usize = PARTS[0].len() + PARTS[1].len() + PARTS[2].len() + PARTS[3].len();
+    let mut all = [""; COUNT];
+    let (mut at, mut part) = (0, 0);
+    while part < PARTS.len() {
+        let mut own = 0;
+        while own < PARTS[part].len() {
+            all[at] = PARTS[part][own];
+            at += 1;
+            own += 1;
+        }
+        part += 1;
+    }
+    all
+};
+
+pub(crate) const BULKS: &[&Bulk] = &[&identity::USED, &session::SEEN];

@@ -1,0 +1,110 @@
+//! Roles of one's own.
+
+use super::identity::{AccessChange, changed};
+use crate::error::StoreError;
+use crate::store::{Cost, Store};
+use crate::tx::Tx;
+use crate::value::{Row, Value};
+
+/// Roles read at most: they are made by hand, and all of them are held in memory.
+const ROLES_MAX: i64 = 1_000;
+
+/// A role as stored.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Role {
+    /// Its name, unique.
+    pub name: String,
+    /// What it is for.
+    pub description: String,
+    /// What it holds, JSON.
+    pub permissions: String,
+    /// Grows by one with each change.
+    pub revision: i64,
+    /// When it was made, µs.
+    pub created_at_us: i64,
+    /// When it last changed, µs.
+    pub updated_at_us: i64,
+}
+
+/// A role as it is to be.
+#[derive(Clone, Debug)]
+pub struct RoleChange {
+    /// See [`Role::name`].
+    pub name: String,
+    /// See [`Role::description`].
+    pub description: String,
+    /// See [`Role::permissions`].
+    pub permissions: String,
+    /// The revision it has now; `None` for a new one.
+    pub revision: Option<i64>,
+    /// When, µs.
+    pub at_us: i64,
+}
+
+const ROLES: &str = "-- access_roles
+SELECT name, description, permissions, revision, created_at, updated_at FROM access_roles ORDER BY name LIMIT ?1";
+
+const INSERT: &str = "-- access_role_insert
+INSERT INTO access_roles (name, description, permissions, revision, created_at, updated_at)
+VALUES (?1, ?2, ?3, 1, ?4, ?4) ON CONFLICT DO NOTHING";
+
+const UPDATE: &str = "-- access_role_update
+UPDATE access_roles SET description = ?2, permissions = ?3, revision = revision + 1, updated_at = ?4
+WHERE name = ?1 AND revision = ?5";
+
+const DELETE: &str = "-- access_role_delete
+DELETE FROM access_roles WHERE name = ?1 AND revision = ?2";
+
+pub(crate) const ALL: &[&str] = &[ROLES, INSERT, UPDATE, DELETE];
+
+/// Makes or changes a role.
+///
+/// # Errors
+/// Those of the database.
+pub async fn put_role(tx: &mut Tx, role: &RoleChange) -> Result<AccessChange, StoreError> {
+    let mut parameters: Vec<Value> = vec![
+        role.name.as_str().into(),
+        role.description.as_str().into(),
+        role.permissions.as_str().into(),
+        role.at_us.into(),
+    ];
+    match role.revision {
+        None => {
+            let inserted = tx.execute(INSERT, parameters).await?;
+            Ok(if inserted == 1 { AccessChange::Done } else { AccessChange::Taken })
+        }
+        Some(revision) => {
+            parameters.push(revision.into());
+            Ok(changed(tx.execute(UPDATE, parameters).await?))
+        }
+    }
+}
+
+/// Removes a role if it still has `revision`. Grants that name it give nothing from then on.
+///
+/// # Errors
+/// Those of the database.
+pub async fn delete_role(tx: &mut Tx, name: &str, revision: i64) -> Result<AccessChange, StoreError> {
+    Ok(changed(tx.execute(DELETE, vec![name.into(), revision.into()]).await?))
+}
+
+impl Store {
+    /// Every role, by name.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn roles(&self) -> Result<Vec<Role>, StoreError> {
+        self.rows(Cost::Point, ROLES, vec![ROLES_MAX.into()]).await?.into_iter().map(role_row).collect()
+    }
+}
+
+fn role_row(mut row: Row) -> Result<Role, StoreError> {
+    Ok(Role {
+        name: row.text()?,
+        description: row.text()?,
+        permissions: row.text()?,
+        revision: row.int()?,
+        created_at_us: row.int()?,
+        updated_at_us: row.int()?,
+    })
+}

@@ -1,0 +1,162 @@
+//! Sessions of people.
+
+use futures_util::FutureExt;
+use uuid::Uuid;
+
+use super::identity::{Identity, identity_columns, identity_row};
+use crate::error::StoreError;
+use crate::store::{Cost, Store};
+use crate::tx::{Bulk, Column, Tx};
+use crate::value::{Row, Value};
+
+/// Sessions of one person listed at most; older ones stay unseen until these are gone.
+const SESSIONS_LISTED_MAX: i64 = 100;
+
+/// A session as stored.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Session {
+    /// SHA-256 of the cookie's secret.
+    pub token_hash: [u8; 32],
+    /// Whose it is.
+    pub identity: Uuid,
+    /// What the login's groups gave: roles with scopes, JSON.
+    pub grants: String,
+    /// From where the login came.
+    pub address: String,
+    /// When it began, µs.
+    pub created_at_us: i64,
+    /// When it was last seen, µs, kept coarsely.
+    pub last_seen_at_us: i64,
+    /// When it ends whatever happens, µs.
+    pub expires_at_us: i64,
+}
+
+/// A new session.
+pub type NewSession = Session;
+
+const BY_HASH: &str = concat!(
+    "-- access_session\nSELECT s.token_hash, s.identity, s.grants, s.address, s.created_at, s.last_seen_at, \
+     s.expires_at, ",
+    identity_columns!("i."),
+    " FROM access_sessions s JOIN access_identities i ON i.id = s.identity WHERE s.token_hash = ?1"
+);
+
+const OF_IDENTITY: &str = "-- access_sessions_of
+SELECT token_hash, identity, grants, address, created_at, last_seen_at, expires_at FROM access_sessions
+WHERE identity = ?1 ORDER BY created_at DESC LIMIT ?2";
+
+const INSERT: &str = "-- access_session_insert
+INSERT INTO access_sessions (token_hash, identity, grants, address, created_at, last_seen_at, expires_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+
+const DELETE: &str = "-- access_session_delete
+DELETE FROM access_sessions WHERE token_hash = ?1";
+
+const DELETE_OF: &str = "-- access_sessions_delete_of
+DELETE FROM access_sessions WHERE identity = ?1";
+
+const EXPIRE: &str = "-- access_sessions_expire
+DELETE FROM access_sessions WHERE expires_at <= ?1 OR last_seen_at <= ?2";
+
+pub(crate) const SEEN: Bulk = Bulk {
+    sqlite: "-- access_sessions_seen
+UPDATE access_sessions SET last_seen_at = ?2 WHERE token_hash = ?1 AND last_seen_at < ?2",
+    postgres: "-- access_sessions_seen
+WITH seen AS (
+    SELECT s.token_hash, u.at FROM UNNEST(?1::bytea[], ?2::bigint[]) AS u (token_hash, at)
+    JOIN access_sessions s ON s.token_hash = u.token_hash AND s.last_seen_at < u.at
+    ORDER BY s.token_hash FOR NO KEY UPDATE OF s
+)
+UPDATE access_sessions s SET last_seen_at = u.at FROM seen u WHERE s.token_hash = u.token_hash",
+};
+
+pub(crate) const ALL: &[&str] = &[BY_HASH, OF_IDENTITY, INSERT, DELETE, DELETE_OF, EXPIRE];
+
+/// Begins a session.
+///
+/// # Errors
+/// Those of the database.
+pub async fn insert_session(tx: &mut Tx, new: &NewSession) -> Result<(), StoreError> {
+    let parameters: Vec<Value> = vec![
+        new.token_hash.into(),
+        new.identity.into(),
+        new.grants.as_str().into(),
+        new.address.as_str().into(),
+        new.created_at_us.into(),
+        new.last_seen_at_us.into(),
+        new.expires_at_us.into(),
+    ];
+    tx.execute(INSERT, parameters).await.map(drop)
+}
+
+/// Ends a session; false when there was none.
+///
+/// # Errors
+/// Those of the database.
+pub async fn delete_session(tx: &mut Tx, token_hash: [u8; 32]) -> Result<bool, StoreError> {
+    Ok(tx.execute(DELETE, vec![token_hash.into()]).await? == 1)
+}
+
+/// Ends every session of a person; says how many.
+///
+/// # Errors
+/// Those of the database.
+pub async fn delete_sessions_of(tx: &mut Tx, identity: Uuid) -> Result<u64, StoreError> {
+    tx.execute(DELETE_OF, vec![identity.into()]).await
+}
+
+impl Store {
+    /// A session and whose it is.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn session(&self, token_hash: [u8; 32]) -> Result<Option<(Session, Identity)>, StoreError> {
+        let found = self.row(BY_HASH, vec![token_hash.into()]).await?;
+        found.map(|mut row| Ok((session_row(&mut row)?, identity_row(&mut row)?))).transpose()
+    }
+
+    /// A person's sessions, newest first, at most a hundred.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn sessions_of(&self, identity: Uuid) -> Result<Vec<Session>, StoreError> {
+        let parameters = vec![identity.into(), SESSIONS_LISTED_MAX.into()];
+        self.rows(Cost::Point, OF_IDENTITY, parameters).await?.iter_mut().map(session_row).collect()
+    }
+
+    /// Notes when sessions were last seen, one statement for all.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn sessions_seen(&self, seen: Vec<([u8; 32], i64)>) -> Result<(), StoreError> {
+        self.write("sessions_seen", move |tx| {
+            async move {
+                let (hashes, times): (Vec<_>, Vec<_>) =
+                    seen.into_iter().map(|(hash, at)| (hash.to_vec(), at)).unzip();
+                tx.bulk(&SEEN, vec![Column::Blob(hashes), Column::Int(times)]).await.map(drop)
+            }
+            .boxed()
+        })
+        .await
+    }
+
+    /// Drops sessions that ended by `now_us` or were last seen by `idle_since_us`.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn expire_sessions(&self, now_us: i64, idle_since_us: i64) -> Result<u64, StoreError> {
+        self.execute(EXPIRE, vec![now_us.into(), idle_since_us.into()]).await
+    }
+}
+
+fn session_row(row: &mut Row) -> Result<Session, StoreError> {
+    Ok(Session {
+        token_hash: row.hash()?,
+        identity: row.uuid()?,
+        grants: row.text()?,
+        address: row.text()?,
+        created_at_us: row.int()?,
+        last_seen_at_us: row.int()?,
+        expires_at_us: row.int()?,
+    })
+}

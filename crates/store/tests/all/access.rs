@@ -1,0 +1,180 @@
+//! Identities, sessions, roles, answers kept.
+
+use futures_util::FutureExt;
+use store::{
+    AccessChange, Begun, Identity, IdentityKind, IdentitySettings, KeptAnswer, NewIdentity, RoleChange,
+    Session, Store,
+};
+use uuid::Uuid;
+
+use crate::world::{DAY, NOW, World};
+
+fn settings(name: &str) -> IdentitySettings {
+    IdentitySettings {
+        name: name.to_owned(),
+        email: None,
+        grants: r#"[{"role":"viewer","scope":"any"}]"#.to_owned(),
+        enabled: true,
+        expires_at_us: Some(NOW + DAY),
+    }
+}
+
+async fn insert(store: &Store, kind: IdentityKind, name: &str, key: u8) -> (Uuid, AccessChange) {
+    let new = NewIdentity {
+        id: Uuid::now_v7(),
+        kind,
+        key_hash: [key; 32],
+        label: "bulla_ab".to_owned(),
+        settings: settings(name),
+        created_at_us: NOW,
+        created_by: "system:test".to_owned(),
+    };
+    let id = new.id;
+    let change =
+        store.write("test", move |tx| async move { store::insert_identity(tx, &new).await }.boxed()).await;
+    (id, change.unwrap())
+}
+
+async fn update(store: &Store, of: &Identity, revision: i64, settings: IdentitySettings) -> AccessChange {
+    let (id, kind) = (of.id, of.kind);
+    store
+        .write("test", move |tx| {
+            async move { store::update_identity(tx, id, kind, revision, &settings).await }.boxed()
+        })
+        .await
+        .unwrap()
+}
+
+pub(crate) async fn identities_are_found_by_key_and_changed_by_revision(world: World) {
+    let store = &world.store;
+    assert!(!store.has_identities(IdentityKind::Token).await.unwrap());
+    let (ci, change) = insert(store, IdentityKind::Token, "ci", 1).await;
+    assert_eq!(change, AccessChange::Done);
+    assert_eq!(insert(store, IdentityKind::Token, "ci", 2).await.1, AccessChange::Taken, "the name");
+    assert_eq!(insert(store, IdentityKind::Token, "cd", 1).await.1, AccessChange::Taken, "the key");
+    assert_eq!(insert(store, IdentityKind::User, "ci", 3).await.1, AccessChange::Done, "another kind");
+    assert!(store.has_identities(IdentityKind::Token).await.unwrap());
+
+    let found = store.identities_by_keys(&[[9; 32], [1; 32]]).await.unwrap();
+    assert_eq!(found.len(), 1);
+    assert_eq!((found[0].id, found[0].settings_of(), found[0].revision), (ci, settings("ci"), 1));
+    assert!(store.identities_by_keys(&[]).await.unwrap().is_empty());
+    assert!(store.identity(IdentityKind::User, ci).await.unwrap().is_none());
+
+    let renamed = IdentitySettings { name: "ci-2".to_owned(), enabled: false, ..settings("ci") };
+    assert_eq!(update(store, &found[0], 7, renamed.clone()).await, AccessChange::Stale);
+    assert_eq!(update(store, &found[0], 1, renamed.clone()).await, AccessChange::Done);
+    let now = store.identity(IdentityKind::Token, ci).await.unwrap().unwrap();
+    assert_eq!((now.settings_of(), now.revision), (renamed.clone(), 2));
+    insert(store, IdentityKind::Token, "other", 4).await;
+    let taken = IdentitySettings { name: "other".to_owned(), ..renamed };
+    assert_eq!(update(store, &now, 2, taken).await, AccessChange::Taken);
+
+    store.identities_used(vec![(ci, NOW + 5), (Uuid::now_v7(), NOW)]).await.unwrap();
+    store.identities_used(vec![(ci, NOW + 3)]).await.unwrap();
+    let used = store.identity(IdentityKind::Token, ci).await.unwrap().unwrap();
+    assert_eq!(used.last_used_at_us, Some(NOW + 5), "never backwards");
+
+    let first = store.identities(IdentityKind::Token, None, 1).await.unwrap();
+    assert_eq!(first.rows[0].name, "ci-2");
+    let second = store.identities(IdentityKind::Token, first.next.as_ref(), 1).await.unwrap();
+    assert_eq!((second.rows[0].name.as_str(), second.next), ("other", None));
+    assert!(store.identities(IdentityKind::User, first.next.as_ref(), 1).await.is_err());
+}
+
+trait SettingsOf {
+    fn settings_of(&self) -> IdentitySettings;
+}
+
+impl SettingsOf for Identity {
+    fn settings_of(&self) -> IdentitySettings {
+        IdentitySettings {
+            name: self.name.clone(),
+            email: self.email.clone(),
+            grants: self.grants.clone(),
+            enabled: self.enabled,
+            expires_at_us: self.expires_at_us,
+        }
+    }
+}
+
+pub(crate) async fn sessions_end_with_their_person_and_by_time(world: World) {
+    let store = &world.store;
+    let (alice, _) = insert(store, IdentityKind::User, "alice", 1).await;
+    for (hash, seen) in [(11, NOW), (12, NOW - 10), (13, NOW)] {
+        let session = Session {
+            token_hash: [hash; 32],
+            identity: alice,
+            grants: "[]".to_owned(),
+            address: "127.0.0.1".to_owned(),
+            created_at_us: NOW - i64::from(hash),
+            last_seen_at_us: seen,
+            expires_at_us: NOW + i64::from(hash),
+        };
+        store
+            .write("test", move |tx| async move { store::insert_session(tx, &session).await }.boxed())
+            .await
+            .unwrap();
+    }
+    let (session, person) = store.session([11; 32]).await.unwrap().unwrap();
+    assert_eq!((session.identity, person.name.as_str()), (alice, "alice"));
+    store.sessions_seen(vec![([11; 32], NOW + 1), ([99; 32], NOW)]).await.unwrap();
+    assert_eq!(store.session([11; 32]).await.unwrap().unwrap().0.last_seen_at_us, NOW + 1);
+    assert_eq!(store.sessions_of(alice).await.unwrap().len(), 3);
+
+    // 12 was idle, 11 is over.
+    assert_eq!(store.expire_sessions(NOW + 11, NOW - 5).await.unwrap(), 2);
+    assert_eq!(store.sessions_of(alice).await.unwrap()[0].token_hash, [13; 32]);
+
+    let gone =
+        store.write("test", move |tx| async move { store::delete_identity(tx, alice, 1).await }.boxed());
+    assert_eq!(gone.await.unwrap(), AccessChange::Done);
+    assert!(store.session([13; 32]).await.unwrap().is_none());
+}
+
+pub(crate) async fn roles_are_made_changed_and_removed(world: World) {
+    let store = &world.store;
+    let put = |revision, permissions: &str| {
+        let role = RoleChange {
+            name: "deployer".to_owned(),
+            description: String::new(),
+            permissions: permissions.to_owned(),
+            revision,
+            at_us: NOW,
+        };
+        store.write("test", move |tx| async move { store::put_role(tx, &role).await }.boxed())
+    };
+    assert_eq!(put(None, "[]").await.unwrap(), AccessChange::Done);
+    assert_eq!(put(None, "[]").await.unwrap(), AccessChange::Taken);
+    assert_eq!(put(Some(1), r#"["job.read"]"#).await.unwrap(), AccessChange::Done);
+    assert_eq!(put(Some(1), "[]").await.unwrap(), AccessChange::Stale);
+    let roles = store.roles().await.unwrap();
+    assert_eq!((roles[0].permissions.as_str(), roles[0].revision), (r#"["job.read"]"#, 2));
+    let delete =
+        store.write("test", |tx| async move { store::delete_role(tx, "deployer", 2).await }.boxed()).await;
+    assert_eq!(delete.unwrap(), AccessChange::Done);
+    assert!(store.roles().await.unwrap().is_empty());
+}
+
+pub(crate) async fn a_repeated_request_gets_the_answer_that_was_kept(world: World) {
+    let store = &world.store;
+    let (key, body) = ([1; 32], [2; 32]);
+    let begin = |body, now| store.begin_idempotent(key, body, now, now + DAY, now - 60);
+    assert_eq!(begin(body, NOW).await.unwrap(), Begun::First);
+    assert_eq!(begin(body, NOW + 1).await.unwrap(), Begun::UnderWay);
+    assert_eq!(begin([3; 32], NOW + 1).await.unwrap(), Begun::Different);
+    // Its server died: a repeat takes over, and the dead one's late end changes nothing.
+    assert_eq!(begin(body, NOW + 60).await.unwrap(), Begun::First);
+    let answer = KeptAnswer { status: 201, headers: "{}".to_owned(), body: Some(b"made".to_vec()) };
+    let late = KeptAnswer { status: 500, ..answer.clone() };
+    store.finish_idempotent(key, NOW, late).await.unwrap();
+    assert_eq!(begin(body, NOW + 61).await.unwrap(), Begun::UnderWay);
+    store.finish_idempotent(key, NOW + 60, answer.clone()).await.unwrap();
+    assert_eq!(begin(body, NOW + 1_000).await.unwrap(), Begun::Repeat(answer));
+    assert_eq!(begin([3; 32], NOW + 1_000).await.unwrap(), Begun::Different);
+    // After its time the key is free again.
+    assert_eq!(begin([3; 32], NOW + 60 + DAY).await.unwrap(), Begun::First);
+    store.abandon_idempotent(key, NOW + 60 + DAY).await.unwrap();
+    assert_eq!(begin(body, NOW + 61 + DAY).await.unwrap(), Begun::First);
+    assert_eq!(store.expire_idempotent(NOW + 3 * DAY).await.unwrap(), 1);
+}
