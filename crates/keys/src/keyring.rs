@@ -31,6 +31,7 @@ const ID: usize = 8;
 const NONCE: usize = 12;
 const KEY: usize = 32;
 const TAG: usize = 16;
+/// Octets of version and master key.
 const HEAD: usize = 1 + ID;
 const WRAPPED: usize = NONCE + KEY + TAG;
 /// Octets a sealed value has beyond its secret.
@@ -151,6 +152,14 @@ impl Keyring {
     #[must_use]
     pub fn current(&self) -> MasterKeyId {
         self.masters.read().all[0].id
+    }
+
+    /// What values sealed now begin with (version and master key), for finding the others in a database.
+    #[must_use]
+    pub fn current_head(&self) -> [u8; HEAD] {
+        let mut head = [VERSION; HEAD];
+        head[1..].copy_from_slice(&self.current().0);
+        head
     }
 
     /// Every master key on the ring, the current one first.

@@ -9,6 +9,7 @@
 mod access;
 mod audit;
 mod batcher;
+mod cas;
 mod certificates;
 mod changes;
 mod clock;
@@ -16,6 +17,7 @@ mod cursor;
 mod error;
 mod inventory;
 mod issuers;
+mod keys;
 mod leases;
 mod migrate;
 mod model;
@@ -42,6 +44,10 @@ pub use access::{
 };
 pub use audit::{AuditEvent, AuditFilter, AuditRow, AuditVerification, audit};
 pub use batcher::{Abandoned, Batcher, BatcherOptions};
+pub use cas::{
+    CAS_MAX, CaCertificateRole, CaCertificateRow, CaRow, CaRows, CaWithKey, begin_retiring_ca, delete_pending_ca,
+    finish_retiring_ca, insert_ca, insert_ca_certificates, install_ca, living_children,
+};
 pub use certificates::NamedCertificate;
 pub use clock::Clock;
 pub use cursor::{Cursor, Page};
@@ -49,6 +55,9 @@ pub use error::{Cause, StoreError};
 pub use issuers::{
     ConfiguredIssuer, IssuerAccount, IssuerChange, IssuerHealth, IssuerOrder, IssuerSettings, delete_configured_issuer,
     insert_configured_issuer, set_issuer_account, update_configured_issuer,
+};
+pub use keys::{
+    KeyRow, SEALED_HEAD, SEALED_KEYS, SealedColumn, SealedValue, block_key, insert_key, replace_sealed,
 };
 pub use model::{
     CertificateRow, ChainId, ChangeKind, ChangeRow, EndpointKey, InventoryFilter, InventoryOrder,

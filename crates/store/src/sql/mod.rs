@@ -46,6 +46,7 @@ macro_rules! migrations {
 migrations! {
     1 "inventory" "0001_inventory.sql",
     2 "ground" "0002_ground.sql",
+    3 "keys" "0003_keys.sql",
     8 "access" "0008_access.sql",
     10 "issuers" "0010_issuers.sql",
 }
@@ -66,6 +67,14 @@ const fn sends(both: &'static [&'static str], bulks: &'static [&'static Bulk]) -
 
 /// Every module's statements, for the test that prepares them all on both databases.
 pub(crate) const MODULES: &[Sends] = &[
+    sends(crate::keys::ALL, crate::keys::BULKS),
+    Sends {
+        both: crate::cas::ALL,
+        sqlite: crate::cas::SQLITE,
+        postgres: crate::cas::POSTGRES,
+        bulks: crate::cas::BULKS,
+        composed: Vec::new,
+    },
     sends(crate::access::ALL, crate::access::BULKS),
     sends(crate::issuers::ALL, crate::issuers::BULKS),
     sends(crate::leases::ALL, &[]),

@@ -1,0 +1,338 @@
+//! Certification authorities: their rows, their certificates, and the count of changes that caches ask.
+
+use uuid::Uuid;
+
+use crate::error::StoreError;
+use crate::store::{Cost, Store};
+use crate::tx::{Bulk, Column, Tx};
+use crate::value::Row;
+
+/// Authorities one database holds: all of them are kept in memory.
+pub const CAS_MAX: usize = 10_000;
+
+/// A certification authority.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct CaRow {
+    /// Its identity.
+    pub id: Uuid,
+    /// Its name, unique.
+    pub name: String,
+    /// Its key, in table `keys`.
+    pub key_id: Uuid,
+    /// `pending`, `active`, `retiring` or `retired`.
+    pub state: String,
+    /// The authority here that signed it.
+    pub parent_id: Option<Uuid>,
+    /// SHA-256 of its certificate; none while it is pending.
+    pub sha256: Option<[u8; 32]>,
+    /// What it was asked to be, JSON.
+    pub specification: String,
+    /// The certification request, DER, of one below an external parent.
+    pub request: Option<Vec<u8>>,
+    /// When it was made, µs.
+    pub created_at_us: i64,
+    /// Since when it issues no more, µs.
+    pub retiring_at_us: Option<i64>,
+    /// Since when it signs nothing more, µs.
+    pub retired_at_us: Option<i64>,
+}
+
+/// An authority's row with its key's public facts.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct CaWithKey {
+    /// The row.
+    pub ca: CaRow,
+    /// The key's kind.
+    pub key_type: String,
+    /// The key's DER SubjectPublicKeyInfo.
+    pub spki: Vec<u8>,
+}
+
+/// What a certificate is to its authority.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum CaCertificateRole {
+    /// Its certificate.
+    Own,
+    /// For the same name and key, by another issuer.
+    Cross,
+    /// Of an external parent, or further above.
+    Above,
+}
+
+impl CaCertificateRole {
+    const ALL: [Self; 3] = [Self::Own, Self::Cross, Self::Above];
+
+    /// The word stored.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Own => "own",
+            Self::Cross => "cross",
+            Self::Above => "above",
+        }
+    }
+}
+
+/// A certificate of an authority.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct CaCertificateRow {
+    /// Whose.
+    pub ca_id: Uuid,
+    /// SHA-256 of `der`.
+    pub sha256: [u8; 32],
+    /// What it is to it.
+    pub role: CaCertificateRole,
+    /// Its place among those of the same role, from 0.
+    pub position: i64,
+    /// The authority here that signed it.
+    pub issuer_ca: Option<Uuid>,
+    /// The certificate.
+    pub der: Vec<u8>,
+    /// End of validity, µs.
+    pub not_after_us: i64,
+    /// When it was made or imported, µs.
+    pub created_at_us: i64,
+}
+
+const GENERATION: &str = "-- ca_generation
+SELECT value FROM ca_generation WHERE id = 1";
+
+const GENERATION_NEXT: &str = "-- ca_generation_next
+UPDATE ca_generation SET value = value + 1 WHERE id = 1";
+
+const CAS: &str = "-- cas
+SELECT c.id, c.name, c.key_id, c.state, c.parent_id, c.sha256, c.specification, c.request, c.created_at, c.retiring_at,
+       c.retired_at, k.key_type, k.spki
+FROM cas c JOIN keys k ON k.id = c.key_id ORDER BY c.seq LIMIT ?1";
+
+const CERTIFICATES: &str = "-- ca_certificates
+SELECT ca_id, sha256, role, position, issuer_ca, der, not_after, created_at FROM ca_certificates
+ORDER BY ca_id, role, position, sha256";
+
+const INSERT: &str = "-- ca_insert
+INSERT INTO cas (id, name, key_id, state, parent_id, sha256, specification, request, created_at)
+SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9 WHERE (SELECT count(*) FROM cas) < ?10
+ON CONFLICT (name) DO NOTHING";
+
+const INSERT_POSTGRES: &str = "-- ca_insert
+INSERT INTO cas (id, name, key_id, state, parent_id, sha256, specification, request, created_at)
+SELECT ?1::uuid, ?2::text, ?3::uuid, ?4::text, ?5::uuid, ?6::bytea, ?7::text, ?8::bytea, ?9::bigint
+WHERE (SELECT count(*) FROM cas) < ?10
+ON CONFLICT (name) DO NOTHING";
+
+const INSTALL: &str = "-- ca_install
+UPDATE cas SET state = 'active', sha256 = ?2, parent_id = ?3, request = NULL WHERE id = ?1 AND state = 'pending'";
+
+const RETIRING: &str = "-- ca_retiring
+UPDATE cas SET state = 'retiring', retiring_at = ?2 WHERE id = ?1 AND state = 'active'";
+
+const RETIRED: &str = "-- ca_retired
+UPDATE cas SET state = 'retired', retired_at = ?2 WHERE id = ?1 AND state = 'retiring'";
+
+const DELETE_PENDING: &str = "-- ca_delete_pending
+DELETE FROM cas WHERE id = ?1 AND state = 'pending'";
+
+/// Authorities that this one signed and whose certificates still live, itself aside.
+const LIVING_CHILDREN: &str = "-- ca_living_children
+SELECT count(*) FROM ca_certificates cc JOIN cas c ON c.id = cc.ca_id
+WHERE cc.issuer_ca = ?1 AND cc.not_after > ?2 AND cc.ca_id <> ?1 AND c.state <> 'retired'";
+
+const CERTIFICATES_INSERT: Bulk = Bulk {
+    sqlite: "-- ca_certificates_insert
+INSERT INTO ca_certificates (ca_id, sha256, role, position, issuer_ca, der, not_after, created_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (ca_id, sha256) DO NOTHING",
+    postgres: "-- ca_certificates_insert
+INSERT INTO ca_certificates (ca_id, sha256, role, position, issuer_ca, der, not_after, created_at)
+SELECT * FROM UNNEST(?1::uuid[], ?2::bytea[], ?3::text[], ?4::bigint[], ?5::uuid[], ?6::bytea[], ?7::bigint[],
+                     ?8::bigint[])
+ON CONFLICT (ca_id, sha256) DO NOTHING",
+};
+
+pub(crate) const ALL: &[&str] = &[
+    GENERATION,
+    GENERATION_NEXT,
+    CAS,
+    CERTIFICATES,
+    INSTALL,
+    RETIRING,
+    RETIRED,
+    DELETE_PENDING,
+    LIVING_CHILDREN,
+];
+pub(crate) const SQLITE: &[&str] = &[INSERT];
+pub(crate) const POSTGRES: &[&str] = &[INSERT_POSTGRES];
+pub(crate) const BULKS: &[&Bulk] = &[&CERTIFICATES_INSERT];
+
+/// Everything known of the authorities, at one moment.
+#[derive(Clone, Debug)]
+pub struct CaRows {
+    /// The count of changes when it was read.
+    pub generation: i64,
+    /// The authorities, oldest first.
+    pub cas: Vec<CaWithKey>,
+    /// Their certificates, by authority, role and position.
+    pub certificates: Vec<CaCertificateRow>,
+}
+
+impl Store {
+    /// How often the authorities were changed; another number, other authorities.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn ca_generation(&self) -> Result<i64, StoreError> {
+        let row = self.row(GENERATION, Vec::new()).await?;
+        row.ok_or_else(|| StoreError::Corrupt("ca_generation is empty".to_owned()))?.int()
+    }
+
+    /// All authorities with their certificates: three statements. A change in between is seen by the next reader,
+    /// because the count of changes is read first.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn cas(&self) -> Result<CaRows, StoreError> {
+        let generation = self.ca_generation().await?;
+        let cas = self.rows(Cost::Walk, CAS, vec![(CAS_MAX as i64).into()]).await?;
+        let certificates = self.rows(Cost::Walk, CERTIFICATES, Vec::new()).await?;
+        Ok(CaRows {
+            generation,
+            cas: cas.into_iter().map(ca_of).collect::<Result<_, _>>()?,
+            certificates: certificates.into_iter().map(certificate_of).collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+/// Adds an authority; false when its name is taken or there are [`CAS_MAX`].
+///
+/// # Errors
+/// Those of the database.
+pub async fn insert_ca(tx: &mut Tx, ca: &CaRow) -> Result<bool, StoreError> {
+    let statement = if tx.is_postgres() { INSERT_POSTGRES } else { INSERT };
+    let inserted = tx
+        .execute(
+            statement,
+            vec![
+                ca.id.into(),
+                ca.name.as_str().into(),
+                ca.key_id.into(),
+                ca.state.as_str().into(),
+                ca.parent_id.into(),
+                ca.sha256.into(),
+                ca.specification.as_str().into(),
+                ca.request.as_deref().into(),
+                ca.created_at_us.into(),
+                (CAS_MAX as i64).into(),
+            ],
+        )
+        .await?;
+    changed(tx, inserted).await
+}
+
+/// Adds certificates to authorities; those that are there stay.
+///
+/// # Errors
+/// Those of the database.
+pub async fn insert_ca_certificates(tx: &mut Tx, rows: Vec<CaCertificateRow>) -> Result<(), StoreError> {
+    let columns = vec![
+        Column::Uuid(rows.iter().map(|row| row.ca_id).collect()),
+        Column::Blob(rows.iter().map(|row| row.sha256.to_vec()).collect()),
+        Column::Text(rows.iter().map(|row| row.role.as_str().to_owned()).collect()),
+        Column::Int(rows.iter().map(|row| row.position).collect()),
+        Column::MaybeUuid(rows.iter().map(|row| row.issuer_ca).collect()),
+        Column::Blob(rows.iter().map(|row| row.der.clone()).collect()),
+        Column::Int(rows.iter().map(|row| row.not_after_us).collect()),
+        Column::Int(rows.iter().map(|row| row.created_at_us).collect()),
+    ];
+    tx.bulk(&CERTIFICATES_INSERT, columns).await?;
+    changed(tx, 1).await.map(drop)
+}
+
+/// Makes a pending authority active; false when it is not pending.
+///
+/// # Errors
+/// Those of the database.
+pub async fn install_ca(
+    tx: &mut Tx,
+    id: Uuid,
+    sha256: &[u8; 32],
+    parent: Option<Uuid>,
+) -> Result<bool, StoreError> {
+    let installed = tx.execute(INSTALL, vec![id.into(), (*sha256).into(), parent.into()]).await?;
+    changed(tx, installed).await
+}
+
+/// Lets an active authority issue no more; false when it is not active.
+///
+/// # Errors
+/// Those of the database.
+pub async fn begin_retiring_ca(tx: &mut Tx, id: Uuid, at_us: i64) -> Result<bool, StoreError> {
+    let moved = tx.execute(RETIRING, vec![id.into(), at_us.into()]).await?;
+    changed(tx, moved).await
+}
+
+/// Lets a retiring authority sign nothing more; false when it is not retiring.
+///
+/// # Errors
+/// Those of the database.
+pub async fn finish_retiring_ca(tx: &mut Tx, id: Uuid, at_us: i64) -> Result<bool, StoreError> {
+    let moved = tx.execute(RETIRED, vec![id.into(), at_us.into()]).await?;
+    changed(tx, moved).await
+}
+
+/// Removes an authority that never had a certificate; false when it is not pending.
+///
+/// # Errors
+/// Those of the database.
+pub async fn delete_pending_ca(tx: &mut Tx, id: Uuid) -> Result<bool, StoreError> {
+    let deleted = tx.execute(DELETE_PENDING, vec![id.into()]).await?;
+    changed(tx, deleted).await
+}
+
+/// Authorities below this one that are not retired and whose certificate by it is valid after `now_us`.
+///
+/// # Errors
+/// Those of the database.
+pub async fn living_children(tx: &mut Tx, id: Uuid, now_us: i64) -> Result<u64, StoreError> {
+    let row = tx.row(LIVING_CHILDREN, vec![id.into(), now_us.into()]).await?;
+    row.map_or(Ok(0), |mut row| row.number())
+}
+
+async fn changed(tx: &mut Tx, rows: u64) -> Result<bool, StoreError> {
+    if rows > 0 {
+        tx.execute(GENERATION_NEXT, Vec::new()).await?;
+    }
+    Ok(rows > 0)
+}
+
+fn ca_of(mut row: Row) -> Result<CaWithKey, StoreError> {
+    let ca = CaRow {
+        id: row.uuid()?,
+        name: row.text()?,
+        key_id: row.uuid()?,
+        state: row.text()?,
+        parent_id: row.maybe_uuid()?,
+        sha256: row.maybe_hash()?,
+        specification: row.text()?,
+        request: row.maybe_blob()?,
+        created_at_us: row.int()?,
+        retiring_at_us: row.maybe_int()?,
+        retired_at_us: row.maybe_int()?,
+    };
+    Ok(CaWithKey { ca, key_type: row.text()?, spki: row.blob()? })
+}
+
+fn certificate_of(mut row: Row) -> Result<CaCertificateRow, StoreError> {
+    Ok(CaCertificateRow {
+        ca_id: row.uuid()?,
+        sha256: row.hash()?,
+        role: {
+            let word = row.text()?;
+            let role = CaCertificateRole::ALL.into_iter().find(|role| role.as_str() == word);
+            role.ok_or_else(|| StoreError::Corrupt(format!("{word:?} is no role of a certificate")))?
+        },
+        position: row.int()?,
+        issuer_ca: row.maybe_uuid()?,
+        der: row.blob()?,
+        not_after_us: row.int()?,
+        created_at_us: row.int()?,
+    })
+}

@@ -1,0 +1,356 @@
+//! Private keys at rest, and the walk that re-wraps every sealed column under a new master key.
+
+use uuid::Uuid;
+
+use crate::cursor::{Cursor, Page};
+use crate::error::StoreError;
+use crate::scans::{key_or, page, with_limit};
+use crate::store::{Cost, Store, limit_of};
+use crate::tx::{Bulk, Column, Tx};
+use crate::value::{Row, Value};
+
+/// A private key at rest.
+#[derive(Clone, Eq, PartialEq)]
+pub struct KeyRow {
+    /// Its identity.
+    pub id: Uuid,
+    /// Its kind, `p256`.
+    pub key_type: String,
+    /// The public half: a DER SubjectPublicKeyInfo.
+    pub spki: Vec<u8>,
+    /// SHA-256 of `spki`, unique.
+    pub spki_sha256: [u8; 32],
+    /// `sealed`, or the name of the provider that holds it.
+    pub provider: String,
+    /// The key, sealed; only when the provider is `sealed`.
+    pub sealed: Option<Vec<u8>>,
+    /// Where the provider finds it; only for other providers.
+    pub locator: Option<String>,
+    /// For people.
+    pub label: String,
+    /// When it was made or imported, µs.
+    pub created_at_us: i64,
+    /// Since when it may not be used, µs.
+    pub blocked_at_us: Option<i64>,
+    /// Why.
+    pub blocked_reason: Option<String>,
+}
+
+impl std::fmt::Debug for KeyRow {
+    /// Without the sealed key.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KeyRow")
+            .field("id", &self.id)
+            .field("key_type", &self.key_type)
+            .field("provider", &self.provider)
+            .field("label", &self.label)
+            .finish_non_exhaustive()
+    }
+}
+
+const INSERT: &str = "-- key_insert
+INSERT INTO keys (id, key_type, spki, spki_sha256, provider, sealed, locator, label, created_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT (spki_sha256) DO NOTHING";
+
+macro_rules! select {
+    ($name:literal $rest:literal) => {
+        concat!(
+            "-- ",
+            $name,
+            "\nSELECT id, key_type, spki, spki_sha256, provider, sealed, locator, label, created_at, blocked_at, \
+             blocked_reason, seq FROM keys ",
+            $rest
+        )
+    };
+}
+
+const BY_ID: &str = select!("key_by_id" "WHERE id = ?1");
+const BY_SPKI: &str = select!("key_by_spki" "WHERE spki_sha256 = ?1");
+const PAGE: &str = select!("keys_page" "WHERE seq > ?1 ORDER BY seq LIMIT ?2");
+
+const BLOCK: &str = "-- key_block
+UPDATE keys SET blocked_at = ?2, blocked_reason = ?3 WHERE id = ?1 AND blocked_at IS NULL";
+
+pub(crate) const ALL: &[&str] = &[INSERT, BY_ID, BY_SPKI, PAGE, BLOCK, SEALED_KEYS.page, SEALED_KEYS.count];
+pub(crate) const BULKS: &[&Bulk] = &[&SEALED_KEYS.replace];
+
+/// Stores a key; the id of the row that holds it, which is another than `key.id` when the same key was there already.
+///
+/// # Errors
+/// Those of the database.
+pub async fn insert_key(tx: &mut Tx, key: &KeyRow) -> Result<Uuid, StoreError> {
+    let inserted = tx
+        .execute(
+            INSERT,
+            vec![
+                key.id.into(),
+                key.key_type.as_str().into(),
+                key.spki.as_slice().into(),
+                key.spki_sha256.into(),
+                key.provider.as_str().into(),
+                key.sealed.as_deref().into(),
+                key.locator.as_deref().into(),
+                key.label.as_str().into(),
+                key.created_at_us.into(),
+            ],
+        )
+        .await?;
+    if inserted == 1 {
+        return Ok(key.id);
+    }
+    let held = tx.row(BY_SPKI, vec![key.spki_sha256.into()]).await?;
+    held.ok_or_else(|| StoreError::Stale("the key went away while it was stored".to_owned()))?.uuid()
+}
+
+/// Forbids the use of a key from now on; false when it is forbidden already, or not there.
+///
+/// # Errors
+/// Those of the database.
+pub async fn block_key(tx: &mut Tx, id: Uuid, at_us: i64, reason: &str) -> Result<bool, StoreError> {
+    Ok(tx.execute(BLOCK, vec![id.into(), at_us.into(), reason.into()]).await? == 1)
+}
+
+impl Store {
+    /// The key with this id.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn key(&self, id: Uuid) -> Result<Option<KeyRow>, StoreError> {
+        self.row(BY_ID, vec![id.into()]).await?.map(row_of).transpose()
+    }
+
+    /// The key whose SubjectPublicKeyInfo has this SHA-256.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn key_by_spki(&self, spki_sha256: &[u8; 32]) -> Result<Option<KeyRow>, StoreError> {
+        self.row(BY_SPKI, vec![(*spki_sha256).into()]).await?.map(row_of).transpose()
+    }
+
+    /// A page of the keys, oldest first.
+    ///
+    /// # Errors
+    /// [`StoreError::BadCursor`]; those of the database.
+    pub async fn keys(&self, after: Option<&Cursor>, limit: usize) -> Result<Page<KeyRow>, StoreError> {
+        let start = key_or(after, "keys", &[Value::Int(0)])?;
+        let (limit, ask) = limit_of(limit);
+        let rows = self.rows(Cost::Walk, PAGE, with_limit(start, ask)).await?;
+        let read = |mut row: Row| {
+            let key = row_fields(&mut row)?;
+            Ok((key, vec![Value::Int(row.int()?)]))
+        };
+        page(rows, limit, "keys", read)
+    }
+}
+
+fn row_of(mut row: Row) -> Result<KeyRow, StoreError> {
+    row_fields(&mut row)
+}
+
+fn row_fields(row: &mut Row) -> Result<KeyRow, StoreError> {
+    Ok(KeyRow {
+        id: row.uuid()?,
+        key_type: row.text()?,
+        spki: row.blob()?,
+        spki_sha256: row.hash()?,
+        provider: row.text()?,
+        sealed: row.maybe_blob()?,
+        locator: row.maybe_text()?,
+        label: row.text()?,
+        created_at_us: row.int()?,
+        blocked_at_us: row.maybe_int()?,
+        blocked_reason: row.maybe_text()?,
+    })
+}
+
+/// A column whose values are sealed under the master key, as the rotation of that key walks it. A module that seals a
+/// column makes one of these and puts its statements into its `ALL` and `BULKS`.
+#[derive(Debug)]
+pub struct SealedColumn {
+    /// The table's name: part of what the values are bound to.
+    pub table: &'static str,
+    /// The column's name: part of what the values are bound to.
+    pub column: &'static str,
+    /// What the primary key is; its octets are part of what the values are bound to.
+    pub(crate) key: SealedKey,
+    /// Key and value of rows whose key is above ?1 and whose value does not begin with ?2 (9 octets), in the order of
+    /// the key, at most ?3.
+    pub(crate) page: &'static str,
+    /// How many rows do not begin with ?1.
+    pub(crate) count: &'static str,
+    /// Key, new value, old value: replaces where the value is still the old one.
+    pub(crate) replace: Bulk,
+}
+
+/// What names the row of a sealed value.
+#[derive(Clone, Copy, Debug)]
+#[allow(dead_code)] // the kinds are a vocabulary; not every one has a user at every time
+pub(crate) enum SealedKey {
+    Uuid,
+    Text,
+}
+
+/// A [`SealedColumn`] of a table whose key is a UUID or a text.
+macro_rules! sealed_column {
+    ($table:literal, $key:literal $kind:ident $pg:literal, $column:literal) => {
+        $crate::keys::SealedColumn {
+            table: $table,
+            column: $column,
+            key: $crate::keys::SealedKey::$kind,
+            page: concat!(
+                "-- sealed_page ",
+                $table,
+                ".",
+                $column,
+                "\nSELECT ",
+                $key,
+                ", ",
+                $column,
+                " FROM ",
+                $table,
+                " WHERE ",
+                $key,
+                " > ?1 AND substr(",
+                $column,
+                ", 1, 9) <> ?2 ORDER BY ",
+                $key,
+                " LIMIT ?3"
+            ),
+            count: concat!(
+                "-- sealed_count ",
+                $table,
+                ".",
+                $column,
+                "\nSELECT count(*) FROM ",
+                $table,
+                " WHERE substr(",
+                $column,
+                ", 1, 9) <> ?1"
+            ),
+            replace: $crate::tx::Bulk {
+                sqlite: concat!(
+                    "-- sealed_replace ",
+                    $table,
+                    ".",
+                    $column,
+                    "\nUPDATE ",
+                    $table,
+                    " SET ",
+                    $column,
+                    " = ?2 WHERE ",
+                    $key,
+                    " = ?1 AND ",
+                    $column,
+                    " = ?3"
+                ),
+                postgres: concat!(
+                    "-- sealed_replace ",
+                    $table,
+                    ".",
+                    $column,
+                    "\nUPDATE ",
+                    $table,
+                    " SET ",
+                    $column,
+                    " = n.new FROM UNNEST(?1::",
+                    $pg,
+                    "[], ?2::bytea[], ?3::bytea[]) AS n(key, new, old) WHERE ",
+                    $table,
+                    ".",
+                    $key,
+                    " = n.key AND ",
+                    $table,
+                    ".",
+                    $column,
+                    " = n.old"
+                ),
+            },
+        }
+    };
+}
+#[allow(unused_imports)] // for the modules that seal a column of their own
+pub(crate) use sealed_column;
+
+/// The private keys themselves.
+pub const SEALED_KEYS: SealedColumn = sealed_column!("keys", "id" Uuid "uuid", "sealed");
+
+/// A sealed value and where it stands.
+#[derive(Clone)]
+pub struct SealedValue {
+    /// The octets of its row's key.
+    pub row: Vec<u8>,
+    /// The value.
+    pub sealed: Vec<u8>,
+}
+
+/// Octets of a sealed value that tell its version and master key.
+pub const SEALED_HEAD: usize = 9;
+
+impl Store {
+    /// The next rows of a column, after `after`, that are not sealed with the head `current` (version and master key).
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn sealed_page(
+        &self,
+        column: &SealedColumn,
+        after: Option<&[u8]>,
+        current: &[u8; SEALED_HEAD],
+        limit: usize,
+    ) -> Result<Vec<SealedValue>, StoreError> {
+        let start = match column.key {
+            SealedKey::Uuid => Value::Blob(after.map_or_else(|| vec![0; 16], <[u8]>::to_vec)),
+            SealedKey::Text => Value::Text(String::from_utf8_lossy(after.unwrap_or_default()).into_owned()),
+        };
+        let (limit, _) = limit_of(limit);
+        let parameters = vec![start, current.as_slice().into(), (limit as i64).into()];
+        let read = |mut row: Row| {
+            let key = match column.key {
+                SealedKey::Uuid => row.uuid()?.as_bytes().to_vec(),
+                SealedKey::Text => row.text()?.into_bytes(),
+            };
+            Ok(SealedValue { row: key, sealed: row.blob()? })
+        };
+        self.rows(Cost::Walk, column.page, parameters).await?.into_iter().map(read).collect()
+    }
+
+    /// How many rows of a column are not sealed with the head `current`.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn sealed_count(
+        &self,
+        column: &SealedColumn,
+        current: &[u8; SEALED_HEAD],
+    ) -> Result<u64, StoreError> {
+        let rows = self.rows(Cost::Walk, column.count, vec![current.as_slice().into()]).await?;
+        rows.into_iter().next().map_or(Ok(0), |mut row| row.number())
+    }
+}
+
+/// Replaces sealed values that are still the old ones: `(old, new)` each. One statement.
+///
+/// # Errors
+/// Those of the database.
+pub async fn replace_sealed(
+    tx: &mut Tx,
+    column: &'static SealedColumn,
+    values: Vec<(SealedValue, Vec<u8>)>,
+) -> Result<(), StoreError> {
+    let mut keys = Vec::with_capacity(values.len());
+    let (mut new, mut old) = (Vec::with_capacity(values.len()), Vec::with_capacity(values.len()));
+    for (value, replacement) in values {
+        keys.push(value.row);
+        old.push(value.sealed);
+        new.push(replacement);
+    }
+    let keys = match column.key {
+        SealedKey::Uuid => {
+            Column::Uuid(keys.iter().map(|key| Uuid::from_slice(key).unwrap_or_default()).collect())
+        }
+        SealedKey::Text => {
+            Column::Text(keys.iter().map(|key| String::from_utf8_lossy(key).into_owned()).collect())
+        }
+    };
+    tx.bulk(&column.replace, vec![keys, Column::Blob(new), Column::Blob(old)]).await.map(drop)
+}
