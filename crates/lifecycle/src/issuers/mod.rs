@@ -3,8 +3,13 @@
 //! Callers take an issuer by name from [`Issuers`]; what they get is already held to its limits, its circuit breaker
 //! and the check that what came back is what was asked for. [`build`] makes one from its configuration.
 
+mod breaker;
+mod bucket;
+mod check;
 mod config;
 mod error;
+pub mod guard;
+mod http;
 mod secret;
 
 use std::fmt::Debug;
@@ -13,8 +18,11 @@ use std::time::Instant;
 
 use futures_util::future::BoxFuture;
 use uuid::Uuid;
+use x509::crl::Reason;
 use x509::{Certificate, GeneralName, UnixTime};
 
+pub use breaker::{Breaker, Health};
+pub use check::Check;
 pub use config::{
     AcmeConfig, ChallengeKind, Eab, ExecConfig, HttpConfig, InternalConfig, IssuerConfig, Limits,
     ListenerConfig, NameRule, Provisioner, StepCaConfig, VaultAuth, VaultConfig, VerifyConfig, WebhookConfig,
@@ -44,7 +52,7 @@ pub trait Issuer: Send + Sync + Debug {
     fn revoke<'a>(
         &'a self,
         certificate: &'a Certificate,
-        reason: RevocationReason,
+        reason: Reason,
     ) -> BoxFuture<'a, Result<(), IssuerError>>;
 
     /// When the issuer would like it renewed (ARI, RFC 9773); `None` when it has no opinion.
@@ -105,40 +113,6 @@ pub struct Window {
     pub retry_after_seconds: u32,
     /// A page that tells people why.
     pub explanation: Option<String>,
-}
-
-/// Why a certificate is revoked: the codes of RFC 5280 section 5.3.1 that may be asked of a foreign issuer.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, serde::Deserialize, serde::Serialize)]
-#[serde(rename_all = "camelCase")]
-pub enum RevocationReason {
-    /// 0
-    #[default]
-    Unspecified,
-    /// 1
-    KeyCompromise,
-    /// 3
-    AffiliationChanged,
-    /// 4
-    Superseded,
-    /// 5
-    CessationOfOperation,
-    /// 9
-    PrivilegeWithdrawn,
-}
-
-impl RevocationReason {
-    /// The CRLReason number.
-    #[must_use]
-    pub fn code(self) -> u8 {
-        match self {
-            Self::Unspecified => 0,
-            Self::KeyCompromise => 1,
-            Self::AffiliationChanged => 3,
-            Self::Superseded => 4,
-            Self::CessationOfOperation => 5,
-            Self::PrivilegeWithdrawn => 9,
-        }
-    }
 }
 
 /// Which configured issuer this is.
