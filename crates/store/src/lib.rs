@@ -7,6 +7,7 @@
 //! pages: a [`Cursor`] names the last row given.
 
 mod access;
+pub mod alerts;
 mod audit;
 mod batcher;
 mod cas;
@@ -16,6 +17,7 @@ mod clock;
 mod cursor;
 mod error;
 mod inventory;
+mod issued;
 mod issuers;
 mod keys;
 mod leases;
@@ -24,7 +26,9 @@ mod model;
 mod options;
 mod outbox;
 mod postgres;
+mod profiles;
 mod record;
+mod revocations;
 mod scans;
 mod sql;
 mod sqlite;
@@ -52,6 +56,9 @@ pub use certificates::NamedCertificate;
 pub use clock::Clock;
 pub use cursor::{Cursor, Page};
 pub use error::{Cause, StoreError};
+pub use issued::{
+    Insertion, IssuedFilter, IssuedRow, NewIssued, Once, RevocationFacts, UsedKey, insert_issued,
+};
 pub use issuers::{
     ConfiguredIssuer, IssuerAccount, IssuerChange, IssuerHealth, IssuerOrder, IssuerSettings, delete_configured_issuer,
     insert_configured_issuer, set_issuer_account, update_configured_issuer,
@@ -67,8 +74,13 @@ pub use model::{
 #[doc(hidden)]
 pub use options::Fault;
 pub use options::StoreOptions;
-pub use outbox::{Event, OutboxPlace, OutboxRow, emit};
+pub use outbox::{Event, OutboxPlace, OutboxRow, emit, outbox_advance};
+pub use profiles::{ProfileRow, delete_profile, put_profile};
 pub use record::HOST_BYTES_MAX;
+pub use revocations::{
+    BuiltCrl, CrlRow, CrlState, Matched, OcspResponderRow, RevocationMark, RevocationRow, RevocationTarget,
+    RevokedRow, block_key, crl_begin, crl_store, put_ocsp_responder, revoke, revoke_ids, revoked_by,
+};
 pub use store::{PAGE_ROWS_MAX, Store};
 pub use tx::Tx;
 pub use url::StoreUrl;

@@ -96,6 +96,14 @@ pub async fn emit(tx: &mut Tx, events: Vec<Event>) -> Result<(), StoreError> {
     tx.bulk(&INSERT, columns).await.map(drop)
 }
 
+/// Moves a consumer forward in the transaction that handles its events; never backward.
+///
+/// # Errors
+/// Those of the database.
+pub async fn outbox_advance(tx: &mut Tx, consumer: &str, to: OutboxPlace) -> Result<(), StoreError> {
+    tx.execute(ADVANCE, vec![consumer.into(), to.transaction.into(), to.id.into()]).await.map(drop)
+}
+
 impl Store {
     /// The next events after `after`, in order, at most `limit`.
     ///

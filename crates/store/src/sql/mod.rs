@@ -47,7 +47,9 @@ migrations! {
     1 "inventory" "0001_inventory.sql",
     2 "ground" "0002_ground.sql",
     3 "keys" "0003_keys.sql",
+    4 "authority" "0004_authority.sql",
     8 "access" "0008_access.sql",
+    9 "alerts" "0009_alerts.sql",
     10 "issuers" "0010_issuers.sql",
 }
 
@@ -75,9 +77,32 @@ pub(crate) const MODULES: &[Sends] = &[
         bulks: crate::cas::BULKS,
         composed: Vec::new,
     },
+    sends(crate::profiles::ALL, &[]),
+    Sends {
+        both: crate::issued::ALL,
+        sqlite: &[],
+        postgres: &[],
+        bulks: crate::issued::BULKS,
+        composed: crate::issued::composed,
+    },
+    Sends {
+        both: crate::revocations::ALL,
+        sqlite: &[],
+        postgres: crate::revocations::POSTGRES,
+        bulks: crate::revocations::BULKS,
+        composed: crate::revocations::composed,
+    },
+    sends(crate::revocations::crls::ALL, &[]),
     sends(crate::access::ALL, crate::access::BULKS),
     sends(crate::issuers::ALL, crate::issuers::BULKS),
     sends(crate::leases::ALL, &[]),
+    Sends {
+        both: crate::alerts::ALL,
+        sqlite: crate::alerts::SQLITE,
+        postgres: crate::alerts::POSTGRES,
+        bulks: crate::alerts::BULKS,
+        composed: Vec::new,
+    },
     Sends {
         both: crate::audit::ALL,
         sqlite: crate::audit::SQLITE,
