@@ -64,7 +64,7 @@ pub use issuers::{
     insert_configured_issuer, set_issuer_account, update_configured_issuer,
 };
 pub use keys::{
-    KeyRow, SEALED_HEAD, SEALED_KEYS, SealedColumn, SealedValue, block_key, insert_key, replace_sealed,
+    KeyRow, SEALED_HEAD, SEALED_KEYS, SealedColumn, SealedValue, block_stored_key, insert_key, replace_sealed,
 };
 pub use model::{
     CertificateRow, ChainId, ChangeKind, ChangeRow, EndpointKey, InventoryFilter, InventoryOrder,
@@ -79,7 +79,7 @@ pub use profiles::{ProfileRow, delete_profile, put_profile};
 pub use record::HOST_BYTES_MAX;
 pub use revocations::{
     BuiltCrl, CrlRow, CrlState, Matched, OcspResponderRow, RevocationMark, RevocationRow, RevocationTarget,
-    RevokedRow, block_key, crl_begin, crl_store, put_ocsp_responder, revoke, revoke_ids, revoked_by,
+    RevokedRow, block_spki, crl_begin, crl_store, put_ocsp_responder, revoke, revoke_ids, revoked_by,
 };
 pub use store::{PAGE_ROWS_MAX, Store};
 pub use tx::Tx;
