@@ -206,7 +206,7 @@ impl DistinguishedName {
             return Err(BadSubject::TooLong);
         }
         let mut attributes = Vec::new();
-        let mut rest = text.trim_start();
+        let mut rest = text.trim_start_matches(' ');
         while !rest.is_empty() {
             let (kind, after) = rest.split_once('=').ok_or_else(|| BadSubject::Pair(rest.to_owned()))?;
             let attribute = kind.trim().parse::<Attribute>()?;
@@ -240,7 +240,7 @@ impl DistinguishedName {
 /// The value at the start of `text`, and what follows the comma after it.
 fn value(text: &str) -> Result<(String, &str), BadSubject> {
     let escape = || BadSubject::Escape(text.to_owned());
-    let text = text.trim_start();
+    let text = text.trim_start_matches(' ');
     let mut out: Vec<u8> = Vec::new();
     // Spaces before the separator do not count, unless escaped.
     let mut kept = 0;
@@ -250,7 +250,7 @@ fn value(text: &str) -> Result<(String, &str), BadSubject> {
         at += 1;
         match byte {
             b',' | b';' => {
-                let rest = text[at..].trim_start();
+                let rest = text[at..].trim_start_matches(' ');
                 if rest.is_empty() {
                     return Err(BadSubject::Pair(text.to_owned()));
                 }

@@ -30,7 +30,7 @@ pub(crate) fn pem(der: &[u8]) -> String {
 }
 
 /// The output of an openssl command, run in `folder`.
-fn openssl(folder: &tempfile::TempDir, arguments: &str) -> Vec<u8> {
+pub(crate) fn openssl(folder: &tempfile::TempDir, arguments: &str) -> Vec<u8> {
     let output = Command::new("openssl")
         .args(arguments.split(' '))
         .current_dir(folder.path())

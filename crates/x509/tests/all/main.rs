@@ -3,8 +3,13 @@
 // Helpers of tests fail by panicking, as tests do.
 #![allow(clippy::unwrap_used)]
 
+mod build;
 mod chains;
+mod crl;
+mod csr;
 mod encodings;
 mod fields;
 mod forge;
+mod ocsp;
 mod rules;
+mod signing;
