@@ -7,6 +7,7 @@
 //! pages: a [`Cursor`] names the last row given.
 
 mod access;
+pub mod acme;
 pub mod alerts;
 mod audit;
 mod batcher;

@@ -48,6 +48,7 @@ migrations! {
     2 "ground" "0002_ground.sql",
     3 "keys" "0003_keys.sql",
     4 "authority" "0004_authority.sql",
+    5 "acme" "0005_acme.sql",
     8 "access" "0008_access.sql",
     9 "alerts" "0009_alerts.sql",
     10 "issuers" "0010_issuers.sql",
@@ -69,6 +70,7 @@ const fn sends(both: &'static [&'static str], bulks: &'static [&'static Bulk]) -
 
 /// Every module's statements, for the test that prepares them all on both databases.
 pub(crate) const MODULES: &[Sends] = &[
+    crate::acme::SENDS,
     sends(crate::keys::ALL, crate::keys::BULKS),
     Sends {
         both: crate::cas::ALL,

@@ -1,0 +1,96 @@
+//! The ACME server's rows: accounts, external keys, orders, authorizations, limits.
+//!
+//! What goes through here a thousand times a second (orders, answers to challenges, validations, certificates) is
+//! written for many at once, and each call is a constant number of statements.
+
+mod accounts;
+mod authorizations;
+mod external_keys;
+mod orders;
+mod overrides;
+
+use crate::sql::Sends;
+use crate::tx::Bulk;
+
+pub use accounts::{
+    AcmeAccount, AcmeAccountStatus, NewAcmeAccount, NewAcmeAccountOutcome, change_acme_account_key,
+    insert_acme_account, set_acme_account,
+};
+pub use authorizations::{
+    AcmeAnswer, AcmeAuthorization, AcmeAuthorizationStatus, AcmeValidated, begin_acme_validations,
+    deactivate_acme_authorization, end_acme_validations, insert_acme_authorizations,
+};
+pub use external_keys::{
+    AcmeExternalKey, NewAcmeExternalKey, delete_acme_external_key, disable_acme_external_key,
+    insert_acme_external_key, rewrap_acme_external_key,
+};
+pub use orders::{
+    AcmeFinalized, AcmeIssued, AcmeOrder, AcmeOrderStatus, begin_acme_issuances, end_acme_issuances,
+    insert_acme_orders,
+};
+pub use overrides::{AcmeLimitOverride, delete_acme_limit_override, put_acme_limit_override};
+
+pub(crate) const SENDS: Sends =
+    Sends { both: ALL, sqlite: SQLITE, postgres: POSTGRES, bulks: BULKS, composed };
+
+const ALL: &[&str] = &[
+    accounts::ACCOUNT,
+    accounts::ACCOUNT_BY_KEY,
+    accounts::ACCOUNTS,
+    accounts::INSERT,
+    accounts::UNDO,
+    accounts::SET,
+    accounts::CHANGE_KEY,
+    accounts::KEEP_KEY,
+    accounts::EARLIER_KEYS,
+    authorizations::AUTHORIZATION,
+    authorizations::DEACTIVATE,
+    external_keys::KEY,
+    external_keys::KEY_BY_KID,
+    external_keys::KEYS,
+    external_keys::INSERT,
+    external_keys::DISABLE,
+    external_keys::DELETE,
+    external_keys::REWRAP,
+    external_keys::USE,
+    orders::ORDER,
+    orders::ORDERS_OF,
+    orders::ORDERS,
+    orders::REPLACEMENT,
+    overrides::OVERRIDES,
+    overrides::PUT,
+    overrides::DELETE,
+];
+
+const SQLITE: &[&str] =
+    &[authorizations::CLAIM_SQLITE, authorizations::TIDY_SQLITE, orders::CLAIM_SQLITE, orders::TIDY_SQLITE];
+
+const POSTGRES: &[&str] = &[
+    authorizations::CLAIM_POSTGRES,
+    authorizations::TIDY_POSTGRES,
+    orders::CLAIM_POSTGRES,
+    orders::TIDY_POSTGRES,
+];
+
+const BULKS: &[&Bulk] = &[
+    &authorizations::INSERT,
+    &authorizations::BEGIN,
+    &authorizations::END,
+    &orders::INSERT,
+    &orders::BEGIN,
+    &orders::END,
+];
+
+fn composed() -> Vec<String> {
+    authorizations::composed()
+}
+
+/// A list kept in one text column, one a line.
+fn lines(all: &[String]) -> String {
+    all.join("\n")
+}
+
+/// From [`lines`].
+fn from_lines(text: &str) -> Vec<String> {
+    text.lines().map(str::to_owned).collect()
+}

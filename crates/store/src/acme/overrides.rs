@@ -1,0 +1,96 @@
+//! Limits of single accounts, networks and names.
+
+use uuid::Uuid;
+
+use crate::error::StoreError;
+use crate::store::{Cost, Store};
+use crate::tx::Tx;
+use crate::value::{Row, Value};
+
+/// Overrides read; an operator has a handful.
+const OVERRIDES_MAX: i64 = 10_000;
+
+/// A limit that holds in place of the general one.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct AcmeLimitOverride {
+    /// Its identity.
+    pub id: Uuid,
+    /// Which limit: `orders`, `new_accounts` …
+    pub kind: String,
+    /// Whose: an account's id, a network, a name.
+    pub subject: String,
+    /// How many in `seconds`; `None`: any number.
+    pub allowed: Option<u32>,
+    /// In how long, seconds.
+    pub seconds: u32,
+    /// Why, in words.
+    pub note: String,
+    /// When it was made, µs.
+    pub created_at_us: i64,
+    /// Who made it.
+    pub created_by: String,
+}
+
+pub(super) const OVERRIDES: &str = "-- acme_limit_overrides
+SELECT id, kind, subject, allowed, seconds, note, created_at, created_by FROM acme_limit_overrides ORDER BY id LIMIT ?1";
+
+pub(super) const PUT: &str = "-- acme_limit_override_put
+INSERT INTO acme_limit_overrides (id, kind, subject, allowed, seconds, note, created_at, created_by)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+ON CONFLICT (kind, subject) DO UPDATE SET allowed = excluded.allowed, seconds = excluded.seconds, note = excluded.note,
+    created_at = excluded.created_at, created_by = excluded.created_by
+RETURNING id";
+
+pub(super) const DELETE: &str = "-- acme_limit_override_delete
+DELETE FROM acme_limit_overrides WHERE id = ?1";
+
+/// Stores an override in place of the one for the same limit and subject; answers the id in force.
+///
+/// # Errors
+/// Those of the database.
+pub async fn put_acme_limit_override(tx: &mut Tx, new: &AcmeLimitOverride) -> Result<Uuid, StoreError> {
+    let parameters: Vec<Value> = vec![
+        new.id.into(),
+        new.kind.as_str().into(),
+        new.subject.as_str().into(),
+        new.allowed.into(),
+        new.seconds.into(),
+        new.note.as_str().into(),
+        new.created_at_us.into(),
+        new.created_by.as_str().into(),
+    ];
+    let stored = tx.row(PUT, parameters).await?;
+    stored.ok_or_else(|| StoreError::Corrupt("an override that was not stored".to_owned()))?.uuid()
+}
+
+/// Removes an override; false when there was none.
+///
+/// # Errors
+/// Those of the database.
+pub async fn delete_acme_limit_override(tx: &mut Tx, id: Uuid) -> Result<bool, StoreError> {
+    Ok(tx.execute(DELETE, vec![id.into()]).await? == 1)
+}
+
+impl Store {
+    /// Every override, oldest first.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn acme_limit_overrides(&self) -> Result<Vec<AcmeLimitOverride>, StoreError> {
+        let rows = self.rows(Cost::Point, OVERRIDES, vec![OVERRIDES_MAX.into()]).await?;
+        rows.into_iter().map(over).collect()
+    }
+}
+
+fn over(mut row: Row) -> Result<AcmeLimitOverride, StoreError> {
+    Ok(AcmeLimitOverride {
+        id: row.uuid()?,
+        kind: row.text()?,
+        subject: row.text()?,
+        allowed: row.maybe_number()?,
+        seconds: row.number()?,
+        note: row.text()?,
+        created_at_us: row.int()?,
+        created_by: row.text()?,
+    })
+}
