@@ -146,7 +146,7 @@ pub(crate) fn inventory_page(
 }
 
 /// A LIKE pattern for "contains", in lower case, with the wildcards of `text` taken literally.
-fn contains(text: &str) -> String {
+pub(crate) fn contains(text: &str) -> String {
     let mut pattern = String::from("%");
     for letter in text.chars().filter(|letter| *letter != '\0') {
         if matches!(letter, '%' | '_' | '\\') {

@@ -1,0 +1,654 @@
+//! Runs of issuance, renewal, deployment and revocation. The schedule is this table: a run with a time to come waits in
+//! it, and is due by the clock alone.
+
+use uuid::Uuid;
+
+use crate::cursor::{Cursor, Page};
+use crate::error::StoreError;
+use crate::scans::page;
+use crate::store::{Cost, Store, limit_of};
+use crate::tx::{Bulk, Column, Tx};
+use crate::value::{Row, Value};
+
+/// A run as stored. What the numbers mean is the caller's, but for those that stand in an index: kinds 0 and 1 are runs
+/// of which a certificate has one open, 2 is for agents; states 0 to 3 are open (queued, running, awaiting approval,
+/// awaiting CSR); approval 1 keeps a queued run from being claimed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobRow {
+    /// Its row.
+    pub id: i64,
+    /// The certificate's row.
+    pub certificate: i64,
+    /// What it does.
+    pub kind: i64,
+    /// How far it is.
+    pub state: i64,
+    /// Whether consent is needed, or was given.
+    pub approval: i64,
+    /// The issuer asked.
+    pub issuer: String,
+    /// The agent that does it, or that makes the CSR.
+    pub agent: Option<Uuid>,
+    /// Where a deployment goes.
+    pub target: Option<Uuid>,
+    /// The version it made, deploys or revokes.
+    pub version: Option<i64>,
+    /// Why there is such a run, a word.
+    pub reason: String,
+    /// Who wanted it, as the audit names actors.
+    pub requested_by: String,
+    /// How often it was claimed. Also its fence: whoever claimed it n times may change it while this is n.
+    pub attempts: i64,
+    /// When it may be claimed, µs.
+    pub next_attempt_at_us: i64,
+    /// When it is given up, µs.
+    pub deadline_at_us: i64,
+    /// Until when its claimer is trusted to be at it, µs.
+    pub lease_until_us: Option<i64>,
+    /// The request for the certificate, DER.
+    pub csr: Option<Vec<u8>>,
+    /// The key made for it, when this server holds it.
+    pub key: Option<Uuid>,
+    /// JSON of its kind.
+    pub detail: Option<String>,
+    /// What the last attempt said.
+    pub last_error: Option<String>,
+    /// When it was made, µs.
+    pub created_at_us: i64,
+    /// When it was first claimed, µs.
+    pub started_at_us: Option<i64>,
+    /// When it ended, µs.
+    pub finished_at_us: Option<i64>,
+}
+
+/// A run to queue.
+#[derive(Clone, Debug)]
+pub struct NewJob {
+    /// The certificate's row.
+    pub certificate: i64,
+    /// See [`JobRow::kind`].
+    pub kind: i64,
+    /// See [`JobRow::approval`].
+    pub approval: i64,
+    /// See [`JobRow::issuer`].
+    pub issuer: String,
+    /// See [`JobRow::agent`].
+    pub agent: Option<Uuid>,
+    /// See [`JobRow::target`].
+    pub target: Option<Uuid>,
+    /// See [`JobRow::version`].
+    pub version: Option<i64>,
+    /// See [`JobRow::reason`].
+    pub reason: String,
+    /// See [`JobRow::requested_by`].
+    pub requested_by: String,
+    /// See [`JobRow::next_attempt_at_us`].
+    pub next_attempt_at_us: i64,
+    /// See [`JobRow::deadline_at_us`].
+    pub deadline_at_us: i64,
+    /// See [`JobRow::detail`].
+    pub detail: Option<String>,
+    /// See [`JobRow::created_at_us`].
+    pub created_at_us: i64,
+}
+
+/// What a run becomes.
+#[derive(Clone, Debug)]
+pub struct JobChange {
+    /// The run as it was read: changed only while its state and attempts are still those.
+    pub from: JobRow,
+    /// The run as it is to be.
+    pub to: JobRow,
+}
+
+/// Which runs to list.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct JobFilter {
+    /// In this state.
+    pub state: Option<i64>,
+    /// Of this certificate's row.
+    pub certificate: Option<i64>,
+    /// At this agent, while open.
+    pub agent: Option<Uuid>,
+    /// Of this kind; filters the walk.
+    pub kind: Option<i64>,
+    /// Queued runs with a time after this one are left out, µs.
+    pub due_by_us: Option<i64>,
+}
+
+/// A run and its certificate's identity.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobView {
+    /// The run.
+    pub job: JobRow,
+    /// The certificate.
+    pub certificate: Uuid,
+    /// Its name.
+    pub name: String,
+    /// Its profile.
+    pub profile: String,
+}
+
+macro_rules! job_columns {
+    ($table:literal) => {
+        concat!(
+            $table,
+            ".id, ",
+            $table,
+            ".certificate_id, ",
+            $table,
+            ".kind, ",
+            $table,
+            ".state, ",
+            $table,
+            ".approval, ",
+            $table,
+            ".issuer, ",
+            $table,
+            ".agent, ",
+            $table,
+            ".target, ",
+            $table,
+            ".version_id, ",
+            $table,
+            ".reason, ",
+            $table,
+            ".requested_by, ",
+            $table,
+            ".attempts, ",
+            $table,
+            ".next_attempt_at, ",
+            $table,
+            ".deadline_at, ",
+            $table,
+            ".lease_until, ",
+            $table,
+            ".csr, ",
+            $table,
+            ".key_id, ",
+            $table,
+            ".detail, ",
+            $table,
+            ".last_error, ",
+            $table,
+            ".created_at, ",
+            $table,
+            ".started_at, ",
+            $table,
+            ".finished_at"
+        )
+    };
+}
+
+/// A second open run of issuance or renewal of one certificate is left out.
+const INSERT: Bulk = Bulk {
+    sqlite: "-- jobs_insert
+INSERT INTO jobs (certificate_id, kind, state, approval, issuer, agent, target, version_id, reason, requested_by,
+  attempts, next_attempt_at, deadline_at, detail, created_at)
+VALUES (?1, ?2, 0, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 0, ?10, ?11, ?12, ?13) ON CONFLICT DO NOTHING RETURNING id, certificate_id",
+    postgres: "-- jobs_insert
+INSERT INTO jobs (certificate_id, kind, state, approval, issuer, agent, target, version_id, reason, requested_by,
+  attempts, next_attempt_at, deadline_at, detail, created_at)
+SELECT u.certificate, u.kind, 0, u.approval, u.issuer, u.agent, u.target, u.version, u.reason, u.requested_by, 0,
+  u.next_attempt_at, u.deadline_at, u.detail, u.created_at
+FROM UNNEST(?1::bigint[], ?2::bigint[], ?3::bigint[], ?4::text[], ?5::uuid[], ?6::uuid[], ?7::bigint[], ?8::text[],
+  ?9::text[], ?10::bigint[], ?11::bigint[], ?12::text[], ?13::bigint[])
+  AS u(certificate, kind, approval, issuer, agent, target, version, reason, requested_by, next_attempt_at, deadline_at,
+       detail, created_at)
+ON CONFLICT DO NOTHING RETURNING id, certificate_id",
+};
+
+/// One row for each issuer and how many of its runs are wanted.
+const CLAIM: Bulk = Bulk {
+    sqlite: concat!(
+        "-- jobs_claim
+UPDATE jobs SET state = 1, attempts = attempts + 1, lease_holder = ?4, lease_until = ?5,
+  started_at = coalesce(started_at, ?3)
+WHERE id IN (SELECT id FROM jobs WHERE issuer = ?1 AND state = 0 AND approval <> 1 AND kind <> 2
+             AND next_attempt_at <= ?3 ORDER BY next_attempt_at, id LIMIT ?2)
+RETURNING ",
+        job_columns!("jobs")
+    ),
+    postgres: concat!(
+        "-- jobs_claim
+WITH due AS (
+  SELECT j.id, w.now, w.holder, w.until
+  FROM UNNEST(?1::text[], ?2::bigint[], ?3::bigint[], ?4::uuid[], ?5::bigint[]) AS w(issuer, n, now, holder, until)
+  CROSS JOIN LATERAL (
+    SELECT id FROM jobs WHERE issuer = w.issuer AND state = 0 AND approval <> 1 AND kind <> 2
+      AND next_attempt_at <= w.now ORDER BY next_attempt_at, id LIMIT w.n FOR UPDATE SKIP LOCKED) j)
+UPDATE jobs SET state = 1, attempts = jobs.attempts + 1, lease_holder = due.holder, lease_until = due.until,
+  started_at = coalesce(jobs.started_at, due.now)
+FROM due WHERE jobs.id = due.id RETURNING ",
+        job_columns!("jobs")
+    ),
+};
+
+/// What an agent may do now: deployments, and its runs that wait for a CSR.
+const CLAIM_FOR_AGENT_SQLITE: &str = concat!(
+    "-- jobs_claim_for_agent
+UPDATE jobs SET state = CASE state WHEN 3 THEN 3 ELSE 1 END, attempts = attempts + 1, lease_until = ?4,
+  next_attempt_at = ?4, started_at = coalesce(started_at, ?2)
+WHERE id IN (SELECT id FROM jobs WHERE agent = ?1 AND (state = 0 AND kind = 2 OR state = 3)
+             AND state IN (0, 1, 3) AND next_attempt_at <= ?2 ORDER BY next_attempt_at, id LIMIT ?3)
+RETURNING ",
+    job_columns!("jobs")
+);
+
+const CLAIM_FOR_AGENT_POSTGRES: &str = concat!(
+    "-- jobs_claim_for_agent
+UPDATE jobs SET state = CASE state WHEN 3 THEN 3 ELSE 1 END, attempts = attempts + 1, lease_until = ?4,
+  next_attempt_at = ?4, started_at = coalesce(started_at, ?2)
+WHERE id IN (SELECT id FROM jobs WHERE agent = ?1 AND (state = 0 AND kind = 2 OR state = 3)
+             AND state IN (0, 1, 3) AND next_attempt_at <= ?2 ORDER BY next_attempt_at, id LIMIT ?3
+             FOR UPDATE SKIP LOCKED)
+RETURNING ",
+    job_columns!("jobs")
+);
+
+/// Issuers with due runs, by leaps along the index of what can be claimed.
+const ISSUERS_DUE: &str = "-- jobs_issuers_due
+WITH RECURSIVE t(issuer) AS (
+  SELECT issuer FROM (SELECT issuer FROM jobs WHERE state = 0 AND approval <> 1 AND kind <> 2 ORDER BY issuer LIMIT 1) a
+  UNION ALL
+  SELECT (SELECT j.issuer FROM jobs j WHERE j.state = 0 AND j.approval <> 1 AND j.kind <> 2 AND j.issuer > t.issuer
+          ORDER BY j.issuer LIMIT 1) FROM t WHERE t.issuer IS NOT NULL)
+SELECT t.issuer FROM t WHERE t.issuer IS NOT NULL AND EXISTS (
+  SELECT 1 FROM jobs j WHERE j.issuer = t.issuer AND j.state = 0 AND j.approval <> 1 AND j.kind <> 2
+    AND j.next_attempt_at <= ?1)";
+
+const DUE_COUNT: &str = "-- jobs_due_count
+SELECT count(*) FROM (SELECT 1 FROM jobs WHERE issuer = ?1 AND state = 0 AND approval <> 1 AND kind <> 2
+  AND next_attempt_at <= ?2 LIMIT ?3) x";
+
+const GATED: &str = concat!(
+    "-- jobs_gated\nSELECT ",
+    job_columns!("jobs"),
+    " FROM jobs WHERE state = 0 AND approval = 1 AND next_attempt_at <= ?1 ORDER BY next_attempt_at, id LIMIT ?2"
+);
+
+const WAITING_OVERDUE: &str = concat!(
+    "-- jobs_waiting_overdue\nSELECT ",
+    job_columns!("jobs"),
+    " FROM jobs WHERE state IN (2, 3) AND deadline_at <= ?1 ORDER BY deadline_at, id LIMIT ?2"
+);
+
+/// A lease that has ended, or that no clock of ours can have given.
+const REAP: &str = "-- jobs_reap
+UPDATE jobs SET state = 0, lease_holder = NULL, lease_until = NULL, next_attempt_at = ?1
+WHERE state = 1 AND (lease_until <= ?1 OR lease_until > ?2)";
+
+const EXTEND: &str = "-- jobs_extend
+UPDATE jobs SET lease_until = ?2 WHERE state = 1 AND lease_holder = ?1 AND lease_until < ?2";
+
+/// Backoffs of a clock that was set back would last until it has caught up.
+const UNSTICK: &str = "-- jobs_unstick
+UPDATE jobs SET next_attempt_at = ?1 WHERE state = 0 AND attempts > 0 AND next_attempt_at > ?2";
+
+const CHANGE: Bulk = Bulk {
+    sqlite: "-- jobs_change
+UPDATE jobs SET state = ?4, approval = ?5, version_id = ?6, reason = ?7, requested_by = ?8, next_attempt_at = ?9,
+  deadline_at = ?10, csr = ?11, key_id = ?12, detail = ?13, last_error = ?14, finished_at = ?15,
+  lease_until = CASE ?4 WHEN 1 THEN lease_until END
+WHERE id = ?1 AND state = ?2 AND attempts = ?3 RETURNING id",
+    postgres: "-- jobs_change
+UPDATE jobs SET state = u.state, approval = u.approval, version_id = u.version, reason = u.reason,
+  requested_by = u.requested_by, next_attempt_at = u.next_attempt_at, deadline_at = u.deadline_at, csr = u.csr,
+  key_id = u.key, detail = u.detail, last_error = u.last_error, finished_at = u.finished_at,
+  lease_until = CASE u.state WHEN 1 THEN lease_until END
+FROM UNNEST(?1::bigint[], ?2::bigint[], ?3::bigint[], ?4::bigint[], ?5::bigint[], ?6::bigint[], ?7::text[], ?8::text[],
+  ?9::bigint[], ?10::bigint[], ?11::bytea[], ?12::uuid[], ?13::text[], ?14::text[], ?15::bigint[])
+  AS u(id, was, attempts, state, approval, version, reason, requested_by, next_attempt_at, deadline_at, csr, key, detail,
+       last_error, finished_at)
+WHERE jobs.id = u.id AND jobs.state = u.was AND jobs.attempts = u.attempts RETURNING jobs.id",
+};
+
+/// Open runs of these certificates, deployments too.
+const OPEN_OF: Bulk = Bulk {
+    sqlite: concat!(
+        "-- jobs_open_of\nSELECT ",
+        job_columns!("jobs"),
+        " FROM jobs WHERE certificate_id = ?1 AND state <= 3"
+    ),
+    postgres: concat!(
+        "-- jobs_open_of\nSELECT ",
+        job_columns!("jobs"),
+        " FROM UNNEST(?1::bigint[]) AS u(id) JOIN jobs ON jobs.certificate_id = u.id WHERE jobs.state <= 3"
+    ),
+};
+
+const BY_IDS: Bulk = Bulk {
+    sqlite: concat!("-- jobs_by_ids\nSELECT ", job_columns!("jobs"), " FROM jobs WHERE id = ?1"),
+    postgres: concat!(
+        "-- jobs_by_ids\nSELECT ",
+        job_columns!("jobs"),
+        " FROM UNNEST(?1::bigint[]) AS u(id) JOIN jobs ON jobs.id = u.id"
+    ),
+};
+
+const BY_ID: &str = concat!(
+    "-- job\nSELECT ",
+    job_columns!("j"),
+    ", m.uuid, m.name, m.profile FROM jobs j JOIN managed_certificates m ON m.id = j.certificate_id WHERE j.id = ?1"
+);
+
+const TRIM: &str = "-- jobs_trim
+DELETE FROM jobs WHERE id IN (SELECT id FROM jobs WHERE state = ?1 AND finished_at < ?2 ORDER BY id LIMIT ?3)";
+
+pub(crate) const ALL: &[&str] =
+    &[ISSUERS_DUE, DUE_COUNT, GATED, WAITING_OVERDUE, REAP, EXTEND, UNSTICK, BY_ID, TRIM];
+pub(crate) const SQLITE: &[&str] = &[CLAIM_FOR_AGENT_SQLITE];
+pub(crate) const POSTGRES: &[&str] = &[CLAIM_FOR_AGENT_POSTGRES];
+pub(crate) const BULKS: &[&Bulk] = &[&INSERT, &CLAIM, &CHANGE, &OPEN_OF, &BY_IDS];
+
+/// Queues runs; answers each one's row and certificate. A run of kind 0 or 1 of a certificate that has such a one open is
+/// left out.
+///
+/// # Errors
+/// Those of the database.
+pub async fn insert_jobs(tx: &mut Tx, new: &[NewJob]) -> Result<Vec<(i64, i64)>, StoreError> {
+    let columns = vec![
+        Column::Int(new.iter().map(|job| job.certificate).collect()),
+        Column::Int(new.iter().map(|job| job.kind).collect()),
+        Column::Int(new.iter().map(|job| job.approval).collect()),
+        Column::Text(new.iter().map(|job| job.issuer.clone()).collect()),
+        Column::MaybeUuid(new.iter().map(|job| job.agent).collect()),
+        Column::MaybeUuid(new.iter().map(|job| job.target).collect()),
+        Column::MaybeInt(new.iter().map(|job| job.version).collect()),
+        Column::Text(new.iter().map(|job| job.reason.clone()).collect()),
+        Column::Text(new.iter().map(|job| job.requested_by.clone()).collect()),
+        Column::Int(new.iter().map(|job| job.next_attempt_at_us).collect()),
+        Column::Int(new.iter().map(|job| job.deadline_at_us).collect()),
+        Column::MaybeText(new.iter().map(|job| job.detail.clone()).collect()),
+        Column::Int(new.iter().map(|job| job.created_at_us).collect()),
+    ];
+    tx.bulk(&INSERT, columns).await?.into_iter().map(|mut row| Ok((row.int()?, row.int()?))).collect()
+}
+
+/// Takes due runs (not deployments) of each issuer, as many as it has places for, the longest due first. They are
+/// running until `until_us`, when others may take them again.
+///
+/// # Errors
+/// Those of the database.
+pub async fn claim_jobs(
+    tx: &mut Tx,
+    wanted: &[(String, i64)],
+    now_us: i64,
+    holder: Uuid,
+    until_us: i64,
+) -> Result<Vec<JobRow>, StoreError> {
+    let columns = vec![
+        Column::Text(wanted.iter().map(|(issuer, _)| issuer.clone()).collect()),
+        Column::Int(wanted.iter().map(|(_, places)| *places).collect()),
+        Column::Int(vec![now_us; wanted.len()]),
+        Column::Uuid(vec![holder; wanted.len()]),
+        Column::Int(vec![until_us; wanted.len()]),
+    ];
+    rows_of(tx.bulk(&CLAIM, columns).await?)
+}
+
+/// Takes what an agent may do now: queued deployments, and runs that wait for its CSR. What it takes is offered again
+/// from `until_us` on.
+///
+/// # Errors
+/// Those of the database.
+pub async fn claim_agent_jobs(
+    tx: &mut Tx,
+    agent: Uuid,
+    now_us: i64,
+    until_us: i64,
+    limit: i64,
+) -> Result<Vec<JobRow>, StoreError> {
+    let statement = if tx.is_postgres() { CLAIM_FOR_AGENT_POSTGRES } else { CLAIM_FOR_AGENT_SQLITE };
+    rows_of(tx.rows(statement, vec![agent.into(), now_us.into(), limit.into(), until_us.into()]).await?)
+}
+
+/// Stores runs as they are to be; answers the rows of those that were still as read.
+///
+/// # Errors
+/// Those of the database.
+pub async fn change_jobs(tx: &mut Tx, changes: &[JobChange]) -> Result<Vec<i64>, StoreError> {
+    let to = || changes.iter().map(|change| &change.to);
+    let columns = vec![
+        Column::Int(changes.iter().map(|change| change.from.id).collect()),
+        Column::Int(changes.iter().map(|change| change.from.state).collect()),
+        Column::Int(changes.iter().map(|change| change.from.attempts).collect()),
+        Column::Int(to().map(|job| job.state).collect()),
+        Column::Int(to().map(|job| job.approval).collect()),
+        Column::MaybeInt(to().map(|job| job.version).collect()),
+        Column::Text(to().map(|job| job.reason.clone()).collect()),
+        Column::Text(to().map(|job| job.requested_by.clone()).collect()),
+        Column::Int(to().map(|job| job.next_attempt_at_us).collect()),
+        Column::Int(to().map(|job| job.deadline_at_us).collect()),
+        Column::MaybeBlob(to().map(|job| job.csr.clone()).collect()),
+        Column::MaybeUuid(to().map(|job| job.key).collect()),
+        Column::MaybeText(to().map(|job| job.detail.clone()).collect()),
+        Column::MaybeText(to().map(|job| job.last_error.clone()).collect()),
+        Column::MaybeInt(to().map(|job| job.finished_at_us).collect()),
+    ];
+    tx.bulk(&CHANGE, columns).await?.into_iter().map(|mut row| row.int()).collect()
+}
+
+/// Open runs of these certificates, of every kind, in no order.
+///
+/// # Errors
+/// Those of the database.
+pub async fn open_jobs_of(tx: &mut Tx, certificates: Vec<i64>) -> Result<Vec<JobRow>, StoreError> {
+    rows_of(tx.bulk(&OPEN_OF, vec![Column::Int(certificates)]).await?)
+}
+
+/// Runs by their rows, in no order.
+///
+/// # Errors
+/// Those of the database.
+pub async fn jobs_by_ids(tx: &mut Tx, ids: Vec<i64>) -> Result<Vec<JobRow>, StoreError> {
+    rows_of(tx.bulk(&BY_IDS, vec![Column::Int(ids)]).await?)
+}
+
+/// Due runs that need consent first, the longest due first.
+///
+/// # Errors
+/// Those of the database.
+pub async fn gated_jobs(tx: &mut Tx, now_us: i64, limit: i64) -> Result<Vec<JobRow>, StoreError> {
+    rows_of(tx.rows(GATED, vec![now_us.into(), limit.into()]).await?)
+}
+
+/// Runs that wait for consent or a CSR past their deadline.
+///
+/// # Errors
+/// Those of the database.
+pub async fn overdue_waiting_jobs(tx: &mut Tx, now_us: i64, limit: i64) -> Result<Vec<JobRow>, StoreError> {
+    rows_of(tx.rows(WAITING_OVERDUE, vec![now_us.into(), limit.into()]).await?)
+}
+
+/// Queues again what is running under a lease that has ended, or that ends after `latest_us`, which no lease given by
+/// now can; says how many.
+///
+/// # Errors
+/// Those of the database.
+pub async fn reap_jobs(tx: &mut Tx, now_us: i64, latest_us: i64) -> Result<u64, StoreError> {
+    tx.execute(REAP, vec![now_us.into(), latest_us.into()]).await
+}
+
+/// Lets runs that were tried and wait until after `latest_us`, which no backoff can, be tried now; says how many.
+///
+/// # Errors
+/// Those of the database.
+pub async fn unstick_jobs(tx: &mut Tx, now_us: i64, latest_us: i64) -> Result<u64, StoreError> {
+    tx.execute(UNSTICK, vec![now_us.into(), latest_us.into()]).await
+}
+
+impl Store {
+    /// Issuers that have due runs, by name.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn issuers_due(&self, now_us: i64) -> Result<Vec<String>, StoreError> {
+        let rows = self.rows(Cost::Point, ISSUERS_DUE, vec![now_us.into()]).await?;
+        rows.into_iter().map(|mut row| row.text()).collect()
+    }
+
+    /// How many runs of an issuer are due, counted up to `most`.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn jobs_due(&self, issuer: &str, now_us: i64, most: i64) -> Result<u64, StoreError> {
+        let rows = self.rows(Cost::Walk, DUE_COUNT, vec![issuer.into(), now_us.into(), most.into()]).await?;
+        rows.into_iter().next().map_or(Ok(0), |mut row| row.number())
+    }
+
+    /// Keeps the leases of everything `holder` runs.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn extend_job_leases(&self, holder: Uuid, until_us: i64) -> Result<u64, StoreError> {
+        self.execute(EXTEND, vec![holder.into(), until_us.into()]).await
+    }
+
+    /// One run, with its certificate.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn job(&self, id: i64) -> Result<Option<JobView>, StoreError> {
+        self.row(BY_ID, vec![id.into()]).await?.map(job_view).transpose()
+    }
+
+    /// A page of runs, the newest first.
+    ///
+    /// # Errors
+    /// [`StoreError::BadCursor`]; those of the database.
+    pub async fn jobs_page(
+        &self,
+        filter: &JobFilter,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<JobView>, StoreError> {
+        let key = after.map(|cursor| cursor.key("jobs", &[Value::Int(0)])).transpose()?;
+        let (limit, asked) = limit_of(limit);
+        let (text, parameters) = listing(filter, key, asked);
+        let rows = self.rows(Cost::Walk, &text, parameters).await?;
+        page(rows, limit, "jobs", |row| {
+            let view = job_view(row)?;
+            let key = vec![view.job.id.into()];
+            Ok((view, key))
+        })
+    }
+
+    /// Forgets ended runs of a state that ended before a time, at most `limit`; says how many.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn trim_jobs(&self, state: i64, before_us: i64, limit: i64) -> Result<u64, StoreError> {
+        self.execute(TRIM, vec![state.into(), before_us.into(), limit.into()]).await
+    }
+}
+
+fn listing(filter: &JobFilter, after: Option<Vec<Value>>, limit: i64) -> (String, Vec<Value>) {
+    let mut parameters: Vec<Value> = Vec::new();
+    let mut conditions: Vec<String> = Vec::new();
+    let mut add = |condition: &str, value: Value| {
+        parameters.push(value);
+        conditions.push(condition.replace('#', &format!("?{}", parameters.len())));
+    };
+    if let Some(state) = filter.state {
+        add("state = #", state.into());
+    }
+    if let Some(certificate) = filter.certificate {
+        add("certificate_id = #", certificate.into());
+    }
+    if let Some(agent) = filter.agent {
+        add("agent = # AND state IN (0, 1, 3)", agent.into());
+    }
+    if let Some(kind) = filter.kind {
+        add("kind = #", kind.into());
+    }
+    if let Some(due) = filter.due_by_us {
+        add("(state <> 0 OR next_attempt_at <= #)", due.into());
+    }
+    for key in after.into_iter().flatten() {
+        add("id < #", key);
+    }
+    parameters.push(limit.into());
+    let clause =
+        if conditions.is_empty() { String::new() } else { format!("WHERE {} ", conditions.join(" AND ")) };
+    let text = format!(
+        "-- jobs_page\nSELECT {}, m.uuid, m.name, m.profile FROM (SELECT * FROM jobs {clause}ORDER BY id DESC LIMIT ?{}) j \
+         JOIN managed_certificates m ON m.id = j.certificate_id ORDER BY j.id DESC",
+        job_columns!("j"),
+        parameters.len()
+    );
+    (text, parameters)
+}
+
+fn samples() -> Vec<JobFilter> {
+    let none = JobFilter::default;
+    vec![
+        none(),
+        JobFilter { state: Some(1), ..none() },
+        JobFilter { certificate: Some(1), ..none() },
+        JobFilter { agent: Some(Uuid::nil()), ..none() },
+        JobFilter {
+            state: Some(0),
+            certificate: Some(1),
+            agent: Some(Uuid::nil()),
+            kind: Some(0),
+            due_by_us: Some(0),
+        },
+    ]
+}
+
+/// Each condition alone, and all together.
+pub(crate) fn composed() -> Vec<String> {
+    let with =
+        |key: Option<Vec<Value>>| samples().into_iter().map(move |filter| listing(&filter, key.clone(), 1).0);
+    with(None).chain(with(Some(vec![Value::Int(0)]))).collect()
+}
+
+/// The statements whose plans a test looks at.
+pub(crate) fn plans() -> Vec<(String, Vec<Value>)> {
+    let mut all: Vec<(String, Vec<Value>)> =
+        samples().into_iter().map(|filter| listing(&filter, None, 101)).collect();
+    let now: Value = 1_i64.into();
+    all.push((ISSUERS_DUE.to_owned(), vec![now.clone()]));
+    all.push((DUE_COUNT.to_owned(), vec!["x".into(), now.clone(), 100_i64.into()]));
+    all.push((GATED.to_owned(), vec![now.clone(), 100_i64.into()]));
+    all.push((WAITING_OVERDUE.to_owned(), vec![now.clone(), 100_i64.into()]));
+    all.push((REAP.to_owned(), vec![now.clone(), i64::MAX.into()]));
+    all.push((BY_ID.to_owned(), vec![now]));
+    all
+}
+
+fn rows_of(rows: Vec<Row>) -> Result<Vec<JobRow>, StoreError> {
+    rows.into_iter().map(|mut row| job_row(&mut row)).collect()
+}
+
+fn job_row(row: &mut Row) -> Result<JobRow, StoreError> {
+    Ok(JobRow {
+        id: row.int()?,
+        certificate: row.int()?,
+        kind: row.int()?,
+        state: row.int()?,
+        approval: row.int()?,
+        issuer: row.text()?,
+        agent: row.maybe_uuid()?,
+        target: row.maybe_uuid()?,
+        version: row.maybe_int()?,
+        reason: row.text()?,
+        requested_by: row.text()?,
+        attempts: row.int()?,
+        next_attempt_at_us: row.int()?,
+        deadline_at_us: row.int()?,
+        lease_until_us: row.maybe_int()?,
+        csr: row.maybe_blob()?,
+        key: row.maybe_uuid()?,
+        detail: row.maybe_text()?,
+        last_error: row.maybe_text()?,
+        created_at_us: row.int()?,
+        started_at_us: row.maybe_int()?,
+        finished_at_us: row.maybe_int()?,
+    })
+}
+
+fn job_view(mut row: Row) -> Result<JobView, StoreError> {
+    Ok(JobView { job: job_row(&mut row)?, certificate: row.uuid()?, name: row.text()?, profile: row.text()? })
+}

@@ -1,0 +1,495 @@
+//! Certificates under management: their rows, names, tags, versions and counts.
+
+mod page;
+mod plans;
+mod totals;
+mod versions;
+
+pub use page::{ManagedFilter, ManagedOrder, managed_selected};
+pub use totals::{ManagedSummary, ManagedTotal, adjust_managed_totals};
+pub use versions::{
+    ManagedSuggestion, NewManagedVersion, ManagedVersion, drop_suggestions, due_suggestions, insert_versions,
+    managed_by_version_fingerprints, revoke_versions, set_suggestions, versions_of,
+};
+
+use uuid::Uuid;
+
+use crate::error::StoreError;
+use crate::record::reversed;
+use crate::store::Store;
+use crate::tx::{Bulk, Column, Tx};
+use crate::value::Row;
+
+/// `not_after_us` of a certificate that was never issued, so that it sorts last.
+pub const NEVER_ISSUED_US: i64 = i64::MAX;
+
+/// A certificate under management, as stored. What the numbers and JSON mean is the caller's.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ManagedRow {
+    /// Its row.
+    pub id: i64,
+    /// Its identity outside.
+    pub uuid: Uuid,
+    /// Its name, unique.
+    pub name: String,
+    /// Its state's number.
+    pub state: i64,
+    /// Moves with every change.
+    pub revision: i64,
+    /// The profile it is issued by.
+    pub profile: String,
+    /// The issuer asked.
+    pub issuer: String,
+    /// Who answers for it.
+    pub owner: Option<String>,
+    /// The owner's team.
+    pub team: Option<String>,
+    /// Where it is used.
+    pub environment: Option<String>,
+    /// The policy it names.
+    pub policy: Option<String>,
+    /// Where its key is: a number.
+    pub key_location: i64,
+    /// The agent that holds the key.
+    pub agent: Option<Uuid>,
+    /// The kind of its key.
+    pub key_type: String,
+    /// JSON array of texts.
+    pub names: String,
+    /// JSON object of texts.
+    pub tags: String,
+    /// JSON array.
+    pub targets: String,
+    /// JSON object: the rest.
+    pub options: String,
+    /// The current version.
+    pub version: Option<i64>,
+    /// SHA-256 of the current version's leaf.
+    pub fingerprint: Option<[u8; 32]>,
+    /// Start of the current version's validity, µs; 0 before the first.
+    pub not_before_us: i64,
+    /// End of the current version's validity, µs; [`NEVER_ISSUED_US`] before the first.
+    pub not_after_us: i64,
+    /// Whether the current version is revoked.
+    pub revoked: bool,
+    /// Runs without success since the last one with.
+    pub failures: i64,
+    /// What the last of them said.
+    pub last_error: Option<String>,
+    /// When it was entered, µs.
+    pub created_at_us: i64,
+    /// When it last changed, µs.
+    pub updated_at_us: i64,
+}
+
+/// A certificate with its open run, for reading.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ManagedView {
+    /// The certificate.
+    pub row: ManagedRow,
+    /// Its run of issuance or renewal that is planned or under way.
+    pub run: Option<OpenRun>,
+}
+
+/// The run of issuance or renewal that a certificate has open: at most one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct OpenRun {
+    /// The job's row.
+    pub id: i64,
+    /// Its state's number.
+    pub state: i64,
+    /// When it begins, or tries again, µs.
+    pub next_attempt_at_us: i64,
+    /// How often it was tried.
+    pub attempts: i64,
+    /// When it was made, µs.
+    pub created_at_us: i64,
+}
+
+/// A certificate to enter.
+#[derive(Clone, Debug)]
+pub struct NewManaged {
+    /// The row; `id` and `revision` are given by the database.
+    pub row: ManagedRow,
+    /// Its names, for the search by suffix.
+    pub names: Vec<String>,
+    /// Its tags.
+    pub tags: Vec<(String, String)>,
+}
+
+macro_rules! managed_columns {
+    () => {
+        "m.id, m.uuid, m.name, m.state, m.revision, m.profile, m.issuer, m.owner, m.team, m.environment, m.policy, \
+         m.key_location, m.agent, m.key_type, m.names, m.tags, m.targets, m.options, m.version_id, m.fingerprint, \
+         m.not_before, m.not_after, m.revoked, m.failures, m.last_error, m.created_at, m.updated_at"
+    };
+}
+
+macro_rules! run_columns {
+    () => {
+        "j.id, j.state, j.next_attempt_at, j.attempts, j.created_at"
+    };
+}
+
+macro_rules! run_join {
+    () => {
+        " LEFT JOIN jobs j ON j.certificate_id = m.id AND j.kind <= 1 AND j.state <= 3"
+    };
+}
+
+pub(crate) use {managed_columns, run_columns, run_join};
+
+const BY_UUID: &str = concat!(
+    "-- managed_by_uuid\nSELECT ",
+    managed_columns!(),
+    ", ",
+    run_columns!(),
+    " FROM managed_certificates m",
+    run_join!(),
+    " WHERE m.uuid = ?1"
+);
+
+const BY_NAME: &str = concat!(
+    "-- managed_by_name\nSELECT ",
+    managed_columns!(),
+    ", ",
+    run_columns!(),
+    " FROM managed_certificates m",
+    run_join!(),
+    " WHERE m.name = ?1"
+);
+
+const BY_IDS: Bulk = Bulk {
+    sqlite: concat!("-- managed_by_ids\nSELECT ", managed_columns!(), " FROM managed_certificates m WHERE m.id = ?1"),
+    postgres: concat!(
+        "-- managed_by_ids\nSELECT ",
+        managed_columns!(),
+        " FROM UNNEST(?1::bigint[]) AS u(id) JOIN managed_certificates m ON m.id = u.id"
+    ),
+};
+
+const BY_UUIDS: Bulk = Bulk {
+    sqlite: concat!(
+        "-- managed_by_uuids\nSELECT ",
+        managed_columns!(),
+        " FROM managed_certificates m WHERE m.uuid = ?1"
+    ),
+    postgres: concat!(
+        "-- managed_by_uuids\nSELECT ",
+        managed_columns!(),
+        " FROM UNNEST(?1::uuid[]) AS u(uuid) JOIN managed_certificates m ON m.uuid = u.uuid"
+    ),
+};
+
+const INSERT: Bulk = Bulk {
+    sqlite: "-- managed_insert
+INSERT INTO managed_certificates (uuid, name, state, revision, profile, issuer, owner, team, environment, policy,
+  key_location, agent, key_type, names, tags, targets, options, version_id, fingerprint, not_before, not_after, revoked,
+  failures, last_error, created_at, updated_at)
+VALUES (?1, ?2, ?3, 1, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, NULL, ?17, ?18, ?19, 0, 0, NULL,
+  ?20, ?20)
+ON CONFLICT DO NOTHING RETURNING id, uuid",
+    postgres: "-- managed_insert
+INSERT INTO managed_certificates (uuid, name, state, revision, profile, issuer, owner, team, environment, policy,
+  key_location, agent, key_type, names, tags, targets, options, version_id, fingerprint, not_before, not_after, revoked,
+  failures, last_error, created_at, updated_at)
+SELECT u.uuid, u.name, u.state, 1, u.profile, u.issuer, u.owner, u.team, u.environment, u.policy, u.key_location,
+  u.agent, u.key_type, u.names, u.tags, u.targets, u.options, NULL, u.fingerprint, u.not_before, u.not_after, 0, 0,
+  NULL, u.at, u.at
+FROM UNNEST(?1::uuid[], ?2::text[], ?3::bigint[], ?4::text[], ?5::text[], ?6::text[], ?7::text[], ?8::text[],
+  ?9::text[], ?10::bigint[], ?11::uuid[], ?12::text[], ?13::text[], ?14::text[], ?15::text[], ?16::text[],
+  ?17::bytea[], ?18::bigint[], ?19::bigint[], ?20::bigint[])
+  AS u(uuid, name, state, profile, issuer, owner, team, environment, policy, key_location, agent, key_type, names, tags,
+       targets, options, fingerprint, not_before, not_after, at)
+ON CONFLICT DO NOTHING RETURNING id, uuid",
+};
+
+/// Everything that may change, of rows whose revision is still the one that was read.
+const UPDATE: Bulk = Bulk {
+    sqlite: "-- managed_update
+UPDATE managed_certificates SET revision = revision + 1, name = ?3, state = ?4, profile = ?5, issuer = ?6, owner = ?7,
+  team = ?8, environment = ?9, policy = ?10, key_location = ?11, agent = ?12, key_type = ?13, names = ?14, tags = ?15,
+  targets = ?16, options = ?17, version_id = ?18, fingerprint = ?19, not_before = ?20, not_after = ?21, revoked = ?22,
+  failures = ?23, last_error = ?24, updated_at = ?25
+WHERE id = ?1 AND revision = ?2 RETURNING id",
+    postgres: "-- managed_update
+UPDATE managed_certificates SET revision = managed_certificates.revision + 1, name = u.name, state = u.state,
+  profile = u.profile, issuer = u.issuer, owner = u.owner, team = u.team, environment = u.environment,
+  policy = u.policy, key_location = u.key_location, agent = u.agent, key_type = u.key_type, names = u.names,
+  tags = u.tags, targets = u.targets, options = u.options, version_id = u.version_id, fingerprint = u.fingerprint,
+  not_before = u.not_before, not_after = u.not_after, revoked = u.revoked, failures = u.failures,
+  last_error = u.last_error, updated_at = u.at
+FROM UNNEST(?1::bigint[], ?2::bigint[], ?3::text[], ?4::bigint[], ?5::text[], ?6::text[], ?7::text[], ?8::text[],
+  ?9::text[], ?10::text[], ?11::bigint[], ?12::uuid[], ?13::text[], ?14::text[], ?15::text[], ?16::text[], ?17::text[],
+  ?18::bigint[], ?19::bytea[], ?20::bigint[], ?21::bigint[], ?22::bigint[], ?23::bigint[], ?24::text[], ?25::bigint[])
+  AS u(id, revision, name, state, profile, issuer, owner, team, environment, policy, key_location, agent, key_type,
+       names, tags, targets, options, version_id, fingerprint, not_before, not_after, revoked, failures, last_error, at)
+WHERE managed_certificates.id = u.id AND managed_certificates.revision = u.revision RETURNING managed_certificates.id",
+};
+
+const NAMES_DELETE: Bulk = Bulk {
+    sqlite: "-- managed_names_delete
+DELETE FROM managed_names WHERE certificate_id = ?1",
+    postgres: "-- managed_names_delete
+DELETE FROM managed_names WHERE certificate_id = ANY(?1::bigint[])",
+};
+
+const NAMES_INSERT: Bulk = Bulk {
+    sqlite: "-- managed_names_insert
+INSERT INTO managed_names (certificate_id, position, name_reversed) VALUES (?1, ?2, ?3)",
+    postgres: "-- managed_names_insert
+INSERT INTO managed_names (certificate_id, position, name_reversed)
+SELECT * FROM UNNEST(?1::bigint[], ?2::bigint[], ?3::text[])",
+};
+
+const TAGS_DELETE: Bulk = Bulk {
+    sqlite: "-- managed_tags_delete
+DELETE FROM managed_tags WHERE certificate_id = ?1",
+    postgres: "-- managed_tags_delete
+DELETE FROM managed_tags WHERE certificate_id = ANY(?1::bigint[])",
+};
+
+const TAGS_INSERT: Bulk = Bulk {
+    sqlite: "-- managed_tags_insert
+INSERT INTO managed_tags (certificate_id, tag, value) VALUES (?1, ?2, ?3)",
+    postgres: "-- managed_tags_insert
+INSERT INTO managed_tags (certificate_id, tag, value) SELECT * FROM UNNEST(?1::bigint[], ?2::text[], ?3::text[])",
+};
+
+pub(crate) const ALL: &[&str] = &[
+    BY_UUID,
+    BY_NAME,
+    totals::TOTALS,
+    totals::EXPIRING_TO,
+    versions::VERSIONS,
+    versions::VERSION,
+    versions::SUGGESTIONS_DUE,
+    versions::SUGGESTION,
+    versions::VERSIONS_BY_FINGERPRINT,
+];
+
+pub(crate) const BULKS: &[&Bulk] = &[
+    &BY_IDS,
+    &BY_UUIDS,
+    &INSERT,
+    &UPDATE,
+    &NAMES_DELETE,
+    &NAMES_INSERT,
+    &TAGS_DELETE,
+    &TAGS_INSERT,
+    &totals::ADJUST,
+    &versions::INSERT,
+    &versions::REVOKE,
+    &versions::BY_IDS,
+    &versions::BY_FINGERPRINTS,
+    &versions::SUGGESTIONS_SET,
+    &versions::SUGGESTIONS_DROP,
+];
+
+pub(crate) fn composed() -> Vec<String> {
+    page::composed()
+}
+
+impl Store {
+    /// A certificate by its identity.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn managed(&self, id: Uuid) -> Result<Option<ManagedView>, StoreError> {
+        self.row(BY_UUID, vec![id.into()]).await?.map(view).transpose()
+    }
+
+    /// A certificate by its name.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn managed_named(&self, name: &str) -> Result<Option<ManagedView>, StoreError> {
+        self.row(BY_NAME, vec![name.into()]).await?.map(view).transpose()
+    }
+}
+
+/// Rows by their number, in no order; those missing are left out.
+///
+/// # Errors
+/// Those of the database.
+pub async fn managed_by_ids(tx: &mut Tx, ids: Vec<i64>) -> Result<Vec<ManagedRow>, StoreError> {
+    tx.bulk(&BY_IDS, vec![Column::Int(ids)]).await?.into_iter().map(|mut row| managed_row(&mut row)).collect()
+}
+
+/// Rows by their identity, in no order; those missing are left out.
+///
+/// # Errors
+/// Those of the database.
+pub async fn managed_by_uuids(tx: &mut Tx, ids: Vec<Uuid>) -> Result<Vec<ManagedRow>, StoreError> {
+    tx.bulk(&BY_UUIDS, vec![Column::Uuid(ids)]).await?.into_iter().map(|mut row| managed_row(&mut row)).collect()
+}
+
+/// Enters certificates; answers the rows given, by identity. A name or identity that exists leaves its certificate out.
+///
+/// # Errors
+/// Those of the database.
+pub async fn insert_managed(tx: &mut Tx, new: &[NewManaged]) -> Result<Vec<(i64, Uuid)>, StoreError> {
+    let rows = || new.iter().map(|one| &one.row);
+    let columns = vec![
+        Column::Uuid(rows().map(|row| row.uuid).collect()),
+        Column::Text(rows().map(|row| row.name.clone()).collect()),
+        Column::Int(rows().map(|row| row.state).collect()),
+        Column::Text(rows().map(|row| row.profile.clone()).collect()),
+        Column::Text(rows().map(|row| row.issuer.clone()).collect()),
+        Column::MaybeText(rows().map(|row| row.owner.clone()).collect()),
+        Column::MaybeText(rows().map(|row| row.team.clone()).collect()),
+        Column::MaybeText(rows().map(|row| row.environment.clone()).collect()),
+        Column::MaybeText(rows().map(|row| row.policy.clone()).collect()),
+        Column::Int(rows().map(|row| row.key_location).collect()),
+        Column::MaybeUuid(rows().map(|row| row.agent).collect()),
+        Column::Text(rows().map(|row| row.key_type.clone()).collect()),
+        Column::Text(rows().map(|row| row.names.clone()).collect()),
+        Column::Text(rows().map(|row| row.tags.clone()).collect()),
+        Column::Text(rows().map(|row| row.targets.clone()).collect()),
+        Column::Text(rows().map(|row| row.options.clone()).collect()),
+        Column::MaybeBlob(rows().map(|row| row.fingerprint.map(|hash| hash.to_vec())).collect()),
+        Column::Int(rows().map(|row| row.not_before_us).collect()),
+        Column::Int(rows().map(|row| row.not_after_us).collect()),
+        Column::Int(rows().map(|row| row.created_at_us).collect()),
+    ];
+    let given = tx.bulk(&INSERT, columns).await?;
+    let given: Vec<(i64, Uuid)> =
+        given.into_iter().map(|mut row| Ok((row.int()?, row.uuid()?))).collect::<Result<_, StoreError>>()?;
+    let by_uuid: std::collections::HashMap<Uuid, i64> = given.iter().map(|(id, uuid)| (*uuid, *id)).collect();
+    let entered: Vec<(i64, &NewManaged)> =
+        new.iter().filter_map(|one| by_uuid.get(&one.row.uuid).map(|id| (*id, one))).collect();
+    insert_names(tx, entered.iter().map(|(id, one)| (*id, &one.names[..]))).await?;
+    insert_tags(tx, entered.iter().map(|(id, one)| (*id, &one.tags[..]))).await?;
+    Ok(given)
+}
+
+/// Stores rows that were read and changed; answers how many still had the revision read. Whoever gets fewer than given
+/// undoes the transaction and reads again.
+///
+/// # Errors
+/// Those of the database.
+pub async fn update_managed(tx: &mut Tx, rows: &[ManagedRow]) -> Result<usize, StoreError> {
+    let columns = vec![
+        Column::Int(rows.iter().map(|row| row.id).collect()),
+        Column::Int(rows.iter().map(|row| row.revision).collect()),
+        Column::Text(rows.iter().map(|row| row.name.clone()).collect()),
+        Column::Int(rows.iter().map(|row| row.state).collect()),
+        Column::Text(rows.iter().map(|row| row.profile.clone()).collect()),
+        Column::Text(rows.iter().map(|row| row.issuer.clone()).collect()),
+        Column::MaybeText(rows.iter().map(|row| row.owner.clone()).collect()),
+        Column::MaybeText(rows.iter().map(|row| row.team.clone()).collect()),
+        Column::MaybeText(rows.iter().map(|row| row.environment.clone()).collect()),
+        Column::MaybeText(rows.iter().map(|row| row.policy.clone()).collect()),
+        Column::Int(rows.iter().map(|row| row.key_location).collect()),
+        Column::MaybeUuid(rows.iter().map(|row| row.agent).collect()),
+        Column::Text(rows.iter().map(|row| row.key_type.clone()).collect()),
+        Column::Text(rows.iter().map(|row| row.names.clone()).collect()),
+        Column::Text(rows.iter().map(|row| row.tags.clone()).collect()),
+        Column::Text(rows.iter().map(|row| row.targets.clone()).collect()),
+        Column::Text(rows.iter().map(|row| row.options.clone()).collect()),
+        Column::MaybeInt(rows.iter().map(|row| row.version).collect()),
+        Column::MaybeBlob(rows.iter().map(|row| row.fingerprint.map(|hash| hash.to_vec())).collect()),
+        Column::Int(rows.iter().map(|row| row.not_before_us).collect()),
+        Column::Int(rows.iter().map(|row| row.not_after_us).collect()),
+        Column::Int(rows.iter().map(|row| row.revoked.into()).collect()),
+        Column::Int(rows.iter().map(|row| row.failures).collect()),
+        Column::MaybeText(rows.iter().map(|row| row.last_error.clone()).collect()),
+        Column::Int(rows.iter().map(|row| row.updated_at_us).collect()),
+    ];
+    Ok(tx.bulk(&UPDATE, columns).await?.len())
+}
+
+/// Replaces the names by which these certificates are found.
+///
+/// # Errors
+/// Those of the database.
+pub async fn replace_managed_names(tx: &mut Tx, of: &[(i64, Vec<String>)]) -> Result<(), StoreError> {
+    tx.bulk(&NAMES_DELETE, vec![Column::Int(of.iter().map(|(id, _)| *id).collect())]).await?;
+    insert_names(tx, of.iter().map(|(id, names)| (*id, &names[..]))).await
+}
+
+/// Replaces the tags by which these certificates are found.
+///
+/// # Errors
+/// Those of the database.
+pub async fn replace_managed_tags(tx: &mut Tx, of: &[(i64, Vec<(String, String)>)]) -> Result<(), StoreError> {
+    tx.bulk(&TAGS_DELETE, vec![Column::Int(of.iter().map(|(id, _)| *id).collect())]).await?;
+    insert_tags(tx, of.iter().map(|(id, tags)| (*id, &tags[..]))).await
+}
+
+async fn insert_names<'a>(
+    tx: &mut Tx,
+    of: impl Iterator<Item = (i64, &'a [String])>,
+) -> Result<(), StoreError> {
+    let (mut ids, mut positions, mut names) = (Vec::new(), Vec::new(), Vec::new());
+    for (id, all) in of {
+        for (position, name) in all.iter().enumerate() {
+            ids.push(id);
+            positions.push(position as i64);
+            names.push(reversed(name));
+        }
+    }
+    tx.bulk(&NAMES_INSERT, vec![Column::Int(ids), Column::Int(positions), Column::Text(names)]).await.map(drop)
+}
+
+async fn insert_tags<'a>(
+    tx: &mut Tx,
+    of: impl Iterator<Item = (i64, &'a [(String, String)])>,
+) -> Result<(), StoreError> {
+    let (mut ids, mut tags, mut values) = (Vec::new(), Vec::new(), Vec::new());
+    for (id, all) in of {
+        for (tag, value) in all {
+            ids.push(id);
+            tags.push(tag.clone());
+            values.push(value.clone());
+        }
+    }
+    tx.bulk(&TAGS_INSERT, vec![Column::Int(ids), Column::Text(tags), Column::Text(values)]).await.map(drop)
+}
+
+pub(crate) fn managed_row(row: &mut Row) -> Result<ManagedRow, StoreError> {
+    Ok(ManagedRow {
+        id: row.int()?,
+        uuid: row.uuid()?,
+        name: row.text()?,
+        state: row.int()?,
+        revision: row.int()?,
+        profile: row.text()?,
+        issuer: row.text()?,
+        owner: row.maybe_text()?,
+        team: row.maybe_text()?,
+        environment: row.maybe_text()?,
+        policy: row.maybe_text()?,
+        key_location: row.int()?,
+        agent: row.maybe_uuid()?,
+        key_type: row.text()?,
+        names: row.text()?,
+        tags: row.text()?,
+        targets: row.text()?,
+        options: row.text()?,
+        version: row.maybe_int()?,
+        fingerprint: row.maybe_hash()?,
+        not_before_us: row.int()?,
+        not_after_us: row.int()?,
+        revoked: row.flag()?,
+        failures: row.int()?,
+        last_error: row.maybe_text()?,
+        created_at_us: row.int()?,
+        updated_at_us: row.int()?,
+    })
+}
+
+pub(crate) fn view(mut row: Row) -> Result<ManagedView, StoreError> {
+    let managed = managed_row(&mut row)?;
+    let run = match row.maybe_int()? {
+        None => None,
+        Some(id) => Some(OpenRun {
+            id,
+            state: row.int()?,
+            next_attempt_at_us: row.int()?,
+            attempts: row.int()?,
+            created_at_us: row.int()?,
+        }),
+    };
+    Ok(ManagedView { row: managed, run })
+}

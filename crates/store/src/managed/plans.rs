@@ -1,0 +1,39 @@
+//! How the databases answer the listings: for the test that keeps large tables from being walked.
+
+use crate::error::StoreError;
+use crate::store::{Cost, Store};
+
+impl Store {
+    /// Each statement of a listing with the plan that the database has for it, a line a step.
+    ///
+    /// # Errors
+    /// Those of the database.
+    #[doc(hidden)]
+    pub async fn lifecycle_plans(&self) -> Result<Vec<(String, Vec<String>)>, StoreError> {
+        let mut all = Vec::new();
+        for (statement, parameters) in super::page::plans().into_iter().chain(crate::jobs::plans()) {
+            let explain = if self.is_postgres() { "EXPLAIN" } else { "EXPLAIN QUERY PLAN" };
+            let rows = self.rows(Cost::Walk, &format!("{explain} {statement}"), parameters).await?;
+            let mut plan = Vec::new();
+            for mut row in rows {
+                if !self.is_postgres() {
+                    for _ in 0..3 {
+                        row.skip()?;
+                    }
+                }
+                plan.push(row.text()?);
+            }
+            all.push((statement, plan));
+        }
+        Ok(all)
+    }
+
+    /// Lets the database count what it holds, so that its plans are those of its size.
+    ///
+    /// # Errors
+    /// Those of the database.
+    #[doc(hidden)]
+    pub async fn analyze(&self) -> Result<(), StoreError> {
+        self.execute("ANALYZE", Vec::new()).await.map(drop)
+    }
+}

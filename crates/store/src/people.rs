@@ -1,0 +1,185 @@
+//! Owners and teams, and what was found and is not to be managed.
+
+use uuid::Uuid;
+
+use crate::cursor::{Cursor, Page};
+use crate::error::StoreError;
+use crate::policies::{NamedDocument, document, named};
+use crate::scans::{key_or, page};
+use crate::store::{Cost, Store, limit_of};
+use crate::tx::{Bulk, Column, Tx};
+use crate::value::Value;
+
+/// Owners or teams.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum PeopleKind {
+    /// Who answers for certificates.
+    Owner,
+    /// Those an owner belongs to.
+    Team,
+}
+
+impl PeopleKind {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Owner => "owner",
+            Self::Team => "team",
+        }
+    }
+}
+
+const PERSON: &str = "-- person
+SELECT name, body, revision, created_at, updated_at FROM people WHERE kind = ?1 AND name = ?2";
+const PEOPLE: &str = "-- people
+SELECT name, body, revision, created_at, updated_at FROM people WHERE kind = ?1 AND name > ?2 ORDER BY name LIMIT ?3";
+const PERSON_INSERT: &str = "-- person_insert
+INSERT INTO people (kind, name, body, revision, created_at, updated_at) VALUES (?1, ?2, ?3, 1, ?4, ?4)
+ON CONFLICT DO NOTHING";
+const PERSON_UPDATE: &str = "-- person_update
+UPDATE people SET body = ?3, revision = revision + 1, updated_at = ?4 WHERE kind = ?1 AND name = ?2 AND revision = ?5";
+const PERSON_DELETE: &str = "-- person_delete
+DELETE FROM people WHERE kind = ?1 AND name = ?2";
+const OWNER_USED: &str = "-- owner_used
+SELECT uuid FROM managed_certificates WHERE owner = ?1 LIMIT 1";
+const TEAM_USED: &str = "-- team_used
+SELECT uuid FROM managed_certificates WHERE team = ?1 LIMIT 1";
+
+const DISMISS: &str = "-- dismiss
+INSERT INTO dismissals (fingerprint, actor, note, at) VALUES (?1, ?2, ?3, ?4)
+ON CONFLICT (fingerprint) DO UPDATE SET actor = excluded.actor, note = excluded.note, at = excluded.at";
+const DISMISS_UNDO: &str = "-- dismiss_undo
+DELETE FROM dismissals WHERE fingerprint = ?1";
+const DISMISSED: Bulk = Bulk {
+    sqlite: "-- dismissed
+SELECT fingerprint, note FROM dismissals WHERE fingerprint = ?1",
+    postgres: "-- dismissed
+SELECT d.fingerprint, d.note FROM UNNEST(?1::bytea[]) AS u(fingerprint) JOIN dismissals d ON d.fingerprint = u.fingerprint",
+};
+
+pub(crate) const ALL: &[&str] = &[
+    PERSON,
+    PEOPLE,
+    PERSON_INSERT,
+    PERSON_UPDATE,
+    PERSON_DELETE,
+    OWNER_USED,
+    TEAM_USED,
+    DISMISS,
+    DISMISS_UNDO,
+];
+pub(crate) const BULKS: &[&Bulk] = &[&DISMISSED];
+
+/// Makes an owner or team; false when the name is taken.
+///
+/// # Errors
+/// Those of the database.
+pub async fn insert_person(
+    tx: &mut Tx,
+    kind: PeopleKind,
+    name: &str,
+    body: &str,
+    at_us: i64,
+) -> Result<bool, StoreError> {
+    let parameters = vec![kind.word().into(), name.into(), body.into(), at_us.into()];
+    Ok(tx.execute(PERSON_INSERT, parameters).await? == 1)
+}
+
+/// Replaces an owner or team of this revision; false when it has another.
+///
+/// # Errors
+/// Those of the database.
+pub async fn update_person(
+    tx: &mut Tx,
+    kind: PeopleKind,
+    name: &str,
+    body: &str,
+    at_us: i64,
+    revision: i64,
+) -> Result<bool, StoreError> {
+    let parameters = vec![kind.word().into(), name.into(), body.into(), at_us.into(), revision.into()];
+    Ok(tx.execute(PERSON_UPDATE, parameters).await? == 1)
+}
+
+/// Drops an owner or team; false when there is none.
+///
+/// # Errors
+/// Those of the database.
+pub async fn delete_person(tx: &mut Tx, kind: PeopleKind, name: &str) -> Result<bool, StoreError> {
+    Ok(tx.execute(PERSON_DELETE, vec![kind.word().into(), name.into()]).await? == 1)
+}
+
+/// A certificate of this owner or team.
+///
+/// # Errors
+/// Those of the database.
+pub async fn person_user(tx: &mut Tx, kind: PeopleKind, name: &str) -> Result<Option<Uuid>, StoreError> {
+    let statement = match kind {
+        PeopleKind::Owner => OWNER_USED,
+        PeopleKind::Team => TEAM_USED,
+    };
+    tx.row(statement, vec![name.into()]).await?.map(|mut row| row.uuid()).transpose()
+}
+
+/// Notes that a certificate that was found is not to be managed.
+///
+/// # Errors
+/// Those of the database.
+pub async fn dismiss(
+    tx: &mut Tx,
+    fingerprint: [u8; 32],
+    actor: &str,
+    note: &str,
+    at_us: i64,
+) -> Result<(), StoreError> {
+    tx.execute(DISMISS, vec![fingerprint.into(), actor.into(), note.into(), at_us.into()]).await.map(drop)
+}
+
+/// Takes that back; false when there was nothing to take back.
+///
+/// # Errors
+/// Those of the database.
+pub async fn undismiss(tx: &mut Tx, fingerprint: [u8; 32]) -> Result<bool, StoreError> {
+    Ok(tx.execute(DISMISS_UNDO, vec![fingerprint.into()]).await? == 1)
+}
+
+/// Which of these were dismissed, and why.
+///
+/// # Errors
+/// Those of the database.
+pub async fn dismissed(
+    tx: &mut Tx,
+    fingerprints: &[[u8; 32]],
+) -> Result<Vec<([u8; 32], String)>, StoreError> {
+    let column = Column::Blob(fingerprints.iter().map(|hash| hash.to_vec()).collect());
+    let rows = tx.bulk(&DISMISSED, vec![column]).await?;
+    rows.into_iter().map(|mut row| Ok((row.hash()?, row.text()?))).collect()
+}
+
+impl Store {
+    /// An owner or team.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn person(&self, kind: PeopleKind, name: &str) -> Result<Option<NamedDocument>, StoreError> {
+        self.row(PERSON, vec![kind.word().into(), name.into()]).await?.map(document).transpose()
+    }
+
+    /// A page of owners or teams by name.
+    ///
+    /// # Errors
+    /// [`StoreError::BadCursor`]; those of the database.
+    pub async fn people(
+        &self,
+        kind: PeopleKind,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<NamedDocument>, StoreError> {
+        let listing = kind.word();
+        let mut parameters: Vec<Value> = vec![listing.into()];
+        parameters.extend(key_or(after, listing, &[Value::Text(String::new())])?);
+        let (limit, asked) = limit_of(limit);
+        parameters.push(asked.into());
+        let rows = self.rows(Cost::Walk, PEOPLE, parameters).await?;
+        page(rows, limit, listing, named)
+    }
+}
