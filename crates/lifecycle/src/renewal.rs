@@ -1,1 +1,498 @@
-//! When a certificate is renewed.
+//! When a certificate is renewed: a pure function of its life, its rule and what the issuer suggests.
+//!
+//! The issuer's window (ARI, RFC 9773) goes first. Without one, a fraction of the real lifetime, so that the same rule
+//! serves six hours and a year; a hash of the certificate's id spreads a batch that was issued together. Maintenance
+//! windows move the time later, never past the certificate's end.
+
+use std::fmt;
+
+use jiff::civil::{Time, Weekday};
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, ToSpan};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// The part of its life after which a certificate is renewed, without another rule: the common advice of a third left.
+pub const FRACTION_DEFAULT: f64 = 2.0 / 3.0;
+
+/// A batch issued in one moment is renewed over this part of its life.
+pub const SPREAD_FRACTION: f64 = 0.05;
+
+/// A lead never exceeds this part of the life: a lead of 30 days on 30 days would renew for ever.
+pub const LEAD_FRACTION_MAX: f64 = 0.75;
+
+/// Shortest lead, in seconds: an issuance with retries and a deployment need some minutes. Half the life if that is
+/// shorter still.
+pub const LEAD_SECONDS_MIN: i64 = 600;
+
+/// A maintenance window that opens later than this before the end is not waited for, in seconds: an outage costs more
+/// than a change outside hours. A quarter of the life if that is shorter.
+pub const WINDOW_MARGIN_SECONDS: i64 = 86_400;
+
+/// Days looked ahead for the opening of a maintenance window: weekly windows open within eight.
+const WINDOW_DAYS_MAX: i64 = 9;
+
+const SECOND_US: i64 = 1_000_000;
+
+/// The life of a certificate, µs.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Life {
+    /// Start of validity, µs.
+    pub not_before_us: i64,
+    /// End of validity, µs.
+    pub not_after_us: i64,
+}
+
+impl Life {
+    fn length_us(self) -> i64 {
+        self.not_after_us.saturating_sub(self.not_before_us).max(0)
+    }
+}
+
+/// The window that an issuer suggests (RFC 9773 section 4.2), µs.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Suggested {
+    /// Its start, µs.
+    pub start_us: i64,
+    /// Its end, µs.
+    pub end_us: i64,
+}
+
+/// How long before its end a certificate is renewed.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Lead {
+    /// So many days.
+    Days(u32),
+    /// So many hours.
+    Hours(u32),
+    /// This part of the life, 0 to 1.
+    Fraction(f64),
+}
+
+/// What a policy says about renewal.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RenewalRule {
+    /// Whether the scheduler renews at all.
+    pub auto_renew: bool,
+    /// How long before the end; a third of the life by default.
+    pub renew_before: Lead,
+    /// Whether the issuer's suggestion (ARI) goes before `renew_before`.
+    pub obey_issuer: bool,
+    /// When renewals may begin; at any time if empty.
+    pub windows: Vec<MaintenanceWindow>,
+}
+
+impl Default for RenewalRule {
+    fn default() -> Self {
+        Self {
+            auto_renew: true,
+            renew_before: Lead::Fraction(1.0 - FRACTION_DEFAULT),
+            obey_issuer: true,
+            windows: Vec::new(),
+        }
+    }
+}
+
+/// A part of the week in which changes are allowed.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MaintenanceWindow {
+    /// Days on which it opens; every day if empty.
+    #[serde(default)]
+    pub days: Vec<Day>,
+    /// When it opens, `HH:MM` on the clock of `time_zone`.
+    pub from: String,
+    /// When it closes; on the next day if not after `from`.
+    pub to: String,
+    /// A name of the IANA time zone database.
+    #[serde(default = "utc")]
+    pub time_zone: String,
+}
+
+fn utc() -> String {
+    "UTC".to_owned()
+}
+
+/// A day of the week.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs)]
+pub enum Day {
+    Monday,
+    Tuesday,
+    Wednesday,
+    Thursday,
+    Friday,
+    Saturday,
+    Sunday,
+}
+
+impl Day {
+    fn weekday(self) -> Weekday {
+        match self {
+            Self::Monday => Weekday::Monday,
+            Self::Tuesday => Weekday::Tuesday,
+            Self::Wednesday => Weekday::Wednesday,
+            Self::Thursday => Weekday::Thursday,
+            Self::Friday => Weekday::Friday,
+            Self::Saturday => Weekday::Saturday,
+            Self::Sunday => Weekday::Sunday,
+        }
+    }
+}
+
+/// A rule that cannot be obeyed.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum BadRule {
+    /// No such zone, or no zone database on this machine.
+    #[error("{0:?} is no time zone that this machine knows: use an IANA name such as Europe/Berlin, or UTC")]
+    TimeZone(String),
+    /// Not a time of day.
+    #[error("{0:?} is no time of day: write HH:MM")]
+    TimeOfDay(String),
+    /// Outside 0 to 1.
+    #[error("a fraction of the life lies between 0 and 1")]
+    Fraction,
+    /// More windows than are looked through.
+    #[error("a policy has up to {WINDOWS_MAX} maintenance windows")]
+    TooManyWindows,
+}
+
+/// Most maintenance windows of a policy: one for each hour of a week.
+pub const WINDOWS_MAX: usize = 168;
+
+/// Why a renewal is due at its time.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Because {
+    /// The issuer suggested it.
+    Issuer,
+    /// The rule's lead before the end.
+    Lead,
+    /// The lead, moved to the next maintenance window.
+    Window,
+    /// No maintenance window opens in time, so it is not waited for.
+    NoWindowInTime,
+}
+
+/// When, and why then.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Due {
+    /// The time, µs.
+    pub at_us: i64,
+    /// The reason.
+    pub because: Because,
+}
+
+/// When the certificate `id` is renewed by itself; `None` when the rule leaves it to people.
+///
+/// `id` only spreads: the same id, life and rule give the same time.
+#[must_use]
+pub fn due(id: Uuid, life: Life, rule: &RenewalRule, suggested: Option<Suggested>) -> Option<Due> {
+    if !rule.auto_renew {
+        return None;
+    }
+    let suggested = suggested.filter(|window| rule.obey_issuer && window.end_us > window.start_us);
+    let wanted = match suggested {
+        // A point in the window by hash is as good as one at random (section 4.2), and stays the same on every look.
+        Some(window) => Due {
+            at_us: window.start_us + share(window.end_us - window.start_us, position(id)),
+            because: Because::Issuer,
+        },
+        None => Due { at_us: by_lead(id, life, rule.renew_before), because: Because::Lead },
+    };
+    Some(in_window(wanted, life, &rule.windows))
+}
+
+fn by_lead(id: Uuid, life: Life, lead: Lead) -> i64 {
+    let length = life.length_us();
+    let asked = match lead {
+        Lead::Days(days) => i64::from(days) * 86_400 * SECOND_US,
+        Lead::Hours(hours) => i64::from(hours) * 3_600 * SECOND_US,
+        Lead::Fraction(fraction) => share(length, fraction.clamp(0.0, 1.0)),
+    };
+    let least = (LEAD_SECONDS_MIN * SECOND_US).min(length / 2);
+    let most = share(length, LEAD_FRACTION_MAX).max(least);
+    let spread = share(share(length, SPREAD_FRACTION), position(id));
+    life.not_after_us - asked.clamp(least, most) - spread
+}
+
+/// `part` of `whole`, 0 to 1.
+fn share(whole: i64, part: f64) -> i64 {
+    (whole as f64 * part) as i64
+}
+
+/// Where an id falls between 0 and 1: evenly, whatever kind of UUID it is.
+fn position(id: Uuid) -> f64 {
+    // FNV-1a, then a finalizer so that neighbouring UUIDv7 do not fall together.
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for byte in id.as_bytes() {
+        hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+    hash ^= hash >> 33;
+    hash = hash.wrapping_mul(0xff51_afd7_ed55_8ccd);
+    hash ^= hash >> 33;
+    (hash >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+fn in_window(wanted: Due, life: Life, windows: &[MaintenanceWindow]) -> Due {
+    if windows.is_empty() {
+        return wanted;
+    }
+    let margin = (WINDOW_MARGIN_SECONDS * SECOND_US).min(life.length_us() / 4);
+    match next_open(windows, wanted.at_us) {
+        Some(open) if open == wanted.at_us => wanted,
+        Some(open) if open <= life.not_after_us - margin => Due { at_us: open, because: Because::Window },
+        _ => Due { because: Because::NoWindowInTime, ..wanted },
+    }
+}
+
+/// The first time from `at_us` on at which one of the windows is open: `at_us` itself inside one. `None` when none opens
+/// within a week.
+#[must_use]
+pub fn next_open(windows: &[MaintenanceWindow], at_us: i64) -> Option<i64> {
+    windows.iter().filter_map(|window| window.next_open(at_us)).min()
+}
+
+impl MaintenanceWindow {
+    fn next_open(&self, at_us: i64) -> Option<i64> {
+        let zone = zone(&self.time_zone).ok()?;
+        let (from, to) = (time_of_day(&self.from).ok()?, time_of_day(&self.to).ok()?);
+        let now = Timestamp::from_microsecond(at_us).ok()?.to_zoned(zone.clone());
+        // From yesterday: its window may reach past midnight.
+        for ahead in -1..WINDOW_DAYS_MAX {
+            let date = now.date().checked_add(ahead.days()).ok()?;
+            if !self.opens_on(date.weekday()) {
+                continue;
+            }
+            let ends_on = if to > from { date } else { date.tomorrow().ok()? };
+            // A time that a change of clocks skips or repeats is resolved as RFC 5545 does.
+            let opens = date.to_datetime(from).to_zoned(zone.clone()).ok()?.timestamp().as_microsecond();
+            let closes = ends_on.to_datetime(to).to_zoned(zone.clone()).ok()?.timestamp().as_microsecond();
+            if at_us < closes {
+                return Some(opens.max(at_us));
+            }
+        }
+        None
+    }
+
+    fn opens_on(&self, weekday: Weekday) -> bool {
+        self.days.is_empty() || self.days.iter().any(|day| day.weekday() == weekday)
+    }
+}
+
+fn zone(name: &str) -> Result<TimeZone, BadRule> {
+    if name == "UTC" {
+        return Ok(TimeZone::UTC);
+    }
+    TimeZone::get(name).map_err(|_| BadRule::TimeZone(name.to_owned()))
+}
+
+fn time_of_day(text: &str) -> Result<Time, BadRule> {
+    let bad = || BadRule::TimeOfDay(text.to_owned());
+    let (hour, minute) = text.split_once(':').ok_or_else(bad)?;
+    let number = |digits: &str| -> Result<i8, BadRule> {
+        let fits = digits.len() == 2 && digits.bytes().all(|byte| byte.is_ascii_digit());
+        if fits { digits.parse().map_err(|_| bad()) } else { Err(bad()) }
+    };
+    Time::new(number(hour)?, number(minute)?, 0, 0).map_err(|_| bad())
+}
+
+impl RenewalRule {
+    /// Whether this machine can obey it.
+    ///
+    /// # Errors
+    /// [`BadRule`] says what to correct.
+    pub fn check(&self) -> Result<(), BadRule> {
+        if let Lead::Fraction(fraction) = self.renew_before
+            && !(0.0..=1.0).contains(&fraction)
+        {
+            return Err(BadRule::Fraction);
+        }
+        if self.windows.len() > WINDOWS_MAX {
+            return Err(BadRule::TooManyWindows);
+        }
+        for window in &self.windows {
+            zone(&window.time_zone)?;
+            time_of_day(&window.from)?;
+            time_of_day(&window.to)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Because {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Issuer => "the issuer suggests it",
+            Self::Lead => "the policy's lead before the end",
+            Self::Window => "the next maintenance window",
+            Self::NoWindowInTime => "no maintenance window opens before the end",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const HOUR: i64 = 3_600 * SECOND_US;
+    const DAY: i64 = 24 * HOUR;
+    /// Saturday 2026-11-21 00:00 UTC.
+    const START: i64 = 1_795_219_200 * SECOND_US;
+
+    fn life(length: i64) -> Life {
+        Life { not_before_us: START, not_after_us: START + length }
+    }
+
+    fn at(id: u128, life: Life, rule: &RenewalRule) -> i64 {
+        due(Uuid::from_u128(id), life, rule, None).unwrap().at_us
+    }
+
+    fn nights(zone: &str, days: &[Day]) -> RenewalRule {
+        let window = MaintenanceWindow {
+            days: days.to_vec(),
+            from: "22:00".to_owned(),
+            to: "02:00".to_owned(),
+            time_zone: zone.to_owned(),
+        };
+        RenewalRule { windows: vec![window], ..RenewalRule::default() }
+    }
+
+    #[test]
+    fn a_third_of_the_life_is_left_at_every_length() {
+        for length in [6 * HOUR, 6 * DAY, 47 * DAY, 365 * DAY] {
+            for id in 0..100 {
+                let part = (at(id, life(length), &RenewalRule::default()) - START) as f64 / length as f64;
+                assert!((0.6166..=0.6667).contains(&part), "{length}: {part}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_fixed_lead_is_bounded_by_the_life() {
+        let days = |days| RenewalRule { renew_before: Lead::Days(days), ..RenewalRule::default() };
+        let left = |length: i64, rule: &RenewalRule| START + length - at(7, life(length), rule);
+        assert!((30 * DAY..=30 * DAY + 365 * DAY / 20).contains(&left(365 * DAY, &days(30))));
+        // 30 days before the end of 6 days: never before a quarter less the spread.
+        assert!(left(6 * DAY, &days(30)) <= 6 * DAY * 4 / 5);
+        // No lead at all still leaves minutes.
+        assert!(left(DAY, &days(0)) >= LEAD_SECONDS_MIN * SECOND_US);
+        // A life of ten minutes is renewed in its middle.
+        let short = left(10 * 60 * SECOND_US, &days(0));
+        assert!((300 * SECOND_US..=330 * SECOND_US).contains(&short), "{short}");
+    }
+
+    #[test]
+    fn a_batch_is_spread_evenly() {
+        let length = 90 * DAY;
+        let rule = RenewalRule::default();
+        let latest = START + share(length, FRACTION_DEFAULT);
+        let mut tenths = [0; 10];
+        for number in 0..10_000_u128 {
+            // Neighbours, as UUIDv7 of one millisecond are.
+            let early = latest - at((0x0193_0000_0000_7000_8000_u128 << 48) + number, life(length), &rule);
+            let tenth = early * 10 / (share(length, SPREAD_FRACTION) + 2 * SECOND_US);
+            tenths[usize::try_from(tenth).unwrap()] += 1;
+        }
+        assert!(tenths.iter().all(|count| (800..1_200).contains(count)), "{tenths:?}");
+    }
+
+    #[test]
+    fn the_issuers_window_goes_first_unless_told_otherwise() {
+        let window = Suggested { start_us: START + DAY, end_us: START + 3 * DAY };
+        let rule = RenewalRule::default();
+        for id in 0..50 {
+            let due = due(Uuid::from_u128(id), life(90 * DAY), &rule, Some(window)).unwrap();
+            assert_eq!(due.because, Because::Issuer);
+            assert!((window.start_us..window.end_us).contains(&due.at_us));
+        }
+        let own = RenewalRule { obey_issuer: false, ..rule.clone() };
+        let id = Uuid::from_u128(1);
+        assert_eq!(due(id, life(90 * DAY), &own, Some(window)), due(id, life(90 * DAY), &rule, None));
+        // A window that ends before it begins (RFC 9773 section 4.2) counts as none.
+        let mad = Suggested { start_us: window.end_us, end_us: window.start_us };
+        assert_eq!(due(id, life(90 * DAY), &rule, Some(mad)).unwrap().because, Because::Lead);
+    }
+
+    #[test]
+    fn without_auto_renew_nothing_is_due() {
+        let rule = RenewalRule { auto_renew: false, ..RenewalRule::default() };
+        assert_eq!(due(Uuid::nil(), life(DAY), &rule, None), None);
+    }
+
+    #[test]
+    fn maintenance_windows_are_waited_for() {
+        let rule = nights("UTC", &[Day::Saturday]);
+        let open = next_open(&rule.windows, START).unwrap();
+        assert_eq!(open, START + 22 * HOUR);
+        // Past midnight it is still open, though it is Sunday.
+        assert_eq!(next_open(&rule.windows, START + 25 * HOUR), Some(START + 25 * HOUR));
+        assert_eq!(next_open(&rule.windows, START + 26 * HOUR), Some(START + 7 * DAY + 22 * HOUR));
+        let due = due(Uuid::from_u128(3), life(90 * DAY), &rule, None).unwrap();
+        assert_eq!(due.because, Because::Window);
+        assert_eq!((due.at_us - START - 22 * HOUR) % (7 * DAY), 0);
+    }
+
+    #[test]
+    fn windows_follow_their_own_clock() {
+        // 22:00 in Berlin is 21:00 UTC in winter and 20:00 in summer.
+        let berlin = nights("Europe/Berlin", &[]);
+        assert_eq!(next_open(&berlin.windows, START + 12 * HOUR), Some(START + 21 * HOUR));
+        let summer = START + 220 * DAY;
+        assert_eq!(next_open(&berlin.windows, summer + 12 * HOUR), Some(summer + 20 * HOUR));
+    }
+
+    #[test]
+    fn a_window_too_late_is_not_waited_for() {
+        // Six hours of life from Saturday noon: the window of next Friday would be too late.
+        let rule = nights("UTC", &[Day::Friday]);
+        let short = Life { not_before_us: START + 12 * HOUR, not_after_us: START + 18 * HOUR };
+        let due = due(Uuid::from_u128(5), short, &rule, None).unwrap();
+        assert_eq!(due.because, Because::NoWindowInTime);
+        assert!(due.at_us < short.not_after_us);
+    }
+
+    #[test]
+    fn rules_that_cannot_be_obeyed_are_refused() {
+        let window = |from: &str, zone: &str| RenewalRule {
+            windows: vec![MaintenanceWindow {
+                days: vec![],
+                from: from.to_owned(),
+                to: "04:00".to_owned(),
+                time_zone: zone.to_owned(),
+            }],
+            ..RenewalRule::default()
+        };
+        assert!(window("22:00", "Europe/Berlin").check().is_ok());
+        assert_eq!(window("22", "UTC").check(), Err(BadRule::TimeOfDay("22".to_owned())));
+        assert_eq!(window("24:00", "UTC").check(), Err(BadRule::TimeOfDay("24:00".to_owned())));
+        assert_eq!(window("22:00", "Mars/Sea").check(), Err(BadRule::TimeZone("Mars/Sea".to_owned())));
+        let much = RenewalRule { renew_before: Lead::Fraction(1.5), ..RenewalRule::default() };
+        assert_eq!(much.check(), Err(BadRule::Fraction));
+    }
+
+    proptest! {
+        #[test]
+        fn a_renewal_falls_into_the_life(
+            id: u128,
+            length in 60 * SECOND_US..10_000 * DAY,
+            lead in prop_oneof![
+                (0_u32..5_000).prop_map(Lead::Days),
+                (0_u32..5_000).prop_map(Lead::Hours),
+                (0.0..=1.0_f64).prop_map(Lead::Fraction),
+            ],
+            with_windows: bool,
+        ) {
+            let mut rule = if with_windows { nights("UTC", &[Day::Monday]) } else { RenewalRule::default() };
+            rule.renew_before = lead;
+            let life = life(length);
+            let at = at(id, life, &rule);
+            prop_assert!(life.not_before_us < at && at < life.not_after_us);
+        }
+    }
+}

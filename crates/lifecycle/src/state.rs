@@ -1,1 +1,357 @@
-//! The state machine of a managed certificate.
+//! The state machine of a managed certificate: every legal move, on one screen.
+//!
+//! Pure. Whoever stores a move stores it together with its audit row and its outgoing events, in one transaction. Runs
+//! (issuance, renewal, deployment) are jobs; the state says what the certificate waits for, the job how far it is.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// What a managed certificate is waiting for, if anything. The numbers are those of the database.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[repr(u8)]
+pub enum State {
+    /// Entered, never issued.
+    Pending = 0,
+    /// A run waits for a second person.
+    AwaitingApproval = 1,
+    /// A run waits for the agent that holds the key.
+    AwaitingCsr = 2,
+    /// A run is with the issuer, or will ask it again.
+    Issuing = 3,
+    /// Issued; not in place at every target yet.
+    Deploying = 4,
+    /// Issued, and in place where it has targets.
+    Active = 5,
+    /// The last run ended without success. What was issued before is still the current version.
+    Failed = 6,
+    /// The current version is revoked.
+    Revoked = 7,
+    /// Out of management; kept for the record.
+    Archived = 8,
+}
+
+/// What became of the newest version, where a move leads back to rest.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Current {
+    /// Nothing was ever issued.
+    None,
+    /// Issued and not revoked.
+    Good,
+    /// Issued and revoked.
+    Revoked,
+}
+
+/// What happens to a managed certificate.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Input {
+    /// A run needs a second person's consent.
+    ApprovalNeeded,
+    /// Consent was given: the run may begin.
+    Approved(Current),
+    /// Consent was refused, or not given in time: the run is over.
+    Rejected(Current),
+    /// The key is with an agent, which is asked for a CSR.
+    CsrNeeded,
+    /// The issuer is asked.
+    Started,
+    /// The issuer delivered; `deploys` when there are targets.
+    Issued {
+        /// Whether something has to be put in place.
+        deploys: bool,
+    },
+    /// Every target has the new version.
+    Deployed,
+    /// The version in place is to be put in place again.
+    RedeployAsked,
+    /// The run ended without success and is not repeated.
+    RunFailed,
+    /// The run was taken back.
+    Cancelled(Current),
+    /// The current version was revoked.
+    Revoked,
+    /// Taken out of management.
+    Archived,
+    /// Taken back into management.
+    Restored(Current),
+}
+
+/// What has to be stored or said together with a move.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Effect {
+    /// The time of the next renewal is to be computed and stored.
+    Schedule,
+    /// No renewal is planned any more.
+    Unschedule,
+    /// An approval is opened.
+    AskApproval,
+    /// The open run of this certificate ends.
+    EndRun,
+    /// One deployment for each target is queued.
+    Deploy,
+    /// An event of this kind goes out.
+    Announce(&'static str),
+}
+
+/// A move that does not exist.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("a certificate that is {state} cannot be {input}")]
+pub struct Illegal {
+    /// Where it stood.
+    pub state: State,
+    /// What was asked.
+    pub input: Input,
+}
+
+/// The move from `state` by `input`.
+///
+/// # Errors
+/// [`Illegal`] when there is none; nothing changes then.
+pub fn step(state: State, input: Input) -> Result<(State, Vec<Effect>), Illegal> {
+    use Effect::{Announce, AskApproval, Deploy, EndRun, Schedule, Unschedule};
+    use State::{
+        Active, Archived, AwaitingApproval, AwaitingCsr, Deploying, Failed, Issuing, Pending, Revoked,
+    };
+    let resting = matches!(state, Pending | Active | Failed | Revoked | Deploying);
+    let (next, effects) = match (state, input) {
+        (_, Input::ApprovalNeeded) if resting => {
+            (AwaitingApproval, vec![AskApproval, Announce("certificate.approval_needed")])
+        }
+        (AwaitingApproval, Input::Approved(current)) => (rest(current), vec![]),
+        (AwaitingApproval, Input::Rejected(current)) => {
+            (rest(current), vec![EndRun, Schedule, Announce("certificate.rejected")])
+        }
+
+        (_, Input::CsrNeeded) if resting => (AwaitingCsr, vec![Announce("certificate.csr_needed")]),
+        (AwaitingCsr, Input::Started) => (Issuing, vec![]),
+        (_, Input::Started) if resting => (Issuing, vec![]),
+
+        (Issuing, Input::Issued { deploys: true }) => {
+            (Deploying, vec![Schedule, Deploy, Announce("certificate.issued")])
+        }
+        (Issuing, Input::Issued { deploys: false }) => {
+            (Active, vec![Schedule, Announce("certificate.issued")])
+        }
+        (Deploying, Input::Deployed) => (Active, vec![Announce("certificate.deployed")]),
+        (Active | Failed, Input::RedeployAsked) => (Deploying, vec![Deploy]),
+
+        (AwaitingCsr | Issuing | Deploying, Input::RunFailed) => {
+            (Failed, vec![EndRun, Schedule, Announce("certificate.failed")])
+        }
+        (AwaitingApproval | AwaitingCsr | Issuing | Deploying, Input::Cancelled(current)) => {
+            (rest(current), vec![EndRun, Schedule, Announce("certificate.cancelled")])
+        }
+
+        // A run that is under way replaces what is revoked: it goes on.
+        (AwaitingApproval | AwaitingCsr | Issuing, Input::Revoked) => {
+            (state, vec![Announce("certificate.revoked")])
+        }
+        (Active | Failed | Deploying, Input::Revoked) => {
+            (Revoked, vec![EndRun, Unschedule, Announce("certificate.revoked")])
+        }
+
+        // The issuer may be about to deliver: what it delivers must not be lost.
+        (
+            Pending | Active | Failed | Revoked | AwaitingApproval | AwaitingCsr | Deploying,
+            Input::Archived,
+        ) => (Archived, vec![EndRun, Unschedule, Announce("certificate.archived")]),
+        (Archived, Input::Restored(current)) => {
+            (rest(current), vec![Schedule, Announce("certificate.restored")])
+        }
+        (_, input) => return Err(Illegal { state, input }),
+    };
+    Ok((next, effects))
+}
+
+/// Where a certificate is when no run is open.
+#[must_use]
+pub fn rest(current: Current) -> State {
+    match current {
+        Current::None => State::Pending,
+        Current::Good => State::Active,
+        Current::Revoked => State::Revoked,
+    }
+}
+
+impl State {
+    /// Every state, in the order of their numbers.
+    pub const ALL: [Self; 9] = [
+        Self::Pending,
+        Self::AwaitingApproval,
+        Self::AwaitingCsr,
+        Self::Issuing,
+        Self::Deploying,
+        Self::Active,
+        Self::Failed,
+        Self::Revoked,
+        Self::Archived,
+    ];
+
+    /// The number stored.
+    #[must_use]
+    pub fn code(self) -> i64 {
+        self as i64
+    }
+
+    /// The state of a stored number.
+    #[must_use]
+    pub fn from_code(code: i64) -> Option<Self> {
+        usize::try_from(code).ok().and_then(|at| Self::ALL.get(at)).copied()
+    }
+
+    /// The word shown to people and programs.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::AwaitingApproval => "awaiting_approval",
+            Self::AwaitingCsr => "awaiting_csr",
+            Self::Issuing => "issuing",
+            Self::Deploying => "deploying",
+            Self::Active => "active",
+            Self::Failed => "failed",
+            Self::Revoked => "revoked",
+            Self::Archived => "archived",
+        }
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.as_str().replace('_', " "))
+    }
+}
+
+/// Not the word of a state.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error(
+    "{0:?} is no state: use pending, awaiting_approval, awaiting_csr, issuing, deploying, active, failed, revoked or archived"
+)]
+pub struct UnknownState(String);
+
+impl FromStr for State {
+    type Err = UnknownState;
+
+    fn from_str(word: &str) -> Result<Self, UnknownState> {
+        Self::ALL
+            .into_iter()
+            .find(|state| state.as_str() == word)
+            .ok_or_else(|| UnknownState(word.to_owned()))
+    }
+}
+
+impl fmt::Display for Input {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ApprovalNeeded => "put up for approval",
+            Self::Approved(_) => "approved",
+            Self::Rejected(_) => "rejected",
+            Self::CsrNeeded => "held up for its agent's CSR",
+            Self::Started => "put to the issuer",
+            Self::Issued { .. } => "issued",
+            Self::Deployed => "reported as in place",
+            Self::RedeployAsked => "put in place again",
+            Self::RunFailed => "failed",
+            Self::Cancelled(_) => "cancelled",
+            Self::Revoked => "revoked",
+            Self::Archived => "archived",
+            Self::Restored(_) => "restored",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INPUTS: &[Input] = &[
+        Input::ApprovalNeeded,
+        Input::Approved(Current::None),
+        Input::Approved(Current::Good),
+        Input::Approved(Current::Revoked),
+        Input::Rejected(Current::None),
+        Input::Rejected(Current::Good),
+        Input::Rejected(Current::Revoked),
+        Input::CsrNeeded,
+        Input::Started,
+        Input::Issued { deploys: true },
+        Input::Issued { deploys: false },
+        Input::Deployed,
+        Input::RedeployAsked,
+        Input::RunFailed,
+        Input::Cancelled(Current::None),
+        Input::Cancelled(Current::Good),
+        Input::Cancelled(Current::Revoked),
+        Input::Revoked,
+        Input::Archived,
+        Input::Restored(Current::None),
+        Input::Restored(Current::Good),
+        Input::Restored(Current::Revoked),
+    ];
+
+    /// The whole graph: for each state its legal moves and where they lead. What is not here is refused.
+    const GRAPH: &str = "\
+pending: ApprovalNeeded > awaiting_approval, CsrNeeded > awaiting_csr, Started > issuing, Archived > archived
+awaiting_approval: Approved(None) > pending, Approved(Good) > active, Approved(Revoked) > revoked, Rejected(None) > pending, Rejected(Good) > active, Rejected(Revoked) > revoked, Cancelled(None) > pending, Cancelled(Good) > active, Cancelled(Revoked) > revoked, Revoked > awaiting_approval, Archived > archived
+awaiting_csr: Started > issuing, RunFailed > failed, Cancelled(None) > pending, Cancelled(Good) > active, Cancelled(Revoked) > revoked, Revoked > awaiting_csr, Archived > archived
+issuing: Issued { deploys: true } > deploying, Issued { deploys: false } > active, RunFailed > failed, Cancelled(None) > pending, Cancelled(Good) > active, Cancelled(Revoked) > revoked, Revoked > issuing
+deploying: ApprovalNeeded > awaiting_approval, CsrNeeded > awaiting_csr, Started > issuing, Deployed > active, RunFailed > failed, Cancelled(None) > pending, Cancelled(Good) > active, Cancelled(Revoked) > revoked, Revoked > revoked, Archived > archived
+active: ApprovalNeeded > awaiting_approval, CsrNeeded > awaiting_csr, Started > issuing, RedeployAsked > deploying, Revoked > revoked, Archived > archived
+failed: ApprovalNeeded > awaiting_approval, CsrNeeded > awaiting_csr, Started > issuing, RedeployAsked > deploying, Revoked > revoked, Archived > archived
+revoked: ApprovalNeeded > awaiting_approval, CsrNeeded > awaiting_csr, Started > issuing, Archived > archived
+archived: Restored(None) > pending, Restored(Good) > active, Restored(Revoked) > revoked
+";
+
+    #[test]
+    fn the_graph_is_as_drawn() {
+        let mut drawn = String::new();
+        for state in State::ALL {
+            let moves: Vec<String> = INPUTS
+                .iter()
+                .filter_map(|input| {
+                    let (next, _) = step(state, *input).ok()?;
+                    Some(format!("{input:?} > {}", next.as_str()))
+                })
+                .collect();
+            drawn.push_str(&format!("{}: {}\n", state.as_str(), moves.join(", ")));
+        }
+        assert_eq!(drawn, GRAPH);
+    }
+
+    #[test]
+    fn every_state_is_reached_and_none_is_a_dead_end() {
+        let mut reached = vec![State::Pending];
+        let mut at = 0;
+        while at < reached.len() {
+            let next: Vec<State> =
+                INPUTS.iter().filter_map(|input| step(reached[at], *input).ok()).map(|(to, _)| to).collect();
+            assert!(next.iter().any(|to| *to != reached[at]), "{} is a dead end", reached[at]);
+            for to in next {
+                if !reached.contains(&to) {
+                    reached.push(to);
+                }
+            }
+            at += 1;
+        }
+        assert_eq!(reached.len(), State::ALL.len());
+    }
+
+    #[test]
+    fn words_and_numbers_lead_back() {
+        for state in State::ALL {
+            assert_eq!(state.as_str().parse(), Ok(state));
+            assert_eq!(State::from_code(state.code()), Some(state));
+        }
+        assert_eq!(State::from_code(9), None);
+        assert_eq!(State::from_code(-1), None);
+        assert!("Active".parse::<State>().is_err());
+    }
+
+    #[test]
+    fn an_illegal_move_says_what_was_wrong() {
+        let error = step(State::Archived, Input::Started).unwrap_err();
+        assert_eq!(error.to_string(), "a certificate that is archived cannot be put to the issuer");
+    }
+}
