@@ -5,6 +5,7 @@
 
 mod build;
 mod chains;
+mod cms;
 mod crl;
 mod csr;
 mod encodings;

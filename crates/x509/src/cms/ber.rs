@@ -1,0 +1,93 @@
+//! BER to DER, as far as messages go: lengths told at the end instead of the beginning, and octet
+//! strings in pieces, as streaming writers make them.
+
+use crate::der::{DerError, Reader, Writer, tag};
+
+/// Levels of nesting followed. A certificate within a message goes 12 deep.
+const DEPTH_MAX: usize = 32;
+/// The identifier of an OCTET STRING in pieces.
+const PIECES: u8 = tag::OCTET_STRING | CONSTRUCTED;
+const CONSTRUCTED: u8 = 0x20;
+
+/// An element whose end is not reached.
+struct Open {
+    tag: u8,
+    /// Where in the output its content starts.
+    start: usize,
+    /// Where in the input it ends; `None` until the end-of-contents octets tell.
+    end: Option<usize>,
+}
+
+/// The one element in `ber` with definite, shortest lengths, and its octet strings whole.
+pub(super) fn definite(ber: &[u8]) -> Result<Vec<u8>, DerError> {
+    let mut out = Vec::with_capacity(ber.len());
+    let mut open: Vec<Open> = Vec::new();
+    let mut at = 0;
+    loop {
+        while let Some(done) = open.pop_if(|innermost| innermost.end == Some(at)) {
+            close(&mut out, &done)?;
+        }
+        if open.is_empty() && at > 0 {
+            let left = ber.len() - at;
+            return if left == 0 { Ok(out) } else { Err(DerError::Trailing(left)) };
+        }
+        let limit = open.iter().rev().find_map(|element| element.end).unwrap_or(ber.len());
+        let rest = ber.get(at..limit).ok_or(DerError::Truncated)?;
+        if rest.starts_with(&[0, 0]) {
+            match open.pop_if(|innermost| innermost.end.is_none()) {
+                Some(done) => close(&mut out, &done)?,
+                None => return Err(DerError::Malformed("end of contents")),
+            }
+            at += 2;
+            continue;
+        }
+        match rest {
+            [identifier, 0x80, ..] if identifier & CONSTRUCTED != 0 && identifier & 0x1f != 0x1f => {
+                open.push(Open { tag: *identifier, start: out.len(), end: None });
+                at += 2;
+            }
+            _ => {
+                let element = Reader::new(rest).any()?;
+                let end = at + element.whole.len();
+                if element.tag & CONSTRUCTED == 0 {
+                    write(&mut out, element.tag, element.content);
+                    at = end;
+                } else {
+                    open.push(Open { tag: element.tag, start: out.len(), end: Some(end) });
+                    at = end - element.content.len();
+                }
+            }
+        }
+        if open.len() > DEPTH_MAX {
+            return Err(DerError::Malformed("nesting: too deep"));
+        }
+    }
+}
+
+/// Puts the header before the content that ends the output.
+fn close(out: &mut Vec<u8>, element: &Open) -> Result<(), DerError> {
+    let content = out.split_off(element.start);
+    if element.tag != PIECES {
+        write(out, element.tag, &content);
+        return Ok(());
+    }
+    let whole = pieces(&content)?;
+    write(out, tag::OCTET_STRING, &whole);
+    Ok(())
+}
+
+/// The octet strings side by side in `content`, put together.
+pub(super) fn pieces(content: &[u8]) -> Result<Vec<u8>, DerError> {
+    let mut whole = Vec::with_capacity(content.len());
+    let mut reader = Reader::new(content);
+    while !reader.is_empty() {
+        whole.extend_from_slice(reader.expect(tag::OCTET_STRING)?.content);
+    }
+    Ok(whole)
+}
+
+fn write(out: &mut Vec<u8>, tag: u8, content: &[u8]) {
+    let mut w = Writer::with_capacity(content.len() + 8);
+    w.element(tag, content);
+    out.extend_from_slice(&w.finish());
+}

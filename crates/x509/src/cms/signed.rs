@@ -1,0 +1,290 @@
+//! SignedData (RFC 5652 section 5).
+
+use super::{Digest, ITEMS_MAX, Identity, SIGNED_DATA, content_info, content_of, parse, write_items};
+use crate::build::identifier;
+use crate::der::{self, DerError, Element, Reader, Writer, tag};
+use crate::{PublicKey, SignatureAlgorithm, SignatureError, oid, verify_document};
+
+/// Signers read of a message. SCEP's have one.
+const SIGNERS_MAX: usize = 8;
+/// Signed attributes read. SCEP's have up to nine.
+const ATTRIBUTES_MAX: usize = 64;
+
+/// contentType and messageDigest (RFC 5652 section 11), dotted.
+const CONTENT_TYPE: &str = "1.2.840.113549.1.9.3";
+const MESSAGE_DIGEST: &str = "1.2.840.113549.1.9.4";
+
+/// A signed attribute of one value.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Attribute {
+    /// Its type, dotted.
+    pub oid: String,
+    /// The DER of its one value.
+    pub value: Vec<u8>,
+}
+
+/// One signature of a [`SignedData`].
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Signer {
+    /// Who signed.
+    pub id: Identity,
+    /// By which the content was hashed.
+    pub digest: Digest,
+    /// The signed attributes.
+    pub attributes: Vec<Attribute>,
+    /// How it was signed.
+    pub algorithm: SignatureAlgorithm,
+    /// The signature.
+    pub signature: Vec<u8>,
+    /// What is signed, when there are attributes: their DER SET OF.
+    signed_attributes: Option<Vec<u8>>,
+}
+
+impl Signer {
+    /// The DER of that attribute's value.
+    #[must_use]
+    pub fn attribute(&self, dotted: &str) -> Option<&[u8]> {
+        self.attributes.iter().find(|attribute| attribute.oid == dotted).map(|a| &*a.value)
+    }
+
+    /// Checks the signature by `key` over `content`, whose type is `content_type` (RFC 5652 section 5.6):
+    /// with attributes, that these name the type and the hash of the content, and are signed.
+    ///
+    /// # Errors
+    /// As [`crate::verify_signature`].
+    pub fn verify(&self, key: &PublicKey, content_type: &str, content: &[u8]) -> Result<(), SignatureError> {
+        let Some(signed) = &self.signed_attributes else {
+            return verify_document(key, &self.algorithm, content, &self.signature);
+        };
+        let kind = der::write(|w| {
+            w.oid_text(content_type);
+        });
+        let hash = der::write(|w| {
+            w.octets(&self.digest.of(content));
+        });
+        if self.attribute(CONTENT_TYPE) != Some(&kind) || self.attribute(MESSAGE_DIGEST) != Some(&hash) {
+            return Err(SignatureError::Invalid);
+        }
+        verify_document(key, &self.algorithm, signed, &self.signature)
+    }
+
+    fn read(element: Element<'_>) -> Result<Self, DerError> {
+        let mut fields = Reader::new(element.whole).sequence()?;
+        fields.expect(tag::INTEGER)?; // version: 1 or 3, by the identity that follows
+        let id = Identity::read(fields.any()?)?;
+        let digest = Digest::read(fields.sequence()?)?;
+        let signed = fields.optional(tag::context_constructed(0))?;
+        let attributes = signed.map_or(Ok(Vec::new()), |signed| attributes(signed.inside()))?;
+        let algorithm = algorithm(fields.expect(tag::SEQUENCE)?, digest)?;
+        let signature = fields.expect(tag::OCTET_STRING)?.content.to_vec();
+        fields.optional(tag::context_constructed(1))?; // unsignedAttrs
+        fields.end()?;
+        // Signed is the SET OF, not the implicit tag it is sent under (section 5.4); in the order of
+        // DER, however it was sent.
+        let signed_attributes = match signed {
+            Some(signed) => Some(set_of(signed.inside())?),
+            None => None,
+        };
+        Ok(Self { id, digest, attributes, algorithm, signature, signed_attributes })
+    }
+
+    /// The SignerInfo of a signature over the DER SET OF `attributes`.
+    fn write(w: &mut Writer, spec: &SignedSpec<'_>) {
+        w.sequence(|w| {
+            w.integer(spec.signer.version(1, 3));
+            spec.signer.write(w);
+            w.raw(&spec.digest.to_der());
+            // The implicit tag in place of the SET's.
+            if let Some((_, rest)) = spec.attributes.split_first() {
+                w.raw(&[tag::context_constructed(0)]).raw(rest);
+            }
+            w.raw(&signature_identifier(spec.algorithm)).octets(spec.signature);
+        });
+    }
+}
+
+/// PKCS #7 names RSA signatures by the key alone, and some clients know nothing else.
+fn signature_identifier(algorithm: &SignatureAlgorithm) -> Vec<u8> {
+    use SignatureAlgorithm as S;
+    match algorithm {
+        S::RsaSha1 | S::RsaSha256 | S::RsaSha384 | S::RsaSha512 => identifier(oid::RSA, true),
+        other => other.to_der(),
+    }
+}
+
+fn algorithm(identifier: Element<'_>, digest: Digest) -> Result<SignatureAlgorithm, DerError> {
+    if identifier.inside().expect(tag::OID)?.content == oid::RSA {
+        return Ok(digest.with_rsa());
+    }
+    SignatureAlgorithm::read(identifier.inside())
+}
+
+fn attributes(list: Reader<'_>) -> Result<Vec<Attribute>, DerError> {
+    let mut out: Vec<Attribute> = Vec::new();
+    for attribute in list {
+        let mut fields = Reader::new(attribute?.whole).sequence()?;
+        let oid = der::oid_text(fields.expect(tag::OID)?.content);
+        let mut values = fields.set()?;
+        fields.end()?;
+        let value = values.any()?.whole.to_vec();
+        values.end()?;
+        if out.len() == ATTRIBUTES_MAX {
+            return Err(DerError::Malformed("signed attributes: too many"));
+        }
+        if out.iter().any(|seen| seen.oid == oid) {
+            return Err(DerError::Malformed("signed attributes: one is repeated"));
+        }
+        out.push(Attribute { oid, value });
+    }
+    Ok(out)
+}
+
+fn set_of(list: Reader<'_>) -> Result<Vec<u8>, DerError> {
+    let members = list.map(|member| Ok(member?.whole.to_vec())).collect::<Result<Vec<_>, DerError>>()?;
+    Ok(der::write(|w| {
+        w.set_of(members);
+    }))
+}
+
+/// A message with its certificates, lists and signatures.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct SignedData {
+    /// The type of what is signed, dotted; [`super::DATA`] mostly.
+    pub content_type: String,
+    /// What is signed; `None` when it is sent apart, or nothing is.
+    pub content: Option<Vec<u8>>,
+    /// DER certificates, as found. Attribute certificates and other kinds are left out.
+    pub certificates: Vec<Vec<u8>>,
+    /// DER revocation lists, as found.
+    pub crls: Vec<Vec<u8>>,
+    /// The signatures; none of a certs-only message.
+    pub signers: Vec<Signer>,
+}
+
+impl SignedData {
+    /// Reads a ContentInfo of SignedData, in DER or BER. Signatures are not checked: see
+    /// [`Signer::verify`].
+    ///
+    /// # Errors
+    /// When it is none, or exceeds [`super::MESSAGE_MAX`], [`ITEMS_MAX`] certificates or lists, 8
+    /// signers or 64 attributes.
+    pub fn parse(message: &[u8]) -> Result<Self, DerError> {
+        parse(message, Self::read)
+    }
+
+    fn read(message: &[u8]) -> Result<Self, DerError> {
+        let mut fields = content_of(message, SIGNED_DATA)?;
+        fields.expect(tag::INTEGER)?; // version
+        fields.set()?; // digestAlgorithms: each signer names its own
+        let mut encapsulated = fields.sequence()?;
+        let content_type = der::oid_text(encapsulated.expect(tag::OID)?.content);
+        let content = match encapsulated.optional(tag::context_constructed(0))? {
+            Some(content) => {
+                let mut content = content.inside();
+                let octets = content.expect(tag::OCTET_STRING)?.content.to_vec();
+                content.end()?;
+                Some(octets)
+            }
+            None => None,
+        };
+        encapsulated.end()?;
+        let certificates = items(fields.optional(tag::context_constructed(0))?)?;
+        let crls = items(fields.optional(tag::context_constructed(1))?)?;
+        let mut signers = Vec::new();
+        for signer in fields.set()? {
+            if signers.len() == SIGNERS_MAX {
+                return Err(DerError::Malformed("signers: too many"));
+            }
+            signers.push(Signer::read(signer?)?);
+        }
+        fields.end()?;
+        Ok(Self { content_type, content, certificates, crls, signers })
+    }
+}
+
+fn items(set: Option<Element<'_>>) -> Result<Vec<Vec<u8>>, DerError> {
+    let mut out = Vec::new();
+    for item in set.map(|set| set.inside()).into_iter().flatten() {
+        let item = item?;
+        if out.len() == ITEMS_MAX {
+            return Err(DerError::Malformed("certificates: too many"));
+        }
+        if item.tag == tag::SEQUENCE {
+            out.push(item.whole.to_vec());
+        }
+    }
+    Ok(out)
+}
+
+/// The DER SET OF attributes to sign: the content's type (dotted), its hash, and `others`.
+#[must_use]
+pub fn signed_attributes(content_type: &str, content_hash: &[u8], others: &[Attribute]) -> Vec<u8> {
+    let attribute = |kind: &str, fill: &dyn Fn(&mut Writer)| {
+        der::write(|w| {
+            w.sequence(|w| {
+                w.oid_text(kind).set(fill);
+            });
+        })
+    };
+    let mut members = vec![
+        attribute(CONTENT_TYPE, &|w| {
+            w.oid_text(content_type);
+        }),
+        attribute(MESSAGE_DIGEST, &|w| {
+            w.octets(content_hash);
+        }),
+    ];
+    members.extend(others.iter().map(|other| {
+        attribute(&other.oid, &|w| {
+            w.raw(&other.value);
+        })
+    }));
+    der::write(|w| {
+        w.set_of(members);
+    })
+}
+
+/// A message signed once.
+#[derive(Clone, Debug)]
+pub struct SignedSpec<'a> {
+    /// The type of the content, dotted.
+    pub content_type: &'a str,
+    /// What is signed; `None` leaves it out.
+    pub content: Option<&'a [u8]>,
+    /// DER, to come along.
+    pub certificates: &'a [&'a [u8]],
+    /// Who signs.
+    pub signer: &'a Identity,
+    /// By which [`Self::attributes`] hash the content.
+    pub digest: Digest,
+    /// What [`signed_attributes`] made.
+    pub attributes: &'a [u8],
+    /// How these were signed.
+    pub algorithm: &'a SignatureAlgorithm,
+    /// The signature over them.
+    pub signature: &'a [u8],
+}
+
+/// The DER ContentInfo.
+#[must_use]
+pub fn signed_data(spec: &SignedSpec<'_>) -> Vec<u8> {
+    content_info(SIGNED_DATA, |w| {
+        w.sequence(|w| {
+            // Version 3 for any other content than data, or a signer named by key (section 5.1).
+            let version = if spec.content_type == super::DATA { spec.signer.version(1, 3) } else { 3 };
+            w.integer(version).set(|w| {
+                w.raw(&spec.digest.to_der());
+            });
+            w.sequence(|w| {
+                w.oid_text(spec.content_type);
+                if let Some(content) = spec.content {
+                    w.context(0, |w| {
+                        w.octets(content);
+                    });
+                }
+            });
+            write_items(w, 0, spec.certificates);
+            w.set(|w| Signer::write(w, spec));
+        });
+    })
+}
