@@ -8,6 +8,7 @@
 
 mod access;
 pub mod acme;
+pub mod agents;
 pub mod alerts;
 pub mod approvals;
 mod audit;

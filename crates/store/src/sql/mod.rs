@@ -50,6 +50,7 @@ migrations! {
     4 "authority" "0004_authority.sql",
     5 "acme" "0005_acme.sql",
     6 "lifecycle" "0006_lifecycle.sql",
+    7 "agents" "0007_agents.sql",
     8 "access" "0008_access.sql",
     9 "alerts" "0009_alerts.sql",
     10 "issuers" "0010_issuers.sql",
@@ -72,6 +73,13 @@ const fn sends(both: &'static [&'static str], bulks: &'static [&'static Bulk]) -
 /// Every module's statements, for the test that prepares them all on both databases.
 pub(crate) const MODULES: &[Sends] = &[
     crate::acme::SENDS,
+    Sends {
+        both: crate::agents::ALL,
+        sqlite: &[],
+        postgres: &[],
+        bulks: crate::agents::BULKS,
+        composed: crate::agents::composed,
+    },
     sends(crate::keys::ALL, crate::keys::BULKS),
     Sends {
         both: crate::cas::ALL,

@@ -1,0 +1,229 @@
+//! Deployments: one row a job and target.
+
+use uuid::Uuid;
+
+use crate::cursor::{Cursor, Page};
+use crate::error::StoreError;
+use crate::scans::{key_or, page};
+use crate::store::{Cost, Store, limit_of};
+use crate::tx::{Bulk, Column, Tx};
+use crate::value::{Row, Value};
+
+/// A deployment to be.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct NewDeployment {
+    /// The run it belongs to: a row of table `jobs`.
+    pub job: i64,
+    /// Where to.
+    pub target: Uuid,
+    /// By whom.
+    pub agent: Uuid,
+    /// Of which managed certificate.
+    pub certificate: Uuid,
+    /// SHA-256 of the leaf.
+    pub fingerprint: [u8; 32],
+    /// When it was asked for, µs.
+    pub created_at_us: i64,
+}
+
+/// How a deployment went, this time.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct DeploymentResult {
+    /// The run.
+    pub job: i64,
+    /// Where to.
+    pub target: Uuid,
+    /// 0 waiting, 1 deployed, 2 unchanged, 3 failed, 4 rolled back, 5 broken, 6 cancelled.
+    pub state: i64,
+    /// What went wrong.
+    pub error: Option<String>,
+    /// SHA-256 of the leaf the endpoint showed.
+    pub served: Option<[u8; 32]>,
+    /// When, µs.
+    pub at_us: i64,
+}
+
+/// A deployment as stored.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct DeploymentRow {
+    /// Its row.
+    pub id: i64,
+    /// What was asked for.
+    pub asked: NewDeployment,
+    /// As [`DeploymentResult::state`].
+    pub state: i64,
+    /// How often it was tried.
+    pub attempts: i64,
+    /// What the last try said.
+    pub error: Option<String>,
+    /// What the endpoint showed after it.
+    pub served: Option<[u8; 32]>,
+    /// When it last changed, µs.
+    pub updated_at_us: i64,
+}
+
+pub(super) const INSERT: Bulk = Bulk {
+    sqlite: "-- deployments_insert
+INSERT INTO deployments (job, target, agent, certificate, fingerprint, state, attempts, created_at, updated_at)
+VALUES (?1, ?2, ?3, ?4, ?5, 0, 0, ?6, ?6) ON CONFLICT DO NOTHING",
+    postgres: "-- deployments_insert
+INSERT INTO deployments (job, target, agent, certificate, fingerprint, state, attempts, created_at, updated_at)
+SELECT job, target, agent, certificate, fingerprint, 0, 0, at, at
+FROM UNNEST(?1::bigint[], ?2::uuid[], ?3::uuid[], ?4::uuid[], ?5::bytea[], ?6::bigint[])
+     AS n (job, target, agent, certificate, fingerprint, at) ON CONFLICT DO NOTHING",
+};
+
+/// A report that comes twice counts once: what is over stays as it is.
+pub(super) const FINISH: Bulk = Bulk {
+    sqlite: "-- deployments_finish
+UPDATE deployments SET state = ?3, error = ?4, served = ?5, updated_at = ?6, attempts = attempts + 1
+WHERE job = ?1 AND target = ?2 AND state IN (0, 3, 4, 5) RETURNING job, target",
+    postgres: "-- deployments_finish
+UPDATE deployments d SET state = n.state, error = n.error, served = n.served, updated_at = n.at,
+                         attempts = attempts + 1
+FROM UNNEST(?1::bigint[], ?2::uuid[], ?3::bigint[], ?4::text[], ?5::bytea[], ?6::bigint[])
+     AS n (job, target, state, error, served, at)
+WHERE d.job = n.job AND d.target = n.target AND d.state IN (0, 3, 4, 5) RETURNING d.job, d.target",
+};
+
+pub(super) const OPEN: &str = "-- deployments_open
+SELECT COALESCE(SUM(CASE WHEN state IN (0, 3, 4, 5) THEN 1 ELSE 0 END), 0), COUNT(*) FROM deployments WHERE job = ?1";
+
+pub(super) const CANCEL: &str = "-- deployments_cancel
+UPDATE deployments SET state = 6, updated_at = ?2 WHERE job = ?1 AND state IN (0, 3, 4, 5)";
+
+pub(super) const OF_JOB: &str = "-- deployments_of_job
+SELECT id, job, target, agent, certificate, fingerprint, state, attempts, error, served, created_at, updated_at
+FROM deployments WHERE job = ?1 ORDER BY target";
+
+/// Newest first, as the next one.
+pub(super) const OF_TARGET: &str = "-- deployments_of_target
+SELECT id, job, target, agent, certificate, fingerprint, state, attempts, error, served, created_at, updated_at
+FROM deployments WHERE target = ?1 AND id < ?2 ORDER BY id DESC LIMIT ?3";
+
+pub(super) const OF_CERTIFICATE: &str = "-- deployments_of_certificate
+SELECT id, job, target, agent, certificate, fingerprint, state, attempts, error, served, created_at, updated_at
+FROM deployments WHERE certificate = ?1 AND id < ?2 ORDER BY id DESC LIMIT ?3";
+
+/// Enters deployments that wait; those already there stay as they are. One statement, however many.
+///
+/// # Errors
+/// Those of the database.
+pub async fn insert_deployments(tx: &mut Tx, new: &[NewDeployment]) -> Result<(), StoreError> {
+    let columns = vec![
+        Column::Int(new.iter().map(|one| one.job).collect()),
+        Column::Uuid(new.iter().map(|one| one.target).collect()),
+        Column::Uuid(new.iter().map(|one| one.agent).collect()),
+        Column::Uuid(new.iter().map(|one| one.certificate).collect()),
+        Column::Blob(new.iter().map(|one| one.fingerprint.to_vec()).collect()),
+        Column::Int(new.iter().map(|one| one.created_at_us).collect()),
+    ];
+    tx.bulk(&INSERT, columns).await.map(drop)
+}
+
+/// Notes how deployments went; gives those that were not over yet. One statement, however many.
+///
+/// # Errors
+/// Those of the database.
+pub async fn finish_deployments(
+    tx: &mut Tx,
+    results: &[DeploymentResult],
+) -> Result<Vec<(i64, Uuid)>, StoreError> {
+    let columns = vec![
+        Column::Int(results.iter().map(|one| one.job).collect()),
+        Column::Uuid(results.iter().map(|one| one.target).collect()),
+        Column::Int(results.iter().map(|one| one.state).collect()),
+        Column::MaybeText(results.iter().map(|one| one.error.as_deref().map(clean)).collect()),
+        Column::MaybeBlob(results.iter().map(|one| one.served.map(|hash| hash.to_vec())).collect()),
+        Column::Int(results.iter().map(|one| one.at_us).collect()),
+    ];
+    let rows = tx.bulk(&FINISH, columns).await?;
+    rows.into_iter().map(|mut row| Ok((row.int()?, row.uuid()?))).collect()
+}
+
+/// PostgreSQL's texts hold no NUL.
+fn clean(text: &str) -> String {
+    text.replace('\0', "\u{fffd}")
+}
+
+/// Deployments of a run that are not over with success: how many, and of how many.
+///
+/// # Errors
+/// Those of the database.
+pub async fn open_deployments(tx: &mut Tx, job: i64) -> Result<(i64, i64), StoreError> {
+    let row = tx.row(OPEN, vec![job.into()]).await?;
+    row.map_or(Ok((0, 0)), |mut row| Ok((row.int()?, row.int()?)))
+}
+
+/// Ends what a run still has to deploy; says how many.
+///
+/// # Errors
+/// Those of the database.
+pub async fn cancel_deployments(tx: &mut Tx, job: i64, at_us: i64) -> Result<u64, StoreError> {
+    tx.execute(CANCEL, vec![job.into(), at_us.into()]).await
+}
+
+impl Store {
+    /// The deployments of a run, by target.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn deployments_of_job(&self, job: i64) -> Result<Vec<DeploymentRow>, StoreError> {
+        self.rows(Cost::Point, OF_JOB, vec![job.into()]).await?.into_iter().map(deployment_of).collect()
+    }
+
+    /// The deployments to a target, newest first.
+    ///
+    /// # Errors
+    /// Those of the database; [`StoreError::BadCursor`].
+    pub async fn deployments_of_target(
+        &self,
+        target: Uuid,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<DeploymentRow>, StoreError> {
+        self.deployments(OF_TARGET, "deployments_of_target", target, after, limit).await
+    }
+
+    /// The deployments of a managed certificate, newest first.
+    ///
+    /// # Errors
+    /// Those of the database; [`StoreError::BadCursor`].
+    pub async fn deployments_of_certificate(
+        &self,
+        certificate: Uuid,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<DeploymentRow>, StoreError> {
+        self.deployments(OF_CERTIFICATE, "deployments_of_certificate", certificate, after, limit).await
+    }
+
+    async fn deployments(
+        &self,
+        statement: &'static str,
+        listing: &str,
+        of: Uuid,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<DeploymentRow>, StoreError> {
+        let (limit, rows) = limit_of(limit);
+        let mut parameters: Vec<Value> = vec![of.into()];
+        parameters.extend(key_or(after, listing, &[Value::Int(i64::MAX)])?);
+        parameters.push(rows.into());
+        let found = self.rows(Cost::Walk, statement, parameters).await?;
+        page(found, limit, listing, |row| {
+            let deployment = deployment_of(row)?;
+            let key = vec![deployment.id.into()];
+            Ok((deployment, key))
+        })
+    }
+}
+
+fn deployment_of(mut row: Row) -> Result<DeploymentRow, StoreError> {
+    let (id, job) = (row.int()?, row.int()?);
+    let (target, agent, certificate) = (row.uuid()?, row.uuid()?, row.uuid()?);
+    let (fingerprint, state, attempts) = (row.hash()?, row.int()?, row.int()?);
+    let (error, served, created_at_us) = (row.maybe_text()?, row.maybe_hash()?, row.int()?);
+    let asked = NewDeployment { job, target, agent, certificate, fingerprint, created_at_us };
+    Ok(DeploymentRow { id, asked, state, attempts, error, served, updated_at_us: row.int()? })
+}

@@ -1,0 +1,132 @@
+//! Enrolment tokens.
+
+use uuid::Uuid;
+
+use crate::cursor::{Cursor, Page};
+use crate::error::StoreError;
+use crate::scans::{key_or, page};
+use crate::store::{Cost, Store, limit_of};
+use crate::tx::Tx;
+use crate::value::{Row, Value};
+
+/// A token that enrols one agent, once.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct AgentTokenRow {
+    /// Its identity; not the token itself.
+    pub id: Uuid,
+    /// JSON object: the labels its agent gets.
+    pub labels: String,
+    /// Who made it.
+    pub created_by: String,
+    /// When it was made, µs.
+    pub created_at_us: i64,
+    /// After this it enrols nobody, µs.
+    pub expires_at_us: i64,
+    /// When it was used, µs.
+    pub used_at_us: Option<i64>,
+    /// The agent it enrolled.
+    pub agent: Option<Uuid>,
+}
+
+pub(super) const INSERT: &str = "-- agent_token_insert
+INSERT INTO agent_tokens (uuid, hash, labels, created_by, created_at, expires_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+
+pub(super) const USE: &str = "-- agent_token_use
+UPDATE agent_tokens SET used_at = ?2, agent = ?3 WHERE hash = ?1 AND used_at IS NULL AND expires_at > ?2
+RETURNING uuid, labels, created_by, created_at, expires_at, used_at, agent";
+
+pub(super) const DELETE: &str = "-- agent_token_delete
+DELETE FROM agent_tokens WHERE uuid = ?1";
+
+/// Newest first.
+pub(super) const TOKENS: &str = "-- agent_tokens
+SELECT uuid, labels, created_by, created_at, expires_at, used_at, agent, id FROM agent_tokens WHERE id < ?1
+ORDER BY id DESC LIMIT ?2";
+
+pub(super) const PURGE: &str = "-- agent_tokens_purge
+DELETE FROM agent_tokens WHERE expires_at < ?1";
+
+/// Enters a token by its SHA-256.
+///
+/// # Errors
+/// Those of the database.
+pub async fn insert_agent_token(
+    tx: &mut Tx,
+    token: &AgentTokenRow,
+    hash: &[u8; 32],
+) -> Result<(), StoreError> {
+    let parameters = vec![
+        token.id.into(),
+        hash.as_slice().into(),
+        token.labels.as_str().into(),
+        token.created_by.as_str().into(),
+        token.created_at_us.into(),
+        token.expires_at_us.into(),
+    ];
+    tx.execute(INSERT, parameters).await.map(drop)
+}
+
+/// Uses a token for `agent`. `None` when there is none with this hash, or it is used or expired.
+///
+/// # Errors
+/// Those of the database.
+pub async fn use_agent_token(
+    tx: &mut Tx,
+    hash: &[u8; 32],
+    now_us: i64,
+    agent: Uuid,
+) -> Result<Option<AgentTokenRow>, StoreError> {
+    tx.row(USE, vec![hash.as_slice().into(), now_us.into(), agent.into()])
+        .await?
+        .map(|mut row| token_of(&mut row))
+        .transpose()
+}
+
+/// Removes a token; false when there is none.
+///
+/// # Errors
+/// Those of the database.
+pub async fn delete_agent_token(tx: &mut Tx, id: Uuid) -> Result<bool, StoreError> {
+    Ok(tx.execute(DELETE, vec![id.into()]).await? == 1)
+}
+
+impl Store {
+    /// Tokens, newest first.
+    ///
+    /// # Errors
+    /// Those of the database; [`StoreError::BadCursor`].
+    pub async fn agent_tokens(
+        &self,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<AgentTokenRow>, StoreError> {
+        let (limit, rows) = limit_of(limit);
+        let mut parameters = key_or(after, "agent_tokens", &[Value::Int(i64::MAX)])?;
+        parameters.push(rows.into());
+        let found = self.rows(Cost::Walk, TOKENS, parameters).await?;
+        page(found, limit, "agent_tokens", |mut row| {
+            let token = token_of(&mut row)?;
+            Ok((token, vec![row.int()?.into()]))
+        })
+    }
+
+    /// Removes tokens that expired before a time, used or not; says how many.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn purge_agent_tokens(&self, before_us: i64) -> Result<u64, StoreError> {
+        self.execute(PURGE, vec![before_us.into()]).await
+    }
+}
+
+fn token_of(row: &mut Row) -> Result<AgentTokenRow, StoreError> {
+    Ok(AgentTokenRow {
+        id: row.uuid()?,
+        labels: row.text()?,
+        created_by: row.text()?,
+        created_at_us: row.int()?,
+        expires_at_us: row.int()?,
+        used_at_us: row.maybe_int()?,
+        agent: row.maybe_uuid()?,
+    })
+}
