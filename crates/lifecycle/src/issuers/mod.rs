@@ -9,7 +9,7 @@ mod check;
 mod config;
 mod error;
 pub mod guard;
-mod http;
+pub(crate) mod http;
 mod secret;
 
 use std::fmt::Debug;
