@@ -103,8 +103,7 @@ impl State {
         let path = root.join("lock");
         let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
         let lock = lock.map_err(|error| failed(&path, "open", &error))?;
-        rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive)
-            .map_err(|_| StateError::Locked(root.to_owned()))?;
+        take(&lock).map_err(|_| StateError::Locked(root.to_owned()))?;
         Ok(Self { root: root.to_owned(), _lock: lock })
     }
 
@@ -231,6 +230,18 @@ impl State {
             }
         }
         self.remove_journal(target)
+    }
+}
+
+/// Takes the lock; tries again for a second, as a process just forked holds its parent's until it becomes another.
+fn take(lock: &File) -> Result<(), rustix::io::Errno> {
+    let mut tries = 20;
+    loop {
+        match rustix::fs::flock(lock, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+            Err(_) if tries > 0 => std::thread::sleep(std::time::Duration::from_millis(50)),
+            result => return result,
+        }
+        tries -= 1;
     }
 }
 

@@ -19,6 +19,10 @@ const LOOK: Duration = Duration::from_secs(10);
 /// Between two looks, doubling up to the second: old workers of a server go on for a moment.
 const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// Looks in a row that must see the certificate, [`SURE_PAUSE`] apart: after a reload old and new workers accept side
+/// by side for a moment (100 ms with nginx).
+const SURE: u32 = 3;
+const SURE_PAUSE: Duration = Duration::from_millis(100);
 /// Octets read at once: a TLS record.
 const CHUNK: usize = 17 * 1_024;
 /// Addresses of a name that are asked; each must serve the certificate.
@@ -61,12 +65,20 @@ pub enum VerifyError {
 /// The last answer.
 pub(crate) async fn until_served(verify: &Verify, expected: Fingerprint) -> Result<(), VerifyError> {
     let deadline = Deadline::within(Duration::from_secs(verify.seconds.into()));
-    let mut pause = PAUSE;
+    let (mut pause, mut seen) = (PAUSE, 0);
     loop {
         let last = match look_all(verify, expected, deadline).await {
-            Ok(()) => return Ok(()),
+            Ok(()) => {
+                seen += 1;
+                if seen == SURE {
+                    return Ok(());
+                }
+                tokio::time::sleep(SURE_PAUSE).await;
+                continue;
+            }
             Err(error) => error,
         };
+        seen = 0;
         if deadline.remaining() <= pause {
             return Err(last);
         }

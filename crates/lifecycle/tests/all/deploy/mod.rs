@@ -1,0 +1,8 @@
+//! Deployment onto this very host: files, crashes, and real servers.
+
+mod crash;
+mod exec;
+mod files;
+mod keystores;
+mod servers;
+mod world;
