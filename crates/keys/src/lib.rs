@@ -10,6 +10,7 @@ pub(crate) mod encrypted;
 pub mod key_type;
 pub mod keyring;
 mod master;
+pub mod provider;
 pub mod signer;
 pub mod software;
 
@@ -18,5 +19,6 @@ pub use keyring::{
     Argon2Cost, Context, Keyring, KeyringConfig, KeyringError, MasterKey, MasterKeyId, OpenError,
     PassphraseSource,
 };
+pub use provider::{Held, KeyProvider};
 pub use signer::{Deadline, KeyRef, SignError, Signer};
 pub use software::{DecryptError, KeyError, OaepHash, PrivateKey, constant_time_eq};

@@ -132,11 +132,6 @@ UPDATE cas SET state = 'retired', retired_at = ?2 WHERE id = ?1 AND state = 'ret
 const DELETE_PENDING: &str = "-- ca_delete_pending
 DELETE FROM cas WHERE id = ?1 AND state = 'pending'";
 
-/// Authorities that this one signed and whose certificates still live, itself aside.
-const LIVING_CHILDREN: &str = "-- ca_living_children
-SELECT count(*) FROM ca_certificates cc JOIN cas c ON c.id = cc.ca_id
-WHERE cc.issuer_ca = ?1 AND cc.not_after > ?2 AND cc.ca_id <> ?1 AND c.state <> 'retired'";
-
 const CERTIFICATES_INSERT: Bulk = Bulk {
     sqlite: "-- ca_certificates_insert
 INSERT INTO ca_certificates (ca_id, sha256, role, position, issuer_ca, der, not_after, created_at)
@@ -148,17 +143,8 @@ SELECT * FROM UNNEST(?1::uuid[], ?2::bytea[], ?3::text[], ?4::bigint[], ?5::uuid
 ON CONFLICT (ca_id, sha256) DO NOTHING",
 };
 
-pub(crate) const ALL: &[&str] = &[
-    GENERATION,
-    GENERATION_NEXT,
-    CAS,
-    CERTIFICATES,
-    INSTALL,
-    RETIRING,
-    RETIRED,
-    DELETE_PENDING,
-    LIVING_CHILDREN,
-];
+pub(crate) const ALL: &[&str] =
+    &[GENERATION, GENERATION_NEXT, CAS, CERTIFICATES, INSTALL, RETIRING, RETIRED, DELETE_PENDING];
 pub(crate) const SQLITE: &[&str] = &[INSERT];
 pub(crate) const POSTGRES: &[&str] = &[INSERT_POSTGRES];
 pub(crate) const BULKS: &[&Bulk] = &[&CERTIFICATES_INSERT];
@@ -285,15 +271,6 @@ pub async fn finish_retiring_ca(tx: &mut Tx, id: Uuid, at_us: i64) -> Result<boo
 pub async fn delete_pending_ca(tx: &mut Tx, id: Uuid) -> Result<bool, StoreError> {
     let deleted = tx.execute(DELETE_PENDING, vec![id.into()]).await?;
     changed(tx, deleted).await
-}
-
-/// Authorities below this one that are not retired and whose certificate by it is valid after `now_us`.
-///
-/// # Errors
-/// Those of the database.
-pub async fn living_children(tx: &mut Tx, id: Uuid, now_us: i64) -> Result<u64, StoreError> {
-    let row = tx.row(LIVING_CHILDREN, vec![id.into(), now_us.into()]).await?;
-    row.map_or(Ok(0), |mut row| row.number())
 }
 
 async fn changed(tx: &mut Tx, rows: u64) -> Result<bool, StoreError> {

@@ -18,11 +18,13 @@ mod certificates;
 mod changes;
 mod clock;
 mod cursor;
+mod enrolments;
 mod error;
 mod inventory;
 mod issued;
 mod issuers;
 mod keys;
+mod known;
 pub mod jobs;
 mod leases;
 pub mod managed;
@@ -57,11 +59,15 @@ pub use audit::{AuditEvent, AuditFilter, AuditRow, AuditVerification, audit};
 pub use batcher::{Abandoned, Batcher, BatcherOptions};
 pub use cas::{
     CAS_MAX, CaCertificateRole, CaCertificateRow, CaRow, CaRows, CaWithKey, begin_retiring_ca, delete_pending_ca,
-    finish_retiring_ca, insert_ca, insert_ca_certificates, install_ca, living_children,
+    finish_retiring_ca, insert_ca, insert_ca_certificates, install_ca,
 };
 pub use certificates::NamedCertificate;
 pub use clock::Clock;
 pub use cursor::{Cursor, Page};
+pub use enrolments::{
+    EnrolmentDecision, EnrolmentRow, EnrolmentState, NewEnrolment, RecipientRow, decide_enrolment, insert_enrolment,
+    put_recipient,
+};
 pub use error::{Cause, StoreError};
 pub use issued::{
     Insertion, IssuedFilter, IssuedRow, NewIssued, Once, RevocationFacts, UsedKey, insert_issued,
@@ -73,6 +79,7 @@ pub use issuers::{
 pub use keys::{
     KeyRow, SEALED_HEAD, SEALED_KEYS, SealedColumn, SealedValue, block_stored_key, insert_key, replace_sealed,
 };
+pub use known::insert_known_certificates;
 pub use model::{
     CertificateRow, ChainId, ChangeKind, ChangeRow, EndpointKey, InventoryFilter, InventoryOrder,
     InventoryRow, IssuerRow, KnownEndpoint, LastObservation, LeafFacts, NewCertificate, NewObservation,

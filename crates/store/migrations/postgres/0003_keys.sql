@@ -47,7 +47,6 @@ CREATE TABLE ca_certificates (
     created_at BIGINT NOT NULL,
     PRIMARY KEY (ca_id, sha256)
 );
-CREATE INDEX ca_certificates_by_issuer ON ca_certificates (issuer_ca, not_after);
 
 -- Grows with every change of the two tables above: what caches ask.
 CREATE TABLE ca_generation (

@@ -54,6 +54,7 @@ migrations! {
     8 "access" "0008_access.sql",
     9 "alerts" "0009_alerts.sql",
     10 "issuers" "0010_issuers.sql",
+    11 "enrolments" "0011_enrolments.sql",
 }
 
 /// What a module sends: statements of both databases, of one of them, and over many rows.
@@ -81,6 +82,7 @@ pub(crate) const MODULES: &[Sends] = &[
         composed: crate::agents::composed,
     },
     sends(crate::keys::ALL, crate::keys::BULKS),
+    sends(crate::known::ALL, crate::known::BULKS),
     Sends {
         both: crate::cas::ALL,
         sqlite: crate::cas::SQLITE,
@@ -107,6 +109,7 @@ pub(crate) const MODULES: &[Sends] = &[
     sends(crate::access::ALL, crate::access::BULKS),
     sends(crate::issuers::ALL, crate::issuers::BULKS),
     sends(crate::leases::ALL, &[]),
+    sends(crate::enrolments::ALL, &[]),
     Sends {
         both: crate::managed::ALL,
         sqlite: &[],

@@ -1,1 +1,0 @@
-//! Roots and intermediates.

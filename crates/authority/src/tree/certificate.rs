@@ -1,0 +1,190 @@
+//! The certificate of an authority: what stands in it, and its signing. Needs no database.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use keys::{SignError, Signer};
+use store::NewCertificate;
+use x509::build::{self, CertificateSpec, Extension};
+use x509::{BasicConstraints, Certificate, DistinguishedName, KeyUsage, SerialNumber, UnixTime};
+
+use super::Urls;
+use super::error::NewCaError;
+use super::specification::{NewCa, Read};
+
+/// How long a key may take for one of the few signatures of an authority's life; modules over a network are slow.
+pub(crate) const SIGN_FOR: Duration = Duration::from_secs(30);
+
+/// Who signs an authority's certificate: the parent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Issuer<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) certificate: &'a Certificate,
+    pub(crate) signer: &'a dyn Signer,
+    /// Where the parent publishes; none offline.
+    pub(crate) urls: Option<Urls<'a>>,
+}
+
+/// A certificate just made, which verifies under its issuer's key.
+#[derive(Clone, Debug)]
+pub(crate) struct Certified {
+    pub(crate) certificate: Arc<Certificate>,
+}
+
+/// What the certificate of an authority says beside dates and names of its issuer.
+#[derive(Clone, Debug)]
+pub(crate) struct Body<'a> {
+    pub(crate) subject: &'a DistinguishedName,
+    pub(crate) spki: &'a [u8],
+    /// Basic constraints to policies.
+    pub(crate) extensions: Vec<Extension>,
+    pub(crate) path_length: Option<u32>,
+}
+
+impl<'a> Body<'a> {
+    /// Of a new authority.
+    pub(crate) fn of(new: &NewCa, read: &'a Read, spki: &'a [u8], path_length: Option<u32>) -> Self {
+        let mut extensions = vec![
+            Extension::basic_constraints(BasicConstraints { ca: true, path_len: path_length }),
+            Extension::key_usage(KeyUsage(
+                KeyUsage::DIGITAL_SIGNATURE | KeyUsage::KEY_CERT_SIGN | KeyUsage::CRL_SIGN,
+            )),
+            Extension::subject_key_id(&build::key_id(spki)),
+        ];
+        if !new.extended_key_usage.is_empty() {
+            extensions.push(Extension::extended_key_usage(&new.extended_key_usage));
+        }
+        if !new.policies.is_empty() {
+            extensions.push(Extension::certificate_policies(&new.policies));
+        }
+        if !new.name_limits.is_empty() {
+            extensions.push(Extension::name_constraints(&read.constraints));
+        }
+        Self { subject: &read.subject, spki, extensions, path_length }
+    }
+}
+
+/// First and last second of a certificate's validity.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Dates {
+    pub(crate) from: UnixTime,
+    pub(crate) until: UnixTime,
+}
+
+impl Dates {
+    /// From now, a little backdated.
+    pub(crate) fn of(new: &NewCa, now: UnixTime) -> Self {
+        Self { from: now.plus(-new.backdate_seconds), until: now.plus(new.lifetime_seconds - 1) }
+    }
+
+    /// Within those of the issuer: a start before is moved, an end after is refused (a chain ends with its first
+    /// certificate to end, and clients tell that badly).
+    pub(crate) fn within(self, issuer: &Certificate, now: UnixTime) -> Result<Self, NewCaError> {
+        if self.until > issuer.not_after {
+            return Err(NewCaError::Outlives {
+                asked: self.until,
+                until: issuer.not_after,
+                seconds: issuer.not_after.since(now).saturating_add(1).max(0),
+            });
+        }
+        Ok(Self { from: self.from.max(issuer.not_before), ..self })
+    }
+}
+
+/// The path length a new authority gets below an issuer: what was asked for, or what is left.
+pub(crate) fn path_length_below(issuer: &Issuer<'_>, asked: Option<u32>) -> Result<Option<u32>, NewCaError> {
+    let allowed = issuer.certificate.basic_constraints.and_then(|constraints| constraints.path_len);
+    match (allowed, asked) {
+        (None, asked) => Ok(asked),
+        (Some(0), _) => Err(NewCaError::NoneBelow(issuer.name.to_owned())),
+        (Some(allowed), None) => Ok(Some(allowed - 1)),
+        (Some(allowed), Some(asked)) if asked < allowed => Ok(Some(asked)),
+        (Some(allowed), Some(asked)) => Err(NewCaError::PathLength { asked, allowed: allowed - 1 }),
+    }
+}
+
+/// Signs a certificate, by the parent or by its own key, and checks the signature before it is used.
+pub(crate) async fn certify(
+    body: Body<'_>,
+    own: &dyn Signer,
+    issuer: Option<&Issuer<'_>>,
+    dates: Dates,
+) -> Result<Certified, NewCaError> {
+    let mut extensions = body.extensions;
+    if let Some(issuer) = issuer {
+        let id = issuer.certificate.subject_key_id.clone();
+        let id = id.unwrap_or_else(|| build::key_id(issuer.signer.spki()).to_vec());
+        extensions.push(Extension::authority_key_id(&id));
+        if let Some(urls) = &issuer.urls {
+            extensions.push(Extension::crl_distribution_points(&[urls.crl()]));
+            extensions.push(Extension::authority_info_access(&[urls.ocsp()], &[urls.certificate()]));
+        }
+    }
+    let signer = issuer.map_or(own, |issuer| issuer.signer);
+    let serial = random_serial()?;
+    let tbs = build::tbs_certificate(&CertificateSpec {
+        serial: &serial,
+        signature: signer.algorithm(),
+        issuer: issuer.map_or(&body.subject.der, |issuer| &issuer.certificate.subject.der),
+        subject: &body.subject.der,
+        not_before: dates.from,
+        not_after: dates.until,
+        spki: body.spki,
+        extensions: &extensions,
+    });
+    let signature = signer.sign(&tbs, Instant::now() + SIGN_FOR).await?;
+    let der = build::signed(&tbs, &signer.algorithm(), &signature);
+    verified(&der, signer.spki())
+}
+
+/// A faulty key or module gives signatures that are none: found now, not by clients.
+fn verified(der: &[u8], issuer_spki: &[u8]) -> Result<Certified, NewCaError> {
+    let unverified = |reason: String| NewCaError::Unverified(reason);
+    let certificate = Certificate::parse(der).map_err(|error| unverified(error.to_string()))?;
+    let key = x509::PublicKey::parse(issuer_spki).map_err(|error| unverified(error.to_string()))?;
+    certificate.signed_by(&key).map_err(|error| unverified(error.to_string()))?;
+    Ok(Certified { certificate: Arc::new(certificate) })
+}
+
+/// 126 random bits.
+pub(crate) fn random_serial() -> Result<SerialNumber, SignError> {
+    let mut bytes = [0; 16];
+    let filled = aws_lc_rs::rand::fill(&mut bytes);
+    filled.map_err(|_| SignError::Failed("the system gives no randomness".to_owned()))?;
+    Ok(SerialNumber::from_random(bytes))
+}
+
+/// What the inventory keeps of a certificate.
+pub(crate) fn inventory_row(certificate: &Certificate) -> NewCertificate {
+    NewCertificate {
+        sha256: *certificate.fingerprint.as_bytes(),
+        der: certificate.der.clone(),
+        subject: certificate.subject.text.clone(),
+        issuer: certificate.issuer.text.clone(),
+        serial: certificate.serial.to_string(),
+        not_before_us: in_us(certificate.not_before),
+        not_after_us: in_us(certificate.not_after),
+        key_algorithm: certificate.public_key.algorithm.name().into_owned(),
+        key_bits: certificate.public_key.bits,
+        spki_sha256: *certificate.public_key.spki_sha256.as_bytes(),
+        names: certificate.names(),
+    }
+}
+
+pub(crate) fn in_us(time: UnixTime) -> i64 {
+    time.0.saturating_mul(1_000_000)
+}
+
+/// A PEM block (RFC 7468).
+pub(crate) fn pem_text(label: &str, der: &[u8]) -> String {
+    use base64::Engine as _;
+    const LINE: usize = 64;
+    let base64 = base64::engine::general_purpose::STANDARD.encode(der);
+    let mut text = format!("-----BEGIN {label}-----\n");
+    for start in (0..base64.len()).step_by(LINE) {
+        text.push_str(&base64[start..(start + LINE).min(base64.len())]);
+        text.push('\n');
+    }
+    text.push_str(&format!("-----END {label}-----\n"));
+    text
+}

@@ -1,0 +1,172 @@
+//! What can go wrong with authorities.
+
+use std::sync::Arc;
+
+use keys::SignError;
+use store::StoreError;
+use uuid::Uuid;
+use x509::UnixTime;
+
+use crate::keystore::KeyStoreError;
+use crate::tree::BadCa;
+
+/// Why an authority cannot be had.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum CaError {
+    /// Neither a name nor an id of one.
+    #[error("there is no certification authority {0:?}; `bulla ca list` lists them")]
+    Unknown(String),
+    /// None was named, and none or several would do.
+    #[error("name the certification authority to issue from; these issue: {0}")]
+    Ambiguous(String),
+    /// Those of the database.
+    #[error(transparent)]
+    Store(Arc<StoreError>),
+}
+
+impl From<StoreError> for CaError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(Arc::new(error))
+    }
+}
+
+/// Why an authority, or a certificate for one, was not made. Nothing was stored.
+#[derive(Debug, thiserror::Error)]
+pub enum NewCaError {
+    /// What was asked for is not possible at all.
+    #[error(transparent)]
+    Bad(#[from] BadCa),
+    /// An authority has this name.
+    #[error("there is a certification authority of the name {0:?} already, or there are {max}", max = store::CAS_MAX)]
+    NameTaken(String),
+    /// The parent's state or dates forbid it.
+    #[error("{0} does not issue: it is retiring, retired or out of its dates")]
+    NotIssuing(String),
+    /// Nothing can stand below the parent.
+    #[error("{0} has path length 0: no authority can stand below it")]
+    NoneBelow(String),
+    /// More could stand below the new one than the parent allows.
+    #[error("path length {asked} is over what the parent allows, {allowed}")]
+    PathLength {
+        /// Asked for.
+        asked: u32,
+        /// The most.
+        allowed: u32,
+    },
+    /// It would live longer than its issuer.
+    #[error("it would end on {asked}, after its issuer: ask for {seconds} seconds at most, until {until}")]
+    Outlives {
+        /// When it would end.
+        asked: UnixTime,
+        /// When its issuer ends.
+        until: UnixTime,
+        /// The longest lifetime from now, seconds.
+        seconds: i64,
+    },
+    /// An authority cannot sign across itself, or something above it or with its key.
+    #[error("{0} and {1} are the same authority or have the same key")]
+    SameKey(String, String),
+    /// No such parent.
+    #[error(transparent)]
+    Ca(#[from] CaError),
+    /// The key cannot be made or stored.
+    #[error(transparent)]
+    Key(#[from] KeyStoreError),
+    /// The issuer's key did not sign.
+    #[error("the key of the issuer: {0}")]
+    Sign(#[from] SignError),
+    /// What was signed does not verify: a broken key or module. It was thrown away.
+    #[error("the certificate made does not verify under its issuer's key: {0}")]
+    Unverified(String),
+    /// Its public key is blocked.
+    #[error("this public key is blocked: nothing is issued for it any more")]
+    Blocked,
+    /// Those of the database.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Why a certificate was not taken in. Nothing was stored.
+#[derive(Debug, thiserror::Error)]
+pub enum ImportError {
+    /// No certificate in it.
+    #[error("no certificate here; give PEM, the authority's certificate first, then those above it")]
+    NoCertificate,
+    /// One does not parse.
+    #[error("certificate {position} of the chain: {reason}")]
+    Certificate {
+        /// Its place, from 1.
+        position: usize,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The first is not of an authority.
+    #[error("the first certificate is of no certification authority: {0}")]
+    NotCa(&'static str),
+    /// The certificates do not make a chain.
+    #[error("certificate {position} of the chain is not signed by the one after it; put them in order, the authority's first")]
+    NotChain {
+        /// Its place, from 1.
+        position: usize,
+    },
+    /// The certificate is out of its dates.
+    #[error("the certificate is valid from {from} until {until}, and not now")]
+    Dates {
+        /// First second.
+        from: UnixTime,
+        /// Last second.
+        until: UnixTime,
+    },
+    /// Key and certificate do not belong together.
+    #[error("the key and the certificate do not belong together")]
+    OtherKey,
+    /// The key cannot be read.
+    #[error(transparent)]
+    Key(#[from] keys::KeyError),
+    /// Kinds of key we cannot sign with.
+    #[error("keys of this kind are not supported")]
+    KeyKind,
+    /// Its name is not one.
+    #[error(transparent)]
+    Bad(#[from] BadCa),
+    /// An authority has this name.
+    #[error("there is a certification authority of the name {0:?} already, or there are {max}", max = store::CAS_MAX)]
+    NameTaken(String),
+    /// It waits for no certificate.
+    #[error("{0} waits for no certificate: `bulla ca list` shows those pending")]
+    NotPending(Uuid),
+    /// No such authority.
+    #[error(transparent)]
+    Ca(#[from] CaError),
+    /// Those of the database.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Why an authority was not retired.
+#[derive(Debug, thiserror::Error)]
+pub enum RetireError {
+    /// Certificates live that need its CRL.
+    #[error(
+        "{name} cannot be retired yet: {certificates} certificates it issued are still valid and need its CRL; \
+         wait until they end, or force it"
+    )]
+    StillNeeded {
+        /// Which.
+        name: String,
+        /// Certificates that have not expired, those of authorities included.
+        certificates: u64,
+    },
+    /// Nothing is left to do.
+    #[error("{0} is retired")]
+    Retired(String),
+    /// Another did it meanwhile.
+    #[error("{0} was changed by somebody else meanwhile: look again")]
+    Changed(String),
+    /// No such authority.
+    #[error(transparent)]
+    Ca(#[from] CaError),
+    /// Those of the database.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}

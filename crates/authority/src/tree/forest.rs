@@ -1,0 +1,296 @@
+//! All authorities in memory, and the chains through them.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use flight::{Cache, Failed, Fresh};
+use keys::KeyType;
+use parking_lot::RwLock;
+use store::{CaCertificateRole, CaCertificateRow, CaRows, CaWithKey};
+use uuid::Uuid;
+use x509::{Certificate, UnixTime};
+
+use super::ca::{Ca, CaState, LazySigner, PendingCa};
+use super::error::CaError;
+use crate::Authority;
+use crate::keystore::KeyStore;
+
+/// Authorities in one path: past any tree, and a bound on walking a damaged one.
+const PATH_MAX: usize = 16;
+/// Alternate chains offered of one authority.
+const ALTERNATES_MAX: usize = 8;
+
+/// The authorities kept in memory: read again when their count of changes differs, asked every
+/// [`crate::AuthorityOptions::cache_lifetime`], or when they were changed here.
+pub struct Cas {
+    cache: Cache<(), Arc<Forest>, CaError>,
+    /// The last one read, true or not: saves reading what has not changed.
+    last: RwLock<Option<Arc<Forest>>>,
+}
+
+impl Default for Cas {
+    fn default() -> Self {
+        Self { cache: Cache::with_entries(1), last: RwLock::default() }
+    }
+}
+
+/// The authorities of one moment.
+#[derive(Debug, Default)]
+pub(crate) struct Forest {
+    generation: i64,
+    /// Oldest first.
+    pub(crate) all: Vec<Arc<Ca>>,
+    pub(crate) pending: Vec<Arc<PendingCa>>,
+    by_id: HashMap<Uuid, Arc<Ca>>,
+    by_name: HashMap<String, Arc<Ca>>,
+}
+
+impl Authority {
+    /// Every authority, oldest first.
+    ///
+    /// # Errors
+    /// [`CaError::Store`].
+    pub async fn cas(&self) -> Result<Vec<Arc<Ca>>, CaError> {
+        Ok(self.forest().await?.all.clone())
+    }
+
+    /// The authorities whose request waits for a certificate.
+    ///
+    /// # Errors
+    /// [`CaError::Store`].
+    pub async fn pending_cas(&self) -> Result<Vec<Arc<PendingCa>>, CaError> {
+        Ok(self.forest().await?.pending.clone())
+    }
+
+    /// The authority with this id or name.
+    ///
+    /// # Errors
+    /// [`CaError`]
+    pub async fn ca(&self, id_or_name: &str) -> Result<Arc<Ca>, CaError> {
+        let forest = self.forest().await?;
+        let by_id = Uuid::parse_str(id_or_name).ok().and_then(|id| forest.by_id.get(&id));
+        let found = by_id.or_else(|| forest.by_name.get(id_or_name));
+        found.cloned().ok_or_else(|| CaError::Unknown(id_or_name.to_owned()))
+    }
+
+    /// The authority with this id.
+    ///
+    /// # Errors
+    /// [`CaError`]
+    pub async fn ca_by_id(&self, id: Uuid) -> Result<Arc<Ca>, CaError> {
+        let found = self.forest().await?.by_id.get(&id).cloned();
+        found.ok_or_else(|| CaError::Unknown(id.to_string()))
+    }
+
+    /// The authorities with this key (SHA-256 of the SubjectPublicKeyInfo): several after a renewal by an external
+    /// parent.
+    ///
+    /// # Errors
+    /// [`CaError::Store`].
+    pub async fn cas_by_key(&self, spki: &x509::SpkiHash) -> Result<Vec<Arc<Ca>>, CaError> {
+        let forest = self.forest().await?;
+        let same = forest.all.iter().filter(|ca| ca.certificate.public_key.spki_sha256 == *spki);
+        Ok(same.cloned().collect())
+    }
+
+    /// Whom to issue from: the one named (id or name), or, when none is named, the one authority that issues and has
+    /// none below it that issues.
+    ///
+    /// # Errors
+    /// [`CaError::Unknown`]; [`CaError::Ambiguous`] when none is named and it is not clear.
+    pub async fn issuing_ca(&self, named: Option<&str>) -> Result<Arc<Ca>, CaError> {
+        if let Some(named) = named {
+            return self.ca(named).await;
+        }
+        let now = UnixTime(self.clock().now_seconds());
+        let forest = self.forest().await?;
+        let active: Vec<&Arc<Ca>> = forest.all.iter().filter(|ca| ca.may_issue(now)).collect();
+        let parents: HashSet<Uuid> = active.iter().filter_map(|ca| ca.parent).collect();
+        let mut lowest = active.into_iter().filter(|ca| !parents.contains(&ca.id));
+        match (lowest.next(), lowest.next()) {
+            (Some(only), None) => Ok(Arc::clone(only)),
+            (None, _) => Err(CaError::Ambiguous("none".to_owned())),
+            (Some(one), Some(two)) => {
+                let names: Vec<&str> = [one, two].into_iter().chain(lowest).map(|ca| ca.name.as_str()).collect();
+                Err(CaError::Ambiguous(names.join(", ")))
+            }
+        }
+    }
+
+    pub(crate) async fn forest(&self) -> Result<Arc<Forest>, CaError> {
+        let this = self.clone();
+        let lifetime = self.options().cache_lifetime;
+        let read = move || async move {
+            let forest = this.read_forest().await.map_err(|error| Failed { error, lifetime: Duration::ZERO })?;
+            Ok(Fresh { value: forest, lifetime })
+        };
+        self.cas_cache().cache.fetch(&(), read).await
+    }
+
+    async fn read_forest(&self) -> Result<Arc<Forest>, CaError> {
+        let generation = self.store().ca_generation().await?;
+        let last = self.cas_cache().last.read().clone();
+        if let Some(last) = last.filter(|last| last.generation == generation) {
+            return Ok(last);
+        }
+        let forest = Arc::new(Forest::build(self.store().cas().await?, self.keystore()));
+        *self.cas_cache().last.write() = Some(Arc::clone(&forest));
+        Ok(forest)
+    }
+
+    /// After a change made here.
+    pub(crate) fn forget_cas(&self) {
+        self.cas_cache().cache.invalidate(&());
+    }
+}
+
+/// An authority on its way into the forest.
+struct Node {
+    row: CaWithKey,
+    state: CaState,
+    certificate: Arc<Certificate>,
+    above: Vec<Arc<[u8]>>,
+    crosses: Vec<(Arc<[u8]>, Option<Uuid>)>,
+}
+
+impl Forest {
+    fn build(rows: CaRows, keystore: &KeyStore) -> Self {
+        let mut certificates: HashMap<Uuid, Vec<CaCertificateRow>> = HashMap::new();
+        for row in rows.certificates {
+            certificates.entry(row.ca_id).or_default().push(row);
+        }
+        let mut forest = Self { generation: rows.generation, ..Self::default() };
+        let mut nodes = Vec::new();
+        for row in rows.cas {
+            let own = certificates.remove(&row.ca.id).unwrap_or_default();
+            if let Some(request) = &row.ca.request {
+                forest.pending.push(Arc::new(pending(&row, request)));
+            } else {
+                nodes.extend(node(row, own));
+            }
+        }
+        let by_id: HashMap<Uuid, &Node> = nodes.iter().map(|node| (node.row.ca.id, node)).collect();
+        for node in &nodes {
+            let Some(ca) = authority(node, &by_id, keystore) else { continue };
+            let ca = Arc::new(ca);
+            forest.by_id.insert(ca.id, Arc::clone(&ca));
+            forest.by_name.insert(ca.name.clone(), Arc::clone(&ca));
+            forest.all.push(ca);
+        }
+        forest
+    }
+}
+
+fn pending(row: &CaWithKey, request: &[u8]) -> PendingCa {
+    PendingCa {
+        id: row.ca.id,
+        name: row.ca.name.clone(),
+        key_id: row.ca.key_id,
+        request: request.into(),
+        spki: row.spki.as_slice().into(),
+        created_at_us: row.ca.created_at_us,
+    }
+}
+
+/// One row that cannot be read must not take the others with it.
+fn node(row: CaWithKey, certificates: Vec<CaCertificateRow>) -> Option<Node> {
+    let broken = |what: &str| tracing::error!(ca = %row.ca.id, name = row.ca.name, "the authority is left out: {what}");
+    let own = certificates.iter().find(|certificate| Some(certificate.sha256) == row.ca.sha256);
+    let Some(own) = own else {
+        broken("its certificate is not in the database");
+        return None;
+    };
+    let Ok(certificate) = Certificate::parse(&own.der) else {
+        broken("its certificate cannot be read");
+        return None;
+    };
+    let Some(state) = CaState::parse(&row.ca.state) else {
+        broken("its state is unknown");
+        return None;
+    };
+    let of = |role| certificates.iter().filter(move |certificate| certificate.role == role);
+    let above = of(CaCertificateRole::Above).map(|above| above.der.as_slice().into()).collect();
+    let crosses = of(CaCertificateRole::Cross).map(|cross| (cross.der.as_slice().into(), cross.issuer_ca)).collect();
+    Some(Node { certificate: Arc::new(certificate), above, crosses, state, row })
+}
+
+fn authority(node: &Node, by_id: &HashMap<Uuid, &Node>, keystore: &KeyStore) -> Option<Ca> {
+    let row = &node.row;
+    let Ok(kind) = row.key_type.parse::<KeyType>() else {
+        tracing::error!(ca = %row.ca.id, "the authority is left out: {:?} is no kind of key", row.key_type);
+        return None;
+    };
+    let (chain, anchor) = chain_of(node, by_id);
+    let signer = LazySigner {
+        keystore: keystore.clone(),
+        id: row.ca.key_id,
+        kind,
+        spki: row.spki.as_slice().into(),
+    };
+    Some(Ca {
+        id: row.ca.id,
+        name: row.ca.name.clone(),
+        certificate: Arc::clone(&node.certificate),
+        chain: chain.into(),
+        alternates: alternates_of(node, by_id).into(),
+        anchor,
+        signer: Arc::new(signer),
+        key_id: row.ca.key_id,
+        state: node.state,
+        parent: row.ca.parent_id,
+        created_at_us: row.ca.created_at_us,
+        retiring_at_us: row.ca.retiring_at_us,
+        retired_at_us: row.ca.retired_at_us,
+    })
+}
+
+type Chain = Vec<Arc<[u8]>>;
+
+/// From this authority upwards without the root, and the root.
+fn chain_of(node: &Node, by_id: &HashMap<Uuid, &Node>) -> (Chain, Option<Arc<[u8]>>) {
+    let mut chain = Chain::new();
+    for step in path(node, by_id) {
+        if step.certificate.is_self_issued() {
+            return (chain, Some(Arc::clone(&step.certificate.der)));
+        }
+        chain.push(Arc::clone(&step.certificate.der));
+        let (anchors, more) = step.above.iter().cloned().partition::<Chain, _>(|der| is_root(der));
+        chain.extend(more);
+        if let Some(anchor) = anchors.into_iter().next() {
+            return (chain, Some(anchor));
+        }
+    }
+    (chain, None)
+}
+
+/// Chains through a cross-signed certificate of this authority or one above it.
+fn alternates_of(node: &Node, by_id: &HashMap<Uuid, &Node>) -> Vec<Arc<[Arc<[u8]>]>> {
+    let mut alternates = Vec::new();
+    let mut below = Chain::new();
+    for step in path(node, by_id) {
+        for (cross, issuer) in &step.crosses {
+            let mut chain = below.clone();
+            chain.push(Arc::clone(cross));
+            if let Some(issuer) = issuer.and_then(|id| by_id.get(&id)) {
+                chain.extend(chain_of(issuer, by_id).0);
+            }
+            alternates.push(chain.into());
+            if alternates.len() == ALTERNATES_MAX {
+                return alternates;
+            }
+        }
+        below.push(Arc::clone(&step.certificate.der));
+    }
+    alternates
+}
+
+/// This node and those above it, here.
+fn path<'a>(node: &'a Node, by_id: &'a HashMap<Uuid, &'a Node>) -> impl Iterator<Item = &'a Node> {
+    let above = |node: &&'a Node| node.row.ca.parent_id.and_then(|id| by_id.get(&id).copied());
+    std::iter::successors(Some(node), above).take(PATH_MAX)
+}
+
+fn is_root(der: &[u8]) -> bool {
+    Certificate::parse(der).is_ok_and(|certificate| certificate.is_self_issued())
+}

@@ -1,0 +1,24 @@
+//! Roots and intermediates: made, imported, signed across, retired.
+//!
+//! All authorities are kept in memory, for as long as the count of changes in the database stays the same. A signer in
+//! a [`Ca`] opens its key when it is first used.
+
+mod ca;
+mod certificate;
+mod create;
+mod error;
+mod forest;
+mod import;
+mod retire;
+mod specification;
+mod urls;
+
+pub use ca::{Ca, CaState, PendingCa};
+pub use error::{CaError, ImportError, NewCaError, RetireError};
+pub use forest::Cas;
+pub use import::Request;
+pub use retire::Retirement;
+pub use specification::{BadCa, NameLimits, NewCa};
+pub use urls::Urls;
+
+pub(crate) use certificate::{Certified, Issuer, certify, inventory_row};

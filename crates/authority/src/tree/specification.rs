@@ -1,0 +1,305 @@
+//! What an authority is asked to be.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use keys::KeyType;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+use x509::{DistinguishedName, NameConstraints, Subtree};
+
+/// Characters of an authority's name.
+const NAME_MAX: usize = 64;
+/// The longest life of an authority, seconds: fifty years, past any key of today.
+const LIFETIME_MAX: i64 = 50 * 366 * 86_400;
+/// The shortest, seconds: an hour, for tests of a chain.
+const LIFETIME_MIN: i64 = 60 * 60;
+/// The longest path below a root that anybody can use; more is a mistake.
+const PATH_LENGTH_MAX: u32 = 8;
+/// Name constraints of one authority, permitted and excluded together; OpenSSL and others give up on many more.
+const SUBTREES_MAX: usize = 1_024;
+/// Policies and usages of one authority, each.
+const IDENTIFIERS_MAX: usize = 64;
+
+/// An authority to be made.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewCa {
+    /// Its name here, unique: 1 to 64 letters, digits, dots, hyphens, underscores and spaces.
+    pub name: String,
+    /// Its distinguished name, `CN=Example Root, O=Example, C=DE`.
+    pub subject: String,
+    /// The kind of key to make.
+    #[serde(default = "default_key_type")]
+    pub key_type: KeyType,
+    /// What shall hold the key (`pkcs11`); none: the database, sealed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_provider: Option<String>,
+    /// How long it is valid, seconds from now: an hour to fifty years.
+    pub lifetime_seconds: i64,
+    /// How many authorities may stand below it in a path (RFC 5280 section 4.2.1.9); none: as many as its parent allows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path_length: Option<u32>,
+    /// Which names certificates below it may have (RFC 5280 section 4.2.1.10).
+    #[serde(default, skip_serializing_if = "NameLimits::is_empty")]
+    pub name_limits: NameLimits,
+    /// Policies, dotted (RFC 5280 section 4.2.1.4).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub policies: Vec<String>,
+    /// Extended key usages that certificates below it may have, dotted; empty: any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub extended_key_usage: Vec<String>,
+    /// How long before now its validity begins, seconds, for clients whose clock is slow.
+    #[serde(default = "default_backdate")]
+    pub backdate_seconds: i64,
+}
+
+/// Names permitted and excluded, each as `dns:example.com` (it and everything below), `ip:10.0.0.0/8`,
+/// `email:example.com`, `email:.example.com`, `uri:.example.com` or `dir:O=Example, C=DE`.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct NameLimits {
+    /// Of each kind of name in here, names must fall under one of these.
+    pub permitted: Vec<String>,
+    /// Names must fall under none of these.
+    pub excluded: Vec<String>,
+}
+
+fn default_key_type() -> KeyType {
+    KeyType::P256
+}
+
+fn default_backdate() -> i64 {
+    300
+}
+
+/// Why an authority cannot be what was asked for.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum BadCa {
+    /// Not a name.
+    #[error("{0:?} is no name of an authority: 1 to {NAME_MAX} letters, digits, '.', '-', '_' and spaces, and no UUID")]
+    Name(String),
+    /// Not a subject.
+    #[error("the subject: {0}")]
+    Subject(String),
+    /// Too short or too long.
+    #[error("a lifetime of {0} seconds is not between an hour and fifty years")]
+    Lifetime(i64),
+    /// Backdated too far.
+    #[error("backdate_seconds is {0}, and not between 0 and its lifetime")]
+    Backdate(i64),
+    /// Too long a path.
+    #[error("path length {0} is over {PATH_LENGTH_MAX}")]
+    PathLength(u32),
+    /// Not a constraint.
+    #[error(
+        "{text:?} is no name constraint: {reason}; dns:NAME, ip:NETWORK, email:DOMAIN, uri:DOMAIN and dir:NAME are"
+    )]
+    Limit {
+        /// As given.
+        text: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Too many of something.
+    #[error("{0}: too many")]
+    TooMany(&'static str),
+    /// Not an object identifier.
+    #[error("{0:?} is no object identifier, such as 2.23.140.1.2.1")]
+    Identifier(String),
+}
+
+/// What was asked for, read.
+#[derive(Clone, Debug)]
+pub(crate) struct Read {
+    pub(crate) subject: DistinguishedName,
+    pub(crate) constraints: NameConstraints,
+}
+
+impl NewCa {
+    /// A root of ten years with a P-384 key.
+    #[must_use]
+    pub fn root(name: &str, subject: &str) -> Self {
+        Self { key_type: KeyType::P384, lifetime_seconds: 3_650 * 86_400, ..Self::plain(name, subject) }
+    }
+
+    /// An intermediate of five years with a P-256 key, with no authority below it.
+    #[must_use]
+    pub fn intermediate(name: &str, subject: &str) -> Self {
+        Self { lifetime_seconds: 1_825 * 86_400, path_length: Some(0), ..Self::plain(name, subject) }
+    }
+
+    fn plain(name: &str, subject: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            subject: subject.to_owned(),
+            key_type: default_key_type(),
+            key_provider: None,
+            lifetime_seconds: 0,
+            path_length: None,
+            name_limits: NameLimits::default(),
+            policies: Vec::new(),
+            extended_key_usage: Vec::new(),
+            backdate_seconds: default_backdate(),
+        }
+    }
+
+    /// Reads the texts and checks every bound.
+    pub(crate) fn read(&self) -> Result<Read, BadCa> {
+        check_name(&self.name)?;
+        let subject = DistinguishedName::from_text(&self.subject);
+        let subject = subject.map_err(|error| BadCa::Subject(error.to_string()))?;
+        if subject.is_empty() {
+            return Err(BadCa::Subject("an authority needs one (RFC 5280 section 4.1.2.6)".to_owned()));
+        }
+        if !(LIFETIME_MIN..=LIFETIME_MAX).contains(&self.lifetime_seconds) {
+            return Err(BadCa::Lifetime(self.lifetime_seconds));
+        }
+        if !(0..=self.lifetime_seconds).contains(&self.backdate_seconds) {
+            return Err(BadCa::Backdate(self.backdate_seconds));
+        }
+        if let Some(length) = self.path_length.filter(|length| *length > PATH_LENGTH_MAX) {
+            return Err(BadCa::PathLength(length));
+        }
+        check_identifiers("policies", &self.policies)?;
+        check_identifiers("extended_key_usage", &self.extended_key_usage)?;
+        Ok(Read { subject, constraints: self.name_limits.read()? })
+    }
+}
+
+/// Whether an authority may have this name.
+pub(crate) fn check_name(name: &str) -> Result<(), BadCa> {
+    let letters = name.chars().all(|c| c.is_alphanumeric() || "._- ".contains(c));
+    let length = (1..=NAME_MAX).contains(&name.chars().count());
+    // A UUID is read as an id.
+    if letters && length && name.trim() == name && Uuid::parse_str(name).is_err() {
+        Ok(())
+    } else {
+        Err(BadCa::Name(name.chars().take(NAME_MAX + 1).collect()))
+    }
+}
+
+fn check_identifiers(what: &'static str, identifiers: &[String]) -> Result<(), BadCa> {
+    if identifiers.len() > IDENTIFIERS_MAX {
+        return Err(BadCa::TooMany(what));
+    }
+    let good = |text: &str| !text.starts_with("bad:") && x509::der::oid_content(text).is_some();
+    let bad = identifiers.iter().find(|text| !good(text));
+    bad.map_or(Ok(()), |text| Err(BadCa::Identifier(text.clone())))
+}
+
+impl NameLimits {
+    /// Whether it limits nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.permitted.is_empty() && self.excluded.is_empty()
+    }
+
+    fn read(&self) -> Result<NameConstraints, BadCa> {
+        if self.permitted.len() + self.excluded.len() > SUBTREES_MAX {
+            return Err(BadCa::TooMany("name_limits"));
+        }
+        let read = |texts: &[String]| texts.iter().map(|text| subtree(text)).collect::<Result<_, _>>();
+        Ok(NameConstraints { permitted: read(&self.permitted)?, excluded: read(&self.excluded)? })
+    }
+}
+
+fn subtree(text: &str) -> Result<Subtree, BadCa> {
+    let bad = |reason: String| BadCa::Limit { text: text.to_owned(), reason };
+    let (kind, value) = text.split_once(':').ok_or_else(|| bad("it names no kind".to_owned()))?;
+    let domain = || {
+        // Everything (an empty name) may be excluded; a leading dot stands for "below it".
+        let bare = value.strip_prefix('.').unwrap_or(value);
+        if value.is_empty() {
+            return Ok(String::new());
+        }
+        let host = host(bare).map_err(bad)?;
+        Ok(format!("{}{host}", if bare.len() < value.len() { "." } else { "" }))
+    };
+    match kind {
+        "dns" => Ok(Subtree::Dns(domain()?)),
+        "uri" => Ok(Subtree::Uri(domain()?)),
+        "email" => match value.rsplit_once('@') {
+            Some((local, domain)) if !local.is_empty() && local.is_ascii() => {
+                Ok(Subtree::Email(format!("{local}@{}", host(domain).map_err(bad)?)))
+            }
+            Some(_) => Err(bad("the mailbox is not ASCII".to_owned())),
+            None => Ok(Subtree::Email(domain()?)),
+        },
+        "ip" => {
+            let network = value.parse::<IpNet>().or_else(|_| value.parse::<IpAddr>().map(IpNet::from));
+            let network = network.map_err(|_| bad("it is no network in CIDR notation".to_owned()))?;
+            Ok(Subtree::Ip(network.network(), network.netmask()))
+        }
+        "dir" => {
+            let name = DistinguishedName::from_text(value).map_err(|error| bad(error.to_string()))?;
+            Ok(Subtree::Directory(name.der))
+        }
+        other => Err(bad(format!("there is no kind {other:?}"))),
+    }
+}
+
+/// A host name as certificates have it: A-labels, lower case.
+fn host(text: &str) -> Result<x509::HostName, String> {
+    let ascii = idna::domain_to_ascii(text).map_err(|_| "it is no international domain name".to_owned())?;
+    x509::HostName::parse(&ascii).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_plain_words() {
+        for good in ["root", "Web CA 2", "a.b_c-d", "Überprüfung", &"x".repeat(64)] {
+            assert_eq!(check_name(good), Ok(()), "{good}");
+        }
+        let uuid = Uuid::nil().to_string();
+        for bad in ["", " root", "root ", "a/b", "a\0b", "a\nb", &"x".repeat(65), uuid.as_str()] {
+            assert!(check_name(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn limits_are_read() {
+        let ip = |address: &str, mask: &str| Subtree::Ip(address.parse().unwrap(), mask.parse().unwrap());
+        for (text, expected) in [
+            ("dns:Example.COM", Subtree::Dns("example.com".to_owned())),
+            ("dns:.example.com", Subtree::Dns(".example.com".to_owned())),
+            ("dns:", Subtree::Dns(String::new())),
+            ("dns:bücher.example", Subtree::Dns("xn--bcher-kva.example".to_owned())),
+            ("ip:10.1.2.3/8", ip("10.0.0.0", "255.0.0.0")),
+            ("ip:192.0.2.7", ip("192.0.2.7", "255.255.255.255")),
+            ("ip:2001:db8::/32", ip("2001:db8::", "ffff:ffff::")),
+            ("email:example.com", Subtree::Email("example.com".to_owned())),
+            ("email:me@example.com", Subtree::Email("me@example.com".to_owned())),
+            ("uri:.example.com", Subtree::Uri(".example.com".to_owned())),
+        ] {
+            assert_eq!(subtree(text), Ok(expected), "{text}");
+        }
+        assert!(matches!(subtree("dir:O=Example, C=DE"), Ok(Subtree::Directory(_))));
+        for bad in ["example.com", "dns:*.example.com", "dns:a b", "ip:10.0.0.0/33", "ip:x", "email:ü@a.b", "dir:x", "x:y"] {
+            assert!(matches!(subtree(bad), Err(BadCa::Limit { .. })), "{bad}");
+        }
+    }
+
+    #[test]
+    fn bounds_are_kept() {
+        let good = NewCa::root("root", "CN=Root");
+        assert!(good.read().is_ok());
+        let cases = [
+            NewCa { name: "a/b".to_owned(), ..good.clone() },
+            NewCa { subject: String::new(), ..good.clone() },
+            NewCa { subject: "Root".to_owned(), ..good.clone() },
+            NewCa { lifetime_seconds: 3_599, ..good.clone() },
+            NewCa { lifetime_seconds: 51 * 366 * 86_400, ..good.clone() },
+            NewCa { backdate_seconds: -1, ..good.clone() },
+            NewCa { path_length: Some(9), ..good.clone() },
+            NewCa { policies: vec!["x".to_owned()], ..good.clone() },
+            NewCa { extended_key_usage: vec!["1.2.3".to_owned(); 65], ..good.clone() },
+        ];
+        for case in cases {
+            assert!(case.read().is_err(), "{case:?}");
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Certificates that are known without having been seen on an endpoint or issued here: those of imported authorities.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use uuid::Uuid;
+
+use crate::error::StoreError;
+use crate::model::NewCertificate;
+use crate::record::{reversed, sha256, storable};
+use crate::store::{Cost, Store};
+use crate::tx::{Bulk, Column, Tx};
+
+const KNOWN: Bulk = Bulk {
+    sqlite: "-- known_among
+SELECT sha256 FROM certificates WHERE sha256 = ?1",
+    postgres: "-- known_among
+SELECT sha256 FROM certificates WHERE sha256 = ANY(?1::bytea[])",
+};
+
+const ISSUERS: Bulk = Bulk {
+    sqlite: "-- known_issuers
+INSERT INTO issuers (name_sha256, name) VALUES (?1, ?2) ON CONFLICT DO NOTHING",
+    postgres: "-- known_issuers
+INSERT INTO issuers (name_sha256, name) SELECT n.* FROM UNNEST(?1::bytea[], ?2::text[]) AS n (hash, name)
+ORDER BY n.hash ON CONFLICT DO NOTHING",
+};
+
+const CERTIFICATES: Bulk = Bulk {
+    sqlite: "-- known_certificates
+INSERT INTO certificates (sha256, issuer_id, subject, serial, not_before, not_after, key_algorithm, key_bits,
+                          spki_sha256, first_seen_at, last_seen_at)
+SELECT ?1, i.id, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?10 FROM issuers i WHERE i.name_sha256 = ?2
+ON CONFLICT DO NOTHING RETURNING sha256, id",
+    postgres: "-- known_certificates
+INSERT INTO certificates (sha256, issuer_id, subject, serial, not_before, not_after, key_algorithm, key_bits,
+                          spki_sha256, first_seen_at, last_seen_at)
+SELECT n.sha256, i.id, n.subject, n.serial, n.not_before, n.not_after, n.key_algorithm, n.key_bits, n.spki, n.at, n.at
+FROM UNNEST(?1::bytea[], ?2::bytea[], ?3::text[], ?4::text[], ?5::bigint[], ?6::bigint[], ?7::text[], ?8::bigint[],
+            ?9::bytea[], ?10::bigint[])
+     AS n (sha256, issuer, subject, serial, not_before, not_after, key_algorithm, key_bits, spki, at)
+JOIN issuers i ON i.name_sha256 = n.issuer ORDER BY n.sha256
+ON CONFLICT DO NOTHING RETURNING sha256, id",
+};
+
+const DERS: Bulk = Bulk {
+    sqlite: "-- known_ders
+INSERT INTO certificate_ders (certificate_id, der) VALUES (?1, ?2)",
+    postgres: "-- known_ders
+INSERT INTO certificate_ders (certificate_id, der) SELECT * FROM UNNEST(?1::bigint[], ?2::bytea[])",
+};
+
+const NAMES: Bulk = Bulk {
+    sqlite: "-- known_names
+INSERT INTO certificate_names (certificate_id, position, name, name_reversed) VALUES (?1, ?2, ?3, ?4)",
+    postgres: "-- known_names
+INSERT INTO certificate_names (certificate_id, position, name, name_reversed)
+SELECT n.id, n.position::int4, n.name, n.reversed
+FROM UNNEST(?1::bigint[], ?2::bigint[], ?3::text[], ?4::text[]) AS n (id, position, name, reversed)",
+};
+
+const ISSUERS_COUNT: Bulk = Bulk {
+    sqlite: "-- known_issuers_count
+UPDATE issuers SET certificates = certificates + ?2 WHERE name_sha256 = ?1",
+    postgres: "-- known_issuers_count
+UPDATE issuers i SET certificates = i.certificates + n.more
+FROM UNNEST(?1::bytea[], ?2::bigint[]) AS n (hash, more) WHERE i.name_sha256 = n.hash",
+};
+
+const TOTAL: &str = "-- known_total
+INSERT INTO totals (name, value) VALUES ('certificates', ?1)
+ON CONFLICT (name) DO UPDATE SET value = totals.value + excluded.value";
+
+/// At most ?3, as no more needs to be told: a walk over what was issued, done once in an authority's life. Not counted
+/// are its own certificates, and those of authorities below it that are retired.
+const LIVING_ISSUED: &str = "-- living_issued
+SELECT count(*) FROM (
+    SELECT 1 FROM issued i WHERE i.ca = ?1 AND i.not_after > ?2 AND i.certificate_id NOT IN (
+        SELECT c.id FROM ca_certificates cc JOIN cas a ON a.id = cc.ca_id JOIN certificates c ON c.sha256 = cc.sha256
+        WHERE cc.ca_id = ?1 OR a.state = 'retired')
+    LIMIT ?3) AS living";
+
+pub(crate) const ALL: &[&str] = &[TOTAL, LIVING_ISSUED];
+pub(crate) const BULKS: &[&Bulk] = &[&KNOWN, &ISSUERS, &CERTIFICATES, &DERS, &NAMES, &ISSUERS_COUNT];
+
+impl Store {
+    /// How many certificates an authority issued that are valid after `now_us`, counted up to `most`.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn living_issued(&self, ca: Uuid, now_us: i64, most: i64) -> Result<u64, StoreError> {
+        let rows = self.rows(Cost::Walk, LIVING_ISSUED, vec![ca.into(), now_us.into(), most.into()]).await?;
+        rows.into_iter().next().map_or(Ok(0), |mut row| row.number())
+    }
+}
+
+/// Puts certificates into the inventory that are not in it: seven statements at most, on PostgreSQL.
+///
+/// # Errors
+/// Those of the database.
+pub async fn insert_known_certificates(
+    tx: &mut Tx,
+    certificates: &[NewCertificate],
+    at_us: i64,
+) -> Result<(), StoreError> {
+    let hashes = certificates.iter().map(|c| c.sha256.to_vec()).collect();
+    let known = tx.bulk(&KNOWN, vec![Column::Blob(hashes)]).await?;
+    let mut known: HashSet<[u8; 32]> =
+        known.into_iter().map(|mut row| row.hash()).collect::<Result<_, _>>()?;
+    let new: Vec<&NewCertificate> = certificates.iter().filter(|c| known.insert(c.sha256)).collect();
+    if new.is_empty() {
+        return Ok(());
+    }
+    let issuers: BTreeMap<[u8; 32], String> =
+        new.iter().map(|c| (issuer_hash(c), storable(&c.issuer).into_owned())).collect();
+    let (hashes, names) = issuers.into_iter().map(|(hash, name)| (hash.to_vec(), name)).unzip();
+    tx.bulk(&ISSUERS, vec![Column::Blob(hashes), Column::Text(names)]).await?;
+    let ids = insert_facts(tx, &new, at_us).await?;
+    // Another transaction may have stored one of them meanwhile: it does the rest.
+    let stored: Vec<(&NewCertificate, i64)> =
+        new.iter().filter_map(|c| ids.get(&c.sha256).map(|id| (*c, *id))).collect();
+    insert_contents(tx, &stored).await?;
+    count(tx, &stored).await
+}
+
+async fn insert_facts(
+    tx: &mut Tx,
+    new: &[&NewCertificate],
+    at_us: i64,
+) -> Result<HashMap<[u8; 32], i64>, StoreError> {
+    let columns = vec![
+        Column::Blob(new.iter().map(|c| c.sha256.to_vec()).collect()),
+        Column::Blob(new.iter().map(|c| issuer_hash(c).to_vec()).collect()),
+        Column::Text(new.iter().map(|c| storable(&c.subject).into_owned()).collect()),
+        Column::Text(new.iter().map(|c| c.serial.clone()).collect()),
+        Column::Int(new.iter().map(|c| c.not_before_us).collect()),
+        Column::Int(new.iter().map(|c| c.not_after_us).collect()),
+        Column::Text(new.iter().map(|c| c.key_algorithm.clone()).collect()),
+        Column::Int(new.iter().map(|c| c.key_bits.into()).collect()),
+        Column::Blob(new.iter().map(|c| c.spki_sha256.to_vec()).collect()),
+        Column::Int(vec![at_us; new.len()]),
+    ];
+    let rows = tx.bulk(&CERTIFICATES, columns).await?;
+    rows.into_iter().map(|mut row| Ok((row.hash()?, row.int()?))).collect()
+}
+
+async fn insert_contents(tx: &mut Tx, stored: &[(&NewCertificate, i64)]) -> Result<(), StoreError> {
+    let ids = stored.iter().map(|(_, id)| *id).collect();
+    let ders = stored.iter().map(|(c, _)| c.der.to_vec()).collect();
+    tx.bulk(&DERS, vec![Column::Int(ids), Column::Blob(ders)]).await?;
+    let (mut owners, mut positions): (Vec<i64>, Vec<i64>) = (Vec::new(), Vec::new());
+    let (mut names, mut backwards): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
+    for (certificate, id) in stored {
+        for (name, position) in certificate.names.iter().zip(0..) {
+            owners.push(*id);
+            positions.push(position);
+            names.push(storable(name).into_owned());
+            backwards.push(reversed(name));
+        }
+    }
+    let columns =
+        vec![Column::Int(owners), Column::Int(positions), Column::Text(names), Column::Text(backwards)];
+    tx.bulk(&NAMES, columns).await.map(drop)
+}
+
+async fn count(tx: &mut Tx, stored: &[(&NewCertificate, i64)]) -> Result<(), StoreError> {
+    let mut issuers: BTreeMap<[u8; 32], i64> = BTreeMap::new();
+    for (certificate, _) in stored {
+        *issuers.entry(issuer_hash(certificate)).or_default() += 1;
+    }
+    let (hashes, counts) = issuers.into_iter().map(|(hash, count)| (hash.to_vec(), count)).unzip();
+    tx.bulk(&ISSUERS_COUNT, vec![Column::Blob(hashes), Column::Int(counts)]).await?;
+    tx.execute(TOTAL, vec![(stored.len() as i64).into()]).await.map(drop)
+}
+
+fn issuer_hash(certificate: &NewCertificate) -> [u8; 32] {
+    sha256(storable(&certificate.issuer).as_bytes())
+}
