@@ -52,14 +52,14 @@ CREATE TABLE agent_groups (
     updated_at  BIGINT NOT NULL
 );
 
--- config: the target as JSON, sealed where it holds a password.
+-- config: the target as JSON without passwords. secrets: the target with them, sealed; NULL where there are none.
 CREATE TABLE deploy_targets (
     uuid       UUID   PRIMARY KEY,
     name       TEXT   COLLATE "C" NOT NULL UNIQUE,
     agent      UUID   NOT NULL,
     kind       TEXT   COLLATE "C" NOT NULL,
-    config     BYTEA  NOT NULL,
-    sealed     BIGINT NOT NULL,
+    config     TEXT   NOT NULL,
+    secrets    BYTEA,
     revision   BIGINT NOT NULL,
     created_at BIGINT NOT NULL,
     updated_at BIGINT NOT NULL

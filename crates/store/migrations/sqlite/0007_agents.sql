@@ -52,14 +52,14 @@ CREATE TABLE agent_groups (
     updated_at  INTEGER NOT NULL
 );
 
--- config: the target as JSON, sealed where it holds a password.
+-- config: the target as JSON without passwords. secrets: the target with them, sealed; NULL where there are none.
 CREATE TABLE deploy_targets (
     uuid       BLOB PRIMARY KEY,
     name       TEXT NOT NULL UNIQUE,
     agent      BLOB NOT NULL,
     kind       TEXT NOT NULL,
-    config     BLOB NOT NULL,
-    sealed     INTEGER NOT NULL,
+    config     TEXT NOT NULL,
+    secrets    BLOB,
     revision   INTEGER NOT NULL,
     created_at INTEGER NOT NULL,
     updated_at INTEGER NOT NULL

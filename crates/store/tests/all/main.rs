@@ -4,7 +4,9 @@
 #![allow(clippy::unwrap_used)]
 
 mod access;
+mod agents;
 mod changes;
+mod enrolments;
 mod ground;
 mod listing;
 mod recording;
@@ -26,6 +28,12 @@ macro_rules! battery {
 }
 
 battery! {
+    agents::a_token_enrols_once_and_not_after_its_end
+    agents::agents_are_found_by_key_name_and_labels
+    agents::agents_are_seen_many_at_once
+    agents::groups_have_revisions
+    agents::targets_belong_to_agents
+    agents::a_deployment_reported_twice_counts_once
     ground::audit_chains_verify_after_concurrent_writers
     ground::the_outbox_gives_every_committed_event_once_and_in_order
     ground::a_failed_commit_stores_nothing_of_it
@@ -54,6 +62,9 @@ battery! {
     changes::each_kind_of_change_is_listed_since_a_time
     changes::two_scans_are_compared
     changes::history_is_newest_first_in_pages
+    enrolments::an_enrolment_waits_and_is_decided_once
+    enrolments::open_enrolments_are_bounded_and_listed_oldest_first
+    enrolments::one_of_two_nodes_makes_the_recipient
     access::identities_are_found_by_key_and_changed_by_revision
     access::sessions_end_with_their_person_and_by_time
     access::roles_are_made_changed_and_removed
