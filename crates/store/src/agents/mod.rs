@@ -9,7 +9,7 @@ pub use deployments::{
     insert_deployments, open_deployments,
 };
 pub use enrolment::{AgentTokenRow, delete_agent_token, insert_agent_token, use_agent_token};
-pub use targets::{TargetRow, TargetSettings, delete_target, insert_target, update_target};
+pub use targets::{SEALED_TARGETS, TargetRow, TargetSettings, delete_target, insert_target, update_target};
 
 use uuid::Uuid;
 
@@ -206,6 +206,8 @@ pub(crate) const ALL: &[&str] = &[
     targets::INSERT,
     targets::UPDATE,
     targets::DELETE,
+    SEALED_TARGETS.page,
+    SEALED_TARGETS.count,
     deployments::OF_TARGET,
     deployments::OF_CERTIFICATE,
     deployments::OF_JOB,
@@ -213,7 +215,8 @@ pub(crate) const ALL: &[&str] = &[
     deployments::CANCEL,
 ];
 
-pub(crate) const BULKS: &[&Bulk] = &[&LABELS_INSERT, &SEEN, &deployments::INSERT, &deployments::FINISH];
+pub(crate) const BULKS: &[&Bulk] =
+    &[&LABELS_INSERT, &SEEN, &deployments::INSERT, &deployments::FINISH, &SEALED_TARGETS.replace];
 
 /// Every form of the page of agents.
 pub(crate) fn composed() -> Vec<String> {

@@ -4,6 +4,7 @@ use uuid::Uuid;
 
 use crate::cursor::{Cursor, Page};
 use crate::error::StoreError;
+use crate::keys::{SealedColumn, sealed_column};
 use crate::scans::{key_or, page};
 use crate::store::{Cost, Store, limit_of};
 use crate::tx::Tx;
@@ -33,32 +34,35 @@ pub struct TargetSettings {
     pub agent: Uuid,
     /// Its kind, a word.
     pub kind: String,
-    /// JSON, sealed or not.
-    pub config: Vec<u8>,
-    /// Whether `config` is sealed.
-    pub sealed: bool,
+    /// JSON without passwords.
+    pub config: String,
+    /// JSON with them, sealed; bound to this table, the identity, and column `secrets`.
+    pub secrets: Option<Vec<u8>>,
 }
 
+/// The passwords of targets, for the rotation of the master key.
+pub const SEALED_TARGETS: SealedColumn = sealed_column!("deploy_targets", "uuid" Uuid "uuid", "secrets");
+
 pub(super) const TARGET: &str = "-- deploy_target
-SELECT uuid, name, agent, kind, config, sealed, revision, created_at, updated_at FROM deploy_targets WHERE uuid = ?1";
+SELECT uuid, name, agent, kind, config, secrets, revision, created_at, updated_at FROM deploy_targets WHERE uuid = ?1";
 
 pub(super) const TARGET_NAMED: &str = "-- deploy_target_named
-SELECT uuid, name, agent, kind, config, sealed, revision, created_at, updated_at FROM deploy_targets WHERE name = ?1";
+SELECT uuid, name, agent, kind, config, secrets, revision, created_at, updated_at FROM deploy_targets WHERE name = ?1";
 
 pub(super) const OF_AGENT: &str = "-- deploy_targets_of_agent
-SELECT uuid, name, agent, kind, config, sealed, revision, created_at, updated_at FROM deploy_targets
+SELECT uuid, name, agent, kind, config, secrets, revision, created_at, updated_at FROM deploy_targets
 WHERE agent = ?1 AND name > ?2 ORDER BY name LIMIT ?3";
 
 pub(super) const TARGETS: &str = "-- deploy_targets
-SELECT uuid, name, agent, kind, config, sealed, revision, created_at, updated_at FROM deploy_targets
+SELECT uuid, name, agent, kind, config, secrets, revision, created_at, updated_at FROM deploy_targets
 WHERE name > ?1 ORDER BY name LIMIT ?2";
 
 pub(super) const INSERT: &str = "-- deploy_target_insert
-INSERT INTO deploy_targets (uuid, name, agent, kind, config, sealed, revision, created_at, updated_at)
+INSERT INTO deploy_targets (uuid, name, agent, kind, config, secrets, revision, created_at, updated_at)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, 1, ?7, ?7) ON CONFLICT DO NOTHING";
 
 pub(super) const UPDATE: &str = "-- deploy_target_update
-UPDATE deploy_targets SET name = ?3, agent = ?4, kind = ?5, config = ?6, sealed = ?7, revision = revision + 1,
+UPDATE deploy_targets SET name = ?3, agent = ?4, kind = ?5, config = ?6, secrets = ?7, revision = revision + 1,
                           updated_at = ?8
 WHERE uuid = ?1 AND revision = ?2
 AND NOT EXISTS (SELECT 1 FROM deploy_targets other WHERE other.name = ?3 AND other.uuid <> ?1)";
@@ -112,8 +116,8 @@ fn values(settings: &TargetSettings) -> [Value; 5] {
         settings.name.as_str().into(),
         settings.agent.into(),
         settings.kind.as_str().into(),
-        settings.config.as_slice().into(),
-        i64::from(settings.sealed).into(),
+        settings.config.as_str().into(),
+        settings.secrets.as_deref().map_or(Value::Null, Value::from),
     ]
 }
 
@@ -165,8 +169,8 @@ fn target_of(mut row: Row) -> Result<TargetRow, StoreError> {
             name: row.text()?,
             agent: row.uuid()?,
             kind: row.text()?,
-            config: row.blob()?,
-            sealed: row.flag()?,
+            config: row.text()?,
+            secrets: row.maybe_blob()?,
         },
         revision: row.int()?,
         created_at_us: row.int()?,
