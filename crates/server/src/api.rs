@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::Router;
+use axum::extract::DefaultBodyLimit;
 use axum::middleware::from_fn_with_state;
 use http::Method;
 use utoipa::openapi::path::{Operation, PathItem};
@@ -150,7 +151,13 @@ impl Api {
             }
             let guard = Arc::new(Guard { state: state.clone(), access });
             let routes: UtoipaMethodRouter<State> = (schemas, paths, methods);
-            let routes = routes.map(|methods| methods.route_layer(from_fn_with_state(guard, guard::guarded)));
+            let routes = routes.map(|methods| {
+                let methods = match access.body_max {
+                    Some(octets) => methods.layer(DefaultBodyLimit::max(octets)),
+                    None => methods,
+                };
+                methods.route_layer(from_fn_with_state(guard, guard::guarded))
+            });
             router = router.routes(routes);
         }
         let (router, document) = router.split_for_parts();

@@ -1,16 +1,30 @@
-//! What stands before every handler: who asks, may they, and not too often.
+//! What stands before every handler: not too often, who asks, may they; and what every answer gets on its way out.
 
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::{Request, State as With};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use http::Method;
 use http::request::Parts;
 
 use crate::access::{self, Caller, Permission};
 use crate::api::{Access, Need};
+use crate::conditional::Asked;
+use crate::idempotency;
+use crate::limit::Left;
+use crate::peer::Peer;
 use crate::problem::Problem;
+use crate::router::BODY_MAX;
 use crate::state::State;
+
+/// How long a handler may take: an issuer outside may take a minute to answer, nothing takes two.
+const HANDLER_MAX: Duration = Duration::from_secs(120);
+
+/// Seconds after which to try again what took too long.
+const TIMEOUT_RETRY_SECONDS: u64 = 10;
 
 /// What one route's guard knows.
 pub(crate) struct Guard {
@@ -18,41 +32,86 @@ pub(crate) struct Guard {
     pub(crate) access: Access,
 }
 
+/// Who was let in.
+struct Admitted {
+    caller: Option<Caller>,
+    left: Option<Left>,
+    asked: Option<Asked>,
+}
+
 /// Lets a request through to its handler, or answers in the handler's stead.
 pub(crate) async fn guarded(With(guard): With<Arc<Guard>>, request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
-    let caller = match guard.admit(&parts).await {
-        Ok(caller) => caller,
+    let admitted = match guard.admit(&parts).await {
+        Ok(admitted) => admitted,
         Err(problem) => {
             guard.state.metrics().refused(problem.kind());
             return problem.into_response();
         }
     };
-    if let Some(caller) = &caller {
+    if let Some(caller) = &admitted.caller {
         parts.extensions.insert(caller.clone());
     }
-    let response = next.run(Request::from_parts(parts, body)).await;
-    match caller {
-        Some(caller) if guard.forgot_to_ask(&caller, &response) => {
-            Problem::internal("a scoped route did not ask how far its caller reaches").into_response()
-        }
-        _ => response,
+    let request = Request::from_parts(parts, body);
+    let mut response = guard.handle(admitted.caller.as_ref(), request, next).await;
+    if let Some(caller) = &admitted.caller
+        && guard.forgot_to_ask(caller, &response)
+    {
+        response = Problem::internal("a scoped route did not ask how far its caller reaches").into_response();
     }
+    if let Some(asked) = admitted.asked {
+        response = asked.answer(response).await;
+    }
+    if let Some(left) = admitted.left {
+        left.tell(response.headers_mut());
+    }
+    response
 }
 
 impl Guard {
-    /// The caller, once they may call this route.
-    async fn admit(&self, request: &Parts) -> Result<Option<Caller>, Problem> {
+    async fn admit(&self, parts: &Parts) -> Result<Admitted, Problem> {
+        let limits = self.state.limits();
+        let address = address(parts);
+        limits.address(address)?;
+        let asked =
+            (parts.method == Method::GET && !self.access.streams).then(|| Asked::of(parts)).transpose()?;
         let permission = match self.access.need {
-            Need::Nothing => return Ok(None),
+            Need::Nothing => return Ok(Admitted { caller: None, left: None, asked }),
             Need::Caller => None,
             Need::Permission(permission) => Some(permission),
         };
-        let caller = access::authenticate(&self.state, request).await?;
+        let caller = match access::authenticate(&self.state, parts).await {
+            Ok(caller) => caller,
+            Err(problem) => {
+                // Guesses are slowed down; whoever is known is not.
+                limits.failure(address)?;
+                return Err(problem);
+            }
+        };
+        let left = limits.caller(caller.id())?;
         if let Some(permission) = permission {
             self.permitted(&caller, permission)?;
         }
-        Ok(Some(caller))
+        Ok(Admitted { caller: Some(caller), left, asked })
+    }
+
+    async fn handle(&self, caller: Option<&Caller>, request: Request, next: Next) -> Response {
+        if self.access.streams {
+            return next.run(request).await;
+        }
+        let run = async {
+            match caller {
+                Some(caller) => {
+                    let body_max = self.access.body_max.unwrap_or(BODY_MAX);
+                    idempotency::once(&self.state, caller, request, body_max, next).await
+                }
+                None => next.run(request).await,
+            }
+        };
+        tokio::time::timeout(HANDLER_MAX, run).await.unwrap_or_else(|_| {
+            Problem::unavailable("the request took too long and was given up", TIMEOUT_RETRY_SECONDS)
+                .into_response()
+        })
     }
 
     fn permitted(&self, caller: &Caller, permission: Permission) -> Result<(), Problem> {
@@ -69,4 +128,9 @@ impl Guard {
             && !caller.holds_everywhere(permission)
             && !caller.was_asked()
     }
+}
+
+/// The other end's address; without a listener (in tests) this machine's.
+pub(crate) fn address(parts: &Parts) -> IpAddr {
+    parts.extensions.get::<Peer>().map_or_else(|| Peer::local().address, |peer| peer.address)
 }

@@ -9,7 +9,10 @@ use std::sync::Arc;
 use axum::extract::FromRequestParts;
 use http::request::Parts;
 use store::{Clock, Store};
+use tokio_util::sync::CancellationToken;
 
+use crate::access::{AccessControl, Authenticate, Authenticators, SessionOptions};
+use crate::limit::{LimitOptions, Limits};
 use crate::metrics::Metrics;
 use crate::problem::Problem;
 
@@ -26,24 +29,66 @@ struct Inner {
     store: Store,
     clock: Clock,
     metrics: Metrics,
+    access: AccessControl,
+    authenticators: Authenticators,
+    limits: Limits,
+    stopping: CancellationToken,
     rooms: HashMap<TypeId, Box<dyn Any + Send + Sync>>,
 }
 
 /// Gathers what a [`State`] holds.
-pub struct StateBuilder(Inner);
+pub struct StateBuilder {
+    store: Store,
+    clock: Clock,
+    sessions: SessionOptions,
+    limits: LimitOptions,
+    authenticators: Authenticators,
+    rooms: HashMap<TypeId, Box<dyn Any + Send + Sync>>,
+}
 
 impl StateBuilder {
+    /// How long sessions live.
+    #[must_use]
+    pub fn sessions(mut self, options: SessionOptions) -> Self {
+        self.sessions = options;
+        self
+    }
+
+    /// How often one may ask.
+    #[must_use]
+    pub fn limits(mut self, options: LimitOptions) -> Self {
+        self.limits = options;
+        self
+    }
+
+    /// Accepts another room's bearer tokens (agents').
+    #[must_use]
+    pub fn authenticator(mut self, authenticator: Arc<dyn Authenticate>) -> Self {
+        self.authenticators.push(authenticator);
+        self
+    }
+
     /// Adds a handle: `.with(authority)`, found again by `state.room::<Authority>()`. One a type; the last stays.
     #[must_use]
     pub fn with<T: Any + Send + Sync>(mut self, room: T) -> Self {
-        self.0.rooms.insert(TypeId::of::<T>(), Box::new(room));
+        self.rooms.insert(TypeId::of::<T>(), Box::new(room));
         self
     }
 
     /// Done.
     #[must_use]
     pub fn build(self) -> State {
-        State(Arc::new(self.0))
+        let access = AccessControl::new(self.store.clone(), self.clock.clone(), self.sessions);
+        State(Arc::new(Inner {
+            store: self.store,
+            clock: self.clock,
+            metrics: Metrics::default(),
+            access,
+            authenticators: self.authenticators,
+            limits: Limits::new(&self.limits),
+            stopping: CancellationToken::new(),
+            rooms: self.rooms,
+        }))
     }
 }
 
@@ -51,7 +96,14 @@ impl State {
     /// Begins with what every server has.
     #[must_use]
     pub fn builder(store: Store, clock: Clock) -> StateBuilder {
-        StateBuilder(Inner { store, clock, metrics: Metrics::default(), rooms: HashMap::new() })
+        StateBuilder {
+            store,
+            clock,
+            sessions: SessionOptions::default(),
+            limits: LimitOptions::default(),
+            authenticators: Vec::new(),
+            rooms: HashMap::new(),
+        }
     }
 
     /// The database.
@@ -70,6 +122,26 @@ impl State {
     #[must_use]
     pub fn metrics(&self) -> &Metrics {
         &self.0.metrics
+    }
+
+    /// Who is let in.
+    #[must_use]
+    pub fn access(&self) -> &AccessControl {
+        &self.0.access
+    }
+
+    /// Cancelled once the server is to stop: what runs long ends then.
+    #[must_use]
+    pub fn stopping(&self) -> &CancellationToken {
+        &self.0.stopping
+    }
+
+    pub(crate) fn authenticators(&self) -> &Authenticators {
+        &self.0.authenticators
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.0.limits
     }
 
     /// A handle that [`StateBuilder::with`] added.

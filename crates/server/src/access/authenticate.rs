@@ -1,18 +1,196 @@
 //! From a request to its caller.
 
-use http::request::Parts;
+use std::sync::Arc;
 
-use crate::access::Caller;
+use futures_util::future::BoxFuture;
+use http::header::{AUTHORIZATION, COOKIE};
+use http::request::Parts;
+use http::{HeaderMap, Method};
+use x509::{Certificate, GeneralName};
+
+use crate::access::secret;
+use crate::access::{Caller, TOKEN_PREFIX};
+use crate::peer::Peer;
 use crate::problem::Problem;
 use crate::state::State;
 
 /// The session's cookie. The prefix binds it to this host and to TLS (RFC 6265bis section 4.1.3.2).
-pub(crate) const SESSION_COOKIE: &str = "__Host-bulla";
+pub const SESSION_COOKIE: &str = "__Host-bulla";
 
-/// Who asks.
+/// The header that unsafe requests with a session need: its token, which another site cannot read.
+pub const CSRF_HEADER: &str = "x-csrf-token";
+
+/// Longest credential looked at, in octets.
+const CREDENTIAL_MAX: usize = 256;
+
+/// Names of a client certificate that may be mapped to an identity; with the fingerprint they are one look-up.
+const NAMES_MAX: usize = 7;
+
+/// Another room's credentials: bearer tokens with a prefix of its own.
+pub trait Authenticate: Send + Sync {
+    /// What its tokens begin with; not `bulla_`.
+    fn prefix(&self) -> &'static str;
+
+    /// The caller with this token.
+    ///
+    /// # Errors
+    /// 401 for a token that is not (or no longer) good.
+    fn authenticate<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<Caller, Problem>>;
+}
+
+/// The rooms whose credentials are accepted.
+pub(crate) type Authenticators = Vec<Arc<dyn Authenticate>>;
+
+/// Who asks. A credential that is given and not good is refused, even if another one would be.
 ///
 /// # Errors
-/// 401 when nobody has shown who they are.
-pub(crate) async fn authenticate(_: &State, _: &Parts) -> Result<Caller, Problem> {
+/// 401 when nobody has shown who they are; 403 when a session's unsafe request lacks its token.
+pub(crate) async fn authenticate(state: &State, parts: &Parts) -> Result<Caller, Problem> {
+    if let Some(token) = bearer(&parts.headers)? {
+        if token.starts_with(TOKEN_PREFIX) {
+            return state.access().token(secret::token_hash(token)).await;
+        }
+        for other in state.authenticators() {
+            if token.starts_with(other.prefix()) {
+                return other.authenticate(token).await;
+            }
+        }
+        return Err(Problem::unauthenticated("this is no token of Bulla's"));
+    }
+    if let Some(cookie) = cookie(&parts.headers, SESSION_COOKIE) {
+        let caller = state.access().session(secret::session_hash(cookie)).await?;
+        check_csrf(&parts.method, &parts.headers, cookie)?;
+        return Ok(caller);
+    }
+    if let Some(peer) = parts.extensions.get::<Peer>()
+        && let Some(certificate) = &peer.client_certificate
+    {
+        return by_certificate(state, certificate).await;
+    }
     Err(Problem::unauthenticated("this needs an authenticated caller"))
+}
+
+/// The bearer token, if there is an `Authorization` header at all.
+fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
+    let mut all = headers.get_all(AUTHORIZATION).iter();
+    let Some(value) = all.next() else { return Ok(None) };
+    if all.next().is_some() {
+        return Err(Problem::unauthenticated("there is more than one Authorization header"));
+    }
+    let text = value.to_str().ok().filter(|text| text.len() <= CREDENTIAL_MAX);
+    let token = text.and_then(|text| {
+        let (scheme, token) = text.split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+    });
+    token.map(Some).ok_or_else(|| Problem::unauthenticated("the Authorization header holds no bearer token"))
+}
+
+/// A cookie's value, if it is there once.
+pub(crate) fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    let mut found = headers
+        .get_all(COOKIE)
+        .iter()
+        .filter_map(|line| line.to_str().ok())
+        .flat_map(|line| line.split(';'))
+        .filter_map(|pair| pair.trim().split_once('='))
+        .filter(|(key, _)| *key == name)
+        .map(|(_, value)| value);
+    let value = found.next().filter(|value| !value.is_empty() && value.len() <= 4_096)?;
+    // Two cookies of one name: somebody planted one, and which is not to be known.
+    found.next().is_none().then_some(value)
+}
+
+/// A browser sends a session's cookie by itself; only our own pages know the token that goes with it.
+fn check_csrf(method: &Method, headers: &HeaderMap, cookie: &str) -> Result<(), Problem> {
+    if matches!(*method, Method::GET | Method::HEAD) {
+        return Ok(());
+    }
+    let given = headers.get(CSRF_HEADER).and_then(|value| value.to_str().ok());
+    if given.is_some_and(|given| secret::same(given, &secret::csrf_of(cookie))) {
+        return Ok(());
+    }
+    Err(Problem::forbidden("an unsafe request with a session needs the session's X-CSRF-Token")
+        .hint("GET /api/v1/auth/me gives the token"))
+}
+
+async fn by_certificate(state: &State, der: &[u8]) -> Result<Caller, Problem> {
+    let bad = |_| Problem::unauthenticated("the client certificate cannot be read");
+    let certificate = Certificate::parse(der).map_err(bad)?;
+    let now = state.clock().now_seconds();
+    if now < certificate.not_before.0 || now > certificate.not_after.0 {
+        return Err(Problem::unauthenticated("the client certificate is not valid now"));
+    }
+    let fingerprint = format!("sha256:{}", certificate.fingerprint);
+    let mut keys = vec![secret::certificate_hash(&fingerprint)];
+    let names = certificate.subject_alt_names.iter().filter_map(matcher_of).take(NAMES_MAX);
+    keys.extend(names.map(|name| secret::certificate_hash(&name)));
+    let end_us = certificate.not_after.0.saturating_add(1).saturating_mul(1_000_000);
+    state.access().certificate(secret::hash(&["leaf", &fingerprint]), keys, end_us).await
+}
+
+/// How a name of a certificate is written when it is mapped to an identity.
+fn matcher_of(name: &GeneralName) -> Option<String> {
+    match name {
+        GeneralName::Dns(name) => Some(format!("dns:{}", name.to_ascii_lowercase())),
+        GeneralName::Email(address) => Some(format!("email:{}", address.to_ascii_lowercase())),
+        GeneralName::Uri(uri) => Some(format!("uri:{uri}")),
+        GeneralName::Ip(_) | GeneralName::BadIp(_) | GeneralName::Directory(_) | GeneralName::Other(_) => {
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+
+    fn headers(of: &[(&'static str, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in of {
+            headers.append(*name, HeaderValue::from_str(value).unwrap());
+        }
+        headers
+    }
+
+    #[test]
+    fn one_bearer_token_or_none() {
+        assert_eq!(bearer(&headers(&[])).unwrap(), None);
+        assert_eq!(bearer(&headers(&[("authorization", "bearer  bulla_x")])).unwrap(), Some("bulla_x"));
+        for bad in ["Basic YTpi", "Bearer", "bulla_x", &format!("Bearer {}", "x".repeat(300))] {
+            assert!(bearer(&headers(&[("authorization", bad)])).is_err(), "{bad}");
+        }
+        let twice = headers(&[("authorization", "Bearer a"), ("authorization", "Bearer b")]);
+        assert!(bearer(&twice).is_err());
+    }
+
+    #[test]
+    fn a_cookie_counts_if_it_is_there_once() {
+        let one = headers(&[("cookie", "a=1; __Host-bulla=secret; b=2")]);
+        assert_eq!(cookie(&one, SESSION_COOKIE), Some("secret"));
+        assert_eq!(cookie(&headers(&[("cookie", "x__Host-bulla=secret")]), SESSION_COOKIE), None);
+        let two = headers(&[("cookie", "__Host-bulla=a"), ("cookie", "__Host-bulla=b")]);
+        assert_eq!(cookie(&two, SESSION_COOKIE), None);
+    }
+
+    #[test]
+    fn unsafe_requests_need_the_sessions_own_token() {
+        let good = secret::csrf_of("secret");
+        let with = |token: &str| headers(&[("x-csrf-token", token)]);
+        assert!(check_csrf(&Method::GET, &headers(&[]), "secret").is_ok());
+        assert!(check_csrf(&Method::POST, &with(&good), "secret").is_ok());
+        assert!(check_csrf(&Method::POST, &headers(&[]), "secret").is_err());
+        assert!(check_csrf(&Method::DELETE, &with(&secret::csrf_of("other")), "secret").is_err());
+        // What is not known to be safe is unsafe.
+        assert!(check_csrf(&Method::OPTIONS, &headers(&[]), "secret").is_err());
+    }
+
+    #[test]
+    fn names_of_certificates_are_written_one_way() {
+        let dns = GeneralName::Dns("Agent.Example".to_owned());
+        assert_eq!(matcher_of(&dns).unwrap(), "dns:agent.example");
+        let uri = GeneralName::Uri("spiffe://a/B".to_owned());
+        assert_eq!(matcher_of(&uri).unwrap(), "uri:spiffe://a/B");
+        assert_eq!(matcher_of(&GeneralName::Directory("CN=x".to_owned())), None);
+    }
 }

@@ -1,17 +1,27 @@
 //! Who asks and what they may do.
 
+pub(crate) mod admin;
+mod authenticate;
+mod bootstrap;
 mod caller;
+mod control;
+mod grant;
 mod permission;
 mod scope;
+mod secret;
 
+pub use authenticate::{Authenticate, CSRF_HEADER, SESSION_COOKIE};
+pub use bootstrap::bootstrap;
 pub use caller::{Caller, CallerKind, Granted, Reach};
+pub use control::{AccessControl, BELIEVED, SessionOptions};
+pub use grant::{GRANTS_MAX, Grant};
 pub use permission::{
     BUILT_IN_ROLES, BuiltInRole, Permission, Permissions, UnknownPermission, built_in_role,
 };
 pub use scope::{BadScope, Scope};
+pub use secret::TOKEN_PREFIX;
 
+pub(crate) use authenticate::{Authenticators, authenticate};
 pub(crate) use caller::forbidden;
-
-mod authenticate;
-
-pub(crate) use authenticate::{SESSION_COOKIE, authenticate};
+pub(crate) use grant::stored as grants_of;
+pub(crate) use secret::{label_of, new_token, token_hash};

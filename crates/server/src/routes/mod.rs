@@ -48,6 +48,7 @@ pub mod authorities;
 pub mod certificates;
 pub mod events;
 pub mod health;
+pub(crate) mod identity;
 pub mod inventory;
 pub mod issuers;
 pub mod jobs;

@@ -1,7 +1,151 @@
-//! Routes: tokens.
+//! API tokens.
 
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use http::header::{HeaderValue, LOCATION};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use store::{IdentityKind, IdentitySettings};
+use utoipa::ToSchema;
+use utoipa_axum::routes;
+use uuid::Uuid;
+
+use crate::access::admin::{self, Change, New, Patch};
+use crate::access::{Caller, Grant, Permission, grants_of, label_of, new_token, token_hash};
 use crate::api::Api;
+use crate::conditional::{IfMatch, Revision};
+use crate::extract::{Json, Path};
+use crate::idempotency::HoldsSecret;
+use crate::paging::{Listing, Paging, PagingParams};
+use crate::problem::Problem;
+use crate::routes::identity::{IdentityPatch, IdentityView};
+use crate::state::State;
+
+const KIND: IdentityKind = IdentityKind::Token;
 
 pub(crate) fn routes() -> Api {
     Api::area("tokens")
+        .route(Permission::AccessRead, routes!(list))
+        .route(Permission::AccessManage, routes!(create))
+        .route(Permission::AccessRead, routes!(get_one))
+        .route(Permission::AccessManage, routes!(update))
+        .route(Permission::AccessManage, routes!(rotate))
+        .route(Permission::AccessManage, routes!(delete))
+}
+
+/// A token to make.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct NewToken {
+    /// Its name, unique among tokens.
+    #[schema(example = "ci", min_length = 1, max_length = 128)]
+    name: String,
+    /// What it may do; nothing its maker may not.
+    grants: Vec<Grant>,
+    /// When it ends, RFC 3339; never when absent.
+    #[schema(example = "2027-01-01T00:00:00Z")]
+    expires_at: Option<String>,
+}
+
+/// A token just made.
+#[derive(Serialize, ToSchema)]
+struct MadeToken {
+    /// The secret. It is shown this once.
+    token: String,
+    /// What is kept of it.
+    #[serde(flatten)]
+    view: IdentityView,
+}
+
+/// Lists the tokens, by name.
+#[utoipa::path(get, path = "/api/v1/tokens", operation_id = "listTokens", params(PagingParams),
+    responses((status = 200, body = Listing<IdentityView>)))]
+async fn list(state: State, paging: Paging) -> Result<Json<Listing<IdentityView>>, Problem> {
+    let page = state.store().identities(KIND, paging.after.as_ref(), paging.limit).await?;
+    Ok(Json(Listing::of(page, IdentityView::of)))
+}
+
+/// Makes a token.
+///
+/// Its secret is in the answer and nowhere else.
+#[utoipa::path(post, path = "/api/v1/tokens", operation_id = "createToken", request_body = NewToken,
+    responses((status = 201, body = MadeToken)))]
+async fn create(state: State, caller: Caller, Json(new): Json<NewToken>) -> Result<Response, Problem> {
+    let settings = IdentitySettings {
+        name: admin::name(&new.name)?,
+        email: None,
+        grants: admin::giving(&state, &caller, &new.grants).await?,
+        enabled: true,
+        expires_at_us: admin::end(&state, new.expires_at.as_deref())?,
+    };
+    let token = new_token()?;
+    let new = New { kind: KIND, key_hash: token_hash(&token), label: label_of(&token), settings };
+    let made = admin::create(&state, &caller, new).await?;
+    let place = HeaderValue::from_str(&format!("/api/v1/tokens/{}", made.id)).map_err(Problem::internal)?;
+    let revision = made.revision;
+    let body = MadeToken { token: token.as_str().to_owned(), view: IdentityView::of(made) };
+    let mut response = (StatusCode::CREATED, [(LOCATION, place)], Revision(revision, body)).into_response();
+    response.extensions_mut().insert(HoldsSecret);
+    Ok(response)
+}
+
+/// Shows a token.
+#[utoipa::path(get, path = "/api/v1/tokens/{id}", operation_id = "getToken", params(("id" = Uuid, Path)),
+    responses((status = 200, body = IdentityView)))]
+async fn get_one(state: State, Path(id): Path<Uuid>) -> Result<Revision<IdentityView>, Problem> {
+    let token = admin::find(&state, KIND, id).await?;
+    Ok(Revision(token.revision, IdentityView::of(token)))
+}
+
+/// Changes a token's name, grants, end, or switches it off.
+#[utoipa::path(patch, path = "/api/v1/tokens/{id}", operation_id = "updateToken", params(("id" = Uuid, Path)),
+    request_body = IdentityPatch, responses((status = 200, body = IdentityView)))]
+async fn update(
+    state: State,
+    caller: Caller,
+    Path(id): Path<Uuid>,
+    if_match: IfMatch,
+    Json(patch): Json<IdentityPatch>,
+) -> Result<Revision<IdentityView>, Problem> {
+    let patch = Patch { email: None, ..patch.checked(&state)? };
+    let token = admin::update(&state, &caller, KIND, id, &if_match, patch).await?;
+    Ok(Revision(token.revision, IdentityView::of(token)))
+}
+
+/// Gives a token a new secret; the one before ends at once.
+#[utoipa::path(post, path = "/api/v1/tokens/{id}/rotate", operation_id = "rotateToken",
+    params(("id" = Uuid, Path)), responses((status = 200, body = MadeToken)))]
+async fn rotate(
+    state: State,
+    caller: Caller,
+    Path(id): Path<Uuid>,
+    if_match: IfMatch,
+) -> Result<Response, Problem> {
+    let before = admin::find(&state, KIND, id).await?;
+    if_match.check(before.revision)?;
+    admin::within_own(state.access(), &caller, &grants_of(&before.grants)).await?;
+    let token = new_token()?;
+    let label = label_of(&token);
+    let details = json!({ "name": before.name, "label": label });
+    let change = Change::Rekey { id, revision: before.revision, key_hash: token_hash(&token), label };
+    admin::make(&state, caller.actor(), "token.rotate", admin::resource(KIND, id), details, change).await?;
+    let made = admin::find(&state, KIND, id).await?;
+    let revision = made.revision;
+    let body = MadeToken { token: token.as_str().to_owned(), view: IdentityView::of(made) };
+    let mut response = Revision(revision, body).into_response();
+    response.extensions_mut().insert(HoldsSecret);
+    Ok(response)
+}
+
+/// Removes a token; it ends at once.
+#[utoipa::path(delete, path = "/api/v1/tokens/{id}", operation_id = "deleteToken", params(("id" = Uuid, Path)),
+    responses((status = 204)))]
+async fn delete(
+    state: State,
+    caller: Caller,
+    Path(id): Path<Uuid>,
+    if_match: IfMatch,
+) -> Result<StatusCode, Problem> {
+    admin::delete(&state, &caller, KIND, id, &if_match).await?;
+    Ok(StatusCode::NO_CONTENT)
 }

@@ -1,0 +1,246 @@
+//! Changes of access: checked against what the changer holds, audited in their own transaction, in force at once.
+
+use futures_util::FutureExt;
+use serde_json::{Value, json};
+use store::{
+    AccessChange, AuditEvent, Identity, IdentityKind, IdentitySettings, NewIdentity, RoleChange, StoreError,
+    Tx,
+};
+use uuid::Uuid;
+
+use crate::access::grant::{self, Grant};
+use crate::access::{AccessControl, Caller};
+use crate::conditional::IfMatch;
+use crate::problem::Problem;
+use crate::state::State;
+
+/// Longest name of an identity or role, in octets.
+pub(crate) const NAME_MAX: usize = 128;
+
+/// One change.
+#[derive(Clone)]
+pub(crate) enum Change {
+    Insert(Box<NewIdentity>),
+    Update { id: Uuid, kind: IdentityKind, revision: i64, settings: IdentitySettings },
+    Rekey { id: Uuid, revision: i64, key_hash: [u8; 32], label: String },
+    Delete { id: Uuid, revision: i64 },
+    EndSessions { of: Uuid },
+    PutRole(RoleChange),
+    DeleteRole { name: String, revision: i64 },
+}
+
+impl Change {
+    async fn apply(&self, tx: &mut Tx) -> Result<AccessChange, StoreError> {
+        match self {
+            Self::Insert(new) => store::insert_identity(tx, new).await,
+            Self::Update { id, kind, revision, settings } => {
+                store::update_identity(tx, *id, *kind, *revision, settings).await
+            }
+            Self::Rekey { id, revision, key_hash, label } => {
+                store::rekey_identity(tx, *id, *revision, *key_hash, label).await
+            }
+            Self::Delete { id, revision } => store::delete_identity(tx, *id, *revision).await,
+            Self::EndSessions { of } => store::delete_sessions_of(tx, *of).await.map(|_| AccessChange::Done),
+            Self::PutRole(role) => store::put_role(tx, role).await,
+            Self::DeleteRole { name, revision } => store::delete_role(tx, name, *revision).await,
+        }
+    }
+}
+
+/// Makes a change and its audit event in one transaction, and lets it hold at once.
+pub(crate) async fn make(
+    state: &State,
+    actor: &str,
+    action: &'static str,
+    resource: String,
+    details: Value,
+    change: Change,
+) -> Result<(), Problem> {
+    let at_us = state.clock().now_us();
+    let event = AuditEvent { at_us, actor: actor.to_owned(), action, resource, details };
+    let outcome = state
+        .store()
+        .write(action, move |tx| {
+            async move {
+                let outcome = change.apply(tx).await?;
+                if outcome == AccessChange::Done {
+                    store::audit(tx, vec![event]).await?;
+                }
+                Ok(outcome)
+            }
+            .boxed()
+        })
+        .await?;
+    state.access().forget();
+    match outcome {
+        AccessChange::Done => Ok(()),
+        AccessChange::Taken => Err(Problem::conflict("this name (or what it is found by) is taken")),
+        AccessChange::Stale => Err(Problem::precondition_failed("somebody changed or removed it meanwhile")),
+    }
+}
+
+/// Refuses to give, change or take away what the caller does not hold themselves: otherwise whoever may manage access
+/// could become anybody.
+pub(crate) async fn within_own(
+    access: &AccessControl,
+    caller: &Caller,
+    grants: &[Grant],
+) -> Result<(), Problem> {
+    let roles = access.roles().await?;
+    for grant in grants {
+        if !caller.covers(&grant.resolve(&roles)) {
+            let detail = format!("the role {} in scope {} is more than you hold", grant.role, grant.scope);
+            return Err(Problem::forbidden(detail));
+        }
+    }
+    Ok(())
+}
+
+/// Grants to be given by `caller`, checked and as they are stored.
+pub(crate) async fn giving(state: &State, caller: &Caller, grants: &[Grant]) -> Result<String, Problem> {
+    grant::check(grants, state.access().roles().await?.as_ref())?;
+    within_own(state.access(), caller, grants).await?;
+    Ok(grant::to_store(grants))
+}
+
+/// A name worth keeping.
+pub(crate) fn name(text: &str) -> Result<String, Problem> {
+    let text = text.trim();
+    if text.is_empty() || text.len() > NAME_MAX || text.chars().any(char::is_control) {
+        let detail = format!("a name has 1 to {NAME_MAX} octets and no control characters");
+        return Err(Problem::unprocessable(detail));
+    }
+    Ok(text.to_owned())
+}
+
+/// When something is to end: in the future.
+pub(crate) fn end(state: &State, text: Option<&str>) -> Result<Option<i64>, Problem> {
+    let end = text.map(crate::time::parsed).transpose()?;
+    if end.is_some_and(|end| end <= state.clock().now_us()) {
+        return Err(Problem::unprocessable("expires_at lies in the past"));
+    }
+    Ok(end)
+}
+
+/// What is new.
+pub(crate) struct New {
+    pub(crate) kind: IdentityKind,
+    pub(crate) key_hash: [u8; 32],
+    pub(crate) label: String,
+    pub(crate) settings: IdentitySettings,
+}
+
+/// Adds an identity.
+pub(crate) async fn create(state: &State, caller: &Caller, new: New) -> Result<Identity, Problem> {
+    let New { kind, key_hash, label, settings } = new;
+    let id = Uuid::now_v7();
+    let details = json!({ "name": settings.name, "label": label, "grants": grant::stored(&settings.grants) });
+    let stored = NewIdentity {
+        id,
+        kind,
+        key_hash,
+        label,
+        settings,
+        created_at_us: state.clock().now_us(),
+        created_by: caller.actor().to_owned(),
+    };
+    let change = Change::Insert(Box::new(stored));
+    make(state, caller.actor(), action(kind, Verb::Create), resource(kind, id), details, change).await?;
+    find(state, kind, id).await
+}
+
+/// An identity.
+pub(crate) async fn find(state: &State, kind: IdentityKind, id: Uuid) -> Result<Identity, Problem> {
+    let found = state.store().identity(kind, id).await?;
+    found.ok_or_else(|| Problem::not_found(format_args!("{kind} {id}")))
+}
+
+/// What of an identity is to change; what is `None` stays.
+#[derive(Default)]
+pub(crate) struct Patch {
+    pub(crate) name: Option<String>,
+    pub(crate) email: Option<Option<String>>,
+    pub(crate) grants: Option<Vec<Grant>>,
+    pub(crate) enabled: Option<bool>,
+    pub(crate) expires_at_us: Option<Option<i64>>,
+}
+
+/// Changes an identity.
+pub(crate) async fn update(
+    state: &State,
+    caller: &Caller,
+    kind: IdentityKind,
+    id: Uuid,
+    if_match: &IfMatch,
+    patch: Patch,
+) -> Result<Identity, Problem> {
+    let before = find(state, kind, id).await?;
+    if_match.check(before.revision)?;
+    within_own(state.access(), caller, &grant::stored(&before.grants)).await?;
+    let grants = match &patch.grants {
+        Some(grants) => giving(state, caller, grants).await?,
+        None => before.grants,
+    };
+    let settings = IdentitySettings {
+        name: patch.name.as_deref().map_or(Ok(before.name), name)?,
+        email: patch.email.unwrap_or(before.email),
+        grants,
+        enabled: patch.enabled.unwrap_or(before.enabled),
+        expires_at_us: patch.expires_at_us.unwrap_or(before.expires_at_us),
+    };
+    let details = json!({
+        "name": settings.name,
+        "enabled": settings.enabled,
+        "grants": grant::stored(&settings.grants),
+        "expires_at": crate::time::maybe_shown(settings.expires_at_us),
+    });
+    let change = Change::Update { id, kind, revision: before.revision, settings };
+    make(state, caller.actor(), action(kind, Verb::Update), resource(kind, id), details, change).await?;
+    find(state, kind, id).await
+}
+
+/// Removes an identity.
+pub(crate) async fn delete(
+    state: &State,
+    caller: &Caller,
+    kind: IdentityKind,
+    id: Uuid,
+    if_match: &IfMatch,
+) -> Result<(), Problem> {
+    let before = find(state, kind, id).await?;
+    if_match.check(before.revision)?;
+    within_own(state.access(), caller, &grant::stored(&before.grants)).await?;
+    let details = json!({ "name": before.name, "label": before.label });
+    let change = Change::Delete { id, revision: before.revision };
+    make(state, caller.actor(), action(kind, Verb::Delete), resource(kind, id), details, change).await
+}
+
+#[derive(Clone, Copy)]
+pub(crate) enum Verb {
+    Create,
+    Update,
+    Delete,
+}
+
+/// As the audit trail names it.
+pub(crate) fn action(kind: IdentityKind, verb: Verb) -> &'static str {
+    match (kind, verb) {
+        (IdentityKind::Token, Verb::Create) => "token.create",
+        (IdentityKind::Token, Verb::Update) => "token.update",
+        (IdentityKind::Token, Verb::Delete) => "token.delete",
+        (IdentityKind::User, Verb::Create) => "user.create",
+        (IdentityKind::User, Verb::Update) => "user.update",
+        (IdentityKind::User, Verb::Delete) => "user.delete",
+        (IdentityKind::Certificate, Verb::Create) => "client-certificate.create",
+        (IdentityKind::Certificate, Verb::Update) => "client-certificate.update",
+        (IdentityKind::Certificate, Verb::Delete) => "client-certificate.delete",
+    }
+}
+
+/// As the audit trail names it.
+pub(crate) fn resource(kind: IdentityKind, id: Uuid) -> String {
+    match kind {
+        IdentityKind::Certificate => format!("client-certificate/{id}"),
+        other => format!("{other}/{id}"),
+    }
+}

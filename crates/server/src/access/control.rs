@@ -1,0 +1,317 @@
+//! Who is let in: credentials looked up once, remembered for seconds, forgotten at once when access changes here.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use flight::{Cache, Failed, Fresh};
+use parking_lot::Mutex;
+use store::{Clock, Identity, IdentityKind, Session, Store};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::access::grant::{self, Grant, RoleTable};
+use crate::access::{Caller, CallerKind, Granted, Permissions};
+use crate::problem::Problem;
+
+/// How long a credential is believed without asking the database again. What is revoked elsewhere dies within it.
+pub const BELIEVED: Duration = Duration::from_secs(5);
+
+/// How long a credential that is not there is remembered as such.
+const UNKNOWN_REMEMBERED: Duration = Duration::from_secs(2);
+
+/// Credentials remembered: some hundred octets each.
+const REMEMBERED_MAX: u64 = 8_192;
+
+/// How old a stored "last used" may be before it is written anew, µs: an hour.
+const USED_COARSENESS_US: i64 = 3_600_000_000;
+
+/// Uses noted and not yet written; more than are remembered cannot come between two writes but by eviction.
+const NOTED_MAX: usize = 16_384;
+
+/// Between two writes of what was noted.
+const WRITE_EVERY: Duration = Duration::from_secs(60);
+
+/// How long sessions live.
+#[derive(Clone, Copy, Debug)]
+pub struct SessionOptions {
+    /// Without a request, this long.
+    pub idle: Duration,
+    /// With requests, this long.
+    pub absolute: Duration,
+}
+
+impl Default for SessionOptions {
+    /// An hour idle, twelve in all: a working day with one login.
+    fn default() -> Self {
+        Self { idle: Duration::from_secs(3_600), absolute: Duration::from_secs(12 * 3_600) }
+    }
+}
+
+/// A credential as it is remembered.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    pub(crate) actor: String,
+    pub(crate) kind: CallerKind,
+    pub(crate) id: Uuid,
+    grants: Vec<Grant>,
+    /// What the grants give, if no role of one's own is among them.
+    granted: Option<Vec<Granted>>,
+    /// From when it is not let in, µs.
+    until_us: i64,
+}
+
+type Credentials = Cache<(u64, [u8; 32]), Arc<Known>, Problem>;
+
+/// Everything about access that routes and the guard share. Cheap to clone.
+#[derive(Clone)]
+pub struct AccessControl(Arc<Inner>);
+
+struct Inner {
+    store: Store,
+    clock: Clock,
+    sessions: SessionOptions,
+    credentials: Credentials,
+    roles: Cache<u64, Arc<RoleTable>, Problem>,
+    /// Part of every key of the caches: raised, it makes them forget all.
+    generation: AtomicU64,
+    used: Mutex<HashMap<Uuid, i64>>,
+    seen: Mutex<HashMap<[u8; 32], i64>>,
+}
+
+impl AccessControl {
+    /// Over this database.
+    #[must_use]
+    pub fn new(store: Store, clock: Clock, sessions: SessionOptions) -> Self {
+        Self(Arc::new(Inner {
+            store,
+            clock,
+            sessions,
+            credentials: Cache::with_entries(REMEMBERED_MAX),
+            roles: Cache::with_entries(2),
+            generation: AtomicU64::new(0),
+            used: Mutex::default(),
+            seen: Mutex::default(),
+        }))
+    }
+
+    /// How long sessions live.
+    #[must_use]
+    pub fn session_options(&self) -> SessionOptions {
+        self.0.sessions
+    }
+
+    /// Forgets every credential and role remembered: after any change of access, so that it holds at once here.
+    pub fn forget(&self) {
+        self.0.generation.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// The caller with this API token (its hash).
+    pub(crate) async fn token(&self, hash: [u8; 32]) -> Result<Caller, Problem> {
+        let inner = Arc::clone(&self.0);
+        self.admit(hash, move || async move {
+            let found = inner.store.identities_by_keys(&[hash]).await.map_err(at_once)?;
+            let identity = found.into_iter().find(|identity| identity.kind == IdentityKind::Token);
+            let identity = identity.ok_or_else(|| unknown("this token is not known (any more)"))?;
+            inner.remembered(&identity, Vec::new(), i64::MAX)
+        })
+        .await
+    }
+
+    /// The caller with this session (its cookie's hash).
+    pub(crate) async fn session(&self, hash: [u8; 32]) -> Result<Caller, Problem> {
+        let inner = Arc::clone(&self.0);
+        self.admit(hash, move || async move {
+            let found = inner.store.session(hash).await.map_err(at_once)?;
+            let (session, identity) = found.ok_or_else(|| unknown("this session has ended"))?;
+            let until_us = inner.session_until(&session).ok_or_else(|| unknown("this session has ended"))?;
+            inner.note_seen(&session);
+            inner.remembered(&identity, grant::stored(&session.grants), until_us)
+        })
+        .await
+    }
+
+    /// The caller with this client certificate: its own hash, the keys it is found by (the first that fits counts), and
+    /// its end.
+    pub(crate) async fn certificate(
+        &self,
+        hash: [u8; 32],
+        keys: Vec<[u8; 32]>,
+        not_after_us: i64,
+    ) -> Result<Caller, Problem> {
+        let inner = Arc::clone(&self.0);
+        self.admit(hash, move || async move {
+            let mut found = inner.store.identities_by_keys(&keys).await.map_err(at_once)?;
+            found.retain(|identity| identity.kind == IdentityKind::Certificate);
+            let first = keys.iter().find_map(|key| found.iter().find(|identity| identity.key_hash == *key));
+            let identity =
+                first.ok_or_else(|| unknown("this client certificate belongs to no identity here"))?;
+            inner.remembered(identity, Vec::new(), not_after_us)
+        })
+        .await
+    }
+
+    async fn admit<F, W>(&self, hash: [u8; 32], look: F) -> Result<Caller, Problem>
+    where
+        F: FnOnce() -> W + Send + 'static,
+        W: Future<Output = Result<Fresh<Arc<Known>>, Failed<Problem>>> + Send + 'static,
+    {
+        let generation = self.0.generation.load(Ordering::SeqCst);
+        let known = self.0.credentials.fetch(&(generation, hash), look).await?;
+        if known.until_us <= self.0.clock.now_us() {
+            return Err(Problem::unauthenticated("this credential has expired"));
+        }
+        let granted = match &known.granted {
+            Some(granted) => granted.clone(),
+            None => {
+                let roles = self.roles().await?;
+                known.grants.iter().map(|grant| grant.resolve(&roles)).collect()
+            }
+        };
+        Ok(Caller::new(known.actor.clone(), known.kind, known.id, granted))
+    }
+
+    /// What roles of one's own hold.
+    pub(crate) async fn roles(&self) -> Result<Arc<RoleTable>, Problem> {
+        let inner = Arc::clone(&self.0);
+        let generation = self.0.generation.load(Ordering::SeqCst);
+        self.0
+            .roles
+            .fetch(&generation, move || async move {
+                let stored = inner.store.roles().await.map_err(at_once)?;
+                let table =
+                    stored.into_iter().map(|role| (role.name, permissions(&role.permissions))).collect();
+                Ok(Fresh { value: Arc::new(table), lifetime: BELIEVED })
+            })
+            .await
+    }
+
+    /// Writes what was noted, drops what has ended: every minute until `stop`, and once more then.
+    pub async fn run(&self, stop: CancellationToken) {
+        let _task = telemetry::tasks::guard("access-upkeep");
+        loop {
+            let stopped = tokio::select! {
+                () = stop.cancelled() => true,
+                () = tokio::time::sleep(WRITE_EVERY) => false,
+            };
+            if let Err(error) = self.upkeep().await {
+                tracing::warn!(%error, "what was noted of access is not written; it is tried again");
+            }
+            if stopped {
+                return;
+            }
+        }
+    }
+
+    /// One round of [`AccessControl::run`].
+    ///
+    /// # Errors
+    /// Those of the database; what was noted meanwhile stays noted, the rest comes again with the next use.
+    pub async fn upkeep(&self) -> Result<(), store::StoreError> {
+        let used: Vec<_> = std::mem::take(&mut *self.0.used.lock()).into_iter().collect();
+        let seen: Vec<_> = std::mem::take(&mut *self.0.seen.lock()).into_iter().collect();
+        if !used.is_empty() {
+            self.0.store.identities_used(used).await?;
+        }
+        if !seen.is_empty() {
+            self.0.store.sessions_seen(seen).await?;
+        }
+        let now = self.0.clock.now_us();
+        self.0.store.expire_sessions(now, now - micros(self.0.sessions.idle)).await?;
+        self.0.store.expire_idempotent(now).await.map(drop)
+    }
+}
+
+impl Inner {
+    /// An identity as it is remembered, if it is let in.
+    fn remembered(
+        &self,
+        identity: &Identity,
+        more: Vec<Grant>,
+        until_us: i64,
+    ) -> Result<Fresh<Arc<Known>>, Failed<Problem>> {
+        if !identity.enabled {
+            return Err(unknown("this identity is switched off"));
+        }
+        self.note_used(identity);
+        let mut grants = grant::stored(&identity.grants);
+        grants.extend(more);
+        let built_in = grants.iter().all(|grant| crate::access::built_in_role(&grant.role).is_some());
+        let granted = built_in.then(|| grants.iter().map(|grant| grant.resolve(&RoleTable::new())).collect());
+        let kind = match identity.kind {
+            IdentityKind::Token => CallerKind::Token,
+            IdentityKind::User => CallerKind::User,
+            IdentityKind::Certificate => CallerKind::Certificate,
+        };
+        let known = Known {
+            actor: format!("{}:{}", identity.kind, identity.name),
+            kind,
+            id: identity.id,
+            grants,
+            granted,
+            until_us: until_us.min(identity.expires_at_us.unwrap_or(i64::MAX)),
+        };
+        Ok(Fresh { value: Arc::new(known), lifetime: BELIEVED })
+    }
+
+    /// When a session ends; `None` when it has.
+    fn session_until(&self, session: &Session) -> Option<i64> {
+        let now = self.clock.now_us();
+        let noted = self.seen.lock().get(&session.token_hash).copied();
+        let seen = session.last_seen_at_us.max(noted.unwrap_or(i64::MIN));
+        let idle_until = seen.saturating_add(micros(self.sessions.idle));
+        (now < session.expires_at_us && now < idle_until).then_some(session.expires_at_us)
+    }
+
+    fn note_used(&self, identity: &Identity) {
+        let now = self.clock.now_us();
+        if identity.last_used_at_us.is_none_or(|last| now - last >= USED_COARSENESS_US) {
+            let mut used = self.used.lock();
+            if used.len() < NOTED_MAX {
+                used.insert(identity.id, now);
+            }
+        }
+    }
+
+    /// A tenth of the idle limit is coarse enough to cost little and fine enough to end no session in use.
+    fn note_seen(&self, session: &Session) {
+        let now = self.clock.now_us();
+        if now - session.last_seen_at_us >= micros(self.sessions.idle) / 10 {
+            let mut seen = self.seen.lock();
+            if seen.len() < NOTED_MAX {
+                seen.insert(session.token_hash, now);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for AccessControl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AccessControl")
+            .field("remembered", &self.0.credentials.counts())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Permissions as stored; those this build does not know are left out.
+fn permissions(text: &str) -> Permissions {
+    let names: Vec<String> = serde_json::from_str(text).unwrap_or_default();
+    let known: Vec<_> = names.iter().filter_map(|name| name.parse().ok()).collect();
+    Permissions::of(&known)
+}
+
+pub(crate) fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
+}
+
+/// A refusal worth remembering for a moment.
+fn unknown(why: &str) -> Failed<Problem> {
+    Failed { error: Problem::unauthenticated(why), lifetime: UNKNOWN_REMEMBERED }
+}
+
+/// The database's trouble is not remembered.
+fn at_once(error: store::StoreError) -> Failed<Problem> {
+    Failed { error: error.into(), lifetime: Duration::ZERO }
+}

@@ -1,0 +1,246 @@
+//! `Idempotency-Key` on POST: a repeat gets the answer of the first.
+
+use aws_lc_rs::digest::{Context, SHA256};
+use axum::body::{Body, Bytes, HttpBody};
+use axum::extract::Request;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, ETAG, LOCATION};
+use http::{HeaderName, HeaderValue, Method, StatusCode};
+use http_body_util::{BodyExt, Limited};
+use store::{Begun, KeptAnswer};
+
+use crate::access::Caller;
+use crate::problem::Problem;
+use crate::state::State;
+
+/// The header (draft-ietf-httpapi-idempotency-key-header).
+const KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// Says that an answer is the one kept.
+const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
+
+/// Longest key, in octets.
+const KEY_MAX: usize = 255;
+
+/// How long answers are kept, µs: a day, so that a job that failed over night can be tried again in the morning.
+const KEPT_US: i64 = 24 * 3_600 * 1_000_000;
+
+/// A first request without an end for so long, µs, lost its server; a repeat takes over. Longer than any request may
+/// take.
+const GIVEN_UP_US: i64 = 180 * 1_000_000;
+
+/// Answers kept at most, in octets. A larger one is not kept, and its request not repeatable.
+const ANSWER_MAX: usize = 1 << 20;
+
+/// Headers of an answer that are kept with it.
+const HEADERS_KEPT: [HeaderName; 3] = [CONTENT_TYPE, ETAG, LOCATION];
+
+/// Put on a response by a handler whose answer holds a secret: it is not kept, and a repeat is told so.
+#[derive(Clone, Copy, Debug)]
+pub struct HoldsSecret;
+
+/// A request under a key.
+struct Keyed {
+    key_hash: [u8; 32],
+    body_hash: [u8; 32],
+    begun_at_us: i64,
+}
+
+/// Runs the handler, unless the same request has been answered before.
+pub(crate) async fn once(
+    state: &State,
+    caller: &Caller,
+    request: Request,
+    body_max: usize,
+    next: Next,
+) -> Response {
+    if request.method() != Method::POST || !request.headers().contains_key(KEY) {
+        return next.run(request).await;
+    }
+    let (keyed, request) = match keyed(state, caller, request, body_max).await {
+        Ok(both) => both,
+        Err(problem) => return problem.into_response(),
+    };
+    match begin(state, &keyed).await {
+        Ok(None) => {
+            // In a task of its own: a caller who goes away in the middle asks again, and is to find the answer.
+            let state = state.clone();
+            let work = tokio::spawn(async move {
+                let _task = telemetry::tasks::guard("idempotent-request");
+                keep(&state, keyed, next.run(request).await).await
+            });
+            work.await.unwrap_or_else(|error| Problem::internal(error).into_response())
+        }
+        Ok(Some(answer)) => answer,
+        Err(problem) => problem.into_response(),
+    }
+}
+
+async fn keyed(
+    state: &State,
+    caller: &Caller,
+    request: Request,
+    body_max: usize,
+) -> Result<(Keyed, Request), Problem> {
+    let (parts, body) = request.into_parts();
+    let key = key_of(parts.headers.get(&KEY))?;
+    let body = Limited::new(body, body_max).collect().await.map_err(|error| {
+        if error.is::<http_body_util::LengthLimitError>() {
+            return Problem::of_status(StatusCode::PAYLOAD_TOO_LARGE, None);
+        }
+        Problem::bad_request("the body broke off")
+    })?;
+    let body = body.to_bytes();
+    let target = parts.uri.path_and_query().map_or("", |target| target.as_str());
+    let id = caller.id().to_string();
+    let keyed = Keyed {
+        key_hash: hash(&[id.as_bytes(), target.as_bytes(), key.as_bytes()]),
+        body_hash: hash(&[&body]),
+        begun_at_us: state.clock().now_us(),
+    };
+    Ok((keyed, Request::from_parts(parts, Body::from(body))))
+}
+
+fn key_of(value: Option<&HeaderValue>) -> Result<String, Problem> {
+    let text = value.and_then(|value| value.to_str().ok()).unwrap_or_default();
+    // The draft has it quoted; everybody sends it bare.
+    let text = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(text);
+    if text.is_empty() || text.len() > KEY_MAX {
+        return Err(Problem::bad_request(format_args!("an Idempotency-Key has 1 to {KEY_MAX} characters")));
+    }
+    Ok(text.to_owned())
+}
+
+fn hash(parts: &[&[u8]]) -> [u8; 32] {
+    let mut context = Context::new(&SHA256);
+    for part in parts {
+        context.update(&(part.len() as u64).to_be_bytes());
+        context.update(part);
+    }
+    let mut hash = [0; 32];
+    hash.copy_from_slice(context.finish().as_ref());
+    hash
+}
+
+/// `None` for the first; the answer for a repeat.
+async fn begin(state: &State, keyed: &Keyed) -> Result<Option<Response>, Problem> {
+    let now = keyed.begun_at_us;
+    let begun = state.store().begin_idempotent(
+        keyed.key_hash,
+        keyed.body_hash,
+        now,
+        now + KEPT_US,
+        now - GIVEN_UP_US,
+    );
+    match begun.await? {
+        Begun::First => Ok(None),
+        Begun::Repeat(kept) => Ok(Some(again(kept)?)),
+        Begun::UnderWay => {
+            Err(Problem::new(StatusCode::CONFLICT, "idempotency-under-way", "Still under way")
+                .detail("the first request with this Idempotency-Key has not been answered yet")
+                .retry_after(1))
+        }
+        Begun::Different => {
+            let title = "Another request has this key";
+            Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "idempotency-mismatch", title)
+                .detail("this Idempotency-Key was used for a request with another body")
+                .hint("use a new key for a new request"))
+        }
+    }
+}
+
+fn again(kept: KeptAnswer) -> Result<Response, Problem> {
+    let Some(body) = kept.body else {
+        let title = "Done, and shown once";
+        return Err(Problem::new(StatusCode::CONFLICT, "idempotency-secret", title)
+            .detail("this request was answered with a secret, which is not kept")
+            .hint("remove what was made and make it anew"));
+    };
+    let status = StatusCode::from_u16(kept.status).map_err(Problem::internal)?;
+    let mut response = (status, body).into_response();
+    response.headers_mut().remove(CONTENT_TYPE);
+    let headers: Vec<(String, String)> = serde_json::from_str(&kept.headers).unwrap_or_default();
+    for (name, value) in headers {
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
+            response.headers_mut().insert(name, value);
+        }
+    }
+    response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
+    Ok(response)
+}
+
+/// Keeps an answer that a repeat should get too: not the server's own trouble, and not "come again later".
+async fn keep(state: &State, keyed: Keyed, response: Response) -> Response {
+    let status = response.status();
+    let passing = status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS;
+    let (mut parts, body) = response.into_parts();
+    let length = HttpBody::size_hint(&body).exact();
+    if passing || length.is_none_or(|length| length > ANSWER_MAX as u64) {
+        forget(state, &keyed).await;
+        return Response::from_parts(parts, body);
+    }
+    let Ok(body) = body.collect().await else {
+        forget(state, &keyed).await;
+        return Problem::internal("an answer could not be read back").into_response();
+    };
+    let body = body.to_bytes();
+    let secret = parts.extensions.get::<HoldsSecret>().is_some();
+    let kept = kept(status, &parts.headers, (!secret).then_some(&body));
+    let finished = state.store().finish_idempotent(keyed.key_hash, keyed.begun_at_us, kept).await;
+    if let Err(error) = finished {
+        // The work is done; only a repeat will be told to wait, and then do it again.
+        tracing::warn!(%error, "an answer could not be kept for repeats");
+    }
+    parts.headers.remove(CONTENT_LENGTH);
+    Response::from_parts(parts, Body::from(body))
+}
+
+fn kept(status: StatusCode, headers: &http::HeaderMap, body: Option<&Bytes>) -> KeptAnswer {
+    let headers: Vec<(&str, &str)> = HEADERS_KEPT
+        .iter()
+        .filter_map(|name| Some((name.as_str(), headers.get(name)?.to_str().ok()?)))
+        .collect();
+    KeptAnswer {
+        status: status.as_u16(),
+        headers: serde_json::to_string(&headers).unwrap_or_default(),
+        body: body.map(|body| body.to_vec()),
+    }
+}
+
+async fn forget(state: &State, keyed: &Keyed) {
+    if let Err(error) = state.store().abandon_idempotent(keyed.key_hash, keyed.begun_at_us).await {
+        tracing::warn!(%error, "a failed request could not be forgotten; its key is free again after a while");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_bare_or_quoted_and_short() {
+        let of = |text: &str| key_of(Some(&HeaderValue::from_str(text).unwrap()));
+        assert_eq!(of("abc").unwrap(), "abc");
+        assert_eq!(of("\"abc\"").unwrap(), "abc");
+        assert!(of("").is_err() && of("\"\"").is_err() && of(&"x".repeat(256)).is_err());
+    }
+
+    #[test]
+    fn answers_come_again_with_their_headers_and_secrets_do_not() {
+        let mut headers = http::HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(LOCATION, HeaderValue::from_static("/api/v1/x/1"));
+        headers.insert("x-request-id", HeaderValue::from_static("not kept"));
+        let body = Bytes::from_static(b"{}");
+        let response = again(kept(StatusCode::CREATED, &headers, Some(&body))).unwrap();
+        assert_eq!(response.status(), StatusCode::CREATED);
+        assert_eq!(response.headers()[LOCATION], "/api/v1/x/1");
+        assert_eq!(response.headers()[REPLAYED], "true");
+        assert!(!response.headers().contains_key("x-request-id"));
+        assert_eq!(
+            again(kept(StatusCode::CREATED, &headers, None)).unwrap_err().kind(),
+            "idempotency-secret"
+        );
+    }
+}

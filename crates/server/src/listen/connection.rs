@@ -1,0 +1,197 @@
+//! One connection: its handshake, its requests, its end.
+
+use std::convert::Infallible;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use http::header::{CONNECTION, HeaderValue};
+use http::{Request, StatusCode, Version};
+use hyper::body::Incoming;
+use hyper::rt::Executor;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tower::ServiceExt;
+
+use super::body::{Activity, AnswerBody, SlowBody, TimelyBody};
+use super::stream::Unstalled;
+use super::{ServerOptions, Shared};
+use crate::peer::Peer;
+use crate::problem::Problem;
+
+/// Requests at once on one HTTP/2 connection: a dashboard's or an agent's are a few.
+const STREAMS_MAX: u32 = 128;
+
+/// Octets of a request's head: a session cookie, a token, a cursor of a long host name.
+const HEAD_MAX: usize = 32 << 10;
+
+/// Headers in a request's head.
+const HEADERS_MAX: usize = 64;
+
+/// The exporter's label of `tls-exporter` (RFC 9266 section 4.2).
+const CHANNEL_BINDING: &[u8] = b"EXPORTER-Channel-Binding";
+
+/// A TLS connection from its first octet to its last.
+pub(super) async fn over_tls(shared: Arc<Shared>, stream: TcpStream, address: IpAddr, router: Router) {
+    let acceptor = TlsAcceptor::from(shared.tls());
+    let stream = Unstalled::new(stream, shared.options.write_timeout);
+    let metrics = shared.state.metrics();
+    let handshake = tokio::time::timeout(shared.options.handshake_timeout, acceptor.accept(stream));
+    let stream = tokio::select! {
+        () = shared.stopping.cancelled() => return,
+        outcome = handshake => match outcome {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => {
+                metrics.handshake("failed");
+                tracing::debug!(%address, %error, "a TLS handshake failed");
+                return;
+            }
+            Err(_) => {
+                metrics.handshake("timed-out");
+                return;
+            }
+        },
+    };
+    metrics.handshake("done");
+    let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    let peer = peer_of(&stream, address);
+    serve(&shared, stream, peer, router, http2).await;
+}
+
+/// A connection without TLS.
+pub(super) async fn in_the_open(shared: Arc<Shared>, stream: TcpStream, address: IpAddr, router: Router) {
+    let stream = Unstalled::new(stream, shared.options.write_timeout);
+    serve(&shared, stream, Peer::at(address), router, false).await;
+}
+
+fn peer_of<I>(stream: &TlsStream<I>, address: IpAddr) -> Peer {
+    let connection = stream.get_ref().1;
+    let leaf = connection.peer_certificates().and_then(<[_]>::first);
+    // In TLS 1.2 the exporter binds only with the extended master secret; in 1.3 always.
+    let bound = connection.protocol_version() == Some(rustls::ProtocolVersion::TLSv1_3);
+    let binding =
+        bound.then(|| connection.export_keying_material([0; 32], CHANNEL_BINDING, Some(&[])).ok()).flatten();
+    Peer { address, client_certificate: leaf.map(|leaf| Arc::from(leaf.as_ref())), channel_binding: binding }
+}
+
+/// Runs HTTP/2's streams as tasks that are counted and end with the server.
+#[derive(Clone)]
+struct Streams {
+    tracker: TaskTracker,
+    kill: CancellationToken,
+}
+
+impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
+    fn execute(&self, stream: F) {
+        let kill = self.kill.clone();
+        self.tracker.spawn(async move {
+            let _task = telemetry::tasks::guard("http2-stream");
+            tokio::select! {
+                () = kill.cancelled() => {}
+                () = stream => {}
+            }
+        });
+    }
+}
+
+fn builder(options: &ServerOptions, streams: Streams, http2: bool) -> Builder<Streams> {
+    let mut builder = Builder::new(streams);
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(options.head_timeout)
+        .max_buf_size(HEAD_MAX)
+        .max_headers(HEADERS_MAX)
+        .keep_alive(true);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(HEAD_MAX as u32)
+        .keep_alive_interval(options.head_timeout)
+        .keep_alive_timeout(options.head_timeout);
+    if http2 { builder.http2_only() } else { builder.http1_only() }
+}
+
+async fn serve<I>(shared: &Arc<Shared>, io: I, peer: Peer, router: Router, http2: bool)
+where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let options = &shared.options;
+    // Ends with this connection, whatever its streams do.
+    let kill = shared.kill.child_token();
+    let _ended = kill.clone().drop_guard();
+    let activity = Activity::new();
+    let service = {
+        let (activity, body_timeout) = (Arc::clone(&activity), options.body_timeout);
+        hyper::service::service_fn(move |request| {
+            answer(router.clone(), request, peer.clone(), Arc::clone(&activity), body_timeout)
+        })
+    };
+    let builder = builder(options, Streams { tracker: shared.tracker.clone(), kill: kill.clone() }, http2);
+    let connection = builder.serve_connection(TokioIo::new(io), service);
+    tokio::pin!(connection);
+    let mut ending = false;
+    loop {
+        tokio::select! {
+            outcome = connection.as_mut() => {
+                if let Err(error) = outcome {
+                    tracing::debug!(%error, "a connection broke");
+                }
+                return;
+            }
+            () = shared.stopping.cancelled(), if !ending => {
+                ending = true;
+                connection.as_mut().graceful_shutdown();
+            }
+            () = kill.cancelled() => return,
+            () = tokio::time::sleep(options.idle_timeout / 4) => {
+                let still = activity.still_for();
+                let idle = activity.in_flight() == 0;
+                // An idle one gets a moment to hear of its end; one whose peer takes nothing gets none.
+                let hopeless = if idle { still > options.idle_timeout * 2 } else { still > options.stall_timeout };
+                if hopeless {
+                    return;
+                }
+                if idle && still > options.idle_timeout && !ending {
+                    ending = true;
+                    connection.as_mut().graceful_shutdown();
+                }
+            }
+        }
+    }
+}
+
+async fn answer(
+    router: Router,
+    request: Request<Incoming>,
+    peer: Peer,
+    activity: Arc<Activity>,
+    body_timeout: std::time::Duration,
+) -> Result<Response, Infallible> {
+    let in_flight = activity.request();
+    let slow = SlowBody::default();
+    let http1 = request.version() < Version::HTTP_2;
+    let mut request = request.map(|body| Body::new(TimelyBody::new(body, body_timeout, slow.clone())));
+    request.extensions_mut().insert(peer);
+    let mut response = router.oneshot(request).await?;
+    if slow.was_slow() {
+        response = Problem::of_status(
+            StatusCode::REQUEST_TIMEOUT,
+            Some(format!("the body did not come within {} s", body_timeout.as_secs())),
+        )
+        .into_response();
+        if http1 {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+    }
+    Ok(response.map(|inner| Body::new(AnswerBody { inner, in_flight })))
+}

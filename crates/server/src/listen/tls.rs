@@ -1,0 +1,92 @@
+//! TLS of the listener: its certificate, which can be replaced while it runs, and whose client certificates count.
+
+use std::fmt;
+use std::sync::Arc;
+
+use keys::PrivateKey;
+use parking_lot::RwLock;
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::server::{ClientHello, ResolvesServerCert, VerifierBuilderError, WebPkiClientVerifier};
+use rustls::sign::CertifiedKey;
+use rustls::version::{TLS12, TLS13};
+use rustls::{RootCertStore, ServerConfig};
+
+/// Why the listener's TLS cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// The chain has no certificate.
+    #[error("the server's certificate chain is empty")]
+    NoCertificate,
+    /// The key or the certificate cannot be used.
+    #[error("the server's certificate or key cannot be used: {0}")]
+    Unusable(#[from] rustls::Error),
+    /// A root for client certificates cannot be used.
+    #[error("a root for client certificates cannot be used: {0}")]
+    BadRoot(rustls::Error),
+    /// The verifier of client certificates cannot be made.
+    #[error("client certificates cannot be verified: {0}")]
+    Verifier(#[from] VerifierBuilderError),
+}
+
+/// A chain (DER, leaf first) with its key, as the listener presents it.
+///
+/// # Errors
+/// [`TlsError`] when the key does not belong to the leaf, or rustls cannot use it.
+pub fn server_certificate(chain: &[Vec<u8>], key: &PrivateKey) -> Result<Arc<CertifiedKey>, TlsError> {
+    if chain.is_empty() {
+        return Err(TlsError::NoCertificate);
+    }
+    let chain = chain.iter().map(|der| CertificateDer::from(der.clone())).collect();
+    let pkcs8 = key.to_pkcs8_der();
+    let der = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(pkcs8.as_slice()));
+    let certified = CertifiedKey::new(chain, aws_lc_rs::sign::any_supported_type(&der)?);
+    certified.keys_match()?;
+    Ok(Arc::new(certified))
+}
+
+/// The certificate in force.
+pub(super) struct Presented(RwLock<Arc<CertifiedKey>>);
+
+impl Presented {
+    pub(super) fn new(certificate: Arc<CertifiedKey>) -> Self {
+        Self(RwLock::new(certificate))
+    }
+
+    pub(super) fn replace(&self, certificate: Arc<CertifiedKey>) {
+        *self.0.write() = certificate;
+    }
+}
+
+impl fmt::Debug for Presented {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Presented")
+    }
+}
+
+impl ResolvesServerCert for Presented {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.0.read()))
+    }
+}
+
+/// TLS 1.2 and 1.3, HTTP/2 preferred. Clients may show a certificate below one of `roots` (DER); one that does not
+/// verify ends the handshake, none at all does not.
+pub(super) fn config(presented: Arc<Presented>, roots: &[Vec<u8>]) -> Result<Arc<ServerConfig>, TlsError> {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_protocol_versions(&[&TLS13, &TLS12])?;
+    let builder = if roots.is_empty() {
+        builder.with_no_client_auth()
+    } else {
+        let mut store = RootCertStore::empty();
+        for root in roots {
+            store.add(CertificateDer::from(root.clone())).map_err(TlsError::BadRoot)?;
+        }
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(store), provider);
+        builder.with_client_cert_verifier(verifier.allow_unauthenticated().build()?)
+    };
+    let mut config = builder.with_cert_resolver(presented);
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}

@@ -1,0 +1,3 @@
+//! The other end of a connection.
+
+pub use authority::Peer;
