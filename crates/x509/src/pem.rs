@@ -30,6 +30,36 @@ pub fn certificates(text: &[u8]) -> impl Iterator<Item = (String, Vec<u8>)> {
     })
 }
 
+/// A block with this label (RFC 7468 section 2): lines of 64 letters, and a line end after the last one.
+///
+/// ```
+/// let text = x509::pem::encode("X", b"hello");
+/// assert_eq!(text, "-----BEGIN X-----\naGVsbG8=\n-----END X-----\n");
+/// ```
+#[must_use]
+pub fn encode(label: &str, der: &[u8]) -> String {
+    const LINE_OCTETS: usize = 48;
+    let mut out = String::with_capacity(der.len() * 4 / 3 + der.len() / LINE_OCTETS + 2 * label.len() + 48);
+    out.extend(["-----BEGIN ", label, "-----\n"]);
+    for line in der.chunks(LINE_OCTETS) {
+        line.chunks(3).for_each(|group| push_group(&mut out, group));
+        out.push('\n');
+    }
+    out.extend(["-----END ", label, "-----\n"]);
+    out
+}
+
+/// Four letters of up to three octets (RFC 4648 section 4).
+fn push_group(out: &mut String, group: &[u8]) {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let octet = |at: usize| u32::from(group.get(at).copied().unwrap_or(0));
+    let bits = octet(0) << 16 | octet(1) << 8 | octet(2);
+    for at in 0..4 {
+        let letter = char::from(ALPHABET[(bits >> (18 - 6 * at)) as usize & 63]);
+        out.push(if at <= group.len() { letter } else { '=' });
+    }
+}
+
 /// `None` at the end of the text; `Some(None)` for a block that cannot be read.
 fn next_block(rest: &mut &[u8]) -> Option<Option<(String, Vec<u8>)>> {
     let text = *rest;
@@ -136,6 +166,16 @@ mod tests {
         ];
         for text in table {
             assert_eq!(read(&text), std::slice::from_ref(&hello), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        for length in (0..200).chain([4_096]) {
+            let der: Vec<u8> = (0..length).map(|octet| octet as u8).collect();
+            let text = encode("A B", &der);
+            assert_eq!(read(&text), [("A B".to_owned(), der)]);
+            assert!(text.lines().all(|line| line.len() <= 64));
         }
     }
 

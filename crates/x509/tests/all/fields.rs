@@ -1,6 +1,5 @@
 //! What certificates say, as openssl made them and x509-parser reads them, too.
 
-use std::fmt::Write as _;
 use std::process::Command;
 
 use x509::ocsp::{self, Outcome, Responder, Status};
@@ -10,23 +9,9 @@ use x509::{
 };
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// PEM with its base64 on one line; openssl reads up to 76 octets a line, so it is broken.
+/// A certificate in PEM.
 pub(crate) fn pem(der: &[u8]) -> String {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut out = "-----BEGIN CERTIFICATE-----\n".to_owned();
-    for line in der.chunks(48) {
-        for group in line.chunks(3) {
-            let bits = group.iter().fold(0u32, |bits, b| bits << 8 | u32::from(*b));
-            let bits = bits << (8 * (3 - group.len()));
-            for index in 0..4 {
-                let letter = ALPHABET[(bits >> (18 - 6 * index)) as usize & 63];
-                out.push(if index <= group.len() { char::from(letter) } else { '=' });
-            }
-        }
-        out.push('\n');
-    }
-    let _ = writeln!(out, "-----END CERTIFICATE-----");
-    out
+    x509::pem::encode("CERTIFICATE", der)
 }
 
 /// The output of an openssl command, run in `folder`.
