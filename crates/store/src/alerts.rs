@@ -5,6 +5,7 @@ use uuid::Uuid;
 
 use crate::cursor::{Cursor, Page};
 use crate::error::StoreError;
+use crate::keys::{SealedColumn, sealed_column};
 use crate::scans::{key_or, page, with_limit};
 use crate::store::{Cost, Store, limit_of};
 use crate::tx::{Bulk, Column, Tx};
@@ -173,6 +174,9 @@ pub struct AlertScheduleRow {
     /// JSON.
     pub attributes: String,
 }
+
+/// The channels' configurations, for the rotation of the master key.
+pub const SEALED_CHANNELS: SealedColumn = sealed_column!("alert_channels", "uuid" Uuid "uuid", "config");
 
 /// `next_at` of a certificate past its last threshold.
 pub const NO_THRESHOLD_US: i64 = i64::MAX;
@@ -401,6 +405,8 @@ pub(crate) const ALL: &[&str] = &[
     SCHEDULE_DUE,
     TRIM,
     TRIM_DELIVERIES,
+    SEALED_CHANNELS.page,
+    SEALED_CHANNELS.count,
 ];
 pub(crate) const SQLITE: &[&str] = &[CLAIM_SQLITE];
 pub(crate) const POSTGRES: &[&str] = &[CLAIM_POSTGRES];
