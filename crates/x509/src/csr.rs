@@ -59,6 +59,8 @@ pub struct CertificateRequest {
     pub basic_constraints: Option<BasicConstraints>,
     /// Every requested extension, those above too, in order.
     pub extensions: Vec<Extension>,
+    /// Attributes beside the extension request and the password, dotted, in order.
+    pub other_attributes: Vec<String>,
     tbs_range: Range<usize>,
     signature_range: Range<usize>,
 }
@@ -119,22 +121,10 @@ impl CertificateRequest {
         self.der.get(self.signature_range.clone()).unwrap_or_default()
     }
 
-    /// The names to certify: the alternative names, and the common names that are a DNS name of two
-    /// labels or more, a wildcard or an address and are not among them. DNS names come in the form of
-    /// [`GeneralName::parse`] where it reads them, else as found; none comes twice.
+    /// The names to certify: see [`names_of`].
     #[must_use]
     pub fn names(&self) -> Vec<GeneralName> {
-        let tidy = |name: &GeneralName| match name {
-            GeneralName::Dns(text) => match GeneralName::parse(text) {
-                Ok(tidied @ GeneralName::Dns(_)) => tidied,
-                _ => name.clone(),
-            },
-            other => other.clone(),
-        };
-        let asked = self.subject_alt_names.iter().map(tidy);
-        let common = self.subject.common_names.iter().filter_map(|name| common_name(name));
-        let mut seen = std::collections::HashSet::new();
-        asked.chain(common).filter(|name| seen.insert(name.clone())).collect()
+        names_of(&self.subject, &self.subject_alt_names)
     }
 
     fn read(der: &[u8]) -> Result<Self, Misshapen> {
@@ -166,6 +156,7 @@ impl CertificateRequest {
             key_usage: None,
             basic_constraints: None,
             extensions: Vec::new(),
+            other_attributes: Vec::new(),
             tbs_range: range_in(der, info.whole),
             signature_range: range_in(der, signature),
         };
@@ -208,7 +199,7 @@ impl CertificateRequest {
                     self.challenge_password = Some(password(values.any()?)?);
                     values.end()?;
                 }
-                _ => {}
+                other => self.other_attributes.push(der::oid_text(other)),
             }
         }
         Ok(())
@@ -255,6 +246,23 @@ impl fmt::Debug for CertificateRequest {
             .field("challenge_password", &self.challenge_password.as_ref().map(|_| "…"))
             .finish_non_exhaustive()
     }
+}
+
+/// The names of a request or certificate: the alternative names, and the common names that are a DNS name of
+/// two labels or more, a wildcard or an address and are not among them. DNS names come in the form of
+/// [`GeneralName::parse`] where it reads them, else as found; none comes twice.
+#[must_use]
+pub fn names_of(subject: &DistinguishedName, alternative: &[GeneralName]) -> Vec<GeneralName> {
+    let tidy = |name: &GeneralName| match name {
+        GeneralName::Dns(text) => match GeneralName::parse(text) {
+            Ok(tidied @ GeneralName::Dns(_)) => tidied,
+            _ => name.clone(),
+        },
+        other => other.clone(),
+    };
+    let common = subject.common_names.iter().filter_map(|name| common_name(name));
+    let mut seen = std::collections::HashSet::new();
+    alternative.iter().map(tidy).chain(common).filter(|name| seen.insert(name.clone())).collect()
 }
 
 /// The part that is wrong, and how.

@@ -55,6 +55,7 @@ fn requests_of_openssl_are_read() {
         assert_eq!(request.challenge_password.as_deref(), Some("s3cret word"));
         assert!(!format!("{request:?}").contains("s3cret"));
         assert!(request.must_staple);
+        assert_eq!(request.other_attributes, ["1.2.840.113549.1.9.2"]);
         assert_eq!(request.key_usage, Some(KeyUsage(KeyUsage::DIGITAL_SIGNATURE)));
         assert_eq!(request.extended_key_usage.as_deref().unwrap(), ["1.3.6.1.5.5.7.3.1", "1.2.3.4"]);
         assert_eq!(request.subject_alt_names[0], GeneralName::Dns("A.example".to_owned()));
