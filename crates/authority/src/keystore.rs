@@ -9,8 +9,8 @@ use std::time::Duration;
 use flight::{Cache, Failed, Fresh};
 use futures_util::FutureExt;
 use keys::{
-    Context, KeyError, KeyProvider, KeyRef, KeyType, Keyring, KeyringError, MasterKey, MasterKeyId, OpenError,
-    PrivateKey, SignError, Signer,
+    Context, KeyError, KeyProvider, KeyRef, KeyType, Keyring, KeyringError, MasterKey, MasterKeyId,
+    OpenError, PrivateKey, SignError, Signer,
 };
 use parking_lot::RwLock;
 use serde_json::json;
@@ -56,7 +56,9 @@ pub enum KeyStoreError {
     #[error(transparent)]
     Key(#[from] KeyError),
     /// What the row says and what the key is are two things.
-    #[error("the key {0} is another one than its row says: the database was tampered with, or restored in part")]
+    #[error(
+        "the key {0} is another one than its row says: the database was tampered with, or restored in part"
+    )]
     Swapped(KeyId),
     /// No provider of this name is configured.
     #[error("the key provider {0:?} is not configured")]
@@ -188,10 +190,16 @@ impl KeyStore {
     ///
     /// # Errors
     /// [`KeyStoreError::NoProvider`], [`KeyStoreError::Provider`].
-    pub async fn prepare_at(&self, provider: &str, kind: KeyType, label: &str) -> Result<NewKey, KeyStoreError> {
+    pub async fn prepare_at(
+        &self,
+        provider: &str,
+        kind: KeyType,
+        label: &str,
+    ) -> Result<NewKey, KeyStoreError> {
         let provider = self.provider(provider)?;
         let held = provider.generate(kind, label).await;
-        let held = held.map_err(|error| KeyStoreError::Provider { name: provider.name().to_owned(), error })?;
+        let held =
+            held.map_err(|error| KeyStoreError::Provider { name: provider.name().to_owned(), error })?;
         let row = self.row(&*held.signer, label, provider.name(), None, Some(held.locator));
         Ok(NewKey { row, signer: held.signer })
     }
@@ -295,7 +303,8 @@ impl KeyStore {
             details: json!({ "reason": reason }),
         };
         let reason = reason.to_owned();
-        let blocked = self.inner.store.write("key_block", move |tx| block(tx, id, reason, event).boxed()).await?;
+        let blocked =
+            self.inner.store.write("key_block", move |tx| block(tx, id, reason, event).boxed()).await?;
         self.inner.open.invalidate(&id);
         Ok(blocked)
     }
@@ -420,7 +429,8 @@ impl KeyStore {
             resource: format!("master_key/{}", report.master),
             details: json!({ "rewrapped": report.rewrapped, "remaining": report.remaining }),
         };
-        let written = self.inner.store.write("master_key_rotated", move |tx| store::audit(tx, vec![event]).boxed());
+        let written =
+            self.inner.store.write("master_key_rotated", move |tx| store::audit(tx, vec![event]).boxed());
         written.await
     }
 }

@@ -174,17 +174,3 @@ pub(crate) fn inventory_row(certificate: &Certificate) -> NewCertificate {
 pub(crate) fn in_us(time: UnixTime) -> i64 {
     time.0.saturating_mul(1_000_000)
 }
-
-/// A PEM block (RFC 7468).
-pub(crate) fn pem_text(label: &str, der: &[u8]) -> String {
-    use base64::Engine as _;
-    const LINE: usize = 64;
-    let base64 = base64::engine::general_purpose::STANDARD.encode(der);
-    let mut text = format!("-----BEGIN {label}-----\n");
-    for start in (0..base64.len()).step_by(LINE) {
-        text.push_str(&base64[start..(start + LINE).min(base64.len())]);
-        text.push('\n');
-    }
-    text.push_str(&format!("-----END {label}-----\n"));
-    text
-}

@@ -39,7 +39,12 @@ impl Authority {
     ///
     /// # Errors
     /// [`NewCaError`]; nothing is stored then.
-    pub async fn create_intermediate(&self, parent: &str, new: &NewCa, actor: &str) -> Result<Arc<Ca>, NewCaError> {
+    pub async fn create_intermediate(
+        &self,
+        parent: &str,
+        new: &NewCa,
+        actor: &str,
+    ) -> Result<Arc<Ca>, NewCaError> {
         let read = new.read()?;
         let parent = self.issuing_parent(parent).await?;
         let issuer = self.issuer(&parent);
@@ -79,8 +84,14 @@ impl Authority {
         let certified = certify(body, &*ca.signer, Some(&issuer), dates).await?;
         let row = self.certificate_row(ca.id, &certified, CaCertificateRole::Cross, Some(by.id));
         let issued = self.issued_row(&certified, by.id, actor);
-        let event = self.event("ca.cross_sign", ca.id, actor, json!({ "name": ca.name, "by": by.id, "by_name": by.name }));
-        let stored = self.store().write("ca_cross_sign", move |tx| store_cross(tx, row, issued, event).boxed());
+        let event = self.event(
+            "ca.cross_sign",
+            ca.id,
+            actor,
+            json!({ "name": ca.name, "by": by.id, "by_name": by.name }),
+        );
+        let stored =
+            self.store().write("ca_cross_sign", move |tx| store_cross(tx, row, issued, event).boxed());
         stored.await.map_err(|error| refusal(error, &ca.name))?;
         self.forget_cas();
         Ok(self.ca_by_id(ca.id).await?)
@@ -92,7 +103,11 @@ impl Authority {
 
     async fn issuing_parent(&self, id_or_name: &str) -> Result<Arc<Ca>, NewCaError> {
         let parent = self.ca(id_or_name).await?;
-        if parent.may_issue(self.now()) { Ok(parent) } else { Err(NewCaError::NotIssuing(parent.name.clone())) }
+        if parent.may_issue(self.now()) {
+            Ok(parent)
+        } else {
+            Err(NewCaError::NotIssuing(parent.name.clone()))
+        }
     }
 
     fn issuer<'a>(&'a self, ca: &'a Ca) -> Issuer<'a> {
@@ -141,8 +156,9 @@ impl Authority {
         let issued = self.issued_row(&certified, parent.unwrap_or(id), actor);
         let event = self.event("ca.create", id, actor, details);
         let (key, actor) = (key.row, actor.to_owned());
-        let stored =
-            self.store().write("ca_create", move |tx| store_ca(tx, key, ca, certificate, issued, event, actor).boxed());
+        let stored = self
+            .store()
+            .write("ca_create", move |tx| store_ca(tx, key, ca, certificate, issued, event, actor).boxed());
         stored.await.map_err(|error| refusal(error, &new.name))?;
         self.forget_cas();
         Ok(self.ca_by_id(id).await?)

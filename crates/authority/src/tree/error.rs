@@ -104,7 +104,9 @@ pub enum ImportError {
     #[error("the first certificate is of no certification authority: {0}")]
     NotCa(&'static str),
     /// The certificates do not make a chain.
-    #[error("certificate {position} of the chain is not signed by the one after it; put them in order, the authority's first")]
+    #[error(
+        "certificate {position} of the chain is not signed by the one after it; put them in order, the authority's first"
+    )]
     NotChain {
         /// Its place, from 1.
         position: usize,

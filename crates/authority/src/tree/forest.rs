@@ -112,7 +112,8 @@ impl Authority {
             (Some(only), None) => Ok(Arc::clone(only)),
             (None, _) => Err(CaError::Ambiguous("none".to_owned())),
             (Some(one), Some(two)) => {
-                let names: Vec<&str> = [one, two].into_iter().chain(lowest).map(|ca| ca.name.as_str()).collect();
+                let names: Vec<&str> =
+                    [one, two].into_iter().chain(lowest).map(|ca| ca.name.as_str()).collect();
                 Err(CaError::Ambiguous(names.join(", ")))
             }
         }
@@ -122,7 +123,8 @@ impl Authority {
         let this = self.clone();
         let lifetime = self.options().cache_lifetime;
         let read = move || async move {
-            let forest = this.read_forest().await.map_err(|error| Failed { error, lifetime: Duration::ZERO })?;
+            let forest =
+                this.read_forest().await.map_err(|error| Failed { error, lifetime: Duration::ZERO })?;
             Ok(Fresh { value: forest, lifetime })
         };
         self.cas_cache().cache.fetch(&(), read).await
@@ -211,7 +213,8 @@ fn node(row: CaWithKey, certificates: Vec<CaCertificateRow>) -> Option<Node> {
     };
     let of = |role| certificates.iter().filter(move |certificate| certificate.role == role);
     let above = of(CaCertificateRole::Above).map(|above| above.der.as_slice().into()).collect();
-    let crosses = of(CaCertificateRole::Cross).map(|cross| (cross.der.as_slice().into(), cross.issuer_ca)).collect();
+    let crosses =
+        of(CaCertificateRole::Cross).map(|cross| (cross.der.as_slice().into(), cross.issuer_ca)).collect();
     Some(Node { certificate: Arc::new(certificate), above, crosses, state, row })
 }
 
@@ -222,12 +225,8 @@ fn authority(node: &Node, by_id: &HashMap<Uuid, &Node>, keystore: &KeyStore) -> 
         return None;
     };
     let (chain, anchor) = chain_of(node, by_id);
-    let signer = LazySigner {
-        keystore: keystore.clone(),
-        id: row.ca.key_id,
-        kind,
-        spki: row.spki.as_slice().into(),
-    };
+    let signer =
+        LazySigner { keystore: keystore.clone(), id: row.ca.key_id, kind, spki: row.spki.as_slice().into() };
     Some(Ca {
         id: row.ca.id,
         name: row.ca.name.clone(),

@@ -6,9 +6,7 @@ use std::time::Instant;
 use futures_util::FutureExt;
 use keys::{KeyType, PrivateKey, Signer};
 use serde_json::json;
-use store::{
-    AuditEvent, CaCertificateRole, CaCertificateRow, CaRow, KeyRow, NewCertificate, StoreError, Tx,
-};
+use store::{AuditEvent, CaCertificateRole, CaCertificateRow, CaRow, KeyRow, NewCertificate, StoreError, Tx};
 use uuid::Uuid;
 use x509::{Certificate, KeyUsage, UnixTime, build, csr, pem};
 
@@ -122,7 +120,8 @@ impl Authority {
         let details = json!({ "name": new.name, "subject": read.subject.text });
         let event = self.event("ca.request", pending.id, actor, details);
         let (row, actor) = (key.row, actor.to_owned());
-        let stored = self.store().write("ca_request", move |tx| store_request(tx, row, ca, event, actor).boxed());
+        let stored =
+            self.store().write("ca_request", move |tx| store_request(tx, row, ca, event, actor).boxed());
         stored.await.map_err(|error| match error {
             StoreError::Stale(_) => NewCaError::NameTaken(new.name.clone()),
             other => NewCaError::Store(other),
@@ -136,7 +135,12 @@ impl Authority {
     ///
     /// # Errors
     /// [`ImportError`]; nothing is stored then.
-    pub async fn install_intermediate(&self, id: Uuid, chain_pem: &str, actor: &str) -> Result<Arc<Ca>, ImportError> {
+    pub async fn install_intermediate(
+        &self,
+        id: Uuid,
+        chain_pem: &str,
+        actor: &str,
+    ) -> Result<Arc<Ca>, ImportError> {
         let forest = self.forest().await?;
         let pending = forest.pending.iter().find(|pending| pending.id == id).cloned();
         let pending = pending.ok_or(ImportError::NotPending(id))?;
@@ -272,7 +276,7 @@ fn check_own(own: &Certificate, now: UnixTime) -> Result<(), ImportError> {
 
 /// A certification request in PEM (RFC 7468 section 7).
 pub(crate) fn request_pem(der: &[u8]) -> String {
-    crate::tree::certificate::pem_text("CERTIFICATE REQUEST", der)
+    pem::encode("CERTIFICATE REQUEST", der)
 }
 
 fn refusal(error: StoreError, name: &str) -> ImportError {

@@ -49,7 +49,12 @@ impl Authority {
     }
 
     /// What lives is counted before the transaction: a retiring authority issues no more, so it only gets less.
-    async fn finish_retiring(&self, ca: &Arc<Ca>, force: bool, actor: &str) -> Result<Retirement, RetireError> {
+    async fn finish_retiring(
+        &self,
+        ca: &Arc<Ca>,
+        force: bool,
+        actor: &str,
+    ) -> Result<Retirement, RetireError> {
         let id = ca.id;
         if !force {
             let certificates = self.store().living_issued(id, self.clock().now_us(), LIVING_MAX).await?;

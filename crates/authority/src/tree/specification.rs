@@ -77,7 +77,9 @@ fn default_backdate() -> i64 {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BadCa {
     /// Not a name.
-    #[error("{0:?} is no name of an authority: 1 to {NAME_MAX} letters, digits, '.', '-', '_' and spaces, and no UUID")]
+    #[error(
+        "{0:?} is no name of an authority: 1 to {NAME_MAX} letters, digits, '.', '-', '_' and spaces, and no UUID"
+    )]
     Name(String),
     /// Not a subject.
     #[error("the subject: {0}")]
@@ -278,7 +280,16 @@ mod tests {
             assert_eq!(subtree(text), Ok(expected), "{text}");
         }
         assert!(matches!(subtree("dir:O=Example, C=DE"), Ok(Subtree::Directory(_))));
-        for bad in ["example.com", "dns:*.example.com", "dns:a b", "ip:10.0.0.0/33", "ip:x", "email:ü@a.b", "dir:x", "x:y"] {
+        for bad in [
+            "example.com",
+            "dns:*.example.com",
+            "dns:a b",
+            "ip:10.0.0.0/33",
+            "ip:x",
+            "email:ü@a.b",
+            "dir:x",
+            "x:y",
+        ] {
             assert!(matches!(subtree(bad), Err(BadCa::Limit { .. })), "{bad}");
         }
     }

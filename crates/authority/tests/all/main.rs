@@ -1,3 +1,41 @@
 //! The crate's integration tests, one binary.
 
 #![allow(clippy::unwrap_used)]
+
+mod keystore;
+mod place;
+mod tree;
+
+/// Runs each case on both databases: `battery! { module::case … }`, each `async fn case(place: Place)`.
+macro_rules! battery {
+    ($($module:ident::$case:ident)*) => {
+        mod sqlite { $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() { crate::$module::$case(crate::place::Place::sqlite().await).await; }
+        )* }
+        mod postgres { $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() { crate::$module::$case(crate::place::Place::postgres().await).await; }
+        )* }
+    };
+}
+
+battery! {
+    keystore::a_key_signs_after_a_restart_and_only_under_its_master_key
+    keystore::the_same_key_is_kept_once
+    keystore::a_blocked_key_signs_no_more
+    keystore::values_moved_between_rows_do_not_open
+    keystore::the_master_key_is_changed_while_all_goes_on
+    keystore::a_rotation_cut_off_is_finished_by_the_next
+    tree::chains_hold_for_openssl
+    tree::path_lengths_are_kept
+    tree::name_limits_hold_for_openssl
+    tree::what_cannot_be_made_is_refused_and_nothing_stored
+    tree::a_name_is_taken_once
+    tree::an_authority_made_by_openssl_is_imported
+    tree::an_external_parent_signs_our_request
+    tree::a_cross_signature_gives_another_chain
+    tree::an_authority_is_retired_in_two_steps
+    tree::another_node_sees_what_changed
+    tree::the_issuing_authority_is_the_lowest_one
+}

@@ -1,0 +1,176 @@
+//! Keys at rest.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use authority::keystore::{KeyStore, KeyStoreError, RotateProgress};
+use keys::{KeyRef, KeyType, MasterKey, OpenError, PrivateKey};
+use store::{SEALED_KEYS, SealedValue};
+use uuid::Uuid;
+use x509::{PublicKey, verify_signature};
+
+use crate::place::Place;
+
+async fn signs(key: &KeyRef) {
+    let signature = key.sign(b"message", Instant::now() + Duration::from_secs(30)).await.unwrap();
+    let public = PublicKey::parse(key.spki()).unwrap();
+    assert_eq!(verify_signature(&public, &key.algorithm(), b"message", &signature), Ok(()));
+}
+
+fn master(place: &Place, name: &str) -> MasterKey {
+    MasterKey::File { path: place.path(name), create: true }
+}
+
+pub(crate) async fn a_key_signs_after_a_restart_and_only_under_its_master_key(place: Place) {
+    for kind in [KeyType::Rsa2048, KeyType::P256, KeyType::Ed25519, KeyType::MlDsa65] {
+        let (id, key) = place.keystore.generate(kind, "a label", "user:a").await.unwrap();
+        signs(&key).await;
+        let again = place.keystore_with(&["master"]).signer(id).await.unwrap();
+        assert_eq!((again.key_type(), again.spki()), (kind, key.spki()));
+        signs(&again).await;
+        let row = place.store.key(id).await.unwrap().unwrap();
+        assert_eq!((row.label.as_str(), row.provider.as_str()), ("a label", "sealed"));
+        assert!(!format!("{row:?}").contains("sealed: Some"));
+        let other = place.keystore_with(&["other"]).signer(id).await.unwrap_err();
+        assert!(matches!(other, KeyStoreError::Sealed { error: OpenError::UnknownMaster(_), .. }), "{other}");
+    }
+    let unknown = Uuid::now_v7();
+    let error = place.keystore.signer(unknown).await.unwrap_err();
+    assert!(matches!(error, KeyStoreError::Unknown(id) if id == unknown), "{error}");
+    let listed = place.store.keys(None, 3).await.unwrap();
+    assert_eq!(listed.rows.len(), 3);
+    let rest = place.store.keys(listed.next.as_ref(), 3).await.unwrap();
+    assert_eq!((rest.rows.len(), rest.next), (1, None));
+    assert_eq!(place.actions().await, ["key.generate"; 4]);
+}
+
+pub(crate) async fn the_same_key_is_kept_once(place: Place) {
+    let key = PrivateKey::generate(KeyType::P256).unwrap();
+    let (one, _) = place.keystore.import(key.clone(), "one", "user:a").await.unwrap();
+    let (two, _) = place.keystore.import(key, "two", "user:b").await.unwrap();
+    assert_eq!(one, two);
+    assert_eq!(place.store.key(one).await.unwrap().unwrap().label, "one");
+    signs(&place.keystore_with(&["master"]).signer(one).await.unwrap()).await;
+}
+
+pub(crate) async fn a_blocked_key_signs_no_more(place: Place) {
+    let (id, key) = place.keystore.generate(KeyType::P256, "a", "user:a").await.unwrap();
+    signs(&place.keystore.signer(id).await.unwrap()).await;
+    assert!(place.keystore.block(id, "stolen", "user:b").await.unwrap());
+    assert!(!place.keystore.block(id, "again", "user:b").await.unwrap());
+    let error = place.keystore.signer(id).await.unwrap_err();
+    assert!(matches!(&error, KeyStoreError::Blocked { reason, .. } if reason == "stolen"), "{error}");
+    assert!(matches!(
+        place.keystore.block(Uuid::now_v7(), "none", "user:b").await.unwrap_err(),
+        KeyStoreError::Unknown(_)
+    ));
+    drop(key);
+    assert_eq!(place.actions().await, ["key.generate", "key.block"]);
+}
+
+pub(crate) async fn values_moved_between_rows_do_not_open(place: Place) {
+    let (one, _) = place.keystore.generate(KeyType::P256, "one", "user:a").await.unwrap();
+    let (two, _) = place.keystore.generate(KeyType::P256, "two", "user:a").await.unwrap();
+    let sealed = |id| {
+        let store = place.store.clone();
+        async move { store.key(id).await.unwrap().unwrap().sealed.unwrap() }
+    };
+    let (first, second) = (sealed(one).await, sealed(two).await);
+    let moved = vec![(SealedValue { row: one.as_bytes().to_vec(), sealed: first }, second)];
+    place.store.write("move", |tx| Box::pin(store::replace_sealed(tx, &SEALED_KEYS, moved))).await.unwrap();
+    let error = place.keystore.signer(one).await.unwrap_err();
+    assert!(matches!(error, KeyStoreError::Sealed { error: OpenError::Forged, .. }), "{error}");
+    signs(&place.keystore.signer(two).await.unwrap()).await;
+    // A rotation tells of it, and leaves it.
+    let rotated = place.keystore.rotate_master(&master(&place, "new"), "user:a", |_| {}).await.unwrap();
+    assert_eq!((rotated.rewrapped, rotated.remaining, rotated.failed.len()), (1, 1, 1));
+    assert!(rotated.failed[0].starts_with(&format!("keys.sealed {one}")), "{:?}", rotated.failed);
+}
+
+/// Some hundred keys more than a page or two of the rotation.
+async fn many(keystore: &KeyStore, place: &Place, count: usize) -> Vec<Uuid> {
+    let mut rows = Vec::with_capacity(count);
+    for _ in 0..count {
+        rows.push(keystore.prepare(KeyType::Ed25519, "one of many").await.unwrap().row);
+    }
+    let ids = rows.iter().map(|row| row.id).collect();
+    let stored = place.store.write("many", move |tx| {
+        Box::pin(async move {
+            for row in &rows {
+                store::insert_key(tx, row).await?;
+            }
+            Ok(())
+        })
+    });
+    stored.await.unwrap();
+    ids
+}
+
+pub(crate) async fn the_master_key_is_changed_while_all_goes_on(place: Place) {
+    let ids = many(&place.keystore, &place, 1_100).await;
+    let before = place.store.statements_sent();
+    let mut seen: Vec<RotateProgress> = Vec::new();
+    let new = master(&place, "new");
+    let rotation = place.keystore.rotate_master(&new, "user:a", |at| seen.push(at.clone()));
+    let reader = async {
+        for id in ids.iter().step_by(100) {
+            signs(&place.keystore_with(&["master", "new"]).signer(*id).await.unwrap()).await;
+        }
+    };
+    let (rotated, ()) = tokio::join!(rotation, reader);
+    let rotated = rotated.unwrap();
+    assert_eq!((rotated.rewrapped, rotated.remaining, rotated.failed.len()), (1_100, 0, 0));
+    assert_eq!(rotated.master, master(&place, "new").id().unwrap());
+    let done: Vec<u64> = seen.iter().map(|at| at.done).collect();
+    assert_eq!(done, [0, 500, 1_000, 1_100]);
+    assert!(seen.iter().all(|at| at.total == 1_100 && at.column == "keys.sealed"));
+    // Pages, not rows: three of reading and writing, two counts, the audit, and the reader's dozen.
+    let sent = place.store.statements_sent() - before;
+    assert!(sent < 50, "{sent} statements");
+    // Now the old one is not needed.
+    let fresh = place.keystore_with(&["new"]);
+    for id in &ids[1_080..] {
+        signs(&fresh.signer(*id).await.unwrap()).await;
+    }
+    assert_eq!(place.actions().await, ["master_key.rotate"]);
+    let again = place.keystore.rotate_master(&master(&place, "new"), "user:a", |_| {}).await.unwrap();
+    assert_eq!((again.rewrapped, again.remaining), (0, 0));
+}
+
+pub(crate) async fn a_rotation_cut_off_is_finished_by_the_next(place: Place) {
+    let ids = many(&place.keystore, &place, 1_100).await;
+    let reached = Arc::new(AtomicU64::new(0));
+    let (tell, told) = tokio::sync::oneshot::channel();
+    let mut tell = Some(tell);
+    let count = Arc::clone(&reached);
+    let new = master(&place, "new");
+    let rotation = place.keystore.rotate_master(&new, "user:a", move |at| {
+        count.store(at.done, Ordering::SeqCst);
+        if at.done >= 500
+            && let Some(tell) = tell.take()
+        {
+            tell.send(()).unwrap();
+        }
+    });
+    // The process dies after the first page.
+    tokio::select! {
+        biased;
+        _ = told => {}
+        done = rotation => panic!("finished: {done:?}"),
+    }
+    assert_eq!(reached.load(Ordering::SeqCst), 500);
+    // The next one has both keys, as the configuration must say, and opens everything.
+    let next = place.keystore_with(&["new", "master"]);
+    for id in ids.iter().step_by(50) {
+        signs(&next.signer(*id).await.unwrap()).await;
+    }
+    let rotated = next.rotate_master(&master(&place, "new"), "user:a", |_| {}).await.unwrap();
+    assert_eq!(rotated.remaining, 0);
+    // At most the page under way when it died was done twice over or not at all.
+    assert!((100..=600).contains(&rotated.rewrapped), "{}", rotated.rewrapped);
+    let fresh = place.keystore_with(&["new"]);
+    for id in ids.iter().step_by(50) {
+        signs(&fresh.signer(*id).await.unwrap()).await;
+    }
+}

@@ -1,0 +1,125 @@
+//! An authority over a fresh database.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use authority::keystore::KeyStore;
+use authority::{Authority, AuthorityOptions};
+use keys::{Keyring, KeyringConfig, MasterKey};
+use store::testing::Cluster;
+use store::{AuditFilter, Clock, Store, StoreUrl};
+
+/// 2026-11-21, seconds.
+pub(crate) const NOW: i64 = 1_795_219_200;
+
+pub(crate) struct Place {
+    pub(crate) store: Store,
+    pub(crate) clock: Clock,
+    pub(crate) keystore: KeyStore,
+    pub(crate) authority: Authority,
+    folder: tempfile::TempDir,
+    // Last: the store's connections go before the server.
+    _cluster: Option<Arc<Cluster>>,
+}
+
+impl Place {
+    pub(crate) async fn sqlite() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let url = StoreUrl::sqlite(folder.path().join("data").join("bulla.db"));
+        Self::at(&url, folder, None).await
+    }
+
+    pub(crate) async fn postgres() -> Self {
+        let cluster = tokio::task::spawn_blocking(Cluster::shared).await.unwrap();
+        let url = cluster.database();
+        Self::at(&url, tempfile::tempdir().unwrap(), Some(cluster)).await
+    }
+
+    async fn at(url: &StoreUrl, folder: tempfile::TempDir, cluster: Option<Arc<Cluster>>) -> Self {
+        let store = Store::open(url).await.unwrap();
+        let clock = Clock::manual(NOW * 1_000_000);
+        let keyring = ring(&folder.path().join("master"), &[]);
+        let keystore = KeyStore::new(store.clone(), keyring, clock.clone());
+        let authority = open(&store, &keystore, &clock);
+        Self { store, clock, keystore, authority, folder, _cluster: cluster }
+    }
+
+    /// A path in the place's own folder.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// A key store as after a restart, with these master keys: the current one first.
+    pub(crate) fn keystore_with(&self, masters: &[&str]) -> KeyStore {
+        let older: Vec<PathBuf> = masters[1..].iter().map(|name| self.path(name)).collect();
+        KeyStore::new(self.store.clone(), ring(&self.path(masters[0]), &older), self.clock.clone())
+    }
+
+    /// The authority on another node of the cluster.
+    pub(crate) fn another_node(&self) -> Authority {
+        open(&self.store, &self.keystore_with(&["master"]), &self.clock)
+    }
+
+    pub(crate) fn advance(&self, seconds: u64) {
+        self.clock.advance(Duration::from_secs(seconds));
+    }
+
+    /// The actions in the audit log, oldest first; its chains verify.
+    pub(crate) async fn actions(&self) -> Vec<String> {
+        let verified = self.store.audit_verify().await.unwrap();
+        assert_eq!(verified.faults, Vec::<String>::new());
+        let page = self.store.audit_page(&AuditFilter::default(), None, 1_000).await.unwrap();
+        let mut rows = page.rows;
+        rows.sort_by_key(|row| (row.at_us, row.shard, row.sequence));
+        rows.into_iter().map(|row| row.action).collect()
+    }
+
+    pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) {
+        std::fs::write(self.path(name), content).unwrap();
+    }
+
+    pub(crate) fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).unwrap()
+    }
+
+    /// Runs openssl in the place's folder; its output when it succeeds.
+    pub(crate) fn try_openssl(&self, arguments: &str) -> Result<String, String> {
+        openssl(self.folder.path(), arguments)
+    }
+
+    /// [`Self::try_openssl`], which must succeed.
+    pub(crate) fn openssl(&self, arguments: &str) -> String {
+        self.try_openssl(arguments).unwrap_or_else(|error| panic!("openssl {arguments}: {error}"))
+    }
+}
+
+fn open(store: &Store, keystore: &KeyStore, clock: &Clock) -> Authority {
+    let options = AuthorityOptions {
+        base_url: "http://pki.example".to_owned(),
+        cache_lifetime: Duration::ZERO,
+        ..AuthorityOptions::default()
+    };
+    Authority::open(store.clone(), keystore.clone(), clock.clone(), options).unwrap()
+}
+
+fn ring(current: &Path, older: &[PathBuf]) -> Keyring {
+    let file = |path: &Path| MasterKey::File { path: path.to_owned(), create: true };
+    let older = older.iter().map(|path| file(path)).collect();
+    Keyring::open(&KeyringConfig { current: file(current), older }).unwrap()
+}
+
+/// Runs openssl in a folder.
+pub(crate) fn openssl(folder: &Path, arguments: &str) -> Result<String, String> {
+    let run = Command::new("openssl").current_dir(folder).args(arguments.split_whitespace()).output();
+    let run =
+        run.unwrap_or_else(|error| panic!("this test needs openssl: apt-get install -y openssl ({error})"));
+    let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
+    if run.status.success() { Ok(text(&run.stdout)) } else { Err(text(&run.stdout) + &text(&run.stderr)) }
+}
+
+/// PEM of certificates.
+pub(crate) fn pem(ders: &[impl AsRef<[u8]>]) -> String {
+    ders.iter().map(|der| x509::pem::encode("CERTIFICATE", der.as_ref())).collect()
+}

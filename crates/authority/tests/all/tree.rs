@@ -1,0 +1,446 @@
+//! Roots, intermediates, imports, cross-signing, retirement: as OpenSSL sees them, on both databases.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use authority::tree::{
+    Ca, CaError, CaState, ImportError, NameLimits, NewCa, NewCaError, RetireError, Retirement,
+};
+use keys::{KeyType, PrivateKey, Signer};
+use store::NewIssued;
+use uuid::Uuid;
+use x509::build::{self, CertificateSpec, Extension};
+use x509::{BasicConstraints, Certificate, DistinguishedName, GeneralName, KeyUsage, SerialNumber, UnixTime};
+
+use crate::place::{NOW, Place, pem};
+
+const YEAR: i64 = 365 * 86_400;
+
+fn root(name: &str) -> NewCa {
+    NewCa { key_type: KeyType::P256, ..NewCa::root(name, &format!("CN=Test {name}, O=Example, C=DE")) }
+}
+
+fn intermediate(name: &str) -> NewCa {
+    NewCa::intermediate(name, &format!("CN=Test {name}, O=Example, C=DE"))
+}
+
+/// Signs anything below an authority, rules or not.
+async fn sign(place: &Place, ca: &Ca, subject: &str, spki: &[u8], extensions: &[Extension]) -> Vec<u8> {
+    let subject = DistinguishedName::from_text(subject).unwrap();
+    let now = UnixTime(place.clock.now_seconds());
+    let serial = SerialNumber::from_random(Uuid::new_v4().into_bytes());
+    let mut extensions = extensions.to_vec();
+    extensions.push(Extension::authority_key_id(&ca.key_identifier()));
+    let tbs = build::tbs_certificate(&CertificateSpec {
+        serial: &serial,
+        signature: ca.signer.algorithm(),
+        issuer: &ca.certificate.subject.der,
+        subject: &subject.der,
+        not_before: now,
+        not_after: now.plus(30 * 86_400),
+        spki,
+        extensions: &extensions,
+    });
+    let signature = ca.signer.sign(&tbs, Instant::now() + Duration::from_secs(30)).await.unwrap();
+    build::signed(&tbs, &ca.signer.algorithm(), &signature)
+}
+
+async fn leaf(place: &Place, ca: &Ca, name: &str) -> Vec<u8> {
+    let key = PrivateKey::generate(KeyType::P256).unwrap();
+    let names = [GeneralName::Dns(name.to_owned())];
+    let extensions = [
+        Extension::subject_alt_names(&names, false),
+        Extension::basic_constraints(BasicConstraints { ca: false, path_len: None }),
+        Extension::key_usage(KeyUsage(KeyUsage::DIGITAL_SIGNATURE)),
+        Extension::extended_key_usage(&["1.3.6.1.5.5.7.3.1".to_owned()]),
+    ];
+    sign(place, ca, &format!("CN={name}"), key.spki(), &extensions).await
+}
+
+/// What `openssl verify` says of a leaf, with only the root trusted and the chain sent along.
+fn verify(place: &Place, root: &[u8], chain: &[Arc<[u8]>], leaf: &[u8]) -> Result<String, String> {
+    place.write("root.pem", pem(&[root]));
+    place.write("chain.pem", pem(chain));
+    place.write("leaf.pem", pem(&[leaf]));
+    let untrusted = if chain.is_empty() { "" } else { "-untrusted chain.pem" };
+    let now = place.clock.now_seconds() + 60;
+    place.try_openssl(&format!(
+        "verify -x509_strict -purpose sslserver -attime {now} -CAfile root.pem {untrusted} leaf.pem"
+    ))
+}
+
+fn accepted(verdict: Result<String, String>) {
+    assert_eq!(verdict.map(|text| text.trim().to_owned()), Ok("leaf.pem: OK".to_owned()));
+}
+
+pub(crate) async fn chains_hold_for_openssl(place: Place) {
+    let authority = &place.authority;
+    for kind in [KeyType::P256, KeyType::P384, KeyType::Ed25519, KeyType::Rsa2048] {
+        let (top, middle, low) = (format!("root {kind}"), format!("middle {kind}"), format!("low {kind}"));
+        let top_ca = authority.create_root(&NewCa { key_type: kind, ..root(&top) }, "user:a").await.unwrap();
+        let new = NewCa { key_type: kind, path_length: Some(1), ..intermediate(&middle) };
+        let middle_ca = authority.create_intermediate(&top, &new, "user:a").await.unwrap();
+        let new = NewCa { key_type: kind, lifetime_seconds: YEAR, ..intermediate(&low) };
+        let low_ca = authority.create_intermediate(&middle_ca.id.to_string(), &new, "user:a").await.unwrap();
+        assert!(top_ca.is_root() && !low_ca.is_root());
+        assert_eq!((top_ca.chain.len(), middle_ca.chain.len(), low_ca.chain.len()), (0, 1, 2));
+        assert_eq!(low_ca.chain[0], low_ca.certificate.der);
+        assert_eq!(low_ca.chain[1], middle_ca.certificate.der);
+        assert_eq!(low_ca.anchor.as_ref(), Some(&top_ca.certificate.der));
+        for ca in [&top_ca, &middle_ca, &low_ca] {
+            let der = leaf(&place, ca, "www.example.com").await;
+            accepted(verify(&place, &top_ca.certificate.der, &ca.chain, &der));
+        }
+        let stranger = authority.create_root(&root(&format!("stranger {kind}")), "user:a").await.unwrap();
+        let der = leaf(&place, &low_ca, "www.example.com").await;
+        assert!(verify(&place, &stranger.certificate.der, &low_ca.chain, &der).is_err());
+    }
+    let low = authority.ca("low p256").await.unwrap();
+    let parent = authority.ca("middle p256").await.unwrap();
+    let certificate = &low.certificate;
+    assert_eq!(certificate.crl_urls, [format!("http://pki.example/crl/{}.crl", parent.id)]);
+    assert_eq!(certificate.ocsp_urls, [format!("http://pki.example/ocsp/{}", parent.id)]);
+    assert_eq!(certificate.issuer_urls, [format!("http://pki.example/ca/{}.cer", parent.id)]);
+    assert_eq!(certificate.authority_key_id, parent.certificate.subject_key_id);
+    assert_eq!(certificate.basic_constraints, Some(BasicConstraints { ca: true, path_len: Some(0) }));
+    assert_eq!(certificate.not_before, UnixTime(NOW - 300));
+    assert_eq!(certificate.not_after, UnixTime(NOW + YEAR - 1));
+    assert!(certificate.faults.is_empty() && certificate.serial.content().len() == 16);
+    // The inventory has it, and so has what was issued: it can be revoked.
+    let sha256 = certificate.fingerprint.as_bytes();
+    assert!(place.store.certificate_by_sha256(sha256).await.unwrap().is_some());
+    assert_eq!(place.store.issued_by_sha256(sha256).await.unwrap().unwrap().ca, parent.id);
+    assert_eq!(authority.cas().await.unwrap().len(), 16);
+    assert_eq!(authority.cas_by_key(&certificate.public_key.spki_sha256).await.unwrap()[0].id, low.id);
+    let actions = place.actions().await;
+    assert_eq!(actions.iter().filter(|action| *action == "ca.create").count(), 16);
+    assert_eq!(actions.iter().filter(|action| *action == "key.generate").count(), 16);
+}
+
+pub(crate) async fn path_lengths_are_kept(place: Place) {
+    let authority = &place.authority;
+    let new = NewCa { path_length: Some(1), ..root("root") };
+    let top = authority.create_root(&new, "user:a").await.unwrap();
+    let asked = NewCa { path_length: Some(1), ..intermediate("one") };
+    let error = authority.create_intermediate("root", &asked, "user:a").await.unwrap_err();
+    assert!(matches!(error, NewCaError::PathLength { asked: 1, allowed: 0 }), "{error}");
+    // What is left is given when nothing is asked.
+    let asked = NewCa { path_length: None, ..intermediate("one") };
+    let one = authority.create_intermediate("root", &asked, "user:a").await.unwrap();
+    assert_eq!(one.certificate.basic_constraints.unwrap().path_len, Some(0));
+    let error = authority.create_intermediate("one", &intermediate("two"), "user:a").await.unwrap_err();
+    assert!(matches!(&error, NewCaError::NoneBelow(name) if name == "one"), "{error}");
+    // OpenSSL sees it as we do: one made against the rule leads nowhere.
+    let key = PrivateKey::generate(KeyType::P256).unwrap();
+    let extensions = [
+        Extension::basic_constraints(BasicConstraints { ca: true, path_len: None }),
+        Extension::key_usage(KeyUsage(KeyUsage::KEY_CERT_SIGN)),
+        Extension::subject_key_id(&build::key_id(key.spki())),
+    ];
+    let forged = sign(&place, &one, "CN=Forged", key.spki(), &extensions).await;
+    let below = Ca {
+        certificate: Arc::new(Certificate::parse(&forged).unwrap()),
+        signer: Arc::new(key),
+        ..(*one).clone()
+    };
+    let der = leaf(&place, &below, "www.example.com").await;
+    let chain = [forged.as_slice().into(), Arc::clone(&one.certificate.der)];
+    let verdict = verify(&place, &top.certificate.der, &chain, &der).unwrap_err();
+    assert!(verdict.contains("path length constraint exceeded"), "{verdict}");
+}
+
+pub(crate) async fn name_limits_hold_for_openssl(place: Place) {
+    let authority = &place.authority;
+    let top = authority.create_root(&root("root"), "user:a").await.unwrap();
+    let name_limits = NameLimits {
+        permitted: vec!["dns:example.com".to_owned(), "ip:10.0.0.0/8".to_owned()],
+        excluded: vec!["dns:secret.example.com".to_owned(), "email:.example.org".to_owned()],
+    };
+    let new = NewCa { name_limits, ..intermediate("limited") };
+    let limited = authority.create_intermediate("root", &new, "user:a").await.unwrap();
+    let constraints = limited.certificate.name_constraints.as_ref().unwrap();
+    assert_eq!((constraints.permitted.len(), constraints.excluded.len()), (2, 2));
+    for (name, good) in [
+        ("example.com", true),
+        ("a.b.example.com", true),
+        ("example.org", false),
+        ("notexample.com", false),
+        ("secret.example.com", false),
+        ("a.secret.example.com", false),
+    ] {
+        let der = leaf(&place, &limited, name).await;
+        let verdict = verify(&place, &top.certificate.der, &limited.chain, &der);
+        assert_eq!(verdict.is_ok(), good, "{name}: {verdict:?}");
+    }
+}
+
+pub(crate) async fn what_cannot_be_made_is_refused_and_nothing_stored(place: Place) {
+    let authority = &place.authority;
+    authority.create_root(&NewCa { lifetime_seconds: YEAR, ..root("root") }, "user:a").await.unwrap();
+    let keys = place.store.keys(None, 100).await.unwrap().rows.len();
+    let error =
+        authority.create_root(&NewCa { subject: "O".to_owned(), ..root("x") }, "user:a").await.unwrap_err();
+    assert!(matches!(error, NewCaError::Bad(_)), "{error}");
+    let error = authority.create_root(&root("root"), "user:a").await.unwrap_err();
+    assert!(matches!(&error, NewCaError::NameTaken(name) if name == "root"), "{error}");
+    let error = authority.create_intermediate("none", &intermediate("x"), "user:a").await.unwrap_err();
+    assert!(matches!(error, NewCaError::Ca(CaError::Unknown(_))), "{error}");
+    let error = authority.create_intermediate("root", &intermediate("x"), "user:a").await.unwrap_err();
+    assert!(matches!(error, NewCaError::Outlives { seconds: YEAR, .. }), "{error}");
+    let new = NewCa { key_provider: Some("pkcs11".to_owned()), ..root("x") };
+    let error = authority.create_root(&new, "user:a").await.unwrap_err();
+    assert!(matches!(error, NewCaError::Key(_)), "{error}");
+    place.advance(2 * YEAR as u64);
+    let new = NewCa { lifetime_seconds: 3_600, ..intermediate("x") };
+    let error = authority.create_intermediate("root", &new, "user:a").await.unwrap_err();
+    assert!(matches!(error, NewCaError::NotIssuing(_)), "{error}");
+    assert_eq!(place.store.keys(None, 100).await.unwrap().rows.len(), keys);
+    assert_eq!(authority.cas().await.unwrap().len(), 1);
+    assert_eq!(place.actions().await, ["key.generate", "ca.create"]);
+}
+
+pub(crate) async fn a_name_is_taken_once(place: Place) {
+    let tasks: Vec<_> = (0..6)
+        .map(|_| {
+            let authority = place.authority.clone();
+            tokio::spawn(async move { authority.create_root(&root("root"), "user:a").await })
+        })
+        .collect();
+    let mut made = 0;
+    for task in tasks {
+        match task.await.unwrap() {
+            Ok(_) => made += 1,
+            Err(error) => assert!(matches!(error, NewCaError::NameTaken(_)), "{error}"),
+        }
+    }
+    assert_eq!(made, 1);
+    assert_eq!(place.authority.cas().await.unwrap().len(), 1);
+    assert_eq!(place.store.keys(None, 100).await.unwrap().rows.len(), 1);
+}
+
+/// A root and an intermediate made by OpenSSL, valid now and for ten years.
+fn openssl_authorities(place: &Place) {
+    place.openssl("req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout oroot.key -out oroot.pem -days 7300 -subj /CN=OpenSSL-Root -addext keyUsage=critical,keyCertSign,cRLSign");
+    place.openssl("req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout oint.key -out oint.csr -subj /CN=OpenSSL-Intermediate");
+    place.write("ca.ext", "basicConstraints=critical,CA:TRUE\nkeyUsage=critical,keyCertSign,cRLSign\nsubjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\n");
+    place.openssl("x509 -req -in oint.csr -CA oroot.pem -CAkey oroot.key -CAcreateserial -out oint.pem -days 3650 -extfile ca.ext");
+    // OpenSSL dates by the system's clock, and the certificates must be valid now.
+    place.clock.set(store::Clock::system().now_us());
+}
+
+pub(crate) async fn an_authority_made_by_openssl_is_imported(place: Place) {
+    openssl_authorities(&place);
+    let authority = &place.authority;
+    let (chain, key) = (place.read("oint.pem") + &place.read("oroot.pem"), place.read("oint.key"));
+    let ca = authority.import_ca("theirs", &chain, &key, "user:a").await.unwrap();
+    assert_eq!((ca.chain.len(), ca.parent), (1, None));
+    let root_der = ca.anchor.clone().unwrap();
+    let der = leaf(&place, &ca, "www.example.com").await;
+    accepted(verify(&place, &root_der, &ca.chain, &der));
+    for row in [&*ca.certificate.der, &*root_der] {
+        let sha256 = *x509::Fingerprint::of(row).as_bytes();
+        assert!(place.store.certificate_by_sha256(&sha256).await.unwrap().is_some());
+    }
+    // Its root too, with its key: then the one below has it as its parent.
+    let (root_pem, root_key) = (place.read("oroot.pem"), place.read("oroot.key"));
+    let above = authority.import_ca("their root", &root_pem, &root_key, "user:a").await.unwrap();
+    assert!(above.is_root() && above.chain.is_empty());
+    let second = place.openssl(
+        "x509 -req -in oint.csr -CA oroot.pem -CAkey oroot.key -CAcreateserial -days 3000 -extfile ca.ext",
+    );
+    let again = authority.import_ca("theirs again", &second, &key, "user:a").await.unwrap();
+    assert_eq!((again.parent, again.chain.len()), (Some(above.id), 1));
+    assert_eq!((again.key_id, again.anchor.as_ref()), (ca.key_id, Some(&root_der)));
+    // Signed by a key that came from outside.
+    let new = NewCa { lifetime_seconds: YEAR, ..intermediate("ours") };
+    let ours = authority.create_intermediate("their root", &new, "user:a").await.unwrap();
+    accepted(verify(&place, &root_der, &ours.chain, &leaf(&place, &ours, "www.example.com").await));
+
+    let error = authority.import_ca("x", &chain, &place.read("oroot.key"), "user:a").await.unwrap_err();
+    assert!(matches!(error, ImportError::OtherKey), "{error}");
+    let swapped = place.read("oint.pem") + &place.read("oint.pem");
+    let error = authority.import_ca("x", &swapped, &key, "user:a").await.unwrap_err();
+    assert!(matches!(error, ImportError::NotChain { position: 1 }), "{error}");
+    let error = authority.import_ca("theirs", &chain, &key, "user:a").await.unwrap_err();
+    assert!(matches!(error, ImportError::NameTaken(_)), "{error}");
+    let error = authority.import_ca("x", "nothing", &key, "user:a").await.unwrap_err();
+    assert!(matches!(error, ImportError::NoCertificate), "{error}");
+    let error = authority.import_ca("x/y", &chain, &key, "user:a").await.unwrap_err();
+    assert!(matches!(error, ImportError::Bad(_)), "{error}");
+    place.write("leaf.ext", "basicConstraints=critical,CA:FALSE\n");
+    let plain = place.openssl(
+        "x509 -req -in oint.csr -CA oroot.pem -CAkey oroot.key -CAcreateserial -days 3000 -extfile leaf.ext",
+    );
+    let error = authority.import_ca("x", &plain, &key, "user:a").await.unwrap_err();
+    assert!(matches!(error, ImportError::NotCa(_)), "{error}");
+    place.advance(20 * 366 * 86_400);
+    let error = authority.import_ca("x", &chain, &key, "user:a").await.unwrap_err();
+    assert!(matches!(error, ImportError::Dates { .. }), "{error}");
+}
+
+pub(crate) async fn an_external_parent_signs_our_request(place: Place) {
+    openssl_authorities(&place);
+    let authority = &place.authority;
+    let name_limits = NameLimits { permitted: vec!["dns:example.com".to_owned()], excluded: Vec::new() };
+    let request =
+        authority.intermediate_csr(&NewCa { name_limits, ..intermediate("ours") }, "user:a").await.unwrap();
+    place.write("ours.csr", &request.pem);
+    let text = place.openssl("req -in ours.csr -verify -noout -text");
+    for part in ["CA:TRUE, pathlen:0", "Certificate Sign, CRL Sign", "DNS:example.com", "CN = Test ours"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let pending = authority.pending_cas().await.unwrap();
+    assert_eq!((pending.len(), pending[0].id, pending[0].name.as_str()), (1, request.pending.id, "ours"));
+    assert!(authority.cas().await.unwrap().is_empty());
+    assert!(matches!(authority.ca("ours").await.unwrap_err(), CaError::Unknown(_)));
+    place.openssl("x509 -req -in ours.csr -CA oint.pem -CAkey oint.key -CAcreateserial -out ours.pem -days 365 -copy_extensions copyall");
+    let id = request.pending.id;
+    let error = authority.install_intermediate(id, &place.read("oint.pem"), "user:a").await.unwrap_err();
+    assert!(matches!(error, ImportError::OtherKey), "{error}");
+    let chain = place.read("ours.pem") + &place.read("oint.pem") + &place.read("oroot.pem");
+    let ca = authority.install_intermediate(id, &chain, "user:a").await.unwrap();
+    assert_eq!((ca.id, ca.state, ca.chain.len()), (id, CaState::Active, 2));
+    let root_der = ca.anchor.clone().unwrap();
+    accepted(verify(&place, &root_der, &ca.chain, &leaf(&place, &ca, "www.example.com").await));
+    assert!(verify(&place, &root_der, &ca.chain, &leaf(&place, &ca, "example.org").await).is_err());
+    let error = authority.install_intermediate(id, &chain, "user:a").await.unwrap_err();
+    assert!(matches!(error, ImportError::NotPending(_)), "{error}");
+    assert!(authority.pending_cas().await.unwrap().is_empty());
+    let other = authority.intermediate_csr(&intermediate("other"), "user:a").await.unwrap();
+    let error = authority.intermediate_csr(&intermediate("other"), "user:a").await.unwrap_err();
+    assert!(matches!(error, NewCaError::NameTaken(_)), "{error}");
+    assert!(authority.cancel_request(other.pending.id, "user:a").await.unwrap());
+    assert!(!authority.cancel_request(other.pending.id, "user:a").await.unwrap());
+    assert!(!authority.cancel_request(id, "user:a").await.unwrap());
+    let actions = place.actions().await;
+    assert!(
+        ["ca.request", "ca.install", "ca.cancel"].iter().all(|action| actions.iter().any(|a| a == action))
+    );
+}
+
+pub(crate) async fn a_cross_signature_gives_another_chain(place: Place) {
+    let authority = &place.authority;
+    let old = authority.create_root(&root("old"), "user:a").await.unwrap();
+    let new = authority.create_root(&NewCa { path_length: Some(3), ..root("new") }, "user:a").await.unwrap();
+    let low = authority.create_intermediate("new", &intermediate("low"), "user:a").await.unwrap();
+    let der = leaf(&place, &low, "www.example.com").await;
+    accepted(verify(&place, &new.certificate.der, &low.chain, &der));
+    assert!(verify(&place, &old.certificate.der, &low.chain, &der).is_err());
+    let crossed = authority.cross_sign("new", "old", "user:a").await.unwrap();
+    assert_eq!(crossed.alternates.len(), 1);
+    let low = authority.ca("low").await.unwrap();
+    assert_eq!((low.chain.len(), low.alternates.len(), low.alternates[0].len()), (1, 1, 2));
+    accepted(verify(&place, &new.certificate.der, &low.chain, &der));
+    accepted(verify(&place, &old.certificate.der, &low.alternates[0], &der));
+    let cross = Certificate::parse(&low.alternates[0][1]).unwrap();
+    assert_eq!((&cross.subject, &cross.issuer), (&new.certificate.subject, &old.certificate.subject));
+    assert_eq!(cross.basic_constraints, new.certificate.basic_constraints);
+    assert_eq!(cross.not_after, new.certificate.not_after.min(old.certificate.not_after));
+    assert_eq!(place.store.issued_by_sha256(cross.fingerprint.as_bytes()).await.unwrap().unwrap().ca, old.id);
+    for (ca, by) in [("new", "new"), ("low", "new")] {
+        let error = authority.cross_sign(ca, by, "user:a").await.unwrap_err();
+        assert!(matches!(error, NewCaError::SameKey(..)), "{ca} {by}: {error}");
+    }
+    let error = authority.cross_sign("old", "low", "user:a").await.unwrap_err();
+    assert!(matches!(error, NewCaError::NoneBelow(_)), "{error}");
+    assert!(place.actions().await.contains(&"ca.cross_sign".to_owned()));
+}
+
+pub(crate) async fn an_authority_is_retired_in_two_steps(place: Place) {
+    let authority = &place.authority;
+    authority.create_root(&root("root"), "user:a").await.unwrap();
+    let low = authority.create_intermediate("root", &intermediate("low"), "user:a").await.unwrap();
+    let certificate = Certificate::parse(&leaf(&place, &low, "www.example.com").await).unwrap();
+    record(&place, &low, &certificate).await;
+    assert!(low.may_issue(UnixTime(NOW)) && low.publishes());
+    assert_eq!(authority.retire("low", false, "user:a").await.unwrap(), Retirement::Begun);
+    let retiring = authority.ca("low").await.unwrap();
+    assert_eq!(retiring.state, CaState::Retiring);
+    assert!(!retiring.may_issue(UnixTime(NOW)) && retiring.publishes());
+    let error = authority.create_intermediate("low", &intermediate("x"), "user:a").await.unwrap_err();
+    assert!(matches!(error, NewCaError::NotIssuing(_)), "{error}");
+    let error = authority.retire("low", false, "user:a").await.unwrap_err();
+    assert!(matches!(error, RetireError::StillNeeded { certificates: 1, .. }), "{error}");
+    // The root is needed as long as the one below lives.
+    assert_eq!(authority.retire("root", false, "user:a").await.unwrap(), Retirement::Begun);
+    let error = authority.retire("root", false, "user:a").await.unwrap_err();
+    assert!(matches!(error, RetireError::StillNeeded { certificates: 1, .. }), "{error}");
+    place.advance(31 * 86_400);
+    assert_eq!(authority.retire("low", false, "user:a").await.unwrap(), Retirement::Done);
+    assert!(!authority.ca("low").await.unwrap().publishes());
+    let error = authority.retire("low", false, "user:a").await.unwrap_err();
+    assert!(matches!(error, RetireError::Retired(_)), "{error}");
+    assert_eq!(authority.retire("root", false, "user:a").await.unwrap(), Retirement::Done);
+    assert_eq!(place.actions().await.iter().filter(|action| action.starts_with("ca.retir")).count(), 4);
+
+    authority.create_root(&root("forced"), "user:a").await.unwrap();
+    authority.create_intermediate("forced", &intermediate("below"), "user:a").await.unwrap();
+    authority.retire("forced", true, "user:a").await.unwrap();
+    assert!(authority.retire("forced", false, "user:a").await.is_err());
+    assert_eq!(authority.retire("forced", true, "user:a").await.unwrap(), Retirement::Done);
+}
+
+/// As the issuing side stores what it issued.
+async fn record(place: &Place, ca: &Ca, certificate: &Certificate) {
+    let us = |time: UnixTime| time.0 * 1_000_000;
+    let facts = store::NewCertificate {
+        sha256: *certificate.fingerprint.as_bytes(),
+        der: certificate.der.clone(),
+        subject: certificate.subject.text.clone(),
+        issuer: certificate.issuer.text.clone(),
+        serial: certificate.serial.to_string(),
+        not_before_us: us(certificate.not_before),
+        not_after_us: us(certificate.not_after),
+        key_algorithm: "P-256".to_owned(),
+        key_bits: 256,
+        spki_sha256: *certificate.public_key.spki_sha256.as_bytes(),
+        names: certificate.names(),
+    };
+    let row = NewIssued {
+        id: Uuid::now_v7(),
+        certificate: Arc::new(facts),
+        ca: ca.id,
+        serial: certificate.serial.content().to_vec(),
+        profile: "web".to_owned(),
+        source: "api",
+        requester: "user:a".to_owned(),
+        issued_at_us: place.clock.now_us(),
+        shard: 0,
+        once: None,
+    };
+    let stored =
+        place.store.write("test", |tx| Box::pin(async move { store::insert_issued(tx, &[row]).await }));
+    stored.await.unwrap();
+}
+
+pub(crate) async fn another_node_sees_what_changed(place: Place) {
+    let other = place.another_node();
+    assert!(other.cas().await.unwrap().is_empty());
+    place.authority.create_root(&root("root"), "user:a").await.unwrap();
+    let seen = other.ca("root").await.unwrap();
+    // Its signer opens its key from the database, there.
+    assert!(leaf(&place, &seen, "www.example.com").await.len() > 300);
+    let before = place.store.statements_sent();
+    for _ in 0..10 {
+        other.ca("root").await.unwrap();
+    }
+    // Unchanged: only the count of changes is read.
+    assert_eq!(place.store.statements_sent() - before, 10);
+    place.authority.retire("root", false, "user:a").await.unwrap();
+    assert_eq!(other.ca("root").await.unwrap().state, CaState::Retiring);
+}
+
+pub(crate) async fn the_issuing_authority_is_the_lowest_one(place: Place) {
+    let authority = &place.authority;
+    assert!(matches!(authority.issuing_ca(None).await.unwrap_err(), CaError::Ambiguous(_)));
+    authority.create_root(&root("root"), "user:a").await.unwrap();
+    assert_eq!(authority.issuing_ca(None).await.unwrap().name, "root");
+    authority.create_intermediate("root", &intermediate("one"), "user:a").await.unwrap();
+    assert_eq!(authority.issuing_ca(None).await.unwrap().name, "one");
+    authority.create_intermediate("root", &intermediate("two"), "user:a").await.unwrap();
+    let error = authority.issuing_ca(None).await.unwrap_err();
+    assert!(error.to_string().contains("one, two"), "{error}");
+    assert_eq!(authority.issuing_ca(Some("two")).await.unwrap().name, "two");
+    authority.retire("one", false, "user:a").await.unwrap();
+    assert_eq!(authority.issuing_ca(None).await.unwrap().name, "two");
+}
