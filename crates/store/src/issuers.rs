@@ -5,6 +5,7 @@ use uuid::Uuid;
 
 use crate::cursor::{Cursor, Page};
 use crate::error::StoreError;
+use crate::keys::{SealedColumn, sealed_column};
 use crate::scans::{key_or, page, with_limit};
 use crate::store::{Cost, Store, limit_of};
 use crate::tx::{Bulk, Column, Tx};
@@ -195,9 +196,14 @@ pub(crate) const ALL: &[&str] = &[
     ORDERS_EXPIRE,
     CHALLENGE,
     CHALLENGES_EXPIRE,
+    SEALED_ISSUERS.page,
+    SEALED_ISSUERS.count,
 ];
 
-pub(crate) const BULKS: &[&Bulk] = &[&CHALLENGE_PUT, &CHALLENGE_DELETE];
+pub(crate) const BULKS: &[&Bulk] = &[&CHALLENGE_PUT, &CHALLENGE_DELETE, &SEALED_ISSUERS.replace];
+
+/// Secrets of issuers' configurations.
+pub const SEALED_ISSUERS: SealedColumn = sealed_column!("configured_issuers", "uuid" Uuid "uuid", "secrets");
 
 /// How a change of settings went.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -73,8 +73,8 @@ pub use issued::{
     Insertion, IssuedFilter, IssuedRow, NewIssued, Once, RevocationFacts, UsedKey, insert_issued,
 };
 pub use issuers::{
-    ConfiguredIssuer, IssuerAccount, IssuerChange, IssuerHealth, IssuerOrder, IssuerSettings, delete_configured_issuer,
-    insert_configured_issuer, set_issuer_account, update_configured_issuer,
+    ConfiguredIssuer, IssuerAccount, IssuerChange, IssuerHealth, IssuerOrder, IssuerSettings, SEALED_ISSUERS,
+    delete_configured_issuer, insert_configured_issuer, set_issuer_account, update_configured_issuer,
 };
 pub use keys::{
     KeyRow, SEALED_HEAD, SEALED_KEYS, SealedColumn, SealedValue, block_stored_key, insert_key, replace_sealed,
@@ -93,7 +93,7 @@ pub use profiles::{ProfileRow, delete_profile, put_profile};
 pub use record::HOST_BYTES_MAX;
 pub use revocations::{
     BuiltCrl, CrlRow, CrlState, Matched, OcspResponderRow, RevocationMark, RevocationRow, RevocationTarget,
-    RevokedRow, block_spki, crl_begin, crl_store, put_ocsp_responder, revoke, revoke_ids, revoked_by,
+    RevokedRow, block_spki, crls_begin, crl_store, put_ocsp_responder, revoke, revoke_ids, revoked_by,
 };
 pub use store::{PAGE_ROWS_MAX, Store};
 pub use tx::Tx;
