@@ -364,8 +364,12 @@ pub struct Provisioner {
     /// The key's identifier; `None` for the thumbprint (RFC 7638), as step makes it.
     #[serde(default)]
     pub key_id: Option<String>,
-    /// Its private key: a PKCS #8 PEM, or the private JWK with `kty` `EC`.
+    /// Its private key: a PKCS #8 PEM, the private JWK with `kty` `EC`, or the encrypted key (JWE) as `encryptedKey` in
+    /// step-ca's configuration.
     pub key: Secret,
+    /// Opens an encrypted key.
+    #[serde(default)]
+    pub password: Option<Secret>,
 }
 
 /// A program.

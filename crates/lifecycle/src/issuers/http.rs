@@ -1,6 +1,5 @@
 //! The HTTP client of issuers: one a configuration, guarded, bounded, patient no longer than the order.
 
-use std::io::Cursor;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,9 +7,10 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use outbound::resolve::Resolver;
 use reqwest::{Url, redirect};
-use rustls::RootCertStore;
-use rustls::crypto::aws_lc_rs;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
+use rustls::{DigitallySignedStruct, RootCertStore, SignatureScheme};
 use x509::UnixTime;
 
 use crate::issuers::guard::{self, Guard};
@@ -92,9 +92,24 @@ impl Http {
         resolver: &Resolver,
         roots: RootCertStore,
     ) -> Result<Self, IssuerError> {
+        Self::over(config, resolver, tls(config, roots)?)
+    }
+
+    /// A client that believes any server certificate: only to fetch what is then held against a known hash.
+    pub(crate) fn trusting_anyone(config: &HttpConfig, resolver: &Resolver) -> Result<Self, IssuerError> {
+        let mut tls = tls(config, RootCertStore::empty())?;
+        tls.dangerous().set_certificate_verifier(Arc::new(Anyone(aws_lc_rs::default_provider())));
+        Self::over(config, resolver, tls)
+    }
+
+    fn over(
+        config: &HttpConfig,
+        resolver: &Resolver,
+        tls: rustls::ClientConfig,
+    ) -> Result<Self, IssuerError> {
         let guard = Guard { allow_link_local: config.allow_link_local };
         let client = reqwest::Client::builder()
-            .tls_backend_preconfigured(tls(config, roots)?)
+            .tls_backend_preconfigured(tls)
             .dns_resolver(guard::resolver(resolver.clone(), guard))
             .redirect(redirect::Policy::custom(same_origin))
             .referer(false)
@@ -270,6 +285,47 @@ fn tls(config: &HttpConfig, roots: RootCertStore) -> Result<rustls::ClientConfig
     }
 }
 
+/// Takes every certificate; the peer must still hold its key.
+#[derive(Debug)]
+struct Anyone(CryptoProvider);
+
+impl ServerCertVerifier for Anyone {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: rustls::pki_types::UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
 /// An error and its causes in one line.
 fn chain_of(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
@@ -285,11 +341,11 @@ fn chain_of(error: &dyn std::error::Error) -> String {
     excerpt(&text)
 }
 
-/// Reads PEM, or DER of one certificate, as a chain in the order given.
+/// The certificates of a PEM text, in its order; at least one.
 pub(crate) fn chain_from(body: &[u8]) -> Result<Vec<Vec<u8>>, IssuerError> {
     let chain: Vec<Vec<u8>> = x509::pem::certificates(body).map(|(_, der)| der).collect();
     if chain.is_empty() {
-        let start = excerpt(&String::from_utf8_lossy(Cursor::new(body).get_ref()));
+        let start = excerpt(&String::from_utf8_lossy(body));
         return Err(IssuerError::unavailable(format!("an answer without a certificate in PEM: {start}")));
     }
     Ok(chain)

@@ -1,22 +1,39 @@
 //! Who can issue: our authority and others, behind one [`Issuer`].
 //!
 //! Callers take an issuer by name from [`Issuers`]; what they get is already held to its limits, its circuit breaker
-//! and the check that what came back is what was asked for. [`build`] makes one from its configuration.
+//! and the check that what came back is what was asked for. Tests put their own with [`Issuers::put`].
 
+mod acme;
 mod breaker;
 mod bucket;
 mod check;
+pub(crate) mod command;
 mod config;
+mod context;
+mod counts;
 mod error;
+mod exec;
+mod governed;
 pub mod guard;
 pub(crate) mod http;
+mod internal;
+mod jose;
+mod memory;
+mod provisioner_key;
+mod registry;
+mod responder;
 mod secret;
+pub(crate) mod signed;
+mod step_ca;
+mod vault;
+mod webhook;
 
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Instant;
 
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, FutureExt};
+use keys::KeyRef;
 use uuid::Uuid;
 use x509::crl::Reason;
 use x509::{Certificate, GeneralName, UnixTime};
@@ -27,7 +44,11 @@ pub use config::{
     AcmeConfig, ChallengeKind, Eab, ExecConfig, HttpConfig, InternalConfig, IssuerConfig, Limits,
     ListenerConfig, NameRule, Provisioner, StepCaConfig, VaultAuth, VaultConfig, VerifyConfig, WebhookConfig,
 };
+pub use context::IssuerContext;
+pub use counts::{Counts, Tally};
 pub use error::{IssuerError, Retry};
+pub use registry::{INTERNAL, IssuerView, Issuers, ManageError, NewIssuer};
+pub use responder::{ACME_TLS, Responders, TlsAlpnAnswers};
 pub use secret::{BadSecret, Secret, Secrets};
 
 /// One who can issue. Every method is bounded in time by the order's deadline or the issuer's own limit.
@@ -69,6 +90,39 @@ pub trait Issuer: Send + Sync + Debug {
     /// # Errors
     /// [`IssuerError`] as issuing would give.
     fn test<'a>(&'a self) -> BoxFuture<'a, Result<String, IssuerError>>;
+
+    /// Revokes a certificate by proof of its private key (RFC 8555 section 7.6), whoever ordered it.
+    ///
+    /// # Errors
+    /// [`IssuerError::Unsupported`] unless the issuer knows such.
+    fn revoke_with_key<'a>(
+        &'a self,
+        _certificate: &'a Certificate,
+        _key: KeyRef,
+        _reason: Reason,
+    ) -> BoxFuture<'a, Result<(), IssuerError>> {
+        async { Err(IssuerError::Unsupported { what: "revoke by a certificate's key" }) }.boxed()
+    }
+
+    /// Renews by mutual TLS with the certificate (`chain`, DER, leaf first) and its private key in PEM.
+    ///
+    /// # Errors
+    /// [`IssuerError::Unsupported`] unless the issuer knows such.
+    fn renew_with_key<'a>(
+        &'a self,
+        _chain: &'a [Vec<u8>],
+        _key: &'a Secret,
+    ) -> BoxFuture<'a, Result<Delivered, IssuerError>> {
+        async { Err(IssuerError::Unsupported { what: "renew by a certificate's key" }) }.boxed()
+    }
+
+    /// Keeps logins alive; called every minute or so.
+    ///
+    /// # Errors
+    /// [`IssuerError`].
+    fn upkeep<'a>(&'a self) -> BoxFuture<'a, Result<(), IssuerError>> {
+        async { Ok(()) }.boxed()
+    }
 }
 
 /// What is wanted.
@@ -122,4 +176,26 @@ pub struct IssuerIdentity {
     pub id: Uuid,
     /// Its name, for people and metrics.
     pub name: String,
+}
+
+/// An issuer as configured, without limits, checks and memory: those are [`Issuers`]' concern.
+fn build_inner(
+    identity: &IssuerIdentity,
+    config: &IssuerConfig,
+    context: &IssuerContext,
+) -> Result<Box<dyn Issuer>, IssuerError> {
+    Ok(match config {
+        IssuerConfig::Internal(config) => {
+            Box::new(internal::Internal::new(config, context.authority.clone()))
+        }
+        IssuerConfig::Acme(config) => Box::new(acme::Acme::new(identity, config, context)?),
+        IssuerConfig::Vault(config) => {
+            Box::new(vault::Vault::new(config, context.clock.clone(), &context.resolver)?)
+        }
+        IssuerConfig::StepCa(config) => {
+            Box::new(step_ca::StepCa::new(config, context.clock.clone(), &context.resolver)?)
+        }
+        IssuerConfig::Exec(config) => Box::new(exec::Exec::new(config)?),
+        IssuerConfig::Webhook(config) => Box::new(webhook::Webhook::new(identity, config, context)?),
+    })
 }

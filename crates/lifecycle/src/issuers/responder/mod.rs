@@ -1,0 +1,162 @@
+//! Answers to http-01 and tls-alpn-01 validations.
+//!
+//! http-01 answers are in the database, so any server of a cluster has them: the server mounts
+//! [`Responders::http01`] under `/.well-known/acme-challenge/`. Where neither is reachable on port 80 or 443, an
+//! issuer can have listeners of its own, open only while a challenge is.
+
+mod alpn;
+mod http01;
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rustls::sign::CertifiedKey;
+use store::{Clock, Store};
+use tokio::net::TcpListener;
+use tokio::task::AbortHandle;
+
+use crate::issuers::IssuerError;
+
+pub use alpn::{ACME_TLS, TlsAlpnAnswers};
+
+/// Letters of a token: RFC 8555 section 8.1 wants 128 bits; servers send 32 to 43 letters.
+const TOKEN_MAX: usize = 128;
+/// How long an answer stays when nobody takes it away, microseconds.
+const ANSWER_LIFE_US: i64 = 3_600 * 1_000_000;
+
+/// What answers validations. Clones are the same.
+#[derive(Clone)]
+pub struct Responders(Arc<Inner>);
+
+struct Inner {
+    store: Store,
+    clock: Clock,
+    alpn: Arc<TlsAlpnAnswers>,
+    listening: Mutex<HashMap<(SocketAddr, Protocol), Listening>>,
+    /// Held from looking for a listener to having one.
+    opening: tokio::sync::Mutex<()>,
+}
+
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(crate) enum Protocol {
+    Http01,
+    TlsAlpn01,
+}
+
+struct Listening {
+    users: usize,
+    task: AbortHandle,
+}
+
+impl std::fmt::Debug for Responders {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Responders").finish_non_exhaustive()
+    }
+}
+
+impl Responders {
+    /// Over this database.
+    #[must_use]
+    pub fn new(store: Store, clock: Clock) -> Self {
+        Self(Arc::new(Inner {
+            store,
+            clock,
+            alpn: Arc::default(),
+            listening: Mutex::default(),
+            opening: tokio::sync::Mutex::default(),
+        }))
+    }
+
+    /// The answer to `GET /.well-known/acme-challenge/{token}`, if a challenge with that token is open.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn http01(&self, token: &str) -> Result<Option<String>, store::StoreError> {
+        let is_token = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+        if token.is_empty() || token.len() > TOKEN_MAX || !token.chars().all(is_token) {
+            return Ok(None);
+        }
+        self.0.store.issuer_challenge(token, self.0.clock.now_us()).await
+    }
+
+    /// The certificate for a TLS client that offers [`ACME_TLS`] and asks for `server_name`.
+    #[must_use]
+    pub fn tls_alpn01(&self, server_name: &str) -> Option<Arc<CertifiedKey>> {
+        self.0.alpn.get(server_name)
+    }
+
+    pub(crate) async fn put_http01(&self, answers: Vec<(String, String)>) -> Result<(), IssuerError> {
+        let until = self.0.clock.now_us().saturating_add(ANSWER_LIFE_US);
+        Ok(self.0.store.put_issuer_challenges(answers, until).await?)
+    }
+
+    pub(crate) async fn remove_http01(&self, tokens: Vec<String>) -> Result<(), IssuerError> {
+        Ok(self.0.store.delete_issuer_challenges(tokens).await?)
+    }
+
+    pub(crate) fn put_alpn(&self, name: &str, digest: &[u8; 32]) -> Result<(), IssuerError> {
+        self.0.alpn.put(name, digest, self.0.clock.now_seconds())
+    }
+
+    pub(crate) fn remove_alpn(&self, name: &str) {
+        self.0.alpn.remove(name);
+    }
+
+    /// Listens on `address` until the guard is dropped; several users share a listener.
+    pub(crate) async fn listen(
+        &self,
+        address: SocketAddr,
+        protocol: Protocol,
+    ) -> Result<ListenGuard, IssuerError> {
+        let guard = || ListenGuard { responders: self.clone(), address, protocol };
+        let _opening = self.0.opening.lock().await;
+        if self.join(address, protocol) {
+            return Ok(guard());
+        }
+        let listener = TcpListener::bind(address).await.map_err(|error| {
+            IssuerError::misconfigured(format!("cannot listen on {address} for challenges: {error}"))
+        })?;
+        let task = match protocol {
+            Protocol::Http01 => tokio::spawn(http01::serve(listener, Arc::downgrade(&self.0))),
+            Protocol::TlsAlpn01 => tokio::spawn(alpn::serve(listener, Arc::clone(&self.0.alpn))),
+        };
+        let listening = Listening { users: 1, task: task.abort_handle() };
+        self.0.listening.lock().insert((address, protocol), listening);
+        Ok(guard())
+    }
+
+    fn join(&self, address: SocketAddr, protocol: Protocol) -> bool {
+        let mut listening = self.0.listening.lock();
+        let known = listening.get_mut(&(address, protocol));
+        known.map(|known| known.users += 1).is_some()
+    }
+}
+
+impl Inner {
+    fn responders(self: Arc<Self>) -> Responders {
+        Responders(self)
+    }
+}
+
+/// Keeps a listener open.
+#[derive(Debug)]
+pub(crate) struct ListenGuard {
+    responders: Responders,
+    address: SocketAddr,
+    protocol: Protocol,
+}
+
+impl Drop for ListenGuard {
+    fn drop(&mut self) {
+        let mut listening = self.responders.0.listening.lock();
+        let key = (self.address, self.protocol);
+        let Some(known) = listening.get_mut(&key) else { return };
+        known.users -= 1;
+        if known.users == 0 {
+            known.task.abort();
+            listening.remove(&key);
+        }
+    }
+}
