@@ -3,6 +3,7 @@
 pub mod access;
 pub mod api;
 pub mod conditional;
+mod events;
 pub mod extract;
 mod guard;
 pub mod idempotency;

@@ -12,6 +12,7 @@ use store::{Clock, Store};
 use tokio_util::sync::CancellationToken;
 
 use crate::access::{AccessControl, Authenticate, Authenticators, SessionOptions};
+use crate::events::Events;
 use crate::limit::{LimitOptions, Limits};
 use crate::metrics::Metrics;
 use crate::problem::Problem;
@@ -32,6 +33,7 @@ struct Inner {
     access: AccessControl,
     authenticators: Authenticators,
     limits: Limits,
+    events: Events,
     stopping: CancellationToken,
     rooms: HashMap<TypeId, Box<dyn Any + Send + Sync>>,
 }
@@ -86,6 +88,7 @@ impl StateBuilder {
             access,
             authenticators: self.authenticators,
             limits: Limits::new(&self.limits),
+            events: Events::default(),
             stopping: CancellationToken::new(),
             rooms: self.rooms,
         }))
@@ -138,6 +141,10 @@ impl State {
 
     pub(crate) fn authenticators(&self) -> &Authenticators {
         &self.0.authenticators
+    }
+
+    pub(crate) fn events(&self) -> &Events {
+        &self.0.events
     }
 
     pub(crate) fn limits(&self) -> &Limits {

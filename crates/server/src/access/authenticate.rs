@@ -23,6 +23,9 @@ pub const CSRF_HEADER: &str = "x-csrf-token";
 /// Longest credential looked at, in octets.
 const CREDENTIAL_MAX: usize = 256;
 
+/// Longest text a certificate is mapped by, in octets.
+const MATCHER_MAX: usize = 1_024;
+
 /// Names of a client certificate that may be mapped to an identity; with the fingerprint they are one look-up.
 const NAMES_MAX: usize = 7;
 
@@ -128,6 +131,24 @@ async fn by_certificate(state: &State, der: &[u8]) -> Result<Caller, Problem> {
     state.access().certificate(secret::hash(&["leaf", &fingerprint]), keys, end_us).await
 }
 
+/// What a certificate is mapped by, written the one way it is compared; `None` for anything else.
+pub(crate) fn certificate_matcher(text: &str) -> Option<String> {
+    let (kind, value) = text.split_once(':')?;
+    if value.is_empty() || value.len() > MATCHER_MAX || value.chars().any(|c| c.is_control() || c == ' ') {
+        return None;
+    }
+    match kind {
+        "sha256" => {
+            let hex = value.replace(':', "").to_ascii_lowercase();
+            let good = hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_hexdigit());
+            good.then(|| format!("sha256:{hex}"))
+        }
+        "dns" | "email" => Some(format!("{kind}:{}", value.to_ascii_lowercase())),
+        "uri" => Some(format!("uri:{value}")),
+        _ => None,
+    }
+}
+
 /// How a name of a certificate is written when it is mapped to an identity.
 fn matcher_of(name: &GeneralName) -> Option<String> {
     match name {
@@ -183,6 +204,20 @@ mod tests {
         assert!(check_csrf(&Method::DELETE, &with(&secret::csrf_of("other")), "secret").is_err());
         // What is not known to be safe is unsafe.
         assert!(check_csrf(&Method::OPTIONS, &headers(&[]), "secret").is_err());
+    }
+
+    #[test]
+    fn what_certificates_are_mapped_by_is_written_one_way() {
+        let hex = "AB".repeat(32);
+        assert_eq!(
+            certificate_matcher(&format!("sha256:{hex}")).unwrap(),
+            format!("sha256:{}", hex.to_lowercase())
+        );
+        assert_eq!(certificate_matcher("dns:A.Example").unwrap(), "dns:a.example");
+        assert_eq!(certificate_matcher("uri:spiffe://a/B").unwrap(), "uri:spiffe://a/B");
+        for bad in ["", "dns:", "a.example", "sha256:abcd", "sha1:00", "dns:a b", "ip:10.0.0.1"] {
+            assert_eq!(certificate_matcher(bad), None, "{bad}");
+        }
     }
 
     #[test]

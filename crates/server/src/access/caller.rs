@@ -20,6 +20,21 @@ pub enum CallerKind {
     User,
     /// A client certificate mapped to an identity.
     Certificate,
+    /// An agent, by its own credential.
+    Agent,
+}
+
+impl CallerKind {
+    /// As the API shows it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Token => "token",
+            Self::User => "user",
+            Self::Certificate => "certificate",
+            Self::Agent => "agent",
+        }
+    }
 }
 
 /// Permissions within a scope: a grant with its role looked up.
@@ -58,12 +73,6 @@ impl Caller {
     #[must_use]
     pub fn new(actor: String, kind: CallerKind, id: Uuid, granted: Vec<Granted>) -> Self {
         Self(Arc::new(Inner { actor, kind, id, granted, asked: AtomicBool::new(false) }))
-    }
-
-    /// The same caller for another request.
-    pub(crate) fn for_request(&self) -> Self {
-        let inner = &self.0;
-        Self::new(inner.actor.clone(), inner.kind, inner.id, inner.granted.clone())
     }
 
     /// As the audit trail names them: `token:ci`, `user:alice@example.org`, `certificate:agent-7`.

@@ -6,12 +6,13 @@ mod bootstrap;
 mod caller;
 mod control;
 mod grant;
+pub mod oidc;
 mod permission;
 mod scope;
 mod secret;
 
 pub use authenticate::{Authenticate, CSRF_HEADER, SESSION_COOKIE};
-pub use bootstrap::bootstrap;
+pub use bootstrap::{BootstrapError, bootstrap};
 pub use caller::{Caller, CallerKind, Granted, Reach};
 pub use control::{AccessControl, BELIEVED, SessionOptions};
 pub use grant::{GRANTS_MAX, Grant};
@@ -21,7 +22,9 @@ pub use permission::{
 pub use scope::{BadScope, Scope};
 pub use secret::TOKEN_PREFIX;
 
-pub(crate) use authenticate::{Authenticators, authenticate};
+pub(crate) use authenticate::{Authenticators, authenticate, certificate_matcher, cookie};
 pub(crate) use caller::forbidden;
 pub(crate) use grant::stored as grants_of;
-pub(crate) use secret::{label_of, new_token, token_hash};
+pub(crate) use secret::{
+    certificate_hash, csrf_of, label_of, new_token, session_hash, subject_hash, token_hash,
+};

@@ -341,6 +341,9 @@ impl Drop for Place {
 fn upkeep(shared: &Arc<Shared>) {
     let (access, stop) = (shared.state.access().clone(), shared.stopping.clone());
     shared.tracker.spawn(async move { access.run(stop).await });
+    let (events, store, stop) =
+        (shared.state.events().clone(), shared.state.store().clone(), shared.stopping.clone());
+    shared.tracker.spawn(async move { events.feed(store, stop).await });
     let shared = Arc::clone(shared);
     shared.tracker.clone().spawn(async move {
         let _task = telemetry::tasks::guard("server-upkeep");

@@ -1,7 +1,81 @@
-//! Routes: events.
+//! Events as they happen, as server-sent events.
 
-use crate::api::Api;
+use std::convert::Infallible;
+
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_util::{Stream, StreamExt, stream};
+use http::HeaderMap;
+use serde::Deserialize;
+use store::OutboxPlace;
+use utoipa::IntoParams;
+use utoipa_axum::routes;
+
+use crate::access::Permission;
+use crate::api::{Access, Api};
+use crate::events::{Followed, Follower};
+use crate::extract::Query;
+use crate::problem::Problem;
+use crate::state::State;
 
 pub(crate) fn routes() -> Api {
-    Api::area("events")
+    Api::area("events").route(Access::needs(Permission::EventRead).streams(), routes!(follow))
+}
+
+/// Which events.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct EventParams {
+    /// Only kinds that begin so: `certificate.`
+    kind: Option<String>,
+}
+
+/// Follows what happens.
+///
+/// Each event has its kind as its name, its place as its id, and a JSON object with `at`, `subject` and `body` as its
+/// data. With `Last-Event-ID` what happened since is sent first, as far as it is kept. A reader too slow to follow gets
+/// the event `lagged` with the number of events it missed, and should read afresh.
+#[utoipa::path(get, path = "/api/v1/events", operation_id = "followEvents",
+    params(EventParams, ("Last-Event-ID" = Option<String>, Header)),
+    responses((status = 200, body = String, content_type = "text/event-stream")))]
+async fn follow(
+    state: State,
+    headers: HeaderMap,
+    Query(params): Query<EventParams>,
+) -> Result<Response, Problem> {
+    let since = headers.get("last-event-id").and_then(|id| id.to_str().ok()).map(place).transpose()?;
+    let follower = state.events().follow(state.store().clone(), since).await?;
+    let stopping = state.stopping().clone();
+    let events = sent(follower, params.kind).take_until(stopping.cancelled_owned());
+    Ok(Sse::new(events).keep_alive(KeepAlive::default()).into_response())
+}
+
+fn sent(follower: Follower, kind: Option<String>) -> impl Stream<Item = Result<Event, Infallible>> + Send {
+    stream::unfold((follower, kind), |(mut follower, kind)| async move {
+        loop {
+            let event = match follower.next().await? {
+                Followed::Event(event) => {
+                    if kind.as_ref().is_some_and(|kind| !event.kind.starts_with(kind.as_str())) {
+                        continue;
+                    }
+                    let id = format!("{}-{}", event.place.transaction, event.place.id);
+                    Event::default()
+                        .id(id)
+                        .event(event.kind.replace(['\r', '\n'], " "))
+                        .data(event.data.as_str())
+                }
+                Followed::Lagged(missed) => {
+                    Event::default().event("lagged").data(format!("{{\"missed\":{missed}}}"))
+                }
+            };
+            return Some((Ok(event), (follower, kind)));
+        }
+    })
+}
+
+fn place(id: &str) -> Result<OutboxPlace, Problem> {
+    let parts = id.split_once('-').and_then(|(transaction, id)| {
+        Some(OutboxPlace { transaction: transaction.parse().ok()?, id: id.parse().ok()? })
+    });
+    parts.ok_or_else(|| Problem::bad_request("Last-Event-ID is no id of an event"))
 }

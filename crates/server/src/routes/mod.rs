@@ -46,6 +46,7 @@ pub mod approvals;
 pub mod audit;
 pub mod authorities;
 pub mod certificates;
+pub mod client_certificates;
 pub mod events;
 pub mod health;
 pub(crate) mod identity;
@@ -57,6 +58,7 @@ pub mod people;
 pub mod policies;
 pub mod profiles;
 pub mod protocols;
+pub mod roles;
 pub mod targets;
 pub mod tokens;
 pub mod users;
@@ -72,6 +74,8 @@ pub(crate) fn api() -> Api {
         .merge(health::routes())
         .merge(tokens::routes())
         .merge(users::routes())
+        .merge(roles::routes())
+        .merge(client_certificates::routes())
         .merge(oidc::routes())
         .merge(audit::routes())
         .merge(events::routes())

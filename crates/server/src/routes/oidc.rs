@@ -1,7 +1,192 @@
-//! Routes: oidc.
+//! Logging in and out, and who one is.
 
-use crate::api::Api;
+use axum::response::{IntoResponse, Response};
+use futures_util::FutureExt;
+use http::header::{HeaderValue, LOCATION, SET_COOKIE};
+use http::request::Parts;
+use http::{HeaderMap, StatusCode};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use store::{AuditEvent, IdentityKind};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::routes;
+use uuid::Uuid;
+
+use crate::access::oidc::{CallbackParams, LOGIN_COOKIE, Login, Oidc};
+use crate::access::{Caller, CallerKind, SESSION_COOKIE, Scope, admin, cookie, csrf_of, session_hash};
+use crate::api::{Access, Api};
+use crate::extract::{Json, Query};
+use crate::guard::address;
+use crate::problem::Problem;
+use crate::state::State;
+
+/// Seconds that the browser keeps a login under way.
+const LOGIN_SECONDS: u32 = 600;
 
 pub(crate) fn routes() -> Api {
-    Api::area("oidc")
+    Api::area("auth")
+        .route(Access::known(), routes!(me))
+        .route(Access::open(), routes!(login))
+        .route(Access::open(), routes!(callback))
+        .route(Access::known(), routes!(logout))
+}
+
+/// Who one is.
+#[derive(Serialize, ToSchema)]
+struct Me {
+    /// As the audit trail names the caller.
+    #[schema(example = "token:ci")]
+    actor: String,
+    /// `token`, `user`, `certificate` or `agent`.
+    kind: &'static str,
+    /// The token's, person's or certificate's id.
+    id: Uuid,
+    /// What one may do.
+    granted: Vec<MyGrant>,
+    /// With a session: the value of `X-CSRF-Token` for unsafe requests.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    csrf_token: Option<String>,
+}
+
+/// Permissions within a scope.
+#[derive(Serialize, ToSchema)]
+struct MyGrant {
+    /// How far.
+    #[schema(value_type = String)]
+    scope: Scope,
+    /// What.
+    permissions: Vec<&'static str>,
+}
+
+/// Says who the caller is and what they may do.
+#[utoipa::path(get, path = "/api/v1/auth/me", operation_id = "whoAmI", responses((status = 200, body = Me)))]
+async fn me(caller: Caller, headers: HeaderMap) -> Json<Me> {
+    let of_session = (caller.kind() == CallerKind::User).then(|| cookie(&headers, SESSION_COOKIE)).flatten();
+    let granted = caller.granted().iter().map(|granted| MyGrant {
+        scope: granted.scope.clone(),
+        permissions: granted.permissions.iter().map(|permission| permission.as_str()).collect(),
+    });
+    Json(Me {
+        actor: caller.actor().to_owned(),
+        kind: caller.kind().as_str(),
+        id: caller.id(),
+        granted: granted.collect(),
+        csrf_token: of_session.map(csrf_of),
+    })
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct LoginParams {
+    /// The path on this server to go to afterwards.
+    return_to: Option<String>,
+}
+
+/// Sends the browser to the issuer to log in.
+#[utoipa::path(get, path = "/api/v1/auth/login", operation_id = "login", params(LoginParams),
+    responses((status = 303, description = "to the issuer")))]
+async fn login(state: State, Query(params): Query<LoginParams>) -> Result<Response, Problem> {
+    let oidc = oidc(&state)?;
+    let login = Login::begin(params.return_to.as_deref(), state.clock().now_us())?;
+    let place = login.redirect(oidc).await?;
+    let kept = set_cookie(LOGIN_COOKIE, &login.to_cookie()?, Some(LOGIN_SECONDS))?;
+    see_other(&place, [kept])
+}
+
+/// Takes the issuer's answer and begins a session.
+#[utoipa::path(get, path = "/api/v1/auth/callback", operation_id = "loginCallback", params(CallbackParams),
+    responses((status = 303, description = "to where the person wanted to go, with a session cookie")))]
+async fn callback(
+    state: State,
+    Query(answer): Query<CallbackParams>,
+    parts: Parts,
+) -> Result<Response, Problem> {
+    let outcome = finish(&state, &answer, &parts).await;
+    let over = set_cookie(LOGIN_COOKIE, "", Some(0))?;
+    match outcome {
+        Ok((cookie, place)) => see_other(&place, [over, cookie]),
+        Err(problem) => {
+            state.metrics().refused("login");
+            Ok(([(SET_COOKIE, over)], problem).into_response())
+        }
+    }
+}
+
+async fn finish(
+    state: &State,
+    answer: &CallbackParams,
+    parts: &Parts,
+) -> Result<(HeaderValue, String), Problem> {
+    let oidc = oidc(state)?;
+    let login = cookie(&parts.headers, LOGIN_COOKIE).and_then(Login::from_cookie).ok_or_else(|| {
+        Problem::bad_request("this browser has begun no login, or too long ago")
+            .hint("begin again at /api/v1/auth/login, with cookies allowed")
+    })?;
+    let done = login.finish(state, oidc, answer, &address(parts).to_string()).await?;
+    // Without an end of its own: the browser forgets it when it closes, the server when the session ends.
+    Ok((set_cookie(SESSION_COOKIE, &done.cookie, None)?, done.return_to))
+}
+
+/// What is left to do after logging out.
+#[derive(Serialize, ToSchema)]
+struct LoggedOut {
+    /// Where the browser ends the issuer's own session too, if the issuer offers it.
+    end_session_url: Option<String>,
+}
+
+/// Ends the session.
+#[utoipa::path(post, path = "/api/v1/auth/logout", operation_id = "logout",
+    responses((status = 200, body = LoggedOut)))]
+async fn logout(state: State, caller: Caller, headers: HeaderMap) -> Result<Response, Problem> {
+    let secret = cookie(&headers, SESSION_COOKIE)
+        .filter(|_| caller.kind() == CallerKind::User)
+        .ok_or_else(|| Problem::conflict("only a session can be logged out of; a token is removed"))?;
+    let hash = session_hash(secret);
+    let event = AuditEvent {
+        at_us: state.clock().now_us(),
+        actor: caller.actor().to_owned(),
+        action: "session.end",
+        resource: admin::resource(IdentityKind::User, caller.id()),
+        details: json!({}),
+    };
+    let work = state.store().write("session_end", move |tx| {
+        async move {
+            if store::delete_session(tx, hash).await? {
+                store::audit(tx, vec![event]).await?;
+            }
+            Ok(())
+        }
+        .boxed()
+    });
+    work.await?;
+    state.access().forget();
+    let end_session_url = match state.try_room::<Oidc>() {
+        // Logged out is logged out, whether or not the issuer answers.
+        Some(oidc) => oidc.end_session_url().await,
+        None => None,
+    };
+    let over = set_cookie(SESSION_COOKIE, "", Some(0))?;
+    Ok(([(SET_COOKIE, over)], Json(LoggedOut { end_session_url })).into_response())
+}
+
+fn oidc(state: &State) -> Result<&Oidc, Problem> {
+    state.try_room::<Oidc>().ok_or_else(|| {
+        Problem::of_status(StatusCode::NOT_FOUND, Some("logging in is not configured".to_owned()))
+            .hint("use an API token, or configure an OIDC issuer")
+    })
+}
+
+fn set_cookie(name: &str, value: &str, max_age: Option<u32>) -> Result<HeaderValue, Problem> {
+    let age = max_age.map(|seconds| format!("; Max-Age={seconds}")).unwrap_or_default();
+    let text = format!("{name}={value}; Path=/; Secure; HttpOnly; SameSite=Lax{age}");
+    HeaderValue::from_str(&text).map_err(Problem::internal)
+}
+
+fn see_other<const N: usize>(place: &str, cookies: [HeaderValue; N]) -> Result<Response, Problem> {
+    let mut response = StatusCode::SEE_OTHER.into_response();
+    response.headers_mut().insert(LOCATION, HeaderValue::from_str(place).map_err(Problem::internal)?);
+    for cookie in cookies {
+        response.headers_mut().append(SET_COOKIE, cookie);
+    }
+    Ok(response)
 }

@@ -1,7 +1,179 @@
-//! Routes: users.
+//! People: those who have logged in, and those who may.
 
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use http::header::{HeaderValue, LOCATION};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use store::{IdentityKind, IdentitySettings, Session};
+use utoipa::ToSchema;
+use utoipa_axum::routes;
+use uuid::Uuid;
+
+use crate::access::admin::{self, Change, New};
+use crate::access::oidc::Oidc;
+use crate::access::{Caller, Grant, Permission, grants_of, subject_hash};
 use crate::api::Api;
+use crate::conditional::{IfMatch, Revision};
+use crate::extract::{Json, Path};
+use crate::paging::{Listing, Paging, PagingParams};
+use crate::problem::Problem;
+use crate::routes::identity::{IdentityPatch, IdentityView};
+use crate::state::State;
+use crate::time::shown;
+
+const KIND: IdentityKind = IdentityKind::User;
+
+/// Longest subject or issuer, in octets.
+const SUBJECT_MAX: usize = 255;
 
 pub(crate) fn routes() -> Api {
     Api::area("users")
+        .route(Permission::AccessRead, routes!(list))
+        .route(Permission::AccessManage, routes!(create))
+        .route(Permission::AccessRead, routes!(get_one))
+        .route(Permission::AccessManage, routes!(update))
+        .route(Permission::AccessManage, routes!(delete))
+        .route(Permission::AccessRead, routes!(sessions))
+        .route(Permission::AccessManage, routes!(end_sessions))
+}
+
+/// A person who may log in.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct NewUser {
+    /// A name, unique among people.
+    #[schema(example = "alice", min_length = 1, max_length = 128)]
+    name: String,
+    /// What the issuer calls the person: the claim `sub`.
+    #[schema(min_length = 1, max_length = 255)]
+    subject: String,
+    /// The issuer; the configured one when absent.
+    issuer: Option<String>,
+    /// An address.
+    email: Option<String>,
+    /// What the person may do, beside what their groups give.
+    #[serde(default)]
+    grants: Vec<Grant>,
+}
+
+/// A session.
+#[derive(Serialize, ToSchema)]
+struct SessionView {
+    /// From where the login came.
+    address: String,
+    /// When it began.
+    created_at: String,
+    /// When it was last seen, coarsely.
+    last_seen_at: String,
+    /// When it ends whatever happens.
+    expires_at: String,
+    /// What the login's groups gave.
+    grants: Vec<Grant>,
+}
+
+impl SessionView {
+    fn of(row: Session) -> Self {
+        Self {
+            address: row.address,
+            created_at: shown(row.created_at_us),
+            last_seen_at: shown(row.last_seen_at_us),
+            expires_at: shown(row.expires_at_us),
+            grants: grants_of(&row.grants),
+        }
+    }
+}
+
+/// Lists the people, by name.
+#[utoipa::path(get, path = "/api/v1/users", operation_id = "listUsers", params(PagingParams),
+    responses((status = 200, body = Listing<IdentityView>)))]
+async fn list(state: State, paging: Paging) -> Result<Json<Listing<IdentityView>>, Problem> {
+    let page = state.store().identities(KIND, paging.after.as_ref(), paging.limit).await?;
+    Ok(Json(Listing::of(page, IdentityView::of)))
+}
+
+/// Lets a person in before their first login.
+#[utoipa::path(post, path = "/api/v1/users", operation_id = "createUser", request_body = NewUser,
+    responses((status = 201, body = IdentityView)))]
+async fn create(state: State, caller: Caller, Json(new): Json<NewUser>) -> Result<Response, Problem> {
+    let configured = state.try_room::<Oidc>().map(|oidc| oidc.options().issuer.clone());
+    let issuer = new.issuer.or(configured).ok_or_else(|| {
+        Problem::unprocessable("no OIDC issuer is configured: say which `issuer` the person logs in with")
+    })?;
+    if new.subject.is_empty() || new.subject.len() > SUBJECT_MAX || issuer.len() > SUBJECT_MAX {
+        return Err(Problem::unprocessable(format_args!(
+            "a subject and an issuer have 1 to {SUBJECT_MAX} octets"
+        )));
+    }
+    let settings = IdentitySettings {
+        name: admin::name(&new.name)?,
+        email: new.email,
+        grants: admin::giving(&state, &caller, &new.grants).await?,
+        enabled: true,
+        expires_at_us: None,
+    };
+    let key_hash = subject_hash(&issuer, &new.subject);
+    let made =
+        admin::create(&state, &caller, New { kind: KIND, key_hash, label: new.subject, settings }).await?;
+    let place = HeaderValue::from_str(&format!("/api/v1/users/{}", made.id)).map_err(Problem::internal)?;
+    let answer = Revision(made.revision, IdentityView::of(made));
+    Ok((StatusCode::CREATED, [(LOCATION, place)], answer).into_response())
+}
+
+/// Shows a person.
+#[utoipa::path(get, path = "/api/v1/users/{id}", operation_id = "getUser", params(("id" = Uuid, Path)),
+    responses((status = 200, body = IdentityView)))]
+async fn get_one(state: State, Path(id): Path<Uuid>) -> Result<Revision<IdentityView>, Problem> {
+    let user = admin::find(&state, KIND, id).await?;
+    Ok(Revision(user.revision, IdentityView::of(user)))
+}
+
+/// Changes a person's name, address, grants, or switches them off.
+#[utoipa::path(patch, path = "/api/v1/users/{id}", operation_id = "updateUser", params(("id" = Uuid, Path)),
+    request_body = IdentityPatch, responses((status = 200, body = IdentityView)))]
+async fn update(
+    state: State,
+    caller: Caller,
+    Path(id): Path<Uuid>,
+    if_match: IfMatch,
+    Json(patch): Json<IdentityPatch>,
+) -> Result<Revision<IdentityView>, Problem> {
+    let patch = patch.checked(&state)?;
+    let user = admin::update(&state, &caller, KIND, id, &if_match, patch).await?;
+    Ok(Revision(user.revision, IdentityView::of(user)))
+}
+
+/// Removes a person and ends their sessions.
+///
+/// Whoever's groups are mapped can log in again: switch them off instead to keep them out.
+#[utoipa::path(delete, path = "/api/v1/users/{id}", operation_id = "deleteUser", params(("id" = Uuid, Path)),
+    responses((status = 204)))]
+async fn delete(
+    state: State,
+    caller: Caller,
+    Path(id): Path<Uuid>,
+    if_match: IfMatch,
+) -> Result<StatusCode, Problem> {
+    admin::delete(&state, &caller, KIND, id, &if_match).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Lists a person's sessions, newest first, at most a hundred.
+#[utoipa::path(get, path = "/api/v1/users/{id}/sessions", operation_id = "listSessions",
+    params(("id" = Uuid, Path)), responses((status = 200, body = Listing<SessionView>)))]
+async fn sessions(state: State, Path(id): Path<Uuid>) -> Result<Json<Listing<SessionView>>, Problem> {
+    admin::find(&state, KIND, id).await?;
+    let sessions = state.store().sessions_of(id).await?;
+    Ok(Json(Listing::whole(sessions.into_iter().map(SessionView::of).collect())))
+}
+
+/// Ends a person's sessions.
+#[utoipa::path(delete, path = "/api/v1/users/{id}/sessions", operation_id = "endSessions",
+    params(("id" = Uuid, Path)), responses((status = 204)))]
+async fn end_sessions(state: State, caller: Caller, Path(id): Path<Uuid>) -> Result<StatusCode, Problem> {
+    let user = admin::find(&state, KIND, id).await?;
+    let details = json!({ "name": user.name });
+    let change = Change::EndSessions { of: id };
+    admin::make(&state, caller.actor(), "session.end", admin::resource(KIND, id), details, change).await?;
+    Ok(StatusCode::NO_CONTENT)
 }

@@ -1,0 +1,298 @@
+//! A login from its first redirect to its session.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use aws_lc_rs::digest::{SHA256, digest};
+use futures_util::FutureExt;
+use reqwest::Url;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use store::{
+    AccessChange, AuditEvent, Identity, IdentityKind, IdentitySettings, NewIdentity, Session,
+};
+use utoipa::IntoParams;
+use uuid::Uuid;
+use zeroize::Zeroizing;
+
+use super::id_token::Claims;
+use super::provider::{Oidc, refused};
+use crate::access::control::micros;
+use crate::access::grant::{self, Grant};
+use crate::access::{admin, secret};
+use crate::problem::Problem;
+use crate::state::State;
+
+/// The cookie that binds a login to the browser it began in.
+pub(crate) const LOGIN_COOKIE: &str = "__Host-bulla-login";
+
+/// How long a login may take, µs: ten minutes for a second factor that has to be looked for.
+const LOGIN_MAX_US: i64 = 600 * 1_000_000;
+
+/// Longest path to return to.
+const RETURN_MAX: usize = 1_024;
+
+/// What the browser keeps while the person is with the issuer. The server keeps nothing: a login that is never finished
+/// costs nothing.
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) struct Login {
+    state: String,
+    nonce: String,
+    verifier: String,
+    return_to: String,
+    begun_at_us: i64,
+}
+
+/// What the issuer sends the browser back with.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct CallbackParams {
+    /// Exchanged for the ID token.
+    code: Option<String>,
+    /// As it was sent.
+    state: Option<String>,
+    /// The issuer (RFC 9207).
+    iss: Option<String>,
+    /// Why there is no code.
+    error: Option<String>,
+}
+
+/// A login that came to its end.
+pub(crate) struct LoggedIn {
+    /// The session's secret, for the cookie.
+    pub(crate) cookie: Zeroizing<String>,
+    /// Where the person wanted to go.
+    pub(crate) return_to: String,
+}
+
+impl Login {
+    /// Begins one; `return_to` is a path on this server.
+    pub(crate) fn begin(return_to: Option<&str>, now_us: i64) -> Result<Self, Problem> {
+        let text = || secret::random_text().map(|text| text.as_str().to_owned());
+        Ok(Self {
+            state: text()?,
+            nonce: text()?,
+            verifier: text()?,
+            return_to: local_path(return_to).unwrap_or("/").to_owned(),
+            begun_at_us: now_us,
+        })
+    }
+
+    /// For the cookie.
+    pub(crate) fn to_cookie(&self) -> Result<String, Problem> {
+        serde_json::to_vec(self).map(|json| URL_SAFE_NO_PAD.encode(json)).map_err(Problem::internal)
+    }
+
+    pub(crate) fn from_cookie(cookie: &str) -> Option<Self> {
+        serde_json::from_slice(&URL_SAFE_NO_PAD.decode(cookie).ok()?).ok()
+    }
+
+    /// Where to send the browser.
+    pub(crate) async fn redirect(&self, oidc: &Oidc) -> Result<String, Problem> {
+        let description = oidc.description().await?;
+        let options = oidc.options();
+        let challenge = URL_SAFE_NO_PAD.encode(digest(&SHA256, self.verifier.as_bytes()));
+        let scopes = std::iter::once("openid")
+            .chain(options.scopes.iter().map(String::as_str).filter(|scope| *scope != "openid"))
+            .collect::<Vec<_>>()
+            .join(" ");
+        let parameters = [
+            ("response_type", "code"),
+            ("client_id", &options.client_id),
+            ("redirect_uri", &options.redirect_url),
+            ("scope", &scopes),
+            ("state", &self.state),
+            ("nonce", &self.nonce),
+            ("code_challenge", &challenge),
+            ("code_challenge_method", "S256"),
+        ];
+        let url = Url::parse_with_params(&description.authorization_endpoint, parameters);
+        url.map(String::from).map_err(Problem::internal)
+    }
+
+    /// Ends one: from the issuer's answer to a session.
+    pub(crate) async fn finish(
+        self,
+        state: &State,
+        oidc: &Oidc,
+        answer: &CallbackParams,
+        address: &str,
+    ) -> Result<LoggedIn, Problem> {
+        let now_us = state.clock().now_us();
+        if now_us - self.begun_at_us > LOGIN_MAX_US || self.begun_at_us > now_us {
+            return Err(refused("the login took too long"));
+        }
+        if !answer.state.as_deref().is_some_and(|given| secret::same(given, &self.state)) {
+            return Err(refused("the answer is of another login"));
+        }
+        self.check_issuer(oidc, answer).await?;
+        if let Some(error) = &answer.error {
+            let error: String = error.chars().filter(|c| c.is_ascii_graphic()).take(64).collect();
+            return Err(refused(format_args!("the issuer says: {error}")));
+        }
+        let code = answer.code.as_deref().ok_or_else(|| refused("the issuer's answer holds no code"))?;
+        let token = oidc.exchange(code, &self.verifier).await?;
+        let claims = oidc.verified(&token, &self.nonce, state.clock().now_seconds()).await?;
+        let grants = granted_by_groups(oidc, &claims);
+        let person = person(state, oidc, &claims, !grants.is_empty()).await?;
+        let cookie = begin_session(state, &person, &grants, address).await?;
+        Ok(LoggedIn { cookie, return_to: self.return_to })
+    }
+
+    /// RFC 9207: an answer of one issuer is not taken for another's.
+    async fn check_issuer(&self, oidc: &Oidc, answer: &CallbackParams) -> Result<(), Problem> {
+        let required = oidc.description().await?.authorization_response_iss_parameter_supported;
+        match &answer.iss {
+            Some(iss) if *iss != oidc.options().issuer => Err(refused("the answer is of another issuer")),
+            None if required => Err(refused("the answer does not say of which issuer it is")),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A path on this server: neither another host (`//…`, `/\…`) nor anything with a scheme.
+fn local_path(path: Option<&str>) -> Option<&str> {
+    path.filter(|path| {
+        let mut letters = path.chars();
+        letters.next() == Some('/')
+            && !matches!(letters.next(), Some('/' | '\\'))
+            && path.len() <= RETURN_MAX
+            && path.chars().all(|letter| letter.is_ascii_graphic() && letter != '\\')
+    })
+}
+
+fn granted_by_groups(oidc: &Oidc, claims: &Claims) -> Vec<Grant> {
+    let options = oidc.options();
+    let groups = claims.texts(&options.groups_claim);
+    let mut grants: Vec<Grant> = Vec::new();
+    for mapped in options.groups.iter().filter(|mapped| groups.contains(&mapped.group.as_str())) {
+        let grant = Grant { role: mapped.role.clone(), scope: mapped.scope.clone() };
+        if !grants.contains(&grant) && grants.len() < grant::GRANTS_MAX {
+            grants.push(grant);
+        }
+    }
+    grants
+}
+
+/// The person, known or new. Whom neither their groups nor an administrator gave anything is not let in.
+async fn person(state: &State, oidc: &Oidc, claims: &Claims, granted: bool) -> Result<Identity, Problem> {
+    let key = secret::subject_hash(&oidc.options().issuer, &claims.sub);
+    let found = state.store().identities_by_keys(&[key]).await?;
+    if let Some(person) = found.into_iter().find(|person| person.kind == IdentityKind::User) {
+        if !person.enabled {
+            return Err(Problem::forbidden("this person is switched off"));
+        }
+        if granted || !grant::stored(&person.grants).is_empty() {
+            return Ok(person);
+        }
+    }
+    if !granted {
+        return Err(Problem::forbidden("nobody has given you a role here")
+            .hint("ask an administrator to map one of your groups, or to give you a role"));
+    }
+    new_person(state, oidc, claims, key).await
+}
+
+async fn new_person(
+    state: &State,
+    oidc: &Oidc,
+    claims: &Claims,
+    key: [u8; 32],
+) -> Result<Identity, Problem> {
+    let named = claims.text(&oidc.options().name_claim).or(claims.email.as_deref()).unwrap_or(&claims.sub);
+    let name: String = named.chars().filter(|c| !c.is_control()).take(64).collect();
+    // Two people of one name at the issuer: the second gets some of their subject's hash.
+    let other = format!("{name} ({})", &URL_SAFE_NO_PAD.encode(key)[..6]);
+    let actor = "system:login";
+    for name in [name, other] {
+        let id = Uuid::now_v7();
+        let new = NewIdentity {
+            id,
+            kind: IdentityKind::User,
+            key_hash: key,
+            label: claims.sub.clone(),
+            settings: IdentitySettings {
+                name: name.clone(),
+                email: claims.email.clone(),
+                grants: "[]".to_owned(),
+                enabled: true,
+                expires_at_us: None,
+            },
+            created_at_us: state.clock().now_us(),
+            created_by: actor.to_owned(),
+        };
+        let details = json!({ "name": name, "subject": claims.sub });
+        let change = admin::Change::Insert(Box::new(new));
+        let resource = admin::resource(IdentityKind::User, id);
+        match admin::make(state, actor, "user.create", resource, details, change).await {
+            Ok(()) => return admin::find(state, IdentityKind::User, id).await,
+            Err(problem) if problem.kind() == "conflict" => {}
+            Err(problem) => return Err(problem),
+        }
+    }
+    // Somebody made them at the same moment: this very person, in another tab.
+    let found = state.store().identities_by_keys(&[key]).await?.into_iter().next();
+    found.ok_or_else(|| Problem::conflict("this name is taken: ask an administrator"))
+}
+
+async fn begin_session(
+    state: &State,
+    person: &Identity,
+    grants: &[Grant],
+    address: &str,
+) -> Result<Zeroizing<String>, Problem> {
+    let cookie = secret::random_text()?;
+    let now = state.clock().now_us();
+    let session = Session {
+        token_hash: secret::session_hash(&cookie),
+        identity: person.id,
+        grants: grant::to_store(grants),
+        address: address.to_owned(),
+        created_at_us: now,
+        last_seen_at_us: now,
+        expires_at_us: now + micros(state.access().session_options().absolute),
+    };
+    let event = AuditEvent {
+        at_us: now,
+        actor: format!("user:{}", person.name),
+        action: "session.begin",
+        resource: admin::resource(IdentityKind::User, person.id),
+        details: json!({ "address": address, "grants": grants }),
+    };
+    state
+        .store()
+        .write("session_begin", move |tx| {
+            async move {
+                store::insert_session(tx, &session).await?;
+                store::audit(tx, vec![event]).await?;
+                Ok(AccessChange::Done)
+            }
+            .boxed()
+        })
+        .await?;
+    Ok(cookie)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn people_are_sent_nowhere_else() {
+        for good in ["/", "/certificates?state=active#x", "/a//b"] {
+            assert_eq!(local_path(Some(good)), Some(good));
+        }
+        for bad in ["", "//evil.example", "/\\evil.example", "https://evil.example", "x", "/a\\b", "/a\nb", "/ü"] {
+            assert_eq!(local_path(Some(bad)), None, "{bad:?}");
+        }
+        assert_eq!(local_path(Some(&format!("/{}", "x".repeat(2_000)))), None);
+    }
+
+    #[test]
+    fn a_login_survives_its_cookie_and_nonsense_does_not() {
+        let login = Login::begin(Some("/x"), 7).unwrap();
+        let again = Login::from_cookie(&login.to_cookie().unwrap()).unwrap();
+        assert_eq!((again.state, again.nonce, again.return_to), (login.state, login.nonce, "/x".to_owned()));
+        assert!(login.verifier.len() >= 43, "RFC 7636 section 4.1");
+        assert!(Login::from_cookie("bm9uc2Vuc2U").is_none());
+    }
+}

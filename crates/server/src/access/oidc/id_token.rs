@@ -1,0 +1,196 @@
+//! The ID token: signed by the issuer, for us, for this login, now.
+
+use jsonwebtoken::jwk::PublicKeyUse;
+use jsonwebtoken::{Algorithm, DecodingKey, Validation};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::provider::{Oidc, refused};
+use crate::access::secret;
+use crate::problem::Problem;
+
+/// Public-key signatures only: with a shared secret, or none, anybody could write tokens.
+const ALGORITHMS: [Algorithm; 9] = [
+    Algorithm::RS256,
+    Algorithm::RS384,
+    Algorithm::RS512,
+    Algorithm::PS256,
+    Algorithm::PS384,
+    Algorithm::PS512,
+    Algorithm::ES256,
+    Algorithm::ES384,
+    Algorithm::EdDSA,
+];
+
+/// Seconds that the issuer's clock may differ from ours.
+const LEEWAY: i64 = 60;
+
+/// Longest subject (OpenID Connect Core section 2).
+const SUBJECT_MAX: usize = 255;
+
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Claims {
+    iss: String,
+    pub(super) sub: String,
+    aud: OneOrMany,
+    exp: i64,
+    iat: i64,
+    nbf: Option<i64>,
+    azp: Option<String>,
+    nonce: Option<String>,
+    pub(super) email: Option<String>,
+    #[serde(flatten)]
+    pub(super) others: Map<String, Value>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+enum OneOrMany {
+    One(String),
+    Many(Vec<String>),
+}
+
+impl OneOrMany {
+    fn as_slice(&self) -> &[String] {
+        match self {
+            Self::One(one) => std::slice::from_ref(one),
+            Self::Many(many) => many,
+        }
+    }
+}
+
+impl Oidc {
+    /// The claims of an ID token, once all that Core section 3.1.3.7 asks for holds.
+    pub(super) async fn verified(&self, token: &str, nonce: &str, now: i64) -> Result<Claims, Problem> {
+        let unreadable = |_| refused("the ID token cannot be read");
+        let header = jsonwebtoken::decode_header(token).map_err(unreadable)?;
+        if !ALGORITHMS.contains(&header.alg) {
+            return Err(refused(format_args!("the ID token is signed with {:?}", header.alg)));
+        }
+        let jwk = self.key(header.kid.as_deref()).await?;
+        let named = jwk.common.key_algorithm.map(|algorithm| algorithm.to_string());
+        let for_signing =
+            jwk.common.public_key_use.as_ref().is_none_or(|purpose| *purpose == PublicKeyUse::Signature);
+        if !for_signing || named.is_some_and(|named| named != format!("{:?}", header.alg)) {
+            return Err(refused("the ID token's key is not for its signature"));
+        }
+        let key = DecodingKey::from_jwk(&jwk).map_err(|_| refused("the issuer's key cannot be used"))?;
+        let mut validation = Validation::new(header.alg);
+        // Times and audiences are checked below, with our clock and our rules.
+        validation.validate_exp = false;
+        validation.validate_aud = false;
+        let decoded = jsonwebtoken::decode::<Claims>(token, &key, &validation)
+            .map_err(|error| refused(format_args!("the ID token is not good: {error}")))?;
+        let options = self.options();
+        decoded.claims.check(&options.issuer, &options.client_id, nonce, now)?;
+        Ok(decoded.claims)
+    }
+}
+
+impl Claims {
+    fn check(&self, issuer: &str, client_id: &str, nonce: &str, now: i64) -> Result<(), Problem> {
+        let audiences = self.aud.as_slice();
+        if self.iss != issuer {
+            return Err(refused("the ID token is of another issuer"));
+        }
+        if !audiences.iter().any(|audience| audience == client_id) {
+            return Err(refused("the ID token is for somebody else"));
+        }
+        let azp_good = match &self.azp {
+            Some(azp) => azp == client_id,
+            None => audiences.len() == 1,
+        };
+        if !azp_good {
+            return Err(refused("the ID token was given to somebody else"));
+        }
+        if self.exp.saturating_add(LEEWAY) <= now {
+            return Err(refused("the ID token has expired"));
+        }
+        if self.iat.saturating_sub(LEEWAY) > now || self.nbf.is_some_and(|nbf| nbf.saturating_sub(LEEWAY) > now) {
+            return Err(refused("the ID token is not valid yet: compare the clocks"));
+        }
+        if !self.nonce.as_deref().is_some_and(|given| secret::same(given, nonce)) {
+            return Err(refused("the ID token is of another login"));
+        }
+        if self.sub.is_empty() || self.sub.len() > SUBJECT_MAX {
+            return Err(refused("the ID token names nobody"));
+        }
+        Ok(())
+    }
+
+    /// A claim that is a text.
+    pub(super) fn text(&self, claim: &str) -> Option<&str> {
+        self.others.get(claim).and_then(Value::as_str).filter(|text| !text.is_empty())
+    }
+
+    /// A claim that is a text or a list of texts.
+    pub(super) fn texts(&self, claim: &str) -> Vec<&str> {
+        match self.others.get(claim) {
+            Some(Value::String(one)) => vec![one],
+            Some(Value::Array(many)) => many.iter().filter_map(Value::as_str).collect(),
+            _ => Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const NOW: i64 = 1_795_219_200;
+
+    fn outcome(change: Value) -> Result<(), String> {
+        let mut claims = json!({
+            "iss": "https://i.example", "sub": "7", "aud": "bulla", "exp": NOW + 300, "iat": NOW, "nonce": "n",
+            "groups": ["a", 7, "b"],
+        });
+        for (name, value) in change.as_object().unwrap() {
+            match value {
+                Value::Null => drop(claims.as_object_mut().unwrap().remove(name)),
+                value => claims[name] = value.clone(),
+            }
+        }
+        let claims: Claims = serde_json::from_value(claims).map_err(|error| error.to_string())?;
+        claims.check("https://i.example", "bulla", "n", NOW).map_err(|problem| problem.to_string())
+    }
+
+    #[test]
+    fn every_claim_is_checked() {
+        assert_eq!(outcome(json!({})), Ok(()));
+        assert_eq!(outcome(json!({ "aud": ["bulla"] })), Ok(()));
+        assert_eq!(outcome(json!({ "aud": ["other", "bulla"], "azp": "bulla" })), Ok(()));
+        assert_eq!(outcome(json!({ "exp": NOW - 59 })), Ok(()), "within the leeway");
+        for (change, why) in [
+            (json!({ "iss": "https://j.example" }), "another issuer"),
+            (json!({ "aud": "other" }), "somebody else"),
+            (json!({ "aud": ["other", "bulla"] }), "somebody else"),
+            (json!({ "azp": "other" }), "somebody else"),
+            (json!({ "exp": NOW - 60 }), "expired"),
+            (json!({ "exp": Value::Null }), "exp"),
+            (json!({ "iat": NOW + 61 }), "not valid yet"),
+            (json!({ "nbf": NOW + 61 }), "not valid yet"),
+            (json!({ "nonce": "m" }), "another login"),
+            (json!({ "nonce": Value::Null }), "another login"),
+            (json!({ "sub": "" }), "nobody"),
+            (json!({ "sub": "x".repeat(256) }), "nobody"),
+        ] {
+            let error = outcome(change.clone()).unwrap_err();
+            assert!(error.contains(why), "{change}: {error}");
+        }
+    }
+
+    #[test]
+    fn groups_are_a_text_or_a_list_of_texts() {
+        let of = |groups: Value| {
+            let claims: Claims = serde_json::from_value(json!({
+                "iss": "", "sub": "", "aud": "", "exp": 0, "iat": 0, "groups": groups,
+            }))
+            .unwrap();
+            claims.texts("groups").into_iter().map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(of(json!(["a", 7, "b"])), ["a", "b"]);
+        assert_eq!(of(json!("a")), ["a"]);
+        assert!(of(json!({ "a": true })).is_empty());
+    }
+}

@@ -1,0 +1,120 @@
+//! Client certificates that stand for somebody: mutual TLS instead of a token.
+
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use http::header::{HeaderValue, LOCATION};
+use serde::Deserialize;
+use store::{IdentityKind, IdentitySettings};
+use utoipa::ToSchema;
+use utoipa_axum::routes;
+use uuid::Uuid;
+
+use crate::access::admin::{self, New, Patch};
+use crate::access::{Caller, Grant, Permission, certificate_hash, certificate_matcher};
+use crate::api::Api;
+use crate::conditional::{IfMatch, Revision};
+use crate::extract::{Json, Path};
+use crate::paging::{Listing, Paging, PagingParams};
+use crate::problem::Problem;
+use crate::routes::identity::{IdentityPatch, IdentityView};
+use crate::state::State;
+
+const KIND: IdentityKind = IdentityKind::Certificate;
+
+pub(crate) fn routes() -> Api {
+    Api::area("client-certificates")
+        .route(Permission::AccessRead, routes!(list))
+        .route(Permission::AccessManage, routes!(create))
+        .route(Permission::AccessRead, routes!(get_one))
+        .route(Permission::AccessManage, routes!(update))
+        .route(Permission::AccessManage, routes!(delete))
+}
+
+/// A client certificate to let in.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct NewClientCertificate {
+    /// A name, unique among client certificates; the audit trail shows `certificate:NAME`.
+    #[schema(example = "deployer", min_length = 1, max_length = 128)]
+    name: String,
+    /// The certificate, by its fingerprint (`sha256:HEX`) or a name in it (`dns:NAME`, `email:ADDRESS`, `uri:URI`). It
+    /// must lie below one of the roots configured for client certificates.
+    #[serde(rename = "match")]
+    #[schema(example = "dns:deployer.example.org")]
+    matcher: String,
+    /// What it may do; nothing its maker may not.
+    grants: Vec<Grant>,
+    /// When it ends, RFC 3339; with the certificate when absent.
+    expires_at: Option<String>,
+}
+
+/// Lists the client certificates that are let in, by name.
+#[utoipa::path(get, path = "/api/v1/client-certificates", operation_id = "listClientCertificates",
+    params(PagingParams), responses((status = 200, body = Listing<IdentityView>)))]
+async fn list(state: State, paging: Paging) -> Result<Json<Listing<IdentityView>>, Problem> {
+    let page = state.store().identities(KIND, paging.after.as_ref(), paging.limit).await?;
+    Ok(Json(Listing::of(page, IdentityView::of)))
+}
+
+/// Lets a client certificate in.
+#[utoipa::path(post, path = "/api/v1/client-certificates", operation_id = "createClientCertificate",
+    request_body = NewClientCertificate, responses((status = 201, body = IdentityView)))]
+async fn create(
+    state: State,
+    caller: Caller,
+    Json(new): Json<NewClientCertificate>,
+) -> Result<Response, Problem> {
+    let matcher = certificate_matcher(&new.matcher).ok_or_else(|| {
+        Problem::unprocessable(format_args!("{:?} names no certificate", new.matcher))
+            .hint("give `sha256:` and 64 hexadecimal digits, `dns:NAME`, `email:ADDRESS` or `uri:URI`")
+    })?;
+    let settings = IdentitySettings {
+        name: admin::name(&new.name)?,
+        email: None,
+        grants: admin::giving(&state, &caller, &new.grants).await?,
+        enabled: true,
+        expires_at_us: admin::end(&state, new.expires_at.as_deref())?,
+    };
+    let new = New { kind: KIND, key_hash: certificate_hash(&matcher), label: matcher, settings };
+    let made = admin::create(&state, &caller, new).await?;
+    let place = format!("/api/v1/client-certificates/{}", made.id);
+    let place = HeaderValue::from_str(&place).map_err(Problem::internal)?;
+    let answer = Revision(made.revision, IdentityView::of(made));
+    Ok((StatusCode::CREATED, [(LOCATION, place)], answer).into_response())
+}
+
+/// Shows a client certificate that is let in.
+#[utoipa::path(get, path = "/api/v1/client-certificates/{id}", operation_id = "getClientCertificate",
+    params(("id" = Uuid, Path)), responses((status = 200, body = IdentityView)))]
+async fn get_one(state: State, Path(id): Path<Uuid>) -> Result<Revision<IdentityView>, Problem> {
+    let found = admin::find(&state, KIND, id).await?;
+    Ok(Revision(found.revision, IdentityView::of(found)))
+}
+
+/// Changes the name, grants or end of a client certificate, or switches it off.
+#[utoipa::path(patch, path = "/api/v1/client-certificates/{id}", operation_id = "updateClientCertificate",
+    params(("id" = Uuid, Path)), request_body = IdentityPatch, responses((status = 200, body = IdentityView)))]
+async fn update(
+    state: State,
+    caller: Caller,
+    Path(id): Path<Uuid>,
+    if_match: IfMatch,
+    Json(patch): Json<IdentityPatch>,
+) -> Result<Revision<IdentityView>, Problem> {
+    let patch = Patch { email: None, ..patch.checked(&state)? };
+    let found = admin::update(&state, &caller, KIND, id, &if_match, patch).await?;
+    Ok(Revision(found.revision, IdentityView::of(found)))
+}
+
+/// Lets a client certificate in no more.
+#[utoipa::path(delete, path = "/api/v1/client-certificates/{id}", operation_id = "deleteClientCertificate",
+    params(("id" = Uuid, Path)), responses((status = 204)))]
+async fn delete(
+    state: State,
+    caller: Caller,
+    Path(id): Path<Uuid>,
+    if_match: IfMatch,
+) -> Result<StatusCode, Problem> {
+    admin::delete(&state, &caller, KIND, id, &if_match).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

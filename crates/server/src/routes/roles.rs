@@ -1,0 +1,183 @@
+//! Roles: those that come with Bulla, and one's own.
+
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use store::{Role, RoleChange};
+use utoipa::ToSchema;
+use utoipa_axum::routes;
+
+use crate::access::admin::{self, Change};
+use crate::access::{BUILT_IN_ROLES, Caller, Granted, Permission, Permissions, Scope, built_in_role};
+use crate::api::Api;
+use crate::conditional::{IfMatch, Revision};
+use crate::extract::{Json, Path};
+use crate::paging::Listing;
+use crate::problem::Problem;
+use crate::state::State;
+use crate::time::shown;
+
+/// Roles of one's own at most: all of them are held in memory.
+const ROLES_MAX: usize = 256;
+
+pub(crate) fn routes() -> Api {
+    Api::area("roles")
+        .route(Permission::AccessRead, routes!(list))
+        .route(Permission::AccessRead, routes!(get_one))
+        .route(Permission::AccessManage, routes!(put))
+        .route(Permission::AccessManage, routes!(delete))
+}
+
+/// A role.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+struct RoleView {
+    /// Its name.
+    name: String,
+    /// What it is for.
+    description: String,
+    /// What it holds.
+    permissions: Vec<String>,
+    /// Whether it comes with Bulla and cannot be changed.
+    built_in: bool,
+    /// When it last changed; null for one that comes with Bulla.
+    updated_at: Option<String>,
+}
+
+impl RoleView {
+    fn of(role: &Role) -> Self {
+        Self {
+            name: role.name.clone(),
+            description: role.description.clone(),
+            permissions: serde_json::from_str(&role.permissions).unwrap_or_default(),
+            built_in: false,
+            updated_at: Some(shown(role.updated_at_us)),
+        }
+    }
+
+    fn built_in() -> impl Iterator<Item = Self> {
+        BUILT_IN_ROLES.iter().map(|role| Self {
+            name: role.name.to_owned(),
+            description: role.description.to_owned(),
+            permissions: role.permissions.iter().map(|permission| permission.to_string()).collect(),
+            built_in: true,
+            updated_at: None,
+        })
+    }
+}
+
+/// A role as it is to be.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct NewRole {
+    /// What it is for.
+    #[serde(default)]
+    #[schema(max_length = 1024)]
+    description: String,
+    /// What it holds, `noun.verb`; nothing its maker may not do.
+    #[schema(value_type = Vec<String>, example = json!(["certificate.read", "certificate.renew"]))]
+    permissions: Vec<Permission>,
+}
+
+/// Lists every role.
+#[utoipa::path(get, path = "/api/v1/roles", operation_id = "listRoles",
+    responses((status = 200, body = Listing<RoleView>)))]
+async fn list(state: State) -> Result<Json<Listing<RoleView>>, Problem> {
+    let own = state.store().roles().await?;
+    Ok(Json(Listing::whole(RoleView::built_in().chain(own.iter().map(RoleView::of)).collect())))
+}
+
+/// Shows a role.
+#[utoipa::path(get, path = "/api/v1/roles/{name}", operation_id = "getRole", params(("name" = String, Path)),
+    responses((status = 200, body = RoleView)))]
+async fn get_one(state: State, Path(name): Path<String>) -> Result<Response, Problem> {
+    if let Some(role) = RoleView::built_in().find(|role| role.name == name) {
+        return Ok(Json(role).into_response());
+    }
+    let role = find(&state, &name).await?.ok_or_else(|| Problem::not_found(format_args!("role {name:?}")))?;
+    Ok(Revision(role.revision, RoleView::of(&role)).into_response())
+}
+
+/// Makes or changes a role.
+#[utoipa::path(put, path = "/api/v1/roles/{name}", operation_id = "putRole", params(("name" = String, Path)),
+    request_body = NewRole, responses((status = 200, body = RoleView), (status = 201, body = RoleView)))]
+async fn put(
+    state: State,
+    caller: Caller,
+    Path(name): Path<String>,
+    if_match: IfMatch,
+    Json(new): Json<NewRole>,
+) -> Result<Response, Problem> {
+    let name = admin::name(&name)?;
+    not_built_in(&name)?;
+    within_own(&caller, &new.permissions)?;
+    let before = find(&state, &name).await?;
+    match &before {
+        Some(role) => {
+            if_match.check(role.revision)?;
+            within_own(&caller, &held_by(role))?;
+        }
+        None => {
+            if_match.check_absent()?;
+            if state.store().roles().await?.len() >= ROLES_MAX {
+                return Err(Problem::conflict(format_args!("there are {ROLES_MAX} roles; remove one first")));
+            }
+        }
+    }
+    let description: String = new.description.chars().take(1_024).collect();
+    let permissions = serde_json::to_string(&new.permissions).map_err(Problem::internal)?;
+    let change = Change::PutRole(RoleChange {
+        name: name.clone(),
+        description,
+        permissions,
+        revision: before.as_ref().map(|role| role.revision),
+        at_us: state.clock().now_us(),
+    });
+    let details = json!({ "permissions": new.permissions });
+    admin::make(&state, caller.actor(), "role.put", format!("role/{name}"), details, change).await?;
+    let role = find(&state, &name).await?.ok_or_else(|| Problem::conflict("it was removed meanwhile"))?;
+    let status = if before.is_some() { StatusCode::OK } else { StatusCode::CREATED };
+    Ok((status, Revision(role.revision, RoleView::of(&role))).into_response())
+}
+
+/// Removes a role; grants that name it give nothing from then on.
+#[utoipa::path(delete, path = "/api/v1/roles/{name}", operation_id = "deleteRole",
+    params(("name" = String, Path)), responses((status = 204)))]
+async fn delete(
+    state: State,
+    caller: Caller,
+    Path(name): Path<String>,
+    if_match: IfMatch,
+) -> Result<StatusCode, Problem> {
+    not_built_in(&name)?;
+    let role = find(&state, &name).await?.ok_or_else(|| Problem::not_found(format_args!("role {name:?}")))?;
+    if_match.check(role.revision)?;
+    within_own(&caller, &held_by(&role))?;
+    let change = Change::DeleteRole { name: name.clone(), revision: role.revision };
+    admin::make(&state, caller.actor(), "role.delete", format!("role/{name}"), json!({}), change).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn find(state: &State, name: &str) -> Result<Option<Role>, Problem> {
+    Ok(state.store().roles().await?.into_iter().find(|role| role.name == name))
+}
+
+fn not_built_in(name: &str) -> Result<(), Problem> {
+    match built_in_role(name) {
+        None => Ok(()),
+        Some(_) => Err(Problem::conflict("a role that comes with Bulla cannot be changed")),
+    }
+}
+
+fn held_by(role: &Role) -> Vec<Permission> {
+    let names: Vec<String> = serde_json::from_str(&role.permissions).unwrap_or_default();
+    names.iter().filter_map(|name| name.parse().ok()).collect()
+}
+
+/// A role can be given in any scope, so whoever shapes it holds all of it everywhere.
+fn within_own(caller: &Caller, permissions: &[Permission]) -> Result<(), Problem> {
+    if caller.covers(&Granted { permissions: Permissions::of(permissions), scope: Scope::Any }) {
+        return Ok(());
+    }
+    Err(Problem::forbidden("this role holds more than you do"))
+}
