@@ -16,13 +16,39 @@ use super::specification::{NewCa, Read};
 pub(crate) const SIGN_FOR: Duration = Duration::from_secs(30);
 
 /// Who signs an authority's certificate: the parent.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Issuer<'a> {
     pub(crate) name: &'a str,
     pub(crate) certificate: &'a Certificate,
     pub(crate) signer: &'a dyn Signer,
-    /// Where the parent publishes; none offline.
-    pub(crate) urls: Option<Urls<'a>>,
+    /// Where the parent publishes.
+    pub(crate) points: Points,
+}
+
+/// Where an issuer publishes, as its certificates say; any list may be empty.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Points {
+    pub(crate) crl: Vec<String>,
+    pub(crate) ocsp: Vec<String>,
+    pub(crate) issuer: Vec<String>,
+}
+
+impl Points {
+    /// Of an authority that this server publishes for.
+    pub(crate) fn of(urls: &Urls<'_>) -> Self {
+        Self { crl: vec![urls.crl()], ocsp: vec![urls.ocsp()], issuer: vec![urls.certificate()] }
+    }
+
+    fn extensions(&self) -> Vec<Extension> {
+        let mut extensions = Vec::new();
+        if !self.crl.is_empty() {
+            extensions.push(Extension::crl_distribution_points(&self.crl));
+        }
+        if !self.ocsp.is_empty() || !self.issuer.is_empty() {
+            extensions.push(Extension::authority_info_access(&self.ocsp, &self.issuer));
+        }
+        extensions
+    }
 }
 
 /// A certificate just made, which verifies under its issuer's key.
@@ -115,10 +141,7 @@ pub(crate) async fn certify(
         let id = issuer.certificate.subject_key_id.clone();
         let id = id.unwrap_or_else(|| build::key_id(issuer.signer.spki()).to_vec());
         extensions.push(Extension::authority_key_id(&id));
-        if let Some(urls) = &issuer.urls {
-            extensions.push(Extension::crl_distribution_points(&[urls.crl()]));
-            extensions.push(Extension::authority_info_access(&[urls.ocsp()], &[urls.certificate()]));
-        }
+        extensions.extend(issuer.points.extensions());
     }
     let signer = issuer.map_or(own, |issuer| issuer.signer);
     let serial = random_serial()?;

@@ -11,7 +11,9 @@ use uuid::Uuid;
 use x509::UnixTime;
 use x509::build::Extension;
 
-use super::certificate::{Body, Certified, Dates, Issuer, certify, in_us, inventory_row, path_length_below};
+use super::certificate::{
+    Body, Certified, Dates, Issuer, Points, certify, in_us, inventory_row, path_length_below,
+};
 use super::error::NewCaError;
 use super::specification::NewCa;
 use super::{Ca, Urls};
@@ -112,7 +114,12 @@ impl Authority {
 
     fn issuer<'a>(&'a self, ca: &'a Ca) -> Issuer<'a> {
         let urls = Urls::new(&self.options().base_url, ca.id);
-        Issuer { name: &ca.name, certificate: &ca.certificate, signer: &*ca.signer, urls: Some(urls) }
+        Issuer {
+            name: &ca.name,
+            certificate: &ca.certificate,
+            signer: &*ca.signer,
+            points: Points::of(&urls),
+        }
     }
 
     pub(super) async fn new_key(&self, new: &NewCa) -> Result<NewKey, NewCaError> {

@@ -15,6 +15,7 @@ use super::ca::{Ca, CaState, LazySigner, PendingCa};
 use super::error::CaError;
 use crate::Authority;
 use crate::keystore::KeyStore;
+use crate::profile::Profile;
 
 /// Authorities in one path: past any tree, and a bound on walking a damaged one.
 const PATH_MAX: usize = 16;
@@ -117,6 +118,14 @@ impl Authority {
                 Err(CaError::Ambiguous(names.join(", ")))
             }
         }
+    }
+
+    /// Whom certificates of a profile come from: see [`Self::issuing_ca`].
+    ///
+    /// # Errors
+    /// [`CaError`]
+    pub async fn issuing_ca_for(&self, profile: &Profile) -> Result<Arc<Ca>, CaError> {
+        self.issuing_ca(profile.ca.as_deref()).await
     }
 
     pub(crate) async fn forest(&self) -> Result<Arc<Forest>, CaError> {

@@ -1,1 +1,0 @@
-//! Roots made offline, with a transcript.

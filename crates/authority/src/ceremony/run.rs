@@ -1,0 +1,378 @@
+//! Ceremonies carried out.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use keys::{KeyError, KeyType, PrivateKey, SignError, Signer};
+use store::Clock;
+use x509::crl::{CrlSpec, Revoked, Scope, tbs_crl};
+use x509::csr::CertificateRequest;
+use x509::{Certificate, UnixTime, build, pem};
+
+use super::folder::Folder;
+use super::plan::{CeremonyPlan, Common, PlannedCrl, PlannedIntermediate, SigningPlan};
+use super::transcript::{CertificateFacts, FORMAT, Kind, SignedFacts, Transcript};
+use super::verify::read_bounded;
+use super::{CRL_FILE, KEY_FILE, ROOT_FILE, SIGNATURE_FILE, TEXT_FILE, TRANSCRIPT_FILE};
+use crate::tree::{
+    BadCa, Body, Dates, Issuer, NewCa, NewCaError, Points, certify, check_name, path_length_below,
+};
+
+/// Characters of a passphrase, at least.
+const PASSPHRASE_MIN: usize = 12;
+/// Octets of a request or key file, at most.
+const INPUT_MAX: u64 = 256 * 1024;
+
+/// Why a ceremony did not come to its end. What was written until then stays, without a transcript.
+#[derive(Debug, thiserror::Error)]
+pub enum CeremonyError {
+    /// The plan is not one.
+    #[error("the plan: {0}")]
+    Plan(String),
+    /// A part of the plan is out of bounds.
+    #[error(transparent)]
+    Bad(#[from] BadCa),
+    /// Too easy to guess.
+    #[error("the passphrase has under {PASSPHRASE_MIN} characters; it is all that protects the root's key")]
+    WeakPassphrase,
+    /// A file or folder.
+    #[error("{path}: {error}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// A request that cannot be signed.
+    #[error("the request of {name}: {reason}")]
+    Request {
+        /// Whose.
+        name: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The folder of the root does not hold one.
+    #[error("the root in {path}: {reason}")]
+    Root {
+        /// Its folder.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The key cannot be made or opened.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// A certificate cannot be made.
+    #[error(transparent)]
+    Certificate(#[from] NewCaError),
+    /// The root's key did not sign.
+    #[error(transparent)]
+    Sign(#[from] SignError),
+}
+
+/// Makes a root in a new or empty folder: key (under the passphrase), certificate, revocation list, certificates for the
+/// requests of the plan (their paths are relative to `requests`), and the transcript the root signs. `tool` is the
+/// program and its version. Needs no database and no network.
+///
+/// # Errors
+/// [`CeremonyError`]
+pub async fn create_root(
+    plan: &CeremonyPlan,
+    requests: &Path,
+    folder: &Path,
+    passphrase: &[u8],
+    clock: &Clock,
+    tool: &str,
+) -> Result<Transcript, CeremonyError> {
+    let common = plan.common();
+    common.check().map_err(CeremonyError::Plan)?;
+    let read = plan.root.read()?;
+    if plan.root.key_provider.is_some() {
+        return Err(CeremonyError::Plan("key_provider: a ceremony keeps the key in its folder".to_owned()));
+    }
+    if std::str::from_utf8(passphrase).map_or(0, |text| text.chars().count()) < PASSPHRASE_MIN {
+        return Err(CeremonyError::WeakPassphrase);
+    }
+    let began = now(clock);
+    let wanted = Wanted::read_all(common.intermediates, requests)?;
+    let mut out = begin(folder)?;
+    let key = PrivateKey::generate(plan.root.key_type)?;
+    let body = Body::of(&plan.root, &read, key.spki(), plan.root.path_length);
+    let root = certify(body, &key, None, Dates::of(&plan.root, began)).await?.certificate;
+    write_key(&mut out, folder, &key, passphrase)?;
+    let session = Session { kind: Kind::CreateRoot, key: &key, root: &root, clock, tool, began };
+    let parameters = serde_json::to_value(plan).map_err(|error| CeremonyError::Plan(error.to_string()))?;
+    session.finish(&common, parameters, wanted, out, folder).await
+}
+
+/// Lets a root made by [`create_root`] (its certificate and key are in `root_folder`) sign the requests of the plan and a
+/// revocation list, into a new or empty folder.
+///
+/// # Errors
+/// [`CeremonyError`]
+#[allow(clippy::too_many_arguments)] // each is another thing, and all are needed
+pub async fn sign(
+    plan: &SigningPlan,
+    requests: &Path,
+    root_folder: &Path,
+    folder: &Path,
+    passphrase: &[u8],
+    clock: &Clock,
+    tool: &str,
+) -> Result<Transcript, CeremonyError> {
+    let common = plan.common();
+    common.check().map_err(CeremonyError::Plan)?;
+    let began = now(clock);
+    let (root, key) = open_root(root_folder, passphrase, began)?;
+    let wanted = Wanted::read_all(common.intermediates, requests)?;
+    let out = begin(folder)?;
+    let session = Session { kind: Kind::Sign, key: &key, root: &root, clock, tool, began };
+    let parameters = serde_json::to_value(plan).map_err(|error| CeremonyError::Plan(error.to_string()))?;
+    session.finish(&common, parameters, wanted, out, folder).await
+}
+
+fn now(clock: &Clock) -> UnixTime {
+    UnixTime(clock.now_seconds())
+}
+
+fn at(path: &Path) -> impl Fn(io::Error) -> CeremonyError {
+    let path = path.to_owned();
+    move |error| CeremonyError::File { path: path.clone(), error }
+}
+
+fn begin(folder: &Path) -> Result<Folder, CeremonyError> {
+    Folder::begin(folder).map_err(at(folder))
+}
+
+/// Writes the key and opens what was written: a root whose key cannot be opened again is none.
+fn write_key(
+    out: &mut Folder,
+    folder: &Path,
+    key: &PrivateKey,
+    passphrase: &[u8],
+) -> Result<(), CeremonyError> {
+    let text = key.to_encrypted_pem(passphrase)?;
+    out.write(KEY_FILE, text.as_bytes(), true).map_err(at(folder))?;
+    let written = out.read(KEY_FILE).map_err(at(folder))?;
+    let again = PrivateKey::from_encrypted_pem(&String::from_utf8_lossy(&written), passphrase)?;
+    if again.spki() == key.spki() {
+        Ok(())
+    } else {
+        Err(CeremonyError::Root {
+            path: folder.to_owned(),
+            reason: "the key written is not the key made".to_owned(),
+        })
+    }
+}
+
+fn open_root(
+    folder: &Path,
+    passphrase: &[u8],
+    now: UnixTime,
+) -> Result<(std::sync::Arc<Certificate>, PrivateKey), CeremonyError> {
+    let bad = |reason: String| CeremonyError::Root { path: folder.to_owned(), reason };
+    let text = |name: &str| {
+        let path = folder.join(name);
+        read_bounded(&path, INPUT_MAX).map_err(at(&path))
+    };
+    let (certificate, key) = (text(ROOT_FILE)?, text(KEY_FILE)?);
+    let der = pem::certificates(&certificate).next().ok_or_else(|| bad(format!("{ROOT_FILE} holds none")))?.1;
+    let root = Certificate::parse(&der).map_err(|error| bad(error.to_string()))?;
+    let key = PrivateKey::from_encrypted_pem(&String::from_utf8_lossy(&key), passphrase)?;
+    if key.spki() != &*root.public_key.spki {
+        return Err(bad(format!("{KEY_FILE} is not the key of {ROOT_FILE}")));
+    }
+    if now < root.not_before || now > root.not_after {
+        return Err(bad(format!(
+            "it is valid from {} until {}, and not now",
+            root.not_before, root.not_after
+        )));
+    }
+    Ok((std::sync::Arc::new(root), key))
+}
+
+/// A request of the plan, read and checked.
+struct Wanted {
+    new: NewCa,
+    request: CertificateRequest,
+    subject_of_request: bool,
+    file: String,
+}
+
+impl Wanted {
+    fn read_all(planned: &[PlannedIntermediate], requests: &Path) -> Result<Vec<Self>, CeremonyError> {
+        let wanted: Vec<Self> =
+            planned.iter().map(|one| Self::read(one, requests)).collect::<Result<_, _>>()?;
+        let mut files: Vec<String> = wanted.iter().map(|one| one.file.to_lowercase()).collect();
+        files.sort();
+        if let Some(pair) = files.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(CeremonyError::Plan(format!("two intermediates are called {:?}", pair[0])));
+        }
+        Ok(wanted)
+    }
+
+    fn read(planned: &PlannedIntermediate, requests: &Path) -> Result<Self, CeremonyError> {
+        check_name(&planned.name)?;
+        let bad = |reason: String| CeremonyError::Request { name: planned.name.clone(), reason };
+        let path = requests.join(&planned.request);
+        let octets = read_bounded(&path, INPUT_MAX).map_err(at(&path))?;
+        let request = CertificateRequest::from_pem_or_der(&octets).map_err(|error| bad(error.to_string()))?;
+        request.verify().map_err(|error| bad(format!("it does not prove that its key is there: {error}")))?;
+        let kind = KeyType::of(&request.public_key);
+        let kind = kind.ok_or_else(|| bad("its key is of a kind or size not certified here".to_owned()))?;
+        let new = NewCa {
+            key_type: kind,
+            lifetime_seconds: planned.lifetime_seconds,
+            path_length: Some(planned.path_length),
+            name_limits: planned.name_limits.clone(),
+            policies: planned.policies.clone(),
+            extended_key_usage: planned.extended_key_usage.clone(),
+            ..NewCa::intermediate(&planned.name, planned.subject.as_deref().unwrap_or(&request.subject.text))
+        };
+        new.read().map_err(|error| bad(error.to_string()))?;
+        let file = planned.name.replace(' ', "-");
+        Ok(Self { new, request, subject_of_request: planned.subject.is_none(), file })
+    }
+}
+
+/// A root at work.
+struct Session<'a> {
+    kind: Kind,
+    key: &'a PrivateKey,
+    root: &'a Certificate,
+    clock: &'a Clock,
+    tool: &'a str,
+    began: UnixTime,
+}
+
+impl Session<'_> {
+    async fn finish(
+        &self,
+        common: &Common<'_>,
+        parameters: serde_json::Value,
+        wanted: Vec<Wanted>,
+        mut out: Folder,
+        folder: &Path,
+    ) -> Result<Transcript, CeremonyError> {
+        let failed = at(folder);
+        out.write(ROOT_FILE, pem::encode("CERTIFICATE", &self.root.der).as_bytes(), false)
+            .map_err(&failed)?;
+        let mut signed = Vec::with_capacity(wanted.len());
+        for one in &wanted {
+            signed.push(self.sign_request(one, common, &mut out).await?.map_err(&failed)?);
+        }
+        if let Some(crl) = common.crl {
+            let der = self.sign_crl(crl)?;
+            out.write(CRL_FILE, &der, false).map_err(&failed)?;
+        }
+        let transcript = Transcript {
+            format: FORMAT.to_owned(),
+            kind: self.kind,
+            tool: self.tool.to_owned(),
+            began: self.began.to_string(),
+            ended: now(self.clock).to_string(),
+            operators: common.operators.to_vec(),
+            location: common.location.map(str::to_owned),
+            notes: common.notes.map(str::to_owned),
+            parameters,
+            root: CertificateFacts::of(ROOT_FILE, self.root),
+            signed,
+            files: out.files().to_vec(),
+            signature_algorithm: self.key.algorithm().to_string(),
+        };
+        self.write_transcript(&transcript, &out)?.map_err(&failed)?;
+        Ok(transcript)
+    }
+
+    /// The inner error is of the folder.
+    async fn sign_request(
+        &self,
+        wanted: &Wanted,
+        common: &Common<'_>,
+        out: &mut Folder,
+    ) -> Result<io::Result<SignedFacts>, CeremonyError> {
+        let one = |url: &Option<String>| url.iter().cloned().collect();
+        let published = common.published;
+        let points = Points {
+            crl: one(&published.crl_url),
+            ocsp: one(&published.ocsp_url),
+            issuer: one(&published.issuer_url),
+        };
+        let issuer = Issuer { name: ROOT_FILE, certificate: self.root, signer: self.key, points };
+        let path_length = path_length_below(&issuer, wanted.new.path_length)?;
+        let dates = Dates::of(&wanted.new, self.began).within(self.root, self.began)?;
+        let mut read = wanted.new.read()?;
+        if wanted.subject_of_request {
+            // Octet by octet, as whoever made the request expects it.
+            read.subject = wanted.request.subject.clone();
+        }
+        let spki = &wanted.request.public_key.spki;
+        let body = Body::of(&wanted.new, &read, spki, path_length);
+        let certificate = certify(body, self.key, Some(&issuer), dates).await?.certificate;
+        let (request_file, file) = (format!("{}.csr.pem", wanted.file), format!("{}.pem", wanted.file));
+        let request = pem::encode("CERTIFICATE REQUEST", &wanted.request.der);
+        let text = pem::encode("CERTIFICATE", &certificate.der);
+        let written = out
+            .write(&request_file, request.as_bytes(), false)
+            .and_then(|()| out.write(&file, text.as_bytes(), false));
+        let facts = CertificateFacts::of(&file, &certificate);
+        Ok(written.map(|()| SignedFacts { certificate: facts, request_file }))
+    }
+
+    fn sign_crl(&self, planned: &PlannedCrl) -> Result<Vec<u8>, CeremonyError> {
+        let next = self.began.plus(planned.lifetime_seconds);
+        if planned.lifetime_seconds < 1 || planned.number == 0 {
+            return Err(CeremonyError::Plan("crl: lifetime_seconds and number are above 0".to_owned()));
+        }
+        let revoked: Vec<Revoked> = planned
+            .revoked
+            .iter()
+            .map(|one| {
+                let at = one.at.parse::<jiff::Timestamp>();
+                let at =
+                    at.map_err(|_| CeremonyError::Plan(format!("{:?} is no time of RFC 3339", one.at)))?;
+                let at = UnixTime(at.as_second());
+                Ok(Revoked {
+                    serial: one.serial.clone(),
+                    at,
+                    reason: Some(one.reason),
+                    invalidity_date: None,
+                })
+            })
+            .collect::<Result<_, CeremonyError>>()?;
+        let key_id = self.root.subject_key_id.clone();
+        let tbs = tbs_crl(
+            &CrlSpec {
+                signature: self.key.algorithm(),
+                issuer: &self.root.subject.der,
+                this_update: self.began,
+                next_update: next,
+                number: planned.number,
+                authority_key_id: &key_id.unwrap_or_else(|| build::key_id(self.key.spki()).to_vec()),
+                base: None,
+                distribution_point: None,
+                scope: Scope::All,
+                freshest: None,
+            },
+            &revoked,
+        );
+        Ok(build::signed(&tbs, &self.key.algorithm(), &self.key.sign_now(&tbs)?))
+    }
+
+    /// The inner error is of the folder.
+    fn write_transcript(
+        &self,
+        transcript: &Transcript,
+        out: &Folder,
+    ) -> Result<io::Result<()>, CeremonyError> {
+        let json = serde_json::to_vec_pretty(transcript);
+        let json = json.map_err(|error| CeremonyError::Plan(error.to_string()))?;
+        let signature = self.key.sign_now(&json)?;
+        let written = out
+            .write_unlisted(TRANSCRIPT_FILE, &json, false)
+            .and_then(|()| out.write_unlisted(TEXT_FILE, transcript.to_text().as_bytes(), false))
+            .and_then(|()| out.write_unlisted(SIGNATURE_FILE, &signature, false))
+            .and_then(|()| out.sync());
+        Ok(written)
+    }
+}

@@ -1,0 +1,153 @@
+//! A ceremony's folder, checked.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use keys::KeyType;
+use x509::{Certificate, Fingerprint, pem, verify_signature};
+
+use super::transcript::{CertificateFacts, FORMAT, FileFacts, Transcript};
+use super::{SIGNATURE_FILE, TEXT_FILE, TRANSCRIPT_FILE};
+
+/// Octets of any file of a ceremony: a transcript of a thousand requests has one megabyte.
+const FILE_MAX: u64 = 16 * 1024 * 1024;
+
+/// A transcript that holds.
+#[derive(Clone, Debug)]
+pub struct Verified {
+    /// What it says.
+    pub transcript: Transcript,
+    /// Secret files that are not in this copy of the folder.
+    pub absent: Vec<String>,
+}
+
+/// Why a transcript does not hold.
+#[derive(Debug, thiserror::Error)]
+pub enum TranscriptError {
+    /// A file is missing or cannot be read.
+    #[error("{path}: {error}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// Not a transcript of ours.
+    #[error("{TRANSCRIPT_FILE} is no transcript that this program reads: {0}")]
+    Malformed(String),
+    /// The root is not the one expected.
+    #[error("the root is {found}, and not {expected}")]
+    OtherRoot {
+        /// That of the folder.
+        found: Fingerprint,
+        /// That asked for.
+        expected: Fingerprint,
+    },
+    /// The signature is not the root's over this text.
+    #[error("{SIGNATURE_FILE} is not a signature of {TRANSCRIPT_FILE} by this root: one of them was changed")]
+    Signature,
+    /// A file is not as it was.
+    #[error("{0} is not as it was at the ceremony")]
+    Changed(String),
+    /// A certificate is not as the transcript says, or not of this root.
+    #[error("{file}: {reason}")]
+    Certificate {
+        /// Its file.
+        file: String,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+/// Checks a ceremony's folder: the transcript is signed by its root, every file is as it was (secret ones may be
+/// missing), and every certificate is the root's. Whether it is the right root only its fingerprint tells: give it as
+/// `expected`, from paper, or compare it.
+///
+/// # Errors
+/// [`TranscriptError`] tells the first thing that is wrong.
+pub fn verify_transcript(folder: &Path, expected: Option<&Fingerprint>) -> Result<Verified, TranscriptError> {
+    let json = read(folder, TRANSCRIPT_FILE)?;
+    let transcript: Transcript =
+        serde_json::from_slice(&json).map_err(|error| TranscriptError::Malformed(error.to_string()))?;
+    if transcript.format != FORMAT {
+        return Err(TranscriptError::Malformed(format!("its format is {:?}", transcript.format)));
+    }
+    let root = certificate(folder, &transcript.root)?;
+    if let Some(expected) = expected.filter(|expected| **expected != root.fingerprint) {
+        return Err(TranscriptError::OtherRoot { found: root.fingerprint, expected: *expected });
+    }
+    signed_by(&root, &root, &transcript.root.file)?;
+    let kind = KeyType::of(&root.public_key).ok_or(TranscriptError::Signature)?;
+    let signature = read(folder, SIGNATURE_FILE)?;
+    verify_signature(&root.public_key, &kind.algorithm(), &json, &signature)
+        .map_err(|_| TranscriptError::Signature)?;
+    if read(folder, TEXT_FILE)? != transcript.to_text().as_bytes() {
+        return Err(TranscriptError::Changed(TEXT_FILE.to_owned()));
+    }
+    let mut absent = Vec::new();
+    for file in &transcript.files {
+        if !unchanged(folder, file)? {
+            absent.push(file.name.clone());
+        }
+    }
+    for signed in &transcript.signed {
+        let certificate = certificate(folder, &signed.certificate)?;
+        signed_by(&certificate, &root, &signed.certificate.file)?;
+    }
+    Ok(Verified { transcript, absent })
+}
+
+/// False when a secret file is not there.
+fn unchanged(folder: &Path, file: &FileFacts) -> Result<bool, TranscriptError> {
+    match read(folder, &file.name) {
+        Ok(content) if Fingerprint::of(&content) == file.sha256 => Ok(true),
+        Ok(_) => Err(TranscriptError::Changed(file.name.clone())),
+        Err(TranscriptError::File { error, .. })
+            if file.secret && error.kind() == io::ErrorKind::NotFound =>
+        {
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn certificate(folder: &Path, facts: &CertificateFacts) -> Result<Certificate, TranscriptError> {
+    let bad =
+        |reason: &str| TranscriptError::Certificate { file: facts.file.clone(), reason: reason.to_owned() };
+    let text = read(folder, &facts.file)?;
+    let der = pem::certificates(&text).next().ok_or_else(|| bad("it holds no certificate"))?.1;
+    let certificate = Certificate::parse(&der).map_err(|error| bad(&error.to_string()))?;
+    if CertificateFacts::of(&facts.file, &certificate) == *facts {
+        Ok(certificate)
+    } else {
+        Err(bad("the transcript tells of another certificate"))
+    }
+}
+
+fn signed_by(certificate: &Certificate, root: &Certificate, file: &str) -> Result<(), TranscriptError> {
+    let by_root =
+        certificate.issuer.matches(&root.subject) && certificate.signed_by(&root.public_key).is_ok();
+    let reason = "it is not signed by the root".to_owned();
+    if by_root { Ok(()) } else { Err(TranscriptError::Certificate { file: file.to_owned(), reason }) }
+}
+
+/// Names come from the transcript before it is verified: none leads out of the folder.
+fn read(folder: &Path, name: &str) -> Result<Vec<u8>, TranscriptError> {
+    let plain = Path::new(name).file_name().is_some_and(|plain| plain == name) && !name.contains('\0');
+    if !plain {
+        return Err(TranscriptError::Malformed(format!("{name:?} is no name of a file in the folder")));
+    }
+    let path = folder.join(name);
+    read_bounded(&path, FILE_MAX).map_err(|error| TranscriptError::File { path, error })
+}
+
+/// A whole file of at most `max` octets.
+pub(crate) fn read_bounded(path: &Path, max: u64) -> io::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    File::open(path)?.take(max + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > max {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("it has over {max} octets")));
+    }
+    Ok(content)
+}
