@@ -1,1 +1,389 @@
-//! Revocation.
+//! Revocation: by sets, idempotent, told to CRLs and OCSP at once.
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use serde_json::json;
+use store::{
+    AuditEvent, Event, IssuedFilter, Matched, RevocationMark, RevocationTarget, RevokedRow, StoreError, Tx,
+    audit, emit,
+};
+use uuid::Uuid;
+use x509::crl::Reason;
+use x509::{Fingerprint, SerialNumber, SpkiHash, UnixTime};
+
+use crate::Authority;
+use crate::issue::{IssuedRecord, IssuedRef};
+
+/// Most ids in one call.
+pub const IDS_MAX: usize = 10_000;
+
+/// Up to so many certificates an action tells of each in the log and the outbox; beyond, it tells of itself, and the
+/// certificates carry its id.
+pub const TOLD_ONE_BY_ONE_MAX: u64 = 10_000;
+
+/// Longest time before now that a revocation may be dated: nothing issued here lived then.
+const BACKDATE_MAX_SECONDS: i64 = 10 * 366 * x509::DAY;
+
+/// What to revoke.
+#[derive(Clone, Debug)]
+pub enum Selection {
+    /// One, by its id.
+    Id(Uuid),
+    /// One, by its fingerprint.
+    Fingerprint(Fingerprint),
+    /// One, by its CA and serial number.
+    Serial {
+        /// The CA.
+        ca: Uuid,
+        /// The serial number.
+        serial: SerialNumber,
+    },
+    /// These; up to [`IDS_MAX`].
+    Ids(Vec<Uuid>),
+    /// All that all conditions hold for; a filter without a condition is refused.
+    Filter(RevocationFilter),
+    /// All with this public key.
+    Key(SpkiHash),
+}
+
+/// Conditions, all of which must hold.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RevocationFilter {
+    /// Issued by this profile.
+    pub profile: Option<String>,
+    /// By this CA.
+    pub ca: Option<Uuid>,
+    /// With a name that is this one or lies below it.
+    pub name_suffix: Option<String>,
+    /// Over this protocol.
+    pub source: Option<String>,
+    /// For this requester.
+    pub requester: Option<String>,
+    /// At this time or later.
+    pub issued_after: Option<UnixTime>,
+    /// Before this time.
+    pub issued_before: Option<UnixTime>,
+}
+
+/// When and since when.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct RevocationDates {
+    /// The date in the CRL; now unless given, never in the future.
+    pub revoked_at: Option<UnixTime>,
+    /// Since when the key is thought to be compromised (RFC 5280 section 5.3.2).
+    pub invalid_since: Option<UnixTime>,
+}
+
+/// What a revocation did.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Revoked {
+    /// Certificates whose state it changed.
+    pub count: u64,
+    /// Those that were in that state already, and stay as they were.
+    pub already: u64,
+    /// Those that have ended, which no CRL tells of.
+    pub expired: u64,
+    /// The call itself, as the log names it.
+    pub action: Uuid,
+}
+
+/// Why nothing was revoked.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum RevokeError {
+    /// Caller: check what was named.
+    #[error("there is no such certificate: it was not issued here")]
+    Unknown,
+    /// Caller: name at least one condition, so that nobody revokes everything by leaving all out.
+    #[error("the filter has no condition: that would revoke everything; name a CA to revoke all it issued")]
+    NoCondition,
+    /// Caller: send several calls.
+    #[error("{0} ids: up to {IDS_MAX} are taken at a time; use a filter for more")]
+    TooMany(usize),
+    /// Caller: correct the date.
+    #[error("the date {0} is not possible: {1}")]
+    Date(UnixTime, &'static str),
+    /// Caller: use another reason.
+    #[error("the reason {0} is not for certificates of this kind: {1}")]
+    Reason(Reason, &'static str),
+    /// Those of the database.
+    #[error(transparent)]
+    Store(Arc<StoreError>),
+}
+
+impl From<StoreError> for RevokeError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(Arc::new(error))
+    }
+}
+
+/// Whether a certificate is good.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CertificateStatus {
+    /// Neither revoked nor ended.
+    Good,
+    /// Ended, and not revoked before.
+    Expired,
+    /// Revoked.
+    Revoked {
+        /// The date in the CRL.
+        at: UnixTime,
+        /// Why.
+        reason: Reason,
+        /// Since when the key is thought to be compromised.
+        invalid_since: Option<UnixTime>,
+    },
+}
+
+/// What the transaction says of it.
+struct Told {
+    matched: Matched,
+    changed: u64,
+    /// Up to [`TOLD_ONE_BY_ONE_MAX`]; empty beyond.
+    rows: Vec<RevokedRow>,
+}
+
+impl Authority {
+    /// Revokes what `selection` finds, in one transaction with its audit rows, and makes the CRLs concerned due. What is
+    /// revoked already stays as it is, but for holds, which end, and for keyCompromise, which replaces other reasons.
+    /// [`Reason::RemoveFromCrl`] takes certificates off hold.
+    ///
+    /// # Errors
+    /// [`RevokeError`]; [`RevokeError::Unknown`] for a single certificate only.
+    pub async fn revoke(
+        &self,
+        selection: Selection,
+        reason: Reason,
+        at: Option<UnixTime>,
+        actor: &str,
+    ) -> Result<Revoked, RevokeError> {
+        let dates = RevocationDates { revoked_at: at, invalid_since: None };
+        self.revoke_since(selection, reason, dates, actor).await
+    }
+
+    /// [`Authority::revoke`] with an invalidity date.
+    ///
+    /// # Errors
+    /// As [`Authority::revoke`].
+    pub async fn revoke_since(
+        &self,
+        selection: Selection,
+        reason: Reason,
+        dates: RevocationDates,
+        actor: &str,
+    ) -> Result<Revoked, RevokeError> {
+        let mark = self.mark(reason, dates, actor)?;
+        let single =
+            matches!(selection, Selection::Id(_) | Selection::Fingerprint(_) | Selection::Serial { .. });
+        let what = described(&selection);
+        let target = target(selection)?;
+        let action = mark.action;
+        let told = self.store().write("revoke", move |tx| revoke_and_tell(tx, target, mark, what)).await?;
+        if single && told.matched.all == 0 {
+            return Err(RevokeError::Unknown);
+        }
+        if told.changed > 0 {
+            self.responders().forget(&told.rows, told.changed);
+            self.crls().wake();
+        }
+        let count = |n: i64| u64::try_from(n).unwrap_or_default();
+        Ok(Revoked {
+            count: told.changed,
+            already: count(told.matched.all - told.matched.expired).saturating_sub(told.changed),
+            expired: count(told.matched.expired),
+            action,
+        })
+    }
+
+    /// Blocks a public key: nothing is issued for it from now on, and everything issued for it is revoked for
+    /// keyCompromise.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn block_key(&self, spki: SpkiHash, actor: &str) -> Result<Revoked, RevokeError> {
+        let (key, now_us, by) = (*spki.as_bytes(), self.clock().now_us(), actor.to_owned());
+        let blocked = self.store().write("key_block", move |tx| {
+            Box::pin(async move {
+                if store::block_spki(tx, key, now_us, &by).await? {
+                    let resource = format!("key/{spki}");
+                    let event = AuditEvent {
+                        at_us: now_us,
+                        actor: by,
+                        action: "key.block",
+                        resource,
+                        details: json!({}),
+                    };
+                    audit(tx, vec![event]).await?;
+                }
+                Ok(())
+            })
+        });
+        blocked.await?;
+        // Apart from the block: whoever was storing a certificate with this key has done so by now.
+        self.revoke(Selection::Key(spki), Reason::KeyCompromise, None, actor).await
+    }
+
+    /// Whether a public key is blocked.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn is_blocked(&self, spki: &SpkiHash) -> Result<bool, StoreError> {
+        self.store().key_is_blocked(spki.as_bytes()).await
+    }
+
+    /// Whether an issued certificate is good; `None` when it was not issued here.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn status(&self, which: &IssuedRef) -> Result<Option<CertificateStatus>, StoreError> {
+        let now_us = self.clock().now_us();
+        Ok(self.issued(which).await?.map(|record| status_of(&record, now_us)))
+    }
+
+    fn mark(
+        &self,
+        reason: Reason,
+        dates: RevocationDates,
+        actor: &str,
+    ) -> Result<RevocationMark, RevokeError> {
+        let now_us = self.clock().now_us();
+        let now = UnixTime(now_us.div_euclid(1_000_000));
+        for date in [dates.revoked_at, dates.invalid_since].into_iter().flatten() {
+            if date > now {
+                return Err(RevokeError::Date(date, "it lies in the future"));
+            }
+            if date < now.plus(-BACKDATE_MAX_SECONDS) {
+                return Err(RevokeError::Date(date, "it lies over ten years back"));
+            }
+        }
+        match reason {
+            Reason::CaCompromise | Reason::AaCompromise => {
+                return Err(RevokeError::Reason(reason, "it is for the certificates of authorities"));
+            }
+            _ if dates.invalid_since.is_some() && reason != Reason::KeyCompromise => {
+                return Err(RevokeError::Reason(reason, "an invalidity date goes with keyCompromise"));
+            }
+            _ => {}
+        }
+        let us = |time: UnixTime| time.0.saturating_mul(1_000_000);
+        Ok(RevocationMark {
+            action: Uuid::now_v7(),
+            reason: i64::from(reason.code()),
+            revoked_at_us: dates.revoked_at.map_or(now_us, us),
+            invalidity_at_us: dates.invalid_since.map(us),
+            now_us,
+            actor: actor.to_owned(),
+        })
+    }
+}
+
+/// Whether this certificate is good.
+#[must_use]
+pub fn status_of(record: &IssuedRecord, now_us: i64) -> CertificateStatus {
+    let seconds = |us: i64| UnixTime(us.div_euclid(1_000_000));
+    match record.revocation {
+        Some(facts) if facts.reason != i64::from(Reason::RemoveFromCrl.code()) => {
+            CertificateStatus::Revoked {
+                at: seconds(facts.revoked_at_us),
+                reason: Reason::from_code(facts.reason).unwrap_or(Reason::Unspecified),
+                invalid_since: facts.invalidity_at_us.map(seconds),
+            }
+        }
+        _ if record.not_after_us < now_us => CertificateStatus::Expired,
+        _ => CertificateStatus::Good,
+    }
+}
+
+enum Target {
+    Set(RevocationTarget),
+    Ids(Vec<Uuid>),
+}
+
+fn target(selection: Selection) -> Result<Target, RevokeError> {
+    Ok(Target::Set(match selection {
+        Selection::Id(id) => RevocationTarget::Id(id),
+        Selection::Fingerprint(fingerprint) => RevocationTarget::Sha256(*fingerprint.as_bytes()),
+        Selection::Serial { ca, serial } => RevocationTarget::Serial(ca, serial.content().to_vec()),
+        Selection::Key(spki) => RevocationTarget::Key(*spki.as_bytes()),
+        Selection::Ids(ids) if ids.len() > IDS_MAX => return Err(RevokeError::TooMany(ids.len())),
+        Selection::Ids(mut ids) => {
+            ids.sort_unstable();
+            ids.dedup();
+            return Ok(Target::Ids(ids));
+        }
+        Selection::Filter(filter) if filter == RevocationFilter::default() => {
+            return Err(RevokeError::NoCondition);
+        }
+        Selection::Filter(filter) => RevocationTarget::Filter(IssuedFilter {
+            ca: filter.ca,
+            profile: filter.profile,
+            requester: filter.requester,
+            source: filter.source,
+            name_suffix: filter.name_suffix,
+            issued_from_us: filter.issued_after.map(|time| time.0.saturating_mul(1_000_000)),
+            issued_before_us: filter.issued_before.map(|time| time.0.saturating_mul(1_000_000)),
+            ends_from_us: None,
+        }),
+    }))
+}
+
+/// The selection as the log tells it.
+fn described(selection: &Selection) -> serde_json::Value {
+    match selection {
+        Selection::Id(id) => json!({ "id": id }),
+        Selection::Fingerprint(fingerprint) => json!({ "sha256": fingerprint }),
+        Selection::Serial { ca, serial } => json!({ "ca": ca, "serial": serial }),
+        Selection::Ids(ids) => json!({ "ids": ids.len() }),
+        Selection::Key(spki) => json!({ "key": spki }),
+        Selection::Filter(filter) => json!({
+            "profile": filter.profile,
+            "ca": filter.ca,
+            "name_suffix": filter.name_suffix,
+            "source": filter.source,
+            "requester": filter.requester,
+            "issued_after": filter.issued_after,
+            "issued_before": filter.issued_before,
+        }),
+    }
+}
+
+fn revoke_and_tell(
+    tx: &mut Tx,
+    target: Target,
+    mark: RevocationMark,
+    what: serde_json::Value,
+) -> BoxFuture<'_, Result<Told, StoreError>> {
+    Box::pin(async move {
+        let (matched, changed) = match &target {
+            Target::Set(target) => store::revoke(tx, target, &mark).await?,
+            Target::Ids(ids) => store::revoke_ids(tx, ids, &mark).await?,
+        };
+        if changed == 0 {
+            return Ok(Told { matched, changed, rows: Vec::new() });
+        }
+        let rows = match changed {
+            0..=TOLD_ONE_BY_ONE_MAX => store::revoked_by(tx, mark.action, TOLD_ONE_BY_ONE_MAX as i64).await?,
+            _ => Vec::new(),
+        };
+        let reason = Reason::from_code(mark.reason).unwrap_or(Reason::Unspecified).to_string();
+        let details =
+            json!({ "action": mark.action, "reason": reason, "selected_by": what, "count": changed });
+        let resources: Vec<String> = match rows.is_empty() {
+            true => vec![format!("revocation/{}", mark.action)],
+            false => rows.iter().map(|row| format!("certificate/{}", row.id)).collect(),
+        };
+        let event = |resource: &String| AuditEvent {
+            at_us: mark.now_us,
+            actor: mark.actor.clone(),
+            action: "certificate.revoke",
+            resource: resource.clone(),
+            details: details.clone(),
+        };
+        audit(tx, resources.iter().map(event).collect()).await?;
+        let kind = if rows.is_empty() { "certificates.revoked" } else { "certificate.revoked" };
+        let body = json!({ "action": mark.action, "reason": reason, "count": changed });
+        let told = |subject: String| Event { at_us: mark.now_us, kind, subject, body: body.clone() };
+        emit(tx, resources.into_iter().map(told).collect()).await?;
+        Ok(Told { matched, changed, rows })
+    })
+}

@@ -163,6 +163,24 @@ SELECT key_sha256, request_sha256, issued_uuid FROM issuance_keys WHERE key_sha2
 const KEY_USED: &str = "-- issuance_key_used
 SELECT request_sha256, issued_uuid FROM issuance_keys WHERE key_sha256 = ?1";
 
+/// Lists travel as JSON arrays of hexadecimal texts.
+const LOOK_BLOCKED: Bulk = Bulk {
+    sqlite: "-- look_blocked
+SELECT spki_sha256 FROM blocked_keys WHERE spki_sha256 IN (SELECT unhex(value) FROM json_each(?1))",
+    postgres: "-- look_blocked
+SELECT spki_sha256 FROM blocked_keys
+WHERE spki_sha256 = ANY(ARRAY(SELECT decode(h, 'hex') FROM json_array_elements_text(?1::text::json) AS h))",
+};
+
+const LOOK_USED: Bulk = Bulk {
+    sqlite: "-- look_used
+SELECT key_sha256, request_sha256, issued_uuid FROM issuance_keys
+WHERE key_sha256 IN (SELECT unhex(value) FROM json_each(?1))",
+    postgres: "-- look_used
+SELECT key_sha256, request_sha256, issued_uuid FROM issuance_keys
+WHERE key_sha256 = ANY(ARRAY(SELECT decode(h, 'hex') FROM json_array_elements_text(?1::text::json) AS h))",
+};
+
 const KEYS_TRIM: &str = "-- issuance_keys_trim
 DELETE FROM issuance_keys WHERE created_at < ?1";
 
@@ -421,6 +439,35 @@ async fn count(tx: &mut Tx, new: &[&NewIssued]) -> Result<(), StoreError> {
 }
 
 impl Store {
+    /// Which of these public keys are blocked, and which of these idempotency keys were used: two statements, whatever
+    /// the number; what came after it is seen by [`insert_issued`].
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn issuing_look(
+        &self,
+        spkis: &[[u8; 32]],
+        keys: &[[u8; 32]],
+    ) -> Result<(HashSet<[u8; 32]>, HashMap<[u8; 32], UsedKey>), StoreError> {
+        let (mut blocked, mut used) = (HashSet::new(), HashMap::new());
+        for mut row in self.look(&LOOK_BLOCKED, spkis).await? {
+            blocked.insert(row.hash()?);
+        }
+        for mut row in self.look(&LOOK_USED, keys).await? {
+            used.insert(row.hash()?, UsedKey { request_sha256: row.hash()?, id: row.uuid()? });
+        }
+        Ok((blocked, used))
+    }
+
+    async fn look(&self, statement: &Bulk, hashes: &[[u8; 32]]) -> Result<Vec<Row>, StoreError> {
+        if hashes.is_empty() {
+            return Ok(Vec::new());
+        }
+        let list: Vec<String> = hashes.iter().map(|hash| crate::record::hex(hash)).collect();
+        let text = if self.is_postgres() { statement.postgres } else { statement.sqlite };
+        self.rows(Cost::Point, text, vec![serde_json::Value::from(list).to_string().into()]).await
+    }
+
     /// An issued certificate by its id.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use uuid::Uuid;
 use super::RevocationRow;
 use crate::error::StoreError;
 use crate::store::{Cost, Store};
-use crate::tx::Tx;
+use crate::tx::{Bulk, Column, Tx};
 use crate::value::{Row, Value};
 
 /// Where a CRL stands. Shard 0 is the full one.
@@ -76,9 +76,15 @@ pub struct OcspResponderRow {
     pub not_after_us: i64,
 }
 
-const BEGIN: &str = "-- crl_begin
+const BEGIN: Bulk = Bulk {
+    sqlite: "-- crls_begin
 INSERT INTO crls (ca, shard, changes, built, number, this_update, next_update, refresh_at, entries)
-VALUES (?1, ?2, 0, 0, 0, 0, 0, 0, 0) ON CONFLICT (ca, shard) DO NOTHING";
+VALUES (?1, ?2, 0, 0, 0, 0, 0, 0, 0) ON CONFLICT (ca, shard) DO NOTHING",
+    postgres: "-- crls_begin
+INSERT INTO crls (ca, shard, changes, built, number, this_update, next_update, refresh_at, entries)
+SELECT n.ca, n.shard, 0, 0, 0, 0, 0, 0, 0 FROM UNNEST(?1::uuid[], ?2::bigint[]) AS n (ca, shard) ORDER BY n.ca, n.shard
+ON CONFLICT (ca, shard) DO NOTHING",
+};
 
 const STATES: &str = "-- crl_states
 SELECT ca, shard, changes, built, number, this_update, next_update, refresh_at FROM crls WHERE shard >= 0
@@ -91,7 +97,7 @@ WHERE shard >= 0 AND (changes <> built OR refresh_at <= ?1) ORDER BY ca, shard";
 const STATE: &str = "-- crl_state
 SELECT ca, shard, changes, built, number, this_update, next_update, refresh_at FROM crls WHERE ca = ?1 AND shard = ?2";
 
-/// ?9: the number that must be in force.
+/// ?9: the number that must be in force; any below 0.
 const STORE: &str = "-- crl_store
 INSERT INTO crls (ca, shard, changes, built, number, this_update, next_update, refresh_at, entries, base)
 VALUES (?1, ?2, ?3, ?3, ?4, ?5, ?6, ?7, ?8, ?10)
@@ -99,7 +105,7 @@ ON CONFLICT (ca, shard) DO UPDATE
 SET built = excluded.built, number = excluded.number, this_update = excluded.this_update,
     next_update = excluded.next_update, refresh_at = excluded.refresh_at, entries = excluded.entries,
     base = excluded.base
-WHERE crls.number = ?9";
+WHERE crls.number = ?9 OR CAST(?9 AS BIGINT) < 0";
 
 const DER_STORE: &str = "-- crl_der_store
 INSERT INTO crl_ders (ca, shard, number, der) VALUES (?1, ?2, ?3, ?4)
@@ -118,6 +124,10 @@ SELECT number, this_update FROM crl_bases WHERE ca = ?1 AND next_update >= ?2 OR
 const GET: &str = "-- crl_get
 SELECT c.number, c.this_update, c.next_update, c.entries, c.base, d.der
 FROM crls c JOIN crl_ders d ON d.ca = c.ca AND d.shard = c.shard WHERE c.ca = ?1 AND c.shard = ?2";
+
+/// Full ones only: every revocation moves one.
+const CHANGES: &str = "-- crl_changes
+SELECT CAST(COALESCE(SUM(changes), 0) AS BIGINT) FROM crls WHERE shard = 0";
 
 const NUMBER: &str = "-- crl_number
 SELECT number FROM crls WHERE ca = ?1 AND shard = ?2";
@@ -143,7 +153,6 @@ ON CONFLICT (ca) DO UPDATE SET key_id = excluded.key_id, certificate = excluded.
                                not_before = excluded.not_before, not_after = excluded.not_after";
 
 pub(crate) const ALL: &[&str] = &[
-    BEGIN,
     STATES,
     DUE,
     STATE,
@@ -153,6 +162,7 @@ pub(crate) const ALL: &[&str] = &[
     BASES_TRIM,
     BASE_OLDEST,
     GET,
+    CHANGES,
     NUMBER,
     ENTRIES_FULL,
     ENTRIES_SHARD,
@@ -161,19 +171,23 @@ pub(crate) const ALL: &[&str] = &[
     RESPONDER_PUT,
 ];
 
-/// Makes a CRL's row, due at once; nothing when it is there.
+pub(crate) const BULKS: &[&Bulk] = &[&BEGIN];
+
+/// Makes the rows of CRLs, due at once; those that are there stay as they are.
 ///
 /// # Errors
 /// Those of the database.
-pub async fn crl_begin(tx: &mut Tx, ca: Uuid, shard: i64) -> Result<(), StoreError> {
-    tx.execute(BEGIN, vec![ca.into(), shard.into()]).await.map(drop)
+pub async fn crls_begin(tx: &mut Tx, crls: &[(Uuid, i64)]) -> Result<(), StoreError> {
+    let (cas, shards) = crls.iter().copied().unzip();
+    tx.bulk(&BEGIN, vec![Column::Uuid(cas), Column::Int(shards)]).await.map(drop)
 }
 
-/// Stores a CRL, and a full one as a base for deltas; false when another one than `before` is the newest.
+/// Stores a CRL, and a full one as a base for deltas; false when another one than `before` is the newest. `None`: whichever
+/// is.
 ///
 /// # Errors
 /// Those of the database.
-pub async fn crl_store(tx: &mut Tx, built: &BuiltCrl, before: i64) -> Result<bool, StoreError> {
+pub async fn crl_store(tx: &mut Tx, built: &BuiltCrl, before: Option<i64>) -> Result<bool, StoreError> {
     let BuiltCrl { ca, shard, crl, .. } = built;
     let parameters = vec![
         (*ca).into(),
@@ -184,7 +198,7 @@ pub async fn crl_store(tx: &mut Tx, built: &BuiltCrl, before: i64) -> Result<boo
         crl.next_update_us.into(),
         built.refresh_at_us.into(),
         crl.entries.into(),
-        before.into(),
+        before.unwrap_or(-1).into(),
         crl.base.into(),
     ];
     if tx.execute(STORE, parameters).await? == 0 {
@@ -247,6 +261,14 @@ impl Store {
     pub async fn crl(&self, ca: Uuid, shard: i64) -> Result<Option<CrlRow>, StoreError> {
         let found = self.rows(Cost::Walk, GET, vec![ca.into(), shard.into()]).await?.into_iter().next();
         found.map(crl_of).transpose()
+    }
+
+    /// Moved by every revocation of any CA.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn crl_changes(&self) -> Result<i64, StoreError> {
+        self.row(CHANGES, Vec::new()).await?.map_or(Ok(0), |mut row| row.int())
     }
 
     /// The number of the newest CRL of a kind.

@@ -2,7 +2,7 @@
 
 pub(crate) mod crls;
 
-pub use crls::{BuiltCrl, CrlRow, CrlState, OcspResponderRow, crl_begin, crl_store, put_ocsp_responder};
+pub use crls::{BuiltCrl, CrlRow, CrlState, OcspResponderRow, crl_store, crls_begin, put_ocsp_responder};
 
 use uuid::Uuid;
 

@@ -105,7 +105,7 @@ pub(crate) const MODULES: &[Sends] = &[
         bulks: crate::revocations::BULKS,
         composed: crate::revocations::composed,
     },
-    sends(crate::revocations::crls::ALL, &[]),
+    sends(crate::revocations::crls::ALL, crate::revocations::crls::BULKS),
     sends(crate::access::ALL, crate::access::BULKS),
     sends(crate::issuers::ALL, crate::issuers::BULKS),
     sends(crate::leases::ALL, &[]),

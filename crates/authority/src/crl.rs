@@ -1,1 +1,0 @@
-//! Certificate revocation lists.

@@ -1,0 +1,176 @@
+//! Making a CRL.
+
+use std::time::{Duration, Instant};
+
+use store::{BuiltCrl, CrlRow, CrlState, RevocationRow};
+use uuid::Uuid;
+use x509::crl::{CrlSpec, Reason, Revoked, Scope, tbs_crl};
+use x509::{SerialNumber, UnixTime, build};
+
+use super::{CrlError, DELTA, SKEW_SECONDS};
+use crate::Authority;
+use crate::tree::{Ca, CaError, Urls};
+
+/// How long the key of an authority may take.
+const SIGN_FOR: Duration = Duration::from_secs(30);
+
+/// A revocation is dated by the node that took it and seen when its transaction commits: a delta looks further back than
+/// its base by what clocks and transactions may take.
+const DELTA_MARGIN_US: i64 = 600_000_000;
+
+/// Dates and number of the CRLs made in one go.
+#[derive(Clone, Copy, Debug)]
+struct Edition {
+    number: i64,
+    this_update: UnixTime,
+    next_update: UnixTime,
+    refresh_at_us: i64,
+}
+
+/// Which certificates a CRL tells of, and how it says so.
+#[derive(Clone, Copy, Debug, Default)]
+struct About<'a> {
+    base: Option<i64>,
+    shard_url: Option<&'a str>,
+    freshest: Option<&'a str>,
+}
+
+impl Authority {
+    /// Makes the CRL that `state` describes, with the delta beside a full one, and stores them. False when another node
+    /// was faster, or when the CA signs nothing any more.
+    pub(crate) async fn make_crl(&self, state: &CrlState) -> Result<bool, CrlError> {
+        let ca = match self.ca_by_id(state.ca).await {
+            Ok(ca) if ca.publishes() => ca,
+            Ok(_) | Err(CaError::Unknown(_)) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        };
+        let now_us = self.clock().now_us();
+        let edition = self.edition(state, &ca, now_us);
+        let urls = Urls::new(&self.options().base_url, ca.id);
+        let (shard_url, delta_url) =
+            (urls.crl_shard(u32::try_from(state.shard).unwrap_or(0)), urls.delta_crl());
+        let about = match state.shard {
+            0 => About { freshest: self.options().delta_crls.then_some(&delta_url), ..About::default() },
+            _ => About { shard_url: Some(&shard_url), ..About::default() },
+        };
+        let ended = self.ended_before(now_us);
+        let entries = self.store().crl_entries(ca.id, state.shard, ended).await?;
+        let whole = sign(&ca, edition, about, entries).await?;
+        let mut made = vec![BuiltCrl {
+            ca: ca.id,
+            shard: state.shard,
+            built: state.changes,
+            refresh_at_us: edition.refresh_at_us,
+            crl: whole,
+        }];
+        if state.shard == 0 && self.options().delta_crls {
+            made.push(self.make_delta(&ca, state, edition, now_us).await?);
+        }
+        let keys: Vec<(Uuid, i64)> = made.iter().map(|crl| (crl.ca, crl.shard)).collect();
+        let stored = self.store_crls(made, state.number).await?;
+        for (ca, shard) in keys {
+            self.crls().forget(ca, shard);
+        }
+        Ok(stored)
+    }
+
+    async fn make_delta(
+        &self,
+        ca: &Ca,
+        state: &CrlState,
+        edition: Edition,
+        now_us: i64,
+    ) -> Result<BuiltCrl, CrlError> {
+        // The oldest that a client may still hold: the delta then serves all of them.
+        let base = self.store().crl_base_oldest(ca.id, now_us).await?;
+        let (number, from_us) = base.unwrap_or((edition.number, edition.this_update.0 * 1_000_000));
+        let from_us = from_us.saturating_sub(DELTA_MARGIN_US);
+        let entries = self.store().crl_entries_since(ca.id, self.ended_before(now_us), from_us).await?;
+        let about = About { base: Some(number), ..About::default() };
+        let crl = sign(ca, edition, about, entries).await?;
+        let refresh_at_us = edition.refresh_at_us;
+        Ok(BuiltCrl { ca: ca.id, shard: DELTA, built: state.changes, refresh_at_us, crl })
+    }
+
+    async fn store_crls(&self, made: Vec<BuiltCrl>, before: i64) -> Result<bool, CrlError> {
+        let stored = self.store().write("crl", move |tx| {
+            Box::pin(async move {
+                let mut made = made.iter();
+                let Some(whole) = made.next() else { return Ok(false) };
+                if !store::crl_store(tx, whole, Some(before)).await? {
+                    return Ok(false);
+                }
+                for delta in made {
+                    // In step with the full one, whose number was just checked.
+                    store::crl_store(tx, delta, None).await?;
+                }
+                Ok(true)
+            })
+        });
+        Ok(stored.await?)
+    }
+
+    fn edition(&self, state: &CrlState, ca: &Ca, now_us: i64) -> Edition {
+        let now = UnixTime(now_us.div_euclid(1_000_000));
+        let life = i64::try_from(self.options().crl_lifetime.as_secs()).unwrap_or(i64::MAX);
+        let this_update = now.plus(-SKEW_SECONDS).max(ca.certificate.not_before);
+        let next_update = now.plus(life).min(ca.certificate.not_after.max(now.plus(1)));
+        Edition {
+            number: state.number + 1,
+            this_update,
+            next_update,
+            refresh_at_us: now.plus((next_update.since(now) / 2).max(1)).0.saturating_mul(1_000_000),
+        }
+    }
+
+    /// Certificates that ended before stand on no CRL: each is on one made after its end (RFC 5280 section 3.3), because
+    /// it stays for a CRL's whole life.
+    fn ended_before(&self, now_us: i64) -> i64 {
+        let life = i64::try_from(self.options().crl_lifetime.as_micros()).unwrap_or(i64::MAX);
+        now_us.saturating_sub(life)
+    }
+}
+
+async fn sign(
+    ca: &Ca,
+    edition: Edition,
+    about: About<'_>,
+    entries: Vec<RevocationRow>,
+) -> Result<CrlRow, CrlError> {
+    let count = entries.len() as i64;
+    let entries: Vec<Revoked> = entries.into_iter().map(entry).collect();
+    let number = |n: i64| u64::try_from(n).unwrap_or_default();
+    let key_id = ca.key_identifier();
+    let spec = CrlSpec {
+        signature: ca.signer.algorithm(),
+        issuer: &ca.certificate.subject.der,
+        this_update: edition.this_update,
+        next_update: edition.next_update,
+        number: number(edition.number),
+        authority_key_id: &key_id,
+        base: about.base.map(number),
+        distribution_point: about.shard_url,
+        scope: Scope::All,
+        freshest: about.freshest,
+    };
+    let tbs = tbs_crl(&spec, &entries);
+    let signature = ca.signer.sign(&tbs, Instant::now() + SIGN_FOR).await?;
+    Ok(CrlRow {
+        number: edition.number,
+        this_update_us: edition.this_update.0.saturating_mul(1_000_000),
+        next_update_us: edition.next_update.0.saturating_mul(1_000_000),
+        entries: count,
+        base: about.base,
+        der: build::signed(&tbs, &spec.signature, &signature),
+    })
+}
+
+fn entry(row: RevocationRow) -> Revoked {
+    let seconds = |us: i64| UnixTime(us.div_euclid(1_000_000));
+    Revoked {
+        serial: SerialNumber::from_content(&row.serial),
+        at: seconds(row.revoked_at_us),
+        reason: Reason::from_code(row.reason),
+        invalidity_date: row.invalidity_at_us.map(seconds),
+    }
+}

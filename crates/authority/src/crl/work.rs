@@ -1,0 +1,168 @@
+//! The work that comes by itself: CRLs that are due, what other nodes have revoked, idempotency keys of old.
+
+use std::collections::HashSet;
+use std::future::Future;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tracing::{debug, warn};
+use uuid::Uuid;
+
+use super::CrlError;
+use crate::Authority;
+
+/// Revocations that follow one another within it share a CRL.
+const DEBOUNCE: Duration = Duration::from_millis(250);
+/// How often the database is asked what other nodes have revoked, and what is due.
+const TICK: Duration = Duration::from_secs(1);
+/// How long one node makes CRLs before another may; longer than making one takes.
+const LEASE_US: i64 = 60_000_000;
+const LEASE: &str = "authority-crls";
+/// How long an idempotency key is remembered: longer than any client repeats a request.
+const KEYS_KEPT_US: i64 = 30 * 86_400_000_000;
+/// How often those are forgotten.
+const TRIM_EVERY: Duration = Duration::from_secs(3_600);
+/// Revocations of other nodes are looked for from the last look on, less what clocks and transactions may take.
+const FEED_MARGIN_US: i64 = 10_000_000;
+/// More than that at once, and every response in memory is forgotten.
+const FEED_MAX: i64 = 10_000;
+
+/// What [`Authority::tick`] did.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct TickReport {
+    /// CRLs made, deltas aside.
+    pub crls: u64,
+    /// Revocations of other nodes that were heard of.
+    pub heard: u64,
+}
+
+/// Where the work stands in this process.
+#[derive(Debug, Default)]
+pub(super) struct Standing {
+    /// CRLs known to have a row.
+    begun: HashSet<(Uuid, i64)>,
+    /// The sum of all counts of changes, as last read: as long as it stays, nobody has revoked anything.
+    changes: i64,
+    heard_at_us: i64,
+}
+
+impl Authority {
+    /// Works until `stop` is ready. One loop a process; any number in a cluster.
+    pub async fn run(&self, stop: impl Future<Output = ()>) {
+        let _live = telemetry::tasks::guard("authority");
+        tokio::pin!(stop);
+        let mut trim_at = Instant::now() + TRIM_EVERY;
+        loop {
+            if let Err(error) = self.tick().await {
+                warn!(
+                    error = &error as &dyn std::error::Error,
+                    "the authority's round failed; it is repeated"
+                );
+            }
+            if Instant::now() >= trim_at {
+                trim_at = Instant::now() + TRIM_EVERY;
+                let before = self.clock().now_us().saturating_sub(KEYS_KEPT_US);
+                if let Err(error) = self.store().issuance_keys_trim(before).await {
+                    warn!(error = &error as &dyn std::error::Error, "old idempotency keys stay for now");
+                }
+            }
+            tokio::select! {
+                () = &mut stop => return,
+                () = self.crls().bell.notified() => tokio::time::sleep(DEBOUNCE).await,
+                () = tokio::time::sleep(TICK) => {}
+            }
+        }
+    }
+
+    /// One round: hears of other nodes' revocations, and, holding the lease, makes the CRLs that are due.
+    ///
+    /// # Errors
+    /// The first error; what else was due is due at the next round.
+    pub async fn tick(&self) -> Result<TickReport, CrlError> {
+        let mut report = TickReport { heard: self.hear().await?, crls: 0 };
+        let now_us = self.clock().now_us();
+        self.begin_crls().await?;
+        let due = self.store().crls_due(now_us).await?;
+        if due.is_empty() || !self.store().lease(LEASE, self.node(), now_us, LEASE_US).await? {
+            return Ok(report);
+        }
+        let mut failed = None;
+        for state in due {
+            match self.make_crl(&state).await {
+                Ok(made) => report.crls += u64::from(made),
+                // One CA whose key is away must not keep the others from their CRLs.
+                Err(error) => {
+                    warn!(ca = %state.ca, error = &error as &dyn std::error::Error, "no new CRL");
+                    failed.get_or_insert(error);
+                }
+            }
+        }
+        debug!(crls = report.crls, "CRLs made");
+        failed.map_or(Ok(report), Err)
+    }
+
+    /// The first CRL of a CA whose work loop has not come by yet. False when there is no such CRL to make.
+    pub(super) async fn make_first_crl(&self, ca: Uuid, shard: i64) -> Result<bool, CrlError> {
+        // A delta comes with its full one.
+        let shard = if shard == super::DELTA { 0 } else { shard };
+        let known = self.begin_crls().await?;
+        if !known.contains(&(ca, shard)) && self.store().crl_state(ca, shard).await?.is_none() {
+            return Ok(false);
+        }
+        let Some(state) = self.store().crl_state(ca, shard).await? else { return Ok(false) };
+        Ok(state.number > 0
+            || self.make_crl(&state).await?
+            || self.store().crl_number(ca, shard).await? > Some(0))
+    }
+
+    /// Makes rows for the CRLs of authorities that have none yet. Answers all that have one.
+    async fn begin_crls(&self) -> Result<HashSet<(Uuid, i64)>, CrlError> {
+        let shards = i64::from(self.options().crl_shards);
+        let cas = self.cas().await?;
+        let wanted =
+            cas.iter().filter(|ca| ca.publishes()).flat_map(|ca| (0..=shards).map(|shard| (ca.id, shard)));
+        let (missing, mut known) = {
+            let standing = self.crls().standing.lock();
+            let missing: Vec<(Uuid, i64)> = wanted.filter(|key| !standing.begun.contains(key)).collect();
+            (missing, standing.begun.clone())
+        };
+        if !missing.is_empty() {
+            let new = missing.clone();
+            self.store()
+                .write("crls_begin", move |tx| Box::pin(async move { store::crls_begin(tx, &new).await }))
+                .await?;
+            known.extend(missing.iter().copied());
+            self.crls().standing.lock().begun.extend(missing);
+        }
+        Ok(known)
+    }
+
+    /// Forgets the OCSP responses of what other nodes have revoked.
+    async fn hear(&self) -> Result<u64, CrlError> {
+        let changes = self.store().crl_changes().await?;
+        let now_us = self.clock().now_us();
+        let from_us = {
+            let mut standing = self.crls().standing.lock();
+            if standing.changes == changes && standing.heard_at_us > 0 {
+                standing.heard_at_us = now_us;
+                return Ok(0);
+            }
+            let from_us = standing.heard_at_us.saturating_sub(FEED_MARGIN_US);
+            (standing.changes, standing.heard_at_us) = (changes, now_us);
+            from_us
+        };
+        if from_us <= 0 {
+            // Just started: nothing is in memory that could be wrong.
+            self.responders().forget_all();
+            return Ok(0);
+        }
+        let rows = self.store().revoked_since(from_us, FEED_MAX + 1).await?;
+        let count = rows.len() as u64;
+        self.responders().forget(&rows, if rows.len() as i64 > FEED_MAX { u64::MAX } else { count });
+        Ok(count)
+    }
+}
+
+/// Shared by the clones of an authority.
+pub(super) type SharedStanding = Mutex<Standing>;

@@ -1,0 +1,253 @@
+//! Issuing: policy first, then a look at what is blocked or was asked before, then the signature, then one transaction
+//! for all who wait together. Nobody is told of a certificate before it is stored.
+//!
+//! A crash before the commit issues nothing: the octets are lost and the serial number is used by nobody. After it, the
+//! idempotency key answers the certificate.
+
+mod error;
+mod plan;
+mod request;
+mod writing;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use aws_lc_rs::rand;
+use keys::SignError;
+use store::{Insertion, IssuedRow, NewCertificate, NewIssued, Once, UsedKey};
+use uuid::Uuid;
+use x509::{Certificate, Fingerprint, SerialNumber, UnixTime, build};
+
+pub use error::IssueError;
+pub use request::{IDEMPOTENCY_KEY_MAX, IssueRequest, Issued, Source};
+pub(crate) use writing::Issuing;
+
+use crate::Authority;
+use crate::profile::Profile;
+use crate::tree::{Ca, Urls};
+use plan::Plan;
+
+/// An issued certificate as the database has it.
+pub type IssuedRecord = IssuedRow;
+
+/// How long the key of an authority may take; modules over a network are slow.
+const SIGN_FOR: Duration = Duration::from_secs(30);
+
+/// Which issued certificate.
+#[derive(Clone, Debug)]
+pub enum IssuedRef {
+    /// By its id.
+    Id(Uuid),
+    /// By its fingerprint.
+    Fingerprint(Fingerprint),
+    /// By its CA and serial number.
+    Serial(Uuid, SerialNumber),
+}
+
+/// A request that may be granted.
+struct Granted {
+    profile: Arc<Profile>,
+    ca: Arc<Ca>,
+    plan: Plan,
+}
+
+impl Authority {
+    /// Issues a certificate, or answers the one issued before under the same idempotency key.
+    ///
+    /// # Errors
+    /// [`IssueError`]; [`IssueError::is_refusal`] tells those that only another request heals.
+    ///
+    /// # Cancellation
+    /// Dropping the future may leave the certificate issued or not; the idempotency key tells.
+    pub async fn issue(&self, request: IssueRequest) -> Result<Issued, IssueError> {
+        if let Some(length) =
+            request.idempotency_key.as_ref().map(String::len).filter(|l| *l > IDEMPOTENCY_KEY_MAX)
+        {
+            return Err(IssueError::KeyTooLong(length));
+        }
+        let once = request.once();
+        let granted = match self.grant(&request).await {
+            Ok(granted) => granted,
+            // What was issued stays issued, though today it would be refused.
+            Err(refusal) => return self.repeat_or(refusal, once).await,
+        };
+        if let Some(used) = self.look(&granted.plan, once).await? {
+            return self.repeat(used, once).await;
+        }
+        let rehearsed = self.rehearse(&granted)?;
+        let Granted { profile, ca, .. } = granted;
+        let shard = rehearsed.shard;
+        let certificate = rehearsed.sign(&ca).await?;
+        let row = NewIssued {
+            id: Uuid::now_v7(),
+            certificate: Arc::new(inventory_row(&certificate)),
+            ca: ca.id,
+            serial: certificate.serial.content().to_vec(),
+            profile: profile.name.clone(),
+            source: request.source.name(),
+            requester: request.requester,
+            issued_at_us: self.clock().now_us(),
+            shard,
+            once,
+        };
+        let id = row.id;
+        match self.issuing().store(row).await? {
+            Insertion::New => Ok(Issued {
+                id,
+                serial: certificate.serial,
+                fingerprint: certificate.fingerprint,
+                der: certificate.der,
+                chain: Arc::clone(&ca.chain),
+                not_before: certificate.not_before,
+                not_after: certificate.not_after,
+                ca: ca.id,
+                profile: profile.name.clone(),
+                repeated: false,
+            }),
+            Insertion::Repeated(used) => self.repeat(used, once).await,
+            Insertion::Blocked => Err(IssueError::KeyBlocked(certificate.public_key.spki_sha256)),
+        }
+    }
+
+    /// Whether a request would be granted now. Nothing is signed or stored.
+    ///
+    /// # Errors
+    /// As [`Authority::issue`].
+    pub async fn check(&self, request: &IssueRequest) -> Result<(), IssueError> {
+        let granted = self.grant(request).await?;
+        self.look(&granted.plan, None).await?;
+        self.rehearse(&granted).map(drop)
+    }
+
+    /// An issued certificate.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn issued(&self, which: &IssuedRef) -> Result<Option<IssuedRecord>, store::StoreError> {
+        match which {
+            IssuedRef::Id(id) => self.store().issued_by_id(*id).await,
+            IssuedRef::Fingerprint(fingerprint) => {
+                self.store().issued_by_sha256(fingerprint.as_bytes()).await
+            }
+            IssuedRef::Serial(ca, serial) => self.store().issued_by_serial(*ca, serial.content()).await,
+        }
+    }
+
+    /// Profile, CA and policy.
+    async fn grant(&self, request: &IssueRequest) -> Result<Granted, IssueError> {
+        let profile = self.profile(&request.profile).await?;
+        let ca = match request.ca {
+            Some(id) => self.ca_by_id(id).await?,
+            None => self.issuing_ca(profile.ca.as_deref()).await?,
+        };
+        let now = UnixTime(self.clock().now_seconds());
+        let plan = Plan::make(request, &profile, &ca, now)?;
+        Ok(Granted { profile, ca, plan })
+    }
+
+    /// Whether the key is blocked, and what the idempotency key was used for.
+    async fn look(&self, plan: &Plan, once: Option<Once>) -> Result<Option<UsedKey>, IssueError> {
+        let spki = plan.key.spki_sha256;
+        let seen = self.issuing().look(*spki.as_bytes(), once.map(|once| once.key_sha256)).await?;
+        match (seen.used, seen.blocked) {
+            (Some(used), _) => Ok(Some(used)),
+            (None, true) => Err(IssueError::KeyBlocked(spki)),
+            (None, false) => Ok(None),
+        }
+    }
+
+    async fn repeat_or(&self, refusal: IssueError, once: Option<Once>) -> Result<Issued, IssueError> {
+        let Some(once) = once else { return Err(refusal) };
+        match self.store().issuance_key(&once.key_sha256).await? {
+            Some(used) => self.repeat(used, Some(once)).await,
+            None => Err(refusal),
+        }
+    }
+
+    async fn repeat(&self, used: UsedKey, once: Option<Once>) -> Result<Issued, IssueError> {
+        if once.is_none_or(|once| once.request_sha256 != used.request_sha256) {
+            return Err(IssueError::KeyReused);
+        }
+        let row = self.store().issued_by_id(used.id).await?;
+        let row = row.ok_or_else(|| {
+            IssueError::from(store::StoreError::Corrupt(format!("the certificate {} is not there", used.id)))
+        })?;
+        let ca = self.ca_by_id(row.ca).await?;
+        Ok(Issued {
+            id: row.id,
+            serial: SerialNumber::from_content(&row.serial),
+            fingerprint: Fingerprint::from_bytes(row.sha256),
+            der: row.der.into(),
+            chain: Arc::clone(&ca.chain),
+            not_before: seconds(row.not_before_us),
+            not_after: seconds(row.not_after_us),
+            ca: row.ca,
+            profile: row.profile,
+            repeated: true,
+        })
+    }
+
+    /// What will be signed, linted as the certificate that it becomes.
+    fn rehearse(&self, granted: &Granted) -> Result<Rehearsed, IssueError> {
+        let Granted { profile, ca, plan } = granted;
+        let serial = draw_serial()?;
+        let shard = shard_of(&serial, self.options().crl_shards);
+        let tbs = plan.tbs(profile, ca, Urls::new(&self.options().base_url, ca.id), &serial, shard);
+        let certificate = plan.rehearse(&tbs, profile, ca, UnixTime(self.clock().now_seconds()))?;
+        Ok(Rehearsed { tbs, certificate, shard })
+    }
+}
+
+/// What is ready to be signed.
+struct Rehearsed {
+    tbs: Vec<u8>,
+    /// As it will be, under a signature that is none.
+    certificate: Certificate,
+    shard: u32,
+}
+
+impl Rehearsed {
+    async fn sign(mut self, ca: &Ca) -> Result<Certificate, SignError> {
+        let signature = ca.signer.sign(&self.tbs, Instant::now() + SIGN_FOR).await?;
+        let der = build::signed(&self.tbs, &ca.signer.algorithm(), &signature);
+        self.certificate.fingerprint = Fingerprint::of(&der);
+        self.certificate.der = der.into();
+        Ok(self.certificate)
+    }
+}
+
+/// 126 random bits.
+pub(crate) fn draw_serial() -> Result<SerialNumber, SignError> {
+    let mut random = [0; 16];
+    rand::fill(&mut random).map_err(|_| SignError::Failed("the system gives no randomness".to_owned()))?;
+    Ok(SerialNumber::from_random(random))
+}
+
+/// What the inventory keeps of a certificate, by which it is also found: every name, mailboxes and URIs included.
+pub(crate) fn inventory_row(certificate: &Certificate) -> NewCertificate {
+    let us = |time: UnixTime| time.0.saturating_mul(1_000_000);
+    let names: Vec<String> = certificate.subject_alt_names.iter().map(ToString::to_string).collect();
+    NewCertificate {
+        sha256: *certificate.fingerprint.as_bytes(),
+        der: Arc::clone(&certificate.der),
+        subject: certificate.subject.text.clone(),
+        issuer: certificate.issuer.text.clone(),
+        serial: certificate.serial.to_string(),
+        not_before_us: us(certificate.not_before),
+        not_after_us: us(certificate.not_after),
+        key_algorithm: certificate.public_key.algorithm.name().into_owned(),
+        key_bits: certificate.public_key.bits,
+        spki_sha256: *certificate.public_key.spki_sha256.as_bytes(),
+        names: if names.is_empty() { certificate.subject.common_names.clone() } else { names },
+    }
+}
+
+/// The CRL that will tell of this certificate, from 1; 0 without shards. Serial numbers are random, so shards fill alike.
+fn shard_of(serial: &SerialNumber, shards: u32) -> u32 {
+    let last = serial.content().iter().rev().take(4).fold(0_u32, |n, octet| n << 8 | u32::from(*octet));
+    if shards == 0 { 0 } else { last % shards + 1 }
+}
+
+fn seconds(us: i64) -> UnixTime {
+    UnixTime(us.div_euclid(1_000_000))
+}

@@ -1,0 +1,381 @@
+//! What a certificate will say: a function of the request, the profile, the CA and the moment.
+
+use x509::build::{self, CertificateSpec, Extension};
+use x509::der::{self, Reader, tag};
+use x509::{
+    BasicConstraints, Certificate, DistinguishedName, GeneralName, KeyAlgorithm, KeyUsage, PublicKey,
+    SerialNumber, UnixTime,
+};
+
+use super::{IssueError, IssueRequest};
+use crate::lint;
+use crate::profile::baseline::{self, Proposal};
+use crate::profile::{CommonName, KeyUsageName, Preset, Profile, Stapling};
+use crate::tree::{Ca, Urls};
+
+/// Longest common name, characters (RFC 5280 appendix A.1, ub-common-name).
+const COMMON_NAME_MAX: usize = 64;
+/// Furthest into the future a certificate may begin.
+const FUTURE_MAX_SECONDS: i64 = 31 * x509::DAY;
+/// Under this, a CA is too near its end to issue.
+const LIFE_LEFT_MIN_SECONDS: i64 = 60;
+/// Extensions a request may bring.
+const EXTENSIONS_MAX: usize = 16;
+/// Octets of each of them.
+const EXTENSION_MAX: usize = 4_096;
+/// Domain validated (BR section 7.1.6.1).
+const DOMAIN_VALIDATED: &str = "2.23.140.1.2.1";
+const ANY_PURPOSE: &str = "2.5.29.37.0";
+const ORGANIZATIONAL_UNIT: &[u8] = &[0x55, 0x04, 11];
+
+/// What a certificate will say beside its serial number and its shard.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) key: PublicKey,
+    pub(super) names: Vec<GeneralName>,
+    pub(super) subject: DistinguishedName,
+    pub(super) not_before: UnixTime,
+    pub(super) not_after: UnixTime,
+    must_staple: bool,
+    policies: Vec<String>,
+    purposes: Vec<String>,
+    extensions: Vec<Extension>,
+}
+
+impl Plan {
+    /// Decides, or says what is not allowed.
+    pub(super) fn make(
+        request: &IssueRequest,
+        profile: &Profile,
+        ca: &Ca,
+        now: UnixTime,
+    ) -> Result<Self, IssueError> {
+        if !ca.may_issue(now) {
+            return Err(IssueError::NotIssuing(ca.name.clone()));
+        }
+        let key = PublicKey::parse(&request.spki).map_err(|error| IssueError::Key(error.to_string()))?;
+        if let Some(reason) = profile.key_refusal(&key).or_else(|| lint::weak_key(&key)) {
+            return Err(IssueError::Key(reason));
+        }
+        let mut names: Vec<GeneralName> = Vec::with_capacity(request.names.len());
+        for name in &request.names {
+            if !names.contains(name) {
+                names.push(name.clone());
+            }
+        }
+        let refusals = profile.names.refusals(&names);
+        if !refusals.is_empty() {
+            return Err(IssueError::Names(refusals));
+        }
+        let subject = subject(request, profile, &names)?;
+        let (not_before, not_after) = dates(request, profile, ca, now)?;
+        let plan = Self {
+            must_staple: must_staple(request, profile)?,
+            policies: policies(profile),
+            purposes: purposes(profile, ca)?,
+            extensions: requested_extensions(request, profile)?,
+            key,
+            names,
+            subject,
+            not_before,
+            not_after,
+        };
+        plan.hold_to_preset(profile, ca, now)?;
+        Ok(plan)
+    }
+
+    fn hold_to_preset(&self, profile: &Profile, ca: &Ca, now: UnixTime) -> Result<(), IssueError> {
+        let Some(Preset::BaselineTls) = profile.preset else { return Ok(()) };
+        let signature = ca.signer.algorithm();
+        let proposal = Proposal {
+            names: &self.names,
+            common_names: &self.subject.common_names,
+            organizational_unit: has_organizational_unit(&self.subject),
+            key: &self.key,
+            signature: &signature,
+            // Those drawn here always have 126 random bits.
+            serial: &SerialNumber::from_random([0; 16]),
+            not_before: self.not_before,
+            not_after: self.not_after,
+            purposes: &self.purposes,
+            policies: &self.policies,
+            crl: profile.urls.crl,
+            ocsp: profile.urls.ocsp,
+        };
+        let violations = baseline::violations(&proposal, now);
+        if violations.is_empty() { Ok(()) } else { Err(IssueError::Baseline(violations)) }
+    }
+
+    /// The tbsCertificate with this serial number, whose revocation the CRL `shard` will tell (0: the CA's one).
+    pub(super) fn tbs(
+        &self,
+        profile: &Profile,
+        ca: &Ca,
+        urls: Urls<'_>,
+        serial: &SerialNumber,
+        shard: u32,
+    ) -> Vec<u8> {
+        build::tbs_certificate(&CertificateSpec {
+            serial,
+            signature: ca.signer.algorithm(),
+            issuer: &ca.certificate.subject.der,
+            subject: &self.subject.der,
+            not_before: self.not_before,
+            not_after: self.not_after,
+            spki: &self.key.spki,
+            extensions: &self.all_extensions(profile, ca, urls, shard),
+        })
+    }
+
+    fn all_extensions(&self, profile: &Profile, ca: &Ca, urls: Urls<'_>, shard: u32) -> Vec<Extension> {
+        let mut all = Vec::with_capacity(12 + self.extensions.len());
+        all.push(Extension::key_usage(key_usage(profile, &self.key)));
+        if !self.purposes.is_empty() {
+            all.push(Extension::extended_key_usage(&self.purposes));
+        }
+        all.push(Extension::basic_constraints(BasicConstraints { ca: false, path_len: None }));
+        all.push(Extension::subject_key_id(&build::key_id(&self.key.spki)));
+        all.push(Extension::authority_key_id(&ca.key_identifier()));
+        let ocsp: Vec<String> = profile.urls.ocsp.then(|| urls.ocsp()).into_iter().collect();
+        let issuer: Vec<String> = profile.urls.issuer.then(|| urls.certificate()).into_iter().collect();
+        if !ocsp.is_empty() || !issuer.is_empty() {
+            all.push(Extension::authority_info_access(&ocsp, &issuer));
+        }
+        if !self.names.is_empty() {
+            all.push(Extension::subject_alt_names(&self.names, self.subject.is_empty()));
+        }
+        if !self.policies.is_empty() {
+            all.push(Extension::certificate_policies(&self.policies));
+        }
+        if profile.urls.crl {
+            let url = if shard == 0 { urls.crl() } else { urls.crl_shard(shard) };
+            all.push(Extension::crl_distribution_points(&[url]));
+        }
+        if self.must_staple {
+            all.push(Extension::must_staple());
+        }
+        all.extend(self.extensions.iter().cloned());
+        all
+    }
+
+    /// Lints the certificate as it will be, with a signature that is none.
+    pub(super) fn rehearse(
+        &self,
+        tbs: &[u8],
+        profile: &Profile,
+        ca: &Ca,
+        now: UnixTime,
+    ) -> Result<Certificate, IssueError> {
+        let der = build::signed(tbs, &ca.signer.algorithm(), &[0; 64]);
+        let certificate =
+            Certificate::parse(&der).map_err(|error| IssueError::Lint(vec![error.to_string()]))?;
+        let objections =
+            lint::objections(&certificate, now, profile.is_for_servers(), profile.preset.is_some());
+        if objections.is_empty() {
+            return Ok(certificate);
+        }
+        let text = |finding: &x509::Finding| {
+            format!("{}: {} ({})", finding.rule.title, finding.evidence, finding.rule.code)
+        };
+        Err(IssueError::Lint(objections.iter().map(text).collect()))
+    }
+}
+
+fn subject(
+    request: &IssueRequest,
+    profile: &Profile,
+    names: &[GeneralName],
+) -> Result<DistinguishedName, IssueError> {
+    let rules = &profile.subject;
+    let asked = request.subject.as_ref().filter(|subject| !subject.is_empty());
+    let asked_names: &[String] = asked.map_or(&[], |subject| &subject.common_names);
+    if let [_, _, ..] = asked_names {
+        return Err(IssueError::Subject("there is more than one common name".to_owned()));
+    }
+    let asked_name = asked_names.first();
+    if let Some(name) = asked_name {
+        common_name_allowed(name, rules.common_name, names)?;
+    }
+    if let (true, Some(asked)) = (rules.requested, asked) {
+        return Ok(asked.clone());
+    }
+    let common_name = match (rules.common_name, asked_name) {
+        (CommonName::None, _) => None,
+        (_, Some(name)) => Some(name.clone()),
+        (CommonName::FirstName, None) => first_fitting(names),
+        (CommonName::Requested | CommonName::Any, None) => None,
+    };
+    let fixed = rules.fixed.as_deref().map(DistinguishedName::from_text).transpose();
+    let fixed = fixed.map_err(|error| IssueError::Subject(error.to_string()))?;
+    Ok(joined(fixed.as_ref(), common_name))
+}
+
+fn common_name_allowed(name: &str, rule: CommonName, names: &[GeneralName]) -> Result<(), IssueError> {
+    let refuse = |reason: String| Err(IssueError::Subject(reason));
+    if name.chars().count() > COMMON_NAME_MAX {
+        return refuse(format!("the common name is longer than {COMMON_NAME_MAX} characters"));
+    }
+    if name.is_empty() || name.chars().any(char::is_control) {
+        return refuse(format!("the common name {name:?} is empty or has control characters"));
+    }
+    let named = || names.iter().any(|known| known.to_string().eq_ignore_ascii_case(name));
+    match rule {
+        // Left out, which harms nobody as long as it says nothing else than the names.
+        CommonName::None if named() => Ok(()),
+        CommonName::None => refuse(format!("this profile has no common name, and {name:?} was asked for")),
+        CommonName::Any => Ok(()),
+        CommonName::FirstName | CommonName::Requested if named() => Ok(()),
+        CommonName::FirstName | CommonName::Requested => refuse(format!(
+            "the common name {name:?} is none of the names asked for: add it to them, or leave it out"
+        )),
+    }
+}
+
+/// The first DNS name or address that a common name has room for.
+fn first_fitting(names: &[GeneralName]) -> Option<String> {
+    let text = |name: &GeneralName| match name {
+        GeneralName::Dns(text) => Some(text.clone()),
+        GeneralName::Ip(address) => Some(address.to_string()),
+        _ => None,
+    };
+    names.iter().filter_map(text).find(|text| text.len() <= COMMON_NAME_MAX)
+}
+
+/// The fixed attributes, then the common name.
+fn joined(fixed: Option<&DistinguishedName>, common_name: Option<String>) -> DistinguishedName {
+    let name = common_name.map(|name| build::distinguished_name(&[(build::Attribute::CommonName, name)]));
+    match (fixed, name) {
+        (None, None) => DistinguishedName::empty(),
+        (Some(fixed), None) => fixed.clone(),
+        (None, Some(name)) => name,
+        (Some(fixed), Some(name)) => {
+            let content = |name: &DistinguishedName| {
+                Reader::new(&name.der).sequence().map(|rest| rest.rest().to_vec()).unwrap_or_default()
+            };
+            let der = der::write(|w| {
+                w.element(tag::SEQUENCE, &[content(fixed), content(&name)].concat());
+            });
+            DistinguishedName::parse(&der).unwrap_or(name)
+        }
+    }
+}
+
+fn has_organizational_unit(name: &DistinguishedName) -> bool {
+    let Ok(sets) = Reader::new(&name.der).sequence() else { return false };
+    sets.flatten().flat_map(|set| set.inside()).flatten().any(|attribute| {
+        attribute.inside().expect(tag::OID).is_ok_and(|oid| oid.content == ORGANIZATIONAL_UNIT)
+    })
+}
+
+fn dates(
+    request: &IssueRequest,
+    profile: &Profile,
+    ca: &Ca,
+    now: UnixTime,
+) -> Result<(UnixTime, UnixTime), IssueError> {
+    let refuse = |reason: String| Err(IssueError::Dates(reason));
+    let validity = &profile.validity;
+    let earliest = now.plus(-validity.backdate_seconds);
+    // Before the CA's own beginning nobody could have trusted it.
+    let not_before = request.not_before.unwrap_or(earliest).max(ca.certificate.not_before);
+    if request.not_before.is_some_and(|asked| asked < earliest) {
+        return refuse(format!("it would begin before {earliest}, the earliest this profile allows now"));
+    }
+    if not_before > now.plus(FUTURE_MAX_SECONDS) {
+        return refuse(format!("it would begin over {} days from now", FUTURE_MAX_SECONDS / x509::DAY));
+    }
+    let longest = match profile.preset {
+        Some(Preset::BaselineTls) => {
+            validity.longest_seconds().min(baseline::lifetime_max_seconds(now.max(not_before)))
+        }
+        None => validity.longest_seconds(),
+    };
+    let life = match request.lifetime_seconds {
+        None => validity.default_seconds.min(longest),
+        Some(asked) if asked < 1 => return refuse(format!("{asked} seconds are no life")),
+        Some(asked) if asked > longest => {
+            return refuse(format!("{asked} seconds were asked for, and {longest} are allowed"));
+        }
+        Some(asked) => asked,
+    };
+    let not_after = not_before.plus(life - 1).min(ca.certificate.not_after);
+    if not_after < now.max(not_before).plus(LIFE_LEFT_MIN_SECONDS - 1) {
+        return refuse(format!(
+            "it would end at {not_after}: with it, or with the CA's own end, too little is left"
+        ));
+    }
+    Ok((not_before, not_after))
+}
+
+fn must_staple(request: &IssueRequest, profile: &Profile) -> Result<bool, IssueError> {
+    match profile.must_staple {
+        Stapling::Always => Ok(true),
+        Stapling::OnRequest => Ok(request.must_staple),
+        Stapling::Never if request.must_staple => {
+            Err(IssueError::Extension("this profile does not allow must-staple".to_owned()))
+        }
+        Stapling::Never => Ok(false),
+    }
+}
+
+fn policies(profile: &Profile) -> Vec<String> {
+    let mut policies = profile.policies.clone();
+    let says = policies.iter().any(|policy| policy.starts_with("2.23.140.1."));
+    if profile.preset == Some(Preset::BaselineTls) && !says {
+        policies.insert(0, DOMAIN_VALIDATED.to_owned());
+    }
+    policies
+}
+
+/// The profile's purposes, which the CA's own must allow.
+fn purposes(profile: &Profile, ca: &Ca) -> Result<Vec<String>, IssueError> {
+    let purposes: Vec<String> =
+        profile.extended_key_usage.iter().map(|purpose| purpose.oid().to_owned()).collect();
+    let Some(allowed) = &ca.certificate.extended_key_usage else { return Ok(purposes) };
+    if allowed.iter().any(|oid| oid == ANY_PURPOSE) {
+        return Ok(purposes);
+    }
+    match purposes.iter().find(|purpose| !allowed.contains(purpose)) {
+        Some(purpose) => {
+            Err(IssueError::Extension(format!("{} may not issue for the purpose {purpose}", ca.name)))
+        }
+        None => Ok(purposes),
+    }
+}
+
+fn requested_extensions(request: &IssueRequest, profile: &Profile) -> Result<Vec<Extension>, IssueError> {
+    let refuse = |reason: String| Err(IssueError::Extension(reason));
+    if request.extensions.len() > EXTENSIONS_MAX {
+        return refuse(format!(
+            "{} were asked for: up to {EXTENSIONS_MAX} are taken",
+            request.extensions.len()
+        ));
+    }
+    for (place, extension) in request.extensions.iter().enumerate() {
+        if !profile.requested_extensions.contains(&extension.oid) {
+            return refuse(format!("this profile does not let {} pass", extension.oid));
+        }
+        if extension.value.len() > EXTENSION_MAX {
+            return refuse(format!(
+                "{} has {} octets: up to {EXTENSION_MAX} are taken",
+                extension.oid,
+                extension.value.len()
+            ));
+        }
+        if request.extensions[..place].iter().any(|before| before.oid == extension.oid) {
+            return refuse(format!("{} is there twice", extension.oid));
+        }
+    }
+    Ok(request.extensions.clone())
+}
+
+/// The profile's, or what TLS needs of a key of this kind (RFC 8446 section 4.4.2.2).
+fn key_usage(profile: &Profile, key: &PublicKey) -> KeyUsage {
+    match &profile.key_usage {
+        Some(names) => KeyUsageName::all(names),
+        None if key.algorithm == KeyAlgorithm::Rsa => {
+            KeyUsage(KeyUsage::DIGITAL_SIGNATURE | KeyUsage::KEY_ENCIPHERMENT)
+        }
+        None => KeyUsage(KeyUsage::DIGITAL_SIGNATURE),
+    }
+}

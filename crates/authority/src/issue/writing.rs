@@ -1,0 +1,144 @@
+//! The queues before the database: looks share a statement, certificates share a transaction.
+
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use serde_json::json;
+use store::{
+    AuditEvent, Batcher, BatcherOptions, Event, Insertion, NewIssued, Store, StoreError, Tx, UsedKey, audit,
+    emit,
+};
+
+use super::IssueError;
+
+/// Certificates of one transaction, lookups of one statement. Some 3 KiB each, so a batch is under a MiB.
+const BATCH_MAX: usize = 256;
+/// Requests that wait in each queue; past it they wait before it.
+const WAITING_MAX: usize = 4_096;
+/// Transactions under way: while one commits, the next is being sent.
+const AT_ONCE: usize = 2;
+/// A transaction that lost against another is tried so often.
+const ATTEMPTS: usize = 3;
+
+/// What is known of a request before it is signed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Seen {
+    pub(super) blocked: bool,
+    pub(super) used: Option<UsedKey>,
+}
+
+/// A public key and an idempotency key to look for, hashed.
+type Look = ([u8; 32], Option<[u8; 32]>);
+
+/// The way of certificates into the database.
+pub(crate) struct Issuing {
+    looks: Batcher<Look, Result<Seen, Arc<StoreError>>>,
+    rows: Batcher<NewIssued, Result<Insertion, Arc<StoreError>>>,
+}
+
+impl Issuing {
+    /// Starts both queues; they end with the last clone.
+    pub(crate) fn start(store: &Store) -> Self {
+        let options = BatcherOptions { batch_max: BATCH_MAX, queue_max: WAITING_MAX, at_once: AT_ONCE };
+        let reading = store.clone();
+        let looks =
+            Batcher::new("authority-look", options, move |looks| look(reading.clone(), looks).boxed());
+        let writing = store.clone();
+        let rows =
+            Batcher::new("authority-issue", options, move |rows| insert(writing.clone(), rows).boxed());
+        Self { looks, rows }
+    }
+
+    pub(super) async fn look(&self, spki: [u8; 32], key: Option<[u8; 32]>) -> Result<Seen, IssueError> {
+        let answer = self.looks.submit((spki, key)).await.map_err(|_| IssueError::Abandoned)?;
+        answer.map_err(IssueError::Store)
+    }
+
+    pub(super) async fn store(&self, row: NewIssued) -> Result<Insertion, IssueError> {
+        let answer = self.rows.submit(row).await.map_err(|_| IssueError::Abandoned)?;
+        answer.map_err(IssueError::Store)
+    }
+}
+
+async fn look(store: Store, looks: Vec<Look>) -> Vec<Result<Seen, Arc<StoreError>>> {
+    let spkis: Vec<[u8; 32]> = looks.iter().map(|(spki, _)| *spki).collect();
+    let keys: Vec<[u8; 32]> = looks.iter().filter_map(|(_, key)| *key).collect();
+    match store.issuing_look(&spkis, &keys).await {
+        Ok((blocked, used)) => looks
+            .iter()
+            .map(|(spki, key)| {
+                let used = key.and_then(|key| used.get(&key).copied());
+                Ok(Seen { blocked: blocked.contains(spki), used })
+            })
+            .collect(),
+        Err(error) => everybody(error, looks.len()),
+    }
+}
+
+async fn insert(store: Store, rows: Vec<NewIssued>) -> Vec<Result<Insertion, Arc<StoreError>>> {
+    let rows: Arc<[NewIssued]> = rows.into();
+    let mut left = ATTEMPTS;
+    loop {
+        left -= 1;
+        let shared = Arc::clone(&rows);
+        let stored = store.write("issue", move |tx| insert_all(tx, shared)).await;
+        match stored {
+            Ok(fates) => return fates.into_iter().map(Ok).collect(),
+            // Undone by the database, so that nothing of it can be there.
+            Err(StoreError::Busy { .. }) if left > 0 => {}
+            Err(error) => return everybody(error, rows.len()),
+        }
+    }
+}
+
+fn everybody<T>(error: StoreError, count: usize) -> Vec<Result<T, Arc<StoreError>>> {
+    let error = Arc::new(error);
+    (0..count).map(|_| Err(Arc::clone(&error))).collect()
+}
+
+/// The rows, and what the log and the outbox say of those that are new.
+fn insert_all(tx: &mut Tx, rows: Arc<[NewIssued]>) -> BoxFuture<'_, Result<Vec<Insertion>, StoreError>> {
+    Box::pin(async move {
+        let fates = store::insert_issued(tx, &rows).await?;
+        let new = || rows.iter().zip(&fates).filter(|(_, fate)| **fate == Insertion::New).map(|(row, _)| row);
+        audit(tx, new().map(audited).collect()).await?;
+        emit(tx, new().map(told).collect()).await?;
+        Ok(fates)
+    })
+}
+
+fn audited(row: &NewIssued) -> AuditEvent {
+    let certificate = &row.certificate;
+    AuditEvent {
+        at_us: row.issued_at_us,
+        actor: row.requester.clone(),
+        action: "certificate.issue",
+        resource: format!("certificate/{}", row.id),
+        details: json!({
+            "ca": row.ca,
+            "profile": row.profile,
+            "source": row.source,
+            "serial": certificate.serial,
+            "sha256": x509::Fingerprint::from_bytes(certificate.sha256),
+            "names": certificate.names,
+        }),
+    }
+}
+
+fn told(row: &NewIssued) -> Event {
+    let certificate = &row.certificate;
+    Event {
+        at_us: row.issued_at_us,
+        kind: "certificate.issued",
+        subject: format!("certificate/{}", row.id),
+        body: json!({
+            "ca": row.ca,
+            "profile": row.profile,
+            "source": row.source,
+            "requester": row.requester,
+            "sha256": x509::Fingerprint::from_bytes(certificate.sha256),
+            "not_after": certificate.not_after_us,
+        }),
+    }
+}

@@ -1,0 +1,80 @@
+//! Checks before anything is signed: keys that others can break, and certificates that clients would not take.
+
+mod rsa;
+
+use aws_lc_rs::signature::{self as lc, ParsedPublicKey, VerificationAlgorithm};
+use x509::lint::{self, LintContext};
+use x509::{Certificate, Finding, KeyAlgorithm, PublicKey, Severity, UnixTime};
+
+/// From which severity on a finding keeps a certificate from being issued: some clients would object.
+pub const SEVERITY_REFUSED: Severity = Severity::Medium;
+
+/// Why nobody should trust this key, whoever asks; `None` for a sound one.
+#[must_use]
+pub fn weak_key(key: &PublicKey) -> Option<String> {
+    let algorithm: &'static dyn VerificationAlgorithm = match key.algorithm {
+        KeyAlgorithm::Rsa => {
+            if let Some(weakness) = rsa::weakness(key) {
+                return Some(weakness);
+            }
+            &lc::RSA_PKCS1_2048_8192_SHA256
+        }
+        KeyAlgorithm::EcP256 => &lc::ECDSA_P256_SHA256_ASN1,
+        KeyAlgorithm::EcP384 => &lc::ECDSA_P384_SHA384_ASN1,
+        KeyAlgorithm::EcP521 => &lc::ECDSA_P521_SHA512_ASN1,
+        KeyAlgorithm::Ed25519 => &lc::ED25519,
+        KeyAlgorithm::MlDsa(44) => &lc::ML_DSA_44,
+        KeyAlgorithm::MlDsa(65) => &lc::ML_DSA_65,
+        KeyAlgorithm::MlDsa(87) => &lc::ML_DSA_87,
+        ref other => return Some(format!("keys of the kind {other} are not certified here")),
+    };
+    // The library checks that a point lies on its curve, and that numbers have the form they must have.
+    let parsed = ParsedPublicKey::new(algorithm, key.key_octets());
+    parsed
+        .err()
+        .map(|_| "the public key is malformed: not a point of its curve, or numbers out of range".to_owned())
+}
+
+/// What keeps `certificate` from being issued at `now`. For servers its names are looked at, too; `public` holds it to
+/// the rules of public authorities.
+#[must_use]
+pub fn objections(certificate: &Certificate, now: UnixTime, for_servers: bool, public: bool) -> Vec<Finding> {
+    let context = LintContext {
+        publicly_trusted: public,
+        // A certificate may begin in the future, and a short one begins in the last part of nothing.
+        ..LintContext::leaf_at(now.max(certificate.not_before))
+    };
+    let matters = |finding: &Finding| {
+        let soon = [&lint::EXPIRING, &lint::EXPIRING_FRACTION];
+        let servers = [&lint::NO_SAN, &lint::NOT_SERVER_AUTH];
+        finding.rule.severity >= SEVERITY_REFUSED
+            && !soon.iter().any(|rule| rule.code == finding.rule.code)
+            && (for_servers || !servers.iter().any(|rule| rule.code == finding.rule.code))
+    };
+    lint::lint(certificate, &context).into_iter().filter(matters).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use keys::{KeyType, PrivateKey, Signer};
+
+    use super::*;
+
+    #[test]
+    fn fresh_keys_are_sound() {
+        for kind in KeyType::ALL {
+            let key = PrivateKey::generate(kind).unwrap();
+            let key = PublicKey::parse(key.spki()).unwrap();
+            assert_eq!(weak_key(&key), None, "{kind}");
+        }
+    }
+
+    #[test]
+    fn a_point_off_its_curve_is_refused() {
+        let key = PrivateKey::generate(KeyType::P256).unwrap();
+        let mut spki = key.spki().to_vec();
+        *spki.last_mut().unwrap() ^= 1;
+        let key = PublicKey::parse(&spki).unwrap();
+        assert!(weak_key(&key).unwrap().contains("malformed"));
+    }
+}

@@ -1,0 +1,202 @@
+//! RSA keys that others can factor.
+
+use std::sync::LazyLock;
+
+use x509::PublicKey;
+use x509::der::{Reader, tag};
+
+const BITS_MIN: u32 = 2_048;
+const BITS_MAX: u32 = 8_192;
+/// BR section 6.1.6: the modulus has no factor below this.
+const FACTOR_MIN: u32 = 752;
+/// Primes by whose residues the keys of CVE-2017-15361 (ROCA) are known: the published test looks at these.
+const ROCA_PRIME_MAX: u32 = 167;
+/// Keys of that kind have primes of the form k·M + (65537^a mod M).
+const ROCA_GENERATOR: u32 = 65_537;
+
+/// Why the key is weak; `None` for a sound one.
+pub(super) fn weakness(key: &PublicKey) -> Option<String> {
+    if !(BITS_MIN..=BITS_MAX).contains(&key.bits) {
+        return Some(format!("an RSA key of {} bits: use {BITS_MIN} to {BITS_MAX}", key.bits));
+    }
+    match key.rsa_exponent {
+        None => return Some("an RSA exponent over 64 bits: use 65537".to_owned()),
+        Some(exponent) if exponent < 3 || exponent % 2 == 0 => {
+            return Some(format!("the RSA exponent {exponent}: use 65537"));
+        }
+        Some(_) => {}
+    }
+    let Some(modulus) = modulus(key) else { return Some("an RSA key that cannot be read".to_owned()) };
+    let tables = &*TABLES;
+    if modulus.last().is_none_or(|last| last % 2 == 0) {
+        return Some("an RSA modulus that is even".to_owned());
+    }
+    let residues = tables.residues(modulus);
+    if let Some((prime, _)) = residues.iter().find(|(_, residue)| *residue == 0) {
+        return Some(format!("an RSA modulus divisible by {prime}"));
+    }
+    let roca = tables.roca.iter().zip(&residues).all(|(powers, (_, residue))| powers[*residue as usize]);
+    roca.then(|| {
+        "an RSA key made by a broken chip (ROCA, CVE-2017-15361): make another, elsewhere".to_owned()
+    })
+}
+
+/// The modulus, most significant octet first.
+fn modulus(key: &PublicKey) -> Option<&[u8]> {
+    let mut parts = Reader::new(key.key_octets()).sequence().ok()?;
+    Some(parts.expect(tag::INTEGER).ok()?.content)
+}
+
+struct Tables {
+    /// Products of neighbouring odd primes that fit 32 bits, with those primes.
+    groups: Vec<(u64, Vec<u32>)>,
+    /// For each prime from 3 to the last looked at: which residues are powers of the generator.
+    roca: Vec<Vec<bool>>,
+}
+
+static TABLES: LazyLock<Tables> = LazyLock::new(Tables::new);
+
+impl Tables {
+    fn new() -> Self {
+        let is_prime = |n: &u32| (2..*n).take_while(|d| d * d <= *n).all(|d| n % d != 0);
+        let primes: Vec<u32> = (3..FACTOR_MIN).filter(is_prime).collect();
+        let mut groups: Vec<(u64, Vec<u32>)> = Vec::new();
+        for prime in &primes {
+            match groups.last_mut().filter(|(product, _)| product * u64::from(*prime) <= u64::from(u32::MAX))
+            {
+                Some((product, members)) => {
+                    *product *= u64::from(*prime);
+                    members.push(*prime);
+                }
+                None => groups.push((u64::from(*prime), vec![*prime])),
+            }
+        }
+        let powers = |prime: &u32| {
+            let mut seen = vec![false; *prime as usize];
+            let mut power = 1 % prime;
+            while !seen[power as usize] {
+                seen[power as usize] = true;
+                power = (u64::from(power) * u64::from(ROCA_GENERATOR) % u64::from(*prime)) as u32;
+            }
+            seen
+        };
+        let roca = primes.iter().take_while(|prime| **prime <= ROCA_PRIME_MAX).map(powers).collect();
+        Self { groups, roca }
+    }
+
+    /// The odd primes below [`FACTOR_MIN`] and what the modulus leaves when divided by them.
+    fn residues(&self, modulus: &[u8]) -> Vec<(u32, u32)> {
+        let head = modulus.len() % 4;
+        let word = |octets: &[u8]| octets.iter().fold(0_u64, |word, octet| word << 8 | u64::from(*octet));
+        let divide = |(product, members): &(u64, Vec<u32>)| {
+            let first = word(&modulus[..head]) % product;
+            let rest =
+                modulus[head..].chunks_exact(4).fold(first, |rest, four| (rest << 32 | word(four)) % product);
+            members.iter().map(|prime| (*prime, (rest % u64::from(*prime)) as u32)).collect::<Vec<_>>()
+        };
+        self.groups.iter().flat_map(divide).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use keys::{KeyType, PrivateKey, Signer};
+    use x509::der;
+
+    use super::*;
+
+    fn key_of(modulus: &[u8], exponent: u64) -> PublicKey {
+        let spki = der::write(|w| {
+            w.sequence(|w| {
+                w.sequence(|w| {
+                    w.oid_text("1.2.840.113549.1.1.1").null();
+                });
+                w.bits_of(|w| {
+                    w.sequence(|w| {
+                        w.unsigned(modulus).unsigned(&exponent.to_be_bytes());
+                    });
+                });
+            });
+        });
+        PublicKey::parse(&spki).unwrap()
+    }
+
+    fn sound() -> Vec<u8> {
+        let key = PrivateKey::generate(KeyType::Rsa2048).unwrap();
+        modulus(&PublicKey::parse(key.spki()).unwrap()).unwrap().to_vec()
+    }
+
+    /// `octets * factor + add`, kept to its length.
+    fn times(octets: &mut [u8], factor: u32, add: u32) {
+        let mut carry = u64::from(add);
+        for octet in octets.iter_mut().rev() {
+            let sum = u64::from(*octet) * u64::from(factor) + carry;
+            *octet = sum as u8;
+            carry = sum >> 8;
+        }
+    }
+
+    #[test]
+    fn a_sound_key_passes_and_a_broken_one_is_named() {
+        let good = sound();
+        assert_eq!(weakness(&key_of(&good, 65_537)), None);
+        assert!(weakness(&key_of(&good, 65_536)).unwrap().contains("exponent"));
+        assert!(weakness(&key_of(&good, 1)).unwrap().contains("exponent"));
+        assert!(weakness(&key_of(&good[..128], 65_537)).unwrap().contains("bits"));
+        let mut even = good.clone();
+        *even.last_mut().unwrap() &= 0xfe;
+        assert!(weakness(&key_of(&even, 65_537)).unwrap().contains("even"));
+    }
+
+    #[test]
+    fn residues_are_those_of_long_division() {
+        let mut number = vec![0; 256];
+        number[255] = 1;
+        let mut expected: Vec<(u32, u64)> = TABLES.residues(&number).iter().map(|(p, _)| (*p, 1)).collect();
+        assert_eq!(expected.len(), 131, "odd primes below 752");
+        for step in 0..200 {
+            times(&mut number, 251, step);
+            for (prime, residue) in &mut expected {
+                *residue = (*residue * 251 + u64::from(step)) % u64::from(*prime);
+            }
+        }
+        for ((prime, found), (_, residue)) in TABLES.residues(&number[1..]).into_iter().zip(expected) {
+            // One octet less is the same number: its first octet is zero.
+            assert_eq!((u64::from(found), number[0]), (residue, 0), "{prime}");
+        }
+    }
+
+    #[test]
+    fn a_small_factor_is_found() {
+        // 751 * (2^2047 / 751 + something odd): built by multiplying, so that the product is exact.
+        let mut number = vec![0; 256];
+        number[2..].copy_from_slice(&[0xa5; 254]);
+        *number.last_mut().unwrap() |= 1;
+        times(&mut number, 751, 0);
+        while number[0] < 0x80 {
+            times(&mut number, 3, 0);
+        }
+        let refused = weakness(&key_of(&number, 65_537)).unwrap();
+        assert!(refused.contains("divisible by"), "{refused}");
+    }
+
+    // A number that is a power of 65537 modulo every prime of the test is what such a chip makes.
+    #[test]
+    fn roca_is_recognised() {
+        let mut power = vec![0; 256];
+        power[255] = 1;
+        while power[0] < 0x80 {
+            let before = power.clone();
+            times(&mut power, ROCA_GENERATOR, 0);
+            if before[..2].iter().any(|octet| *octet > 0) {
+                power = before;
+                break;
+            }
+        }
+        // Some 2,032 bits of it: the test looks at residues, not at the length.
+        let residues = TABLES.residues(&power);
+        assert!(TABLES.roca.iter().zip(&residues).all(|(powers, (_, residue))| powers[*residue as usize]));
+        let sound = TABLES.residues(&sound());
+        assert!(!TABLES.roca.iter().zip(&sound).all(|(powers, (_, residue))| powers[*residue as usize]));
+    }
+}

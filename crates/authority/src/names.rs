@@ -1,1 +1,0 @@
-//! Which names a profile allows.

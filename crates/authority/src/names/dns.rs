@@ -1,0 +1,378 @@
+//! Rules for DNS names.
+
+use std::fmt;
+
+use serde::de::{self, Deserializer, MapAccess, Visitor};
+use serde::{Deserialize, Serialize, Serializer};
+use x509::HostName;
+
+/// More labels than a name can have (RFC 1035: 255 octets, two a label at least).
+const DEPTH_ANY: u8 = 127;
+
+/// Which DNS names. Written as text or as a table:
+///
+/// - `"www.a.example"`: that name. `"*.a.example"`: that wildcard.
+/// - `".a.example"`: every name below, no wildcard. `"."`: every name.
+/// - `{ suffix = "a.example", … }`: see [`SuffixRule`].
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum DnsRule {
+    /// One name, possibly a wildcard.
+    Exact(String),
+    /// What lies at and below a name.
+    Suffix(SuffixRule),
+}
+
+/// A DNS name and what lies below it.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SuffixRule {
+    /// The name, without a leading dot; empty or `.` for the root.
+    pub suffix: String,
+    /// Whether the name itself is meant.
+    #[serde(default = "yes")]
+    pub itself: bool,
+    /// How many labels below are meant: 0 none, 1 direct children, …; any number unless given.
+    #[serde(default = "depth_any")]
+    pub depth_max: u8,
+    /// Whether wildcards are meant.
+    #[serde(default)]
+    pub wildcards: bool,
+    /// The least number of labels a wildcard adds to the suffix, its star counted: 1 is `*.suffix`.
+    #[serde(default = "one")]
+    pub wildcard_depth_min: u8,
+    /// The greatest number of labels a wildcard adds to the suffix, its star counted; any number unless given.
+    #[serde(default = "depth_any")]
+    pub wildcard_depth_max: u8,
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn one() -> u8 {
+    1
+}
+
+fn depth_any() -> u8 {
+    DEPTH_ANY
+}
+
+impl DnsRule {
+    /// Whether `name` (lower case, maybe a wildcard) is one of those meant.
+    #[must_use]
+    pub fn allows(&self, name: &str) -> bool {
+        match self {
+            Self::Exact(exact) => exact == name,
+            Self::Suffix(rule) => rule.allows(name),
+        }
+    }
+
+    /// Whether a certificate for `name` would be good for one of those meant.
+    #[must_use]
+    pub fn denies(&self, name: &str) -> bool {
+        let Some(parent) = name.strip_prefix("*.") else {
+            return match self {
+                Self::Exact(exact) => exact == name || covers(exact, name),
+                Self::Suffix(rule) => rule.host_is_meant(name),
+            };
+        };
+        match self {
+            Self::Exact(exact) => exact == name || child_of(exact, parent),
+            Self::Suffix(rule) => rule.meets_children_of(parent),
+        }
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        match text.strip_prefix('.') {
+            Some(suffix) => {
+                let rule = SuffixRule {
+                    suffix: suffix.to_owned(),
+                    itself: false,
+                    depth_max: DEPTH_ANY,
+                    wildcards: false,
+                    wildcard_depth_min: 1,
+                    wildcard_depth_max: DEPTH_ANY,
+                };
+                rule.checked().map(Self::Suffix)
+            }
+            None => Ok(Self::Exact(match text.strip_prefix("*.") {
+                Some(parent) => format!("*.{}", host(parent)?),
+                None => host(text)?,
+            })),
+        }
+    }
+
+    /// The text form, where there is one.
+    fn text(&self) -> Option<String> {
+        match self {
+            Self::Exact(name) => Some(name.clone()),
+            Self::Suffix(rule) => (!rule.itself && rule.depth_max == DEPTH_ANY && !rule.wildcards)
+                .then(|| format!(".{}", rule.suffix)),
+        }
+    }
+}
+
+impl SuffixRule {
+    fn checked(mut self) -> Result<Self, String> {
+        if self.suffix == "." {
+            self.suffix.clear();
+        }
+        if self.suffix.starts_with("*.") {
+            return Err(format!("suffix {:?}: leave out the star and set wildcards = true", self.suffix));
+        }
+        if !self.suffix.is_empty() {
+            self.suffix = host(&self.suffix)?;
+        }
+        if self.wildcards
+            && (self.wildcard_depth_min == 0 || self.wildcard_depth_max < self.wildcard_depth_min)
+        {
+            return Err(format!(
+                "suffix {:?}: wildcards stand {} to {} labels below it: give at least 1, and no range backwards",
+                self.suffix, self.wildcard_depth_min, self.wildcard_depth_max
+            ));
+        }
+        if !self.itself && self.depth_max == 0 && !self.wildcards {
+            return Err(format!("suffix {:?}: this rule means no name at all", self.suffix));
+        }
+        Ok(self)
+    }
+
+    fn allows(&self, name: &str) -> bool {
+        if !name.starts_with("*.") {
+            return self.host_is_meant(name);
+        }
+        let depths = self.wildcard_depth_min..=self.wildcard_depth_max;
+        self.wildcards && depth_below(name, &self.suffix).is_some_and(|depth| depths.contains(&depth))
+    }
+
+    fn host_is_meant(&self, name: &str) -> bool {
+        match depth_below(name, &self.suffix) {
+            Some(0) => self.itself,
+            Some(depth) => depth <= self.depth_max,
+            None => false,
+        }
+    }
+
+    /// Whether some direct child of `parent` is meant.
+    fn meets_children_of(&self, parent: &str) -> bool {
+        let below = depth_below(parent, &self.suffix).is_some_and(|depth| depth < self.depth_max);
+        below || (self.itself && child_of(&self.suffix, parent))
+    }
+}
+
+/// Whether `name` has `parent` and exactly one label more.
+fn child_of(name: &str, parent: &str) -> bool {
+    name.split_once('.').is_some_and(|(_, rest)| rest == parent)
+}
+
+/// Whether the wildcard `pattern` covers the host `name`.
+fn covers(pattern: &str, name: &str) -> bool {
+    pattern.strip_prefix("*.").is_some_and(|parent| child_of(name, parent))
+}
+
+/// How many labels `name` has below `suffix`; `None` when it is not below. Everything is below the root.
+fn depth_below(name: &str, suffix: &str) -> Option<u8> {
+    let labels =
+        |text: &str| u8::try_from(text.bytes().filter(|b| *b == b'.').count() + 1).unwrap_or(DEPTH_ANY);
+    if suffix.is_empty() {
+        return Some(labels(name));
+    }
+    let head = name.strip_suffix(suffix)?;
+    if head.is_empty() { Some(0) } else { head.strip_suffix('.').map(labels) }
+}
+
+/// A host name in the form in which names are compared: A-labels, lower case, no trailing dot.
+fn host(text: &str) -> Result<String, String> {
+    let ascii = idna::domain_to_ascii(text).map_err(|_| format!("{text:?} is no DNS name"))?;
+    HostName::parse(&ascii).map(|name| name.as_str().to_owned()).map_err(|error| format!("{text:?}: {error}"))
+}
+
+/// Whether `name` is a host name in lower case, or a wildcard whose star is its whole first label (RFC 9525 section 6.3).
+pub(super) fn well_formed(name: &str) -> Result<(), String> {
+    let host = name.strip_prefix("*.").unwrap_or(name);
+    let parsed = HostName::parse(host).map_err(|error| error.to_string())?;
+    if parsed.as_str() != host {
+        return Err("write it in lower case and without a dot at the end".to_owned());
+    }
+    if name.starts_with("*.") && !host.contains('.') {
+        return Err("no client takes a wildcard for a whole top-level domain".to_owned());
+    }
+    Ok(())
+}
+
+impl fmt::Display for DnsRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.text(), self) {
+            (Some(text), _) => f.write_str(&text),
+            (None, Self::Suffix(rule)) => write!(f, "suffix {}", rule.suffix),
+            (None, Self::Exact(name)) => f.write_str(name),
+        }
+    }
+}
+
+impl Serialize for DnsRule {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match (self.text(), self) {
+            (Some(text), _) => serializer.serialize_str(&text),
+            (None, Self::Suffix(rule)) => rule.serialize(serializer),
+            (None, Self::Exact(name)) => serializer.serialize_str(name),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for DnsRule {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TextOrTable;
+        impl<'de> Visitor<'de> for TextOrTable {
+            type Value = DnsRule;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a DNS name, a dot and a suffix, or a table with a suffix")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<DnsRule, E> {
+                DnsRule::parse(text).map_err(E::custom)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<DnsRule, A::Error> {
+                let rule = SuffixRule::deserialize(de::value::MapAccessDeserializer::new(map))?;
+                rule.checked().map(DnsRule::Suffix).map_err(de::Error::custom)
+            }
+        }
+        deserializer.deserialize_any(TextOrTable)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn rule(value: serde_json::Value) -> DnsRule {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn depth_and_wildcards() {
+        let table = [
+            (serde_json::json!({"suffix": "a.example", "depth_max": 1}), "x.a.example", true),
+            (serde_json::json!({"suffix": "a.example", "depth_max": 1}), "y.x.a.example", false),
+            (serde_json::json!({"suffix": "a.example", "depth_max": 0}), "a.example", true),
+            (serde_json::json!({"suffix": "a.example", "depth_max": 0}), "x.a.example", false),
+            (serde_json::json!({"suffix": "a.example", "itself": false}), "a.example", false),
+            (serde_json::json!({"suffix": "a.example"}), "*.a.example", false),
+            (serde_json::json!({"suffix": "a.example", "wildcards": true}), "*.a.example", true),
+            (serde_json::json!({"suffix": "a.example", "wildcards": true}), "*.x.y.a.example", true),
+            (
+                serde_json::json!({"suffix": "a.example", "wildcards": true, "wildcard_depth_min": 2}),
+                "*.a.example",
+                false,
+            ),
+            (
+                serde_json::json!({"suffix": "a.example", "wildcards": true, "wildcard_depth_max": 1}),
+                "*.x.a.example",
+                false,
+            ),
+            (serde_json::json!("*.a.example"), "*.a.example", true),
+            (serde_json::json!("*.a.example"), "x.a.example", false),
+            (serde_json::json!("BÜCHER.example"), "xn--bcher-kva.example", true),
+            (serde_json::json!("."), "localhost", true),
+            (serde_json::json!("."), "*.a.example", false),
+            (
+                serde_json::json!({"suffix": ".", "wildcards": true, "wildcard_depth_min": 3}),
+                "*.a.example",
+                true,
+            ),
+            (
+                serde_json::json!({"suffix": ".", "wildcards": true, "wildcard_depth_min": 3}),
+                "*.example",
+                false,
+            ),
+        ];
+        for (value, name, allowed) in table {
+            assert_eq!(rule(value.clone()).allows(name), allowed, "{value} {name}");
+        }
+    }
+
+    #[test]
+    fn a_wildcard_is_denied_when_it_covers_what_is_denied() {
+        let table = [
+            (serde_json::json!("secret.a.example"), "*.a.example", true),
+            (serde_json::json!("secret.a.example"), "*.example", false),
+            (serde_json::json!("secret.a.example"), "*.b.example", false),
+            (serde_json::json!("*.a.example"), "x.a.example", true),
+            (serde_json::json!("*.a.example"), "*.a.example", true),
+            (serde_json::json!("*.a.example"), "a.example", false),
+            (serde_json::json!({"suffix": "hr.a.example"}), "*.a.example", true),
+            (serde_json::json!({"suffix": "hr.a.example"}), "*.hr.a.example", true),
+            (serde_json::json!({"suffix": "hr.a.example", "itself": false}), "*.a.example", false),
+            (serde_json::json!({"suffix": "hr.a.example", "depth_max": 0}), "*.hr.a.example", false),
+            (serde_json::json!("."), "*.a.example", true),
+        ];
+        for (value, name, denied) in table {
+            assert_eq!(rule(value.clone()).denies(name), denied, "{value} {name}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_rule_is_refused_with_a_reason() {
+        for (bad, part) in [
+            (serde_json::json!("a..b"), "a..b"),
+            (serde_json::json!("10.0.0.1"), "address"),
+            (serde_json::json!("a.*.b"), "a.*.b"),
+            (serde_json::json!(""), ""),
+            (serde_json::json!({"suffix": "*.a"}), "leave out the star"),
+            (serde_json::json!({"suffix": "a", "itself": false, "depth_max": 0}), "no name at all"),
+            (serde_json::json!({"suffix": "a", "wildcards": true, "wildcard_depth_min": 0}), "at least 1"),
+            (serde_json::json!({"suffix": "a", "wildcard": true}), "unknown field"),
+            (serde_json::json!(7), "a DNS name"),
+        ] {
+            let error = serde_json::from_value::<DnsRule>(bad.clone()).unwrap_err().to_string();
+            assert!(error.contains(part), "{bad}: {error}");
+        }
+    }
+
+    fn any_rule() -> impl Strategy<Value = DnsRule> {
+        let name = "[ab](\\.[ab]){0,3}";
+        prop_oneof![
+            name.prop_map(|name| DnsRule::parse(&name).unwrap()),
+            name.prop_map(|name| DnsRule::parse(&format!("*.{name}")).unwrap()),
+            (name, any::<bool>(), 0..4_u8, any::<bool>(), 1..4_u8, 1..4_u8)
+                .prop_map(|(suffix, itself, depth_max, wildcards, from, more)| SuffixRule {
+                    suffix,
+                    itself,
+                    depth_max,
+                    wildcards,
+                    wildcard_depth_min: from,
+                    wildcard_depth_max: from + more,
+                })
+                .prop_filter_map("means nothing", |rule| rule.checked().ok().map(DnsRule::Suffix)),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn a_rule_reads_back_as_it_was_written(rule in any_rule()) {
+            let text = serde_json::to_string(&rule).unwrap();
+            prop_assert_eq!(serde_json::from_str::<DnsRule>(&text).unwrap(), rule);
+        }
+
+        // What a wildcard stands for is denied exactly when one of the hosts it stands for is.
+        #[test]
+        fn a_wildcard_is_denied_with_its_hosts(rule in any_rule(), parent in "[ab](\\.[ab]){0,3}") {
+            let star = format!("*.{parent}");
+            let hosts = ["a", "b", "c"].map(|label| format!("{label}.{parent}"));
+            let some_host = hosts.iter().any(|host| rule.denies(host));
+            let itself = matches!(&rule, DnsRule::Exact(name) if *name == star);
+            prop_assert_eq!(rule.denies(&star), some_host || itself);
+        }
+
+        #[test]
+        fn what_is_allowed_is_denied_by_the_same_rule(rule in any_rule(), name in "(\\*\\.)?[ab](\\.[ab]){0,4}") {
+            if rule.allows(&name) && !name.starts_with("*.") {
+                prop_assert!(rule.denies(&name));
+            }
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! Which names a profile allows.
+//!
+//! A name is allowed when an allowing rule of its kind matches and no denying rule does. A kind without an allowing
+//! rule is not allowed at all: nothing is issued by oversight.
+
+mod dns;
+mod mailbox;
+mod uri;
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+use x509::GeneralName;
+
+pub use dns::{DnsRule, SuffixRule};
+pub use mailbox::EmailRule;
+pub use uri::UriRule;
+
+/// Most names in one certificate unless a profile says otherwise: Let's Encrypt's number.
+pub const NAMES_MAX_DEFAULT: u32 = 100;
+
+/// Most names a profile may allow in one certificate: its DER then stays under the 64 KiB that readers take.
+pub const NAMES_MAX: u32 = 1_000;
+
+/// Most rules of one kind: they are tried one after the other for every name.
+pub const RULES_MAX: usize = 1_000;
+
+/// The names a profile allows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NameRules {
+    /// DNS names allowed.
+    #[serde(default)]
+    pub dns_allowed: Vec<DnsRule>,
+    /// DNS names refused, whatever else allows them. A wildcard that covers one of them is refused too.
+    #[serde(default)]
+    pub dns_denied: Vec<DnsRule>,
+    /// Addresses allowed, as prefixes (`10.0.0.0/8`, `2001:db8::/32`).
+    #[serde(default)]
+    pub ip_allowed: Vec<IpNet>,
+    /// Addresses refused.
+    #[serde(default)]
+    pub ip_denied: Vec<IpNet>,
+    /// URIs allowed, by prefix (`spiffe://trust.example`, `https://a.example/devices`).
+    #[serde(default)]
+    pub uri_allowed: Vec<UriRule>,
+    /// Mailboxes allowed: one (`ops@a.example`), those of a host (`a.example`) or of all hosts below (`.a.example`).
+    #[serde(default)]
+    pub email_allowed: Vec<EmailRule>,
+    /// Whether a certificate must have at least one name.
+    #[serde(default = "yes")]
+    pub required: bool,
+    /// Most names in one certificate, 1 to [`NAMES_MAX`].
+    #[serde(default = "names_max_default")]
+    pub max: u32,
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn names_max_default() -> u32 {
+    NAMES_MAX_DEFAULT
+}
+
+impl Default for NameRules {
+    fn default() -> Self {
+        Self {
+            dns_allowed: Vec::new(),
+            dns_denied: Vec::new(),
+            ip_allowed: Vec::new(),
+            ip_denied: Vec::new(),
+            uri_allowed: Vec::new(),
+            email_allowed: Vec::new(),
+            required: true,
+            max: NAMES_MAX_DEFAULT,
+        }
+    }
+}
+
+/// A name, and why it is not allowed.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct NameRefusal {
+    /// The name; `None` when it is about all of them.
+    pub name: Option<GeneralName>,
+    /// Why, for people.
+    pub reason: String,
+}
+
+impl std::fmt::Display for NameRefusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.name {
+            Some(name) => write!(f, "{name}: {}", self.reason),
+            None => f.write_str(&self.reason),
+        }
+    }
+}
+
+impl NameRules {
+    /// Whether the rules themselves make sense.
+    ///
+    /// # Errors
+    /// What is wrong, beginning with the field's name.
+    pub fn validate(&self) -> Result<(), String> {
+        if !(1..=NAMES_MAX).contains(&self.max) {
+            return Err(format!("names.max is {}: give 1 to {NAMES_MAX}", self.max));
+        }
+        let counts = [
+            ("dns_allowed", self.dns_allowed.len()),
+            ("dns_denied", self.dns_denied.len()),
+            ("ip_allowed", self.ip_allowed.len()),
+            ("ip_denied", self.ip_denied.len()),
+            ("uri_allowed", self.uri_allowed.len()),
+            ("email_allowed", self.email_allowed.len()),
+        ];
+        for (field, count) in counts {
+            if count > RULES_MAX {
+                return Err(format!("names.{field} has {count} rules: up to {RULES_MAX} are taken"));
+            }
+        }
+        let allows_nothing = self.dns_allowed.is_empty()
+            && self.ip_allowed.is_empty()
+            && self.uri_allowed.is_empty()
+            && self.email_allowed.is_empty();
+        if self.required && allows_nothing {
+            return Err("names allows none and requires one: give dns_allowed, ip_allowed, uri_allowed or \
+                        email_allowed, or required = false"
+                .to_owned());
+        }
+        Ok(())
+    }
+
+    /// Every name that is not allowed; empty when all are.
+    #[must_use]
+    pub fn refusals(&self, names: &[GeneralName]) -> Vec<NameRefusal> {
+        let all = |reason| vec![NameRefusal { name: None, reason }];
+        if names.is_empty() && self.required {
+            return all("there is no name: ask for at least one".to_owned());
+        }
+        if names.len() > self.max as usize {
+            return all(format!(
+                "{} names: this profile puts up to {} into one certificate",
+                names.len(),
+                self.max
+            ));
+        }
+        let refuse = |name: &GeneralName| {
+            self.refusal(name).map(|reason| NameRefusal { name: Some(name.clone()), reason })
+        };
+        names.iter().filter_map(refuse).collect()
+    }
+
+    /// Why this name is not allowed; `None` when it is.
+    #[must_use]
+    pub fn refusal(&self, name: &GeneralName) -> Option<String> {
+        match name {
+            GeneralName::Dns(text) => self.dns_refusal(text),
+            GeneralName::Ip(address) => self.ip_refusal(*address),
+            GeneralName::Uri(text) => uri::refusal(&self.uri_allowed, text),
+            GeneralName::Email(text) => mailbox::refusal(&self.email_allowed, text),
+            _ => Some("names of this kind are not issued".to_owned()),
+        }
+    }
+
+    fn dns_refusal(&self, name: &str) -> Option<String> {
+        if let Err(reason) = dns::well_formed(name) {
+            return Some(reason);
+        }
+        if let Some(rule) = self.dns_denied.iter().find(|rule| rule.denies(name)) {
+            return Some(format!("denied by the rule {rule}"));
+        }
+        if self.dns_allowed.iter().any(|rule| rule.allows(name)) {
+            return None;
+        }
+        if self.dns_allowed.is_empty() {
+            return Some("this profile has no DNS names".to_owned());
+        }
+        let concrete = name.strip_prefix("*.").map(|parent| format!("x.{parent}"));
+        if concrete.is_some_and(|host| self.dns_allowed.iter().any(|rule| rule.allows(&host))) {
+            return Some("this profile does not allow a wildcard here".to_owned());
+        }
+        Some("outside the names this profile allows".to_owned())
+    }
+
+    fn ip_refusal(&self, address: IpAddr) -> Option<String> {
+        // An IPv4 address dressed as IPv6 would pass rules made for either.
+        let address = address.to_canonical();
+        if let Some(rule) = self.ip_denied.iter().find(|rule| rule.contains(&address)) {
+            return Some(format!("denied by the rule {rule}"));
+        }
+        if self.ip_allowed.iter().any(|rule| rule.contains(&address)) {
+            return None;
+        }
+        Some(if self.ip_allowed.is_empty() {
+            "this profile has no addresses".to_owned()
+        } else {
+            "outside the addresses this profile allows".to_owned()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(toml_like: serde_json::Value) -> NameRules {
+        serde_json::from_value(toml_like).unwrap()
+    }
+
+    #[test]
+    fn names_are_allowed_by_kind() {
+        let rules = rules(serde_json::json!({
+            "dns_allowed": ["www.a.example", ".b.example", {"suffix": "c.example", "wildcards": true}],
+            "dns_denied": ["secret.c.example", {"suffix": "hr.c.example"}],
+            "ip_allowed": ["10.0.0.0/8", "2001:db8::/32"],
+            "ip_denied": ["10.9.0.0/16"],
+            "uri_allowed": ["spiffe://td.example/ns"],
+            "email_allowed": ["a.example", "ops@b.example"],
+        }));
+        let dns = |text: &str| GeneralName::Dns(text.to_owned());
+        let table = [
+            (dns("www.a.example"), true),
+            (dns("x.www.a.example"), false),
+            (dns("b.example"), false),
+            (dns("x.b.example"), true),
+            (dns("x.y.b.example"), true),
+            (dns("*.b.example"), false),
+            (dns("c.example"), true),
+            (dns("x.c.example"), true),
+            (dns("secret.c.example"), false),
+            (dns("x.secret.c.example"), true),
+            (dns("hr.c.example"), false),
+            (dns("x.hr.c.example"), false),
+            // The star would cover secret.c.example and hr.c.example.
+            (dns("*.c.example"), false),
+            (dns("*.x.c.example"), false),
+            (dns("evilc.example"), false),
+            (dns("c.example.evil"), false),
+            (dns("C.example"), false),
+            (dns("x..c.example"), false),
+            (dns("10.0.0.1"), false),
+            (GeneralName::Ip("10.0.0.1".parse().unwrap()), true),
+            (GeneralName::Ip("::ffff:10.0.0.1".parse().unwrap()), true),
+            (GeneralName::Ip("10.9.0.1".parse().unwrap()), false),
+            (GeneralName::Ip("::ffff:10.9.0.1".parse().unwrap()), false),
+            (GeneralName::Ip("11.0.0.1".parse().unwrap()), false),
+            (GeneralName::Ip("2001:db8::1".parse().unwrap()), true),
+            (GeneralName::Uri("spiffe://td.example/ns/a".to_owned()), true),
+            (GeneralName::Uri("spiffe://td.example/nsx".to_owned()), false),
+            (GeneralName::Email("x@a.example".to_owned()), true),
+            (GeneralName::Email("x@b.example".to_owned()), false),
+            (GeneralName::Email("ops@b.example".to_owned()), true),
+            (GeneralName::BadIp("00".to_owned()), false),
+        ];
+        for (name, allowed) in table {
+            assert_eq!(rules.refusal(&name).is_none(), allowed, "{name:?}: {:?}", rules.refusal(&name));
+        }
+    }
+
+    #[test]
+    fn a_kind_without_a_rule_is_refused_and_counts_are_bounded() {
+        let rules = rules(serde_json::json!({"dns_allowed": ["."], "max": 2}));
+        assert!(rules.refusal(&GeneralName::Ip("10.0.0.1".parse().unwrap())).is_some());
+        assert!(rules.refusal(&GeneralName::Uri("spiffe://a/b".to_owned())).is_some());
+        assert!(rules.refusal(&GeneralName::Email("a@b.example".to_owned())).is_some());
+        assert!(rules.refusal(&GeneralName::Dns("anything.example".to_owned())).is_none());
+        assert_eq!(rules.refusals(&[]).len(), 1);
+        let three = ["a", "b", "c"].map(|name| GeneralName::Dns(name.to_owned()));
+        assert_eq!(rules.refusals(&three).len(), 1);
+    }
+
+    #[test]
+    fn rules_that_make_no_sense_are_refused() {
+        for (bad, part) in [
+            (serde_json::json!({}), "allows none"),
+            (serde_json::json!({"dns_allowed": ["a"], "max": 0}), "names.max"),
+            (serde_json::json!({"dns_allowed": ["a"], "max": 1001}), "names.max"),
+        ] {
+            let error = rules(bad).validate().unwrap_err();
+            assert!(error.contains(part), "{error}");
+        }
+        let unknown = serde_json::from_value::<NameRules>(serde_json::json!({"dns": ["a"]})).unwrap_err();
+        assert!(unknown.to_string().contains("unknown field `dns`"), "{unknown}");
+    }
+}

@@ -1,0 +1,246 @@
+//! The OCSP responder (RFC 6960): a delegated one for each CA, with a key of its own.
+//!
+//! Answers without a nonce are made once and kept until half of their life is over; a revocation here forgets them at
+//! once, one on another node within a second or two. Answers with a nonce are signed for whoever asks.
+
+mod responder;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use flight::{Cache, Failed, Fresh};
+use keys::SignError;
+use store::{RevokedRow, StoreError};
+use uuid::Uuid;
+use x509::crl::Reason;
+use x509::ocsp::{
+    self, Answer, CertificateId, ErrorStatus, OcspHash, Request, Status, basic_response, error_response,
+    tbs_response,
+};
+use x509::{SerialNumber, UnixTime};
+
+use crate::Authority;
+use crate::crl::SKEW_SECONDS;
+use crate::keystore::KeyStoreError;
+use crate::tree::{Ca, CaError};
+use responder::Responder;
+
+/// Responders kept ready, one a CA.
+const RESPONDERS_MAX: u64 = 1_000;
+/// How long the key of a responder may take.
+const SIGN_FOR: Duration = Duration::from_secs(10);
+
+/// Why there is no answer.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum OcspError {
+    /// No such CA, or the database.
+    #[error(transparent)]
+    Ca(#[from] CaError),
+    /// The responder's or the CA's key did not sign.
+    #[error("a key did not sign: {0}")]
+    Sign(#[from] SignError),
+    /// The responder's key cannot be had.
+    #[error("the responder's key: {0}")]
+    Key(#[from] KeyStoreError),
+    /// Another node is making the responder; try again.
+    #[error("the responder of {0} is being made: try again")]
+    NotReady(String),
+    /// The responder's certificate is faulty.
+    #[error("the responder's certificate: {0}")]
+    Certificate(String),
+    /// Those of the database.
+    #[error(transparent)]
+    Store(Arc<StoreError>),
+}
+
+impl From<StoreError> for OcspError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(Arc::new(error))
+    }
+}
+
+/// An OCSPResponse as it is served.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OcspAnswer {
+    /// Itself.
+    pub der: Bytes,
+    /// What may be kept by caches, and for how long.
+    pub freshness: Option<Freshness>,
+}
+
+/// Dates of an answer without a nonce.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Freshness {
+    /// As of when it is right.
+    pub this_update: UnixTime,
+    /// When a new one is made.
+    pub refresh_at: UnixTime,
+    /// When it ends.
+    pub next_update: UnixTime,
+}
+
+/// Which answer: the count of times that all were forgotten, the CA, the hash of the request, the serial number.
+type Key = (u64, Uuid, OcspHash, SerialNumber);
+
+/// Answers and responders in memory.
+pub(crate) struct Responders {
+    answers: Cache<Key, OcspAnswer, OcspError>,
+    responders: Cache<Uuid, Arc<Responder>, OcspError>,
+    forgotten: AtomicU64,
+}
+
+impl Responders {
+    pub(crate) fn new(octets_max: u64) -> Self {
+        let weigh = |_: &Key, outcome: &Result<OcspAnswer, OcspError>| match outcome {
+            Ok(answer) => u32::try_from(answer.der.len() + 256).unwrap_or(u32::MAX),
+            Err(_) => 256,
+        };
+        Self {
+            answers: Cache::with_weight(octets_max, weigh),
+            responders: Cache::with_entries(RESPONDERS_MAX),
+            forgotten: AtomicU64::new(0),
+        }
+    }
+
+    /// Forgets the answers about these certificates; all answers when there are more than are listed.
+    pub(crate) fn forget(&self, rows: &[RevokedRow], count: u64) {
+        if count > rows.len() as u64 {
+            return self.forget_all();
+        }
+        let round = self.forgotten.load(Ordering::Acquire);
+        for row in rows {
+            for hash in [OcspHash::Sha1, OcspHash::Sha256] {
+                self.answers.invalidate(&(round, row.ca, hash, SerialNumber::from_content(&row.serial)));
+            }
+        }
+    }
+
+    pub(crate) fn forget_all(&self) {
+        self.forgotten.fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn key(&self, ca: Uuid, id: &CertificateId) -> Key {
+        (self.forgotten.load(Ordering::Acquire), ca, id.hash, id.serial.clone())
+    }
+}
+
+impl Authority {
+    /// Answers an OCSPRequest. What is wrong with the request, or here, is an answer too.
+    ///
+    /// # Errors
+    /// None: [`OcspAnswer::der`] is always an OCSPResponse.
+    pub async fn ocsp(&self, request: &[u8]) -> OcspAnswer {
+        self.ocsp_at(None, request).await
+    }
+
+    /// [`Authority::ocsp`] at the address of one CA, which is tried first.
+    pub async fn ocsp_at(&self, ca: Option<&Arc<Ca>>, request: &[u8]) -> OcspAnswer {
+        let error = |status| OcspAnswer { der: error_response(status).into(), freshness: None };
+        let Ok(request) = Request::parse(request) else { return error(ErrorStatus::MalformedRequest) };
+        match self.answer(ca, &request).await {
+            Ok(Some(answer)) => answer,
+            Ok(None) => error(ErrorStatus::Unauthorized),
+            Err(trouble) => {
+                tracing::warn!(
+                    error = &trouble as &dyn std::error::Error,
+                    "an OCSP request was not answered"
+                );
+                error(ErrorStatus::TryLater)
+            }
+        }
+    }
+
+    /// `None` when the first certificate is of no issuer here: nobody here may answer for it.
+    async fn answer(&self, ca: Option<&Arc<Ca>>, request: &Request) -> Result<Option<OcspAnswer>, OcspError> {
+        let Some(first) = request.certificates.first() else { return Ok(None) };
+        let issuers = self.issuers_of(ca, first).await?;
+        let Some(issuer) = issuers.first().cloned() else { return Ok(None) };
+        if request.nonce.is_some() || request.certificates.len() > 1 || issuers.len() > 1 {
+            return self.produce(&issuers, request).await.map(Some);
+        }
+        let key = self.responders().key(issuer.id, first);
+        let now = UnixTime(self.clock().now_seconds());
+        let known = self.responders().answers.get(&key);
+        if let Some(Ok(answer)) = known.map(|known| known.outcome.clone())
+            && answer.freshness.is_some_and(|freshness| now < freshness.refresh_at)
+        {
+            return Ok(Some(answer));
+        }
+        let (this, request) = (self.clone(), request.clone());
+        let make = move || async move {
+            let made = this.produce(&issuers, &request).await;
+            let made = made.map_err(|error| Failed { error, lifetime: Duration::ZERO })?;
+            // What is not known here may be anything: it is not kept, or strangers would fill the memory.
+            let lifetime = match made.freshness {
+                Some(freshness) => Duration::from_secs(freshness.refresh_at.since(now).max(0) as u64),
+                None => Duration::ZERO,
+            };
+            Ok(Fresh { value: made, lifetime })
+        };
+        match self.responders().answers.refresh(&key, make.clone()).await {
+            Some(made) => made.map(Some),
+            None => self.responders().answers.fetch(&key, make).await.map(Some),
+        }
+    }
+
+    /// The authorities that a request may mean: that of the address, or all with this name and key.
+    async fn issuers_of(&self, at: Option<&Arc<Ca>>, id: &CertificateId) -> Result<Vec<Arc<Ca>>, OcspError> {
+        let is_meant = |ca: &Arc<Ca>| ca.publishes() && means(id, ca);
+        if let Some(ca) = at.filter(|ca| is_meant(ca)) {
+            return Ok(vec![Arc::clone(ca)]);
+        }
+        Ok(self.cas().await?.into_iter().filter(is_meant).collect())
+    }
+
+    /// Signs an answer for every certificate asked about.
+    async fn produce(&self, issuers: &[Arc<Ca>], request: &Request) -> Result<OcspAnswer, OcspError> {
+        let Some(signing) = issuers.first() else { return Err(CaError::Unknown(String::new()).into()) };
+        let responder = self.responder(signing).await?;
+        let now = UnixTime(self.clock().now_seconds());
+        let life = i64::try_from(self.options().ocsp_lifetime.as_secs()).unwrap_or(i64::MAX);
+        // The answer must not outlive the right to give it.
+        let next_update = now.plus(life).min(responder.not_after);
+        let this_update = now.plus(-SKEW_SECONDS).max(responder.not_before);
+        let mut answers: Vec<Answer> = Vec::with_capacity(request.certificates.len());
+        for id in &request.certificates {
+            let status = self.status_of(issuers, id).await?;
+            answers.push((id.clone(), status, this_update, Some(next_update)));
+        }
+        let known = answers.iter().all(|(_, status, ..)| *status != Status::Unknown);
+        let nonce = request.nonce.as_deref();
+        let tbs = tbs_response(&responder.key_hash, now, &answers, nonce);
+        let signature = responder.signer.sign(&tbs, Instant::now() + SIGN_FOR).await?;
+        let der = basic_response(&tbs, &responder.signer.algorithm(), &signature, &[&responder.certificate]);
+        let refresh_at = now.plus((next_update.since(now) / 2).max(1));
+        let freshness = Freshness { this_update, refresh_at, next_update };
+        Ok(OcspAnswer { der: der.into(), freshness: (nonce.is_none() && known).then_some(freshness) })
+    }
+
+    async fn status_of(&self, issuers: &[Arc<Ca>], id: &CertificateId) -> Result<Status, OcspError> {
+        for ca in issuers.iter().filter(|ca| means(id, ca)) {
+            let found = self.store().issued_status(ca.id, id.serial.content()).await?;
+            match found {
+                None => {}
+                Some(Some(facts)) if facts.reason != i64::from(Reason::RemoveFromCrl.code()) => {
+                    let reason =
+                        Reason::from_code(facts.reason).filter(|reason| *reason != Reason::Unspecified);
+                    return Ok(Status::Revoked {
+                        at: UnixTime(facts.revoked_at_us.div_euclid(1_000_000)),
+                        reason,
+                    });
+                }
+                Some(_) => return Ok(Status::Good),
+            }
+        }
+        Ok(Status::Unknown)
+    }
+}
+
+/// Whether the request names this authority as the issuer.
+fn means(id: &CertificateId, ca: &Ca) -> bool {
+    // The serial number is not compared, and an allocation less.
+    let named = ocsp::CertificateId::of(&ca.certificate, SerialNumber::from_content(&[]), id.hash);
+    named.issuer_key_hash == id.issuer_key_hash && named.issuer_name_hash == id.issuer_name_hash
+}

@@ -1,1 +1,0 @@
-//! What may be issued, as a value.

@@ -1,0 +1,266 @@
+//! The Baseline Requirements for TLS server certificates of the CA/Browser Forum, as a function of what is to be issued
+//! and the day. `BR` below is version 2 with ballot SC-081v3.
+
+use std::net::IpAddr;
+
+use x509::{DAY, GeneralName, KeyAlgorithm, PublicKey, SerialNumber, SignatureAlgorithm, UnixTime, lint};
+
+/// What is about to be issued.
+#[derive(Clone, Debug)]
+pub struct Proposal<'a> {
+    /// Every subject alternative name.
+    pub names: &'a [GeneralName],
+    /// Every common name of the subject.
+    pub common_names: &'a [String],
+    /// Whether the subject has an organizational unit.
+    pub organizational_unit: bool,
+    /// The subject's key.
+    pub key: &'a PublicKey,
+    /// How it will be signed.
+    pub signature: &'a SignatureAlgorithm,
+    /// Its serial number.
+    pub serial: &'a SerialNumber,
+    /// First second of validity.
+    pub not_before: UnixTime,
+    /// Last second of validity.
+    pub not_after: UnixTime,
+    /// Extended key usages, dotted.
+    pub purposes: &'a [String],
+    /// Certificate policies, dotted.
+    pub policies: &'a [String],
+    /// Whether it names a CRL.
+    pub crl: bool,
+    /// Whether it names an OCSP responder.
+    pub ocsp: bool,
+}
+
+/// A rule that would be broken.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Violation {
+    /// Where it is written.
+    pub section: &'static str,
+    /// What breaks it.
+    pub text: String,
+}
+
+impl std::fmt::Display for Violation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} ({})", self.text, self.section)
+    }
+}
+
+/// Domain, individual, organisation validated, extended validation (BR section 7.1.6.1).
+const POLICIES: [&str; 4] = ["2.23.140.1.2.1", "2.23.140.1.2.2", "2.23.140.1.2.3", "2.23.140.1.1"];
+const SERVER_AUTH: &str = "1.3.6.1.5.5.7.3.1";
+const CLIENT_AUTH: &str = "1.3.6.1.5.5.7.3.2";
+/// 2026-03-15: from then on a short-lived certificate has 7 days, before 10 (BR section 1.6.1).
+const SHORTER_FROM: i64 = 1_773_532_800;
+/// Serial numbers have 64 random bits, so 8 octets (BR section 7.1.2.7).
+const SERIAL_OCTETS_MIN: usize = 8;
+/// BR section 6.3.2: what issued before the first ballot of the schedule lived.
+const DAYS_BEFORE_ALL: i64 = 825;
+/// Most seconds before now that notBefore may lie (BR section 7.1.2.7: 48 hours).
+const BACKDATE_MAX: i64 = 2 * DAY;
+
+/// Most seconds a certificate issued at that time may live, both ends counted.
+#[must_use]
+pub fn lifetime_max_seconds(issued: UnixTime) -> i64 {
+    lint::lifetime_limit_days(issued).unwrap_or(DAYS_BEFORE_ALL) * DAY
+}
+
+/// Whether a certificate issued at that time is short-lived, so that it needs no CRL and no OCSP (BR section 7.1.2.11.2).
+#[must_use]
+pub fn is_short_lived(issued: UnixTime, seconds: i64) -> bool {
+    seconds <= if issued.0 >= SHORTER_FROM { 7 * DAY } else { 10 * DAY }
+}
+
+/// Every rule that `proposal`, issued at `now`, would break.
+#[must_use]
+pub fn violations(proposal: &Proposal<'_>, now: UnixTime) -> Vec<Violation> {
+    let mut found = Found(Vec::new());
+    validity(proposal, now, &mut found);
+    names(proposal, &mut found);
+    key(proposal, &mut found);
+    rest(proposal, now, &mut found);
+    found.0
+}
+
+struct Found(Vec<Violation>);
+
+impl Found {
+    fn add(&mut self, section: &'static str, text: impl Into<String>) {
+        self.0.push(Violation { section, text: text.into() });
+    }
+}
+
+fn validity(proposal: &Proposal<'_>, now: UnixTime, found: &mut Found) {
+    let seconds = proposal.not_after.since(proposal.not_before).saturating_add(1);
+    // Backdating does not bring an older rule back.
+    let limit = lifetime_max_seconds(now.max(proposal.not_before));
+    if seconds > limit {
+        found.add(
+            "BR section 6.3.2",
+            format!("it would live {seconds} seconds, and {} days are allowed", limit / DAY),
+        );
+    }
+    if now.since(proposal.not_before).abs() > BACKDATE_MAX {
+        found.add(
+            "BR section 7.1.2.7",
+            format!("it would begin at {}, over 48 hours from now", proposal.not_before),
+        );
+    }
+}
+
+fn names(proposal: &Proposal<'_>, found: &mut Found) {
+    if proposal.names.is_empty() {
+        found.add("BR section 7.1.2.7.12", "there is no name");
+    }
+    for name in proposal.names {
+        match name {
+            GeneralName::Dns(text) => dns(text, found),
+            GeneralName::Ip(address) if !is_public(*address) => {
+                found.add("BR section 7.1.2.7.12", format!("{address} is reserved or private"));
+            }
+            GeneralName::Ip(_) => {}
+            other => {
+                found.add("BR section 7.1.2.7.12", format!("{other} is neither a DNS name nor an address"))
+            }
+        }
+    }
+    for common in proposal.common_names {
+        let named = proposal.names.iter().any(|name| match name {
+            GeneralName::Dns(text) => text.eq_ignore_ascii_case(common),
+            GeneralName::Ip(address) => address.to_string() == *common,
+            _ => false,
+        });
+        if !named {
+            found.add("BR section 7.1.4.3", format!("the common name {common:?} is none of its names"));
+        }
+    }
+    if proposal.common_names.len() > 1 {
+        found.add("BR section 7.1.4.3", "there is more than one common name");
+    }
+    if proposal.organizational_unit {
+        found.add("BR section 7.1.2.7.2", "the subject has an organizational unit");
+    }
+}
+
+fn dns(text: &str, found: &mut Found) {
+    const SECTION: &str = "BR section 7.1.2.7.12";
+    if text.contains('_') {
+        found.add(SECTION, format!("{text} has an underscore"));
+    }
+    let host = text.strip_prefix("*.").unwrap_or(text);
+    let suffix = psl::suffix(host.as_bytes());
+    match suffix {
+        Some(suffix) if suffix.is_known() => {
+            // The registry's own name, or a star right above it (BR section 3.2.2.6). Of the list's private part, such
+            // as github.io, the owner may have a wildcard.
+            let whole = suffix.as_bytes().len() == host.len();
+            let icann = suffix.typ() == Some(psl::Type::Icann);
+            if whole && icann && text.starts_with("*.") {
+                found.add("BR section 3.2.2.6", format!("{text} is a wildcard for a whole registry"));
+            } else if whole && icann && !host.contains('.') {
+                found.add(SECTION, format!("{text} is a top-level domain"));
+            }
+        }
+        _ => found.add(
+            "BR section 4.2.2",
+            format!("{text} is an internal name: its top-level domain is not in the public DNS"),
+        ),
+    }
+    if let Some(label) = host.split('.').find(|label| reserved_label(label)) {
+        found.add(SECTION, format!("{text}: the label {label} is reserved"));
+    }
+}
+
+/// R-LDH labels that are no A-labels (RFC 5890 section 2.3.1).
+fn reserved_label(label: &str) -> bool {
+    label.get(2..4) == Some("--") && !label.starts_with("xn--")
+}
+
+/// Whether an address is given out to the public (IANA's special-purpose registries).
+fn is_public(address: IpAddr) -> bool {
+    match address.to_canonical() {
+        IpAddr::V4(v4) => {
+            let [a, b, c, _] = v4.octets();
+            let shared = a == 100 && (64..128).contains(&b);
+            let special = a == 192 && b == 0 && c == 0
+                || a == 192 && b == 88 && c == 99
+                || a == 198 && (b & 0xfe) == 18;
+            !(v4.is_private()
+                || v4.is_loopback()
+                || v4.is_link_local()
+                || v4.is_documentation()
+                || v4.is_multicast()
+                || a == 0
+                || a >= 240
+                || shared
+                || special)
+        }
+        IpAddr::V6(v6) => {
+            let first = v6.segments()[0];
+            // Global unicast is 2000::/3, less documentation (2001:db8::/32, 3fff::/20) and the special 2001::/23.
+            let second = v6.segments()[1];
+            (first & 0xe000) == 0x2000
+                && !(first == 0x2001 && (second < 0x200 || second == 0xdb8))
+                && !(first == 0x3fff && second < 0x1000)
+                && first != 0x2002
+        }
+    }
+}
+
+fn key(proposal: &Proposal<'_>, found: &mut Found) {
+    let key = proposal.key;
+    match key.algorithm {
+        KeyAlgorithm::Rsa => {
+            if key.bits < 2_048 || !key.bits.is_multiple_of(8) {
+                found.add("BR section 6.1.5", format!("an RSA key of {} bits", key.bits));
+            }
+            if !key.rsa_exponent.is_none_or(|exponent| exponent >= 3 && exponent % 2 == 1) {
+                found.add("BR section 6.1.6", "an RSA exponent that is even or below 3");
+            }
+        }
+        KeyAlgorithm::EcP256 | KeyAlgorithm::EcP384 | KeyAlgorithm::EcP521 => {}
+        ref other => found.add("BR section 7.1.3.1", format!("a key of the kind {other}")),
+    }
+    use SignatureAlgorithm as S;
+    let allowed = matches!(
+        proposal.signature,
+        S::RsaSha256
+            | S::RsaSha384
+            | S::RsaSha512
+            | S::RsaPss(256 | 384 | 512)
+            | S::EcdsaSha256
+            | S::EcdsaSha384
+            | S::EcdsaSha512
+    );
+    if !allowed {
+        found.add("BR section 7.1.3.2", format!("a signature by {}", proposal.signature));
+    }
+}
+
+fn rest(proposal: &Proposal<'_>, now: UnixTime, found: &mut Found) {
+    let has = |oid: &str| proposal.purposes.iter().any(|purpose| purpose == oid);
+    if !has(SERVER_AUTH) {
+        found.add("BR section 7.1.2.7.10", "the extended key usage has no serverAuth");
+    }
+    if let Some(other) =
+        proposal.purposes.iter().find(|purpose| !matches!(purpose.as_str(), SERVER_AUTH | CLIENT_AUTH))
+    {
+        found.add("BR section 7.1.2.7.10", format!("the extended key usage has {other}"));
+    }
+    if !proposal.policies.iter().any(|policy| POLICIES.contains(&policy.as_str())) {
+        found.add("BR section 7.1.2.7.9", "no policy says how its names were validated: add 2.23.140.1.2.1");
+    }
+    let seconds = proposal.not_after.since(proposal.not_before).saturating_add(1);
+    if !proposal.crl && !proposal.ocsp && !is_short_lived(now, seconds) {
+        found.add("BR section 7.1.2.11.2", "it is not short-lived and names no CRL");
+    }
+    if proposal.serial.content().len() < SERIAL_OCTETS_MIN {
+        found.add("BR section 7.1.2.7", "its serial number has less than 64 bits");
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,202 @@
+//! Profiles in the database, and the cache before it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use flight::{Cache, Failed, Fresh};
+use serde_json::json;
+use store::{AuditEvent, Cursor, Event, Page, ProfileRow, StoreError, audit, emit};
+
+use super::Profile;
+use crate::Authority;
+
+/// Profiles kept in memory; few houses have a hundred.
+const CACHED_MAX: u64 = 1_000;
+
+/// How long the answer "there is none" is kept.
+const UNKNOWN_FOR: Duration = Duration::from_secs(1);
+
+/// Why a profile cannot be had or kept.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ProfileError {
+    /// Caller: list the profiles.
+    #[error("there is no profile {0:?}")]
+    Unknown(String),
+    /// Caller: correct it.
+    #[error("the profile makes no sense: {0}")]
+    Invalid(String),
+    /// Caller: read it again and decide anew.
+    #[error("the profile {0:?} was changed meanwhile")]
+    Stale(String),
+    /// Operator: correct it in the database, or delete it.
+    #[error("the profile {name:?} in the database cannot be read: {reason}")]
+    Unreadable {
+        /// Which.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+    /// Those of the database.
+    #[error(transparent)]
+    Store(Arc<StoreError>),
+}
+
+impl From<StoreError> for ProfileError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(Arc::new(error))
+    }
+}
+
+/// A profile with what the database knows of it.
+#[derive(Clone, Debug)]
+pub struct ProfileRecord {
+    /// Itself.
+    pub profile: Arc<Profile>,
+    /// Moved by every change, from 1.
+    pub revision: i64,
+    /// When it was made, µs.
+    pub created_at_us: i64,
+    /// When it was last changed, µs.
+    pub updated_at_us: i64,
+}
+
+impl ProfileRecord {
+    fn of(row: ProfileRow) -> Result<Self, ProfileError> {
+        let ProfileRow { name, body, revision, created_at_us, updated_at_us } = row;
+        let profile =
+            Profile::from_json(&body).map_err(|reason| ProfileError::Unreadable { name, reason })?;
+        Ok(Self { profile: Arc::new(profile), revision, created_at_us, updated_at_us })
+    }
+}
+
+/// Profiles in memory.
+pub(crate) struct Profiles(Cache<String, Arc<Profile>, ProfileError>);
+
+impl Default for Profiles {
+    fn default() -> Self {
+        Self(Cache::with_entries(CACHED_MAX))
+    }
+}
+
+impl Authority {
+    /// The profile in force under this name; on other nodes a change is in force within
+    /// [`crate::AuthorityOptions::cache_lifetime`].
+    ///
+    /// # Errors
+    /// [`ProfileError::Unknown`], [`ProfileError::Unreadable`]; those of the database.
+    pub async fn profile(&self, name: &str) -> Result<Arc<Profile>, ProfileError> {
+        let key = name.to_owned();
+        if let Some(cached) = self.profiles_cache().0.get(&key) {
+            return cached.outcome.clone();
+        }
+        let (store, lifetime) = (self.store().clone(), self.options().cache_lifetime);
+        let wanted = key.clone();
+        let make = move || async move {
+            let found = async {
+                let row =
+                    store.profile(&wanted).await?.ok_or_else(|| ProfileError::Unknown(wanted.clone()))?;
+                ProfileRecord::of(row)
+            };
+            match found.await {
+                Ok(record) => Ok(Fresh { value: record.profile, lifetime }),
+                Err(error @ ProfileError::Unknown(_)) => Err(Failed { error, lifetime: UNKNOWN_FOR }),
+                Err(error) => Err(Failed { error, lifetime: Duration::ZERO }),
+            }
+        };
+        self.profiles_cache().0.fetch(&key, make).await
+    }
+
+    /// The profile as stored now, with its revision.
+    ///
+    /// # Errors
+    /// As [`Authority::profile`].
+    pub async fn profile_record(&self, name: &str) -> Result<ProfileRecord, ProfileError> {
+        let row = self.store().profile(name).await?;
+        ProfileRecord::of(row.ok_or_else(|| ProfileError::Unknown(name.to_owned()))?)
+    }
+
+    /// A page of profiles, in the order of their names.
+    ///
+    /// # Errors
+    /// [`ProfileError::Unreadable`]; those of the database.
+    pub async fn profiles(
+        &self,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<ProfileRecord>, ProfileError> {
+        let Page { rows, next } = self.store().profiles(after, limit).await?;
+        let rows = rows.into_iter().map(ProfileRecord::of).collect::<Result<_, _>>()?;
+        Ok(Page { rows, next })
+    }
+
+    /// Stores a profile under its name. `expected` is the revision it replaces: `None` for whichever, 0 for none.
+    ///
+    /// # Errors
+    /// [`ProfileError::Invalid`], [`ProfileError::Stale`]; those of the database.
+    pub async fn put_profile(
+        &self,
+        profile: Profile,
+        expected: Option<i64>,
+        actor: &str,
+    ) -> Result<ProfileRecord, ProfileError> {
+        profile.validate().map_err(ProfileError::Invalid)?;
+        let body =
+            serde_json::to_string(&profile).map_err(|error| ProfileError::Invalid(error.to_string()))?;
+        let (name, now_us, actor) = (profile.name.clone(), self.clock().now_us(), actor.to_owned());
+        let details = json!({ "profile": profile });
+        let row = self.store().write("profile_put", move |tx| {
+            Box::pin(async move {
+                let Some(row) = store::put_profile(tx, &name, &body, now_us, expected).await? else {
+                    return Ok(None);
+                };
+                tell(tx, "profile.put", &name, actor, now_us, details).await?;
+                Ok(Some(row))
+            })
+        });
+        let row = row.await?.ok_or_else(|| ProfileError::Stale(profile.name.clone()))?;
+        self.profiles_cache().0.invalidate(&profile.name);
+        ProfileRecord::of(row)
+    }
+
+    /// Removes a profile; nothing is issued by it any more, what was issued stays. `expected` as in
+    /// [`Authority::put_profile`].
+    ///
+    /// # Errors
+    /// [`ProfileError::Unknown`], [`ProfileError::Stale`]; those of the database.
+    pub async fn delete_profile(
+        &self,
+        name: &str,
+        expected: Option<i64>,
+        actor: &str,
+    ) -> Result<(), ProfileError> {
+        if self.store().profile(name).await?.is_none() {
+            return Err(ProfileError::Unknown(name.to_owned()));
+        }
+        let (key, now_us, actor) = (name.to_owned(), self.clock().now_us(), actor.to_owned());
+        let gone = self.store().write("profile_delete", move |tx| {
+            Box::pin(async move {
+                if !store::delete_profile(tx, &key, expected).await? {
+                    return Ok(false);
+                }
+                tell(tx, "profile.delete", &key, actor, now_us, json!({})).await?;
+                Ok(true)
+            })
+        });
+        let gone = gone.await?;
+        self.profiles_cache().0.invalidate(&name.to_owned());
+        if gone { Ok(()) } else { Err(ProfileError::Stale(name.to_owned())) }
+    }
+}
+
+async fn tell(
+    tx: &mut store::Tx,
+    action: &'static str,
+    name: &str,
+    actor: String,
+    at_us: i64,
+    details: serde_json::Value,
+) -> Result<(), StoreError> {
+    let resource = format!("profile/{name}");
+    audit(tx, vec![AuditEvent { at_us, actor, action, resource: resource.clone(), details }]).await?;
+    emit(tx, vec![Event { at_us, kind: "profile.changed", subject: resource, body: json!({}) }]).await
+}

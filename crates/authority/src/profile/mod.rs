@@ -1,0 +1,407 @@
+//! What may be issued, as a value.
+
+pub mod baseline;
+mod manage;
+mod usage;
+
+use keys::KeyType;
+use serde::{Deserialize, Serialize};
+use x509::{DAY, DistinguishedName, PublicKey};
+
+use crate::names::NameRules;
+
+pub(crate) use manage::Profiles;
+pub use manage::{ProfileError, ProfileRecord};
+pub use usage::{KeyPurpose, KeyUsageName};
+
+/// Longest name of a profile, octets.
+const NAME_MAX: usize = 64;
+/// Shortest life that makes sense: renewal needs some of it.
+const LIFETIME_MIN_SECONDS: i64 = 60;
+/// Longest life: what certificates have that are never to be renewed.
+const LIFETIME_MAX_SECONDS: i64 = 100 * 366 * DAY;
+/// Furthest into the past a certificate may begin: clocks are not further behind than that.
+const BACKDATE_MAX_SECONDS: i64 = 30 * DAY;
+/// RSA keys above this are not read by most clients.
+const RSA_BITS_MAX: u32 = 8_192;
+/// Below this RSA is broken.
+const RSA_BITS_MIN: u32 = 2_048;
+
+/// What may be issued under one name. Stored as JSON, written as TOML or JSON; unknown keys are refused.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Profile {
+    /// Letters, digits, `-`, `_` and `.`; up to 64.
+    pub name: String,
+    /// For people.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub description: String,
+    /// The name of the CA that issues; the default one unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca: Option<String>,
+    /// Kinds of keys that are certified.
+    #[serde(default = "key_types_default")]
+    pub key_types: Vec<KeyType>,
+    /// RSA keys of any size from this many bits to 8,192 are certified, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rsa_bits_min: Option<u32>,
+    /// How long.
+    #[serde(default)]
+    pub validity: Validity,
+    /// Which names.
+    pub names: NameRules,
+    /// What the subject says.
+    #[serde(default)]
+    pub subject: SubjectRules,
+    /// The key usage extension; by kind of key unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_usage: Option<Vec<KeyUsageName>>,
+    /// The extended key usage extension; without it when empty.
+    #[serde(default = "extended_key_usage_default")]
+    pub extended_key_usage: Vec<KeyPurpose>,
+    /// Certificate policies, dotted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub policies: Vec<String>,
+    /// Whether the server must staple (RFC 7633).
+    #[serde(default)]
+    pub must_staple: Stapling,
+    /// Where to ask whether it is revoked.
+    #[serde(default)]
+    pub urls: Urls,
+    /// Extensions a request may bring along, dotted; others are refused.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub requested_extensions: Vec<String>,
+    /// A whole set of rules to hold to beside the ones here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preset: Option<Preset>,
+    /// Whether a second person must agree. Carried here; whoever takes requests from people enforces it.
+    #[serde(default)]
+    pub requires_approval: bool,
+    /// The part of its life after which a certificate is renewed, between 0 and 1.
+    #[serde(default = "renew_at_default")]
+    pub renew_at: f64,
+}
+
+/// How long certificates live. All in seconds; a life is the whole time from notBefore to notAfter, both counted.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Validity {
+    /// When nothing else is asked.
+    pub default_seconds: i64,
+    /// At most; the default's unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_seconds: Option<i64>,
+    /// How far before now it begins, for clocks that are behind.
+    #[serde(default = "backdate_default")]
+    pub backdate_seconds: i64,
+}
+
+/// What the subject says.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SubjectRules {
+    /// The common name.
+    #[serde(default)]
+    pub common_name: CommonName,
+    /// Attributes every certificate has, as `O=Example, C=DE`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fixed: Option<String>,
+    /// Whether the subject of the request is taken over, all attributes of it. Otherwise only its common name is.
+    #[serde(default)]
+    pub requested: bool,
+}
+
+/// Where the common name comes from.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CommonName {
+    /// There is none.
+    None,
+    /// The one asked for if it is one of the names, otherwise the first name that fits.
+    #[default]
+    FirstName,
+    /// The one asked for if it is one of the names, otherwise none.
+    Requested,
+    /// Whatever is asked for.
+    Any,
+}
+
+/// Whether the must-staple extension is there.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stapling {
+    /// Refused.
+    Never,
+    /// When asked for.
+    #[default]
+    OnRequest,
+    /// Always.
+    Always,
+}
+
+/// Which addresses a certificate names. Short-lived ones need none.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Urls {
+    /// The CRL (RFC 5280 section 4.2.1.13).
+    #[serde(default = "yes")]
+    pub crl: bool,
+    /// The OCSP responder (RFC 5280 section 4.2.2.1).
+    #[serde(default = "yes")]
+    pub ocsp: bool,
+    /// The issuer's certificate (RFC 5280 section 4.2.2.1).
+    #[serde(default = "yes")]
+    pub issuer: bool,
+}
+
+/// A set of rules by name.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Preset {
+    /// The CA/Browser Forum's Baseline Requirements for TLS server certificates, as in force on the day: see [`baseline`].
+    BaselineTls,
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn key_types_default() -> Vec<KeyType> {
+    vec![KeyType::P256, KeyType::P384, KeyType::Ed25519, KeyType::Rsa2048, KeyType::Rsa3072, KeyType::Rsa4096]
+}
+
+fn extended_key_usage_default() -> Vec<KeyPurpose> {
+    vec![KeyPurpose::server_auth()]
+}
+
+fn backdate_default() -> i64 {
+    60
+}
+
+fn renew_at_default() -> f64 {
+    2.0 / 3.0
+}
+
+impl Default for Validity {
+    /// 47 days: what public authorities may issue for from 2029 on.
+    fn default() -> Self {
+        Self { default_seconds: 47 * DAY, max_seconds: None, backdate_seconds: backdate_default() }
+    }
+}
+
+impl Default for Urls {
+    fn default() -> Self {
+        Self { crl: true, ocsp: true, issuer: true }
+    }
+}
+
+impl Validity {
+    /// The longest life.
+    #[must_use]
+    pub fn longest_seconds(&self) -> i64 {
+        self.max_seconds.unwrap_or(self.default_seconds)
+    }
+}
+
+impl Profile {
+    /// A profile for TLS servers with these rules for names and defaults for all else.
+    #[must_use]
+    pub fn for_servers(name: &str, names: NameRules) -> Self {
+        Self {
+            name: name.to_owned(),
+            description: String::new(),
+            ca: None,
+            key_types: key_types_default(),
+            rsa_bits_min: None,
+            validity: Validity::default(),
+            names,
+            subject: SubjectRules::default(),
+            key_usage: None,
+            extended_key_usage: extended_key_usage_default(),
+            policies: Vec::new(),
+            must_staple: Stapling::default(),
+            urls: Urls::default(),
+            requested_extensions: Vec::new(),
+            preset: None,
+            requires_approval: false,
+            renew_at: renew_at_default(),
+        }
+    }
+
+    /// Reads JSON, and checks what it says.
+    ///
+    /// # Errors
+    /// What is wrong, with the name of the field.
+    pub fn from_json(text: &str) -> Result<Self, String> {
+        let profile: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        profile.validate().map(|()| profile)
+    }
+
+    /// Whether it makes sense.
+    ///
+    /// # Errors
+    /// What is wrong, beginning with the name of the field.
+    pub fn validate(&self) -> Result<(), String> {
+        self.validate_name()?;
+        self.validate_keys()?;
+        self.validate_validity()?;
+        self.names.validate()?;
+        self.validate_subject()?;
+        let dotted = self.policies.iter().map(|oid| ("policies", oid));
+        let dotted = dotted.chain(self.requested_extensions.iter().map(|oid| ("requested_extensions", oid)));
+        for (field, oid) in dotted {
+            if !usage::is_dotted(oid) {
+                return Err(format!("{field}: {oid:?} is no dotted object identifier"));
+            }
+        }
+        if let Some(known) =
+            self.requested_extensions.iter().find(|oid| usage::WRITTEN_HERE.contains(&oid.as_str()))
+        {
+            return Err(format!("requested_extensions: {known} is always written by the authority"));
+        }
+        if let Some(purpose) = self.extended_key_usage.iter().find(|purpose| purpose.is_for_authorities()) {
+            return Err(format!(
+                "extended_key_usage: {purpose} would let whoever holds the certificate answer for the authority"
+            ));
+        }
+        if !(self.renew_at > 0.0 && self.renew_at < 1.0) {
+            return Err(format!(
+                "renew_at is {}: give a part of the life between 0 and 1, such as 0.67",
+                self.renew_at
+            ));
+        }
+        Ok(())
+    }
+
+    fn validate_name(&self) -> Result<(), String> {
+        let letters = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        let bad = self.name.is_empty() || self.name.len() > NAME_MAX || !self.name.chars().all(letters);
+        if bad || self.name.starts_with('.') {
+            return Err(format!(
+                "name is {:?}: use 1 to {NAME_MAX} letters, digits, '-', '_' and '.'",
+                self.name
+            ));
+        }
+        Ok(())
+    }
+
+    fn validate_keys(&self) -> Result<(), String> {
+        if self.key_types.is_empty() && self.rsa_bits_min.is_none() {
+            return Err("key_types is empty: name at least one, such as \"p256\"".to_owned());
+        }
+        match self.rsa_bits_min {
+            Some(bits) if !(RSA_BITS_MIN..=RSA_BITS_MAX).contains(&bits) => {
+                Err(format!("rsa_bits_min is {bits}: give {RSA_BITS_MIN} to {RSA_BITS_MAX}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn validate_validity(&self) -> Result<(), String> {
+        let Validity { default_seconds, max_seconds, backdate_seconds } = self.validity;
+        for (field, seconds) in [("default_seconds", Some(default_seconds)), ("max_seconds", max_seconds)] {
+            let Some(seconds) = seconds else { continue };
+            if !(LIFETIME_MIN_SECONDS..=LIFETIME_MAX_SECONDS).contains(&seconds) {
+                return Err(format!(
+                    "validity.{field} is {seconds}: give {LIFETIME_MIN_SECONDS} to {LIFETIME_MAX_SECONDS} seconds"
+                ));
+            }
+        }
+        if max_seconds.is_some_and(|max| max < default_seconds) {
+            return Err(format!("validity.max_seconds is less than default_seconds ({default_seconds})"));
+        }
+        if !(0..=BACKDATE_MAX_SECONDS).contains(&backdate_seconds) || backdate_seconds >= default_seconds {
+            return Err(format!(
+                "validity.backdate_seconds is {backdate_seconds}: give 0 to {BACKDATE_MAX_SECONDS}, and less than the life"
+            ));
+        }
+        Ok(())
+    }
+
+    fn validate_subject(&self) -> Result<(), String> {
+        let Some(fixed) = &self.subject.fixed else { return Ok(()) };
+        let name = DistinguishedName::from_text(fixed).map_err(|error| format!("subject.fixed: {error}"))?;
+        if !name.common_names.is_empty() {
+            return Err("subject.fixed: the common name has a rule of its own, common_name".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Why a key of this kind is not certified; `None` when it is. Says nothing of weakness: see [`crate::lint`].
+    #[must_use]
+    pub fn key_refusal(&self, key: &PublicKey) -> Option<String> {
+        let kind = KeyType::of(key);
+        if kind.is_some_and(|kind| self.key_types.contains(&kind)) {
+            return None;
+        }
+        let rsa = key.algorithm == x509::KeyAlgorithm::Rsa;
+        if rsa && self.rsa_bits_min.is_some_and(|min| (min..=RSA_BITS_MAX).contains(&key.bits)) {
+            return None;
+        }
+        let mut allowed: Vec<String> = self.key_types.iter().map(ToString::to_string).collect();
+        allowed.extend(self.rsa_bits_min.map(|bits| format!("RSA from {bits} bits")));
+        let found =
+            kind.map_or_else(|| format!("{} of {} bits", key.algorithm, key.bits), |kind| kind.to_string());
+        Some(format!("this profile does not take keys of the kind {found}: use {}", allowed.join(", ")))
+    }
+
+    /// Whether certificates of this profile are for TLS servers.
+    #[must_use]
+    pub fn is_for_servers(&self) -> bool {
+        self.extended_key_usage.is_empty() || self.extended_key_usage.contains(&KeyPurpose::server_auth())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn little_has_to_be_said() {
+        let text = r#"{"name": "web", "names": {"dns_allowed": [".a.example"]}}"#;
+        let profile = Profile::from_json(text).unwrap();
+        assert_eq!(profile.validity.default_seconds, 47 * DAY);
+        assert!(profile.is_for_servers() && !profile.requires_approval);
+        let again = Profile::from_json(&serde_json::to_string(&profile).unwrap()).unwrap();
+        assert_eq!(again, profile);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_named() {
+        let table = [
+            (json!({"name": ""}), "name is"),
+            (json!({"name": "a/b"}), "name is"),
+            (json!({"key_types": []}), "key_types is empty"),
+            (json!({"key_types": ["rsa1024"]}), "rsa1024"),
+            (json!({"rsa_bits_min": 1024}), "rsa_bits_min"),
+            (json!({"validity": {"default_seconds": 1}}), "validity.default_seconds"),
+            (json!({"validity": {"default_seconds": 3600, "max_seconds": 60}}), "validity.max_seconds"),
+            (
+                json!({"validity": {"default_seconds": 3600, "backdate_seconds": 3600}}),
+                "validity.backdate_seconds",
+            ),
+            (json!({"validity": {"days": 90}}), "unknown field `days`"),
+            (json!({"names": {}}), "names allows none"),
+            (json!({"subject": {"fixed": "CN=a"}}), "subject.fixed"),
+            (json!({"subject": {"fixed": "nonsense"}}), "subject.fixed"),
+            (json!({"policies": ["1.2.x"]}), "policies"),
+            (json!({"requested_extensions": ["2.5.29.17"]}), "2.5.29.17 is always written"),
+            (json!({"extended_key_usage": ["serverauth!"]}), "serverauth!"),
+            (json!({"extended_key_usage": ["OCSPSigning"]}), "answer for the authority"),
+            (json!({"key_usage": ["keyCertSign"]}), "keyCertSign"),
+            (json!({"renew_at": 1.0}), "renew_at"),
+            (json!({"preset": "br"}), "baseline-tls"),
+            (json!({"color": 1}), "unknown field `color`"),
+        ];
+        for (change, part) in table {
+            let mut whole = json!({"name": "web", "names": {"dns_allowed": [".a.example"]}});
+            for (key, value) in change.as_object().unwrap() {
+                whole[key] = value.clone();
+            }
+            let error = Profile::from_json(&whole.to_string()).unwrap_err();
+            assert!(error.contains(part), "{change}: {error}");
+        }
+    }
+}
