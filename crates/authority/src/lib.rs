@@ -14,6 +14,7 @@ pub mod ocsp;
 pub mod publish;
 mod peer;
 pub mod acme;
+pub mod enrolment;
 pub mod est;
 pub mod scep;
 

@@ -65,6 +65,13 @@ impl DistinguishedName {
         Reader::new(&self.der).sequence().is_ok_and(|name| name.is_empty())
     }
 
+    /// How many attributes there are, of whatever kind.
+    #[must_use]
+    pub fn attribute_count(&self) -> usize {
+        let Ok(name) = Reader::new(&self.der).sequence() else { return 0 };
+        name.flatten().map(|set| set.inside().flatten().count()).sum()
+    }
+
     /// Whether both name the same entity, after the folding of RFC 5280 section 7.1: string types,
     /// case of ASCII letters and runs of spaces do not matter.
     #[must_use]

@@ -1,1 +1,242 @@
-//! The EST server (RFC 7030).
+//! EST (RFC 7030, clarified by RFC 8951): certificates over HTTPS for clients that hold a password or a certificate.
+//!
+//! Paths are `/.well-known/est/OPERATION` for the default profile and `/.well-known/est/PROFILE/OPERATION`.
+
+mod attributes;
+mod body;
+mod caller;
+mod enrol;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode, header};
+use x509::SpkiHash;
+
+use crate::enrolment::{BODY_MAX, EnrolmentError, EnrolmentPassword};
+use crate::profile::{Profile, ProfileError};
+use crate::{Authority, Peer};
+use body::CERTS_ONLY;
+
+/// The path under which everything is.
+pub const PREFIX: &str = "/.well-known/est";
+
+/// How EST is offered.
+#[derive(Clone, Debug)]
+pub struct EstOptions {
+    /// The profiles offered, by name; no other one can be reached.
+    pub profiles: Vec<String>,
+    /// The one of them for paths without a label.
+    pub default_profile: Option<String>,
+    /// Keys of client certificates whose holders may ask for any names the profile allows: registration authorities.
+    /// Holders of other certificates may ask for the names in theirs.
+    pub registrars: Vec<SpkiHash>,
+    /// Whether a request must carry the TLS connection's exporter value (RFC 9266), in base64, as its challenge password
+    /// (RFC 7030 section 3.5). Needs TLS 1.3 and clients that do so.
+    pub require_channel_binding: bool,
+    /// After how long to ask again while consent is waited for.
+    pub retry_after: Duration,
+}
+
+impl Default for EstOptions {
+    fn default() -> Self {
+        Self {
+            profiles: Vec::new(),
+            default_profile: None,
+            registrars: Vec::new(),
+            require_channel_binding: false,
+            retry_after: Duration::from_secs(300),
+        }
+    }
+}
+
+/// The EST server. Cheap to clone.
+#[derive(Clone)]
+pub struct Est {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    authority: Authority,
+    passwords: Option<Arc<dyn EnrolmentPassword>>,
+    options: EstOptions,
+}
+
+/// What is not answered with a 200.
+#[derive(Debug)]
+enum Refusal {
+    /// An HTTP status and why.
+    Status(StatusCode, String),
+    /// Another method is wanted.
+    Method(&'static str),
+    /// Ask again later: consent is waited for.
+    Waiting,
+}
+
+impl From<EnrolmentError> for Refusal {
+    fn from(error: EnrolmentError) -> Self {
+        let status = match &error {
+            EnrolmentError::Refused(_) => StatusCode::BAD_REQUEST,
+            EnrolmentError::Rejected(_) => StatusCode::FORBIDDEN,
+            EnrolmentError::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        Self::Status(status, error.to_string())
+    }
+}
+
+impl From<store::StoreError> for Refusal {
+    fn from(error: store::StoreError) -> Self {
+        EnrolmentError::from(error).into()
+    }
+}
+
+fn refuse<T>(status: StatusCode, reason: impl Into<String>) -> Result<T, Refusal> {
+    Err(Refusal::Status(status, reason.into()))
+}
+
+impl Est {
+    /// Over an authority. Without `passwords` only client certificates count.
+    #[must_use]
+    pub fn new(
+        authority: Authority,
+        passwords: Option<Arc<dyn EnrolmentPassword>>,
+        options: EstOptions,
+    ) -> Self {
+        Self { inner: Arc::new(Inner { authority, passwords, options }) }
+    }
+
+    /// Answers a request under [`PREFIX`]. It must have come over TLS; a client certificate in `peer` must have been
+    /// verified.
+    pub async fn handle(&self, request: Request<Bytes>, peer: &Peer) -> Response<Bytes> {
+        match self.answer(&request, peer).await {
+            Ok(response) => response,
+            Err(refusal) => self.refused(&refusal),
+        }
+    }
+
+    async fn answer(&self, request: &Request<Bytes>, peer: &Peer) -> Result<Response<Bytes>, Refusal> {
+        let Some((label, operation)) = split(request.uri().path()) else {
+            return refuse(StatusCode::NOT_FOUND, "the path is /.well-known/est/[PROFILE/]OPERATION");
+        };
+        if request.body().len() > BODY_MAX {
+            return refuse(StatusCode::PAYLOAD_TOO_LARGE, format!("a request has up to {BODY_MAX} octets"));
+        }
+        let wanted = match operation {
+            "cacerts" | "csrattrs" => Method::GET,
+            "simpleenroll" | "simplereenroll" | "serverkeygen" => Method::POST,
+            "fullcmc" => return refuse(StatusCode::NOT_IMPLEMENTED, "full CMC is not offered"),
+            other => return refuse(StatusCode::NOT_FOUND, format!("{other:?} is no operation of EST")),
+        };
+        let profile = self.profile(label).await?;
+        if request.method() != wanted {
+            return Err(Refusal::Method(if wanted == Method::GET { "GET" } else { "POST" }));
+        }
+        match operation {
+            "cacerts" => self.ca_certificates(&profile).await,
+            "csrattrs" => Ok(body::base64("application/csrattrs", &attributes::of(&profile))),
+            "simpleenroll" => self.enroll(&profile, request, peer).await,
+            "simplereenroll" => self.reenroll(&profile, request, peer).await,
+            _ => self.generate(&profile, request, peer).await,
+        }
+    }
+
+    /// The profile of a label, where it is offered.
+    async fn profile(&self, label: Option<&str>) -> Result<Arc<Profile>, Refusal> {
+        let options = &self.inner.options;
+        let Some(name) = label.or(options.default_profile.as_deref()) else {
+            return refuse(StatusCode::NOT_FOUND, "there is no default profile: name one in the path");
+        };
+        if !options.profiles.iter().any(|offered| offered == name) {
+            return refuse(StatusCode::NOT_FOUND, format!("the profile {name:?} is not offered over EST"));
+        }
+        match self.inner.authority.profile(name).await {
+            Ok(profile) => Ok(profile),
+            Err(error @ ProfileError::Unknown(_)) => refuse(StatusCode::NOT_FOUND, error.to_string()),
+            Err(error) => refuse(StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
+        }
+    }
+
+    /// RFC 7030 section 4.1: the issuer's certificate, and those above it with the root.
+    async fn ca_certificates(&self, profile: &Profile) -> Result<Response<Bytes>, Refusal> {
+        let ca = self.inner.authority.issuing_ca(profile.ca.as_deref()).await;
+        let ca = match ca {
+            Ok(ca) => ca,
+            Err(error) => return refuse(StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
+        };
+        let all: Vec<&[u8]> = ca.chain.iter().chain(&ca.anchor).map(|der| &der[..]).collect();
+        Ok(body::base64(CERTS_ONLY, &x509::cms::certs_only(&all, &[])))
+    }
+
+    fn refused(&self, refusal: &Refusal) -> Response<Bytes> {
+        let (status, text) = match refusal {
+            Refusal::Status(status, text) => (*status, text.as_str()),
+            Refusal::Method(_) => (StatusCode::METHOD_NOT_ALLOWED, "another method is wanted"),
+            Refusal::Waiting => {
+                (StatusCode::ACCEPTED, "someone has to agree first: send the same request again later")
+            }
+        };
+        let mut response = body::text(status, text);
+        let headers = response.headers_mut();
+        match refusal {
+            Refusal::Method(allowed) => {
+                headers.insert(header::ALLOW, http::HeaderValue::from_static(allowed));
+            }
+            Refusal::Waiting => {
+                headers.insert(header::RETRY_AFTER, self.inner.options.retry_after.as_secs().max(1).into());
+            }
+            Refusal::Status(StatusCode::UNAUTHORIZED, _) if self.inner.passwords.is_some() => {
+                let realm = http::HeaderValue::from_static("Basic realm=\"est\", charset=\"UTF-8\"");
+                headers.insert(header::WWW_AUTHENTICATE, realm);
+            }
+            Refusal::Status(StatusCode::SERVICE_UNAVAILABLE, _) => {
+                headers.insert(header::RETRY_AFTER, http::HeaderValue::from_static("30"));
+            }
+            Refusal::Status(..) => {}
+        }
+        response
+    }
+}
+
+impl fmt::Debug for Est {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Est").field("options", &self.inner.options).finish_non_exhaustive()
+    }
+}
+
+/// Label and operation.
+fn split(path: &str) -> Option<(Option<&str>, &str)> {
+    let rest = path.strip_prefix(PREFIX)?.strip_prefix('/')?;
+    match rest.split_once('/') {
+        None => Some((None, rest)),
+        Some((label, operation)) if !label.is_empty() && !operation.contains('/') => {
+            Some((Some(label), operation))
+        }
+        Some(_) => None,
+    }
+    .filter(|(_, operation)| !operation.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_a_label_and_an_operation() {
+        let table = [
+            ("/.well-known/est/cacerts", Some((None, "cacerts"))),
+            ("/.well-known/est/web/cacerts", Some((Some("web"), "cacerts"))),
+            ("/.well-known/est/", None),
+            ("/.well-known/est", None),
+            ("/.well-known/est//cacerts", None),
+            ("/.well-known/est/web/", None),
+            ("/.well-known/est/web/x/cacerts", None),
+            ("/.well-known/estate/cacerts", None),
+            ("/", None),
+        ];
+        for (path, want) in table {
+            assert_eq!(split(path), want, "{path}");
+        }
+    }
+}

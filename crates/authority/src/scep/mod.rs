@@ -1,1 +1,221 @@
-//! The SCEP server (RFC 8894).
+//! SCEP (RFC 8894): certificates for devices that know nothing else.
+//!
+//! Paths are `/scep` for the default profile and `/scep/PROFILE`, each with anything one more level below, as clients
+//! like to add `pkiclient.exe`. Requests are encrypted to an RSA key made for the purpose beside the authority's own,
+//! whose certificate, by the authority, is given out by GetCACert.
+
+mod cipher;
+mod message;
+mod operations;
+mod query;
+mod recipient;
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use flight::Cache;
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use uuid::Uuid;
+
+use crate::enrolment::{BODY_MAX, EnrolmentPassword};
+use crate::profile::{Profile, ProfileError};
+use crate::tree::Ca;
+use crate::{Authority, Peer};
+use query::{Operation, Query};
+use recipient::{Recipient, RecipientError};
+
+/// The path under which everything is.
+pub const PREFIX: &str = "/scep";
+
+/// Recipients kept in memory, one for each authority.
+const RECIPIENTS_MAX: u64 = 1_024;
+
+/// RFC 8894 section 3.5.2. SCEPStandard says AES, POST and SHA-256, and the others are for those who do not know it.
+const CAPABILITIES: &[u8] = b"SCEPStandard\nAES\nPOSTPKIOperation\nRenewal\nSHA-256\nSHA-512\n";
+
+/// How SCEP is offered.
+#[derive(Clone, Debug, Default)]
+pub struct ScepOptions {
+    /// The profiles offered, by name; no other one can be reached.
+    pub profiles: Vec<String>,
+    /// The one of them for paths without a name.
+    pub default_profile: Option<String>,
+    /// Whether messages hashed with SHA-1 are taken, for old devices; replies are hashed with SHA-256 all the same. MD5
+    /// and DES never are taken.
+    pub allow_sha1: bool,
+}
+
+/// The SCEP server. Cheap to clone.
+#[derive(Clone)]
+pub struct Scep {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    authority: Authority,
+    passwords: Option<Arc<dyn EnrolmentPassword>>,
+    options: ScepOptions,
+    recipients: Cache<Uuid, Arc<Recipient>, RecipientError>,
+}
+
+/// An HTTP status and why: what cannot be said in a message.
+#[derive(Debug)]
+struct Refusal(StatusCode, String);
+
+impl From<RecipientError> for Refusal {
+    fn from(error: RecipientError) -> Self {
+        Self(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
+    }
+}
+
+fn refuse<T>(status: StatusCode, reason: impl Into<String>) -> Result<T, Refusal> {
+    Err(Refusal(status, reason.into()))
+}
+
+impl Scep {
+    /// Over an authority. Without `passwords` only renewals under a certificate of this authority are granted.
+    #[must_use]
+    pub fn new(
+        authority: Authority,
+        passwords: Option<Arc<dyn EnrolmentPassword>>,
+        options: ScepOptions,
+    ) -> Self {
+        let recipients = Cache::with_entries(RECIPIENTS_MAX);
+        Self { inner: Arc::new(Inner { authority, passwords, options, recipients }) }
+    }
+
+    /// Answers a request under [`PREFIX`], over HTTP or HTTPS.
+    pub async fn handle(&self, request: Request<Bytes>, _: &Peer) -> Response<Bytes> {
+        match self.answer(&request).await {
+            Ok((content_type, body)) => {
+                let mut response = Response::new(body);
+                let headers = response.headers_mut();
+                headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+                headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+                response
+            }
+            Err(Refusal(status, reason)) => refused(status, &reason),
+        }
+    }
+
+    async fn answer(&self, request: &Request<Bytes>) -> Result<(&'static str, Bytes), Refusal> {
+        let Some(label) = label(request.uri().path()) else {
+            return refuse(StatusCode::NOT_FOUND, "the path is /scep or /scep/PROFILE");
+        };
+        if request.body().len() > BODY_MAX {
+            return refuse(StatusCode::PAYLOAD_TOO_LARGE, format!("a message has up to {BODY_MAX} octets"));
+        }
+        if ![Method::GET, Method::POST].contains(request.method()) {
+            return refuse(StatusCode::METHOD_NOT_ALLOWED, "GET and POST are the methods");
+        }
+        let Some(query) = Query::read(request.uri().query().unwrap_or_default()) else {
+            return refuse(
+                StatusCode::BAD_REQUEST,
+                "the query names no operation: GetCACaps, GetCACert and PKIOperation are offered",
+            );
+        };
+        let profile = self.profile(label).await?;
+        match query.operation {
+            Operation::Capabilities => Ok(("text/plain", Bytes::from_static(CAPABILITIES))),
+            Operation::Certificates => self.certificates(&profile).await,
+            Operation::Message => {
+                let message = match (request.method(), query.message) {
+                    (&Method::POST, _) => request.body().to_vec(),
+                    (_, Some(message)) => message,
+                    _ => return refuse(StatusCode::BAD_REQUEST, "message= is missing, or is not base64"),
+                };
+                let reply = self.operate(&profile, &message).await?;
+                Ok(("application/x-pki-message", reply.into()))
+            }
+        }
+    }
+
+    /// RFC 8894 section 4.2: the certificate to encrypt to, then the authority's and those above it with the root.
+    async fn certificates(&self, profile: &Profile) -> Result<(&'static str, Bytes), Refusal> {
+        let ca = self.ca(profile).await?;
+        let recipient = self.recipient(&ca).await?;
+        let above = ca.chain.iter().chain(&ca.anchor).map(|der| &der[..]);
+        let all: Vec<&[u8]> = std::iter::once(&recipient.certificate.der[..]).chain(above).collect();
+        Ok(("application/x-x509-ca-ra-cert", x509::cms::certs_only(&all, &[]).into()))
+    }
+
+    async fn ca(&self, profile: &Profile) -> Result<Arc<Ca>, Refusal> {
+        let ca = self.inner.authority.issuing_ca(profile.ca.as_deref()).await;
+        ca.map_err(|error| Refusal(StatusCode::SERVICE_UNAVAILABLE, error.to_string()))
+    }
+
+    /// The profile of a path, where it is offered.
+    async fn profile(&self, label: Option<&str>) -> Result<Arc<Profile>, Refusal> {
+        let options = &self.inner.options;
+        let Some(name) = label.or(options.default_profile.as_deref()) else {
+            return refuse(StatusCode::NOT_FOUND, "there is no default profile: name one in the path");
+        };
+        if !options.profiles.iter().any(|offered| offered == name) {
+            return refuse(StatusCode::NOT_FOUND, format!("the profile {name:?} is not offered over SCEP"));
+        }
+        match self.inner.authority.profile(name).await {
+            Ok(profile) => Ok(profile),
+            Err(error @ ProfileError::Unknown(_)) => refuse(StatusCode::NOT_FOUND, error.to_string()),
+            Err(error) => refuse(StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
+        }
+    }
+}
+
+impl fmt::Debug for Scep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scep").field("options", &self.inner.options).finish_non_exhaustive()
+    }
+}
+
+fn refused(status: StatusCode, reason: &str) -> Response<Bytes> {
+    let mut response = Response::new(format!("{reason}\n").into());
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    match status {
+        StatusCode::METHOD_NOT_ALLOWED => {
+            headers.insert(header::ALLOW, HeaderValue::from_static("GET, POST"));
+        }
+        StatusCode::SERVICE_UNAVAILABLE => {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("30"));
+        }
+        _ => {}
+    }
+    response
+}
+
+/// The profile's name in a path, if any; `None` for another path.
+fn label(path: &str) -> Option<Option<&str>> {
+    /// What clients add to the URL they were given.
+    const PROGRAM: &str = "pkiclient.exe";
+    let rest = path.strip_prefix(PREFIX)?;
+    let mut parts = rest.strip_prefix('/').or(rest.is_empty().then_some(""))?.split('/');
+    let label = parts.next().filter(|label| !label.is_empty() && *label != PROGRAM);
+    let below = parts.next().is_none_or(|program| program.is_empty() || program == PROGRAM);
+    (below && parts.next().is_none()).then_some(label)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::label;
+
+    #[test]
+    fn paths_name_a_profile_or_none() {
+        let table = [
+            ("/scep", Some(None)),
+            ("/scep/", Some(None)),
+            ("/scep/pkiclient.exe", Some(None)),
+            ("/scep/tablets", Some(Some("tablets"))),
+            ("/scep/tablets/", Some(Some("tablets"))),
+            ("/scep/tablets/pkiclient.exe", Some(Some("tablets"))),
+            ("/scep/tablets/other", None),
+            ("/scep/tablets/pkiclient.exe/x", None),
+            ("/scepter", None),
+            ("/", None),
+        ];
+        for (path, want) in table {
+            assert_eq!(label(path), want, "{path}");
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! What EST and SCEP have in common: who may ask, renewal under a certificate held already, consent, issuing.
+
+mod consent;
+mod password;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use aws_lc_rs::digest::{Context, SHA256};
+use store::{EnrolmentState, StoreError};
+use x509::crl::Reason;
+use x509::csr::{CertificateRequest, names_of};
+use x509::{Certificate, GeneralName, UnixTime, build};
+
+pub use consent::{DecideError, Decision};
+pub use password::{EnrolmentPassword, FixedPasswords, PasswordError};
+
+use crate::Authority;
+use crate::issue::{IssueError, IssueRequest, Issued, IssuedRecord, IssuedRef, Source};
+use crate::profile::{Profile, ProfileError};
+use consent::Waiting;
+
+/// Octets of a request's body: a request for 2,000 names has 50,000, in base64 a third more.
+pub(crate) const BODY_MAX: usize = 64 * 1024;
+/// Certificates of one request past their middle that are stepped over to reach a new one: see [`issue`].
+const REPEATS_MAX: usize = 16;
+
+/// A certificate asked for by someone who may ask.
+#[derive(Clone, Debug)]
+pub(crate) struct Enrolment {
+    pub(crate) source: Source,
+    pub(crate) profile: Arc<Profile>,
+    /// For whom, as the audit names them.
+    pub(crate) requester: String,
+    /// What makes a repeat of this the same enrolment: see [`key`].
+    pub(crate) key: String,
+    pub(crate) asked: Asked,
+}
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) request: CertificateRequest,
+    /// The key to certify instead of the request's: one made here.
+    pub(crate) spki: Option<Vec<u8>>,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(crate) enum Enrolled {
+    /// Here it is.
+    Issued(Box<Issued>),
+    /// Someone has to agree first.
+    Waiting,
+}
+
+/// Why there is no certificate.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(crate) enum EnrolmentError {
+    /// Only another request can succeed.
+    #[error("{0}")]
+    Refused(String),
+    /// Who was to agree did not.
+    #[error("the request was rejected{}", if .0.is_empty() { String::new() } else { format!(": {}", .0) })]
+    Rejected(String),
+    /// The same request may succeed later.
+    #[error("{0}")]
+    Unavailable(String),
+}
+
+impl From<StoreError> for EnrolmentError {
+    fn from(error: StoreError) -> Self {
+        Self::Unavailable(error.to_string())
+    }
+}
+
+impl From<IssueError> for EnrolmentError {
+    fn from(error: IssueError) -> Self {
+        if error.is_refusal() {
+            Self::Refused(error.to_string())
+        } else {
+            Self::Unavailable(error.to_string())
+        }
+    }
+}
+
+impl From<ProfileError> for EnrolmentError {
+    fn from(error: ProfileError) -> Self {
+        match error {
+            ProfileError::Unknown(_) => Self::Refused(error.to_string()),
+            other => Self::Unavailable(other.to_string()),
+        }
+    }
+}
+
+/// An idempotency key of fixed length over parts of any: parts are told apart by their lengths.
+pub(crate) fn key(parts: &[&[u8]]) -> String {
+    x509::Fingerprint::from_bytes(hash(parts)).to_string()
+}
+
+fn hash(parts: &[&[u8]]) -> [u8; 32] {
+    let mut context = Context::new(&SHA256);
+    for part in parts {
+        context.update(&(part.len() as u64).to_be_bytes());
+        context.update(part);
+    }
+    let mut out = [0; 32];
+    out.copy_from_slice(context.finish().as_ref());
+    out
+}
+
+/// Issues, or, where the profile wants consent, asks for it and issues once it is given. Repeated, it answers the same
+/// certificate.
+pub(crate) async fn enrol(
+    authority: &Authority,
+    mut enrolment: Enrolment,
+) -> Result<Enrolled, EnrolmentError> {
+    if enrolment.profile.requires_approval {
+        // Refused now rather than after somebody thought about it.
+        authority.check(&issue_request(&enrolment)).await?;
+        let Some(waiting) = consent::of(authority, &enrolment).await? else { return Ok(Enrolled::Waiting) };
+        let spki = enrolment.asked.spki.take();
+        return consented(authority, enrolment.source, &enrolment.profile, waiting, spki).await;
+    }
+    issue(authority, &enrolment).await.map(|issued| Enrolled::Issued(Box::new(issued)))
+}
+
+/// Issues what was agreed to, whatever a repeat asks for, and once: to each consent there is one certificate.
+async fn consented(
+    authority: &Authority,
+    source: Source,
+    profile: &Arc<Profile>,
+    waiting: Waiting,
+    spki: Option<Vec<u8>>,
+) -> Result<Enrolled, EnrolmentError> {
+    match waiting.state {
+        EnrolmentState::Open => return Ok(Enrolled::Waiting),
+        EnrolmentState::Rejected => return Err(EnrolmentError::Rejected(waiting.note)),
+        EnrolmentState::Approved => {}
+    }
+    let enrolment = Enrolment {
+        source,
+        profile: Arc::clone(profile),
+        requester: waiting.requester,
+        key: key(&[b"consent", waiting.id.as_bytes()]),
+        asked: Asked { request: waiting.request, spki },
+    };
+    let mut request = issue_request(&enrolment);
+    request.idempotency_key = Some(enrolment.key);
+    Ok(Enrolled::Issued(Box::new(authority.issue(request).await?)))
+}
+
+/// Goes on with an enrolment of which only the key is known: SCEP's polling.
+pub(crate) async fn resume(
+    authority: &Authority,
+    source: Source,
+    profile: &Arc<Profile>,
+    key: &str,
+    subject: &[u8],
+) -> Result<Option<Enrolled>, EnrolmentError> {
+    let Some(waiting) = consent::under(authority, source, key).await? else { return Ok(None) };
+    if waiting.profile != profile.name || *waiting.request.subject.der != *subject {
+        return Ok(None);
+    }
+    consented(authority, source, profile, waiting, None).await.map(Some)
+}
+
+/// A client that sends the same octets again wants, soon after, the answer it missed, and much later, a new
+/// certificate: one past the middle of its life, or revoked, is not answered again.
+async fn issue(authority: &Authority, enrolment: &Enrolment) -> Result<Issued, EnrolmentError> {
+    let mut request = issue_request(enrolment);
+    for _ in 0..REPEATS_MAX {
+        let issued = authority.issue(request.clone()).await?;
+        if !issued.repeated || still_good(authority, &issued).await? {
+            return Ok(issued);
+        }
+        request.idempotency_key =
+            request.idempotency_key.map(|before| key(&[before.as_bytes(), issued.fingerprint.as_bytes()]));
+    }
+    Err(EnrolmentError::Refused("this request was answered too often: make a new one".to_owned()))
+}
+
+async fn still_good(authority: &Authority, issued: &Issued) -> Result<bool, StoreError> {
+    let life = issued.not_after.since(issued.not_before);
+    if authority.clock().now_seconds() > issued.not_before.0.saturating_add(life / 2) {
+        return Ok(false);
+    }
+    let record = authority.issued(&IssuedRef::Id(issued.id)).await?;
+    Ok(record.is_some_and(|record| !is_revoked(&record)))
+}
+
+fn issue_request(enrolment: &Enrolment) -> IssueRequest {
+    let request = &enrolment.asked.request;
+    let spki = enrolment.asked.spki.clone().unwrap_or_else(|| request.public_key.spki.to_vec());
+    let names = request.names();
+    let mut issue =
+        IssueRequest::new(&enrolment.profile.name, spki, names, enrolment.source, &enrolment.requester);
+    // A key made here is another one each time, so nothing can be repeated.
+    issue.idempotency_key = enrolment.asked.spki.is_none().then(|| enrolment.key.clone());
+    issue.subject = (!request.subject.is_empty()).then(|| request.subject.clone());
+    issue.must_staple = request.must_staple;
+    // The profile decides about the rest of what tools write into requests (usages, constraints, key ids).
+    let passes = |oid: &str| enrolment.profile.requested_extensions.iter().any(|passing| passing == oid);
+    issue.extensions =
+        request.extensions.iter().filter(|extension| passes(&extension.oid)).cloned().collect();
+    issue
+}
+
+/// The same request without the password in it, to be stored. Its signature is gone, too.
+fn without_password(request: &CertificateRequest) -> Vec<u8> {
+    let tbs = x509::csr::tbs(&request.subject.der, &request.public_key.spki, &request.extensions, None);
+    build::signed(&tbs, &request.signature, &[])
+}
+
+/// A certificate of this authority that someone holds the key of.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) certificate: Certificate,
+    pub(crate) record: IssuedRecord,
+}
+
+/// The certificate, if it was issued here, holds now and is not revoked.
+pub(crate) async fn held(authority: &Authority, der: &[u8]) -> Result<Held, EnrolmentError> {
+    let refused = |reason: &str| EnrolmentError::Refused(reason.to_owned());
+    let certificate = Certificate::parse(der).map_err(|error| EnrolmentError::Refused(error.to_string()))?;
+    let record = authority.issued(&IssuedRef::Fingerprint(certificate.fingerprint)).await?;
+    let record = record.ok_or_else(|| refused("the certificate to renew was not issued here"))?;
+    if is_revoked(&record) {
+        return Err(refused("the certificate to renew is revoked"));
+    }
+    let now = UnixTime(authority.clock().now_seconds());
+    if now < certificate.not_before || certificate.not_after < now {
+        return Err(refused("the certificate to renew does not hold now: enrol anew"));
+    }
+    Ok(Held { certificate, record })
+}
+
+/// Whether the certificate is known here as revoked; one that is not known here is not.
+pub(crate) async fn is_known_revoked(
+    authority: &Authority,
+    certificate: &Certificate,
+) -> Result<bool, StoreError> {
+    let record = authority.issued(&IssuedRef::Fingerprint(certificate.fingerprint)).await?;
+    Ok(record.is_some_and(|record| is_revoked(&record)))
+}
+
+/// Taken off hold is not revoked.
+fn is_revoked(record: &IssuedRecord) -> bool {
+    record.revocation.is_some_and(|facts| facts.reason != i64::from(Reason::RemoveFromCrl.code()))
+}
+
+/// Why `request` is no renewal of `held` under `profile` (RFC 7030 section 4.2.2): subject and names are to stay. An
+/// empty subject stands for the same.
+pub(crate) fn renewal_refusal(
+    held: &Held,
+    request: &CertificateRequest,
+    profile: &Profile,
+) -> Option<String> {
+    if held.record.profile != profile.name {
+        return Some(format!("the certificate to renew is of the profile {:?}", held.record.profile));
+    }
+    if !request.subject.is_empty() && !request.subject.matches(&held.certificate.subject) {
+        return Some(format!("a renewal keeps the subject: {}", held.certificate.subject.text));
+    }
+    let before = names(&held.certificate);
+    let asked: HashSet<GeneralName> = request.names().into_iter().collect();
+    if asked != before {
+        let mut before: Vec<String> = before.iter().map(ToString::to_string).collect();
+        before.sort();
+        return Some(format!("a renewal keeps the names: {}", before.join(", ")));
+    }
+    None
+}
+
+/// The names of a certificate, as [`CertificateRequest::names`] tells those of a request.
+pub(crate) fn names(certificate: &Certificate) -> HashSet<GeneralName> {
+    names_of(&certificate.subject, &certificate.subject_alt_names).into_iter().collect()
+}

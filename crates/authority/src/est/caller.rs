@@ -1,0 +1,173 @@
+//! Who asks, and for which names they may.
+
+use std::collections::HashSet;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::{Request, StatusCode, header};
+use x509::csr::CertificateRequest;
+use x509::{Certificate, GeneralName};
+use zeroize::Zeroizing;
+
+use super::{Est, Refusal, refuse};
+use crate::Peer;
+use crate::enrolment;
+use crate::profile::Profile;
+
+/// Someone who may ask for a certificate.
+#[derive(Debug)]
+pub(super) enum Caller {
+    /// By password: any names the profile allows.
+    User(String),
+    /// By a certificate whose holder registers others: any names the profile allows.
+    Registrar(Box<Certificate>),
+    /// By a certificate: the names in it.
+    Holder(Box<Certificate>),
+}
+
+impl Caller {
+    /// As the audit names them.
+    pub(super) fn name(&self) -> String {
+        match self {
+            Self::User(name) => name.clone(),
+            Self::Registrar(certificate) | Self::Holder(certificate) => {
+                format!("certificate:{}", certificate.fingerprint)
+            }
+        }
+    }
+
+    /// Whether they may ask for the names of `request`.
+    pub(super) fn check_names(&self, request: &CertificateRequest) -> Result<(), Refusal> {
+        let Self::Holder(certificate) = self else { return Ok(()) };
+        let own = enrolment::names(certificate);
+        if !subject_is_own(request, certificate, &own) {
+            return refuse(
+                StatusCode::FORBIDDEN,
+                format!(
+                    "the subject is to be that of the client certificate ({}) or empty",
+                    certificate.subject.text
+                ),
+            );
+        }
+        match request.names().into_iter().find(|name| !own.contains(name)) {
+            Some(name) => refuse(
+                StatusCode::FORBIDDEN,
+                format!("{name} is not in the client certificate, and so may not be asked for with it"),
+            ),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Whether the subject claims no more than the certificate: it is the same, empty, or common names that are in it.
+fn subject_is_own(
+    request: &CertificateRequest,
+    certificate: &Certificate,
+    own: &HashSet<GeneralName>,
+) -> bool {
+    let subject = &request.subject;
+    if subject.is_empty() || subject.matches(&certificate.subject) {
+        return true;
+    }
+    let in_it = |name: &String| {
+        certificate.subject.common_names.contains(name)
+            || GeneralName::parse(name).is_ok_and(|name| own.contains(&name))
+    };
+    subject.attribute_count() == subject.common_names.len() && subject.common_names.iter().all(in_it)
+}
+
+impl Est {
+    /// By password when one is given, else by client certificate.
+    pub(super) async fn caller(
+        &self,
+        profile: &Profile,
+        request: &Request<Bytes>,
+        peer: &Peer,
+    ) -> Result<Caller, Refusal> {
+        if let Some(given) = request.headers().get(header::AUTHORIZATION) {
+            return self.user(profile, given.as_bytes()).await;
+        }
+        let Some(certificate) = self.client_certificate(peer).await? else {
+            return refuse(StatusCode::UNAUTHORIZED, "a client certificate or a password is wanted");
+        };
+        let registrar = self.inner.options.registrars.contains(&certificate.public_key.spki_sha256);
+        let certificate = Box::new(certificate);
+        Ok(if registrar { Caller::Registrar(certificate) } else { Caller::Holder(certificate) })
+    }
+
+    async fn user(&self, profile: &Profile, authorization: &[u8]) -> Result<Caller, Refusal> {
+        let wrong = || refuse(StatusCode::UNAUTHORIZED, "the user name or password is wrong");
+        let Some(passwords) = &self.inner.passwords else {
+            return refuse(StatusCode::UNAUTHORIZED, "passwords are not taken: use a client certificate");
+        };
+        let Some(pair) = basic(authorization) else { return wrong() };
+        let Some((user, password)) = pair.split_once(':') else { return wrong() };
+        match passwords.user(&profile.name, user, password).await {
+            Ok(Some(name)) => Ok(Caller::User(name)),
+            Ok(None) => wrong(),
+            Err(error) => refuse(StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
+        }
+    }
+
+    /// The client's certificate, unless it is revoked here.
+    pub(super) async fn client_certificate(&self, peer: &Peer) -> Result<Option<Certificate>, Refusal> {
+        let Some(der) = &peer.client_certificate else { return Ok(None) };
+        let certificate = match Certificate::parse(der) {
+            Ok(certificate) => certificate,
+            Err(error) => return refuse(StatusCode::UNAUTHORIZED, error.to_string()),
+        };
+        if enrolment::is_known_revoked(&self.inner.authority, &certificate).await? {
+            return refuse(StatusCode::FORBIDDEN, "the client certificate is revoked");
+        }
+        Ok(Some(certificate))
+    }
+
+    /// RFC 7030 section 3.5: that who holds the key to certify is at the other end of this connection.
+    pub(super) fn check_channel(&self, request: &CertificateRequest, peer: &Peer) -> Result<(), Refusal> {
+        if !self.inner.options.require_channel_binding {
+            return Ok(());
+        }
+        let Some(binding) = &peer.channel_binding else {
+            return refuse(
+                StatusCode::BAD_REQUEST,
+                "requests are bound to their connection here, which needs TLS 1.3",
+            );
+        };
+        let given = request.challenge_password.as_deref().unwrap_or_default();
+        if keys::constant_time_eq(given.as_bytes(), STANDARD.encode(binding).as_bytes()) {
+            Ok(())
+        } else {
+            refuse(
+                StatusCode::BAD_REQUEST,
+                "the challenge password is to be the tls-exporter value (RFC 9266) of this connection, in base64",
+            )
+        }
+    }
+}
+
+/// `USER:PASSWORD` of an Authorization header (RFC 7617).
+fn basic(header: &[u8]) -> Option<Zeroizing<String>> {
+    /// Octets of a header looked into.
+    const HEADER_MAX: usize = 1_024;
+    let text = std::str::from_utf8(header).ok().filter(|text| text.len() <= HEADER_MAX)?;
+    let (scheme, pair) = text.split_once(' ')?;
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return None;
+    }
+    String::from_utf8(STANDARD.decode(pair.trim()).ok()?).ok().map(Zeroizing::new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::basic;
+
+    #[test]
+    fn basic_credentials_are_read() {
+        assert_eq!(basic(b"Basic YTpi").as_deref().map(String::as_str), Some("a:b"));
+        assert_eq!(basic(b"basic  YTpi ").as_deref().map(String::as_str), Some("a:b"));
+        for bad in [&b""[..], b"Basic", b"Bearer YTpi", b"Basic %", b"Basic /w==", &[b'x'; 2_000]] {
+            assert!(basic(bad).is_none());
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! The operations that end in a certificate.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode, header};
+use keys::{KeyType, PrivateKey, Signer};
+use x509::csr::CertificateRequest;
+
+use super::body::{self, CERTS_ONLY};
+use super::{Est, Refusal, refuse};
+use crate::Peer;
+use crate::enrolment::{self, Asked, Enrolled, Enrolment, EnrolmentError};
+use crate::issue::{Issued, Source};
+use crate::profile::Profile;
+
+/// Attributes by which a client wants its new key encrypted (RFC 7030 section 4.4.1).
+const KEY_ENCRYPTION: [&str; 2] = ["1.2.840.113549.1.9.16.2.37", "1.2.840.113549.1.9.16.2.54"];
+
+impl Est {
+    /// RFC 7030 section 4.2.1.
+    pub(super) async fn enroll(
+        &self,
+        profile: &Arc<Profile>,
+        http: &Request<Bytes>,
+        peer: &Peer,
+    ) -> Result<Response<Bytes>, Refusal> {
+        let caller = self.caller(profile, http, peer).await?;
+        let request = read(http)?;
+        self.check_channel(&request, peer)?;
+        caller.check_names(&request)?;
+        let requester = caller.name();
+        let key = enrolment::key(&[b"enroll", profile.name.as_bytes(), requester.as_bytes(), request.tbs()]);
+        let issued = self.issue(profile, requester, key, Asked { request, spki: None }).await?;
+        Ok(body::base64(CERTS_ONLY, &certs_only(&issued)))
+    }
+
+    /// RFC 7030 section 4.2.2: under the certificate to renew, which keeps its names.
+    pub(super) async fn reenroll(
+        &self,
+        profile: &Arc<Profile>,
+        http: &Request<Bytes>,
+        peer: &Peer,
+    ) -> Result<Response<Bytes>, Refusal> {
+        let Some(client) = &peer.client_certificate else {
+            return refuse(StatusCode::UNAUTHORIZED, "a renewal is asked for with the certificate to renew");
+        };
+        let held = match enrolment::held(&self.inner.authority, client).await {
+            Err(EnrolmentError::Refused(reason)) => return refuse(StatusCode::FORBIDDEN, reason),
+            other => other?,
+        };
+        let request = read(http)?;
+        self.check_channel(&request, peer)?;
+        if let Some(reason) = enrolment::renewal_refusal(&held, &request, profile) {
+            return refuse(StatusCode::FORBIDDEN, reason);
+        }
+        let before = held.certificate.fingerprint;
+        let key = enrolment::key(&[b"reenroll", profile.name.as_bytes(), before.as_bytes(), request.tbs()]);
+        let requester = format!("certificate:{before}");
+        let issued = self.issue(profile, requester, key, Asked { request, spki: None }).await?;
+        Ok(body::base64(CERTS_ONLY, &certs_only(&issued)))
+    }
+
+    /// RFC 7030 section 4.4: the key is made here, sent, and kept nowhere.
+    pub(super) async fn generate(
+        &self,
+        profile: &Arc<Profile>,
+        http: &Request<Bytes>,
+        peer: &Peer,
+    ) -> Result<Response<Bytes>, Refusal> {
+        let caller = self.caller(profile, http, peer).await?;
+        let request = read(http)?;
+        self.check_channel(&request, peer)?;
+        caller.check_names(&request)?;
+        if request.other_attributes.iter().any(|oid| KEY_ENCRYPTION.contains(&oid.as_str())) {
+            return refuse(
+                StatusCode::BAD_REQUEST,
+                "the key cannot be encrypted beyond the connection's encryption",
+            );
+        }
+        let Some(kind) = key_type(profile, &request) else {
+            return refuse(StatusCode::BAD_REQUEST, "the profile names no kind of key that could be made");
+        };
+        let requester = caller.name();
+        let key =
+            enrolment::key(&[b"generate", profile.name.as_bytes(), requester.as_bytes(), request.tbs()]);
+        let made = match PrivateKey::generate_aside(kind).await {
+            Ok(made) => made,
+            Err(error) => return refuse(StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
+        };
+        let asked = Asked { request, spki: Some(made.spki().to_vec()) };
+        let issued = self.issue(profile, requester, key, asked).await?;
+        Ok(body::key_and_certificate(&made.to_pkcs8_der(), &certs_only(&issued)))
+    }
+
+    async fn issue(
+        &self,
+        profile: &Arc<Profile>,
+        requester: String,
+        key: String,
+        asked: Asked,
+    ) -> Result<Issued, Refusal> {
+        let enrolment =
+            Enrolment { source: Source::Est, profile: Arc::clone(profile), requester, key, asked };
+        match enrolment::enrol(&self.inner.authority, enrolment).await? {
+            Enrolled::Issued(issued) => Ok(*issued),
+            Enrolled::Waiting => Err(Refusal::Waiting),
+        }
+    }
+}
+
+/// The kind of the request's own key if the profile takes it, else the profile's first.
+fn key_type(profile: &Profile, request: &CertificateRequest) -> Option<KeyType> {
+    let asked = KeyType::of(&request.public_key).filter(|kind| profile.key_types.contains(kind));
+    asked.or_else(|| profile.key_types.first().copied())
+}
+
+/// The issued certificate alone (RFC 7030 section 4.2.3).
+fn certs_only(issued: &Issued) -> Vec<u8> {
+    x509::cms::certs_only(&[&issued.der], &[])
+}
+
+/// The request in the body; whoever sent it holds its key.
+fn read(http: &Request<Bytes>) -> Result<CertificateRequest, Refusal> {
+    let kind = http.headers().get(header::CONTENT_TYPE).map(|value| value.as_bytes().to_ascii_lowercase());
+    if kind.is_some_and(|kind| !kind.starts_with(b"application/pkcs10")) {
+        return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the body is to be application/pkcs10");
+    }
+    let request = match body::request(http.body()) {
+        Ok(request) => request,
+        Err(error) => return refuse(StatusCode::BAD_REQUEST, error),
+    };
+    match request.verify() {
+        Ok(()) => Ok(request),
+        Err(error) => {
+            refuse(StatusCode::BAD_REQUEST, format!("the request does not prove its key is held: {error}"))
+        }
+    }
+}

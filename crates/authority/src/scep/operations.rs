@@ -1,0 +1,334 @@
+//! PKIOperation: what clients ask for in messages (RFC 8894 sections 3.3 and 4.3 to 4.5).
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use aws_lc_rs::rand;
+use http::StatusCode;
+use keys::Signer;
+use x509::cms::{ContentCipher, Digest, certs_only};
+use x509::csr::CertificateRequest;
+use x509::{KeyAlgorithm, SerialNumber};
+use zeroize::Zeroizing;
+
+use super::message::{self, FailInfo, Failure, Incoming, MessageType, Outgoing, Reply};
+use super::recipient::Recipient;
+use super::{Refusal, Scep, cipher, refuse};
+use crate::enrolment::{self, Asked, Enrolled, Enrolment, EnrolmentError, Held};
+use crate::issue::{IssuedRef, Source};
+use crate::profile::Profile;
+use crate::tree::Ca;
+
+/// How long the SCEP key may take; it is in this process, and the machine may be busy.
+const SIGN_FOR: Duration = Duration::from_secs(10);
+
+/// What came of a message that could be read.
+enum Outcome {
+    /// Certificates and lists for the client, a certs-only message.
+    Found(Vec<u8>),
+    Pending,
+}
+
+/// Why there is none: for the client in a message, or, where the same message may succeed later, as an HTTP status.
+enum Trouble {
+    Failure(Failure),
+    Unavailable(String),
+}
+
+impl From<Failure> for Trouble {
+    fn from(failure: Failure) -> Self {
+        Self::Failure(failure)
+    }
+}
+
+impl From<EnrolmentError> for Trouble {
+    fn from(error: EnrolmentError) -> Self {
+        match error {
+            EnrolmentError::Unavailable(reason) => Self::Unavailable(reason),
+            refused => Self::Failure(Failure::new(FailInfo::BadRequest, refused.to_string())),
+        }
+    }
+}
+
+impl From<store::StoreError> for Trouble {
+    fn from(error: store::StoreError) -> Self {
+        Self::Unavailable(error.to_string())
+    }
+}
+
+fn fail<T>(info: FailInfo, text: impl Into<String>) -> Result<T, Trouble> {
+    Err(Failure::new(info, text).into())
+}
+
+/// A message opened.
+struct Opened {
+    incoming: Incoming,
+    content: Zeroizing<Vec<u8>>,
+    cipher: ContentCipher,
+}
+
+impl Scep {
+    /// The answer to a message: another one.
+    pub(super) async fn operate(&self, profile: &Arc<Profile>, message: &[u8]) -> Result<Vec<u8>, Refusal> {
+        let incoming = match Incoming::read(message) {
+            Ok(incoming) => incoming,
+            Err(reason) => return refuse(StatusCode::BAD_REQUEST, reason),
+        };
+        let ca = self.ca(profile).await?;
+        let recipient = self.recipient(&ca).await?;
+        if incoming.digest == Digest::Sha1 && !self.inner.options.allow_sha1 {
+            let failure = Failure::new(FailInfo::BadAlgorithm, "SHA-1 is not taken: use SHA-256");
+            return self.reply(&incoming, Reply::Failure(failure), &recipient).await;
+        }
+        let (incoming, outcome) = match open(incoming, &recipient).await? {
+            Ok(opened) => {
+                let outcome = self.perform(profile, &ca, &opened).await;
+                let outcome = outcome.map(|outcome| (outcome, opened.cipher));
+                (opened.incoming, outcome)
+            }
+            Err((incoming, failure)) => (incoming, Err(failure.into())),
+        };
+        let reply = match outcome {
+            Ok((Outcome::Pending, _)) => Reply::Pending,
+            Ok((Outcome::Found(content), cipher)) => match cipher::seal(&incoming.signer, cipher, &content) {
+                Some(envelope) => Reply::Success(envelope),
+                None => Reply::Failure(Failure::new(
+                    FailInfo::BadAlgorithm,
+                    "the answer cannot be encrypted to this key",
+                )),
+            },
+            Err(Trouble::Failure(failure)) => Reply::Failure(failure),
+            Err(Trouble::Unavailable(reason)) => return refuse(StatusCode::SERVICE_UNAVAILABLE, reason),
+        };
+        self.reply(&incoming, reply, &recipient).await
+    }
+
+    /// Signs a reply.
+    async fn reply(&self, to: &Incoming, reply: Reply, by: &Recipient) -> Result<Vec<u8>, Refusal> {
+        if let Reply::Failure(failure) = &reply {
+            tracing::info!(transaction = to.transaction, info = ?failure.info, "a SCEP request failed: {}", failure.text);
+        }
+        let mut nonce = [0; 16];
+        if rand::fill(&mut nonce).is_err() {
+            return refuse(StatusCode::SERVICE_UNAVAILABLE, "there is no randomness");
+        }
+        let outgoing = Outgoing::new(to, reply, &nonce);
+        match by.key.sign(&outgoing.attributes, Instant::now() + SIGN_FOR).await {
+            Ok(signature) => Ok(outgoing.signed(&by.certificate, &signature)),
+            Err(error) => refuse(StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
+        }
+    }
+
+    async fn perform(
+        &self,
+        profile: &Arc<Profile>,
+        ca: &Arc<Ca>,
+        opened: &Opened,
+    ) -> Result<Outcome, Trouble> {
+        match opened.incoming.kind {
+            Some(MessageType::Request) => self.request(profile, opened, false).await,
+            Some(MessageType::RenewalRequest) => self.request(profile, opened, true).await,
+            Some(MessageType::Poll) => self.poll(profile, opened).await,
+            Some(MessageType::GetCertificate) => self.certificate(opened).await,
+            Some(MessageType::GetCrl) => self.list(ca, opened).await,
+            None => fail(FailInfo::BadRequest, "this type of message is not offered"),
+        }
+    }
+
+    /// PKCSReq and RenewalReq.
+    async fn request(
+        &self,
+        profile: &Arc<Profile>,
+        opened: &Opened,
+        renewal: bool,
+    ) -> Result<Outcome, Trouble> {
+        // Content that is no request is told no other way than content that did not decrypt.
+        let Ok(request) = CertificateRequest::parse(&opened.content) else { return Err(sealed().into()) };
+        if let Err(error) = request.verify() {
+            return fail(
+                FailInfo::BadMessageCheck,
+                format!("the request does not prove its key is held: {error}"),
+            );
+        }
+        let signer = &opened.incoming.signer;
+        // Some clients renew by PKCSReq under the certificate they hold, without a password.
+        let by_password = !renewal && (request.challenge_password.is_some() || same_key(signer, &request));
+        let (requester, who) = if by_password {
+            let requester = self.challenged(profile, opened, &request).await?;
+            (requester, signer.public_key.spki_sha256.as_bytes().to_vec())
+        } else {
+            let held = self.renewed(profile, opened, &request).await?;
+            let fingerprint = held.certificate.fingerprint;
+            (format!("certificate:{fingerprint}"), fingerprint.as_bytes().to_vec())
+        };
+        let mut parts = vec![profile.name.as_bytes(), &who, opened.incoming.transaction.as_bytes()];
+        // A poll knows the transaction only; elsewhere one transaction's name may serve several requests, as many
+        // clients derive it from their key.
+        if !profile.requires_approval {
+            parts.push(request.tbs());
+        }
+        let key = enrolment::key(&parts);
+        let profile = Arc::clone(profile);
+        let asked = Asked { request, spki: None };
+        let enrolment = Enrolment { source: Source::Scep, profile, requester, key, asked };
+        Ok(outcome(enrolment::enrol(&self.inner.authority, enrolment).await?))
+    }
+
+    /// Who the challenge password is of; the message must be signed with the key to certify (section 2.3).
+    async fn challenged(
+        &self,
+        profile: &Profile,
+        opened: &Opened,
+        request: &CertificateRequest,
+    ) -> Result<String, Trouble> {
+        if !same_key(&opened.incoming.signer, request) {
+            return fail(FailInfo::BadRequest, "the message is to be signed with the key to certify");
+        }
+        let Some(passwords) = &self.inner.passwords else {
+            return fail(FailInfo::BadRequest, "only renewals are granted here");
+        };
+        let given = request.challenge_password.as_deref().unwrap_or_default();
+        match passwords.challenge(&profile.name, given, request).await {
+            Ok(Some(requester)) => Ok(requester),
+            Ok(None) => fail(FailInfo::BadRequest, "the challenge password is missing or wrong"),
+            Err(error) => Err(Trouble::Unavailable(error.to_string())),
+        }
+    }
+
+    /// The certificate to renew, which signed the message and keeps its names.
+    async fn renewed(
+        &self,
+        profile: &Profile,
+        opened: &Opened,
+        request: &CertificateRequest,
+    ) -> Result<Held, Trouble> {
+        let held = enrolment::held(&self.inner.authority, &opened.incoming.signer.der).await?;
+        match enrolment::renewal_refusal(&held, request, profile) {
+            Some(reason) => fail(FailInfo::BadRequest, reason),
+            None => Ok(held),
+        }
+    }
+
+    /// CertPoll.
+    async fn poll(&self, profile: &Arc<Profile>, opened: &Opened) -> Result<Outcome, Trouble> {
+        let Ok((_, subject)) = message::issuer_and_subject(&opened.content) else {
+            return Err(sealed().into());
+        };
+        let (authority, signer) = (&self.inner.authority, &opened.incoming.signer);
+        let known = authority.issued(&IssuedRef::Fingerprint(signer.fingerprint)).await?;
+        let who = match known {
+            Some(_) => signer.fingerprint.as_bytes(),
+            None => signer.public_key.spki_sha256.as_bytes(),
+        };
+        let key = enrolment::key(&[profile.name.as_bytes(), who, opened.incoming.transaction.as_bytes()]);
+        match enrolment::resume(authority, Source::Scep, profile, &key, &subject).await? {
+            Some(enrolled) => Ok(outcome(enrolled)),
+            None => fail(FailInfo::BadCertificateId, "no such request waits: send it again"),
+        }
+    }
+
+    /// GetCert.
+    async fn certificate(&self, opened: &Opened) -> Result<Outcome, Trouble> {
+        let Ok((issuer, serial)) = message::issuer_and_serial(&opened.content) else {
+            return Err(sealed().into());
+        };
+        for ca in self.named(&issuer).await? {
+            let which = IssuedRef::Serial(ca.id, serial.clone());
+            if let Some(record) = self.inner.authority.issued(&which).await? {
+                return Ok(Outcome::Found(certs_only(&[&record.der], &[])));
+            }
+        }
+        fail(FailInfo::BadCertificateId, "no such certificate was issued here")
+    }
+
+    /// GetCRL: the list that tells of the certificate named; of one not known, the authority's own.
+    async fn list(&self, ca: &Arc<Ca>, opened: &Opened) -> Result<Outcome, Trouble> {
+        let Ok((issuer, serial)) = message::issuer_and_serial(&opened.content) else {
+            return Err(sealed().into());
+        };
+        let named = self.named(&issuer).await?;
+        let Some(ca) = named.iter().find(|named| named.id == ca.id).or(named.first()) else {
+            return fail(FailInfo::BadCertificateId, "the issuer is no authority here");
+        };
+        let shard = self.shard(ca, serial).await?;
+        match self.inner.authority.crl(ca.id, shard, false).await {
+            Ok(Some(list)) => Ok(Outcome::Found(certs_only(&[], &[&list.der]))),
+            Ok(None) => fail(FailInfo::BadCertificateId, "this authority publishes no list"),
+            Err(error) => Err(Trouble::Unavailable(error.to_string())),
+        }
+    }
+
+    async fn shard(&self, ca: &Ca, serial: SerialNumber) -> Result<Option<u32>, Trouble> {
+        let record = self.inner.authority.issued(&IssuedRef::Serial(ca.id, serial)).await?;
+        let shard = record.and_then(|record| u32::try_from(record.shard).ok());
+        Ok(shard.filter(|shard| *shard > 0))
+    }
+
+    /// The authorities of that DER `Name`.
+    async fn named(&self, name: &[u8]) -> Result<Vec<Arc<Ca>>, Trouble> {
+        let all = self.inner.authority.cas().await;
+        let all = all.map_err(|error| Trouble::Unavailable(error.to_string()))?;
+        Ok(all.into_iter().filter(|ca| *ca.certificate.subject.der == *name).collect())
+    }
+}
+
+/// Verifies the signature and decrypts, off the threads that serve connections.
+async fn open(
+    incoming: Incoming,
+    recipient: &Arc<Recipient>,
+) -> Result<Result<Opened, (Incoming, Failure)>, Refusal> {
+    let recipient = Arc::clone(recipient);
+    let work = move || match opened(&incoming, &recipient) {
+        Ok((content, cipher)) => Ok(Opened { incoming, content, cipher }),
+        Err(failure) => Err((incoming, failure)),
+    };
+    match tokio::task::spawn_blocking(work).await {
+        Ok(opened) => Ok(opened),
+        Err(_) => refuse(StatusCode::SERVICE_UNAVAILABLE, "the message could not be opened"),
+    }
+}
+
+/// The content of a message whose signature is good.
+fn opened(
+    incoming: &Incoming,
+    recipient: &Recipient,
+) -> Result<(Zeroizing<Vec<u8>>, ContentCipher), Failure> {
+    if incoming.signer.public_key.algorithm != KeyAlgorithm::Rsa || incoming.signer.public_key.bits < 2_048 {
+        return Err(Failure::new(FailInfo::BadAlgorithm, "SCEP needs an RSA key of 2,048 bits or more"));
+    }
+    if let Err(error) = incoming.verify() {
+        return Err(Failure::new(FailInfo::BadMessageCheck, error.to_string()));
+    }
+    let envelope = incoming.envelope();
+    let envelope = envelope
+        .map_err(|error| Failure::new(FailInfo::BadAlgorithm, format!("the encrypted part: {error}")))?;
+    if !message::takes_cipher(envelope.cipher) {
+        return Err(Failure::new(FailInfo::BadAlgorithm, "DES is not taken: use AES"));
+    }
+    let content = cipher::open(&recipient.key, &recipient.certificate, &envelope).map_err(|_| sealed())?;
+    Ok((content, envelope.cipher))
+}
+
+/// One and the same for all that is wrong within the encryption: see [`cipher::Sealed`].
+fn sealed() -> Failure {
+    Failure::new(
+        FailInfo::BadMessageCheck,
+        "the encrypted part does not open, or is not what the message says",
+    )
+}
+
+fn same_key(signer: &x509::Certificate, request: &CertificateRequest) -> bool {
+    signer.public_key.spki == request.public_key.spki
+}
+
+fn outcome(enrolled: Enrolled) -> Outcome {
+    match enrolled {
+        Enrolled::Issued(issued) => {
+            // The certificate first: clients take that (section 3.4 leaves the chain to us).
+            let all: Vec<&[u8]> =
+                std::iter::once(&issued.der).chain(issued.chain.iter()).map(|der| &der[..]).collect();
+            Outcome::Found(certs_only(&all, &[]))
+        }
+        Enrolled::Waiting => Outcome::Pending,
+    }
+}

@@ -1,0 +1,99 @@
+//! The query of a SCEP URL (RFC 8894 section 4.1).
+
+use base64::Engine as _;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+
+/// Padded or not.
+const LENIENT: GeneralPurpose = GeneralPurpose::new(
+    &base64::alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+/// What is asked.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Operation {
+    /// GetCACaps.
+    Capabilities,
+    /// GetCACert.
+    Certificates,
+    /// PKIOperation.
+    Message,
+}
+
+/// What the query says.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Query {
+    pub(super) operation: Operation,
+    /// Of a PKIOperation: the message. Elsewhere it is the name of an authority, which the path tells already.
+    pub(super) message: Option<Vec<u8>>,
+}
+
+impl Query {
+    /// `None` when it names no operation known here.
+    pub(super) fn read(query: &str) -> Option<Self> {
+        let value = |key: &str| {
+            let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+            pairs.find(|(name, _)| *name == key).map(|(_, value)| value)
+        };
+        let operation = match value("operation")? {
+            "GetCACaps" => Operation::Capabilities,
+            "GetCACert" => Operation::Certificates,
+            "PKIOperation" => Operation::Message,
+            _ => return None,
+        };
+        let message = value("message").filter(|_| operation == Operation::Message).and_then(decoded);
+        Some(Self { operation, message })
+    }
+}
+
+/// Base64 within a URL. A plus sign that the client did not escape stays one, and so does what became of it on the way.
+fn decoded(value: &str) -> Option<Vec<u8>> {
+    let mut letters = Vec::with_capacity(value.len());
+    let mut rest = value.bytes();
+    while let Some(byte) = rest.next() {
+        let byte = match byte {
+            b'%' => {
+                let digit = |b: Option<u8>| b.and_then(|b| char::from(b).to_digit(16));
+                (digit(rest.next())? * 16 + digit(rest.next())?) as u8
+            }
+            other => other,
+        };
+        match byte {
+            b'\r' | b'\n' => {}
+            b' ' => letters.push(b'+'),
+            other => letters.push(other),
+        }
+    }
+    LENIENT.decode(letters).ok().filter(|message| !message.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queries_as_clients_write_them() {
+        let message =
+            |octets: &[u8]| Some(Query { operation: Operation::Message, message: Some(octets.to_vec()) });
+        let without = |operation| Some(Query { operation, message: None });
+        let table = [
+            ("operation=GetCACaps", without(Operation::Capabilities)),
+            ("operation=GetCACert&message=My%20CA", without(Operation::Certificates)),
+            ("message=x&operation=GetCACert", without(Operation::Certificates)),
+            ("operation=PKIOperation", without(Operation::Message)),
+            ("operation=PKIOperation&message=+/8=", message(&[0xfb, 0xff])),
+            ("operation=PKIOperation&message=%2B%2f8%3D", message(&[0xfb, 0xff])),
+            ("operation=PKIOperation&message=%20%2f8", message(&[0xfb, 0xff])),
+            ("operation=PKIOperation&message=%0a+/8=%0D%0A", message(&[0xfb, 0xff])),
+            ("operation=PKIOperation&message=%2", without(Operation::Message)),
+            ("operation=PKIOperation&message=%%%", without(Operation::Message)),
+            ("operation=PKIOperation&message=", without(Operation::Message)),
+            ("operation=GetNextCACert", None),
+            ("", None),
+            ("operation", None),
+        ];
+        for (query, want) in table {
+            assert_eq!(Query::read(query), want, "{query}");
+        }
+    }
+}
