@@ -2,14 +2,10 @@
 
 use std::fmt;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use keys::{PrivateKey, Signer as _};
 use x509::{Certificate, Fingerprint};
 use zeroize::Zeroizing;
 
-/// Letters of base64 a line of PEM has (RFC 7468 section 2).
-const PEM_LINE: usize = 64;
 /// Certificates a chain may have: real ones have five at most.
 const CHAIN_MAX: usize = 16;
 
@@ -130,20 +126,5 @@ impl fmt::Debug for Material {
 }
 
 fn certificates_pem(ders: &[Vec<u8>]) -> String {
-    ders.iter().map(|der| pem("CERTIFICATE", der)).collect()
-}
-
-/// A PEM block (RFC 7468), with a line end.
-pub(crate) fn pem(label: &str, der: &[u8]) -> String {
-    let text = STANDARD.encode(der);
-    let mut out = format!("-----BEGIN {label}-----\n");
-    let mut rest = text.as_str();
-    while !rest.is_empty() {
-        let (line, after) = rest.split_at(rest.len().min(PEM_LINE));
-        out.push_str(line);
-        out.push('\n');
-        rest = after;
-    }
-    out.push_str(&format!("-----END {label}-----\n"));
-    out
+    ders.iter().map(|der| x509::pem::encode("CERTIFICATE", der)).collect()
 }

@@ -236,6 +236,9 @@ fn verify_seconds() -> u32 {
     30
 }
 
+/// Shown instead of a password.
+const HIDDEN: &str = "(hidden)";
+
 /// A password. Neither `Debug` nor errors show it; it is serialized, since the agent needs it.
 #[derive(Clone, PartialEq)]
 pub struct Secret(Zeroizing<String>);
@@ -257,6 +260,16 @@ impl Secret {
     #[must_use]
     pub fn new(text: String) -> Self {
         Self(Zeroizing::new(text))
+    }
+
+    /// What stands in its place where a target is shown.
+    pub(crate) fn hidden() -> Self {
+        Self::new(HIDDEN.to_owned())
+    }
+
+    /// Whether it is only what stands in its place.
+    pub(crate) fn is_hidden(&self) -> bool {
+        &**self.0 == HIDDEN
     }
 
     pub(crate) fn expose(&self) -> &str {
@@ -313,10 +326,22 @@ impl Target {
     #[must_use]
     pub fn redacted(&self) -> Self {
         let mut shown = self.clone();
-        if let Self::Pkcs12(store) | Self::Jks(store) = &mut shown {
-            store.password = Secret::new("(hidden)".to_owned());
-        }
+        shown.set_password(Secret::hidden());
         shown
+    }
+
+    pub(crate) fn password(&self) -> Option<&Secret> {
+        match self {
+            Self::Pkcs12(store) | Self::Jks(store) => Some(&store.password),
+            _ => None,
+        }
+    }
+
+    /// Does nothing where there is none.
+    pub(crate) fn set_password(&mut self, password: Secret) {
+        if let Self::Pkcs12(store) | Self::Jks(store) = self {
+            store.password = password;
+        }
     }
 
     /// Whether everything needed is there and within its bounds. Touches nothing.

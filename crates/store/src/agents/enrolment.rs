@@ -35,6 +35,10 @@ pub(super) const USE: &str = "-- agent_token_use
 UPDATE agent_tokens SET used_at = ?2, agent = ?3 WHERE hash = ?1 AND used_at IS NULL AND expires_at > ?2
 RETURNING uuid, labels, created_by, created_at, expires_at, used_at, agent";
 
+/// Whom a token made that is not over: for the host that got no answer and asks again.
+pub(super) const USED_FOR: &str = "-- agent_token_used_for
+SELECT agent FROM agent_tokens WHERE hash = ?1 AND used_at IS NOT NULL AND expires_at > ?2";
+
 pub(super) const DELETE: &str = "-- agent_token_delete
 DELETE FROM agent_tokens WHERE uuid = ?1";
 
@@ -91,6 +95,15 @@ pub async fn delete_agent_token(tx: &mut Tx, id: Uuid) -> Result<bool, StoreErro
 }
 
 impl Store {
+    /// The agent that a token has made, while the token is not over.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn agent_of_token(&self, hash: &[u8; 32], now_us: i64) -> Result<Option<Uuid>, StoreError> {
+        let row = self.row(USED_FOR, vec![hash.as_slice().into(), now_us.into()]).await?;
+        row.map_or(Ok(None), |mut row| row.maybe_uuid())
+    }
+
     /// Tokens, newest first.
     ///
     /// # Errors

@@ -136,6 +136,14 @@ UPDATE agents SET spki_sha256 = ?2, not_after = ?3 WHERE uuid = ?1 AND retired_a
 const RETIRE: &str = "-- agent_retire
 UPDATE agents SET retired_at = ?2, revision = revision + 1 WHERE uuid = ?1 AND retired_at IS NULL";
 
+const TAKEN: &str = "-- agent_taken
+SELECT 1 FROM agents WHERE name = ?1 OR spki_sha256 = ?2 LIMIT 1";
+
+/// Agents for whom the table of runs has something to do now. The index holds only what is open at agents.
+const WITH_WORK: &str = "-- agents_with_work
+SELECT DISTINCT agent FROM jobs WHERE agent IS NOT NULL AND state IN (0, 1, 3) AND (state = 0 AND kind = 2 OR state = 3)
+AND next_attempt_at <= ?1 LIMIT ?2";
+
 const LABELS_DELETE: &str = "-- agent_labels_delete
 DELETE FROM agent_labels WHERE agent = ?1";
 
@@ -188,6 +196,8 @@ pub(crate) const ALL: &[&str] = &[
     CERTIFIED,
     RETIRE,
     LABELS_DELETE,
+    TAKEN,
+    WITH_WORK,
     COUNTS,
     GROUP,
     GROUPS,
@@ -196,6 +206,7 @@ pub(crate) const ALL: &[&str] = &[
     GROUP_DELETE,
     enrolment::INSERT,
     enrolment::USE,
+    enrolment::USED_FOR,
     enrolment::DELETE,
     enrolment::TOKENS,
     enrolment::PURGE,
@@ -263,6 +274,14 @@ pub async fn insert_agent(
     }
     insert_labels(tx, agent.id, labels).await?;
     Ok(true)
+}
+
+/// Whether an agent has this name or this key.
+///
+/// # Errors
+/// Those of the database.
+pub async fn is_agent_taken(tx: &mut Tx, name: &str, spki_sha256: &[u8; 32]) -> Result<bool, StoreError> {
+    Ok(tx.row(TAKEN, vec![name.into(), spki_sha256.as_slice().into()]).await?.is_some())
 }
 
 async fn insert_labels(tx: &mut Tx, agent: Uuid, labels: &[(String, String)]) -> Result<(), StoreError> {
@@ -424,6 +443,16 @@ impl Store {
             let key = vec![agent.name.as_str().into()];
             Ok((agent, key))
         })
+    }
+
+    /// Agents with something to do now, ten thousand at most.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn agents_with_work(&self, now_us: i64) -> Result<Vec<Uuid>, StoreError> {
+        const MOST: i64 = 10_000;
+        let rows = self.rows(Cost::Walk, WITH_WORK, vec![now_us.into(), MOST.into()]).await?;
+        rows.into_iter().map(|mut row| row.uuid()).collect()
     }
 
     /// Agents seen since `seen_from_us` and the others, retired ones left out.

@@ -32,7 +32,7 @@ impl Issuer {
     }
 
     pub(crate) fn root_pem(&self) -> String {
-        pem(&self.root)
+        x509::pem::encode("CERTIFICATE", &self.root)
     }
 
     /// A new leaf with a new key.
@@ -78,14 +78,6 @@ fn certificate(
     };
     let tbs = tbs_certificate(&spec);
     signed(&tbs, &by.algorithm(), &by.sign_now(&tbs).unwrap())
-}
-
-fn pem(der: &[u8]) -> String {
-    use base64::Engine as _;
-    let text = base64::engine::general_purpose::STANDARD.encode(der);
-    let lines: Vec<&str> =
-        (0..text.len()).step_by(64).map(|at| &text[at..(at + 64).min(text.len())]).collect();
-    format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
 }
 
 /// A temporary host.

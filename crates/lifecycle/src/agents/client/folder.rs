@@ -1,0 +1,277 @@
+//! What the agent keeps: who it is, its keys, what it holds.
+
+use std::path::{Path, PathBuf};
+
+use keys::PrivateKey;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+use x509::{Certificate, SpkiHash};
+use zeroize::Zeroizing;
+
+use super::AgentRunError;
+use crate::deploy::{
+    Material, StateError, make_folder, name_text, read_json, remove, write_json, write_private,
+};
+
+/// Keys kept for a certificate: the one in use, and the one before it for a version that is put back.
+const KEYS_KEPT: usize = 2;
+
+/// Who the agent is and where its server is.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(super) struct Settings {
+    pub(super) agent: Uuid,
+    pub(super) name: String,
+    pub(super) server: String,
+    /// SHA-256 of the certificate the server is trusted by, where there is no file of them.
+    pub(super) pin: Option<String>,
+}
+
+/// What the agent shows itself with.
+pub(super) struct Identity {
+    pub(super) key: PrivateKey,
+    pub(super) chain: Vec<Vec<u8>>,
+    pub(super) leaf: Certificate,
+}
+
+/// A CSR that was made for a job: the same job gets the same one.
+#[derive(Deserialize, Serialize)]
+pub(super) struct MadeCsr {
+    pub(super) spki: String,
+    pub(super) csr_pem: String,
+}
+
+/// A certificate the agent has deployed.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct HeldCertificate {
+    /// The managed certificate.
+    pub certificate: Uuid,
+    /// Its name.
+    pub name: String,
+    /// Names in the leaf.
+    pub names: Vec<String>,
+    /// SHA-256 of the leaf.
+    pub fingerprint: String,
+    /// End of its validity, seconds since 1970 UTC.
+    pub not_after: i64,
+    /// SHA-256 of the public keys kept for it, the newest first.
+    #[serde(default)]
+    pub keys: Vec<String>,
+}
+
+/// What a folder says of its agent.
+#[derive(Clone, Debug, Serialize)]
+pub struct AgentStatus {
+    /// Who it is.
+    pub agent: Uuid,
+    /// Its name.
+    pub name: String,
+    /// Its server.
+    pub server: String,
+    /// End of its client certificate's validity, seconds since 1970 UTC.
+    pub certificate_not_after: i64,
+    /// Deployments that were cut off and are undone at the next start.
+    pub cut_off: usize,
+    /// What it has deployed.
+    pub certificates: Vec<HeldCertificate>,
+}
+
+/// The agent's folder. Its lock is the deployer's.
+#[derive(Clone, Debug)]
+pub(super) struct Folder {
+    root: PathBuf,
+}
+
+impl Folder {
+    pub(super) fn new(root: &Path) -> Result<Self, StateError> {
+        make_folder(root)?;
+        for name in ["keys", "csr", "certificates"] {
+            make_folder(&root.join(name))?;
+        }
+        Ok(Self { root: root.to_owned() })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+
+    pub(super) fn settings(&self) -> Result<Option<Settings>, StateError> {
+        read_json(&self.path("agent.json"))
+    }
+
+    pub(super) fn write_settings(&self, settings: &Settings) -> Result<(), StateError> {
+        write_json(&self.path("agent.json"), settings)
+    }
+
+    pub(super) fn identity_key(&self) -> Result<Option<PrivateKey>, AgentRunError> {
+        read_key(&self.path("identity-key.pem"))
+    }
+
+    pub(super) fn write_identity_key(&self, key: &PrivateKey) -> Result<(), StateError> {
+        write_private(&self.path("identity-key.pem"), key.to_pkcs8_pem().as_bytes())
+    }
+
+    /// Keeps the client certificate, if it is one for the key.
+    pub(super) fn write_certificate(&self, key: &PrivateKey, pem: &str) -> Result<(), AgentRunError> {
+        Material::from_pem(pem, key.clone()).map_err(|error| {
+            AgentRunError::Identity(format!("the server's certificate for the agent: {error}"))
+        })?;
+        Ok(write_private(&self.path("identity.pem"), pem.as_bytes())?)
+    }
+
+    pub(super) fn identity(&self) -> Result<Option<Identity>, AgentRunError> {
+        let Some(key) = self.identity_key()? else { return Ok(None) };
+        let pem = read_text(&self.path("identity.pem"))?;
+        let chain: Vec<_> = x509::pem::certificates(pem.as_bytes()).map(|(_, der)| der).collect();
+        let Some(first) = chain.first() else { return Ok(None) };
+        let leaf = Certificate::parse(first)
+            .map_err(|error| AgentRunError::Identity(format!("the agent's own certificate: {error}")))?;
+        Ok(Some(Identity { key, leaf, chain }))
+    }
+
+    pub(super) fn ca(&self) -> Result<String, AgentRunError> {
+        read_text(&self.path("server-ca.pem"))
+    }
+
+    pub(super) fn write_ca(&self, pem: &str) -> Result<(), StateError> {
+        if pem.is_empty() {
+            remove(&self.path("server-ca.pem"))
+        } else {
+            write_private(&self.path("server-ca.pem"), pem.as_bytes())
+        }
+    }
+
+    /// What is trusted already stays, so that a server that changes its authority is known before and after.
+    pub(super) fn add_ca(&self, pem: &str) -> Result<(), AgentRunError> {
+        let known = self.ca()?;
+        let have: Vec<_> = x509::pem::certificates(known.as_bytes()).map(|(_, der)| der).collect();
+        let all_known = x509::pem::certificates(pem.as_bytes()).all(|(_, der)| have.contains(&der));
+        if all_known { Ok(()) } else { Ok(self.write_ca(&format!("{known}{pem}"))?) }
+    }
+
+    pub(super) fn made_csr(&self, job: Uuid) -> Result<Option<MadeCsr>, StateError> {
+        read_json(&self.path("csr").join(format!("{job}.json")))
+    }
+
+    /// The key first: a CSR whose key is lost is worth nothing.
+    pub(super) fn write_csr(
+        &self,
+        job: Uuid,
+        key: &PrivateKey,
+        csr_pem: String,
+    ) -> Result<MadeCsr, StateError> {
+        let spki = key.spki_hash().to_string();
+        write_private(&self.key_path(&spki), key.to_pkcs8_pem().as_bytes())?;
+        let made = MadeCsr { spki, csr_pem };
+        write_json(&self.path("csr").join(format!("{job}.json")), &made)?;
+        Ok(made)
+    }
+
+    fn key_path(&self, spki: &str) -> PathBuf {
+        self.path("keys").join(format!("{spki}.pem"))
+    }
+
+    /// The key of a public key, if it was made here.
+    pub(super) fn key(&self, spki: &SpkiHash) -> Result<Option<PrivateKey>, AgentRunError> {
+        read_key(&self.key_path(&spki.to_string()))
+    }
+
+    /// Notes what was deployed, and lets go of keys and CSRs that it replaces.
+    pub(super) fn deployed(
+        &self,
+        certificate: Uuid,
+        name: &str,
+        material: &Material,
+    ) -> Result<(), StateError> {
+        let leaf = material.leaf();
+        let spki = leaf.public_key.spki_sha256.to_string();
+        let path = self.path("certificates").join(format!("{certificate}.json"));
+        let before: Option<HeldCertificate> = read_json(&path)?;
+        let mut keys = before.map(|held| held.keys).unwrap_or_default();
+        keys.retain(|known| *known != spki);
+        keys.insert(0, spki.clone());
+        let dropped = keys.split_off(keys.len().min(KEYS_KEPT));
+        let held = HeldCertificate {
+            certificate,
+            name: name.to_owned(),
+            names: leaf.subject_alt_names.iter().map(name_text).collect(),
+            fingerprint: leaf.fingerprint.to_string(),
+            not_after: leaf.not_after.0,
+            keys,
+        };
+        write_json(&path, &held)?;
+        for key in dropped {
+            remove(&self.key_path(&key))?;
+        }
+        self.drop_csrs_of(&spki)
+    }
+
+    /// A deployed certificate's CSR has done its work.
+    fn drop_csrs_of(&self, spki: &str) -> Result<(), StateError> {
+        for path in self.files("csr") {
+            let made: Option<MadeCsr> = read_json(&path).unwrap_or_default();
+            if made.is_some_and(|made| made.spki == spki) {
+                remove(&path)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn files(&self, folder: &str) -> Vec<PathBuf> {
+        let Ok(listing) = std::fs::read_dir(self.path(folder)) else { return Vec::new() };
+        let paths = listing.filter_map(|entry| Some(entry.ok()?.path()));
+        paths.filter(|path| path.extension().is_some_and(|extension| extension == "json")).collect()
+    }
+
+    pub(super) fn status(&self) -> Result<Option<AgentStatus>, AgentRunError> {
+        let (Some(settings), Some(identity)) = (self.settings()?, self.identity()?) else { return Ok(None) };
+        let mut certificates: Vec<HeldCertificate> =
+            self.files("certificates").iter().filter_map(|path| read_json(path).ok().flatten()).collect();
+        certificates.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(Some(AgentStatus {
+            agent: settings.agent,
+            name: settings.name,
+            server: settings.server,
+            certificate_not_after: identity.leaf.not_after.0,
+            cut_off: self.files("journal").len(),
+            certificates,
+        }))
+    }
+}
+
+fn read_text(path: &Path) -> Result<String, AgentRunError> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(text),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
+        Err(error) => Err(AgentRunError::Identity(format!("{}: {error}", path.display()))),
+    }
+}
+
+fn read_key(path: &Path) -> Result<Option<PrivateKey>, AgentRunError> {
+    let text = Zeroizing::new(read_text(path)?);
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let key = PrivateKey::from_pem(&text);
+    key.map(Some).map_err(|error| AgentRunError::Identity(format!("{}: {error}", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use keys::{KeyType, Signer as _};
+
+    use super::*;
+
+    #[test]
+    fn a_key_is_known_by_its_public_half_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let kept = Folder::new(folder.path()).unwrap();
+        let key = PrivateKey::generate(KeyType::P256).unwrap();
+        let job = Uuid::now_v7();
+        let made = kept.write_csr(job, &key, "csr".to_owned()).unwrap();
+        assert_eq!(kept.made_csr(job).unwrap().unwrap().csr_pem, "csr");
+        assert_eq!(made.spki, key.spki_hash().to_string());
+        let found = kept.key(&key.spki_hash()).unwrap().unwrap();
+        assert_eq!(found.spki(), key.spki());
+        assert!(kept.key(&SpkiHash::of(b"other")).unwrap().is_none());
+    }
+}

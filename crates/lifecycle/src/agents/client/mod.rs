@@ -1,0 +1,378 @@
+//! The agent: on the host, makes keys that never leave it, asks for work, deploys.
+
+mod api;
+mod folder;
+mod host;
+mod jobs;
+mod trust;
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_lc_rs::rand;
+use keys::{KeyType, PrivateKey};
+use parking_lot::Mutex;
+use store::Clock;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+use x509::Fingerprint;
+use zeroize::Zeroizing;
+
+use super::work::{Enrolment, WAIT_SECONDS_MAX};
+use crate::deploy::{Deployer, StateError};
+use api::Api;
+use folder::{Folder, Identity, Settings};
+use jobs::Worker;
+use trust::Trust;
+
+pub use api::ApiError;
+pub use folder::{AgentStatus, HeldCertificate};
+
+/// The agent's folder when nothing else is said.
+pub const STATE_FOLDER: &str = "/var/lib/bulla-agent";
+/// Jobs under way at once: each may wait for a server to reload.
+const JOBS_AT_ONCE: usize = 4;
+/// Waits after failures: full jitter from a tenth of the bound up, doubling.
+const BACKOFF: Duration = Duration::from_secs(2);
+const BACKOFF_MAX: Duration = Duration::from_secs(300);
+/// At the stop, for deployments under way; what is not done by then is undone at the next start.
+const STOP_GRACE: Duration = Duration::from_secs(60);
+/// Rounds of [`Agent::work_once`]: a CSR in one, its certificate in a later one.
+const ROUNDS_MAX: usize = 20;
+/// Between two of them: the time an authority takes.
+const ROUND_PAUSE: Duration = Duration::from_millis(500);
+/// After this part of its life the client certificate is renewed.
+const RENEW_AT: (i64, i64) = (2, 3);
+/// Between two tries at that, seconds.
+const RENEW_PAUSE_SECONDS: i64 = 60;
+
+/// Why the agent cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentRunError {
+    /// Enrol first.
+    #[error("{0} holds no enrolled agent: run `bulla agent enroll` first")]
+    NotEnrolled(PathBuf),
+    /// It is an agent already.
+    #[error("this host is the agent {name} of {server} already: remove {folder} to enrol it anew")]
+    Enrolled {
+        /// Its name.
+        name: String,
+        /// Its server.
+        server: String,
+        /// Its folder.
+        folder: PathBuf,
+    },
+    /// The server's address.
+    #[error("{0:?} is no server's address: give https://HOST or https://HOST:PORT")]
+    Server(String),
+    /// What the server is to be trusted by.
+    #[error("{0}")]
+    Trust(String),
+    /// Keys or requests could not be made, or what the server sent fits neither.
+    #[error("{0}")]
+    Identity(String),
+    /// The agent's folder.
+    #[error("the agent's folder: {0}")]
+    State(#[from] StateError),
+    /// The server.
+    #[error(transparent)]
+    Api(#[from] ApiError),
+}
+
+/// How to become an agent.
+#[derive(Debug)]
+pub struct EnrollOptions {
+    /// `https://HOST[:PORT]`.
+    pub server: String,
+    /// Used once.
+    pub token: Zeroizing<String>,
+    /// Certificates the server's own stands below, PEM; the host's roots when neither this nor `ca_sha256` is given.
+    pub ca_pem: Option<String>,
+    /// SHA-256 of the server's certificate, or of one above it that it sends.
+    pub ca_sha256: Option<Fingerprint>,
+    /// The agent's name; the host's when absent.
+    pub name: Option<String>,
+    /// The agent's folder.
+    pub state: PathBuf,
+}
+
+/// What a round of work came to.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Worked {
+    /// Jobs that ended well.
+    pub done: usize,
+    /// Jobs that failed; they are reported to the server.
+    pub failed: usize,
+}
+
+/// An enrolled agent.
+pub struct Agent {
+    folder: Folder,
+    settings: Settings,
+    identity: Identity,
+    api: Arc<Api>,
+    deployer: Deployer,
+    clock: Clock,
+    under_way: Arc<Mutex<HashSet<Uuid>>>,
+    /// When to try again to renew the client certificate, seconds.
+    renew_again_at: i64,
+}
+
+impl Agent {
+    /// Makes this host an agent: a key is made here, the server certifies it. Repeated after a lost answer, the same key
+    /// and the same token get the same agent.
+    ///
+    /// # Errors
+    /// [`AgentRunError`]; nothing but the key is kept then.
+    pub async fn enroll(options: &EnrollOptions) -> Result<AgentStatus, AgentRunError> {
+        let server = trust::server_of(&options.server)?;
+        // For its lock and the checks of the folder.
+        let _deployer = Deployer::open(&options.state)?;
+        let folder = Folder::new(&options.state)?;
+        if let Some(settings) = folder.settings()? {
+            let folder = options.state.clone();
+            return Err(AgentRunError::Enrolled { name: settings.name, server: settings.server, folder });
+        }
+        let key = match folder.identity_key()? {
+            Some(key) => key,
+            None => {
+                let made = PrivateKey::generate_aside(KeyType::P256).await;
+                let made = made.map_err(|error| AgentRunError::Identity(error.to_string()))?;
+                folder.write_identity_key(&made)?;
+                made
+            }
+        };
+        let trust = match (&options.ca_pem, options.ca_sha256) {
+            (Some(pem), _) => Trust::roots(pem)?,
+            (None, Some(pin)) => Trust::Pinned(pin),
+            (None, None) => Trust::System,
+        };
+        let api = Api::new(&server, &trust, None)?;
+        let request = Enrolment {
+            token: options.token.to_string(),
+            csr_pem: jobs::bare_csr(&key)?,
+            name: options.name.clone(),
+            facts: host::facts(&server).await,
+        };
+        let enrolled = api.enroll(&request).await?;
+        let ca_pem = format!("{}{}", options.ca_pem.as_deref().unwrap_or_default(), enrolled.ca_pem);
+        folder.write_certificate(&key, &enrolled.certificate_pem)?;
+        folder.write_ca(&ca_pem)?;
+        let pin = if ca_pem.is_empty() { options.ca_sha256.map(|pin| pin.to_string()) } else { None };
+        // Last: with it the agent is enrolled.
+        folder.write_settings(&Settings { agent: enrolled.agent, name: enrolled.name, server, pin })?;
+        folder.status()?.ok_or_else(|| AgentRunError::NotEnrolled(options.state.clone()))
+    }
+
+    /// What is known of the agent in a folder, without asking anybody. `None` when there is none.
+    ///
+    /// # Errors
+    /// [`AgentRunError`] when the folder cannot be read.
+    pub fn status(state: &Path) -> Result<Option<AgentStatus>, AgentRunError> {
+        if !state.exists() {
+            return Ok(None);
+        }
+        Folder::new(state)?.status()
+    }
+
+    /// Opens an enrolled agent, and undoes what a crash has cut off.
+    ///
+    /// # Errors
+    /// [`AgentRunError`].
+    pub async fn open(state: &Path, clock: Clock) -> Result<Self, AgentRunError> {
+        let folder = Folder::new(state)?;
+        let not_enrolled = || AgentRunError::NotEnrolled(state.to_owned());
+        let settings = folder.settings()?.ok_or_else(not_enrolled)?;
+        let identity = folder.identity()?.ok_or_else(not_enrolled)?;
+        let deployer = Deployer::open(state)?;
+        deployer.recover().await?;
+        let api = Arc::new(api_of(&folder, &settings, &identity)?);
+        let under_way = Arc::default();
+        Ok(Self { folder, settings, identity, api, deployer, clock, under_way, renew_again_at: 0 })
+    }
+
+    /// Who it is.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.settings.name
+    }
+
+    /// Works until stopped. Deployments under way are let finish for a minute.
+    ///
+    /// # Errors
+    /// [`AgentRunError`] when its folder fails; a server that is away is waited for.
+    pub async fn run(&mut self, stop: CancellationToken) -> Result<(), AgentRunError> {
+        let mut jobs = JoinSet::new();
+        let mut failures = 0_u32;
+        while !stop.is_cancelled() {
+            let turn = tokio::select! {
+                () = stop.cancelled() => break,
+                turn = self.turn(&mut jobs, WAIT_SECONDS_MAX) => turn,
+            };
+            match turn {
+                Ok(_) => failures = 0,
+                Err(AgentRunError::Api(error)) => {
+                    failures = failures.saturating_add(1);
+                    let pause = backoff(failures, error.retry_after());
+                    tracing::warn!(%error, pause_ms = pause.as_millis() as u64, "the server did not give work");
+                    tokio::select! {
+                        () = stop.cancelled() => break,
+                        () = tokio::time::sleep(pause) => {}
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let all = async { while jobs.join_next().await.is_some() {} };
+        if tokio::time::timeout(STOP_GRACE, all).await.is_err() {
+            tracing::warn!("deployments were cut off; they are undone at the next start");
+        }
+        Ok(())
+    }
+
+    /// Does what there is to do now, and ends.
+    ///
+    /// # Errors
+    /// [`AgentRunError`], also when the server is away.
+    pub async fn work_once(&mut self) -> Result<Worked, AgentRunError> {
+        let mut all = Worked::default();
+        let mut jobs = JoinSet::new();
+        for _ in 0..ROUNDS_MAX {
+            let begun = self.turn(&mut jobs, 0).await?;
+            while let Some(ended) = jobs.join_next().await {
+                count(&mut all, ended);
+            }
+            if begun == 0 {
+                break;
+            }
+            tokio::time::sleep(ROUND_PAUSE).await;
+        }
+        Ok(all)
+    }
+
+    /// One poll, its jobs begun; how many.
+    async fn turn(
+        &mut self,
+        jobs: &mut JoinSet<Result<(), String>>,
+        wait_seconds: u32,
+    ) -> Result<usize, AgentRunError> {
+        self.renew_if_due().await?;
+        while jobs.len() >= JOBS_AT_ONCE {
+            jobs.join_next().await;
+        }
+        while jobs.try_join_next().is_some() {}
+        let facts = host::facts(&self.settings.server).await;
+        let assigned = self.api.work(&facts, wait_seconds).await?;
+        let mut begun = 0;
+        for job in assigned {
+            if !self.under_way.lock().insert(job.id()) {
+                continue;
+            }
+            while jobs.len() >= JOBS_AT_ONCE {
+                jobs.join_next().await;
+            }
+            let worker = Worker {
+                folder: self.folder.clone(),
+                api: Arc::clone(&self.api),
+                deployer: self.deployer.clone(),
+            };
+            let under_way = Arc::clone(&self.under_way);
+            jobs.spawn(async move {
+                let id = job.id();
+                let result = worker.work(job).await;
+                under_way.lock().remove(&id);
+                result
+            });
+            begun += 1;
+        }
+        Ok(begun)
+    }
+
+    /// A failure is only told: the certificate is good for a while yet.
+    async fn renew_if_due(&mut self) -> Result<(), AgentRunError> {
+        let now = self.clock.now_seconds();
+        let leaf = &self.identity.leaf;
+        let life = leaf.not_after.since(leaf.not_before);
+        let due = leaf.not_before.0.saturating_add(life / RENEW_AT.1 * RENEW_AT.0);
+        if now < due || now < self.renew_again_at {
+            return Ok(());
+        }
+        self.renew_again_at = now.saturating_add(RENEW_PAUSE_SECONDS);
+        let csr_pem = jobs::bare_csr(&self.identity.key)?;
+        let enrolled = match self.api.renew(csr_pem).await {
+            Ok(enrolled) => enrolled,
+            Err(error) => {
+                tracing::warn!(%error, until = leaf.not_after.0, "the client certificate is not renewed yet");
+                return Ok(());
+            }
+        };
+        self.folder.write_certificate(&self.identity.key, &enrolled.certificate_pem)?;
+        if !enrolled.ca_pem.is_empty() {
+            self.folder.add_ca(&enrolled.ca_pem)?;
+        }
+        if let Some(identity) = self.folder.identity()? {
+            self.identity = identity;
+            self.api = Arc::new(api_of(&self.folder, &self.settings, &self.identity)?);
+            tracing::info!(until = self.identity.leaf.not_after.0, "the client certificate is renewed");
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Agent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Agent").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+fn api_of(folder: &Folder, settings: &Settings, identity: &Identity) -> Result<Api, AgentRunError> {
+    let ca = folder.ca()?;
+    let trust = match (ca.is_empty(), settings.pin.as_deref()) {
+        (false, _) => Trust::roots(&ca)?,
+        (true, Some(pin)) => {
+            Trust::Pinned(pin.parse().map_err(|_| AgentRunError::Trust(format!("{pin:?} is no SHA-256")))?)
+        }
+        (true, None) => Trust::System,
+    };
+    Api::new(&settings.server, &trust, Some(identity))
+}
+
+fn count(all: &mut Worked, ended: Result<Result<(), String>, tokio::task::JoinError>) {
+    match ended {
+        Ok(Ok(())) => all.done += 1,
+        Ok(Err(_)) | Err(_) => all.failed += 1,
+    }
+}
+
+/// Between a tenth of the bound and all of it, so that agents who lost a server together do not return together.
+fn backoff(failures: u32, asked: Option<Duration>) -> Duration {
+    let doubled = BACKOFF.saturating_mul(1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX));
+    let bound = doubled.min(BACKOFF_MAX);
+    let mut octets = [0; 4];
+    // Without randomness: the whole bound.
+    let fraction = match rand::fill(&mut octets) {
+        Ok(()) => f64::from(u32::from_be_bytes(octets)) / f64::from(u32::MAX),
+        Err(_) => 1.0,
+    };
+    bound.mul_f64(0.1 + 0.9 * fraction).max(asked.unwrap_or_default().min(BACKOFF_MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_grow_to_their_bound_and_heed_the_server() {
+        for failures in [1, 2, 5, 9, 40, u32::MAX] {
+            let bound =
+                BACKOFF.saturating_mul(1_u32.checked_shl(failures - 1).unwrap_or(u32::MAX)).min(BACKOFF_MAX);
+            let pause = backoff(failures, None);
+            assert!(pause >= bound.mul_f64(0.099) && pause <= bound, "{failures}: {pause:?}");
+        }
+        assert!(backoff(1, Some(Duration::from_secs(90))) >= Duration::from_secs(90));
+        assert!(backoff(1, Some(Duration::from_secs(90_000))) <= BACKOFF_MAX);
+    }
+}

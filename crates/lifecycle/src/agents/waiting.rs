@@ -1,0 +1,91 @@
+//! Polls that wait for work.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
+use uuid::Uuid;
+
+/// Who waits. As many entries as there are polls under way, which the listener's connections bound.
+#[derive(Default)]
+pub(super) struct Waiting(Mutex<HashMap<Uuid, Arc<Notify>>>);
+
+/// A poll under way.
+pub(super) struct Waiter<'w> {
+    waiting: &'w Waiting,
+    agent: Uuid,
+    notify: Arc<Notify>,
+}
+
+impl Waiting {
+    pub(super) fn register(&self, agent: Uuid) -> Waiter<'_> {
+        let notify = Arc::clone(self.0.lock().entry(agent).or_default());
+        Waiter { waiting: self, agent, notify }
+    }
+
+    pub(super) fn wake(&self, agent: Uuid) {
+        let notify = self.0.lock().get(&agent).cloned();
+        if let Some(notify) = notify {
+            notify.notify_waiters();
+        }
+    }
+
+    pub(super) fn wake_all(&self) {
+        self.0.lock().values().for_each(|notify| notify.notify_waiters());
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
+    }
+}
+
+impl Waiter<'_> {
+    /// Ready once somebody wakes the agent from now on: call it before looking for work.
+    pub(super) fn woken(&self) -> Notified<'_> {
+        self.notify.notified()
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        let mut all = self.waiting.0.lock();
+        // Ours and the map's: nobody else waits.
+        if Arc::strong_count(&self.notify) <= 2 {
+            all.remove(&self.agent);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_wake_between_asking_and_waiting_is_not_lost() {
+        let waiting = Waiting::default();
+        let agent = Uuid::now_v7();
+        let waiter = waiting.register(agent);
+        let woken = waiter.woken();
+        waiting.wake(agent);
+        woken.await;
+        drop(waiter);
+        assert!(waiting.is_empty());
+    }
+
+    #[tokio::test]
+    async fn two_polls_of_one_agent_wake_together_and_leave_nothing() {
+        let waiting = Waiting::default();
+        let agent = Uuid::now_v7();
+        let (first, second) = (waiting.register(agent), waiting.register(agent));
+        let (one, two) = (first.woken(), second.woken());
+        waiting.wake(Uuid::now_v7());
+        waiting.wake(agent);
+        tokio::join!(one, two);
+        drop(first);
+        assert!(!waiting.is_empty());
+        drop(second);
+        assert!(waiting.is_empty());
+    }
+}
