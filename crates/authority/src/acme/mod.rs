@@ -1,1 +1,260 @@
-//! The ACME server (RFC 8555).
+//! The ACME server (RFC 8555), with renewal information (RFC 9773), profiles (draft-ietf-acme-profiles), IP identifiers
+//! (RFC 8738), CAA (RFC 8659, RFC 8657), tls-alpn-01 (RFC 8737), dns-account-01 and dns-persist-01 (drafts).
+//!
+//! A request's way: [`Acme::handle`] → [`route`] → [`request`] (signature, URL, nonce, account) → the resource's module
+//! → [`writes`] where something is stored. Validations and whatever a crash interrupted are done in [`work`].
+
+mod account;
+mod accounts;
+mod authorizations;
+mod binding;
+mod certificates;
+mod directory;
+mod finalize;
+mod identifier;
+pub mod jose;
+mod key_change;
+mod limits;
+mod nonce;
+mod options;
+mod orders;
+mod overrides;
+mod problem;
+mod renewal;
+mod request;
+mod respond;
+mod revocation;
+mod route;
+mod state;
+mod validate;
+mod work;
+mod writes;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderValue, Method as Verb, Request, Response, StatusCode, header};
+use store::{Clock, Store};
+
+use crate::{Authority, Peer};
+use accounts::Accounts;
+use limits::Limiter;
+use nonce::Nonces;
+use overrides::Overrides;
+use problem::{Kind, Problem};
+use route::Route;
+use validate::Validator;
+use work::Work;
+use writes::Writes;
+
+pub use binding::{ExternalKey, ExternalKeyError, NewExternalKey};
+pub use options::{
+    AcmeOptions, BadOptions, DirectoryOptions, Limit, LimitOptions, Method, ValidationOptions,
+};
+pub use overrides::{BadOverride, NewOverride};
+pub use validate::SetupError;
+pub use work::Figures;
+
+/// Why the ACME server cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum AcmeError {
+    /// Operator: correct the configuration.
+    #[error(transparent)]
+    Options(#[from] BadOptions),
+    /// Validation.
+    #[error(transparent)]
+    Setup(#[from] SetupError),
+}
+
+/// The ACME server of one node. Cheap to clone; the clones share everything.
+#[derive(Clone)]
+pub struct Acme(Arc<Inner>);
+
+pub(crate) struct Inner {
+    authority: Authority,
+    store: Store,
+    clock: Clock,
+    options: AcmeOptions,
+    nonces: Nonces,
+    accounts: Accounts,
+    limiter: Limiter,
+    overrides: Overrides,
+    validator: Validator,
+    writes: Writes,
+    work: Work,
+}
+
+impl Acme {
+    /// Sets the server up; within a tokio runtime, as its writers are tasks. Nothing is validated until
+    /// [`Acme::run`] runs.
+    ///
+    /// # Errors
+    /// [`AcmeError`].
+    pub fn new(
+        authority: Authority,
+        store: Store,
+        clock: Clock,
+        options: AcmeOptions,
+    ) -> Result<Self, AcmeError> {
+        let options = options.checked()?;
+        authority.keystore().also_sealed(&store::acme::SEALED_SECRETS);
+        Ok(Self(Arc::new(Inner {
+            nonces: Nonces::new(),
+            accounts: Accounts::new(),
+            limiter: Limiter::default(),
+            overrides: Overrides::default(),
+            validator: Validator::new(&options)?,
+            writes: Writes::new(&store),
+            work: Work::default(),
+            authority,
+            store,
+            clock,
+            options,
+        })))
+    }
+
+    /// Answers a request to a path that begins with `/acme/`. The body is whole: the listener bounds it at
+    /// [`jose::REQUEST_MAX`], and what is longer is refused here too.
+    ///
+    /// # Cancellation
+    /// Dropping the future may leave done or not what was asked for; the client asks again.
+    pub async fn handle(&self, request: Request<Bytes>, peer: &Peer) -> Response<Bytes> {
+        let answer = self.0.answer(&request, peer).await;
+        let response = answer.unwrap_or_else(|problem| problem.respond());
+        self.0.finish(response, &request)
+    }
+
+    /// How it works.
+    #[must_use]
+    pub fn options(&self) -> &AcmeOptions {
+        &self.0.options
+    }
+}
+
+impl std::fmt::Debug for Acme {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Acme").field("base_url", &self.0.options.base_url).finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    async fn answer(&self, request: &Request<Bytes>, peer: &Peer) -> Result<Response<Bytes>, Problem> {
+        let route = Route::parse(request.uri().path())
+            .ok_or_else(|| Problem::malformed("there is no such resource").status(StatusCode::NOT_FOUND))?;
+        if request.method() == Verb::OPTIONS {
+            return Ok(respond::empty(StatusCode::NO_CONTENT));
+        }
+        match (&route, request.method()) {
+            (Route::Directory(profile), &Verb::GET | &Verb::HEAD) => self.directory(*profile).await,
+            (Route::NewNonce, &Verb::HEAD) => Ok(respond::empty(StatusCode::OK)),
+            (Route::NewNonce, &Verb::GET) => Ok(respond::empty(StatusCode::NO_CONTENT)),
+            (Route::RenewalInfo(id), &Verb::GET | &Verb::HEAD) => self.renewal_info(id).await,
+            (Route::Directory(_) | Route::NewNonce | Route::RenewalInfo(_), _) => {
+                Err(not_allowed("GET, HEAD"))
+            }
+            (_, &Verb::POST) => self.post(route, request, peer).await,
+            // RFC 8555 section 6.3: everything else is fetched by POST-as-GET.
+            _ => Err(not_allowed("POST")),
+        }
+    }
+
+    async fn post(
+        &self,
+        route: Route<'_>,
+        request: &Request<Bytes>,
+        peer: &Peer,
+    ) -> Result<Response<Bytes>, Problem> {
+        match route {
+            Route::NewAccount(profile) => {
+                let signed = self.signed_by_key(request).await?;
+                self.new_account(profile, signed, peer).await
+            }
+            Route::RevokeCertificate => self.revoke(request).await,
+            route => {
+                let signed = self.signed_by_account(request).await?;
+                match route {
+                    Route::NewOrder(profile) => self.new_order(profile, &signed).await,
+                    Route::NewAuthorization(profile) => self.new_authorization(profile, &signed).await,
+                    Route::KeyChange => self.change_key(&signed).await,
+                    Route::Account(id) => self.account(id, &signed).await,
+                    Route::Orders(id) => self.orders(id, &signed, request.uri().query()).await,
+                    Route::Order(id) => self.order(id, &signed).await,
+                    Route::Finalize(id) => self.finalize(id, &signed).await,
+                    Route::Authorization(id) => self.authorization(id, &signed).await,
+                    Route::Challenge(id, method) => self.challenge(id, method, &signed).await,
+                    Route::Certificate(id, chain) => self.certificate(id, chain, &signed).await,
+                    _ => Err(not_allowed("GET, HEAD")),
+                }
+            }
+        }
+    }
+
+    /// What every answer has: a fresh nonce, the way back to the directory, and leave for scripts to read both.
+    fn finish(&self, mut response: Response<Bytes>, request: &Request<Bytes>) -> Response<Bytes> {
+        let headers = response.headers_mut();
+        if let Ok(nonce) = HeaderValue::from_str(&self.nonces.issue()) {
+            headers.insert("replay-nonce", nonce);
+        }
+        headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+        headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
+        let exposed = HeaderValue::from_static("Link, Replay-Nonce, Location, Retry-After");
+        headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, exposed);
+        match Route::parse(request.uri().path()) {
+            Some(Route::Directory(_)) => response,
+            Some(
+                Route::NewAccount(profile) | Route::NewOrder(profile) | Route::NewAuthorization(profile),
+            ) => respond::with_link(response, &self.directory_url(profile), "index"),
+            _ => respond::with_link(response, &self.directory_url(None), "index"),
+        }
+    }
+
+    fn url(&self, path: impl std::fmt::Display) -> String {
+        format!("{}{}{path}", self.options.base_url, route::PREFIX)
+    }
+
+    fn directory_url(&self, profile: Option<&str>) -> String {
+        match profile {
+            Some(profile) => self.url(format_args!("{profile}/directory")),
+            None => self.url("directory"),
+        }
+    }
+
+    /// The options of a profile's directory, and the profile's name.
+    fn directory_options<'p>(
+        &'p self,
+        profile: Option<&'p str>,
+    ) -> Result<(&'p str, DirectoryOptions), Problem> {
+        let name = profile.unwrap_or(&self.options.default_profile);
+        let options = self.options.directory(name);
+        options
+            .map(|options| (name, options))
+            .ok_or_else(|| Problem::malformed("there is no such directory").status(StatusCode::NOT_FOUND))
+    }
+
+    fn now_us(&self) -> i64 {
+        self.clock.now_us()
+    }
+}
+
+fn not_allowed(methods: &'static str) -> Problem {
+    Problem::malformed(format!("this resource takes {methods}"))
+        .status(StatusCode::METHOD_NOT_ALLOWED)
+        .allow(methods)
+}
+
+/// A read that failed: the client can only try again.
+fn unread(error: &store::StoreError) -> Problem {
+    tracing::error!(%error, "the database does not answer");
+    if error.is_transient() { Problem::busy() } else { Problem::internal() }
+}
+
+impl From<store::StoreError> for Problem {
+    fn from(error: store::StoreError) -> Self {
+        unread(&error)
+    }
+}
+
+/// So many per so long are used up; when there is one again.
+fn limited(what: &str, seconds: u64) -> Problem {
+    Problem::new(Kind::RateLimited, format!("too many {what}; try again in {seconds} s")).retry_after(seconds)
+}

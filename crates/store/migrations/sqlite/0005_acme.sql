@@ -12,6 +12,7 @@ CREATE TABLE acme_accounts (
     external_key BLOB,
     profile TEXT NOT NULL,
     address TEXT NOT NULL,
+    preauthorized_until INTEGER,
     created_at INTEGER NOT NULL,
     updated_at INTEGER NOT NULL
 ) WITHOUT ROWID;
@@ -85,8 +86,7 @@ CREATE TABLE acme_authorizations (
     error TEXT,
     claimed_until INTEGER
 ) WITHOUT ROWID;
-CREATE INDEX acme_authorizations_reusable ON acme_authorizations (account, identifier)
-    WHERE reusable_until IS NOT NULL;
+CREATE INDEX acme_authorizations_valid ON acme_authorizations (account, identifier) WHERE status = 1;
 CREATE INDEX acme_authorizations_claimed ON acme_authorizations (claimed_until) WHERE claimed_until IS NOT NULL;
 
 -- Limits of single accounts (UUID), networks (10.0.0.0/8) or names; allowed of 0 forbids, NULL lifts the limit.

@@ -65,6 +65,8 @@ pub struct AcmeAccount {
     pub created_at_us: i64,
     /// When it last changed, µs.
     pub updated_at_us: i64,
+    /// Until when it may have authorizations made without an order, µs.
+    pub preauthorized_until_us: Option<i64>,
     /// Whether the external key is in force; true without one.
     pub external_key_active: bool,
     /// Profiles the external key allows; none: any.
@@ -110,7 +112,7 @@ pub enum NewAcmeAccountOutcome {
 macro_rules! columns {
     () => {
         "SELECT a.id, a.thumbprint, a.jwk, a.status, a.contacts, a.terms_agreed, a.external_key, a.profile, a.address, \
-         a.created_at, a.updated_at, e.profiles, e.names, e.disabled_at, e.id \
+         a.created_at, a.updated_at, a.preauthorized_until, e.profiles, e.names, e.disabled_at, e.id \
          FROM acme_accounts a LEFT JOIN acme_external_keys e ON e.id = a.external_key"
     };
 }
@@ -146,6 +148,10 @@ WHERE id = ?1 AND thumbprint = ?2 AND status = 0
 pub(super) const KEEP_KEY: &str = "-- acme_account_keep_key
 INSERT INTO acme_account_keys (account, thumbprint, replaced_at) VALUES (?1, ?2, ?3)
 ON CONFLICT (account, thumbprint) DO UPDATE SET replaced_at = excluded.replaced_at";
+
+pub(super) const PREAUTHORIZED: &str = "-- acme_account_preauthorized
+UPDATE acme_accounts SET preauthorized_until = ?2
+WHERE id = ?1 AND (preauthorized_until IS NULL OR preauthorized_until < ?2)";
 
 pub(super) const EARLIER_KEYS: &str = "-- acme_account_earlier_keys
 SELECT thumbprint FROM acme_account_keys WHERE account = ?1 ORDER BY replaced_at DESC LIMIT ?2";
@@ -223,6 +229,14 @@ pub async fn change_acme_account_key(
     Ok(true)
 }
 
+/// Notes that an account has an authorization made without an order, until then at the latest.
+///
+/// # Errors
+/// Those of the database.
+pub async fn note_acme_preauthorization(tx: &mut Tx, id: Uuid, until_us: i64) -> Result<(), StoreError> {
+    tx.execute(PREAUTHORIZED, vec![id.into(), until_us.into()]).await.map(drop)
+}
+
 impl Store {
     /// An account.
     ///
@@ -286,6 +300,7 @@ fn account(mut row: Row) -> Result<AcmeAccount, StoreError> {
         address: row.text()?,
         created_at_us: row.int()?,
         updated_at_us: row.int()?,
+        preauthorized_until_us: row.maybe_int()?,
         external_key_active: true,
         allowed_profiles: Vec::new(),
         allowed_names: Vec::new(),

@@ -197,14 +197,23 @@ fn reusable(count: usize) -> String {
         concat!(
             "-- acme_authorizations_reusable_{}\n",
             columns!(),
-            " WHERE account = ?1 AND reusable_until > ?2 AND identifier IN ({}) AND reusable_until IS NOT NULL"
+            " WHERE account = ?1 AND reusable_until > ?2 AND identifier IN ({}) AND status = 1"
         ),
         count, names
     )
 }
 
+fn held(count: usize) -> String {
+    format!(
+        "-- acme_authorizations_held_{count}\nSELECT DISTINCT identifier, wildcard FROM acme_authorizations \
+         WHERE account = ?1 AND expires_at > ?2 AND identifier IN ({}) AND status = 1",
+        those(count, 3)
+    )
+}
+
 pub(super) fn composed() -> Vec<String> {
-    SIZES.into_iter().map(by_ids).chain(SIZES.into_iter().map(reusable)).collect()
+    let forms: [fn(usize) -> String; 3] = [by_ids, reusable, held];
+    forms.into_iter().flat_map(|form| SIZES.into_iter().map(form)).collect()
 }
 
 fn padded<T: Clone>(all: &[T]) -> Option<(usize, Vec<T>)> {
@@ -328,6 +337,28 @@ impl Store {
             let rows = self.rows(Cost::Point, &reusable(size), parameters).await?;
             for row in rows {
                 found.push(authorization(row)?);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Of these identifiers, those an account has valid authorizations for, each with whether for a wildcard.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn acme_held(
+        &self,
+        account: Uuid,
+        identifiers: &[String],
+        now_us: i64,
+    ) -> Result<Vec<(String, bool)>, StoreError> {
+        let mut found = Vec::new();
+        for part in identifiers.chunks(SIZES[SIZES.len() - 1]) {
+            let Some((size, padded)) = padded(part) else { continue };
+            let mut parameters: Vec<Value> = vec![account.into(), now_us.into()];
+            parameters.extend(padded.into_iter().map(Value::from));
+            for mut row in self.rows(Cost::Point, &held(size), parameters).await? {
+                found.push((row.text()?, row.flag()?));
             }
         }
         Ok(found)

@@ -5,6 +5,7 @@ use uuid::Uuid;
 use super::{from_lines, lines};
 use crate::cursor::{Cursor, Page};
 use crate::error::StoreError;
+use crate::keys::{SealedColumn, sealed_column};
 use crate::scans::{key_or, page, with_limit};
 use crate::store::{Cost, Store, limit_of};
 use crate::tx::Tx;
@@ -83,6 +84,9 @@ macro_rules! columns {
     };
 }
 
+/// The secrets, for the rotation of the master key.
+pub const SEALED_SECRETS: SealedColumn = sealed_column!("acme_external_keys", "id" Uuid "uuid", "secret");
+
 pub(super) const KEY: &str = concat!("-- acme_external_key\n", columns!(), " WHERE id = ?1");
 
 pub(super) const KEY_BY_KID: &str = concat!("-- acme_external_key_by_kid\n", columns!(), " WHERE kid = ?1");
@@ -100,9 +104,6 @@ UPDATE acme_external_keys SET disabled_at = COALESCE(disabled_at, ?2) WHERE id =
 
 pub(super) const DELETE: &str = "-- acme_external_key_delete
 DELETE FROM acme_external_keys WHERE id = ?1";
-
-pub(super) const REWRAP: &str = "-- acme_external_key_rewrap
-UPDATE acme_external_keys SET secret = ?3 WHERE id = ?1 AND secret = ?2";
 
 pub(super) const USE: &str = "-- acme_external_key_use
 UPDATE acme_external_keys SET used_at = ?2, uses = uses + 1
@@ -147,19 +148,6 @@ pub async fn disable_acme_external_key(tx: &mut Tx, id: Uuid, now_us: i64) -> Re
 /// Those of the database.
 pub async fn delete_acme_external_key(tx: &mut Tx, id: Uuid) -> Result<bool, StoreError> {
     Ok(tx.execute(DELETE, vec![id.into()]).await? == 1)
-}
-
-/// Puts the secret as sealed under another master key in place of `old`; false when it has changed meanwhile.
-///
-/// # Errors
-/// Those of the database.
-pub async fn rewrap_acme_external_key(
-    tx: &mut Tx,
-    id: Uuid,
-    old: Vec<u8>,
-    new: Vec<u8>,
-) -> Result<bool, StoreError> {
-    Ok(tx.execute(REWRAP, vec![id.into(), old.into(), new.into()]).await? == 1)
 }
 
 impl Store {

@@ -14,15 +14,15 @@ use crate::tx::Bulk;
 
 pub use accounts::{
     AcmeAccount, AcmeAccountStatus, NewAcmeAccount, NewAcmeAccountOutcome, change_acme_account_key,
-    insert_acme_account, set_acme_account,
+    insert_acme_account, note_acme_preauthorization, set_acme_account,
 };
 pub use authorizations::{
     AcmeAnswer, AcmeAuthorization, AcmeAuthorizationStatus, AcmeValidated, begin_acme_validations,
     deactivate_acme_authorization, end_acme_validations, insert_acme_authorizations,
 };
 pub use external_keys::{
-    AcmeExternalKey, NewAcmeExternalKey, delete_acme_external_key, disable_acme_external_key,
-    insert_acme_external_key, rewrap_acme_external_key,
+    AcmeExternalKey, NewAcmeExternalKey, SEALED_SECRETS, delete_acme_external_key, disable_acme_external_key,
+    insert_acme_external_key,
 };
 pub use orders::{
     AcmeFinalized, AcmeIssued, AcmeOrder, AcmeOrderStatus, begin_acme_issuances, end_acme_issuances,
@@ -43,6 +43,7 @@ const ALL: &[&str] = &[
     accounts::CHANGE_KEY,
     accounts::KEEP_KEY,
     accounts::EARLIER_KEYS,
+    accounts::PREAUTHORIZED,
     authorizations::AUTHORIZATION,
     authorizations::DEACTIVATE,
     external_keys::KEY,
@@ -51,7 +52,8 @@ const ALL: &[&str] = &[
     external_keys::INSERT,
     external_keys::DISABLE,
     external_keys::DELETE,
-    external_keys::REWRAP,
+    external_keys::SEALED_SECRETS.page,
+    external_keys::SEALED_SECRETS.count,
     external_keys::USE,
     orders::ORDER,
     orders::ORDERS_OF,
@@ -73,6 +75,7 @@ const POSTGRES: &[&str] = &[
 ];
 
 const BULKS: &[&Bulk] = &[
+    &external_keys::SEALED_SECRETS.replace,
     &authorizations::INSERT,
     &authorizations::BEGIN,
     &authorizations::END,

@@ -1,0 +1,273 @@
+//! Accounts: made, shown, changed, ended (RFC 8555 section 7.3).
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http::{Response, StatusCode, header};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use store::acme::{
+    AcmeAccount, AcmeAccountStatus, NewAcmeAccount, NewAcmeAccountOutcome, insert_acme_account,
+    set_acme_account,
+};
+use store::{AuditEvent, Event, audit, emit};
+use uuid::Uuid;
+
+use super::accounts::{actor, check};
+use super::limits::Kind as Limited;
+use super::problem::{Kind, Problem};
+use super::request::{OfAccount, OfKey};
+use super::{Inner, limited, overrides, respond};
+use crate::Peer;
+
+/// Contacts of one account.
+const CONTACTS_MAX: usize = 10;
+/// Octets of a contact: the longest path an address may have (RFC 5321 section 4.5.3.1.3), and its scheme.
+const CONTACT_MAX: usize = 254 + "mailto:".len();
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct NewAccount {
+    contact: Vec<String>,
+    terms_of_service_agreed: bool,
+    only_return_existing: bool,
+    external_account_binding: Option<Value>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Change {
+    contact: Option<Vec<String>>,
+    terms_of_service_agreed: bool,
+    status: Option<String>,
+}
+
+impl Inner {
+    /// newAccount.
+    pub(crate) async fn new_account(
+        &self,
+        profile: Option<&str>,
+        signed: OfKey,
+        peer: &Peer,
+    ) -> Result<Response<Bytes>, Problem> {
+        let (profile, directory) = self.directory_options(profile)?;
+        let wanted: NewAccount = signed.json()?;
+        if let Some(existing) = self.store.acme_account_by_key(signed.key.thumbprint()).await? {
+            return self.existing(&existing);
+        }
+        if wanted.only_return_existing {
+            return Err(Problem::new(Kind::AccountDoesNotExist, "there is no account with this key"));
+        }
+        let contacts = contacts(wanted.contact)?;
+        if let Some(terms) =
+            self.options.terms_of_service.as_ref().filter(|_| !wanted.terms_of_service_agreed)
+        {
+            let detail = format!("agree to the terms of service at {terms}");
+            let problem = Problem::new(Kind::UserActionRequired, detail);
+            return Err(problem.link(format!("<{terms}>;rel=\"terms-of-service\"")));
+        }
+        self.check_account_key(&signed).await?;
+        let external_key = match wanted.external_account_binding {
+            Some(binding) => Some(self.bound(binding, &signed, profile).await?),
+            None if directory.external_account_required => {
+                let detail = "this directory wants an external account binding: ask its operator for a key";
+                return Err(Problem::new(Kind::ExternalAccountRequired, detail));
+            }
+            None => None,
+        };
+        let subject = overrides::network(peer.address);
+        self.take(Limited::NewAccounts, &subject, &[&peer.address.to_string()])
+            .await
+            .map_err(|seconds| limited("new accounts from this address", seconds))?;
+        let new = NewAcmeAccount {
+            id: Uuid::now_v7(),
+            thumbprint: *signed.key.thumbprint(),
+            jwk: signed.key.canonical().to_owned(),
+            contacts,
+            terms_agreed: wanted.terms_of_service_agreed,
+            external_key,
+            profile: profile.to_owned(),
+            address: peer.address.to_string(),
+            created_at_us: self.now_us(),
+        };
+        let id = new.id;
+        match self.insert_account(new).await? {
+            NewAcmeAccountOutcome::Made => {}
+            NewAcmeAccountOutcome::KeyInUse => {
+                let existing = self.store.acme_account_by_key(signed.key.thumbprint()).await?;
+                return self.existing(&existing.ok_or_else(Problem::busy)?);
+            }
+            NewAcmeAccountOutcome::ExternalKeySpent => {
+                return Err(Problem::unauthorized(
+                    "the external key has been used or withdrawn: ask for another",
+                ));
+            }
+        }
+        let account = self.store.acme_account(id).await?.ok_or_else(Problem::internal)?;
+        let response = respond::json(StatusCode::CREATED, &self.account_json(&account))?;
+        Ok(respond::with(response, header::LOCATION, &self.account_url(id)))
+    }
+
+    fn existing(&self, account: &AcmeAccount) -> Result<Response<Bytes>, Problem> {
+        check(account)?;
+        let response = respond::json(StatusCode::OK, &self.account_json(account))?;
+        Ok(respond::with(response, header::LOCATION, &self.account_url(account.id)))
+    }
+
+    /// A key that is known to be compromised is nobody's.
+    async fn check_account_key(&self, signed: &OfKey) -> Result<(), Problem> {
+        let spki = super::jose::sha256(signed.key.spki());
+        if self.store.key_is_blocked(&spki).await? {
+            return Err(Problem::new(Kind::BadPublicKey, "this key is blocked; make another one"));
+        }
+        Ok(())
+    }
+
+    async fn insert_account(&self, new: NewAcmeAccount) -> Result<NewAcmeAccountOutcome, Problem> {
+        let details = json!({
+            "address": new.address, "profile": new.profile, "contact": new.contacts,
+            "external_key": new.external_key,
+        });
+        let (event, audited) = self.told(new.id, "acme_account.create", "acme_account.created", details);
+        let outcome = self
+            .store
+            .write("acme_new_account", move |tx| {
+                async move {
+                    let outcome = insert_acme_account(tx, &new).await?;
+                    if outcome == NewAcmeAccountOutcome::Made {
+                        audit(tx, vec![audited]).await?;
+                        emit(tx, vec![event]).await?;
+                    }
+                    Ok(outcome)
+                }
+                .boxed()
+            })
+            .await?;
+        Ok(outcome)
+    }
+
+    /// An account, shown or changed.
+    pub(crate) async fn account(&self, id: Uuid, signed: &OfAccount) -> Result<Response<Bytes>, Problem> {
+        if signed.account.row.id != id {
+            return Err(Problem::unauthorized("this is another account"));
+        }
+        if signed.is_get() {
+            return respond::json(StatusCode::OK, &self.account_json(&signed.account.row));
+        }
+        let change: Change = signed.json()?;
+        let status = match change.status.as_deref() {
+            None | Some("valid") => AcmeAccountStatus::Valid,
+            Some("deactivated") => AcmeAccountStatus::Deactivated,
+            Some(other) => {
+                return Err(Problem::malformed(format!(
+                    "a client cannot give its account the status {other:?}"
+                )));
+            }
+        };
+        let contacts = change.contact.map(contacts).transpose()?;
+        let (action, kind) = match status {
+            AcmeAccountStatus::Deactivated => ("acme_account.deactivate", "acme_account.deactivated"),
+            _ => ("acme_account.update", "acme_account.updated"),
+        };
+        let (event, audited) = self.told(id, action, kind, json!({ "contact": contacts }));
+        let (agreed, now_us) = (change.terms_of_service_agreed, self.now_us());
+        let changed = self
+            .store
+            .write("acme_account", move |tx| {
+                async move {
+                    let changed = set_acme_account(tx, id, status, contacts, agreed, now_us).await?;
+                    if changed {
+                        audit(tx, vec![audited]).await?;
+                        emit(tx, vec![event]).await?;
+                    }
+                    Ok(changed)
+                }
+                .boxed()
+            })
+            .await?;
+        self.accounts.forget(id);
+        let account = self.store.acme_account(id).await?.ok_or_else(Problem::not_found)?;
+        if !changed {
+            check(&account)?;
+        }
+        respond::json(StatusCode::OK, &self.account_json(&account))
+    }
+
+    /// The audit row and the event of a change that the account itself makes.
+    pub(crate) fn told(
+        &self,
+        account: Uuid,
+        action: &'static str,
+        kind: &'static str,
+        details: Value,
+    ) -> (Event, AuditEvent) {
+        let (at_us, resource) = (self.now_us(), format!("acme-account/{account}"));
+        let event = Event { at_us, kind, subject: resource.clone(), body: details.clone() };
+        (event, AuditEvent { at_us, actor: actor(account), action, resource, details })
+    }
+
+    fn account_json(&self, account: &AcmeAccount) -> Value {
+        let status = match account.status {
+            AcmeAccountStatus::Valid => "valid",
+            AcmeAccountStatus::Deactivated => "deactivated",
+            AcmeAccountStatus::Revoked => "revoked",
+        };
+        json!({
+            "status": status,
+            "contact": account.contacts,
+            "termsOfServiceAgreed": account.terms_agreed,
+            "orders": format!("{}/orders", self.account_url(account.id)),
+        })
+    }
+}
+
+/// Only what a person can be reached by (RFC 8555 section 7.3).
+fn contacts(all: Vec<String>) -> Result<Vec<String>, Problem> {
+    if all.len() > CONTACTS_MAX {
+        return Err(Problem::new(Kind::InvalidContact, format!("give {CONTACTS_MAX} contacts at most")));
+    }
+    for contact in &all {
+        let invalid = |why: &str| Err(Problem::new(Kind::InvalidContact, format!("{contact:?}: {why}")));
+        let Some((scheme, address)) = contact.split_once(':') else { return invalid("it is no URL") };
+        if !scheme.eq_ignore_ascii_case("mailto") {
+            let detail = format!("{contact:?}: contacts are mailto addresses");
+            return Err(Problem::new(Kind::UnsupportedContact, detail));
+        }
+        if contact.len() > CONTACT_MAX {
+            return invalid("it is too long");
+        }
+        if address.contains(['?', ',', '%']) || address.bytes().any(|octet| octet <= b' ' || octet == 0x7f) {
+            return invalid("give one plain address, without header fields");
+        }
+        match address.split_once('@') {
+            Some((local, host)) if !local.is_empty() && x509::HostName::parse(host).is_ok() => {}
+            _ => return invalid("it is no mail address"),
+        }
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contacts_are_single_mail_addresses() {
+        let table: &[(&str, Option<Kind>)] = &[
+            ("mailto:ops@a.example", None),
+            ("MAILTO:ops+x@a.example", None),
+            ("mailto:ops@a.example?subject=x", Some(Kind::InvalidContact)),
+            ("mailto:a@a.example,b@b.example", Some(Kind::InvalidContact)),
+            ("mailto:ops", Some(Kind::InvalidContact)),
+            ("mailto:@a.example", Some(Kind::InvalidContact)),
+            ("mailto:a@b@c.example", Some(Kind::InvalidContact)),
+            ("mailto:a b@c.example", Some(Kind::InvalidContact)),
+            ("ops@a.example", Some(Kind::InvalidContact)),
+            ("tel:+1", Some(Kind::UnsupportedContact)),
+        ];
+        for (contact, expected) in table {
+            let found = contacts(vec![(*contact).to_owned()]).err().map(|problem| problem.kind);
+            assert_eq!(found, *expected, "{contact}");
+        }
+        assert!(contacts(vec!["mailto:a@b.example".to_owned(); CONTACTS_MAX + 1]).is_err());
+    }
+}

@@ -1,0 +1,106 @@
+//! Accounts in memory: their keys parsed once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use flight::{Cache, Failed, Fresh};
+use http::StatusCode;
+use store::Store;
+use store::acme::{AcmeAccount, AcmeAccountStatus};
+use uuid::Uuid;
+
+use super::jose::AccountKey;
+use super::problem::Problem;
+
+/// Accounts kept, some two kilobytes each.
+const ACCOUNTS_MAX: u64 = 20_000;
+/// How long this node may act on what it knows after another one has changed it.
+const KEPT: Duration = Duration::from_secs(2);
+
+/// An account and its key.
+#[derive(Debug)]
+pub(crate) struct Account {
+    pub(crate) row: AcmeAccount,
+    pub(crate) key: AccountKey,
+}
+
+/// Why there is no account.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Missing {
+    /// No such row.
+    Unknown,
+    /// The database is away for a moment.
+    Busy,
+    /// The row cannot be read.
+    Broken,
+}
+
+pub(crate) struct Accounts(Cache<Uuid, Arc<Account>, Missing>);
+
+impl Accounts {
+    pub(crate) fn new() -> Self {
+        Self(Cache::with_entries(ACCOUNTS_MAX))
+    }
+
+    /// From memory or the database.
+    pub(crate) async fn get(&self, store: &Store, id: Uuid) -> Result<Arc<Account>, Missing> {
+        let store = store.clone();
+        self.0.fetch(&id, move || read(store, id)).await
+    }
+
+    /// From the database.
+    pub(crate) async fn again(&self, store: &Store, id: Uuid) -> Result<Arc<Account>, Missing> {
+        self.forget(id);
+        self.get(store, id).await
+    }
+
+    /// After a change.
+    pub(crate) fn forget(&self, id: Uuid) {
+        self.0.invalidate(&id);
+    }
+}
+
+async fn read(store: Store, id: Uuid) -> Result<Fresh<Arc<Account>>, Failed<Missing>> {
+    let failed = |error, lifetime| Err(Failed { error, lifetime });
+    match store.acme_account(id).await {
+        Ok(Some(row)) => match AccountKey::from_canonical(&row.jwk) {
+            Ok(key) => Ok(Fresh { value: Arc::new(Account { row, key }), lifetime: KEPT }),
+            Err(error) => {
+                tracing::error!(account = %id, %error, "the key of an account cannot be read");
+                failed(Missing::Broken, KEPT)
+            }
+        },
+        Ok(None) => failed(Missing::Unknown, KEPT),
+        Err(error) => {
+            tracing::error!(%error, "an account cannot be read");
+            failed(if error.is_transient() { Missing::Busy } else { Missing::Broken }, Duration::ZERO)
+        }
+    }
+}
+
+impl Account {
+    /// Whether it may do anything (RFC 8555 section 7.3.6).
+    pub(crate) fn check(&self) -> Result<(), Problem> {
+        check(&self.row)
+    }
+
+    /// As the audit log names it.
+    pub(crate) fn actor(&self) -> String {
+        actor(self.row.id)
+    }
+}
+
+pub(crate) fn check(account: &AcmeAccount) -> Result<(), Problem> {
+    let refused = |detail: &str| Err(Problem::unauthorized(detail).status(StatusCode::UNAUTHORIZED));
+    match account.status {
+        AcmeAccountStatus::Valid if account.external_key_active => Ok(()),
+        AcmeAccountStatus::Valid => refused("the external key of this account has been withdrawn"),
+        AcmeAccountStatus::Deactivated => refused("this account is deactivated"),
+        AcmeAccountStatus::Revoked => refused("this account has been revoked"),
+    }
+}
+
+/// As the audit log and certificates' records name an account.
+pub(crate) fn actor(account: Uuid) -> String {
+    format!("acme:{account}")
+}

@@ -1,0 +1,131 @@
+//! Authorizations and challenges (RFC 8555 section 7.5).
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http::{Response, StatusCode, header};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use store::acme::{AcmeAnswer, AcmeAuthorization, AcmeAuthorizationStatus, deactivate_acme_authorization};
+use store::audit;
+use uuid::Uuid;
+
+use super::limits::Kind as Limited;
+use super::options::Method;
+use super::orders::POLL_SECONDS;
+use super::problem::Problem;
+use super::request::OfAccount;
+use super::state::{AuthorizationState, answered};
+use super::{Inner, limited, respond};
+
+#[derive(Debug, Deserialize)]
+struct Change {
+    status: String,
+}
+
+impl Inner {
+    /// An authorization, shown or given up (section 7.5.2).
+    pub(crate) async fn authorization(
+        &self,
+        id: Uuid,
+        signed: &OfAccount,
+    ) -> Result<Response<Bytes>, Problem> {
+        let mut row = self.own_authorization(id, signed).await?;
+        if !signed.is_get() {
+            let change: Change = signed.json()?;
+            if change.status != "deactivated" {
+                let detail = format!("a client cannot give an authorization the status {:?}", change.status);
+                return Err(Problem::malformed(detail));
+            }
+            if !self.give_up(&row).await? {
+                return Err(Problem::malformed("the authorization is neither pending nor valid"));
+            }
+            row.status = AcmeAuthorizationStatus::Deactivated;
+        }
+        let now_us = self.now_us();
+        let response = respond::json(StatusCode::OK, &self.authorization_json(&row, now_us))?;
+        if AuthorizationState::of(&row, now_us) == AuthorizationState::Pending && answered(&row).is_some() {
+            return Ok(respond::with(response, header::RETRY_AFTER, &POLL_SECONDS.to_string()));
+        }
+        Ok(response)
+    }
+
+    async fn give_up(&self, row: &AcmeAuthorization) -> Result<bool, Problem> {
+        let (id, account) = (row.id, row.account);
+        let details = json!({ "identifier": row.identifier });
+        let (_, mut event) = self.told(account, "acme_authorization.deactivate", "", details);
+        event.resource = format!("acme-authorization/{id}");
+        let changed = self
+            .store
+            .write("acme_authorization_deactivate", move |tx| {
+                async move {
+                    let changed = deactivate_acme_authorization(tx, id, account).await?;
+                    if changed {
+                        audit(tx, vec![event]).await?;
+                    }
+                    Ok(changed)
+                }
+                .boxed()
+            })
+            .await?;
+        Ok(changed)
+    }
+
+    /// A challenge, shown or answered (section 7.5.1).
+    pub(crate) async fn challenge(
+        &self,
+        id: Uuid,
+        method: Method,
+        signed: &OfAccount,
+    ) -> Result<Response<Bytes>, Problem> {
+        let mut row = self.own_authorization(id, signed).await?;
+        if row.methods & method.bit() == 0 {
+            return Err(Problem::not_found());
+        }
+        if !signed.is_get() {
+            // Its members, if any, are for other methods' responses.
+            let _: Map<String, Value> = signed.json()?;
+            self.answer_challenge(&mut row, method).await?;
+        }
+        let now_us = self.now_us();
+        let response = respond::json(StatusCode::OK, &self.challenge_json(&row, method, now_us))?;
+        let response = respond::with_link(response, &self.authorization_url(id), "up");
+        let response = respond::with(response, header::LOCATION, &self.challenge_url(&row, method));
+        if AuthorizationState::of(&row, now_us) == AuthorizationState::Pending && answered(&row).is_some() {
+            return Ok(respond::with(response, header::RETRY_AFTER, &POLL_SECONDS.to_string()));
+        }
+        Ok(response)
+    }
+
+    /// Begins the validation of a pending authorization; one that is answered or over stays as it is.
+    async fn answer_challenge(&self, row: &mut AcmeAuthorization, method: Method) -> Result<(), Problem> {
+        let now_us = self.now_us();
+        if AuthorizationState::of(row, now_us) != AuthorizationState::Pending || row.method.is_some() {
+            return Ok(());
+        }
+        let (account, key) = (row.account.to_string(), row.identifier.clone());
+        let subject = format!("{account} {key}");
+        self.may_take(Limited::FailedValidations, &subject, &[&account, &key])
+            .await
+            .map_err(|seconds| limited("failed validations of this name", seconds))?;
+        // Without a place in the queue it stands in the database as nobody's, and is found there.
+        let place = self.work.place();
+        let until = if place.is_some() { now_us + self.claim_us() } else { now_us };
+        let bit = i64::from(method.bit().trailing_zeros());
+        let answer = AcmeAnswer { id: row.id, method: bit, claimed_until_us: until };
+        let begun = self.writes.answer(answer).await?;
+        if begun {
+            (row.method, row.claimed_until_us) = (Some(bit), Some(until));
+            if let Some(place) = place {
+                place.send(row.id);
+            }
+        } else if let Some(current) = self.store.acme_authorization(row.id).await? {
+            *row = current;
+        }
+        Ok(())
+    }
+
+    async fn own_authorization(&self, id: Uuid, signed: &OfAccount) -> Result<AcmeAuthorization, Problem> {
+        let row = self.store.acme_authorization(id).await?;
+        row.filter(|row| row.account == signed.account.row.id).ok_or_else(Problem::not_found)
+    }
+}

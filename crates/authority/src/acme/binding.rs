@@ -1,0 +1,342 @@
+//! External account binding (RFC 8555 section 7.3.4): keys that the operator gives out, and what they allow.
+
+use aws_lc_rs::rand;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use futures_util::FutureExt;
+use keys::Context;
+use serde_json::{Value, json};
+use store::acme::{
+    AcmeExternalKey, NewAcmeExternalKey, SEALED_SECRETS, delete_acme_external_key, disable_acme_external_key,
+    insert_acme_external_key,
+};
+use store::{AuditEvent, Cursor, Page, StoreError, audit};
+use uuid::Uuid;
+use zeroize::Zeroizing;
+
+use super::identifier::Identifier;
+use super::jose::{AccountKey, Jws, Signer, strict};
+use super::problem::{Kind, Problem};
+use super::request::OfKey;
+use super::{Acme, Inner};
+
+/// Octets of a MAC key: as many as HMAC-SHA256 has.
+const SECRET: usize = 32;
+/// Octets of the name of a key, and of its label.
+const TEXT_MAX: usize = 200;
+/// Profiles or names that one key lists.
+const RULES_MAX: usize = 1_000;
+
+/// An external key to be made.
+#[derive(Clone, Debug, Default)]
+pub struct NewExternalKey {
+    /// The name clients give; made unless given.
+    pub kid: Option<String>,
+    /// What it is for, in words.
+    pub label: String,
+    /// Whether it may bind any number of accounts; otherwise one.
+    pub reusable: bool,
+    /// Profiles its accounts may use; none: any.
+    pub profiles: Vec<String>,
+    /// Names its accounts may ask for; none: any. `a.example` is that name and all below it, wildcards included;
+    /// `10.0.0.0/8` are addresses.
+    pub names: Vec<String>,
+    /// When it stops binding new accounts, µs.
+    pub expires_at_us: Option<i64>,
+}
+
+/// An external key just made: the only time its secret is told.
+pub struct ExternalKey {
+    /// Its identity.
+    pub id: Uuid,
+    /// The name clients give.
+    pub kid: String,
+    /// The MAC key as clients want it, base64url.
+    pub secret: Zeroizing<String>,
+}
+
+impl std::fmt::Debug for ExternalKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ExternalKey").field("id", &self.id).field("kid", &self.kid).finish_non_exhaustive()
+    }
+}
+
+/// Why an external key was not made or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum ExternalKeyError {
+    /// Caller: correct it.
+    #[error("{field}: {reason}")]
+    Bad {
+        /// Which member.
+        field: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Caller: choose another name.
+    #[error("there is an external key of the name {0:?}")]
+    NameTaken(String),
+    /// The system gives no random octets.
+    #[error("the operating system gives no random octets")]
+    Random,
+    /// Those of the database.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Acme {
+    /// Makes an external key.
+    ///
+    /// # Errors
+    /// [`ExternalKeyError`].
+    pub async fn create_external_key(
+        &self,
+        new: NewExternalKey,
+        actor: &str,
+    ) -> Result<ExternalKey, ExternalKeyError> {
+        check(&new)?;
+        let inner = &self.0;
+        let mut secret = Zeroizing::new([0; SECRET]);
+        rand::fill(&mut *secret).map_err(|_| ExternalKeyError::Random)?;
+        let (id, now_us) = (Uuid::now_v7(), inner.now_us());
+        let kid = new.kid.unwrap_or_else(|| id.simple().to_string());
+        let sealed = inner.authority.keystore().keyring().seal(&context(&id), &*secret);
+        let details = json!({
+            "kid": kid, "label": new.label, "reusable": new.reusable, "profiles": new.profiles, "names": new.names,
+        });
+        let row = NewAcmeExternalKey {
+            id,
+            kid: kid.clone(),
+            secret: sealed,
+            label: new.label,
+            reusable: new.reusable,
+            profiles: new.profiles,
+            names: new.names,
+            created_at_us: now_us,
+            created_by: actor.to_owned(),
+            expires_at_us: new.expires_at_us,
+        };
+        let event = event(now_us, actor, "acme_external_key.create", id, details);
+        let stored = inner
+            .store
+            .write("acme_external_key", move |tx| {
+                async move {
+                    let stored = insert_acme_external_key(tx, &row).await?;
+                    if stored {
+                        audit(tx, vec![event]).await?;
+                    }
+                    Ok(stored)
+                }
+                .boxed()
+            })
+            .await?;
+        if !stored {
+            return Err(ExternalKeyError::NameTaken(kid));
+        }
+        Ok(ExternalKey { id, kid, secret: Zeroizing::new(URL_SAFE_NO_PAD.encode(*secret)) })
+    }
+
+    /// External keys, newest first. Their secrets are sealed.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn external_keys(
+        &self,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<AcmeExternalKey>, StoreError> {
+        self.0.store.acme_external_keys(after, limit).await
+    }
+
+    /// An external key. Its secret is sealed.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn external_key(&self, id: Uuid) -> Result<Option<AcmeExternalKey>, StoreError> {
+        self.0.store.acme_external_key(id).await
+    }
+
+    /// Withdraws an external key: neither it nor the accounts bound with it may do anything more, at once on this node
+    /// and within seconds on others. False when there is none.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn disable_external_key(&self, id: Uuid, actor: &str) -> Result<bool, StoreError> {
+        let now_us = self.0.now_us();
+        let event = event(now_us, actor, "acme_external_key.disable", id, json!({}));
+        self.0
+            .store
+            .write("acme_external_key_disable", move |tx| {
+                async move {
+                    let found = disable_acme_external_key(tx, id, now_us).await?;
+                    if found {
+                        audit(tx, vec![event]).await?;
+                    }
+                    Ok(found)
+                }
+                .boxed()
+            })
+            .await
+    }
+
+    /// Removes an external key, which also withdraws it. False when there was none.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn delete_external_key(&self, id: Uuid, actor: &str) -> Result<bool, StoreError> {
+        let event = event(self.0.now_us(), actor, "acme_external_key.delete", id, json!({}));
+        self.0
+            .store
+            .write("acme_external_key_delete", move |tx| {
+                async move {
+                    let found = delete_acme_external_key(tx, id).await?;
+                    if found {
+                        audit(tx, vec![event]).await?;
+                    }
+                    Ok(found)
+                }
+                .boxed()
+            })
+            .await
+    }
+}
+
+impl Inner {
+    /// Checks a binding; the external key's id. It is spent when the account is stored.
+    pub(crate) async fn bound(&self, binding: Value, signed: &OfKey, profile: &str) -> Result<Uuid, Problem> {
+        // One answer for an unknown key and for a wrong MAC: names of keys cannot be probed.
+        let refused =
+            || Problem::unauthorized("the external account binding does not fit: check its key and name");
+        let jws = Jws::from_value(binding)
+            .map_err(|error| Problem::malformed(format!("externalAccountBinding: {error}")))?;
+        let Signer::Kid(kid) = &jws.signer else {
+            return Err(Problem::malformed("externalAccountBinding must name its key (kid)"));
+        };
+        if jws.nonce.is_some() {
+            return Err(Problem::malformed("externalAccountBinding must have no nonce"));
+        }
+        if jws.url != signed.url {
+            return Err(Problem::malformed("externalAccountBinding must have the same URL as the request"));
+        }
+        let named = strict::parse(&jws.payload)
+            .map_err(|error| Problem::malformed(format!("the payload of externalAccountBinding: {error}")))?;
+        if AccountKey::from_jwk(&named)?.thumbprint() != signed.key.thumbprint() {
+            return Err(Problem::malformed("externalAccountBinding is for another account key"));
+        }
+        let row = self.store.acme_external_key_named(kid).await?.ok_or_else(refused)?;
+        let secret =
+            self.authority.keystore().keyring().open_sealed(&context(&row.id), &row.secret).map_err(
+                |error| {
+                    tracing::error!(external_key = %row.id, %error, "an external key cannot be opened");
+                    Problem::internal()
+                },
+            )?;
+        jws.verify_mac(&secret).map_err(|_| refused())?;
+        if !row.can_bind(self.now_us()) {
+            let detail = "the external key has been used, has expired or is withdrawn: ask for another";
+            return Err(Problem::unauthorized(detail));
+        }
+        if !row.profiles.is_empty() && !row.profiles.iter().any(|allowed| allowed == profile) {
+            let detail = format!("the external key is not for the profile {profile:?}");
+            return Err(Problem::unauthorized(detail));
+        }
+        Ok(row.id)
+    }
+}
+
+/// Whether an external key's list of names allows one.
+pub(crate) fn allows(rules: &[String], identifier: &Identifier) -> Result<(), Problem> {
+    let fits = |rule: &String| match identifier {
+        Identifier::Dns(name) => {
+            let host = name.strip_prefix("*.").unwrap_or(name);
+            host.strip_suffix(rule.as_str()).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+        }
+        Identifier::Ip(address) => {
+            rule.parse::<ipnet::IpNet>().is_ok_and(|network| network.contains(address))
+        }
+    };
+    if rules.is_empty() || rules.iter().any(fits) {
+        return Ok(());
+    }
+    let detail = format!("the external key of this account does not allow {identifier}");
+    Err(Problem::new(Kind::RejectedIdentifier, detail))
+}
+
+fn check(new: &NewExternalKey) -> Result<(), ExternalKeyError> {
+    let bad = |field, reason: String| Err(ExternalKeyError::Bad { field, reason });
+    if let Some(kid) = &new.kid
+        && (kid.is_empty() || kid.len() > TEXT_MAX || !kid.bytes().all(|octet| octet.is_ascii_graphic()))
+    {
+        return bad("kid", format!("give 1 to {TEXT_MAX} printable ASCII characters, no spaces"));
+    }
+    if new.label.len() > TEXT_MAX || new.label.contains(char::is_control) {
+        return bad("label", format!("give {TEXT_MAX} octets at most, no control characters"));
+    }
+    if new.profiles.len() > RULES_MAX || new.names.len() > RULES_MAX {
+        return bad("names", format!("give {RULES_MAX} at most"));
+    }
+    if let Some(profile) = new.profiles.iter().find(|profile| profile.is_empty() || profile.contains('\n')) {
+        return bad("profiles", format!("{profile:?} is no profile's name"));
+    }
+    for name in &new.names {
+        let host = x509::HostName::parse(name).is_ok_and(|host| host.as_str() == name);
+        if !host && name.parse::<ipnet::IpNet>().is_err() {
+            return bad(
+                "names",
+                format!("{name:?} is no host name in lower case and no network such as 10.0.0.0/8"),
+            );
+        }
+    }
+    Ok(())
+}
+
+fn context(id: &Uuid) -> Context<'_> {
+    Context { table: SEALED_SECRETS.table, row: id.as_bytes(), column: SEALED_SECRETS.column }
+}
+
+fn event(at_us: i64, actor: &str, action: &'static str, id: Uuid, details: Value) -> AuditEvent {
+    AuditEvent {
+        at_us,
+        actor: actor.to_owned(),
+        action,
+        resource: format!("acme-external-key/{id}"),
+        details,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_allowed_by_suffix_and_network() {
+        let rules = ["a.example".to_owned(), "10.0.0.0/8".to_owned()];
+        let table = [
+            ("dns:a.example", true),
+            ("dns:x.y.a.example", true),
+            ("dns:*.a.example", true),
+            ("dns:xa.example", false),
+            ("dns:example", false),
+            ("dns:*.example", false),
+            ("ip:10.1.2.3", true),
+            ("ip:11.1.2.3", false),
+            ("ip:::1", false),
+        ];
+        for (key, allowed) in table {
+            assert_eq!(allows(&rules, &Identifier::from_key(key).unwrap()).is_ok(), allowed, "{key}");
+            assert!(allows(&[], &Identifier::from_key(key).unwrap()).is_ok());
+        }
+    }
+
+    #[test]
+    fn keys_that_make_no_sense_are_refused() {
+        let names = |names: &[&str]| NewExternalKey {
+            names: names.iter().map(|name| (*name).to_owned()).collect(),
+            ..NewExternalKey::default()
+        };
+        assert!(check(&names(&["a.example", "10.0.0.0/8", "fd00::/8"])).is_ok());
+        for bad in ["A.example", "*.a.example", "a\nb", "", "10.0.0.0/33"] {
+            assert!(check(&names(&[bad])).is_err(), "{bad:?}");
+        }
+        assert!(check(&NewExternalKey { kid: Some("a b".to_owned()), ..NewExternalKey::default() }).is_err());
+    }
+}

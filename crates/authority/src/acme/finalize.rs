@@ -1,0 +1,258 @@
+//! Finalizing: from a proven order and a certificate request to a certificate (RFC 8555 section 7.4).
+//!
+//! The request is stored first, and the order is then `processing`; the order's id is the idempotency key of issuing. So
+//! a crash anywhere leaves an order that is finished by whoever looks at it next, with the same certificate.
+
+use std::collections::BTreeSet;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use serde::Deserialize;
+use serde_json::json;
+use store::Event;
+use store::acme::{AcmeAuthorization, AcmeFinalized, AcmeIssued, AcmeOrder, AcmeOrderStatus};
+use uuid::Uuid;
+use x509::UnixTime;
+use x509::csr::CertificateRequest;
+
+use super::Inner;
+use super::accounts::actor;
+use super::identifier::Identifier;
+use super::jose::thumbprint_of_spki;
+use super::limits::Kind as Limited;
+use super::orders::names_of;
+use super::problem::{Kind, Problem};
+use super::request::OfAccount;
+use super::state::{OrderState, answered};
+use super::validate::Question;
+use super::writes::Issued;
+use crate::issue::{IssueError, IssueRequest, Source};
+use crate::profile::Profile;
+
+/// How long CAA holds (RFC 8659 section 3 leaves it to the TTL, the baseline requirements section 4.2.2.1 to 8 hours), µs.
+const CAA_KEPT_US: i64 = 8 * 3_600 * 1_000_000;
+/// How long a node may take to issue before another takes over, µs: more than the authority waits for its key.
+const ISSUING_US: i64 = 45 * 1_000_000;
+
+#[derive(Debug, Deserialize)]
+struct Finalize {
+    csr: String,
+}
+
+impl Inner {
+    /// finalize.
+    pub(crate) async fn finalize(&self, id: Uuid, signed: &OfAccount) -> Result<Response<Bytes>, Problem> {
+        let wanted: Finalize = signed.json()?;
+        let (mut order, authorizations) = self.own_order(id, signed).await?;
+        let not_ready = |state| {
+            let detail = format!("the order is {state}, not ready");
+            Problem::new(Kind::OrderNotReady, detail).status(StatusCode::FORBIDDEN)
+        };
+        match OrderState::of(&order, &authorizations, self.now_us()) {
+            OrderState::Ready => {}
+            OrderState::Pending => return Err(not_ready("pending")),
+            OrderState::Processing => return Err(not_ready("processing")),
+            OrderState::Valid => return Err(not_ready("valid")),
+            OrderState::Invalid => return Err(not_ready("invalid")),
+        }
+        let csr = URL_SAFE_NO_PAD
+            .decode(&wanted.csr)
+            .map_err(|_| bad_csr("it is not base64url without padding"))?;
+        let profile = self.profile(&order.profile).await?;
+        self.check_csr(&csr, &order, &profile).await?;
+        self.check_caa(&order, &authorizations).await?;
+        if order.replaces.is_none() {
+            let (subject, text) = names_of(order.names.iter().cloned());
+            let account = order.account.to_string();
+            self.take(Limited::DuplicateCertificates, &subject, &[&account, &text])
+                .await
+                .map_err(|seconds| super::limited("certificates for exactly these names", seconds))?;
+        }
+        let claimed_until_us = self.now_us() + ISSUING_US;
+        if !self.writes.finalize(AcmeFinalized { id, csr: csr.clone(), claimed_until_us }).await? {
+            return Err(not_ready("finalized already"));
+        }
+        order.status = AcmeOrderStatus::Processing;
+        order.csr = Some(csr);
+        order.claimed_until_us = Some(claimed_until_us);
+        let order = self.issue(order).await;
+        self.show(&order, &authorizations)
+    }
+
+    /// Everything about a request that another request would heal (section 7.4, section 11.1).
+    async fn check_csr(&self, der: &[u8], order: &AcmeOrder, profile: &Profile) -> Result<(), Problem> {
+        let csr = CertificateRequest::parse(der).map_err(|error| bad_csr(&error.to_string()))?;
+        csr.verify().map_err(|error| bad_csr(&format!("its signature: {error}")))?;
+        let mut found = BTreeSet::new();
+        for name in csr.names() {
+            let identifier = Identifier::of(&name).ok_or_else(|| {
+                bad_csr(&format!("it asks for {name:?}, which is neither a DNS name nor an address"))
+            })?;
+            found.insert(identifier.key());
+        }
+        let ordered: BTreeSet<String> = order.names.iter().cloned().collect();
+        if found != ordered {
+            let list = |names: &BTreeSet<String>| names.iter().cloned().collect::<Vec<_>>().join(", ");
+            return Err(bad_csr(&format!(
+                "it asks for {}, the order is for {}",
+                list(&found),
+                list(&ordered)
+            )));
+        }
+        if let Some(reason) = profile.key_refusal(&csr.public_key) {
+            return Err(bad_csr(&reason));
+        }
+        if self.store.key_is_blocked(csr.public_key.spki_sha256.as_bytes()).await? {
+            return Err(bad_csr("its key is blocked; make another one"));
+        }
+        if let Some(thumbprint) = thumbprint_of_spki(&csr.public_key.spki)
+            && self.store.acme_account_by_key(&thumbprint).await?.is_some()
+        {
+            return Err(bad_csr("its key is an account's; make another one"));
+        }
+        Ok(())
+    }
+
+    /// CAA again where the proof is old, or where there was none.
+    async fn check_caa(
+        &self,
+        order: &AcmeOrder,
+        authorizations: &[AcmeAuthorization],
+    ) -> Result<(), Problem> {
+        if self.options.caa_identities.is_empty() {
+            return Ok(());
+        }
+        let now_us = self.now_us();
+        let mut refused = Vec::new();
+        for one in authorizations {
+            let method = answered(one);
+            let recent = one.validated_at_us.is_some_and(|at| now_us - at < CAA_KEPT_US);
+            let Some(identifier) = Identifier::from_key(&one.identifier) else {
+                return Err(Problem::internal());
+            };
+            if method.is_some() && recent {
+                continue;
+            }
+            let question = Question {
+                identifier: identifier.clone(),
+                wildcard: one.wildcard,
+                method,
+                token: String::new(),
+                account_url: self.account_url(order.account),
+                thumbprints: Vec::new(),
+            };
+            if let Err(failure) = self.validator.caa(&question).await {
+                refused.push((identifier, failure.problem()));
+            }
+        }
+        if refused.is_empty() { Ok(()) } else { Err(Problem::several(refused)) }
+    }
+
+    /// Issues an order that is processing, and stores how it went. What passes (the database or the key is away) leaves
+    /// it processing.
+    pub(crate) async fn issue(&self, mut order: AcmeOrder) -> AcmeOrder {
+        let outcome = match self.try_issue(&order).await {
+            Ok(id) => Ok(id),
+            Err(Some(problem)) => Err(problem.json().to_string()),
+            Err(None) => return order,
+        };
+        let subject = format!("acme-order/{}", order.id);
+        let (kind, body) = match &outcome {
+            Ok(certificate) => {
+                ("acme_order.completed", json!({ "certificate": certificate, "account": order.account }))
+            }
+            Err(_) => ("acme_order.refused", json!({ "account": order.account })),
+        };
+        let event = Event { at_us: self.now_us(), kind, subject, body };
+        let row = AcmeIssued { id: order.id, outcome: outcome.clone() };
+        match self.writes.issued(Issued { row, event }).await {
+            Ok(true) => {
+                order.claimed_until_us = None;
+                match outcome {
+                    Ok(id) => (order.status, order.certificate) = (AcmeOrderStatus::Valid, Some(id)),
+                    Err(error) => (order.status, order.error) = (AcmeOrderStatus::Invalid, Some(error)),
+                }
+                order
+            }
+            // Another was first, or it is not known: the database has the truth.
+            Ok(false) | Err(_) => self.store.acme_order(order.id).await.ok().flatten().unwrap_or(order),
+        }
+    }
+
+    /// The certificate's id; the refusal; or nothing, and it is in the log.
+    async fn try_issue(&self, order: &AcmeOrder) -> Result<Uuid, Option<Problem>> {
+        let csr = order.csr.as_deref().and_then(|der| CertificateRequest::parse(der).ok());
+        let csr = csr.ok_or_else(|| Some(bad_csr("it is not there any more")))?;
+        let wanted = match self.profile(&order.profile).await {
+            Ok(profile) => profile.requested_extensions.clone(),
+            Err(_) => Vec::new(),
+        };
+        let seconds = |us: i64| us.div_euclid(1_000_000);
+        // An end without a beginning: counted from the order, so that a second try asks for the same.
+        let begin =
+            order.not_before_us.or_else(|| order.not_after_us.map(|_| order.created_at_us)).map(seconds);
+        let request = IssueRequest {
+            idempotency_key: Some(format!("order/{}", order.id)),
+            subject: (!csr.subject.is_empty()).then(|| csr.subject.clone()),
+            not_before: begin.map(UnixTime),
+            lifetime_seconds: order.not_after_us.zip(begin).map(|(end, begin)| seconds(end) - begin + 1),
+            must_staple: csr.must_staple,
+            extensions: csr.extensions.iter().filter(|one| wanted.contains(&one.oid)).cloned().collect(),
+            ..IssueRequest::new(
+                &order.profile,
+                csr.public_key.spki.to_vec(),
+                order
+                    .names
+                    .iter()
+                    .filter_map(|name| Identifier::from_key(name))
+                    .map(|name| name.general_name())
+                    .collect(),
+                Source::Acme,
+                &actor(order.account),
+            )
+        };
+        match self.authority.issue(request).await {
+            Ok(issued) => Ok(issued.id),
+            Err(error) if error.is_refusal() => {
+                tracing::info!(order = %order.id, %error, "an order is refused");
+                Err(Some(refusal(&error)))
+            }
+            Err(error) => {
+                tracing::error!(order = %order.id, %error, "an order waits to be issued");
+                Err(None)
+            }
+        }
+    }
+
+    /// Finishes an order that nobody works on any more.
+    pub(crate) async fn finish_if_left(&self, order: AcmeOrder) -> AcmeOrder {
+        let left = order.status == AcmeOrderStatus::Processing
+            && order.claimed_until_us.is_none_or(|until| until <= self.now_us());
+        if left { self.issue(order).await } else { order }
+    }
+
+    /// When another may take over what is begun now, µs.
+    pub(crate) fn issuing_until_us(&self) -> i64 {
+        self.now_us() + ISSUING_US
+    }
+}
+
+fn bad_csr(reason: &str) -> Problem {
+    Problem::new(Kind::BadCsr, format!("the certificate request: {reason}"))
+}
+
+/// What a client is told of a refusal; what is the operator's to mend is in the log.
+fn refusal(error: &IssueError) -> Problem {
+    let kind = match error {
+        IssueError::Names(_) => Kind::RejectedIdentifier,
+        IssueError::Key(_)
+        | IssueError::KeyBlocked(_)
+        | IssueError::Subject(_)
+        | IssueError::Extension(_) => Kind::BadCsr,
+        IssueError::Dates(_) | IssueError::Baseline(_) => Kind::Malformed,
+        _ => return Problem::new(Kind::ServerInternal, "the authority cannot issue this; ask its operator"),
+    };
+    Problem::new(kind, error.to_string())
+}

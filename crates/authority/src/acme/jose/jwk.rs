@@ -1,0 +1,365 @@
+//! Public keys of accounts: JWK (RFC 7517, RFC 7518 section 6, RFC 8037 section 2).
+
+use std::fmt;
+use std::sync::OnceLock;
+
+use aws_lc_rs::digest;
+use aws_lc_rs::signature::{self, ParsedPublicKey, VerificationAlgorithm};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde_json::{Map, Value};
+use x509::der;
+
+use super::{Algorithm, JwsError};
+
+/// Bits of an RSA modulus: below is broken soon, above only costs the server time.
+const RSA_BITS: std::ops::RangeInclusive<usize> = 2_048..=4_096;
+/// Octets of an RSA exponent; every real one fits.
+const RSA_EXPONENT_MAX: usize = 4;
+/// Members that belong to private or symmetric keys: a client that sends one has given its key away.
+const PRIVATE_MEMBERS: [&str; 8] = ["d", "p", "q", "dp", "dq", "qi", "oth", "k"];
+
+/// OIDs as arcs.
+const RSA_ENCRYPTION: [u64; 7] = [1, 2, 840, 113_549, 1, 1, 1];
+const EC_PUBLIC_KEY: [u64; 6] = [1, 2, 840, 10_045, 2, 1];
+const P256: [u64; 7] = [1, 2, 840, 10_045, 3, 1, 7];
+const P384: [u64; 5] = [1, 3, 132, 0, 34];
+const P521: [u64; 5] = [1, 3, 132, 0, 35];
+const ED25519: [u64; 4] = [1, 3, 101, 112];
+
+/// An account's public key, parsed once.
+pub struct AccountKey {
+    kind: Kind,
+    /// The members that RFC 7638 wants, in its order and without spaces.
+    canonical: String,
+    thumbprint: [u8; 32],
+    spki: Box<[u8]>,
+    /// By [`Algorithm`], parsed at first use: an RSA key can sign with six.
+    parsed: [OnceLock<Option<ParsedPublicKey>>; Algorithm::COUNT],
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Kind {
+    Rsa,
+    P256,
+    P384,
+    P521,
+    Ed25519,
+}
+
+impl AccountKey {
+    /// Reads a JWK.
+    ///
+    /// # Errors
+    /// [`JwsError::BadKey`] saying what is wrong with it.
+    pub fn from_jwk(jwk: &Value) -> Result<Self, JwsError> {
+        let Value::Object(members) = jwk else { return Err(bad("it is not an object")) };
+        if let Some(private) = PRIVATE_MEMBERS.iter().find(|member| members.contains_key(**member)) {
+            return Err(bad(&format!(
+                "it holds the private member {private:?}: that key is no longer secret, make a new one"
+            )));
+        }
+        match text(members, "kty")? {
+            "RSA" => Self::rsa(members),
+            "EC" => Self::ec(members),
+            "OKP" => Self::okp(members),
+            other => Err(bad(&format!("its kty {other:?} is none of RSA, EC, OKP"))),
+        }
+    }
+
+    /// The key as [`AccountKey::canonical`] gave it.
+    ///
+    /// # Errors
+    /// As [`AccountKey::from_jwk`].
+    pub fn from_canonical(text: &str) -> Result<Self, JwsError> {
+        let jwk = serde_json::from_str(text).map_err(|error| bad(&error.to_string()))?;
+        Self::from_jwk(&jwk)
+    }
+
+    fn rsa(members: &Map<String, Value>) -> Result<Self, JwsError> {
+        let (n, e) = (octets(members, "n")?, octets(members, "e")?);
+        if n.first() == Some(&0) || e.first() == Some(&0) {
+            return Err(bad("n and e must not begin with a zero octet (RFC 7518 section 6.3.1)"));
+        }
+        let bits = n.first().map_or(0, |first| n.len() * 8 - first.leading_zeros() as usize);
+        if !RSA_BITS.contains(&bits) {
+            return Err(bad(&format!(
+                "its modulus has {bits} bits; give {} to {}",
+                RSA_BITS.start(),
+                RSA_BITS.end()
+            )));
+        }
+        let odd = |number: &[u8]| number.last().is_some_and(|last| last & 1 == 1);
+        if !odd(&n) || !odd(&e) || e.len() > RSA_EXPONENT_MAX || e == [1] {
+            return Err(bad("its modulus or exponent is not one of an RSA key"));
+        }
+        let spki = der::write(|w| {
+            w.sequence(|w| {
+                w.sequence(|w| {
+                    w.oid(&RSA_ENCRYPTION).null();
+                });
+                let key = der::write(|w| {
+                    w.sequence(|w| {
+                        w.unsigned(&n).unsigned(&e);
+                    });
+                });
+                w.bits(&key);
+            });
+        });
+        let canonical = format!(
+            r#"{{"e":"{}","kty":"RSA","n":"{}"}}"#,
+            URL_SAFE_NO_PAD.encode(&e),
+            URL_SAFE_NO_PAD.encode(&n)
+        );
+        Self::checked(Kind::Rsa, canonical, spki)
+    }
+
+    fn ec(members: &Map<String, Value>) -> Result<Self, JwsError> {
+        let crv = text(members, "crv")?;
+        let (kind, curve, length): (_, &[u64], usize) = match crv {
+            "P-256" => (Kind::P256, &P256, 32),
+            "P-384" => (Kind::P384, &P384, 48),
+            "P-521" => (Kind::P521, &P521, 66),
+            other => return Err(bad(&format!("its curve {other:?} is none of P-256, P-384, P-521"))),
+        };
+        let (x, y) = (octets(members, "x")?, octets(members, "y")?);
+        if x.len() != length || y.len() != length {
+            return Err(bad(&format!("x and y of {crv} have {length} octets each")));
+        }
+        let spki = der::write(|w| {
+            w.sequence(|w| {
+                w.sequence(|w| {
+                    w.oid(&EC_PUBLIC_KEY).oid(curve);
+                });
+                w.bits(&[&[4][..], &x, &y].concat());
+            });
+        });
+        let canonical = format!(
+            r#"{{"crv":"{crv}","kty":"EC","x":"{}","y":"{}"}}"#,
+            URL_SAFE_NO_PAD.encode(&x),
+            URL_SAFE_NO_PAD.encode(&y)
+        );
+        Self::checked(kind, canonical, spki)
+    }
+
+    fn okp(members: &Map<String, Value>) -> Result<Self, JwsError> {
+        let crv = text(members, "crv")?;
+        if crv != "Ed25519" {
+            return Err(bad(&format!("its curve {crv:?} is not Ed25519")));
+        }
+        let x = octets(members, "x")?;
+        if x.len() != 32 {
+            return Err(bad("x of Ed25519 has 32 octets"));
+        }
+        let spki = der::write(|w| {
+            w.sequence(|w| {
+                w.sequence(|w| {
+                    w.oid(&ED25519);
+                });
+                w.bits(&x);
+            });
+        });
+        let canonical = format!(r#"{{"crv":"Ed25519","kty":"OKP","x":"{}"}}"#, URL_SAFE_NO_PAD.encode(&x));
+        Self::checked(Kind::Ed25519, canonical, spki)
+    }
+
+    /// The library refuses points that are not on their curve when it parses.
+    fn checked(kind: Kind, canonical: String, spki: Vec<u8>) -> Result<Self, JwsError> {
+        let thumbprint = sha256(canonical.as_bytes());
+        let key =
+            Self { kind, canonical, thumbprint, spki: spki.into(), parsed: [const { OnceLock::new() }; _] };
+        let usual = match kind {
+            Kind::Rsa => Algorithm::Rs256,
+            Kind::P256 => Algorithm::Es256,
+            Kind::P384 => Algorithm::Es384,
+            Kind::P521 => Algorithm::Es512,
+            Kind::Ed25519 => Algorithm::EdDsa,
+        };
+        match key.parsed(usual) {
+            Some(_) => Ok(key),
+            None => Err(bad("its numbers are not those of a key")),
+        }
+    }
+
+    /// Whether this kind of key can sign so.
+    #[must_use]
+    pub fn can(&self, algorithm: Algorithm) -> bool {
+        match algorithm {
+            Algorithm::Es256 => self.kind == Kind::P256,
+            Algorithm::Es384 => self.kind == Kind::P384,
+            Algorithm::Es512 => self.kind == Kind::P521,
+            Algorithm::EdDsa => self.kind == Kind::Ed25519,
+            Algorithm::Rs256
+            | Algorithm::Rs384
+            | Algorithm::Rs512
+            | Algorithm::Ps256
+            | Algorithm::Ps384
+            | Algorithm::Ps512 => self.kind == Kind::Rsa,
+        }
+    }
+
+    /// Whether this key made `signature` over `message`.
+    #[must_use]
+    pub fn signed(&self, algorithm: Algorithm, message: &[u8], signature: &[u8]) -> bool {
+        self.can(algorithm)
+            && self.parsed(algorithm).is_some_and(|key| key.verify_sig(message, signature).is_ok())
+    }
+
+    fn parsed(&self, algorithm: Algorithm) -> Option<&ParsedPublicKey> {
+        self.parsed[algorithm as usize]
+            .get_or_init(|| ParsedPublicKey::new(verification(algorithm), &*self.spki).ok())
+            .as_ref()
+    }
+
+    /// The key as JSON with the members of RFC 7638 section 3 only.
+    #[must_use]
+    pub fn canonical(&self) -> &str {
+        &self.canonical
+    }
+
+    /// SHA-256 of [`AccountKey::canonical`] (RFC 7638).
+    #[must_use]
+    pub fn thumbprint(&self) -> &[u8; 32] {
+        &self.thumbprint
+    }
+
+    /// The thumbprint as key authorizations have it (RFC 8555 section 8.1).
+    #[must_use]
+    pub fn thumbprint_text(&self) -> String {
+        URL_SAFE_NO_PAD.encode(self.thumbprint)
+    }
+
+    /// The SubjectPublicKeyInfo.
+    #[must_use]
+    pub fn spki(&self) -> &[u8] {
+        &self.spki
+    }
+}
+
+impl fmt::Debug for AccountKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "AccountKey({:?} {})", self.kind, self.thumbprint_text())
+    }
+}
+
+/// The thumbprint a key would have as an account's, from its SubjectPublicKeyInfo; `None` for kinds no account can
+/// have. So a certificate request can be checked against every account by one look-up.
+#[must_use]
+pub fn thumbprint_of_spki(spki: &[u8]) -> Option<[u8; 32]> {
+    let encode = |octets: &[u8]| URL_SAFE_NO_PAD.encode(octets);
+    let key = x509::PublicKey::parse(spki).ok()?;
+    let octets = key.key_octets();
+    let point = |crv: &str, length: usize| {
+        let (x, y) = octets.strip_prefix(&[4]).filter(|point| point.len() == 2 * length)?.split_at(length);
+        Some(format!(r#"{{"crv":"{crv}","kty":"EC","x":"{}","y":"{}"}}"#, encode(x), encode(y)))
+    };
+    let canonical = match key.algorithm {
+        x509::KeyAlgorithm::Rsa => {
+            let mut numbers = der::Reader::new(octets).sequence().ok()?;
+            let mut number = || {
+                let content = numbers.expect(der::tag::INTEGER).ok()?.content;
+                Some(encode(content.strip_prefix(&[0]).unwrap_or(content)))
+            };
+            let (n, e) = (number()?, number()?);
+            format!(r#"{{"e":"{e}","kty":"RSA","n":"{n}"}}"#)
+        }
+        x509::KeyAlgorithm::EcP256 => point("P-256", 32)?,
+        x509::KeyAlgorithm::EcP384 => point("P-384", 48)?,
+        x509::KeyAlgorithm::EcP521 => point("P-521", 66)?,
+        x509::KeyAlgorithm::Ed25519 => format!(r#"{{"crv":"Ed25519","kty":"OKP","x":"{}"}}"#, encode(octets)),
+        _ => return None,
+    };
+    Some(sha256(canonical.as_bytes()))
+}
+
+fn verification(algorithm: Algorithm) -> &'static dyn VerificationAlgorithm {
+    match algorithm {
+        Algorithm::Es256 => &signature::ECDSA_P256_SHA256_FIXED,
+        Algorithm::Es384 => &signature::ECDSA_P384_SHA384_FIXED,
+        Algorithm::Es512 => &signature::ECDSA_P521_SHA512_FIXED,
+        Algorithm::Rs256 => &signature::RSA_PKCS1_2048_8192_SHA256,
+        Algorithm::Rs384 => &signature::RSA_PKCS1_2048_8192_SHA384,
+        Algorithm::Rs512 => &signature::RSA_PKCS1_2048_8192_SHA512,
+        Algorithm::Ps256 => &signature::RSA_PSS_2048_8192_SHA256,
+        Algorithm::Ps384 => &signature::RSA_PSS_2048_8192_SHA384,
+        Algorithm::Ps512 => &signature::RSA_PSS_2048_8192_SHA512,
+        Algorithm::EdDsa => &signature::ED25519,
+    }
+}
+
+fn bad(reason: &str) -> JwsError {
+    JwsError::BadKey(reason.to_owned())
+}
+
+fn text<'m>(members: &'m Map<String, Value>, name: &str) -> Result<&'m str, JwsError> {
+    members
+        .get(name)
+        .and_then(Value::as_str)
+        .ok_or_else(|| bad(&format!("its member {name:?} is missing or no text")))
+}
+
+fn octets(members: &Map<String, Value>, name: &str) -> Result<Vec<u8>, JwsError> {
+    URL_SAFE_NO_PAD
+        .decode(text(members, name)?)
+        .map_err(|_| bad(&format!("its member {name:?} is not base64url without padding")))
+}
+
+/// SHA-256.
+pub(crate) fn sha256(octets: &[u8]) -> [u8; 32] {
+    let mut out = [0; 32];
+    out.copy_from_slice(digest::digest(&digest::SHA256, octets).as_ref());
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// RFC 7638 section 3.1.
+    fn example() -> Value {
+        json!({
+            "kty": "RSA", "alg": "RS256", "kid": "2011-04-29", "e": "AQAB",
+            "n": "0vx7agoebGcQSuuPiLJXZptN9nndrQmbXEps2aiAFbWhM78LhWx4cbbfAAtVT86zwu1RK7aPFFxuhDR1L6tSoc_BJECPebWKRX\
+                  jBZCiFV4n3oknjhMstn64tZ_2W-5JsGY4Hc5n9yBXArwl93lqt7_RN5w6Cf0h4QyQ5v-65YGjQR0_FDW2QvzqY368QQMicAtaSqz\
+                  s8KJZgnYb9c7d0zgdAZHzu6qMQvRL5hajrn1n91CbOpbISD08qNLyrdkt-bFTWhAI4vMQFh6WeZu0fM4lFd2NcRwr3XPksINHaQ-\
+                  G_xBniIqbw0Ls1jF44-csFCur-kEgU8awapJzKnqDKgw",
+        })
+    }
+
+    #[test]
+    fn the_thumbprint_is_that_of_rfc_7638() {
+        let key = AccountKey::from_jwk(&example()).unwrap();
+        assert_eq!(key.thumbprint_text(), "NzbLsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs");
+        assert_eq!(thumbprint_of_spki(key.spki()).unwrap(), *key.thumbprint());
+        assert_eq!(AccountKey::from_canonical(key.canonical()).unwrap().spki(), key.spki());
+    }
+
+    #[test]
+    fn keys_that_are_none_are_refused() {
+        let with = |member: &str, value: Value| {
+            let mut jwk = example();
+            jwk[member] = value;
+            AccountKey::from_jwk(&jwk).err().map(|error| error.to_string())
+        };
+        assert!(with("use", json!("sig")).is_none());
+        for (member, value, reason) in [
+            ("d", json!("AA"), "secret"),
+            ("n", json!("AQAB"), "17 bits"),
+            ("n", json!(null), "missing"),
+            ("e", json!("AA"), "zero octet"),
+            ("e", json!("AQ"), "exponent"),
+            ("e", json!("AQAA"), "exponent"),
+            ("e", json!("AQAB="), "base64url"),
+            ("kty", json!(null), "kty"),
+            ("kty", json!("oct"), "none of"),
+        ] {
+            let error = with(member, value).unwrap();
+            assert!(error.contains(reason), "{error}: {reason}");
+        }
+        // A point that is not on the curve.
+        let zero = URL_SAFE_NO_PAD.encode([1; 32]);
+        assert!(AccountKey::from_jwk(&json!({"kty": "EC", "crv": "P-256", "x": zero, "y": zero})).is_err());
+    }
+}

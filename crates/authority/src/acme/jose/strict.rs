@@ -1,0 +1,114 @@
+//! JSON as a signed request may have it: no member twice, bounded depth.
+
+use std::fmt;
+
+use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+
+/// Levels of nesting; ACME's deepest object (a newAccount with its external binding) has four.
+const DEPTH_MAX: usize = 16;
+
+/// Reads one JSON value. Two parsers that differ on which of two equal members counts would let one signature mean two
+/// things, so a repeated member is refused at every depth (RFC 7515 section 4, RFC 8725 section 2.4).
+///
+/// # Errors
+/// What is wrong and where.
+pub(crate) fn parse(json: &[u8]) -> Result<Value, serde_json::Error> {
+    let mut deserializer = serde_json::Deserializer::from_slice(json);
+    let value = Strict { left: DEPTH_MAX }.deserialize(&mut deserializer)?;
+    deserializer.end()?;
+    Ok(value)
+}
+
+struct Strict {
+    left: usize,
+}
+
+impl Strict {
+    fn below<E: de::Error>(&self) -> Result<Self, E> {
+        self.left.checked_sub(1).map(|left| Self { left }).ok_or_else(|| E::custom("nested too deeply"))
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Strict {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Strict {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::Number(value.into()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(Value::Number(value.into()))
+    }
+
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Value, E> {
+        Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("not a number"))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::String(value.to_owned()))
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(Value::String(value))
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Value, A::Error> {
+        let mut all = Vec::new();
+        while let Some(value) = sequence.next_element_seed(self.below()?)? {
+            all.push(value);
+        }
+        Ok(Value::Array(all))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
+        let mut all = Map::new();
+        while let Some(name) = members.next_key::<String>()? {
+            if all.contains_key(&name) {
+                return Err(de::Error::custom(format_args!("the member {name:?} stands there twice")));
+            }
+            let value = members.next_value_seed(self.below()?)?;
+            all.insert(name, value);
+        }
+        Ok(Value::Object(all))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_read_as_any_parser_reads_it() {
+        let text = r#"{"a":[1,-2,1.5,"x",true,null,{}],"b":{"c":"\u00e9"}}"#;
+        assert_eq!(parse(text.as_bytes()).unwrap(), serde_json::from_str::<Value>(text).unwrap());
+    }
+
+    #[test]
+    fn repeated_members_depth_and_trailing_octets_are_refused() {
+        let deep = format!("{}{}", "[".repeat(DEPTH_MAX + 2), "]".repeat(DEPTH_MAX + 2));
+        for bad in [r#"{"a":1,"a":1}"#, r#"{"x":{"a":1,"\u0061":2}}"#, "{} {}", "", "{", &deep] {
+            assert!(parse(bad.as_bytes()).is_err(), "{bad}");
+        }
+    }
+}

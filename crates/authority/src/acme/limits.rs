@@ -1,0 +1,150 @@
+//! How much each client may ask for: GCRA in memory, each node for itself.
+//!
+//! A limit of `count` in `seconds` lets `count` through at once and then one every `seconds / count`. With several
+//! nodes a client that spreads its requests gets as many times as much.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+use parking_lot::Mutex;
+
+use super::options::Limit;
+
+/// Clients and names remembered; some 100 octets each. When all are in force the ones that end soonest are forgotten,
+/// which lets them through early.
+const ENTRIES_MAX: usize = 100_000;
+
+/// What is limited, and for whom.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub(crate) struct Key {
+    pub(crate) kind: Kind,
+    pub(crate) subject: Box<str>,
+}
+
+/// The limits there are; the names are those of overrides.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(crate) enum Kind {
+    NewAccounts,
+    Orders,
+    FailedValidations,
+    DuplicateCertificates,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 4] =
+        [Self::NewAccounts, Self::Orders, Self::FailedValidations, Self::DuplicateCertificates];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::NewAccounts => "new_accounts",
+            Self::Orders => "orders",
+            Self::FailedValidations => "failed_validations",
+            Self::DuplicateCertificates => "duplicate_certificates",
+        }
+    }
+}
+
+/// The moments, µs, from which each has its whole count again.
+#[derive(Default)]
+pub(crate) struct Limiter {
+    full_at: Mutex<HashMap<Key, i64>>,
+}
+
+impl Limiter {
+    /// Takes one, or says after how many seconds there is one.
+    pub(crate) fn take(&self, key: Key, limit: Limit, now_us: i64) -> Result<(), u64> {
+        let mut all = self.full_at.lock();
+        let full_at = all.get(&key).copied().unwrap_or(now_us);
+        let next = step(full_at, limit, now_us)?;
+        if all.len() >= ENTRIES_MAX && !all.contains_key(&key) {
+            make_room(&mut all, now_us);
+        }
+        all.insert(key, next);
+        Ok(())
+    }
+
+    /// Whether one could be taken.
+    pub(crate) fn check(&self, key: &Key, limit: Limit, now_us: i64) -> Result<(), u64> {
+        let full_at = self.full_at.lock().get(key).copied().unwrap_or(now_us);
+        step(full_at, limit, now_us).map(drop)
+    }
+
+    /// Entries in force.
+    pub(crate) fn len(&self) -> usize {
+        self.full_at.lock().len()
+    }
+}
+
+/// The generic cell rate algorithm: the new moment, or the seconds to wait.
+fn step(full_at: i64, limit: Limit, now_us: i64) -> Result<i64, u64> {
+    let whole = i64::from(limit.seconds) * 1_000_000;
+    if limit.count == 0 {
+        return Err(u64::from(limit.seconds).max(1));
+    }
+    let each = whole / i64::from(limit.count);
+    let next = full_at.max(now_us) + each;
+    let over = next - whole - now_us;
+    if over > 0 { Err(u64::try_from(over).unwrap_or(0).div_ceil(1_000_000)) } else { Ok(next) }
+}
+
+fn make_room(all: &mut HashMap<Key, i64>, now_us: i64) {
+    all.retain(|_, full_at| *full_at > now_us);
+    if all.len() < ENTRIES_MAX {
+        return;
+    }
+    let mut ends: Vec<i64> = all.values().copied().collect();
+    let middle = ends.len() / 2;
+    let (_, median, _) = ends.select_nth_unstable(middle);
+    let median = *median;
+    all.retain(|_, full_at| *full_at > median);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Limit = Limit { count: 3, seconds: 60 };
+    const SECOND: i64 = 1_000_000;
+
+    fn key(subject: &str) -> Key {
+        Key { kind: Kind::Orders, subject: subject.into() }
+    }
+
+    #[test]
+    fn a_count_at_once_and_then_one_at_a_time() {
+        let limiter = Limiter::default();
+        for _ in 0..3 {
+            limiter.take(key("a"), LIMIT, 0).unwrap();
+        }
+        assert_eq!(limiter.take(key("a"), LIMIT, 0), Err(20));
+        assert_eq!(limiter.check(&key("a"), LIMIT, 19 * SECOND), Err(1));
+        limiter.take(key("b"), LIMIT, 0).unwrap();
+        limiter.take(key("a"), LIMIT, 20 * SECOND).unwrap();
+        assert_eq!(limiter.take(key("a"), LIMIT, 20 * SECOND), Err(20));
+        for _ in 0..3 {
+            limiter.take(key("a"), LIMIT, 1_000 * SECOND).unwrap();
+        }
+        assert!(limiter.take(key("a"), LIMIT, 1_000 * SECOND).is_err());
+    }
+
+    #[test]
+    fn zero_forbids() {
+        let none = Limit { count: 0, seconds: 60 };
+        assert_eq!(Limiter::default().take(key("a"), none, 0), Err(60));
+    }
+
+    #[test]
+    fn the_memory_is_bounded() {
+        let limiter = Limiter::default();
+        for number in 0..ENTRIES_MAX + 10 {
+            limiter.take(key(&number.to_string()), LIMIT, number as i64).unwrap();
+        }
+        assert!(limiter.len() <= ENTRIES_MAX);
+        // The newest are kept.
+        let newest = key(&(ENTRIES_MAX + 9).to_string());
+        for _ in 0..2 {
+            limiter.take(newest.clone(), LIMIT, ENTRIES_MAX as i64 + 10).unwrap();
+        }
+        assert!(limiter.take(newest, LIMIT, ENTRIES_MAX as i64 + 10).is_err());
+    }
+}

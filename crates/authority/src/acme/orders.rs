@@ -1,0 +1,459 @@
+//! Orders: made, shown, listed (RFC 8555 section 7.4).
+
+use std::collections::HashMap;
+
+use aws_lc_rs::rand;
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http::{Response, StatusCode, header};
+use serde::Deserialize;
+use serde_json::json;
+use store::acme::{
+    AcmeAuthorization, AcmeAuthorizationStatus, AcmeOrder, AcmeOrderStatus, insert_acme_authorizations,
+    note_acme_preauthorization,
+};
+use store::audit;
+use uuid::{NoContext, Timestamp, Uuid};
+
+use super::identifier::{Identifier, Wanted};
+use super::limits::Kind as Limited;
+use super::options::{DirectoryOptions, Method};
+use super::problem::{Kind, Problem};
+use super::request::OfAccount;
+use super::state::OrderState;
+use super::writes::Ordered;
+use super::{Inner, binding, limited, respond};
+use crate::profile::Profile;
+
+/// Octets of a token: 128 bits is what RFC 8555 section 8.1 wants.
+const TOKEN: usize = 16;
+/// Orders on one page of a list.
+const ORDERS_PAGE: usize = 100;
+/// Seconds after which to look at an order again that is being worked on.
+pub(crate) const POLL_SECONDS: u64 = 2;
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct NewOrder {
+    identifiers: Vec<Wanted>,
+    not_before: Option<String>,
+    not_after: Option<String>,
+    profile: Option<String>,
+    replaces: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct NewAuthorization {
+    identifier: Wanted,
+}
+
+/// What an account may ask of a profile: checked once, for orders and pre-authorizations alike.
+pub(crate) struct Terms {
+    pub(crate) profile: std::sync::Arc<Profile>,
+    pub(crate) directory: DirectoryOptions,
+}
+
+impl Inner {
+    /// newOrder.
+    pub(crate) async fn new_order(
+        &self,
+        profile: Option<&str>,
+        signed: &OfAccount,
+    ) -> Result<Response<Bytes>, Problem> {
+        let wanted: NewOrder = signed.json()?;
+        let terms = self.terms(profile, wanted.profile.as_deref(), signed).await?;
+        let names = self.names(&wanted.identifiers, &terms, signed)?;
+        let now_us = self.now_us();
+        let (not_before_us, not_after_us) = dates(&wanted, &terms, now_us)?;
+        if let Some(replaces) = &wanted.replaces {
+            self.check_replaces(replaces, &names, signed).await?;
+        }
+        self.check_limits(&names, wanted.replaces.is_some(), signed).await?;
+        let known = self.known(&names, &terms, signed, now_us).await?;
+        let expires_at_us = known
+            .values()
+            .map(|one| one.expires_at_us)
+            .fold(after(now_us, terms.directory.order_seconds), i64::min);
+        let mut order = AcmeOrder {
+            id: id_at(now_us),
+            account: signed.account.row.id,
+            profile: terms.profile.name.clone(),
+            status: AcmeOrderStatus::Pending,
+            names: names.iter().map(Identifier::key).collect(),
+            authorizations: Vec::with_capacity(names.len()),
+            not_before_us,
+            not_after_us,
+            created_at_us: now_us,
+            expires_at_us,
+            replaces: wanted.replaces,
+            csr: None,
+            certificate: None,
+            error: None,
+            claimed_until_us: None,
+        };
+        let (mut all, mut new) = (Vec::with_capacity(names.len()), Vec::new());
+        for name in &names {
+            let authorization = match known.get(&(name.base().key(), name.is_wildcard())) {
+                Some(known) => known.clone(),
+                None => {
+                    new.push(self.pending(name, &terms, signed, now_us, expires_at_us)?);
+                    new[new.len() - 1].clone()
+                }
+            };
+            order.authorizations.push(authorization.id);
+            all.push(authorization);
+        }
+        let body = self.order_json(&order, &all, now_us);
+        let url = self.order_url(&order);
+        self.writes.order(Ordered { order, authorizations: new }).await?;
+        Ok(respond::with(respond::json(StatusCode::CREATED, &body)?, header::LOCATION, &url))
+    }
+
+    /// newAuthz (section 7.4.1): a proof ahead of any order, which orders of this account then use.
+    pub(crate) async fn new_authorization(
+        &self,
+        profile: Option<&str>,
+        signed: &OfAccount,
+    ) -> Result<Response<Bytes>, Problem> {
+        let wanted: NewAuthorization = signed.json()?;
+        let terms = self.terms(profile, None, signed).await?;
+        let names = self.names(std::slice::from_ref(&wanted.identifier), &terms, signed)?;
+        let [name] = &names[..] else { return Err(Problem::internal()) };
+        if name.is_wildcard() {
+            return Err(Problem::malformed(
+                "wildcards are authorized by orders only (RFC 8555 section 7.4.1)",
+            ));
+        }
+        self.check_limits(&names, true, signed).await?;
+        let now_us = self.now_us();
+        let until_us = after(now_us, terms.directory.order_seconds.max(terms.directory.reuse_seconds));
+        let mut new = self.pending(name, &terms, signed, now_us, until_us)?;
+        new.reusable_until_us = Some(until_us);
+        let body = self.authorization_json(&new, now_us);
+        let (url, account) = (self.authorization_url(new.id), new.account);
+        let details = json!({ "identifier": new.identifier, "profile": new.profile });
+        let (_, mut event) = self.told(account, "acme_authorization.create", "", details);
+        event.resource = format!("acme-authorization/{}", new.id);
+        self.store
+            .write("acme_new_authorization", move |tx| {
+                async move {
+                    insert_acme_authorizations(tx, &[new]).await?;
+                    note_acme_preauthorization(tx, account, until_us).await?;
+                    audit(tx, vec![event]).await
+                }
+                .boxed()
+            })
+            .await?;
+        self.accounts.forget(account);
+        Ok(respond::with(respond::json(StatusCode::CREATED, &body)?, header::LOCATION, &url))
+    }
+
+    /// Which profile's rules hold, and that this account may ask under them.
+    async fn terms(
+        &self,
+        at: Option<&str>,
+        wanted: Option<&str>,
+        signed: &OfAccount,
+    ) -> Result<Terms, Problem> {
+        let (name, mut directory) = self.directory_options(at)?;
+        let mut chosen = name;
+        if let Some(wanted) = wanted.filter(|wanted| *wanted != name) {
+            let unknown = || {
+                let detail = format!("this directory does not offer the profile {wanted:?}; see its meta");
+                Problem::new(Kind::InvalidProfile, detail)
+            };
+            if !directory.profiles.iter().any(|offered| offered == wanted) {
+                return Err(unknown());
+            }
+            directory = self.options.directory(wanted).unwrap_or(directory);
+            chosen = wanted;
+        }
+        let account = &signed.account.row;
+        if directory.external_account_required && account.external_key.is_none() {
+            let detail = "accounts that use this profile need an external account binding";
+            return Err(Problem::new(Kind::ExternalAccountRequired, detail));
+        }
+        if !account.allowed_profiles.is_empty() && !account.allowed_profiles.iter().any(|one| one == chosen) {
+            let detail = format!("the external key of this account is not for the profile {chosen:?}");
+            return Err(Problem::unauthorized(detail));
+        }
+        let profile = self.profile(chosen).await?;
+        if profile.requires_approval {
+            let detail =
+                format!("the profile {chosen:?} needs a person's approval, which ACME has no way to ask for");
+            return Err(Problem::unauthorized(detail));
+        }
+        Ok(Terms { profile, directory })
+    }
+
+    /// The names asked for, each once, all allowed; or every one that is not.
+    fn names(
+        &self,
+        wanted: &[Wanted],
+        terms: &Terms,
+        signed: &OfAccount,
+    ) -> Result<Vec<Identifier>, Problem> {
+        let most = self.options.names_max.min(terms.profile.names.max as usize);
+        if wanted.is_empty() || wanted.len() > most {
+            return Err(Problem::malformed(format!("give 1 to {most} identifiers")));
+        }
+        let mut names: Vec<Identifier> = Vec::with_capacity(wanted.len());
+        for one in wanted {
+            let name = one.read()?;
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        let refused: Vec<(Identifier, Problem)> = names
+            .iter()
+            .filter_map(|name| Some((name.clone(), self.refusal(name, terms, signed)?)))
+            .collect();
+        if refused.is_empty() { Ok(names) } else { Err(Problem::several(refused)) }
+    }
+
+    fn refusal(&self, name: &Identifier, terms: &Terms, signed: &OfAccount) -> Option<Problem> {
+        let rejected = |reason: String| Some(Problem::new(Kind::RejectedIdentifier, reason));
+        if let Some(reason) = terms.profile.names.refusal(&name.general_name()) {
+            return rejected(format!("{name}: {reason}"));
+        }
+        if let Err(problem) = binding::allows(&signed.account.row.allowed_names, name) {
+            return Some(problem);
+        }
+        let provable = self.methods(name, &terms.directory) != 0 || terms.directory.trust_authenticated;
+        if provable { None } else { rejected(format!("{name}: no method of this directory can prove it")) }
+    }
+
+    /// The methods that can prove a name: a set of bits.
+    fn methods(&self, name: &Identifier, directory: &DirectoryOptions) -> i64 {
+        let fits = |method: &Method| match (method, name) {
+            (Method::Http01 | Method::TlsAlpn01, Identifier::Ip(_)) => true,
+            (_, Identifier::Ip(_)) => false,
+            (Method::Http01 | Method::TlsAlpn01, Identifier::Dns(_)) => !name.is_wildcard(),
+            (Method::Dns01 | Method::DnsAccount01, Identifier::Dns(_)) => true,
+            (Method::DnsPersist01, Identifier::Dns(_)) => !self.options.caa_identities.is_empty(),
+        };
+        directory
+            .methods
+            .iter()
+            .filter(|method| fits(method))
+            .map(|method| method.bit())
+            .fold(0, |all, bit| all | bit)
+    }
+
+    /// An authorization to be proven, or one that needs no proof.
+    fn pending(
+        &self,
+        name: &Identifier,
+        terms: &Terms,
+        signed: &OfAccount,
+        now_us: i64,
+        expires_at_us: i64,
+    ) -> Result<AcmeAuthorization, Problem> {
+        let mut token = vec![0; TOKEN];
+        rand::fill(&mut token).map_err(|_| Problem::internal())?;
+        let trusted = terms.directory.trust_authenticated;
+        Ok(AcmeAuthorization {
+            id: id_at(now_us),
+            account: signed.account.row.id,
+            profile: terms.profile.name.clone(),
+            identifier: name.base().key(),
+            wildcard: name.is_wildcard(),
+            status: if trusted { AcmeAuthorizationStatus::Valid } else { AcmeAuthorizationStatus::Pending },
+            token,
+            methods: if trusted { 0 } else { self.methods(name, &terms.directory) },
+            method: trusted.then_some(-1),
+            created_at_us: now_us,
+            expires_at_us,
+            validated_at_us: trusted.then_some(now_us),
+            reusable_until_us: None,
+            error: None,
+            claimed_until_us: None,
+        })
+    }
+
+    /// Proofs of before that this order may use, by identifier and wildcard.
+    async fn known(
+        &self,
+        names: &[Identifier],
+        terms: &Terms,
+        signed: &OfAccount,
+        now_us: i64,
+    ) -> Result<HashMap<(String, bool), AcmeAuthorization>, Problem> {
+        let account = &signed.account.row;
+        let preauthorized = account.preauthorized_until_us.is_some_and(|until| until > now_us);
+        if terms.directory.trust_authenticated || (terms.directory.reuse_seconds == 0 && !preauthorized) {
+            return Ok(HashMap::new());
+        }
+        let bases: Vec<String> = names.iter().map(|name| name.base().key()).collect();
+        let found = self.store.acme_reusable(account.id, &bases, now_us).await?;
+        // Of several the one that lasts longest; none that this profile would not have taken.
+        let mut best: HashMap<(String, bool), AcmeAuthorization> = HashMap::new();
+        for one in found {
+            let taken = super::state::answered(&one).is_some_and(|method| {
+                terms.directory.methods.contains(&method) && one.expires_at_us > now_us
+            });
+            let key = (one.identifier.clone(), one.wildcard);
+            if taken && best.get(&key).is_none_or(|other| other.expires_at_us < one.expires_at_us) {
+                best.insert(key, one);
+            }
+        }
+        Ok(best)
+    }
+
+    async fn check_limits(
+        &self,
+        names: &[Identifier],
+        renewal: bool,
+        signed: &OfAccount,
+    ) -> Result<(), Problem> {
+        let account = signed.account.row.id.to_string();
+        if !renewal {
+            let (subject, names_text) = names_of(names.iter().map(Identifier::key));
+            self.may_take(Limited::DuplicateCertificates, &subject, &[&account, &names_text])
+                .await
+                .map_err(|seconds| limited("certificates for exactly these names", seconds))?;
+        }
+        let mut failing = Vec::new();
+        for name in names {
+            let key = name.base().key();
+            let subject = format!("{account} {key}");
+            if let Err(seconds) = self.may_take(Limited::FailedValidations, &subject, &[&account, &key]).await
+            {
+                failing.push((name.clone(), limited("failed validations of this name", seconds)));
+            }
+        }
+        if !failing.is_empty() {
+            return Err(Problem::several(failing));
+        }
+        self.take(Limited::Orders, &account, &[])
+            .await
+            .map_err(|seconds| limited("orders of this account", seconds))
+    }
+
+    /// An order, shown; one that a crash left half done is finished first.
+    pub(crate) async fn order(&self, id: Uuid, signed: &OfAccount) -> Result<Response<Bytes>, Problem> {
+        signed.must_get()?;
+        let (order, authorizations) = self.own_order(id, signed).await?;
+        let order = self.finish_if_left(order).await;
+        self.show(&order, &authorizations)
+    }
+
+    /// An order as an answer; while it is being worked on, with when to ask again.
+    pub(crate) fn show(
+        &self,
+        order: &AcmeOrder,
+        authorizations: &[AcmeAuthorization],
+    ) -> Result<Response<Bytes>, Problem> {
+        let now_us = self.now_us();
+        let response = respond::json(StatusCode::OK, &self.order_json(order, authorizations, now_us))?;
+        let response = respond::with(response, header::LOCATION, &self.order_url(order));
+        if OrderState::of(order, authorizations, now_us) == OrderState::Processing {
+            return Ok(respond::with(response, header::RETRY_AFTER, &POLL_SECONDS.to_string()));
+        }
+        Ok(response)
+    }
+
+    /// An order of this account with its authorizations; those of a finalized one are left out.
+    pub(crate) async fn own_order(
+        &self,
+        id: Uuid,
+        signed: &OfAccount,
+    ) -> Result<(AcmeOrder, Vec<AcmeAuthorization>), Problem> {
+        let order = self.store.acme_order(id).await?;
+        let order =
+            order.filter(|order| order.account == signed.account.row.id).ok_or_else(Problem::not_found)?;
+        let authorizations = match order.status {
+            AcmeOrderStatus::Pending => self.store.acme_authorizations(&order.authorizations).await?,
+            _ => Vec::new(),
+        };
+        Ok((order, authorizations))
+    }
+
+    /// An account's orders (section 7.1.2.1), by pages.
+    pub(crate) async fn orders(
+        &self,
+        id: Uuid,
+        signed: &OfAccount,
+        query: Option<&str>,
+    ) -> Result<Response<Bytes>, Problem> {
+        signed.must_get()?;
+        if signed.account.row.id != id {
+            return Err(Problem::unauthorized("these are another account's orders"));
+        }
+        let bad = || Problem::malformed("the cursor is none of this list's");
+        let after = match query {
+            None => None,
+            Some(query) => {
+                let cursor = query.strip_prefix("cursor=").ok_or_else(bad)?;
+                Some(cursor.parse::<store::Cursor>().map_err(|_| bad())?)
+            }
+        };
+        let page =
+            self.store.acme_orders_of(id, after.as_ref(), ORDERS_PAGE).await.map_err(
+                |error| match error {
+                    store::StoreError::BadCursor { .. } => bad(),
+                    other => other.into(),
+                },
+            )?;
+        let urls: Vec<String> = page.rows.iter().map(|order| self.order_url(order)).collect();
+        let response = respond::json(StatusCode::OK, &json!({ "orders": urls }))?;
+        Ok(match page.next {
+            Some(next) => {
+                let url = format!("{}/orders?cursor={next}", self.account_url(id));
+                respond::with_link(response, &url, "next")
+            }
+            None => response,
+        })
+    }
+}
+
+/// The notBefore and notAfter asked for, µs.
+fn dates(wanted: &NewOrder, terms: &Terms, now_us: i64) -> Result<(Option<i64>, Option<i64>), Problem> {
+    let read = |text: &Option<String>, name: &str| match text {
+        None => Ok(None),
+        Some(text) => respond::parse_time(text)
+            .map(|us| Some(us.div_euclid(1_000_000) * 1_000_000))
+            .ok_or_else(|| Problem::malformed(format!("{name} is {text:?}, which is no RFC 3339 time"))),
+    };
+    let (not_before, not_after) =
+        (read(&wanted.not_before, "notBefore")?, read(&wanted.not_after, "notAfter")?);
+    if not_before.is_none() && not_after.is_none() {
+        return Ok((None, None));
+    }
+    if !terms.directory.choose_dates {
+        return Err(Problem::malformed("this directory chooses the dates: leave out notBefore and notAfter"));
+    }
+    let longest = terms.profile.validity.longest_seconds().saturating_mul(1_000_000);
+    let begin = not_before.unwrap_or(now_us);
+    match not_after {
+        Some(end) if end <= begin.max(now_us) => {
+            Err(Problem::malformed("notAfter must come after notBefore and now"))
+        }
+        Some(end) if end - begin > longest => Err(Problem::malformed(format!(
+            "this profile's certificates live {} s at most",
+            longest / 1_000_000
+        ))),
+        _ => Ok((not_before, not_after)),
+    }
+}
+
+/// The names of an order as one subject of the limit on duplicates, and as an override may spell it.
+pub(crate) fn names_of(keys: impl Iterator<Item = String>) -> (String, String) {
+    let mut keys: Vec<String> = keys.collect();
+    keys.sort();
+    let text = keys.join(",");
+    let hash = super::jose::sha256(text.as_bytes());
+    (hash.iter().map(|octet| format!("{octet:02x}")).collect(), text)
+}
+
+/// A UUIDv7 of this moment by the server's clock.
+pub(crate) fn id_at(now_us: i64) -> Uuid {
+    let seconds = u64::try_from(now_us.div_euclid(1_000_000)).unwrap_or(0);
+    let nanos = u32::try_from(now_us.rem_euclid(1_000_000) * 1_000).unwrap_or(0);
+    Uuid::new_v7(Timestamp::from_unix(NoContext, seconds, nanos))
+}
+
+/// That many seconds later, µs.
+pub(crate) fn after(us: i64, seconds: u64) -> i64 {
+    us.saturating_add(i64::try_from(seconds).unwrap_or(i64::MAX).saturating_mul(1_000_000))
+}

@@ -1,0 +1,160 @@
+//! Renewal information (RFC 9773): when to renew, and what an order replaces.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::Bytes;
+use http::{Response, StatusCode, header};
+use serde_json::json;
+use store::StoreError;
+use x509::SerialNumber;
+
+use super::identifier::Identifier;
+use super::problem::{Kind, Problem};
+use super::request::OfAccount;
+use super::{Inner, respond};
+use crate::issue::{IssuedRecord, IssuedRef};
+use crate::tree::CaError;
+
+/// Lives below this are renewed at the middle at the latest: what can go wrong takes days, not a share of a life.
+const SHORT_SECONDS: i64 = 10 * 86_400;
+/// The part of a life after which to renew, where the profile is gone.
+const RENEW_AT: f64 = 2.0 / 3.0;
+/// The window's length, as a part of the life.
+const WINDOW: f64 = 0.04;
+/// How far windows are spread, as a part of the life, towards its beginning.
+const SPREAD: f64 = 0.06;
+/// How often clients look again at most, seconds (RFC 9773 section 4.3 has six hours in its example).
+const RETRY_MAX: i64 = 6 * 3_600;
+const RETRY_MIN: i64 = 60;
+
+/// RFC 5280 section 5.3.1: removeFromCRL, the certificate is good again.
+const REMOVED: i64 = 8;
+
+impl Inner {
+    /// A certificate's window.
+    pub(crate) async fn renewal_info(&self, id: &str) -> Result<Response<Bytes>, Problem> {
+        let unknown = || {
+            Problem::malformed("no certificate of this name was issued here").status(StatusCode::NOT_FOUND)
+        };
+        let record = self.named(id).await?.ok_or_else(unknown)?;
+        let (begin, end) = (record.not_before_us / 1_000_000, record.not_after_us / 1_000_000);
+        let revoked = record.revocation.filter(|facts| facts.reason != REMOVED);
+        let (start, stop) = match revoked {
+            Some(facts) => {
+                let at = facts.revoked_at_us / 1_000_000;
+                (at - 3_600, at)
+            }
+            None => {
+                let renew_at = match self.authority.profile(&record.profile).await {
+                    Ok(profile) => profile.renew_at,
+                    Err(_) => RENEW_AT,
+                };
+                let spread = u32::from_be_bytes([
+                    record.sha256[0],
+                    record.sha256[1],
+                    record.sha256[2],
+                    record.sha256[3],
+                ]);
+                window(begin, end, renew_at, spread)
+            }
+        };
+        let retry = ((end - begin) / 20).clamp(RETRY_MIN, RETRY_MAX);
+        let time = |seconds: i64| respond::time(seconds.saturating_mul(1_000_000));
+        let body = json!({ "suggestedWindow": { "start": time(start), "end": time(stop) } });
+        let response = respond::json(StatusCode::OK, &body)?;
+        Ok(respond::with(response, header::RETRY_AFTER, &retry.to_string()))
+    }
+
+    /// The certificate of an identifier (RFC 9773 section 4.1): key identifier and serial number.
+    async fn named(&self, id: &str) -> Result<Option<IssuedRecord>, Problem> {
+        let bad = || {
+            Problem::malformed(
+                "the name is not made of base64url key identifier, dot, base64url serial number",
+            )
+        };
+        let (key, serial) = id.split_once('.').ok_or_else(bad)?;
+        let key = URL_SAFE_NO_PAD.decode(key).map_err(|_| bad())?;
+        let serial = SerialNumber::from_content(&URL_SAFE_NO_PAD.decode(serial).map_err(|_| bad())?);
+        let cas = self.authority.cas().await.map_err(|error| match error {
+            CaError::Store(error) => super::unread(&error),
+            _ => Problem::internal(),
+        })?;
+        for ca in cas.iter().filter(|ca| ca.key_identifier() == key) {
+            let found: Result<_, StoreError> =
+                self.authority.issued(&IssuedRef::Serial(ca.id, serial.clone())).await;
+            if let Some(record) = found? {
+                return Ok(Some(record));
+            }
+        }
+        Ok(None)
+    }
+
+    /// That an order may replace a certificate (RFC 9773 section 5).
+    pub(crate) async fn check_replaces(
+        &self,
+        id: &str,
+        names: &[Identifier],
+        signed: &OfAccount,
+    ) -> Result<(), Problem> {
+        let record = self.named(id).await?;
+        let record =
+            record.ok_or_else(|| Problem::malformed("replaces: no such certificate was issued here"))?;
+        if record.requester != signed.account.actor() {
+            return Err(Problem::unauthorized("replaces: the certificate was issued to another account"));
+        }
+        let shared = x509::Certificate::parse(&record.der).is_ok_and(|certificate| {
+            certificate.subject_alt_names.iter().filter_map(Identifier::of).any(|name| names.contains(&name))
+        });
+        if !shared {
+            return Err(Problem::malformed("replaces: the certificate has none of the names of this order"));
+        }
+        if self.store.acme_replacement(id).await?.is_some() {
+            let detail = "replaces: the certificate has been replaced already";
+            return Err(Problem::new(Kind::AlreadyReplaced, detail));
+        }
+        Ok(())
+    }
+}
+
+/// From when to when to renew, all in seconds: after `renew_at` of the life (of a short one half at most), and
+/// `spread` of all possible numbers earlier, so that a batch issued together does not renew together.
+fn window(begin: i64, end: i64, renew_at: f64, spread: u32) -> (i64, i64) {
+    let life = (end - begin).max(1);
+    let part = if life < SHORT_SECONDS { renew_at.min(0.5) } else { renew_at };
+    let shift = SPREAD * f64::from(spread) / f64::from(u32::MAX);
+    let at = |part: f64| begin + (life as f64 * part.clamp(0.0, 1.0)) as i64;
+    let start = at(part - shift - WINDOW / 2.0).min(end - 1);
+    (start, at(part - shift + WINDOW / 2.0).clamp(start + 1, end))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const DAY: i64 = 86_400;
+
+    #[test]
+    fn the_window_follows_the_life() {
+        let share = |life: i64, at: i64| at as f64 / life as f64;
+        for (life, expected) in
+            [(90 * DAY, 2.0 / 3.0), (365 * DAY, 2.0 / 3.0), (6 * DAY, 0.5), (DAY / 4, 0.5)]
+        {
+            let (start, stop) = window(0, life, RENEW_AT, 0);
+            assert!((share(life, start) - (expected - 0.02)).abs() < 0.001, "{life}");
+            assert!((share(life, stop) - (expected + 0.02)).abs() < 0.001, "{life}");
+            let (earliest, _) = window(0, life, RENEW_AT, u32::MAX);
+            assert!((share(life, earliest) - (expected - 0.08)).abs() < 0.001, "{life}");
+        }
+        assert_eq!(window(0, DAY, 0.25, 0).0, DAY * 23 / 100);
+    }
+
+    proptest! {
+        #[test]
+        fn the_window_lies_within_the_life(life in 2_i64..1_000_000_000, renew_at in 0.0_f64..1.0, spread: u32) {
+            let (start, stop) = window(1_000, 1_000 + life, renew_at, spread);
+            prop_assert!(1_000 <= start && start < stop && stop <= 1_000 + life, "{} {}", start, stop);
+        }
+    }
+}

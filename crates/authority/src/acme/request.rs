@@ -1,0 +1,187 @@
+//! Signed requests: who sent them, and that they are for here and now (RFC 8555 section 6).
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Request, StatusCode, header};
+use serde::de::DeserializeOwned;
+use uuid::Uuid;
+
+use super::Inner;
+use super::accounts::{Account, Missing};
+use super::jose::{AccountKey, Jws, JwsError, REQUEST_MAX, Signer, strict};
+use super::problem::{Kind, Problem};
+
+const MEDIA_TYPE: &str = "application/jose+json";
+
+/// A request of an account, checked.
+#[derive(Debug)]
+pub(crate) struct OfAccount {
+    pub(crate) account: Arc<Account>,
+    /// The account's URL, as the client sent it.
+    pub(crate) account_url: String,
+    /// The URL it was sent to.
+    pub(crate) url: String,
+    payload: Vec<u8>,
+}
+
+/// A request signed with a key in it, checked.
+#[derive(Debug)]
+pub(crate) struct OfKey {
+    pub(crate) key: AccountKey,
+    /// The URL it was sent to.
+    pub(crate) url: String,
+    payload: Vec<u8>,
+}
+
+/// A request that either may send.
+#[derive(Debug)]
+pub(crate) enum Of {
+    Account(OfAccount),
+    Key(OfKey),
+}
+
+impl OfAccount {
+    /// The payload as JSON.
+    pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Problem> {
+        read(&self.payload)
+    }
+
+    /// Whether this is a POST-as-GET (section 6.3).
+    pub(crate) fn is_get(&self) -> bool {
+        self.payload.is_empty()
+    }
+
+    /// Refuses what is no POST-as-GET.
+    pub(crate) fn must_get(&self) -> Result<(), Problem> {
+        if self.is_get() {
+            return Ok(());
+        }
+        Err(Problem::malformed("this resource is only read: send an empty payload (POST-as-GET)"))
+    }
+
+    /// The payload itself.
+    pub(crate) fn payload(&self) -> &[u8] {
+        &self.payload
+    }
+}
+
+impl OfKey {
+    /// The payload as JSON.
+    pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Problem> {
+        read(&self.payload)
+    }
+}
+
+impl Of {
+    /// The payload as JSON.
+    pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Problem> {
+        match self {
+            Self::Account(signed) => signed.json(),
+            Self::Key(signed) => signed.json(),
+        }
+    }
+}
+
+fn read<T: DeserializeOwned>(payload: &[u8]) -> Result<T, Problem> {
+    let malformed = |error| Problem::malformed(format!("the payload: {error}"));
+    serde_json::from_value(strict::parse(payload).map_err(malformed)?).map_err(malformed)
+}
+
+impl Inner {
+    /// A request signed by an account that is valid.
+    pub(crate) async fn signed_by_account(&self, request: &Request<Bytes>) -> Result<OfAccount, Problem> {
+        match self.signed(request).await? {
+            Of::Account(signed) => Ok(signed),
+            Of::Key(_) => Err(Problem::malformed("this request must name an account (kid), not a key (jwk)")),
+        }
+    }
+
+    /// A request signed with the key in it.
+    pub(crate) async fn signed_by_key(&self, request: &Request<Bytes>) -> Result<OfKey, Problem> {
+        match self.signed(request).await? {
+            Of::Key(signed) => Ok(signed),
+            Of::Account(_) => {
+                Err(Problem::malformed("this request must carry the key (jwk), not name an account (kid)"))
+            }
+        }
+    }
+
+    /// Either of both.
+    pub(crate) async fn signed(&self, request: &Request<Bytes>) -> Result<Of, Problem> {
+        check_media_type(request)?;
+        if request.body().len() > REQUEST_MAX {
+            let detail = format!("a request has {REQUEST_MAX} octets at most");
+            return Err(Problem::malformed(detail).status(StatusCode::PAYLOAD_TOO_LARGE));
+        }
+        let jws = Jws::parse(request.body())?;
+        jws.check_algorithm()?;
+        let path = request.uri().path_and_query().map_or("", |path| path.as_str());
+        let here = format!("{}{path}", self.options.base_url);
+        if jws.url != here {
+            let detail = format!("the request is for {}, and came to {here}", jws.url);
+            return Err(Problem::unauthorized(detail));
+        }
+        match jws.nonce.as_deref() {
+            Some(nonce) if self.nonces.spend(nonce) => {}
+            Some(_) => {
+                let detail =
+                    "the nonce is spent, too old, or another server's; use the one that comes with this";
+                return Err(Problem::new(Kind::BadNonce, detail));
+            }
+            None => return Err(Problem::new(Kind::BadNonce, "the header has no nonce")),
+        }
+        let Jws { ref signer, .. } = jws;
+        match signer {
+            Signer::Kid(kid) => {
+                let (account, account_url) = (self.account_of(&jws, kid).await?, kid.clone());
+                Ok(Of::Account(OfAccount { account, account_url, url: jws.url, payload: jws.payload }))
+            }
+            Signer::Key(key) => {
+                jws.verify(key)?;
+                let Signer::Key(key) = jws.signer else { return Err(Problem::internal()) };
+                Ok(Of::Key(OfKey { key: *key, url: jws.url, payload: jws.payload }))
+            }
+        }
+    }
+
+    /// The valid account that signed.
+    async fn account_of(&self, jws: &Jws, kid: &str) -> Result<Arc<Account>, Problem> {
+        let unknown = || Problem::new(Kind::AccountDoesNotExist, format!("there is no account {kid}"));
+        let id = self.account_id(kid).ok_or_else(unknown)?;
+        let missing = |missing| match missing {
+            Missing::Unknown => unknown(),
+            Missing::Busy => Problem::busy(),
+            Missing::Broken => Problem::internal(),
+        };
+        let mut account = self.accounts.get(&self.store, id).await.map_err(missing)?;
+        if jws.verify(&account.key) == Err(JwsError::BadSignature) {
+            // Another node may have changed the key in the last moments.
+            account = self.accounts.again(&self.store, id).await.map_err(missing)?;
+        }
+        jws.verify(&account.key)?;
+        account.check()?;
+        Ok(account)
+    }
+
+    /// The id in an account's URL.
+    pub(crate) fn account_id(&self, url: &str) -> Option<Uuid> {
+        let id = Uuid::parse_str(url.strip_prefix(&self.url("acct/"))?).ok()?;
+        (self.account_url(id) == url).then_some(id)
+    }
+
+    pub(crate) fn account_url(&self, id: Uuid) -> String {
+        self.url(format_args!("acct/{id}"))
+    }
+}
+
+fn check_media_type(request: &Request<Bytes>) -> Result<(), Problem> {
+    let sent =
+        request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let media_type = sent.split(';').next().unwrap_or_default().trim();
+    if media_type.eq_ignore_ascii_case(MEDIA_TYPE) {
+        return Ok(());
+    }
+    let detail = format!("the Content-Type is {sent:?}: send {MEDIA_TYPE}");
+    Err(Problem::malformed(detail).status(StatusCode::UNSUPPORTED_MEDIA_TYPE))
+}

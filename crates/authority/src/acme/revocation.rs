@@ -1,0 +1,116 @@
+//! revokeCert (RFC 8555 section 7.6).
+
+use std::collections::HashSet;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use serde::Deserialize;
+use x509::Certificate;
+use x509::crl::Reason;
+
+use super::identifier::Identifier;
+use super::problem::{Kind, Problem};
+use super::request::{Of, OfAccount, OfKey};
+use super::{Inner, respond};
+use crate::issue::{IssuedRecord, IssuedRef};
+use crate::revoke::Selection;
+
+/// What a subscriber may say of its own certificate; the others are an operator's.
+const REASONS: [Reason; 5] = [
+    Reason::Unspecified,
+    Reason::KeyCompromise,
+    Reason::AffiliationChanged,
+    Reason::Superseded,
+    Reason::CessationOfOperation,
+];
+/// RFC 5280 section 5.3.1: removeFromCRL, the certificate is good again.
+const REMOVED: i64 = 8;
+
+#[derive(Debug, Deserialize)]
+struct Revoke {
+    certificate: String,
+    reason: Option<i64>,
+}
+
+impl Inner {
+    /// By the account that has it, by an account that could have it, or by the certificate's own key.
+    pub(crate) async fn revoke(&self, request: &Request<Bytes>) -> Result<Response<Bytes>, Problem> {
+        let signed = self.signed(request).await?;
+        let wanted: Revoke = signed.json()?;
+        let der = URL_SAFE_NO_PAD
+            .decode(&wanted.certificate)
+            .map_err(|_| Problem::malformed("certificate is not base64url without padding"))?;
+        let certificate =
+            Certificate::parse(&der).map_err(|error| Problem::malformed(format!("certificate: {error}")))?;
+        let record = self.authority.issued(&IssuedRef::Fingerprint(certificate.fingerprint)).await?;
+        let unknown =
+            || Problem::malformed("this certificate was not issued here").status(StatusCode::NOT_FOUND);
+        let record = record.ok_or_else(unknown)?;
+        let actor = match &signed {
+            Of::Account(signed) => self.by_account(signed, &certificate, &record).await?,
+            Of::Key(signed) => by_key(signed, &certificate, &record)?,
+        };
+        let reason = reason(wanted.reason)?;
+        if record.revocation.is_some_and(|facts| facts.reason != REMOVED) {
+            return Err(Problem::new(Kind::AlreadyRevoked, "the certificate is revoked already"));
+        }
+        let failed = |error: &dyn std::fmt::Display| {
+            tracing::error!(%error, certificate = %record.id, "not revoked");
+            Problem::internal()
+        };
+        self.authority
+            .revoke(Selection::Id(record.id), reason, None, &actor)
+            .await
+            .map_err(|error| failed(&error))?;
+        if reason == Reason::KeyCompromise && matches!(signed, Of::Key(_)) {
+            // Whoever signs with the key has it: nobody's certificate for it is safe.
+            let key = certificate.public_key.spki_sha256;
+            self.authority.block_key(key, &actor).await.map_err(|error| failed(&error))?;
+        }
+        Ok(respond::empty(StatusCode::OK))
+    }
+
+    async fn by_account(
+        &self,
+        signed: &OfAccount,
+        certificate: &Certificate,
+        record: &IssuedRecord,
+    ) -> Result<String, Problem> {
+        let actor = signed.account.actor();
+        if record.requester == actor {
+            return Ok(actor);
+        }
+        let names: Option<Vec<Identifier>> =
+            certificate.subject_alt_names.iter().map(Identifier::of).collect();
+        let names = names.filter(|names| !names.is_empty()).ok_or_else(not_yours)?;
+        let bases: Vec<String> = names.iter().map(|name| name.base().key()).collect();
+        let held = self.store.acme_held(signed.account.row.id, &bases, self.now_us()).await?;
+        let held: HashSet<(String, bool)> = held.into_iter().collect();
+        let all = names.iter().all(|name| held.contains(&(name.base().key(), name.is_wildcard())));
+        if all { Ok(actor) } else { Err(not_yours()) }
+    }
+}
+
+fn by_key(signed: &OfKey, certificate: &Certificate, record: &IssuedRecord) -> Result<String, Problem> {
+    if *certificate.public_key.spki != *signed.key.spki() {
+        return Err(Problem::unauthorized("the request is not signed with the certificate's key"));
+    }
+    Ok(format!("certificate-key:{}", record.id))
+}
+
+fn not_yours() -> Problem {
+    Problem::unauthorized("this account neither has this certificate nor authorizations for all its names")
+}
+
+fn reason(code: Option<i64>) -> Result<Reason, Problem> {
+    let Some(code) = code else { return Ok(Reason::Unspecified) };
+    REASONS.into_iter().find(|reason| *reason as i64 == code).ok_or_else(|| {
+        let codes: Vec<String> = REASONS.iter().map(|reason| (*reason as i64).to_string()).collect();
+        Problem::new(
+            Kind::BadRevocationReason,
+            format!("reason {code} is not accepted; these are: {}", codes.join(", ")),
+        )
+    })
+}

@@ -1,0 +1,117 @@
+//! Which resource a path names.
+
+use uuid::Uuid;
+
+use super::options::Method;
+
+/// What every path begins with.
+pub(crate) const PREFIX: &str = "/acme/";
+
+/// A resource. Directories and what is made through them are a profile's; everything else has one place, whatever
+/// profile it was made under.
+#[derive(Debug, Eq, PartialEq)]
+pub(crate) enum Route<'p> {
+    /// `None`: the default profile.
+    Directory(Option<&'p str>),
+    NewNonce,
+    NewAccount(Option<&'p str>),
+    NewOrder(Option<&'p str>),
+    NewAuthorization(Option<&'p str>),
+    RevokeCertificate,
+    KeyChange,
+    RenewalInfo(&'p str),
+    Account(Uuid),
+    Orders(Uuid),
+    Order(Uuid),
+    Finalize(Uuid),
+    Authorization(Uuid),
+    Challenge(Uuid, Method),
+    /// The certificate of an order; the number of an alternate chain.
+    Certificate(Uuid, usize),
+}
+
+impl<'p> Route<'p> {
+    /// Reads a path; `None` when it names nothing.
+    pub(crate) fn parse(path: &'p str) -> Option<Self> {
+        let mut segments = path.strip_prefix(PREFIX)?.split('/');
+        let first = segments.next()?;
+        let rest = (segments.next(), segments.next(), segments.next());
+        Some(match (first, rest) {
+            ("directory", (None, ..)) => Self::Directory(None),
+            ("new-nonce", (None, ..)) => Self::NewNonce,
+            ("new-account", (None, ..)) => Self::NewAccount(None),
+            ("new-order", (None, ..)) => Self::NewOrder(None),
+            ("new-authz", (None, ..)) => Self::NewAuthorization(None),
+            ("revoke-cert", (None, ..)) => Self::RevokeCertificate,
+            ("key-change", (None, ..)) => Self::KeyChange,
+            (profile, (Some("directory"), None, _)) => Self::Directory(named(profile)?),
+            (profile, (Some("new-account"), None, _)) => Self::NewAccount(named(profile)?),
+            (profile, (Some("new-order"), None, _)) => Self::NewOrder(named(profile)?),
+            (profile, (Some("new-authz"), None, _)) => Self::NewAuthorization(named(profile)?),
+            ("renewal-info", (Some(id), None, _)) => Self::RenewalInfo(id),
+            ("acct", (Some(id), None, _)) => Self::Account(uuid(id)?),
+            ("acct", (Some(id), Some("orders"), None)) => Self::Orders(uuid(id)?),
+            ("order", (Some(id), None, _)) => Self::Order(uuid(id)?),
+            ("order", (Some(id), Some("finalize"), None)) => Self::Finalize(uuid(id)?),
+            ("authz", (Some(id), None, _)) => Self::Authorization(uuid(id)?),
+            ("chall", (Some(id), Some(method), None)) => Self::Challenge(uuid(id)?, Method::named(method)?),
+            ("cert", (Some(id), None, _)) => Self::Certificate(uuid(id)?, 0),
+            ("cert", (Some(id), Some(chain), None)) => {
+                Self::Certificate(uuid(id)?, chain.parse().ok().filter(|number| *number > 0)?)
+            }
+            _ => return None,
+        })
+    }
+}
+
+fn named(profile: &str) -> Option<Option<&str>> {
+    (!profile.is_empty()).then_some(Some(profile))
+}
+
+/// In its one spelling: account URLs are compared as texts.
+fn uuid(text: &str) -> Option<Uuid> {
+    Uuid::parse_str(text).ok().filter(|id| id.to_string() == text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_name_resources() {
+        let id = Uuid::from_u128(7);
+        let at = |rest: &str| format!("/acme/{}", rest.replace("ID", &id.to_string()));
+        let table: &[(&str, Option<Route<'_>>)] = &[
+            ("directory", Some(Route::Directory(None))),
+            ("web/directory", Some(Route::Directory(Some("web")))),
+            ("acct/directory", Some(Route::Directory(Some("acct")))),
+            ("/directory", None),
+            ("new-nonce", Some(Route::NewNonce)),
+            ("web/new-account", Some(Route::NewAccount(Some("web")))),
+            ("new-order", Some(Route::NewOrder(None))),
+            ("web/new-authz", Some(Route::NewAuthorization(Some("web")))),
+            ("key-change", Some(Route::KeyChange)),
+            ("revoke-cert", Some(Route::RevokeCertificate)),
+            ("renewal-info/a.b", Some(Route::RenewalInfo("a.b"))),
+            ("acct/ID", Some(Route::Account(id))),
+            ("acct/ID/orders", Some(Route::Orders(id))),
+            ("acct/{ID}", None),
+            ("order/ID", Some(Route::Order(id))),
+            ("order/ID/finalize", Some(Route::Finalize(id))),
+            ("order/ID/finalize/x", None),
+            ("authz/ID", Some(Route::Authorization(id))),
+            ("chall/ID/dns-01", Some(Route::Challenge(id, Method::Dns01))),
+            ("chall/ID/dns-02", None),
+            ("cert/ID", Some(Route::Certificate(id, 0))),
+            ("cert/ID/1", Some(Route::Certificate(id, 1))),
+            ("cert/ID/0", None),
+            ("cert/x", None),
+            ("", None),
+        ];
+        for (path, expected) in table {
+            assert_eq!(Route::parse(&at(path)), *expected, "{path}");
+        }
+        assert_eq!(Route::parse("/other/directory"), None);
+        assert_eq!(Route::parse("/acme/acct/00000000000000000000000000000007"), None);
+    }
+}

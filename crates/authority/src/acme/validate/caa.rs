@@ -1,0 +1,159 @@
+//! Whether the owner of a name lets this authority issue for it: CAA (RFC 8659, RFC 8657).
+
+use super::issue_value::IssueValue;
+use super::resolver::{CaaRecord, Dns, DnsError};
+use super::{Failure, Question};
+use crate::acme::options::Method;
+use crate::acme::problem::Kind;
+
+/// Tags that are understood or have no say here (the IANA registry of CAA properties).
+const KNOWN_TAGS: [&str; 7] =
+    ["issue", "issuewild", "iodef", "contactemail", "contactphone", "issuemail", "issuevmc"];
+
+/// Who wants to issue, and how the name was proven.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wish<'a> {
+    pub(crate) identities: &'a [String],
+    pub(crate) wildcard: bool,
+    pub(crate) account_url: &'a str,
+    /// `None`: without proof.
+    pub(crate) method: Option<Method>,
+}
+
+/// Looks from the name upwards for CAA records and judges by the first that are there (RFC 8659 section 3).
+pub(crate) async fn check(dns: &Dns, host: &str, wish: Wish<'_>) -> Result<(), Failure> {
+    if wish.identities.is_empty() {
+        return Ok(());
+    }
+    let mut name = host;
+    loop {
+        let records = dns.caa(name).await.map_err(|error| lookup_failed(name, &error))?;
+        if !records.is_empty() {
+            return judge(&records, wish)
+                .map_err(|reason| Failure::for_good(Kind::Caa, format!("CAA of {name}: {reason}")));
+        }
+        match name.split_once('.') {
+            Some((_, parent)) => name = parent,
+            None => return Ok(()),
+        }
+    }
+}
+
+impl<'a> Wish<'a> {
+    /// For a proof.
+    pub(crate) fn of(question: &'a Question, identities: &'a [String]) -> Self {
+        Self {
+            identities,
+            wildcard: question.wildcard,
+            account_url: &question.account_url,
+            method: question.method,
+        }
+    }
+}
+
+/// An authority that cannot find out must not issue (RFC 8659 section 3: no answer is not "none").
+fn lookup_failed(name: &str, error: &DnsError) -> Failure {
+    Failure::passing(Kind::Dns, format!("CAA of {name}: {error}"))
+}
+
+fn judge(records: &[CaaRecord], wish: Wish<'_>) -> Result<(), String> {
+    if let Some(unknown) =
+        records.iter().find(|record| record.critical && !KNOWN_TAGS.contains(&record.tag.as_str()))
+    {
+        return Err(format!("the property {:?} is critical and not understood here", unknown.tag));
+    }
+    let with = |tag: &str| records.iter().filter(|record| record.tag == tag).collect::<Vec<_>>();
+    let (issue, wild) = (with("issue"), with("issuewild"));
+    let deciding = if wish.wildcard && !wild.is_empty() { wild } else { issue };
+    if deciding.is_empty() {
+        return Ok(());
+    }
+    let mut reason = "no record names this authority".to_owned();
+    for record in deciding {
+        match allows(&record.value, wish) {
+            Ok(true) => return Ok(()),
+            Ok(false) => {}
+            Err(other) => reason = other,
+        }
+    }
+    Err(format!("{reason}; its names are {}", wish.identities.join(", ")))
+}
+
+/// Whether one property allows; an error where it names this authority and forbids all the same.
+fn allows(value: &[u8], wish: Wish<'_>) -> Result<bool, String> {
+    let Some(value) = IssueValue::parse(value) else { return Ok(false) };
+    if !wish.identities.contains(&value.domain) {
+        return Ok(false);
+    }
+    match value.one("accounturi") {
+        Ok(None) => {}
+        Ok(Some(account)) if account == wish.account_url => {}
+        Ok(Some(_)) => return Err("accounturi names another account".to_owned()),
+        Err(()) => return Err("accounturi stands more than once".to_owned()),
+    }
+    match value.one("validationmethods") {
+        Ok(None) => Ok(true),
+        Ok(Some(methods)) => {
+            let used = wish.method.map_or("", Method::name);
+            match methods.split(',').any(|method| method == used) {
+                true => Ok(true),
+                false => Err(format!("validationmethods does not have {used:?}")),
+            }
+        }
+        Err(()) => Err("validationmethods stands more than once".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(critical: bool, tag: &str, value: &str) -> CaaRecord {
+        CaaRecord { critical, tag: tag.to_owned(), value: value.as_bytes().to_vec() }
+    }
+
+    fn allowed(records: &[(bool, &str, &str)], wildcard: bool) -> bool {
+        let records: Vec<_> =
+            records.iter().map(|(critical, tag, value)| record(*critical, tag, value)).collect();
+        let identities = ["ca.example".to_owned(), "other.example".to_owned()];
+        let wish = Wish {
+            identities: &identities,
+            wildcard,
+            account_url: "https://ca.example/acme/acct/1",
+            method: Some(Method::Dns01),
+        };
+        judge(&records, wish).is_ok()
+    }
+
+    #[test]
+    fn records_allow_as_rfc_8659_and_8657_say() {
+        let account = "ca.example; accounturi=https://ca.example/acme/acct/1";
+        // records, allowed for a host, allowed for a wildcard
+        let table: &[(&[(bool, &str, &str)], bool, bool)] = &[
+            (&[(false, "iodef", "mailto:a@example")], true, true),
+            (&[(true, "iodef", "mailto:a@example")], true, true),
+            (&[(false, "issue", "ca.example")], true, true),
+            (&[(true, "issue", "CA.EXAMPLE")], true, true),
+            (&[(false, "issue", "another.example"), (false, "issue", "other.example")], true, true),
+            (&[(false, "issue", "another.example")], false, false),
+            (&[(false, "issue", ";")], false, false),
+            (&[(false, "issue", "")], false, false),
+            (&[(false, "issue", "%%")], false, false),
+            (&[(false, "issuewild", ";")], true, false),
+            (&[(false, "issue", ";"), (false, "issuewild", "ca.example")], false, true),
+            (&[(false, "issue", "ca.example"), (false, "issuewild", "another.example")], true, false),
+            (&[(false, "future", "x"), (false, "issue", "ca.example")], true, true),
+            (&[(true, "future", "x"), (false, "issue", "ca.example")], false, false),
+            (&[(false, "issue", account)], true, true),
+            (&[(false, "issue", "ca.example; accounturi=https://ca.example/acme/acct/2")], false, false),
+            (&[(false, "issue", "ca.example; accounturi=a; accounturi=a")], false, false),
+            (&[(false, "issue", "ca.example; validationmethods=http-01,dns-01")], true, true),
+            (&[(false, "issue", "ca.example; validationmethods=http-01")], false, false),
+            (&[(false, "issue", "ca.example; validationmethods=")], false, false),
+            (&[(false, "issue", "ca.example; unknown=1")], true, true),
+        ];
+        for (records, host, wildcard) in table {
+            assert_eq!((allowed(records, false), allowed(records, true)), (*host, *wildcard), "{records:?}");
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! dns-01 (RFC 8555 section 8.4) and dns-account-01 (draft-ietf-acme-dns-account-label-03).
+
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
+use super::resolver::Dns;
+use super::{Failure, Proven, Question};
+use crate::acme::jose::sha256;
+use crate::acme::problem::Kind;
+
+/// Octets of a record quoted to the client.
+const QUOTED_MAX: usize = 100;
+/// Octets of the account's hash in its label.
+const LABEL_HASH: usize = 10;
+/// RFC 4648 section 6, in lower case: DNS does not tell the difference.
+const BASE32: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+
+/// Looks for the key authorization's hash below `host`.
+pub(crate) async fn dns01(dns: &Dns, host: &str, question: &Question) -> Result<Proven, Failure> {
+    look(dns, format!("_acme-challenge.{host}"), question).await
+}
+
+/// The same below the account's own label, so that several accounts can prove one name at a time.
+pub(crate) async fn dns_account01(dns: &Dns, host: &str, question: &Question) -> Result<Proven, Failure> {
+    look(dns, format!("{}._acme-challenge.{host}", account_label(&question.account_url)), question).await
+}
+
+async fn look(dns: &Dns, name: String, question: &Question) -> Result<Proven, Failure> {
+    let expected = URL_SAFE_NO_PAD.encode(sha256(question.key_authorization().as_bytes()));
+    let records = dns
+        .txt(&name)
+        .await
+        .map_err(|error| Failure::passing(Kind::Dns, format!("TXT of {name}: {error}")))?;
+    if records.iter().any(|record| verify_slices_are_equal(record, expected.as_bytes()).is_ok()) {
+        return Ok(Proven::by(format!("TXT of {name}")));
+    }
+    Err(match records.first() {
+        None => Failure::passing(Kind::Dns, format!("there is no TXT record at {name}")),
+        Some(record) => {
+            let quoted = String::from_utf8_lossy(&record[..record.len().min(QUOTED_MAX)]).into_owned();
+            let more = records.len() - 1;
+            Failure::passing(
+                Kind::IncorrectResponse,
+                format!("the TXT record {quoted:?} (and {more} more) at {name} is not {expected:?}"),
+            )
+        }
+    })
+}
+
+/// `_` and the first octets of the account URL's hash.
+fn account_label(account_url: &str) -> String {
+    let hash = sha256(account_url.as_bytes());
+    let mut label = String::from("_");
+    for part in hash[..LABEL_HASH].chunks(5) {
+        let bits = part.iter().fold(0_u64, |bits, octet| bits << 8 | u64::from(*octet));
+        label.extend((0..8).map(|at| char::from(BASE32[(bits >> (35 - 5 * at) & 31) as usize])));
+    }
+    label
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // The example of the draft, section 3.2.
+    #[test]
+    fn the_account_label_is_that_of_the_draft() {
+        assert_eq!(account_label("https://example.com/acme/acct/ExampleAccount"), "_ujmmovf2vn55tgye");
+    }
+}

@@ -1,0 +1,163 @@
+//! Which addresses a validation may reach: names are the client's to choose, and must not open a way to this server's
+//! own services or its cloud's metadata (server-side request forgery).
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnet::IpNet;
+
+use crate::acme::options::ValidationOptions;
+
+/// Networks of IPv4 that are no host of anybody's, with what they are.
+const NEVER_V4: [(&str, &str); 9] = [
+    ("0.0.0.0/8", "this network"),
+    ("127.0.0.0/8", "loopback"),
+    ("169.254.0.0/16", "link-local, where clouds keep metadata"),
+    ("192.0.0.0/24", "protocol assignments"),
+    ("192.0.2.0/24", "documentation"),
+    ("198.51.100.0/24", "documentation"),
+    ("203.0.113.0/24", "documentation"),
+    ("224.0.0.0/4", "multicast"),
+    ("240.0.0.0/4", "reserved"),
+];
+/// The same of IPv6.
+const NEVER_V6: [(&str, &str); 7] = [
+    ("::/128", "unspecified"),
+    ("::1/128", "loopback"),
+    ("100::/64", "discard"),
+    ("2001:db8::/32", "documentation"),
+    ("fe80::/10", "link-local"),
+    ("fec0::/10", "site-local"),
+    ("ff00::/8", "multicast"),
+];
+/// Single addresses inside private networks where clouds keep metadata.
+const METADATA: [IpAddr; 3] = [
+    IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
+    IpAddr::V4(Ipv4Addr::new(192, 0, 0, 192)),
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0x0ec2, 0, 0, 0, 0, 0, 0x0254)),
+];
+const PRIVATE: [&str; 6] =
+    ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7", "198.18.0.0/15"];
+
+/// The rule.
+#[derive(Clone, Debug)]
+pub(crate) struct Guard {
+    allow: Vec<IpNet>,
+    deny: Vec<(IpNet, &'static str)>,
+}
+
+impl Guard {
+    pub(crate) fn new(options: &ValidationOptions) -> Self {
+        let net = |(text, what): &(&str, &'static str)| text.parse::<IpNet>().ok().map(|net| (net, *what));
+        let mut deny: Vec<(IpNet, &'static str)> = NEVER_V4.iter().chain(&NEVER_V6).filter_map(net).collect();
+        deny.extend(METADATA.map(|address| (IpNet::from(address), "a cloud's metadata")));
+        if !options.allow_private {
+            deny.extend(PRIVATE.iter().filter_map(|text| Some((text.parse().ok()?, "private"))));
+        }
+        deny.extend(options.deny_networks.iter().map(|net| (*net, "denied by the configuration")));
+        Self { allow: options.allow_networks.clone(), deny }
+    }
+
+    /// Whether `address` may be reached.
+    ///
+    /// # Errors
+    /// What kind of address it is.
+    pub(crate) fn check(&self, address: IpAddr) -> Result<(), &'static str> {
+        if self.allow.iter().any(|net| net.contains(&address)) {
+            return Ok(());
+        }
+        let inner = embedded(address);
+        for candidate in [Some(address), inner].into_iter().flatten() {
+            if let Some((_, what)) = self.deny.iter().find(|(net, _)| net.contains(&candidate)) {
+                return Err(what);
+            }
+        }
+        // Through an embedded address the rule for IPv4 could be passed by an allowed one only.
+        Ok(())
+    }
+}
+
+/// The IPv4 address that a router would take out of an IPv6 one: mapped (RFC 4291 section 2.5.5), NAT64 (RFC 6052),
+/// 6to4 (RFC 3056), and Teredo's server-side form (RFC 4380).
+fn embedded(address: IpAddr) -> Option<IpAddr> {
+    let IpAddr::V6(six) = address else { return None };
+    let segments = six.segments();
+    let four = |high: u16, low: u16| {
+        let [a, b] = high.to_be_bytes();
+        let [c, d] = low.to_be_bytes();
+        Some(IpAddr::from([a, b, c, d]))
+    };
+    match segments {
+        [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => four(high, low),
+        [0x64, 0xff9b, 1, _, _, _, high, low] => four(high, low),
+        [0x2002, high, low, ..] => four(high, low),
+        [0x2001, 0, _, _, _, _, high, low] => four(!high, !low),
+        // Compatible addresses, obsolete but still routed by some: not :: and ::1, which have rules of their own.
+        [0, 0, 0, 0, 0, 0, high, low] if high != 0 => four(high, low),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn allowed(guard: &Guard, address: &str) -> bool {
+        guard.check(address.parse().unwrap()).is_ok()
+    }
+
+    #[test]
+    fn the_default_reaches_networks_and_never_this_machine() {
+        let guard = Guard::new(&ValidationOptions::default());
+        for good in
+            ["10.1.2.3", "192.168.0.1", "172.16.0.1", "8.8.8.8", "fd12::1", "2606:4700::1", "100.64.0.1"]
+        {
+            assert!(allowed(&guard, good), "{good}");
+        }
+        for bad in [
+            "127.0.0.1",
+            "127.8.8.8",
+            "0.0.0.0",
+            "169.254.169.254",
+            "100.100.100.200",
+            "224.0.0.1",
+            "255.255.255.255",
+            "::1",
+            "::",
+            "fe80::1",
+            "fd00:ec2::254",
+            "ff02::1",
+            "::ffff:127.0.0.1",
+            "::ffff:169.254.169.254",
+            "64:ff9b::7f00:1",
+            "64:ff9b:1::a9fe:a9fe",
+            "2002:7f00:1::",
+            "2001:0:1:2:3:4:80ff:fffe",
+            "::127.0.0.1",
+        ] {
+            assert!(!allowed(&guard, bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn networks_are_allowed_and_denied_by_the_options() {
+        let options = ValidationOptions {
+            allow_private: false,
+            allow_networks: vec!["127.0.0.1/32".parse().unwrap(), "10.1.0.0/16".parse().unwrap()],
+            deny_networks: vec!["8.0.0.0/8".parse().unwrap()],
+            ..ValidationOptions::default()
+        };
+        let guard = Guard::new(&options);
+        for (address, expected) in [
+            ("127.0.0.1", true),
+            ("127.0.0.2", false),
+            ("10.1.2.3", true),
+            ("10.2.0.1", false),
+            ("::ffff:10.2.0.1", false),
+            ("fd12::1", false),
+            ("8.8.8.8", false),
+            ("9.9.9.9", true),
+        ] {
+            assert_eq!(allowed(&guard, address), expected, "{address}");
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! http-01 (RFC 8555 section 8.3).
+
+use std::error::Error;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use outbound::resolve::{Families, Resolver};
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use reqwest::{Client, Response, Url};
+
+use super::guard::Guard;
+use super::{Failure, Proven, Question, reach};
+use crate::acme::identifier::Identifier;
+use crate::acme::problem::Kind;
+
+/// Redirects followed: Let's Encrypt's number.
+const REDIRECTS_MAX: usize = 10;
+/// Octets of a body read; a key authorization has under 100.
+const BODY_MAX: usize = 8 * 1024;
+/// Octets of a wrong body quoted to the client.
+const QUOTED_MAX: usize = 60;
+const AGENT: &str = concat!("bulla/", env!("CARGO_PKG_VERSION"), " (ACME http-01)");
+
+pub(crate) struct Http01 {
+    client: Client,
+    guard: Arc<Guard>,
+    port: u16,
+    https_port: u16,
+}
+
+impl Http01 {
+    pub(crate) fn new(
+        resolver: Resolver,
+        guard: Arc<Guard>,
+        (port, https_port): (u16, u16),
+        limit: Duration,
+    ) -> Result<Self, reqwest::Error> {
+        let client = Client::builder()
+            .dns_resolver(Guarded { resolver, guard: guard.clone(), limit })
+            .redirect(reqwest::redirect::Policy::none())
+            // What is proven is control over the name, and https here is what a redirect made of http.
+            .tls_danger_accept_invalid_certs(true)
+            .no_proxy()
+            .http1_only()
+            .pool_max_idle_per_host(0)
+            .user_agent(AGENT)
+            .connect_timeout(limit)
+            .build()?;
+        Ok(Self { client, guard, port, https_port })
+    }
+
+    /// Fetches the key authorization.
+    pub(crate) async fn prove(
+        &self,
+        identifier: &Identifier,
+        question: &Question,
+    ) -> Result<Proven, Failure> {
+        let host = match identifier {
+            Identifier::Dns(name) => name.clone(),
+            Identifier::Ip(IpAddr::V4(address)) => address.to_string(),
+            Identifier::Ip(IpAddr::V6(address)) => format!("[{address}]"),
+        };
+        let port = if self.port == 80 { String::new() } else { format!(":{}", self.port) };
+        let first = format!("http://{host}{port}/.well-known/acme-challenge/{}", question.token);
+        let mut url = Url::parse(&first)
+            .map_err(|error| Failure::for_good(Kind::Malformed, format!("{first}: {error}")))?;
+        let mut proven = Proven::default();
+        for _ in 0..=REDIRECTS_MAX {
+            self.check(&url)?;
+            let response =
+                self.client.get(url.clone()).send().await.map_err(|error| failure(&url, &error))?;
+            let address = response.remote_addr().map(|address| address.ip());
+            if let Some(Err(what)) = address.map(|address| self.guard.check(address)) {
+                return Err(Failure::for_good(Kind::Connection, format!("{url}: the address is {what}")));
+            }
+            proven.evidence.push(match address {
+                Some(address) => format!("{url} at {address}"),
+                None => url.to_string(),
+            });
+            if response.status().is_redirection() {
+                url = target(&url, &response)?;
+                continue;
+            }
+            self.check_body(&url, response, question).await?;
+            return Ok(proven);
+        }
+        Err(Failure::for_good(Kind::Connection, format!("{first}: more than {REDIRECTS_MAX} redirects")))
+    }
+
+    /// Scheme, port and, where the host is an address, the address: names are checked as they are resolved.
+    fn check(&self, url: &Url) -> Result<(), Failure> {
+        let refuse = |reason: &str| Err(Failure::for_good(Kind::Connection, format!("{url}: {reason}")));
+        if !matches!(url.scheme(), "http" | "https") {
+            return refuse("only http and https are followed");
+        }
+        if !url.port_or_known_default().is_some_and(|port| port == self.port || port == self.https_port) {
+            return refuse("only the standard ports are followed");
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            return refuse("no credentials are sent");
+        }
+        let host = url.host_str().unwrap_or_default();
+        match host
+            .trim_start_matches('[')
+            .trim_end_matches(']')
+            .parse::<IpAddr>()
+            .map(|ip| self.guard.check(ip))
+        {
+            Ok(Err(what)) => refuse(&format!("the address is {what}, which is not reached for validation")),
+            _ => Ok(()),
+        }
+    }
+
+    async fn check_body(
+        &self,
+        url: &Url,
+        mut response: Response,
+        question: &Question,
+    ) -> Result<(), Failure> {
+        let wrong = |reason: String| Failure::passing(Kind::IncorrectResponse, format!("{url}: {reason}"));
+        if response.status() != reqwest::StatusCode::OK {
+            let status = response.status();
+            return Err(Failure::passing(Kind::Unauthorized, format!("{url} answers {status}, not 200")));
+        }
+        let mut body = Vec::new();
+        while let Some(part) = response.chunk().await.map_err(|error| failure(url, &error))? {
+            if body.len() + part.len() > BODY_MAX {
+                return Err(wrong(format!("the answer is longer than {BODY_MAX} octets")));
+            }
+            body.extend_from_slice(&part);
+        }
+        let expected = question.key_authorization();
+        if body.trim_ascii_end() == expected.as_bytes() {
+            return Ok(());
+        }
+        let quoted = String::from_utf8_lossy(&body[..body.len().min(QUOTED_MAX)]).into_owned();
+        Err(wrong(format!("the answer begins with {quoted:?} and is not {expected:?}")))
+    }
+}
+
+fn target(url: &Url, response: &Response) -> Result<Url, Failure> {
+    let location =
+        response.headers().get(reqwest::header::LOCATION).and_then(|location| location.to_str().ok());
+    location.and_then(|location| url.join(location).ok()).ok_or_else(|| {
+        Failure::for_good(Kind::Connection, format!("{url}: a redirect without a readable Location"))
+    })
+}
+
+fn failure(url: &Url, error: &reqwest::Error) -> Failure {
+    let mut cause: Option<&(dyn Error + 'static)> = error.source();
+    let mut last = error.to_string();
+    while let Some(inner) = cause {
+        if let Some(failure) = inner.downcast_ref::<Failure>() {
+            return failure.clone();
+        }
+        last = inner.to_string();
+        cause = inner.source();
+    }
+    Failure::passing(Kind::Connection, format!("{url}: {last}"))
+}
+
+/// Resolves for the client, and lets only allowed addresses through.
+struct Guarded {
+    resolver: Resolver,
+    guard: Arc<Guard>,
+    limit: Duration,
+}
+
+impl Resolve for Guarded {
+    fn resolve(&self, name: Name) -> Resolving {
+        let (resolver, guard, limit) = (self.resolver.clone(), self.guard.clone(), self.limit);
+        Box::pin(async move {
+            let addresses = reach(&resolver, &guard, name.as_str(), limit).await?;
+            let addresses: Addrs = Box::new(addresses.into_iter().map(|address| SocketAddr::new(address, 0)));
+            Ok(addresses)
+        })
+    }
+}
+
+/// Families for a validation: what this machine has a route to.
+pub(crate) fn families() -> Families {
+    Families::usable()
+}

@@ -1,0 +1,158 @@
+//! dns-persist-01 (draft-ietf-acme-dns-persist-02): a record that stays and names authority and account.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
+use super::issue_value::IssueValue;
+use super::resolver::Dns;
+use super::{Failure, Proven, Question};
+use crate::acme::jose::sha256;
+use crate::acme::problem::Kind;
+
+/// What the authority says of itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms<'a> {
+    /// Its names.
+    pub(crate) identities: &'a [String],
+    /// What hashed account URIs begin with (section 4.1).
+    pub(crate) hash_prefix: &'a str,
+    /// Whether the account's URL itself is taken, as before draft 02.
+    pub(crate) plain: bool,
+}
+
+/// Looks for a record of this account at `_validation-persist.HOST`.
+pub(crate) async fn persist(
+    dns: &Dns,
+    host: &str,
+    question: &Question,
+    terms: Terms<'_>,
+    now_us: i64,
+) -> Result<Proven, Failure> {
+    let name = format!("_validation-persist.{host}");
+    let records = dns
+        .txt(&name)
+        .await
+        .map_err(|error| Failure::passing(Kind::Dns, format!("TXT of {name}: {error}")))?;
+    let mut reason = format!("there is no TXT record at {name}");
+    for record in &records {
+        match accepts(record, host, question, terms, now_us / 1_000_000) {
+            Ok(until) => {
+                let mut proven = Proven::by(format!("TXT of {name}"));
+                proven.until_us = until.map(|until| until.saturating_mul(1_000_000));
+                return Ok(proven);
+            }
+            Err(why) => reason = format!("the TXT record at {name} does not serve: {why}"),
+        }
+    }
+    let kind = if records.is_empty() { Kind::Dns } else { Kind::Unauthorized };
+    Err(Failure::passing(kind, reason))
+}
+
+/// Whether a record serves, and until when (section 4.2).
+fn accepts(
+    record: &[u8],
+    host: &str,
+    question: &Question,
+    terms: Terms<'_>,
+    now: i64,
+) -> Result<Option<i64>, String> {
+    let Some(value) = IssueValue::parse(record) else {
+        return Err("it is no issue-value (RFC 8659)".to_owned());
+    };
+    if !terms.identities.contains(&value.domain) {
+        return Err(format!("{:?} is not one of this authority's names", value.domain));
+    }
+    let one = |tag: &str| value.one(tag).map_err(|()| format!("{tag} stands more than once"));
+    let Some(account) = one("accounturi")? else { return Err("accounturi is missing".to_owned()) };
+    let hashed = || {
+        question.thumbprints.iter().flat_map(|thumbprint| {
+            [host, "*"].map(|domain| hashed_uri(terms.hash_prefix, domain, thumbprint, &question.account_url))
+        })
+    };
+    if !(terms.plain && account == question.account_url) && !hashed().any(|uri| uri == account) {
+        return Err("accounturi names another account".to_owned());
+    }
+    let wildcard = one("policy")?.is_some_and(|policy| policy.eq_ignore_ascii_case("wildcard"));
+    if question.wildcard && !wildcard {
+        return Err("a wildcard needs policy=wildcard".to_owned());
+    }
+    let Some(until) = one("persistuntil")? else { return Ok(None) };
+    let digits = !until.is_empty() && until.bytes().all(|octet| octet.is_ascii_digit());
+    match until.parse::<i64>() {
+        Ok(until) if digits && until >= now => Ok(Some(until)),
+        Ok(_) if digits => Err(format!("persistUntil={until} is over")),
+        _ => Err("persistUntil is no number of seconds".to_owned()),
+    }
+}
+
+/// Section 4.1: prefix, algorithm and hash over length, domain, thumbprint and account URL.
+fn hashed_uri(prefix: &str, domain: &str, thumbprint: &str, account_url: &str) -> String {
+    // Host names have 253 octets at most.
+    let length = [domain.len() as u8];
+    let hash = sha256(&[&length, domain.as_bytes(), thumbprint.as_bytes(), account_url.as_bytes()].concat());
+    format!("{prefix}sha-256/{}", URL_SAFE_NO_PAD.encode(hash))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PREFIX: &str = "https://ca.example/account-hash/";
+    const ACCOUNT: &str = "https://ca.example/acct/123";
+    /// RFC 7638 section 3.1.
+    const THUMBPRINT: &str = "NzbLsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs";
+
+    // Section 10.2 of the draft.
+    #[test]
+    fn hashed_uris_are_those_of_the_draft() {
+        let uri = |domain| hashed_uri(PREFIX, domain, THUMBPRINT, ACCOUNT);
+        assert_eq!(
+            uri("example.com"),
+            "https://ca.example/account-hash/sha-256/5SQm7n6tPh2-PlLbCKGnViTXX5z19SCN4cPGQHSk-kw"
+        );
+        assert_eq!(
+            uri("*"),
+            "https://ca.example/account-hash/sha-256/NpDnSwUthQK8zCgFdefYxAdAVPnygMLbs9US6oO-5ug"
+        );
+    }
+
+    #[test]
+    fn a_record_serves_its_account_name_and_time() {
+        let identities = ["authority.example".to_owned()];
+        let terms = Terms { identities: &identities, hash_prefix: PREFIX, plain: true };
+        let question = |wildcard| Question {
+            wildcard,
+            account_url: ACCOUNT.to_owned(),
+            thumbprints: vec!["newer".to_owned(), THUMBPRINT.to_owned()],
+            ..Question::empty()
+        };
+        let check = |record: &str, wildcard| {
+            accepts(record.as_bytes(), "example.com", &question(wildcard), terms, 1_000).map_err(drop)
+        };
+        let hashed = hashed_uri(PREFIX, "example.com", THUMBPRINT, ACCOUNT);
+        let anywhere = hashed_uri(PREFIX, "*", "newer", ACCOUNT);
+        let elsewhere = hashed_uri(PREFIX, "other.example", THUMBPRINT, ACCOUNT);
+        let with = |rest: &str| format!("authority.example; accounturi={hashed}{rest}");
+        for (record, host, wildcard) in [
+            (with(""), Ok(None), Err(())),
+            (with("; policy=WildCard"), Ok(None), Ok(None)),
+            (with("; policy=other; unknown=1"), Ok(None), Err(())),
+            (with("; persistUntil=1000"), Ok(Some(1_000)), Err(())),
+            (with("; persistUntil=999"), Err(()), Err(())),
+            (with("; persistUntil=+2000"), Err(()), Err(())),
+            (with("; persistUntil=soon"), Err(()), Err(())),
+            (with("; policy=wildcard; policy=wildcard"), Err(()), Err(())),
+            (format!("authority.example; accounturi={anywhere}"), Ok(None), Err(())),
+            (format!("authority.example; accounturi={elsewhere}"), Err(()), Err(())),
+            (format!("authority.example; accounturi={ACCOUNT}"), Ok(None), Err(())),
+            (format!("authority.example; accounturi={ACCOUNT}4"), Err(()), Err(())),
+            (format!("other.example; accounturi={hashed}"), Err(()), Err(())),
+            ("authority.example".to_owned(), Err(()), Err(())),
+        ] {
+            assert_eq!((check(&record, false), check(&record, true)), (host, wildcard), "{record}");
+        }
+        let strict = Terms { plain: false, ..terms };
+        let plain = format!("authority.example; accounturi={ACCOUNT}");
+        assert!(accepts(plain.as_bytes(), "example.com", &question(false), strict, 0).is_err());
+    }
+}

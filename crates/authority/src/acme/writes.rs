@@ -1,0 +1,172 @@
+//! What is written a thousand times a second, gathered into few transactions.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use store::acme::{
+    AcmeAnswer, AcmeAuthorization, AcmeFinalized, AcmeIssued, AcmeOrder, AcmeValidated, begin_acme_issuances,
+    begin_acme_validations, end_acme_issuances, end_acme_validations, insert_acme_authorizations,
+    insert_acme_orders,
+};
+use store::{AuditEvent, Batcher, BatcherOptions, Event, Store, StoreError, Tx, audit, emit};
+use uuid::Uuid;
+
+use super::problem::Problem;
+
+/// A validation's end, with what is told of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Validated {
+    pub(crate) row: AcmeValidated,
+    pub(crate) audit: AuditEvent,
+}
+
+/// An order with the authorizations made for it; those of before are only named in it.
+#[derive(Clone, Debug)]
+pub(crate) struct Ordered {
+    pub(crate) order: AcmeOrder,
+    pub(crate) authorizations: Vec<AcmeAuthorization>,
+}
+
+/// An order's end.
+#[derive(Clone, Debug)]
+pub(crate) struct Issued {
+    pub(crate) row: AcmeIssued,
+    pub(crate) event: Event,
+}
+
+/// Whether the row was in the state that the change is from, or that nothing is known to be stored.
+type Outcome = Result<bool, Unstored>;
+
+/// The database did not take it; it is in the log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unstored {
+    passing: bool,
+}
+
+impl From<Unstored> for Problem {
+    fn from(error: Unstored) -> Self {
+        if error.passing { Self::busy() } else { Self::internal() }
+    }
+}
+
+pub(crate) struct Writes {
+    orders: Batcher<Ordered, Outcome>,
+    answers: Batcher<AcmeAnswer, Outcome>,
+    validated: Batcher<Validated, Outcome>,
+    finalized: Batcher<AcmeFinalized, Outcome>,
+    issued: Batcher<Issued, Outcome>,
+}
+
+impl Writes {
+    pub(crate) fn new(store: &Store) -> Self {
+        Self {
+            orders: batcher(store, "acme-orders", |one: &Ordered| one.order.id, insert),
+            answers: batcher(
+                store,
+                "acme-answers",
+                |one: &AcmeAnswer| one.id,
+                |tx, all| async move { begin_acme_validations(tx, all).await }.boxed(),
+            ),
+            validated: batcher(store, "acme-validated", |one| one.row.id, validated),
+            finalized: batcher(
+                store,
+                "acme-finalized",
+                |one: &AcmeFinalized| one.id,
+                |tx, all| async move { begin_acme_issuances(tx, all).await }.boxed(),
+            ),
+            issued: batcher(store, "acme-issued", |one| one.row.id, issued),
+        }
+    }
+
+    pub(crate) async fn order(&self, new: Ordered) -> Result<(), Unstored> {
+        submit(&self.orders, new).await.map(drop)
+    }
+
+    pub(crate) async fn answer(&self, answer: AcmeAnswer) -> Outcome {
+        submit(&self.answers, answer).await
+    }
+
+    pub(crate) async fn validated(&self, validated: Validated) -> Outcome {
+        submit(&self.validated, validated).await
+    }
+
+    pub(crate) async fn finalize(&self, finalized: AcmeFinalized) -> Outcome {
+        submit(&self.finalized, finalized).await
+    }
+
+    pub(crate) async fn issued(&self, issued: Issued) -> Outcome {
+        submit(&self.issued, issued).await
+    }
+}
+
+async fn submit<I: Send + 'static>(batcher: &Batcher<I, Outcome>, item: I) -> Outcome {
+    batcher.submit(item).await.unwrap_or(Err(Unstored { passing: true }))
+}
+
+type Write<I> = for<'t> fn(&'t mut Tx, &'t [I]) -> BoxFuture<'t, Result<Vec<Uuid>, StoreError>>;
+
+/// A batch is one transaction; an item is true when its id comes back.
+fn batcher<I: Send + Sync + 'static>(
+    store: &Store,
+    name: &'static str,
+    id: fn(&I) -> Uuid,
+    write: Write<I>,
+) -> Batcher<I, Outcome> {
+    let store = store.clone();
+    Batcher::new(name, BatcherOptions::default(), move |items: Vec<I>| {
+        let store = store.clone();
+        async move {
+            let items = Arc::new(items);
+            let shared = items.clone();
+            let written = store.write(name, move |tx| async move { write(tx, &shared).await }.boxed()).await;
+            match written {
+                Ok(changed) => {
+                    let changed: HashSet<Uuid> = changed.into_iter().collect();
+                    items.iter().map(|item| Ok(changed.contains(&id(item)))).collect()
+                }
+                Err(error) => {
+                    tracing::error!(%error, batch = name, items = items.len(), "not stored");
+                    let passing = error.is_transient();
+                    items.iter().map(|_| Err(Unstored { passing })).collect()
+                }
+            }
+        }
+        .boxed()
+    })
+}
+
+fn insert<'t>(tx: &'t mut Tx, all: &'t [Ordered]) -> BoxFuture<'t, Result<Vec<Uuid>, StoreError>> {
+    async move {
+        let orders: Vec<AcmeOrder> = all.iter().map(|one| one.order.clone()).collect();
+        let authorizations: Vec<AcmeAuthorization> =
+            all.iter().flat_map(|one| one.authorizations.iter().cloned()).collect();
+        insert_acme_authorizations(tx, &authorizations).await?;
+        insert_acme_orders(tx, &orders).await?;
+        Ok(orders.iter().map(|order| order.id).collect())
+    }
+    .boxed()
+}
+
+fn validated<'t>(tx: &'t mut Tx, all: &'t [Validated]) -> BoxFuture<'t, Result<Vec<Uuid>, StoreError>> {
+    async move {
+        let rows: Vec<AcmeValidated> = all.iter().map(|one| one.row.clone()).collect();
+        let changed = end_acme_validations(tx, &rows).await?;
+        let events = all.iter().filter(|one| changed.contains(&one.row.id)).map(|one| one.audit.clone());
+        audit(tx, events.collect()).await?;
+        Ok(changed)
+    }
+    .boxed()
+}
+
+fn issued<'t>(tx: &'t mut Tx, all: &'t [Issued]) -> BoxFuture<'t, Result<Vec<Uuid>, StoreError>> {
+    async move {
+        let rows: Vec<AcmeIssued> = all.iter().map(|one| one.row.clone()).collect();
+        let changed = end_acme_issuances(tx, &rows).await?;
+        let events = all.iter().filter(|one| changed.contains(&one.row.id)).map(|one| one.event.clone());
+        emit(tx, events.collect()).await?;
+        Ok(changed)
+    }
+    .boxed()
+}
