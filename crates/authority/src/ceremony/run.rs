@@ -10,7 +10,7 @@ use x509::csr::CertificateRequest;
 use x509::{Certificate, UnixTime, build, pem};
 
 use super::folder::Folder;
-use super::plan::{CeremonyPlan, Common, PlannedCrl, PlannedIntermediate, SigningPlan};
+use super::plan::{CeremonyPlan, Common, PlannedCrl, PlannedIntermediate, Published, SigningPlan};
 use super::transcript::{CertificateFacts, FORMAT, Kind, SignedFacts, Transcript};
 use super::verify::read_bounded;
 use super::{CRL_FILE, KEY_FILE, ROOT_FILE, SIGNATURE_FILE, TEXT_FILE, TRANSCRIPT_FILE};
@@ -23,7 +23,8 @@ const PASSPHRASE_MIN: usize = 12;
 /// Octets of a request or key file, at most.
 const INPUT_MAX: u64 = 256 * 1024;
 
-/// Why a ceremony did not come to its end. What was written until then stays, without a transcript.
+/// Why a ceremony did not come to its end. All is made in memory first: only [`CeremonyError::File`] may leave files
+/// behind, and then no transcript.
 #[derive(Debug, thiserror::Error)]
 pub enum CeremonyError {
     /// The plan is not one.
@@ -95,14 +96,15 @@ pub async fn create_root(
     }
     let began = now(clock);
     let wanted = Wanted::read_all(common.intermediates, requests)?;
-    let mut out = begin(folder)?;
     let key = PrivateKey::generate(plan.root.key_type)?;
     let body = Body::of(&plan.root, &read, key.spki(), plan.root.path_length);
     let root = certify(body, &key, None, Dates::of(&plan.root, began)).await?.certificate;
-    write_key(&mut out, folder, &key, passphrase)?;
     let session = Session { kind: Kind::CreateRoot, key: &key, root: &root, clock, tool, began };
+    let made = session.make(&common, &wanted).await?;
     let parameters = serde_json::to_value(plan).map_err(|error| CeremonyError::Plan(error.to_string()))?;
-    session.finish(&common, parameters, wanted, out, folder).await
+    let mut out = begin(folder)?;
+    write_key(&mut out, folder, &key, passphrase)?;
+    session.finish(&common, parameters, made, out, folder)
 }
 
 /// Lets a root made by [`create_root`] (its certificate and key are in `root_folder`) sign the requests of the plan and a
@@ -125,10 +127,10 @@ pub async fn sign(
     let began = now(clock);
     let (root, key) = open_root(root_folder, passphrase, began)?;
     let wanted = Wanted::read_all(common.intermediates, requests)?;
-    let out = begin(folder)?;
     let session = Session { kind: Kind::Sign, key: &key, root: &root, clock, tool, began };
+    let made = session.make(&common, &wanted).await?;
     let parameters = serde_json::to_value(plan).map_err(|error| CeremonyError::Plan(error.to_string()))?;
-    session.finish(&common, parameters, wanted, out, folder).await
+    session.finish(&common, parameters, made, begin(folder)?, folder)
 }
 
 fn now(clock: &Clock) -> UnixTime {
@@ -245,25 +247,37 @@ struct Session<'a> {
     began: UnixTime,
 }
 
+/// What a root has signed, not yet written.
+struct Made {
+    signed: Vec<SignedFacts>,
+    files: Vec<(String, Vec<u8>)>,
+}
+
 impl Session<'_> {
-    async fn finish(
+    async fn make(&self, common: &Common<'_>, wanted: &[Wanted]) -> Result<Made, CeremonyError> {
+        let root = pem::encode("CERTIFICATE", &self.root.der).into_bytes();
+        let mut made =
+            Made { signed: Vec::with_capacity(wanted.len()), files: vec![(ROOT_FILE.to_owned(), root)] };
+        for one in wanted {
+            self.sign_request(one, common.published, &mut made).await?;
+        }
+        if let Some(crl) = common.crl {
+            made.files.push((CRL_FILE.to_owned(), self.sign_crl(crl)?));
+        }
+        Ok(made)
+    }
+
+    fn finish(
         &self,
         common: &Common<'_>,
         parameters: serde_json::Value,
-        wanted: Vec<Wanted>,
+        made: Made,
         mut out: Folder,
         folder: &Path,
     ) -> Result<Transcript, CeremonyError> {
         let failed = at(folder);
-        out.write(ROOT_FILE, pem::encode("CERTIFICATE", &self.root.der).as_bytes(), false)
-            .map_err(&failed)?;
-        let mut signed = Vec::with_capacity(wanted.len());
-        for one in &wanted {
-            signed.push(self.sign_request(one, common, &mut out).await?.map_err(&failed)?);
-        }
-        if let Some(crl) = common.crl {
-            let der = self.sign_crl(crl)?;
-            out.write(CRL_FILE, &der, false).map_err(&failed)?;
+        for (name, content) in &made.files {
+            out.write(name, content, false).map_err(&failed)?;
         }
         let transcript = Transcript {
             format: FORMAT.to_owned(),
@@ -276,29 +290,35 @@ impl Session<'_> {
             notes: common.notes.map(str::to_owned),
             parameters,
             root: CertificateFacts::of(ROOT_FILE, self.root),
-            signed,
+            signed: made.signed,
             files: out.files().to_vec(),
             signature_algorithm: self.key.algorithm().to_string(),
         };
-        self.write_transcript(&transcript, &out)?.map_err(&failed)?;
+        let json = serde_json::to_vec_pretty(&transcript);
+        let json = json.map_err(|error| CeremonyError::Plan(error.to_string()))?;
+        let signature = self.key.sign_now(&json)?;
+        let written = out
+            .write_unlisted(TRANSCRIPT_FILE, &json, false)
+            .and_then(|()| out.write_unlisted(TEXT_FILE, transcript.to_text().as_bytes(), false))
+            .and_then(|()| out.write_unlisted(SIGNATURE_FILE, &signature, false))
+            .and_then(|()| out.sync());
+        written.map_err(&failed)?;
         Ok(transcript)
     }
 
-    /// The inner error is of the folder.
     async fn sign_request(
         &self,
         wanted: &Wanted,
-        common: &Common<'_>,
-        out: &mut Folder,
-    ) -> Result<io::Result<SignedFacts>, CeremonyError> {
+        published: &Published,
+        made: &mut Made,
+    ) -> Result<(), CeremonyError> {
         let one = |url: &Option<String>| url.iter().cloned().collect();
-        let published = common.published;
         let points = Points {
             crl: one(&published.crl_url),
             ocsp: one(&published.ocsp_url),
             issuer: one(&published.issuer_url),
         };
-        let issuer = Issuer { name: ROOT_FILE, certificate: self.root, signer: self.key, points };
+        let issuer = Issuer { name: "the root", certificate: self.root, signer: self.key, points };
         let path_length = path_length_below(&issuer, wanted.new.path_length)?;
         let dates = Dates::of(&wanted.new, self.began).within(self.root, self.began)?;
         let mut read = wanted.new.read()?;
@@ -310,13 +330,14 @@ impl Session<'_> {
         let body = Body::of(&wanted.new, &read, spki, path_length);
         let certificate = certify(body, self.key, Some(&issuer), dates).await?.certificate;
         let (request_file, file) = (format!("{}.csr.pem", wanted.file), format!("{}.pem", wanted.file));
-        let request = pem::encode("CERTIFICATE REQUEST", &wanted.request.der);
-        let text = pem::encode("CERTIFICATE", &certificate.der);
-        let written = out
-            .write(&request_file, request.as_bytes(), false)
-            .and_then(|()| out.write(&file, text.as_bytes(), false));
-        let facts = CertificateFacts::of(&file, &certificate);
-        Ok(written.map(|()| SignedFacts { certificate: facts, request_file }))
+        let request = pem::encode("CERTIFICATE REQUEST", &wanted.request.der).into_bytes();
+        let text = pem::encode("CERTIFICATE", &certificate.der).into_bytes();
+        made.signed.push(SignedFacts {
+            certificate: CertificateFacts::of(&file, &certificate),
+            request_file: request_file.clone(),
+        });
+        made.files.extend([(request_file, request), (file, text)]);
+        Ok(())
     }
 
     fn sign_crl(&self, planned: &PlannedCrl) -> Result<Vec<u8>, CeremonyError> {
@@ -357,22 +378,5 @@ impl Session<'_> {
             &revoked,
         );
         Ok(build::signed(&tbs, &self.key.algorithm(), &self.key.sign_now(&tbs)?))
-    }
-
-    /// The inner error is of the folder.
-    fn write_transcript(
-        &self,
-        transcript: &Transcript,
-        out: &Folder,
-    ) -> Result<io::Result<()>, CeremonyError> {
-        let json = serde_json::to_vec_pretty(transcript);
-        let json = json.map_err(|error| CeremonyError::Plan(error.to_string()))?;
-        let signature = self.key.sign_now(&json)?;
-        let written = out
-            .write_unlisted(TRANSCRIPT_FILE, &json, false)
-            .and_then(|()| out.write_unlisted(TEXT_FILE, transcript.to_text().as_bytes(), false))
-            .and_then(|()| out.write_unlisted(SIGNATURE_FILE, &signature, false))
-            .and_then(|()| out.sync());
-        Ok(written)
     }
 }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod ceremony;
 mod keystore;
 mod place;
 mod tree;
