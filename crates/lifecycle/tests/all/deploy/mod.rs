@@ -5,4 +5,4 @@ mod exec;
 mod files;
 mod keystores;
 mod servers;
-mod world;
+pub(crate) mod world;

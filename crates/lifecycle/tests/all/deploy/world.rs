@@ -10,9 +10,8 @@ use uuid::Uuid;
 use x509::build::{Attribute, CertificateSpec, Extension, distinguished_name, signed, tbs_certificate};
 use x509::{BasicConstraints, GeneralName, SerialNumber, UnixTime};
 
-/// 2026-11-01.
-const FROM: UnixTime = UnixTime(1_793_491_200);
-const TO: UnixTime = UnixTime(FROM.0 + 400 * x509::DAY);
+/// Seconds a leaf lives: real clients check it against the real time.
+const LIFE: i64 = 90 * x509::DAY;
 
 /// Issues what the tests deploy: a root, an intermediate, leaves.
 pub(crate) struct Issuer {
@@ -29,6 +28,15 @@ impl Issuer {
         let root = certificate("Root", root_key.spki(), "Root", &root_key, &extensions);
         let intermediate = certificate("Issuing", key.spki(), "Root", &root_key, &extensions);
         Self { root, intermediate, key }
+    }
+
+    /// A certificate with the names and key usage of the extensions, and what stands above it.
+    pub(crate) fn chain(&self, subject: &str, spki: &[u8], extensions: &[Extension]) -> Vec<Vec<u8>> {
+        vec![certificate(subject, spki, "Issuing", &self.key, extensions), self.intermediate.clone()]
+    }
+
+    pub(crate) fn root(&self) -> &[u8] {
+        &self.root
     }
 
     pub(crate) fn root_pem(&self) -> String {
@@ -64,6 +72,7 @@ fn certificate(
     extensions: &[Extension],
 ) -> Vec<u8> {
     static NEXT: AtomicU8 = AtomicU8::new(1);
+    let now = store::Clock::system().now_seconds();
     let name = |text: &str| distinguished_name(&[(Attribute::CommonName, text.to_owned())]);
     let serial = SerialNumber::from_random([NEXT.fetch_add(1, Ordering::Relaxed); 16]);
     let spec = CertificateSpec {
@@ -71,8 +80,8 @@ fn certificate(
         signature: by.algorithm(),
         issuer: &name(issuer).der,
         subject: &name(subject).der,
-        not_before: FROM,
-        not_after: TO,
+        not_before: UnixTime(now - x509::DAY),
+        not_after: UnixTime(now + LIFE),
         spki,
         extensions,
     };

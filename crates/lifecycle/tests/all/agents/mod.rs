@@ -1,0 +1,7 @@
+//! Agents from enrolment to deployment, over mutual TLS on loopback.
+
+mod journey;
+mod server;
+mod source;
+mod targets;
+mod tokens;
