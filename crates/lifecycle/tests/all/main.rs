@@ -2,5 +2,6 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod alerts;
 mod agents;
 mod deploy;

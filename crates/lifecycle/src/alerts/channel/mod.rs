@@ -1,0 +1,217 @@
+//! Where messages go. A channel takes a message or says why not; nothing else counts as sent.
+
+mod chat;
+mod config;
+mod mail;
+mod pager;
+mod webhook;
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use outbound::resolve::Resolver;
+use uuid::Uuid;
+
+pub use config::ChannelConfig;
+
+use crate::alerts::Message;
+use crate::issuers::http::{Ask, Http, Reply, excerpt};
+use crate::issuers::{HttpConfig, IssuerError};
+
+/// Longest one try may take.
+const TRY_MAX: Duration = Duration::from_secs(30);
+
+/// Clients kept; a changed channel has another revision, and so another client.
+const CLIENTS_MAX: u64 = 1_024;
+
+/// How long an unused client is kept.
+const CLIENT_LIFE: Duration = Duration::from_secs(3_600);
+
+/// Why a channel did not take a message.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{reason}")]
+pub struct ChannelError {
+    /// What happened, without secrets.
+    pub reason: String,
+    /// Whether another try may help.
+    pub retry: bool,
+    /// Not before this has passed, if the other side said so.
+    pub retry_after: Option<Duration>,
+}
+
+impl ChannelError {
+    /// Trying again cannot help: the configuration is to be corrected.
+    pub(crate) fn wrong(reason: impl fmt::Display) -> Self {
+        Self { reason: reason.to_string(), retry: false, retry_after: None }
+    }
+
+    /// Trying again may help.
+    pub(crate) fn later(reason: impl fmt::Display, retry_after: Option<Duration>) -> Self {
+        Self { reason: reason.to_string(), retry: true, retry_after }
+    }
+}
+
+impl From<IssuerError> for ChannelError {
+    fn from(error: IssuerError) -> Self {
+        match error {
+            IssuerError::Misconfigured { .. } => Self::wrong(error),
+            _ => Self::later(error, None),
+        }
+    }
+}
+
+/// Sends messages. Cheap to clone; clients are built once a channel and reused.
+#[derive(Clone)]
+pub struct Channels {
+    resolver: Resolver,
+    clients: std::sync::Arc<parking_lot::Mutex<lru::Clients>>,
+}
+
+impl fmt::Debug for Channels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Channels").finish_non_exhaustive()
+    }
+}
+
+/// A client built for a channel.
+#[derive(Clone)]
+pub(crate) enum Client {
+    Http(Http),
+    Mail(mail::Mailer),
+}
+
+impl Channels {
+    /// Over a resolver; names are resolved at every new connection, and held against the guard.
+    #[must_use]
+    pub fn new(resolver: Resolver) -> Self {
+        Self { resolver, clients: std::sync::Arc::default() }
+    }
+
+    /// Gives a message to a channel (its identity and revision name the client to reuse).
+    ///
+    /// # Errors
+    /// [`ChannelError`] when it did not take it within 30 s.
+    pub async fn send(
+        &self,
+        channel: (Uuid, i64),
+        config: &ChannelConfig,
+        message: &Message,
+        now_us: i64,
+    ) -> Result<(), ChannelError> {
+        let client = self.client(channel, config)?;
+        let deliver = async {
+            match (&client, config) {
+                (Client::Mail(mailer), ChannelConfig::Smtp(config)) => mailer.send(config, message).await,
+                (Client::Http(http), config) => {
+                    let Some(out) = request(config, message, now_us)? else { return Ok(()) };
+                    let mut ask = Ask::post(&out.url, "application/json", out.body);
+                    ask.headers.extend(out.headers);
+                    let reply = http.send(ask, Instant::now() + TRY_MAX, "the message was sent").await?;
+                    accepted(&reply, now_us)
+                }
+                (Client::Mail(_), _) => Err(ChannelError::wrong("the channel changed its kind: try again")),
+            }
+        };
+        tokio::time::timeout(TRY_MAX, deliver)
+            .await
+            .map_err(|_| ChannelError::later(format_args!("no answer within {} s", TRY_MAX.as_secs()), None))?
+    }
+
+    fn client(&self, channel: (Uuid, i64), config: &ChannelConfig) -> Result<Client, ChannelError> {
+        if let Some(known) = self.clients.lock().get(channel) {
+            return Ok(known);
+        }
+        let client = match config {
+            ChannelConfig::Smtp(config) => Client::Mail(mail::Mailer::new(config)?),
+            _ => {
+                let http = HttpConfig { request_seconds: TRY_MAX.as_secs() as u32, ..HttpConfig::default() };
+                Client::Http(Http::new(&http, &self.resolver)?)
+            }
+        };
+        self.clients.lock().put(channel, client.clone());
+        Ok(client)
+    }
+}
+
+/// The request a channel gets; `None` when it has nothing to say to this one (a pager and a digest).
+fn request(
+    config: &ChannelConfig,
+    message: &Message,
+    now_us: i64,
+) -> Result<Option<Outgoing>, ChannelError> {
+    match config {
+        ChannelConfig::Webhook(config) => webhook::request(config, message, now_us).map(Some),
+        ChannelConfig::Slack(config) => Ok(Some(chat::slack(config, message))),
+        ChannelConfig::Teams(config) => Ok(Some(chat::teams(config, message))),
+        ChannelConfig::Pagerduty(config) => Ok(pager::pagerduty(config, message)),
+        ChannelConfig::Opsgenie(config) => Ok(pager::opsgenie(config, message)),
+        ChannelConfig::Smtp(_) => Err(ChannelError::wrong("mail does not go over HTTP")),
+    }
+}
+
+/// 2xx is taken. 408, 425, 429 and 5xx may heal; anything else is to be corrected.
+fn accepted(reply: &Reply, now_us: i64) -> Result<(), ChannelError> {
+    if reply.status.is_success() {
+        return Ok(());
+    }
+    let reason = format!("the channel answered {}: {}", reply.status, excerpt(&reply.excerpt()));
+    let heals = reply.status.is_server_error() || matches!(reply.status.as_u16(), 408 | 425 | 429);
+    if heals {
+        let wait = reply.retry_after(x509::UnixTime(now_us.div_euclid(1_000_000)));
+        return Err(ChannelError::later(reason, wait));
+    }
+    Err(ChannelError::wrong(reason))
+}
+
+/// A POST of JSON.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    url: String,
+    body: Vec<u8>,
+    headers: Vec<(&'static str, String)>,
+}
+
+impl Outgoing {
+    fn json(url: &str, body: &serde_json::Value) -> Self {
+        Self { url: url.to_owned(), body: body.to_string().into_bytes(), headers: Vec::new() }
+    }
+
+    fn header(mut self, name: &'static str, value: String) -> Self {
+        self.headers.push((name, value));
+        self
+    }
+}
+
+mod lru {
+    //! Clients by channel, the ones longest unused dropped.
+
+    use std::collections::HashMap;
+    use std::time::Instant;
+
+    use uuid::Uuid;
+
+    use super::{CLIENT_LIFE, CLIENTS_MAX, Client};
+
+    #[derive(Default)]
+    pub(super) struct Clients(HashMap<(Uuid, i64), (Client, Instant)>);
+
+    impl Clients {
+        pub(super) fn get(&mut self, channel: (Uuid, i64)) -> Option<Client> {
+            let (client, used) = self.0.get_mut(&channel)?;
+            *used = Instant::now();
+            Some(client.clone())
+        }
+
+        pub(super) fn put(&mut self, channel: (Uuid, i64), client: Client) {
+            let now = Instant::now();
+            // Another revision of the same channel is never asked for again.
+            self.0.retain(|(id, _), (_, used)| *id != channel.0 && now.duration_since(*used) < CLIENT_LIFE);
+            if self.0.len() as u64 >= CLIENTS_MAX
+                && let Some(oldest) = self.0.iter().min_by_key(|(_, (_, used))| *used).map(|(key, _)| *key)
+            {
+                self.0.remove(&oldest);
+            }
+            self.0.insert(channel, (client, now));
+        }
+    }
+}

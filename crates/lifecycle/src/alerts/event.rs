@@ -1,0 +1,144 @@
+//! What an event of the outbox means for alerts.
+
+use serde_json::Value;
+use store::OutboxRow;
+
+use super::{Attributes, Severity};
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Meaning {
+    /// Tell people.
+    Raise {
+        kind: &'static str,
+        subject: String,
+        severity: Severity,
+        title: String,
+        attributes: Attributes,
+    },
+    /// What was told of is over.
+    Resolve { subject: String, kinds: &'static [&'static str] },
+    /// A certificate is in use now; its end is to be watched.
+    Watch { subject: String, not_before_us: i64, not_after_us: i64, attributes: Attributes },
+    /// A certificate's end is of no more interest.
+    Forget { subject: String },
+}
+
+/// What runs can leave behind.
+const RUN_TROUBLE: &[&str] = &["certificate.failed", "certificate.approval_needed", "certificate.expiring"];
+
+/// What an event means; several things, or nothing.
+pub(crate) fn meanings(event: &OutboxRow) -> Vec<Meaning> {
+    let body: Value = serde_json::from_str(&event.body).unwrap_or_default();
+    let attributes = attributes_of(&body);
+    let subject = event.subject.clone();
+    let name = attributes.name.clone().unwrap_or_else(|| subject.clone());
+    let raise = |kind, severity, title: String| {
+        vec![Meaning::Raise { kind, subject: subject.clone(), severity, title, attributes: attributes.clone() }]
+    };
+    match event.kind.as_str() {
+        "certificate.issued" => {
+            let mut all = vec![Meaning::Resolve { subject: subject.clone(), kinds: RUN_TROUBLE }];
+            all.extend(watch(&body, &subject, &attributes));
+            all
+        }
+        "certificate.deployed" => {
+            vec![Meaning::Resolve { subject, kinds: &["certificate.failed"] }]
+        }
+        "certificate.failed" => {
+            raise("certificate.failed", Severity::High, format!("{name}: the last run failed"))
+        }
+        "certificate.approval_needed" => {
+            raise("certificate.approval_needed", Severity::Low, format!("{name} waits for approval"))
+        }
+        "certificate.rejected" | "certificate.cancelled" => {
+            vec![Meaning::Resolve { subject, kinds: &["certificate.approval_needed"] }]
+        }
+        "certificate.revoked" => {
+            let mut all = raise("certificate.revoked", Severity::High, format!("{name} was revoked"));
+            all.push(Meaning::Forget { subject });
+            all
+        }
+        "certificate.archived" => vec![
+            Meaning::Resolve { subject: subject.clone(), kinds: RUN_TROUBLE },
+            Meaning::Resolve { subject: subject.clone(), kinds: &["certificate.revoked"] },
+            Meaning::Forget { subject },
+        ],
+        "agent.offline" => raise("agent.offline", Severity::High, format!("agent {name} is silent")),
+        "agent.online" => vec![Meaning::Resolve { subject, kinds: &["agent.offline"] }],
+        "issuer.unhealthy" => raise("issuer.unhealthy", Severity::High, format!("issuer {name} does not issue")),
+        "issuer.healthy" => vec![Meaning::Resolve { subject, kinds: &["issuer.unhealthy"] }],
+        "audit.broken" => {
+            raise("audit.broken", Severity::Critical, "the audit log was tampered with".to_owned())
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// The members that rules look at; what is of another kind is left out alone.
+fn attributes_of(body: &Value) -> Attributes {
+    let text = |name: &str| body.get(name).and_then(Value::as_str).map(str::to_owned);
+    let tags = body.get("tags").and_then(Value::as_object);
+    Attributes {
+        name: text("name"),
+        owner: text("owner"),
+        team: text("team"),
+        environment: text("environment"),
+        issuer: text("issuer"),
+        profile: text("profile"),
+        tags: tags
+            .into_iter()
+            .flatten()
+            .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
+            .collect(),
+        detail: text("detail").or_else(|| text("error")),
+        not_after: None,
+    }
+}
+
+/// The validity, as µs or RFC 3339.
+fn watch(body: &Value, subject: &str, attributes: &Attributes) -> Option<Meaning> {
+    let time = |name: &str| match body.get(name)? {
+        Value::Number(number) => number.as_i64(),
+        Value::String(text) => text.parse::<jiff::Timestamp>().ok().map(|at| at.as_microsecond()),
+        _ => None,
+    };
+    let not_before_us = time("not_before").or_else(|| time("not_before_us"))?;
+    let not_after_us = time("not_after").or_else(|| time("not_after_us"))?;
+    Some(Meaning::Watch { subject: subject.to_owned(), not_before_us, not_after_us, attributes: attributes.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use store::OutboxPlace;
+
+    fn event(kind: &str, body: &str) -> OutboxRow {
+        OutboxRow {
+            place: OutboxPlace::default(),
+            at_us: 0,
+            kind: kind.to_owned(),
+            subject: "certificate/1".to_owned(),
+            body: body.to_owned(),
+        }
+    }
+
+    #[test]
+    fn issuing_ends_trouble_and_begins_a_watch() {
+        let body = r#"{"name":"web","team":"t","not_before":1,"not_after":"1970-01-01T00:00:01Z"}"#;
+        let all = meanings(&event("certificate.issued", body));
+        assert!(matches!(&all[0], Meaning::Resolve { kinds, .. } if kinds.contains(&"certificate.expiring")));
+        let Meaning::Watch { not_before_us: 1, not_after_us: 1_000_000, attributes, .. } = &all[1] else {
+            panic!("{all:?}")
+        };
+        assert_eq!(attributes.team.as_deref(), Some("t"));
+    }
+
+    #[test]
+    fn an_event_nobody_knows_means_nothing_and_a_body_that_is_odd_does_no_harm() {
+        assert_eq!(meanings(&event("thing.happened", "{}")), []);
+        for body in ["", "[]", "7", r#"{"tags":7}"#, r#"{"not_before":{}}"#] {
+            assert_eq!(meanings(&event("certificate.issued", body)).len(), 1, "{body}");
+        }
+    }
+}
