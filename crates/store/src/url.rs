@@ -25,6 +25,15 @@ impl StoreUrl {
         Self(Place::Sqlite(path.as_ref().to_path_buf()))
     }
 
+    /// The file, if this is SQLite.
+    #[must_use]
+    pub fn sqlite_path(&self) -> Option<&Path> {
+        match &self.0 {
+            Place::Sqlite(path) => Some(path),
+            Place::Postgres(_) => None,
+        }
+    }
+
     /// Whether this is a PostgreSQL server.
     #[must_use]
     pub fn is_postgres(&self) -> bool {
