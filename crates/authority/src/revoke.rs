@@ -173,6 +173,9 @@ impl Authority {
         actor: &str,
     ) -> Result<Revoked, RevokeError> {
         let mark = self.mark(reason, dates, actor)?;
+        if reason == Reason::CaCompromise {
+            self.must_be_an_authority(&selection).await?;
+        }
         let single =
             matches!(selection, Selection::Id(_) | Selection::Fingerprint(_) | Selection::Serial { .. });
         let what = described(&selection);
@@ -240,6 +243,25 @@ impl Authority {
         Ok(self.issued(which).await?.map(|record| status_of(&record, now_us)))
     }
 
+    /// A leaf revoked for its CA's compromise would say something untrue of the CA.
+    async fn must_be_an_authority(&self, selection: &Selection) -> Result<(), RevokeError> {
+        let which = match selection {
+            Selection::Id(id) => IssuedRef::Id(*id),
+            Selection::Fingerprint(fingerprint) => IssuedRef::Fingerprint(*fingerprint),
+            Selection::Serial { ca, serial } => IssuedRef::Serial(*ca, serial.clone()),
+            Selection::Ids(_) | Selection::Filter(_) | Selection::Key(_) => {
+                return Err(RevokeError::Reason(
+                    Reason::CaCompromise,
+                    "name the authority's certificate alone",
+                ));
+            }
+        };
+        let record = self.issued(&which).await?.ok_or(RevokeError::Unknown)?;
+        let is_ca = x509::Certificate::parse(&record.der).is_ok_and(|certificate| certificate.is_ca());
+        let leaf = RevokeError::Reason(Reason::CaCompromise, "it is for the certificates of authorities");
+        if is_ca { Ok(()) } else { Err(leaf) }
+    }
+
     fn mark(
         &self,
         reason: Reason,
@@ -257,8 +279,8 @@ impl Authority {
             }
         }
         match reason {
-            Reason::CaCompromise | Reason::AaCompromise => {
-                return Err(RevokeError::Reason(reason, "it is for the certificates of authorities"));
+            Reason::AaCompromise => {
+                return Err(RevokeError::Reason(reason, "it is for attribute authorities"));
             }
             _ if dates.invalid_since.is_some() && reason != Reason::KeyCompromise => {
                 return Err(RevokeError::Reason(reason, "an invalidity date goes with keyCompromise"));

@@ -141,7 +141,7 @@ impl Authority {
             None => self.issuing_ca(profile.ca.as_deref()).await?,
         };
         let now = UnixTime(self.clock().now_seconds());
-        let plan = Plan::make(request, &profile, &ca, now)?;
+        let plan = Plan::make(request, &profile, &ca, &self.issuing().limits(&ca), now)?;
         Ok(Granted { profile, ca, plan })
     }
 

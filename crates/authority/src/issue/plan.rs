@@ -3,12 +3,13 @@
 use x509::build::{self, CertificateSpec, Extension};
 use x509::der::{self, Reader, tag};
 use x509::{
-    BasicConstraints, Certificate, DistinguishedName, GeneralName, KeyAlgorithm, KeyUsage, PublicKey,
-    SerialNumber, UnixTime,
+    BasicConstraints, Certificate, DistinguishedName, GeneralName, KeyAlgorithm, KeyUsage, NameConstraints,
+    PublicKey, SerialNumber, UnixTime,
 };
 
 use super::{IssueError, IssueRequest};
 use crate::lint;
+use crate::names::{NameRefusal, constraints};
 use crate::profile::baseline::{self, Proposal};
 use crate::profile::{CommonName, KeyUsageName, Preset, Profile, Stapling};
 use crate::tree::{Ca, Urls};
@@ -43,11 +44,12 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Decides, or says what is not allowed.
+    /// Decides, or says what is not allowed. `limits` are the name constraints of the CA and of all above it.
     pub(super) fn make(
         request: &IssueRequest,
         profile: &Profile,
         ca: &Ca,
+        limits: &[NameConstraints],
         now: UnixTime,
     ) -> Result<Self, IssueError> {
         if !ca.may_issue(now) {
@@ -68,6 +70,11 @@ impl Plan {
             return Err(IssueError::Names(refusals));
         }
         let subject = subject(request, profile, &names)?;
+        if let Some((name, reason)) =
+            limits.iter().find_map(|limits| constraints::broken(limits, &subject, &names))
+        {
+            return Err(IssueError::Names(vec![NameRefusal { name, reason }]));
+        }
         let (not_before, not_after) = dates(request, profile, ca, now)?;
         let plan = Self {
             must_staple: must_staple(request, profile)?,

@@ -1,16 +1,21 @@
 //! The queues before the database: looks share a statement, certificates share a transaction.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use parking_lot::RwLock;
 use serde_json::json;
 use store::{
     AuditEvent, Batcher, BatcherOptions, Event, Insertion, NewIssued, Store, StoreError, Tx, UsedKey, audit,
     emit,
 };
 
+use x509::{Certificate, Fingerprint, NameConstraints};
+
 use super::IssueError;
+use crate::tree::Ca;
 
 /// Certificates of one transaction, lookups of one statement. Some 3 KiB each, so a batch is under a MiB.
 const BATCH_MAX: usize = 256;
@@ -18,6 +23,8 @@ const BATCH_MAX: usize = 256;
 const WAITING_MAX: usize = 4_096;
 /// Transactions under way: while one commits, the next is being sent.
 const AT_ONCE: usize = 2;
+/// Authorities whose name constraints are kept; past it they are read anew.
+const LIMITS_MAX: usize = 1_000;
 /// A transaction that lost against another is tried so often.
 const ATTEMPTS: usize = 3;
 
@@ -35,6 +42,8 @@ type Look = ([u8; 32], Option<[u8; 32]>);
 pub(crate) struct Issuing {
     looks: Batcher<Look, Result<Seen, Arc<StoreError>>>,
     rows: Batcher<NewIssued, Result<Insertion, Arc<StoreError>>>,
+    /// By the CA's certificate.
+    limits: RwLock<HashMap<Fingerprint, Arc<[NameConstraints]>>>,
 }
 
 impl Issuing {
@@ -47,7 +56,26 @@ impl Issuing {
         let writing = store.clone();
         let rows =
             Batcher::new("authority-issue", options, move |rows| insert(writing.clone(), rows).boxed());
-        Self { looks, rows }
+        Self { looks, rows, limits: RwLock::default() }
+    }
+
+    /// The name constraints of a CA and of all above it.
+    pub(super) fn limits(&self, ca: &Ca) -> Arc<[NameConstraints]> {
+        let key = ca.certificate.fingerprint;
+        if let Some(known) = self.limits.read().get(&key) {
+            return Arc::clone(known);
+        }
+        let above = ca.chain.iter().chain(&ca.anchor).filter(|der| **der != ca.certificate.der);
+        let above =
+            above.filter_map(|der| Certificate::parse(der).ok()).filter_map(|above| above.name_constraints);
+        let limits: Arc<[NameConstraints]> =
+            ca.certificate.name_constraints.clone().into_iter().chain(above).collect();
+        let mut all = self.limits.write();
+        if all.len() >= LIMITS_MAX {
+            all.clear();
+        }
+        all.insert(key, Arc::clone(&limits));
+        limits
     }
 
     pub(super) async fn look(&self, spki: [u8; 32], key: Option<[u8; 32]>) -> Result<Seen, IssueError> {
@@ -120,7 +148,7 @@ fn audited(row: &NewIssued) -> AuditEvent {
             "profile": row.profile,
             "source": row.source,
             "serial": certificate.serial,
-            "sha256": x509::Fingerprint::from_bytes(certificate.sha256),
+            "sha256": Fingerprint::from_bytes(certificate.sha256),
             "names": certificate.names,
         }),
     }
@@ -137,7 +165,7 @@ fn told(row: &NewIssued) -> Event {
             "profile": row.profile,
             "source": row.source,
             "requester": row.requester,
-            "sha256": x509::Fingerprint::from_bytes(certificate.sha256),
+            "sha256": Fingerprint::from_bytes(certificate.sha256),
             "not_after": certificate.not_after_us,
         }),
     }

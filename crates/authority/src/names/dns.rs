@@ -85,14 +85,7 @@ impl DnsRule {
     fn parse(text: &str) -> Result<Self, String> {
         match text.strip_prefix('.') {
             Some(suffix) => {
-                let rule = SuffixRule {
-                    suffix: suffix.to_owned(),
-                    itself: false,
-                    depth_max: DEPTH_ANY,
-                    wildcards: false,
-                    wildcard_depth_min: 1,
-                    wildcard_depth_max: DEPTH_ANY,
-                };
+                let rule = SuffixRule { wildcards: false, ..SuffixRule::wide(suffix.to_owned(), false) };
                 rule.checked().map(Self::Suffix)
             }
             None => Ok(Self::Exact(match text.strip_prefix("*.") {
@@ -113,6 +106,18 @@ impl DnsRule {
 }
 
 impl SuffixRule {
+    /// All below, wildcards included, and the name itself or not.
+    pub(super) fn wide(suffix: String, itself: bool) -> Self {
+        Self {
+            suffix,
+            itself,
+            depth_max: DEPTH_ANY,
+            wildcards: true,
+            wildcard_depth_min: 1,
+            wildcard_depth_max: DEPTH_ANY,
+        }
+    }
+
     fn checked(mut self) -> Result<Self, String> {
         if self.suffix == "." {
             self.suffix.clear();

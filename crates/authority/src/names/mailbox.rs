@@ -43,7 +43,7 @@ impl EmailRule {
         }
     }
 
-    fn allows(&self, mailbox: &str, host: &str) -> bool {
+    pub(super) fn allows(&self, mailbox: &str, host: &str) -> bool {
         match self {
             Self::Mailbox(one) => one == mailbox,
             Self::Host(one) => one == host,

@@ -2,9 +2,19 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod acme_client;
+mod acme_flow;
+mod acme_net;
+mod acme_place;
 mod ceremony;
+mod est;
+mod http;
+mod issuing;
 mod keystore;
+mod office;
 mod place;
+mod revoking;
+mod scep;
 mod tree;
 
 /// Runs each case on both databases: `battery! { module::case … }`, each `async fn case(place: Place)`.
@@ -22,6 +32,32 @@ macro_rules! battery {
 }
 
 battery! {
+    acme_flow::an_order_goes_from_nothing_to_a_certificate
+    acme_flow::every_answer_has_a_nonce_and_the_way_back
+    acme_flow::every_kind_of_account_key_signs
+    acme_flow::accounts_are_found_changed_and_ended
+    acme_flow::terms_of_service_must_be_agreed_to
+    acme_flow::keys_are_rolled_over
+    acme_flow::another_node_takes_a_new_key_at_once
+    acme_flow::profiles_are_offered_and_chosen
+    acme_flow::a_trusting_directory_wants_no_proof
+    acme_flow::proofs_are_used_again_while_they_last
+    acme_flow::a_name_is_authorized_before_any_order
+    acme_flow::dates_are_chosen_within_the_profile
+    est::curl_enrols_and_renews
+    est::what_may_not_be_is_refused
+    est::a_registrar_asks_for_any_name
+    est::keys_are_made_for_those_who_cannot
+    est::wishes_are_told
+    est::consent_is_waited_for
+    est::a_request_is_bound_to_its_connection
+    scep::scepclient_enrols_and_renews
+    scep::a_request_is_granted_once
+    scep::what_may_not_be_fails
+    scep::a_renewal_is_signed_by_the_certificate
+    scep::consent_is_polled_for
+    scep::certificates_and_lists_are_fetched
+    scep::nodes_share_the_key_and_it_outlives_its_certificate
     keystore::a_key_signs_after_a_restart_and_only_under_its_master_key
     keystore::the_same_key_is_kept_once
     keystore::a_blocked_key_signs_no_more

@@ -1,0 +1,373 @@
+//! Issuing: what is in a certificate, what is refused, and that it happens once.
+
+use std::sync::Arc;
+
+use authority::issue::{IssueError, IssueRequest, IssuedRef, Source};
+use authority::profile::ProfileError;
+use futures_util::future::join_all;
+use keys::{KeyType, PrivateKey, Signer};
+use serde_json::json;
+use store::{Fault, IssuedFilter, OutboxPlace};
+use x509::build::Extension;
+use x509::{Certificate, DistinguishedName, GeneralName, UnixTime};
+
+use crate::office::{Office, both, new_spki, options, request};
+use crate::place::pem;
+
+both! {
+    an_issued_certificate_holds_for_openssl_and_is_in_the_inventory
+    the_same_key_answers_the_same_certificate
+    many_at_once_with_one_key_are_one_certificate
+    a_crash_before_the_commit_issues_nothing
+    a_crash_after_the_commit_is_healed_by_the_key
+    what_is_not_allowed_is_refused_and_nothing_stored
+    certificates_that_wait_together_share_their_statements
+    every_kind_of_key_is_certified_by_every_kind_of_authority
+    profiles_are_kept_with_revisions
+}
+
+async fn count(office: &Office) -> usize {
+    let page = office.store.issued_page(&IssuedFilter::default(), None, 1_000).await.unwrap();
+    page.rows.iter().filter(|row| !row.profile.is_empty()).count()
+}
+
+async fn an_issued_certificate_holds_for_openssl_and_is_in_the_inventory(office: Office) {
+    office
+        .profile(json!({
+            "name": "all",
+            "names": {
+                "dns_allowed": [{"suffix": "example", "wildcards": true}],
+                "ip_allowed": ["10.0.0.0/8"], "uri_allowed": ["spiffe://td"], "email_allowed": ["mail.example"],
+            },
+            "subject": {"fixed": "O=Example, C=DE"},
+            "extended_key_usage": ["serverAuth", "clientAuth"],
+            "policies": ["2.23.140.1.2.1"],
+            "must_staple": "always",
+        }))
+        .await;
+    let names = ["a.example", "*.a.example", "10.1.2.3", "spiffe://td/x", "me@mail.example", "a.example"];
+    let issued = office.issue("all", &names).await;
+    assert!(!issued.repeated);
+    let certificate = Certificate::parse(&issued.der).unwrap();
+    assert_eq!(certificate.subject_alt_names.len(), 5, "a repeated name counts once");
+    assert_eq!(certificate.subject.text, "CN=a.example, O=Example, C=DE");
+    let ca = office.ca.id;
+    assert_eq!(certificate.crl_urls, [format!("http://pki.example/crl/{ca}.crl")]);
+    assert_eq!(certificate.ocsp_urls, [format!("http://pki.example/ocsp/{ca}")]);
+    assert_eq!(certificate.issuer_urls, [format!("http://pki.example/ca/{ca}.cer")]);
+    assert!(certificate.must_staple && certificate.faults.is_empty());
+    assert_eq!(certificate.policies, ["2.23.140.1.2.1"]);
+    assert_eq!(issued.not_after.since(issued.not_before), 47 * 86_400 - 1);
+    assert_eq!(certificate.serial.content().len(), 16);
+    certificate.signed_by(&office.ca.certificate.public_key).unwrap();
+
+    office.write_chain();
+    office.write("leaf.pem", issued.chain_pem());
+    let verdict = office
+        .openssl("verify -x509_strict -purpose sslserver -CAfile root.pem -untrusted leaf.pem leaf.pem");
+    assert_eq!(verdict.trim(), "leaf.pem: OK");
+    assert_eq!(issued.chain.len(), 1, "the root is left out");
+
+    let row = office.store.certificate_by_sha256(issued.fingerprint.as_bytes()).await.unwrap().unwrap();
+    assert_eq!(row.der, issued.der.to_vec());
+    for which in [
+        IssuedRef::Id(issued.id),
+        IssuedRef::Fingerprint(issued.fingerprint),
+        IssuedRef::Serial(ca, issued.serial.clone()),
+    ] {
+        let record = office.authority.issued(&which).await.unwrap().unwrap();
+        assert_eq!((record.id, record.der.as_slice()), (issued.id, &*issued.der));
+        assert_eq!((record.source.as_str(), record.requester.as_str()), ("api", "user:alice"));
+    }
+    assert_eq!(office.audited().await["certificate.issue"], 1);
+    // On PostgreSQL an event is seen when no older transaction of the whole server is open.
+    let told = loop {
+        let events = office.store.outbox_after(OutboxPlace::default(), 1_000).await.unwrap();
+        let told: Vec<_> = events.into_iter().filter(|event| event.kind == "certificate.issued").collect();
+        if !told.is_empty() {
+            break told;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    };
+    assert_eq!((told.len(), told[0].subject.clone()), (1, format!("certificate/{}", issued.id)));
+    let suffix = IssuedFilter { name_suffix: Some("a.example".to_owned()), ..IssuedFilter::default() };
+    assert_eq!(office.store.issued_page(&suffix, None, 10).await.unwrap().rows.len(), 1);
+}
+
+fn keyed(key: &str, names: &[&str]) -> IssueRequest {
+    IssueRequest { idempotency_key: Some(key.to_owned()), ..request("web", names) }
+}
+
+async fn the_same_key_answers_the_same_certificate(office: Office) {
+    let asked = keyed("order-1", &["a.example"]);
+    let first = office.authority.issue(asked.clone()).await.unwrap();
+    let again = office.authority.issue(asked.clone()).await.unwrap();
+    assert!(again.repeated && !first.repeated);
+    assert_eq!((again.id, &again.der, &again.chain), (first.id, &first.der, &first.chain));
+    assert_eq!((again.not_before, again.not_after), (first.not_before, first.not_after));
+
+    let other = keyed("order-1", &["b.example"]);
+    assert!(matches!(office.authority.issue(other).await, Err(IssueError::KeyReused)));
+    let elsewhere = IssueRequest { source: Source::Acme, ..asked.clone() };
+    assert_ne!(office.authority.issue(elsewhere).await.unwrap().id, first.id);
+
+    // What was issued stays issued, though the profile is gone.
+    office.authority.delete_profile("web", None, "user:test").await.unwrap();
+    assert_eq!(office.authority.issue(asked).await.unwrap().id, first.id);
+    assert_eq!(count(&office).await, 2);
+}
+
+async fn many_at_once_with_one_key_are_one_certificate(office: Office) {
+    let asked = keyed("order-1", &["a.example"]);
+    let nodes = [office.authority.clone(), office.another_node()];
+    let all = (0..40).map(|number| {
+        let (node, asked) = (nodes[number % 2].clone(), asked.clone());
+        tokio::spawn(async move { node.issue(asked).await.unwrap() })
+    });
+    let all: Vec<_> = join_all(all).await.into_iter().map(Result::unwrap).collect();
+    assert!(all.iter().all(|issued| issued.id == all[0].id && issued.der == all[0].der));
+    assert_eq!(all.iter().filter(|issued| !issued.repeated).count(), 1);
+    assert_eq!(count(&office).await, 1);
+    assert_eq!(office.audited().await["certificate.issue"], 1);
+}
+
+async fn a_crash_before_the_commit_issues_nothing(office: Office) {
+    let asked = keyed("order-1", &["a.example"]);
+    office.fail_next(Fault::BeforeCommit);
+    assert!(matches!(office.authority.issue(asked.clone()).await, Err(IssueError::Store(_))));
+    assert_eq!(count(&office).await, 0);
+    let issued = office.authority.issue(asked).await.unwrap();
+    assert!(!issued.repeated);
+    assert_eq!(count(&office).await, 1);
+}
+
+async fn a_crash_after_the_commit_is_healed_by_the_key(office: Office) {
+    let asked = keyed("order-1", &["a.example"]);
+    office.fail_next(Fault::AfterCommit);
+    let error = office.authority.issue(asked.clone()).await.unwrap_err();
+    assert!(matches!(&error, IssueError::Store(error) if error.is_transient()), "{error}");
+    assert_eq!(count(&office).await, 1);
+    let issued = office.authority.issue(asked).await.unwrap();
+    assert!(issued.repeated);
+    assert_eq!(count(&office).await, 1);
+}
+
+async fn what_is_not_allowed_is_refused_and_nothing_stored(office: Office) {
+    office
+        .profile(json!({
+            "name": "public", "preset": "baseline-tls",
+            "names": {"dns_allowed": ["."]}, "validity": {"default_seconds": 34_560_000},
+        }))
+        .await;
+    office
+        .profile(json!({
+            "name": "narrow", "key_types": ["p384"], "must_staple": "never", "subject": {"common_name": "none"},
+            "names": {"dns_allowed": ["."]}, "validity": {"default_seconds": 3600, "max_seconds": 7200},
+        }))
+        .await;
+    let p384 = || PrivateKey::generate(KeyType::P384).unwrap().spki().to_vec();
+    let narrow = || IssueRequest { spki: p384(), ..request("narrow", &["a.example"]) };
+    let mut off_curve = new_spki();
+    *off_curve.last_mut().unwrap() ^= 1;
+    let now = UnixTime(office.clock.now_seconds());
+    let table: Vec<(&str, IssueRequest)> = vec![
+        ("Profile(", request("nothing", &["a.example"])),
+        ("Ca(", IssueRequest { ca: Some(uuid::Uuid::new_v4()), ..request("web", &["a.example"]) }),
+        ("Names(", request("web", &["a.other"])),
+        ("Names(", request("web", &["*.a.example"])),
+        ("Names(", request("web", &["10.0.0.1"])),
+        ("Names(", request("web", &[])),
+        ("Key(", request("narrow", &["a.example"])),
+        ("Key(", IssueRequest { spki: vec![1, 2, 3], ..request("web", &["a.example"]) }),
+        ("Key(", IssueRequest { spki: off_curve, ..request("web", &["a.example"]) }),
+        ("Dates(", IssueRequest { lifetime_seconds: Some(7_201), ..narrow() }),
+        ("Dates(", IssueRequest { lifetime_seconds: Some(0), ..narrow() }),
+        ("Dates(", IssueRequest { lifetime_seconds: Some(61), ..narrow() }),
+        ("Dates(", IssueRequest { not_before: Some(now.plus(-3_600)), ..narrow() }),
+        ("Dates(", IssueRequest { not_before: Some(now.plus(40 * 86_400)), ..narrow() }),
+        ("Extension(", IssueRequest { must_staple: true, ..narrow() }),
+        (
+            "Extension(",
+            IssueRequest { extensions: vec![Extension::custom("1.2.3.4", false, vec![5, 0])], ..narrow() },
+        ),
+        (
+            "Subject(",
+            IssueRequest { subject: Some(DistinguishedName::from_text("CN=else").unwrap()), ..narrow() },
+        ),
+        (
+            "Subject(",
+            IssueRequest {
+                subject: Some(DistinguishedName::from_text("CN=else").unwrap()),
+                ..request("web", &["a.example"])
+            },
+        ),
+        ("Baseline(", request("public", &["server.internal"])),
+        (
+            "Dates(",
+            IssueRequest { lifetime_seconds: Some(201 * 86_400), ..request("public", &["www.example.com"]) },
+        ),
+        ("KeyTooLong(", keyed(&"k".repeat(256), &["a.example"])),
+    ];
+    for (kind, asked) in table {
+        let error = office.authority.issue(asked.clone()).await.unwrap_err();
+        let shown = format!("{error:?}");
+        assert!(shown.starts_with(kind), "{kind} {shown}");
+        assert!(error.is_refusal(), "{shown}");
+        if kind != "KeyTooLong(" {
+            assert!(format!("{:?}", office.authority.check(&asked).await.unwrap_err()).starts_with(kind));
+        }
+    }
+    assert_eq!(count(&office).await, 0);
+    // The preset shortens what the profile would give.
+    let public = office.issue("public", &["www.example.com"]).await;
+    assert_eq!(public.not_after.since(public.not_before), 200 * 86_400 - 1);
+    let certificate = Certificate::parse(&public.der).unwrap();
+    assert_eq!(certificate.policies, ["2.23.140.1.2.1"]);
+    office.authority.check(&narrow()).await.unwrap();
+    assert_eq!(count(&office).await, 1);
+
+    let blocked = request("web", &["a.example"]);
+    let spki = x509::SpkiHash::of(&blocked.spki);
+    office.authority.block_key(spki, "user:test").await.unwrap();
+    assert!(
+        matches!(office.authority.issue(blocked).await, Err(IssueError::KeyBlocked(hash)) if hash == spki)
+    );
+    office.authority.retire("web", false, "user:test").await.unwrap();
+    let retired =
+        office.authority.issue(IssueRequest { ca: Some(office.ca.id), ..request("web", &["a.example"]) });
+    assert!(matches!(retired.await, Err(IssueError::NotIssuing(_))));
+}
+
+async fn certificates_that_wait_together_share_their_statements(office: Office) {
+    const COUNT: u64 = 400;
+    office.issue("web", &["warm.example"]).await;
+    let requests: Vec<IssueRequest> =
+        (0..COUNT).map(|number| keyed(&format!("k{number}"), &[&format!("n{number}.example")])).collect();
+    let before = office.store.statements_sent();
+    let all = join_all(requests.into_iter().map(|request| office.authority.issue(request))).await;
+    let sent = office.store.statements_sent() - before;
+    let mut ids: Vec<_> = all.into_iter().map(|issued| issued.unwrap().id).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), COUNT as usize);
+    assert!(sent < COUNT, "{sent} statements for {COUNT} certificates");
+    assert_eq!(office.audited().await["certificate.issue"], COUNT as usize + 1);
+    let summary = office.store.summary(office.clock.now_us(), 0).await.unwrap();
+    assert!(summary.certificates >= COUNT, "the inventory's counts hold");
+}
+
+async fn every_kind_of_key_is_certified_by_every_kind_of_authority(office: Office) {
+    office.profile(json!({"name": "any", "key_types": KeyType::ALL, "names": {"dns_allowed": ["."]}})).await;
+    let kinds = [KeyType::Rsa2048, KeyType::P256, KeyType::P384, KeyType::Ed25519, KeyType::MlDsa44];
+    let keys: Vec<PrivateKey> = kinds.iter().map(|kind| PrivateKey::generate(*kind).unwrap()).collect();
+    for kind in kinds {
+        let new = authority::tree::NewCa {
+            key_type: kind,
+            ..authority::tree::NewCa::root(&format!("ca {kind}"), &format!("CN=CA {kind}"))
+        };
+        let ca = office.authority.create_root(&new, "user:test").await.unwrap();
+        for key in &keys {
+            let asked =
+                IssueRequest { ca: Some(ca.id), spki: key.spki().to_vec(), ..request("any", &["a.example"]) };
+            let issued = office.authority.issue(asked).await.unwrap();
+            let certificate = Certificate::parse(&issued.der).unwrap();
+            certificate.signed_by(&ca.certificate.public_key).unwrap();
+            assert_eq!(issued.chain.len(), 0, "a root stands in no chain");
+        }
+    }
+}
+
+async fn profiles_are_kept_with_revisions(office: Office) {
+    let authority = &office.authority;
+    let first = authority.profile_record("web").await.unwrap();
+    assert_eq!(first.revision, 1);
+    let mut changed = (*first.profile).clone();
+    changed.requires_approval = true;
+    let stale = authority.put_profile(changed.clone(), Some(7), "user:a").await;
+    assert!(matches!(stale, Err(ProfileError::Stale(_))));
+    let taken = authority.put_profile(changed.clone(), Some(0), "user:a").await;
+    assert!(matches!(taken, Err(ProfileError::Stale(_))));
+    let second = authority.put_profile(changed.clone(), Some(1), "user:a").await.unwrap();
+    assert_eq!((second.revision, second.profile.requires_approval), (2, true));
+    assert!(authority.profile("web").await.unwrap().requires_approval, "the cache is not behind");
+
+    let node = office.another_node();
+    assert!(node.profile("web").await.unwrap().requires_approval);
+    authority.put_profile((*first.profile).clone(), None, "user:a").await.unwrap();
+    tokio::time::sleep(options().cache_lifetime * 2).await;
+    assert!(!node.profile("web").await.unwrap().requires_approval, "another node hears of it");
+
+    for name in ["b", "a", "c"] {
+        let mut profile = (*first.profile).clone();
+        profile.name = name.to_owned();
+        authority.put_profile(profile, Some(0), "user:a").await.unwrap();
+    }
+    let page = authority.profiles(None, 2).await.unwrap();
+    let names: Vec<_> = page.rows.iter().map(|record| record.profile.name.clone()).collect();
+    assert_eq!(names, ["a", "b"]);
+    let page = authority.profiles(page.next.as_ref(), 10).await.unwrap();
+    let names: Vec<_> = page.rows.iter().map(|record| record.profile.name.clone()).collect();
+    assert_eq!(names, ["c", "web"]);
+
+    assert!(matches!(authority.delete_profile("a", Some(9), "user:a").await, Err(ProfileError::Stale(_))));
+    authority.delete_profile("a", Some(1), "user:a").await.unwrap();
+    assert!(matches!(authority.profile("a").await, Err(ProfileError::Unknown(_))));
+    assert!(matches!(authority.delete_profile("a", None, "user:a").await, Err(ProfileError::Unknown(_))));
+    let invalid = authority::profile::Profile { renew_at: 2.0, ..(*first.profile).clone() };
+    assert!(matches!(authority.put_profile(invalid, None, "user:a").await, Err(ProfileError::Invalid(_))));
+    let audited = office.audited().await;
+    assert_eq!((audited["profile.put"], audited["profile.delete"]), (6, 1));
+}
+
+// A certificate never outlives its CA, and constraints of any CA above are kept.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_authoritys_own_limits_hold() {
+    use authority::tree::{NameLimits, NewCa};
+    let office = Office::sqlite(options()).await;
+    office
+        .profile(json!({"name": "any", "names": {"dns_allowed": ["."], "ip_allowed": ["0.0.0.0/0"]}}))
+        .await;
+    let limited = NewCa {
+        lifetime_seconds: 40 * 86_400,
+        name_limits: NameLimits {
+            permitted: vec!["dns:a.example".into(), "ip:10.0.0.0/8".into()],
+            excluded: vec![],
+        },
+        extended_key_usage: vec!["1.3.6.1.5.5.7.3.1".into()],
+        ..NewCa::intermediate("limited", "CN=Limited")
+    };
+    let ca = office.authority.create_intermediate("root", &limited, "user:test").await.unwrap();
+    let ask = |profile: &str, names: &[&str]| IssueRequest { ca: Some(ca.id), ..request(profile, names) };
+    let issued = office.authority.issue(ask("any", &["x.a.example", "10.0.0.1"])).await.unwrap();
+    assert_eq!(issued.not_after, ca.certificate.not_after);
+    for names in [&["a.example", "b.example"][..], &["11.0.0.1"]] {
+        let refused = office.authority.issue(ask("any", names)).await.unwrap_err();
+        assert!(refused.to_string().contains("name constraints"), "{refused}");
+    }
+    office
+        .profile(
+            json!({"name": "client", "names": {"dns_allowed": ["."]}, "extended_key_usage": ["clientAuth"]}),
+        )
+        .await;
+    let refused = office.authority.issue(ask("client", &["x.a.example"])).await.unwrap_err();
+    assert!(refused.to_string().contains("may not issue for the purpose"), "{refused}");
+    office.write_chain();
+    office.write("limited.pem", pem(&[&ca.certificate.der]));
+    office.write("leaf.pem", pem(&[&issued.der]));
+    office.openssl("verify -CAfile root.pem -untrusted limited.pem leaf.pem");
+    office.advance(40 * 86_400 - 30);
+    let late = office.authority.issue(ask("any", &["x.a.example"])).await.unwrap_err();
+    assert!(matches!(late, IssueError::Dates(_)), "{late}");
+    office.advance(60);
+    let over = office.authority.issue(ask("any", &["x.a.example"])).await.unwrap_err();
+    assert!(matches!(over, IssueError::NotIssuing(_)), "{over}");
+}
+
+#[test]
+fn an_error_tells_every_name() {
+    let name = |text: &str| Some(GeneralName::parse(text).unwrap());
+    let refusal = |name, reason: &str| authority::names::NameRefusal { name, reason: reason.to_owned() };
+    let error = IssueError::Names(vec![refusal(name("a.b"), "no"), refusal(None, "all")]);
+    assert_eq!(error.to_string(), "names not allowed: a.b: no; all");
+    let _: Arc<str> = error.to_string().into();
+}

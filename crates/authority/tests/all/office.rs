@@ -1,0 +1,194 @@
+//! An authority with a root, an issuing CA and profiles, over a fresh database that can be told to fail.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use authority::issue::{IssueRequest, Issued, Source};
+use authority::keystore::KeyStore;
+use authority::profile::Profile;
+use authority::tree::{Ca, NewCa};
+use authority::{Authority, AuthorityOptions};
+use keys::{KeyType, Keyring, PrivateKey, Signer};
+use store::testing::Cluster;
+use store::{Clock, Fault, Store, StoreOptions, StoreUrl};
+use x509::GeneralName;
+
+use crate::place::{openssl, pem};
+
+/// Profiles are cached, as they are in use; another node hears of a change after this.
+const CACHED_FOR: Duration = Duration::from_millis(50);
+
+/// Runs each case on both databases: `both! { case … }`, each `async fn case(office: Office)`.
+macro_rules! both {
+    ($($case:ident)*) => {
+        mod sqlite { $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() {
+                let office = $crate::office::Office::sqlite(super::options()).await;
+                super::$case(office).await;
+            }
+        )* }
+        mod postgres { $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() {
+                let office = $crate::office::Office::postgres(super::options()).await;
+                super::$case(office).await;
+            }
+        )* }
+    };
+}
+pub(crate) use both;
+
+pub(crate) struct Office {
+    pub(crate) store: Store,
+    pub(crate) clock: Clock,
+    pub(crate) authority: Authority,
+    pub(crate) root: Arc<Ca>,
+    pub(crate) ca: Arc<Ca>,
+    keystore: KeyStore,
+    options: AuthorityOptions,
+    store_options: StoreOptions,
+    folder: tempfile::TempDir,
+    // Last: the store's connections go before the server.
+    _cluster: Option<Arc<Cluster>>,
+}
+
+/// What most cases want.
+pub(crate) fn options() -> AuthorityOptions {
+    AuthorityOptions {
+        base_url: "http://pki.example".to_owned(),
+        cache_lifetime: CACHED_FOR,
+        ..AuthorityOptions::default()
+    }
+}
+
+impl Office {
+    pub(crate) async fn sqlite(options: AuthorityOptions) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let url = StoreUrl::sqlite(folder.path().join("data").join("bulla.db"));
+        Self::at(&url, options, folder, None).await
+    }
+
+    pub(crate) async fn postgres(options: AuthorityOptions) -> Self {
+        let cluster = tokio::task::spawn_blocking(Cluster::shared).await.unwrap();
+        let url = cluster.database();
+        Self::at(&url, options, tempfile::tempdir().unwrap(), Some(cluster)).await
+    }
+
+    async fn at(
+        url: &StoreUrl,
+        options: AuthorityOptions,
+        folder: tempfile::TempDir,
+        cluster: Option<Arc<Cluster>>,
+    ) -> Self {
+        let store_options = StoreOptions::default();
+        let store = Store::open_with(url, &store_options).await.unwrap();
+        // At this moment, because openssl's OCSP client knows no other.
+        let clock = Clock::manual(Clock::system().now_us());
+        let keystore = KeyStore::new(store.clone(), Keyring::ephemeral(), clock.clone());
+        let authority =
+            Authority::open(store.clone(), keystore.clone(), clock.clone(), options.clone()).unwrap();
+        let root = NewCa { key_type: KeyType::P256, ..NewCa::root("root", "CN=Test Root") };
+        let root = authority.create_root(&root, "user:test").await.unwrap();
+        let ca = NewCa::intermediate("web", "CN=Test Web CA, O=Example");
+        let ca = authority.create_intermediate("root", &ca, "user:test").await.unwrap();
+        let this = Self {
+            store,
+            clock,
+            authority,
+            root,
+            ca,
+            keystore,
+            options,
+            store_options,
+            folder,
+            _cluster: cluster,
+        };
+        this.profile(serde_json::json!({"name": "web", "names": {"dns_allowed": [".example"]}})).await;
+        this
+    }
+
+    /// Another node of the cluster.
+    pub(crate) fn another_node(&self) -> Authority {
+        let (store, keystore) = (self.store.clone(), self.keystore.clone());
+        Authority::open(store, keystore, self.clock.clone(), self.options.clone()).unwrap()
+    }
+
+    pub(crate) async fn profile(&self, profile: serde_json::Value) -> Profile {
+        let profile = Profile::from_json(&profile.to_string()).unwrap();
+        self.authority.put_profile(profile.clone(), None, "user:test").await.unwrap();
+        profile
+    }
+
+    pub(crate) async fn issue(&self, profile: &str, names: &[&str]) -> Issued {
+        self.authority.issue(request(profile, names)).await.unwrap()
+    }
+
+    pub(crate) fn fail_next(&self, fault: Fault) {
+        self.store_options.fault.store(fault as u8, Ordering::SeqCst);
+    }
+
+    pub(crate) fn advance(&self, seconds: u64) {
+        self.clock.advance(Duration::from_secs(seconds));
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) {
+        std::fs::write(self.path(name), content).unwrap();
+    }
+
+    /// Runs openssl in the office's folder, which must succeed.
+    pub(crate) fn openssl(&self, arguments: &str) -> String {
+        openssl(self.folder(), arguments).unwrap_or_else(|error| panic!("openssl {arguments}: {error}"))
+    }
+
+    /// The same, whatever it says.
+    pub(crate) fn try_openssl(&self, arguments: &str) -> Result<String, String> {
+        openssl(self.folder(), arguments)
+    }
+
+    /// Writes `root.pem` and `ca.pem`.
+    pub(crate) fn write_chain(&self) {
+        self.write("root.pem", pem(&[&self.root.certificate.der]));
+        self.write("ca.pem", pem(&[&self.ca.certificate.der]));
+    }
+
+    /// Actions in the audit log with their numbers; its chains verify.
+    pub(crate) async fn audited(&self) -> HashMap<String, usize> {
+        let verified = self.store.audit_verify().await.unwrap();
+        assert_eq!(verified.faults, Vec::<String>::new());
+        let mut counts = HashMap::new();
+        let mut after = None;
+        loop {
+            let filter = store::AuditFilter::default();
+            let page = self.store.audit_page(&filter, after.as_ref(), 10_000).await.unwrap();
+            for row in page.rows {
+                *counts.entry(row.action).or_default() += 1;
+            }
+            after = page.next;
+            if after.is_none() {
+                return counts;
+            }
+        }
+    }
+}
+
+pub(crate) fn new_spki() -> Vec<u8> {
+    PrivateKey::generate(KeyType::P256).unwrap().spki().to_vec()
+}
+
+/// A request with a fresh key.
+pub(crate) fn request(profile: &str, names: &[&str]) -> IssueRequest {
+    let names = names.iter().map(|name| GeneralName::parse(name).unwrap()).collect();
+    IssueRequest::new(profile, new_spki(), names, Source::Api, "user:alice")
+}
