@@ -2,12 +2,19 @@
 
 use jiff::Timestamp;
 
-/// Microseconds since 1970 as text, `2026-01-02T03:04:05Z`; what lies past year 9999 is held there.
+const LAST: &str = "9999-12-31T23:59:59Z";
+const FIRST: &str = "0001-01-01T00:00:00Z";
+
+/// Microseconds since 1970 as text, `2026-01-02T03:04:05Z`; what lies outside the years 1 to 9999 is held there.
 #[must_use]
 pub fn shown(at_us: i64) -> String {
-    let last = 253_402_300_799_999_999;
-    let first = -62_135_596_800_000_000;
-    Timestamp::from_microsecond(at_us.clamp(first, last)).map_or_else(|_| String::new(), |at| at.to_string())
+    match Timestamp::from_microsecond(at_us) {
+        Ok(at) => at.to_string(),
+        // jiff ends hours before the year does, and the last second of 9999 says "without an end" in certificates
+        // (RFC 5280 section 4.1.2.5).
+        Err(_) if at_us > 0 => LAST.to_owned(),
+        Err(_) => FIRST.to_owned(),
+    }
 }
 
 /// [`shown`] for what may be absent.
@@ -36,7 +43,8 @@ mod tests {
         assert_eq!(shown(0), "1970-01-01T00:00:00Z");
         assert_eq!(shown(1_767_323_045_000_001), "2026-01-02T03:04:05.000001Z");
         assert_eq!(parsed("2026-01-02T04:04:05.000001+01:00").unwrap(), 1_767_323_045_000_001);
-        assert!(shown(i64::MAX).starts_with("9999-12-31T"));
+        assert_eq!(shown(253_402_300_799_000_000), LAST);
+        assert_eq!((shown(i64::MAX).as_str(), shown(i64::MIN).as_str()), (LAST, FIRST));
         assert!(parsed("yesterday").is_err());
     }
 }

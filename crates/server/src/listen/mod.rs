@@ -210,7 +210,7 @@ impl Running {
     /// Connections open now.
     #[must_use]
     pub fn connections(&self) -> usize {
-        self.shared.options.connections_max - self.shared.permits.available_permits()
+        self.shared.by_address.lock().values().sum()
     }
 
     /// Accepts no more, lets requests under way finish, and ends. False when some had not finished within

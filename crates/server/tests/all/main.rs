@@ -1,3 +1,10 @@
-//! The crate's integration tests, one binary.
+//! The server, over real connections.
 
+// clippy's allowance for tests covers functions marked as tests only, and the helpers are called by those.
 #![allow(clippy::unwrap_used)]
+
+mod answers;
+mod listening;
+mod route_by_role;
+mod tokens;
+mod world;

@@ -1,0 +1,296 @@
+//! The listeners, over real TLS connections.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::stream;
+use http::{Method, Request, Version};
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::Frame;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::json;
+use server::listen::server_certificate;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::mpsc;
+
+use crate::world::{Authority, Plan, World, send, until};
+
+fn live(kind: &str) -> i64 {
+    telemetry::tasks::live().into_iter().find(|(name, _)| *name == kind).map_or(0, |(_, live)| live)
+}
+
+/// Reads until the answer's head and the text `until` are there, or the end.
+async fn read_until(stream: &mut (impl AsyncReadExt + Unpin), text: &str) -> String {
+    let mut all = Vec::new();
+    let mut part = [0; 4_096];
+    while !String::from_utf8_lossy(&all).contains(text) {
+        match stream.read(&mut part).await {
+            Ok(0) | Err(_) => break,
+            Ok(count) => all.extend_from_slice(&part[..count]),
+        }
+    }
+    String::from_utf8_lossy(&all).into_owned()
+}
+
+#[tokio::test]
+async fn http_1_and_2_are_spoken_over_tls_1_2_and_1_3() {
+    let world = World::start().await;
+    for http2 in [false, true] {
+        for tls in [reqwest::tls::Version::TLS_1_2, reqwest::tls::Version::TLS_1_3] {
+            let builder = world.builder().tls_version_min(tls).tls_version_max(tls);
+            let client = if http2 { builder } else { builder.http1_only() }.build().unwrap();
+            let response = client.get(world.url("/healthz")).send().await.unwrap();
+            let wanted = if http2 { Version::HTTP_2 } else { Version::HTTP_11 };
+            assert_eq!((response.status().as_u16(), response.version()), (200, wanted), "{tls:?}");
+        }
+    }
+    let handshakes = world.get("/metrics").await.expect(200).text;
+    assert!(handshakes.contains("bulla_server_handshakes_total{kind=\"done\"} 5"), "{handshakes}");
+}
+
+#[tokio::test]
+async fn the_certificate_is_replaced_while_connections_stand() {
+    let world = World::start().await;
+    send(world.bare(Method::GET, "/healthz")).await.expect(200);
+    let other = Authority::new("another root");
+    let leaf = other.leaf(&["127.0.0.1"]);
+    let running = world.running.as_ref().unwrap();
+    running.replace_certificate(server_certificate(&[leaf.der], &leaf.key).unwrap());
+    // The connection that stands goes on; a new one sees the new certificate.
+    send(world.bare(Method::GET, "/healthz")).await.expect(200);
+    let fresh = world.builder().build().unwrap();
+    assert!(fresh.get(world.url("/healthz")).send().await.is_err());
+    let client = reqwest::Client::builder()
+        .tls_certs_only([reqwest::Certificate::from_der(&other.root).unwrap()])
+        .build()
+        .unwrap();
+    assert!(client.get(world.url("/healthz")).send().await.unwrap().status().is_success());
+}
+
+#[tokio::test]
+async fn a_key_that_is_not_the_certificates_is_refused() {
+    let ca = Authority::new("root");
+    let (one, other) = (ca.leaf(&["127.0.0.1"]), ca.leaf(&["127.0.0.1"]));
+    assert!(server_certificate(&[one.der], &other.key).is_err());
+    assert!(server_certificate(&[], &other.key).is_err());
+}
+
+#[tokio::test]
+async fn client_certificates_below_the_roots_stand_for_identities() {
+    let world = World::start().await;
+    let leaf = world.ca.leaf(&["deployer.example", "spiffe://example/deployer"]);
+    let with = |leaf: &crate::world::Issued| world.builder().identity(leaf.identity()).build().unwrap();
+    let me = |client: reqwest::Client| {
+        let url = world.url("/api/v1/auth/me");
+        async move { send(client.get(url)).await }
+    };
+    // Verified, and nobody: 401.
+    assert_eq!(me(with(&leaf)).await.expect(401).problem(), "unauthenticated");
+    let fingerprint = x509::Certificate::parse(&leaf.der).unwrap().fingerprint;
+    for (name, matcher) in
+        [("by-name", "dns:Deployer.example".to_owned()), ("by-fingerprint", format!("sha256:{fingerprint}"))]
+    {
+        let body =
+            json!({ "name": name, "match": matcher, "grants": [{ "role": "viewer", "scope": "any" }] });
+        world.post("/api/v1/client-certificates", body).await.expect(201);
+        // The fingerprint counts before a name.
+        let answer = me(with(&leaf)).await.expect(200);
+        assert_eq!(answer.json()["actor"], format!("certificate:{name}"));
+    }
+    // A certificate below another root ends the handshake; none at all does not.
+    let stranger = Authority::new("elsewhere").leaf(&["deployer.example"]);
+    assert!(with(&stranger).get(world.url("/healthz")).send().await.is_err());
+    send(world.bare(Method::GET, "/healthz")).await.expect(200);
+    // Roots are replaced while it runs.
+    world.running.as_ref().unwrap().replace_client_roots(&[Authority::new("new").root]).unwrap();
+    assert!(with(&leaf).get(world.url("/healthz")).send().await.is_err());
+}
+
+#[tokio::test]
+async fn bodies_are_bounded() {
+    let world = World::start().await;
+    let large = json!({ "name": "x".repeat(2 << 20), "grants": [] });
+    let answer = world.post("/api/v1/tokens", large).await.expect(413);
+    assert_eq!(answer.problem(), "payload-too-large");
+    // The same with an idempotency key, where the body is read before its handler.
+    let request = world.with(&world.admin, Method::POST, "/api/v1/tokens").header("idempotency-key", "k");
+    let answer = send(request.body(vec![b'x'; 2 << 20])).await.expect(413);
+    assert_eq!(answer.problem(), "payload-too-large");
+}
+
+#[tokio::test]
+async fn heads_are_bounded() {
+    let world = World::start().await;
+    let mut stream = world.raw().await;
+    let head = format!("GET /healthz HTTP/1.1\r\nhost: x\r\nx-long: {}\r\n\r\n", "x".repeat(400_000));
+    stream.write_all(head.as_bytes()).await.unwrap();
+    // The server does not read what it has no room for, so its answer may be lost with the connection.
+    let said = read_until(&mut stream, "\r\n").await;
+    assert!(said.is_empty() || said.starts_with("HTTP/1.1 431"), "{said}");
+}
+
+#[tokio::test]
+async fn slow_heads_bodies_and_handshakes_are_cut_off() {
+    let plan = Plan {
+        options: Box::new(|options| {
+            options.head_timeout = Duration::from_millis(200);
+            options.body_timeout = Duration::from_millis(200);
+            options.handshake_timeout = Duration::from_millis(200);
+        }),
+        ..Plan::default()
+    };
+    let world = World::start_with(plan).await;
+    let mut stream = world.raw().await;
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n").await.unwrap();
+    // Closed, with or without a word.
+    let said = read_until(&mut stream, "never").await;
+    assert!(said.is_empty() || said.starts_with("HTTP/1.1 408"), "{said}");
+
+    let mut stream = world.raw().await;
+    let head = format!(
+        "POST /api/v1/tokens HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\n\
+         content-length: 1000\r\n\r\n{{",
+        world.admin
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let said = read_until(&mut stream, "request-timeout").await;
+    assert!(said.starts_with("HTTP/1.1 408") && said.contains("request-timeout"), "{said}");
+
+    let mut silent = tokio::net::TcpStream::connect(world.address).await.unwrap();
+    assert_eq!(silent.read(&mut [0; 16]).await.unwrap(), 0, "closed by the server");
+    assert!(world.get("/metrics").await.text.contains("handshakes_total{kind=\"timed-out\"} 1"));
+}
+
+#[tokio::test]
+async fn idle_connections_are_closed() {
+    let plan = Plan {
+        options: Box::new(|options| options.idle_timeout = Duration::from_millis(300)),
+        ..Plan::default()
+    };
+    let world = World::start_with(plan).await;
+    for protocol in [&b"http/1.1"[..], b"h2"] {
+        let mut stream = world.raw_with(protocol).await;
+        let end = async { while stream.read(&mut [0; 1_024]).await.is_ok_and(|count| count > 0) {} };
+        tokio::time::timeout(Duration::from_secs(30), end).await.expect("closed by the server");
+    }
+}
+
+#[tokio::test]
+async fn connections_of_one_address_are_bounded() {
+    let plan =
+        Plan { options: Box::new(|options| options.connections_per_address_max = 2), ..Plan::default() };
+    let world = World::start_with(plan).await;
+    let (one, _two) = (world.raw().await, world.raw().await);
+    let mut third = tokio::net::TcpStream::connect(world.address).await.unwrap();
+    assert_eq!(third.read(&mut [0; 16]).await.unwrap_or(0), 0, "closed without a handshake");
+    drop(one);
+    until("a place is free again", || world.running.as_ref().unwrap().connections() == 1).await;
+    let client = world.builder().build().unwrap();
+    for _ in 0..1_000 {
+        if client.get(world.url("/healthz")).send().await.is_ok() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("a place that became free is not given to anybody");
+}
+
+#[tokio::test]
+async fn a_request_in_flight_is_answered_before_the_stop() {
+    let mut world = World::start().await;
+    let mut stream = world.raw().await;
+    let body = json!({ "name": "late", "grants": [] }).to_string();
+    let head = format!(
+        "POST /api/v1/tokens HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\nexpect: 100-continue\r\n\r\n",
+        world.admin,
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    assert!(
+        read_until(&mut stream, "\r\n\r\n").await.starts_with("HTTP/1.1 100"),
+        "its handler waits for the body"
+    );
+    stream.write_all(&body.as_bytes()[..5]).await.unwrap();
+
+    // The same over HTTP/2, with a body that comes in parts.
+    let (parts, receiver) = mpsc::channel::<Bytes>(1);
+    let frames = stream::unfold(receiver, |mut receiver| async move {
+        let part = receiver.recv().await?;
+        Some((Ok::<_, std::convert::Infallible>(Frame::data(part)), receiver))
+    });
+    let io = TokioIo::new(world.raw_with(b"h2").await);
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let request = Request::post("https://bulla.test/api/v1/tokens")
+        .header("authorization", format!("Bearer {}", world.admin))
+        .header("content-type", "application/json")
+        .body(StreamBody::new(Box::pin(frames)))
+        .unwrap();
+    let answer = tokio::spawn(sender.send_request(request));
+    parts.send(Bytes::from_static(b"{\"name\":")).await.unwrap();
+    until("both requests are under way", || live("http2-stream") > 0).await;
+
+    let address = world.address;
+    let running = world.running.take().unwrap();
+    let stop = tokio::spawn(running.stop());
+    until("the listener is closed", || std::net::TcpStream::connect(address).is_err()).await;
+    assert!(!stop.is_finished());
+    stream.write_all(&body.as_bytes()[5..]).await.unwrap();
+    assert!(read_until(&mut stream, "bulla_").await.starts_with("HTTP/1.1 201"));
+    parts.send(Bytes::from_static(b"\"later\",\"grants\":[]}")).await.unwrap();
+    drop(parts);
+    let answer = answer.await.unwrap().unwrap();
+    assert_eq!(answer.status(), 201);
+    assert!(!answer.into_body().collect().await.unwrap().to_bytes().is_empty());
+    drop(sender);
+    assert!(stop.await.unwrap(), "drained");
+    connection.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_stop_waits_no_longer_than_its_limit_and_events_end() {
+    let plan = Plan {
+        options: Box::new(|options| options.drain_timeout = Duration::from_millis(300)),
+        ..Plan::default()
+    };
+    let mut world = World::start_with(plan).await;
+    let request = world.with(&world.admin, Method::GET, "/api/v1/events").timeout(Duration::from_secs(300));
+    let mut events = request.send().await.unwrap();
+    let mut stream = world.raw().await;
+    let head = format!(
+        "POST /api/v1/tokens HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\n\
+         content-length: 9\r\nexpect: 100-continue\r\n\r\n",
+        world.admin
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    assert!(
+        read_until(&mut stream, "\r\n\r\n").await.starts_with("HTTP/1.1 100"),
+        "its handler waits for the body"
+    );
+    let running = world.running.take().unwrap();
+    let tasks = async { while events.chunk().await.is_ok_and(|part| part.is_some()) {} };
+    let (drained, ()) = tokio::join!(running.stop(), tasks);
+    assert!(!drained, "the rest of the body never came");
+}
+
+#[tokio::test]
+async fn the_plain_listener_has_nothing_of_the_api() {
+    let world = World::start().await;
+    let client = reqwest::Client::new();
+    for path in ["/healthz", "/api/v1/tokens", "/openapi.json", "/metrics"] {
+        let response = client.get(format!("http://{}{path}", world.public)).send().await.unwrap();
+        assert_eq!(response.status(), 404, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn an_address_in_use_is_an_error_with_the_address() {
+    let world = World::start().await;
+    let leaf = world.ca.leaf(&["127.0.0.1"]);
+    let options =
+        server::ServerOptions::new(world.address, server_certificate(&[leaf.der], &leaf.key).unwrap());
+    let error = server::Server::start(options, world.state.clone()).await.unwrap_err().to_string();
+    assert!(error.contains(&world.address.to_string()), "{error}");
+}

@@ -1,0 +1,247 @@
+//! Tokens, roles, and what everybody may do with them.
+
+use std::time::Duration;
+
+use http::Method;
+use serde_json::{Value, json};
+use server::access::{self, BELIEVED};
+use server::limit::{LimitOptions, Rate};
+use server::{State, router};
+use store::Clock;
+use tower::ServiceExt;
+
+use crate::world::{Plan, World, now, send, store};
+
+const ME: &str = "/api/v1/auth/me";
+const TOKENS: &str = "/api/v1/tokens";
+
+async fn actor(world: &World, token: &str) -> Result<String, String> {
+    let answer = send(world.with(token, Method::GET, ME)).await;
+    if answer.status == 200 {
+        return Ok(answer.json()["actor"].as_str().unwrap().to_owned());
+    }
+    assert_eq!(answer.status, 401);
+    assert_eq!(answer.header("www-authenticate"), "Bearer realm=\"bulla\"");
+    Err(answer.problem())
+}
+
+#[tokio::test]
+async fn the_first_token_is_made_once() {
+    let (_folder, store) = store().await;
+    let clock = Clock::system();
+    // Two servers that start at the same moment.
+    let (one, two) = tokio::join!(access::bootstrap(&store, &clock), access::bootstrap(&store, &clock));
+    let made = [one.unwrap(), two.unwrap()].into_iter().flatten().count();
+    assert_eq!(made, 1);
+    assert!(access::bootstrap(&store, &clock).await.unwrap().is_none());
+    let audit = store.audit_page(&store::AuditFilter::default(), None, 10).await.unwrap().rows;
+    assert_eq!(audit.len(), 1);
+    assert_eq!((audit[0].actor.as_str(), audit[0].action.as_str()), ("system:bootstrap", "token.create"));
+}
+
+#[tokio::test]
+async fn a_token_lives_from_its_making_to_its_removal() {
+    let world = World::start().await;
+    let made =
+        world.post(TOKENS, json!({ "name": "ci", "grants": [{ "role": "viewer" }] })).await.expect(201);
+    let (token, id) = (made.json()["token"].as_str().unwrap().to_owned(), made.json()["id"].clone());
+    assert!(token.starts_with("bulla_") && token.len() == 49, "{token}");
+    let place = made.header("location").to_owned();
+    assert_eq!(place, format!("{TOKENS}/{}", id.as_str().unwrap()));
+    assert_eq!(actor(&world, &token).await.unwrap(), "token:ci");
+
+    // The secret is nowhere any more.
+    let shown = world.get(&place).await.expect(200);
+    assert!(!shown.text.contains(&token) && shown.json()["token"].is_null());
+    assert_eq!(shown.json()["label"], token[..10]);
+    assert!(!world.get(TOKENS).await.expect(200).text.contains(&token));
+
+    // A new secret ends the one before at once.
+    let rotated = world.post(&format!("{place}/rotate"), Value::Null).await.expect(200);
+    let new = rotated.json()["token"].as_str().unwrap().to_owned();
+    assert_eq!(actor(&world, &token).await.unwrap_err(), "unauthenticated");
+    assert_eq!(actor(&world, &new).await.unwrap(), "token:ci");
+
+    // Switched off and on.
+    let patch = |body: Value| send(world.with(&world.admin, Method::PATCH, &place).json(&body));
+    patch(json!({ "enabled": false })).await.expect(200);
+    assert!(actor(&world, &new).await.is_err());
+    patch(json!({ "enabled": true, "name": "cd" })).await.expect(200);
+    assert_eq!(actor(&world, &new).await.unwrap(), "token:cd");
+
+    send(world.with(&world.admin, Method::DELETE, &place)).await.expect(204);
+    assert!(actor(&world, &new).await.is_err());
+    assert_eq!(world.get(&place).await.expect(404).problem(), "not-found");
+
+    let actions: Vec<_> = world.get("/api/v1/audit?limit=10").await.json()["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|event| {
+            (event["actor"].as_str().unwrap().to_owned(), event["action"].as_str().unwrap().to_owned())
+        })
+        .collect();
+    let by_admin = |action: &str| ("token:first-admin".to_owned(), action.to_owned());
+    let wanted = ["token.delete", "token.update", "token.update", "token.rotate", "token.create"];
+    assert_eq!(actions[..5], wanted.map(by_admin));
+}
+
+#[tokio::test]
+async fn a_token_ends_at_its_time() {
+    let clock = Clock::manual(now() * 1_000_000);
+    let world = World::start_with(Plan { clock: clock.clone(), ..Plan::default() }).await;
+    let end = server::time::shown(clock.now_us() + 60_000_000);
+    let body = json!({ "name": "brief", "grants": [], "expires_at": end });
+    let token =
+        world.post(TOKENS, body.clone()).await.expect(201).json()["token"].as_str().unwrap().to_owned();
+    assert_eq!(actor(&world, &token).await.unwrap(), "token:brief");
+    clock.advance(Duration::from_secs(60));
+    // Although it is remembered for some seconds more.
+    assert!(actor(&world, &token).await.is_err());
+    let past = world.post(TOKENS, json!({ "name": "past", "grants": [], "expires_at": end })).await;
+    assert_eq!(past.expect(422).problem(), "unprocessable");
+}
+
+#[tokio::test]
+async fn what_is_revoked_elsewhere_dies_within_five_seconds() {
+    let (_folder, store) = store().await;
+    let clock = Clock::system();
+    let first = access::bootstrap(&store, &clock).await.unwrap().unwrap();
+    let token = secrecy::ExposeSecret::expose_secret(&first).to_owned();
+    // Two servers on one database.
+    let state = || State::builder(store.clone(), clock.clone()).build();
+    let (here, there) = (router(&state()).0, router(&state()).0);
+    let ask = |router: &axum::Router, method: Method, path: String| {
+        let request = http::Request::builder()
+            .method(method)
+            .uri(path)
+            .header("authorization", format!("Bearer {token}"));
+        router.clone().oneshot(request.body(axum::body::Body::empty()).unwrap())
+    };
+    let status = |router: &axum::Router| {
+        let answer = ask(router, Method::GET, ME.to_owned());
+        async { answer.await.unwrap().status().as_u16() }
+    };
+    assert_eq!((status(&here).await, status(&there).await), (200, 200));
+    let id = store.identities(store::IdentityKind::Token, None, 1).await.unwrap().rows[0].id;
+    let gone = ask(&here, Method::DELETE, format!("{TOKENS}/{id}")).await.unwrap();
+    assert_eq!(gone.status(), 204);
+    assert_eq!(status(&here).await, 401, "at once where it was revoked");
+    assert!(BELIEVED <= Duration::from_secs(5));
+    tokio::time::pause();
+    tokio::time::advance(BELIEVED).await;
+    tokio::time::resume();
+    assert_eq!(status(&there).await, 401);
+}
+
+#[tokio::test]
+async fn a_known_caller_costs_no_statement() {
+    let world = World::start().await;
+    world.get(ME).await.expect(200);
+    let before = world.state.store().statements_sent();
+    for _ in 0..20 {
+        world.get(ME).await.expect(200);
+    }
+    assert_eq!(world.state.store().statements_sent(), before);
+}
+
+#[tokio::test]
+async fn last_use_is_written_by_the_upkeep() {
+    let world = World::start().await;
+    let used = |listing: Value| listing["items"][0]["last_used_at"].clone();
+    assert!(used(world.get(TOKENS).await.json()).is_null());
+    world.state.access().upkeep().await.unwrap();
+    assert!(used(world.get(TOKENS).await.json()).is_string());
+}
+
+#[tokio::test]
+async fn nobody_gives_more_than_they_have() {
+    let world = World::start().await;
+    let role = json!({ "permissions": ["access.manage", "access.read", "certificate.read"] });
+    send(world.with(&world.admin, Method::PUT, "/api/v1/roles/gatekeeper").json(&role)).await.expect(201);
+    let keeper = world.token("keeper", "gatekeeper", "any").await;
+    let first = world.get(TOKENS).await.json()["items"][0]["id"].as_str().unwrap().to_owned();
+    let post = |path: &str, body: Value| send(world.with(&keeper, Method::POST, path).json(&body));
+
+    // Less is given.
+    let body = json!({ "name": "less", "grants": [{ "role": "gatekeeper", "scope": "team:a" }] });
+    post(TOKENS, body).await.expect(201);
+    // More is not: neither a token, nor a person, nor a certificate, nor a role of one's own.
+    let admin = json!([{ "role": "admin", "scope": "team:a" }]);
+    for (path, body) in [
+        (TOKENS, json!({ "name": "x", "grants": admin })),
+        ("/api/v1/users", json!({ "name": "x", "subject": "x", "issuer": "https://i", "grants": admin })),
+        ("/api/v1/client-certificates", json!({ "name": "x", "match": "dns:x.example", "grants": admin })),
+    ] {
+        assert_eq!(post(path, body).await.expect(403).problem(), "forbidden");
+    }
+    let more = json!({ "permissions": ["certificate.read", "key.rotate"] });
+    send(world.with(&keeper, Method::PUT, "/api/v1/roles/own").json(&more)).await.expect(403);
+    send(world.with(&keeper, Method::PUT, "/api/v1/roles/gatekeeper").json(&more)).await.expect(403);
+    // Nor is what somebody has who has more: their secret would be a way to it.
+    post(&format!("{TOKENS}/{first}/rotate"), Value::Null).await.expect(403);
+    let path = format!("{TOKENS}/{first}");
+    send(world.with(&keeper, Method::PATCH, &path).json(&json!({ "enabled": false }))).await.expect(403);
+    send(world.with(&keeper, Method::DELETE, &path)).await.expect(403);
+    assert_eq!(actor(&world, &world.admin).await.unwrap(), "token:first-admin");
+}
+
+#[tokio::test]
+async fn roles_of_ones_own_are_made_changed_and_removed() {
+    let world = World::start().await;
+    let path = "/api/v1/roles/scraper";
+    let put = |permissions: Value, if_match: Option<String>| {
+        let mut request =
+            world.with(&world.admin, Method::PUT, path).json(&json!({ "permissions": permissions }));
+        if let Some(tag) = if_match {
+            request = request.header("if-match", tag);
+        }
+        send(request)
+    };
+    put(json!(["metrics.read"]), Some("\"1\"".to_owned())).await.expect(412);
+    let made = put(json!(["metrics.read"]), None).await.expect(201);
+    let tag = made.header("etag").to_owned();
+    let token = world.token("prometheus", "scraper", "any").await;
+    let scrape = || send(world.with(&token, Method::GET, "/metrics"));
+    scrape().await.expect(200);
+    // In force at once.
+    put(json!(["job.read"]), Some(tag.clone())).await.expect(200);
+    assert_eq!(scrape().await.expect(403).json()["permission"], "metrics.read");
+    assert_eq!(put(json!([]), Some(tag)).await.expect(412).problem(), "precondition-failed");
+    put(json!(["metrics.write"]), None).await.expect(422);
+    send(world.with(&world.admin, Method::DELETE, path)).await.expect(204);
+    scrape().await.expect(403);
+    for built_in in ["admin", "viewer"] {
+        let path = format!("/api/v1/roles/{built_in}");
+        let body = json!({ "permissions": [] });
+        send(world.with(&world.admin, Method::PUT, &path).json(&body)).await.expect(409);
+        send(world.with(&world.admin, Method::DELETE, &path)).await.expect(409);
+    }
+    let names: Vec<_> =
+        world.get("/api/v1/roles?fields=name").await.json()["items"].as_array().unwrap().clone();
+    assert!(names.contains(&json!({ "name": "auditor" })) && !names.contains(&json!({ "name": "scraper" })));
+}
+
+#[tokio::test]
+async fn who_asks_too_often_is_told_when_to_come_again() {
+    let limits =
+        LimitOptions { caller: Some(Rate::new(1, 3)), address: None, failures: Some(Rate::new(1, 2)) };
+    let world =
+        World::start_with(Plan { state: Box::new(move |state| state.limits(limits)), ..Plan::default() })
+            .await;
+    let answer = world.get(ME).await.expect(200);
+    assert_eq!(answer.header("ratelimit-limit"), "3");
+    let mut refused = None;
+    for _ in 0..4 {
+        let answer = world.get(ME).await;
+        if answer.status == 429 {
+            refused = Some(answer);
+        }
+    }
+    let refused = refused.expect("a burst of three, four more");
+    assert_eq!((refused.problem().as_str(), refused.header("retry-after")), ("rate-limited", "1"));
+    // Guesses are slowed down, whoever is known is not.
+    let guess = || send(world.with("bulla_guess", Method::GET, ME));
+    let statuses = [guess().await.status, guess().await.status, guess().await.status];
+    assert_eq!(statuses.map(|status| status.as_u16()), [401, 401, 429]);
+}

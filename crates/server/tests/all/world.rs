@@ -1,0 +1,286 @@
+//! A server on loopback with an authority, a database and a token for everything.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use http::{HeaderMap, Method, StatusCode};
+use keys::{KeyType, PrivateKey, Signer};
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use secrecy::ExposeSecret;
+use serde_json::Value;
+use server::access;
+use server::listen::server_certificate;
+use server::{Running, Server, ServerOptions, State, StateBuilder};
+use store::{Clock, Store, StoreUrl};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use x509::build::{self, Attribute, CertificateSpec, Extension};
+use x509::{BasicConstraints, GeneralName, KeyUsage, SerialNumber, UnixTime};
+
+pub(crate) const HOUR: i64 = 3_600;
+
+/// Seconds since 1970, for certificates that real TLS clients judge.
+pub(crate) fn now() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64
+}
+
+/// A certificate with its key.
+pub(crate) struct Issued {
+    pub(crate) der: Vec<u8>,
+    pub(crate) key: PrivateKey,
+}
+
+impl Issued {
+    /// For reqwest.
+    pub(crate) fn identity(&self) -> reqwest::Identity {
+        let pem =
+            format!("{}{}", self.key.to_pkcs8_pem().as_str(), x509::pem::encode("CERTIFICATE", &self.der));
+        reqwest::Identity::from_pem(pem.as_bytes()).unwrap()
+    }
+}
+
+/// A root that issues leaves.
+pub(crate) struct Authority {
+    pub(crate) root: Vec<u8>,
+    key: PrivateKey,
+    name: Vec<u8>,
+}
+
+impl Authority {
+    pub(crate) fn new(name: &str) -> Self {
+        let key = PrivateKey::generate(KeyType::P256).unwrap();
+        let name = build::distinguished_name(&[(Attribute::CommonName, name.to_owned())]).der.to_vec();
+        let extensions = [
+            Extension::basic_constraints(BasicConstraints { ca: true, path_len: None }),
+            Extension::key_usage(KeyUsage(KeyUsage::KEY_CERT_SIGN)),
+            Extension::subject_key_id(&build::key_id(key.spki())),
+        ];
+        let root = certificate(&key, &name, &name, key.spki(), &extensions, now() + HOUR);
+        Self { root, key, name }
+    }
+
+    pub(crate) fn leaf(&self, names: &[&str]) -> Issued {
+        self.leaf_until(names, now() + HOUR)
+    }
+
+    pub(crate) fn leaf_until(&self, names: &[&str], not_after: i64) -> Issued {
+        let key = PrivateKey::generate(KeyType::P256).unwrap();
+        let names: Vec<GeneralName> = names.iter().map(|name| GeneralName::parse(name).unwrap()).collect();
+        let extensions = [
+            Extension::subject_alt_names(&names, true),
+            Extension::authority_key_id(&build::key_id(self.key.spki())),
+        ];
+        let der = certificate(
+            &self.key,
+            &self.name,
+            &build::distinguished_name(&[]).der,
+            key.spki(),
+            &extensions,
+            not_after,
+        );
+        Issued { der, key }
+    }
+}
+
+fn certificate(
+    by: &PrivateKey,
+    issuer: &[u8],
+    subject: &[u8],
+    spki: &[u8],
+    extensions: &[Extension],
+    not_after: i64,
+) -> Vec<u8> {
+    let serial = SerialNumber::from_random(*uuid::Uuid::new_v4().as_bytes());
+    let algorithm = by.algorithm();
+    let tbs = build::tbs_certificate(&CertificateSpec {
+        serial: &serial,
+        signature: algorithm.clone(),
+        issuer,
+        subject,
+        not_before: UnixTime(now() - HOUR),
+        not_after: UnixTime(not_after),
+        spki,
+        extensions,
+    });
+    build::signed(&tbs, &algorithm, &by.sign_now(&tbs).unwrap())
+}
+
+/// How a world differs from the usual one.
+pub(crate) struct Plan {
+    pub(crate) clock: Clock,
+    pub(crate) options: Box<dyn FnOnce(&mut ServerOptions) + Send>,
+    pub(crate) state: Box<dyn FnOnce(StateBuilder) -> StateBuilder + Send>,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self { clock: Clock::system(), options: Box::new(|_| {}), state: Box::new(|state| state) }
+    }
+}
+
+pub(crate) struct World {
+    pub(crate) ca: Authority,
+    pub(crate) state: State,
+    pub(crate) running: Option<Running>,
+    pub(crate) admin: String,
+    pub(crate) address: SocketAddr,
+    pub(crate) public: SocketAddr,
+    client: reqwest::Client,
+    // Last: the database goes after those who use it.
+    _folder: tempfile::TempDir,
+}
+
+/// An answer, taken whole.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) text: String,
+}
+
+impl Answer {
+    pub(crate) async fn of(response: reqwest::Response) -> Self {
+        let (status, headers) = (response.status(), response.headers().clone());
+        Self { status, headers, text: response.text().await.unwrap() }
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// The kind of the problem that this answer is.
+    #[track_caller]
+    pub(crate) fn problem(&self) -> String {
+        assert_eq!(self.headers["content-type"], "application/problem+json", "{self:?}");
+        let json = self.json();
+        assert_eq!(json["status"], self.status.as_u16(), "{self:?}");
+        assert!(json["instance"].as_str().unwrap().starts_with("urn:uuid:"), "{self:?}");
+        json["type"].as_str().unwrap().strip_prefix("https://bulla.dev/problems/").unwrap().to_owned()
+    }
+
+    #[track_caller]
+    pub(crate) fn expect(self, status: u16) -> Self {
+        assert_eq!(self.status.as_u16(), status, "{self:?}");
+        self
+    }
+
+    #[track_caller]
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).unwrap_or_else(|| panic!("no {name} in {self:?}")).to_str().unwrap()
+    }
+}
+
+pub(crate) async fn store() -> (tempfile::TempDir, Store) {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(&StoreUrl::sqlite(folder.path().join("bulla.db"))).await.unwrap();
+    (folder, store)
+}
+
+impl World {
+    pub(crate) async fn start() -> Self {
+        Self::start_with(Plan::default()).await
+    }
+
+    pub(crate) async fn start_with(plan: Plan) -> Self {
+        let (folder, store) = store().await;
+        let ca = Authority::new("test root");
+        let leaf = ca.leaf(&["127.0.0.1", "bulla.test"]);
+        let certificate = server_certificate(&[leaf.der], &leaf.key).unwrap();
+        let mut options = ServerOptions::new("127.0.0.1:0".parse().unwrap(), certificate);
+        options.public = Some("127.0.0.1:0".parse().unwrap());
+        options.client_roots = vec![ca.root.clone()];
+        (plan.options)(&mut options);
+        let first = access::bootstrap(&store, &plan.clock).await.unwrap().unwrap();
+        let state = (plan.state)(State::builder(store, plan.clock)).build();
+        let running = Server::start(options, state.clone()).await.unwrap();
+        let client = builder(&ca).build().unwrap();
+        Self {
+            address: running.address,
+            public: running.public_address.unwrap(),
+            admin: first.expose_secret().to_owned(),
+            ca,
+            state,
+            running: Some(running),
+            client,
+            _folder: folder,
+        }
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("https://{}{path}", self.address)
+    }
+
+    pub(crate) fn builder(&self) -> reqwest::ClientBuilder {
+        builder(&self.ca)
+    }
+
+    /// A request without a credential.
+    pub(crate) fn bare(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
+        self.client.request(method, self.url(path))
+    }
+
+    /// A request with a token.
+    pub(crate) fn with(&self, token: &str, method: Method, path: &str) -> reqwest::RequestBuilder {
+        self.bare(method, path).bearer_auth(token)
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        send(self.with(&self.admin, Method::GET, path)).await
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: Value) -> Answer {
+        send(self.with(&self.admin, Method::POST, path).json(&body)).await
+    }
+
+    /// A new token with one grant.
+    pub(crate) async fn token(&self, name: &str, role: &str, scope: &str) -> String {
+        let body = serde_json::json!({ "name": name, "grants": [{ "role": role, "scope": scope }] });
+        let answer = self.post("/api/v1/tokens", body).await.expect(201);
+        answer.json()["token"].as_str().unwrap().to_owned()
+    }
+
+    /// A TLS connection for raw octets, with ALPN http/1.1.
+    pub(crate) async fn raw(&self) -> TlsStream<TcpStream> {
+        self.raw_with(b"http/1.1").await
+    }
+
+    pub(crate) async fn raw_with(&self, protocol: &[u8]) -> TlsStream<TcpStream> {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from(self.ca.root.clone())).unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let mut config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        config.alpn_protocols = vec![protocol.to_vec()];
+        let stream = TcpStream::connect(self.address).await.unwrap();
+        let name = ServerName::try_from("bulla.test").unwrap();
+        TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap()
+    }
+}
+
+pub(crate) async fn send(request: reqwest::RequestBuilder) -> Answer {
+    Answer::of(request.send().await.unwrap()).await
+}
+
+fn builder(ca: &Authority) -> reqwest::ClientBuilder {
+    reqwest::Client::builder()
+        .tls_certs_only([reqwest::Certificate::from_der(&ca.root).unwrap()])
+        .redirect(reqwest::redirect::Policy::none())
+        .timeout(Duration::from_secs(60))
+}
+
+/// Waits until a condition holds; fails after a long while.
+pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    for _ in 0..3_000 {
+        if holds() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("not within 30 s: {what}");
+}
