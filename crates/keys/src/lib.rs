@@ -10,6 +10,8 @@ pub(crate) mod encrypted;
 pub mod key_type;
 pub mod keyring;
 mod master;
+#[cfg(feature = "pkcs11")]
+pub mod pkcs11;
 pub mod provider;
 pub mod signer;
 pub mod software;

@@ -1,1 +1,244 @@
-//! Keys in a security module (SoftHSM).
+//! Keys on a token: SoftHSM, which Debian has.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use keys::pkcs11::{Token, TokenConfig, TokenError, WrappedMaster};
+use keys::{
+    Context, KeyProvider, KeyRef, KeyType, Keyring, KeyringConfig, KeyringError, MasterKey, SignError, Signer,
+};
+use x509::{PublicKey, verify_signature};
+
+const INSTALL: &str = "this test needs SoftHSM: apt-get install -y softhsm2";
+const PIN: &str = "1234";
+const HERE: Context<'static> = Context { table: "keys", row: b"1", column: "sealed" };
+
+/// Set for the whole process before the library is loaded, and before any other thread reads the environment: the library
+/// reads it once.
+fn home() -> &'static Path {
+    static HOME: OnceLock<tempfile::TempDir> = OnceLock::new();
+    HOME.get_or_init(|| {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("tokens")).unwrap();
+        let tokens = folder.path().join("tokens");
+        let config = format!(
+            "directories.tokendir = {}\nobjectstore.backend = file\nlog.level = ERROR\n",
+            tokens.display()
+        );
+        fs::write(folder.path().join("softhsm2.conf"), config).unwrap();
+        folder
+    })
+    .path()
+}
+
+fn module() -> PathBuf {
+    let places = [
+        "/usr/lib/softhsm/libsofthsm2.so",
+        "/usr/lib64/softhsm/libsofthsm2.so",
+        "/usr/local/lib/softhsm/libsofthsm2.so",
+    ];
+    places.iter().map(PathBuf::from).find(|path| path.exists()).unwrap_or_else(|| panic!("{INSTALL}"))
+}
+
+/// SoftHSM finds its tokens by an environment variable, which a test process may not set for itself: every case runs in a
+/// process of its own, started by the test of the same name.
+fn in_a_process(case: &str) {
+    let conf = home().join("softhsm2.conf");
+    for label in ["bulla", "other"] {
+        static MADE: Mutex<Vec<String>> = Mutex::new(Vec::new());
+        let mut made = MADE.lock().unwrap();
+        if !made.iter().any(|one| one == label) {
+            let run = Command::new("softhsm2-util")
+                .args(["--init-token", "--free", "--label", label, "--pin", PIN, "--so-pin", "5678"])
+                .env("SOFTHSM2_CONF", &conf)
+                .output();
+            let run = run.unwrap_or_else(|error| panic!("{INSTALL} ({error})"));
+            assert!(run.status.success(), "softhsm2-util: {}", String::from_utf8_lossy(&run.stderr));
+            made.push(label.to_owned());
+        }
+    }
+    let run = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", &format!("pkcs11::inside::{case}"), "--ignored", "--nocapture"])
+        .env("SOFTHSM2_CONF", &conf)
+        .output()
+        .unwrap();
+    let (out, err) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+    assert!(run.status.success() && out.contains("1 passed"), "{case}: {out}{err}");
+}
+
+macro_rules! cases {
+    ($($case:ident)*) => {
+        $(
+            #[test]
+            fn $case() { in_a_process(stringify!($case)); }
+        )*
+        /// Run by the tests above only, with the token's folder in the environment.
+        mod inside { $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            #[ignore = "run by the test of the same name, which prepares a token"]
+            async fn $case() { super::case::$case().await; }
+        )* }
+    };
+}
+
+cases! {
+    every_kind_signs_and_is_found_again
+    many_signatures_at_once_share_a_few_sessions
+    what_is_not_there_is_said
+    a_lost_login_is_renewed
+    a_master_key_opens_with_the_module_only
+    a_token_is_a_provider
+}
+
+mod case {
+    use super::*;
+
+    fn config() -> TokenConfig {
+        TokenConfig::new(module(), "bulla", PIN.into())
+    }
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_secs(60)
+    }
+
+    async fn signs(key: &dyn Signer) {
+        let public = PublicKey::parse(key.spki()).unwrap();
+        for message in [&b""[..], b"message", &[7; 10_000]] {
+            let signature = key.sign(message, soon()).await.unwrap();
+            assert_eq!(verify_signature(&public, &key.algorithm(), message, &signature), Ok(()), "{key:?}");
+        }
+    }
+
+    pub(super) async fn every_kind_signs_and_is_found_again() {
+        let token = Token::open(config()).unwrap();
+        for kind in [
+            KeyType::Rsa2048,
+            KeyType::Rsa3072,
+            KeyType::P256,
+            KeyType::P384,
+            KeyType::P521,
+            KeyType::Ed25519,
+        ] {
+            let label = format!("key {kind}");
+            let key = token.generate(kind, &label).await.unwrap();
+            assert_eq!((key.key_type(), key.label()), (kind, label.as_str()));
+            signs(&key).await;
+            let again = token.key_by_label(&label).await.unwrap();
+            assert_eq!((again.spki(), again.id(), again.key_type()), (key.spki(), key.id(), kind));
+            signs(&token.key_by_id(key.id()).await.unwrap()).await;
+            // r and s with leading zeros or high bits, too.
+            if kind == KeyType::P256 {
+                let public = PublicKey::parse(key.spki()).unwrap();
+                for number in 0..300_u32 {
+                    let message = number.to_be_bytes();
+                    let signature = key.sign(&message, soon()).await.unwrap();
+                    assert_eq!(
+                        verify_signature(&public, &key.algorithm(), &message, &signature),
+                        Ok(()),
+                        "{number}"
+                    );
+                }
+            }
+        }
+    }
+
+    pub(super) async fn many_signatures_at_once_share_a_few_sessions() {
+        let token = Token::open(TokenConfig { sessions: 3, ..config() }).unwrap();
+        let key: KeyRef = Arc::new(token.generate(KeyType::Rsa2048, "busy").await.unwrap());
+        let tasks: Vec<_> = (0..100_u32)
+            .map(|number| {
+                let key = Arc::clone(&key);
+                tokio::spawn(async move {
+                    let message = number.to_be_bytes();
+                    let signature = key.sign(&message, soon()).await.unwrap();
+                    let public = PublicKey::parse(key.spki()).unwrap();
+                    assert_eq!(verify_signature(&public, &key.algorithm(), &message, &signature), Ok(()));
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+        let late = key.sign(b"x", Instant::now() - Duration::from_secs(1)).await;
+        assert!(matches!(late, Ok(_) | Err(SignError::Late)), "{late:?}");
+        signs(&*key).await;
+    }
+
+    pub(super) async fn what_is_not_there_is_said() {
+        let token = Token::open(config()).unwrap();
+        let error = token.key_by_label("none").await.unwrap_err();
+        assert!(matches!(&error, TokenError::NoKey(which) if which.contains("none")), "{error}");
+        for _ in 0..2 {
+            token.generate(KeyType::P256, "twice").await.unwrap();
+        }
+        let error = token.key_by_label("twice").await.unwrap_err();
+        assert!(matches!(error, TokenError::SeveralKeys(_)), "{error}");
+        let error = token.generate(KeyType::MlDsa65, "x").await.unwrap_err();
+        assert!(matches!(error, TokenError::Kind(KeyType::MlDsa65)), "{error}");
+        let error = Token::open(TokenConfig { label: "missing".to_owned(), ..config() }).unwrap_err();
+        assert!(matches!(&error, TokenError::NoToken { there, .. } if there.contains("bulla")), "{error}");
+        let error = Token::open(TokenConfig { module: "/none.so".into(), ..config() }).unwrap_err();
+        assert!(matches!(error, TokenError::Module { .. }), "{error}");
+        // Where nobody is logged in yet, as the first login of a process decides.
+        let error = Token::open(TokenConfig { label: "other".to_owned(), pin: "9999".into(), ..config() })
+            .unwrap_err();
+        assert!(matches!(error, TokenError::Pin { .. }), "{error}");
+        assert!(!format!("{token:?} {:?}", config()).contains(PIN));
+    }
+
+    pub(super) async fn a_lost_login_is_renewed() {
+        let token = Token::open(config()).unwrap();
+        let key = token.generate(KeyType::P256, "lost").await.unwrap();
+        signs(&key).await;
+        // Another part of the process logs out: the same as a token that lost its power.
+        let context = cryptoki::context::Pkcs11::new(module()).unwrap();
+        let mut slots = context.get_slots_with_initialized_token().unwrap().into_iter();
+        let ours = |slot: &_| context.get_token_info(*slot).unwrap().label() == "bulla";
+        let slot = slots.find(ours).unwrap();
+        context.open_ro_session(slot).unwrap().logout().unwrap();
+        signs(&key).await;
+    }
+
+    pub(super) async fn a_master_key_opens_with_the_module_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let wrapped = |label: &str, create| {
+            let token = Token::open(config()).unwrap();
+            MasterKey::Pkcs11(WrappedMaster {
+                token,
+                key_label: label.to_owned(),
+                path: folder.path().join("m"),
+                create,
+            })
+        };
+        let open = |current| Keyring::open(&KeyringConfig { current, older: Vec::new() });
+        assert!(matches!(open(wrapped("kek", false)), Err(KeyringError::Missing(_))));
+        let ring = open(wrapped("kek", true)).unwrap();
+        let sealed = ring.seal(&HERE, b"secret");
+        let again = open(wrapped("kek", false)).unwrap();
+        assert_eq!(again.open_sealed(&HERE, &sealed).unwrap().as_slice(), b"secret");
+        assert_eq!(fs::metadata(folder.path().join("m")).unwrap().len(), 61);
+        assert!(matches!(open(wrapped("another", false)), Err(KeyringError::Module(_))));
+        let mut content = fs::read(folder.path().join("m")).unwrap();
+        content[20] ^= 1;
+        fs::write(folder.path().join("m"), &content).unwrap();
+        assert!(matches!(open(wrapped("kek", false)), Err(KeyringError::Module(_))));
+        fs::write(folder.path().join("m"), &content[..60]).unwrap();
+        assert!(matches!(open(wrapped("kek", false)), Err(KeyringError::NotKey(_))));
+    }
+
+    pub(super) async fn a_token_is_a_provider() {
+        let provider: Arc<dyn KeyProvider> = Arc::new(Token::open(config()).unwrap());
+        assert_eq!(provider.name(), "pkcs11");
+        let held = provider.generate(KeyType::P384, "held").await.unwrap();
+        assert!(held.locator.starts_with("pkcs11:token=bulla;id="), "{}", held.locator);
+        let opened = provider.open(&held.locator).await.unwrap();
+        assert_eq!(opened.spki(), held.signer.spki());
+        signs(&*opened).await;
+        assert!(matches!(provider.open("nonsense").await.unwrap_err(), SignError::Failed(_)));
+        let gone = held.locator.replace("id=", "id=%00");
+        assert!(matches!(provider.open(&gone).await.unwrap_err(), SignError::Failed(_)));
+    }
+}

@@ -1,0 +1,260 @@
+//! Keys as objects of a token: made, found, and their public halves put together.
+
+use cryptoki::error::Error;
+use cryptoki::mechanism::Mechanism;
+use cryptoki::object::{Attribute, AttributeType, KeyType as Kind, ObjectClass, ObjectHandle};
+use cryptoki::session::Session;
+use x509::der::{self, Reader, tag};
+
+use crate::KeyType;
+use crate::keyring::random;
+
+/// secp256r1, secp384r1, secp521r1 and Ed25519 as CKA_EC_PARAMS has them.
+const CURVES: &[(KeyType, &[u8])] = &[
+    (KeyType::P256, &[0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07]),
+    (KeyType::P384, &[0x06, 0x05, 0x2b, 0x81, 0x04, 0x00, 0x22]),
+    (KeyType::P521, &[0x06, 0x05, 0x2b, 0x81, 0x04, 0x00, 0x23]),
+    (KeyType::Ed25519, &[0x06, 0x03, 0x2b, 0x65, 0x70]),
+    // PKCS#11 3.0 names it by a PrintableString, "edwards25519".
+    (KeyType::Ed25519, b"\x13\x0cedwards25519"),
+];
+/// Octets of the CKA_ID of a key made here.
+const ID: usize = 16;
+
+/// Which private key to look for.
+#[derive(Clone, Debug)]
+pub(super) enum Search {
+    Label(String),
+    Id(Vec<u8>),
+}
+
+/// A private key of a token.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    pub(super) handle: ObjectHandle,
+    pub(super) id: Vec<u8>,
+    pub(super) label: String,
+    pub(super) kind: KeyType,
+    pub(super) spki: Vec<u8>,
+}
+
+/// What a search came to, beside the errors of the token.
+#[derive(Clone, Debug)]
+pub(super) enum Looked {
+    Found(Box<Found>),
+    None(String),
+    Several(String),
+    Unusable(String),
+}
+
+impl Search {
+    fn attribute(&self) -> Attribute {
+        match self {
+            Self::Label(label) => Attribute::Label(label.as_bytes().to_vec()),
+            Self::Id(id) => Attribute::Id(id.clone()),
+        }
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Self::Label(label) => format!("labelled {label:?}"),
+            Self::Id(id) => format!("with id {}", hex(id)),
+        }
+    }
+}
+
+pub(super) fn find(session: &Session, search: &Search) -> Result<Looked, Error> {
+    let template = [Attribute::Class(ObjectClass::PRIVATE_KEY), search.attribute()];
+    match session.find_objects(&template)?[..] {
+        [] => Ok(Looked::None(search.text())),
+        [handle] => describe(session, handle),
+        _ => Ok(Looked::Several(search.text())),
+    }
+}
+
+/// The handle of the key with this id, which another session may know by another number.
+pub(super) fn handle_of(session: &Session, id: &[u8]) -> Result<Option<ObjectHandle>, Error> {
+    let template = [Attribute::Class(ObjectClass::PRIVATE_KEY), Attribute::Id(id.to_vec())];
+    Ok(session.find_objects(&template)?.first().copied())
+}
+
+pub(super) fn generate(session: &Session, kind: KeyType, label: &str) -> Result<Looked, Error> {
+    let id = random::<ID>().to_vec();
+    let named = || {
+        vec![Attribute::Token(true), Attribute::Id(id.clone()), Attribute::Label(label.as_bytes().to_vec())]
+    };
+    let mut public = named();
+    public.extend([Attribute::Verify(true), Attribute::Private(false)]);
+    let mut private = named();
+    private.extend([
+        Attribute::Private(true),
+        Attribute::Sensitive(true),
+        Attribute::Extractable(false),
+        Attribute::Sign(true),
+    ]);
+    let mechanism = match kind.rsa_bits() {
+        Some(bits) => {
+            public.push(Attribute::ModulusBits(u64::from(bits).into()));
+            public.push(Attribute::PublicExponent(vec![1, 0, 1]));
+            Mechanism::RsaPkcsKeyPairGen
+        }
+        None => {
+            let Some((_, curve)) = CURVES.iter().find(|(of, _)| *of == kind) else {
+                return Ok(Looked::Unusable(format!("would be of kind {kind}, which tokens do not make")));
+            };
+            public.push(Attribute::EcParams(curve.to_vec()));
+            if kind == KeyType::Ed25519 { Mechanism::EccEdwardsKeyPairGen } else { Mechanism::EccKeyPairGen }
+        }
+    };
+    let (_, handle) = session.generate_key_pair(&mechanism, &public, &private)?;
+    describe(session, handle)
+}
+
+fn describe(session: &Session, handle: ObjectHandle) -> Result<Looked, Error> {
+    let (mut id, mut label, mut kind) = (Vec::new(), Vec::new(), None);
+    for attribute in
+        session.get_attributes(handle, &[AttributeType::Id, AttributeType::Label, AttributeType::KeyType])?
+    {
+        match attribute {
+            Attribute::Id(value) => id = value,
+            Attribute::Label(value) => label = value,
+            Attribute::KeyType(value) => kind = Some(value),
+            _ => {}
+        }
+    }
+    let label = String::from_utf8_lossy(&label).into_owned();
+    let name = format!("{label:?} (id {})", hex(&id));
+    let spki = match kind {
+        Some(Kind::RSA) => rsa_spki(session, handle)?,
+        Some(Kind::EC | Kind::EC_EDWARDS) => ec_spki(session, handle, &id)?,
+        _ => None,
+    };
+    let Some(spki) = spki else {
+        return Ok(Looked::Unusable(format!(
+            "{name} has no public half on the token, or is of another kind"
+        )));
+    };
+    let Some(kind) = KeyType::of_spki(&spki) else {
+        return Ok(Looked::Unusable(format!("{name} is of a size or curve that is not used here")));
+    };
+    Ok(Looked::Found(Box::new(Found { handle, id, label, kind, spki })))
+}
+
+fn rsa_spki(session: &Session, handle: ObjectHandle) -> Result<Option<Vec<u8>>, Error> {
+    let (mut modulus, mut exponent) = (Vec::new(), Vec::new());
+    let wanted = [AttributeType::Modulus, AttributeType::PublicExponent];
+    for attribute in session.get_attributes(handle, &wanted)? {
+        match attribute {
+            Attribute::Modulus(value) => modulus = value,
+            Attribute::PublicExponent(value) => exponent = value,
+            _ => {}
+        }
+    }
+    if modulus.is_empty() || exponent.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(der::write(|w| {
+        w.sequence(|w| {
+            w.sequence(|w| {
+                w.oid(&[1, 2, 840, 113_549, 1, 1, 1]).null();
+            });
+            w.bits_of(|w| {
+                w.sequence(|w| {
+                    w.unsigned(&modulus).unsigned(&exponent);
+                });
+            });
+        });
+    })))
+}
+
+/// The point stands in the public key's object, which has the same id.
+fn ec_spki(session: &Session, private: ObjectHandle, id: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+    let template = [Attribute::Class(ObjectClass::PUBLIC_KEY), Attribute::Id(id.to_vec())];
+    let public = session.find_objects(&template)?.first().copied();
+    for handle in public.into_iter().chain([private]) {
+        let (mut curve, mut point) = (Vec::new(), Vec::new());
+        for attribute in session.get_attributes(handle, &[AttributeType::EcParams, AttributeType::EcPoint])? {
+            match attribute {
+                Attribute::EcParams(value) => curve = value,
+                Attribute::EcPoint(value) => point = value,
+                _ => {}
+            }
+        }
+        let known = CURVES.iter().find(|(_, parameters)| *parameters == curve);
+        if let Some((kind, parameters)) = known.filter(|_| !point.is_empty()) {
+            return Ok(Some(point_spki(*kind, parameters, &point)));
+        }
+    }
+    Ok(None)
+}
+
+fn point_spki(kind: KeyType, parameters: &[u8], point: &[u8]) -> Vec<u8> {
+    // An OCTET STRING by the standard; some tokens give the point bare.
+    let mut reader = Reader::new(point);
+    let wrapped = reader.expect(tag::OCTET_STRING).ok().filter(|_| reader.is_empty());
+    let point = wrapped.map_or(point, |element| element.content);
+    der::write(|w| {
+        w.sequence(|w| {
+            w.sequence(|w| {
+                if kind == KeyType::Ed25519 {
+                    w.oid(&[1, 3, 101, 112]);
+                } else {
+                    w.oid(&[1, 2, 840, 10_045, 2, 1]).raw(parameters);
+                }
+            });
+            w.bits(point);
+        });
+    })
+}
+
+/// A PKCS#11 URI (RFC 7512) of a private key.
+pub(super) fn locator_of(token: &str, id: &[u8]) -> String {
+    let plain = |octet: u8| octet.is_ascii_alphanumeric() || b"-._~".contains(&octet);
+    let escape =
+        |octet: &u8| if plain(*octet) { char::from(*octet).to_string() } else { format!("%{octet:02X}") };
+    let token: String = token.as_bytes().iter().map(escape).collect();
+    let id: String = id.iter().map(|octet| format!("%{octet:02X}")).collect();
+    format!("pkcs11:token={token};id={id};type=private")
+}
+
+/// The CKA_ID within a PKCS#11 URI.
+pub(super) fn id_of_locator(locator: &str) -> Option<Vec<u8>> {
+    let parts = locator.strip_prefix("pkcs11:")?.split('?').next()?.split(';');
+    let id = parts.filter_map(|part| part.strip_prefix("id=")).next()?;
+    let mut octets = Vec::new();
+    let mut rest = id.as_bytes();
+    while let [first, after @ ..] = rest {
+        if *first != b'%' {
+            octets.push(*first);
+            rest = after;
+            continue;
+        }
+        let digits = std::str::from_utf8(after.get(..2)?).ok()?;
+        octets.push(u8::from_str_radix(digits, 16).ok()?);
+        rest = &after[2..];
+    }
+    (!octets.is_empty()).then_some(octets)
+}
+
+fn hex(octets: &[u8]) -> String {
+    octets.iter().map(|octet| format!("{octet:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locators_are_read_back() {
+        let id = [0, 1, 0x7f, 0x80, 0xff];
+        let locator = locator_of("my token;1", &id);
+        assert_eq!(locator, "pkcs11:token=my%20token%3B1;id=%00%01%7F%80%FF;type=private");
+        assert_eq!(id_of_locator(&locator).as_deref(), Some(&id[..]));
+        assert_eq!(id_of_locator("pkcs11:id=ab%43?pin-value=1").as_deref(), Some(&b"abC"[..]));
+        for bad in
+            ["", "pkcs11:", "pkcs11:token=a", "pkcs11:id=", "pkcs11:id=%4", "pkcs11:id=%zz", "file:id=a"]
+        {
+            assert_eq!(id_of_locator(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! A token: logged in, with a pool of sessions.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use cryptoki::context::{CInitializeArgs, CInitializeFlags, Pkcs11};
+use cryptoki::error::{Error, RvError};
+use cryptoki::session::{Session, UserType};
+use cryptoki::slot::Slot;
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+use secrecy::SecretString;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+use super::TokenError;
+use super::key::Pkcs11Key;
+use super::objects::{self, Looked, Search};
+use crate::{Held, KeyProvider, KeyRef, KeyType, SignError};
+
+/// Sessions of a token unless said otherwise: modules answer a few calls at once, and many have a limit near this.
+const SESSIONS_DEFAULT: usize = 8;
+/// How long making or finding a key may take: RSA of 4,096 bits takes half a minute on a smart card.
+const SLOW_CALL: Duration = Duration::from_secs(120);
+
+/// Which token, and how to log in.
+#[derive(Clone, Debug)]
+pub struct TokenConfig {
+    /// The PKCS#11 library, `/usr/lib/softhsm/libsofthsm2.so`.
+    pub module: PathBuf,
+    /// The token's label.
+    pub label: String,
+    /// The user's PIN.
+    pub pin: SecretString,
+    /// Sessions open at once, from 1; and so calls at once.
+    pub sessions: usize,
+    /// What key rows name it by: `pkcs11`, unless there are several.
+    pub name: String,
+}
+
+impl TokenConfig {
+    /// With the usual number of sessions and name.
+    #[must_use]
+    pub fn new(module: impl Into<PathBuf>, label: &str, pin: SecretString) -> Self {
+        let name = "pkcs11".to_owned();
+        Self { module: module.into(), label: label.to_owned(), pin, sessions: SESSIONS_DEFAULT, name }
+    }
+}
+
+/// A token, logged in. Cheap to clone; the clones share sessions.
+#[derive(Clone)]
+pub struct Token {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    config: TokenConfig,
+    context: Pkcs11,
+    /// A module may be in use in this many calls at once.
+    turns: Arc<Semaphore>,
+    /// Sessions that nobody uses now.
+    idle: Mutex<Vec<Session>>,
+    /// The session that logged in. While it is open, all others are logged in too.
+    login: Mutex<Option<Session>>,
+    /// Logins so far: of several calls that meet the same loss, one repairs it.
+    logins: AtomicU64,
+}
+
+/// A library is initialised once in a process, whatever number of tokens it has, and never given up: other parts of the
+/// process may use it too.
+fn context_of(module: &Path) -> Result<Pkcs11, TokenError> {
+    static LOADED: LazyLock<Mutex<HashMap<PathBuf, Pkcs11>>> = LazyLock::new(Mutex::default);
+    let mut loaded = LOADED.lock();
+    if let Some(context) = loaded.get(module) {
+        return Ok(context.clone());
+    }
+    let failed = |error: Error| TokenError::Module { module: module.to_owned(), reason: error.to_string() };
+    let context = Pkcs11::new(module).map_err(failed)?;
+    match context.initialize(CInitializeArgs::new(CInitializeFlags::OS_LOCKING_OK)) {
+        Ok(()) | Err(Error::Pkcs11(RvError::CryptokiAlreadyInitialized, _)) => {}
+        Err(error) => return Err(failed(error)),
+    }
+    loaded.insert(module.to_owned(), context.clone());
+    Ok(context)
+}
+
+impl Token {
+    /// Loads the module, finds the token and logs in; on this thread.
+    ///
+    /// # Errors
+    /// [`TokenError::Module`], [`TokenError::NoToken`], [`TokenError::Pin`].
+    pub fn open(config: TokenConfig) -> Result<Self, TokenError> {
+        let context = context_of(&config.module)?;
+        let inner = Inner {
+            turns: Arc::new(Semaphore::new(config.sessions.clamp(1, 1_024))),
+            idle: Mutex::default(),
+            login: Mutex::default(),
+            logins: AtomicU64::new(0),
+            context,
+            config,
+        };
+        inner.log_in(0)?;
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Makes a key pair that cannot leave the token. Its CKA_ID is random.
+    ///
+    /// # Errors
+    /// [`TokenError`]; [`TokenError::Kind`] for ML-DSA.
+    pub async fn generate(&self, kind: KeyType, label: &str) -> Result<Pkcs11Key, TokenError> {
+        let label = label.to_owned();
+        if matches!(kind, KeyType::MlDsa44 | KeyType::MlDsa65 | KeyType::MlDsa87) {
+            return Err(TokenError::Kind(kind));
+        }
+        let made = self
+            .call(Instant::now() + SLOW_CALL, true, move |session| objects::generate(session, kind, &label));
+        self.key_of(made.await?)
+    }
+
+    /// The private key with this CKA_LABEL.
+    ///
+    /// # Errors
+    /// [`TokenError::NoKey`], [`TokenError::SeveralKeys`]; others of [`TokenError`].
+    pub async fn key_by_label(&self, label: &str) -> Result<Pkcs11Key, TokenError> {
+        self.find(Search::Label(label.to_owned())).await
+    }
+
+    /// The private key with this CKA_ID.
+    ///
+    /// # Errors
+    /// As [`Self::key_by_label`].
+    pub async fn key_by_id(&self, id: &[u8]) -> Result<Pkcs11Key, TokenError> {
+        self.find(Search::Id(id.to_vec())).await
+    }
+
+    async fn find(&self, search: Search) -> Result<Pkcs11Key, TokenError> {
+        let found =
+            self.call(Instant::now() + SLOW_CALL, false, move |session| objects::find(session, &search));
+        self.key_of(found.await?)
+    }
+
+    fn key_of(&self, looked: Looked) -> Result<Pkcs11Key, TokenError> {
+        match looked {
+            Looked::Found(found) => Ok(Pkcs11Key::new(self.clone(), *found)),
+            Looked::None(which) => Err(TokenError::NoKey(which)),
+            Looked::Several(which) => Err(TokenError::SeveralKeys(which)),
+            Looked::Unusable(why) => Err(TokenError::Unusable(why)),
+        }
+    }
+
+    /// Runs `work` with a session on a thread of its own, a second time with a new session when the first one is lost.
+    /// After the deadline nobody waits any longer; the call itself cannot be taken back.
+    pub(super) async fn call<T: Send + 'static>(
+        &self,
+        deadline: Instant,
+        writes: bool,
+        work: impl Fn(&Session) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, TokenError> {
+        let turn = tokio::time::timeout_at(deadline, Arc::clone(&self.inner.turns).acquire_owned()).await;
+        let turn = turn.map_err(|_| TokenError::Late)?.map_err(|_| TokenError::Late)?;
+        let inner = Arc::clone(&self.inner);
+        let task = tokio::task::spawn_blocking(move || {
+            let done = inner.call_now(writes, work);
+            drop(turn);
+            done
+        });
+        let done = tokio::time::timeout_at(deadline, task).await.map_err(|_| TokenError::Late)?;
+        done.unwrap_or(Err(TokenError::Late))
+    }
+
+    /// As [`Self::call`], on this thread.
+    pub(super) fn call_now<T>(
+        &self,
+        writes: bool,
+        work: impl Fn(&Session) -> Result<T, Error>,
+    ) -> Result<T, TokenError> {
+        self.inner.call_now(writes, work)
+    }
+
+    /// The token's label.
+    #[must_use]
+    pub fn label(&self) -> &str {
+        &self.inner.config.label
+    }
+}
+
+impl Inner {
+    fn call_now<T>(
+        &self,
+        writes: bool,
+        work: impl Fn(&Session) -> Result<T, Error>,
+    ) -> Result<T, TokenError> {
+        let logins = self.logins.load(Ordering::Acquire);
+        let idle = if writes { None } else { self.idle.lock().pop() };
+        let first = match idle {
+            Some(session) => Ok(session),
+            None => self.open_session(writes),
+        };
+        let lost = match first {
+            Ok(session) => match work(&session) {
+                Err(error) if is_lost(&error) => error,
+                done => {
+                    self.give_back(session, writes);
+                    return done.map_err(call_error);
+                }
+            },
+            Err(error) if is_lost(&error) => error,
+            Err(error) => return Err(call_error(error)),
+        };
+        tracing::warn!(
+            token = self.config.label,
+            "the session with the token was lost, logging in again: {lost}"
+        );
+        self.log_in(logins)?;
+        let session = self.open_session(writes).map_err(call_error)?;
+        let done = work(&session);
+        self.give_back(session, writes);
+        done.map_err(call_error)
+    }
+
+    fn open_session(&self, writes: bool) -> Result<Session, Error> {
+        let slot = self
+            .slot()
+            .map_err(|_| Error::Pkcs11(RvError::TokenNotPresent, cryptoki::context::Function::GetSlotList))?;
+        if writes { self.context.open_rw_session(slot) } else { self.context.open_ro_session(slot) }
+    }
+
+    /// Sessions that can write are closed: some tokens have few of them.
+    fn give_back(&self, session: Session, writes: bool) {
+        if !writes {
+            self.idle.lock().push(session);
+        }
+    }
+
+    fn slot(&self) -> Result<Slot, TokenError> {
+        let slots = self.context.get_slots_with_initialized_token().map_err(call_error)?;
+        let mut there = Vec::new();
+        for slot in slots {
+            let Ok(info) = self.context.get_token_info(slot) else { continue };
+            if info.label() == self.config.label {
+                return Ok(slot);
+            }
+            there.push(info.label().to_owned());
+        }
+        Err(TokenError::NoToken { label: self.config.label.clone(), there: there.join(", ") })
+    }
+
+    /// Logs in anew, unless somebody has since `logins` was read.
+    fn log_in(&self, logins: u64) -> Result<(), TokenError> {
+        let mut login = self.login.lock();
+        if self.logins.load(Ordering::Acquire) != logins {
+            return Ok(());
+        }
+        self.idle.lock().clear();
+        *login = None;
+        let session = self.context.open_ro_session(self.slot()?).map_err(call_error)?;
+        match session.login(UserType::User, Some(&self.config.pin)) {
+            Ok(()) | Err(Error::Pkcs11(RvError::UserAlreadyLoggedIn, _)) => {}
+            Err(
+                error @ Error::Pkcs11(RvError::PinIncorrect | RvError::PinLocked | RvError::PinExpired, _),
+            ) => {
+                return Err(TokenError::Pin { label: self.config.label.clone(), reason: said(&error) });
+            }
+            Err(error) => return Err(call_error(error)),
+        }
+        *login = Some(session);
+        self.logins.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+}
+
+/// Whether a new session may help.
+fn is_lost(error: &Error) -> bool {
+    use RvError as E;
+    matches!(
+        error,
+        Error::Pkcs11(
+            E::SessionHandleInvalid
+                | E::SessionClosed
+                | E::UserNotLoggedIn
+                | E::DeviceRemoved
+                | E::DeviceError
+                | E::TokenNotPresent
+                | E::ObjectHandleInvalid
+                | E::KeyHandleInvalid,
+            _
+        )
+    )
+}
+
+fn call_error(error: Error) -> TokenError {
+    match error {
+        Error::Pkcs11(_, function) => TokenError::Call { what: name_of(function), reason: said(&error) },
+        _ => TokenError::Call { what: "a call", reason: error.to_string() },
+    }
+}
+
+fn name_of(function: cryptoki::context::Function) -> &'static str {
+    use cryptoki::context::Function as F;
+    match function {
+        F::Sign => "signing",
+        F::Login => "logging in",
+        F::OpenSession => "opening a session",
+        F::FindObjects | F::FindObjectsInit => "looking for a key",
+        F::GenerateKey | F::GenerateKeyPair => "making a key",
+        F::Encrypt | F::Decrypt => "encrypting or decrypting",
+        F::GetAttributeValue => "reading a key's attributes",
+        _ => "a call",
+    }
+}
+
+/// The code alone: the crate's texts are paragraphs of the standard.
+fn said(error: &Error) -> String {
+    match error {
+        Error::Pkcs11(code, function) => format!("{function}: {code:?}"),
+        other => other.to_string(),
+    }
+}
+
+impl KeyProvider for Token {
+    fn name(&self) -> &str {
+        &self.inner.config.name
+    }
+
+    fn generate<'a>(&'a self, kind: KeyType, label: &'a str) -> BoxFuture<'a, Result<Held, SignError>> {
+        Box::pin(async move {
+            let key = Self::generate(self, kind, label).await?;
+            Ok(Held { locator: key.locator(), signer: Arc::new(key) })
+        })
+    }
+
+    fn open<'a>(&'a self, locator: &'a str) -> BoxFuture<'a, Result<KeyRef, SignError>> {
+        Box::pin(async move {
+            let id = objects::id_of_locator(locator);
+            let id =
+                id.ok_or_else(|| SignError::Failed(format!("{locator:?} is no locator of a PKCS#11 key")))?;
+            let key: KeyRef = Arc::new(self.key_by_id(&id).await?);
+            Ok(key)
+        })
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let config = &self.inner.config;
+        f.debug_struct("Token")
+            .field("label", &config.label)
+            .field("module", &config.module)
+            .finish_non_exhaustive()
+    }
+}
