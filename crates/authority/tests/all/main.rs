@@ -15,6 +15,7 @@ mod office;
 mod place;
 mod revoking;
 mod scep;
+mod serving;
 mod tree;
 
 /// Runs each case on both databases: `battery! { module::case … }`, each `async fn case(place: Place)`.
@@ -51,7 +52,7 @@ battery! {
     est::wishes_are_told
     est::consent_is_waited_for
     est::a_request_is_bound_to_its_connection
-    scep::scepclient_enrols_and_renews
+    scep::certmonger_enrols_and_renews
     scep::a_request_is_granted_once
     scep::what_may_not_be_fails
     scep::a_renewal_is_signed_by_the_certificate
