@@ -5,11 +5,15 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::bench::BenchArgs;
+use crate::control::{
+    AlertCommand, AuditCommand, DocumentCommand, Noun, ProfileDocument, TokenCommand, UserCommand,
+};
 use crate::exit::EXIT_CODES;
 use crate::fleet_command::FleetArgs;
 use crate::inventory::InventoryArgs;
 use crate::rules::RulesArgs;
 use crate::scan_command::ScanArgs;
+use crate::serve_command::ServeArgs;
 
 /// Finds every TLS certificate an organisation has, and says what is wrong with it.
 #[derive(Debug, Parser)]
@@ -59,6 +63,20 @@ pub(crate) enum Command {
     Scan(Box<ScanArgs>),
     /// What is known from earlier scans: list, show, compare
     Inventory(InventoryArgs),
+    /// Run everything on embedded defaults: makes its authority, its certificate and its admin token
+    Up(ServeArgs),
+    /// Run the control plane as a service
+    Serve(ServeArgs),
+    /// What may be issued: key types, lifetimes, names
+    Profile(Noun<DocumentCommand<ProfileDocument>>),
+    /// Alerts, who is told of them, and messages that did not arrive
+    Alert(Noun<AlertCommand>),
+    /// What happened, by whom, and whether the log is whole
+    Audit(Noun<AuditCommand>),
+    /// API tokens
+    Token(Noun<TokenCommand>),
+    /// People who log in, and the roles there are
+    User(Noun<UserCommand>),
     /// The rules findings come from: severity, source and advice
     Rules(RulesArgs),
     /// A simulated estate on loopback, with ground truth, to try things out on

@@ -15,6 +15,45 @@ use crate::output::Format;
 pub(crate) struct Settings {
     pub(crate) scan: ScanSettings,
     pub(crate) store: StoreSettings,
+    pub(crate) server: ServerSettings,
+    pub(crate) authority: AuthoritySettings,
+    pub(crate) acme: authority::acme::AcmeOptions,
+    pub(crate) client: ClientSettings,
+}
+
+/// `[server]`
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ServerSettings {
+    pub(crate) listen: String,
+    pub(crate) public_listen: String,
+    pub(crate) url: String,
+    pub(crate) public_url: String,
+    pub(crate) certificate_file: PathBuf,
+    pub(crate) key_file: PathBuf,
+    pub(crate) client_ca_files: Vec<PathBuf>,
+    pub(crate) connections_max: usize,
+    pub(crate) stop_s: u64,
+}
+
+/// `[authority]`
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct AuthoritySettings {
+    pub(crate) master_key_file: PathBuf,
+    pub(crate) old_master_key_files: Vec<PathBuf>,
+    pub(crate) crl_hours: u32,
+    pub(crate) crl_shards: u32,
+    pub(crate) ocsp_hours: u32,
+}
+
+/// `[client]`
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ClientSettings {
+    pub(crate) url: String,
+    pub(crate) token_file: PathBuf,
+    pub(crate) ca_file: PathBuf,
 }
 
 /// `[scan]`
@@ -91,6 +130,35 @@ impl Default for ScanSettings {
     }
 }
 
+impl Default for ServerSettings {
+    fn default() -> Self {
+        Self {
+            listen: "127.0.0.1:8443".into(),
+            public_listen: "127.0.0.1:8080".into(),
+            url: String::new(),
+            public_url: String::new(),
+            certificate_file: PathBuf::new(),
+            key_file: PathBuf::new(),
+            client_ca_files: Vec::new(),
+            // With 64 KiB each at worst: 256 MiB.
+            connections_max: 4_096,
+            stop_s: 20,
+        }
+    }
+}
+
+impl Default for AuthoritySettings {
+    fn default() -> Self {
+        Self {
+            master_key_file: PathBuf::new(),
+            old_master_key_files: Vec::new(),
+            crl_hours: 48,
+            crl_shards: 0,
+            ocsp_hours: 12,
+        }
+    }
+}
+
 impl Default for StoreSettings {
     fn default() -> Self {
         // A minute: as long as a database takes to fail over.
@@ -132,6 +200,57 @@ const KEYS: &[(&str, Kind, &str)] = &[
     ("store.enabled", Kind::Truth, "keep results in the inventory"),
     ("store.url", Kind::Text, "the database; empty: a file in the data folder"),
     ("store.patience_s", Kind::Number, "how long to wait for a database that is gone"),
+    ("server.listen", Kind::Text, "where the API and the protocols are served, over TLS"),
+    ("server.public_listen", Kind::Text, "where CRLs and OCSP are served, in plain HTTP; empty: nowhere"),
+    (
+        "server.url",
+        Kind::Text,
+        "how clients reach the server; empty: https:// and the host name and port of listen",
+    ),
+    (
+        "server.public_url",
+        Kind::Text,
+        "how clients reach CRLs and OCSP, written into certificates; empty: http:// …",
+    ),
+    (
+        "server.certificate_file",
+        Kind::Text,
+        "the server's own chain (PEM); empty: issued and renewed by itself",
+    ),
+    ("server.key_file", Kind::Text, "the key of that chain (PEM)"),
+    ("server.client_ca_files", Kind::List, "whose client certificates are accepted beside agents'"),
+    ("server.connections_max", Kind::Number, "connections at once; more wait"),
+    ("server.stop_s", Kind::Number, "how long requests under way may take at the stop"),
+    (
+        "authority.master_key_file",
+        Kind::Text,
+        "the key that seals keys at rest; empty: made in the data folder",
+    ),
+    ("authority.old_master_key_files", Kind::List, "earlier master keys, for reading until all is rotated"),
+    ("authority.crl_hours", Kind::Number, "how long a CRL is valid"),
+    ("authority.crl_shards", Kind::Number, "CRLs the certificates of one CA are spread over; 0: one"),
+    ("authority.ocsp_hours", Kind::Number, "how long an OCSP response is valid"),
+    ("acme.default_profile", Kind::Text, "the profile of /acme/directory"),
+    ("acme.caa_identities", Kind::List, "this authority's names in CAA records; none: CAA is not checked"),
+    ("acme.dns_persist_plain_account", Kind::Truth, "dns-persist-01 also takes the account's plain URL"),
+    ("acme.names_max", Kind::Number, "names in one order at most"),
+    ("acme.keep_ended_seconds", Kind::Number, "how long ended orders stay readable"),
+    (
+        "acme.validation.name_servers",
+        Kind::List,
+        "name servers validation asks, ADDRESS:PORT; empty: the system's",
+    ),
+    ("acme.validation.http_port", Kind::Number, "where http-01 asks; anything but 80 is for trials"),
+    ("acme.validation.https_port", Kind::Number, "where tls-alpn-01 asks; anything but 443 is for trials"),
+    ("acme.validation.allow_private", Kind::Truth, "whether hosts in private networks may be validated"),
+    ("acme.validation.allow_networks", Kind::List, "networks validation may reach whatever else is said"),
+    ("acme.validation.deny_networks", Kind::List, "networks validation never reaches"),
+    ("acme.validation.concurrency", Kind::Number, "validations at once"),
+    ("acme.validation.try_milliseconds", Kind::Number, "how long one try may take"),
+    ("acme.validation.pause_milliseconds", Kind::Number, "pause before the second try"),
+    ("client.url", Kind::Text, "the server the commands talk to; empty: the one of this machine"),
+    ("client.token_file", Kind::Text, "the file with the API token (or BULLA_CLIENT_TOKEN holds the token)"),
+    ("client.ca_file", Kind::Text, "certificates to trust for the server"),
 ];
 
 /// Where a value comes from.
@@ -218,7 +337,7 @@ impl Configuration {
         let mut out = String::new();
         let mut section = "";
         for (key, _, meaning) in KEYS {
-            let (name, leaf) = key.split_once('.').unwrap_or(("", key));
+            let (name, leaf) = key.rsplit_once('.').unwrap_or(("", key));
             if name != section {
                 let gap = if section.is_empty() { "" } else { "\n" };
                 let _ = writeln!(out, "{gap}[{name}]");
@@ -265,7 +384,11 @@ fn variable_of(key: &str) -> String {
 
 /// The key a variable means; a variable that looks like one of ours and is none is a slip.
 fn key_of(variable: &str) -> Outcome<Option<(&'static str, Kind)>> {
-    if !variable.starts_with("BULLA_SCAN_") && !variable.starts_with("BULLA_STORE_") {
+    /// Holds a secret, so it is no key of the file.
+    const TOKEN: &str = "BULLA_CLIENT_TOKEN";
+    let ours = ["SCAN", "STORE", "SERVER", "AUTHORITY", "ACME", "CLIENT"];
+    let section = variable.strip_prefix("BULLA_").and_then(|rest| rest.split_once('_'));
+    if variable == TOKEN || !section.is_some_and(|(section, _)| ours.contains(&section)) {
         return Ok(None);
     }
     match KEYS.iter().find(|(key, _, _)| variable_of(key) == variable) {
@@ -301,16 +424,20 @@ fn unreadable(variable: &str, text: &str, kind: Kind) -> Problem {
 }
 
 fn lookup<'t>(table: &'t toml::Table, key: &str) -> Option<&'t toml::Value> {
-    let (section, leaf) = key.split_once('.')?;
-    table.get(section)?.get(leaf)
+    match key.split_once('.') {
+        Some((section, rest)) => lookup(table.get(section)?.as_table()?, rest),
+        None => table.get(key),
+    }
 }
 
 fn insert(table: &mut toml::Table, key: &str, value: toml::Value) {
-    let Some((section, leaf)) = key.split_once('.') else { return };
-    let section =
-        table.entry(section).or_insert_with(|| toml::Value::Table(toml::Table::new())).as_table_mut();
-    if let Some(section) = section {
-        section.insert(leaf.to_owned(), value);
+    let Some((section, rest)) = key.split_once('.') else {
+        table.insert(key.to_owned(), value);
+        return;
+    };
+    let section = table.entry(section).or_insert_with(|| toml::Value::Table(toml::Table::new()));
+    if let Some(section) = section.as_table_mut() {
+        insert(section, rest, value);
     }
 }
 
@@ -386,8 +513,23 @@ mod tests {
         let again = load(Some(&shown), &[]).unwrap();
         assert_eq!(again.show().replace("bulla.toml", "default"), shown);
         let values = toml::Table::try_from(Settings::default()).unwrap();
-        let keys: usize = values.values().filter_map(toml::Value::as_table).map(|t| t.len()).sum();
-        assert_eq!(keys, KEYS.len());
+        let mut leaves = Vec::new();
+        leaves_of("", &values, &mut leaves);
+        // The URL is the server's; tables by profile and limits are for the file.
+        leaves.retain(|key| key != "acme.base_url" && !key.starts_with("acme.limits."));
+        let mut keys: Vec<String> = KEYS.iter().map(|(key, ..)| (*key).to_owned()).collect();
+        leaves.sort();
+        keys.sort();
+        assert_eq!(leaves, keys);
+    }
+
+    fn leaves_of(prefix: &str, table: &toml::Table, all: &mut Vec<String>) {
+        for (key, value) in table {
+            match value {
+                toml::Value::Table(inner) => leaves_of(&format!("{prefix}{key}."), inner, all),
+                _ => all.push(format!("{prefix}{key}")),
+            }
+        }
     }
 
     #[test]

@@ -18,6 +18,10 @@ pub(crate) enum Exit {
     Inventory = 4,
     /// This machine did not let us: a file, a socket, an output that cannot be written.
     Machine = 5,
+    /// The server understood and refused: not permitted, not found, not acceptable.
+    Refused = 6,
+    /// The server does not answer, or failed.
+    Server = 7,
     /// Stopped by Ctrl-C or SIGTERM; what was printed and stored is the part seen until then.
     Interrupted = 130,
     /// Whoever read the output went away (as after `| head`); the scan was stopped there.
@@ -33,6 +37,8 @@ Exit codes:
   3    some targets could not be read, or no endpoint answered
   4    the inventory database failed; what is printed is right but not all stored
   5    this machine did not let us: a file, a socket, an output
+  6    the server refused: not permitted, not found, not acceptable
+  7    the server does not answer, or failed
   130  stopped by Ctrl-C or SIGTERM: the output is the part seen until then
   141  whoever read the output went away";
 

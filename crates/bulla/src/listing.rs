@@ -5,6 +5,7 @@ use std::io::{self, BufWriter, Write};
 use clap::Args;
 use store::{Cursor, Page, StoreError};
 
+use crate::api::{Columns, Document};
 use crate::exit::{Outcome, Problem};
 use crate::output::{Csv, Format};
 use crate::terminal::{Colour, Paint, table, width};
@@ -118,7 +119,7 @@ impl Printer {
         let first = self.rows == 0;
         match self.format {
             Format::Table | Format::Html => self.table(rows, first)?,
-            Format::Json => self.json(rows, first)?,
+            Format::Json => self.json(rows.iter().map(Listed::json), first)?,
             Format::Jsonl => {
                 for row in rows {
                     serde_json::to_writer(&mut self.out, &row.json())?;
@@ -151,25 +152,64 @@ impl Printer {
         writeln!(self.out, "{}", shown.trim_fmt())
     }
 
-    fn json<T: Listed>(&mut self, rows: &[T], first: bool) -> io::Result<()> {
+    fn json(&mut self, rows: impl Iterator<Item = serde_json::Value>, first: bool) -> io::Result<()> {
         if first {
             self.out.write_all(b"{\"rows\":[")?;
         }
-        for (at, row) in rows.iter().enumerate() {
+        for (at, row) in rows.enumerate() {
             self.out.write_all(if first && at == 0 { b"\n" } else { b",\n" })?;
-            serde_json::to_writer(&mut self.out, &row.json())?;
+            serde_json::to_writer(&mut self.out, &row)?;
         }
         Ok(())
     }
 
+    /// Prints some more documents of a server.
+    pub(crate) fn documents(&mut self, rows: &[Document], columns: Columns) -> io::Result<()> {
+        let first = self.rows == 0;
+        match self.format {
+            Format::Table | Format::Html if !rows.is_empty() => {
+                let heads: Vec<&str> = columns.iter().map(|(head, _)| *head).collect();
+                let mut shown = table(if first { &heads } else { &[] }, self.paint, width());
+                for row in rows {
+                    shown.add_row(row.fields(columns));
+                }
+                writeln!(self.out, "{}", shown.trim_fmt())?;
+            }
+            Format::Table | Format::Html => {}
+            Format::Json => self.json(rows.iter().map(|row| row.json().clone()), first)?,
+            Format::Jsonl => {
+                for row in rows {
+                    serde_json::to_writer(&mut self.out, row.json())?;
+                    self.out.write_all(b"\n")?;
+                }
+            }
+            Format::Csv => {
+                let mut csv = Csv::new(&mut self.out);
+                if first {
+                    csv.record(columns.iter().map(|(_, pointer)| pointer.trim_start_matches('/')))?;
+                }
+                for row in rows {
+                    csv.record(row.fields(columns).iter().map(String::as_str))?;
+                }
+            }
+        }
+        self.rows += rows.len() as u64;
+        self.out.flush()
+    }
+
     /// Prints what belongs after the last row; `next` is where a further page begins.
-    pub(crate) fn end(mut self, next: Option<&Cursor>) -> io::Result<()> {
+    pub(crate) fn end(self, next: Option<&Cursor>) -> io::Result<()> {
+        self.end_at(next.map(ToString::to_string).as_deref())
+    }
+
+    /// [`Printer::end`] with the cursor as text.
+    pub(crate) fn end_at(mut self, next: Option<&str>) -> io::Result<()> {
         match (self.format, next) {
             (Format::Json, _) => {
                 if self.rows == 0 {
                     self.out.write_all(b"{\"rows\":[")?;
                 }
-                let next = serde_json::json!(next.map(ToString::to_string));
+                let next = serde_json::json!(next);
                 writeln!(self.out, "\n],\"next\":{next}}}")?;
             }
             (_, Some(next)) => eprintln!("there is more: --after {next}, or --all"),

@@ -3,9 +3,11 @@
 //! This crate is the command line, the configuration, the wiring and the output. What is known of
 //! certificates, endpoints and databases is in the crates below.
 
+mod api;
 mod bench;
 mod cli;
 mod config;
+mod control;
 mod data;
 mod endpoint;
 mod exit;
@@ -15,6 +17,7 @@ mod listing;
 mod output;
 mod rules;
 mod scan_command;
+mod serve_command;
 mod shell;
 mod stop;
 mod terminal;
@@ -53,6 +56,13 @@ fn run(cli: &Cli) -> Outcome<Exit> {
     match &cli.command {
         Command::Scan(args) => block_on(scan_command::run(args, &cli.global)),
         Command::Inventory(args) => block_on(inventory::run(args, &cli.global)),
+        Command::Up(args) => block_on(serve_command::up(args, &cli.global)),
+        Command::Serve(args) => block_on(serve_command::serve(args, &cli.global)),
+        Command::Profile(noun) => block_on(control::run(noun, &cli.global)),
+        Command::Alert(noun) => block_on(control::run(noun, &cli.global)),
+        Command::Audit(noun) => block_on(control::run(noun, &cli.global)),
+        Command::Token(noun) => block_on(control::run(noun, &cli.global)),
+        Command::User(noun) => block_on(control::run(noun, &cli.global)),
         Command::Fleet(args) => block_on(fleet_command::run(args)),
         Command::Rules(args) => rules::run(args),
         Command::Bench(args) => bench::run(args),

@@ -99,6 +99,13 @@ struct DiffArgs {
 pub(crate) async fn run(args: &InventoryArgs, global: &Global) -> Outcome<Exit> {
     let settings = Configuration::load(global.config.as_deref())?.settings;
     let url = crate::data::inventory_url(args.db.as_deref(), &settings.store)?;
+    if let Some(path) = url.sqlite_path().filter(|path| !path.exists()) {
+        return Err(Problem::new(
+            Exit::Inventory,
+            format_args!("there is no inventory at {}", path.display()),
+        )
+        .hint("scan first (`bulla scan TARGET…` keeps what it finds), or check --db"));
+    }
     let store = crate::scan_command::open(&url).await?;
     match &args.command {
         InventoryCommand::List(args) => endpoints(&store, args).await?,

@@ -32,10 +32,10 @@ pub(crate) fn digests(
         channels.entry(delivery.channel).or_default().push(delivery);
     }
     let message = |deliveries: &[&AlertDeliveryRow]| {
-        let mut of: Vec<&AlertRow> = deliveries.iter().filter_map(|one| by_row.get(&one.alert).copied()).collect();
+        let mut of: Vec<&AlertRow> =
+            deliveries.iter().filter_map(|one| by_row.get(&one.alert).copied()).collect();
         of.sort_by_key(|alert| (std::cmp::Reverse(alert.severity), alert.row));
-        let mut lines: Vec<String> =
-            of.iter().take(LINES_MAX).map(|alert| line(alert)).collect();
+        let mut lines: Vec<String> = of.iter().take(LINES_MAX).map(|alert| line(alert)).collect();
         if of.len() > LINES_MAX {
             lines.push(format!("… and {} more", of.len() - LINES_MAX));
         }

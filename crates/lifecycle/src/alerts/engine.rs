@@ -19,13 +19,13 @@ use store::{AuditEvent, Clock, OutboxPlace, OutboxRow, Store, StoreError, Tx, al
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use super::Severity;
 use super::channel::{ChannelConfig, ChannelError, Channels};
 use super::digest::{digests, last_digest_at};
 use super::event::{Meaning, meanings};
 use super::message::{Message, MessageReason, rfc3339};
 use super::rule::{Attributes, Routing, Rule, Silence, escalation_channels, route, silence};
 use super::threshold::{Settings, due};
-use super::Severity;
 
 /// The consumer's name in the outbox, and its lease.
 const CONSUMER: &str = "alerts";
@@ -229,7 +229,9 @@ impl Alerts {
         let plan = Arc::clone(plan);
         self.0
             .store
-            .write("alerts_events", move |tx| async move { work.store(tx, &plan, Some(last), now_us).await }.boxed())
+            .write("alerts_events", move |tx| {
+                async move { work.store(tx, &plan, Some(last), now_us).await }.boxed()
+            })
             .await?;
         Ok(())
     }
@@ -249,12 +251,19 @@ impl Alerts {
         let plan = Arc::clone(plan);
         self.0
             .store
-            .write("alerts_thresholds", move |tx| async move { work.store(tx, &plan, None, now_us).await }.boxed())
+            .write("alerts_thresholds", move |tx| {
+                async move { work.store(tx, &plan, None, now_us).await }.boxed()
+            })
             .await?;
         Ok(())
     }
 
-    async fn escalate(&self, plan: &Arc<Plan>, now_us: i64, report: &mut AlertReport) -> Result<(), AlertError> {
+    async fn escalate(
+        &self,
+        plan: &Arc<Plan>,
+        now_us: i64,
+        report: &mut AlertReport,
+    ) -> Result<(), AlertError> {
         let late = self.0.store.alerts_escalating(now_us, BATCH).await?;
         if late.is_empty() {
             return Ok(());
@@ -265,7 +274,8 @@ impl Alerts {
             let of: Attributes = serde_json::from_str(&alert.attributes).unwrap_or_default();
             let severity = Severity::from_stored(alert.severity);
             let names = escalation_channels(&plan.rules, &alert.kind, &alert.subject, severity, &of);
-            deliveries.extend(plan.to(&names).map(|channel| delivery(alert.row, channel, "escalated", 0, now_us)));
+            deliveries
+                .extend(plan.to(&names).map(|channel| delivery(alert.row, channel, "escalated", 0, now_us)));
         }
         self.0
             .store
@@ -321,11 +331,12 @@ impl Alerts {
         let alerts: HashMap<i64, AlertRow> =
             self.alerts_of(&claimed).await?.into_iter().map(|alert| (alert.row, alert)).collect();
         let channels = self.channel_configs().await?;
-        let tries = claimed.iter().map(|delivery| {
+        let tries = claimed.into_iter().map(|delivery| {
             let (alert, channel) = (alerts.get(&delivery.alert), channels.get(&delivery.channel));
-            async move { (self.try_one(delivery, alert, channel, now_us).await, delivery.channel) }
+            async move { (self.try_one(&delivery, alert, channel, now_us).await, delivery.channel) }
         });
-        let outcomes: Vec<_> = futures_util::stream::iter(tries).buffer_unordered(SENDING_MAX).collect().await;
+        let outcomes: Vec<_> =
+            futures_util::stream::iter(tries).buffer_unordered(SENDING_MAX).collect().await;
         for (outcome, _) in &outcomes {
             match outcome.state {
                 1 => report.sent += 1,
@@ -376,7 +387,10 @@ impl Alerts {
             return Err(ChannelError::wrong("the channel was removed: choose another in the rule"));
         };
         if !row.enabled {
-            return Err(ChannelError::wrong(format_args!("channel {} is disabled: enable it and requeue", row.name)));
+            return Err(ChannelError::wrong(format_args!(
+                "channel {} is disabled: enable it and requeue",
+                row.name
+            )));
         }
         let Some(config) = config else {
             return Err(ChannelError::wrong(format_args!(
@@ -394,7 +408,9 @@ impl Alerts {
         Ok(self.0.store.alerts_by_row(wanted).await?)
     }
 
-    async fn channel_configs(&self) -> Result<HashMap<Uuid, (AlertChannelRow, Option<ChannelConfig>)>, AlertError> {
+    async fn channel_configs(
+        &self,
+    ) -> Result<HashMap<Uuid, (AlertChannelRow, Option<ChannelConfig>)>, AlertError> {
         let rows = self.0.store.alert_channels().await?;
         Ok(rows.into_iter().map(|row| (row.id, (row.clone(), self.open(&row).ok()))).collect())
     }
@@ -443,7 +459,8 @@ impl Alerts {
     ) -> Result<ChannelView, AlertError> {
         let config = ChannelConfig::parse(&new.config)?;
         let (id, revision) = known.unwrap_or_else(|| (Uuid::now_v7(), 0));
-        let sealed = self.0.keystore.keyring().seal(&context(&id.into_bytes()), new.config.to_string().as_bytes());
+        let sealed =
+            self.0.keystore.keyring().seal(&context(&id.into_bytes()), new.config.to_string().as_bytes());
         let row = AlertChannelRow {
             id,
             name: new.name,
@@ -481,7 +498,8 @@ impl Alerts {
     /// # Errors
     /// [`AlertError::Unknown`]; those of the database.
     pub async fn delete_channel(&self, id: Uuid, actor: &str) -> Result<(), AlertError> {
-        let event = note(self.0.clock.now_us(), actor, "channel.delete", format!("channel/{id}"), Value::Null);
+        let event =
+            note(self.0.clock.now_us(), actor, "channel.delete", format!("channel/{id}"), Value::Null);
         let write = self.0.store.write("alert_channel_delete", move |tx| {
             async move {
                 let there = rows::delete_alert_channel(tx, id).await?;
@@ -538,11 +556,19 @@ impl Alerts {
     ///
     /// # Errors
     /// [`AlertError::Invalid`] when it names a channel that does not exist, or none.
-    pub async fn put_rule(&self, id: Option<Uuid>, name: &str, rule: &Rule, actor: &str) -> Result<Uuid, AlertError> {
+    pub async fn put_rule(
+        &self,
+        id: Option<Uuid>,
+        name: &str,
+        rule: &Rule,
+        actor: &str,
+    ) -> Result<Uuid, AlertError> {
         let channels = self.0.store.alert_channels().await?;
         let escalation = rule.escalate.iter().flat_map(|escalation| &escalation.channels);
         if rule.channels.is_empty() {
-            return Err(AlertError::Invalid("a rule without channels tells nobody: name at least one".to_owned()));
+            return Err(AlertError::Invalid(
+                "a rule without channels tells nobody: name at least one".to_owned(),
+            ));
         }
         for wanted in rule.channels.iter().chain(escalation) {
             if !channels.iter().any(|channel| channel.name == *wanted) {
@@ -568,7 +594,9 @@ impl Alerts {
     /// [`AlertError::Invalid`] when it is over before it begins.
     pub async fn put_silence(&self, silence: &Silence, actor: &str) -> Result<Uuid, AlertError> {
         if silence.until_us <= silence.from_us.max(self.0.clock.now_us()) {
-            return Err(AlertError::Invalid("a silence ends after it begins, and not in the past".to_owned()));
+            return Err(AlertError::Invalid(
+                "a silence ends after it begins, and not in the past".to_owned(),
+            ));
         }
         let id = Uuid::now_v7();
         self.put_document(SORT_SILENCE, id, &id.to_string(), silence, actor).await?;
@@ -580,7 +608,8 @@ impl Alerts {
     /// # Errors
     /// [`AlertError::Unknown`]; those of the database.
     pub async fn delete_document(&self, sort: &'static str, id: Uuid, actor: &str) -> Result<(), AlertError> {
-        let event = note(self.0.clock.now_us(), actor, "alert.configure", format!("{sort}/{id}"), json!("deleted"));
+        let event =
+            note(self.0.clock.now_us(), actor, "alert.configure", format!("{sort}/{id}"), json!("deleted"));
         let write = self.0.store.write("alert_document_delete", move |tx| {
             async move {
                 let there = rows::delete_alert_document(tx, sort, id).await?;
@@ -664,7 +693,10 @@ impl Alerts {
         id: Uuid,
         actor: &str,
         action: &'static str,
-        work: impl for<'t> FnOnce(&'t mut Tx, i64) -> futures_util::future::BoxFuture<'t, Result<bool, StoreError>>
+        work: impl for<'t> FnOnce(
+            &'t mut Tx,
+            i64,
+        ) -> futures_util::future::BoxFuture<'t, Result<bool, StoreError>>
         + Send
         + 'static,
     ) -> Result<(), AlertError> {
@@ -709,11 +741,21 @@ impl Work {
         match meaning {
             Meaning::Raise { kind, subject, severity, title, attributes } => {
                 let dedup = format!("{kind}/{subject}");
-                self.raise.push(plan.alert(dedup, kind, subject, severity, title, &attributes, at_us, now_us));
+                self.raise.push(plan.alert(
+                    dedup,
+                    kind,
+                    subject,
+                    severity,
+                    title,
+                    &attributes,
+                    at_us,
+                    now_us,
+                ));
             }
             Meaning::Resolve { subject, kinds } => {
                 // An alert of this very batch is over too.
-                self.raise.retain(|(alert, _)| alert.subject != subject || !kinds.contains(&alert.kind.as_str()));
+                self.raise
+                    .retain(|(alert, _)| alert.subject != subject || !kinds.contains(&alert.kind.as_str()));
                 self.resolve.extend(kinds.iter().map(|kind| (subject.clone(), (*kind).to_owned())));
             }
             Meaning::Watch { subject, not_before_us, not_after_us, attributes } => {
@@ -772,8 +814,10 @@ impl Work {
             alerts.iter().map(|alert| alert.dedup.clone()).zip(routings).collect();
         for Raised { row, dedup, new } in rows::raise_alerts(tx, alerts).await? {
             let Some(routing) = by_key.get(&dedup).filter(|_| new && !quiet[&dedup]) else { continue };
-            deliveries.extend(plan.to(&routing.now).map(|channel| delivery(row, channel, "raised", 0, now_us)));
-            deliveries.extend(plan.to(&routing.digest).map(|channel| delivery(row, channel, "raised", 3, now_us)));
+            deliveries
+                .extend(plan.to(&routing.now).map(|channel| delivery(row, channel, "raised", 0, now_us)));
+            deliveries
+                .extend(plan.to(&routing.digest).map(|channel| delivery(row, channel, "raised", 3, now_us)));
         }
         rows::insert_alert_deliveries(tx, deliveries).await?;
         rows::schedule_alerts(tx, self.watch).await?;
@@ -872,7 +916,9 @@ async fn documents<T: serde::de::DeserializeOwned>(
     for document in store.alert_documents(sort).await? {
         match serde_json::from_str(&document.body) {
             Ok(read) => all.push((document.id, read)),
-            Err(error) => tracing::warn!(%error, sort, name = document.name, "alerts: a document cannot be read"),
+            Err(error) => {
+                tracing::warn!(%error, sort, name = document.name, "alerts: a document cannot be read")
+            }
         }
     }
     Ok(all)

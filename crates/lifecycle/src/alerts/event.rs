@@ -9,13 +9,7 @@ use super::{Attributes, Severity};
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Meaning {
     /// Tell people.
-    Raise {
-        kind: &'static str,
-        subject: String,
-        severity: Severity,
-        title: String,
-        attributes: Attributes,
-    },
+    Raise { kind: &'static str, subject: String, severity: Severity, title: String, attributes: Attributes },
     /// What was told of is over.
     Resolve { subject: String, kinds: &'static [&'static str] },
     /// A certificate is in use now; its end is to be watched.
@@ -34,7 +28,13 @@ pub(crate) fn meanings(event: &OutboxRow) -> Vec<Meaning> {
     let subject = event.subject.clone();
     let name = attributes.name.clone().unwrap_or_else(|| subject.clone());
     let raise = |kind, severity, title: String| {
-        vec![Meaning::Raise { kind, subject: subject.clone(), severity, title, attributes: attributes.clone() }]
+        vec![Meaning::Raise {
+            kind,
+            subject: subject.clone(),
+            severity,
+            title,
+            attributes: attributes.clone(),
+        }]
     };
     match event.kind.as_str() {
         "certificate.issued" => {
@@ -66,7 +66,9 @@ pub(crate) fn meanings(event: &OutboxRow) -> Vec<Meaning> {
         ],
         "agent.offline" => raise("agent.offline", Severity::High, format!("agent {name} is silent")),
         "agent.online" => vec![Meaning::Resolve { subject, kinds: &["agent.offline"] }],
-        "issuer.unhealthy" => raise("issuer.unhealthy", Severity::High, format!("issuer {name} does not issue")),
+        "issuer.unhealthy" => {
+            raise("issuer.unhealthy", Severity::High, format!("issuer {name} does not issue"))
+        }
         "issuer.healthy" => vec![Meaning::Resolve { subject, kinds: &["issuer.unhealthy"] }],
         "audit.broken" => {
             raise("audit.broken", Severity::Critical, "the audit log was tampered with".to_owned())
@@ -105,7 +107,12 @@ fn watch(body: &Value, subject: &str, attributes: &Attributes) -> Option<Meaning
     };
     let not_before_us = time("not_before").or_else(|| time("not_before_us"))?;
     let not_after_us = time("not_after").or_else(|| time("not_after_us"))?;
-    Some(Meaning::Watch { subject: subject.to_owned(), not_before_us, not_after_us, attributes: attributes.clone() })
+    Some(Meaning::Watch {
+        subject: subject.to_owned(),
+        not_before_us,
+        not_after_us,
+        attributes: attributes.clone(),
+    })
 }
 
 #[cfg(test)]

@@ -124,7 +124,8 @@ impl Message {
     #[must_use]
     pub fn text(&self) -> String {
         let mut lines = vec![self.headline()];
-        let fact = |name: &str, value: &Option<String>| value.as_ref().map(|value| format!("{name}: {value}"));
+        let fact =
+            |name: &str, value: &Option<String>| value.as_ref().map(|value| format!("{name}: {value}"));
         let of = &self.attributes;
         lines.extend(
             [

@@ -193,7 +193,8 @@ pub(crate) fn silence(
     now_us: i64,
 ) -> Option<Uuid> {
     let holds = |silence: &Silence| {
-        (silence.from_us..silence.until_us).contains(&now_us) && silence.when.matches(kind, subject, severity, of)
+        (silence.from_us..silence.until_us).contains(&now_us)
+            && silence.when.matches(kind, subject, severity, of)
     };
     silences.iter().find(|(_, silence)| holds(silence)).map(|(id, _)| *id)
 }
@@ -228,7 +229,8 @@ mod tests {
             (Matcher { subjects: text(&["certificate/1"]), ..Matcher::default() }, true),
         ];
         for (matcher, fits) in table {
-            let found = matcher.matches("certificate.expiring", "certificate/1", Severity::High, &attributes());
+            let found =
+                matcher.matches("certificate.expiring", "certificate/1", Severity::High, &attributes());
             assert_eq!(found, fits, "{matcher:?}");
         }
     }
@@ -247,7 +249,8 @@ mod tests {
 
     #[test]
     fn a_silence_holds_for_its_time_only() {
-        let quiet = Silence { when: Matcher::default(), from_us: 10, until_us: 20, reason: "move".to_owned() };
+        let quiet =
+            Silence { when: Matcher::default(), from_us: 10, until_us: 20, reason: "move".to_owned() };
         let all = [(Uuid::max(), quiet)];
         let at = |now| silence(&all, "a.b", "c", Severity::Critical, &Attributes::default(), now);
         assert_eq!((at(9), at(10), at(19), at(20)), (None, Some(Uuid::max()), Some(Uuid::max()), None));

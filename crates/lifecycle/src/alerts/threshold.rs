@@ -102,7 +102,9 @@ pub(super) fn due(settings: &Settings, not_before_us: i64, not_after_us: i64, no
         .thresholds
         .iter()
         .enumerate()
-        .filter_map(|(place, threshold)| Some((instant(threshold, life, not_after_us)?, place, threshold.severity)))
+        .filter_map(|(place, threshold)| {
+            Some((instant(threshold, life, not_after_us)?, place, threshold.severity))
+        })
         .collect();
     instants.sort_by_key(|(at, _, severity)| (*at, *severity));
     let reached = instants.iter().rev().find(|(at, ..)| *at <= now_us);

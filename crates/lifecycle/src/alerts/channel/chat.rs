@@ -19,9 +19,7 @@ pub(super) fn slack(config: &Chat, message: &Message) -> Outgoing {
 /// Teams' workflow webhooks take an adaptive card.
 pub(super) fn teams(config: &Chat, message: &Message) -> Outgoing {
     let lines = message.text();
-    let block = |line: &str, first: bool| {
-        json!({ "type": "TextBlock", "wrap": true, "text": line, "weight": if first { "Bolder" } else { "Default" } })
-    };
+    let block = |line: &str, first: bool| json!({ "type": "TextBlock", "wrap": true, "text": line, "weight": if first { "Bolder" } else { "Default" } });
     let blocks: Vec<_> = lines.lines().enumerate().map(|(at, line)| block(line, at == 0)).collect();
     let card = json!({ "$schema": "http://adaptivecards.io/schemas/adaptive-card.json", "type": "AdaptiveCard",
         "version": "1.4", "body": blocks });

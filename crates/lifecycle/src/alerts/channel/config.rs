@@ -162,7 +162,9 @@ impl ChannelConfig {
         match self {
             Self::Webhook(config) => {
                 if config.secret.expose().len() < SECRET_MIN {
-                    return Err(ChannelError::wrong(format_args!("secret has at least {SECRET_MIN} characters")));
+                    return Err(ChannelError::wrong(format_args!(
+                        "secret has at least {SECRET_MIN} characters"
+                    )));
                 }
                 url(&config.url)
             }
@@ -185,9 +187,9 @@ impl Smtp {
             return Err(ChannelError::wrong("a password is not sent without TLS: use tls or starttls"));
         }
         for address in self.to.iter().chain([&self.from]) {
-            address
-                .parse::<lettre::message::Mailbox>()
-                .map_err(|error| ChannelError::wrong(format_args!("{address:?} is no mail address: {error}")))?;
+            address.parse::<lettre::message::Mailbox>().map_err(|error| {
+                ChannelError::wrong(format_args!("{address:?} is no mail address: {error}"))
+            })?;
         }
         Ok(())
     }

@@ -112,9 +112,9 @@ impl Channels {
                 (Client::Mail(_), _) => Err(ChannelError::wrong("the channel changed its kind: try again")),
             }
         };
-        tokio::time::timeout(TRY_MAX, deliver)
-            .await
-            .map_err(|_| ChannelError::later(format_args!("no answer within {} s", TRY_MAX.as_secs()), None))?
+        tokio::time::timeout(TRY_MAX, deliver).await.map_err(|_| {
+            ChannelError::later(format_args!("no answer within {} s", TRY_MAX.as_secs()), None)
+        })?
     }
 
     fn client(&self, channel: (Uuid, i64), config: &ChannelConfig) -> Result<Client, ChannelError> {
@@ -134,11 +134,7 @@ impl Channels {
 }
 
 /// The request a channel gets; `None` when it has nothing to say to this one (a pager and a digest).
-fn request(
-    config: &ChannelConfig,
-    message: &Message,
-    now_us: i64,
-) -> Result<Option<Outgoing>, ChannelError> {
+fn request(config: &ChannelConfig, message: &Message, now_us: i64) -> Result<Option<Outgoing>, ChannelError> {
     match config {
         ChannelConfig::Webhook(config) => webhook::request(config, message, now_us).map(Some),
         ChannelConfig::Slack(config) => Ok(Some(chat::slack(config, message))),

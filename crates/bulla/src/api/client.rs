@@ -1,0 +1,212 @@
+//! The client of a server's API. Built once a command; its connection is reused.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use reqwest::{Certificate, Method, StatusCode};
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::Value;
+
+use crate::config::{ClientSettings, Configuration};
+use crate::exit::{Exit, Outcome, Problem};
+
+/// Longest wait for an answer. Bulk actions over a million certificates take seconds.
+const ANSWER_MAX: Duration = Duration::from_secs(120);
+
+/// Longest wait for a connection.
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+
+/// Where the server is, and how to show who we are.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Server")]
+pub(crate) struct ServerArgs {
+    /// The server: https://HOST:PORT [default: client.url of the configuration, else the local `bulla up`]
+    #[arg(long, global = true, value_name = "URL")]
+    server: Option<String>,
+    /// File that holds the API token [default: client.token_file, else the local server's admin token]
+    #[arg(long, global = true, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// File of certificates to trust for the server [default: client.ca_file, else the local server's root]
+    #[arg(long, global = true, value_name = "FILE")]
+    server_ca: Option<PathBuf>,
+}
+
+/// Files that a local server leaves in its data folder for the commands on the same machine.
+pub(crate) mod local {
+    /// The server's address.
+    pub(crate) const URL: &str = "server.url";
+    /// The admin token.
+    pub(crate) const TOKEN: &str = "admin.token";
+    /// The root that the server's certificate chains up to.
+    pub(crate) const ROOT: &str = "root.pem";
+}
+
+/// A connection to a server.
+pub(crate) struct Client {
+    http: reqwest::Client,
+    base: String,
+    token: Option<SecretString>,
+}
+
+impl Client {
+    /// Reads where the server is from the flags, the configuration (`BULLA_CLIENT_TOKEN` holds a token itself), and the
+    /// data folder of a local one.
+    pub(crate) fn open(args: &ServerArgs, configuration: &Configuration) -> Outcome<Self> {
+        let settings = &configuration.settings.client;
+        let folder = crate::data::folder().ok();
+        let beside =
+            |name: &str| folder.as_ref().map(|folder| folder.join(name)).filter(|path| path.exists());
+        let base = match url(args, settings) {
+            Some(given) => given,
+            None => read(&beside(local::URL).ok_or_else(no_server)?)?.trim().to_owned(),
+        };
+        let token = match std::env::var("BULLA_CLIENT_TOKEN") {
+            Ok(token) if !token.is_empty() => Some(token),
+            _ => token_file(args, settings)
+                .or_else(|| beside(local::TOKEN))
+                .map(|path| read(&path))
+                .transpose()?,
+        };
+        let roots =
+            args.server_ca.clone().or_else(|| given_path(&settings.ca_file)).or_else(|| beside(local::ROOT));
+        Ok(Self {
+            http: http(roots.as_deref())?,
+            base: base.trim_end_matches('/').to_owned(),
+            token: token.map(|token| token.trim().to_owned().into()),
+        })
+    }
+
+    /// Asks for a document.
+    pub(crate) async fn get(&self, path: &str, query: &[(&str, String)]) -> Outcome<Value> {
+        let answer = self.ask(Method::GET, path, query, None).await?;
+        json(answer).await
+    }
+
+    /// Asks for something that is no JSON: PEM, PKCS#12, JSON lines.
+    pub(crate) async fn get_octets(&self, path: &str, query: &[(&str, String)]) -> Outcome<Vec<u8>> {
+        let answer = self.ask(Method::GET, path, query, None).await?;
+        answer.bytes().await.map(|octets| octets.to_vec()).map_err(|error| lost(&self.base, &error))
+    }
+
+    /// Changes something.
+    pub(crate) async fn send(&self, method: Method, path: &str, body: Option<&Value>) -> Outcome<Value> {
+        let answer = self.ask(method, path, &[], body).await?;
+        if answer.status() == StatusCode::NO_CONTENT {
+            return Ok(Value::Null);
+        }
+        json(answer).await
+    }
+
+    async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        query: &[(&str, String)],
+        body: Option<&Value>,
+    ) -> Outcome<reqwest::Response> {
+        let mut url = reqwest::Url::parse(&format!("{}{path}", self.base)).map_err(|error| {
+            Problem::usage(format_args!("{:?} is no address of a server: {error}", self.base))
+                .hint("give it as https://HOST:PORT")
+        })?;
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
+        }
+        let mut request = self.http.request(method.clone(), url);
+        if let Some(token) = &self.token {
+            request = request.bearer_auth(token.expose_secret());
+        }
+        if method == Method::POST {
+            // A repeat after a lost answer does nothing twice.
+            request = request.header("idempotency-key", uuid::Uuid::new_v4().to_string());
+        }
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        let answer = request.send().await.map_err(|error| lost(&self.base, &error))?;
+        if answer.status().is_success() { Ok(answer) } else { Err(refused(answer).await) }
+    }
+}
+
+fn url(args: &ServerArgs, settings: &ClientSettings) -> Option<String> {
+    args.server.clone().or_else(|| Some(settings.url.clone()).filter(|url| !url.is_empty()))
+}
+
+fn token_file(args: &ServerArgs, settings: &ClientSettings) -> Option<PathBuf> {
+    args.token_file.clone().or_else(|| given_path(&settings.token_file))
+}
+
+fn given_path(path: &Path) -> Option<PathBuf> {
+    (!path.as_os_str().is_empty()).then(|| path.to_owned())
+}
+
+fn no_server() -> Problem {
+    Problem::usage("no server is known").hint(
+        "start one with `bulla up`, or give --server https://HOST:PORT with --token-file and --server-ca \
+         (or client.url and so on in the configuration)",
+    )
+}
+
+fn read(path: &Path) -> Outcome<String> {
+    std::fs::read_to_string(path).map_err(|error| {
+        Problem::usage(format_args!("cannot read {}: {error}", path.display()))
+            .hint("check the file and its permissions")
+    })
+}
+
+fn http(roots: Option<&Path>) -> Outcome<reqwest::Client> {
+    let mut builder = reqwest::Client::builder()
+        .timeout(ANSWER_MAX)
+        .connect_timeout(CONNECT_MAX)
+        .redirect(reqwest::redirect::Policy::none())
+        .user_agent(concat!("bulla/", env!("CARGO_PKG_VERSION")));
+    if let Some(path) = roots {
+        let certificates = Certificate::from_pem_bundle(read(path)?.as_bytes()).map_err(|error| {
+            Problem::usage(format_args!("{} holds no certificates: {error}", path.display()))
+                .hint("give a PEM file of certificates")
+        })?;
+        builder = builder.tls_certs_only(certificates);
+    }
+    builder
+        .build()
+        .map_err(|error| Problem::new(Exit::Machine, format_args!("no client can be made: {error}")))
+}
+
+async fn json(answer: reqwest::Response) -> Outcome<Value> {
+    let status = answer.status();
+    answer.json().await.map_err(|error| {
+        Problem::new(Exit::Server, format_args!("the server's answer ({status}) is no JSON: {error}"))
+            .hint("is this a Bulla server of the same version?")
+    })
+}
+
+fn lost(base: &str, error: &reqwest::Error) -> Problem {
+    let hint = if error.is_timeout() {
+        "the server is slow or gone: see its log"
+    } else {
+        "check that the server runs (`bulla up`), the address, and --server-ca"
+    };
+    Problem::new(Exit::Server, format_args!("{base} does not answer: {}", crate::exit::chain(error)))
+        .hint(hint)
+}
+
+/// A problem document (RFC 9457) as this program's own error.
+async fn refused(answer: reqwest::Response) -> Problem {
+    let status = answer.status();
+    let document: Value = answer.json().await.unwrap_or_default();
+    let text = |name: &str| document.get(name).and_then(Value::as_str).map(str::to_owned);
+    let title = text("title").unwrap_or_else(|| status.to_string());
+    let message = match text("detail") {
+        Some(detail) => format!("{title}: {detail}"),
+        None => title,
+    };
+    let exit = if status.is_server_error() { Exit::Server } else { Exit::Refused };
+    let problem = Problem::new(exit, message);
+    match text("hint") {
+        Some(hint) => problem.hint(hint),
+        None if status == StatusCode::UNAUTHORIZED => {
+            problem.hint("give --token-file, or BULLA_CLIENT_TOKEN")
+        }
+        None => problem,
+    }
+}

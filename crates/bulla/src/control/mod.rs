@@ -1,0 +1,44 @@
+//! The commands that run a control plane over its API, by noun.
+
+mod access;
+mod alert;
+mod audit;
+mod document;
+mod input;
+mod profile;
+
+use clap::{Args, Subcommand};
+
+use crate::api::{Client, ServerArgs};
+use crate::cli::Global;
+use crate::config::Configuration;
+use crate::exit::{Exit, Outcome};
+
+pub(crate) use access::{TokenCommand, UserCommand};
+pub(crate) use alert::AlertCommand;
+pub(crate) use audit::AuditCommand;
+pub(crate) use document::DocumentCommand;
+pub(crate) use profile::ProfileDocument;
+
+/// A noun and what to do with it.
+#[derive(Args, Debug)]
+pub(crate) struct Noun<C: Subcommand> {
+    #[command(flatten)]
+    server: ServerArgs,
+    #[command(subcommand)]
+    command: C,
+}
+
+/// What a noun's commands can do.
+pub(crate) trait Run: Subcommand {
+    /// Does it.
+    async fn run(&self, client: &Client) -> Outcome<()>;
+}
+
+/// Runs a noun's command against the server.
+pub(crate) async fn run<C: Run>(noun: &Noun<C>, global: &Global) -> Outcome<Exit> {
+    let configuration = Configuration::load(global.config.as_deref())?;
+    let client = Client::open(&noun.server, &configuration)?;
+    noun.command.run(&client).await?;
+    Ok(Exit::Ok)
+}

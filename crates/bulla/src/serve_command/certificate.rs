@@ -1,0 +1,134 @@
+//! The server's own certificate: from files, or issued and renewed by its own authority.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use authority::Authority;
+use authority::issue::{IssueRequest, Source};
+use keys::{KeyType, PrivateKey};
+use rustls::sign::CertifiedKey;
+use server::listen::server_certificate;
+use tokio_util::sync::CancellationToken;
+use x509::GeneralName;
+
+use super::first_start::SERVER;
+use crate::config::ServerSettings;
+use crate::exit::{Exit, Outcome, Problem, chain};
+
+/// How long an own certificate lives. Short: it costs nothing to issue, and a copied data folder holds no key to it.
+const LIFE: Duration = Duration::from_secs(7 * 86_400);
+
+/// After a failure to renew, or between two looks at the files.
+const RETRY: Duration = Duration::from_secs(60);
+
+/// The certificate in use and where the next one comes from.
+pub(super) struct Own {
+    current: Arc<CertifiedKey>,
+    source: From,
+}
+
+enum From {
+    Files { certificate: std::path::PathBuf, key: std::path::PathBuf },
+    Authority { authority: Authority, names: Vec<GeneralName> },
+}
+
+impl Own {
+    /// By the configuration: files if it names them, else one of the authority's.
+    pub(super) async fn of(
+        settings: &ServerSettings,
+        authority: &Authority,
+        names: &[String],
+    ) -> Outcome<Self> {
+        let (certificate, key) = (&settings.certificate_file, &settings.key_file);
+        let source = match (certificate.as_os_str().is_empty(), key.as_os_str().is_empty()) {
+            (true, true) => From::Authority {
+                authority: authority.clone(),
+                names: names.iter().filter_map(|name| GeneralName::parse(name).ok()).collect(),
+            },
+            (false, false) => From::Files { certificate: certificate.clone(), key: key.clone() },
+            _ => {
+                return Err(Problem::usage("server.certificate_file and server.key_file go together")
+                    .hint("give both, or neither to have one issued by the server's own authority"));
+            }
+        };
+        let current = source.obtain().await?;
+        Ok(Self { current, source })
+    }
+
+    pub(super) fn current(&self) -> Arc<CertifiedKey> {
+        Arc::clone(&self.current)
+    }
+
+    /// Renews, or reads changed files, until told to stop; `present` gets each new one.
+    pub(super) async fn keep(self, stop: CancellationToken, present: impl Fn(Arc<CertifiedKey>)) {
+        let _live = telemetry::tasks::guard("own-certificate");
+        let mut pause = match self.source {
+            From::Authority { .. } => LIFE * 2 / 3,
+            From::Files { .. } => RETRY,
+        };
+        let mut current = self.current;
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(pause) => {}
+            }
+            match self.source.obtain().await {
+                Ok(next) if next.cert != current.cert => {
+                    tracing::info!("the server presents a new certificate");
+                    present(Arc::clone(&next));
+                    current = next;
+                    pause = if matches!(self.source, From::Files { .. }) { RETRY } else { LIFE * 2 / 3 };
+                }
+                Ok(_) => pause = RETRY,
+                Err(problem) => {
+                    tracing::warn!(
+                        problem = problem.message,
+                        "the server's certificate could not be renewed"
+                    );
+                    pause = RETRY;
+                }
+            }
+        }
+    }
+}
+
+impl From {
+    async fn obtain(&self) -> Outcome<Arc<CertifiedKey>> {
+        match self {
+            Self::Files { certificate, key } => {
+                let chain_pem = read(certificate)?;
+                let key = PrivateKey::from_pem(&read(key)?).map_err(|error| wrong(&chain(&error)))?;
+                let chain: Vec<Vec<u8>> =
+                    x509::pem::certificates(chain_pem.as_bytes()).map(|(_, der)| der).collect();
+                server_certificate(&chain, &key).map_err(|error| wrong(&crate::exit::chain(&error)))
+            }
+            Self::Authority { authority, names } => {
+                let key = PrivateKey::generate(KeyType::P256).map_err(|error| wrong(&chain(&error)))?;
+                let spki = keys::Signer::spki(&key).to_vec();
+                let mut request =
+                    IssueRequest::new(SERVER, spki, names.clone(), Source::System, "system:server");
+                request.lifetime_seconds = Some(LIFE.as_secs() as i64);
+                let issued = authority.issue(request).await.map_err(|error| {
+                    Problem::new(
+                        Exit::Inventory,
+                        format_args!("no certificate for the server: {}", chain(&error)),
+                    )
+                    .hint("name files of another authority: server.certificate_file and server.key_file")
+                })?;
+                let mut all = vec![issued.der.to_vec()];
+                all.extend(issued.chain.iter().map(|der| der.to_vec()));
+                server_certificate(&all, &key).map_err(|error| wrong(&chain(&error)))
+            }
+        }
+    }
+}
+
+fn read(path: &Path) -> Outcome<String> {
+    std::fs::read_to_string(path).map_err(|error| wrong(&format!("cannot read {}: {error}", path.display())))
+}
+
+fn wrong(why: &str) -> Problem {
+    Problem::usage(format_args!("the server's certificate: {why}"))
+        .hint("check server.certificate_file and server.key_file")
+}

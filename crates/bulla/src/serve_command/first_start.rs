@@ -1,0 +1,96 @@
+//! What a new installation gets: an authority and profiles to begin with. Done once; every step may be repeated.
+
+use std::sync::Arc;
+
+use authority::Authority;
+use authority::names::{DnsRule, NameRules, SuffixRule};
+use authority::profile::{KeyPurpose, Profile, Validity};
+use authority::tree::{Ca, NewCa};
+
+use crate::exit::{Exit, Outcome, Problem, chain};
+
+/// The profile of certificates for servers.
+pub(super) const SERVER: &str = "default";
+
+/// The profile of the identities of agents and other clients.
+pub(super) const CLIENT: &str = "client";
+
+const ACTOR: &str = "system:first-start";
+const ROOT: &str = "root";
+const ISSUING: &str = "issuing";
+const DAY_S: i64 = 86_400;
+
+/// Makes a root, an issuing authority and profiles where there is no authority yet. Of several servers that start at
+/// once one makes each; the others find it.
+pub(super) async fn prepare(authority: &Authority) -> Outcome<()> {
+    if authority.cas().await.map_err(|error| failed(&error))?.is_empty() {
+        let root = NewCa::root(ROOT, "CN=Bulla Root");
+        taken_is_fine(authority.create_root(&root, ACTOR).await)?;
+        let issuing = NewCa::intermediate(ISSUING, "CN=Bulla Issuing");
+        taken_is_fine(authority.create_intermediate(ROOT, &issuing, ACTOR).await)?;
+    }
+    let known = authority.profiles(None, 1).await.map_err(|error| failed(&error))?;
+    if known.rows.is_empty() {
+        for profile in [server_profile(), client_profile()] {
+            // Revision 0: only where there is none. Another server that was quicker is no failure.
+            match authority.put_profile(profile, Some(0), ACTOR).await {
+                Ok(_) | Err(authority::profile::ProfileError::Stale(_)) => {}
+                Err(error) => return Err(failed(&error)),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The roots, for clients to trust.
+pub(super) async fn root_pem(authority: &Authority) -> Outcome<String> {
+    let all = authority.cas().await.map_err(|error| failed(&error))?;
+    let roots = all.iter().filter(|ca| ca.is_root());
+    Ok(roots.map(|ca| x509::pem::encode("CERTIFICATE", &ca.certificate.der)).collect())
+}
+
+fn taken_is_fine(made: Result<Arc<Ca>, authority::tree::NewCaError>) -> Outcome<()> {
+    match made {
+        Ok(_) | Err(authority::tree::NewCaError::NameTaken { .. }) => Ok(()),
+        Err(error) => Err(failed(&error)),
+    }
+}
+
+fn failed(error: &dyn std::error::Error) -> Problem {
+    Problem::new(Exit::Inventory, format_args!("the authority cannot be prepared: {}", chain(error)))
+        .hint("check the database and the master key, then start again")
+}
+
+/// Every name: who may ask for which is the operator's to narrow, with `bulla profile put`.
+fn every_name() -> NameRules {
+    let all = SuffixRule {
+        suffix: String::new(),
+        itself: true,
+        depth_max: u8::MAX,
+        wildcards: true,
+        wildcard_depth_min: 2,
+        wildcard_depth_max: u8::MAX,
+    };
+    let networks = ["0.0.0.0/0", "::/0"].iter().filter_map(|text| text.parse().ok()).collect();
+    NameRules { dns_allowed: vec![DnsRule::Suffix(all)], ip_allowed: networks, ..NameRules::default() }
+}
+
+fn server_profile() -> Profile {
+    Profile {
+        description: "TLS servers; every name. Narrow it to your domains.".to_owned(),
+        ..Profile::for_servers(SERVER, every_name())
+    }
+}
+
+fn client_profile() -> Profile {
+    Profile {
+        description: "Client certificates: agents and services.".to_owned(),
+        extended_key_usage: vec![KeyPurpose::client_auth()],
+        validity: Validity {
+            default_seconds: 30 * DAY_S,
+            max_seconds: Some(90 * DAY_S),
+            backdate_seconds: 60,
+        },
+        ..Profile::for_servers(CLIENT, every_name())
+    }
+}

@@ -1,0 +1,192 @@
+//! A server of one's own with everything in a temporary folder, and a name server to go with it.
+
+use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::world::{bulla, describe, run};
+
+/// A laden machine may take long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) struct House {
+    folder: TempDir,
+    server: Option<Child>,
+    pub(crate) port: u16,
+    pub(crate) public_port: u16,
+    /// Where http-01 asks.
+    pub(crate) http_port: u16,
+    database: Option<String>,
+}
+
+impl House {
+    /// On SQLite in its folder, and up.
+    pub(crate) fn up() -> Self {
+        Self::up_with("", None)
+    }
+
+    /// With more configuration, and another database.
+    pub(crate) fn up_with(configuration: &str, database: Option<String>) -> Self {
+        let folder = TempDir::new().unwrap();
+        let (port, public_port, http_port) = (free_port(), free_port(), free_port());
+        let dns = name_server();
+        let text = format!(
+            "[server]\nlisten = \"127.0.0.1:{port}\"\npublic_listen = \"127.0.0.1:{public_port}\"\nstop_s = 5\n\
+             [acme.validation]\nname_servers = [\"{dns}\"]\nhttp_port = {http_port}\n\
+             allow_networks = [\"127.0.0.0/8\"]\n{configuration}"
+        );
+        std::fs::write(folder.path().join("bulla.toml"), text).unwrap();
+        let mut house = Self { folder, server: None, port, public_port, http_port, database };
+        house.start();
+        house
+    }
+
+    /// Starts the server, and waits until it answers.
+    pub(crate) fn start(&mut self) {
+        let mut command = self.bulla(&["up"]);
+        if let Some(database) = &self.database {
+            command.args(["--db", database]);
+        }
+        let mut server = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(server.stderr.take().unwrap()).lines();
+        let mut said = String::new();
+        loop {
+            let Some(Ok(line)) = lines.next() else { panic!("the server did not start:\n{said}") };
+            said.push_str(&line);
+            said.push('\n');
+            if line.starts_with("bulla is up at ") {
+                break;
+            }
+        }
+        // Whatever it says later is read, so that it never waits for us.
+        std::thread::spawn(move || lines.for_each(|line| eprintln!("server: {}", line.unwrap_or_default())));
+        self.server = Some(server);
+    }
+
+    /// As `kill -9` does.
+    pub(crate) fn kill(&mut self) {
+        let mut server = self.server.take().unwrap();
+        server.kill().unwrap();
+        server.wait().unwrap();
+    }
+
+    /// As an init system does; the exit code.
+    pub(crate) fn stop(&mut self) -> Option<i32> {
+        let mut server = self.server.take().unwrap();
+        let stopped = Command::new("kill").arg(server.id().to_string()).status().unwrap();
+        assert!(stopped.success());
+        server.wait().unwrap().code()
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn root(&self) -> PathBuf {
+        self.path("data/root.pem")
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("https://localhost:{}", self.port)
+    }
+
+    /// The binary with this house's configuration and folder.
+    pub(crate) fn bulla(&self, arguments: &[&str]) -> Command {
+        let mut command = bulla();
+        command
+            .env("BULLA_DATA", self.path("data"))
+            .env("BULLA_CONFIG", self.path("bulla.toml"))
+            .env("HOME", self.folder.path())
+            .current_dir(self.folder.path())
+            .args(arguments);
+        command
+    }
+
+    /// Runs a command that has to go well.
+    pub(crate) fn does(&self, arguments: &[&str]) -> Output {
+        let output = run(&mut self.bulla(arguments));
+        assert!(output.status.success(), "bulla {}: {}", arguments.join(" "), describe(&output));
+        output
+    }
+
+    /// What a command prints as JSON.
+    pub(crate) fn json(&self, arguments: &[&str]) -> Value {
+        let output = self.does(&[arguments, &["--output", "json"]].concat());
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// Another program in this house's folder; a missing one fails with the way to install it.
+    pub(crate) fn program(&self, name: &str, install: &str, arguments: &[&str]) -> Output {
+        let output = Command::new(name).current_dir(self.folder.path()).args(arguments).output();
+        output.unwrap_or_else(|error| panic!("this test needs {name}: {install} ({error})"))
+    }
+
+    /// openssl, which has to be content.
+    pub(crate) fn openssl(&self, arguments: &[&str]) -> String {
+        let output = self.program("openssl", "apt-get install -y openssl", arguments);
+        assert!(output.status.success(), "openssl {}: {}", arguments.join(" "), describe(&output));
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    }
+
+    /// Waits until `done` says so.
+    pub(crate) fn until(&self, what: &str, mut done: impl FnMut() -> bool) {
+        let began = Instant::now();
+        while !done() {
+            assert!(began.elapsed() < PATIENCE, "{what} did not happen");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+impl Drop for House {
+    fn drop(&mut self) {
+        if let Some(mut server) = self.server.take() {
+            let _ = server.kill();
+            let _ = server.wait();
+        }
+    }
+}
+
+/// A port that was free a moment ago.
+pub(crate) fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// A name server that knows one thing: every name is at 127.0.0.1. It ends with the process.
+fn name_server() -> SocketAddr {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let mut buffer = [0; 1500];
+        while let Ok((length, from)) = socket.recv_from(&mut buffer) {
+            if let Some(answer) = answer_to(&buffer[..length]) {
+                let _ = socket.send_to(&answer, from);
+            }
+        }
+    });
+    address
+}
+
+/// The answer to a question (RFC 1035 section 4): an address for type A, nothing for other types.
+fn answer_to(question: &[u8]) -> Option<Vec<u8>> {
+    const HEADER: usize = 12;
+    let mut end = HEADER;
+    while *question.get(end)? != 0 {
+        end += usize::from(question[end]) + 1;
+    }
+    let kind = u16::from_be_bytes([*question.get(end + 1)?, *question.get(end + 2)?]);
+    let address = kind == 1;
+    let mut answer = question[..2].to_vec();
+    answer.extend([0x85, 0x80, 0, 1, 0, u8::from(address), 0, 0, 0, 0]);
+    answer.extend(&question[HEADER..end + 5]);
+    if address {
+        answer.extend([0xc0, 0x0c, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4]);
+        answer.extend(Ipv4Addr::LOCALHOST.octets());
+    }
+    Some(answer)
+}
