@@ -86,6 +86,8 @@ pub struct Propagation {
     pub resolvers: Vec<SocketAddr>,
     /// The authoritative servers to ask; found by the zone's NS records when empty.
     pub servers: Vec<SocketAddr>,
+    /// The port of authoritative servers that are found by their names.
+    pub port: u16,
     /// Longest to wait, seconds.
     pub wait_seconds: u32,
     /// Between looks, milliseconds.
@@ -98,6 +100,7 @@ impl Default for Propagation {
             check: true,
             resolvers: Vec::new(),
             servers: Vec::new(),
+            port: 53,
             wait_seconds: 120,
             interval_ms: 2_000,
         }

@@ -83,6 +83,7 @@ impl Dns {
     pub(super) async fn servers_of(
         &self,
         name: &str,
+        port: u16,
         deadline: Instant,
     ) -> Result<Vec<SocketAddr>, PublishError> {
         let answer = self.recursive(name, RecordType::SOA, deadline).await?;
@@ -98,7 +99,7 @@ impl Dns {
             let limit = ANSWER_LIMIT.min(deadline.saturating_duration_since(Instant::now()));
             match self.resolver.resolve(&name, Families::usable(), limit).await {
                 Ok(found) => {
-                    servers.extend(found.addresses.iter().map(|address| SocketAddr::new(*address, 53)))
+                    servers.extend(found.addresses.iter().map(|address| SocketAddr::new(*address, port)))
                 }
                 Err(error) => tracing::debug!(server = %name, %error, "a name server without addresses"),
             }

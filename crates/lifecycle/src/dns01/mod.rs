@@ -156,8 +156,14 @@ impl Solver {
     /// Waits until every authoritative server has the record.
     async fn seen(&self, record: &TxtRecord, until: Instant, pause: Duration) -> Result<(), IssuerError> {
         let unproven = |reason: String| IssuerError::Unproven { name: record.name.clone(), reason };
-        let servers = match self.0.propagation.servers.as_slice() {
-            [] => self.0.dns.servers_of(&record.name, until).await.map_err(|error| unproven(error.0))?,
+        let propagation = &self.0.propagation;
+        let servers = match propagation.servers.as_slice() {
+            [] => self
+                .0
+                .dns
+                .servers_of(&record.name, propagation.port, until)
+                .await
+                .map_err(|error| unproven(error.0))?,
             given => given.to_vec(),
         };
         let mut missing: Vec<SocketAddr> = servers;

@@ -115,7 +115,8 @@ impl Governed {
         let checked = self.check.delivery(&order, &delivered.chain, now);
         if let Some(memory) = &self.memory {
             match &checked {
-                Ok(good) => memory.delivered(&order, &good.chain).await?,
+                // As it came, with the root if there was one: so it can be checked again.
+                Ok(_) => memory.delivered(&order, &delivered.chain).await?,
                 // The next try must not be given the same again.
                 Err(_) => memory.forget(&order).await?,
             }

@@ -5,3 +5,4 @@
 mod alerts;
 mod agents;
 mod deploy;
+mod issuers;
