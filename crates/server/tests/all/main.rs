@@ -5,6 +5,7 @@
 
 mod answers;
 mod listening;
+mod logging_in;
 mod route_by_role;
 mod tokens;
 mod world;

@@ -1,0 +1,567 @@
+//! Logging in by OIDC, against an issuer of our own with real keys.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::rsa::{KeyPair, KeySize};
+use aws_lc_rs::signature::{
+    ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _, RSA_PKCS1_SHA256, RsaKeyPair,
+};
+use aws_lc_rs::encoding::{AsDer, Pkcs8V1Der};
+use axum::extract::{Form, State as With};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD as B64};
+use http::{HeaderMap, Method, StatusCode};
+use parking_lot::Mutex;
+use reqwest::Url;
+use secrecy::SecretString;
+use serde_json::{Value, json};
+use server::access::oidc::{GroupGrant, Oidc, OidcOptions};
+use server::access::{Scope, SessionOptions};
+use store::Clock;
+
+use crate::world::{Answer, Plan, World, now, send};
+
+const SECRET: &str = "s3cret with spaces & more";
+
+enum Key {
+    Rsa(RsaKeyPair),
+    Ec(EcdsaKeyPair),
+}
+
+impl Key {
+    fn rsa() -> Self {
+        let pair = KeyPair::generate(KeySize::Rsa2048).unwrap();
+        let der: Pkcs8V1Der<'_> = pair.as_der().unwrap();
+        Self::Rsa(RsaKeyPair::from_pkcs8(der.as_ref()).unwrap())
+    }
+
+    fn ec() -> Self {
+        Self::Ec(EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap())
+    }
+
+    fn algorithm(&self) -> &'static str {
+        match self {
+            Self::Rsa(_) => "RS256",
+            Self::Ec(_) => "ES256",
+        }
+    }
+
+    fn jwk(&self, kid: &str) -> Value {
+        match self {
+            Self::Rsa(pair) => {
+                let public = pair.public_key();
+                let (n, e) = (public.modulus(), public.exponent());
+                json!({ "kty": "RSA", "use": "sig", "alg": "RS256", "kid": kid,
+                    "n": B64.encode(n.big_endian_without_leading_zero()),
+                    "e": B64.encode(e.big_endian_without_leading_zero()) })
+            }
+            Self::Ec(pair) => {
+                let point = pair.public_key().as_ref();
+                json!({ "kty": "EC", "crv": "P-256", "use": "sig", "kid": kid,
+                    "x": B64.encode(&point[1..33]), "y": B64.encode(&point[33..]) })
+            }
+        }
+    }
+
+    fn sign(&self, message: &[u8]) -> Vec<u8> {
+        let random = SystemRandom::new();
+        match self {
+            Self::Rsa(pair) => {
+                let mut signature = vec![0; pair.public_modulus_len()];
+                pair.sign(&RSA_PKCS1_SHA256, &random, message, &mut signature).unwrap();
+                signature
+            }
+            Self::Ec(pair) => pair.sign(&random, message).unwrap().as_ref().to_vec(),
+        }
+    }
+}
+
+/// How the issuer answers.
+struct Behaviour {
+    keys: BTreeMap<String, Key>,
+    /// The key that signs.
+    kid: String,
+    /// Changed claims; null takes one away.
+    claims: Value,
+    /// A header in place of the honest one.
+    header: Option<Value>,
+    /// What the login asked for, by its code.
+    asked: BTreeMap<String, BTreeMap<String, String>>,
+    key_sets_given: u32,
+}
+
+struct Issuer {
+    address: SocketAddr,
+    behaviour: Mutex<Behaviour>,
+}
+
+impl Issuer {
+    fn url(&self) -> String {
+        format!("http://{}/realm", self.address)
+    }
+
+    async fn start() -> Arc<Self> {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let issuer = Arc::new(Self {
+            address: listener.local_addr().unwrap(),
+            behaviour: Mutex::new(Behaviour {
+                keys: BTreeMap::from([("one".to_owned(), Key::rsa())]),
+                kid: "one".to_owned(),
+                claims: json!({}),
+                header: None,
+                asked: BTreeMap::new(),
+                key_sets_given: 0,
+            }),
+        });
+        let router = Router::new()
+            .route("/realm/.well-known/openid-configuration", get(describe))
+            .route("/realm/keys", get(keys))
+            .route("/realm/token", post(token))
+            .with_state(Arc::clone(&issuer));
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        issuer
+    }
+
+    /// The person says yes: the URL that the browser is sent back to.
+    fn consent(&self, redirect: &Url) -> Url {
+        let asked: BTreeMap<String, String> =
+            redirect.query_pairs().map(|(key, value)| (key.into_owned(), value.into_owned())).collect();
+        let code = uuid::Uuid::new_v4().to_string();
+        let state = asked["state"].clone();
+        let mut back = Url::parse(&asked["redirect_uri"]).unwrap();
+        back.query_pairs_mut().append_pair("code", &code).append_pair("state", &state);
+        back.query_pairs_mut().append_pair("iss", &self.url());
+        self.behaviour.lock().asked.insert(code, asked);
+        back
+    }
+
+    fn id_token(&self, nonce: &str) -> String {
+        let behaviour = self.behaviour.lock();
+        let key = &behaviour.keys[&behaviour.kid];
+        let mut claims = json!({
+            "iss": self.url(), "sub": "subject-1", "aud": "bulla", "exp": now() + 300, "iat": now(), "nonce": nonce,
+            "preferred_username": "alice", "email": "alice@example.org", "groups": ["staff", "unmapped"],
+        });
+        for (name, value) in behaviour.claims.as_object().unwrap() {
+            match value {
+                Value::Null => drop(claims.as_object_mut().unwrap().remove(name)),
+                value => claims[name] = value.clone(),
+            }
+        }
+        let honest = json!({ "alg": key.algorithm(), "kid": behaviour.kid, "typ": "JWT" });
+        let header = behaviour.header.clone().unwrap_or(honest);
+        let signed = format!("{}.{}", B64.encode(header.to_string()), B64.encode(claims.to_string()));
+        let signature = B64.encode(key.sign(signed.as_bytes()));
+        format!("{signed}.{signature}")
+    }
+}
+
+async fn describe(With(issuer): With<Arc<Issuer>>) -> Json<Value> {
+    let url = issuer.url();
+    Json(json!({
+        "issuer": url,
+        "authorization_endpoint": format!("{url}/authorize"),
+        "token_endpoint": format!("{url}/token"),
+        "jwks_uri": format!("{url}/keys"),
+        "end_session_endpoint": format!("{url}/logout"),
+        "authorization_response_iss_parameter_supported": true,
+    }))
+}
+
+async fn keys(With(issuer): With<Arc<Issuer>>) -> Json<Value> {
+    let mut behaviour = issuer.behaviour.lock();
+    behaviour.key_sets_given += 1;
+    let mut keys: Vec<Value> = behaviour.keys.iter().map(|(kid, key)| key.jwk(kid)).collect();
+    keys.push(json!({ "kty": "something new", "kid": "future" }));
+    Json(json!({ "keys": keys }))
+}
+
+async fn token(
+    With(issuer): With<Arc<Issuer>>,
+    headers: HeaderMap,
+    Form(form): Form<BTreeMap<String, String>>,
+) -> Response {
+    // A code is good once, for who asked for it, with the verifier whose hash was sent before.
+    let Some(asked) = issuer.behaviour.lock().asked.remove(&form["code"]) else {
+        return (StatusCode::BAD_REQUEST, Json(json!({ "error": "invalid_grant" }))).into_response();
+    };
+    let basic = headers["authorization"].to_str().unwrap().strip_prefix("Basic ").unwrap();
+    let basic = String::from_utf8(STANDARD.decode(basic).unwrap()).unwrap();
+    assert_eq!(basic, "bulla:s3cret+with+spaces+%26+more");
+    assert_eq!(asked["code_challenge_method"], "S256");
+    assert_eq!(asked["code_challenge"], B64.encode(digest(&SHA256, form["code_verifier"].as_bytes())));
+    assert_eq!((&form["redirect_uri"], form["grant_type"].as_str()), (&asked["redirect_uri"], "authorization_code"));
+    let id_token = issuer.id_token(&asked["nonce"]);
+    Json(json!({ "access_token": "x", "token_type": "Bearer", "id_token": id_token })).into_response()
+}
+
+struct Scene {
+    world: World,
+    issuer: Arc<Issuer>,
+    clock: Clock,
+}
+
+/// What a browser keeps.
+#[derive(Clone, Default)]
+struct Browser {
+    cookies: BTreeMap<String, String>,
+}
+
+impl Browser {
+    fn take(&mut self, answer: &Answer) {
+        for line in answer.headers.get_all("set-cookie") {
+            let line = line.to_str().unwrap();
+            for part in ["; Path=/", "; Secure", "; HttpOnly", "; SameSite=Lax"] {
+                assert!(line.contains(part), "{line}");
+            }
+            assert!(!line.contains("Domain"), "{line}");
+            let (name, rest) = line.split_once('=').unwrap();
+            assert!(name.starts_with("__Host-"), "{line}");
+            let value = rest.split(';').next().unwrap();
+            if value.is_empty() {
+                self.cookies.remove(name);
+            } else {
+                self.cookies.insert(name.to_owned(), value.to_owned());
+            }
+        }
+    }
+
+    fn line(&self) -> String {
+        self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join("; ")
+    }
+}
+
+impl Scene {
+    async fn start() -> Self {
+        Self::start_with(SessionOptions::default()).await
+    }
+
+    async fn start_with(sessions: SessionOptions) -> Self {
+        let issuer = Issuer::start().await;
+        let mut options = OidcOptions::new(issuer.url(), "bulla", "https://bulla.test/api/v1/auth/callback");
+        options.client_secret = Some(SecretString::from(SECRET));
+        let group = |group: &str, role: &str, scope| GroupGrant {
+            group: group.to_owned(),
+            role: role.to_owned(),
+            scope,
+        };
+        options.groups =
+            vec![group("staff", "viewer", Scope::Any), group("owners", "admin", Scope::Any)];
+        let oidc = Oidc::new(options).unwrap();
+        let clock = Clock::manual(now() * 1_000_000);
+        let plan = Plan {
+            clock: clock.clone(),
+            state: Box::new(move |state| state.sessions(sessions).with(oidc)),
+            ..Plan::default()
+        };
+        Self { world: World::start_with(plan).await, issuer, clock }
+    }
+
+    async fn ask(&self, browser: &mut Browser, method: Method, path: &str, csrf: Option<&str>) -> Answer {
+        let mut request = self.world.bare(method, path).header("cookie", browser.line());
+        if let Some(csrf) = csrf {
+            request = request.header("x-csrf-token", csrf);
+        }
+        let answer = send(request).await;
+        browser.take(&answer);
+        answer
+    }
+
+    /// From the first redirect to where the issuer sends the browser back.
+    async fn begin(&self, browser: &mut Browser, path: &str) -> Url {
+        let answer = self.ask(browser, Method::GET, path, None).await.expect(303);
+        let redirect = Url::parse(answer.header("location")).unwrap();
+        assert!(redirect.as_str().starts_with(&format!("{}/authorize?", self.issuer.url())), "{redirect}");
+        self.issuer.consent(&redirect)
+    }
+
+    async fn finish(&self, browser: &mut Browser, back: &Url) -> Answer {
+        let path = format!("{}?{}", back.path(), back.query().unwrap());
+        self.ask(browser, Method::GET, &path, None).await
+    }
+
+    async fn log_in(&self) -> (Browser, Answer) {
+        let mut browser = Browser::default();
+        let back = self.begin(&mut browser, "/api/v1/auth/login?return_to=/certificates").await;
+        let answer = self.finish(&mut browser, &back).await;
+        assert!(!browser.cookies.contains_key("__Host-bulla-login"), "over, however it ended");
+        (browser, answer)
+    }
+
+    /// A login that is refused, and why.
+    async fn refused(&self) -> String {
+        let (browser, answer) = self.log_in().await;
+        assert!(browser.cookies.is_empty(), "{answer:?}");
+        assert!(matches!(answer.status.as_u16(), 401 | 403), "{answer:?}");
+        format!("{}: {}", answer.problem(), answer.json()["detail"].as_str().unwrap())
+    }
+
+    fn claims(&self, claims: Value) {
+        self.issuer.behaviour.lock().claims = claims;
+    }
+}
+
+#[tokio::test]
+async fn a_person_logs_in_works_and_logs_out() {
+    let scene = Scene::start().await;
+    let (mut browser, answer) = scene.log_in().await;
+    assert_eq!(answer.expect(303).header("location"), "/certificates");
+    let me = scene.ask(&mut browser, Method::GET, "/api/v1/auth/me", None).await.expect(200).json();
+    assert_eq!((me["actor"].as_str(), me["kind"].as_str()), (Some("user:alice"), Some("user")));
+    let csrf = me["csrf_token"].as_str().unwrap().to_owned();
+    // A viewer sees, and changes nothing.
+    scene.ask(&mut browser, Method::GET, "/openapi.json", None).await.expect(200);
+    scene.ask(&mut browser, Method::GET, "/metrics", None).await.expect(200);
+    scene.ask(&mut browser, Method::GET, "/api/v1/tokens", None).await.expect(403);
+
+    let users = scene.world.get("/api/v1/users").await.json();
+    assert_eq!((users["items"][0]["name"].as_str(), users["items"][0]["label"].as_str()), (Some("alice"), Some("subject-1")));
+    let sessions = format!("/api/v1/users/{}/sessions", users["items"][0]["id"].as_str().unwrap());
+    assert_eq!(scene.world.get(&sessions).await.json()["items"].as_array().unwrap().len(), 1);
+
+    // Without the token that goes with the session nothing unsafe is done, not even logging out.
+    let logout = "/api/v1/auth/logout";
+    for csrf in [None, Some("wrong")] {
+        assert_eq!(scene.ask(&mut browser, Method::POST, logout, csrf).await.expect(403).problem(), "forbidden");
+    }
+    let mut stolen = browser.clone();
+    let done = scene.ask(&mut browser, Method::POST, logout, Some(&csrf)).await.expect(200).json();
+    assert_eq!(done["end_session_url"], format!("{}/logout?client_id=bulla", scene.issuer.url()));
+    assert!(browser.cookies.is_empty());
+    // The server has forgotten it too, at once.
+    scene.ask(&mut stolen, Method::GET, "/api/v1/auth/me", None).await.expect(401);
+
+    let audit = scene.world.get("/api/v1/audit?actor=user:alice").await.json();
+    let actions: Vec<_> = audit["items"].as_array().unwrap().iter().map(|event| event["action"].clone()).collect();
+    assert_eq!(actions, ["session.end", "session.begin"]);
+}
+
+#[tokio::test]
+async fn csrf_is_checked_for_every_unsafe_request_with_a_session() {
+    let scene = Scene::start().await;
+    scene.claims(json!({ "groups": ["owners"] }));
+    let (mut browser, _) = scene.log_in().await;
+    let me = scene.ask(&mut browser, Method::GET, "/api/v1/auth/me", None).await.json();
+    let csrf = me["csrf_token"].as_str().unwrap();
+    let body = json!({ "name": "x", "grants": [] });
+    let post = |csrf: Option<&str>| {
+        let request = scene.world.bare(Method::POST, "/api/v1/tokens").header("cookie", browser.line());
+        let request = match csrf {
+            Some(csrf) => request.header("x-csrf-token", csrf),
+            None => request,
+        };
+        send(request.json(&body))
+    };
+    post(None).await.expect(403);
+    // Another session's.
+    let (mut other, _) = scene.log_in().await;
+    let theirs = scene.ask(&mut other, Method::GET, "/api/v1/auth/me", None).await.json();
+    post(theirs["csrf_token"].as_str()).await.expect(403);
+    post(Some(csrf)).await.expect(201);
+}
+
+#[tokio::test]
+async fn an_id_token_that_is_not_good_is_refused() {
+    let scene = Scene::start().await;
+    for (claims, why) in [
+        (json!({ "nonce": "another" }), "another login"),
+        (json!({ "nonce": null }), "another login"),
+        (json!({ "aud": "somebody" }), "somebody else"),
+        (json!({ "aud": ["bulla", "somebody"] }), "somebody else"),
+        (json!({ "iss": "https://elsewhere.example" }), "another issuer"),
+        (json!({ "exp": now() - 3_600 }), "expired"),
+        (json!({ "iat": now() + 3_600 }), "not valid yet"),
+        (json!({ "sub": null }), "not good"),
+    ] {
+        scene.claims(claims.clone());
+        let refused = scene.refused().await;
+        assert!(refused.starts_with("login-refused") && refused.contains(why), "{claims}: {refused}");
+    }
+    scene.claims(json!({}));
+    for header in [
+        json!({ "alg": "none" }),
+        json!({ "alg": "HS256", "kid": "one" }),
+        json!({ "alg": "RS512", "kid": "one" }),
+        json!({ "alg": "ES256", "kid": "one" }),
+        json!({ "alg": "RS256", "kid": "nobody's" }),
+        json!({ "alg": "RS256", "kid": "future" }),
+    ] {
+        scene.issuer.behaviour.lock().header = Some(header.clone());
+        let refused = scene.refused().await;
+        assert!(refused.starts_with("login-refused"), "{header}: {refused}");
+    }
+    // Signed by another key under the same name.
+    scene.issuer.behaviour.lock().header = None;
+    scene.log_in().await.1.expect(303);
+    scene.issuer.behaviour.lock().keys.insert("one".to_owned(), Key::rsa());
+    assert!(scene.refused().await.contains("not good"));
+    assert!(scene.world.get("/metrics").await.text.contains("refusals_total{kind=\"login\"}"));
+}
+
+#[tokio::test]
+async fn keys_are_rotated_and_the_key_set_is_asked_for_once() {
+    let scene = Scene::start().await;
+    for _ in 0..3 {
+        scene.log_in().await.1.expect(303);
+    }
+    assert_eq!(scene.issuer.behaviour.lock().key_sets_given, 1);
+    {
+        let mut behaviour = scene.issuer.behaviour.lock();
+        behaviour.keys.insert("two".to_owned(), Key::ec());
+        behaviour.kid = "two".to_owned();
+    }
+    for _ in 0..3 {
+        scene.log_in().await.1.expect(303);
+    }
+    assert_eq!(scene.issuer.behaviour.lock().key_sets_given, 2, "again for the new key, once");
+    // Names that nobody knows do not make the server ask again and again.
+    scene.issuer.behaviour.lock().header = Some(json!({ "alg": "ES256", "kid": "three" }));
+    for _ in 0..3 {
+        scene.refused().await;
+    }
+    assert_eq!(scene.issuer.behaviour.lock().key_sets_given, 2);
+}
+
+#[tokio::test]
+async fn whom_nobody_gave_a_role_is_not_let_in() {
+    let scene = Scene::start().await;
+    for groups in [json!(["unmapped"]), json!([]), json!({ "staff": true }), Value::Null] {
+        scene.claims(json!({ "groups": groups }));
+        assert!(scene.refused().await.starts_with("forbidden"), "{groups}");
+    }
+    assert!(scene.world.get("/api/v1/users").await.json()["items"].as_array().unwrap().is_empty());
+    // An administrator lets them in by name.
+    let body = json!({ "name": "a", "subject": "subject-1", "grants": [{ "role": "approver" }] });
+    let made = scene.world.post("/api/v1/users", body).await.expect(201);
+    scene.claims(json!({ "groups": [] }));
+    let (mut browser, answer) = scene.log_in().await;
+    answer.expect(303);
+    let me = scene.ask(&mut browser, Method::GET, "/api/v1/auth/me", None).await.json();
+    assert_eq!(me["actor"], "user:a");
+    // Switched off: their session ends at once, and there is no new one.
+    let path = made.header("location").to_owned();
+    let off = scene.world.with(&scene.world.admin, Method::PATCH, &path).json(&json!({ "enabled": false }));
+    send(off).await.expect(200);
+    scene.ask(&mut browser, Method::GET, "/api/v1/auth/me", None).await.expect(401);
+    scene.claims(json!({}));
+    assert!(scene.refused().await.contains("switched off"));
+}
+
+#[tokio::test]
+async fn two_people_of_one_name_are_two() {
+    let scene = Scene::start().await;
+    scene.log_in().await.1.expect(303);
+    scene.claims(json!({ "sub": "subject-2" }));
+    scene.log_in().await.1.expect(303);
+    let users = scene.world.get("/api/v1/users?fields=name").await.json();
+    let names: Vec<_> = users["items"].as_array().unwrap().iter().map(|user| user["name"].as_str().unwrap()).collect();
+    assert_eq!(names.len(), 2);
+    assert!(names[0] == "alice" && names[1].starts_with("alice ("), "{names:?}");
+}
+
+#[tokio::test]
+async fn an_answer_is_good_only_in_the_browser_that_asked_and_once() {
+    let scene = Scene::start().await;
+    let login = "/api/v1/auth/login";
+    let mut browser = Browser::default();
+    let back = scene.begin(&mut browser, login).await;
+    // Another browser, which has begun none, or another one.
+    scene.finish(&mut Browser::default(), &back).await.expect(400);
+    let mut other = Browser::default();
+    scene.begin(&mut other, login).await;
+    assert!(scene.finish(&mut other, &back).await.expect(401).json()["detail"].as_str().unwrap().contains("another login"));
+    // Another issuer's answer (RFC 9207), or nobody's.
+    for iss in ["&iss=https%3A%2F%2Felsewhere.example", ""] {
+        let mut again = browser.clone();
+        let query = back.query().unwrap().split("&iss=").next().unwrap().to_owned();
+        let path = format!("/api/v1/auth/callback?{query}{iss}");
+        scene.ask(&mut again, Method::GET, &path, None).await.expect(401);
+    }
+    let kept = browser.clone();
+    assert_eq!(scene.finish(&mut browser, &back).await.expect(303).header("location"), "/");
+    // The code is used up.
+    scene.finish(&mut kept.clone(), &back).await.expect(401);
+    // The person said no.
+    let mut browser = Browser::default();
+    let back = scene.begin(&mut browser, login).await;
+    let state = back.query_pairs().find(|(key, _)| key == "state").unwrap().1.into_owned();
+    let iss = scene.issuer.url();
+    let path = format!("/api/v1/auth/callback?error=access_denied&state={state}&iss={iss}");
+    let answer = scene.ask(&mut browser, Method::GET, &path, None).await.expect(401);
+    assert!(answer.json()["detail"].as_str().unwrap().contains("access_denied"));
+    // Too late.
+    let mut browser = Browser::default();
+    let back = scene.begin(&mut browser, login).await;
+    scene.clock.advance(Duration::from_secs(601));
+    scene.finish(&mut browser, &back).await.expect(401);
+}
+
+#[tokio::test]
+async fn nobody_is_sent_to_another_site() {
+    let scene = Scene::start().await;
+    for evil in ["https://evil.example/", "//evil.example", "/%5Cevil.example"] {
+        let mut browser = Browser::default();
+        let back = scene.begin(&mut browser, &format!("/api/v1/auth/login?return_to={evil}")).await;
+        assert_eq!(scene.finish(&mut browser, &back).await.expect(303).header("location"), "/");
+    }
+}
+
+#[tokio::test]
+async fn sessions_end_when_idle_and_in_the_end() {
+    let minute = Duration::from_secs(60);
+    let scene = Scene::start_with(SessionOptions { idle: minute * 10, absolute: minute * 60 }).await;
+    let (mut browser, _) = scene.log_in().await;
+    let mut me = async |forget: bool| {
+        if forget {
+            // As another server sees it, or this one some seconds later.
+            scene.world.state.access().upkeep().await.unwrap();
+            scene.world.state.access().forget();
+        }
+        scene.ask(&mut browser, Method::GET, "/api/v1/auth/me", None).await.status.as_u16()
+    };
+    // In use it lives past the idle limit, up to the absolute one.
+    for _ in 0..6 {
+        assert_eq!(me(true).await, 200);
+        scene.clock.advance(minute * 9);
+    }
+    assert_eq!(me(true).await, 200);
+    scene.clock.advance(minute * 6);
+    assert_eq!(me(false).await, 401, "at its end, although remembered");
+
+    scene.claims(json!({ "exp": now() + 86_400 }));
+    let (mut browser, answer) = scene.log_in().await;
+    answer.expect(303);
+    scene.ask(&mut browser, Method::GET, "/api/v1/auth/me", None).await.expect(200);
+    scene.clock.advance(minute * 11);
+    scene.world.state.access().forget();
+    scene.ask(&mut browser, Method::GET, "/api/v1/auth/me", None).await.expect(401);
+    scene.world.state.access().upkeep().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_issuer_that_is_away_or_another_one_is_not_trusted() {
+    let issuer = Issuer::start().await;
+    // It says that it is somebody else.
+    let claimed = format!("http://localhost.invalid:{}", issuer.address.port());
+    assert!(Oidc::new(OidcOptions::new(claimed, "bulla", "https://b/cb")).is_err(), "no TLS");
+    let other = format!("http://{}/realm/", issuer.address);
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for url in [other, format!("http://{free}")] {
+        let oidc = Oidc::new(OidcOptions::new(url, "bulla", "https://b/cb")).unwrap();
+        let plan = Plan { state: Box::new(move |state| state.with(oidc)), ..Plan::default() };
+        let world = World::start_with(plan).await;
+        let answer = send(world.bare(Method::GET, "/api/v1/auth/login")).await.expect(503);
+        assert_eq!(answer.problem(), "unavailable");
+        assert!(answer.headers.contains_key("retry-after"));
+    }
+    let world = World::start().await;
+    send(world.bare(Method::GET, "/api/v1/auth/login")).await.expect(404);
+}
