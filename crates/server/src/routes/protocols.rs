@@ -1,15 +1,109 @@
-//! Routes: protocols.
+//! The protocols certificates are asked for and checked by: ACME, EST, SCEP, CRLs, OCSP. Their rooms speak HTTP by
+//! themselves; here they are found and given whole requests.
 
+use std::future::Future;
+
+use authority::acme::Acme;
+use authority::est::Est;
+use authority::publish::Publications;
+use authority::scep::Scep;
 use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::Request;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{any, get};
+use http::{StatusCode, header};
+use http_body_util::{BodyExt, Limited};
+use lifecycle::issuers::Issuers;
 
+use crate::extract::Path;
+use crate::peer::Peer;
+use crate::problem::Problem;
 use crate::state::State;
+
+/// Octets of the longest request to a protocol: a SCEP message with an RSA-4096 request in it has some 10 KiB, an ACME
+/// one with a hundred names less; EST and ACME bound theirs closer.
+const BODY_MAX: usize = 256 << 10;
 
 /// Over TLS: ACME, EST, SCEP, and CRLs and OCSP too.
 pub(crate) fn secure(_: &State) -> Router<State> {
-    Router::new()
+    publications(Router::new())
+        .route("/acme/{*path}", any(acme))
+        .route("/.well-known/est/{*path}", any(est))
+        .merge(scep_routes())
 }
 
-/// Without TLS: CRLs, OCSP, http-01 answers.
+/// Without TLS: CRLs, OCSP and issuers' certificates, which say themselves who made them (RFC 5280 section 8, RFC 6960
+/// appendix A), and SCEP, whose messages are signed and encrypted (RFC 8894 section 2).
 pub(crate) fn public(_: &State) -> Router<State> {
-    Router::new()
+    publications(Router::new()).merge(scep_routes()).route("/.well-known/acme-challenge/{token}", get(http01))
+}
+
+/// The answer to an http-01 validation of a certificate that we ask another authority for (RFC 8555 section 8.3). No
+/// refusal tells more than that there is none.
+async fn http01(state: State, Path(token): Path<String>) -> Response {
+    let Some(issuers) = state.try_room::<Issuers>() else { return absent() };
+    match issuers.responders().http01(&token).await {
+        Ok(Some(answer)) => ([(header::CONTENT_TYPE, "application/octet-stream")], answer).into_response(),
+        Ok(None) => Problem::not_found("such challenge").into_response(),
+        Err(error) => Problem::from(error).into_response(),
+    }
+}
+
+fn publications(router: Router<State>) -> Router<State> {
+    ["/crl/{*path}", "/ocsp/{*path}", "/ca/{*path}"]
+        .into_iter()
+        .fold(router, |router, path| router.route(path, any(published)))
+}
+
+fn scep_routes() -> Router<State> {
+    Router::new().route("/scep", any(scep)).route("/scep/{*path}", any(scep))
+}
+
+async fn acme(state: State, request: Request) -> Response {
+    match state.try_room::<Acme>() {
+        Some(acme) => whole(request, |request, peer| async move { acme.handle(request, &peer).await }).await,
+        None => absent(),
+    }
+}
+
+async fn est(state: State, request: Request) -> Response {
+    match state.try_room::<Est>() {
+        Some(est) => whole(request, |request, peer| async move { est.handle(request, &peer).await }).await,
+        None => absent(),
+    }
+}
+
+async fn scep(state: State, request: Request) -> Response {
+    match state.try_room::<Scep>() {
+        Some(scep) => whole(request, |request, peer| async move { scep.handle(request, &peer).await }).await,
+        None => absent(),
+    }
+}
+
+async fn published(state: State, request: Request) -> Response {
+    match state.try_room::<Publications>() {
+        Some(room) => whole(request, |request, peer| async move { room.handle(request, &peer).await }).await,
+        None => absent(),
+    }
+}
+
+fn absent() -> Response {
+    Problem::not_found("such protocol on this server").into_response()
+}
+
+/// Reads the body to its end, within its bound, and gives the request to its room.
+async fn whole<F: Future<Output = http::Response<Bytes>>>(
+    request: Request,
+    handle: impl FnOnce(http::Request<Bytes>, Peer) -> F,
+) -> Response {
+    let (parts, body) = request.into_parts();
+    let Some(peer) = parts.extensions.get::<Peer>().cloned() else {
+        return Problem::internal("a request without a peer").into_response();
+    };
+    match Limited::new(body, BODY_MAX).collect().await {
+        Ok(body) => handle(http::Request::from_parts(parts, body.to_bytes()), peer).await.map(Body::from),
+        Err(_) => Problem::of_status(StatusCode::PAYLOAD_TOO_LARGE, Some(format!("at most {BODY_MAX} octets")))
+            .into_response(),
+    }
 }
