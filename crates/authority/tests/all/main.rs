@@ -2,10 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod acme_client;
-mod acme_flow;
-mod acme_net;
-mod acme_place;
+mod acme;
 mod ceremony;
 mod est;
 mod http;
@@ -33,18 +30,6 @@ macro_rules! battery {
 }
 
 battery! {
-    acme_flow::an_order_goes_from_nothing_to_a_certificate
-    acme_flow::every_answer_has_a_nonce_and_the_way_back
-    acme_flow::every_kind_of_account_key_signs
-    acme_flow::accounts_are_found_changed_and_ended
-    acme_flow::terms_of_service_must_be_agreed_to
-    acme_flow::keys_are_rolled_over
-    acme_flow::another_node_takes_a_new_key_at_once
-    acme_flow::profiles_are_offered_and_chosen
-    acme_flow::a_trusting_directory_wants_no_proof
-    acme_flow::proofs_are_used_again_while_they_last
-    acme_flow::a_name_is_authorized_before_any_order
-    acme_flow::dates_are_chosen_within_the_profile
     est::curl_enrols_and_renews
     est::what_may_not_be_is_refused
     est::a_registrar_asks_for_any_name
@@ -52,7 +37,7 @@ battery! {
     est::wishes_are_told
     est::consent_is_waited_for
     est::a_request_is_bound_to_its_connection
-    scep::certmonger_enrols_and_renews
+    scep::certmonger_enrols
     scep::a_request_is_granted_once
     scep::what_may_not_be_fails
     scep::a_renewal_is_signed_by_the_certificate
@@ -65,6 +50,7 @@ battery! {
     keystore::values_moved_between_rows_do_not_open
     keystore::the_master_key_is_changed_while_all_goes_on
     keystore::a_rotation_cut_off_is_finished_by_the_next
+    keystore::a_key_may_stay_with_a_provider
     tree::chains_hold_for_openssl
     tree::path_lengths_are_kept
     tree::name_limits_hold_for_openssl
