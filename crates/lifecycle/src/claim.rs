@@ -1,1 +1,105 @@
-//! From the inventory into management.
+//! From the inventory into management: what `scan` has found, and what people say about it.
+
+use keys::KeyType;
+use store::EndpointKey;
+use uuid::Uuid;
+use x509::{Certificate, Fingerprint, GeneralName};
+
+use crate::managed::{KeyLocation, Options, TargetRef};
+
+/// A certificate that was found, to be managed from now on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Claim {
+    /// What was found.
+    pub what: Claimed,
+    /// Its name under management; its first name when `None`.
+    pub name: Option<String>,
+    /// The profile its next version is issued by.
+    pub profile: String,
+    /// The issuer of its next version; our own authority when `None`.
+    pub issuer: Option<String>,
+    /// Who answers for it.
+    pub owner: Option<String>,
+    /// The team that does.
+    pub team: Option<String>,
+    /// Where it is used.
+    pub environment: Option<String>,
+    /// The policy.
+    pub policy: Option<String>,
+    /// Where its next key is to be.
+    pub key_location: KeyLocation,
+    /// Targets beside the endpoint it was found at.
+    pub targets: Vec<TargetRef>,
+    /// The rest.
+    pub options: Options,
+}
+
+/// What is claimed.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Claimed {
+    /// What this endpoint shows; the endpoint becomes a target.
+    Endpoint(EndpointKey),
+    /// This certificate, wherever it was seen.
+    Fingerprint(Fingerprint),
+}
+
+/// Whether a certificate that was found is managed.
+#[derive(Clone, Debug, PartialEq)]
+pub enum FoundState {
+    /// Nobody has said anything about it.
+    Unmanaged,
+    /// It is a version of this certificate.
+    Managed(Uuid),
+    /// It is not to be managed, with the reason given.
+    Dismissed(String),
+}
+
+/// What a leaf says, as far as a claim needs it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Read {
+    pub(crate) names: Vec<String>,
+    pub(crate) key_type: KeyType,
+    pub(crate) serial: String,
+    pub(crate) spki_sha256: [u8; 32],
+    pub(crate) not_before_us: i64,
+    pub(crate) not_after_us: i64,
+}
+
+/// Why a certificate that was found cannot be claimed.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum BadClaim {
+    /// It does not parse.
+    #[error("the certificate cannot be read: {0}")]
+    Unreadable(String),
+    /// It speaks for nothing that can be asked for again.
+    #[error("the certificate has no names that could be asked for again")]
+    NoNames,
+    /// It issues others.
+    #[error("the certificate is an authority's: authorities are imported, not claimed")]
+    Authority,
+}
+
+/// Reads a leaf for a claim. A key of a kind that is not made here is replaced by P-256 at the next version.
+pub(crate) fn read(der: &[u8]) -> Result<Read, BadClaim> {
+    let leaf = Certificate::parse(der).map_err(|error| BadClaim::Unreadable(error.to_string()))?;
+    if leaf.is_ca() {
+        return Err(BadClaim::Authority);
+    }
+    let names: Vec<String> = leaf
+        .names()
+        .into_iter()
+        .filter_map(|name| GeneralName::parse(&name).ok())
+        .map(|name| name.to_string())
+        .collect();
+    if names.is_empty() {
+        return Err(BadClaim::NoNames);
+    }
+    Ok(Read {
+        names,
+        key_type: KeyType::of(&leaf.public_key).unwrap_or(KeyType::P256),
+        serial: leaf.serial.to_string(),
+        spki_sha256: *x509::SpkiHash::of(&leaf.public_key.spki).as_bytes(),
+        not_before_us: leaf.not_before.0.saturating_mul(1_000_000),
+        not_after_us: leaf.not_after.0.saturating_mul(1_000_000),
+    })
+}

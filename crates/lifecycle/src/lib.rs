@@ -1,5 +1,6 @@
 //! Managed certificates: policy, renewal, issuers, deployment, verification, alerts.
 
+pub mod lifecycle;
 pub mod managed;
 pub mod state;
 pub mod renewal;

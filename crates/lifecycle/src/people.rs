@@ -1,1 +1,118 @@
-//! Owners and teams.
+//! Owners and teams: who answers for certificates, and how to reach them.
+
+use serde::{Deserialize, Serialize};
+
+use crate::managed::BadRequest;
+
+/// Most contacts of an owner or team.
+pub const CONTACTS_MAX: usize = 16;
+/// Longest contact or description, in octets.
+pub const TEXT_OCTETS_MAX: usize = 500;
+
+pub use store::people::PeopleKind;
+
+/// An owner or a team.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Person {
+    /// For people.
+    pub description: String,
+    /// The team an owner belongs to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub team: Option<String>,
+    /// How to reach them.
+    pub contacts: Vec<Contact>,
+}
+
+/// A way to reach somebody.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Contact {
+    /// What kind: `email`, `slack`, `phone`, …
+    pub kind: String,
+    /// The address.
+    pub address: String,
+}
+
+/// Why an owner or team is refused.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum BadPerson {
+    /// A name that is none.
+    #[error(transparent)]
+    Name(#[from] BadRequest),
+    /// More than [`CONTACTS_MAX`].
+    #[error("there are up to {CONTACTS_MAX} contacts")]
+    TooManyContacts,
+    /// Too long, empty, or with control characters.
+    #[error("a contact has 1 to {TEXT_OCTETS_MAX} octets and no control characters")]
+    Contact,
+    /// Not an address of email.
+    #[error("{0:?} is no email address")]
+    Email(String),
+    /// Too long.
+    #[error("a description has up to {TEXT_OCTETS_MAX} octets")]
+    Description,
+    /// Teams are flat.
+    #[error("a team belongs to no team")]
+    TeamOfTeam,
+}
+
+impl Person {
+    /// Whether it can be kept as `name`.
+    ///
+    /// # Errors
+    /// [`BadPerson`] says what to correct.
+    pub fn check(&self, kind: PeopleKind, name: &str) -> Result<(), BadPerson> {
+        crate::managed::check_label("the name", name)?;
+        if self.description.len() > TEXT_OCTETS_MAX || self.description.contains('\0') {
+            return Err(BadPerson::Description);
+        }
+        if let Some(team) = &self.team {
+            if kind == PeopleKind::Team {
+                return Err(BadPerson::TeamOfTeam);
+            }
+            crate::managed::check_label("the team", team)?;
+        }
+        if self.contacts.len() > CONTACTS_MAX {
+            return Err(BadPerson::TooManyContacts);
+        }
+        for contact in &self.contacts {
+            for text in [&contact.kind, &contact.address] {
+                if text.trim().is_empty()
+                    || text.len() > TEXT_OCTETS_MAX
+                    || text.chars().any(char::is_control)
+                {
+                    return Err(BadPerson::Contact);
+                }
+            }
+            let host = contact.address.split_once('@').map(|(_, host)| host);
+            if contact.kind == "email" && host.is_none_or(|host| x509::HostName::parse(host).is_err()) {
+                return Err(BadPerson::Email(contact.address.clone()));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contacts_are_checked() {
+        let with = |kind: &str, address: &str| Person {
+            contacts: vec![Contact { kind: kind.to_owned(), address: address.to_owned() }],
+            ..Person::default()
+        };
+        assert!(with("email", "ann@example.org").check(PeopleKind::Owner, "ann").is_ok());
+        assert!(with("slack", "#certs").check(PeopleKind::Team, "web").is_ok());
+        assert_eq!(
+            with("email", "ann").check(PeopleKind::Owner, "ann"),
+            Err(BadPerson::Email("ann".to_owned()))
+        );
+        assert_eq!(with("slack", " ").check(PeopleKind::Owner, "ann"), Err(BadPerson::Contact));
+        let team = Person { team: Some("x".to_owned()), ..Person::default() };
+        assert_eq!(team.check(PeopleKind::Team, "web"), Err(BadPerson::TeamOfTeam));
+        assert!(team.check(PeopleKind::Owner, "").is_err());
+    }
+}

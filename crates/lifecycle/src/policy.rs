@@ -1,1 +1,588 @@
-//! Rules that managed certificates are held against.
+//! Rules that managed certificates are held against: pure, over sets of policies and certificates.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use keys::KeyType;
+use serde::{Deserialize, Serialize};
+use x509::GeneralName;
+
+use crate::managed::{BadRequest, ManagedCertificate};
+use crate::renewal::{BadRule, Lead, RenewalRule};
+
+/// Most policies of an installation: each is held against each certificate it applies to.
+pub const POLICIES_MAX: usize = 500;
+/// Most rules of a policy.
+pub const RULES_MAX: usize = 50;
+/// Most entries of a rule's list.
+pub const ENTRIES_MAX: usize = 500;
+
+/// A policy. Stored as JSON; unknown keys are refused.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Policy {
+    /// For people.
+    pub description: String,
+    /// Which certificates it is held against, beside those that name it.
+    pub applies_to: AppliesTo,
+    /// What a violation means.
+    pub enforcement: Enforcement,
+    /// The rules.
+    pub rules: Vec<Rule>,
+    /// When certificates that name this policy are renewed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub renewal: Option<RenewalRule>,
+    /// Whether every issuance and renewal needs a second person's consent.
+    pub requires_approval: bool,
+}
+
+/// Which certificates a policy is held against: those that meet every condition given. Without a condition, only those
+/// that name it, unless `all` is set.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AppliesTo {
+    /// All.
+    pub all: bool,
+    /// In one of these environments.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub environments: Vec<String>,
+    /// Of one of these teams.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub teams: Vec<String>,
+    /// By one of these profiles.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub profiles: Vec<String>,
+    /// By one of these issuers.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub issuers: Vec<String>,
+    /// With all of these tags.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub tags: BTreeMap<String, String>,
+}
+
+/// What a violation means.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Enforcement {
+    /// It is listed.
+    #[default]
+    Advisory,
+    /// It is listed, and creating or changing a certificate against it is refused.
+    Enforced,
+}
+
+/// How bad a violation is. The numbers are those of the database.
+#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Severity {
+    /// Worth knowing.
+    Info = 0,
+    /// To be mended.
+    #[default]
+    Warning = 1,
+    /// To be mended soon.
+    Error = 2,
+    /// To be mended now.
+    Critical = 3,
+}
+
+impl Severity {
+    /// The number stored.
+    #[must_use]
+    pub fn code(self) -> i64 {
+        self as i64
+    }
+
+    /// That of a stored number.
+    #[must_use]
+    pub fn from_code(code: i64) -> Option<Self> {
+        [Self::Info, Self::Warning, Self::Error, Self::Critical].into_iter().find(|one| one.code() == code)
+    }
+
+    /// The word shown to people and programs.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Info => "info",
+            Self::Warning => "warning",
+            Self::Error => "error",
+            Self::Critical => "critical",
+        }
+    }
+}
+
+/// One rule.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Rule {
+    /// How bad it is to break it.
+    #[serde(default)]
+    pub severity: Severity,
+    /// What is demanded.
+    #[serde(flatten)]
+    pub demand: Demand,
+}
+
+/// What a rule demands.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "rule", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Demand {
+    /// One of these issuers.
+    AllowedIssuers {
+        /// By name.
+        issuers: Vec<String>,
+    },
+    /// Only DNS names at or under these.
+    AllowedDomains {
+        /// `example.org` stands for itself and everything under it.
+        domains: Vec<String>,
+    },
+    /// One of these kinds of keys.
+    KeyTypes {
+        /// As profiles write them.
+        key_types: Vec<KeyType>,
+    },
+    /// A life no longer than this.
+    MaxLifetime {
+        /// Seconds.
+        seconds: i64,
+    },
+    /// Somebody who answers for it.
+    RequiredOwner,
+    /// A team that does.
+    RequiredTeam,
+    /// These tags, with any value.
+    RequiredTags {
+        /// By name.
+        tags: Vec<String>,
+    },
+    /// One of these environments; any when empty.
+    RequiredEnvironment {
+        /// By name.
+        #[serde(default)]
+        environments: Vec<String>,
+    },
+    /// Renewed by itself at least so long before its end.
+    RenewalLead {
+        /// Seconds.
+        seconds: i64,
+    },
+}
+
+impl Demand {
+    /// The word by which violations name it.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::AllowedIssuers { .. } => "allowed_issuers",
+            Self::AllowedDomains { .. } => "allowed_domains",
+            Self::KeyTypes { .. } => "key_types",
+            Self::MaxLifetime { .. } => "max_lifetime",
+            Self::RequiredOwner => "required_owner",
+            Self::RequiredTeam => "required_team",
+            Self::RequiredTags { .. } => "required_tags",
+            Self::RequiredEnvironment { .. } => "required_environment",
+            Self::RenewalLead { .. } => "renewal_lead",
+        }
+    }
+}
+
+/// A rule broken.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+pub struct Violation {
+    /// The policy.
+    pub policy: String,
+    /// The rule's word.
+    pub rule: &'static str,
+    /// How bad it is.
+    pub severity: Severity,
+    /// For people.
+    pub message: String,
+    /// Whether it refuses.
+    pub enforced: bool,
+}
+
+/// A policy that cannot be kept.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum BadPolicy {
+    /// More than [`RULES_MAX`].
+    #[error("a policy has up to {RULES_MAX} rules")]
+    TooManyRules,
+    /// A list over [`ENTRIES_MAX`].
+    #[error("a rule lists up to {ENTRIES_MAX} entries")]
+    TooManyEntries,
+    /// The same rule twice: violations are told apart by it.
+    #[error("the rule {0} stands twice: a policy has each rule once")]
+    Twice(&'static str),
+    /// The name is no name.
+    #[error(transparent)]
+    Name(#[from] BadRequest),
+    /// The renewal cannot be obeyed.
+    #[error(transparent)]
+    Renewal(#[from] BadRule),
+}
+
+impl Policy {
+    /// Whether it can be kept.
+    ///
+    /// # Errors
+    /// [`BadPolicy`] says what to correct.
+    pub fn check(&self) -> Result<(), BadPolicy> {
+        if self.rules.len() > RULES_MAX {
+            return Err(BadPolicy::TooManyRules);
+        }
+        let mut met = Vec::with_capacity(self.rules.len());
+        for rule in &self.rules {
+            let entries = match &rule.demand {
+                Demand::AllowedIssuers { issuers: list }
+                | Demand::AllowedDomains { domains: list }
+                | Demand::RequiredTags { tags: list }
+                | Demand::RequiredEnvironment { environments: list } => list.len(),
+                _ => 0,
+            };
+            if entries > ENTRIES_MAX {
+                return Err(BadPolicy::TooManyEntries);
+            }
+            let word = rule.demand.word();
+            if met.contains(&word) {
+                return Err(BadPolicy::Twice(word));
+            }
+            met.push(word);
+        }
+        if let Some(renewal) = &self.renewal {
+            renewal.check()?;
+        }
+        Ok(())
+    }
+
+    fn applies(&self, name: &str, to: &ManagedCertificate) -> bool {
+        to.policy.as_deref() == Some(name) || self.applies_to.matches(to)
+    }
+}
+
+impl AppliesTo {
+    fn matches(&self, to: &ManagedCertificate) -> bool {
+        let among = |list: &[String], text: Option<&str>| {
+            list.is_empty() || text.is_some_and(|text| list.iter().any(|one| one == text))
+        };
+        let any = !self.environments.is_empty()
+            || !self.teams.is_empty()
+            || !self.profiles.is_empty()
+            || !self.issuers.is_empty()
+            || !self.tags.is_empty();
+        self.all
+            || (any
+                && among(&self.environments, to.environment.as_deref())
+                && among(&self.teams, to.team.as_deref())
+                && among(&self.profiles, Some(&to.profile))
+                && among(&self.issuers, Some(&to.issuer))
+                && self.tags.iter().all(|(tag, value)| to.tags.get(tag) == Some(value)))
+    }
+}
+
+/// Every policy of an installation.
+#[derive(Clone, Debug, Default)]
+pub struct PolicySet {
+    policies: BTreeMap<String, Arc<Policy>>,
+}
+
+impl FromIterator<(String, Policy)> for PolicySet {
+    fn from_iter<I: IntoIterator<Item = (String, Policy)>>(all: I) -> Self {
+        Self { policies: all.into_iter().map(|(name, policy)| (name, Arc::new(policy))).collect() }
+    }
+}
+
+impl PolicySet {
+    /// The policy of this name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Policy> {
+        self.policies.get(name).map(AsRef::as_ref)
+    }
+
+    fn applying<'a>(
+        &'a self,
+        to: &ManagedCertificate,
+    ) -> impl Iterator<Item = (&'a String, &'a Arc<Policy>)> {
+        self.policies.iter().filter(|(name, policy)| policy.applies(name, to))
+    }
+
+    /// When a certificate is renewed: its own rule, else its policy's, else `renew_at` of its profile (the part of its
+    /// life after which it is). Without its own consent nothing is renewed by itself.
+    #[must_use]
+    pub fn renewal_rule(&self, of: &ManagedCertificate, renew_at: Option<f64>) -> RenewalRule {
+        let named =
+            of.policy.as_deref().and_then(|name| self.get(name)).and_then(|policy| policy.renewal.as_ref());
+        let mut rule = of.options.renewal.as_ref().or(named).cloned().unwrap_or_else(|| {
+            let default = RenewalRule::default();
+            match renew_at.filter(|part| (0.0..=1.0).contains(part)) {
+                Some(part) => RenewalRule { renew_before: Lead::Fraction(1.0 - part), ..default },
+                None => default,
+            }
+        });
+        rule.auto_renew &= of.options.auto_renew;
+        rule
+    }
+
+    /// The policy that demands a second person's consent, if one does.
+    #[must_use]
+    pub fn approval_needed<'a>(&'a self, of: &ManagedCertificate) -> Option<&'a str> {
+        self.applying(of).find(|(_, policy)| policy.requires_approval).map(|(name, _)| name.as_str())
+    }
+
+    /// Every rule that a certificate breaks. `rule` is when it is renewed.
+    #[must_use]
+    pub fn violations(&self, of: &ManagedCertificate, renewal: &RenewalRule) -> Vec<Violation> {
+        let mut found = Vec::new();
+        for (name, policy) in self.applying(of) {
+            for rule in &policy.rules {
+                if let Some(message) = broken(&rule.demand, of, renewal) {
+                    found.push(Violation {
+                        policy: name.clone(),
+                        rule: rule.demand.word(),
+                        severity: rule.severity,
+                        message,
+                        enforced: policy.enforcement == Enforcement::Enforced,
+                    });
+                }
+            }
+        }
+        found
+    }
+}
+
+/// What is wrong, if the demand is not met.
+fn broken(demand: &Demand, of: &ManagedCertificate, renewal: &RenewalRule) -> Option<String> {
+    let lacks = |there: bool, what: &str| (!there).then(|| format!("it has no {what}"));
+    match demand {
+        Demand::AllowedIssuers { issuers } => (!issuers.contains(&of.issuer))
+            .then(|| format!("the issuer {} is not among {}", of.issuer, issuers.join(", "))),
+        Demand::AllowedDomains { domains } => {
+            let strange: Vec<&str> =
+                dns_names(of).filter(|name| !domains.iter().any(|d| under(name, d))).collect();
+            (!strange.is_empty())
+                .then(|| format!("{} is not under {}", strange.join(", "), domains.join(", ")))
+        }
+        Demand::KeyTypes { key_types } => (!key_types.contains(&of.key_type)).then(|| {
+            let allowed: Vec<&str> = key_types.iter().map(|kind| kind.name()).collect();
+            format!("its key is {}, not {}", of.key_type.name(), allowed.join(" or "))
+        }),
+        Demand::MaxLifetime { seconds } => {
+            let life = of.current.map(|version| (version.not_after_us - version.not_before_us) / 1_000_000);
+            // notAfter counts: a life of 90 days ends a second earlier.
+            let life = life.or(of.options.lifetime_seconds)?;
+            (life > *seconds).then(|| format!("it lives for {life} s, longer than {seconds} s"))
+        }
+        Demand::RequiredOwner => lacks(of.owner.is_some(), "owner"),
+        Demand::RequiredTeam => lacks(of.team.is_some(), "team"),
+        Demand::RequiredTags { tags } => {
+            let missing: Vec<&str> =
+                tags.iter().filter(|tag| !of.tags.contains_key(*tag)).map(String::as_str).collect();
+            (!missing.is_empty()).then(|| format!("it lacks the tags {}", missing.join(", ")))
+        }
+        Demand::RequiredEnvironment { environments } => match &of.environment {
+            None => Some("it has no environment".to_owned()),
+            Some(one) if environments.is_empty() || environments.contains(one) => None,
+            Some(one) => Some(format!("the environment {one} is not among {}", environments.join(", "))),
+        },
+        Demand::RenewalLead { seconds } => lead_broken(of, renewal, *seconds),
+    }
+}
+
+fn lead_broken(of: &ManagedCertificate, renewal: &RenewalRule, seconds: i64) -> Option<String> {
+    if !renewal.auto_renew {
+        return Some("it is not renewed by itself".to_owned());
+    }
+    let life = of.current.map(|version| (version.not_after_us - version.not_before_us) / 1_000_000);
+    let lead = match renewal.renew_before {
+        Lead::Days(days) => i64::from(days) * 86_400,
+        Lead::Hours(hours) => i64::from(hours) * 3_600,
+        // Before the first version, the life asked for is the best guess there is.
+        Lead::Fraction(part) => (life.or(of.options.lifetime_seconds)? as f64 * part) as i64,
+    };
+    (lead < seconds).then(|| format!("it is renewed {lead} s before its end, less than {seconds} s"))
+}
+
+fn dns_names(of: &ManagedCertificate) -> impl Iterator<Item = &str> {
+    of.names.iter().filter_map(|name| match name {
+        GeneralName::Dns(name) => Some(name.as_str()),
+        _ => None,
+    })
+}
+
+/// Whether a DNS name is a domain or lies under it; a wildcard counts as what it stands under.
+fn under(name: &str, domain: &str) -> bool {
+    let domain = domain.trim_start_matches("*.").trim_start_matches('.').trim_end_matches('.');
+    let name = name.trim_start_matches("*.");
+    name.eq_ignore_ascii_case(domain)
+        || name
+            .len()
+            .checked_sub(domain.len() + 1)
+            .is_some_and(|at| name.as_bytes()[at] == b'.' && name[at + 1..].eq_ignore_ascii_case(domain))
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+    use x509::Fingerprint;
+
+    use super::*;
+    use crate::managed::{CurrentVersion, NewCertificate};
+
+    const DAY: i64 = 86_400;
+
+    fn certificate(change: fn(&mut NewCertificate)) -> ManagedCertificate {
+        let mut request = NewCertificate::new(&["www.example.org"], "web");
+        change(&mut request);
+        request.check(Uuid::nil(), 0).unwrap()
+    }
+
+    fn living(days: i64) -> ManagedCertificate {
+        let mut of = certificate(|_| {});
+        of.current = Some(CurrentVersion {
+            fingerprint: Fingerprint::of(b"x"),
+            not_before_us: 0,
+            not_after_us: days * DAY * 1_000_000,
+            revoked: false,
+        });
+        of
+    }
+
+    fn message(demand: Demand, of: &ManagedCertificate) -> Option<String> {
+        broken(&demand, of, &RenewalRule::default())
+    }
+
+    #[test]
+    fn each_rule_is_kept_and_broken() {
+        let texts = |all: &[&str]| all.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>();
+        let plain = certificate(|_| {});
+        let full = certificate(|r| {
+            r.owner = Some("ann".to_owned());
+            r.team = Some("web".to_owned());
+            r.environment = Some("prod".to_owned());
+            r.tags = BTreeMap::from([("cost".to_owned(), "1".to_owned())]);
+        });
+        let foreign =
+            certificate(|r| r.names = vec!["a.example.com".to_owned(), "evilexample.org".to_owned()]);
+        let table = [
+            (Demand::AllowedIssuers { issuers: texts(&["internal"]) }, &plain, None),
+            (
+                Demand::AllowedIssuers { issuers: texts(&["le", "gts"]) },
+                &plain,
+                Some("the issuer internal is not among le, gts"),
+            ),
+            (Demand::AllowedDomains { domains: texts(&["example.org"]) }, &plain, None),
+            (
+                Demand::AllowedDomains { domains: texts(&["example.org"]) },
+                &foreign,
+                Some("a.example.com, evilexample.org is not under example.org"),
+            ),
+            (Demand::KeyTypes { key_types: vec![KeyType::P256] }, &plain, None),
+            (
+                Demand::KeyTypes { key_types: vec![KeyType::Rsa2048, KeyType::P384] },
+                &plain,
+                Some("its key is p256, not rsa2048 or p384"),
+            ),
+            (Demand::MaxLifetime { seconds: 90 * DAY }, &living(90), None),
+            (
+                Demand::MaxLifetime { seconds: 90 * DAY },
+                &living(91),
+                Some("it lives for 7862400 s, longer than 7776000 s"),
+            ),
+            (Demand::MaxLifetime { seconds: 1 }, &plain, None),
+            (Demand::RequiredOwner, &full, None),
+            (Demand::RequiredOwner, &plain, Some("it has no owner")),
+            (Demand::RequiredTeam, &full, None),
+            (Demand::RequiredTeam, &plain, Some("it has no team")),
+            (Demand::RequiredTags { tags: texts(&["cost"]) }, &full, None),
+            (Demand::RequiredTags { tags: texts(&["cost"]) }, &plain, Some("it lacks the tags cost")),
+            (Demand::RequiredEnvironment { environments: vec![] }, &full, None),
+            (Demand::RequiredEnvironment { environments: vec![] }, &plain, Some("it has no environment")),
+            (
+                Demand::RequiredEnvironment { environments: texts(&["test"]) },
+                &full,
+                Some("the environment prod is not among test"),
+            ),
+            (Demand::RenewalLead { seconds: 29 * DAY }, &living(90), None),
+            (
+                Demand::RenewalLead { seconds: 31 * DAY },
+                &living(90),
+                Some("it is renewed 2592000 s before its end, less than 2678400 s"),
+            ),
+        ];
+        for (demand, of, expected) in table {
+            assert_eq!(message(demand.clone(), of).as_deref(), expected, "{demand:?}");
+        }
+        let by_hand = certificate(|r| r.options.auto_renew = false);
+        let set = PolicySet::default();
+        let rule = set.renewal_rule(&by_hand, None);
+        assert!(broken(&Demand::RenewalLead { seconds: 1 }, &by_hand, &rule).is_some());
+    }
+
+    #[test]
+    fn domains_are_whole_labels() {
+        for (name, domain, is) in [
+            ("example.org", "example.org", true),
+            ("a.b.example.org", "example.org", true),
+            ("*.example.org", "example.org", true),
+            ("*.a.example.org", "*.example.org", true),
+            ("badexample.org", "example.org", false),
+            ("org", "example.org", false),
+            ("example.org.evil", "example.org", false),
+        ] {
+            assert_eq!(under(name, domain), is, "{name} {domain}");
+        }
+    }
+
+    #[test]
+    fn policies_apply_by_name_or_by_condition() {
+        let rules = vec![Rule { severity: Severity::Error, demand: Demand::RequiredOwner }];
+        let policy = |applies_to: AppliesTo| Policy { rules: rules.clone(), applies_to, ..Policy::default() };
+        let set: PolicySet = [
+            ("all".to_owned(), policy(AppliesTo { all: true, ..AppliesTo::default() })),
+            ("named".to_owned(), policy(AppliesTo::default())),
+            (
+                "prod".to_owned(),
+                policy(AppliesTo { environments: vec!["prod".to_owned()], ..AppliesTo::default() }),
+            ),
+        ]
+        .into_iter()
+        .collect();
+        let who = |of: &ManagedCertificate| -> Vec<String> {
+            set.violations(of, &RenewalRule::default()).into_iter().map(|one| one.policy).collect()
+        };
+        assert_eq!(who(&certificate(|_| {})), ["all"]);
+        assert_eq!(who(&certificate(|r| r.policy = Some("named".to_owned()))), ["all", "named"]);
+        assert_eq!(who(&certificate(|r| r.environment = Some("prod".to_owned()))), ["all", "prod"]);
+    }
+
+    #[test]
+    fn the_nearest_renewal_rule_counts() {
+        let rule = |days| RenewalRule { renew_before: Lead::Days(days), ..RenewalRule::default() };
+        let set: PolicySet = [("slow".to_owned(), Policy { renewal: Some(rule(30)), ..Policy::default() })]
+            .into_iter()
+            .collect();
+        let named = |r: &mut NewCertificate| r.policy = Some("slow".to_owned());
+        assert_eq!(set.renewal_rule(&certificate(named), Some(0.5)), rule(30));
+        let mut own = certificate(named);
+        own.options.renewal = Some(rule(7));
+        assert_eq!(set.renewal_rule(&own, None), rule(7));
+        let plain = certificate(|_| {});
+        assert_eq!(set.renewal_rule(&plain, Some(0.5)).renew_before, Lead::Fraction(0.5));
+        own.options.auto_renew = false;
+        assert!(!set.renewal_rule(&own, None).auto_renew);
+    }
+
+    #[test]
+    fn policies_are_written_as_they_are_read() {
+        let text = r#"{"enforcement":"enforced","rules":[{"severity":"critical","rule":"allowed_domains",
+            "domains":["example.org"]},{"rule":"required_owner"}],"renewal":{"renew_before":{"days":30}}}"#;
+        let policy: Policy = serde_json::from_str(text).unwrap();
+        assert_eq!(policy.rules.len(), 2);
+        assert!(policy.check().is_ok());
+        let again: Policy = serde_json::from_str(&serde_json::to_string(&policy).unwrap()).unwrap();
+        assert_eq!(again, policy);
+        assert!(serde_json::from_str::<Policy>(r#"{"rulez":[]}"#).is_err());
+        let twice =
+            Policy { rules: vec![policy.rules[1].clone(), policy.rules[1].clone()], ..Policy::default() };
+        assert_eq!(twice.check(), Err(BadPolicy::Twice("required_owner")));
+    }
+}

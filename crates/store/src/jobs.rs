@@ -5,13 +5,14 @@ use uuid::Uuid;
 
 use crate::cursor::{Cursor, Page};
 use crate::error::StoreError;
+use crate::keys::KeyRow;
 use crate::scans::page;
 use crate::store::{Cost, Store, limit_of};
 use crate::tx::{Bulk, Column, Tx};
 use crate::value::{Row, Value};
 
 /// A run as stored. What the numbers mean is the caller's, but for those that stand in an index: kinds 0 and 1 are runs
-/// of which a certificate has one open, 2 is for agents; states 0 to 3 are open (queued, running, awaiting approval,
+/// of which a certificate has one open, 2 is for agents, 3 has a queue of its own; states 0 to 3 are open (queued, running, awaiting approval,
 /// awaiting CSR); approval 1 keeps a queued run from being claimed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobRow {
@@ -29,8 +30,6 @@ pub struct JobRow {
     pub issuer: String,
     /// The agent that does it, or that makes the CSR.
     pub agent: Option<Uuid>,
-    /// Where a deployment goes.
-    pub target: Option<Uuid>,
     /// The version it made, deploys or revokes.
     pub version: Option<i64>,
     /// Why there is such a run, a word.
@@ -74,8 +73,6 @@ pub struct NewJob {
     pub issuer: String,
     /// See [`JobRow::agent`].
     pub agent: Option<Uuid>,
-    /// See [`JobRow::target`].
-    pub target: Option<Uuid>,
     /// See [`JobRow::version`].
     pub version: Option<i64>,
     /// See [`JobRow::reason`].
@@ -147,8 +144,6 @@ macro_rules! job_columns {
             $table,
             ".agent, ",
             $table,
-            ".target, ",
-            $table,
             ".version_id, ",
             $table,
             ".reason, ",
@@ -183,19 +178,19 @@ macro_rules! job_columns {
 /// A second open run of issuance or renewal of one certificate is left out.
 const INSERT: Bulk = Bulk {
     sqlite: "-- jobs_insert
-INSERT INTO jobs (certificate_id, kind, state, approval, issuer, agent, target, version_id, reason, requested_by,
+INSERT INTO jobs (certificate_id, kind, state, approval, issuer, agent, version_id, reason, requested_by,
   attempts, next_attempt_at, deadline_at, detail, created_at)
-VALUES (?1, ?2, 0, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 0, ?10, ?11, ?12, ?13) ON CONFLICT DO NOTHING RETURNING id, certificate_id",
+VALUES (?1, ?2, 0, ?3, ?4, ?5, ?6, ?7, ?8, 0, ?9, ?10, ?11, ?12) ON CONFLICT DO NOTHING RETURNING id, certificate_id, kind, detail",
     postgres: "-- jobs_insert
-INSERT INTO jobs (certificate_id, kind, state, approval, issuer, agent, target, version_id, reason, requested_by,
+INSERT INTO jobs (certificate_id, kind, state, approval, issuer, agent, version_id, reason, requested_by,
   attempts, next_attempt_at, deadline_at, detail, created_at)
-SELECT u.certificate, u.kind, 0, u.approval, u.issuer, u.agent, u.target, u.version, u.reason, u.requested_by, 0,
+SELECT u.certificate, u.kind, 0, u.approval, u.issuer, u.agent, u.version, u.reason, u.requested_by, 0,
   u.next_attempt_at, u.deadline_at, u.detail, u.created_at
-FROM UNNEST(?1::bigint[], ?2::bigint[], ?3::bigint[], ?4::text[], ?5::uuid[], ?6::uuid[], ?7::bigint[], ?8::text[],
-  ?9::text[], ?10::bigint[], ?11::bigint[], ?12::text[], ?13::bigint[])
-  AS u(certificate, kind, approval, issuer, agent, target, version, reason, requested_by, next_attempt_at, deadline_at,
+FROM UNNEST(?1::bigint[], ?2::bigint[], ?3::bigint[], ?4::text[], ?5::uuid[], ?6::bigint[], ?7::text[],
+  ?8::text[], ?9::bigint[], ?10::bigint[], ?11::text[], ?12::bigint[])
+  AS u(certificate, kind, approval, issuer, agent, version, reason, requested_by, next_attempt_at, deadline_at,
        detail, created_at)
-ON CONFLICT DO NOTHING RETURNING id, certificate_id",
+ON CONFLICT DO NOTHING RETURNING id, certificate_id, kind, detail",
 };
 
 /// One row for each issuer and how many of its runs are wanted.
@@ -204,7 +199,7 @@ const CLAIM: Bulk = Bulk {
         "-- jobs_claim
 UPDATE jobs SET state = 1, attempts = attempts + 1, lease_holder = ?4, lease_until = ?5,
   started_at = coalesce(started_at, ?3)
-WHERE id IN (SELECT id FROM jobs WHERE issuer = ?1 AND state = 0 AND approval <> 1 AND kind <> 2
+WHERE id IN (SELECT id FROM jobs WHERE issuer = ?1 AND state = 0 AND approval <> 1 AND kind <= 1
              AND next_attempt_at <= ?3 ORDER BY next_attempt_at, id LIMIT ?2)
 RETURNING ",
         job_columns!("jobs")
@@ -215,7 +210,7 @@ WITH due AS (
   SELECT j.id, w.now, w.holder, w.until
   FROM UNNEST(?1::text[], ?2::bigint[], ?3::bigint[], ?4::uuid[], ?5::bigint[]) AS w(issuer, n, now, holder, until)
   CROSS JOIN LATERAL (
-    SELECT id FROM jobs WHERE issuer = w.issuer AND state = 0 AND approval <> 1 AND kind <> 2
+    SELECT id FROM jobs WHERE issuer = w.issuer AND state = 0 AND approval <> 1 AND kind <= 1
       AND next_attempt_at <= w.now ORDER BY next_attempt_at, id LIMIT w.n FOR UPDATE SKIP LOCKED) j)
 UPDATE jobs SET state = 1, attempts = jobs.attempts + 1, lease_holder = due.holder, lease_until = due.until,
   started_at = coalesce(jobs.started_at, due.now)
@@ -223,6 +218,26 @@ FROM due WHERE jobs.id = due.id RETURNING ",
         job_columns!("jobs")
     ),
 };
+
+const CLAIM_REVOCATIONS_SQLITE: &str = concat!(
+    "-- jobs_claim_revocations
+UPDATE jobs SET state = 1, attempts = attempts + 1, lease_holder = ?2, lease_until = ?3,
+  started_at = coalesce(started_at, ?1)
+WHERE id IN (SELECT id FROM jobs WHERE state = 0 AND kind = 3 AND next_attempt_at <= ?1
+             ORDER BY next_attempt_at, id LIMIT ?4)
+RETURNING ",
+    job_columns!("jobs")
+);
+
+const CLAIM_REVOCATIONS_POSTGRES: &str = concat!(
+    "-- jobs_claim_revocations
+UPDATE jobs SET state = 1, attempts = attempts + 1, lease_holder = ?2, lease_until = ?3,
+  started_at = coalesce(started_at, ?1)
+WHERE id IN (SELECT id FROM jobs WHERE state = 0 AND kind = 3 AND next_attempt_at <= ?1
+             ORDER BY next_attempt_at, id LIMIT ?4 FOR UPDATE SKIP LOCKED)
+RETURNING ",
+    job_columns!("jobs")
+);
 
 /// What an agent may do now: deployments, and its runs that wait for a CSR.
 const CLAIM_FOR_AGENT_SQLITE: &str = concat!(
@@ -249,16 +264,20 @@ RETURNING ",
 /// Issuers with due runs, by leaps along the index of what can be claimed.
 const ISSUERS_DUE: &str = "-- jobs_issuers_due
 WITH RECURSIVE t(issuer) AS (
-  SELECT issuer FROM (SELECT issuer FROM jobs WHERE state = 0 AND approval <> 1 AND kind <> 2 ORDER BY issuer LIMIT 1) a
+  SELECT issuer FROM (SELECT issuer FROM jobs WHERE state = 0 AND approval <> 1 AND kind <= 1 ORDER BY issuer LIMIT 1) a
   UNION ALL
-  SELECT (SELECT j.issuer FROM jobs j WHERE j.state = 0 AND j.approval <> 1 AND j.kind <> 2 AND j.issuer > t.issuer
+  SELECT (SELECT j.issuer FROM jobs j WHERE j.state = 0 AND j.approval <> 1 AND j.kind <= 1 AND j.issuer > t.issuer
           ORDER BY j.issuer LIMIT 1) FROM t WHERE t.issuer IS NOT NULL)
 SELECT t.issuer FROM t WHERE t.issuer IS NOT NULL AND EXISTS (
-  SELECT 1 FROM jobs j WHERE j.issuer = t.issuer AND j.state = 0 AND j.approval <> 1 AND j.kind <> 2
+  SELECT 1 FROM jobs j WHERE j.issuer = t.issuer AND j.state = 0 AND j.approval <> 1 AND j.kind <= 1
     AND j.next_attempt_at <= ?1)";
 
+const AGENT_HAS: &str = "-- jobs_agent_has
+SELECT 1 FROM jobs WHERE agent = ?1 AND (state = 0 AND kind = 2 OR state = 3) AND state IN (0, 1, 3)
+  AND next_attempt_at <= ?2 LIMIT 1";
+
 const DUE_COUNT: &str = "-- jobs_due_count
-SELECT count(*) FROM (SELECT 1 FROM jobs WHERE issuer = ?1 AND state = 0 AND approval <> 1 AND kind <> 2
+SELECT count(*) FROM (SELECT 1 FROM jobs WHERE issuer = ?1 AND state = 0 AND approval <> 1 AND kind <= 1
   AND next_attempt_at <= ?2 LIMIT ?3) x";
 
 const GATED: &str = concat!(
@@ -336,24 +355,36 @@ const TRIM: &str = "-- jobs_trim
 DELETE FROM jobs WHERE id IN (SELECT id FROM jobs WHERE state = ?1 AND finished_at < ?2 ORDER BY id LIMIT ?3)";
 
 pub(crate) const ALL: &[&str] =
-    &[ISSUERS_DUE, DUE_COUNT, GATED, WAITING_OVERDUE, REAP, EXTEND, UNSTICK, BY_ID, TRIM];
-pub(crate) const SQLITE: &[&str] = &[CLAIM_FOR_AGENT_SQLITE];
-pub(crate) const POSTGRES: &[&str] = &[CLAIM_FOR_AGENT_POSTGRES];
-pub(crate) const BULKS: &[&Bulk] = &[&INSERT, &CLAIM, &CHANGE, &OPEN_OF, &BY_IDS];
+    &[ISSUERS_DUE, AGENT_HAS, DUE_COUNT, GATED, WAITING_OVERDUE, REAP, EXTEND, UNSTICK, BY_ID, TRIM];
+pub(crate) const SQLITE: &[&str] = &[CLAIM_FOR_AGENT_SQLITE, CLAIM_REVOCATIONS_SQLITE];
+pub(crate) const POSTGRES: &[&str] = &[CLAIM_FOR_AGENT_POSTGRES, CLAIM_REVOCATIONS_POSTGRES];
+pub(crate) const BULKS: &[&Bulk] = &[&INSERT, &CLAIM, &CHANGE, &OPEN_OF, &BY_IDS, &KEYS_INSERT];
 
-/// Queues runs; answers each one's row and certificate. A run of kind 0 or 1 of a certificate that has such a one open is
+/// A run that was queued.
+#[derive(Clone, Debug, PartialEq)]
+pub struct QueuedJob {
+    /// Its row.
+    pub id: i64,
+    /// The certificate's row.
+    pub certificate: i64,
+    /// What it does.
+    pub kind: i64,
+    /// JSON of its kind, as given.
+    pub detail: Option<String>,
+}
+
+/// Queues runs; answers those queued. A run of kind 0 or 1 of a certificate that has such a one open is
 /// left out.
 ///
 /// # Errors
 /// Those of the database.
-pub async fn insert_jobs(tx: &mut Tx, new: &[NewJob]) -> Result<Vec<(i64, i64)>, StoreError> {
+pub async fn insert_jobs(tx: &mut Tx, new: &[NewJob]) -> Result<Vec<QueuedJob>, StoreError> {
     let columns = vec![
         Column::Int(new.iter().map(|job| job.certificate).collect()),
         Column::Int(new.iter().map(|job| job.kind).collect()),
         Column::Int(new.iter().map(|job| job.approval).collect()),
         Column::Text(new.iter().map(|job| job.issuer.clone()).collect()),
         Column::MaybeUuid(new.iter().map(|job| job.agent).collect()),
-        Column::MaybeUuid(new.iter().map(|job| job.target).collect()),
         Column::MaybeInt(new.iter().map(|job| job.version).collect()),
         Column::Text(new.iter().map(|job| job.reason.clone()).collect()),
         Column::Text(new.iter().map(|job| job.requested_by.clone()).collect()),
@@ -362,10 +393,44 @@ pub async fn insert_jobs(tx: &mut Tx, new: &[NewJob]) -> Result<Vec<(i64, i64)>,
         Column::MaybeText(new.iter().map(|job| job.detail.clone()).collect()),
         Column::Int(new.iter().map(|job| job.created_at_us).collect()),
     ];
-    tx.bulk(&INSERT, columns).await?.into_iter().map(|mut row| Ok((row.int()?, row.int()?))).collect()
+    let queued = tx.bulk(&INSERT, columns).await?;
+    let read = |mut row: Row| {
+        Ok(QueuedJob { id: row.int()?, certificate: row.int()?, kind: row.int()?, detail: row.maybe_text()? })
+    };
+    queued.into_iter().map(read).collect()
 }
 
-/// Takes due runs (not deployments) of each issuer, as many as it has places for, the longest due first. They are
+/// Keys made for runs: their rows in the table `keys`.
+const KEYS_INSERT: Bulk = Bulk {
+    sqlite: "-- run_keys_insert
+INSERT INTO keys (id, key_type, spki, spki_sha256, provider, sealed, locator, label, created_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+    postgres: "-- run_keys_insert
+INSERT INTO keys (id, key_type, spki, spki_sha256, provider, sealed, locator, label, created_at)
+SELECT * FROM UNNEST(?1::uuid[], ?2::text[], ?3::bytea[], ?4::bytea[], ?5::text[], ?6::bytea[], ?7::text[], ?8::text[],
+  ?9::bigint[])",
+};
+
+/// Stores keys that were just made for runs: one statement, however many.
+///
+/// # Errors
+/// Those of the database.
+pub async fn insert_run_keys(tx: &mut Tx, keys: &[KeyRow]) -> Result<(), StoreError> {
+    let columns = vec![
+        Column::Uuid(keys.iter().map(|key| key.id).collect()),
+        Column::Text(keys.iter().map(|key| key.key_type.clone()).collect()),
+        Column::Blob(keys.iter().map(|key| key.spki.clone()).collect()),
+        Column::Blob(keys.iter().map(|key| key.spki_sha256.to_vec()).collect()),
+        Column::Text(keys.iter().map(|key| key.provider.clone()).collect()),
+        Column::MaybeBlob(keys.iter().map(|key| key.sealed.clone()).collect()),
+        Column::MaybeText(keys.iter().map(|key| key.locator.clone()).collect()),
+        Column::Text(keys.iter().map(|key| key.label.clone()).collect()),
+        Column::Int(keys.iter().map(|key| key.created_at_us).collect()),
+    ];
+    tx.bulk(&KEYS_INSERT, columns).await.map(drop)
+}
+
+/// Takes due runs of kinds 0 and 1 of each issuer, as many as it has places for, the longest due first. They are
 /// running until `until_us`, when others may take them again.
 ///
 /// # Errors
@@ -385,6 +450,21 @@ pub async fn claim_jobs(
         Column::Int(vec![until_us; wanted.len()]),
     ];
     rows_of(tx.bulk(&CLAIM, columns).await?)
+}
+
+/// Takes due revocations, the longest due first.
+///
+/// # Errors
+/// Those of the database.
+pub async fn claim_revocations(
+    tx: &mut Tx,
+    now_us: i64,
+    holder: Uuid,
+    until_us: i64,
+    limit: i64,
+) -> Result<Vec<JobRow>, StoreError> {
+    let statement = if tx.is_postgres() { CLAIM_REVOCATIONS_POSTGRES } else { CLAIM_REVOCATIONS_SQLITE };
+    rows_of(tx.rows(statement, vec![now_us.into(), holder.into(), until_us.into(), limit.into()]).await?)
 }
 
 /// Takes what an agent may do now: queued deployments, and runs that wait for its CSR. What it takes is offered again
@@ -486,6 +566,14 @@ impl Store {
     pub async fn issuers_due(&self, now_us: i64) -> Result<Vec<String>, StoreError> {
         let rows = self.rows(Cost::Point, ISSUERS_DUE, vec![now_us.into()]).await?;
         rows.into_iter().map(|mut row| row.text()).collect()
+    }
+
+    /// Whether there is anything an agent may do now.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn agent_has_jobs(&self, agent: Uuid, now_us: i64) -> Result<bool, StoreError> {
+        Ok(self.row(AGENT_HAS, vec![agent.into(), now_us.into()]).await?.is_some())
     }
 
     /// How many runs of an issuer are due, counted up to `most`.
@@ -631,7 +719,6 @@ fn job_row(row: &mut Row) -> Result<JobRow, StoreError> {
         approval: row.int()?,
         issuer: row.text()?,
         agent: row.maybe_uuid()?,
-        target: row.maybe_uuid()?,
         version: row.maybe_int()?,
         reason: row.text()?,
         requested_by: row.text()?,

@@ -112,7 +112,6 @@ CREATE TABLE jobs (
     approval        INTEGER NOT NULL,
     issuer          TEXT   NOT NULL,
     agent           BLOB,
-    target          BLOB,
     version_id      INTEGER,
     reason          TEXT   NOT NULL,
     requested_by    TEXT   NOT NULL,
@@ -131,7 +130,8 @@ CREATE TABLE jobs (
 );
 -- One open run of issuance or renewal a certificate: what renews twice fails here.
 CREATE UNIQUE INDEX jobs_open ON jobs (certificate_id) WHERE kind <= 1 AND state <= 3;
-CREATE INDEX jobs_claimable ON jobs (issuer, next_attempt_at, id) WHERE state = 0 AND approval <> 1 AND kind <> 2;
+CREATE INDEX jobs_claimable ON jobs (issuer, next_attempt_at, id) WHERE state = 0 AND approval <> 1 AND kind <= 1;
+CREATE INDEX jobs_revoking ON jobs (next_attempt_at, id) WHERE state = 0 AND kind = 3;
 CREATE INDEX jobs_gated ON jobs (next_attempt_at, id) WHERE state = 0 AND approval = 1;
 CREATE INDEX jobs_of_agent ON jobs (agent, next_attempt_at, id) WHERE agent IS NOT NULL AND state IN (0, 1, 3);
 CREATE INDEX jobs_leased ON jobs (lease_until, id) WHERE state = 1;

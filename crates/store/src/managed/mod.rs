@@ -8,8 +8,8 @@ mod versions;
 pub use page::{ManagedFilter, ManagedOrder, managed_selected};
 pub use totals::{ManagedSummary, ManagedTotal, adjust_managed_totals};
 pub use versions::{
-    ManagedSuggestion, NewManagedVersion, ManagedVersion, drop_suggestions, due_suggestions, insert_versions,
-    managed_by_version_fingerprints, revoke_versions, set_suggestions, versions_of,
+    ManagedSuggestion, NewManagedVersion, ManagedVersion, drop_suggestions, due_suggestions, insert_versions, issued_ids_of,
+    managed_by_version_fingerprints, revoke_versions, set_suggestions, suggestions_of, versions_of,
 };
 
 use uuid::Uuid;
@@ -282,7 +282,9 @@ pub(crate) const BULKS: &[&Bulk] = &[
     &versions::REVOKE,
     &versions::BY_IDS,
     &versions::BY_FINGERPRINTS,
+    &versions::ISSUED_IDS,
     &versions::SUGGESTIONS_SET,
+    &versions::SUGGESTIONS_OF,
     &versions::SUGGESTIONS_DROP,
 ];
 

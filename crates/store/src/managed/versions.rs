@@ -166,12 +166,49 @@ ON CONFLICT (certificate_id) DO UPDATE SET check_at = excluded.check_at, starts_
   ends_at = excluded.ends_at, explanation = excluded.explanation",
 };
 
+pub(super) const SUGGESTIONS_OF: Bulk = Bulk {
+    sqlite: "-- managed_suggestions_of
+SELECT certificate_id, check_at, starts_at, ends_at, explanation FROM managed_suggestions WHERE certificate_id = ?1",
+    postgres: "-- managed_suggestions_of
+SELECT s.certificate_id, s.check_at, s.starts_at, s.ends_at, s.explanation
+FROM UNNEST(?1::bigint[]) AS u(id) JOIN managed_suggestions s ON s.certificate_id = u.id",
+};
+
+/// What is known of issuers' suggestions about these certificates.
+///
+/// # Errors
+/// Those of the database.
+pub async fn suggestions_of(
+    tx: &mut Tx,
+    certificates: Vec<i64>,
+) -> Result<Vec<ManagedSuggestion>, StoreError> {
+    tx.bulk(&SUGGESTIONS_OF, vec![Column::Int(certificates)]).await?.into_iter().map(suggestion).collect()
+}
+
 pub(super) const SUGGESTIONS_DROP: Bulk = Bulk {
     sqlite: "-- managed_suggestions_drop
 DELETE FROM managed_suggestions WHERE certificate_id = ?1",
     postgres: "-- managed_suggestions_drop
 DELETE FROM managed_suggestions WHERE certificate_id = ANY(?1::bigint[])",
 };
+
+/// The identities under which our own authority knows certificates.
+pub(super) const ISSUED_IDS: Bulk = Bulk {
+    sqlite: "-- versions_issued_ids
+SELECT i.uuid FROM certificates c JOIN issued i ON i.certificate_id = c.id WHERE c.sha256 = ?1",
+    postgres: "-- versions_issued_ids
+SELECT i.uuid FROM UNNEST(?1::bytea[]) AS u(sha256) JOIN certificates c ON c.sha256 = u.sha256
+JOIN issued i ON i.certificate_id = c.id",
+};
+
+/// The identities under which our own authority issued these leaves; others are left out.
+///
+/// # Errors
+/// Those of the database.
+pub async fn issued_ids_of(tx: &mut Tx, fingerprints: &[[u8; 32]]) -> Result<Vec<Uuid>, StoreError> {
+    let column = Column::Blob(fingerprints.iter().map(|hash| hash.to_vec()).collect());
+    tx.bulk(&ISSUED_IDS, vec![column]).await?.into_iter().map(|mut row| row.uuid()).collect()
+}
 
 impl Store {
     /// A certificate's versions, the newest first.

@@ -1,0 +1,257 @@
+//! The second person.
+
+use futures_util::FutureExt;
+use serde_json::json;
+use store::approvals::{
+    ApprovalRow, ApprovalView, Decision, approvals_by_uuids, decide_approvals, expired_approvals,
+};
+use store::jobs::{JobRow, jobs_by_ids, overdue_waiting_jobs};
+use store::managed::{ManagedRow, managed_by_ids};
+use store::{Cursor, Page, StoreError, Tx};
+use uuid::Uuid;
+
+use super::ledger::{Entry, Ledger, attempt, job_details, lost, on};
+use super::{APPROVAL_PATIENCE_US, Lifecycle, LifecycleError, RUN_PATIENCE_US};
+use crate::job::{Consent, JobId, JobState};
+use crate::managed::BadRequest;
+use crate::scheduler::replan;
+use crate::state::Input;
+
+/// Longest note of a decision, in octets.
+pub const NOTE_OCTETS_MAX: usize = 2_000;
+
+/// Approvals ended by one look at those that lapsed.
+const EXPIRED_MAX: i64 = 1_000;
+
+pub use crate::approval::{Approval, ApprovalState};
+
+impl Lifecycle {
+    /// One approval.
+    ///
+    /// # Errors
+    /// [`LifecycleError::NotFound`]; those of the database.
+    pub async fn approval(&self, id: Uuid) -> Result<Approval, LifecycleError> {
+        let found = self.inner.store.approval(id).await?;
+        found.map(|view| Approval::from_view(&view)).ok_or_else(|| LifecycleError::not_found("approval", id))
+    }
+
+    /// A page of approvals of a state, the newest first.
+    ///
+    /// # Errors
+    /// [`StoreError::BadCursor`] within; those of the database.
+    pub async fn approvals(
+        &self,
+        state: ApprovalState,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<Approval>, LifecycleError> {
+        let page = self.inner.store.approvals(state.code(), after, limit).await?;
+        Ok(Page { rows: page.rows.iter().map(Approval::from_view).collect(), next: page.next })
+    }
+
+    /// Gives consent: the run begins.
+    ///
+    /// # Errors
+    /// [`LifecycleError::SamePerson`] to whoever asked for the run, [`LifecycleError::Decided`] when it is over;
+    /// [`LifecycleError::NotFound`]; those of the database.
+    pub async fn approve(&self, id: Uuid, note: Option<&str>, actor: &str) -> Result<(), LifecycleError> {
+        self.decide(id, true, note, actor).await?;
+        self.inner.wake.notify_one();
+        Ok(())
+    }
+
+    /// Refuses consent: the run is over.
+    ///
+    /// # Errors
+    /// As [`Lifecycle::approve`]; whoever asked may take it back, too.
+    pub async fn reject(&self, id: Uuid, note: Option<&str>, actor: &str) -> Result<(), LifecycleError> {
+        self.decide(id, false, note, actor).await
+    }
+
+    async fn decide(
+        &self,
+        id: Uuid,
+        approve: bool,
+        note: Option<&str>,
+        actor: &str,
+    ) -> Result<(), LifecycleError> {
+        if note.is_some_and(|note| note.len() > NOTE_OCTETS_MAX || note.contains('\0')) {
+            return Err(BadRequest::Notes.into());
+        }
+        let view = self.inner.store.approval(id).await?;
+        let view = view.ok_or_else(|| LifecycleError::not_found("approval", id))?;
+        if view.approval.state != ApprovalState::Open.code() {
+            return Err(LifecycleError::Decided(decided_word(&view)));
+        }
+        if approve && view.approval.requested_by == actor {
+            return Err(LifecycleError::SamePerson(actor.to_owned()));
+        }
+        let now_us = self.now_us();
+        if view.approval.expires_at_us <= now_us {
+            return Err(LifecycleError::Decided(ApprovalState::Expired.as_str()));
+        }
+        let decision = Decision {
+            id: view.approval.id,
+            state: if approve { ApprovalState::Approved } else { ApprovalState::Rejected }.code(),
+            by: actor.to_owned(),
+            at_us: now_us,
+            note: note.map(str::to_owned),
+        };
+        let plan = self.planner().await?;
+        let open = attempt(&self.inner.store, "approval_decide", move || {
+            let (decision, plan) = (decision.clone(), plan.clone());
+            on(move |tx| {
+                async move {
+                    let open = approvals_by_uuids(tx, vec![id]).await?;
+                    let open: Vec<ApprovalRow> =
+                        open.into_iter().filter(|one| one.state == ApprovalState::Open.code()).collect();
+                    if open.is_empty() {
+                        return Ok(false);
+                    }
+                    settle(tx, &open, &decision, approve, &plan).await?;
+                    Ok(true)
+                }
+                .boxed()
+            })
+        })
+        .await?;
+        if open { Ok(()) } else { Err(LifecycleError::Decided("decided")) }
+    }
+
+    /// Ends what was not consented to in time; part of the tick.
+    pub(crate) async fn expire_approvals(&self) -> Result<u64, LifecycleError> {
+        let now_us = self.now_us();
+        let plan = self.planner().await?;
+        let expired = attempt(&self.inner.store, "approvals_expire", move || {
+            let plan = plan.clone();
+            on(move |tx| {
+                async move {
+                    let open = expired_approvals(tx, now_us, EXPIRED_MAX).await?;
+                    let decision = Decision {
+                        id: 0,
+                        state: ApprovalState::Expired.code(),
+                        by: "system:approvals".to_owned(),
+                        at_us: now_us,
+                        note: None,
+                    };
+                    settle(tx, &open, &decision, false, &plan).await?;
+                    Ok(open.len() as u64)
+                }
+                .boxed()
+            })
+        })
+        .await?;
+        Ok(expired)
+    }
+
+    /// Ends runs that waited too long for a CSR; part of the tick.
+    pub(crate) async fn end_overdue(&self) -> Result<u64, LifecycleError> {
+        let now_us = self.now_us();
+        let plan = self.planner().await?;
+        let ended = attempt(&self.inner.store, "jobs_overdue", move || {
+            let plan = plan.clone();
+            on(move |tx| {
+                async move {
+                    let jobs = overdue_waiting_jobs(tx, now_us, EXPIRED_MAX).await?;
+                    let jobs: Vec<JobRow> =
+                        jobs.into_iter().filter(|job| job.state == JobState::AwaitingCsr.code()).collect();
+                    let count = jobs.len() as u64;
+                    let rows = rows_of(tx, jobs.iter().map(|job| job.certificate).collect()).await?;
+                    let mut ledger = Ledger::new(now_us, "system:reaper");
+                    for job in jobs {
+                        let Some(row) = rows.iter().find(|row| row.id == job.certificate) else { continue };
+                        let mut entry = Entry::new(row.clone());
+                        let error = "the agent sent no CSR in time: see whether it runs".to_owned();
+                        entry.row.last_error = Some(error.clone());
+                        entry.row.failures += 1;
+                        if ledger.step(&mut entry, Input::RunFailed, job_details(&job)).is_ok() {
+                            replan(&mut ledger, &plan, &entry.row);
+                        }
+                        ledger.end(job, JobState::Failed, Some(error));
+                        ledger.put(entry);
+                    }
+                    ledger.write(tx).await?;
+                    Ok(count)
+                }
+                .boxed()
+            })
+        })
+        .await?;
+        Ok(ended)
+    }
+}
+
+fn decided_word(view: &ApprovalView) -> &'static str {
+    ApprovalState::from_code(view.approval.state).unwrap_or(ApprovalState::Withdrawn).as_str()
+}
+
+async fn rows_of(tx: &mut Tx, mut ids: Vec<i64>) -> Result<Vec<ManagedRow>, StoreError> {
+    ids.sort_unstable();
+    ids.dedup();
+    managed_by_ids(tx, ids).await
+}
+
+/// Carries a decision out, over all of these alike.
+async fn settle(
+    tx: &mut Tx,
+    open: &[ApprovalRow],
+    decision: &Decision,
+    approve: bool,
+    plan: &crate::scheduler::Planner,
+) -> Result<(), StoreError> {
+    let decisions: Vec<Decision> =
+        open.iter().map(|one| Decision { id: one.id, ..decision.clone() }).collect();
+    if decide_approvals(tx, &decisions).await?.len() != open.len() {
+        return Err(lost("an approval"));
+    }
+    let jobs = jobs_by_ids(tx, open.iter().map(|one| one.job).collect()).await?;
+    let rows = rows_of(tx, open.iter().map(|one| one.certificate).collect()).await?;
+    let mut ledger = Ledger::new(decision.at_us, &decision.by);
+    for approval in open {
+        let waits = |job: &&JobRow| job.id == approval.job && job.state == JobState::AwaitingApproval.code();
+        let Some(job) = jobs.iter().find(waits).cloned() else { continue };
+        let Some(row) = rows.iter().find(|row| row.id == approval.certificate) else { continue };
+        let mut entry = Entry::new(row.clone());
+        let current = entry.current();
+        let input = if approve { Input::Approved(current) } else { Input::Rejected(current) };
+        let details = json!({ "approval": approval.uuid, "job": JobId::of(job.id, job.created_at_us),
+            "requested_by": approval.requested_by, "note": decision.note });
+        // A certificate that moved on (archived meanwhile) has ended its run itself.
+        let Ok(_) = ledger.step(&mut entry, input, details) else { continue };
+        if approve {
+            let mut to = job.clone();
+            to.state = JobState::Queued.code();
+            to.approval = Consent::Given.code();
+            to.next_attempt_at_us = decision.at_us;
+            to.deadline_at_us = decision.at_us + RUN_PATIENCE_US;
+            ledger.change(job, to);
+        } else {
+            let mut to = job.clone();
+            to.state = JobState::Cancelled.code();
+            to.finished_at_us = Some(decision.at_us);
+            to.last_error = Some("no consent".to_owned());
+            ledger.change(job, to);
+            replan(&mut ledger, plan, &entry.row);
+        }
+        ledger.put(entry);
+    }
+    ledger.write(tx).await.map(drop)
+}
+
+/// The approval that a run needs.
+pub(crate) fn approval_of(job: &JobRow, reason: &str, now_us: i64) -> ApprovalRow {
+    ApprovalRow {
+        id: 0,
+        uuid: Uuid::now_v7(),
+        job: job.id,
+        certificate: job.certificate,
+        state: ApprovalState::Open.code(),
+        reason: reason.to_owned(),
+        requested_by: job.requested_by.clone(),
+        requested_at_us: now_us,
+        expires_at_us: now_us + APPROVAL_PATIENCE_US,
+        decided_by: None,
+        decided_at_us: None,
+        note: None,
+    }
+}

@@ -1,0 +1,422 @@
+//! Changing one certificate, and one run.
+
+use std::collections::HashMap;
+
+use futures_util::FutureExt;
+use serde_json::json;
+use store::agents::{NewDeployment, cancel_deployments, insert_deployments};
+use store::jobs::{JobRow, jobs_by_ids, open_jobs_of};
+use store::managed::{
+    ManagedRow, managed_by_ids, managed_by_uuids, replace_managed_names, replace_managed_tags, suggestions_of,
+};
+use store::policies::replace_violations;
+use store::{StoreError, Tx};
+use uuid::Uuid;
+
+use super::create::violation_row;
+use super::ledger::{Entry, Ledger, attempt, job_details, on};
+use super::policies::plan;
+use super::selection::{hasten, run_now, run_of};
+use super::{Judged, Lifecycle, LifecycleError};
+use crate::job::{JobId, JobKind, JobState};
+use crate::managed::{CertificateChange, ManagedCertificate, TargetRef, row_of, targets_of};
+use crate::policy::Violation;
+use crate::renewal::Suggested;
+use crate::scheduler::{Planner, deployment, replan, target_of};
+use crate::state::Input;
+
+/// What a transaction over one certificate came to.
+type Outcome = Result<(), LifecycleError>;
+
+/// A change that was checked.
+struct Change {
+    before: ManagedCertificate,
+    after: ManagedCertificate,
+    judged: Judged,
+    violations: Vec<Violation>,
+    renew: bool,
+    actor: String,
+    now_us: i64,
+}
+
+impl Lifecycle {
+    /// Changes what people decide about a certificate. `revision` is the one read; `None` takes whatever is there.
+    /// Names, profile, issuer and key are those of the next version, which `renew` asks for at once.
+    ///
+    /// # Errors
+    /// [`LifecycleError::Stale`]; as [`Lifecycle::create`].
+    pub async fn update(
+        &self,
+        id: Uuid,
+        revision: Option<i64>,
+        change: &CertificateChange,
+        actor: &str,
+    ) -> Result<ManagedCertificate, LifecycleError> {
+        let before = self.get(id).await?;
+        if let Some(revision) = revision.filter(|revision| *revision != before.revision) {
+            return Err(if revision < before.revision {
+                LifecycleError::Stale { revision: before.revision }
+            } else {
+                LifecycleError::not_found("revision", revision)
+            });
+        }
+        let now_us = self.now_us();
+        let after = change.apply(&before, now_us)?;
+        if after.name != before.name && self.inner.store.managed_named(&after.name).await?.is_some() {
+            return Err(LifecycleError::Taken { what: "a certificate", name: after.name });
+        }
+        let (_, violations) = self.admit(&after).await?;
+        let judged = self.judge(&after).await?;
+        let renew = change.renew;
+        let change = std::sync::Arc::new(Change {
+            before,
+            after,
+            judged,
+            violations,
+            renew,
+            actor: actor.to_owned(),
+            now_us,
+        });
+        let outcome = attempt(&self.inner.store, "certificate_update", move || {
+            let change = std::sync::Arc::clone(&change);
+            on(move |tx| async move { change_one(tx, id, &change).await }.boxed())
+        })
+        .await?;
+        outcome?;
+        if renew {
+            self.inner.wake.notify_one();
+        }
+        self.get(id).await
+    }
+
+    /// Takes a certificate out of management: nothing is renewed any more. What is in place stays in place.
+    ///
+    /// # Errors
+    /// [`LifecycleError::Illegal`] while its issuer is at it; [`LifecycleError::Stale`].
+    pub async fn archive(&self, id: Uuid, revision: Option<i64>, actor: &str) -> Result<(), LifecycleError> {
+        self.move_one(id, revision, actor, Move::Archive).await
+    }
+
+    /// Takes it back into management.
+    ///
+    /// # Errors
+    /// [`LifecycleError::Illegal`] when it is not archived; [`LifecycleError::Stale`].
+    pub async fn restore(&self, id: Uuid, revision: Option<i64>, actor: &str) -> Result<(), LifecycleError> {
+        let of = self.get(id).await?;
+        let judged = self.judge(&of).await?;
+        self.move_one(id, revision, actor, Move::Restore(std::sync::Arc::new(judged))).await
+    }
+
+    /// Brings the current version to its targets once more.
+    ///
+    /// # Errors
+    /// [`LifecycleError::Illegal`] when a run is under way; [`LifecycleError::NotExportable`] without targets or version.
+    pub async fn redeploy(&self, id: Uuid, actor: &str) -> Result<(), LifecycleError> {
+        self.move_one(id, None, actor, Move::Redeploy).await
+    }
+
+    async fn move_one(
+        &self,
+        id: Uuid,
+        revision: Option<i64>,
+        actor: &str,
+        what: Move,
+    ) -> Result<(), LifecycleError> {
+        let (now_us, actor) = (self.now_us(), actor.to_owned());
+        let outcome = attempt(&self.inner.store, "certificate_move", move || {
+            let (actor, what) = (actor.clone(), what.clone());
+            on(move |tx| async move { move_one(tx, id, revision, &actor, &what, now_us).await }.boxed())
+        })
+        .await?;
+        outcome
+    }
+
+    /// Takes a run back. One that an issuer is at cannot be: what it delivers must not be lost.
+    ///
+    /// # Errors
+    /// [`LifecycleError::UnderWay`], [`LifecycleError::NotWaiting`] when it is over; [`LifecycleError::NotFound`].
+    pub async fn cancel_job(&self, id: JobId, actor: &str) -> Result<(), LifecycleError> {
+        self.job(id).await?;
+        let (now_us, actor, planner) = (self.now_us(), actor.to_owned(), self.planner().await?);
+        let outcome = attempt(&self.inner.store, "job_cancel", move || {
+            let (actor, planner) = (actor.clone(), planner.clone());
+            on(move |tx| async move { cancel(tx, id, &actor, &planner, now_us).await }.boxed())
+        })
+        .await?;
+        outcome
+    }
+
+    /// Lets a run that waits for its time, or for another attempt, begin now.
+    ///
+    /// # Errors
+    /// [`LifecycleError::NotWaiting`]; [`LifecycleError::NotFound`].
+    pub async fn retry_job(&self, id: JobId, actor: &str) -> Result<(), LifecycleError> {
+        self.job(id).await?;
+        let (now_us, actor) = (self.now_us(), actor.to_owned());
+        let outcome = attempt(&self.inner.store, "job_retry", move || {
+            let actor = actor.clone();
+            on(move |tx| {
+                async move {
+                    let Some(job) = jobs_by_ids(tx, vec![id.row()]).await?.pop() else {
+                        return Ok(Err(LifecycleError::not_found("job", id)));
+                    };
+                    if job.state != JobState::Queued.code() {
+                        return Ok(Err(not_waiting(id, &job)));
+                    }
+                    let mut ledger = Ledger::new(now_us, &actor);
+                    hasten(&mut ledger, &job, "asked", &actor);
+                    ledger.note_on(format!("job/{id}"), "job.retry", json!({}));
+                    ledger.write(tx).await?;
+                    Ok(Ok(()))
+                }
+                .boxed()
+            })
+        })
+        .await?;
+        outcome?;
+        self.inner.wake.notify_one();
+        Ok(())
+    }
+}
+
+#[derive(Clone)]
+enum Move {
+    Archive,
+    Restore(std::sync::Arc<Judged>),
+    Redeploy,
+}
+
+pub(super) fn not_waiting(id: JobId, job: &JobRow) -> LifecycleError {
+    let state = JobState::from_code(job.state).unwrap_or(JobState::Failed);
+    LifecycleError::NotWaiting { job: id, state: state.as_str() }
+}
+
+async fn row_and_open(
+    tx: &mut Tx,
+    id: Uuid,
+    revision: Option<i64>,
+) -> Result<Result<(ManagedRow, Vec<JobRow>), LifecycleError>, StoreError> {
+    let Some(row) = managed_by_uuids(tx, vec![id]).await?.pop() else {
+        return Ok(Err(LifecycleError::not_found("certificate", id)));
+    };
+    if revision.is_some_and(|revision| revision != row.revision) {
+        return Ok(Err(LifecycleError::Stale { revision: row.revision }));
+    }
+    let open = open_jobs_of(tx, vec![row.id]).await?;
+    Ok(Ok((row, open)))
+}
+
+async fn change_one(tx: &mut Tx, id: Uuid, change: &Change) -> Result<Outcome, StoreError> {
+    let (row, open) = match row_and_open(tx, id, None).await? {
+        Ok(found) => found,
+        Err(error) => return Ok(Err(error)),
+    };
+    let (before, after) = (&change.before, &change.after);
+    // What was decided rests on what was read. A run that only moved the state on is none of its business.
+    let mut expected = row_of(before);
+    let mut stored = row.clone();
+    for row in [&mut expected, &mut stored] {
+        row.id = 0;
+        row.state = 0;
+        row.revision = 0;
+        row.version = None;
+        row.fingerprint = None;
+        row.not_before_us = 0;
+        row.not_after_us = 0;
+        row.revoked = false;
+        row.failures = 0;
+        row.last_error = None;
+        row.updated_at_us = 0;
+    }
+    if expected != stored {
+        return Ok(Err(LifecycleError::Stale { revision: row.revision }));
+    }
+    let mut entry = Entry::new(row);
+    let wanted = row_of(after);
+    entry.row.name = wanted.name;
+    entry.row.profile = wanted.profile;
+    entry.row.issuer = wanted.issuer;
+    entry.row.owner = wanted.owner;
+    entry.row.team = wanted.team;
+    entry.row.environment = wanted.environment;
+    entry.row.policy = wanted.policy;
+    entry.row.key_location = wanted.key_location;
+    entry.row.agent = wanted.agent;
+    entry.row.key_type = wanted.key_type;
+    entry.row.names = wanted.names;
+    entry.row.tags = wanted.tags;
+    entry.row.targets = wanted.targets;
+    entry.row.options = wanted.options;
+    let row = entry.row.clone();
+    let mut ledger = Ledger::new(change.now_us, &change.actor);
+    ledger.note(&row, "certificate.update", json!({ "renew": change.renew }));
+    ledger.announce(&row, "certificate.changed", &json!({}));
+    ledger.put(entry);
+    let open: HashMap<i64, Vec<JobRow>> = HashMap::from([(row.id, open)]);
+    let run = run_of(&open, row.id);
+    if change.renew {
+        match run {
+            // Its issuer and agent are those of before: another takes its place.
+            Some(run) if run.state == JobState::Queued.code() => {
+                ledger.end(run.clone(), JobState::Cancelled, Some("the certificate was changed".to_owned()));
+                ledger.queue(run_now(&row, "changed", &change.actor, change.now_us));
+            }
+            Some(run) => {
+                let job = JobId::of(run.id, run.created_at_us);
+                return Ok(Err(LifecycleError::UnderWay { job }));
+            }
+            None => ledger.queue(run_now(&row, "changed", &change.actor, change.now_us)),
+        }
+    } else {
+        let suggested = suggestions_of(tx, vec![row.id]).await?.pop().and_then(|one| one.window_us);
+        let suggested = suggested.map(|(start_us, end_us)| Suggested { start_us, end_us });
+        let now =
+            ManagedCertificate::from_row(&row).map_err(|error| StoreError::Corrupt(error.to_string()))?;
+        plan(&mut ledger, &now, &row, run, &change.judged, suggested);
+    }
+    ledger.write(tx).await?;
+    if after.names != before.names {
+        let names = after.names.iter().map(ToString::to_string).collect();
+        replace_managed_names(tx, &[(row.id, names)]).await?;
+    }
+    if after.tags != before.tags {
+        replace_managed_tags(tx, &[(row.id, after.tags.clone().into_iter().collect())]).await?;
+    }
+    let found: Vec<_> =
+        change.violations.iter().map(|one| violation_row(row.id, one, change.now_us)).collect();
+    replace_violations(tx, vec![row.id], &found).await?;
+    Ok(Ok(()))
+}
+
+async fn move_one(
+    tx: &mut Tx,
+    id: Uuid,
+    revision: Option<i64>,
+    actor: &str,
+    what: &Move,
+    now_us: i64,
+) -> Result<Outcome, StoreError> {
+    let (row, open) = match row_and_open(tx, id, revision).await? {
+        Ok(found) => found,
+        Err(error) => return Ok(Err(error)),
+    };
+    let mut entry = Entry::new(row);
+    let mut ledger = Ledger::new(now_us, actor);
+    let mut places = Vec::new();
+    let mut ended = Vec::new();
+    let input = match what {
+        Move::Archive => Input::Archived,
+        Move::Restore(_) => Input::Restored(entry.current()),
+        Move::Redeploy => Input::RedeployAsked,
+    };
+    if let Err(error) = ledger.step(&mut entry, input, json!({})) {
+        return Ok(Err(error.into()));
+    }
+    match what {
+        Move::Archive => {
+            for job in open {
+                if job.kind == JobKind::Deployment.code() {
+                    ended.push(job.id);
+                }
+                // A revocation under way is still wanted.
+                if job.kind != JobKind::Revocation.code() {
+                    ledger.end(job, JobState::Cancelled, Some("the certificate was archived".to_owned()));
+                }
+            }
+        }
+        Move::Restore(judged) => {
+            let certificate = ManagedCertificate::from_row(&entry.row)
+                .map_err(|error| StoreError::Corrupt(error.to_string()))?;
+            plan(&mut ledger, &certificate, &entry.row, None, judged, None);
+        }
+        Move::Redeploy => {
+            places = places_of(&entry.row)?;
+            if places.is_empty() || entry.row.version.is_none() {
+                let why = "there is nothing to put in place: no version, or no targets with agents";
+                return Ok(Err(LifecycleError::NotExportable(why)));
+            }
+            for (target, agent) in &places {
+                ledger.queue(deployment(&entry.row, entry.row.version, *agent, *target, now_us));
+            }
+        }
+    }
+    let row = entry.row.clone();
+    ledger.put(entry);
+    let queued = ledger.write(tx).await?;
+    for job in ended {
+        cancel_deployments(tx, job, now_us).await?;
+    }
+    let deployments: Vec<NewDeployment> = queued
+        .iter()
+        .filter(|job| job.kind == JobKind::Deployment.code())
+        .filter_map(|job| {
+            let target = job.detail.as_deref().and_then(target_of)?;
+            let (_, agent) = places.iter().find(|(place, _)| *place == target)?;
+            Some(NewDeployment {
+                job: job.id,
+                target,
+                agent: *agent,
+                certificate: row.uuid,
+                fingerprint: row.fingerprint?,
+                created_at_us: now_us,
+            })
+        })
+        .collect();
+    insert_deployments(tx, &deployments).await?;
+    Ok(Ok(()))
+}
+
+/// Targets with agents: target and agent.
+fn places_of(row: &ManagedRow) -> Result<Vec<(Uuid, Uuid)>, StoreError> {
+    let targets = targets_of(row).map_err(|error| StoreError::Corrupt(error.to_string()))?;
+    Ok(targets
+        .into_iter()
+        .filter_map(|target| match target {
+            TargetRef::Deploy { target, agent } => Some((target, agent)),
+            TargetRef::Endpoint { .. } => None,
+        })
+        .collect())
+}
+
+async fn cancel(
+    tx: &mut Tx,
+    id: JobId,
+    actor: &str,
+    planner: &Planner,
+    now_us: i64,
+) -> Result<Outcome, StoreError> {
+    let Some(job) = jobs_by_ids(tx, vec![id.row()]).await?.pop() else {
+        return Ok(Err(LifecycleError::not_found("job", id)));
+    };
+    let Some(state) = JobState::from_code(job.state).filter(|state| state.is_open()) else {
+        return Ok(Err(not_waiting(id, &job)));
+    };
+    let deploys = job.kind == JobKind::Deployment.code();
+    if state == JobState::Running && !deploys {
+        return Ok(Err(LifecycleError::UnderWay { job: id }));
+    }
+    let Some(row) = managed_by_ids(tx, vec![job.certificate]).await?.pop() else {
+        return Ok(Err(LifecycleError::not_found("certificate", job.certificate)));
+    };
+    let others = open_jobs_of(tx, vec![row.id]).await?;
+    let others = others.iter().any(|other| other.kind == JobKind::Deployment.code() && other.id != job.id);
+    let mut ledger = Ledger::new(now_us, actor);
+    let mut entry = Entry::new(row);
+    ledger.note_on(format!("job/{id}"), "job.cancel", job_details(&job));
+    let current = entry.current();
+    if job.kind <= JobKind::Renewal.code() {
+        // A run that has not begun has moved nothing.
+        let _ = ledger.step(&mut entry, Input::Cancelled(current), job_details(&job));
+        replan(&mut ledger, planner, &entry.row);
+    } else if deploys && !others {
+        let _ = ledger.step(&mut entry, Input::Cancelled(current), job_details(&job));
+    }
+    let row = job.id;
+    ledger.end(job, JobState::Cancelled, Some(format!("cancelled by {actor}")));
+    ledger.put(entry);
+    ledger.write(tx).await?;
+    if deploys {
+        cancel_deployments(tx, row, now_us).await?;
+    }
+    Ok(Ok(()))
+}

@@ -1,0 +1,206 @@
+//! Bringing certificates under management.
+
+use futures_util::FutureExt;
+use futures_util::future::join_all;
+use serde_json::json;
+use store::jobs::NewJob;
+use store::managed::{NewManaged, insert_managed};
+use store::policies::{ViolationRow, replace_violations};
+use store::{Batcher, BatcherOptions, Clock, Store, StoreError, Tx};
+use uuid::Uuid;
+
+use super::ledger::{Ledger, attempt, on};
+use super::{Lifecycle, LifecycleError, RUN_PATIENCE_US};
+use crate::job::{Consent, JobId, JobKind};
+use crate::managed::{INTERNAL_ISSUER, ManagedCertificate, NewCertificate, row_of};
+use crate::policy::Violation;
+
+/// Creations in one transaction: some 2 KiB each.
+const BATCH_MAX: usize = 512;
+
+/// A certificate that was entered.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Created {
+    /// Its identity.
+    pub certificate: Uuid,
+    /// Its name.
+    pub name: String,
+    /// The run that issues it, if it is issued now.
+    pub job: Option<JobId>,
+    /// What it does against policies that only advise.
+    pub violations: Vec<Violation>,
+}
+
+/// A creation that was checked.
+#[derive(Clone, Debug)]
+pub(super) struct Creation {
+    certificate: ManagedCertificate,
+    issue: bool,
+    consent: Consent,
+    actor: String,
+    violations: Vec<Violation>,
+}
+
+/// Creations that come together share a transaction.
+pub(super) fn batcher(store: Store, clock: Clock) -> Batcher<Creation, Result<Created, LifecycleError>> {
+    let options = BatcherOptions { batch_max: BATCH_MAX, ..BatcherOptions::default() };
+    Batcher::new("lifecycle-create", options, move |batch| {
+        let (store, now_us) = (store.clone(), clock.now_us());
+        async move {
+            let batch = std::sync::Arc::new(batch);
+            let again = std::sync::Arc::clone(&batch);
+            let work = move || {
+                let batch = std::sync::Arc::clone(&again);
+                on(move |tx| async move { enter(tx, &batch, now_us).await }.boxed())
+            };
+            match attempt(&store, "certificates_create", work).await {
+                Ok(entered) => entered,
+                Err(error) => {
+                    let error = LifecycleError::from(error);
+                    batch.iter().map(|_| Err(error.clone())).collect()
+                }
+            }
+        }
+        .boxed()
+    })
+}
+
+/// One transaction: the rows, their first runs, counts, audit, events, violations.
+async fn enter(
+    tx: &mut Tx,
+    batch: &[Creation],
+    now_us: i64,
+) -> Result<Vec<Result<Created, LifecycleError>>, StoreError> {
+    let new: Vec<NewManaged> = batch.iter().map(|one| new_row(&one.certificate)).collect();
+    let given: std::collections::HashMap<Uuid, i64> =
+        insert_managed(tx, &new).await?.into_iter().map(|(id, uuid)| (uuid, id)).collect();
+    let mut ledger = Ledger::new(now_us, "system:create");
+    let mut found = Vec::new();
+    for (one, new) in batch.iter().zip(&new) {
+        let Some(&id) = given.get(&new.row.uuid) else { continue };
+        ledger.entered(&new.row);
+        let details = json!({ "names": one.certificate.names.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "profile": new.row.profile, "issuer": new.row.issuer });
+        ledger.note_as(Some(&one.actor), &new.row, "certificate.create", details);
+        ledger.announce(&new.row, "certificate.created", &json!({ "actor": one.actor }));
+        if one.issue {
+            ledger.queue(NewJob {
+                certificate: id,
+                kind: JobKind::Issuance.code(),
+                approval: one.consent.code(),
+                issuer: new.row.issuer.clone(),
+                agent: new.row.agent,
+                version: None,
+                reason: "created".to_owned(),
+                requested_by: one.actor.clone(),
+                next_attempt_at_us: now_us,
+                deadline_at_us: now_us + RUN_PATIENCE_US,
+                detail: None,
+                created_at_us: now_us,
+            });
+        }
+        found.extend(one.violations.iter().map(|violation| violation_row(id, violation, now_us)));
+    }
+    let jobs: std::collections::HashMap<i64, i64> =
+        ledger.write(tx).await?.into_iter().map(|job| (job.certificate, job.id)).collect();
+    if !found.is_empty() {
+        replace_violations(tx, found.iter().map(|one| one.certificate).collect(), &found).await?;
+    }
+    Ok(batch
+        .iter()
+        .map(|one| {
+            let name = one.certificate.name.clone();
+            let Some(id) = given.get(&one.certificate.id) else {
+                return Err(LifecycleError::Taken { what: "a certificate", name });
+            };
+            Ok(Created {
+                certificate: one.certificate.id,
+                name,
+                job: jobs.get(id).map(|job| JobId::of(*job, now_us)),
+                violations: one.violations.clone(),
+            })
+        })
+        .collect())
+}
+
+pub(super) fn new_row(certificate: &ManagedCertificate) -> NewManaged {
+    NewManaged {
+        row: row_of(certificate),
+        names: certificate.names.iter().map(ToString::to_string).collect(),
+        tags: certificate.tags.clone().into_iter().collect(),
+    }
+}
+
+pub(crate) fn violation_row(certificate: i64, violation: &Violation, now_us: i64) -> ViolationRow {
+    ViolationRow {
+        certificate,
+        policy: violation.policy.clone(),
+        rule: violation.rule.to_owned(),
+        severity: violation.severity.code(),
+        message: violation.message.clone(),
+        found_at_us: now_us,
+    }
+}
+
+impl Lifecycle {
+    /// Brings a certificate under management; with [`NewCertificate::issue`] its first run is queued in the same
+    /// transaction.
+    ///
+    /// # Errors
+    /// [`LifecycleError`]: what is refused leaves nothing behind.
+    pub async fn create(&self, new: NewCertificate, actor: &str) -> Result<Created, LifecycleError> {
+        let creation = self.prepare(&new, actor).await?;
+        let issue = creation.issue;
+        let created = self.inner.creating.submit(creation).await.map_err(|_| LifecycleError::Stopping)?;
+        if issue && created.is_ok() {
+            self.inner.wake.notify_one();
+        }
+        created
+    }
+
+    /// Many at once, each with an answer of its own.
+    pub async fn create_many(
+        &self,
+        new: Vec<NewCertificate>,
+        actor: &str,
+    ) -> Vec<Result<Created, LifecycleError>> {
+        join_all(new.into_iter().map(|one| self.create(one, actor))).await
+    }
+
+    async fn prepare(&self, new: &NewCertificate, actor: &str) -> Result<Creation, LifecycleError> {
+        let certificate = new.check(Uuid::now_v7(), self.now_us())?;
+        let (consent, violations) = self.admit(&certificate).await?;
+        Ok(Creation { certificate, issue: new.issue, consent, actor: actor.to_owned(), violations })
+    }
+
+    /// Whether a certificate may be so: what it names exists, and no enforced policy forbids it. Answers whether its runs
+    /// need consent, and what it does against policies that advise.
+    pub(super) async fn admit(
+        &self,
+        certificate: &ManagedCertificate,
+    ) -> Result<(Consent, Vec<Violation>), LifecycleError> {
+        let set = self.policy_set().await?;
+        if let Some(name) = &certificate.policy
+            && set.get(name).is_none()
+        {
+            return Err(LifecycleError::Missing { what: "policy", name: name.clone() });
+        }
+        let facts = self.profile_facts(&certificate.profile).await?;
+        if certificate.issuer == INTERNAL_ISSUER {
+            if facts.is_none() {
+                let name = certificate.profile.clone();
+                return Err(LifecycleError::Missing { what: "profile", name });
+            }
+        } else {
+            self.inner.issuers.issuer(&certificate.issuer).await?;
+        }
+        let judged = super::directory::judge(&set, facts, certificate);
+        let violations = set.violations(certificate, &judged.rule);
+        let (enforced, advised): (Vec<_>, Vec<_>) = violations.into_iter().partition(|one| one.enforced);
+        if enforced.is_empty() {
+            Ok((judged.consent(), advised))
+        } else {
+            Err(LifecycleError::Forbidden(enforced))
+        }
+    }
+}

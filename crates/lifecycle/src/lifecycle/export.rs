@@ -1,0 +1,168 @@
+//! Certificates and keys given out, each time with an audit row.
+
+use authority::keystore::KeyStoreError;
+use futures_util::FutureExt;
+use keys::{Context, PrivateKey};
+use p12_keystore::{Certificate, KeyStore, KeyStoreEntry, PrivateKeyChain};
+use serde_json::json;
+use store::SEALED_KEYS;
+use store::managed::ManagedVersion;
+use uuid::Uuid;
+use x509::Fingerprint;
+use zeroize::Zeroizing;
+
+use super::ledger::{Ledger, on};
+use super::{Lifecycle, LifecycleError};
+use crate::managed::{KeyLocation, ManagedCertificate, split};
+
+/// Shortest password of a PKCS#12 file, in octets: it is guessed offline.
+pub const PASSWORD_OCTETS_MIN: usize = 8;
+
+/// How a certificate is given out.
+#[derive(Clone)]
+pub enum ExportFormat {
+    /// The chain, PEM, leaf first, root left out.
+    Chain,
+    /// The chain, then the private key as PKCS#8.
+    ChainAndKey,
+    /// A PKCS#12 file with the chain and the key.
+    Pkcs12 {
+        /// Of the file.
+        password: Zeroizing<String>,
+    },
+}
+
+/// What was given out. It may hold a private key.
+pub struct Exported {
+    /// The certificate.
+    pub certificate: Uuid,
+    /// Its name.
+    pub name: String,
+    /// The version.
+    pub fingerprint: Fingerprint,
+    /// PEM text or DER.
+    pub octets: Zeroizing<Vec<u8>>,
+    /// Of `octets`.
+    pub media_type: &'static str,
+}
+
+impl Lifecycle {
+    /// Gives a certificate's current version out. That a key leaves is written down before it does.
+    ///
+    /// # Errors
+    /// [`LifecycleError::NotExportable`] when there is no version or its key is not here.
+    pub async fn export(
+        &self,
+        id: Uuid,
+        format: &ExportFormat,
+        actor: &str,
+    ) -> Result<Exported, LifecycleError> {
+        let view = self.inner.store.managed(id).await?;
+        let view = view.ok_or_else(|| LifecycleError::not_found("certificate", id))?;
+        let certificate = ManagedCertificate::from_view(&view)?;
+        let version = match view.row.version {
+            Some(version) => self.inner.store.managed_version(version).await?,
+            None => None,
+        };
+        let version = version.ok_or(LifecycleError::NotExportable("the certificate was never issued"))?;
+        let chain = split(&version.chain);
+        let chain_pem: String = chain.iter().map(|der| x509::pem::encode("CERTIFICATE", der)).collect();
+        let (octets, media_type, what) = match format {
+            ExportFormat::Chain => {
+                (Zeroizing::new(chain_pem.into_bytes()), "application/pem-certificate-chain", "chain")
+            }
+            ExportFormat::ChainAndKey => {
+                let key = self.private_key(&certificate, &version).await?;
+                let mut text = Zeroizing::new(chain_pem.into_bytes());
+                text.extend_from_slice(key.to_pkcs8_pem().as_bytes());
+                (text, "application/x-pem-file", "key")
+            }
+            ExportFormat::Pkcs12 { password } => {
+                if password.len() < PASSWORD_OCTETS_MIN {
+                    return Err(LifecycleError::NotExportable("a PKCS#12 password has at least 8 octets"));
+                }
+                let key = self.private_key(&certificate, &version).await?;
+                let file = pkcs12(&chain, &key, &version.fingerprint, &certificate.name, password);
+                let file = file.map_err(|_| {
+                    LifecycleError::NotExportable("the PKCS#12 file cannot be made of this key")
+                })?;
+                (file, "application/x-pkcs12", "pkcs12")
+            }
+        };
+        self.note_export(&certificate, &version, what, actor).await?;
+        Ok(Exported {
+            certificate: id,
+            name: certificate.name,
+            fingerprint: Fingerprint::from_bytes(version.fingerprint),
+            octets,
+            media_type,
+        })
+    }
+
+    /// The private key of a version, where this server holds it sealed.
+    pub(super) async fn private_key(
+        &self,
+        certificate: &ManagedCertificate,
+        version: &ManagedVersion,
+    ) -> Result<PrivateKey, LifecycleError> {
+        let away = match certificate.key_location {
+            KeyLocation::Agent { .. } => "the key is with the agent and never leaves its host",
+            KeyLocation::KeyService => "the key is with the key service and never leaves it",
+            KeyLocation::Server => {
+                "the key is not here: the certificate was found, or issued for a key elsewhere"
+            }
+        };
+        let id = version.key.ok_or(LifecycleError::NotExportable(away))?;
+        let row = self.inner.store.key(id).await?.ok_or(KeyStoreError::Unknown(id))?;
+        if row.blocked_at_us.is_some() {
+            return Err(KeyStoreError::Blocked { id, reason: row.blocked_reason.unwrap_or_default() }.into());
+        }
+        let sealed =
+            row.sealed.ok_or(LifecycleError::NotExportable("the key never leaves the key service"))?;
+        let context = Context { table: SEALED_KEYS.table, row: id.as_bytes(), column: SEALED_KEYS.column };
+        let opened = self.inner.keystore.keyring().open_sealed(&context, &sealed);
+        let der = opened.map_err(|error| KeyStoreError::Sealed { id, error })?;
+        let key = PrivateKey::from_pkcs8_der(&der).map_err(KeyStoreError::from)?;
+        if *key.spki_hash().as_bytes() == version.spki_sha256 {
+            Ok(key)
+        } else {
+            Err(KeyStoreError::Swapped(id).into())
+        }
+    }
+
+    async fn note_export(
+        &self,
+        certificate: &ManagedCertificate,
+        version: &ManagedVersion,
+        what: &'static str,
+        actor: &str,
+    ) -> Result<(), LifecycleError> {
+        let mut ledger = Ledger::new(self.now_us(), actor);
+        let fingerprint = Fingerprint::from_bytes(version.fingerprint).to_string();
+        ledger.note_on(
+            format!("certificate/{}", certificate.id),
+            "certificate.export",
+            json!({ "what": what, "fingerprint": fingerprint }),
+        );
+        let work = on(move |tx| async move { ledger.write(tx).await.map(drop) }.boxed());
+        Ok(self.inner.store.write("export", work).await?)
+    }
+}
+
+fn pkcs12(
+    chain: &[Vec<u8>],
+    key: &PrivateKey,
+    fingerprint: &[u8; 32],
+    name: &str,
+    password: &str,
+) -> Result<Zeroizing<Vec<u8>>, p12_keystore::error::Error> {
+    let certificates: Result<Vec<_>, _> = chain.iter().map(|der| Certificate::from_der(der)).collect();
+    let entry = PrivateKeyChain::new(
+        fingerprint.to_vec(),
+        p12_keystore::PrivateKey::from_der(&key.to_pkcs8_der())?,
+        certificates?,
+    );
+    let mut store = KeyStore::new();
+    store.add_entry(name, KeyStoreEntry::PrivateKeyChain(entry));
+    Ok(Zeroizing::new(store.writer(password).write()?))
+}

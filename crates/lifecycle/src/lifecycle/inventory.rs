@@ -1,0 +1,283 @@
+//! Triage of what was found: claimed, dismissed, or left.
+
+use std::collections::HashMap;
+
+use futures_util::FutureExt;
+use serde_json::json;
+use store::managed::{
+    NewManagedVersion, insert_managed, insert_versions, managed_by_ids, managed_by_version_fingerprints,
+    update_managed,
+};
+use store::people::{dismiss, dismissed, undismiss};
+use store::{Cursor, InventoryFilter, InventoryRow, Page, StoreError, Tx};
+use uuid::Uuid;
+use x509::Fingerprint;
+
+use super::create::new_row;
+use super::ledger::{Ledger, attempt, on};
+use super::{Created, Lifecycle, LifecycleError};
+use crate::claim::{Claim, Claimed, read};
+use crate::managed::{
+    BadRequest, CurrentVersion, ManagedCertificate, NOTES_OCTETS_MAX, NewCertificate, TargetRef,
+};
+use crate::renewal::{Life, due};
+use crate::scheduler::planned;
+use crate::state::State;
+
+pub use crate::claim::FoundState;
+
+/// An endpoint of the inventory, and whether what it shows is managed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Found {
+    /// The endpoint.
+    pub row: InventoryRow,
+    /// Whether its certificate is managed; `None` when it never showed one.
+    pub state: Option<FoundState>,
+}
+
+/// A claim that was checked and looked up.
+#[derive(Clone)]
+struct Entering {
+    certificate: ManagedCertificate,
+    version: NewManagedVersion,
+    renew_at_us: Option<i64>,
+    consent: crate::job::Consent,
+    actor: String,
+    now_us: i64,
+}
+
+impl Lifecycle {
+    /// A page of the inventory, with what is managed of it.
+    ///
+    /// # Errors
+    /// [`StoreError::BadCursor`] within; those of the database.
+    pub async fn found(
+        &self,
+        filter: &InventoryFilter,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<Found>, LifecycleError> {
+        let page = self.inner.store.inventory_page(filter, after, limit).await?;
+        let leaves: Vec<[u8; 32]> =
+            page.rows.iter().filter_map(|row| row.leaf.as_ref()).map(|leaf| leaf.sha256).collect();
+        let states = self.found_states(leaves).await?;
+        let found = |row: InventoryRow| {
+            let state = row
+                .leaf
+                .as_ref()
+                .map(|leaf| states.get(&leaf.sha256).cloned().unwrap_or(FoundState::Unmanaged));
+            Found { row, state }
+        };
+        Ok(Page { rows: page.rows.into_iter().map(found).collect(), next: page.next })
+    }
+
+    async fn found_states(
+        &self,
+        mut leaves: Vec<[u8; 32]>,
+    ) -> Result<HashMap<[u8; 32], FoundState>, LifecycleError> {
+        leaves.sort_unstable();
+        leaves.dedup();
+        let look = on(move |tx| {
+            async move {
+                let mut states: HashMap<[u8; 32], FoundState> = dismissed(tx, &leaves)
+                    .await?
+                    .into_iter()
+                    .map(|(leaf, note)| (leaf, FoundState::Dismissed(note)))
+                    .collect();
+                let managed = managed_by_version_fingerprints(tx, &leaves).await?;
+                let ids: Vec<i64> = managed.iter().map(|(_, certificate, _)| *certificate).collect();
+                let uuids: HashMap<i64, Uuid> =
+                    managed_by_ids(tx, ids).await?.into_iter().map(|row| (row.id, row.uuid)).collect();
+                for (leaf, certificate, _) in managed {
+                    if let Some(uuid) = uuids.get(&certificate) {
+                        states.insert(leaf, FoundState::Managed(*uuid));
+                    }
+                }
+                Ok(states)
+            }
+            .boxed()
+        });
+        Ok(self.inner.store.write("found_states", look).await?)
+    }
+
+    /// Brings what was found under management: names, kind of key and end are read from the certificate, the endpoint
+    /// becomes its target, and the next version is issued when it is due.
+    ///
+    /// # Errors
+    /// [`LifecycleError`]
+    pub async fn claim(&self, claim: Claim, actor: &str) -> Result<Created, LifecycleError> {
+        let entering = self.entering(claim, actor).await?;
+        let name = entering.certificate.name.clone();
+        let leaf = entering.version.fingerprint;
+        if let Some(FoundState::Managed(id)) = self.found_states(vec![leaf]).await?.remove(&leaf) {
+            let name = id.to_string();
+            return Err(LifecycleError::Taken { what: "a managed certificate for it:", name });
+        }
+        let created = Created {
+            certificate: entering.certificate.id,
+            name: name.clone(),
+            job: None,
+            violations: Vec::new(),
+        };
+        let entered = attempt(&self.inner.store, "claim", move || {
+            let entering = entering.clone();
+            on(move |tx| async move { enter(tx, &entering).await }.boxed())
+        })
+        .await?;
+        if entered { Ok(created) } else { Err(LifecycleError::Taken { what: "a certificate", name }) }
+    }
+
+    async fn entering(&self, claim: Claim, actor: &str) -> Result<Entering, LifecycleError> {
+        let (chain, endpoint) = self.chain_of(&claim.what).await?;
+        let leaf = chain.first().ok_or(LifecycleError::NotExportable("nothing was found there"))?;
+        let facts = read(leaf)?;
+        let mut targets = claim.targets;
+        targets.extend(endpoint);
+        let new = NewCertificate {
+            name: claim.name,
+            names: facts.names,
+            profile: claim.profile,
+            issuer: claim.issuer,
+            owner: claim.owner,
+            team: claim.team,
+            tags: std::collections::BTreeMap::new(),
+            environment: claim.environment,
+            policy: claim.policy,
+            key_location: claim.key_location,
+            key_type: facts.key_type,
+            targets,
+            options: claim.options,
+            issue: false,
+        };
+        let now_us = self.now_us();
+        let mut certificate = new.check(Uuid::now_v7(), now_us)?;
+        let fingerprint = Fingerprint::of(leaf);
+        certificate.state = State::Active;
+        certificate.current = Some(CurrentVersion {
+            fingerprint,
+            not_before_us: facts.not_before_us,
+            not_after_us: facts.not_after_us,
+            revoked: false,
+        });
+        let (consent, _) = self.admit(&certificate).await?;
+        let judged = self.judge(&certificate).await?;
+        let life = Life { not_before_us: facts.not_before_us, not_after_us: facts.not_after_us };
+        let version = NewManagedVersion {
+            certificate: 0,
+            job: None,
+            fingerprint: *fingerprint.as_bytes(),
+            serial: facts.serial,
+            spki_sha256: facts.spki_sha256,
+            not_before_us: facts.not_before_us,
+            not_after_us: facts.not_after_us,
+            // Whoever issued it, it was not asked through us.
+            issuer: "found".to_owned(),
+            key: None,
+            chain: chain.concat(),
+            issued_at_us: now_us,
+        };
+        let renew_at_us = due(certificate.id, life, &judged.rule, None).map(|due| due.at_us);
+        Ok(Entering { certificate, version, renew_at_us, consent, actor: actor.to_owned(), now_us })
+    }
+
+    async fn chain_of(&self, what: &Claimed) -> Result<(Vec<Vec<u8>>, Option<TargetRef>), LifecycleError> {
+        let store = &self.inner.store;
+        match what {
+            Claimed::Fingerprint(fingerprint) => {
+                let found = store.certificate_by_sha256(fingerprint.as_bytes()).await?;
+                let found = found.ok_or_else(|| LifecycleError::not_found("certificate", fingerprint))?;
+                Ok((vec![found.der], None))
+            }
+            Claimed::Endpoint(key) => {
+                let row = store.endpoint(key).await?;
+                let row = row.ok_or_else(|| LifecycleError::not_found("endpoint", &key.host))?;
+                let chain = match row.chain {
+                    Some(chain) => store.chain(chain).await?,
+                    None => Vec::new(),
+                };
+                let target = TargetRef::Endpoint {
+                    host: key.host.clone(),
+                    port: key.port,
+                    protocol: key.protocol.clone(),
+                    server_name: key.server_name.clone(),
+                };
+                Ok((chain.into_iter().map(|member| member.der).collect(), Some(target)))
+            }
+        }
+    }
+
+    /// Notes that a certificate that was found is not to be managed.
+    ///
+    /// # Errors
+    /// [`LifecycleError`]
+    pub async fn dismiss(
+        &self,
+        fingerprint: Fingerprint,
+        note: &str,
+        actor: &str,
+    ) -> Result<(), LifecycleError> {
+        if note.len() > NOTES_OCTETS_MAX || note.contains('\0') {
+            return Err(BadRequest::Notes.into());
+        }
+        let (note, actor, at_us) = (note.to_owned(), actor.to_owned(), self.now_us());
+        let work = on(move |tx| {
+            async move {
+                dismiss(tx, *fingerprint.as_bytes(), &actor, &note, at_us).await?;
+                let mut ledger = Ledger::new(at_us, &actor);
+                ledger.note_on(format!("found/{fingerprint}"), "found.dismiss", json!({ "note": note }));
+                ledger.write(tx).await.map(drop)
+            }
+            .boxed()
+        });
+        Ok(self.inner.store.write("dismiss", work).await?)
+    }
+
+    /// Takes that back; false when there was nothing to take back.
+    ///
+    /// # Errors
+    /// [`LifecycleError`]
+    pub async fn undismiss(&self, fingerprint: Fingerprint, actor: &str) -> Result<bool, LifecycleError> {
+        let (actor, at_us) = (actor.to_owned(), self.now_us());
+        let work = on(move |tx| {
+            async move {
+                let undone = undismiss(tx, *fingerprint.as_bytes()).await?;
+                let mut ledger = Ledger::new(at_us, &actor);
+                if undone {
+                    ledger.note_on(format!("found/{fingerprint}"), "found.undismiss", json!({}));
+                }
+                ledger.write(tx).await?;
+                Ok(undone)
+            }
+            .boxed()
+        });
+        Ok(self.inner.store.write("undismiss", work).await?)
+    }
+}
+
+/// False when the name is taken.
+async fn enter(tx: &mut Tx, entering: &Entering) -> Result<bool, StoreError> {
+    let new = new_row(&entering.certificate);
+    let Some((id, _)) = insert_managed(tx, std::slice::from_ref(&new)).await?.into_iter().next() else {
+        return Ok(false);
+    };
+    let version = NewManagedVersion { certificate: id, ..entering.version.clone() };
+    let version = insert_versions(tx, &[version]).await?.first().map(|(version, _)| *version);
+    let mut rows = managed_by_ids(tx, vec![id]).await?;
+    for row in &mut rows {
+        row.version = version;
+    }
+    update_managed(tx, &rows).await?;
+    let mut ledger = Ledger::new(entering.now_us, &entering.actor);
+    for row in &rows {
+        ledger.entered(row);
+        let details =
+            json!({ "fingerprint": Fingerprint::from_bytes(entering.version.fingerprint).to_string() });
+        ledger.note(row, "certificate.claim", details.clone());
+        ledger.announce(row, "certificate.claimed", &details);
+        if let Some(at_us) = entering.renew_at_us {
+            ledger.queue(planned(row, at_us, "planned", entering.consent, entering.now_us));
+        }
+    }
+    ledger.write(tx).await?;
+    Ok(true)
+}

@@ -1,0 +1,285 @@
+//! One transaction over certificates: their moves, with the counts, audit rows and events that belong to them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use serde_json::{Value as Json, json};
+use store::approvals::{ApprovalRow, insert_approvals, withdraw_approvals};
+use store::jobs::{JobChange, JobRow, NewJob, QueuedJob, change_jobs, insert_jobs};
+use store::managed::{ManagedRow, ManagedTotal, adjust_managed_totals, update_managed};
+use store::{AuditEvent, Event, Store, StoreError, Tx};
+
+use crate::job::{JobState, id_of};
+use crate::managed::standing;
+use crate::state::{Current, Effect, Illegal, Input, State, step};
+
+/// How often a transaction that lost against another is tried again.
+const ATTEMPTS_MAX: u32 = 12;
+/// The first pause between, doubled up to 64 times this.
+const PAUSE: Duration = Duration::from_millis(3);
+
+/// What a transaction will write. Everything is decided here first and written by [`Ledger::write`] in a constant number
+/// of statements.
+pub(crate) struct Ledger {
+    at_us: i64,
+    actor: String,
+    rows: Vec<(ManagedRow, ManagedRow)>,
+    changes: Vec<JobChange>,
+    jobs: Vec<NewJob>,
+    approvals: Vec<ApprovalRow>,
+    withdrawn: Vec<i64>,
+    totals: BTreeMap<ManagedTotal, i64>,
+    audit: Vec<AuditEvent>,
+    events: Vec<Event>,
+}
+
+/// A certificate in a transaction.
+pub(crate) struct Entry {
+    was: ManagedRow,
+    /// As it is to be.
+    pub(crate) row: ManagedRow,
+}
+
+impl Entry {
+    pub(crate) fn new(row: ManagedRow) -> Self {
+        Self { was: row.clone(), row }
+    }
+
+    pub(crate) fn state(&self) -> Result<State, StoreError> {
+        State::from_code(self.row.state)
+            .ok_or_else(|| StoreError::Corrupt(format!("a certificate's state is {}", self.row.state)))
+    }
+
+    pub(crate) fn current(&self) -> Current {
+        standing(self.row.fingerprint.is_some(), self.row.revoked)
+    }
+}
+
+impl Ledger {
+    pub(crate) fn new(at_us: i64, actor: &str) -> Self {
+        Self {
+            at_us,
+            actor: actor.to_owned(),
+            rows: Vec::new(),
+            changes: Vec::new(),
+            jobs: Vec::new(),
+            approvals: Vec::new(),
+            withdrawn: Vec::new(),
+            totals: BTreeMap::new(),
+            audit: Vec::new(),
+            events: Vec::new(),
+        }
+    }
+
+    pub(crate) fn at_us(&self) -> i64 {
+        self.at_us
+    }
+
+    /// Moves a certificate; the move's audit row and events are written with it. What the move asks for besides is the
+    /// caller's to do.
+    pub(crate) fn step(
+        &mut self,
+        entry: &mut Entry,
+        input: Input,
+        details: Json,
+    ) -> Result<Vec<Effect>, Illegal> {
+        let Some(state) = State::from_code(entry.row.state) else {
+            return Err(Illegal { state: State::Archived, input });
+        };
+        let (next, effects) = step(state, input)?;
+        entry.row.state = next.code();
+        for effect in &effects {
+            if let Effect::Announce(kind) = effect {
+                self.announce(&entry.row, kind, &details);
+            }
+        }
+        let mut details = details;
+        if let Json::Object(fields) = &mut details {
+            fields.insert("from".to_owned(), state.as_str().into());
+            fields.insert("to".to_owned(), next.as_str().into());
+        }
+        self.note(&entry.row, action(input), details);
+        Ok(effects)
+    }
+
+    /// An audit row about a certificate.
+    pub(crate) fn note(&mut self, row: &ManagedRow, action: &'static str, details: Json) {
+        self.note_as(None, row, action, details);
+    }
+
+    /// An audit row by somebody else than the transaction's actor.
+    pub(crate) fn note_as(
+        &mut self,
+        actor: Option<&str>,
+        row: &ManagedRow,
+        action: &'static str,
+        details: Json,
+    ) {
+        self.audit.push(AuditEvent {
+            at_us: self.at_us,
+            actor: actor.unwrap_or(&self.actor).to_owned(),
+            action,
+            resource: format!("certificate/{}", row.uuid),
+            details,
+        });
+    }
+
+    /// An audit row about anything else.
+    pub(crate) fn note_on(&mut self, resource: String, action: &'static str, details: Json) {
+        let (at_us, actor) = (self.at_us, self.actor.clone());
+        self.audit.push(AuditEvent { at_us, actor, action, resource, details });
+    }
+
+    /// An event about a certificate: what it is, and what is said besides.
+    pub(crate) fn announce(&mut self, row: &ManagedRow, kind: &'static str, details: &Json) {
+        let mut body = json!({
+            "name": row.name,
+            "profile": row.profile,
+            "issuer": row.issuer,
+            "owner": row.owner,
+            "team": row.team,
+            "environment": row.environment,
+            "not_after_us": row.fingerprint.map(|_| row.not_after_us),
+        });
+        if let (Json::Object(into), Json::Object(from)) = (&mut body, details) {
+            into.extend(from.clone());
+        }
+        self.events.push(Event {
+            at_us: self.at_us,
+            kind,
+            subject: format!("certificate/{}", row.uuid),
+            body,
+        });
+    }
+
+    /// Takes a certificate as it is to be; each once.
+    pub(crate) fn put(&mut self, mut entry: Entry) {
+        if entry.was == entry.row {
+            return;
+        }
+        entry.row.updated_at_us = self.at_us;
+        self.count(&entry.was, -1);
+        self.count(&entry.row, 1);
+        self.rows.push((entry.was, entry.row));
+    }
+
+    fn count(&mut self, row: &ManagedRow, by: i64) {
+        *self.totals.entry(ManagedTotal::State(row.state)).or_default() += by;
+        if row.state != State::Archived.code()
+            && let Some(day) = ManagedTotal::expiry(row.not_after_us)
+        {
+            *self.totals.entry(day).or_default() += by;
+        }
+    }
+
+    /// Counts certificates that are new.
+    pub(crate) fn entered(&mut self, row: &ManagedRow) {
+        self.count(row, 1);
+    }
+
+    pub(crate) fn change(&mut self, from: JobRow, to: JobRow) {
+        self.changes.push(JobChange { from, to });
+    }
+
+    /// Ends an open run.
+    pub(crate) fn end(&mut self, job: JobRow, state: JobState, error: Option<String>) {
+        if job.state == JobState::AwaitingApproval.code() {
+            self.withdrawn.push(job.id);
+        }
+        let mut to = job.clone();
+        to.state = state.code();
+        to.finished_at_us = Some(self.at_us);
+        to.last_error = error.or(to.last_error);
+        self.change(job, to);
+    }
+
+    pub(crate) fn queue(&mut self, job: NewJob) {
+        self.jobs.push(job);
+    }
+
+    pub(crate) fn ask(&mut self, approval: ApprovalRow) {
+        self.approvals.push(approval);
+    }
+
+    /// Writes it all. Whatever was read meanwhile by another writer makes it [`StoreError::Busy`]: read again.
+    pub(crate) async fn write(self, tx: &mut Tx) -> Result<Vec<QueuedJob>, StoreError> {
+        if !self.changes.is_empty() {
+            let changed = change_jobs(tx, &self.changes).await?.len();
+            if changed != self.changes.len() {
+                return Err(lost("a run"));
+            }
+        }
+        let rows: Vec<ManagedRow> = self.rows.into_iter().map(|(_, row)| row).collect();
+        if !rows.is_empty() && update_managed(tx, &rows).await? != rows.len() {
+            return Err(lost("a certificate"));
+        }
+        withdraw_approvals(tx, self.withdrawn, self.at_us).await?;
+        insert_approvals(tx, &self.approvals).await?;
+        let queued = insert_jobs(tx, &self.jobs).await?;
+        adjust_managed_totals(tx, &self.totals).await?;
+        store::audit(tx, self.audit).await?;
+        store::emit(tx, self.events).await?;
+        Ok(queued)
+    }
+}
+
+/// The error of a transaction that was overtaken.
+pub(crate) fn lost(what: &'static str) -> StoreError {
+    StoreError::Busy { source: format!("{what} was changed meanwhile").into() }
+}
+
+/// What a job says about itself in details.
+pub(crate) fn job_details(job: &JobRow) -> Json {
+    json!({ "job": id_of(job), "reason": job.reason, "requested_by": job.requested_by, "attempts": job.attempts })
+}
+
+fn action(input: Input) -> &'static str {
+    match input {
+        Input::ApprovalNeeded => "certificate.approval_request",
+        Input::Approved(_) => "certificate.approve",
+        Input::Rejected(_) => "certificate.reject",
+        Input::CsrNeeded => "certificate.csr_request",
+        Input::Started => "certificate.start",
+        Input::Issued { .. } => "certificate.issue",
+        Input::Deployed => "certificate.deploy",
+        Input::RedeployAsked => "certificate.redeploy",
+        Input::RunFailed => "certificate.fail",
+        Input::Cancelled(_) => "certificate.cancel",
+        Input::Revoked => "certificate.revoke",
+        Input::Archived => "certificate.archive",
+        Input::Restored(_) => "certificate.restore",
+    }
+}
+
+/// Runs a transaction; once more, and again, while it loses against others.
+///
+/// `work` makes the transaction's work anew each time.
+pub(crate) async fn attempt<T: Send + 'static, W>(
+    store: &Store,
+    name: &'static str,
+    mut work: impl FnMut() -> W,
+) -> Result<T, StoreError>
+where
+    W: for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<T, StoreError>> + Send + 'static,
+{
+    let mut pause = PAUSE;
+    for _ in 1..ATTEMPTS_MAX {
+        match store.write(name, work()).await {
+            Err(StoreError::Busy { .. }) => {
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(PAUSE * 64);
+            }
+            done => return done,
+        }
+    }
+    store.write(name, work()).await
+}
+
+/// Names the type of a transaction's work, which the compiler cannot guess from a closure alone.
+pub(crate) fn on<T, W>(work: W) -> W
+where
+    W: for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<T, StoreError>> + Send + 'static,
+{
+    work
+}

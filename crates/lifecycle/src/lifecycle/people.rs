@@ -1,0 +1,164 @@
+//! Owners and teams, kept.
+
+use futures_util::FutureExt;
+use serde_json::json;
+use store::people::{PeopleKind, delete_person, insert_person, person_user, update_person};
+use store::policies::NamedDocument;
+use store::{Cursor, Page};
+use uuid::Uuid;
+
+use super::ledger::{Ledger, on};
+use super::{Lifecycle, LifecycleError};
+use crate::managed::json as json_text;
+use crate::people::Person;
+
+/// An owner or team, as kept.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PersonRecord {
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub person: Person,
+    /// Moves with every change.
+    pub revision: i64,
+    /// When it was made, µs.
+    pub created_at_us: i64,
+    /// When it last changed, µs.
+    pub updated_at_us: i64,
+}
+
+impl PersonRecord {
+    fn of(document: NamedDocument) -> Result<Self, LifecycleError> {
+        let person = serde_json::from_str(&document.body)
+            .map_err(|error| LifecycleError::Unreadable(format!("{}: {error}", document.name)))?;
+        let NamedDocument { name, revision, created_at_us, updated_at_us, .. } = document;
+        Ok(Self { name, person, revision, created_at_us, updated_at_us })
+    }
+}
+
+fn noun(kind: PeopleKind) -> (&'static str, &'static str) {
+    match kind {
+        PeopleKind::Owner => ("owner", "an owner"),
+        PeopleKind::Team => ("team", "a team"),
+    }
+}
+
+/// What became of a change of something that has a revision.
+pub(super) enum Changed {
+    Done,
+    Used(Uuid),
+    Missing,
+}
+
+impl Lifecycle {
+    /// An owner or team.
+    ///
+    /// # Errors
+    /// [`LifecycleError::NotFound`]; those of the database.
+    pub async fn person(&self, kind: PeopleKind, name: &str) -> Result<PersonRecord, LifecycleError> {
+        let found = self.inner.store.person(kind, name).await?;
+        PersonRecord::of(found.ok_or_else(|| LifecycleError::not_found(noun(kind).0, name))?)
+    }
+
+    /// A page of owners or teams by name.
+    ///
+    /// # Errors
+    /// [`StoreError::BadCursor`] within; those of the database.
+    pub async fn people(
+        &self,
+        kind: PeopleKind,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<PersonRecord>, LifecycleError> {
+        let page = self.inner.store.people(kind, after, limit).await?;
+        let rows = page.rows.into_iter().map(PersonRecord::of).collect::<Result<_, _>>()?;
+        Ok(Page { rows, next: page.next })
+    }
+
+    /// Makes an owner or team, or replaces one: `revision` is the one read, `None` for a new one.
+    ///
+    /// # Errors
+    /// [`LifecycleError::Taken`], [`LifecycleError::Stale`], [`LifecycleError::Missing`] for an owner's team that does
+    /// not exist; [`LifecycleError::BadPerson`].
+    pub async fn put_person(
+        &self,
+        kind: PeopleKind,
+        name: &str,
+        person: &Person,
+        revision: Option<i64>,
+        actor: &str,
+    ) -> Result<PersonRecord, LifecycleError> {
+        person.check(kind, name)?;
+        if let Some(team) = &person.team
+            && self.inner.store.person(PeopleKind::Team, team).await?.is_none()
+        {
+            return Err(LifecycleError::Missing { what: "team", name: team.clone() });
+        }
+        let (now_us, body) = (self.now_us(), json_text(person));
+        let (word, article) = noun(kind);
+        let mut ledger = Ledger::new(now_us, actor);
+        let action = match (kind, revision.is_some()) {
+            (PeopleKind::Owner, false) => "owner.create",
+            (PeopleKind::Owner, true) => "owner.update",
+            (PeopleKind::Team, false) => "team.create",
+            (PeopleKind::Team, true) => "team.update",
+        };
+        ledger.note_on(format!("{word}/{name}"), action, json!({}));
+        let key = name.to_owned();
+        let work = on(move |tx| {
+            async move {
+                let done = match revision {
+                    None => insert_person(tx, kind, &key, &body, now_us).await?,
+                    Some(revision) => update_person(tx, kind, &key, &body, now_us, revision).await?,
+                };
+                if done {
+                    ledger.write(tx).await?;
+                }
+                Ok(done)
+            }
+            .boxed()
+        });
+        if self.inner.store.write("person_put", work).await? {
+            return self.person(kind, name).await;
+        }
+        match revision {
+            None => Err(LifecycleError::Taken { what: article, name: name.to_owned() }),
+            Some(_) => Err(LifecycleError::Stale { revision: self.person(kind, name).await?.revision }),
+        }
+    }
+
+    /// Drops an owner or team that no certificate names.
+    ///
+    /// # Errors
+    /// [`LifecycleError::InUse`], [`LifecycleError::NotFound`]; those of the database.
+    pub async fn delete_person(
+        &self,
+        kind: PeopleKind,
+        name: &str,
+        actor: &str,
+    ) -> Result<(), LifecycleError> {
+        let (word, _) = noun(kind);
+        let mut ledger = Ledger::new(self.now_us(), actor);
+        let action = if kind == PeopleKind::Owner { "owner.delete" } else { "team.delete" };
+        ledger.note_on(format!("{word}/{name}"), action, json!({}));
+        let key = name.to_owned();
+        let work = on(move |tx| {
+            async move {
+                if let Some(user) = person_user(tx, kind, &key).await? {
+                    return Ok(Changed::Used(user));
+                }
+                if !delete_person(tx, kind, &key).await? {
+                    return Ok(Changed::Missing);
+                }
+                ledger.write(tx).await?;
+                Ok(Changed::Done)
+            }
+            .boxed()
+        });
+        match self.inner.store.write("person_delete", work).await? {
+            Changed::Used(by) => Err(LifecycleError::InUse { what: word, name: name.to_owned(), by }),
+            Changed::Missing => Err(LifecycleError::not_found(word, name)),
+            Changed::Done => Ok(()),
+        }
+    }
+}

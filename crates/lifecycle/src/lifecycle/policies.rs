@@ -1,0 +1,333 @@
+//! Policies, kept, and everything under management held against them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use serde_json::json;
+use store::jobs::{JobRow, open_jobs_of};
+use store::managed::{ManagedFilter, ManagedRow, ManagedSuggestion, managed_by_ids, suggestions_of};
+use store::policies::{
+    NamedDocument, ViolationFilter, delete_policy, insert_policy, policy_user, replace_violations,
+    update_policy,
+};
+use store::{Cursor, Page, StoreError, Tx};
+use uuid::Uuid;
+
+use super::create::violation_row;
+use super::directory::judge;
+use super::ledger::{Ledger, attempt, on};
+use super::people::Changed;
+use super::selection::{run_of, selected};
+use super::{Lifecycle, LifecycleError, ProfileFacts, Selection};
+use crate::job::{JobKind, JobState};
+use crate::managed::{ManagedCertificate, check_label, json as json_text};
+use crate::policy::{POLICIES_MAX, Policy, PolicySet, Severity};
+use crate::renewal::{Life, Suggested, due};
+use crate::scheduler::planned;
+use crate::state::{Current, State};
+
+/// A policy, as kept.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PolicyRecord {
+    /// Its name.
+    pub name: String,
+    /// What it says.
+    pub policy: Policy,
+    /// Moves with every change.
+    pub revision: i64,
+    /// When it was made, µs.
+    pub created_at_us: i64,
+    /// When it last changed, µs.
+    pub updated_at_us: i64,
+}
+
+/// A rule broken, for reading.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ViolationRecord {
+    /// The certificate.
+    pub certificate: Uuid,
+    /// Its name.
+    pub name: String,
+    /// Its profile.
+    pub profile: String,
+    /// The policy.
+    pub policy: String,
+    /// The rule's word.
+    pub rule: String,
+    /// How bad it is.
+    pub severity: Severity,
+    /// For people.
+    pub message: String,
+    /// When it was first found, µs.
+    pub found_at_us: i64,
+}
+
+impl PolicyRecord {
+    fn of(document: NamedDocument) -> Result<Self, LifecycleError> {
+        let policy = serde_json::from_str(&document.body)
+            .map_err(|error| LifecycleError::Unreadable(format!("{}: {error}", document.name)))?;
+        let NamedDocument { name, revision, created_at_us, updated_at_us, .. } = document;
+        Ok(Self { name, policy, revision, created_at_us, updated_at_us })
+    }
+}
+
+impl Lifecycle {
+    /// A policy.
+    ///
+    /// # Errors
+    /// [`LifecycleError::NotFound`]; those of the database.
+    pub async fn policy(&self, name: &str) -> Result<PolicyRecord, LifecycleError> {
+        let found = self.inner.store.policy(name).await?;
+        PolicyRecord::of(found.ok_or_else(|| LifecycleError::not_found("policy", name))?)
+    }
+
+    /// A page of policies by name.
+    ///
+    /// # Errors
+    /// [`StoreError::BadCursor`] within; those of the database.
+    pub async fn policies(
+        &self,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<PolicyRecord>, LifecycleError> {
+        let page = self.inner.store.policies(after, limit).await?;
+        let rows = page.rows.into_iter().map(PolicyRecord::of).collect::<Result<_, _>>()?;
+        Ok(Page { rows, next: page.next })
+    }
+
+    /// Makes a policy, or replaces one: `revision` is the one read, `None` for a new one. Certificates that name it are
+    /// scheduled anew at once; all are held against it by the next [`Lifecycle::judge_all`], which is asked for.
+    ///
+    /// # Errors
+    /// [`LifecycleError::Taken`], [`LifecycleError::Stale`], [`LifecycleError::BadPolicy`].
+    pub async fn put_policy(
+        &self,
+        name: &str,
+        policy: &Policy,
+        revision: Option<i64>,
+        actor: &str,
+    ) -> Result<PolicyRecord, LifecycleError> {
+        check_label("the name", name)?;
+        policy.check()?;
+        if revision.is_none()
+            && self.inner.store.policies(None, POLICIES_MAX).await?.rows.len() >= POLICIES_MAX
+        {
+            return Err(LifecycleError::NotExportable("there are 500 policies, and no more are kept"));
+        }
+        let (now_us, body, key) = (self.now_us(), json_text(policy), name.to_owned());
+        let mut ledger = Ledger::new(now_us, actor);
+        let action = if revision.is_some() { "policy.update" } else { "policy.create" };
+        ledger.note_on(format!("policy/{name}"), action, json!({ "policy": policy }));
+        let work = on(move |tx| {
+            async move {
+                let done = match revision {
+                    None => insert_policy(tx, &key, &body, now_us).await?,
+                    Some(revision) => update_policy(tx, &key, &body, now_us, revision).await?,
+                };
+                if done {
+                    ledger.write(tx).await?;
+                }
+                Ok(done)
+            }
+            .boxed()
+        });
+        let done = self.inner.store.write("policy_put", work).await?;
+        self.inner.policies.forget();
+        if done {
+            let naming = ManagedFilter { policy: Some(name.to_owned()), ..ManagedFilter::default() };
+            self.reschedule(&Selection::Filter(naming)).await?;
+            self.inner.judge.notify_one();
+            return self.policy(name).await;
+        }
+        match revision {
+            None => Err(LifecycleError::Taken { what: "a policy", name: name.to_owned() }),
+            Some(_) => Err(LifecycleError::Stale { revision: self.policy(name).await?.revision }),
+        }
+    }
+
+    /// Drops a policy that no certificate names, and its violations.
+    ///
+    /// # Errors
+    /// [`LifecycleError::InUse`], [`LifecycleError::NotFound`]; those of the database.
+    pub async fn delete_policy(&self, name: &str, actor: &str) -> Result<(), LifecycleError> {
+        let mut ledger = Ledger::new(self.now_us(), actor);
+        ledger.note_on(format!("policy/{name}"), "policy.delete", json!({}));
+        let key = name.to_owned();
+        let work = on(move |tx| {
+            async move {
+                if let Some(user) = policy_user(tx, &key).await? {
+                    return Ok(Changed::Used(user));
+                }
+                if !delete_policy(tx, &key).await? {
+                    return Ok(Changed::Missing);
+                }
+                ledger.write(tx).await?;
+                Ok(Changed::Done)
+            }
+            .boxed()
+        });
+        let changed = self.inner.store.write("policy_delete", work).await?;
+        self.inner.policies.forget();
+        match changed {
+            Changed::Used(by) => Err(LifecycleError::InUse { what: "policy", name: name.to_owned(), by }),
+            Changed::Missing => Err(LifecycleError::not_found("policy", name)),
+            Changed::Done => Ok(()),
+        }
+    }
+
+    /// A page of violations.
+    ///
+    /// # Errors
+    /// [`StoreError::BadCursor`] within; those of the database.
+    pub async fn violations(
+        &self,
+        filter: &ViolationFilter,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<ViolationRecord>, LifecycleError> {
+        let page = self.inner.store.violations(filter, after, limit).await?;
+        let rows = page.rows.into_iter().map(|view| ViolationRecord {
+            certificate: view.certificate,
+            name: view.name,
+            profile: view.profile,
+            policy: view.violation.policy,
+            rule: view.violation.rule,
+            severity: Severity::from_code(view.violation.severity).unwrap_or_default(),
+            message: view.violation.message,
+            found_at_us: view.violation.found_at_us,
+        });
+        Ok(Page { rows: rows.collect(), next: page.next })
+    }
+
+    /// Holds everything against every policy and schedules it anew; says how many certificates were looked at. A
+    /// constant number of statements for each [`super::CHUNK`] of them.
+    ///
+    /// # Errors
+    /// [`LifecycleError`] of the database; what was done before stays done.
+    pub async fn judge_all(&self) -> Result<u64, LifecycleError> {
+        self.reschedule(&Selection::Filter(ManagedFilter::default())).await
+    }
+
+    /// Holds these against every policy and schedules them anew.
+    pub(super) async fn reschedule(&self, selection: &Selection) -> Result<u64, LifecycleError> {
+        let mut looked_at = 0;
+        let mut after = Some(0);
+        let source = Arc::new(selection.clone());
+        while let Some(from) = after {
+            let source = Arc::clone(&source);
+            let read = on(move |tx| async move { selected(tx, &source, from).await }.boxed());
+            let (rows, _, next) = self.inner.store.write("certificates_selected", read).await?;
+            looked_at += rows.len() as u64;
+            self.review(&rows).await?;
+            after = next;
+        }
+        Ok(looked_at)
+    }
+
+    async fn review(&self, rows: &[ManagedRow]) -> Result<(), LifecycleError> {
+        let mut facts: HashMap<String, Option<ProfileFacts>> = HashMap::new();
+        for row in rows {
+            if !facts.contains_key(&row.profile) {
+                facts.insert(row.profile.clone(), self.profile_facts(&row.profile).await?);
+            }
+        }
+        let ids: Vec<i64> = rows.iter().map(|row| row.id).collect();
+        let (set, facts, now_us) = (self.policy_set().await?, Arc::new(facts), self.now_us());
+        attempt(&self.inner.store, "certificates_review", move || {
+            let (set, facts, ids) = (Arc::clone(&set), Arc::clone(&facts), ids.clone());
+            on(move |tx| async move { review(tx, ids, &set, &facts, now_us).await }.boxed())
+        })
+        .await?;
+        Ok(())
+    }
+}
+
+async fn review(
+    tx: &mut Tx,
+    ids: Vec<i64>,
+    set: &PolicySet,
+    facts: &HashMap<String, Option<ProfileFacts>>,
+    now_us: i64,
+) -> Result<(), StoreError> {
+    let rows = managed_by_ids(tx, ids.clone()).await?;
+    let mut open: HashMap<i64, Vec<JobRow>> = HashMap::new();
+    for job in open_jobs_of(tx, ids.clone()).await? {
+        open.entry(job.certificate).or_default().push(job);
+    }
+    let suggested: HashMap<i64, ManagedSuggestion> =
+        suggestions_of(tx, ids).await?.into_iter().map(|one| (one.certificate, one)).collect();
+    let mut ledger = Ledger::new(now_us, "system:policies");
+    let (mut looked_at, mut found) = (Vec::new(), Vec::new());
+    for row in &rows {
+        let Ok(certificate) = ManagedCertificate::from_row(row) else { continue };
+        let judged = judge(set, facts.get(&row.profile).copied().flatten(), &certificate);
+        looked_at.push(row.id);
+        if certificate.state != State::Archived {
+            let violations = set.violations(&certificate, &judged.rule);
+            found.extend(violations.iter().map(|one| violation_row(row.id, one, now_us)));
+        }
+        let window = suggested.get(&row.id).and_then(|one| one.window_us);
+        let window = window.map(|(start_us, end_us)| Suggested { start_us, end_us });
+        plan(&mut ledger, &certificate, row, run_of(&open, row.id), &judged, window);
+    }
+    ledger.write(tx).await?;
+    replace_violations(tx, looked_at, &found).await
+}
+
+/// Makes the planned run what it is to be: at another time, away, or there. A run that has begun, or that somebody asked
+/// for, stays.
+pub(super) fn plan(
+    ledger: &mut Ledger,
+    certificate: &ManagedCertificate,
+    row: &ManagedRow,
+    run: Option<&JobRow>,
+    judged: &super::Judged,
+    suggested: Option<Suggested>,
+) {
+    let life = Life { not_before_us: row.not_before_us, not_after_us: row.not_after_us };
+    let good = certificate.standing() == Current::Good && certificate.state != State::Archived;
+    let wanted = if good { due(certificate.id, life, &judged.rule, suggested) } else { None };
+    match run {
+        None => {
+            if let Some(wanted) = wanted {
+                let now_us = ledger.at_us();
+                ledger.queue(planned(row, wanted.at_us, "planned", judged.consent(), now_us));
+            }
+        }
+        Some(run) => {
+            let untouched = run.state == JobState::Queued.code()
+                && run.attempts == 0
+                && run.kind == JobKind::Renewal.code()
+                && run.reason == "planned";
+            if !untouched {
+                return;
+            }
+            let other_door = run.issuer != row.issuer || run.agent != row.agent;
+            match wanted {
+                None => ledger.end(
+                    run.clone(),
+                    JobState::Cancelled,
+                    Some("it is not renewed by itself".to_owned()),
+                ),
+                Some(wanted) if other_door => {
+                    ledger.end(
+                        run.clone(),
+                        JobState::Cancelled,
+                        Some("another issuer takes over".to_owned()),
+                    );
+                    let now_us = ledger.at_us();
+                    ledger.queue(planned(row, wanted.at_us, "planned", judged.consent(), now_us));
+                }
+                Some(wanted) => {
+                    let mut to = run.clone();
+                    to.next_attempt_at_us = wanted.at_us;
+                    to.approval = judged.consent().code();
+                    if to != *run {
+                        ledger.change(run.clone(), to);
+                    }
+                }
+            }
+        }
+    }
+}

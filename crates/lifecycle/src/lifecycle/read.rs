@@ -1,0 +1,174 @@
+//! Reading: one certificate, pages, versions, runs, counts.
+
+use std::collections::BTreeMap;
+
+use store::jobs::JobFilter;
+use store::managed::{ManagedFilter, ManagedOrder};
+use store::{Cursor, Page};
+use uuid::Uuid;
+
+use super::{Lifecycle, LifecycleError};
+use crate::job::{Job, JobId};
+use crate::managed::{ManagedCertificate, Version};
+use crate::renewal::Suggested;
+use crate::state::State;
+
+/// A page of certificates.
+pub type CertificatePage = Page<ManagedCertificate>;
+/// A page of versions.
+pub type VersionPage = Page<Version>;
+/// A page of runs.
+pub type JobPage = Page<Job>;
+
+/// A day, µs.
+const DAY_US: i64 = 86_400_000_000;
+/// Spans after now in which endings are counted, in days.
+pub(crate) const SPANS_DAYS: [i64; 3] = [7, 30, 90];
+/// Due runs of an issuer are counted up to here, so that counting costs the same at any size.
+const DUE_COUNTED_MAX: i64 = 50_000;
+
+/// Counts over everything under management.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Counts {
+    /// Certificates that are not archived.
+    pub certificates: u64,
+    /// By state.
+    pub states: BTreeMap<State, u64>,
+    /// Ended already.
+    pub expired: u64,
+    /// Ending within so many days from now.
+    pub expiring_days: BTreeMap<u32, u64>,
+    /// By the day (since 1970, UTC) on which they end.
+    pub by_day: BTreeMap<i64, u64>,
+    /// Runs that are due and not begun, by issuer; `due_counted_to` means "at least".
+    pub due: BTreeMap<String, u64>,
+    /// Where counting of due runs stops.
+    pub due_counted_to: u64,
+}
+
+impl Lifecycle {
+    /// A certificate by its identity.
+    ///
+    /// # Errors
+    /// [`LifecycleError::NotFound`]; those of the database.
+    pub async fn get(&self, id: Uuid) -> Result<ManagedCertificate, LifecycleError> {
+        let found = self.inner.store.managed(id).await?;
+        let view = found.ok_or_else(|| LifecycleError::not_found("certificate", id))?;
+        Ok(ManagedCertificate::from_view(&view)?)
+    }
+
+    /// A certificate by its name.
+    ///
+    /// # Errors
+    /// [`LifecycleError::NotFound`]; those of the database.
+    pub async fn named(&self, name: &str) -> Result<ManagedCertificate, LifecycleError> {
+        let found = self.inner.store.managed_named(name).await?;
+        let view = found.ok_or_else(|| LifecycleError::not_found("certificate", name))?;
+        Ok(ManagedCertificate::from_view(&view)?)
+    }
+
+    /// A page of certificates.
+    ///
+    /// # Errors
+    /// [`store::StoreError::BadCursor`] within; those of the database.
+    pub async fn page(
+        &self,
+        filter: &ManagedFilter,
+        order: ManagedOrder,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<CertificatePage, LifecycleError> {
+        let page = self.inner.store.managed_page(filter, order, after, limit).await?;
+        let rows = page.rows.iter().map(ManagedCertificate::from_view).collect::<Result<_, _>>()?;
+        Ok(Page { rows, next: page.next })
+    }
+
+    /// A certificate's versions, the newest first.
+    ///
+    /// # Errors
+    /// [`LifecycleError::NotFound`]; those of the database.
+    pub async fn versions(
+        &self,
+        id: Uuid,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<VersionPage, LifecycleError> {
+        let row = self.row(id).await?;
+        let page = self.inner.store.managed_versions(row, after, limit).await?;
+        Ok(Page { rows: page.rows.iter().map(Version::from_row).collect(), next: page.next })
+    }
+
+    /// What the issuer suggests about its renewal, and why.
+    ///
+    /// # Errors
+    /// [`LifecycleError::NotFound`]; those of the database.
+    pub async fn suggestion(&self, id: Uuid) -> Result<Option<(Suggested, Option<String>)>, LifecycleError> {
+        let row = self.row(id).await?;
+        let found = self.inner.store.managed_suggestion(row).await?;
+        Ok(found.and_then(|one| {
+            let (start_us, end_us) = one.window_us?;
+            Some((Suggested { start_us, end_us }, one.explanation))
+        }))
+    }
+
+    /// The row of a certificate.
+    pub(crate) async fn row(&self, id: Uuid) -> Result<i64, LifecycleError> {
+        let found = self.inner.store.managed(id).await?;
+        found.map(|view| view.row.id).ok_or_else(|| LifecycleError::not_found("certificate", id))
+    }
+
+    /// One run.
+    ///
+    /// # Errors
+    /// [`LifecycleError::NotFound`]; those of the database.
+    pub async fn job(&self, id: JobId) -> Result<Job, LifecycleError> {
+        let found = self.inner.store.job(id.row()).await?;
+        let job = found.map(|view| Job::from_view(&view, self.now_us()));
+        job.filter(|job| job.id == id).ok_or_else(|| LifecycleError::not_found("job", id))
+    }
+
+    /// A page of runs, the newest first.
+    ///
+    /// # Errors
+    /// [`store::StoreError::BadCursor`] within; those of the database.
+    pub async fn jobs(
+        &self,
+        filter: &JobFilter,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<JobPage, LifecycleError> {
+        let now = self.now_us();
+        let page = self.inner.store.jobs_page(filter, after, limit).await?;
+        Ok(Page { rows: page.rows.iter().map(|view| Job::from_view(view, now)).collect(), next: page.next })
+    }
+
+    /// Counts over everything, at the same cost whatever the size.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn counts(&self) -> Result<Counts, LifecycleError> {
+        let now = self.now_us();
+        let spans = SPANS_DAYS.map(|days| days * DAY_US);
+        let summary = self.inner.store.managed_summary(now, &spans).await?;
+        let mut counts = Counts {
+            expired: summary.expired,
+            by_day: summary.by_day,
+            due_counted_to: DUE_COUNTED_MAX as u64,
+            ..Counts::default()
+        };
+        for (code, count) in summary.states {
+            if let Some(state) = State::from_code(code) {
+                counts.states.insert(state, count);
+                counts.certificates += if state == State::Archived { 0 } else { count };
+            }
+        }
+        for (days, count) in SPANS_DAYS.iter().zip(summary.expiring) {
+            counts.expiring_days.insert(*days as u32, count);
+        }
+        for issuer in self.inner.store.issuers_due(now).await? {
+            let due = self.inner.store.jobs_due(&issuer, now, DUE_COUNTED_MAX).await?;
+            counts.due.insert(issuer, due);
+        }
+        Ok(counts)
+    }
+}

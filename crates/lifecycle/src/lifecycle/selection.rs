@@ -1,0 +1,482 @@
+//! What is asked for many certificates at once: by their identities or by a filter, in sets, never cut short in silence.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use serde_json::json;
+use store::jobs::{JobRow, NewJob, jobs_by_ids, open_jobs_of};
+use store::managed::{ManagedFilter, ManagedRow, managed_by_uuids, managed_selected, replace_managed_tags};
+use store::policies::replace_violations;
+use store::{StoreError, Tx};
+use uuid::Uuid;
+
+use super::create::violation_row;
+use super::ledger::{Entry, Ledger, attempt, on};
+use super::{CHUNK, Lifecycle, LifecycleError, RUN_PATIENCE_US};
+use crate::job::{Consent, JobKind, JobState};
+use crate::managed::{BadRequest, ManagedCertificate, TAGS_MAX, check_label, json as json_text};
+use crate::policy::PolicySet;
+use crate::state::State;
+
+/// Most identities in one selection; a filter selects any number.
+pub const IDS_MAX: usize = 10_000;
+
+/// Most reasons a report carries; the count of refusals is whole.
+const REASONS_MAX: usize = 100;
+
+/// Which certificates.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Selection {
+    /// These; up to [`IDS_MAX`].
+    Ids(Vec<Uuid>),
+    /// All that match, however many.
+    Filter(ManagedFilter),
+}
+
+/// What became of an action on many.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct BulkReport {
+    /// Certificates selected.
+    pub matched: u64,
+    /// Those the action was done to.
+    pub done: u64,
+    /// Those that were so already, or are under way.
+    pub already: u64,
+    /// Those it could not be done to.
+    pub refused: u64,
+    /// Identities asked for that do not exist.
+    pub missing: u64,
+    /// Why, for the first hundred of them.
+    pub reasons: Vec<(Uuid, String)>,
+}
+
+impl BulkReport {
+    fn refuse(&mut self, id: Uuid, reason: impl Into<String>) {
+        self.refused += 1;
+        if self.reasons.len() < REASONS_MAX {
+            self.reasons.push((id, reason.into()));
+        }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.matched += other.matched;
+        self.done += other.done;
+        self.already += other.already;
+        self.refused += other.refused;
+        self.missing += other.missing;
+        let room = REASONS_MAX.saturating_sub(self.reasons.len());
+        self.reasons.extend(other.reasons.into_iter().take(room));
+    }
+}
+
+/// What many certificates get; `None` leaves a thing as it is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Reassign {
+    /// Another owner, or none.
+    pub owner: Option<Option<String>>,
+    /// Another team, or none.
+    pub team: Option<Option<String>>,
+    /// Another environment, or none.
+    pub environment: Option<Option<String>>,
+    /// Another policy, or none.
+    pub policy: Option<Option<String>>,
+    /// Tags to set.
+    pub tags_set: BTreeMap<String, String>,
+    /// Tags to take away.
+    pub tags_unset: Vec<String>,
+}
+
+/// How certificates are to be revoked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RevokeRequest {
+    /// The CRLReason's number (RFC 5280 section 5.3.1).
+    pub reason: i64,
+    /// Whether each gets a new version at once, with a new key.
+    pub replace: bool,
+}
+
+/// Every reason that can be asked for: 2, 6, 8 and 10 are not for certificates of servers.
+const REASONS: [i64; 6] = [0, 1, 3, 4, 5, 9];
+
+/// An action, as one transaction after the other does it.
+struct Work {
+    actor: String,
+    now_us: i64,
+    what: What,
+}
+
+enum What {
+    Renew { reason: String },
+    Reassign { to: Reassign, policies: Arc<PolicySet> },
+    Revoke(RevokeRequest),
+}
+
+/// One transaction's part.
+struct Part {
+    report: BulkReport,
+    /// The last row, when there may be more.
+    last: Option<i64>,
+    /// Runs queued.
+    queued: Vec<i64>,
+}
+
+impl Lifecycle {
+    /// Renews now, whatever is planned. A run that waits is begun; one under way is left alone.
+    ///
+    /// # Errors
+    /// [`LifecycleError`]; what was done before stays done.
+    pub async fn renew(
+        &self,
+        selection: &Selection,
+        reason: &str,
+        actor: &str,
+    ) -> Result<BulkReport, LifecycleError> {
+        check_label("the reason", reason)?;
+        let (report, _) = self.each(selection, actor, What::Renew { reason: reason.to_owned() }).await?;
+        self.inner.wake.notify_one();
+        Ok(report)
+    }
+
+    /// Changes owner, team, environment, policy and tags.
+    ///
+    /// # Errors
+    /// [`LifecycleError`]; what was done before stays done.
+    pub async fn reassign(
+        &self,
+        selection: &Selection,
+        to: Reassign,
+        actor: &str,
+    ) -> Result<BulkReport, LifecycleError> {
+        for (field, text) in [
+            ("the owner", &to.owner),
+            ("the team", &to.team),
+            ("the environment", &to.environment),
+            ("the policy", &to.policy),
+        ] {
+            if let Some(Some(text)) = text {
+                check_label(field, text)?;
+            }
+        }
+        if to.tags_set.len() > TAGS_MAX {
+            return Err(BadRequest::TooManyTags.into());
+        }
+        for (tag, value) in &to.tags_set {
+            check_label("a tag", tag)?;
+            check_label("a tag's value", value)?;
+        }
+        let policies = self.policy_set().await?;
+        if let Some(Some(name)) = &to.policy
+            && policies.get(name).is_none()
+        {
+            return Err(LifecycleError::Missing { what: "policy", name: name.clone() });
+        }
+        let reschedule = to.policy.is_some();
+        let (report, _) = self.each(selection, actor, What::Reassign { to, policies }).await?;
+        if reschedule {
+            self.reschedule(selection).await?;
+        }
+        Ok(report)
+    }
+
+    /// Revokes the current versions, at our authority all in one and at other issuers one by one, and replaces them if
+    /// wanted. What an issuer does not do at once is tried again by the scheduler: it is counted as under way.
+    ///
+    /// # Errors
+    /// [`LifecycleError`]; what was queued is still done.
+    pub async fn revoke(
+        &self,
+        selection: &Selection,
+        request: RevokeRequest,
+        actor: &str,
+    ) -> Result<BulkReport, LifecycleError> {
+        if !REASONS.contains(&request.reason) {
+            return Err(LifecycleError::not_found("revocation reason with number", request.reason));
+        }
+        let (mut report, queued) = self.each(selection, actor, What::Revoke(request)).await?;
+        while self.revoke_due().await? > 0 {}
+        // What an issuer did not do yet.
+        for ids in queued.chunks(CHUNK) {
+            let ids = ids.to_vec();
+            let read = on(move |tx| jobs_by_ids(tx, ids).boxed());
+            let states = self.inner.store.write("revoke_outcome", read).await?;
+            let open = states.iter().filter(|job| job.state != JobState::Done.code()).count() as u64;
+            report.done -= open;
+            report.already += open;
+        }
+        self.inner.wake.notify_one();
+        Ok(report)
+    }
+
+    /// One transaction for each [`CHUNK`] certificates.
+    async fn each(
+        &self,
+        selection: &Selection,
+        actor: &str,
+        what: What,
+    ) -> Result<(BulkReport, Vec<i64>), LifecycleError> {
+        let work = Arc::new(Work { actor: actor.to_owned(), now_us: self.now_us(), what });
+        let mut report = BulkReport::default();
+        let mut queued = Vec::new();
+        for source in sources(selection)? {
+            let mut after = Some(0);
+            while let Some(from) = after {
+                let (work, source) = (Arc::clone(&work), source.clone());
+                let part = attempt(&self.inner.store, "certificates_bulk", move || {
+                    let (work, source) = (Arc::clone(&work), source.clone());
+                    on(move |tx| async move { part(tx, &work, &source, from).await }.boxed())
+                })
+                .await?;
+                report.add(part.report);
+                queued.extend(part.queued);
+                after = part.last;
+            }
+        }
+        Ok((report, queued))
+    }
+}
+
+/// Selections of a size that a transaction can hold; a filter is walked.
+fn sources(selection: &Selection) -> Result<Vec<Arc<Selection>>, LifecycleError> {
+    match selection {
+        Selection::Ids(ids) if ids.len() > IDS_MAX => Err(LifecycleError::NotExportable(
+            "a selection names up to 10,000 certificates: use a filter for more",
+        )),
+        Selection::Ids(ids) => {
+            let mut ids = ids.clone();
+            ids.sort_unstable();
+            ids.dedup();
+            Ok(ids.chunks(CHUNK).map(|chunk| Arc::new(Selection::Ids(chunk.to_vec()))).collect())
+        }
+        Selection::Filter(_) => Ok(vec![Arc::new(selection.clone())]),
+    }
+}
+
+/// The certificates of this part, in the order of their rows, and where the next part begins.
+pub(super) async fn selected(
+    tx: &mut Tx,
+    source: &Selection,
+    after: i64,
+) -> Result<(Vec<ManagedRow>, u64, Option<i64>), StoreError> {
+    match source {
+        Selection::Ids(ids) => {
+            let mut rows = managed_by_uuids(tx, ids.clone()).await?;
+            rows.sort_by_key(|row| row.id);
+            let missing = (ids.len() - rows.len()) as u64;
+            Ok((rows, missing, None))
+        }
+        Selection::Filter(filter) => {
+            let rows = managed_selected(tx, filter, after, CHUNK as i64).await?;
+            let last = rows.last().filter(|_| rows.len() == CHUNK).map(|row| row.id);
+            Ok((rows, 0, last))
+        }
+    }
+}
+
+async fn part(tx: &mut Tx, work: &Work, source: &Selection, after: i64) -> Result<Part, StoreError> {
+    let (rows, missing, last) = selected(tx, source, after).await?;
+    let report = BulkReport { matched: rows.len() as u64, missing, ..BulkReport::default() };
+    let mut part = Part { report, last, queued: Vec::new() };
+    let mut ledger = Ledger::new(work.now_us, &work.actor);
+    match &work.what {
+        What::Renew { reason } => {
+            let open = open_by_certificate(tx, &rows).await?;
+            for row in rows {
+                renew_one(&mut ledger, &mut part.report, row, &open, reason, work);
+            }
+            ledger.write(tx).await?;
+        }
+        What::Revoke(request) => {
+            let open = open_by_certificate(tx, &rows).await?;
+            for row in &rows {
+                revoke_one(&mut ledger, &mut part.report, row, &open, request, work);
+            }
+            part.queued = ledger.write(tx).await?.into_iter().map(|job| job.id).collect();
+        }
+        What::Reassign { to, policies } => reassign(tx, ledger, &mut part.report, rows, to, policies).await?,
+    }
+    Ok(part)
+}
+
+async fn open_by_certificate(
+    tx: &mut Tx,
+    rows: &[ManagedRow],
+) -> Result<HashMap<i64, Vec<JobRow>>, StoreError> {
+    let mut open: HashMap<i64, Vec<JobRow>> = HashMap::new();
+    for job in open_jobs_of(tx, rows.iter().map(|row| row.id).collect()).await? {
+        open.entry(job.certificate).or_default().push(job);
+    }
+    Ok(open)
+}
+
+/// The open run of issuance or renewal among the open ones.
+pub(crate) fn run_of(open: &HashMap<i64, Vec<JobRow>>, certificate: i64) -> Option<&JobRow> {
+    open.get(&certificate)?.iter().find(|job| job.kind <= JobKind::Renewal.code())
+}
+
+fn renew_one(
+    ledger: &mut Ledger,
+    report: &mut BulkReport,
+    row: ManagedRow,
+    open: &HashMap<i64, Vec<JobRow>>,
+    reason: &str,
+    work: &Work,
+) {
+    if row.state == State::Archived.code() {
+        report.refuse(row.uuid, "it is archived: restore it first");
+        return;
+    }
+    match run_of(open, row.id) {
+        Some(job) if job.state == JobState::Queued.code() => hasten(ledger, job, reason, &work.actor),
+        Some(_) => {
+            report.already += 1;
+            return;
+        }
+        None => ledger.queue(run_now(&row, reason, &work.actor, work.now_us)),
+    }
+    report.done += 1;
+    ledger.note(&row, "certificate.renew", json!({ "reason": reason }));
+}
+
+/// Lets a run that waits begin now.
+pub(crate) fn hasten(ledger: &mut Ledger, job: &JobRow, reason: &str, actor: &str) {
+    let mut to = job.clone();
+    to.next_attempt_at_us = ledger.at_us();
+    to.deadline_at_us = ledger.at_us() + RUN_PATIENCE_US;
+    to.reason = reason.to_owned();
+    to.requested_by = actor.to_owned();
+    ledger.change(job.clone(), to);
+}
+
+/// A run that is due at once.
+pub(crate) fn run_now(row: &ManagedRow, reason: &str, actor: &str, now_us: i64) -> NewJob {
+    let kind = if row.fingerprint.is_some() { JobKind::Renewal } else { JobKind::Issuance };
+    NewJob {
+        certificate: row.id,
+        kind: kind.code(),
+        // Whether consent is needed is asked when the run begins, on every path.
+        approval: Consent::NotNeeded.code(),
+        issuer: row.issuer.clone(),
+        agent: row.agent,
+        version: None,
+        reason: reason.to_owned(),
+        requested_by: actor.to_owned(),
+        next_attempt_at_us: now_us,
+        deadline_at_us: now_us + RUN_PATIENCE_US,
+        detail: None,
+        created_at_us: now_us,
+    }
+}
+
+fn revoke_one(
+    ledger: &mut Ledger,
+    report: &mut BulkReport,
+    row: &ManagedRow,
+    open: &HashMap<i64, Vec<JobRow>>,
+    request: &RevokeRequest,
+    work: &Work,
+) {
+    let Some(version) = row.version else {
+        report.refuse(row.uuid, "it was never issued");
+        return;
+    };
+    let under_way = open.get(&row.id).into_iter().flatten();
+    let under_way = under_way
+        .filter(|job| job.kind == JobKind::Revocation.code())
+        .any(|job| job.version == Some(version));
+    if row.revoked || under_way {
+        report.already += 1;
+        return;
+    }
+    ledger.queue(NewJob {
+        certificate: row.id,
+        kind: JobKind::Revocation.code(),
+        approval: Consent::NotNeeded.code(),
+        issuer: row.issuer.clone(),
+        agent: None,
+        version: Some(version),
+        reason: "asked".to_owned(),
+        requested_by: work.actor.clone(),
+        next_attempt_at_us: work.now_us,
+        deadline_at_us: work.now_us + RUN_PATIENCE_US,
+        detail: Some(json!({ "reason": request.reason, "replace": request.replace }).to_string()),
+        created_at_us: work.now_us,
+    });
+    report.done += 1;
+}
+
+async fn reassign(
+    tx: &mut Tx,
+    mut ledger: Ledger,
+    report: &mut BulkReport,
+    rows: Vec<ManagedRow>,
+    to: &Reassign,
+    policies: &PolicySet,
+) -> Result<(), StoreError> {
+    let now_us = ledger.at_us();
+    let (mut tags, mut looked_at, mut found) = (Vec::new(), Vec::new(), Vec::new());
+    for row in rows {
+        let before = match ManagedCertificate::from_row(&row) {
+            Ok(certificate) => certificate,
+            Err(error) => {
+                report.refuse(row.uuid, error.to_string());
+                continue;
+            }
+        };
+        let after = to.applied(&before);
+        if after == before {
+            report.already += 1;
+            continue;
+        }
+        if after.tags.len() > TAGS_MAX {
+            report.refuse(row.uuid, BadRequest::TooManyTags.to_string());
+            continue;
+        }
+        let violations = policies.violations(&after, &policies.renewal_rule(&after, None));
+        if let Some(one) = violations.iter().find(|one| one.enforced) {
+            report.refuse(row.uuid, format!("{} ({})", one.message, one.policy));
+            continue;
+        }
+        found.extend(violations.iter().map(|one| violation_row(row.id, one, now_us)));
+        looked_at.push(row.id);
+        let mut entry = Entry::new(row);
+        entry.row.owner.clone_from(&after.owner);
+        entry.row.team.clone_from(&after.team);
+        entry.row.environment.clone_from(&after.environment);
+        entry.row.policy.clone_from(&after.policy);
+        if after.tags != before.tags {
+            entry.row.tags = json_text(&after.tags);
+            tags.push((entry.row.id, after.tags.clone().into_iter().collect()));
+        }
+        let changes = json!({ "owner": after.owner, "team": after.team, "environment": after.environment,
+            "policy": after.policy, "tags": after.tags });
+        ledger.note(&entry.row, "certificate.reassign", changes);
+        ledger.announce(&entry.row, "certificate.changed", &json!({}));
+        ledger.put(entry);
+        report.done += 1;
+    }
+    ledger.write(tx).await?;
+    replace_managed_tags(tx, &tags).await?;
+    replace_violations(tx, looked_at, &found).await
+}
+
+impl Reassign {
+    fn applied(&self, to: &ManagedCertificate) -> ManagedCertificate {
+        let mut after = to.clone();
+        for (into, from) in [
+            (&mut after.owner, &self.owner),
+            (&mut after.team, &self.team),
+            (&mut after.environment, &self.environment),
+            (&mut after.policy, &self.policy),
+        ] {
+            if let Some(text) = from {
+                into.clone_from(text);
+            }
+        }
+        for tag in &self.tags_unset {
+            after.tags.remove(tag);
+        }
+        after.tags.extend(self.tags_set.clone());
+        after
+    }
+}

@@ -1,0 +1,150 @@
+//! What a lifecycle asks of the rooms around it.
+
+use std::sync::Arc;
+
+use authority::Authority;
+use authority::profile::ProfileError;
+use authority::revoke::{RevokeError, Selection};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use store::Store;
+use store::managed::issued_ids_of;
+use x509::Fingerprint;
+
+use super::LifecycleError;
+use super::ledger::on;
+use crate::issuers::{Issuer, IssuerError, Issuers, Limits};
+use crate::managed::INTERNAL_ISSUER;
+
+/// Orders our own authority gets at once when nothing else is configured: it signs in groups, so few would be slow.
+const OWN_PLACES: usize = 128;
+/// Identities revoked in one call.
+const REVOKE_IDS_MAX: usize = authority::revoke::IDS_MAX;
+
+/// Issuers by name. What it gives is held to its limits already.
+pub trait IssuerSource: Send + Sync {
+    /// The issuer of this name, [`crate::managed::INTERNAL_ISSUER`] included.
+    ///
+    /// # Errors
+    /// [`IssuerError`] when there is none, or its configuration does not work.
+    fn issuer<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Arc<dyn Issuer>, IssuerError>>;
+
+    /// Orders it may have under way at once from this process.
+    fn places<'a>(&'a self, name: &'a str) -> BoxFuture<'a, usize>;
+}
+
+/// What a profile says that matters to the life of a certificate.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ProfileFacts {
+    /// Whether a second person must agree.
+    pub requires_approval: bool,
+    /// The part of its life after which a certificate is renewed.
+    pub renew_at: f64,
+}
+
+/// Our own authority, as far as a lifecycle needs to know it.
+pub trait OwnAuthority: Send + Sync {
+    /// What a profile says; `None` when there is no such profile.
+    ///
+    /// # Errors
+    /// [`LifecycleError`] when it cannot be read.
+    fn profile<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<ProfileFacts>, LifecycleError>>;
+
+    /// Revokes certificates of ours by their fingerprints, all in one; `reason` is the CRLReason's number. Those that are
+    /// revoked already stay as they are. Answers how many are known to be ours.
+    ///
+    /// # Errors
+    /// [`LifecycleError`]; none is revoked then, or calling again does the rest.
+    fn revoke<'a>(
+        &'a self,
+        certificates: &'a [Fingerprint],
+        reason: i64,
+        actor: &'a str,
+    ) -> BoxFuture<'a, Result<usize, LifecycleError>>;
+}
+
+impl IssuerSource for Issuers {
+    fn issuer<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Arc<dyn Issuer>, IssuerError>> {
+        self.get(name).boxed()
+    }
+
+    fn places<'a>(&'a self, name: &'a str) -> BoxFuture<'a, usize> {
+        async move {
+            // What cannot be read now is found out when the issuer is asked.
+            let configured = self.find_named(name).await.ok().flatten();
+            let limit = configured.as_ref().and_then(|view| view.config.pointer("/limits/concurrency"));
+            match limit.and_then(serde_json::Value::as_u64) {
+                Some(limit) => usize::try_from(limit).unwrap_or(1).clamp(1, 1_000),
+                None if name == INTERNAL_ISSUER => OWN_PLACES,
+                None => Limits::default().concurrency as usize,
+            }
+        }
+        .boxed()
+    }
+}
+
+/// Our own authority, with the database in which it finds what it issued.
+#[derive(Clone, Debug)]
+pub struct Home {
+    authority: Authority,
+    store: HomeStore,
+}
+
+#[derive(Clone)]
+struct HomeStore(Store);
+
+impl std::fmt::Debug for HomeStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Store")
+    }
+}
+
+impl Home {
+    /// Over one database.
+    #[must_use]
+    pub fn new(authority: Authority, store: Store) -> Self {
+        Self { authority, store: HomeStore(store) }
+    }
+}
+
+impl OwnAuthority for Home {
+    fn profile<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<ProfileFacts>, LifecycleError>> {
+        async move {
+            match self.authority.profile(name).await {
+                Ok(profile) => Ok(Some(ProfileFacts {
+                    requires_approval: profile.requires_approval,
+                    renew_at: profile.renew_at,
+                })),
+                Err(ProfileError::Unknown(_)) => Ok(None),
+                Err(ProfileError::Store(error)) => Err(LifecycleError::Store(error)),
+                Err(error) => {
+                    Err(LifecycleError::Profile { name: name.to_owned(), reason: error.to_string() })
+                }
+            }
+        }
+        .boxed()
+    }
+
+    fn revoke<'a>(
+        &'a self,
+        certificates: &'a [Fingerprint],
+        reason: i64,
+        actor: &'a str,
+    ) -> BoxFuture<'a, Result<usize, LifecycleError>> {
+        async move {
+            let fingerprints: Vec<[u8; 32]> = certificates.iter().map(|one| *one.as_bytes()).collect();
+            let look = on(move |tx| async move { issued_ids_of(tx, &fingerprints).await }.boxed());
+            let ids = self.store.0.write("issued_ids", look).await?;
+            let reason = crate::scheduler::reason(reason);
+            for some in ids.chunks(REVOKE_IDS_MAX) {
+                let revoked = self.authority.revoke(Selection::Ids(some.to_vec()), reason, None, actor).await;
+                revoked.map_err(|error| match error {
+                    RevokeError::Store(error) => LifecycleError::Store(error),
+                    error => LifecycleError::Issuer(IssuerError::Refused { reason: error.to_string() }),
+                })?;
+            }
+            Ok(ids.len())
+        }
+        .boxed()
+    }
+}

@@ -1,0 +1,378 @@
+//! Agents' part: requests for certificates made on their hosts, and certificates put in place there.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use keys::{Context, KeyType};
+use serde_json::json;
+use store::agents::{
+    DeploymentResult, SEALED_TARGETS, TargetRow, cancel_deployments, finish_deployments, open_deployments,
+};
+use store::jobs::{JobRow, claim_agent_jobs, jobs_by_ids, open_jobs_of};
+use store::managed::{ManagedRow, ManagedVersion, managed_by_ids, versions_of};
+use store::{StoreError, Tx};
+use uuid::Uuid;
+use x509::csr::CertificateRequest;
+
+use super::ledger::{Entry, Ledger, attempt, job_details, on};
+use super::{LEASE_US, Lifecycle, LifecycleError};
+use crate::agents::work::{AgentJob, JobResult, TargetWork, Work, WorkError, WorkSource};
+use crate::deploy::{Outcome as Deployed, Secret, Target};
+use crate::job::{JobId, JobKind, JobState, id_of};
+use crate::managed::{KeyLocation, ManagedCertificate, split};
+use crate::scheduler::{asks_for, backoff, replan, target_of};
+use crate::state::{Input, State};
+
+/// Attempts of a deployment before it is given up: with the pauses between them, some hours.
+const DEPLOY_ATTEMPTS_MAX: i64 = 10;
+
+/// Numbers of a deployment's outcome, as the table of deployments has them.
+fn outcome_code(outcome: Deployed) -> i64 {
+    match outcome {
+        Deployed::Deployed => 1,
+        Deployed::Unchanged => 2,
+        Deployed::Failed => 3,
+        Deployed::RolledBack => 4,
+        Deployed::Broken => 5,
+    }
+}
+
+impl Lifecycle {
+    /// What an agent may do now. It is offered again when nothing is heard of it while a lease lasts.
+    async fn offer(&self, agent: Uuid, limit: usize) -> Result<Vec<AgentJob>, LifecycleError> {
+        let now_us = self.now_us();
+        if !self.inner.store.agent_has_jobs(agent, now_us).await? {
+            return Ok(Vec::new());
+        }
+        let claim = on(move |tx| {
+            async move {
+                let jobs = claim_agent_jobs(tx, agent, now_us, now_us + LEASE_US, limit as i64).await?;
+                let rows = managed_by_ids(tx, jobs.iter().map(|job| job.certificate).collect()).await?;
+                let versions = versions_of(tx, jobs.iter().filter_map(|job| job.version).collect()).await?;
+                Ok((jobs, rows, versions))
+            }
+            .boxed()
+        });
+        let (jobs, rows, versions) = self.inner.store.write("agent_jobs", claim).await?;
+        let rows: HashMap<i64, ManagedRow> = rows.into_iter().map(|row| (row.id, row)).collect();
+        let versions: HashMap<i64, ManagedVersion> = versions.into_iter().map(|one| (one.id, one)).collect();
+        let mut offered = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            let Some(row) = rows.get(&job.certificate) else { continue };
+            let certificate = ManagedCertificate::from_row(row)?;
+            let work = if job.kind == JobKind::Deployment.code() {
+                let version = job.version.and_then(|id| versions.get(&id));
+                match self.deployment_work(&job, &certificate, version).await {
+                    Ok(Some(work)) => work,
+                    Ok(None) => {
+                        self.deployment_gone(&job).await?;
+                        continue;
+                    }
+                    Err(error) => return Err(error),
+                }
+            } else {
+                csr_work(&certificate)
+            };
+            offered.push(AgentJob {
+                job: id_of(&job).0,
+                certificate: certificate.id,
+                name: certificate.name.clone(),
+                work,
+            });
+        }
+        Ok(offered)
+    }
+
+    /// What an agent needs to bring a version to a target; `None` when the target or version is gone.
+    async fn deployment_work(
+        &self,
+        job: &JobRow,
+        certificate: &ManagedCertificate,
+        version: Option<&ManagedVersion>,
+    ) -> Result<Option<Work>, LifecycleError> {
+        let Some(version) = version else { return Ok(None) };
+        let Some(target) = job.detail.as_deref().and_then(target_of) else { return Ok(None) };
+        let Some(row) = self.inner.store.target(target).await? else { return Ok(None) };
+        let key_pem = match certificate.key_location {
+            KeyLocation::Agent { .. } => None,
+            _ => {
+                let key = self.private_key(certificate, version).await?;
+                Some(Secret::new(key.to_pkcs8_pem().to_string()))
+            }
+        };
+        let chain_pem =
+            split(&version.chain).iter().map(|der| x509::pem::encode("CERTIFICATE", der)).collect();
+        let target =
+            TargetWork { id: target, name: row.settings.name.clone(), target: self.open_target(&row)? };
+        Ok(Some(Work::Deploy { chain_pem, key_pem, target }))
+    }
+
+    /// The whole target, passwords included: only for its agent.
+    fn open_target(&self, row: &TargetRow) -> Result<Target, LifecycleError> {
+        let unreadable = |reason: String| {
+            LifecycleError::Unreadable(format!("the target {} cannot be opened: {reason}", row.settings.name))
+        };
+        let Some(sealed) = &row.settings.secrets else {
+            return serde_json::from_str(&row.settings.config).map_err(|error| unreadable(error.to_string()));
+        };
+        let context =
+            Context { table: SEALED_TARGETS.table, row: row.id.as_bytes(), column: SEALED_TARGETS.column };
+        let opened = self.inner.keystore.keyring().open_sealed(&context, sealed);
+        let opened = opened.map_err(|error| unreadable(error.to_string()))?;
+        serde_json::from_slice(&opened).map_err(|error| unreadable(error.to_string()))
+    }
+
+    async fn deployment_gone(&self, job: &JobRow) -> Result<(), LifecycleError> {
+        let result = JobResult::failed(None, "the target or the version is gone");
+        self.take_result(job.agent.unwrap_or_default(), id_of(job), &result, true).await
+    }
+
+    /// Takes an agent's request.
+    ///
+    /// # Errors
+    /// [`LifecycleError::BadCsr`] says what is wrong with it; [`LifecycleError::NotFound`] for another agent's job.
+    pub async fn accept_csr(&self, job: JobId, agent: Uuid, csr_der: &[u8]) -> Result<(), LifecycleError> {
+        let now_us = self.now_us();
+        let csr = Arc::new(csr_der.to_vec());
+        let outcome = attempt(&self.inner.store, "csr_accept", move || {
+            let csr = Arc::clone(&csr);
+            on(move |tx| async move { take_csr(tx, job, agent, &csr, now_us).await }.boxed())
+        })
+        .await?;
+        outcome?;
+        self.inner.wake.notify_one();
+        Ok(())
+    }
+
+    /// Takes the result of a deployment, or of a CSR that could not be made.
+    ///
+    /// # Errors
+    /// [`LifecycleError::NotFound`] for another agent's job. A result that comes twice changes nothing.
+    pub async fn deployed(&self, job: JobId, agent: Uuid, result: &JobResult) -> Result<(), LifecycleError> {
+        self.take_result(agent, job, result, false).await
+    }
+
+    async fn take_result(
+        &self,
+        agent: Uuid,
+        job: JobId,
+        result: &JobResult,
+        for_good: bool,
+    ) -> Result<(), LifecycleError> {
+        let (now_us, planner, result) = (self.now_us(), self.planner().await?, result.clone());
+        let outcome = attempt(&self.inner.store, "agent_result", move || {
+            let (planner, result) = (planner.clone(), result.clone());
+            on(move |tx| {
+                async move {
+                    let found = jobs_by_ids(tx, vec![job.row()]).await?.pop();
+                    let Some(found) = found.filter(|found| found.agent == Some(agent) && id_of(found) == job)
+                    else {
+                        return Ok(Err(LifecycleError::not_found("job", job)));
+                    };
+                    if found.kind == JobKind::Deployment.code() {
+                        take_deployment(tx, found, &result, for_good, now_us).await?;
+                    } else {
+                        take_no_csr(tx, found, &result, &planner, now_us).await?;
+                    }
+                    Ok(Ok(()))
+                }
+                .boxed()
+            })
+        })
+        .await?;
+        outcome
+    }
+}
+
+fn csr_work(certificate: &ManagedCertificate) -> Work {
+    Work::Csr {
+        key_type: certificate.key_type,
+        names: certificate.names.iter().map(ToString::to_string).collect(),
+        subject: certificate.options.subject.clone(),
+        must_staple: certificate.options.must_staple,
+    }
+}
+
+/// Whether a request is what was asked for: signed with its key, for these names, with this kind of key.
+fn check_csr(csr: &[u8], certificate: &ManagedCertificate) -> Result<(), String> {
+    let request = CertificateRequest::parse(csr).map_err(|error| error.to_string())?;
+    request.verify().map_err(|error| format!("it is not signed with its key: {error}"))?;
+    if !asks_for(csr, &certificate.names) {
+        return Err("it asks for other names".to_owned());
+    }
+    match KeyType::of(&request.public_key) {
+        Some(kind) if kind == certificate.key_type => Ok(()),
+        Some(kind) => {
+            Err(format!("its key is {}, {} was asked for", kind.name(), certificate.key_type.name()))
+        }
+        None => Err("its key is of a kind that is not known".to_owned()),
+    }
+}
+
+async fn take_csr(
+    tx: &mut Tx,
+    id: JobId,
+    agent: Uuid,
+    csr: &[u8],
+    now_us: i64,
+) -> Result<Result<(), LifecycleError>, StoreError> {
+    let found = jobs_by_ids(tx, vec![id.row()]).await?.pop();
+    let Some(job) = found.filter(|job| job.agent == Some(agent) && id_of(job) == id) else {
+        return Ok(Err(LifecycleError::not_found("job", id)));
+    };
+    if job.csr.as_deref() == Some(csr) {
+        return Ok(Ok(()));
+    }
+    if job.state != JobState::AwaitingCsr.code() {
+        return Ok(Err(super::change::not_waiting(id, &job)));
+    }
+    let Some(row) = managed_by_ids(tx, vec![job.certificate]).await?.pop() else {
+        return Ok(Err(LifecycleError::not_found("certificate", job.certificate)));
+    };
+    let certificate =
+        ManagedCertificate::from_row(&row).map_err(|error| StoreError::Corrupt(error.to_string()))?;
+    if let Err(reason) = check_csr(csr, &certificate) {
+        return Ok(Err(LifecycleError::BadCsr(reason)));
+    }
+    let mut ledger = Ledger::new(now_us, &format!("agent:{agent}"));
+    let mut entry = Entry::new(row);
+    if let Err(error) = ledger.step(&mut entry, Input::Started, job_details(&job)) {
+        return Ok(Err(error.into()));
+    }
+    let mut to = job.clone();
+    to.state = JobState::Queued.code();
+    to.csr = Some(csr.to_vec());
+    to.next_attempt_at_us = now_us;
+    ledger.change(job, to);
+    ledger.put(entry);
+    ledger.write(tx).await?;
+    Ok(Ok(()))
+}
+
+/// An agent that could not make a CSR is asked again, until the run's deadline.
+async fn take_no_csr(
+    tx: &mut Tx,
+    job: JobRow,
+    result: &JobResult,
+    planner: &crate::scheduler::Planner,
+    now_us: i64,
+) -> Result<(), StoreError> {
+    if job.state != JobState::AwaitingCsr.code() {
+        return Ok(());
+    }
+    let error = result.error_text().unwrap_or_else(|| "the agent made no CSR".to_owned());
+    let mut ledger = Ledger::new(now_us, "system:agents");
+    let again = now_us + backoff(&job);
+    let Some(row) = managed_by_ids(tx, vec![job.certificate]).await?.pop() else { return Ok(()) };
+    let mut entry = Entry::new(row);
+    entry.row.last_error = Some(error.clone());
+    if again < job.deadline_at_us {
+        let mut to = job.clone();
+        to.next_attempt_at_us = again;
+        to.last_error = Some(error);
+        ledger.change(job, to);
+    } else {
+        entry.row.failures += 1;
+        let mut details = job_details(&job);
+        details["error"] = json!(error);
+        if ledger.step(&mut entry, Input::RunFailed, details).is_ok() {
+            replan(&mut ledger, planner, &entry.row);
+        }
+        ledger.end(job, JobState::Failed, Some(error));
+    }
+    ledger.put(entry);
+    ledger.write(tx).await.map(drop)
+}
+
+async fn take_deployment(
+    tx: &mut Tx,
+    job: JobRow,
+    result: &JobResult,
+    for_good: bool,
+    now_us: i64,
+) -> Result<(), StoreError> {
+    let state = JobState::from_code(job.state).unwrap_or(JobState::Failed);
+    if !state.is_open() {
+        return Ok(());
+    }
+    let target = result.target.or_else(|| job.detail.as_deref().and_then(target_of));
+    if let Some(target) = target {
+        let noted = DeploymentResult {
+            job: job.id,
+            target,
+            state: outcome_code(result.outcome),
+            error: result.error_text(),
+            served: result.served().map(|served| *served.as_bytes()),
+            at_us: now_us,
+        };
+        finish_deployments(tx, &[noted]).await?;
+    }
+    let Some(row) = managed_by_ids(tx, vec![job.certificate]).await?.pop() else { return Ok(()) };
+    let actor = job.agent.map_or_else(|| "system:agents".to_owned(), |agent| format!("agent:{agent}"));
+    let mut ledger = Ledger::new(now_us, &actor);
+    let mut entry = Entry::new(row);
+    let mut details = job_details(&job);
+    details["target"] = json!(target);
+    details["outcome"] = json!(result.outcome);
+    let (id, certificate) = (job.id, job.certificate);
+    let over = for_good || job.attempts >= DEPLOY_ATTEMPTS_MAX || now_us >= job.deadline_at_us;
+    let mut cancelled = false;
+    if result.is_good() && open_deployments(tx, id).await?.0 == 0 {
+        ledger.note(&entry.row, "certificate.deploy_target", details.clone());
+        ledger.end(job, JobState::Done, None);
+        let others = open_jobs_of(tx, vec![certificate]).await?;
+        let others = others.iter().any(|other| other.kind == JobKind::Deployment.code() && other.id != id);
+        if !others && entry.state()? == State::Deploying {
+            // Illegal moves cannot be: the state is the one that this leads from.
+            let _ = ledger.step(&mut entry, Input::Deployed, details);
+        }
+    } else if over {
+        let error = result.error_text().unwrap_or_else(|| "the deployment failed".to_owned());
+        details["error"] = json!(error);
+        entry.row.failures += 1;
+        entry.row.last_error = Some(error.clone());
+        if entry.state()? == State::Deploying {
+            let _ = ledger.step(&mut entry, Input::RunFailed, details);
+        }
+        ledger.end(job, JobState::Failed, Some(error));
+        cancelled = true;
+    } else {
+        let error = result.error_text();
+        entry.row.last_error.clone_from(&error);
+        let mut to = job.clone();
+        to.state = JobState::Queued.code();
+        to.next_attempt_at_us = now_us + backoff(&job);
+        to.last_error = error;
+        ledger.change(job, to);
+    }
+    ledger.put(entry);
+    ledger.write(tx).await?;
+    if cancelled {
+        cancel_deployments(tx, id, now_us).await?;
+    }
+    Ok(())
+}
+
+fn work_error(error: LifecycleError) -> WorkError {
+    match error {
+        LifecycleError::NotFound { .. } => WorkError::NotFound,
+        error if error.is_transient() => WorkError::Unavailable(error.to_string()),
+        error => WorkError::Refused(error.to_string()),
+    }
+}
+
+impl WorkSource for Lifecycle {
+    fn jobs_for_agent(&self, agent: Uuid, limit: usize) -> BoxFuture<'_, Result<Vec<AgentJob>, WorkError>> {
+        async move { self.offer(agent, limit).await.map_err(work_error) }.boxed()
+    }
+
+    fn accept_csr(&self, agent: Uuid, job: Uuid, csr_der: Vec<u8>) -> BoxFuture<'_, Result<(), WorkError>> {
+        async move { Self::accept_csr(self, JobId(job), agent, &csr_der).await.map_err(work_error) }.boxed()
+    }
+
+    fn finished(&self, agent: Uuid, job: Uuid, result: JobResult) -> BoxFuture<'_, Result<(), WorkError>> {
+        async move { self.deployed(JobId(job), agent, &result).await.map_err(work_error) }.boxed()
+    }
+}

@@ -1,0 +1,232 @@
+//! Certificates under management: what one is, and what may be asked of it.
+
+mod convert;
+mod request;
+
+use std::collections::BTreeMap;
+
+use keys::KeyType;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+use x509::{Fingerprint, GeneralName};
+
+use crate::job::JobId;
+use crate::renewal::RenewalRule;
+use crate::state::{Current, State};
+
+pub(crate) use convert::{first_der, json, row_of, split, targets_of};
+pub use convert::Unreadable;
+pub(crate) use request::check_label;
+pub use request::{BadRequest, CertificateChange, NewCertificate};
+
+/// The issuer that is our own authority.
+pub const INTERNAL_ISSUER: &str = "internal";
+
+/// Most names of a certificate: what public issuers take.
+pub const NAMES_MAX: usize = 100;
+/// Most tags of a certificate.
+pub const TAGS_MAX: usize = 32;
+/// Most targets of a certificate: a fleet behind one name; more is a group of certificates.
+pub const TARGETS_MAX: usize = 256;
+/// Longest name, owner, team, environment, tag or its value, in octets.
+pub const LABEL_OCTETS_MAX: usize = 200;
+/// Longest notes, in octets.
+pub const NOTES_OCTETS_MAX: usize = 8_192;
+
+/// A certificate under management.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ManagedCertificate {
+    /// Its identity.
+    pub id: Uuid,
+    /// Its name, unique.
+    pub name: String,
+    /// What it speaks for.
+    pub names: Vec<GeneralName>,
+    /// The profile it is issued by.
+    pub profile: String,
+    /// The issuer asked.
+    pub issuer: String,
+    /// Who answers for it.
+    pub owner: Option<String>,
+    /// The team that does.
+    pub team: Option<String>,
+    /// Labels of people's own.
+    pub tags: BTreeMap<String, String>,
+    /// Where it is used.
+    pub environment: Option<String>,
+    /// The policy that says when it is renewed.
+    pub policy: Option<String>,
+    /// Where its private key is.
+    pub key_location: KeyLocation,
+    /// The kind of its key.
+    pub key_type: KeyType,
+    /// Where it goes.
+    pub targets: Vec<TargetRef>,
+    /// The rest of what people decide.
+    pub options: Options,
+    /// What it waits for.
+    pub state: State,
+    /// Moves with every change; for ETags.
+    pub revision: i64,
+    /// The newest version.
+    pub current: Option<CurrentVersion>,
+    /// The run that is planned or under way.
+    pub run: Option<Run>,
+    /// Runs without success since the last one with.
+    pub failures: u32,
+    /// What the last of them said.
+    pub last_error: Option<String>,
+    /// When it was entered, µs.
+    pub created_at_us: i64,
+    /// When it last changed, µs.
+    pub updated_at_us: i64,
+}
+
+/// Where a private key is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "at")]
+pub enum KeyLocation {
+    /// In this server, sealed; it can be exported with permission.
+    Server,
+    /// On the agent's host: it never leaves.
+    Agent {
+        /// Which agent.
+        agent: Uuid,
+    },
+    /// With the key service; never exported.
+    KeyService,
+}
+
+/// Where a certificate goes.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub enum TargetRef {
+    /// An agent puts it in place.
+    Deploy {
+        /// The target.
+        target: Uuid,
+        /// Its agent.
+        agent: Uuid,
+    },
+    /// An endpoint of the inventory that is to serve it; nothing is put in place by us.
+    Endpoint {
+        /// Name, address or path.
+        host: String,
+        /// Port; 0 for files.
+        port: u16,
+        /// `tls`, `smtp`, …
+        protocol: String,
+        /// The SNI sent.
+        server_name: String,
+    },
+}
+
+/// What else people decide about a certificate.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Options {
+    /// Whether the scheduler renews it.
+    pub auto_renew: bool,
+    /// Its own rule, in place of its policy's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub renewal: Option<RenewalRule>,
+    /// How long a version is to be valid, seconds; the profile's default when `None`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lifetime_seconds: Option<i64>,
+    /// The subject, as text; what the profile says when `None`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
+    /// Whether servers must staple (RFC 7633).
+    pub must_staple: bool,
+    /// The external issuer's own profile, role or provisioner.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub issuer_profile: Option<String>,
+    /// For people.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub notes: String,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            auto_renew: true,
+            renewal: None,
+            lifetime_seconds: None,
+            subject: None,
+            must_staple: false,
+            issuer_profile: None,
+            notes: String::new(),
+        }
+    }
+}
+
+/// The newest version of a certificate.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CurrentVersion {
+    /// SHA-256 of the leaf.
+    pub fingerprint: Fingerprint,
+    /// Start of validity, µs.
+    pub not_before_us: i64,
+    /// End of validity, µs.
+    pub not_after_us: i64,
+    /// Whether it is revoked.
+    pub revoked: bool,
+}
+
+/// The run of issuance or renewal that a certificate has open.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Run {
+    /// Which.
+    pub job: JobId,
+    /// How far it is.
+    pub state: crate::job::JobState,
+    /// When it begins, or tries again, µs.
+    pub next_attempt_at_us: i64,
+    /// How often it was tried.
+    pub attempts: u32,
+}
+
+impl ManagedCertificate {
+    /// When it will be renewed by itself, µs: the time of the planned run. `None` when nothing is planned.
+    #[must_use]
+    pub fn renew_at_us(&self) -> Option<i64> {
+        self.run.filter(|run| run.attempts == 0).map(|run| run.next_attempt_at_us)
+    }
+
+    /// What became of the newest version.
+    #[must_use]
+    pub fn standing(&self) -> Current {
+        standing(self.current.is_some(), self.current.is_some_and(|version| version.revoked))
+    }
+}
+
+pub(crate) fn standing(issued: bool, revoked: bool) -> Current {
+    match (issued, revoked) {
+        (false, _) => Current::None,
+        (true, false) => Current::Good,
+        (true, true) => Current::Revoked,
+    }
+}
+
+/// A version of a certificate, with its chain.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Version {
+    /// SHA-256 of the leaf.
+    pub fingerprint: Fingerprint,
+    /// The leaf's serial number, hexadecimal.
+    pub serial: String,
+    /// Start of validity, µs.
+    pub not_before_us: i64,
+    /// End of validity, µs.
+    pub not_after_us: i64,
+    /// The issuer asked.
+    pub issuer: String,
+    /// Whether this server holds the key.
+    pub key_here: bool,
+    /// DER, leaf first.
+    pub chain: Vec<Vec<u8>>,
+    /// When, µs.
+    pub issued_at_us: i64,
+    /// When and why it was revoked: µs, the CRLReason's number.
+    pub revoked: Option<(i64, i64)>,
+}

@@ -1,0 +1,384 @@
+//! What people ask for, checked before anything is stored.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use keys::KeyType;
+use uuid::Uuid;
+use x509::{BadName, DistinguishedName, GeneralName};
+
+use super::{
+    INTERNAL_ISSUER, KeyLocation, LABEL_OCTETS_MAX, ManagedCertificate, NAMES_MAX, NOTES_OCTETS_MAX, Options,
+    TAGS_MAX, TARGETS_MAX, TargetRef,
+};
+use crate::renewal::BadRule;
+use crate::state::State;
+
+/// A certificate to bring under management.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewCertificate {
+    /// Unique; the first of the names when `None`.
+    pub name: Option<String>,
+    /// What it is to speak for, as people write it.
+    pub names: Vec<String>,
+    /// The profile.
+    pub profile: String,
+    /// The issuer; our own authority when `None`.
+    pub issuer: Option<String>,
+    /// Who answers for it.
+    pub owner: Option<String>,
+    /// The team that does.
+    pub team: Option<String>,
+    /// Labels of people's own.
+    pub tags: BTreeMap<String, String>,
+    /// Where it is used.
+    pub environment: Option<String>,
+    /// The policy.
+    pub policy: Option<String>,
+    /// Where its key is to be.
+    pub key_location: KeyLocation,
+    /// The kind of its key.
+    pub key_type: KeyType,
+    /// Where it goes.
+    pub targets: Vec<TargetRef>,
+    /// The rest.
+    pub options: Options,
+    /// Whether it is issued now, rather than when somebody asks for it.
+    pub issue: bool,
+}
+
+impl NewCertificate {
+    /// For these names by this profile, by our own authority, its P-256 key in this server, issued now.
+    #[must_use]
+    pub fn new(names: &[&str], profile: &str) -> Self {
+        Self {
+            name: None,
+            names: names.iter().map(|name| (*name).to_owned()).collect(),
+            profile: profile.to_owned(),
+            issuer: None,
+            owner: None,
+            team: None,
+            tags: BTreeMap::new(),
+            environment: None,
+            policy: None,
+            key_location: KeyLocation::Server,
+            key_type: KeyType::P256,
+            targets: Vec::new(),
+            options: Options::default(),
+            issue: true,
+        }
+    }
+}
+
+/// What is to change about a certificate; `None` leaves a thing as it is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CertificateChange {
+    /// A new unique name.
+    pub name: Option<String>,
+    /// Other names; the next version has them.
+    pub names: Option<Vec<String>>,
+    /// Another profile.
+    pub profile: Option<String>,
+    /// Another issuer.
+    pub issuer: Option<String>,
+    /// Another owner, or none.
+    pub owner: Option<Option<String>>,
+    /// Another team, or none.
+    pub team: Option<Option<String>>,
+    /// Other tags, in place of all.
+    pub tags: Option<BTreeMap<String, String>>,
+    /// Another environment, or none.
+    pub environment: Option<Option<String>>,
+    /// Another policy, or none.
+    pub policy: Option<Option<String>>,
+    /// Another place for the next key.
+    pub key_location: Option<KeyLocation>,
+    /// Another kind for the next key.
+    pub key_type: Option<KeyType>,
+    /// Other targets, in place of all.
+    pub targets: Option<Vec<TargetRef>>,
+    /// Other options, in place of all.
+    pub options: Option<Options>,
+    /// Whether a version with all this is issued at once.
+    pub renew: bool,
+}
+
+/// Why a request is refused before anything is looked up.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum BadRequest {
+    /// Nothing to speak for.
+    #[error("a certificate needs at least one name")]
+    NoNames,
+    /// More than [`NAMES_MAX`].
+    #[error("a certificate has up to {NAMES_MAX} names")]
+    TooManyNames,
+    /// Not a name.
+    #[error(transparent)]
+    Name(#[from] BadName),
+    /// Too long, empty, or with control characters.
+    #[error("{field} has 1 to {LABEL_OCTETS_MAX} octets and no control characters")]
+    Label {
+        /// Which text.
+        field: &'static str,
+    },
+    /// More than [`TAGS_MAX`].
+    #[error("a certificate has up to {TAGS_MAX} tags")]
+    TooManyTags,
+    /// More than [`TARGETS_MAX`].
+    #[error("a certificate has up to {TARGETS_MAX} targets")]
+    TooManyTargets,
+    /// The same target twice.
+    #[error("a target is named twice")]
+    TargetTwice,
+    /// Over [`NOTES_OCTETS_MAX`].
+    #[error("notes have up to {NOTES_OCTETS_MAX} octets")]
+    Notes,
+    /// Not a distinguished name.
+    #[error("the subject cannot be read: {0}")]
+    Subject(String),
+    /// Not above zero.
+    #[error("a lifetime is at least a minute")]
+    Lifetime,
+    /// A renewal rule that cannot be obeyed.
+    #[error(transparent)]
+    Renewal(#[from] BadRule),
+}
+
+/// Shortest lifetime that can be asked for, in seconds.
+const LIFETIME_SECONDS_MIN: i64 = 60;
+
+impl NewCertificate {
+    /// The certificate as it would stand, if the request makes sense by itself.
+    ///
+    /// # Errors
+    /// [`BadRequest`]
+    pub(crate) fn check(&self, id: Uuid, now_us: i64) -> Result<ManagedCertificate, BadRequest> {
+        let names = parse_names(&self.names)?;
+        let name = match &self.name {
+            Some(name) => name.clone(),
+            None => names.first().map(ToString::to_string).unwrap_or_default(),
+        };
+        let certificate = ManagedCertificate {
+            id,
+            name,
+            names,
+            profile: self.profile.clone(),
+            issuer: self.issuer.clone().unwrap_or_else(|| INTERNAL_ISSUER.to_owned()),
+            owner: self.owner.clone(),
+            team: self.team.clone(),
+            tags: self.tags.clone(),
+            environment: self.environment.clone(),
+            policy: self.policy.clone(),
+            key_location: self.key_location,
+            key_type: self.key_type,
+            targets: self.targets.clone(),
+            options: self.options.clone(),
+            state: State::Pending,
+            revision: 1,
+            current: None,
+            run: None,
+            failures: 0,
+            last_error: None,
+            created_at_us: now_us,
+            updated_at_us: now_us,
+        };
+        certificate.check()?;
+        Ok(certificate)
+    }
+}
+
+impl CertificateChange {
+    /// The certificate with the change made.
+    ///
+    /// # Errors
+    /// [`BadRequest`]
+    pub(crate) fn apply(
+        &self,
+        to: &ManagedCertificate,
+        now_us: i64,
+    ) -> Result<ManagedCertificate, BadRequest> {
+        let mut changed = to.clone();
+        let put = |into: &mut String, from: &Option<String>| {
+            if let Some(text) = from {
+                into.clone_from(text);
+            }
+        };
+        put(&mut changed.name, &self.name);
+        put(&mut changed.profile, &self.profile);
+        put(&mut changed.issuer, &self.issuer);
+        for (into, from) in [
+            (&mut changed.owner, &self.owner),
+            (&mut changed.team, &self.team),
+            (&mut changed.environment, &self.environment),
+            (&mut changed.policy, &self.policy),
+        ] {
+            if let Some(text) = from {
+                into.clone_from(text);
+            }
+        }
+        if let Some(names) = &self.names {
+            changed.names = parse_names(names)?;
+        }
+        if let Some(tags) = &self.tags {
+            changed.tags.clone_from(tags);
+        }
+        if let Some(targets) = &self.targets {
+            changed.targets.clone_from(targets);
+        }
+        if let Some(options) = &self.options {
+            changed.options.clone_from(options);
+        }
+        changed.key_location = self.key_location.unwrap_or(changed.key_location);
+        changed.key_type = self.key_type.unwrap_or(changed.key_type);
+        changed.updated_at_us = now_us;
+        changed.check()?;
+        Ok(changed)
+    }
+}
+
+fn parse_names(texts: &[String]) -> Result<Vec<GeneralName>, BadRequest> {
+    if texts.is_empty() {
+        return Err(BadRequest::NoNames);
+    }
+    if texts.len() > NAMES_MAX {
+        return Err(BadRequest::TooManyNames);
+    }
+    let mut met = BTreeSet::new();
+    let mut names = Vec::with_capacity(texts.len());
+    for text in texts {
+        let name = GeneralName::parse(text)?;
+        if met.insert(name.to_string()) {
+            names.push(name);
+        }
+    }
+    Ok(names)
+}
+
+pub(crate) fn check_label(field: &'static str, text: &str) -> Result<(), BadRequest> {
+    let good =
+        !text.trim().is_empty() && text.len() <= LABEL_OCTETS_MAX && !text.chars().any(char::is_control);
+    if good { Ok(()) } else { Err(BadRequest::Label { field }) }
+}
+
+impl ManagedCertificate {
+    fn check(&self) -> Result<(), BadRequest> {
+        check_label("the name", &self.name)?;
+        check_label("the profile", &self.profile)?;
+        check_label("the issuer", &self.issuer)?;
+        for (field, text) in [
+            ("the owner", &self.owner),
+            ("the team", &self.team),
+            ("the environment", &self.environment),
+            ("the policy", &self.policy),
+            ("the issuer's profile", &self.options.issuer_profile),
+        ] {
+            if let Some(text) = text {
+                check_label(field, text)?;
+            }
+        }
+        if self.tags.len() > TAGS_MAX {
+            return Err(BadRequest::TooManyTags);
+        }
+        for (tag, value) in &self.tags {
+            check_label("a tag", tag)?;
+            check_label("a tag's value", value)?;
+        }
+        self.check_targets()?;
+        let notes = &self.options.notes;
+        if notes.len() > NOTES_OCTETS_MAX || notes.contains('\0') {
+            return Err(BadRequest::Notes);
+        }
+        if let Some(subject) = &self.options.subject {
+            DistinguishedName::from_text(subject).map_err(|error| BadRequest::Subject(error.to_string()))?;
+        }
+        if self.options.lifetime_seconds.is_some_and(|seconds| seconds < LIFETIME_SECONDS_MIN) {
+            return Err(BadRequest::Lifetime);
+        }
+        if let Some(rule) = &self.options.renewal {
+            rule.check()?;
+        }
+        Ok(())
+    }
+
+    fn check_targets(&self) -> Result<(), BadRequest> {
+        if self.targets.len() > TARGETS_MAX {
+            return Err(BadRequest::TooManyTargets);
+        }
+        let mut met = BTreeSet::new();
+        for target in &self.targets {
+            match target {
+                TargetRef::Deploy { target, .. } => {
+                    if !met.insert(*target) {
+                        return Err(BadRequest::TargetTwice);
+                    }
+                }
+                TargetRef::Endpoint { host, protocol, server_name, .. } => {
+                    check_label("an endpoint's host", host)?;
+                    check_label("an endpoint's protocol", protocol)?;
+                    if !server_name.is_empty() {
+                        check_label("an endpoint's server name", server_name)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn new(names: &[&str]) -> NewCertificate {
+        NewCertificate::new(names, "web")
+    }
+
+    fn check(request: &NewCertificate) -> Result<ManagedCertificate, BadRequest> {
+        request.check(Uuid::nil(), 5)
+    }
+
+    #[test]
+    fn names_are_read_once_each_and_the_first_names_the_certificate() {
+        let certificate = check(&new(&["WWW.Example.org", "10.0.0.1", "www.example.org"])).unwrap();
+        assert_eq!(certificate.name, "www.example.org");
+        let names: Vec<String> = certificate.names.iter().map(ToString::to_string).collect();
+        assert_eq!(names, ["www.example.org", "10.0.0.1"]);
+        assert_eq!(certificate.issuer, INTERNAL_ISSUER);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        let with = |change: fn(&mut NewCertificate)| {
+            let mut request = new(&["a.example"]);
+            change(&mut request);
+            check(&request).unwrap_err()
+        };
+        assert_eq!(check(&new(&[])).unwrap_err(), BadRequest::NoNames);
+        assert!(matches!(check(&new(&["not a name"])).unwrap_err(), BadRequest::Name(_)));
+        assert_eq!(with(|r| r.names = vec!["a.example".to_owned(); 101]), BadRequest::TooManyNames);
+        assert_eq!(with(|r| r.owner = Some(" ".to_owned())), BadRequest::Label { field: "the owner" });
+        assert_eq!(with(|r| r.name = Some("a\nb".to_owned())), BadRequest::Label { field: "the name" });
+        assert_eq!(with(|r| r.options.notes = "x".repeat(8_193)), BadRequest::Notes);
+        assert_eq!(with(|r| r.options.lifetime_seconds = Some(0)), BadRequest::Lifetime);
+        assert!(matches!(with(|r| r.options.subject = Some("nonsense".to_owned())), BadRequest::Subject(_)));
+        let twice = TargetRef::Deploy { target: Uuid::nil(), agent: Uuid::nil() };
+        let mut request = new(&["a.example"]);
+        request.targets = vec![twice.clone(), twice];
+        assert_eq!(check(&request).unwrap_err(), BadRequest::TargetTwice);
+    }
+
+    #[test]
+    fn a_change_changes_what_it_names() {
+        let before = check(&new(&["a.example"])).unwrap();
+        let change = CertificateChange {
+            owner: Some(Some("ann".to_owned())),
+            names: Some(vec!["b.example".to_owned()]),
+            ..CertificateChange::default()
+        };
+        let after = change.apply(&before, 9).unwrap();
+        assert_eq!(after.owner.as_deref(), Some("ann"));
+        assert_eq!(after.names, [GeneralName::parse("b.example").unwrap()]);
+        assert_eq!((after.name.as_str(), after.updated_at_us), ("a.example", 9));
+        let none = CertificateChange { owner: Some(None), ..CertificateChange::default() };
+        assert_eq!(none.apply(&after, 9).unwrap().owner, None);
+    }
+}

@@ -1,0 +1,326 @@
+//! The beginning of a run: gates, keys, requests. Everything that a crash must not undo is stored before the issuer is
+//! asked, so that asking again is asking for the same.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures_util::FutureExt;
+use futures_util::future::join_all;
+use keys::Signer;
+use store::jobs::{JobRow, claim_jobs, insert_run_keys};
+use store::managed::{ManagedRow, ManagedVersion, managed_by_ids, versions_of};
+use store::{KeyRow, StoreError, Tx};
+use x509::build::{Extension, signed};
+use x509::csr::{self, CertificateRequest};
+use x509::{DistinguishedName, GeneralName};
+
+use crate::issuers::Order;
+use crate::job::{Consent, JobState, id_of};
+use crate::lifecycle::{
+    Entry, Judged, LEASE_US, Ledger, Lifecycle, LifecycleError, ProfileFacts, RUN_PATIENCE_US, approval_of,
+    attempt, job_details, judge, on,
+};
+use crate::managed::{INTERNAL_ISSUER, KeyLocation, ManagedCertificate, first_der};
+use crate::renewal::next_open;
+use crate::state::{Input, State};
+
+/// The provider of keys that the key service holds.
+const KEY_SERVICE: &str = "pkcs11";
+
+/// How long making a signature for a request may take.
+const SIGN_PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
+
+/// A run that can go to its issuer.
+#[derive(Clone, Debug)]
+pub(super) struct Ready {
+    /// The run as it stands now.
+    pub(super) job: JobRow,
+    pub(super) order: Order,
+    pub(super) facts: Option<ProfileFacts>,
+}
+
+/// What was prepared for a run outside of the transaction.
+#[derive(Clone)]
+struct Prepared {
+    facts: Option<ProfileFacts>,
+    judged: Arc<Judged>,
+    /// A new key and the request for it.
+    key: Option<KeyRow>,
+    csr: Option<Vec<u8>>,
+    /// Why it cannot begin.
+    error: Option<String>,
+}
+
+impl Lifecycle {
+    /// Claims due runs of these issuers and begins them; those that have to wait for somebody are put to waiting.
+    pub(super) async fn claim_and_begin(
+        &self,
+        wanted: Vec<(String, i64)>,
+    ) -> Result<(usize, Vec<Ready>), LifecycleError> {
+        let (now_us, node) = (self.now_us(), self.inner.node);
+        let claim = on(move |tx| {
+            async move {
+                let jobs = claim_jobs(tx, &wanted, now_us, node, now_us + LEASE_US).await?;
+                let rows = managed_by_ids(tx, jobs.iter().map(|job| job.certificate).collect()).await?;
+                let versions = versions_of(tx, rows.iter().filter_map(|row| row.version).collect()).await?;
+                Ok((jobs, rows, versions))
+            }
+            .boxed()
+        });
+        let (jobs, rows, versions) = self.inner.store.write("jobs_claim", claim).await?;
+        if jobs.is_empty() {
+            return Ok((0, Vec::new()));
+        }
+        let claimed = jobs.len();
+        let rows: HashMap<i64, ManagedRow> = rows.into_iter().map(|row| (row.id, row)).collect();
+        let prepared =
+            join_all(jobs.iter().map(|job| self.prepare_run(job, rows.get(&job.certificate)))).await;
+        let prepared: HashMap<i64, Prepared> =
+            jobs.iter().map(|job| job.id).zip(prepared.into_iter().collect::<Result<Vec<_>, _>>()?).collect();
+        let (jobs, prepared, versions) = (Arc::new(jobs), Arc::new(prepared), Arc::new(versions));
+        let deadline = Instant::now() + self.inner.options.order_patience;
+        let ready = attempt(&self.inner.store, "jobs_begin", move || {
+            let (jobs, prepared, versions) =
+                (Arc::clone(&jobs), Arc::clone(&prepared), Arc::clone(&versions));
+            on(move |tx| {
+                async move { begin(tx, &jobs, &prepared, &versions, now_us, deadline).await }.boxed()
+            })
+        })
+        .await?;
+        Ok((claimed, ready))
+    }
+
+    /// Everything about a run that needs more than its database: what it is judged by, a new key, the request.
+    async fn prepare_run(&self, job: &JobRow, row: Option<&ManagedRow>) -> Result<Prepared, LifecycleError> {
+        let mut prepared = Prepared {
+            facts: None,
+            judged: Arc::new(Judged::default()),
+            key: None,
+            csr: job.csr.clone(),
+            error: None,
+        };
+        let Some(row) = row else { return Ok(prepared) };
+        let certificate = match ManagedCertificate::from_row(row) {
+            Ok(certificate) => certificate,
+            Err(error) => {
+                prepared.error = Some(error.to_string());
+                return Ok(prepared);
+            }
+        };
+        prepared.facts = self.profile_facts(&certificate.profile).await?;
+        prepared.judged = Arc::new(judge(&*self.policy_set().await?, prepared.facts, &certificate));
+        if prepared.judged.approval.is_some() && job.approval != Consent::Given.code() {
+            return Ok(prepared);
+        }
+        // A request made before the names changed asks for the wrong thing.
+        if prepared.csr.as_deref().is_some_and(|csr| !asks_for(csr, &certificate.names)) {
+            prepared.csr = None;
+        }
+        if prepared.csr.is_none() {
+            match self.request(job, &certificate).await {
+                Ok(Some((key, csr))) => (prepared.key, prepared.csr) = (Some(key), Some(csr)),
+                Ok(None) => {}
+                Err(error) => prepared.error = Some(error.to_string()),
+            }
+        }
+        Ok(prepared)
+    }
+
+    /// A new key and the request for it; none where an agent makes them.
+    async fn request(
+        &self,
+        job: &JobRow,
+        certificate: &ManagedCertificate,
+    ) -> Result<Option<(KeyRow, Vec<u8>)>, LifecycleError> {
+        let label = format!("certificate/{}/{}", certificate.id, id_of(job));
+        let keystore = &self.inner.keystore;
+        let key = match certificate.key_location {
+            KeyLocation::Agent { .. } => return Ok(None),
+            KeyLocation::Server => keystore.prepare(certificate.key_type, &label).await?,
+            KeyLocation::KeyService => keystore.prepare_at(KEY_SERVICE, certificate.key_type, &label).await?,
+        };
+        let csr = request(&*key.signer, certificate)
+            .await
+            .map_err(|reason| LifecycleError::BadCsr(format!("it cannot be made: {reason}")))?;
+        Ok(Some((key.row, csr)))
+    }
+}
+
+/// A request for these names, signed with the key.
+async fn request(signer: &dyn Signer, certificate: &ManagedCertificate) -> Result<Vec<u8>, String> {
+    let subject = match &certificate.options.subject {
+        Some(text) => DistinguishedName::from_text(text).map_err(|error| error.to_string())?,
+        None => DistinguishedName::empty(),
+    };
+    let mut extensions = vec![Extension::subject_alt_names(&certificate.names, subject.text.is_empty())];
+    if certificate.options.must_staple {
+        extensions.push(Extension::must_staple());
+    }
+    let tbs = csr::tbs(&subject.der, signer.spki(), &extensions, None);
+    let signature =
+        signer.sign(&tbs, Instant::now() + SIGN_PATIENCE).await.map_err(|error| error.to_string())?;
+    Ok(signed(&tbs, &signer.algorithm(), &signature))
+}
+
+/// Whether a request asks for these names, no more and no less.
+pub(crate) fn asks_for(csr: &[u8], names: &[GeneralName]) -> bool {
+    let Ok(request) = CertificateRequest::parse(csr) else { return false };
+    let texts = |names: &[GeneralName]| names.iter().map(ToString::to_string).collect::<BTreeSet<_>>();
+    texts(&request.names()) == texts(names)
+}
+
+async fn begin(
+    tx: &mut Tx,
+    jobs: &[JobRow],
+    prepared: &HashMap<i64, Prepared>,
+    versions: &[ManagedVersion],
+    now_us: i64,
+    deadline: Instant,
+) -> Result<Vec<Ready>, StoreError> {
+    let rows: HashMap<i64, ManagedRow> = managed_by_ids(tx, jobs.iter().map(|job| job.certificate).collect())
+        .await?
+        .into_iter()
+        .map(|row| (row.id, row))
+        .collect();
+    let mut ledger = Ledger::new(now_us, "system:scheduler");
+    let (mut keys, mut ready) = (Vec::new(), Vec::new());
+    for job in jobs {
+        let (Some(row), Some(prepared)) = (rows.get(&job.certificate), prepared.get(&job.id)) else {
+            ledger.end(job.clone(), JobState::Cancelled, Some("the certificate is gone".to_owned()));
+            continue;
+        };
+        let mut entry = Entry::new(row.clone());
+        match decide(job, &entry, prepared, now_us)? {
+            Decision::End(error) => ledger.end(job.clone(), JobState::Cancelled, Some(error)),
+            Decision::Postpone(at_us, error) => {
+                let mut to = job.clone();
+                to.last_error = error.or(to.last_error);
+                to.state = JobState::Queued.code();
+                to.next_attempt_at_us = at_us;
+                ledger.change(job.clone(), to);
+            }
+            Decision::AskConsent(reason) => {
+                if let Err(error) = ledger.step(&mut entry, Input::ApprovalNeeded, job_details(job)) {
+                    ledger.end(job.clone(), JobState::Cancelled, Some(error.to_string()));
+                    continue;
+                }
+                ledger.ask(approval_of(job, &reason, now_us));
+                let mut to = job.clone();
+                to.state = JobState::AwaitingApproval.code();
+                to.approval = Consent::Needed.code();
+                to.deadline_at_us = i64::MAX;
+                ledger.change(job.clone(), to);
+            }
+            Decision::AskCsr => {
+                if entry.state()? != State::AwaitingCsr
+                    && let Err(error) = ledger.step(&mut entry, Input::CsrNeeded, job_details(job))
+                {
+                    ledger.end(job.clone(), JobState::Cancelled, Some(error.to_string()));
+                    continue;
+                }
+                let mut to = job.clone();
+                to.state = JobState::AwaitingCsr.code();
+                to.csr = None;
+                to.next_attempt_at_us = now_us;
+                to.deadline_at_us = now_us + RUN_PATIENCE_US;
+                ledger.change(job.clone(), to);
+            }
+            Decision::Go(csr) => {
+                if entry.state()? != State::Issuing
+                    && let Err(error) = ledger.step(&mut entry, Input::Started, job_details(job))
+                {
+                    ledger.end(job.clone(), JobState::Cancelled, Some(error.to_string()));
+                    continue;
+                }
+                let mut to = job.clone();
+                to.csr = Some(csr);
+                if let Some(key) = &prepared.key {
+                    to.key = Some(key.id);
+                    keys.push(key.clone());
+                }
+                // The patience counts from the first attempt: a run that was due while nobody was here gets it all.
+                if job.attempts == 1 {
+                    to.deadline_at_us = now_us + RUN_PATIENCE_US;
+                }
+                ledger.change(job.clone(), to.clone());
+                let before = versions.iter().find(|version| Some(version.id) == row.version);
+                if let Some(order) = order(&to, row, before, deadline) {
+                    ready.push(Ready { job: to, order, facts: prepared.facts });
+                }
+            }
+        }
+        ledger.put(entry);
+    }
+    insert_run_keys(tx, &keys).await?;
+    ledger.write(tx).await?;
+    Ok(ready)
+}
+
+/// What becomes of a claimed run.
+enum Decision {
+    Go(Vec<u8>),
+    AskConsent(String),
+    AskCsr,
+    Postpone(i64, Option<String>),
+    End(String),
+}
+
+fn decide(job: &JobRow, entry: &Entry, prepared: &Prepared, now_us: i64) -> Result<Decision, StoreError> {
+    if let Some(error) = &prepared.error {
+        // The key service may be away: a run that cannot begin tries again.
+        let pause = super::finish::backoff(job);
+        return Ok(if now_us < job.deadline_at_us || job.attempts == 1 {
+            tracing::warn!(job = %id_of(job), error, "a run cannot begin");
+            Decision::Postpone(now_us + pause, Some(error.clone()))
+        } else {
+            Decision::End(error.clone())
+        });
+    }
+    if entry.state()? == State::Archived {
+        return Ok(Decision::End("the certificate is archived".to_owned()));
+    }
+    if let Some(reason) = &prepared.judged.approval
+        && job.approval != Consent::Given.code()
+    {
+        return Ok(Decision::AskConsent(reason.clone()));
+    }
+    // Due while nobody was here, or the policy got windows since.
+    let by_itself = matches!(job.reason.as_str(), "planned" | "retry") && job.attempts == 1;
+    let windows = &prepared.judged.rule.windows;
+    if by_itself
+        && !windows.is_empty()
+        && let Some(open) = next_open(windows, now_us)
+        && open > now_us
+        && open < entry.row.not_after_us
+    {
+        return Ok(Decision::Postpone(open, None));
+    }
+    Ok(match &prepared.csr {
+        Some(csr) => Decision::Go(csr.clone()),
+        None => Decision::AskCsr,
+    })
+}
+
+/// What the issuer is asked for; `None` for a row that cannot be read, whose run then waits for its lease to end.
+fn order(
+    job: &JobRow,
+    row: &ManagedRow,
+    before: Option<&ManagedVersion>,
+    deadline: Instant,
+) -> Option<Order> {
+    let certificate = ManagedCertificate::from_row(row).ok()?;
+    let own = row.issuer == INTERNAL_ISSUER;
+    let profile = if own { Some(certificate.profile) } else { certificate.options.issuer_profile };
+    let replaces = before.filter(|version| version.issuer == row.issuer && version.revoked_at_us.is_none());
+    Some(Order {
+        key: id_of(job).to_string(),
+        csr_der: job.csr.clone().unwrap_or_default(),
+        names: certificate.names,
+        profile,
+        lifetime_seconds: certificate.options.lifetime_seconds,
+        replaces: replaces.and_then(|version| first_der(&version.chain)).map(Arc::from),
+        deadline,
+        requester: job.requested_by.clone(),
+    })
+}

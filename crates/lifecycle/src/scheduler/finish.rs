@@ -1,0 +1,470 @@
+//! The end of an attempt: what came back is stored, or what went wrong is and when to try again.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use serde_json::json;
+use store::agents::{NewDeployment, cancel_deployments, insert_deployments};
+use store::jobs::{JobRow, NewJob, jobs_by_ids, open_jobs_of};
+use store::managed::{
+    ManagedRow, ManagedSuggestion, NewManagedVersion, drop_suggestions, insert_versions, managed_by_ids,
+    set_suggestions,
+};
+use store::policies::{ViolationRow, replace_violations};
+use store::{Batcher, BatcherOptions, StoreError, Tx};
+use tracing::{error, warn};
+use uuid::Uuid;
+use x509::csr::CertificateRequest;
+use x509::{Certificate, SpkiHash};
+
+use super::{BACKOFF_MAX_US, BACKOFF_MIN_US, Planner, planned, replan};
+use crate::issuers::{Delivered, IssuerError, Retry};
+use crate::job::{Consent, JobKind, JobState, id_of};
+use crate::lifecycle::{
+    Entry, Inner, Ledger, Lifecycle, LifecycleError, ProfileFacts, RUN_PATIENCE_US, attempt, job_details,
+    judge, on, violation_row,
+};
+use crate::managed::{ManagedCertificate, TargetRef, targets_of};
+use crate::policy::PolicySet;
+use crate::renewal::{Life, due};
+use crate::state::{Input, State};
+
+/// Attempts that end in one transaction: each is a few KiB of chain.
+const BATCH_MAX: usize = 256;
+/// How often a database that is away is asked again before an attempt's end is left to its lease.
+const STORE_ATTEMPTS_MAX: u32 = 6;
+/// The first pause between, doubled each time: six of them are a minute.
+const STORE_PAUSE: Duration = Duration::from_secs(1);
+
+/// An attempt that came to an end.
+#[derive(Clone, Debug)]
+pub(crate) struct Finished {
+    pub(super) job: JobRow,
+    pub(super) facts: Option<ProfileFacts>,
+    pub(super) outcome: Result<Delivered, IssuerError>,
+    /// Whether its issuer may suggest when to renew.
+    pub(super) suggests: bool,
+}
+
+/// Ends that come together share a transaction.
+pub(crate) fn finisher(inner: Weak<Inner>) -> Batcher<Finished, ()> {
+    let options = BatcherOptions { batch_max: BATCH_MAX, ..BatcherOptions::default() };
+    Batcher::new("lifecycle-finish", options, move |batch| {
+        let inner = inner.clone();
+        async move {
+            let answers = vec![(); batch.len()];
+            // Without the handle nobody is left to tell; the leases end and another takes over.
+            if let Some(inner) = inner.upgrade() {
+                Lifecycle { inner }.finish(batch).await;
+            }
+            answers
+        }
+        .boxed()
+    })
+}
+
+/// What an attempt means for its run.
+#[derive(Clone)]
+struct Ending {
+    job: JobRow,
+    facts: Option<ProfileFacts>,
+    suggests: bool,
+    what: What,
+}
+
+#[derive(Clone)]
+enum What {
+    /// A version, whose certificate's row is still to be filled in.
+    Issued(Box<NewManagedVersion>),
+    /// Try again at this time.
+    Again { error: String, at_us: i64 },
+    /// The run is over.
+    Over { error: String },
+}
+
+impl Lifecycle {
+    /// Stores the ends of attempts. A database that is away is waited for; what cannot be told is left to the lease.
+    async fn finish(&self, batch: Vec<Finished>) {
+        let now_us = self.now_us();
+        let endings: Vec<Ending> = batch.into_iter().map(|one| ending(one, now_us)).collect();
+        let endings = Arc::new(endings);
+        let mut pause = STORE_PAUSE;
+        for tried in 1..=STORE_ATTEMPTS_MAX {
+            match self.store_endings(&endings, now_us).await {
+                Ok(()) => return,
+                Err(error) if error.is_transient() && tried < STORE_ATTEMPTS_MAX => {
+                    warn!(
+                        error = &error as &dyn std::error::Error,
+                        "the end of runs cannot be stored: trying again"
+                    );
+                    tokio::time::sleep(pause).await;
+                    pause *= 2;
+                }
+                Err(error) => {
+                    error!(
+                        runs = endings.len(),
+                        error = &error as &dyn std::error::Error,
+                        "the end of runs was not stored: they are taken up again when their leases end"
+                    );
+                    return;
+                }
+            }
+        }
+    }
+
+    async fn store_endings(&self, endings: &Arc<Vec<Ending>>, now_us: i64) -> Result<(), LifecycleError> {
+        let set = self.policy_set().await?;
+        let planner = self.planner().await?;
+        let again = Arc::clone(endings);
+        attempt(&self.inner.store, "jobs_finish", move || {
+            let (endings, set, planner) = (Arc::clone(&again), Arc::clone(&set), planner.clone());
+            on(move |tx| async move { store_all(tx, &endings, &set, &planner, now_us).await }.boxed())
+        })
+        .await?;
+        Ok(())
+    }
+}
+
+fn ending(finished: Finished, now_us: i64) -> Ending {
+    let Finished { job, facts, outcome, suggests } = finished;
+    let what = match outcome.and_then(|delivered| version(&job, &delivered, now_us)) {
+        Ok(version) => What::Issued(Box::new(version)),
+        Err(error) => failure(&job, &error, now_us),
+    };
+    Ending { job, facts, suggests, what }
+}
+
+fn failure(job: &JobRow, error: &IssuerError, now_us: i64) -> What {
+    let text = error.to_string();
+    let pause = match error.retry() {
+        Retry::Never => return What::Over { error: text },
+        Retry::Backoff => backoff(job),
+        Retry::After(after) => {
+            i64::try_from(after.as_micros()).unwrap_or(i64::MAX).clamp(1_000_000, BACKOFF_MAX_US)
+        }
+    };
+    if now_us.saturating_add(pause) >= job.deadline_at_us {
+        return What::Over { error: format!("{text}; given up after {} attempts", job.attempts) };
+    }
+    What::Again { error: text, at_us: now_us + pause }
+}
+
+/// The pause before the next attempt, µs: doubled each time, and a quarter more or less by the run, so that runs that
+/// failed together do not come back together.
+pub(crate) fn backoff(job: &JobRow) -> i64 {
+    let doubled = BACKOFF_MIN_US << (job.attempts.clamp(1, 20) - 1).min(7);
+    let bounded = doubled.min(BACKOFF_MAX_US);
+    let share = (job.id.wrapping_mul(0x9e37) & 0xff) as f64 / 255.0;
+    (bounded as f64 * (0.75 + 0.5 * share)) as i64
+}
+
+/// What was delivered, as a version, if it is for the key that was asked for.
+fn version(job: &JobRow, delivered: &Delivered, now_us: i64) -> Result<NewManagedVersion, IssuerError> {
+    let lying = |reason: String| IssuerError::Lying { reason };
+    let leaf = delivered.chain.first().ok_or_else(|| lying("no certificate".to_owned()))?;
+    let leaf = Certificate::parse(leaf).map_err(|error| lying(format!("no certificate: {error}")))?;
+    let request = CertificateRequest::parse(job.csr.as_deref().unwrap_or_default())
+        .map_err(|error| IssuerError::Misconfigured { reason: format!("the stored request: {error}") })?;
+    if leaf.public_key.spki != request.public_key.spki {
+        return Err(lying("the certificate is for another key".to_owned()));
+    }
+    let mut wanted: Vec<String> = request.names().iter().map(ToString::to_string).collect();
+    let names = leaf.names();
+    wanted.retain(|name| !names.iter().any(|there| there.eq_ignore_ascii_case(name)));
+    if !wanted.is_empty() {
+        return Err(lying(format!("the certificate lacks {}", wanted.join(", "))));
+    }
+    Ok(NewManagedVersion {
+        certificate: job.certificate,
+        job: Some(job.id),
+        fingerprint: *leaf.fingerprint.as_bytes(),
+        serial: leaf.serial.to_string(),
+        spki_sha256: *SpkiHash::of(&leaf.public_key.spki).as_bytes(),
+        not_before_us: leaf.not_before.0.saturating_mul(1_000_000),
+        not_after_us: leaf.not_after.0.saturating_mul(1_000_000),
+        issuer: job.issuer.clone(),
+        key: job.key,
+        chain: delivered.chain.concat(),
+        issued_at_us: now_us,
+    })
+}
+
+/// Everything a batch of endings changes.
+struct Changes<'a> {
+    ledger: Ledger,
+    set: &'a PolicySet,
+    planner: &'a Planner,
+    now_us: i64,
+    open: HashMap<i64, Vec<JobRow>>,
+    /// Of certificates with a new version: targets by agent and target.
+    deployments: HashMap<i64, Vec<Place>>,
+    cancelled: Vec<i64>,
+    suggestions: Vec<ManagedSuggestion>,
+    unsuggested: Vec<i64>,
+    judged: Vec<i64>,
+    violations: Vec<ViolationRow>,
+}
+
+/// Where a new version goes.
+struct Place {
+    target: Uuid,
+    agent: Uuid,
+    certificate: Uuid,
+    fingerprint: [u8; 32],
+}
+
+async fn store_all(
+    tx: &mut Tx,
+    endings: &[Ending],
+    set: &PolicySet,
+    planner: &Planner,
+    now_us: i64,
+) -> Result<(), StoreError> {
+    let jobs: HashMap<i64, JobRow> = jobs_by_ids(tx, endings.iter().map(|one| one.job.id).collect())
+        .await?
+        .into_iter()
+        .map(|job| (job.id, job))
+        .collect();
+    // Whoever lost its lease has nothing to say: another is at it, or was.
+    let mine: Vec<&Ending> = endings
+        .iter()
+        .filter(|one| {
+            jobs.get(&one.job.id)
+                .is_some_and(|job| job.state == JobState::Running.code() && job.attempts == one.job.attempts)
+        })
+        .collect();
+    let mut ids: Vec<i64> = mine.iter().map(|one| one.job.certificate).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let rows: HashMap<i64, ManagedRow> =
+        managed_by_ids(tx, ids.clone()).await?.into_iter().map(|row| (row.id, row)).collect();
+    let mut open: HashMap<i64, Vec<JobRow>> = HashMap::new();
+    for job in open_jobs_of(tx, ids).await? {
+        open.entry(job.certificate).or_default().push(job);
+    }
+    let versions: Vec<NewManagedVersion> = mine
+        .iter()
+        .filter_map(|one| match &one.what {
+            What::Issued(version) => Some((**version).clone()),
+            _ => None,
+        })
+        .collect();
+    let given: HashMap<i64, i64> = insert_versions(tx, &versions)
+        .await?
+        .into_iter()
+        .map(|(id, certificate)| (certificate, id))
+        .collect();
+    let mut changes = Changes {
+        ledger: Ledger::new(now_us, "system:scheduler"),
+        set,
+        planner,
+        now_us,
+        open,
+        deployments: HashMap::new(),
+        cancelled: Vec::new(),
+        suggestions: Vec::new(),
+        unsuggested: Vec::new(),
+        judged: Vec::new(),
+        violations: Vec::new(),
+    };
+    for one in mine {
+        let Some(job) = jobs.get(&one.job.id).cloned() else { continue };
+        let Some(row) = rows.get(&one.job.certificate) else {
+            changes.ledger.end(job, JobState::Cancelled, Some("the certificate is gone".to_owned()));
+            continue;
+        };
+        let entry = Entry::new(row.clone());
+        match &one.what {
+            What::Issued(version) => {
+                changes.issued(job, entry, version, given.get(&row.id).copied(), one)?;
+            }
+            What::Again { error, at_us } => {
+                let mut to = job.clone();
+                to.state = JobState::Queued.code();
+                to.next_attempt_at_us = *at_us;
+                to.last_error = Some(error.clone());
+                changes.ledger.change(job, to);
+                changes.unwell(entry, error);
+            }
+            What::Over { error } => changes.over(job, entry, error),
+        }
+    }
+    changes.write(tx).await
+}
+
+impl Changes<'_> {
+    fn issued(
+        &mut self,
+        job: JobRow,
+        mut entry: Entry,
+        version: &NewManagedVersion,
+        id: Option<i64>,
+        ending: &Ending,
+    ) -> Result<(), StoreError> {
+        let targets = targets_of(&entry.row).map_err(|error| StoreError::Corrupt(error.to_string()))?;
+        let places: Vec<Place> = targets
+            .into_iter()
+            .filter_map(|target| match target {
+                TargetRef::Deploy { target, agent } => {
+                    let (certificate, fingerprint) = (entry.row.uuid, version.fingerprint);
+                    Some(Place { target, agent, certificate, fingerprint })
+                }
+                TargetRef::Endpoint { .. } => None,
+            })
+            .collect();
+        entry.row.version = id;
+        entry.row.fingerprint = Some(version.fingerprint);
+        entry.row.not_before_us = version.not_before_us;
+        entry.row.not_after_us = version.not_after_us;
+        entry.row.revoked = false;
+        entry.row.failures = 0;
+        entry.row.last_error = None;
+        let mut details = job_details(&job);
+        details["serial"] = json!(version.serial);
+        details["fingerprint"] = json!(x509::Fingerprint::from_bytes(version.fingerprint).to_string());
+        let deploys = !places.is_empty();
+        // A certificate that was archived or cancelled while its issuer was at it keeps what came, where it stands.
+        let moved = self.ledger.step(&mut entry, Input::Issued { deploys }, details.clone()).is_ok();
+        if !moved {
+            self.ledger.note(&entry.row, "certificate.issue_late", details);
+        }
+        self.end_deployments(entry.row.id);
+        let mut to = job.clone();
+        to.state = JobState::Done.code();
+        to.version = id;
+        to.last_error = None;
+        to.finished_at_us = Some(self.now_us);
+        self.ledger.change(job, to);
+        if moved {
+            self.plan_next(&entry, ending);
+            self.deploy(&entry.row, id, places);
+        }
+        self.ledger.put(entry);
+        Ok(())
+    }
+
+    /// What was still on its way to targets is not wanted there any more.
+    fn end_deployments(&mut self, certificate: i64) {
+        for job in self.open.remove(&certificate).unwrap_or_default() {
+            if job.kind == JobKind::Deployment.code() {
+                self.cancelled.push(job.id);
+                self.ledger.end(job, JobState::Cancelled, Some("a newer version took its place".to_owned()));
+            }
+        }
+    }
+
+    /// The next renewal, the issuer's opinion about it, and what policies say of the new version.
+    fn plan_next(&mut self, entry: &Entry, ending: &Ending) {
+        let Ok(certificate) = ManagedCertificate::from_row(&entry.row) else { return };
+        let judged = judge(self.set, ending.facts, &certificate);
+        let life = Life { not_before_us: entry.row.not_before_us, not_after_us: entry.row.not_after_us };
+        if let Some(due) = due(certificate.id, life, &judged.rule, None) {
+            self.ledger.queue(planned(&entry.row, due.at_us, "planned", judged.consent(), self.now_us));
+        }
+        if ending.suggests && judged.rule.obey_issuer {
+            self.suggestions.push(ManagedSuggestion {
+                certificate: entry.row.id,
+                check_at_us: self.now_us,
+                window_us: None,
+                explanation: None,
+            });
+        } else {
+            self.unsuggested.push(entry.row.id);
+        }
+        self.judged.push(entry.row.id);
+        let found = self.set.violations(&certificate, &judged.rule);
+        self.violations.extend(found.iter().map(|one| violation_row(entry.row.id, one, self.now_us)));
+    }
+
+    fn deploy(&mut self, row: &ManagedRow, version: Option<i64>, places: Vec<Place>) {
+        for place in &places {
+            self.ledger.queue(deployment(row, version, place.agent, place.target, self.now_us));
+        }
+        if !places.is_empty() {
+            self.deployments.insert(row.id, places);
+        }
+    }
+
+    /// An attempt failed and another follows: said on the certificate.
+    fn unwell(&mut self, mut entry: Entry, error: &str) {
+        entry.row.last_error = Some(error.to_owned());
+        self.ledger.put(entry);
+    }
+
+    fn over(&mut self, job: JobRow, mut entry: Entry, error: &str) {
+        entry.row.failures += 1;
+        entry.row.last_error = Some(error.to_owned());
+        let mut details = job_details(&job);
+        details["error"] = json!(error);
+        let moved = self.ledger.step(&mut entry, Input::RunFailed, details).is_ok();
+        self.ledger.end(job, JobState::Failed, Some(error.to_owned()));
+        if moved && entry.row.state != State::Archived.code() {
+            replan(&mut self.ledger, self.planner, &entry.row);
+        }
+        self.ledger.put(entry);
+    }
+
+    async fn write(self, tx: &mut Tx) -> Result<(), StoreError> {
+        let queued = self.ledger.write(tx).await?;
+        let mut deployments = Vec::new();
+        for job in queued.iter().filter(|job| job.kind == JobKind::Deployment.code()) {
+            let target = job.detail.as_deref().and_then(target_of);
+            let places = self.deployments.get(&job.certificate).into_iter().flatten();
+            deployments.extend(places.filter(|place| Some(place.target) == target).map(|place| {
+                NewDeployment {
+                    job: job.id,
+                    target: place.target,
+                    agent: place.agent,
+                    certificate: place.certificate,
+                    fingerprint: place.fingerprint,
+                    created_at_us: self.now_us,
+                }
+            }));
+        }
+        insert_deployments(tx, &deployments).await?;
+        for job in self.cancelled {
+            cancel_deployments(tx, job, self.now_us).await?;
+        }
+        set_suggestions(tx, &self.suggestions).await?;
+        drop_suggestions(tx, self.unsuggested).await?;
+        replace_violations(tx, self.judged, &self.violations).await
+    }
+}
+
+/// The run that brings a version to one target.
+pub(crate) fn deployment(
+    row: &ManagedRow,
+    version: Option<i64>,
+    agent: Uuid,
+    target: Uuid,
+    now_us: i64,
+) -> NewJob {
+    NewJob {
+        certificate: row.id,
+        kind: JobKind::Deployment.code(),
+        approval: Consent::NotNeeded.code(),
+        issuer: row.issuer.clone(),
+        agent: Some(agent),
+        version,
+        reason: "issued".to_owned(),
+        requested_by: "system:scheduler".to_owned(),
+        next_attempt_at_us: now_us,
+        deadline_at_us: now_us + RUN_PATIENCE_US,
+        detail: Some(json!({ "target": target }).to_string()),
+        created_at_us: now_us,
+    }
+}
+
+/// The target of a deployment's detail.
+pub(crate) fn target_of(detail: &str) -> Option<Uuid> {
+    let detail: serde_json::Value = serde_json::from_str(detail).ok()?;
+    detail.get("target")?.as_str()?.parse().ok()
+}
+
+impl Finished {
+    pub(super) fn id(&self) -> crate::job::JobId {
+        id_of(&self.job)
+    }
+}

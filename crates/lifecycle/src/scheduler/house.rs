@@ -1,0 +1,119 @@
+//! Housekeeping: leases that ended, consent to be asked for, waits that last too long, history to forget.
+
+use std::collections::HashMap;
+
+use futures_util::FutureExt;
+use store::jobs::{gated_jobs, reap_jobs, unstick_jobs};
+use store::managed::{ManagedRow, managed_by_ids};
+use store::{StoreError, Tx};
+
+use super::{BACKOFF_MAX_US, TickReport};
+use crate::job::{Consent, JobState};
+use crate::lifecycle::{
+    CHUNK, Entry, LEASE_US, Ledger, Lifecycle, LifecycleError, approval_of, attempt, job_details, on,
+};
+use crate::state::Input;
+
+/// How long runs that ended stay in the history, µs: a quarter.
+const HISTORY_US: i64 = 92 * 86_400_000_000;
+/// Runs forgotten in one statement.
+const TRIM_MAX: i64 = 5_000;
+
+impl Lifecycle {
+    /// The part of a tick that makes runs claimable and ends what waits too long. A constant number of statements for
+    /// each [`CHUNK`] of runs that need consent, and none of them for runs that do not.
+    ///
+    /// # Errors
+    /// [`LifecycleError`] of the database.
+    pub async fn schedule(&self) -> Result<TickReport, LifecycleError> {
+        let now_us = self.now_us();
+        let set_back = {
+            let mut last = self.inner.last_tick_us.lock();
+            let set_back = now_us < *last;
+            *last = now_us;
+            set_back
+        };
+        let reap = on(move |tx| {
+            async move {
+                if set_back {
+                    unstick_jobs(tx, now_us, now_us + 2 * BACKOFF_MAX_US).await?;
+                }
+                reap_jobs(tx, now_us, now_us + 2 * LEASE_US).await
+            }
+            .boxed()
+        });
+        let mut report = TickReport {
+            reaped: self.inner.store.write("jobs_reap", reap).await?,
+            gated: self.gate().await?,
+            ..TickReport::default()
+        };
+        report.lapsed = self.expire_approvals().await? + self.end_overdue().await?;
+        if report.reaped > 0 {
+            self.inner.wake.notify_one();
+        }
+        Ok(report)
+    }
+
+    /// Puts due runs that are known to need consent up for approval.
+    async fn gate(&self) -> Result<u64, LifecycleError> {
+        let now_us = self.now_us();
+        let mut gated = 0;
+        loop {
+            let asked =
+                attempt(&self.inner.store, "jobs_gate", move || on(move |tx| gate_chunk(tx, now_us).boxed()))
+                    .await?;
+            gated += asked as u64;
+            if asked < CHUNK {
+                return Ok(gated);
+            }
+        }
+    }
+
+    /// Forgets runs that ended long ago.
+    pub(super) async fn trim(&self) -> Result<u64, LifecycleError> {
+        let before = self.now_us() - HISTORY_US;
+        let mut forgotten = 0;
+        for state in [JobState::Done, JobState::Failed, JobState::Cancelled] {
+            loop {
+                let some = self.inner.store.trim_jobs(state.code(), before, TRIM_MAX).await?;
+                forgotten += some;
+                if some < TRIM_MAX as u64 {
+                    break;
+                }
+            }
+        }
+        Ok(forgotten)
+    }
+}
+
+async fn gate_chunk(tx: &mut Tx, now_us: i64) -> Result<usize, StoreError> {
+    let jobs = gated_jobs(tx, now_us, CHUNK as i64).await?;
+    let count = jobs.len();
+    let rows: HashMap<i64, ManagedRow> = managed_by_ids(tx, jobs.iter().map(|job| job.certificate).collect())
+        .await?
+        .into_iter()
+        .map(|row| (row.id, row))
+        .collect();
+    let mut ledger = Ledger::new(now_us, "system:renewal");
+    for job in jobs {
+        let Some(row) = rows.get(&job.certificate) else {
+            ledger.end(job, JobState::Cancelled, Some("the certificate is gone".to_owned()));
+            continue;
+        };
+        let mut entry = Entry::new(row.clone());
+        match ledger.step(&mut entry, Input::ApprovalNeeded, job_details(&job)) {
+            Ok(_) => {
+                ledger.ask(approval_of(&job, "the profile or a policy requires approval", now_us));
+                let mut to = job.clone();
+                to.state = JobState::AwaitingApproval.code();
+                to.approval = Consent::Needed.code();
+                to.deadline_at_us = i64::MAX;
+                ledger.change(job, to);
+                ledger.put(entry);
+            }
+            Err(error) => ledger.end(job, JobState::Cancelled, Some(error.to_string())),
+        }
+    }
+    ledger.write(tx).await?;
+    Ok(count)
+}

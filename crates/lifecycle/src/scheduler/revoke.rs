@@ -1,0 +1,277 @@
+//! Revocations: at our authority all in one, at other issuers one by one.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::stream::{self, StreamExt};
+use serde::Deserialize;
+use serde_json::json;
+use store::jobs::{JobRow, claim_revocations, jobs_by_ids, open_jobs_of};
+use store::managed::{ManagedRow, ManagedVersion, managed_by_ids, revoke_versions, versions_of};
+use store::{StoreError, Tx};
+use tracing::warn;
+use x509::crl::Reason;
+use x509::{Certificate, Fingerprint};
+
+use super::finish::backoff;
+use crate::issuers::{IssuerError, Retry};
+use crate::job::{JobKind, JobState, id_of};
+use crate::lifecycle::{
+    CHUNK, Entry, LEASE_US, Ledger, Lifecycle, LifecycleError, attempt, hasten, on, run_now, run_of,
+};
+use crate::managed::first_der;
+use crate::state::{Effect, Input};
+
+/// Revocations asked of other issuers at once.
+const AT_ONCE: usize = 16;
+
+/// What is said in a revocation's detail.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+struct Detail {
+    #[serde(default)]
+    reason: i64,
+    #[serde(default)]
+    replace: bool,
+}
+
+impl Detail {
+    fn of(job: &JobRow) -> Self {
+        job.detail.as_deref().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+    }
+}
+
+/// How a revocation went.
+#[derive(Clone)]
+struct Outcome {
+    job: JobRow,
+    error: Option<IssuerError>,
+}
+
+impl Lifecycle {
+    pub(super) async fn revoke_all_due(&self) -> Result<u64, LifecycleError> {
+        let mut all = 0;
+        loop {
+            match self.revoke_due().await? {
+                0 => return Ok(all),
+                some => all += some,
+            }
+        }
+    }
+
+    /// Carries out due revocations, at most [`CHUNK`]; says how many were tried.
+    pub(crate) async fn revoke_due(&self) -> Result<u64, LifecycleError> {
+        let (now_us, node) = (self.now_us(), self.inner.node);
+        let claim = on(move |tx| {
+            async move {
+                let jobs = claim_revocations(tx, now_us, node, now_us + LEASE_US, CHUNK as i64).await?;
+                let versions = versions_of(tx, jobs.iter().filter_map(|job| job.version).collect()).await?;
+                Ok((jobs, versions))
+            }
+            .boxed()
+        });
+        let (jobs, versions) = self.inner.store.write("revocations_claim", claim).await?;
+        if jobs.is_empty() {
+            return Ok(0);
+        }
+        let tried = jobs.len() as u64;
+        let versions: HashMap<i64, ManagedVersion> = versions.into_iter().map(|one| (one.id, one)).collect();
+        let mut by_issuer: BTreeMap<String, Vec<JobRow>> = BTreeMap::new();
+        for job in jobs {
+            by_issuer.entry(job.issuer.clone()).or_default().push(job);
+        }
+        let mut outcomes = Vec::new();
+        for (issuer, jobs) in by_issuer {
+            outcomes.extend(self.revoke_at(&issuer, jobs, &versions).await);
+        }
+        let outcomes = Arc::new(outcomes);
+        attempt(&self.inner.store, "revocations_finish", move || {
+            let outcomes = Arc::clone(&outcomes);
+            on(move |tx| async move { finish(tx, &outcomes, now_us).await }.boxed())
+        })
+        .await?;
+        Ok(tried)
+    }
+
+    async fn revoke_at(
+        &self,
+        name: &str,
+        jobs: Vec<JobRow>,
+        versions: &HashMap<i64, ManagedVersion>,
+    ) -> Vec<Outcome> {
+        let issuer = match self.inner.issuers.issuer(name).await {
+            Ok(issuer) => issuer,
+            Err(error) => {
+                return jobs.into_iter().map(|job| Outcome { job, error: Some(error.clone()) }).collect();
+            }
+        };
+        if issuer.kind() == "internal" {
+            return self.revoke_own(jobs, versions).await;
+        }
+        let one = |job: JobRow| {
+            let issuer = Arc::clone(&issuer);
+            async move {
+                let error = match certificate(&job, versions) {
+                    Ok(certificate) => {
+                        issuer.revoke(&certificate, reason(Detail::of(&job).reason)).await.err()
+                    }
+                    Err(error) => Some(error),
+                };
+                Outcome { job, error }
+            }
+        };
+        stream::iter(jobs.into_iter().map(one)).buffer_unordered(AT_ONCE).collect().await
+    }
+
+    /// All with one reason by one actor are one call.
+    async fn revoke_own(&self, jobs: Vec<JobRow>, versions: &HashMap<i64, ManagedVersion>) -> Vec<Outcome> {
+        let mut groups: BTreeMap<(i64, String), Vec<JobRow>> = BTreeMap::new();
+        for job in jobs {
+            groups.entry((Detail::of(&job).reason, job.requested_by.clone())).or_default().push(job);
+        }
+        let mut outcomes = Vec::new();
+        for ((reason, actor), jobs) in groups {
+            let fingerprints: Vec<Fingerprint> = jobs
+                .iter()
+                .filter_map(|job| versions.get(&job.version?))
+                .map(|version| Fingerprint::from_bytes(version.fingerprint))
+                .collect();
+            let error = match self.inner.own.revoke(&fingerprints, reason, &actor).await {
+                Ok(_) => None,
+                Err(error) => {
+                    warn!(error = &error as &dyn std::error::Error, "revocations at our authority failed");
+                    Some(IssuerError::Unavailable { reason: error.to_string(), retry_after: None })
+                }
+            };
+            outcomes.extend(jobs.into_iter().map(|job| Outcome { job, error: error.clone() }));
+        }
+        outcomes
+    }
+}
+
+fn certificate(job: &JobRow, versions: &HashMap<i64, ManagedVersion>) -> Result<Certificate, IssuerError> {
+    let unreadable = |reason: String| IssuerError::Misconfigured { reason };
+    let version = job.version.and_then(|id| versions.get(&id));
+    let leaf = version.and_then(|version| first_der(&version.chain));
+    let leaf = leaf.ok_or_else(|| unreadable("its stored chain cannot be read".to_owned()))?;
+    Certificate::parse(&leaf).map_err(|error| unreadable(error.to_string()))
+}
+
+/// The reason of a number that was checked when it was asked for.
+pub(crate) fn reason(code: i64) -> Reason {
+    match code {
+        1 => Reason::KeyCompromise,
+        3 => Reason::AffiliationChanged,
+        4 => Reason::Superseded,
+        5 => Reason::CessationOfOperation,
+        9 => Reason::PrivilegeWithdrawn,
+        _ => Reason::Unspecified,
+    }
+}
+
+async fn finish(tx: &mut Tx, outcomes: &[Outcome], now_us: i64) -> Result<(), StoreError> {
+    let jobs: HashMap<i64, JobRow> = jobs_by_ids(tx, outcomes.iter().map(|one| one.job.id).collect())
+        .await?
+        .into_iter()
+        .filter(|job| job.state == JobState::Running.code())
+        .map(|job| (job.id, job))
+        .collect();
+    let mine = |one: &&Outcome| jobs.get(&one.job.id).is_some_and(|job| job.attempts == one.job.attempts);
+    let mut ids: Vec<i64> = outcomes.iter().map(|one| one.job.certificate).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let rows: HashMap<i64, ManagedRow> =
+        managed_by_ids(tx, ids.clone()).await?.into_iter().map(|row| (row.id, row)).collect();
+    let mut open: HashMap<i64, Vec<JobRow>> = HashMap::new();
+    for job in open_jobs_of(tx, ids).await? {
+        open.entry(job.certificate).or_default().push(job);
+    }
+    let mut ledger = Ledger::new(now_us, "system:revocation");
+    let mut revoked: BTreeMap<i64, Vec<i64>> = BTreeMap::new();
+    let mut entries: HashMap<i64, Entry> = HashMap::new();
+    for one in outcomes.iter().filter(mine) {
+        let Some(job) = jobs.get(&one.job.id).cloned() else { continue };
+        let Some(row) = rows.get(&job.certificate) else { continue };
+        match &one.error {
+            Some(error) => failed(&mut ledger, job, error, now_us),
+            None => {
+                let detail = Detail::of(&job);
+                revoked.entry(detail.reason).or_default().extend(job.version);
+                let entry = entries.entry(row.id).or_insert_with(|| Entry::new(row.clone()));
+                if row.version == job.version && !entry.row.revoked {
+                    current_revoked(&mut ledger, entry, &job, detail, &open);
+                }
+                ledger.end(job, JobState::Done, None);
+            }
+        }
+    }
+    for entry in entries.into_values() {
+        ledger.put(entry);
+    }
+    for (reason, versions) in revoked {
+        revoke_versions(tx, &versions, now_us, reason).await?;
+    }
+    ledger.write(tx).await.map(drop)
+}
+
+fn failed(ledger: &mut Ledger, job: JobRow, error: &IssuerError, now_us: i64) {
+    let pause = match error.retry() {
+        Retry::Never => None,
+        Retry::Backoff => Some(backoff(&job)),
+        Retry::After(after) => Some(i64::try_from(after.as_micros()).unwrap_or(i64::MAX)),
+    };
+    let again = pause.map(|pause| now_us.saturating_add(pause)).filter(|at| *at < job.deadline_at_us);
+    let Some(at) = again else {
+        ledger.note_on(
+            format!("job/{}", id_of(&job)),
+            "certificate.revoke_failed",
+            json!({ "error": error.to_string(), "attempts": job.attempts }),
+        );
+        ledger.end(job, JobState::Failed, Some(error.to_string()));
+        return;
+    };
+    let mut to = job.clone();
+    to.state = JobState::Queued.code();
+    to.next_attempt_at_us = at;
+    to.last_error = Some(error.to_string());
+    ledger.change(job, to);
+}
+
+/// The version in force is revoked: what is planned ends, and a new one is asked for if wanted.
+fn current_revoked(
+    ledger: &mut Ledger,
+    entry: &mut Entry,
+    job: &JobRow,
+    detail: Detail,
+    open: &HashMap<i64, Vec<JobRow>>,
+) {
+    entry.row.revoked = true;
+    let reason = reason(detail.reason).to_string();
+    let details = json!({ "job": id_of(job), "reason": reason, "requested_by": job.requested_by });
+    // Archived, or never issued: the version is marked, nothing moves.
+    let Ok(effects) = ledger.step(entry, Input::Revoked, details) else { return };
+    let run = run_of(open, entry.row.id);
+    let waits = run.filter(|run| run.state == JobState::Queued.code());
+    if detail.replace {
+        match waits {
+            Some(run) => hasten(ledger, run, "revoked", &job.requested_by),
+            // A run under way replaces it with a new key as it is.
+            None if run.is_some() => {}
+            None => {
+                let now_us = ledger.at_us();
+                ledger.queue(run_now(&entry.row, "revoked", &job.requested_by, now_us));
+            }
+        }
+    } else if effects.contains(&Effect::Unschedule)
+        && let Some(run) = waits
+    {
+        ledger.end(run.clone(), JobState::Cancelled, Some("the certificate was revoked".to_owned()));
+    }
+    if effects.contains(&Effect::EndRun) {
+        for run in open.get(&entry.row.id).into_iter().flatten() {
+            if run.kind == JobKind::Deployment.code() {
+                ledger.end(run.clone(), JobState::Cancelled, Some("the certificate was revoked".to_owned()));
+            }
+        }
+    }
+}

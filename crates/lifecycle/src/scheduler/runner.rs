@@ -1,0 +1,210 @@
+//! Runs at work: claimed as places get free, each a task, ended together.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tokio::task::{Id, JoinSet};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use super::begin::Ready;
+use super::finish::Finished;
+use super::{BACKOFF_MAX_US, TickReport, jittered};
+use crate::issuers::IssuerError;
+use crate::job::id_of;
+use crate::lifecycle::{LEASE_US, Lifecycle, LifecycleError};
+
+/// How long runs under way may go on after a stop before they are left to their leases.
+const STOP_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Longest time an issuer is left alone after it asked for it: a clock set back must not make it years, µs.
+const REST_MAX_US: i64 = BACKOFF_MAX_US;
+
+/// Tasks of runs, with what to say should one of them panic.
+struct Running {
+    tasks: JoinSet<Finished>,
+    ready: HashMap<Id, Ready>,
+}
+
+/// Frees the place of a run.
+struct Place {
+    lifecycle: Lifecycle,
+    issuer: String,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(busy) = self.lifecycle.inner.busy.lock().get_mut(&self.issuer) {
+            busy.running = busy.running.saturating_sub(1);
+        }
+    }
+}
+
+impl Lifecycle {
+    /// Begins what is due and waits for it, until nothing is due that may begin.
+    pub(super) async fn work(&self) -> Result<TickReport, LifecycleError> {
+        let mut report = TickReport::default();
+        let mut running = Running { tasks: JoinSet::new(), ready: HashMap::new() };
+        let mut met = std::collections::HashSet::new();
+        loop {
+            let begun = self.fill(&mut running).await?;
+            report.begun += begun;
+            if running.tasks.is_empty() {
+                return Ok(report);
+            }
+            while let Some(finished) = next(&mut running, begun > 0).await {
+                let good = finished.outcome.is_ok();
+                report.done += u64::from(good);
+                report.failed += u64::from(!good);
+                // Attempts of one tick end in one: an issuer that fails at once is not asked for ever.
+                met.insert(finished.id());
+                self.end(finished).await;
+            }
+        }
+    }
+
+    /// [`Lifecycle::work`] for ever, without waiting for slow runs.
+    pub(super) async fn run_work(&self, stop: &CancellationToken) {
+        let _live = telemetry::tasks::guard("lifecycle-work");
+        let mut running = Running { tasks: JoinSet::new(), ready: HashMap::new() };
+        let mut heartbeat = tokio::time::interval(Duration::from_micros(LEASE_US as u64 / 3));
+        let mut ending: JoinSet<()> = JoinSet::new();
+        loop {
+            let watch = self.inner.figures.start("work", self.now_us());
+            let filled = self.fill(&mut running).await;
+            if let Err(error) = &filled {
+                warn!(error = error as &dyn std::error::Error, "no runs can be begun");
+            }
+            self.inner.figures.end("work", watch, &filled.map(|_| 0));
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = self.inner.wake.notified() => {}
+                () = tokio::time::sleep(jittered(self.inner.options.tick)) => {}
+                _ = heartbeat.tick() => self.keep_leases().await,
+                Some(()) = async { ending.join_next().await.map(drop) } => {}
+                Some(finished) = next(&mut running, false) => {
+                    self.inner.figures.add("work", u64::from(finished.outcome.is_ok()), u64::from(finished.outcome.is_err()));
+                    let this = self.clone();
+                    // Ends gather into transactions while the loop goes on.
+                    ending.spawn(async move { this.end(finished).await });
+                }
+            }
+        }
+        let last = async {
+            while let Some(finished) = next(&mut running, true).await {
+                self.end(finished).await;
+            }
+            while ending.join_next().await.is_some() {}
+        };
+        if tokio::time::timeout(STOP_PATIENCE, last).await.is_err() {
+            debug!("runs under way are left to their leases");
+        }
+    }
+
+    async fn keep_leases(&self) {
+        let until = self.now_us() + LEASE_US;
+        if let Err(error) = self.inner.store.extend_job_leases(self.inner.node, until).await {
+            warn!(error = &error as &dyn std::error::Error, "leases of runs cannot be kept");
+        }
+    }
+
+    /// Begins due runs in the places that are free; says how many were claimed.
+    async fn fill(&self, running: &mut Running) -> Result<u64, LifecycleError> {
+        let now_us = self.now_us();
+        let mut claimed_all = 0;
+        let due = self.inner.store.issuers_due(now_us).await?;
+        self.inner.figures.due("work", due.len() as u64);
+        let mut wanted = Vec::new();
+        let mut room = self.inner.options.runs_max.saturating_sub(running.tasks.len());
+        for issuer in due {
+            let places = self.inner.issuers.places(&issuer).await;
+            let busy = self.inner.busy.lock().get(&issuer).copied().unwrap_or_default();
+            let rest = busy.rest_until_us - now_us;
+            if (1..=REST_MAX_US).contains(&rest) {
+                continue;
+            }
+            let free = places.saturating_sub(busy.running).min(room);
+            if free > 0 {
+                room -= free;
+                wanted.push((issuer, free as i64));
+            }
+        }
+        if wanted.is_empty() {
+            return Ok(claimed_all);
+        }
+        let (claimed, ready) = self.claim_and_begin(wanted).await?;
+        claimed_all += claimed as u64;
+        for one in ready {
+            self.spawn(running, one);
+        }
+        Ok(claimed_all)
+    }
+
+    fn spawn(&self, running: &mut Running, ready: Ready) {
+        self.inner.busy.lock().entry(ready.job.issuer.clone()).or_default().running += 1;
+        let place = Place { lifecycle: self.clone(), issuer: ready.job.issuer.clone() };
+        let one = ready.clone();
+        let task = running.tasks.spawn(async move {
+            let _live = telemetry::tasks::guard("lifecycle-run");
+            place.lifecycle.ask(one).await
+        });
+        running.ready.insert(task.id(), ready);
+    }
+
+    /// Asks the issuer, for as long as an order may take.
+    async fn ask(&self, ready: Ready) -> Finished {
+        let Ready { job, order, facts } = ready;
+        let deadline = order.deadline;
+        let asked = async {
+            let issuer = self.inner.issuers.issuer(&job.issuer).await?;
+            let suggests = issuer.kind() == "acme";
+            issuer.issue(&order).await.map(|delivered| (delivered, suggests))
+        };
+        let outcome = tokio::time::timeout_at(deadline.into(), asked).await;
+        let outcome = outcome.unwrap_or(Err(IssuerError::TimedOut { stage: "the issuer was asked" }));
+        let (outcome, suggests) = match outcome {
+            Ok((delivered, suggests)) => (Ok(delivered), suggests),
+            Err(error) => (Err(error), false),
+        };
+        Finished { job, facts, outcome, suggests }
+    }
+
+    async fn end(&self, finished: Finished) {
+        let rest = match &finished.outcome {
+            Err(IssuerError::Held { retry_after, .. }) => Some(*retry_after),
+            Err(IssuerError::RateLimited { retry_after, .. }) => *retry_after,
+            _ => None,
+        };
+        if let Some(rest) = rest {
+            let rest_us = i64::try_from(rest.as_micros()).unwrap_or(i64::MAX).min(REST_MAX_US);
+            let mut busy = self.inner.busy.lock();
+            busy.entry(finished.job.issuer.clone()).or_default().rest_until_us = self.now_us() + rest_us;
+        }
+        if let Err(error) = &finished.outcome {
+            debug!(job = %finished.id(), issuer = finished.job.issuer, %error, "an attempt failed");
+        }
+        if self.inner.finishing.submit(finished).await.is_err() {
+            warn!("the end of a run was not stored: it is taken up again when its lease ends");
+        }
+    }
+}
+
+/// The next run that ended; with `wait` false only if there is one under way, which is waited for all the same by the
+/// caller's `select!`.
+async fn next(running: &mut Running, _wait: bool) -> Option<Finished> {
+    match running.tasks.join_next_with_id().await? {
+        Ok((id, finished)) => {
+            running.ready.remove(&id);
+            Some(finished)
+        }
+        Err(error) => {
+            let ready = running.ready.remove(&error.id())?;
+            warn!(job = %id_of(&ready.job), "a run was given up: {error}");
+            let outcome = Err(IssuerError::Unavailable {
+                reason: "the run was given up: see the server's log".to_owned(),
+                retry_after: None,
+            });
+            Some(Finished { job: ready.job, facts: ready.facts, outcome, suggests: false })
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! What issuers suggest about renewal (ARI, RFC 9773), asked as often as they say.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::stream::{self, StreamExt};
+use store::jobs::{JobRow, open_jobs_of};
+use store::managed::{
+    ManagedRow, ManagedSuggestion, ManagedVersion, drop_suggestions, due_suggestions, managed_by_ids,
+    set_suggestions, versions_of,
+};
+use store::{StoreError, Tx};
+use tracing::debug;
+use x509::Certificate;
+
+use crate::issuers::Window;
+use crate::job::JobState;
+use crate::lifecycle::{Ledger, Lifecycle, LifecycleError, attempt, on, run_of};
+use crate::managed::{ManagedCertificate, first_der};
+use crate::renewal::{Life, Suggested, due};
+
+/// Suggestions asked for in one look.
+const DUE_MAX: i64 = 500;
+/// Questions under way at once.
+const AT_ONCE: usize = 16;
+/// When an issuer does not answer, it is asked again after this, µs: RFC 9773 section 4.3 has six hours for clients that
+/// can tell nothing better.
+const AGAIN_US: i64 = 6 * 3_600_000_000;
+
+/// What came of a question.
+#[derive(Clone)]
+enum Answer {
+    Window(Window),
+    /// It has no opinion, and will have none.
+    None,
+    /// It could not be asked.
+    Later,
+}
+
+impl Lifecycle {
+    /// Asks issuers again whose time has come, and moves planned runs into the windows they suggest.
+    pub(crate) async fn ask_suggestions(&self) -> Result<u64, LifecycleError> {
+        let now_us = self.now_us();
+        let read = on(move |tx| {
+            async move {
+                let due = due_suggestions(tx, now_us, DUE_MAX).await?;
+                let rows = managed_by_ids(tx, due.iter().map(|one| one.certificate).collect()).await?;
+                let versions = versions_of(tx, rows.iter().filter_map(|row| row.version).collect()).await?;
+                Ok((due, rows, versions))
+            }
+            .boxed()
+        });
+        let (due, rows, versions) = self.inner.store.write("suggestions_due", read).await?;
+        if due.is_empty() {
+            return Ok(0);
+        }
+        let rows: HashMap<i64, ManagedRow> = rows.into_iter().map(|row| (row.id, row)).collect();
+        let ask = |one: ManagedSuggestion| {
+            let row = rows.get(&one.certificate);
+            let version = row.and_then(|row| versions.iter().find(|version| Some(version.id) == row.version));
+            async move { (one, self.ask_one(version).await) }
+        };
+        let answers: Vec<(ManagedSuggestion, Answer)> =
+            stream::iter(due.into_iter().map(ask)).buffer_unordered(AT_ONCE).collect().await;
+        let asked = answers.len() as u64;
+        let mut facts = HashMap::new();
+        for row in rows.values() {
+            if !facts.contains_key(&row.profile) {
+                facts.insert(row.profile.clone(), self.profile_facts(&row.profile).await?);
+            }
+        }
+        let (set, answers, facts) = (self.policy_set().await?, Arc::new(answers), Arc::new(facts));
+        attempt(&self.inner.store, "suggestions_store", move || {
+            let (set, answers, facts) = (Arc::clone(&set), Arc::clone(&answers), Arc::clone(&facts));
+            on(move |tx| {
+                async move {
+                    let rule = |certificate: &ManagedCertificate| {
+                        let facts = facts.get(&certificate.profile).copied().flatten();
+                        set.renewal_rule(certificate, facts.map(|facts| facts.renew_at))
+                    };
+                    store_answers(tx, &answers, now_us, rule).await
+                }
+                .boxed()
+            })
+        })
+        .await?;
+        Ok(asked)
+    }
+
+    async fn ask_one(&self, version: Option<&ManagedVersion>) -> Answer {
+        let Some(version) = version.filter(|version| version.revoked_at_us.is_none()) else {
+            return Answer::None;
+        };
+        let leaf = first_der(&version.chain).and_then(|leaf| Certificate::parse(&leaf).ok());
+        let Some(leaf) = leaf else { return Answer::None };
+        let asked = async {
+            let issuer = self.inner.issuers.issuer(&version.issuer).await?;
+            issuer.renewal_window(&leaf).await
+        };
+        match asked.await {
+            Ok(Some(window)) => Answer::Window(window),
+            Ok(None) => Answer::None,
+            // An answer that cannot be had must not stop a renewal: the planned time stands.
+            Err(error) => {
+                debug!(issuer = version.issuer, %error, "no suggestion about renewal");
+                Answer::Later
+            }
+        }
+    }
+}
+
+async fn store_answers(
+    tx: &mut Tx,
+    answers: &[(ManagedSuggestion, Answer)],
+    now_us: i64,
+    rule: impl Fn(&ManagedCertificate) -> crate::renewal::RenewalRule,
+) -> Result<(), StoreError> {
+    let ids: Vec<i64> = answers.iter().map(|(one, _)| one.certificate).collect();
+    let rows: HashMap<i64, ManagedRow> =
+        managed_by_ids(tx, ids.clone()).await?.into_iter().map(|row| (row.id, row)).collect();
+    let mut open: HashMap<i64, Vec<JobRow>> = HashMap::new();
+    for job in open_jobs_of(tx, ids).await? {
+        open.entry(job.certificate).or_default().push(job);
+    }
+    let mut ledger = Ledger::new(now_us, "system:renewal");
+    let (mut kept, mut dropped) = (Vec::new(), Vec::new());
+    for (before, answer) in answers {
+        let mut next = before.clone();
+        match answer {
+            Answer::None => {
+                dropped.push(before.certificate);
+                continue;
+            }
+            Answer::Later => next.check_at_us = now_us + AGAIN_US,
+            Answer::Window(window) => {
+                next.check_at_us = now_us + i64::from(window.retry_after_seconds) * 1_000_000;
+                next.window_us = Some((window.start.0 * 1_000_000, window.end.0 * 1_000_000));
+                next.explanation.clone_from(&window.explanation);
+            }
+        }
+        if next.window_us != before.window_us
+            && let Some((start_us, end_us)) = next.window_us
+            && let Some(row) = rows.get(&before.certificate)
+            && let Some(run) = run_of(&open, row.id)
+            && let Ok(certificate) = ManagedCertificate::from_row(row)
+        {
+            move_run(&mut ledger, row, run, &rule(&certificate), Suggested { start_us, end_us });
+        }
+        kept.push(next);
+    }
+    set_suggestions(tx, &kept).await?;
+    drop_suggestions(tx, dropped).await?;
+    ledger.write(tx).await.map(drop)
+}
+
+/// Moves a planned run to where the issuer wants it; one that was tried already stays.
+fn move_run(
+    ledger: &mut Ledger,
+    row: &ManagedRow,
+    run: &JobRow,
+    rule: &crate::renewal::RenewalRule,
+    suggested: Suggested,
+) {
+    let untouched = run.state == JobState::Queued.code() && run.attempts == 0 && run.reason == "planned";
+    let life = Life { not_before_us: row.not_before_us, not_after_us: row.not_after_us };
+    let Some(due) = due(row.uuid, life, rule, Some(suggested)).filter(|_| untouched) else { return };
+    let mut to = run.clone();
+    to.next_attempt_at_us = due.at_us;
+    ledger.change(run.clone(), to);
+    let details = serde_json::json!({ "renew_at_us": due.at_us, "because": due.because });
+    ledger.note(row, "certificate.reschedule", details);
+}
