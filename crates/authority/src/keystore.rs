@@ -63,6 +63,14 @@ pub enum KeyStoreError {
     /// No provider of this name is configured.
     #[error("the key provider {0:?} is not configured")]
     NoProvider(String),
+    /// The key never leaves its provider.
+    #[error("the key {id} is held by {provider:?}, which does not give keys out")]
+    Held {
+        /// Which.
+        id: KeyId,
+        /// Who holds it.
+        provider: String,
+    },
     /// The provider failed.
     #[error("the key provider {name}: {error}")]
     Provider {
@@ -266,25 +274,41 @@ impl KeyStore {
         self.inner.open.fetch(&id, open).await
     }
 
+    /// The private key itself, for what a signer does not do: decrypting, handing a key out. Opened anew at each call.
+    ///
+    /// # Errors
+    /// [`KeyStoreError`]; [`KeyStoreError::Held`] when a provider holds it.
+    pub async fn private_key(&self, id: KeyId) -> Result<PrivateKey, KeyStoreError> {
+        self.unseal(&self.usable(id).await?)
+    }
+
     async fn open(&self, id: KeyId) -> Result<KeyRef, KeyStoreError> {
-        let row = self.inner.store.key(id).await?.ok_or(KeyStoreError::Unknown(id))?;
-        if row.blocked_at_us.is_some() {
-            return Err(KeyStoreError::Blocked { id, reason: row.blocked_reason.unwrap_or_default() });
+        let row = self.usable(id).await?;
+        if row.provider == SEALED {
+            return Ok(Arc::new(self.unseal(&row)?));
         }
-        let signer: KeyRef = match (&row.sealed, &row.locator) {
-            (Some(sealed), _) if row.provider == SEALED => {
-                let opened = self.inner.keyring.open_sealed(&context(&id), sealed);
-                let der = opened.map_err(|error| KeyStoreError::Sealed { id, error })?;
-                Arc::new(PrivateKey::from_pkcs8_der(&der)?)
-            }
-            (_, Some(locator)) => {
-                let provider = self.provider(&row.provider)?;
-                let opened = provider.open(locator).await;
-                opened.map_err(|error| KeyStoreError::Provider { name: row.provider.clone(), error })?
-            }
-            _ => return Err(KeyStoreError::NoProvider(row.provider)),
-        };
+        let provider = self.provider(&row.provider)?;
+        let opened = provider.open(row.locator.as_deref().unwrap_or_default()).await;
+        let signer = opened.map_err(|error| KeyStoreError::Provider { name: row.provider.clone(), error })?;
         if signer.spki() == row.spki { Ok(signer) } else { Err(KeyStoreError::Swapped(id)) }
+    }
+
+    async fn usable(&self, id: KeyId) -> Result<KeyRow, KeyStoreError> {
+        let row = self.inner.store.key(id).await?.ok_or(KeyStoreError::Unknown(id))?;
+        match row.blocked_at_us {
+            Some(_) => Err(KeyStoreError::Blocked { id, reason: row.blocked_reason.unwrap_or_default() }),
+            None => Ok(row),
+        }
+    }
+
+    fn unseal(&self, row: &KeyRow) -> Result<PrivateKey, KeyStoreError> {
+        let id = row.id;
+        let held = || KeyStoreError::Held { id, provider: row.provider.clone() };
+        let sealed = row.sealed.as_ref().filter(|_| row.provider == SEALED).ok_or_else(held)?;
+        let opened = self.inner.keyring.open_sealed(&context(&id), sealed);
+        let der = opened.map_err(|error| KeyStoreError::Sealed { id, error })?;
+        let key = PrivateKey::from_pkcs8_der(&der)?;
+        if key.spki() == row.spki { Ok(key) } else { Err(KeyStoreError::Swapped(id)) }
     }
 
     /// Forbids the use of a key: here at once, on other nodes within a minute. False when it was forbidden before.

@@ -64,7 +64,6 @@ pub(crate) struct Body<'a> {
     pub(crate) spki: &'a [u8],
     /// Basic constraints to policies.
     pub(crate) extensions: Vec<Extension>,
-    pub(crate) path_length: Option<u32>,
 }
 
 impl<'a> Body<'a> {
@@ -86,7 +85,7 @@ impl<'a> Body<'a> {
         if !new.name_limits.is_empty() {
             extensions.push(Extension::name_constraints(&read.constraints));
         }
-        Self { subject: &read.subject, spki, extensions, path_length }
+        Self { subject: &read.subject, spki, extensions }
     }
 }
 

@@ -76,7 +76,6 @@ impl Authority {
             subject: &own.subject,
             spki: &own.public_key.spki,
             extensions: cross_extensions(&ca, path_length),
-            path_length,
         };
         let until = own.not_after.min(by.certificate.not_after);
         let dates = Dates { from: self.now().plus(-300).max(by.certificate.not_before), until };

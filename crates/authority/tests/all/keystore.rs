@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use authority::keystore::{KeyStore, KeyStoreError, RotateProgress};
-use keys::{KeyRef, KeyType, MasterKey, OpenError, PrivateKey};
+use authority::tree::NewCa;
+use futures_util::future::BoxFuture;
+use keys::{Held, KeyProvider, KeyRef, KeyType, MasterKey, OpenError, PrivateKey, SignError, Signer};
 use store::{SEALED_KEYS, SealedValue};
 use uuid::Uuid;
 use x509::{PublicKey, verify_signature};
@@ -32,6 +34,7 @@ pub(crate) async fn a_key_signs_after_a_restart_and_only_under_its_master_key(pl
         let row = place.store.key(id).await.unwrap().unwrap();
         assert_eq!((row.label.as_str(), row.provider.as_str()), ("a label", "sealed"));
         assert!(!format!("{row:?}").contains("sealed: Some"));
+        assert_eq!(place.keystore.private_key(id).await.unwrap().spki(), key.spki());
         let other = place.keystore_with(&["other"]).signer(id).await.unwrap_err();
         assert!(matches!(other, KeyStoreError::Sealed { error: OpenError::UnknownMaster(_), .. }), "{other}");
     }
@@ -61,6 +64,7 @@ pub(crate) async fn a_blocked_key_signs_no_more(place: Place) {
     assert!(!place.keystore.block(id, "again", "user:b").await.unwrap());
     let error = place.keystore.signer(id).await.unwrap_err();
     assert!(matches!(&error, KeyStoreError::Blocked { reason, .. } if reason == "stolen"), "{error}");
+    assert!(matches!(place.keystore.private_key(id).await.unwrap_err(), KeyStoreError::Blocked { .. }));
     assert!(matches!(
         place.keystore.block(Uuid::now_v7(), "none", "user:b").await.unwrap_err(),
         KeyStoreError::Unknown(_)
@@ -173,4 +177,53 @@ pub(crate) async fn a_rotation_cut_off_is_finished_by_the_next(place: Place) {
     for id in ids.iter().step_by(50) {
         signs(&fresh.signer(*id).await.unwrap()).await;
     }
+}
+
+/// Holds keys as a module would: here, in a map.
+#[derive(Debug, Default)]
+struct Module(std::sync::Mutex<std::collections::HashMap<String, PrivateKey>>);
+
+impl KeyProvider for Module {
+    fn name(&self) -> &str {
+        "module"
+    }
+
+    fn generate<'a>(&'a self, kind: KeyType, label: &'a str) -> BoxFuture<'a, Result<Held, SignError>> {
+        Box::pin(async move {
+            let key = PrivateKey::generate(kind).map_err(|error| SignError::Failed(error.to_string()))?;
+            self.0.lock().unwrap().insert(label.to_owned(), key.clone());
+            Ok(Held { locator: label.to_owned(), signer: Arc::new(key) })
+        })
+    }
+
+    fn open<'a>(&'a self, locator: &'a str) -> BoxFuture<'a, Result<KeyRef, SignError>> {
+        let found = self.0.lock().unwrap().get(locator).cloned();
+        Box::pin(async move {
+            let key: KeyRef = Arc::new(found.ok_or_else(|| SignError::Failed("no such key".to_owned()))?);
+            Ok(key)
+        })
+    }
+}
+
+pub(crate) async fn a_key_may_stay_with_a_provider(place: Place) {
+    let module = Arc::new(Module::default());
+    place.keystore.add_provider(module.clone());
+    let new = NewCa { key_provider: Some("module".to_owned()), ..NewCa::root("root", "CN=Root") };
+    let ca = place.authority.create_root(&new, "user:a").await.unwrap();
+    let row = place.store.key(ca.key_id).await.unwrap().unwrap();
+    assert_eq!(
+        (row.provider.as_str(), row.sealed, row.locator.as_deref()),
+        ("module", None, Some("CA root"))
+    );
+    signs(&ca.signer).await;
+    let error = place.keystore.private_key(ca.key_id).await.unwrap_err();
+    assert!(matches!(&error, KeyStoreError::Held { provider, .. } if provider == "module"), "{error}");
+    // A node without the module has the authority, and cannot sign.
+    let other = place.keystore_with(&["master"]);
+    assert!(matches!(other.signer(ca.key_id).await.unwrap_err(), KeyStoreError::NoProvider(_)));
+    // Another key where ours was.
+    module.0.lock().unwrap().insert("CA root".to_owned(), PrivateKey::generate(KeyType::P384).unwrap());
+    let fresh = place.keystore_with(&["master"]);
+    fresh.add_provider(module);
+    assert!(matches!(fresh.signer(ca.key_id).await.unwrap_err(), KeyStoreError::Swapped(_)));
 }
