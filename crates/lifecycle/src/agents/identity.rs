@@ -42,10 +42,14 @@ pub trait Certify: Send + Sync {
 /// The SHA-256 by which the server's door knows a certificate with a URI again.
 pub type IdentityKey = Arc<dyn Fn(&str) -> [u8; 32] + Send + Sync>;
 
+/// What the names of agents' certificates lie under. Their profile alone may issue such names; and an agent is let in
+/// with its own key only, see [`Agents::check_key`].
+pub(super) const AGENTS_URI: &str = "spiffe://bulla/agent";
+
 /// The name in an agent's certificate.
 #[must_use]
 pub fn agent_uri(agent: Uuid) -> String {
-    format!("urn:bulla:agent:{agent}")
+    format!("{AGENTS_URI}/{agent}")
 }
 
 impl Agents {

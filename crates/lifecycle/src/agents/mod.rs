@@ -3,6 +3,7 @@
 //! [`Agents`] is the server's side: who they are, what they are to do, where they deploy. [`client`] is the agent itself.
 //! [`work`] is what they say to each other.
 
+mod authority;
 pub mod client;
 mod enrolment;
 mod identity;
@@ -15,14 +16,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::authority::keystore::KeyStore;
 use futures_util::FutureExt;
-use keys::Keyring;
 use serde_json::json;
 use store::agents::{AgentFilter, AgentGroupRow, AgentRow, SELECTOR_LABELS_MAX};
 use store::{AuditEvent, Clock, Cursor, Page, Store, StoreError, Tx};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+pub use authority::{AGENT_PROFILE, CertifyByAuthority};
 pub use enrolment::{EnrolError, MadeToken, NewToken};
 pub use identity::{Certified, Certify, CertifyError, IdentityKey, agent_uri};
 use presence::Presence;
@@ -88,7 +90,7 @@ pub struct AgentsParts {
     /// The database.
     pub store: Store,
     /// Seals the passwords of targets.
-    pub keyring: Arc<Keyring>,
+    pub keystore: KeyStore,
     /// The time.
     pub clock: Clock,
     /// What there is to do.

@@ -68,7 +68,8 @@ impl Agents {
         let context = context(&row.id);
         let opened = self
             .parts()
-            .keyring
+            .keystore
+            .keyring()
             .open_sealed(&context, sealed)
             .map_err(|error| AgentError::Sealed(error.to_string()))?;
         serde_json::from_slice(&opened).map_err(|error| AgentError::Sealed(error.to_string()))
@@ -179,7 +180,7 @@ impl Agents {
         let config = serde_json::to_string(&new.target.redacted()).map_err(invalid)?;
         let secrets = if new.target.holds_secret() {
             let whole = Zeroizing::new(serde_json::to_vec(&new.target).map_err(invalid)?);
-            Some(self.parts().keyring.seal(&context(&id), &whole))
+            Some(self.parts().keystore.keyring().seal(&context(&id), &whole))
         } else {
             None
         };

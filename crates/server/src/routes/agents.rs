@@ -1,7 +1,259 @@
-//! Routes: agents.
+//! Agents, their groups and enrolment tokens; and what agents themselves ask for.
 
+mod groups;
+mod own;
+mod tokens;
+
+use std::sync::Arc;
+
+use http::StatusCode;
+use lifecycle::agents::work::WorkError;
+use lifecycle::agents::{
+    AgentError, AgentQuery, Agents, CertifyError, EnrolError, IdentityKey, Labels, labels_of,
+};
+use serde::{Deserialize, Serialize};
+use store::agents::AgentRow;
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::routes;
+use uuid::Uuid;
+
+use crate::access::{Caller, Permission, certificate_hash};
 use crate::api::Api;
+use crate::conditional::{IfMatch, Revision};
+use crate::extract::{Json, Path, Query};
+use crate::paging::{Listing, Paging, PagingParams};
+use crate::problem::Problem;
+use crate::state::State;
+use crate::time;
+
+/// Seconds after which an agent asks again what could not be done just now.
+const RETRY_SECONDS: u64 = 5;
 
 pub(crate) fn routes() -> Api {
     Api::area("agents")
+        .route(Permission::AgentRead, routes!(list))
+        .route(Permission::AgentRead, routes!(get_one))
+        .route(Permission::AgentManage, routes!(update))
+        .route(Permission::AgentManage, routes!(retire))
+        .merge(groups::routes())
+        .merge(tokens::routes())
+        .merge(own::routes())
+}
+
+/// How this server knows an agent's certificate again: for [`lifecycle::agents::AgentsParts::identity`].
+#[must_use]
+pub fn agent_identity() -> IdentityKey {
+    Arc::new(|uri| certificate_hash(&format!("uri:{uri}")))
+}
+
+/// An agent.
+#[derive(Debug, Serialize, ToSchema)]
+struct AgentView {
+    /// Its identity.
+    id: Uuid,
+    /// Its name, unique.
+    #[schema(example = "web-1")]
+    name: String,
+    /// Its labels.
+    labels: Labels,
+    /// Whether it has asked for work in the last minutes.
+    online: bool,
+    /// When it last asked for work, to the minute.
+    last_seen_at: String,
+    /// Its host's name.
+    hostname: String,
+    /// Its host's operating system.
+    os: String,
+    /// Its host's kind of processor.
+    arch: String,
+    /// Its version.
+    version: String,
+    /// Its host's addresses.
+    addresses: Vec<String>,
+    /// When it was enrolled.
+    enrolled_at: String,
+    /// When its client certificate ends; it renews it by itself.
+    certificate_expires_at: String,
+    /// When it was retired.
+    retired_at: Option<String>,
+}
+
+impl AgentView {
+    fn of(agents: &Agents, row: AgentRow) -> Self {
+        Self {
+            online: agents.is_online(&row),
+            id: row.id,
+            name: row.name,
+            labels: labels_of(&row.labels),
+            last_seen_at: time::shown(row.last_seen_at_us),
+            hostname: row.facts.hostname,
+            os: row.facts.os,
+            arch: row.facts.arch,
+            version: row.facts.version,
+            addresses: serde_json::from_str(&row.facts.addresses).unwrap_or_default(),
+            enrolled_at: time::shown(row.enrolled_at_us),
+            certificate_expires_at: time::shown(row.not_after_us),
+            retired_at: time::maybe_shown(row.retired_at_us),
+        }
+    }
+}
+
+/// Which agents to list.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct AgentsParams {
+    /// Labels they must have, `name=value`, separated by commas.
+    #[param(example = "env=prod,role=web")]
+    labels: Option<String>,
+    /// Those of a group.
+    group: Option<String>,
+    /// Only those online, or only those offline.
+    online: Option<bool>,
+    /// Retired ones too.
+    #[serde(default)]
+    retired: bool,
+}
+
+/// Lists the agents, by name.
+#[utoipa::path(get, path = "/api/v1/agents", operation_id = "listAgents", params(PagingParams, AgentsParams),
+    responses((status = 200, body = Listing<AgentView>)))]
+async fn list(
+    state: State,
+    paging: Paging,
+    Query(params): Query<AgentsParams>,
+) -> Result<Json<Listing<AgentView>>, Problem> {
+    let agents = state.room::<Agents>()?;
+    let mut labels = selection(params.labels.as_deref().unwrap_or_default())?;
+    if let Some(group) = &params.group {
+        labels.extend(labels_of(&agents.group(group).await?.selector));
+    }
+    let query = AgentQuery { labels, online: params.online, retired: params.retired };
+    let page = agents.list(&query, paging.after.as_ref(), paging.limit).await?;
+    Ok(Json(Listing::of(page, |row| AgentView::of(agents, row))))
+}
+
+/// `name=value`, separated by commas.
+fn selection(text: &str) -> Result<Labels, Problem> {
+    let pairs = text.split(',').filter(|pair| !pair.trim().is_empty());
+    pairs
+        .map(|pair| {
+            let (label, value) = pair.split_once('=').ok_or_else(|| {
+                Problem::bad_request(format_args!(
+                    "{pair:?} is no label: give name=value, separated by commas"
+                ))
+            })?;
+            Ok((label.trim().to_owned(), value.trim().to_owned()))
+        })
+        .collect()
+}
+
+/// Shows an agent.
+#[utoipa::path(get, path = "/api/v1/agents/{id}", operation_id = "getAgent", params(("id" = Uuid, Path)),
+    responses((status = 200, body = AgentView)))]
+async fn get_one(state: State, Path(id): Path<Uuid>) -> Result<Revision<AgentView>, Problem> {
+    let agents = state.room::<Agents>()?;
+    let row = agents.agent(id).await?;
+    Ok(Revision(row.revision, AgentView::of(agents, row)))
+}
+
+/// What to change.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct AgentPatch {
+    /// Another name.
+    #[schema(min_length = 1, max_length = 128)]
+    name: Option<String>,
+    /// Other labels, in place of all.
+    labels: Option<Labels>,
+}
+
+/// Changes an agent's name or labels.
+#[utoipa::path(patch, path = "/api/v1/agents/{id}", operation_id = "updateAgent", params(("id" = Uuid, Path)),
+    request_body = AgentPatch, responses((status = 200, body = AgentView)))]
+async fn update(
+    state: State,
+    caller: Caller,
+    Path(id): Path<Uuid>,
+    if_match: IfMatch,
+    Json(patch): Json<AgentPatch>,
+) -> Result<Revision<AgentView>, Problem> {
+    let agents = state.room::<Agents>()?;
+    let before = agents.agent(id).await?;
+    if_match.check(before.revision)?;
+    let row = agents.update(id, before.revision, patch.name, patch.labels, caller.actor()).await?;
+    Ok(Revision(row.revision, AgentView::of(agents, row)))
+}
+
+/// Retires an agent.
+///
+/// It gets no more work and is not let in any more. What it has deployed stays where it is.
+#[utoipa::path(post, path = "/api/v1/agents/{id}/retire", operation_id = "retireAgent",
+    params(("id" = Uuid, Path)), responses((status = 204)))]
+async fn retire(
+    state: State,
+    caller: Caller,
+    Path(id): Path<Uuid>,
+    if_match: IfMatch,
+) -> Result<StatusCode, Problem> {
+    let agents = state.room::<Agents>()?;
+    if_match.check(agents.agent(id).await?.revision)?;
+    agents.retire(id, caller.actor()).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+impl From<AgentError> for Problem {
+    fn from(error: AgentError) -> Self {
+        match error {
+            AgentError::NotFound(what) => Self::not_found(format_args!("{what} of that name")),
+            AgentError::Invalid(_) => Self::unprocessable(error),
+            AgentError::NameTaken(_) => Self::conflict(error).hint("choose another name"),
+            AgentError::Changed => Self::precondition_failed(error),
+            AgentError::Retired => Self::conflict(error),
+            AgentError::OtherKey => Self::forbidden(error),
+            AgentError::Sealed(_) => Self::internal(error),
+            AgentError::Certify(CertifyError::Refused(_)) => Self::unprocessable(error),
+            AgentError::Certify(CertifyError::Unavailable(_)) => Self::unavailable(error, RETRY_SECONDS),
+            AgentError::Work(WorkError::NotFound) => Self::not_found("job of that identity for this agent"),
+            AgentError::Work(WorkError::Refused(_)) => Self::unprocessable(error),
+            AgentError::Work(WorkError::Unavailable(_)) => Self::unavailable(error, RETRY_SECONDS),
+            AgentError::Work(WorkError::Store(error)) | AgentError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<EnrolError> for Problem {
+    fn from(error: EnrolError) -> Self {
+        match error {
+            EnrolError::Token => {
+                Self::unauthenticated(error).hint("make a new one: POST /api/v1/agent-tokens")
+            }
+            EnrolError::Csr(_) => Self::unprocessable(error),
+            EnrolError::Agent(error) => error.into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_read_as_they_are_written() {
+        let read = |text: &str| selection(text).map(|labels| serde_json::json!(labels).to_string()).ok();
+        assert_eq!(read("").as_deref(), Some("{}"));
+        assert_eq!(read("env=prod, role=web").as_deref(), Some(r#"{"env":"prod","role":"web"}"#));
+        assert_eq!(read("a=").as_deref(), Some(r#"{"a":""}"#));
+        assert_eq!(read("env"), None);
+    }
+
+    #[test]
+    fn an_agent_knows_whether_to_come_again() {
+        let status = |error: AgentError| Problem::from(error).status().as_u16();
+        assert_eq!(status(WorkError::NotFound.into()), 404);
+        assert_eq!(status(WorkError::Unavailable("x".to_owned()).into()), 503);
+        assert_eq!(status(CertifyError::Unavailable("x".to_owned()).into()), 503);
+        assert_eq!(status(CertifyError::Refused("x".to_owned()).into()), 422);
+        assert_eq!(status(AgentError::OtherKey), 403);
+        assert_eq!(Problem::from(EnrolError::Token).status().as_u16(), 401);
+    }
 }

@@ -266,7 +266,7 @@ impl Agent {
         while jobs.try_join_next().is_some() {}
         let facts = host::facts(&self.settings.server).await;
         let assigned = self.api.work(&facts, wait_seconds).await?;
-        let mut begun = 0;
+        let (given, mut begun) = (assigned.len(), 0);
         for job in assigned {
             if !self.under_way.lock().insert(job.id()) {
                 continue;
@@ -287,6 +287,10 @@ impl Agent {
                 result
             });
             begun += 1;
+        }
+        if given > 0 && begun == 0 {
+            // All of it is under way: the server does not know yet. Asking again at once would not end.
+            tokio::time::sleep(ROUND_PAUSE).await;
         }
         Ok(begun)
     }

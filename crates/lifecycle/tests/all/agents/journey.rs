@@ -107,10 +107,10 @@ async fn work_wakes_a_waiting_agent_and_a_server_that_was_away_is_found_again() 
     }
     world.source.order(agent, "a.example", pair(&world));
     world.agents.wake(agent);
-    until(|| world.source.csrs().len() == 1).await;
+    until("the CSR", || world.source.csrs().len() == 1).await;
     // The certificate is there now: told by whoever issued it.
     world.agents.wake(agent);
-    until(|| world.source.results().len() == 1).await;
+    until("the deployment", || world.source.results().len() == 1).await;
 
     world.away.store(true, Ordering::SeqCst);
     world.agents.wake(agent);
@@ -118,7 +118,7 @@ async fn work_wakes_a_waiting_agent_and_a_server_that_was_away_is_found_again() 
     world.source.order(agent, "b.example", pair(&world));
     world.away.store(false, Ordering::SeqCst);
     world.agents.wake(agent);
-    until(|| {
+    until("the second deployment", || {
         world.agents.wake(agent);
         world.source.results().len() == 2
     })
@@ -128,14 +128,14 @@ async fn work_wakes_a_waiting_agent_and_a_server_that_was_away_is_found_again() 
 }
 
 /// Bounded, and never the point: what is waited for either comes or does not.
-async fn until(mut is: impl FnMut() -> bool) {
+async fn until(what: &str, mut is: impl FnMut() -> bool) {
     for _ in 0..6_000 {
         if is() {
             return;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("it did not come");
+    panic!("{what} did not come");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use authority::keystore::KeyStore;
 use keys::{Keyring, PrivateKey};
 use lifecycle::agents::work::{Assignment, CsrMade, Enrolment, HostFacts, JobResult, Renewal, WorkError};
 use lifecycle::agents::{AgentError, Agents, AgentsParts, EnrolError, NewToken, agent_uri};
@@ -52,7 +53,7 @@ impl World {
         let authority = Arc::new(Authority(Arc::clone(&issuer), source.clone()));
         let agents = Agents::new(AgentsParts {
             store: store.clone(),
-            keyring: Arc::new(Keyring::ephemeral()),
+            keystore: KeyStore::new(store.clone(), Keyring::ephemeral(), Clock::system()),
             clock: clock.unwrap_or_else(Clock::system),
             work: authority.clone(),
             certify: authority,
@@ -148,7 +149,7 @@ async fn serve(acceptor: TlsAcceptor, stream: TcpStream, agents: Agents, away: A
         };
         let text = answer.to_string();
         let head = format!("HTTP/1.1 {status} x\r\nContent-Length: {}\r\n\r\n{text}", text.len());
-        if stream.write_all(head.as_bytes()).await.is_err() {
+        if stream.write_all(head.as_bytes()).await.is_err() || stream.flush().await.is_err() {
             return;
         }
     }
@@ -202,7 +203,7 @@ async fn caller(agents: &Agents, shown: Option<&[u8]>) -> Result<Uuid, AgentErro
     let Some(GeneralName::Uri(uri)) = certificate.subject_alt_names.first() else {
         return Err(AgentError::OtherKey);
     };
-    let id = uri.rsplit(':').next().and_then(|id| id.parse().ok()).ok_or(AgentError::OtherKey)?;
+    let id = uri.rsplit('/').next().and_then(|id| id.parse().ok()).ok_or(AgentError::OtherKey)?;
     assert_eq!(*uri, agent_uri(id));
     agents.check_key(id, shown).await.map(|()| id)
 }

@@ -1,0 +1,140 @@
+//! Groups of agents, by labels.
+
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use lifecycle::agents::{Agents, Labels, labels_of};
+use serde::{Deserialize, Serialize};
+use store::agents::AgentGroupRow;
+use utoipa::ToSchema;
+use utoipa_axum::routes;
+
+use crate::access::{Caller, Permission};
+use crate::api::Api;
+use crate::conditional::{IfMatch, Revision};
+use crate::extract::{Json, Path};
+use crate::paging::{Listing, Paging, PagingParams};
+use crate::problem::Problem;
+use crate::state::State;
+use crate::time;
+
+pub(super) fn routes() -> Api {
+    Api::area("agents")
+        .route(Permission::AgentRead, routes!(list))
+        .route(Permission::AgentManage, routes!(create))
+        .route(Permission::AgentRead, routes!(get_one))
+        .route(Permission::AgentManage, routes!(replace))
+        .route(Permission::AgentManage, routes!(delete))
+}
+
+/// A group of agents.
+#[derive(Debug, Serialize, ToSchema)]
+struct AgentGroupView {
+    /// Its name.
+    #[schema(example = "web")]
+    name: String,
+    /// Labels its agents have, all of them.
+    selector: Labels,
+    /// For people.
+    description: String,
+    /// When it was made.
+    created_at: String,
+    /// When it last changed.
+    updated_at: String,
+}
+
+impl AgentGroupView {
+    fn of(row: AgentGroupRow) -> Self {
+        Self {
+            name: row.name,
+            selector: labels_of(&row.selector),
+            description: row.description,
+            created_at: time::shown(row.created_at_us),
+            updated_at: time::shown(row.updated_at_us),
+        }
+    }
+}
+
+/// A group to make.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct NewAgentGroup {
+    /// Its name.
+    #[schema(min_length = 1, max_length = 128)]
+    name: String,
+    /// Labels its agents have, all of them: 1 to 8.
+    selector: Labels,
+    /// For people.
+    #[serde(default)]
+    description: String,
+}
+
+/// A group as it is to be.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct AgentGroupChange {
+    /// Labels its agents have, all of them: 1 to 8.
+    selector: Labels,
+    /// For people.
+    #[serde(default)]
+    description: String,
+}
+
+/// Lists the groups of agents, by name. `GET /api/v1/agents?group=NAME` lists a group's agents.
+#[utoipa::path(get, path = "/api/v1/agent-groups", operation_id = "listAgentGroups", params(PagingParams),
+    responses((status = 200, body = Listing<AgentGroupView>)))]
+async fn list(state: State, paging: Paging) -> Result<Json<Listing<AgentGroupView>>, Problem> {
+    let page = state.room::<Agents>()?.groups(paging.after.as_ref(), paging.limit).await?;
+    Ok(Json(Listing::of(page, AgentGroupView::of)))
+}
+
+/// Makes a group of agents.
+#[utoipa::path(post, path = "/api/v1/agent-groups", operation_id = "createAgentGroup",
+    request_body = NewAgentGroup, responses((status = 201, body = AgentGroupView)))]
+async fn create(state: State, caller: Caller, Json(new): Json<NewAgentGroup>) -> Result<Response, Problem> {
+    let agents = state.room::<Agents>()?;
+    let row = agents.put_group(&new.name, &new.selector, &new.description, None, caller.actor()).await?;
+    Ok((StatusCode::CREATED, Revision(row.revision, AgentGroupView::of(row))).into_response())
+}
+
+/// Shows a group of agents.
+#[utoipa::path(get, path = "/api/v1/agent-groups/{name}", operation_id = "getAgentGroup",
+    params(("name" = String, Path)), responses((status = 200, body = AgentGroupView)))]
+async fn get_one(state: State, Path(name): Path<String>) -> Result<Revision<AgentGroupView>, Problem> {
+    let row = state.room::<Agents>()?.group(&name).await?;
+    Ok(Revision(row.revision, AgentGroupView::of(row)))
+}
+
+/// Changes a group of agents.
+#[utoipa::path(put, path = "/api/v1/agent-groups/{name}", operation_id = "replaceAgentGroup",
+    params(("name" = String, Path)), request_body = AgentGroupChange,
+    responses((status = 200, body = AgentGroupView)))]
+async fn replace(
+    state: State,
+    caller: Caller,
+    Path(name): Path<String>,
+    if_match: IfMatch,
+    Json(change): Json<AgentGroupChange>,
+) -> Result<Revision<AgentGroupView>, Problem> {
+    let agents = state.room::<Agents>()?;
+    let revision = agents.group(&name).await?.revision;
+    if_match.check(revision)?;
+    let row = agents
+        .put_group(&name, &change.selector, &change.description, Some(revision), caller.actor())
+        .await?;
+    Ok(Revision(row.revision, AgentGroupView::of(row)))
+}
+
+/// Removes a group of agents; its agents stay.
+#[utoipa::path(delete, path = "/api/v1/agent-groups/{name}", operation_id = "deleteAgentGroup",
+    params(("name" = String, Path)), responses((status = 204)))]
+async fn delete(
+    state: State,
+    caller: Caller,
+    Path(name): Path<String>,
+    if_match: IfMatch,
+) -> Result<StatusCode, Problem> {
+    let agents = state.room::<Agents>()?;
+    if_match.check(agents.group(&name).await?.revision)?;
+    agents.delete_group(&name, caller.actor()).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

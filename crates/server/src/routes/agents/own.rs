@@ -1,0 +1,242 @@
+//! What agents ask for, over mutual TLS; enrolment alone is open, its token is in the body.
+
+use http::StatusCode;
+use lifecycle::agents::Agents;
+use lifecycle::agents::work::{
+    AgentJob, CsrMade, Enrolled, Enrolment, HostFacts, JobResult, Renewal, WAIT_SECONDS_MAX,
+};
+use lifecycle::deploy::Outcome;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::routes;
+use uuid::Uuid;
+
+use axum::Extension;
+
+use crate::access::{Caller, CallerKind, Permission};
+use crate::api::{Access, Api};
+use crate::extract::{Json, Path, Query};
+use crate::peer::Peer;
+use crate::problem::Problem;
+use crate::state::State;
+
+/// Octets of a request for a certificate or of a report: some thousands are sent.
+const BODY_MAX: usize = 64 * 1_024;
+
+pub(super) fn routes() -> Api {
+    let work = || Access::needs(Permission::AgentWork).body_max(BODY_MAX);
+    Api::area("agents")
+        .route(Access::open().body_max(BODY_MAX), routes!(enroll))
+        .route(work(), routes!(renew))
+        .route(work(), routes!(give_work))
+        .route(work(), routes!(take_csr))
+        .route(work(), routes!(take_result))
+}
+
+/// A host that wants to become an agent.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct EnrolmentBody {
+    /// The enrolment token, used once.
+    token: String,
+    /// A request for the client certificate, signed with the key made on the host.
+    csr_pem: String,
+    /// The agent's name; the host's when absent.
+    #[schema(min_length = 1, max_length = 128)]
+    name: Option<String>,
+    /// What the agent says of its host.
+    #[serde(default)]
+    facts: FactsBody,
+}
+
+/// What an agent says of its host.
+#[derive(Debug, Default, Deserialize, IntoParams, ToSchema)]
+#[into_params(parameter_in = Query)]
+struct FactsBody {
+    /// The agent's version.
+    #[serde(default)]
+    version: String,
+    /// The host's name.
+    #[serde(default)]
+    hostname: String,
+    /// The host's operating system.
+    #[serde(default)]
+    os: String,
+    /// The host's kind of processor.
+    #[serde(default)]
+    arch: String,
+    /// The host's addresses, separated by commas.
+    #[serde(default)]
+    addresses: String,
+}
+
+impl From<FactsBody> for HostFacts {
+    fn from(body: FactsBody) -> Self {
+        let FactsBody { version, hostname, os, arch, addresses } = body;
+        Self { version, hostname, os, arch, addresses }
+    }
+}
+
+/// An agent's client certificate.
+#[derive(Serialize, ToSchema)]
+struct EnrolledView {
+    /// Who it is.
+    agent: Uuid,
+    /// Its name.
+    name: String,
+    /// The certificate and what stands above it, PEM.
+    certificate_pem: String,
+    /// Certificates below which this server's own stands, PEM; empty when the host's roots will do.
+    ca_pem: String,
+}
+
+impl From<Enrolled> for EnrolledView {
+    fn from(enrolled: Enrolled) -> Self {
+        let Enrolled { agent, name, certificate_pem, ca_pem } = enrolled;
+        Self { agent, name, certificate_pem, ca_pem }
+    }
+}
+
+/// Makes a host an agent.
+///
+/// The token is used once; the same token with the same key gets the same agent again, should the answer be lost.
+#[utoipa::path(post, path = "/api/v1/agent/enroll", operation_id = "enrollAgent", request_body = EnrolmentBody,
+    responses((status = 200, body = EnrolledView)))]
+async fn enroll(state: State, Json(body): Json<EnrolmentBody>) -> Result<Json<EnrolledView>, Problem> {
+    let EnrolmentBody { token, csr_pem, name, facts } = body;
+    let request = Enrolment { token, csr_pem, name, facts: facts.into() };
+    let enrolled = state.room::<Agents>()?.enroll(&request).await?;
+    Ok(Json(enrolled.into()))
+}
+
+/// The agent that calls: its identity's certificate, with the key it was enrolled with.
+async fn agent_of(agents: &Agents, caller: &Caller, peer: &Peer) -> Result<Uuid, Problem> {
+    if caller.kind() != CallerKind::Certificate {
+        return Err(Problem::forbidden("only an agent may do this, and it shows its client certificate"));
+    }
+    let shown = peer.client_certificate.as_ref();
+    let shown = shown.ok_or_else(|| Problem::forbidden("the connection shows no client certificate"))?;
+    agents.check_key(caller.id(), shown).await?;
+    Ok(caller.id())
+}
+
+/// A request for the next client certificate.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct RenewalBody {
+    /// Signed with the key of the one before, PEM.
+    csr_pem: String,
+}
+
+/// Renews an agent's client certificate.
+#[utoipa::path(post, path = "/api/v1/agent/renew", operation_id = "renewAgent", request_body = RenewalBody,
+    responses((status = 200, body = EnrolledView)))]
+async fn renew(
+    state: State,
+    caller: Caller,
+    Extension(peer): Extension<Peer>,
+    Json(body): Json<RenewalBody>,
+) -> Result<Json<EnrolledView>, Problem> {
+    let agents = state.room::<Agents>()?;
+    let agent = agent_of(agents, &caller, &peer).await?;
+    let renewal = Renewal { csr_pem: body.csr_pem };
+    Ok(Json(agents.renew(agent, &renewal.csr_pem).await?.into()))
+}
+
+/// How long to wait.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct WaitParams {
+    /// Seconds to wait for work, when there is none.
+    #[serde(default)]
+    #[param(maximum = 60)]
+    wait: u32,
+}
+
+/// What there is to do.
+#[derive(Serialize, ToSchema)]
+struct AssignmentView {
+    /// Jobs: each with its identity, its certificate, and its work by kind (`csr`, `deploy`).
+    #[schema(value_type = Vec<Object>)]
+    jobs: Vec<AgentJob>,
+}
+
+/// Gives an agent its work, waiting for some when there is none.
+///
+/// What was given is given again when nothing is heard of it.
+#[utoipa::path(get, path = "/api/v1/agent/work", operation_id = "getAgentWork", params(WaitParams, FactsBody),
+    responses((status = 200, body = AssignmentView)))]
+async fn give_work(
+    state: State,
+    caller: Caller,
+    Extension(peer): Extension<Peer>,
+    Query(params): Query<WaitParams>,
+    Query(facts): Query<FactsBody>,
+) -> Result<Json<AssignmentView>, Problem> {
+    let agents = state.room::<Agents>()?;
+    if params.wait > WAIT_SECONDS_MAX {
+        return Err(Problem::bad_request(format_args!("wait is 0 to {WAIT_SECONDS_MAX} seconds")));
+    }
+    let agent = agent_of(agents, &caller, &peer).await?;
+    Ok(Json(AssignmentView { jobs: agents.poll(agent, facts.into(), params.wait).await? }))
+}
+
+/// A CSR.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct CsrBody {
+    /// PEM.
+    csr_pem: String,
+}
+
+/// Takes the CSR of a job; the same one again changes nothing.
+#[utoipa::path(post, path = "/api/v1/agent/jobs/{job}/csr", operation_id = "sendAgentCsr",
+    params(("job" = Uuid, Path)), request_body = CsrBody, responses((status = 204)))]
+async fn take_csr(
+    state: State,
+    caller: Caller,
+    Extension(peer): Extension<Peer>,
+    Path(job): Path<Uuid>,
+    Json(body): Json<CsrBody>,
+) -> Result<StatusCode, Problem> {
+    let agents = state.room::<Agents>()?;
+    let agent = agent_of(agents, &caller, &peer).await?;
+    let made = CsrMade { csr_pem: body.csr_pem };
+    agents.accept_csr(agent, job, &made.csr_pem).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// How a job went.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct ResultBody {
+    /// `deployed`, `unchanged`, `failed`, `rolled_back` or `broken`.
+    #[schema(value_type = String, example = "deployed")]
+    outcome: Outcome,
+    /// The target; absent when the job failed before that.
+    target: Option<Uuid>,
+    /// What went wrong.
+    error: Option<String>,
+    /// Why what was before is not back.
+    rollback_error: Option<String>,
+    /// SHA-256 of the leaf that the endpoint shows.
+    served: Option<String>,
+}
+
+/// Takes the result of a job; the same one again changes nothing.
+#[utoipa::path(post, path = "/api/v1/agent/jobs/{job}/result", operation_id = "sendAgentResult",
+    params(("job" = Uuid, Path)), request_body = ResultBody, responses((status = 204)))]
+async fn take_result(
+    state: State,
+    caller: Caller,
+    Extension(peer): Extension<Peer>,
+    Path(job): Path<Uuid>,
+    Json(body): Json<ResultBody>,
+) -> Result<StatusCode, Problem> {
+    let agents = state.room::<Agents>()?;
+    let agent = agent_of(agents, &caller, &peer).await?;
+    let ResultBody { outcome, target, error, rollback_error, served } = body;
+    let result = JobResult { outcome, target, error, rollback_error, served };
+    agents.finished(agent, job, result).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
