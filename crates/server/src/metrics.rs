@@ -40,6 +40,7 @@ struct Inner {
     refusals: Family<KindLabel, Counter>,
     connections: Family<KindLabel, Gauge>,
     handshakes: Family<KindLabel, Counter>,
+    in_flight: Gauge,
 }
 
 /// 0.5 ms to 16 s, doubling.
@@ -63,9 +64,22 @@ impl Default for Metrics {
             refusals.clone(),
         );
         registry.register("bulla_server_connections", "Connections open, by listener", connections.clone());
+        let in_flight = Gauge::default();
+        registry.register(
+            "bulla_server_requests_in_flight",
+            "Requests whose answer's head is not yet made",
+            in_flight.clone(),
+        );
         registry.register("bulla_server_handshakes", "TLS handshakes by outcome", handshakes.clone());
         registry.register_collector(Box::new(Tasks));
-        Self(Arc::new(Inner { registry: Mutex::new(registry), requests, refusals, connections, handshakes }))
+        Self(Arc::new(Inner {
+            registry: Mutex::new(registry),
+            requests,
+            refusals,
+            connections,
+            handshakes,
+            in_flight,
+        }))
     }
 }
 
@@ -97,18 +111,24 @@ impl Metrics {
         self.0.handshakes.get_or_create(&KindLabel { kind }).inc();
     }
 
+    /// Counts a request until dropped.
+    pub(crate) fn begin_request(&self) -> Counted {
+        self.0.in_flight.inc();
+        Counted(self.0.in_flight.clone())
+    }
+
     /// Counts a connection of a listener until dropped.
-    pub(crate) fn connection(&self, kind: &'static str) -> ConnectionGauge {
+    pub(crate) fn connection(&self, kind: &'static str) -> Counted {
         let gauge = self.0.connections.get_or_create_owned(&KindLabel { kind });
         gauge.inc();
-        ConnectionGauge(gauge)
+        Counted(gauge)
     }
 }
 
-/// See [`Metrics::connection`].
-pub(crate) struct ConnectionGauge(Gauge);
+/// See [`Metrics::connection`] and [`Metrics::begin_request`].
+pub(crate) struct Counted(Gauge);
 
-impl Drop for ConnectionGauge {
+impl Drop for Counted {
     fn drop(&mut self) {
         self.0.dec();
     }

@@ -14,7 +14,7 @@ use http_body_util::BodyExt;
 use tower_http::catch_panic::CatchPanicLayer;
 use uuid::Uuid;
 
-use crate::api::RouteInfo;
+use crate::api::{Api, RouteInfo};
 use crate::metrics::RequestLabels;
 use crate::openapi;
 use crate::problem::{IsProblem, MEDIA_TYPE, Problem};
@@ -33,7 +33,11 @@ const VERSION: HeaderName = HeaderName::from_static("bulla-version");
 /// The API and all that is served beside it over TLS, and the list of the API's routes.
 #[must_use]
 pub fn router(state: &State) -> (Router, Vec<RouteInfo>) {
-    let (api, document, infos) = routes::api().finish(state, openapi::skeleton());
+    assemble(state, routes::api())
+}
+
+fn assemble(state: &State, api: Api) -> (Router, Vec<RouteInfo>) {
+    let (api, document, infos) = api.finish(state, openapi::skeleton());
     let document = Bytes::from(serde_json::to_vec(&document).unwrap_or_default());
     let api = api
         .route("/openapi.json", get(move || described(document.clone())))
@@ -148,7 +152,9 @@ async fn measured(With(state): With<State>, request: Request, next: Next) -> Res
         .extensions()
         .get::<MatchedPath>()
         .map_or_else(|| "none".to_owned(), |path| path.as_str().to_owned());
+    let counted = state.metrics().begin_request();
     let response = next.run(request).await;
+    drop(counted);
     let labels = RequestLabels { method: known_method(method), route, status: response.status().as_u16() };
     state.metrics().request(&labels, began.elapsed());
     response
@@ -159,5 +165,132 @@ fn known_method(method: String) -> String {
     match method.as_str() {
         "GET" | "HEAD" | "POST" | "PUT" | "PATCH" | "DELETE" | "OPTIONS" => method,
         _ => "other".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::{Authenticate, Caller, CallerKind, Granted, Permission, Permissions, Scope};
+    use crate::api::Access;
+    use crate::extract::Json;
+    use futures_util::FutureExt;
+    use futures_util::future::BoxFuture;
+    use http::StatusCode;
+    use std::sync::Arc;
+    use store::{Clock, Store, StoreUrl};
+    use tower::ServiceExt;
+    use utoipa_axum::routes;
+
+    /// Another room's tokens: `team_NAME` may see certificates of that team.
+    struct Teams;
+
+    impl Authenticate for Teams {
+        fn prefix(&self) -> &'static str {
+            "team_"
+        }
+
+        fn authenticate<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<Caller, Problem>> {
+            let scope = Scope::team(token.trim_start_matches("team_"));
+            let granted =
+                vec![Granted { permissions: Permissions::of(&[Permission::CertificateRead]), scope }];
+            let caller = Caller::new(token.to_owned(), CallerKind::Agent, Uuid::from_u128(7), granted);
+            async move { Ok(caller) }.boxed()
+        }
+    }
+
+    #[utoipa::path(get, path = "/asks", responses((status = 200, body = bool)))]
+    async fn asks(caller: Caller) -> Result<Json<bool>, Problem> {
+        caller.may(Permission::CertificateRead, &[Scope::team("a")])?;
+        Ok(Json(true))
+    }
+
+    #[utoipa::path(get, path = "/forgets", responses((status = 200, body = bool)))]
+    async fn forgets() -> Json<bool> {
+        Json(true)
+    }
+
+    #[utoipa::path(get, path = "/panics", responses((status = 200, body = bool)))]
+    async fn panics() -> Json<bool> {
+        panic!("a secret in a panic")
+    }
+
+    #[utoipa::path(get, path = "/never", responses((status = 200, body = bool)))]
+    async fn never() -> Json<bool> {
+        std::future::pending().await
+    }
+
+    #[utoipa::path(post, path = "/small", responses((status = 200, body = usize)))]
+    async fn small(body: Bytes) -> Json<usize> {
+        Json(body.len())
+    }
+
+    async fn world() -> (tempfile::TempDir, Router) {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&StoreUrl::sqlite(folder.path().join("x.db"))).await.unwrap();
+        let state = State::builder(store, Clock::system()).authenticator(Arc::new(Teams)).build();
+        let scoped = Access::needs(Permission::CertificateRead).scoped();
+        let api = Api::area("test")
+            .route(scoped, routes!(asks))
+            .route(scoped, routes!(forgets))
+            .route(Access::open(), routes!(panics))
+            .route(Access::known(), routes!(never))
+            .route(Access::open().body_max(4), routes!(small));
+        (folder, assemble(&state, api).0)
+    }
+
+    async fn get(router: &Router, path: &str, token: Option<&str>) -> (StatusCode, String) {
+        let mut request = Request::get(path);
+        if let Some(token) = token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        ask(router, request.body(Body::empty()).unwrap()).await
+    }
+
+    async fn ask(router: &Router, request: Request) -> (StatusCode, String) {
+        let response = router.clone().oneshot(request).await.unwrap();
+        let status = response.status();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_scoped_route_that_does_not_ask_gives_nothing_away() {
+        let (_folder, router) = world().await;
+        assert_eq!(get(&router, "/asks", Some("team_a")).await, (StatusCode::OK, "true".to_owned()));
+        assert_eq!(get(&router, "/asks", Some("team_b")).await.0, StatusCode::FORBIDDEN);
+        assert_eq!(get(&router, "/asks", None).await.0, StatusCode::UNAUTHORIZED);
+        let (status, text) = get(&router, "/forgets", Some("team_a")).await;
+        assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
+        assert!(text.contains("problems/internal"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_a_problem_without_its_text() {
+        let (_folder, router) = world().await;
+        let (status, text) = get(&router, "/panics", None).await;
+        assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
+        assert!(text.contains("problems/internal") && text.contains("urn:uuid:"), "{text}");
+        assert!(!text.contains("secret"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn a_handler_that_does_not_end_is_given_up() {
+        let (_folder, router) = world().await;
+        // The time moves by itself while nothing else can.
+        tokio::time::pause();
+        let (status, text) = get(&router, "/never", Some("team_a")).await;
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        assert!(text.contains("took too long"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn a_route_may_take_less_than_others() {
+        let (_folder, router) = world().await;
+        let post = |body: &'static str| ask(&router, Request::post("/small").body(Body::from(body)).unwrap());
+        assert_eq!(post("1234").await, (StatusCode::OK, "4".to_owned()));
+        let (status, text) = post("12345").await;
+        assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE);
+        assert!(text.contains("payload-too-large"), "{text}");
     }
 }

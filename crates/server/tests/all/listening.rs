@@ -15,10 +15,6 @@ use tokio::sync::mpsc;
 
 use crate::world::{Authority, Plan, World, send, until};
 
-fn live(kind: &str) -> i64 {
-    telemetry::tasks::live().into_iter().find(|(name, _)| *name == kind).map_or(0, |(_, live)| live)
-}
-
 /// Reads until the answer's head and the text `until` are there, or the end.
 async fn read_until(stream: &mut (impl AsyncReadExt + Unpin), text: &str) -> String {
     let mut all = Vec::new();
@@ -230,7 +226,8 @@ async fn a_request_in_flight_is_answered_before_the_stop() {
         .unwrap();
     let answer = tokio::spawn(sender.send_request(request));
     parts.send(Bytes::from_static(b"{\"name\":")).await.unwrap();
-    until("both requests are under way", || live("http2-stream") > 0).await;
+    let both = "bulla_server_requests_in_flight 2";
+    until("both requests are under way", || world.state.metrics().encode().contains(both)).await;
 
     let address = world.address;
     let running = world.running.take().unwrap();

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aws_lc_rs::digest::{SHA256, digest};
+use aws_lc_rs::encoding::{AsDer, Pkcs8V1Der};
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa::{KeyPair, KeySize};
 use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _, RSA_PKCS1_SHA256, RsaKeyPair,
 };
-use aws_lc_rs::encoding::{AsDer, Pkcs8V1Der};
 use axum::extract::{Form, State as With};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -198,7 +198,10 @@ async fn token(
     assert_eq!(basic, "bulla:s3cret+with+spaces+%26+more");
     assert_eq!(asked["code_challenge_method"], "S256");
     assert_eq!(asked["code_challenge"], B64.encode(digest(&SHA256, form["code_verifier"].as_bytes())));
-    assert_eq!((&form["redirect_uri"], form["grant_type"].as_str()), (&asked["redirect_uri"], "authorization_code"));
+    assert_eq!(
+        (&form["redirect_uri"], form["grant_type"].as_str()),
+        (&asked["redirect_uri"], "authorization_code")
+    );
     let id_token = issuer.id_token(&asked["nonce"]);
     Json(json!({ "access_token": "x", "token_type": "Bearer", "id_token": id_token })).into_response()
 }
@@ -253,8 +256,7 @@ impl Scene {
             role: role.to_owned(),
             scope,
         };
-        options.groups =
-            vec![group("staff", "viewer", Scope::Any), group("owners", "admin", Scope::Any)];
+        options.groups = vec![group("staff", "viewer", Scope::Any), group("owners", "admin", Scope::Any)];
         let oidc = Oidc::new(options).unwrap();
         let clock = Clock::manual(now() * 1_000_000);
         let plan = Plan {
@@ -323,14 +325,20 @@ async fn a_person_logs_in_works_and_logs_out() {
     scene.ask(&mut browser, Method::GET, "/api/v1/tokens", None).await.expect(403);
 
     let users = scene.world.get("/api/v1/users").await.json();
-    assert_eq!((users["items"][0]["name"].as_str(), users["items"][0]["label"].as_str()), (Some("alice"), Some("subject-1")));
+    assert_eq!(
+        (users["items"][0]["name"].as_str(), users["items"][0]["label"].as_str()),
+        (Some("alice"), Some("subject-1"))
+    );
     let sessions = format!("/api/v1/users/{}/sessions", users["items"][0]["id"].as_str().unwrap());
     assert_eq!(scene.world.get(&sessions).await.json()["items"].as_array().unwrap().len(), 1);
 
     // Without the token that goes with the session nothing unsafe is done, not even logging out.
     let logout = "/api/v1/auth/logout";
     for csrf in [None, Some("wrong")] {
-        assert_eq!(scene.ask(&mut browser, Method::POST, logout, csrf).await.expect(403).problem(), "forbidden");
+        assert_eq!(
+            scene.ask(&mut browser, Method::POST, logout, csrf).await.expect(403).problem(),
+            "forbidden"
+        );
     }
     let mut stolen = browser.clone();
     let done = scene.ask(&mut browser, Method::POST, logout, Some(&csrf)).await.expect(200).json();
@@ -340,7 +348,8 @@ async fn a_person_logs_in_works_and_logs_out() {
     scene.ask(&mut stolen, Method::GET, "/api/v1/auth/me", None).await.expect(401);
 
     let audit = scene.world.get("/api/v1/audit?actor=user:alice").await.json();
-    let actions: Vec<_> = audit["items"].as_array().unwrap().iter().map(|event| event["action"].clone()).collect();
+    let actions: Vec<_> =
+        audit["items"].as_array().unwrap().iter().map(|event| event["action"].clone()).collect();
     assert_eq!(actions, ["session.end", "session.begin"]);
 }
 
@@ -462,7 +471,8 @@ async fn two_people_of_one_name_are_two() {
     scene.claims(json!({ "sub": "subject-2" }));
     scene.log_in().await.1.expect(303);
     let users = scene.world.get("/api/v1/users?fields=name").await.json();
-    let names: Vec<_> = users["items"].as_array().unwrap().iter().map(|user| user["name"].as_str().unwrap()).collect();
+    let names: Vec<_> =
+        users["items"].as_array().unwrap().iter().map(|user| user["name"].as_str().unwrap()).collect();
     assert_eq!(names.len(), 2);
     assert!(names[0] == "alice" && names[1].starts_with("alice ("), "{names:?}");
 }
@@ -477,7 +487,12 @@ async fn an_answer_is_good_only_in_the_browser_that_asked_and_once() {
     scene.finish(&mut Browser::default(), &back).await.expect(400);
     let mut other = Browser::default();
     scene.begin(&mut other, login).await;
-    assert!(scene.finish(&mut other, &back).await.expect(401).json()["detail"].as_str().unwrap().contains("another login"));
+    assert!(
+        scene.finish(&mut other, &back).await.expect(401).json()["detail"]
+            .as_str()
+            .unwrap()
+            .contains("another login")
+    );
     // Another issuer's answer (RFC 9207), or nobody's.
     for iss in ["&iss=https%3A%2F%2Felsewhere.example", ""] {
         let mut again = browser.clone();
