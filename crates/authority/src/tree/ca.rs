@@ -39,6 +39,9 @@ impl CaState {
     }
 }
 
+/// Certificates in DER, each signed by the next.
+pub type DerChain = Arc<[Arc<[u8]>]>;
+
 /// A certification authority with its certificate and key.
 #[derive(Clone, Debug)]
 pub struct Ca {
@@ -50,9 +53,9 @@ pub struct Ca {
     pub certificate: Arc<Certificate>,
     /// What a server sends above a certificate issued here, in order: this authority's certificate, then upwards
     /// without the root. Empty for a root.
-    pub chain: Arc<[Arc<[u8]>]>,
+    pub chain: DerChain,
     /// Other such chains, through cross-signed certificates; at most eight.
-    pub alternates: Arc<[Arc<[Arc<[u8]>]>]>,
+    pub alternates: Arc<[DerChain]>,
     /// The root's certificate; none when it lies above an external parent and was not imported.
     pub anchor: Option<Arc<[u8]>>,
     /// Signs with its key, and does what its state allows no matter what: ask [`Self::may_issue`].

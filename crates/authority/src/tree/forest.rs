@@ -11,7 +11,7 @@ use store::{CaCertificateRole, CaCertificateRow, CaRows, CaWithKey};
 use uuid::Uuid;
 use x509::{Certificate, UnixTime};
 
-use super::ca::{Ca, CaState, LazySigner, PendingCa};
+use super::ca::{Ca, CaState, DerChain, LazySigner, PendingCa};
 use super::error::CaError;
 use crate::Authority;
 use crate::keystore::KeyStore;
@@ -273,7 +273,7 @@ fn chain_of(node: &Node, by_id: &HashMap<Uuid, &Node>) -> (Chain, Option<Arc<[u8
 }
 
 /// Chains through a cross-signed certificate of this authority or one above it.
-fn alternates_of(node: &Node, by_id: &HashMap<Uuid, &Node>) -> Vec<Arc<[Arc<[u8]>]>> {
+fn alternates_of(node: &Node, by_id: &HashMap<Uuid, &Node>) -> Vec<DerChain> {
     let mut alternates = Vec::new();
     let mut below = Chain::new();
     for step in path(node, by_id) {

@@ -13,7 +13,7 @@ mod retire;
 mod specification;
 mod urls;
 
-pub use ca::{Ca, CaState, PendingCa};
+pub use ca::{Ca, CaState, DerChain, PendingCa};
 pub use error::{CaError, ImportError, NewCaError, RetireError};
 pub use forest::Cas;
 pub use import::Request;
