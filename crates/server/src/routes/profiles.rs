@@ -1,7 +1,157 @@
-//! Routes: profiles.
+//! Profiles: what may be issued.
 
-use crate::api::Api;
+mod document;
+
+use authority::Authority;
+use authority::profile::{Profile, ProfileError, ProfileRecord};
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use http::header::{HeaderValue, LOCATION};
+use serde_json::{Map, Value};
+use utoipa_axum::routes;
+
+use crate::access::{Caller, Permission, Reach, Scope};
+use crate::api::{Access, Api};
+use crate::conditional::{IfMatch, Revision};
+use crate::extract::{Json, Path};
+use crate::paging::{Listing, Paging, PagingParams};
+use crate::problem::Problem;
+use crate::state::State;
+use crate::time;
+use document::{ProfileDocument, ProfileView};
+
+/// Members that a view has and a profile has not: who sends back what they were shown need not take them out.
+const SHOWN_ONLY: [&str; 3] = ["revision", "created_at", "updated_at"];
 
 pub(crate) fn routes() -> Api {
     Api::area("profiles")
+        .route(Access::needs(Permission::ProfileRead).scoped(), routes!(list))
+        .route(Permission::ProfileManage, routes!(create))
+        .route(Access::needs(Permission::ProfileRead).scoped(), routes!(get_one))
+        .route(Access::needs(Permission::ProfileManage).scoped(), routes!(replace))
+        .route(Permission::ProfileManage, routes!(delete))
+}
+
+impl From<ProfileError> for Problem {
+    fn from(error: ProfileError) -> Self {
+        match error {
+            ProfileError::Unknown(name) => Self::not_found(format_args!("profile {name}")),
+            ProfileError::Invalid(reason) => Self::unprocessable(reason),
+            ProfileError::Stale(_) => Self::precondition_failed(error),
+            ProfileError::Unreadable { .. } => Self::internal(error),
+            ProfileError::Store(error) if error.is_transient() => {
+                Self::unavailable("the database is busy or does not answer", 2)
+            }
+            ProfileError::Store(error) => Self::internal(error),
+        }
+    }
+}
+
+/// Lists the profiles, by name.
+#[utoipa::path(get, path = "/api/v1/profiles", operation_id = "listProfiles", params(PagingParams),
+    responses((status = 200, body = Listing<ProfileView>)))]
+async fn list(state: State, caller: Caller, paging: Paging) -> Result<Json<Listing<Value>>, Problem> {
+    let authority = state.room::<Authority>()?;
+    let scopes = match caller.reach(Permission::ProfileRead) {
+        Reach::Everything => {
+            let page = authority.profiles(paging.after.as_ref(), paging.limit).await?;
+            return Ok(Json(Listing::of(page, shown)));
+        }
+        Reach::Only(scopes) => scopes,
+    };
+    let mut seen = Vec::new();
+    for scope in scopes {
+        // As many as the caller's grants, which are few.
+        let Scope::Profile(name) = scope else { continue };
+        match authority.profile_record(&name).await {
+            Ok(record) => seen.push(shown(record)),
+            Err(ProfileError::Unknown(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(Json(Listing::whole(seen)))
+}
+
+/// Makes a profile.
+#[utoipa::path(post, path = "/api/v1/profiles", operation_id = "createProfile", request_body = ProfileDocument,
+    responses((status = 201, body = ProfileView)))]
+async fn create(
+    state: State,
+    caller: Caller,
+    Json(body): Json<Map<String, Value>>,
+) -> Result<Response, Problem> {
+    let profile = read(body)?;
+    let name = profile.name.clone();
+    let made = state.room::<Authority>()?.put_profile(profile, Some(0), caller.actor()).await;
+    let made = made.map_err(|error| match error {
+        ProfileError::Stale(name) => Problem::conflict(format_args!("there is a profile {name} already")),
+        other => other.into(),
+    })?;
+    let place = HeaderValue::from_str(&format!("/api/v1/profiles/{name}")).map_err(Problem::internal)?;
+    Ok((StatusCode::CREATED, [(LOCATION, place)], Revision(made.revision, shown(made))).into_response())
+}
+
+/// Shows a profile.
+#[utoipa::path(get, path = "/api/v1/profiles/{name}", operation_id = "getProfile", params(("name" = String, Path)),
+    responses((status = 200, body = ProfileView)))]
+async fn get_one(state: State, caller: Caller, Path(name): Path<String>) -> Result<Revision<Value>, Problem> {
+    caller.may(Permission::ProfileRead, &[Scope::profile(name.clone())])?;
+    let record = state.room::<Authority>()?.profile_record(&name).await?;
+    Ok(Revision(record.revision, shown(record)))
+}
+
+/// Changes a profile to what the body says. What was issued by it stays as it is.
+#[utoipa::path(put, path = "/api/v1/profiles/{name}", operation_id = "replaceProfile",
+    params(("name" = String, Path)), request_body = ProfileDocument,
+    responses((status = 200, body = ProfileView)))]
+async fn replace(
+    state: State,
+    caller: Caller,
+    Path(name): Path<String>,
+    if_match: IfMatch,
+    Json(body): Json<Map<String, Value>>,
+) -> Result<Revision<Value>, Problem> {
+    caller.may(Permission::ProfileManage, &[Scope::profile(name.clone())])?;
+    let authority = state.room::<Authority>()?;
+    let revision = authority.profile_record(&name).await?.revision;
+    if_match.check(revision)?;
+    let profile = read(body)?;
+    if profile.name != name {
+        let detail = format_args!("the profile {name} cannot be renamed to {}: make another", profile.name);
+        return Err(Problem::unprocessable(detail));
+    }
+    let record = authority.put_profile(profile, Some(revision), caller.actor()).await?;
+    Ok(Revision(record.revision, shown(record)))
+}
+
+/// Removes a profile: nothing is issued by it any more. What was issued by it stays as it is.
+#[utoipa::path(delete, path = "/api/v1/profiles/{name}", operation_id = "deleteProfile",
+    params(("name" = String, Path)), responses((status = 204)))]
+async fn delete(
+    state: State,
+    caller: Caller,
+    Path(name): Path<String>,
+    if_match: IfMatch,
+) -> Result<StatusCode, Problem> {
+    let authority = state.room::<Authority>()?;
+    let revision = authority.profile_record(&name).await?.revision;
+    if_match.check(revision)?;
+    authority.delete_profile(&name, Some(revision), caller.actor()).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn read(mut body: Map<String, Value>) -> Result<Profile, Problem> {
+    for member in SHOWN_ONLY {
+        body.remove(member);
+    }
+    serde_json::from_value(Value::Object(body))
+        .map_err(|error| Problem::unprocessable(format_args!("the profile: {error}")))
+}
+
+fn shown(record: ProfileRecord) -> Value {
+    let mut view = serde_json::to_value(&*record.profile).unwrap_or_default();
+    view["revision"] = record.revision.into();
+    view["created_at"] = time::shown(record.created_at_us).into();
+    view["updated_at"] = time::shown(record.updated_at_us).into();
+    view
 }
