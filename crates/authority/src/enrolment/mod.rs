@@ -93,6 +93,12 @@ impl From<ProfileError> for EnrolmentError {
     }
 }
 
+/// Logs why there is no answer now, and says what strangers are told of it.
+pub(crate) fn unavailable(protocol: &str, reason: &str) -> &'static str {
+    tracing::error!("{protocol} cannot answer: {reason}");
+    "there is no answer now: try again later"
+}
+
 /// An idempotency key of fixed length over parts of any: parts are told apart by their lengths.
 pub(crate) fn key(parts: &[&[u8]]) -> String {
     x509::Fingerprint::from_bytes(hash(parts)).to_string()

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
 use x509::SpkiHash;
 
-use crate::enrolment::{BODY_MAX, EnrolmentError, EnrolmentPassword};
+use crate::enrolment::{self, BODY_MAX, EnrolmentError, EnrolmentPassword};
 use crate::profile::{Profile, ProfileError};
 use crate::{Authority, Peer};
 use body::CERTS_ONLY;
@@ -171,6 +171,9 @@ impl Est {
 
     fn refused(&self, refusal: &Refusal) -> Response<Bytes> {
         let (status, text) = match refusal {
+            Refusal::Status(status @ StatusCode::SERVICE_UNAVAILABLE, text) => {
+                (*status, enrolment::unavailable("EST", text))
+            }
             Refusal::Status(status, text) => (*status, text.as_str()),
             Refusal::Method(_) => (StatusCode::METHOD_NOT_ALLOWED, "another method is wanted"),
             Refusal::Waiting => {

@@ -46,13 +46,13 @@ impl MessageType {
     }
 }
 
-/// Section 3.2.1.4.
+/// Section 3.2.1.4: what is bad.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum FailInfo {
-    BadAlgorithm = 0,
-    BadMessageCheck = 1,
-    BadRequest = 2,
-    BadCertificateId = 4,
+    Algorithm = 0,
+    MessageCheck = 1,
+    Request = 2,
+    CertificateId = 4,
 }
 
 /// Why a request fails, for the client and its log.

@@ -18,7 +18,7 @@ use flight::Cache;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use uuid::Uuid;
 
-use crate::enrolment::{BODY_MAX, EnrolmentPassword};
+use crate::enrolment::{self, BODY_MAX, EnrolmentPassword};
 use crate::profile::{Profile, ProfileError};
 use crate::tree::Ca;
 use crate::{Authority, Peer};
@@ -169,6 +169,10 @@ impl fmt::Debug for Scep {
 }
 
 fn refused(status: StatusCode, reason: &str) -> Response<Bytes> {
+    let reason = match status {
+        StatusCode::SERVICE_UNAVAILABLE => enrolment::unavailable("SCEP", reason),
+        _ => reason,
+    };
     let mut response = Response::new(format!("{reason}\n").into());
     *response.status_mut() = status;
     let headers = response.headers_mut();

@@ -8,7 +8,7 @@ use http::StatusCode;
 use keys::Signer;
 use x509::cms::{ContentCipher, Digest, certs_only};
 use x509::csr::CertificateRequest;
-use x509::{KeyAlgorithm, SerialNumber};
+use x509::{Certificate, KeyAlgorithm, SerialNumber};
 use zeroize::Zeroizing;
 
 use super::message::{self, FailInfo, Failure, Incoming, MessageType, Outgoing, Reply};
@@ -45,7 +45,7 @@ impl From<EnrolmentError> for Trouble {
     fn from(error: EnrolmentError) -> Self {
         match error {
             EnrolmentError::Unavailable(reason) => Self::Unavailable(reason),
-            refused => Self::Failure(Failure::new(FailInfo::BadRequest, refused.to_string())),
+            refused => Self::Failure(Failure::new(FailInfo::Request, refused.to_string())),
         }
     }
 }
@@ -64,7 +64,6 @@ fn fail<T>(info: FailInfo, text: impl Into<String>) -> Result<T, Trouble> {
 struct Opened {
     incoming: Incoming,
     content: Zeroizing<Vec<u8>>,
-    cipher: ContentCipher,
 }
 
 impl Scep {
@@ -77,23 +76,23 @@ impl Scep {
         let ca = self.ca(profile).await?;
         let recipient = self.recipient(&ca).await?;
         if incoming.digest == Digest::Sha1 && !self.inner.options.allow_sha1 {
-            let failure = Failure::new(FailInfo::BadAlgorithm, "SHA-1 is not taken: use SHA-256");
+            let failure = Failure::new(FailInfo::Algorithm, "SHA-1 is not taken: use SHA-256");
             return self.reply(&incoming, Reply::Failure(failure), &recipient).await;
         }
         let (incoming, outcome) = match open(incoming, &recipient).await? {
-            Ok(opened) => {
+            (incoming, Ok((content, cipher))) => {
+                let opened = Opened { incoming, content };
                 let outcome = self.perform(profile, &ca, &opened).await;
-                let outcome = outcome.map(|outcome| (outcome, opened.cipher));
-                (opened.incoming, outcome)
+                (opened.incoming, outcome.map(|outcome| (outcome, cipher)))
             }
-            Err((incoming, failure)) => (incoming, Err(failure.into())),
+            (incoming, Err(failure)) => (incoming, Err(failure.into())),
         };
         let reply = match outcome {
             Ok((Outcome::Pending, _)) => Reply::Pending,
             Ok((Outcome::Found(content), cipher)) => match cipher::seal(&incoming.signer, cipher, &content) {
                 Some(envelope) => Reply::Success(envelope),
                 None => Reply::Failure(Failure::new(
-                    FailInfo::BadAlgorithm,
+                    FailInfo::Algorithm,
                     "the answer cannot be encrypted to this key",
                 )),
             },
@@ -131,7 +130,7 @@ impl Scep {
             Some(MessageType::Poll) => self.poll(profile, opened).await,
             Some(MessageType::GetCertificate) => self.certificate(opened).await,
             Some(MessageType::GetCrl) => self.list(ca, opened).await,
-            None => fail(FailInfo::BadRequest, "this type of message is not offered"),
+            None => fail(FailInfo::Request, "this type of message is not offered"),
         }
     }
 
@@ -146,21 +145,20 @@ impl Scep {
         let Ok(request) = CertificateRequest::parse(&opened.content) else { return Err(sealed().into()) };
         if let Err(error) = request.verify() {
             return fail(
-                FailInfo::BadMessageCheck,
+                FailInfo::MessageCheck,
                 format!("the request does not prove its key is held: {error}"),
             );
         }
         let signer = &opened.incoming.signer;
         // Some clients renew by PKCSReq under the certificate they hold, without a password.
-        let by_password = !renewal && (request.challenge_password.is_some() || same_key(signer, &request));
-        let (requester, who) = if by_password {
-            let requester = self.challenged(profile, opened, &request).await?;
-            (requester, signer.public_key.spki_sha256.as_bytes().to_vec())
+        let by_password = !renewal && (request.challenge_password.is_some() || signer.is_self_issued());
+        let requester = if by_password {
+            self.challenged(profile, opened, &request).await?
         } else {
             let held = self.renewed(profile, opened, &request).await?;
-            let fingerprint = held.certificate.fingerprint;
-            (format!("certificate:{fingerprint}"), fingerprint.as_bytes().to_vec())
+            format!("certificate:{}", held.certificate.fingerprint)
         };
+        let who = self.who(signer).await?;
         let mut parts = vec![profile.name.as_bytes(), &who, opened.incoming.transaction.as_bytes()];
         // A poll knows the transaction only; elsewhere one transaction's name may serve several requests, as many
         // clients derive it from their key.
@@ -182,15 +180,15 @@ impl Scep {
         request: &CertificateRequest,
     ) -> Result<String, Trouble> {
         if !same_key(&opened.incoming.signer, request) {
-            return fail(FailInfo::BadRequest, "the message is to be signed with the key to certify");
+            return fail(FailInfo::Request, "the message is to be signed with the key to certify");
         }
         let Some(passwords) = &self.inner.passwords else {
-            return fail(FailInfo::BadRequest, "only renewals are granted here");
+            return fail(FailInfo::Request, "only renewals are granted here");
         };
         let given = request.challenge_password.as_deref().unwrap_or_default();
         match passwords.challenge(&profile.name, given, request).await {
             Ok(Some(requester)) => Ok(requester),
-            Ok(None) => fail(FailInfo::BadRequest, "the challenge password is missing or wrong"),
+            Ok(None) => fail(FailInfo::Request, "the challenge password is missing or wrong"),
             Err(error) => Err(Trouble::Unavailable(error.to_string())),
         }
     }
@@ -204,9 +202,19 @@ impl Scep {
     ) -> Result<Held, Trouble> {
         let held = enrolment::held(&self.inner.authority, &opened.incoming.signer.der).await?;
         match enrolment::renewal_refusal(&held, request, profile) {
-            Some(reason) => fail(FailInfo::BadRequest, reason),
+            Some(reason) => fail(FailInfo::Request, reason),
             None => Ok(held),
         }
+    }
+
+    /// Within which transactions' names are one client's: its certificate if it was issued here, so that a renewal is
+    /// another transaction even when the key and all that is derived from it stay; else its key.
+    async fn who(&self, signer: &Certificate) -> Result<[u8; 32], Trouble> {
+        let known = self.inner.authority.issued(&IssuedRef::Fingerprint(signer.fingerprint)).await?;
+        Ok(match known {
+            Some(_) => *signer.fingerprint.as_bytes(),
+            None => *signer.public_key.spki_sha256.as_bytes(),
+        })
     }
 
     /// CertPoll.
@@ -214,16 +222,12 @@ impl Scep {
         let Ok((_, subject)) = message::issuer_and_subject(&opened.content) else {
             return Err(sealed().into());
         };
-        let (authority, signer) = (&self.inner.authority, &opened.incoming.signer);
-        let known = authority.issued(&IssuedRef::Fingerprint(signer.fingerprint)).await?;
-        let who = match known {
-            Some(_) => signer.fingerprint.as_bytes(),
-            None => signer.public_key.spki_sha256.as_bytes(),
-        };
-        let key = enrolment::key(&[profile.name.as_bytes(), who, opened.incoming.transaction.as_bytes()]);
+        let authority = &self.inner.authority;
+        let who = self.who(&opened.incoming.signer).await?;
+        let key = enrolment::key(&[profile.name.as_bytes(), &who, opened.incoming.transaction.as_bytes()]);
         match enrolment::resume(authority, Source::Scep, profile, &key, &subject).await? {
             Some(enrolled) => Ok(outcome(enrolled)),
-            None => fail(FailInfo::BadCertificateId, "no such request waits: send it again"),
+            None => fail(FailInfo::CertificateId, "no such request waits: send it again"),
         }
     }
 
@@ -238,7 +242,7 @@ impl Scep {
                 return Ok(Outcome::Found(certs_only(&[&record.der], &[])));
             }
         }
-        fail(FailInfo::BadCertificateId, "no such certificate was issued here")
+        fail(FailInfo::CertificateId, "no such certificate was issued here")
     }
 
     /// GetCRL: the list that tells of the certificate named; of one not known, the authority's own.
@@ -248,12 +252,12 @@ impl Scep {
         };
         let named = self.named(&issuer).await?;
         let Some(ca) = named.iter().find(|named| named.id == ca.id).or(named.first()) else {
-            return fail(FailInfo::BadCertificateId, "the issuer is no authority here");
+            return fail(FailInfo::CertificateId, "the issuer is no authority here");
         };
         let shard = self.shard(ca, serial).await?;
         match self.inner.authority.crl(ca.id, shard, false).await {
             Ok(Some(list)) => Ok(Outcome::Found(certs_only(&[], &[&list.der]))),
-            Ok(None) => fail(FailInfo::BadCertificateId, "this authority publishes no list"),
+            Ok(None) => fail(FailInfo::CertificateId, "this authority publishes no list"),
             Err(error) => Err(Trouble::Unavailable(error.to_string())),
         }
     }
@@ -272,15 +276,18 @@ impl Scep {
     }
 }
 
+/// What a message holds, and how it was encrypted.
+type Content = (Zeroizing<Vec<u8>>, ContentCipher);
+
 /// Verifies the signature and decrypts, off the threads that serve connections.
 async fn open(
     incoming: Incoming,
     recipient: &Arc<Recipient>,
-) -> Result<Result<Opened, (Incoming, Failure)>, Refusal> {
+) -> Result<(Incoming, Result<Content, Failure>), Refusal> {
     let recipient = Arc::clone(recipient);
-    let work = move || match opened(&incoming, &recipient) {
-        Ok((content, cipher)) => Ok(Opened { incoming, content, cipher }),
-        Err(failure) => Err((incoming, failure)),
+    let work = move || {
+        let content = opened(&incoming, &recipient);
+        (incoming, content)
     };
     match tokio::task::spawn_blocking(work).await {
         Ok(opened) => Ok(opened),
@@ -294,16 +301,16 @@ fn opened(
     recipient: &Recipient,
 ) -> Result<(Zeroizing<Vec<u8>>, ContentCipher), Failure> {
     if incoming.signer.public_key.algorithm != KeyAlgorithm::Rsa || incoming.signer.public_key.bits < 2_048 {
-        return Err(Failure::new(FailInfo::BadAlgorithm, "SCEP needs an RSA key of 2,048 bits or more"));
+        return Err(Failure::new(FailInfo::Algorithm, "SCEP needs an RSA key of 2,048 bits or more"));
     }
     if let Err(error) = incoming.verify() {
-        return Err(Failure::new(FailInfo::BadMessageCheck, error.to_string()));
+        return Err(Failure::new(FailInfo::MessageCheck, error.to_string()));
     }
     let envelope = incoming.envelope();
     let envelope = envelope
-        .map_err(|error| Failure::new(FailInfo::BadAlgorithm, format!("the encrypted part: {error}")))?;
+        .map_err(|error| Failure::new(FailInfo::Algorithm, format!("the encrypted part: {error}")))?;
     if !message::takes_cipher(envelope.cipher) {
-        return Err(Failure::new(FailInfo::BadAlgorithm, "DES is not taken: use AES"));
+        return Err(Failure::new(FailInfo::Algorithm, "DES is not taken: use AES"));
     }
     let content = cipher::open(&recipient.key, &recipient.certificate, &envelope).map_err(|_| sealed())?;
     Ok((content, envelope.cipher))
@@ -311,13 +318,10 @@ fn opened(
 
 /// One and the same for all that is wrong within the encryption: see [`cipher::Sealed`].
 fn sealed() -> Failure {
-    Failure::new(
-        FailInfo::BadMessageCheck,
-        "the encrypted part does not open, or is not what the message says",
-    )
+    Failure::new(FailInfo::MessageCheck, "the encrypted part does not open, or is not what the message says")
 }
 
-fn same_key(signer: &x509::Certificate, request: &CertificateRequest) -> bool {
+fn same_key(signer: &Certificate, request: &CertificateRequest) -> bool {
     signer.public_key.spki == request.public_key.spki
 }
 

@@ -418,7 +418,7 @@ pub(crate) async fn a_renewal_is_signed_by_the_certificate(place: Place) {
     assert_eq!(second.subject_alt_names, device.certificate.subject_alt_names);
     // As some clients do it: PKCSReq under the certificate, without a password, the key kept.
     let kept = world.encrypt(&device.request("d.a.example", None), AES);
-    let reply = world.send("tablets", device.message("17", "t1", &kept)).await;
+    let reply = world.send("tablets", device.message("19", "t1", &kept)).await;
     assert_eq!(reply.status, "0", "{reply:?}");
     assert_ne!(world.granted(&device)[0].fingerprint, device.certificate.fingerprint, "a new one");
 

@@ -135,10 +135,10 @@ impl Request {
         let mut tbs = request.sequence()?;
         request.optional(tag::context_constructed(0))?; // optionalSignature
         request.end()?;
-        if let Some(version) = tbs.optional(tag::context_constructed(0))? {
-            if version.inside().expect(tag::INTEGER)?.integer()? != 0 {
-                return Err(DerError::Malformed("OCSP request: version"));
-            }
+        if let Some(version) = tbs.optional(tag::context_constructed(0))?
+            && version.inside().expect(tag::INTEGER)?.integer()? != 0
+        {
+            return Err(DerError::Malformed("OCSP request: version"));
         }
         tbs.optional(tag::context_constructed(1))?; // requestorName
         let mut certificates = Vec::new();
