@@ -19,6 +19,8 @@ const ENTRIES_MAX: usize = 100_000;
 pub(crate) struct Key {
     pub(crate) kind: Kind,
     pub(crate) subject: Box<str>,
+    /// The limit: another one begins anew.
+    pub(crate) limit: Limit,
 }
 
 /// The limits there are; the names are those of overrides.
@@ -52,10 +54,10 @@ pub(crate) struct Limiter {
 
 impl Limiter {
     /// Takes one, or says after how many seconds there is one.
-    pub(crate) fn take(&self, key: Key, limit: Limit, now_us: i64) -> Result<(), u64> {
+    pub(crate) fn take(&self, key: Key, now_us: i64) -> Result<(), u64> {
         let mut all = self.full_at.lock();
         let full_at = all.get(&key).copied().unwrap_or(now_us);
-        let next = step(full_at, limit, now_us)?;
+        let next = step(full_at, key.limit, now_us)?;
         if all.len() >= ENTRIES_MAX && !all.contains_key(&key) {
             make_room(&mut all, now_us);
         }
@@ -64,9 +66,9 @@ impl Limiter {
     }
 
     /// Whether one could be taken.
-    pub(crate) fn check(&self, key: &Key, limit: Limit, now_us: i64) -> Result<(), u64> {
+    pub(crate) fn check(&self, key: &Key, now_us: i64) -> Result<(), u64> {
         let full_at = self.full_at.lock().get(key).copied().unwrap_or(now_us);
-        step(full_at, limit, now_us).map(drop)
+        step(full_at, key.limit, now_us).map(drop)
     }
 
     /// Entries in force.
@@ -107,44 +109,45 @@ mod tests {
     const SECOND: i64 = 1_000_000;
 
     fn key(subject: &str) -> Key {
-        Key { kind: Kind::Orders, subject: subject.into() }
+        Key { kind: Kind::Orders, subject: subject.into(), limit: LIMIT }
     }
 
     #[test]
     fn a_count_at_once_and_then_one_at_a_time() {
         let limiter = Limiter::default();
         for _ in 0..3 {
-            limiter.take(key("a"), LIMIT, 0).unwrap();
+            limiter.take(key("a"), 0).unwrap();
         }
-        assert_eq!(limiter.take(key("a"), LIMIT, 0), Err(20));
-        assert_eq!(limiter.check(&key("a"), LIMIT, 19 * SECOND), Err(1));
-        limiter.take(key("b"), LIMIT, 0).unwrap();
-        limiter.take(key("a"), LIMIT, 20 * SECOND).unwrap();
-        assert_eq!(limiter.take(key("a"), LIMIT, 20 * SECOND), Err(20));
+        assert_eq!(limiter.take(key("a"), 0), Err(20));
+        assert_eq!(limiter.check(&key("a"), 19 * SECOND), Err(1));
+        limiter.take(key("b"), 0).unwrap();
+        limiter.take(key("a"), 20 * SECOND).unwrap();
+        assert_eq!(limiter.take(key("a"), 20 * SECOND), Err(20));
         for _ in 0..3 {
-            limiter.take(key("a"), LIMIT, 1_000 * SECOND).unwrap();
+            limiter.take(key("a"), 1_000 * SECOND).unwrap();
         }
-        assert!(limiter.take(key("a"), LIMIT, 1_000 * SECOND).is_err());
+        assert!(limiter.take(key("a"), 1_000 * SECOND).is_err());
     }
 
     #[test]
     fn zero_forbids() {
         let none = Limit { count: 0, seconds: 60 };
-        assert_eq!(Limiter::default().take(key("a"), none, 0), Err(60));
+        let key = Key { limit: none, ..key("a") };
+        assert_eq!(Limiter::default().take(key, 0), Err(60));
     }
 
     #[test]
     fn the_memory_is_bounded() {
         let limiter = Limiter::default();
         for number in 0..ENTRIES_MAX + 10 {
-            limiter.take(key(&number.to_string()), LIMIT, number as i64).unwrap();
+            limiter.take(key(&number.to_string()), number as i64).unwrap();
         }
         assert!(limiter.len() <= ENTRIES_MAX);
         // The newest are kept.
         let newest = key(&(ENTRIES_MAX + 9).to_string());
         for _ in 0..2 {
-            limiter.take(newest.clone(), LIMIT, ENTRIES_MAX as i64 + 10).unwrap();
+            limiter.take(newest.clone(), ENTRIES_MAX as i64 + 10).unwrap();
         }
-        assert!(limiter.take(newest, LIMIT, ENTRIES_MAX as i64 + 10).is_err());
+        assert!(limiter.take(newest, ENTRIES_MAX as i64 + 10).is_err());
     }
 }

@@ -219,7 +219,7 @@ impl ValidationOptions {
 }
 
 /// So many in so many seconds: as many at once, and then evenly. 0 of `count` forbids, an absent limit allows all.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limit {
     /// How many.

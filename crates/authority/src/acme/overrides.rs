@@ -67,7 +67,7 @@ struct Known {
 
 #[derive(Default)]
 struct Index {
-    exact: HashMap<Key, Option<Limit>>,
+    exact: HashMap<(Kind, Box<str>), Option<Limit>>,
     networks: Vec<(Kind, IpNet, Option<Limit>)>,
 }
 
@@ -76,7 +76,7 @@ impl Inner {
     /// be for beside the subject.
     pub(crate) async fn take(&self, kind: Kind, subject: &str, names: &[&str]) -> Result<(), u64> {
         match self.limit(kind, subject, names).await {
-            Some(limit) => self.limiter.take(Key { kind, subject: subject.into() }, limit, self.now_us()),
+            Some(limit) => self.limiter.take(Key { kind, subject: subject.into(), limit }, self.now_us()),
             None => Ok(()),
         }
     }
@@ -84,7 +84,7 @@ impl Inner {
     /// Whether there is one of `kind` for `subject`, without taking it.
     pub(crate) async fn may_take(&self, kind: Kind, subject: &str, names: &[&str]) -> Result<(), u64> {
         match self.limit(kind, subject, names).await {
-            Some(limit) => self.limiter.check(&Key { kind, subject: subject.into() }, limit, self.now_us()),
+            Some(limit) => self.limiter.check(&Key { kind, subject: subject.into(), limit }, self.now_us()),
             None => Ok(()),
         }
     }
@@ -130,7 +130,7 @@ impl Index {
             let limit = row.allowed.map(|count| Limit { count, seconds: row.seconds });
             match row.subject.parse::<IpNet>() {
                 Ok(network) => index.networks.push((kind, network, limit)),
-                Err(_) => drop(index.exact.insert(Key { kind, subject: row.subject.into() }, limit)),
+                Err(_) => drop(index.exact.insert((kind, row.subject.into()), limit)),
             }
         }
         // The narrowest first.
@@ -139,7 +139,7 @@ impl Index {
     }
 
     fn of(&self, kind: Kind, subject: &str) -> Option<Option<Limit>> {
-        if let Some(limit) = self.exact.get(&Key { kind, subject: subject.into() }) {
+        if let Some(limit) = self.exact.get(&(kind, subject.into())) {
             return Some(*limit);
         }
         let address = subject.parse::<IpAddr>().ok()?;

@@ -2,10 +2,10 @@
 
 use uuid::Uuid;
 
-use super::{external_keys, from_lines, lines};
+use super::{external_keys, from_lines, lines, place, placed};
 use crate::cursor::{Cursor, Page};
 use crate::error::StoreError;
-use crate::scans::{key_or, page, with_limit};
+use crate::scans::page;
 use crate::store::{Cost, Store, limit_of};
 use crate::tx::Tx;
 use crate::value::{Row, Value};
@@ -266,13 +266,13 @@ impl Store {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<AcmeAccount>, StoreError> {
-        let key = key_or(after, "acme-accounts", &[Uuid::max().into()])?;
+        let place = place(after, "acme-accounts")?;
         let (limit, asked) = limit_of(limit);
-        let rows = self.rows(Cost::Walk, ACCOUNTS, with_limit(key, asked)).await?;
+        let rows = self.rows(Cost::Walk, ACCOUNTS, vec![place, asked.into()]).await?;
         page(rows, limit, "acme-accounts", |row| {
             let account = account(row)?;
-            let key = vec![account.id.into()];
-            Ok((account, key))
+            let place = placed(account.id);
+            Ok((account, place))
         })
     }
 

@@ -2,11 +2,11 @@
 
 use uuid::Uuid;
 
-use super::{from_lines, lines};
+use super::{from_lines, lines, place, placed};
 use crate::cursor::{Cursor, Page};
 use crate::error::StoreError;
 use crate::keys::{SealedColumn, sealed_column};
-use crate::scans::{key_or, page, with_limit};
+use crate::scans::page;
 use crate::store::{Cost, Store, limit_of};
 use crate::tx::Tx;
 use crate::value::{Row, Value};
@@ -176,12 +176,12 @@ impl Store {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<AcmeExternalKey>, StoreError> {
-        let key = key_or(after, "acme-external-keys", &[Uuid::max().into()])?;
+        let place = place(after, "acme-external-keys")?;
         let (limit, asked) = limit_of(limit);
-        let rows = self.rows(Cost::Walk, KEYS, with_limit(key, asked)).await?;
+        let rows = self.rows(Cost::Walk, KEYS, vec![place, asked.into()]).await?;
         page(rows, limit, "acme-external-keys", |row| {
             let key = external_key(row)?;
-            let place = vec![key.id.into()];
+            let place = placed(key.id);
             Ok((key, place))
         })
     }

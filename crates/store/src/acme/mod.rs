@@ -9,8 +9,14 @@ mod external_keys;
 mod orders;
 mod overrides;
 
+use uuid::Uuid;
+
+use crate::cursor::Cursor;
+use crate::error::StoreError;
+use crate::scans::key_or;
 use crate::sql::Sends;
 use crate::tx::Bulk;
+use crate::value::Value;
 
 pub use accounts::{
     AcmeAccount, AcmeAccountStatus, NewAcmeAccount, NewAcmeAccountOutcome, change_acme_account_key,
@@ -86,6 +92,20 @@ const BULKS: &[&Bulk] = &[
 
 fn composed() -> Vec<String> {
     authorizations::composed()
+}
+
+/// The id after which a listing goes on, newest first; ids stand in cursors as text.
+fn place(after: Option<&Cursor>, listing: &str) -> Result<Value, StoreError> {
+    let key = key_or(after, listing, &[Value::Text(Uuid::max().to_string())])?;
+    match key.first() {
+        Some(Value::Text(id)) => Ok(id.parse::<Uuid>().map_err(|_| StoreError::BadCursor)?.into()),
+        _ => Err(StoreError::BadCursor),
+    }
+}
+
+/// [`place`] of a row.
+fn placed(id: Uuid) -> Vec<Value> {
+    vec![Value::Text(id.to_string())]
 }
 
 /// A list kept in one text column, one a line.

@@ -4,10 +4,10 @@ use futures_util::FutureExt;
 use uuid::Uuid;
 
 use super::authorizations::ids;
-use super::{from_lines, lines};
+use super::{from_lines, lines, place, placed};
 use crate::cursor::{Cursor, Page};
 use crate::error::StoreError;
-use crate::scans::{key_or, page, with_limit};
+use crate::scans::page;
 use crate::store::{Cost, Store, limit_of};
 use crate::tx::{Bulk, Column, Tx};
 use crate::value::{Row, Value};
@@ -248,10 +248,9 @@ impl Store {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<AcmeOrder>, StoreError> {
-        let key = key_or(after, "acme-orders-of", &[Uuid::max().into()])?;
+        let place = place(after, "acme-orders-of")?;
         let (limit, asked) = limit_of(limit);
-        let mut parameters = vec![Value::from(account)];
-        parameters.extend(with_limit(key, asked));
+        let parameters = vec![account.into(), place, asked.into()];
         page(self.rows(Cost::Walk, ORDERS_OF, parameters).await?, limit, "acme-orders-of", keyed)
     }
 
@@ -264,9 +263,9 @@ impl Store {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<AcmeOrder>, StoreError> {
-        let key = key_or(after, "acme-orders", &[Uuid::max().into()])?;
+        let place = place(after, "acme-orders")?;
         let (limit, asked) = limit_of(limit);
-        page(self.rows(Cost::Walk, ORDERS, with_limit(key, asked)).await?, limit, "acme-orders", keyed)
+        page(self.rows(Cost::Walk, ORDERS, vec![place, asked.into()]).await?, limit, "acme-orders", keyed)
     }
 
     /// An order that has replaced a certificate or is about to.
@@ -339,8 +338,8 @@ impl Store {
 
 fn keyed(row: Row) -> Result<(AcmeOrder, Vec<Value>), StoreError> {
     let order = order(row)?;
-    let key = vec![order.id.into()];
-    Ok((order, key))
+    let place = placed(order.id);
+    Ok((order, place))
 }
 
 fn order(mut row: Row) -> Result<AcmeOrder, StoreError> {

@@ -1,0 +1,193 @@
+//! What a crash leaves behind, and what time does.
+
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use serde_json::json;
+use store::acme::{AcmeFinalized, AcmeOrderStatus, begin_acme_issuances};
+use uuid::Uuid;
+
+use super::client::{Client, b64, csr};
+use super::flow::{download, finalize, issue, prove};
+use super::world::{AcmePlace, eventually};
+use crate::place::Place;
+
+fn id(url: &str) -> Uuid {
+    url.rsplit('/').next().unwrap().parse().unwrap()
+}
+
+pub(crate) async fn a_validation_cut_off_is_done_after_a_restart(place: Place) {
+    let mut place = AcmePlace::new(place).await;
+    place.halt().await;
+    let mut client = Client::registered(&place.acme).await;
+    let order = client.order(&["a.test"]).await.ok().json();
+    let challenge = client.challenge(&order, 0, "http-01").await;
+    place.net.challenge(challenge["token"].as_str().unwrap(), &client.key_authorization(&challenge));
+    let posted = client.post(challenge["url"].as_str().unwrap(), json!({})).await.ok().json();
+    assert_eq!(posted["status"], "processing");
+    // Nobody works on it: the process ended. On PostgreSQL another may be at it until its time is over.
+    if place.place.store.is_postgres() {
+        place.place.advance(120);
+    }
+    place.restart().await;
+    client.acme = place.acme.clone();
+    let _ = client.fetch(client.kid.as_deref().unwrap()).await;
+    let found = client.until_not(order["authorizations"][0].as_str().unwrap(), &["pending"]).await;
+    assert_eq!(found["status"], "valid");
+}
+
+/// An order that was finalized by a process which then ended, before or after it had issued.
+async fn left_processing(place: &AcmePlace, client: &Client, name: &str) -> (String, Vec<u8>) {
+    let answer = client.order(&[name]).await.ok();
+    prove(place, client, &answer.json()).await;
+    let (_, csr) = csr(&[name]);
+    let url = answer.header("location");
+    let claimed_until_us = place.place.clock.now_us() + 1_000_000;
+    let left = AcmeFinalized { id: id(&url), csr: csr.clone(), claimed_until_us };
+    let begun = place
+        .place
+        .store
+        .write("test", move |tx| async move { begin_acme_issuances(tx, &[left]).await }.boxed())
+        .await
+        .unwrap();
+    assert_eq!(begun, [id(&url)]);
+    (url, csr)
+}
+
+pub(crate) async fn an_order_cut_off_is_finished_by_the_next_poll(place: Place) {
+    let mut place = AcmePlace::new(place).await;
+    let client = Client::registered(&place.acme).await;
+    let (url, csr) = left_processing(&place, &client, "a.test").await;
+    place.halt().await;
+    let waiting = client.fetch(&url).await.ok();
+    assert_eq!(
+        (&waiting.json()["status"], waiting.header("retry-after").is_empty()),
+        (&json!("processing"), false)
+    );
+    // Finalizing again, with whatever request, changes nothing.
+    let again = client.post(&format!("{url}/finalize"), json!({"csr": b64(&csr)})).await;
+    assert_eq!(again.problem(), "orderNotReady");
+    place.place.advance(2);
+    let done = client.fetch(&url).await.ok().json();
+    assert_eq!(done["status"], "valid");
+    download(&client, &done).await;
+}
+
+pub(crate) async fn an_order_cut_off_is_finished_at_the_start(place: Place) {
+    let mut place = AcmePlace::new(place).await;
+    let client = Client::registered(&place.acme).await;
+    let (url, _) = left_processing(&place, &client, "a.test").await;
+    place.halt().await;
+    place.place.advance(2);
+    place.restart().await;
+    let store = place.place.store.clone();
+    let order = eventually("the certificate", async || {
+        store.acme_order(id(&url)).await.unwrap().filter(|order| order.status == AcmeOrderStatus::Valid)
+    })
+    .await;
+    assert!(order.certificate.is_some());
+}
+
+pub(crate) async fn two_that_finish_one_order_issue_one_certificate(place: Place) {
+    let mut place = AcmePlace::new(place).await;
+    let client = Client::registered(&place.acme).await;
+    let (url, _) = left_processing(&place, &client, "a.test").await;
+    place.halt().await;
+    place.place.advance(2);
+    let there = client.at(&place.another());
+    let polls = (0..4).map(|turn| if turn % 2 == 0 { &client } else { &there }).map(|one| one.fetch(&url));
+    for answer in futures_util::future::join_all(polls).await {
+        answer.ok();
+    }
+    let store = &place.place.store;
+    let order = store.acme_order(id(&url)).await.unwrap().unwrap();
+    assert_eq!(order.status, AcmeOrderStatus::Valid);
+    let requester = format!("acme:{}", id(client.kid.as_deref().unwrap()));
+    let filter = store::IssuedFilter { requester: Some(requester), ..store::IssuedFilter::default() };
+    let page = store.issued_page(&filter, None, 10).await.unwrap();
+    assert_eq!(page.rows.len(), 1);
+}
+
+pub(crate) async fn a_refused_order_says_why_and_stays_refused(place: Place) {
+    let place = AcmePlace::new(place).await;
+    let client = Client::registered(&place.acme).await;
+    let answer = client.order(&["a.test"]).await.ok();
+    prove(&place, &client, &answer.json()).await;
+    // Between order and finalize the profile stopped allowing the name.
+    let mut profile = super::world::profile("default");
+    profile.names = serde_json::from_value(json!({"dns_allowed": ["b.test"]})).unwrap();
+    place.place.authority.put_profile(profile, None, "user:a").await.unwrap();
+    let (refused, _) = finalize(&client, &answer.json(), &["a.test"]).await;
+    let order = refused.ok().json();
+    assert_eq!(order["status"], "invalid");
+    assert_eq!(order["error"]["type"], "urn:ietf:params:acme:error:rejectedIdentifier");
+    assert_eq!(client.fetch(&answer.header("location")).await.ok().json()["status"], "invalid");
+}
+
+pub(crate) async fn what_is_over_is_deleted(place: Place) {
+    let mut place = AcmePlace::with(place, |options| options.keep_ended_seconds = 3_600).await;
+    let client = Client::registered(&place.acme).await;
+    let (url, _) = issue(&place, &client, &["a.test"]).await;
+    let kept = client.fetch(&url).await.ok().json();
+    let authorization = id(kept["authorizations"][0].as_str().unwrap());
+    place.place.advance(86_400 + 3_500);
+    place.restart().await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let store = place.place.store.clone();
+    assert!(store.acme_order(id(&url)).await.unwrap().is_some());
+    place.place.advance(200);
+    place.restart().await;
+    eventually("the deletion", async || {
+        let order = store.acme_order(id(&url)).await.unwrap();
+        let proof = store.acme_authorization(authorization).await.unwrap();
+        (order.is_none() && proof.is_none()).then_some(())
+    })
+    .await;
+    // The certificate stays in the authority's books.
+    let filter =
+        store::IssuedFilter { profile: Some("default".to_owned()), ..store::IssuedFilter::default() };
+    let page = store.issued_page(&filter, None, 10).await.unwrap();
+    assert_eq!(page.rows.len(), 1);
+}
+
+pub(crate) async fn orders_are_listed_in_pages(place: Place) {
+    let place = AcmePlace::new(place).await;
+    let client = Client::registered(&place.acme).await;
+    let mut made = Vec::new();
+    for number in 0..103 {
+        made.push(client.order(&[&format!("n{number}.test")]).await.ok().header("location"));
+    }
+    let mut listed: Vec<String> = Vec::new();
+    let mut next = Some(format!("{}/orders", client.kid.as_deref().unwrap()));
+    while let Some(url) = next {
+        let page = client.fetch(&url).await.ok();
+        listed.extend(
+            page.json()["orders"].as_array().unwrap().iter().map(|url| url.as_str().unwrap().to_owned()),
+        );
+        next = page.links("next").pop();
+    }
+    made.sort();
+    listed.sort();
+    assert_eq!(listed, made);
+    let bad = client.fetch(&format!("{}/orders?cursor=x", client.kid.as_deref().unwrap())).await;
+    assert_eq!(bad.problem(), "malformed");
+}
+
+pub(crate) async fn many_orders_are_few_statements(place: Place) {
+    let mut place = AcmePlace::new(place).await;
+    place.halt().await;
+    let client = Client::registered(&place.acme).await;
+    // The account is known and its limits are read.
+    client.order(&["warm.test"]).await.ok();
+    let store = &place.place.store;
+    let count = async |names: usize| {
+        let names: Vec<String> = (0..names).map(|number| format!("n{number}.test")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let before = store.statements_sent();
+        client.order(&names).await.ok();
+        store.statements_sent() - before
+    };
+    // Profile, perhaps account and limits, authorizations, order: as many with one name as with fifty.
+    let (few, many) = (count(1).await, count(50).await);
+    assert!(few <= 8 && many <= 8, "{few} {many}");
+}

@@ -1,0 +1,157 @@
+//! Revocation and renewal information.
+
+use authority::issue::IssuedRef;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::StatusCode;
+use serde_json::{Value, json};
+use x509::Certificate;
+
+use super::client::{AccountKey, BASE, Client, b64, csr_of, identifier};
+use super::flow::{download, finalize, issue, prove};
+use super::world::AcmePlace;
+use crate::place::Place;
+
+fn url(path: &str) -> String {
+    format!("{BASE}/acme/{path}")
+}
+
+fn revoke(certificate: &Certificate) -> Value {
+    json!({"certificate": b64(&certificate.der)})
+}
+
+async fn is_revoked(place: &AcmePlace, certificate: &Certificate) -> Option<i64> {
+    let which = IssuedRef::Fingerprint(certificate.fingerprint);
+    let record = place.place.authority.issued(&which).await.unwrap().unwrap();
+    record.revocation.map(|facts| facts.reason)
+}
+
+pub(crate) async fn by_its_account(place: Place) {
+    let place = AcmePlace::new(place).await;
+    let (owner, other) = (Client::registered(&place.acme).await, Client::registered(&place.acme).await);
+    let (_, chain) = issue(&place, &owner, &["a.test"]).await;
+    let path = url("revoke-cert");
+    let refused = other.post(&path, revoke(&chain[0])).await;
+    assert_eq!((refused.status, refused.problem().as_str()), (StatusCode::FORBIDDEN, "unauthorized"));
+    let mut wanted = revoke(&chain[0]);
+    for reason in [2, 6, 7, 8, 9, 10, 11, -1] {
+        wanted["reason"] = json!(reason);
+        assert_eq!(owner.post(&path, wanted.clone()).await.problem(), "badRevocationReason", "{reason}");
+    }
+    wanted["reason"] = json!(4);
+    assert!(owner.post(&path, wanted.clone()).await.ok().body.is_empty());
+    assert_eq!(is_revoked(&place, &chain[0]).await, Some(4));
+    assert_eq!(owner.post(&path, wanted).await.problem(), "alreadyRevoked");
+    // The authority's own, and one that was not issued here.
+    assert_eq!(owner.post(&path, revoke(&chain[1])).await.problem(), "unauthorized");
+    let (stranger, _) = super::net::AlpnCertificate::of("a.test", "").make();
+    let answer = owner.post(&path, json!({"certificate": b64(stranger)})).await;
+    assert_eq!(answer.status, StatusCode::NOT_FOUND);
+    assert_eq!(owner.post(&path, json!({"certificate": b64([0x30, 0])})).await.problem(), "malformed");
+}
+
+pub(crate) async fn by_an_account_that_holds_all_its_names(place: Place) {
+    let place = AcmePlace::new(place).await;
+    let (owner, other) = (Client::registered(&place.acme).await, Client::registered(&place.acme).await);
+    let (_, chain) = issue(&place, &owner, &["a.test", "b.test"]).await;
+    let order = other.order(&["a.test"]).await.ok().json();
+    prove(&place, &other, &order).await;
+    assert_eq!(other.post(&url("revoke-cert"), revoke(&chain[0])).await.problem(), "unauthorized");
+    let order = other.order(&["b.test"]).await.ok().json();
+    prove(&place, &other, &order).await;
+    other.post(&url("revoke-cert"), revoke(&chain[0])).await.ok();
+    assert_eq!(is_revoked(&place, &chain[0]).await, Some(0));
+}
+
+pub(crate) async fn by_its_own_key(place: Place) {
+    let place = AcmePlace::new(place).await;
+    let owner = Client::registered(&place.acme).await;
+    // A key that signs both the request for the certificate and the one that ends it.
+    let pair = AccountKey::p256();
+    let key = pair.as_private_key();
+    let mut chains = Vec::new();
+    for name in ["a.test", "b.test"] {
+        let order = owner.order(&[name]).await.ok().json();
+        prove(&place, &owner, &order).await;
+        let answer =
+            owner.post(order["finalize"].as_str().unwrap(), json!({"csr": b64(csr_of(&key, &[name]))})).await;
+        chains.push(download(&owner, &answer.ok().json()).await);
+    }
+    let path = url("revoke-cert");
+    let stranger = Client::new(&place.acme);
+    let refused = stranger.post_with_key(&path, &revoke(&chains[0][0]).to_string()).await;
+    assert_eq!((refused.status, refused.problem().as_str()), (StatusCode::FORBIDDEN, "unauthorized"));
+    let holder = Client::with_key(&place.acme, pair);
+    let mut wanted = revoke(&chains[0][0]);
+    wanted["reason"] = json!(1);
+    holder.post_with_key(&path, &wanted.to_string()).await.ok();
+    // Whoever has the key has shown it to be compromised: every certificate of it goes, and it is taken no more.
+    for chain in &chains {
+        assert_eq!(is_revoked(&place, &chain[0]).await, Some(1));
+    }
+    let order = owner.order(&["c.test"]).await.ok().json();
+    prove(&place, &owner, &order).await;
+    let again =
+        owner.post(order["finalize"].as_str().unwrap(), json!({"csr": b64(csr_of(&key, &["c.test"]))})).await;
+    assert_eq!(again.problem(), "badCSR");
+    let mut account = holder;
+    assert_eq!(account.register(&url("new-account"), json!({})).await.problem(), "badPublicKey");
+}
+
+/// RFC 9773 section 4.1.
+fn certificate_id(certificate: &Certificate) -> String {
+    format!("{}.{}", b64(certificate.authority_key_id.as_ref().unwrap()), b64(certificate.serial.content()))
+}
+
+pub(crate) async fn certificates_say_when_to_renew(place: Place) {
+    let place = AcmePlace::new(place).await;
+    let client = Client::registered(&place.acme).await;
+    let (_, chain) = issue(&place, &client, &["a.test"]).await;
+    let leaf = &chain[0];
+    let id = certificate_id(leaf);
+    let answer = client.get(&url(&format!("renewal-info/{id}"))).await.ok();
+    let window = |answer: &Value| {
+        let at = |name: &str| {
+            let text = answer["suggestedWindow"][name].as_str().unwrap();
+            text.parse::<jiff::Timestamp>().unwrap().as_second()
+        };
+        (at("start"), at("end"))
+    };
+    let (start, end) = window(&answer.json());
+    assert!(leaf.not_before.0 < start && start < end && end < leaf.not_after.0);
+    assert!(answer.header("retry-after").parse::<u64>().unwrap() >= 60);
+    for (unknown, status) in [
+        ("AAAA.AAAA".to_owned(), StatusCode::NOT_FOUND),
+        (format!("{}.AAAA", id.split('.').next().unwrap()), StatusCode::NOT_FOUND),
+        ("x".to_owned(), StatusCode::BAD_REQUEST),
+        ("+.+".to_owned(), StatusCode::BAD_REQUEST),
+    ] {
+        assert_eq!(client.get(&url(&format!("renewal-info/{unknown}"))).await.status, status, "{unknown}");
+    }
+    // Revoked: at once.
+    client.post(&url("revoke-cert"), revoke(leaf)).await.ok();
+    let (_, end) = window(&client.get(&url(&format!("renewal-info/{id}"))).await.ok().json());
+    assert!(end <= place.place.clock.now_seconds());
+}
+
+pub(crate) async fn an_order_replaces_a_certificate_once(place: Place) {
+    let place = AcmePlace::new(place).await;
+    let (client, other) = (Client::registered(&place.acme).await, Client::registered(&place.acme).await);
+    let (_, chain) = issue(&place, &client, &["a.test", "b.test"]).await;
+    let id = certificate_id(&chain[0]);
+    let replaces = json!({"replaces": id});
+    assert_eq!(other.order_with(&["a.test"], replaces.clone()).await.problem(), "unauthorized");
+    assert_eq!(client.order_with(&["c.test"], replaces.clone()).await.problem(), "malformed");
+    assert_eq!(client.order_with(&["a.test"], json!({"replaces": "AAAA.AAAA"})).await.problem(), "malformed");
+    let order = client.order_with(&["a.test"], replaces.clone()).await.ok().json();
+    assert_eq!(order["replaces"], json!(id));
+    prove(&place, &client, &order).await;
+    // Until it is finalized another may be begun.
+    client.order_with(&["a.test"], replaces.clone()).await.ok();
+    let (answer, _) = finalize(&client, &order, &["a.test"]).await;
+    answer.ok();
+    let twice = client.order_with(&["a.test"], replaces).await;
+    assert_eq!((twice.status, twice.problem().as_str()), (StatusCode::CONFLICT, "alreadyReplaced"));
+    assert!(URL_SAFE_NO_PAD.decode(id.split('.').next().unwrap()).is_ok());
+    assert_eq!(identifier("a.test")["type"], "dns");
+}

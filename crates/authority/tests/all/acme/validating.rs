@@ -1,0 +1,446 @@
+//! Every method of proof, and what must not pass for one.
+
+use std::net::Ipv4Addr;
+
+use authority::acme::{DirectoryOptions, Method};
+use hickory_proto::op::ResponseCode;
+use hickory_proto::rr::RecordType;
+use serde_json::{Value, json};
+use x509::GeneralName;
+
+use super::client::{BASE, Client, b64};
+use super::flow::{finalize, prove};
+use super::net::{AlpnCertificate, Page, Reply};
+use super::world::AcmePlace;
+use crate::place::Place;
+
+/// Answers a challenge and waits for the authorization's end.
+async fn answer(client: &Client, order: &Value, challenge: &Value) -> Value {
+    client.post(challenge["url"].as_str().unwrap(), json!({})).await.ok();
+    client.until_not(order["authorizations"][0].as_str().unwrap(), &["pending"]).await
+}
+
+fn problem(authorization: &Value) -> (String, String) {
+    assert_eq!(authorization["status"], "invalid", "{authorization}");
+    let error = &authorization["challenges"][0]["error"];
+    let kind = error["type"].as_str().unwrap().rsplit(':').next().unwrap().to_owned();
+    (kind, error["detail"].as_str().unwrap().to_owned())
+}
+
+fn digest(text: &str) -> String {
+    b64(aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, text.as_bytes()))
+}
+
+pub(crate) async fn http01_follows_redirects_and_no_further(place: Place) {
+    let place = AcmePlace::new(place).await;
+    let client = Client::registered(&place.acme).await;
+    let (http, tls) = (place.net.http.port(), place.net.tls.port());
+    let redirect = |to: &str| {
+        Page::Raw(format!(
+            "HTTP/1.1 302 Found\r\nLocation: {to}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        ))
+    };
+    let status = |status: &str, body: &str| {
+        Page::Raw(format!(
+            "HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            body.len()
+        ))
+    };
+    let long = "x".repeat(9_000);
+    let table: Vec<(&str, Page, Option<(&str, &str)>)> = vec![
+        ("as it should be", Page::Text("KEY".to_owned()), None),
+        ("white space after it", Page::Text("KEY \r\n".to_owned()), None),
+        ("a redirect", redirect(&format!("http://b.test:{http}/good")), None),
+        ("a relative redirect", redirect("/good"), None),
+        ("another text", Page::Text("no".to_owned()), Some(("incorrectResponse", "\"no\""))),
+        ("a longer text", Page::Text("KEYx".to_owned()), Some(("incorrectResponse", "begins with"))),
+        ("far too long", Page::Text(long), Some(("incorrectResponse", "8192"))),
+        ("not found", status("404 Not Found", "KEY"), Some(("unauthorized", "404"))),
+        ("another success", status("201 Created", "KEY"), Some(("unauthorized", "201"))),
+        (
+            "a redirect to itself",
+            redirect(&format!("http://c.test:{http}/circle")),
+            Some(("connection", "10 redirects")),
+        ),
+        ("a redirect to another port", redirect("http://b.test:9/"), Some(("connection", "standard ports"))),
+        ("a redirect to another scheme", redirect("ftp://b.test/"), Some(("connection", "http and https"))),
+        (
+            "a redirect to metadata",
+            redirect(&format!("http://169.254.169.254:{http}/")),
+            Some(("connection", "link-local")),
+        ),
+        (
+            "a redirect to a name of it",
+            redirect(&format!("http://metadata.test:{http}/")),
+            Some(("connection", "link-local")),
+        ),
+        (
+            "a redirect with credentials",
+            redirect(&format!("http://u:p@b.test:{http}/good")),
+            Some(("connection", "credentials")),
+        ),
+        ("no answer", Page::Raw(String::new()), Some(("connection", "http://"))),
+        (
+            "a TLS port that is none",
+            redirect(&format!("https://b.test:{tls}/")),
+            Some(("connection", "https://")),
+        ),
+    ];
+    place.net.page("/circle", redirect("/circle"));
+    place.net.address("metadata.test", Ipv4Addr::new(169, 254, 169, 254));
+    for (what, page, expected) in table {
+        let order = client.order(&["a.test"]).await.ok().json();
+        let challenge = client.challenge(&order, 0, "http-01").await;
+        let key = client.key_authorization(&challenge);
+        let filled = match page {
+            Page::Text(text) => Page::Text(text.replace("KEY", &key)),
+            other => other,
+        };
+        place.net.page("/good", Page::Text(key));
+        place
+            .net
+            .page(&format!("/.well-known/acme-challenge/{}", challenge["token"].as_str().unwrap()), filled);
+        let found = answer(&client, &order, &challenge).await;
+        match expected {
+            None => assert_eq!(found["status"], "valid", "{what}: {found}"),
+            Some((kind, part)) => {
+                let (found, detail) = problem(&found);
+                assert!(found == kind && detail.contains(part), "{what}: {found}: {detail}");
+            }
+        }
+    }
+}
+
+pub(crate) async fn names_that_lead_to_this_machine_are_not_reached(place: Place) {
+    let place = AcmePlace::with(place, |options| options.validation.allow_networks.clear()).await;
+    let client = Client::registered(&place.acme).await;
+    // Every name of the test's name server is at 127.0.0.1, where its web server would answer.
+    for (name, kind) in [("a.test", "http-01"), ("a.test", "tls-alpn-01"), ("127.0.0.1", "http-01")] {
+        let order = client.order(&[name]).await.ok().json();
+        let challenge = client.challenge(&order, 0, kind).await;
+        place.net.challenge(challenge["token"].as_str().unwrap(), &client.key_authorization(&challenge));
+        let (problem, detail) = problem(&answer(&client, &order, &challenge).await);
+        assert!(problem == "connection" && detail.contains("loopback"), "{name} {kind}: {problem}: {detail}");
+    }
+    assert_eq!(place.net.requests(), Vec::<String>::new());
+}
+
+pub(crate) async fn dns01_finds_the_record_wherever_it_is(place: Place) {
+    let place = AcmePlace::new(place).await;
+    let client = Client::registered(&place.acme).await;
+    let begin = async |name: &str, kind: &str| {
+        let order = client.order(&[name]).await.ok().json();
+        let challenge = client.challenge(&order, 0, kind).await;
+        let text = digest(&client.key_authorization(&challenge));
+        (order, challenge, text)
+    };
+    let (order, challenge, text) = begin("a.test", "dns-01").await;
+    place.net.txt("_acme-challenge.a.test", &["other", &text]);
+    assert_eq!(answer(&client, &order, &challenge).await["status"], "valid");
+    // For the wildcard at the same place.
+    let (order, challenge, text) = begin("*.a.test", "dns-01").await;
+    place.net.txt("_acme-challenge.a.test", &[&text]);
+    let found = answer(&client, &order, &challenge).await;
+    assert_eq!((&found["status"], &found["wildcard"]), (&json!("valid"), &json!(true)));
+    // Behind an alias that the name server does not follow itself.
+    let (order, challenge, text) = begin("b.test", "dns-01").await;
+    place.net.alias("_acme-challenge.b.test", "elsewhere.example");
+    place.net.txt("elsewhere.example", &[&text]);
+    assert_eq!(answer(&client, &order, &challenge).await["status"], "valid");
+    // Among so many that the answer comes over TCP.
+    let (order, challenge, text) = begin("c.test", "dns-01").await;
+    let many: Vec<String> = (0..40).map(|number| format!("{number}{}", "x".repeat(60))).collect();
+    let mut many: Vec<&str> = many.iter().map(String::as_str).collect();
+    many.push(&text);
+    place.net.txt("_acme-challenge.c.test", &many);
+    assert_eq!(answer(&client, &order, &challenge).await["status"], "valid");
+
+    for (what, reply, kind, part) in [
+        ("no record", None, "dns", "no TXT record"),
+        ("no name", Some(Reply::Code(ResponseCode::NXDomain)), "dns", "no TXT record"),
+        ("a broken zone", Some(Reply::Code(ResponseCode::ServFail)), "dns", "_acme-challenge.d.test"),
+    ] {
+        let (order, challenge, _) = begin("d.test", "dns-01").await;
+        if let Some(reply) = reply {
+            place.net.reply("_acme-challenge.d.test", RecordType::TXT, reply);
+        }
+        let (problem, detail) = problem(&answer(&client, &order, &challenge).await);
+        assert!(problem == kind && detail.contains(part), "{what}: {problem}: {detail}");
+    }
+    let (order, challenge, _) = begin("e.test", "dns-01").await;
+    place.net.txt("_acme-challenge.e.test", &["wrong"]);
+    let (kind, detail) = problem(&answer(&client, &order, &challenge).await);
+    assert!(kind == "incorrectResponse" && detail.contains("wrong"), "{kind}: {detail}");
+    place.net.alias("_acme-challenge.f.test", "_acme-challenge.f.test");
+    let (order, challenge, _) = begin("f.test", "dns-01").await;
+    let (kind, detail) = problem(&answer(&client, &order, &challenge).await);
+    assert!(kind == "dns" && detail.contains("circle"), "{kind}: {detail}");
+
+    // Each account at its own label.
+    let (order, challenge, text) = begin("*.g.test", "dns-account-01").await;
+    let hash =
+        aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, client.kid.as_deref().unwrap().as_bytes());
+    let label = base32(&hash.as_ref()[..10]);
+    place.net.txt(&format!("_{label}._acme-challenge.g.test"), &[&text]);
+    assert_eq!(answer(&client, &order, &challenge).await["status"], "valid");
+    assert!(!place.net.questions().contains(&"_acme-challenge.g.test TXT".to_owned()));
+}
+
+/// RFC 4648 section 6, of ten octets.
+fn base32(octets: &[u8]) -> String {
+    let bits: Vec<u8> =
+        octets.iter().flat_map(|octet| (0..8).rev().map(move |bit| octet >> bit & 1)).collect();
+    let value = |bits: &[u8]| bits.iter().fold(0, |all, bit| all << 1 | usize::from(*bit));
+    bits.chunks(5).map(|bits| char::from(b"abcdefghijklmnopqrstuvwxyz234567"[value(bits)])).collect()
+}
+
+pub(crate) async fn tls_alpn01_wants_the_very_certificate(place: Place) {
+    let place = AcmePlace::new(place).await;
+    let client = Client::registered(&place.acme).await;
+    let own = ["acme-tls/1"];
+    let good = AlpnCertificate::of;
+    for name in ["a.test", "127.0.0.1"] {
+        let order = client.order(&[name]).await.ok().json();
+        let challenge = client.challenge(&order, 0, "tls-alpn-01").await;
+        let (der, key) = good(name, &client.key_authorization(&challenge)).make();
+        place.net.serve_certificate(der, &key, &own);
+        assert_eq!(answer(&client, &order, &challenge).await["status"], "valid", "{name}");
+    }
+    type Change = fn(&mut AlpnCertificate);
+    let table: [(&str, Change, &[&str], &str, &str); 7] = [
+        (
+            "another name",
+            |one| one.names = vec![GeneralName::Dns("b.test".to_owned())],
+            &own,
+            "unauthorized",
+            "b.test",
+        ),
+        (
+            "two names",
+            |one| one.names.push(GeneralName::Dns("b.test".to_owned())),
+            &own,
+            "unauthorized",
+            "alone",
+        ),
+        (
+            "another kind of name",
+            |one| one.names = vec![GeneralName::Ip([127, 0, 0, 1].into())],
+            &own,
+            "unauthorized",
+            "alone",
+        ),
+        (
+            "another key",
+            |one| one.key_authorization.push('x'),
+            &own,
+            "unauthorized",
+            "another key authorization",
+        ),
+        ("not critical", |one| one.critical = false, &own, "unauthorized", "critical"),
+        ("not self-signed", |one| one.self_signed = false, &own, "unauthorized", "self-signed"),
+        ("another protocol", |_| (), &["http/1.1"], "tls", ""),
+    ];
+    for (what, change, protocols, kind, part) in table {
+        let order = client.order(&["a.test"]).await.ok().json();
+        let challenge = client.challenge(&order, 0, "tls-alpn-01").await;
+        let mut certificate = good("a.test", &client.key_authorization(&challenge));
+        change(&mut certificate);
+        let (der, key) = certificate.make();
+        place.net.serve_certificate(der, &key, protocols);
+        let (problem, detail) = problem(&answer(&client, &order, &challenge).await);
+        assert!(problem == kind && detail.contains(part), "{what}: {problem}: {detail}");
+    }
+    // No such challenge for a wildcard, and no DNS challenge for an address.
+    let kinds = async |name: &str| {
+        let order = client.order(&[name]).await.ok().json();
+        let found = client.fetch(order["authorizations"][0].as_str().unwrap()).await.ok().json();
+        let all: Vec<String> = found["challenges"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|one| one["type"].as_str().unwrap().to_owned())
+            .collect();
+        all
+    };
+    assert_eq!(kinds("*.a.test").await, ["dns-01", "dns-account-01"]);
+    assert_eq!(kinds("192.0.2.7").await, ["http-01", "tls-alpn-01"]);
+}
+
+pub(crate) async fn a_persistent_record_proves_for_its_account(place: Place) {
+    let place = AcmePlace::with(place, |options| {
+        options.caa_identities = vec!["ca.example".to_owned()];
+        let reusing = DirectoryOptions { reuse_seconds: 86_400, ..DirectoryOptions::default() };
+        options.directories.insert("web".to_owned(), reusing);
+    })
+    .await;
+    let (client, other) = (Client::registered(&place.acme).await, Client::registered(&place.acme).await);
+    let meta = client.get(&format!("{BASE}/acme/directory")).await.ok().json()["meta"].clone();
+    let prefix = meta["accountHashPrefix"].as_str().unwrap();
+    assert_eq!(meta["issuerDomainNames"], json!(["ca.example"]));
+    let kid = client.kid.clone().unwrap();
+    let thumbprint = client.key.thumbprint();
+    let hashed = |name: &str| {
+        let length = [u8::try_from(name.len()).unwrap()];
+        let input = [&length[..], name.as_bytes(), thumbprint.as_bytes(), kid.as_bytes()].concat();
+        format!("{prefix}sha-256/{}", b64(aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &input)))
+    };
+    let record = |rest: &str| format!("ca.example; accounturi={}{rest}", hashed("a.test"));
+    let ask = async |client: &Client, name: &str| {
+        let order = client.order(&[name]).await.ok().json();
+        let challenge = client.challenge(&order, 0, "dns-persist-01").await;
+        assert_eq!(challenge["issuerDomainNames"], json!(["ca.example"]));
+        assert!(challenge.get("token").is_none());
+        answer(client, &order, &challenge).await
+    };
+    place.net.txt("_validation-persist.a.test", &["v=spf1", &record("")]);
+    assert_eq!(ask(&client, "a.test").await["status"], "valid");
+    assert_eq!(problem(&ask(&client, "*.a.test").await).0, "unauthorized");
+    assert_eq!(problem(&ask(&other, "a.test").await).0, "unauthorized");
+    place.net.txt("_validation-persist.a.test", &[&record("; policy=wildcard")]);
+    assert_eq!(ask(&client, "*.a.test").await["status"], "valid");
+    place.net.txt("_validation-persist.b.test", &[&format!("ca.example; accounturi={kid}")]);
+    assert_eq!(ask(&client, "b.test").await["status"], "valid");
+    // No proof lasts longer than the record says.
+    let until = place.place.clock.now_seconds() + 3_600;
+    place.net.txt("_validation-persist.a.test", &[&record(&format!("; persistUntil={until}"))]);
+    let order = json!({"identifiers": [{"type": "dns", "value": "a.test"}]});
+    let order = client.post(&format!("{BASE}/acme/web/new-order"), order).await.ok().json();
+    let challenge = client.challenge(&order, 0, "dns-persist-01").await;
+    let found = answer(&client, &order, &challenge).await;
+    let expires: jiff::Timestamp = found["expires"].as_str().unwrap().parse().unwrap();
+    assert_eq!(expires.as_second(), until);
+    place.place.advance(3_601);
+    assert_eq!(problem(&ask(&client, "a.test").await).0, "unauthorized");
+}
+
+pub(crate) async fn a_persistent_record_outlives_the_key_it_was_made_with(place: Place) {
+    let place =
+        AcmePlace::with(place, |options| options.caa_identities = vec!["ca.example".to_owned()]).await;
+    let mut client = Client::registered(&place.acme).await;
+    let prefix = format!("{BASE}/acme/account-hash/");
+    let input = ["\x01*", &client.key.thumbprint(), client.kid.as_deref().unwrap()].concat();
+    let uri = format!("{prefix}sha-256/{}", digest(&input));
+    place.net.txt("_validation-persist.a.test", &[&format!("ca.example; accounturi={uri}")]);
+    let url = format!("{BASE}/acme/key-change");
+    let new = super::client::AccountKey::p256();
+    let header = json!({"alg": new.alg(), "jwk": new.jwk(), "url": url});
+    let inner = new.jws(&header, &json!({"account": client.kid, "oldKey": client.key.jwk()}).to_string());
+    client.post(&url, inner).await.ok();
+    client.key = new.into();
+    let order = client.order(&["a.test"]).await.ok().json();
+    let challenge = client.challenge(&order, 0, "dns-persist-01").await;
+    assert_eq!(answer(&client, &order, &challenge).await["status"], "valid");
+}
+
+pub(crate) async fn caa_is_looked_for_up_to_the_top(place: Place) {
+    let place =
+        AcmePlace::with(place, |options| options.caa_identities = vec!["ca.example".to_owned()]).await;
+    let client = Client::registered(&place.acme).await;
+    let ask = async |name: &str| {
+        let order = client.order(&[name]).await.ok().json();
+        let challenge = client.challenge(&order, 0, "http-01").await;
+        place.net.challenge(challenge["token"].as_str().unwrap(), &client.key_authorization(&challenge));
+        answer(&client, &order, &challenge).await
+    };
+    assert_eq!(ask("x.a.test").await["status"], "valid");
+    let asked = place.net.questions();
+    for name in ["x.a.test CAA", "a.test CAA", "test CAA"] {
+        assert!(asked.contains(&name.to_owned()), "{name}: {asked:?}");
+    }
+    place.net.caa("a.test", false, "issue", "other.example");
+    let (kind, detail) = problem(&ask("x.a.test").await);
+    assert!(kind == "caa" && detail.contains("a.test") && detail.contains("ca.example"), "{kind}: {detail}");
+    place.net.caa("x.a.test", false, "issue", "ca.example; validationmethods=http-01");
+    assert_eq!(ask("x.a.test").await["status"], "valid");
+    place.net.caa("x.a.test", false, "issue", "ca.example; validationmethods=dns-01");
+    assert_eq!(problem(&ask("x.a.test").await).0, "caa");
+    place.net.caa(
+        "x.a.test",
+        false,
+        "issue",
+        &format!("ca.example; accounturi={}", client.kid.as_deref().unwrap()),
+    );
+    assert_eq!(ask("x.a.test").await["status"], "valid");
+    place.net.caa("x.a.test", true, "tomorrow", "x");
+    assert_eq!(problem(&ask("x.a.test").await).0, "caa");
+    // Not knowing is not "none".
+    place.net.reply("b.test", RecordType::CAA, Reply::Code(ResponseCode::ServFail));
+    assert_eq!(problem(&ask("x.b.test").await).0, "dns");
+}
+
+pub(crate) async fn caa_is_asked_again_when_a_proof_is_old(place: Place) {
+    let place = AcmePlace::with(place, |options| {
+        options.caa_identities = vec!["ca.example".to_owned()];
+        let trusting = DirectoryOptions { trust_authenticated: true, ..DirectoryOptions::default() };
+        options.directories.insert("web".to_owned(), trusting);
+    })
+    .await;
+    let client = Client::registered(&place.acme).await;
+    let order = client.order(&["a.test"]).await.ok().json();
+    prove(&place, &client, &order).await;
+    place.net.caa("a.test", false, "issue", ";");
+    place.place.advance(9 * 3_600);
+    let (refused, _) = finalize(&client, &order, &["a.test"]).await;
+    assert_eq!(refused.problem(), "caa");
+    // Where no proof is asked for it is asked now.
+    let web = json!({"identifiers": [{"type": "dns", "value": "a.test"}]});
+    let web = client.post(&format!("{BASE}/acme/web/new-order"), web).await.ok().json();
+    let (refused, _) = finalize(&client, &web, &["a.test"]).await;
+    assert_eq!(refused.problem(), "caa");
+    place.net.caa("a.test", false, "issue", "ca.example");
+    let (good, _) = finalize(&client, &order, &["a.test"]).await;
+    assert_eq!(good.ok().json()["status"], "valid");
+    // A fresh proof is not asked about again.
+    let order = client.order(&["b.test"]).await.ok().json();
+    prove(&place, &client, &order).await;
+    let before = place.net.questions().len();
+    let (good, _) = finalize(&client, &order, &["b.test"]).await;
+    good.ok();
+    assert_eq!(place.net.questions().len(), before);
+}
+
+pub(crate) async fn an_answer_that_comes_late_is_waited_for(place: Place) {
+    let place = AcmePlace::with(place, |options| options.validation.pause_milliseconds = 300).await;
+    let client = Client::registered(&place.acme).await;
+    let order = client.order(&["a.test"]).await.ok().json();
+    let challenge = client.challenge(&order, 0, "http-01").await;
+    let posted = client.post(challenge["url"].as_str().unwrap(), json!({})).await.ok();
+    assert_eq!(posted.json()["status"], "processing");
+    posted.header("retry-after");
+    let token = challenge["token"].as_str().unwrap();
+    super::world::eventually("the first try", async || (!place.net.requests().is_empty()).then_some(()))
+        .await;
+    place.net.challenge(token, &client.key_authorization(&challenge));
+    let found = client.until_not(order["authorizations"][0].as_str().unwrap(), &["pending"]).await;
+    assert_eq!(found["status"], "valid");
+    // Answered again it stays as it is, and the others are shown no more.
+    let again = client.post(challenge["url"].as_str().unwrap(), json!({})).await.ok().json();
+    assert_eq!(again["status"], "valid");
+    assert!(again["validated"].is_string());
+    assert_eq!(found["challenges"].as_array().unwrap().len(), 1);
+    let requests = place.net.requests().len();
+    assert!((2..=3).contains(&requests), "{requests}");
+}
+
+pub(crate) async fn a_failed_order_says_which_name_failed(place: Place) {
+    let place = AcmePlace::with(place, |options| {
+        let only = DirectoryOptions { methods: vec![Method::Http01], ..DirectoryOptions::default() };
+        options.directories.insert("default".to_owned(), only);
+    })
+    .await;
+    let client = Client::registered(&place.acme).await;
+    let answer = client.order(&["a.test", "b.test"]).await.ok();
+    let order = answer.json();
+    for index in 0..2 {
+        let challenge = client.challenge(&order, index, "http-01").await;
+        client.post(challenge["url"].as_str().unwrap(), json!({})).await.ok();
+    }
+    for url in order["authorizations"].as_array().unwrap() {
+        client.until_not(url.as_str().unwrap(), &["pending"]).await;
+    }
+    let failed = client.fetch(&answer.header("location")).await.ok().json();
+    assert_eq!(failed["status"], "invalid");
+    assert_eq!(failed["error"]["subproblems"][1]["identifier"]["value"], "b.test");
+    let actions = place.place.actions().await;
+    assert_eq!(actions.iter().filter(|action| *action == "acme_authorization.fail").count(), 2);
+}
