@@ -2,6 +2,7 @@
 
 pub(crate) mod authority_of_tests;
 pub(crate) mod fake;
+pub(crate) mod named;
 pub(crate) mod world;
 
 mod configuration;
