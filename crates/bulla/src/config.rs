@@ -18,6 +18,8 @@ pub(crate) struct Settings {
     pub(crate) server: ServerSettings,
     pub(crate) authority: AuthoritySettings,
     pub(crate) acme: authority::acme::AcmeOptions,
+    pub(crate) est: EstSettings,
+    pub(crate) scep: ScepSettings,
     pub(crate) client: ClientSettings,
 }
 
@@ -45,6 +47,24 @@ pub(crate) struct AuthoritySettings {
     pub(crate) crl_hours: u32,
     pub(crate) crl_shards: u32,
     pub(crate) ocsp_hours: u32,
+}
+
+/// `[est]`
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct EstSettings {
+    pub(crate) profiles: Vec<String>,
+    pub(crate) default_profile: String,
+    pub(crate) require_channel_binding: bool,
+}
+
+/// `[scep]`
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ScepSettings {
+    pub(crate) profiles: Vec<String>,
+    pub(crate) default_profile: String,
+    pub(crate) allow_sha1: bool,
 }
 
 /// `[client]`
@@ -159,6 +179,29 @@ impl Default for AuthoritySettings {
     }
 }
 
+/// The profile that the first start makes for servers.
+pub(crate) const FIRST_PROFILE: &str = "default";
+
+impl Default for EstSettings {
+    fn default() -> Self {
+        Self {
+            profiles: vec![FIRST_PROFILE.into()],
+            default_profile: FIRST_PROFILE.into(),
+            require_channel_binding: false,
+        }
+    }
+}
+
+impl Default for ScepSettings {
+    fn default() -> Self {
+        Self {
+            profiles: vec![FIRST_PROFILE.into()],
+            default_profile: FIRST_PROFILE.into(),
+            allow_sha1: false,
+        }
+    }
+}
+
 impl Default for StoreSettings {
     fn default() -> Self {
         // A minute: as long as a database takes to fail over.
@@ -248,6 +291,12 @@ const KEYS: &[(&str, Kind, &str)] = &[
     ("acme.validation.concurrency", Kind::Number, "validations at once"),
     ("acme.validation.try_milliseconds", Kind::Number, "how long one try may take"),
     ("acme.validation.pause_milliseconds", Kind::Number, "pause before the second try"),
+    ("est.profiles", Kind::List, "profiles offered over EST, as labels"),
+    ("est.default_profile", Kind::Text, "the one of them for paths without a label"),
+    ("est.require_channel_binding", Kind::Truth, "EST requests carry the TLS connection's exporter value"),
+    ("scep.profiles", Kind::List, "profiles offered over SCEP"),
+    ("scep.default_profile", Kind::Text, "the one of them for paths without a name"),
+    ("scep.allow_sha1", Kind::Truth, "SCEP messages hashed with SHA-1 are taken, for old devices"),
     ("client.url", Kind::Text, "the server the commands talk to; empty: the one of this machine"),
     ("client.token_file", Kind::Text, "the file with the API token (or BULLA_CLIENT_TOKEN holds the token)"),
     ("client.ca_file", Kind::Text, "certificates to trust for the server"),
@@ -386,7 +435,7 @@ fn variable_of(key: &str) -> String {
 fn key_of(variable: &str) -> Outcome<Option<(&'static str, Kind)>> {
     /// Holds a secret, so it is no key of the file.
     const TOKEN: &str = "BULLA_CLIENT_TOKEN";
-    let ours = ["SCAN", "STORE", "SERVER", "AUTHORITY", "ACME", "CLIENT"];
+    let ours = ["SCAN", "STORE", "SERVER", "AUTHORITY", "ACME", "EST", "SCEP", "CLIENT"];
     let section = variable.strip_prefix("BULLA_").and_then(|rest| rest.split_once('_'));
     if variable == TOKEN || !section.is_some_and(|(section, _)| ours.contains(&section)) {
         return Ok(None);

@@ -10,7 +10,7 @@ use authority::tree::{Ca, NewCa};
 use crate::exit::{Exit, Outcome, Problem, chain};
 
 /// The profile of certificates for servers.
-pub(super) const SERVER: &str = "default";
+pub(super) const SERVER: &str = crate::config::FIRST_PROFILE;
 
 /// The profile of the identities of agents and other clients.
 pub(super) const CLIENT: &str = "client";

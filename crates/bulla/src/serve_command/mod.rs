@@ -97,8 +97,7 @@ impl Up {
 async fn start(settings: &Settings, store: Store, manner: Manner, stop: CancellationToken) -> Outcome<Up> {
     let clock = Clock::system();
     let addresses = Addresses::of(&settings.server)?;
-    let rooms = Rooms::open(settings, &addresses, &store, &clock)?;
-    first_start::prepare(&rooms.authority).await?;
+    let rooms = Rooms::open(settings, &addresses, &store, &clock).await?;
     let root = first_start::root_pem(&rooms.authority).await?;
     let first_token = server::access::bootstrap(&store, &clock).await.map_err(|error| {
         Problem::new(Exit::Inventory, chain(&error)).hint("check the database, then start again")

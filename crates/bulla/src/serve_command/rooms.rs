@@ -5,39 +5,51 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use authority::acme::{Acme, AcmeOptions};
+use authority::enrolment::EnrolmentPassword;
 use authority::est::{Est, EstOptions};
 use authority::keystore::KeyStore;
 use authority::publish::Publications;
 use authority::scep::{Scep, ScepOptions};
 use authority::{Authority, AuthorityOptions};
 use keys::{Keyring, KeyringConfig, MasterKey};
+use lifecycle::agents::{Agents, AgentsParts, CertifyByAuthority};
 use lifecycle::alerts::{AlertOptions, Alerts, Channels};
+use lifecycle::issuers::{IssuerContext, Issuers, Responders};
+use lifecycle::lifecycle::{Lifecycle, LifecycleOptions};
 use outbound::resolve::Resolver;
 use server::State;
+use server::access::{AccessControl, SessionOptions, TokenPasswords};
 use server::listen::Running;
+use server::routes::agents::agent_identity;
 use store::{Clock, Store};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::Addresses;
 use super::certificate::Own;
-use super::first_start::SERVER;
+use super::first_start;
 use crate::config::{AuthoritySettings, ServerSettings, Settings};
 use crate::exit::{Exit, Outcome, Problem, chain};
 
 /// The master key's file in the data folder.
 const MASTER_KEY: &str = "master.key";
 
+/// How often issuers are looked after.
+const ISSUERS_EVERY: Duration = Duration::from_secs(300);
+
 /// Handles of every room.
 pub(super) struct Rooms {
     pub(super) authority: Authority,
     pub(super) state: State,
     acme: Acme,
+    issuers: Issuers,
+    lifecycle: Lifecycle,
+    agents: Agents,
     alerts: Alerts,
 }
 
 impl Rooms {
-    pub(super) fn open(
+    pub(super) async fn open(
         settings: &Settings,
         addresses: &Addresses,
         store: &Store,
@@ -47,18 +59,50 @@ impl Rooms {
         let resolver = Resolver::system()
             .map_err(|error| Problem::new(Exit::Machine, chain(&error)).hint("check /etc/resolv.conf"))?;
         let authority = authority(&settings.authority, addresses, store, keystore.clone(), clock)?;
+        first_start::prepare(&authority).await?;
+        let root_pem = first_start::root_pem(&authority).await?;
         let acme = acme(&settings.acme, addresses, &authority, store, clock)?;
-        let offered = vec![SERVER.to_owned()];
+        let access = AccessControl::new(store.clone(), clock.clone(), SessionOptions::default());
+        let passwords: Arc<dyn EnrolmentPassword> = Arc::new(TokenPasswords::new(access));
         let est = EstOptions {
-            profiles: offered.clone(),
-            default_profile: Some(SERVER.to_owned()),
+            profiles: settings.est.profiles.clone(),
+            default_profile: Some(settings.est.default_profile.clone()),
+            require_channel_binding: settings.est.require_channel_binding,
             ..EstOptions::default()
         };
-        let scep =
-            ScepOptions { profiles: offered, default_profile: Some(SERVER.to_owned()), allow_sha1: false };
+        let scep = ScepOptions {
+            profiles: settings.scep.profiles.clone(),
+            default_profile: Some(settings.scep.default_profile.clone()),
+            allow_sha1: settings.scep.allow_sha1,
+        };
+        let issuers = Issuers::new(IssuerContext {
+            store: store.clone(),
+            clock: clock.clone(),
+            authority: authority.clone(),
+            keystore: keystore.clone(),
+            resolver: resolver.clone(),
+            responders: Responders::new(store.clone(), clock.clone()),
+        });
+        let lifecycle = Lifecycle::open(
+            store.clone(),
+            authority.clone(),
+            issuers.clone(),
+            keystore.clone(),
+            clock.clone(),
+            LifecycleOptions::default(),
+        );
+        let agents = Agents::new(AgentsParts {
+            store: store.clone(),
+            keystore: keystore.clone(),
+            clock: clock.clone(),
+            work: Arc::new(lifecycle.clone()),
+            certify: Arc::new(CertifyByAuthority::new(authority.clone())),
+            identity: agent_identity(),
+            ca_pem: root_pem,
+        });
         let alerts = Alerts::new(
             store.clone(),
-            keystore,
+            keystore.clone(),
             clock.clone(),
             Channels::new(resolver),
             AlertOptions { server_url: Some(addresses.url()) },
@@ -67,11 +111,15 @@ impl Rooms {
             .with(authority.clone())
             .with(Publications::new(authority.clone()))
             .with(acme.clone())
-            .with(Est::new(authority.clone(), None, est))
-            .with(Scep::new(authority.clone(), None, scep))
+            .with(Est::new(authority.clone(), Some(Arc::clone(&passwords)), est))
+            .with(Scep::new(authority.clone(), Some(passwords), scep))
+            .with(keystore)
+            .with(issuers.clone())
+            .with(lifecycle.clone())
+            .with(agents.clone())
             .with(alerts.clone())
             .build();
-        Ok(Self { authority, state, acme, alerts })
+        Ok(Self { authority, state, acme, issuers, lifecycle, agents, alerts })
     }
 
     /// Roots below which client certificates are accepted: our own, and those the configuration names.
@@ -97,11 +145,32 @@ impl Rooms {
         tasks.spawn(async move { authority.run(until).await });
         let (acme, until) = (self.acme, ended(stop));
         tasks.spawn(async move { acme.run(until).await });
+        let (lifecycle, until) = (self.lifecycle, stop.clone());
+        tasks.spawn(async move { lifecycle.run(until).await });
+        let (agents, until) = (self.agents, stop.clone());
+        tasks.spawn(async move { agents.run(until).await });
+        let (access, until) = (self.state.access().clone(), stop.clone());
+        tasks.spawn(async move { access.run(until).await });
+        tasks.spawn(keep_issuers(self.issuers, stop.clone()));
         let (alerts, until) = (self.alerts, stop.clone());
         tasks.spawn(async move { alerts.run(until).await });
         let (running, until) = (Arc::clone(running), stop.clone());
         tasks.spawn(async move { own.keep(until, |next| running.replace_certificate(next)).await });
         tasks
+    }
+}
+
+/// Looks after what issuers keep: orders long done, challenges long over.
+async fn keep_issuers(issuers: Issuers, stop: CancellationToken) {
+    let _live = telemetry::tasks::guard("issuers");
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(ISSUERS_EVERY) => {}
+        }
+        if let Err(error) = issuers.upkeep().await {
+            tracing::warn!(%error, "issuers could not be looked after");
+        }
     }
 }
 

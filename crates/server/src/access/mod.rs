@@ -5,6 +5,7 @@ mod authenticate;
 mod bootstrap;
 mod caller;
 mod control;
+mod enrolment;
 mod grant;
 pub mod oidc;
 mod permission;
@@ -15,6 +16,7 @@ pub use authenticate::{Authenticate, CSRF_HEADER, SESSION_COOKIE};
 pub use bootstrap::{BootstrapError, bootstrap};
 pub use caller::{Caller, CallerKind, Granted, Reach};
 pub use control::{AccessControl, BELIEVED, SessionOptions};
+pub use enrolment::TokenPasswords;
 pub use grant::{GRANTS_MAX, Grant};
 pub use permission::{
     BUILT_IN_ROLES, BuiltInRole, Permission, Permissions, UnknownPermission, built_in_role,

@@ -1,0 +1,59 @@
+//! Passwords for EST and SCEP: API tokens that may ask for certificates by the profile.
+
+use authority::enrolment::{EnrolmentPassword, PasswordError};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use x509::csr::CertificateRequest;
+
+use super::{AccessControl, Permission, Scope, TOKEN_PREFIX, token_hash};
+
+/// Takes an API token as the password: whatever the user name over EST, as the challenge password over SCEP. The token
+/// needs `certificate.request` within the profile's scope, so `bulla token create printers --role issuer=profile:printers`
+/// makes one for a kind of device, and removing it ends it. A token removed by another node is believed for a few
+/// seconds, as everywhere.
+#[derive(Clone)]
+pub struct TokenPasswords(AccessControl);
+
+impl TokenPasswords {
+    /// Tokens of this database.
+    #[must_use]
+    pub fn new(access: AccessControl) -> Self {
+        Self(access)
+    }
+
+    async fn holder(&self, profile: &str, token: &str) -> Result<Option<String>, PasswordError> {
+        if !token.starts_with(TOKEN_PREFIX) {
+            return Ok(None);
+        }
+        match self.0.token(token_hash(token)).await {
+            Ok(caller) => {
+                let may = caller.may(Permission::CertificateRequest, &[Scope::profile(profile)]).is_ok();
+                Ok(may.then(|| caller.actor().to_owned()))
+            }
+            Err(problem) if problem.status().is_server_error() => {
+                Err(PasswordError("the database of tokens does not answer".to_owned()))
+            }
+            Err(_) => Ok(None),
+        }
+    }
+}
+
+impl EnrolmentPassword for TokenPasswords {
+    fn user<'a>(
+        &'a self,
+        profile: &'a str,
+        _: &'a str,
+        password: &'a str,
+    ) -> BoxFuture<'a, Result<Option<String>, PasswordError>> {
+        self.holder(profile, password).boxed()
+    }
+
+    fn challenge<'a>(
+        &'a self,
+        profile: &'a str,
+        password: &'a str,
+        _: &'a CertificateRequest,
+    ) -> BoxFuture<'a, Result<Option<String>, PasswordError>> {
+        self.holder(profile, password).boxed()
+    }
+}
