@@ -47,6 +47,7 @@ pub mod audit;
 pub mod authorities;
 pub mod certificates;
 pub mod client_certificates;
+pub mod enrolments;
 pub mod events;
 pub mod health;
 pub(crate) mod identity;
@@ -86,6 +87,7 @@ pub(crate) fn api() -> Api {
         .merge(policies::routes())
         .merge(people::routes())
         .merge(approvals::routes())
+        .merge(enrolments::routes())
         .merge(jobs::routes())
         .merge(agents::routes())
         .merge(targets::routes())
@@ -100,5 +102,5 @@ pub(crate) fn protocols(state: &State) -> Router<State> {
 
 /// What is served without TLS as well: CRLs, OCSP, http-01 answers.
 pub(crate) fn public(state: &State) -> Router<State> {
-    protocols::public(state)
+    protocols::public(state).merge(issuers::validations())
 }
