@@ -1,7 +1,12 @@
-//! Routes: authorities.
+//! Certification authorities, what they issued, and its revocation.
+
+mod issued;
+mod problems;
+mod revocations;
+mod tree;
 
 use crate::api::Api;
 
 pub(crate) fn routes() -> Api {
-    Api::area("authorities")
+    tree::routes().merge(issued::routes()).merge(revocations::routes())
 }

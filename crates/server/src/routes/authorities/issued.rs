@@ -1,0 +1,313 @@
+//! Issuing from a certification request, and what was issued.
+
+use authority::Authority;
+use authority::issue::{IssueRequest, Issued, IssuedRecord, IssuedRef, Source};
+use authority::revoke::{CertificateStatus, status_of};
+use axum::response::{IntoResponse, Response};
+use http::header::{HeaderValue, LOCATION};
+use http::{HeaderMap, StatusCode};
+use serde::{Deserialize, Serialize};
+use store::IssuedFilter;
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::routes;
+use uuid::Uuid;
+use x509::csr::CertificateRequest;
+use x509::{Certificate, DistinguishedName, Fingerprint, GeneralName, UnixTime};
+
+use super::problems::refused;
+use crate::access::{Caller, Permission, Reach, Scope};
+use crate::api::{Access, Api};
+use crate::extract::{Json, Path, Query};
+use crate::paging::{Listing, Paging, PagingParams};
+use crate::problem::Problem;
+use crate::state::State;
+use crate::time;
+
+pub(super) fn routes() -> Api {
+    Api::area("issued")
+        .route(Access::needs(Permission::CertificateRequest).scoped(), routes!(issue))
+        .route(Access::needs(Permission::CertificateRead).scoped(), routes!(list))
+        .route(Access::needs(Permission::CertificateRead).scoped(), routes!(get_one))
+}
+
+/// A certificate asked for.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct NewIssued {
+    /// The certification request (PKCS #10) in PEM.
+    csr: String,
+    /// Names instead of those in the request.
+    names: Option<Vec<String>>,
+    /// A subject instead of the one in the request.
+    #[schema(example = "CN=www.example.com")]
+    subject: Option<String>,
+    /// The first moment; now, a little backdated, unless given.
+    not_before: Option<String>,
+    /// The life; the profile's unless given.
+    #[schema(minimum = 1)]
+    lifetime_seconds: Option<i64>,
+    /// Whether the server must staple; as the request says unless given.
+    must_staple: Option<bool>,
+    /// The authority, by id or name; the profile's unless given.
+    ca: Option<String>,
+}
+
+/// A certificate just issued.
+#[derive(Debug, Serialize, ToSchema)]
+struct IssuedCertificate {
+    /// Its id.
+    id: Uuid,
+    /// Its serial number, hexadecimal.
+    serial: String,
+    /// SHA-256 of its DER.
+    fingerprint: String,
+    /// The authority that signed.
+    ca: Uuid,
+    /// The profile.
+    profile: String,
+    /// First moment of validity.
+    not_before: String,
+    /// Last second of validity.
+    not_after: String,
+    /// The certificate and those above it without the root, in PEM, as servers want it.
+    chain: String,
+}
+
+impl IssuedCertificate {
+    fn of(issued: &Issued) -> Self {
+        Self {
+            id: issued.id,
+            serial: issued.serial.to_string(),
+            fingerprint: issued.fingerprint.to_string(),
+            ca: issued.ca,
+            profile: issued.profile.clone(),
+            not_before: moment(issued.not_before),
+            not_after: moment(issued.not_after),
+            chain: issued.chain_pem(),
+        }
+    }
+}
+
+/// A certificate issued here.
+#[derive(Debug, Serialize, ToSchema)]
+struct IssuedView {
+    /// Its id.
+    id: Uuid,
+    /// Its serial number, hexadecimal.
+    serial: String,
+    /// SHA-256 of its DER.
+    fingerprint: String,
+    /// The authority that signed.
+    ca: Uuid,
+    /// The profile; empty for certificates of authorities and responders.
+    profile: String,
+    /// Over which protocol it was asked for.
+    source: String,
+    /// For whom.
+    requester: String,
+    /// Its subject.
+    subject: String,
+    /// Its names.
+    names: Vec<String>,
+    /// The kind of its key.
+    key_algorithm: String,
+    /// SHA-256 of its SubjectPublicKeyInfo.
+    spki_sha256: String,
+    /// When it was issued.
+    issued_at: String,
+    /// First moment of validity.
+    not_before: String,
+    /// Last second of validity.
+    not_after: String,
+    /// `good`, `expired` or `revoked`.
+    status: &'static str,
+    /// When it was revoked.
+    revoked_at: Option<String>,
+    /// Why.
+    revocation_reason: Option<String>,
+    /// Itself in PEM.
+    certificate: String,
+}
+
+impl IssuedView {
+    fn of(record: IssuedRecord, now_us: i64) -> Self {
+        let (status, revoked_at, reason) = match status_of(&record, now_us) {
+            CertificateStatus::Good => ("good", None, None),
+            CertificateStatus::Expired => ("expired", None, None),
+            CertificateStatus::Revoked { at, reason, .. } => {
+                ("revoked", Some(moment(at)), Some(reason.to_string()))
+            }
+        };
+        let names = Certificate::parse(&record.der)
+            .map(|certificate| certificate.subject_alt_names.iter().map(ToString::to_string).collect());
+        Self {
+            id: record.id,
+            serial: x509::SerialNumber::from_content(&record.serial).to_string(),
+            fingerprint: Fingerprint::from_bytes(record.sha256).to_string(),
+            ca: record.ca,
+            profile: record.profile,
+            source: record.source,
+            requester: record.requester,
+            subject: record.subject,
+            names: names.unwrap_or_default(),
+            key_algorithm: record.key_algorithm,
+            spki_sha256: x509::SpkiHash::from_bytes(record.spki_sha256).to_string(),
+            issued_at: time::shown(record.issued_at_us),
+            not_before: time::shown(record.not_before_us),
+            not_after: time::shown(record.not_after_us),
+            status,
+            revoked_at,
+            revocation_reason: reason,
+            certificate: x509::pem::encode("CERTIFICATE", &record.der),
+        }
+    }
+}
+
+/// Which certificates to list; all conditions together.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct IssuedParams {
+    /// By this profile.
+    profile: Option<String>,
+    /// By this authority, by id or name.
+    ca: Option<String>,
+    /// For this requester.
+    requester: Option<String>,
+    /// Over this protocol: `api`, `acme`, `est`, `scep`, `lifecycle`, `system`.
+    source: Option<String>,
+    /// With a name that is this one or lies below it.
+    name: Option<String>,
+    /// Issued at this time or later.
+    from: Option<String>,
+    /// Issued before this time.
+    before: Option<String>,
+}
+
+fn moment(time: UnixTime) -> String {
+    time::shown(time.0.saturating_mul(1_000_000))
+}
+
+/// Issues a certificate for a certification request, by a profile.
+///
+/// The request shows that the key is held; the profile decides about everything else. A profile that needs a second
+/// person's consent issues only to managed certificates. With an `Idempotency-Key`, a repeat gets the same certificate,
+/// even when the first answer was lost.
+#[utoipa::path(post, path = "/api/v1/profiles/{name}/certificates", operation_id = "issueByProfile",
+    params(("name" = String, Path)), request_body = NewIssued, responses((status = 201, body = IssuedCertificate)))]
+async fn issue(
+    state: State,
+    caller: Caller,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    Json(body): Json<NewIssued>,
+) -> Result<Response, Problem> {
+    caller.may(Permission::CertificateRequest, &[Scope::profile(name.clone())])?;
+    let authority = state.room::<Authority>()?;
+    if authority.profile(&name).await?.requires_approval {
+        let detail = format_args!("certificates of the profile {name} need a second person's consent");
+        let problem =
+            Problem::new(StatusCode::CONFLICT, "approval-required", "Somebody else must agree first");
+        return Err(problem.detail(detail).hint("ask for a managed certificate: it waits for the consent"));
+    }
+    let ca = match &body.ca {
+        Some(ca) => Some(authority.ca(ca).await?.id),
+        None => None,
+    };
+    let mut request = asked(&name, body, &caller)?;
+    request.ca = ca;
+    // The server's own memory of repeats is lost with the answer when the process ends between commit and reply.
+    let key = headers.get("idempotency-key").and_then(|key| key.to_str().ok());
+    request.idempotency_key = key.map(|key| format!("{}:{}", caller.id(), key));
+    let issued = authority.issue(request).await.map_err(refused)?;
+    let place = HeaderValue::from_str(&format!("/api/v1/issued/{}", issued.id)).map_err(Problem::internal)?;
+    Ok((StatusCode::CREATED, [(LOCATION, place)], Json(IssuedCertificate::of(&issued))).into_response())
+}
+
+fn asked(profile: &str, body: NewIssued, caller: &Caller) -> Result<IssueRequest, Problem> {
+    let bad =
+        |what: &str, error: &dyn std::fmt::Display| Problem::unprocessable(format_args!("{what}: {error}"));
+    let csr = CertificateRequest::from_pem_or_der(body.csr.as_bytes()).map_err(|error| bad("csr", &error))?;
+    csr.verify().map_err(|error| bad("csr", &error))?;
+    let names = match &body.names {
+        Some(names) => names.iter().map(|name| GeneralName::parse(name)).collect::<Result<_, _>>(),
+        None => Ok(csr.names()),
+    };
+    let subject = match &body.subject {
+        Some(text) => DistinguishedName::from_text(text).map_err(|error| bad("subject", &error))?,
+        None => csr.subject.clone(),
+    };
+    let not_before = body.not_before.as_deref().map(time::parsed).transpose()?;
+    let names = names.map_err(|error| bad("names", &error))?;
+    Ok(IssueRequest {
+        subject: Some(subject),
+        not_before: not_before.map(|us| UnixTime(us.div_euclid(1_000_000))),
+        lifetime_seconds: body.lifetime_seconds,
+        must_staple: body.must_staple.unwrap_or(csr.must_staple),
+        ..IssueRequest::new(profile, csr.public_key.spki.to_vec(), names, Source::Api, caller.actor())
+    })
+}
+
+/// Lists the certificates issued here, newest first.
+///
+/// Who may see the certificates of some profiles only names one of them.
+#[utoipa::path(get, path = "/api/v1/issued", operation_id = "listIssued", params(PagingParams, IssuedParams),
+    responses((status = 200, body = Listing<IssuedView>)))]
+async fn list(
+    state: State,
+    caller: Caller,
+    paging: Paging,
+    Query(params): Query<IssuedParams>,
+) -> Result<Json<Listing<IssuedView>>, Problem> {
+    let authority = state.room::<Authority>()?;
+    match (caller.reach(Permission::CertificateRead), &params.profile) {
+        (Reach::Everything, _) => {}
+        (Reach::Only(_), Some(profile)) => {
+            caller.may(Permission::CertificateRead, &[Scope::profile(profile.clone())])?;
+        }
+        (Reach::Only(_), None) => {
+            return Err(Problem::forbidden("you may see the certificates of some profiles only")
+                .hint("name one of them: ?profile=NAME"));
+        }
+    }
+    let ca = match &params.ca {
+        Some(ca) => Some(authority.ca(ca).await?.id),
+        None => None,
+    };
+    let filter = IssuedFilter {
+        ca,
+        profile: params.profile,
+        requester: params.requester,
+        source: params.source,
+        name_suffix: params.name,
+        issued_from_us: params.from.as_deref().map(time::parsed).transpose()?,
+        issued_before_us: params.before.as_deref().map(time::parsed).transpose()?,
+        ends_from_us: None,
+    };
+    let page = state.store().issued_page(&filter, paging.after.as_ref(), paging.limit).await?;
+    let now_us = state.clock().now_us();
+    Ok(Json(Listing::of(page, |record| IssuedView::of(record, now_us))))
+}
+
+/// Shows a certificate issued here, by its id or its fingerprint.
+#[utoipa::path(get, path = "/api/v1/issued/{id}", operation_id = "getIssued", params(("id" = String, Path)),
+    responses((status = 200, body = IssuedView)))]
+async fn get_one(state: State, caller: Caller, Path(id): Path<String>) -> Result<Json<IssuedView>, Problem> {
+    let record = find(&state, &id).await?;
+    caller.may(Permission::CertificateRead, &[Scope::profile(record.profile.clone())])?;
+    Ok(Json(IssuedView::of(record, state.clock().now_us())))
+}
+
+/// A certificate by id or fingerprint.
+pub(super) async fn find(state: &State, id: &str) -> Result<IssuedRecord, Problem> {
+    let which = match (id.parse::<Uuid>(), id.parse::<Fingerprint>()) {
+        (Ok(id), _) => IssuedRef::Id(id),
+        (_, Ok(fingerprint)) => IssuedRef::Fingerprint(fingerprint),
+        _ => {
+            return Err(Problem::not_found(format_args!(
+                "certificate {id}: give an id or a SHA-256 fingerprint"
+            )));
+        }
+    };
+    let record = state.room::<Authority>()?.issued(&which).await?;
+    record.ok_or_else(|| Problem::not_found(format_args!("certificate {id} issued here")))
+}

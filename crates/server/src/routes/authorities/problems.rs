@@ -1,0 +1,121 @@
+//! What the authority refuses, as problem documents.
+
+use authority::issue::IssueError;
+use authority::revoke::RevokeError;
+use authority::tree::{CaError, ImportError, NewCaError, RetireError};
+use http::StatusCode;
+use serde_json::{Value, json};
+use store::StoreError;
+
+use crate::problem::Problem;
+
+/// Seconds after which to ask again when the database was busy or away.
+const STORE_RETRY_SECONDS: u64 = 2;
+/// Seconds after which to ask again when a key did not answer: a module restarts slower than a database.
+const KEY_RETRY_SECONDS: u64 = 10;
+
+fn store(error: &StoreError) -> Problem {
+    if error.is_transient() {
+        tracing::warn!(%error, "the database did not answer a request");
+        return Problem::unavailable("the database is busy or does not answer", STORE_RETRY_SECONDS);
+    }
+    Problem::internal(error)
+}
+
+fn taken(error: impl std::fmt::Display) -> Problem {
+    Problem::conflict(error)
+}
+
+impl From<CaError> for Problem {
+    fn from(error: CaError) -> Self {
+        match error {
+            CaError::Unknown(name) => Self::not_found(format_args!("certification authority {name}")),
+            CaError::Ambiguous(_) => Self::unprocessable(error),
+            CaError::Store(error) => store(&error),
+        }
+    }
+}
+
+impl From<NewCaError> for Problem {
+    fn from(error: NewCaError) -> Self {
+        match error {
+            NewCaError::NameTaken(_) | NewCaError::NotIssuing(_) => taken(error),
+            NewCaError::Ca(error) => error.into(),
+            NewCaError::Store(error) => store(&error),
+            NewCaError::Sign(_) => Self::unavailable(error, KEY_RETRY_SECONDS),
+            NewCaError::Key(_) | NewCaError::Unverified(_) => Self::internal(error),
+            error => Self::unprocessable(error),
+        }
+    }
+}
+
+impl From<ImportError> for Problem {
+    fn from(error: ImportError) -> Self {
+        match error {
+            ImportError::NameTaken(_) => taken(error),
+            ImportError::NotPending(id) => {
+                Self::not_found(format_args!("authority {id} that waits for a certificate"))
+            }
+            ImportError::Ca(error) => error.into(),
+            ImportError::Store(error) => store(&error),
+            error => Self::unprocessable(error),
+        }
+    }
+}
+
+impl From<RetireError> for Problem {
+    fn from(error: RetireError) -> Self {
+        match error {
+            RetireError::Ca(error) => error.into(),
+            RetireError::Store(error) => store(&error),
+            error => taken(error),
+        }
+    }
+}
+
+/// The kind of a refusal, in a member of its own, and what it is about.
+pub(super) fn refused(error: IssueError) -> Problem {
+    let unprocessable = |kind: &'static str, error: &dyn std::fmt::Display| {
+        Problem::new(StatusCode::UNPROCESSABLE_ENTITY, kind, "The certificate cannot be issued").detail(error)
+    };
+    match error {
+        IssueError::Profile(error) => error.into(),
+        IssueError::Ca(error) => error.into(),
+        IssueError::NotIssuing(_) => taken(error),
+        IssueError::Store(error) => store(&error),
+        IssueError::Abandoned => Problem::unavailable(error, STORE_RETRY_SECONDS),
+        IssueError::Sign(_) => {
+            tracing::error!(%error, "the key of an authority did not sign");
+            Problem::unavailable("the key of the authority does not answer", KEY_RETRY_SECONDS)
+        }
+        IssueError::Names(ref refusals) => {
+            let list: Vec<Value> = refusals
+                .iter()
+                .map(|refusal| json!({ "name": refusal.name.as_ref().map(ToString::to_string), "reason": refusal.reason }))
+                .collect();
+            unprocessable("names-not-allowed", &error).with("names", list)
+        }
+        IssueError::Baseline(ref violations) => {
+            let list: Vec<Value> =
+                violations.iter().map(|v| json!({ "section": v.section, "text": v.text })).collect();
+            unprocessable("baseline-requirements", &error).with("violations", list)
+        }
+        IssueError::KeyBlocked(_) => unprocessable("key-blocked", &error),
+        IssueError::Key(_) => unprocessable("key-not-allowed", &error),
+        IssueError::Subject(_) => unprocessable("subject-not-allowed", &error),
+        IssueError::Dates(_) => unprocessable("dates-not-allowed", &error),
+        IssueError::Extension(_) => unprocessable("extension-not-allowed", &error),
+        IssueError::Lint(_) => unprocessable("faulty-certificate", &error),
+        IssueError::KeyReused | IssueError::KeyTooLong(_) => Problem::unprocessable(error),
+    }
+}
+
+impl From<RevokeError> for Problem {
+    fn from(error: RevokeError) -> Self {
+        match error {
+            RevokeError::Unknown => Self::not_found("such certificate: it was not issued here"),
+            RevokeError::Store(error) => store(&error),
+            error => Self::unprocessable(error),
+        }
+    }
+}

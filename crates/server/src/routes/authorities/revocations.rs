@@ -1,0 +1,236 @@
+//! Revocation, one or by filter, and keys that are blocked.
+
+use authority::Authority;
+use authority::issue::IssuedRef;
+use authority::revoke::{RevocationDates, RevocationFilter, Revoked, Selection};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa_axum::routes;
+use uuid::Uuid;
+use x509::crl::Reason;
+use x509::{Certificate, SerialNumber, SpkiHash, UnixTime};
+
+use crate::access::{Caller, Permission, Scope};
+use crate::api::{Access, Api};
+use crate::extract::{Json, Path};
+use crate::problem::Problem;
+use crate::state::State;
+use crate::time;
+
+pub(super) fn routes() -> Api {
+    Api::area("revocations")
+        .route(Access::needs(Permission::CertificateRevoke).scoped(), routes!(revoke))
+        .route(Permission::KeyBlock, routes!(block))
+        .route(Permission::CertificateRead, routes!(blocked))
+}
+
+/// What to revoke: exactly one of `certificate`, `serial`, `certificates`, `key` and `filter`.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct NewRevocation {
+    /// Why, as in RFC 5280: `keyCompromise`, `superseded`, `cessationOfOperation`, `certificateHold`, …
+    /// `removeFromCRL` takes certificates off hold.
+    #[schema(example = "superseded")]
+    reason: String,
+    /// The date in the CRL; now unless given.
+    revoked_at: Option<String>,
+    /// Since when the key is thought to be compromised; with `keyCompromise` only.
+    invalid_since: Option<String>,
+    /// One certificate, by id or fingerprint.
+    certificate: Option<String>,
+    /// One certificate, by its authority and serial number.
+    serial: Option<IssuerSerial>,
+    /// These certificates, by id.
+    #[schema(max_items = 10000)]
+    certificates: Option<Vec<Uuid>>,
+    /// All with this public key: SHA-256 of the SubjectPublicKeyInfo.
+    key: Option<String>,
+    /// All that all conditions hold for.
+    filter: Option<RevocationConditions>,
+}
+
+/// A certificate by its authority and serial number.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct IssuerSerial {
+    /// The authority, by id or name.
+    ca: String,
+    /// The serial number, hexadecimal.
+    serial: String,
+}
+
+/// Conditions, at least one.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct RevocationConditions {
+    /// Issued by this profile.
+    profile: Option<String>,
+    /// By this authority, by id or name.
+    ca: Option<String>,
+    /// With a name that is this one or lies below it.
+    name: Option<String>,
+    /// Over this protocol.
+    source: Option<String>,
+    /// For this requester.
+    requester: Option<String>,
+    /// At this time or later.
+    issued_after: Option<String>,
+    /// Before this time.
+    issued_before: Option<String>,
+}
+
+/// What a revocation did.
+#[derive(Debug, Serialize, ToSchema)]
+struct RevocationView {
+    /// Certificates whose state it changed.
+    count: u64,
+    /// Those that were in that state already.
+    already: u64,
+    /// Those that have ended, which no CRL tells of.
+    expired: u64,
+    /// The call, as the audit log names it.
+    action: Uuid,
+}
+
+impl RevocationView {
+    fn of(revoked: Revoked) -> Self {
+        let Revoked { count, already, expired, action } = revoked;
+        Self { count, already, expired, action }
+    }
+}
+
+/// A key to block: exactly one of `key` and `certificate`.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct NewBlockedKey {
+    /// SHA-256 of the SubjectPublicKeyInfo.
+    key: Option<String>,
+    /// A certificate with the key: its id or fingerprint, or itself in PEM.
+    certificate: Option<String>,
+}
+
+/// A key, and whether it is blocked.
+#[derive(Debug, Serialize, ToSchema)]
+struct BlockedKeyView {
+    /// SHA-256 of the SubjectPublicKeyInfo.
+    key: String,
+    /// Whether nothing is issued for it.
+    blocked: bool,
+}
+
+/// Revokes certificates: one, a list, all of a key, or all that a filter finds.
+///
+/// What is revoked already stays as it is, but for holds, which end, and for `keyCompromise`, which replaces other
+/// reasons. New CRLs are made within a second or two, and OCSP answers change at once.
+#[utoipa::path(post, path = "/api/v1/revocations", operation_id = "revokeIssued", request_body = NewRevocation,
+    responses((status = 200, body = RevocationView)))]
+async fn revoke(
+    state: State,
+    caller: Caller,
+    Json(body): Json<NewRevocation>,
+) -> Result<Json<RevocationView>, Problem> {
+    let reason: Reason = body.reason.parse().map_err(Problem::unprocessable)?;
+    let dates = RevocationDates {
+        revoked_at: seconds(body.revoked_at.as_deref())?,
+        invalid_since: seconds(body.invalid_since.as_deref())?,
+    };
+    let selection = selected(&state, &caller, body).await?;
+    let done = state.room::<Authority>()?.revoke_since(selection, reason, dates, caller.actor()).await?;
+    Ok(Json(RevocationView::of(done)))
+}
+
+fn seconds(text: Option<&str>) -> Result<Option<UnixTime>, Problem> {
+    let us = text.map(time::parsed).transpose()?;
+    Ok(us.map(|us| UnixTime(us.div_euclid(1_000_000))))
+}
+
+/// The selection, once the caller may revoke all that it can find.
+async fn selected(state: &State, caller: &Caller, body: NewRevocation) -> Result<Selection, Problem> {
+    let authority = state.room::<Authority>()?;
+    let everywhere = || caller.may(Permission::CertificateRevoke, &[]);
+    let within = |profile: &str| caller.may(Permission::CertificateRevoke, &[Scope::profile(profile)]);
+    match (body.certificate, body.serial, body.certificates, body.key, body.filter) {
+        (Some(id), None, None, None, None) => {
+            let record = super::issued::find(state, &id).await?;
+            within(&record.profile)?;
+            Ok(Selection::Id(record.id))
+        }
+        (None, Some(named), None, None, None) => {
+            let ca = authority.ca(&named.ca).await?.id;
+            let serial: SerialNumber = named.serial.parse().map_err(Problem::unprocessable)?;
+            let which = IssuedRef::Serial(ca, serial.clone());
+            let record = authority.issued(&which).await?;
+            within(record.as_ref().map_or("", |record| &record.profile))?;
+            Ok(Selection::Serial { ca, serial })
+        }
+        (None, None, Some(ids), None, None) => everywhere().map(|()| Selection::Ids(ids)),
+        (None, None, None, Some(key), None) => {
+            everywhere()?;
+            key.parse().map(Selection::Key).map_err(Problem::unprocessable)
+        }
+        (None, None, None, None, Some(conditions)) => {
+            match &conditions.profile {
+                Some(profile) => within(profile)?,
+                None => everywhere()?,
+            }
+            filter(authority, conditions).await.map(Selection::Filter)
+        }
+        _ => Err(Problem::unprocessable(
+            "give exactly one of certificate, serial, certificates, key and filter",
+        )),
+    }
+}
+
+async fn filter(
+    authority: &Authority,
+    conditions: RevocationConditions,
+) -> Result<RevocationFilter, Problem> {
+    let ca = match &conditions.ca {
+        Some(ca) => Some(authority.ca(ca).await?.id),
+        None => None,
+    };
+    Ok(RevocationFilter {
+        profile: conditions.profile,
+        ca,
+        name_suffix: conditions.name,
+        source: conditions.source,
+        requester: conditions.requester,
+        issued_after: seconds(conditions.issued_after.as_deref())?,
+        issued_before: seconds(conditions.issued_before.as_deref())?,
+    })
+}
+
+/// Blocks a public key: nothing is issued for it any more, and everything issued for it is revoked for keyCompromise.
+#[utoipa::path(post, path = "/api/v1/blocked-keys", operation_id = "blockKey", request_body = NewBlockedKey,
+    responses((status = 200, body = RevocationView)))]
+async fn block(
+    state: State,
+    caller: Caller,
+    Json(body): Json<NewBlockedKey>,
+) -> Result<Json<RevocationView>, Problem> {
+    let key = match (body.key, body.certificate) {
+        (Some(key), None) => key.parse::<SpkiHash>().map_err(Problem::unprocessable)?,
+        (None, Some(certificate)) => key_of(&state, &certificate).await?,
+        _ => return Err(Problem::unprocessable("give exactly one of key and certificate")),
+    };
+    let done = state.room::<Authority>()?.block_key(key, caller.actor()).await?;
+    Ok(Json(RevocationView::of(done)))
+}
+
+async fn key_of(state: &State, certificate: &str) -> Result<SpkiHash, Problem> {
+    if let Some((_, der)) = x509::pem::certificates(certificate.as_bytes()).next() {
+        let parsed = Certificate::parse(&der).map_err(Problem::unprocessable)?;
+        return Ok(parsed.public_key.spki_sha256);
+    }
+    let record = super::issued::find(state, certificate).await?;
+    Ok(SpkiHash::from_bytes(record.spki_sha256))
+}
+
+/// Says whether a public key is blocked.
+#[utoipa::path(get, path = "/api/v1/blocked-keys/{key}", operation_id = "getBlockedKey",
+    params(("key" = String, Path)), responses((status = 200, body = BlockedKeyView)))]
+async fn blocked(state: State, Path(key): Path<String>) -> Result<Json<BlockedKeyView>, Problem> {
+    let hash: SpkiHash = key.parse().map_err(Problem::unprocessable)?;
+    let blocked = state.room::<Authority>()?.is_blocked(&hash).await?;
+    Ok(Json(BlockedKeyView { key: hash.to_string(), blocked }))
+}
