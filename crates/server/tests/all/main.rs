@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod answers;
+mod enrolments;
+mod authorities;
 mod listening;
 mod logging_in;
 mod route_by_role;

@@ -1,0 +1,268 @@
+//! Authorities, profiles, issuing, revocation over the API.
+
+use authority::keystore::KeyStore;
+use authority::publish::Publications;
+use authority::{Authority, AuthorityOptions};
+use axum::Router;
+use axum::body::Body;
+use http::{Method, Request};
+use keys::{KeyType, Keyring, PrivateKey, Signer};
+use secrecy::ExposeSecret;
+use serde_json::{Value, json};
+use server::{State, access, router};
+use store::Clock;
+use tower::ServiceExt;
+use x509::build::{self, Extension};
+use x509::csr;
+use x509::{DistinguishedName, GeneralName};
+
+use crate::world::store;
+
+struct Api {
+    router: Router,
+    admin: String,
+    _folder: tempfile::TempDir,
+}
+
+impl Api {
+    async fn new() -> Self {
+        let (folder, store) = store().await;
+        let clock = Clock::system();
+        let admin = access::bootstrap(&store, &clock).await.unwrap().unwrap().expose_secret().to_owned();
+        let keystore = KeyStore::new(store.clone(), Keyring::ephemeral(), clock.clone());
+        let options =
+            AuthorityOptions { base_url: "http://pki.example".to_owned(), ..AuthorityOptions::default() };
+        let authority = Authority::open(store.clone(), keystore, clock.clone(), options).unwrap();
+        let state =
+            State::builder(store, clock).with(Publications::new(authority.clone())).with(authority).build();
+        Self { router: router(&state).0, admin, _folder: folder }
+    }
+
+    async fn as_whom(
+        &self,
+        token: &str,
+        method: Method,
+        path: &str,
+        body: Value,
+        headers: &[(&str, &str)],
+    ) -> (u16, Value) {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("authorization", format!("Bearer {token}"))
+            .header("content-type", "application/json");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let body = if body.is_null() { Body::empty() } else { Body::from(body.to_string()) };
+        let response = self.router.clone().oneshot(request.body(body).unwrap()).await.unwrap();
+        let status = response.status().as_u16();
+        let body = axum::body::to_bytes(response.into_body(), 1 << 20).await.unwrap();
+        (status, serde_json::from_slice(&body).unwrap_or(Value::Null))
+    }
+
+    async fn ask(&self, method: Method, path: &str, body: Value) -> (u16, Value) {
+        self.as_whom(&self.admin, method, path, body, &[]).await
+    }
+
+    /// A token that may do this within this scope only.
+    async fn token(&self, role: &str, scope: &str) -> String {
+        let body = json!({ "name": format!("{role} {scope}"), "grants": [{ "role": role, "scope": scope }] });
+        let (status, made) = self.ask(Method::POST, "/api/v1/tokens", body).await;
+        assert_eq!(status, 201, "{made}");
+        made["token"].as_str().unwrap().to_owned()
+    }
+
+    async fn with_authority(self) -> Self {
+        let root = json!({ "name": "root", "subject": "CN=Root" });
+        assert_eq!(self.ask(Method::POST, "/api/v1/authorities", root).await.0, 201);
+        let web = json!({ "name": "web-ca", "subject": "CN=Web", "parent": "root" });
+        let (status, made) = self.ask(Method::POST, "/api/v1/authorities", web).await;
+        assert_eq!((status, &made["state"], &made["root"]), (201, &json!("active"), &json!(false)), "{made}");
+        let profile = json!({ "name": "web", "names": { "dns_allowed": [".example"] } });
+        let (status, made) = self.ask(Method::POST, "/api/v1/profiles", profile).await;
+        assert_eq!((status, &made["revision"]), (201, &json!(1)), "{made}");
+        self
+    }
+}
+
+fn request_for(name: &str) -> String {
+    let key = PrivateKey::generate(KeyType::P256).unwrap();
+    let names = [GeneralName::Dns(name.to_owned())];
+    let subject = DistinguishedName::from_text(&format!("CN={name}")).unwrap();
+    let tbs = csr::tbs(&subject.der, key.spki(), &[Extension::subject_alt_names(&names, false)], None);
+    let signature = key.sign_now(&tbs).unwrap();
+    x509::pem::encode("CERTIFICATE REQUEST", &build::signed(&tbs, &key.algorithm(), &signature))
+}
+
+#[tokio::test]
+async fn a_certificate_is_issued_shown_and_revoked() {
+    let api = Api::new().await.with_authority().await;
+    let path = "/api/v1/profiles/web/certificates";
+    let body = json!({ "csr": request_for("a.example") });
+    let key = [("idempotency-key", "order-1")];
+    let (status, issued) = api.as_whom(&api.admin, Method::POST, path, body.clone(), &key).await;
+    assert_eq!(status, 201, "{issued}");
+    let (status, again) = api.as_whom(&api.admin, Method::POST, path, body, &key).await;
+    assert_eq!((status, &again), (201, &issued));
+    assert_eq!(issued["chain"].as_str().unwrap().matches("BEGIN CERTIFICATE").count(), 2);
+    let id = issued["id"].as_str().unwrap();
+    for name in [id, issued["fingerprint"].as_str().unwrap()] {
+        let (status, shown) = api.ask(Method::GET, &format!("/api/v1/issued/{name}"), Value::Null).await;
+        assert_eq!((status, &shown["status"]), (200, &json!("good")));
+        assert_eq!((&shown["names"], &shown["source"]), (&json!(["a.example"]), &json!("api")));
+    }
+    let (_, listed) = api.ask(Method::GET, "/api/v1/issued?profile=web&name=example", Value::Null).await;
+    assert_eq!(listed["items"].as_array().unwrap().len(), 1);
+
+    let bad = json!({ "csr": request_for("a.other") });
+    let (status, refused) = api.ask(Method::POST, path, bad).await;
+    assert_eq!((status, &refused["names"][0]["name"]), (422, &json!("a.other")), "{refused}");
+    assert!(refused["type"].as_str().unwrap().ends_with("/names-not-allowed"));
+    assert_eq!(api.ask(Method::POST, path, json!({ "csr": "nonsense" })).await.0, 422);
+    let mut forged = request_for("a.example").into_bytes();
+    let middle = forged.len() / 2;
+    forged[middle] = if forged[middle] == b'A' { b'B' } else { b'A' };
+    let forged = json!({ "csr": String::from_utf8(forged).unwrap() });
+    assert_eq!(api.ask(Method::POST, path, forged).await.0, 422, "the key must be held");
+
+    let revoke = "/api/v1/revocations";
+    let (status, done) =
+        api.ask(Method::POST, revoke, json!({ "reason": "superseded", "certificate": id })).await;
+    assert_eq!((status, &done["count"]), (200, &json!(1)), "{done}");
+    let (_, shown) = api.ask(Method::GET, &format!("/api/v1/issued/{id}"), Value::Null).await;
+    assert_eq!((&shown["status"], &shown["revocation_reason"]), (&json!("revoked"), &json!("superseded")));
+    let serial = json!({ "ca": "web-ca", "serial": issued["serial"] });
+    let (_, done) =
+        api.ask(Method::POST, revoke, json!({ "reason": "keyCompromise", "serial": serial })).await;
+    assert_eq!(done["count"], 1);
+    for (body, status) in [
+        (json!({ "reason": "superseded" }), 422),
+        (json!({ "reason": "superseded", "certificate": id, "key": shown["spki_sha256"] }), 422),
+        (json!({ "reason": "boredom", "certificate": id }), 422),
+        (json!({ "reason": "superseded", "filter": {} }), 422),
+        (json!({ "reason": "superseded", "certificate": uuid::Uuid::new_v4() }), 404),
+        (json!({ "reason": "superseded", "filter": { "profile": "web" } }), 200),
+    ] {
+        assert_eq!(api.ask(Method::POST, revoke, body.clone()).await.0, status, "{body}");
+    }
+
+    let (_, issued) = api.ask(Method::POST, path, json!({ "csr": request_for("b.example") })).await;
+    let (status, done) =
+        api.ask(Method::POST, "/api/v1/blocked-keys", json!({ "certificate": issued["id"] })).await;
+    assert_eq!((status, &done["count"]), (200, &json!(1)));
+    let (_, shown) = api
+        .ask(Method::GET, &format!("/api/v1/issued/{}", issued["id"].as_str().unwrap()), Value::Null)
+        .await;
+    let place = format!("/api/v1/blocked-keys/{}", shown["spki_sha256"].as_str().unwrap());
+    assert_eq!(api.ask(Method::GET, &place, Value::Null).await.1["blocked"], true);
+}
+
+#[tokio::test]
+async fn profiles_are_changed_only_as_they_were_read() {
+    let api = Api::new().await.with_authority().await;
+    let (status, mut shown) = api.ask(Method::GET, "/api/v1/profiles/web", Value::Null).await;
+    assert_eq!((status, &shown["validity"]["default_seconds"]), (200, &json!(4_060_800)));
+    shown["requires_approval"] = json!(true);
+    let put = |tag: &'static str, body: Value| {
+        let api = &api;
+        async move {
+            api.as_whom(&api.admin, Method::PUT, "/api/v1/profiles/web", body, &[("if-match", tag)]).await
+        }
+    };
+    assert_eq!(put("\"7\"", shown.clone()).await.0, 412);
+    let (status, changed) = put("\"1\"", shown.clone()).await;
+    assert_eq!((status, &changed["revision"]), (200, &json!(2)), "what was shown is sent back: {changed}");
+    let (status, refused) = api
+        .ask(Method::POST, "/api/v1/profiles/web/certificates", json!({ "csr": request_for("a.example") }))
+        .await;
+    assert_eq!(
+        (status, refused["type"].as_str().unwrap().rsplit('/').next()),
+        (409, Some("approval-required"))
+    );
+    shown["name"] = json!("other");
+    assert_eq!(put("\"2\"", shown.clone()).await.0, 422, "no renaming");
+    let twice = json!({ "name": "web", "names": { "dns_allowed": ["."] } });
+    assert_eq!(api.ask(Method::POST, "/api/v1/profiles", twice).await.0, 409);
+    let (status, refused) =
+        api.ask(Method::POST, "/api/v1/profiles", json!({ "name": "x", "names": { "dns": [] } })).await;
+    assert!(
+        status == 422 && refused["detail"].as_str().unwrap().contains("unknown field `dns`"),
+        "{refused}"
+    );
+    assert_eq!(api.ask(Method::DELETE, "/api/v1/profiles/web", Value::Null).await.0, 204);
+    assert_eq!(api.ask(Method::GET, "/api/v1/profiles/web", Value::Null).await.0, 404);
+}
+
+#[tokio::test]
+async fn a_scope_reaches_its_profile_and_no_further() {
+    let api = Api::new().await.with_authority().await;
+    let other = json!({ "name": "other", "names": { "dns_allowed": [".example"] } });
+    assert_eq!(api.ask(Method::POST, "/api/v1/profiles", other).await.0, 201);
+    let token = api.token("operator", "profile:web").await;
+    let send = |method: Method, path: String, body: Value| {
+        let (api, token) = (&api, &token);
+        async move { api.as_whom(token, method, &path, body, &[]).await }
+    };
+    let csr = || json!({ "csr": request_for("a.example") });
+    let (status, mine) = send(Method::POST, "/api/v1/profiles/web/certificates".into(), csr()).await;
+    assert_eq!(status, 201, "{mine}");
+    assert_eq!(send(Method::POST, "/api/v1/profiles/other/certificates".into(), csr()).await.0, 403);
+    let (_, theirs) = api.ask(Method::POST, "/api/v1/profiles/other/certificates", csr()).await;
+    let at = |issued: &Value| format!("/api/v1/issued/{}", issued["id"].as_str().unwrap());
+    assert_eq!(send(Method::GET, at(&mine), Value::Null).await.0, 200);
+    assert_eq!(send(Method::GET, at(&theirs), Value::Null).await.0, 403);
+    assert_eq!(send(Method::GET, "/api/v1/issued".into(), Value::Null).await.0, 403);
+    assert_eq!(send(Method::GET, "/api/v1/issued?profile=web".into(), Value::Null).await.0, 200);
+    assert_eq!(send(Method::GET, "/api/v1/issued?profile=other".into(), Value::Null).await.0, 403);
+    let (_, profiles) = send(Method::GET, "/api/v1/profiles".into(), Value::Null).await;
+    assert_eq!(profiles["items"].as_array().unwrap().len(), 1);
+    for (body, status) in [
+        (json!({ "reason": "superseded", "certificate": theirs["id"] }), 403),
+        (json!({ "reason": "superseded", "certificates": [mine["id"]] }), 403),
+        (json!({ "reason": "superseded", "filter": { "name": "a.example" } }), 403),
+        (json!({ "reason": "superseded", "filter": { "profile": "other" } }), 403),
+        (json!({ "reason": "superseded", "filter": { "profile": "web" } }), 200),
+    ] {
+        assert_eq!(send(Method::POST, "/api/v1/revocations".into(), body.clone()).await.0, status, "{body}");
+    }
+}
+
+#[tokio::test]
+async fn authorities_are_made_shown_and_retired() {
+    let api = Api::new().await.with_authority().await;
+    let (_, listed) = api.ask(Method::GET, "/api/v1/authorities", Value::Null).await;
+    assert_eq!(listed["items"].as_array().unwrap().len(), 2);
+    let outside = json!({ "name": "outside", "subject": "CN=Outside", "external": true });
+    let (status, pending) = api.ask(Method::POST, "/api/v1/authorities", outside).await;
+    assert_eq!((status, &pending["state"]), (201, &json!("pending")));
+    assert!(pending["request"].as_str().unwrap().contains("BEGIN CERTIFICATE REQUEST"));
+    let at = format!("/api/v1/authorities/{}", pending["id"].as_str().unwrap());
+    assert_eq!(api.ask(Method::GET, &at, Value::Null).await.1["state"], "pending");
+    let (_, web) = api.ask(Method::GET, "/api/v1/authorities/web-ca", Value::Null).await;
+    let foreign = json!({ "certificates": web["certificate"] });
+    assert_eq!(api.ask(Method::PUT, &format!("{at}/certificate"), foreign).await.0, 422, "another key's");
+    assert_eq!(api.ask(Method::DELETE, &format!("{at}/request"), Value::Null).await.0, 204);
+    assert_eq!(api.ask(Method::GET, &at, Value::Null).await.0, 404);
+    let second = json!({ "name": "second", "subject": "CN=Second" });
+    assert_eq!(api.ask(Method::POST, "/api/v1/authorities", second.clone()).await.0, 201);
+    assert_eq!(api.ask(Method::POST, "/api/v1/authorities", second).await.0, 409);
+    let by = json!({ "by": "second" });
+    assert_eq!(api.ask(Method::POST, "/api/v1/authorities/web-ca/cross-signatures", by).await.0, 201);
+    let retire = "/api/v1/authorities/web-ca/retire";
+    assert_eq!(api.ask(Method::POST, retire, json!({})).await.1["state"], "retiring");
+    let (status, refused) = api
+        .ask(
+            Method::POST,
+            "/api/v1/profiles/web/certificates",
+            json!({ "csr": request_for("a.example"), "ca": "web-ca" }),
+        )
+        .await;
+    assert_eq!(status, 409, "{refused}");
+    assert_eq!(api.ask(Method::POST, retire, json!({ "force": true })).await.1["state"], "retired");
+    assert_eq!(api.ask(Method::POST, retire, json!({})).await.0, 409);
+    let wrong = json!({ "name": "x", "subject": "CN=X", "parent": "nobody" });
+    assert_eq!(api.ask(Method::POST, "/api/v1/authorities", wrong).await.0, 404);
+    let import = json!({ "name": "taken in", "certificates": web["certificate"], "key": "nonsense" });
+    assert_eq!(api.ask(Method::POST, "/api/v1/authorities/import", import).await.0, 422);
+}
