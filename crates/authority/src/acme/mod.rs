@@ -6,6 +6,7 @@
 
 mod account;
 mod accounts;
+mod admin;
 mod authorizations;
 mod binding;
 mod certificates;

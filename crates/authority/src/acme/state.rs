@@ -84,7 +84,7 @@ impl OrderState {
         }
     }
 
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Pending => "pending",
             Self::Ready => "ready",

@@ -40,6 +40,7 @@
 //! - A route not given to `Api::route` cannot exist; the test `route_by_role` walks all of them with every role.
 //! - Operation ids are unique over all areas (`listProfiles`, not `list`).
 
+pub mod acme_admin;
 pub mod agents;
 pub mod alerts;
 pub mod approvals;
@@ -87,6 +88,7 @@ pub(crate) fn api() -> Api {
         .merge(policies::routes())
         .merge(people::routes())
         .merge(approvals::routes())
+        .merge(acme_admin::routes())
         .merge(enrolments::routes())
         .merge(jobs::routes())
         .merge(agents::routes())

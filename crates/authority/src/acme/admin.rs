@@ -1,0 +1,99 @@
+//! What the operator sees and ends: accounts and orders. External keys stand in [`super::binding`], limits in
+//! [`super::overrides`].
+
+use futures_util::FutureExt;
+use serde_json::json;
+use store::acme::{AcmeAccount, AcmeAccountStatus, AcmeAuthorization, AcmeOrder, set_acme_account};
+use store::{AuditEvent, Cursor, Event, Page, StoreError, audit, emit};
+use uuid::Uuid;
+
+use super::Acme;
+use super::state::OrderState;
+
+impl Acme {
+    /// Accounts, newest first.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn accounts(
+        &self,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<AcmeAccount>, StoreError> {
+        self.0.store.acme_accounts(after, limit).await
+    }
+
+    /// An account.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn find_account(&self, id: Uuid) -> Result<Option<AcmeAccount>, StoreError> {
+        self.0.store.acme_account(id).await
+    }
+
+    /// Ends an account, at once on this node and within seconds on others; what was issued to it stays. False when it
+    /// is not valid any more, or there is none.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn revoke_account(&self, id: Uuid, actor: &str) -> Result<bool, StoreError> {
+        let (now_us, resource) = (self.0.now_us(), format!("acme-account/{id}"));
+        let event =
+            Event { at_us: now_us, kind: "acme_account.revoked", subject: resource.clone(), body: json!({}) };
+        let (actor, action) = (actor.to_owned(), "acme_account.revoke");
+        let audited = AuditEvent { at_us: now_us, actor, action, resource, details: json!({}) };
+        let changed = self
+            .0
+            .store
+            .write("acme_account_revoke", move |tx| {
+                async move {
+                    let status = AcmeAccountStatus::Revoked;
+                    let changed = set_acme_account(tx, id, status, None, false, now_us).await?;
+                    if changed {
+                        audit(tx, vec![audited]).await?;
+                        emit(tx, vec![event]).await?;
+                    }
+                    Ok(changed)
+                }
+                .boxed()
+            })
+            .await?;
+        self.0.accounts.forget(id);
+        Ok(changed)
+    }
+
+    /// Orders, newest first: everybody's, or an account's without those refused.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn list_orders(
+        &self,
+        account: Option<Uuid>,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<AcmeOrder>, StoreError> {
+        match account {
+            Some(account) => self.0.store.acme_orders_of(account, after, limit).await,
+            None => self.0.store.acme_orders(after, limit).await,
+        }
+    }
+
+    /// An order with its authorizations.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn find_order(
+        &self,
+        id: Uuid,
+    ) -> Result<Option<(AcmeOrder, Vec<AcmeAuthorization>)>, StoreError> {
+        let Some(order) = self.0.store.acme_order(id).await? else { return Ok(None) };
+        let authorizations = self.0.store.acme_authorizations(&order.authorizations).await?;
+        Ok(Some((order, authorizations)))
+    }
+
+    /// What an order's `status` says to its client now: `pending`, `ready`, `processing`, `valid` or `invalid`.
+    #[must_use]
+    pub fn order_status(&self, order: &AcmeOrder, authorizations: &[AcmeAuthorization]) -> &'static str {
+        OrderState::of(order, authorizations, self.0.now_us()).name()
+    }
+}
