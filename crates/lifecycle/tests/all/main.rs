@@ -6,3 +6,4 @@ mod alerts;
 mod agents;
 mod deploy;
 mod issuers;
+mod life;

@@ -1,0 +1,224 @@
+//! Agents: the key is made and used on their hosts, and certificates are put in place there.
+
+use futures_util::FutureExt;
+use keys::{KeyType, PrivateKey, Signer};
+use lifecycle::agents::work::{AgentJob, JobResult, Work, WorkSource};
+use lifecycle::deploy::Outcome;
+use lifecycle::job::JobId;
+use lifecycle::lifecycle::{LifecycleError, Selection};
+use lifecycle::managed::{KeyLocation, NewCertificate, TargetRef};
+use lifecycle::state::State;
+use store::agents::{TargetSettings, insert_target};
+use uuid::Uuid;
+use x509::build::{Extension, signed};
+use x509::csr;
+use x509::{DistinguishedName, GeneralName};
+
+use super::world::{DAY, HOUR, World};
+
+const TARGET: &str = r#"{"type":"files","fullchain":{"path":"/tmp/fullchain.pem"},"key":{"path":"/tmp/key.pem"}}"#;
+
+async fn target(world: &World, agent: Uuid, name: &str) -> TargetRef {
+    let target = Uuid::now_v7();
+    let settings = TargetSettings {
+        name: name.to_owned(),
+        agent,
+        kind: "files".to_owned(),
+        config: TARGET.to_owned(),
+        secrets: None,
+    };
+    let now = world.clock.now_us();
+    let stored = world
+        .store
+        .write("target", move |tx| async move { insert_target(tx, target, &settings, now).await }.boxed());
+    stored.await.unwrap();
+    TargetRef::Deploy { target, agent }
+}
+
+fn request(kind: KeyType, names: &[String]) -> (PrivateKey, Vec<u8>) {
+    let key = PrivateKey::generate(kind).unwrap();
+    let names: Vec<GeneralName> = names.iter().map(|name| GeneralName::parse(name).unwrap()).collect();
+    let extensions = [Extension::subject_alt_names(&names, true)];
+    let tbs = csr::tbs(&DistinguishedName::empty().der, key.spki(), &extensions, None);
+    let signature = key.sign_now(&tbs).unwrap();
+    let der = signed(&tbs, &key.algorithm(), &signature);
+    (key, der)
+}
+
+async fn jobs(world: &World, agent: Uuid) -> Vec<AgentJob> {
+    WorkSource::jobs_for_agent(&world.life, agent, 16).await.unwrap()
+}
+
+fn good(target: &TargetRef) -> JobResult {
+    let TargetRef::Deploy { target, .. } = target else { panic!("{target:?}") };
+    JobResult {
+        outcome: Outcome::Deployed,
+        target: Some(*target),
+        error: None,
+        rollback_error: None,
+        served: None,
+    }
+}
+
+fn bad(error: &str) -> JobResult {
+    JobResult::failed(None, error)
+}
+
+/// A certificate whose key an agent makes, with its targets, up to the request.
+async fn wanted(world: &World, agent: Uuid, targets: &[TargetRef]) -> (Uuid, JobId) {
+    let mut new = NewCertificate::new(&["a.example.org", "10.0.0.1"], "web");
+    new.key_location = KeyLocation::Agent { agent };
+    new.targets = targets.to_vec();
+    let created = world.life.create(new, "user:ann").await.unwrap();
+    world.life.tick().await.unwrap();
+    (created.certificate, created.job.unwrap())
+}
+
+pub(super) async fn an_agent_makes_the_key_and_deploys(world: World) {
+    let agent = Uuid::now_v7();
+    assert!(jobs(&world, agent).await.is_empty());
+    let targets = [target(&world, agent, "one").await, target(&world, agent, "two").await];
+    let (id, job) = wanted(&world, agent, &targets).await;
+    assert_eq!(world.life.get(id).await.unwrap().state, State::AwaitingCsr);
+    assert!(jobs(&world, Uuid::now_v7()).await.is_empty());
+    let offered = jobs(&world, agent).await;
+    let Work::Csr { key_type, names, .. } = &offered[0].work else { panic!("{offered:?}") };
+    assert_eq!((offered.len(), offered[0].job, *key_type), (1, job.0, KeyType::P256));
+    // An agent that restarts is not given more work, and makes nothing new.
+    assert!(jobs(&world, agent).await.is_empty());
+    let (key, csr) = request(KeyType::P256, names);
+    world.life.accept_csr(job, agent, &csr).await.unwrap();
+    world.life.accept_csr(job, agent, &csr).await.unwrap();
+    world.life.tick().await.unwrap();
+    let issued = world.life.get(id).await.unwrap();
+    assert_eq!(issued.state, State::Deploying);
+    let versions = world.life.versions(id, None, 10).await.unwrap().rows;
+    assert!(!versions[0].key_here);
+    let leaf = x509::Certificate::parse(&versions[0].chain[0]).unwrap();
+    assert_eq!(&*leaf.public_key.spki, key.spki());
+
+    let offered = jobs(&world, agent).await;
+    assert_eq!(offered.len(), 2);
+    for (done, job) in offered.iter().enumerate() {
+        let Work::Deploy { chain_pem, key_pem, target } = &job.work else { panic!("{job:?}") };
+        assert!(chain_pem.contains("BEGIN CERTIFICATE") && key_pem.is_none());
+        assert_eq!(world.life.get(id).await.unwrap().state, State::Deploying);
+        let place = TargetRef::Deploy { target: target.id, agent };
+        assert!(targets.contains(&place));
+        let strange = world.life.deployed(JobId(job.job), Uuid::now_v7(), &good(&place)).await;
+        assert!(matches!(strange, Err(LifecycleError::NotFound { .. })));
+        world.life.deployed(JobId(job.job), agent, &good(&place)).await.unwrap();
+        world.life.deployed(JobId(job.job), agent, &good(&place)).await.unwrap();
+        assert_eq!(world.life.get(id).await.unwrap().state == State::Active, done == 1);
+    }
+    assert_eq!(world.store.deployments_of_certificate(id, None, 10).await.unwrap().rows.len(), 2);
+    assert_eq!(world.issuer("internal").made(), 1);
+    world.check().await;
+}
+
+pub(super) async fn a_request_that_is_not_what_was_asked_for_is_refused(world: World) {
+    let agent = Uuid::now_v7();
+    let (id, job) = wanted(&world, agent, &[]).await;
+    let names: Vec<String> = vec!["a.example.org".to_owned(), "10.0.0.1".to_owned()];
+    let refused = |csr: Vec<u8>| {
+        let life = world.life.clone();
+        async move { life.accept_csr(job, agent, &csr).await.unwrap_err().to_string() }
+    };
+    assert!(refused(vec![1, 2, 3]).await.starts_with("the CSR is refused"));
+    let more = [&names[..], &["evil.example".to_owned()]].concat();
+    assert!(refused(request(KeyType::P256, &more).1).await.contains("other names"));
+    assert!(refused(request(KeyType::P256, &names[..1]).1).await.contains("other names"));
+    assert!(refused(request(KeyType::P384, &names).1).await.contains("its key is p384, p256 was asked for"));
+    let mut forged = request(KeyType::P256, &names).1;
+    let last = forged.len() - 1;
+    forged[last] ^= 1;
+    assert!(refused(forged).await.contains("not signed"));
+    let good = request(KeyType::P256, &names).1;
+    let other = world.life.accept_csr(job, Uuid::now_v7(), &good).await;
+    assert!(matches!(other, Err(LifecycleError::NotFound { .. })));
+    world.life.accept_csr(job, agent, &good).await.unwrap();
+    world.life.tick().await.unwrap();
+    assert_eq!(world.life.get(id).await.unwrap().state, State::Active);
+    // Too late for another one.
+    let late = world.life.accept_csr(job, agent, &request(KeyType::P256, &names).1).await;
+    assert!(matches!(late, Err(LifecycleError::NotWaiting { .. })));
+    world.check().await;
+}
+
+pub(super) async fn a_failed_deployment_is_tried_again_and_given_up_at_last(world: World) {
+    let agent = Uuid::now_v7();
+    let place = target(&world, agent, "one").await;
+    let mut new = NewCertificate::new(&["a.example.org"], "web");
+    new.targets = vec![place.clone()];
+    let created = world.life.create(new, "user:ann").await.unwrap();
+    world.life.tick().await.unwrap();
+    let offered = jobs(&world, agent).await;
+    let Work::Deploy { key_pem, .. } = &offered[0].work else { panic!("{offered:?}") };
+    // The key is in this server: the agent needs it.
+    assert!(key_pem.is_some());
+    let job = JobId(offered[0].job);
+    for attempt in 1..10 {
+        world.life.deployed(job, agent, &bad("nginx -t says no")).await.unwrap();
+        let now = world.life.job(job).await.unwrap();
+        assert_eq!((now.attempts, now.state.as_str()), (attempt, "queued"));
+        assert!(jobs(&world, agent).await.is_empty());
+        world.clock.set(now.next_attempt_at_us);
+        assert_eq!(jobs(&world, agent).await.len(), 1);
+    }
+    world.life.deployed(job, agent, &bad("nginx -t says no")).await.unwrap();
+    let failed = world.life.get(created.certificate).await.unwrap();
+    assert_eq!(failed.state, State::Failed);
+    assert_eq!(failed.last_error.as_deref(), Some("nginx -t says no"));
+    // The version is there; it can be brought there again.
+    world.life.redeploy(created.certificate, "user:ann").await.unwrap();
+    let offered = jobs(&world, agent).await;
+    assert_ne!(offered[0].job, job.0);
+    world.life.deployed(JobId(offered[0].job), agent, &good(&place)).await.unwrap();
+    assert_eq!(world.life.get(created.certificate).await.unwrap().state, State::Active);
+    world.check().await;
+}
+
+pub(super) async fn an_agent_that_says_nothing_is_not_waited_for_for_ever(world: World) {
+    let agent = Uuid::now_v7();
+    let (id, job) = wanted(&world, agent, &[]).await;
+    assert_eq!(jobs(&world, agent).await.len(), 1);
+    // Offered again after a while, also when the agent could not.
+    world.advance(HOUR);
+    assert_eq!(jobs(&world, agent).await.len(), 1);
+    world.life.deployed(job, agent, &bad("no entropy")).await.unwrap();
+    assert_eq!(world.life.get(id).await.unwrap().last_error.as_deref(), Some("no entropy"));
+    world.advance(HOUR);
+    assert_eq!(jobs(&world, agent).await.len(), 1);
+    world.advance(4 * DAY);
+    assert_eq!(world.life.schedule().await.unwrap().lapsed, 1);
+    let failed = world.life.get(id).await.unwrap();
+    assert_eq!(failed.state, State::Failed);
+    assert!(jobs(&world, agent).await.is_empty());
+    // And the next run is planned.
+    world.clock.set(failed.renew_at_us().unwrap());
+    world.life.tick().await.unwrap();
+    assert_eq!(jobs(&world, agent).await.len(), 1);
+    world.check().await;
+}
+
+pub(super) async fn a_newer_version_ends_the_deployment_of_the_older(world: World) {
+    let agent = Uuid::now_v7();
+    let mut new = NewCertificate::new(&["a.example.org"], "web");
+    new.targets = vec![target(&world, agent, "one").await];
+    let created = world.life.create(new, "user:ann").await.unwrap();
+    world.life.tick().await.unwrap();
+    let old = jobs(&world, agent).await.remove(0);
+    world.life.renew(&Selection::Ids(vec![created.certificate]), "asked", "user:ann").await.unwrap();
+    world.life.tick().await.unwrap();
+    let new = jobs(&world, agent).await;
+    assert_eq!(new.len(), 1);
+    assert_ne!(new[0].job, old.job);
+    // What comes late changes nothing.
+    world.life.deployed(JobId(old.job), agent, &bad("late")).await.unwrap();
+    assert_eq!(world.life.get(created.certificate).await.unwrap().state, State::Deploying);
+    let Work::Deploy { target, .. } = &new[0].work else { panic!("{new:?}") };
+    let place = TargetRef::Deploy { target: target.id, agent };
+    world.life.deployed(JobId(new[0].job), agent, &good(&place)).await.unwrap();
+    assert_eq!(world.life.get(created.certificate).await.unwrap().state, State::Active);
+    world.check().await;
+}

@@ -1,0 +1,146 @@
+//! From the inventory into management.
+
+use std::sync::Arc;
+
+use keys::{KeyType, PrivateKey, Signer};
+use lifecycle::claim::{Claim, Claimed};
+use lifecycle::lifecycle::{FoundState, LifecycleError};
+use lifecycle::managed::{KeyLocation, Options, TargetRef};
+use lifecycle::state::State;
+use store::{EndpointKey, InventoryFilter, NewCertificate, NewObservation};
+use uuid::Uuid;
+use x509::build::{CertificateSpec, Extension, signed, tbs_certificate};
+use x509::{Certificate, DistinguishedName, Fingerprint, GeneralName, SerialNumber, UnixTime};
+
+use super::world::{DAY, NOW, World};
+
+fn endpoint(host: &str) -> EndpointKey {
+    EndpointKey {
+        host: host.to_owned(),
+        port: 443,
+        protocol: "tls".to_owned(),
+        server_name: host.to_owned(),
+        address: String::new(),
+    }
+}
+
+/// Something that somebody issued long ago.
+fn leaf(name: &str, days: i64) -> Vec<u8> {
+    let key = PrivateKey::generate(KeyType::P384).unwrap();
+    let issuer = DistinguishedName::from_text("CN=Somebody").unwrap();
+    let now = UnixTime(NOW / 1_000_000);
+    let names = [GeneralName::parse(name).unwrap(), GeneralName::parse(&format!("www.{name}")).unwrap()];
+    let tbs = tbs_certificate(&CertificateSpec {
+        serial: &SerialNumber::from_random(*Uuid::new_v4().as_bytes()),
+        signature: key.algorithm(),
+        issuer: &issuer.der,
+        subject: &DistinguishedName::empty().der,
+        not_before: now.plus(-30 * 86_400),
+        not_after: now.plus(days * 86_400),
+        spki: key.spki(),
+        extensions: &[Extension::subject_alt_names(&names, true)],
+    });
+    signed(&tbs, &key.algorithm(), &key.sign_now(&tbs).unwrap())
+}
+
+async fn seen(world: &World, host: &str, der: &[u8]) {
+    let leaf = Certificate::parse(der).unwrap();
+    let scan = Uuid::now_v7();
+    world.store.begin_scan(scan, NOW, "{}").await.unwrap();
+    let certificate = NewCertificate {
+        sha256: *leaf.fingerprint.as_bytes(),
+        der: leaf.der.clone(),
+        subject: String::new(),
+        issuer: leaf.issuer.text.clone(),
+        serial: leaf.serial.to_string(),
+        not_before_us: leaf.not_before.0 * 1_000_000,
+        not_after_us: leaf.not_after.0 * 1_000_000,
+        key_algorithm: "EC P-384".to_owned(),
+        key_bits: 384,
+        spki_sha256: *x509::SpkiHash::of(&leaf.public_key.spki).as_bytes(),
+        names: leaf.names(),
+    };
+    let observation = NewObservation {
+        endpoint: endpoint(host),
+        address: None,
+        observed_at_us: NOW,
+        outcome: "ok".to_owned(),
+        answered: true,
+        tls_version: Some(0x0304),
+        cipher_suite: None,
+        chain: vec![Arc::new(certificate)],
+        trust: "trusted".to_owned(),
+        severity: None,
+        findings: "[]".to_owned(),
+        detail: "{}".to_owned(),
+    };
+    world.store.record(scan, &[observation]).await.unwrap();
+}
+
+fn claim(what: Claimed) -> Claim {
+    Claim {
+        what,
+        name: None,
+        profile: "web".to_owned(),
+        issuer: None,
+        owner: Some("ann".to_owned()),
+        team: None,
+        environment: None,
+        policy: None,
+        key_location: KeyLocation::Server,
+        targets: Vec::new(),
+        options: Options::default(),
+    }
+}
+
+async fn state(world: &World, host: &str) -> FoundState {
+    let filter = InventoryFilter { host_contains: Some(host.to_owned()), ..InventoryFilter::default() };
+    let page = world.life.found(&filter, None, 10).await.unwrap();
+    page.rows.into_iter().next().unwrap().state.unwrap()
+}
+
+pub(super) async fn what_was_found_is_claimed_with_its_endpoint(world: World) {
+    let der = leaf("found.example.org", 60);
+    seen(&world, "found.example.org", &der).await;
+    assert_eq!(state(&world, "found").await, FoundState::Unmanaged);
+    let what = Claimed::Endpoint(endpoint("found.example.org"));
+    let created = world.life.claim(claim(what.clone()), "user:ann").await.unwrap();
+    let certificate = world.life.get(created.certificate).await.unwrap();
+    assert_eq!((certificate.state, certificate.name.as_str()), (State::Active, "found.example.org"));
+    assert_eq!(certificate.key_type, KeyType::P384);
+    assert_eq!(certificate.names.len(), 2);
+    assert_eq!(certificate.current.unwrap().fingerprint, Fingerprint::of(&der));
+    assert_eq!(certificate.current.unwrap().not_after_us, NOW + 60 * DAY);
+    assert!(matches!(&certificate.targets[..], [TargetRef::Endpoint { host, port: 443, .. }] if host == "found.example.org"));
+    assert_eq!(state(&world, "found").await, FoundState::Managed(certificate.id));
+    let again = world.life.claim(claim(what), "user:ann").await;
+    assert!(matches!(again, Err(LifecycleError::Taken { .. })));
+    // Renewed when it is due, by whoever is to issue it from now on.
+    world.clock.set(certificate.renew_at_us().unwrap());
+    world.life.tick().await.unwrap();
+    let renewed = world.life.get(certificate.id).await.unwrap();
+    assert_eq!(renewed.state, State::Active);
+    assert_ne!(renewed.current.unwrap().fingerprint, Fingerprint::of(&der));
+    // The key of what was found was never here, and it was not issued by those asked now.
+    assert_eq!(*world.issuer("internal").replaced.lock(), [None]);
+    world.check().await;
+}
+
+pub(super) async fn what_was_dismissed_stays_away(world: World) {
+    let der = leaf("b.example.org", 60);
+    seen(&world, "b.example.org", &der).await;
+    let fingerprint = Fingerprint::of(&der);
+    world.life.dismiss(fingerprint, "a test machine", "user:ann").await.unwrap();
+    assert_eq!(state(&world, "b.example.org").await, FoundState::Dismissed("a test machine".to_owned()));
+    assert!(world.life.undismiss(fingerprint, "user:ann").await.unwrap());
+    assert!(!world.life.undismiss(fingerprint, "user:ann").await.unwrap());
+    assert_eq!(state(&world, "b.example.org").await, FoundState::Unmanaged);
+    // By its fingerprint alone, without an endpoint.
+    let created = world.life.claim(claim(Claimed::Fingerprint(fingerprint)), "user:ann").await.unwrap();
+    assert!(world.life.get(created.certificate).await.unwrap().targets.is_empty());
+    let unknown = world.life.claim(claim(Claimed::Fingerprint(Fingerprint::of(b"x"))), "user:ann").await;
+    assert!(matches!(unknown, Err(LifecycleError::NotFound { .. })));
+    let nowhere = world.life.claim(claim(Claimed::Endpoint(endpoint("c.example.org"))), "user:ann").await;
+    assert!(matches!(nowhere, Err(LifecycleError::NotFound { .. })));
+    world.check().await;
+}

@@ -1,0 +1,115 @@
+//! Crashes in pairs: before a commit, when nothing was stored, and after it, when nobody was told.
+
+use lifecycle::lifecycle::{RevokeRequest, Selection};
+use lifecycle::managed::NewCertificate;
+use lifecycle::state::State;
+use store::Fault;
+use store::managed::ManagedFilter;
+
+use super::world::{DAY, Step, World};
+
+const FAULTS: [Fault; 2] = [Fault::BeforeCommit, Fault::AfterCommit];
+const STEPS: [Step; 3] = [Step::Claim, Step::Begin, Step::Finish];
+
+/// One version a run, one certificate made a run, nothing stuck.
+async fn whole(world: &World, runs: usize) {
+    let page = world
+        .life
+        .page(&ManagedFilter::default(), store::managed::ManagedOrder::Created, None, 100)
+        .await
+        .unwrap();
+    let mut versions = 0;
+    for certificate in &page.rows {
+        assert_eq!(certificate.state, State::Active, "{certificate:?}");
+        assert!(certificate.renew_at_us().is_some());
+        versions += world.life.versions(certificate.id, None, 100).await.unwrap().rows.len();
+    }
+    assert_eq!(versions, runs);
+    assert_eq!(world.issuer("internal").made(), runs);
+    assert_eq!(world.life.under_way().values().sum::<usize>(), 0);
+    world.check().await;
+}
+
+pub(super) async fn a_crash_at_any_step_loses_nothing_and_issues_nothing_twice(world: World) {
+    let mut runs = 0;
+    for step in STEPS {
+        for fault in FAULTS {
+            let name = format!("n{runs}.example.org");
+            world.life.create(NewCertificate::new(&[&name], "web"), "user:ann").await.unwrap();
+            world.fail_at(step, fault);
+            let _ = world.life.tick().await;
+            world.settle().await;
+            runs += 1;
+            whole(&world, runs).await;
+        }
+    }
+    // And at a renewal, of all of them at once.
+    for step in STEPS {
+        for fault in FAULTS {
+            world.advance(80 * DAY);
+            world.fail_at(step, fault);
+            let _ = world.life.tick().await;
+            world.settle().await;
+            runs += 6;
+            whole(&world, runs).await;
+        }
+    }
+}
+
+pub(super) async fn two_crashes_in_a_row_do_no_more_harm(world: World) {
+    let mut runs = 0;
+    for (first, second) in
+        [(Step::Claim, Step::Begin), (Step::Begin, Step::Finish), (Step::Finish, Step::Claim), (Step::Begin, Step::Begin)]
+    {
+        for fault in FAULTS {
+            let name = format!("n{runs}.example.org");
+            world.life.create(NewCertificate::new(&[&name], "web"), "user:ann").await.unwrap();
+            world.fail_at(first, fault);
+            let _ = world.life.tick().await;
+            world.advance(10 * 60 * 1_000_000);
+            world.fail_at(second, Fault::AfterCommit);
+            let _ = world.life.tick().await;
+            world.settle().await;
+            runs += 1;
+            whole(&world, runs).await;
+        }
+    }
+}
+
+pub(super) async fn a_crash_while_creating_leaves_all_or_nothing(world: World) {
+    let new = || NewCertificate::new(&["a.example.org"], "web");
+    world.fail_next(Fault::BeforeCommit);
+    assert!(world.life.create(new(), "user:ann").await.unwrap_err().is_transient());
+    assert!(world.life.named("a.example.org").await.is_err());
+    world.fail_next(Fault::AfterCommit);
+    assert!(world.life.create(new(), "user:ann").await.is_err());
+    // It is there, with its run, though nobody was told.
+    world.settle().await;
+    whole(&world, 1).await;
+    assert!(world.life.create(new(), "user:ann").await.is_err());
+}
+
+pub(super) async fn a_crash_while_revoking_revokes_once(world: World) {
+    for (number, fault) in FAULTS.into_iter().enumerate() {
+        for before_the_call in [true, false] {
+            let certificate = world.issued(&format!("n{number}{before_the_call}.example.org")).await;
+            if before_the_call {
+                world.fail_next(fault);
+            } else {
+                world.fail_at(Step::RevokeFinish, fault);
+            }
+            let selection = Selection::Ids(vec![certificate.id]);
+            let request = RevokeRequest { reason: 4, replace: false };
+            let asked = world.life.revoke(&selection, request.clone(), "user:ann").await;
+            assert!(asked.is_err(), "{asked:?}");
+            world.settle().await;
+            // Whoever was not told asks again; what is done is not done twice.
+            let again = world.life.revoke(&selection, request, "user:ann").await.unwrap();
+            assert_eq!(again.done + again.already, 1);
+            let revoked = world.life.get(certificate.id).await.unwrap();
+            assert_eq!(revoked.state, State::Revoked);
+            assert_eq!(revoked.run, None);
+            world.check().await;
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! From entry to the first version, with issuers of every mood.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use keys::PrivateKey;
+use lifecycle::job::{JobKind, JobState};
+use lifecycle::lifecycle::{ExportFormat, LifecycleError};
+use lifecycle::managed::{CertificateChange, KeyLocation, NewCertificate};
+use lifecycle::state::State;
+use store::AuditFilter;
+use store::jobs::JobFilter;
+use uuid::Uuid;
+use zeroize::Zeroizing;
+
+use super::world::{DAY, HOUR, LIFE, Mood, NOW, World};
+
+pub(super) async fn what_is_created_is_issued_and_planned(world: World) {
+    let mut new = NewCertificate::new(&["www.example.org", "example.org"], "web");
+    new.owner = Some("ann".to_owned());
+    let created = world.life.create(new, "user:ann").await.unwrap();
+    let before = world.life.get(created.certificate).await.unwrap();
+    assert_eq!((before.state, before.current), (State::Pending, None));
+    assert_eq!(world.life.job(created.job.unwrap()).await.unwrap().kind, JobKind::Issuance);
+
+    let report = world.life.tick().await.unwrap();
+    assert_eq!((report.begun, report.done, report.failed), (1, 1, 0));
+    let after = world.life.get(created.certificate).await.unwrap();
+    assert_eq!(after.state, State::Active);
+    let version = after.current.unwrap();
+    assert_eq!(version.not_after_us, NOW + LIFE);
+    let part = (after.renew_at_us().unwrap() - NOW) as f64 / LIFE as f64;
+    assert!((0.61..0.67).contains(&part), "{part}");
+    let versions = world.life.versions(created.certificate, None, 10).await.unwrap().rows;
+    assert_eq!(versions.len(), 1);
+    assert_eq!(versions[0].fingerprint, version.fingerprint);
+    assert!(versions[0].key_here);
+    let leaf = x509::Certificate::parse(&versions[0].chain[0]).unwrap();
+    assert_eq!(leaf.names(), ["www.example.org", "example.org"]);
+    assert_eq!(world.life.job(created.job.unwrap()).await.unwrap().state, JobState::Done);
+
+    // Each move has its audit row and its event.
+    let filter =
+        AuditFilter { resource: Some(format!("certificate/{}", after.id)), ..AuditFilter::default() };
+    let log = world.store.audit_page(&filter, None, 10).await.unwrap().rows;
+    let actions: Vec<&str> = log.iter().rev().map(|row| row.action.as_str()).collect();
+    assert_eq!(actions, ["certificate.create", "certificate.start", "certificate.issue"]);
+    assert_eq!(log.last().unwrap().actor, "user:ann");
+    let events = world.store.outbox_after(store::OutboxPlace::default(), 10).await.unwrap();
+    let kinds: Vec<&str> = events.iter().map(|event| event.kind.as_str()).collect();
+    assert_eq!(kinds, ["certificate.created", "certificate.issued"]);
+    // Nothing more to do.
+    assert_eq!(world.life.tick().await.unwrap().begun, 0);
+    world.check().await;
+}
+
+pub(super) async fn a_taken_name_is_refused_and_the_rest_of_the_batch_goes_in(world: World) {
+    let new = |number: usize| NewCertificate::new(&[&format!("n{}.example.org", number % 50)], "web");
+    let created = world.life.create_many((0..100).map(new).collect(), "user:ann").await;
+    let good = created.iter().filter(|one| one.is_ok()).count();
+    assert_eq!(good, 50);
+    for refused in created.iter().filter_map(|one| one.as_ref().err()) {
+        assert!(matches!(refused, LifecycleError::Taken { .. }), "{refused}");
+    }
+    let again = world.life.create(new(1), "user:ann").await.unwrap_err();
+    assert_eq!(again.to_string(), "there is already a certificate \"n1.example.org\"");
+    world.check().await;
+}
+
+pub(super) async fn what_it_names_has_to_exist(world: World) {
+    let with = |change: fn(&mut NewCertificate)| {
+        let mut new = NewCertificate::new(&["a.example.org"], "web");
+        change(&mut new);
+        let life = world.life.clone();
+        async move { life.create(new, "user:ann").await.unwrap_err().to_string() }
+    };
+    assert_eq!(with(|new| new.profile = "none".to_owned()).await, "there is no profile \"none\"; make it first");
+    assert_eq!(
+        with(|new| new.policy = Some("none".to_owned())).await,
+        "there is no policy \"none\"; make it first"
+    );
+    assert!(with(|new| new.issuer = Some("none".to_owned())).await.contains("no issuer none"));
+    assert!(matches!(world.life.get(Uuid::nil()).await, Err(LifecycleError::NotFound { .. })));
+    world.check().await;
+}
+
+pub(super) async fn an_issuer_that_is_down_is_tried_again_until_it_is_well(world: World) {
+    let issuer = world.issuer("internal");
+    *issuer.mood.lock() = Mood::Down;
+    let created =
+        world.life.create(NewCertificate::new(&["a.example.org"], "web"), "user:ann").await.unwrap();
+    let mut pauses = Vec::new();
+    for attempt in 1..=10 {
+        let report = world.life.tick().await.unwrap();
+        assert_eq!((report.begun, report.failed), (1, 1), "attempt {attempt}");
+        let job = world.life.job(created.job.unwrap()).await.unwrap();
+        assert_eq!((job.state, job.attempts), (JobState::Queued, attempt));
+        assert_eq!(job.last_error.as_deref(), Some("the issuer is not available: nobody there"));
+        pauses.push(job.next_attempt_at_us - world.clock.now_us());
+        // Not before its time.
+        assert_eq!(world.life.tick().await.unwrap().begun, 0);
+        world.clock.set(job.next_attempt_at_us);
+    }
+    assert!((22_000_000..=38_000_000).contains(&pauses[0]), "{pauses:?}");
+    assert!(pauses[9] > pauses[0] * 50 && pauses[9] <= HOUR * 5 / 4, "{pauses:?}");
+    let waiting = world.life.get(created.certificate).await.unwrap();
+    assert_eq!(waiting.state, State::Issuing);
+    assert!(waiting.last_error.unwrap().contains("nobody there"));
+    *issuer.mood.lock() = Mood::Well;
+    assert_eq!(world.life.tick().await.unwrap().done, 1);
+    let issued = world.life.get(created.certificate).await.unwrap();
+    assert_eq!((issued.state, issued.last_error), (State::Active, None));
+    // The key is made once: attempts ask for the same.
+    assert_eq!(issuer.made(), 1);
+    world.check().await;
+}
+
+pub(super) async fn an_issuer_that_lies_gets_nothing_stored(world: World) {
+    for (mood, said) in [(Mood::Lying, "for another key"), (Mood::Confused, "lacks")] {
+        *world.issuer("internal").mood.lock() = mood;
+        let name = format!("{}.example.org", said.len());
+        let created = world.life.create(NewCertificate::new(&[&name], "web"), "user:ann").await.unwrap();
+        world.life.tick().await.unwrap();
+        let certificate = world.life.get(created.certificate).await.unwrap();
+        assert_eq!((certificate.state, certificate.current), (State::Failed, None));
+        assert!(certificate.last_error.unwrap().contains(said));
+        assert!(world.life.versions(created.certificate, None, 10).await.unwrap().rows.is_empty());
+    }
+    world.check().await;
+}
+
+pub(super) async fn an_issuer_that_refuses_ends_the_run_and_it_is_planned_anew(world: World) {
+    let issuer = world.issuer("internal");
+    let certificate = world.issued("a.example.org").await;
+    *issuer.mood.lock() = Mood::Refusing;
+    world.clock.set(certificate.renew_at_us().unwrap());
+    world.life.tick().await.unwrap();
+    let failed = world.life.get(certificate.id).await.unwrap();
+    assert_eq!((failed.state, failed.failures), (State::Failed, 1));
+    // What was issued before is still there, and the next try is a day away: a tenth of a month is longer.
+    assert_eq!(failed.current, certificate.current);
+    assert_eq!(failed.renew_at_us(), Some(world.clock.now_us() + DAY));
+    *issuer.mood.lock() = Mood::Well;
+    world.advance(DAY);
+    world.life.tick().await.unwrap();
+    let renewed = world.life.get(certificate.id).await.unwrap();
+    assert_eq!((renewed.state, renewed.failures), (State::Active, 0));
+    assert_ne!(renewed.current, certificate.current);
+    world.check().await;
+}
+
+pub(super) async fn a_slow_issuer_is_cut_off_and_the_order_goes_on(world: World) {
+    let issuer = world.issuer("internal");
+    *issuer.mood.lock() = Mood::Slow(Duration::from_secs(30));
+    let hasty = world.with(|options| options.order_patience = Duration::from_millis(50));
+    let created =
+        hasty.create(NewCertificate::new(&["a.example.org"], "web"), "user:ann").await.unwrap();
+    assert_eq!(hasty.tick().await.unwrap().failed, 1);
+    let job = hasty.job(created.job.unwrap()).await.unwrap();
+    assert!(job.last_error.unwrap().contains("no answer in time"));
+    *issuer.mood.lock() = Mood::Well;
+    world.advance(HOUR);
+    assert_eq!(world.life.tick().await.unwrap().done, 1);
+    assert_eq!(issuer.made(), 1);
+    world.check().await;
+}
+
+pub(super) async fn a_resting_issuer_is_left_alone(world: World) {
+    let issuer = world.issuer("internal");
+    *issuer.mood.lock() = Mood::Held(Duration::from_secs(600));
+    world.fakes.places.store(1, Ordering::SeqCst);
+    let new = (0..20).map(|n| NewCertificate::new(&[&format!("n{n}.example.org")], "web"));
+    world.life.create_many(new.collect(), "user:ann").await;
+    world.life.tick().await.unwrap();
+    assert_eq!(issuer.asked.load(Ordering::SeqCst), 1);
+    world.advance(300_000_000);
+    world.life.tick().await.unwrap();
+    assert_eq!(issuer.asked.load(Ordering::SeqCst), 1);
+    // Another issuer goes on meanwhile.
+    let mut new = NewCertificate::new(&["other.example.org"], "web");
+    new.issuer = Some("other".to_owned());
+    world.life.create(new, "user:ann").await.unwrap();
+    assert_eq!(world.life.tick().await.unwrap().done, 1);
+    *issuer.mood.lock() = Mood::Well;
+    world.advance(301_000_000);
+    assert_eq!(world.life.tick().await.unwrap().done, 20);
+    world.check().await;
+}
+
+pub(super) async fn a_panic_in_an_issuer_is_a_failed_attempt(world: World) {
+    *world.issuer("internal").mood.lock() = Mood::Panicking;
+    let created =
+        world.life.create(NewCertificate::new(&["a.example.org"], "web"), "user:ann").await.unwrap();
+    let report = world.life.tick().await.unwrap();
+    assert_eq!(report.failed, 1);
+    *world.issuer("internal").mood.lock() = Mood::Well;
+    world.advance(HOUR);
+    world.life.tick().await.unwrap();
+    assert_eq!(world.life.get(created.certificate).await.unwrap().state, State::Active);
+    assert_eq!(world.life.under_way().values().sum::<usize>(), 0);
+    world.check().await;
+}
+
+pub(super) async fn no_issuer_gets_more_than_its_places(world: World) {
+    let issuer = world.issuer("internal");
+    *issuer.mood.lock() = Mood::Slow(Duration::from_millis(5));
+    world.fakes.places.store(3, Ordering::SeqCst);
+    world.many(30).await;
+    assert_eq!(issuer.made(), 30);
+    assert_eq!(issuer.at_once_max.load(Ordering::SeqCst), 3);
+    world.check().await;
+}
+
+pub(super) async fn keys_are_given_out_with_an_audit_row(world: World) {
+    let certificate = world.issued("a.example.org").await;
+    let versions = world.life.versions(certificate.id, None, 1).await.unwrap().rows;
+    let leaf = x509::Certificate::parse(&versions[0].chain[0]).unwrap();
+
+    let chain = world.life.export(certificate.id, &ExportFormat::Chain, "user:bob").await.unwrap();
+    let text = String::from_utf8(chain.octets.to_vec()).unwrap();
+    assert!(text.contains("BEGIN CERTIFICATE") && !text.contains("PRIVATE KEY"));
+    let both = world.life.export(certificate.id, &ExportFormat::ChainAndKey, "user:bob").await.unwrap();
+    let text = String::from_utf8(both.octets.to_vec()).unwrap();
+    let key = PrivateKey::from_pem(&text[text.find("-----BEGIN PRIVATE KEY").unwrap()..]).unwrap();
+    assert_eq!(keys::Signer::spki(&key), &*leaf.public_key.spki);
+
+    let password = Zeroizing::new("correct horse".to_owned());
+    let file = world.life.export(certificate.id, &ExportFormat::Pkcs12 { password }, "user:bob").await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.p12");
+    std::fs::write(&path, &*file.octets).unwrap();
+    let shown = std::process::Command::new("openssl")
+        .args(["pkcs12", "-nodes", "-passin", "pass:correct horse", "-in"])
+        .arg(&path)
+        .output()
+        .expect("this test needs openssl: apt-get install -y openssl");
+    assert!(shown.status.success(), "{}", String::from_utf8_lossy(&shown.stderr));
+    let shown = String::from_utf8_lossy(&shown.stdout);
+    assert!(shown.contains("BEGIN CERTIFICATE") && shown.contains("PRIVATE KEY"), "{shown}");
+    let short = ExportFormat::Pkcs12 { password: Zeroizing::new("short".to_owned()) };
+    assert!(world.life.export(certificate.id, &short, "user:bob").await.is_err());
+
+    let filter = AuditFilter { action: Some("certificate.export".to_owned()), ..AuditFilter::default() };
+    let log = world.store.audit_page(&filter, None, 10).await.unwrap().rows;
+    assert_eq!(log.len(), 3);
+    assert!(log.iter().all(|row| row.actor == "user:bob" && !row.details.contains("PRIVATE")));
+    assert!(log.iter().any(|row| row.details.contains("\"key\"")));
+
+    let mut away = NewCertificate::new(&["b.example.org"], "web");
+    away.key_location = KeyLocation::Agent { agent: Uuid::now_v7() };
+    let created = world.life.create(away, "user:ann").await.unwrap();
+    let refused = world.life.export(created.certificate, &ExportFormat::ChainAndKey, "user:bob").await;
+    assert!(matches!(refused, Err(LifecycleError::NotExportable(_))));
+    world.check().await;
+}
+
+pub(super) async fn a_change_asks_for_a_version_that_has_it(world: World) {
+    let certificate = world.issued("a.example.org").await;
+    let change = CertificateChange {
+        names: Some(vec!["a.example.org".to_owned(), "b.example.org".to_owned()]),
+        issuer: Some("other".to_owned()),
+        renew: true,
+        ..CertificateChange::default()
+    };
+    let stale = world.life.update(certificate.id, Some(certificate.revision - 1), &change, "user:ann").await;
+    assert!(matches!(stale, Err(LifecycleError::Stale { .. })), "{stale:?}");
+    world.life.update(certificate.id, Some(certificate.revision), &change, "user:ann").await.unwrap();
+    world.life.tick().await.unwrap();
+    let changed = world.life.get(certificate.id).await.unwrap();
+    assert_eq!((changed.state, changed.issuer.as_str()), (State::Active, "other"));
+    let versions = world.life.versions(certificate.id, None, 10).await.unwrap().rows;
+    let leaf = x509::Certificate::parse(&versions[0].chain[0]).unwrap();
+    assert_eq!(leaf.names(), ["a.example.org", "b.example.org"]);
+    assert_eq!(world.issuer("other").made(), 1);
+    // It is found by its new name, and renewed by its new issuer.
+    let filter = store::managed::ManagedFilter {
+        suffix: Some("b.example.org".to_owned()),
+        ..store::managed::ManagedFilter::default()
+    };
+    let found = world.life.page(&filter, store::managed::ManagedOrder::Name, None, 10).await.unwrap();
+    assert_eq!(found.rows.len(), 1);
+    world.clock.set(changed.renew_at_us().unwrap());
+    world.life.tick().await.unwrap();
+    assert_eq!(world.issuer("other").made(), 2);
+    // A taken name stays taken.
+    world.issued("c.example.org").await;
+    let taken = CertificateChange { name: Some("c.example.org".to_owned()), ..CertificateChange::default() };
+    let refused = world.life.update(certificate.id, None, &taken, "user:ann").await;
+    assert!(matches!(refused, Err(LifecycleError::Taken { .. })));
+    world.check().await;
+}
+
+pub(super) async fn what_is_archived_is_left_alone_until_it_is_restored(world: World) {
+    let certificate = world.issued("a.example.org").await;
+    world.life.archive(certificate.id, None, "user:ann").await.unwrap();
+    let archived = world.life.get(certificate.id).await.unwrap();
+    assert_eq!((archived.state, archived.run), (State::Archived, None));
+    world.advance(LIFE);
+    assert_eq!(world.life.tick().await.unwrap().begun, 0);
+    let again = world.life.archive(certificate.id, None, "user:ann").await;
+    assert!(matches!(again, Err(LifecycleError::Illegal(_))));
+    let stale = world.life.restore(certificate.id, Some(archived.revision - 1), "user:ann").await;
+    assert!(matches!(stale, Err(LifecycleError::Stale { .. })));
+    world.life.restore(certificate.id, Some(archived.revision), "user:ann").await.unwrap();
+    world.life.tick().await.unwrap();
+    let restored = world.life.get(certificate.id).await.unwrap();
+    assert_eq!(restored.state, State::Active);
+    assert_ne!(restored.current, certificate.current);
+    world.check().await;
+}
+
+pub(super) async fn runs_are_cancelled_and_hastened(world: World) {
+    *world.issuer("internal").mood.lock() = Mood::Down;
+    let created =
+        world.life.create(NewCertificate::new(&["a.example.org"], "web"), "user:ann").await.unwrap();
+    world.life.tick().await.unwrap();
+    let job = created.job.unwrap();
+    world.life.cancel_job(job, "user:ann").await.unwrap();
+    let cancelled = world.life.get(created.certificate).await.unwrap();
+    assert_eq!(cancelled.state, State::Pending);
+    assert_eq!(world.life.job(job).await.unwrap().state, JobState::Cancelled);
+    let twice = world.life.cancel_job(job, "user:ann").await;
+    assert!(matches!(twice, Err(LifecycleError::NotWaiting { .. })));
+    // The next try is planned; somebody wants it now.
+    let next = cancelled.run.unwrap().job;
+    assert_ne!(next, job);
+    *world.issuer("internal").mood.lock() = Mood::Well;
+    world.life.retry_job(next, "user:ann").await.unwrap();
+    assert_eq!(world.life.tick().await.unwrap().done, 1);
+    let listed = world.life.jobs(&JobFilter::default(), None, 10).await.unwrap().rows;
+    let states: Vec<JobState> = listed.iter().map(|job| job.state).collect();
+    assert_eq!(states, [JobState::Queued, JobState::Done, JobState::Cancelled]);
+    assert!(listed[0].planned && !listed[1].planned);
+    world.check().await;
+}

@@ -1,0 +1,155 @@
+//! Policies, owners and teams.
+
+use lifecycle::lifecycle::LifecycleError;
+use lifecycle::managed::NewCertificate;
+use lifecycle::people::{Contact, PeopleKind, Person};
+use lifecycle::policy::{AppliesTo, Demand, Enforcement, Policy, Rule, Severity};
+use lifecycle::renewal::{Lead, RenewalRule};
+use store::policies::ViolationFilter;
+
+use super::world::{DAY, World};
+
+fn policy(enforcement: Enforcement, demand: Demand) -> Policy {
+    Policy {
+        applies_to: AppliesTo { all: true, ..AppliesTo::default() },
+        enforcement,
+        rules: vec![Rule { severity: Severity::Critical, demand }],
+        ..Policy::default()
+    }
+}
+
+fn domains() -> Demand {
+    Demand::AllowedDomains { domains: vec!["example.org".to_owned()] }
+}
+
+async fn listed(world: &World, filter: &ViolationFilter) -> Vec<lifecycle::lifecycle::ViolationRecord> {
+    let mut all = Vec::new();
+    let mut cursor = None;
+    loop {
+        // Small pages, so that the cursor is tried.
+        let page = world.life.violations(filter, cursor.as_ref(), 2).await.unwrap();
+        all.extend(page.rows);
+        cursor = page.next;
+        if cursor.is_none() {
+            return all;
+        }
+    }
+}
+
+pub(super) async fn an_enforced_policy_refuses_and_an_advising_one_lists(world: World) {
+    world.life.put_policy("names", &policy(Enforcement::Enforced, domains()), None, "user:ann").await.unwrap();
+    world
+        .life
+        .put_policy("owned", &policy(Enforcement::Advisory, Demand::RequiredOwner), None, "user:ann")
+        .await
+        .unwrap();
+    let refused = world.life.create(NewCertificate::new(&["a.example.com"], "web"), "user:ann").await;
+    let error = refused.unwrap_err();
+    assert!(matches!(error, LifecycleError::Forbidden(_)));
+    assert_eq!(error.to_string(), "policies forbid it: a.example.com is not under example.org (names)");
+    assert!(world.life.named("a.example.com").await.is_err());
+
+    let created = world.life.create(NewCertificate::new(&["a.example.org"], "web"), "user:ann").await.unwrap();
+    assert_eq!(created.violations.len(), 1);
+    let all = listed(&world, &ViolationFilter::default()).await;
+    assert_eq!(all.len(), 1);
+    assert_eq!((all[0].policy.as_str(), all[0].rule.as_str()), ("owned", "required_owner"));
+    assert_eq!((all[0].severity, all[0].certificate), (Severity::Critical, created.certificate));
+    world.check().await;
+}
+
+pub(super) async fn a_changed_policy_is_held_against_everything(world: World) {
+    world.many(25).await;
+    let mut found = Vec::new();
+    let rule = policy(Enforcement::Advisory, Demand::RequiredOwner);
+    let kept = world.life.put_policy("owned", &rule, None, "user:ann").await.unwrap();
+    assert_eq!(world.life.judge_all().await.unwrap(), 25);
+    found.push(listed(&world, &ViolationFilter::default()).await.len());
+    let by_policy = ViolationFilter { policy: Some("owned".to_owned()), ..ViolationFilter::default() };
+    found.push(listed(&world, &by_policy).await.len());
+    let bad = ViolationFilter { severity_from: Some(Severity::Critical.code()), ..ViolationFilter::default() };
+    found.push(listed(&world, &bad).await.len());
+    // Another text of the rule, then none.
+    let relaxed = policy(Enforcement::Advisory, domains());
+    let stale = world.life.put_policy("owned", &relaxed, Some(kept.revision + 1), "user:ann").await;
+    assert!(matches!(stale, Err(LifecycleError::Stale { .. })), "{stale:?}");
+    world.life.put_policy("owned", &relaxed, Some(kept.revision), "user:ann").await.unwrap();
+    world.life.judge_all().await.unwrap();
+    found.push(listed(&world, &ViolationFilter::default()).await.len());
+    assert_eq!(found, [25, 25, 25, 0]);
+    // A policy's lead moves the runs that are planned.
+    let certificate = world.life.named("n0003.example.org").await.unwrap();
+    let lead = RenewalRule { renew_before: Lead::Days(60), ..RenewalRule::default() };
+    let early = Policy { renewal: Some(lead), ..Policy::default() };
+    world.life.put_policy("early", &early, None, "user:ann").await.unwrap();
+    let to = lifecycle::lifecycle::Reassign {
+        policy: Some(Some("early".to_owned())),
+        ..lifecycle::lifecycle::Reassign::default()
+    };
+    let selection = lifecycle::lifecycle::Selection::Ids(vec![certificate.id]);
+    world.life.reassign(&selection, to, "user:ann").await.unwrap();
+    let moved = world.life.get(certificate.id).await.unwrap();
+    let left = certificate.current.unwrap().not_after_us - moved.renew_at_us().unwrap();
+    assert!((60 * DAY..=65 * DAY).contains(&left), "{}", left / DAY);
+    // And when the policy itself changes.
+    let record = world.life.policy("early").await.unwrap();
+    let by_hand = RenewalRule { auto_renew: false, ..RenewalRule::default() };
+    let by_hand = Policy { renewal: Some(by_hand), ..Policy::default() };
+    world.life.put_policy("early", &by_hand, Some(record.revision), "user:ann").await.unwrap();
+    assert_eq!(world.life.get(certificate.id).await.unwrap().run, None);
+    world.check().await;
+}
+
+pub(super) async fn a_policy_in_use_stays(world: World) {
+    world.life.put_policy("p", &Policy::default(), None, "user:ann").await.unwrap();
+    let taken = world.life.put_policy("p", &Policy::default(), None, "user:ann").await;
+    assert!(matches!(taken, Err(LifecycleError::Taken { .. })));
+    let mut new = NewCertificate::new(&["a.example.org"], "web");
+    new.policy = Some("p".to_owned());
+    let created = world.life.create(new, "user:ann").await.unwrap();
+    let used = world.life.delete_policy("p", "user:ann").await;
+    assert!(matches!(used, Err(LifecycleError::InUse { by, .. }) if by == created.certificate));
+    let none = lifecycle::managed::CertificateChange {
+        policy: Some(None),
+        ..lifecycle::managed::CertificateChange::default()
+    };
+    // The first run has not begun: the change is made around it.
+    world.life.update(created.certificate, None, &none, "user:ann").await.unwrap();
+    world.life.delete_policy("p", "user:ann").await.unwrap();
+    assert!(matches!(world.life.policy("p").await, Err(LifecycleError::NotFound { .. })));
+    let bad = Policy { rules: vec![Rule { severity: Severity::Info, demand: domains() }; 60], ..Policy::default() };
+    assert!(matches!(
+        world.life.put_policy("q", &bad, None, "user:ann").await,
+        Err(LifecycleError::BadPolicy(_))
+    ));
+    world.check().await;
+}
+
+pub(super) async fn owners_and_teams_are_kept(world: World) {
+    let ann = Person {
+        team: Some("web".to_owned()),
+        contacts: vec![Contact { kind: "email".to_owned(), address: "ann@example.org".to_owned() }],
+        ..Person::default()
+    };
+    let missing = world.life.put_person(PeopleKind::Owner, "ann", &ann, None, "user:ann").await;
+    assert!(matches!(missing, Err(LifecycleError::Missing { .. })));
+    world.life.put_person(PeopleKind::Team, "web", &Person::default(), None, "user:ann").await.unwrap();
+    let kept = world.life.put_person(PeopleKind::Owner, "ann", &ann, None, "user:ann").await.unwrap();
+    assert_eq!((kept.person.clone(), kept.revision), (ann.clone(), 1));
+    let taken = world.life.put_person(PeopleKind::Owner, "ann", &ann, None, "user:ann").await;
+    assert!(matches!(taken, Err(LifecycleError::Taken { .. })));
+    let changed = Person { description: "away".to_owned(), ..ann };
+    let kept = world.life.put_person(PeopleKind::Owner, "ann", &changed, Some(1), "user:ann").await.unwrap();
+    assert_eq!(kept.revision, 2);
+    let stale = world.life.put_person(PeopleKind::Owner, "ann", &changed, Some(1), "user:ann").await;
+    assert!(matches!(stale, Err(LifecycleError::Stale { revision: 2 })));
+    let mut new = NewCertificate::new(&["a.example.org"], "web");
+    new.owner = Some("ann".to_owned());
+    world.life.create(new, "user:ann").await.unwrap();
+    let used = world.life.delete_person(PeopleKind::Owner, "ann", "user:ann").await;
+    assert!(matches!(used, Err(LifecycleError::InUse { .. })));
+    assert_eq!(world.life.people(PeopleKind::Owner, None, 10).await.unwrap().rows.len(), 1);
+    world.life.delete_person(PeopleKind::Team, "web", "user:ann").await.unwrap();
+    assert!(world.life.person(PeopleKind::Team, "web").await.is_err());
+    world.check().await;
+}

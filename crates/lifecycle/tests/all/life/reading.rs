@@ -1,0 +1,132 @@
+//! Pages, filters, counts: whole, whatever the number.
+
+use std::collections::BTreeSet;
+
+use lifecycle::managed::{KeyLocation, ManagedCertificate, NewCertificate};
+use lifecycle::state::State;
+use store::Cursor;
+use store::managed::{ManagedFilter, ManagedOrder};
+use uuid::Uuid;
+
+use super::world::{DAY, LIFE, NOW, World};
+
+async fn walk(world: &World, filter: &ManagedFilter, order: ManagedOrder) -> Vec<ManagedCertificate> {
+    let mut all = Vec::new();
+    let mut cursor: Option<Cursor> = None;
+    loop {
+        let page = world.life.page(filter, order, cursor.as_ref(), 7).await.unwrap();
+        all.extend(page.rows);
+        // As it comes back from a user.
+        cursor = page.next.map(|next| next.to_string().parse().unwrap());
+        if cursor.is_none() {
+            return all;
+        }
+    }
+}
+
+pub(super) async fn every_page_is_another(world: World) {
+    // Some with the same end, some never issued.
+    world.many(40).await;
+    world.advance(DAY);
+    for number in 0..20 {
+        let mut new = NewCertificate::new(&[&format!("later{number}.example.org")], "web");
+        new.issue = number % 2 == 0;
+        world.life.create(new, "user:ann").await.unwrap();
+    }
+    world.life.tick().await.unwrap();
+    for order in [ManagedOrder::Expiry, ManagedOrder::Name, ManagedOrder::Created] {
+        let all = walk(&world, &ManagedFilter::default(), order).await;
+        let ids: BTreeSet<Uuid> = all.iter().map(|one| one.id).collect();
+        assert_eq!((all.len(), ids.len()), (60, 60), "{order:?}");
+        let ends = |one: &ManagedCertificate| one.current.map_or(i64::MAX, |version| version.not_after_us);
+        let sorted = match order {
+            ManagedOrder::Expiry => all.is_sorted_by_key(ends),
+            ManagedOrder::Name => all.is_sorted_by_key(|one| one.name.clone()),
+            ManagedOrder::Created => all.is_sorted_by_key(|one| one.created_at_us),
+        };
+        assert!(sorted, "{order:?}");
+    }
+    let first = world.life.page(&ManagedFilter::default(), ManagedOrder::Name, None, 7).await.unwrap();
+    let other = world.life.page(&ManagedFilter::default(), ManagedOrder::Expiry, first.next.as_ref(), 7).await;
+    assert!(other.is_err(), "a cursor of another order");
+}
+
+pub(super) async fn filters_find_what_they_say(world: World) {
+    let agent = Uuid::now_v7();
+    let mut wanted = NewCertificate::new(&["Shop.Example.org", "*.pay.example.net"], "web");
+    wanted.environment = Some("prod".to_owned());
+    wanted.owner = Some("ann".to_owned());
+    wanted.team = Some("shop".to_owned());
+    wanted.tags.insert("cost".to_owned(), "42".to_owned());
+    wanted.issuer = Some("other".to_owned());
+    let wanted = world.life.create(wanted, "user:ann").await.unwrap().certificate;
+    let mut remote = NewCertificate::new(&["remote.example.org"], "careful");
+    remote.key_location = KeyLocation::Agent { agent };
+    let remote = world.life.create(remote, "user:ann").await.unwrap().certificate;
+    world.many(20).await;
+    let text = |text: &str| Some(text.to_owned());
+    let none = ManagedFilter::default;
+    let table: Vec<(ManagedFilter, Vec<Uuid>)> = vec![
+        (ManagedFilter { environment: text("prod"), ..none() }, vec![wanted]),
+        (ManagedFilter { owner: text("ann"), ..none() }, vec![wanted]),
+        (ManagedFilter { team: text("shop"), ..none() }, vec![wanted]),
+        (ManagedFilter { issuer: text("other"), ..none() }, vec![wanted]),
+        (ManagedFilter { tag: Some(("cost".to_owned(), "42".to_owned())), ..none() }, vec![wanted]),
+        (ManagedFilter { tag: Some(("cost".to_owned(), "4".to_owned())), ..none() }, vec![]),
+        (ManagedFilter { suffix: text("example.NET"), ..none() }, vec![wanted]),
+        (ManagedFilter { suffix: text("pay.example.net"), ..none() }, vec![wanted]),
+        (ManagedFilter { contains: text("PAY"), ..none() }, vec![wanted]),
+        (ManagedFilter { contains: text("%"), ..none() }, vec![]),
+        (ManagedFilter { profile: text("careful"), ..none() }, vec![remote]),
+        (ManagedFilter { profiles: Some(vec!["careful".to_owned()]), ..none() }, vec![remote]),
+        (ManagedFilter { profiles: Some(vec![]), ..none() }, vec![]),
+        (ManagedFilter { agent: Some(agent), ..none() }, vec![remote]),
+        (ManagedFilter { states: vec![State::AwaitingApproval.code()], ..none() }, vec![remote]),
+        (ManagedFilter { expires_before_us: Some(NOW + LIFE), ..none() }, vec![]),
+        (
+            ManagedFilter { environment: text("prod"), owner: text("ann"), issuer: text("internal"), ..none() },
+            vec![],
+        ),
+    ];
+    for (filter, expected) in table {
+        for order in [ManagedOrder::Expiry, ManagedOrder::Name, ManagedOrder::Created] {
+            let found: Vec<Uuid> = walk(&world, &filter, order).await.iter().map(|one| one.id).collect();
+            assert_eq!(found, expected, "{filter:?}");
+        }
+    }
+    let ending = ManagedFilter {
+        expires_from_us: Some(NOW),
+        expires_before_us: Some(NOW + LIFE + 1),
+        ..none()
+    };
+    assert_eq!(walk(&world, &ending, ManagedOrder::Expiry).await.len(), 21);
+    // A scope and a wish meet.
+    let scoped = ManagedFilter {
+        profiles: Some(vec!["careful".to_owned()]),
+        profile: text("web"),
+        ..none()
+    };
+    assert!(walk(&world, &scoped, ManagedOrder::Name).await.is_empty());
+}
+
+pub(super) async fn counts_are_whole(world: World) {
+    world.many(120).await;
+    world.advance(LIFE / 2);
+    for number in 0..80 {
+        let mut new = NewCertificate::new(&[&format!("idle{number}.example.org")], "web");
+        new.issue = false;
+        world.life.create(new, "user:ann").await.unwrap();
+    }
+    let counts = world.life.counts().await.unwrap();
+    assert_eq!(counts.certificates, 200);
+    assert_eq!((counts.states[&State::Active], counts.states[&State::Pending]), (120, 80));
+    assert_eq!((counts.expired, counts.expiring_days[&30], counts.expiring_days[&90]), (0, 0, 120));
+    assert!(counts.due.is_empty());
+    world.clock.set(NOW + LIFE);
+    let counts = world.life.counts().await.unwrap();
+    assert_eq!((counts.expired, counts.expiring_days[&7]), (0, 120));
+    assert_eq!(counts.due["internal"], 120);
+    world.advance(1_000_000);
+    assert_eq!(world.life.counts().await.unwrap().expired, 120);
+    world.check().await;
+}

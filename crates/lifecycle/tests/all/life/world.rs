@@ -1,0 +1,466 @@
+//! A lifecycle in surroundings that a test commands: its clock, its issuers, its authority, its database's faults.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use authority::keystore::KeyStore;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use keys::{KeyType, Keyring, PrivateKey, Signer};
+use lifecycle::issuers::{Delivered, Issuer, IssuerError, Order, Window};
+use lifecycle::lifecycle::{
+    IssuerSource, Lifecycle, LifecycleError, LifecycleOptions, OwnAuthority, ProfileFacts,
+};
+use lifecycle::managed::{ManagedCertificate, NewCertificate};
+use parking_lot::Mutex;
+use store::testing::Cluster;
+use store::{Clock, Fault, Store, StoreOptions, StoreUrl};
+use uuid::Uuid;
+use x509::build::{CertificateSpec, Extension, signed, tbs_certificate};
+use x509::crl::Reason;
+use x509::csr::CertificateRequest;
+use x509::{BasicConstraints, Certificate, DistinguishedName, Fingerprint, SerialNumber, UnixTime};
+
+/// Saturday 2026-11-21 00:00 UTC, µs.
+pub(crate) const NOW: i64 = 1_795_219_200_000_000;
+pub(crate) const HOUR: i64 = 3_600_000_000;
+pub(crate) const DAY: i64 = 24 * HOUR;
+/// How long the issuers of these tests let certificates live.
+pub(crate) const LIFE: i64 = 90 * DAY;
+
+/// How an issuer behaves.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Mood {
+    Well,
+    Down,
+    Slow(Duration),
+    /// Delivers a certificate for another key.
+    Lying,
+    /// Delivers a certificate for another name.
+    Confused,
+    Refusing,
+    Held(Duration),
+    Panicking,
+}
+
+/// An issuer of this process.
+#[derive(Debug)]
+pub(crate) struct Fake {
+    kind: &'static str,
+    key: PrivateKey,
+    clock: Clock,
+    hooks: Arc<Hooks>,
+    pub(crate) mood: Mutex<Mood>,
+    /// By wish and key: what was made for it.
+    made: Mutex<HashMap<(String, Vec<u8>), Vec<u8>>>,
+    pub(crate) asked: AtomicUsize,
+    pub(crate) at_once: AtomicUsize,
+    pub(crate) at_once_max: AtomicUsize,
+    pub(crate) revoked: Mutex<Vec<Fingerprint>>,
+    pub(crate) replaced: Mutex<Vec<Option<Fingerprint>>>,
+    pub(crate) window: Mutex<Option<Window>>,
+    pub(crate) windows_asked: AtomicUsize,
+    pub(crate) life_us: Mutex<i64>,
+}
+
+impl Fake {
+    fn new(kind: &'static str, clock: Clock, hooks: Arc<Hooks>) -> Self {
+        Self {
+            kind,
+            key: PrivateKey::generate(KeyType::P256).unwrap(),
+            clock,
+            hooks,
+            mood: Mutex::new(Mood::Well),
+            made: Mutex::default(),
+            asked: AtomicUsize::new(0),
+            at_once: AtomicUsize::new(0),
+            at_once_max: AtomicUsize::new(0),
+            revoked: Mutex::default(),
+            replaced: Mutex::default(),
+            window: Mutex::default(),
+            windows_asked: AtomicUsize::new(0),
+            life_us: Mutex::new(LIFE),
+        }
+    }
+
+    /// Certificates made, all different.
+    pub(crate) fn made(&self) -> usize {
+        self.made.lock().len()
+    }
+
+    fn make(&self, names: &[x509::GeneralName], spki: &[u8]) -> Vec<u8> {
+        let now = UnixTime(self.clock.now_seconds());
+        let issuer = DistinguishedName::from_text("CN=Issuer of tests").unwrap();
+        let life = *self.life_us.lock() / 1_000_000;
+        let extensions = [
+            Extension::subject_alt_names(names, true),
+            Extension::basic_constraints(BasicConstraints { ca: false, path_len: None }),
+        ];
+        let serial = SerialNumber::from_random(*Uuid::new_v4().as_bytes());
+        let tbs = tbs_certificate(&CertificateSpec {
+            serial: &serial,
+            signature: self.key.algorithm(),
+            issuer: &issuer.der,
+            subject: &DistinguishedName::empty().der,
+            not_before: now,
+            not_after: now.plus(life),
+            spki,
+            extensions: &extensions,
+        });
+        signed(&tbs, &self.key.algorithm(), &self.key.sign_now(&tbs).unwrap())
+    }
+
+    async fn obtain(&self, order: &Order) -> Result<Delivered, IssuerError> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        let now = self.at_once.fetch_add(1, Ordering::SeqCst) + 1;
+        self.at_once_max.fetch_max(now, Ordering::SeqCst);
+        let outcome = self.decide(order).await;
+        self.at_once.fetch_sub(1, Ordering::SeqCst);
+        self.hooks.pass(Step::Finish);
+        outcome
+    }
+
+    async fn decide(&self, order: &Order) -> Result<Delivered, IssuerError> {
+        let mood = *self.mood.lock();
+        let request = CertificateRequest::parse(&order.csr_der).unwrap();
+        request.verify().unwrap();
+        let spki = request.public_key.spki.to_vec();
+        match mood {
+            Mood::Well => {}
+            Mood::Down => {
+                return Err(IssuerError::Unavailable { reason: "nobody there".to_owned(), retry_after: None });
+            }
+            Mood::Refusing => return Err(IssuerError::Refused { reason: "not this name".to_owned() }),
+            Mood::Held(retry_after) => {
+                return Err(IssuerError::Held { retry_after, reason: "resting".to_owned() });
+            }
+            Mood::Slow(pause) => tokio::time::sleep(pause).await,
+            Mood::Panicking => panic!("an issuer of tests panics because it was told to"),
+            Mood::Lying => {
+                let other = PrivateKey::generate(KeyType::P256).unwrap();
+                return Ok(Delivered { chain: vec![self.make(&order.names, other.spki())] });
+            }
+            Mood::Confused => {
+                let other = [x509::GeneralName::parse("evil.example").unwrap()];
+                return Ok(Delivered { chain: vec![self.make(&other, &spki)] });
+            }
+        }
+        self.replaced.lock().push(order.replaces.as_deref().map(Fingerprint::of));
+        let mut made = self.made.lock();
+        let leaf = made
+            .entry((order.key.clone(), spki.clone()))
+            .or_insert_with(|| self.make(&order.names, &spki))
+            .clone();
+        Ok(Delivered { chain: vec![leaf] })
+    }
+}
+
+impl Issuer for Fake {
+    fn kind(&self) -> &'static str {
+        self.kind
+    }
+
+    fn issue<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<Delivered, IssuerError>> {
+        self.obtain(order).boxed()
+    }
+
+    fn revoke<'a>(
+        &'a self,
+        certificate: &'a Certificate,
+        _: Reason,
+    ) -> BoxFuture<'a, Result<(), IssuerError>> {
+        async move {
+            if *self.mood.lock() == Mood::Down {
+                return Err(IssuerError::Unavailable { reason: "nobody there".to_owned(), retry_after: None });
+            }
+            self.revoked.lock().push(certificate.fingerprint);
+            self.hooks.pass(Step::RevokeFinish);
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn renewal_window<'a>(
+        &'a self,
+        _: &'a Certificate,
+    ) -> BoxFuture<'a, Result<Option<Window>, IssuerError>> {
+        async move {
+            self.windows_asked.fetch_add(1, Ordering::SeqCst);
+            if *self.mood.lock() == Mood::Down {
+                return Err(IssuerError::Unavailable { reason: "nobody there".to_owned(), retry_after: None });
+            }
+            Ok(self.window.lock().clone())
+        }
+        .boxed()
+    }
+
+    fn test<'a>(&'a self) -> BoxFuture<'a, Result<String, IssuerError>> {
+        async { Ok("well".to_owned()) }.boxed()
+    }
+}
+
+/// Where a run stands just before a transaction.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(crate) enum Step {
+    Claim,
+    Begin,
+    Finish,
+    RevokeFinish,
+}
+
+/// Faults by step: the next transaction after the step meets it.
+#[derive(Debug)]
+pub(crate) struct Hooks {
+    switch: Arc<AtomicU8>,
+    armed: Mutex<HashMap<Step, Fault>>,
+}
+
+impl Hooks {
+    fn pass(&self, step: Step) {
+        if let Some(fault) = self.armed.lock().remove(&step) {
+            self.switch.store(fault as u8, Ordering::SeqCst);
+        }
+    }
+}
+
+/// Issuers by name; `internal` and `other` are there from the start.
+pub(crate) struct Fakes {
+    all: Mutex<BTreeMap<String, Arc<Fake>>>,
+    pub(crate) places: AtomicUsize,
+    hooks: Arc<Hooks>,
+}
+
+impl IssuerSource for Fakes {
+    fn issuer<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Arc<dyn Issuer>, IssuerError>> {
+        async move {
+            let found = self.all.lock().get(name).cloned();
+            let found = found.ok_or_else(|| IssuerError::Misconfigured { reason: format!("no issuer {name}") });
+            found.map(|fake| fake as Arc<dyn Issuer>)
+        }
+        .boxed()
+    }
+
+    fn places<'a>(&'a self, _: &'a str) -> BoxFuture<'a, usize> {
+        self.hooks.pass(Step::Claim);
+        async move { self.places.load(Ordering::SeqCst) }.boxed()
+    }
+}
+
+/// Our own authority, as far as these tests need one.
+pub(crate) struct Own {
+    pub(crate) profiles: Mutex<HashMap<String, ProfileFacts>>,
+    /// Each call: how many, why.
+    pub(crate) revoked: Mutex<Vec<(usize, i64)>>,
+    pub(crate) away: Mutex<bool>,
+    hooks: Arc<Hooks>,
+}
+
+impl OwnAuthority for Own {
+    fn profile<'a>(
+        &'a self,
+        name: &'a str,
+    ) -> BoxFuture<'a, Result<Option<ProfileFacts>, LifecycleError>> {
+        self.hooks.pass(Step::Begin);
+        async move { Ok(self.profiles.lock().get(name).copied()) }.boxed()
+    }
+
+    fn revoke<'a>(
+        &'a self,
+        certificates: &'a [Fingerprint],
+        reason: i64,
+        _: &'a str,
+    ) -> BoxFuture<'a, Result<usize, LifecycleError>> {
+        async move {
+            if *self.away.lock() {
+                return Err(LifecycleError::Stopping);
+            }
+            self.revoked.lock().push((certificates.len(), reason));
+            self.hooks.pass(Step::RevokeFinish);
+            Ok(certificates.len())
+        }
+        .boxed()
+    }
+}
+
+pub(crate) struct World {
+    pub(crate) life: Lifecycle,
+    pub(crate) store: Store,
+    pub(crate) url: StoreUrl,
+    pub(crate) clock: Clock,
+    pub(crate) fakes: Arc<Fakes>,
+    pub(crate) own: Arc<Own>,
+    pub(crate) keystore: KeyStore,
+    pub(crate) hooks: Arc<Hooks>,
+    options: LifecycleOptions,
+    _folder: Option<tempfile::TempDir>,
+    // Last: the store's connections go before the server.
+    _cluster: Option<Arc<Cluster>>,
+}
+
+impl World {
+    pub(crate) async fn sqlite() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path: PathBuf = folder.path().join("data").join("bulla.db");
+        Self::over(StoreUrl::sqlite(path), Some(folder), None).await
+    }
+
+    pub(crate) async fn postgres() -> Self {
+        let cluster = tokio::task::spawn_blocking(Cluster::shared).await.unwrap();
+        let url = cluster.database();
+        Self::over(url, None, Some(cluster)).await
+    }
+
+    async fn over(url: StoreUrl, folder: Option<tempfile::TempDir>, cluster: Option<Arc<Cluster>>) -> Self {
+        let store_options = StoreOptions::default();
+        let store = Store::open_with(&url, &store_options).await.unwrap();
+        let clock = Clock::manual(NOW);
+        let hooks = Arc::new(Hooks { switch: Arc::clone(&store_options.fault), armed: Mutex::default() });
+        let fake = |kind| Arc::new(Fake::new(kind, clock.clone(), Arc::clone(&hooks)));
+        let all = BTreeMap::from([
+            ("internal".to_owned(), fake("internal")),
+            ("other".to_owned(), fake("webhook")),
+            ("acme".to_owned(), fake("acme")),
+        ]);
+        let fakes =
+            Arc::new(Fakes { all: Mutex::new(all), places: AtomicUsize::new(8), hooks: Arc::clone(&hooks) });
+        let plain = ProfileFacts { requires_approval: false, renew_at: 2.0 / 3.0 };
+        let careful = ProfileFacts { requires_approval: true, renew_at: 2.0 / 3.0 };
+        let own = Arc::new(Own {
+            profiles: Mutex::new(HashMap::from([("web".to_owned(), plain), ("careful".to_owned(), careful)])),
+            revoked: Mutex::default(),
+            away: Mutex::new(false),
+            hooks: Arc::clone(&hooks),
+        });
+        let keystore = KeyStore::new(store.clone(), Keyring::ephemeral(), clock.clone());
+        let options = LifecycleOptions {
+            tick: Duration::from_millis(50),
+            cache_lifetime: Duration::ZERO,
+            order_patience: Duration::from_secs(20),
+            ..LifecycleOptions::default()
+        };
+        let life = Lifecycle::open_with(
+            store.clone(),
+            Arc::clone(&own) as Arc<dyn OwnAuthority>,
+            Arc::clone(&fakes) as Arc<dyn IssuerSource>,
+            keystore.clone(),
+            clock.clone(),
+            options.clone(),
+        );
+        Self {
+            life,
+            store,
+            url,
+            clock,
+            fakes,
+            own,
+            keystore,
+            hooks,
+            options,
+            _folder: folder,
+            _cluster: cluster,
+        }
+    }
+
+    /// Another process over the same database.
+    pub(crate) async fn second(&self) -> Lifecycle {
+        let store = Store::open(&self.url).await.unwrap();
+        Lifecycle::open_with(
+            store,
+            Arc::clone(&self.own) as Arc<dyn OwnAuthority>,
+            Arc::clone(&self.fakes) as Arc<dyn IssuerSource>,
+            self.keystore.clone(),
+            self.clock.clone(),
+            self.options.clone(),
+        )
+    }
+
+    /// This world's lifecycle with other options.
+    pub(crate) fn with(&self, change: impl FnOnce(&mut LifecycleOptions)) -> Lifecycle {
+        let mut options = self.options.clone();
+        change(&mut options);
+        Lifecycle::open_with(
+            self.store.clone(),
+            Arc::clone(&self.own) as Arc<dyn OwnAuthority>,
+            Arc::clone(&self.fakes) as Arc<dyn IssuerSource>,
+            self.keystore.clone(),
+            self.clock.clone(),
+            options,
+        )
+    }
+
+    pub(crate) fn issuer(&self, name: &str) -> Arc<Fake> {
+        self.fakes.all.lock().get(name).cloned().unwrap()
+    }
+
+    pub(crate) fn advance(&self, by_us: i64) {
+        self.clock.set(self.clock.now_us() + by_us);
+    }
+
+    /// The next transaction meets the fault.
+    pub(crate) fn fail_next(&self, fault: Fault) {
+        self.hooks.switch.store(fault as u8, Ordering::SeqCst);
+    }
+
+    /// The transaction after a step meets the fault, once.
+    pub(crate) fn fail_at(&self, step: Step, fault: Fault) {
+        self.hooks.armed.lock().insert(step, fault);
+    }
+
+    /// A certificate of this name, issued.
+    pub(crate) async fn issued(&self, name: &str) -> ManagedCertificate {
+        let created = self.life.create(NewCertificate::new(&[name], "web"), "user:ann").await.unwrap();
+        self.life.tick().await.unwrap();
+        let certificate = self.life.get(created.certificate).await.unwrap();
+        assert!(certificate.current.is_some(), "{certificate:?}");
+        certificate
+    }
+
+    /// So many certificates, issued.
+    pub(crate) async fn many(&self, count: usize) -> Vec<Uuid> {
+        let new = (0..count).map(|number| NewCertificate::new(&[&format!("n{number:04}.example.org")], "web"));
+        let created = self.life.create_many(new.collect(), "user:ann").await;
+        let ids = created.into_iter().map(|one| one.unwrap().certificate).collect();
+        self.life.tick().await.unwrap();
+        ids
+    }
+
+    /// Ticks, each some minutes after the one before, so that leases and pauses end.
+    pub(crate) async fn settle(&self) {
+        for _ in 0..6 {
+            self.advance(10 * 60 * 1_000_000);
+            let _ = self.life.tick().await;
+        }
+    }
+
+    /// What must hold at any time: counts equal rows, and the audit log is whole.
+    pub(crate) async fn check(&self) {
+        let outcome = self.store.audit_verify().await.unwrap();
+        assert!(outcome.faults.is_empty(), "{:?}", outcome.faults);
+        let counts = self.life.counts().await.unwrap();
+        let mut states = BTreeMap::new();
+        let mut ends = BTreeMap::new();
+        let mut cursor = None;
+        loop {
+            let filter = store::managed::ManagedFilter::default();
+            let order = store::managed::ManagedOrder::Created;
+            let page = self.life.page(&filter, order, cursor.as_ref(), 100).await.unwrap();
+            for one in &page.rows {
+                *states.entry(one.state).or_insert(0_u64) += 1;
+                if let Some(version) = one.current
+                    && one.state != lifecycle::state::State::Archived
+                {
+                    *ends.entry(version.not_after_us.div_euclid(DAY)).or_insert(0_u64) += 1;
+                }
+            }
+            cursor = page.next;
+            if cursor.is_none() {
+                break;
+            }
+        }
+        assert_eq!(counts.states, states);
+        assert_eq!(counts.by_day, ends);
+    }
+}
