@@ -13,6 +13,10 @@ use serde::de::DeserializeOwned;
 use store::Clock;
 use x509::Fingerprint;
 
+use crate::api::{Client, ServerArgs};
+use crate::cli::Global;
+use crate::config::Configuration;
+use crate::control::{AuthorityCommand, Run};
 use crate::exit::{Exit, Outcome, Problem, chain};
 
 /// The program, as transcripts name it.
@@ -23,8 +27,10 @@ const INPUT_MAX: u64 = 1024 * 1024;
 /// `bulla ca`
 #[derive(Args, Debug)]
 pub(crate) struct CaArgs {
+    #[command(flatten)]
+    server: ServerArgs,
     #[command(subcommand)]
-    pub(crate) command: CaCommand,
+    command: CaCommand,
 }
 
 /// What to do with authorities.
@@ -32,6 +38,8 @@ pub(crate) struct CaArgs {
 pub(crate) enum CaCommand {
     /// Make a root on a machine without network, with a transcript that the root signs
     Ceremony(CeremonyArgs),
+    #[command(flatten)]
+    Server(AuthorityCommand),
 }
 
 /// `bulla ca ceremony`
@@ -134,7 +142,7 @@ issuer_url = "http://pki.example.com/root.cer"
 "#;
 
 /// Runs `bulla ca`.
-pub(crate) async fn run(args: &CaArgs) -> Outcome<Exit> {
+pub(crate) async fn run(args: &CaArgs, global: &Global) -> Outcome<Exit> {
     match &args.command {
         CaCommand::Ceremony(ceremony) => match &ceremony.command {
             CeremonyCommand::Plan => crate::print(PLAN.trim_end())?,
@@ -142,6 +150,10 @@ pub(crate) async fn run(args: &CaArgs) -> Outcome<Exit> {
             CeremonyCommand::Sign(args) => sign(args).await?,
             CeremonyCommand::Verify(args) => verify(args)?,
         },
+        CaCommand::Server(command) => {
+            let configuration = Configuration::load(global.config.as_deref())?;
+            command.run(&Client::open(&args.server, &configuration)?).await?;
+        }
     }
     Ok(Exit::Ok)
 }

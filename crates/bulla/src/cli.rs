@@ -4,9 +4,12 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::agent_command::AgentArgs;
 use crate::bench::BenchArgs;
+use crate::ca_command::CaArgs;
 use crate::control::{
-    AlertCommand, AuditCommand, DocumentCommand, Noun, ProfileDocument, TokenCommand, UserCommand,
+    AlertCommand, AuditCommand, DocumentCommand, IssuerCommand, Noun, ProfileDocument, TargetDocument,
+    TokenCommand, UserCommand,
 };
 use crate::exit::EXIT_CODES;
 use crate::fleet_command::FleetArgs;
@@ -69,6 +72,14 @@ pub(crate) enum Command {
     Serve(ServeArgs),
     /// What may be issued: key types, lifetimes, names
     Profile(Noun<DocumentCommand<ProfileDocument>>),
+    /// Who can issue beside the own authority: ACME, Vault, step-ca, a program, a webhook
+    Issuer(Noun<IssuerCommand>),
+    /// Certification authorities: make, import, cross-sign, retire; ceremonies without a server
+    Ca(Box<CaArgs>),
+    /// Hosts that deploy: make this one an agent, run it; or see all of a server's
+    Agent(Box<AgentArgs>),
+    /// Where agents deploy certificates to
+    Target(Noun<DocumentCommand<TargetDocument>>),
     /// Alerts, who is told of them, and messages that did not arrive
     Alert(Noun<AlertCommand>),
     /// What happened, by whom, and whether the log is whole

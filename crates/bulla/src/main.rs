@@ -3,8 +3,10 @@
 //! This crate is the command line, the configuration, the wiring and the output. What is known of
 //! certificates, endpoints and databases is in the crates below.
 
+mod agent_command;
 mod api;
 mod bench;
+mod ca_command;
 mod cli;
 mod config;
 mod control;
@@ -59,6 +61,10 @@ fn run(cli: &Cli) -> Outcome<Exit> {
         Command::Up(args) => block_on(serve_command::up(args, &cli.global)),
         Command::Serve(args) => block_on(serve_command::serve(args, &cli.global)),
         Command::Profile(noun) => block_on(control::run(noun, &cli.global)),
+        Command::Issuer(noun) => block_on(control::run(noun, &cli.global)),
+        Command::Ca(args) => block_on(ca_command::run(args, &cli.global)),
+        Command::Agent(args) => block_on(agent_command::run(args, &cli.global)),
+        Command::Target(noun) => block_on(control::run(noun, &cli.global)),
         Command::Alert(noun) => block_on(control::run(noun, &cli.global)),
         Command::Audit(noun) => block_on(control::run(noun, &cli.global)),
         Command::Token(noun) => block_on(control::run(noun, &cli.global)),

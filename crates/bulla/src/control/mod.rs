@@ -3,6 +3,7 @@
 mod access;
 mod alert;
 mod audit;
+mod ca;
 mod document;
 mod input;
 mod profile;
@@ -17,8 +18,9 @@ use crate::exit::{Exit, Outcome};
 pub(crate) use access::{TokenCommand, UserCommand};
 pub(crate) use alert::AlertCommand;
 pub(crate) use audit::AuditCommand;
+pub(crate) use ca::AuthorityCommand;
 pub(crate) use document::DocumentCommand;
-pub(crate) use profile::ProfileDocument;
+pub(crate) use profile::{IssuerCommand, ProfileDocument, TargetDocument};
 
 /// A noun and what to do with it.
 #[derive(Args, Debug)]

@@ -1,9 +1,12 @@
-//! Profiles: what may be issued.
+//! Profiles, issuers and targets: documents that certificates are issued and deployed by.
 
+use clap::Subcommand;
 use reqwest::Method;
 
-use super::document::Document;
-use crate::api::Columns;
+use super::document::{Document, DocumentCommand};
+use super::{Run, input};
+use crate::api::{Client, Columns, Output, show_one};
+use crate::exit::Outcome;
 
 /// Profiles.
 #[derive(Debug)]
@@ -19,5 +22,59 @@ impl Document for ProfileDocument {
         ("Lifetime s", "/validity/default_seconds"),
         ("Approval", "/requires_approval"),
     ];
+    const REPLACE: Method = Method::PUT;
+}
+
+/// Issuers.
+#[derive(Debug)]
+pub(crate) struct IssuerDocument;
+
+impl Document for IssuerDocument {
+    const PATH: &'static str = "/api/v1/issuers";
+    const COLUMNS: Columns = &[
+        ("Name", "/name"),
+        ("Type", "/type"),
+        ("Enabled", "/enabled"),
+        ("State", "/health/state"),
+        ("Last error", "/health/last_error"),
+        ("Id", "/id"),
+    ];
+    const REPLACE: Method = Method::PATCH;
+}
+
+/// What to do with issuers.
+#[derive(Debug, Subcommand)]
+pub(crate) enum IssuerCommand {
+    #[command(flatten)]
+    Document(DocumentCommand<IssuerDocument>),
+    /// Ask one whether it could issue; issues nothing
+    Test {
+        /// Its id
+        id: String,
+        #[command(flatten)]
+        show: Output,
+    },
+}
+
+impl Run for IssuerCommand {
+    async fn run(&self, client: &Client) -> Outcome<()> {
+        match self {
+            Self::Document(command) => command.run(client).await,
+            Self::Test { id, show } => {
+                let path = format!("{}/{}/test", IssuerDocument::PATH, input::segment(id));
+                show_one(&client.send(Method::POST, &path, None).await?, show)
+            }
+        }
+    }
+}
+
+/// Deployment targets.
+#[derive(Debug)]
+pub(crate) struct TargetDocument;
+
+impl Document for TargetDocument {
+    const PATH: &'static str = "/api/v1/targets";
+    const COLUMNS: Columns =
+        &[("Name", "/name"), ("Type", "/target/type"), ("Agent", "/agent"), ("Id", "/id")];
     const REPLACE: Method = Method::PUT;
 }
