@@ -71,6 +71,14 @@ impl Authority {
         self.store().enrolments(state, self.clock().now_us(), after, limit).await
     }
 
+    /// An enrolment, unless it lapsed.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn enrolment(&self, id: Uuid) -> Result<Option<EnrolmentRow>, StoreError> {
+        self.store().enrolment(id, self.clock().now_us()).await
+    }
+
     /// Decides an enrolment that waits; the certificate is issued when its client asks again.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use futures_util::future::BoxFuture;
+use serde::Deserialize;
 use x509::csr::CertificateRequest;
 
 /// That passwords cannot be checked now.
@@ -32,9 +33,27 @@ pub trait EnrolmentPassword: Send + Sync {
     ) -> BoxFuture<'a, Result<Option<String>, PasswordError>>;
 }
 
-/// A list of passwords, each for one profile; good for a few and for tests.
-#[derive(Clone, Default)]
+/// A list of passwords, each for one profile; good for a few and for tests. In a configuration each has the keys
+/// `profile`, `user` and `password`.
+#[derive(Clone, Default, Deserialize)]
+#[serde(from = "Vec<Written>")]
 pub struct FixedPasswords(Vec<Entry>);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    profile: String,
+    user: String,
+    password: String,
+}
+
+impl From<Vec<Written>> for FixedPasswords {
+    fn from(all: Vec<Written>) -> Self {
+        let entry =
+            |one: Written| Entry { profile: one.profile, user: one.user, password: one.password.into() };
+        Self(all.into_iter().map(entry).collect())
+    }
+}
 
 #[derive(Clone)]
 struct Entry {
@@ -120,5 +139,8 @@ mod tests {
             assert_eq!(all.find(profile, user, password).is_some(), want, "{profile} {user:?} {password}");
         }
         assert_eq!(format!("{all:?}"), "FixedPasswords(2)");
+        let text = r#"[{"profile": "web", "user": "alice", "password": "secret"}]"#;
+        let read: FixedPasswords = serde_json::from_str(text).unwrap();
+        assert!(read.find("web", Some("alice"), "secret").is_some());
     }
 }

@@ -9,10 +9,10 @@ mod enrol;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
+use serde::Deserialize;
 use x509::SpkiHash;
 
 use crate::enrolment::{self, BODY_MAX, EnrolmentError, EnrolmentPassword};
@@ -24,7 +24,8 @@ use body::CERTS_ONLY;
 pub const PREFIX: &str = "/.well-known/est";
 
 /// How EST is offered.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct EstOptions {
     /// The profiles offered, by name; no other one can be reached.
     pub profiles: Vec<String>,
@@ -36,8 +37,8 @@ pub struct EstOptions {
     /// Whether a request must carry the TLS connection's exporter value (RFC 9266), in base64, as its challenge password
     /// (RFC 7030 section 3.5). Needs TLS 1.3 and clients that do so.
     pub require_channel_binding: bool,
-    /// After how long to ask again while consent is waited for.
-    pub retry_after: Duration,
+    /// After how long to ask again while consent is waited for, seconds.
+    pub retry_after_seconds: u32,
 }
 
 impl Default for EstOptions {
@@ -47,7 +48,7 @@ impl Default for EstOptions {
             default_profile: None,
             registrars: Vec::new(),
             require_channel_binding: false,
-            retry_after: Duration::from_secs(300),
+            retry_after_seconds: 300,
         }
     }
 }
@@ -187,7 +188,7 @@ impl Est {
                 headers.insert(header::ALLOW, http::HeaderValue::from_static(allowed));
             }
             Refusal::Waiting => {
-                headers.insert(header::RETRY_AFTER, self.inner.options.retry_after.as_secs().max(1).into());
+                headers.insert(header::RETRY_AFTER, self.inner.options.retry_after_seconds.max(1).into());
             }
             Refusal::Status(StatusCode::UNAUTHORIZED, _) if self.inner.passwords.is_some() => {
                 let realm = http::HeaderValue::from_static("Basic realm=\"est\", charset=\"UTF-8\"");

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use flight::Cache;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use serde::Deserialize;
 use uuid::Uuid;
 
 use crate::enrolment::{self, BODY_MAX, EnrolmentPassword};
@@ -35,7 +36,8 @@ const RECIPIENTS_MAX: u64 = 1_024;
 const CAPABILITIES: &[u8] = b"SCEPStandard\nAES\nPOSTPKIOperation\nRenewal\nSHA-256\nSHA-512\n";
 
 /// How SCEP is offered.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct ScepOptions {
     /// The profiles offered, by name; no other one can be reached.
     pub profiles: Vec<String>,

@@ -1,0 +1,203 @@
+//! Enrolments over EST and SCEP that wait for a second person.
+
+use authority::Authority;
+use authority::enrolment::{DecideError, Decision};
+use serde::{Deserialize, Serialize};
+use store::{EnrolmentRow, EnrolmentState};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::routes;
+use uuid::Uuid;
+
+use crate::access::{Caller, Permission, Reach, Scope};
+use crate::api::{Access, Api};
+use crate::extract::{Json, Path, Query};
+use crate::paging::{Listing, Paging, PagingParams};
+use crate::problem::Problem;
+use crate::state::State;
+use crate::time;
+
+pub(crate) fn routes() -> Api {
+    Api::area("enrolments")
+        .route(Access::needs(Permission::ApprovalRead).scoped(), routes!(list))
+        .route(Access::needs(Permission::ApprovalRead).scoped(), routes!(get_one))
+        .route(Access::needs(Permission::ApprovalDecide).scoped(), routes!(approve))
+        .route(Access::needs(Permission::ApprovalDecide).scoped(), routes!(reject))
+}
+
+/// Where an enrolment stands.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum Standing {
+    /// It waits.
+    #[default]
+    Open,
+    /// The client gets its certificate when it asks again.
+    Approved,
+    /// The client is told so when it asks again.
+    Rejected,
+}
+
+impl From<Standing> for EnrolmentState {
+    fn from(state: Standing) -> Self {
+        match state {
+            Standing::Open => Self::Open,
+            Standing::Approved => Self::Approved,
+            Standing::Rejected => Self::Rejected,
+        }
+    }
+}
+
+impl From<EnrolmentState> for Standing {
+    fn from(state: EnrolmentState) -> Self {
+        match state {
+            EnrolmentState::Open => Self::Open,
+            EnrolmentState::Approved => Self::Approved,
+            EnrolmentState::Rejected => Self::Rejected,
+        }
+    }
+}
+
+/// A request for a certificate that waits, or was decided.
+#[derive(Debug, Serialize, ToSchema)]
+struct EnrolmentView {
+    id: Uuid,
+    /// `est` or `scep`.
+    protocol: String,
+    /// By which profile it asks.
+    profile: String,
+    /// Who asks.
+    requester: String,
+    /// Subject and names asked for.
+    asks: String,
+    state: Standing,
+    requested_at: String,
+    /// When it is forgotten.
+    expires_at: String,
+    decided_by: Option<String>,
+    decided_at: Option<String>,
+    note: Option<String>,
+}
+
+impl From<EnrolmentRow> for EnrolmentView {
+    fn from(row: EnrolmentRow) -> Self {
+        Self {
+            id: row.id,
+            protocol: row.protocol,
+            profile: row.profile,
+            requester: row.requester,
+            asks: row.summary,
+            state: row.state.into(),
+            requested_at: time::shown(row.requested_at_us),
+            expires_at: time::shown(row.expires_at_us),
+            decided_by: row.decided_by,
+            decided_at: time::maybe_shown(row.decided_at_us),
+            note: row.note,
+        }
+    }
+}
+
+/// Which enrolments to list.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct Filter {
+    /// Those in this state; `open` when absent.
+    #[serde(default)]
+    state: Standing,
+}
+
+/// What is said with a decision.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct Said {
+    /// Kept with the decision; on a rejection the client is told, too.
+    #[serde(default)]
+    #[schema(max_length = 2000)]
+    note: String,
+}
+
+impl From<DecideError> for Problem {
+    fn from(error: DecideError) -> Self {
+        match error {
+            DecideError::Unknown(id) => Self::not_found(format_args!("enrolment {id} that waits")),
+            DecideError::OwnRequest => Self::forbidden(error),
+            DecideError::NoteTooLong => Self::unprocessable(error),
+            DecideError::Store(error) => error.into(),
+        }
+    }
+}
+
+/// Lists enrolments over EST and SCEP in a state, oldest first.
+#[utoipa::path(get, path = "/api/v1/enrolments", operation_id = "listEnrolments", params(PagingParams, Filter),
+    responses((status = 200, body = Listing<EnrolmentView>)))]
+async fn list(
+    state: State,
+    caller: Caller,
+    paging: Paging,
+    Query(filter): Query<Filter>,
+) -> Result<Json<Listing<EnrolmentView>>, Problem> {
+    let reach = caller.reach(Permission::ApprovalRead);
+    let authority = state.room::<Authority>()?;
+    let mut page = authority.enrolments(filter.state.into(), paging.after.as_ref(), paging.limit).await?;
+    if let Reach::Only(scopes) = reach {
+        page.rows.retain(|row| scopes.contains(&Scope::profile(row.profile.clone())));
+    }
+    Ok(Json(Listing::of(page, EnrolmentView::from)))
+}
+
+/// Shows an enrolment.
+#[utoipa::path(get, path = "/api/v1/enrolments/{id}", operation_id = "getEnrolment", params(("id" = Uuid, Path)),
+    responses((status = 200, body = EnrolmentView)))]
+async fn get_one(state: State, caller: Caller, Path(id): Path<Uuid>) -> Result<Json<EnrolmentView>, Problem> {
+    let row = found(&state, &caller, Permission::ApprovalRead, id).await?;
+    Ok(Json(row.into()))
+}
+
+/// Approves an enrolment: its client gets the certificate when it asks again, once.
+#[utoipa::path(post, path = "/api/v1/enrolments/{id}/approve", operation_id = "approveEnrolment",
+    params(("id" = Uuid, Path)), request_body = Said, responses((status = 200, body = EnrolmentView)))]
+async fn approve(
+    state: State,
+    caller: Caller,
+    Path(id): Path<Uuid>,
+    Json(said): Json<Said>,
+) -> Result<Json<EnrolmentView>, Problem> {
+    decide(&state, &caller, id, Decision::Approve, &said).await
+}
+
+/// Rejects an enrolment: its client is told so, with the note, when it asks again.
+#[utoipa::path(post, path = "/api/v1/enrolments/{id}/reject", operation_id = "rejectEnrolment",
+    params(("id" = Uuid, Path)), request_body = Said, responses((status = 200, body = EnrolmentView)))]
+async fn reject(
+    state: State,
+    caller: Caller,
+    Path(id): Path<Uuid>,
+    Json(said): Json<Said>,
+) -> Result<Json<EnrolmentView>, Problem> {
+    decide(&state, &caller, id, Decision::Reject, &said).await
+}
+
+async fn decide(
+    state: &State,
+    caller: &Caller,
+    id: Uuid,
+    decision: Decision,
+    said: &Said,
+) -> Result<Json<EnrolmentView>, Problem> {
+    found(state, caller, Permission::ApprovalDecide, id).await?;
+    let authority = state.room::<Authority>()?;
+    let row = authority.decide_enrolment(id, decision, &said.note, caller.actor()).await?;
+    Ok(Json(row.into()))
+}
+
+/// The enrolment, if the caller may do this to those of its profile.
+async fn found(
+    state: &State,
+    caller: &Caller,
+    permission: Permission,
+    id: Uuid,
+) -> Result<EnrolmentRow, Problem> {
+    let row = state.room::<Authority>()?.enrolment(id).await?;
+    let scopes: Vec<Scope> = row.iter().map(|row| Scope::profile(row.profile.clone())).collect();
+    caller.may(permission, &scopes)?;
+    row.ok_or_else(|| Problem::not_found(format_args!("enrolment {id}")))
+}
