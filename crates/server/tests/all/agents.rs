@@ -1,0 +1,311 @@
+//! Agents against the whole house: enrolled, given work, and retired over the API, with our own authority.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use authority::keystore::KeyStore;
+use authority::names::{DnsRule, NameRules, SuffixRule};
+use authority::profile::Profile;
+use authority::tree::NewCa;
+use authority::{Authority, AuthorityOptions};
+use http::Method;
+use keys::Keyring;
+use lifecycle::agents::client::{Agent, AgentStatus, EnrollOptions, Worked};
+use lifecycle::agents::{Agents, AgentsParts, CertifyByAuthority};
+use lifecycle::issuers::{IssuerContext, Issuers, Responders};
+use lifecycle::lifecycle::{Lifecycle, LifecycleOptions};
+use lifecycle::managed::{KeyLocation, NewCertificate, TargetRef};
+use lifecycle::state;
+use outbound::resolve::Resolver;
+use secrecy::ExposeSecret;
+use serde_json::{Value, json};
+use server::listen::server_certificate;
+use server::routes::agents::agent_identity;
+use server::{Running, Server, ServerOptions, State, access};
+use store::Clock;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::world::{self, Answer, send};
+
+/// A server with everything that agents need behind it.
+struct House {
+    lifecycle: Lifecycle,
+    running: Running,
+    admin: String,
+    ca_pem: String,
+    client: reqwest::Client,
+    stop: CancellationToken,
+    _tasks: JoinSet<()>,
+    folder: tempfile::TempDir,
+}
+
+impl House {
+    async fn new() -> Self {
+        let (folder, store) = world::store().await;
+        let clock = Clock::system();
+        let keystore = KeyStore::new(store.clone(), Keyring::ephemeral(), clock.clone());
+        let authority =
+            Authority::open(store.clone(), keystore.clone(), clock.clone(), AuthorityOptions::default())
+                .unwrap();
+        authority.create_root(&NewCa::root("root", "CN=Root"), "test").await.unwrap();
+        authority
+            .create_intermediate("root", &NewCa::intermediate("issuing", "CN=Issuing"), "test")
+            .await
+            .unwrap();
+        let names = NameRules { dns_allowed: vec![rule("example")], ..NameRules::default() };
+        authority.put_profile(Profile::for_servers("web", names), None, "test").await.unwrap();
+        let issuers = Issuers::new(IssuerContext {
+            store: store.clone(),
+            clock: clock.clone(),
+            authority: authority.clone(),
+            keystore: keystore.clone(),
+            resolver: Resolver::with_upstreams(Vec::new()),
+            responders: Responders::new(store.clone(), clock.clone()),
+        });
+        let lifecycle = Lifecycle::open(
+            store.clone(),
+            authority.clone(),
+            issuers,
+            keystore.clone(),
+            clock.clone(),
+            LifecycleOptions::default(),
+        );
+        // The listener's certificate is another authority's: agents trust what enrolment tells them.
+        let ca = world::Authority::new("listener's root");
+        let ca_pem = x509::pem::encode("CERTIFICATE", &ca.root);
+        let agents = Agents::new(AgentsParts {
+            store: store.clone(),
+            keystore,
+            clock: clock.clone(),
+            work: Arc::new(lifecycle.clone()),
+            certify: Arc::new(CertifyByAuthority::new(authority.clone())),
+            identity: agent_identity(),
+            ca_pem: ca_pem.clone(),
+        });
+        let leaf = ca.leaf(&["127.0.0.1"]);
+        let certificate = server_certificate(&[leaf.der], &leaf.key).unwrap();
+        let mut options = ServerOptions::new("127.0.0.1:0".parse().unwrap(), certificate);
+        let cas = authority.cas().await.unwrap();
+        options.client_roots =
+            cas.iter().filter(|ca| ca.is_root()).map(|ca| ca.certificate.der.to_vec()).collect();
+        let admin = access::bootstrap(&store, &clock).await.unwrap().unwrap().expose_secret().to_owned();
+        let state = State::builder(store, clock).with(agents.clone()).build();
+        let running = Server::start(options, state).await.unwrap();
+        let client = reqwest::Client::builder()
+            .tls_certs_only([reqwest::Certificate::from_der(&ca.root).unwrap()])
+            .build()
+            .unwrap();
+        let stop = CancellationToken::new();
+        let mut tasks = JoinSet::new();
+        let (work, until) = (lifecycle.clone(), stop.clone());
+        tasks.spawn(async move { work.run(until).await });
+        let until = stop.clone();
+        tasks.spawn(async move { agents.run(until).await });
+        Self { lifecycle, running, admin, ca_pem, client, stop, _tasks: tasks, folder }
+    }
+
+    fn url(&self) -> String {
+        format!("https://{}", self.running.address)
+    }
+
+    async fn ask(&self, method: Method, path: &str, body: Option<Value>) -> Answer {
+        let request = self.client.request(method, format!("{}{path}", self.url())).bearer_auth(&self.admin);
+        send(match body {
+            Some(body) => request.json(&body),
+            None => request,
+        })
+        .await
+    }
+
+    async fn token(&self) -> String {
+        let made =
+            self.ask(Method::POST, "/api/v1/agent-tokens", Some(json!({"labels": {"env": "prod"}}))).await;
+        made.expect(201).json()["token"].as_str().unwrap().to_owned()
+    }
+
+    fn state(&self) -> PathBuf {
+        self.folder.path().join("agent")
+    }
+
+    async fn enrolled(&self) -> AgentStatus {
+        let options = EnrollOptions {
+            server: self.url(),
+            token: self.token().await.into(),
+            ca_pem: Some(self.ca_pem.clone()),
+            ca_sha256: None,
+            name: Some("web-1".to_owned()),
+            state: self.state(),
+        };
+        Agent::enroll(&options).await.unwrap()
+    }
+
+    async fn agent(&self) -> Agent {
+        Agent::open(&self.state(), Clock::system()).await.unwrap()
+    }
+
+    /// A folder of the server's that is deployed to.
+    fn etc(&self, name: &str) -> PathBuf {
+        let folder = self.folder.path().join("etc");
+        std::fs::create_dir_all(&folder).unwrap();
+        folder.join(name)
+    }
+
+    async fn target(&self, agent: Uuid, name: &str) -> Uuid {
+        let target = json!({"type": "files", "fullchain": self.etc("f.pem"), "key": self.etc("k.pem")});
+        let body = json!({"name": name, "agent": agent, "target": target});
+        let made = self.ask(Method::POST, "/api/v1/targets", Some(body)).await.expect(201);
+        made.json()["id"].as_str().unwrap().parse().unwrap()
+    }
+
+    /// Works until the certificate is where it belongs.
+    async fn work_until(&self, certificate: Uuid, state: state::State) -> Worked {
+        let mut all = Worked::default();
+        let mut agent = self.agent().await;
+        for _ in 0..60 {
+            let worked = agent.work_once().await.unwrap();
+            all = Worked { done: all.done + worked.done, failed: all.failed + worked.failed };
+            if self.lifecycle.get(certificate).await.unwrap().state == state {
+                return all;
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        panic!("still {:?}", self.lifecycle.get(certificate).await.unwrap());
+    }
+}
+
+impl Drop for House {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+fn rule(suffix: &str) -> DnsRule {
+    DnsRule::Suffix(SuffixRule {
+        suffix: suffix.to_owned(),
+        itself: true,
+        depth_max: 5,
+        wildcards: false,
+        wildcard_depth_min: 2,
+        wildcard_depth_max: 5,
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_certificate_is_made_on_a_host_and_deployed_there() {
+    let house = House::new().await;
+    let agent = house.enrolled().await;
+    let target = house.target(agent.agent, "web").await;
+    let new = NewCertificate {
+        key_location: KeyLocation::Agent { agent: agent.agent },
+        targets: vec![TargetRef::Deploy { target, agent: agent.agent }],
+        ..NewCertificate::new(&["www.example"], "web")
+    };
+    let certificate = house.lifecycle.create(new, "user:alice").await.unwrap().certificate;
+    let worked = house.work_until(certificate, state::State::Active).await;
+    assert_eq!(worked, Worked { done: 2, failed: 0 }, "a CSR and a deployment");
+    let deployed = std::fs::read_to_string(house.etc("f.pem")).unwrap();
+    let (_, leaf) = x509::pem::certificates(deployed.as_bytes()).next().unwrap();
+    let leaf = x509::Certificate::parse(&leaf).unwrap();
+    let key = keys::PrivateKey::from_pem(&std::fs::read_to_string(house.etc("k.pem")).unwrap()).unwrap();
+    assert_eq!(&*leaf.public_key.spki, keys::Signer::spki(&key));
+
+    let listed =
+        house.ask(Method::GET, &format!("/api/v1/targets/{target}/deployments"), None).await.expect(200);
+    let listed = listed.json();
+    assert_eq!(listed["items"].as_array().unwrap().len(), 1);
+    assert_eq!(listed["items"][0]["state"], "deployed", "{listed}");
+    assert_eq!(listed["items"][0]["fingerprint"], leaf.fingerprint.to_string());
+    assert_eq!(listed["items"][0]["attempts"], 1);
+    let shown = house.ask(Method::GET, "/api/v1/agents?labels=env=prod&online=true", None).await.expect(200);
+    assert_eq!(shown.json()["items"][0]["name"], "web-1");
+    let none = house.ask(Method::GET, "/api/v1/agents?labels=env=test", None).await.expect(200);
+    assert_eq!(none.json()["items"], json!([]));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_kept_by_the_server_is_deployed_by_agents_too() {
+    let house = House::new().await;
+    let agent = house.enrolled().await;
+    let target = house.target(agent.agent, "web").await;
+    let new = NewCertificate {
+        targets: vec![TargetRef::Deploy { target, agent: agent.agent }],
+        ..NewCertificate::new(&["www.example"], "web")
+    };
+    let certificate = house.lifecycle.create(new, "user:alice").await.unwrap().certificate;
+    let worked = house.work_until(certificate, state::State::Active).await;
+    assert_eq!(worked, Worked { done: 1, failed: 0 });
+    assert!(house.etc("k.pem").exists());
+    assert_eq!(std::fs::read_dir(house.state().join("keys")).unwrap().count(), 0, "the agent keeps no copy");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_else_is_an_agent() {
+    let house = House::new().await;
+    let agent = house.enrolled().await;
+    // A token may hold the permission and is still no agent.
+    for (method, path, body) in [
+        (Method::GET, "/api/v1/agent/work", None),
+        (Method::POST, "/api/v1/agent/renew", Some(json!({"csr_pem": ""}))),
+        (
+            Method::POST,
+            "/api/v1/agent/jobs/00000000-0000-0000-0000-000000000000/csr",
+            Some(json!({"csr_pem": ""})),
+        ),
+    ] {
+        let refused = house.ask(method, path, body).await.expect(403);
+        assert_eq!(refused.problem(), "forbidden");
+    }
+    // Retired is out at once, and so is the certificate.
+    let path = format!("/api/v1/agents/{}", agent.agent);
+    house.ask(Method::POST, &format!("{path}/retire"), None).await.expect(204);
+    let error = house.agent().await.work_once().await.unwrap_err().to_string();
+    assert!(error.contains("401") || error.contains("403") || error.contains("409"), "{error}");
+    assert!(house.ask(Method::GET, &path, None).await.expect(200).json()["retired_at"].is_string());
+    // An open route with a token that is none.
+    let body = json!({"token": "bulla-enroll-none", "csr_pem": csr()});
+    let request = house.client.post(format!("{}/api/v1/agent/enroll", house.url())).json(&body);
+    assert_eq!(send(request).await.expect(401).problem(), "unauthenticated");
+}
+
+fn csr() -> String {
+    let key = keys::PrivateKey::generate(keys::KeyType::P256).unwrap();
+    let subject = x509::DistinguishedName::empty();
+    let tbs = x509::csr::tbs(&subject.der, keys::Signer::spki(&key), &[], None);
+    let der = x509::build::signed(&tbs, &keys::Signer::algorithm(&key), &key.sign_now(&tbs).unwrap());
+    x509::pem::encode("CERTIFICATE REQUEST", &der)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn groups_and_targets_have_revisions_and_hide_passwords() {
+    let house = House::new().await;
+    let agent = house.enrolled().await.agent;
+    let store = json!({"type": "jks", "file": "/srv/a.jks", "password": "open sesame"});
+    let body = json!({"name": "java", "agent": agent, "target": store});
+    let made = house.ask(Method::POST, "/api/v1/targets", Some(body)).await.expect(201);
+    assert!(!made.text.contains("sesame"), "{}", made.text);
+    assert_eq!(made.header("etag"), "\"1\"");
+    let path = made.header("location").to_owned();
+    // As it is shown, with another name.
+    let again = json!({"name": "java-2", "agent": agent, "target": made.json()["target"]});
+    let request = house.client.put(format!("{}{path}", house.url())).bearer_auth(&house.admin).json(&again);
+    send(request.try_clone().unwrap().header("if-match", "\"7\"")).await.expect(412);
+    send(request.header("if-match", "\"1\"")).await.expect(200);
+    let wrong = json!({"name": "x", "agent": agent, "target": {"type": "iis"}});
+    assert_eq!(
+        house.ask(Method::POST, "/api/v1/targets", Some(wrong)).await.expect(422).problem(),
+        "unprocessable"
+    );
+    house.ask(Method::DELETE, &path, None).await.expect(204);
+    house.ask(Method::GET, &path, None).await.expect(404);
+
+    let group = json!({"name": "front", "selector": {"env": "prod"}});
+    house.ask(Method::POST, "/api/v1/agent-groups", Some(group.clone())).await.expect(201);
+    house.ask(Method::POST, "/api/v1/agent-groups", Some(group)).await.expect(409);
+    let members = house.ask(Method::GET, "/api/v1/agents?group=front", None).await.expect(200);
+    assert_eq!(members.json()["items"].as_array().unwrap().len(), 1);
+    house.ask(Method::GET, "/api/v1/agents?group=none", None).await.expect(404);
+    house.ask(Method::DELETE, "/api/v1/agent-groups/front", None).await.expect(204);
+}
