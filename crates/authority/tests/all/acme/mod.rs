@@ -1,5 +1,6 @@
 //! The ACME server, on both databases.
 
+mod certbot;
 mod client;
 mod flow;
 mod leftovers;
@@ -66,4 +67,6 @@ each! {
     leftovers::what_is_over_is_deleted
     leftovers::orders_are_listed_in_pages
     leftovers::many_orders_are_few_statements
+    certbot::registers_orders_renews_revokes_and_leaves
+    certbot::binds_its_account_and_proves_a_wildcard
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use hickory_proto::op::{Message, MessageType, OpCode, ResponseCode};
@@ -39,6 +40,7 @@ struct Shared {
     requests: Mutex<Vec<String>>,
     zone: Mutex<HashMap<(String, RecordType), Reply>>,
     questions: Mutex<Vec<String>>,
+    folder: Mutex<Option<PathBuf>>,
     certificate: Mutex<Option<Arc<rustls::ServerConfig>>>,
 }
 
@@ -100,6 +102,11 @@ impl Net {
     pub(crate) fn txt(&self, name: &str, texts: &[&str]) {
         let record = |text: &&str| RData::TXT(TXT::new(text.as_bytes().chunks(200).map(text_of).collect()));
         self.reply(name, RecordType::TXT, Reply::Records(texts.iter().map(record).collect()));
+    }
+
+    /// Answers for TXT also from files of this folder: one for each name, one record a line.
+    pub(crate) fn txt_from(&self, folder: PathBuf) {
+        *self.shared.folder.lock() = Some(folder);
     }
 
     pub(crate) fn alias(&self, name: &str, to: &str) {
@@ -237,7 +244,15 @@ fn answer(question: &[u8], shared: &Shared) -> Option<Message> {
     let mut answer = Message::new(question.metadata.id, MessageType::Response, OpCode::Query);
     answer.metadata.recursion_available = true;
     answer.add_query(query.clone());
-    let reply = shared.zone.lock().get(&(name, kind)).cloned();
+    let reply = shared.zone.lock().get(&(name.clone(), kind)).cloned();
+    let file =
+        shared.folder.lock().as_ref().filter(|_| kind == RecordType::TXT).map(|folder| folder.join(name));
+    if let Some(text) = file.and_then(|file| std::fs::read_to_string(file).ok()) {
+        for line in text.lines() {
+            let data = RData::TXT(TXT::new(vec![line.to_owned()]));
+            answer.add_answer(Record::from_rdata(query.name().clone(), 1, data));
+        }
+    }
     match reply {
         Some(Reply::Code(code)) => answer.metadata.response_code = code,
         Some(Reply::Records(records)) => {

@@ -1,17 +1,22 @@
 //! An ACME server over a [`Place`], with a world to validate against.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use authority::acme::{Acme, AcmeOptions, DirectoryOptions, LimitOptions, ValidationOptions};
+use authority::issue::{IssueRequest, Source};
 use authority::profile::Profile;
 use authority::tree::NewCa;
+use keys::{KeyType, PrivateKey, Signer as _};
 use serde_json::json;
+use store::Clock;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
+use x509::GeneralName;
 
 use super::client::BASE;
 use super::net::Net;
+use crate::http::Server;
 use crate::place::Place;
 
 pub(crate) struct AcmePlace {
@@ -30,7 +35,9 @@ impl AcmePlace {
     pub(crate) async fn with(place: Place, change: impl FnOnce(&mut AcmeOptions)) -> Self {
         let net = Net::start().await;
         let authority = &place.authority;
-        authority.create_root(&NewCa::root("root", "CN=Test Root"), "user:a").await.unwrap();
+        if authority.ca("root").await.is_err() {
+            authority.create_root(&NewCa::root("root", "CN=Test Root"), "user:a").await.unwrap();
+        }
         authority
             .create_intermediate("root", &NewCa::intermediate("ca", "CN=Test CA"), "user:a")
             .await
@@ -46,6 +53,39 @@ impl AcmePlace {
         let mut this = Self { acme, net, place, running: None };
         this.run();
         this
+    }
+
+    /// A server that real clients reach over TLS on loopback, at the present time; its address, and with it the server.
+    /// The root that they must trust is in `root.pem` of the place's folder.
+    pub(crate) async fn served(
+        place: Place,
+        change: impl FnOnce(&mut AcmeOptions),
+    ) -> (Self, Server, String) {
+        place.clock.set(Clock::system().now_us());
+        let authority = &place.authority;
+        let root = authority.create_root(&NewCa::root("root", "CN=Test Root"), "user:a").await.unwrap();
+        place.write("root.pem", crate::place::pem(&[&root.certificate.der]));
+        let key = PrivateKey::generate(KeyType::P256).unwrap();
+        authority.put_profile(profile("server"), None, "user:a").await.unwrap();
+        let names = vec![GeneralName::Ip([127, 0, 0, 1].into())];
+        let request = IssueRequest::new("server", key.spki().to_vec(), names, Source::System, "user:a");
+        let issued = authority.issue(request).await.unwrap();
+        let tls = crate::http::tls(&[issued.der], &key.to_pkcs8_der(), &root.certificate.der);
+        let acme = Arc::new(OnceLock::<Acme>::new());
+        let late = acme.clone();
+        let server = crate::http::serve(Some(tls), move |request, peer| {
+            let acme = late.clone();
+            async move { acme.get().expect("the server is not ready").handle(request, &peer).await }
+        })
+        .await;
+        let base_url = format!("https://{}", server.address);
+        let this = Self::with(place, |options| {
+            options.base_url.clone_from(&base_url);
+            change(options);
+        })
+        .await;
+        acme.set(this.acme.clone()).unwrap();
+        (this, server, base_url)
     }
 
     /// Begins to validate.
