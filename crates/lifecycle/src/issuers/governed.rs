@@ -15,7 +15,7 @@ use x509::{Certificate, UnixTime};
 
 use crate::issuers::bucket::Bucket;
 use crate::issuers::counts::Counts;
-use crate::issuers::memory::Memory;
+use crate::issuers::memory::{Memory, request_of};
 use crate::issuers::{
     Breaker, Check, Delivered, Health, Issuer, IssuerError, IssuerIdentity, Limits, Order, Secret, Window,
 };
@@ -85,6 +85,9 @@ impl Governed {
     }
 
     async fn obtain(&self, order: &Order) -> Result<Delivered, IssuerError> {
+        request_of(order)?.verify().map_err(|error| IssuerError::Refused {
+            reason: format!("the request is not signed by the key it asks a certificate for: {error}"),
+        })?;
         let now = UnixTime(self.clock.now_seconds());
         if let Some(memory) = &self.memory
             && let Some(chain) = memory.recall(order).await?.chain

@@ -54,8 +54,15 @@ impl Internal {
         let issued = tokio::time::timeout_at(until, self.authority.issue(wish)).await;
         let issued = issued.map_err(|_| IssuerError::TimedOut { stage: "the authority signs" })?;
         let issued = issued.map_err(|error| error_of(&error))?;
-        let above = issued.chain.iter().map(|der| der.to_vec());
-        Ok(Delivered { chain: std::iter::once(issued.der.to_vec()).chain(above).collect() })
+        let mut chain = vec![issued.der.to_vec()];
+        chain.extend(issued.chain.iter().map(|der| der.to_vec()));
+        if issued.chain.is_empty() {
+            // Signed by a root itself: without it the chain could not be checked.
+            let root = self.authority.ca_by_id(issued.ca).await;
+            let root = root.map_err(|error| IssuerError::Storage { reason: error.to_string() })?;
+            chain.push(root.certificate.der.to_vec());
+        }
+        Ok(Delivered { chain })
     }
 
     async fn withdraw(&self, certificate: &Certificate, reason: Reason) -> Result<(), IssuerError> {

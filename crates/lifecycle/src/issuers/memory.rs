@@ -1,7 +1,5 @@
 //! What is remembered of orders, so that none is issued twice: where one stands and what it gave.
 
-use std::sync::atomic::{AtomicI64, Ordering};
-
 use aws_lc_rs::digest::{SHA256, digest};
 use store::{Clock, IssuerOrder, Store};
 use uuid::Uuid;
@@ -12,16 +10,13 @@ use crate::issuers::{IssuerError, ORDER_KEY_MAX, Order};
 
 /// How long an order is remembered, microseconds: ACME orders live a week at most, and nobody repeats an order of
 /// last week.
-const LIFE_US: i64 = 8 * 86_400 * 1_000_000;
-/// How often old orders are cleared away, microseconds.
-const CLEAR_EVERY_US: i64 = 600 * 1_000_000;
+pub(crate) const LIFE_US: i64 = 8 * 86_400 * 1_000_000;
 
 /// One issuer's orders.
 pub(crate) struct Memory {
     store: Store,
     clock: Clock,
     issuer: Uuid,
-    cleared_at_us: AtomicI64,
 }
 
 impl std::fmt::Debug for Memory {
@@ -41,7 +36,7 @@ pub(crate) struct Remembered {
 
 impl Memory {
     pub(crate) fn new(store: Store, clock: Clock, issuer: Uuid) -> Self {
-        Self { store, clock, issuer, cleared_at_us: AtomicI64::new(i64::MIN) }
+        Self { store, clock, issuer }
     }
 
     /// What is known of the order. One for another public key under the same name is another order.
@@ -61,8 +56,7 @@ impl Memory {
 
     /// Notes what it gave.
     pub(crate) async fn delivered(&self, order: &Order, chain: &[Vec<u8>]) -> Result<(), IssuerError> {
-        self.put(order, None, Some(chain.concat())).await?;
-        self.clear_old().await
+        self.put(order, None, Some(chain.concat())).await
     }
 
     /// Forgets the order: it came to nothing.
@@ -79,16 +73,6 @@ impl Memory {
         let row =
             IssuerOrder { spki_sha256: spki_hash(order)?, url, chain, created_at_us: self.clock.now_us() };
         Ok(self.store.put_issuer_order(self.issuer, &order.key, row).await?)
-    }
-
-    async fn clear_old(&self) -> Result<(), IssuerError> {
-        let now = self.clock.now_us();
-        let before = self.cleared_at_us.load(Ordering::Relaxed);
-        if now.saturating_sub(before) < CLEAR_EVERY_US {
-            return Ok(());
-        }
-        self.cleared_at_us.store(now, Ordering::Relaxed);
-        Ok(self.store.expire_issuer_orders(now.saturating_sub(LIFE_US), now).await?)
     }
 }
 

@@ -111,3 +111,73 @@ fn open(text: &str, password: &Secret) -> Option<Zeroizing<Vec<u8>>> {
     let plain = key.open_in_place(nonce, Aad::from(header.as_bytes()), &mut sealed).ok()?.to_vec();
     Some(Zeroizing::new(plain))
 }
+
+#[cfg(test)]
+mod tests {
+    use aws_lc_rs::aead::NONCE_LEN;
+    use keys::{KeyType, Signer};
+    use serde_json::json;
+
+    use super::*;
+    use crate::issuers::jose::{JwsKey, base64url};
+
+    /// RFC 7517 appendix A.2: a private key whose public half is known.
+    const JWK: &str = r#"{"kty":"EC","crv":"P-256","x":"MKBCTNIcKUSDii11ySs3526iDZ8AiTo7Tu6KPAqv7D4",
+        "y":"4Etl6SRW2YiLUrN5vfvVHuhp7x8PxltmWWlbbM4IFyM","d":"870MB6gfuTJ4HtUnUvYMyJpr5eUZNP4Bk43bVdj3eAE","use":"enc"}"#;
+
+    fn x_of(key: PrivateKey) -> String {
+        let key: keys::KeyRef = std::sync::Arc::new(key);
+        JwsKey::new(key).unwrap().jwk()["x"].as_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn a_private_jwk_and_pem() {
+        let key = read(&Secret::new(JWK), None).unwrap();
+        assert_eq!(x_of(key), "MKBCTNIcKUSDii11ySs3526iDZ8AiTo7Tu6KPAqv7D4");
+        let pem = PrivateKey::generate(KeyType::P384).unwrap();
+        let again = read(&Secret::new(pem.to_pkcs8_pem().as_str()), None).unwrap();
+        assert_eq!(again.spki(), pem.spki());
+        // A public half that is not the private one's.
+        let swapped = JWK.replace("MKBCTNIc", "MKBCTNId");
+        for bad in [swapped.as_str(), "{}", "{\"kty\":\"RSA\"}", "-----BEGIN X-----", "a.b.c"] {
+            assert!(read(&Secret::new(bad), None).is_err(), "{bad}");
+        }
+    }
+
+    /// As step makes it: PBES2, AES key wrap, AES-GCM.
+    fn sealed(algorithm: &str, password: &str) -> String {
+        let (derivation, length) = match algorithm {
+            "PBES2-HS256+A128KW" => (pbkdf2::PBKDF2_HMAC_SHA256, 16),
+            _ => (pbkdf2::PBKDF2_HMAC_SHA512, 32),
+        };
+        let header = json!({"alg": algorithm, "enc": "A256GCM", "p2s": base64url([9; 16]), "p2c": 1_000, "cty": "jwk+json"});
+        let header = base64url(header.to_string());
+        let salt = [algorithm.as_bytes(), &[0], &[9; 16]].concat();
+        let mut kek = vec![0; length];
+        pbkdf2::derive(derivation, NonZeroU32::new(1_000).unwrap(), &salt, password.as_bytes(), &mut kek);
+        let key = [5; 32];
+        let mut wrapped = vec![0; 40];
+        let wrapped = match length {
+            16 => AesKek::new(&AES_128, &kek).unwrap().wrap(&key, &mut wrapped).unwrap().to_vec(),
+            _ => AesKek::new(&AES_256, &kek).unwrap().wrap(&key, &mut wrapped).unwrap().to_vec(),
+        };
+        let mut text = JWK.as_bytes().to_vec();
+        let aead = LessSafeKey::new(UnboundKey::new(&AES_256_GCM, &key).unwrap());
+        let nonce = Nonce::assume_unique_for_key([3; NONCE_LEN]);
+        aead.seal_in_place_append_tag(nonce, Aad::from(header.as_bytes()), &mut text).unwrap();
+        let (ciphertext, tag) = text.split_at(text.len() - AES_256_GCM.tag_len());
+        let parts = [base64url(wrapped), base64url([3; NONCE_LEN]), base64url(ciphertext), base64url(tag)];
+        format!("{header}.{}", parts.join("."))
+    }
+
+    #[test]
+    fn an_encrypted_jwk_opens_with_its_password_alone() {
+        for algorithm in ["PBES2-HS256+A128KW", "PBES2-HS512+A256KW"] {
+            let jwe = Secret::new(sealed(algorithm, "open sesame"));
+            let key = read(&jwe, Some(&Secret::new("open sesame"))).unwrap();
+            assert_eq!(x_of(key), "MKBCTNIcKUSDii11ySs3526iDZ8AiTo7Tu6KPAqv7D4");
+            assert!(read(&jwe, Some(&Secret::new("open sesam"))).is_err());
+            assert!(read(&jwe, None).is_err());
+        }
+    }
+}

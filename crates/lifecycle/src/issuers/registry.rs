@@ -14,6 +14,7 @@ use uuid::Uuid;
 
 use crate::issuers::counts::{Counts, Tally};
 use crate::issuers::governed::{Governed, Parts};
+use crate::issuers::memory::LIFE_US;
 use crate::issuers::{
     Breaker, Check, Issuer, IssuerConfig, IssuerContext, IssuerError, IssuerIdentity, Secrets, build_inner,
 };
@@ -146,11 +147,14 @@ impl Issuers {
         self.of(&row)?.test().await.map(Some)
     }
 
-    /// Keeps logins alive. To be called every minute or so, by one server or by all.
+    /// Keeps logins alive, and forgets orders and challenges long over. To be called every minute or so, by every
+    /// server: logins are each server's own.
     ///
     /// # Errors
     /// [`IssuerError::Storage`]; what goes wrong with one issuer is told in the log and keeps no other waiting.
     pub async fn upkeep(&self) -> Result<(), IssuerError> {
+        let now = self.0.context.clock.now_us();
+        self.0.context.store.expire_issuer_orders(now.saturating_sub(LIFE_US), now).await?;
         let page = self.0.context.store.configured_issuers(None, UPKEEP_PAGE).await?;
         let enabled = page.rows.iter().filter(|row| row.enabled);
         let each = enabled.map(|row| async move {

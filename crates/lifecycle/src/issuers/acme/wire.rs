@@ -177,3 +177,80 @@ pub(super) fn identifier(name: &GeneralName) -> Result<Value, IssuerError> {
         _ => Err(IssuerError::Unsupported { what: "certify names other than DNS names and addresses" }),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use http::{HeaderMap, HeaderValue, StatusCode};
+    use x509::UnixTime;
+
+    use super::*;
+
+    fn reply(status: u16, body: String) -> Reply {
+        let mut headers = HeaderMap::new();
+        headers.insert(http::header::RETRY_AFTER, HeaderValue::from_static("90"));
+        Reply { status: StatusCode::from_u16(status).unwrap(), headers, body: Bytes::from(body) }
+    }
+
+    #[test]
+    fn problems_mean_what_their_types_say() {
+        let table = [
+            (429, "rateLimited", "rate_limited"),
+            (503, "rateLimited", "rate_limited"),
+            (500, "serverInternal", "unavailable"),
+            (503, "", "unavailable"),
+            (429, "", "rate_limited"),
+            (400, "malformed", "refused"),
+            (400, "badCSR", "refused"),
+            (403, "caa", "refused"),
+            (400, "rejectedIdentifier", "refused"),
+            (400, "invalidProfile", "refused"),
+            (403, "unauthorized", "denied"),
+            (400, "accountDoesNotExist", "denied"),
+            (401, "", "denied"),
+            (403, "externalAccountRequired", "misconfigured"),
+            (400, "invalidContact", "misconfigured"),
+            (404, "", "misconfigured"),
+        ];
+        for (status, kind, code) in table {
+            let body = match kind {
+                "" => "<html>".to_owned(),
+                kind => json!({ "type": format!("urn:ietf:params:acme:error:{kind}"), "detail": "no" })
+                    .to_string(),
+            };
+            let reply = reply(status, body);
+            let error = Problem::of(&reply).error(&reply, UnixTime(0));
+            assert_eq!(error.code(), code, "{status} {kind}");
+            if code == "rate_limited" || code == "unavailable" {
+                assert_eq!(
+                    error.retry(),
+                    crate::issuers::Retry::After(Duration::from_secs(90)),
+                    "{status} {kind}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn subproblems_are_told_by_name() {
+        let body = json!({
+            "type": "urn:ietf:params:acme:error:rejectedIdentifier", "detail": "two names",
+            "subproblems": [
+                {"type": "x", "detail": "not yours", "identifier": {"type": "dns", "value": "a.example"}},
+                {"type": "x", "detail": "unknown"},
+            ],
+        });
+        let text = Problem::of(&reply(403, body.to_string())).text();
+        assert_eq!(text, "two names (rejectedIdentifier); a.example: not yours; : unknown");
+    }
+
+    #[test]
+    fn only_hosts_are_identifiers() {
+        let of = |text: &str| identifier(&GeneralName::parse(text).unwrap());
+        assert_eq!(of("A.example"), Ok(json!({"type": "dns", "value": "a.example"})));
+        assert_eq!(of("2001:db8::1"), Ok(json!({"type": "ip", "value": "2001:db8::1"})));
+        assert!(of("spiffe://a/b").is_err());
+    }
+}

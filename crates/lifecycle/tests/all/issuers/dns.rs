@@ -88,7 +88,7 @@ async fn refusals_say_what_is_wrong() {
     for (solver, words) in table {
         let mut placed = Vec::new();
         let asked = record("_acme-challenge.x.example.test", "v");
-        let error = solver.present(&[asked.clone()], &mut placed, soon()).await.unwrap_err();
+        let error = solver.present(std::slice::from_ref(&asked), &mut placed, soon()).await.unwrap_err();
         let IssuerError::Unproven { name, reason } = error else { panic!("{words}") };
         assert_eq!(name, asked.name);
         assert!(reason.contains(words), "{words}: {reason}");

@@ -8,6 +8,7 @@ pub(crate) mod world;
 mod configuration;
 mod dns;
 mod exec;
+mod internal;
 mod limits;
 mod lying;
 mod vault;
