@@ -186,8 +186,9 @@ fn describe(operation: &mut Operation, area: &'static str, access: Access) {
     match access.need {
         Need::Nothing => operation.security = Some(Vec::new()),
         Need::Caller | Need::Permission(_) => {
-            operation.security =
-                Some(["token", "session"].map(|name| SecurityRequirement::new(name, none)).into());
+            operation.security = Some(
+                ["token", "session", "certificate"].map(|name| SecurityRequirement::new(name, none)).into(),
+            );
         }
     }
     if let Need::Permission(permission) = access.need {

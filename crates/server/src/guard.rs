@@ -13,7 +13,7 @@ use http::request::Parts;
 use crate::access::{self, Caller, Permission};
 use crate::api::{Access, Need};
 use crate::conditional::Asked;
-use crate::idempotency;
+use crate::idempotency::{self, Replayed};
 use crate::limit::Left;
 use crate::peer::Peer;
 use crate::problem::Problem;
@@ -73,8 +73,8 @@ impl Guard {
         let limits = self.state.limits();
         let address = address(parts);
         limits.address(address)?;
-        let asked =
-            (parts.method == Method::GET && !self.access.streams).then(|| Asked::of(parts)).transpose()?;
+        let reads = matches!(parts.method, Method::GET | Method::HEAD);
+        let asked = (reads && !self.access.streams).then(|| Asked::of(parts)).transpose()?;
         let permission = match self.access.need {
             Need::Nothing => return Ok(Admitted { caller: None, left: None, asked }),
             Need::Caller => None,
@@ -127,6 +127,8 @@ impl Guard {
             && response.status().is_success()
             && !caller.holds_everywhere(permission)
             && !caller.was_asked()
+            // The caller had this answer before.
+            && response.extensions().get::<Replayed>().is_none()
     }
 }
 

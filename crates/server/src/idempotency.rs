@@ -40,6 +40,10 @@ const HEADERS_KEPT: [HeaderName; 3] = [CONTENT_TYPE, ETAG, LOCATION];
 #[derive(Clone, Copy, Debug)]
 pub struct HoldsSecret;
 
+/// Put on an answer that is the one kept: no handler ran.
+#[derive(Clone, Copy)]
+pub(crate) struct Replayed;
+
 /// A request under a key.
 struct Keyed {
     key_hash: [u8; 32],
@@ -167,6 +171,7 @@ fn again(kept: KeptAnswer) -> Result<Response, Problem> {
         }
     }
     response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
+    response.extensions_mut().insert(Replayed);
     Ok(response)
 }
 

@@ -36,6 +36,15 @@ pub(crate) fn skeleton() -> OpenApi {
         "A session made by logging in; unsafe methods need the header `X-CSRF-Token` as well",
     );
     components.add_security_scheme("session", SecurityScheme::ApiKey(ApiKey::Cookie(session)));
+    let certificate = "A client certificate that is mapped to an identity";
+    components.add_security_scheme(
+        "certificate",
+        SecurityScheme::MutualTls {
+            description: Some(certificate.to_owned()),
+            deprecated: None,
+            extensions: None,
+        },
+    );
     components.schemas.insert(ProblemDocument::name().into_owned(), ProblemDocument::schema());
     document
 }

@@ -31,7 +31,6 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const VERSION: HeaderName = HeaderName::from_static("bulla-version");
 
 /// The API and all that is served beside it over TLS, and the list of the API's routes.
-#[must_use]
 pub fn router(state: &State) -> (Router, Vec<RouteInfo>) {
     assemble(state, routes::api())
 }
@@ -54,7 +53,6 @@ fn assemble(state: &State, api: Api) -> (Router, Vec<RouteInfo>) {
 }
 
 /// What is public by design and served without TLS: CRLs, OCSP, ACME's http-01 answers.
-#[must_use]
 pub fn public_router(state: &State) -> Router {
     routes::public(state)
         .layer(DefaultBodyLimit::max(BODY_MAX))
@@ -156,6 +154,13 @@ async fn measured(With(state): With<State>, request: Request, next: Next) -> Res
     let response = next.run(request).await;
     drop(counted);
     let labels = RequestLabels { method: known_method(method), route, status: response.status().as_u16() };
+    tracing::debug!(
+        method = labels.method,
+        route = labels.route,
+        status = labels.status,
+        micros = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX),
+        "a request was answered"
+    );
     state.metrics().request(&labels, began.elapsed());
     response
 }

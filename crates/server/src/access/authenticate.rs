@@ -2,14 +2,18 @@
 
 use std::sync::Arc;
 
+use authority::Authority;
+use authority::issue::IssuedRef;
+use authority::revoke::CertificateStatus;
+use flight::Failed;
 use futures_util::future::BoxFuture;
 use http::header::{AUTHORIZATION, COOKIE};
 use http::request::Parts;
 use http::{HeaderMap, Method};
-use x509::{Certificate, GeneralName};
+use x509::{Certificate, Fingerprint, GeneralName};
 
-use crate::access::secret;
 use crate::access::{Caller, TOKEN_PREFIX};
+use crate::access::{control, secret};
 use crate::peer::Peer;
 use crate::problem::Problem;
 use crate::state::State;
@@ -61,6 +65,7 @@ pub(crate) async fn authenticate(state: &State, parts: &Parts) -> Result<Caller,
         return Err(Problem::unauthenticated("this is no token of Bulla's"));
     }
     if let Some(cookie) = cookie(&parts.headers, SESSION_COOKIE) {
+        check_site(&parts.method, &parts.headers)?;
         let caller = state.access().session(secret::session_hash(cookie)).await?;
         check_csrf(&parts.method, &parts.headers, cookie)?;
         return Ok(caller);
@@ -68,6 +73,7 @@ pub(crate) async fn authenticate(state: &State, parts: &Parts) -> Result<Caller,
     if let Some(peer) = parts.extensions.get::<Peer>()
         && let Some(certificate) = &peer.client_certificate
     {
+        check_site(&parts.method, &parts.headers)?;
         return by_certificate(state, certificate).await;
     }
     Err(Problem::unauthenticated("this needs an authenticated caller"))
@@ -116,6 +122,24 @@ fn check_csrf(method: &Method, headers: &HeaderMap, cookie: &str) -> Result<(), 
         .hint("GET /api/v1/auth/me gives the token"))
 }
 
+/// What a browser sends by itself (a cookie, a client certificate) counts for no unsafe request that another site made it
+/// send. Programs say nothing of sites and pass.
+fn check_site(method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
+    if matches!(*method, Method::GET | Method::HEAD) {
+        return Ok(());
+    }
+    let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
+    let other_site = text("sec-fetch-site").is_some_and(|site| !matches!(site, "same-origin" | "none"));
+    // In HTTP/2 the host stands in the URI; then the browser is new enough for the header above.
+    let other_origin = text("origin").zip(text("host")).is_some_and(|(origin, host)| {
+        origin.strip_prefix("https://").is_none_or(|origin| !origin.eq_ignore_ascii_case(host))
+    });
+    if other_site || other_origin {
+        return Err(Problem::forbidden("another site made this browser ask"));
+    }
+    Ok(())
+}
+
 async fn by_certificate(state: &State, der: &[u8]) -> Result<Caller, Problem> {
     let bad = |_| Problem::unauthenticated("the client certificate cannot be read");
     let certificate = Certificate::parse(der).map_err(bad)?;
@@ -128,7 +152,25 @@ async fn by_certificate(state: &State, der: &[u8]) -> Result<Caller, Problem> {
     let names = certificate.subject_alt_names.iter().filter_map(matcher_of).take(NAMES_MAX);
     keys.extend(names.map(|name| secret::certificate_hash(&name)));
     let end_us = certificate.not_after.0.saturating_add(1).saturating_mul(1_000_000);
-    state.access().certificate(secret::hash(&["leaf", &fingerprint]), keys, end_us).await
+    let still_good = not_revoked(state, certificate.fingerprint);
+    state.access().certificate(secret::hash(&["leaf", &fingerprint]), keys, end_us, still_good).await
+}
+
+/// What our own authority has revoked opens no door, whichever root it lies below.
+fn not_revoked(
+    state: &State,
+    fingerprint: Fingerprint,
+) -> impl Future<Output = Result<(), Failed<Problem>>> + Send + 'static {
+    let authority = state.try_room::<Authority>().cloned();
+    async move {
+        let Some(authority) = authority else { return Ok(()) };
+        match authority.status(&IssuedRef::Fingerprint(fingerprint)).await.map_err(control::at_once)? {
+            Some(CertificateStatus::Revoked { .. }) => {
+                Err(control::unknown("the client certificate is revoked"))
+            }
+            Some(CertificateStatus::Good | CertificateStatus::Expired) | None => Ok(()),
+        }
+    }
 }
 
 /// What a certificate is mapped by, written the one way it is compared; `None` for anything else.
@@ -204,6 +246,28 @@ mod tests {
         assert!(check_csrf(&Method::DELETE, &with(&secret::csrf_of("other")), "secret").is_err());
         // What is not known to be safe is unsafe.
         assert!(check_csrf(&Method::OPTIONS, &headers(&[]), "secret").is_err());
+    }
+
+    #[test]
+    fn another_site_makes_nobodys_browser_change_anything() {
+        let post = |of: &[(&'static str, &str)]| check_site(&Method::POST, &headers(of)).is_ok();
+        assert!(post(&[]));
+        assert!(post(&[
+            ("sec-fetch-site", "same-origin"),
+            ("origin", "https://a.example"),
+            ("host", "A.example")
+        ]));
+        assert!(post(&[("sec-fetch-site", "none")]));
+        for bad in [
+            &[("sec-fetch-site", "cross-site")][..],
+            &[("sec-fetch-site", "same-site")],
+            &[("origin", "https://evil.example"), ("host", "a.example")],
+            &[("origin", "http://a.example"), ("host", "a.example")],
+            &[("origin", "null"), ("host", "a.example")],
+        ] {
+            assert!(!post(bad), "{bad:?}");
+            assert!(check_site(&Method::GET, &headers(bad)).is_ok());
+        }
     }
 
     #[test]

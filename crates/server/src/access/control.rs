@@ -133,16 +133,18 @@ impl AccessControl {
         .await
     }
 
-    /// The caller with this client certificate: its own hash, the keys it is found by (the first that fits counts), and
-    /// its end.
+    /// The caller with this client certificate: its own hash, the keys it is found by (the first that fits counts), its
+    /// end, and whether it is still good, which is asked when it is looked up.
     pub(crate) async fn certificate(
         &self,
         hash: [u8; 32],
         keys: Vec<[u8; 32]>,
         not_after_us: i64,
+        still_good: impl Future<Output = Result<(), Failed<Problem>>> + Send + 'static,
     ) -> Result<Caller, Problem> {
         let inner = Arc::clone(&self.0);
         self.admit(hash, move || async move {
+            still_good.await?;
             let mut found = inner.store.identities_by_keys(&keys).await.map_err(at_once)?;
             found.retain(|identity| identity.kind == IdentityKind::Certificate);
             let first = keys.iter().find_map(|key| found.iter().find(|identity| identity.key_hash == *key));
@@ -307,11 +309,11 @@ pub(crate) fn micros(duration: Duration) -> i64 {
 }
 
 /// A refusal worth remembering for a moment.
-fn unknown(why: &str) -> Failed<Problem> {
+pub(crate) fn unknown(why: &str) -> Failed<Problem> {
     Failed { error: Problem::unauthenticated(why), lifetime: UNKNOWN_REMEMBERED }
 }
 
 /// The database's trouble is not remembered.
-fn at_once(error: store::StoreError) -> Failed<Problem> {
+pub(crate) fn at_once(error: store::StoreError) -> Failed<Problem> {
     Failed { error: error.into(), lifetime: Duration::ZERO }
 }

@@ -22,7 +22,7 @@ pub use permission::{
     BUILT_IN_ROLES, BuiltInRole, Permission, Permissions, UnknownPermission, built_in_role,
 };
 pub use scope::{BadScope, Scope};
-pub use secret::TOKEN_PREFIX;
+pub use secret::{TOKEN_PREFIX, uri_identity_key};
 
 pub(crate) use authenticate::{Authenticators, authenticate, certificate_matcher, cookie};
 pub(crate) use caller::forbidden;

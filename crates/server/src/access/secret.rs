@@ -64,6 +64,12 @@ pub(crate) fn certificate_hash(matcher: &str) -> [u8; 32] {
     hash(&["certificate", matcher])
 }
 
+/// By what an identity with a URI in its client certificate is found: for rooms that make such identities (agents).
+#[must_use]
+pub fn uri_identity_key(uri: &str) -> [u8; 32] {
+    certificate_hash(&format!("uri:{uri}"))
+}
+
 /// The token against cross-site requests that goes with a session: derived, so that nothing more is stored.
 pub(crate) fn csrf_of(cookie: &str) -> String {
     URL_SAFE_NO_PAD.encode(hash(&["csrf", cookie]))

@@ -8,11 +8,12 @@ use axum::Router;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use http::header::{CONNECTION, HeaderValue};
-use http::{Request, StatusCode, Version};
+use http::{HeaderMap, Request, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper::rt::Executor;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
+use ipnet::IpNet;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
@@ -131,9 +132,11 @@ where
     let _ended = kill.clone().drop_guard();
     let activity = Activity::new();
     let service = {
-        let (activity, body_timeout) = (Arc::clone(&activity), options.body_timeout);
-        hyper::service::service_fn(move |request| {
-            answer(router.clone(), request, peer.clone(), Arc::clone(&activity), body_timeout)
+        let (activity, shared) = (Arc::clone(&activity), Arc::clone(shared));
+        hyper::service::service_fn(move |request: Request<Incoming>| {
+            let mut peer = peer.clone();
+            peer.address = behind(peer.address, request.headers(), &shared.options.trusted_proxies);
+            answer(router.clone(), request, peer, Arc::clone(&activity), shared.options.body_timeout)
         })
     };
     let builder = builder(options, Streams { tracker: shared.tracker.clone(), kill: kill.clone() }, http2);
@@ -170,6 +173,26 @@ where
     }
 }
 
+/// Who stands behind a trusted proxy: the last address of `X-Forwarded-For` that is no proxy's. What stands before it
+/// was written by strangers.
+fn behind(address: IpAddr, headers: &HeaderMap, proxies: &[IpNet]) -> IpAddr {
+    let trusted = |address: &IpAddr| proxies.iter().any(|proxy| proxy.contains(address));
+    if !trusted(&address) {
+        return address;
+    }
+    let lines: Vec<&str> =
+        headers.get_all("x-forwarded-for").iter().filter_map(|line| line.to_str().ok()).collect();
+    let mut nearest = address;
+    for text in lines.iter().rev().flat_map(|line| line.rsplit(',')) {
+        let Ok(next) = text.trim().parse::<IpAddr>() else { break };
+        nearest = next.to_canonical();
+        if !trusted(&nearest) {
+            break;
+        }
+    }
+    nearest
+}
+
 async fn answer(
     router: Router,
     request: Request<Incoming>,
@@ -194,4 +217,32 @@ async fn answer(
         }
     }
     Ok(response.map(|inner| Body::new(AnswerBody { inner, in_flight })))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_trusted_proxy_says_who_stands_behind_it() {
+        let proxies: Vec<IpNet> = vec!["10.0.0.0/8".parse().unwrap()];
+        let of = |from: &str, forwarded: &[&str]| {
+            let mut headers = HeaderMap::new();
+            for line in forwarded {
+                headers.append("x-forwarded-for", HeaderValue::from_str(line).unwrap());
+            }
+            behind(from.parse().unwrap(), &headers, &proxies).to_string()
+        };
+        assert_eq!(of("192.0.2.1", &["198.51.100.7"]), "192.0.2.1", "no proxy of ours");
+        assert_eq!(of("10.0.0.1", &[]), "10.0.0.1");
+        assert_eq!(of("10.0.0.1", &["198.51.100.7"]), "198.51.100.7");
+        assert_eq!(
+            of("10.0.0.1", &["1.1.1.1, 198.51.100.7, 10.0.0.2"]),
+            "198.51.100.7",
+            "1.1.1.1 is hearsay"
+        );
+        assert_eq!(of("10.0.0.1", &["1.1.1.1", "198.51.100.7"]), "198.51.100.7");
+        assert_eq!(of("10.0.0.1", &["nonsense, 10.0.0.2"]), "10.0.0.2");
+        assert_eq!(of("10.0.0.1", &["2001:db8::1"]), "2001:db8::1");
+    }
 }

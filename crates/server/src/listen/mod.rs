@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use ipnet::IpNet;
 use parking_lot::{Mutex, RwLock};
 use rustls::ServerConfig;
 use rustls::sign::CertifiedKey;
@@ -44,6 +45,9 @@ pub struct ServerOptions {
     pub certificate: Arc<CertifiedKey>,
     /// Roots (DER) below which client certificates are accepted; none are asked for when empty.
     pub client_roots: Vec<Vec<u8>>,
+    /// Proxies in front, whose `X-Forwarded-For` is believed. Their client certificates are not: whoever uses mutual TLS
+    /// speaks to this server itself.
+    pub trusted_proxies: Vec<IpNet>,
     /// Connections at once over both listeners; more wait in the system's queue. Some 30 KiB each.
     pub connections_max: usize,
     /// Of these from one address; more are closed at once. An office of agents behind one address fits.
@@ -73,6 +77,7 @@ impl ServerOptions {
             public: None,
             certificate,
             client_roots: Vec::new(),
+            trusted_proxies: Vec::new(),
             connections_max: 4_096,
             connections_per_address_max: 1_024,
             handshake_timeout: Duration::from_secs(10),

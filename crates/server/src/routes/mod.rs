@@ -2,7 +2,7 @@
 //!
 //! # How an area adds routes
 //!
-//! ```ignore
+//! ```text
 //! // crates/server/src/routes/profiles.rs
 //! use crate::access::{Caller, Permission, Scope};
 //! use crate::api::{Access, Api};
@@ -104,5 +104,5 @@ pub(crate) fn protocols(state: &State) -> Router<State> {
 
 /// What is served without TLS as well: CRLs, OCSP, http-01 answers.
 pub(crate) fn public(state: &State) -> Router<State> {
-    protocols::public(state).merge(issuers::validations())
+    protocols::public(state)
 }

@@ -317,3 +317,11 @@ async fn health_needs_nobody_and_readiness_the_database() {
         assert_eq!(answer.json(), json!({ "status": "ok" }));
     }
 }
+
+#[tokio::test]
+async fn head_is_get_without_the_body() {
+    let world = World::start().await;
+    let get = world.get(TOKENS).await.expect(200);
+    let head = send(world.with(&world.admin, Method::HEAD, TOKENS)).await.expect(200);
+    assert_eq!((head.text.as_str(), head.header("etag")), ("", get.header("etag")));
+}
