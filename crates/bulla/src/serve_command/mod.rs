@@ -3,6 +3,7 @@
 mod certificate;
 mod files;
 mod first_start;
+mod metrics;
 mod rooms;
 
 use std::net::{SocketAddr, ToSocketAddrs};

@@ -28,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 use super::Addresses;
 use super::certificate::Own;
 use super::first_start;
+use super::metrics::Figures;
 use crate::config::{AuthoritySettings, ServerSettings, Settings};
 use crate::exit::{Exit, Outcome, Problem, chain};
 
@@ -119,6 +120,9 @@ impl Rooms {
             .with(agents.clone())
             .with(alerts.clone())
             .build();
+        let figures =
+            Figures { lifecycle: lifecycle.clone(), issuers: issuers.clone(), alerts: alerts.clone() };
+        state.metrics().register(|registry| registry.register_collector(Box::new(figures)));
         Ok(Self { authority, state, acme, issuers, lifecycle, agents, alerts })
     }
 

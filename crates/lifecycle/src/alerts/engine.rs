@@ -10,6 +10,7 @@ use std::time::Duration;
 use authority::keystore::KeyStore;
 use futures_util::{FutureExt, StreamExt};
 use keys::Context;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use store::alerts::{
     AlertChannelRow, AlertDeliveryOutcome, AlertDeliveryRow, AlertDocument, AlertRow, AlertScheduleRow,
@@ -105,6 +106,17 @@ pub struct AlertReport {
     pub dead: u64,
 }
 
+impl AlertReport {
+    fn add(&mut self, other: &Self) {
+        self.events += other.events;
+        self.raised += other.raised;
+        self.escalated += other.escalated;
+        self.sent += other.sent;
+        self.failed += other.failed;
+        self.dead += other.dead;
+    }
+}
+
 /// A channel to add or change.
 #[derive(Clone, Debug)]
 pub struct NewChannel {
@@ -136,6 +148,7 @@ struct Inner {
     channels: Channels,
     options: AlertOptions,
     node: Uuid,
+    totals: Mutex<AlertReport>,
 }
 
 impl std::fmt::Debug for Alerts {
@@ -163,7 +176,15 @@ impl Alerts {
         options: AlertOptions,
     ) -> Self {
         keystore.also_sealed(&store::alerts::SEALED_CHANNELS);
-        Self(Arc::new(Inner { store, keystore, clock, channels, options, node: Uuid::new_v4() }))
+        Self(Arc::new(Inner {
+            store,
+            keystore,
+            clock,
+            channels,
+            options,
+            node: Uuid::new_v4(),
+            totals: Mutex::default(),
+        }))
     }
 
     /// Rounds until told to stop.
@@ -200,7 +221,14 @@ impl Alerts {
             self.send_digests(&plan, now_us, &mut report).await?;
         }
         self.send_due(now_us, &mut report).await?;
+        self.0.totals.lock().add(&report);
         Ok(report)
+    }
+
+    /// What all rounds of this process have done.
+    #[must_use]
+    pub fn totals(&self) -> AlertReport {
+        *self.0.totals.lock()
     }
 
     async fn plan(&self) -> Result<Plan, AlertError> {

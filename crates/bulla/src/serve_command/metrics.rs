@@ -1,0 +1,157 @@
+//! Figures of the rooms, read at each scrape.
+
+use std::fmt::{Debug, Error, Formatter};
+
+use lifecycle::alerts::Alerts;
+use lifecycle::issuers::Issuers;
+use lifecycle::lifecycle::Lifecycle;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+
+/// Asks the rooms what they have done.
+pub(super) struct Figures {
+    pub(super) lifecycle: Lifecycle,
+    pub(super) issuers: Issuers,
+    pub(super) alerts: Alerts,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct LoopLabel {
+    r#loop: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct IssuerLabel {
+    issuer: String,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct OrderLabels {
+    issuer: String,
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct WhatLabel {
+    what: &'static str,
+}
+
+impl Debug for Figures {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Figures").finish_non_exhaustive()
+    }
+}
+
+impl Collector for Figures {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
+        self.loops(&mut encoder)?;
+        self.orders(&mut encoder)?;
+        self.alerts(&mut encoder)
+    }
+}
+
+impl Figures {
+    fn loops(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let all = self.lifecycle.figures().loops();
+        let label = |name: &&'static str| LoopLabel { r#loop: name };
+        let counts = |get: fn(&lifecycle::scheduler::LoopFigures) -> u64| {
+            all.iter().map(move |(name, figures)| (label(name), get(figures))).collect()
+        };
+        let gauges = |get: fn(&lifecycle::scheduler::LoopFigures) -> f64| {
+            all.iter().map(move |(name, figures)| (label(name), get(figures))).collect()
+        };
+        counters(encoder, "bulla_lifecycle_loop_runs", "Rounds of a loop", counts(|one| one.runs))?;
+        counters(encoder, "bulla_lifecycle_loop_failures", "Rounds that failed", counts(|one| one.failures))?;
+        counters(encoder, "bulla_lifecycle_loop_done", "Things a loop has done", counts(|one| one.done))?;
+        counters(
+            encoder,
+            "bulla_lifecycle_loop_failed",
+            "Things that failed in it",
+            counts(|one| one.failed),
+        )?;
+        gauge(
+            encoder,
+            "bulla_lifecycle_loop_due",
+            "Things found due at the last round",
+            gauges(|one| one.due as f64),
+        )?;
+        gauge(
+            encoder,
+            "bulla_lifecycle_loop_last_duration_seconds",
+            "How long the last round took",
+            gauges(|one| one.last_seconds),
+        )?;
+        gauge(
+            encoder,
+            "bulla_lifecycle_loop_last_run_timestamp_seconds",
+            "When the last round began",
+            gauges(|one| one.last_run_at_us as f64 / 1e6),
+        )
+    }
+
+    fn orders(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let under_way = self.lifecycle.under_way();
+        let under_way =
+            under_way.into_iter().map(|(issuer, running)| (IssuerLabel { issuer }, running as f64));
+        gauge(encoder, "bulla_lifecycle_orders_under_way", "Orders at an issuer now", under_way.collect())?;
+        let mut outcomes = Vec::new();
+        let mut busy = Vec::new();
+        for (issuer, tally) in self.issuers.counts() {
+            busy.push((IssuerLabel { issuer: issuer.clone() }, tally.busy_us as f64 / 1e6));
+            let of = tally.outcomes.into_iter();
+            outcomes
+                .extend(of.map(|(outcome, count)| (OrderLabels { issuer: issuer.clone(), outcome }, count)));
+        }
+        counters(encoder, "bulla_lifecycle_orders", "Orders by issuer and outcome", outcomes)?;
+        gauge(encoder, "bulla_lifecycle_order_busy_seconds", "Time spent on an issuer's orders, in all", busy)
+    }
+
+    fn alerts(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let totals = self.alerts.totals();
+        let all = [
+            ("events", totals.events),
+            ("raised", totals.raised),
+            ("escalated", totals.escalated),
+            ("sent", totals.sent),
+            ("failed", totals.failed),
+            ("dead", totals.dead),
+        ];
+        let all = all.into_iter().map(|(what, count)| (WhatLabel { what }, count)).collect();
+        counters(
+            encoder,
+            "bulla_lifecycle_alerts",
+            "Events read, alerts raised, messages sent, failed, given up",
+            all,
+        )
+    }
+}
+
+fn counters<L: EncodeLabelSet>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    all: Vec<(L, u64)>,
+) -> Result<(), Error> {
+    let kind = ConstCounter::new(0_u64).metric_type();
+    let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+    for (labels, count) in all {
+        ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
+    }
+    Ok(())
+}
+
+fn gauge<L: EncodeLabelSet>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    all: Vec<(L, f64)>,
+) -> Result<(), Error> {
+    let kind = ConstGauge::new(0.0).metric_type();
+    let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+    for (labels, value) in all {
+        ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
+    }
+    Ok(())
+}
