@@ -695,7 +695,7 @@ pub(crate) fn composed() -> Vec<String> {
 /// The statements whose plans a test looks at.
 pub(crate) fn plans() -> Vec<(String, Vec<Value>)> {
     let mut all: Vec<(String, Vec<Value>)> =
-        samples().into_iter().map(|filter| listing(&filter, None, 101)).collect();
+        samples().into_iter().map(|filter| listing(&filter, None, 21)).collect();
     let now: Value = 1_i64.into();
     all.push((ISSUERS_DUE.to_owned(), vec![now.clone()]));
     all.push((DUE_COUNT.to_owned(), vec!["x".into(), now.clone(), 100_i64.into()]));

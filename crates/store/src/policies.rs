@@ -254,18 +254,16 @@ fn violations(filter: &ViolationFilter, key: Option<Vec<Value>>, limit: i64) -> 
     } else {
         ("certificate_id, policy, rule", "x.certificate_id, x.policy, x.rule")
     };
-    if let Some(key) = key {
+    if let Some(mut key) = key {
+        if !by_severity {
+            // The severity, which this order has not.
+            key.remove(0);
+        }
         let marks: Vec<String> = key.into_iter().map(&mut bind).collect();
         conditions.push(if by_severity {
             format!("(severity, certificate_id, policy, rule) < ({})", marks.join(", "))
         } else {
-            // The first part of the key is the severity, which this order has not.
-            format!(
-                "(certificate_id, policy, rule) > ({}) AND {} = {}",
-                marks[1..].join(", "),
-                marks[0],
-                marks[0]
-            )
+            format!("(certificate_id, policy, rule) > ({})", marks.join(", "))
         });
     }
     let limit = bind(limit.into());

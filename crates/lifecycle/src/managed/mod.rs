@@ -187,10 +187,10 @@ pub struct Run {
 }
 
 impl ManagedCertificate {
-    /// When it will be renewed by itself, µs: the time of the planned run. `None` when nothing is planned.
+    /// When its next run begins, µs. `None` when nothing is planned, or a run is under way or waits for somebody.
     #[must_use]
     pub fn renew_at_us(&self) -> Option<i64> {
-        self.run.filter(|run| run.attempts == 0).map(|run| run.next_attempt_at_us)
+        self.run.filter(|run| run.state == crate::job::JobState::Queued).map(|run| run.next_attempt_at_us)
     }
 
     /// What became of the newest version.

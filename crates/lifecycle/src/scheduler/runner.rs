@@ -45,21 +45,22 @@ impl Lifecycle {
     pub(super) async fn work(&self) -> Result<TickReport, LifecycleError> {
         let mut report = TickReport::default();
         let mut running = Running { tasks: JoinSet::new(), ready: HashMap::new() };
-        let mut met = std::collections::HashSet::new();
         loop {
-            let begun = self.fill(&mut running).await?;
-            report.begun += begun;
-            if running.tasks.is_empty() {
+            let claimed = self.fill(&mut running).await?;
+            report.begun += claimed;
+            if claimed == 0 {
                 return Ok(report);
             }
-            while let Some(finished) = next(&mut running, begun > 0).await {
+            let mut ending: JoinSet<()> = JoinSet::new();
+            while let Some(finished) = next(&mut running).await {
                 let good = finished.outcome.is_ok();
                 report.done += u64::from(good);
                 report.failed += u64::from(!good);
-                // Attempts of one tick end in one: an issuer that fails at once is not asked for ever.
-                met.insert(finished.id());
-                self.end(finished).await;
+                let this = self.clone();
+                // Ends gather into transactions while others are still at work.
+                ending.spawn(async move { this.end(finished).await });
             }
+            while ending.join_next().await.is_some() {}
         }
     }
 
@@ -82,7 +83,7 @@ impl Lifecycle {
                 () = tokio::time::sleep(jittered(self.inner.options.tick)) => {}
                 _ = heartbeat.tick() => self.keep_leases().await,
                 Some(()) = async { ending.join_next().await.map(drop) } => {}
-                Some(finished) = next(&mut running, false) => {
+                Some(finished) = next(&mut running) => {
                     self.inner.figures.add("work", u64::from(finished.outcome.is_ok()), u64::from(finished.outcome.is_err()));
                     let this = self.clone();
                     // Ends gather into transactions while the loop goes on.
@@ -91,7 +92,7 @@ impl Lifecycle {
             }
         }
         let last = async {
-            while let Some(finished) = next(&mut running, true).await {
+            while let Some(finished) = next(&mut running).await {
                 self.end(finished).await;
             }
             while ending.join_next().await.is_some() {}
@@ -111,7 +112,6 @@ impl Lifecycle {
     /// Begins due runs in the places that are free; says how many were claimed.
     async fn fill(&self, running: &mut Running) -> Result<u64, LifecycleError> {
         let now_us = self.now_us();
-        let mut claimed_all = 0;
         let due = self.inner.store.issuers_due(now_us).await?;
         self.inner.figures.due("work", due.len() as u64);
         let mut wanted = Vec::new();
@@ -130,14 +130,13 @@ impl Lifecycle {
             }
         }
         if wanted.is_empty() {
-            return Ok(claimed_all);
+            return Ok(0);
         }
         let (claimed, ready) = self.claim_and_begin(wanted).await?;
-        claimed_all += claimed as u64;
         for one in ready {
             self.spawn(running, one);
         }
-        Ok(claimed_all)
+        Ok(claimed as u64)
     }
 
     fn spawn(&self, running: &mut Running, ready: Ready) {
@@ -189,9 +188,8 @@ impl Lifecycle {
     }
 }
 
-/// The next run that ended; with `wait` false only if there is one under way, which is waited for all the same by the
-/// caller's `select!`.
-async fn next(running: &mut Running, _wait: bool) -> Option<Finished> {
+/// The next run that ended; `None` when none is under way.
+async fn next(running: &mut Running) -> Option<Finished> {
     match running.tasks.join_next_with_id().await? {
         Ok((id, finished)) => {
             running.ready.remove(&id);

@@ -39,8 +39,12 @@ enum Answer {
 }
 
 impl Lifecycle {
-    /// Asks issuers again whose time has come, and moves planned runs into the windows they suggest.
-    pub(crate) async fn ask_suggestions(&self) -> Result<u64, LifecycleError> {
+    /// Asks issuers again whose time has come, and moves planned runs into the windows they suggest; says how many
+    /// questions that were. Part of [`Lifecycle::run`].
+    ///
+    /// # Errors
+    /// [`LifecycleError`] of the database; an issuer that does not answer stops nothing.
+    pub async fn ask_suggestions(&self) -> Result<u64, LifecycleError> {
         let now_us = self.now_us();
         let read = on(move |tx| {
             async move {

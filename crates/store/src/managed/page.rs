@@ -311,7 +311,7 @@ pub(crate) fn plans() -> Vec<(String, Vec<Value>)> {
     let mut all = Vec::new();
     for filter in samples() {
         for order in [ManagedOrder::Expiry, ManagedOrder::Name, ManagedOrder::Created] {
-            all.push(statement(&filter, order, None, 101));
+            all.push(statement(&filter, order, None, 21));
         }
     }
     all

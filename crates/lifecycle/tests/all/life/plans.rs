@@ -6,7 +6,7 @@ use store::managed::NEVER_ISSUED_US;
 use super::world::World;
 
 /// Enough that walking the table would be the dearer plan.
-const ROWS: usize = 6_000;
+const ROWS: usize = 12_000;
 
 const TABLES: [&str; 3] = ["managed_certificates", "jobs", "managed_names"];
 
