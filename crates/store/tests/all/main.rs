@@ -8,6 +8,7 @@ mod agents;
 mod changes;
 mod enrolments;
 mod ground;
+mod issuers;
 mod listing;
 mod recording;
 mod world;
@@ -50,6 +51,9 @@ battery! {
     recording::two_writers_share_endpoints_and_certificates
     recording::counts_kept_by_the_writer_equal_the_rows
     recording::every_statement_is_accepted
+    issuers::settings_have_names_and_revisions
+    issuers::accounts_health_and_orders_go_with_their_issuer
+    issuers::orders_and_challenges_are_replaced_and_end
     listing::the_inventory_comes_soonest_expiry_first_and_by_host
     listing::filters_narrow_the_inventory
     listing::pages_are_complete_while_rows_arrive
