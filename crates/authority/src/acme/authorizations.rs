@@ -116,7 +116,7 @@ impl Inner {
         if begun {
             (row.method, row.claimed_until_us) = (Some(bit), Some(until));
             if let Some(place) = place {
-                place.send(row.id);
+                place.send(row.clone());
             }
         } else if let Some(current) = self.store.acme_authorization(row.id).await? {
             *row = current;

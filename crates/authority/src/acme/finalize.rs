@@ -104,9 +104,6 @@ impl Inner {
         if let Some(reason) = profile.key_refusal(&csr.public_key) {
             return Err(bad_csr(&reason));
         }
-        if self.store.key_is_blocked(csr.public_key.spki_sha256.as_bytes()).await? {
-            return Err(bad_csr("its key is blocked; make another one"));
-        }
         if let Some(thumbprint) = thumbprint_of_spki(&csr.public_key.spki)
             && self.store.acme_account_by_key(&thumbprint).await?.is_some()
         {
@@ -214,7 +211,10 @@ impl Inner {
             )
         };
         match self.authority.issue(request).await {
-            Ok(issued) => Ok(issued.id),
+            Ok(issued) => {
+                self.fresh_certificates.keep(order.id, order.account, &issued).await;
+                Ok(issued.id)
+            }
             Err(error) if error.is_refusal() => {
                 tracing::info!(order = %order.id, %error, "an order is refused");
                 Err(Some(refusal(&error)))

@@ -39,6 +39,7 @@ use store::{Clock, Store};
 
 use crate::{Authority, Peer};
 use accounts::Accounts;
+use certificates::FreshCertificates;
 use limits::Limiter;
 use nonce::Nonces;
 use overrides::Overrides;
@@ -78,6 +79,7 @@ pub(crate) struct Inner {
     options: AcmeOptions,
     nonces: Nonces,
     accounts: Accounts,
+    fresh_certificates: FreshCertificates,
     limiter: Limiter,
     overrides: Overrides,
     validator: Validator,
@@ -102,6 +104,7 @@ impl Acme {
         Ok(Self(Arc::new(Inner {
             nonces: Nonces::new(),
             accounts: Accounts::new(),
+            fresh_certificates: FreshCertificates::new(),
             limiter: Limiter::default(),
             overrides: Overrides::default(),
             validator: Validator::new(&options)?,

@@ -15,7 +15,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
-use super::accounts::{actor, check};
+use super::accounts::{Missing, actor};
 use super::identifier::Identifier;
 use super::limits::Kind as Limited;
 use super::orders::{after, id_at};
@@ -44,8 +44,8 @@ const TIDY_BATCHES: usize = 100;
 const SLACK_US: i64 = 15_000_000;
 
 pub(crate) struct Work {
-    queue: mpsc::Sender<Uuid>,
-    waiting: Mutex<Option<mpsc::Receiver<Uuid>>>,
+    queue: mpsc::Sender<AcmeAuthorization>,
+    waiting: Mutex<Option<mpsc::Receiver<AcmeAuthorization>>>,
     running: AtomicU64,
     proven: AtomicU64,
     failed: AtomicU64,
@@ -65,11 +65,11 @@ impl Default for Work {
 }
 
 /// A place in the queue.
-pub(crate) struct Place<'w>(mpsc::Permit<'w, Uuid>);
+pub(crate) struct Place<'w>(mpsc::Permit<'w, AcmeAuthorization>);
 
 impl Place<'_> {
-    pub(crate) fn send(self, id: Uuid) {
-        self.0.send(id);
+    pub(crate) fn send(self, answered: AcmeAuthorization) {
+        self.0.send(answered);
     }
 }
 
@@ -113,18 +113,18 @@ impl Acme {
             while tasks.try_join_next().is_some() {}
             let next = async {
                 match (&mut queue, room.clone().acquire_owned().await) {
-                    (Some(queue), Ok(place)) => queue.recv().await.map(|id| (id, place)),
+                    (Some(queue), Ok(place)) => queue.recv().await.map(|row| (row, place)),
                     _ => std::future::pending().await,
                 }
             };
             tokio::select! {
                 () = &mut stop => break,
-                next = next => if let Some((id, place)) = next {
+                next = next => if let Some((row, place)) = next {
                     let inner = inner.clone();
                     let guard = telemetry::tasks::guard("acme-validation");
                     tasks.spawn(async move {
                         let (_guard, _place) = (guard, place);
-                        inner.validate(id).await;
+                        inner.validate(row).await;
                     });
                 },
                 _ = sweep.tick() => {
@@ -165,15 +165,24 @@ impl Inner {
         let now_us = self.now_us();
         let lapsed = if first && !self.store.is_postgres() { i64::MAX } else { now_us };
         let until = now_us + self.claim_us();
-        match self.store.claim_acme_validations(lapsed, until, SWEEP_ROWS).await {
+        // Only as many as can begin now: what waits here would be taken over by another again.
+        let free = room.available_permits().min(SWEEP_ROWS);
+        match self.store.claim_acme_validations(lapsed, until, free).await {
             Ok(ids) => {
                 for id in ids {
                     let (inner, room) = (self.clone(), room.clone());
                     let guard = telemetry::tasks::guard("acme-validation");
                     tasks.spawn(async move {
                         let _guard = guard;
-                        if let Ok(_place) = room.acquire_owned().await {
-                            inner.validate(id).await;
+                        let Ok(_place) = room.acquire_owned().await else { return };
+                        match inner.store.acme_authorization(id).await {
+                            Ok(Some(row)) if row.status == AcmeAuthorizationStatus::Pending => {
+                                inner.validate(row).await;
+                            }
+                            Ok(_) => {}
+                            Err(error) => {
+                                tracing::warn!(%error, authorization = %id, "an authorization cannot be read");
+                            }
                         }
                     });
                 }
@@ -221,14 +230,11 @@ impl Inner {
     }
 
     /// One authorization, from its answered challenge to its end.
-    async fn validate(&self, id: Uuid) {
-        let row = match self.store.acme_authorization(id).await {
-            Ok(Some(row)) if row.status == AcmeAuthorizationStatus::Pending => row,
-            Ok(_) => return,
-            Err(error) => {
-                return tracing::warn!(%error, authorization = %id, "an authorization cannot be read");
-            }
-        };
+    async fn validate(&self, row: AcmeAuthorization) {
+        if row.claimed_until_us.is_none_or(|until| until <= self.now_us()) {
+            // It waited for too long: whoever sweeps next takes it, perhaps has it already.
+            return;
+        }
         self.work.running.fetch_add(1, Ordering::Relaxed);
         let outcome = match self.question(&row).await {
             Ok(question) => Some(self.tries(&question).await.map_err(|failure| failure.problem())),
@@ -246,20 +252,19 @@ impl Inner {
         let validated = self.outcome(&row, outcome);
         if self.writes.validated(validated).await.is_err() {
             // It stays answered; once the claim is over it is validated again.
-            tracing::warn!(authorization = %id, "the end of a validation is not stored");
+            tracing::warn!(authorization = %row.id, "the end of a validation is not stored");
         }
     }
 
     /// What is to be proven. An error: the proof fails with it; without one it cannot be told now.
     async fn question(&self, row: &AcmeAuthorization) -> Result<Question, Option<Problem>> {
-        let account = match self.store.acme_account(row.account).await {
-            Ok(account) => account.ok_or_else(|| Some(Problem::unauthorized("the account is gone")))?,
-            Err(error) => {
-                tracing::warn!(%error, "an account cannot be read");
-                return Err(None);
-            }
+        let account = match self.accounts.get(&self.store, row.account).await {
+            Ok(account) => account,
+            Err(Missing::Unknown) => return Err(Some(Problem::unauthorized("the account is gone"))),
+            Err(Missing::Busy | Missing::Broken) => return Err(None),
         };
-        check(&account).map_err(Some)?;
+        account.check().map_err(Some)?;
+        let account = &account.row;
         let method = answered(row);
         let mut thumbprints = vec![account.thumbprint];
         if method == Some(super::Method::DnsPersist01) {
