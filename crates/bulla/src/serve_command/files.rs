@@ -2,23 +2,29 @@
 
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::api::local;
 use crate::exit::{Exit, Outcome, Problem};
 
-/// The server's address, its root, and the first token, readable by their owner only.
-pub(super) fn write(url: &str, root_pem: &str, token: Option<&SecretString>) -> Outcome<()> {
+/// The server's address and its root, readable by their owner only.
+pub(super) fn write(url: &str, root_pem: &str) -> Outcome<()> {
+    let folder = folder()?;
+    put(&folder.join(local::URL), url)?;
+    put(&folder.join(local::ROOT), root_pem)
+}
+
+/// The first token, readable by its owner only.
+pub(super) fn write_token(token: &SecretString) -> Outcome<()> {
+    put(&folder()?.join(local::TOKEN), token.expose_secret())
+}
+
+fn folder() -> Outcome<PathBuf> {
     let folder = crate::data::folder()?;
     std::fs::create_dir_all(&folder).map_err(|error| refused(&folder, &error))?;
-    put(&folder.join(local::URL), url)?;
-    put(&folder.join(local::ROOT), root_pem)?;
-    match token {
-        Some(token) => put(&folder.join(local::TOKEN), token.expose_secret()),
-        None => Ok(()),
-    }
+    Ok(folder)
 }
 
 /// In one step, so that a reader never sees half of it.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use secrecy::{ExposeSecret, SecretString};
+use secrecy::ExposeSecret;
 use server::listen::{Running, Server, ServerOptions};
 use store::{Clock, Store};
 use tokio_util::sync::CancellationToken;
@@ -62,7 +62,7 @@ async fn run(args: &ServeArgs, global: &Global, manner: Manner) -> Outcome<Exit>
     let url = crate::data::inventory_url(args.db.as_deref(), &settings.store)?;
     let store = Store::open(&url).await.map_err(|error| Problem::inventory(&error))?;
     let running = start(&settings, store, manner, stop.clone()).await?;
-    announce(&running, began.elapsed(), manner);
+    announce(&running, began.elapsed());
     stop.cancelled().await;
     eprintln!("stopping: requests under way have {} s to finish", settings.server.stop_s);
     let drained = running.stop().await;
@@ -80,7 +80,6 @@ struct Up {
     running: Arc<Running>,
     background: tokio::task::JoinSet<()>,
     url: String,
-    first_token: Option<SecretString>,
 }
 
 impl Up {
@@ -100,9 +99,7 @@ async fn start(settings: &Settings, store: Store, manner: Manner, stop: Cancella
     let addresses = Addresses::of(&settings.server)?;
     let rooms = Rooms::open(settings, &addresses, &store, &clock).await?;
     let root = first_start::root_pem(&rooms.authority).await?;
-    let first_token = server::access::bootstrap(&store, &clock).await.map_err(|error| {
-        Problem::new(Exit::Inventory, chain(&error)).hint("check the database, then start again")
-    })?;
+    first_token(&store, &clock, manner).await?;
     let own = certificate::Own::of(&settings.server, &rooms.authority, &addresses.names).await?;
     let mut options = ServerOptions::new(addresses.listen, own.current());
     options.public = addresses.public;
@@ -115,9 +112,27 @@ async fn start(settings: &Settings, store: Store, manner: Manner, stop: Cancella
         )
     })?);
     let url = addresses.url_at(running.address);
-    files::write(&url, &root, first_token.as_ref().filter(|_| manner == Manner::Up))?;
+    files::write(&url, &root)?;
     let background = rooms.run(own, &running, &stop);
-    Ok(Up { running, background, url, first_token })
+    Ok(Up { running, background, url })
+}
+
+/// Makes the first token where nobody can enter yet. It is handed over at once: whatever fails later, it is not lost.
+async fn first_token(store: &Store, clock: &Clock, manner: Manner) -> Outcome<()> {
+    let made = server::access::bootstrap(store, clock).await.map_err(|error| {
+        Problem::new(Exit::Inventory, chain(&error)).hint("check the database, then start again")
+    })?;
+    match (made, manner) {
+        (Some(token), Manner::Up) => {
+            files::write_token(&token)?;
+            eprintln!("the admin token is kept for the commands on this machine: try `bulla cert list`");
+        }
+        (Some(token), Manner::Serve) => {
+            eprintln!("the first admin token, shown this once: {}", token.expose_secret());
+        }
+        (None, _) => {}
+    }
+    Ok(())
 }
 
 /// Where things are served, and under which names.
@@ -207,19 +222,10 @@ fn socket(key: &str, text: &str) -> Outcome<SocketAddr> {
     })
 }
 
-fn announce(up: &Up, took: Duration, manner: Manner) {
+fn announce(up: &Up, took: Duration) {
     eprintln!("bulla is up at {} after {} ms", up.url, took.as_millis());
     if let Some(address) = up.running.public_address {
         eprintln!("CRLs and OCSP at http://{address}");
-    }
-    match (&up.first_token, manner) {
-        (Some(_), Manner::Up) => {
-            eprintln!("the admin token is kept for the commands on this machine: try `bulla cert list`")
-        }
-        (Some(token), Manner::Serve) => {
-            eprintln!("the first admin token, shown this once: {}", token.expose_secret());
-        }
-        (None, _) => {}
     }
 }
 
