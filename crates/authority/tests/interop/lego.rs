@@ -1,0 +1,123 @@
+//! lego, the client inside Traefik and many others.
+
+use std::net::TcpListener;
+use std::process::Command;
+
+use authority::acme::{DirectoryOptions, NewExternalKey};
+
+use crate::acme::world::AcmePlace;
+use crate::place::Place;
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// Runs lego with a folder of its own for each directory.
+async fn lego(place: &AcmePlace, server: &str, arguments: &[&str]) -> Result<String, String> {
+    let mut command = Command::new("lego");
+    command
+        .args(["--server", server, "--email", "ops@a.test", "--accept-tos"])
+        .arg("--path")
+        .arg(place.place.path("lego"))
+        .args(arguments)
+        .env("LEGO_CA_CERTIFICATES", place.place.path("root.pem"))
+        .env("EXEC_PATH", place.place.path("hook"))
+        .env("EXEC_POLLING_INTERVAL", "1")
+        .env("TXT_FOLDER", place.place.path("txt"));
+    let run = tokio::task::spawn_blocking(move || command.output()).await.unwrap();
+    let run = run.unwrap_or_else(|error| panic!("this test needs lego: run .ci/interop acme ({error})"));
+    let text = format!("{}{}", String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+    if run.status.success() { Ok(text) } else { Err(text) }
+}
+
+fn leaf(place: &AcmePlace, name: &str) -> x509::Certificate {
+    let pem = place.place.read(&format!("lego/certificates/{name}.crt"));
+    let chain: Vec<Vec<u8>> = x509::pem::certificates(pem.as_bytes()).map(|(_, der)| der).collect();
+    assert_eq!(chain.len(), 2);
+    place.place.write("leaf.pem", crate::place::pem(&chain[..1]));
+    place.place.write("chain.pem", crate::place::pem(&chain[1..]));
+    place.place.openssl("verify -CAfile root.pem -untrusted chain.pem leaf.pem");
+    x509::Certificate::parse(&chain[0]).unwrap()
+}
+
+async fn served(
+    change: impl FnOnce(&mut authority::acme::AcmeOptions),
+) -> (AcmePlace, crate::http::Server, String) {
+    AcmePlace::served(Place::sqlite().await, change).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn proves_by_http_and_renews_when_told() {
+    let port = free_port();
+    let (place, _server, base) = served(|options| options.validation.http_port = port).await;
+    let directory = format!("{base}/acme/directory");
+    let http = format!("127.0.0.1:{port}");
+    let common = ["--domains", "a.test", "--domains", "127.0.0.1", "--http", "--http.port", &http];
+    let run = async |arguments: &[&str]| {
+        let all = [&common[..], arguments].concat();
+        lego(&place, &directory, &all).await.unwrap_or_else(|text| panic!("{text}"))
+    };
+    run(&["run"]).await;
+    let first = leaf(&place, "a.test");
+    // The server's window says that there is time.
+    run(&["renew", "--days", "1", "--no-random-sleep"]).await;
+    assert_eq!(leaf(&place, "a.test").serial, first.serial);
+    // It says "now" of a revoked certificate, and lego believes it (RFC 9773).
+    let which = authority::revoke::Selection::Fingerprint(first.fingerprint);
+    let reason = x509::crl::Reason::Superseded;
+    place.place.authority.revoke(which, reason, None, "user:a").await.unwrap();
+    let text = run(&["renew", "--days", "1", "--no-random-sleep"]).await;
+    let second = leaf(&place, "a.test");
+    assert_ne!(second.serial, first.serial, "{text}");
+    let order = place.acme.list_orders(None, None, 10).await.unwrap().rows;
+    assert!(order[0].replaces.is_some(), "{order:?}");
+    lego(&place, &directory, &["--domains", "a.test", "revoke", "--reason", "4"])
+        .await
+        .unwrap_or_else(|text| panic!("{text}"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn proves_by_tls_alpn_with_every_kind_of_key() {
+    let port = free_port();
+    let (place, _server, base) = served(|options| options.validation.https_port = port).await;
+    let directory = format!("{base}/acme/directory");
+    let tls = format!("127.0.0.1:{port}");
+    for (kind, name) in [("ec256", "a.test"), ("ec384", "b.test"), ("rsa2048", "c.test")] {
+        let arguments = ["--domains", name, "--key-type", kind, "--tls", "--tls.port", &tls, "run"];
+        lego(&place, &directory, &arguments).await.unwrap_or_else(|text| panic!("{kind}: {text}"));
+        assert_eq!(leaf(&place, name).names(), [name]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn proves_a_wildcard_by_dns_with_a_bound_account_and_a_profile() {
+    let (place, _server, base) = served(|options| {
+        let bound = DirectoryOptions {
+            external_account_required: true,
+            profiles: vec!["web".to_owned()],
+            ..DirectoryOptions::default()
+        };
+        options.directories.insert("default".to_owned(), bound);
+    })
+    .await;
+    let directory = format!("{base}/acme/directory");
+    let folder = place.place.path("txt");
+    std::fs::create_dir(&folder).unwrap();
+    place.net.txt_from(folder);
+    // lego says the name with a dot at its end.
+    let hook = "#!/bin/sh\n[ \"$1\" = present ] && echo \"$3\" >>\"$TXT_FOLDER/${2%.}\"\nexit 0\n";
+    place.place.write("hook", hook);
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(place.place.path("hook"), executable).unwrap();
+    let resolver = place.net.dns.to_string();
+    let names =
+        ["--domains", "*.a.test", "--domains", "a.test", "--dns", "exec", "--dns.resolvers", &resolver];
+    let wait = ["--dns.propagation-wait", "1s"];
+    let key = place.acme.create_external_key(NewExternalKey::default(), "user:a").await.unwrap();
+    let binding = ["--eab", "--kid", &key.kid, "--hmac", &key.secret];
+    let arguments = [&names[..], &wait, &binding, &["run", "--profile", "web"]].concat();
+    lego(&place, &directory, &arguments).await.unwrap_or_else(|text| panic!("{text}"));
+    let leaf = leaf(&place, "_.a.test");
+    let which = authority::issue::IssuedRef::Fingerprint(leaf.fingerprint);
+    assert_eq!(place.place.authority.issued(&which).await.unwrap().unwrap().profile, "web");
+}
