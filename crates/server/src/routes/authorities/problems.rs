@@ -1,6 +1,7 @@
 //! What the authority refuses, as problem documents.
 
 use authority::issue::IssueError;
+use authority::keystore::KeyStoreError;
 use authority::revoke::RevokeError;
 use authority::tree::{CaError, ImportError, NewCaError, RetireError};
 use http::StatusCode;
@@ -43,6 +44,8 @@ impl From<NewCaError> for Problem {
             NewCaError::Ca(error) => error.into(),
             NewCaError::Store(error) => store(&error),
             NewCaError::Sign(_) => Self::unavailable(error, KEY_RETRY_SECONDS),
+            NewCaError::Key(KeyStoreError::NoProvider(_)) => Self::unprocessable(error)
+                .hint("leave key_provider out to keep the key in the database, sealed"),
             NewCaError::Key(_) | NewCaError::Unverified(_) => Self::internal(error),
             error => Self::unprocessable(error),
         }
