@@ -7,6 +7,7 @@ use store::{Clock, Store};
 use uuid::Uuid;
 
 use crate::crl::PublishedCrls;
+use crate::figures::{Counters, Figures};
 use crate::issue::Issuing;
 use crate::keystore::KeyStore;
 use crate::ocsp::Responders;
@@ -84,6 +85,7 @@ struct Inner {
     issuing: Issuing,
     crls: PublishedCrls,
     responders: Responders,
+    counters: Counters,
 }
 
 impl Authority {
@@ -108,6 +110,7 @@ impl Authority {
             cas: Cas::default(),
             crls: PublishedCrls::default(),
             responders: Responders::new(options.ocsp_cache_octets),
+            counters: Counters::default(),
             node: Uuid::new_v4(),
             store,
             keystore,
@@ -158,6 +161,16 @@ impl Authority {
         &self.inner.responders
     }
 
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.inner.counters
+    }
+
+    /// What it has done since it was opened, in this process.
+    #[must_use]
+    pub fn figures(&self) -> Figures {
+        self.inner.counters.figures(self.inner.responders.answered())
+    }
+
     /// How it works.
     #[must_use]
     pub fn options(&self) -> &AuthorityOptions {
@@ -177,7 +190,9 @@ fn check_base_url(text: &str) -> Result<(), OpenError> {
     let Ok(uri) = text.parse::<http::Uri>() else { return refuse("it is no URL") };
     match uri.scheme_str() {
         Some("http") => {}
-        Some("https") => return refuse("https would have clients check the certificate of the server that they ask"),
+        Some("https") => {
+            return refuse("https would have clients check the certificate of the server that they ask");
+        }
         _ => return refuse("the scheme is missing"),
     }
     if uri.host().is_none_or(str::is_empty) {
@@ -195,10 +210,14 @@ mod tests {
 
     #[test]
     fn a_base_url_is_plain_http_with_a_host() {
-        for good in ["http://pki.example", "http://pki.example:8080/", "http://pki.example/a/b", "http://[::1]:80"] {
+        for good in
+            ["http://pki.example", "http://pki.example:8080/", "http://pki.example/a/b", "http://[::1]:80"]
+        {
             assert!(check_base_url(good).is_ok(), "{good}");
         }
-        for bad in ["", "pki.example", "https://pki.example", "http://", "http://a?b=c", "http://a/#b", "ftp://a"] {
+        for bad in
+            ["", "pki.example", "https://pki.example", "http://", "http://a?b=c", "http://a/#b", "ftp://a"]
+        {
             assert!(check_base_url(bad).is_err(), "{bad}");
         }
     }

@@ -1,6 +1,7 @@
 //! The certification authority: trees, profiles, issuing, revocation, and the protocols that ask for it.
 
 mod authority;
+mod figures;
 pub mod keystore;
 pub mod tree;
 pub mod ceremony;
@@ -19,4 +20,5 @@ pub mod est;
 pub mod scep;
 
 pub use authority::{Authority, AuthorityOptions, OpenError};
+pub use figures::Figures;
 pub use peer::Peer;

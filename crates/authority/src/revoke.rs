@@ -13,6 +13,7 @@ use x509::crl::Reason;
 use x509::{Fingerprint, SerialNumber, SpkiHash, UnixTime};
 
 use crate::Authority;
+use crate::figures::Counters;
 use crate::issue::{IssuedRecord, IssuedRef};
 
 /// Most ids in one call.
@@ -188,6 +189,7 @@ impl Authority {
         if told.changed > 0 {
             self.responders().forget(&told.rows, told.changed);
             self.crls().wake();
+            Counters::add(&self.counters().revoked, told.changed);
         }
         let count = |n: i64| u64::try_from(n).unwrap_or_default();
         Ok(Revoked {

@@ -9,6 +9,7 @@ use x509::{SerialNumber, UnixTime, build};
 
 use super::{CrlError, DELTA, SKEW_SECONDS};
 use crate::Authority;
+use crate::figures::Counters;
 use crate::tree::{Ca, CaError, Urls};
 
 /// How long the key of an authority may take.
@@ -71,6 +72,7 @@ impl Authority {
         for (ca, shard) in keys {
             self.crls().forget(ca, shard);
         }
+        Counters::add(&self.counters().crls, u64::from(stored));
         Ok(stored)
     }
 

@@ -83,14 +83,24 @@ impl Authority {
         let mut report = TickReport { heard: self.hear().await?, crls: 0 };
         let now_us = self.clock().now_us();
         self.begin_crls().await?;
-        let due = self.store().crls_due(now_us).await?;
-        if due.is_empty() || !self.store().lease(LEASE, self.node(), now_us, LEASE_US).await? {
+        let due = !self.store().crls_due(now_us).await?.is_empty();
+        if !due || !self.store().lease(LEASE, self.node(), now_us, LEASE_US).await? {
             return Ok(report);
         }
-        let mut failed = None;
-        for state in due {
+        let made = self.make_due(now_us).await;
+        // Whatever became of it: another node need not wait for the lease to end.
+        self.store().release(LEASE, self.node()).await?;
+        report.crls = made?;
+        debug!(crls = report.crls, "CRLs made");
+        Ok(report)
+    }
+
+    /// Under the lease, so what is due is read again: who held it before may have made it.
+    async fn make_due(&self, now_us: i64) -> Result<u64, CrlError> {
+        let (mut crls, mut failed) = (0, None);
+        for state in self.store().crls_due(now_us).await? {
             match self.make_crl(&state).await {
-                Ok(made) => report.crls += u64::from(made),
+                Ok(made) => crls += u64::from(made),
                 // One CA whose key is away must not keep the others from their CRLs.
                 Err(error) => {
                     warn!(ca = %state.ca, error = &error as &dyn std::error::Error, "no new CRL");
@@ -98,8 +108,7 @@ impl Authority {
                 }
             }
         }
-        debug!(crls = report.crls, "CRLs made");
-        failed.map_or(Ok(report), Err)
+        failed.map_or(Ok(crls), Err)
     }
 
     /// The first CRL of a CA whose work loop has not come by yet. False when there is no such CRL to make.

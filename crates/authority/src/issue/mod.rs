@@ -23,6 +23,7 @@ pub use request::{IDEMPOTENCY_KEY_MAX, IssueRequest, Issued, Source};
 pub(crate) use writing::Issuing;
 
 use crate::Authority;
+use crate::figures::Counters;
 use crate::profile::Profile;
 use crate::tree::{Ca, Urls};
 use plan::Plan;
@@ -60,6 +61,21 @@ impl Authority {
     /// # Cancellation
     /// Dropping the future may leave the certificate issued or not; the idempotency key tells.
     pub async fn issue(&self, request: IssueRequest) -> Result<Issued, IssueError> {
+        let counters = self.counters();
+        let under_way = Counters::under_way(&counters.issuing);
+        let outcome = self.issue_once(request).await;
+        drop(under_way);
+        let counter = match &outcome {
+            Ok(issued) if issued.repeated => &counters.repeated,
+            Ok(_) => &counters.issued,
+            Err(error) if error.is_refusal() => &counters.refused,
+            Err(_) => &counters.failed,
+        };
+        Counters::add(counter, 1);
+        outcome
+    }
+
+    async fn issue_once(&self, request: IssueRequest) -> Result<Issued, IssueError> {
         if let Some(length) =
             request.idempotency_key.as_ref().map(String::len).filter(|l| *l > IDEMPOTENCY_KEY_MAX)
         {

@@ -23,6 +23,7 @@ use x509::{SerialNumber, UnixTime};
 
 use crate::Authority;
 use crate::crl::SKEW_SECONDS;
+use crate::figures::Counters;
 use crate::keystore::KeyStoreError;
 use crate::tree::{Ca, CaError};
 use responder::Responder;
@@ -115,6 +116,11 @@ impl Responders {
                 self.answers.invalidate(&(round, row.ca, hash, SerialNumber::from_content(&row.serial)));
             }
         }
+    }
+
+    /// How often answers came from memory.
+    pub(crate) fn answered(&self) -> flight::Counts {
+        self.answers.counts()
     }
 
     pub(crate) fn forget_all(&self) {
@@ -213,6 +219,7 @@ impl Authority {
         let tbs = tbs_response(&responder.key_hash, now, &answers, nonce);
         let signature = responder.signer.sign(&tbs, Instant::now() + SIGN_FOR).await?;
         let der = basic_response(&tbs, &responder.signer.algorithm(), &signature, &[&responder.certificate]);
+        Counters::add(&self.counters().ocsp_signed, 1);
         let refresh_at = now.plus((next_update.since(now) / 2).max(1));
         let freshness = Freshness { this_update, refresh_at, next_update };
         Ok(OcspAnswer { der: der.into(), freshness: (nonce.is_none() && known).then_some(freshness) })

@@ -100,28 +100,47 @@ impl Authority {
     }
 
     async fn find_responder(&self, ca: &Arc<Ca>) -> Result<(Arc<Responder>, Duration), OcspError> {
+        let lease = format!("authority-ocsp-{}", ca.id);
         for _ in 0..WAITS_MAX {
-            let row = self.store().ocsp_responder(ca.id).await?;
-            let now_us = self.clock().now_us();
-            let known = match row {
-                Some(row) => Some((age(&row, now_us), self.keystore().signer(row.key_id).await, row)),
-                None => None,
-            };
-            if let Some((Age::Young, Ok(signer), row)) = &known {
-                return Ok((Arc::new(Responder::of(row, Arc::clone(signer))), KEPT_MAX));
+            let known = self.kept_responder(ca).await?;
+            if let Some((Age::Young, responder)) = known {
+                return Ok((responder, KEPT_MAX));
             }
-            let lease = format!("authority-ocsp-{}", ca.id);
-            if self.store().lease(&lease, self.node(), now_us, LEASE_US).await? {
-                let made = self.make_responder(ca).await;
+            if self.store().lease(&lease, self.node(), self.clock().now_us(), LEASE_US).await? {
+                let found = self.renewed_responder(ca).await;
                 self.store().release(&lease, self.node()).await?;
-                return made.map(|responder| (Arc::new(responder), KEPT_MAX));
+                return found.map(|responder| (responder, KEPT_MAX));
             }
-            if let Some((Age::Old, Ok(signer), row)) = &known {
-                return Ok((Arc::new(Responder::of(row, Arc::clone(signer))), KEPT_MEANWHILE));
+            if let Some((Age::Old, responder)) = known {
+                return Ok((responder, KEPT_MEANWHILE));
             }
             tokio::time::sleep(WAIT).await;
         }
         Err(OcspError::NotReady(ca.name.clone()))
+    }
+
+    /// The one in the database, unless it is over or its key cannot be had.
+    async fn kept_responder(&self, ca: &Ca) -> Result<Option<(Age, Arc<Responder>)>, OcspError> {
+        let Some(row) = self.store().ocsp_responder(ca.id).await? else { return Ok(None) };
+        let age = age(&row, self.clock().now_us());
+        if age == Age::Over {
+            return Ok(None);
+        }
+        match self.keystore().signer(row.key_id).await {
+            Ok(signer) => Ok(Some((age, Arc::new(Responder::of(&row, signer))))),
+            Err(error) => {
+                tracing::warn!(ca = ca.name, %error, "the key of the OCSP responder cannot be had: another is made");
+                Ok(None)
+            }
+        }
+    }
+
+    /// Under the lease: a new one, unless whoever held it before has made it.
+    async fn renewed_responder(&self, ca: &Ca) -> Result<Arc<Responder>, OcspError> {
+        match self.kept_responder(ca).await? {
+            Some((Age::Young, responder)) => Ok(responder),
+            _ => self.make_responder(ca).await.map(Arc::new),
+        }
     }
 
     /// A key and a certificate for it, stored with their audit row before they are used.

@@ -10,6 +10,7 @@ mod issuing;
 mod keystore;
 mod office;
 mod place;
+mod property;
 mod revoking;
 mod scep;
 mod serving;

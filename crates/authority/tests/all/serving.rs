@@ -156,7 +156,8 @@ async fn answers_are_kept_until_half_of_their_life_or_a_revocation(office: Offic
     assert_eq!(freshness.refresh_at.0 - office.clock.now_seconds(), lifetime / 2);
     let before = office.store.statements_sent();
     assert_eq!(authority.ocsp(&asked).await, first, "the same octets");
-    assert_eq!(office.store.statements_sent(), before, "without asking the database");
+    // But for whether the authorities have changed, which is asked once in their cache's lifetime.
+    assert!(office.store.statements_sent() <= before + 1, "without asking the database");
     office.advance(lifetime as u64 / 2 + 1);
     let second = authority.ocsp(&asked).await;
     assert_ne!(second.der, first.der);
