@@ -4,5 +4,6 @@ mod crash;
 mod exec;
 mod files;
 mod keystores;
+mod killed;
 mod servers;
 pub(crate) mod world;
