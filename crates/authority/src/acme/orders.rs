@@ -391,7 +391,7 @@ impl Inner {
         let page =
             self.store.acme_orders_of(id, after.as_ref(), ORDERS_PAGE).await.map_err(
                 |error| match error {
-                    store::StoreError::BadCursor { .. } => bad(),
+                    store::StoreError::BadCursor => bad(),
                     other => other.into(),
                 },
             )?;

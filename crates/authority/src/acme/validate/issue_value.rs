@@ -61,7 +61,8 @@ mod tests {
     fn values_are_read_or_refused() {
         let read =
             |text: &str| IssueValue::parse(text.as_bytes()).map(|value| (value.domain, value.parameters));
-        let table: &[(&str, Option<(&str, &[(&str, &str)])>)] = &[
+        type Read = Option<(&'static str, &'static [(&'static str, &'static str)])>;
+        let table: &[(&str, Read)] = &[
             ("ca.example", Some(("ca.example", &[]))),
             (" CA.Example. ", Some(("ca.example", &[]))),
             ("", Some(("", &[]))),

@@ -69,7 +69,8 @@ fn accepts(
             [host, "*"].map(|domain| hashed_uri(terms.hash_prefix, domain, thumbprint, &question.account_url))
         })
     };
-    if !(terms.plain && account == question.account_url) && !hashed().any(|uri| uri == account) {
+    let plain = terms.plain && account == question.account_url;
+    if !plain && !hashed().any(|uri| uri == account) {
         return Err("accounturi names another account".to_owned());
     }
     let wildcard = one("policy")?.is_some_and(|policy| policy.eq_ignore_ascii_case("wildcard"));
