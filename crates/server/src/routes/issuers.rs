@@ -1,11 +1,8 @@
-//! Issuers: who can issue, how they do, and answers to the validations of those that are ACME servers.
+//! Issuers: who can issue, and how they do.
 
-use axum::Router;
-use axum::extract::Path as Segment;
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
 use http::StatusCode;
-use http::header::{CONTENT_TYPE, HeaderValue, LOCATION};
+use http::header::{HeaderValue, LOCATION};
 use lifecycle::issuers::{Breaker, IssuerError, IssuerView as Configured, Issuers, ManageError, NewIssuer};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -33,11 +30,6 @@ pub(crate) fn routes() -> Api {
         .route(Permission::IssuerManage, routes!(update))
         .route(Permission::IssuerManage, routes!(delete))
         .route(Permission::IssuerManage, routes!(test))
-}
-
-/// Answers to http-01 validations (RFC 8555 section 8.3), which come without TLS.
-pub(crate) fn validations() -> Router<State> {
-    Router::new().route("/.well-known/acme-challenge/{token}", get(answer))
 }
 
 /// An issuer to configure.
@@ -257,17 +249,4 @@ async fn test(state: State, Path(id): Path<Uuid>) -> Result<Json<IssuerTest>, Pr
 async fn find(state: &State, id: Uuid) -> Result<Configured, Problem> {
     let found = state.room::<Issuers>()?.find(id).await?;
     found.ok_or_else(|| Problem::not_found(format_args!("issuer {id}")))
-}
-
-async fn answer(state: State, Segment(token): Segment<String>) -> Response {
-    let Some(issuers) = state.try_room::<Issuers>() else {
-        return Problem::not_found("such challenge").into_response();
-    };
-    match issuers.responders().http01(&token).await {
-        Ok(Some(answer)) => {
-            ([(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"))], answer).into_response()
-        }
-        Ok(None) => Problem::not_found("such challenge").into_response(),
-        Err(error) => Problem::from(error).into_response(),
-    }
 }

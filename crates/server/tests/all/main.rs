@@ -5,10 +5,12 @@
 
 mod agents;
 mod answers;
-mod enrolments;
 mod authorities;
+mod enrolments;
+mod issuers;
 mod listening;
 mod logging_in;
+mod mutual_tls;
 mod route_by_role;
 mod tokens;
 mod world;

@@ -1,0 +1,157 @@
+//! Issuers over the API, and answers to http-01 validations.
+
+use authority::keystore::KeyStore;
+use authority::{Authority, AuthorityOptions};
+use axum::Router;
+use axum::body::Body;
+use http::{HeaderMap, Method, Request};
+use keys::Keyring;
+use lifecycle::issuers::{IssuerContext, Issuers, Responders};
+use outbound::resolve::Resolver;
+use secrecy::ExposeSecret;
+use serde_json::{Value, json};
+use server::{State, access, public_router, router};
+use store::{Clock, Store};
+use tower::ServiceExt;
+
+use crate::world::store;
+
+const ISSUERS: &str = "/api/v1/issuers";
+const SECRET: &str = "nobody may ever see this";
+
+struct Api {
+    router: Router,
+    public: Router,
+    store: Store,
+    admin: String,
+    _folder: tempfile::TempDir,
+}
+
+impl Api {
+    async fn new() -> Self {
+        let (folder, store) = store().await;
+        let clock = Clock::system();
+        let admin = access::bootstrap(&store, &clock).await.unwrap().unwrap().expose_secret().to_owned();
+        let keystore = KeyStore::new(store.clone(), Keyring::ephemeral(), clock.clone());
+        let options = AuthorityOptions::default();
+        let authority = Authority::open(store.clone(), keystore.clone(), clock.clone(), options).unwrap();
+        let issuers = Issuers::new(IssuerContext {
+            store: store.clone(),
+            clock: clock.clone(),
+            authority,
+            keystore,
+            resolver: Resolver::with_upstreams(Vec::new()),
+            responders: Responders::new(store.clone(), clock.clone()),
+        });
+        let state = State::builder(store.clone(), clock).with(issuers).build();
+        Self { router: router(&state).0, public: public_router(&state), store, admin, _folder: folder }
+    }
+
+    async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        body: Value,
+        if_match: Option<&str>,
+    ) -> (u16, Value, HeaderMap) {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("authorization", format!("Bearer {}", self.admin))
+            .header("content-type", "application/json");
+        if let Some(tag) = if_match {
+            request = request.header("if-match", tag);
+        }
+        let body = if body.is_null() { Body::empty() } else { Body::from(body.to_string()) };
+        let response = self.router.clone().oneshot(request.body(body).unwrap()).await.unwrap();
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        let body = axum::body::to_bytes(response.into_body(), 1 << 20).await.unwrap();
+        (status, serde_json::from_slice(&body).unwrap_or(Value::Null), headers)
+    }
+}
+
+fn webhook(name: &str) -> Value {
+    json!({"name": name, "config": {"type": "webhook", "url": "http://127.0.0.1:1/", "secret": SECRET}})
+}
+
+#[tokio::test]
+async fn an_issuer_lives_from_its_making_to_its_removal() {
+    let api = Api::new().await;
+    let (status, made, headers) = api.ask(Method::POST, ISSUERS, webhook("hook"), None).await;
+    assert_eq!((status, &made["type"], &made["enabled"]), (201, &json!("webhook"), &json!(true)), "{made}");
+    assert_eq!((&made["secrets_set"], &made["health"]["breaker"]), (&json!(["/secret"]), &json!("closed")));
+    assert!(!made.to_string().contains(SECRET));
+    let place = headers["location"].to_str().unwrap().to_owned();
+    let first_tag = headers["etag"].to_str().unwrap().to_owned();
+    let (status, problem, _) = api.ask(Method::POST, ISSUERS, webhook("hook"), None).await;
+    assert_eq!(status, 409, "{problem}");
+    let (status, shown, _) = api.ask(Method::GET, &place, Value::Null, None).await;
+    assert_eq!((status, &shown), (200, &made));
+    // Switched off; settings and secret stay.
+    let off = json!({"enabled": false});
+    let (status, changed, _) = api.ask(Method::PATCH, &place, off.clone(), Some(&first_tag)).await;
+    assert_eq!((status, &changed["enabled"], &changed["config"]), (200, &json!(false), &made["config"]));
+    assert_eq!(changed["secrets_set"], json!(["/secret"]));
+    let (status, _, _) = api.ask(Method::PATCH, &place, off, Some(&first_tag)).await;
+    assert_eq!(status, 412);
+    let (_, listed, _) = api.ask(Method::GET, ISSUERS, Value::Null, None).await;
+    assert_eq!((listed["items"].as_array().unwrap().len(), &listed["items"][0]["name"]), (1, &json!("hook")));
+    // Nothing listens there: the test says so, and is itself no failure.
+    let (status, tested, _) = api.ask(Method::POST, &format!("{place}/test"), Value::Null, None).await;
+    assert_eq!(
+        (status, &tested["ok"], &tested["code"]),
+        (200, &json!(false), &json!("unavailable")),
+        "{tested}"
+    );
+    let (status, _, _) = api.ask(Method::DELETE, &place, Value::Null, None).await;
+    assert_eq!(status, 204);
+    for (method, path) in [(Method::GET, place.clone()), (Method::POST, format!("{place}/test"))] {
+        assert_eq!(api.ask(method, &path, Value::Null, None).await.0, 404);
+    }
+}
+
+#[tokio::test]
+async fn settings_that_cannot_work_are_refused_with_the_reason() {
+    let api = Api::new().await;
+    let bad = [
+        ("name", json!({"name": "A b", "config": {"type": "exec", "issue": ["/bin/true"]}})),
+        ("unknown variant", json!({"name": "a", "config": {"type": "none"}})),
+        (
+            "link-local",
+            json!({"name": "a", "config": {"type": "webhook", "url": "http://169.254.169.254/", "secret": SECRET}}),
+        ),
+        (
+            "dns01 is not set",
+            json!({"name": "a", "config": {"type": "acme", "directory": "https://ca/", "challenges": ["dns-01"]}}),
+        ),
+    ];
+    for (words, body) in bad {
+        let (status, problem, _) = api.ask(Method::POST, ISSUERS, body, None).await;
+        assert_eq!(status, 422, "{problem}");
+        assert!(problem["detail"].as_str().unwrap().contains(words), "{words}: {problem}");
+        assert!(!problem.to_string().contains(SECRET));
+    }
+}
+
+#[tokio::test]
+async fn open_challenges_are_answered_without_tls_and_without_a_token() {
+    let api = Api::new().await;
+    let until = Clock::system().now_us() + 60_000_000;
+    let answers = vec![("tok_en-1".to_owned(), "tok_en-1.thumb".to_owned())];
+    api.store.put_issuer_challenges(answers, until).await.unwrap();
+    let get = |token: &str| {
+        let request =
+            Request::get(format!("/.well-known/acme-challenge/{token}")).body(Body::empty()).unwrap();
+        let public = api.public.clone();
+        async move {
+            let response = public.oneshot(request).await.unwrap();
+            let status = response.status().as_u16();
+            let body = axum::body::to_bytes(response.into_body(), 1 << 16).await.unwrap();
+            (status, String::from_utf8(body.to_vec()).unwrap())
+        }
+    };
+    assert_eq!(get("tok_en-1").await, (200, "tok_en-1.thumb".to_owned()));
+    for other in ["tok_en-2", "a%20b", "..%2f..", &"a".repeat(200)] {
+        assert_eq!(get(other).await.0, 404, "{other}");
+    }
+}
