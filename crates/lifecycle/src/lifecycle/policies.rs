@@ -200,6 +200,23 @@ impl Lifecycle {
         Ok(Page { rows: rows.collect(), next: page.next })
     }
 
+    /// [`Lifecycle::violations`], of one certificate if it is given.
+    ///
+    /// # Errors
+    /// [`LifecycleError::NotFound`]; as [`Lifecycle::violations`].
+    pub async fn violations_of(
+        &self,
+        certificate: Option<Uuid>,
+        mut filter: ViolationFilter,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<ViolationRecord>, LifecycleError> {
+        if let Some(id) = certificate {
+            filter.certificate = Some(self.row(id).await?);
+        }
+        self.violations(&filter, after, limit).await
+    }
+
     /// Holds everything against every policy and schedules it anew; says how many certificates were looked at. A
     /// constant number of statements for each [`super::CHUNK`] of them.
     ///

@@ -34,6 +34,8 @@ pub struct Counts {
     pub certificates: u64,
     /// By state.
     pub states: BTreeMap<State, u64>,
+    /// Today, in days since 1970 (UTC).
+    pub today: i64,
     /// Ended already.
     pub expired: u64,
     /// Ending within so many days from now.
@@ -142,6 +144,20 @@ impl Lifecycle {
         Ok(Page { rows: page.rows.iter().map(|view| Job::from_view(view, now)).collect(), next: page.next })
     }
 
+    /// A page of a certificate's runs, the newest first.
+    ///
+    /// # Errors
+    /// [`LifecycleError::NotFound`]; as [`Lifecycle::jobs`].
+    pub async fn jobs_of(
+        &self,
+        id: Uuid,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<JobPage, LifecycleError> {
+        let filter = JobFilter { certificate: Some(self.row(id).await?), ..JobFilter::default() };
+        self.jobs(&filter, after, limit).await
+    }
+
     /// Counts over everything, at the same cost whatever the size.
     ///
     /// # Errors
@@ -151,6 +167,7 @@ impl Lifecycle {
         let spans = SPANS_DAYS.map(|days| days * DAY_US);
         let summary = self.inner.store.managed_summary(now, &spans).await?;
         let mut counts = Counts {
+            today: now.div_euclid(DAY_US),
             expired: summary.expired,
             by_day: summary.by_day,
             due_counted_to: DUE_COUNTED_MAX as u64,

@@ -1,7 +1,287 @@
-//! Routes: people.
+//! Owners and teams: who answers for certificates.
 
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use http::header::{HeaderValue, LOCATION};
+use lifecycle::lifecycle::{Lifecycle, PersonRecord};
+use lifecycle::people::{Contact, PeopleKind, Person};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa_axum::routes;
+
+use crate::access::{Caller, Permission};
 use crate::api::Api;
+use crate::conditional::{IfMatch, Revision};
+use crate::extract::{Json, Path};
+use crate::paging::{Listing, Paging, PagingParams};
+use crate::problem::Problem;
+use crate::state::State;
+use crate::time;
 
 pub(crate) fn routes() -> Api {
     Api::area("people")
+        .route(Permission::PeopleRead, routes!(list_owners))
+        .route(Permission::PeopleManage, routes!(create_owner))
+        .route(Permission::PeopleRead, routes!(get_owner))
+        .route(Permission::PeopleManage, routes!(replace_owner))
+        .route(Permission::PeopleManage, routes!(delete_owner))
+        .route(Permission::PeopleRead, routes!(list_teams))
+        .route(Permission::PeopleManage, routes!(create_team))
+        .route(Permission::PeopleRead, routes!(get_team))
+        .route(Permission::PeopleManage, routes!(replace_team))
+        .route(Permission::PeopleManage, routes!(delete_team))
+}
+
+/// A name as a segment of a path: what RFC 3986 does not leave as it is, percent-encoded.
+pub(crate) fn segment(name: &str) -> String {
+    let plain = |octet: u8| octet.is_ascii_alphanumeric() || matches!(octet, b'-' | b'.' | b'_' | b'~');
+    name.bytes().fold(String::with_capacity(name.len()), |mut text, octet| {
+        if plain(octet) {
+            text.push(char::from(octet));
+        } else {
+            text.push_str(&format!("%{octet:02X}"));
+        }
+        text
+    })
+}
+
+/// A way to reach somebody.
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct ContactBody {
+    /// What kind: `email`, `slack`, `phone`, …
+    #[schema(example = "email", min_length = 1, max_length = 500)]
+    kind: String,
+    /// The address.
+    #[schema(example = "ann@example.org", min_length = 1, max_length = 500)]
+    address: String,
+}
+
+/// What an owner or team is.
+#[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+struct PersonBody {
+    /// For people.
+    #[schema(max_length = 500)]
+    description: String,
+    /// The team an owner belongs to; teams have none.
+    team: Option<String>,
+    /// How to reach them.
+    #[schema(max_items = 16)]
+    contacts: Vec<ContactBody>,
+}
+
+/// An owner or team to make.
+#[derive(Debug, Deserialize, ToSchema)]
+struct NewPerson {
+    /// Its name, unique.
+    #[schema(example = "ann", min_length = 1, max_length = 200)]
+    name: String,
+    #[serde(flatten)]
+    body: PersonBody,
+}
+
+/// An owner or team.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Person)]
+struct PersonView {
+    /// Its name.
+    name: String,
+    #[serde(flatten)]
+    body: PersonBody,
+    /// Moves with every change.
+    revision: i64,
+    /// When it was made, RFC 3339.
+    created_at: String,
+    /// When it last changed, RFC 3339.
+    updated_at: String,
+}
+
+impl From<PersonBody> for Person {
+    fn from(body: PersonBody) -> Self {
+        let contact = |one: ContactBody| Contact { kind: one.kind, address: one.address };
+        Self {
+            description: body.description,
+            team: body.team,
+            contacts: body.contacts.into_iter().map(contact).collect(),
+        }
+    }
+}
+
+impl PersonView {
+    fn of(record: PersonRecord) -> Self {
+        let contact = |one: Contact| ContactBody { kind: one.kind, address: one.address };
+        Self {
+            name: record.name,
+            body: PersonBody {
+                description: record.person.description,
+                team: record.person.team,
+                contacts: record.person.contacts.into_iter().map(contact).collect(),
+            },
+            revision: record.revision,
+            created_at: time::shown(record.created_at_us),
+            updated_at: time::shown(record.updated_at_us),
+        }
+    }
+}
+
+async fn listed(
+    state: &State,
+    kind: PeopleKind,
+    paging: Paging,
+) -> Result<Json<Listing<PersonView>>, Problem> {
+    let page = state.room::<Lifecycle>()?.people(kind, paging.after.as_ref(), paging.limit).await?;
+    Ok(Json(Listing::of(page, PersonView::of)))
+}
+
+async fn created(
+    state: &State,
+    caller: &Caller,
+    kind: PeopleKind,
+    place: &str,
+    new: NewPerson,
+) -> Result<Response, Problem> {
+    let person = Person::from(new.body);
+    let made = state.room::<Lifecycle>()?.put_person(kind, &new.name, &person, None, caller.actor()).await?;
+    let place = format!("/api/v1/{place}/{}", segment(&made.name));
+    let place = HeaderValue::from_str(&place).map_err(Problem::internal)?;
+    Ok((StatusCode::CREATED, [(LOCATION, place)], Revision(made.revision, PersonView::of(made)))
+        .into_response())
+}
+
+async fn shown(state: &State, kind: PeopleKind, name: &str) -> Result<Revision<PersonView>, Problem> {
+    let record = state.room::<Lifecycle>()?.person(kind, name).await?;
+    Ok(Revision(record.revision, PersonView::of(record)))
+}
+
+async fn replaced(
+    state: &State,
+    caller: &Caller,
+    kind: PeopleKind,
+    name: &str,
+    if_match: &IfMatch,
+    body: PersonBody,
+) -> Result<Revision<PersonView>, Problem> {
+    let lifecycle = state.room::<Lifecycle>()?;
+    let revision = lifecycle.person(kind, name).await?.revision;
+    if_match.check(revision)?;
+    let person = Person::from(body);
+    let record = lifecycle.put_person(kind, name, &person, Some(revision), caller.actor()).await?;
+    Ok(Revision(record.revision, PersonView::of(record)))
+}
+
+async fn deleted(
+    state: &State,
+    caller: &Caller,
+    kind: PeopleKind,
+    name: &str,
+    if_match: &IfMatch,
+) -> Result<StatusCode, Problem> {
+    let lifecycle = state.room::<Lifecycle>()?;
+    if_match.check(lifecycle.person(kind, name).await?.revision)?;
+    lifecycle.delete_person(kind, name, caller.actor()).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Lists owners, by name.
+#[utoipa::path(get, path = "/api/v1/owners", operation_id = "listOwners", params(PagingParams),
+    responses((status = 200, body = Listing<PersonView>)))]
+async fn list_owners(state: State, paging: Paging) -> Result<Json<Listing<PersonView>>, Problem> {
+    listed(&state, PeopleKind::Owner, paging).await
+}
+
+/// Makes an owner.
+#[utoipa::path(post, path = "/api/v1/owners", operation_id = "createOwner", request_body = NewPerson,
+    responses((status = 201, body = PersonView)))]
+async fn create_owner(state: State, caller: Caller, Json(new): Json<NewPerson>) -> Result<Response, Problem> {
+    created(&state, &caller, PeopleKind::Owner, "owners", new).await
+}
+
+/// Shows an owner.
+#[utoipa::path(get, path = "/api/v1/owners/{name}", operation_id = "getOwner", params(("name" = String, Path)),
+    responses((status = 200, body = PersonView)))]
+async fn get_owner(state: State, Path(name): Path<String>) -> Result<Revision<PersonView>, Problem> {
+    shown(&state, PeopleKind::Owner, &name).await
+}
+
+/// Changes an owner to what the body says.
+#[utoipa::path(put, path = "/api/v1/owners/{name}", operation_id = "replaceOwner", params(("name" = String, Path)),
+    request_body = PersonBody, responses((status = 200, body = PersonView)))]
+async fn replace_owner(
+    state: State,
+    caller: Caller,
+    Path(name): Path<String>,
+    if_match: IfMatch,
+    Json(body): Json<PersonBody>,
+) -> Result<Revision<PersonView>, Problem> {
+    replaced(&state, &caller, PeopleKind::Owner, &name, &if_match, body).await
+}
+
+/// Removes an owner that no certificate names.
+#[utoipa::path(delete, path = "/api/v1/owners/{name}", operation_id = "deleteOwner", params(("name" = String, Path)),
+    responses((status = 204)))]
+async fn delete_owner(
+    state: State,
+    caller: Caller,
+    Path(name): Path<String>,
+    if_match: IfMatch,
+) -> Result<StatusCode, Problem> {
+    deleted(&state, &caller, PeopleKind::Owner, &name, &if_match).await
+}
+
+/// Lists teams, by name.
+#[utoipa::path(get, path = "/api/v1/teams", operation_id = "listTeams", params(PagingParams),
+    responses((status = 200, body = Listing<PersonView>)))]
+async fn list_teams(state: State, paging: Paging) -> Result<Json<Listing<PersonView>>, Problem> {
+    listed(&state, PeopleKind::Team, paging).await
+}
+
+/// Makes a team.
+#[utoipa::path(post, path = "/api/v1/teams", operation_id = "createTeam", request_body = NewPerson,
+    responses((status = 201, body = PersonView)))]
+async fn create_team(state: State, caller: Caller, Json(new): Json<NewPerson>) -> Result<Response, Problem> {
+    created(&state, &caller, PeopleKind::Team, "teams", new).await
+}
+
+/// Shows a team.
+#[utoipa::path(get, path = "/api/v1/teams/{name}", operation_id = "getTeam", params(("name" = String, Path)),
+    responses((status = 200, body = PersonView)))]
+async fn get_team(state: State, Path(name): Path<String>) -> Result<Revision<PersonView>, Problem> {
+    shown(&state, PeopleKind::Team, &name).await
+}
+
+/// Changes a team to what the body says.
+#[utoipa::path(put, path = "/api/v1/teams/{name}", operation_id = "replaceTeam", params(("name" = String, Path)),
+    request_body = PersonBody, responses((status = 200, body = PersonView)))]
+async fn replace_team(
+    state: State,
+    caller: Caller,
+    Path(name): Path<String>,
+    if_match: IfMatch,
+    Json(body): Json<PersonBody>,
+) -> Result<Revision<PersonView>, Problem> {
+    replaced(&state, &caller, PeopleKind::Team, &name, &if_match, body).await
+}
+
+/// Removes a team that no certificate names.
+#[utoipa::path(delete, path = "/api/v1/teams/{name}", operation_id = "deleteTeam", params(("name" = String, Path)),
+    responses((status = 204)))]
+async fn delete_team(
+    state: State,
+    caller: Caller,
+    Path(name): Path<String>,
+    if_match: IfMatch,
+) -> Result<StatusCode, Problem> {
+    deleted(&state, &caller, PeopleKind::Team, &name, &if_match).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::segment;
+
+    #[test]
+    fn names_become_segments() {
+        assert_eq!(segment("web-1.a_b~"), "web-1.a_b~");
+        assert_eq!(segment("a/b c?é"), "a%2Fb%20c%3F%C3%A9");
+    }
 }

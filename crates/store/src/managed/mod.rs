@@ -5,7 +5,7 @@ mod plans;
 mod totals;
 mod versions;
 
-pub use page::{ManagedFilter, ManagedOrder, managed_selected};
+pub use page::{ManagedFilter, ManagedOrder, ManagedScope, managed_selected};
 pub use totals::{ManagedSummary, ManagedTotal, adjust_managed_totals};
 pub use versions::{
     ManagedSuggestion, NewManagedVersion, ManagedVersion, drop_suggestions, due_suggestions, insert_versions, issued_ids_of,

@@ -14,12 +14,14 @@ use uuid::Uuid;
 /// Which certificates to list. Conditions that are `None` or empty allow everything.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ManagedFilter {
+    /// With exactly this name.
+    pub name: Option<String>,
     /// In one of these states.
     pub states: Vec<i64>,
     /// Issued by this profile.
     pub profile: Option<String>,
-    /// Issued by one of these profiles; for callers that may see no others.
-    pub profiles: Option<Vec<String>>,
+    /// In one of these; for callers that may see no others.
+    pub within: Option<Vec<ManagedScope>>,
     /// By this issuer.
     pub issuer: Option<String>,
     /// Of this owner.
@@ -43,6 +45,17 @@ pub struct ManagedFilter {
     pub contains: Option<String>,
     /// With a DNS name that ends so.
     pub suffix: Option<String>,
+}
+
+/// A part of everything under management.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum ManagedScope {
+    /// What is issued by this profile.
+    Profile(String),
+    /// What comes from this issuer.
+    Issuer(String),
+    /// What belongs to this team.
+    Team(String),
 }
 
 /// In which order.
@@ -109,16 +122,20 @@ impl Conditions {
             let marks: Vec<String> = filter.states.iter().map(|state| all.bind((*state).into())).collect();
             all.texts.push(format!("state IN ({})", marks.join(", ")));
         }
-        if let Some(profiles) = &filter.profiles {
-            let marks: Vec<String> = profiles.iter().map(|name| all.bind(name.as_str().into())).collect();
-            // `IN ()` is no SQL.
-            all.texts.push(if marks.is_empty() {
-                "1 = 0".to_owned()
-            } else {
-                format!("profile IN ({})", marks.join(", "))
-            });
+        if let Some(scopes) = &filter.within {
+            let any: Vec<String> = scopes
+                .iter()
+                .map(|scope| match scope {
+                    ManagedScope::Profile(name) => format!("profile = {}", all.bind(name.as_str().into())),
+                    ManagedScope::Issuer(name) => format!("issuer = {}", all.bind(name.as_str().into())),
+                    ManagedScope::Team(name) => format!("team = {}", all.bind(name.as_str().into())),
+                })
+                .collect();
+            // Nothing lies in no scope.
+            all.texts.push(if any.is_empty() { "1 = 0".to_owned() } else { format!("({})", any.join(" OR ")) });
         }
         for (column, wanted) in [
+            ("name", &filter.name),
             ("profile", &filter.profile),
             ("issuer", &filter.issuer),
             ("owner", &filter.owner),
@@ -270,9 +287,14 @@ fn samples() -> Vec<ManagedFilter> {
     let text = || Some("x".to_owned());
     let none = ManagedFilter::default;
     let full = ManagedFilter {
+        name: text(),
         states: vec![1, 5],
         profile: text(),
-        profiles: Some(vec!["x".to_owned(), "y".to_owned()]),
+        within: Some(vec![
+            ManagedScope::Profile("x".to_owned()),
+            ManagedScope::Issuer("x".to_owned()),
+            ManagedScope::Team("x".to_owned()),
+        ]),
         issuer: text(),
         owner: text(),
         team: text(),
@@ -288,8 +310,10 @@ fn samples() -> Vec<ManagedFilter> {
     vec![
         none(),
         ManagedFilter { states: vec![5], ..none() },
+        ManagedFilter { name: text(), ..none() },
         ManagedFilter { profile: text(), ..none() },
-        ManagedFilter { profiles: Some(Vec::new()), ..none() },
+        ManagedFilter { within: Some(Vec::new()), ..none() },
+        ManagedFilter { within: full.within.clone(), ..none() },
         ManagedFilter { issuer: text(), ..none() },
         ManagedFilter { owner: text(), ..none() },
         ManagedFilter { team: text(), ..none() },

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use lifecycle::managed::{KeyLocation, ManagedCertificate, NewCertificate};
 use lifecycle::state::State;
 use store::Cursor;
-use store::managed::{ManagedFilter, ManagedOrder};
+use store::managed::{ManagedFilter, ManagedOrder, ManagedScope};
 use uuid::Uuid;
 
 use super::world::{DAY, LIFE, NOW, World};
@@ -78,8 +78,19 @@ pub(super) async fn filters_find_what_they_say(world: World) {
         (ManagedFilter { contains: text("PAY"), ..none() }, vec![wanted]),
         (ManagedFilter { contains: text("%"), ..none() }, vec![]),
         (ManagedFilter { profile: text("careful"), ..none() }, vec![remote]),
-        (ManagedFilter { profiles: Some(vec!["careful".to_owned()]), ..none() }, vec![remote]),
-        (ManagedFilter { profiles: Some(vec![]), ..none() }, vec![]),
+        (ManagedFilter { within: Some(vec![ManagedScope::Profile("careful".to_owned())]), ..none() }, vec![remote]),
+        (
+            ManagedFilter {
+                within: Some(vec![
+                    ManagedScope::Team("shop".to_owned()),
+                    ManagedScope::Profile("careful".to_owned()),
+                ]),
+                suffix: text("example.org"),
+                ..none()
+            },
+            vec![remote, wanted],
+        ),
+        (ManagedFilter { within: Some(vec![]), ..none() }, vec![]),
         (ManagedFilter { agent: Some(agent), ..none() }, vec![remote]),
         (ManagedFilter { states: vec![State::AwaitingApproval.code()], ..none() }, vec![remote]),
         (ManagedFilter { expires_before_us: Some(NOW + LIFE), ..none() }, vec![]),
@@ -90,8 +101,8 @@ pub(super) async fn filters_find_what_they_say(world: World) {
     ];
     for (filter, expected) in table {
         for order in [ManagedOrder::Expiry, ManagedOrder::Name, ManagedOrder::Created] {
-            let found: Vec<Uuid> = walk(&world, &filter, order).await.iter().map(|one| one.id).collect();
-            assert_eq!(found, expected, "{filter:?}");
+            let found: BTreeSet<Uuid> = walk(&world, &filter, order).await.iter().map(|one| one.id).collect();
+            assert_eq!(found, expected.iter().copied().collect(), "{filter:?}");
         }
     }
     let ending = ManagedFilter {
@@ -102,7 +113,7 @@ pub(super) async fn filters_find_what_they_say(world: World) {
     assert_eq!(walk(&world, &ending, ManagedOrder::Expiry).await.len(), 21);
     // A scope and a wish meet.
     let scoped = ManagedFilter {
-        profiles: Some(vec!["careful".to_owned()]),
+        within: Some(vec![ManagedScope::Profile("careful".to_owned())]),
         profile: text("web"),
         ..none()
     };

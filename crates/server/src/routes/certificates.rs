@@ -1,7 +1,0 @@
-//! Routes: certificates.
-
-use crate::api::Api;
-
-pub(crate) fn routes() -> Api {
-    Api::area("certificates")
-}

@@ -1,0 +1,509 @@
+//! Certificates under management: entered, listed, changed, renewed, revoked, given out.
+
+mod body;
+mod bulk;
+pub(crate) mod problems;
+mod view;
+
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE, ETAG, HeaderValue, LOCATION};
+use lifecycle::lifecycle::{ExportFormat, Lifecycle, LifecycleError, RevokeRequest, Selection};
+use lifecycle::managed::ManagedCertificate;
+use serde::Deserialize;
+use store::managed::{ManagedFilter, ManagedOrder, ManagedScope};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::routes;
+use uuid::Uuid;
+use zeroize::Zeroizing;
+
+use crate::access::{Caller, Permission, Reach, Scope};
+use crate::api::{Access, Api};
+use crate::conditional::IfMatch;
+use crate::extract::{Json, Path, Query};
+use crate::idempotency::HoldsSecret;
+use crate::paging::{Listing, Paging, PagingParams};
+use crate::problem::Problem;
+use crate::routes::jobs::JobView;
+use crate::state::State;
+use crate::time;
+pub(crate) use body::{KeyLocationBody, TargetBody, options_of};
+use body::{CertificatePatch, NewCertificateBody};
+use view::{CertificateView, CreatedView, DeploymentView, SummaryView, VersionView};
+
+pub(crate) fn routes() -> Api {
+    let scoped = |permission| Access::needs(permission).scoped();
+    Api::area("certificates")
+        .route(scoped(Permission::CertificateRead), routes!(list))
+        .route(scoped(Permission::CertificateRequest), routes!(create))
+        .route(Permission::CertificateRead, routes!(summary))
+        .route(scoped(Permission::CertificateRead), routes!(get_one))
+        .route(scoped(Permission::CertificateManage), routes!(update))
+        .route(scoped(Permission::CertificateManage), routes!(archive))
+        .route(scoped(Permission::CertificateManage), routes!(restore))
+        .route(scoped(Permission::CertificateManage), routes!(deploy))
+        .route(scoped(Permission::CertificateRenew), routes!(renew))
+        .route(scoped(Permission::CertificateRevoke), routes!(revoke))
+        .route(scoped(Permission::CertificateRead), routes!(versions))
+        .route(scoped(Permission::CertificateRead), routes!(jobs))
+        .route(scoped(Permission::CertificateRead), routes!(deployments))
+        .route(scoped(Permission::CertificateRead), routes!(chain))
+        .route(scoped(Permission::CertificateExport), routes!(export))
+        .merge(bulk::routes())
+}
+
+/// The scopes a certificate lies in.
+fn scopes(profile: &str, issuer: &str, team: Option<&str>) -> Vec<Scope> {
+    let mut scopes = vec![Scope::profile(profile), Scope::issuer(issuer)];
+    scopes.extend(team.map(Scope::team));
+    scopes
+}
+
+fn scopes_of(certificate: &ManagedCertificate) -> Vec<Scope> {
+    scopes(&certificate.profile, &certificate.issuer, certificate.team.as_deref())
+}
+
+/// What a caller may see of everything; `None` for all of it.
+fn within(caller: &Caller, permission: Permission) -> Option<Vec<ManagedScope>> {
+    match caller.reach(permission) {
+        Reach::Everything => None,
+        Reach::Only(scopes) => Some(
+            scopes
+                .into_iter()
+                .filter_map(|scope| match scope {
+                    Scope::Any => None,
+                    Scope::Profile(name) => Some(ManagedScope::Profile(name)),
+                    Scope::Issuer(name) => Some(ManagedScope::Issuer(name)),
+                    Scope::Team(name) => Some(ManagedScope::Team(name)),
+                })
+                .collect(),
+        ),
+    }
+}
+
+/// The certificate, if the caller may do this to it. One it may not see is not there.
+async fn permitted(
+    state: &State,
+    caller: &Caller,
+    permission: Permission,
+    id: Uuid,
+) -> Result<(Lifecycle, ManagedCertificate), Problem> {
+    let lifecycle = state.room::<Lifecycle>()?.clone();
+    let found = lifecycle.get(id).await;
+    let Ok(certificate) = &found else {
+        // Asked all the same, so that a caller without any reach learns nothing from the difference.
+        let _ = caller.reach(permission);
+        return Err(found.map(drop).map_or_else(Problem::from, |()| Problem::internal("a certificate is lost")));
+    };
+    let scopes = scopes_of(certificate);
+    if caller.may(Permission::CertificateRead, &scopes).is_err() {
+        return Err(LifecycleError::NotFound { what: "certificate", id: id.to_string() }.into());
+    }
+    caller.may(permission, &scopes)?;
+    found.map(|certificate| (lifecycle, certificate)).map_err(Problem::from)
+}
+
+/// A certificate with its ETag: the revision that `If-Match` compares, and the run, which moves without one.
+fn tagged(certificate: ManagedCertificate) -> Response {
+    let run = certificate.run.map_or_else(String::new, |run| {
+        format!(".{}-{}-{}", run.state, run.attempts, run.next_attempt_at_us)
+    });
+    let tag = HeaderValue::from_str(&format!("\"{}{run}\"", certificate.revision));
+    let mut response = Json(CertificateView::of(certificate)).into_response();
+    if let Ok(tag) = tag {
+        response.headers_mut().insert(ETAG, tag);
+    }
+    response
+}
+
+/// Which certificates to list.
+#[derive(Debug, Default, Deserialize, IntoParams, ToSchema)]
+#[into_params(parameter_in = Query)]
+#[serde(default)]
+pub(crate) struct CertificateFilter {
+    /// In one of these states, separated by commas: `pending`, `awaiting_approval`, `awaiting_csr`, `issuing`,
+    /// `deploying`, `active`, `failed`, `revoked`, `archived`.
+    #[param(example = "active,failed")]
+    status: Option<String>,
+    /// With exactly this name.
+    name: Option<String>,
+    /// Issued by this profile.
+    profile: Option<String>,
+    /// By this issuer.
+    issuer: Option<String>,
+    /// Of this owner.
+    owner: Option<String>,
+    /// Of this team.
+    team: Option<String>,
+    /// In this environment.
+    environment: Option<String>,
+    /// Naming this policy.
+    policy: Option<String>,
+    /// With the key at this agent.
+    agent: Option<Uuid>,
+    /// With this tag, `name=value`.
+    #[param(example = "cost=42")]
+    tag: Option<String>,
+    /// Ending before this time, RFC 3339.
+    expires_before: Option<String>,
+    /// Ending at this time or later, RFC 3339.
+    expires_after: Option<String>,
+    /// Whose name or names hold this text. No index helps: a rare text walks many pages.
+    contains: Option<String>,
+    /// With a name that ends so.
+    #[param(example = ".example.org")]
+    suffix: Option<String>,
+}
+
+impl CertificateFilter {
+    fn checked(self, within: Option<Vec<ManagedScope>>) -> Result<ManagedFilter, Problem> {
+        let states = self.status.as_deref().unwrap_or_default();
+        let states = states.split(',').filter(|word| !word.is_empty()).map(|word| {
+            let state: lifecycle::state::State =
+                word.trim().parse().map_err(|error: lifecycle::state::UnknownState| Problem::bad_request(error))?;
+            Ok(state.code())
+        });
+        let tag = self.tag.as_deref().map(|tag| {
+            let parts = tag.split_once('=').map(|(tag, value)| (tag.to_owned(), value.to_owned()));
+            parts.ok_or_else(|| Problem::bad_request("tag is NAME=VALUE"))
+        });
+        let time = |text: Option<String>| text.map(|text| time::parsed(&text)).transpose();
+        let filter = ManagedFilter {
+            states: states.collect::<Result<_, Problem>>()?,
+            profile: self.profile,
+            within,
+            issuer: self.issuer,
+            owner: self.owner,
+            team: self.team,
+            environment: self.environment,
+            policy: self.policy,
+            agent: self.agent,
+            tag: tag.transpose()?,
+            expires_before_us: time(self.expires_before)?,
+            expires_from_us: time(self.expires_after)?,
+            contains: self.contains.filter(|text| !text.is_empty()),
+            suffix: self.suffix.filter(|text| !text.is_empty()),
+            name: self.name,
+        };
+        // PostgreSQL compares no text with NUL, and none is stored.
+        let texts = [
+            &filter.name,
+            &filter.profile,
+            &filter.issuer,
+            &filter.owner,
+            &filter.team,
+            &filter.environment,
+            &filter.policy,
+            &filter.contains,
+            &filter.suffix,
+        ];
+        let tags = filter.tag.iter().flat_map(|(tag, value)| [tag, value]);
+        if texts.into_iter().flatten().chain(tags).any(|text| text.contains('\0')) {
+            return Err(Problem::bad_request("a filter holds a NUL"));
+        }
+        Ok(filter)
+    }
+}
+
+/// In which order to list.
+#[derive(Clone, Copy, Debug, Default, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum Order {
+    /// The soonest end first.
+    #[default]
+    Expiry,
+    /// By name.
+    Name,
+    /// The earliest entered first.
+    Created,
+}
+
+/// The order of the list.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct Sorting {
+    /// `expiry` (the soonest end first, never issued last), `name` or `created`.
+    #[param(inline)]
+    sort: Option<Order>,
+}
+
+/// Lists certificates under management.
+#[utoipa::path(get, path = "/api/v1/certificates", operation_id = "listCertificates",
+    params(PagingParams, CertificateFilter, Sorting), responses((status = 200, body = Listing<CertificateView>)))]
+async fn list(
+    state: State,
+    caller: Caller,
+    paging: Paging,
+    Query(filter): Query<CertificateFilter>,
+    Query(sorting): Query<Sorting>,
+) -> Result<Json<Listing<CertificateView>>, Problem> {
+    let filter = filter.checked(within(&caller, Permission::CertificateRead))?;
+    let order = match sorting.sort.unwrap_or_default() {
+        Order::Expiry => ManagedOrder::Expiry,
+        Order::Name => ManagedOrder::Name,
+        Order::Created => ManagedOrder::Created,
+    };
+    let lifecycle = state.room::<Lifecycle>()?;
+    let page = lifecycle.page(&filter, order, paging.after.as_ref(), paging.limit).await?;
+    Ok(Json(Listing::of(page, CertificateView::of)))
+}
+
+/// Brings a certificate under management.
+///
+/// It is issued at once unless `issue` is false: watch its `run`, or the events.
+#[utoipa::path(post, path = "/api/v1/certificates", operation_id = "createCertificate",
+    request_body = NewCertificateBody, responses((status = 201, body = CreatedView)))]
+async fn create(
+    state: State,
+    caller: Caller,
+    Json(body): Json<NewCertificateBody>,
+) -> Result<Response, Problem> {
+    let new = body.read()?;
+    let issuer = new.issuer.as_deref().unwrap_or(lifecycle::managed::INTERNAL_ISSUER);
+    caller.may(Permission::CertificateRequest, &scopes(&new.profile, issuer, new.team.as_deref()))?;
+    let created = state.room::<Lifecycle>()?.create(new, caller.actor()).await?;
+    let place = HeaderValue::from_str(&format!("/api/v1/certificates/{}", created.certificate));
+    let place = place.map_err(Problem::internal)?;
+    Ok((StatusCode::CREATED, [(LOCATION, place)], Json(CreatedView::of(created))).into_response())
+}
+
+/// Counts certificates by state and by the time left.
+#[utoipa::path(get, path = "/api/v1/certificates/summary", operation_id = "summarizeCertificates",
+    responses((status = 200, body = SummaryView)))]
+async fn summary(state: State) -> Result<Json<SummaryView>, Problem> {
+    Ok(Json(SummaryView::of(state.room::<Lifecycle>()?.counts().await?)))
+}
+
+/// Shows a certificate.
+#[utoipa::path(get, path = "/api/v1/certificates/{id}", operation_id = "getCertificate", params(("id" = Uuid, Path)),
+    responses((status = 200, body = CertificateView)))]
+async fn get_one(state: State, caller: Caller, Path(id): Path<Uuid>) -> Result<Response, Problem> {
+    let (_, certificate) = permitted(&state, &caller, Permission::CertificateRead, id).await?;
+    Ok(tagged(certificate))
+}
+
+/// Changes a certificate. Names, profile, issuer and key are those of the next version; `renew` asks for it now.
+#[utoipa::path(patch, path = "/api/v1/certificates/{id}", operation_id = "updateCertificate",
+    params(("id" = Uuid, Path)), request_body = CertificatePatch, responses((status = 200, body = CertificateView)))]
+async fn update(
+    state: State,
+    caller: Caller,
+    Path(id): Path<Uuid>,
+    if_match: IfMatch,
+    Json(patch): Json<CertificatePatch>,
+) -> Result<Response, Problem> {
+    let (lifecycle, before) = permitted(&state, &caller, Permission::CertificateManage, id).await?;
+    if_match.check(before.revision)?;
+    let change = patch.read(&before)?;
+    // Nobody moves a certificate into a scope of somebody else's.
+    let profile = change.profile.as_deref().unwrap_or(&before.profile);
+    let issuer = change.issuer.as_deref().unwrap_or(&before.issuer);
+    let team = change.team.as_ref().unwrap_or(&before.team);
+    caller.may(Permission::CertificateManage, &scopes(profile, issuer, team.as_deref()))?;
+    let revision = Some(before.revision);
+    Ok(tagged(lifecycle.update(id, revision, &change, caller.actor()).await?))
+}
+
+/// Takes a certificate out of management. What is in place stays in place; nothing renews it any more.
+#[utoipa::path(delete, path = "/api/v1/certificates/{id}", operation_id = "archiveCertificate",
+    params(("id" = Uuid, Path)), responses((status = 204)))]
+async fn archive(
+    state: State,
+    caller: Caller,
+    Path(id): Path<Uuid>,
+    if_match: IfMatch,
+) -> Result<StatusCode, Problem> {
+    let (lifecycle, before) = permitted(&state, &caller, Permission::CertificateManage, id).await?;
+    if_match.check(before.revision)?;
+    lifecycle.archive(id, Some(before.revision), caller.actor()).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Takes an archived certificate back into management.
+#[utoipa::path(post, path = "/api/v1/certificates/{id}/restore", operation_id = "restoreCertificate",
+    params(("id" = Uuid, Path)), responses((status = 200, body = CertificateView)))]
+async fn restore(
+    state: State,
+    caller: Caller,
+    Path(id): Path<Uuid>,
+    if_match: IfMatch,
+) -> Result<Response, Problem> {
+    let (lifecycle, before) = permitted(&state, &caller, Permission::CertificateManage, id).await?;
+    if_match.check(before.revision)?;
+    lifecycle.restore(id, Some(before.revision), caller.actor()).await?;
+    Ok(tagged(lifecycle.get(id).await?))
+}
+
+/// Brings the current version to its targets once more.
+#[utoipa::path(post, path = "/api/v1/certificates/{id}/deploy", operation_id = "deployCertificate",
+    params(("id" = Uuid, Path)), responses((status = 202, body = CertificateView)))]
+async fn deploy(state: State, caller: Caller, Path(id): Path<Uuid>) -> Result<Response, Problem> {
+    let (lifecycle, _) = permitted(&state, &caller, Permission::CertificateManage, id).await?;
+    lifecycle.redeploy(id, caller.actor()).await?;
+    let mut response = tagged(lifecycle.get(id).await?);
+    *response.status_mut() = StatusCode::ACCEPTED;
+    Ok(response)
+}
+
+/// Renews a certificate now.
+#[utoipa::path(post, path = "/api/v1/certificates/{id}/renew", operation_id = "renewCertificate",
+    params(("id" = Uuid, Path)), responses((status = 202, body = CertificateView)))]
+async fn renew(state: State, caller: Caller, Path(id): Path<Uuid>) -> Result<Response, Problem> {
+    let (lifecycle, _) = permitted(&state, &caller, Permission::CertificateRenew, id).await?;
+    let report = lifecycle.renew(&Selection::Ids(vec![id]), "asked", caller.actor()).await?;
+    if let Some((_, reason)) = report.reasons.into_iter().next() {
+        return Err(Problem::conflict(reason));
+    }
+    let mut response = tagged(lifecycle.get(id).await?);
+    *response.status_mut() = StatusCode::ACCEPTED;
+    Ok(response)
+}
+
+/// Why a certificate is revoked.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RevokeBody {
+    /// `unspecified`, `keyCompromise`, `affiliationChanged`, `superseded`, `cessationOfOperation` or
+    /// `privilegeWithdrawn` (RFC 5280 section 5.3.1); unspecified when absent.
+    #[schema(example = "superseded")]
+    reason: Option<String>,
+    /// Whether a new version, with a new key, is asked for at once.
+    #[serde(default)]
+    replace: bool,
+}
+
+impl RevokeBody {
+    pub(crate) fn read(&self) -> Result<RevokeRequest, Problem> {
+        let word = self.reason.as_deref().unwrap_or("unspecified");
+        let reason = match word {
+            "unspecified" => 0,
+            "keyCompromise" => 1,
+            "affiliationChanged" => 3,
+            "superseded" => 4,
+            "cessationOfOperation" => 5,
+            "privilegeWithdrawn" => 9,
+            _ => {
+                return Err(Problem::unprocessable(format_args!("{word:?} is no reason to revoke a certificate"))
+                    .hint("unspecified, keyCompromise, affiliationChanged, superseded, cessationOfOperation or privilegeWithdrawn"));
+            }
+        };
+        Ok(RevokeRequest { reason, replace: self.replace })
+    }
+}
+
+/// Revokes the current version. What the issuer does not do at once is tried again: see the certificate's jobs.
+#[utoipa::path(post, path = "/api/v1/certificates/{id}/revoke", operation_id = "revokeCertificate",
+    params(("id" = Uuid, Path)), request_body = RevokeBody, responses((status = 200, body = CertificateView)))]
+async fn revoke(
+    state: State,
+    caller: Caller,
+    Path(id): Path<Uuid>,
+    Json(body): Json<RevokeBody>,
+) -> Result<Response, Problem> {
+    let (lifecycle, _) = permitted(&state, &caller, Permission::CertificateRevoke, id).await?;
+    let request = body.read()?;
+    let report = lifecycle.revoke(&Selection::Ids(vec![id]), request, caller.actor()).await?;
+    if let Some((_, reason)) = report.reasons.into_iter().next() {
+        return Err(Problem::conflict(reason));
+    }
+    Ok(tagged(lifecycle.get(id).await?))
+}
+
+/// Lists a certificate's versions, the newest first.
+#[utoipa::path(get, path = "/api/v1/certificates/{id}/versions", operation_id = "listCertificateVersions",
+    params(("id" = Uuid, Path), PagingParams), responses((status = 200, body = Listing<VersionView>)))]
+async fn versions(
+    state: State,
+    caller: Caller,
+    Path(id): Path<Uuid>,
+    paging: Paging,
+) -> Result<Json<Listing<VersionView>>, Problem> {
+    let (lifecycle, _) = permitted(&state, &caller, Permission::CertificateRead, id).await?;
+    let page = lifecycle.versions(id, paging.after.as_ref(), paging.limit).await?;
+    Ok(Json(Listing::of(page, VersionView::of)))
+}
+
+/// Lists a certificate's runs, the newest first.
+#[utoipa::path(get, path = "/api/v1/certificates/{id}/jobs", operation_id = "listCertificateJobs",
+    params(("id" = Uuid, Path), PagingParams), responses((status = 200, body = Listing<JobView>)))]
+async fn jobs(
+    state: State,
+    caller: Caller,
+    Path(id): Path<Uuid>,
+    paging: Paging,
+) -> Result<Json<Listing<JobView>>, Problem> {
+    let (lifecycle, _) = permitted(&state, &caller, Permission::CertificateRead, id).await?;
+    let page = lifecycle.jobs_of(id, paging.after.as_ref(), paging.limit).await?;
+    Ok(Json(Listing::of(page, JobView::of)))
+}
+
+/// Lists where a certificate was brought, the newest first.
+#[utoipa::path(get, path = "/api/v1/certificates/{id}/deployments", operation_id = "listCertificateDeployments",
+    params(("id" = Uuid, Path), PagingParams), responses((status = 200, body = Listing<DeploymentView>)))]
+async fn deployments(
+    state: State,
+    caller: Caller,
+    Path(id): Path<Uuid>,
+    paging: Paging,
+) -> Result<Json<Listing<DeploymentView>>, Problem> {
+    permitted(&state, &caller, Permission::CertificateRead, id).await?;
+    let page = state.store().deployments_of_certificate(id, paging.after.as_ref(), paging.limit).await?;
+    Ok(Json(Listing::of(page, DeploymentView::of)))
+}
+
+/// Gives the current chain, PEM, leaf first.
+#[utoipa::path(get, path = "/api/v1/certificates/{id}/chain", operation_id = "getCertificateChain",
+    params(("id" = Uuid, Path)),
+    responses((status = 200, body = String, content_type = "application/pem-certificate-chain")))]
+async fn chain(state: State, caller: Caller, Path(id): Path<Uuid>) -> Result<Response, Problem> {
+    let (lifecycle, _) = permitted(&state, &caller, Permission::CertificateRead, id).await?;
+    let page = lifecycle.versions(id, None, 1).await?;
+    let version = page.rows.into_iter().next();
+    let version = version.ok_or_else(|| Problem::conflict("the certificate was never issued"))?;
+    let kind = HeaderValue::from_static("application/pem-certificate-chain");
+    Ok(([(CONTENT_TYPE, kind)], view::chain_pem(&version.chain)).into_response())
+}
+
+/// How to give a certificate out with its key.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct ExportBody {
+    /// `pem` (chain and PKCS#8 key) or `pkcs12`.
+    #[schema(inline)]
+    format: ExportKind,
+    /// Of the PKCS#12 file, 8 octets at least.
+    #[schema(format = Password)]
+    password: Option<String>,
+}
+
+#[derive(Clone, Copy, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum ExportKind {
+    Pem,
+    Pkcs12,
+}
+
+/// Gives a certificate out with its private key, where this server holds it. Written down in the audit log.
+#[utoipa::path(post, path = "/api/v1/certificates/{id}/export", operation_id = "exportCertificate",
+    params(("id" = Uuid, Path)), request_body = ExportBody,
+    responses((status = 200, body = Vec<u8>, content_type = "application/octet-stream")))]
+async fn export(
+    state: State,
+    caller: Caller,
+    Path(id): Path<Uuid>,
+    Json(body): Json<ExportBody>,
+) -> Result<Response, Problem> {
+    let (lifecycle, _) = permitted(&state, &caller, Permission::CertificateExport, id).await?;
+    let (format, ending) = match (body.format, body.password.map(Zeroizing::new)) {
+        (ExportKind::Pem, _) => (ExportFormat::ChainAndKey, "pem"),
+        (ExportKind::Pkcs12, Some(password)) => (ExportFormat::Pkcs12 { password }, "p12"),
+        (ExportKind::Pkcs12, None) => return Err(Problem::unprocessable("a PKCS#12 file needs a password")),
+    };
+    let exported = lifecycle.export(id, &format, caller.actor()).await?;
+    let name = HeaderValue::from_str(&format!("attachment; filename=\"{id}.{ending}\""));
+    let name = name.map_err(Problem::internal)?;
+    let headers = [(CONTENT_TYPE, HeaderValue::from_static(exported.media_type)), (CONTENT_DISPOSITION, name)];
+    let mut response = (headers, exported.octets.to_vec()).into_response();
+    response.extensions_mut().insert(HoldsSecret);
+    Ok(response)
+}
