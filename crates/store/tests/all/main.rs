@@ -9,6 +9,7 @@ mod changes;
 mod enrolments;
 mod ground;
 mod issuers;
+mod issued;
 mod listing;
 mod recording;
 mod world;
@@ -39,6 +40,11 @@ battery! {
     ground::the_outbox_gives_every_committed_event_once_and_in_order
     ground::a_failed_commit_stores_nothing_of_it
     ground::a_lease_has_one_holder_at_a_time
+    issued::sets_cost_a_constant_number_of_statements
+    issued::a_key_is_used_once_whatever_comes_together
+    issued::blocked_keys_are_refused_one_by_one
+    issued::filters_find_what_they_say
+    issued::reasons_follow_rfc_5280
     recording::an_observation_becomes_an_endpoint_a_certificate_and_a_history
     recording::a_replayed_batch_stores_nothing_twice
     recording::an_endpoint_twice_in_a_batch_is_stored_once
