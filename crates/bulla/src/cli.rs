@@ -8,7 +8,8 @@ use crate::agent_command::AgentArgs;
 use crate::bench::BenchArgs;
 use crate::ca_command::CaArgs;
 use crate::control::{
-    AlertCommand, AuditCommand, DocumentCommand, IssuerCommand, Noun, ProfileDocument, TargetDocument,
+    AlertCommand, ApprovalCommand, AuditCommand, CertificateCommand, DocumentCommand, IssuerCommand,
+    JobCommand, Noun, OwnerDocument, PolicyCommand, ProfileDocument, TargetDocument, TeamDocument,
     TokenCommand, UserCommand,
 };
 use crate::exit::EXIT_CODES;
@@ -70,6 +71,8 @@ pub(crate) enum Command {
     Up(ServeArgs),
     /// Run the control plane as a service
     Serve(ServeArgs),
+    /// Certificates: issue, manage, renew, revoke, export; claim what scans found
+    Cert(Box<Noun<CertificateCommand>>),
     /// What may be issued: key types, lifetimes, names
     Profile(Noun<DocumentCommand<ProfileDocument>>),
     /// Who can issue beside the own authority: ACME, Vault, step-ca, a program, a webhook
@@ -80,6 +83,16 @@ pub(crate) enum Command {
     Agent(Box<AgentArgs>),
     /// Where agents deploy certificates to
     Target(Noun<DocumentCommand<TargetDocument>>),
+    /// Rules that certificates are held against, and what breaks them
+    Policy(Noun<PolicyCommand>),
+    /// Runs of issuance, renewal, deployment and revocation
+    Job(Noun<JobCommand>),
+    /// What waits for a second person
+    Approval(Noun<ApprovalCommand>),
+    /// Who answers for certificates
+    Owner(Noun<DocumentCommand<OwnerDocument>>),
+    /// Teams that do
+    Team(Noun<DocumentCommand<TeamDocument>>),
     /// Alerts, who is told of them, and messages that did not arrive
     Alert(Noun<AlertCommand>),
     /// What happened, by whom, and whether the log is whole

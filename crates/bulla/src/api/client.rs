@@ -89,6 +89,12 @@ impl Client {
         answer.bytes().await.map(|octets| octets.to_vec()).map_err(|error| lost(&self.base, &error))
     }
 
+    /// Asks for something secret, that is no JSON, by POST: it must not stand in logs of addresses.
+    pub(crate) async fn send_octets(&self, path: &str, body: &Value) -> Outcome<Vec<u8>> {
+        let answer = self.ask(Method::POST, path, &[], Some(body)).await?;
+        answer.bytes().await.map(|octets| octets.to_vec()).map_err(|error| lost(&self.base, &error))
+    }
+
     /// Changes something.
     pub(crate) async fn send(&self, method: Method, path: &str, body: Option<&Value>) -> Outcome<Value> {
         let answer = self.ask(method, path, &[], body).await?;

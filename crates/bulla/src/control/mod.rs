@@ -4,8 +4,10 @@ mod access;
 mod alert;
 mod audit;
 mod ca;
+mod certificate;
 mod document;
 mod input;
+mod job;
 mod profile;
 
 use clap::{Args, Subcommand};
@@ -19,7 +21,9 @@ pub(crate) use access::{TokenCommand, UserCommand};
 pub(crate) use alert::AlertCommand;
 pub(crate) use audit::AuditCommand;
 pub(crate) use ca::AuthorityCommand;
+pub(crate) use certificate::CertificateCommand;
 pub(crate) use document::DocumentCommand;
+pub(crate) use job::{ApprovalCommand, JobCommand, OwnerDocument, PolicyCommand, TeamDocument};
 pub(crate) use profile::{IssuerCommand, ProfileDocument, TargetDocument};
 
 /// A noun and what to do with it.
