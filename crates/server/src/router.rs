@@ -210,6 +210,12 @@ mod tests {
         Ok(Json(true))
     }
 
+    #[utoipa::path(post, path = "/changes", responses((status = 200, body = Uuid)))]
+    async fn changes(caller: Caller) -> Result<Json<Uuid>, Problem> {
+        caller.may(Permission::CertificateRead, &[Scope::team("a")])?;
+        Ok(Json(Uuid::new_v4()))
+    }
+
     #[utoipa::path(get, path = "/forgets", responses((status = 200, body = bool)))]
     async fn forgets() -> Json<bool> {
         Json(true)
@@ -237,6 +243,7 @@ mod tests {
         let scoped = Access::needs(Permission::CertificateRead).scoped();
         let api = Api::area("test")
             .route(scoped, routes!(asks))
+            .route(scoped, routes!(changes))
             .route(scoped, routes!(forgets))
             .route(Access::open(), routes!(panics))
             .route(Access::known(), routes!(never))
@@ -268,6 +275,20 @@ mod tests {
         let (status, text) = get(&router, "/forgets", Some("team_a")).await;
         assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
         assert!(text.contains("problems/internal"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn a_repeat_on_a_scoped_route_is_the_callers_own_answer() {
+        let (_folder, router) = world().await;
+        let post = |token: &str| {
+            let request = Request::post("/changes")
+                .header("authorization", format!("Bearer {token}"))
+                .header("idempotency-key", "k");
+            ask(&router, request.body(Body::empty()).unwrap())
+        };
+        let first = post("team_a").await;
+        assert_eq!(first.0, StatusCode::OK);
+        assert_eq!(post("team_a").await, first);
     }
 
     #[tokio::test]
