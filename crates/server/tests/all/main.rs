@@ -10,6 +10,7 @@ mod enrolments;
 mod issuers;
 mod listening;
 mod logging_in;
+mod managed;
 mod mutual_tls;
 mod route_by_role;
 mod tokens;

@@ -1,0 +1,387 @@
+//! The life of certificates over the API, with our own authority behind it.
+
+use std::time::Duration;
+
+use authority::issue::IssuedRef;
+use authority::keystore::KeyStore;
+use authority::names::{DnsRule, NameRules, SuffixRule};
+use authority::profile::Profile;
+use authority::revoke::CertificateStatus;
+use authority::tree::NewCa;
+use authority::{Authority, AuthorityOptions};
+use http::Method;
+use keys::Keyring;
+use lifecycle::issuers::{IssuerContext, Issuers, Responders};
+use lifecycle::lifecycle::{Lifecycle, LifecycleOptions};
+use outbound::resolve::Resolver;
+use secrecy::ExposeSecret;
+use serde_json::{Value, json};
+use server::listen::server_certificate;
+use server::{Running, Server, ServerOptions, State, access};
+use store::{Clock, Store};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::world::{self, Answer, send};
+
+/// A server with certificates and our own authority behind it.
+struct House {
+    authority: Authority,
+    store: Store,
+    running: Running,
+    admin: String,
+    client: reqwest::Client,
+    stop: CancellationToken,
+    _tasks: JoinSet<()>,
+    _folder: tempfile::TempDir,
+}
+
+fn under(suffix: &str) -> NameRules {
+    let rule = DnsRule::Suffix(SuffixRule {
+        suffix: suffix.to_owned(),
+        itself: true,
+        depth_max: 5,
+        wildcards: false,
+        wildcard_depth_min: 2,
+        wildcard_depth_max: 5,
+    });
+    NameRules { dns_allowed: vec![rule], ..NameRules::default() }
+}
+
+impl House {
+    async fn new() -> Self {
+        let (folder, store) = world::store().await;
+        let clock = Clock::system();
+        let keystore = KeyStore::new(store.clone(), Keyring::ephemeral(), clock.clone());
+        let authority =
+            Authority::open(store.clone(), keystore.clone(), clock.clone(), AuthorityOptions::default())
+                .unwrap();
+        authority.create_root(&NewCa::root("root", "CN=Root"), "test").await.unwrap();
+        let issuing = NewCa::intermediate("issuing", "CN=Issuing");
+        authority.create_intermediate("root", &issuing, "test").await.unwrap();
+        for (name, requires_approval) in [("web", false), ("careful", true)] {
+            let profile = Profile { requires_approval, ..Profile::for_servers(name, under("example")) };
+            authority.put_profile(profile, None, "test").await.unwrap();
+        }
+        let issuers = Issuers::new(IssuerContext {
+            store: store.clone(),
+            clock: clock.clone(),
+            authority: authority.clone(),
+            keystore: keystore.clone(),
+            resolver: Resolver::with_upstreams(Vec::new()),
+            responders: Responders::new(store.clone(), clock.clone()),
+        });
+        let options = LifecycleOptions { tick: Duration::from_millis(100), ..LifecycleOptions::default() };
+        let lifecycle =
+            Lifecycle::open(store.clone(), authority.clone(), issuers, keystore, clock.clone(), options);
+        let ca = world::Authority::new("listener's root");
+        let leaf = ca.leaf(&["127.0.0.1"]);
+        let certificate = server_certificate(&[leaf.der], &leaf.key).unwrap();
+        let options = ServerOptions::new("127.0.0.1:0".parse().unwrap(), certificate);
+        let admin = access::bootstrap(&store, &clock).await.unwrap().unwrap().expose_secret().to_owned();
+        let state = State::builder(store.clone(), clock).with(lifecycle.clone()).build();
+        let running = Server::start(options, state).await.unwrap();
+        let client = reqwest::Client::builder()
+            .tls_certs_only([reqwest::Certificate::from_der(&ca.root).unwrap()])
+            .build()
+            .unwrap();
+        let stop = CancellationToken::new();
+        let mut tasks = JoinSet::new();
+        let until = stop.clone();
+        tasks.spawn(async move { lifecycle.run(until).await });
+        Self { authority, store, running, admin, client, stop, _tasks: tasks, _folder: folder }
+    }
+
+    fn request(&self, token: &str, method: Method, path: &str) -> reqwest::RequestBuilder {
+        self.client.request(method, format!("https://{}{path}", self.running.address)).bearer_auth(token)
+    }
+
+    async fn get(&self, path: &str) -> Answer {
+        send(self.request(&self.admin, Method::GET, path)).await
+    }
+
+    async fn post(&self, path: &str, body: Value) -> Answer {
+        send(self.request(&self.admin, Method::POST, path).json(&body)).await
+    }
+
+    async fn token(&self, name: &str, role: &str, scope: &str) -> String {
+        let body = json!({ "name": name, "grants": [{ "role": role, "scope": scope }] });
+        let made = self.post("/api/v1/tokens", body).await.expect(201);
+        made.json()["token"].as_str().unwrap().to_owned()
+    }
+
+    /// The certificate once it is so.
+    async fn until(&self, id: &str, status: &str) -> Answer {
+        for _ in 0..600 {
+            let answer = self.get(&format!("/api/v1/certificates/{id}")).await.expect(200);
+            if answer.json()["status"] == status {
+                return answer;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("{id} does not become {status}: {:?}", self.get(&format!("/api/v1/certificates/{id}")).await);
+    }
+
+    async fn issued(&self, name: &str) -> String {
+        let body = json!({ "names": [name], "profile": "web" });
+        let made = self.post("/api/v1/certificates", body).await.expect(201);
+        let id = made.json()["id"].as_str().unwrap().to_owned();
+        assert_eq!(made.header("location"), format!("/api/v1/certificates/{id}"));
+        self.until(&id, "active").await;
+        id
+    }
+
+    async fn end(self) {
+        self.stop.cancel();
+        let audit = self.store.audit_verify().await.unwrap();
+        assert!(audit.faults.is_empty(), "{:?}", audit.faults);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_certificate_lives() {
+    let house = House::new().await;
+    let id = house.issued("a.example").await;
+    let path = format!("/api/v1/certificates/{id}");
+    let shown = house.get(&path).await.expect(200);
+    let tag = shown.header("etag").to_owned();
+    let again = house.request(&house.admin, Method::GET, &path).header("if-none-match", &tag);
+    send(again).await.expect(304);
+
+    // Changed by whoever has read it as it is.
+    let patch = |tag: &'static str| {
+        let request = house.request(&house.admin, Method::PATCH, &path).header("if-match", tag);
+        send(request.json(&json!({ "owner": "ann", "tags": { "cost": "42" }, "auto_renew": false })))
+    };
+    assert_eq!(patch("\"0\"").await.expect(412).problem(), "precondition-failed");
+    let request = house.request(&house.admin, Method::PATCH, &path).header("if-match", &tag);
+    let changed = send(request.json(&json!({ "owner": "ann", "auto_renew": false }))).await.expect(200);
+    assert_eq!((&changed.json()["owner"], &changed.json()["run"]), (&json!("ann"), &Value::Null));
+    let bad = house.request(&house.admin, Method::PATCH, &path).json(&json!({ "ownr": "ann" }));
+    send(bad).await.expect(422);
+    let none = house.request(&house.admin, Method::PATCH, &path).json(&json!({ "owner": null }));
+    assert_eq!(send(none).await.expect(200).json()["owner"], Value::Null);
+
+    // Its chain is judged by openssl, its key fits.
+    let chain = house.get(&format!("{path}/chain")).await.expect(200);
+    assert_eq!(chain.header("content-type"), "application/pem-certificate-chain");
+    assert_eq!(chain.text.matches("BEGIN CERTIFICATE").count(), 2);
+    let export = json!({ "format": "pem" });
+    let exported = house.post(&format!("{path}/export"), export).await.expect(200);
+    let key = &exported.text[exported.text.find("-----BEGIN PRIVATE KEY").unwrap()..];
+    let key = keys::PrivateKey::from_pem(key).unwrap();
+    let (_, leaf) = x509::pem::certificates(chain.text.as_bytes()).next().unwrap();
+    let leaf = x509::Certificate::parse(&leaf).unwrap();
+    assert_eq!(keys::Signer::spki(&key), &*leaf.public_key.spki);
+    house.post(&format!("{path}/export"), json!({ "format": "pkcs12" })).await.expect(422);
+
+    // Renewed, then revoked at the authority, too.
+    house.post(&format!("{path}/renew"), json!({})).await.expect(202);
+    for _ in 0..200 {
+        let versions = house.get(&format!("{path}/versions")).await.expect(200).json();
+        if versions["items"].as_array().unwrap().len() == 2 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let active = house.until(&id, "active").await.json();
+    let newest = active["current"]["fingerprint"].as_str().unwrap().parse().unwrap();
+    assert_ne!(leaf.fingerprint, newest);
+    house.post(&format!("{path}/revoke"), json!({ "reason": "bored" })).await.expect(422);
+    let revoked = house.post(&format!("{path}/revoke"), json!({ "reason": "superseded" })).await.expect(200);
+    assert_eq!(revoked.json()["status"], "revoked");
+    let status = house.authority.status(&IssuedRef::Fingerprint(newest)).await.unwrap().unwrap();
+    assert!(matches!(status, CertificateStatus::Revoked { .. }), "{status:?}");
+
+    let jobs = house.get(&format!("{path}/jobs")).await.expect(200).json();
+    let kinds: Vec<&str> =
+        jobs["items"].as_array().unwrap().iter().map(|job| job["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["revocation", "renewal", "renewal", "issuance"]);
+    let job = jobs["items"][3]["id"].as_str().unwrap();
+    assert_eq!(house.get(&format!("/api/v1/jobs/{job}")).await.expect(200).json()["state"], "done");
+    assert_eq!(
+        house.post(&format!("/api/v1/jobs/{job}/cancel"), json!({})).await.expect(409).problem(),
+        "conflict"
+    );
+    send(house.request(&house.admin, Method::DELETE, &path)).await.expect(204);
+    assert_eq!(house.get(&path).await.json()["status"], "archived");
+    house.post(&format!("{path}/restore"), json!({})).await.expect(200);
+    let missing = house.get("/api/v1/certificates/00000000-0000-7000-8000-000000000000").await.expect(404);
+    assert_eq!(missing.problem(), "not-found");
+    house.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_live_together() {
+    let house = House::new().await;
+    let mut batch: Vec<Value> =
+        (0..120).map(|n| json!({ "names": [format!("n{n:03}.example")], "profile": "web" })).collect();
+    batch.push(json!({ "names": ["n000.example"], "profile": "web" }));
+    batch.push(json!({ "names": ["x.example"], "profile": "none" }));
+    let made =
+        house.post("/api/v1/certificates/batch", json!({ "certificates": batch })).await.expect(200).json();
+    let items = made["items"].as_array().unwrap();
+    assert_eq!(items.iter().filter(|item| item["created"].is_object()).count(), 120);
+    assert_eq!(items[120]["problem"]["status"], 409);
+    assert_eq!(items[121]["problem"]["status"], 422);
+    let active = |wanted: u64| {
+        let house = &house;
+        async move {
+            for _ in 0..600 {
+                let summary = house.get("/api/v1/certificates/summary").await.expect(200).json();
+                if summary["statuses"]["active"] == wanted {
+                    return summary;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            panic!("{:?}", house.get("/api/v1/certificates/summary").await);
+        }
+    };
+    // Not fifty of them: all.
+    let summary = active(120).await;
+    assert_eq!((summary["certificates"].as_u64(), summary["expired"].as_u64()), (Some(120), Some(0)));
+    assert_eq!(summary["expiring_days"]["90"], 120);
+
+    // Page after page, each another.
+    let mut seen = std::collections::BTreeSet::new();
+    let mut next = String::new();
+    loop {
+        let page =
+            house.get(&format!("/api/v1/certificates?sort=name&limit=50{next}")).await.expect(200).json();
+        seen.extend(page["items"].as_array().unwrap().iter().map(|item| item["id"].to_string()));
+        match page["next"].as_str() {
+            Some(cursor) => next = format!("&cursor={cursor}"),
+            None => break,
+        }
+    }
+    assert_eq!(seen.len(), 120);
+    let one =
+        house.get("/api/v1/certificates?suffix=n007.example&fields=name,status").await.expect(200).json();
+    assert_eq!(one["items"], json!([{ "name": "n007.example", "status": "active" }]));
+    house.get("/api/v1/certificates?status=awake").await.expect(400);
+    house.get("/api/v1/certificates?tag=x").await.expect(400);
+
+    let reassign =
+        json!({ "select": { "filter": { "contains": "n00" } }, "team": "web", "tags_set": { "a": "b" } });
+    let report = house.post("/api/v1/certificates/reassign", reassign).await.expect(200).json();
+    assert_eq!((report["matched"].as_u64(), report["done"].as_u64()), (Some(10), Some(10)));
+    assert_eq!(
+        house.get("/api/v1/certificates?team=web&tag=a=b").await.json()["items"].as_array().unwrap().len(),
+        10
+    );
+    let revoke = json!({ "select": { "filter": {} }, "reason": "cessationOfOperation" });
+    let report = house.post("/api/v1/certificates/revoke", revoke).await.expect(200).json();
+    assert_eq!((report["matched"].as_u64(), report["done"].as_u64()), (Some(120), Some(120)));
+    let both = json!({ "select": { "ids": [], "filter": {} } });
+    house.post("/api/v1/certificates/renew", both).await.expect(422);
+    let renew = json!({ "select": { "filter": { "status": "revoked" } } });
+    assert_eq!(house.post("/api/v1/certificates/renew", renew).await.expect(200).json()["done"], 120);
+    active(120).await;
+    let jobs = house.get("/api/v1/jobs?kind=revocation&limit=500").await.expect(200).json();
+    assert_eq!(jobs["items"].as_array().unwrap().len(), 120);
+    assert!(jobs["items"].as_array().unwrap().iter().all(|job| job["state"] == "done"));
+    house.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_person_and_narrow_grants() {
+    let house = House::new().await;
+    let asks = house.token("asks", "operator", "any").await;
+    let decides = house.token("decides", "approver", "any").await;
+    let body = json!({ "names": ["a.example"], "profile": "careful", "team": "a" });
+    let made = send(house.request(&asks, Method::POST, "/api/v1/certificates").json(&body)).await.expect(201);
+    let id = made.json()["id"].as_str().unwrap().to_owned();
+    house.until(&id, "awaiting_approval").await;
+    let open = house.get("/api/v1/approvals").await.expect(200).json();
+    let approval = open["items"][0]["id"].as_str().unwrap().to_owned();
+    assert_eq!(open["items"][0]["requested_by"], "token:asks");
+    let decide = format!("/api/v1/approvals/{approval}/approve");
+    // Not without the permission, and not by oneself with it.
+    send(house.request(&asks, Method::POST, &decide).json(&json!({}))).await.expect(403);
+    let good = send(house.request(&decides, Method::POST, &decide).json(&json!({ "note": "fine" }))).await;
+    assert_eq!(good.expect(200).json()["state"], "approved");
+    send(house.request(&decides, Method::POST, &decide).json(&json!({}))).await.expect(409);
+    house.until(&id, "active").await;
+    let own = json!({ "names": ["b.example"], "profile": "careful" });
+    let made = house.post("/api/v1/certificates", own).await.expect(201);
+    house.until(made.json()["id"].as_str().unwrap(), "awaiting_approval").await;
+    let open = house.get("/api/v1/approvals?state=open").await.json();
+    let mine = format!("/api/v1/approvals/{}/approve", open["items"][0]["id"].as_str().unwrap());
+    assert_eq!(house.post(&mine, json!({})).await.expect(403).problem(), "forbidden");
+
+    // A grant in one team sees and does what lies there.
+    house.issued("c.example").await;
+    let narrow = house.token("narrow", "operator", "team:a").await;
+    let listed = send(house.request(&narrow, Method::GET, "/api/v1/certificates")).await.expect(200).json();
+    assert_eq!(listed["items"].as_array().unwrap().len(), 1);
+    assert_eq!(listed["items"][0]["id"], json!(id));
+    let path = format!("/api/v1/certificates/{id}");
+    send(house.request(&narrow, Method::GET, &path)).await.expect(200);
+    let all = house.get("/api/v1/certificates?name=c.example").await.json();
+    let other = format!("/api/v1/certificates/{}", all["items"][0]["id"].as_str().unwrap());
+    send(house.request(&narrow, Method::GET, &other)).await.expect(404);
+    send(house.request(&narrow, Method::POST, &format!("{other}/renew"))).await.expect(404);
+    send(house.request(&narrow, Method::GET, "/api/v1/certificates/summary")).await.expect(403);
+    let away = house.request(&narrow, Method::PATCH, &path).json(&json!({ "team": "b" }));
+    send(away).await.expect(403);
+    let stranger = house.request(&narrow, Method::POST, "/api/v1/certificates");
+    send(stranger.json(&json!({ "names": ["d.example"], "profile": "web" }))).await.expect(403);
+    let within = house.request(&narrow, Method::POST, "/api/v1/certificates");
+    send(within.json(&json!({ "names": ["d.example"], "profile": "web", "team": "a" }))).await.expect(201);
+    let looks = house.token("looks", "viewer", "any").await;
+    send(house.request(&looks, Method::POST, &format!("{path}/export")).json(&json!({ "format": "pem" })))
+        .await
+        .expect(403);
+    house.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn policies_and_people() {
+    let house = House::new().await;
+    let team = house.post("/api/v1/teams", json!({ "name": "web team" })).await.expect(201);
+    assert_eq!(team.header("location"), "/api/v1/teams/web%20team");
+    let ann = json!({ "name": "ann", "team": "web team", "contacts": [{ "kind": "email", "address": "ann@example.org" }] });
+    let made = house.post("/api/v1/owners", ann.clone()).await.expect(201);
+    house.post("/api/v1/owners", ann).await.expect(409);
+    house.post("/api/v1/owners", json!({ "name": "bob", "team": "none" })).await.expect(422);
+    let stale = house.request(&house.admin, Method::PUT, "/api/v1/owners/ann").header("if-match", "\"9\"");
+    send(stale.json(&json!({ "description": "away" }))).await.expect(412);
+    let tag = made.header("etag").to_owned();
+    let put = house.request(&house.admin, Method::PUT, "/api/v1/owners/ann").header("if-match", tag);
+    assert_eq!(send(put.json(&json!({ "description": "away" }))).await.expect(200).json()["revision"], 2);
+
+    let rules = json!([{ "rule": "required_owner", "severity": "error" }]);
+    let advisory = json!({ "name": "owned", "policy": { "applies_to": { "all": true }, "rules": rules } });
+    house.post("/api/v1/policies", advisory).await.expect(201);
+    house.post("/api/v1/policies", json!({ "name": "x", "policy": { "rulez": [] } })).await.expect(422);
+    let id = house.issued("a.example").await;
+    let violations = house.get("/api/v1/violations").await.expect(200).json();
+    assert_eq!(violations["items"].as_array().unwrap().len(), 1);
+    assert_eq!(violations["items"][0]["severity"], "error");
+    let mine =
+        house.get(&format!("/api/v1/violations?certificate={id}&severity=critical")).await.expect(200).json();
+    assert!(mine["items"].as_array().unwrap().is_empty());
+    let enforced =
+        json!({ "policy": { "applies_to": { "all": true }, "rules": rules, "enforcement": "enforced" } });
+    let put = house.request(&house.admin, Method::PUT, "/api/v1/policies/owned").json(&enforced);
+    send(put).await.expect(200);
+    let refused =
+        house.post("/api/v1/certificates", json!({ "names": ["b.example"], "profile": "web" })).await;
+    let refused = refused.expect(422);
+    assert_eq!(refused.problem(), "policy-violation");
+    assert_eq!(refused.json()["violations"][0]["rule"], "required_owner");
+    house
+        .post("/api/v1/certificates", json!({ "names": ["b.example"], "profile": "web", "owner": "ann" }))
+        .await
+        .expect(201);
+    send(house.request(&house.admin, Method::DELETE, "/api/v1/owners/ann")).await.expect(409);
+    send(house.request(&house.admin, Method::DELETE, "/api/v1/policies/owned")).await.expect(204);
+    house.get("/api/v1/policies/owned").await.expect(404);
+    let found = house.get("/api/v1/inventory").await.expect(200).json();
+    // What our authority issues is in the inventory of certificates, and no scan has seen it anywhere.
+    assert!(found["items"].as_array().unwrap().is_empty());
+    let claim = json!({ "endpoint": { "host": "h", "port": 443, "protocol": "tls", "server_name": "h" }, "profile": "web" });
+    house.post("/api/v1/inventory/claim", claim).await.expect(404);
+    house.post("/api/v1/inventory/dismiss", json!({ "fingerprint": "00" })).await.expect(422);
+    house.end().await;
+}
