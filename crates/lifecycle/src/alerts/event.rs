@@ -54,7 +54,8 @@ pub(crate) fn meanings(event: &OutboxRow) -> Vec<Meaning> {
         "certificate.rejected" | "certificate.cancelled" => {
             vec![Meaning::Resolve { subject, kinds: &["certificate.approval_needed"] }]
         }
-        "certificate.revoked" => {
+        // The authority tells of every certificate; people are told of those they manage, which have names.
+        "certificate.revoked" if attributes.name.is_some() => {
             let mut all = raise("certificate.revoked", Severity::High, format!("{name} was revoked"));
             all.push(Meaning::Forget { subject });
             all

@@ -4,6 +4,7 @@
 //! its time. A tick is a constant number of statements, and the work that is due.
 
 mod begin;
+mod elsewhere;
 mod figures;
 mod finish;
 mod house;
@@ -19,10 +20,10 @@ use store::managed::{ManagedRow, NEVER_ISSUED_US};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-pub use figures::{Figures, LoopFigures};
 pub(crate) use begin::asks_for;
-pub(crate) use revoke::reason;
+pub use figures::{Figures, LoopFigures};
 pub(crate) use finish::{Finished, backoff, deployment, finisher, target_of};
+pub(crate) use revoke::reason;
 
 use crate::job::{Consent, JobKind};
 use crate::lifecycle::{Ledger, Lifecycle, LifecycleError, RUN_PATIENCE_US};
@@ -116,6 +117,7 @@ impl Lifecycle {
     /// # Errors
     /// [`LifecycleError`] of the database; what an issuer does not do is not an error of the tick.
     pub async fn tick(&self) -> Result<TickReport, LifecycleError> {
+        self.hear_revocations().await?;
         let mut report = self.schedule().await?;
         report.revoked = self.revoke_all_due().await?;
         let worked = self.work().await?;
@@ -131,8 +133,12 @@ impl Lifecycle {
         let tick = self.inner.options.tick;
         tokio::join!(
             self.run_work(&stop),
-            self.every("schedule", tick, &stop, || async { self.schedule().await.map(|report| report.gated) }),
+            self.every("schedule", tick, &stop, || async {
+                self.schedule().await.map(|report| report.gated)
+            }),
             self.every("revoke", tick, &stop, || self.revoke_all_due()),
+            self.every("heard", tick, &stop, || self.hear_revocations()),
+            self.every("revocations", tick, &stop, || self.follow_revocations()),
             self.every("suggestions", tick * 6, &stop, || self.ask_suggestions()),
             self.every("policies", tick * 720, &stop, || self.judge_all()),
             self.judge_when_asked(&stop),
@@ -177,13 +183,21 @@ impl Lifecycle {
                         outcome = duty() => outcome,
                     };
                     if let Err(error) = &outcome {
-                        warn!(duty = name, error = error as &dyn std::error::Error, "a duty of the scheduler failed");
+                        warn!(
+                            duty = name,
+                            error = error as &dyn std::error::Error,
+                            "a duty of the scheduler failed"
+                        );
                     }
                     self.inner.figures.end(name, watch, &outcome);
                 }
                 Ok(false) => {}
                 Err(error) => {
-                    warn!(duty = name, error = &error as &dyn std::error::Error, "no lease: the database is away");
+                    warn!(
+                        duty = name,
+                        error = &error as &dyn std::error::Error,
+                        "no lease: the database is away"
+                    );
                 }
             }
             tokio::select! {

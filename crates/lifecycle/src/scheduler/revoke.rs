@@ -1,6 +1,6 @@
 //! Revocations: at our authority all in one, at other issuers one by one.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use futures_util::FutureExt;
@@ -8,9 +8,12 @@ use futures_util::stream::{self, StreamExt};
 use serde::Deserialize;
 use serde_json::json;
 use store::jobs::{JobRow, claim_revocations, jobs_by_ids, open_jobs_of};
-use store::managed::{ManagedRow, ManagedVersion, managed_by_ids, revoke_versions, versions_of};
+use store::managed::{
+    ManagedRow, ManagedVersion, managed_by_ids, revoke_versions, versions_of, versions_revoked_by,
+};
 use store::{StoreError, Tx};
 use tracing::warn;
+use uuid::Uuid;
 use x509::crl::Reason;
 use x509::{Certificate, Fingerprint};
 
@@ -20,7 +23,7 @@ use crate::job::{JobKind, JobState, id_of};
 use crate::lifecycle::{
     CHUNK, Entry, LEASE_US, Ledger, Lifecycle, LifecycleError, attempt, hasten, on, run_now, run_of,
 };
-use crate::managed::first_der;
+use crate::managed::{first_der, options_of};
 use crate::state::{Effect, Input};
 
 /// Revocations asked of other issuers at once.
@@ -199,7 +202,13 @@ async fn finish(tx: &mut Tx, outcomes: &[Outcome], now_us: i64) -> Result<(), St
                 revoked.entry(detail.reason).or_default().extend(job.version);
                 let entry = entries.entry(row.id).or_insert_with(|| Entry::new(row.clone()));
                 if row.version == job.version && !entry.row.revoked {
-                    current_revoked(&mut ledger, entry, &job, detail, &open);
+                    let said = Said {
+                        reason: detail.reason,
+                        replace: detail.replace,
+                        by: &job.requested_by,
+                        details: json!({ "job": id_of(&job) }),
+                    };
+                    current_revoked(&mut ledger, entry, said, &open);
                 }
                 ledger.end(job, JobState::Done, None);
             }
@@ -237,29 +246,32 @@ fn failed(ledger: &mut Ledger, job: JobRow, error: &IssuerError, now_us: i64) {
     ledger.change(job, to);
 }
 
+/// A revocation as it concerns the version in force.
+struct Said<'a> {
+    reason: i64,
+    replace: bool,
+    by: &'a str,
+    details: serde_json::Value,
+}
+
 /// The version in force is revoked: what is planned ends, and a new one is asked for if wanted.
-fn current_revoked(
-    ledger: &mut Ledger,
-    entry: &mut Entry,
-    job: &JobRow,
-    detail: Detail,
-    open: &HashMap<i64, Vec<JobRow>>,
-) {
+fn current_revoked(ledger: &mut Ledger, entry: &mut Entry, said: Said<'_>, open: &HashMap<i64, Vec<JobRow>>) {
     entry.row.revoked = true;
-    let reason = reason(detail.reason).to_string();
-    let details = json!({ "job": id_of(job), "reason": reason, "requested_by": job.requested_by });
+    let mut details = said.details;
+    details["reason"] = json!(reason(said.reason).to_string());
+    details["requested_by"] = json!(said.by);
     // Archived, or never issued: the version is marked, nothing moves.
     let Ok(effects) = ledger.step(entry, Input::Revoked, details) else { return };
     let run = run_of(open, entry.row.id);
     let waits = run.filter(|run| run.state == JobState::Queued.code());
-    if detail.replace {
+    if said.replace {
         match waits {
-            Some(run) => hasten(ledger, run, "revoked", &job.requested_by),
+            Some(run) => hasten(ledger, run, "revoked", said.by),
             // A run under way replaces it with a new key as it is.
             None if run.is_some() => {}
             None => {
                 let now_us = ledger.at_us();
-                ledger.queue(run_now(&entry.row, "revoked", &job.requested_by, now_us));
+                ledger.queue(run_now(&entry.row, "revoked", said.by, now_us));
             }
         }
     } else if effects.contains(&Effect::Unschedule)
@@ -274,4 +286,113 @@ fn current_revoked(
             }
         }
     }
+}
+
+/// This process' place in the outbox.
+const CONSUMER: &str = "lifecycle";
+/// Events read in one look.
+const EVENTS_MAX: i64 = 1_000;
+
+impl Lifecycle {
+    /// Learns what was revoked at our authority by others than us (over ACME, by key, by its own API): marks it, and
+    /// replaces it at once where the certificate renews itself. Says how many versions that were. Part of
+    /// [`Lifecycle::run`].
+    ///
+    /// # Errors
+    /// [`LifecycleError`] of the database; the next call goes on from there.
+    pub async fn follow_revocations(&self) -> Result<u64, LifecycleError> {
+        let store = &self.inner.store;
+        let mut marked = 0;
+        loop {
+            let place = store.outbox_place(CONSUMER).await?;
+            let events = store.outbox_after(place, EVENTS_MAX).await?;
+            let Some(last) = events.last() else { return Ok(marked) };
+            let to = last.place;
+            let full = events.len() as i64 == EVENTS_MAX;
+            let actions: BTreeSet<Uuid> = events
+                .iter()
+                .filter(|event| matches!(event.kind.as_str(), "certificate.revoked" | "certificates.revoked"))
+                .filter_map(|event| action_of(&event.body))
+                .collect();
+            for action in actions {
+                marked += self.follow(action).await?;
+            }
+            store.outbox_advance(CONSUMER, to).await?;
+            if !full {
+                if marked > 0 {
+                    self.inner.wake.notify_one();
+                }
+                return Ok(marked);
+            }
+        }
+    }
+
+    async fn follow(&self, action: Uuid) -> Result<u64, LifecycleError> {
+        let now_us = self.now_us();
+        let (mut after, mut marked) = (0, 0);
+        loop {
+            let (last, some) = attempt(&self.inner.store, "revocations_follow", move || {
+                on(move |tx| async move { follow(tx, action, after, now_us).await }.boxed())
+            })
+            .await?;
+            marked += some;
+            match last {
+                Some(last) => after = last,
+                None => return Ok(marked),
+            }
+        }
+    }
+}
+
+fn action_of(body: &str) -> Option<Uuid> {
+    let body: serde_json::Value = serde_json::from_str(body).ok()?;
+    body.get("action")?.as_str()?.parse().ok()
+}
+
+/// One transaction's part: where the next begins, if there is one, and how many versions were marked.
+async fn follow(
+    tx: &mut Tx,
+    action: Uuid,
+    after: i64,
+    now_us: i64,
+) -> Result<(Option<i64>, u64), StoreError> {
+    let revoked = versions_revoked_by(tx, action, after, CHUNK as i64).await?;
+    let next = revoked.last().filter(|_| revoked.len() == CHUNK).map(|one| one.version);
+    let mut ids: Vec<i64> = revoked.iter().map(|one| one.certificate).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let rows: HashMap<i64, ManagedRow> =
+        managed_by_ids(tx, ids.clone()).await?.into_iter().map(|row| (row.id, row)).collect();
+    let mut open: HashMap<i64, Vec<JobRow>> = HashMap::new();
+    for job in open_jobs_of(tx, ids).await? {
+        open.entry(job.certificate).or_default().push(job);
+    }
+    let mut ledger = Ledger::new(now_us, "system:revocation");
+    let mut by_reason: BTreeMap<i64, Vec<i64>> = BTreeMap::new();
+    let mut marked = 0;
+    for one in revoked {
+        // Revoked through us: that run marks it, and knows whether it is to be replaced.
+        let ours = open.get(&one.certificate).into_iter().flatten();
+        if ours
+            .filter(|job| job.kind == JobKind::Revocation.code())
+            .any(|job| job.version == Some(one.version))
+        {
+            continue;
+        }
+        marked += 1;
+        by_reason.entry(one.reason).or_default().push(one.version);
+        let Some(row) = rows.get(&one.certificate).filter(|row| row.version == Some(one.version)) else {
+            continue;
+        };
+        let mut entry = Entry::new(row.clone());
+        let replace = options_of(row).is_ok_and(|options| options.auto_renew);
+        let said = Said { reason: one.reason, replace, by: &one.actor, details: json!({ "action": action }) };
+        current_revoked(&mut ledger, &mut entry, said, &open);
+        ledger.put(entry);
+    }
+    for (reason, versions) in by_reason {
+        revoke_versions(tx, &versions, now_us, reason).await?;
+    }
+    ledger.write(tx).await?;
+    Ok((next, marked))
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use tokio::task::{Id, JoinSet};
+use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
@@ -84,10 +84,18 @@ impl Lifecycle {
                 _ = heartbeat.tick() => self.keep_leases().await,
                 Some(()) = async { ending.join_next().await.map(drop) } => {}
                 Some(finished) = next(&mut running) => {
-                    self.inner.figures.add("work", u64::from(finished.outcome.is_ok()), u64::from(finished.outcome.is_err()));
-                    let this = self.clone();
-                    // Ends gather into transactions while the loop goes on.
-                    ending.spawn(async move { this.end(finished).await });
+                    let mut all = vec![finished];
+                    // What ended meanwhile frees its places together.
+                    while let Some(ended) = running.tasks.try_join_next_with_id() {
+                        all.extend(settled(&mut running, ended));
+                    }
+                    for finished in all {
+                        let good = finished.outcome.is_ok();
+                        self.inner.figures.add("work", u64::from(good), u64::from(!good));
+                        let this = self.clone();
+                        // Ends gather into transactions while the loop goes on.
+                        ending.spawn(async move { this.end(finished).await });
+                    }
                 }
             }
         }
@@ -190,7 +198,13 @@ impl Lifecycle {
 
 /// The next run that ended; `None` when none is under way.
 async fn next(running: &mut Running) -> Option<Finished> {
-    match running.tasks.join_next_with_id().await? {
+    let ended = running.tasks.join_next_with_id().await?;
+    settled(running, ended)
+}
+
+/// What a task came to; one that panicked is a failed attempt.
+fn settled(running: &mut Running, ended: Result<(Id, Finished), JoinError>) -> Option<Finished> {
+    match ended {
         Ok((id, finished)) => {
             running.ready.remove(&id);
             Some(finished)

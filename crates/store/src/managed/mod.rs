@@ -1,15 +1,18 @@
 //! Certificates under management: their rows, names, tags, versions and counts.
 
+mod elsewhere;
 mod page;
 mod plans;
 mod totals;
 mod versions;
 
+pub use elsewhere::RevokedElsewhere;
 pub use page::{ManagedFilter, ManagedOrder, ManagedScope, managed_selected};
 pub use totals::{ManagedSummary, ManagedTotal, adjust_managed_totals};
 pub use versions::{
-    ManagedSuggestion, NewManagedVersion, ManagedVersion, drop_suggestions, due_suggestions, insert_versions, issued_ids_of,
-    managed_by_version_fingerprints, revoke_versions, set_suggestions, suggestions_of, versions_of,
+    ManagedSuggestion, ManagedVersion, NewManagedVersion, RevokedVersion, drop_suggestions, due_suggestions,
+    insert_versions, issued_ids_of, managed_by_version_fingerprints, revoke_versions, set_suggestions,
+    suggestions_of, versions_of, versions_revoked_by,
 };
 
 use uuid::Uuid;
@@ -160,7 +163,11 @@ const BY_NAME: &str = concat!(
 );
 
 const BY_IDS: Bulk = Bulk {
-    sqlite: concat!("-- managed_by_ids\nSELECT ", managed_columns!(), " FROM managed_certificates m WHERE m.id = ?1"),
+    sqlite: concat!(
+        "-- managed_by_ids\nSELECT ",
+        managed_columns!(),
+        " FROM managed_certificates m WHERE m.id = ?1"
+    ),
     postgres: concat!(
         "-- managed_by_ids\nSELECT ",
         managed_columns!(),
@@ -257,6 +264,7 @@ INSERT INTO managed_tags (certificate_id, tag, value) SELECT * FROM UNNEST(?1::b
 };
 
 pub(crate) const ALL: &[&str] = &[
+    elsewhere::REVOKED_ELSEWHERE,
     BY_UUID,
     BY_NAME,
     totals::TOTALS,
@@ -266,6 +274,7 @@ pub(crate) const ALL: &[&str] = &[
     versions::SUGGESTIONS_DUE,
     versions::SUGGESTION,
     versions::VERSIONS_BY_FINGERPRINT,
+    versions::REVOKED_BY,
 ];
 
 pub(crate) const BULKS: &[&Bulk] = &[
@@ -323,7 +332,11 @@ pub async fn managed_by_ids(tx: &mut Tx, ids: Vec<i64>) -> Result<Vec<ManagedRow
 /// # Errors
 /// Those of the database.
 pub async fn managed_by_uuids(tx: &mut Tx, ids: Vec<Uuid>) -> Result<Vec<ManagedRow>, StoreError> {
-    tx.bulk(&BY_UUIDS, vec![Column::Uuid(ids)]).await?.into_iter().map(|mut row| managed_row(&mut row)).collect()
+    tx.bulk(&BY_UUIDS, vec![Column::Uuid(ids)])
+        .await?
+        .into_iter()
+        .map(|mut row| managed_row(&mut row))
+        .collect()
 }
 
 /// Enters certificates; answers the rows given, by identity. A name or identity that exists leaves its certificate out.
@@ -414,7 +427,10 @@ pub async fn replace_managed_names(tx: &mut Tx, of: &[(i64, Vec<String>)]) -> Re
 ///
 /// # Errors
 /// Those of the database.
-pub async fn replace_managed_tags(tx: &mut Tx, of: &[(i64, Vec<(String, String)>)]) -> Result<(), StoreError> {
+pub async fn replace_managed_tags(
+    tx: &mut Tx,
+    of: &[(i64, Vec<(String, String)>)],
+) -> Result<(), StoreError> {
     tx.bulk(&TAGS_DELETE, vec![Column::Int(of.iter().map(|(id, _)| *id).collect())]).await?;
     insert_tags(tx, of.iter().map(|(id, tags)| (*id, &tags[..]))).await
 }
@@ -431,7 +447,9 @@ async fn insert_names<'a>(
             names.push(reversed(name));
         }
     }
-    tx.bulk(&NAMES_INSERT, vec![Column::Int(ids), Column::Int(positions), Column::Text(names)]).await.map(drop)
+    tx.bulk(&NAMES_INSERT, vec![Column::Int(ids), Column::Int(positions), Column::Text(names)])
+        .await
+        .map(drop)
 }
 
 async fn insert_tags<'a>(

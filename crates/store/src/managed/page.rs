@@ -132,7 +132,11 @@ impl Conditions {
                 })
                 .collect();
             // Nothing lies in no scope.
-            all.texts.push(if any.is_empty() { "1 = 0".to_owned() } else { format!("({})", any.join(" OR ")) });
+            all.texts.push(if any.is_empty() {
+                "1 = 0".to_owned()
+            } else {
+                format!("({})", any.join(" OR "))
+            });
         }
         for (column, wanted) in [
             ("name", &filter.name),

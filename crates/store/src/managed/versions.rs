@@ -210,6 +210,47 @@ pub async fn issued_ids_of(tx: &mut Tx, fingerprints: &[[u8; 32]]) -> Result<Vec
     tx.bulk(&ISSUED_IDS, vec![column]).await?.into_iter().map(|mut row| row.uuid()).collect()
 }
 
+/// Versions that our own authority has revoked in one call, and that are not marked yet; holds left out.
+pub(super) const REVOKED_BY: &str = "-- versions_revoked_by
+SELECT v.id, v.certificate_id, r.reason, r.actor FROM revocations r JOIN certificates c ON c.id = r.certificate_id
+JOIN managed_versions v ON v.fingerprint = c.sha256
+WHERE r.action = ?1 AND r.reason NOT IN (6, 8) AND v.revoked_at IS NULL AND v.id > ?2 ORDER BY v.id LIMIT ?3";
+
+/// A version that was revoked at our authority.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RevokedVersion {
+    /// The version's row.
+    pub version: i64,
+    /// The certificate's row.
+    pub certificate: i64,
+    /// Why: the CRLReason's number.
+    pub reason: i64,
+    /// By whom.
+    pub actor: String,
+}
+
+/// Versions that a revocation at our authority concerns and that are not marked yet, with rows above `after`.
+///
+/// # Errors
+/// Those of the database.
+pub async fn versions_revoked_by(
+    tx: &mut Tx,
+    action: Uuid,
+    after: i64,
+    limit: i64,
+) -> Result<Vec<RevokedVersion>, StoreError> {
+    let rows = tx.rows(REVOKED_BY, vec![action.into(), after.into(), limit.into()]).await?;
+    let read = |mut row: Row| {
+        Ok(RevokedVersion {
+            version: row.int()?,
+            certificate: row.int()?,
+            reason: row.int()?,
+            actor: row.text()?,
+        })
+    };
+    rows.into_iter().map(read).collect()
+}
+
 impl Store {
     /// A certificate's versions, the newest first.
     ///

@@ -1,5 +1,6 @@
 //! A whole control plane: `bulla up`, and the clients its users have.
 
+mod agent;
 mod certbot;
 mod house;
 mod life;

@@ -1,0 +1,233 @@
+//! A managed certificate from its entry to a running nginx, and every step of its life there.
+
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use serde_json::{Value, json};
+
+use super::House;
+use super::house::free_port;
+
+/// Ends with the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+struct Nginx {
+    port: u16,
+    configuration: String,
+    _running: Running,
+}
+
+impl Nginx {
+    /// With a certificate that nobody trusts.
+    fn start(house: &House) -> Self {
+        let port = free_port();
+        let folder = house.path("nginx");
+        std::fs::create_dir_all(folder.join("tls")).unwrap();
+        let at = |name: &str| folder.join(name).display().to_string();
+        let (key, certificate) = (at("tls/key.pem"), at("tls/full.pem"));
+        house.openssl(&[
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+            "-nodes",
+            "-keyout",
+            &key,
+            "-out",
+            &certificate,
+            "-subj",
+            "/CN=before",
+            "-days",
+            "1",
+        ]);
+        let places: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+            .iter()
+            .map(|kind| format!("{kind}_temp_path {};\n", at(kind)))
+            .collect();
+        let text = format!(
+            "daemon off;\npid {};\nerror_log {};\nevents {{}}\nhttp {{\naccess_log off;\n{places}\
+             server {{ listen 127.0.0.1:{port} ssl; ssl_certificate {certificate}; ssl_certificate_key {key};\n\
+             location / {{ return 200 here; }} }} }}\n",
+            at("pid"),
+            at("error.log")
+        );
+        let configuration = at("nginx.conf");
+        std::fs::write(&configuration, text).unwrap();
+        let running = Command::new("nginx")
+            .args(["-p", &at(""), "-c", &configuration])
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap_or_else(|error| {
+                panic!("this test needs nginx: apt-get install -y nginx-light ({error})")
+            });
+        let nginx = Self { port, configuration, _running: Running(running) };
+        house.until("nginx", || nginx.presents(house).is_some());
+        nginx
+    }
+
+    /// SHA-256 of the certificate it presents.
+    fn presents(&self, house: &House) -> Option<String> {
+        let address = format!("127.0.0.1:{}", self.port);
+        let output = house.program(
+            "sh",
+            "apt-get install -y openssl",
+            &["-c", &format!("echo | openssl s_client -connect {address} -servername shop.example 2>/dev/null | openssl x509 -noout -fingerprint -sha256")],
+        );
+        let text = String::from_utf8_lossy(&output.stdout);
+        Some(text.trim().split_once('=')?.1.replace(':', "").to_lowercase())
+    }
+}
+
+/// Asks again and again, each time over a new connection, until told to stop; counts answers and failures.
+struct Visitor {
+    stop: Arc<AtomicBool>,
+    answered: Arc<AtomicU64>,
+    failed: Arc<AtomicU64>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Visitor {
+    fn start(port: u16) -> Self {
+        let (stop, answered, failed) =
+            (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let (ends, good, bad) = (Arc::clone(&stop), Arc::clone(&answered), Arc::clone(&failed));
+        let url = format!("https://127.0.0.1:{port}/");
+        let thread = std::thread::spawn(move || {
+            while !ends.load(Ordering::SeqCst) {
+                let asked = Command::new("curl").args(["-ks", "--max-time", "10", &url]).output().unwrap();
+                let into = if asked.stdout == b"here" { &good } else { &bad };
+                into.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        Self { stop, answered, failed, thread: Some(thread) }
+    }
+
+    /// Answers and failures.
+    fn end(mut self) -> (u64, u64) {
+        self.stop.store(true, Ordering::SeqCst);
+        self.thread.take().unwrap().join().unwrap();
+        (self.answered.load(Ordering::SeqCst), self.failed.load(Ordering::SeqCst))
+    }
+}
+
+fn agent(house: &House) -> (Running, String) {
+    let made = house.json(&["agent", "token"]);
+    let (state, root) = (house.path("agent").display().to_string(), house.root().display().to_string());
+    let token = made["token"].as_str().unwrap();
+    let enrolled = ["agent", "enroll", "--server", &house.url(), "--token", token, "--ca", &root];
+    let enrolled = house.json(&[&enrolled[..], &["--state", &state, "--name", "web-1"]].concat());
+    let id = enrolled["agent"].as_str().unwrap().to_owned();
+    let running = house.bulla(&["agent", "run", "--state", &state]).stderr(Stdio::null()).spawn().unwrap();
+    (Running(running), id)
+}
+
+fn target(house: &House, nginx: &Nginx, agent: &str) -> String {
+    let at = |name: &str| house.path("nginx/tls").join(name).display().to_string();
+    let document = json!({
+        "name": "shop", "agent": agent,
+        "target": {
+            "type": "nginx",
+            "fullchain": { "path": at("full.pem") },
+            "key": { "path": at("key.pem") },
+            "validate": ["nginx", "-t", "-c", nginx.configuration],
+            "reload": ["nginx", "-s", "reload", "-c", nginx.configuration],
+            "probe": { "address": format!("127.0.0.1:{}", nginx.port), "server_name": "shop.example" },
+        }
+    });
+    std::fs::write(house.path("target.json"), document.to_string()).unwrap();
+    let made = house.json(&["target", "create", "--file", "target.json"]);
+    made["id"].as_str().unwrap().to_owned()
+}
+
+fn shown(house: &House) -> Value {
+    house.json(&["cert", "show", "shop.example"])
+}
+
+fn fingerprint(house: &House) -> String {
+    shown(house)["current"]["fingerprint"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn nginx_serves_what_the_agent_deploys_and_drops_nothing_while_it_is_renewed() {
+    let house = House::up();
+    let nginx = Nginx::start(&house);
+    let before = nginx.presents(&house).unwrap();
+    let (_agent, id) = agent(&house);
+    let target = target(&house, &nginx, &id);
+    house.does(&["cert", "create", "shop.example", "--key-on-agent", "--target", &target]);
+    house.until("the first version", || shown(&house)["status"] == "active");
+    let first = fingerprint(&house);
+    assert_eq!(nginx.presents(&house).unwrap(), first);
+    assert_ne!(first, before);
+    // The key was made on the agent's host and the server has none to give.
+    let refused = crate::world::run(&mut house.bulla(&["cert", "export", "shop.example", "--key"]));
+    assert_eq!(refused.status.code(), Some(6), "{}", crate::world::describe(&refused));
+    let visitor = Visitor::start(nginx.port);
+    house.does(&["cert", "renew", "shop.example"]);
+    house.until("the second version", || {
+        let now = shown(&house);
+        now["status"] == "active" && now["current"]["fingerprint"] != first.as_str()
+    });
+    house.until("nginx to present it", || {
+        nginx.presents(&house).is_some_and(|now| now == fingerprint(&house))
+    });
+    let (answered, failed) = visitor.end();
+    assert!(answered > 0 && failed == 0, "{answered} answered, {failed} failed");
+}
+
+#[test]
+fn a_blocked_key_is_replaced_where_it_is_used() {
+    let house = House::up();
+    house.does(&["cert", "create", "shop.example"]);
+    house.until("the first version", || shown(&house)["status"] == "active");
+    let first = fingerprint(&house);
+    house.does(&["cert", "block-key", &first, "--of-certificate"]);
+    house.until("another version", || {
+        let now = shown(&house);
+        now["status"] == "active" && now["current"]["fingerprint"] != first.as_str()
+    });
+    let versions = house.json(&["cert", "versions", "shop.example"]);
+    let revoked: Vec<bool> =
+        versions["rows"].as_array().unwrap().iter().map(|row| row["revoked_at"].is_string()).collect();
+    assert_eq!(revoked, [false, true], "{versions}");
+}
+
+#[test]
+fn what_was_acknowledged_survives_a_kill_and_nothing_is_issued_twice() {
+    let mut house = House::up();
+    let mut names = Vec::new();
+    for number in 0..20 {
+        let name = format!("c{number}.example");
+        house.does(&["cert", "create", &name]);
+        names.push(name);
+        if number % 5 == 4 {
+            house.kill();
+            house.start();
+        }
+    }
+    house.until("every certificate", || {
+        let all = house.json(&["cert", "list", "--all"]);
+        all["rows"].as_array().unwrap().iter().filter(|row| row["status"] == "active").count() == names.len()
+    });
+    let issued = house.json(&["cert", "issued", "--source", "lifecycle", "--all"]);
+    let mut issued: Vec<String> = issued["rows"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| row["names"][0].as_str().unwrap().to_owned())
+        .collect();
+    issued.sort();
+    names.sort();
+    assert_eq!(issued, names, "each once");
+    assert_eq!(house.json(&["audit", "verify"])["good"], true);
+}
