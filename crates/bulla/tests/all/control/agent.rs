@@ -141,7 +141,7 @@ fn target(house: &House, nginx: &Nginx, agent: &str) -> String {
             "key": { "path": at("key.pem") },
             "validate": ["nginx", "-t", "-c", nginx.configuration],
             "reload": ["nginx", "-s", "reload", "-c", nginx.configuration],
-            "probe": { "address": format!("127.0.0.1:{}", nginx.port), "server_name": "shop.example" },
+            "verify": { "port": nginx.port, "server_name": "shop.example" }", nginx.port), "server_name": "shop.example" },
         }
     });
     std::fs::write(house.path("target.json"), document.to_string()).unwrap();
