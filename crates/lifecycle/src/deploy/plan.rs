@@ -298,3 +298,33 @@ fn of_exec(exec: &ExecTarget, material: &Material, own: &Path) -> Plan {
         verify: exec.verify.clone(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_has_its_commands() {
+        let table = [
+            ("nginx", "nginx -t", "nginx -s reload"),
+            ("apache", "apachectl configtest", "apachectl graceful"),
+            ("haproxy", "haproxy -c -f /etc/haproxy/haproxy.cfg", "systemctl reload haproxy"),
+            (
+                "caddy",
+                "caddy validate --config /etc/caddy/Caddyfile",
+                "caddy reload --config /etc/caddy/Caddyfile --force",
+            ),
+            ("traefik", "", ""),
+            ("envoy", "", ""),
+            ("postfix", "postfix check", "postfix reload"),
+            ("dovecot", "doveconf -n", "doveadm reload"),
+            ("files", "", ""),
+        ];
+        for (kind, validate, reload) in table {
+            let target: Target = serde_json::from_value(serde_json::json!({"type": kind})).unwrap();
+            assert_eq!(target.kind(), kind);
+            let commands = commands_of(&target);
+            assert_eq!((commands.0.join(" ").as_str(), commands.1.join(" ").as_str()), (validate, reload));
+        }
+    }
+}

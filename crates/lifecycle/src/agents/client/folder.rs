@@ -205,9 +205,27 @@ impl Folder {
         self.drop_csrs_of(&spki)
     }
 
+    /// Removes keys that nothing refers to: a crash came between a key and its CSR, so nobody has heard of them.
+    pub(super) fn drop_stray_keys(&self) -> Result<(), StateError> {
+        let mut known = std::collections::HashSet::new();
+        for path in self.files("csr", "json") {
+            known.extend(read_json::<MadeCsr>(&path)?.map(|made| made.spki));
+        }
+        for path in self.files("certificates", "json") {
+            known.extend(read_json::<HeldCertificate>(&path)?.into_iter().flat_map(|held| held.keys));
+        }
+        for path in self.files("keys", "pem") {
+            let name = path.file_stem().and_then(|name| name.to_str());
+            if name.is_some_and(|name| !known.contains(name)) {
+                remove(&path)?;
+            }
+        }
+        Ok(())
+    }
+
     /// A deployed certificate's CSR has done its work.
     fn drop_csrs_of(&self, spki: &str) -> Result<(), StateError> {
-        for path in self.files("csr") {
+        for path in self.files("csr", "json") {
             let made: Option<MadeCsr> = read_json(&path).unwrap_or_default();
             if made.is_some_and(|made| made.spki == spki) {
                 remove(&path)?;
@@ -216,23 +234,26 @@ impl Folder {
         Ok(())
     }
 
-    fn files(&self, folder: &str) -> Vec<PathBuf> {
+    fn files(&self, folder: &str, end: &str) -> Vec<PathBuf> {
         let Ok(listing) = std::fs::read_dir(self.path(folder)) else { return Vec::new() };
         let paths = listing.filter_map(|entry| Some(entry.ok()?.path()));
-        paths.filter(|path| path.extension().is_some_and(|extension| extension == "json")).collect()
+        paths.filter(|path| path.extension().is_some_and(|found| found == end)).collect()
     }
 
     pub(super) fn status(&self) -> Result<Option<AgentStatus>, AgentRunError> {
         let (Some(settings), Some(identity)) = (self.settings()?, self.identity()?) else { return Ok(None) };
-        let mut certificates: Vec<HeldCertificate> =
-            self.files("certificates").iter().filter_map(|path| read_json(path).ok().flatten()).collect();
+        let mut certificates: Vec<HeldCertificate> = self
+            .files("certificates", "json")
+            .iter()
+            .filter_map(|path| read_json(path).ok().flatten())
+            .collect();
         certificates.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(Some(AgentStatus {
             agent: settings.agent,
             name: settings.name,
             server: settings.server,
             certificate_not_after: identity.leaf.not_after.0,
-            cut_off: self.files("journal").len(),
+            cut_off: self.files("journal", "json").len(),
             certificates,
         }))
     }
@@ -273,5 +294,12 @@ mod tests {
         let found = kept.key(&key.spki_hash()).unwrap().unwrap();
         assert_eq!(found.spki(), key.spki());
         assert!(kept.key(&SpkiHash::of(b"other")).unwrap().is_none());
+        // A key without a CSR is nobody's.
+        let stray = PrivateKey::generate(KeyType::P256).unwrap();
+        let path = kept.key_path(&stray.spki_hash().to_string());
+        std::fs::write(&path, stray.to_pkcs8_pem().as_bytes()).unwrap();
+        kept.drop_stray_keys().unwrap();
+        assert!(!path.exists());
+        assert!(kept.key(&key.spki_hash()).unwrap().is_some());
     }
 }

@@ -1,5 +1,6 @@
 //! Deployment onto this very host: files, crashes, and real servers.
 
+mod configs;
 mod crash;
 mod exec;
 mod files;
