@@ -19,6 +19,9 @@ const SIGN_FOR: Duration = Duration::from_secs(30);
 /// its base by what clocks and transactions may take.
 const DELTA_MARGIN_US: i64 = 600_000_000;
 
+/// Up to so many entries a delta is small whatever the full CRL is: some 25 KiB.
+const DELTA_ENTRIES_MIN: usize = 500;
+
 /// Dates and number of the CRLs made in one go.
 #[derive(Clone, Copy, Debug)]
 struct Edition {
@@ -54,18 +57,23 @@ impl Authority {
             0 => About { freshest: self.options().delta_crls.then_some(&delta_url), ..About::default() },
             _ => About { shard_url: Some(&shard_url), ..About::default() },
         };
-        let ended = self.ended_before(now_us);
-        let entries = self.store().crl_entries(ca.id, state.shard, ended).await?;
+        let entries = self.store().crl_entries(ca.id, state.shard, self.ended_before(now_us)).await?;
+        let delta = match state.shard == 0 && self.options().delta_crls {
+            true => Some(self.delta_entries(&ca, edition, now_us, &entries).await?),
+            false => None,
+        };
         let whole = sign(&ca, edition, about, entries).await?;
-        let mut made = vec![BuiltCrl {
+        let built = |shard, crl| BuiltCrl {
             ca: ca.id,
-            shard: state.shard,
+            shard,
             built: state.changes,
             refresh_at_us: edition.refresh_at_us,
-            crl: whole,
-        }];
-        if state.shard == 0 && self.options().delta_crls {
-            made.push(self.make_delta(&ca, state, edition, now_us).await?);
+            crl,
+        };
+        let mut made = vec![built(state.shard, whole)];
+        if let Some((base, entries)) = delta {
+            let about = About { base: Some(base), ..About::default() };
+            made.push(built(DELTA, sign(&ca, edition, about, entries).await?));
         }
         let keys: Vec<(Uuid, i64)> = made.iter().map(|crl| (crl.ca, crl.shard)).collect();
         let stored = self.store_crls(made, state.number).await?;
@@ -76,22 +84,28 @@ impl Authority {
         Ok(stored)
     }
 
-    async fn make_delta(
+    /// What the delta tells, and upon which full CRL it builds: the oldest that a client may still hold, so that it serves
+    /// all of them. One that would tell more than half of the full CRL builds upon that one instead, and tells nothing:
+    /// clients are as well off with the full one.
+    async fn delta_entries(
         &self,
         ca: &Ca,
-        state: &CrlState,
         edition: Edition,
         now_us: i64,
-    ) -> Result<BuiltCrl, CrlError> {
-        // The oldest that a client may still hold: the delta then serves all of them.
-        let base = self.store().crl_base_oldest(ca.id, now_us).await?;
-        let (number, from_us) = base.unwrap_or((edition.number, edition.this_update.0 * 1_000_000));
+        full: &[RevocationRow],
+    ) -> Result<(i64, Vec<RevocationRow>), CrlError> {
+        let Some((base, from_us)) = self.store().crl_base_oldest(ca.id, now_us).await? else {
+            return Ok((edition.number, Vec::new()));
+        };
         let from_us = from_us.saturating_sub(DELTA_MARGIN_US);
-        let entries = self.store().crl_entries_since(ca.id, self.ended_before(now_us), from_us).await?;
-        let about = About { base: Some(number), ..About::default() };
-        let crl = sign(ca, edition, about, entries).await?;
-        let refresh_at_us = edition.refresh_at_us;
-        Ok(BuiltCrl { ca: ca.id, shard: DELTA, built: state.changes, refresh_at_us, crl })
+        let is_new = |row: &&RevocationRow| row.recorded_at_us >= from_us;
+        let count = full.iter().filter(is_new).count();
+        if count > DELTA_ENTRIES_MIN && count > full.len() / 2 {
+            return Ok((edition.number, Vec::new()));
+        }
+        let mut entries = self.store().crl_lifted_since(ca.id, self.ended_before(now_us), from_us).await?;
+        entries.extend(full.iter().filter(is_new).cloned());
+        Ok((base, entries))
     }
 
     async fn store_crls(&self, made: Vec<BuiltCrl>, before: i64) -> Result<bool, CrlError> {

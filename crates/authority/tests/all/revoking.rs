@@ -163,6 +163,12 @@ async fn a_thousand_are_revoked_by_one_filter(office: Office) {
     assert!(sent <= 25, "{sent} statements");
     let list = crl(&office).await;
     assert_eq!(list.len(), COUNT);
+    let delta = authority.crl(office.ca.id, None, true).await.unwrap().unwrap();
+    assert_eq!(
+        (delta.base, delta.entries),
+        (Some(delta.number), 0),
+        "a delta with all of it would serve nobody"
+    );
     let listed: HashSet<_> = list.entries().map(|entry| entry.serial).collect();
     assert!(issued.iter().all(|issued| listed.contains(&issued.as_ref().unwrap().serial)));
     assert!(!listed.contains(&other.serial));

@@ -88,6 +88,9 @@ CREATE TABLE crl_ders (
     der    BYTEA  NOT NULL,
     PRIMARY KEY (ca, shard)
 );
+-- Trying to compress megabytes of serial numbers would cost more than making them.
+ALTER TABLE crl_ders ALTER COLUMN der SET STORAGE EXTERNAL;
+
 -- Full CRLs that clients may still hold: what a delta may build upon.
 CREATE TABLE crl_bases (
     ca          UUID   NOT NULL,

@@ -134,15 +134,17 @@ SELECT number FROM crls WHERE ca = ?1 AND shard = ?2";
 
 /// ?2: what ended before is left out. Holds that were lifted are not revocations.
 const ENTRIES_FULL: &str = "-- crl_entries_full
-SELECT serial, revoked_at, reason, invalidity_at FROM revocations WHERE ca = ?1 AND not_after >= ?2 AND reason <> 8";
+SELECT serial, revoked_at, reason, invalidity_at, recorded_at FROM revocations
+WHERE ca = ?1 AND not_after >= ?2 AND reason <> 8";
 
 const ENTRIES_SHARD: &str = "-- crl_entries_shard
-SELECT serial, revoked_at, reason, invalidity_at FROM revocations
+SELECT serial, revoked_at, reason, invalidity_at, recorded_at FROM revocations
 WHERE ca = ?1 AND shard = ?3 AND not_after >= ?2 AND reason <> 8";
 
-const ENTRIES_SINCE: &str = "-- crl_entries_since
-SELECT serial, revoked_at, reason, invalidity_at FROM revocations
-WHERE ca = ?1 AND not_after >= ?2 AND recorded_at >= ?3";
+/// Holds lifted: what a delta tells beside revocations.
+const LIFTED_SINCE: &str = "-- crl_lifted_since
+SELECT serial, revoked_at, reason, invalidity_at, recorded_at FROM revocations
+WHERE ca = ?1 AND not_after >= ?2 AND reason = 8 AND recorded_at >= ?3";
 
 const RESPONDER: &str = "-- ocsp_responder
 SELECT ca, key_id, certificate, not_before, not_after FROM ocsp_responders WHERE ca = ?1";
@@ -166,7 +168,7 @@ pub(crate) const ALL: &[&str] = &[
     NUMBER,
     ENTRIES_FULL,
     ENTRIES_SHARD,
-    ENTRIES_SINCE,
+    LIFTED_SINCE,
     RESPONDER,
     RESPONDER_PUT,
 ];
@@ -299,18 +301,18 @@ impl Store {
         self.rows(Cost::Walk, statement, parameters).await?.into_iter().map(entry_of).collect()
     }
 
-    /// What a delta tells: what was recorded since `from_us`, holds lifted (reason 8) included.
+    /// Holds of a CA lifted since `from_us` (reason 8).
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn crl_entries_since(
+    pub async fn crl_lifted_since(
         &self,
         ca: Uuid,
         ended_us: i64,
         from_us: i64,
     ) -> Result<Vec<RevocationRow>, StoreError> {
         let parameters = vec![ca.into(), ended_us.into(), from_us.into()];
-        self.rows(Cost::Walk, ENTRIES_SINCE, parameters).await?.into_iter().map(entry_of).collect()
+        self.rows(Cost::Walk, LIFTED_SINCE, parameters).await?.into_iter().map(entry_of).collect()
     }
 
     /// Number and time of the oldest full CRL that has not ended at `now_us`.
@@ -372,5 +374,6 @@ fn entry_of(mut row: Row) -> Result<RevocationRow, StoreError> {
         revoked_at_us: row.int()?,
         reason: row.int()?,
         invalidity_at_us: row.maybe_int()?,
+        recorded_at_us: row.int()?,
     })
 }

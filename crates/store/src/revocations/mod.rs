@@ -69,6 +69,8 @@ pub struct RevocationRow {
     pub reason: i64,
     /// Since when the key is thought to be compromised, µs.
     pub invalidity_at_us: Option<i64>,
+    /// When we were told, µs.
+    pub recorded_at_us: i64,
 }
 
 /// A certificate that an action has changed.

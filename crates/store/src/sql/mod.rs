@@ -91,6 +91,7 @@ pub(crate) const MODULES: &[Sends] = &[
         composed: Vec::new,
     },
     sends(crate::profiles::ALL, &[]),
+    sends(crate::issued::insert::ALL, crate::issued::insert::BULKS),
     Sends {
         both: crate::issued::ALL,
         sqlite: &[],

@@ -1,16 +1,19 @@
 //! What the authority has issued: rows beside those of the inventory, and the keys that make issuing idempotent.
 
+pub(crate) mod insert;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+pub use insert::insert_issued;
 use uuid::Uuid;
 
 use crate::cursor::{Cursor, Page};
 use crate::error::StoreError;
 use crate::model::NewCertificate;
-use crate::record::{reversed, sha256, storable};
+use crate::record::reversed;
 use crate::store::{Cost, Store, limit_of};
-use crate::tx::{Bulk, Column, Tx};
+use crate::tx::Bulk;
 use crate::value::{Row, Value};
 
 /// A certificate about to be stored as issued.
@@ -136,33 +139,6 @@ pub struct IssuedFilter {
     pub ends_from_us: Option<i64>,
 }
 
-const BLOCKED: Bulk = Bulk {
-    sqlite: "-- blocked_among
-SELECT spki_sha256 FROM blocked_keys WHERE spki_sha256 = ?1",
-    postgres: "-- blocked_among
-SELECT b.spki_sha256 FROM blocked_keys b WHERE b.spki_sha256 = ANY(?1::bytea[])",
-};
-
-const KEYS_CLAIM: Bulk = Bulk {
-    sqlite: "-- issuance_keys_claim
-INSERT INTO issuance_keys (key_sha256, request_sha256, issued_uuid, created_at) VALUES (?1, ?2, ?3, ?4)
-ON CONFLICT DO NOTHING RETURNING issued_uuid",
-    postgres: "-- issuance_keys_claim
-INSERT INTO issuance_keys (key_sha256, request_sha256, issued_uuid, created_at)
-SELECT n.* FROM UNNEST(?1::bytea[], ?2::bytea[], ?3::uuid[], ?4::bigint[]) AS n (key, request, id, at) ORDER BY n.key
-ON CONFLICT DO NOTHING RETURNING issued_uuid",
-};
-
-const KEYS_USED: Bulk = Bulk {
-    sqlite: "-- issuance_keys_used
-SELECT key_sha256, request_sha256, issued_uuid FROM issuance_keys WHERE key_sha256 = ?1",
-    postgres: "-- issuance_keys_used
-SELECT key_sha256, request_sha256, issued_uuid FROM issuance_keys WHERE key_sha256 = ANY(?1::bytea[])",
-};
-
-const KEY_USED: &str = "-- issuance_key_used
-SELECT request_sha256, issued_uuid FROM issuance_keys WHERE key_sha256 = ?1";
-
 /// Lists travel as JSON arrays of hexadecimal texts.
 const LOOK_BLOCKED: Bulk = Bulk {
     sqlite: "-- look_blocked
@@ -181,72 +157,11 @@ SELECT key_sha256, request_sha256, issued_uuid FROM issuance_keys
 WHERE key_sha256 = ANY(ARRAY(SELECT decode(h, 'hex') FROM json_array_elements_text(?1::text::json) AS h))",
 };
 
+const KEY_USED: &str = "-- issuance_key_used
+SELECT request_sha256, issued_uuid FROM issuance_keys WHERE key_sha256 = ?1";
+
 const KEYS_TRIM: &str = "-- issuance_keys_trim
 DELETE FROM issuance_keys WHERE created_at < ?1";
-
-/// A row whose issuer is not in `issuers` yet is not stored and not answered.
-const CERTIFICATES: Bulk = Bulk {
-    sqlite: "-- issued_certificates
-INSERT INTO certificates (sha256, issuer_id, subject, serial, not_before, not_after, key_algorithm, key_bits,
-                          spki_sha256, first_seen_at, last_seen_at)
-SELECT ?1, i.id, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?10 FROM issuers i WHERE i.name_sha256 = ?2 RETURNING sha256, id",
-    postgres: "-- issued_certificates
-INSERT INTO certificates (sha256, issuer_id, subject, serial, not_before, not_after, key_algorithm, key_bits,
-                          spki_sha256, first_seen_at, last_seen_at)
-SELECT n.sha256, i.id, n.subject, n.serial, n.not_before, n.not_after, n.key_algorithm, n.key_bits, n.spki, n.at, n.at
-FROM UNNEST(?1::bytea[], ?2::bytea[], ?3::text[], ?4::text[], ?5::bigint[], ?6::bigint[], ?7::text[], ?8::bigint[],
-            ?9::bytea[], ?10::bigint[])
-     AS n (sha256, issuer, subject, serial, not_before, not_after, key_algorithm, key_bits, spki, at)
-JOIN issuers i ON i.name_sha256 = n.issuer ORDER BY n.sha256 RETURNING sha256, id",
-};
-
-const ISSUERS: Bulk = Bulk {
-    sqlite: "-- issued_issuers
-INSERT INTO issuers (name_sha256, name) VALUES (?1, ?2) ON CONFLICT DO NOTHING",
-    postgres: "-- issued_issuers
-INSERT INTO issuers (name_sha256, name) SELECT n.* FROM UNNEST(?1::bytea[], ?2::text[]) AS n (hash, name)
-ORDER BY n.hash ON CONFLICT DO NOTHING",
-};
-
-const DERS: Bulk = Bulk {
-    sqlite: "-- issued_ders
-INSERT INTO certificate_ders (certificate_id, der) VALUES (?1, ?2)",
-    postgres: "-- issued_ders
-INSERT INTO certificate_ders (certificate_id, der) SELECT * FROM UNNEST(?1::bigint[], ?2::bytea[])",
-};
-
-const NAMES: Bulk = Bulk {
-    sqlite: "-- issued_names
-INSERT INTO certificate_names (certificate_id, position, name, name_reversed) VALUES (?1, ?2, ?3, ?4)",
-    postgres: "-- issued_names
-INSERT INTO certificate_names (certificate_id, position, name, name_reversed)
-SELECT n.id, n.position::int4, n.name, n.reversed
-FROM UNNEST(?1::bigint[], ?2::bigint[], ?3::text[], ?4::text[]) AS n (id, position, name, reversed)",
-};
-
-const ISSUED: Bulk = Bulk {
-    sqlite: "-- issued_insert
-INSERT INTO issued (certificate_id, uuid, ca, serial, spki_sha256, profile, source, requester, issued_at, not_after,
-                    shard)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
-    postgres: "-- issued_insert
-INSERT INTO issued (certificate_id, uuid, ca, serial, spki_sha256, profile, source, requester, issued_at, not_after,
-                    shard)
-SELECT * FROM UNNEST(?1::bigint[], ?2::uuid[], ?3::uuid[], ?4::bytea[], ?5::bytea[], ?6::text[], ?7::text[],
-                     ?8::text[], ?9::bigint[], ?10::bigint[], ?11::bigint[])",
-};
-
-const ISSUERS_COUNT: Bulk = Bulk {
-    sqlite: "-- issued_issuers_count
-UPDATE issuers SET certificates = certificates + ?2 WHERE name_sha256 = ?1",
-    postgres: "-- issued_issuers_count
-UPDATE issuers i SET certificates = i.certificates + n.more
-FROM UNNEST(?1::bytea[], ?2::bigint[]) AS n (hash, more) WHERE i.name_sha256 = n.hash",
-};
-
-const TOTAL: &str = "-- issued_total
-INSERT INTO totals (name, value) VALUES ('certificates', ?1)
-ON CONFLICT (name) DO UPDATE SET value = totals.value + excluded.value";
 
 macro_rules! columns {
     () => {
@@ -268,175 +183,8 @@ const STATUS: &str = "-- issued_status
 SELECT r.revoked_at, r.reason, r.invalidity_at
 FROM issued i LEFT JOIN revocations r ON r.certificate_id = i.certificate_id WHERE i.serial = ?1 AND i.ca = ?2";
 
-pub(crate) const ALL: &[&str] = &[KEY_USED, KEYS_TRIM, TOTAL, BY_ID, BY_SERIAL, BY_SHA256, STATUS];
-pub(crate) const BULKS: &[&Bulk] =
-    &[&BLOCKED, &KEYS_CLAIM, &KEYS_USED, &CERTIFICATES, &ISSUERS, &DERS, &NAMES, &ISSUED, &ISSUERS_COUNT];
-
-/// Stores certificates as issued and in the inventory: a constant number of statements on PostgreSQL. Answers what
-/// became of each, in order. Their serial numbers and DER are new.
-///
-/// # Errors
-/// Those of the database.
-pub async fn insert_issued(tx: &mut Tx, rows: &[NewIssued]) -> Result<Vec<Insertion>, StoreError> {
-    let blocked = blocked_among(tx, rows).await?;
-    let mut fates: Vec<Insertion> = rows
-        .iter()
-        .map(|row| match blocked.contains(&row.certificate.spki_sha256) {
-            true => Insertion::Blocked,
-            false => Insertion::New,
-        })
-        .collect();
-    claim_keys(tx, rows, &mut fates).await?;
-    let new: Vec<&NewIssued> =
-        rows.iter().zip(&fates).filter(|(_, fate)| **fate == Insertion::New).map(|(row, _)| row).collect();
-    if new.is_empty() {
-        return Ok(fates);
-    }
-    let ids = insert_certificates(tx, &new).await?;
-    insert_contents(tx, &new, &ids).await?;
-    count(tx, &new).await?;
-    Ok(fates)
-}
-
-async fn blocked_among(tx: &mut Tx, rows: &[NewIssued]) -> Result<HashSet<[u8; 32]>, StoreError> {
-    let keys = rows.iter().map(|row| row.certificate.spki_sha256.to_vec()).collect();
-    tx.bulk(&BLOCKED, vec![Column::Blob(keys)]).await?.into_iter().map(|mut row| row.hash()).collect()
-}
-
-/// Rows whose key somebody else has used, before or at the same time, are repeats.
-async fn claim_keys(tx: &mut Tx, rows: &[NewIssued], fates: &mut [Insertion]) -> Result<(), StoreError> {
-    let keyed: Vec<(usize, &NewIssued, Once)> = rows
-        .iter()
-        .enumerate()
-        .filter(|(place, _)| fates[*place] == Insertion::New)
-        .filter_map(|(place, row)| row.once.map(|once| (place, row, once)))
-        .collect();
-    if keyed.is_empty() {
-        return Ok(());
-    }
-    let columns = vec![
-        Column::Blob(keyed.iter().map(|(_, _, once)| once.key_sha256.to_vec()).collect()),
-        Column::Blob(keyed.iter().map(|(_, _, once)| once.request_sha256.to_vec()).collect()),
-        Column::Uuid(keyed.iter().map(|(_, row, _)| row.id).collect()),
-        Column::Int(keyed.iter().map(|(_, row, _)| row.issued_at_us).collect()),
-    ];
-    let claimed = tx.bulk(&KEYS_CLAIM, columns).await?;
-    let claimed: HashSet<Uuid> = claimed.into_iter().map(|mut row| row.uuid()).collect::<Result<_, _>>()?;
-    let lost: Vec<&(usize, &NewIssued, Once)> =
-        keyed.iter().filter(|(_, row, _)| !claimed.contains(&row.id)).collect();
-    let keys = Column::Blob(lost.iter().map(|(_, _, once)| once.key_sha256.to_vec()).collect());
-    let mut used = HashMap::with_capacity(lost.len());
-    for mut row in tx.bulk(&KEYS_USED, vec![keys]).await? {
-        used.insert(row.hash()?, UsedKey { request_sha256: row.hash()?, id: row.uuid()? });
-    }
-    for (place, _, once) in lost {
-        let before = used.get(&once.key_sha256).copied();
-        fates[*place] =
-            Insertion::Repeated(before.ok_or_else(|| {
-                StoreError::Corrupt("an idempotency key is taken and not there".to_owned())
-            })?);
-    }
-    Ok(())
-}
-
-fn issuer_hash(row: &NewIssued) -> [u8; 32] {
-    sha256(storable(&row.certificate.issuer).as_bytes())
-}
-
-async fn insert_certificates(tx: &mut Tx, new: &[&NewIssued]) -> Result<HashMap<[u8; 32], i64>, StoreError> {
-    let mut ids = HashMap::with_capacity(new.len());
-    insert_facts(tx, new, &mut ids).await?;
-    if ids.len() == new.len() {
-        return Ok(ids);
-    }
-    let missing: Vec<&NewIssued> =
-        new.iter().filter(|row| !ids.contains_key(&row.certificate.sha256)).copied().collect();
-    let issuers: HashMap<[u8; 32], String> = missing
-        .iter()
-        .map(|row| (issuer_hash(row), storable(&row.certificate.issuer).into_owned()))
-        .collect();
-    let (hashes, names) = issuers.into_iter().map(|(hash, name)| (hash.to_vec(), name)).unzip();
-    tx.bulk(&ISSUERS, vec![Column::Blob(hashes), Column::Text(names)]).await?;
-    insert_facts(tx, &missing, &mut ids).await?;
-    if ids.len() == new.len() {
-        Ok(ids)
-    } else {
-        Err(StoreError::Corrupt("a certificate just stored is not there".to_owned()))
-    }
-}
-
-async fn insert_facts(
-    tx: &mut Tx,
-    new: &[&NewIssued],
-    ids: &mut HashMap<[u8; 32], i64>,
-) -> Result<(), StoreError> {
-    let all = || new.iter().map(|row| &row.certificate);
-    let columns = vec![
-        Column::Blob(all().map(|c| c.sha256.to_vec()).collect()),
-        Column::Blob(new.iter().map(|row| issuer_hash(row).to_vec()).collect()),
-        Column::Text(all().map(|c| storable(&c.subject).into_owned()).collect()),
-        Column::Text(all().map(|c| c.serial.clone()).collect()),
-        Column::Int(all().map(|c| c.not_before_us).collect()),
-        Column::Int(all().map(|c| c.not_after_us).collect()),
-        Column::Text(all().map(|c| c.key_algorithm.clone()).collect()),
-        Column::Int(all().map(|c| c.key_bits.into()).collect()),
-        Column::Blob(all().map(|c| c.spki_sha256.to_vec()).collect()),
-        Column::Int(new.iter().map(|row| row.issued_at_us).collect()),
-    ];
-    for mut row in tx.bulk(&CERTIFICATES, columns).await? {
-        ids.insert(row.hash()?, row.int()?);
-    }
-    Ok(())
-}
-
-async fn insert_contents(
-    tx: &mut Tx,
-    new: &[&NewIssued],
-    ids: &HashMap<[u8; 32], i64>,
-) -> Result<(), StoreError> {
-    let keys: Vec<i64> =
-        new.iter().map(|row| ids.get(&row.certificate.sha256).copied().unwrap_or_default()).collect();
-    let ders = new.iter().map(|row| row.certificate.der.to_vec()).collect();
-    tx.bulk(&DERS, vec![Column::Int(keys.clone()), Column::Blob(ders)]).await?;
-    let (mut owners, mut positions): (Vec<i64>, Vec<i64>) = (Vec::new(), Vec::new());
-    let (mut names, mut backwards): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
-    for (row, id) in new.iter().zip(&keys) {
-        for (name, position) in row.certificate.names.iter().zip(0..) {
-            owners.push(*id);
-            positions.push(position);
-            names.push(storable(name).into_owned());
-            backwards.push(reversed(name));
-        }
-    }
-    let columns =
-        vec![Column::Int(owners), Column::Int(positions), Column::Text(names), Column::Text(backwards)];
-    tx.bulk(&NAMES, columns).await?;
-    let columns = vec![
-        Column::Int(keys),
-        Column::Uuid(new.iter().map(|row| row.id).collect()),
-        Column::Uuid(new.iter().map(|row| row.ca).collect()),
-        Column::Blob(new.iter().map(|row| row.serial.clone()).collect()),
-        Column::Blob(new.iter().map(|row| row.certificate.spki_sha256.to_vec()).collect()),
-        Column::Text(new.iter().map(|row| row.profile.clone()).collect()),
-        Column::Text(new.iter().map(|row| row.source.to_owned()).collect()),
-        Column::Text(new.iter().map(|row| storable(&row.requester).into_owned()).collect()),
-        Column::Int(new.iter().map(|row| row.issued_at_us).collect()),
-        Column::Int(new.iter().map(|row| row.certificate.not_after_us).collect()),
-        Column::Int(new.iter().map(|row| row.shard.into()).collect()),
-    ];
-    tx.bulk(&ISSUED, columns).await.map(drop)
-}
-
-/// Last, as every issuing transaction moves these rows: they are locked for as short as can be.
-async fn count(tx: &mut Tx, new: &[&NewIssued]) -> Result<(), StoreError> {
-    let mut issuers: std::collections::BTreeMap<[u8; 32], i64> = std::collections::BTreeMap::new();
-    for row in new {
-        *issuers.entry(issuer_hash(row)).or_default() += 1;
-    }
-    let (hashes, counts) = issuers.into_iter().map(|(hash, count)| (hash.to_vec(), count)).unzip();
-    tx.bulk(&ISSUERS_COUNT, vec![Column::Blob(hashes), Column::Int(counts)]).await?;
-    tx.execute(TOTAL, vec![(new.len() as i64).into()]).await.map(drop)
-}
+pub(crate) const ALL: &[&str] = &[KEY_USED, KEYS_TRIM, BY_ID, BY_SERIAL, BY_SHA256, STATUS];
+pub(crate) const BULKS: &[&Bulk] = &[&LOOK_BLOCKED, &LOOK_USED];
 
 impl Store {
     /// Which of these public keys are blocked, and which of these idempotency keys were used: two statements, whatever
