@@ -64,7 +64,7 @@ pub(crate) enum AlertCommand {
     Rule(DocumentCommand<RuleDocument>),
     /// What is kept quiet for a while
     #[command(subcommand)]
-    Silence(DocumentCommand<SilenceDocument>),
+    Silence(SilenceCommand),
 }
 
 /// Channels.
@@ -95,15 +95,41 @@ impl Document for RuleDocument {
     const REPLACE: Method = Method::PUT;
 }
 
-/// Silences.
-#[derive(Debug)]
-pub(crate) struct SilenceDocument(PhantomData<()>);
+/// Silences: they are made and ended, not changed.
+#[derive(Debug, Subcommand)]
+pub(crate) enum SilenceCommand {
+    /// List them
+    List(Listing),
+    /// Make one from a file: `when`, `until`, `reason`
+    Create {
+        /// The file: JSON, or TOML when it ends in .toml; - for JSON on standard input
+        #[arg(long, short, value_name = "FILE")]
+        file: std::path::PathBuf,
+        #[command(flatten)]
+        show: Output,
+    },
+    /// End one
+    Delete {
+        /// Its id
+        id: String,
+    },
+}
 
-impl Document for SilenceDocument {
-    const PATH: &'static str = "/api/v1/alert-silences";
-    const COLUMNS: Columns =
-        &[("Reason", "/rule/reason"), ("When", "/rule/when"), ("By", "/updated_by"), ("Id", "/id")];
-    const REPLACE: Method = Method::PUT;
+impl Run for SilenceCommand {
+    async fn run(&self, client: &Client) -> Outcome<()> {
+        const PATH: &str = "/api/v1/alert-silences";
+        const COLUMNS: Columns =
+            &[("Reason", "/rule/reason"), ("When", "/rule/when"), ("By", "/updated_by"), ("Id", "/id")];
+        match self {
+            Self::List(listing) => listing.print(client, PATH, &[], COLUMNS).await,
+            Self::Create { file, show } => {
+                show_one(&client.send(Method::POST, PATH, Some(&input::document(file)?)).await?, show)
+            }
+            Self::Delete { id } => {
+                client.send(Method::DELETE, &format!("{PATH}/{}", input::segment(id)), None).await.map(drop)
+            }
+        }
+    }
 }
 
 impl Run for AlertCommand {

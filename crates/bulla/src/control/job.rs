@@ -71,8 +71,8 @@ impl Run for JobCommand {
 pub(crate) enum ApprovalCommand {
     /// List them
     List {
-        /// pending, approved, rejected or expired
-        #[arg(long, value_name = "STATE", default_value = "pending")]
+        /// open, approved, rejected or expired
+        #[arg(long, value_name = "STATE", default_value = "open")]
         state: String,
         #[command(flatten)]
         listing: Listing,

@@ -8,6 +8,7 @@ mod certificate;
 mod document;
 mod input;
 mod job;
+mod key;
 mod profile;
 
 use clap::{Args, Subcommand};
@@ -24,6 +25,7 @@ pub(crate) use ca::AuthorityCommand;
 pub(crate) use certificate::CertificateCommand;
 pub(crate) use document::DocumentCommand;
 pub(crate) use job::{ApprovalCommand, JobCommand, OwnerDocument, PolicyCommand, TeamDocument};
+pub(crate) use key::KeyCommand;
 pub(crate) use profile::{IssuerCommand, ProfileDocument, TargetDocument};
 
 /// A noun and what to do with it.

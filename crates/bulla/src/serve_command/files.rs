@@ -1,7 +1,7 @@
 //! What a server leaves in the data folder for the commands on the same machine.
 
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use secrecy::{ExposeSecret, SecretString};
@@ -21,9 +21,11 @@ pub(super) fn write_token(token: &SecretString) -> Outcome<()> {
     put(&folder()?.join(local::TOKEN), token.expose_secret())
 }
 
-fn folder() -> Outcome<PathBuf> {
+/// The data folder, made for its owner only when it is missing.
+pub(super) fn folder() -> Outcome<PathBuf> {
     let folder = crate::data::folder()?;
-    std::fs::create_dir_all(&folder).map_err(|error| refused(&folder, &error))?;
+    let mut private = std::fs::DirBuilder::new();
+    private.recursive(true).mode(0o700).create(&folder).map_err(|error| refused(&folder, &error))?;
     Ok(folder)
 }
 

@@ -5,6 +5,7 @@ mod files;
 mod first_start;
 mod metrics;
 mod rooms;
+mod watch;
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;

@@ -29,6 +29,7 @@ use super::Addresses;
 use super::certificate::Own;
 use super::first_start;
 use super::metrics::Figures;
+use super::watch::Watch;
 use crate::config::{AuthoritySettings, ServerSettings, Settings};
 use crate::exit::{Exit, Outcome, Problem, chain};
 
@@ -151,10 +152,19 @@ impl Rooms {
         tasks.spawn(async move { acme.run(until).await });
         let (lifecycle, until) = (self.lifecycle, stop.clone());
         tasks.spawn(async move { lifecycle.run(until).await });
+        let watched_agents = self.agents.clone();
         let (agents, until) = (self.agents, stop.clone());
         tasks.spawn(async move { agents.run(until).await });
         let (access, until) = (self.state.access().clone(), stop.clone());
         tasks.spawn(async move { access.run(until).await });
+        let watch = Watch {
+            store: self.state.store().clone(),
+            clock: Clock::system(),
+            agents: watched_agents,
+            issuers: self.issuers.clone(),
+            alerts: self.alerts.clone(),
+        };
+        tasks.spawn(watch.run(stop.clone()));
         tasks.spawn(keep_issuers(self.issuers, stop.clone()));
         let (alerts, until) = (self.alerts, stop.clone());
         tasks.spawn(async move { alerts.run(until).await });
@@ -182,7 +192,7 @@ async fn keep_issuers(issuers: Issuers, stop: CancellationToken) {
 fn keyring(settings: &AuthoritySettings) -> Outcome<Keyring> {
     let given = settings.master_key_file.clone();
     let (path, create) = if given.as_os_str().is_empty() {
-        (crate::data::folder()?.join(MASTER_KEY), true)
+        (super::files::folder()?.join(MASTER_KEY), true)
     } else {
         (given, false)
     };

@@ -42,6 +42,9 @@ pub(crate) fn meanings(event: &OutboxRow) -> Vec<Meaning> {
             all.extend(watch(&body, &subject, &attributes));
             all
         }
+        "certificate.claimed" | "certificate.restored" => {
+            watch(&body, &subject, &attributes).into_iter().collect()
+        }
         "certificate.deployed" => {
             vec![Meaning::Resolve { subject, kinds: &["certificate.failed"] }]
         }

@@ -11,6 +11,7 @@ mod event;
 mod message;
 mod rule;
 mod threshold;
+mod work;
 
 pub use channel::{ChannelConfig, ChannelError, Channels};
 pub use engine::{AlertError, AlertOptions, AlertReport, Alerts, ChannelView, NewChannel};

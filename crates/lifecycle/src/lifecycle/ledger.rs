@@ -140,6 +140,7 @@ impl Ledger {
             "owner": row.owner,
             "team": row.team,
             "environment": row.environment,
+            "not_before_us": row.fingerprint.map(|_| row.not_before_us),
             "not_after_us": row.fingerprint.map(|_| row.not_after_us),
         });
         if let (Json::Object(into), Json::Object(from)) = (&mut body, details) {

@@ -1,13 +1,11 @@
 //! Alerts, who is told of them, and messages that did not arrive.
 
 use http::StatusCode;
-use lifecycle::alerts::{
-    AlertError, Alerts, ChannelView, NewChannel, Rule, Settings, Severity, Silence,
-};
+use lifecycle::alerts::{AlertError, Alerts, ChannelView, NewChannel, Rule, Settings, Severity, Silence};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use store::alerts::{AlertDeliveryRow, AlertDocument, AlertRow};
 use store::StoreError;
+use store::alerts::{AlertDeliveryRow, AlertDocument, AlertRow};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 use uuid::Uuid;
@@ -37,6 +35,7 @@ pub(crate) fn routes() -> Api {
         .route(Permission::AlertManage, routes!(test_channel))
         .route(Permission::AlertRead, routes!(list_rules))
         .route(Permission::AlertManage, routes!(create_rule))
+        .route(Permission::AlertRead, routes!(get_rule))
         .route(Permission::AlertManage, routes!(put_rule))
         .route(Permission::AlertManage, routes!(delete_rule))
         .route(Permission::AlertRead, routes!(list_silences))
@@ -163,7 +162,8 @@ impl DeliveryView {
 fn word_of(words: &[&str], given: Option<&str>) -> Result<i64, Problem> {
     let given = given.unwrap_or(words[0]);
     let place = words.iter().position(|word| *word == given);
-    let place = place.ok_or_else(|| Problem::bad_request(format_args!("state is one of {}", words.join(", "))))?;
+    let place =
+        place.ok_or_else(|| Problem::bad_request(format_args!("state is one of {}", words.join(", "))))?;
     Ok(place as i64)
 }
 
@@ -192,7 +192,8 @@ async fn list(
 #[utoipa::path(get, path = "/api/v1/alerts/{id}", operation_id = "getAlert", params(("id" = Uuid, Path)),
     responses((status = 200, body = AlertView)))]
 async fn get_one(state: State, Path(id): Path<Uuid>) -> Result<Json<AlertView>, Problem> {
-    let alert = state.store().alert(id).await?.ok_or_else(|| Problem::not_found(format_args!("alert {id}")))?;
+    let alert =
+        state.store().alert(id).await?.ok_or_else(|| Problem::not_found(format_args!("alert {id}")))?;
     let deliveries = state.store().deliveries_of_alert(alert.row).await?;
     let deliveries = deliveries.into_iter().map(DeliveryView::of).collect();
     Ok(Json(AlertView { deliveries: Some(deliveries), ..AlertView::of(alert) }))
@@ -306,9 +307,11 @@ impl ChannelBody {
 const NAME_MAX: usize = 128;
 
 fn name(text: String) -> Result<String, Problem> {
-    let good = !text.trim().is_empty() && text.chars().count() <= NAME_MAX && !text.contains(char::is_control);
-    good.then_some(text)
-        .ok_or_else(|| Problem::unprocessable(format_args!("a name has 1 to {NAME_MAX} characters that print")))
+    let good =
+        !text.trim().is_empty() && text.chars().count() <= NAME_MAX && !text.contains(char::is_control);
+    good.then_some(text).ok_or_else(|| {
+        Problem::unprocessable(format_args!("a name has 1 to {NAME_MAX} characters that print"))
+    })
 }
 
 /// Lists the channels.
@@ -333,7 +336,9 @@ async fn create_channel(
 
 fn taken(error: AlertError) -> Problem {
     match error {
-        AlertError::Store(StoreError::Conflict { .. }) => Problem::conflict("another has this name: choose one"),
+        AlertError::Store(StoreError::Conflict { .. }) => {
+            Problem::conflict("another has this name: choose one")
+        }
         other => other.into(),
     }
 }
@@ -448,8 +453,17 @@ async fn create_rule(
     Json(body): Json<RuleBody>,
 ) -> Result<(StatusCode, Json<Made>), Problem> {
     let name = name(body.name)?;
-    let id = state.room::<Alerts>()?.put_rule(None, &name, &body.rule, caller.actor()).await.map_err(taken)?;
+    let id =
+        state.room::<Alerts>()?.put_rule(None, &name, &body.rule, caller.actor()).await.map_err(taken)?;
     Ok((StatusCode::CREATED, Json(Made { id })))
+}
+
+/// Shows a rule.
+#[utoipa::path(get, path = "/api/v1/alert-rules/{id}", operation_id = "getAlertRule", params(("id" = Uuid, Path)),
+    responses((status = 200, body = RuleView)))]
+async fn get_rule(state: State, Path(id): Path<Uuid>) -> Result<Json<RuleView>, Problem> {
+    let found = state.room::<Alerts>()?.rules().await?.into_iter().find(|rule| rule.id == id);
+    found.map(RuleView::of).map(Json).ok_or_else(|| Problem::not_found(format_args!("rule {id}")))
 }
 
 /// Changes a rule.

@@ -1,0 +1,176 @@
+//! What nobody else looks at: agents that fall silent, issuers that do not issue, the audit log, what is old.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use lifecycle::agents::{AgentQuery, Agents};
+use lifecycle::alerts::Alerts;
+use lifecycle::issuers::Issuers;
+use serde_json::{Value, json};
+use store::{Clock, Event, Store, StoreError};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+/// Between two looks at agents and issuers.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
+/// Looks between two walks over the audit log: six hours.
+const VERIFY_EVERY: u64 = 720;
+/// Looks between two clean-ups: an hour.
+const TRIM_EVERY: u64 = 120;
+/// How long the one who looks holds that duty, µs: three looks.
+const LEASE_US: i64 = 90_000_000;
+/// How long events stay for consumers that are behind, µs.
+const EVENTS_KEPT_US: i64 = 7 * DAY_US;
+const DAY_US: i64 = 86_400_000_000;
+/// Rows read at a time.
+const PAGE: usize = 1_000;
+
+/// The look-out. What it sees goes into the outbox, and from there to whoever is told by alerts.
+pub(super) struct Watch {
+    pub(super) store: Store,
+    pub(super) clock: Clock,
+    pub(super) agents: Agents,
+    pub(super) issuers: Issuers,
+    pub(super) alerts: Alerts,
+}
+
+/// What was wrong at the last look, by subject. A new process tells once more; alerts of one key are counted, not sent
+/// again.
+#[derive(Default)]
+struct Seen {
+    wrong: HashMap<String, bool>,
+}
+
+impl Watch {
+    /// Looks until told to stop; one process of a cluster at a time.
+    pub(super) async fn run(self, stop: CancellationToken) {
+        let _live = telemetry::tasks::guard("watch");
+        let (node, mut seen, mut looks) = (Uuid::new_v4(), Seen::default(), 0_u64);
+        loop {
+            let now_us = self.clock.now_us();
+            match self.store.lease("watch", node, now_us, LEASE_US).await {
+                Ok(true) => {
+                    if let Err(error) = self.look(&mut seen, looks).await {
+                        tracing::warn!(%error, "a look at agents and issuers failed");
+                    }
+                    looks += 1;
+                }
+                Ok(false) => {}
+                Err(error) => tracing::warn!(%error, "no lease: the database is away"),
+            }
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+            }
+        }
+        // Another takes over at once.
+        let _ = self.store.release("watch", node).await;
+    }
+
+    async fn look(
+        &self,
+        seen: &mut Seen,
+        looks: u64,
+    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        let mut events = self.agents(seen).await?;
+        events.extend(self.issuers(seen).await?);
+        if looks % VERIFY_EVERY == 1 {
+            events.extend(self.audit().await?);
+        }
+        if looks % TRIM_EVERY == 2 {
+            self.trim().await?;
+        }
+        if !events.is_empty() {
+            self.store
+                .write("watch", move |tx| Box::pin(async move { store::emit(tx, events).await }))
+                .await?;
+        }
+        Ok(())
+    }
+
+    async fn agents(&self, seen: &mut Seen) -> Result<Vec<Event>, Box<dyn std::error::Error + Send + Sync>> {
+        let (mut events, mut after) = (Vec::new(), None);
+        loop {
+            let page = self.agents.list(&AgentQuery::default(), after.as_ref(), PAGE).await?;
+            for agent in &page.rows {
+                let subject = format!("agent/{}", agent.id);
+                let body = json!({ "name": agent.name });
+                let silent = !self.agents.is_online(agent);
+                events.extend(self.changed(seen, subject, silent, ["agent.offline", "agent.online"], body));
+            }
+            after = page.next;
+            if after.is_none() {
+                return Ok(events);
+            }
+        }
+    }
+
+    async fn issuers(&self, seen: &mut Seen) -> Result<Vec<Event>, StoreError> {
+        let (mut events, mut after) = (Vec::new(), None);
+        loop {
+            let page = self.issuers.page(after.as_ref(), PAGE).await?;
+            for issuer in page.rows.iter().filter(|issuer| issuer.row.enabled) {
+                let health = &issuer.row.health;
+                let ill = health.last_error_at_us > health.last_success_at_us;
+                let resting = serde_json::from_str::<Value>(&health.breaker)
+                    .is_ok_and(|breaker| breaker.to_string().to_lowercase().contains("open"));
+                let subject = format!("issuer/{}", issuer.row.id);
+                let body = json!({ "name": issuer.row.name, "detail": health.last_error });
+                events.extend(self.changed(
+                    seen,
+                    subject,
+                    ill && resting,
+                    ["issuer.unhealthy", "issuer.healthy"],
+                    body,
+                ));
+            }
+            after = page.next;
+            if after.is_none() {
+                return Ok(events);
+            }
+        }
+    }
+
+    /// An event when something went wrong or came right since the last look.
+    fn changed(
+        &self,
+        seen: &mut Seen,
+        subject: String,
+        wrong: bool,
+        [went, came]: [&'static str; 2],
+        body: Value,
+    ) -> Option<Event> {
+        let before = seen.wrong.insert(subject.clone(), wrong);
+        // At the first look only what is wrong is news; what came right while nobody looked is told too.
+        let news = before != Some(wrong);
+        news.then(|| Event {
+            at_us: self.clock.now_us(),
+            kind: if wrong { went } else { came },
+            subject,
+            body,
+        })
+    }
+
+    async fn audit(&self) -> Result<Option<Event>, StoreError> {
+        let verified = self.store.audit_verify().await?;
+        if verified.faults.is_empty() {
+            return Ok(None);
+        }
+        tracing::error!(faults = ?verified.faults, "the audit log was altered");
+        let body = json!({ "detail": verified.faults.join("; ") });
+        Ok(Some(Event {
+            at_us: self.clock.now_us(),
+            kind: "audit.broken",
+            subject: "audit/log".to_owned(),
+            body,
+        }))
+    }
+
+    async fn trim(&self) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        let now_us = self.clock.now_us();
+        self.store.outbox_trim(now_us - EVENTS_KEPT_US).await?;
+        let keep_days = i64::from(self.alerts.settings().await?.keep_days);
+        self.store.trim_alerts(now_us - keep_days * DAY_US).await?;
+        Ok(())
+    }
+}
