@@ -19,7 +19,7 @@ impl JobId {
     pub fn of(row: i64, created_at_us: i64) -> Self {
         // 48 bits of milliseconds, then the microseconds of RFC 9562 section 6.2 method 3, then the row.
         let at = u64::try_from(created_at_us).unwrap_or(0);
-        let high = (at / 1_000) << 16 | 0x7000 | at % 1_000;
+        let high = (at / 1_000) << 16 | 0x7000 | (at % 1_000);
         let low = 0x8000_0000_0000_0000 | (row.unsigned_abs() & 0x3fff_ffff_ffff_ffff);
         Self(Uuid::from_u64_pair(high, low))
     }

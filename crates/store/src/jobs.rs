@@ -292,6 +292,21 @@ const WAITING_OVERDUE: &str = concat!(
     " FROM jobs WHERE state IN (2, 3) AND deadline_at <= ?1 ORDER BY deadline_at, id LIMIT ?2"
 );
 
+const DEPLOYING_OVERDUE: &str = concat!(
+    "-- jobs_deploying_overdue\nSELECT ",
+    job_columns!("jobs"),
+    " FROM jobs WHERE kind = 2 AND state <= 1 AND deadline_at <= ?1 ORDER BY deadline_at, id LIMIT ?2"
+);
+
+/// What these runs still had to deploy.
+const DEPLOYMENTS_CANCEL: Bulk = Bulk {
+    sqlite: "-- jobs_deployments_cancel
+UPDATE deployments SET state = 6, updated_at = ?2 WHERE job = ?1 AND state IN (0, 3, 4, 5)",
+    postgres: "-- jobs_deployments_cancel
+UPDATE deployments SET state = 6, updated_at = u.at FROM UNNEST(?1::bigint[], ?2::bigint[]) AS u(job, at)
+WHERE deployments.job = u.job AND deployments.state IN (0, 3, 4, 5)",
+};
+
 /// A lease that has ended, or that no clock of ours can have given.
 const REAP: &str = "-- jobs_reap
 UPDATE jobs SET state = 0, lease_holder = NULL, lease_until = NULL, next_attempt_at = ?1
@@ -354,11 +369,23 @@ const BY_ID: &str = concat!(
 const TRIM: &str = "-- jobs_trim
 DELETE FROM jobs WHERE id IN (SELECT id FROM jobs WHERE state = ?1 AND finished_at < ?2 ORDER BY id LIMIT ?3)";
 
-pub(crate) const ALL: &[&str] =
-    &[ISSUERS_DUE, AGENT_HAS, DUE_COUNT, GATED, WAITING_OVERDUE, REAP, EXTEND, UNSTICK, BY_ID, TRIM];
+pub(crate) const ALL: &[&str] = &[
+    ISSUERS_DUE,
+    AGENT_HAS,
+    DUE_COUNT,
+    GATED,
+    WAITING_OVERDUE,
+    DEPLOYING_OVERDUE,
+    REAP,
+    EXTEND,
+    UNSTICK,
+    BY_ID,
+    TRIM,
+];
 pub(crate) const SQLITE: &[&str] = &[CLAIM_FOR_AGENT_SQLITE, CLAIM_REVOCATIONS_SQLITE];
 pub(crate) const POSTGRES: &[&str] = &[CLAIM_FOR_AGENT_POSTGRES, CLAIM_REVOCATIONS_POSTGRES];
-pub(crate) const BULKS: &[&Bulk] = &[&INSERT, &CLAIM, &CHANGE, &OPEN_OF, &BY_IDS, &KEYS_INSERT];
+pub(crate) const BULKS: &[&Bulk] =
+    &[&INSERT, &CLAIM, &CHANGE, &OPEN_OF, &BY_IDS, &KEYS_INSERT, &DEPLOYMENTS_CANCEL];
 
 /// A run that was queued.
 #[derive(Clone, Debug, PartialEq)]
@@ -539,6 +566,27 @@ pub async fn gated_jobs(tx: &mut Tx, now_us: i64, limit: i64) -> Result<Vec<JobR
 /// Those of the database.
 pub async fn overdue_waiting_jobs(tx: &mut Tx, now_us: i64, limit: i64) -> Result<Vec<JobRow>, StoreError> {
     rows_of(tx.rows(WAITING_OVERDUE, vec![now_us.into(), limit.into()]).await?)
+}
+
+/// Deployments that are queued or running past their deadline.
+///
+/// # Errors
+/// Those of the database.
+pub async fn overdue_deployment_jobs(
+    tx: &mut Tx,
+    now_us: i64,
+    limit: i64,
+) -> Result<Vec<JobRow>, StoreError> {
+    rows_of(tx.rows(DEPLOYING_OVERDUE, vec![now_us.into(), limit.into()]).await?)
+}
+
+/// Ends what these runs still had to deploy: one statement, however many.
+///
+/// # Errors
+/// Those of the database.
+pub async fn cancel_deployments_of(tx: &mut Tx, jobs: Vec<i64>, at_us: i64) -> Result<(), StoreError> {
+    let at = vec![at_us; jobs.len()];
+    tx.bulk(&DEPLOYMENTS_CANCEL, vec![Column::Int(jobs), Column::Int(at)]).await.map(drop)
 }
 
 /// Queues again what is running under a lease that has ended, or that ends after `latest_us`, which no lease given by

@@ -1,21 +1,25 @@
 //! The second person.
 
+use std::collections::HashMap;
+
 use futures_util::FutureExt;
 use serde_json::json;
 use store::approvals::{
     ApprovalRow, ApprovalView, Decision, approvals_by_uuids, decide_approvals, expired_approvals,
 };
-use store::jobs::{JobRow, jobs_by_ids, overdue_waiting_jobs};
+use store::jobs::{
+    JobRow, cancel_deployments_of, jobs_by_ids, overdue_deployment_jobs, overdue_waiting_jobs,
+};
 use store::managed::{ManagedRow, managed_by_ids};
 use store::{Cursor, Page, StoreError, Tx};
 use uuid::Uuid;
 
 use super::ledger::{Entry, Ledger, attempt, job_details, lost, on};
 use super::{APPROVAL_PATIENCE_US, Lifecycle, LifecycleError, RUN_PATIENCE_US};
-use crate::job::{Consent, JobId, JobState};
+use crate::job::{Consent, JobId, JobKind, JobState};
 use crate::managed::BadRequest;
-use crate::scheduler::replan;
-use crate::state::Input;
+use crate::scheduler::{Planner, replan};
+use crate::state::{Input, State};
 
 /// Longest note of a decision, in octets.
 pub const NOTE_OCTETS_MAX: usize = 2_000;
@@ -144,41 +148,58 @@ impl Lifecycle {
         Ok(expired)
     }
 
-    /// Ends runs that waited too long for a CSR; part of the tick.
+    /// Ends runs that waited too long for an agent: for its request, or for its report. Part of the tick.
     pub(crate) async fn end_overdue(&self) -> Result<u64, LifecycleError> {
         let now_us = self.now_us();
         let plan = self.planner().await?;
         let ended = attempt(&self.inner.store, "jobs_overdue", move || {
             let plan = plan.clone();
-            on(move |tx| {
-                async move {
-                    let jobs = overdue_waiting_jobs(tx, now_us, EXPIRED_MAX).await?;
-                    let jobs: Vec<JobRow> =
-                        jobs.into_iter().filter(|job| job.state == JobState::AwaitingCsr.code()).collect();
-                    let count = jobs.len() as u64;
-                    let rows = rows_of(tx, jobs.iter().map(|job| job.certificate).collect()).await?;
-                    let mut ledger = Ledger::new(now_us, "system:reaper");
-                    for job in jobs {
-                        let Some(row) = rows.iter().find(|row| row.id == job.certificate) else { continue };
-                        let mut entry = Entry::new(row.clone());
-                        let error = "the agent sent no CSR in time: see whether it runs".to_owned();
-                        entry.row.last_error = Some(error.clone());
-                        entry.row.failures += 1;
-                        if ledger.step(&mut entry, Input::RunFailed, job_details(&job)).is_ok() {
-                            replan(&mut ledger, &plan, &entry.row);
-                        }
-                        ledger.end(job, JobState::Failed, Some(error));
-                        ledger.put(entry);
-                    }
-                    ledger.write(tx).await?;
-                    Ok(count)
-                }
-                .boxed()
-            })
+            on(move |tx| async move { end_overdue(tx, &plan, now_us).await }.boxed())
         })
         .await?;
         Ok(ended)
     }
+}
+
+async fn end_overdue(tx: &mut Tx, plan: &Planner, now_us: i64) -> Result<u64, StoreError> {
+    let mut jobs = overdue_waiting_jobs(tx, now_us, EXPIRED_MAX).await?;
+    jobs.retain(|job| job.state == JobState::AwaitingCsr.code());
+    jobs.extend(overdue_deployment_jobs(tx, now_us, EXPIRED_MAX).await?);
+    let count = jobs.len() as u64;
+    let mut entries: HashMap<i64, Entry> = rows_of(tx, jobs.iter().map(|job| job.certificate).collect())
+        .await?
+        .into_iter()
+        .map(|row| (row.id, Entry::new(row)))
+        .collect();
+    let mut ledger = Ledger::new(now_us, "system:reaper");
+    let mut undeployed = Vec::new();
+    for job in jobs {
+        let Some(entry) = entries.get_mut(&job.certificate) else { continue };
+        let deploys = job.kind == JobKind::Deployment.code();
+        let error = if deploys {
+            undeployed.push(job.id);
+            "the agent did not report the deployment in time: see whether it runs"
+        } else {
+            "the agent sent no CSR in time: see whether it runs"
+        };
+        let waited = if deploys { State::Deploying } else { State::AwaitingCsr };
+        // The first of several targets to be given up has moved the certificate already.
+        if entry.state()? == waited {
+            entry.row.last_error = Some(error.to_owned());
+            entry.row.failures += 1;
+            let moved = ledger.step(entry, Input::RunFailed, job_details(&job)).is_ok();
+            if moved && !deploys {
+                replan(&mut ledger, plan, &entry.row);
+            }
+        }
+        ledger.end(job, JobState::Failed, Some(error.to_owned()));
+    }
+    for entry in entries.into_values() {
+        ledger.put(entry);
+    }
+    ledger.write(tx).await?;
+    cancel_deployments_of(tx, undeployed, now_us).await?;
+    Ok(count)
 }
 
 fn decided_word(view: &ApprovalView) -> &'static str {
@@ -197,7 +218,7 @@ async fn settle(
     open: &[ApprovalRow],
     decision: &Decision,
     approve: bool,
-    plan: &crate::scheduler::Planner,
+    plan: &Planner,
 ) -> Result<(), StoreError> {
     let decisions: Vec<Decision> =
         open.iter().map(|one| Decision { id: one.id, ..decision.clone() }).collect();

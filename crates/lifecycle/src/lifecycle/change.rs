@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use futures_util::FutureExt;
 use serde_json::json;
-use store::agents::{NewDeployment, cancel_deployments, insert_deployments};
-use store::jobs::{JobRow, jobs_by_ids, open_jobs_of};
+use store::agents::{NewDeployment, insert_deployments};
+use store::jobs::{JobRow, cancel_deployments_of, jobs_by_ids, open_jobs_of};
 use store::managed::{
     ManagedRow, managed_by_ids, managed_by_uuids, replace_managed_names, replace_managed_tags, suggestions_of,
 };
@@ -123,12 +123,11 @@ impl Lifecycle {
         what: Move,
     ) -> Result<(), LifecycleError> {
         let (now_us, actor) = (self.now_us(), actor.to_owned());
-        let outcome = attempt(&self.inner.store, "certificate_move", move || {
+        attempt(&self.inner.store, "certificate_move", move || {
             let (actor, what) = (actor.clone(), what.clone());
             on(move |tx| async move { move_one(tx, id, revision, &actor, &what, now_us).await }.boxed())
         })
-        .await?;
-        outcome
+        .await?
     }
 
     /// Takes a run back. One that an issuer is at cannot be: what it delivers must not be lost.
@@ -138,12 +137,11 @@ impl Lifecycle {
     pub async fn cancel_job(&self, id: JobId, actor: &str) -> Result<(), LifecycleError> {
         self.job(id).await?;
         let (now_us, actor, planner) = (self.now_us(), actor.to_owned(), self.planner().await?);
-        let outcome = attempt(&self.inner.store, "job_cancel", move || {
+        attempt(&self.inner.store, "job_cancel", move || {
             let (actor, planner) = (actor.clone(), planner.clone());
             on(move |tx| async move { cancel(tx, id, &actor, &planner, now_us).await }.boxed())
         })
-        .await?;
-        outcome
+        .await?
     }
 
     /// Lets a run that waits for its time, or for another attempt, begin now.
@@ -343,9 +341,7 @@ async fn move_one(
     let row = entry.row.clone();
     ledger.put(entry);
     let queued = ledger.write(tx).await?;
-    for job in ended {
-        cancel_deployments(tx, job, now_us).await?;
-    }
+    cancel_deployments_of(tx, ended, now_us).await?;
     let deployments: Vec<NewDeployment> = queued
         .iter()
         .filter(|job| job.kind == JobKind::Deployment.code())
@@ -416,7 +412,7 @@ async fn cancel(
     ledger.put(entry);
     ledger.write(tx).await?;
     if deploys {
-        cancel_deployments(tx, row, now_us).await?;
+        cancel_deployments_of(tx, vec![row], now_us).await?;
     }
     Ok(Ok(()))
 }

@@ -4,7 +4,7 @@ use futures_util::FutureExt;
 use futures_util::future::join_all;
 use serde_json::json;
 use store::jobs::NewJob;
-use store::managed::{NewManaged, insert_managed};
+use store::managed::{NewManaged, agents_of_targets, insert_managed};
 use store::policies::{ViolationRow, replace_violations};
 use store::{Batcher, BatcherOptions, Clock, Store, StoreError, Tx};
 use uuid::Uuid;
@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::ledger::{Ledger, attempt, on};
 use super::{Lifecycle, LifecycleError, RUN_PATIENCE_US};
 use crate::job::{Consent, JobId, JobKind};
-use crate::managed::{INTERNAL_ISSUER, ManagedCertificate, NewCertificate, row_of};
+use crate::managed::{INTERNAL_ISSUER, KeyLocation, ManagedCertificate, NewCertificate, TargetRef, row_of};
 use crate::policy::Violation;
 
 /// Creations in one transaction: some 2 KiB each.
@@ -194,6 +194,7 @@ impl Lifecycle {
         } else {
             self.inner.issuers.issuer(&certificate.issuer).await?;
         }
+        self.check_agents(certificate).await?;
         let judged = super::directory::judge(&set, facts, certificate);
         let violations = set.violations(certificate, &judged.rule);
         let (enforced, advised): (Vec<_>, Vec<_>) = violations.into_iter().partition(|one| one.enforced);
@@ -201,6 +202,36 @@ impl Lifecycle {
             Ok((judged.consent(), advised))
         } else {
             Err(LifecycleError::Forbidden(enforced))
+        }
+    }
+
+    /// Whether the agent of its key and its targets are there, and each target is its agent's.
+    async fn check_agents(&self, certificate: &ManagedCertificate) -> Result<(), LifecycleError> {
+        let missing = |what, id: &Uuid| LifecycleError::Missing { what, name: id.to_string() };
+        if let KeyLocation::Agent { agent } = &certificate.key_location {
+            let there = self.inner.store.agent(*agent).await?;
+            there.filter(|agent| agent.retired_at_us.is_none()).ok_or_else(|| missing("agent", agent))?;
+        }
+        let places: Vec<(Uuid, Uuid)> = certificate
+            .targets
+            .iter()
+            .filter_map(|target| match target {
+                TargetRef::Deploy { target, agent } => Some((*target, *agent)),
+                TargetRef::Endpoint { .. } => None,
+            })
+            .collect();
+        if places.is_empty() {
+            return Ok(());
+        }
+        let wanted = places.iter().map(|(target, _)| *target).collect();
+        let look = on(move |tx| async move { agents_of_targets(tx, wanted).await }.boxed());
+        let there = self.inner.store.write("target_agents", look).await?;
+        match places.iter().find(|place| !there.contains(place)) {
+            None => Ok(()),
+            Some((target, agent)) if there.iter().any(|(one, _)| one == target) => {
+                Err(LifecycleError::Missing { what: "such target of the agent", name: agent.to_string() })
+            }
+            Some((target, _)) => Err(missing("target", target)),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use serde_json::json;
@@ -24,6 +25,11 @@ pub const IDS_MAX: usize = 10_000;
 
 /// Most reasons a report carries; the count of refusals is whole.
 const REASONS_MAX: usize = 100;
+
+/// How long a revocation that another is carrying out is waited for before it is counted as under way.
+const REVOKE_PATIENCE: Duration = Duration::from_secs(10);
+/// The first pause between looks, doubled up to 16 times this.
+const REVOKE_PAUSE: Duration = Duration::from_millis(5);
 
 /// Which certificates.
 #[derive(Clone, Debug, PartialEq)]
@@ -195,17 +201,34 @@ impl Lifecycle {
         }
         let (mut report, queued) = self.each(selection, actor, What::Revoke(request)).await?;
         while self.revoke_due().await? > 0 {}
-        // What an issuer did not do yet.
-        for ids in queued.chunks(CHUNK) {
-            let ids = ids.to_vec();
-            let read = on(move |tx| jobs_by_ids(tx, ids).boxed());
-            let states = self.inner.store.write("revoke_outcome", read).await?;
-            let open = states.iter().filter(|job| job.state != JobState::Done.code()).count() as u64;
-            report.done -= open;
-            report.already += open;
-        }
+        let open = self.not_revoked_yet(&queued).await?;
+        report.done -= open;
+        report.already += open;
         self.inner.wake.notify_one();
         Ok(report)
+    }
+
+    /// How many of these revocations wait for another try. Those that another process, or the scheduler, is at are waited
+    /// for.
+    async fn not_revoked_yet(&self, queued: &[i64]) -> Result<u64, LifecycleError> {
+        let began = Instant::now();
+        let mut pause = REVOKE_PAUSE;
+        loop {
+            let (mut open, mut under_way) = (0, false);
+            for ids in queued.chunks(CHUNK) {
+                let ids = ids.to_vec();
+                let read = on(move |tx| jobs_by_ids(tx, ids).boxed());
+                for job in self.inner.store.write("revoke_outcome", read).await? {
+                    open += u64::from(job.state != JobState::Done.code());
+                    under_way |= job.state == JobState::Running.code();
+                }
+            }
+            if !under_way || began.elapsed() > REVOKE_PATIENCE {
+                return Ok(open);
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(REVOKE_PAUSE * 16);
+        }
     }
 
     /// One transaction for each [`CHUNK`] certificates.

@@ -7,10 +7,8 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use keys::{Context, KeyType};
 use serde_json::json;
-use store::agents::{
-    DeploymentResult, SEALED_TARGETS, TargetRow, cancel_deployments, finish_deployments, open_deployments,
-};
-use store::jobs::{JobRow, claim_agent_jobs, jobs_by_ids, open_jobs_of};
+use store::agents::{DeploymentResult, SEALED_TARGETS, TargetRow, finish_deployments, open_deployments};
+use store::jobs::{JobRow, cancel_deployments_of, claim_agent_jobs, jobs_by_ids, open_jobs_of};
 use store::managed::{ManagedRow, ManagedVersion, managed_by_ids, versions_of};
 use store::{StoreError, Tx};
 use uuid::Uuid;
@@ -162,7 +160,7 @@ impl Lifecycle {
         for_good: bool,
     ) -> Result<(), LifecycleError> {
         let (now_us, planner, result) = (self.now_us(), self.planner().await?, result.clone());
-        let outcome = attempt(&self.inner.store, "agent_result", move || {
+        attempt(&self.inner.store, "agent_result", move || {
             let (planner, result) = (planner.clone(), result.clone());
             on(move |tx| {
                 async move {
@@ -181,8 +179,7 @@ impl Lifecycle {
                 .boxed()
             })
         })
-        .await?;
-        outcome
+        .await?
     }
 }
 
@@ -350,7 +347,7 @@ async fn take_deployment(
     ledger.put(entry);
     ledger.write(tx).await?;
     if cancelled {
-        cancel_deployments(tx, id, now_us).await?;
+        cancel_deployments_of(tx, vec![id], now_us).await?;
     }
     Ok(())
 }

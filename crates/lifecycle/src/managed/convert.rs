@@ -61,7 +61,7 @@ pub(crate) fn targets_of(row: &ManagedRow) -> Result<Vec<TargetRef>, Unreadable>
     read(row, "targets", &row.targets)
 }
 
-fn options_of(row: &ManagedRow) -> Result<Options, Unreadable> {
+pub(crate) fn options_of(row: &ManagedRow) -> Result<Options, Unreadable> {
     read(row, "options", &row.options)
 }
 

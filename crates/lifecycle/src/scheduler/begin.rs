@@ -15,6 +15,7 @@ use x509::build::{Extension, signed};
 use x509::csr::{self, CertificateRequest};
 use x509::{DistinguishedName, GeneralName};
 
+use super::{Planner, replan};
 use crate::issuers::Order;
 use crate::job::{Consent, JobState, id_of};
 use crate::lifecycle::{
@@ -80,11 +81,14 @@ impl Lifecycle {
             jobs.iter().map(|job| job.id).zip(prepared.into_iter().collect::<Result<Vec<_>, _>>()?).collect();
         let (jobs, prepared, versions) = (Arc::new(jobs), Arc::new(prepared), Arc::new(versions));
         let deadline = Instant::now() + self.inner.options.order_patience;
+        let planner = self.planner().await?;
         let ready = attempt(&self.inner.store, "jobs_begin", move || {
             let (jobs, prepared, versions) =
                 (Arc::clone(&jobs), Arc::clone(&prepared), Arc::clone(&versions));
+            let planner = planner.clone();
             on(move |tx| {
-                async move { begin(tx, &jobs, &prepared, &versions, now_us, deadline).await }.boxed()
+                async move { begin(tx, &jobs, &prepared, &versions, &planner, now_us, deadline).await }
+                    .boxed()
             })
         })
         .await?;
@@ -175,6 +179,7 @@ async fn begin(
     jobs: &[JobRow],
     prepared: &HashMap<i64, Prepared>,
     versions: &[ManagedVersion],
+    planner: &Planner,
     now_us: i64,
     deadline: Instant,
 ) -> Result<Vec<Ready>, StoreError> {
@@ -193,6 +198,16 @@ async fn begin(
         let mut entry = Entry::new(row.clone());
         match decide(job, &entry, prepared, now_us)? {
             Decision::End(error) => ledger.end(job.clone(), JobState::Cancelled, Some(error)),
+            Decision::Fail(error) => {
+                entry.row.failures += 1;
+                entry.row.last_error = Some(error.clone());
+                let mut details = job_details(job);
+                details["error"] = serde_json::json!(error);
+                // One that was never put to its issuer has moved nothing.
+                let _ = ledger.step(&mut entry, Input::RunFailed, details);
+                ledger.end(job.clone(), JobState::Failed, Some(error));
+                replan(&mut ledger, planner, &entry.row);
+            }
             Decision::Postpone(at_us, error) => {
                 let mut to = job.clone();
                 to.last_error = error.or(to.last_error);
@@ -264,6 +279,7 @@ enum Decision {
     AskCsr,
     Postpone(i64, Option<String>),
     End(String),
+    Fail(String),
 }
 
 fn decide(job: &JobRow, entry: &Entry, prepared: &Prepared, now_us: i64) -> Result<Decision, StoreError> {
@@ -274,7 +290,7 @@ fn decide(job: &JobRow, entry: &Entry, prepared: &Prepared, now_us: i64) -> Resu
             tracing::warn!(job = %id_of(job), error, "a run cannot begin");
             Decision::Postpone(now_us + pause, Some(error.clone()))
         } else {
-            Decision::End(error.clone())
+            Decision::Fail(error.clone())
         });
     }
     if entry.state()? == State::Archived {

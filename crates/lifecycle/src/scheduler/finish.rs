@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use serde_json::json;
-use store::agents::{NewDeployment, cancel_deployments, insert_deployments};
-use store::jobs::{JobRow, NewJob, jobs_by_ids, open_jobs_of};
+use store::agents::{NewDeployment, insert_deployments};
+use store::jobs::{JobRow, NewJob, cancel_deployments_of, jobs_by_ids, open_jobs_of};
 use store::managed::{
     ManagedRow, ManagedSuggestion, NewManagedVersion, drop_suggestions, insert_versions, managed_by_ids,
     set_suggestions,
@@ -424,9 +424,7 @@ impl Changes<'_> {
             }));
         }
         insert_deployments(tx, &deployments).await?;
-        for job in self.cancelled {
-            cancel_deployments(tx, job, self.now_us).await?;
-        }
+        cancel_deployments_of(tx, self.cancelled, self.now_us).await?;
         set_suggestions(tx, &self.suggestions).await?;
         drop_suggestions(tx, self.unsuggested).await?;
         replace_violations(tx, self.judged, &self.violations).await

@@ -196,7 +196,7 @@ async fn finish(tx: &mut Tx, outcomes: &[Outcome], now_us: i64) -> Result<(), St
         let Some(job) = jobs.get(&one.job.id).cloned() else { continue };
         let Some(row) = rows.get(&job.certificate) else { continue };
         match &one.error {
-            Some(error) => failed(&mut ledger, job, error, now_us),
+            Some(error) => failed(&mut ledger, row, job, error, now_us),
             None => {
                 let detail = Detail::of(&job);
                 revoked.entry(detail.reason).or_default().extend(job.version);
@@ -223,7 +223,7 @@ async fn finish(tx: &mut Tx, outcomes: &[Outcome], now_us: i64) -> Result<(), St
     ledger.write(tx).await.map(drop)
 }
 
-fn failed(ledger: &mut Ledger, job: JobRow, error: &IssuerError, now_us: i64) {
+fn failed(ledger: &mut Ledger, row: &ManagedRow, job: JobRow, error: &IssuerError, now_us: i64) {
     let pause = match error.retry() {
         Retry::Never => None,
         Retry::Backoff => Some(backoff(&job)),
@@ -231,11 +231,9 @@ fn failed(ledger: &mut Ledger, job: JobRow, error: &IssuerError, now_us: i64) {
     };
     let again = pause.map(|pause| now_us.saturating_add(pause)).filter(|at| *at < job.deadline_at_us);
     let Some(at) = again else {
-        ledger.note_on(
-            format!("job/{}", id_of(&job)),
-            "certificate.revoke_failed",
-            json!({ "error": error.to_string(), "attempts": job.attempts }),
-        );
+        let details = json!({ "job": id_of(&job), "error": error.to_string(), "attempts": job.attempts });
+        ledger.note(row, "certificate.revoke_failed", details.clone());
+        ledger.announce(row, "certificate.revoke_failed", &details);
         ledger.end(job, JobState::Failed, Some(error.to_string()));
         return;
     };

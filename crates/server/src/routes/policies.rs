@@ -39,7 +39,7 @@ struct NewPolicy {
     #[schema(example = "production", min_length = 1, max_length = 200)]
     name: String,
     /// What it says: `description`, `applies_to` (`all`, `environments`, `teams`, `profiles`, `issuers`, `tags`),
-    /// `enforcement` (`advisory` or `enforced`), `rules`, `renewal`, `requires_approval`. See docs/policies.md.
+    /// `enforcement` (`advisory` or `enforced`), `rules`, `renewal`, `requires_approval`. See docs/lifecycle.md.
     #[schema(value_type = Object, example = json!({"applies_to": {"environments": ["prod"]}, "enforcement": "enforced",
         "rules": [{"rule": "allowed_domains", "domains": ["example.org"], "severity": "error"}],
         "renewal": {"renew_before": {"days": 30}}}))]

@@ -6,7 +6,7 @@ use authority::issue::IssuedRef;
 use authority::keystore::KeyStore;
 use authority::names::{DnsRule, NameRules, SuffixRule};
 use authority::profile::Profile;
-use authority::revoke::CertificateStatus;
+use authority::revoke::{CertificateStatus, RevocationFilter, Selection};
 use authority::tree::NewCa;
 use authority::{Authority, AuthorityOptions};
 use http::Method;
@@ -21,6 +21,7 @@ use server::{Running, Server, ServerOptions, State, access};
 use store::{Clock, Store};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use x509::crl::Reason;
 
 use crate::world::{self, Answer, send};
 
@@ -208,6 +209,33 @@ async fn a_certificate_lives() {
     house.post(&format!("{path}/restore"), json!({})).await.expect(200);
     let missing = house.get("/api/v1/certificates/00000000-0000-7000-8000-000000000000").await.expect(404);
     assert_eq!(missing.problem(), "not-found");
+    house.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_revoked_at_the_authority_is_replaced() {
+    let house = House::new().await;
+    let id = house.issued("a.example").await;
+    let path = format!("/api/v1/certificates/{id}");
+    let by_hand = house.issued("b.example").await;
+    let patch = house.request(&house.admin, Method::PATCH, &format!("/api/v1/certificates/{by_hand}"));
+    send(patch.json(&json!({ "auto_renew": false }))).await.expect(200);
+    let all = RevocationFilter { profile: Some("web".to_owned()), ..RevocationFilter::default() };
+    let revoked =
+        house.authority.revoke(Selection::Filter(all), Reason::KeyCompromise, None, "user:eve").await;
+    assert_eq!(revoked.unwrap().count, 2);
+    house.until(&by_hand, "revoked").await;
+    for _ in 0..600 {
+        let versions = house.get(&format!("{path}/versions")).await.expect(200).json();
+        let versions = versions["items"].as_array().unwrap().clone();
+        if versions.len() == 2 {
+            assert_eq!(versions[1]["revoked_reason"], 1);
+            assert!(versions[0]["revoked_at"].is_null());
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    house.until(&id, "active").await;
     house.end().await;
 }
 

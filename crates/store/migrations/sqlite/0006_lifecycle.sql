@@ -136,6 +136,7 @@ CREATE INDEX jobs_gated ON jobs (next_attempt_at, id) WHERE state = 0 AND approv
 CREATE INDEX jobs_of_agent ON jobs (agent, next_attempt_at, id) WHERE agent IS NOT NULL AND state IN (0, 1, 3);
 CREATE INDEX jobs_leased ON jobs (lease_until, id) WHERE state = 1;
 CREATE INDEX jobs_waiting ON jobs (deadline_at, id) WHERE state IN (2, 3);
+CREATE INDEX jobs_deploying ON jobs (deadline_at, id) WHERE kind = 2 AND state <= 1;
 CREATE INDEX jobs_by_certificate ON jobs (certificate_id, id);
 CREATE INDEX jobs_by_state ON jobs (state, id);
 

@@ -263,6 +263,13 @@ INSERT INTO managed_tags (certificate_id, tag, value) VALUES (?1, ?2, ?3)",
 INSERT INTO managed_tags (certificate_id, tag, value) SELECT * FROM UNNEST(?1::bigint[], ?2::text[], ?3::text[])",
 };
 
+const TARGET_AGENTS: Bulk = Bulk {
+    sqlite: "-- managed_target_agents
+SELECT uuid, agent FROM deploy_targets WHERE uuid = ?1",
+    postgres: "-- managed_target_agents
+SELECT t.uuid, t.agent FROM UNNEST(?1::uuid[]) AS u(uuid) JOIN deploy_targets t ON t.uuid = u.uuid",
+};
+
 pub(crate) const ALL: &[&str] = &[
     elsewhere::REVOKED_ELSEWHERE,
     BY_UUID,
@@ -280,6 +287,7 @@ pub(crate) const ALL: &[&str] = &[
 pub(crate) const BULKS: &[&Bulk] = &[
     &BY_IDS,
     &BY_UUIDS,
+    &TARGET_AGENTS,
     &INSERT,
     &UPDATE,
     &NAMES_DELETE,
@@ -337,6 +345,15 @@ pub async fn managed_by_uuids(tx: &mut Tx, ids: Vec<Uuid>) -> Result<Vec<Managed
         .into_iter()
         .map(|mut row| managed_row(&mut row))
         .collect()
+}
+
+/// The agents of these targets: target and agent; targets that do not exist are left out.
+///
+/// # Errors
+/// Those of the database.
+pub async fn agents_of_targets(tx: &mut Tx, targets: Vec<Uuid>) -> Result<Vec<(Uuid, Uuid)>, StoreError> {
+    let rows = tx.bulk(&TARGET_AGENTS, vec![Column::Uuid(targets)]).await?;
+    rows.into_iter().map(|mut row| Ok((row.uuid()?, row.uuid()?))).collect()
 }
 
 /// Enters certificates; answers the rows given, by identity. A name or identity that exists leaves its certificate out.

@@ -16,7 +16,8 @@ use x509::{DistinguishedName, GeneralName};
 
 use super::world::{DAY, HOUR, World};
 
-const TARGET: &str = r#"{"type":"files","fullchain":{"path":"/tmp/fullchain.pem"},"key":{"path":"/tmp/key.pem"}}"#;
+const TARGET: &str =
+    r#"{"type":"files","fullchain":{"path":"/tmp/fullchain.pem"},"key":{"path":"/tmp/key.pem"}}"#;
 
 async fn target(world: &World, agent: Uuid, name: &str) -> TargetRef {
     let target = Uuid::now_v7();
@@ -75,7 +76,7 @@ async fn wanted(world: &World, agent: Uuid, targets: &[TargetRef]) -> (Uuid, Job
 }
 
 pub(super) async fn an_agent_makes_the_key_and_deploys(world: World) {
-    let agent = Uuid::now_v7();
+    let agent = world.agent().await;
     assert!(jobs(&world, agent).await.is_empty());
     let targets = [target(&world, agent, "one").await, target(&world, agent, "two").await];
     let (id, job) = wanted(&world, agent, &targets).await;
@@ -117,7 +118,7 @@ pub(super) async fn an_agent_makes_the_key_and_deploys(world: World) {
 }
 
 pub(super) async fn a_request_that_is_not_what_was_asked_for_is_refused(world: World) {
-    let agent = Uuid::now_v7();
+    let agent = world.agent().await;
     let (id, job) = wanted(&world, agent, &[]).await;
     let names: Vec<String> = vec!["a.example.org".to_owned(), "10.0.0.1".to_owned()];
     let refused = |csr: Vec<u8>| {
@@ -146,7 +147,7 @@ pub(super) async fn a_request_that_is_not_what_was_asked_for_is_refused(world: W
 }
 
 pub(super) async fn a_failed_deployment_is_tried_again_and_given_up_at_last(world: World) {
-    let agent = Uuid::now_v7();
+    let agent = world.agent().await;
     let place = target(&world, agent, "one").await;
     let mut new = NewCertificate::new(&["a.example.org"], "web");
     new.targets = vec![place.clone()];
@@ -179,7 +180,7 @@ pub(super) async fn a_failed_deployment_is_tried_again_and_given_up_at_last(worl
 }
 
 pub(super) async fn an_agent_that_says_nothing_is_not_waited_for_for_ever(world: World) {
-    let agent = Uuid::now_v7();
+    let agent = world.agent().await;
     let (id, job) = wanted(&world, agent, &[]).await;
     assert_eq!(jobs(&world, agent).await.len(), 1);
     // Offered again after a while, also when the agent could not.
@@ -201,8 +202,51 @@ pub(super) async fn an_agent_that_says_nothing_is_not_waited_for_for_ever(world:
     world.check().await;
 }
 
+pub(super) async fn a_deployment_nobody_reports_is_given_up(world: World) {
+    let agent = world.agent().await;
+    let mut new = NewCertificate::new(&["a.example.org"], "web");
+    new.targets = vec![target(&world, agent, "one").await, target(&world, agent, "two").await];
+    let created = world.life.create(new, "user:ann").await.unwrap();
+    world.life.tick().await.unwrap();
+    assert_eq!(jobs(&world, agent).await.len(), 2);
+    // Its lease ends and it is offered again; days later nobody waits for it any more.
+    world.advance(HOUR);
+    world.life.schedule().await.unwrap();
+    assert_eq!(jobs(&world, agent).await.len(), 2);
+    world.advance(4 * DAY);
+    world.life.schedule().await.unwrap();
+    let failed = world.life.get(created.certificate).await.unwrap();
+    assert_eq!((failed.state, failed.failures), (State::Failed, 1));
+    assert!(jobs(&world, agent).await.is_empty());
+    let all = world.store.deployments_of_certificate(created.certificate, None, 10).await.unwrap().rows;
+    assert!(all.iter().all(|one| one.state == 6), "{all:?}");
+    // The renewal is planned all the same.
+    assert!(failed.renew_at_us().is_some());
+    world.check().await;
+}
+
+pub(super) async fn what_an_agent_needs_has_to_exist(world: World) {
+    let (agent, other) = (world.agent().await, world.agent().await);
+    let place = target(&world, agent, "one").await;
+    let TargetRef::Deploy { target, .. } = place else { panic!("{place:?}") };
+    let with = |change: &dyn Fn(&mut NewCertificate)| {
+        let mut new = NewCertificate::new(&["a.example.org"], "web");
+        change(&mut new);
+        let life = world.life.clone();
+        async move { life.create(new, "user:ann").await.unwrap_err().to_string() }
+    };
+    let nobody = Uuid::now_v7();
+    let away = with(&|new| new.key_location = KeyLocation::Agent { agent: nobody }).await;
+    assert_eq!(away, format!("there is no agent \"{nobody}\"; make it first"));
+    let away = with(&|new| new.targets = vec![TargetRef::Deploy { target: nobody, agent }]).await;
+    assert_eq!(away, format!("there is no target \"{nobody}\"; make it first"));
+    let away = with(&|new| new.targets = vec![TargetRef::Deploy { target, agent: other }]).await;
+    assert_eq!(away, format!("there is no such target of the agent \"{other}\"; make it first"));
+    world.check().await;
+}
+
 pub(super) async fn a_newer_version_ends_the_deployment_of_the_older(world: World) {
-    let agent = Uuid::now_v7();
+    let agent = world.agent().await;
     let mut new = NewCertificate::new(&["a.example.org"], "web");
     new.targets = vec![target(&world, agent, "one").await];
     let created = world.life.create(new, "user:ann").await.unwrap();

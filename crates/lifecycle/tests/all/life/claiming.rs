@@ -111,7 +111,9 @@ pub(super) async fn what_was_found_is_claimed_with_its_endpoint(world: World) {
     assert_eq!(certificate.names.len(), 2);
     assert_eq!(certificate.current.unwrap().fingerprint, Fingerprint::of(&der));
     assert_eq!(certificate.current.unwrap().not_after_us, NOW + 60 * DAY);
-    assert!(matches!(&certificate.targets[..], [TargetRef::Endpoint { host, port: 443, .. }] if host == "found.example.org"));
+    assert!(
+        matches!(&certificate.targets[..], [TargetRef::Endpoint { host, port: 443, .. }] if host == "found.example.org")
+    );
     assert_eq!(state(&world, "found").await, FoundState::Managed(certificate.id));
     let again = world.life.claim(claim(what), "user:ann").await;
     assert!(matches!(again, Err(LifecycleError::Taken { .. })));

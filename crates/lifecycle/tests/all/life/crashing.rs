@@ -58,9 +58,12 @@ pub(super) async fn a_crash_at_any_step_loses_nothing_and_issues_nothing_twice(w
 
 pub(super) async fn two_crashes_in_a_row_do_no_more_harm(world: World) {
     let mut runs = 0;
-    for (first, second) in
-        [(Step::Claim, Step::Begin), (Step::Begin, Step::Finish), (Step::Finish, Step::Claim), (Step::Begin, Step::Begin)]
-    {
+    for (first, second) in [
+        (Step::Claim, Step::Begin),
+        (Step::Begin, Step::Finish),
+        (Step::Finish, Step::Claim),
+        (Step::Begin, Step::Begin),
+    ] {
         for fault in FAULTS {
             let name = format!("n{runs}.example.org");
             world.life.create(NewCertificate::new(&[&name], "web"), "user:ann").await.unwrap();

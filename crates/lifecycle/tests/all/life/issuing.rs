@@ -74,7 +74,10 @@ pub(super) async fn what_it_names_has_to_exist(world: World) {
         let life = world.life.clone();
         async move { life.create(new, "user:ann").await.unwrap_err().to_string() }
     };
-    assert_eq!(with(|new| new.profile = "none".to_owned()).await, "there is no profile \"none\"; make it first");
+    assert_eq!(
+        with(|new| new.profile = "none".to_owned()).await,
+        "there is no profile \"none\"; make it first"
+    );
     assert_eq!(
         with(|new| new.policy = Some("none".to_owned())).await,
         "there is no policy \"none\"; make it first"
@@ -153,8 +156,7 @@ pub(super) async fn a_slow_issuer_is_cut_off_and_the_order_goes_on(world: World)
     let issuer = world.issuer("internal");
     *issuer.mood.lock() = Mood::Slow(Duration::from_secs(30));
     let hasty = world.with(|options| options.order_patience = Duration::from_millis(50));
-    let created =
-        hasty.create(NewCertificate::new(&["a.example.org"], "web"), "user:ann").await.unwrap();
+    let created = hasty.create(NewCertificate::new(&["a.example.org"], "web"), "user:ann").await.unwrap();
     assert_eq!(hasty.tick().await.unwrap().failed, 1);
     let job = hasty.job(created.job.unwrap()).await.unwrap();
     assert!(job.last_error.unwrap().contains("no answer in time"));
@@ -225,7 +227,8 @@ pub(super) async fn keys_are_given_out_with_an_audit_row(world: World) {
     assert_eq!(keys::Signer::spki(&key), &*leaf.public_key.spki);
 
     let password = Zeroizing::new("correct horse".to_owned());
-    let file = world.life.export(certificate.id, &ExportFormat::Pkcs12 { password }, "user:bob").await.unwrap();
+    let file =
+        world.life.export(certificate.id, &ExportFormat::Pkcs12 { password }, "user:bob").await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.p12");
     std::fs::write(&path, &*file.octets).unwrap();
@@ -247,7 +250,7 @@ pub(super) async fn keys_are_given_out_with_an_audit_row(world: World) {
     assert!(log.iter().any(|row| row.details.contains("\"key\"")));
 
     let mut away = NewCertificate::new(&["b.example.org"], "web");
-    away.key_location = KeyLocation::Agent { agent: Uuid::now_v7() };
+    away.key_location = KeyLocation::Agent { agent: world.agent().await };
     let created = world.life.create(away, "user:ann").await.unwrap();
     let refused = world.life.export(created.certificate, &ExportFormat::ChainAndKey, "user:bob").await;
     assert!(matches!(refused, Err(LifecycleError::NotExportable(_))));
@@ -331,5 +334,32 @@ pub(super) async fn runs_are_cancelled_and_hastened(world: World) {
     let states: Vec<JobState> = listed.iter().map(|job| job.state).collect();
     assert_eq!(states, [JobState::Queued, JobState::Done, JobState::Cancelled]);
     assert!(listed[0].planned && !listed[1].planned);
+    world.check().await;
+}
+
+pub(super) async fn a_key_service_that_is_away_is_waited_for(world: World) {
+    let mut new = NewCertificate::new(&["a.example.org"], "web");
+    new.key_location = KeyLocation::KeyService;
+    let created = world.life.create(new, "user:ann").await.unwrap();
+    world.life.tick().await.unwrap();
+    let job = world.life.job(created.job.unwrap()).await.unwrap();
+    assert_eq!((job.state, job.attempts), (JobState::Queued, 1));
+    assert!(job.last_error.unwrap().contains("pkcs11"));
+    assert_eq!(world.life.get(created.certificate).await.unwrap().state, State::Pending);
+    // Given up after days, and planned anew: nothing is stuck.
+    world.advance(4 * DAY);
+    world.life.tick().await.unwrap();
+    assert_eq!(world.life.job(created.job.unwrap()).await.unwrap().state, JobState::Failed);
+    let failed = world.life.get(created.certificate).await.unwrap();
+    assert_eq!((failed.failures, failed.renew_at_us()), (1, Some(world.clock.now_us() + HOUR)));
+    // Kept here instead, it is issued at once.
+    let change = CertificateChange {
+        key_location: Some(KeyLocation::Server),
+        renew: true,
+        ..CertificateChange::default()
+    };
+    world.life.update(created.certificate, None, &change, "user:ann").await.unwrap();
+    world.life.tick().await.unwrap();
+    assert_eq!(world.life.get(created.certificate).await.unwrap().state, State::Active);
     world.check().await;
 }

@@ -43,6 +43,7 @@ battery! {
     issuing::a_change_asks_for_a_version_that_has_it
     issuing::what_is_archived_is_left_alone_until_it_is_restored
     issuing::runs_are_cancelled_and_hastened
+    issuing::a_key_service_that_is_away_is_waited_for
     renewing::a_certificate_is_renewed_at_its_time_with_a_new_key
     renewing::a_clock_that_jumps_a_year_renews_everything_once
     renewing::a_clock_set_back_does_nothing_twice
@@ -64,6 +65,8 @@ battery! {
     agents::a_failed_deployment_is_tried_again_and_given_up_at_last
     agents::an_agent_that_says_nothing_is_not_waited_for_for_ever
     agents::a_newer_version_ends_the_deployment_of_the_older
+    agents::a_deployment_nobody_reports_is_given_up
+    agents::what_an_agent_needs_has_to_exist
     bulk::a_filter_reaches_every_certificate
     bulk::a_revocation_of_many_is_one_call
     bulk::a_revocation_at_another_issuer_is_tried_again

@@ -27,12 +27,15 @@ pub(super) async fn no_listing_walks_a_large_table(world: World) {
     assert!(plans.len() > 40);
     for (statement, plan) in plans {
         // SQLite keeps the table itself in the order of its ids: a page in that order is read where it stands.
-        let as_it_stands = statement.contains("ORDER BY id") && !plan.iter().any(|line| line.contains("TEMP B-TREE"));
+        let as_it_stands =
+            statement.contains("ORDER BY id") && !plan.iter().any(|line| line.contains("TEMP B-TREE"));
         for line in plan.iter().filter(|line| !(as_it_stands && line.starts_with("SCAN"))) {
             let walked = TABLES.iter().find(|table| {
                 // PostgreSQL's words, then SQLite's, which says "USING INDEX" when it walks one.
                 line.contains(&format!("Seq Scan on {table}"))
-                    || (line.contains("SCAN") && !line.contains("INDEX") && line.split(' ').any(|word| word == **table))
+                    || (line.contains("SCAN")
+                        && !line.contains("INDEX")
+                        && line.split(' ').any(|word| word == **table))
             });
             assert!(walked.is_none(), "{statement}\n{}", plan.join("\n"));
         }

@@ -37,7 +37,11 @@ async fn listed(world: &World, filter: &ViolationFilter) -> Vec<lifecycle::lifec
 }
 
 pub(super) async fn an_enforced_policy_refuses_and_an_advising_one_lists(world: World) {
-    world.life.put_policy("names", &policy(Enforcement::Enforced, domains()), None, "user:ann").await.unwrap();
+    world
+        .life
+        .put_policy("names", &policy(Enforcement::Enforced, domains()), None, "user:ann")
+        .await
+        .unwrap();
     world
         .life
         .put_policy("owned", &policy(Enforcement::Advisory, Demand::RequiredOwner), None, "user:ann")
@@ -49,7 +53,8 @@ pub(super) async fn an_enforced_policy_refuses_and_an_advising_one_lists(world: 
     assert_eq!(error.to_string(), "policies forbid it: a.example.com is not under example.org (names)");
     assert!(world.life.named("a.example.com").await.is_err());
 
-    let created = world.life.create(NewCertificate::new(&["a.example.org"], "web"), "user:ann").await.unwrap();
+    let created =
+        world.life.create(NewCertificate::new(&["a.example.org"], "web"), "user:ann").await.unwrap();
     assert_eq!(created.violations.len(), 1);
     let all = listed(&world, &ViolationFilter::default()).await;
     assert_eq!(all.len(), 1);
@@ -67,7 +72,8 @@ pub(super) async fn a_changed_policy_is_held_against_everything(world: World) {
     found.push(listed(&world, &ViolationFilter::default()).await.len());
     let by_policy = ViolationFilter { policy: Some("owned".to_owned()), ..ViolationFilter::default() };
     found.push(listed(&world, &by_policy).await.len());
-    let bad = ViolationFilter { severity_from: Some(Severity::Critical.code()), ..ViolationFilter::default() };
+    let bad =
+        ViolationFilter { severity_from: Some(Severity::Critical.code()), ..ViolationFilter::default() };
     found.push(listed(&world, &bad).await.len());
     // Another text of the rule, then none.
     let relaxed = policy(Enforcement::Advisory, domains());
@@ -117,7 +123,8 @@ pub(super) async fn a_policy_in_use_stays(world: World) {
     world.life.update(created.certificate, None, &none, "user:ann").await.unwrap();
     world.life.delete_policy("p", "user:ann").await.unwrap();
     assert!(matches!(world.life.policy("p").await, Err(LifecycleError::NotFound { .. })));
-    let bad = Policy { rules: vec![Rule { severity: Severity::Info, demand: domains() }; 60], ..Policy::default() };
+    let bad =
+        Policy { rules: vec![Rule { severity: Severity::Info, demand: domains() }; 60], ..Policy::default() };
     assert!(matches!(
         world.life.put_policy("q", &bad, None, "user:ann").await,
         Err(LifecycleError::BadPolicy(_))

@@ -47,12 +47,13 @@ pub(super) async fn every_page_is_another(world: World) {
         assert!(sorted, "{order:?}");
     }
     let first = world.life.page(&ManagedFilter::default(), ManagedOrder::Name, None, 7).await.unwrap();
-    let other = world.life.page(&ManagedFilter::default(), ManagedOrder::Expiry, first.next.as_ref(), 7).await;
+    let other =
+        world.life.page(&ManagedFilter::default(), ManagedOrder::Expiry, first.next.as_ref(), 7).await;
     assert!(other.is_err(), "a cursor of another order");
 }
 
 pub(super) async fn filters_find_what_they_say(world: World) {
-    let agent = Uuid::now_v7();
+    let agent = world.agent().await;
     let mut wanted = NewCertificate::new(&["Shop.Example.org", "*.pay.example.net"], "web");
     wanted.environment = Some("prod".to_owned());
     wanted.owner = Some("ann".to_owned());
@@ -78,7 +79,10 @@ pub(super) async fn filters_find_what_they_say(world: World) {
         (ManagedFilter { contains: text("PAY"), ..none() }, vec![wanted]),
         (ManagedFilter { contains: text("%"), ..none() }, vec![]),
         (ManagedFilter { profile: text("careful"), ..none() }, vec![remote]),
-        (ManagedFilter { within: Some(vec![ManagedScope::Profile("careful".to_owned())]), ..none() }, vec![remote]),
+        (
+            ManagedFilter { within: Some(vec![ManagedScope::Profile("careful".to_owned())]), ..none() },
+            vec![remote],
+        ),
         (
             ManagedFilter {
                 within: Some(vec![
@@ -95,7 +99,12 @@ pub(super) async fn filters_find_what_they_say(world: World) {
         (ManagedFilter { states: vec![State::AwaitingApproval.code()], ..none() }, vec![remote]),
         (ManagedFilter { expires_before_us: Some(NOW + LIFE), ..none() }, vec![]),
         (
-            ManagedFilter { environment: text("prod"), owner: text("ann"), issuer: text("internal"), ..none() },
+            ManagedFilter {
+                environment: text("prod"),
+                owner: text("ann"),
+                issuer: text("internal"),
+                ..none()
+            },
             vec![],
         ),
     ];
@@ -105,11 +114,8 @@ pub(super) async fn filters_find_what_they_say(world: World) {
             assert_eq!(found, expected.iter().copied().collect(), "{filter:?}");
         }
     }
-    let ending = ManagedFilter {
-        expires_from_us: Some(NOW),
-        expires_before_us: Some(NOW + LIFE + 1),
-        ..none()
-    };
+    let ending =
+        ManagedFilter { expires_from_us: Some(NOW), expires_before_us: Some(NOW + LIFE + 1), ..none() };
     assert_eq!(walk(&world, &ending, ManagedOrder::Expiry).await.len(), 21);
     // A scope and a wish meet.
     let scoped = ManagedFilter {

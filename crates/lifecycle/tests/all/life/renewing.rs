@@ -196,7 +196,8 @@ pub(super) async fn a_tick_is_a_constant_number_of_statements(world: World) {
     assert_eq!(statements() - before, idle);
     assert!(idle <= 16, "{idle}");
     // The work: some statements for each batch of ends, none for each certificate.
-    let due = world.life.jobs(&JobFilter { state: Some(0), ..JobFilter::default() }, None, 1_000).await.unwrap();
+    let due =
+        world.life.jobs(&JobFilter { state: Some(0), ..JobFilter::default() }, None, 1_000).await.unwrap();
     assert!(due.rows.iter().all(|job| !job.planned));
     let life = world.with(|options| options.cache_lifetime = std::time::Duration::from_secs(60));
     life.tick().await.unwrap();

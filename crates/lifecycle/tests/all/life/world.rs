@@ -16,6 +16,7 @@ use lifecycle::lifecycle::{
 };
 use lifecycle::managed::{ManagedCertificate, NewCertificate};
 use parking_lot::Mutex;
+use store::agents::{AgentFacts, AgentRow, insert_agent};
 use store::testing::Cluster;
 use store::{Clock, Fault, Store, StoreOptions, StoreUrl};
 use uuid::Uuid;
@@ -131,7 +132,10 @@ impl Fake {
         match mood {
             Mood::Well => {}
             Mood::Down => {
-                return Err(IssuerError::Unavailable { reason: "nobody there".to_owned(), retry_after: None });
+                return Err(IssuerError::Unavailable {
+                    reason: "nobody there".to_owned(),
+                    retry_after: None,
+                });
             }
             Mood::Refusing => return Err(IssuerError::Refused { reason: "not this name".to_owned() }),
             Mood::Held(retry_after) => {
@@ -174,7 +178,10 @@ impl Issuer for Fake {
     ) -> BoxFuture<'a, Result<(), IssuerError>> {
         async move {
             if *self.mood.lock() == Mood::Down {
-                return Err(IssuerError::Unavailable { reason: "nobody there".to_owned(), retry_after: None });
+                return Err(IssuerError::Unavailable {
+                    reason: "nobody there".to_owned(),
+                    retry_after: None,
+                });
             }
             self.revoked.lock().push(certificate.fingerprint);
             self.hooks.pass(Step::RevokeFinish);
@@ -190,7 +197,10 @@ impl Issuer for Fake {
         async move {
             self.windows_asked.fetch_add(1, Ordering::SeqCst);
             if *self.mood.lock() == Mood::Down {
-                return Err(IssuerError::Unavailable { reason: "nobody there".to_owned(), retry_after: None });
+                return Err(IssuerError::Unavailable {
+                    reason: "nobody there".to_owned(),
+                    retry_after: None,
+                });
             }
             Ok(self.window.lock().clone())
         }
@@ -237,7 +247,8 @@ impl IssuerSource for Fakes {
     fn issuer<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Arc<dyn Issuer>, IssuerError>> {
         async move {
             let found = self.all.lock().get(name).cloned();
-            let found = found.ok_or_else(|| IssuerError::Misconfigured { reason: format!("no issuer {name}") });
+            let found =
+                found.ok_or_else(|| IssuerError::Misconfigured { reason: format!("no issuer {name}") });
             found.map(|fake| fake as Arc<dyn Issuer>)
         }
         .boxed()
@@ -259,10 +270,7 @@ pub(crate) struct Own {
 }
 
 impl OwnAuthority for Own {
-    fn profile<'a>(
-        &'a self,
-        name: &'a str,
-    ) -> BoxFuture<'a, Result<Option<ProfileFacts>, LifecycleError>> {
+    fn profile<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<ProfileFacts>, LifecycleError>> {
         self.hooks.pass(Step::Begin);
         async move { Ok(self.profiles.lock().get(name).copied()) }.boxed()
     }
@@ -409,6 +417,28 @@ impl World {
         self.hooks.armed.lock().insert(step, fault);
     }
 
+    /// An agent, enrolled.
+    pub(crate) async fn agent(&self) -> Uuid {
+        let id = Uuid::now_v7();
+        let now = self.clock.now_us();
+        let agent = AgentRow {
+            id,
+            name: id.to_string(),
+            labels: "{}".to_owned(),
+            spki_sha256: *Fingerprint::of(id.as_bytes()).as_bytes(),
+            not_after_us: now + DAY,
+            facts: AgentFacts { addresses: "[]".to_owned(), ..AgentFacts::default() },
+            revision: 1,
+            enrolled_at_us: now,
+            last_seen_at_us: now,
+            retired_at_us: None,
+        };
+        let stored =
+            self.store.write("agent", move |tx| async move { insert_agent(tx, &agent, &[]).await }.boxed());
+        assert!(stored.await.unwrap());
+        id
+    }
+
     /// A certificate of this name, issued.
     pub(crate) async fn issued(&self, name: &str) -> ManagedCertificate {
         let created = self.life.create(NewCertificate::new(&[name], "web"), "user:ann").await.unwrap();
@@ -420,7 +450,8 @@ impl World {
 
     /// So many certificates, issued.
     pub(crate) async fn many(&self, count: usize) -> Vec<Uuid> {
-        let new = (0..count).map(|number| NewCertificate::new(&[&format!("n{number:04}.example.org")], "web"));
+        let new =
+            (0..count).map(|number| NewCertificate::new(&[&format!("n{number:04}.example.org")], "web"));
         let created = self.life.create_many(new.collect(), "user:ann").await;
         let ids = created.into_iter().map(|one| one.unwrap().certificate).collect();
         self.life.tick().await.unwrap();
