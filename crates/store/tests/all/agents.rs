@@ -204,7 +204,7 @@ pub(crate) async fn targets_belong_to_agents(world: World) {
     assert!(!change(1, plain.clone()).await.unwrap(), "another revision");
     let found = store.target(id).await.unwrap().unwrap();
     assert_eq!((&found.settings, found.revision, found.updated_at_us), (&plain, 2, NOW + 1));
-    assert_eq!(store.targets(Some(mine), None, 10).await.unwrap().rows, [found.clone()]);
+    assert_eq!(store.targets(Some(mine), None, 10).await.unwrap().rows, std::slice::from_ref(&found));
     assert_eq!(store.target_named("www").await.unwrap(), Some(found));
     let first = store.targets(None, None, 1).await.unwrap();
     let rest = store.targets(None, first.next.as_ref(), 10).await.unwrap();

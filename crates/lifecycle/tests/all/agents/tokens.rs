@@ -27,7 +27,7 @@ async fn a_token_is_shown_once_and_kept_as_its_hash() {
         assert!(!bytes.windows(made.token.len()).any(|window| window == made.token.as_bytes()));
     }
     let listed = world.agents.tokens(None, 10).await.unwrap();
-    assert_eq!(listed.rows, [made.row.clone()]);
+    assert_eq!(listed.rows, std::slice::from_ref(&made.row));
     world.agents.delete_token(made.row.id, "user:alice").await.unwrap();
     assert!(matches!(world.agents.delete_token(made.row.id, "x").await, Err(AgentError::NotFound(_))));
     for (new, part) in [

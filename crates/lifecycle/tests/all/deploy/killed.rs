@@ -48,7 +48,7 @@ async fn two_certificates_take_turns() {
     let deployer = Deployer::open(&folder.join("state")).unwrap();
     deployer.recover().await.unwrap();
     for round in 0..rounds {
-        let material = if round % 2 == 0 { &a } else { &b };
+        let material = if round.is_multiple_of(2) { &a } else { &b };
         let report = deployer.deploy(ID, &described(&folder), material).await;
         // The first may be there already, from a process before.
         assert!(matches!(report.outcome, Outcome::Deployed | Outcome::Unchanged), "{report:?}");
