@@ -270,8 +270,8 @@ fn tls(config: &HttpConfig, roots: RootCertStore) -> Result<rustls::ClientConfig
         .with_safe_default_protocol_versions()
         .map_err(bad)?
         .with_root_certificates(roots);
-    match (&config.client_certificate, &config.client_key) {
-        (None, None) => Ok(builder.with_no_client_auth()),
+    let mut tls = match (&config.client_certificate, &config.client_key) {
+        (None, None) => builder.with_no_client_auth(),
         (Some(certificate), Some(key)) => {
             let chain: Vec<_> = x509::pem::certificates(certificate.as_bytes())
                 .map(|(_, der)| CertificateDer::from(der))
@@ -279,10 +279,15 @@ fn tls(config: &HttpConfig, roots: RootCertStore) -> Result<rustls::ClientConfig
             let key = keys::PrivateKey::from_pem(key.expose())
                 .map_err(|error| IssuerError::misconfigured(format!("http.client_key: {error}")))?;
             let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.to_pkcs8_der().to_vec()));
-            builder.with_client_auth_cert(chain, key).map_err(bad)
+            builder.with_client_auth_cert(chain, key).map_err(bad)?
         }
-        _ => Err(IssuerError::misconfigured("http.client_certificate and http.client_key go together")),
-    }
+        _ => {
+            let together = "http.client_certificate and http.client_key go together";
+            return Err(IssuerError::misconfigured(together));
+        }
+    };
+    tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(tls)
 }
 
 /// Takes every certificate; the peer must still hold its key.

@@ -10,6 +10,7 @@ mod http01;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rustls::sign::CertifiedKey;
@@ -25,6 +26,11 @@ pub use alpn::{ACME_TLS, TlsAlpnAnswers};
 const TOKEN_MAX: usize = 128;
 /// How long an answer stays when nobody takes it away, microseconds.
 const ANSWER_LIFE_US: i64 = 3_600 * 1_000_000;
+
+/// How long an address in use is waited for, between looks, and before the order is tried again.
+const BIND_PATIENCE: Duration = Duration::from_secs(5);
+const BIND_PAUSE: Duration = Duration::from_millis(50);
+const BIND_RETRY: Duration = Duration::from_secs(30);
 
 /// What answers validations. Clones are the same.
 #[derive(Clone)]
@@ -115,9 +121,7 @@ impl Responders {
         if self.join(address, protocol) {
             return Ok(guard());
         }
-        let listener = TcpListener::bind(address).await.map_err(|error| {
-            IssuerError::misconfigured(format!("cannot listen on {address} for challenges: {error}"))
-        })?;
+        let listener = bind(address).await?;
         let task = match protocol {
             Protocol::Http01 => tokio::spawn(http01::serve(listener, Arc::downgrade(&self.0))),
             Protocol::TlsAlpn01 => tokio::spawn(alpn::serve(listener, Arc::clone(&self.0.alpn))),
@@ -131,6 +135,25 @@ impl Responders {
         let mut listening = self.0.listening.lock();
         let known = listening.get_mut(&(address, protocol));
         known.map(|known| known.users += 1).is_some()
+    }
+}
+
+/// Waits a moment for an address in use: another server on this machine may have a challenge of its own open.
+async fn bind(address: SocketAddr) -> Result<TcpListener, IssuerError> {
+    let until = Instant::now() + BIND_PATIENCE;
+    loop {
+        let error = match TcpListener::bind(address).await {
+            Ok(listener) => return Ok(listener),
+            Err(error) => error,
+        };
+        let reason = format!("cannot listen on {address} for challenges: {error}");
+        if error.kind() != std::io::ErrorKind::AddrInUse {
+            return Err(IssuerError::Misconfigured { reason });
+        }
+        if Instant::now() >= until {
+            return Err(IssuerError::Held { retry_after: BIND_RETRY, reason });
+        }
+        tokio::time::sleep(BIND_PAUSE).await;
     }
 }
 
