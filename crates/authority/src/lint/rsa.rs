@@ -58,7 +58,7 @@ static TABLES: LazyLock<Tables> = LazyLock::new(Tables::new);
 
 impl Tables {
     fn new() -> Self {
-        let is_prime = |n: &u32| (2..*n).take_while(|d| d * d <= *n).all(|d| n % d != 0);
+        let is_prime = |n: &u32| (2..*n).take_while(|d| d * d <= *n).all(|d| !n.is_multiple_of(d));
         let primes: Vec<u32> = (3..FACTOR_MIN).filter(is_prime).collect();
         let mut groups: Vec<(u64, Vec<u32>)> = Vec::new();
         for prime in &primes {
