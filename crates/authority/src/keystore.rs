@@ -377,9 +377,23 @@ impl KeyStore {
         &self,
         master: &MasterKey,
         actor: &str,
+        progress: impl FnMut(&RotateProgress) + Send,
+    ) -> Result<Rotated, RotateError> {
+        self.inner.keyring.promote(master)?;
+        self.rewrap_all(actor, progress).await
+    }
+
+    /// Re-wraps every sealed value that is under an older master key under the current one, as
+    /// [`Self::rotate_master`] does. For after a start with another current master key.
+    ///
+    /// # Errors
+    /// [`RotateError::Store`]
+    pub async fn rewrap_all(
+        &self,
+        actor: &str,
         mut progress: impl FnMut(&RotateProgress) + Send,
     ) -> Result<Rotated, RotateError> {
-        let id = self.inner.keyring.promote(master)?;
+        let id = self.inner.keyring.current();
         let columns = self.inner.columns.read().clone();
         let head = self.inner.keyring.current_head();
         let mut total = 0;

@@ -9,8 +9,8 @@ use crate::bench::BenchArgs;
 use crate::ca_command::CaArgs;
 use crate::control::{
     AlertCommand, ApprovalCommand, AuditCommand, CertificateCommand, DocumentCommand, IssuerCommand,
-    JobCommand, Noun, OwnerDocument, PolicyCommand, ProfileDocument, TargetDocument, TeamDocument,
-    TokenCommand, UserCommand,
+    JobCommand, KeyCommand, Noun, OwnerDocument, PolicyCommand, ProfileDocument, TargetDocument,
+    TeamDocument, TokenCommand, UserCommand,
 };
 use crate::exit::EXIT_CODES;
 use crate::fleet_command::FleetArgs;
@@ -97,6 +97,8 @@ pub(crate) enum Command {
     Alert(Noun<AlertCommand>),
     /// What happened, by whom, and whether the log is whole
     Audit(Noun<AuditCommand>),
+    /// The master key: wrap what is sealed under another anew
+    Key(Noun<KeyCommand>),
     /// API tokens
     Token(Noun<TokenCommand>),
     /// People who log in, and the roles there are

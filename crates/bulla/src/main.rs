@@ -73,6 +73,7 @@ fn run(cli: &Cli) -> Outcome<Exit> {
         Command::Team(noun) => block_on(control::run(noun, &cli.global)),
         Command::Alert(noun) => block_on(control::run(noun, &cli.global)),
         Command::Audit(noun) => block_on(control::run(noun, &cli.global)),
+        Command::Key(noun) => block_on(control::run(noun, &cli.global)),
         Command::Token(noun) => block_on(control::run(noun, &cli.global)),
         Command::User(noun) => block_on(control::run(noun, &cli.global)),
         Command::Fleet(args) => block_on(fleet_command::run(args)),

@@ -55,6 +55,7 @@ pub(crate) mod identity;
 pub mod inventory;
 pub mod issuers;
 pub mod jobs;
+pub mod master_key;
 pub mod oidc;
 pub mod people;
 pub mod policies;
@@ -95,6 +96,7 @@ pub(crate) fn api() -> Api {
         .merge(targets::routes())
         .merge(alerts::routes())
         .merge(inventory::routes())
+        .merge(master_key::routes())
 }
 
 /// What speaks a protocol of its own over TLS: ACME, EST, SCEP. Their refusals are theirs.

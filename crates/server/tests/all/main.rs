@@ -11,6 +11,7 @@ mod issuers;
 mod listening;
 mod logging_in;
 mod managed;
+mod master_key;
 mod mutual_tls;
 mod route_by_role;
 mod tokens;

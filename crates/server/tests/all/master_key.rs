@@ -1,0 +1,59 @@
+//! The master key's rotation over the API.
+
+use authority::keystore::KeyStore;
+use http::Method;
+use keys::{KeyType, Keyring, KeyringConfig, MasterKey};
+use serde_json::json;
+use store::Clock;
+
+use crate::world::{Plan, World, send, store};
+
+#[tokio::test]
+async fn after_a_rotation_the_old_master_key_can_go() {
+    let (folder, store) = store().await;
+    let clock = Clock::system();
+    let file = |name: &str| MasterKey::File { path: folder.path().join(name), create: true };
+    let ring = |current: &str, older: &[&str]| {
+        let older = older.iter().map(|name| file(name)).collect();
+        Keyring::open(&KeyringConfig { current: file(current), older }).unwrap()
+    };
+    let before = KeyStore::new(store.clone(), ring("old", &[]), clock.clone());
+    let mut ids = Vec::new();
+    for _ in 0..3 {
+        ids.push(before.generate(KeyType::P256, "a", "user:a").await.unwrap().0);
+    }
+    let alone = || KeyStore::new(store.clone(), ring("new", &[]), clock.clone());
+    alone().signer(ids[0]).await.unwrap_err();
+
+    // As after the restart: the new one is current, the old one is there to read.
+    let keystore = KeyStore::new(store.clone(), ring("new", &["old"]), clock.clone());
+    let master = file("new").id().unwrap().to_string();
+    let state = Box::new(|state: server::StateBuilder| state.with(keystore));
+    let world = World::start_with(Plan { state, ..Plan::default() }).await;
+    let rotate = || async {
+        let call = world.bare(Method::POST, "/api/v1/master-key/rotate");
+        send(call.bearer_auth(&world.admin)).await.expect(200).json()
+    };
+    let done = rotate().await;
+    assert_eq!(done, json!({ "master": master, "rewrapped": 3, "failed": [], "remaining": 0 }));
+    for id in &ids {
+        alone().signer(*id).await.unwrap();
+    }
+    assert_eq!(rotate().await["rewrapped"], 0, "what was done is not done twice");
+}
+
+#[tokio::test]
+async fn what_does_not_open_is_named_and_counted() {
+    let (folder, store) = store().await;
+    let clock = Clock::system();
+    let lost = KeyStore::new(store.clone(), Keyring::ephemeral(), clock.clone());
+    let (id, _) = lost.generate(KeyType::P256, "a", "user:a").await.unwrap();
+    let keystore = KeyStore::new(store, Keyring::ephemeral(), clock);
+    let state = Box::new(|state: server::StateBuilder| state.with(keystore));
+    let world = World::start_with(Plan { state, ..Plan::default() }).await;
+    let call = world.bare(Method::POST, "/api/v1/master-key/rotate");
+    let done = send(call.bearer_auth(&world.admin)).await.expect(200).json();
+    assert_eq!((&done["rewrapped"], &done["remaining"]), (&json!(0), &json!(1)));
+    assert!(done["failed"][0].as_str().unwrap().contains(&id.to_string()), "{done}");
+    drop(folder);
+}
