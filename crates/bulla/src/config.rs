@@ -20,6 +20,8 @@ pub(crate) struct Settings {
     pub(crate) acme: authority::acme::AcmeOptions,
     pub(crate) est: EstSettings,
     pub(crate) scep: ScepSettings,
+    pub(crate) oidc: OidcSettings,
+    pub(crate) pkcs11: Pkcs11Settings,
     pub(crate) client: ClientSettings,
 }
 
@@ -34,6 +36,7 @@ pub(crate) struct ServerSettings {
     pub(crate) certificate_file: PathBuf,
     pub(crate) key_file: PathBuf,
     pub(crate) client_ca_files: Vec<PathBuf>,
+    pub(crate) trusted_proxies: Vec<String>,
     pub(crate) connections_max: usize,
     pub(crate) stop_s: u64,
 }
@@ -56,6 +59,7 @@ pub(crate) struct EstSettings {
     pub(crate) profiles: Vec<String>,
     pub(crate) default_profile: String,
     pub(crate) require_channel_binding: bool,
+    pub(crate) registrars: Vec<x509::SpkiHash>,
 }
 
 /// `[scep]`
@@ -65,6 +69,29 @@ pub(crate) struct ScepSettings {
     pub(crate) profiles: Vec<String>,
     pub(crate) default_profile: String,
     pub(crate) allow_sha1: bool,
+}
+
+/// `[oidc]`
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct OidcSettings {
+    pub(crate) issuer: String,
+    pub(crate) client_id: String,
+    pub(crate) client_secret_file: PathBuf,
+    pub(crate) groups: Vec<String>,
+    pub(crate) groups_claim: String,
+    pub(crate) name_claim: String,
+    pub(crate) scopes: Vec<String>,
+    pub(crate) ca_file: PathBuf,
+}
+
+/// `[pkcs11]`
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Pkcs11Settings {
+    pub(crate) module: PathBuf,
+    pub(crate) token_label: String,
+    pub(crate) pin_file: PathBuf,
 }
 
 /// `[client]`
@@ -160,6 +187,7 @@ impl Default for ServerSettings {
             certificate_file: PathBuf::new(),
             key_file: PathBuf::new(),
             client_ca_files: Vec::new(),
+            trusted_proxies: Vec::new(),
             // With 64 KiB each at worst: 256 MiB.
             connections_max: 4_096,
             stop_s: 20,
@@ -188,6 +216,7 @@ impl Default for EstSettings {
             profiles: vec![FIRST_PROFILE.into()],
             default_profile: FIRST_PROFILE.into(),
             require_channel_binding: false,
+            registrars: Vec::new(),
         }
     }
 }
@@ -198,6 +227,22 @@ impl Default for ScepSettings {
             profiles: vec![FIRST_PROFILE.into()],
             default_profile: FIRST_PROFILE.into(),
             allow_sha1: false,
+        }
+    }
+}
+
+impl Default for OidcSettings {
+    fn default() -> Self {
+        let usual = server::access::oidc::OidcOptions::new("", "", "");
+        Self {
+            issuer: usual.issuer,
+            client_id: usual.client_id,
+            client_secret_file: PathBuf::new(),
+            groups: Vec::new(),
+            groups_claim: usual.groups_claim,
+            name_claim: usual.name_claim,
+            scopes: usual.scopes,
+            ca_file: PathBuf::new(),
         }
     }
 }
@@ -262,6 +307,11 @@ const KEYS: &[(&str, Kind, &str)] = &[
     ),
     ("server.key_file", Kind::Text, "the key of that chain (PEM)"),
     ("server.client_ca_files", Kind::List, "whose client certificates are accepted beside agents'"),
+    (
+        "server.trusted_proxies",
+        Kind::List,
+        "networks of proxies whose word on the client's address is taken (X-Forwarded-For)",
+    ),
     ("server.connections_max", Kind::Number, "connections at once; more wait"),
     ("server.stop_s", Kind::Number, "how long requests under way may take at the stop"),
     (
@@ -294,9 +344,21 @@ const KEYS: &[(&str, Kind, &str)] = &[
     ("est.profiles", Kind::List, "profiles offered over EST, as labels"),
     ("est.default_profile", Kind::Text, "the one of them for paths without a label"),
     ("est.require_channel_binding", Kind::Truth, "EST requests carry the TLS connection's exporter value"),
+    ("est.registrars", Kind::List, "SHA-256 of public keys (SPKI) whose holders enrol others"),
     ("scep.profiles", Kind::List, "profiles offered over SCEP"),
     ("scep.default_profile", Kind::Text, "the one of them for paths without a name"),
     ("scep.allow_sha1", Kind::Truth, "SCEP messages hashed with SHA-1 are taken, for old devices"),
+    ("oidc.issuer", Kind::Text, "who people log in with: the issuer's URL; empty: nobody logs in"),
+    ("oidc.client_id", Kind::Text, "what the issuer knows this server as"),
+    ("oidc.client_secret_file", Kind::Text, "the file with the secret it gave; empty: a public client"),
+    ("oidc.groups", Kind::List, "what groups may do: GROUP=ROLE or GROUP=ROLE=SCOPE"),
+    ("oidc.groups_claim", Kind::Text, "the claim with a person's groups"),
+    ("oidc.name_claim", Kind::Text, "the claim that new people are named by"),
+    ("oidc.scopes", Kind::List, "what is asked for beside openid"),
+    ("oidc.ca_file", Kind::Text, "certificates to trust for the issuer; empty: the system's"),
+    ("pkcs11.module", Kind::Text, "the security module's library; empty: none (builds with pkcs11 only)"),
+    ("pkcs11.token_label", Kind::Text, "the token to use"),
+    ("pkcs11.pin_file", Kind::Text, "the file with its PIN"),
     ("client.url", Kind::Text, "the server the commands talk to; empty: the one of this machine"),
     ("client.token_file", Kind::Text, "the file with the API token (or BULLA_CLIENT_TOKEN holds the token)"),
     ("client.ca_file", Kind::Text, "certificates to trust for the server"),
@@ -435,7 +497,7 @@ fn variable_of(key: &str) -> String {
 fn key_of(variable: &str) -> Outcome<Option<(&'static str, Kind)>> {
     /// Holds a secret, so it is no key of the file.
     const TOKEN: &str = "BULLA_CLIENT_TOKEN";
-    let ours = ["SCAN", "STORE", "SERVER", "AUTHORITY", "ACME", "EST", "SCEP", "CLIENT"];
+    let ours = ["SCAN", "STORE", "SERVER", "AUTHORITY", "ACME", "EST", "SCEP", "OIDC", "PKCS11", "CLIENT"];
     let section = variable.strip_prefix("BULLA_").and_then(|rest| rest.split_once('_'));
     if variable == TOKEN || !section.is_some_and(|(section, _)| ours.contains(&section)) {
         return Ok(None);

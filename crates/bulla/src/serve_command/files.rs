@@ -46,3 +46,25 @@ fn refused(path: &Path, error: &std::io::Error) -> Problem {
     Problem::new(Exit::Machine, format_args!("cannot write {}: {error}", path.display()))
         .hint("set BULLA_DATA to a folder you may write to")
 }
+
+/// The certificates (DER) of a PEM file that the configuration names by `key`.
+pub(super) fn certificates(key: &str, path: &Path) -> Outcome<Vec<Vec<u8>>> {
+    let text = std::fs::read(path).map_err(|error| unreadable(key, path, &error))?;
+    let all: Vec<Vec<u8>> = x509::pem::certificates(&text).map(|(_, der)| der).collect();
+    if all.is_empty() {
+        return Err(Problem::usage(format_args!("{} holds no certificate", path.display()))
+            .hint(format!("name a PEM file in {key}")));
+    }
+    Ok(all)
+}
+
+/// The secret in a file that the configuration names by `key`, without the line's end.
+pub(super) fn secret(key: &str, path: &Path) -> Outcome<SecretString> {
+    let text = std::fs::read_to_string(path).map_err(|error| unreadable(key, path, &error))?;
+    let text = SecretString::from(text);
+    Ok(SecretString::from(text.expose_secret().trim_end_matches(['\r', '\n'])))
+}
+
+fn unreadable(key: &str, path: &Path, error: &std::io::Error) -> Problem {
+    Problem::usage(format_args!("cannot read {}: {error}", path.display())).hint(format!("check {key}"))
+}

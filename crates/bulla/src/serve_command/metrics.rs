@@ -2,6 +2,7 @@
 
 use std::fmt::{Debug, Error, Formatter};
 
+use authority::Authority;
 use lifecycle::alerts::Alerts;
 use lifecycle::issuers::Issuers;
 use lifecycle::lifecycle::Lifecycle;
@@ -12,6 +13,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 
 /// Asks the rooms what they have done.
 pub(super) struct Figures {
+    pub(super) authority: Authority,
     pub(super) lifecycle: Lifecycle,
     pub(super) issuers: Issuers,
     pub(super) alerts: Alerts,
@@ -38,6 +40,14 @@ struct WhatLabel {
     what: &'static str,
 }
 
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct OutcomeLabel {
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct NoLabel {}
+
 impl Debug for Figures {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Figures").finish_non_exhaustive()
@@ -46,6 +56,7 @@ impl Debug for Figures {
 
 impl Collector for Figures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
+        self.authority(&mut encoder)?;
         self.loops(&mut encoder)?;
         self.orders(&mut encoder)?;
         self.alerts(&mut encoder)
@@ -53,6 +64,36 @@ impl Collector for Figures {
 }
 
 impl Figures {
+    fn authority(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let figures = self.authority.figures();
+        let outcomes = |all: &[(&'static str, u64)]| {
+            all.iter().map(|(outcome, count)| (OutcomeLabel { outcome }, *count)).collect()
+        };
+        let requests = [
+            ("issued", figures.issued),
+            ("repeated", figures.repeated),
+            ("refused", figures.refused),
+            ("failed", figures.failed),
+        ];
+        counters(encoder, "bulla_authority_requests", "Requests for certificates", outcomes(&requests))?;
+        gauge(
+            encoder,
+            "bulla_authority_requests_under_way",
+            "Requests for certificates between policy and commit",
+            vec![(NoLabel {}, figures.issuing as f64)],
+        )?;
+        let one = |count| vec![(NoLabel {}, count)];
+        counters(encoder, "bulla_authority_revocations", "Revocations made here", one(figures.revoked))?;
+        counters(encoder, "bulla_authority_crls", "CRLs made here, deltas aside", one(figures.crls))?;
+        let answers = [("kept", figures.ocsp_kept), ("signed", figures.ocsp_signed)];
+        counters(
+            encoder,
+            "bulla_authority_ocsp_answers",
+            "OCSP answers, from memory or signed",
+            outcomes(&answers),
+        )
+    }
+
     fn loops(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let all = self.lifecycle.figures().loops();
         let label = |name: &&'static str| LoopLabel { r#loop: name };

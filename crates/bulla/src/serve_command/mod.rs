@@ -3,6 +3,7 @@
 mod certificate;
 mod files;
 mod first_start;
+mod login;
 mod metrics;
 mod rooms;
 mod watch;
@@ -106,6 +107,7 @@ async fn start(settings: &Settings, store: Store, manner: Manner, stop: Cancella
     options.public = addresses.public;
     options.connections_max = settings.server.connections_max;
     options.drain_timeout = Duration::from_secs(settings.server.stop_s);
+    options.trusted_proxies = rooms::networks("server.trusted_proxies", &settings.server.trusted_proxies)?;
     options.client_roots = rooms.client_roots(&settings.server).await?;
     let running = Arc::new(Server::start(options, rooms.state.clone()).await.map_err(|error| {
         Problem::new(Exit::Machine, chain(&error)).hint(

@@ -1,6 +1,8 @@
 //! The rooms of the house, opened over one store and wired together.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,9 +30,10 @@ use tokio_util::sync::CancellationToken;
 use super::Addresses;
 use super::certificate::Own;
 use super::first_start;
+use super::login;
 use super::metrics::Figures;
 use super::watch::Watch;
-use crate::config::{AuthoritySettings, ServerSettings, Settings};
+use crate::config::{AuthoritySettings, Pkcs11Settings, ServerSettings, Settings};
 use crate::exit::{Exit, Outcome, Problem, chain};
 
 /// The master key's file in the data folder.
@@ -58,6 +61,8 @@ impl Rooms {
         clock: &Clock,
     ) -> Outcome<Self> {
         let keystore = KeyStore::new(store.clone(), keyring(&settings.authority)?, clock.clone());
+        keystore.also_sealed(&store::agents::SEALED_TARGETS);
+        security_module(&settings.pkcs11, &keystore).await?;
         let resolver = Resolver::system()
             .map_err(|error| Problem::new(Exit::Machine, chain(&error)).hint("check /etc/resolv.conf"))?;
         let authority = authority(&settings.authority, addresses, store, keystore.clone(), clock)?;
@@ -70,6 +75,7 @@ impl Rooms {
             profiles: settings.est.profiles.clone(),
             default_profile: Some(settings.est.default_profile.clone()),
             require_channel_binding: settings.est.require_channel_binding,
+            registrars: settings.est.registrars.clone(),
             ..EstOptions::default()
         };
         let scep = ScepOptions {
@@ -109,7 +115,7 @@ impl Rooms {
             Channels::new(resolver),
             AlertOptions { server_url: Some(addresses.url()) },
         );
-        let state = State::builder(store.clone(), clock.clone())
+        let mut state = State::builder(store.clone(), clock.clone())
             .with(authority.clone())
             .with(Publications::new(authority.clone()))
             .with(acme.clone())
@@ -119,10 +125,17 @@ impl Rooms {
             .with(issuers.clone())
             .with(lifecycle.clone())
             .with(agents.clone())
-            .with(alerts.clone())
-            .build();
-        let figures =
-            Figures { lifecycle: lifecycle.clone(), issuers: issuers.clone(), alerts: alerts.clone() };
+            .with(alerts.clone());
+        if let Some(oidc) = login::oidc(&settings.oidc, addresses)? {
+            state = state.with(oidc);
+        }
+        let state = state.build();
+        let figures = Figures {
+            authority: authority.clone(),
+            lifecycle: lifecycle.clone(),
+            issuers: issuers.clone(),
+            alerts: alerts.clone(),
+        };
         state.metrics().register(|registry| registry.register_collector(Box::new(figures)));
         Ok(Self { authority, state, acme, issuers, lifecycle, agents, alerts })
     }
@@ -133,11 +146,7 @@ impl Rooms {
         let mut roots: Vec<Vec<u8>> =
             own.iter().filter(|ca| ca.is_root()).map(|ca| ca.certificate.der.to_vec()).collect();
         for path in &settings.client_ca_files {
-            let text = std::fs::read(path).map_err(|error| {
-                Problem::usage(format_args!("cannot read {}: {error}", path.display()))
-                    .hint("check server.client_ca_files")
-            })?;
-            roots.extend(x509::pem::certificates(&text).map(|(_, der)| der));
+            roots.extend(super::files::certificates("server.client_ca_files", path)?);
         }
         Ok(roots)
     }
@@ -205,6 +214,44 @@ fn keyring(settings: &AuthoritySettings) -> Outcome<Keyring> {
         Problem::new(Exit::Machine, chain(&error))
             .hint("check authority.master_key_file and the file's permissions; without the master key no kept key opens")
     })
+}
+
+/// The security module, if one is configured: authorities made with `key_provider` `pkcs11` have their keys there.
+#[cfg(feature = "pkcs11")]
+async fn security_module(settings: &Pkcs11Settings, keystore: &KeyStore) -> Outcome<()> {
+    if settings.module.as_os_str().is_empty() {
+        return Ok(());
+    }
+    let pin = super::files::secret("pkcs11.pin_file", &settings.pin_file)?;
+    let config = keys::pkcs11::TokenConfig::new(&settings.module, &settings.token_label, pin);
+    let opened = tokio::task::spawn_blocking(move || keys::pkcs11::Token::open(config)).await;
+    let token = opened.map_err(|error| Problem::new(Exit::Machine, chain(&error)))?.map_err(|error| {
+        Problem::new(Exit::Machine, chain(&error)).hint("check [pkcs11] in the configuration")
+    })?;
+    keystore.add_provider(Arc::new(token));
+    Ok(())
+}
+
+/// Refused where it is configured: without it keys would be looked for in vain.
+#[cfg(not(feature = "pkcs11"))]
+async fn security_module(settings: &Pkcs11Settings, _: &KeyStore) -> Outcome<()> {
+    if settings.module.as_os_str().is_empty() {
+        return Ok(());
+    }
+    Err(Problem::usage("pkcs11.module is set, and this build has no PKCS#11")
+        .hint("build with `--features pkcs11`, or leave pkcs11.module empty"))
+}
+
+/// Networks, as `10.0.0.0/8`, or addresses.
+pub(super) fn networks<N: FromStr + From<IpAddr>>(key: &str, all: &[String]) -> Outcome<Vec<N>> {
+    let one = |text: &String| {
+        let network = text.parse().ok().or_else(|| text.parse::<IpAddr>().ok().map(N::from));
+        network.ok_or_else(|| {
+            Problem::usage(format_args!("{key} has {text:?}, which is no network"))
+                .hint("write networks as 10.0.0.0/8 or fd00::/8")
+        })
+    };
+    all.iter().map(one).collect()
 }
 
 fn authority(

@@ -1,0 +1,103 @@
+//! `[oidc]`: how people log in.
+
+use std::path::Path;
+
+use secrecy::SecretString;
+use server::access::Scope;
+use server::access::oidc::{GroupGrant, Oidc, OidcOptions};
+
+use super::Addresses;
+use super::files;
+use crate::config::OidcSettings;
+use crate::exit::{Outcome, Problem, chain};
+
+/// Where the browser comes back to, below the server's URL.
+const CALLBACK: &str = "/api/v1/auth/callback";
+
+/// The issuer people log in with, if one is configured. Nobody is asked yet.
+pub(super) fn oidc(settings: &OidcSettings, addresses: &Addresses) -> Outcome<Option<Oidc>> {
+    if settings.issuer.is_empty() {
+        return Ok(None);
+    }
+    if settings.client_id.is_empty() {
+        return Err(Problem::usage("oidc.issuer is set and oidc.client_id is not")
+            .hint("register this server with the issuer and name the id it gives"));
+    }
+    let redirect = format!("{}{CALLBACK}", addresses.url());
+    let mut options = OidcOptions::new(&settings.issuer, &settings.client_id, redirect);
+    options.client_secret = secret(&settings.client_secret_file)?;
+    options.scopes.clone_from(&settings.scopes);
+    options.groups_claim.clone_from(&settings.groups_claim);
+    options.name_claim.clone_from(&settings.name_claim);
+    options.groups = settings.groups.iter().map(|text| grant(text)).collect::<Outcome<_>>()?;
+    if !settings.ca_file.as_os_str().is_empty() {
+        options.roots = files::certificates("oidc.ca_file", &settings.ca_file)?;
+    }
+    let oidc = Oidc::new(options)
+        .map_err(|error| Problem::usage(chain(&error)).hint("correct [oidc] in the configuration"))?;
+    Ok(Some(oidc))
+}
+
+fn secret(path: &Path) -> Outcome<Option<SecretString>> {
+    if path.as_os_str().is_empty() {
+        return Ok(None);
+    }
+    files::secret("oidc.client_secret_file", path).map(Some)
+}
+
+/// `GROUP=ROLE` or `GROUP=ROLE=SCOPE`. Read from the end: names of groups in directories have equals signs.
+fn grant(text: &str) -> Outcome<GroupGrant> {
+    let parsed = text.rsplit_once('=').and_then(|(rest, last)| match last.parse::<Scope>() {
+        Ok(scope) => rest.rsplit_once('=').map(|(group, role)| (group, role, scope)),
+        Err(_) => Some((rest, last, Scope::Any)),
+    });
+    match parsed {
+        Some((group, role, scope)) if !group.is_empty() && !role.is_empty() && !role.contains(':') => {
+            Ok(GroupGrant { group: group.to_owned(), role: role.to_owned(), scope })
+        }
+        _ => Err(Problem::usage(format_args!("oidc.groups has {text:?}, which says nothing of a group"))
+            .hint(
+                "write GROUP=ROLE or GROUP=ROLE=SCOPE, for example staff=viewer or web=issuer=profile:web",
+            )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grants_of_groups_are_read_from_the_end() {
+        let read = |text: &str| grant(text).map(|one| (one.group, one.role, one.scope.to_string()));
+        for (text, group, role, scope) in [
+            ("staff=viewer", "staff", "viewer", "any"),
+            ("staff=viewer=any", "staff", "viewer", "any"),
+            ("web=issuer=profile:web", "web", "issuer", "profile:web"),
+            ("CN=pki,OU=it=admin", "CN=pki,OU=it", "admin", "any"),
+            ("CN=pki=issuer=team:a", "CN=pki", "issuer", "team:a"),
+        ] {
+            assert_eq!(read(text).unwrap(), (group.into(), role.into(), scope.into()), "{text}");
+        }
+        for text in ["", "staff", "=viewer", "staff=", "staff=profile:web", "a=b=planet:x"] {
+            assert!(read(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_issuer_needs_an_id_and_tls() {
+        let addresses = Addresses::of(&crate::config::ServerSettings::default()).unwrap();
+        let of = |issuer: &str, client_id: &str| {
+            let settings = OidcSettings {
+                issuer: issuer.into(),
+                client_id: client_id.into(),
+                ..OidcSettings::default()
+            };
+            oidc(&settings, &addresses)
+        };
+        assert!(of("", "").unwrap().is_none());
+        assert!(of("https://login.example", "").is_err());
+        assert!(of("http://login.example", "bulla").is_err());
+        let oidc = of("https://login.example", "bulla").unwrap().unwrap();
+        assert_eq!(oidc.options().redirect_url, "https://localhost:8443/api/v1/auth/callback");
+    }
+}
