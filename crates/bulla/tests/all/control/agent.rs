@@ -13,8 +13,9 @@ use super::house::free_port;
 struct Running(Child);
 
 impl Drop for Running {
+    /// By TERM: nginx then ends its workers, which a KILL would leave behind.
     fn drop(&mut self) {
-        let _ = self.0.kill();
+        let _ = Command::new("kill").arg(self.0.id().to_string()).status();
         let _ = self.0.wait();
     }
 }
@@ -141,7 +142,7 @@ fn target(house: &House, nginx: &Nginx, agent: &str) -> String {
             "key": { "path": at("key.pem") },
             "validate": ["nginx", "-t", "-c", nginx.configuration],
             "reload": ["nginx", "-s", "reload", "-c", nginx.configuration],
-            "verify": { "port": nginx.port, "server_name": "shop.example" }", nginx.port), "server_name": "shop.example" },
+            "verify": { "port": nginx.port, "server_name": "shop.example" },
         }
     });
     std::fs::write(house.path("target.json"), document.to_string()).unwrap();
