@@ -1,23 +1,23 @@
 //! The certification authority: trees, profiles, issuing, revocation, and the protocols that ask for it.
 
-mod authority;
-mod figures;
-pub mod keystore;
-pub mod tree;
-pub mod ceremony;
-pub mod profile;
-pub mod names;
-pub mod lint;
-pub mod issue;
-pub mod revoke;
-pub mod crl;
-pub mod ocsp;
-pub mod publish;
-mod peer;
 pub mod acme;
+mod authority;
+pub mod ceremony;
+pub mod crl;
 pub mod enrolment;
 pub mod est;
+mod figures;
+pub mod issue;
+pub mod keystore;
+pub mod lint;
+pub mod names;
+pub mod ocsp;
+mod peer;
+pub mod profile;
+pub mod publish;
+pub mod revoke;
 pub mod scep;
+pub mod tree;
 
 pub use authority::{Authority, AuthorityOptions, OpenError};
 pub use figures::Figures;

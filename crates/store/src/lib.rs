@@ -23,9 +23,9 @@ mod error;
 mod inventory;
 mod issued;
 mod issuers;
+pub mod jobs;
 mod keys;
 mod known;
-pub mod jobs;
 mod leases;
 pub mod managed;
 mod migrate;
@@ -51,22 +51,22 @@ mod value;
 mod writer;
 
 pub use access::{
-    AccessChange, Begun, Identity, IdentityKind, IdentitySettings, KeptAnswer, NewIdentity, NewSession, Role, RoleChange,
-    Session, delete_identity, delete_role, delete_session, delete_sessions_of, insert_identity, insert_session, put_role,
-    rekey_identity, update_identity,
+    AccessChange, Begun, Identity, IdentityKind, IdentitySettings, KeptAnswer, NewIdentity, NewSession, Role,
+    RoleChange, Session, delete_identity, delete_role, delete_session, delete_sessions_of, insert_identity,
+    insert_session, put_role, rekey_identity, update_identity,
 };
 pub use audit::{AuditEvent, AuditFilter, AuditRow, AuditVerification, audit};
 pub use batcher::{Abandoned, Batcher, BatcherOptions};
 pub use cas::{
-    CAS_MAX, CaCertificateRole, CaCertificateRow, CaRow, CaRows, CaWithKey, begin_retiring_ca, delete_pending_ca,
-    finish_retiring_ca, insert_ca, insert_ca_certificates, install_ca,
+    CAS_MAX, CaCertificateRole, CaCertificateRow, CaRow, CaRows, CaWithKey, begin_retiring_ca,
+    delete_pending_ca, finish_retiring_ca, insert_ca, insert_ca_certificates, install_ca,
 };
 pub use certificates::NamedCertificate;
 pub use clock::Clock;
 pub use cursor::{Cursor, Page};
 pub use enrolments::{
-    EnrolmentDecision, EnrolmentRow, EnrolmentState, NewEnrolment, RecipientRow, decide_enrolment, insert_enrolment,
-    put_recipient,
+    EnrolmentDecision, EnrolmentRow, EnrolmentState, NewEnrolment, RecipientRow, decide_enrolment,
+    insert_enrolment, put_recipient,
 };
 pub use error::{Cause, StoreError};
 pub use issued::{
@@ -93,7 +93,7 @@ pub use profiles::{ProfileRow, delete_profile, put_profile};
 pub use record::HOST_BYTES_MAX;
 pub use revocations::{
     BuiltCrl, CrlRow, CrlState, Matched, OcspResponderRow, RevocationMark, RevocationRow, RevocationTarget,
-    RevokedRow, block_spki, crls_begin, crl_store, put_ocsp_responder, revoke, revoke_ids, revoked_by,
+    RevokedRow, block_spki, crl_store, crls_begin, put_ocsp_responder, revoke, revoke_ids, revoked_by,
 };
 pub use store::{PAGE_ROWS_MAX, Store};
 pub use tx::Tx;

@@ -14,8 +14,8 @@ use crate::job::JobId;
 use crate::renewal::RenewalRule;
 use crate::state::{Current, State};
 
-pub(crate) use convert::{first_der, json, options_of, row_of, split, targets_of};
 pub use convert::Unreadable;
+pub(crate) use convert::{first_der, json, options_of, row_of, split, targets_of};
 pub(crate) use request::check_label;
 pub use request::{BadRequest, CertificateChange, NewCertificate};
 

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use authority::keystore::KeyStore;
 use keys::Keyring;
-use lifecycle::alerts::{AlertOptions, Alerts, Channels, Escalation, Matcher, NewChannel, Rule, Severity, Silence};
+use lifecycle::alerts::{
+    AlertOptions, Alerts, Channels, Escalation, Matcher, NewChannel, Rule, Severity, Silence,
+};
 use outbound::resolve::Resolver;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -40,7 +42,8 @@ impl Receiver {
                     let Some((head, body)) = read_request(&mut stream).await else { return };
                     let status = answer.load(Ordering::SeqCst);
                     kept.lock().push((head, serde_json::from_slice(&body).unwrap_or_default()));
-                    let text = format!("HTTP/1.1 {status} X\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+                    let text =
+                        format!("HTTP/1.1 {status} X\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
                     let _ = stream.write_all(text.as_bytes()).await;
                 });
             }
@@ -65,7 +68,8 @@ async fn read_request(stream: &mut tokio::net::TcpStream) -> Option<(String, Vec
         octets.extend_from_slice(&buffer[..read]);
         let Some(end) = octets.windows(4).position(|four| four == b"\r\n\r\n") else { continue };
         let head = String::from_utf8_lossy(&octets[..end]).to_lowercase();
-        let length = head.lines().find_map(|line| line.strip_prefix("content-length: "))?.parse::<usize>().ok()?;
+        let length =
+            head.lines().find_map(|line| line.strip_prefix("content-length: "))?.parse::<usize>().ok()?;
         if octets.len() >= end + 4 + length {
             return Some((head, octets[end + 4..end + 4 + length].to_vec()));
         }
@@ -84,12 +88,10 @@ struct World {
 impl World {
     async fn new(postgres: bool) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let cluster = if postgres {
-            Some(tokio::task::spawn_blocking(Cluster::shared).await.unwrap())
-        } else {
-            None
-        };
-        let url = cluster.as_ref().map_or_else(|| StoreUrl::sqlite(folder.path().join("b.db")), |it| it.database());
+        let cluster =
+            if postgres { Some(tokio::task::spawn_blocking(Cluster::shared).await.unwrap()) } else { None };
+        let url =
+            cluster.as_ref().map_or_else(|| StoreUrl::sqlite(folder.path().join("b.db")), |it| it.database());
         let store = Store::open(&url).await.unwrap();
         let clock = Clock::manual(NOW);
         let keystore = KeyStore::new(store.clone(), Keyring::ephemeral(), clock.clone());
@@ -112,7 +114,10 @@ impl World {
 
     async fn happens(&self, kind: &'static str, subject: &str, body: Value) {
         let event = Event { at_us: self.clock.now_us(), kind, subject: subject.to_owned(), body };
-        self.store.write("test", move |tx| Box::pin(async move { emit(tx, vec![event]).await })).await.unwrap();
+        self.store
+            .write("test", move |tx| Box::pin(async move { emit(tx, vec![event]).await }))
+            .await
+            .unwrap();
     }
 
     /// Rounds until every event is read and one does nothing. On PostgreSQL events wait for transactions that began
@@ -141,7 +146,10 @@ fn all_to(channel: &str) -> Rule {
 }
 
 fn titles(messages: &[(String, Value)]) -> Vec<String> {
-    messages.iter().map(|(_, body)| format!("{} {}", body["reason"], body["title"]).replace('"', "")).collect()
+    messages
+        .iter()
+        .map(|(_, body)| format!("{} {}", body["reason"], body["title"]).replace('"', ""))
+        .collect()
 }
 
 async fn a_certificate_near_its_end_is_told_of_once_a_threshold(world: World) {
@@ -277,7 +285,10 @@ async fn channels_and_rules_that_cannot_work_are_refused(world: World) {
         world.alerts.put_channel(None, new, "user:test").await.unwrap_err().to_string()
     };
     for (config, why) in [
-        (json!({ "type": "webhook", "url": "http://169.254.169.254/", "secret": "0123456789abcdef" }), "link-local"),
+        (
+            json!({ "type": "webhook", "url": "http://169.254.169.254/", "secret": "0123456789abcdef" }),
+            "link-local",
+        ),
         (json!({ "type": "webhook", "url": "http://h/", "secret": "short" }), "16"),
         (json!({ "type": "smtp", "host": "h", "from": "nonsense", "to": ["a@b"] }), "mail address"),
         (json!({ "type": "smtp", "host": "h", "from": "a@b", "to": [] }), "recipients"),

@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod alerts;
 mod agents;
+mod alerts;
 mod deploy;
 mod issuers;
 mod life;

@@ -103,7 +103,9 @@ async fn whole<F: Future<Output = http::Response<Bytes>>>(
     };
     match Limited::new(body, BODY_MAX).collect().await {
         Ok(body) => handle(http::Request::from_parts(parts, body.to_bytes()), peer).await.map(Body::from),
-        Err(_) => Problem::of_status(StatusCode::PAYLOAD_TOO_LARGE, Some(format!("at most {BODY_MAX} octets")))
-            .into_response(),
+        Err(_) => {
+            Problem::of_status(StatusCode::PAYLOAD_TOO_LARGE, Some(format!("at most {BODY_MAX} octets")))
+                .into_response()
+        }
     }
 }

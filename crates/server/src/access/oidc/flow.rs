@@ -1,15 +1,13 @@
 //! A login from its first redirect to its session.
 
+use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use aws_lc_rs::digest::{SHA256, digest};
 use futures_util::FutureExt;
 use reqwest::Url;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use store::{
-    AccessChange, AuditEvent, Identity, IdentityKind, IdentitySettings, NewIdentity, Session,
-};
+use store::{AccessChange, AuditEvent, Identity, IdentityKind, IdentitySettings, NewIdentity, Session};
 use utoipa::IntoParams;
 use uuid::Uuid;
 use zeroize::Zeroizing;
@@ -192,12 +190,7 @@ async fn person(state: &State, oidc: &Oidc, claims: &Claims, granted: bool) -> R
     new_person(state, oidc, claims, key).await
 }
 
-async fn new_person(
-    state: &State,
-    oidc: &Oidc,
-    claims: &Claims,
-    key: [u8; 32],
-) -> Result<Identity, Problem> {
+async fn new_person(state: &State, oidc: &Oidc, claims: &Claims, key: [u8; 32]) -> Result<Identity, Problem> {
     let named = claims.text(&oidc.options().name_claim).or(claims.email.as_deref()).unwrap_or(&claims.sub);
     let name: String = named.chars().filter(|c| !c.is_control()).take(64).collect();
     // Two people of one name at the issuer: the second gets some of their subject's hash.
@@ -281,7 +274,9 @@ mod tests {
         for good in ["/", "/certificates?state=active#x", "/a//b"] {
             assert_eq!(local_path(Some(good)), Some(good));
         }
-        for bad in ["", "//evil.example", "/\\evil.example", "https://evil.example", "x", "/a\\b", "/a\nb", "/ü"] {
+        for bad in
+            ["", "//evil.example", "/\\evil.example", "https://evil.example", "x", "/a\\b", "/a\nb", "/ü"]
+        {
             assert_eq!(local_path(Some(bad)), None, "{bad:?}");
         }
         assert_eq!(local_path(Some(&format!("/{}", "x".repeat(2_000)))), None);

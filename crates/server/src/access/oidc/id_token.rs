@@ -106,7 +106,9 @@ impl Claims {
         if self.exp.saturating_add(LEEWAY) <= now {
             return Err(refused("the ID token has expired"));
         }
-        if self.iat.saturating_sub(LEEWAY) > now || self.nbf.is_some_and(|nbf| nbf.saturating_sub(LEEWAY) > now) {
+        if self.iat.saturating_sub(LEEWAY) > now
+            || self.nbf.is_some_and(|nbf| nbf.saturating_sub(LEEWAY) > now)
+        {
             return Err(refused("the ID token is not valid yet: compare the clocks"));
         }
         if !self.nonce.as_deref().is_some_and(|given| secret::same(given, nonce)) {

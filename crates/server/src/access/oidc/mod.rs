@@ -51,7 +51,11 @@ pub struct GroupGrant {
 impl OidcOptions {
     /// The usual claims and scopes.
     #[must_use]
-    pub fn new(issuer: impl Into<String>, client_id: impl Into<String>, redirect_url: impl Into<String>) -> Self {
+    pub fn new(
+        issuer: impl Into<String>,
+        client_id: impl Into<String>,
+        redirect_url: impl Into<String>,
+    ) -> Self {
         Self {
             issuer: issuer.into(),
             client_id: client_id.into(),

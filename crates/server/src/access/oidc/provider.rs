@@ -127,7 +127,10 @@ impl Oidc {
 
     pub(super) async fn description(&self) -> Result<Arc<Description>, Problem> {
         let inner = Arc::clone(&self.0);
-        self.0.description.fetch(&(), move || async move { inner.describe().await.map(fresh).map_err(failed) }).await
+        self.0
+            .description
+            .fetch(&(), move || async move { inner.describe().await.map(fresh).map_err(failed) })
+            .await
     }
 
     async fn keys(&self) -> Result<Arc<Vec<Jwk>>, Problem> {
@@ -272,7 +275,8 @@ async fn answer<T: DeserializeOwned>(request: RequestBuilder) -> Result<T, Probl
         tracing::warn!(%status, body = %String::from_utf8_lossy(&body[..body.len().min(512)]), "the OIDC issuer refused");
         return Err(refused("the issuer did not accept the login"));
     }
-    serde_json::from_slice(&body).map_err(|error| unusable(format_args!("its answer cannot be read: {error}")))
+    serde_json::from_slice(&body)
+        .map_err(|error| unusable(format_args!("its answer cannot be read: {error}")))
 }
 
 fn fresh<T>(value: T) -> Fresh<T> {
@@ -290,7 +294,10 @@ fn away(error: &dyn fmt::Display) -> Problem {
 
 fn unusable(why: impl fmt::Display) -> Problem {
     tracing::error!(%why, "the OIDC issuer cannot be used");
-    Problem::unavailable("the issuer that people log in with gives answers that cannot be used", RETRY_SECONDS)
+    Problem::unavailable(
+        "the issuer that people log in with gives answers that cannot be used",
+        RETRY_SECONDS,
+    )
 }
 
 /// A login that is not good.

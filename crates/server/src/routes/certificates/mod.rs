@@ -27,8 +27,8 @@ use crate::problem::Problem;
 use crate::routes::jobs::JobView;
 use crate::state::State;
 use crate::time;
-pub(crate) use body::{KeyLocationBody, TargetBody, options_of};
 use body::{CertificatePatch, NewCertificateBody};
+pub(crate) use body::{KeyLocationBody, TargetBody, options_of};
 use view::{CertificateView, CreatedView, DeploymentView, SummaryView, VersionView};
 
 pub(crate) fn routes() -> Api {
@@ -93,7 +93,9 @@ async fn permitted(
     let Ok(certificate) = &found else {
         // Asked all the same, so that a caller without any reach learns nothing from the difference.
         let _ = caller.reach(permission);
-        return Err(found.map(drop).map_or_else(Problem::from, |()| Problem::internal("a certificate is lost")));
+        return Err(found
+            .map(drop)
+            .map_or_else(Problem::from, |()| Problem::internal("a certificate is lost")));
     };
     let scopes = scopes_of(certificate);
     if caller.may(Permission::CertificateRead, &scopes).is_err() {
@@ -159,8 +161,10 @@ impl CertificateFilter {
     fn checked(self, within: Option<Vec<ManagedScope>>) -> Result<ManagedFilter, Problem> {
         let states = self.status.as_deref().unwrap_or_default();
         let states = states.split(',').filter(|word| !word.is_empty()).map(|word| {
-            let state: lifecycle::state::State =
-                word.trim().parse().map_err(|error: lifecycle::state::UnknownState| Problem::bad_request(error))?;
+            let state: lifecycle::state::State = word
+                .trim()
+                .parse()
+                .map_err(|error: lifecycle::state::UnknownState| Problem::bad_request(error))?;
             Ok(state.code())
         });
         let tag = self.tag.as_deref().map(|tag| {
@@ -502,7 +506,8 @@ async fn export(
     let exported = lifecycle.export(id, &format, caller.actor()).await?;
     let name = HeaderValue::from_str(&format!("attachment; filename=\"{id}.{ending}\""));
     let name = name.map_err(Problem::internal)?;
-    let headers = [(CONTENT_TYPE, HeaderValue::from_static(exported.media_type)), (CONTENT_DISPOSITION, name)];
+    let headers =
+        [(CONTENT_TYPE, HeaderValue::from_static(exported.media_type)), (CONTENT_DISPOSITION, name)];
     let mut response = (headers, exported.octets.to_vec()).into_response();
     response.extensions_mut().insert(HoldsSecret);
     Ok(response)
