@@ -1,8 +1,8 @@
 //! The ACME server (RFC 8555), with renewal information (RFC 9773), profiles (draft-ietf-acme-profiles), IP identifiers
 //! (RFC 8738), CAA (RFC 8659, RFC 8657), tls-alpn-01 (RFC 8737), dns-account-01 and dns-persist-01 (drafts).
 //!
-//! A request's way: [`Acme::handle`] → [`route`] → [`request`] (signature, URL, nonce, account) → the resource's module
-//! → [`writes`] where something is stored. Validations and whatever a crash interrupted are done in [`work`].
+//! A request's way: [`Acme::handle`] → `route` → `request` (signature, URL, nonce, account) → the resource's module
+//! → `writes` where something is stored. Validations and whatever a crash interrupted are done in `work`.
 
 mod account;
 mod accounts;

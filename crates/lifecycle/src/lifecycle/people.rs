@@ -63,7 +63,7 @@ impl Lifecycle {
     /// A page of owners or teams by name.
     ///
     /// # Errors
-    /// [`StoreError::BadCursor`] within; those of the database.
+    /// [`store::StoreError::BadCursor`] within; those of the database.
     pub async fn people(
         &self,
         kind: PeopleKind,

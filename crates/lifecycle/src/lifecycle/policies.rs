@@ -85,7 +85,7 @@ impl Lifecycle {
     /// A page of policies by name.
     ///
     /// # Errors
-    /// [`StoreError::BadCursor`] within; those of the database.
+    /// [`store::StoreError::BadCursor`] within; those of the database.
     pub async fn policies(
         &self,
         after: Option<&Cursor>,
@@ -179,7 +179,7 @@ impl Lifecycle {
     /// A page of violations.
     ///
     /// # Errors
-    /// [`StoreError::BadCursor`] within; those of the database.
+    /// [`store::StoreError::BadCursor`] within; those of the database.
     pub async fn violations(
         &self,
         filter: &ViolationFilter,
@@ -218,7 +218,7 @@ impl Lifecycle {
     }
 
     /// Holds everything against every policy and schedules it anew; says how many certificates were looked at. A
-    /// constant number of statements for each [`super::CHUNK`] of them.
+    /// constant number of statements for each `CHUNK` of them.
     ///
     /// # Errors
     /// [`LifecycleError`] of the database; what was done before stays done.

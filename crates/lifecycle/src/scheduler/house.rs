@@ -21,7 +21,7 @@ const TRIM_MAX: i64 = 5_000;
 
 impl Lifecycle {
     /// The part of a tick that makes runs claimable and ends what waits too long. A constant number of statements for
-    /// each [`CHUNK`] of runs that need consent, and none of them for runs that do not.
+    /// each `CHUNK` of runs that need consent, and none of them for runs that do not.
     ///
     /// # Errors
     /// [`LifecycleError`] of the database.
