@@ -71,7 +71,6 @@ impl Guard {
                 return Err(what);
             }
         }
-        // Through an embedded address the rule for IPv4 could be passed by an allowed one only.
         Ok(())
     }
 }

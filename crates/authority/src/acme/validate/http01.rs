@@ -5,12 +5,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use outbound::resolve::{Families, Resolver};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::{Client, Response, Url};
 
-use super::guard::Guard;
-use super::{Failure, Proven, Question, reach};
+use super::{Failure, Hosts, Proven, Question};
 use crate::acme::identifier::Identifier;
 use crate::acme::problem::Kind;
 
@@ -24,20 +22,19 @@ const AGENT: &str = concat!("bulla/", env!("CARGO_PKG_VERSION"), " (ACME http-01
 
 pub(crate) struct Http01 {
     client: Client,
-    guard: Arc<Guard>,
+    hosts: Arc<Hosts>,
     port: u16,
     https_port: u16,
 }
 
 impl Http01 {
     pub(crate) fn new(
-        resolver: Resolver,
-        guard: Arc<Guard>,
+        hosts: Arc<Hosts>,
         (port, https_port): (u16, u16),
         limit: Duration,
     ) -> Result<Self, reqwest::Error> {
         let client = Client::builder()
-            .dns_resolver(Guarded { resolver, guard: guard.clone(), limit })
+            .dns_resolver(Guarded { hosts: hosts.clone(), limit })
             .redirect(reqwest::redirect::Policy::none())
             // What is proven is control over the name, and https here is what a redirect made of http.
             .tls_danger_accept_invalid_certs(true)
@@ -47,7 +44,7 @@ impl Http01 {
             .user_agent(AGENT)
             .connect_timeout(limit)
             .build()?;
-        Ok(Self { client, guard, port, https_port })
+        Ok(Self { client, hosts, port, https_port })
     }
 
     /// Fetches the key authorization.
@@ -71,7 +68,7 @@ impl Http01 {
             let response =
                 self.client.get(url.clone()).send().await.map_err(|error| failure(&url, &error))?;
             let address = response.remote_addr().map(|address| address.ip());
-            if let Some(Err(what)) = address.map(|address| self.guard.check(address)) {
+            if let Some(Err(what)) = address.map(|address| self.hosts.guard.check(address)) {
                 return Err(Failure::for_good(Kind::Connection, format!("{url}: the address is {what}")));
             }
             proven.evidence.push(match address {
@@ -105,7 +102,7 @@ impl Http01 {
             .trim_start_matches('[')
             .trim_end_matches(']')
             .parse::<IpAddr>()
-            .map(|ip| self.guard.check(ip))
+            .map(|ip| self.hosts.guard.check(ip))
         {
             Ok(Err(what)) => refuse(&format!("the address is {what}, which is not reached for validation")),
             _ => Ok(()),
@@ -162,23 +159,17 @@ fn failure(url: &Url, error: &reqwest::Error) -> Failure {
 
 /// Resolves for the client, and lets only allowed addresses through.
 struct Guarded {
-    resolver: Resolver,
-    guard: Arc<Guard>,
+    hosts: Arc<Hosts>,
     limit: Duration,
 }
 
 impl Resolve for Guarded {
     fn resolve(&self, name: Name) -> Resolving {
-        let (resolver, guard, limit) = (self.resolver.clone(), self.guard.clone(), self.limit);
+        let (hosts, limit) = (self.hosts.clone(), self.limit);
         Box::pin(async move {
-            let addresses = reach(&resolver, &guard, name.as_str(), limit).await?;
+            let addresses = hosts.reach(name.as_str(), limit).await?;
             let addresses: Addrs = Box::new(addresses.into_iter().map(|address| SocketAddr::new(address, 0)));
             Ok(addresses)
         })
     }
-}
-
-/// Families for a validation: what this machine has a route to.
-pub(crate) fn families() -> Families {
-    Families::usable()
 }

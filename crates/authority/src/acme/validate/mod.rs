@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outbound::dial;
-use outbound::resolve::Resolver;
+use outbound::resolve::{Families, Resolver};
 
 use super::identifier::Identifier;
 use super::options::{AcmeOptions, Method, ValidationOptions};
@@ -119,8 +119,7 @@ pub(crate) struct Validator {
     identities: Vec<String>,
     hash_prefix: String,
     plain: bool,
-    guard: Arc<Guard>,
-    resolver: Resolver,
+    hosts: Arc<Hosts>,
     dns: Dns,
     http: Http01,
     tls: Arc<rustls::ClientConfig>,
@@ -133,18 +132,19 @@ impl Validator {
             [] => Resolver::system()?,
             servers => Resolver::with_upstreams(servers.to_vec()),
         };
-        let guard = Arc::new(Guard::new(&validation));
+        // Looked at once: routes come and go with restarts.
+        let hosts =
+            Arc::new(Hosts { resolver, guard: Guard::new(&validation), families: Families::usable() });
         let ports = (validation.http_port, validation.https_port);
         Ok(Self {
             identities: options.caa_identities.clone(),
             hash_prefix: account_hash_prefix(&options.base_url),
             plain: options.dns_persist_plain_account,
             dns: Dns::new(&validation.name_servers),
-            http: Http01::new(resolver.clone(), guard.clone(), ports, validation.try_limit())?,
+            http: Http01::new(hosts.clone(), ports, validation.try_limit())?,
             tls: tls_alpn01::config()?,
             options: validation,
-            guard,
-            resolver,
+            hosts,
         })
     }
 
@@ -196,8 +196,8 @@ impl Validator {
     async fn tls_alpn01(&self, identifier: &Identifier, question: &Question) -> Result<Proven, Failure> {
         let (port, limit) = (self.options.https_port, self.options.try_limit());
         let addresses = match identifier {
-            Identifier::Ip(address) => allowed(&self.guard, &identifier.value(), vec![*address])?,
-            Identifier::Dns(host) => reach(&self.resolver, &self.guard, host, limit).await?,
+            Identifier::Ip(address) => self.hosts.allowed(&identifier.value(), vec![*address])?,
+            Identifier::Dns(host) => self.hosts.reach(host, limit).await?,
         };
         let connected = dial::race(&addresses, port, limit).await.map_err(|attempts| {
             let why = attempts
@@ -215,36 +215,38 @@ pub(crate) fn account_hash_prefix(base_url: &str) -> String {
     format!("{base_url}/acme/account-hash/")
 }
 
-/// The addresses of a host that may be reached.
-async fn reach(
-    resolver: &Resolver,
-    guard: &Guard,
-    host: &str,
-    limit: Duration,
-) -> Result<Vec<IpAddr>, Failure> {
-    // With a final dot no search domain is tried: names in certificates are whole.
-    let found = resolver
-        .resolve(&format!("{host}."), http01::families(), limit)
-        .await
-        .map_err(|error| Failure::passing(Kind::Dns, format!("the addresses of {host}: {error}")))?;
-    allowed(guard, host, found.addresses)
+/// Names to addresses that may be reached.
+pub(crate) struct Hosts {
+    resolver: Resolver,
+    guard: Guard,
+    families: Families,
 }
 
-fn allowed(guard: &Guard, host: &str, addresses: Vec<IpAddr>) -> Result<Vec<IpAddr>, Failure> {
-    let mut refused = None;
-    let mut good = Vec::new();
-    for address in addresses.into_iter().take(ADDRESSES_MAX) {
-        match guard.check(address) {
-            Ok(()) => good.push(address),
-            Err(what) => refused = Some(format!("{address} is {what}")),
+impl Hosts {
+    /// The addresses of a host.
+    async fn reach(&self, host: &str, limit: Duration) -> Result<Vec<IpAddr>, Failure> {
+        // With a final dot no search domain is tried: names in certificates are whole.
+        let whole = format!("{host}.");
+        let found = self.resolver.resolve(&whole, self.families, limit).await;
+        let found = found
+            .map_err(|error| Failure::passing(Kind::Dns, format!("the addresses of {host}: {error}")))?;
+        self.allowed(host, found.addresses)
+    }
+
+    fn allowed(&self, host: &str, addresses: Vec<IpAddr>) -> Result<Vec<IpAddr>, Failure> {
+        let mut refused = None;
+        let mut good = Vec::new();
+        for address in addresses.into_iter().take(ADDRESSES_MAX) {
+            match self.guard.check(address) {
+                Ok(()) => good.push(address),
+                Err(what) => refused = Some(format!("{address} is {what}")),
+            }
         }
+        if good.is_empty() {
+            let why = refused.unwrap_or_else(|| "it has no address".to_owned());
+            let detail = format!("{host} is not reached for validation: {why}");
+            return Err(Failure::for_good(Kind::Connection, detail));
+        }
+        Ok(good)
     }
-    if good.is_empty() {
-        let why = refused.unwrap_or_else(|| "it has no address".to_owned());
-        return Err(Failure::for_good(
-            Kind::Connection,
-            format!("{host} is not reached for validation: {why}"),
-        ));
-    }
-    Ok(good)
 }
