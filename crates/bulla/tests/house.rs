@@ -138,6 +138,33 @@ fn sql_and_its_drivers_stay_in_store() {
     assert_none(&broken);
 }
 
+/// A column that the rotation of the master key does not know would be lost with the old key.
+#[test]
+fn every_sealed_column_is_known_to_the_rotation() {
+    let sources = |krate: &Crate| files_below(&krate.folder.join("src"), &["rs"]);
+    let all: Vec<String> = crates().iter().flat_map(sources).map(|file| read(&file)).collect();
+    let columns: Vec<&str> = all
+        .iter()
+        .flat_map(|text| text.lines())
+        .filter_map(|line| {
+            line.trim().strip_prefix("pub const ")?.split_once(": SealedColumn").map(|(name, _)| name)
+        })
+        .collect();
+    assert!(columns.len() >= 5, "the rule sees {columns:?} only");
+    let known = |name: &&&str| {
+        all.iter().flat_map(|text| text.lines()).any(|line| {
+            let registers = line.contains("also_sealed(&") || line.contains("columns: RwLock::new(");
+            registers && line.contains(**name)
+        })
+    };
+    let broken: Vec<String> = columns
+        .iter()
+        .filter(|name| !known(name))
+        .map(|name| format!("{name}: call KeyStore::also_sealed with it"))
+        .collect();
+    assert_none(&broken);
+}
+
 #[test]
 fn x509_has_no_clock_and_no_io() {
     let mut broken = Vec::new();

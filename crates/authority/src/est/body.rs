@@ -23,8 +23,8 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
 /// The request in a body: base64 with white space anywhere, or, as some clients send it, PEM or DER.
 pub(super) fn request(body: &[u8]) -> Result<CertificateRequest, String> {
     let is_pem = body.windows(11).any(|window| window == b"-----BEGIN ");
-    // No base64 begins with this: 0x80 and above is no letter.
-    let is_der = matches!(body, [0x30, length, ..] if *length >= 0x80);
+    // A key and a signature never fit into ASCII, base64 always does.
+    let is_der = body.first() == Some(&0x30) && !body.is_ascii();
     if is_pem || is_der {
         return CertificateRequest::from_pem_or_der(body).map_err(|error| error.to_string());
     }

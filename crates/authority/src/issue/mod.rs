@@ -12,9 +12,8 @@ mod writing;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use aws_lc_rs::rand;
 use keys::SignError;
-use store::{Insertion, IssuedRow, NewCertificate, NewIssued, Once, UsedKey};
+use store::{Insertion, IssuedRow, NewIssued, Once, UsedKey};
 use uuid::Uuid;
 use x509::{Certificate, Fingerprint, SerialNumber, UnixTime, build};
 
@@ -25,7 +24,7 @@ pub(crate) use writing::Issuing;
 use crate::Authority;
 use crate::figures::Counters;
 use crate::profile::Profile;
-use crate::tree::{Ca, Urls};
+use crate::tree::{Ca, Urls, inventory_row, random_serial};
 use plan::Plan;
 
 /// An issued certificate as the database has it.
@@ -206,7 +205,7 @@ impl Authority {
     /// What will be signed, linted as the certificate that it becomes.
     fn rehearse(&self, granted: &Granted) -> Result<Rehearsed, IssueError> {
         let Granted { profile, ca, plan } = granted;
-        let serial = draw_serial()?;
+        let serial = random_serial()?;
         let shard = shard_of(&serial, self.options().crl_shards);
         let tbs = plan.tbs(profile, ca, Urls::new(&self.options().base_url, ca.id), &serial, shard);
         let certificate = plan.rehearse(&tbs, profile, ca, UnixTime(self.clock().now_seconds()))?;
@@ -229,32 +228,6 @@ impl Rehearsed {
         self.certificate.fingerprint = Fingerprint::of(&der);
         self.certificate.der = der.into();
         Ok(self.certificate)
-    }
-}
-
-/// 126 random bits.
-pub(crate) fn draw_serial() -> Result<SerialNumber, SignError> {
-    let mut random = [0; 16];
-    rand::fill(&mut random).map_err(|_| SignError::Failed("the system gives no randomness".to_owned()))?;
-    Ok(SerialNumber::from_random(random))
-}
-
-/// What the inventory keeps of a certificate, by which it is also found: every name, mailboxes and URIs included.
-pub(crate) fn inventory_row(certificate: &Certificate) -> NewCertificate {
-    let us = |time: UnixTime| time.0.saturating_mul(1_000_000);
-    let names: Vec<String> = certificate.subject_alt_names.iter().map(ToString::to_string).collect();
-    NewCertificate {
-        sha256: *certificate.fingerprint.as_bytes(),
-        der: Arc::clone(&certificate.der),
-        subject: certificate.subject.text.clone(),
-        issuer: certificate.issuer.text.clone(),
-        serial: certificate.serial.to_string(),
-        not_before_us: us(certificate.not_before),
-        not_after_us: us(certificate.not_after),
-        key_algorithm: certificate.public_key.algorithm.name().into_owned(),
-        key_bits: certificate.public_key.bits,
-        spki_sha256: *certificate.public_key.spki_sha256.as_bytes(),
-        names: if names.is_empty() { certificate.subject.common_names.clone() } else { names },
     }
 }
 

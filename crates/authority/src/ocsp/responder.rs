@@ -14,9 +14,9 @@ use x509::{BasicConstraints, Certificate, KeyUsage, UnixTime};
 use super::OcspError;
 use crate::Authority;
 use crate::crl::SKEW_SECONDS;
-use crate::issue::{self, Source};
+use crate::issue::Source;
 use crate::keystore::NewKey;
-use crate::tree::Ca;
+use crate::tree::{self, Ca};
 
 /// id-kp-OCSPSigning.
 const OCSP_SIGNING: &str = "1.3.6.1.5.5.7.3.9";
@@ -157,7 +157,7 @@ impl Authority {
         let certificate = certify(ca, &signer, dates).await?;
         let issued = NewIssued {
             id: Uuid::now_v7(),
-            certificate: Arc::new(issue::inventory_row(&certificate)),
+            certificate: Arc::new(tree::inventory_row(&certificate)),
             ca: ca.id,
             serial: certificate.serial.content().to_vec(),
             profile: String::new(),
@@ -206,7 +206,7 @@ async fn certify(ca: &Ca, key: &KeyRef, dates: (UnixTime, UnixTime)) -> Result<C
         Extension::authority_key_id(&ca.key_identifier()),
         Extension::ocsp_no_check(),
     ];
-    let serial = issue::draw_serial()?;
+    let serial = tree::random_serial()?;
     let tbs = build::tbs_certificate(&CertificateSpec {
         serial: &serial,
         signature: ca.signer.algorithm(),

@@ -176,8 +176,9 @@ pub(crate) fn random_serial() -> Result<SerialNumber, SignError> {
     Ok(SerialNumber::from_random(bytes))
 }
 
-/// What the inventory keeps of a certificate.
+/// What the inventory keeps of a certificate, by which it is also found: every name, mailboxes and URIs included.
 pub(crate) fn inventory_row(certificate: &Certificate) -> NewCertificate {
+    let names: Vec<String> = certificate.subject_alt_names.iter().map(ToString::to_string).collect();
     NewCertificate {
         sha256: *certificate.fingerprint.as_bytes(),
         der: certificate.der.clone(),
@@ -189,7 +190,7 @@ pub(crate) fn inventory_row(certificate: &Certificate) -> NewCertificate {
         key_algorithm: certificate.public_key.algorithm.name().into_owned(),
         key_bits: certificate.public_key.bits,
         spki_sha256: *certificate.public_key.spki_sha256.as_bytes(),
-        names: certificate.names(),
+        names: if names.is_empty() { certificate.subject.common_names.clone() } else { names },
     }
 }
 
