@@ -66,7 +66,7 @@ fn with_files_up_to(kib: u64, command: &Command) -> Command {
 #[test]
 fn a_full_disk_costs_no_result_and_the_scan_is_resumed_once_there_is_room() {
     /// Enough for the empty inventory, far too little for the scan's log of changes.
-    const ROOM_KIB: u64 = 512;
+    const ROOM_KIB: u64 = 1_088;
     let plan = Plan { endpoints: 300, mix: Mix::Healthy, dead_fraction: 0.0, ..Plan::default() };
     let world = World::new(&plan);
     let all = world.targets().len();
