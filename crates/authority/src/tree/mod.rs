@@ -21,5 +21,7 @@ pub use retire::Retirement;
 pub use specification::{BadCa, NameLimits, NewCa};
 pub use urls::Urls;
 
-pub(crate) use certificate::{Body, Dates, Issuer, Points, certify, inventory_row, path_length_below, random_serial};
+pub(crate) use certificate::{
+    Body, Dates, Issuer, Points, certify, inventory_row, path_length_below, random_serial,
+};
 pub(crate) use specification::check_name;
