@@ -193,6 +193,25 @@ FROM UNNEST(?1::bigint[], ?2::bigint[], ?3::bigint[], ?4::text[], ?5::uuid[], ?6
 ON CONFLICT DO NOTHING RETURNING id, certificate_id, kind, detail",
 };
 
+/// As [`INSERT`], in the hands of whoever makes them.
+const INSERT_CLAIMED: Bulk = Bulk {
+    sqlite: "-- jobs_insert_claimed
+INSERT INTO jobs (certificate_id, kind, state, approval, issuer, agent, version_id, reason, requested_by,
+  attempts, next_attempt_at, deadline_at, detail, created_at, started_at, lease_holder, lease_until)
+VALUES (?1, ?2, 1, ?3, ?4, ?5, ?6, ?7, ?8, 1, ?9, ?10, ?11, ?12, ?12, ?13, ?14)
+ON CONFLICT DO NOTHING RETURNING id, certificate_id, kind, detail",
+    postgres: "-- jobs_insert_claimed
+INSERT INTO jobs (certificate_id, kind, state, approval, issuer, agent, version_id, reason, requested_by,
+  attempts, next_attempt_at, deadline_at, detail, created_at, started_at, lease_holder, lease_until)
+SELECT u.certificate, u.kind, 1, u.approval, u.issuer, u.agent, u.version, u.reason, u.requested_by, 1,
+  u.next_attempt_at, u.deadline_at, u.detail, u.created_at, u.created_at, u.holder, u.until
+FROM UNNEST(?1::bigint[], ?2::bigint[], ?3::bigint[], ?4::text[], ?5::uuid[], ?6::bigint[], ?7::text[],
+  ?8::text[], ?9::bigint[], ?10::bigint[], ?11::text[], ?12::bigint[], ?13::uuid[], ?14::bigint[])
+  AS u(certificate, kind, approval, issuer, agent, version, reason, requested_by, next_attempt_at, deadline_at,
+       detail, created_at, holder, until)
+ON CONFLICT DO NOTHING RETURNING id, certificate_id, kind, detail",
+};
+
 /// One row for each issuer and how many of its runs are wanted.
 const CLAIM: Bulk = Bulk {
     sqlite: concat!(
@@ -385,7 +404,7 @@ pub(crate) const ALL: &[&str] = &[
 pub(crate) const SQLITE: &[&str] = &[CLAIM_FOR_AGENT_SQLITE, CLAIM_REVOCATIONS_SQLITE];
 pub(crate) const POSTGRES: &[&str] = &[CLAIM_FOR_AGENT_POSTGRES, CLAIM_REVOCATIONS_POSTGRES];
 pub(crate) const BULKS: &[&Bulk] =
-    &[&INSERT, &CLAIM, &CHANGE, &OPEN_OF, &BY_IDS, &KEYS_INSERT, &DEPLOYMENTS_CANCEL];
+    &[&INSERT, &INSERT_CLAIMED, &CLAIM, &CHANGE, &OPEN_OF, &BY_IDS, &KEYS_INSERT, &DEPLOYMENTS_CANCEL];
 
 /// A run that was queued.
 #[derive(Clone, Debug, PartialEq)]
@@ -406,7 +425,27 @@ pub struct QueuedJob {
 /// # Errors
 /// Those of the database.
 pub async fn insert_jobs(tx: &mut Tx, new: &[NewJob]) -> Result<Vec<QueuedJob>, StoreError> {
-    let columns = vec![
+    queued(tx.bulk(&INSERT, columns_of(new)).await?)
+}
+
+/// [`insert_jobs`], claimed at once: running for the first time, by `holder` until `until_us`.
+///
+/// # Errors
+/// Those of the database.
+pub async fn insert_claimed_jobs(
+    tx: &mut Tx,
+    new: &[NewJob],
+    holder: Uuid,
+    until_us: i64,
+) -> Result<Vec<QueuedJob>, StoreError> {
+    let mut columns = columns_of(new);
+    columns.push(Column::Uuid(vec![holder; new.len()]));
+    columns.push(Column::Int(vec![until_us; new.len()]));
+    queued(tx.bulk(&INSERT_CLAIMED, columns).await?)
+}
+
+fn columns_of(new: &[NewJob]) -> Vec<Column> {
+    vec![
         Column::Int(new.iter().map(|job| job.certificate).collect()),
         Column::Int(new.iter().map(|job| job.kind).collect()),
         Column::Int(new.iter().map(|job| job.approval).collect()),
@@ -419,12 +458,14 @@ pub async fn insert_jobs(tx: &mut Tx, new: &[NewJob]) -> Result<Vec<QueuedJob>, 
         Column::Int(new.iter().map(|job| job.deadline_at_us).collect()),
         Column::MaybeText(new.iter().map(|job| job.detail.clone()).collect()),
         Column::Int(new.iter().map(|job| job.created_at_us).collect()),
-    ];
-    let queued = tx.bulk(&INSERT, columns).await?;
+    ]
+}
+
+fn queued(rows: Vec<Row>) -> Result<Vec<QueuedJob>, StoreError> {
     let read = |mut row: Row| {
         Ok(QueuedJob { id: row.int()?, certificate: row.int()?, kind: row.int()?, detail: row.maybe_text()? })
     };
-    queued.into_iter().map(read).collect()
+    rows.into_iter().map(read).collect()
 }
 
 /// Keys made for runs: their rows in the table `keys`.

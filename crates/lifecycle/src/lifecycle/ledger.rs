@@ -6,9 +6,10 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use serde_json::{Value as Json, json};
 use store::approvals::{ApprovalRow, insert_approvals, withdraw_approvals};
-use store::jobs::{JobChange, JobRow, NewJob, QueuedJob, change_jobs, insert_jobs};
-use store::managed::{ManagedRow, ManagedTotal, adjust_managed_totals, update_managed};
+use store::jobs::{JobChange, JobRow, NewJob, QueuedJob, change_jobs, insert_claimed_jobs, insert_jobs};
+use store::managed::{ManagedRow, ManagedTotal, adjust_managed_totals, move_managed, update_managed};
 use store::{AuditEvent, Event, Store, StoreError, Tx};
+use uuid::Uuid;
 
 use crate::job::{JobState, id_of};
 use crate::managed::standing;
@@ -27,6 +28,7 @@ pub(crate) struct Ledger {
     rows: Vec<(ManagedRow, ManagedRow)>,
     changes: Vec<JobChange>,
     jobs: Vec<NewJob>,
+    claimed: Vec<NewJob>,
     approvals: Vec<ApprovalRow>,
     withdrawn: Vec<i64>,
     totals: BTreeMap<ManagedTotal, i64>,
@@ -64,6 +66,7 @@ impl Ledger {
             rows: Vec::new(),
             changes: Vec::new(),
             jobs: Vec::new(),
+            claimed: Vec::new(),
             approvals: Vec::new(),
             withdrawn: Vec::new(),
             totals: BTreeMap::new(),
@@ -199,30 +202,67 @@ impl Ledger {
         self.jobs.push(job);
     }
 
+    /// Queues a run for whoever writes this: see [`Ledger::write_claiming`].
+    pub(crate) fn claim(&mut self, job: NewJob) {
+        self.claimed.push(job);
+    }
+
     pub(crate) fn ask(&mut self, approval: ApprovalRow) {
         self.approvals.push(approval);
     }
 
     /// Writes it all. Whatever was read meanwhile by another writer makes it [`StoreError::Busy`]: read again.
     pub(crate) async fn write(self, tx: &mut Tx) -> Result<Vec<QueuedJob>, StoreError> {
+        debug_assert!(self.claimed.is_empty(), "runs are claimed for nobody");
+        Ok(self.write_claiming(tx, Uuid::nil(), 0).await?.0)
+    }
+
+    /// [`Ledger::write`], with the runs of [`Ledger::claim`] in the hands of `holder` until `until_us`: those queued, and
+    /// those claimed.
+    pub(crate) async fn write_claiming(
+        self,
+        tx: &mut Tx,
+        holder: Uuid,
+        until_us: i64,
+    ) -> Result<(Vec<QueuedJob>, Vec<QueuedJob>), StoreError> {
         if !self.changes.is_empty() {
             let changed = change_jobs(tx, &self.changes).await?.len();
             if changed != self.changes.len() {
                 return Err(lost("a run"));
             }
         }
-        let rows: Vec<ManagedRow> = self.rows.into_iter().map(|(_, row)| row).collect();
-        if !rows.is_empty() && update_managed(tx, &rows).await? != rows.len() {
+        let (moved, changed): (Vec<_>, Vec<_>) =
+            self.rows.into_iter().partition(|(was, row)| differs_in_its_move_only(was, row));
+        let rows =
+            |pairs: Vec<(ManagedRow, ManagedRow)>| pairs.into_iter().map(|(_, row)| row).collect::<Vec<_>>();
+        let (moved, changed) = (rows(moved), rows(changed));
+        if move_managed(tx, &moved).await? != moved.len()
+            || update_managed(tx, &changed).await? != changed.len()
+        {
             return Err(lost("a certificate"));
         }
         withdraw_approvals(tx, self.withdrawn, self.at_us).await?;
         insert_approvals(tx, &self.approvals).await?;
         let queued = insert_jobs(tx, &self.jobs).await?;
+        let claimed = insert_claimed_jobs(tx, &self.claimed, holder, until_us).await?;
         adjust_managed_totals(tx, &self.totals).await?;
         store::audit(tx, self.audit).await?;
         store::emit(tx, self.events).await?;
-        Ok(queued)
+        Ok((queued, claimed))
     }
+}
+
+/// Whether nothing changed but what a move changes while the version stays.
+fn differs_in_its_move_only(was: &ManagedRow, row: &ManagedRow) -> bool {
+    let moved = ManagedRow {
+        state: row.state,
+        revoked: row.revoked,
+        failures: row.failures,
+        last_error: row.last_error.clone(),
+        updated_at_us: row.updated_at_us,
+        ..was.clone()
+    };
+    moved == *row
 }
 
 /// The error of a transaction that was overtaken.

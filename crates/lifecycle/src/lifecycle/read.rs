@@ -25,7 +25,7 @@ const DAY_US: i64 = 86_400_000_000;
 /// Spans after now in which endings are counted, in days.
 pub(crate) const SPANS_DAYS: [i64; 3] = [7, 30, 90];
 /// Due runs of an issuer are counted up to here, so that counting costs the same at any size.
-const DUE_COUNTED_MAX: i64 = 50_000;
+const DUE_COUNTED_MAX: i64 = 10_000;
 
 /// Counts over everything under management.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -11,13 +11,17 @@ use store::managed::{ManagedFilter, ManagedRow, managed_by_uuids, managed_select
 use store::policies::replace_violations;
 use store::{StoreError, Tx};
 use uuid::Uuid;
+use x509::Fingerprint;
 
 use super::create::violation_row;
 use super::ledger::{Entry, Ledger, attempt, on};
-use super::{CHUNK, Lifecycle, LifecycleError, RUN_PATIENCE_US};
+use super::{CHUNK, LEASE_US, Lifecycle, LifecycleError, RUN_PATIENCE_US};
 use crate::job::{Consent, JobKind, JobState};
-use crate::managed::{BadRequest, ManagedCertificate, TAGS_MAX, check_label, json as json_text};
+use crate::managed::{
+    BadRequest, INTERNAL_ISSUER, ManagedCertificate, TAGS_MAX, check_label, json as json_text,
+};
 use crate::policy::PolicySet;
+use crate::scheduler::Held;
 use crate::state::State;
 
 /// Most identities in one selection; a filter selects any number.
@@ -115,7 +119,7 @@ struct Work {
 enum What {
     Renew { reason: String },
     Reassign { to: Reassign, policies: Arc<PolicySet> },
-    Revoke(RevokeRequest),
+    Revoke { request: RevokeRequest, node: Uuid },
 }
 
 /// One transaction's part.
@@ -123,8 +127,10 @@ struct Part {
     report: BulkReport,
     /// The last row, when there may be more.
     last: Option<i64>,
-    /// Runs queued.
+    /// Runs queued for whoever comes first.
     queued: Vec<i64>,
+    /// Runs in our hands, of certificates of our own authority.
+    held: Vec<(Held, Fingerprint)>,
 }
 
 impl Lifecycle {
@@ -199,7 +205,8 @@ impl Lifecycle {
         if !REASONS.contains(&request.reason) {
             return Err(LifecycleError::not_found("revocation reason with number", request.reason));
         }
-        let (mut report, queued) = self.each(selection, actor, What::Revoke(request)).await?;
+        let what = What::Revoke { request, node: self.inner.node };
+        let (mut report, queued) = self.each(selection, actor, what).await?;
         while self.revoke_due().await? > 0 {}
         let open = self.not_revoked_yet(&queued).await?;
         report.done -= open;
@@ -244,14 +251,18 @@ impl Lifecycle {
         for source in sources(selection)? {
             let mut after = Some(0);
             while let Some(from) = after {
-                let (work, source) = (Arc::clone(&work), source.clone());
+                let (again, source) = (Arc::clone(&work), source.clone());
                 let part = attempt(&self.inner.store, "certificates_bulk", move || {
-                    let (work, source) = (Arc::clone(&work), source.clone());
+                    let (work, source) = (Arc::clone(&again), source.clone());
                     on(move |tx| async move { part(tx, &work, &source, from).await }.boxed())
                 })
                 .await?;
                 report.add(part.report);
                 queued.extend(part.queued);
+                if let What::Revoke { request, .. } = &work.what {
+                    queued.extend(part.held.iter().map(|(held, _)| held.job));
+                    self.revoke_held(part.held, request.reason, &work.actor).await?;
+                }
                 after = part.last;
             }
         }
@@ -299,7 +310,7 @@ pub(super) async fn selected(
 async fn part(tx: &mut Tx, work: &Work, source: &Selection, after: i64) -> Result<Part, StoreError> {
     let (rows, missing, last) = selected(tx, source, after).await?;
     let report = BulkReport { matched: rows.len() as u64, missing, ..BulkReport::default() };
-    let mut part = Part { report, last, queued: Vec::new() };
+    let mut part = Part { report, last, queued: Vec::new(), held: Vec::new() };
     let mut ledger = Ledger::new(work.now_us, &work.actor);
     match &work.what {
         What::Renew { reason } => {
@@ -309,12 +320,24 @@ async fn part(tx: &mut Tx, work: &Work, source: &Selection, after: i64) -> Resul
             }
             ledger.write(tx).await?;
         }
-        What::Revoke(request) => {
+        What::Revoke { request, node } => {
             let open = open_by_certificate(tx, &rows).await?;
             for row in &rows {
                 revoke_one(&mut ledger, &mut part.report, row, &open, request, work);
             }
-            part.queued = ledger.write(tx).await?.into_iter().map(|job| job.id).collect();
+            let until = work.now_us + LEASE_US;
+            let (queued, claimed) = ledger.write_claiming(tx, *node, until).await?;
+            part.queued = queued.into_iter().map(|job| job.id).collect();
+            let leaves: HashMap<i64, [u8; 32]> =
+                rows.iter().filter_map(|row| Some((row.id, row.fingerprint?))).collect();
+            part.held = claimed
+                .into_iter()
+                .filter_map(|job| {
+                    let leaf = leaves.get(&job.certificate)?;
+                    let held = Held { job: job.id, attempts: 1, certificate: job.certificate };
+                    Some((held, Fingerprint::from_bytes(*leaf)))
+                })
+                .collect();
         }
         What::Reassign { to, policies } => reassign(tx, ledger, &mut part.report, rows, to, policies).await?,
     }
@@ -411,7 +434,7 @@ fn revoke_one(
         report.already += 1;
         return;
     }
-    ledger.queue(NewJob {
+    let job = NewJob {
         certificate: row.id,
         kind: JobKind::Revocation.code(),
         approval: Consent::NotNeeded.code(),
@@ -424,7 +447,13 @@ fn revoke_one(
         deadline_at_us: work.now_us + RUN_PATIENCE_US,
         detail: Some(json!({ "reason": request.reason, "replace": request.replace }).to_string()),
         created_at_us: work.now_us,
-    });
+    };
+    // At our own authority all are revoked in one call, which follows; other issuers are asked one by one.
+    if row.issuer == INTERNAL_ISSUER {
+        ledger.claim(job);
+    } else {
+        ledger.queue(job);
+    }
     report.done += 1;
 }
 

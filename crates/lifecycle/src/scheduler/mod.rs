@@ -23,7 +23,7 @@ use tracing::warn;
 pub(crate) use begin::asks_for;
 pub use figures::{Figures, LoopFigures};
 pub(crate) use finish::{Finished, backoff, deployment, finisher, target_of};
-pub(crate) use revoke::reason;
+pub(crate) use revoke::{Held, reason};
 
 use crate::job::{Consent, JobKind};
 use crate::lifecycle::{Ledger, Lifecycle, LifecycleError, RUN_PATIENCE_US};

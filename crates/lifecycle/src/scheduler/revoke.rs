@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt};
 use serde::Deserialize;
 use serde_json::json;
-use store::jobs::{JobRow, claim_revocations, jobs_by_ids, open_jobs_of};
+use store::jobs::{JobRow, claim_revocations, open_jobs_of};
 use store::managed::{
     ManagedRow, ManagedVersion, managed_by_ids, revoke_versions, versions_of, versions_revoked_by,
 };
@@ -44,10 +44,27 @@ impl Detail {
     }
 }
 
+/// A revocation in our hands.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Held {
+    /// The run.
+    pub(crate) job: i64,
+    /// How often it was claimed.
+    pub(crate) attempts: i64,
+    /// The certificate's row.
+    pub(crate) certificate: i64,
+}
+
+impl Held {
+    fn of(job: &JobRow) -> Self {
+        Self { job: job.id, attempts: job.attempts, certificate: job.certificate }
+    }
+}
+
 /// How a revocation went.
 #[derive(Clone)]
 struct Outcome {
-    job: JobRow,
+    held: Held,
     error: Option<IssuerError>,
 }
 
@@ -87,13 +104,44 @@ impl Lifecycle {
         for (issuer, jobs) in by_issuer {
             outcomes.extend(self.revoke_at(&issuer, jobs, &versions).await);
         }
-        let outcomes = Arc::new(outcomes);
+        self.store_outcomes(outcomes).await?;
+        Ok(tried)
+    }
+
+    async fn store_outcomes(&self, outcomes: Vec<Outcome>) -> Result<(), LifecycleError> {
+        let (outcomes, now_us) = (Arc::new(outcomes), self.now_us());
         attempt(&self.inner.store, "revocations_finish", move || {
             let outcomes = Arc::clone(&outcomes);
             on(move |tx| async move { finish(tx, &outcomes, now_us).await }.boxed())
         })
         .await?;
-        Ok(tried)
+        Ok(())
+    }
+
+    /// Carries out revocations at our authority that are in our hands already, all in one.
+    pub(crate) async fn revoke_held(
+        &self,
+        held: Vec<(Held, Fingerprint)>,
+        reason: i64,
+        actor: &str,
+    ) -> Result<(), LifecycleError> {
+        if held.is_empty() {
+            return Ok(());
+        }
+        let fingerprints: Vec<Fingerprint> = held.iter().map(|(_, fingerprint)| *fingerprint).collect();
+        let error = self.ask_own(&fingerprints, reason, actor).await;
+        let outcome = |(held, _)| Outcome { held, error: error.clone() };
+        self.store_outcomes(held.into_iter().map(outcome).collect()).await
+    }
+
+    async fn ask_own(&self, fingerprints: &[Fingerprint], reason: i64, actor: &str) -> Option<IssuerError> {
+        match self.inner.own.revoke(fingerprints, reason, actor).await {
+            Ok(_) => None,
+            Err(error) => {
+                warn!(error = &error as &dyn std::error::Error, "revocations at our authority failed");
+                Some(IssuerError::Unavailable { reason: error.to_string(), retry_after: None })
+            }
+        }
     }
 
     async fn revoke_at(
@@ -105,7 +153,8 @@ impl Lifecycle {
         let issuer = match self.inner.issuers.issuer(name).await {
             Ok(issuer) => issuer,
             Err(error) => {
-                return jobs.into_iter().map(|job| Outcome { job, error: Some(error.clone()) }).collect();
+                let failed = |job| Outcome { held: Held::of(job), error: Some(error.clone()) };
+                return jobs.iter().map(failed).collect();
             }
         };
         if issuer.kind() == "internal" {
@@ -120,7 +169,7 @@ impl Lifecycle {
                     }
                     Err(error) => Some(error),
                 };
-                Outcome { job, error }
+                Outcome { held: Held::of(&job), error }
             }
         };
         stream::iter(jobs.into_iter().map(one)).buffer_unordered(AT_ONCE).collect().await
@@ -139,14 +188,8 @@ impl Lifecycle {
                 .filter_map(|job| versions.get(&job.version?))
                 .map(|version| Fingerprint::from_bytes(version.fingerprint))
                 .collect();
-            let error = match self.inner.own.revoke(&fingerprints, reason, &actor).await {
-                Ok(_) => None,
-                Err(error) => {
-                    warn!(error = &error as &dyn std::error::Error, "revocations at our authority failed");
-                    Some(IssuerError::Unavailable { reason: error.to_string(), retry_after: None })
-                }
-            };
-            outcomes.extend(jobs.into_iter().map(|job| Outcome { job, error: error.clone() }));
+            let error = self.ask_own(&fingerprints, reason, &actor).await;
+            outcomes.extend(jobs.iter().map(|job| Outcome { held: Held::of(job), error: error.clone() }));
         }
         outcomes
     }
@@ -173,14 +216,7 @@ pub(crate) fn reason(code: i64) -> Reason {
 }
 
 async fn finish(tx: &mut Tx, outcomes: &[Outcome], now_us: i64) -> Result<(), StoreError> {
-    let jobs: HashMap<i64, JobRow> = jobs_by_ids(tx, outcomes.iter().map(|one| one.job.id).collect())
-        .await?
-        .into_iter()
-        .filter(|job| job.state == JobState::Running.code())
-        .map(|job| (job.id, job))
-        .collect();
-    let mine = |one: &&Outcome| jobs.get(&one.job.id).is_some_and(|job| job.attempts == one.job.attempts);
-    let mut ids: Vec<i64> = outcomes.iter().map(|one| one.job.certificate).collect();
+    let mut ids: Vec<i64> = outcomes.iter().map(|one| one.held.certificate).collect();
     ids.sort_unstable();
     ids.dedup();
     let rows: HashMap<i64, ManagedRow> =
@@ -189,11 +225,19 @@ async fn finish(tx: &mut Tx, outcomes: &[Outcome], now_us: i64) -> Result<(), St
     for job in open_jobs_of(tx, ids).await? {
         open.entry(job.certificate).or_default().push(job);
     }
+    // Whoever lost its lease has nothing to say: another is at it, or was.
+    let jobs: HashMap<i64, JobRow> = open
+        .values()
+        .flatten()
+        .filter(|job| job.state == JobState::Running.code())
+        .map(|job| (job.id, job.clone()))
+        .collect();
+    let mine = |one: &&Outcome| jobs.get(&one.held.job).is_some_and(|job| job.attempts == one.held.attempts);
     let mut ledger = Ledger::new(now_us, "system:revocation");
     let mut revoked: BTreeMap<i64, Vec<i64>> = BTreeMap::new();
     let mut entries: HashMap<i64, Entry> = HashMap::new();
     for one in outcomes.iter().filter(mine) {
-        let Some(job) = jobs.get(&one.job.id).cloned() else { continue };
+        let Some(job) = jobs.get(&one.held.job).cloned() else { continue };
         let Some(row) = rows.get(&job.certificate) else { continue };
         match &one.error {
             Some(error) => failed(&mut ledger, row, job, error, now_us),

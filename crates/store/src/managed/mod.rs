@@ -234,6 +234,21 @@ FROM UNNEST(?1::bigint[], ?2::bigint[], ?3::text[], ?4::bigint[], ?5::text[], ?6
 WHERE managed_certificates.id = u.id AND managed_certificates.revision = u.revision RETURNING managed_certificates.id",
 };
 
+/// What a move changes while the version stays: SQLite writes every index anew whose columns are named here, changed or
+/// not, so they are few.
+const MOVE: Bulk = Bulk {
+    sqlite: "-- managed_move
+UPDATE managed_certificates SET revision = revision + 1, state = ?3, revoked = ?4, failures = ?5, last_error = ?6,
+  updated_at = ?7
+WHERE id = ?1 AND revision = ?2 RETURNING id",
+    postgres: "-- managed_move
+UPDATE managed_certificates SET revision = managed_certificates.revision + 1, state = u.state, revoked = u.revoked,
+  failures = u.failures, last_error = u.last_error, updated_at = u.at
+FROM UNNEST(?1::bigint[], ?2::bigint[], ?3::bigint[], ?4::bigint[], ?5::bigint[], ?6::text[], ?7::bigint[])
+  AS u(id, revision, state, revoked, failures, last_error, at)
+WHERE managed_certificates.id = u.id AND managed_certificates.revision = u.revision RETURNING managed_certificates.id",
+};
+
 const NAMES_DELETE: Bulk = Bulk {
     sqlite: "-- managed_names_delete
 DELETE FROM managed_names WHERE certificate_id = ?1",
@@ -290,6 +305,7 @@ pub(crate) const BULKS: &[&Bulk] = &[
     &TARGET_AGENTS,
     &INSERT,
     &UPDATE,
+    &MOVE,
     &NAMES_DELETE,
     &NAMES_INSERT,
     &TAGS_DELETE,
@@ -429,6 +445,23 @@ pub async fn update_managed(tx: &mut Tx, rows: &[ManagedRow]) -> Result<usize, S
         Column::Int(rows.iter().map(|row| row.updated_at_us).collect()),
     ];
     Ok(tx.bulk(&UPDATE, columns).await?.len())
+}
+
+/// [`update_managed`] of rows of which only state, revocation, failures, last error and time of change differ.
+///
+/// # Errors
+/// Those of the database.
+pub async fn move_managed(tx: &mut Tx, rows: &[ManagedRow]) -> Result<usize, StoreError> {
+    let columns = vec![
+        Column::Int(rows.iter().map(|row| row.id).collect()),
+        Column::Int(rows.iter().map(|row| row.revision).collect()),
+        Column::Int(rows.iter().map(|row| row.state).collect()),
+        Column::Int(rows.iter().map(|row| row.revoked.into()).collect()),
+        Column::Int(rows.iter().map(|row| row.failures).collect()),
+        Column::MaybeText(rows.iter().map(|row| row.last_error.clone()).collect()),
+        Column::Int(rows.iter().map(|row| row.updated_at_us).collect()),
+    ];
+    Ok(tx.bulk(&MOVE, columns).await?.len())
 }
 
 /// Replaces the names by which these certificates are found.

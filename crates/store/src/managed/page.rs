@@ -110,6 +110,9 @@ struct Conditions {
     parameters: Vec<Value>,
 }
 
+/// Up to so many matches SQLite sorts them; above, it walks the order. Either is some milliseconds.
+const SORTED_MAX: i64 = 10_000;
+
 impl Conditions {
     fn bind(&mut self, value: Value) -> String {
         self.parameters.push(value);
@@ -117,10 +120,15 @@ impl Conditions {
     }
 
     fn of(filter: &ManagedFilter) -> Self {
+        Self::with(filter, "")
+    }
+
+    /// With `mark` before each column that has an index of its own: SQLite's `+` keeps it from using that index.
+    fn with(filter: &ManagedFilter, mark: &str) -> Self {
         let mut all = Self { texts: Vec::new(), parameters: Vec::new() };
         if !filter.states.is_empty() {
             let marks: Vec<String> = filter.states.iter().map(|state| all.bind((*state).into())).collect();
-            all.texts.push(format!("state IN ({})", marks.join(", ")));
+            all.texts.push(format!("{mark}state IN ({})", marks.join(", ")));
         }
         if let Some(scopes) = &filter.within {
             let any: Vec<String> = scopes
@@ -148,13 +156,13 @@ impl Conditions {
             ("policy", &filter.policy),
         ] {
             if let Some(text) = wanted {
-                let mark = all.bind(text.as_str().into());
-                all.texts.push(format!("{column} = {mark}"));
+                let value = all.bind(text.as_str().into());
+                all.texts.push(format!("{mark}{column} = {value}"));
             }
         }
         if let Some(agent) = filter.agent {
-            let mark = all.bind(agent.into());
-            all.texts.push(format!("agent = {mark}"));
+            let value = all.bind(agent.into());
+            all.texts.push(format!("{mark}agent = {value}"));
         }
         if let Some((tag, value)) = &filter.tag {
             let (tag, value) = (all.bind(tag.as_str().into()), all.bind(value.as_str().into()));
@@ -205,8 +213,9 @@ fn statement(
     order: ManagedOrder,
     key: Option<Vec<Value>>,
     limit: i64,
+    mark: &str,
 ) -> (String, Vec<Value>) {
-    let mut conditions = Conditions::of(filter);
+    let mut conditions = Conditions::with(filter, mark);
     conditions.after(order, key);
     let limit = conditions.bind(limit.into());
     let columns = order.columns();
@@ -250,7 +259,8 @@ impl Store {
     ) -> Result<Page<ManagedView>, StoreError> {
         let key = after.map(|cursor| cursor.key(order.listing(), &order.shape())).transpose()?;
         let (limit, asked) = limit_of(limit);
-        let (text, parameters) = statement(filter, order, key, asked);
+        let mark = if self.walks_order(filter, order).await? { "+" } else { "" };
+        let (text, parameters) = statement(filter, order, key, asked, mark);
         let rows = self.rows(Cost::Walk, &text, parameters).await?;
         page(rows, limit, order.listing(), |row| {
             let found = view(row)?;
@@ -258,6 +268,44 @@ impl Store {
             Ok((found, key))
         })
     }
+}
+
+impl Store {
+    /// Whether walking the order is cheaper than sorting what matches. PostgreSQL judges that by itself; SQLite would
+    /// always sort, however much it is.
+    async fn walks_order(&self, filter: &ManagedFilter, order: ManagedOrder) -> Result<bool, StoreError> {
+        if self.is_postgres() || order == ManagedOrder::Expiry {
+            return Ok(false);
+        }
+        // What is found by one index alone.
+        let equal = ManagedFilter {
+            name: None,
+            tag: None,
+            expires_before_us: None,
+            expires_from_us: None,
+            contains: None,
+            suffix: None,
+            within: None,
+            ..filter.clone()
+        };
+        if equal == ManagedFilter::default() || filter.name.is_some() {
+            return Ok(false);
+        }
+        let (text, parameters) = matches(&equal);
+        let found = self.row(&text, parameters).await?;
+        Ok(found.map_or(Ok(0), |mut row| row.int())? > SORTED_MAX)
+    }
+}
+
+/// How many match, counted a little past [`SORTED_MAX`].
+fn matches(filter: &ManagedFilter) -> (String, Vec<Value>) {
+    let mut conditions = Conditions::of(filter);
+    let limit = conditions.bind((SORTED_MAX + 1).into());
+    let text = format!(
+        "-- managed_matches\nSELECT count(*) FROM (SELECT 1 FROM managed_certificates {}LIMIT {limit}) x",
+        conditions.clause()
+    );
+    (text, conditions.parameters)
 }
 
 /// The certificates that a filter matches, with a number above `after`, in the order of their numbers, at most `limit`.
@@ -279,10 +327,11 @@ pub(crate) fn composed() -> Vec<String> {
     let mut all = Vec::new();
     for filter in samples() {
         for order in [ManagedOrder::Expiry, ManagedOrder::Name, ManagedOrder::Created] {
-            all.push(statement(&filter, order, None, 1).0);
-            all.push(statement(&filter, order, Some(order.shape()), 1).0);
+            all.push(statement(&filter, order, None, 1, "").0);
+            all.push(statement(&filter, order, Some(order.shape()), 1, "").0);
         }
         all.push(rows_statement(&filter, 0, 1).0);
+        all.push(matches(&filter).0);
     }
     all
 }
@@ -339,7 +388,7 @@ pub(crate) fn plans() -> Vec<(String, Vec<Value>)> {
     let mut all = Vec::new();
     for filter in samples() {
         for order in [ManagedOrder::Expiry, ManagedOrder::Name, ManagedOrder::Created] {
-            all.push(statement(&filter, order, None, 21));
+            all.push(statement(&filter, order, None, 21, ""));
         }
     }
     all
