@@ -250,7 +250,9 @@ async fn many_live_together() {
         house.post("/api/v1/certificates/batch", json!({ "certificates": batch })).await.expect(200).json();
     let items = made["items"].as_array().unwrap();
     assert_eq!(items.iter().filter(|item| item["created"].is_object()).count(), 120);
-    assert_eq!(items[120]["problem"]["status"], 409);
+    // One of the two of a name is first, whichever.
+    let taken = [&items[0], &items[120]].iter().filter(|item| item["problem"]["status"] == 409).count();
+    assert_eq!(taken, 1);
     assert_eq!(items[121]["problem"]["status"], 422);
     let active = |wanted: u64| {
         let house = &house;
