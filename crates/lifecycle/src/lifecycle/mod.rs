@@ -111,8 +111,6 @@ pub(crate) struct Inner {
     pub(crate) figures: Figures,
     creating: Batcher<create::Creation, Result<Created, LifecycleError>>,
     pub(crate) finishing: Batcher<crate::scheduler::Finished, ()>,
-    /// Up to when the authority's revocations were heard of by this process, µs.
-    pub(crate) revocations_heard_us: Mutex<Option<i64>>,
     /// The clock at the last tick, µs: tells that it was set back.
     pub(crate) last_tick_us: Mutex<i64>,
 }
@@ -310,7 +308,6 @@ impl Lifecycle {
             judge: Notify::new(),
             busy: Mutex::default(),
             figures: Figures::default(),
-            revocations_heard_us: Mutex::new(None),
             last_tick_us: Mutex::new(i64::MIN),
         });
         Self { inner }

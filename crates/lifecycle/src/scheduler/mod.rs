@@ -4,7 +4,6 @@
 //! its time. A tick is a constant number of statements, and the work that is due.
 
 mod begin;
-mod elsewhere;
 mod figures;
 mod finish;
 mod house;
@@ -117,7 +116,7 @@ impl Lifecycle {
     /// # Errors
     /// [`LifecycleError`] of the database; what an issuer does not do is not an error of the tick.
     pub async fn tick(&self) -> Result<TickReport, LifecycleError> {
-        self.hear_revocations().await?;
+        self.follow_revocations().await?;
         let mut report = self.schedule().await?;
         report.revoked = self.revoke_all_due().await?;
         let worked = self.work().await?;
@@ -137,7 +136,6 @@ impl Lifecycle {
                 self.schedule().await.map(|report| report.gated)
             }),
             self.every("revoke", tick, &stop, || self.revoke_all_due()),
-            self.every("heard", tick, &stop, || self.hear_revocations()),
             self.every("revocations", tick, &stop, || self.follow_revocations()),
             self.every("suggestions", tick * 6, &stop, || self.ask_suggestions()),
             self.every("policies", tick * 720, &stop, || self.judge_all()),

@@ -332,12 +332,16 @@ fn current_revoked(ledger: &mut Ledger, entry: &mut Entry, said: Said<'_>, open:
 
 /// This process' place in the outbox.
 const CONSUMER: &str = "lifecycle";
+/// Reasons after which a certificate is wanted no more (RFC 5280 section 5.3.1): cessationOfOperation,
+/// privilegeWithdrawn.
+const FOR_GOOD: [i64; 2] = [5, 9];
 /// Events read in one look.
 const EVENTS_MAX: i64 = 1_000;
 
 impl Lifecycle {
     /// Learns what was revoked at our authority by others than us (over ACME, by key, by its own API): marks it, and
-    /// replaces it at once where the certificate renews itself. Says how many versions that were. Part of
+    /// replaces it at once, with a new key, where the certificate renews itself and the reason does not say that none is
+    /// wanted. Says how many versions that were. Part of
     /// [`Lifecycle::run`].
     ///
     /// # Errors
@@ -427,7 +431,8 @@ async fn follow(
             continue;
         };
         let mut entry = Entry::new(row.clone());
-        let replace = options_of(row).is_ok_and(|options| options.auto_renew);
+        let replace =
+            !FOR_GOOD.contains(&one.reason) && options_of(row).is_ok_and(|options| options.auto_renew);
         let said = Said { reason: one.reason, replace, by: &one.actor, details: json!({ "action": action }) };
         current_revoked(&mut ledger, &mut entry, said, &open);
         ledger.put(entry);

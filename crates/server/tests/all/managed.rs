@@ -120,7 +120,10 @@ impl House {
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        panic!("{id} does not become {status}: {:?}", self.get(&format!("/api/v1/certificates/{id}")).await);
+        let now = self.get(&format!("/api/v1/certificates/{id}")).await.text;
+        let log =
+            self.get(&format!("/api/v1/audit?resource=certificate/{id}&fields=action,details")).await.text;
+        panic!("{id} does not become {status}: {now} {log}");
     }
 
     async fn issued(&self, name: &str) -> String {

@@ -1,12 +1,10 @@
 //! Certificates under management: their rows, names, tags, versions and counts.
 
-mod elsewhere;
 mod page;
 mod plans;
 mod totals;
 mod versions;
 
-pub use elsewhere::RevokedElsewhere;
 pub use page::{ManagedFilter, ManagedOrder, ManagedScope, managed_selected};
 pub use totals::{ManagedSummary, ManagedTotal, adjust_managed_totals};
 pub use versions::{
@@ -286,7 +284,6 @@ SELECT t.uuid, t.agent FROM UNNEST(?1::uuid[]) AS u(uuid) JOIN deploy_targets t 
 };
 
 pub(crate) const ALL: &[&str] = &[
-    elsewhere::REVOKED_ELSEWHERE,
     BY_UUID,
     BY_NAME,
     totals::TOTALS,
