@@ -15,8 +15,9 @@ use crate::issuers::jose::JwsKey;
 
 /// Nonces kept: as many as orders run at once in practice; servers forget old ones anyway.
 const NONCES_MAX: usize = 32;
-/// Times a request is signed anew because the server did not like its nonce.
-const NONCE_TRIES: usize = 4;
+/// Times a request is signed anew because the server did not like its nonce: a server that refuses one in five at
+/// random, as Pebble can, refuses ten in a row once in ten million requests.
+const NONCE_TRIES: usize = 10;
 /// How long a directory is believed, microseconds: its URLs and terms hardly ever change.
 const DIRECTORY_LIFE_US: i64 = 3_600_000_000;
 
