@@ -58,7 +58,7 @@ struct ContactBody {
 }
 
 /// What an owner or team is.
-#[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 struct PersonBody {
     /// For people.
@@ -73,12 +73,27 @@ struct PersonBody {
 
 /// An owner or team to make.
 #[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 struct NewPerson {
     /// Its name, unique.
     #[schema(example = "ann", min_length = 1, max_length = 200)]
     name: String,
-    #[serde(flatten)]
-    body: PersonBody,
+    /// For people.
+    #[serde(default)]
+    #[schema(max_length = 500)]
+    description: String,
+    /// The team an owner belongs to; teams have none.
+    team: Option<String>,
+    /// How to reach them.
+    #[serde(default)]
+    #[schema(max_items = 16)]
+    contacts: Vec<ContactBody>,
+}
+
+impl NewPerson {
+    fn named(self) -> (String, PersonBody) {
+        (self.name, PersonBody { description: self.description, team: self.team, contacts: self.contacts })
+    }
 }
 
 /// An owner or team.
@@ -87,8 +102,12 @@ struct NewPerson {
 struct PersonView {
     /// Its name.
     name: String,
-    #[serde(flatten)]
-    body: PersonBody,
+    /// For people.
+    description: String,
+    /// The team an owner belongs to; teams have none.
+    team: Option<String>,
+    /// How to reach them.
+    contacts: Vec<ContactBody>,
     /// Moves with every change.
     revision: i64,
     /// When it was made, RFC 3339.
@@ -113,11 +132,9 @@ impl PersonView {
         let contact = |one: Contact| ContactBody { kind: one.kind, address: one.address };
         Self {
             name: record.name,
-            body: PersonBody {
-                description: record.person.description,
-                team: record.person.team,
-                contacts: record.person.contacts.into_iter().map(contact).collect(),
-            },
+            description: record.person.description,
+            team: record.person.team,
+            contacts: record.person.contacts.into_iter().map(contact).collect(),
             revision: record.revision,
             created_at: time::shown(record.created_at_us),
             updated_at: time::shown(record.updated_at_us),
@@ -141,8 +158,9 @@ async fn created(
     place: &str,
     new: NewPerson,
 ) -> Result<Response, Problem> {
-    let person = Person::from(new.body);
-    let made = state.room::<Lifecycle>()?.put_person(kind, &new.name, &person, None, caller.actor()).await?;
+    let (name, body) = new.named();
+    let person = Person::from(body);
+    let made = state.room::<Lifecycle>()?.put_person(kind, &name, &person, None, caller.actor()).await?;
     let place = format!("/api/v1/{place}/{}", segment(&made.name));
     let place = HeaderValue::from_str(&place).map_err(Problem::internal)?;
     Ok((StatusCode::CREATED, [(LOCATION, place)], Revision(made.revision, PersonView::of(made)))

@@ -472,18 +472,19 @@ async fn chain(state: State, caller: Caller, Path(id): Path<Uuid>) -> Result<Res
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct ExportBody {
-    /// `pem` (chain and PKCS#8 key) or `pkcs12`.
-    #[schema(inline)]
     format: ExportKind,
     /// Of the PKCS#12 file, 8 octets at least.
     #[schema(format = Password)]
     password: Option<String>,
 }
 
+/// The kind of file.
 #[derive(Clone, Copy, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 enum ExportKind {
+    /// The chain and the key in PKCS#8, PEM.
     Pem,
+    /// One PKCS#12 file under a password.
     Pkcs12,
 }
 

@@ -1,0 +1,165 @@
+//! The API under load: one certificate, a page of 100, the whole walk, the summary and an entry, each over HTTPS with
+//! kept connections, by a client process beside the server's. The server's processor time is told apart.
+//!
+//! ```console
+//! $ cargo run --release -p server --example api_load -- sqlite 1000 100000 1000000
+//! $ cargo run --release -p server --example api_load -- postgres 1000 100000 1000000
+//! ```
+
+#![allow(clippy::unwrap_used, reason = "a bench ends where something fails")]
+
+#[path = "../../lifecycle/examples/filled/mod.rs"]
+#[allow(dead_code, reason = "shared with another bench that uses the rest")]
+mod filled;
+mod load;
+
+use std::process::Command;
+use std::sync::Arc;
+
+use authority::keystore::KeyStore;
+use filled::{NOW, Nobody, fill};
+use keys::{KeyType, Keyring, PrivateKey};
+use lifecycle::lifecycle::{Lifecycle, LifecycleOptions, OwnAuthority};
+use load::{Ask, Plan};
+use secrecy::ExposeSecret;
+use server::listen::server_certificate;
+use server::{LimitOptions, Server, ServerOptions, State, access};
+use store::managed::{ManagedFilter, ManagedOrder};
+use store::testing::Cluster;
+use store::{Clock, Store, StoreUrl};
+use uuid::Uuid;
+use x509::build::{self, CertificateSpec, Extension};
+use x509::{GeneralName, SerialNumber, UnixTime};
+
+/// Certificates asked for by number, spread over the whole.
+const KNOWN: usize = 5_000;
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    match arguments.next().as_deref() {
+        // The other process of this bench.
+        Some("client") => load::client(&arguments.next().unwrap()),
+        database => {
+            let sizes: Vec<usize> = arguments.map(|text| text.parse().unwrap()).collect();
+            let sizes = if sizes.is_empty() { vec![1_000] } else { sizes };
+            println!(
+                "{:>9} {:<44} {:>9} {:>9} {:>9} {:>9}",
+                "at", "what", "a second", "p50 ms", "p99 ms", "our µs"
+            );
+            for count in sizes {
+                tokio::runtime::Runtime::new()
+                    .unwrap()
+                    .block_on(measure(database.unwrap_or("sqlite"), count));
+            }
+        }
+    }
+}
+
+/// A certificate for the loopback listener, signed by its own key.
+fn listener() -> Arc<rustls::sign::CertifiedKey> {
+    let key = PrivateKey::generate(KeyType::P256).unwrap();
+    let name = build::distinguished_name(&[]).der;
+    let names = [GeneralName::parse("127.0.0.1").unwrap()];
+    let now = Clock::system().now_seconds();
+    let tbs = build::tbs_certificate(&CertificateSpec {
+        serial: &SerialNumber::from_random(*Uuid::new_v4().as_bytes()),
+        signature: key.algorithm(),
+        issuer: &name,
+        subject: &name,
+        not_before: UnixTime(now - 3_600),
+        not_after: UnixTime(now + 86_400),
+        spki: key.spki(),
+        extensions: &[Extension::subject_alt_names(&names, true)],
+    });
+    let der = build::signed(&tbs, &key.algorithm(), &key.sign_now(&tbs).unwrap());
+    server_certificate(&[der], &key).unwrap()
+}
+
+/// Numbers of certificates from all over the table.
+async fn known(life: &Lifecycle, count: usize) -> Vec<Uuid> {
+    let (mut ids, mut cursor) = (Vec::new(), None);
+    let filter = ManagedFilter::default();
+    while ids.len() < KNOWN.min(count) {
+        let page = life.page(&filter, ManagedOrder::Name, cursor.as_ref(), 500).await.unwrap();
+        ids.extend(page.rows.iter().map(|one| one.id));
+        cursor = page.next;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    ids
+}
+
+async fn measure(database: &str, count: usize) {
+    let folder = tempfile::tempdir().unwrap();
+    let cluster = (database == "postgres").then(Cluster::start);
+    let url = match &cluster {
+        Some(cluster) => cluster.database(),
+        None => StoreUrl::sqlite(folder.path().join("bulla.db")),
+    };
+    let store = Store::open(&url).await.unwrap();
+    fill(&store, 0, count).await;
+    let clock = Clock::manual(NOW);
+    let nobody = Arc::new(Nobody);
+    let life = Lifecycle::open_with(
+        store.clone(),
+        Arc::clone(&nobody) as Arc<dyn OwnAuthority>,
+        nobody,
+        KeyStore::new(store.clone(), Keyring::ephemeral(), clock.clone()),
+        clock.clone(),
+        LifecycleOptions::default(),
+    );
+    let token = access::bootstrap(&store, &clock).await.unwrap().unwrap().expose_secret().to_owned();
+    let ids = known(&life, count).await;
+    let unlimited = LimitOptions { caller: None, address: None, failures: None };
+    let state = State::builder(store, clock).limits(unlimited).with(life).build();
+    let options = ServerOptions::new("127.0.0.1:0".parse().unwrap(), listener());
+    let running = Server::start(options, state).await.unwrap();
+    let list = folder.path().join("ids");
+    std::fs::write(&list, ids.iter().map(|id| format!("{id}\n")).collect::<String>()).unwrap();
+
+    for (what, ask, connections, seconds) in [
+        ("one certificate, 8 connections", Ask::One, 8, 5),
+        ("one certificate, 32 connections", Ask::One, 32, 5),
+        ("one certificate, unchanged (304), 32", Ask::Unchanged, 32, 5),
+        ("page of 100 by expiry, 8 connections", Ask::Page, 8, 5),
+        ("page of 100 by expiry, one at a time", Ask::Page, 1, 3),
+        ("summary, 8 connections", Ask::Summary, 8, 3),
+        ("entered, 64 connections", Ask::Create, 64, 5),
+        ("entered by batches of 100, 4 connections", Ask::CreateMany, 4, 5),
+        ("the whole walk, pages of 500 (at most 200)", Ask::Walk, 1, 0),
+    ] {
+        let plan = Plan {
+            address: running.address,
+            token: token.clone(),
+            ids: list.clone(),
+            ask,
+            connections,
+            seconds,
+            names: format!("{}-{count}", Uuid::now_v7().simple()),
+        };
+        let before = processor_us();
+        let ran = tokio::task::spawn_blocking(move || {
+            Command::new(std::env::current_exe().unwrap()).args(["client", &plan.to_text()]).output().unwrap()
+        });
+        let ran = ran.await.unwrap();
+        let spent = processor_us() - before;
+        assert!(ran.status.success(), "{what}: {}", String::from_utf8_lossy(&ran.stderr));
+        let [done, seconds, middle, slow] = load::told(&ran.stdout);
+        println!(
+            "{count:>9} {what:<44} {:>9.0} {middle:>9.3} {slow:>9.3} {:>9.0}",
+            done / seconds,
+            spent as f64 / done
+        );
+    }
+    running.stop().await;
+}
+
+/// This process's time on the processors, microseconds (`man 5 proc`, utime and stime).
+fn processor_us() -> u64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let after = &stat[stat.rfind(')').unwrap() + 2..];
+    let ticks: u64 = after.split(' ').skip(11).take(2).map(|text| text.parse::<u64>().unwrap()).sum();
+    // A tick is a hundredth of a second on Linux.
+    ticks * 10_000
+}

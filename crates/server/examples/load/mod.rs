@@ -1,0 +1,265 @@
+//! The client's side: HTTP/1.1 over kept TLS connections, one request under way on each.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, Error, SignatureScheme, StreamOwned};
+
+/// What is asked again and again.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Ask {
+    One,
+    Unchanged,
+    Page,
+    Summary,
+    Create,
+    CreateMany,
+    Walk,
+}
+
+const ASKS: [Ask; 7] =
+    [Ask::One, Ask::Unchanged, Ask::Page, Ask::Summary, Ask::Create, Ask::CreateMany, Ask::Walk];
+/// Certificates in one batch.
+const BATCH: usize = 100;
+/// Pages of a walk at most.
+const PAGES_MAX: usize = 200;
+
+/// What one run does.
+pub(crate) struct Plan {
+    pub(crate) address: SocketAddr,
+    pub(crate) token: String,
+    /// A file with a number a line.
+    pub(crate) ids: PathBuf,
+    pub(crate) ask: Ask,
+    pub(crate) connections: usize,
+    pub(crate) seconds: u64,
+    /// Put into the names of what is entered.
+    pub(crate) names: String,
+}
+
+impl Plan {
+    pub(crate) fn to_text(&self) -> String {
+        let ask = ASKS.iter().position(|one| *one == self.ask).unwrap();
+        format!(
+            "{} {} {} {ask} {} {} {}",
+            self.address,
+            self.token,
+            self.ids.display(),
+            self.connections,
+            self.seconds,
+            self.names
+        )
+    }
+
+    fn of(text: &str) -> Self {
+        let parts: Vec<&str> = text.split(' ').collect();
+        let [address, token, ids, ask, connections, seconds, names] = parts[..] else { panic!("{text}") };
+        Self {
+            address: address.parse().unwrap(),
+            token: token.to_owned(),
+            ids: ids.into(),
+            ask: ASKS[ask.parse::<usize>().unwrap()],
+            connections: connections.parse().unwrap(),
+            seconds: seconds.parse().unwrap(),
+            names: names.to_owned(),
+        }
+    }
+}
+
+/// Requests (or entries, or the walk's pages), seconds, and the middle and slowest hundredth in milliseconds.
+pub(crate) fn told(output: &[u8]) -> [f64; 4] {
+    let text = std::str::from_utf8(output).unwrap();
+    let all: Vec<f64> = text.split_whitespace().map(|text| text.parse().unwrap()).collect();
+    all.try_into().unwrap()
+}
+
+/// Runs the plan and prints what [`told`] reads.
+pub(crate) fn client(plan: &str) {
+    let plan = Arc::new(Plan::of(plan));
+    let ids = std::fs::read_to_string(&plan.ids).unwrap();
+    let ids: Arc<Vec<String>> = Arc::new(ids.lines().map(str::to_owned).collect());
+    let tls = Arc::new(trusting());
+    let next = Arc::new(AtomicUsize::new(0));
+    let lanes = (0..plan.connections).map(|_| {
+        let stream = connect(Arc::clone(&tls), plan.address);
+        Lane { plan: plan.clone(), ids: ids.clone(), next: next.clone(), stream, input: Vec::new() }
+    });
+    let lanes: Vec<Lane> = lanes.collect();
+    let began = Instant::now();
+    let lanes: Vec<_> = lanes.into_iter().map(|mut lane| std::thread::spawn(move || lane.run())).collect();
+    let mut took: Vec<Duration> = lanes.into_iter().flat_map(|lane| lane.join().unwrap()).collect();
+    let seconds = began.elapsed().as_secs_f64();
+    took.sort();
+    let at = |part: f64| took[((took.len() - 1) as f64 * part) as usize].as_secs_f64() * 1_000.0;
+    let each = if plan.ask == Ask::CreateMany { BATCH } else { 1 };
+    println!("{} {seconds} {} {}", took.len() * each, at(0.5), at(0.99));
+}
+
+/// One connection.
+struct Lane {
+    plan: Arc<Plan>,
+    ids: Arc<Vec<String>>,
+    next: Arc<AtomicUsize>,
+    stream: StreamOwned<ClientConnection, TcpStream>,
+    input: Vec<u8>,
+}
+
+impl Lane {
+    fn run(&mut self) -> Vec<Duration> {
+        if self.plan.ask == Ask::Walk {
+            return self.walk();
+        }
+        let until = Instant::now() + Duration::from_secs(self.plan.seconds);
+        let mut took = Vec::new();
+        let tag = (self.plan.ask == Ask::Unchanged).then(|| {
+            let (head, _) = self.ask("GET", &format!("certificates/{}", self.ids[0]), "", "");
+            header(&head, "etag").unwrap().to_owned()
+        });
+        while Instant::now() < until {
+            let began = Instant::now();
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            let (head, body) = match (self.plan.ask, &tag) {
+                (Ask::Unchanged, Some(tag)) => {
+                    let path = format!("certificates/{}", self.ids[0]);
+                    self.ask("GET", &path, &format!("If-None-Match: {tag}\r\n"), "")
+                }
+                (Ask::Page, _) => self.ask("GET", "certificates?sort=expiry&limit=100", "", ""),
+                (Ask::Summary, _) => self.ask("GET", "certificates/summary", "", ""),
+                (Ask::Create, _) => self.ask("POST", "certificates", JSON, &self.entry(number)),
+                (Ask::CreateMany, _) => {
+                    let all: Vec<String> = (0..BATCH).map(|at| self.entry(number * BATCH + at)).collect();
+                    let body = format!("{{\"certificates\":[{}]}}", all.join(","));
+                    self.ask("POST", "certificates/batch", JSON, &body)
+                }
+                _ => {
+                    let id = self.ids[number.wrapping_mul(7_919) % self.ids.len()].clone();
+                    self.ask("GET", &format!("certificates/{id}"), "", "")
+                }
+            };
+            took.push(began.elapsed());
+            let status = &head[9..12];
+            assert!(["200", "201", "304"].contains(&status), "{head}{body}");
+            assert!(!body.contains("\"status\":4"), "{body}");
+        }
+        took
+    }
+
+    /// From the first page on, by the cursors the server gives.
+    fn walk(&mut self) -> Vec<Duration> {
+        let (mut took, mut cursor) = (Vec::new(), String::new());
+        while took.len() < PAGES_MAX {
+            let began = Instant::now();
+            let (_, body) = self.ask("GET", &format!("certificates?limit=500{cursor}"), "", "");
+            took.push(began.elapsed());
+            let page: serde_json::Value = serde_json::from_str(&body).unwrap();
+            let Some(next) = page["next"].as_str() else { break };
+            cursor = format!("&cursor={next}");
+        }
+        took
+    }
+
+    fn entry(&self, number: usize) -> String {
+        format!("{{\"names\":[\"n{number}.{}.example.net\"],\"profile\":\"web\"}}", self.plan.names)
+    }
+
+    /// The answer's head and body.
+    fn ask(&mut self, method: &str, path: &str, headers: &str, body: &str) -> (String, String) {
+        let request = format!(
+            "{method} /api/v1/{path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {}\r\n{headers}Content-Length: {}\r\n\r\n{body}",
+            self.plan.token,
+            body.len()
+        );
+        self.stream.write_all(request.as_bytes()).unwrap();
+        self.stream.flush().unwrap();
+        let end = loop {
+            if let Some(at) = self.input.windows(4).position(|four| four == b"\r\n\r\n") {
+                break at + 4;
+            }
+            self.more();
+        };
+        let head: Vec<u8> = self.input.drain(..end).collect();
+        let head = String::from_utf8(head).unwrap();
+        let length = header(&head, "content-length").map_or(0, |text| text.parse().unwrap());
+        while self.input.len() < length {
+            self.more();
+        }
+        let body: Vec<u8> = self.input.drain(..length).collect();
+        (head, String::from_utf8(body).unwrap())
+    }
+
+    fn more(&mut self) {
+        let mut octets = [0; 16_384];
+        let read = self.stream.read(&mut octets).unwrap();
+        assert!(read > 0, "the server closed the connection");
+        self.input.extend_from_slice(&octets[..read]);
+    }
+}
+
+const JSON: &str = "Content-Type: application/json\r\n";
+
+fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
+    let mut lines = head.lines().filter_map(|line| line.split_once(": "));
+    lines.find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+}
+
+fn connect(tls: Arc<ClientConfig>, address: SocketAddr) -> StreamOwned<ClientConnection, TcpStream> {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_nodelay(true).unwrap();
+    let name = ServerName::from(address.ip());
+    StreamOwned::new(ClientConnection::new(tls, name).unwrap(), stream)
+}
+
+/// Believes any certificate: the server is the bench's own.
+fn trusting() -> ClientConfig {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Anyone(provider)))
+        .with_no_client_auth()
+}
+
+#[derive(Debug)]
+struct Anyone(Arc<rustls::crypto::CryptoProvider>);
+
+impl ServerCertVerifier for Anyone {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
