@@ -18,12 +18,13 @@ use std::sync::Arc;
 
 use authority::keystore::KeyStore;
 use filled::{NOW, Nobody, fill};
-use keys::{KeyType, Keyring, PrivateKey};
+use keys::{KeyType, Keyring, PrivateKey, Signer};
 use lifecycle::lifecycle::{Lifecycle, LifecycleOptions, OwnAuthority};
 use load::{Ask, Plan};
 use secrecy::ExposeSecret;
+use server::limit::LimitOptions;
 use server::listen::server_certificate;
-use server::{LimitOptions, Server, ServerOptions, State, access};
+use server::{Server, ServerOptions, State, access};
 use store::managed::{ManagedFilter, ManagedOrder};
 use store::testing::Cluster;
 use store::{Clock, Store, StoreUrl};
