@@ -316,11 +316,17 @@ fn error_of(reply: &Reply, now: UnixTime) -> IssuerError {
     let retry_after = reply.retry_after(now);
     match reply.status.as_u16() {
         401 | 403 => IssuerError::Denied { reason },
-        404 => IssuerError::Misconfigured { reason: format!("{reason}: check mount and role") },
+        // The PKI engine says so with 400; no other status or code tells it from a refusal.
+        400 if reason.contains("unknown role") => misplaced(&reason),
+        404 => misplaced(&reason),
         429 => IssuerError::RateLimited { retry_after, reason },
         500.. => IssuerError::Unavailable { reason, retry_after },
         _ => IssuerError::Refused { reason },
     }
+}
+
+fn misplaced(reason: &str) -> IssuerError {
+    IssuerError::misconfigured(format!("{reason}: check mount and role"))
 }
 
 impl Issuer for Vault {

@@ -1,4 +1,4 @@
-//! Issuers against real servers that Debian does not have: Pebble and step-ca, built from the Go module proxy.
+//! Issuers against real servers that Debian does not have: Pebble, step-ca and OpenBao.
 //!
 //! `.ci/interop` installs them and runs this. They must stand in PATH.
 
@@ -14,5 +14,6 @@ mod named;
 mod world;
 
 mod acme;
+mod openbao;
 mod pebble;
 mod step_ca;

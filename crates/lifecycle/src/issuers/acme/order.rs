@@ -38,10 +38,13 @@ impl Acme {
 
     async fn attempt(&self, order: &Order) -> Result<Delivered, Failed> {
         let account = self.accounts.get(&self.client, &self.config, order.deadline).await?;
-        let known = match self.resume(&account, order).await? {
-            Some(known) => known,
-            None => self.begin(&account, order).await?,
-        };
+        if let Some(known) = self.resume(&account, order).await? {
+            if let Some(chain) = self.go_on(&account, order, known).await? {
+                return Ok(Delivered { chain });
+            }
+            self.memory.forget(order).await?;
+        }
+        let known = self.begin(&account, order).await?;
         let chain = self.finish(&account, order, known).await?;
         if is_for(&chain, order)? {
             return Ok(Delivered { chain });
@@ -50,6 +53,24 @@ impl Acme {
         self.memory.forget(order).await?;
         let known = self.begin(&account, order).await?;
         Ok(Delivered { chain: self.finish(&account, order, known).await? })
+    }
+
+    /// The certificate of an order begun before; `None` when it has come to nothing since, and a new one is due.
+    async fn go_on(
+        &self,
+        account: &Account,
+        order: &Order,
+        known: Known,
+    ) -> Result<Option<Vec<Vec<u8>>>, Failed> {
+        match self.finish(account, order, known).await {
+            Ok(chain) => Ok(is_for(&chain, order)?.then_some(chain)),
+            // The proof was asked for while nobody was here to give it: that says nothing of now.
+            Err(failed) if matches!(failed.error, IssuerError::Unproven { .. }) => {
+                tracing::info!(problem = %failed.error, "the order begun before has failed meanwhile");
+                Ok(None)
+            }
+            Err(failed) => Err(failed),
+        }
     }
 
     /// The order begun before, if it still leads somewhere.

@@ -77,6 +77,7 @@ async fn vault(server: Arc<Mutex<Server>>, ca: Arc<TestCa>, intermediate: Arc<Te
                     &json!({"data": {"certificate": pem, "issuing_ca": intermediate.pem(), "ca_chain": chain}}),
                 )
             }
+            "/v1/team/pki/sign/nothing" => errors(400, "unknown role: nothing"),
             "/v1/team/pki/sign/forbidden" => errors(400, "common name a.example not allowed by this role"),
             "/v1/team/pki/sign/sealed" => errors(503, "Vault is sealed"),
             "/v1/team/pki/sign/quota" => {
