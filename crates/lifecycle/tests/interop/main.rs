@@ -1,4 +1,5 @@
-//! Issuers against real servers that Debian does not have: Pebble, step-ca and OpenBao.
+//! Issuers against real servers that Debian does not have: Pebble, step-ca and OpenBao. Deployment to servers that need
+//! root (Dovecot, Postfix) or that Debian does not have (Traefik, Envoy).
 //!
 //! `.ci/interop` installs them and runs this. They must stand in PATH.
 
@@ -14,6 +15,7 @@ mod named;
 mod world;
 
 mod acme;
+mod deploy;
 mod openbao;
 mod pebble;
 mod step_ca;

@@ -2,6 +2,7 @@
 
 mod configs;
 mod crash;
+mod daemon;
 mod exec;
 mod files;
 mod keystores;

@@ -1,68 +1,16 @@
 //! Real servers from Debian, with folders and ports of the test's own.
 
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 
 use keys::KeyType;
-use lifecycle::deploy::{Deployer, Material, Outcome, Target};
-use rustix::process::{Pid, Signal, kill_process};
-use rustls::pki_types::{CertificateDer, ServerName};
+use lifecycle::deploy::{Material, Outcome, Target};
+use rustls::pki_types::CertificateDer;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
 
+use super::daemon::{Daemon, Visitor, first, undisturbed};
 use super::world::{Host, free_port, target};
-
-/// A server in the foreground, stopped with the test.
-struct Daemon(Child);
-
-impl Daemon {
-    fn start(program: &str, arguments: &[&str], package: &str, port: u16) -> Self {
-        let child = Command::new(program)
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::inherit())
-            .spawn()
-            .unwrap_or_else(|error| panic!("{program}: {error}: apt-get install -y {package}"));
-        let mut daemon = Self(child);
-        let until = Instant::now() + Duration::from_secs(20);
-        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(daemon.0.try_wait().unwrap().is_none(), "{program} ended at once");
-            assert!(Instant::now() < until, "{program} does not listen");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        daemon
-    }
-
-    fn pid(&self) -> u32 {
-        self.0.id()
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let pid = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw).unwrap();
-        // TERM, so that it takes its workers with it.
-        let _ = kill_process(pid, Signal::TERM);
-        let _ = self.0.wait();
-    }
-}
-
-/// Files at their places before the server starts.
-async fn first(host: &Host, files: &[&str], material: &Material) -> Deployer {
-    let mut bare = json!({"type": "files"});
-    for name in files {
-        bare[name] = json!(host.etc(&format!("{name}.pem")));
-    }
-    let deployer = host.deployer();
-    assert_eq!(deployer.deploy(host.target, &target(bare), material).await.outcome, Outcome::Deployed);
-    deployer
-}
 
 fn nginx(host: &Host, port: u16) -> (Daemon, Target) {
     let folder = host.root().to_owned();
@@ -79,7 +27,7 @@ fn nginx(host: &Host, port: u16) -> (Daemon, Target) {
     let file = folder.join("nginx.conf");
     std::fs::write(&file, config).unwrap();
     let (file, log) = (file.display().to_string(), folder.join("error.log").display().to_string());
-    let daemon = Daemon::start("nginx", &["-c", &file, "-e", &log], "nginx-light", port);
+    let daemon = Daemon::start("nginx", &["-c", &file, "-e", &log], "apt-get install -y nginx-light", port);
     let described =
         target(json!({"type": "nginx", "fullchain": host.etc("fullchain.pem"), "key": host.etc("key.pem"),
         "validate": ["nginx", "-t", "-q", "-c", file, "-e", log],
@@ -88,92 +36,14 @@ fn nginx(host: &Host, port: u16) -> (Daemon, Target) {
     (daemon, described)
 }
 
-/// Requests on connections of their own, one after the other.
-struct Visitor {
-    connector: TlsConnector,
-    port: u16,
-}
-
-impl Visitor {
-    fn new(host: &Host, port: u16) -> Self {
-        let mut roots = rustls::RootCertStore::empty();
-        let pem = host.issuer.root_pem();
-        let (_, root) = x509::pem::certificates(pem.as_bytes()).next().unwrap();
-        roots.add(CertificateDer::from(root)).unwrap();
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let config = rustls::ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        Self { connector: TlsConnector::from(Arc::new(config)), port }
-    }
-
-    /// The leaf that answered.
-    async fn visit(&self) -> Result<x509::Fingerprint, String> {
-        let failed = |error: std::io::Error| error.to_string();
-        let stream = TcpStream::connect(("127.0.0.1", self.port)).await.map_err(failed)?;
-        let name = ServerName::try_from("a.example").unwrap();
-        let mut stream = self.connector.connect(name, stream).await.map_err(failed)?;
-        let request = b"GET / HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n";
-        stream.write_all(request).await.map_err(failed)?;
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).await.map_err(failed)?;
-        let answer = String::from_utf8_lossy(&answer).into_owned();
-        if !answer.starts_with("HTTP/1.1 200") {
-            return Err(format!("answered {answer:?}"));
-        }
-        let leaf = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first()).cloned();
-        Ok(x509::Fingerprint::of(&leaf.ok_or("no certificate")?))
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nginx_serves_the_new_certificate_and_drops_no_request() {
     let (host, port) = (Host::new(), free_port());
     let (old, new) = (host.issuer.material("a.example"), host.issuer.material("a.example"));
     let deployer = first(&host, &["fullchain", "key"], &old).await;
     let (_daemon, target) = nginx(&host, port);
-    let visitor = Arc::new(Visitor::new(&host, port));
-    assert_eq!(visitor.visit().await.unwrap(), old.fingerprint());
-
-    let (done, visits) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-    let mut visitors = tokio::task::JoinSet::new();
-    for _ in 0..4 {
-        let (visitor, done, visits) = (Arc::clone(&visitor), Arc::clone(&done), Arc::clone(&visits));
-        visitors.spawn(async move {
-            let mut last = None;
-            // Bounded, should the deployment hang.
-            for _ in 0..20_000 {
-                if done.load(Ordering::SeqCst) {
-                    break;
-                }
-                last = Some(visitor.visit().await?);
-                visits.fetch_add(1, Ordering::SeqCst);
-            }
-            Ok::<_, String>(last)
-        });
-    }
-    while visits.load(Ordering::SeqCst) < 20 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    let report = deployer.deploy(host.target, &target, &new).await;
-    assert_eq!(
-        (report.outcome, report.error, report.served),
-        (Outcome::Deployed, None, Some(new.fingerprint()))
-    );
-    let seen = visits.load(Ordering::SeqCst);
-    while visits.load(Ordering::SeqCst) < seen + 40 && !visitors.is_empty() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    done.store(true, Ordering::SeqCst);
-    while let Some(visited) = visitors.join_next().await {
-        assert_eq!(
-            visited.unwrap(),
-            Ok(Some(new.fingerprint())),
-            "a request was dropped, or the old one lives on"
-        );
-    }
+    assert_eq!(Visitor::new(&host, port).visit().await.unwrap(), old.fingerprint());
+    undisturbed(&host, &deployer, &target, port, &new).await;
     assert_eq!(deployer.deploy(host.target, &target, &new).await.outcome, Outcome::Unchanged);
 }
 
@@ -253,7 +123,7 @@ async fn haproxy_takes_one_file_with_all_of_it() {
     );
     std::fs::write(&file, config).unwrap();
     let file = file.display().to_string();
-    let daemon = Daemon::start("haproxy", &["-W", "-q", "-f", &file], "haproxy", port);
+    let daemon = Daemon::start("haproxy", &["-W", "-q", "-f", &file], "apt-get install -y haproxy", port);
     let described = target(json!({"type": "haproxy", "combined": host.etc("combined.pem"),
         "validate": ["haproxy", "-c", "-q", "-f", file], "reload": ["kill", "-USR2", daemon.pid().to_string()],
         "verify": {"port": port, "server_name": "a.example"}}));
@@ -289,7 +159,8 @@ async fn apache_takes_certificate_chain_and_key_apart() {
     std::fs::write(&file, config).unwrap();
     std::fs::create_dir(host.root().join("www")).unwrap();
     let file = file.display().to_string();
-    let _daemon = Daemon::start("apache2", &["-f", &file, "-DFOREGROUND"], "apache2", port);
+    let _daemon =
+        Daemon::start("apache2", &["-f", &file, "-DFOREGROUND"], "apt-get install -y apache2", port);
     let described = target(
         json!({"type": "apache", "cert": host.etc("cert.pem"), "chain": host.etc("chain.pem"),
         "key": host.etc("key.pem"), "validate": ["apache2", "-t", "-f", file],
@@ -300,6 +171,49 @@ async fn apache_takes_certificate_chain_and_key_apart() {
         (report.outcome, report.error, report.served),
         (Outcome::Deployed, None, Some(new.fingerprint()))
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn caddy_reloads_without_dropping_a_request_and_refuses_a_key_it_cannot_read() {
+    let (host, port, admin) = (Host::new(), free_port(), free_port());
+    let (old, new) = (host.issuer.material("a.example"), host.issuer.material("a.example"));
+    let deployer = first(&host, &["fullchain", "key"], &old).await;
+    let config = json!({
+        "admin": {"listen": format!("127.0.0.1:{admin}"), "config": {"persist": false}},
+        "storage": {"module": "file_system", "root": host.root().join("caddy")},
+        "logging": {"logs": {"default": {"writer": {"output": "discard"}}}},
+        "apps": {
+            "tls": {"certificates": {"load_files":
+                [{"certificate": host.etc("fullchain.pem"), "key": host.etc("key.pem")}]}},
+            "http": {"servers": {"web": {
+                "listen": [format!("127.0.0.1:{port}")],
+                "tls_connection_policies": [{}],
+                "automatic_https": {"disable": true},
+                "routes": [{"handle": [{"handler": "static_response", "status_code": 200, "body": "well"}]}],
+            }}},
+        },
+    });
+    let file = host.root().join("caddy.json");
+    std::fs::write(&file, config.to_string()).unwrap();
+    let given = ["--config", file.to_str().unwrap()];
+    let _daemon = Daemon::start("caddy", &[&["run"], &given[..]].concat(), "apt-get install -y caddy", port);
+    let (validate, reload) = (["caddy", "validate"], ["caddy", "reload", "--force"]);
+    let (validate, reload) = ([&validate[..], &given].concat(), [&reload[..], &given].concat());
+    let described =
+        target(json!({"type": "caddy", "fullchain": host.etc("fullchain.pem"), "key": host.etc("key.pem"),
+        "validate": validate, "reload": reload, "verify": {"port": port, "server_name": "a.example"}}));
+    undisturbed(&host, &deployer, &described, port, &new).await;
+    let unreadable = host.issuer.material_with("a.example", KeyType::MlDsa44);
+    let report = deployer.deploy(host.target, &described, &unreadable).await;
+    assert_eq!((report.outcome, report.rollback_error), (Outcome::RolledBack, None));
+    assert!(report.error.unwrap().contains("validation failed"));
+    // And when nothing looks before: the reload fails, and Caddy goes on with what it has.
+    let mut blind = serde_json::to_value(&described).unwrap();
+    blind["validate"] = json!([]);
+    let report = deployer.deploy(host.target, &target(blind), &unreadable).await;
+    assert_eq!((report.outcome, report.rollback_error), (Outcome::RolledBack, None));
+    assert!(report.error.unwrap().contains("reload failed"));
+    assert_eq!(Visitor::new(&host, port).visit().await.unwrap(), new.fingerprint());
 }
 
 /// A mail server that knows STARTTLS (RFC 3207) and one certificate for ever.
