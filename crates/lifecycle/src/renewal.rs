@@ -118,7 +118,7 @@ fn utc() -> String {
 /// A day of the week.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the days name themselves")]
 pub enum Day {
     Monday,
     Tuesday,

@@ -184,7 +184,7 @@ pub struct SealedColumn {
 
 /// What names the row of a sealed value.
 #[derive(Clone, Copy, Debug)]
-#[allow(dead_code)] // the kinds are a vocabulary; not every one has a user at every time
+#[allow(dead_code, reason = "the kinds are a vocabulary; not every one has a user at every time")]
 pub(crate) enum SealedKey {
     Uuid,
     Text,
@@ -268,7 +268,7 @@ macro_rules! sealed_column {
         }
     };
 }
-#[allow(unused_imports)] // for the modules that seal a column of their own
+#[allow(unused_imports, reason = "for the modules that seal a column of their own")]
 pub(crate) use sealed_column;
 
 /// The private keys themselves.

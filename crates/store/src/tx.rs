@@ -36,7 +36,7 @@ pub(crate) struct Bulk {
 
 /// One column of many rows.
 #[derive(Clone, Debug)]
-#[allow(dead_code)] // the kinds are a vocabulary; not every one has a user at every time
+#[allow(dead_code, reason = "the kinds are a vocabulary; not every one has a user at every time")]
 pub(crate) enum Column {
     Int(Vec<i64>),
     MaybeInt(Vec<Option<i64>>),

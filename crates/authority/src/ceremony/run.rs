@@ -112,7 +112,7 @@ pub async fn create_root(
 ///
 /// # Errors
 /// [`CeremonyError`]
-#[allow(clippy::too_many_arguments)] // each is another thing, and all are needed
+#[allow(clippy::too_many_arguments, reason = "each is another thing, and all are needed")]
 pub async fn sign(
     plan: &SigningPlan,
     requests: &Path,

@@ -142,7 +142,7 @@ impl Plan {
         names.iter().filter_map(|name| self.channels.get(name).copied())
     }
 
-    #[allow(clippy::too_many_arguments)] // the columns of one row
+    #[allow(clippy::too_many_arguments, reason = "the columns of one row")]
     fn alert(
         &self,
         dedup: String,
