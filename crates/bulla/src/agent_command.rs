@@ -14,6 +14,7 @@ use x509::Fingerprint;
 use crate::api::{Client, Columns, Listing, Output, ServerArgs, show_one};
 use crate::cli::Global;
 use crate::config::Configuration;
+use crate::control::{self, Document, DocumentCommand, Noun};
 use crate::exit::{Exit, Outcome, Problem, chain};
 use crate::units;
 
@@ -76,6 +77,18 @@ enum AgentCommand {
     Tokens(TokensArgs),
     /// Take an enrolment token back
     RevokeToken(RetireArgs),
+    /// Groups of agents, by their labels
+    Group(Noun<DocumentCommand<GroupDocument>>),
+}
+
+/// Groups of agents.
+#[derive(Debug)]
+struct GroupDocument;
+
+impl Document for GroupDocument {
+    const PATH: &'static str = "/api/v1/agent-groups";
+    const COLUMNS: Columns = &[("Name", "/name"), ("Selector", "/selector"), ("Description", "/description")];
+    const REPLACE: Method = Method::PUT;
 }
 
 /// `bulla agent enroll`
@@ -222,6 +235,7 @@ pub(crate) async fn run(args: &AgentArgs, global: &Global) -> Outcome<Exit> {
         AgentCommand::Run(args) => return work(&args.state).await,
         AgentCommand::WorkOnce(args) => return work_once(&args.state).await,
         AgentCommand::Status(args) => return status(args),
+        AgentCommand::Group(noun) => return control::run(noun, global).await,
         AgentCommand::List(args) => list(&client(&args.server)?, args).await?,
         AgentCommand::Show(args) => {
             show_one(&client(&args.server)?.get(&agent(args.id), &[]).await?, &args.show)?;

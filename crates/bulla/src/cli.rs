@@ -9,7 +9,7 @@ use crate::bench::BenchArgs;
 use crate::ca_command::CaArgs;
 use crate::control::{
     AlertCommand, ApprovalCommand, AuditCommand, CertificateCommand, DocumentCommand, IssuerCommand,
-    JobCommand, KeyCommand, Noun, OwnerDocument, PolicyCommand, ProfileDocument, TargetDocument,
+    JobCommand, KeyCommand, Noun, OwnerDocument, PolicyCommand, ProfileDocument, RouteArgs, TargetDocument,
     TeamDocument, TokenCommand, UserCommand,
 };
 use crate::exit::EXIT_CODES;
@@ -103,6 +103,8 @@ pub(crate) enum Command {
     Token(Noun<TokenCommand>),
     /// People who log in, and the roles there are
     User(Noun<UserCommand>),
+    /// Ask any route of the server's API, for what has no command of its own
+    Api(RouteArgs),
     /// The rules findings come from: severity, source and advice
     Rules(RulesArgs),
     /// A simulated estate on loopback, with ground truth, to try things out on

@@ -153,11 +153,9 @@ impl Printer {
     }
 
     fn json(&mut self, rows: impl Iterator<Item = serde_json::Value>, first: bool) -> io::Result<()> {
-        if first {
-            self.out.write_all(b"{\"rows\":[")?;
-        }
         for (at, row) in rows.enumerate() {
-            self.out.write_all(if first && at == 0 { b"\n" } else { b",\n" })?;
+            // With the first row: without any it is printed at the end.
+            self.out.write_all(if first && at == 0 { &b"{\"rows\":[\n"[..] } else { b",\n" })?;
             serde_json::to_writer(&mut self.out, &row)?;
         }
         Ok(())

@@ -76,6 +76,7 @@ fn run(cli: &Cli) -> Outcome<Exit> {
         Command::Key(noun) => block_on(control::run(noun, &cli.global)),
         Command::Token(noun) => block_on(control::run(noun, &cli.global)),
         Command::User(noun) => block_on(control::run(noun, &cli.global)),
+        Command::Api(args) => block_on(control::run_route(args, &cli.global)),
         Command::Fleet(args) => block_on(fleet_command::run(args)),
         Command::Rules(args) => rules::run(args),
         Command::Bench(args) => bench::run(args),

@@ -89,9 +89,15 @@ impl Client {
         answer.bytes().await.map(|octets| octets.to_vec()).map_err(|error| lost(&self.base, &error))
     }
 
-    /// Asks for something secret, that is no JSON, by POST: it must not stand in logs of addresses.
-    pub(crate) async fn send_octets(&self, path: &str, body: &Value) -> Outcome<Vec<u8>> {
-        let answer = self.ask(Method::POST, path, &[], Some(body)).await?;
+    /// As [`Self::send`], for answers that may be no JSON. What is secret goes by POST: it must not stand in logs of
+    /// addresses.
+    pub(crate) async fn send_octets(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Outcome<Vec<u8>> {
+        let answer = self.ask(method, path, &[], body).await?;
         answer.bytes().await.map(|octets| octets.to_vec()).map_err(|error| lost(&self.base, &error))
     }
 

@@ -86,6 +86,9 @@ pub(crate) struct NewAuthority {
     /// The kind of its key: p256, p384, rsa4096, ed25519, ml-dsa-65, …
     #[arg(long, value_name = "KIND")]
     key_type: Option<String>,
+    /// Where its key is made and kept: `pkcs11` for the security module of the configuration [default: the database, sealed]
+    #[arg(long, value_name = "PROVIDER")]
+    key_provider: Option<String>,
     /// How long it is valid: 3650d
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     lifetime: Option<std::time::Duration>,
@@ -112,6 +115,7 @@ impl NewAuthority {
             "parent": self.parent,
             "external": external,
             "key_type": self.key_type,
+            "key_provider": self.key_provider,
             "lifetime_seconds": self.lifetime.map(|span| span.as_secs()),
             "path_length": self.path_length,
             "name_limits": limits,

@@ -10,6 +10,7 @@ mod input;
 mod job;
 mod key;
 mod profile;
+mod route;
 
 use clap::{Args, Subcommand};
 
@@ -23,10 +24,11 @@ pub(crate) use alert::AlertCommand;
 pub(crate) use audit::AuditCommand;
 pub(crate) use ca::AuthorityCommand;
 pub(crate) use certificate::CertificateCommand;
-pub(crate) use document::DocumentCommand;
+pub(crate) use document::{Document, DocumentCommand};
 pub(crate) use job::{ApprovalCommand, JobCommand, OwnerDocument, PolicyCommand, TeamDocument};
 pub(crate) use key::KeyCommand;
 pub(crate) use profile::{IssuerCommand, ProfileDocument, TargetDocument};
+pub(crate) use route::{RouteArgs, run as run_route};
 
 /// A noun and what to do with it.
 #[derive(Args, Debug)]

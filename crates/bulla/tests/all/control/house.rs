@@ -23,6 +23,10 @@ pub(crate) struct House {
     /// Where http-01 asks.
     pub(crate) http_port: u16,
     database: Option<String>,
+    /// Variables of the server beside those that every house has.
+    environment: Vec<(String, String)>,
+    /// The configuration without what [`House::configure`] added.
+    base: String,
 }
 
 impl House {
@@ -41,15 +45,29 @@ impl House {
              [acme.validation]\nname_servers = [\"{dns}\"]\nhttp_port = {http_port}\n\
              allow_networks = [\"127.0.0.0/8\"]\n{configuration}"
         );
-        std::fs::write(folder.path().join("bulla.toml"), text).unwrap();
-        let mut house = Self { folder, server: None, port, public_port, http_port, database };
+        std::fs::write(folder.path().join("bulla.toml"), &text).unwrap();
+        let environment = Vec::new();
+        let mut house =
+            Self { folder, server: None, port, public_port, http_port, database, environment, base: text };
         house.start();
         house
+    }
+
+    /// More configuration in place of what was added before, for the next start.
+    pub(crate) fn configure(&mut self, more: &str) {
+        std::fs::write(self.path("bulla.toml"), format!("{}{more}", self.base)).unwrap();
+    }
+
+    /// A variable for the next start.
+    #[cfg(any(feature = "interop", feature = "pkcs11"))]
+    pub(crate) fn environment(&mut self, name: &str, value: &str) {
+        self.environment.push((name.to_owned(), value.to_owned()));
     }
 
     /// Starts the server, and waits until it answers.
     pub(crate) fn start(&mut self) {
         let mut command = self.bulla(&["up"]);
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         if let Some(database) = &self.database {
             command.args(["--db", database]);
         }

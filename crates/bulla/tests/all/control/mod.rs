@@ -2,7 +2,12 @@
 
 mod agent;
 mod certbot;
+mod configured;
 mod house;
 mod life;
+#[cfg(feature = "interop")]
+mod login;
+#[cfg(feature = "pkcs11")]
+mod security_module;
 
 pub(crate) use house::House;

@@ -1,0 +1,113 @@
+//! What a configuration file says, held by a running server.
+
+use serde_json::{Value, json};
+
+use super::House;
+use crate::world::{describe, run};
+
+/// A key and a request for `names`, in the house's folder: `NAME.key` and `NAME.csr`.
+pub(super) fn request(house: &House, name: &str, names: &str) {
+    let (key, csr) = (format!("{name}.key"), format!("{name}.csr"));
+    let to = ["-keyout", &key, "-out", &csr, "-subj", "/", "-addext", names];
+    let kind = ["req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"];
+    house.openssl(&[&kind[..], &to[..]].concat());
+}
+
+/// The status of an EST enrolment (RFC 7030 section 4.2) of `NAME.csr` with the client certificate of `by`.
+fn enrol(house: &House, name: &str, by: &str) -> String {
+    let csr = format!("{name}.csr");
+    house.openssl(&["req", "-in", &csr, "-outform", "DER", "-out", "csr.der"]);
+    house.openssl(&["base64", "-in", "csr.der", "-out", "csr.b64"]);
+    let url = format!("{}/.well-known/est/simpleenroll", house.url());
+    let root = house.root().display().to_string();
+    let (certificate, key) = (format!("{by}.pem"), format!("{by}.key"));
+    let who = ["--cacert", &root, "--cert", &certificate, "--key", &key];
+    let what = ["-H", "Content-Type: application/pkcs10", "--data-binary", "@csr.b64", &url];
+    let how = ["-sS", "-o", "answer", "-w", "%{http_code}"];
+    let asked = house.program("curl", "apt-get install -y curl", &[&how[..], &who[..], &what[..]].concat());
+    assert!(asked.status.success(), "{}", describe(&asked));
+    String::from_utf8(asked.stdout).unwrap()
+}
+
+#[test]
+fn the_registrars_of_the_configuration_enrol_others_over_est() {
+    let mut house = House::up();
+    for name in ["registrar", "device"] {
+        request(&house, name, &format!("subjectAltName=DNS:{name}.example"));
+        let (csr, pem) = (format!("{name}.csr"), format!("{name}.pem"));
+        house.does(&["cert", "issue", "--csr", &csr, "--profile", "client", "--file", &pem]);
+    }
+    request(&house, "other", "subjectAltName=DNS:other.example");
+    assert_eq!(enrol(&house, "other", "registrar"), "403", "not told who registers");
+    house.openssl(&["pkey", "-in", "registrar.key", "-pubout", "-outform", "DER", "-out", "spki.der"]);
+    let hash = house.openssl(&["dgst", "-sha256", "-r", "spki.der"]);
+    let hash = hash.split_whitespace().next().unwrap().to_owned();
+    assert_eq!(house.stop(), Some(0));
+    house.configure(&format!("[est]\nregistrars = [\"{hash}\"]\n"));
+    house.start();
+    assert_eq!(enrol(&house, "other", "registrar"), "200");
+    assert_eq!(enrol(&house, "other", "device"), "403", "no registrar");
+}
+
+#[test]
+fn a_rotation_that_cannot_be_finished_says_what_remains_and_is_finished_later() {
+    let mut house = House::up();
+    let issuer = |name: &str| json!({"name": name, "config": {"type": "webhook", "url": "https://127.0.0.1:1/", "secret": "0123456789abcdef0123456789abcdef"}});
+    let keys = |current: &str, older: &[&str]| {
+        format!("[authority]\nmaster_key_file = {current:?}\nold_master_key_files = {older:?}\n")
+    };
+    let first = house.path("data/master.key").display().to_string();
+    let second = house.path("second.key").display().to_string();
+    house.openssl(&["rand", "-out", &second, "32"]);
+    std::fs::set_permissions(&second, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    assert_eq!(house.stop(), Some(0));
+
+    // Something is sealed under the second key; then that key is gone from the configuration.
+    house.configure(&keys(&second, &[&first]));
+    house.start();
+    std::fs::write(house.path("issuer.json"), issuer("hook").to_string()).unwrap();
+    house.does(&["issuer", "create", "--file", "issuer.json"]);
+    assert_eq!(house.stop(), Some(0));
+    house.configure(&keys(&first, &[]));
+    house.start();
+    let rotated = run(&mut house.bulla(&["key", "rotate", "--output", "json"]));
+    assert_eq!(rotated.status.code(), Some(1), "{}", describe(&rotated));
+    let said: Value = serde_json::from_slice(&rotated.stdout).unwrap();
+    assert!(
+        said["remaining"].as_u64().unwrap() >= 1 && !said["failed"].as_array().unwrap().is_empty(),
+        "{said}"
+    );
+    assert_eq!(house.stop(), Some(0));
+
+    // It is back, as the older one: the rotation is finished, and it is needed no more.
+    house.configure(&keys(&first, &[&second]));
+    house.start();
+    let said = house.json(&["key", "rotate"]);
+    assert_eq!((&said["remaining"], &said["failed"]), (&json!(0), &json!([])), "{said}");
+    assert!(said["rewrapped"].as_u64().unwrap() >= 1, "{said}");
+    assert_eq!(house.stop(), Some(0));
+    house.configure(&keys(&first, &[]));
+    house.start();
+    let again = house.json(&["key", "rotate"]);
+    assert_eq!((&again["remaining"], &again["rewrapped"]), (&json!(0), &json!(0)), "{again}");
+    assert_eq!(house.stop(), Some(0));
+}
+
+#[test]
+fn groups_of_agents_and_any_route_have_a_command() {
+    let house = House::up();
+    let group = json!({"name": "web", "selector": {"role": "web"}, "description": "web servers"});
+    std::fs::write(house.path("group.json"), group.to_string()).unwrap();
+    house.does(&["agent", "group", "create", "--file", "group.json"]);
+    let change = json!({"selector": {"role": "proxy"}});
+    std::fs::write(house.path("change.json"), change.to_string()).unwrap();
+    house.does(&["agent", "group", "update", "web", "--file", "change.json"]);
+    assert_eq!(house.json(&["agent", "group", "show", "web"])["selector"]["role"], "proxy");
+    let by_route = house.does(&["api", "/api/v1/agent-groups?limit=1"]);
+    let page: Value = serde_json::from_slice(&by_route.stdout).unwrap();
+    assert_eq!(page["items"][0]["name"], "web", "{page}");
+    house.does(&["api", "-X", "DELETE", "/api/v1/agent-groups/web"]);
+    assert_eq!(house.json(&["agent", "group", "list"])["rows"], json!([]));
+    let elsewhere = run(&mut house.bulla(&["api", "https://example.net/"]));
+    assert_eq!(elsewhere.status.code(), Some(2), "{}", describe(&elsewhere));
+}

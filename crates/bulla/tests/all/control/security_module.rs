@@ -1,0 +1,92 @@
+//! An authority whose key is in a security module: SoftHSM, which Debian has.
+
+use serde_json::{Value, json};
+
+use super::House;
+use super::configured::request;
+use crate::world::run;
+
+const INSTALL: &str = "apt-get install -y softhsm2";
+const PIN: &str = "1234";
+
+fn module() -> &'static str {
+    let places = ["/usr/lib/softhsm/libsofthsm2.so", "/usr/lib64/softhsm/libsofthsm2.so"];
+    let found = places.into_iter().find(|place| std::path::Path::new(place).exists());
+    found.unwrap_or_else(|| panic!("this test needs SoftHSM: {INSTALL}"))
+}
+
+/// A token in the house's folder, and a server that uses it.
+fn house_with_token() -> House {
+    let mut house = House::up();
+    assert_eq!(house.stop(), Some(0));
+    let tokens = house.path("tokens");
+    std::fs::create_dir(&tokens).unwrap();
+    let settings = format!(
+        "directories.tokendir = {}\nobjectstore.backend = file\nlog.level = ERROR\n",
+        tokens.display()
+    );
+    std::fs::write(house.path("softhsm2.conf"), settings).unwrap();
+    let conf = house.path("softhsm2.conf").display().to_string();
+    house.environment("SOFTHSM2_CONF", &conf);
+    let variable = format!("SOFTHSM2_CONF={conf}");
+    let init =
+        ["softhsm2-util", "--init-token", "--free", "--label", "bulla", "--pin", PIN, "--so-pin", "5678"];
+    let made = house.program("env", INSTALL, &[&[variable.as_str()], &init[..]].concat());
+    assert!(made.status.success(), "{INSTALL}: {}", String::from_utf8_lossy(&made.stderr));
+    std::fs::write(house.path("pin"), PIN).unwrap();
+    let pin = house.path("pin").display().to_string();
+    house.configure(&format!(
+        "[pkcs11]\nmodule = {:?}\ntoken_label = \"bulla\"\npin_file = {pin:?}\n",
+        module()
+    ));
+    house.start();
+    house
+}
+
+#[test]
+fn an_authority_on_a_token_issues_and_outlives_the_tokens_absence() {
+    let mut house = house_with_token();
+    let ca = [
+        "ca",
+        "create",
+        "hsm",
+        "--subject",
+        "CN=On the token",
+        "--parent",
+        "root",
+        "--key-provider",
+        "pkcs11",
+    ];
+    house.json(&ca);
+    let mut profile = house.json(&["profile", "show", "default"]);
+    for member in ["created_at", "updated_at", "revision"] {
+        profile.as_object_mut().unwrap().remove(member);
+    }
+    profile["name"] = json!("hsm");
+    profile["ca"] = json!("hsm");
+    std::fs::write(house.path("profile.json"), profile.to_string()).unwrap();
+    house.does(&["profile", "create", "--file", "profile.json"]);
+    request(&house, "leaf", "subjectAltName=DNS:leaf.example");
+    let issue = ["cert", "issue", "--csr", "leaf.csr", "--profile", "hsm", "--file", "leaf.pem"];
+    house.does(&issue);
+    let root = house.root().display().to_string();
+    house.openssl(&["verify", "-CAfile", &root, "-untrusted", "leaf.pem", "leaf.pem"]);
+    assert!(house.openssl(&["x509", "-in", "leaf.pem", "-noout", "-issuer"]).contains("On the token"));
+
+    // Away: what needs it is refused, the rest goes on. SoftHSM does not see a token again that was away until it is
+    // loaded anew, so it is back with the next start, where the key is found by its locator.
+    let tokens = house.path("tokens");
+    std::fs::rename(&tokens, house.path("away")).unwrap();
+    request(&house, "second", "subjectAltName=DNS:second.example");
+    let second = ["cert", "issue", "--csr", "second.csr", "--profile", "hsm", "--file", "second.pem"];
+    let refused = run(&mut house.bulla(&second));
+    assert_ne!(refused.status.code(), Some(0), "the token is away");
+    house.does(&["profile", "list"]);
+    std::fs::rename(house.path("away"), &tokens).unwrap();
+    assert_eq!(house.stop(), Some(0));
+    house.start();
+    house.does(&second);
+    house.openssl(&["verify", "-CAfile", &root, "-untrusted", "second.pem", "second.pem"]);
+    let cas: Value = house.json(&["ca", "show", "hsm"]);
+    assert_eq!(cas["state"], "active");
+}
