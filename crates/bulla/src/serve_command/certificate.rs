@@ -109,6 +109,7 @@ impl From {
                 let mut request =
                     IssueRequest::new(SERVER, spki, names.clone(), Source::System, "system:server");
                 request.lifetime_seconds = Some(LIFE.as_secs() as i64);
+                request.ca = oldest(authority).await;
                 let issued = authority.issue(request).await.map_err(|error| {
                     Problem::new(
                         Exit::Inventory,
@@ -122,6 +123,15 @@ impl From {
             }
         }
     }
+}
+
+/// The oldest intermediate that issues. The profile names none, and where there are several the request has to.
+async fn oldest(authority: &Authority) -> Option<uuid::Uuid> {
+    let now = x509::UnixTime(store::Clock::system().now_seconds());
+    // An authority that cannot be read is told of by the issuance itself.
+    let cas = authority.cas().await.ok()?;
+    let issuing = cas.iter().filter(|ca| !ca.is_root() && ca.may_issue(now));
+    issuing.min_by_key(|ca| ca.created_at_us).map(|ca| ca.id)
 }
 
 fn read(path: &Path) -> Outcome<String> {
