@@ -41,6 +41,7 @@ mod revocations;
 mod scans;
 mod sql;
 mod sqlite;
+mod statements;
 mod store;
 #[doc(hidden)]
 #[cfg(unix)]

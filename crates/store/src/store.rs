@@ -10,6 +10,7 @@ use crate::model::{NewObservation, Recorded};
 use crate::options::StoreOptions;
 use crate::postgres::Postgres;
 use crate::sqlite::Sqlite;
+use crate::tx::Bulk;
 use crate::url::{Place, StoreUrl};
 use crate::value::{Row, Value};
 
@@ -124,6 +125,20 @@ impl Store {
         Ok(self.rows(Cost::Point, statement, parameters).await?.into_iter().next())
     }
 
+    /// Rows whose key is among `keys` (hexadecimal): one statement that takes them as one JSON list, none for no keys.
+    pub(crate) async fn among<K: ToString>(
+        &self,
+        statement: &Bulk,
+        keys: impl IntoIterator<Item = K>,
+    ) -> Result<Vec<Row>, StoreError> {
+        let list: Vec<String> = keys.into_iter().map(|key| key.to_string()).collect();
+        if list.is_empty() {
+            return Ok(Vec::new());
+        }
+        let text = if self.is_postgres() { statement.postgres } else { statement.sqlite };
+        self.rows(Cost::Point, text, vec![serde_json::Value::from(list).to_string().into()]).await
+    }
+
     pub(crate) async fn execute(&self, statement: &str, parameters: Vec<Value>) -> Result<u64, StoreError> {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.execute(statement.to_owned(), parameters).await,
@@ -149,41 +164,6 @@ impl Store {
             Backend::Sqlite(sqlite) => sqlite.set_pages_max(pages).await,
             Backend::Postgres(_) => Ok(()),
         }
-    }
-
-    /// Prepares every statement this build may send, runs none, and says how many there are.
-    ///
-    /// # Errors
-    /// [`StoreError::Statement`] naming the first that the database does not accept.
-    #[doc(hidden)]
-    pub async fn check_statements(&self) -> Result<usize, StoreError> {
-        let mut all: Vec<String> = crate::sql::read::ALL.iter().map(|text| (*text).to_owned()).collect();
-        all.extend(crate::sql::read::composed());
-        for module in crate::sql::MODULES {
-            all.extend(module.both.iter().map(|text| (*text).to_owned()));
-            all.extend((module.composed)());
-            let (own, bulk): (&[&str], fn(&crate::tx::Bulk) -> &'static str) = match &self.backend {
-                Backend::Sqlite(_) => (module.sqlite, |bulk| bulk.sqlite),
-                Backend::Postgres(_) => (module.postgres, |bulk| bulk.postgres),
-            };
-            all.extend(own.iter().map(|text| (*text).to_owned()));
-            all.extend(module.bulks.iter().map(|one| bulk(one).to_owned()));
-        }
-        match &self.backend {
-            Backend::Sqlite(sqlite) => {
-                all.extend(crate::sql::sqlite::ALL.iter().map(|text| (*text).to_owned()));
-                for statement in &all {
-                    sqlite.check(statement.clone()).await?;
-                }
-            }
-            Backend::Postgres(postgres) => {
-                all.extend(crate::sql::postgres::ALL.iter().map(|text| (*text).to_owned()));
-                for statement in &all {
-                    postgres.check(statement).await?;
-                }
-            }
-        }
-        Ok(all.len())
     }
 }
 

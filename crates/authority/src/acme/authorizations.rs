@@ -125,7 +125,7 @@ impl Inner {
     }
 
     async fn own_authorization(&self, id: Uuid, signed: &OfAccount) -> Result<AcmeAuthorization, Problem> {
-        let row = self.store.acme_authorization(id).await?;
+        let row = self.reads.authorization(id).await?;
         row.filter(|row| row.account == signed.account.row.id).ok_or_else(Problem::not_found)
     }
 }

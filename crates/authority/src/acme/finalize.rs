@@ -105,7 +105,7 @@ impl Inner {
             return Err(bad_csr(&reason));
         }
         if let Some(thumbprint) = thumbprint_of_spki(&csr.public_key.spki)
-            && self.store.acme_account_by_key(&thumbprint).await?.is_some()
+            && self.reads.is_account_key(thumbprint).await?
         {
             return Err(bad_csr("its key is an account's; make another one"));
         }

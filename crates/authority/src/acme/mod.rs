@@ -21,6 +21,7 @@ mod options;
 mod orders;
 mod overrides;
 mod problem;
+mod reads;
 mod renewal;
 mod request;
 mod respond;
@@ -44,6 +45,7 @@ use limits::Limiter;
 use nonce::Nonces;
 use overrides::Overrides;
 use problem::{Kind, Problem};
+use reads::Reads;
 use route::Route;
 use validate::Validator;
 use work::Work;
@@ -83,12 +85,13 @@ pub(crate) struct Inner {
     limiter: Limiter,
     overrides: Overrides,
     validator: Validator,
+    reads: Reads,
     writes: Writes,
     work: Work,
 }
 
 impl Acme {
-    /// Sets the server up; within a tokio runtime, as its writers are tasks. Nothing is validated until
+    /// Sets the server up; within a tokio runtime, as its readers and writers are tasks. Nothing is validated until
     /// [`Acme::run`] runs.
     ///
     /// # Errors
@@ -108,6 +111,7 @@ impl Acme {
             limiter: Limiter::default(),
             overrides: Overrides::default(),
             validator: Validator::new(&options)?,
+            reads: Reads::new(&store),
             writes: Writes::new(&store),
             work: Work::default(),
             authority,

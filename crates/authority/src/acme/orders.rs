@@ -359,14 +359,8 @@ impl Inner {
         id: Uuid,
         signed: &OfAccount,
     ) -> Result<(AcmeOrder, Vec<AcmeAuthorization>), Problem> {
-        let order = self.store.acme_order(id).await?;
-        let order =
-            order.filter(|order| order.account == signed.account.row.id).ok_or_else(Problem::not_found)?;
-        let authorizations = match order.status {
-            AcmeOrderStatus::Pending => self.store.acme_authorizations(&order.authorizations).await?,
-            _ => Vec::new(),
-        };
-        Ok((order, authorizations))
+        let found = self.reads.order(id).await?;
+        found.filter(|(order, _)| order.account == signed.account.row.id).ok_or_else(Problem::not_found)
     }
 
     /// An account's orders (section 7.1.2.1), by pages.

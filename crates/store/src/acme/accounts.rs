@@ -1,5 +1,7 @@
 //! Accounts and the keys they had.
 
+use std::collections::HashSet;
+
 use uuid::Uuid;
 
 use super::{external_keys, from_lines, lines, place, placed};
@@ -7,7 +9,7 @@ use crate::cursor::{Cursor, Page};
 use crate::error::StoreError;
 use crate::scans::page;
 use crate::store::{Cost, Store, limit_of};
-use crate::tx::Tx;
+use crate::tx::{Bulk, Tx};
 use crate::value::{Row, Value};
 
 /// Where an account stands.
@@ -121,6 +123,15 @@ pub(super) const ACCOUNT: &str = concat!("-- acme_account\n", columns!(), " WHER
 
 pub(super) const ACCOUNT_BY_KEY: &str =
     concat!("-- acme_account_by_key\n", columns!(), " WHERE a.thumbprint = ?1");
+
+/// Which of these keys are accounts'.
+pub(super) const KEYS_TAKEN: Bulk = Bulk {
+    sqlite: "-- acme_keys_taken
+SELECT thumbprint FROM acme_accounts WHERE thumbprint IN (SELECT unhex(value) FROM json_each(?1))",
+    postgres: "-- acme_keys_taken
+SELECT thumbprint FROM acme_accounts
+WHERE thumbprint = ANY(ARRAY(SELECT decode(h, 'hex') FROM json_array_elements_text(?1::text::json) AS h))",
+};
 
 /// Newest first.
 pub(super) const ACCOUNTS: &str =
@@ -255,6 +266,15 @@ impl Store {
         thumbprint: &[u8; 32],
     ) -> Result<Option<AcmeAccount>, StoreError> {
         self.row(ACCOUNT_BY_KEY, vec![(*thumbprint).into()]).await?.map(account).transpose()
+    }
+
+    /// Which of these thumbprints are those of accounts' present keys. One statement, however many.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn acme_keys_taken(&self, thumbprints: &[[u8; 32]]) -> Result<HashSet<[u8; 32]>, StoreError> {
+        let rows = self.among(&KEYS_TAKEN, thumbprints.iter().map(|one| crate::record::hex(one))).await?;
+        rows.into_iter().map(|mut row| row.hash()).collect()
     }
 
     /// Accounts, newest first.

@@ -1,5 +1,7 @@
 //! Authorizations: proofs of control over names, under way and done.
 
+use std::collections::HashMap;
+
 use uuid::Uuid;
 
 use crate::error::StoreError;
@@ -117,6 +119,19 @@ macro_rules! columns {
 
 pub(super) const AUTHORIZATION: &str = concat!("-- acme_authorization\n", columns!(), " WHERE id = ?1");
 
+pub(super) const AUTHORIZATIONS: Bulk = Bulk {
+    sqlite: concat!(
+        "-- acme_authorizations\n",
+        columns!(),
+        " WHERE id IN (SELECT unhex(value) FROM json_each(?1))"
+    ),
+    postgres: concat!(
+        "-- acme_authorizations\n",
+        columns!(),
+        " WHERE id = ANY(ARRAY(SELECT h::uuid FROM json_array_elements_text(?1::text::json) AS h))"
+    ),
+};
+
 pub(super) const INSERT: Bulk = Bulk {
     sqlite: "-- acme_authorization_insert
 INSERT INTO acme_authorizations (id, account, profile, identifier, wildcard, status, token, methods, method, created_at,
@@ -187,10 +202,6 @@ fn those(count: usize, first: usize) -> String {
     marks.join(", ")
 }
 
-fn by_ids(count: usize) -> String {
-    format!(concat!("-- acme_authorizations_{}\n", columns!(), " WHERE id IN ({})"), count, those(count, 1))
-}
-
 fn reusable(count: usize) -> String {
     let names = those(count, 3);
     format!(
@@ -212,7 +223,7 @@ fn held(count: usize) -> String {
 }
 
 pub(super) fn composed() -> Vec<String> {
-    let forms: [fn(usize) -> String; 3] = [by_ids, reusable, held];
+    let forms: [fn(usize) -> String; 2] = [reusable, held];
     forms.into_iter().flat_map(|form| SIZES.into_iter().map(form)).collect()
 }
 
@@ -300,22 +311,15 @@ impl Store {
         self.row(AUTHORIZATION, vec![id.into()]).await?.map(authorization).transpose()
     }
 
-    /// These authorizations, in the order asked for; those that are gone are left out.
+    /// These authorizations, in the order asked for; those that are gone are left out. One statement, however many.
     ///
     /// # Errors
     /// Those of the database.
     pub async fn acme_authorizations(&self, ids: &[Uuid]) -> Result<Vec<AcmeAuthorization>, StoreError> {
-        let mut found = Vec::with_capacity(ids.len());
-        for part in ids.chunks(SIZES[SIZES.len() - 1]) {
-            let Some((size, padded)) = padded(part) else { continue };
-            let parameters: Vec<Value> = padded.into_iter().map(Value::from).collect();
-            let rows = self.rows(Cost::Point, &by_ids(size), parameters).await?;
-            for row in rows {
-                found.push(authorization(row)?);
-            }
-        }
-        let place = |one: &AcmeAuthorization| ids.iter().position(|id| *id == one.id);
-        found.sort_by_key(place);
+        let rows = self.among(&AUTHORIZATIONS, ids.iter().map(|id| id.simple())).await?;
+        let mut found = rows.into_iter().map(authorization).collect::<Result<Vec<_>, _>>()?;
+        let places: HashMap<Uuid, usize> = ids.iter().enumerate().map(|(place, id)| (*id, place)).collect();
+        found.sort_by_key(|one| places.get(&one.id).copied());
         Ok(found)
     }
 

@@ -82,9 +82,12 @@ const POSTGRES: &[&str] = &[
 
 const BULKS: &[&Bulk] = &[
     &external_keys::SEALED_SECRETS.replace,
+    &accounts::KEYS_TAKEN,
+    &authorizations::AUTHORIZATIONS,
     &authorizations::INSERT,
     &authorizations::BEGIN,
     &authorizations::END,
+    &orders::THESE,
     &orders::INSERT,
     &orders::BEGIN,
     &orders::END,

@@ -1,9 +1,11 @@
 //! Orders.
 
+use std::collections::HashMap;
+
 use futures_util::FutureExt;
 use uuid::Uuid;
 
-use super::authorizations::ids;
+use super::authorizations::{AcmeAuthorization, ids};
 use super::{from_lines, lines, place, placed};
 use crate::cursor::{Cursor, Page};
 use crate::error::StoreError;
@@ -110,6 +112,19 @@ macro_rules! columns {
 }
 
 pub(super) const ORDER: &str = concat!("-- acme_order\n", columns!(), " WHERE id = ?1");
+
+pub(super) const THESE: Bulk = Bulk {
+    sqlite: concat!(
+        "-- acme_orders_these\n",
+        columns!(),
+        " WHERE id IN (SELECT unhex(value) FROM json_each(?1))"
+    ),
+    postgres: concat!(
+        "-- acme_orders_these\n",
+        columns!(),
+        " WHERE id = ANY(ARRAY(SELECT h::uuid FROM json_array_elements_text(?1::text::json) AS h))"
+    ),
+};
 
 /// An account's, newest first, without those refused.
 pub(super) const ORDERS_OF: &str = concat!(
@@ -236,6 +251,31 @@ impl Store {
     /// Those of the database.
     pub async fn acme_order(&self, id: Uuid) -> Result<Option<AcmeOrder>, StoreError> {
         self.row(ORDER, vec![id.into()]).await?.map(order).transpose()
+    }
+
+    /// These orders, each with its authorizations where it is not finalized yet; those that are gone are left out. Two
+    /// statements, however many.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn acme_orders_with_authorizations(
+        &self,
+        ids: &[Uuid],
+    ) -> Result<HashMap<Uuid, (AcmeOrder, Vec<AcmeAuthorization>)>, StoreError> {
+        let rows = self.among(&THESE, ids.iter().map(|id| id.simple())).await?;
+        let orders = rows.into_iter().map(order).collect::<Result<Vec<_>, _>>()?;
+        let pending = |order: &&AcmeOrder| order.status == AcmeOrderStatus::Pending;
+        let wanted: Vec<Uuid> =
+            orders.iter().filter(pending).flat_map(|order| order.authorizations.iter().copied()).collect();
+        let known = self.acme_authorizations(&wanted).await?;
+        let known: HashMap<Uuid, AcmeAuthorization> = known.into_iter().map(|one| (one.id, one)).collect();
+        let of = |order: &AcmeOrder| match order.status {
+            AcmeOrderStatus::Pending => {
+                order.authorizations.iter().filter_map(|id| known.get(id).cloned()).collect()
+            }
+            _ => Vec::new(),
+        };
+        Ok(orders.into_iter().map(|order| (order.id, (order.clone(), of(&order)))).collect())
     }
 
     /// An account's orders, newest first, without those refused.

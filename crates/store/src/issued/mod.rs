@@ -198,22 +198,16 @@ impl Store {
         keys: &[[u8; 32]],
     ) -> Result<(HashSet<[u8; 32]>, HashMap<[u8; 32], UsedKey>), StoreError> {
         let (mut blocked, mut used) = (HashSet::new(), HashMap::new());
-        for mut row in self.look(&LOOK_BLOCKED, spkis).await? {
+        let hex = |hashes: &[[u8; 32]]| -> Vec<String> {
+            hashes.iter().map(|hash| crate::record::hex(hash)).collect()
+        };
+        for mut row in self.among(&LOOK_BLOCKED, hex(spkis)).await? {
             blocked.insert(row.hash()?);
         }
-        for mut row in self.look(&LOOK_USED, keys).await? {
+        for mut row in self.among(&LOOK_USED, hex(keys)).await? {
             used.insert(row.hash()?, UsedKey { request_sha256: row.hash()?, id: row.uuid()? });
         }
         Ok((blocked, used))
-    }
-
-    async fn look(&self, statement: &Bulk, hashes: &[[u8; 32]]) -> Result<Vec<Row>, StoreError> {
-        if hashes.is_empty() {
-            return Ok(Vec::new());
-        }
-        let list: Vec<String> = hashes.iter().map(|hash| crate::record::hex(hash)).collect();
-        let text = if self.is_postgres() { statement.postgres } else { statement.sqlite };
-        self.rows(Cost::Point, text, vec![serde_json::Value::from(list).to_string().into()]).await
     }
 
     /// An issued certificate by its id.

@@ -11,6 +11,7 @@ mod ground;
 mod issued;
 mod issuers;
 mod listing;
+mod plans;
 mod recording;
 mod world;
 mod writing;
@@ -57,6 +58,8 @@ battery! {
     recording::two_writers_share_endpoints_and_certificates
     recording::counts_kept_by_the_writer_equal_the_rows
     recording::every_statement_is_accepted
+    plans::no_statement_walks_a_large_table
+    plans::old_orders_go_as_a_set
     issuers::settings_have_names_and_revisions
     issuers::accounts_health_and_orders_go_with_their_issuer
     issuers::orders_and_challenges_are_replaced_and_end

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use authority::acme::DirectoryOptions;
 use futures_util::FutureExt;
 use serde_json::json;
 use store::acme::{AcmeFinalized, AcmeOrderStatus, begin_acme_issuances};
@@ -11,6 +12,9 @@ use super::client::{Client, b64, csr};
 use super::flow::{download, finalize, issue, prove};
 use super::world::{AcmePlace, eventually};
 use crate::place::Place;
+
+/// What an order alone costs, those of a second look at the account included; orders that come together share them.
+const ORDER_STATEMENTS_MAX: u64 = 26;
 
 fn id(url: &str) -> Uuid {
     url.rsplit('/').next().unwrap().parse().unwrap()
@@ -190,4 +194,31 @@ pub(crate) async fn many_orders_are_few_statements(place: Place) {
     // Profile, perhaps account and limits, authorizations, order: as many with one name as with fifty.
     let (few, many) = (count(1).await, count(50).await);
     assert!(few <= 8 && many <= 8, "{few} {many}");
+}
+
+/// Every statement of an order from nothing to its certificate, without proof.
+pub(crate) async fn a_whole_order_costs_a_constant_number_of_statements(place: Place) {
+    let mut place = AcmePlace::with(place, |options| {
+        let trusting = DirectoryOptions { trust_authenticated: true, ..DirectoryOptions::default() };
+        options.directories.insert("default".to_owned(), trusting);
+    })
+    .await;
+    place.halt().await;
+    let client = Client::registered(&place.acme).await;
+    let store = place.place.store.clone();
+    let cost = async |names: usize, from: usize| {
+        let names: Vec<String> = (from..from + names).map(|number| format!("n{number}.test")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let before = store.statements_sent();
+        let order = client.order(&names).await.ok().json();
+        let (answer, _) = finalize(&client, &order, &names).await;
+        let order = answer.ok().json();
+        assert_eq!(order["status"], "valid", "{order}");
+        client.fetch(order["certificate"].as_str().unwrap()).await.ok();
+        store.statements_sent() - before
+    };
+    // The account, the profile and the authorities are known after the first.
+    cost(1, 0).await;
+    let (few, many) = (cost(1, 100).await, cost(50, 200).await);
+    assert!(few <= ORDER_STATEMENTS_MAX && many <= ORDER_STATEMENTS_MAX, "{few} {many}");
 }

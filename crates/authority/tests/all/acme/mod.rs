@@ -67,6 +67,7 @@ each! {
     leftovers::what_is_over_is_deleted
     leftovers::orders_are_listed_in_pages
     leftovers::many_orders_are_few_statements
+    leftovers::a_whole_order_costs_a_constant_number_of_statements
     certbot::registers_orders_renews_revokes_and_leaves
     certbot::binds_its_account_and_proves_a_wildcard
 }

@@ -1,0 +1,106 @@
+//! What is read a thousand times a second, gathered into few statements: who asks while a read is under way shares the
+//! next one.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use store::acme::{AcmeAuthorization, AcmeOrder};
+use store::{Batcher, BatcherOptions, Store, StoreError};
+use uuid::Uuid;
+
+use super::problem::Problem;
+
+/// Keys of one statement.
+const BATCH_MAX: usize = 128;
+/// Readers that wait in each queue; past it they wait before it.
+const WAITING_MAX: usize = 4_096;
+/// Statements under way.
+const AT_ONCE: usize = 2;
+
+/// An order, and its authorizations while it is pending.
+pub(crate) type Found = (AcmeOrder, Vec<AcmeAuthorization>);
+
+/// What stands under a key, if anything does.
+type Reader<K, V> = Batcher<K, Result<Option<V>, Arc<StoreError>>>;
+
+pub(crate) struct Reads {
+    orders: Reader<Uuid, Found>,
+    authorizations: Reader<Uuid, AcmeAuthorization>,
+    keys: Reader<[u8; 32], ()>,
+}
+
+impl Reads {
+    pub(crate) fn new(store: &Store) -> Self {
+        Self {
+            orders: reader(store, "acme-read-orders", |store, ids| {
+                async move { store.acme_orders_with_authorizations(&ids).await }.boxed()
+            }),
+            authorizations: reader(store, "acme-read-authorizations", |store, ids| {
+                async move {
+                    let found = store.acme_authorizations(&ids).await?;
+                    Ok(found.into_iter().map(|one| (one.id, one)).collect())
+                }
+                .boxed()
+            }),
+            keys: reader(store, "acme-read-keys", |store, keys| {
+                async move {
+                    let taken = store.acme_keys_taken(&keys).await?;
+                    Ok(taken.into_iter().map(|key| (key, ())).collect())
+                }
+                .boxed()
+            }),
+        }
+    }
+
+    pub(crate) async fn order(&self, id: Uuid) -> Result<Option<Found>, Problem> {
+        read(&self.orders, id).await
+    }
+
+    pub(crate) async fn authorization(&self, id: Uuid) -> Result<Option<AcmeAuthorization>, Problem> {
+        read(&self.authorizations, id).await
+    }
+
+    /// Whether an account has the key of this thumbprint.
+    pub(crate) async fn is_account_key(&self, thumbprint: [u8; 32]) -> Result<bool, Problem> {
+        read(&self.keys, thumbprint).await.map(|found| found.is_some())
+    }
+}
+
+async fn read<K: Send + 'static, V: Send + 'static>(
+    reader: &Reader<K, V>,
+    key: K,
+) -> Result<Option<V>, Problem> {
+    let answer = reader.submit(key).await.map_err(|_| Problem::busy())?;
+    answer.map_err(|error| super::unread(&error))
+}
+
+type Read<K, V> = fn(Store, Vec<K>) -> BoxFuture<'static, Result<HashMap<K, V>, StoreError>>;
+
+fn reader<K, V>(store: &Store, name: &'static str, read: Read<K, V>) -> Reader<K, V>
+where
+    K: Copy + Eq + Hash + Ord + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+{
+    let store = store.clone();
+    let options = BatcherOptions { batch_max: BATCH_MAX, queue_max: WAITING_MAX, at_once: AT_ONCE };
+    Batcher::new(name, options, move |keys: Vec<K>| {
+        let store = store.clone();
+        async move {
+            let mut each = keys.clone();
+            each.sort_unstable();
+            each.dedup();
+            match read(store, each).await {
+                // Two may have asked for the same.
+                Ok(found) => keys.iter().map(|key| Ok(found.get(key).cloned())).collect(),
+                Err(error) => {
+                    let error = Arc::new(error);
+                    keys.iter().map(|_| Err(Arc::clone(&error))).collect()
+                }
+            }
+        }
+        .boxed()
+    })
+}
