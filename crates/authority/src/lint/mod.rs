@@ -1,5 +1,6 @@
 //! Checks before anything is signed: keys that others can break, and certificates that clients would not take.
 
+mod fermat;
 mod rsa;
 
 use aws_lc_rs::signature::{self as lc, ParsedPublicKey, VerificationAlgorithm};

@@ -5,6 +5,8 @@ use std::sync::LazyLock;
 use x509::PublicKey;
 use x509::der::{Reader, tag};
 
+use super::fermat;
+
 const BITS_MIN: u32 = 2_048;
 const BITS_MAX: u32 = 8_192;
 /// BR section 6.1.6: the modulus has no factor below this.
@@ -36,13 +38,18 @@ pub(super) fn weakness(key: &PublicKey) -> Option<String> {
         return Some(format!("an RSA modulus divisible by {prime}"));
     }
     let roca = tables.roca.iter().zip(&residues).all(|(powers, (_, residue))| powers[*residue as usize]);
-    roca.then(|| {
-        "an RSA key made by a broken chip (ROCA, CVE-2017-15361): make another, elsewhere".to_owned()
-    })
+    if roca {
+        return Some(
+            "an RSA key made by a broken chip (ROCA, CVE-2017-15361): make another, elsewhere".to_owned(),
+        );
+    }
+    let close =
+        "an RSA key whose primes lie too close together (Fermat, CVE-2022-26320): make another, elsewhere";
+    fermat::splits(modulus).then(|| close.to_owned())
 }
 
 /// The modulus, most significant octet first.
-fn modulus(key: &PublicKey) -> Option<&[u8]> {
+pub(super) fn modulus(key: &PublicKey) -> Option<&[u8]> {
     let mut parts = Reader::new(key.key_octets()).sequence().ok()?;
     Some(parts.expect(tag::INTEGER).ok()?.content)
 }
@@ -178,6 +185,21 @@ mod tests {
         }
         let refused = weakness(&key_of(&number, 65_537)).unwrap();
         assert!(refused.contains("divisible by"), "{refused}");
+    }
+
+    /// 2,048 bits of two primes k·M + (65537^a mod M), M the product of the first 126 primes, as those chips made them.
+    const ROCA: &str = "b362c6fbbe1a88912392731380861036c4af84a1cc1e496e5a19be2ff949a2da746a8ba34e94914ae5c6819aa9d902722170\
+     b671c8a6fd41aec89eb15df98a63a2b2f4363bc56736380b37f642ba30fda76b9f6cb1c7dff50eb6e289b6d4bd4a46ffd4d6\
+     5ebd10247f4b34e409fe67cb55cd3aec82c8cb70369e8fd6bb072eee16ece65d5222df6da227680f372afc50ce793673fd21\
+     a2b6e5e5b8237f8e9c987c587143724615e7ca967b0fbb510d9a4e48829ecfc15e5f294efd1a93ff45c3e1669aec1c0cab16\
+     a237f23abd9711761b95f9db2739909750967ceaf7ff1e61af4457a42c8e18babf3fbdda4883943a97ef58ba7d6ccd4e74ef\
+     efe23e18f5e3";
+
+    #[test]
+    fn a_key_as_broken_chips_made_them_is_refused() {
+        let octet = |at: usize| u8::from_str_radix(&ROCA[at..at + 2], 16).unwrap();
+        let modulus: Vec<u8> = (0..ROCA.len()).step_by(2).map(octet).collect();
+        assert!(weakness(&key_of(&modulus, 65_537)).unwrap().contains("ROCA"));
     }
 
     // A number that is a power of 65537 modulo every prime of the test is what such a chip makes.
