@@ -123,6 +123,9 @@ ON CONFLICT (name) DO NOTHING";
 const INSTALL: &str = "-- ca_install
 UPDATE cas SET state = 'active', sha256 = ?2, parent_id = ?3, request = NULL WHERE id = ?1 AND state = 'pending'";
 
+const RENEW: &str = "-- ca_renew
+UPDATE cas SET sha256 = ?3 WHERE id = ?1 AND sha256 = ?2 AND state = 'active'";
+
 const RETIRING: &str = "-- ca_retiring
 UPDATE cas SET state = 'retiring', retiring_at = ?2 WHERE id = ?1 AND state = 'active'";
 
@@ -144,7 +147,7 @@ ON CONFLICT (ca_id, sha256) DO NOTHING",
 };
 
 pub(crate) const ALL: &[&str] =
-    &[GENERATION, GENERATION_NEXT, CAS, CERTIFICATES, INSTALL, RETIRING, RETIRED, DELETE_PENDING];
+    &[GENERATION, GENERATION_NEXT, CAS, CERTIFICATES, INSTALL, RENEW, RETIRING, RETIRED, DELETE_PENDING];
 pub(crate) const SQLITE: &[&str] = &[INSERT];
 pub(crate) const POSTGRES: &[&str] = &[INSERT_POSTGRES];
 pub(crate) const BULKS: &[&Bulk] = &[&CERTIFICATES_INSERT];
@@ -244,6 +247,16 @@ pub async fn install_ca(
 ) -> Result<bool, StoreError> {
     let installed = tx.execute(INSTALL, vec![id.into(), (*sha256).into(), parent.into()]).await?;
     changed(tx, installed).await
+}
+
+/// Puts another certificate of an active authority in place of the one it has; false when it has another by now, or is
+/// not active.
+///
+/// # Errors
+/// Those of the database.
+pub async fn renew_ca(tx: &mut Tx, id: Uuid, old: &[u8; 32], new: &[u8; 32]) -> Result<bool, StoreError> {
+    let renewed = tx.execute(RENEW, vec![id.into(), (*old).into(), (*new).into()]).await?;
+    changed(tx, renewed).await
 }
 
 /// Lets an active authority issue no more; false when it is not active.

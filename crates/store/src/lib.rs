@@ -60,7 +60,7 @@ pub use audit::{AuditEvent, AuditFilter, AuditRow, AuditVerification, audit};
 pub use batcher::{Abandoned, Batcher, BatcherOptions};
 pub use cas::{
     CAS_MAX, CaCertificateRole, CaCertificateRow, CaRow, CaRows, CaWithKey, begin_retiring_ca,
-    delete_pending_ca, finish_retiring_ca, insert_ca, insert_ca_certificates, install_ca,
+    delete_pending_ca, finish_retiring_ca, insert_ca, insert_ca_certificates, install_ca, renew_ca,
 };
 pub use certificates::NamedCertificate;
 pub use clock::Clock;

@@ -23,6 +23,9 @@ use crate::keystore::{self, NewKey};
 /// Over which protocol an authority's certificate is issued.
 const SOURCE: &str = "system";
 
+/// How far certificates made again are backdated, for clocks that are behind.
+pub(super) const BACKDATE_SECONDS: i64 = 300;
+
 impl Authority {
     /// Makes a root: a key, and a certificate it signs itself. One transaction with its audit rows.
     ///
@@ -71,14 +74,14 @@ impl Authority {
         let issuer = self.issuer(&by);
         let own = &ca.certificate;
         let path_length = own.basic_constraints.and_then(|constraints| constraints.path_len);
-        let path_length = cross_path_length(&issuer, path_length)?;
+        let path_length = path_length_again(&issuer, path_length)?;
         let body = Body {
             subject: &own.subject,
             spki: &own.public_key.spki,
-            extensions: cross_extensions(&ca, path_length),
+            extensions: extensions_again(&ca, path_length),
         };
         let until = own.not_after.min(by.certificate.not_after);
-        let dates = Dates { from: self.now().plus(-300).max(by.certificate.not_before), until };
+        let dates = Dates { from: self.now().plus(-BACKDATE_SECONDS).max(by.certificate.not_before), until };
         if dates.until <= dates.from {
             return Err(NewCaError::NotIssuing(ca.name.clone()));
         }
@@ -102,7 +105,7 @@ impl Authority {
         UnixTime(self.clock().now_seconds())
     }
 
-    async fn issuing_parent(&self, id_or_name: &str) -> Result<Arc<Ca>, NewCaError> {
+    pub(super) async fn issuing_parent(&self, id_or_name: &str) -> Result<Arc<Ca>, NewCaError> {
         let parent = self.ca(id_or_name).await?;
         if parent.may_issue(self.now()) {
             Ok(parent)
@@ -111,7 +114,7 @@ impl Authority {
         }
     }
 
-    fn issuer<'a>(&'a self, ca: &'a Ca) -> Issuer<'a> {
+    pub(super) fn issuer<'a>(&'a self, ca: &'a Ca) -> Issuer<'a> {
         let urls = Urls::new(&self.options().base_url, ca.id);
         Issuer {
             name: &ca.name,
@@ -191,7 +194,7 @@ impl Authority {
     }
 
     /// As any certificate it issued: it can be revoked, and stands in the inventory.
-    fn issued_row(&self, certified: &Certified, issuer: Uuid, actor: &str) -> NewIssued {
+    pub(super) fn issued_row(&self, certified: &Certified, issuer: Uuid, actor: &str) -> NewIssued {
         NewIssued {
             id: Uuid::now_v7(),
             certificate: Arc::new(inventory_row(&certified.certificate)),
@@ -228,8 +231,8 @@ pub(super) fn specification(new: &NewCa) -> String {
     serde_json::to_string(new).unwrap_or_default()
 }
 
-/// A path length that a cross-signed certificate may have: that of the authority, or less where the issuer allows less.
-fn cross_path_length(issuer: &Issuer<'_>, own: Option<u32>) -> Result<Option<u32>, NewCaError> {
+/// A path length that another certificate of an authority may have: that of the authority, or less where the issuer allows less.
+pub(super) fn path_length_again(issuer: &Issuer<'_>, own: Option<u32>) -> Result<Option<u32>, NewCaError> {
     let allowed = path_length_below(issuer, None)?;
     Ok(match (allowed, own) {
         (Some(allowed), Some(own)) => Some(allowed.min(own)),
@@ -237,7 +240,7 @@ fn cross_path_length(issuer: &Issuer<'_>, own: Option<u32>) -> Result<Option<u32
     })
 }
 
-fn cross_extensions(ca: &Ca, path_length: Option<u32>) -> Vec<Extension> {
+pub(super) fn extensions_again(ca: &Ca, path_length: Option<u32>) -> Vec<Extension> {
     use x509::{BasicConstraints, KeyUsage};
     let own = &ca.certificate;
     let usage = own.key_usage.unwrap_or(KeyUsage(KeyUsage::KEY_CERT_SIGN | KeyUsage::CRL_SIGN));
@@ -295,7 +298,7 @@ async fn store_cross(
     store::audit(tx, vec![event]).await
 }
 
-async fn record_issued(tx: &mut Tx, issued: NewIssued) -> Result<(), StoreError> {
+pub(super) async fn record_issued(tx: &mut Tx, issued: NewIssued) -> Result<(), StoreError> {
     let fates = store::insert_issued(tx, &[issued]).await?;
     if fates.iter().all(|fate| *fate == Insertion::New) {
         Ok(())

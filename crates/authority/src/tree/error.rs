@@ -53,6 +53,12 @@ pub enum NewCaError {
         /// The most.
         allowed: u32,
     },
+    /// Its parent is no authority here.
+    #[error("{0} was certified elsewhere: ask there, and import what comes back")]
+    Elsewhere(String),
+    /// It would hardly live.
+    #[error("an authority lives for {min} seconds at least", min = super::specification::LIFETIME_MIN)]
+    TooShort,
     /// It would live longer than its issuer.
     #[error("it would end on {asked}, after its issuer: ask for {seconds} seconds at most, until {until}")]
     Outlives {

@@ -145,7 +145,8 @@ impl Authority {
         if let Some(last) = last.filter(|last| last.generation == generation) {
             return Ok(last);
         }
-        let forest = Arc::new(Forest::build(self.store().cas().await?, self.keystore()));
+        let forest =
+            Arc::new(Forest::build(self.store().cas().await?, self.keystore(), self.clock().now_us()));
         *self.cas_cache().last.write() = Some(Arc::clone(&forest));
         Ok(forest)
     }
@@ -162,11 +163,13 @@ struct Node {
     state: CaState,
     certificate: Arc<Certificate>,
     above: Vec<Arc<[u8]>>,
+    /// Those of before a renewal, still valid, none of them a root's.
+    earlier: Vec<Arc<[u8]>>,
     crosses: Vec<(Arc<[u8]>, Option<Uuid>)>,
 }
 
 impl Forest {
-    fn build(rows: CaRows, keystore: &KeyStore) -> Self {
+    fn build(rows: CaRows, keystore: &KeyStore, now_us: i64) -> Self {
         let mut certificates: HashMap<Uuid, Vec<CaCertificateRow>> = HashMap::new();
         for row in rows.certificates {
             certificates.entry(row.ca_id).or_default().push(row);
@@ -178,7 +181,7 @@ impl Forest {
             if let Some(request) = &row.ca.request {
                 forest.pending.push(Arc::new(pending(&row, request)));
             } else {
-                nodes.extend(node(row, own));
+                nodes.extend(node(row, own, now_us));
             }
         }
         let by_id: HashMap<Uuid, &Node> = nodes.iter().map(|node| (node.row.ca.id, node)).collect();
@@ -205,7 +208,7 @@ fn pending(row: &CaWithKey, request: &[u8]) -> PendingCa {
 }
 
 /// One row that cannot be read must not take the others with it.
-fn node(row: CaWithKey, certificates: Vec<CaCertificateRow>) -> Option<Node> {
+fn node(row: CaWithKey, certificates: Vec<CaCertificateRow>, now_us: i64) -> Option<Node> {
     let broken = |what: &str| tracing::error!(ca = %row.ca.id, name = row.ca.name, "the authority is left out: {what}");
     let own = certificates.iter().find(|certificate| Some(certificate.sha256) == row.ca.sha256);
     let Some(own) = own else {
@@ -222,9 +225,12 @@ fn node(row: CaWithKey, certificates: Vec<CaCertificateRow>) -> Option<Node> {
     };
     let of = |role| certificates.iter().filter(move |certificate| certificate.role == role);
     let above = of(CaCertificateRole::Above).map(|above| above.der.as_slice().into()).collect();
+    let earlier = of(CaCertificateRole::Own).filter(|one| Some(one.sha256) != row.ca.sha256);
+    let earlier = earlier.filter(|one| one.not_after_us > now_us && !is_root(&one.der));
+    let earlier = earlier.map(|one| one.der.as_slice().into()).collect();
     let crosses =
         of(CaCertificateRole::Cross).map(|cross| (cross.der.as_slice().into(), cross.issuer_ca)).collect();
-    Some(Node { certificate: Arc::new(certificate), above, crosses, state, row })
+    Some(Node { certificate: Arc::new(certificate), above, earlier, crosses, state, row })
 }
 
 fn authority(node: &Node, by_id: &HashMap<Uuid, &Node>, keystore: &KeyStore) -> Option<Ca> {
@@ -272,14 +278,16 @@ fn chain_of(node: &Node, by_id: &HashMap<Uuid, &Node>) -> (Chain, Option<Arc<[u8
     (chain, None)
 }
 
-/// Chains through a cross-signed certificate of this authority or one above it.
+/// Chains through a cross-signed certificate of this authority or one above it, or through one of before a renewal.
 fn alternates_of(node: &Node, by_id: &HashMap<Uuid, &Node>) -> Vec<DerChain> {
     let mut alternates = Vec::new();
     let mut below = Chain::new();
     for step in path(node, by_id) {
-        for (cross, issuer) in &step.crosses {
+        let earlier = step.earlier.iter().map(|earlier| (earlier, step.row.ca.parent_id));
+        let crosses = step.crosses.iter().map(|(cross, issuer)| (cross, *issuer));
+        for (other, issuer) in earlier.chain(crosses) {
             let mut chain = below.clone();
-            chain.push(Arc::clone(cross));
+            chain.push(Arc::clone(other));
             if let Some(issuer) = issuer.and_then(|id| by_id.get(&id)) {
                 chain.extend(chain_of(issuer, by_id).0);
             }

@@ -9,6 +9,7 @@ mod create;
 mod error;
 mod forest;
 mod import;
+mod renew;
 mod retire;
 mod specification;
 mod urls;

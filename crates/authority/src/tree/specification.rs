@@ -13,7 +13,7 @@ const NAME_MAX: usize = 64;
 /// The longest life of an authority, seconds: fifty years, past any key of today.
 const LIFETIME_MAX: i64 = 50 * 366 * 86_400;
 /// The shortest, seconds: an hour, for tests of a chain.
-const LIFETIME_MIN: i64 = 60 * 60;
+pub(super) const LIFETIME_MIN: i64 = 60 * 60;
 /// The longest path below a root that anybody can use; more is a mistake.
 const PATH_LENGTH_MAX: u32 = 8;
 /// Name constraints of one authority, permitted and excluded together; OpenSSL and others give up on many more.

@@ -60,6 +60,7 @@ battery! {
     tree::an_authority_made_by_openssl_is_imported
     tree::an_external_parent_signs_our_request
     tree::a_cross_signature_gives_another_chain
+    tree::a_renewed_authority_keeps_its_key_and_both_chains_hold
     tree::an_authority_is_retired_in_two_steps
     tree::another_node_sees_what_changed
     tree::the_issuing_authority_is_the_lowest_one

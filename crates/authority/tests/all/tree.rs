@@ -346,6 +346,46 @@ pub(crate) async fn a_cross_signature_gives_another_chain(place: Place) {
     assert!(place.actions().await.contains(&"ca.cross_sign".to_owned()));
 }
 
+pub(crate) async fn a_renewed_authority_keeps_its_key_and_both_chains_hold(place: Place) {
+    let authority = &place.authority;
+    let root_before = authority.create_root(&root("root"), "user:a").await.unwrap();
+    let before = authority.create_intermediate("root", &intermediate("low"), "user:a").await.unwrap();
+    let der = leaf(&place, &before, "www.example.com").await;
+    place.advance(86_400);
+    let after = authority.renew_ca("low", None, "user:a").await.unwrap();
+    let (old, new) = (&before.certificate, &after.certificate);
+    assert_ne!((&old.serial, old.fingerprint), (&new.serial, new.fingerprint));
+    assert_eq!((&old.subject, &old.public_key.spki), (&new.subject, &new.public_key.spki));
+    assert_eq!((&old.subject_key_id, &old.basic_constraints), (&new.subject_key_id, &new.basic_constraints));
+    assert_eq!(new.not_after.since(old.not_after), 86_400, "as long as the old one was made for");
+    // What was issued before holds under the new one, what is issued now under the old one.
+    assert_eq!(after.alternates.len(), 1, "the old one is still served");
+    assert_eq!(*after.alternates[0][0], *old.der);
+    let fresh = leaf(&place, &after, "new.example.com").await;
+    for leaf in [&der, &fresh] {
+        for chain in [&before.chain, &after.chain, &after.alternates[0]] {
+            accepted(verify(&place, &root_before.certificate.der, chain, leaf));
+        }
+    }
+    let root_after = authority.renew_ca("root", Some(20 * YEAR), "user:a").await.unwrap();
+    assert!(root_after.is_root() && root_after.alternates.is_empty());
+    for anchor in [&root_before, &root_after] {
+        accepted(verify(&place, &anchor.certificate.der, &after.chain, &fresh));
+    }
+    let low = authority.ca("low").await.unwrap();
+    assert_eq!(low.anchor.as_deref(), Some(&*root_after.certificate.der));
+    let recorded = place.store.issued_by_sha256(new.fingerprint.as_bytes()).await.unwrap();
+    assert_eq!(recorded.unwrap().ca, root_before.id);
+    let error = authority.renew_ca("low", Some(30 * YEAR), "user:a").await.unwrap_err();
+    assert!(matches!(error, NewCaError::Outlives { .. }), "{error}");
+    let error = authority.renew_ca("low", Some(60), "user:a").await.unwrap_err();
+    assert!(matches!(error, NewCaError::TooShort), "{error}");
+    authority.retire("low", false, "user:a").await.unwrap();
+    let error = authority.renew_ca("low", None, "user:a").await.unwrap_err();
+    assert!(matches!(error, NewCaError::NotIssuing(_)), "{error}");
+    assert_eq!(place.actions().await.iter().filter(|action| *action == "ca.renew").count(), 2);
+}
+
 pub(crate) async fn an_authority_is_retired_in_two_steps(place: Place) {
     let authority = &place.authority;
     authority.create_root(&root("root"), "user:a").await.unwrap();

@@ -60,6 +60,16 @@ pub(crate) enum AuthorityCommand {
         #[command(flatten)]
         show: Output,
     },
+    /// Give one another certificate under the same key; what it issued holds under both
+    Renew {
+        /// Its name or id
+        ca: String,
+        /// How long the new one is valid, from now: 3650d; as long as the old one was made for unless given
+        #[arg(long, value_name = "DURATION", value_parser = units::duration)]
+        lifetime: Option<std::time::Duration>,
+        #[command(flatten)]
+        show: Output,
+    },
     /// Retire one in two steps: first it issues no more, then it signs nothing any more
     Retire {
         /// Its name or id
@@ -156,6 +166,10 @@ impl Run for AuthorityCommand {
             }
             Self::CrossSign { ca, by, show } => {
                 post(format!("{}/cross-signatures", place(ca)), json!({ "by": by }), show).await
+            }
+            Self::Renew { ca, lifetime, show } => {
+                let body = json!({ "lifetime_seconds": lifetime.map(|span| span.as_secs()) });
+                post(format!("{}/renew", place(ca)), body, show).await
             }
             Self::Retire { ca, force, show } => {
                 post(format!("{}/retire", place(ca)), json!({ "force": force }), show).await

@@ -29,6 +29,7 @@ pub(super) fn routes() -> Api {
         .route(Permission::CaRead, routes!(get_one))
         .route(Permission::CaManage, routes!(install))
         .route(Permission::CaManage, routes!(cross_sign))
+        .route(Permission::CaManage, routes!(renew))
         .route(Permission::CaManage, routes!(retire))
         .route(Permission::CaManage, routes!(cancel))
 }
@@ -108,6 +109,15 @@ struct InstalledCertificate {
 struct CrossSignature {
     /// The authority that signs, by id or name.
     by: String,
+}
+
+/// How to renew.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct Renewing {
+    /// Its life from now; as long as the old certificate was made for unless given.
+    #[schema(minimum = 3600)]
+    lifetime_seconds: Option<i64>,
 }
 
 /// How to retire.
@@ -361,6 +371,21 @@ async fn cross_sign(
     let authority = state.room::<Authority>()?;
     let ca = authority.cross_sign(&ca, &body.by, caller.actor()).await?;
     created(authority, &ca)
+}
+
+/// Gives an authority another certificate under the same key: what it issued holds under both. The old one stays in an
+/// alternate chain while it is valid.
+#[utoipa::path(post, path = "/api/v1/authorities/{ca}/renew", operation_id = "renewAuthority",
+    params(("ca" = String, Path)), request_body = Renewing, responses((status = 200, body = AuthorityView)))]
+async fn renew(
+    state: State,
+    caller: Caller,
+    Path(ca): Path<String>,
+    Json(body): Json<Renewing>,
+) -> Result<Json<AuthorityView>, Problem> {
+    let authority = state.room::<Authority>()?;
+    let ca = authority.renew_ca(&ca, body.lifetime_seconds, caller.actor()).await?;
+    Ok(Json(view(authority, &ca)))
 }
 
 /// Retires an authority one step further: an active one issues no more, a retiring one signs nothing any more.

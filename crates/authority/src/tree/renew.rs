@@ -1,0 +1,104 @@
+//! Another certificate for an authority that stays what it is: same key, name and key identifier, so that whatever it
+//! issued holds under the old certificate and the new one.
+
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use serde_json::json;
+use store::{AuditEvent, CaCertificateRole, CaCertificateRow, NewIssued, StoreError, Tx};
+use x509::{Certificate, UnixTime};
+
+use super::Ca;
+use super::certificate::{Body, Dates, certify};
+use super::create::{BACKDATE_SECONDS, extensions_again, path_length_again, record_issued};
+use super::error::NewCaError;
+use super::specification::LIFETIME_MIN;
+use crate::Authority;
+
+/// Another call changed the authority first.
+const CHANGED: &str = "changed";
+
+impl Authority {
+    /// Gives an authority (id or name) another certificate under its own key, signed by the parent it has here, or by
+    /// itself where it is a root. It says what the old one says, lives for `lifetime_seconds`, or as long as the old one
+    /// was made for, and is used from now on; the old one stays in an alternate chain while it is valid.
+    ///
+    /// # Errors
+    /// [`NewCaError`]: among them [`NewCaError::NotIssuing`] for one that is retired or whose parent does not issue, and
+    /// [`NewCaError::Elsewhere`] where the parent is no authority here; nothing is stored then.
+    pub async fn renew_ca(
+        &self,
+        ca: &str,
+        lifetime_seconds: Option<i64>,
+        actor: &str,
+    ) -> Result<Arc<Ca>, NewCaError> {
+        let ca = self.ca(ca).await?;
+        if ca.state != super::CaState::Active {
+            return Err(NewCaError::NotIssuing(ca.name.clone()));
+        }
+        let old = &ca.certificate;
+        let parent = match ca.parent {
+            Some(parent) => Some(self.issuing_parent(&parent.to_string()).await?),
+            None if ca.is_root() => None,
+            None => return Err(NewCaError::Elsewhere(ca.name.clone())),
+        };
+        let issuer = parent.as_ref().map(|parent| self.issuer(parent));
+        let own_length = old.basic_constraints.and_then(|constraints| constraints.path_len);
+        let path_length = match &issuer {
+            Some(issuer) => path_length_again(issuer, own_length)?,
+            None => own_length,
+        };
+        let dates = dates(old, lifetime_seconds, self.now());
+        let dates = match &parent {
+            Some(parent) => dates.within(&parent.certificate, self.now())?,
+            None => dates,
+        };
+        if dates.until.since(self.now()) < LIFETIME_MIN - 1 {
+            return Err(NewCaError::TooShort);
+        }
+        let extensions = extensions_again(&ca, path_length);
+        let body = Body { subject: &old.subject, spki: &old.public_key.spki, extensions };
+        let certified = certify(body, &*ca.signer, issuer.as_ref(), dates).await?;
+        let row = self.certificate_row(ca.id, &certified, CaCertificateRole::Own, ca.parent);
+        let issued = self.issued_row(&certified, ca.parent.unwrap_or(ca.id), actor);
+        let details = json!({
+            "name": ca.name,
+            "before": old.fingerprint.to_string(),
+            "fingerprint": certified.certificate.fingerprint.to_string(),
+            "not_after": certified.certificate.not_after.to_string(),
+        });
+        let event = self.event("ca.renew", ca.id, actor, details);
+        let before = *old.fingerprint.as_bytes();
+        let stored =
+            self.store().write("ca_renew", move |tx| store_renewed(tx, before, row, issued, event).boxed());
+        stored.await.map_err(|error| match error {
+            StoreError::Stale(what) if what == CHANGED => NewCaError::NotIssuing(ca.name.clone()),
+            StoreError::Stale(_) => NewCaError::Blocked,
+            other => NewCaError::Store(other),
+        })?;
+        self.forget_cas();
+        Ok(self.ca_by_id(ca.id).await?)
+    }
+}
+
+/// From now, for as long as was asked for or as the old one was made for.
+fn dates(old: &Certificate, lifetime_seconds: Option<i64>, now: UnixTime) -> Dates {
+    let made_for = old.not_after.since(old.not_before) + 1 - BACKDATE_SECONDS;
+    let lifetime = lifetime_seconds.unwrap_or(made_for);
+    Dates { from: now.plus(-BACKDATE_SECONDS), until: now.plus(lifetime - 1) }
+}
+
+async fn store_renewed(
+    tx: &mut Tx,
+    before: [u8; 32],
+    certificate: CaCertificateRow,
+    issued: NewIssued,
+    event: AuditEvent,
+) -> Result<(), StoreError> {
+    if !store::renew_ca(tx, certificate.ca_id, &before, &certificate.sha256).await? {
+        return Err(StoreError::Stale(CHANGED.to_owned()));
+    }
+    store::insert_ca_certificates(tx, vec![certificate]).await?;
+    record_issued(tx, issued).await?;
+    store::audit(tx, vec![event]).await
+}
