@@ -12,7 +12,7 @@ use x509::build::Extension;
 use x509::{Certificate, DistinguishedName, GeneralName, UnixTime};
 
 use crate::office::{Office, both, new_spki, options, request};
-use crate::place::pem;
+use crate::place::{eventually, pem};
 
 both! {
     an_issued_certificate_holds_for_openssl_and_is_in_the_inventory
@@ -295,8 +295,8 @@ async fn profiles_are_kept_with_revisions(office: Office) {
     let node = office.another_node();
     assert!(node.profile("web").await.unwrap().requires_approval);
     authority.put_profile((*first.profile).clone(), None, "user:a").await.unwrap();
-    tokio::time::sleep(options().cache_lifetime * 2).await;
-    assert!(!node.profile("web").await.unwrap().requires_approval, "another node hears of it");
+    let heard = async || (!node.profile("web").await.unwrap().requires_approval).then_some(());
+    eventually("that another node hears of it", heard).await;
 
     for name in ["b", "a", "c"] {
         let mut profile = (*first.profile).clone();

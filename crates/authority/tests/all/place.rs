@@ -123,3 +123,14 @@ pub(crate) fn openssl(folder: &Path, arguments: &str) -> Result<String, String> 
 pub(crate) fn pem(ders: &[impl AsRef<[u8]>]) -> String {
     ders.iter().map(|der| x509::pem::encode("CERTIFICATE", der.as_ref())).collect()
 }
+
+/// Waits until `found` finds something.
+pub(crate) async fn eventually<T>(what: &str, mut found: impl AsyncFnMut() -> Option<T>) -> T {
+    for _ in 0..600 {
+        if let Some(found) = found().await {
+            return found;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("{what} did not happen");
+}

@@ -13,6 +13,7 @@ use x509::crl::{Crl, Reason};
 use x509::{Certificate, SpkiHash, UnixTime};
 
 use crate::office::{Office, both, new_spki, options, request};
+use crate::place::eventually;
 
 both! {
     one_is_revoked_once_and_told_everywhere
@@ -299,8 +300,11 @@ async fn crls_are_numbered_and_made_once_for_the_cluster(office: Office) {
         assert!(made >= 1, "by whoever holds the lease");
         assert_eq!(office.store.crl_number(office.ca.id, 0).await.unwrap(), Some(round as i64));
         // A node asks for newer ones after a second.
-        tokio::time::sleep(std::time::Duration::from_millis(1_050)).await;
-        let (here, there) = (read(0).await, read(1).await);
+        let both = eventually("the new CRL at both nodes", async || {
+            let both = (read(0).await, read(1).await);
+            (both.0.number == round && both.1.number == round).then_some(both)
+        });
+        let (here, there) = both.await;
         assert_eq!((here.number, here.etag.clone()), (round, there.etag.clone()));
         assert_eq!(here.entries, round - 1);
     }

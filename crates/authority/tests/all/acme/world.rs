@@ -1,7 +1,6 @@
 //! An ACME server over a [`Place`], with a world to validate against.
 
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use authority::acme::{Acme, AcmeOptions, DirectoryOptions, LimitOptions, ValidationOptions};
 use authority::issue::{IssueRequest, Source};
@@ -18,6 +17,8 @@ use super::client::BASE;
 use super::net::Net;
 use crate::http::Server;
 use crate::place::Place;
+
+pub(crate) use crate::place::eventually;
 
 pub(crate) struct AcmePlace {
     pub(crate) acme: Acme,
@@ -144,15 +145,4 @@ fn options(net: &Net) -> AcmeOptions {
         },
         ..AcmeOptions::default()
     }
-}
-
-/// Waits until `found` finds something.
-pub(crate) async fn eventually<T>(what: &str, mut found: impl AsyncFnMut() -> Option<T>) -> T {
-    for _ in 0..600 {
-        if let Some(found) = found().await {
-            return found;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    panic!("{what} did not happen");
 }
