@@ -37,7 +37,9 @@ fn put(path: &Path, text: &str) -> Outcome<()> {
             std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
         writeln!(file, "{}", text.trim_end())?;
         file.sync_all()?;
-        std::fs::rename(&new, path)
+        std::fs::rename(&new, path)?;
+        // The name too: the first token counts once this is done.
+        path.parent().map_or(Ok(()), |folder| std::fs::File::open(folder)?.sync_all())
     };
     write().map_err(|error| refused(path, &error))
 }

@@ -20,17 +20,21 @@ const ROOT: &str = "root";
 const ISSUING: &str = "issuing";
 const DAY_S: i64 = 86_400;
 
-/// Makes a root, an issuing authority and profiles where there is no authority yet. Of several servers that start at
-/// once one makes each; the others find it.
-pub(super) async fn prepare(authority: &Authority) -> Outcome<()> {
-    if authority.cas().await.map_err(|error| failed(&error))?.is_empty() {
-        let root = NewCa::root(ROOT, "CN=Bulla Root");
-        taken_is_fine(authority.create_root(&root, ACTOR).await)?;
+/// Makes a root, an issuing authority and profiles where there are none. Of several servers that start at once one makes
+/// each; the others find it. `first`: nobody can enter yet, so whatever is there was made by a start that did not come
+/// to its end, and this one goes on with it.
+pub(super) async fn prepare(authority: &Authority, first: bool) -> Outcome<()> {
+    let known = authority.cas().await.map_err(|error| failed(&error))?;
+    let begun = first && known.iter().all(|ca| ca.name == ROOT);
+    if known.is_empty() {
+        taken_is_fine(authority.create_root(&NewCa::root(ROOT, "CN=Bulla Root"), ACTOR).await)?;
+    }
+    if known.is_empty() || begun {
         let issuing = NewCa::intermediate(ISSUING, "CN=Bulla Issuing");
         taken_is_fine(authority.create_intermediate(ROOT, &issuing, ACTOR).await)?;
     }
     let known = authority.profiles(None, 1).await.map_err(|error| failed(&error))?;
-    if known.rows.is_empty() {
+    if first || known.rows.is_empty() {
         for profile in [server_profile(), client_profile()] {
             // Revision 0: only where there is none. Another server that was quicker is no failure.
             match authority.put_profile(profile, Some(0), ACTOR).await {

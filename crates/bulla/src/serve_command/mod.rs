@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use secrecy::ExposeSecret;
+use secrecy::{ExposeSecret, SecretString};
 use server::listen::{Running, Server, ServerOptions};
 use store::{Clock, Store};
 use tokio_util::sync::CancellationToken;
@@ -120,22 +120,25 @@ async fn start(settings: &Settings, store: Store, manner: Manner, stop: Cancella
     Ok(Up { running, background, url })
 }
 
-/// Makes the first token where nobody can enter yet. It is handed over at once: whatever fails later, it is not lost.
+/// Makes the first token where nobody can enter yet. It is handed over before it counts: whatever fails, a token that
+/// counts is never lost.
 async fn first_token(store: &Store, clock: &Clock, manner: Manner) -> Outcome<()> {
-    let made = server::access::bootstrap(store, clock).await.map_err(|error| {
-        Problem::new(Exit::Inventory, chain(&error)).hint("check the database, then start again")
-    })?;
-    match (made, manner) {
-        (Some(token), Manner::Up) => {
-            files::write_token(&token)?;
+    let hand_over = move |token: &SecretString| match manner {
+        Manner::Up => {
+            files::write_token(token).map_err(|problem| problem.message)?;
             eprintln!("the admin token is kept for the commands on this machine: try `bulla cert list`");
+            Ok(())
         }
-        (Some(token), Manner::Serve) => {
+        Manner::Serve => {
             eprintln!("the first admin token, shown this once: {}", token.expose_secret());
+            Ok(())
         }
-        (None, _) => {}
-    }
-    Ok(())
+    };
+    let made = server::access::bootstrap_into(store, clock, hand_over).await;
+    made.map(drop).map_err(|error| {
+        Problem::new(Exit::Inventory, chain(&error))
+            .hint("check the database and the data folder, then start again")
+    })
 }
 
 /// Where things are served, and under which names.

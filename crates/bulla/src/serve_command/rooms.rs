@@ -66,7 +66,8 @@ impl Rooms {
         let resolver = Resolver::system()
             .map_err(|error| Problem::new(Exit::Machine, chain(&error)).hint("check /etc/resolv.conf"))?;
         let authority = authority(&settings.authority, addresses, store, keystore.clone(), clock)?;
-        first_start::prepare(&authority).await?;
+        let first = server::access::nobody_can_enter(store).await;
+        first_start::prepare(&authority, first.map_err(|error| Problem::inventory(&error))?).await?;
         let root_pem = first_start::root_pem(&authority).await?;
         let acme = acme(&settings.acme, addresses, &authority, store, clock)?;
         let access = AccessControl::new(store.clone(), clock.clone(), SessionOptions::default());

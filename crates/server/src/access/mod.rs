@@ -13,7 +13,7 @@ mod scope;
 mod secret;
 
 pub use authenticate::{Authenticate, CSRF_HEADER, SESSION_COOKIE};
-pub use bootstrap::{BootstrapError, bootstrap};
+pub use bootstrap::{BootstrapError, bootstrap, bootstrap_into, nobody_can_enter};
 pub use caller::{Caller, CallerKind, Granted, Reach};
 pub use control::{AccessControl, BELIEVED, SessionOptions};
 pub use enrolment::TokenPasswords;
