@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use super::crashes::{Role, Shim};
 use crate::world::{bulla, describe, run};
 
 /// A run under way when its server is killed is taken up again when its lease of two minutes ends; a laden machine may
@@ -27,6 +28,9 @@ pub(crate) struct House {
     environment: Vec<(String, String)>,
     /// The configuration without what [`House::configure`] added.
     base: String,
+    shim: Option<Shim>,
+    /// Whether the shim is there for the server.
+    attacked: bool,
 }
 
 impl House {
@@ -37,6 +41,13 @@ impl House {
 
     /// With more configuration, and another database.
     pub(crate) fn up_with(configuration: &str, database: Option<String>) -> Self {
+        let mut house = Self::prepared(configuration, database);
+        house.start();
+        house
+    }
+
+    /// With everything in place to start it.
+    pub(crate) fn prepared(configuration: &str, database: Option<String>) -> Self {
         let folder = TempDir::new().unwrap();
         let (port, public_port, http_port) = (free_port(), free_port(), free_port());
         let dns = name_server();
@@ -47,10 +58,18 @@ impl House {
         );
         std::fs::write(folder.path().join("bulla.toml"), &text).unwrap();
         let environment = Vec::new();
-        let mut house =
-            Self { folder, server: None, port, public_port, http_port, database, environment, base: text };
-        house.start();
-        house
+        let (shim, attacked) = (None, false);
+        let server = None;
+        Self { folder, server, port, public_port, http_port, database, environment, base: text, shim, attacked }
+    }
+
+    /// Every process of the house from now on runs with this in it; the server as the one that is `attacked`.
+    pub(crate) fn put(&mut self, shim: Shim, attacked: bool) {
+        (self.shim, self.attacked) = (Some(shim), attacked);
+    }
+
+    pub(crate) fn shim(&self) -> &Shim {
+        self.shim.as_ref().unwrap()
     }
 
     /// More configuration in place of what was added before, for the next start.
@@ -66,16 +85,29 @@ impl House {
 
     /// Starts the server, and waits until it answers.
     pub(crate) fn start(&mut self) {
+        if let Err(said) = self.try_start() {
+            panic!("the server did not start:\n{said}");
+        }
+    }
+
+    /// Starts the server, and waits until it answers; what it said if it ended instead.
+    pub(crate) fn try_start(&mut self) -> Result<(), String> {
+        self.bury();
         let mut command = self.bulla(&["up"]);
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         if let Some(database) = &self.database {
             command.args(["--db", database]);
+        } else if let Some(shim) = self.shim.as_ref().filter(|_| self.attacked) {
+            shim.attack(&mut command, Role::Database);
         }
         let mut server = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(server.stderr.take().unwrap()).lines();
         let mut said = String::new();
         loop {
-            let Some(Ok(line)) = lines.next() else { panic!("the server did not start:\n{said}") };
+            let Some(Ok(line)) = lines.next() else {
+                server.wait().unwrap();
+                return Err(said);
+            };
             said.push_str(&line);
             said.push('\n');
             if line.starts_with("bulla is up at ") {
@@ -85,6 +117,29 @@ impl House {
         // Whatever it says later is read, so that it never waits for us.
         std::thread::spawn(move || lines.for_each(|line| eprintln!("server: {}", line.unwrap_or_default())));
         self.server = Some(server);
+        Ok(())
+    }
+
+    /// Whether the server has ended by itself, or by what was put into it. One that is about to is waited for.
+    pub(crate) fn fell(&mut self) -> bool {
+        /// A process that got SIGKILL is gone within moments, also on a laden machine.
+        const MOMENTS: Duration = Duration::from_secs(5);
+        let began = Instant::now();
+        while began.elapsed() < MOMENTS {
+            let Some(server) = &mut self.server else { return true };
+            if server.try_wait().unwrap().is_some() {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        false
+    }
+
+    /// Lets go of a server that has ended.
+    fn bury(&mut self) {
+        if let Some(mut server) = self.server.take() {
+            assert!(server.try_wait().unwrap().is_some(), "it runs");
+        }
     }
 
     /// As `kill -9` does.
@@ -123,6 +178,9 @@ impl House {
             .env("HOME", self.folder.path())
             .current_dir(self.folder.path())
             .args(arguments);
+        if let Some(shim) = &self.shim {
+            shim.enter(&mut command);
+        }
         command
     }
 

@@ -3,6 +3,7 @@
 mod agent;
 mod certbot;
 mod configured;
+mod crashes;
 mod house;
 mod life;
 #[cfg(feature = "interop")]

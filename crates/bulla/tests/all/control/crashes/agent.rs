@@ -1,0 +1,130 @@
+//! The agent, killed at its changes of files.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::super::House;
+use super::flow::{Estate, agent, deployed, enrolling, place, rows, whole_certificate, whole_key};
+use super::{Field, Points, Role, Shim, Side, does, pairs};
+use crate::world::{describe, run};
+
+/// Changes of files that are tried when not all are, each before and after.
+const FEW_ENROLLING: u64 = 4;
+const FEW_WORKING: u64 = 5;
+
+/// The certificate that is renewed again and again.
+const NAME: &str = "shop.example";
+
+/// Runs an agent's command, killed at a point; whether it fell, and the points it had.
+fn attacked(shim: &Shim, command: &mut Command, at: u64, side: Side) -> (bool, u64) {
+    use std::os::unix::process::ExitStatusExt;
+    shim.arm(at, side);
+    shim.attack(command, Role::Files);
+    let output = run(command);
+    let counted = shim.counted();
+    shim.arm(0, side);
+    let fell = output.status.signal() == Some(rustix::process::Signal::KILL.as_raw());
+    assert!(fell || output.status.success(), "{side:?} change {at}: {}", describe(&output));
+    (fell, counted)
+}
+
+#[test]
+fn an_agent_killed_while_it_enrols_is_the_same_agent_when_it_tries_again() {
+    let mut house = House::prepared("", None);
+    house.put(Shim::new(&house.path("")), false);
+    house.start();
+    let shim = house.shim().clone();
+    let mut agents = 0;
+    let mut attempt = |at: u64, side: Side| {
+        let token = house.json(&["agent", "token"])["token"].as_str().unwrap().to_owned();
+        let state = house.path(&format!("agent-{agents}")).display().to_string();
+        let enroll = || {
+            let mut command = house.bulla(&["agent", "enroll", "--state", &state]);
+            command.args(enrolling(&house, &token));
+            command
+        };
+        let (fell, counted) = attacked(&shim, &mut enroll(), at, side);
+        if fell {
+            let again = run(&mut enroll());
+            let done = String::from_utf8_lossy(&again.stderr).contains("already");
+            assert!(again.status.success() || done, "{side:?} change {at}: {}", describe(&again));
+        }
+        does(&mut house.bulla(&["agent", "work-once", "--state", &state]));
+        agents += 1;
+        let listed = house.json(&["agent", "list", "--all"]);
+        assert_eq!(rows(&listed).len(), agents, "{side:?} change {at}: each is one agent");
+        (fell, counted)
+    };
+    let (_, all) = attempt(0, Side::Before);
+    for (at, side) in pairs(all, FEW_ENROLLING) {
+        assert!(attempt(at, side).0, "{side:?} change {at} of {all}");
+    }
+}
+
+#[test]
+fn an_agent_killed_while_it_works_leaves_whole_files_and_makes_no_second_key() {
+    let mut estate = Estate::new(None, false);
+    let target = super::flow::target(&estate.house, &estate.agent, NAME);
+    estate.house.does(&["cert", "create", NAME, "--key-on-agent", "--target", &target]);
+    let mut all = 0;
+    let mut versions = 1;
+    cycle(&mut estate, 0, Side::Before, &mut versions, &mut all);
+    estate.house.does(&["cert", "renew", NAME]);
+    cycle(&mut estate, 0, Side::Before, &mut versions, &mut all);
+    let (pairs, mut missed) = (pairs(all, FEW_WORKING), 0);
+    for &(at, side) in &pairs {
+        estate.house.does(&["cert", "renew", NAME]);
+        let fell = cycle(&mut estate, at, side, &mut versions, &mut 0);
+        eprintln!("killed {side:?} change {at} of {all}: {fell}");
+        missed += u64::from(!fell);
+    }
+    // Where the authority is slow the agent asks once more or less.
+    assert!(missed <= pairs.len() as u64 / 10, "{missed} of {} were not killed", pairs.len());
+    estate.verify();
+}
+
+/// One version, from the agent's key to its files, the agent killed at a point; whether it fell.
+fn cycle(estate: &mut Estate, at: u64, side: Side, versions: &mut usize, all: &mut u64) -> bool {
+    let shim = estate.house.shim().clone();
+    let before = deployed(&estate.house, NAME).ok();
+    let house = &estate.house;
+    house.until("work for the agent", || house.json(&["cert", "show", NAME])["status"] == "awaiting_csr");
+    let (fell, counted) = attacked(&shim, &mut agent(&estate.house, "work-once"), at, side);
+    *all = counted;
+    if fell {
+        let folder = place(&estate.house, NAME);
+        let whole = |folder: &Path| whole_certificate(folder).and(whole_key(folder).map(drop));
+        assert_eq!(whole(&folder), Ok(()), "{side:?} change {at}");
+        recover_alone(&shim, &estate.house);
+        let after = deployed(&estate.house, NAME).ok();
+        let newest = estate.asked(&["cert", "show", NAME])["current"]["fingerprint"].clone();
+        assert!(after == before || after.as_deref() == newest.as_str(), "{side:?} change {at}: {after:?}");
+        shim.past_leases();
+    }
+    estate.rest(NAME, *versions);
+    estate.check(NAME);
+    *versions += 1;
+    no_stray_keys(&estate.house, side, at);
+    fell
+}
+
+/// Starts the agent without a way to its server: it puts back what was cut off, and ends.
+fn recover_alone(shim: &Shim, house: &House) {
+    shim.set(Field::Offline, 1);
+    let output = run(&mut agent(house, "work-once"));
+    shim.set(Field::Offline, 0);
+    assert!(!output.status.success(), "no server was there: {}", describe(&output));
+    let status: Value =
+        serde_json::from_slice(&run(agent(house, "status").args(["--output", "json"])).stdout).unwrap();
+    assert_eq!(status["deployments_cut_off"], 0, "{status}");
+}
+
+/// The keys kept are those of the last two versions: none was made that nothing came of.
+fn no_stray_keys(house: &House, side: Side, at: u64) {
+    let keys = std::fs::read_dir(house.path("agent/keys")).unwrap().count();
+    assert!(keys <= 2, "{side:?} change {at}: {keys} keys");
+    let requests = std::fs::read_dir(house.path("agent/csr")).unwrap().count();
+    assert_eq!(requests, 0, "{side:?} change {at}: requests are left");
+}

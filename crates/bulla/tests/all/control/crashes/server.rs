@@ -1,0 +1,92 @@
+//! The server, killed at its commits.
+
+use std::path::PathBuf;
+
+use super::super::House;
+use super::flow::Estate;
+use super::proxy::Proxy;
+use super::{Points, Shim, Side, pairs};
+use crate::world::run;
+
+/// Commits of a life that are tried when not all are, each before and after.
+const FEW: u64 = 5;
+/// The same on PostgreSQL, where a commit is a commit as well.
+const FEW_POSTGRES: u64 = 3;
+/// Commits of a first start.
+const FEW_FIRST: u64 = 4;
+
+/// One life after the other, each cut off at another point.
+fn lives(estate: &mut Estate, points: &dyn Points, few: u64) {
+    let all = estate.live("counted.example", Some((points, 0, Side::Before)));
+    let pairs = pairs(all, few);
+    for (at, side) in &pairs {
+        let falls = estate.falls;
+        estate.live(&format!("{side:?}-{at}.example").to_lowercase(), Some((points, *at, *side)));
+        eprintln!("killed {side:?} commit {at} of some {all}: {}", estate.falls > falls);
+    }
+    // A life has a few commits more or less than another: what goes on beside it commits too.
+    let missed = pairs.len() as u64 - u64::from(estate.falls);
+    assert!(missed <= 2 + pairs.len() as u64 / 10, "{missed} of {} were not killed", pairs.len());
+    estate.verify();
+}
+
+#[test]
+fn a_server_killed_around_a_commit_loses_nothing_and_issues_nothing_twice() {
+    let mut estate = Estate::new(None, true);
+    let points = estate.house.shim().clone();
+    lives(&mut estate, &points, FEW);
+}
+
+#[test]
+fn a_server_killed_around_a_commit_on_postgresql_loses_nothing_and_issues_nothing_twice() {
+    let cluster = store::testing::Cluster::shared();
+    let url = cluster.database().to_string();
+    let (place, folder) = url.split_once("?host=").unwrap();
+    let between = tempfile::TempDir::new().unwrap();
+    let proxy = Proxy::start(between.path(), &PathBuf::from(folder));
+    let url = format!("{place}?host={}&sslmode=disable", between.path().display());
+    let mut estate = Estate::new(Some(url), true);
+    lives(&mut estate, &proxy, FEW_POSTGRES);
+}
+
+/// The very first start, cut off: the next one ends what it began, and somebody can enter.
+#[test]
+fn a_first_start_that_is_killed_is_ended_by_the_next_one() {
+    let start = |at: u64, side: Side| {
+        let mut house = House::prepared("", None);
+        house.put(Shim::new(&house.path("")), true);
+        let shim = house.shim().clone();
+        shim.arm(at, side);
+        let fell = house.try_start().is_err();
+        if fell {
+            shim.past_leases();
+            house.start();
+        }
+        let entered = run(&mut house.bulla(&["ca", "list", "--output", "json"]));
+        assert!(entered.status.success(), "{side:?} commit {at}: {}", crate::world::describe(&entered));
+        let cas: serde_json::Value = serde_json::from_slice(&entered.stdout).unwrap();
+        assert_eq!(
+            cas["rows"].as_array().unwrap().len(),
+            2,
+            "{side:?} commit {at}: a root and an issuing one"
+        );
+        house.does(&["cert", "create", "a.example"]);
+        house.until("its first certificate", || {
+            house.json(&["cert", "show", "a.example"])["status"] == "active"
+        });
+        assert_eq!(house.json(&["audit", "verify"])["good"], true);
+        fell
+    };
+    let all = commits_of_a_first_start();
+    for (at, side) in pairs(all, FEW_FIRST) {
+        assert!(start(at, side), "{side:?} commit {at} of {all}");
+    }
+}
+
+/// Until it answers.
+fn commits_of_a_first_start() -> u64 {
+    let mut house = House::prepared("", None);
+    house.put(Shim::new(&house.path("")), true);
+    house.start();
+    house.shim().counted()
+}
