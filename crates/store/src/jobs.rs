@@ -334,6 +334,9 @@ WHERE state = 1 AND (lease_until <= ?1 OR lease_until > ?2)";
 const EXTEND: &str = "-- jobs_extend
 UPDATE jobs SET lease_until = ?2 WHERE state = 1 AND lease_holder = ?1 AND lease_until < ?2";
 
+const LET_GO: &str = "-- jobs_let_go
+UPDATE jobs SET lease_until = ?2 WHERE state = 1 AND lease_holder = ?1 AND lease_until > ?2";
+
 /// Backoffs of a clock that was set back would last until it has caught up.
 const UNSTICK: &str = "-- jobs_unstick
 UPDATE jobs SET next_attempt_at = ?1 WHERE state = 0 AND attempts > 0 AND next_attempt_at > ?2";
@@ -397,6 +400,7 @@ pub(crate) const ALL: &[&str] = &[
     DEPLOYING_OVERDUE,
     REAP,
     EXTEND,
+    LET_GO,
     UNSTICK,
     BY_ID,
     TRIM,
@@ -680,6 +684,14 @@ impl Store {
     /// Those of the database.
     pub async fn extend_job_leases(&self, holder: Uuid, until_us: i64) -> Result<u64, StoreError> {
         self.execute(EXTEND, vec![holder.into(), until_us.into()]).await
+    }
+
+    /// Lets go of everything `holder` runs: its leases end now.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn let_go_of_jobs(&self, holder: Uuid, now_us: i64) -> Result<u64, StoreError> {
+        self.execute(LET_GO, vec![holder.into(), now_us.into()]).await
     }
 
     /// One run, with its certificate.

@@ -1,10 +1,12 @@
 //! What goes on without a request: validations, what a crash left half done, and the deletion of what is over.
 //!
 //! An answered challenge and a finalized order carry until when their node works on them. Past that time any node takes
-//! them over, so nothing is stuck and nothing needs to know of another's crash.
+//! them over, so nothing is stuck and nothing needs to know of another's crash. A node that is stopped gives back what it
+//! has, so that nobody waits for that time.
 
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -12,7 +14,7 @@ use serde_json::json;
 use store::AuditEvent;
 use store::acme::{AcmeAuthorization, AcmeAuthorizationStatus, AcmeValidated};
 use tokio::sync::{Semaphore, mpsc};
-use tokio::task::JoinSet;
+use tokio::task::{Id, JoinSet};
 use uuid::Uuid;
 
 use super::accounts::{Missing, actor};
@@ -46,6 +48,8 @@ const SLACK_US: i64 = 15_000_000;
 pub(crate) struct Work {
     queue: mpsc::Sender<AcmeAuthorization>,
     waiting: Mutex<Option<mpsc::Receiver<AcmeAuthorization>>>,
+    /// Nobody takes from the queue any more.
+    stopped: AtomicBool,
     running: AtomicU64,
     proven: AtomicU64,
     failed: AtomicU64,
@@ -57,6 +61,7 @@ impl Default for Work {
         Self {
             queue,
             waiting: Mutex::new(Some(waiting)),
+            stopped: AtomicBool::new(false),
             running: AtomicU64::new(0),
             proven: AtomicU64::new(0),
             failed: AtomicU64::new(0),
@@ -74,9 +79,51 @@ impl Place<'_> {
 }
 
 impl Work {
-    /// A place in the queue, if there is one.
+    /// A place in the queue, if there is one and somebody takes from it.
     pub(crate) fn place(&self) -> Option<Place<'_>> {
+        if self.stopped.load(Ordering::SeqCst) {
+            return None;
+        }
         self.queue.try_reserve().ok().map(Place)
+    }
+}
+
+/// What this node works on, with the end of its claim, µs.
+#[derive(Clone, Copy)]
+enum Claim {
+    Validation(Uuid, i64),
+    Issuance(Uuid, i64),
+}
+
+/// Validations and issuances under way, each with what it has claimed: as many as the tasks.
+#[derive(Default)]
+struct Tasks {
+    set: JoinSet<()>,
+    claims: HashMap<Id, Claim>,
+}
+
+impl Tasks {
+    fn spawn(&mut self, claim: Claim, work: impl Future<Output = ()> + Send + 'static) {
+        let task = self.set.spawn(work);
+        self.claims.insert(task.id(), claim);
+    }
+
+    /// Lets go of those that have ended.
+    fn reap(&mut self) {
+        while let Some(ended) = self.set.try_join_next_with_id() {
+            self.claims.remove(&ended.map_or_else(|error| error.id(), |(id, ())| id));
+        }
+    }
+
+    /// Cuts off those under way; answers what they had claimed.
+    async fn stop(mut self) -> Vec<Claim> {
+        self.set.abort_all();
+        while let Some(ended) = self.set.join_next_with_id().await {
+            if let Ok((id, ())) = ended {
+                self.claims.remove(&id);
+            }
+        }
+        self.claims.into_values().collect()
     }
 }
 
@@ -96,13 +143,16 @@ pub struct Figures {
 }
 
 impl Acme {
-    /// Validates, finishes what was left, and tidies up, until `stop` ends. One such call at a time; a second one only
-    /// sweeps.
+    /// Validates, finishes what was left, and tidies up, until `stop` ends; then it gives back what was under way. One
+    /// such call at a time; a second one only sweeps.
     pub async fn run(&self, stop: impl Future<Output = ()>) {
         let inner = &self.0;
         let mut queue = inner.work.waiting.lock().take();
         let room = Arc::new(Semaphore::new(inner.options.validation.concurrency));
-        let mut tasks = JoinSet::new();
+        if queue.is_some() {
+            inner.work.stopped.store(false, Ordering::SeqCst);
+        }
+        let mut tasks = Tasks::default();
         let mut sweep = tokio::time::interval(SWEEP);
         let mut tidy = tokio::time::interval(TIDY);
         sweep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -110,7 +160,7 @@ impl Acme {
         let mut first = true;
         tokio::pin!(stop);
         loop {
-            while tasks.try_join_next().is_some() {}
+            tasks.reap();
             let next = async {
                 match (&mut queue, room.clone().acquire_owned().await) {
                     (Some(queue), Ok(place)) => queue.recv().await.map(|row| (row, place)),
@@ -122,7 +172,7 @@ impl Acme {
                 next = next => if let Some((row, place)) = next {
                     let inner = inner.clone();
                     let guard = telemetry::tasks::guard("acme-validation");
-                    tasks.spawn(async move {
+                    tasks.spawn(validation(&row), async move {
                         let (_guard, _place) = (guard, place);
                         inner.validate(row).await;
                     });
@@ -134,7 +184,12 @@ impl Acme {
                 _ = tidy.tick() => inner.tidy().await,
             }
         }
-        tasks.shutdown().await;
+        let mut claims = tasks.stop().await;
+        if let Some(queue) = &mut queue {
+            inner.work.stopped.store(true, Ordering::SeqCst);
+            claims.extend(std::iter::from_fn(|| queue.try_recv().ok()).map(|row| validation(&row)));
+        }
+        inner.release(claims).await;
         *inner.work.waiting.lock() = queue;
     }
 
@@ -152,7 +207,29 @@ impl Acme {
     }
 }
 
+/// The claim under which an answered challenge waits here.
+fn validation(row: &AcmeAuthorization) -> Claim {
+    Claim::Validation(row.id, row.claimed_until_us.unwrap_or(i64::MIN))
+}
+
 impl Inner {
+    /// Gives back what is not going to be done here.
+    async fn release(&self, claims: Vec<Claim>) {
+        if claims.is_empty() {
+            return;
+        }
+        let (mut validations, mut issuances) = (Vec::new(), Vec::new());
+        for claim in claims {
+            match claim {
+                Claim::Validation(id, until_us) => validations.push((id, until_us)),
+                Claim::Issuance(id, until_us) => issuances.push((id, until_us)),
+            }
+        }
+        if let Err(error) = self.store.release_acme_claims(validations, issuances, self.now_us()).await {
+            tracing::warn!(%error, "what was under way is taken over when its claims end");
+        }
+    }
+
     /// How long this node may take for a validation before another takes over, µs.
     pub(crate) fn claim_us(&self) -> i64 {
         let options = &self.options.validation;
@@ -161,7 +238,7 @@ impl Inner {
     }
 
     /// Takes over what nobody works on. At the start on SQLite that is everything: there is no other node.
-    async fn sweep(self: &Arc<Self>, first: bool, room: &Arc<Semaphore>, tasks: &mut JoinSet<()>) {
+    async fn sweep(self: &Arc<Self>, first: bool, room: &Arc<Semaphore>, tasks: &mut Tasks) {
         let now_us = self.now_us();
         let lapsed = if first && !self.store.is_postgres() { i64::MAX } else { now_us };
         let until = now_us + self.claim_us();
@@ -172,7 +249,7 @@ impl Inner {
                 for id in ids {
                     let (inner, room) = (self.clone(), room.clone());
                     let guard = telemetry::tasks::guard("acme-validation");
-                    tasks.spawn(async move {
+                    tasks.spawn(Claim::Validation(id, until), async move {
                         let _guard = guard;
                         let Ok(_place) = room.acquire_owned().await else { return };
                         match inner.store.acme_authorization(id).await {
@@ -189,12 +266,13 @@ impl Inner {
             }
             Err(error) => tracing::warn!(%error, "left validations cannot be found"),
         }
-        match self.store.claim_acme_issuances(lapsed, self.issuing_until_us(), SWEEP_ROWS).await {
+        let until = self.issuing_until_us();
+        match self.store.claim_acme_issuances(lapsed, until, SWEEP_ROWS).await {
             Ok(ids) => {
                 for id in ids {
                     let inner = self.clone();
                     let guard = telemetry::tasks::guard("acme-issuing");
-                    tasks.spawn(async move {
+                    tasks.spawn(Claim::Issuance(id, until), async move {
                         let _guard = guard;
                         if let Ok(Some(order)) = inner.store.acme_order(id).await {
                             inner.issue(order).await;

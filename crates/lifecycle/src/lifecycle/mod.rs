@@ -73,6 +73,8 @@ pub struct LifecycleOptions {
     pub order_patience: Duration,
     /// How long policies are believed before they are read again; changes made here are seen at once.
     pub cache_lifetime: Duration,
+    /// How long runs under way may go on after a stop before they are left to whoever looks next.
+    pub stop_patience: Duration,
 }
 
 impl Default for LifecycleOptions {
@@ -82,6 +84,7 @@ impl Default for LifecycleOptions {
             tick: Duration::from_secs(5),
             order_patience: Duration::from_secs(600),
             cache_lifetime: Duration::from_secs(5),
+            stop_patience: Duration::from_secs(10),
         }
     }
 }

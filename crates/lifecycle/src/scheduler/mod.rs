@@ -127,7 +127,8 @@ impl Lifecycle {
     }
 
     /// The scheduler: begins what is due and keeps house, until `stop`. Every process may run it: what a cluster does
-    /// once is done under leases, and runs are claimed.
+    /// once is done under leases, and runs are claimed. Stopped, it lets go of what has not ended within
+    /// [`crate::lifecycle::LifecycleOptions::stop_patience`].
     pub async fn run(&self, stop: CancellationToken) {
         let tick = self.inner.options.tick;
         tokio::join!(
@@ -142,6 +143,7 @@ impl Lifecycle {
             self.judge_when_asked(&stop),
             self.every("trim", tick * 720, &stop, || self.trim()),
         );
+        self.let_go().await;
     }
 
     /// Holds everything against the policies whenever they changed here.

@@ -14,9 +14,6 @@ use crate::issuers::IssuerError;
 use crate::job::id_of;
 use crate::lifecycle::{LEASE_US, Lifecycle, LifecycleError};
 
-/// How long runs under way may go on after a stop before they are left to their leases.
-const STOP_PATIENCE: Duration = Duration::from_secs(10);
-
 /// Longest time an issuer is left alone after it asked for it: a clock set back must not make it years, µs.
 const REST_MAX_US: i64 = BACKOFF_MAX_US;
 
@@ -105,8 +102,19 @@ impl Lifecycle {
             }
             while ending.join_next().await.is_some() {}
         };
-        if tokio::time::timeout(STOP_PATIENCE, last).await.is_err() {
-            debug!("runs under way are left to their leases");
+        if tokio::time::timeout(self.inner.options.stop_patience, last).await.is_err() {
+            running.tasks.shutdown().await;
+        }
+    }
+
+    /// At the stop: nobody here works on what it has claimed any more, so others need not wait for its leases.
+    pub(super) async fn let_go(&self) {
+        match self.inner.store.let_go_of_jobs(self.inner.node, self.now_us()).await {
+            Ok(0) => {}
+            Ok(runs) => debug!(runs, "runs under way are left to whoever looks next"),
+            Err(error) => {
+                warn!(error = &error as &dyn std::error::Error, "runs under way are left to their leases");
+            }
         }
     }
 

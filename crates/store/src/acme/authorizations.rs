@@ -170,6 +170,16 @@ FROM UNNEST(?1::uuid[], ?2::bigint[], ?3::bigint[], ?4::bigint[], ?5::bigint[], 
 WHERE a.id = n.id AND a.status = 0 RETURNING a.id",
 };
 
+/// Only what nobody else has taken over since: a claim is known by its end.
+pub(super) const RELEASE: Bulk = Bulk {
+    sqlite: "-- acme_validations_release
+UPDATE acme_authorizations SET claimed_until = ?3 WHERE id = ?1 AND claimed_until = ?2",
+    postgres: "-- acme_validations_release
+UPDATE acme_authorizations a SET claimed_until = n.now
+FROM UNNEST(?1::uuid[], ?2::bigint[], ?3::bigint[]) AS n (id, claimed, now)
+WHERE a.id = n.id AND a.claimed_until = n.claimed",
+};
+
 pub(super) const DEACTIVATE: &str = "-- acme_authorization_deactivate
 UPDATE acme_authorizations SET status = ?3, reusable_until = NULL, claimed_until = NULL
 WHERE id = ?1 AND account = ?2 AND status < 2";

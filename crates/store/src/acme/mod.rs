@@ -88,9 +88,11 @@ const BULKS: &[&Bulk] = &[
     &authorizations::BEGIN,
     &authorizations::END,
     &orders::THESE,
+    &authorizations::RELEASE,
     &orders::INSERT,
     &orders::BEGIN,
     &orders::END,
+    &orders::RELEASE,
 ];
 
 fn composed() -> Vec<String> {

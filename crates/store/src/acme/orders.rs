@@ -174,6 +174,16 @@ FROM UNNEST(?1::uuid[], ?2::bigint[], ?3::uuid[], ?4::text[]) AS n (id, status, 
 WHERE o.id = n.id AND o.status = 1 RETURNING o.id",
 };
 
+/// Only what nobody else has taken over since: a claim is known by its end.
+pub(super) const RELEASE: Bulk = Bulk {
+    sqlite: "-- acme_issuances_release
+UPDATE acme_orders SET claimed_until = ?3 WHERE id = ?1 AND claimed_until = ?2",
+    postgres: "-- acme_issuances_release
+UPDATE acme_orders o SET claimed_until = n.now
+FROM UNNEST(?1::uuid[], ?2::bigint[], ?3::bigint[]) AS n (id, claimed, now)
+WHERE o.id = n.id AND o.claimed_until = n.claimed",
+};
+
 pub(super) const CLAIM_SQLITE: &str = "-- acme_issuances_claim
 UPDATE acme_orders SET claimed_until = ?2 WHERE id IN
     (SELECT id FROM acme_orders WHERE claimed_until IS NOT NULL AND claimed_until <= ?1
@@ -336,6 +346,33 @@ impl Store {
     /// Those of the database.
     pub async fn tidy_acme_orders(&self, before: Uuid, limit: usize) -> Result<u64, StoreError> {
         self.tidy("tidy_acme_orders", (TIDY_SQLITE, TIDY_POSTGRES), before, limit).await
+    }
+
+    /// Gives back what was claimed, so that whoever looks next takes it over at once: of validations and of issuances
+    /// the id and the end of the claim, µs. What another has taken over since stays with it.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn release_acme_claims(
+        &self,
+        validations: Vec<(Uuid, i64)>,
+        issuances: Vec<(Uuid, i64)>,
+        now_us: i64,
+    ) -> Result<(), StoreError> {
+        self.write("release_acme_claims", move |tx| {
+            async move {
+                for (statement, claims) in
+                    [(&super::authorizations::RELEASE, validations), (&RELEASE, issuances)]
+                {
+                    let now = vec![now_us; claims.len()];
+                    let (ids, ends) = claims.into_iter().unzip();
+                    tx.bulk(statement, vec![Column::Uuid(ids), Column::Int(ends), Column::Int(now)]).await?;
+                }
+                Ok(())
+            }
+            .boxed()
+        })
+        .await
     }
 
     pub(super) async fn claim(

@@ -38,6 +38,35 @@ pub(crate) async fn a_validation_cut_off_is_done_after_a_restart(place: Place) {
     assert_eq!(found["status"], "valid");
 }
 
+pub(crate) async fn a_validation_under_way_at_a_stop_is_taken_over_at_once(place: Place) {
+    let mut place = AcmePlace::with(place, |options| options.validation.pause_milliseconds = 600_000).await;
+    let mut client = Client::registered(&place.acme).await;
+    let order = client.order(&["a.test"]).await.ok().json();
+    let challenge = client.challenge(&order, 0, "http-01").await;
+    client.post(challenge["url"].as_str().unwrap(), json!({})).await.ok();
+    // Not there at the first try: it is under way for ten minutes, and claimed for longer.
+    let acme = place.acme.clone();
+    eventually("the first try", async || (!place.net.requests().is_empty()).then_some(())).await;
+    assert_eq!(acme.figures().validations_running, 1);
+    place.net.challenge(challenge["token"].as_str().unwrap(), &client.key_authorization(&challenge));
+    place.halt().await;
+    let row = place.place.store.acme_authorization(id(order["authorizations"][0].as_str().unwrap()));
+    let claimed = row.await.unwrap().unwrap().claimed_until_us;
+    assert!(claimed.is_some_and(|until| until <= place.place.clock.now_us()), "{claimed:?}");
+    // What is answered while nobody works here is nobody's at once.
+    let next = client.order(&["b.test"]).await.ok().json();
+    let later = client.challenge(&next, 0, "http-01").await;
+    place.net.challenge(later["token"].as_str().unwrap(), &client.key_authorization(&later));
+    client.post(later["url"].as_str().unwrap(), json!({})).await.ok();
+    place.restart().await;
+    client.acme = place.acme.clone();
+    let _ = client.fetch(client.kid.as_deref().unwrap()).await;
+    for order in [order, next] {
+        let found = client.until_not(order["authorizations"][0].as_str().unwrap(), &["pending"]).await;
+        assert_eq!(found["status"], "valid");
+    }
+}
+
 /// An order that was finalized by a process which then ended, before or after it had issued.
 async fn left_processing(place: &AcmePlace, client: &Client, name: &str) -> (String, Vec<u8>) {
     let answer = client.order(&[name]).await.ok();

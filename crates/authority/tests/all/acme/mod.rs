@@ -60,6 +60,7 @@ each! {
     validating::an_answer_that_comes_late_is_waited_for
     validating::a_failed_order_says_which_name_failed
     leftovers::a_validation_cut_off_is_done_after_a_restart
+    leftovers::a_validation_under_way_at_a_stop_is_taken_over_at_once
     leftovers::an_order_cut_off_is_finished_by_the_next_poll
     leftovers::an_order_cut_off_is_finished_at_the_start
     leftovers::two_that_finish_one_order_issue_one_certificate

@@ -10,6 +10,7 @@ use lifecycle::managed::{CertificateChange, KeyLocation, NewCertificate};
 use lifecycle::state::State;
 use store::AuditFilter;
 use store::jobs::JobFilter;
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
@@ -200,6 +201,32 @@ pub(super) async fn a_panic_in_an_issuer_is_a_failed_attempt(world: World) {
     world.life.tick().await.unwrap();
     assert_eq!(world.life.get(created.certificate).await.unwrap().state, State::Active);
     assert_eq!(world.life.under_way().values().sum::<usize>(), 0);
+    world.check().await;
+}
+
+pub(super) async fn runs_under_way_at_a_stop_are_taken_over_at_once(world: World) {
+    let issuer = world.issuer("internal");
+    *issuer.mood.lock() = Mood::Slow(Duration::from_secs(3_600));
+    let created =
+        world.life.create(NewCertificate::new(&["a.example.org"], "web"), "user:ann").await.unwrap();
+    let stopped = world.with(|options| options.stop_patience = Duration::from_millis(10));
+    let stop = CancellationToken::new();
+    let running = tokio::spawn({
+        let (life, stop) = (stopped.clone(), stop.clone());
+        async move { life.run(stop).await }
+    });
+    while stopped.under_way().values().sum::<usize>() == 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    stop.cancel();
+    running.await.unwrap();
+    assert_eq!(stopped.under_way().values().sum::<usize>(), 0);
+    *issuer.mood.lock() = Mood::Well;
+    // By the same clock: nobody waits for a lease.
+    world.advance(1);
+    let report = world.second().await.tick().await.unwrap();
+    assert_eq!((report.reaped, report.done), (1, 1));
+    assert_eq!(world.life.get(created.certificate).await.unwrap().state, State::Active);
     world.check().await;
 }
 

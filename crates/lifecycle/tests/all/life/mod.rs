@@ -38,6 +38,7 @@ battery! {
     issuing::a_slow_issuer_is_cut_off_and_the_order_goes_on
     issuing::a_resting_issuer_is_left_alone
     issuing::a_panic_in_an_issuer_is_a_failed_attempt
+    issuing::runs_under_way_at_a_stop_are_taken_over_at_once
     issuing::no_issuer_gets_more_than_its_places
     issuing::keys_are_given_out_with_an_audit_row
     issuing::a_change_asks_for_a_version_that_has_it
