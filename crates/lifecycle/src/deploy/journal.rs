@@ -254,9 +254,12 @@ pub(crate) fn make_folder(path: &Path) -> Result<(), StateError> {
         .map_err(|error| failed(path, "make the folder", &error))
 }
 
+/// How a file is called until it is whole; what a crash leaves under such a name is nothing.
+pub(crate) const STAGED: &str = "new";
+
 /// Writes a file only its owner reads: whole, or not at all, and down to the disk.
 pub(crate) fn write_private(path: &Path, content: &[u8]) -> Result<(), StateError> {
-    let staged = path.with_extension("new");
+    let staged = path.with_extension(STAGED);
     let written = OpenOptions::new()
         .create(true)
         .truncate(true)
@@ -265,7 +268,11 @@ pub(crate) fn write_private(path: &Path, content: &[u8]) -> Result<(), StateErro
         .open(&staged)
         .and_then(|mut file| file.write_all(content).and_then(|()| file.sync_all()))
         .and_then(|()| std::fs::rename(&staged, path));
-    written.map_err(|error| failed(path, "write", &error))?;
+    if let Err(error) = written {
+        // It may be part of a key. What cannot be removed now is removed at the next start.
+        let _ = std::fs::remove_file(&staged);
+        return Err(failed(path, "write", &error));
+    }
     sync_folder_of(path)
 }
 

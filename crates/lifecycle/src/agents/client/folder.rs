@@ -10,9 +10,11 @@ use zeroize::Zeroizing;
 
 use super::AgentRunError;
 use crate::deploy::{
-    Material, StateError, make_folder, name_text, read_json, remove, write_json, write_private,
+    Material, STAGED, StateError, make_folder, name_text, read_json, remove, write_json, write_private,
 };
 
+/// Folders in the agent's own.
+const FOLDERS: [&str; 3] = ["keys", "csr", "certificates"];
 /// Keys kept for a certificate: the one in use, and the one before it for a version that is put back.
 const KEYS_KEPT: usize = 2;
 
@@ -84,7 +86,7 @@ pub(super) struct Folder {
 impl Folder {
     pub(super) fn new(root: &Path) -> Result<Self, StateError> {
         make_folder(root)?;
-        for name in ["keys", "csr", "certificates"] {
+        for name in FOLDERS {
             make_folder(&root.join(name))?;
         }
         Ok(Self { root: root.to_owned() })
@@ -205,8 +207,14 @@ impl Folder {
         self.drop_csrs_of(&spki)
     }
 
-    /// Removes keys that nothing refers to: a crash came between a key and its CSR, so nobody has heard of them.
-    pub(super) fn drop_stray_keys(&self) -> Result<(), StateError> {
+    /// Removes what a crash left: files that were being written, and keys that nothing refers to, as the crash came
+    /// between a key and its CSR, so nobody has heard of them.
+    pub(super) fn drop_strays(&self) -> Result<(), StateError> {
+        for folder in FOLDERS {
+            for path in self.files(folder, STAGED) {
+                remove(&path)?;
+            }
+        }
         let mut known = std::collections::HashSet::new();
         for path in self.files("csr", "json") {
             known.extend(read_json::<MadeCsr>(&path)?.map(|made| made.spki));
@@ -298,8 +306,11 @@ mod tests {
         let stray = PrivateKey::generate(KeyType::P256).unwrap();
         let path = kept.key_path(&stray.spki_hash().to_string());
         std::fs::write(&path, stray.to_pkcs8_pem().as_bytes()).unwrap();
-        kept.drop_stray_keys().unwrap();
-        assert!(!path.exists());
+        // Nor is one that was being written.
+        let half = path.with_file_name("half.new");
+        std::fs::write(&half, "-----BEGIN").unwrap();
+        kept.drop_strays().unwrap();
+        assert!(!path.exists() && !half.exists());
         assert!(kept.key(&key.spki_hash()).unwrap().is_some());
     }
 }

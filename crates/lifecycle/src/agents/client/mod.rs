@@ -189,7 +189,7 @@ impl Agent {
         let identity = folder.identity()?.ok_or_else(not_enrolled)?;
         let deployer = Deployer::open(state)?;
         deployer.recover().await?;
-        folder.drop_stray_keys()?;
+        folder.drop_strays()?;
         let api = Arc::new(api_of(&folder, &settings, &identity)?);
         let under_way = Arc::default();
         Ok(Self { folder, settings, identity, api, deployer, clock, under_way, renew_again_at: 0 })
