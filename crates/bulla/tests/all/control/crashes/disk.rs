@@ -8,7 +8,7 @@ use crate::world::{describe, run};
 #[test]
 fn a_server_whose_disk_is_full_says_so_loses_nothing_and_goes_on_when_there_is_room() {
     let mut estate = Estate::new(None, true);
-    estate.live("before.example", None);
+    estate.live("before.example");
     let shim = estate.house.shim().clone();
     shim.set(Field::Full, 1);
     let refused = run(&mut estate.house.bulla(&["cert", "create", "full.example"]));
@@ -18,7 +18,7 @@ fn a_server_whose_disk_is_full_says_so_loses_nothing_and_goes_on_when_there_is_r
     // Reading goes on.
     estate.check("before.example");
     shim.set(Field::Full, 0);
-    estate.live("after.example", None);
+    estate.live("after.example");
     // In the middle of issuing: whenever it begins to be full, what was acknowledged is issued once there is room.
     for commit in 1..=6 {
         let name = format!("middle-{commit}.example");
@@ -47,7 +47,7 @@ fn estate_is_active(estate: &Estate, name: &str) -> bool {
 fn an_agent_whose_disk_is_full_says_so_keeps_what_is_served_and_goes_on_when_there_is_room() {
     let mut estate = Estate::new(None, false);
     let name = "shop.example";
-    estate.live(name, None);
+    estate.live(name);
     let before = deployed(&estate.house, name).unwrap();
     let shim = estate.house.shim().clone();
     estate.house.does(&["cert", "renew", name]);

@@ -21,6 +21,8 @@ pub(super) struct Estate {
     pub(super) house: House,
     pub(super) agent: String,
     pub(super) falls: u32,
+    /// Who issues, if it is not the authority directly: an ACME server, of which Bulla is the client.
+    issuer: Option<&'static str>,
 }
 
 impl Estate {
@@ -30,7 +32,32 @@ impl Estate {
         house.put(Shim::new(&house.path("")), server);
         house.start();
         let agent = enroll(&house);
-        Self { house, agent, falls: 0 }
+        Self { house, agent, falls: 0, issuer: None }
+    }
+
+    /// The server becomes a client of its own ACME server, so that both sides fall at once.
+    pub(super) fn issue_by_acme(&mut self) {
+        const NAME: &str = "acme";
+        let config = json!({
+            "type": "acme", "directory": format!("{}/acme/directory", self.house.url()), "terms_agreed": true,
+            "http": { "roots": std::fs::read_to_string(self.house.root()).unwrap() },
+            "listen": { "http01": format!("127.0.0.1:{}", self.house.http_port) },
+        });
+        let document = json!({ "name": NAME, "config": config });
+        std::fs::write(self.house.path("issuer.json"), document.to_string()).unwrap();
+        self.house.does(&["issuer", "create", "--file", "issuer.json"]);
+        self.issuer = Some(NAME);
+    }
+
+    /// The beginning of a life under attack, up to the first version in its place; says how many points it had.
+    pub(super) fn begin(&mut self, name: &str, (points, at, side): (&dyn Points, u64, Side)) -> u64 {
+        let target = target(&self.house, &self.agent, name);
+        points.arm(at, side);
+        self.create(name, &target);
+        self.rest(name, 1);
+        let counted = points.counted();
+        self.check(name);
+        counted
     }
 
     /// Starts the server again after it fell, when every lease it held has ended.
@@ -60,17 +87,21 @@ impl Estate {
         }
     }
 
+    /// One whole life.
+    pub(super) fn live(&mut self, name: &str) {
+        let points = self.house.shim().clone();
+        self.live_attacked(name, (&points, 0, Side::Before));
+    }
+
     /// One whole life under attack; says how many points it had.
-    pub(super) fn live(&mut self, name: &str, points: Option<(&dyn Points, u64, Side)>) -> u64 {
+    pub(super) fn live_attacked(&mut self, name: &str, (points, at, side): (&dyn Points, u64, Side)) -> u64 {
         let target = target(&self.house, &self.agent, name);
-        if let Some((points, at, side)) = points {
-            points.arm(at, side);
-        }
+        points.arm(at, side);
         self.create(name, &target);
         self.rest(name, 1);
         self.request(name, &["cert", "renew", name], 2);
         self.request(name, &["cert", "revoke", name, "--reason", "keyCompromise", "--replace"], 3);
-        let counted = points.map_or(0, |(points, ..)| points.counted());
+        let counted = points.counted();
         self.check(name);
         let revoked = self.versions(name).into_iter().map(|row| row["revoked_at"].is_string());
         assert!(revoked.eq([false, true, false]), "{name}: the replaced one is revoked");
@@ -79,7 +110,9 @@ impl Estate {
 
     /// Asks until it is known to be there. Without an answer nobody knows whether it is: then it is looked for.
     fn create(&mut self, name: &str, target: &str) {
-        while self.told(&["cert", "create", name, "--target", target]).is_none() {
+        let mut arguments = vec!["cert", "create", name, "--target", target];
+        arguments.extend(self.issuer.iter().flat_map(|issuer| ["--issuer", issuer]));
+        while self.told(&arguments).is_none() {
             self.raise();
             let all = self.asked(&["cert", "list", "--all"]);
             if rows(&all).iter().any(|row| row["name"] == name) {
@@ -109,8 +142,15 @@ impl Estate {
     }
 
     pub(super) fn settle(&mut self, name: &str) {
+        /// An attempt that found its issuer away waits for its turn; then it is later.
+        const TURN: Duration = Duration::from_secs(5);
         let began = Instant::now();
+        let mut turn = Instant::now();
         loop {
+            if self.issuer.is_some() && turn.elapsed() > TURN {
+                self.house.shim().past_leases();
+                turn = Instant::now();
+            }
             match self.at_rest(name) {
                 Some(true) => return,
                 Some(false) => std::thread::sleep(PAUSE),
@@ -159,7 +199,8 @@ impl Estate {
             all
         };
         let versions = self.versions(name);
-        let issued = self.asked(&["cert", "issued", "--source", "lifecycle", "--all"]);
+        let source = self.issuer.unwrap_or("lifecycle");
+        let issued = self.asked(&["cert", "issued", "--source", source, "--all"]);
         let issued: Vec<Value> =
             rows(&issued).iter().filter(|row| row["names"] == json!([name])).cloned().collect();
         assert_eq!(fingerprints(&issued), fingerprints(&versions), "{name}: issued and recorded");

@@ -12,16 +12,23 @@ use crate::world::run;
 const FEW: u64 = 5;
 /// The same on PostgreSQL, where a commit is a commit as well.
 const FEW_POSTGRES: u64 = 3;
+/// Commits from the entry of a certificate to its first version by ACME.
+const FEW_ACME: u64 = 3;
 /// Commits of a first start.
 const FEW_FIRST: u64 = 4;
 
 /// One life after the other, each cut off at another point.
-fn lives(estate: &mut Estate, points: &dyn Points, few: u64) {
-    let all = estate.live("counted.example", Some((points, 0, Side::Before)));
+fn lives(
+    estate: &mut Estate,
+    points: &dyn Points,
+    few: u64,
+    live: impl Fn(&mut Estate, &str, (&dyn Points, u64, Side)) -> u64,
+) {
+    let all = live(estate, "counted.example", (points, 0, Side::Before));
     let pairs = pairs(all, few);
     for (at, side) in &pairs {
         let falls = estate.falls;
-        estate.live(&format!("{side:?}-{at}.example").to_lowercase(), Some((points, *at, *side)));
+        live(estate, &format!("{side:?}-{at}.example").to_lowercase(), (points, *at, *side));
         eprintln!("killed {side:?} commit {at} of some {all}: {}", estate.falls > falls);
     }
     // A life has a few commits more or less than another: what goes on beside it commits too.
@@ -34,7 +41,7 @@ fn lives(estate: &mut Estate, points: &dyn Points, few: u64) {
 fn a_server_killed_around_a_commit_loses_nothing_and_issues_nothing_twice() {
     let mut estate = Estate::new(None, true);
     let points = estate.house.shim().clone();
-    lives(&mut estate, &points, FEW);
+    lives(&mut estate, &points, FEW, Estate::live_attacked);
 }
 
 #[test]
@@ -46,7 +53,16 @@ fn a_server_killed_around_a_commit_on_postgresql_loses_nothing_and_issues_nothin
     let proxy = Proxy::start(between.path(), &PathBuf::from(folder));
     let url = format!("{place}?host={}&sslmode=disable", between.path().display());
     let mut estate = Estate::new(Some(url), true);
-    lives(&mut estate, &proxy, FEW_POSTGRES);
+    lives(&mut estate, &proxy, FEW_POSTGRES, Estate::live_attacked);
+}
+
+/// Client and server of an ACME order fall together, and its proof with them.
+#[test]
+fn an_acme_order_whose_both_sides_are_killed_around_a_commit_gives_one_certificate() {
+    let mut estate = Estate::new(None, true);
+    estate.issue_by_acme();
+    let points = estate.house.shim().clone();
+    lives(&mut estate, &points, FEW_ACME, Estate::begin);
 }
 
 /// The very first start, cut off: the next one ends what it began, and somebody can enter.
