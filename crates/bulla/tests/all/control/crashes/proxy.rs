@@ -103,11 +103,7 @@ impl Connection {
                     statements.insert(name, writing(&text));
                 }
                 b'B' => writes |= statements.get(&two_texts(&frame[5..]).1).copied().unwrap_or(false),
-                b'S' => {
-                    if std::mem::take(&mut writes) && self.idle.load(Ordering::SeqCst) {
-                        self.commit();
-                    }
-                }
+                b'S' => self.sync(std::mem::take(&mut writes)),
                 b'Q' => {
                     let text = two_texts(&frame[5..]).0;
                     let alone = self.idle.load(Ordering::SeqCst) && writing(&text);
@@ -118,6 +114,13 @@ impl Connection {
                 _ => {}
             }
             pass(server, &frame)?;
+        }
+    }
+
+    /// Statements end: outside of a transaction what they write is committed.
+    fn sync(&self, writes: bool) {
+        if writes && self.idle.load(Ordering::SeqCst) {
+            self.commit();
         }
     }
 
