@@ -436,6 +436,8 @@ fn connect(path: &Path, cache_kib: i64) -> Result<Connection, StoreError> {
             ("journal_size_limit", LOG_BYTES_MAX),
             ("cache_size", -cache_kib),
             ("trusted_schema", 0),
+            // MEMORY: what undoes one statement of many rows goes there and not to a file, a third of a bulk write.
+            ("temp_store", 2),
         ] {
             pragma(&connection, name, value)?;
         }

@@ -60,7 +60,18 @@ impl House {
         let environment = Vec::new();
         let (shim, attacked) = (None, false);
         let server = None;
-        Self { folder, server, port, public_port, http_port, database, environment, base: text, shim, attacked }
+        Self {
+            folder,
+            server,
+            port,
+            public_port,
+            http_port,
+            database,
+            environment,
+            base: text,
+            shim,
+            attacked,
+        }
     }
 
     /// Every process of the house from now on runs with this in it; the server as the one that is `attacked`.
