@@ -6,6 +6,8 @@ pub mod budget;
 pub mod deadline;
 pub mod dial;
 pub mod limits;
+pub mod pool;
+pub mod rate;
 pub mod resolve;
 pub mod retry;
 pub mod tls;

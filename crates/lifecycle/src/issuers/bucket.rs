@@ -1,35 +1,26 @@
-//! The token bucket: how often an issuer may be asked. The generic cell rate algorithm, one number of state.
+//! How often an issuer may be asked: its limits as a rate (`outbound::rate`).
+
+use outbound::rate::Rate;
 
 use crate::issuers::Limits;
 
-const MINUTE_US: i64 = 60_000_000;
-
-/// How full the bucket is: the moment at which it will have run empty, microseconds.
+/// How full the bucket is.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Bucket {
-    empty_at_us: i64,
-}
+pub(crate) struct Bucket(outbound::rate::Bucket);
 
 impl Bucket {
     /// Takes one token; `Err` is how long until there is one, microseconds.
     pub(crate) fn take(&mut self, now_us: i64, limits: &Limits) -> Result<(), i64> {
         let Some(per_minute) = limits.per_minute else { return Ok(()) };
-        let apart = MINUTE_US / i64::from(per_minute.max(1));
-        let allowance = apart.saturating_mul(i64::from(limits.burst.max(1)) - 1);
-        let ahead = self.empty_at_us.saturating_sub(now_us).max(0);
-        // More than the bucket can hold: the clock was set back.
-        let ahead = if ahead > allowance.saturating_add(apart) { 0 } else { ahead };
-        if ahead > allowance {
-            return Err(ahead - allowance);
-        }
-        self.empty_at_us = now_us.saturating_add(ahead).saturating_add(apart);
-        Ok(())
+        self.0.take(now_us, Rate::per_minute(per_minute).with_burst(limits.burst))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const MINUTE_US: i64 = 60_000_000;
 
     fn limits(per_minute: u32, burst: u32) -> Limits {
         Limits { per_minute: Some(per_minute), burst, ..Limits::default() }

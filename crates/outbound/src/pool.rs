@@ -1,0 +1,371 @@
+//! A pool for one server that counts its callers: so many at once, so often, and less when it says so.
+//!
+//! Concurrency and rate are two things: sixteen callers are no rate. A [`Pool`] has places (as [`crate::budget`] knows
+//! them), a [`Pacer`] for each operation, and one way to call: [`Pool::call`], which waits for its turn, calls, learns
+//! from the answer and calls again where that can help, until the caller's deadline.
+//!
+//! Order, always the same: a place in this pool, the operation's turn, a place in the budget for all. Whoever waits for
+//! a slow or throttled server so holds nothing that others want.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::Deadline;
+use crate::budget::{Adaptive, Gauges};
+use crate::rate::{Leave, Pace, Paced, Pacer};
+use crate::retry::Policy;
+
+/// Calls of one operation that failed in a way that may heal are made again so often, so far apart.
+const HEALING: Policy = Policy { base: Duration::from_millis(200), cap: Duration::from_secs(5), retries: 3 };
+
+/// Operations with a pace of their own in one pool; they are literals in the program. Further ones share a pacer.
+const OPERATIONS_MAX: usize = 64;
+
+/// What an answer says about the next call.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Verdict {
+    /// Too often: HTTP 429, `ThrottlingException`, `RESOURCE_EXHAUSTED` and the like. The server may have said for how
+    /// long to stay away.
+    Throttled {
+        /// `Retry-After`, if there was one.
+        retry_after: Option<Duration>,
+    },
+    /// No answer, or one that says nothing about the question: worth asking again.
+    MayHeal,
+    /// An answer, if not the one wished for. Asking again gives the same.
+    Final,
+}
+
+/// An error that knows what it says about the next call.
+pub trait Judged {
+    /// What to do about it.
+    fn verdict(&self) -> Verdict;
+}
+
+/// Why a call has no result.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError<E: std::error::Error + 'static> {
+    /// The server's answer, after as many tries as make sense.
+    #[error("{operation} failed")]
+    Failed {
+        /// Which call.
+        operation: &'static str,
+        /// What came.
+        #[source]
+        source: E,
+    },
+    /// The time was up while the call waited for its turn: the server allows less than was asked of it. Raise the
+    /// deadline or ask for less.
+    #[error(
+        "{operation} was still waiting for its turn at {pool} when the time was up ({throttled} throttled so far)"
+    )]
+    NoTurn {
+        /// Which call.
+        operation: &'static str,
+        /// Which pool.
+        pool: Arc<str>,
+        /// Throttling answers to this operation so far.
+        throttled: u64,
+    },
+    /// No answer within the limit of one call, each time it was asked.
+    #[error("{operation} got no answer within {limit:?}")]
+    Silent {
+        /// Which call.
+        operation: &'static str,
+        /// The limit of one call.
+        limit: Duration,
+    },
+}
+
+/// How a pool is made.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolOptions {
+    /// Calls under way at once.
+    pub concurrency: usize,
+    /// Longest one call may take before it counts as unanswered.
+    pub call_limit: Duration,
+}
+
+/// A pool for one server. Clones share it.
+#[derive(Clone)]
+pub struct Pool(Arc<Inner>);
+
+struct Inner {
+    name: Arc<str>,
+    places: Adaptive,
+    whole: Adaptive,
+    call_limit: Duration,
+    /// From here pacers count their microseconds.
+    began: Instant,
+    turns: Mutex<HashMap<&'static str, Arc<Turn>>>,
+    calls: AtomicU64,
+    failed: AtomicU64,
+}
+
+/// One operation's pace, and the queue before it: fair, and a single sleeper instead of one a caller.
+struct Turn {
+    queue: tokio::sync::Mutex<()>,
+    pacer: Mutex<Pacer>,
+}
+
+/// What a pool looks like from outside.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PoolGauges {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its places.
+    pub places: Gauges,
+    /// Calls made, again or for the first time.
+    pub calls: u64,
+    /// Those not answered as wished, throttled ones not counted.
+    pub failed: u64,
+    /// Its operations, by name.
+    pub operations: Vec<(&'static str, Paced)>,
+}
+
+impl Pool {
+    /// A pool called `name` within the budget `whole`.
+    #[must_use]
+    pub fn new(name: impl Into<Arc<str>>, options: PoolOptions, whole: Adaptive) -> Self {
+        Self(Arc::new(Inner {
+            name: name.into(),
+            places: Adaptive::new(options.concurrency),
+            whole,
+            call_limit: options.call_limit,
+            began: Instant::now(),
+            turns: Mutex::default(),
+            calls: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+        }))
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &Arc<str> {
+        &self.0.name
+    }
+
+    /// Calls `operation` until it is answered, at the pace given when it was first called here.
+    ///
+    /// A throttled call waits as long as it was asked to and is made again, as often as the deadline allows; a call that
+    /// may heal is made again a few times, ever farther apart, by chance, so that those who failed together do not
+    /// return together.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    ///
+    /// # Cancellation
+    /// Dropping the future drops the call under way and gives its places back.
+    pub async fn call<T, E, F>(
+        &self,
+        operation: &'static str,
+        pace: Pace,
+        deadline: Deadline,
+        mut attempt: impl FnMut() -> F,
+    ) -> Result<T, CallError<E>>
+    where
+        F: Future<Output = Result<T, E>>,
+        E: Judged + std::error::Error + 'static,
+    {
+        let turn = self.turn(operation, pace);
+        let mut waits = HEALING.waits(random);
+        loop {
+            let waiting = deadline.bound(self.places(&turn)).await;
+            let Ok((places, leave)) = waiting else {
+                let throttled = turn.pacer.lock().paced(self.now_us()).throttled;
+                return Err(CallError::NoTurn { operation, pool: self.0.name.clone(), throttled });
+            };
+            self.0.calls.fetch_add(1, Relaxed);
+            let answer = deadline.child(self.0.call_limit).bound(attempt()).await;
+            drop(places);
+            let failure = match answer {
+                Ok(Ok(found)) => return Ok(found),
+                Ok(Err(error)) => Some(error),
+                Err(_) => None,
+            };
+            let verdict = failure.as_ref().map_or(Verdict::MayHeal, Judged::verdict);
+            if let Verdict::Throttled { retry_after } = verdict {
+                turn.pacer.lock().throttled(self.now_us(), leave, retry_after);
+                continue;
+            }
+            self.0.failed.fetch_add(1, Relaxed);
+            let wait = if verdict == Verdict::Final { None } else { waits.next() };
+            let wait = wait.filter(|wait| *wait < deadline.remaining());
+            match (wait, failure) {
+                (Some(wait), _) => tokio::time::sleep(wait).await,
+                (None, Some(source)) => return Err(CallError::Failed { operation, source }),
+                (None, None) => return Err(CallError::Silent { operation, limit: self.0.call_limit }),
+            }
+        }
+    }
+
+    /// Waits for a place here, the operation's turn and a place in the whole.
+    async fn places(&self, turn: &Turn) -> ((crate::budget::Permit, crate::budget::Permit), Leave) {
+        let here = self.0.places.acquire().await;
+        let _first_in_line = turn.queue.lock().await;
+        loop {
+            let wait = turn.pacer.lock().wait(self.now_us());
+            if wait > 0 {
+                tokio::time::sleep(micros(wait)).await;
+                continue;
+            }
+            let whole = self.0.whole.acquire().await;
+            // While the whole was busy the server may have asked to be left alone.
+            if let Ok(leave) = turn.pacer.lock().ask(self.now_us()) {
+                return ((here, whole), leave);
+            }
+        }
+    }
+
+    fn turn(&self, operation: &'static str, pace: Pace) -> Arc<Turn> {
+        let mut turns = self.0.turns.lock();
+        let key =
+            if turns.len() < OPERATIONS_MAX || turns.contains_key(operation) { operation } else { "other" };
+        let make =
+            || Arc::new(Turn { queue: tokio::sync::Mutex::default(), pacer: Mutex::new(Pacer::new(pace)) });
+        turns.entry(key).or_insert_with(make).clone()
+    }
+
+    fn now_us(&self) -> i64 {
+        i64::try_from(self.0.began.elapsed().as_micros()).unwrap_or(i64::MAX)
+    }
+
+    /// Numbers for a dashboard.
+    #[must_use]
+    pub fn gauges(&self) -> PoolGauges {
+        let now = self.now_us();
+        let mut operations: Vec<_> =
+            self.0.turns.lock().iter().map(|(name, turn)| (*name, turn.pacer.lock().paced(now))).collect();
+        operations.sort_unstable_by_key(|(name, _)| *name);
+        PoolGauges {
+            name: self.0.name.clone(),
+            places: self.0.places.gauges(),
+            calls: self.0.calls.load(Relaxed),
+            failed: self.0.failed.load(Relaxed),
+            operations,
+        }
+    }
+}
+
+fn micros(us: i64) -> Duration {
+    Duration::from_micros(u64::try_from(us).unwrap_or(0))
+}
+
+/// From 0 up to 1; 1 without randomness: the longest wait is the safe one.
+fn random() -> f64 {
+    let mut octets = [0; 4];
+    aws_lc_rs::rand::fill(&mut octets)
+        .map_or(1.0, |()| f64::from(u32::from_be_bytes(octets)) / 4_294_967_296.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+    use crate::rate::Rate;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{0:?}")]
+    struct Answer(Verdict);
+
+    impl Judged for Answer {
+        fn verdict(&self) -> Verdict {
+            self.0
+        }
+    }
+
+    const FAST: Pace = Pace { per_second: None, per_minute: None };
+
+    fn pool(concurrency: usize, whole: &Adaptive) -> Pool {
+        let options = PoolOptions { concurrency, call_limit: Duration::from_secs(5) };
+        Pool::new("test", options, whole.clone())
+    }
+
+    async fn ok() -> Result<(), Answer> {
+        Ok(())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_pace_holds_however_many_call() {
+        let pool = pool(32, &Adaptive::new(256));
+        let began = Instant::now();
+        let pace = Pace { per_second: Some(Rate::per_second(10)), per_minute: None };
+        let mut calls = tokio::task::JoinSet::new();
+        for _ in 0..50 {
+            let pool = pool.clone();
+            calls.spawn(async move {
+                pool.call("list", pace, Deadline::within(Duration::from_secs(60)), ok).await
+            });
+        }
+        assert!(calls.join_all().await.iter().all(Result::is_ok));
+        let took = began.elapsed();
+        assert!((Duration::from_millis(4_890)..Duration::from_secs(5)).contains(&took), "{took:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn retry_after_is_obeyed_and_the_call_made_again() {
+        let pool = pool(4, &Adaptive::new(256));
+        let (began, tries) = (Instant::now(), AtomicUsize::new(0));
+        let found = pool
+            .call("list", FAST, Deadline::within(Duration::from_secs(60)), || async {
+                match tries.fetch_add(1, Relaxed) {
+                    0 => Err(Answer(Verdict::Throttled { retry_after: Some(Duration::from_secs(7)) })),
+                    _ => Ok("found"),
+                }
+            })
+            .await;
+        assert_eq!(found.unwrap(), "found");
+        assert!(began.elapsed() >= Duration::from_secs(7), "{:?}", began.elapsed());
+        let gauges = pool.gauges();
+        assert_eq!((gauges.calls, gauges.failed, gauges.operations[0].1.throttled), (2, 0, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_who_is_throttled_holds_up_nobody_else() {
+        let whole = Adaptive::new(4);
+        let (busy, free) = (pool(64, &whole), pool(4, &whole));
+        let mut calls = tokio::task::JoinSet::new();
+        for _ in 0..64 {
+            let busy = busy.clone();
+            calls.spawn(async move {
+                let never = || async { Err::<(), _>(Answer(Verdict::Throttled { retry_after: None })) };
+                busy.call("list", FAST, Deadline::within(Duration::from_secs(30)), never).await
+            });
+        }
+        tokio::time::advance(Duration::from_secs(10)).await;
+        let began = Instant::now();
+        free.call("list", FAST, Deadline::within(Duration::from_secs(5)), ok).await.unwrap();
+        assert!(began.elapsed() < Duration::from_millis(10), "{:?}", began.elapsed());
+        for ended in calls.join_all().await {
+            assert!(matches!(ended, Err(CallError::NoTurn { throttled: 1.., .. })), "{ended:?}");
+        }
+        assert_eq!(whole.gauges().in_flight, 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_may_heal_is_asked_a_few_times_and_an_answer_once() {
+        for (verdict, calls) in [(Verdict::MayHeal, 1 + u64::from(HEALING.retries)), (Verdict::Final, 1)] {
+            let pool = pool(4, &Adaptive::new(256));
+            let fails = || async move { Err::<(), _>(Answer(verdict)) };
+            let ended = pool.call("get", FAST, Deadline::within(Duration::from_secs(60)), fails).await;
+            assert!(matches!(ended, Err(CallError::Failed { operation: "get", .. })), "{ended:?}");
+            assert_eq!((pool.gauges().calls, pool.gauges().failed), (calls, calls));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_hangs_is_cut_off_and_its_place_given_back() {
+        let pool = pool(1, &Adaptive::new(256));
+        let hangs = || std::future::pending::<Result<(), Answer>>();
+        let ended = pool.call("get", FAST, Deadline::within(Duration::from_secs(600)), hangs).await;
+        assert!(matches!(ended, Err(CallError::Silent { .. })), "{ended:?}");
+        assert_eq!(pool.gauges().places.in_flight, 0);
+        pool.call("get", FAST, Deadline::within(Duration::from_secs(1)), ok).await.unwrap();
+    }
+}
