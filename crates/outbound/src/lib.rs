@@ -5,6 +5,8 @@
 pub mod budget;
 pub mod deadline;
 pub mod dial;
+pub mod guard;
+pub mod http;
 pub mod limits;
 pub mod pool;
 pub mod rate;

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use outbound::guard::{self, Guard};
+use outbound::http::retry_after;
 use outbound::resolve::Resolver;
 use reqwest::{Url, redirect};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -13,7 +15,6 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, Serve
 use rustls::{DigitallySignedStruct, RootCertStore, SignatureScheme};
 use x509::UnixTime;
 
-use crate::issuers::guard::{self, Guard};
 use crate::issuers::{HttpConfig, IssuerError};
 
 /// Octets of the longest answer read: chains of many alternates have some tens of thousands.
@@ -26,8 +27,6 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 const IDLE_LIMIT: Duration = Duration::from_secs(60);
 /// Letters of a foreign text that come into an error.
 const EXCERPT_MAX: usize = 300;
-/// Longest Retry-After believed, one day.
-const RETRY_AFTER_MAX: Duration = Duration::from_secs(86_400);
 
 /// A client for one issuer.
 #[derive(Clone)]
@@ -187,17 +186,9 @@ impl Reply {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
 
-    /// Retry-After (RFC 9110 section 10.2.3), seconds or a date held against `now`; at most a day.
+    /// Retry-After (RFC 9110 section 10.2.3), a date held against `now`; at most a day.
     pub(crate) fn retry_after(&self, now: UnixTime) -> Option<Duration> {
-        let text = self.header(header::RETRY_AFTER)?.trim();
-        let wait = match text.parse::<u64>() {
-            Ok(seconds) => Duration::from_secs(seconds),
-            Err(_) => {
-                let seconds = http_date(text)?.since(now);
-                Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
-            }
-        };
-        Some(wait.min(RETRY_AFTER_MAX))
+        retry_after(&self.headers, now.0)
     }
 
     /// The start of the body, fit to stand in an error.
@@ -214,20 +205,6 @@ pub(crate) fn excerpt(text: &str) -> String {
         start.push('…');
     }
     start
-}
-
-/// An IMF-fixdate (RFC 9110 section 5.6.7): `Sun, 06 Nov 1994 08:49:37 GMT`. The two obsolete forms are not read.
-fn http_date(text: &str) -> Option<UnixTime> {
-    const MONTHS: [&str; 12] =
-        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-    let mut parts = text.split_ascii_whitespace().skip(1);
-    let day = parts.next()?.parse().ok()?;
-    let month = parts.next()?;
-    let month = MONTHS.iter().position(|name| *name == month)? as i64 + 1;
-    let year = parts.next()?.parse().ok()?;
-    let mut clock = parts.next()?.split(':').map(|part| part.parse::<i64>().ok());
-    let (hour, minute, second) = (clock.next()??, clock.next()??, clock.next()??);
-    (parts.next()? == "GMT").then(|| UnixTime::from_civil(year, month, day, hour, minute, second))?
 }
 
 /// Only within the origin the operator configured: elsewhere our credentials have no business.
@@ -359,25 +336,6 @@ pub(crate) fn chain_from(body: &[u8]) -> Result<Vec<Vec<u8>>, IssuerError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn reply(retry_after: &str) -> Reply {
-        let mut headers = HeaderMap::new();
-        headers.insert(header::RETRY_AFTER, HeaderValue::from_str(retry_after).unwrap());
-        Reply { status: StatusCode::TOO_MANY_REQUESTS, headers, body: Bytes::new() }
-    }
-
-    #[test]
-    fn retry_after_in_both_forms() {
-        let now = UnixTime(784_111_777 - 90); // 06 Nov 1994 08:49:37 GMT less a minute and a half
-        let seconds = |text| reply(text).retry_after(now).map(|wait| wait.as_secs());
-        assert_eq!(seconds("120"), Some(120));
-        assert_eq!(seconds("Sun, 06 Nov 1994 08:49:37 GMT"), Some(90));
-        assert_eq!(seconds("Sun, 06 Nov 1994 08:00:00 GMT"), Some(0), "a moment past means now");
-        assert_eq!(seconds("99999999999"), Some(86_400));
-        for odd in ["soon", "-1", "Sun, 06 Foo 1994 08:49:37 GMT", "Sun, 06 Nov 1994 08:49:37 CET", ""] {
-            assert_eq!(seconds(odd), None, "{odd}");
-        }
-    }
 
     #[test]
     fn foreign_texts_are_tamed() {

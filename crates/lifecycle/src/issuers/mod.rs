@@ -14,7 +14,6 @@ mod counts;
 mod error;
 mod exec;
 mod governed;
-pub mod guard;
 pub(crate) mod http;
 mod internal;
 mod jose;

@@ -1,10 +1,10 @@
 //! How a channel is reached.
 
+use outbound::guard::Guard;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::issuers::Secret;
-use crate::issuers::guard::Guard;
 
 use super::ChannelError;
 

@@ -1,16 +1,17 @@
 //! Where we connect to on somebody's word: never to link-local or cloud metadata addresses, and never elsewhere than
 //! the operator said.
 //!
-//! Issuers, DNS services and webhooks are configured by operators and often live in private networks, so private
+//! Issuers, DNS services, webhooks and logs are configured by operators and often live in private networks, so private
 //! addresses are fine. Link-local ones never are: `169.254.169.254` hands out a cloud machine's credentials.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use outbound::resolve::{Families, Resolver};
 use reqwest::Url;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+
+use crate::resolve::{Families, Resolver};
 
 /// Time to look a name up.
 const LOOKUP_LIMIT: Duration = Duration::from_secs(10);
@@ -110,9 +111,9 @@ fn is_local_service(address: IpAddr) -> bool {
 
 /// Resolves names for HTTP clients, leaving out what the guard refuses.
 #[derive(Clone)]
-pub(crate) struct GuardedResolver {
-    pub(crate) resolver: Resolver,
-    pub(crate) guard: Guard,
+pub struct GuardedResolver {
+    resolver: Resolver,
+    guard: Guard,
 }
 
 impl Resolve for GuardedResolver {
@@ -136,8 +137,9 @@ impl Resolve for GuardedResolver {
     }
 }
 
-/// The same as an `Arc`, as clients take it.
-pub(crate) fn resolver(resolver: Resolver, guard: Guard) -> Arc<GuardedResolver> {
+/// A guarded resolver as an `Arc`, as clients take it.
+#[must_use]
+pub fn resolver(resolver: Resolver, guard: Guard) -> Arc<GuardedResolver> {
     Arc::new(GuardedResolver { resolver, guard })
 }
 
