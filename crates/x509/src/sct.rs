@@ -1,7 +1,8 @@
 //! Lists of signed certificate timestamps (RFC 6962 section 3.3), as certificates, OCSP responses
 //! and the TLS extension carry them.
 
-use crate::UnixTime;
+use crate::der::{self, DerError, Reader, Writer, tag};
+use crate::{UnixTime, oid};
 
 /// Timestamps read of one list: clients ask for two or three, logs number some dozens.
 const SCTS_MAX: usize = 64;
@@ -47,4 +48,37 @@ fn timestamp(entry: &[u8]) -> Option<SignedCertificateTimestamp> {
     let (millis, _) = rest.split_first_chunk::<8>()?;
     let seconds = i64::try_from(u64::from_be_bytes(*millis) / 1_000).ok()?;
     Some(SignedCertificateTimestamp { log_id: *log_id, time: UnixTime(seconds) })
+}
+
+/// The tbsCertificate as logs hash and sign it (RFC 6962 section 3.2): without the poison of a precertificate and
+/// without the list of timestamps of a certificate, so that both of one issuance have the same.
+///
+/// # Errors
+/// When `tbs` has not the shape of RFC 5280 section 4.1.
+pub fn logged_tbs(tbs: &[u8]) -> Result<Vec<u8>, DerError> {
+    const EXTENSIONS: u8 = tag::context_constructed(3);
+    let mut out = Writer::with_capacity(tbs.len());
+    for field in Reader::new(tbs).sequence()? {
+        let field = field?;
+        if field.tag != EXTENSIONS {
+            out.raw(field.whole);
+            continue;
+        }
+        let mut kept = Writer::with_capacity(field.content.len());
+        for extension in field.inside().sequence()? {
+            let extension = extension?;
+            let id = extension.inside().expect(tag::OID)?.content;
+            if id != oid::CT_POISON && id != oid::SCT_LIST {
+                kept.raw(extension.whole);
+            }
+        }
+        if !kept.is_empty() {
+            out.context(3, |w| {
+                w.element(tag::SEQUENCE, &kept.finish());
+            });
+        }
+    }
+    Ok(der::write(|w| {
+        w.element(tag::SEQUENCE, &out.finish());
+    }))
 }
