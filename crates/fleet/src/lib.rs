@@ -1,8 +1,9 @@
-//! A simulated world of TLS endpoints and DNS, with latency, faults and ground truth.
+//! A simulated world of TLS endpoints, DNS and Certificate Transparency, with latency, faults and ground truth.
 //!
 //! Everything lives on 127.0.0.0/8 in this process: for the demo, for tests, and for measuring scanners
 //! against what is really there.
 
+pub mod ct;
 mod dns;
 mod estate;
 mod fault;

@@ -1,0 +1,282 @@
+//! A small HTTP server on loopback with a quota and troubles to order.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::FleetError;
+
+/// Connections served at once; further ones wait in the listener's queue.
+const CONNECTIONS_MAX: usize = 512;
+/// Troubles waiting for their requests; more are refused by a panic, as they are a test's mistake.
+const TROUBLES_MAX: usize = 4_096;
+
+/// What a service allows before it answers 429.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Quota {
+    /// Requests a second; `None`: no limit.
+    pub per_second: Option<u32>,
+    /// Requests a minute; `None`: no limit.
+    pub per_minute: Option<u32>,
+    /// Requests under way at once; `None`: no limit.
+    pub in_flight: Option<u32>,
+    /// Whether 429 comes with Retry-After (whole seconds, rounded up).
+    pub retry_after: bool,
+}
+
+/// What is wrong with one answer.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Trouble {
+    /// This status, with a short body.
+    Status(u16),
+    /// This status, with Retry-After, seconds.
+    StatusRetry(u16, u32),
+    /// Half of the body, then the end of the connection.
+    HalfBody,
+    /// Half of the body, as if it were whole.
+    HalfPage,
+    /// The body without its content: `[]`, or nothing.
+    Empty,
+    /// No answer as long as the client waits.
+    Hang,
+    /// An octet of the body changed.
+    Corrupt,
+}
+
+/// What a service has seen.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct CtCounts {
+    /// TCP connections taken.
+    pub connections: u64,
+    /// Requests read.
+    pub requests: u64,
+    /// Requests answered 429 by the quota.
+    pub throttled: u64,
+}
+
+/// What is served.
+pub(crate) struct Page {
+    pub(crate) status: u16,
+    pub(crate) body: Vec<u8>,
+    pub(crate) headers: Vec<(&'static str, String)>,
+    /// What [`Trouble::Empty`] leaves.
+    pub(crate) empty: &'static str,
+}
+
+impl Page {
+    pub(crate) fn ok(content_type: &str, body: Vec<u8>) -> Self {
+        Self { status: 200, body, headers: vec![("content-type", content_type.to_owned())], empty: "" }
+    }
+
+    pub(crate) fn status(status: u16, body: &str) -> Self {
+        let headers = vec![("content-type", "text/plain".to_owned())];
+        Self { status, body: body.as_bytes().to_vec(), headers, empty: "" }
+    }
+}
+
+type Handler = dyn Fn(&hyper::Uri) -> Page + Send + Sync;
+
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    shared: Arc<Shared>,
+    stop: CancellationToken,
+    tasks: JoinSet<()>,
+}
+
+struct Shared {
+    handler: Box<Handler>,
+    latency: Duration,
+    quota: Quota,
+    windows: Mutex<Windows>,
+    troubles: Mutex<VecDeque<Trouble>>,
+    connections: AtomicU64,
+    requests: AtomicU64,
+    throttled: AtomicU64,
+    under_way: AtomicU64,
+}
+
+#[derive(Default)]
+struct Windows {
+    second: Option<(Instant, u32)>,
+    minute: Option<(Instant, u32)>,
+}
+
+impl Server {
+    pub(crate) async fn start(
+        quota: Quota,
+        latency: Duration,
+        handler: impl Fn(&hyper::Uri) -> Page + Send + Sync + 'static,
+    ) -> Result<Self, FleetError> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        let shared = Arc::new(Shared {
+            handler: Box::new(handler),
+            latency,
+            quota,
+            windows: Mutex::default(),
+            troubles: Mutex::default(),
+            connections: AtomicU64::new(0),
+            requests: AtomicU64::new(0),
+            throttled: AtomicU64::new(0),
+            under_way: AtomicU64::new(0),
+        });
+        let stop = CancellationToken::new();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(accept(listener, shared.clone(), stop.clone()));
+        Ok(Self { address, shared, stop, tasks })
+    }
+
+    pub(crate) fn counts(&self) -> CtCounts {
+        CtCounts {
+            connections: self.shared.connections.load(Relaxed),
+            requests: self.shared.requests.load(Relaxed),
+            throttled: self.shared.throttled.load(Relaxed),
+        }
+    }
+
+    /// The next requests fare so, one each.
+    pub(crate) fn trouble(&self, troubles: &[Trouble]) {
+        let mut waiting = self.shared.troubles.lock();
+        assert!(waiting.len() + troubles.len() <= TROUBLES_MAX, "over {TROUBLES_MAX} troubles");
+        waiting.extend(troubles);
+    }
+
+    pub(crate) async fn stop(mut self) {
+        self.stop.cancel();
+        while self.tasks.join_next().await.is_some() {}
+    }
+}
+
+async fn accept(listener: TcpListener, shared: Arc<Shared>, stop: CancellationToken) {
+    let mut connections = JoinSet::new();
+    loop {
+        while connections.try_join_next().is_some() {}
+        let room = connections.len() < CONNECTIONS_MAX;
+        tokio::select! {
+            () = stop.cancelled() => break,
+            Some(_) = connections.join_next(), if !room => {}
+            taken = listener.accept(), if room => {
+                let Ok((stream, _)) = taken else { continue };
+                shared.connections.fetch_add(1, Relaxed);
+                let shared = shared.clone();
+                connections.spawn(async move {
+                    let service = service_fn(|request| answer(shared.clone(), request));
+                    // A connection that ends badly is the client's business.
+                    let _ = hyper::server::conn::http1::Builder::new()
+                        .serve_connection(TokioIo::new(stream), service)
+                        .await;
+                });
+            }
+        }
+    }
+    connections.shutdown().await;
+}
+
+type Body = BoxBody<Bytes, std::io::Error>;
+
+/// Counts a request as under way until it is answered or given up.
+struct UnderWay<'a>(&'a Shared);
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.under_way.fetch_sub(1, Relaxed);
+    }
+}
+
+async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+    shared.requests.fetch_add(1, Relaxed);
+    let under_way = shared.under_way.fetch_add(1, Relaxed) + 1;
+    let _guard = UnderWay(&shared);
+    tokio::time::sleep(shared.latency).await;
+    if let Some(wait) = shared.over_quota(under_way) {
+        shared.throttled.fetch_add(1, Relaxed);
+        let mut page = Page::status(429, "Too Many Requests\n");
+        if shared.quota.retry_after {
+            page.headers.push(("retry-after", wait.as_secs_f64().ceil().to_string()));
+        }
+        return Ok(respond(page, None));
+    }
+    let trouble = shared.troubles.lock().pop_front();
+    let page = match trouble {
+        Some(Trouble::Hang) => std::future::pending().await,
+        Some(Trouble::Status(status)) => Page::status(status, "trouble\n"),
+        Some(Trouble::StatusRetry(status, seconds)) => {
+            let mut page = Page::status(status, "trouble\n");
+            page.headers.push(("retry-after", seconds.to_string()));
+            page
+        }
+        _ => (shared.handler)(request.uri()),
+    };
+    Ok(respond(page, trouble))
+}
+
+impl Shared {
+    /// How long until there is room, when there is none.
+    fn over_quota(&self, under_way: u64) -> Option<Duration> {
+        let now = Instant::now();
+        let mut windows = self.windows.lock();
+        let second = taken(&mut windows.second, now, Duration::from_secs(1), self.quota.per_second);
+        let minute = taken(&mut windows.minute, now, Duration::from_secs(60), self.quota.per_minute);
+        let crowded = self.quota.in_flight.is_some_and(|most| under_way > u64::from(most));
+        let crowded = crowded.then_some(Duration::from_secs(1));
+        second.max(minute).max(crowded)
+    }
+}
+
+/// Fixed windows, as the services have them: how long until the next one, when this one is used up.
+fn taken(
+    window: &mut Option<(Instant, u32)>,
+    now: Instant,
+    length: Duration,
+    most: Option<u32>,
+) -> Option<Duration> {
+    let most = most?;
+    let (start, count) = match *window {
+        Some((start, count)) if now < start + length => (start, count + 1),
+        _ => (now, 1),
+    };
+    *window = Some((start, count));
+    (count > most).then(|| start + length - now)
+}
+
+fn respond(mut page: Page, trouble: Option<Trouble>) -> Response<Body> {
+    let half = page.body.len() / 2;
+    match trouble {
+        Some(Trouble::Empty) => page.body = page.empty.as_bytes().to_vec(),
+        Some(Trouble::HalfPage) => page.body.truncate(half),
+        Some(Trouble::Corrupt) => {
+            if let Some(octet) = page.body.get_mut(half) {
+                *octet ^= 0x40;
+            }
+        }
+        _ => {}
+    }
+    let mut response = Response::builder()
+        .status(StatusCode::from_u16(page.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR));
+    for (name, value) in page.headers {
+        response = response.header(name, value);
+    }
+    let body: Body = if trouble == Some(Trouble::HalfBody) {
+        page.body.truncate(half);
+        let parts = [Ok(Frame::data(Bytes::from(page.body))), Err(std::io::Error::other("half way"))];
+        BodyExt::boxed(StreamBody::new(futures_util::stream::iter(parts)))
+    } else {
+        Full::new(Bytes::from(page.body)).map_err(|never| match never {}).boxed()
+    };
+    response.body(body).unwrap_or_default()
+}

@@ -1,0 +1,264 @@
+//! Search services over what was issued, in the shape of Cert Spotter (SSLMate's CT Search API v1) and of crt.sh.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use parking_lot::RwLock;
+use serde_json::{Value, json};
+
+use super::http::{CtCounts, Page, Quota, Server, Trouble};
+use super::paper::IssuedPair;
+use super::tree::{Hash, sha256};
+use crate::FleetError;
+
+/// In whose shape.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum SearchKind {
+    /// `/v1/issuances`: pages in the order of discovery, an issuance once, `after` as cursor, Retry-After on the last,
+    /// empty page.
+    CertSpotter,
+    /// `/?q=…&output=json`: everything at once, precertificate and certificate apart, no cursor.
+    CrtSh,
+}
+
+/// How a service is.
+#[derive(Clone, Debug)]
+pub struct SearchOptions {
+    /// In whose shape.
+    pub kind: SearchKind,
+    /// What it allows.
+    pub quota: Quota,
+    /// Before every answer.
+    pub latency: Duration,
+    /// Issuances a page; of [`SearchKind::CertSpotter`] only.
+    pub page: usize,
+    /// The one token it takes, if it wants one.
+    pub token: Option<String>,
+}
+
+impl SearchOptions {
+    /// One of this kind that allows everything.
+    #[must_use]
+    pub fn new(kind: SearchKind) -> Self {
+        Self { kind, quota: Quota::default(), latency: Duration::ZERO, page: 100, token: None }
+    }
+}
+
+/// A running service. Dropping it stops it.
+pub struct SearchFake {
+    server: Server,
+    issued: Arc<RwLock<Vec<IssuedPair>>>,
+    asked: Arc<RwLock<HashMap<String, u64>>>,
+}
+
+impl SearchFake {
+    /// A service that knows of nothing yet.
+    ///
+    /// # Errors
+    /// [`FleetError`].
+    pub async fn start(options: &SearchOptions) -> Result<Self, FleetError> {
+        let issued: Arc<RwLock<Vec<IssuedPair>>> = Arc::default();
+        let asked: Arc<RwLock<HashMap<String, u64>>> = Arc::default();
+        let (of, count) = (issued.clone(), asked.clone());
+        let (kind, page) = (options.kind, options.page);
+        let server = Server::start(options.quota, options.latency, move |uri| {
+            let query = Query::parse(uri.query().unwrap_or_default());
+            let domain = query.domain(kind);
+            *count.write().entry(domain).or_default() += 1;
+            match kind {
+                SearchKind::CertSpotter if uri.path() == "/v1/issuances" => {
+                    cert_spotter(&of.read(), &query, page)
+                }
+                SearchKind::CrtSh if uri.path() == "/" => crt_sh(&of.read(), &query),
+                _ => Page::status(404, "not found\n"),
+            }
+        })
+        .await?;
+        Ok(Self { server, issued, asked })
+    }
+
+    /// Its address, `http://127.0.0.1:PORT`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://{}", self.server.address)
+    }
+
+    /// Lets it discover issuances, in this order.
+    pub fn add(&self, pairs: &[IssuedPair]) {
+        self.issued.write().extend_from_slice(pairs);
+    }
+
+    /// How often each domain was asked for.
+    #[must_use]
+    pub fn asked(&self) -> HashMap<String, u64> {
+        self.asked.read().clone()
+    }
+
+    /// The next requests fare so, one each.
+    pub fn trouble(&self, troubles: &[Trouble]) {
+        self.server.trouble(troubles);
+    }
+
+    /// What it has seen.
+    #[must_use]
+    pub fn counts(&self) -> CtCounts {
+        self.server.counts()
+    }
+
+    /// Stops it and waits until it is gone.
+    pub async fn stop(self) {
+        self.server.stop().await;
+    }
+}
+
+struct Query(Vec<(String, String)>);
+
+impl Query {
+    fn parse(query: &str) -> Self {
+        let pair = |part: &str| {
+            let (name, value) = part.split_once('=').unwrap_or((part, ""));
+            (name.to_owned(), percent_decoded(value))
+        };
+        Self(query.split('&').map(pair).collect())
+    }
+
+    fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(own, _)| own == name).map(|(_, value)| value.as_str())
+    }
+
+    fn domain(&self, kind: SearchKind) -> String {
+        let name = if kind == SearchKind::CertSpotter { "domain" } else { "q" };
+        self.get(name).unwrap_or_default().trim_start_matches("%.").to_owned()
+    }
+
+    fn expands(&self, field: &str) -> bool {
+        self.0.iter().any(|(name, value)| name == "expand" && value == field)
+    }
+}
+
+fn percent_decoded(text: &str) -> String {
+    let mut out = Vec::new();
+    let mut octets = text.bytes();
+    while let Some(octet) = octets.next() {
+        out.push(match octet {
+            b'+' => b' ',
+            b'%' => {
+                let digits: Vec<u8> = octets.by_ref().take(2).collect();
+                let digits = std::str::from_utf8(&digits).unwrap_or_default();
+                u8::from_str_radix(digits, 16).unwrap_or(b'?')
+            }
+            other => other,
+        });
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// At the domain, and below it where asked for.
+fn matching<'p>(pairs: &'p [IssuedPair], domain: &str, below: bool) -> Vec<(usize, &'p IssuedPair)> {
+    let now = crate::now().0;
+    let is = |name: &String| {
+        let name = name.trim_start_matches("*.");
+        name == domain || (below && name.ends_with(&format!(".{domain}")))
+    };
+    let found = |(_, pair): &(usize, &IssuedPair)| pair.not_after > now && pair.names.iter().any(is);
+    pairs.iter().enumerate().filter(found).collect()
+}
+
+fn cert_spotter(pairs: &[IssuedPair], query: &Query, page: usize) -> Page {
+    let wrong = |code: &str, message: &str| Page {
+        headers: vec![("content-type", "application/json".to_owned())],
+        ..Page::status(400, &json!({ "code": code, "message": message }).to_string())
+    };
+    let Some(domain) = query.get("domain").filter(|domain| domain.contains('.')) else {
+        return wrong("invalid_domain", "domain must be a registered domain or below one");
+    };
+    let below = query.get("include_subdomains") == Some("true");
+    // The ids are opaque; what is given back must be one of ours.
+    let after = match query.get("after").filter(|after| !after.is_empty()) {
+        None => 0,
+        Some(after) => match after.strip_prefix("ct").and_then(|n| n.parse::<usize>().ok()) {
+            Some(after) => after,
+            None => return wrong("invalid_after", "after is not the id of an issuance"),
+        },
+    };
+    let found: Vec<Value> = matching(pairs, domain, below)
+        .into_iter()
+        .filter(|(at, _)| *at >= after)
+        .take(page)
+        .map(|(at, pair)| issuance(at, pair, query))
+        .collect();
+    let mut headers = vec![("content-type", "application/json".to_owned())];
+    match found.last().and_then(|last| last["id"].as_str()) {
+        Some(id) => {
+            headers.push(("link", format!("</v1/issuances?domain={domain}&after={id}>; rel=\"next\"")))
+        }
+        // When to poll again.
+        None => headers.push(("retry-after", "3600".to_owned())),
+    }
+    let body = Value::from(found).to_string().into_bytes();
+    Page { status: 200, body, headers, empty: "[]" }
+}
+
+fn issuance(at: usize, pair: &IssuedPair, query: &Query) -> Value {
+    let mut value = json!({
+        "id": format!("ct{}", at + 1),
+        "tbs_sha256": hexadecimal(&pair.tbs_sha256()),
+        "cert_sha256": hexadecimal(&sha256(&pair.certificate)),
+        "pubkey_sha256": hexadecimal(&pair.spki_sha256),
+        "not_before": date(pair.not_before, "Z"),
+        "not_after": date(pair.not_after, "Z"),
+        "revoked": false,
+    });
+    if query.expands("dns_names") {
+        value["dns_names"] = json!(pair.names);
+    }
+    if query.expands("issuer") {
+        value["issuer"] = json!({
+            "friendly_name": "Fleet CT", "name": pair.issuer_name, "caa_domains": ["ct.fleet.example"],
+            "pubkey_sha256": hexadecimal(&pair.issuer_key_hash),
+        });
+    }
+    if query.expands("cert_der") {
+        value["cert_der"] = json!(STANDARD.encode(&pair.certificate));
+    }
+    value
+}
+
+fn crt_sh(pairs: &[IssuedPair], query: &Query) -> Page {
+    if query.get("output") != Some("json") {
+        return Page::status(200, "<html></html>");
+    }
+    let domain = query.domain(SearchKind::CrtSh);
+    let mut rows = Vec::new();
+    for (at, pair) in matching(pairs, &domain, true) {
+        for (second, offset) in [(0, 1), (7, 0)] {
+            // crt.sh has the newest first and, without `deduplicate`, the certificate beside the precertificate.
+            if offset == 1 && query.get("deduplicate") == Some("Y") {
+                continue;
+            }
+            rows.push(json!({
+                "issuer_ca_id": 7, "issuer_name": pair.issuer_name,
+                "common_name": pair.names.first(), "name_value": pair.names.join("\n"),
+                "id": 1_000_000 + 2 * at + offset,
+                "entry_timestamp": date(pair.not_before + second, ".123"),
+                "not_before": date(pair.not_before, ""), "not_after": date(pair.not_after, ""),
+                "serial_number": pair.serial, "result_count": pair.names.len() + 1,
+            }));
+        }
+    }
+    rows.reverse();
+    let headers = vec![("content-type", "application/json".to_owned())];
+    Page { status: 200, body: Value::from(rows).to_string().into_bytes(), headers, empty: "[]" }
+}
+
+fn date(seconds: i64, end: &str) -> String {
+    let c = x509::UnixTime(seconds).civil();
+    format!("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}{end}", c.year, c.month, c.day, c.hour, c.minute, c.second)
+}
+
+fn hexadecimal(hash: &Hash) -> String {
+    hash.iter().map(|b| format!("{b:02x}")).collect()
+}
