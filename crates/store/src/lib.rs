@@ -17,6 +17,7 @@ mod cas;
 mod certificates;
 mod changes;
 mod clock;
+pub mod ct;
 mod cursor;
 mod enrolments;
 mod error;

@@ -55,6 +55,7 @@ migrations! {
     9 "alerts" "0009_alerts.sql",
     10 "issuers" "0010_issuers.sql",
     11 "enrolments" "0011_enrolments.sql",
+    12 "ct" "0012_ct.sql",
 }
 
 /// What a module sends: statements of both databases, of one of them, and over many rows.
@@ -111,6 +112,7 @@ pub(crate) const MODULES: &[Sends] = &[
     sends(crate::issuers::ALL, crate::issuers::BULKS),
     sends(crate::leases::ALL, &[]),
     sends(crate::enrolments::ALL, &[]),
+    crate::ct::SENDS,
     Sends {
         both: crate::managed::ALL,
         sqlite: &[],

@@ -6,6 +6,7 @@
 mod access;
 mod agents;
 mod changes;
+mod ct;
 mod enrolments;
 mod ground;
 mod issued;
@@ -75,6 +76,13 @@ battery! {
     changes::each_kind_of_change_is_listed_since_a_time
     changes::two_scans_are_compared
     changes::history_is_newest_first_in_pages
+    ct::domains_are_watched_and_asked_for_when_due
+    ct::an_issuance_is_stored_once_whoever_tells_of_it
+    ct::verdicts_are_given_once_and_what_has_ended_goes
+    ct::two_who_find_the_same_at_once_store_it_once
+    ct::finding_costs_a_constant_number_of_statements
+    ct::a_log_keeps_its_place_and_its_alarm
+    ct::what_is_known_for_a_name_is_found
     enrolments::an_enrolment_waits_and_is_decided_once
     enrolments::open_enrolments_are_bounded_and_listed_oldest_first
     enrolments::one_of_two_nodes_makes_the_recipient

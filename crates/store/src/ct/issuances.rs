@@ -1,0 +1,595 @@
+//! What was issued: a row an issuance, whoever tells of it and however often.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use uuid::Uuid;
+
+use crate::cursor::{Cursor, Page};
+use crate::error::StoreError;
+use crate::record::{reversed, storable};
+use crate::scans::{key_or, page};
+use crate::store::{Cost, Store, limit_of};
+use crate::tx::{Bulk, Column, Tx};
+use crate::value::{Row, Value};
+
+/// Issuances judged in one go: each may bring some dozens of known certificates of 2 kB into memory.
+pub const CT_JUDGED_MAX: usize = 256;
+
+/// Whether somebody asked for an issuance.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum CtVerdict {
+    /// Not decided: what it belongs to may still be on its way into the database.
+    Pending,
+    /// Somebody did.
+    Expected,
+    /// Nobody did.
+    Unasked,
+}
+
+impl CtVerdict {
+    fn stored(self) -> i64 {
+        match self {
+            Self::Pending => 0,
+            Self::Expected => 1,
+            Self::Unasked => 2,
+        }
+    }
+
+    fn read(stored: i64) -> Result<Self, StoreError> {
+        match stored {
+            0 => Ok(Self::Pending),
+            1 => Ok(Self::Expected),
+            2 => Ok(Self::Unasked),
+            other => Err(StoreError::Corrupt(format!("an issuance with verdict {other}"))),
+        }
+    }
+}
+
+/// An issuance as a log or a search service tells of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewCtIssuance {
+    /// Its identity outside, should it be new.
+    pub id: Uuid,
+    /// SHA-256 over issuer and serial number.
+    pub issuer_serial: [u8; 32],
+    /// SHA-256 of the tbsCertificate as logged, where it is known.
+    pub tbs: Option<[u8; 32]>,
+    /// The issuer's name.
+    pub issuer: String,
+    /// Hexadecimal; empty when it cannot be read.
+    pub serial: String,
+    /// Folded names.
+    pub names: Vec<String>,
+    /// µs.
+    pub not_before_us: i64,
+    /// µs.
+    pub not_after_us: i64,
+    /// SHA-256 of the SubjectPublicKeyInfo, where it is known.
+    pub spki_sha256: Option<[u8; 32]>,
+    /// SHA-256 of the certificate or precertificate, where it is known.
+    pub sha256: Option<[u8; 32]>,
+    /// Which log or service told first.
+    pub source: String,
+    /// When it was logged, where it is known, µs.
+    pub logged_at_us: Option<i64>,
+    /// When it was found, µs.
+    pub found_at_us: i64,
+    /// The certificate or precertificate, where it is at hand.
+    pub der: Option<Vec<u8>>,
+    /// The watched domains it could be used for.
+    pub domains: Vec<String>,
+}
+
+/// An issuance as stored.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct CtIssuanceRow {
+    /// Its identity outside.
+    pub id: Uuid,
+    /// See [`NewCtIssuance::issuer_serial`].
+    pub issuer_serial: [u8; 32],
+    /// See [`NewCtIssuance::tbs`].
+    pub tbs: Option<[u8; 32]>,
+    /// The issuer's name.
+    pub issuer: String,
+    /// Hexadecimal; empty when it cannot be read.
+    pub serial: String,
+    /// Folded names.
+    pub names: Vec<String>,
+    /// µs.
+    pub not_before_us: i64,
+    /// µs.
+    pub not_after_us: i64,
+    /// SHA-256 of the SubjectPublicKeyInfo, where it is known.
+    pub spki_sha256: Option<[u8; 32]>,
+    /// SHA-256 of the certificate or precertificate, where it is known.
+    pub sha256: Option<[u8; 32]>,
+    /// Which log or service told first.
+    pub source: String,
+    /// When it was logged, µs.
+    pub logged_at_us: Option<i64>,
+    /// When it was found, µs.
+    pub found_at_us: i64,
+    /// Whether somebody asked for it.
+    pub verdict: CtVerdict,
+    /// Why, JSON; empty while pending.
+    pub reason: String,
+}
+
+/// Which issuances.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct CtFilter {
+    /// Those of this watched domain.
+    pub domain: Option<String>,
+    /// Those with this verdict.
+    pub verdict: Option<CtVerdict>,
+}
+
+/// A certificate that is known for a name.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct CtKnownRow {
+    /// The certificate.
+    pub der: Vec<u8>,
+    /// Whether our own authority issued it.
+    pub issued: bool,
+    /// Whether it is a version of a managed certificate.
+    pub managed: bool,
+}
+
+macro_rules! columns {
+    () => {
+        "i.uuid, i.issuer_serial, i.tbs, i.issuer, i.serial, i.names, i.not_before, i.not_after, i.spki_sha256, \
+         i.sha256, i.source, i.logged_at, i.found_at, i.verdict, i.reason, i.id"
+    };
+}
+
+pub(super) const ISSUANCE: &str =
+    concat!("-- ct_issuance\nSELECT ", columns!(), " FROM ct_issuances i WHERE i.uuid = ?1");
+pub(super) const ISSUANCE_DER: &str = "-- ct_issuance_der
+SELECT d.der FROM ct_issuances i JOIN ct_issuance_ders d ON d.issuance_id = i.id WHERE i.uuid = ?1";
+pub(super) const DOMAINS_OF: &str = "-- ct_issuance_domains
+SELECT d.domain FROM ct_issuances i JOIN ct_issuance_domains d ON d.issuance_id = i.id WHERE i.uuid = ?1
+ORDER BY d.domain";
+/// With the watched domain whose name comes first, and its rule: a domain no longer watched has none.
+pub(super) const PENDING: &str = concat!(
+    "-- ct_issuances_pending\nSELECT ",
+    columns!(),
+    ", (SELECT min(d.name) FROM ct_issuance_domains l JOIN ct_domains d ON d.name = l.domain WHERE l.issuance_id = i.id)
+FROM ct_issuances i WHERE i.verdict = 0 AND i.found_at <= ?1 ORDER BY i.id LIMIT ?2"
+);
+
+/// Two who tell of one issuance at once must see each other's rows, or there would be two. Few are written.
+pub(super) const LOCK: &str = "-- ct_issuances_lock
+SELECT pg_advisory_xact_lock(?1)";
+/// "ct" in ASCII, far from the locks of the schema.
+const LOCK_KEY: i64 = 0x6374;
+
+/// What was told without its hash is told with it now.
+pub(super) const LEARN_TBS: Bulk = Bulk {
+    sqlite: "-- ct_issuances_learn_tbs
+UPDATE ct_issuances SET tbs = ?2, spki_sha256 = COALESCE(spki_sha256, ?3), sha256 = COALESCE(sha256, ?4)
+WHERE issuer_serial = ?1 AND tbs = x'' AND NOT EXISTS (SELECT 1 FROM ct_issuances o WHERE o.tbs = ?2)",
+    postgres: "-- ct_issuances_learn_tbs
+UPDATE ct_issuances i
+SET tbs = n.tbs, spki_sha256 = COALESCE(i.spki_sha256, n.spki), sha256 = COALESCE(i.sha256, n.sha256)
+FROM (SELECT DISTINCT ON (u.issuer_serial) u.* FROM UNNEST(?1::bytea[], ?2::bytea[], ?3::bytea[], ?4::bytea[])
+      AS u (issuer_serial, tbs, spki, sha256) ORDER BY u.issuer_serial) AS n
+WHERE i.issuer_serial = n.issuer_serial AND i.tbs = ''::bytea
+  AND NOT EXISTS (SELECT 1 FROM ct_issuances o WHERE o.tbs = n.tbs)",
+};
+
+pub(super) const INSERT: Bulk = Bulk {
+    sqlite: "-- ct_issuances_insert
+INSERT INTO ct_issuances (uuid, issuer_serial, tbs, issuer, serial, names, not_before, not_after, spki_sha256, sha256,
+                          source, logged_at, found_at, verdict, reason)
+SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, 0, ''
+WHERE NOT EXISTS (SELECT 1 FROM ct_issuances o WHERE o.issuer_serial = ?2 AND (o.tbs = ?3 OR ?3 = x''))
+  AND NOT EXISTS (SELECT 1 FROM ct_issuances o WHERE o.tbs = ?3 AND ?3 <> x'')
+ON CONFLICT DO NOTHING RETURNING uuid",
+    postgres: "-- ct_issuances_insert
+INSERT INTO ct_issuances (uuid, issuer_serial, tbs, issuer, serial, names, not_before, not_after, spki_sha256, sha256,
+                          source, logged_at, found_at, verdict, reason)
+SELECT n.*, 0, '' FROM UNNEST(?1::uuid[], ?2::bytea[], ?3::bytea[], ?4::text[], ?5::text[], ?6::text[], ?7::bigint[],
+            ?8::bigint[], ?9::bytea[], ?10::bytea[], ?11::text[], ?12::bigint[], ?13::bigint[])
+     AS n (uuid, issuer_serial, tbs, issuer, serial, names, not_before, not_after, spki, sha256, source, logged, found)
+WHERE NOT EXISTS (SELECT 1 FROM ct_issuances o
+                  WHERE o.issuer_serial = n.issuer_serial AND (o.tbs = n.tbs OR n.tbs = ''::bytea))
+  AND NOT EXISTS (SELECT 1 FROM ct_issuances o WHERE o.tbs = n.tbs AND n.tbs <> ''::bytea)
+ON CONFLICT DO NOTHING RETURNING uuid",
+};
+
+/// The row of each, new or not. ?3 is given back.
+pub(super) const FIND: Bulk = Bulk {
+    sqlite: "-- ct_issuances_find
+SELECT ?3, id, uuid FROM (
+    SELECT id, uuid FROM ct_issuances WHERE issuer_serial = ?1 AND (tbs = ?2 OR ?2 = x'')
+    UNION ALL SELECT id, uuid FROM ct_issuances WHERE tbs = ?2 AND ?2 <> x'') LIMIT 1",
+    postgres: "-- ct_issuances_find
+SELECT n.place, f.id, f.uuid FROM UNNEST(?1::bytea[], ?2::bytea[], ?3::bigint[]) AS n (issuer_serial, tbs, place)
+JOIN LATERAL (
+    SELECT o.id, o.uuid FROM ct_issuances o
+    WHERE o.issuer_serial = n.issuer_serial AND (o.tbs = n.tbs OR n.tbs = ''::bytea)
+    UNION ALL SELECT o.id, o.uuid FROM ct_issuances o WHERE o.tbs = n.tbs AND n.tbs <> ''::bytea LIMIT 1) f ON true",
+};
+
+pub(super) const LINK: Bulk = Bulk {
+    sqlite: "-- ct_issuances_link
+INSERT INTO ct_issuance_domains (domain, issuance_id) VALUES (?1, ?2) ON CONFLICT DO NOTHING",
+    postgres: "-- ct_issuances_link
+INSERT INTO ct_issuance_domains (domain, issuance_id)
+SELECT n.domain, n.id FROM UNNEST(?1::text[], ?2::bigint[]) AS n (domain, id)
+ORDER BY n.domain COLLATE \"C\", n.id ON CONFLICT DO NOTHING",
+};
+
+pub(super) const DERS: Bulk = Bulk {
+    sqlite: "-- ct_issuances_ders
+INSERT INTO ct_issuance_ders (issuance_id, der) VALUES (?1, ?2) ON CONFLICT DO NOTHING",
+    postgres:
+        "-- ct_issuances_ders
+INSERT INTO ct_issuance_ders (issuance_id, der)
+SELECT n.id, n.der FROM UNNEST(?1::bigint[], ?2::bytea[]) AS n (id, der) ORDER BY n.id ON CONFLICT DO NOTHING",
+};
+
+/// One judged already keeps its verdict.
+pub(super) const JUDGE: Bulk = Bulk {
+    sqlite: "-- ct_issuances_judge
+UPDATE ct_issuances SET verdict = ?2, reason = ?3 WHERE uuid = ?1 AND verdict = 0 RETURNING uuid",
+    postgres: "-- ct_issuances_judge
+UPDATE ct_issuances i SET verdict = n.verdict, reason = n.reason
+FROM UNNEST(?1::uuid[], ?2::bigint[], ?3::text[]) AS n (uuid, verdict, reason)
+WHERE i.uuid = n.uuid AND i.verdict = 0 RETURNING i.uuid",
+};
+
+macro_rules! known {
+    ($from:literal) => {
+        concat!(
+            "SELECT d.der,
+       CAST(CASE WHEN EXISTS (SELECT 1 FROM issued i WHERE i.certificate_id = c.id) THEN 1 ELSE 0 END AS BIGINT),
+       CAST(CASE WHEN EXISTS (SELECT 1 FROM managed_versions v WHERE v.fingerprint = c.sha256) THEN 1 ELSE 0 END AS BIGINT)
+FROM ",
+            $from,
+            " n JOIN certificates c ON c.id = n.certificate_id JOIN certificate_ders d ON d.certificate_id = c.id
+WHERE c.not_after >= "
+        )
+    };
+}
+
+/// Certificates in the inventory by exact name, reversed: for one name the newest 64, so that a name on every
+/// certificate of a large estate costs no more than others.
+pub(super) const KNOWN: Bulk = Bulk {
+    sqlite: concat!(
+        "-- ct_known\n",
+        known!(
+            "(SELECT certificate_id FROM certificate_names WHERE name_reversed = ?1 ORDER BY certificate_id DESC LIMIT 64)"
+        ),
+        "?2"
+    ),
+    postgres: concat!(
+        "-- ct_known\n",
+        known!(
+            "(SELECT DISTINCT f.certificate_id, u.ended FROM UNNEST(?1::text[], ?2::bigint[]) AS u (name, ended)
+      JOIN LATERAL (SELECT certificate_id FROM certificate_names WHERE name_reversed = u.name
+                    ORDER BY certificate_id DESC LIMIT 64) f ON true)"
+        ),
+        "n.ended"
+    ),
+};
+
+/// Versions of managed certificates by exact name, reversed: an issuer's answer is here before any scan sees it.
+pub(super) const MANAGED: Bulk = Bulk {
+    sqlite: "-- ct_managed
+SELECT v.chain FROM (SELECT certificate_id FROM managed_names WHERE name_reversed = ?1
+                     ORDER BY certificate_id DESC LIMIT 64) n
+JOIN managed_versions v ON v.certificate_id = n.certificate_id WHERE v.not_after >= ?2",
+    postgres: "-- ct_managed
+SELECT v.chain FROM (SELECT DISTINCT f.certificate_id, u.ended FROM UNNEST(?1::text[], ?2::bigint[]) AS u (name, ended)
+      JOIN LATERAL (SELECT certificate_id FROM managed_names WHERE name_reversed = u.name
+                    ORDER BY certificate_id DESC LIMIT 64) f ON true) n
+JOIN managed_versions v ON v.certificate_id = n.certificate_id WHERE v.not_after >= n.ended",
+};
+
+/// Ended ones, by the index on the end.
+pub(super) const TRIM_DERS: &str = "-- ct_issuances_trim_ders
+DELETE FROM ct_issuance_ders WHERE issuance_id IN
+    (SELECT id FROM ct_issuances WHERE not_after < ?1 ORDER BY not_after, id LIMIT ?2)";
+pub(super) const TRIM_DOMAINS: &str = "-- ct_issuances_trim_domains
+DELETE FROM ct_issuance_domains WHERE issuance_id IN
+    (SELECT id FROM ct_issuances WHERE not_after < ?1 ORDER BY not_after, id LIMIT ?2)";
+pub(super) const TRIM: &str = "-- ct_issuances_trim
+DELETE FROM ct_issuances WHERE id IN
+    (SELECT id FROM ct_issuances WHERE not_after < ?1 ORDER BY not_after, id LIMIT ?2)";
+
+/// The newest first. ?1 is the row below which the page begins, ?2 the limit.
+fn list(filter: &CtFilter) -> (String, Vec<Value>) {
+    let mut values = Vec::new();
+    let mut place = |value: Value| {
+        values.push(value);
+        format!("?{}", values.len() + 2)
+    };
+    let (from, mut conditions, id) = match &filter.domain {
+        Some(domain) => {
+            let condition = format!("l.domain = {} AND l.issuance_id < ?1", place(domain.as_str().into()));
+            let from = "ct_issuance_domains l JOIN ct_issuances i ON i.id = l.issuance_id";
+            (from, condition, "l.issuance_id")
+        }
+        None => ("ct_issuances i", "i.id < ?1".to_owned(), "i.id"),
+    };
+    if let Some(verdict) = filter.verdict {
+        conditions.push_str(&format!(" AND i.verdict = {}", place(verdict.stored().into())));
+    }
+    let columns = columns!();
+    let text = format!(
+        "-- ct_issuances\nSELECT {columns} FROM {from} WHERE {conditions} ORDER BY {id} DESC LIMIT ?2"
+    );
+    (text, values)
+}
+
+pub(super) fn composed() -> Vec<String> {
+    let domain = || Some("x".to_owned());
+    [(None, None), (domain(), None), (None, Some(CtVerdict::Unasked)), (domain(), Some(CtVerdict::Unasked))]
+        .into_iter()
+        .map(|(domain, verdict)| list(&CtFilter { domain, verdict }).0)
+        .collect()
+}
+
+/// Stores what was found, pending; answers the ids of what is new. What is known already gets the domains it lacks, and
+/// its hash, where it was told without. Six statements at most, on PostgreSQL.
+///
+/// # Errors
+/// Those of the database.
+pub async fn record_ct_issuances(tx: &mut Tx, found: Vec<NewCtIssuance>) -> Result<Vec<Uuid>, StoreError> {
+    let found = merged(found);
+    if found.is_empty() {
+        return Ok(Vec::new());
+    }
+    if tx.is_postgres() {
+        tx.execute(LOCK, vec![LOCK_KEY.into()]).await?;
+    }
+    let hashed: Vec<&NewCtIssuance> = found.iter().filter(|one| one.tbs.is_some()).collect();
+    let columns = vec![
+        Column::Blob(hashed.iter().map(|one| one.issuer_serial.to_vec()).collect()),
+        Column::Blob(hashed.iter().map(|one| tbs_of(one)).collect()),
+        Column::MaybeBlob(hashed.iter().map(|one| one.spki_sha256.map(Vec::from)).collect()),
+        Column::MaybeBlob(hashed.iter().map(|one| one.sha256.map(Vec::from)).collect()),
+    ];
+    tx.bulk(&LEARN_TBS, columns).await?;
+    let new = tx.bulk(&INSERT, rows_of(&found)).await?;
+    let new: Vec<Uuid> = new.into_iter().map(|mut row| row.uuid()).collect::<Result<_, _>>()?;
+    link(tx, &found).await?;
+    Ok(new)
+}
+
+/// The domains and certificates of rows that are there by now.
+async fn link(tx: &mut Tx, found: &[NewCtIssuance]) -> Result<(), StoreError> {
+    let columns = vec![
+        Column::Blob(found.iter().map(|one| one.issuer_serial.to_vec()).collect()),
+        Column::Blob(found.iter().map(tbs_of).collect()),
+        Column::Int((0..found.len() as i64).collect()),
+    ];
+    let (mut domains, mut linked) = (Vec::new(), Vec::new());
+    let mut ders: BTreeMap<i64, Vec<u8>> = BTreeMap::new();
+    for mut row in tx.bulk(&FIND, columns).await? {
+        let (place, id): (usize, i64) = (row.number()?, row.int()?);
+        let Some(one) = found.get(place) else { continue };
+        for domain in &one.domains {
+            domains.push(domain.clone());
+            linked.push(id);
+        }
+        if let Some(der) = &one.der {
+            ders.insert(id, der.clone());
+        }
+    }
+    tx.bulk(&LINK, vec![Column::Text(domains), Column::Int(linked)]).await?;
+    let (ids, ders) = ders.into_iter().unzip();
+    tx.bulk(&DERS, vec![Column::Int(ids), Column::Blob(ders)]).await.map(drop)
+}
+
+/// One of each issuance: a statement does not see its own rows.
+fn merged(found: Vec<NewCtIssuance>) -> Vec<NewCtIssuance> {
+    let hashed: HashSet<[u8; 32]> =
+        found.iter().filter(|one| one.tbs.is_some()).map(|one| one.issuer_serial).collect();
+    let mut places: HashMap<[u8; 32], usize> = HashMap::new();
+    let mut out: Vec<NewCtIssuance> = Vec::new();
+    // Those with a hash first, so that those without find them.
+    let (with, without): (Vec<_>, Vec<_>) = found.into_iter().partition(|one| one.tbs.is_some());
+    let mut first_of: HashMap<[u8; 32], usize> = HashMap::new();
+    for one in with.into_iter().chain(without) {
+        let known = match one.tbs {
+            Some(tbs) => *places.entry(tbs).or_insert(out.len()),
+            None if hashed.contains(&one.issuer_serial) => {
+                first_of.get(&one.issuer_serial).copied().unwrap_or(out.len())
+            }
+            None => *places.entry(one.issuer_serial).or_insert(out.len()),
+        };
+        match out.get_mut(known) {
+            Some(same) => {
+                let more: Vec<String> =
+                    one.domains.into_iter().filter(|domain| !same.domains.contains(domain)).collect();
+                same.domains.extend(more);
+            }
+            None => {
+                first_of.entry(one.issuer_serial).or_insert(out.len());
+                out.push(one);
+            }
+        }
+    }
+    out
+}
+
+fn tbs_of(one: &NewCtIssuance) -> Vec<u8> {
+    one.tbs.map(Vec::from).unwrap_or_default()
+}
+
+fn rows_of(found: &[NewCtIssuance]) -> Vec<Column> {
+    let text = |of: fn(&NewCtIssuance) -> &str| {
+        Column::Text(found.iter().map(|one| storable(of(one)).into_owned()).collect())
+    };
+    let names = |one: &NewCtIssuance| {
+        let names: Vec<_> = one.names.iter().map(|name| storable(name)).collect();
+        serde_json::Value::from(names.iter().map(AsRef::as_ref).collect::<Vec<&str>>()).to_string()
+    };
+    vec![
+        Column::Uuid(found.iter().map(|one| one.id).collect()),
+        Column::Blob(found.iter().map(|one| one.issuer_serial.to_vec()).collect()),
+        Column::Blob(found.iter().map(tbs_of).collect()),
+        text(|one| &one.issuer),
+        text(|one| &one.serial),
+        Column::Text(found.iter().map(names).collect()),
+        Column::Int(found.iter().map(|one| one.not_before_us).collect()),
+        Column::Int(found.iter().map(|one| one.not_after_us).collect()),
+        Column::MaybeBlob(found.iter().map(|one| one.spki_sha256.map(Vec::from)).collect()),
+        Column::MaybeBlob(found.iter().map(|one| one.sha256.map(Vec::from)).collect()),
+        text(|one| &one.source),
+        Column::MaybeInt(found.iter().map(|one| one.logged_at_us).collect()),
+        Column::Int(found.iter().map(|one| one.found_at_us).collect()),
+    ]
+}
+
+/// Stores verdicts of issuances that have none; answers those that had none.
+///
+/// # Errors
+/// Those of the database.
+pub async fn judge_ct_issuances(
+    tx: &mut Tx,
+    verdicts: Vec<(Uuid, CtVerdict, String)>,
+) -> Result<Vec<Uuid>, StoreError> {
+    let columns = vec![
+        Column::Uuid(verdicts.iter().map(|(id, _, _)| *id).collect()),
+        Column::Int(verdicts.iter().map(|(_, verdict, _)| verdict.stored()).collect()),
+        Column::Text(verdicts.iter().map(|(_, _, reason)| storable(reason).into_owned()).collect()),
+    ];
+    tx.bulk(&JUDGE, columns).await?.into_iter().map(|mut row| row.uuid()).collect()
+}
+
+/// The certificates known for names, of our authority, managed or seen, that did not end before `ended_us`: for each
+/// name the newest 64 of the inventory and of the managed ones. Two statements, on PostgreSQL.
+///
+/// # Errors
+/// Those of the database.
+pub async fn ct_known(tx: &mut Tx, names: &[String], ended_us: i64) -> Result<Vec<CtKnownRow>, StoreError> {
+    let mut keys: Vec<String> = names.iter().map(|name| reversed(name)).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let columns = || vec![Column::Text(keys.clone()), Column::Int(vec![ended_us; keys.len()])];
+    let mut known = Vec::new();
+    for mut row in tx.bulk(&KNOWN, columns()).await? {
+        known.push(CtKnownRow { der: row.blob()?, issued: row.flag()?, managed: row.flag()? });
+    }
+    for mut row in tx.bulk(&MANAGED, columns()).await? {
+        known.push(CtKnownRow { der: row.blob()?, issued: false, managed: true });
+    }
+    known.sort_unstable_by(|a, b| a.der.cmp(&b.der));
+    known.dedup();
+    Ok(known)
+}
+
+impl Store {
+    /// An issuance.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn ct_issuance(&self, id: Uuid) -> Result<Option<CtIssuanceRow>, StoreError> {
+        self.row(ISSUANCE, vec![id.into()]).await?.map(|mut row| issuance_of(&mut row)).transpose()
+    }
+
+    /// The certificate or precertificate of an issuance, where it is kept.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn ct_issuance_der(&self, id: Uuid) -> Result<Option<Vec<u8>>, StoreError> {
+        self.row(ISSUANCE_DER, vec![id.into()]).await?.map(|mut row| row.blob()).transpose()
+    }
+
+    /// The domains an issuance could be used for, watched when it was found.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn ct_issuance_domains(&self, id: Uuid) -> Result<Vec<String>, StoreError> {
+        let rows = self.rows(Cost::Point, DOMAINS_OF, vec![id.into()]).await?;
+        rows.into_iter().map(|mut row| row.text()).collect()
+    }
+
+    /// A page of issuances, the newest found first.
+    ///
+    /// # Errors
+    /// [`StoreError::BadCursor`]; those of the database.
+    pub async fn ct_issuances(
+        &self,
+        filter: &CtFilter,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<CtIssuanceRow>, StoreError> {
+        let mut parameters = key_or(after, "ct-issuances", &[Value::Int(i64::MAX)])?;
+        let (limit, asked) = limit_of(limit);
+        parameters.push(asked.into());
+        let (statement, values) = list(filter);
+        parameters.extend(values);
+        let rows = self.rows(Cost::Walk, &statement, parameters).await?;
+        page(rows, limit, "ct-issuances", |mut row| {
+            let issuance = issuance_of(&mut row)?;
+            Ok((issuance, vec![row.int()?.into()]))
+        })
+    }
+
+    /// Issuances without a verdict that were found by `found_before_us`, oldest first, each with the watched domain to
+    /// judge it by; `None` when none of its domains is watched any more. At most [`CT_JUDGED_MAX`].
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn ct_issuances_pending(
+        &self,
+        found_before_us: i64,
+        limit: usize,
+    ) -> Result<Vec<(CtIssuanceRow, Option<String>)>, StoreError> {
+        let limit = limit.clamp(1, CT_JUDGED_MAX) as i64;
+        let rows = self.rows(Cost::Walk, PENDING, vec![found_before_us.into(), limit.into()]).await?;
+        let read = |mut row: Row| {
+            let issuance = issuance_of(&mut row)?;
+            row.skip()?;
+            Ok((issuance, row.maybe_text()?))
+        };
+        rows.into_iter().map(read).collect()
+    }
+
+    /// Forgets at most `limit` issuances that ended before `before_us`; says how many.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn ct_issuances_trim(&self, before_us: i64, limit: usize) -> Result<u64, StoreError> {
+        let limit = limit_of(limit).0 as i64;
+        self.write("ct_issuances_trim", move |tx| {
+            Box::pin(async move {
+                for statement in [TRIM_DERS, TRIM_DOMAINS] {
+                    tx.execute(statement, vec![before_us.into(), limit.into()]).await?;
+                }
+                tx.execute(TRIM, vec![before_us.into(), limit.into()]).await
+            })
+        })
+        .await
+    }
+}
+
+fn issuance_of(row: &mut Row) -> Result<CtIssuanceRow, StoreError> {
+    Ok(CtIssuanceRow {
+        id: row.uuid()?,
+        issuer_serial: row.hash()?,
+        tbs: {
+            let tbs = row.blob()?;
+            <[u8; 32]>::try_from(tbs).ok()
+        },
+        issuer: row.text()?,
+        serial: row.text()?,
+        names: {
+            let names = row.text()?;
+            serde_json::from_str(&names).map_err(|_| StoreError::Corrupt(format!("names {names:?}")))?
+        },
+        not_before_us: row.int()?,
+        not_after_us: row.int()?,
+        spki_sha256: row.maybe_hash()?,
+        sha256: row.maybe_hash()?,
+        source: row.text()?,
+        logged_at_us: row.maybe_int()?,
+        found_at_us: row.int()?,
+        verdict: CtVerdict::read(row.int()?)?,
+        reason: row.text()?,
+    })
+}
