@@ -1,5 +1,8 @@
 //! Everything that needs a peer: the fleet, openssl, real servers.
 
+mod ct_follow;
+mod ct_ledger;
+mod ct_search;
 mod engine;
 mod starttls_postgres;
 mod tls_openssl;

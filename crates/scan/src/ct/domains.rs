@@ -1,0 +1,350 @@
+//! Which logged names are ours: watched domains compiled into hashes, one pass over a name from its end.
+
+use std::collections::HashMap;
+
+use super::names::Name;
+
+/// Domains of the largest set; each takes some hundred octets.
+pub const DOMAINS_MAX: usize = 1_000_000;
+/// Octets of the longest name looked at: RFC 1035 allows 253, and what is longer matches by its end all the same.
+const NAME_OCTETS_MAX: usize = 1_024;
+/// Bits of the filter a domain: one name in some dozens of those that match nothing is compared in vain.
+const FILTER_BITS: usize = 32;
+
+/// The registered domain of a host name by the Public Suffix List: `a.b.example.co.uk` is below `example.co.uk`. `None`
+/// for a public suffix itself, and for what is no name. Lower case, A-labels.
+#[must_use]
+pub fn registered_domain(host: &str) -> Option<String> {
+    let name = canonical(host)?;
+    psl::domain_str(&name).map(str::to_owned)
+}
+
+/// A DNS name in the form names are compared in: A-labels (RFC 5890), lower case, no dot at the end, no wildcard label
+/// in front.
+fn canonical(name: &str) -> Option<String> {
+    let name = name.trim().trim_end_matches('.');
+    let name = name.strip_prefix("*.").unwrap_or(name);
+    let ascii = if name.is_ascii() {
+        name.to_ascii_lowercase()
+    } else {
+        idna::domain_to_ascii(name).ok().filter(|ascii| !ascii.is_empty())?
+    };
+    x509::HostName::parse(&ascii).ok().map(|host| host.as_str().to_owned())
+}
+
+/// Why a domain cannot be watched.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum BadDomain {
+    /// No DNS name.
+    #[error("{0:?} is no domain name")]
+    NotName(String),
+    /// Everybody's: every certificate below it would match.
+    #[error("{0:?} is a public suffix: name a domain below it")]
+    PublicSuffix(String),
+    /// Beyond [`DOMAINS_MAX`].
+    #[error("over {DOMAINS_MAX} domains")]
+    TooMany,
+}
+
+/// Watched domains. Each stands for itself and everything below it.
+#[derive(Clone, Debug)]
+pub struct DomainSet {
+    domains: Vec<Box<str>>,
+    /// Open addressing by hash, a power of two of places, at most half of them taken.
+    table: Vec<u32>,
+    filter: Filter,
+    /// Domains by what stands above them, for wildcards that cover a watched domain from above.
+    below: HashMap<Box<str>, Vec<u32>>,
+    below_filter: Filter,
+    seed: u64,
+}
+
+/// No domain in this place of the table.
+const EMPTY: u32 = u32::MAX;
+
+impl DomainSet {
+    /// Compiles domains; repeated ones count once. Names are taken in any case, with a dot at the end, and as U-labels.
+    /// `seed` keeps whoever logs names from choosing ones that collide: give a random number.
+    ///
+    /// # Errors
+    /// [`BadDomain`].
+    pub fn compile<'d>(domains: impl IntoIterator<Item = &'d str>, seed: u64) -> Result<Self, BadDomain> {
+        let mut names: Vec<Box<str>> = Vec::new();
+        for domain in domains {
+            let name =
+                canonical(domain).ok_or_else(|| BadDomain::NotName(domain.chars().take(260).collect()))?;
+            let suffix = psl::suffix(name.as_bytes());
+            let is_suffix = suffix.is_some_and(|s| s.as_bytes() == name.as_bytes());
+            let private = suffix.is_some_and(|s| s.typ() == Some(psl::Type::Private));
+            // Whoever runs a private suffix (a hoster) may well watch it.
+            if !name.contains('.') || (is_suffix && !private) {
+                return Err(BadDomain::PublicSuffix(name));
+            }
+            names.push(name.into());
+        }
+        names.sort_unstable();
+        names.dedup();
+        if names.len() > DOMAINS_MAX {
+            return Err(BadDomain::TooMany);
+        }
+        Ok(Self::of(names, seed))
+    }
+
+    fn of(domains: Vec<Box<str>>, seed: u64) -> Self {
+        let places = (domains.len() * 2).next_power_of_two().max(8);
+        let mut set = Self {
+            table: vec![EMPTY; places],
+            filter: Filter::new(domains.len()),
+            below: HashMap::new(),
+            below_filter: Filter::new(domains.len()),
+            domains: Vec::new(),
+            seed,
+        };
+        for (id, domain) in (0..).zip(&domains) {
+            let hash = domain.bytes().rev().fold(seed, step);
+            set.filter.add(hash);
+            let mut place = set.place(hash);
+            while set.table[place] != EMPTY {
+                place = (place + 1) % places;
+            }
+            set.table[place] = id;
+            if let Some((_, parent)) = domain.split_once('.') {
+                set.below_filter.add(parent.bytes().rev().fold(seed, step));
+                set.below.entry(parent.into()).or_default().push(id);
+            }
+        }
+        Self { domains, ..set }
+    }
+
+    /// How many domains.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.domains.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.domains.is_empty()
+    }
+
+    /// The domain with this number, from 0.
+    #[must_use]
+    pub fn domain(&self, id: u32) -> Option<&str> {
+        self.domains.get(id as usize).map(AsRef::as_ref)
+    }
+
+    /// Gives `found` the number of every watched domain that a certificate with `name` could be used for: those the
+    /// name is at or below, and for a wildcard also those it covers from above. Addresses match nothing.
+    pub fn matches(&self, name: Name<'_>, mut found: impl FnMut(u32)) {
+        match name {
+            Name::Dns(octets) | Name::Common(octets) => self.matches_octets(octets, &mut found),
+            Name::Ip(_) => {}
+        }
+    }
+
+    fn matches_octets(&self, octets: &[u8], found: &mut impl FnMut(u32)) {
+        if octets.is_ascii() {
+            return self.matches_ascii(octets.trim_ascii(), found);
+        }
+        // Rare, and never right in a certificate: U-labels where A-labels belong, or octets that are no text.
+        let text = String::from_utf8_lossy(octets);
+        let (wildcard, rest) = match text.trim().strip_prefix("*.") {
+            Some(rest) => ("*.", rest),
+            None => ("", text.trim()),
+        };
+        match idna::domain_to_ascii(rest) {
+            Ok(ascii) => self.matches_ascii(format!("{wildcard}{ascii}").as_bytes(), found),
+            // By its last labels, which may be in order.
+            Err(_) => self.matches_ascii(octets.trim_ascii(), found),
+        }
+    }
+
+    fn matches_ascii(&self, octets: &[u8], found: &mut impl FnMut(u32)) {
+        let mut name = octets;
+        while let [rest @ .., b'.'] = name {
+            name = rest;
+        }
+        let wildcard = name.starts_with(b"*.");
+        if wildcard {
+            name = &name[2..];
+        }
+        // Only the end of what is too long: no watched domain is longer.
+        let whole = name.len() <= NAME_OCTETS_MAX;
+        if !whole {
+            name = &name[name.len() - NAME_OCTETS_MAX..];
+        }
+        let mut hash = self.seed;
+        for (at, octet) in name.iter().enumerate().rev() {
+            if *octet == b'.' {
+                self.lookup(hash, &name[at + 1..], found);
+            }
+            hash = step(hash, *octet);
+        }
+        if whole {
+            self.lookup(hash, name, found);
+        }
+        if wildcard && whole && self.below_filter.may_have(hash) {
+            let parent = String::from_utf8_lossy(name).to_ascii_lowercase();
+            self.below.get(parent.as_str()).into_iter().flatten().for_each(|id| found(*id));
+        }
+    }
+
+    fn lookup(&self, hash: u64, suffix: &[u8], found: &mut impl FnMut(u32)) {
+        if !self.filter.may_have(hash) {
+            return;
+        }
+        let mut place = self.place(hash);
+        while let Some(domain) = self.domains.get(self.table[place] as usize) {
+            if suffix.eq_ignore_ascii_case(domain.as_bytes()) {
+                return found(self.table[place]);
+            }
+            place = (place + 1) % self.table.len();
+        }
+    }
+
+    fn place(&self, hash: u64) -> usize {
+        (hash >> 32) as usize & (self.table.len() - 1)
+    }
+}
+
+/// FNV-1a, octet by octet from the end of a name, so that each suffix has its hash on the way.
+fn step(hash: u64, octet: u8) -> u64 {
+    (hash ^ u64::from(octet.to_ascii_lowercase())).wrapping_mul(0x0100_0000_01b3)
+}
+
+/// A bit for each hash: most names match nothing, and this says so without touching the table.
+#[derive(Clone, Debug)]
+struct Filter {
+    /// A power of two of them.
+    words: Vec<u64>,
+}
+
+impl Filter {
+    fn new(count: usize) -> Self {
+        Self { words: vec![0; (count * FILTER_BITS / 64).next_power_of_two().max(16)] }
+    }
+
+    fn add(&mut self, hash: u64) {
+        let (word, bit) = self.place(hash);
+        self.words[word] |= bit;
+    }
+
+    fn may_have(&self, hash: u64) -> bool {
+        let (word, bit) = self.place(hash);
+        self.words[word] & bit != 0
+    }
+
+    /// By the upper half of the hash, where FNV mixes best.
+    fn place(&self, hash: u64) -> (usize, u64) {
+        ((hash >> 38) as usize & (self.words.len() - 1), 1 << (hash >> 32 & 63))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn set(domains: &[&str]) -> DomainSet {
+        DomainSet::compile(domains.iter().copied(), 0xcbf2_9ce4_8422_2325).unwrap()
+    }
+
+    fn found(set: &DomainSet, name: &str) -> Vec<String> {
+        let mut all = Vec::new();
+        set.matches(Name::Dns(name.as_bytes()), |id| all.push(set.domain(id).unwrap().to_owned()));
+        all
+    }
+
+    #[test]
+    fn registered_domains() {
+        for (host, domain) in [
+            ("a.b.example.com", Some("example.com")),
+            ("Example.COM.", Some("example.com")),
+            ("*.www.example.co.uk", Some("example.co.uk")),
+            ("bücher.example.de", Some("example.de")),
+            ("www.bücher.de", Some("xn--bcher-kva.de")),
+            ("me.github.io", Some("me.github.io")),
+            ("co.uk", None),
+            ("com", None),
+            ("", None),
+            ("a b.example", None),
+        ] {
+            assert_eq!(registered_domain(host).as_deref(), domain, "{host}");
+        }
+    }
+
+    #[test]
+    fn names_at_and_below_match() {
+        let set = set(&["example.com", "eu.example.com", "Bücher.example", "other.co.uk."]);
+        let table: &[(&str, &[&str])] = &[
+            ("example.com", &["example.com"]),
+            ("EXAMPLE.com.", &["example.com"]),
+            (" www.example.com ", &["example.com"]),
+            ("*.example.com", &["example.com", "eu.example.com"]),
+            ("a.eu.example.com", &["example.com", "eu.example.com"]),
+            ("?.example.com", &["example.com"]),
+            ("*.*.example.com", &["example.com"]),
+            ("notexample.com", &[]),
+            ("example.com.evil.example", &[]),
+            ("com", &[]),
+            ("*.com", &["example.com"]),
+            ("*.co.uk", &["other.co.uk"]),
+            ("xn--bcher-kva.example", &["xn--bcher-kva.example"]),
+            ("www.BÜCHER.example", &["xn--bcher-kva.example"]),
+            ("*.bücher.example", &["xn--bcher-kva.example"]),
+            ("", &[]),
+            (".", &[]),
+            ("..example.com", &["example.com"]),
+            ("\u{fffd}.example.com", &["example.com"]),
+        ];
+        for (name, domains) in table {
+            assert_eq!(found(&set, name), *domains, "{name:?}");
+        }
+        let long = format!("{}.example.com", "a.".repeat(5_000));
+        assert_eq!(found(&set, &long), ["example.com"]);
+        let mut none = true;
+        set.matches(Name::Ip([192, 0, 2, 1].into()), |_| none = false);
+        assert!(none);
+    }
+
+    #[test]
+    fn what_cannot_be_watched() {
+        let compile = |domain: &str| DomainSet::compile([domain], 1).map(|_| ());
+        assert_eq!(compile("com"), Err(BadDomain::PublicSuffix("com".to_owned())));
+        assert_eq!(compile("co.uk"), Err(BadDomain::PublicSuffix("co.uk".to_owned())));
+        assert_eq!(compile("github.io"), Ok(()), "its owner may");
+        assert_eq!(compile("a b"), Err(BadDomain::NotName("a b".to_owned())));
+        assert_eq!(compile("127.0.0.1"), Err(BadDomain::NotName("127.0.0.1".to_owned())));
+    }
+
+    proptest! {
+        #[test]
+        fn matching_is_suffix_comparison(
+            domains in prop::collection::vec("[a-c]{1,2}\\.[a-c]{1,2}(\\.[a-c]{1,2})?", 0..40),
+            name in "(\\*\\.)?[a-cA-C]{1,2}(\\.[a-cA-C]{1,2}){0,4}\\.?",
+            seed: u64,
+        ) {
+            let mut wanted: Vec<Box<str>> = domains.iter().map(|d| d.as_str().into()).collect();
+            wanted.sort_unstable();
+            wanted.dedup();
+            let set = DomainSet::of(wanted.clone(), seed);
+            let plain = name.trim_end_matches('.').to_ascii_lowercase();
+            let (wildcard, plain) = plain.strip_prefix("*.").map_or((false, plain.as_str()), |rest| (true, rest));
+            let covers = |domain: &str| {
+                plain == domain || plain.ends_with(&format!(".{domain}"))
+                    || wildcard && domain.split_once('.').is_some_and(|(_, parent)| parent == plain)
+            };
+            let expected: Vec<String> = wanted.iter().filter(|d| covers(d)).map(|d| d.to_string()).collect();
+            let mut told = found(&set, &name);
+            told.sort_unstable();
+            prop_assert_eq!(told, expected);
+        }
+
+        #[test]
+        fn any_octets_are_looked_at(octets: Vec<u8>) {
+            set(&["example.com"]).matches(Name::Dns(&octets), |_| {});
+        }
+    }
+}

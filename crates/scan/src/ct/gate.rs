@@ -1,0 +1,185 @@
+//! What a service is asked through: its pace, how many requests are under way, and how long it is left alone after a
+//! failure.
+
+use std::time::Duration;
+
+use outbound::rate::{Leave, Pace, Paced, Pacer};
+use parking_lot::Mutex;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::Instant;
+
+/// Bound of the first pause after a failure; each further one in a row doubles it.
+const PAUSE_FIRST: Duration = Duration::from_secs(2);
+/// Bound of every pause that the service does not name itself. crt.sh has bad hours; ten minutes lose nothing.
+const PAUSE_MAX: Duration = Duration::from_secs(600);
+
+/// What a service is asked through.
+#[derive(Debug)]
+pub(super) struct Gate {
+    state: Mutex<State>,
+    room: Semaphore,
+    /// A wait longer than this is told instead of waited.
+    patience: Duration,
+    started: Instant,
+}
+
+#[derive(Debug)]
+struct State {
+    pacer: Pacer,
+    /// Nothing is asked before: longer than a pacer obeys, where a service asks for an hour.
+    closed_until_us: i64,
+    failures: u32,
+    /// Failures of requests sent before this moment are the same failure: many are under way together.
+    failed_at_us: i64,
+}
+
+/// A request that may be sent. Say how it went: dropped without a word it counts for nothing.
+#[derive(Debug)]
+pub(super) struct Turn<'g> {
+    gate: &'g Gate,
+    leave: Leave,
+    sent_us: i64,
+    _room: SemaphorePermit<'g>,
+}
+
+impl Gate {
+    pub(super) fn new(pace: Pace, in_flight: usize, patience: Duration) -> Self {
+        let pacer = Pacer::new(pace);
+        let state = Mutex::new(State { pacer, closed_until_us: 0, failures: 0, failed_at_us: 0 });
+        Self { state, room: Semaphore::new(in_flight.max(1)), patience, started: Instant::now() }
+    }
+
+    /// Waits for room and a token.
+    ///
+    /// # Errors
+    /// How long it would have to wait, when that is longer than the patience.
+    pub(super) async fn enter(&self) -> Result<Turn<'_>, Duration> {
+        // The semaphore is never closed.
+        let room = self.room.acquire().await.map_err(|_| self.patience)?;
+        let until = Instant::now() + self.patience;
+        loop {
+            let now = self.now_us();
+            let asked = self.state.lock().ask(now);
+            let wait = match asked {
+                Ok(leave) => return Ok(Turn { gate: self, leave, sent_us: now, _room: room }),
+                Err(wait) if Instant::now() + wait > until => return Err(wait),
+                Err(wait) => wait,
+            };
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    /// What was met and learned.
+    pub(super) fn paced(&self) -> Paced {
+        self.state.lock().pacer.paced(self.now_us())
+    }
+
+    fn now_us(&self) -> i64 {
+        micros(self.started.elapsed())
+    }
+}
+
+impl Turn<'_> {
+    /// The service answered.
+    pub(super) fn answered(self) {
+        self.gate.state.lock().failures = 0;
+    }
+
+    /// The service says that it is asked too often. How long nothing is asked now.
+    pub(super) fn throttled(self, retry_after: Option<Duration>) -> Duration {
+        let now = self.gate.now_us();
+        let mut state = self.gate.state.lock();
+        state.pacer.throttled(now, self.leave, retry_after);
+        state.close(self.sent_us, now, retry_after)
+    }
+
+    /// The service failed. How long nothing is asked now.
+    pub(super) fn failed(self, retry_after: Option<Duration>) -> Duration {
+        let now = self.gate.now_us();
+        self.gate.state.lock().close(self.sent_us, now, retry_after)
+    }
+}
+
+impl State {
+    fn ask(&mut self, now_us: i64) -> Result<Leave, Duration> {
+        let closed = self.closed_until_us.saturating_sub(now_us);
+        let asked =
+            if closed > 0 { Err(closed.max(self.pacer.wait(now_us))) } else { self.pacer.ask(now_us) };
+        asked.map_err(|wait| Duration::from_micros(u64::try_from(wait).unwrap_or(0)))
+    }
+
+    /// Nothing is asked for as long as the service names, or for a pause that grows with failures in a row.
+    fn close(&mut self, sent_us: i64, now_us: i64, retry_after: Option<Duration>) -> Duration {
+        let news = self.failures == 0 || sent_us >= self.failed_at_us;
+        let before = if news { self.failures } else { self.failures - 1 };
+        let pause = retry_after.unwrap_or_else(|| pause(before));
+        if news {
+            self.failures = self.failures.saturating_add(1);
+            self.failed_at_us = now_us;
+        }
+        self.closed_until_us = self.closed_until_us.max(now_us.saturating_add(micros(pause)));
+        pause
+    }
+}
+
+/// Between half and all of a bound that doubles: never at once, and not everybody together.
+fn pause(failures: u32) -> Duration {
+    let bound = PAUSE_FIRST.saturating_mul(1_u32.checked_shl(failures).unwrap_or(u32::MAX)).min(PAUSE_MAX);
+    bound / 2 + (bound / 2).mul_f64(fraction())
+}
+
+/// From 0 up to 1. Without randomness all wait as long as they may.
+fn fraction() -> f64 {
+    let mut octets = [0; 4];
+    if aws_lc_rs::rand::fill(&mut octets).is_err() {
+        return 1.0;
+    }
+    f64::from(u32::from_be_bytes(octets)) / (f64::from(u32::MAX) + 1.0)
+}
+
+fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FAST: Pace = Pace { per_second: None, per_minute: None };
+
+    #[tokio::test(start_paused = true)]
+    async fn what_the_service_names_is_waited_or_told() {
+        let gate = Gate::new(FAST, 4, Duration::from_secs(10));
+        gate.enter().await.unwrap().throttled(Some(Duration::from_secs(5)));
+        let before = Instant::now();
+        let turn = gate.enter().await.unwrap();
+        assert_eq!(before.elapsed().as_secs(), 5);
+        turn.failed(Some(Duration::from_secs(60)));
+        assert_eq!(gate.enter().await.unwrap_err().as_secs(), 60, "longer than the patience");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_that_fail_together_are_one_failure() {
+        let gate = Gate::new(FAST, 8, Duration::from_secs(10));
+        let mut turns = Vec::new();
+        for _ in 0..8 {
+            turns.push(gate.enter().await.unwrap());
+        }
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let pauses: Vec<_> = turns.into_iter().map(|turn| turn.failed(None)).collect();
+        assert!(pauses.iter().all(|pause| *pause <= PAUSE_FIRST), "{pauses:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pauses_grow_until_it_answers() {
+        let gate = Gate::new(FAST, 4, Duration::from_secs(3_600));
+        let mut bound = PAUSE_FIRST;
+        for _ in 0..12 {
+            let pause = gate.enter().await.unwrap().failed(None);
+            assert!(pause >= bound / 2 && pause <= bound, "{pause:?} of {bound:?}");
+            bound = (bound * 2).min(PAUSE_MAX);
+        }
+        gate.enter().await.unwrap().answered();
+        assert!(gate.enter().await.unwrap().failed(None) <= PAUSE_FIRST);
+    }
+}

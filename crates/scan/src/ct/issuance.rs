@@ -1,0 +1,543 @@
+//! What was issued: one issuance however often it was logged, and whether somebody asked for it.
+//!
+//! A precertificate and its certificate are one issuance, in however many logs and search services they stand. Whether
+//! it was asked for is a function of values ([`judge`]): the caller looks up what is known, this decides.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+use x509::{Certificate, SerialNumber, UnixTime};
+
+use super::domains::{DomainSet, registered_domain};
+use super::entry::Logged;
+use super::merkle::{Hash, sha256};
+use super::names::{Name, Reading, names};
+
+/// Names kept of one issuance. Authorities stop at 100 to 2,000; more are counted as unreadable.
+pub const NAMES_MAX: usize = 2_048;
+
+/// What makes two log entries the same issuance.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct IssuanceId {
+    /// SHA-256 over issuer and serial number, which RFC 5280 section 4.1.2.2 makes unique; of a certificate that cannot
+    /// be read, over all of it.
+    pub issuer_serial: Hash,
+    /// SHA-256 of the tbsCertificate without poison and timestamps (RFC 6962 section 3.2), where it is known: not
+    /// every search service tells it.
+    pub tbs: Option<Hash>,
+}
+
+impl IssuanceId {
+    /// From an issuer's name as text (either order of attributes) and a serial number.
+    #[must_use]
+    pub fn new(issuer: &str, serial: &SerialNumber, tbs: Option<Hash>) -> Self {
+        let mut octets = issuer_key(issuer).into_bytes();
+        octets.push(0);
+        octets.extend(serial.to_string().bytes());
+        Self { issuer_serial: sha256(&octets), tbs }
+    }
+
+    /// Whether both are one issuance. An authority that uses a serial number twice has issued twice: where both hashes
+    /// are known they decide.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        match (self.tbs, other.tbs) {
+            (Some(own), Some(other)) => own == other,
+            _ => self.issuer_serial == other.issuer_serial,
+        }
+    }
+}
+
+/// An issuer's name in a form that does not depend on who wrote it: the attributes, sorted. `CN=R3, O=X, C=US` of RFC
+/// 4514 and `C=US, O=X, CN=R3` of OpenSSL come to the same. Names that are written too differently are taken for two,
+/// which shows an issuance twice and hides none.
+fn issuer_key(text: &str) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    let mut part = String::new();
+    let (mut escaped, mut quoted) = (false, false);
+    for c in text.chars() {
+        match c {
+            _ if escaped => {
+                part.push(c);
+                escaped = false;
+            }
+            '\\' => escaped = true,
+            '"' => quoted = !quoted,
+            ',' | '+' if !quoted => parts.push(std::mem::take(&mut part)),
+            _ => part.push(c),
+        }
+    }
+    parts.push(part);
+    // A comma within a value that nobody escaped, as crt.sh writes them: it belongs to what stands before it.
+    let mut attributes: Vec<String> = Vec::new();
+    for part in parts {
+        let part = part.trim();
+        match attributes.last_mut() {
+            Some(last) if !starts_attribute(part) => {
+                last.push(',');
+                last.push_str(part);
+            }
+            _ => attributes.push(part.to_owned()),
+        }
+    }
+    let mut folded: Vec<String> = attributes
+        .iter()
+        .map(|one| one.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase())
+        .collect();
+    folded.sort_unstable();
+    folded.join("\n")
+}
+
+fn starts_attribute(part: &str) -> bool {
+    part.split_once('=').is_some_and(|(kind, _)| {
+        !kind.is_empty() && kind.chars().all(|c| c.is_ascii_alphanumeric() || c == '.')
+    })
+}
+
+/// A certificate that was issued, as a log or a search service tells of it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Issuance {
+    /// What it is the same as.
+    pub id: IssuanceId,
+    /// The issuer's name for people, as the source writes it.
+    pub issuer: String,
+    /// The serial number; `None` when it cannot be read.
+    pub serial: Option<SerialNumber>,
+    /// dNSNames, common names that could be names, addresses; folded, sorted, at most [`NAMES_MAX`].
+    pub names: Vec<String>,
+    /// First second of validity.
+    pub not_before: UnixTime,
+    /// Last second of validity.
+    pub not_after: UnixTime,
+    /// SHA-256 of the SubjectPublicKeyInfo, where it is known.
+    pub spki_sha256: Option<Hash>,
+    /// SHA-256 of the certificate or precertificate, where it is known.
+    pub certificate_sha256: Option<Hash>,
+    /// Whether a precertificate was seen; the certificate may have been logged or not.
+    pub precertificate: bool,
+    /// Whether it parses. What does not is told all the same, by the names found in it.
+    pub readable: bool,
+    /// The certificate or precertificate, DER, where the source gives it.
+    pub der: Option<Vec<u8>>,
+}
+
+impl Issuance {
+    /// An issuance from a certificate or precertificate. Never fails: what cannot be read is told by its names and its
+    /// hash.
+    #[must_use]
+    pub fn from_der(der: &[u8]) -> Self {
+        match Certificate::parse(der) {
+            Ok(certificate) => {
+                let tbs = x509::sct::logged_tbs(certificate.tbs()).map(|tbs| sha256(&tbs)).ok();
+                Self::from_certificate(&certificate, tbs)
+            }
+            Err(_) => Self::unreadable(der),
+        }
+    }
+
+    /// An issuance from a log's entry. A precertificate's tbsCertificate is the log's own.
+    #[must_use]
+    pub fn from_logged(logged: Logged<'_>) -> Self {
+        match logged {
+            Logged::Certificate(der) => Self::from_der(der),
+            Logged::Precertificate { tbs, precertificate, .. } => match Certificate::parse(precertificate) {
+                Ok(certificate) => {
+                    // The leaf has the tbsCertificate, not what was submitted around it: names come from there too.
+                    let mut issuance = Self::from_certificate(&certificate, Some(sha256(tbs)));
+                    issuance.names.extend(names_in(tbs).0);
+                    issuance.names.sort_unstable();
+                    issuance.names.dedup();
+                    issuance.names.truncate(NAMES_MAX);
+                    issuance.precertificate = true;
+                    issuance
+                }
+                Err(_) => Self { precertificate: true, ..Self::unreadable(tbs) },
+            },
+        }
+    }
+
+    fn from_certificate(certificate: &Certificate, tbs: Option<Hash>) -> Self {
+        let (names, whole) = names_in(&certificate.der);
+        Self {
+            id: IssuanceId::new(&certificate.issuer.text, &certificate.serial, tbs),
+            issuer: certificate.issuer.text.clone(),
+            serial: Some(certificate.serial.clone()),
+            names,
+            not_before: certificate.not_before,
+            not_after: certificate.not_after,
+            spki_sha256: Some(*certificate.public_key.spki_sha256.as_bytes()),
+            certificate_sha256: Some(*certificate.fingerprint.as_bytes()),
+            precertificate: certificate.precertificate,
+            readable: whole,
+            der: Some(certificate.der.to_vec()),
+        }
+    }
+
+    fn unreadable(der: &[u8]) -> Self {
+        Self {
+            id: IssuanceId { issuer_serial: sha256(der), tbs: None },
+            issuer: String::new(),
+            serial: None,
+            names: names_in(der).0,
+            not_before: UnixTime::default(),
+            not_after: UnixTime::default(),
+            spki_sha256: None,
+            certificate_sha256: Some(sha256(der)),
+            precertificate: false,
+            readable: false,
+            der: Some(der.to_vec()),
+        }
+    }
+
+    /// The watched domains it could be used for, by their numbers, sorted.
+    #[must_use]
+    pub fn matches(&self, domains: &DomainSet) -> Vec<u32> {
+        let mut found = BTreeSet::new();
+        for name in &self.names {
+            domains.matches(Name::Dns(name.as_bytes()), |id| {
+                found.insert(id);
+            });
+        }
+        found.into_iter().collect()
+    }
+}
+
+/// The names in a certificate, folded and sorted; false when it does not parse whole or has too many.
+fn names_in(der: &[u8]) -> (Vec<String>, bool) {
+    let mut all = BTreeSet::new();
+    let mut too_many = false;
+    let reading = names(der, |name| {
+        let text = match name {
+            Name::Ip(address) => address.to_string(),
+            Name::Dns(octets) => folded(octets),
+            // A person's or an organisation's common name is no name of a host.
+            Name::Common(octets) if octets.contains(&b'.') && !octets.contains(&b' ') => folded(octets),
+            Name::Common(_) => return,
+        };
+        if all.len() < NAMES_MAX {
+            all.insert(text);
+        } else if !all.contains(&text) {
+            too_many = true;
+        }
+    });
+    (all.into_iter().collect(), reading == Reading::Whole && !too_many)
+}
+
+fn folded(octets: &[u8]) -> String {
+    String::from_utf8_lossy(octets).trim().trim_end_matches('.').to_lowercase()
+}
+
+/// A certificate that is known: issued by our authority, managed, or in the inventory.
+#[derive(Clone, Debug)]
+pub struct KnownCertificate {
+    /// What makes it the same as a logged one.
+    pub id: IssuanceId,
+    /// Its issuer's name, as text.
+    pub issuer: String,
+    /// Its names, folded.
+    pub names: Vec<String>,
+    /// SHA-256 of its SubjectPublicKeyInfo.
+    pub spki_sha256: Hash,
+    /// First second of validity.
+    pub not_before: UnixTime,
+    /// Last second of validity.
+    pub not_after: UnixTime,
+    /// How it is known.
+    pub known_as: KnownAs,
+}
+
+impl KnownCertificate {
+    /// The certificate that `der` begins with (a chain's leaf); `None` when it cannot be read.
+    #[must_use]
+    pub fn from_der(der: &[u8], known_as: KnownAs) -> Option<Self> {
+        let leaf = x509::der::Reader::new(der).any().ok()?.whole;
+        let issuance = Issuance::from_der(leaf);
+        Some(Self {
+            id: issuance.id,
+            spki_sha256: issuance.spki_sha256?,
+            issuer: issuance.issuer,
+            names: issuance.names,
+            not_before: issuance.not_before,
+            not_after: issuance.not_after,
+            known_as,
+        })
+    }
+}
+
+/// How a certificate is known.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KnownAs {
+    /// Our own authority issued it.
+    Issued,
+    /// It is a version of a managed certificate.
+    Managed,
+    /// It was seen on an endpoint, in a file or in a cloud.
+    Inventory,
+}
+
+/// Who may issue for a domain, as CAA (RFC 8659) would say it: held against what was issued, not against what may be.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct IssuerRule {
+    /// Words that an issuer's name contains, any case: an organisation (`Let's Encrypt`) or a common name. Empty: any
+    /// issuer that has issued a known certificate for the domain.
+    #[serde(default)]
+    pub allowed: Vec<String>,
+    /// Whether an allowed issuer is enough: every name below the domain may be issued for, known or not. Otherwise an
+    /// issuance follows a known certificate, or it is unasked.
+    #[serde(default)]
+    pub trust_allowed: bool,
+}
+
+/// Whether an issuance was asked for.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// It is a certificate we know.
+    Known(KnownAs),
+    /// It renews a certificate we know: the same names or fewer, by the same issuer, for the same key or in time.
+    Renewal {
+        /// The serial-and-issuer hash of the predecessor, in hexadecimal.
+        of: String,
+        /// Whether it is for the same key, which nobody else holds.
+        same_key: bool,
+    },
+    /// Its issuer may issue whatever it likes for the domain.
+    AllowedIssuer,
+    /// It was found for domains that are not watched any more.
+    NotWatched,
+    /// Nobody asked for it: an alert.
+    Unasked(Vec<Unasked>),
+}
+
+impl Verdict {
+    /// Whether it calls for an alert.
+    #[must_use]
+    pub fn is_unasked(&self) -> bool {
+        matches!(self, Self::Unasked(_))
+    }
+}
+
+/// Why an issuance counts as unasked.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unasked {
+    /// The issuer is not among those allowed.
+    IssuerNotAllowed,
+    /// Nothing that is known has all of its names: those that no known certificate of this issuer has.
+    NamesNotKnown(Vec<String>),
+    /// A known certificate has its names, and was nowhere near renewal.
+    TooEarly {
+        /// When its predecessor had lived half of its life, seconds since 1970.
+        not_before: i64,
+    },
+    /// It cannot be read, so nothing can be said for it.
+    Unreadable,
+}
+
+/// The part of a certificate's life after which a new one with a new key is taken for its renewal. The usual is two
+/// thirds (ACME clients; RFC 9773's windows lie later still); half leaves room for those who are early.
+const RENEWED_AFTER: (i64, i64) = (1, 2);
+/// For how long after its end a certificate may still be followed by a renewal, seconds: somebody was late.
+pub(super) const LATE_RENEWAL: i64 = 30 * x509::DAY;
+
+/// Whether somebody asked for `issuance`, which matched `domain`. `known` are the known certificates that could speak
+/// for it: the same issuance, and those of the same registered domain.
+///
+/// A certificate that is known needs no rule. Every other one by an issuer that `rule` does not allow is unasked, a
+/// renewal too: that is what such a rule is for.
+#[must_use]
+pub fn judge(issuance: &Issuance, domain: &str, rule: &IssuerRule, known: &[KnownCertificate]) -> Verdict {
+    if let Some(same) = known.iter().find(|one| one.id.is(&issuance.id)) {
+        return Verdict::Known(same.known_as);
+    }
+    if !issuance.readable {
+        return Verdict::Unasked(vec![Unasked::Unreadable]);
+    }
+    let issuer = issuer_key(&issuance.issuer);
+    if !rule.allowed.is_empty() {
+        let allowed = |word: &String| !word.trim().is_empty() && issuer.contains(&word.trim().to_lowercase());
+        if !rule.allowed.iter().any(allowed) {
+            return Verdict::Unasked(vec![Unasked::IssuerNotAllowed]);
+        }
+        if rule.trust_allowed && only_below(issuance, domain) {
+            return Verdict::AllowedIssuer;
+        }
+    }
+    // A key that a known certificate has is ours, whoever certifies it.
+    let by_key = known.iter().find(|one| {
+        Some(one.spki_sha256) == issuance.spki_sha256 && unknown_names(issuance, [*one]).is_empty()
+    });
+    if let Some(one) = by_key {
+        return Verdict::Renewal { of: hexadecimal(&one.id.issuer_serial), same_key: true };
+    }
+    let by_issuer: Vec<&KnownCertificate> =
+        known.iter().filter(|one| issuer_key(&one.issuer) == issuer).collect();
+    if by_issuer.is_empty() && rule.allowed.is_empty() {
+        return Verdict::Unasked(vec![Unasked::IssuerNotAllowed]);
+    }
+    let bearers: Vec<&&KnownCertificate> =
+        by_issuer.iter().filter(|one| unknown_names(issuance, [**one]).is_empty()).collect();
+    if let Some(one) = bearers.iter().find(|one| in_time(one, issuance.not_before)) {
+        return Verdict::Renewal { of: hexadecimal(&one.id.issuer_serial), same_key: false };
+    }
+    let soonest =
+        bearers.iter().map(|one| renewable_from(one)).filter(|from| *from > issuance.not_before.0).min();
+    Verdict::Unasked(vec![match soonest {
+        Some(not_before) => Unasked::TooEarly { not_before },
+        None => Unasked::NamesNotKnown(unknown_names(issuance, by_issuer)),
+    }])
+}
+
+/// Names that none of `certificates` has.
+fn unknown_names<'k>(
+    issuance: &Issuance,
+    certificates: impl IntoIterator<Item = &'k KnownCertificate>,
+) -> Vec<String> {
+    let known: BTreeSet<&str> =
+        certificates.into_iter().flat_map(|one| one.names.iter().map(String::as_str)).collect();
+    issuance.names.iter().filter(|name| !known.contains(name.as_str())).cloned().collect()
+}
+
+fn renewable_from(certificate: &KnownCertificate) -> i64 {
+    let life = certificate.not_after.since(certificate.not_before).max(0);
+    certificate.not_before.0.saturating_add(life / RENEWED_AFTER.1 * RENEWED_AFTER.0)
+}
+
+fn in_time(certificate: &KnownCertificate, at: UnixTime) -> bool {
+    at.0 >= renewable_from(certificate) && at <= certificate.not_after.plus(LATE_RENEWAL)
+}
+
+/// Whether all its names are at or below `domain`: an allowed issuer of one domain says nothing for another.
+fn only_below(issuance: &Issuance, domain: &str) -> bool {
+    let domain = registered_domain(domain).unwrap_or_else(|| domain.to_lowercase());
+    let below =
+        |name: &String| *name == domain || name.strip_suffix(&domain).is_some_and(|rest| rest.ends_with('.'));
+    issuance.names.iter().all(below)
+}
+
+fn hexadecimal(hash: &Hash) -> String {
+    x509::Fingerprint::from_bytes(*hash).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const R3: &str = "CN=R3, O=Let's Encrypt, C=US";
+    const OTHER: &str = "CN=Other CA, O=Other, C=US";
+    const DAY: i64 = x509::DAY;
+
+    fn serial(number: u8) -> SerialNumber {
+        SerialNumber::from_content(&[number])
+    }
+
+    fn issuance(issuer: &str, number: u8, names: &[&str], day: i64) -> Issuance {
+        Issuance {
+            id: IssuanceId::new(issuer, &serial(number), Some([number; 32])),
+            issuer: issuer.to_owned(),
+            serial: Some(serial(number)),
+            names: names.iter().map(|name| (*name).to_owned()).collect(),
+            not_before: UnixTime(day * DAY),
+            not_after: UnixTime((day + 90) * DAY),
+            spki_sha256: Some([number; 32]),
+            certificate_sha256: None,
+            precertificate: true,
+            readable: true,
+            der: None,
+        }
+    }
+
+    fn known(issuance: &Issuance, known_as: KnownAs) -> KnownCertificate {
+        KnownCertificate {
+            id: issuance.id,
+            issuer: issuance.issuer.clone(),
+            names: issuance.names.clone(),
+            spki_sha256: issuance.spki_sha256.unwrap(),
+            not_before: issuance.not_before,
+            not_after: issuance.not_after,
+            known_as,
+        }
+    }
+
+    #[test]
+    fn an_issuer_is_the_same_however_it_is_written() {
+        let id = |issuer| IssuanceId::new(issuer, &serial(7), None);
+        for other in
+            ["C=US, O=Let's Encrypt, CN=R3", "CN=R3,O=Let's Encrypt,C=US", "cn=r3, o=let's  encrypt, c=us"]
+        {
+            assert_eq!(id(R3), id(other), "{other}");
+        }
+        assert_eq!(id(r"CN=A\, Inc., C=US"), id("C=US, CN=\"A, Inc.\""));
+        assert_eq!(id("C=US, CN=A, Inc."), id(r"CN=A\,Inc., C=US"), "unescaped, as crt.sh has it");
+        assert_ne!(id(R3), id(OTHER));
+        assert_ne!(id(R3), IssuanceId::new(R3, &serial(8), None));
+    }
+
+    #[test]
+    fn one_issuance_or_two() {
+        let with = |tbs| IssuanceId::new(R3, &serial(7), tbs);
+        assert!(with(Some([1; 32])).is(&with(None)), "one that a service told without its hash");
+        assert!(with(Some([1; 32])).is(&with(Some([1; 32]))));
+        assert!(!with(Some([1; 32])).is(&with(Some([2; 32]))), "a serial number used twice hides nothing");
+    }
+
+    #[test]
+    fn what_is_expected_and_what_nobody_asked_for() {
+        let old = known(&issuance(R3, 1, &["a.example.com", "example.com"], 0), KnownAs::Managed);
+        let any = IssuerRule::default();
+        let only = |word: &str| IssuerRule { allowed: vec![word.to_owned()], trust_allowed: false };
+        let trusting = IssuerRule { trust_allowed: true, ..only("let's encrypt") };
+        let of = hexadecimal(&old.id.issuer_serial);
+        let renewal = |same_key| Verdict::Renewal { of: of.clone(), same_key };
+        let unasked = |why| Verdict::Unasked(vec![why]);
+        let both = ["a.example.com", "example.com"];
+        let same_key = Issuance { spki_sha256: Some([1; 32]), ..issuance(OTHER, 5, &["example.com"], 3) };
+        let broken = Issuance { readable: false, ..issuance(R3, 6, &both, 60) };
+        let foreign = ["a.example.com", "login.example.com"];
+        let table = [
+            ("itself", issuance(R3, 1, &both, 0), any.clone(), Verdict::Known(KnownAs::Managed)),
+            ("renewed in time", issuance(R3, 2, &both, 60), any.clone(), renewal(false)),
+            ("with fewer names", issuance(R3, 2, &both[..1], 60), any.clone(), renewal(false)),
+            ("late", issuance(R3, 2, &both, 110), any.clone(), renewal(false)),
+            (
+                "years later",
+                issuance(R3, 2, &both, 1_000),
+                any.clone(),
+                unasked(Unasked::NamesNotKnown(vec![])),
+            ),
+            (
+                "too early",
+                issuance(R3, 2, &both, 10),
+                any.clone(),
+                unasked(Unasked::TooEarly { not_before: 45 * DAY }),
+            ),
+            ("same key, elsewhere", same_key.clone(), any.clone(), renewal(true)),
+            ("same key, not allowed", same_key, only("let's encrypt"), unasked(Unasked::IssuerNotAllowed)),
+            (
+                "another issuer",
+                issuance(OTHER, 3, &both, 60),
+                any.clone(),
+                unasked(Unasked::IssuerNotAllowed),
+            ),
+            (
+                "a new name",
+                issuance(R3, 4, &foreign, 60),
+                any.clone(),
+                unasked(Unasked::NamesNotKnown(vec!["login.example.com".to_owned()])),
+            ),
+            ("allowed for anything", issuance(R3, 4, &foreign, 10), trusting.clone(), Verdict::AllowedIssuer),
+            (
+                "allowed, but for others too",
+                issuance(R3, 4, &["a.example.com", "other.example"], 60),
+                trusting,
+                unasked(Unasked::NamesNotKnown(vec!["other.example".to_owned()])),
+            ),
+            ("unreadable", broken, any, unasked(Unasked::Unreadable)),
+        ];
+        for (what, issuance, rule, verdict) in table {
+            assert_eq!(judge(&issuance, "example.com", &rule, std::slice::from_ref(&old)), verdict, "{what}");
+        }
+    }
+}

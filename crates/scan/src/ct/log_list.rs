@@ -1,0 +1,254 @@
+//! The list of logs, version 3 (`log_list.json` of Google's and Apple's CT programmes): which logs there are, where
+//! they are read, what their keys are.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+
+use super::merkle::{Hash, sha256};
+use super::note::{BadLogKey, LogKey};
+
+/// Octets of the longest list read. Google's has about 100 kB, with every retired log under 1 MB.
+pub const LIST_OCTETS_MAX: usize = 8 * 1024 * 1024;
+/// Logs read of one list; the programmes know some hundreds, all years together.
+pub const LOGS_MAX: usize = 4_096;
+
+/// A list, read.
+#[derive(Clone, Debug)]
+pub struct LogList {
+    /// `log_list_timestamp`, as it stands there (RFC 3339).
+    pub timestamp: Option<String>,
+    /// Logs with tiles, in the list's order.
+    pub tiled: Vec<TiledLog>,
+    /// How many logs only speak RFC 6962, which are not followed.
+    pub rfc6962: usize,
+    /// Logs that cannot be used, and why.
+    pub unusable: Vec<String>,
+}
+
+/// A log with tiles.
+#[derive(Clone, Debug)]
+pub struct TiledLog {
+    /// Who runs it.
+    pub operator: String,
+    /// For people.
+    pub description: String,
+    /// Its name and key.
+    pub key: LogKey,
+    /// Where it is read, with a slash at the end.
+    pub monitoring_url: String,
+    /// Maximum merge delay, seconds: how old its checkpoint may get.
+    pub mmd_seconds: u32,
+    /// What the programme says of it.
+    pub state: LogState,
+    /// The end of validity that certificates must have to be taken in: from (inclusive) and to (exclusive), RFC 3339.
+    pub interval: Option<(String, String)>,
+}
+
+/// What a programme says of a log.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum LogState {
+    /// Asked to be taken in.
+    Pending,
+    /// To be trusted soon.
+    Qualified,
+    /// Trusted.
+    Usable,
+    /// Trusted, takes nothing new in.
+    ReadOnly,
+    /// Trusted for timestamps of old.
+    Retired,
+    /// Not trusted.
+    Rejected,
+    /// The list does not say.
+    Unstated,
+}
+
+impl LogState {
+    /// Whether clients may trust what it logs, now or soon, so that it has to be watched.
+    #[must_use]
+    pub fn is_watched(self) -> bool {
+        match self {
+            Self::Qualified | Self::Usable | Self::ReadOnly | Self::Unstated => true,
+            Self::Pending | Self::Retired | Self::Rejected => false,
+        }
+    }
+}
+
+/// What is no list.
+#[derive(Debug, thiserror::Error)]
+pub enum LogListError {
+    /// Beyond [`LIST_OCTETS_MAX`].
+    #[error("a log list of over {LIST_OCTETS_MAX} octets")]
+    TooLong,
+    /// Not JSON of this shape.
+    #[error("no log list")]
+    Shape(#[source] serde_json::Error),
+    /// Beyond [`LOGS_MAX`].
+    #[error("over {LOGS_MAX} logs")]
+    TooMany,
+}
+
+impl LogList {
+    /// Reads a list. A log that cannot be used is told in [`LogList::unusable`]; the rest is read.
+    ///
+    /// # Errors
+    /// [`LogListError`].
+    pub fn parse(json: &[u8]) -> Result<Self, LogListError> {
+        if json.len() > LIST_OCTETS_MAX {
+            return Err(LogListError::TooLong);
+        }
+        let list: ListJson = serde_json::from_slice(json).map_err(LogListError::Shape)?;
+        let count = |operator: &OperatorJson| operator.logs.len() + operator.tiled_logs.len();
+        if list.operators.iter().map(count).sum::<usize>() > LOGS_MAX {
+            return Err(LogListError::TooMany);
+        }
+        let mut read =
+            Self { timestamp: list.log_list_timestamp, tiled: Vec::new(), rfc6962: 0, unusable: Vec::new() };
+        for operator in list.operators {
+            read.rfc6962 += operator.logs.len();
+            for log in operator.tiled_logs {
+                let description = log.description.clone().unwrap_or_else(|| log.monitoring_url.clone());
+                match TiledLog::read(&operator.name, log) {
+                    Ok(log) => read.tiled.push(log),
+                    Err(error) => read.unusable.push(format!("{description}: {error}")),
+                }
+            }
+        }
+        Ok(read)
+    }
+}
+
+impl TiledLog {
+    fn read(operator: &str, log: TiledLogJson) -> Result<Self, BadLog> {
+        let spki = STANDARD.decode(&log.key).map_err(|_| BadLog::Key)?;
+        let log_id: Hash =
+            STANDARD.decode(&log.log_id).ok().and_then(|id| id.try_into().ok()).ok_or(BadLog::Id)?;
+        if sha256(&spki) != log_id {
+            return Err(BadLog::Id);
+        }
+        let key = LogKey::new(&log.submission_url, &spki)?;
+        let mut monitoring_url = log.monitoring_url;
+        if !monitoring_url.ends_with('/') {
+            monitoring_url.push('/');
+        }
+        Ok(Self {
+            operator: operator.to_owned(),
+            description: log.description.unwrap_or_else(|| key.origin().to_owned()),
+            key,
+            monitoring_url,
+            mmd_seconds: log.mmd,
+            state: log.state.map_or(LogState::Unstated, StateJson::read),
+            interval: log.temporal_interval.map(|one| (one.start_inclusive, one.end_exclusive)),
+        })
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+enum BadLog {
+    #[error("the key is not base64")]
+    Key,
+    #[error("log_id is not the SHA-256 of the key")]
+    Id,
+    #[error(transparent)]
+    Unreadable(#[from] BadLogKey),
+}
+
+#[derive(Deserialize)]
+struct ListJson {
+    log_list_timestamp: Option<String>,
+    operators: Vec<OperatorJson>,
+}
+
+#[derive(Deserialize)]
+struct OperatorJson {
+    name: String,
+    #[serde(default)]
+    logs: Vec<serde::de::IgnoredAny>,
+    #[serde(default)]
+    tiled_logs: Vec<TiledLogJson>,
+}
+
+#[derive(Deserialize)]
+struct TiledLogJson {
+    description: Option<String>,
+    log_id: String,
+    key: String,
+    submission_url: String,
+    monitoring_url: String,
+    mmd: u32,
+    state: Option<StateJson>,
+    temporal_interval: Option<IntervalJson>,
+}
+
+#[derive(Deserialize)]
+struct IntervalJson {
+    start_inclusive: String,
+    end_exclusive: String,
+}
+
+/// One key, the state's name, with details that differ.
+#[derive(Deserialize)]
+struct StateJson {
+    pending: Option<serde::de::IgnoredAny>,
+    qualified: Option<serde::de::IgnoredAny>,
+    usable: Option<serde::de::IgnoredAny>,
+    readonly: Option<serde::de::IgnoredAny>,
+    retired: Option<serde::de::IgnoredAny>,
+    rejected: Option<serde::de::IgnoredAny>,
+}
+
+impl StateJson {
+    fn read(self) -> LogState {
+        let told = [
+            (self.rejected, LogState::Rejected),
+            (self.retired, LogState::Retired),
+            (self.readonly, LogState::ReadOnly),
+            (self.usable, LogState::Usable),
+            (self.qualified, LogState::Qualified),
+            (self.pending, LogState::Pending),
+        ];
+        told.into_iter().find(|(told, _)| told.is_some()).map_or(LogState::Unstated, |(_, state)| state)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A P-256 key of nobody's.
+    const KEY: &str = "MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEIoHdG+4XA8Eu4lDYqG5zaJGue66N\
+                       1+AfRuau0wMemlONCkuwaPAFjOHMyOXWqn9Oor28ApHz1R57hiX9BUSQ+Q==";
+
+    fn list(log_id: &str) -> String {
+        format!(
+            r#"{{"version":"90.1","log_list_timestamp":"2026-11-20T12:00:00Z","operators":[{{"name":"Example",
+            "email":["ct@log.example"],"logs":[{{"description":"old","url":"https://old.log.example/"}}],
+            "tiled_logs":[{{"description":"Example 2026h2","log_id":"{log_id}","key":"{KEY}",
+            "submission_url":"https://log.example/2026h2/","monitoring_url":"https://mon.log.example/2026h2",
+            "mmd":60,"state":{{"usable":{{"timestamp":"2025-10-01T00:00:00Z"}}}},
+            "temporal_interval":{{"start_inclusive":"2026-07-01T00:00:00Z","end_exclusive":"2027-01-01T00:00:00Z"}}}}]
+            }}]}}"#
+        )
+    }
+
+    #[test]
+    fn a_list_is_read() {
+        let id = STANDARD.encode(sha256(&STANDARD.decode(KEY).unwrap()));
+        let list = LogList::parse(list(&id).as_bytes()).unwrap();
+        assert_eq!((list.tiled.len(), list.rfc6962, list.unusable.as_slice()), (1, 1, &[][..]));
+        let log = &list.tiled[0];
+        assert_eq!(log.key.origin(), "log.example/2026h2");
+        assert_eq!(log.monitoring_url, "https://mon.log.example/2026h2/");
+        assert_eq!((log.state, log.mmd_seconds), (LogState::Usable, 60));
+        assert!(log.state.is_watched());
+    }
+
+    #[test]
+    fn a_key_that_is_not_the_one_named_is_not_used() {
+        let list = LogList::parse(list(&STANDARD.encode([7; 32])).as_bytes()).unwrap();
+        assert!(list.tiled.is_empty());
+        assert_eq!(list.unusable, ["Example 2026h2: log_id is not the SHA-256 of the key"]);
+        assert!(matches!(LogList::parse(b"[]"), Err(LogListError::Shape(_))));
+    }
+}

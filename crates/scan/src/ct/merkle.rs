@@ -1,0 +1,332 @@
+//! The Merkle tree of RFC 6962 section 2.1: hashes, roots, proofs.
+//!
+//! Nothing here fetches: where a proof needs the hash of a whole subtree it asks a function for it, which
+//! [`super::tile`] answers from tiles.
+
+use aws_lc_rs::digest::{Context, SHA256, digest};
+
+/// SHA-256, the hash of every CT log.
+pub type Hash = [u8; 32];
+
+/// Hashes of the longest proof: a tree of 2⁶⁴ leaves is so high, and a consistency proof has one more.
+pub const PROOF_MAX: usize = 65;
+
+/// The hash of a leaf's octets: SHA-256(0x00 ‖ leaf).
+#[must_use]
+pub fn leaf_hash(leaf: &[u8]) -> Hash {
+    leaf_hash_of(&[leaf])
+}
+
+/// [`leaf_hash`] of a leaf that lies in parts.
+#[must_use]
+pub fn leaf_hash_of(parts: &[&[u8]]) -> Hash {
+    let mut context = Context::new(&SHA256);
+    context.update(&[0]);
+    parts.iter().for_each(|part| context.update(part));
+    taken(context.finish().as_ref())
+}
+
+/// The hash of a node: SHA-256(0x01 ‖ left ‖ right).
+#[must_use]
+pub fn node_hash(left: &Hash, right: &Hash) -> Hash {
+    let mut octets = [0; 65];
+    octets[0] = 1;
+    octets[1..33].copy_from_slice(left);
+    octets[33..].copy_from_slice(right);
+    sha256(&octets)
+}
+
+/// The root of the tree without leaves.
+#[must_use]
+pub fn empty_root() -> Hash {
+    sha256(&[])
+}
+
+/// SHA-256 without the tree's prefixes.
+#[must_use]
+pub fn sha256(octets: &[u8]) -> Hash {
+    taken(digest(&SHA256, octets).as_ref())
+}
+
+fn taken(digest: &[u8]) -> Hash {
+    let mut hash = [0; 32];
+    hash.copy_from_slice(digest);
+    hash
+}
+
+/// The root over `hashes`: those of leaves, or of perfect subtrees of one size of which the last may be smaller.
+#[must_use]
+pub fn root_of(hashes: &[Hash]) -> Hash {
+    // Neighbours are joined level by level; one left over rises as it is, which is the split at the largest power of
+    // two that RFC 6962 asks for.
+    let Some(first) = hashes.first() else { return empty_root() };
+    if hashes.len() == 1 {
+        return *first;
+    }
+    let mut level: Vec<Hash> = join(hashes);
+    while level.len() > 1 {
+        level = join(&level);
+    }
+    level[0]
+}
+
+fn join(hashes: &[Hash]) -> Vec<Hash> {
+    let (pairs, rest) = hashes.as_chunks::<2>();
+    pairs.iter().map(|[left, right]| node_hash(left, right)).chain(rest.iter().copied()).collect()
+}
+
+/// The largest power of two below `n`, which is at least 2.
+fn split(n: u64) -> u64 {
+    1 << (63 - (n - 1).leading_zeros())
+}
+
+/// Asks for the hash of the perfect subtree of 2^`height` leaves that is number `index` from the left.
+pub type Subtree<'a> = &'a dyn Fn(u32, u64) -> Option<Hash>;
+
+/// The hash over the leaves `from..to`, as it occurs in trees and proofs: `from` is a multiple of the least power of
+/// two not below the count. `None` when a subtree is not known.
+fn range_hash(from: u64, to: u64, subtree: Subtree<'_>) -> Option<Hash> {
+    let count = to - from;
+    if count == 0 {
+        return Some(empty_root());
+    }
+    if count.is_power_of_two() {
+        let height = count.trailing_zeros();
+        return subtree(height, from >> height);
+    }
+    let k = split(count);
+    Some(node_hash(&range_hash(from, from + k, subtree)?, &range_hash(from + k, to, subtree)?))
+}
+
+/// The root of the first `size` leaves.
+#[must_use]
+pub fn root_at(size: u64, subtree: Subtree<'_>) -> Option<Hash> {
+    range_hash(0, size, subtree)
+}
+
+/// The inclusion proof of leaf `index` in the tree of `size` leaves (RFC 6962 section 2.1.1); `None` when there is no
+/// such leaf or a subtree is not known.
+#[must_use]
+pub fn inclusion_proof(index: u64, size: u64, subtree: Subtree<'_>) -> Option<Vec<Hash>> {
+    if index >= size {
+        return None;
+    }
+    let (mut from, mut to) = (0, size);
+    let mut path = Vec::new();
+    while to - from > 1 {
+        let middle = from + split(to - from);
+        if index < middle {
+            path.push(range_hash(middle, to, subtree)?);
+            to = middle;
+        } else {
+            path.push(range_hash(from, middle, subtree)?);
+            from = middle;
+        }
+    }
+    path.reverse();
+    Some(path)
+}
+
+/// Whether `proof` shows that the tree of `size` leaves under `root` has `leaf` at `index` (RFC 9162 section 2.1.3.2).
+#[must_use]
+pub fn verify_inclusion(leaf: &Hash, index: u64, size: u64, proof: &[Hash], root: &Hash) -> bool {
+    if index >= size || proof.len() > PROOF_MAX {
+        return false;
+    }
+    let (mut place, mut last, mut hash) = (index, size - 1, *leaf);
+    for sibling in proof {
+        if last == 0 {
+            return false;
+        }
+        if place & 1 == 1 || place == last {
+            hash = node_hash(sibling, &hash);
+            // A node without a right neighbour rises until it is one.
+            while place & 1 == 0 && place != 0 {
+                (place, last) = (place >> 1, last >> 1);
+            }
+        } else {
+            hash = node_hash(&hash, sibling);
+        }
+        (place, last) = (place >> 1, last >> 1);
+    }
+    last == 0 && hash == *root
+}
+
+/// The proof that the first `old` leaves of the tree of `new` leaves are the old tree (RFC 6962 section 2.1.2); `None`
+/// when `old` is 0 or above `new`, or a subtree is not known.
+#[must_use]
+pub fn consistency_proof(old: u64, new: u64, subtree: Subtree<'_>) -> Option<Vec<Hash>> {
+    if old == 0 || old > new {
+        return None;
+    }
+    let (mut from, mut to) = (0, new);
+    let mut path = Vec::new();
+    // Down to the subtree whose last leaf is the old tree's last one.
+    while old < to {
+        let middle = from + split(to - from);
+        if old <= middle {
+            path.push(range_hash(middle, to, subtree)?);
+            to = middle;
+        } else {
+            path.push(range_hash(from, middle, subtree)?);
+            from = middle;
+        }
+    }
+    if from > 0 {
+        path.push(range_hash(from, to, subtree)?);
+    }
+    path.reverse();
+    Some(path)
+}
+
+/// Whether `proof` shows that the tree under `new_root` goes on from the one under `old_root` (RFC 9162 section
+/// 2.1.4.2). An empty old tree goes on into any tree.
+#[must_use]
+pub fn verify_consistency(old: (u64, &Hash), new: (u64, &Hash), proof: &[Hash]) -> bool {
+    let ((old, old_root), (new, new_root)) = (old, new);
+    if old > new || proof.len() > PROOF_MAX {
+        return false;
+    }
+    if old == new {
+        return proof.is_empty() && old_root == new_root;
+    }
+    if old == 0 {
+        return proof.is_empty() && *old_root == empty_root();
+    }
+    let (mut place, mut last) = (old - 1, new - 1);
+    while place & 1 == 1 {
+        (place, last) = (place >> 1, last >> 1);
+    }
+    // The old root itself is the first node where it is a perfect subtree of the new one.
+    let (start, rest) = if old.is_power_of_two() {
+        (*old_root, proof)
+    } else {
+        match proof.split_first() {
+            Some((first, rest)) => (*first, rest),
+            None => return false,
+        }
+    };
+    let (mut old_hash, mut new_hash) = (start, start);
+    for sibling in rest {
+        if last == 0 {
+            return false;
+        }
+        if place & 1 == 1 || place == last {
+            old_hash = node_hash(sibling, &old_hash);
+            new_hash = node_hash(sibling, &new_hash);
+            while place & 1 == 0 && place != 0 {
+                (place, last) = (place >> 1, last >> 1);
+            }
+        } else {
+            new_hash = node_hash(&new_hash, sibling);
+        }
+        (place, last) = (place >> 1, last >> 1);
+    }
+    last == 0 && old_hash == *old_root && new_hash == *new_root
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// RFC 6962 section 2.1, to the letter.
+    fn mth(leaves: &[Hash]) -> Hash {
+        match leaves {
+            [] => empty_root(),
+            [one] => *one,
+            more => {
+                let (left, right) = more.split_at(split(more.len() as u64) as usize);
+                node_hash(&mth(left), &mth(right))
+            }
+        }
+    }
+
+    fn leaves(count: usize) -> Vec<Hash> {
+        (0..count).map(|n| leaf_hash(&n.to_be_bytes())).collect()
+    }
+
+    fn subtree_of(leaves: &[Hash]) -> impl Fn(u32, u64) -> Option<Hash> + '_ {
+        |height, index| {
+            let from = (index << height) as usize;
+            leaves.get(from..from + (1 << height)).map(mth)
+        }
+    }
+
+    #[test]
+    fn the_tree_of_the_reference_implementation() {
+        // The test vectors of RFC 9162's and Google's reference code: leaves and the roots of their first n.
+        let leaves: [&[u8]; 8] = [
+            &[],
+            &[0x00],
+            &[0x10],
+            &[0x20, 0x21],
+            &[0x30, 0x31],
+            &[0x40, 0x41, 0x42, 0x43],
+            &[0x50, 0x51, 0x52, 0x53, 0x54, 0x55, 0x56, 0x57],
+            &[0x60, 0x61, 0x62, 0x63, 0x64, 0x65, 0x66, 0x67, 0x68, 0x69, 0x6a, 0x6b, 0x6c, 0x6d, 0x6e, 0x6f],
+        ];
+        let hashes: Vec<Hash> = leaves.iter().map(|leaf| leaf_hash(leaf)).collect();
+        let hex = |hash: Hash| hash.iter().map(|b| format!("{b:02x}")).collect::<String>();
+        for (size, root) in [
+            (0, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"),
+            (1, "6e340b9cffb37a989ca544e6bb780a2c78901d3fb33738768511a30617afa01d"),
+            (2, "fac54203e7cc696cf0dfcb42c92a1d9dbaf70ad9e621f4bd8d98662f00e3c125"),
+            (3, "aeb6bcfe274b70a14fb067a5e5578264db0fa9b51af5e0ba159158f329e06e77"),
+            (7, "ddb89be403809e325750d3d263cd78929c2942b7942a34b77e122c9594a74c8c"),
+            (8, "5dc9da79a70659a9ad559cb701ded9a2ab9d823aad2f4960cfe370eff4604328"),
+        ] {
+            assert_eq!(hex(root_of(&hashes[..size])), root, "{size} leaves");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn roots_are_those_of_the_definition(count in 0_usize..600) {
+            let all = leaves(count);
+            prop_assert_eq!(root_of(&all), mth(&all));
+            prop_assert_eq!(root_at(count as u64, &subtree_of(&all)), Some(mth(&all)));
+        }
+
+        #[test]
+        fn inclusion_is_proven_and_nothing_else(count in 1_usize..300, at: prop::sample::Index, flip: prop::sample::Index) {
+            let all = leaves(count);
+            let index = at.index(count);
+            let (size, root) = (count as u64, mth(&all));
+            let mut proof = inclusion_proof(index as u64, size, &subtree_of(&all)).unwrap();
+            prop_assert!(verify_inclusion(&all[index], index as u64, size, &proof, &root));
+            prop_assert!(!verify_inclusion(&leaf_hash(b"other"), index as u64, size, &proof, &root));
+            prop_assert!(!verify_inclusion(&all[index], size, size, &proof, &root));
+            if !proof.is_empty() {
+                let bit = flip.index(proof.len());
+                proof[bit][0] ^= 1;
+                prop_assert!(!verify_inclusion(&all[index], index as u64, size, &proof, &root));
+                proof.pop();
+                prop_assert!(!verify_inclusion(&all[index], index as u64, size, &proof, &root));
+            }
+        }
+
+        #[test]
+        fn growth_is_proven_and_a_fork_is_not(count in 1_usize..300, at: prop::sample::Index) {
+            let all = leaves(count);
+            let old = at.index(count) + 1;
+            let (old_root, new_root) = (mth(&all[..old]), mth(&all));
+            let proof = consistency_proof(old as u64, count as u64, &subtree_of(&all)).unwrap();
+            prop_assert!(verify_consistency((old as u64, &old_root), (count as u64, &new_root), &proof));
+            let mut forked = all.clone();
+            forked[old - 1] = leaf_hash(b"other");
+            let (fork, proof) = (mth(&forked), consistency_proof(old as u64, count as u64, &subtree_of(&forked)).unwrap());
+            prop_assert!(!verify_consistency((old as u64, &old_root), (count as u64, &fork), &proof));
+        }
+
+        #[test]
+        fn any_proof_is_refused_or_true(
+            leaf: Hash, index: u64, size: u64, old: u64, proof in prop::collection::vec(any::<Hash>(), 0..70),
+            root: Hash, other: Hash,
+        ) {
+            prop_assert!(!verify_inclusion(&leaf, index, size, &proof, &root) || size == 1);
+            prop_assert!(!verify_consistency((old, &root), (size, &other), &proof) || root == other);
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! Certificate Transparency: what was logged for the watched domains.
+//!
+//! Two ways to know, for one question ("what was issued for these domains?"):
+//!
+//! - **Search services** ([`search`]): Cert Spotter and crt.sh-shaped ones, asked by registered domain with a cursor.
+//!   Works on day one; depends on somebody else's reading of the logs.
+//! - **Following logs** ([`follow`]): static-ct (tiled) logs read by ourselves, every entry held against the log's own
+//!   signed checkpoints, so that a log cannot show us one tree and others another without an alarm.
+//!
+//! Both give [`Issuance`]s. A precertificate and its certificate are one issuance ([`IssuanceId`]); whether somebody
+//! asked for it is decided by [`judge`], a function of values.
+//!
+//! # For the caller
+//!
+//! 1. [`registered_domain`] of each name of the estate gives the domains to watch; [`DomainSet::compile`] makes them
+//!    fit to be held against names at a log's full speed.
+//! 2. Search: a [`search::SearchService`] a service, built once. [`search::SearchService::issuances_since`] gives one
+//!    page and the cursor after it: store both in one transaction, ask again at once while `more`, else after
+//!    `poll_after`. [`search::poll`] does so for many domains, with a bounded number under way at each service.
+//! 3. Follow: a [`follow::Follower`] a log, built once. [`follow::Follower::step`] gives one batch of matches and the
+//!    [`follow::Place`] after it: store both in one transaction. An [`follow::Alarm`] is a value to be told, and the
+//!    place does not move past it.
+//! 4. [`ledger::record`] writes what either found into the same transaction, each issuance once. After
+//!    [`ledger::GRACE`] (our own renewals are logged before their issuer answers) [`ledger::judge_pending`] looks up what
+//!    is known and stores the verdicts: alert on [`Verdict::Unasked`], in that transaction.
+//!
+//! Limits are constants beside what they bound. Only [`ledger`] touches the database, by `store::ct`.
+
+pub mod domains;
+pub mod entry;
+pub mod follow;
+mod gate;
+pub mod issuance;
+pub mod ledger;
+pub mod log_list;
+pub mod merkle;
+pub mod names;
+pub mod note;
+pub mod search;
+pub mod tile;
+
+pub use domains::{BadDomain, DomainSet, registered_domain};
+pub use issuance::{Issuance, IssuanceId, IssuerRule, KnownAs, KnownCertificate, Unasked, Verdict, judge};
+pub use log_list::{LogList, TiledLog};
+pub use note::{Checkpoint, LogKey};

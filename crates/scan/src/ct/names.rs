@@ -1,0 +1,314 @@
+//! The names in a certificate, for whoever must not miss one: a certificate that does not parse whole still names
+//! somebody.
+//!
+//! What can be walked is walked: subject and every subjectAltName extension, nothing allocated. Where the walk ends at
+//! an error, the octets are searched for the object identifiers of commonName and subjectAltName, and what follows is
+//! read as far as it can be. Nothing panics, and the work is bounded by the input's length.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use x509::der::{DerError, Element, Reader, tag};
+
+/// Places that the search looks into. Real certificates have a dozen: a common name or two each in subject and issuer,
+/// one list of names.
+const PLACES_MAX: usize = 64;
+
+/// A name as found: nothing is folded, and octets may be anything.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Name<'a> {
+    /// A dNSName (RFC 5280 section 4.2.1.6).
+    Dns(&'a [u8]),
+    /// A commonName of the subject, or, when searched, of the issuer.
+    Common(&'a [u8]),
+    /// An iPAddress.
+    Ip(IpAddr),
+}
+
+/// How much of a certificate was read.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Reading {
+    /// Everything that has names.
+    Whole,
+    /// It does not parse: what could be found was.
+    Searched,
+    /// It does not parse and has more places with names than are searched.
+    CutShort,
+}
+
+/// Gives `found` every name in `der`: a certificate, a precertificate, or a bare tbsCertificate. A name may come twice.
+/// One with a NUL in it is given as the names between: browsers and authorities have been known to differ on which of
+/// them counts.
+pub fn names(der: &[u8], mut found: impl FnMut(Name<'_>)) -> Reading {
+    match walk(der, &mut found) {
+        Ok(()) => Reading::Whole,
+        Err(_) => search(der, &mut found),
+    }
+}
+
+const COMMON_NAME: &[u8] = &[0x55, 4, 3];
+const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
+const DNS_NAME: u8 = tag::context(2);
+const IP_ADDRESS: u8 = tag::context(7);
+
+/// RFC 5280 section 4.1, as far down as there are names.
+fn walk(der: &[u8], found: &mut impl FnMut(Name<'_>)) -> Result<(), DerError> {
+    const EXTENSIONS: u8 = tag::context_constructed(3);
+    let mut outer = Reader::new(der);
+    let mut fields = outer.sequence()?;
+    outer.end()?;
+    if fields.peek() == Some(tag::SEQUENCE) {
+        fields = fields.sequence()?;
+    }
+    fields.optional(tag::context_constructed(0))?;
+    fields.expect(tag::INTEGER)?;
+    fields.expect(tag::SEQUENCE)?; // signature
+    fields.expect(tag::SEQUENCE)?; // issuer
+    fields.expect(tag::SEQUENCE)?; // validity
+    for set in fields.sequence()? {
+        for attribute in set?.inside() {
+            let mut parts = attribute?.inside();
+            if parts.expect(tag::OID)?.content == COMMON_NAME {
+                common(parts.any()?, found);
+            }
+        }
+    }
+    fields.expect(tag::SEQUENCE)?; // subjectPublicKeyInfo
+    for field in fields {
+        let field = field?;
+        if field.tag != EXTENSIONS {
+            continue;
+        }
+        for extension in field.inside().sequence()? {
+            let mut parts = extension?.inside();
+            if parts.expect(tag::OID)?.content != SUBJECT_ALT_NAME {
+                continue;
+            }
+            parts.optional(tag::BOOLEAN)?;
+            for name in Reader::new(parts.expect(tag::OCTET_STRING)?.content).sequence()? {
+                let name = name?;
+                general(name.tag, name.content, found);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn common(value: Element<'_>, found: &mut impl FnMut(Name<'_>)) {
+    match value.tag {
+        tag::BMP_STRING | tag::UNIVERSAL_STRING => text(value.text().as_bytes(), true, found),
+        _ => text(value.content, true, found),
+    }
+}
+
+fn general(tag: u8, content: &[u8], found: &mut impl FnMut(Name<'_>)) {
+    match tag {
+        DNS_NAME => text(content, false, found),
+        IP_ADDRESS => {
+            if let Ok(four) = <[u8; 4]>::try_from(content) {
+                found(Name::Ip(Ipv4Addr::from(four).into()));
+            } else if let Ok(six) = <[u8; 16]>::try_from(content) {
+                found(Name::Ip(Ipv6Addr::from(six).into()));
+            }
+        }
+        _ => {}
+    }
+}
+
+fn text(octets: &[u8], common: bool, found: &mut impl FnMut(Name<'_>)) {
+    for part in octets.split(|b| *b == 0).filter(|part| !part.is_empty()) {
+        found(if common { Name::Common(part) } else { Name::Dns(part) });
+    }
+}
+
+/// Looks for the identifiers of what holds names.
+fn search(octets: &[u8], found: &mut impl FnMut(Name<'_>)) -> Reading {
+    let mut places = 0;
+    for at in 0..octets.len() {
+        let rest = &octets[at..];
+        let Some(rest) = rest.strip_prefix(&[tag::OID, 3]) else { continue };
+        let (is_common, is_list) = (rest.starts_with(COMMON_NAME), rest.starts_with(SUBJECT_ALT_NAME));
+        if !is_common && !is_list {
+            continue;
+        }
+        if places == PLACES_MAX {
+            return Reading::CutShort;
+        }
+        places += 1;
+        let rest = &rest[3..];
+        if is_common {
+            let (tag, content, _) = loose(rest);
+            common(Element { tag, content, whole: content }, found);
+        } else {
+            list(rest, found);
+        }
+    }
+    Reading::Searched
+}
+
+/// What follows the identifier of subjectAltName.
+fn list(mut rest: &[u8], found: &mut impl FnMut(Name<'_>)) {
+    rest = rest.strip_prefix(&[tag::BOOLEAN, 1, 0xff]).unwrap_or(rest);
+    for around in [tag::OCTET_STRING, tag::SEQUENCE] {
+        let (tag, content, _) = loose(rest);
+        if tag == around {
+            rest = content;
+        }
+    }
+    while !rest.is_empty() {
+        let (tag, content, after) = loose(rest);
+        general(tag, content, found);
+        rest = after;
+    }
+}
+
+/// The next element, however broken: a length that is none, or goes beyond the octets, means all there is. Never gives
+/// back as much as it was given, unless that is nothing.
+fn loose(octets: &[u8]) -> (u8, &[u8], &[u8]) {
+    let Some((&tag, rest)) = octets.split_first() else { return (0, &[], &[]) };
+    let Some((&first, rest)) = rest.split_first() else { return (tag, &[], &[]) };
+    let count = usize::from(first & 0x7f);
+    let (length, rest) = match first {
+        0..=0x7f => (count, rest),
+        0x81..=0x84 if rest.len() >= count => {
+            let (octets, rest) = rest.split_at(count);
+            (octets.iter().fold(0, |n, b| (n << 8) | usize::from(*b)), rest)
+        }
+        _ => (usize::MAX, rest),
+    };
+    let (content, after) = rest.split_at(length.min(rest.len()));
+    (tag, content, after)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use x509::der::write;
+
+    use super::*;
+
+    fn certificate(names: &[&str], common: &str) -> Vec<u8> {
+        write(|w| {
+            w.sequence(|w| {
+                w.sequence(|w| {
+                    w.context(0, |w| {
+                        w.integer(2);
+                    });
+                    w.integer(77);
+                    w.sequence(|w| {
+                        w.oid(&[1, 2, 840, 10_045, 4, 3, 2]);
+                    });
+                    w.sequence(|_| {});
+                    w.sequence(|_| {});
+                    w.sequence(|w| {
+                        w.set(|w| {
+                            w.sequence(|w| {
+                                w.oid(&[2, 5, 4, 3]).utf8(common);
+                            });
+                        });
+                    });
+                    w.sequence(|_| {});
+                    w.context(3, |w| {
+                        w.sequence(|w| {
+                            w.sequence(|w| {
+                                w.oid(&[2, 5, 29, 17]).boolean(true);
+                                w.octets_of(|w| {
+                                    w.sequence(|w| {
+                                        for name in names {
+                                            w.context_primitive(2, name.as_bytes());
+                                        }
+                                        w.context_primitive(7, &[192, 0, 2, 1]);
+                                    });
+                                });
+                            });
+                        });
+                    });
+                });
+                w.sequence(|_| {});
+                w.bits(&[1, 2, 3]);
+            });
+        })
+    }
+
+    fn found(der: &[u8]) -> (Reading, Vec<String>) {
+        let mut all = Vec::new();
+        let reading = names(der, |name| {
+            all.push(match name {
+                Name::Dns(octets) => String::from_utf8_lossy(octets).into_owned(),
+                Name::Common(octets) => format!("CN={}", String::from_utf8_lossy(octets)),
+                Name::Ip(address) => address.to_string(),
+            });
+        });
+        (reading, all)
+    }
+
+    const NAMES: [&str; 3] = ["a.example", "*.b.example", "c.example"];
+    const ALL: [&str; 5] = ["CN=common.example", "a.example", "*.b.example", "c.example", "192.0.2.1"];
+
+    #[test]
+    fn a_certificate_and_its_inner_part() {
+        let der = certificate(&NAMES, "common.example");
+        assert_eq!(found(&der), (Reading::Whole, ALL.map(str::to_owned).to_vec()));
+        let tbs = Reader::new(&der).sequence().unwrap().any().unwrap().whole;
+        assert_eq!(found(tbs), (Reading::Whole, ALL.map(str::to_owned).to_vec()));
+    }
+
+    #[test]
+    fn a_nul_parts_two_names() {
+        let der = certificate(&["paypal.example\0.evil.example"], "x\0y");
+        let (_, all) = found(&der);
+        assert_eq!(all, ["CN=x", "CN=y", "paypal.example", ".evil.example", "192.0.2.1"]);
+    }
+
+    #[test]
+    fn what_does_not_parse_is_searched() {
+        let der = certificate(&NAMES, "common.example");
+        // A negative version, an indefinite length at the start, octets after the end, a serial that is text.
+        let mut indefinite = der.clone();
+        indefinite[1] = 0x80;
+        let trailing = [&der[..], &[0]].concat();
+        let mut serial = der.clone();
+        let at = der.windows(3).position(|w| w == [2, 1, 77]).unwrap();
+        serial[at] = tag::UTF8_STRING;
+        for broken in [indefinite, trailing, serial, der[..der.len() - 7].to_vec()] {
+            let (reading, all) = found(&broken);
+            assert_eq!(reading, Reading::Searched);
+            for name in ALL {
+                assert!(all.iter().any(|one| one == name), "{name} in {all:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_list_whose_lengths_lie_is_read_to_its_end() {
+        let mut der = certificate(&NAMES, "common.example");
+        let at = der.windows(9).position(|w| w == b"c.example").unwrap();
+        der[at - 1] = 200; // the name's length
+        let (reading, all) = found(&der);
+        assert_eq!(reading, Reading::Searched);
+        assert!(all.iter().any(|name| name.starts_with("c.example")), "{all:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_octets_give_names_within_bounds(octets in prop::collection::vec(any::<u8>(), 0..600)) {
+            let (_, all) = found(&octets);
+            prop_assert!(all.len() <= PLACES_MAX * octets.len());
+        }
+
+        #[test]
+        fn a_broken_octet_before_the_names_hides_none(at: prop::sample::Index, with: u8) {
+            let mut der = certificate(&NAMES, "common.example");
+            let names_at = der.windows(5).position(|w| w == [6, 3, 0x55, 0x1d, 0x11]).unwrap();
+            let at = at.index(names_at);
+            der[at] = with;
+            let (reading, all) = found(&der);
+            // One whose shape is still that of a certificate may have lost its list of names by that octet (the tag of
+            // the extensions, say): then no client finds them either.
+            if reading != Reading::Whole {
+                for name in NAMES {
+                    prop_assert!(all.iter().any(|one| one == name), "{} in {:?}, octet {}", name, all, at);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! Signed notes (c2sp.org/signed-note) and the checkpoints in them (c2sp.org/tlog-checkpoint), signed as CT logs sign
+//! (c2sp.org/static-ct-api, "Checkpoints").
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use x509::{PublicKey, SignatureAlgorithm, verify_signature};
+
+use super::merkle::{Hash, sha256};
+
+/// Octets of the longest note read. Sixteen signatures of post-quantum witnesses have under 80 kB.
+pub const NOTE_OCTETS_MAX: usize = 128 * 1024;
+/// Signatures read of one note; signed-note wants at least 16 to be.
+pub const SIGNATURES_MAX: usize = 64;
+/// The type of a TreeHeadSignature of RFC 6962 among note signatures (static-ct-api).
+const RFC6962_TYPE: u8 = 0x05;
+
+/// A log's name and key.
+#[derive(Clone, Debug)]
+pub struct LogKey {
+    origin: String,
+    key: PublicKey,
+    log_id: Hash,
+    key_id: [u8; 4],
+}
+
+/// What a log has signed: so many leaves, under this root, at that moment.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Checkpoint {
+    /// Leaves.
+    pub size: u64,
+    /// The Merkle tree's root.
+    pub root: Hash,
+    /// When the log signed it, milliseconds since 1970 UTC.
+    pub timestamp_ms: u64,
+}
+
+/// A key that no log can have.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("the log's key cannot be read: {0}")]
+pub struct BadLogKey(String);
+
+/// Why a note is not a checkpoint of this log.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum CheckpointError {
+    /// No signed note.
+    #[error("no signed note: {0}")]
+    NotNote(&'static str),
+    /// A note about something else.
+    #[error("no checkpoint: {0}")]
+    NotCheckpoint(&'static str),
+    /// Another log's.
+    #[error("a checkpoint of another origin")]
+    OtherOrigin,
+    /// Not signed by the log's key.
+    #[error("not signed by the log")]
+    Unsigned,
+    /// A signature under the key's name that does not hold.
+    #[error("the log's signature does not hold")]
+    BadSignature,
+}
+
+impl LogKey {
+    /// A log by its submission prefix and its key, a DER SubjectPublicKeyInfo. The origin is the prefix without scheme
+    /// and closing slashes.
+    ///
+    /// # Errors
+    /// [`BadLogKey`].
+    pub fn new(submission_url: &str, spki: &[u8]) -> Result<Self, BadLogKey> {
+        let key = PublicKey::parse(spki).map_err(|error| BadLogKey(error.to_string()))?;
+        let origin = submission_url.split_once("://").map_or(submission_url, |(_, rest)| rest);
+        let origin = origin.trim_end_matches('/').to_owned();
+        if origin.is_empty() || origin.chars().any(|c| c.is_whitespace() || c.is_control() || c == '+') {
+            return Err(BadLogKey(format!("{origin:?} is no origin")));
+        }
+        let log_id = sha256(spki);
+        let hashed = sha256(&[origin.as_bytes(), &[b'\n', RFC6962_TYPE], &log_id].concat());
+        let key_id = [hashed[0], hashed[1], hashed[2], hashed[3]];
+        Ok(Self { origin, key, log_id, key_id })
+    }
+
+    /// The first line of the log's checkpoints.
+    #[must_use]
+    pub fn origin(&self) -> &str {
+        &self.origin
+    }
+
+    /// SHA-256 of the key (RFC 6962 section 3.2).
+    #[must_use]
+    pub fn log_id(&self) -> &Hash {
+        &self.log_id
+    }
+
+    /// Reads a checkpoint of this log. Signatures by others are passed over; every one under this key's name must
+    /// hold. The origin line is not covered by the signature: it keeps apart, it proves nothing.
+    ///
+    /// # Errors
+    /// [`CheckpointError`].
+    pub fn verify(&self, note: &[u8]) -> Result<Checkpoint, CheckpointError> {
+        let note = Note::parse(note)?;
+        let (origin, size, root) = read_body(note.text)?;
+        if origin != self.origin {
+            return Err(CheckpointError::OtherOrigin);
+        }
+        let mut newest = None;
+        for signature in note.signatures.iter().filter(|one| self.made(one)) {
+            let timestamp = self.check(size, &root, &signature.octets[4..])?;
+            newest = newest.max(Some(timestamp));
+        }
+        let timestamp_ms = newest.ok_or(CheckpointError::Unsigned)?;
+        Ok(Checkpoint { size, root, timestamp_ms })
+    }
+
+    fn made(&self, signature: &NoteSignature<'_>) -> bool {
+        signature.name == self.origin && signature.octets.starts_with(&self.key_id)
+    }
+
+    /// RFC6962NoteSignature of static-ct-api over TreeHeadSignature of RFC 6962 section 3.5; the timestamp.
+    fn check(&self, size: u64, root: &Hash, octets: &[u8]) -> Result<u64, CheckpointError> {
+        const SHA256_RSA: [u8; 2] = [4, 1];
+        const SHA256_ECDSA: [u8; 2] = [4, 3];
+        let bad = CheckpointError::BadSignature;
+        let (timestamp, rest) = octets.split_first_chunk::<8>().ok_or(bad)?;
+        let (algorithm, rest) = rest.split_first_chunk::<2>().ok_or(bad)?;
+        let (length, signature) = rest.split_first_chunk::<2>().ok_or(bad)?;
+        if usize::from(u16::from_be_bytes(*length)) != signature.len() {
+            return Err(bad);
+        }
+        let algorithm = match *algorithm {
+            SHA256_ECDSA => SignatureAlgorithm::EcdsaSha256,
+            SHA256_RSA => SignatureAlgorithm::RsaSha256,
+            _ => return Err(bad),
+        };
+        // version v1, signature type tree_hash
+        let mut signed = vec![0, 1];
+        signed.extend_from_slice(timestamp);
+        signed.extend_from_slice(&size.to_be_bytes());
+        signed.extend_from_slice(root);
+        verify_signature(&self.key, &algorithm, &signed, signature).map_err(|_| bad)?;
+        Ok(u64::from_be_bytes(*timestamp))
+    }
+}
+
+struct Note<'a> {
+    /// With its last newline.
+    text: &'a str,
+    signatures: Vec<NoteSignature<'a>>,
+}
+
+struct NoteSignature<'a> {
+    name: &'a str,
+    /// Key ID and signature.
+    octets: Vec<u8>,
+}
+
+impl<'a> Note<'a> {
+    fn parse(note: &'a [u8]) -> Result<Self, CheckpointError> {
+        let wrong = |what| Err(CheckpointError::NotNote(what));
+        if note.len() > NOTE_OCTETS_MAX {
+            return wrong("too long");
+        }
+        let Ok(note) = std::str::from_utf8(note) else { return wrong("not UTF-8") };
+        if note.bytes().any(|b| b < 0x20 && b != b'\n') {
+            return wrong("control characters");
+        }
+        let Some(middle) = note.rfind("\n\n") else { return wrong("no signatures") };
+        let (text, lines) = (&note[..=middle], &note[middle + 2..]);
+        let Some(lines) = lines.strip_suffix('\n') else { return wrong("no newline at the end") };
+        if lines.split('\n').count() > SIGNATURES_MAX {
+            return wrong("too many signatures");
+        }
+        let signatures: Option<Vec<_>> = lines.split('\n').map(NoteSignature::parse).collect();
+        match signatures {
+            Some(signatures) => Ok(Self { text, signatures }),
+            None => wrong("a line that is no signature"),
+        }
+    }
+}
+
+impl<'a> NoteSignature<'a> {
+    fn parse(line: &'a str) -> Option<Self> {
+        let (name, signature) = line.strip_prefix("— ")?.split_once(' ')?;
+        if name.is_empty() || name.chars().any(|c| c.is_whitespace() || c == '+') {
+            return None;
+        }
+        let octets = STANDARD.decode(signature).ok().filter(|octets| octets.len() > 4)?;
+        Some(Self { name, octets })
+    }
+}
+
+/// Origin, size and root.
+fn read_body(text: &str) -> Result<(&str, u64, Hash), CheckpointError> {
+    let wrong = CheckpointError::NotCheckpoint;
+    let mut lines = text.strip_suffix('\n').unwrap_or(text).split('\n');
+    let origin = lines.next().filter(|line| !line.is_empty()).ok_or(wrong("no origin"))?;
+    let size = lines.next().ok_or(wrong("no size"))?;
+    let plain = size.bytes().all(|b| b.is_ascii_digit()) && (size == "0" || !size.starts_with('0'));
+    let size = size.parse().ok().filter(|_| plain).ok_or(wrong("the size is no number"))?;
+    let root = lines.next().and_then(|line| STANDARD.decode(line).ok());
+    let root = root.and_then(|root| root.try_into().ok()).ok_or(wrong("the root is no hash"))?;
+    // The signature does not cover them, so that static-ct-api forbids them.
+    if lines.next().is_some() {
+        return Err(wrong("extension lines"));
+    }
+    Ok((origin, size, root))
+}
+
+#[cfg(test)]
+mod tests {
+    use aws_lc_rs::rand::SystemRandom;
+    use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    struct Log {
+        pair: EcdsaKeyPair,
+        key: LogKey,
+    }
+
+    impl Log {
+        fn new() -> Self {
+            let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING).unwrap();
+            let spki = x509::der::write(|w| {
+                w.sequence(|w| {
+                    w.sequence(|w| {
+                        w.oid(&[1, 2, 840, 10_045, 2, 1]).oid(&[1, 2, 840, 10_045, 3, 1, 7]);
+                    });
+                    w.bits(pair.public_key().as_ref());
+                });
+            });
+            let key = LogKey::new("https://log.example/2026h2/", &spki).unwrap();
+            Self { pair, key }
+        }
+
+        fn line(&self, size: u64, root: &Hash, timestamp: u64) -> String {
+            let mut signed = vec![0, 1];
+            signed.extend(timestamp.to_be_bytes());
+            signed.extend(size.to_be_bytes());
+            signed.extend(root);
+            let signature = self.pair.sign(&SystemRandom::new(), &signed).unwrap();
+            let mut octets = self.key.key_id.to_vec();
+            octets.extend(timestamp.to_be_bytes());
+            octets.extend([4, 3]);
+            octets.extend((signature.as_ref().len() as u16).to_be_bytes());
+            octets.extend(signature.as_ref());
+            format!("— log.example/2026h2 {}\n", STANDARD.encode(octets))
+        }
+
+        fn note(&self, size: u64, root: &Hash, timestamp: u64) -> String {
+            let line = self.line(size, root, timestamp);
+            format!("log.example/2026h2\n{size}\n{}\n\n{line}", STANDARD.encode(root))
+        }
+    }
+
+    const ROOT: Hash = [9; 32];
+
+    #[test]
+    fn a_checkpoint_is_read() {
+        let log = Log::new();
+        assert_eq!(log.key.origin(), "log.example/2026h2");
+        let read = log.key.verify(log.note(1_234, &ROOT, 77).as_bytes());
+        assert_eq!(read, Ok(Checkpoint { size: 1_234, root: ROOT, timestamp_ms: 77 }));
+    }
+
+    #[test]
+    fn other_signatures_are_passed_over_and_bad_ones_are_not() {
+        let log = Log::new();
+        let note = log.note(5, &ROOT, 77);
+        let witness = format!("— witness.example {}\n", STANDARD.encode([1; 80]));
+        assert!(log.key.verify(format!("{note}{witness}").as_bytes()).is_ok());
+        let body = &note[..note.find("\n\n").unwrap() + 2];
+        let unsigned = format!("{body}{witness}");
+        assert_eq!(log.key.verify(unsigned.as_bytes()), Err(CheckpointError::Unsigned));
+        let of_another_size = format!("{note}{}", log.line(6, &ROOT, 77));
+        assert_eq!(log.key.verify(of_another_size.as_bytes()), Err(CheckpointError::BadSignature));
+        let cosigned = format!("{note}{}", log.line(5, &ROOT, 99));
+        assert_eq!(log.key.verify(cosigned.as_bytes()).unwrap().timestamp_ms, 99);
+    }
+
+    #[test]
+    fn what_is_no_checkpoint_of_this_log() {
+        let log = Log::new();
+        let note = log.note(5, &ROOT, 77);
+        let table = [
+            (note.replace("log.example", "lag.example"), CheckpointError::OtherOrigin),
+            (note.replace("\n5\n", "\n6\n"), CheckpointError::BadSignature),
+            (note.replace("\n5\n", "\n05\n"), CheckpointError::NotCheckpoint("the size is no number")),
+            (note.replace("\n5\n", "\n+5\n"), CheckpointError::NotCheckpoint("the size is no number")),
+            (note.replace("\n\n", "\nextension\n\n"), CheckpointError::NotCheckpoint("extension lines")),
+            (note.replace("\n\n", "\n"), CheckpointError::NotNote("no signatures")),
+            (note.replace('—', "-"), CheckpointError::NotNote("a line that is no signature")),
+            (note.trim_end().to_owned(), CheckpointError::NotNote("no newline at the end")),
+            (format!("\r{note}"), CheckpointError::NotNote("control characters")),
+        ];
+        for (text, error) in table {
+            assert_eq!(log.key.verify(text.as_bytes()), Err(error), "{text}");
+        }
+        assert_eq!(Log::new().key.verify(note.as_bytes()), Err(CheckpointError::Unsigned), "another key");
+    }
+
+    proptest! {
+        #[test]
+        fn any_octets_are_refused(octets: Vec<u8>, text: String) {
+            let log = Log::new();
+            prop_assert!(log.key.verify(&octets).is_err());
+            prop_assert!(log.key.verify(text.as_bytes()).is_err());
+        }
+
+        #[test]
+        fn one_changed_octet_is_noticed(at: prop::sample::Index, with: u8) {
+            let log = Log::new();
+            let note = log.note(70_000, &ROOT, 77);
+            let mut octets = note.clone().into_bytes();
+            let at = at.index(octets.len());
+            octets[at] = with;
+            let same = octets == note.as_bytes();
+            prop_assert_eq!(log.key.verify(&octets).is_ok(), same, "octet {}", at);
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! From a log and a search service to a verdict, through the database.
+
+use std::time::Duration;
+
+use fleet::ct::{CtAuthority, IssuedPair};
+use futures_util::FutureExt;
+use scan::ct::ledger::{Found, GRACE, Judged, judge_pending, record};
+use scan::ct::{DomainSet, Issuance, IssuerRule, KnownAs, Unasked, Verdict};
+use store::ct::{CtFilter, CtVerdict, insert_ct_domains};
+use store::{NewCertificate, Store, StoreUrl, insert_known_certificates};
+
+const DAY: i64 = x509::DAY;
+
+struct World {
+    store: Store,
+    now: i64,
+    domains: DomainSet,
+    _folder: tempfile::TempDir,
+}
+
+impl World {
+    async fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&StoreUrl::sqlite(folder.path().join("ct.db"))).await.unwrap();
+        let now = store::Clock::system().now_seconds();
+        let watched = vec!["ours.example".to_owned()];
+        let domains = DomainSet::compile(watched.iter().map(String::as_str), 3).unwrap();
+        store
+            .write("watch", move |tx| {
+                async move { insert_ct_domains(tx, &watched, "{}", 0).await.map(drop) }.boxed()
+            })
+            .await
+            .unwrap();
+        Self { store, now, domains, _folder: folder }
+    }
+
+    fn now_us(&self) -> i64 {
+        self.now * 1_000_000
+    }
+
+    async fn find(&self, pairs: &[&IssuedPair]) -> usize {
+        let found = pairs
+            .iter()
+            .flat_map(|pair| {
+                let of =
+                    |der| Found::in_search(Issuance::from_der(der), "ours.example", &self.domains, "test");
+                [of(&pair.precertificate), of(&pair.certificate)]
+            })
+            .collect();
+        let now = self.now_us();
+        self.store.write("found", move |tx| record(tx, found, now).boxed()).await.unwrap().len()
+    }
+
+    async fn know(&self, pair: &IssuedPair) {
+        let certificate = x509::Certificate::parse(&pair.certificate).unwrap();
+        let new = NewCertificate {
+            sha256: *certificate.fingerprint.as_bytes(),
+            der: certificate.der.clone(),
+            subject: certificate.subject.text.clone(),
+            issuer: certificate.issuer.text.clone(),
+            serial: certificate.serial.to_string(),
+            not_before_us: pair.not_before * 1_000_000,
+            not_after_us: pair.not_after * 1_000_000,
+            key_algorithm: "EC P-256".to_owned(),
+            key_bits: 256,
+            spki_sha256: pair.spki_sha256,
+            names: pair.names.clone(),
+        };
+        self.store
+            .write("know", move |tx| async move { insert_known_certificates(tx, &[new], 0).await }.boxed())
+            .await
+            .unwrap();
+    }
+
+    /// After the grace time.
+    async fn judge(&self, after: Duration) -> Vec<Judged> {
+        let before = self.now_us() + after.as_micros() as i64 - GRACE.as_micros() as i64;
+        let pending = self.store.ct_issuances_pending(before, 100).await.unwrap();
+        self.store
+            .write("judge", move |tx| judge_pending(tx, pending, |_| IssuerRule::default()).boxed())
+            .await
+            .unwrap()
+    }
+}
+
+#[tokio::test]
+async fn a_renewal_is_expected_and_what_nobody_asked_for_is_not() {
+    let world = World::new().await;
+    let (ours, other) = (CtAuthority::new(1).unwrap(), CtAuthority::new(2).unwrap());
+    let name = &["www.ours.example"];
+    let old = ours.issue(name, world.now - 60 * DAY, 90).unwrap();
+    world.know(&old).await;
+    let renewed = ours.issue(name, world.now, 90).unwrap();
+    let foreign = other.issue(name, world.now, 90).unwrap();
+    let strange = ours.issue(&["login.ours.example"], world.now, 90).unwrap();
+    let all = [&old, &renewed, &foreign, &strange];
+    assert_eq!(world.find(&all).await, 4, "precertificate and certificate are one issuance");
+    assert_eq!(world.find(&all).await, 0, "however often it is told");
+    assert!(world.judge(Duration::ZERO).await.is_empty(), "not before the grace time is over");
+    let judged = world.judge(GRACE).await;
+    let of = |pair: &IssuedPair| {
+        let serial: x509::SerialNumber = pair.serial.parse().unwrap();
+        let found = judged.iter().find(|one| one.issuance.serial == serial.to_string()).unwrap();
+        found.verdict.clone()
+    };
+    assert_eq!(of(&old), Verdict::Known(KnownAs::Inventory));
+    assert!(matches!(of(&renewed), Verdict::Renewal { same_key: false, .. }));
+    assert_eq!(of(&foreign), Verdict::Unasked(vec![Unasked::IssuerNotAllowed]));
+    assert!(of(&strange).is_unasked());
+    let unasked = CtFilter { domain: Some("ours.example".to_owned()), verdict: Some(CtVerdict::Unasked) };
+    let listed = world.store.ct_issuances(&unasked, None, 10).await.unwrap();
+    assert_eq!(listed.rows.len(), 2);
+    assert!(world.judge(GRACE).await.is_empty(), "judged once");
+    let evidence = world.store.ct_issuance_der(listed.rows[0].id).await.unwrap().unwrap();
+    assert!([strange.precertificate, strange.certificate].contains(&evidence));
+}
+
+#[tokio::test]
+async fn a_renewal_that_came_into_the_database_meanwhile_is_known() {
+    let world = World::new().await;
+    let pair = CtAuthority::new(1).unwrap().issue(&["new.ours.example"], world.now, 90).unwrap();
+    world.find(&[&pair]).await;
+    world.know(&pair).await;
+    let judged = world.judge(GRACE).await;
+    assert_eq!(judged[0].verdict, Verdict::Known(KnownAs::Inventory));
+    assert_eq!(judged[0].domain.as_deref(), Some("ours.example"));
+}
