@@ -3,9 +3,10 @@
 use super::merkle::{Hash, leaf_hash_of};
 use super::tile::TILE_WIDTH;
 
-/// Octets of the longest data tile read, unpacked: 256 entries of 128 kB, where logs take 64 kB to 512 kB for one and
-/// a tile of the usual ones has about 1 MB.
-pub const DATA_TILE_OCTETS_MAX: usize = 32 * 1024 * 1024;
+/// Octets of the longest data tile read, unpacked: 256 entries of 256 KiB, the most that log software takes for one
+/// (Tessera's limit). A usual tile has about 1 MB. A smaller bound would let whoever fills a tile with large certificates
+/// blind those who follow the log.
+pub const DATA_TILE_OCTETS_MAX: usize = 64 * 1024 * 1024;
 
 /// One entry.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

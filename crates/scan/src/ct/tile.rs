@@ -30,7 +30,7 @@ impl TileId {
     pub fn at(level: u8, index: u64, size: u64) -> Option<Self> {
         let hashes = width_of_level(size, level);
         let width = hashes.checked_sub(index.checked_mul(TILE_WIDTH)?)?.min(TILE_WIDTH);
-        (width > 0).then(|| Self { level, index, width: width as u16 })
+        (width > 0).then_some(Self { level, index, width: width as u16 })
     }
 
     /// Whether it has all its hashes.

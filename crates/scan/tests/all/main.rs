@@ -1,5 +1,7 @@
 //! Everything that needs a peer: the fleet, openssl, real servers.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail by panicking, as tests do")]
+
 mod ct_follow;
 mod ct_ledger;
 mod ct_search;

@@ -78,7 +78,7 @@ impl Default for FollowOptions {
     fn default() -> Self {
         Self {
             start: Start::Head,
-            tiles_at_once: 8,
+            tiles_at_once: 4,
             tiles_a_step: 64,
             // The largest logs fill a tile in two seconds, the smallest in hours.
             partial_patience: Duration::from_secs(300),
