@@ -30,7 +30,7 @@ pub struct IssuedPair {
     pub issuer_key_hash: [u8; 32],
     /// The issuer's certificate, DER.
     pub issuer: Vec<u8>,
-    /// The issuer's name as OpenSSL writes it: `C=XX, O=Fleet CT, CN=Fleet CT 1`.
+    /// The issuer's name as OpenSSL writes it: `C=XX, O=Fleet 1, CN=Fleet CT 1`.
     pub issuer_name: String,
     /// Lower-case hexadecimal.
     pub serial: String,
@@ -64,7 +64,7 @@ enum With {
 }
 
 impl CtAuthority {
-    /// A new authority, `CN=Fleet CT N`.
+    /// A new authority, `CN=Fleet CT N`, of an organisation of its own.
     ///
     /// # Errors
     /// [`FleetError::Key`], [`FleetError::Sign`].
@@ -72,7 +72,7 @@ impl CtAuthority {
         let key = Key::generate(KeyKind::P256)?;
         let common_name = format!("Fleet CT {number}");
         let mut authority =
-            Self { key, organization: "Fleet CT".to_owned(), common_name, certificate: Vec::new() };
+            Self { key, organization: format!("Fleet {number}"), common_name, certificate: Vec::new() };
         let spki = authority.key.spki();
         let tbs = authority.tbs(&Leaf {
             serial: &random_serial(),

@@ -88,6 +88,12 @@ fn issuer_key(text: &str) -> String {
     folded.join("\n")
 }
 
+/// Whom an [`issuer_key`] belongs to: its organisation, for authorities sign with one intermediate today and another
+/// tomorrow; all of the name where it has none.
+fn organization_of(issuer_key: &str) -> &str {
+    issuer_key.lines().find(|attribute| attribute.starts_with("o=")).unwrap_or(issuer_key)
+}
+
 fn starts_attribute(part: &str) -> bool {
     part.split_once('=').is_some_and(|(kind, _)| {
         !kind.is_empty() && kind.chars().all(|c| c.is_ascii_alphanumeric() || c == '.')
@@ -135,24 +141,22 @@ impl Issuance {
         }
     }
 
-    /// An issuance from a log's entry. A precertificate's tbsCertificate is the log's own.
+    /// An issuance from a log's entry. A precertificate's facts are those of the tbsCertificate that the log vouches
+    /// for, not of what was submitted around it.
     #[must_use]
     pub fn from_logged(logged: Logged<'_>) -> Self {
-        match logged {
-            Logged::Certificate(der) => Self::from_der(der),
-            Logged::Precertificate { tbs, precertificate, .. } => match Certificate::parse(precertificate) {
-                Ok(certificate) => {
-                    // The leaf has the tbsCertificate, not what was submitted around it: names come from there too.
-                    let mut issuance = Self::from_certificate(&certificate, Some(sha256(tbs)));
-                    issuance.names.extend(names_in(tbs).0);
-                    issuance.names.sort_unstable();
-                    issuance.names.dedup();
-                    issuance.names.truncate(NAMES_MAX);
-                    issuance.precertificate = true;
-                    issuance
-                }
-                Err(_) => Self { precertificate: true, ..Self::unreadable(tbs) },
-            },
+        let Logged::Precertificate { tbs, precertificate, .. } = logged else {
+            return Self::from_der(logged.der());
+        };
+        let issuance = match Certificate::parse(&as_certificate(tbs)) {
+            Ok(certificate) => Self::from_certificate(&certificate, Some(sha256(tbs))),
+            Err(_) => Self::unreadable(tbs),
+        };
+        Self {
+            precertificate: true,
+            certificate_sha256: Some(sha256(precertificate)),
+            der: Some(precertificate.to_vec()),
+            ..issuance
         }
     }
 
@@ -200,6 +204,15 @@ impl Issuance {
         }
         found.into_iter().collect()
     }
+}
+
+/// A tbsCertificate in the shape of a certificate, which nobody signed.
+fn as_certificate(tbs: &[u8]) -> Vec<u8> {
+    x509::der::write(|w| {
+        w.sequence(|w| {
+            w.raw(tbs).sequence(|_| {}).bits(&[]);
+        });
+    })
 }
 
 /// The names in a certificate, folded and sorted; false when it does not parse whole or has too many.
@@ -296,7 +309,7 @@ pub struct IssuerRule {
 pub enum Verdict {
     /// It is a certificate we know.
     Known(KnownAs),
-    /// It renews a certificate we know: the same names or fewer, by the same issuer, for the same key or in time.
+    /// It renews a certificate we know: the same names or fewer, by the same organisation, for the same key or in time.
     Renewal {
         /// The serial-and-issuer hash of the predecessor, in hexadecimal.
         of: String,
@@ -372,8 +385,9 @@ pub fn judge(issuance: &Issuance, domain: &str, rule: &IssuerRule, known: &[Know
     if let Some(one) = by_key {
         return Verdict::Renewal { of: hexadecimal(&one.id.issuer_serial), same_key: true };
     }
+    let organization = organization_of(&issuer);
     let by_issuer: Vec<&KnownCertificate> =
-        known.iter().filter(|one| issuer_key(&one.issuer) == issuer).collect();
+        known.iter().filter(|one| organization_of(&issuer_key(&one.issuer)) == organization).collect();
     if by_issuer.is_empty() && rule.allowed.is_empty() {
         return Verdict::Unasked(vec![Unasked::IssuerNotAllowed]);
     }
@@ -499,6 +513,12 @@ mod tests {
         let table = [
             ("itself", issuance(R3, 1, &both, 0), any.clone(), Verdict::Known(KnownAs::Managed)),
             ("renewed in time", issuance(R3, 2, &both, 60), any.clone(), renewal(false)),
+            (
+                "by another intermediate",
+                issuance("CN=E5, O=Let's Encrypt, C=US", 2, &both, 60),
+                any.clone(),
+                renewal(false),
+            ),
             ("with fewer names", issuance(R3, 2, &both[..1], 60), any.clone(), renewal(false)),
             ("late", issuance(R3, 2, &both, 110), any.clone(), renewal(false)),
             (

@@ -68,7 +68,7 @@ impl Found {
     }
 }
 
-/// Writes down what was found; answers the ids of what is new. It has no verdict yet: see [`judge_pending`].
+/// Writes down what was found; answers the ids of what is new. It has no verdict yet: see [`judge_issuances`].
 ///
 /// # Errors
 /// Those of the database.
@@ -110,21 +110,22 @@ pub struct Judged {
     pub verdict: Verdict,
 }
 
-/// Judges issuances that have waited long enough (`Store::ct_issuances_pending`, found before now less [`GRACE`]), by
-/// what is known now. Answers the verdicts stored here: those that another node was faster with are its to tell of.
-/// Three statements, on PostgreSQL.
+/// Judges issuances by what is known now: pending ones that have waited long enough (`Store::ct_issuances_judgeable`,
+/// found before now less [`GRACE`]), and now and then unasked ones of late, whose alert is over once they turn out to be
+/// known (a scan has met them). Answers the verdicts that moved: those that another node was faster with are its to tell
+/// of. Three statements, on PostgreSQL.
 ///
 /// # Errors
 /// Those of the database.
-pub async fn judge_pending(
+pub async fn judge_issuances(
     tx: &mut Tx,
-    pending: Vec<(CtIssuanceRow, Option<String>)>,
+    issuances: Vec<(CtIssuanceRow, Option<String>)>,
     rule_of: impl Fn(&str) -> IssuerRule,
 ) -> Result<Vec<Judged>, StoreError> {
-    let Some(earliest) = pending.iter().map(|(row, _)| row.not_before_us).min() else {
+    let Some(earliest) = issuances.iter().map(|(row, _)| row.not_before_us).min() else {
         return Ok(Vec::new());
     };
-    let names: BTreeSet<&String> = pending.iter().flat_map(|(row, _)| &row.names).collect();
+    let names: BTreeSet<&String> = issuances.iter().flat_map(|(row, _)| &row.names).collect();
     let names: Vec<String> = names.into_iter().cloned().collect();
     let ended_us = earliest.saturating_sub(LATE_RENEWAL.saturating_mul(SECOND_US));
     let known: Vec<KnownCertificate> = ct_known(tx, &names, ended_us)
@@ -139,7 +140,7 @@ pub async fn judge_pending(
             KnownCertificate::from_der(&row.der, known_as)
         })
         .collect();
-    let judged: Vec<Judged> = pending
+    let judged: Vec<Judged> = issuances
         .into_iter()
         .map(|(issuance, domain)| {
             let verdict = match &domain {

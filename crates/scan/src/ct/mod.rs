@@ -21,7 +21,7 @@
 //!    [`follow::Place`] after it: store both in one transaction. An [`follow::Alarm`] is a value to be told, and the
 //!    place does not move past it.
 //! 4. [`ledger::record`] writes what either found into the same transaction, each issuance once. After
-//!    [`ledger::GRACE`] (our own renewals are logged before their issuer answers) [`ledger::judge_pending`] looks up what
+//!    [`ledger::GRACE`] (our own renewals are logged before their issuer answers) [`ledger::judge_issuances`] looks up what
 //!    is known and stores the verdicts: alert on [`Verdict::Unasked`], in that transaction.
 //!
 //! Limits are constants beside what they bound. Only [`ledger`] touches the database, by `store::ct`.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fleet::ct::{CtAuthority, IssuedPair};
 use futures_util::FutureExt;
-use scan::ct::ledger::{Found, GRACE, Judged, judge_pending, record};
+use scan::ct::ledger::{Found, GRACE, Judged, judge_issuances, record};
 use scan::ct::{DomainSet, Issuance, IssuerRule, KnownAs, Unasked, Verdict};
 use store::ct::{CtFilter, CtVerdict, insert_ct_domains};
 use store::{NewCertificate, Store, StoreUrl, insert_known_certificates};
@@ -74,10 +74,15 @@ impl World {
 
     /// After the grace time.
     async fn judge(&self, after: Duration) -> Vec<Judged> {
+        self.judge_those(CtVerdict::Pending, after).await
+    }
+
+    async fn judge_those(&self, verdict: CtVerdict, after: Duration) -> Vec<Judged> {
         let before = self.now_us() + after.as_micros() as i64 - GRACE.as_micros() as i64;
-        let pending = self.store.ct_issuances_pending(before, 100).await.unwrap();
+        let page = self.store.ct_issuances_judgeable(verdict, 0..=before, None, 100).await.unwrap();
+        let pending = page.rows;
         self.store
-            .write("judge", move |tx| judge_pending(tx, pending, |_| IssuerRule::default()).boxed())
+            .write("judge", move |tx| judge_issuances(tx, pending, |_| IssuerRule::default()).boxed())
             .await
             .unwrap()
     }
@@ -113,6 +118,19 @@ async fn a_renewal_is_expected_and_what_nobody_asked_for_is_not() {
     assert!(world.judge(GRACE).await.is_empty(), "judged once");
     let evidence = world.store.ct_issuance_der(listed.rows[0].id).await.unwrap().unwrap();
     assert!([strange.precertificate, strange.certificate].contains(&evidence));
+}
+
+#[tokio::test]
+async fn what_a_scan_meets_later_is_not_unasked_any_more() {
+    let world = World::new().await;
+    let pair = CtAuthority::new(1).unwrap().issue(&["new.ours.example"], world.now, 90).unwrap();
+    world.find(&[&pair]).await;
+    assert!(world.judge(GRACE).await[0].verdict.is_unasked());
+    assert!(world.judge_those(CtVerdict::Unasked, GRACE).await.is_empty(), "nothing has changed");
+    world.know(&pair).await;
+    let judged = world.judge_those(CtVerdict::Unasked, GRACE).await;
+    assert_eq!(judged[0].verdict, Verdict::Known(KnownAs::Inventory));
+    assert!(world.judge_those(CtVerdict::Unasked, GRACE).await.is_empty());
 }
 
 #[tokio::test]

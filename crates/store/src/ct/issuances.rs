@@ -1,6 +1,7 @@
 //! What was issued: a row an issuance, whoever tells of it and however often.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::RangeInclusive;
 
 use uuid::Uuid;
 
@@ -149,12 +150,12 @@ SELECT d.der FROM ct_issuances i JOIN ct_issuance_ders d ON d.issuance_id = i.id
 pub(super) const DOMAINS_OF: &str = "-- ct_issuance_domains
 SELECT d.domain FROM ct_issuances i JOIN ct_issuance_domains d ON d.issuance_id = i.id WHERE i.uuid = ?1
 ORDER BY d.domain";
-/// With the watched domain whose name comes first, and its rule: a domain no longer watched has none.
-pub(super) const PENDING: &str = concat!(
-    "-- ct_issuances_pending\nSELECT ",
+/// With the watched domain whose name comes first: a domain no longer watched judges nothing.
+pub(super) const JUDGEABLE: &str = concat!(
+    "-- ct_issuances_judgeable\nSELECT ",
     columns!(),
     ", (SELECT min(d.name) FROM ct_issuance_domains l JOIN ct_domains d ON d.name = l.domain WHERE l.issuance_id = i.id)
-FROM ct_issuances i WHERE i.verdict = 0 AND i.found_at <= ?1 ORDER BY i.id LIMIT ?2"
+FROM ct_issuances i WHERE i.verdict = ?1 AND i.found_at >= ?2 AND i.found_at <= ?3 AND i.id > ?4 ORDER BY i.id LIMIT ?5"
 );
 
 /// Two who tell of one issuance at once must see each other's rows, or there would be two. Few are written.
@@ -229,14 +230,15 @@ INSERT INTO ct_issuance_ders (issuance_id, der)
 SELECT n.id, n.der FROM UNNEST(?1::bigint[], ?2::bytea[]) AS n (id, der) ORDER BY n.id ON CONFLICT DO NOTHING",
 };
 
-/// One judged already keeps its verdict.
+/// One judged already keeps its verdict, but for an unasked one that turns out to be known.
 pub(super) const JUDGE: Bulk = Bulk {
     sqlite: "-- ct_issuances_judge
-UPDATE ct_issuances SET verdict = ?2, reason = ?3 WHERE uuid = ?1 AND verdict = 0 RETURNING uuid",
+UPDATE ct_issuances SET verdict = ?2, reason = ?3
+WHERE uuid = ?1 AND (verdict = 0 OR (verdict = 2 AND ?2 = 1)) RETURNING uuid",
     postgres: "-- ct_issuances_judge
 UPDATE ct_issuances i SET verdict = n.verdict, reason = n.reason
 FROM UNNEST(?1::uuid[], ?2::bigint[], ?3::text[]) AS n (uuid, verdict, reason)
-WHERE i.uuid = n.uuid AND i.verdict = 0 RETURNING i.uuid",
+WHERE i.uuid = n.uuid AND (i.verdict = 0 OR (i.verdict = 2 AND n.verdict = 1)) RETURNING i.uuid",
 };
 
 macro_rules! known {
@@ -444,7 +446,8 @@ fn rows_of(found: &[NewCtIssuance]) -> Vec<Column> {
     ]
 }
 
-/// Stores verdicts of issuances that have none; answers those that had none.
+/// Stores verdicts of issuances that have none, and of unasked ones that turn out to be expected; answers those that
+/// moved.
 ///
 /// # Errors
 /// Those of the database.
@@ -530,24 +533,29 @@ impl Store {
         })
     }
 
-    /// Issuances without a verdict that were found by `found_before_us`, oldest first, each with the watched domain to
-    /// judge it by; `None` when none of its domains is watched any more. At most [`CT_JUDGED_MAX`].
+    /// Issuances with this verdict that were found within `found_us`, oldest first, each with the watched domain to
+    /// judge it by; `None` when none of its domains is watched any more. At most [`CT_JUDGED_MAX`] a page.
     ///
     /// # Errors
-    /// Those of the database.
-    pub async fn ct_issuances_pending(
+    /// [`StoreError::BadCursor`]; those of the database.
+    pub async fn ct_issuances_judgeable(
         &self,
-        found_before_us: i64,
+        verdict: CtVerdict,
+        found_us: RangeInclusive<i64>,
+        after: Option<&Cursor>,
         limit: usize,
-    ) -> Result<Vec<(CtIssuanceRow, Option<String>)>, StoreError> {
-        let limit = limit.clamp(1, CT_JUDGED_MAX) as i64;
-        let rows = self.rows(Cost::Walk, PENDING, vec![found_before_us.into(), limit.into()]).await?;
-        let read = |mut row: Row| {
+    ) -> Result<Page<(CtIssuanceRow, Option<String>)>, StoreError> {
+        let mut parameters =
+            vec![verdict.stored().into(), (*found_us.start()).into(), (*found_us.end()).into()];
+        parameters.extend(key_or(after, "ct-judgeable", &[Value::Int(0)])?);
+        let (limit, asked) = limit_of(limit.min(CT_JUDGED_MAX));
+        parameters.push(asked.into());
+        let rows = self.rows(Cost::Walk, JUDGEABLE, parameters).await?;
+        page(rows, limit, "ct-judgeable", |mut row| {
             let issuance = issuance_of(&mut row)?;
-            row.skip()?;
-            Ok((issuance, row.maybe_text()?))
-        };
-        rows.into_iter().map(read).collect()
+            let key = vec![row.int()?.into()];
+            Ok(((issuance, row.maybe_text()?), key))
+        })
     }
 
     /// Forgets at most `limit` issuances that ended before `before_us`; says how many.

@@ -165,7 +165,7 @@ const ALL: &[&str] = &[
     issuances::ISSUANCE,
     issuances::ISSUANCE_DER,
     issuances::DOMAINS_OF,
-    issuances::PENDING,
+    issuances::JUDGEABLE,
     issuances::TRIM_DERS,
     issuances::TRIM_DOMAINS,
     issuances::TRIM,

@@ -145,8 +145,11 @@ pub(crate) async fn verdicts_are_given_once_and_what_has_ended_goes(world: World
     watch(store, &["a.example"]).await;
     let found = vec![issuance(1, Some(1), "log", "a.example"), issuance(2, Some(2), "log", "gone.example")];
     let ids = record(store, found).await;
-    assert!(store.ct_issuances_pending(NOW, 10).await.unwrap().is_empty(), "found later");
-    let pending = store.ct_issuances_pending(NOW + 10, 10).await.unwrap();
+    let judgeable = |verdict, until| async move {
+        walk!(1, |after, size| store.ct_issuances_judgeable(verdict, NOW..=until, after, size))
+    };
+    assert!(judgeable(CtVerdict::Pending, NOW).await.is_empty(), "found later");
+    let pending = judgeable(CtVerdict::Pending, NOW + 10).await;
     let told: Vec<_> =
         pending.iter().map(|(row, domain)| (row.issuer_serial[0], domain.as_deref())).collect();
     assert_eq!(told, [(1, Some("a.example")), (2, None)], "one domain is not watched");
@@ -161,8 +164,14 @@ pub(crate) async fn verdicts_are_given_once_and_what_has_ended_goes(world: World
     assert_eq!(judged, [pending[1].0.id], "the first has its verdict");
     assert!(ids.contains(&judged[0]));
     let unasked = CtFilter { domain: None, verdict: Some(CtVerdict::Unasked) };
-    let rows = all(store, unasked).await;
+    let rows = all(store, unasked.clone()).await;
     assert_eq!((rows.len(), rows[0].reason.as_str()), (2, "\"nobody\""));
+    assert_eq!(judgeable(CtVerdict::Unasked, NOW + 10).await.len(), 2);
+    // One turns out to be known, and stays so.
+    let known = (rows[0].id, CtVerdict::Expected, "\"known\"".to_owned());
+    assert_eq!(judge(vec![known]).await.unwrap(), [rows[0].id]);
+    assert!(judge(vec![(rows[0].id, CtVerdict::Unasked, String::new())]).await.unwrap().is_empty());
+    assert_eq!(all(store, unasked).await.len(), 1);
     assert_eq!(store.ct_issuances_trim(NOW + DAY, 10).await.unwrap(), 0);
     assert_eq!(store.ct_issuances_trim(NOW + DAY + 1, 10).await.unwrap(), 1);
     assert_eq!(all(store, CtFilter::default()).await.len(), 1);
