@@ -11,7 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use fleet::ct::{CtAuthority, IssuedPair};
 use outbound::http::Client;
-use outbound::rate::Rates;
+use outbound::rate::Pace;
 use outbound::resolve::Resolver;
 use scan::ct::follow::{FollowOptions, Follower, Place, Start};
 use scan::ct::{DomainSet, Issuance, LogKey};
@@ -97,7 +97,7 @@ async fn a_log_of_tesseras_is_followed_and_proven_as_it_grows() {
         start: Start::Beginning,
         partial_patience: Duration::ZERO,
         tiles_a_step: 1,
-        rates: Rates { per_second: None, per_minute: None, burst: 1 },
+        pace: Pace::default(),
         ..FollowOptions::default()
     };
     let follower = Follower::new(key, &log.monitoring_url, client.unwrap(), options, Clock::system());

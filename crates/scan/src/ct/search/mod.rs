@@ -1,7 +1,6 @@
 //! Search services: asked by registered domain, with a cursor, never per certificate.
 //!
-//! A service has its own token bucket, which learns from being throttled, and its own number of requests under way; a
-//! slow or angry one holds up nobody else. A failure is a value with the moment to come back: nothing is retried behind
+//! A service has its own pace, which learns from being throttled, and its own number of requests under way; a slow or angry one holds up nobody else. A failure is a value with the moment to come back: nothing is retried behind
 //! the caller's back, so that the cursor and what it stands for are always stored together.
 
 mod cert_spotter;
