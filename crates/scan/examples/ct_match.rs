@@ -4,20 +4,23 @@
 //! `cargo run --release -p scan --example ct_match [DOMAINS]`
 
 use std::hint::black_box;
-use std::time::Instant;
 
 use fleet::ct::{CtAuthority, IssuedPair};
 use scan::ct::DomainSet;
 use scan::ct::entry::{Entries, Entry};
 use scan::ct::merkle::root_of;
 use scan::ct::names::names;
+use x509::der::{self, DerError, Reader, Writer, tag};
 
 /// Entries that differ: 64 tiles.
 const ENTRIES: usize = 64 * 256;
-/// Seconds for each measurement.
+/// Seconds of processor time for each measurement.
 const SECONDS: f64 = 3.0;
-/// Octets a precertificate's tbsCertificate has in public logs, about: the fleet's are filled up to it with names.
+/// Octets a precertificate's tbsCertificate has in public logs, about: the fleet's are filled up to it with an
+/// extension, as policies, addresses and identifiers do in real ones.
 const TBS_OCTETS: usize = 1_300;
+/// Names of each, the first of them the common name too.
+const NAMES: usize = 3;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let watched: usize = std::env::args().nth(1).map_or(Ok(20), |count| count.parse())?;
@@ -63,10 +66,10 @@ fn matches(entries: &[Entry<'_>], set: &DomainSet) -> usize {
     found
 }
 
-/// Entries a second, each tile decoded anew.
+/// Entries a second of processor time, each tile decoded anew.
 fn rate(what: &str, tiles: &[Vec<u8>], mut work: impl FnMut(&[Entry<'_>])) -> f64 {
-    let (began, mut read) = (Instant::now(), 0_u64);
-    while began.elapsed().as_secs_f64() < SECONDS {
+    let (began, mut read) = (processor_seconds(), 0_u64);
+    while processor_seconds() - began < SECONDS {
         for tile in tiles {
             let entries: Vec<Entry<'_>> = Entries::new(tile).map_while(Result::ok).collect();
             assert_eq!(entries.len(), 256);
@@ -74,22 +77,26 @@ fn rate(what: &str, tiles: &[Vec<u8>], mut work: impl FnMut(&[Entry<'_>])) -> f6
             read += entries.len() as u64;
         }
     }
-    let rate = read as f64 / began.elapsed().as_secs_f64();
+    let rate = read as f64 / (processor_seconds() - began);
     println!("{what:32} {rate:>12.0} entries/s");
     rate
+}
+
+/// What this thread has had of the processor, as the kernel counts it: the machine may be busy otherwise.
+fn processor_seconds() -> f64 {
+    let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let nanoseconds = told.split_whitespace().next().and_then(|first| first.parse::<f64>().ok());
+    nanoseconds.expect("this example needs Linux, with /proc") / 1e9
 }
 
 /// A TileLeaf with a precertificate.
 fn entry(authority: &CtAuthority, number: usize) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
     let domain = if number.is_multiple_of(1_000) { "watched-0.example" } else { "somebody-else.example" };
-    let mut names = vec![format!("host-{number}.{domain}")];
-    // What other extensions take in real ones.
-    names.extend(
-        (0..(TBS_OCTETS - 450) / 40).map(|n| format!("name-{n:04}.of-{number:06}.elsewhere.example")),
-    );
+    let names: Vec<String> = (0..NAMES).map(|n| format!("name-{n}.host-{number}.{domain}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let IssuedPair { tbs, precertificate, issuer_key_hash, .. } =
         authority.issue(&names, 1_795_219_200, 90)?;
+    let tbs = padded(&tbs)?;
     let mut out = 1_795_219_200_000_u64.to_be_bytes().to_vec();
     out.extend([0, 1]);
     out.extend(issuer_key_hash);
@@ -104,4 +111,30 @@ fn entry(authority: &CtAuthority, number: usize) -> Result<Vec<u8>, Box<dyn std:
     out.extend([0, 32]);
     out.extend([7; 32]);
     Ok(out)
+}
+
+/// The tbsCertificate with one more extension, in front of the others.
+fn padded(tbs: &[u8]) -> Result<Vec<u8>, DerError> {
+    const EXTENSIONS: u8 = tag::context_constructed(3);
+    let padding = vec![0x5a; TBS_OCTETS.saturating_sub(tbs.len())];
+    let mut out = Writer::new();
+    for field in Reader::new(tbs).sequence()? {
+        let field = field?;
+        if field.tag != EXTENSIONS {
+            out.raw(field.whole);
+            continue;
+        }
+        let list = field.inside().sequence()?.rest();
+        out.context(3, |w| {
+            w.sequence(|w| {
+                w.sequence(|w| {
+                    w.oid(&[2, 5, 29, 32]).octets(&padding);
+                })
+                .raw(list);
+            });
+        });
+    }
+    Ok(der::write(|w| {
+        w.element(tag::SEQUENCE, &out.finish());
+    }))
 }

@@ -6,8 +6,6 @@ use super::names::Name;
 
 /// Domains of the largest set; each takes some hundred octets.
 pub const DOMAINS_MAX: usize = 1_000_000;
-/// Octets of the longest name looked at: RFC 1035 allows 253, and what is longer matches by its end all the same.
-const NAME_OCTETS_MAX: usize = 1_024;
 /// Bits of the filter a domain: one name in some dozens of those that match nothing is compared in vain.
 const FILTER_BITS: usize = 32;
 
@@ -56,6 +54,8 @@ pub struct DomainSet {
     /// Domains by what stands above them, for wildcards that cover a watched domain from above.
     below: HashMap<Box<str>, Vec<u32>>,
     below_filter: Filter,
+    /// Octets of the longest domain: of a longer name only the end matters.
+    longest: usize,
     seed: u64,
 }
 
@@ -97,6 +97,7 @@ impl DomainSet {
             filter: Filter::new(domains.len()),
             below: HashMap::new(),
             below_filter: Filter::new(domains.len()),
+            longest: domains.iter().map(|domain| domain.len()).max().unwrap_or(0),
             domains: Vec::new(),
             seed,
         };
@@ -169,22 +170,20 @@ impl DomainSet {
         if wildcard {
             name = &name[2..];
         }
-        // Only the end of what is too long: no watched domain is longer.
-        let whole = name.len() <= NAME_OCTETS_MAX;
-        if !whole {
-            name = &name[name.len() - NAME_OCTETS_MAX..];
-        }
+        // The dot before the longest domain is the last octet that matters.
+        let start = name.len().saturating_sub(self.longest + 1);
         let mut hash = self.seed;
-        for (at, octet) in name.iter().enumerate().rev() {
-            if *octet == b'.' {
+        for at in (start..name.len()).rev() {
+            if name[at] == b'.' {
                 self.lookup(hash, &name[at + 1..], found);
             }
-            hash = step(hash, *octet);
+            hash = step(hash, name[at]);
         }
-        if whole {
-            self.lookup(hash, name, found);
+        if start > 0 {
+            return;
         }
-        if wildcard && whole && self.below_filter.may_have(hash) {
+        self.lookup(hash, name, found);
+        if wildcard && self.below_filter.may_have(hash) {
             let parent = String::from_utf8_lossy(name).to_ascii_lowercase();
             self.below.get(parent.as_str()).into_iter().flatten().for_each(|id| found(*id));
         }

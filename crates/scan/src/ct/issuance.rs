@@ -437,6 +437,8 @@ fn hexadecimal(hash: &Hash) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const R3: &str = "CN=R3, O=Let's Encrypt, C=US";
@@ -487,6 +489,23 @@ mod tests {
         assert_eq!(id("C=US, CN=A, Inc."), id(r"CN=A\,Inc., C=US"), "unescaped, as crt.sh has it");
         assert_ne!(id(R3), id(OTHER));
         assert_ne!(id(R3), IssuanceId::new(R3, &serial(8), None));
+    }
+
+    proptest! {
+        #[test]
+        fn any_octets_are_an_issuance_of_some_sort(octets in prop::collection::vec(any::<u8>(), 0..400)) {
+            let logged = Logged::Precertificate { tbs: &octets, issuer_key_hash: &[0; 32], precertificate: &octets };
+            for issuance in [Issuance::from_der(&octets), Issuance::from_logged(logged)] {
+                prop_assert!(!issuance.readable && issuance.names.len() <= NAMES_MAX);
+                prop_assert!(issuance.id.is(&issuance.id));
+            }
+        }
+
+        #[test]
+        fn any_issuer_is_itself(text: String) {
+            let id = IssuanceId::new(&text, &serial(7), None);
+            prop_assert_eq!(id, IssuanceId::new(&text, &serial(7), None));
+        }
     }
 
     #[test]

@@ -417,3 +417,51 @@ fn encoded(name: &str) -> String {
         out
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::ct::issuance::NAMES_MAX;
+
+    #[test]
+    fn times_of_both_services() {
+        for (text, seconds) in [
+            ("2016-06-16T00:00:00-00:00", 1_466_035_200),
+            ("2020-12-02T12:00:00Z", 1_606_910_400),
+            ("2020-11-07T15:46:43", 1_604_764_003),
+            ("2020-11-07T15:46:43.456", 1_604_764_003),
+            ("", 0),
+            ("soon", 0),
+        ] {
+            assert_eq!(time(text).0, seconds, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_name_cannot_leave_its_place_in_a_query() {
+        assert_eq!(encoded("a-b.example"), "a-b.example");
+        assert_eq!(encoded("a&output=html#%ü"), "a%26output%3Dhtml%23%25%C3%BC");
+    }
+
+    proptest! {
+        #[test]
+        fn any_answer_is_refused_or_read_within_bounds(octets: Vec<u8>, id: u64, text: String, many in 0_usize..5_000) {
+            let names: Vec<String> = (0..many).map(|n| format!("{n}.example.com")).collect();
+            let made = serde_json::json!([{
+                "id": id.to_string(), "dns_names": names, "cert_der": text, "not_before": text, "tbs_sha256": text,
+            }]).to_string();
+            let rows = serde_json::json!([{
+                "id": id, "name_value": names.join("\n"), "common_name": text, "issuer_name": text,
+                "serial_number": text, "not_after": text,
+            }]).to_string();
+            for body in [&octets[..], made.as_bytes(), rows.as_bytes()] {
+                let read = [read_cert_spotter(body), read_crt_sh(body, "example.com", Some(&text))];
+                for issuance in read.into_iter().flatten().flat_map(|found| found.issuances) {
+                    prop_assert!(issuance.names.len() <= NAMES_MAX);
+                }
+            }
+        }
+    }
+}
