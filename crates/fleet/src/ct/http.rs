@@ -89,7 +89,13 @@ impl Page {
     }
 }
 
-type Handler = dyn Fn(&hyper::Uri) -> Page + Send + Sync;
+/// What is asked for, and by what authority (the header of that name).
+pub(crate) struct Asked<'a> {
+    pub(crate) uri: &'a hyper::Uri,
+    pub(crate) authorization: Option<&'a str>,
+}
+
+type Handler = dyn Fn(&Asked<'_>) -> Page + Send + Sync;
 
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
@@ -120,7 +126,7 @@ impl Server {
     pub(crate) async fn start(
         quota: Quota,
         latency: Duration,
-        handler: impl Fn(&hyper::Uri) -> Page + Send + Sync + 'static,
+        handler: impl Fn(&Asked<'_>) -> Page + Send + Sync + 'static,
     ) -> Result<Self, FleetError> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
@@ -220,7 +226,11 @@ async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Respo
             page.headers.push(("retry-after", seconds.to_string()));
             page
         }
-        _ => (shared.handler)(request.uri()),
+        _ => {
+            let authorization = request.headers().get(hyper::header::AUTHORIZATION);
+            let authorization = authorization.and_then(|value| value.to_str().ok());
+            (shared.handler)(&Asked { uri: request.uri(), authorization })
+        }
     };
     Ok(respond(page, trouble))
 }

@@ -100,7 +100,8 @@ impl CtLog {
         state.write().sign(0)?;
         let served = state.clone();
         let server =
-            Server::start(options.quota, options.latency, move |uri| served.read().serve(uri.path())).await?;
+            Server::start(options.quota, options.latency, move |asked| served.read().serve(asked.uri.path()))
+                .await?;
         Ok(Self { server, state, spki, submission_url: "https://ct.fleet.example/2026/".to_owned() })
     }
 

@@ -64,7 +64,12 @@ impl SearchFake {
         let asked: Arc<RwLock<HashMap<String, u64>>> = Arc::default();
         let (of, count) = (issued.clone(), asked.clone());
         let (kind, page) = (options.kind, options.page);
-        let server = Server::start(options.quota, options.latency, move |uri| {
+        let bearer = options.token.as_ref().map(|token| format!("Bearer {token}"));
+        let server = Server::start(options.quota, options.latency, move |asked| {
+            let uri = asked.uri;
+            if bearer.is_some() && bearer.as_deref() != asked.authorization {
+                return json_error(401, "unauthorized", "the API token is missing or wrong");
+            }
             let query = Query::parse(uri.query().unwrap_or_default());
             let domain = query.domain(kind);
             *count.write().entry(domain).or_default() += 1;
@@ -167,11 +172,16 @@ fn matching<'p>(pairs: &'p [IssuedPair], domain: &str, below: bool) -> Vec<(usiz
     pairs.iter().enumerate().filter(found).collect()
 }
 
-fn cert_spotter(pairs: &[IssuedPair], query: &Query, page: usize) -> Page {
-    let wrong = |code: &str, message: &str| Page {
+/// An error in the shape of Cert Spotter's.
+fn json_error(status: u16, code: &str, message: &str) -> Page {
+    Page {
         headers: vec![("content-type", "application/json".to_owned())],
-        ..Page::status(400, &json!({ "code": code, "message": message }).to_string())
-    };
+        ..Page::status(status, &json!({ "code": code, "message": message }).to_string())
+    }
+}
+
+fn cert_spotter(pairs: &[IssuedPair], query: &Query, page: usize) -> Page {
+    let wrong = |code, message| json_error(400, code, message);
     let Some(domain) = query.get("domain").filter(|domain| domain.contains('.')) else {
         return wrong("invalid_domain", "domain must be a registered domain or below one");
     };

@@ -287,3 +287,26 @@ async fn a_silent_service_holds_up_nobody_else() {
     asking.abort();
     assert!(receive.recv().await.is_none(), "nobody is left who would answer");
 }
+
+#[tokio::test]
+async fn a_token_is_shown_and_a_wrong_one_is_a_refusal() {
+    let authority = CtAuthority::new(1).unwrap();
+    let fake = fake(SearchKind::CertSpotter, |options| options.token = Some("right".to_owned())).await;
+    fake.add(&[issue(&authority, "a.token.example")]);
+    let cursor = SearchCursor::default();
+    for (token, works) in [(Some("right"), true), (Some("not-this-one"), false), (None, false)] {
+        let service =
+            service_with(&fake, Dialect::CertSpotter, |options| options.token = token.map(str::to_owned));
+        let page = service.issuances_since("token.example", &cursor).await;
+        match page {
+            Ok(page) => assert!(works && page.issuances.len() == 1),
+            Err(error) => {
+                assert!(!works && matches!(error, SearchError::Refused { .. }), "{error}");
+                assert!(
+                    !format!("{service:?} {error}").contains("not-this-one"),
+                    "a token is not told: {service:?}"
+                );
+            }
+        }
+    }
+}
