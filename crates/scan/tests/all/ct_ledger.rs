@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
-use fleet::ct::{CtAuthority, IssuedPair};
+use fleet::ct::{CtAuthority, CtLog, CtLogOptions, IssuedPair};
 use futures_util::FutureExt;
+use outbound::http::Client;
+use outbound::rate::Pace;
+use outbound::resolve::Resolver;
+use scan::ct::follow::{FollowError, FollowOptions, Follower, Place, Start};
 use scan::ct::ledger::{Found, GRACE, Judged, judge_issuances, record};
-use scan::ct::{DomainSet, Issuance, IssuerRule, KnownAs, Unasked, Verdict};
-use store::ct::{CtFilter, CtVerdict, insert_ct_domains};
+use scan::ct::{DomainSet, Issuance, IssuerRule, KnownAs, LogKey, Unasked, Verdict};
+use store::ct::{CtFilter, CtVerdict, alarm_ct_log, insert_ct_domains, step_ct_log};
 use store::{NewCertificate, Store, StoreUrl, insert_known_certificates};
 
 const DAY: i64 = x509::DAY;
@@ -142,4 +146,104 @@ async fn a_renewal_that_came_into_the_database_meanwhile_is_known() {
     let judged = world.judge(GRACE).await;
     assert_eq!(judged[0].verdict, Verdict::Known(KnownAs::Inventory));
     assert_eq!(judged[0].domain.as_deref(), Some("ours.example"));
+}
+
+/// A follower as the system runs it: place from the database, matches and place into it in one transaction.
+struct Stored<'w> {
+    world: &'w World,
+    log: &'w CtLog,
+    log_id: [u8; 32],
+}
+
+impl Stored<'_> {
+    /// A new process: everything it knows is in the database. True when there is more to read at once; `crash` ends it
+    /// before it has written.
+    async fn step(&self, crash: bool) -> bool {
+        let client = Client::new(&Resolver::with_upstreams(Vec::new()), &outbound::http::Options::default());
+        let options = FollowOptions {
+            start: Start::Beginning,
+            partial_patience: Duration::ZERO,
+            tiles_a_step: 1,
+            pace: Pace::default(),
+            ..FollowOptions::default()
+        };
+        let key = LogKey::new(self.log.submission_url(), self.log.spki()).unwrap();
+        let clock = store::Clock::system();
+        let follower = Follower::new(key, &self.log.monitoring_url(), client.unwrap(), options, clock);
+        let row = self.world.store.ct_log(self.log_id).await.unwrap();
+        let place: Option<Place> =
+            row.filter(|row| !row.place.is_empty()).map(|row| serde_json::from_str(&row.place).unwrap());
+        let (now, log_id) = (self.world.now_us(), self.log_id);
+        match follower.step(place.as_ref(), &self.world.domains).await {
+            Ok(_) if crash => true,
+            Ok(step) => {
+                let place = serde_json::to_string(&step.place).unwrap();
+                let domains = &self.world.domains;
+                let found =
+                    step.matches.into_iter().map(|one| Found::in_log(one, domains, "Fleet 2026")).collect();
+                self.world
+                    .store
+                    .write("step", move |tx| {
+                        async move {
+                            record(tx, found, now).await?;
+                            step_ct_log(tx, log_id, "Fleet 2026", &place, step.behind as i64, now).await
+                        }
+                        .boxed()
+                    })
+                    .await
+                    .unwrap();
+                step.more
+            }
+            Err(FollowError::Alarm(alarm)) => {
+                let alarm = serde_json::to_string(&alarm).unwrap();
+                self.world
+                    .store
+                    .write("alarm", move |tx| {
+                        async move { alarm_ct_log(tx, log_id, "Fleet 2026", &alarm, now).await }.boxed()
+                    })
+                    .await
+                    .unwrap();
+                false
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_log_is_followed_through_the_database_whatever_ends_and_stops_at_a_fork() {
+    let world = World::new().await;
+    let log = CtLog::start(&CtLogOptions::default()).await.unwrap();
+    let authority = CtAuthority::new(1).unwrap();
+    let other = authority.issue(&["www.other.example"], world.now, 90).unwrap();
+    let mut expected = Vec::new();
+    for n in 0..900 {
+        if n % 100 == 55 {
+            let pair = authority.issue(&[&format!("h{n}.ours.example")], world.now, 90).unwrap();
+            // As logs have it: first one, later the other.
+            log.add_precertificate(&pair);
+            log.add_certificate(&pair);
+            expected.push(pair.names[0].clone());
+        } else {
+            log.add_certificate(&other);
+        }
+    }
+    log.publish().unwrap();
+    let log_id = *LogKey::new(log.submission_url(), log.spki()).unwrap().log_id();
+    let stored = Stored { world: &world, log: &log, log_id };
+    let mut crash = true;
+    while stored.step(crash).await {
+        crash = !crash;
+    }
+    let listed = world.store.ct_issuances(&CtFilter::default(), None, 100).await.unwrap().rows;
+    let mut names: Vec<String> = listed.iter().map(|row| row.names[0].clone()).collect();
+    names.reverse();
+    assert_eq!(names, expected, "each once, in the log's order");
+    let before = world.store.ct_log(log_id).await.unwrap().unwrap();
+    assert_eq!((before.behind, &before.alarm), (0, &None));
+    log.fork(3).unwrap();
+    assert!(!stored.step(false).await);
+    let after = world.store.ct_log(log_id).await.unwrap().unwrap();
+    assert_eq!(after.place, before.place, "nothing is read past an alarm");
+    assert!(after.alarm.unwrap().contains("forked"));
 }
