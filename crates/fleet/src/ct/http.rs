@@ -42,6 +42,8 @@ pub struct Quota {
 /// What is wrong with one answer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Trouble {
+    /// Nothing: for the requests between those with troubles.
+    Nothing,
     /// This status, with a short body.
     Status(u16),
     /// This status, with Retry-After, seconds.

@@ -231,10 +231,29 @@ async fn passing_troubles_are_passed_over() {
     let step = world.step(None).await.unwrap();
     assert_eq!(step.entries, 600);
     assert_eq!(step.matches.len(), ours.len());
-    // Served wrongly once: checkpoint, then the edge's three tiles of which one is broken.
     world.fill(10, &[]);
     world.log.trouble(&[Trouble::Status(500)]);
     assert_eq!(world.step(Some(&step.place)).await.unwrap().entries, 10);
+}
+
+#[tokio::test]
+async fn a_partial_tile_that_is_gone_is_read_from_the_full_one() {
+    let log = CtLogOptions { drop_partials: false, ..CtLogOptions::default() };
+    let world = World::with(&log, options()).await;
+    let ours = world.fill(100, &[7, 99]);
+    let early = world.log.checkpoint();
+    world.fill(400, &[]);
+    world.log.serve_stale(&early);
+    // After the checkpoint the edge's tile, then the data tile: neither is there any more.
+    for status in [404, 403] {
+        let key = LogKey::new(world.log.submission_url(), world.log.spki()).unwrap();
+        let follower =
+            Follower::new(key, &world.log.monitoring_url(), client(), options(), world.clock.clone());
+        let gone = Trouble::Status(status);
+        world.log.trouble(&[Trouble::Nothing, gone, Trouble::Nothing, gone]);
+        let step = follower.step(None, &world.domains).await.unwrap();
+        assert_eq!((step.entries, step.matches.len()), (100, ours.len()), "{status}");
+    }
 }
 
 #[tokio::test]

@@ -25,7 +25,7 @@ const ISSUER_OCTETS_MAX: usize = 128 * 1024;
 /// Why something was not fetched.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum FetchError {
-    /// The log has no such thing (404 or 410).
+    /// The log has no such thing.
     Missing(String),
     /// It cannot be had now.
     Unavailable {
@@ -140,7 +140,8 @@ impl Source {
                 }
                 Err(reason) => Err(unavailable(reason, turn.failed(told))),
             },
-            StatusCode::NOT_FOUND | StatusCode::GONE => {
+            // Object stores say 403 of what is not there to those who may not list.
+            StatusCode::NOT_FOUND | StatusCode::GONE | StatusCode::FORBIDDEN => {
                 turn.answered();
                 Err(FetchError::Missing(path.to_owned()))
             }
