@@ -5,7 +5,8 @@
 //! - **Search services** ([`search`]): Cert Spotter and crt.sh-shaped ones, asked by registered domain with a cursor.
 //!   Works on day one; depends on somebody else's reading of the logs.
 //! - **Following logs** ([`follow`]): static-ct (tiled) logs read by ourselves, every entry held against the log's own
-//!   signed checkpoints, so that a log cannot show us one tree and others another without an alarm.
+//!   signed checkpoints, so that a log cannot take back or change what it has shown us without an alarm. That it shows
+//!   others the same is for gossip and witnesses, which are not here; the notes kept would be the proof.
 //!
 //! Both give [`Issuance`]s. A precertificate and its certificate are one issuance ([`IssuanceId`]); whether somebody
 //! asked for it is decided by [`judge`], a function of values.
