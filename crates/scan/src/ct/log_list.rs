@@ -20,7 +20,7 @@ pub struct LogList {
     pub timestamp: Option<String>,
     /// Logs with tiles, in the list's order.
     pub tiled: Vec<TiledLog>,
-    /// How many logs only speak RFC 6962, which are not followed.
+    /// How many logs only speak RFC 6962, which are not followed; of merged lists, the most that one has.
     pub rfc6962: usize,
     /// Logs that cannot be used, and why.
     pub unusable: Vec<String>,
@@ -116,6 +116,28 @@ impl LogList {
             }
         }
         Ok(read)
+    }
+}
+
+impl LogList {
+    /// Several programmes' lists as one, each log once. A log is watched when one of them says so: whoever that
+    /// programme's clients are, they believe it.
+    #[must_use]
+    pub fn merged(lists: impl IntoIterator<Item = Self>) -> Self {
+        let mut all = Self { timestamp: None, tiled: Vec::new(), rfc6962: 0, unusable: Vec::new() };
+        for list in lists {
+            all.timestamp = all.timestamp.max(list.timestamp);
+            all.rfc6962 = all.rfc6962.max(list.rfc6962);
+            all.unusable.extend(list.unusable);
+            for log in list.tiled {
+                match all.tiled.iter_mut().find(|known| known.key.log_id() == log.key.log_id()) {
+                    Some(known) if !known.state.is_watched() => *known = log,
+                    Some(_) => {}
+                    None => all.tiled.push(log),
+                }
+            }
+        }
+        all
     }
 }
 
@@ -242,6 +264,22 @@ mod tests {
         assert_eq!(log.monitoring_url, "https://mon.log.example/2026h2/");
         assert_eq!((log.state, log.mmd_seconds), (LogState::Usable, 60));
         assert!(log.state.is_watched());
+    }
+
+    #[test]
+    fn a_log_that_one_programme_trusts_is_watched() {
+        let id = STANDARD.encode(sha256(&STANDARD.decode(KEY).unwrap()));
+        let read = |state: &str| LogList::parse(list(&id).replace("usable", state).as_bytes()).unwrap();
+        for (first, second, watched) in [
+            ("retired", "usable", true),
+            ("usable", "rejected", true),
+            ("retired", "rejected", false),
+            ("pending", "qualified", true),
+        ] {
+            let merged = LogList::merged([read(first), read(second)]);
+            assert_eq!((merged.tiled.len(), merged.rfc6962), (1, 1));
+            assert_eq!(merged.tiled[0].state.is_watched(), watched, "{first} and {second}");
+        }
     }
 
     #[test]
