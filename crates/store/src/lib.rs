@@ -50,6 +50,7 @@ pub mod testing;
 mod tx;
 mod url;
 mod value;
+pub mod watches;
 mod writer;
 
 pub use access::{

@@ -75,7 +75,7 @@ impl Store {
         self.row(sql::SCAN, vec![id.into()]).await?.map(|row| Ok(scan_row(row)?.0)).transpose()
     }
 
-    /// The newest scan that is running (or was killed) or interrupted.
+    /// The newest scan that is running (or was killed) or interrupted, and that no watch will go on with.
     ///
     /// # Errors
     /// Those of the database.

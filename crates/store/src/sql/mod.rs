@@ -56,6 +56,7 @@ migrations! {
     10 "issuers" "0010_issuers.sql",
     11 "enrolments" "0011_enrolments.sql",
     12 "ct" "0012_ct.sql",
+    13 "watches" "0013_watches.sql",
 }
 
 /// What a module sends: statements of both databases, of one of them, and over many rows.
@@ -113,6 +114,13 @@ pub(crate) const MODULES: &[Sends] = &[
     sends(crate::leases::ALL, &[]),
     sends(crate::enrolments::ALL, &[]),
     crate::ct::SENDS,
+    Sends {
+        both: crate::watches::ALL,
+        sqlite: crate::watches::SQLITE,
+        postgres: crate::watches::POSTGRES,
+        bulks: crate::watches::BULKS,
+        composed: Vec::new,
+    },
     Sends {
         both: crate::managed::ALL,
         sqlite: &[],

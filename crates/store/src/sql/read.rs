@@ -20,10 +20,12 @@ SELECT id FROM scans WHERE uuid = ?1";
 
 pub(crate) const SCAN: &str = concat!("-- scan\nSELECT ", scan_columns!(), " FROM scans WHERE uuid = ?1");
 
+/// Those that a watch will go on with by itself are left out.
 pub(crate) const SCAN_UNFINISHED: &str = concat!(
     "-- scan_unfinished\nSELECT ",
     scan_columns!(),
-    " FROM scans WHERE state <> 'finished' ORDER BY id DESC LIMIT 1"
+    " FROM scans WHERE state <> 'finished' AND NOT EXISTS (SELECT 1 FROM watches w WHERE w.run_scan = scans.uuid)
+ORDER BY id DESC LIMIT 1"
 );
 
 pub(crate) const SCANS: &str =

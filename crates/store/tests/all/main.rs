@@ -14,6 +14,7 @@ mod issuers;
 mod listing;
 mod plans;
 mod recording;
+mod watches;
 mod world;
 mod writing;
 
@@ -83,6 +84,10 @@ battery! {
     ct::finding_costs_a_constant_number_of_statements
     ct::a_log_keeps_its_place_and_its_alarm
     ct::what_is_known_for_a_name_is_found
+    watches::a_watch_is_made_changed_and_removed
+    watches::a_due_watch_has_one_holder_and_ends_once
+    watches::a_dead_holders_run_is_taken_over_with_its_scan
+    watches::claims_and_renewals_are_one_statement_for_many
     enrolments::an_enrolment_waits_and_is_decided_once
     enrolments::open_enrolments_are_bounded_and_listed_oldest_first
     enrolments::one_of_two_nodes_makes_the_recipient
