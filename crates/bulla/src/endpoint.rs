@@ -1,37 +1,8 @@
-//! Endpoints of the inventory and targets of a scan, each in terms of the other.
+//! Endpoints of the inventory as people write them.
 
-use std::path::Path;
-
-use scan::target::{Host, HostName, Protocol, ProtocolSource, Target};
+use scan::record::identity;
+use scan::target::HostName;
 use store::EndpointKey;
-
-/// The target that an endpoint of the inventory was.
-pub(crate) fn target(key: &EndpointKey) -> Option<Target> {
-    if key.protocol == Protocol::File.name() {
-        return Some(Target::file(Path::new(&key.host)));
-    }
-    let host = match key.host.parse() {
-        Ok(address) => Host::Address(address),
-        Err(_) => Host::Name(HostName::parse(&key.host).ok()?),
-    };
-    let own_name = matches!(&host, Host::Name(name) if name.as_str() == key.server_name);
-    let server_name = if own_name || key.server_name.is_empty() {
-        None
-    } else {
-        Some(HostName::parse(&key.server_name).ok()?)
-    };
-    let protocol = Protocol::named(&key.protocol)?;
-    Some(Target::new(host, key.port, protocol, ProtocolSource::Given, server_name))
-}
-
-/// How the engine knows an endpoint of the inventory.
-pub(crate) fn identity(key: &EndpointKey) -> Option<String> {
-    let target = target(key)?;
-    Some(match key.address.parse() {
-        Ok(address) => target.identity_at(address),
-        Err(_) => target.identity(),
-    })
-}
 
 /// The endpoint as people write it.
 pub(crate) fn label(key: &EndpointKey) -> String {

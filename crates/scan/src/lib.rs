@@ -17,6 +17,7 @@ pub mod starttls;
 pub mod target;
 pub mod tls;
 mod trusted;
+pub mod watch;
 
 pub use engine::{Known, Run, Scanner};
 pub use estate::{Estate, EstateFinding};

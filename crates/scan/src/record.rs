@@ -1,12 +1,18 @@
 //! Observations as the inventory keeps them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
 use std::sync::Arc;
 
-use store::{EndpointKey, NewCertificate, NewObservation};
-use x509::{Certificate, Fingerprint, UnixTime};
+use store::{EndpointKey, NewCertificate, NewObservation, Store, StoreError};
+use uuid::Uuid;
+use x509::{Certificate, Fingerprint, HostName, UnixTime};
 
 use crate::observation::Observation;
+use crate::target::{Host, Protocol, ProtocolSource, Target};
+
+/// Rows of a page when everything is read.
+const PAGE_ROWS: usize = 1_000;
 
 /// Certificates kept in the inventory's form, so that an intermediate is put into words once.
 const KEPT_MAX: usize = 1_024;
@@ -54,6 +60,54 @@ impl Recorder {
             self.kept.insert(certificate.fingerprint, row.clone());
         }
         row
+    }
+}
+
+/// The target that an endpoint of the inventory was; `None` when this build has no such.
+#[must_use]
+pub fn target(key: &EndpointKey) -> Option<Target> {
+    if key.protocol == Protocol::File.name() {
+        return Some(Target::file(Path::new(&key.host)));
+    }
+    let host = match key.host.parse() {
+        Ok(address) => Host::Address(address),
+        Err(_) => Host::Name(HostName::parse(&key.host).ok()?),
+    };
+    let own_name = matches!(&host, Host::Name(name) if name.as_str() == key.server_name);
+    let server_name = if own_name || key.server_name.is_empty() {
+        None
+    } else {
+        Some(HostName::parse(&key.server_name).ok()?)
+    };
+    let protocol = Protocol::named(&key.protocol)?;
+    Some(Target::new(host, key.port, protocol, ProtocolSource::Given, server_name))
+}
+
+/// How the engine knows an endpoint of the inventory (see [`Target::identity`]).
+#[must_use]
+pub fn identity(key: &EndpointKey) -> Option<String> {
+    let target = target(key)?;
+    Some(match key.address.parse() {
+        Ok(address) => target.identity_at(address),
+        Err(_) => target.identity(),
+    })
+}
+
+/// Endpoints that `scan` has observed already, by [`identity`], for [`Known::observed`](crate::Known::observed): some 100
+/// octets each.
+///
+/// # Errors
+/// [`StoreError::UnknownScan`]; those of the database.
+pub async fn observed(store: &Store, scan: Uuid) -> Result<HashSet<String>, StoreError> {
+    let mut identities = HashSet::new();
+    let mut after = None;
+    loop {
+        let page = store.scanned_endpoints(scan, after.as_ref(), PAGE_ROWS).await?;
+        identities.extend(page.rows.iter().filter_map(identity));
+        after = page.next;
+        if after.is_none() {
+            return Ok(identities);
+        }
     }
 }
 

@@ -209,7 +209,8 @@ async fn prepare(
     }
     let storing::Before { mut known, endpoints, by_address } = storing::before(&store, spec.again).await?;
     if let Some(scan) = &resumed {
-        known.observed = storing::observed(&store, scan.id).await?;
+        let observed = scan::record::observed(&store, scan.id).await;
+        known.observed = observed.map_err(|error| Problem::inventory(&error))?;
     }
     let (targets, expected) =
         if spec.again { again(&store, &spec, endpoints, by_address) } else { given(&spec, demo)? };

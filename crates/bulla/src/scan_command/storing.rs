@@ -1,8 +1,8 @@
 //! The scan's way into the inventory, and what the inventory knows beforehand.
 
-use std::collections::HashSet;
 use std::time::Duration;
 
+use scan::record::{identity, target};
 use scan::target::{Target, TargetError};
 use scan::{Known, Observation, Recorder};
 use store::{KnownEndpoint, ScanRow, ScanState, Sender, Status, Store, StoreError, Writer, WriterOptions};
@@ -11,7 +11,6 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::config::StoreSettings;
-use crate::endpoint::{identity, target};
 use crate::exit::{Outcome, Problem, chain};
 use crate::output::record::Detail;
 use crate::output::{Stored, Summary};
@@ -171,23 +170,6 @@ pub(crate) async fn unfinished(store: &Store, wanted: &str) -> Outcome<ScanRow> 
         return Err(Problem::usage(format_args!("scan {id} was finished")).hint("start a new one"));
     }
     Ok(scan)
-}
-
-/// Endpoints that `scan` has observed already.
-pub(crate) async fn observed(store: &Store, scan: Uuid) -> Outcome<HashSet<String>> {
-    let mut identities = HashSet::new();
-    let mut after = None;
-    loop {
-        let page = store
-            .scanned_endpoints(scan, after.as_ref(), PAGE_ROWS)
-            .await
-            .map_err(|error| Problem::inventory(&error))?;
-        identities.extend(page.rows.iter().filter_map(identity));
-        after = page.next;
-        if after.is_none() {
-            return Ok(identities);
-        }
-    }
 }
 
 /// What is known of endpoints before a scan.

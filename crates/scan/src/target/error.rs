@@ -56,6 +56,9 @@ pub enum TargetProblem {
     /// Nothing there.
     #[error("nothing is named; write a host, host:port, network, URL, @file or path")]
     Empty,
+    /// A file, a list or standard input, where only the network is looked at.
+    #[error("a file, a list or standard input; only hosts, addresses, networks and URLs may be named here")]
+    NotOfNetwork,
     /// Not a host name, or not one that can be connected to.
     #[error("not a host name: {0}")]
     HostName(#[from] NotAHost),

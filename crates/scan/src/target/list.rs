@@ -22,6 +22,7 @@ pub struct Targets {
     standard_input: Option<Box<dyn BufRead + Send>>,
     list: Option<List>,
     current: Option<Expansion>,
+    network_only: bool,
 }
 
 impl Targets {
@@ -43,7 +44,26 @@ impl Targets {
             standard_input: Some(standard_input),
             list: None,
             current: None,
+            network_only: false,
         }
+    }
+
+    /// Targets of the network alone: what names a file, a list or standard input is refused, and no file system is
+    /// looked at.
+    ///
+    /// # Errors
+    /// The first text that is not understood or not of the network.
+    pub fn of_network(texts: &[String], options: TargetOptions) -> Result<Self, TargetError> {
+        for text in texts {
+            let of_network = match spec(text) {
+                Ok(Spec::Endpoints(endpoints)) => Expansion::new(endpoints, &options).map(drop),
+                Ok(Spec::Path(_) | Spec::List(_) | Spec::StandardInput) => Err(TargetProblem::NotOfNetwork),
+                Err(problem) => Err(problem),
+            };
+            of_network.map_err(|problem| TargetError::new(Place::Argument, text, problem))?;
+        }
+        let nothing = Box::new(io::empty());
+        Ok(Self { network_only: true, ..Self::with_input(texts, options, nothing) })
     }
 
     /// How many targets are still to come, if that can be known without reading lists and folders.
@@ -54,7 +74,7 @@ impl Targets {
         }
         let begun = self.current.as_ref().map_or(0, Expansion::left);
         self.arguments.as_slice().iter().try_fold(begun, |sum, argument| {
-            let more = match read_argument(argument) {
+            let more = match self.read_argument(argument) {
                 Ok(Spec::Endpoints(endpoints)) => {
                     Expansion::new(endpoints, &self.options).map_or(0, |expansion| expansion.left())
                 }
@@ -65,8 +85,18 @@ impl Targets {
         })
     }
 
+    /// A word that exists as a path means the path: nobody has a folder called `-` or `@x` by chance,
+    /// and a host that happens to share a file's name is still meant by `host:443`.
+    fn read_argument(&self, argument: &OsString) -> Result<Spec, TargetProblem> {
+        let list = argument.as_encoded_bytes().first().is_some_and(|first| matches!(first, b'@' | b'-'));
+        if !self.network_only && !list && Path::new(argument).symlink_metadata().is_ok() {
+            return Ok(Spec::Path(argument.into()));
+        }
+        spec(argument.to_str().ok_or(TargetProblem::NotUtf8)?)
+    }
+
     fn begin_argument(&mut self, argument: &OsString) -> Result<Option<Target>, TargetProblem> {
-        match read_argument(argument)? {
+        match self.read_argument(argument)? {
             Spec::Endpoints(endpoints) => {
                 self.current = Some(Expansion::new(endpoints, &self.options)?);
             }
@@ -132,16 +162,6 @@ impl Iterator for Targets {
             }
         }
     }
-}
-
-/// A word that exists as a path means the path: nobody has a folder called `-` or `@x` by chance,
-/// and a host that happens to share a file's name is still meant by `host:443`.
-fn read_argument(argument: &OsString) -> Result<Spec, TargetProblem> {
-    let list = argument.as_encoded_bytes().first().is_some_and(|first| matches!(first, b'@' | b'-'));
-    if !list && Path::new(argument).symlink_metadata().is_ok() {
-        return Ok(Spec::Path(argument.into()));
-    }
-    spec(argument.to_str().ok_or(TargetProblem::NotUtf8)?)
 }
 
 /// A list of targets, one a line.

@@ -10,4 +10,5 @@ mod starttls_postgres;
 mod tls_openssl;
 mod tls_rustls;
 mod truth;
+mod watch;
 mod world;

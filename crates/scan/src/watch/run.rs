@@ -1,0 +1,216 @@
+//! One run: a scan into the inventory, and its end.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use serde_json::json;
+use store::watches::{WatchEnd, WatchRow, end_watch, fill_watch, watch};
+use store::{Event, ScanState, StoreError, Writer, WriterOptions, emit};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::{WatchSpec, Watches, schedule};
+use crate::engine::{Known, Run};
+use crate::record::{Recorder, observed};
+
+/// What may be spent on storing the last results, once a run is cancelled.
+const LAST_TRY: Duration = Duration::from_secs(1);
+
+/// The outcome of a run that went over all of its targets.
+const FINISHED: &str = "finished";
+/// The outcome of one that did not.
+const FAILED: &str = "failed";
+
+/// A claim.
+#[derive(Clone, Copy)]
+pub(super) struct Held {
+    pub(super) id: Uuid,
+    pub(super) node: Uuid,
+    pub(super) claims: i64,
+}
+
+/// Why a run has no results.
+enum Unfinished {
+    /// It is another's now, or will be.
+    Cancelled,
+    Failed(String),
+}
+
+impl From<StoreError> for Unfinished {
+    fn from(error: StoreError) -> Self {
+        Self::Failed(said(&error))
+    }
+}
+
+fn said(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let more = cause.to_string();
+        if !text.contains(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        next = cause.source();
+    }
+    text
+}
+
+impl Watches {
+    /// Makes a claimed run. Whatever cannot be written down is left to the lease.
+    pub(super) async fn run_claimed(&self, held: Held, row: WatchRow, stop: CancellationToken) {
+        let name = row.settings.name.clone();
+        let scan = row.run.as_ref().and_then(|run| run.scan);
+        let looked = match scan {
+            Some(scan) => Ok((scan, true)),
+            None => self.fill(held).await.map(|scan| (scan, false)),
+        };
+        let (scan, looked) = match looked {
+            Ok((scan, again)) => (Some(scan), self.look(scan, again, &row, &stop).await),
+            Err(unfinished) => (None, Err(unfinished)),
+        };
+        let ended = match looked {
+            Ok(counts) => self.end(held, scan, Ok(counts)).await,
+            Err(Unfinished::Cancelled) => return,
+            Err(Unfinished::Failed(why)) => {
+                tracing::warn!(watch = name, error = why, "a watch's run failed");
+                self.end(held, scan, Err(why)).await
+            }
+        };
+        if let Err(error) = ended {
+            tracing::warn!(watch = name, error = said(&error), "the end of a watch's run was not stored");
+        }
+    }
+
+    /// Gives the run its scan.
+    async fn fill(&self, held: Held) -> Result<Uuid, Unfinished> {
+        let scan = Uuid::now_v7();
+        let Held { id, node, claims } = held;
+        let filled =
+            self.0.store.write("watch_fill", move |tx| fill_watch(tx, id, node, claims, scan).boxed());
+        if filled.await? { Ok(scan) } else { Err(Unfinished::Cancelled) }
+    }
+
+    /// Looks at all targets that the scan has not seen yet; answers the counts, JSON.
+    async fn look(
+        &self,
+        scan: Uuid,
+        again: bool,
+        row: &WatchRow,
+        stop: &CancellationToken,
+    ) -> Result<String, Unfinished> {
+        let (store, kit) = (&self.0.store, &self.0.kit);
+        let spec: WatchSpec =
+            serde_json::from_str(&row.settings.spec).map_err(|error| Unfinished::Failed(said(&error)))?;
+        let mut known = Known::default();
+        store.begin_scan(scan, self.0.clock.now_us(), &kit.asked(&spec)).await?;
+        if again {
+            store.resume_scan(scan).await?;
+            known.observed = observed(store, scan).await?;
+        }
+        let targets = kit.targets(&spec).map_err(Unfinished::Failed)?;
+        let scanner = kit.scanner(&spec).map_err(Unfinished::Failed)?;
+        let looking = stop.child_token();
+        let _ended = looking.clone().drop_guard();
+        let run = scanner.start(Box::new(targets), known, looking.clone());
+        let findings = self.gather(scan, run, &looking, stop).await?;
+        let Some(stored) = store.scan(scan).await? else {
+            return Err(Unfinished::Failed(format!("scan {scan} is not there any more")));
+        };
+        let counts = json!({
+            "endpoints": stored.observations,
+            "answered": stored.answered,
+            "changed": stored.changes,
+            "new_certificates": stored.new_certificates,
+            "worst_findings": findings,
+        });
+        let summary = json!({"watch": row.settings.name, "counts": counts}).to_string();
+        store.finish_scan(scan, self.0.clock.now_us(), ScanState::Finished, &summary).await?;
+        Ok(counts.to_string())
+    }
+
+    /// Stores what the scan sees; answers endpoints by the severity of their worst finding.
+    async fn gather(
+        &self,
+        scan: Uuid,
+        run: Run,
+        looking: &CancellationToken,
+        stop: &CancellationToken,
+    ) -> Result<BTreeMap<&'static str, u64>, Unfinished> {
+        let options = WriterOptions { patience: self.0.options.patience, ..WriterOptions::default() };
+        let (sender, writer) = Writer::start(self.0.store.clone(), scan, options);
+        // Every target was understood when the watch was made, so nobody reads refusals.
+        let Run { mut observations, refused, .. } = run;
+        drop(refused);
+        let (mut recorder, mut findings) = (Recorder::default(), BTreeMap::new());
+        while let Some(observation) = observations.recv().await {
+            if let Some(severity) = observation.severity() {
+                *findings.entry(severity.name()).or_insert(0) += 1;
+            }
+            let row = recorder.row(&observation, self.0.kit.detail(&observation));
+            let sent = tokio::select! {
+                biased;
+                sent = sender.send(row) => sent.is_ok(),
+                () = stop.cancelled() => false,
+            };
+            if !sent {
+                looking.cancel();
+                break;
+            }
+        }
+        drop(sender);
+        if stop.is_cancelled() {
+            // What was not stored is looked at again by whoever goes on.
+            drop(tokio::time::timeout(LAST_TRY, writer.finish()).await);
+            return Err(Unfinished::Cancelled);
+        }
+        match writer.finish().await {
+            Ok(_) => Ok(findings),
+            Err(error) => Err(Unfinished::Failed(said(&error))),
+        }
+    }
+
+    /// Ends the run, tells of it and plans the next, in one transaction. Nothing when the run is another's by now.
+    async fn end(
+        &self,
+        held: Held,
+        scan: Option<Uuid>,
+        result: Result<String, String>,
+    ) -> Result<(), StoreError> {
+        let ended_at_us = self.0.clock.now_us();
+        let write = self.0.store.write("watch_end", move |tx| {
+            async move {
+                let Some(row) = watch(tx, held.id).await? else { return Ok(()) };
+                let (settings, planned) = (&row.settings, row.times.planned_at_us);
+                let (interval, jitter) = (settings.interval_us, settings.jitter_us);
+                let outcome = if result.is_ok() { FINISHED } else { FAILED };
+                let end = WatchEnd {
+                    scan,
+                    ended_at_us,
+                    outcome: outcome.to_owned(),
+                    error: result.as_ref().err().cloned(),
+                    counts: result.ok(),
+                    times: schedule::next(held.id, planned, interval, jitter, ended_at_us),
+                };
+                if end_watch(tx, held.id, held.node, held.claims, &end).await? {
+                    emit(tx, vec![told(&row, &end)]).await?;
+                }
+                Ok(())
+            }
+            .boxed()
+        });
+        write.await
+    }
+}
+
+fn told(row: &WatchRow, end: &WatchEnd) -> Event {
+    let counts = end.counts.as_deref().and_then(|counts| serde_json::from_str(counts).ok());
+    Event {
+        at_us: end.ended_at_us,
+        kind: if end.error.is_some() { "watch.failed" } else { "watch.finished" },
+        subject: format!("watch/{}", row.id),
+        body: json!({"name": row.settings.name, "group": row.settings.group, "scan": end.scan,
+            "error": end.error, "counts": counts.unwrap_or(serde_json::Value::Null)}),
+    }
+}

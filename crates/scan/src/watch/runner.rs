@@ -1,0 +1,132 @@
+//! One node's part: claims what is due, keeps its leases, gives back what it cannot end.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use store::StoreError;
+use tokio::task::{Id, JoinSet};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::run::Held;
+use super::{Watches, in_us};
+
+/// Between two looks at what is due, and between two extensions of leases. A due run begins so much later at worst.
+const PERIOD: Duration = Duration::from_secs(5);
+/// How long a claim holds without being extended: twelve periods, so that a pause of the process or a failover of the
+/// database costs no run.
+pub(super) const LEASE: Duration = Duration::from_secs(60);
+/// What may be spent on a database that does not answer, once the node is to stop.
+const LAST_TRY: Duration = Duration::from_secs(2);
+
+/// A node's runs. Dropping it aborts them; their leases end by themselves.
+pub struct Runner {
+    watches: Watches,
+    node: Uuid,
+    runs: JoinSet<()>,
+    held: HashMap<Id, (Held, CancellationToken)>,
+}
+
+impl Watches {
+    /// Makes runs when they are due, until told to stop; then gives back those under way.
+    pub async fn run(&self, stop: CancellationToken) {
+        let _live = telemetry::tasks::guard("watches");
+        let mut runner = self.runner();
+        loop {
+            if let Err(error) = runner.tick().await {
+                tracing::warn!(error = &error as &dyn std::error::Error, "watches could not be looked after");
+            }
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = tokio::time::sleep(PERIOD) => {}
+            }
+        }
+        runner.stop().await;
+    }
+
+    /// A node's part, to be driven by hand: for tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn runner(&self) -> Runner {
+        Runner { watches: self.clone(), node: Uuid::now_v7(), runs: JoinSet::new(), held: HashMap::new() }
+    }
+}
+
+impl Runner {
+    /// Extends leases, ends runs whose lease is lost, begins runs that are due and that there is room for; answers how
+    /// many began.
+    ///
+    /// # Errors
+    /// Those of the database. Runs under way go on.
+    pub async fn tick(&mut self) -> Result<usize, StoreError> {
+        while let Some(ended) = self.runs.try_join_next_with_id() {
+            self.ended(ended);
+        }
+        self.keep().await?;
+        let room = self.watches.0.options.at_once.max(1).saturating_sub(self.held.len());
+        if room == 0 {
+            return Ok(0);
+        }
+        let (store, now_us) = (&self.watches.0.store, self.watches.0.clock.now_us());
+        let due = store.claim_watches(self.node, now_us, now_us.saturating_add(in_us(LEASE)), room).await?;
+        let began = due.len();
+        for row in due {
+            let held = Held { id: row.id, node: self.node, claims: row.claims };
+            let (watches, stop) = (self.watches.clone(), CancellationToken::new());
+            let until = stop.clone();
+            let task = self.runs.spawn(async move {
+                let _live = telemetry::tasks::guard("watch-run");
+                watches.run_claimed(held, row, until).await;
+            });
+            self.held.insert(task.id(), (held, stop));
+        }
+        Ok(began)
+    }
+
+    /// One statement for all that this node holds. A run that is another's by now, or whose watch is gone, is cancelled.
+    async fn keep(&self) -> Result<(), StoreError> {
+        if self.held.is_empty() {
+            return Ok(());
+        }
+        let until_us = self.watches.0.clock.now_us().saturating_add(in_us(LEASE));
+        let runs: Vec<_> = self.held.values().map(|(held, _)| (held.id, held.claims)).collect();
+        let kept = self.watches.0.store.renew_watches(self.node, &runs, until_us).await?;
+        for (held, stop) in self.held.values() {
+            if !kept.contains(&held.id) {
+                stop.cancel();
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until no run is under way.
+    pub async fn idle(&mut self) {
+        while let Some(ended) = self.runs.join_next_with_id().await {
+            self.ended(ended);
+        }
+    }
+
+    fn ended(&mut self, ended: Result<(Id, ()), tokio::task::JoinError>) {
+        let id = match &ended {
+            Ok((id, ())) => *id,
+            // Its lease ends by itself, and whoever claims it goes on behind what was stored.
+            Err(error) => {
+                tracing::error!(%error, "a watch's run ended in a panic");
+                error.id()
+            }
+        };
+        self.held.remove(&id);
+    }
+
+    /// Ends what is under way without its end, and gives it back.
+    pub async fn stop(mut self) {
+        for (_, stop) in self.held.values() {
+            stop.cancel();
+        }
+        self.idle().await;
+        let given_back = self.watches.0.store.release_watches(self.node);
+        if !matches!(tokio::time::timeout(LAST_TRY, given_back).await, Ok(Ok(()))) {
+            tracing::warn!("the runs under way could not be given back; their leases end within a minute");
+        }
+    }
+}

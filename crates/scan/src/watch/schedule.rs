@@ -1,0 +1,95 @@
+//! When a watch runs: a grid of planned times, and a jitter by hash so that watches of one interval do not run together.
+
+use aws_lc_rs::digest::{SHA256, digest};
+use store::watches::{WatchRow, WatchSettings, WatchTimes};
+use uuid::Uuid;
+
+/// The first planned time after `after_us`. Those missed are not made up for: the run before stood for them all.
+pub(super) fn next(
+    id: Uuid,
+    planned_at_us: i64,
+    interval_us: i64,
+    jitter_us: i64,
+    after_us: i64,
+) -> WatchTimes {
+    let interval = interval_us.max(1);
+    let planned = if planned_at_us > after_us {
+        planned_at_us
+    } else {
+        let missed = after_us.saturating_sub(planned_at_us) / interval;
+        planned_at_us.saturating_add((missed + 1).saturating_mul(interval))
+    };
+    at(id, planned, jitter_us)
+}
+
+/// The times of a watch whose settings change. A run under way plans at its end; another interval or jitter counts from
+/// the planned time there is, brought nearer where the interval has become shorter.
+pub(super) fn changed(row: &WatchRow, to: &WatchSettings, now_us: i64) -> WatchTimes {
+    let same = (row.settings.interval_us, row.settings.jitter_us) == (to.interval_us, to.jitter_us);
+    if same || row.run.is_some() {
+        return row.times;
+    }
+    let planned = row.times.planned_at_us.min(now_us.saturating_add(to.interval_us));
+    at(row.id, planned, to.jitter_us)
+}
+
+fn at(id: Uuid, planned_at_us: i64, jitter_us: i64) -> WatchTimes {
+    let next_run_at_us = planned_at_us.saturating_add(spread(id, planned_at_us, jitter_us));
+    WatchTimes { planned_at_us, next_run_at_us }
+}
+
+/// Below `jitter_us`, the same for the same watch and planned time on every node.
+fn spread(id: Uuid, planned_at_us: i64, jitter_us: i64) -> i64 {
+    if jitter_us <= 0 {
+        return 0;
+    }
+    let mut seed = [0; 24];
+    seed[..16].copy_from_slice(id.as_bytes());
+    seed[16..].copy_from_slice(&planned_at_us.to_be_bytes());
+    let hash = digest(&SHA256, &seed);
+    let mut first = [0; 8];
+    first.copy_from_slice(&hash.as_ref()[..8]);
+    (u64::from_be_bytes(first) % jitter_us.unsigned_abs()) as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn missed_runs_are_run_once() {
+        let next = |planned, after| next(Uuid::nil(), planned, 10, 0, after).planned_at_us;
+        for (planned, after, wanted) in [
+            (100, 100, 110),
+            (100, 109, 110),
+            (100, 110, 120),
+            (100, 205, 210),
+            (100, 99, 100),
+            (100, 50, 100),
+        ] {
+            assert_eq!(next(planned, after), wanted, "planned {planned}, after {after}");
+        }
+    }
+
+    #[test]
+    fn watches_of_one_interval_run_apart() {
+        let times: std::collections::HashSet<i64> =
+            (0..100).map(|n| spread(Uuid::from_u128(n), 7, 1_000_000)).collect();
+        assert!(times.len() > 95, "{}", times.len());
+    }
+
+    proptest! {
+        #[test]
+        fn the_next_time_is_on_the_grid_and_within_an_interval_and_the_jitter(
+            id: u128, planned in 0..1_i64 << 40, interval in 1..1_i64 << 30, jitter in 0..1_i64 << 30, late in 0..1_i64 << 40,
+        ) {
+            let after = planned + late;
+            let times = next(Uuid::from_u128(id), planned, interval, jitter, after);
+            prop_assert_eq!((times.planned_at_us - planned) % interval, 0);
+            prop_assert!(times.planned_at_us > after && times.planned_at_us <= after + interval);
+            let late = times.next_run_at_us - times.planned_at_us;
+            prop_assert!(late == 0 || (0..jitter).contains(&late));
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! Watches: runs on schedule, once each, whatever happens to their nodes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fleet::{Fleet, Mix, Plan};
+use outbound::resolve::Resolver;
+use scan::watch::{Kit, NewWatch, WatchError, WatchOptions, WatchSpec, Watches};
+use scan::{Observation, Scanner, TargetOptions, Targets, Trusted};
+use store::testing::Cluster;
+use store::watches::WatchRow;
+use store::{Clock, ScanState, Store, StoreUrl};
+use uuid::Uuid;
+
+use crate::truth::options;
+
+/// 2026-11-21, µs.
+const NOW: i64 = 1_795_219_200_000_000;
+const HOUR: Duration = Duration::from_secs(3_600);
+/// Longer than a lease.
+const DEAD: Duration = Duration::from_secs(61);
+const HOUR_US: i64 = 3_600_000_000;
+const ENDPOINTS: usize = 40;
+/// Nobody looks further than this at a list in these tests.
+const PAGE: usize = 100;
+
+struct FleetKit {
+    resolver: Resolver,
+    roots: Vec<u8>,
+}
+
+impl Kit for FleetKit {
+    fn targets(&self, spec: &WatchSpec) -> Result<Targets, String> {
+        Targets::of_network(&spec.targets, TargetOptions::default()).map_err(|error| error.to_string())
+    }
+
+    fn scanner(&self, _: &WatchSpec) -> Result<Scanner, String> {
+        let mut trusted = Trusted::nobody();
+        trusted.add_bytes(&self.roots);
+        Scanner::new(options(), self.resolver.clone(), trusted).map_err(|error| error.to_string())
+    }
+
+    fn asked(&self, spec: &WatchSpec) -> String {
+        serde_json::to_string(spec).unwrap()
+    }
+
+    fn detail(&self, _: &Observation) -> String {
+        "{}".to_owned()
+    }
+}
+
+struct World {
+    fleet: Fleet,
+    store: Store,
+    clock: Clock,
+    targets: Vec<String>,
+    url: StoreUrl,
+    /// A name server that never answers.
+    mute: std::net::UdpSocket,
+    _folder: Option<tempfile::TempDir>,
+    // Last: the connections go before the server.
+    _cluster: Option<Arc<Cluster>>,
+}
+
+impl World {
+    async fn sqlite() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let url = StoreUrl::sqlite(folder.path().join("watch.db"));
+        Self::on(url, Some(folder), None).await
+    }
+
+    async fn postgres() -> Self {
+        let cluster = tokio::task::spawn_blocking(Cluster::shared).await.unwrap();
+        Self::on(cluster.database(), None, Some(cluster)).await
+    }
+
+    async fn on(url: StoreUrl, folder: Option<tempfile::TempDir>, cluster: Option<Arc<Cluster>>) -> Self {
+        let plan = Plan { endpoints: ENDPOINTS, dead_fraction: 0.0, mix: Mix::Healthy, ..Plan::default() };
+        let fleet = Fleet::start(&plan).await.expect("a fleet on loopback");
+        let targets = fleet.truth().into_iter().map(|truth| truth.target).collect();
+        let store = Store::open(&url).await.unwrap();
+        let clock = Clock::manual(NOW);
+        let mute = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        Self { fleet, store, clock, targets, url, mute, _folder: folder, _cluster: cluster }
+    }
+
+    /// What a node has, over connections of its own.
+    async fn node(&self) -> Watches {
+        self.node_asking(self.fleet.dns()).await
+    }
+
+    /// A node whose runs are under way for seconds: no name is resolved.
+    async fn slow_node(&self) -> Watches {
+        self.node_asking(self.mute.local_addr().unwrap()).await
+    }
+
+    async fn node_asking(&self, dns: std::net::SocketAddr) -> Watches {
+        let kit = FleetKit {
+            resolver: Resolver::with_upstreams(vec![dns]),
+            roots: self.fleet.roots_pem().into_bytes(),
+        };
+        let store =
+            if self.store.is_postgres() { Store::open(&self.url).await.unwrap() } else { self.store.clone() };
+        Watches::new(store, self.clock.clone(), kit, WatchOptions { at_once: 4, ..WatchOptions::default() })
+    }
+
+    fn watch(&self, name: &str) -> NewWatch {
+        NewWatch {
+            name: name.to_owned(),
+            group: "fleet".to_owned(),
+            spec: WatchSpec { targets: self.targets.clone(), ..WatchSpec::default() },
+            interval: HOUR,
+            jitter: Duration::ZERO,
+            enabled: true,
+        }
+    }
+
+    async fn row(&self, id: Uuid) -> WatchRow {
+        self.store.watch(id).await.unwrap().unwrap()
+    }
+
+    async fn scans(&self) -> Vec<store::ScanRow> {
+        self.store.scans(None, PAGE).await.unwrap().rows
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_due_watch_fills_the_inventory_and_runs_again_an_interval_later() {
+    let world = World::sqlite().await;
+    let node = world.node().await;
+    let id = node.create(&world.watch("edge"), "user:a").await.unwrap().id;
+    let mut runner = node.runner();
+    assert_eq!(runner.tick().await.unwrap(), 1);
+    runner.idle().await;
+    let row = world.row(id).await;
+    let last = row.last.clone().expect("a run has ended");
+    assert_eq!((last.outcome.as_str(), &last.error, row.run), ("finished", &None, None));
+    let counts: serde_json::Value = serde_json::from_str(last.counts.as_deref().unwrap()).unwrap();
+    assert_eq!((counts["endpoints"].as_u64(), counts["answered"].as_u64()), (Some(40), Some(40)), "{counts}");
+    assert_eq!(row.times.next_run_at_us, NOW + HOUR_US);
+    let page = world.store.known_endpoints(None, PAGE).await.unwrap();
+    assert_eq!(page.rows.len(), ENDPOINTS);
+    assert_eq!(world.scans().await[0].state, ScanState::Finished);
+
+    assert_eq!(runner.tick().await.unwrap(), 0, "not due");
+    // Three planned times are missed: one run stands for all.
+    world.clock.advance(3 * HOUR + Duration::from_secs(7));
+    assert_eq!(runner.tick().await.unwrap(), 1);
+    runner.idle().await;
+    assert_eq!(runner.tick().await.unwrap(), 0);
+    assert_eq!(world.row(id).await.times.next_run_at_us, NOW + 4 * HOUR_US);
+    assert_eq!(world.scans().await.len(), 2);
+
+    // One more by hand leaves the plan as it is.
+    node.run_now(&world.row(id).await, "user:a").await.unwrap();
+    assert_eq!(runner.tick().await.unwrap(), 1);
+    runner.idle().await;
+    assert_eq!(world.row(id).await.times.next_run_at_us, NOW + 4 * HOUR_US);
+    runner.stop().await;
+    world.fleet.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_nodes_on_one_database_run_each_watch_once() {
+    let world = World::postgres().await;
+    let (one, two) = (world.node().await, world.node().await);
+    for n in 0..6 {
+        one.create(&world.watch(&format!("w{n}")), "user:a").await.unwrap();
+    }
+    let (mut first, mut second) = (one.runner(), two.runner());
+    let mut began = 0;
+    // Who meets the other's claim may get fewer rows than it has room for, and gets them at its next look.
+    while began < 6 {
+        let (a, b) = tokio::join!(first.tick(), second.tick());
+        began += a.unwrap() + b.unwrap();
+        tokio::join!(first.idle(), second.idle());
+    }
+    assert_eq!(began, 6, "each is claimed by one");
+    assert_eq!(first.tick().await.unwrap() + second.tick().await.unwrap(), 0);
+    let scans = world.scans().await;
+    assert_eq!(scans.len(), 6);
+    assert!(scans.iter().all(|scan| scan.observations == ENDPOINTS as u64), "{scans:?}");
+    world.fleet.stop().await;
+}
+
+async fn a_lost_run_is_taken_over(world: World) {
+    let (one, two) = (world.slow_node().await, world.node().await);
+    let id = one.create(&world.watch("edge"), "user:a").await.unwrap().id;
+    let (mut first, mut second) = (one.runner(), two.runner());
+    assert_eq!(first.tick().await.unwrap(), 1);
+    let mut scan = None;
+    while scan.is_none() {
+        tokio::task::yield_now().await;
+        scan = world.row(id).await.run.and_then(|run| run.scan);
+    }
+    // Killed: nothing is said, nothing is given back.
+    drop(first);
+    assert_eq!(second.tick().await.unwrap(), 0, "the lease holds");
+    world.clock.advance(DEAD);
+    assert_eq!(second.tick().await.unwrap(), 1);
+    second.idle().await;
+    let row = world.row(id).await;
+    let last = row.last.unwrap();
+    assert_eq!(
+        (last.outcome.as_str(), last.scan),
+        ("finished", scan),
+        "the same scan goes on: {:?}",
+        last.error
+    );
+    assert_eq!((last.began_at_us, row.claims), (NOW, 2));
+    let scans = world.scans().await;
+    assert_eq!((scans.len(), scans[0].observations, scans[0].state), (1, 40, ScanState::Finished));
+    world.fleet.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_nodes_run_is_taken_over_after_its_lease() {
+    a_lost_run_is_taken_over(World::sqlite().await).await;
+    a_lost_run_is_taken_over(World::postgres().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stopped_node_gives_its_run_back_at_once() {
+    let world = World::sqlite().await;
+    let (one, two) = (world.slow_node().await, world.node().await);
+    let id = one.create(&world.watch("edge"), "user:a").await.unwrap().id;
+    let (mut first, mut second) = (one.runner(), two.runner());
+    assert_eq!(first.tick().await.unwrap(), 1);
+    first.stop().await;
+    let run = world.row(id).await.run.expect("it is not over");
+    assert_eq!((run.holder, run.until_us), (None, None));
+    assert_eq!(second.tick().await.unwrap(), 1, "no waiting for the lease");
+    second.idle().await;
+    assert_eq!(world.row(id).await.last.unwrap().outcome, "finished");
+    world.fleet.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_removed_watchs_run_is_cancelled_and_a_paused_one_begins_none() {
+    let world = World::sqlite().await;
+    let node = world.slow_node().await;
+    let row = node.create(&world.watch("edge"), "user:a").await.unwrap();
+    let mut runner = node.runner();
+    assert_eq!(runner.tick().await.unwrap(), 1);
+    assert!(matches!(node.run_now(&row, "user:a").await, Err(WatchError::NotNow)), "it runs");
+    node.delete(&row, "user:a").await.unwrap();
+    runner.tick().await.unwrap();
+    runner.idle().await;
+    assert!(world.store.watch(row.id).await.unwrap().is_none());
+
+    let row = node.create(&world.watch("edge"), "user:a").await.unwrap();
+    let row = node.enable(&row, false, "user:a").await.unwrap();
+    assert_eq!(runner.tick().await.unwrap(), 0);
+    assert!(matches!(node.run_now(&row, "user:a").await, Err(WatchError::NotNow)));
+    node.enable(&row, true, "user:a").await.unwrap();
+    assert!(matches!(node.enable(&row, true, "user:a").await, Err(WatchError::Changed)), "read before");
+    assert_eq!(runner.tick().await.unwrap(), 1);
+    runner.stop().await;
+    let actions = world.store.audit_page(&store::AuditFilter::default(), None, PAGE).await.unwrap().rows;
+    let mut actions: Vec<_> = actions.into_iter().map(|row| row.action).collect();
+    actions.sort();
+    assert_eq!(actions, ["watch.create", "watch.create", "watch.delete", "watch.pause", "watch.resume"]);
+    world.fleet.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_watched_is_refused_with_the_reason() {
+    let world = World::sqlite().await;
+    let node = world.node().await;
+    let of = |targets: &[&str]| WatchSpec {
+        targets: targets.iter().map(|target| (*target).to_owned()).collect(),
+        ..WatchSpec::default()
+    };
+    let usual = || world.watch("edge");
+    let cases = [
+        (NewWatch { name: String::new(), ..usual() }, "a name has"),
+        (NewWatch { name: "a/b".into(), ..usual() }, "a name has"),
+        (NewWatch { name: Uuid::nil().to_string(), ..usual() }, "is no UUID"),
+        (NewWatch { group: "a b".into(), ..usual() }, "a group has"),
+        (NewWatch { interval: Duration::from_secs(59), ..usual() }, "the interval is 60 to"),
+        (NewWatch { jitter: 2 * HOUR, ..usual() }, "the jitter is at most"),
+        (NewWatch { spec: of(&[]), ..usual() }, "1 to 10000 targets"),
+        (NewWatch { spec: of(&["a.example", "/etc/ssl"]), ..usual() }, "only hosts"),
+        (NewWatch { spec: of(&["@/etc/passwd"]), ..usual() }, "only hosts"),
+        (NewWatch { spec: of(&["-"]), ..usual() }, "only hosts"),
+        (NewWatch { spec: of(&["*.example"]), ..usual() }, "a wildcard"),
+        (NewWatch { spec: of(&["10.0.0.0/8"]), ..usual() }, "more than"),
+        (NewWatch { spec: of(&["10.0.0.0/16"; 17]), ..usual() }, "1048576 endpoints"),
+    ];
+    for (watch, wanted) in cases {
+        let said = node.create(&watch, "user:a").await.unwrap_err().to_string();
+        assert!(said.contains(wanted), "{:?}: {said}", watch.spec.targets.last());
+    }
+    // A word that is a file's name here is a host all the same.
+    let host = NewWatch { name: "host".into(), spec: of(&["Cargo.toml"]), ..usual() };
+    node.create(&host, "user:a").await.unwrap();
+    let taken = node.create(&host, "user:a").await.unwrap_err();
+    assert!(matches!(taken, WatchError::Taken(_)), "{taken}");
+    world.fleet.stop().await;
+}
