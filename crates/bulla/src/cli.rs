@@ -10,7 +10,7 @@ use crate::ca_command::CaArgs;
 use crate::control::{
     AlertCommand, ApprovalCommand, AuditCommand, CertificateCommand, DocumentCommand, IssuerCommand,
     JobCommand, KeyCommand, Noun, OwnerDocument, PolicyCommand, ProfileDocument, RouteArgs, TargetDocument,
-    TeamDocument, TokenCommand, UserCommand,
+    TeamDocument, TokenCommand, UserCommand, WatchCommand,
 };
 use crate::exit::EXIT_CODES;
 use crate::fleet_command::FleetArgs;
@@ -95,6 +95,8 @@ pub(crate) enum Command {
     Team(Noun<DocumentCommand<TeamDocument>>),
     /// Alerts, who is told of them, and messages that did not arrive
     Alert(Noun<AlertCommand>),
+    /// Scans that the server makes by itself, on schedule
+    Watch(Noun<WatchCommand>),
     /// What happened, by whom, and whether the log is whole
     Audit(Noun<AuditCommand>),
     /// The master key: wrap what is sealed under another anew

@@ -7,6 +7,7 @@ mod metrics;
 mod plan;
 mod progress;
 mod storing;
+mod watched;
 
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ pub(crate) use args::ScanArgs;
 use plan::Spec;
 use progress::Bar;
 use storing::Storing;
+pub(crate) use watched::ScanKit;
 
 use crate::cli::Global;
 use crate::config::{Configuration, Settings};

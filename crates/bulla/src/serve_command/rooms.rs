@@ -19,6 +19,7 @@ use lifecycle::alerts::{AlertOptions, Alerts, Channels};
 use lifecycle::issuers::{IssuerContext, Issuers, Responders};
 use lifecycle::lifecycle::{Lifecycle, LifecycleOptions};
 use outbound::resolve::Resolver;
+use scan::watch::{WatchOptions, Watches};
 use server::State;
 use server::access::{AccessControl, SessionOptions, TokenPasswords};
 use server::listen::Running;
@@ -35,6 +36,7 @@ use super::metrics::Figures;
 use super::watch::Watch;
 use crate::config::{AuthoritySettings, Pkcs11Settings, ServerSettings, Settings};
 use crate::exit::{Exit, Outcome, Problem, chain};
+use crate::scan_command::ScanKit;
 
 /// The master key's file in the data folder.
 const MASTER_KEY: &str = "master.key";
@@ -51,6 +53,7 @@ pub(super) struct Rooms {
     lifecycle: Lifecycle,
     agents: Agents,
     alerts: Alerts,
+    watches: Watches,
 }
 
 impl Rooms {
@@ -113,8 +116,17 @@ impl Rooms {
             store.clone(),
             keystore.clone(),
             clock.clone(),
-            Channels::new(resolver),
+            Channels::new(resolver.clone()),
             AlertOptions { server_url: Some(addresses.url()) },
+        );
+        let watches = Watches::new(
+            store.clone(),
+            clock.clone(),
+            ScanKit::new(&settings.scan, resolver),
+            WatchOptions {
+                patience: Duration::from_secs(settings.store.patience_s),
+                ..WatchOptions::default()
+            },
         );
         let mut state = State::builder(store.clone(), clock.clone())
             .with(authority.clone())
@@ -126,7 +138,8 @@ impl Rooms {
             .with(issuers.clone())
             .with(lifecycle.clone())
             .with(agents.clone())
-            .with(alerts.clone());
+            .with(alerts.clone())
+            .with(watches.clone());
         if let Some(oidc) = login::oidc(&settings.oidc, addresses)? {
             state = state.with(oidc);
         }
@@ -138,7 +151,7 @@ impl Rooms {
             alerts: alerts.clone(),
         };
         state.metrics().register(|registry| registry.register_collector(Box::new(figures)));
-        Ok(Self { authority, state, acme, issuers, lifecycle, agents, alerts })
+        Ok(Self { authority, state, acme, issuers, lifecycle, agents, alerts, watches })
     }
 
     /// Roots below which client certificates are accepted: our own, and those the configuration names.
@@ -178,6 +191,8 @@ impl Rooms {
         tasks.spawn(keep_issuers(self.issuers, stop.clone()));
         let (alerts, until) = (self.alerts, stop.clone());
         tasks.spawn(async move { alerts.run(until).await });
+        let (watches, until) = (self.watches, stop.clone());
+        tasks.spawn(async move { watches.run(until).await });
         let (running, until) = (Arc::clone(running), stop.clone());
         tasks.spawn(async move { own.keep(until, |next| running.replace_certificate(next)).await });
         tasks

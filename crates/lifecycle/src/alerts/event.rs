@@ -74,6 +74,10 @@ pub(crate) fn meanings(event: &OutboxRow) -> Vec<Meaning> {
             raise("issuer.unhealthy", Severity::High, format!("issuer {name} does not issue"))
         }
         "issuer.healthy" => vec![Meaning::Resolve { subject, kinds: &["issuer.unhealthy"] }],
+        "watch.failed" => {
+            raise("watch.failed", Severity::Medium, format!("watch {name}: the last run failed"))
+        }
+        "watch.finished" | "watch.removed" => vec![Meaning::Resolve { subject, kinds: &["watch.failed"] }],
         "audit.broken" => {
             raise("audit.broken", Severity::Critical, "the audit log was tampered with".to_owned())
         }
@@ -143,6 +147,19 @@ mod tests {
             panic!("{all:?}")
         };
         assert_eq!(attributes.team.as_deref(), Some("t"));
+    }
+
+    #[test]
+    fn a_failed_watch_is_told_of_until_it_finishes_or_goes() {
+        let failed = meanings(&event("watch.failed", r#"{"name":"edge","error":"the database is full"}"#));
+        let [Meaning::Raise { kind: "watch.failed", title, attributes, .. }] = &failed[..] else {
+            panic!("{failed:?}")
+        };
+        assert!(title.contains("edge") && attributes.detail.as_deref() == Some("the database is full"));
+        for over in ["watch.finished", "watch.removed"] {
+            let all = meanings(&event(over, "{}"));
+            assert!(matches!(&all[..], [Meaning::Resolve { kinds: ["watch.failed"], .. }]), "{all:?}");
+        }
     }
 
     #[test]

@@ -65,6 +65,7 @@ pub mod roles;
 pub mod targets;
 pub mod tokens;
 pub mod users;
+pub mod watches;
 
 use axum::Router;
 
@@ -96,6 +97,7 @@ pub(crate) fn api() -> Api {
         .merge(targets::routes())
         .merge(alerts::routes())
         .merge(inventory::routes())
+        .merge(watches::routes())
         .merge(master_key::routes())
 }
 

@@ -16,4 +16,5 @@ mod master_key;
 mod mutual_tls;
 mod route_by_role;
 mod tokens;
+mod watches;
 mod world;

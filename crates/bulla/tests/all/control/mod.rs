@@ -10,5 +10,6 @@ mod life;
 mod login;
 #[cfg(feature = "pkcs11")]
 mod security_module;
+mod watch;
 
 pub(crate) use house::House;
