@@ -72,14 +72,32 @@ impl Watches {
         };
         let ended = match looked {
             Ok(counts) => self.end(held, scan, Ok(counts)).await,
-            Err(Unfinished::Cancelled) => return,
+            Err(Unfinished::Cancelled) => self.abandon_without_watch(held, scan).await,
             Err(Unfinished::Failed(why)) => {
                 tracing::warn!(watch = name, error = why, "a watch's run failed");
+                self.abandon(scan).await;
                 self.end(held, scan, Err(why)).await
             }
         };
         if let Err(error) = ended {
             tracing::warn!(watch = name, error = said(&error), "the end of a watch's run was not stored");
+        }
+    }
+
+    /// Nobody will go on with the scan of a watch that is gone; another's run is the other's to end.
+    async fn abandon_without_watch(&self, held: Held, scan: Option<Uuid>) -> Result<(), StoreError> {
+        if self.0.store.watch(held.id).await?.is_none() {
+            self.abandon(scan).await;
+        }
+        Ok(())
+    }
+
+    /// Notes that a scan did not come to its end. One that cannot even be marked shows as running, as a killed one does.
+    async fn abandon(&self, scan: Option<Uuid>) {
+        let Some(scan) = scan else { return };
+        let at_us = self.0.clock.now_us();
+        if let Err(error) = self.0.store.finish_scan(scan, at_us, ScanState::Interrupted, "{}").await {
+            tracing::debug!(%scan, error = said(&error), "an unfinished scan could not be marked");
         }
     }
 

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fleet::{Fleet, Mix, Plan};
+use futures_util::FutureExt;
 use outbound::resolve::Resolver;
 use scan::watch::{Kit, NewWatch, WatchError, WatchOptions, WatchSpec, Watches};
 use scan::{Observation, Scanner, TargetOptions, Targets, Trusted};
 use store::testing::Cluster;
-use store::watches::WatchRow;
+use store::watches::{WatchRow, WatchSettings};
 use store::{Clock, ScanState, Store, StoreUrl};
 use uuid::Uuid;
 
@@ -247,6 +248,8 @@ async fn a_removed_watchs_run_is_cancelled_and_a_paused_one_begins_none() {
     runner.tick().await.unwrap();
     runner.idle().await;
     assert!(world.store.watch(row.id).await.unwrap().is_none());
+    let scans = world.scans().await;
+    assert!(scans.iter().all(|scan| scan.state == ScanState::Interrupted), "{scans:?}");
 
     let row = node.create(&world.watch("edge"), "user:a").await.unwrap();
     let row = node.enable(&row, false, "user:a").await.unwrap();
@@ -260,6 +263,32 @@ async fn a_removed_watchs_run_is_cancelled_and_a_paused_one_begins_none() {
     let mut actions: Vec<_> = actions.into_iter().map(|row| row.action).collect();
     actions.sort();
     assert_eq!(actions, ["watch.create", "watch.create", "watch.delete", "watch.pause", "watch.resume"]);
+    world.fleet.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_cannot_begin_fails_is_told_of_and_is_planned_again() {
+    let world = World::sqlite().await;
+    let node = world.node().await;
+    let id = node.create(&world.watch("edge"), "user:a").await.unwrap().id;
+    // As a configuration that has changed meanwhile does.
+    let settings =
+        WatchSettings { spec: r#"{"targets":["10.0.0.0/8"]}"#.into(), ..world.row(id).await.settings };
+    let times = world.row(id).await.times;
+    let change = world.store.write("change", move |tx| {
+        async move { store::watches::update_watch(tx, id, 1, &settings, times, NOW).await }.boxed()
+    });
+    assert!(change.await.unwrap());
+    let mut runner = node.runner();
+    assert_eq!(runner.tick().await.unwrap(), 1);
+    runner.idle().await;
+    let row = world.row(id).await;
+    let last = row.last.unwrap();
+    assert_eq!((last.outcome.as_str(), row.times.next_run_at_us), ("failed", NOW + HOUR_US));
+    assert!(last.error.as_deref().is_some_and(|error| error.contains("more than")), "{:?}", last.error);
+    assert_eq!(world.scans().await[0].state, ScanState::Interrupted);
+    let told = world.store.outbox_after(store::OutboxPlace::default(), PAGE as i64).await.unwrap();
+    assert_eq!(told.iter().map(|event| event.kind.as_str()).collect::<Vec<_>>(), ["watch.failed"]);
     world.fleet.stop().await;
 }
 
