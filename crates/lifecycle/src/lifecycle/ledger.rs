@@ -143,6 +143,7 @@ impl Ledger {
             "owner": row.owner,
             "team": row.team,
             "environment": row.environment,
+            "tags": serde_json::from_str::<Json>(&row.tags).unwrap_or_default(),
             "not_before_us": row.fingerprint.map(|_| row.not_before_us),
             "not_after_us": row.fingerprint.map(|_| row.not_after_us),
         });

@@ -13,6 +13,7 @@ mod policing;
 mod reading;
 mod renewing;
 mod running;
+mod telling;
 
 /// Runs each case on both databases.
 macro_rules! battery {
@@ -57,6 +58,7 @@ battery! {
     crashing::two_crashes_in_a_row_do_no_more_harm
     crashing::a_crash_while_creating_leaves_all_or_nothing
     crashing::a_crash_while_revoking_revokes_once
+    telling::an_end_that_comes_near_is_an_alert_with_the_certificates_tags
     approving::a_second_person_has_to_consent
     approving::the_scheduler_asks_too
     approving::a_refusal_ends_the_run_and_silence_does
