@@ -165,8 +165,9 @@ async fn a_due_watch_fills_the_inventory_and_runs_again_an_interval_later() {
 async fn two_nodes_on_one_database_run_each_watch_once() {
     let world = World::postgres().await;
     let (one, two) = (world.node().await, world.node().await);
+    let mut ids = Vec::new();
     for n in 0..6 {
-        one.create(&world.watch(&format!("w{n}")), "user:a").await.unwrap();
+        ids.push(one.create(&world.watch(&format!("w{n}")), "user:a").await.unwrap().id);
     }
     let (mut first, mut second) = (one.runner(), two.runner());
     let mut began = 0;
@@ -178,6 +179,11 @@ async fn two_nodes_on_one_database_run_each_watch_once() {
     }
     assert_eq!(began, 6, "each is claimed by one");
     assert_eq!(first.tick().await.unwrap() + second.tick().await.unwrap(), 0);
+    for id in ids {
+        let row = world.row(id).await;
+        let last = row.last.as_ref().expect("it has run");
+        assert_eq!((last.outcome.as_str(), &last.error, row.claims), ("finished", &None, 1));
+    }
     let scans = world.scans().await;
     assert_eq!(scans.len(), 6);
     assert!(scans.iter().all(|scan| scan.observations == ENDPOINTS as u64), "{scans:?}");

@@ -103,12 +103,10 @@ impl Postgres {
             let lock = taken.connected.prepared(sql::postgres::SCHEMA_LOCK).await?;
             let transaction = taken.connected.client.transaction().await.map_err(run("-- begin"))?;
             transaction.execute(&lock, &[&SCHEMA_LOCK_KEY]).await.map_err(run(sql::postgres::SCHEMA_LOCK))?;
-            // Another process may have made it while this one waited.
-            let there = transaction.query_one(&exists, &[&month.name]).await;
-            if !there.map_err(run(sql::postgres::TABLE_EXISTS))?.get::<_, bool>(0) {
-                let create = sql::postgres::partition_create(&month.name, month.from_us, month.to_us);
-                transaction.batch_execute(&create).await.map_err(run("-- partition_create"))?;
-            }
+            // Another process may have made it while this one waited; only the creation itself looks past this session's
+            // cached answer that there is none.
+            let create = sql::postgres::partition_create(&month.name, month.from_us, month.to_us);
+            transaction.batch_execute(&create).await.map_err(run("-- partition_create"))?;
             transaction.commit().await.map_err(run("-- commit"))?;
         }
         self.writers.give_back(taken);

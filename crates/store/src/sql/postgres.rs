@@ -152,7 +152,7 @@ SET plan_cache_mode = force_custom_plan";
 pub(crate) fn partition_create(name: &str, from_us: i64, to_us: i64) -> String {
     format!(
         "-- partition_create
-CREATE TABLE {name} PARTITION OF observations FOR VALUES FROM ({from_us}) TO ({to_us})"
+CREATE TABLE IF NOT EXISTS {name} PARTITION OF observations FOR VALUES FROM ({from_us}) TO ({to_us})"
     )
 }
 
