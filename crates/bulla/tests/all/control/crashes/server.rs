@@ -29,6 +29,9 @@ fn lives(
     for (at, side) in &pairs {
         let falls = estate.falls;
         live(estate, &format!("{side:?}-{at}.example").to_lowercase(), (points, *at, *side));
+        // A life that had fewer commits than that leaves the point armed: it is the next one's no more.
+        points.arm(0, *side);
+        estate.asked(&["ca", "list"]);
         eprintln!("killed {side:?} commit {at} of some {all}: {}", estate.falls > falls);
     }
     // A life has a few commits more or less than another: what goes on beside it commits too.
