@@ -28,15 +28,17 @@ fn lives(
     let pairs = pairs(all, few);
     for (at, side) in &pairs {
         let falls = estate.falls;
-        live(estate, &format!("{side:?}-{at}.example").to_lowercase(), (points, *at, *side));
+        let name = format!("{side:?}-{at}.example").to_lowercase();
+        let counted = live(estate, &name, (points, *at, *side));
         // A life that had fewer commits than that leaves the point armed: it is the next one's no more.
         points.arm(0, *side);
         estate.asked(&["ca", "list"]);
-        eprintln!("killed {side:?} commit {at} of some {all}: {}", estate.falls > falls);
+        let killed = estate.falls > falls;
+        eprintln!("killed {side:?} commit {at} of some {all}: {killed}");
+        assert!(killed || counted < *at, "{side:?} commit {at} of {counted} was passed");
     }
-    // A life has a few commits more or less than another: what goes on beside it commits too.
-    let missed = pairs.len() as u64 - u64::from(estate.falls);
-    assert!(missed <= 2 + pairs.len() as u64 / 10, "{missed} of {} were not killed", pairs.len());
+    // A life has more or fewer commits than another: what goes on beside it commits too, the more the longer it takes.
+    assert!(estate.falls as usize * 2 > pairs.len(), "{} of {} were killed", estate.falls, pairs.len());
     estate.verify();
 }
 
