@@ -2,6 +2,7 @@
 
 use keys::KeyType;
 use store::EndpointKey;
+use store::people::Dismissal;
 use uuid::Uuid;
 use x509::{Certificate, Fingerprint, GeneralName};
 
@@ -50,8 +51,8 @@ pub enum FoundState {
     Unmanaged,
     /// It is a version of this certificate.
     Managed(Uuid),
-    /// It is not to be managed, with the reason given.
-    Dismissed(String),
+    /// It is not to be managed, or not until then, with the reason given.
+    Dismissed(Dismissal),
 }
 
 /// What a leaf says, as far as a claim needs it.

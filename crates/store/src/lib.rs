@@ -47,6 +47,7 @@ mod store;
 #[doc(hidden)]
 #[cfg(unix)]
 pub mod testing;
+pub mod told;
 mod tx;
 mod url;
 mod value;

@@ -8,7 +8,7 @@ use crate::policies::{NamedDocument, document, named};
 use crate::scans::{key_or, page};
 use crate::store::{Cost, Store, limit_of};
 use crate::tx::{Bulk, Column, Tx};
-use crate::value::Value;
+use crate::value::{Row, Value};
 
 /// Owners or teams.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -45,15 +45,17 @@ const TEAM_USED: &str = "-- team_used
 SELECT uuid FROM managed_certificates WHERE team = ?1 LIMIT 1";
 
 const DISMISS: &str = "-- dismiss
-INSERT INTO dismissals (fingerprint, actor, note, at) VALUES (?1, ?2, ?3, ?4)
-ON CONFLICT (fingerprint) DO UPDATE SET actor = excluded.actor, note = excluded.note, at = excluded.at";
+INSERT INTO dismissals (fingerprint, actor, note, at, until) VALUES (?1, ?2, ?3, ?4, ?5)
+ON CONFLICT (fingerprint) DO UPDATE SET actor = excluded.actor, note = excluded.note, at = excluded.at,
+  until = excluded.until";
 const DISMISS_UNDO: &str = "-- dismiss_undo
 DELETE FROM dismissals WHERE fingerprint = ?1";
 const DISMISSED: Bulk = Bulk {
     sqlite: "-- dismissed
-SELECT fingerprint, note FROM dismissals WHERE fingerprint = ?1",
+SELECT fingerprint, note, until FROM dismissals WHERE fingerprint = ?1 AND (until IS NULL OR until > ?2)",
     postgres: "-- dismissed
-SELECT d.fingerprint, d.note FROM UNNEST(?1::bytea[]) AS u(fingerprint) JOIN dismissals d ON d.fingerprint = u.fingerprint",
+SELECT d.fingerprint, d.note, d.until FROM UNNEST(?1::bytea[], ?2::bigint[]) AS u(fingerprint, now)
+JOIN dismissals d ON d.fingerprint = u.fingerprint AND (d.until IS NULL OR d.until > u.now)",
 };
 
 pub(crate) const ALL: &[&str] = &[
@@ -120,7 +122,16 @@ pub async fn person_user(tx: &mut Tx, kind: PeopleKind, name: &str) -> Result<Op
     tx.row(statement, vec![name.into()]).await?.map(|mut row| row.uuid()).transpose()
 }
 
-/// Notes that a certificate that was found is not to be managed.
+/// A certificate that was found and is not to be managed, or not yet.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Dismissal {
+    /// Why.
+    pub note: String,
+    /// Until when, µs; for good without.
+    pub until_us: Option<i64>,
+}
+
+/// Notes that a certificate that was found is not to be managed, or not yet.
 ///
 /// # Errors
 /// Those of the database.
@@ -128,10 +139,12 @@ pub async fn dismiss(
     tx: &mut Tx,
     fingerprint: [u8; 32],
     actor: &str,
-    note: &str,
+    dismissal: &Dismissal,
     at_us: i64,
 ) -> Result<(), StoreError> {
-    tx.execute(DISMISS, vec![fingerprint.into(), actor.into(), note.into(), at_us.into()]).await.map(drop)
+    let (note, until) = (dismissal.note.as_str(), dismissal.until_us);
+    let parameters = vec![fingerprint.into(), actor.into(), note.into(), at_us.into(), until.into()];
+    tx.execute(DISMISS, parameters).await.map(drop)
 }
 
 /// Takes that back; false when there was nothing to take back.
@@ -142,17 +155,22 @@ pub async fn undismiss(tx: &mut Tx, fingerprint: [u8; 32]) -> Result<bool, Store
     Ok(tx.execute(DISMISS_UNDO, vec![fingerprint.into()]).await? == 1)
 }
 
-/// Which of these were dismissed, and why.
+/// Which of these are dismissed at `now_us`, and why.
 ///
 /// # Errors
 /// Those of the database.
 pub async fn dismissed(
     tx: &mut Tx,
     fingerprints: &[[u8; 32]],
-) -> Result<Vec<([u8; 32], String)>, StoreError> {
+    now_us: i64,
+) -> Result<Vec<([u8; 32], Dismissal)>, StoreError> {
     let column = Column::Blob(fingerprints.iter().map(|hash| hash.to_vec()).collect());
-    let rows = tx.bulk(&DISMISSED, vec![column]).await?;
-    rows.into_iter().map(|mut row| Ok((row.hash()?, row.text()?))).collect()
+    let rows = tx.bulk(&DISMISSED, vec![column, Column::Int(vec![now_us; fingerprints.len()])]).await?;
+    let one = |mut row: Row| {
+        let fingerprint = row.hash()?;
+        Ok((fingerprint, Dismissal { note: row.text()?, until_us: row.maybe_int()? }))
+    };
+    rows.into_iter().map(one).collect()
 }
 
 impl Store {

@@ -112,6 +112,22 @@ pub(crate) enum CertificateCommand {
     },
     /// Bring what a scan found under management
     Claim(Claim),
+    /// Say nothing more of what a scan found: for a time, or for good
+    Dismiss {
+        /// Its SHA-256 fingerprint, as `cert found` shows it
+        fingerprint: String,
+        /// Why
+        #[arg(long, value_name = "TEXT")]
+        note: String,
+        /// For how long: 30d; for good unless given
+        #[arg(long = "for", value_name = "DURATION", value_parser = units::duration)]
+        length: Option<std::time::Duration>,
+    },
+    /// Take a dismissal back
+    Undismiss {
+        /// Its SHA-256 fingerprint
+        fingerprint: String,
+    },
     /// Issue one for a request at once, without managing it
     Issue {
         /// The request: PKCS #10 in PEM
@@ -448,6 +464,15 @@ impl Run for CertificateCommand {
                     &client.send(Method::POST, "/api/v1/inventory/claim", Some(&body)).await?,
                     &claim.show,
                 )
+            }
+            Self::Dismiss { fingerprint, note, length } => {
+                let until = length.map(|length| (jiff::Timestamp::now() + length).to_string());
+                let body = json!({ "fingerprint": fingerprint, "note": note, "until": until });
+                client.send(Method::POST, "/api/v1/inventory/dismiss", Some(&body)).await.map(drop)
+            }
+            Self::Undismiss { fingerprint } => {
+                let body = json!({ "fingerprint": fingerprint });
+                client.send(Method::POST, "/api/v1/inventory/undismiss", Some(&body)).await.map(drop)
             }
             Self::Issue { csr, profile, lifetime, file } => {
                 let body =

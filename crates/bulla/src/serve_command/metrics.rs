@@ -183,7 +183,8 @@ fn counters<L: EncodeLabelSet>(
     Ok(())
 }
 
-fn gauge<L: EncodeLabelSet>(
+/// A gauge with a value for each of `all`.
+pub(super) fn gauge<L: EncodeLabelSet>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,

@@ -1,6 +1,7 @@
 //! `bulla serve` and `bulla up`: the control plane in one process.
 
 mod certificate;
+mod estate;
 mod files;
 mod first_start;
 mod login;

@@ -30,6 +30,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Addresses;
 use super::certificate::Own;
+use super::estate::Estate;
 use super::first_start;
 use super::login;
 use super::metrics::Figures;
@@ -54,6 +55,7 @@ pub(super) struct Rooms {
     agents: Agents,
     alerts: Alerts,
     watches: Watches,
+    estate: Estate,
 }
 
 impl Rooms {
@@ -151,7 +153,9 @@ impl Rooms {
             alerts: alerts.clone(),
         };
         state.metrics().register(|registry| registry.register_collector(Box::new(figures)));
-        Ok(Self { authority, state, acme, issuers, lifecycle, agents, alerts, watches })
+        let estate = Estate::new(store.clone(), clock.clone());
+        state.metrics().register(|registry| registry.register_collector(Box::new(estate.clone())));
+        Ok(Self { authority, state, acme, issuers, lifecycle, agents, alerts, watches, estate })
     }
 
     /// Roots below which client certificates are accepted: our own, and those the configuration names.
@@ -193,6 +197,7 @@ impl Rooms {
         tasks.spawn(async move { alerts.run(until).await });
         let (watches, until) = (self.watches, stop.clone());
         tasks.spawn(async move { watches.run(until).await });
+        tasks.spawn(self.estate.run(stop.clone()));
         let (running, until) = (Arc::clone(running), stop.clone());
         tasks.spawn(async move { own.keep(until, |next| running.replace_certificate(next)).await });
         tasks

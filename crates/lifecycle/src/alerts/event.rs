@@ -21,6 +21,27 @@ pub(crate) enum Meaning {
 /// What runs can leave behind.
 const RUN_TROUBLE: &[&str] = &["certificate.failed", "certificate.approval_needed", "certificate.expiring"];
 
+/// What runs of a watch can leave behind.
+const WATCH_TROUBLE: &[&str] = &["watch.failed", "watch.untold"];
+
+/// What an endpoint is in: the kind of the alert, how bad it is, and what is said of the endpoint.
+fn trouble(body: &Value) -> Option<(&'static [&'static str], Severity, &'static str)> {
+    Some(match body["condition"].as_str()? {
+        "mismatch" => {
+            (&["endpoint.mismatch"], Severity::High, "shows a certificate that is for another name")
+        }
+        "untrusted" => (&["endpoint.untrusted"], Severity::High, "shows a chain that clients do not trust"),
+        "weak" => {
+            (&["endpoint.weak"], Severity::Medium, "uses a key, signature or protocol that is too weak")
+        }
+        "revoked" => (&["endpoint.revoked"], Severity::Critical, "serves a certificate that is revoked"),
+        "key_not_proven" => {
+            (&["endpoint.key_not_proven"], Severity::Critical, "did not prove that it has its private key")
+        }
+        _ => return None,
+    })
+}
+
 /// What an event means; several things, or nothing.
 pub(crate) fn meanings(event: &OutboxRow) -> Vec<Meaning> {
     let body: Value = serde_json::from_str(&event.body).unwrap_or_default();
@@ -45,6 +66,12 @@ pub(crate) fn meanings(event: &OutboxRow) -> Vec<Meaning> {
         "certificate.claimed" | "certificate.restored" => {
             watch(&body, &subject, &attributes).into_iter().collect()
         }
+        // Found by a watch, and not managed here.
+        "certificate.found" => watch(&body, &subject, &attributes).into_iter().collect(),
+        "certificate.unserved" | "certificate.dismissed" => vec![
+            Meaning::Resolve { subject: subject.clone(), kinds: &["certificate.expiring"] },
+            Meaning::Forget { subject },
+        ],
         "certificate.deployed" => {
             vec![Meaning::Resolve { subject, kinds: &["certificate.failed"] }]
         }
@@ -74,10 +101,43 @@ pub(crate) fn meanings(event: &OutboxRow) -> Vec<Meaning> {
             raise("issuer.unhealthy", Severity::High, format!("issuer {name} does not issue"))
         }
         "issuer.healthy" => vec![Meaning::Resolve { subject, kinds: &["issuer.unhealthy"] }],
+        "endpoint.trouble" => match trouble(&body) {
+            Some((kinds, severity, says)) => raise(kinds[0], severity, format!("{name} {says}")),
+            None => Vec::new(),
+        },
+        "endpoint.trouble_over" => match trouble(&body) {
+            Some((kinds, ..)) => vec![Meaning::Resolve { subject, kinds }],
+            None => Vec::new(),
+        },
+        "endpoint.certificate_changed" if body["quiet"] != true => match body["change"].as_str() {
+            Some("new") => raise(
+                "endpoint.new_certificate",
+                Severity::Low,
+                format!("{name} is new and shows a certificate"),
+            ),
+            Some("chain") => raise(
+                "endpoint.chain_changed",
+                Severity::Medium,
+                format!("{name} shows a certificate of another chain"),
+            ),
+            _ => Vec::new(),
+        },
         "watch.failed" => {
             raise("watch.failed", Severity::Medium, format!("watch {name}: the last run failed"))
         }
-        "watch.finished" | "watch.removed" => vec![Meaning::Resolve { subject, kinds: &["watch.failed"] }],
+        "watch.finished" => match body["counts"]["untold"].as_u64() {
+            Some(untold) if untold > 0 => {
+                let mut all = raise(
+                    "watch.untold",
+                    Severity::Medium,
+                    format!("watch {name} saw {untold} things more than it tells of at once"),
+                );
+                all.push(Meaning::Resolve { subject, kinds: &["watch.failed"] });
+                all
+            }
+            _ => vec![Meaning::Resolve { subject, kinds: WATCH_TROUBLE }],
+        },
+        "watch.removed" => vec![Meaning::Resolve { subject, kinds: WATCH_TROUBLE }],
         "audit.broken" => {
             raise("audit.broken", Severity::Critical, "the audit log was tampered with".to_owned())
         }
@@ -136,6 +196,44 @@ mod tests {
             subject: "certificate/1".to_owned(),
             body: body.to_owned(),
         }
+    }
+
+    #[test]
+    fn what_a_watch_saw_is_told_and_ends() {
+        let of = |kind: &str, body: &str| meanings(&event(kind, body));
+        for (condition, kind) in [
+            ("mismatch", "endpoint.mismatch"),
+            ("untrusted", "endpoint.untrusted"),
+            ("weak", "endpoint.weak"),
+            ("revoked", "endpoint.revoked"),
+            ("key_not_proven", "endpoint.key_not_proven"),
+        ] {
+            let body = format!(r#"{{"name":"a.example:443","condition":"{condition}"}}"#);
+            let began = of("endpoint.trouble", &body);
+            assert!(
+                matches!(&began[..], [Meaning::Raise { kind: raised, .. }] if *raised == kind),
+                "{began:?}"
+            );
+            let over = of("endpoint.trouble_over", &body);
+            assert!(matches!(&over[..], [Meaning::Resolve { kinds, .. }] if *kinds == [kind]), "{over:?}");
+        }
+        assert_eq!(of("endpoint.trouble", r#"{"condition":"unheard-of"}"#), []);
+        let raised = |body: &str| match &of("endpoint.certificate_changed", body)[..] {
+            [Meaning::Raise { kind, .. }] => Some(*kind),
+            _ => None,
+        };
+        assert_eq!(raised(r#"{"change":"new","quiet":false}"#), Some("endpoint.new_certificate"));
+        assert_eq!(raised(r#"{"change":"chain","quiet":false}"#), Some("endpoint.chain_changed"));
+        assert_eq!(raised(r#"{"change":"chain","quiet":true}"#), None);
+        assert_eq!(raised(r#"{"change":"renewed","quiet":false}"#), None);
+        let found = of("certificate.found", r#"{"name":"a","not_before_us":1,"not_after_us":2}"#);
+        assert!(matches!(&found[..], [Meaning::Watch { not_after_us: 2, .. }]), "{found:?}");
+        let gone = of("certificate.unserved", "{}");
+        assert!(matches!(&gone[..], [Meaning::Resolve { .. }, Meaning::Forget { .. }]), "{gone:?}");
+        let much = of("watch.finished", r#"{"name":"edge","counts":{"untold":7}}"#);
+        assert!(
+            matches!(&much[0], Meaning::Raise { kind: "watch.untold", title, .. } if title.contains('7'))
+        );
     }
 
     #[test]

@@ -8,8 +8,8 @@ use store::managed::{
     NewManagedVersion, insert_managed, insert_versions, managed_by_ids, managed_by_version_fingerprints,
     update_managed,
 };
-use store::people::{dismiss, dismissed, undismiss};
-use store::{Cursor, InventoryFilter, InventoryRow, Page, StoreError, Tx};
+use store::people::{Dismissal, dismiss, dismissed, undismiss};
+use store::{Cursor, Event, InventoryFilter, InventoryRow, Page, StoreError, Tx, emit};
 use uuid::Uuid;
 use x509::Fingerprint;
 
@@ -75,14 +75,15 @@ impl Lifecycle {
         &self,
         mut leaves: Vec<[u8; 32]>,
     ) -> Result<HashMap<[u8; 32], FoundState>, LifecycleError> {
+        let now_us = self.now_us();
         leaves.sort_unstable();
         leaves.dedup();
         let look = on(move |tx| {
             async move {
-                let mut states: HashMap<[u8; 32], FoundState> = dismissed(tx, &leaves)
+                let mut states: HashMap<[u8; 32], FoundState> = dismissed(tx, &leaves, now_us)
                     .await?
                     .into_iter()
-                    .map(|(leaf, note)| (leaf, FoundState::Dismissed(note)))
+                    .map(|(leaf, dismissal)| (leaf, FoundState::Dismissed(dismissal)))
                     .collect();
                 let managed = managed_by_version_fingerprints(tx, &leaves).await?;
                 let ids: Vec<i64> = managed.iter().map(|(_, certificate, _)| *certificate).collect();
@@ -206,25 +207,33 @@ impl Lifecycle {
         }
     }
 
-    /// Notes that a certificate that was found is not to be managed.
+    /// Notes that a certificate that was found is not to be managed: for good, or until then. Nobody is told of it, or of
+    /// where it is served, as long as that holds; alerts about its end are over at once.
     ///
     /// # Errors
     /// [`LifecycleError`]
     pub async fn dismiss(
         &self,
         fingerprint: Fingerprint,
-        note: &str,
+        dismissal: Dismissal,
         actor: &str,
     ) -> Result<(), LifecycleError> {
-        if note.len() > NOTES_OCTETS_MAX || note.contains('\0') {
+        let (actor, at_us) = (actor.to_owned(), self.now_us());
+        if dismissal.note.len() > NOTES_OCTETS_MAX || dismissal.note.contains('\0') {
             return Err(BadRequest::Notes.into());
         }
-        let (note, actor, at_us) = (note.to_owned(), actor.to_owned(), self.now_us());
+        if dismissal.until_us.is_some_and(|until_us| until_us <= at_us) {
+            return Err(BadRequest::DismissalOver.into());
+        }
         let work = on(move |tx| {
             async move {
-                dismiss(tx, *fingerprint.as_bytes(), &actor, &note, at_us).await?;
+                dismiss(tx, *fingerprint.as_bytes(), &actor, &dismissal, at_us).await?;
                 let mut ledger = Ledger::new(at_us, &actor);
-                ledger.note_on(format!("found/{fingerprint}"), "found.dismiss", json!({ "note": note }));
+                let subject = format!("found/{fingerprint}");
+                let details = json!({"note": dismissal.note, "until_us": dismissal.until_us});
+                ledger.note_on(subject.clone(), "found.dismiss", details);
+                let over = Event { at_us, kind: "certificate.dismissed", subject, body: json!({}) };
+                emit(tx, vec![over]).await?;
                 ledger.write(tx).await.map(drop)
             }
             .boxed()

@@ -132,6 +132,9 @@ pub enum BadRequest {
     /// Over [`NOTES_OCTETS_MAX`].
     #[error("notes have up to {NOTES_OCTETS_MAX} octets")]
     Notes,
+    /// Over before it began.
+    #[error("the time until which it is to be ignored has passed already")]
+    DismissalOver,
     /// Not a distinguished name.
     #[error("the subject cannot be read: {0}")]
     Subject(String),

@@ -7,6 +7,7 @@
 mod run;
 mod runner;
 mod schedule;
+mod tell;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +23,7 @@ use store::{AuditEvent, Clock, Cursor, Event, Page, Store, StoreError, audit, em
 use uuid::Uuid;
 
 pub use runner::Runner;
+pub use tell::TOLD_AT_ONCE;
 
 use crate::engine::Scanner;
 use crate::observation::Observation;
@@ -254,12 +256,15 @@ impl Watches {
         }
     }
 
-    /// Removes a watch. What its scans found stays; a run under way is cancelled at the next look at its lease.
+    /// Removes a watch, and ends what was told of its endpoints. What its scans found stays; a run under way is cancelled at
+    /// the next look at its lease.
     ///
     /// # Errors
     /// [`WatchError::Unknown`]; those of the database.
     pub async fn delete(&self, row: &WatchRow, actor: &str) -> Result<(), WatchError> {
         let id = row.id;
+        // Before, so that a crash leaves nothing told without a watch; after, for what a run under way has told meanwhile.
+        self.tell_of_unseen(row, None).await?;
         let event = self.event(actor, "watch.delete", id, json!({"name": row.settings.name}));
         let removed = Event {
             at_us: self.0.clock.now_us(),
@@ -278,7 +283,10 @@ impl Watches {
             }
             .boxed()
         });
-        if gone.await? { Ok(()) } else { Err(WatchError::Unknown(row.settings.name.clone())) }
+        if !gone.await? {
+            return Err(WatchError::Unknown(row.settings.name.clone()));
+        }
+        Ok(self.tell_of_unseen(row, None).await?)
     }
 
     /// Makes a watch due now. The planned times stay as they are.

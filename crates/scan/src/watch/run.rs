@@ -133,6 +133,10 @@ impl Watches {
         let _ended = looking.clone().drop_guard();
         let run = scanner.start(Box::new(targets), known, looking.clone());
         let findings = self.gather(scan, run, &looking, stop).await?;
+        let untold = self.tell(scan, row, stop).await?;
+        if stop.is_cancelled() {
+            return Err(Unfinished::Cancelled);
+        }
         let Some(stored) = store.scan(scan).await? else {
             return Err(Unfinished::Failed(format!("scan {scan} is not there any more")));
         };
@@ -142,6 +146,7 @@ impl Watches {
             "changed": stored.changes,
             "new_certificates": stored.new_certificates,
             "worst_findings": findings,
+            "untold": untold,
         });
         let summary = json!({"watch": row.settings.name, "counts": counts}).to_string();
         store.finish_scan(scan, self.0.clock.now_us(), ScanState::Finished, &summary).await?;

@@ -11,4 +11,5 @@ mod tls_openssl;
 mod tls_rustls;
 mod truth;
 mod watch;
+mod watch_telling;
 mod world;

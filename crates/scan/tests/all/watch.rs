@@ -17,7 +17,7 @@ use crate::truth::options;
 
 /// 2026-11-21, µs.
 const NOW: i64 = 1_795_219_200_000_000;
-const HOUR: Duration = Duration::from_secs(3_600);
+pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
 /// Longer than a lease.
 const DEAD: Duration = Duration::from_secs(61);
 const HOUR_US: i64 = 3_600_000_000;
@@ -50,11 +50,11 @@ impl Kit for FleetKit {
     }
 }
 
-struct World {
-    fleet: Fleet,
-    store: Store,
-    clock: Clock,
-    targets: Vec<String>,
+pub(crate) struct World {
+    pub(crate) fleet: Fleet,
+    pub(crate) store: Store,
+    pub(crate) clock: Clock,
+    pub(crate) targets: Vec<String>,
     url: StoreUrl,
     /// A name server that never answers.
     mute: std::net::UdpSocket,
@@ -65,18 +65,31 @@ struct World {
 
 impl World {
     async fn sqlite() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let url = StoreUrl::sqlite(folder.path().join("watch.db"));
-        Self::on(url, Some(folder), None).await
+        Self::sqlite_with(Mix::Healthy).await
     }
 
     async fn postgres() -> Self {
-        let cluster = tokio::task::spawn_blocking(Cluster::shared).await.unwrap();
-        Self::on(cluster.database(), None, Some(cluster)).await
+        Self::postgres_with(Mix::Healthy).await
     }
 
-    async fn on(url: StoreUrl, folder: Option<tempfile::TempDir>, cluster: Option<Arc<Cluster>>) -> Self {
-        let plan = Plan { endpoints: ENDPOINTS, dead_fraction: 0.0, mix: Mix::Healthy, ..Plan::default() };
+    pub(crate) async fn sqlite_with(mix: Mix) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let url = StoreUrl::sqlite(folder.path().join("watch.db"));
+        Self::on(url, mix, Some(folder), None).await
+    }
+
+    pub(crate) async fn postgres_with(mix: Mix) -> Self {
+        let cluster = tokio::task::spawn_blocking(Cluster::shared).await.unwrap();
+        Self::on(cluster.database(), mix, None, Some(cluster)).await
+    }
+
+    async fn on(
+        url: StoreUrl,
+        mix: Mix,
+        folder: Option<tempfile::TempDir>,
+        cluster: Option<Arc<Cluster>>,
+    ) -> Self {
+        let plan = Plan { endpoints: ENDPOINTS, dead_fraction: 0.0, mix, ..Plan::default() };
         let fleet = Fleet::start(&plan).await.expect("a fleet on loopback");
         let targets = fleet.truth().into_iter().map(|truth| truth.target).collect();
         let store = Store::open(&url).await.unwrap();
@@ -86,7 +99,7 @@ impl World {
     }
 
     /// What a node has, over connections of its own.
-    async fn node(&self) -> Watches {
+    pub(crate) async fn node(&self) -> Watches {
         self.node_asking(self.fleet.dns()).await
     }
 
@@ -105,7 +118,7 @@ impl World {
         Watches::new(store, self.clock.clone(), kit, WatchOptions { at_once: 4, ..WatchOptions::default() })
     }
 
-    fn watch(&self, name: &str) -> NewWatch {
+    pub(crate) fn watch(&self, name: &str) -> NewWatch {
         NewWatch {
             name: name.to_owned(),
             group: "fleet".to_owned(),
@@ -116,7 +129,7 @@ impl World {
         }
     }
 
-    async fn row(&self, id: Uuid) -> WatchRow {
+    pub(crate) async fn row(&self, id: Uuid) -> WatchRow {
         self.store.watch(id).await.unwrap().unwrap()
     }
 

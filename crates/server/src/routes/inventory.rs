@@ -8,6 +8,7 @@ use lifecycle::lifecycle::{Found, FoundState, Lifecycle};
 use lifecycle::managed::KeyLocation;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use store::people::Dismissal;
 use store::{EndpointKey, InventoryFilter, InventoryOrder};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
@@ -62,12 +63,14 @@ struct FoundView {
     severity: Option<u8>,
     /// The last certificate seen.
     leaf: Option<LeafView>,
-    /// `unmanaged`, `managed` or `dismissed`; null when no certificate was ever seen.
+    /// `unmanaged`, `managed`, `ignored` (for a time) or `dismissed` (for good); null when no certificate was ever seen.
     state: Option<&'static str>,
     /// The certificate under management that it is a version of.
     certificate: Option<Uuid>,
-    /// Why it was dismissed.
+    /// Why it is ignored or dismissed.
     note: Option<String>,
+    /// Until when it is ignored, RFC 3339.
+    ignored_until: Option<String>,
     /// First look, RFC 3339.
     first_seen_at: String,
     /// Last look, RFC 3339.
@@ -99,11 +102,14 @@ struct LeafView {
 impl FoundView {
     fn of(found: Found) -> Self {
         let Found { row, state } = found;
-        let (word, certificate, note) = match state {
+        let (word, certificate, dismissal) = match state {
             None => (None, None, None),
             Some(FoundState::Unmanaged) => (Some("unmanaged"), None, None),
             Some(FoundState::Managed(id)) => (Some("managed"), Some(id), None),
-            Some(FoundState::Dismissed(note)) => (Some("dismissed"), None, Some(note)),
+            Some(FoundState::Dismissed(dismissal)) if dismissal.until_us.is_some() => {
+                (Some("ignored"), None, Some(dismissal))
+            }
+            Some(FoundState::Dismissed(dismissal)) => (Some("dismissed"), None, Some(dismissal)),
         };
         Self {
             endpoint: EndpointBody {
@@ -128,7 +134,8 @@ impl FoundView {
             }),
             state: word,
             certificate,
-            note,
+            ignored_until: dismissal.as_ref().and_then(|one| one.until_us).map(time::shown),
+            note: dismissal.map(|one| one.note),
             first_seen_at: time::shown(row.first_seen_us),
             last_seen_at: time::shown(row.last_observed_us),
         }
@@ -277,14 +284,18 @@ struct DismissBody {
     #[serde(default)]
     #[schema(max_length = 8192)]
     note: String,
+    /// Until when, RFC 3339: it is ignored for a time. For good without.
+    until: Option<String>,
 }
 
-/// Notes that a certificate that was found is not to be managed.
+/// Notes that a certificate that was found is not to be managed, for a time or for good: nobody is told of it.
 #[utoipa::path(post, path = "/api/v1/inventory/dismiss", operation_id = "dismissFound", request_body = DismissBody,
     responses((status = 204)))]
 async fn dismiss(state: State, caller: Caller, Json(body): Json<DismissBody>) -> Result<StatusCode, Problem> {
     let fingerprint = fingerprint(&body.fingerprint)?;
-    state.room::<Lifecycle>()?.dismiss(fingerprint, &body.note, caller.actor()).await?;
+    let until_us = body.until.as_deref().map(time::parsed).transpose()?;
+    let dismissal = Dismissal { note: body.note, until_us };
+    state.room::<Lifecycle>()?.dismiss(fingerprint, dismissal, caller.actor()).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -57,6 +57,7 @@ migrations! {
     11 "enrolments" "0011_enrolments.sql",
     12 "ct" "0012_ct.sql",
     13 "watches" "0013_watches.sql",
+    17 "told" "0017_told.sql",
 }
 
 /// What a module sends: statements of both databases, of one of them, and over many rows.
@@ -114,6 +115,7 @@ pub(crate) const MODULES: &[Sends] = &[
     sends(crate::leases::ALL, &[]),
     sends(crate::enrolments::ALL, &[]),
     crate::ct::SENDS,
+    sends(crate::told::ALL, crate::told::BULKS),
     Sends {
         both: crate::watches::ALL,
         sqlite: crate::watches::SQLITE,

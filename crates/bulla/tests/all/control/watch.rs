@@ -28,10 +28,28 @@ fn a_watch_runs_by_itself_and_again_when_told_to() {
     let table = String::from_utf8(house.does(&["watch", "status"]).stdout).unwrap();
     assert!(table.contains("self") && table.contains("finished") && table.contains("planned"), "{table}");
 
+    // The root is nobody's on this machine, and people are told: until they say that they know.
+    let untrusted = |state: &str| {
+        let alerts = house.json(&["alert", "list", "--state", state]);
+        let kinds = alerts["rows"].as_array().unwrap().iter().map(|alert| alert["kind"].clone());
+        kinds.filter(|kind| kind == "endpoint.untrusted").count()
+    };
+    house.until("the alert", || untrusted("open") == 1);
+    let leaf = house.json(&["cert", "found"])["rows"][0]["leaf"]["fingerprint"].clone();
+    house.does(&["cert", "dismiss", leaf.as_str().unwrap(), "--note", "our own", "--for", "1d"]);
+    assert_eq!(house.json(&["cert", "found"])["rows"][0]["state"], "ignored");
+
     house.does(&["watch", "run", "self"]);
     house.until("the second run", || {
         let now = last(&house);
         now["outcome"] == "finished" && now["scan"] != first["scan"]
+    });
+    house.until("the alert's end", || untrusted("resolved") == 1);
+    assert_eq!(untrusted("open"), 0);
+    house.until("the figures", || {
+        let metrics = String::from_utf8(house.does(&["api", "/metrics"]).stdout).unwrap();
+        metrics.contains("bulla_watch_last_run_failed{watch=\"self\"} 0")
+            && metrics.contains("bulla_certificate_not_after_seconds{")
     });
     house.does(&["watch", "pause", "self"]);
     let refused = run(&mut house.bulla(&["watch", "run", "self"]));

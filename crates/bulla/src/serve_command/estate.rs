@@ -1,0 +1,168 @@
+//! The estate in figures: when certificates end, and how watches run. Read from the inventory now and then, not at each
+//! scrape, and bounded, so that neither a scraper nor a large estate costs more than a page.
+
+use std::collections::HashSet;
+use std::fmt::{Debug, Error, Formatter};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
+use store::managed::{ManagedFilter, ManagedOrder};
+use store::watches::WatchRow;
+use store::{Clock, InventoryFilter, Store, StoreError};
+use tokio_util::sync::CancellationToken;
+use x509::Fingerprint;
+
+use super::metrics::gauge;
+
+/// Between two looks: Prometheus' usual interval. Three pages each.
+const EVERY: Duration = Duration::from_secs(15);
+/// Endpoints and managed certificates that are looked at, soonest end first: what ends later needs nobody's attention
+/// yet, and a time series for each of a million certificates would be the end of a Prometheus.
+const SOONEST_MAX: usize = 500;
+/// Watches with figures, by name.
+const WATCHES_MAX: usize = 1_000;
+/// Characters of a subject or name in a label.
+const LABEL_MAX: usize = 128;
+
+/// When a certificate ends.
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct CertificateLabels {
+    /// The name it is managed by, or its subject.
+    name: String,
+    issuer: String,
+    /// The first 16 digits of its SHA-256.
+    fingerprint: String,
+    /// `managed` or `found`.
+    source: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct WatchLabel {
+    watch: String,
+}
+
+/// What the last look saw.
+#[derive(Default)]
+struct Seen {
+    not_after: Vec<(CertificateLabels, f64)>,
+    watches: Vec<WatchRow>,
+    now_us: i64,
+}
+
+/// Looks at the estate, and answers scrapes from what it saw.
+#[derive(Clone)]
+pub(super) struct Estate {
+    store: Store,
+    clock: Clock,
+    seen: Arc<Mutex<Seen>>,
+}
+
+impl Estate {
+    pub(super) fn new(store: Store, clock: Clock) -> Self {
+        Self { store, clock, seen: Arc::default() }
+    }
+
+    /// Looks until told to stop.
+    pub(super) async fn run(self, stop: CancellationToken) {
+        let _live = telemetry::tasks::guard("estate");
+        loop {
+            match self.look().await {
+                Ok(seen) => *self.seen() = seen,
+                Err(error) => tracing::warn!(%error, "the estate's figures are those of the last look"),
+            }
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(EVERY) => {}
+            }
+        }
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        // Nothing panics while it is held, and what is in it is whole.
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn look(&self) -> Result<Seen, StoreError> {
+        let watches = self.store.watches(None, WATCHES_MAX).await?.rows;
+        Ok(Seen { not_after: self.not_after().await?, watches, now_us: self.clock.now_us() })
+    }
+
+    /// Managed ones first: the same certificate, found where it is served, is no second series.
+    async fn not_after(&self) -> Result<Vec<(CertificateLabels, f64)>, StoreError> {
+        let (mut all, mut met) = (Vec::new(), HashSet::new());
+        let managed = ManagedFilter::default();
+        let managed = self.store.managed_page(&managed, ManagedOrder::Expiry, None, SOONEST_MAX).await?;
+        for row in managed.rows.into_iter().map(|view| view.row) {
+            if let Some(fingerprint) = row.fingerprint.filter(|one| met.insert(*one)) {
+                let labels = labels(&row.name, &row.issuer, fingerprint, "managed");
+                all.push((labels, row.not_after_us as f64 / 1e6));
+            }
+        }
+        let answering = InventoryFilter { answering: Some(true), ..InventoryFilter::default() };
+        let found = self.store.inventory_page(&answering, None, SOONEST_MAX).await?;
+        for leaf in found.rows.into_iter().filter_map(|row| row.leaf) {
+            if met.insert(leaf.sha256) {
+                let labels = labels(&leaf.subject, &leaf.issuer, leaf.sha256, "found");
+                all.push((labels, leaf.not_after_us as f64 / 1e6));
+            }
+        }
+        Ok(all)
+    }
+}
+
+fn labels(name: &str, issuer: &str, sha256: [u8; 32], source: &'static str) -> CertificateLabels {
+    let short = |text: &str| text.chars().take(LABEL_MAX).collect();
+    let fingerprint = Fingerprint::from_bytes(sha256).to_string().chars().take(16).collect();
+    CertificateLabels { name: short(name), issuer: short(issuer), fingerprint, source }
+}
+
+impl Debug for Estate {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Estate").finish_non_exhaustive()
+    }
+}
+
+impl Collector for Estate {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
+        let seen = self.seen();
+        gauge(
+            &mut encoder,
+            "bulla_certificate_not_after_seconds",
+            "End of validity of the certificates that end soonest, Unix time",
+            seen.not_after.clone(),
+        )?;
+        let of = |get: fn(&WatchRow, i64) -> Option<f64>| {
+            let label = |row: &WatchRow| WatchLabel { watch: row.settings.name.clone() };
+            seen.watches.iter().filter_map(|row| Some((label(row), get(row, seen.now_us)?))).collect()
+        };
+        gauge(
+            &mut encoder,
+            "bulla_watch_last_run_timestamp_seconds",
+            "When a watch's last run ended",
+            of(|row, _| Some(row.last.as_ref()?.ended_at_us as f64 / 1e6)),
+        )?;
+        gauge(
+            &mut encoder,
+            "bulla_watch_last_run_duration_seconds",
+            "How long a watch's last run took",
+            of(|row, _| row.last.as_ref().map(|last| (last.ended_at_us - last.began_at_us) as f64 / 1e6)),
+        )?;
+        gauge(
+            &mut encoder,
+            "bulla_watch_last_run_failed",
+            "Whether a watch's last run failed, 0 or 1",
+            of(|row, _| row.last.as_ref().map(|last| f64::from(u8::from(last.error.is_some())))),
+        )?;
+        gauge(
+            &mut encoder,
+            "bulla_watch_lag_seconds",
+            "For how long a run of a watch has been due without having begun",
+            of(|row, now_us| {
+                let due = row.settings.enabled && row.run.is_none() && row.times.next_run_at_us <= now_us;
+                Some(if due { (now_us - row.times.next_run_at_us) as f64 / 1e6 } else { 0.0 })
+            }),
+        )
+    }
+}

@@ -1,0 +1,339 @@
+//! What a run saw that people should hear of: endpoints that are in trouble or are well again, certificates that are new
+//! or come from somewhere else, ends of certificates to be watched. The inventory keeps what was told, so that all of it
+//! is told once, whoever makes the run, however often it is taken up.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use futures_util::FutureExt;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use store::told::{SeenEndpoint, SeenLeaf, Told, tell, unserved, untell};
+use store::watches::WatchRow;
+use store::{EndpointKey, Event, StoreError, emit};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::Watches;
+use crate::record;
+
+/// Endpoints told of in one transaction.
+const PAGE: usize = 500;
+/// Troubles, and changes, of one kind that one run tells of by endpoint: what half an estate has in common is for a report,
+/// not for a pager. Troubles beyond are told by the runs after it, as far as they last.
+pub const TOLD_AT_ONCE: usize = 100;
+/// Octets of a finding's evidence in an event.
+const EVIDENCE_MAX: usize = 512;
+
+/// What an endpoint can be in, as people are told of it.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+enum Condition {
+    Mismatch,
+    Untrusted,
+    Weak,
+    Revoked,
+    KeyNotProven,
+}
+
+impl Condition {
+    const ALL: [Self; 5] = [Self::Mismatch, Self::Untrusted, Self::Weak, Self::Revoked, Self::KeyNotProven];
+
+    /// Its bit, kept in the inventory.
+    fn bit(self) -> i64 {
+        1 << self as u8
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Mismatch => "mismatch",
+            Self::Untrusted => "untrusted",
+            Self::Weak => "weak",
+            Self::Revoked => "revoked",
+            Self::KeyNotProven => "key_not_proven",
+        }
+    }
+
+    fn of(code: &str) -> Option<Self> {
+        Some(match code {
+            "endpoint.name-mismatch" => Self::Mismatch,
+            "chain.self-signed"
+            | "chain.untrusted"
+            | "chain.incomplete"
+            | "chain.expired-intermediate"
+            | "chain.invalid" => Self::Untrusted,
+            "certificate.weak-key"
+            | "certificate.weak-signature"
+            | "certificate.sha1-signature"
+            | "protocol.obsolete"
+            | "protocol.weak-cipher" => Self::Weak,
+            "endpoint.revoked" | "endpoint.staple-revoked" => Self::Revoked,
+            "endpoint.key-not-proven" => Self::KeyNotProven,
+            _ => return None,
+        })
+    }
+}
+
+/// How the certificate of an endpoint differs from the one told of before.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Change {
+    /// The endpoint itself was never seen before.
+    New,
+    /// Another certificate, of the same issuer: a renewal, as a rule.
+    Renewed,
+    /// Another issuer, or other certificates above the same one.
+    Chain,
+}
+
+impl Change {
+    fn word(self) -> &'static str {
+        match self {
+            Self::New => "new",
+            Self::Renewed => "renewed",
+            Self::Chain => "chain",
+        }
+    }
+}
+
+/// A finding, as stored.
+#[derive(Deserialize)]
+struct Stored {
+    code: String,
+    title: String,
+    #[serde(default)]
+    evidence: String,
+}
+
+/// What one run may still tell, by kind.
+#[derive(Default)]
+pub(super) struct Budget {
+    told: BTreeMap<&'static str, usize>,
+    /// What was not told for being too much.
+    pub(super) untold: u64,
+}
+
+impl Budget {
+    fn take(&mut self, kind: &'static str) -> bool {
+        let told = self.told.entry(kind).or_insert(0);
+        *told += 1;
+        let room = *told <= TOLD_AT_ONCE;
+        self.untold += u64::from(!room);
+        room
+    }
+}
+
+/// What one endpoint comes to.
+#[derive(Default)]
+struct News {
+    events: Vec<Event>,
+    /// A certificate whose end is to be watched from now on.
+    found: Option<Event>,
+    /// What has been told now, when that is something else than before.
+    told: Option<Told>,
+    /// A certificate whose end this endpoint was watched for, and is not any more.
+    left: Option<i64>,
+}
+
+impl Watches {
+    /// Tells of what `scan` saw and of what `row` does not look at any more; answers what was left untold. Stops between
+    /// two pages when told to; whoever takes the run up goes on.
+    pub(super) async fn tell(
+        &self,
+        scan: Uuid,
+        row: &WatchRow,
+        stop: &CancellationToken,
+    ) -> Result<u64, StoreError> {
+        let (store, mut after, mut budget) = (&self.0.store, 0, Budget::default());
+        // What the first run finds is what there is, not what is new.
+        let baseline = row.last.is_none();
+        while !stop.is_cancelled() {
+            let seen = store.seen_endpoints(scan, after, self.0.clock.now_us(), PAGE).await?;
+            let Some(last) = seen.last() else { break };
+            after = last.row;
+            let (mut events, mut told, mut left) = (Vec::new(), Vec::new(), BTreeSet::new());
+            let mut scheduled = HashSet::new();
+            for endpoint in &seen {
+                let news = news_of(endpoint, row, baseline, &mut budget);
+                events.extend(news.events);
+                // Many endpoints show one certificate, whose end is one date.
+                events.extend(news.found.filter(|found| scheduled.insert(found.subject.clone())));
+                told.extend(news.told.map(|told| (endpoint.row, told)));
+                left.extend(news.left);
+            }
+            if !told.is_empty() {
+                self.write_told(row.id, events, told, Vec::new(), left).await?;
+            }
+        }
+        if !stop.is_cancelled() {
+            self.tell_of_unseen(row, Some(scan)).await?;
+        }
+        Ok(budget.untold)
+    }
+
+    /// Ends what was told of endpoints that are no longer looked at: those that `scan` left out, or all.
+    pub(super) async fn tell_of_unseen(&self, row: &WatchRow, scan: Option<Uuid>) -> Result<(), StoreError> {
+        let mut after = 0;
+        loop {
+            let unseen = self.0.store.unseen_endpoints(row.id, scan, after, PAGE).await?;
+            let Some(last) = unseen.last() else { return Ok(()) };
+            after = last.row;
+            let (mut events, mut left) = (Vec::new(), BTreeSet::new());
+            for endpoint in &unseen {
+                let at_us = self.0.clock.now_us();
+                for condition in in_set(endpoint.told.conditions) {
+                    events.push(condition_ended(&endpoint.endpoint, condition, at_us));
+                }
+                left.extend(endpoint.told.expiry.then_some(endpoint.told.leaf));
+            }
+            let gone = unseen.iter().map(|endpoint| endpoint.row).collect();
+            self.write_told(row.id, events, Vec::new(), gone, left).await?;
+        }
+    }
+
+    async fn write_told(
+        &self,
+        watch: Uuid,
+        events: Vec<Event>,
+        told: Vec<(i64, Told)>,
+        gone: Vec<i64>,
+        left: BTreeSet<i64>,
+    ) -> Result<(), StoreError> {
+        let (at_us, mut events) = (self.0.clock.now_us(), events);
+        let write = self.0.store.write("watch_tell", move |tx| {
+            async move {
+                // A run may go on for a moment after its watch was removed: of that nobody is to be told.
+                if store::watches::watch(tx, watch).await?.is_none() && !told.is_empty() {
+                    return Ok(());
+                }
+                tell(tx, watch, &told).await?;
+                untell(tx, gone).await?;
+                let unserved = unserved(tx, left.into_iter().collect()).await?;
+                events.extend(unserved.into_iter().map(|leaf| Event {
+                    at_us,
+                    kind: "certificate.unserved",
+                    subject: found(&leaf),
+                    body: json!({}),
+                }));
+                emit(tx, events).await
+            }
+            .boxed()
+        });
+        write.await
+    }
+}
+
+/// What is to be told of one endpoint.
+fn news_of(seen: &SeenEndpoint, watch: &WatchRow, baseline: bool, budget: &mut Budget) -> News {
+    let mut news = News::default();
+    let leaf = &seen.leaf;
+    let found = findings(&seen.findings);
+    let before = seen.told.map_or(0, |told| told.conditions);
+    let mut conditions = 0;
+    for condition in Condition::ALL {
+        let was = before & condition.bit() != 0;
+        match found.iter().find(|(one, _)| *one == condition).filter(|_| !leaf.dismissed) {
+            Some(_) if was => conditions |= condition.bit(),
+            Some((_, finding)) if budget.take(condition.word()) => {
+                conditions |= condition.bit();
+                news.events.push(condition_began(seen, watch, condition, finding));
+            }
+            None if was => news.events.push(condition_ended(&seen.endpoint, condition, seen.at_us)),
+            _ => {}
+        }
+    }
+    if let Some(change) = change_of(seen, baseline) {
+        // Ours are expected; the rest is told of as long as there is room, and is in the list of changes in any case.
+        let expected = leaf.managed || leaf.issued || leaf.dismissed || change == Change::Renewed;
+        let quiet = expected || !budget.take(change.word());
+        news.events.push(certificate_changed(seen, watch, change, quiet));
+    }
+    let expiry = !leaf.managed && !leaf.dismissed;
+    let watched = seen.told.filter(|told| told.expiry).map(|told| told.leaf);
+    if expiry && watched != Some(leaf.row) {
+        news.found = Some(certificate_found(seen, watch));
+    }
+    news.left = watched.filter(|watched| !expiry || *watched != leaf.row);
+    let told = Told { leaf: leaf.row, issuer: leaf.issuer, chain: leaf.chain, conditions, expiry };
+    news.told = (seen.told != Some(told)).then_some(told);
+    news
+}
+
+fn change_of(seen: &SeenEndpoint, baseline: bool) -> Option<Change> {
+    let Some(told) = seen.told else { return (seen.new && !baseline).then_some(Change::New) };
+    if told.leaf == seen.leaf.row {
+        return (told.chain != seen.leaf.chain).then_some(Change::Chain);
+    }
+    Some(if told.issuer == seen.leaf.issuer { Change::Renewed } else { Change::Chain })
+}
+
+/// The worst finding for each condition, in the order of the findings, which is worst first.
+fn findings(stored: &str) -> Vec<(Condition, Stored)> {
+    let all: Vec<Stored> = serde_json::from_str(stored).unwrap_or_default();
+    all.into_iter().filter_map(|one| Some((Condition::of(&one.code)?, one))).collect()
+}
+
+fn in_set(conditions: i64) -> impl Iterator<Item = Condition> {
+    Condition::ALL.into_iter().filter(move |one| conditions & one.bit() != 0)
+}
+
+/// As people write it.
+fn written(endpoint: &EndpointKey) -> String {
+    let text = record::target(endpoint)
+        .map_or_else(|| format!("{}:{}", endpoint.host, endpoint.port), |target| target.to_string());
+    if endpoint.address.is_empty() { text } else { format!("{text} at {}", endpoint.address) }
+}
+
+fn subject(endpoint: &EndpointKey) -> String {
+    format!("endpoint/{}", written(endpoint))
+}
+
+fn found(leaf: &[u8; 32]) -> String {
+    format!("found/{}", x509::Fingerprint::from_bytes(*leaf))
+}
+
+/// What every event about an endpoint says.
+fn body(seen: &SeenEndpoint, watch: &WatchRow) -> Value {
+    json!({
+        "name": written(&seen.endpoint),
+        "watch": watch.settings.name,
+        "group": watch.settings.group,
+        "issuer": seen.leaf.issuer_name,
+        "certificate": x509::Fingerprint::from_bytes(seen.leaf.sha256).to_string(),
+        "certificate_name": name_of(&seen.leaf),
+    })
+}
+
+fn name_of(leaf: &SeenLeaf) -> &str {
+    leaf.name.as_deref().unwrap_or(&leaf.subject)
+}
+
+fn condition_began(seen: &SeenEndpoint, watch: &WatchRow, condition: Condition, finding: &Stored) -> Event {
+    let mut body = body(seen, watch);
+    let evidence: String = finding.evidence.chars().take(EVIDENCE_MAX).collect();
+    body["condition"] = condition.word().into();
+    body["code"] = finding.code.as_str().into();
+    body["detail"] =
+        if evidence.is_empty() { finding.title.clone() } else { format!("{}: {evidence}", finding.title) }
+            .into();
+    Event { at_us: seen.at_us, kind: "endpoint.trouble", subject: subject(&seen.endpoint), body }
+}
+
+fn condition_ended(endpoint: &EndpointKey, condition: Condition, at_us: i64) -> Event {
+    let body = json!({"name": written(endpoint), "condition": condition.word()});
+    Event { at_us, kind: "endpoint.trouble_over", subject: subject(endpoint), body }
+}
+
+fn certificate_changed(seen: &SeenEndpoint, watch: &WatchRow, change: Change, quiet: bool) -> Event {
+    let mut body = body(seen, watch);
+    body["change"] = change.word().into();
+    body["quiet"] = quiet.into();
+    body["detail"] = format!("{} of {}", name_of(&seen.leaf), seen.leaf.issuer_name).into();
+    Event { at_us: seen.at_us, kind: "endpoint.certificate_changed", subject: subject(&seen.endpoint), body }
+}
+
+fn certificate_found(seen: &SeenEndpoint, watch: &WatchRow) -> Event {
+    let mut body = body(seen, watch);
+    body["name"] = name_of(&seen.leaf).into();
+    body["detail"] = format!("served at {}", written(&seen.endpoint)).into();
+    body["not_before_us"] = seen.leaf.not_before_us.into();
+    body["not_after_us"] = seen.leaf.not_after_us.into();
+    Event { at_us: seen.at_us, kind: "certificate.found", subject: found(&seen.leaf.sha256), body }
+}
