@@ -59,6 +59,10 @@ mod tests {
             (key("2001:db8::1", 25, "smtp", "", ""), "smtp://[2001:db8::1]:25"),
             (key("a.example", 443, "tls", "a.example", "192.0.2.7"), "a.example:443@192.0.2.7"),
             (key("/etc/x.pem", 0, "file", "", ""), "/etc/x.pem"),
+            (
+                key("arn:aws:acm:x:1:certificate/c", 0, "aws-acm", "", ""),
+                "aws-acm:arn:aws:acm:x:1:certificate/c",
+            ),
         ] {
             assert_eq!(label(&key), wanted);
         }

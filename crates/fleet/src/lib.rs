@@ -3,6 +3,7 @@
 //! Everything lives on 127.0.0.0/8 in this process: for the demo, for tests, and for measuring scanners
 //! against what is really there.
 
+pub mod cloud;
 pub mod ct;
 mod dns;
 mod estate;

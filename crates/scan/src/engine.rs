@@ -314,6 +314,10 @@ impl Scheduler {
         if let Host::Path(path) = &target.host {
             return self.read_files(path.clone());
         }
+        if let Host::Resource(_) = &target.host {
+            // No list of targets makes one; whoever hands one in is told so.
+            return self.unspeakable(target);
+        }
         if let Host::Address(address) = target.host {
             self.ready.push_back(Job {
                 target,
@@ -333,6 +337,18 @@ impl Scheduler {
             let (began_us, began) = (now_us(), Instant::now());
             let result = context.resolve(&target, pass).await;
             Resolved { target, pass, attempts, began_us, result, took_us: micros(began) }
+        });
+    }
+
+    /// Reports a target that the engine cannot look at.
+    fn unspeakable(&mut self, target: Arc<Target>) {
+        let (out, progress) = (self.out.clone(), self.progress.clone());
+        self.reading.spawn(async move {
+            let detail = Some("only its cloud's source can look at it".to_owned());
+            let observation = Observation::ended(target, now_us(), Outcome::Unknown, detail);
+            progress.finished(observation.outcome);
+            // The reader is gone only when the scan is being torn down.
+            let _ = out.send(observation).await;
         });
     }
 

@@ -75,6 +75,19 @@ impl Judge {
         observation.findings = findings.worst_first();
     }
 
+    /// Judges a leaf whose chain is kept where it cannot be read: of the chain nothing is said.
+    pub(crate) fn judge_leaf(&self, observation: &mut Observation) {
+        let mut findings = Findings::default();
+        for fault in &observation.unparsed {
+            findings.add(&rules::UNREADABLE, fault);
+        }
+        if let Some(leaf) = observation.leaf() {
+            let context = self.context(true, false, observation.at());
+            findings.extend(x509::lint::lint(leaf, &context));
+        }
+        observation.findings = findings.worst_first();
+    }
+
     fn read_chain(&self, session: &tls::Evidence, observation: &mut Observation) {
         for (index, der) in session.chain.iter().enumerate() {
             match self.parse(der, index > 0) {
@@ -89,7 +102,7 @@ impl Judge {
     }
 
     /// Leaves are many and seen once; what stands above them is few and seen everywhere.
-    fn parse(&self, der: &[u8], keep: bool) -> Result<Arc<Certificate>, x509::ParseError> {
+    pub(crate) fn parse(&self, der: &[u8], keep: bool) -> Result<Arc<Certificate>, x509::ParseError> {
         if !keep {
             return Certificate::parse(der).map(Arc::new);
         }

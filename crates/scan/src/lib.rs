@@ -1,5 +1,6 @@
 //! Targets, the probe and the findings: what TLS endpoints really serve.
 
+pub mod clouds;
 pub mod ct;
 mod ending;
 mod engine;

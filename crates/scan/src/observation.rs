@@ -65,6 +65,10 @@ pub enum Outcome {
     PasswordNeeded,
     /// A file, named explicitly, that holds no certificate.
     NoCertificateInFile,
+    /// A cloud or cluster has a place for it, and no certificate (yet) that could be read; the detail says why.
+    NotIssued,
+    /// A cloud or cluster listed it before and does not any more.
+    Gone,
     /// The look was cancelled before it ended.
     Cancelled,
     /// None of the above; the detail says what is known.
@@ -103,6 +107,8 @@ impl Outcome {
             Self::Unreadable => "unreadable",
             Self::PasswordNeeded => "password-needed",
             Self::NoCertificateInFile => "no-certificate-in-file",
+            Self::NotIssued => "not-issued",
+            Self::Gone => "gone",
             Self::Cancelled => "cancelled",
             Self::Unknown => "unknown",
         }
@@ -183,6 +189,29 @@ pub struct Observation {
     pub trust: Option<Trust>,
     /// What is wrong, worst first.
     pub findings: Vec<Finding>,
+    /// What a cloud or cluster says of it; `None` for endpoints and files.
+    pub kept: Option<Box<Kept>>,
+}
+
+/// What a cloud or cluster says of a certificate it keeps.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Kept {
+    /// The source that listed it.
+    pub source: Arc<str>,
+    /// What uses it there.
+    pub used_by: Vec<Use>,
+    /// Read from the inventory, because its source says that it is unchanged.
+    pub unchanged: bool,
+}
+
+/// One use of a certificate in a cloud or cluster.
+#[derive(Clone, Debug, Default, Eq, Ord, PartialEq, PartialOrd, serde::Deserialize, serde::Serialize)]
+pub struct Use {
+    /// The resource that uses it: an ARN, a resource name, `CLUSTER/NAMESPACE/NAME`.
+    pub by: String,
+    /// The host names it serves there, if it says so: worth a look from outside.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<String>,
 }
 
 impl Observation {
@@ -204,6 +233,7 @@ impl Observation {
             unparsed: Vec::new(),
             trust: None,
             findings: Vec::new(),
+            kept: None,
         }
     }
 

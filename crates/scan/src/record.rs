@@ -9,7 +9,7 @@ use uuid::Uuid;
 use x509::{Certificate, Fingerprint, HostName, UnixTime};
 
 use crate::observation::Observation;
-use crate::target::{Host, Protocol, ProtocolSource, Target};
+use crate::target::{CloudStore, Host, Protocol, ProtocolSource, Target};
 
 /// Rows of a page when everything is read.
 const PAGE_ROWS: usize = 1_000;
@@ -68,6 +68,9 @@ impl Recorder {
 pub fn target(key: &EndpointKey) -> Option<Target> {
     if key.protocol == Protocol::File.name() {
         return Some(Target::file(Path::new(&key.host)));
+    }
+    if let Some(store) = CloudStore::named(&key.protocol) {
+        return Some(Target::resource(store, key.host.as_str().into()));
     }
     let host = match key.host.parse() {
         Ok(address) => Host::Address(address),

@@ -17,6 +17,7 @@ mod cas;
 mod certificates;
 mod changes;
 mod clock;
+mod clouds;
 pub mod ct;
 mod cursor;
 mod enrolments;
@@ -67,6 +68,7 @@ pub use cas::{
 };
 pub use certificates::NamedCertificate;
 pub use clock::Clock;
+pub use clouds::Connections;
 pub use cursor::{Cursor, Page};
 pub use enrolments::{
     EnrolmentDecision, EnrolmentRow, EnrolmentState, NewEnrolment, RecipientRow, decide_enrolment,

@@ -46,6 +46,26 @@ pub(crate) struct Endpoint<'a> {
     pub(crate) unparsed: &'a [String],
     pub(crate) trust: Option<TrustView<'a>>,
     pub(crate) findings: Vec<FindingView<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) kept: Option<KeptView<'a>>,
+}
+
+/// What a cloud or cluster says of a certificate it keeps.
+#[derive(Serialize)]
+pub(crate) struct KeptView<'a> {
+    /// The source that listed it.
+    source: &'a str,
+    /// What uses it there, with the host names it serves.
+    used_by: &'a [scan::observation::Use],
+    /// Read from the inventory, because its source says that it is unchanged.
+    unchanged: bool,
+}
+
+impl<'a> KeptView<'a> {
+    fn of(observation: &'a Observation) -> Option<Self> {
+        let kept = observation.kept.as_deref()?;
+        Some(Self { source: &kept.source, used_by: &kept.used_by, unchanged: kept.unchanged })
+    }
 }
 
 /// What the inventory's columns do not say, kept with each observation as JSON.
@@ -61,6 +81,8 @@ pub(crate) struct Detail<'a> {
     trust: Option<TrustView<'a>>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     unparsed: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kept: Option<KeptView<'a>>,
 }
 
 impl<'a> Detail<'a> {
@@ -75,6 +97,7 @@ impl<'a> Detail<'a> {
             tls: observation.session.as_deref().map(Session::of),
             trust: observation.trust.as_ref().map(TrustView::of),
             unparsed: &observation.unparsed,
+            kept: KeptView::of(observation),
         }
     }
 }
@@ -193,6 +216,7 @@ impl<'a> Endpoint<'a> {
             unparsed: &observation.unparsed,
             trust: observation.trust.as_ref().map(TrustView::of),
             findings: observation.findings.iter().map(FindingView::from).collect(),
+            kept: KeptView::of(observation),
         }
     }
 }

@@ -52,6 +52,9 @@ pub(crate) struct ScanArgs {
     /// Start a simulated estate of a few hundred endpoints on loopback and scan that
     #[arg(long, help_heading = "Targets", conflicts_with = "targets")]
     pub(crate) demo: bool,
+    /// List what clouds and clusters keep too, as FILE says (docs/clouds.md)
+    #[arg(long, help_heading = "Targets", value_name = "FILE", conflicts_with_all = ["resume", "demo", "liveness"])]
+    pub(crate) clouds: Option<PathBuf>,
     /// Ports for targets that name none: 443,8443,9000-9010 [default: 443]
     #[arg(long, short, help_heading = "Targets", value_name = "PORTS")]
     pub(crate) port: Option<String>,

@@ -1,6 +1,7 @@
 //! `bulla scan`: from arguments to results.
 
 mod args;
+mod clouds;
 mod demo;
 mod liveness;
 mod metrics;
@@ -42,7 +43,8 @@ pub(crate) async fn run(args: &ScanArgs, global: &Global) -> Outcome<Exit> {
     let configuration = Configuration::load(global.config.as_deref())?;
     let mut settings = configuration.settings;
     plan::apply(args, &mut settings)?;
-    let anything = !args.targets.is_empty() || args.again || args.resume.is_some() || args.demo;
+    let anything =
+        !args.targets.is_empty() || args.again || args.resume.is_some() || args.demo || args.clouds.is_some();
     if !anything {
         return Err(Problem::usage("there is nothing to scan")
             .hint("name a host (`bulla scan example.com`), a list (@FILE), --again, or --demo"));
@@ -81,11 +83,25 @@ async fn scan(
     let sink = output::sink(args.output_file.as_deref())?;
     let Prepared { spec, targets, expected, known, mut storing } =
         prepare(args, settings, spec, demo).await?;
-    let scanner = scanner(&spec, demo)?;
+    let clouds = match &args.clouds {
+        Some(file) => {
+            let in_flight = Some(spec.settings.in_flight).filter(|in_flight| *in_flight > 0);
+            Some(clouds::prepare(file, in_flight, storing.as_ref().map(Storing::store)).await?)
+        }
+        None => None,
+    };
+    let scanner = scanner(&spec, demo, clouds.as_ref().map(|clouds| clouds.raw))?;
 
     let (started_at_us, began) = (now_us(), Instant::now());
     let report = output::report(settings.scan.output, sink, look(args, settings), started_at_us);
     let run = scanner.start(targets, known, stop.clone());
+    let (run, listing) = match clouds {
+        Some(clouds) => {
+            let (run, listing) = clouds.join(run, &spec.scan_options()?, spec.trust()?, stop.clone());
+            (run, Some(listing))
+        }
+        None => (run, None),
+    };
     let progress = Arc::clone(&run.progress);
     let bar = Bar::new(Arc::clone(&progress), expected, bar_wanted(args, settings));
     let mut gathering = Gathering::new(report, started_at_us);
@@ -119,20 +135,30 @@ async fn scan(
     if let Some(error) = unwritable {
         return Err(Problem::output(&error));
     }
+    let stored = closing.store_error.is_none() && !closing.interrupted;
+    let not_listed = match listing {
+        Some(listing) => listing.finish(stored).await?,
+        None => 0,
+    };
     report.close(&tally, &estate, &closing).map_err(|error| Problem::output(&error))?;
     if let Some(path) = &args.metrics_file {
         metrics::write(path, &tally, &closing)?;
     }
-    conclude(&tally, &closing, fail_on)
+    match conclude(&tally, &closing, fail_on)? {
+        Exit::Ok if not_listed > 0 => Ok(Exit::Incomplete),
+        exit => Ok(exit),
+    }
 }
 
-fn scanner(spec: &Spec, demo: Option<&demo::Demo>) -> Outcome<Scanner> {
+fn scanner(spec: &Spec, demo: Option<&demo::Demo>, in_flight: Option<usize>) -> Outcome<Scanner> {
     let mut trust = spec.trust()?;
     let resolver = match demo {
         Some(demo) => demo.resolver(&mut trust),
         None => spec.resolver()?,
     };
-    Scanner::new(spec.scan_options()?, resolver, trust)
+    let mut options = spec.scan_options()?;
+    options.in_flight = in_flight.or(options.in_flight);
+    Scanner::new(options, resolver, trust)
         .map_err(|error| Problem::new(Exit::Machine, crate::exit::chain(&error)))
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use scan::record::{identity, target};
-use scan::target::{Target, TargetError};
+use scan::target::{Protocol, Target, TargetError};
 use scan::{Known, Observation, Recorder};
 use store::{KnownEndpoint, ScanRow, ScanState, Sender, Status, Store, StoreError, Writer, WriterOptions};
 use tokio::sync::{mpsc, watch};
@@ -85,6 +85,11 @@ impl Storing {
             () = after(stop) => false,
         };
         self.gave_up = !sent;
+    }
+
+    /// The inventory.
+    pub(crate) fn store(&self) -> Store {
+        self.store.clone()
     }
 
     /// How the writer fares.
@@ -224,7 +229,9 @@ pub(crate) fn again(
                 }
             };
             let wanted = page.rows.iter().filter(|row| all_addresses || !by_address(row));
-            for target in wanted.filter_map(|row| target(&row.endpoint)) {
+            // What clouds keep is listed by its source, not looked at.
+            let targets = wanted.filter_map(|row| target(&row.endpoint));
+            for target in targets.filter(|target| !matches!(target.protocol, Protocol::Cloud(_))) {
                 if give.send(Ok(target)).await.is_err() {
                     return;
                 }

@@ -132,7 +132,7 @@ impl Dialogue {
     #[must_use]
     pub fn new(protocol: Protocol, host: &str) -> Option<Self> {
         let machine = match protocol {
-            Protocol::Tls | Protocol::File => return None,
+            Protocol::Tls | Protocol::File | Protocol::Cloud(_) => return None,
             Protocol::Smtp => Machine::Smtp(mail::Smtp::new(false)),
             Protocol::Lmtp => Machine::Smtp(mail::Smtp::new(true)),
             Protocol::Imap => Machine::Imap(mail::Imap::default()),

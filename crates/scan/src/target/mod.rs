@@ -31,7 +31,7 @@ pub use expand::{CIDR_ADDRESSES_MAX, TargetOptions};
 pub use host_name::{NotAHost, host_name};
 pub use list::Targets;
 pub use ports::{InvalidPorts, Ports};
-pub use protocol::{HTTPS_PORT, Protocol, ProtocolSource};
+pub use protocol::{CloudStore, HTTPS_PORT, Protocol, ProtocolSource};
 pub use x509::HostName;
 
 /// Where a target is.
@@ -43,6 +43,8 @@ pub enum Host {
     Address(IpAddr),
     /// A file, or a folder to be walked.
     Path(Arc<Path>),
+    /// What a cloud or cluster keeps, by its full name there. Never dialled: only its source can look at it.
+    Resource(Arc<str>),
 }
 
 /// One endpoint (or file) to look at.
@@ -76,6 +78,7 @@ impl Target {
             Host::Name(_) => Box::default(),
             Host::Address(address) => address.to_string().into(),
             Host::Path(path) => path.to_string_lossy().into(),
+            Host::Resource(name) => (&**name).into(),
         };
         Self { host, port, protocol, protocol_source, server_name, text }
     }
@@ -88,12 +91,18 @@ impl Target {
         Self::new(Host::Path(path.into()), 0, Protocol::File, ProtocolSource::Given, None)
     }
 
-    /// The host as text: a name, an address without brackets, or a path.
+    /// A certificate in a cloud or cluster, by its full name there.
+    #[must_use]
+    pub fn resource(store: CloudStore, name: Arc<str>) -> Self {
+        Self::new(Host::Resource(name), 0, Protocol::Cloud(store), ProtocolSource::Given, None)
+    }
+
+    /// The host as text: a name, an address without brackets, a path, or a resource's name.
     #[must_use]
     pub fn host_text(&self) -> &str {
         match &self.host {
             Host::Name(name) => name.as_str(),
-            Host::Address(_) | Host::Path(_) => &self.text,
+            Host::Address(_) | Host::Path(_) | Host::Resource(_) => &self.text,
         }
     }
 
@@ -102,7 +111,7 @@ impl Target {
     pub fn sni(&self) -> Option<&str> {
         match (&self.server_name, &self.host) {
             (Some(name), _) | (None, Host::Name(name)) => Some(name.as_str()),
-            (None, Host::Address(_) | Host::Path(_)) => None,
+            (None, Host::Address(_) | Host::Path(_) | Host::Resource(_)) => None,
         }
     }
 
@@ -131,11 +140,14 @@ impl fmt::Display for Target {
         match self.protocol {
             Protocol::Tls => {}
             Protocol::File => return f.write_str(&self.text),
+            Protocol::Cloud(store) => return write!(f, "{store}:{}", self.text),
             protocol => write!(f, "{protocol}://")?,
         }
         match &self.host {
             Host::Address(address) => write!(f, "{}", SocketAddr::new(*address, self.port))?,
-            Host::Name(_) | Host::Path(_) => write!(f, "{}:{}", self.host_text(), self.port)?,
+            Host::Name(_) | Host::Path(_) | Host::Resource(_) => {
+                write!(f, "{}:{}", self.host_text(), self.port)?
+            }
         }
         match &self.server_name {
             Some(name) => write!(f, "={name}"),

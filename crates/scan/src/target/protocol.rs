@@ -37,6 +37,69 @@ pub enum Protocol {
     Rdp,
     /// Not an endpoint but a file or folder.
     File,
+    /// Not an endpoint but what a cloud or cluster keeps.
+    Cloud(CloudStore),
+}
+
+/// Where clouds and clusters keep certificates: a kind of place each.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum CloudStore {
+    /// AWS Certificate Manager; places are ARNs.
+    AwsAcm,
+    /// Server certificates of AWS IAM; places are ARNs.
+    AwsIam,
+    /// Azure Key Vault; places are certificate identifiers without version.
+    AzureKeyVault,
+    /// Google Cloud Certificate Manager; places are resource names.
+    GcpCertificateManager,
+    /// SSL certificates of Google Compute Engine's load balancers; places are resource names.
+    GcpCompute,
+    /// Secrets of type `kubernetes.io/tls`; places are `CLUSTER/NAMESPACE/NAME`.
+    KubernetesSecret,
+}
+
+impl CloudStore {
+    /// Every kind of place.
+    pub const ALL: [Self; 6] = [
+        Self::AwsAcm,
+        Self::AwsIam,
+        Self::AzureKeyVault,
+        Self::GcpCertificateManager,
+        Self::GcpCompute,
+        Self::KubernetesSecret,
+    ];
+
+    /// The stable word for outputs and the inventory.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::AwsAcm => "aws-acm",
+            Self::AwsIam => "aws-iam",
+            Self::AzureKeyVault => "azure-key-vault",
+            Self::GcpCertificateManager => "gcp-certificate-manager",
+            Self::GcpCompute => "gcp-compute",
+            Self::KubernetesSecret => "kubernetes-secret",
+        }
+    }
+
+    /// Whether its interface gives the chain above a leaf. Key Vault keeps it with the private key, in a secret that is
+    /// not read here.
+    #[must_use]
+    pub fn gives_chains(self) -> bool {
+        self != Self::AzureKeyVault
+    }
+
+    /// The kind called `name` (see [`CloudStore::name`]).
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|store| store.name() == name)
+    }
+}
+
+impl fmt::Display for CloudStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
 }
 
 /// How the protocol of a target became known.
@@ -104,11 +167,12 @@ impl Protocol {
             Self::Nntp => "nntp",
             Self::Rdp => "rdp",
             Self::File => "file",
+            Self::Cloud(store) => store.name(),
         }
     }
 
     /// The protocol called `name` (see [`Protocol::name`]), for `--starttls`. `None` for an unknown
-    /// one and for `file`, which nobody can speak.
+    /// one, for `file` and for what clouds keep, which nobody can speak.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         if name.eq_ignore_ascii_case("tls") {
@@ -136,7 +200,7 @@ impl Protocol {
             Self::XmppServer => 5_269,
             Self::Nntp => 119,
             Self::Rdp => 3_389,
-            Self::File => 0,
+            Self::File | Self::Cloud(_) => 0,
         }
     }
 
@@ -212,6 +276,10 @@ mod tests {
         }
         assert_eq!(Protocol::named("TLS"), Some(Protocol::Tls));
         assert_eq!(Protocol::named("file"), None);
+        for store in CloudStore::ALL {
+            assert_eq!(Protocol::named(store.name()), None, "nobody can speak it");
+            assert_eq!(CloudStore::named(store.name()), Some(store));
+        }
         assert_eq!(Protocol::of_port(587), Some(Protocol::Smtp));
     }
 

@@ -30,6 +30,9 @@ const READERS: usize = 4;
 /// the same disk.
 const WRITERS: usize = 8;
 
+/// Connections of one process.
+pub(crate) const CONNECTIONS_MAX: usize = READERS + WRITERS;
+
 /// The advisory lock held while the schema moves: "bulla" in ASCII.
 const SCHEMA_LOCK_KEY: i64 = 0x62_75_6c_6c_61;
 

@@ -57,6 +57,7 @@ migrations! {
     11 "enrolments" "0011_enrolments.sql",
     12 "ct" "0012_ct.sql",
     13 "watches" "0013_watches.sql",
+    14 "source_states" "0014_source_states.sql",
     17 "told" "0017_told.sql",
 }
 
@@ -83,6 +84,13 @@ pub(crate) const MODULES: &[Sends] = &[
         postgres: &[],
         bulks: crate::agents::BULKS,
         composed: crate::agents::composed,
+    },
+    Sends {
+        both: crate::clouds::ALL,
+        sqlite: &[],
+        postgres: crate::clouds::POSTGRES,
+        bulks: &[],
+        composed: crate::clouds::composed,
     },
     sends(crate::keys::ALL, crate::keys::BULKS),
     sends(crate::known::ALL, crate::known::BULKS),

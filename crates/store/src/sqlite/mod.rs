@@ -36,6 +36,9 @@ const BUSY_MS: u64 = 5_000;
 /// Read connections: on two cores more would only add memory.
 const READERS: usize = 4;
 
+/// Connections of one process: those for reading and the one that writes.
+pub(crate) const CONNECTIONS_MAX: usize = READERS + 1;
+
 /// Calls that may wait for the writer thread: as many as one commit takes, a few times over.
 const WRITES_WAITING_MAX: usize = 256;
 

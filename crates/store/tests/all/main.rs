@@ -6,6 +6,7 @@
 mod access;
 mod agents;
 mod changes;
+mod clouds;
 mod ct;
 mod enrolments;
 mod ground;
@@ -88,6 +89,9 @@ battery! {
     watches::a_due_watch_has_one_holder_and_ends_once
     watches::a_dead_holders_run_is_taken_over_with_its_scan
     watches::claims_and_renewals_are_one_statement_for_many
+    clouds::the_latest_state_of_a_source_is_kept
+    clouds::certificates_are_read_by_fingerprint_many_at_once
+    clouds::connections_are_known
     enrolments::an_enrolment_waits_and_is_decided_once
     enrolments::open_enrolments_are_bounded_and_listed_oldest_first
     enrolments::one_of_two_nodes_makes_the_recipient

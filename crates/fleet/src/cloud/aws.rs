@@ -1,0 +1,691 @@
+//! AWS: STS, Account, ACM, IAM, Elastic Load Balancing, CloudFront and API Gateway, of several accounts and regions.
+//!
+//! Region and service come from the scope of the request's signature, the account from its access key, as at AWS.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
+
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use super::server::{Cloud, Gate};
+use super::{Ask, CloudTruth, Fault, Manners, Minted, OperationCounts, Press, Quota, Reply, Server, page};
+use crate::FleetError;
+use crate::key::KeyKind;
+
+/// ACM's quotas of 2026, an account and region; the harsher of the editions seen for listing.
+const QUOTAS: &[(&str, Quota)] = &[
+    ("ListCertificates", Quota::per_second(1)),
+    ("GetCertificate", Quota::per_second(10)),
+    ("DescribeCertificate", Quota::per_second(10)),
+];
+/// Of everything else; chosen.
+const OTHER: Quota = Quota::per_second(10);
+/// The access key of whoever may assume the accounts' roles.
+pub const ACCESS_KEY: &str = "AKIAFLEET0000000ROOT";
+const REGIONS: [&str; 10] = [
+    "us-east-1",
+    "us-east-2",
+    "us-west-2",
+    "eu-west-1",
+    "eu-central-1",
+    "ap-northeast-1",
+    "ap-southeast-1",
+    "ap-southeast-2",
+    "ca-central-1",
+    "sa-east-1",
+];
+
+/// What there is.
+#[derive(Clone, Debug)]
+pub struct AwsPlan {
+    /// Accounts, each with all of it.
+    pub accounts: usize,
+    /// Enabled regions, ten at most.
+    pub regions: usize,
+    /// ACM certificates of a region: a third each with RSA, P-256 and P-384 keys, every fifth obtained by ACME.
+    pub acm: usize,
+    /// IAM server certificates of an account.
+    pub iam: usize,
+    /// Load balancers of a region, each with two of its ACM certificates.
+    pub balancers: usize,
+    /// How it behaves.
+    pub manners: Manners,
+}
+
+impl Default for AwsPlan {
+    fn default() -> Self {
+        Self { accounts: 1, regions: 2, acm: 12, iam: 3, balancers: 1, manners: Manners::default() }
+    }
+}
+
+struct Kept {
+    arn: String,
+    id: String,
+    minted: Option<Minted>,
+    acme: bool,
+    issued: i64,
+    used_by: Vec<String>,
+    /// Used by a service that has no listing of its own here.
+    elsewhere: bool,
+}
+
+#[derive(Default)]
+struct Account {
+    acm: BTreeMap<String, Vec<Kept>>,
+    iam: Vec<Kept>,
+}
+
+struct Contents {
+    regions: Vec<&'static str>,
+    balancers: usize,
+    accounts: BTreeMap<String, Account>,
+    /// Tokens given out, by access key.
+    tokens: HashMap<String, String>,
+}
+
+struct Aws(std::sync::Arc<Mutex<Contents>>);
+
+/// A running cloud. Dropping it stops it.
+pub struct AwsCloud {
+    server: Server,
+    contents: std::sync::Arc<Mutex<Contents>>,
+    press: Press,
+}
+
+impl AwsCloud {
+    /// Makes every certificate and serves.
+    ///
+    /// # Errors
+    /// [`FleetError`].
+    pub fn start(plan: &AwsPlan) -> Result<Self, FleetError> {
+        let press = Press::new()?;
+        let regions: Vec<_> = REGIONS.into_iter().take(plan.regions.clamp(1, REGIONS.len())).collect();
+        let mut accounts = BTreeMap::new();
+        for number in 0..plan.accounts {
+            let id = format!("{:012}", 111_111_111_111_u64 + number as u64);
+            accounts.insert(id.clone(), furnish(&press, plan, &regions, &id)?);
+        }
+        let contents = Contents { regions, balancers: plan.balancers, accounts, tokens: HashMap::new() };
+        let contents = std::sync::Arc::new(Mutex::new(contents));
+        let server = Server::start(Aws(contents.clone()), plan.manners.clone(), None)?;
+        Ok(Self { server, contents, press })
+    }
+
+    /// Where all of its services are.
+    #[must_use]
+    pub fn endpoint(&self) -> String {
+        format!("http://127.0.0.1:{}", self.server.port())
+    }
+
+    /// The numbers of its accounts.
+    #[must_use]
+    pub fn accounts(&self) -> Vec<String> {
+        self.contents.lock().accounts.keys().cloned().collect()
+    }
+
+    /// The role to assume in an account.
+    #[must_use]
+    pub fn role(account: &str) -> String {
+        format!("arn:aws:iam::{account}:role/scan")
+    }
+
+    /// Misbehaves from now on.
+    pub fn set_fault(&self, fault: Fault) {
+        self.server.set_fault(fault);
+    }
+
+    /// By operation and `ACCOUNT/REGION`.
+    #[must_use]
+    pub fn counts(&self) -> BTreeMap<(&'static str, String), OperationCounts> {
+        self.server.counts()
+    }
+
+    /// Connections and requests so far.
+    #[must_use]
+    pub fn traffic(&self) -> (u64, u64) {
+        self.server.traffic()
+    }
+
+    /// What there is to find.
+    #[must_use]
+    pub fn truth(&self) -> Vec<CloudTruth> {
+        let contents = self.contents.lock();
+        let mut truth = Vec::new();
+        for account in contents.accounts.values() {
+            truth.extend(account.acm.values().flatten().map(|kept| kept.truth("aws-acm")));
+            truth.extend(account.iam.iter().map(|kept| kept.truth("aws-iam")));
+        }
+        truth.sort();
+        truth
+    }
+
+    /// Renews the first ACM certificate of the first account and region; its ARN and the new leaf's SHA-256.
+    ///
+    /// # Errors
+    /// [`FleetError`].
+    pub fn renew_one(&self) -> Result<Option<(String, String)>, FleetError> {
+        let mut contents = self.contents.lock();
+        let first = contents.accounts.values_mut().next().and_then(|account| account.acm.values_mut().next());
+        let Some(kept) = first.and_then(|kept| kept.iter_mut().find(|kept| kept.minted.is_some())) else {
+            return Ok(None);
+        };
+        let Some(old) = &kept.minted else { return Ok(None) };
+        let new = self.press.mint(old.names.clone(), old.kind, 300)?;
+        let sha256 = new.sha256();
+        kept.minted = Some(new);
+        kept.issued += 1;
+        Ok(Some((kept.arn.clone(), sha256)))
+    }
+
+    /// Deletes the last ACM certificate of the first account and region; its ARN.
+    pub fn delete_one(&self) -> Option<String> {
+        let mut contents = self.contents.lock();
+        let kept = contents.accounts.values_mut().next()?.acm.values_mut().next()?.pop()?;
+        Some(kept.arn)
+    }
+}
+
+impl Kept {
+    fn truth(&self, store: &'static str) -> CloudTruth {
+        let mut used_by = self.used_by.clone();
+        used_by.extend(self.elsewhere.then(|| elsewhere(&self.arn)));
+        used_by.sort();
+        let leaf_sha256 = self.minted.as_ref().map(Minted::sha256);
+        CloudTruth { store, name: self.arn.clone(), leaf_sha256, used_by }
+    }
+
+    fn summary(&self) -> Value {
+        let in_use = !self.used_by.is_empty() || self.elsewhere;
+        let Some(minted) = &self.minted else {
+            return json!({"CertificateArn": self.arn, "Status": "PENDING_VALIDATION", "Type": "AMAZON_ISSUED",
+                "KeyAlgorithm": "RSA_2048", "InUse": false, "CreatedAt": 1.7e9,
+                "CertificateKeyPairOrigin": "AWS_MANAGED"});
+        };
+        json!({
+            "CertificateArn": self.arn, "DomainName": minted.names[0],
+            "SubjectAlternativeNameSummaries": minted.names, "HasAdditionalSubjectAlternativeNames": false,
+            "Status": "ISSUED", "Type": "AMAZON_ISSUED", "KeyAlgorithm": key_algorithm(minted.kind),
+            "InUse": in_use, "NotBefore": minted.not_before.0 as f64, "NotAfter": minted.not_after.0 as f64,
+            "CreatedAt": 1.7e9, "IssuedAt": self.issued as f64, "RenewalEligibility": "ELIGIBLE",
+            "CertificateKeyPairOrigin": if self.acme { "ACME" } else { "AWS_MANAGED" },
+        })
+    }
+}
+
+fn elsewhere(arn: &str) -> String {
+    format!("{arn}/appsync")
+}
+
+fn key_algorithm(kind: KeyKind) -> &'static str {
+    match kind {
+        KeyKind::P256 => "EC_prime256v1",
+        KeyKind::P384 => "EC_secp384r1",
+        _ => "RSA_2048",
+    }
+}
+
+fn balancer_arn(region: &str, account: &str, number: usize) -> String {
+    format!("arn:aws:elasticloadbalancing:{region}:{account}:loadbalancer/app/web{number}/50dc6c495c0c9188")
+}
+
+fn furnish(press: &Press, plan: &AwsPlan, regions: &[&str], account: &str) -> Result<Account, FleetError> {
+    let kinds = [KeyKind::Rsa2048, KeyKind::P256, KeyKind::P384];
+    let mut found = Account::default();
+    for region in regions {
+        let mut kept = Vec::new();
+        for number in 0..plan.acm {
+            let names = vec![format!("w{number}.{region}.a{account}.example"), format!("x{number}.example")];
+            // The last one still waits for its validation.
+            let waits = plan.acm > 2 && number == plan.acm - 1;
+            let minted =
+                if waits { None } else { Some(press.mint(names, kinds[number % 3], 20 + number as i64)?) };
+            let arn = format!(
+                "arn:aws:acm:{region}:{account}:certificate/{number:08x}-0000-4000-8000-000000000000"
+            );
+            let balancer = number / 2;
+            let mut used_by: Vec<_> = (balancer < plan.balancers && minted.is_some())
+                .then(|| balancer_arn(region, account, balancer))
+                .into_iter()
+                .collect();
+            if *region == "us-east-1" && number == 0 {
+                used_by.push(distribution_arn(account));
+            }
+            if number == 1 && minted.is_some() {
+                used_by.push(domain_arn(region));
+            }
+            let elsewhere = used_by.is_empty() && number % 7 == 3 && minted.is_some();
+            let id = format!("{number}");
+            kept.push(Kept {
+                arn,
+                id,
+                minted,
+                acme: number % 5 == 4,
+                issued: 1_790_000_000,
+                used_by,
+                elsewhere,
+            });
+        }
+        found.acm.insert((*region).to_owned(), kept);
+    }
+    for number in 0..plan.iam {
+        let minted = Some(press.mint(vec![format!("iam{number}.a{account}.example")], KeyKind::P256, 100)?);
+        let arn = format!("arn:aws:iam::{account}:server-certificate/cloudfront/site{number}");
+        let used_by = if number == 0 { vec![distribution_arn(account) + "2"] } else { Vec::new() };
+        let id = format!("ASCAFLEET{account}{number:04}");
+        found.iam.push(Kept {
+            arn,
+            id,
+            minted,
+            acme: false,
+            issued: 1_790_000_000,
+            used_by,
+            elsewhere: false,
+        });
+    }
+    Ok(found)
+}
+
+fn distribution_arn(account: &str) -> String {
+    format!("arn:aws:cloudfront::{account}:distribution/EDFDVBD6EXAMPLE")
+}
+
+fn domain_arn(region: &str) -> String {
+    format!("arn:aws:apigateway:{region}::/domainnames/api.{region}.example")
+}
+
+/// Who asks for what, by the scope of the signature.
+struct Scope {
+    key: String,
+    region: String,
+    service: String,
+}
+
+fn scope(ask: &Ask) -> Option<Scope> {
+    let header = ask.header("authorization")?.strip_prefix("AWS4-HMAC-SHA256 Credential=")?;
+    let mut parts = header.split(',').next()?.split('/');
+    let (key, _day, region, service) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+    Some(Scope { key: key.to_owned(), region: region.to_owned(), service: service.to_owned() })
+}
+
+impl Cloud for Aws {
+    fn answer(&self, ask: &Ask, gate: &Gate) -> Reply {
+        let Some(scope) = scope(ask) else {
+            return json_error(403, "MissingAuthenticationTokenException", "unsigned");
+        };
+        let mut contents = self.0.lock();
+        if scope.service == "sts" {
+            return assume_role(&mut contents, &scope, ask);
+        }
+        let account = match account_of(&contents, &scope, ask) {
+            Ok(account) => account,
+            Err(code) => return error(&scope, ask, 403, code, "no"),
+        };
+        if ask.expired {
+            // Gone for good: only a new one helps.
+            contents.tokens.remove(&scope.key);
+            return error(
+                &scope,
+                ask,
+                403,
+                expired_code(&scope),
+                "The security token included in the request is expired",
+            );
+        }
+        let operation = operation(&scope, ask);
+        let quota = QUOTAS.iter().find(|(name, _)| *name == operation).map_or(OTHER, |(_, quota)| *quota);
+        let whose = format!("{account}/{}", scope.region);
+        if let Err(quota) = gate.enter(ask, operation, &whose, quota) {
+            let (status, code) = throttling(&scope);
+            return error(&scope, ask, status, code, "Rate exceeded").retry_after(quota);
+        }
+        contents.answer(&account, &scope, ask, gate, operation)
+    }
+}
+
+fn account_of(contents: &Contents, scope: &Scope, ask: &Ask) -> Result<String, &'static str> {
+    if scope.key == ACCESS_KEY {
+        return contents.accounts.keys().next().cloned().ok_or("AccessDeniedException");
+    }
+    let token = ask.header("x-amz-security-token").unwrap_or_default();
+    match contents.tokens.get(&scope.key) {
+        Some(known) if known == token => Ok(scope.key.trim_start_matches("ASIA").chars().take(12).collect()),
+        _ => Err(expired_code(scope)),
+    }
+}
+
+fn expired_code(scope: &Scope) -> &'static str {
+    match scope.service.as_str() {
+        "iam" | "elasticloadbalancing" | "cloudfront" => "ExpiredToken",
+        _ => "ExpiredTokenException",
+    }
+}
+
+fn throttling(scope: &Scope) -> (u16, &'static str) {
+    match scope.service.as_str() {
+        "acm" => (400, "ThrottlingException"),
+        "iam" | "elasticloadbalancing" | "cloudfront" => (400, "Throttling"),
+        _ => (429, "TooManyRequestsException"),
+    }
+}
+
+fn operation(scope: &Scope, ask: &Ask) -> &'static str {
+    let asked = match scope.service.as_str() {
+        "acm" => {
+            ask.header("x-amz-target").unwrap_or_default().rsplit('.').next().unwrap_or_default().to_owned()
+        }
+        "iam" | "elasticloadbalancing" => ask.form().get("Action").cloned().unwrap_or_default(),
+        "cloudfront" => "ListDistributions".to_owned(),
+        "apigateway" => "GetDomainNames".to_owned(),
+        "account" => "ListRegions".to_owned(),
+        _ => String::new(),
+    };
+    const KNOWN: [&str; 11] = [
+        "ListCertificates",
+        "GetCertificate",
+        "DescribeCertificate",
+        "ListServerCertificates",
+        "GetServerCertificate",
+        "DescribeLoadBalancers",
+        "DescribeListeners",
+        "DescribeListenerCertificates",
+        "ListDistributions",
+        "GetDomainNames",
+        "ListRegions",
+    ];
+    KNOWN.into_iter().find(|known| *known == asked).unwrap_or("unknown")
+}
+
+fn json_error(status: u16, code: &str, message: &str) -> Reply {
+    Reply::json(status, &json!({"__type": code, "message": message})).with("x-amzn-errortype", code)
+}
+
+/// In the form of the service.
+fn error(scope: &Scope, _: &Ask, status: u16, code: &str, message: &str) -> Reply {
+    match scope.service.as_str() {
+        "iam" | "elasticloadbalancing" | "cloudfront" | "sts" => xml_error(status, code, message),
+        _ => json_error(status, code, message),
+    }
+}
+
+fn xml_error(status: u16, code: &str, message: &str) -> Reply {
+    let body = format!(
+        "<ErrorResponse><Error><Type>Sender</Type><Code>{code}</Code><Message>{message}</Message></Error>\
+         <RequestId>00000000-0000-0000-0000-000000000000</RequestId></ErrorResponse>"
+    );
+    Reply::xml(status, body)
+}
+
+fn assume_role(contents: &mut Contents, scope: &Scope, ask: &Ask) -> Reply {
+    let form = ask.form();
+    let role = form.get("RoleArn").cloned().unwrap_or_default();
+    let account = role.split(':').nth(4).unwrap_or_default().to_owned();
+    if scope.key != ACCESS_KEY || !contents.accounts.contains_key(&account) {
+        return xml_error(403, "AccessDenied", "not authorized to perform: sts:AssumeRole");
+    }
+    let number = contents.tokens.len();
+    let (key, token) = (format!("ASIA{account}{number:04}"), format!("token-{number}"));
+    contents.tokens.insert(key.clone(), token.clone());
+    let end = super::rfc3339(crate::now().plus(3_600));
+    Reply::xml(
+        200,
+        format!(
+            "<AssumeRoleResponse xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\"><AssumeRoleResult>\
+             <AssumedRoleUser><AssumedRoleId>AROA:bulla</AssumedRoleId><Arn>{role}/bulla</Arn></AssumedRoleUser>\
+             <Credentials><AccessKeyId>{key}</AccessKeyId><SecretAccessKey>secret</SecretAccessKey>\
+             <SessionToken>{token}</SessionToken><Expiration>{end}</Expiration></Credentials>\
+             </AssumeRoleResult></AssumeRoleResponse>"
+        ),
+    )
+}
+
+impl Contents {
+    fn answer(&self, account: &str, scope: &Scope, ask: &Ask, gate: &Gate, operation: &str) -> Reply {
+        let Some(own) = self.accounts.get(account) else {
+            return json_error(403, "AccessDeniedException", "no");
+        };
+        let none = Vec::new();
+        let acm = own.acm.get(&scope.region).unwrap_or(&none);
+        let body: Value = serde_json::from_slice(&ask.body).unwrap_or_default();
+        match operation {
+            "ListRegions" => self.list_regions(),
+            "ListCertificates" => list_certificates(acm, &body, gate),
+            "GetCertificate" => get_certificate(acm, &body),
+            "DescribeCertificate" => describe_certificate(acm, &body),
+            "ListServerCertificates" => list_server_certificates(&own.iam, ask, gate),
+            "GetServerCertificate" => get_server_certificate(&own.iam, ask),
+            "DescribeLoadBalancers" => self.balancers(account, scope, ask, gate),
+            "DescribeListeners" => listeners(acm, ask),
+            "DescribeListenerCertificates" => listener_certificates(acm, ask),
+            "ListDistributions" => distributions(own, account),
+            "GetDomainNames" => domain_names(acm, &scope.region),
+            _ => json_error(400, "UnknownOperationException", "unknown"),
+        }
+    }
+
+    fn list_regions(&self) -> Reply {
+        let regions: Vec<Value> = self
+            .regions
+            .iter()
+            .map(|region| json!({"RegionName": region, "RegionOptStatus": "ENABLED_BY_DEFAULT"}))
+            .collect();
+        Reply::json(200, &json!({"Regions": regions}))
+    }
+
+    fn balancers(&self, account: &str, scope: &Scope, ask: &Ask, gate: &Gate) -> Reply {
+        let all: Vec<usize> = (0..self.balancers).collect();
+        let form = ask.form();
+        let size = form.get("PageSize").and_then(|size| size.parse().ok());
+        let Some((some, next)) =
+            page(&all, form.get("Marker").map(String::as_str), size, 400, gate.page_max().min(400))
+        else {
+            return xml_error(400, "ValidationError", "marker");
+        };
+        let mut members = String::new();
+        for number in some {
+            let arn = balancer_arn(&scope.region, account, *number);
+            let _ = write!(
+                members,
+                "<member><LoadBalancerArn>{arn}</LoadBalancerArn><LoadBalancerName>web{number}</LoadBalancerName>\
+                 <DNSName>web{number}.{}.elb.example</DNSName></member>",
+                scope.region
+            );
+        }
+        elb("DescribeLoadBalancers", "LoadBalancers", &members, next)
+    }
+}
+
+fn elb(operation: &str, list: &str, members: &str, next: Option<String>) -> Reply {
+    let next = next.map(|next| format!("<NextMarker>{next}</NextMarker>")).unwrap_or_default();
+    Reply::xml(
+        200,
+        format!(
+            "<{operation}Response xmlns=\"http://elasticloadbalancing.amazonaws.com/doc/2015-12-01/\">\
+             <{operation}Result><{list}>{members}</{list}>{next}</{operation}Result></{operation}Response>"
+        ),
+    )
+}
+
+/// Without key types ACM lists RSA with 1,024 and 2,048 bits only, without origins none obtained by ACME.
+fn list_certificates(acm: &[Kept], body: &Value, gate: &Gate) -> Reply {
+    let strings = |value: &Value, default: &[&str]| -> Vec<String> {
+        let given = value
+            .as_array()
+            .map(|all| all.iter().filter_map(|one| one.as_str().map(str::to_owned)).collect());
+        given.unwrap_or_else(|| default.iter().map(|one| (*one).to_owned()).collect())
+    };
+    let key_types = strings(&body["Includes"]["keyTypes"], &["RSA_1024", "RSA_2048"]);
+    let origins = strings(&body["CertificateKeyPairOrigins"], &["AWS_MANAGED", "CUSTOMER_PROVIDED"]);
+    let among = |value: &Value, all: &[String]| {
+        value.as_str().is_some_and(|one| all.iter().any(|known| known == one))
+    };
+    let listed: Vec<Value> = acm
+        .iter()
+        .map(Kept::summary)
+        .filter(|summary| among(&summary["KeyAlgorithm"], &key_types))
+        .filter(|summary| among(&summary["CertificateKeyPairOrigin"], &origins))
+        .collect();
+    let asked = body["MaxItems"].as_u64().map(|size| size as usize);
+    let Some((some, next)) =
+        page(&listed, body["NextToken"].as_str(), asked, 100, gate.page_max().min(1_000))
+    else {
+        return json_error(400, "ValidationException", "The NextToken is invalid.");
+    };
+    let mut answer = json!({"CertificateSummaryList": some});
+    if let Some(next) = next {
+        answer["NextToken"] = next.into();
+    }
+    Reply::json(200, &answer)
+}
+
+fn asked_for<'a>(acm: &'a [Kept], body: &Value) -> Option<&'a Kept> {
+    let arn = body["CertificateArn"].as_str()?;
+    acm.iter().find(|kept| kept.arn == arn)
+}
+
+fn get_certificate(acm: &[Kept], body: &Value) -> Reply {
+    match asked_for(acm, body) {
+        Some(Kept { minted: Some(minted), .. }) => Reply::json(
+            200,
+            &json!({"Certificate": minted.leaf_pem(), "CertificateChain": crate::pem(&minted.above)}),
+        ),
+        Some(_) => {
+            json_error(400, "RequestInProgressException", "The certificate is not in the ISSUED state.")
+        }
+        None => json_error(400, "ResourceNotFoundException", "Could not find certificate."),
+    }
+}
+
+fn describe_certificate(acm: &[Kept], body: &Value) -> Reply {
+    let Some(kept) = asked_for(acm, body) else {
+        return json_error(400, "ResourceNotFoundException", "Could not find certificate.");
+    };
+    let mut in_use_by = kept.used_by.clone();
+    in_use_by.extend(kept.elsewhere.then(|| elsewhere(&kept.arn)));
+    let serial = kept.minted.as_ref().map(|minted| minted.serial.clone());
+    Reply::json(
+        200,
+        &json!({"Certificate": {"CertificateArn": kept.arn, "InUseBy": in_use_by, "Serial": serial,
+            "Status": "ISSUED"}}),
+    )
+}
+
+fn list_server_certificates(iam: &[Kept], ask: &Ask, gate: &Gate) -> Reply {
+    let form = ask.form();
+    let size = form.get("MaxItems").and_then(|size| size.parse().ok());
+    let Some((some, next)) = page(iam, form.get("Marker").map(String::as_str), size, 100, gate.page_max())
+    else {
+        return xml_error(400, "ValidationError", "marker");
+    };
+    let members: String = some.iter().map(|kept| format!("<member>{}</member>", metadata(kept))).collect();
+    let next = match next {
+        Some(next) => format!("<IsTruncated>true</IsTruncated><Marker>{next}</Marker>"),
+        None => "<IsTruncated>false</IsTruncated>".to_owned(),
+    };
+    iam_reply(
+        "ListServerCertificates",
+        &format!("<ServerCertificateMetadataList>{members}</ServerCertificateMetadataList>{next}"),
+    )
+}
+
+fn iam_reply(operation: &str, result: &str) -> Reply {
+    Reply::xml(
+        200,
+        format!(
+            "<{operation}Response xmlns=\"https://iam.amazonaws.com/doc/2010-05-08/\"><{operation}Result>{result}\
+             </{operation}Result></{operation}Response>"
+        ),
+    )
+}
+
+fn metadata(kept: &Kept) -> String {
+    let name = kept.arn.rsplit('/').next().unwrap_or_default();
+    let end = kept.minted.as_ref().map(|minted| super::rfc3339(minted.not_after)).unwrap_or_default();
+    format!(
+        "<Path>/cloudfront/</Path><ServerCertificateName>{name}</ServerCertificateName>\
+         <ServerCertificateId>{}</ServerCertificateId><Arn>{}</Arn><UploadDate>2026-10-01T00:00:00Z</UploadDate>\
+         <Expiration>{end}</Expiration>",
+        kept.id, kept.arn
+    )
+}
+
+fn get_server_certificate(iam: &[Kept], ask: &Ask) -> Reply {
+    let name = ask.form().get("ServerCertificateName").cloned().unwrap_or_default();
+    let found = iam.iter().find(|kept| kept.arn.ends_with(&format!("/{name}")));
+    let Some((kept, minted)) = found.and_then(|kept| Some((kept, kept.minted.as_ref()?))) else {
+        return xml_error(404, "NoSuchEntity", "not found");
+    };
+    iam_reply(
+        "GetServerCertificate",
+        &format!(
+            "<ServerCertificate><ServerCertificateMetadata>{}</ServerCertificateMetadata>\
+             <CertificateBody>{}</CertificateBody><CertificateChain>{}</CertificateChain></ServerCertificate>",
+            metadata(kept),
+            minted.leaf_pem(),
+            crate::pem(&minted.above)
+        ),
+    )
+}
+
+fn listeners(acm: &[Kept], ask: &Ask) -> Reply {
+    let balancer = ask.form().get("LoadBalancerArn").cloned().unwrap_or_default();
+    let first = acm.iter().find(|kept| kept.used_by.contains(&balancer));
+    let members = first.map(|kept| {
+        format!(
+            "<member><ListenerArn>{balancer}/listener</ListenerArn><Port>443</Port><Protocol>HTTPS</Protocol>\
+             <Certificates><member><CertificateArn>{}</CertificateArn></member></Certificates></member>",
+            kept.arn
+        )
+    });
+    let clear = format!("<member><ListenerArn>{balancer}/clear</ListenerArn><Port>80</Port></member>");
+    elb("DescribeListeners", "Listeners", &(members.unwrap_or_default() + &clear), None)
+}
+
+fn listener_certificates(acm: &[Kept], ask: &Ask) -> Reply {
+    let listener = ask.form().get("ListenerArn").cloned().unwrap_or_default();
+    let balancer = listener.trim_end_matches("/listener").to_owned();
+    let used = acm.iter().filter(|kept| kept.used_by.contains(&balancer));
+    let members: String =
+        used.map(|kept| format!("<member><CertificateArn>{}</CertificateArn></member>", kept.arn)).collect();
+    elb("DescribeListenerCertificates", "Certificates", &members, None)
+}
+
+fn distributions(own: &Account, account: &str) -> Reply {
+    let acm = own.acm.get("us-east-1").and_then(|kept| kept.first()).filter(|kept| !kept.used_by.is_empty());
+    let mut items = String::new();
+    let item = |arn: &str, alias: &str, certificate: &str| {
+        format!(
+            "<DistributionSummary><Id>E1</Id><ARN>{arn}</ARN><Status>Deployed</Status>\
+             <LastModifiedTime>2026-10-01T00:00:00Z</LastModifiedTime><DomainName>d1.cloudfront.example</DomainName>\
+             <Aliases><Quantity>1</Quantity><Items><CNAME>{alias}</CNAME></Items></Aliases>\
+             <ViewerCertificate>{certificate}</ViewerCertificate></DistributionSummary>"
+        )
+    };
+    if let Some(kept) = acm {
+        let certificate = format!("<ACMCertificateArn>{}</ACMCertificateArn>", kept.arn);
+        items += &item(&distribution_arn(account), "www.example", &certificate);
+    }
+    if let Some(kept) = own.iam.first() {
+        let certificate = format!("<IAMCertificateId>{}</IAMCertificateId>", kept.id);
+        items += &item(&(distribution_arn(account) + "2"), "old.example", &certificate);
+    }
+    Reply::xml(
+        200,
+        format!(
+            "<DistributionList xmlns=\"http://cloudfront.amazonaws.com/doc/2020-05-31/\"><Marker></Marker>\
+             <MaxItems>100</MaxItems><IsTruncated>false</IsTruncated><Quantity>2</Quantity><Items>{items}</Items>\
+             </DistributionList>"
+        ),
+    )
+}
+
+fn domain_names(acm: &[Kept], region: &str) -> Reply {
+    let used = acm.iter().filter(|kept| kept.used_by.contains(&domain_arn(region)));
+    let items: Vec<Value> = used
+        .map(|kept| {
+            json!({"domainName": format!("api.{region}.example"), "domainNameArn": domain_arn(region),
+                "regionalCertificateArn": kept.arn})
+        })
+        .collect();
+    Reply::json(200, &json!({"item": items}))
+}

@@ -1,0 +1,368 @@
+//! Azure: Resource Manager with Key Vaults and Application Gateways, and the vaults' certificates, over HTTPS.
+//!
+//! A vault answers the first request without a token with the challenge that names whom to get one for. Every vault has
+//! an address, and so a quota, of its own.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use parking_lot::Mutex;
+use rustls::ServerConfig;
+use rustls::pki_types::CertificateDer;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use serde_json::{Value, json};
+use x509::DAY;
+
+use super::server::{Cloud, Gate};
+use super::{Ask, CloudTruth, Fault, Manners, Minted, OperationCounts, Press, Quota, Reply, Server, page};
+use crate::FleetError;
+use crate::forge::{AlternativeName, Order, Role, forge, random_serial};
+use crate::key::{Key, KeyKind, ServerKey, SignedWith};
+
+/// A vault's: 4,000 transactions in ten seconds, as 400 in one; a 429 asks for a second's patience.
+const VAULT: Quota = Quota { per_second: Some(400), per_minute: None, retry_after: Some(1) };
+/// Resource Manager's reads of a subscription: 25 a second once its bucket is empty.
+const MANAGEMENT: Quota = Quota { per_second: Some(250), per_minute: None, retry_after: Some(1) };
+/// Most certificates of a page.
+const PAGE_MAX: usize = 25;
+/// Vaults have the addresses from here on.
+const FIRST_VAULT: u32 = 0x7f01_0001;
+/// Vaults there may be: each is a name of the server's certificate.
+const VAULTS_MAX: usize = 64;
+
+/// What there is.
+#[derive(Clone, Debug)]
+pub struct AzurePlan {
+    /// Vaults of the one subscription, 64 at most.
+    pub vaults: usize,
+    /// Certificates of a vault. The first is used by an Application Gateway, the last is still being issued.
+    pub certificates: usize,
+    /// How it behaves.
+    pub manners: Manners,
+}
+
+impl Default for AzurePlan {
+    fn default() -> Self {
+        Self { vaults: 2, certificates: 30, manners: Manners::default() }
+    }
+}
+
+struct Kept {
+    name: String,
+    minted: Option<Minted>,
+    updated: i64,
+}
+
+struct Contents {
+    vaults: BTreeMap<Ipv4Addr, Vec<Kept>>,
+    /// Tokens that are good.
+    tokens: HashMap<String, ()>,
+}
+
+struct Azure {
+    contents: Arc<Mutex<Contents>>,
+    port: Arc<AtomicU64>,
+}
+
+/// A running cloud. Dropping it stops it.
+pub struct AzureCloud {
+    server: Server,
+    contents: Arc<Mutex<Contents>>,
+    press: Press,
+    root: CertificateDer<'static>,
+    given: AtomicU64,
+}
+
+/// The one subscription.
+pub const SUBSCRIPTION: &str = "00000000-1111-2222-3333-444444444444";
+
+impl AzureCloud {
+    /// Makes every certificate and serves.
+    ///
+    /// # Errors
+    /// [`FleetError`].
+    pub fn start(plan: &AzurePlan) -> Result<Self, FleetError> {
+        let press = Press::new()?;
+        let count = plan.vaults.clamp(1, VAULTS_MAX) as u32;
+        let addresses: Vec<Ipv4Addr> =
+            (0..count).map(|number| Ipv4Addr::from(FIRST_VAULT + number)).collect();
+        let mut vaults = BTreeMap::new();
+        for (number, address) in addresses.iter().enumerate() {
+            let mut kept = Vec::new();
+            for index in 0..plan.certificates {
+                let waits = plan.certificates > 2 && index == plan.certificates - 1;
+                let names = vec![format!("c{index}.v{number}.example")];
+                let kind = if index % 2 == 0 { KeyKind::Rsa2048 } else { KeyKind::P256 };
+                let minted = if waits { None } else { Some(press.mint(names, kind, 15 + index as i64)?) };
+                kept.push(Kept { name: format!("cert-{index:04}"), minted, updated: 1_790_000_000 });
+            }
+            vaults.insert(*address, kept);
+        }
+        let contents = Arc::new(Mutex::new(Contents { vaults, tokens: HashMap::new() }));
+        let (tls, root) = server_tls(&press, &addresses)?;
+        let port = Arc::new(AtomicU64::new(0));
+        let cloud = Azure { contents: contents.clone(), port: port.clone() };
+        let server = Server::start(cloud, plan.manners.clone(), Some(tls))?;
+        port.store(server.port().into(), Relaxed);
+        Ok(Self { server, contents, press, root, given: AtomicU64::new(0) })
+    }
+
+    /// Where Resource Manager is.
+    #[must_use]
+    pub fn management(&self) -> String {
+        format!("https://127.0.0.1:{}", self.server.port())
+    }
+
+    /// What to trust, DER.
+    #[must_use]
+    pub fn root(&self) -> Vec<u8> {
+        self.root.to_vec()
+    }
+
+    /// A token that is good until it is told to be expired.
+    #[must_use]
+    pub fn token(&self) -> String {
+        let token = format!("token-{}", self.given.fetch_add(1, Relaxed));
+        self.contents.lock().tokens.insert(token.clone(), ());
+        token
+    }
+
+    /// Misbehaves from now on.
+    pub fn set_fault(&self, fault: Fault) {
+        self.server.set_fault(fault);
+    }
+
+    /// By operation and vault or subscription.
+    #[must_use]
+    pub fn counts(&self) -> BTreeMap<(&'static str, String), OperationCounts> {
+        self.server.counts()
+    }
+
+    /// Connections and requests so far.
+    #[must_use]
+    pub fn traffic(&self) -> (u64, u64) {
+        self.server.traffic()
+    }
+
+    /// What there is to find.
+    #[must_use]
+    pub fn truth(&self) -> Vec<CloudTruth> {
+        let contents = self.contents.lock();
+        let mut truth = Vec::new();
+        for (address, vault) in &contents.vaults {
+            for (index, kept) in vault.iter().enumerate() {
+                let name = format!("{}certificates/{}", vault_url(*address, self.server.port()), kept.name);
+                let used_by = (index == 0).then(|| gateway_id(*address)).into_iter().collect();
+                let leaf_sha256 = kept.minted.as_ref().map(Minted::sha256);
+                truth.push(CloudTruth { store: "azure-key-vault", name, leaf_sha256, used_by });
+            }
+        }
+        truth.sort();
+        truth
+    }
+
+    /// A new version of the first vault's first certificate; the new leaf's SHA-256.
+    ///
+    /// # Errors
+    /// [`FleetError`].
+    pub fn renew_one(&self) -> Result<Option<String>, FleetError> {
+        let mut contents = self.contents.lock();
+        let first = contents.vaults.values_mut().next().and_then(|vault| vault.first_mut());
+        let Some(kept) = first else { return Ok(None) };
+        let new = self.press.mint(vec!["renewed.example".to_owned()], KeyKind::P256, 300)?;
+        let sha256 = new.sha256();
+        kept.minted = Some(new);
+        kept.updated += 1;
+        Ok(Some(sha256))
+    }
+}
+
+/// One certificate for every vault's address and for Resource Manager's.
+fn server_tls(
+    press: &Press,
+    vaults: &[Ipv4Addr],
+) -> Result<(Arc<ServerConfig>, CertificateDer<'static>), FleetError> {
+    let (now, root) = press.anchor();
+    let key = Arc::new(Key::generate(KeyKind::P256)?);
+    let addresses = std::iter::once(Ipv4Addr::LOCALHOST).chain(vaults.iter().copied());
+    let order = Order {
+        role: Role::Server,
+        common_name: None,
+        names: addresses.map(|address| AlternativeName::Address(address.octets())).collect(),
+        serial: random_serial(),
+        not_before: now.plus(-DAY),
+        not_after: now.plus(90 * DAY),
+        signed_with: SignedWith::Usual,
+    };
+    let leaf = forge(&order, &key, root)?;
+    let certified = CertifiedKey::new(vec![leaf], Arc::new(ServerKey(key)));
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
+    Ok((Arc::new(config), root.certificate.clone()))
+}
+
+fn vault_url(address: Ipv4Addr, port: u16) -> String {
+    format!("https://{address}:{port}/")
+}
+
+fn gateway_id(vault: Ipv4Addr) -> String {
+    let number = u32::from(vault) - FIRST_VAULT;
+    format!(
+        "/subscriptions/{SUBSCRIPTION}/resourceGroups/g/providers/Microsoft.Network/applicationGateways/gw{number}"
+    )
+}
+
+fn problem(status: u16, code: &str, message: &str) -> Reply {
+    Reply::json(status, &json!({"error": {"code": code, "message": message}}))
+}
+
+impl Azure {
+    fn port(&self) -> u16 {
+        u16::try_from(self.port.load(Relaxed)).unwrap_or_default()
+    }
+
+    /// Whether the request has a good token; a vault's challenge if not.
+    fn admit(&self, ask: &Ask) -> Result<(), Reply> {
+        let token =
+            ask.header("authorization").and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
+        let mut contents = self.contents.lock();
+        if ask.expired {
+            contents.tokens.remove(token);
+        }
+        if contents.tokens.contains_key(token) {
+            return Ok(());
+        }
+        let challenge =
+            "Bearer authorization=\"https://login.example/tenant\", resource=\"https://vault.azure.net\"";
+        Err(problem(401, "Unauthorized", "AKV10000: Request is missing a Bearer or PoP token.")
+            .with("www-authenticate", challenge))
+    }
+
+    fn manage(&self, ask: &Ask, gate: &Gate) -> Reply {
+        if let Err(quota) = gate.enter(ask, "ResourceManager", SUBSCRIPTION, MANAGEMENT) {
+            return problem(429, "TooManyRequests", "throttled").retry_after(quota);
+        }
+        let contents = self.contents.lock();
+        let (all, kind): (Vec<Value>, &str) = if ask.path.ends_with("/vaults") {
+            (
+                contents.vaults.keys().map(|address| self.vault(*address)).collect(),
+                "Microsoft.KeyVault/vaults",
+            )
+        } else {
+            (
+                contents.vaults.keys().map(|address| self.gateway(*address)).collect(),
+                "Microsoft.Network/applicationGateways",
+            )
+        };
+        let token = ask.query.get("$skiptoken").map(String::as_str);
+        let Some((some, next)) = page(&all, token, None, 1_000, gate.page_max()) else {
+            return problem(400, "InvalidSkipToken", "token");
+        };
+        let mut answer = json!({"value": some});
+        if let Some(next) = next {
+            answer["nextLink"] = format!(
+                "https://127.0.0.1:{}/subscriptions/{SUBSCRIPTION}/providers/{kind}?api-version=2023-07-01&$skiptoken={next}",
+                self.port()
+            )
+            .into();
+        }
+        Reply::json(200, &answer)
+    }
+
+    fn vault(&self, address: Ipv4Addr) -> Value {
+        json!({"id": format!("/subscriptions/{SUBSCRIPTION}/vaults/{address}"), "name": address.to_string(),
+            "properties": {"vaultUri": vault_url(address, self.port())}})
+    }
+
+    fn gateway(&self, address: Ipv4Addr) -> Value {
+        let id = gateway_id(address);
+        let certificate = format!("{id}/sslCertificates/web");
+        let secret = format!("{}secrets/cert-0000", vault_url(address, self.port()));
+        json!({"id": id, "properties": {
+            "sslCertificates": [{"id": certificate, "properties": {"keyVaultSecretId": secret}}],
+            "httpListeners": [{"properties": {"sslCertificate": {"id": certificate}, "hostName": "gw.example"}}]}})
+    }
+
+    fn list(&self, vault: &[Kept], url: &str, ask: &Ask, gate: &Gate) -> Reply {
+        let pending = ask.query.get("includePending").is_some_and(|value| value == "true");
+        let all: Vec<Value> = vault
+            .iter()
+            .filter(|kept| pending || kept.minted.is_some())
+            .map(|kept| {
+                let mut item = json!({"id": format!("{url}certificates/{}", kept.name),
+                    "attributes": attributes(kept)});
+                if let Some(minted) = &kept.minted {
+                    item["x5t"] = URL_SAFE_NO_PAD.encode(crate::old_key::sha1(&minted.leaf)).into();
+                }
+                item
+            })
+            .collect();
+        let asked = ask.query.get("maxresults").and_then(|most| most.parse().ok());
+        let token = ask.query.get("$skiptoken").map(String::as_str);
+        let Some((some, next)) = page(&all, token, asked, PAGE_MAX, gate.page_max().min(PAGE_MAX)) else {
+            return problem(400, "BadParameter", "skiptoken");
+        };
+        let size = asked.unwrap_or(PAGE_MAX);
+        let next = next.map(|next| {
+            format!("{url}certificates?api-version=7.5&includePending={pending}&maxresults={size}&$skiptoken={next}")
+        });
+        Reply::json(200, &json!({"value": some, "nextLink": next}))
+    }
+}
+
+fn attributes(kept: &Kept) -> Value {
+    let mut attributes = json!({"enabled": true, "created": 1_780_000_000, "updated": kept.updated,
+        "recoveryLevel": "Recoverable"});
+    if let Some(minted) = &kept.minted {
+        attributes["nbf"] = minted.not_before.0.into();
+        attributes["exp"] = minted.not_after.0.into();
+    }
+    attributes
+}
+
+impl Cloud for Azure {
+    fn answer(&self, ask: &Ask, gate: &Gate) -> Reply {
+        if let Err(challenge) = self.admit(ask) {
+            return challenge;
+        }
+        let address: Option<Ipv4Addr> = ask.host.split(':').next().and_then(|address| address.parse().ok());
+        if address == Some(Ipv4Addr::LOCALHOST) {
+            return self.manage(ask, gate);
+        }
+        let contents = self.contents.lock();
+        let Some((address, vault)) =
+            address.and_then(|address| Some((address, contents.vaults.get(&address)?)))
+        else {
+            return problem(404, "NotFound", "no such vault");
+        };
+        if let Err(quota) = gate.enter(ask, "KeyVault", &address.to_string(), VAULT) {
+            return problem(
+                429,
+                "Throttled",
+                "Request was not processed because too many requests were received.",
+            )
+            .retry_after(quota);
+        }
+        let url = vault_url(address, self.port());
+        let mut path = ask.path.trim_start_matches('/').split('/');
+        match (path.next(), path.next().filter(|name| !name.is_empty())) {
+            (Some("certificates"), None) => self.list(vault, &url, ask, gate),
+            (Some("certificates"), Some(name)) => match vault.iter().find(|kept| kept.name == name) {
+                Some(kept) => Reply::json(
+                    200,
+                    &json!({"id": format!("{url}certificates/{name}/0"), "attributes": attributes(kept),
+                        "cer": kept.minted.as_ref().map(|minted| STANDARD.encode(&minted.leaf))}),
+                ),
+                None => problem(404, "CertificateNotFound", "A certificate with this name was not found."),
+            },
+            _ => problem(404, "NotFound", "no such resource"),
+        }
+    }
+}

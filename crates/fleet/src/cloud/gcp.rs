@@ -1,0 +1,242 @@
+//! Google Cloud: Certificate Manager and Compute Engine of one project.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use super::server::{Cloud, Gate};
+use super::{
+    Ask, CloudTruth, Fault, Manners, Minted, OperationCounts, Press, Quota, Reply, Server, page, rfc3339,
+};
+use crate::FleetError;
+use crate::key::KeyKind;
+
+/// 300 requests a minute, an interface; the answer asks for as long as it takes.
+const QUOTA: Quota = Quota { per_second: None, per_minute: Some(300), retry_after: Some(60) };
+const LOCATIONS: [&str; 3] = ["global", "europe-west1", "us-central1"];
+
+/// What there is.
+#[derive(Clone, Debug)]
+pub struct GcpPlan {
+    /// The project's id.
+    pub project: String,
+    /// Certificates of Certificate Manager, over three locations. The first is used by a map, the last is being issued.
+    pub managed: usize,
+    /// SSL certificates of Compute Engine, global and in a region.
+    pub classic: usize,
+    /// How it behaves.
+    pub manners: Manners,
+}
+
+impl Default for GcpPlan {
+    fn default() -> Self {
+        Self { project: "fleet".to_owned(), managed: 12, classic: 5, manners: Manners::default() }
+    }
+}
+
+struct Kept {
+    name: String,
+    minted: Option<Minted>,
+    updated: i64,
+}
+
+struct Contents {
+    project: String,
+    managed: Vec<Kept>,
+    classic: Vec<Kept>,
+    /// Locations that cannot be reached now.
+    unreachable: Vec<String>,
+}
+
+struct Gcp(Arc<Mutex<Contents>>);
+
+/// A running cloud. Dropping it stops it.
+pub struct GcpCloud {
+    server: Server,
+    contents: Arc<Mutex<Contents>>,
+}
+
+impl GcpCloud {
+    /// Makes every certificate and serves.
+    ///
+    /// # Errors
+    /// [`FleetError`].
+    pub fn start(plan: &GcpPlan) -> Result<Self, FleetError> {
+        let press = Press::new()?;
+        let project = &plan.project;
+        let mut managed = Vec::new();
+        for index in 0..plan.managed {
+            let location = LOCATIONS[index % LOCATIONS.len()];
+            let name = format!("projects/{project}/locations/{location}/certificates/c{index}");
+            let waits = plan.managed > 2 && index == plan.managed - 1;
+            let kind = if index % 2 == 0 { KeyKind::P256 } else { KeyKind::Rsa2048 };
+            let names = vec![format!("g{index}.example")];
+            let minted = if waits { None } else { Some(press.mint(names, kind, 10 + index as i64)?) };
+            managed.push(Kept { name, minted, updated: 1_790_000_000 });
+        }
+        let mut classic = Vec::new();
+        for index in 0..plan.classic {
+            let scope = if index % 2 == 0 { "global" } else { "regions/europe-west1" };
+            let name = format!("projects/{project}/{scope}/sslCertificates/s{index}");
+            let minted = Some(press.mint(vec![format!("s{index}.example")], KeyKind::P256, 40)?);
+            classic.push(Kept { name, minted, updated: 1_790_000_000 });
+        }
+        let contents = Contents { project: project.clone(), managed, classic, unreachable: Vec::new() };
+        let contents = Arc::new(Mutex::new(contents));
+        let server = Server::start(Gcp(contents.clone()), plan.manners.clone(), None)?;
+        Ok(Self { server, contents })
+    }
+
+    /// Where both of its services are.
+    #[must_use]
+    pub fn endpoint(&self) -> String {
+        format!("http://127.0.0.1:{}", self.server.port())
+    }
+
+    /// Misbehaves from now on.
+    pub fn set_fault(&self, fault: Fault) {
+        self.server.set_fault(fault);
+    }
+
+    /// Cannot reach these locations from now on: their certificates are left out, and the answer says so.
+    pub fn set_unreachable(&self, locations: &[&str]) {
+        self.contents.lock().unreachable = locations.iter().map(|location| (*location).to_owned()).collect();
+    }
+
+    /// By operation and project.
+    #[must_use]
+    pub fn counts(&self) -> BTreeMap<(&'static str, String), OperationCounts> {
+        self.server.counts()
+    }
+
+    /// Connections and requests so far.
+    #[must_use]
+    pub fn traffic(&self) -> (u64, u64) {
+        self.server.traffic()
+    }
+
+    /// What there is to find, whether it can be reached or not.
+    #[must_use]
+    pub fn truth(&self) -> Vec<CloudTruth> {
+        let contents = self.contents.lock();
+        let truth = |kept: &Kept, store, used_by| CloudTruth {
+            store,
+            name: kept.name.clone(),
+            leaf_sha256: kept.minted.as_ref().map(Minted::sha256),
+            used_by,
+        };
+        let map = map_name(&contents.project);
+        let managed = contents.managed.iter().enumerate().map(|(index, kept)| {
+            truth(kept, "gcp-certificate-manager", (index == 0).then(|| map.clone()).into_iter().collect())
+        });
+        let classic = contents.classic.iter().map(|kept| truth(kept, "gcp-compute", Vec::new()));
+        let mut truth: Vec<_> = managed.chain(classic).collect();
+        truth.sort();
+        truth
+    }
+}
+
+fn map_name(project: &str) -> String {
+    format!("projects/{project}/locations/global/certificateMaps/web")
+}
+
+fn problem(status: u16, code: &str, message: &str) -> Reply {
+    Reply::json(status, &json!({"error": {"code": status, "message": message, "status": code}}))
+}
+
+impl Cloud for Gcp {
+    fn answer(&self, ask: &Ask, gate: &Gate) -> Reply {
+        if ask.expired {
+            return problem(401, "UNAUTHENTICATED", "Request had invalid authentication credentials.");
+        }
+        let contents = self.0.lock();
+        let compute = ask.path.starts_with("/compute/");
+        let operation = if compute { "Compute" } else { "CertificateManager" };
+        if let Err(quota) = gate.enter(ask, operation, &contents.project, QUOTA) {
+            return problem(429, "RESOURCE_EXHAUSTED", "Quota exceeded for quota metric 'API requests'.")
+                .retry_after(quota);
+        }
+        match ask.path.rsplit('/').next().unwrap_or_default() {
+            "certificates" => contents.certificates(ask, gate),
+            "certificateMaps" => {
+                Reply::json(200, &json!({"certificateMaps": [{"name": map_name(&contents.project)}]}))
+            }
+            "certificateMapEntries" => contents.entries(),
+            "sslCertificates" if compute => contents.ssl_certificates(ask, gate),
+            _ => problem(404, "NOT_FOUND", "not found"),
+        }
+    }
+}
+
+impl Contents {
+    fn certificates(&self, ask: &Ask, gate: &Gate) -> Reply {
+        let out = |name: &str| {
+            self.unreachable.iter().any(|location| name.contains(&format!("/locations/{location}/")))
+        };
+        let all: Vec<Value> = self
+            .managed
+            .iter()
+            .filter(|kept| !out(&kept.name))
+            .map(|kept| {
+                let mut item = json!({"name": kept.name, "scope": "DEFAULT",
+                    "updateTime": rfc3339(x509::UnixTime(kept.updated))});
+                if let Some(minted) = &kept.minted {
+                    item["pemCertificate"] = minted.chain_pem().into();
+                    item["sanDnsnames"] = json!(minted.names);
+                    item["expireTime"] = rfc3339(minted.not_after).into();
+                    item["selfManaged"] = json!({});
+                }
+                item
+            })
+            .collect();
+        let unreachable: Vec<String> = self
+            .unreachable
+            .iter()
+            .map(|location| format!("projects/{}/locations/{location}", self.project))
+            .collect();
+        let asked = ask.query.get("pageSize").and_then(|size| size.parse().ok());
+        let token = ask.query.get("pageToken").map(String::as_str).filter(|token| !token.is_empty());
+        let Some((some, next)) = page(&all, token, asked, 100, gate.page_max().min(100)) else {
+            return problem(400, "INVALID_ARGUMENT", "page token");
+        };
+        Reply::json(
+            200,
+            &json!({"certificates": some, "nextPageToken": next.unwrap_or_default(), "unreachable": unreachable}),
+        )
+    }
+
+    fn entries(&self) -> Reply {
+        let first: Vec<&str> = self.managed.iter().take(1).map(|kept| kept.name.as_str()).collect();
+        Reply::json(
+            200,
+            &json!({"certificateMapEntries": [{"name": format!("{}/certificateMapEntries/e", map_name(&self.project)),
+                "certificates": first, "hostname": "map.example"}]}),
+        )
+    }
+
+    fn ssl_certificates(&self, ask: &Ask, gate: &Gate) -> Reply {
+        let asked = ask.query.get("maxResults").and_then(|size| size.parse().ok());
+        let token = ask.query.get("pageToken").map(String::as_str).filter(|token| !token.is_empty());
+        let Some((some, next)) = page(&self.classic, token, asked, 500, gate.page_max().min(500)) else {
+            return problem(400, "INVALID_ARGUMENT", "page token");
+        };
+        let mut items: BTreeMap<String, Value> = BTreeMap::new();
+        for (index, kept) in some.iter().enumerate() {
+            let Some(minted) = &kept.minted else { continue };
+            let scope = if kept.name.contains("/global/") { "global" } else { "regions/europe-west1" };
+            let list = items.entry(scope.to_owned()).or_insert_with(|| json!({"sslCertificates": []}));
+            let certificate = json!({"id": (1_000 + index).to_string(), "name": kept.name.rsplit('/').next(),
+                "certificate": minted.chain_pem(), "creationTimestamp": "2026-10-01T00:00:00.000-07:00",
+                "expireTime": rfc3339(minted.not_after), "type": "SELF_MANAGED"});
+            if let Some(all) = list["sslCertificates"].as_array_mut() {
+                all.push(certificate);
+            }
+        }
+        Reply::json(
+            200,
+            &json!({"items": items, "nextPageToken": next, "kind": "compute#sslCertificateAggregatedList"}),
+        )
+    }
+}

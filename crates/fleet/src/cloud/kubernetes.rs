@@ -1,0 +1,215 @@
+//! A Kubernetes API server: TLS secrets, ingresses and gateways.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use super::server::{Cloud, Gate};
+use super::{Ask, CloudTruth, Fault, Manners, Minted, OperationCounts, Press, Quota, Reply, Server, page};
+use crate::FleetError;
+use crate::key::KeyKind;
+
+/// What stands where a private key would: whoever reads it can be caught.
+pub const PRIVATE_KEY: &str = "-----BEGIN PRIVATE KEY----- nobody may read this";
+
+/// What there is.
+#[derive(Clone, Debug)]
+pub struct KubernetesPlan {
+    /// TLS secrets, over three namespaces; as many of another type are beside them. The first is used by an ingress,
+    /// the second by a gateway, the last holds no certificate.
+    pub secrets: usize,
+    /// Whether the gateway interface is installed.
+    pub gateways: bool,
+    /// How it behaves.
+    pub manners: Manners,
+}
+
+impl Default for KubernetesPlan {
+    fn default() -> Self {
+        Self { secrets: 120, gateways: true, manners: Manners::default() }
+    }
+}
+
+struct Kept {
+    namespace: String,
+    name: String,
+    minted: Option<Minted>,
+    version: u64,
+}
+
+struct Contents {
+    secrets: Vec<Kept>,
+    gateways: bool,
+}
+
+struct Kubernetes(Arc<Mutex<Contents>>);
+
+/// A running cluster. Dropping it stops it.
+pub struct KubernetesCloud {
+    server: Server,
+    contents: Arc<Mutex<Contents>>,
+}
+
+impl KubernetesCloud {
+    /// Makes every certificate and serves.
+    ///
+    /// # Errors
+    /// [`FleetError`].
+    pub fn start(plan: &KubernetesPlan) -> Result<Self, FleetError> {
+        let press = Press::new()?;
+        let mut secrets = Vec::new();
+        for index in 0..plan.secrets {
+            let empty = plan.secrets > 3 && index == plan.secrets - 1;
+            let names = vec![format!("k{index}.example")];
+            let minted =
+                if empty { None } else { Some(press.mint(names, KeyKind::P256, 30 + index as i64 % 60)?) };
+            let namespace = format!("ns{}", index % 3);
+            secrets.push(Kept {
+                namespace,
+                name: format!("tls-{index}"),
+                minted,
+                version: 1_000 + index as u64,
+            });
+        }
+        let contents = Arc::new(Mutex::new(Contents { secrets, gateways: plan.gateways }));
+        let server = Server::start(Kubernetes(contents.clone()), plan.manners.clone(), None)?;
+        Ok(Self { server, contents })
+    }
+
+    /// Where its API server is.
+    #[must_use]
+    pub fn endpoint(&self) -> String {
+        format!("http://127.0.0.1:{}", self.server.port())
+    }
+
+    /// Misbehaves from now on.
+    pub fn set_fault(&self, fault: Fault) {
+        self.server.set_fault(fault);
+    }
+
+    /// By operation.
+    #[must_use]
+    pub fn counts(&self) -> BTreeMap<(&'static str, String), OperationCounts> {
+        self.server.counts()
+    }
+
+    /// What there is to find in a cluster called `cluster`.
+    #[must_use]
+    pub fn truth(&self, cluster: &str) -> Vec<CloudTruth> {
+        let contents = self.contents.lock();
+        let mut truth: Vec<_> = contents
+            .secrets
+            .iter()
+            .enumerate()
+            .map(|(index, kept)| {
+                let used_by = match index {
+                    0 => vec![format!("{cluster}/{}/ingress/web", kept.namespace)],
+                    1 if contents.gateways => vec![format!("{cluster}/{}/gateway/edge", kept.namespace)],
+                    _ => Vec::new(),
+                };
+                CloudTruth {
+                    store: "kubernetes-secret",
+                    name: format!("{cluster}/{}/{}", kept.namespace, kept.name),
+                    leaf_sha256: kept.minted.as_ref().map(Minted::sha256),
+                    used_by,
+                }
+            })
+            .collect();
+        truth.sort();
+        truth
+    }
+}
+
+fn problem(status: u16, reason: &str) -> Reply {
+    Reply::json(
+        status,
+        &json!({"kind": "Status", "status": "Failure", "reason": reason, "message": reason, "code": status}),
+    )
+}
+
+impl Cloud for Kubernetes {
+    fn answer(&self, ask: &Ask, gate: &Gate) -> Reply {
+        if ask.expired {
+            return problem(401, "Unauthorized");
+        }
+        let quota = Quota { per_second: Some(50), per_minute: None, retry_after: Some(1) };
+        if let Err(quota) = gate.enter(ask, "List", "cluster", quota) {
+            return problem(429, "TooManyRequests").retry_after(quota);
+        }
+        let contents = self.0.lock();
+        match ask.path.as_str() {
+            "/api/v1/secrets" => contents.secrets(ask, gate),
+            "/apis/networking.k8s.io/v1/ingresses" => contents.ingresses(),
+            "/apis/gateway.networking.k8s.io/v1/gateways" if contents.gateways => contents.gateways(),
+            _ => problem(404, "NotFound"),
+        }
+    }
+}
+
+impl Contents {
+    /// Without the field selector the others come along, as at a real server.
+    fn secrets(&self, ask: &Ask, gate: &Gate) -> Reply {
+        let only_tls =
+            ask.query.get("fieldSelector").is_some_and(|selector| selector == "type=kubernetes.io/tls");
+        let mut all: Vec<Value> = self.secrets.iter().map(Kept::secret).collect();
+        if !only_tls {
+            let opaque = json!({"metadata": {"name": "opaque", "namespace": "ns0", "uid": "o", "resourceVersion": "1"},
+                "type": "Opaque", "data": {"password": "c2VjcmV0"}});
+            all.extend(std::iter::repeat_n(opaque, self.secrets.len()));
+        }
+        let asked = ask.query.get("limit").and_then(|limit| limit.parse().ok());
+        let token = ask.query.get("continue").map(String::as_str);
+        let Some((some, next)) = page(&all, token, asked, usize::MAX, gate.page_max()) else {
+            return problem(410, "Expired");
+        };
+        Reply::json(
+            200,
+            &json!({"kind": "SecretList", "apiVersion": "v1", "items": some,
+                "metadata": {"resourceVersion": "5000", "continue": next.unwrap_or_default()}}),
+        )
+    }
+
+    fn ingresses(&self) -> Reply {
+        let items: Vec<Value> = self
+            .secrets
+            .iter()
+            .take(1)
+            .map(|kept| {
+                json!({"metadata": {"name": "web", "namespace": kept.namespace},
+                    "spec": {"tls": [{"hosts": ["ingress.example"], "secretName": kept.name}]}})
+            })
+            .collect();
+        Reply::json(200, &json!({"kind": "IngressList", "metadata": {}, "items": items}))
+    }
+
+    fn gateways(&self) -> Reply {
+        let items: Vec<Value> = self
+            .secrets
+            .iter()
+            .skip(1)
+            .take(1)
+            .map(|kept| {
+                json!({"metadata": {"name": "edge", "namespace": kept.namespace}, "spec": {"listeners": [
+                    {"name": "http", "port": 80},
+                    {"name": "https", "hostname": "gateway.example",
+                        "tls": {"certificateRefs": [{"kind": "Secret", "name": kept.name}]}}]}})
+            })
+            .collect();
+        Reply::json(200, &json!({"kind": "GatewayList", "metadata": {}, "items": items}))
+    }
+}
+
+impl Kept {
+    fn secret(&self) -> Value {
+        let mut data = json!({"tls.key": STANDARD.encode(PRIVATE_KEY)});
+        if let Some(minted) = &self.minted {
+            data["tls.crt"] = STANDARD.encode(minted.chain_pem()).into();
+        }
+        json!({"metadata": {"name": self.name, "namespace": self.namespace, "uid": format!("uid-{}", self.name),
+            "resourceVersion": self.version.to_string()}, "type": "kubernetes.io/tls", "data": data})
+    }
+}

@@ -1,0 +1,160 @@
+//! Simulated clouds: their interfaces' pages, quotas, errors and delays, as their documentation has them, and the truth
+//! about what there is to find.
+//!
+//! Requests are counted as they come in, before any delay, over sliding windows: the strictest reading of a quota.
+//! Signatures of requests are not checked (what is asked is under test, not who may ask), tokens are.
+
+pub mod aws;
+pub mod azure;
+pub mod gcp;
+pub mod kubernetes;
+mod ledger;
+mod server;
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::pki_types::CertificateDer;
+use x509::{DAY, Fingerprint, UnixTime};
+
+pub use ledger::{OperationCounts, Quota};
+pub use server::Fault;
+pub(crate) use server::{Ask, Reply, Server};
+
+use crate::FleetError;
+use crate::forge::{AlternativeName, Authority, Order, Role, forge, random_serial};
+use crate::key::{Key, KeyKind, SignedWith};
+
+/// How a simulated cloud behaves.
+#[derive(Clone, Debug)]
+pub struct Manners {
+    /// From a request to its answer, drawn evenly.
+    pub latency: RangeInclusive<Duration>,
+    /// Most items of a page, whatever is asked for.
+    pub page_max: usize,
+    /// Quotas in place of the documented ones, by operation.
+    pub quotas: Vec<(&'static str, Quota)>,
+    /// Decides the delays.
+    pub seed: u64,
+}
+
+impl Default for Manners {
+    fn default() -> Self {
+        Self { latency: Duration::ZERO..=Duration::ZERO, page_max: 1_000, quotas: Vec::new(), seed: 1 }
+    }
+}
+
+/// A certificate that a simulated cloud keeps.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct CloudTruth {
+    /// The kind of place, in the inventory's words: `aws-acm`.
+    pub store: &'static str,
+    /// Its full name there.
+    pub name: String,
+    /// SHA-256 of the leaf, hexadecimal; `None` where there is no certificate (yet).
+    pub leaf_sha256: Option<String>,
+    /// What uses it.
+    pub used_by: Vec<String>,
+}
+
+/// A certificate with what stands above it.
+#[derive(Clone, Debug)]
+pub(crate) struct Minted {
+    pub(crate) leaf: CertificateDer<'static>,
+    pub(crate) above: CertificateDer<'static>,
+    pub(crate) names: Vec<String>,
+    pub(crate) not_before: UnixTime,
+    pub(crate) not_after: UnixTime,
+    pub(crate) kind: KeyKind,
+    pub(crate) serial: String,
+}
+
+impl Minted {
+    pub(crate) fn leaf_pem(&self) -> String {
+        crate::pem(&self.leaf)
+    }
+
+    pub(crate) fn chain_pem(&self) -> String {
+        crate::pem(&self.leaf) + &crate::pem(&self.above)
+    }
+
+    pub(crate) fn sha256(&self) -> String {
+        Fingerprint::of(&self.leaf).to_string()
+    }
+}
+
+/// Makes the certificates that clouds keep, below an authority of its own.
+pub(crate) struct Press {
+    now: UnixTime,
+    root: Authority,
+    issuing: Authority,
+    /// RSA keys take a tenth of a second to make: one for all.
+    rsa: Arc<Key>,
+}
+
+impl Press {
+    pub(crate) fn new() -> Result<Self, FleetError> {
+        let now = crate::now();
+        let (from, to) = (now.plus(-365 * DAY), now.plus(3_650 * DAY));
+        let key = |kind| Key::generate(kind).map(Arc::new);
+        let root = Authority::root("Cloud Root", key(KeyKind::P256)?, from, to)?;
+        let issuing = root.below("Cloud Issuing 1", key(KeyKind::P256)?, from, to)?;
+        Ok(Self { now, root, issuing, rsa: key(KeyKind::Rsa2048)? })
+    }
+
+    /// Now, and the authority that all stand below.
+    pub(crate) fn anchor(&self) -> (UnixTime, &Authority) {
+        (self.now, &self.root)
+    }
+
+    /// A certificate for `names` that ends in `days`.
+    pub(crate) fn mint(&self, names: Vec<String>, kind: KeyKind, days: i64) -> Result<Minted, FleetError> {
+        let (not_before, not_after) = (self.now.plus(-10 * DAY), self.now.plus(days * DAY));
+        let serial = random_serial();
+        let order = Order {
+            role: Role::Server,
+            common_name: names.first().filter(|name| name.len() <= 64).cloned(),
+            names: names.iter().cloned().map(AlternativeName::Dns).collect(),
+            serial: serial.clone(),
+            not_before,
+            not_after,
+            signed_with: SignedWith::Usual,
+        };
+        let own;
+        let key = match kind {
+            KeyKind::Rsa2048 => &*self.rsa,
+            other => {
+                own = Key::generate(other)?;
+                &own
+            }
+        };
+        let leaf = forge(&order, key, &self.issuing)?;
+        let serial = serial.iter().map(|octet| format!("{octet:02x}")).collect();
+        let above = self.issuing.certificate.clone();
+        Ok(Minted { leaf, above, names, not_before, not_after, kind, serial })
+    }
+}
+
+/// A page of `all` from where `token` says; the token of the next page.
+pub(crate) fn page<'a, T>(
+    all: &'a [T],
+    token: Option<&str>,
+    asked: Option<usize>,
+    default: usize,
+    most: usize,
+) -> Option<(&'a [T], Option<String>)> {
+    let from = match token {
+        Some(token) => token.strip_prefix("page-")?.parse().ok()?,
+        None => 0,
+    };
+    let size = asked.unwrap_or(default).clamp(1, most);
+    let to = (from + size).min(all.len());
+    let next = (to < all.len()).then(|| format!("page-{to}"));
+    Some((all.get(from..to)?, next))
+}
+
+/// RFC 3339, whole seconds.
+pub(crate) fn rfc3339(time: UnixTime) -> String {
+    jiff::Timestamp::from_second(time.0).map(|time| time.to_string()).unwrap_or_default()
+}

@@ -1,0 +1,340 @@
+//! The HTTP server below every simulated cloud.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use rustls::ServerConfig;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+use super::ledger::Ledger;
+use super::{Manners, OperationCounts, Quota};
+use crate::random::Random;
+use crate::serve::listen;
+
+/// Octets of a request; those of interfaces like these have a few kilobytes.
+const REQUEST_MAX: usize = 1 << 20;
+/// Connections served at once.
+const CONNECTIONS_MAX: usize = 4_096;
+
+/// How a simulated cloud misbehaves, until told otherwise.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Fault {
+    /// It does not.
+    #[default]
+    None,
+    /// Every answer is a throttling one, as the provider words it.
+    Throttling,
+    /// The next so many answers end in their middle, with a length that says so.
+    HalfPages(u32),
+    /// It takes requests and says nothing.
+    Hanging,
+    /// The next so many requests are told that their token has expired.
+    ExpiredTokens(u32),
+    /// It answers HTTP 500.
+    Down,
+}
+
+/// A request as a simulated cloud sees it.
+pub(crate) struct Ask {
+    pub(crate) path: String,
+    pub(crate) query: HashMap<String, String>,
+    pub(crate) headers: http::HeaderMap,
+    pub(crate) body: Bytes,
+    /// Where it came in, with the port: `127.1.0.3:8443`.
+    pub(crate) host: String,
+    /// To be told that its token has expired.
+    pub(crate) expired: bool,
+    /// To be throttled, whatever the quota.
+    pub(crate) throttled: bool,
+}
+
+impl Ask {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+
+    pub(crate) fn form(&self) -> HashMap<String, String> {
+        pairs(std::str::from_utf8(&self.body).unwrap_or_default())
+    }
+}
+
+/// An answer.
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(&'static str, String)>,
+    pub(crate) body: String,
+}
+
+impl Reply {
+    pub(crate) fn json(status: u16, value: &serde_json::Value) -> Self {
+        Self { status, headers: vec![("content-type", "application/json".into())], body: value.to_string() }
+    }
+
+    pub(crate) fn xml(status: u16, body: String) -> Self {
+        Self { status, headers: vec![("content-type", "text/xml".into())], body }
+    }
+
+    pub(crate) fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.headers.push((name, value.into()));
+        self
+    }
+
+    pub(crate) fn retry_after(self, quota: Quota) -> Self {
+        match quota.retry_after {
+            Some(seconds) => self.with("retry-after", seconds.to_string()),
+            None => self,
+        }
+    }
+}
+
+/// What a simulated cloud answers.
+pub(crate) trait Cloud: Send + Sync + 'static {
+    fn answer(&self, ask: &Ask, gate: &Gate) -> Reply;
+}
+
+/// Quotas in force, and what was counted.
+pub(crate) struct Gate {
+    manners: Manners,
+    pub(crate) ledger: Ledger,
+}
+
+impl Gate {
+    /// Counts a request of `operation` against the quota of `whose`.
+    pub(crate) fn enter(
+        &self,
+        ask: &Ask,
+        operation: &'static str,
+        whose: &str,
+        documented: Quota,
+    ) -> Result<(), Quota> {
+        let own = self.manners.quotas.iter().find(|(name, _)| *name == operation);
+        let quota = own.map_or(documented, |(_, quota)| *quota);
+        if ask.throttled {
+            let none = Quota { per_second: Some(0), ..quota };
+            return self.ledger.enter(operation, whose, none);
+        }
+        self.ledger.enter(operation, whose, quota)
+    }
+
+    pub(crate) fn page_max(&self) -> usize {
+        self.manners.page_max
+    }
+}
+
+struct Shared {
+    cloud: Box<dyn Cloud>,
+    gate: Gate,
+    delays: Mutex<Random>,
+    fault: Mutex<Fault>,
+    connections: AtomicU64,
+    requests: AtomicU64,
+}
+
+/// A running server. Dropping it stops it.
+pub(crate) struct Server {
+    port: u16,
+    shared: Arc<Shared>,
+    stop: CancellationToken,
+    _tasks: JoinSet<()>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+impl Server {
+    /// Serves `cloud` on every address of 127.0.0.0/8, over TLS where `tls` says how.
+    pub(crate) fn start(
+        cloud: impl Cloud,
+        manners: Manners,
+        tls: Option<Arc<ServerConfig>>,
+    ) -> io::Result<Self> {
+        let listener = listen(0)?;
+        let port = listener.local_addr()?.port();
+        let shared = Arc::new(Shared {
+            cloud: Box::new(cloud),
+            delays: Mutex::new(Random::new(manners.seed)),
+            gate: Gate { manners, ledger: Ledger::default() },
+            fault: Mutex::default(),
+            connections: AtomicU64::new(0),
+            requests: AtomicU64::new(0),
+        });
+        let stop = CancellationToken::new();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(accept(listener, shared.clone(), tls.map(TlsAcceptor::from), stop.clone()));
+        Ok(Self { port, shared, stop, _tasks: tasks })
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn set_fault(&self, fault: Fault) {
+        *self.shared.fault.lock() = fault;
+    }
+
+    /// By operation and whose quota it is.
+    pub(crate) fn counts(&self) -> std::collections::BTreeMap<(&'static str, String), OperationCounts> {
+        self.shared.gate.ledger.counts()
+    }
+
+    /// Connections accepted and requests read so far.
+    pub(crate) fn traffic(&self) -> (u64, u64) {
+        (self.shared.connections.load(Relaxed), self.shared.requests.load(Relaxed))
+    }
+}
+
+async fn accept(
+    listener: tokio::net::TcpListener,
+    shared: Arc<Shared>,
+    tls: Option<TlsAcceptor>,
+    stop: CancellationToken,
+) {
+    let mut connections = JoinSet::new();
+    loop {
+        while connections.try_join_next().is_some() {}
+        if connections.len() >= CONNECTIONS_MAX {
+            connections.join_next().await;
+            continue;
+        }
+        let accepted = tokio::select! {
+            () = stop.cancelled() => return connections.shutdown().await,
+            accepted = listener.accept() => accepted,
+        };
+        let Ok((stream, peer)) = accepted else {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            continue;
+        };
+        let Ok(local) = stream.local_addr() else { continue };
+        if !peer.ip().is_loopback() {
+            continue;
+        }
+        let _ = stream.set_nodelay(true);
+        let (shared, tls) = (shared.clone(), tls.clone());
+        connections.spawn(async move {
+            match tls {
+                // What clients do wrong in their handshake is theirs to know.
+                Some(tls) => {
+                    if let Ok(stream) = tls.accept(stream).await {
+                        serve(stream, local, &shared).await;
+                    }
+                }
+                None => serve(stream, local, &shared).await,
+            }
+        });
+    }
+}
+
+async fn serve(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    local: SocketAddr,
+    shared: &Arc<Shared>,
+) {
+    shared.connections.fetch_add(1, Relaxed);
+    let shared = shared.clone();
+    let service = service_fn(move |request| {
+        let shared = shared.clone();
+        async move { Ok::<_, Infallible>(respond(request, local, &shared).await) }
+    });
+    let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+}
+
+async fn respond(request: Request<Incoming>, local: SocketAddr, shared: &Shared) -> Response<Full<Bytes>> {
+    shared.requests.fetch_add(1, Relaxed);
+    let fault = shared.next_fault();
+    if fault == Fault::Hanging {
+        return std::future::pending().await;
+    }
+    let (parts, body) = request.into_parts();
+    let body =
+        Limited::new(body, REQUEST_MAX).collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+    let ask = Ask {
+        path: decoded(parts.uri.path()),
+        query: pairs(parts.uri.query().unwrap_or_default()),
+        headers: parts.headers,
+        body,
+        host: local.to_string(),
+        expired: matches!(fault, Fault::ExpiredTokens(_)),
+        throttled: fault == Fault::Throttling,
+    };
+    let reply = match fault {
+        Fault::Down => Reply::json(500, &serde_json::json!({"message": "internal failure"})),
+        _ => shared.cloud.answer(&ask, &shared.gate),
+    };
+    let delay = shared.delays.lock().duration(&shared.gate.manners.latency);
+    if !delay.is_zero() {
+        tokio::time::sleep(delay).await;
+    }
+    let mut response = Response::builder().status(reply.status);
+    for (name, value) in reply.headers {
+        response = response.header(name, value);
+    }
+    let mut body = Bytes::from(reply.body);
+    if matches!(fault, Fault::HalfPages(_)) {
+        body.truncate(body.len() / 2);
+    }
+    response.body(Full::new(body)).unwrap_or_default()
+}
+
+impl Shared {
+    /// The fault of this request; those for a number of requests run out.
+    fn next_fault(&self) -> Fault {
+        let mut fault = self.fault.lock();
+        let now = *fault;
+        *fault = match now {
+            Fault::HalfPages(left) | Fault::ExpiredTokens(left) if left <= 1 => Fault::None,
+            Fault::HalfPages(left) => Fault::HalfPages(left - 1),
+            Fault::ExpiredTokens(left) => Fault::ExpiredTokens(left - 1),
+            other => other,
+        };
+        now
+    }
+}
+
+/// `application/x-www-form-urlencoded`.
+fn pairs(text: &str) -> HashMap<String, String> {
+    text.split('&')
+        .filter(|pair| !pair.is_empty())
+        .map(|pair| {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            (decoded(&name.replace('+', " ")), decoded(&value.replace('+', " ")))
+        })
+        .collect()
+}
+
+fn decoded(text: &str) -> String {
+    let mut octets = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        let hex = (first == b'%').then(|| after.get(..2)).flatten();
+        let octet = hex.and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
+        match octet {
+            Some(octet) => {
+                octets.push(octet);
+                rest = &after[2..];
+            }
+            None => {
+                octets.push(first);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&octets).into_owned()
+}

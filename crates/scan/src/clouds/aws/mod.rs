@@ -1,0 +1,169 @@
+//! AWS: ACM in every enabled region, IAM server certificates, and where each is used.
+//!
+//! Lists carry the end of validity; a certificate is read only when it is new or changed. Uses come from the services
+//! that use certificates (load balancers, CloudFront, API Gateway); what else uses one, ACM is asked for certificates
+//! that are new or changed.
+
+mod acm;
+mod iam;
+mod session;
+mod usage;
+
+use std::sync::Arc;
+
+use aws_config::{BehaviorVersion, Region};
+use aws_sdk_account::types::RegionOptStatus;
+use futures_util::future::{BoxFuture, FutureExt, Shared, join_all};
+use outbound::Deadline;
+
+use self::session::{Regional, Session};
+use self::usage::Usage;
+use super::http::HttpClient;
+pub use super::settings::AwsAccount;
+use super::{ApiError, Chain, CloudSource, Pools, Provider, Sink, SourceError};
+
+/// Where services that have no region of their own are asked, and the only region whose ACM certificates CloudFront uses.
+const GLOBAL_REGION: &str = "us-east-1";
+/// Regions of an account; AWS has some 40.
+const REGIONS_MAX: usize = 128;
+/// Regions of a page.
+const REGIONS_PAGE: i32 = 50;
+
+/// How AWS is reached.
+#[derive(Clone, Debug, Default)]
+pub struct AwsOptions {
+    /// All services are asked here instead of where they are, for tests and private networks.
+    pub endpoint: Option<String>,
+    /// Credentials instead of the standard chain's: access key id and secret.
+    pub credentials: Option<(String, String)>,
+}
+
+/// One AWS account.
+pub struct AwsSource {
+    name: Arc<str>,
+    account: AwsAccount,
+    session: Session,
+}
+
+impl AwsSource {
+    /// A source for `account`. The standard chain finds the credentials: environment, shared files and single sign-on,
+    /// web identity, containers, instance metadata. Nothing is asked before the first listing.
+    ///
+    /// # Errors
+    /// [`SourceError::Configuration`] for an account that is none.
+    pub async fn new(
+        account: AwsAccount,
+        options: &AwsOptions,
+        http: HttpClient,
+        pools: Pools,
+    ) -> Result<Self, SourceError> {
+        if account.account.len() != 12 || !account.account.bytes().all(|byte| byte.is_ascii_digit()) {
+            let problem = format!("{:?} is no AWS account: twelve digits", account.account);
+            return Err(SourceError::Configuration(problem));
+        }
+        let session = Session::new(&account, options, http, pools).await;
+        Ok(Self { name: format!("aws/{}", account.account).into(), account, session })
+    }
+
+    async fn regions(&self, deadline: Deadline) -> Result<Vec<String>, SourceError> {
+        if !self.account.regions.is_empty() {
+            return Ok(self.account.regions.clone());
+        }
+        let global = self.session.region(GLOBAL_REGION);
+        let client = aws_sdk_account::Client::new(&global.config);
+        let (mut regions, mut token) = (Vec::new(), None);
+        loop {
+            let page = global
+                .call("account:ListRegions", deadline, || {
+                    client
+                        .list_regions()
+                        .region_opt_status_contains(RegionOptStatus::Enabled)
+                        .region_opt_status_contains(RegionOptStatus::EnabledByDefault)
+                        .max_results(REGIONS_PAGE)
+                        .set_next_token(token.clone())
+                        .send()
+                })
+                .await?;
+            regions
+                .extend(page.regions().iter().filter_map(|region| region.region_name().map(str::to_owned)));
+            token = page.next_token().map(str::to_owned);
+            if token.is_none() || regions.len() >= REGIONS_MAX {
+                regions.truncate(REGIONS_MAX);
+                return Ok(regions);
+            }
+        }
+    }
+
+    async fn list_all(&self, sink: &Sink, deadline: Deadline) -> Result<(), SourceError> {
+        let names = self.regions(deadline).await?;
+        let regions: Vec<Regional> = names.iter().map(|name| self.session.region(name)).collect();
+        let global = self.session.region(GLOBAL_REGION);
+        let distributions = known_once(usage::of_distributions(&global, sink, deadline));
+        let uses: Vec<_> =
+            regions.iter().map(|region| known_once(usage::of_region(region, sink, deadline))).collect();
+        let acm = join_all(regions.iter().zip(&uses).map(|(region, uses)| {
+            let far = (region.name == GLOBAL_REGION).then(|| distributions.clone());
+            let uses = known_once(merged(vec![uses.clone()], far));
+            acm::list(region, sink, uses, deadline)
+        }));
+        let everywhere = known_once(merged(uses.clone(), Some(distributions.clone())));
+        let iam = iam::list(&global, sink, everywhere, deadline);
+        futures_util::join!(acm, iam);
+        Ok(())
+    }
+}
+
+/// Uses, found out once for all who ask; whoever asks first does the work.
+type Uses<'a> = Shared<BoxFuture<'a, Arc<Usage>>>;
+
+fn known_once<'a>(found: impl Future<Output = Usage> + Send + 'a) -> Uses<'a> {
+    found.map(Arc::new).boxed().shared()
+}
+
+async fn merged<'a>(all: Vec<Uses<'a>>, more: Option<Uses<'a>>) -> Usage {
+    let mut usage = Usage::default();
+    for found in join_all(all.into_iter().chain(more)).await {
+        usage.add(&found);
+    }
+    usage
+}
+
+impl CloudSource for AwsSource {
+    fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    fn provider(&self) -> Provider {
+        Provider::Aws
+    }
+
+    fn list<'a>(&'a self, sink: &'a Sink, deadline: Deadline) -> BoxFuture<'a, Result<(), SourceError>> {
+        self.list_all(sink, deadline).boxed()
+    }
+}
+
+fn behavior() -> BehaviorVersion {
+    BehaviorVersion::latest()
+}
+
+fn region_of(name: &str) -> Region {
+    Region::new(name.to_owned())
+}
+
+/// An answer without what it must have.
+fn missing(what: &str) -> ApiError {
+    ApiError::malformed(&format!("the answer has no {what}"))
+}
+
+/// A certificate and what stands above it, as PEM.
+fn chain_of(certificate: Option<&str>, above: Option<&str>) -> Chain {
+    let both = [certificate, above].into_iter().flatten();
+    let chain: Vec<Vec<u8>> = both
+        .flat_map(|pem| x509::pem::certificates(pem.as_bytes()).map(|(_, der)| der).collect::<Vec<_>>())
+        .collect();
+    if chain.is_empty() {
+        Chain::None("AWS gave no certificate that can be read".to_owned())
+    } else {
+        Chain::Read(chain)
+    }
+}

@@ -1,0 +1,231 @@
+//! An account's credentials, clients' configuration and pools.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use aws_config::SdkConfig;
+use aws_config::retry::RetryConfig;
+use aws_config::sts::AssumeRoleProvider;
+use aws_credential_types::Credentials;
+use aws_credential_types::provider::error::CredentialsError;
+use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider, future};
+use aws_sdk_acm::config::IdentityCache;
+use aws_sdk_acm::error::{ProvideErrorMetadata, SdkError};
+use aws_smithy_runtime_api::client::http::{
+    HttpClient as AwsHttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings,
+    SharedHttpConnector,
+};
+use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
+use aws_smithy_runtime_api::client::result::ConnectorError;
+use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
+use aws_smithy_types::body::SdkBody;
+use bytes::Bytes;
+use outbound::Deadline;
+use outbound::pool::Verdict;
+
+use super::{AwsAccount, AwsOptions, GLOBAL_REGION, behavior, region_of};
+use crate::clouds::http::{HttpClient, HttpError};
+use crate::clouds::pools::ProviderPool;
+use crate::clouds::{ApiError, Pools, Provider, SourceError};
+
+/// Credentials with less left than this are not begun with.
+const CREDENTIALS_SPARE: Duration = Duration::from_secs(60);
+/// How long credentials without an end are kept.
+const CREDENTIALS_KEPT: Duration = Duration::from_secs(15 * 60);
+
+/// One account's way to AWS.
+pub(super) struct Session {
+    account: String,
+    config: SdkConfig,
+    credentials: Renewable,
+    pools: Pools,
+}
+
+/// The same, for one region.
+pub(super) struct Regional {
+    pub(super) name: String,
+    pub(super) config: SdkConfig,
+    credentials: Renewable,
+    pool: ProviderPool,
+}
+
+impl Session {
+    pub(super) async fn new(
+        account: &AwsAccount,
+        options: &AwsOptions,
+        http: HttpClient,
+        pools: Pools,
+    ) -> Self {
+        let mut loader = aws_config::defaults(behavior())
+            .http_client(http)
+            .region(region_of(GLOBAL_REGION))
+            // The pool tries again: it must see every throttling answer.
+            .retry_config(RetryConfig::disabled());
+        if let Some(endpoint) = &options.endpoint {
+            loader = loader.endpoint_url(endpoint);
+        }
+        if let Some((id, secret)) = &options.credentials {
+            loader = loader.credentials_provider(Credentials::from_keys(id, secret, None));
+        }
+        let base = loader.load().await;
+        let provider = match (&account.role, base.credentials_provider()) {
+            (Some(role), _) => SharedCredentialsProvider::new(assumed(role, account, &base).await),
+            (None, Some(provider)) => provider,
+            // Cannot be: the loader always has a chain. Without one every call says that it has no credentials.
+            (None, None) => SharedCredentialsProvider::new(
+                AssumeRoleProvider::builder("none").configure(&base).build().await,
+            ),
+        };
+        let credentials = Renewable(Arc::new(Kept { provider, kept: tokio::sync::Mutex::default() }));
+        let config = base
+            .into_builder()
+            .credentials_provider(SharedCredentialsProvider::new(credentials.clone()))
+            .identity_cache(IdentityCache::no_cache())
+            .build();
+        Self { account: account.account.clone(), config, credentials, pools }
+    }
+
+    pub(super) fn region(&self, name: &str) -> Regional {
+        Regional {
+            name: name.to_owned(),
+            config: self.config.to_builder().region(region_of(name)).build(),
+            credentials: self.credentials.clone(),
+            pool: self.pools.of(Provider::Aws, &format!("{}/{name}", self.account)),
+        }
+    }
+}
+
+async fn assumed(role: &str, account: &AwsAccount, base: &SdkConfig) -> AssumeRoleProvider {
+    let mut builder = AssumeRoleProvider::builder(role).session_name("bulla").configure(base);
+    if let Some(id) = &account.external_id {
+        builder = builder.external_id(id);
+    }
+    builder.build().await
+}
+
+impl Regional {
+    /// Calls `operation` through the region's pool.
+    pub(super) async fn call<T, E, F>(
+        &self,
+        operation: &'static str,
+        deadline: Deadline,
+        mut send: impl FnMut() -> F,
+    ) -> Result<T, SourceError>
+    where
+        F: Future<Output = Result<T, SdkError<E, HttpResponse>>>,
+        E: ProvideErrorMetadata + std::error::Error + 'static,
+    {
+        let attempt = || {
+            let sending = send();
+            async {
+                match sending.await {
+                    Ok(found) => Ok(found),
+                    Err(error) => Err(self.judge(&error).await),
+                }
+            }
+        };
+        Ok(self.pool.call(operation, deadline, attempt).await?)
+    }
+
+    /// What AWS's answer means; credentials that it calls expired are not used again.
+    async fn judge<E: ProvideErrorMetadata + std::error::Error + 'static>(
+        &self,
+        error: &SdkError<E, HttpResponse>,
+    ) -> ApiError {
+        match error {
+            SdkError::ServiceError(service) => {
+                let (raw, meta) = (service.raw(), service.err().meta());
+                let code = meta.code().unwrap_or_default();
+                let retry_after = raw.headers().get("retry-after");
+                let message = meta.message().unwrap_or_default();
+                let mut found = ApiError::of_status(raw.status().as_u16(), code, message, retry_after);
+                if matches!(code, "ExpiredTokenException" | "ExpiredToken") {
+                    self.credentials.forget().await;
+                    found.verdict = Verdict::MayHeal;
+                }
+                found
+            }
+            SdkError::ResponseError(_) => ApiError::malformed(&crate::clouds::error::chain(error)),
+            SdkError::DispatchFailure(failure) if failure.is_io() || failure.is_timeout() => {
+                ApiError::unreachable(error)
+            }
+            SdkError::TimeoutError(_) => ApiError::unreachable(error),
+            // Before anything is sent, what can fail is finding credentials.
+            _ => ApiError::credentials(error),
+        }
+    }
+}
+
+/// Credentials kept until shortly before their end, or until AWS calls them expired, whichever comes first.
+#[derive(Clone)]
+struct Renewable(Arc<Kept>);
+
+struct Kept {
+    provider: SharedCredentialsProvider,
+    /// Held while new ones are fetched: they are fetched once for all who wait.
+    kept: tokio::sync::Mutex<Option<(Credentials, SystemTime)>>,
+}
+
+impl fmt::Debug for Renewable {
+    /// Says nothing of the credentials: they are secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Renewable")
+    }
+}
+
+impl Renewable {
+    async fn forget(&self) {
+        *self.0.kept.lock().await = None;
+    }
+
+    async fn current(&self) -> Result<Credentials, CredentialsError> {
+        let mut kept = self.0.kept.lock().await;
+        let now = SystemTime::now();
+        if let Some((credentials, until)) = &*kept
+            && now + CREDENTIALS_SPARE < *until
+        {
+            return Ok(credentials.clone());
+        }
+        let credentials = self.0.provider.provide_credentials().await?;
+        let until = credentials.expiry().unwrap_or(now + CREDENTIALS_KEPT);
+        *kept = Some((credentials.clone(), until));
+        Ok(credentials)
+    }
+}
+
+impl ProvideCredentials for Renewable {
+    fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
+    where
+        Self: 'a,
+    {
+        future::ProvideCredentials::new(self.current())
+    }
+}
+
+/// The SDK's requests go over the client for all clouds.
+impl AwsHttpClient for HttpClient {
+    fn http_connector(&self, _: &HttpConnectorSettings, _: &RuntimeComponents) -> SharedHttpConnector {
+        SharedHttpConnector::new(self.clone())
+    }
+}
+
+impl HttpConnector for HttpClient {
+    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        let client = self.clone();
+        HttpConnectorFuture::new(async move {
+            let user = |why: &str| ConnectorError::user(why.into());
+            let request = request.try_into_http1x().map_err(|error| ConnectorError::user(error.into()))?;
+            let (parts, body) = request.into_parts();
+            let body = body.bytes().ok_or_else(|| user("a body that comes in pieces"))?;
+            let request = http::Request::from_parts(parts, Bytes::copy_from_slice(body));
+            let response = client.send(request).await.map_err(|error| match error {
+                HttpError::NoAnswer(_) => ConnectorError::io(error.into()),
+                _ => ConnectorError::user(error.into()),
+            })?;
+            HttpResponse::try_from(response.map(SdkBody::from))
+                .map_err(|error| ConnectorError::other(error.into(), None))
+        })
+    }
+}
