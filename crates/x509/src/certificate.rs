@@ -57,6 +57,8 @@ pub struct Certificate {
     pub embedded_scts: u16,
     /// The TLS feature extension asks for a stapled OCSP response (RFC 7633).
     pub must_staple: bool,
+    /// The issuer publishes nothing on whether it is revoked (noRevAvail, RFC 9608 section 2).
+    pub no_revocation: bool,
     /// The CT poison extension is there: a precertificate, never to be served (RFC 6962 section 3.1).
     pub precertificate: bool,
     /// Critical extensions nobody here knows, dotted.

@@ -119,6 +119,10 @@ impl<'a> Extension<'a> {
                 cert.embedded_scts = sct::count(value.expect(tag::OCTET_STRING)?.content);
             }
             oid::TLS_FEATURE => cert.must_staple = features_status(value.sequence()?),
+            oid::NO_REV_AVAIL => {
+                value.expect(tag::NULL)?;
+                cert.no_revocation = true;
+            }
             oid::CT_POISON => {
                 cert.precertificate = true;
                 return Ok(true);

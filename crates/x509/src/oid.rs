@@ -33,6 +33,8 @@ pub(crate) const OCSP_BASIC: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 0x30, 1, 1];
 
 /// anyExtendedKeyUsage, dotted as certificates keep usages.
 pub(crate) const EKU_ANY: &str = "2.5.29.37.0";
+/// id-kp-OCSPSigning
+pub(crate) const EKU_OCSP_SIGNING: &str = "1.3.6.1.5.5.7.3.9";
 /// id-kp-serverAuth
 pub(crate) const EKU_SERVER: &str = "1.3.6.1.5.5.7.3.1";
 /// Netscape and Microsoft Server Gated Cryptography, which old intermediates carry instead.
@@ -70,6 +72,8 @@ pub(crate) const CRL_REASON: &[u8] = &[0x55, 0x1d, 21];
 pub(crate) const INVALIDITY_DATE: &[u8] = &[0x55, 0x1d, 24];
 pub(crate) const DELTA_CRL_INDICATOR: &[u8] = &[0x55, 0x1d, 27];
 pub(crate) const ISSUING_DISTRIBUTION_POINT: &[u8] = &[0x55, 0x1d, 28];
+/// id-ce-noRevAvail
+pub(crate) const NO_REV_AVAIL: &[u8] = &[0x55, 0x1d, 56];
 pub(crate) const CERTIFICATE_ISSUER: &[u8] = &[0x55, 0x1d, 29];
 pub(crate) const OCSP_NONCE: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 0x30, 1, 2];
 pub(crate) const OCSP_NO_CHECK: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 0x30, 1, 5];

@@ -195,6 +195,7 @@ impl<'a> Shape<'a> {
             policies: Vec::new(),
             embedded_scts: 0,
             must_staple: false,
+            no_revocation: false,
             precertificate: false,
             unknown_critical: Vec::new(),
             faults: Vec::new(),

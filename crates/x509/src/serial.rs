@@ -24,6 +24,23 @@ impl SerialNumber {
         &self.0
     }
 
+    /// The content octets of the same number in the shortest form (X.690 section 8.3.2): two serial numbers
+    /// are one number when these are equal, whatever octets were put before them.
+    #[must_use]
+    pub fn shortest(&self) -> &[u8] {
+        let mut octets = &*self.0;
+        while let [0, 0..=0x7f, ..] | [0xff, 0x80..=0xff, ..] = octets {
+            octets = &octets[1..];
+        }
+        octets
+    }
+
+    /// Whether both are the same number, which is how revoked certificates are found (RFC 5280 section 5.1.2.6).
+    #[must_use]
+    pub fn is_number(&self, other: &Self) -> bool {
+        self.shortest() == other.shortest()
+    }
+
     /// The number, when it is not negative and fits.
     #[must_use]
     pub fn as_u64(&self) -> Option<u64> {
@@ -93,5 +110,30 @@ impl fmt::Display for SerialNumber {
 impl Serialize for SerialNumber {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_compared_and_not_octets() {
+        let table: [(&[u8], &[u8], bool); 9] = [
+            (&[0x7f], &[0, 0, 0x7f], true),
+            (&[0, 0x80], &[0, 0, 0x80], true),
+            (&[0x80], &[0, 0x80], false),
+            (&[0x80], &[0xff, 0x80], true),
+            (&[0xff], &[0xff, 0xff], true),
+            (&[0], &[0, 0], true),
+            (&[], &[0], false),
+            (&[1], &[1, 0], false),
+            (&[0x12, 0x34], &[0x23, 0x4f], false),
+        ];
+        for (left, right, same) in table {
+            let (left, right) = (SerialNumber::from_content(left), SerialNumber::from_content(right));
+            assert_eq!(left.is_number(&right), same, "{left:?} {right:?}");
+            assert_eq!(right.is_number(&left), same, "{left:?} {right:?}");
+        }
     }
 }

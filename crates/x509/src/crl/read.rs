@@ -43,6 +43,8 @@ pub struct Crl {
     pub authority_key_id: Option<Vec<u8>>,
     /// URLs of its issuing distribution point.
     pub distribution_points: Vec<String>,
+    /// The names of its issuing distribution point are none of them URLs: nobody here can tell which it is.
+    pub unnamed_distribution_point: bool,
     /// Which certificates it speaks of.
     pub scope: Scope,
     /// It speaks of other issuers' certificates too; which one's is not read.
@@ -114,10 +116,10 @@ impl Crl {
         Reader::new(list).flatten().filter_map(|element| entry(element).ok())
     }
 
-    /// The entry of that serial number: the last one, where there are several. Walks the list.
+    /// The entry of that serial number, as numbers are compared: the last one, where there are several. Walks the list.
     #[must_use]
     pub fn find(&self, serial: &SerialNumber) -> Option<Revoked> {
-        self.entries().filter(|entry| entry.serial == *serial).last()
+        self.entries().filter(|entry| entry.serial.is_number(serial)).last()
     }
 
     fn read(der: &[u8]) -> Result<Self, Misshapen> {
@@ -164,6 +166,7 @@ impl Crl {
             base: None,
             authority_key_id: None,
             distribution_points: Vec::new(),
+            unnamed_distribution_point: false,
             scope: Scope::All,
             indirect: false,
             some_reasons: false,
@@ -211,7 +214,10 @@ impl Crl {
         for field in fields {
             let field = field?;
             match field.tag {
-                0xa0 => self.distribution_points = extension::point_urls(field)?,
+                0xa0 => {
+                    self.distribution_points = extension::point_urls(field)?;
+                    self.unnamed_distribution_point = self.distribution_points.is_empty();
+                }
                 0x81 if field.boolean()? => self.scope = Scope::EndEntities,
                 0x82 if field.boolean()? => self.scope = Scope::Authorities,
                 0x83 => self.some_reasons = true,

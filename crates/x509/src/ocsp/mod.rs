@@ -1,10 +1,12 @@
 //! The online certificate status protocol (RFC 6960): requests read and written, responses built, and
 //! stapled ones read.
 
+mod basic;
 mod build;
 mod request;
 mod response;
 
+pub use basic::{BasicResponse, ResponderError, ResponseError, SingleAnswer};
 pub use build::{Answer, basic_response, error_response, tbs_response};
 pub use request::{CertificateId, OcspHash, Request};
 pub use response::{Outcome, Responder, Response, parse_response};

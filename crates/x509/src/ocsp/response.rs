@@ -80,24 +80,31 @@ pub fn parse_response(der: &[u8]) -> Result<Response, DerError> {
     if der.len() > RESPONSE_MAX {
         return Err(DerError::Malformed("OCSP response: too long"));
     }
-    let mut response = Reader::new(der).sequence()?;
-    let code = response.expect(tag::ENUMERATED)?.integer()?;
-    if code != 0 {
-        return Ok(Response {
+    match opened(der)? {
+        Ok(mut basic) => response_data(basic.sequence()?),
+        Err(code) => Ok(Response {
             status: Outcome::NoAnswer(code),
             produced_at: None,
             this_update: None,
             next_update: None,
             responder: None,
             serial: None,
-        });
+        }),
+    }
+}
+
+/// The fields of the BasicOCSPResponse in an OCSPResponse; the number of its error when it holds none.
+pub(super) fn opened(der: &[u8]) -> Result<Result<Reader<'_>, i64>, DerError> {
+    let mut response = Reader::new(der).sequence()?;
+    let code = response.expect(tag::ENUMERATED)?.integer()?;
+    if code != 0 {
+        return Ok(Err(code));
     }
     let mut bytes = response.expect(tag::context_constructed(0))?.inside().sequence()?;
     if bytes.expect(tag::OID)?.content != oid::OCSP_BASIC {
         return Err(DerError::Malformed("OCSP response: not a basic one"));
     }
-    let basic = bytes.expect(tag::OCTET_STRING)?;
-    response_data(basic.inside().sequence()?.sequence()?)
+    bytes.expect(tag::OCTET_STRING)?.inside().sequence().map(Ok)
 }
 
 fn response_data(mut data: Reader<'_>) -> Result<Response, DerError> {
@@ -110,6 +117,19 @@ fn response_data(mut data: Reader<'_>) -> Result<Response, DerError> {
     id.expect(tag::OCTET_STRING)?; // issuerNameHash
     id.expect(tag::OCTET_STRING)?; // issuerKeyHash
     let serial = SerialNumber::from_content(id.expect(tag::INTEGER)?.content);
+    let (status, this_update, next_update) = status(&mut single)?;
+    Ok(Response {
+        status: Outcome::Status(status),
+        produced_at: Some(produced_at),
+        this_update: Some(this_update),
+        next_update,
+        responder: Some(responder),
+        serial: Some(serial),
+    })
+}
+
+/// What a SingleResponse says after its CertID: the status, from when, and until when.
+pub(super) fn status(single: &mut Reader<'_>) -> Result<(Status, UnixTime, Option<UnixTime>), DerError> {
     let status = single.any()?;
     let status = match status.tag {
         0x80 => Status::Good,
@@ -122,14 +142,7 @@ fn response_data(mut data: Reader<'_>) -> Result<Response, DerError> {
         Some(next) => Some(next.inside().expect(tag::GENERALIZED_TIME)?.time()?),
         None => None,
     };
-    Ok(Response {
-        status: Outcome::Status(status),
-        produced_at: Some(produced_at),
-        this_update: Some(this_update),
-        next_update,
-        responder: Some(responder),
-        serial: Some(serial),
-    })
+    Ok((status, this_update, next_update))
 }
 
 fn revoked(mut info: Reader<'_>) -> Result<Status, DerError> {
