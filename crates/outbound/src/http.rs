@@ -150,13 +150,17 @@ impl Client {
             value.set_sensitive(*name == "authorization");
             request = request.header(HeaderName::from_static(name), value);
         }
-        let failed = |error: reqwest::Error| HttpError::Unreachable {
-            host: host.clone(),
-            reason: chain_of(&error.without_url()),
+        let failed = |error: reqwest::Error| match refused_in(&error) {
+            Some(refused) => HttpError::Refused(refused),
+            None => HttpError::Unreachable { host: host.clone(), reason: chain_of(&error.without_url()) },
         };
         let exchange = async {
             let mut response = request.send().await.map_err(failed)?;
             let (status, headers) = (response.status(), response.headers().clone());
+            // What says that it is too long need not be begun.
+            if response.content_length().is_some_and(|length| length > body_max as u64) {
+                return Err(HttpError::TooLong { host: host.clone(), limit: body_max });
+            }
             let mut body = BytesMut::new();
             while let Some(chunk) = response.chunk().await.map_err(failed)? {
                 if body.len() + chunk.len() > body_max {
@@ -244,6 +248,18 @@ fn tls(options: &Options) -> Result<rustls::ClientConfig, SetupError> {
 /// The start of a foreign text without control characters.
 fn excerpt(text: &str) -> String {
     text.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).take(EXCERPT_MAX).collect()
+}
+
+/// The guard's refusal among the causes: a name is looked at once it is resolved, inside the HTTP library.
+fn refused_in(error: &reqwest::Error) -> Option<Refused> {
+    let mut cause = std::error::Error::source(error);
+    while let Some(inner) = cause {
+        if let Some(refused) = inner.downcast_ref::<Refused>() {
+            return Some(refused.clone());
+        }
+        cause = inner.source();
+    }
+    None
 }
 
 /// An error and its causes in one line.
