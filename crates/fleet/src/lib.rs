@@ -1,4 +1,4 @@
-//! A simulated world of TLS endpoints, DNS and Certificate Transparency, with latency, faults and ground truth.
+//! A simulated world of TLS endpoints, DNS, Certificate Transparency, CRLs and OCSP, with latency, faults and ground truth.
 //!
 //! Everything lives on 127.0.0.0/8 in this process: for the demo, for tests, and for measuring scanners
 //! against what is really there.
@@ -15,6 +15,7 @@ mod mint;
 mod old_key;
 mod plan;
 mod random;
+pub mod revocation;
 mod serve;
 mod starttls;
 mod truth;

@@ -106,6 +106,7 @@ impl Scanner {
         let reading = stop.clone();
         // A thread of its own: standard input blocks. It ends with its input or its reader.
         std::thread::spawn(move || read_targets(targets, &feed, &refuse, &reading));
+        let observations = self.with_verdicts(observations, &stop);
         let scheduler = Scheduler::new(self.context.clone(), input, known, out, progress.clone(), stop);
         let guard = telemetry::tasks::guard("scan-scheduler");
         tokio::spawn(async move {
@@ -113,6 +114,26 @@ impl Scanner {
             scheduler.run().await;
         });
         Run { observations, refused, progress }
+    }
+
+    /// Where revocation is asked about, observations go through a stage that joins the verdicts.
+    fn with_verdicts(
+        &self,
+        observations: mpsc::Receiver<Observation>,
+        stop: &CancellationToken,
+    ) -> mpsc::Receiver<Observation> {
+        let Some(checker) = self.context.options.revocation.clone() else { return observations };
+        let (out, joined) = mpsc::channel(OBSERVATIONS_IN_CHANNEL);
+        let (context, stop) = (self.context.clone(), stop.clone());
+        let issuers = move |certificate: &x509::Certificate, sent: &[Arc<x509::Certificate>]| {
+            context.judge.issuer_of(certificate, sent)
+        };
+        let guard = telemetry::tasks::guard("scan-revocation-stage");
+        tokio::spawn(async move {
+            let _guard = guard;
+            crate::revocation::stage::join(observations, out, checker, issuers, stop).await;
+        });
+        joined
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use x509::lint::LintContext;
-use x509::verify::{self, Signatures, Verdict};
+use x509::verify::{self, SignatureCache, Signatures, Verdict};
 use x509::{
     Certificate, Finding, Fingerprint, HostName, NameMatch, ReferenceName, Rule, UnixTime, matches_name,
 };
@@ -138,6 +138,26 @@ impl Judge {
         self.lint(&leaf, sent, trust.public, now, findings);
         judge_name(observation, &leaf, findings);
         observation.trust = Some(trust);
+    }
+
+    /// Whoever signed `certificate`: among those sent with it, or a root.
+    pub(crate) fn issuer_of(
+        &self,
+        certificate: &Certificate,
+        sent: &[Arc<Certificate>],
+    ) -> Option<Arc<Certificate>> {
+        let sent = sent.iter().filter(|above| above.subject.matches(&certificate.issuer));
+        let known = self.trust.all.named(&certificate.issuer);
+        sent.chain(known).find(|issuer| self.has_signed(issuer, certificate)).cloned()
+    }
+
+    fn has_signed(&self, issuer: &Certificate, certificate: &Certificate) -> bool {
+        let (key, fingerprint) = (&issuer.public_key.spki_sha256, &certificate.fingerprint);
+        self.signatures.get(key, fingerprint).unwrap_or_else(|| {
+            let signed = certificate.signed_by(&issuer.public_key).is_ok();
+            self.signatures.put(key, fingerprint, signed);
+            signed
+        })
     }
 
     fn trust_of(&self, verdict: &Verdict) -> Trust {

@@ -13,6 +13,7 @@ mod options;
 mod paths;
 mod progress;
 pub mod record;
+pub mod revocation;
 pub mod rules;
 pub mod starttls;
 pub mod target;

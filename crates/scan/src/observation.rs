@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use x509::{Certificate, Finding, Fingerprint, Severity, UnixTime};
 
+use crate::revocation::Verdict;
 use crate::target::Target;
 use crate::tls;
 
@@ -187,6 +188,8 @@ pub struct Observation {
     pub unparsed: Vec<String>,
     /// The chain as verified.
     pub trust: Option<Trust>,
+    /// Whether the certificates of the chain were revoked, in its order; empty when nobody was asked.
+    pub revocation: Vec<(Fingerprint, Verdict)>,
     /// What is wrong, worst first.
     pub findings: Vec<Finding>,
     /// What a cloud or cluster says of it; `None` for endpoints and files.
@@ -232,6 +235,7 @@ impl Observation {
             chain: Vec::new(),
             unparsed: Vec::new(),
             trust: None,
+            revocation: Vec::new(),
             findings: Vec::new(),
             kept: None,
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use outbound::resolve::Families;
 
 use crate::files::Passwords;
+use crate::revocation::RevocationChecker;
 use crate::target::Protocol;
 
 /// How long each phase of a look may take. Every phase has its own clock.
@@ -57,6 +58,8 @@ pub struct ScanOptions {
     pub expiring_fraction: f64,
     /// Tried on key stores.
     pub passwords: Arc<Passwords>,
+    /// Asked about every certificate seen, beside the looks; `None`: nobody is asked.
+    pub revocation: Option<RevocationChecker>,
 }
 
 impl Default for ScanOptions {
@@ -77,6 +80,7 @@ impl Default for ScanOptions {
             expiring_within_days: x509::lint::LintContext::EXPIRING_WITHIN_DAYS,
             expiring_fraction: x509::lint::LintContext::EXPIRING_FRACTION,
             passwords: Arc::default(),
+            revocation: None,
         }
     }
 }

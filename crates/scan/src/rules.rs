@@ -43,6 +43,14 @@ pub static STAPLE_STALE: Rule = Rule {
     source: "RFC 6960 section 4.2.2.1",
     advice: "check that the server can reach its OCSP responder",
 };
+/// A CRL, a responder or the staple says revoked.
+pub static REVOKED: Rule = Rule {
+    code: "endpoint.revoked",
+    severity: Severity::Critical,
+    title: "certificate is revoked and still served",
+    source: "RFC 5280 section 6.3; RFC 6960 section 2.2",
+    advice: "replace the certificate now, with a new key if its key may be known to others",
+};
 /// Bytes came in clear after STARTTLS was agreed.
 pub static PLAINTEXT_INJECTED: Rule = Rule {
     code: "endpoint.plaintext-injected",
@@ -179,6 +187,7 @@ pub static RULES: &[&Rule] = &[
     &STAPLE_MISSING,
     &STAPLE_REVOKED,
     &STAPLE_STALE,
+    &REVOKED,
     &PLAINTEXT_INJECTED,
     &SELF_SIGNED,
     &UNTRUSTED,

@@ -78,16 +78,20 @@ pub(crate) struct Page {
     pub(crate) headers: Vec<(&'static str, String)>,
     /// What [`Trouble::Empty`] leaves.
     pub(crate) empty: &'static str,
+    /// What is wrong with it, whoever asks.
+    pub(crate) trouble: Option<Trouble>,
+    /// Before it is sent, beside the latency of all.
+    pub(crate) delay: Duration,
 }
 
 impl Page {
     pub(crate) fn ok(content_type: &str, body: Vec<u8>) -> Self {
-        Self { status: 200, body, headers: vec![("content-type", content_type.to_owned())], empty: "" }
+        let headers = vec![("content-type", content_type.to_owned())];
+        Self { status: 200, body, headers, empty: "", trouble: None, delay: Duration::ZERO }
     }
 
     pub(crate) fn status(status: u16, body: &str) -> Self {
-        let headers = vec![("content-type", "text/plain".to_owned())];
-        Self { status, body: body.as_bytes().to_vec(), headers, empty: "" }
+        Self { status, ..Self::ok("text/plain", body.as_bytes().to_vec()) }
     }
 }
 
@@ -95,6 +99,7 @@ impl Page {
 pub(crate) struct Asked<'a> {
     pub(crate) uri: &'a hyper::Uri,
     pub(crate) authorization: Option<&'a str>,
+    pub(crate) if_none_match: Option<&'a str>,
 }
 
 type Handler = dyn Fn(&Asked<'_>) -> Page + Send + Sync;
@@ -229,11 +234,19 @@ async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Respo
             page
         }
         _ => {
-            let authorization = request.headers().get(hyper::header::AUTHORIZATION);
-            let authorization = authorization.and_then(|value| value.to_str().ok());
-            (shared.handler)(&Asked { uri: request.uri(), authorization })
+            let text = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
+            (shared.handler)(&Asked {
+                uri: request.uri(),
+                authorization: text(hyper::header::AUTHORIZATION),
+                if_none_match: text(hyper::header::IF_NONE_MATCH),
+            })
         }
     };
+    tokio::time::sleep(page.delay).await;
+    let trouble = page.trouble.or(trouble);
+    if trouble == Some(Trouble::Hang) {
+        return std::future::pending().await;
+    }
     Ok(respond(page, trouble))
 }
 

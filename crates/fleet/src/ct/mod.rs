@@ -4,7 +4,7 @@
 //! What they share with a real one is what breaks clients: immutable tiles and a checkpoint that moves, 429 with and
 //! without Retry-After, pages, empty answers instead of errors, bodies cut in half, silence.
 
-mod http;
+pub(crate) mod http;
 mod log;
 mod paper;
 mod search;

@@ -209,7 +209,7 @@ fn cert_spotter(pairs: &[IssuedPair], query: &Query, page: usize) -> Page {
         None => headers.push(("retry-after", "3600".to_owned())),
     }
     let body = Value::from(found).to_string().into_bytes();
-    Page { status: 200, body, headers, empty: "[]" }
+    Page { headers, empty: "[]", ..Page::ok("application/json", body) }
 }
 
 fn issuance(at: usize, pair: &IssuedPair, query: &Query) -> Value {
@@ -261,7 +261,8 @@ fn crt_sh(pairs: &[IssuedPair], query: &Query) -> Page {
     }
     rows.reverse();
     let headers = vec![("content-type", "application/json".to_owned())];
-    Page { status: 200, body: Value::from(rows).to_string().into_bytes(), headers, empty: "[]" }
+    let body = Value::from(rows).to_string().into_bytes();
+    Page { headers, empty: "[]", ..Page::ok("application/json", body) }
 }
 
 fn date(seconds: i64, end: &str) -> String {

@@ -6,6 +6,7 @@ mod ct_follow;
 mod ct_ledger;
 mod ct_search;
 mod engine;
+mod revocation;
 mod starttls_postgres;
 mod tls_openssl;
 mod tls_rustls;

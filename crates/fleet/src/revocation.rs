@@ -1,0 +1,461 @@
+//! Revocation, simulated: authorities that make certificates, CRLs and OCSP responses to order, rules broken or not,
+//! and a server that hands them out, late, wrong, changed or never.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use parking_lot::Mutex;
+use x509::build::{CertificateSpec, Extension, key_sha1, signed, tbs_certificate};
+use x509::crl::{CrlSpec, Revoked, Scope, tbs_crl};
+use x509::der::{self, Reader, Writer, tag};
+use x509::ocsp::{
+    Answer, CertificateId, ErrorStatus, Request, Status, basic_response, error_response, tbs_response,
+};
+use x509::{
+    BasicConstraints, Certificate, DAY, DistinguishedName, KeyUsage, SerialNumber, SignatureAlgorithm,
+    UnixTime,
+};
+
+use crate::FleetError;
+use crate::ct::http::{Asked, Page, Server};
+use crate::forge::random_serial;
+use crate::key::{Key, KeyKind, SignedWith};
+
+pub use crate::ct::{CtCounts as HttpCounts, Quota, Trouble};
+
+/// An authority that revokes.
+#[derive(Debug)]
+pub struct RevokingAuthority {
+    key: Arc<Key>,
+    certificate: Certificate,
+}
+
+/// A certificate to be made.
+#[derive(Clone, Debug)]
+pub struct LeafOrder {
+    /// Content octets of the serial number; `None`: random.
+    pub serial: Option<Vec<u8>>,
+    /// The dNSName.
+    pub name: String,
+    /// First second of validity.
+    pub not_before: UnixTime,
+    /// Last second of validity.
+    pub not_after: UnixTime,
+    /// CRL distribution points.
+    pub crl_urls: Vec<String>,
+    /// OCSP responders.
+    pub ocsp_urls: Vec<String>,
+    /// Extended key usages, dotted; none: the extension is absent.
+    pub usages: Vec<String>,
+    /// Whatever else.
+    pub extensions: Vec<Extension>,
+}
+
+impl Default for LeafOrder {
+    /// Ninety days, a month of them over, for servers, without any source.
+    fn default() -> Self {
+        let now = crate::now();
+        Self {
+            serial: None,
+            name: "leaf.example".to_owned(),
+            not_before: now.plus(-30 * DAY),
+            not_after: now.plus(60 * DAY),
+            crl_urls: Vec::new(),
+            ocsp_urls: Vec::new(),
+            usages: vec!["1.3.6.1.5.5.7.3.1".to_owned()],
+            extensions: Vec::new(),
+        }
+    }
+}
+
+/// A CRL to be made.
+#[derive(Clone, Debug)]
+pub struct CrlOrder {
+    /// When it was made.
+    pub this_update: UnixTime,
+    /// When the next one is due.
+    pub next_update: UnixTime,
+    /// Its number.
+    pub number: u64,
+    /// Of a delta CRL: the complete list's number.
+    pub base: Option<u64>,
+    /// In the issuing distribution point.
+    pub distribution_point: Option<String>,
+    /// In the issuing distribution point.
+    pub scope: Scope,
+    /// Where its delta CRLs are.
+    pub freshest: Option<String>,
+    /// In the order written.
+    pub revoked: Vec<Revoked>,
+    /// Put in the place of all extensions, to break rules.
+    pub extensions: Option<Vec<Extension>>,
+}
+
+impl Default for CrlOrder {
+    /// An hour old, good for a week, about everything, and empty.
+    fn default() -> Self {
+        let now = crate::now();
+        Self {
+            this_update: now.plus(-3_600),
+            next_update: now.plus(7 * DAY),
+            number: 1,
+            base: None,
+            distribution_point: None,
+            scope: Scope::All,
+            freshest: None,
+            revoked: Vec::new(),
+            extensions: None,
+        }
+    }
+}
+
+impl RevokingAuthority {
+    /// A root named `CN=Fleet Revoking NUMBER`, P-256.
+    ///
+    /// # Errors
+    /// [`FleetError::Key`], [`FleetError::Sign`].
+    pub fn new(number: u32) -> Result<Self, FleetError> {
+        Self::with_usage(number, KeyUsage::KEY_CERT_SIGN | KeyUsage::CRL_SIGN)
+    }
+
+    /// The same with other key usages (RFC 5280 section 4.2.1.3).
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn with_usage(number: u32, usage: u16) -> Result<Self, FleetError> {
+        let key = Arc::new(Key::generate(KeyKind::P256)?);
+        let name = DistinguishedName::from_text(&format!("CN=Fleet Revoking {number}"))
+            .map_err(|_| FleetError::Sign)?;
+        let extensions = [
+            Extension::basic_constraints(BasicConstraints { ca: true, path_len: None }),
+            Extension::key_usage(KeyUsage(usage)),
+        ];
+        let spki = key.spki();
+        let tbs = tbs_certificate(&CertificateSpec {
+            serial: &SerialNumber::from_content(&random_serial()),
+            signature: SignatureAlgorithm::EcdsaSha256,
+            issuer: &name.der,
+            subject: &name.der,
+            not_before: crate::now().plus(-365 * DAY),
+            not_after: crate::now().plus(3_650 * DAY),
+            spki: &spki,
+            extensions: &extensions,
+        });
+        let der = sign(&key, &tbs)?;
+        let certificate = Certificate::parse(&der).map_err(|_| FleetError::Sign)?;
+        Ok(Self { key, certificate })
+    }
+
+    /// Its certificate.
+    #[must_use]
+    pub fn certificate(&self) -> &Certificate {
+        &self.certificate
+    }
+
+    /// A certificate to order, DER, with a key that nobody keeps.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn issue(&self, order: &LeafOrder) -> Result<Vec<u8>, FleetError> {
+        self.issue_for(order, &Key::generate(KeyKind::P256)?)
+    }
+
+    fn issue_for(&self, order: &LeafOrder, key: &Key) -> Result<Vec<u8>, FleetError> {
+        let names = [x509::GeneralName::Dns(order.name.clone())];
+        let mut extensions = vec![Extension::subject_alt_names(&names, false)];
+        if !order.usages.is_empty() {
+            extensions.push(Extension::extended_key_usage(&order.usages));
+        }
+        if !order.crl_urls.is_empty() {
+            extensions.push(Extension::crl_distribution_points(&order.crl_urls));
+        }
+        if !order.ocsp_urls.is_empty() {
+            extensions.push(Extension::authority_info_access(&order.ocsp_urls, &[]));
+        }
+        extensions.extend(order.extensions.iter().cloned());
+        let subject =
+            DistinguishedName::from_text(&format!("CN={}", order.name)).map_err(|_| FleetError::Sign)?;
+        let serial = order.serial.clone().unwrap_or_else(random_serial);
+        let spki = key.spki();
+        let tbs = tbs_certificate(&CertificateSpec {
+            serial: &SerialNumber::from_content(&serial),
+            signature: SignatureAlgorithm::EcdsaSha256,
+            issuer: &self.certificate.subject.der,
+            subject: &subject.der,
+            not_before: order.not_before,
+            not_after: order.not_after,
+            spki: &spki,
+            extensions: &extensions,
+        });
+        sign(&self.key, &tbs)
+    }
+
+    /// A CRL to order, DER.
+    ///
+    /// # Errors
+    /// [`FleetError::Sign`].
+    pub fn crl(&self, order: &CrlOrder) -> Result<Vec<u8>, FleetError> {
+        let spec = CrlSpec {
+            signature: SignatureAlgorithm::EcdsaSha256,
+            issuer: &self.certificate.subject.der,
+            this_update: order.this_update,
+            next_update: order.next_update,
+            number: order.number,
+            authority_key_id: &[7; 20],
+            base: order.base,
+            distribution_point: order.distribution_point.as_deref(),
+            scope: order.scope,
+            freshest: order.freshest.as_deref(),
+        };
+        let mut tbs = tbs_crl(&spec, &order.revoked);
+        if let Some(extensions) = &order.extensions {
+            tbs = with_extensions(&tbs, extensions).ok_or(FleetError::Sign)?;
+        }
+        sign(&self.key, &tbs)
+    }
+
+    /// An OCSP response with these answers, signed by the authority itself.
+    ///
+    /// # Errors
+    /// [`FleetError::Sign`].
+    pub fn ocsp(&self, answers: &[Answer]) -> Result<Vec<u8>, FleetError> {
+        ocsp(&self.key, answers, &[])
+    }
+
+    /// The same signed by a delegate, whose certificate (to this order) is sent along.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn ocsp_delegated(&self, answers: &[Answer], delegate: &LeafOrder) -> Result<Vec<u8>, FleetError> {
+        let key = Key::generate(KeyKind::P256)?;
+        ocsp(&key, answers, &[&self.issue_for(delegate, &key)?])
+    }
+}
+
+fn ocsp(key: &Key, answers: &[Answer], certificates: &[&[u8]]) -> Result<Vec<u8>, FleetError> {
+    let tbs = tbs_response(&key_sha1(&key.spki()), crate::now(), answers, None);
+    let signature = key.sign_certificate(SignedWith::Usual, &tbs)?;
+    Ok(basic_response(&tbs, &SignatureAlgorithm::EcdsaSha256, &signature, certificates))
+}
+
+fn sign(key: &Key, tbs: &[u8]) -> Result<Vec<u8>, FleetError> {
+    let signature = key.sign_certificate(SignedWith::Usual, tbs)?;
+    Ok(signed(tbs, &SignatureAlgorithm::EcdsaSha256, &signature))
+}
+
+/// A tbsCertList with these extensions instead of its own.
+fn with_extensions(tbs: &[u8], extensions: &[Extension]) -> Option<Vec<u8>> {
+    let fields = Reader::new(tbs).sequence().ok()?;
+    let mut out = Writer::new();
+    out.sequence(|w| {
+        let own = tag::context_constructed(0);
+        for field in fields.flatten().filter(|field| field.tag != own) {
+            w.raw(field.whole);
+        }
+        w.context(0, |w| {
+            w.sequence(|w| {
+                for extension in extensions {
+                    w.sequence(|w| {
+                        w.oid_text(&extension.oid);
+                        if extension.critical {
+                            w.boolean(true);
+                        }
+                        w.octets(&extension.value);
+                    });
+                }
+            });
+        });
+    });
+    Some(out.finish())
+}
+
+/// A critical issuing distribution point (RFC 5280 section 5.2.5) with these flags beside `url`: by their tags, 1 to 5.
+#[must_use]
+pub fn issuing_distribution_point(url: Option<&str>, flags: &[u8]) -> Extension {
+    let value = der::write(|w| {
+        w.sequence(|w| {
+            if let Some(url) = url {
+                w.context(0, |w| {
+                    w.context(0, |w| {
+                        w.context_primitive(6, url.as_bytes());
+                    });
+                });
+            }
+            for flag in flags {
+                // onlySomeReasons is a BIT STRING (keyCompromise here), the others are BOOLEANs.
+                let content: &[u8] = if *flag == 3 { &[6, 0x40] } else { &[0xff] };
+                w.context_primitive(*flag, content);
+            }
+        });
+    });
+    Extension::custom("2.5.29.28", true, value)
+}
+
+/// What is handed out at one path.
+#[derive(Clone, Debug, Default)]
+pub struct Document {
+    /// The octets.
+    pub body: Vec<u8>,
+    /// With an ETag of its octets, by which it is not sent again.
+    pub etag: bool,
+    /// What is wrong with it, whoever asks.
+    pub trouble: Option<Trouble>,
+    /// Before it is sent.
+    pub delay: Duration,
+}
+
+/// A responder's answers, by serial number (content octets, as in the certificates); of others it knows nothing.
+#[derive(Clone, Debug)]
+pub struct Responder {
+    /// Who signs.
+    pub authority: Arc<RevokingAuthority>,
+    /// What it says.
+    pub statuses: HashMap<Vec<u8>, Status>,
+    /// Seconds from now to thisUpdate, negative is past.
+    pub this_update: i64,
+    /// Seconds from now to nextUpdate; `None`: it has none.
+    pub next_update: Option<i64>,
+    /// Nothing but this error.
+    pub error: Option<ErrorStatus>,
+}
+
+#[derive(Default)]
+struct Shelves {
+    documents: Mutex<HashMap<String, (Document, u64)>>,
+    responders: Mutex<HashMap<String, Responder>>,
+    not_modified: AtomicU64,
+}
+
+/// An HTTP server on loopback with CRLs and OCSP responders, plain as they are.
+pub struct RevocationServer {
+    server: Server,
+    shelves: Arc<Shelves>,
+}
+
+impl RevocationServer {
+    /// A server whose answers all take `latency`.
+    ///
+    /// # Errors
+    /// When the system gives no socket.
+    pub async fn start(latency: Duration) -> Result<Self, FleetError> {
+        let shelves = Arc::new(Shelves::default());
+        let serving = shelves.clone();
+        let server = Server::start(Quota::default(), latency, move |asked| serving.serve(asked)).await?;
+        Ok(Self { server, shelves })
+    }
+
+    /// The URL of `path`, which starts with a slash.
+    #[must_use]
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.server.address)
+    }
+
+    /// Hands out `document` at `path` from now on.
+    pub fn put(&self, path: &str, document: Document) {
+        let mut documents = self.shelves.documents.lock();
+        let asked = documents.get(path).map_or(0, |(_, asked)| *asked);
+        documents.insert(path.to_owned(), (document, asked));
+    }
+
+    /// Hands out these octets at `path`, with an ETag.
+    pub fn put_octets(&self, path: &str, body: Vec<u8>) {
+        self.put(path, Document { body, etag: true, ..Document::default() });
+    }
+
+    /// Answers OCSP requests below `path`, which must not end in a slash.
+    pub fn put_responder(&self, path: &str, responder: Responder) {
+        self.shelves.responders.lock().insert(path.to_owned(), responder);
+    }
+
+    /// How often the document at `path` was asked for.
+    #[must_use]
+    pub fn asked(&self, path: &str) -> u64 {
+        self.shelves.documents.lock().get(path).map_or(0, |(_, asked)| *asked)
+    }
+
+    /// What was asked in all.
+    #[must_use]
+    pub fn counts(&self) -> HttpCounts {
+        self.server.counts()
+    }
+
+    /// Requests answered "not modified".
+    #[must_use]
+    pub fn not_modified(&self) -> u64 {
+        self.shelves.not_modified.load(Relaxed)
+    }
+
+    /// Stops and waits until all is gone.
+    pub async fn stop(self) {
+        self.server.stop().await;
+    }
+}
+
+impl Shelves {
+    fn serve(&self, asked: &Asked<'_>) -> Page {
+        let path = asked.uri.path();
+        if let Some((document, count)) = self.documents.lock().get_mut(path) {
+            *count += 1;
+            return self.hand_out(document, asked);
+        }
+        let responders = self.responders.lock();
+        let found = responders
+            .iter()
+            .find_map(|(at, responder)| Some((path.strip_prefix(at)?.strip_prefix('/')?, responder)));
+        match found {
+            Some((question, responder)) => match responder.answer(question) {
+                Some(der) => Page::ok("application/ocsp-response", der),
+                None => Page::status(400, "not an OCSP request\n"),
+            },
+            None => Page::status(404, "not found\n"),
+        }
+    }
+
+    fn hand_out(&self, document: &Document, asked: &Asked<'_>) -> Page {
+        let mut page = match document.trouble {
+            Some(Trouble::Status(status)) => Page::status(status, "trouble\n"),
+            _ => Page::ok("application/pkix-crl", Vec::new()),
+        };
+        (page.trouble, page.delay) = (document.trouble, document.delay);
+        if page.status != 200 {
+            return page;
+        }
+        if document.etag {
+            let tag = format!("\"{}\"", x509::Fingerprint::of(&document.body));
+            if asked.if_none_match == Some(&tag) {
+                self.not_modified.fetch_add(1, Relaxed);
+                return Page { status: 304, headers: vec![("etag", tag)], ..page };
+            }
+            page.headers.push(("etag", tag));
+        }
+        page.body = document.body.clone();
+        page
+    }
+}
+
+impl Responder {
+    /// One that has just looked, and will again in a day.
+    #[must_use]
+    pub fn new(authority: Arc<RevokingAuthority>, statuses: HashMap<Vec<u8>, Status>) -> Self {
+        Self { authority, statuses, this_update: -3_600, next_update: Some(DAY), error: None }
+    }
+
+    fn answer(&self, question: &str) -> Option<Vec<u8>> {
+        if let Some(error) = self.error {
+            return Some(error_response(error));
+        }
+        let text = question.replace("%2B", "+").replace("%2F", "/").replace("%3D", "=");
+        let request = Request::parse(&STANDARD.decode(text).ok()?).ok()?;
+        let now = crate::now();
+        let answer = |id: CertificateId| {
+            let status = self.statuses.get(id.serial.content()).copied().unwrap_or(Status::Unknown);
+            (id, status, now.plus(self.this_update), self.next_update.map(|due| now.plus(due)))
+        };
+        let answers: Vec<Answer> = request.certificates.into_iter().map(answer).collect();
+        self.authority.ocsp(&answers).ok()
+    }
+}

@@ -1,0 +1,62 @@
+//! What an OCSP response, stapled or asked for, says of a certificate (RFC 6960 section 3.2).
+
+use x509::ocsp::{BasicResponse, ResponderError, ResponseError, Status};
+use x509::{Certificate, UnixTime};
+
+use super::list::SKEW;
+use super::verdict::{Cause, Source, Verdict};
+
+/// A response that counts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Answer {
+    status: Status,
+    this_update: UnixTime,
+    /// When newer news is due. Without one they are to be had at any time (RFC 6960 section 4.2.2.1): the answer then
+    /// holds for as long as clocks may differ.
+    pub(super) until: UnixTime,
+}
+
+impl Answer {
+    /// Reads a response about `certificate` and checks who signed it.
+    pub(super) fn read(
+        der: &[u8],
+        certificate: &Certificate,
+        issuer: &Certificate,
+        now: UnixTime,
+    ) -> Result<Self, Cause> {
+        let response = BasicResponse::parse(der).map_err(|error| match error {
+            ResponseError::Malformed(_) => Cause::Malformed(error.to_string()),
+            ResponseError::NoAnswer(code) => Cause::NoAnswer(code),
+        })?;
+        let about = response.about(issuer, &certificate.serial).ok_or(Cause::OtherCertificate)?;
+        response.authorized_by(issuer, now).map_err(|error| match error {
+            ResponderError::NotAuthorized => Cause::NotAuthorized,
+            ResponderError::BadSignature => Cause::BadSignature,
+            ResponderError::Unsupported(why) => Cause::Unverifiable(why),
+        })?;
+        let until = about.next_update.unwrap_or_else(|| about.this_update.plus(SKEW));
+        let answer = Self { status: about.status, this_update: about.this_update, until };
+        answer.fresh(now)?;
+        Ok(answer)
+    }
+
+    fn fresh(&self, now: UnixTime) -> Result<(), Cause> {
+        if self.this_update > now.plus(SKEW) {
+            return Err(Cause::FromTheFuture { this_update: self.this_update });
+        }
+        if now > self.until {
+            return Err(Cause::Stale { next_update: Some(self.until) });
+        }
+        Ok(())
+    }
+
+    /// The verdict, if it is still to be relied on at `now`.
+    pub(super) fn verdict(&self, source: Source, now: UnixTime) -> Result<Verdict, Cause> {
+        self.fresh(now)?;
+        match self.status {
+            Status::Good => Ok(Verdict::Good { source, until: self.until }),
+            Status::Revoked { at, reason } => Ok(Verdict::Revoked { at, reason, source }),
+            Status::Unknown => Err(Cause::UnknownToResponder),
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Getting CRLs and OCSP responses: bounded in octets, in time, and in how many are under way.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use flight::{Failed, Fresh};
+use http::StatusCode;
+use outbound::Deadline;
+use outbound::http::{HttpError, Reply};
+use tokio::sync::Semaphore;
+use x509::ocsp::{CertificateId, OcspHash, RESPONSE_MAX, Request};
+use x509::{Certificate, UnixTime};
+
+use super::Inner;
+use super::answer::Answer;
+use super::list::List;
+use super::verdict::Cause;
+
+/// Longest that a list or an answer is kept without asking again whether it has changed, whatever its nextUpdate: a CA
+/// publishes a revocation within a day (Baseline Requirements section 4.9.7), and most within hours.
+pub const KEEP_MAX: Duration = Duration::from_secs(4 * 3_600);
+/// Shortest, so that a list without a future is not asked for by every certificate.
+const KEEP_MIN: Duration = Duration::from_secs(60);
+/// How long a failure is remembered that may pass: nobody answers, an HTTP status.
+pub const FAILURE_KEPT: Duration = Duration::from_secs(300);
+/// How long one is remembered that is of the list itself: a wrong signature, not a CRL, too long.
+pub const DEFECT_KEPT: Duration = Duration::from_secs(3_600);
+
+/// Octets of the longest answer read beside many others. Public CRLs in parts stay below it.
+const SMALL_OCTETS: usize = 1024 * 1024;
+/// Small answers under way at once: 32 MB at most.
+const SMALL_IN_FLIGHT: usize = 32;
+/// For a small answer, connecting included.
+const SMALL_LIMIT: Duration = Duration::from_secs(10);
+/// Large lists under way at once, reading included: four times 64 MB at most.
+const LARGE_IN_FLIGHT: usize = 2;
+/// For a large list.
+const LARGE_LIMIT: Duration = Duration::from_secs(60);
+/// Lists parsed at once beside the scan's own work; a million entries take about a second of a core.
+const READING_MAX: usize = 2;
+/// Octets of the longest URL asked.
+const URL_MAX: usize = 2_048;
+/// Octets of the longest ETag or Last-Modified kept.
+const VALIDATOR_MAX: usize = 256;
+/// Letters of a foreign text that come into a cause.
+const EXCERPT_MAX: usize = 200;
+
+/// How much may be under way at once.
+pub(super) struct Room {
+    small: Semaphore,
+    large: Semaphore,
+    reading: Arc<Semaphore>,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self {
+            small: Semaphore::new(SMALL_IN_FLIGHT),
+            large: Semaphore::new(LARGE_IN_FLIGHT),
+            reading: Arc::new(Semaphore::new(READING_MAX)),
+        }
+    }
+}
+
+/// The list at `url`, whose signature by `issuer` is checked. `held` is asked for on condition that it has changed, and
+/// goes on to be used while it holds if there is no better one to be had.
+pub(super) async fn list(
+    inner: Arc<Inner>,
+    url: Arc<str>,
+    issuer: Arc<Certificate>,
+    held: Option<Arc<List>>,
+    now: UnixTime,
+) -> Result<Fresh<Arc<List>>, Failed<Cause>> {
+    match newer_list(&inner, &url, &issuer, held.as_ref()).await {
+        Ok(list) => {
+            let lifetime = list.next_update().map_or(KEEP_MIN, |due| lifetime(due, now));
+            Ok(Fresh { value: list, lifetime })
+        }
+        Err(cause) => match held.filter(|list| list.fresh(now).is_ok()) {
+            Some(list) => Ok(Fresh { value: list, lifetime: FAILURE_KEPT }),
+            None => Err(failed(cause)),
+        },
+    }
+}
+
+async fn newer_list(
+    inner: &Arc<Inner>,
+    url: &str,
+    issuer: &Arc<Certificate>,
+    held: Option<&Arc<List>>,
+) -> Result<Arc<List>, Cause> {
+    let mut conditions = Vec::new();
+    if let Some(list) = held {
+        conditions.extend(list.etag.as_deref().map(|tag| ("if-none-match", tag)));
+        conditions.extend(list.last_modified.as_deref().map(|date| ("if-modified-since", date)));
+    }
+    let reply = get_list(inner, url, &conditions).await?;
+    match (reply.status, held) {
+        (StatusCode::NOT_MODIFIED, Some(list)) => {
+            inner.counters.not_modified.fetch_add(1, Relaxed);
+            Ok(list.clone())
+        }
+        (StatusCode::OK, _) => {
+            let list = read(inner, reply, issuer.clone()).await?;
+            Ok(match held {
+                Some(held) if list.is_older_than(held) => held.clone(),
+                _ => Arc::new(list),
+            })
+        }
+        (status, _) => Err(Cause::Status(status.as_u16())),
+    }
+}
+
+/// Small ones side by side; a list that turns out to be large is asked for again, among few.
+async fn get_list(inner: &Inner, url: &str, conditions: &[(&'static str, &str)]) -> Result<Reply, Cause> {
+    let most = inner.options.list_octets_max;
+    let small = {
+        let _room = inner.room.small.acquire().await;
+        get(inner, url, conditions, SMALL_OCTETS.min(most), SMALL_LIMIT).await
+    };
+    match small {
+        Err(Cause::TooLarge { limit }) if limit < most => {
+            let _room = inner.room.large.acquire().await;
+            get(inner, url, conditions, most, LARGE_LIMIT).await
+        }
+        other => other,
+    }
+}
+
+/// Off the threads that serve sockets.
+async fn read(inner: &Inner, reply: Reply, issuer: Arc<Certificate>) -> Result<List, Cause> {
+    let place = inner.room.reading.clone().acquire_owned().await;
+    let validator = |name| reply.header(name).filter(|text| text.len() <= VALIDATOR_MAX).map(str::to_owned);
+    let (etag, last_modified) = (validator("etag"), validator("last-modified"));
+    let body = reply.body;
+    let reading = tokio::task::spawn_blocking(move || {
+        let _place = place;
+        List::read(&body, &issuer)
+    });
+    let mut list = reading.await.map_err(|_| Cause::Abnormal)??;
+    (list.etag, list.last_modified) = (etag, last_modified);
+    inner.counters.lists_read.fetch_add(1, Relaxed);
+    inner.counters.entries_read.fetch_add(list.len() as u64, Relaxed);
+    inner.counters.octets_packed.fetch_add(list.octets() as u64, Relaxed);
+    Ok(list)
+}
+
+/// The answer of the responder at `url`, asked by GET (RFC 6960 appendix A.1) so that it comes from a cache where there
+/// is one, and without a nonce for the same reason.
+pub(super) async fn answer(
+    inner: Arc<Inner>,
+    url: Arc<str>,
+    certificate: Certificate,
+    issuer: Arc<Certificate>,
+    now: UnixTime,
+) -> Result<Fresh<Answer>, Failed<Cause>> {
+    // SHA-1 names the issuer here and protects nothing; it is what all responders know (RFC 9654 section 2.1).
+    let id = CertificateId::of(&issuer, certificate.serial.clone(), OcspHash::Sha1);
+    let request = Request { certificates: vec![id], nonce: None }.encode();
+    let path = STANDARD.encode(request).replace('+', "%2B").replace('/', "%2F").replace('=', "%3D");
+    let asked = format!("{}/{path}", url.trim_end_matches('/'));
+    let reply = {
+        let _room = inner.room.small.acquire().await;
+        get(&inner, &asked, &[], RESPONSE_MAX, SMALL_LIMIT).await.map_err(failed)?
+    };
+    if reply.status != StatusCode::OK {
+        return Err(failed(Cause::Status(reply.status.as_u16())));
+    }
+    let answer = Answer::read(&reply.body, &certificate, &issuer, now).map_err(failed)?;
+    Ok(Fresh { value: answer, lifetime: lifetime(answer.until, now) })
+}
+
+async fn get(
+    inner: &Inner,
+    url: &str,
+    headers: &[(&'static str, &str)],
+    octets_max: usize,
+    limit: Duration,
+) -> Result<Reply, Cause> {
+    if url.len() > URL_MAX {
+        return Err(Cause::Refused(format!("a URL of {} octets", url.len())));
+    }
+    inner.counters.requests.fetch_add(1, Relaxed);
+    let deadline = Deadline::within(limit);
+    inner.http.get(url, headers, octets_max, deadline).await.map_err(|error| match error {
+        HttpError::Refused(refused) => Cause::Refused(excerpt(&refused.to_string())),
+        HttpError::Header(_) => Cause::Refused(error.to_string()),
+        HttpError::TimedOut { .. } => Cause::TimedOut,
+        HttpError::Unreachable { reason, .. } => Cause::Unreachable(excerpt(&reason)),
+        HttpError::TooLong { limit, .. } => Cause::TooLarge { limit },
+    })
+}
+
+fn failed(cause: Cause) -> Failed<Cause> {
+    let lifetime = if cause.can_heal() { FAILURE_KEPT } else { DEFECT_KEPT };
+    Failed { error: cause, lifetime }
+}
+
+fn lifetime(until: UnixTime, now: UnixTime) -> Duration {
+    let left = Duration::from_secs(u64::try_from(until.since(now)).unwrap_or(0));
+    left.clamp(KEEP_MIN, KEEP_MAX)
+}
+
+fn excerpt(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(EXCERPT_MAX).collect()
+}

@@ -1,0 +1,270 @@
+//! A CRL as it is kept: its signature checked, its entries packed, its octets gone; and what it says of a certificate.
+//!
+//! The rules are those of RFC 5280 section 6.3.3, without indirect CRLs.
+
+use std::sync::Arc;
+
+use x509::crl::{Crl, ParseError, Reason, Scope};
+use x509::{Certificate, DistinguishedName, KeyUsage, SerialNumber, SignatureError, UnixTime};
+
+use super::serials::{Entry, Serials};
+use super::verdict::Cause;
+
+/// Seconds that an issuer's clock may be ahead of ours.
+pub(super) const SKEW: i64 = 300;
+/// URLs of delta CRLs kept of a list. Issuers name one.
+const FRESHEST_MAX: usize = 4;
+/// Octets a list takes beside its entries, about: names, URLs, an ETag.
+const BESIDE_ENTRIES: usize = 2_048;
+
+/// A list whose signature was checked under the key it is kept by.
+#[derive(Debug)]
+pub(super) struct List {
+    issuer: DistinguishedName,
+    this_update: UnixTime,
+    next_update: Option<UnixTime>,
+    number: Option<SerialNumber>,
+    base: Option<SerialNumber>,
+    points: Vec<String>,
+    unnamed_point: bool,
+    scope: Scope,
+    indirect: bool,
+    some_reasons: bool,
+    unknown_critical: Option<String>,
+    freshest: Vec<Arc<str>>,
+    serials: Serials,
+    /// Sent back when it is asked for again.
+    pub(super) etag: Option<String>,
+    /// Sent back when it is asked for again.
+    pub(super) last_modified: Option<String>,
+}
+
+/// What lists say of a certificate.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Word {
+    Good { until: UnixTime },
+    Revoked(Entry),
+}
+
+impl List {
+    /// Reads a list and checks that the key of `issuer` signed it. Takes some 200 ns an entry.
+    pub(super) fn read(der: &[u8], issuer: &Certificate) -> Result<Self, Cause> {
+        let crl = Crl::parse(der).map_err(|error| match error {
+            ParseError::TooLong(_) => Cause::TooLarge { limit: Crl::DER_MAX },
+            ParseError::NotCrl(_) => Cause::Malformed(error.to_string()),
+        })?;
+        crl.signed_by(&issuer.public_key).map_err(|error| match error {
+            SignatureError::Invalid => Cause::BadSignature,
+            SignatureError::Unsupported(why) => Cause::Unverifiable(why),
+        })?;
+        let serials = Serials::pack(crl.entries())
+            .map_err(|long| Cause::Malformed(format!("a serial number of {} octets", long.0)))?;
+        Ok(Self {
+            issuer: crl.issuer,
+            this_update: crl.this_update,
+            next_update: crl.next_update,
+            number: crl.number,
+            base: crl.base,
+            points: crl.distribution_points,
+            unnamed_point: crl.unnamed_distribution_point,
+            scope: crl.scope,
+            indirect: crl.indirect,
+            some_reasons: crl.some_reasons,
+            unknown_critical: crl.unknown_critical.into_iter().next(),
+            freshest: crl.freshest.into_iter().take(FRESHEST_MAX).map(Arc::from).collect(),
+            serials,
+            etag: None,
+            last_modified: None,
+        })
+    }
+
+    /// Octets of memory it takes, about.
+    pub(super) fn octets(&self) -> usize {
+        self.serials.octets() + BESIDE_ENTRIES
+    }
+
+    /// Entries.
+    pub(super) fn len(&self) -> usize {
+        self.serials.len()
+    }
+
+    /// Where its delta CRLs are.
+    pub(super) fn freshest(&self) -> &[Arc<str>] {
+        &self.freshest
+    }
+
+    /// When the next one is due.
+    pub(super) fn next_update(&self) -> Option<UnixTime> {
+        self.next_update
+    }
+
+    /// Whether it is older than `other`: somebody plays back what was true once.
+    pub(super) fn is_older_than(&self, other: &Self) -> bool {
+        self.this_update < other.this_update
+    }
+
+    /// That it holds at `now`, and until when.
+    pub(super) fn fresh(&self, now: UnixTime) -> Result<UnixTime, Cause> {
+        if self.this_update > now.plus(SKEW) {
+            return Err(Cause::FromTheFuture { this_update: self.this_update });
+        }
+        match self.next_update {
+            Some(due) if now <= due => Ok(due),
+            next_update => Err(Cause::Stale { next_update }),
+        }
+    }
+
+    /// What this list, with `delta` if there is one that adds to it, says of `certificate` by `issuer`.
+    ///
+    /// A list that is out of date still tells what cannot be taken back.
+    pub(super) fn word_on(
+        &self,
+        certificate: &Certificate,
+        issuer: &Certificate,
+        delta: Option<&Self>,
+        now: UnixTime,
+    ) -> Result<Word, Cause> {
+        self.covers(certificate, issuer)?;
+        let fresh = self.fresh(now);
+        let delta = delta.filter(|delta| delta.adds_to(self, now));
+        let changed = delta.and_then(|delta| delta.serials.get(&certificate.serial));
+        let entry = match changed {
+            Some(Entry { reason: Some(Reason::RemoveFromCrl), .. }) => None,
+            Some(entry) => Some(entry),
+            None => self.serials.get(&certificate.serial),
+        };
+        match entry {
+            // In a complete list it means nothing (RFC 5280 section 5.3.1), so it cannot mean "revoked".
+            Some(Entry { reason: Some(Reason::RemoveFromCrl), .. }) | None => {}
+            Some(entry) => {
+                if entry.reason == Some(Reason::CertificateHold) {
+                    fresh?;
+                }
+                return Ok(Word::Revoked(entry));
+            }
+        }
+        let until = fresh?;
+        if self.some_reasons {
+            return Err(Cause::SomeReasons);
+        }
+        let until = delta.and_then(Self::next_update).map_or(until, |due| until.min(due));
+        Ok(Word::Good { until })
+    }
+
+    /// Whether it speaks of this certificate (RFC 5280 section 6.3.3 (b) and (f)).
+    fn covers(&self, certificate: &Certificate, issuer: &Certificate) -> Result<(), Cause> {
+        let may_sign = issuer.key_usage.is_none_or(|usage| usage.allows(KeyUsage::CRL_SIGN));
+        let checks = [
+            (may_sign, Cause::MayNotSign),
+            (self.issuer.matches(&certificate.issuer), Cause::WrongIssuer),
+            (self.base.is_none(), Cause::WrongKind),
+            (!self.indirect, Cause::Indirect),
+            (self.is_point_of(certificate), Cause::WrongDistributionPoint),
+            (is_in(self.scope, certificate), Cause::WrongScope),
+        ];
+        if let Some((_, cause)) = checks.into_iter().find(|(holds, _)| !holds) {
+            return Err(cause);
+        }
+        match &self.unknown_critical {
+            Some(extension) => Err(Cause::UnknownExtension(extension.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Section 6.3.3 (b)(2)(i): a list of one distribution point is of one that the certificate names.
+    fn is_point_of(&self, certificate: &Certificate) -> bool {
+        if self.points.is_empty() {
+            return !self.unnamed_point;
+        }
+        self.points.iter().any(|point| certificate.crl_urls.iter().any(|url| is_same_url(url, point)))
+    }
+
+    /// Whether this delta CRL and `complete` belong together (RFC 5280 section 5.2.4 and 6.3.3 (c)) and it has news.
+    fn adds_to(&self, complete: &Self, now: UnixTime) -> bool {
+        let numbers = match (&self.base, &self.number, &complete.number) {
+            (Some(base), Some(number), Some(complete)) => {
+                !is_less(complete, base) && is_less(complete, number)
+            }
+            _ => false,
+        };
+        numbers
+            && self.fresh(now).is_ok()
+            && self.unknown_critical.is_none()
+            && self.issuer.matches(&complete.issuer)
+            && (&self.points, self.scope, self.unnamed_point, self.indirect, self.some_reasons)
+                == (
+                    &complete.points,
+                    complete.scope,
+                    complete.unnamed_point,
+                    complete.indirect,
+                    complete.some_reasons,
+                )
+    }
+}
+
+fn is_in(scope: Scope, certificate: &Certificate) -> bool {
+    match scope {
+        Scope::All => true,
+        Scope::EndEntities => !certificate.is_ca(),
+        Scope::Authorities => certificate.is_ca(),
+        Scope::Attributes => false,
+    }
+}
+
+/// CRL numbers are positive (RFC 5280 section 5.2.3), so that the longer one is the larger one.
+fn is_less(left: &SerialNumber, right: &SerialNumber) -> bool {
+    fn magnitude(number: &SerialNumber) -> &[u8] {
+        match number.shortest() {
+            [0, rest @ ..] => rest,
+            all => all,
+        }
+    }
+    let (left, right) = (magnitude(left), magnitude(right));
+    (left.len(), left) < (right.len(), right)
+}
+
+/// Scheme and host whatever their case, the rest octet by octet (RFC 5280 section 7.4).
+fn is_same_url(left: &str, right: &str) -> bool {
+    fn parts(url: &str) -> (&str, &str) {
+        let host = url.find("://").map_or(0, |at| at + 3);
+        let path = url[host..].find('/').map_or(url.len(), |at| host + at);
+        url.split_at(path)
+    }
+    let ((left_host, left_path), (right_host, right_path)) = (parts(left), parts(right));
+    left_host.eq_ignore_ascii_case(right_host) && left_path == right_path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_compared_as_names_of_distribution_points() {
+        for (left, right, same) in [
+            ("http://c.example/a.crl", "http://c.example/a.crl", true),
+            ("HTTP://C.example/a.crl", "http://c.EXAMPLE/a.crl", true),
+            ("http://c.example/A.crl", "http://c.example/a.crl", false),
+            ("http://c.example", "http://c.example/", false),
+            ("ldap:", "ldap:", true),
+            ("", "http://c.example/", false),
+        ] {
+            assert_eq!(is_same_url(left, right), same, "{left} {right}");
+        }
+    }
+
+    #[test]
+    fn crl_numbers_are_numbers() {
+        let number = |octets: &[u8]| SerialNumber::from_content(octets);
+        for (left, right, less) in [
+            (&[1][..], &[2][..], true),
+            (&[0xff, 1][..], &[0xff, 2][..], true),
+            (&[0x7f], &[0, 0x80], true),
+            (&[0, 0xff], &[1, 0], true),
+            (&[2], &[2], false),
+            (&[3], &[2], false),
+            (&[1, 0], &[0, 0xff], false),
+        ] {
+            assert_eq!(is_less(&number(left), &number(right)), less, "{left:?} {right:?}");
+        }
+    }
+}

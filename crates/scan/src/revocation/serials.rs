@@ -1,0 +1,204 @@
+//! Revoked serial numbers, packed: 22 octets an entry of a serial number of 16 octets, and nothing else.
+
+use x509::crl::{Reason, Revoked};
+use x509::{SerialNumber, UnixTime};
+
+/// Octets of the longest serial number kept. RFC 5280 section 4.1.2.2 allows 20, some exceed it.
+const SERIAL_MAX: usize = 64;
+/// Octets of the revocation date in an entry: seconds, signed, 17,000 years each way.
+const TIME: usize = 5;
+/// Octets beside the serial number in an entry: the date and the reason.
+pub(super) const BESIDE: usize = TIME + 1;
+/// Stands for "no reason".
+const NO_REASON: u8 = 0xff;
+
+/// A set of revoked certificates, by serial number as a number.
+#[derive(Debug, Default)]
+pub(super) struct Serials {
+    /// One for each length of serial number that occurs, by length.
+    groups: Vec<Group>,
+}
+
+/// Serial numbers of one length: `serial ‖ date ‖ reason`, sorted by serial, each once.
+#[derive(Debug)]
+struct Group {
+    length: usize,
+    rows: Box<[u8]>,
+}
+
+/// What the list says of a certificate on it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Entry {
+    pub(super) at: UnixTime,
+    pub(super) reason: Option<Reason>,
+}
+
+/// A serial number of that many octets.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct TooLong(pub(super) usize);
+
+impl Serials {
+    /// Packs the entries of a list. Of several for one number the last one counts.
+    pub(super) fn pack(entries: impl Iterator<Item = Revoked>) -> Result<Self, TooLong> {
+        let mut by_length: Vec<Vec<u8>> = vec![Vec::new(); SERIAL_MAX + 1];
+        for entry in entries {
+            let serial = entry.serial.shortest();
+            let rows = by_length.get_mut(serial.len()).ok_or(TooLong(serial.len()))?;
+            rows.extend_from_slice(serial);
+            rows.extend_from_slice(&entry.at.0.to_be_bytes()[8 - TIME..]);
+            rows.push(entry.reason.map_or(NO_REASON, Reason::code));
+        }
+        let filled = by_length.into_iter().enumerate().filter(|(_, rows)| !rows.is_empty());
+        Ok(Self { groups: filled.map(|(length, rows)| Group::sorted(length, &rows)).collect() })
+    }
+
+    /// The entry of that number.
+    pub(super) fn get(&self, serial: &SerialNumber) -> Option<Entry> {
+        let serial = serial.shortest();
+        let group = self.groups.iter().find(|group| group.length == serial.len())?;
+        group.get(serial)
+    }
+
+    /// Entries.
+    pub(super) fn len(&self) -> usize {
+        self.groups.iter().map(Group::len).sum()
+    }
+
+    /// Octets of memory the entries take.
+    pub(super) fn octets(&self) -> usize {
+        self.groups.iter().map(|group| group.rows.len()).sum()
+    }
+}
+
+impl Group {
+    fn sorted(length: usize, rows: &[u8]) -> Self {
+        let width = length + BESIDE;
+        let row = |index: u32| &rows[index as usize * width..][..width];
+        // A list has at most `Crl::DER_MAX` octets, so that its entries are counted in 32 bits.
+        let mut order: Vec<u32> = (0..(rows.len() / width) as u32).collect();
+        // Stable: of equal numbers the last one stays last.
+        order.sort_by(|&a, &b| row(a)[..length].cmp(&row(b)[..length]));
+        let mut out = Vec::with_capacity(rows.len());
+        for (position, &index) in order.iter().enumerate() {
+            let last =
+                order.get(position + 1).is_none_or(|&next| row(next)[..length] != row(index)[..length]);
+            if last {
+                out.extend_from_slice(row(index));
+            }
+        }
+        Self { length, rows: out.into_boxed_slice() }
+    }
+
+    fn width(&self) -> usize {
+        self.length + BESIDE
+    }
+
+    fn len(&self) -> usize {
+        self.rows.len() / self.width()
+    }
+
+    fn get(&self, serial: &[u8]) -> Option<Entry> {
+        let (mut low, mut high) = (0, self.len());
+        while low < high {
+            let middle = low.midpoint(high);
+            let row = &self.rows[middle * self.width()..][..self.width()];
+            match row[..self.length].cmp(serial) {
+                std::cmp::Ordering::Less => low = middle + 1,
+                std::cmp::Ordering::Greater => high = middle,
+                std::cmp::Ordering::Equal => return Some(Entry::read(&row[self.length..])),
+            }
+        }
+        None
+    }
+}
+
+impl Entry {
+    fn read(beside: &[u8]) -> Self {
+        let (time, reason) = beside.split_at(TIME);
+        let sign = if time[0] & 0x80 == 0 { 0 } else { -1 };
+        let at = UnixTime(time.iter().fold(sign, |value: i64, octet| value << 8 | i64::from(*octet)));
+        Self { at, reason: Reason::from_code(i64::from(reason[0])) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn revoked(serial: &[u8], at: i64, reason: Option<Reason>) -> Revoked {
+        let serial = SerialNumber::from_content(serial);
+        Revoked { serial, at: UnixTime(at), reason, invalidity_date: None }
+    }
+
+    #[test]
+    fn an_entry_costs_its_serial_and_six_octets() {
+        let entries = (0..1_000_u32).map(|n| {
+            let mut serial = [0x40; 16];
+            serial[12..].copy_from_slice(&n.wrapping_mul(2_654_435_761).to_be_bytes());
+            revoked(&serial, 1_700_000_000, Some(Reason::Superseded))
+        });
+        let serials = Serials::pack(entries).unwrap();
+        assert_eq!((serials.len(), serials.octets()), (1_000, 22_000));
+    }
+
+    #[test]
+    fn numbers_are_found_however_they_are_written() {
+        let serials = Serials::pack([revoked(&[0, 0x9f, 1], 5, None)].into_iter()).unwrap();
+        for (asked, found) in [
+            (&[0, 0x9f, 1][..], true),
+            (&[0, 0, 0, 0x9f, 1], true),
+            (&[0x9f, 1], false), // negative
+            (&[0x9f, 1, 0], false),
+            (&[1], false),
+        ] {
+            assert_eq!(serials.get(&SerialNumber::from_content(asked)).is_some(), found, "{asked:?}");
+        }
+    }
+
+    #[test]
+    fn the_last_of_several_entries_counts() {
+        let all = [
+            revoked(&[7], 1, Some(Reason::CertificateHold)),
+            revoked(&[9], 2, None),
+            revoked(&[0, 7], 3, Some(Reason::RemoveFromCrl)),
+        ];
+        let serials = Serials::pack(all.into_iter()).unwrap();
+        let entry = serials.get(&SerialNumber::from_content(&[7])).unwrap();
+        assert_eq!((entry.at, entry.reason), (UnixTime(3), Some(Reason::RemoveFromCrl)));
+        assert_eq!(serials.len(), 2);
+    }
+
+    #[test]
+    fn a_serial_number_beyond_reason_is_refused() {
+        let long = revoked(&[1; SERIAL_MAX + 1], 0, None);
+        assert_eq!(Serials::pack([long].into_iter()).unwrap_err(), TooLong(SERIAL_MAX + 1));
+    }
+
+    proptest! {
+        #[test]
+        fn packed_is_what_was_listed(
+            list in prop::collection::vec(
+                (prop::collection::vec(any::<u8>(), 1..5), -9_000_000_000_i64..9_000_000_000, 0_usize..10),
+                0..200,
+            ),
+            other in prop::collection::vec(any::<u8>(), 1..5),
+        ) {
+            let entries: Vec<_> =
+                list.iter().map(|(serial, at, reason)| revoked(serial, *at, Some(Reason::ALL[*reason]))).collect();
+            let expected: HashMap<Vec<u8>, Entry> = entries
+                .iter()
+                .map(|e| (e.serial.shortest().to_vec(), Entry { at: e.at, reason: e.reason }))
+                .collect();
+            let serials = Serials::pack(entries.iter().cloned()).unwrap();
+            prop_assert_eq!(serials.len(), expected.len());
+            for serial in list.iter().map(|(serial, ..)| serial).chain([&other]) {
+                let serial = SerialNumber::from_content(serial);
+                prop_assert_eq!(serials.get(&serial), expected.get(serial.shortest()).copied());
+            }
+        }
+    }
+}

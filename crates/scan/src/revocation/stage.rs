@@ -1,0 +1,147 @@
+//! Verdicts joined to observations, between the scan and whoever reads it.
+//!
+//! A look is over, and its place in the budget given back, before its certificates are asked about. Observations wait
+//! here for their verdicts, each only for its own; when too many wait the scan slows down and nothing is dropped.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+use tokio::task::{Id, JoinError, JoinSet};
+use tokio_util::sync::CancellationToken;
+use x509::{Certificate, Finding, Fingerprint, UnixTime};
+
+use super::{Cause, RevocationChecker, Verdict};
+use crate::judge::FINDINGS_MAX;
+use crate::observation::Observation;
+use crate::rules;
+
+/// Observations that wait for verdicts; some 5 KB each. Two seconds of the fastest scan, so that a CRL that takes that
+/// long is not felt.
+const WAITING_MAX: usize = 4_096;
+/// Certificates of one chain that are asked about, leaf first. Real chains have two or three.
+const CHECKED_MAX: usize = 8;
+
+/// The verdicts on one chain.
+type Verdicts = Vec<(Fingerprint, Verdict)>;
+
+/// Hands observations on from `from` to `to`, each with its verdicts, until there are no more or `stop`.
+pub(crate) async fn join(
+    mut from: mpsc::Receiver<Observation>,
+    to: mpsc::Sender<Observation>,
+    checker: RevocationChecker,
+    issuers: impl Fn(&Certificate, &[Arc<Certificate>]) -> Option<Arc<Certificate>>
+    + Send
+    + Sync
+    + Clone
+    + 'static,
+    stop: CancellationToken,
+) {
+    let mut checking: JoinSet<Verdicts> = JoinSet::new();
+    let mut waiting: HashMap<Id, Observation> = HashMap::new();
+    let mut open = true;
+    while open || !checking.is_empty() {
+        let ready = tokio::select! {
+            () = stop.cancelled() => break,
+            Some(done) = checking.join_next_with_id() => joined(&mut waiting, done),
+            next = from.recv(), if open && waiting.len() < WAITING_MAX => match next {
+                None => {
+                    open = false;
+                    None
+                }
+                Some(observation) if observation.chain.is_empty() => Some(observation),
+                Some(observation) => {
+                    let (checker, issuers) = (checker.clone(), issuers.clone());
+                    let asked = Asked::of(&observation);
+                    let guard = telemetry::tasks::guard("scan-revocation");
+                    let check = checking.spawn(async move {
+                        let _guard = guard;
+                        asked.verdicts(&checker, issuers).await
+                    });
+                    waiting.insert(check.id(), observation);
+                    None
+                }
+            },
+        };
+        if let Some(observation) = ready {
+            tokio::select! {
+                () = stop.cancelled() => break,
+                // The reader is gone only when the scan is being torn down.
+                _ = to.send(observation) => {}
+            }
+        }
+    }
+    checking.shutdown().await;
+}
+
+fn joined(
+    waiting: &mut HashMap<Id, Observation>,
+    done: Result<(Id, Verdicts), JoinError>,
+) -> Option<Observation> {
+    let (id, verdicts) = match done {
+        Ok(done) => done,
+        Err(error) => {
+            tracing::error!(%error, "a revocation check ended abnormally");
+            (error.id(), Vec::new())
+        }
+    };
+    let mut observation = waiting.remove(&id)?;
+    if let (true, Some(leaf)) = (verdicts.is_empty(), observation.leaf()) {
+        observation.revocation = vec![(leaf.fingerprint, Verdict::Unknown { cause: Cause::Abnormal })];
+        return Some(observation);
+    }
+    observation.revocation = verdicts;
+    judge(&mut observation);
+    Some(observation)
+}
+
+/// Revoked and served all the same.
+fn judge(observation: &mut Observation) {
+    let revoked =
+        observation.revocation.iter().filter(|(_, verdict)| matches!(verdict, Verdict::Revoked { .. }));
+    let findings: Vec<_> = revoked
+        .map(|(certificate, verdict)| Finding {
+            rule: &rules::REVOKED,
+            evidence: verdict.to_string(),
+            certificate: Some(*certificate),
+        })
+        .collect();
+    if findings.is_empty() {
+        return;
+    }
+    observation.findings.extend(findings);
+    observation.findings.sort_by_key(|finding| std::cmp::Reverse(finding.rule.severity));
+    observation.findings.truncate(FINDINGS_MAX);
+}
+
+/// What a check needs of an observation.
+struct Asked {
+    chain: Vec<Arc<Certificate>>,
+    staple: Option<Vec<u8>>,
+    now: UnixTime,
+}
+
+impl Asked {
+    fn of(observation: &Observation) -> Self {
+        let staple = observation.session.as_ref().and_then(|session| session.ocsp_staple.clone());
+        Self { chain: observation.chain.clone(), staple, now: observation.at() }
+    }
+
+    async fn verdicts(
+        &self,
+        checker: &RevocationChecker,
+        issuers: impl Fn(&Certificate, &[Arc<Certificate>]) -> Option<Arc<Certificate>>,
+    ) -> Verdicts {
+        let mut verdicts = Vec::with_capacity(self.chain.len());
+        for (index, certificate) in self.chain.iter().take(CHECKED_MAX).enumerate() {
+            // The staple is about the leaf (RFC 6066 section 8).
+            let staple = self.staple.as_deref().filter(|_| index == 0);
+            let verdict = match issuers(certificate, &self.chain) {
+                Some(issuer) => checker.check(certificate, &issuer, staple, self.now).await,
+                None => Verdict::without_issuer(certificate, self.now),
+            };
+            verdicts.push((certificate.fingerprint, verdict));
+        }
+        verdicts
+    }
+}

@@ -1,0 +1,565 @@
+//! Revocation against authorities and servers that break every rule of theirs.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fleet::revocation::{
+    CrlOrder, Document, LeafOrder, Responder, RevocationServer, RevokingAuthority, Trouble,
+    issuing_distribution_point,
+};
+use outbound::http::Client;
+use outbound::resolve::Resolver;
+use scan::revocation::{
+    Cause, FAILURE_KEPT, KEEP_MAX, RevocationChecker, RevocationOptions, Source, Subject, Verdict,
+};
+use x509::build::Extension;
+use x509::crl::{Reason, Revoked, Scope};
+use x509::ocsp::{Answer, CertificateId, ErrorStatus, OcspHash, Status};
+use x509::{Certificate, DAY, KeyUsage, SerialNumber, UnixTime};
+
+const SERIAL: &[u8] = &[0x4a, 0xbc, 1];
+const REVOKED_AT: UnixTime = UnixTime(1_780_000_000);
+
+fn now() -> UnixTime {
+    UnixTime(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64)
+}
+
+fn checker(options: RevocationOptions) -> RevocationChecker {
+    let resolver = Resolver::with_upstreams(Vec::new());
+    RevocationChecker::new(Client::new(&resolver, &outbound::http::Options::default()).unwrap(), options)
+}
+
+fn entry(serial: &[u8], reason: Option<Reason>) -> Revoked {
+    Revoked { serial: SerialNumber::from_content(serial), at: REVOKED_AT, reason, invalidity_date: None }
+}
+
+/// An authority and a server for what it publishes.
+struct Place {
+    ca: Arc<RevokingAuthority>,
+    issuer: Arc<Certificate>,
+    server: RevocationServer,
+    checker: RevocationChecker,
+}
+
+impl Place {
+    async fn new() -> Self {
+        Self::with(RevocationOptions::default()).await
+    }
+
+    async fn with(options: RevocationOptions) -> Self {
+        let ca = Arc::new(RevokingAuthority::new(1).unwrap());
+        let issuer = Arc::new(ca.certificate().clone());
+        let server = RevocationServer::start(Duration::ZERO).await.unwrap();
+        Self { ca, issuer, server, checker: checker(options) }
+    }
+
+    /// A certificate that names the CRL at `path`.
+    fn leaf(&self, serial: &[u8], path: &str) -> Certificate {
+        self.leaf_of(LeafOrder {
+            serial: Some(serial.to_vec()),
+            crl_urls: vec![self.server.url(path)],
+            ..LeafOrder::default()
+        })
+    }
+
+    fn leaf_of(&self, order: LeafOrder) -> Certificate {
+        Certificate::parse(&self.ca.issue(&order).unwrap()).unwrap()
+    }
+
+    fn publish(&self, path: &str, order: &CrlOrder) {
+        self.server.put_octets(path, self.ca.crl(order).unwrap());
+    }
+
+    async fn check(&self, certificate: &Certificate) -> Verdict {
+        self.checker.check(certificate, &self.issuer, None, now()).await
+    }
+
+    async fn stapled(&self, certificate: &Certificate, staple: &[u8]) -> Verdict {
+        self.checker.check(certificate, &self.issuer, Some(staple), now()).await
+    }
+
+    /// What one answer says of the certificate of [`SERIAL`].
+    fn says(&self, status: Status, this_update: i64, next_update: Option<i64>) -> Answer {
+        let id = CertificateId::of(&self.issuer, SerialNumber::from_content(SERIAL), OcspHash::Sha1);
+        (id, status, now().plus(this_update), next_update.map(|due| now().plus(due)))
+    }
+}
+
+fn cause(verdict: &Verdict) -> &'static str {
+    match verdict {
+        Verdict::Unknown { cause } => cause.code(),
+        other => panic!("{other} instead of a cause"),
+    }
+}
+
+#[tokio::test]
+async fn a_list_says_good_and_revoked() {
+    let place = Place::new().await;
+    let order = CrlOrder { revoked: vec![entry(SERIAL, Some(Reason::KeyCompromise))], ..CrlOrder::default() };
+    place.publish("/a.crl", &order);
+    let source = Source::Crl { url: place.server.url("/a.crl").into(), delta: false };
+    let good = Verdict::Good { source: source.clone(), until: order.next_update };
+    assert_eq!(place.check(&place.leaf(&[1], "/a.crl")).await, good);
+    let revoked = Verdict::Revoked { at: REVOKED_AT, reason: Some(Reason::KeyCompromise), source };
+    assert_eq!(place.check(&place.leaf(SERIAL, "/a.crl")).await, revoked);
+    assert_eq!(place.server.counts().requests, 1, "one list for both");
+}
+
+/// Issuers write numbers with more octets than they need; `4abc01` within `114abc01` is another number.
+#[tokio::test]
+async fn serial_numbers_are_compared_as_numbers() {
+    let place = Place::new().await;
+    let revoked = vec![entry(&[0, 0, 0x4a, 0xbc, 1], None), entry(&[0, 0x9a], None)];
+    place.publish("/a.crl", &CrlOrder { revoked, ..CrlOrder::default() });
+    for (serial, code) in [
+        (SERIAL, "revoked"),
+        (&[0, 0x9a], "revoked"),
+        (&[0x9a], "good"), // a negative number
+        (&[0x11, 0x4a, 0xbc, 1], "good"),
+        (&[0x4a, 0xbc, 1, 0], "good"),
+        (&[0x4a, 0xbc], "good"),
+    ] {
+        assert_eq!(place.check(&place.leaf(serial, "/a.crl")).await.code(), code, "{serial:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_list_is_told() {
+    let place = Place::new().await;
+    let mine = place.server.url("/list.crl");
+    let elsewhere = place.server.url("/other.crl");
+    let of = |order: CrlOrder| place.ca.crl(&order).unwrap();
+    let with = |extension: Extension| CrlOrder { extensions: Some(vec![extension]), ..CrlOrder::default() };
+    let stranger = RevokingAuthority::new(1).unwrap(); // the same name, another key
+    let mut torn = of(CrlOrder::default());
+    torn.truncate(torn.len() / 2);
+    let past =
+        CrlOrder { this_update: now().plus(-9 * DAY), next_update: now().plus(-1), ..CrlOrder::default() };
+    let table = [
+        ("bad-signature", stranger.crl(&CrlOrder::default()).unwrap()),
+        ("malformed", torn),
+        ("malformed", b"-----BEGIN X509 CRL-----".to_vec()),
+        ("stale", of(past)),
+        ("from-the-future", of(CrlOrder { this_update: now().plus(DAY), ..CrlOrder::default() })),
+        (
+            "wrong-distribution-point",
+            of(CrlOrder { distribution_point: Some(elsewhere), ..CrlOrder::default() }),
+        ),
+        ("wrong-scope", of(CrlOrder { scope: Scope::Authorities, ..CrlOrder::default() })),
+        ("wrong-scope", of(CrlOrder { scope: Scope::Attributes, ..CrlOrder::default() })),
+        ("indirect", of(with(issuing_distribution_point(Some(&mine), &[4])))),
+        ("some-reasons", of(with(issuing_distribution_point(Some(&mine), &[3])))),
+        ("unknown-extension", of(with(Extension::custom("1.2.3.4", true, vec![5, 0])))),
+        ("wrong-kind", of(CrlOrder { number: 2, base: Some(1), ..CrlOrder::default() })),
+    ];
+    for (code, crl) in table {
+        place.server.put_octets("/list.crl", crl);
+        let checker = checker(RevocationOptions::default());
+        let leaf = place.leaf(SERIAL, "/list.crl");
+        let verdict = checker.check(&leaf, &place.issuer, None, now()).await;
+        assert_eq!(cause(&verdict), code, "{verdict}");
+    }
+}
+
+/// The URL of the list's distribution point must be one of the certificate's, as a name; then a list in parts counts.
+#[tokio::test]
+async fn lists_in_parts_are_held_to_their_distribution_point() {
+    let place = Place::new().await;
+    let revoked = vec![entry(SERIAL, None)];
+    let part = |path: &str| CrlOrder {
+        distribution_point: Some(place.server.url(path)),
+        scope: Scope::EndEntities,
+        revoked: revoked.clone(),
+        ..CrlOrder::default()
+    };
+    place.publish("/1.crl", &part("/1.crl"));
+    place.publish("/2.crl", &part("/1.crl"));
+    assert_eq!(place.check(&place.leaf(SERIAL, "/1.crl")).await.code(), "revoked");
+    assert_eq!(place.check(&place.leaf(&[1], "/1.crl")).await.code(), "good");
+    assert_eq!(cause(&place.check(&place.leaf(SERIAL, "/2.crl")).await), "wrong-distribution-point");
+    let both = LeafOrder {
+        serial: Some(SERIAL.to_vec()),
+        crl_urls: vec![place.server.url("/2.crl"), place.server.url("/1.crl")],
+        ..LeafOrder::default()
+    };
+    assert_eq!(place.check(&place.leaf_of(both)).await.code(), "revoked", "it names this point, too");
+}
+
+#[tokio::test]
+async fn whoever_may_not_sign_lists_is_not_believed() {
+    let ca = RevokingAuthority::with_usage(1, KeyUsage::KEY_CERT_SIGN).unwrap();
+    let server = RevocationServer::start(Duration::ZERO).await.unwrap();
+    server.put_octets("/a.crl", ca.crl(&CrlOrder::default()).unwrap());
+    let order = LeafOrder { crl_urls: vec![server.url("/a.crl")], ..LeafOrder::default() };
+    let leaf = Certificate::parse(&ca.issue(&order).unwrap()).unwrap();
+    let issuer = Arc::new(ca.certificate().clone());
+    let verdict = checker(RevocationOptions::default()).check(&leaf, &issuer, None, now()).await;
+    assert_eq!(cause(&verdict), "may-not-sign");
+}
+
+/// A list that is out of date still tells what cannot be taken back; a hold can be.
+#[tokio::test]
+async fn revoked_stays_revoked() {
+    let place = Place::new().await;
+    let revoked = vec![entry(SERIAL, None), entry(&[2], Some(Reason::CertificateHold))];
+    let (this_update, next_update) = (now().plus(-9 * DAY), now().plus(-DAY));
+    place.publish("/a.crl", &CrlOrder { this_update, next_update, revoked, ..CrlOrder::default() });
+    assert_eq!(place.check(&place.leaf(SERIAL, "/a.crl")).await.code(), "revoked");
+    for serial in [2, 3] {
+        let verdict = place.check(&place.leaf(&[serial], "/a.crl")).await;
+        assert_eq!(verdict, Verdict::Unknown { cause: Cause::Stale { next_update: Some(next_update) } });
+    }
+}
+
+#[tokio::test]
+async fn servers_that_fail_are_causes() {
+    let place = Place::with(RevocationOptions {
+        limit: Duration::from_secs(2),
+        list_octets_max: 2_000_000,
+        ..RevocationOptions::default()
+    })
+    .await;
+    let good = place.ca.crl(&CrlOrder::default()).unwrap();
+    let troubled = |trouble| Document { body: good.clone(), trouble: Some(trouble), ..Document::default() };
+    let huge = Document { body: vec![0x30; 2_000_001], ..Document::default() };
+    for (path, document, code) in [
+        ("/500", troubled(Trouble::Status(500)), "http-status"),
+        ("/301", troubled(Trouble::Status(301)), "http-status"),
+        ("/half", troubled(Trouble::HalfBody), "unreachable"),
+        ("/cut", troubled(Trouble::HalfPage), "malformed"),
+        ("/huge", huge, "too-large"),
+        ("/hang", troubled(Trouble::Hang), "timed-out"),
+    ] {
+        place.server.put(path, document);
+        assert_eq!(cause(&place.check(&place.leaf(SERIAL, path)).await), code, "{path}");
+    }
+    assert_eq!(cause(&place.check(&place.leaf(SERIAL, "/nothing")).await), "http-status");
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for (url, code) in [
+        (format!("http://{free}/a.crl"), "unreachable"),
+        ("http://169.254.169.254/latest/meta-data".to_owned(), "refused-by-guard"),
+        ("http://[::ffff:169.254.169.254]/".to_owned(), "refused-by-guard"),
+        ("http://user:secret@127.0.0.1/a.crl".to_owned(), "refused-by-guard"),
+        ("ldap://127.0.0.1/cn=crl".to_owned(), "refused-by-guard"),
+        ("file:///etc/passwd".to_owned(), "refused-by-guard"),
+        (format!("http://127.0.0.1/{}", "a".repeat(3_000)), "refused-by-guard"),
+    ] {
+        let order = LeafOrder { crl_urls: vec![url.clone()], ..LeafOrder::default() };
+        assert_eq!(cause(&place.check(&place.leaf_of(order)).await), code, "{url}");
+    }
+}
+
+/// Larger than what is read side by side, and still within the limit.
+#[tokio::test]
+async fn a_large_list_is_read_among_few() {
+    let place = Place::new().await;
+    let revoked =
+        (0..40_000_u32).map(|n| entry(&[&[0x40; 12][..], &n.to_be_bytes()].concat(), None)).collect();
+    place.publish("/large.crl", &CrlOrder { revoked, ..CrlOrder::default() });
+    let there = place.leaf(&[&[0x40; 12][..], &39_999_u32.to_be_bytes()].concat(), "/large.crl");
+    assert_eq!(place.check(&there).await.code(), "revoked");
+    assert_eq!(place.check(&place.leaf(SERIAL, "/large.crl")).await.code(), "good");
+    let counts = place.checker.counts();
+    assert_eq!((counts.requests, counts.lists_read, counts.entries_read), (2, 1, 40_000));
+    assert!(counts.octets_packed < 40_000 * 23, "{counts:?}");
+}
+
+#[tokio::test]
+async fn there_is_nothing_to_ask_about_some() {
+    let place = Place::new().await;
+    let (long, ca) = (LeafOrder::default(), &place.issuer);
+    let short = LeafOrder {
+        not_before: now().plus(-DAY),
+        not_after: now().plus(6 * DAY - 1),
+        ..LeafOrder::default()
+    };
+    let eight_days = LeafOrder { not_after: now().plus(7 * DAY), ..short.clone() };
+    let expired = LeafOrder {
+        not_after: now().plus(-1),
+        crl_urls: vec![place.server.url("/a.crl")],
+        ..LeafOrder::default()
+    };
+    let silent = LeafOrder {
+        extensions: vec![Extension::custom("2.5.29.56", false, vec![5, 0])],
+        crl_urls: vec![place.server.url("/a.crl")],
+        ..LeafOrder::default()
+    };
+    let signing = LeafOrder { usages: vec!["1.3.6.1.5.5.7.3.3".to_owned()], ..LeafOrder::default() };
+    let ocsp_only = LeafOrder { ocsp_urls: vec![place.server.url("/ocsp")], ..LeafOrder::default() };
+    for (order, expected) in [
+        (long, "no-source"),
+        (short, "short-lived"),
+        (eight_days, "no-source"),
+        (expired, "expired"),
+        (silent, "no-revocation-available"),
+        (signing, "not-for-tls"),
+        (ocsp_only, "ocsp-off"),
+    ] {
+        let found = match place.check(&place.leaf_of(order)).await {
+            Verdict::NotApplicable { why } => why.code(),
+            verdict => cause(&verdict),
+        };
+        assert_eq!(found, expected);
+    }
+    let Verdict::NotApplicable { why } = place.check(ca).await else { panic!("a root") };
+    assert_eq!(why.code(), "self-issued");
+    assert_eq!(place.server.counts().requests, 0, "nobody was asked");
+}
+
+#[tokio::test]
+async fn a_list_is_asked_for_once_however_many_name_it() {
+    const CERTIFICATES: usize = 300;
+    let place = Place::new().await;
+    let body = place.ca.crl(&CrlOrder { revoked: vec![entry(&[5], None)], ..CrlOrder::default() }).unwrap();
+    place.server.put("/a.crl", Document { body, delay: Duration::from_millis(50), ..Document::default() });
+    let subjects: Vec<_> = (0..CERTIFICATES)
+        .map(|n| Subject {
+            certificate: Arc::new(place.leaf(&[(n % 100) as u8], "/a.crl")),
+            issuer: place.issuer.clone(),
+            staple: None,
+        })
+        .collect();
+    let verdicts = place.checker.check_all(&subjects, now()).await;
+    assert_eq!(place.server.asked("/a.crl"), 1);
+    let revoked: Vec<_> = (0..CERTIFICATES).filter(|n| verdicts[*n].code() == "revoked").collect();
+    assert_eq!(revoked, [5, 105, 205], "in the order asked");
+}
+
+/// As a stranger's: its certificate names our list, and nothing it does changes what is known by ours.
+#[tokio::test]
+async fn a_stranger_who_names_our_list_gets_no_say() {
+    let place = Place::new().await;
+    place.publish("/a.crl", &CrlOrder { revoked: vec![entry(SERIAL, None)], ..CrlOrder::default() });
+    let stranger = RevokingAuthority::new(1).unwrap();
+    let order = LeafOrder { crl_urls: vec![place.server.url("/a.crl")], ..LeafOrder::default() };
+    let theirs = Certificate::parse(&stranger.issue(&order).unwrap()).unwrap();
+    let issuer = Arc::new(stranger.certificate().clone());
+    let verdict = place.checker.check(&theirs, &issuer, None, now()).await;
+    assert_eq!(cause(&verdict), "bad-signature");
+    assert_eq!(place.check(&place.leaf(SERIAL, "/a.crl")).await.code(), "revoked");
+}
+
+/// Moves tokio's time, by which caches expire; certificates know the system's.
+async fn pass(time: Duration) {
+    tokio::time::pause();
+    tokio::time::advance(time).await;
+    tokio::time::resume();
+}
+
+#[tokio::test]
+async fn a_list_is_asked_for_again_on_condition_and_goes_on_when_nobody_answers() {
+    let place = Place::new().await;
+    place.publish("/a.crl", &CrlOrder::default());
+    let leaf = place.leaf(SERIAL, "/a.crl");
+    assert_eq!(place.check(&leaf).await.code(), "good");
+    pass(KEEP_MAX).await;
+    assert_eq!(place.check(&leaf).await.code(), "good");
+    assert_eq!((place.server.counts().requests, place.server.not_modified()), (2, 1));
+    assert_eq!(place.checker.counts().lists_read, 1, "nothing was read again");
+
+    place.server.put("/a.crl", Document { trouble: Some(Trouble::Status(503)), ..Document::default() });
+    pass(KEEP_MAX).await;
+    assert_eq!(place.check(&leaf).await.code(), "good", "it holds until its nextUpdate");
+    assert_eq!(place.check(&leaf).await.code(), "good");
+    assert_eq!(place.server.counts().requests, 3, "the failure is remembered");
+
+    let (number, revoked) = (2, vec![entry(SERIAL, None)]);
+    let newer = CrlOrder { this_update: now(), number, revoked, ..CrlOrder::default() };
+    place.publish("/a.crl", &newer);
+    pass(FAILURE_KEPT).await;
+    assert_eq!(place.check(&leaf).await.code(), "revoked");
+
+    place.publish("/a.crl", &CrlOrder::default());
+    pass(KEEP_MAX).await;
+    assert_eq!(place.check(&leaf).await.code(), "revoked", "an older list is not believed after a newer one");
+}
+
+#[tokio::test]
+async fn a_failure_is_remembered_for_its_own_time() {
+    let place = Place::new().await;
+    place.server.put("/a.crl", Document { trouble: Some(Trouble::Status(500)), ..Document::default() });
+    let leaf = place.leaf(SERIAL, "/a.crl");
+    for _ in 0..3 {
+        assert_eq!(place.check(&leaf).await, Verdict::Unknown { cause: Cause::Status(500) });
+    }
+    assert_eq!(place.server.asked("/a.crl"), 1);
+    place.publish("/a.crl", &CrlOrder::default());
+    pass(FAILURE_KEPT).await;
+    assert_eq!(place.check(&leaf).await.code(), "good");
+}
+
+#[tokio::test]
+async fn delta_lists_add_and_take_away() {
+    let place = Place::new().await;
+    let held = entry(&[2], Some(Reason::CertificateHold));
+    let complete = CrlOrder {
+        number: 5,
+        freshest: Some(place.server.url("/delta.crl")),
+        revoked: vec![held, entry(&[3], None)],
+        ..CrlOrder::default()
+    };
+    place.publish("/a.crl", &complete);
+    let delta = CrlOrder {
+        number: 7,
+        base: Some(5),
+        next_update: now().plus(DAY),
+        revoked: vec![entry(SERIAL, None), entry(&[2], Some(Reason::RemoveFromCrl))],
+        ..CrlOrder::default()
+    };
+    let table: [(&str, Option<CrlOrder>, [&str; 4]); 6] = [
+        ("read", Some(delta.clone()), ["revoked", "good", "revoked", "good"]),
+        ("missing", None, ["good", "revoked", "revoked", "good"]),
+        (
+            "of a later list",
+            Some(CrlOrder { base: Some(6), ..delta.clone() }),
+            ["good", "revoked", "revoked", "good"],
+        ),
+        (
+            "older",
+            Some(CrlOrder { number: 5, base: Some(4), ..delta.clone() }),
+            ["good", "revoked", "revoked", "good"],
+        ),
+        (
+            "stale",
+            Some(CrlOrder { next_update: now().plus(-1), ..delta.clone() }),
+            ["good", "revoked", "revoked", "good"],
+        ),
+        (
+            "of another scope",
+            Some(CrlOrder { scope: Scope::EndEntities, ..delta.clone() }),
+            ["good", "revoked", "revoked", "good"],
+        ),
+    ];
+    for (which, order, expected) in table {
+        match order {
+            Some(order) => place.publish("/delta.crl", &order),
+            None => place
+                .server
+                .put("/delta.crl", Document { trouble: Some(Trouble::Status(404)), ..Document::default() }),
+        }
+        let checker = checker(RevocationOptions::default());
+        let mut found = Vec::new();
+        for serial in [SERIAL, &[2], &[3], &[4]] {
+            let leaf = place.leaf(serial, "/a.crl");
+            found.push(checker.check(&leaf, &place.issuer, None, now()).await);
+        }
+        assert_eq!(found.iter().map(Verdict::code).collect::<Vec<_>>(), expected, "{which}: {found:?}");
+        if which == "read" {
+            let Verdict::Good { source, until } = &found[3] else { panic!("{found:?}") };
+            assert_eq!((source.code(), *until), ("delta-crl", delta.next_update));
+        }
+    }
+}
+
+#[tokio::test]
+async fn staples_come_first() {
+    let place = Place::new().await;
+    place.publish("/a.crl", &CrlOrder::default());
+    let leaf = place.leaf(SERIAL, "/a.crl");
+    let good = place.says(Status::Good, -3_600, Some(DAY));
+    let reason = Some(Reason::Superseded);
+    let revoked = place.says(Status::Revoked { at: REVOKED_AT, reason }, -3_600, Some(DAY));
+    let by_ca = |answer: &Answer| place.ca.ocsp(std::slice::from_ref(answer)).unwrap();
+    let verdict = place.stapled(&leaf, &by_ca(&good)).await;
+    assert_eq!(verdict, Verdict::Good { source: Source::Staple, until: good.3.unwrap() });
+    let verdict = place.stapled(&leaf, &by_ca(&revoked)).await;
+    assert_eq!(verdict, Verdict::Revoked { at: REVOKED_AT, reason, source: Source::Staple });
+    assert_eq!(place.server.counts().requests, 0, "no list was asked for");
+    let verdict = place.stapled(&leaf, b"nonsense").await;
+    let Verdict::Good { source: Source::Crl { .. }, .. } = verdict else { panic!("{verdict}") };
+}
+
+/// Without another source, what was wrong with the staple is the cause.
+#[tokio::test]
+async fn what_is_wrong_with_a_staple_is_told() {
+    let place = Place::new().await;
+    let leaf = place.leaf_of(LeafOrder { serial: Some(SERIAL.to_vec()), ..LeafOrder::default() });
+    let good = place.says(Status::Good, -3_600, Some(DAY));
+    let by_ca = |answer: Answer| place.ca.ocsp(&[answer]).unwrap();
+    let delegate = |usage: &str, until: i64| LeafOrder {
+        usages: vec![usage.to_owned()],
+        not_after: now().plus(until),
+        ..LeafOrder::default()
+    };
+    let by_delegate =
+        |order: &LeafOrder| place.ca.ocsp_delegated(std::slice::from_ref(&good), order).unwrap();
+    const OCSP_SIGNING: &str = "1.3.6.1.5.5.7.3.9";
+    let stranger = RevokingAuthority::new(1).unwrap();
+    let mut forged = by_ca(good.clone());
+    let at = forged.len() - 20;
+    forged[at] ^= 1;
+    let mut other = good.clone();
+    other.0.serial = SerialNumber::from_content(&[9]);
+    let table = [
+        ("good", by_delegate(&delegate(OCSP_SIGNING, DAY))),
+        ("not-authorized", by_delegate(&delegate("1.3.6.1.5.5.7.3.1", DAY))),
+        ("not-authorized", by_delegate(&delegate(OCSP_SIGNING, -1))),
+        ("not-authorized", stranger.ocsp(std::slice::from_ref(&good)).unwrap()),
+        (
+            "not-authorized",
+            stranger.ocsp_delegated(std::slice::from_ref(&good), &delegate(OCSP_SIGNING, DAY)).unwrap(),
+        ),
+        ("bad-signature", forged),
+        ("other-certificate", by_ca(other)),
+        ("unknown-to-responder", by_ca(place.says(Status::Unknown, -60, Some(DAY)))),
+        ("stale", by_ca(place.says(Status::Good, -2 * DAY, Some(-1)))),
+        ("stale", by_ca(place.says(Status::Good, -2 * DAY, None))),
+        ("good", by_ca(place.says(Status::Good, -60, None))),
+        ("from-the-future", by_ca(place.says(Status::Good, DAY, Some(2 * DAY)))),
+        ("malformed", b"nonsense".to_vec()),
+        ("no-answer", x509::ocsp::error_response(ErrorStatus::TryLater)),
+    ];
+    for (expected, staple) in table {
+        let verdict = place.stapled(&leaf, &staple).await;
+        let found = if verdict.code() == "good" { "good" } else { cause(&verdict) };
+        assert_eq!(found, expected, "{verdict}");
+    }
+}
+
+#[tokio::test]
+async fn responders_are_asked_last_and_once() {
+    let place = Place::with(RevocationOptions { ocsp: true, ..RevocationOptions::default() }).await;
+    let statuses =
+        HashMap::from([(vec![1], Status::Good), (vec![2], Status::Revoked { at: REVOKED_AT, reason: None })]);
+    let responder = Responder::new(place.ca.clone(), statuses);
+    place.server.put_responder("/ocsp", responder.clone());
+    let asks = |serial: u8, lists: &[&str]| {
+        place.leaf_of(LeafOrder {
+            serial: Some(vec![serial]),
+            crl_urls: lists.iter().map(|path| place.server.url(path)).collect(),
+            ocsp_urls: vec![place.server.url("/ocsp")],
+            ..LeafOrder::default()
+        })
+    };
+    for _ in 0..3 {
+        let source = Source::Ocsp { url: place.server.url("/ocsp").into() };
+        let revoked = Verdict::Revoked { at: REVOKED_AT, reason: None, source };
+        assert_eq!(place.check(&asks(2, &[])).await, revoked);
+        assert_eq!(place.check(&asks(1, &[])).await.code(), "good");
+        assert_eq!(cause(&place.check(&asks(3, &[])).await), "unknown-to-responder");
+    }
+    assert_eq!(place.server.counts().requests, 3, "one for each certificate");
+
+    place.publish("/a.crl", &CrlOrder::default());
+    assert_eq!(
+        place.check(&asks(4, &["/a.crl"])).await.code(),
+        "good",
+        "by the list, although OCSP knows nothing"
+    );
+    assert_eq!(
+        place.check(&asks(2, &["/missing.crl"])).await.code(),
+        "revoked",
+        "by OCSP, where there is no list"
+    );
+    let verdict = place.check(&asks(3, &["/missing.crl"])).await;
+    assert_eq!(verdict, Verdict::Unknown { cause: Cause::Status(404) }, "the first source's trouble is told");
+
+    place
+        .server
+        .put_responder("/ocsp", Responder { error: Some(ErrorStatus::TryLater), ..responder.clone() });
+    assert_eq!(cause(&place.check(&asks(5, &[])).await), "no-answer");
+    let stranger = Arc::new(RevokingAuthority::new(1).unwrap());
+    place.server.put_responder("/ocsp", Responder { authority: stranger, ..responder });
+    assert_eq!(cause(&place.check(&asks(6, &[])).await), "not-authorized");
+}
