@@ -123,6 +123,7 @@ pub(crate) struct ScanSettings {
     pub(crate) retry_timeout_ms: u64,
     pub(crate) retry: bool,
     pub(crate) finish_handshakes: bool,
+    pub(crate) revocation: RevocationSetting,
     pub(crate) output: Format,
     pub(crate) table_rows: usize,
 }
@@ -149,6 +150,19 @@ pub(crate) enum FamilySetting {
     Ipv6,
 }
 
+/// Who is asked whether certificates were revoked.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum RevocationSetting {
+    /// Nobody.
+    #[default]
+    Off,
+    /// Staples, then CRLs.
+    Crl,
+    /// Staples, then CRLs, then OCSP responders.
+    Ocsp,
+}
+
 impl Default for ScanSettings {
     fn default() -> Self {
         let engine = scan::ScanOptions::default();
@@ -170,6 +184,7 @@ impl Default for ScanSettings {
             retry_timeout_ms: ms(engine.second.handshake),
             retry: engine.second_pass,
             finish_handshakes: engine.finish_handshake,
+            revocation: RevocationSetting::Off,
             output: Format::Table,
             // Two screens: what fits in a glance, and a little more.
             table_rows: 50,
@@ -283,6 +298,7 @@ const KEYS: &[(&str, Kind, &str)] = &[
     ("scan.retry_timeout_ms", Kind::Number, "limit of each phase at the second try"),
     ("scan.retry", Kind::Truth, "the silent get a second try"),
     ("scan.finish_handshakes", Kind::Truth, "complete handshakes"),
+    ("scan.revocation", Kind::Text, "off, crl or ocsp"),
     ("scan.output", Kind::Text, "table, json, jsonl, csv or html"),
     ("scan.table_rows", Kind::Number, "rows of the table; 0: all"),
     ("store.enabled", Kind::Truth, "keep results in the inventory"),

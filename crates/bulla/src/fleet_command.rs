@@ -52,6 +52,9 @@ pub(crate) struct UpArgs {
     /// The port of plain TLS endpoints [default: any free one]
     #[arg(long, value_name = "PORT")]
     port: Option<u16>,
+    /// Leaves name CRLs, which the fleet hands out; one healthy leaf in ten is revoked
+    #[arg(long)]
+    revocation: bool,
     /// Write the ground truth into this file instead of standard output
     #[arg(long, value_name = "FILE")]
     truth: Option<PathBuf>,
@@ -152,6 +155,7 @@ fn plan(args: &UpArgs) -> Plan {
             MixArg::Balancer => Mix::Balancer { names: args.names },
         },
         port: args.port,
+        revocation: args.revocation,
     }
 }
 

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::RwLock;
-use x509::{Fingerprint, SpkiHash};
+use x509::{Certificate, Fingerprint, SpkiHash};
 
 use crate::FleetError;
 use crate::dns::{NEGATIVE_TTL, Reply, Zone};
-use crate::kind::{Company, Dns, Family, KINDS, Kind, Naming, Serve, Upgrade, least};
+use crate::kind::{Company, Dns, Family, Issuer, KINDS, Kind, Naming, Serve, Upgrade, least};
 use crate::mint::{Identity, Mint, Served};
 use crate::plan::{Mix, Plan};
 use crate::random::Random;
@@ -30,6 +30,8 @@ const DEMO_LIFE_DAYS: i64 = 90;
 /// Ages of the demo's healthy leaves, from one day in whole days: 31 to 88 days are left, so that the
 /// demo may run on for hours before one is found to expire (within 30 days).
 const DEMO_AGES: u64 = 58;
+/// See [`Plan::revocation`].
+const REVOKED_ONE_IN: usize = 10;
 /// Threads that make certificates at the start.
 const MINTERS: usize = 2;
 
@@ -173,9 +175,23 @@ impl Estate {
     }
 
     /// What there is to find, in the order of the targets.
-    pub(crate) fn truth(&self, ports: &Ports) -> Vec<Truth> {
+    pub(crate) fn truth(&self, ports: &Ports, revoked: &HashSet<Fingerprint>) -> Vec<Truth> {
         let together = Together::of(&self.hosts);
-        self.hosts.iter().map(|host| truth_of(host, ports, &together)).collect()
+        self.hosts.iter().map(|host| truth_of(host, ports, &together, revoked)).collect()
+    }
+
+    /// Leaves to be revoked, with their issuers: one in [`REVOKED_ONE_IN`] of the healthy hosts'.
+    pub(crate) fn to_revoke(&self) -> Vec<(Issuer, Certificate)> {
+        // A staple that says good comes first.
+        let healthy = self
+            .hosts
+            .iter()
+            .filter(|host| host.kind.family == Family::Healthy && host.kind.serve != Serve::Stapled);
+        let leaf = |host: &Arc<Host>| {
+            let leaf = Certificate::parse(&told_first(host)?.leaf).ok()?;
+            Some((host.kind.leaf.issuer, leaf))
+        };
+        healthy.step_by(REVOKED_ONE_IN).filter_map(leaf).collect()
     }
 }
 
@@ -379,7 +395,7 @@ fn told_first(host: &Host) -> Option<Arc<Served>> {
     host.places.read().iter().find(|place| place.told)?.served.clone()
 }
 
-fn truth_of(host: &Host, ports: &Ports, together: &Together) -> Truth {
+fn truth_of(host: &Host, ports: &Ports, together: &Together, revoked: &HashSet<Fingerprint>) -> Truth {
     let kind = host.kind;
     let places = host.places.read();
     let addresses: Vec<_> = places.iter().filter(|p| p.told).map(|p| p.address).collect();
@@ -416,6 +432,7 @@ fn truth_of(host: &Host, ports: &Ports, together: &Together) -> Truth {
         addresses,
         outcome: kind.outcome,
         findings,
+        revoked: leaves.iter().any(|leaf| revoked.contains(leaf)),
         leaf_sha256: if leaves.len() == 1 { leaves.iter().next().map(ToString::to_string) } else { None },
     }
 }

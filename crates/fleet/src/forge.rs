@@ -35,6 +35,8 @@ pub(crate) struct Order {
     pub(crate) not_before: UnixTime,
     pub(crate) not_after: UnixTime,
     pub(crate) signed_with: SignedWith,
+    /// Its CRL distribution point.
+    pub(crate) crl_url: Option<String>,
 }
 
 /// Somebody who signs.
@@ -76,6 +78,7 @@ impl Order {
             not_before,
             not_after,
             signed_with: SignedWith::Usual,
+            crl_url: None,
         }
     }
 }
@@ -192,6 +195,20 @@ fn extensions(w: &mut Writer, order: &Order, key: &Key, spki: &[u8], issuer_key_
             w.oid(&[1, 3, 6, 1, 5, 5, 7, 3, 1]);
         });
     });
+    if let Some(url) = &order.crl_url {
+        extension(w, 31, false, |w| {
+            w.sequence(|w| {
+                w.sequence(|w| {
+                    // distributionPoint [0], fullName [0], uniformResourceIdentifier [6]
+                    w.context(0, |w| {
+                        w.context(0, |w| {
+                            w.context_primitive(6, url.as_bytes());
+                        });
+                    });
+                });
+            });
+        });
+    }
     if !order.names.is_empty() {
         // Critical where the subject is empty (RFC 5280 section 4.2.1.6).
         extension(w, 17, order.common_name.is_none(), |w| {

@@ -148,6 +148,12 @@ pub(crate) enum Issuer {
     Oneself,
 }
 
+impl Issuer {
+    /// All but oneself.
+    pub(crate) const AUTHORITIES: [Self; 6] =
+        [Self::Issuing, Self::Rsa, Self::Private, Self::Expired, Self::Deep, Self::Crossed];
+}
+
 /// What is sent with the leaf.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Chain {

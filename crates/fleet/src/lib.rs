@@ -20,21 +20,23 @@ mod serve;
 mod starttls;
 mod truth;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustls::RootCertStore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use x509::UnixTime;
+use x509::crl::{Reason, Revoked};
+use x509::{Fingerprint, UnixTime};
 
 use crate::estate::{Estate, Host, Ports};
 use crate::fault::BlackHole;
-use crate::kind::Upgrade;
+use crate::kind::{Issuer, Upgrade};
 use crate::mint::{Identity, Mint};
+use crate::revocation::RevocationServer;
 use crate::serve::Servers;
 use crate::truth::Tally;
 
@@ -87,6 +89,7 @@ pub struct Fleet {
     mint: Arc<Mint>,
     truth: Vec<Truth>,
     tally: Tally,
+    revocation: Option<RevocationServer>,
     tasks: JoinSet<()>,
     stop: CancellationToken,
     _holes: Vec<BlackHole>,
@@ -114,9 +117,17 @@ impl Fleet {
             SocketAddr::V6(_) => None,
         });
         let ports = Ports { tls, upgrades, refused, holes: told.collect() };
-        let mint = Arc::new(Mint::new(now())?);
+        let revocation = match plan.revocation {
+            true => Some(RevocationServer::start(Duration::ZERO).await?),
+            false => None,
+        };
+        let mint = Arc::new(Mint::new(now(), revocation.as_ref().map(|server| server.url("")))?);
         let estate = tokio::task::block_in_place(|| Estate::build(plan, &mint, &ports))?;
-        let truth = estate.truth(&ports);
+        let revoked = match &revocation {
+            Some(server) => revoke(&estate, &mint, server)?,
+            None => HashSet::new(),
+        };
+        let truth = estate.truth(&ports, &revoked);
         let (estate, tally) = (Arc::new(estate), Tally::default());
         let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
         let (dns, questions) = dns::start(estate.clone(), &mut tasks, stop.clone()).await?;
@@ -135,6 +146,7 @@ impl Fleet {
             mint,
             truth,
             tally,
+            revocation,
             tasks,
             stop,
             _holes: holes,
@@ -193,11 +205,43 @@ impl Fleet {
         self.mint.serve(host.kind, &identity, None).ok().map(Arc::new)
     }
 
+    /// The server of CRLs, where the plan has one.
+    #[must_use]
+    pub fn revocation(&self) -> Option<&RevocationServer> {
+        self.revocation.as_ref()
+    }
+
     /// Stops every server and waits until all are gone.
     pub async fn stop(mut self) {
         self.stop.cancel();
         while self.tasks.join_next().await.is_some() {}
+        if let Some(server) = self.revocation {
+            server.stop().await;
+        }
     }
+}
+
+/// Hands out the CRL of every issuer; the leaves that are on one.
+fn revoke(
+    estate: &Estate,
+    mint: &Mint,
+    server: &RevocationServer,
+) -> Result<HashSet<Fingerprint>, FleetError> {
+    let revoked = estate.to_revoke();
+    for issuer in Issuer::AUTHORITIES {
+        let of_issuer = revoked.iter().filter(|(of, _)| *of == issuer);
+        let entries: Vec<_> = of_issuer
+            .map(|(_, leaf)| Revoked {
+                serial: leaf.serial.clone(),
+                at: now().plus(-7_200),
+                reason: Some(Reason::Superseded),
+                invalidity_date: None,
+            })
+            .collect();
+        let (path, crl) = mint.crl(issuer, &entries)?;
+        server.put_octets(&path, crl);
+    }
+    Ok(revoked.into_iter().map(|(_, leaf)| leaf.fingerprint).collect())
 }
 
 /// A port that nobody listens on and nobody else gets.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rustls::pki_types::CertificateDer;
 use rustls::sign::CertifiedKey;
+use x509::crl::Revoked;
 use x509::{DAY, Fingerprint, UnixTime};
 
 use crate::FleetError;
@@ -75,13 +76,15 @@ pub(crate) struct Mint {
     /// The new root's intermediate, and what the told root says of that new root.
     crossed: Authority,
     cross: CertificateDer<'static>,
+    /// Below which leaves name the CRLs of their issuers.
+    crls: Option<String>,
     chains: Mutex<Vec<LaidOut>>,
     rsa: Mutex<Vec<Arc<Key>>>,
     rsa_next: Mutex<usize>,
 }
 
 impl Mint {
-    pub(crate) fn new(now: UnixTime) -> Result<Self, FleetError> {
+    pub(crate) fn new(now: UnixTime, crls: Option<String>) -> Result<Self, FleetError> {
         let years = |from: i64, to: i64| (now.plus(from * 365 * DAY), now.plus(to * 365 * DAY));
         let key = || Key::generate(KeyKind::P256).map(Arc::new);
         let (from, to) = years(-2, 10);
@@ -117,6 +120,7 @@ impl Mint {
             private,
             crossed,
             cross: cross.certificate,
+            crls,
             chains: Mutex::new(Vec::new()),
             rsa: Mutex::new(Vec::new()),
             rsa_next: Mutex::new(0),
@@ -180,7 +184,18 @@ impl Mint {
             // Both ends belong to the validity (RFC 5280 section 4.1.2.5).
             not_after: not_before.plus(leaf.life_days * DAY - 1),
             signed_with: leaf.signed_with,
+            crl_url: match (&self.crls, leaf.issuer) {
+                (None, _) | (_, Issuer::Oneself) => None,
+                (Some(base), issuer) => Some(format!("{base}{}", crl_path(issuer))),
+            },
         }
+    }
+
+    /// The CRL of an issuer, by the path that leaves name it by.
+    pub(crate) fn crl(&self, issuer: Issuer, revoked: &[Revoked]) -> Result<(String, Vec<u8>), FleetError> {
+        let authority = self.issuer(issuer).ok_or(FleetError::Sign)?;
+        let crl = crate::revocation::crl_of(&authority.key, &authority.name, self.now, revoked)?;
+        Ok((crl_path(issuer), crl))
     }
 
     fn issuer(&self, issuer: Issuer) -> Option<&Authority> {
@@ -227,6 +242,10 @@ impl Mint {
         }
         path.into_iter().cloned().collect()
     }
+}
+
+fn crl_path(issuer: Issuer) -> String {
+    format!("/{issuer:?}.crl").to_ascii_lowercase()
 }
 
 fn names(naming: Naming, identity: &Identity<'_>) -> (Option<String>, Vec<AlternativeName>) {

@@ -24,6 +24,9 @@ pub struct Plan {
     /// The port of endpoints that speak TLS at once; `None`: any free one. Other protocols and
     /// faults have ports of their own, always free ones.
     pub port: Option<u16>,
+    /// Whether leaves name the CRL of their issuer, which a server of the fleet hands out; one in ten of the healthy
+    /// leaves is then on it ([`crate::Truth::revoked`]).
+    pub revocation: bool,
 }
 
 impl Default for Plan {
@@ -35,6 +38,7 @@ impl Default for Plan {
             dead_fraction: 0.05,
             mix: Mix::AllKinds,
             port: None,
+            revocation: false,
         }
     }
 }

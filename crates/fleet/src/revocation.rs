@@ -242,6 +242,35 @@ fn ocsp(key: &Key, answers: &[Answer], certificates: &[&[u8]]) -> Result<Vec<u8>
     Ok(basic_response(&tbs, &SignatureAlgorithm::EcdsaSha256, &signature, certificates))
 }
 
+/// A complete CRL of some authority of a fleet, good for a week.
+pub(crate) fn crl_of(
+    key: &Key,
+    issuer: &[u8],
+    now: UnixTime,
+    revoked: &[Revoked],
+) -> Result<Vec<u8>, FleetError> {
+    let signature = match key {
+        Key::P256(_) => SignatureAlgorithm::EcdsaSha256,
+        _ => SignatureAlgorithm::RsaSha256,
+    };
+    let tbs = tbs_crl(
+        &CrlSpec {
+            signature: signature.clone(),
+            issuer,
+            this_update: now.plus(-3_600),
+            next_update: now.plus(7 * DAY),
+            number: 1,
+            authority_key_id: &crate::forge::key_id(&key.spki()),
+            base: None,
+            distribution_point: None,
+            scope: Scope::All,
+            freshest: None,
+        },
+        revoked,
+    );
+    Ok(signed(&tbs, &signature, &key.sign_certificate(SignedWith::Usual, &tbs)?))
+}
+
 fn sign(key: &Key, tbs: &[u8]) -> Result<Vec<u8>, FleetError> {
     let signature = key.sign_certificate(SignedWith::Usual, tbs)?;
     Ok(signed(tbs, &SignatureAlgorithm::EcdsaSha256, &signature))

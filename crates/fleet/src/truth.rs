@@ -26,6 +26,9 @@ pub struct Truth {
     pub findings: Vec<&'static str>,
     /// The leaf's SHA-256 in hexadecimal, where all addresses serve the same one.
     pub leaf_sha256: Option<String>,
+    /// Its issuer's CRL lists it: a scanner that asks finds `endpoint.revoked`, too.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub revoked: bool,
 }
 
 /// What the servers have counted so far.

@@ -8,7 +8,9 @@ use std::net::IpAddr;
 
 use scan::Observation;
 use scan::observation::{Timing, Trust};
+use scan::revocation::{Source, Verdict};
 use serde::{Serialize, Serializer};
+use x509::crl::Reason;
 use x509::{
     Certificate, Finding, Fingerprint, GeneralName, KeyAlgorithm, KeyUsage, PublicKey, Severity, SpkiHash,
     UnixTime,
@@ -45,6 +47,8 @@ pub(crate) struct Endpoint<'a> {
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub(crate) unparsed: &'a [String],
     pub(crate) trust: Option<TrustView<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) revocation: Vec<RevocationView<'a>>,
     pub(crate) findings: Vec<FindingView<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) kept: Option<KeptView<'a>>,
@@ -79,6 +83,8 @@ pub(crate) struct Detail<'a> {
     timing: Phases,
     tls: Option<Session<'a>>,
     trust: Option<TrustView<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    revocation: Vec<RevocationView<'a>>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     unparsed: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -96,6 +102,7 @@ impl<'a> Detail<'a> {
             timing: Phases::of(&observation.timing),
             tls: observation.session.as_deref().map(Session::of),
             trust: observation.trust.as_ref().map(TrustView::of),
+            revocation: observation.revocation.iter().map(RevocationView::of).collect(),
             unparsed: &observation.unparsed,
             kept: KeptView::of(observation),
         }
@@ -122,6 +129,60 @@ pub(crate) struct TrustView<'a> {
     path: &'a [Fingerprint],
     /// Whether the path ends at a root of this system's store.
     public: bool,
+}
+
+/// Whether a certificate of the chain was revoked.
+#[derive(Serialize)]
+pub(crate) struct RevocationView<'a> {
+    certificate: Fingerprint,
+    /// `good`, `revoked`, `unknown` or `not-applicable`.
+    verdict: &'static str,
+    /// Who says so: `staple`, `crl`, `delta-crl` or `ocsp`.
+    source: Option<&'static str>,
+    url: Option<&'a str>,
+    /// Of good: when newer news is due.
+    until: Option<String>,
+    revoked_at: Option<String>,
+    reason: Option<Reason>,
+    /// Of unknown and not applicable: why, a stable word.
+    cause: Option<&'static str>,
+    /// All of it in a sentence.
+    detail: String,
+}
+
+impl<'a> RevocationView<'a> {
+    fn of((certificate, verdict): &'a (Fingerprint, Verdict)) -> Self {
+        let (mut until, mut revoked_at, mut reason, mut cause) = (None, None, None, None);
+        let source = match verdict {
+            Verdict::Good { source, until: due } => {
+                until = Some(units::rfc3339(due.0));
+                Some(source)
+            }
+            Verdict::Revoked { at, reason: why, source } => {
+                (revoked_at, reason) = (Some(units::rfc3339(at.0)), *why);
+                Some(source)
+            }
+            Verdict::Unknown { cause: why } => {
+                cause = Some(why.code());
+                None
+            }
+            Verdict::NotApplicable { why } => {
+                cause = Some(why.code());
+                None
+            }
+        };
+        Self {
+            certificate: *certificate,
+            verdict: verdict.code(),
+            source: source.map(Source::code),
+            url: source.and_then(Source::url),
+            until,
+            revoked_at,
+            reason,
+            cause,
+            detail: verdict.to_string(),
+        }
+    }
 }
 
 /// A finding with its rule.
@@ -215,6 +276,7 @@ impl<'a> Endpoint<'a> {
             chain: observation.chain.iter().map(|c| CertificateView::of(c)).collect(),
             unparsed: &observation.unparsed,
             trust: observation.trust.as_ref().map(TrustView::of),
+            revocation: observation.revocation.iter().map(RevocationView::of).collect(),
             findings: observation.findings.iter().map(FindingView::from).collect(),
             kept: KeptView::of(observation),
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args};
 
+use crate::config::RevocationSetting;
 use crate::output::Format;
 use crate::terminal::Colour;
 use crate::units;
@@ -92,6 +93,12 @@ pub(crate) struct ScanArgs {
     /// Days before its end from which on a certificate is about to expire [default: 30]
     #[arg(long, help_heading = "Judgement", value_name = "DAYS")]
     pub(crate) expiring_days: Option<u32>,
+    /// Ask whether certificates were revoked, beside the looks [default: off]
+    ///
+    /// Staples count first, then CRLs, each asked for once for all certificates that name it, and with ocsp the
+    /// responders, which learn what is looked at. The URLs are those in the certificates.
+    #[arg(long, help_heading = "Judgement", value_enum, value_name = "WHOM")]
+    pub(crate) revocation: Option<RevocationSetting>,
     /// Exit with code 1 when a finding is at least this bad: info, low, medium, high, critical
     #[arg(long, help_heading = "Judgement", value_name = "SEVERITY")]
     pub(crate) fail_on: Option<x509::Severity>,

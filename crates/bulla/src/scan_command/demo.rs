@@ -23,6 +23,7 @@ pub(crate) async fn start() -> Outcome<Demo> {
         seed: SEED,
         latency: Latency::CertPulse,
         mix: Mix::Demo,
+        revocation: true,
         ..Plan::default()
     };
     let fleet = Fleet::start(&plan).await.map_err(|error| {

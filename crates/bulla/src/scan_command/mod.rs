@@ -158,6 +158,7 @@ fn scanner(spec: &Spec, demo: Option<&demo::Demo>, in_flight: Option<usize>) -> 
     };
     let mut options = spec.scan_options()?;
     options.in_flight = in_flight.or(options.in_flight);
+    options.revocation = spec.revocation(&resolver)?;
     Scanner::new(options, resolver, trust)
         .map_err(|error| Problem::new(Exit::Machine, crate::exit::chain(&error)))
 }

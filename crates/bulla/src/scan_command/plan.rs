@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use outbound::resolve::{Families, Resolver};
 use scan::files::Passwords;
+use scan::revocation::{RevocationChecker, RevocationOptions};
 use scan::target::{Ports, Protocol, TargetOptions, host_name};
 use scan::{Limits, ScanOptions, Trusted};
 use serde::{Deserialize, Serialize};
 
 use super::args::ScanArgs;
-use crate::config::{FamilySetting, ScanSettings, Settings};
+use crate::config::{FamilySetting, RevocationSetting, ScanSettings, Settings};
 use crate::exit::{Exit, Outcome, Problem, chain};
 
 /// The port of DNS.
@@ -104,7 +105,21 @@ impl Spec {
             expiring_within_days: settings.expiring_within_days,
             expiring_fraction: settings.expiring_fraction,
             passwords: Arc::new(passwords),
+            revocation: None,
         })
+    }
+
+    /// Who tells whether certificates were revoked, where that is asked.
+    pub(crate) fn revocation(&self, resolver: &Resolver) -> Outcome<Option<RevocationChecker>> {
+        let ocsp = match self.settings.revocation {
+            RevocationSetting::Off => return Ok(None),
+            RevocationSetting::Crl => false,
+            RevocationSetting::Ocsp => true,
+        };
+        let http = outbound::http::Client::new(resolver, &outbound::http::Options::default())
+            .map_err(|error| Problem::new(Exit::Machine, chain(&error)))?;
+        let options = RevocationOptions { ocsp, ..RevocationOptions::default() };
+        Ok(Some(RevocationChecker::new(http, options)))
     }
 
     /// Whom to trust.
@@ -169,6 +184,7 @@ pub(crate) fn apply(args: &ScanArgs, settings: &mut Settings) -> Outcome<()> {
     }
     set(&mut scan.max_addresses, args.max_addresses);
     set(&mut scan.expiring_within_days, args.expiring_days);
+    set(&mut scan.revocation, args.revocation);
     set(&mut scan.in_flight, args.in_flight);
     set(&mut scan.per_address, args.per_address);
     set(&mut scan.timeout_ms, args.timeout.map(milliseconds));

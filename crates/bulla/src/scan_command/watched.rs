@@ -1,8 +1,11 @@
 //! What the server's watches are scanned with: the configuration's `[scan]`, as for `bulla scan`.
 
+use std::sync::OnceLock;
+
 use outbound::resolve::Resolver;
+use scan::revocation::RevocationChecker;
 use scan::watch::{Kit, WatchSpec};
-use scan::{Observation, Scanner, Targets};
+use scan::{Observation, ScanOptions, Scanner, Targets};
 
 use super::plan::Spec;
 use crate::config::ScanSettings;
@@ -17,6 +20,8 @@ const IN_FLIGHT: usize = 512;
 pub(crate) struct ScanKit {
     settings: ScanSettings,
     resolver: Option<Resolver>,
+    /// One for all watches and all their runs, so that a CRL is kept from one to the next.
+    revocation: OnceLock<Option<RevocationChecker>>,
 }
 
 impl ScanKit {
@@ -26,7 +31,16 @@ impl ScanKit {
         if settings.in_flight == 0 {
             settings.in_flight = IN_FLIGHT.min(outbound::limits::descriptor_budget() / 4).max(1);
         }
-        Self { resolver: settings.dns.is_empty().then_some(resolver), settings }
+        let resolver = settings.dns.is_empty().then_some(resolver);
+        Self { resolver, revocation: OnceLock::new(), settings }
+    }
+
+    fn revocation(&self, spec: &Spec, resolver: &Resolver) -> Result<Option<RevocationChecker>, String> {
+        if let Some(made) = self.revocation.get() {
+            return Ok(made.clone());
+        }
+        let made = spec.revocation(resolver).map_err(said)?;
+        Ok(self.revocation.get_or_init(|| made).clone())
     }
 
     fn spec(&self, watch: &WatchSpec) -> Spec {
@@ -63,7 +77,9 @@ impl Kit for ScanKit {
             Some(resolver) => resolver.clone(),
             None => spec.resolver().map_err(said)?,
         };
-        let (options, trust) = (spec.scan_options().map_err(said)?, spec.trust().map_err(said)?);
+        let trust = spec.trust().map_err(said)?;
+        let revocation = self.revocation(&spec, &resolver)?;
+        let options = ScanOptions { revocation, ..spec.scan_options().map_err(said)? };
         Scanner::new(options, resolver, trust).map_err(|error| chain(&error))
     }
 

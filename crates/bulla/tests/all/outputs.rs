@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use fleet::{Mix, Plan};
 use serde_json::Value;
 
 use crate::world::{ENDPOINTS, World, describe, run, stderr, stdout};
@@ -41,6 +42,49 @@ fn json_lines_say_what_each_line_is() {
     assert_eq!(of("endpoint"), world.targets().len());
     assert_eq!(of("summary"), 1);
     assert_eq!(lines.last().unwrap()["type"], "summary");
+}
+
+/// Without the flag nobody is asked; with it the verdict stands beside the certificate, in the inventory as well.
+#[test]
+fn revocation_is_told_where_it_is_asked() {
+    let plan = Plan {
+        endpoints: ENDPOINTS,
+        mix: Mix::Healthy,
+        dead_fraction: 0.0,
+        revocation: true,
+        ..Plan::default()
+    };
+    let world = World::new(&plan);
+    let truth = world.fleet().truth();
+    let revoked: BTreeSet<_> = truth.into_iter().filter(|t| t.revoked).map(|t| t.target).collect();
+    assert!(!revoked.is_empty());
+    let quiet = stdout(&world.scan_all(&["--output", "jsonl", "--no-store"]));
+    assert!(!quiet.contains("revocation") && world.fleet().revocation().unwrap().counts().requests == 0);
+
+    let output = run(world.scan(&["@targets.txt"]).args([
+        "--revocation",
+        "crl",
+        "--output",
+        "jsonl",
+        "--fail-on",
+        "critical",
+    ]));
+    assert_eq!(output.status.code(), Some(1), "{}", describe(&output));
+    let lines = lines(&stdout(&output));
+    let endpoints: Vec<_> = lines.iter().filter(|line| line["type"] == "endpoint").collect();
+    assert_eq!(endpoints.len(), world.targets().len());
+    for line in &endpoints {
+        let endpoint = line["endpoint"].as_str().unwrap();
+        let leaf = &line["revocation"][0];
+        let expected = if revoked.contains(endpoint) { "revoked" } else { "good" };
+        assert_eq!(leaf["verdict"], expected, "{endpoint}: {leaf}");
+        assert_eq!(leaf["certificate"], line["chain"][0]["fingerprint_sha256"]);
+        let found = line["findings"].as_array().unwrap().iter().any(|f| f["code"] == "endpoint.revoked");
+        assert_eq!(found, revoked.contains(endpoint), "{endpoint}");
+    }
+    let one = revoked.first().unwrap();
+    let shown = stdout(&run(&mut world.bulla(&["inventory", "show", one])));
+    assert!(shown.contains("endpoint.revoked"), "{shown}");
 }
 
 #[test]

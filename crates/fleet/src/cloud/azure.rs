@@ -197,6 +197,7 @@ fn server_tls(
         not_before: now.plus(-DAY),
         not_after: now.plus(90 * DAY),
         signed_with: SignedWith::Usual,
+        crl_url: None,
     };
     let leaf = forge(&order, &key, root)?;
     let certified = CertifiedKey::new(vec![leaf], Arc::new(ServerKey(key)));

@@ -120,6 +120,7 @@ impl Press {
             not_before,
             not_after,
             signed_with: SignedWith::Usual,
+            crl_url: None,
         };
         let own;
         let key = match kind {

@@ -41,8 +41,6 @@ const LARGE_IN_FLIGHT: usize = 2;
 const LARGE_LIMIT: Duration = Duration::from_secs(60);
 /// Lists parsed at once beside the scan's own work; a million entries take about a second of a core.
 const READING_MAX: usize = 2;
-/// Octets of the longest URL asked.
-const URL_MAX: usize = 2_048;
 /// Octets of the longest ETag or Last-Modified kept.
 const VALIDATOR_MAX: usize = 256;
 /// Letters of a foreign text that come into a cause.
@@ -180,9 +178,6 @@ async fn get(
     octets_max: usize,
     limit: Duration,
 ) -> Result<Reply, Cause> {
-    if url.len() > URL_MAX {
-        return Err(Cause::Refused(format!("a URL of {} octets", url.len())));
-    }
     inner.counters.requests.fetch_add(1, Relaxed);
     let deadline = Deadline::within(limit);
     inner.http.get(url, headers, octets_max, deadline).await.map_err(|error| match error {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use x509::crl::{Crl, ParseError, Reason, Scope};
 use x509::{Certificate, DistinguishedName, KeyUsage, SerialNumber, SignatureError, UnixTime};
 
+use super::URL_MAX;
 use super::serials::{Entry, Serials};
 use super::verdict::Cause;
 
@@ -14,8 +15,8 @@ use super::verdict::Cause;
 pub(super) const SKEW: i64 = 300;
 /// URLs of delta CRLs kept of a list. Issuers name one.
 const FRESHEST_MAX: usize = 4;
-/// Octets a list takes beside its entries, about: names, URLs, an ETag.
-const BESIDE_ENTRIES: usize = 2_048;
+/// Octets a list takes beside its entries and texts, about.
+const BESIDE_ENTRIES: usize = 1_024;
 
 /// A list whose signature was checked under the key it is kept by.
 #[derive(Debug)]
@@ -71,7 +72,13 @@ impl List {
             indirect: crl.indirect,
             some_reasons: crl.some_reasons,
             unknown_critical: crl.unknown_critical.into_iter().next(),
-            freshest: crl.freshest.into_iter().take(FRESHEST_MAX).map(Arc::from).collect(),
+            freshest: crl
+                .freshest
+                .into_iter()
+                .filter(|url| url.len() <= URL_MAX)
+                .take(FRESHEST_MAX)
+                .map(Arc::from)
+                .collect(),
             serials,
             etag: None,
             last_modified: None,
@@ -80,7 +87,11 @@ impl List {
 
     /// Octets of memory it takes, about.
     pub(super) fn octets(&self) -> usize {
-        self.serials.octets() + BESIDE_ENTRIES
+        let names = self.issuer.der.len() + 2 * self.issuer.text.len();
+        let points: usize = self.points.iter().map(String::len).sum();
+        let freshest: usize = self.freshest.iter().map(|url| url.len()).sum();
+        let numbers = [&self.number, &self.base].into_iter().flatten().map(|number| number.content().len());
+        self.serials.octets() + names + points + freshest + numbers.sum::<usize>() + BESIDE_ENTRIES
     }
 
     /// Entries.

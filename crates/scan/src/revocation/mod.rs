@@ -39,10 +39,12 @@ const URLS_TRIED_MAX: usize = 4;
 /// Checks under way at once in [`RevocationChecker::check_all`]: more than there are CRLs under way, so that one that
 /// does not answer holds up only those who need it.
 const CHECKS_IN_FLIGHT: usize = 4_096;
-/// OCSP answers and failures kept; about 400 octets each.
-const ANSWERS_KEPT_MAX: u64 = 65_536;
-/// What a remembered failure weighs beside lists, octets.
-const FAILURE_OCTETS: usize = 512;
+/// Octets of memory for OCSP answers and failures: 50,000 of them, about.
+const ANSWERS_OCTETS_MAX: u64 = 32 * 1024 * 1024;
+/// Octets that an OCSP answer or a remembered failure takes beside its URL and serial number, about.
+const ENTRY_OCTETS: usize = 512;
+/// Octets of the longest URL asked.
+const URL_MAX: usize = 2_048;
 
 /// How certificates are checked.
 #[derive(Clone, Copy, Debug)]
@@ -143,14 +145,18 @@ impl RevocationChecker {
     /// A checker that asks over `http`, whose guard says which URLs are refused.
     #[must_use]
     pub fn new(http: Client, options: RevocationOptions) -> Self {
-        let weigh = |_: &ListKey, outcome: &Result<Arc<List>, Cause>| {
-            let octets = outcome.as_ref().map_or(FAILURE_OCTETS, |list| list.octets());
+        let weigh = |key: &ListKey, outcome: &Result<Arc<List>, Cause>| {
+            let octets = outcome.as_ref().map_or(ENTRY_OCTETS, |list| list.octets());
+            u32::try_from(key.url.len() + octets).unwrap_or(u32::MAX)
+        };
+        let weigh_answer = |key: &AnswerKey, _: &Result<Answer, Cause>| {
+            let octets = key.url.len() + key.serial.content().len() + ENTRY_OCTETS;
             u32::try_from(octets).unwrap_or(u32::MAX)
         };
         Self(Arc::new(Inner {
             http,
             lists: Cache::with_weight(options.memory_octets_max, weigh),
-            answers: Cache::with_entries(ANSWERS_KEPT_MAX),
+            answers: Cache::with_weight(ANSWERS_OCTETS_MAX, weigh_answer),
             room: fetch::Room::default(),
             counters: Counters::default(),
             options: RevocationOptions {
@@ -253,7 +259,7 @@ impl RevocationChecker {
         issuer: &Arc<Certificate>,
         now: UnixTime,
     ) -> Result<Verdict, Cause> {
-        let url: Arc<str> = url.into();
+        let url = bounded(url)?;
         let list = self.list(&url, issuer, now).await?;
         let mut delta = None;
         for url in list.freshest() {
@@ -278,8 +284,11 @@ impl RevocationChecker {
         now: UnixTime,
     ) -> Result<Arc<List>, Cause> {
         let key = ListKey { url: url.clone(), issuer: issuer.public_key.spki_sha256 };
-        let held = || self.0.lists.get_stale(&key).and_then(|cached| cached.outcome.clone().ok());
-        let fetching = (self.0.clone(), url.clone(), issuer.clone(), held());
+        if let Some(cached) = self.0.lists.get(&key) {
+            return cached.outcome.clone();
+        }
+        let held = self.0.lists.get_stale(&key).and_then(|cached| cached.outcome.clone().ok());
+        let fetching = (self.0.clone(), url.clone(), issuer.clone(), held);
         self.0
             .lists
             .fetch(&key, move || {
@@ -296,7 +305,7 @@ impl RevocationChecker {
         issuer: &Arc<Certificate>,
         now: UnixTime,
     ) -> Result<Verdict, Cause> {
-        let url: Arc<str> = url.into();
+        let url = bounded(url)?;
         let key = AnswerKey {
             url: url.clone(),
             issuer: issuer.public_key.spki_sha256,
@@ -312,4 +321,12 @@ impl RevocationChecker {
         });
         answer.await?.verdict(Source::Ocsp { url }, now)
     }
+}
+
+/// What is asked and remembered by must not be of any length.
+fn bounded(url: &str) -> Result<Arc<str>, Cause> {
+    if url.len() > URL_MAX {
+        return Err(Cause::Refused(format!("a URL of {} octets", url.len())));
+    }
+    Ok(url.into())
 }

@@ -8,8 +8,10 @@ use fleet::revocation::{
     CrlOrder, Document, LeafOrder, Responder, RevocationServer, RevokingAuthority, Trouble,
     issuing_distribution_point,
 };
+use fleet::{Mix, Plan};
 use outbound::http::Client;
 use outbound::resolve::Resolver;
+use scan::ScanOptions;
 use scan::revocation::{
     Cause, FAILURE_KEPT, KEEP_MAX, RevocationChecker, RevocationOptions, Source, Subject, Verdict,
 };
@@ -18,6 +20,10 @@ use x509::crl::{Reason, Revoked, Scope};
 use x509::ocsp::{Answer, CertificateId, ErrorStatus, OcspHash, Status};
 use x509::{Certificate, DAY, KeyUsage, SerialNumber, UnixTime};
 
+use crate::truth::options;
+use crate::world::{Seen, World};
+
+const NEEDS_OPENSSL: &str = "openssl is needed: apt-get install -y openssl";
 const SERIAL: &[u8] = &[0x4a, 0xbc, 1];
 const REVOKED_AT: UnixTime = UnixTime(1_780_000_000);
 
@@ -562,4 +568,195 @@ async fn responders_are_asked_last_and_once() {
     let stranger = Arc::new(RevokingAuthority::new(1).unwrap());
     place.server.put_responder("/ocsp", Responder { authority: stranger, ..responder });
     assert_eq!(cause(&place.check(&asks(6, &[])).await), "not-authorized");
+}
+
+fn openssl(folder: &std::path::Path, arguments: &str) {
+    let output = std::process::Command::new("openssl")
+        .current_dir(folder)
+        .args(arguments.split(' '))
+        .output()
+        .expect(NEEDS_OPENSSL);
+    assert!(output.status.success(), "{arguments}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Everything made by OpenSSL: authority, certificates, CRL, OCSP responses by a delegate.
+#[tokio::test]
+async fn what_openssl_makes_is_read() {
+    let server = RevocationServer::start(Duration::ZERO).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let read = |name: &str| std::fs::read(folder.path().join(name)).unwrap();
+    let configuration = format!(
+        "[ca]\ndefault_ca=ours\n[ours]\ndatabase=index\nserial=serial\ncrlnumber=crlnumber\nnew_certs_dir=.\n\
+         certificate=ca.pem\nprivate_key=ca.key\ndefault_md=sha256\ndefault_days=90\ndefault_crl_days=7\n\
+         policy=any\nunique_subject=no\n[any]\ncommonName=supplied\n\
+         [leaf]\ncrlDistributionPoints=URI:{0}\nextendedKeyUsage=serverAuth\n\
+         [part]\ncrlDistributionPoints=URI:{1}\nextendedKeyUsage=serverAuth\n\
+         [responder]\nextendedKeyUsage=OCSPSigning\n\
+         [crl]\nissuingDistributionPoint=critical,@point\n[point]\nfullname=URI:{1}\nonlyuser=TRUE\n",
+        server.url("/ca.crl"),
+        server.url("/part.crl"),
+    );
+    for (name, text) in
+        [("config", configuration.as_str()), ("index", ""), ("serial", "8f00"), ("crlnumber", "1000")]
+    {
+        std::fs::write(folder.path().join(name), text).unwrap();
+    }
+    let run = |arguments: &str| openssl(folder.path(), arguments);
+    run("req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.pem -subj /CN=OpenSSL -days 900");
+    for (name, extensions) in
+        [("good", "leaf"), ("bad", "leaf"), ("part", "part"), ("responder", "responder")]
+    {
+        run(&format!(
+            "req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout {name}.key -out {name}.csr -subj /CN={name}"
+        ));
+        run(&format!(
+            "ca -batch -config config -notext -extensions {extensions} -in {name}.csr -out {name}.pem"
+        ));
+        run(&format!("x509 -in {name}.pem -outform DER -out {name}.der"));
+    }
+    run("ca -config config -revoke bad.pem -crl_reason keyCompromise");
+    run("ca -config config -revoke part.pem -crl_reason superseded");
+    run("ca -config config -gencrl -out crl.pem");
+    run("crl -in crl.pem -outform DER -out crl.der");
+    run("ca -config config -gencrl -crlexts crl -out part-crl.pem");
+    run("crl -in part-crl.pem -outform DER -out part-crl.der");
+    run("x509 -in ca.pem -outform DER -out ca.der");
+    for name in ["good", "bad"] {
+        run(&format!(
+            "ocsp -index index -CA ca.pem -rsigner responder.pem -rkey responder.key -issuer ca.pem -cert {name}.pem \
+             -ndays 3 -respout {name}.ocsp -noverify"
+        ));
+    }
+    server.put_octets("/ca.crl", read("crl.der"));
+    server.put_octets("/part.crl", read("part-crl.der"));
+    let issuer = Arc::new(Certificate::parse(&read("ca.der")).unwrap());
+    let certificate = |name: &str| Certificate::parse(&read(name)).unwrap();
+    let checker = checker(RevocationOptions::default());
+    for (name, expected, by_crl) in [
+        ("good.der", "good", Some("good.ocsp")),
+        ("bad.der", "revoked", Some("bad.ocsp")),
+        ("part.der", "revoked", None),
+    ] {
+        let verdict = checker.check(&certificate(name), &issuer, None, now()).await;
+        assert_eq!(verdict.code(), expected, "{name} by CRL: {verdict}");
+        if let Some(staple) = by_crl {
+            let verdict = checker.check(&certificate(name), &issuer, Some(&read(staple)), now()).await;
+            assert_eq!(verdict.code(), expected, "{name} by staple: {verdict}");
+            assert!(verdict.to_string().ends_with("the staple"), "{verdict}");
+        }
+    }
+    let other = checker.check(&certificate("bad.der"), &issuer, Some(&read("good.ocsp")), now()).await;
+    assert!(
+        other.code() == "revoked" && other.to_string().contains("crl"),
+        "another's staple says nothing: {other}"
+    );
+}
+
+fn with_checker(checker: &RevocationChecker) -> ScanOptions {
+    ScanOptions { revocation: Some(checker.clone()), ..options() }
+}
+
+/// The endpoints with that finding.
+fn with_finding(seen: &Seen, code: &str) -> Vec<String> {
+    let has = |findings: &[x509::Finding]| findings.iter().any(|finding| finding.rule.code == code);
+    let found = seen.observations.iter().filter(|observation| has(&observation.findings));
+    let mut targets: Vec<_> = found.map(|observation| observation.target.identity()).collect();
+    targets.sort();
+    targets
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_scan_tells_of_what_is_revoked_and_still_served() {
+    let plan = Plan { endpoints: 600, mix: Mix::AllKinds, revocation: true, ..Plan::default() };
+    let world = World::of(&plan).await;
+    let truth = world.fleet.truth();
+    let checker = checker(RevocationOptions::default());
+    let targets: Vec<_> = truth.iter().map(|t| t.target.clone()).collect();
+    let seen = world.scan(with_checker(&checker), &targets).await;
+    assert_eq!(seen.observations.len(), truth.len(), "none is lost, none doubled");
+    let mut revoked: Vec<_> = truth.iter().filter(|t| t.revoked).map(|t| t.target.clone()).collect();
+    revoked.sort();
+    assert!(revoked.len() > 20, "{} of {}", revoked.len(), truth.len());
+    assert_eq!(with_finding(&seen, "endpoint.revoked"), revoked);
+    for observation in &seen.observations {
+        assert_eq!(observation.revocation.len(), observation.chain.len().min(8), "{}", observation.label());
+        let Some((certificate, verdict)) = observation.revocation.first() else { continue };
+        assert_eq!(Some(*certificate), observation.leaf().map(|leaf| leaf.fingerprint));
+        let leaf = observation.leaf().unwrap();
+        if observation.at() > leaf.not_after {
+            assert_eq!(verdict.to_string(), "not applicable: the certificate has expired");
+        }
+    }
+    let lists = checker.counts();
+    assert!(lists.requests <= 6 && lists.lists_read == lists.requests, "one for each issuer: {lists:?}");
+    world.fleet.stop().await;
+}
+
+/// Handshakes do not wait for a CRL that never comes; their observations do, as long as the limit.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn handshakes_do_not_wait_for_lists() {
+    let plan =
+        Plan { endpoints: 100, mix: Mix::Healthy, dead_fraction: 0.0, revocation: true, ..Plan::default() };
+    let world = World::of(&plan).await;
+    let server = world.fleet.revocation().unwrap();
+    for path in ["/issuing.crl", "/rsa.crl", "/deep.crl", "/crossed.crl"] {
+        server.put(path, Document { trouble: Some(Trouble::Hang), ..Document::default() });
+    }
+    let checker =
+        checker(RevocationOptions { limit: Duration::from_secs(3), ..RevocationOptions::default() });
+    let scanner = world.scanner(ScanOptions { in_flight: Some(2), ..with_checker(&checker) });
+    let targets: Vec<_> = world.fleet.truth().into_iter().map(|t| t.target).collect();
+    let input = Box::new(scan::Targets::new(targets, scan::TargetOptions::default()));
+    let began = std::time::Instant::now();
+    let mut run = scanner.start(input, scan::Known::default(), tokio_util::sync::CancellationToken::new());
+    let (mut observations, mut waited) = (0, 0);
+    while let Some(observation) = run.observations.recv().await {
+        observations += 1;
+        let (_, verdict) = &observation.revocation[0];
+        if observation.session.as_ref().is_some_and(|session| session.ocsp_staple.is_some()) {
+            assert_eq!(verdict.code(), "good", "a staple needs no list");
+            continue;
+        }
+        assert_eq!(cause(verdict), "timed-out", "{}", observation.label());
+        if waited == 0 {
+            assert_eq!(run.progress.snapshot().finished, 100, "all looks were over before");
+        }
+        waited += 1;
+    }
+    assert!(waited > 80, "{waited}");
+    assert_eq!(observations, 100);
+    assert!(
+        began.elapsed() < Duration::from_secs(12),
+        "{:?}: each waits its limit, all together",
+        began.elapsed()
+    );
+    world.fleet.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_scan_that_is_stopped_leaves_no_check_behind() {
+    let plan =
+        Plan { endpoints: 60, mix: Mix::Healthy, dead_fraction: 0.0, revocation: true, ..Plan::default() };
+    let world = World::of(&plan).await;
+    let server = world.fleet.revocation().unwrap();
+    for path in ["/issuing.crl", "/rsa.crl", "/deep.crl", "/crossed.crl"] {
+        server.put(path, Document { trouble: Some(Trouble::Hang), ..Document::default() });
+    }
+    let checker = checker(RevocationOptions::default());
+    let scanner = world.scanner(with_checker(&checker));
+    let targets: Vec<_> = world.fleet.truth().into_iter().map(|t| t.target).collect();
+    let input = Box::new(scan::Targets::new(targets, scan::TargetOptions::default()));
+    let stop = tokio_util::sync::CancellationToken::new();
+    let mut run = scanner.start(input, scan::Known::default(), stop.clone());
+    while run.progress.snapshot().finished < 60 {
+        tokio::task::yield_now().await;
+    }
+    stop.cancel();
+    let mut observations = 0;
+    while let Some(observation) = run.observations.recv().await {
+        assert_eq!(observation.revocation[0].1.code(), "good", "by a staple: no list came");
+        observations += 1;
+    }
+    assert!(observations < 20, "{observations}");
+    world.fleet.stop().await;
 }

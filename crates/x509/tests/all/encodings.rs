@@ -77,6 +77,7 @@ proptest! {
         let _ = Certificate::parse(&noise);
         let _ = PublicKey::parse(&noise);
         let _ = ocsp::parse_response(&noise);
+        let _ = ocsp::BasicResponse::parse(&noise);
         let _ = sct::parse(&noise);
         let _ = pem::certificates(&noise).count();
     }

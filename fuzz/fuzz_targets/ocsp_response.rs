@@ -1,0 +1,13 @@
+//! Any octets, read as an OCSP response: no panic, and what is read strictly is read leniently, too.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use x509::ocsp::{BasicResponse, Outcome, parse_response};
+
+fuzz_target!(|octets: &[u8]| {
+    let lenient = parse_response(octets);
+    let Ok(response) = BasicResponse::parse(octets) else { return };
+    if let Some(first) = response.answers.first() {
+        assert_eq!(lenient.unwrap().status, Outcome::Status(first.status));
+    }
+});
