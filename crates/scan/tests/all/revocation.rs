@@ -760,3 +760,45 @@ async fn a_scan_that_is_stopped_leaves_no_check_behind() {
     assert!(observations < 20, "{observations}");
     world.fleet.stop().await;
 }
+
+/// A name server that knows one address for every name.
+async fn name_server(address: [u8; 4]) -> std::net::SocketAddr {
+    let socket = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let at = socket.local_addr().unwrap();
+    tokio::spawn(async move {
+        let mut question = [0; 512];
+        while let Ok((length, from)) = socket.recv_from(&mut question).await {
+            // Header, then one name, then type and class (RFC 1035 section 4.1); what follows is not repeated.
+            let name = question[12..length].iter().position(|octet| *octet == 0).unwrap();
+            let end = 12 + name + 1 + 4;
+            let is_a = question[end - 4..end - 2] == [0, 1];
+            let mut answer = question[..end].to_vec();
+            answer[2..12].copy_from_slice(&[0x81, 0x80, 0, 1, 0, u8::from(is_a), 0, 0, 0, 0]);
+            if is_a {
+                answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4]);
+                answer.extend(address);
+            }
+            let _ = socket.send_to(&answer, from).await;
+        }
+    });
+    at
+}
+
+/// A harmless name that leads to a cloud's metadata service is refused once it is resolved, and told as that.
+#[tokio::test]
+async fn a_name_is_looked_at_where_it_leads() {
+    let place = Place::new().await;
+    place.publish("/a.crl", &CrlOrder::default());
+    let port = place.server.url("").rsplit(':').next().unwrap().to_owned();
+    let order =
+        LeafOrder { crl_urls: vec![format!("http://crl.example.com:{port}/a.crl")], ..LeafOrder::default() };
+    let leaf = place.leaf_of(order);
+    for (address, expected) in [([127, 0, 0, 1], "good"), ([169, 254, 169, 254], "refused-by-guard")] {
+        let resolver = Resolver::with_upstreams(vec![name_server(address).await]);
+        let http = Client::new(&resolver, &outbound::http::Options::default()).unwrap();
+        let checker = RevocationChecker::new(http, RevocationOptions::default());
+        let verdict = checker.check(&leaf, &place.issuer, None, now()).await;
+        let found = if verdict.code() == "good" { "good" } else { cause(&verdict) };
+        assert_eq!(found, expected, "{verdict}");
+    }
+}
