@@ -7,7 +7,8 @@ use x509::ocsp::{BasicResponse, Outcome, parse_response};
 fuzz_target!(|octets: &[u8]| {
     let lenient = parse_response(octets);
     let Ok(response) = BasicResponse::parse(octets) else { return };
-    if let Some(first) = response.answers.first() {
+    // Of a certificate named by another hash only the strict reader has an opinion.
+    if let Some(first) = response.answers.first().filter(|answer| answer.id.is_some()) {
         assert_eq!(lenient.unwrap().status, Outcome::Status(first.status));
     }
 });

@@ -152,6 +152,11 @@ async fn what_is_wrong_with_a_list_is_told() {
             "wrong-distribution-point",
             of(CrlOrder { distribution_point: Some(elsewhere), ..CrlOrder::default() }),
         ),
+        // A distribution point named by a directory name only: which one it is nobody here can tell.
+        (
+            "wrong-distribution-point",
+            of(with(Extension::custom("2.5.29.28", true, vec![0x30, 8, 0xa0, 6, 0xa0, 4, 0xa4, 2, 0x30, 0]))),
+        ),
         ("wrong-scope", of(CrlOrder { scope: Scope::Authorities, ..CrlOrder::default() })),
         ("wrong-scope", of(CrlOrder { scope: Scope::Attributes, ..CrlOrder::default() })),
         ("indirect", of(with(issuing_distribution_point(Some(&mine), &[4])))),

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use x509::build::{Extension, key_sha1};
 use x509::crl::Reason;
 use x509::ocsp::{
-    CertificateId, ErrorStatus, OcspHash, Outcome, Request, Responder, Status, basic_response,
-    error_response, parse_response, tbs_response,
+    BasicResponse, CertificateId, ErrorStatus, OcspHash, Outcome, Request, Responder, ResponderError, Status,
+    basic_response, error_response, parse_response, tbs_response,
 };
 use x509::{DAY, DistinguishedName, SerialNumber, SignatureAlgorithm, UnixTime};
 
@@ -110,6 +110,16 @@ fn openssl_believes_our_responses() {
             assert_eq!(read.responder, Some(Responder::KeyHash(key_sha1(&key.spki).to_vec())));
             assert_eq!((read.this_update, read.next_update), (Some(LONG.0), Some(LONG.1)));
             assert_eq!(read.serial, Some(serial(1)));
+            let strict = BasicResponse::parse(&response).unwrap();
+            assert_eq!(Outcome::Status(strict.answers[0].status), read.status, "both readers agree");
+            assert_eq!(strict.about(&ca.certificate, &serial(2)).unwrap().status, revoked);
+            assert!(strict.about(&ca.certificate, &serial(4)).is_none());
+            assert_eq!(strict.authorized_by(&ca.certificate, LONG.0), Ok(()), "{algorithm}");
+            let stranger = Authority::new(algorithm.clone());
+            assert_eq!(
+                strict.authorized_by(&stranger.certificate, LONG.0),
+                Err(ResponderError::NotAuthorized)
+            );
         }
     }
 }
