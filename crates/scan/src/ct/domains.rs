@@ -90,6 +90,12 @@ impl DomainSet {
         Ok(Self::of(names, seed))
     }
 
+    /// No domains: nothing matches.
+    #[must_use]
+    pub fn none() -> Self {
+        Self::of(Vec::new(), 0)
+    }
+
     fn of(domains: Vec<Box<str>>, seed: u64) -> Self {
         let places = (domains.len() * 2).next_power_of_two().max(8);
         let mut set = Self {

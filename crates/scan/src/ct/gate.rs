@@ -128,6 +128,13 @@ fn pause(failures: u32) -> Duration {
     bound / 2 + (bound / 2).mul_f64(fraction())
 }
 
+/// Any number; without randomness always the same.
+pub(super) fn random() -> u64 {
+    let mut octets = [0; 8];
+    let _ = aws_lc_rs::rand::fill(&mut octets);
+    u64::from_be_bytes(octets)
+}
+
 /// From 0 up to 1. Without randomness all wait as long as they may.
 fn fraction() -> f64 {
     let mut octets = [0; 4];

@@ -240,7 +240,7 @@ fn folded(octets: &[u8]) -> String {
     String::from_utf8_lossy(octets).trim().trim_end_matches('.').to_lowercase()
 }
 
-/// A certificate that is known: issued by our authority, managed, or in the inventory.
+/// A certificate that is known: issued by our authority, managed, in the inventory, or logged and expected.
 #[derive(Clone, Debug)]
 pub struct KnownCertificate {
     /// What makes it the same as a logged one.
@@ -249,8 +249,8 @@ pub struct KnownCertificate {
     pub issuer: String,
     /// Its names, folded.
     pub names: Vec<String>,
-    /// SHA-256 of its SubjectPublicKeyInfo.
-    pub spki_sha256: Hash,
+    /// SHA-256 of its SubjectPublicKeyInfo, where it is known.
+    pub spki_sha256: Option<Hash>,
     /// First second of validity.
     pub not_before: UnixTime,
     /// Last second of validity.
@@ -267,7 +267,7 @@ impl KnownCertificate {
         let issuance = Issuance::from_der(leaf);
         Some(Self {
             id: issuance.id,
-            spki_sha256: issuance.spki_sha256?,
+            spki_sha256: Some(issuance.spki_sha256?),
             issuer: issuance.issuer,
             names: issuance.names,
             not_before: issuance.not_before,
@@ -287,6 +287,8 @@ pub enum KnownAs {
     Managed,
     /// It was seen on an endpoint, in a file or in a cloud.
     Inventory,
+    /// It was logged before and is expected: there at the start, a renewal, or somebody said so.
+    Expected,
 }
 
 /// Who may issue for a domain, as CAA (RFC 8659) would say it: held against what was issued, not against what may be.
@@ -320,8 +322,25 @@ pub enum Verdict {
     AllowedIssuer,
     /// It was found for domains that are not watched any more.
     NotWatched,
+    /// It was there when its domain began to be watched.
+    Baseline,
+    /// Somebody says that it is ours.
+    Accepted(Decision),
+    /// Nobody asked for it, and somebody has seen to it.
+    Acknowledged(Decision),
     /// Nobody asked for it: an alert.
     Unasked(Vec<Unasked>),
+}
+
+/// What somebody says of an issuance.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Decision {
+    /// Who.
+    pub by: String,
+    /// Why.
+    pub reason: String,
+    /// When, seconds since 1970.
+    pub at: i64,
 }
 
 impl Verdict {
@@ -380,7 +399,9 @@ pub fn judge(issuance: &Issuance, domain: &str, rule: &IssuerRule, known: &[Know
     }
     // A key that a known certificate has is ours, whoever certifies it.
     let by_key = known.iter().find(|one| {
-        Some(one.spki_sha256) == issuance.spki_sha256 && unknown_names(issuance, [*one]).is_empty()
+        one.spki_sha256.is_some()
+            && one.spki_sha256 == issuance.spki_sha256
+            && unknown_names(issuance, [*one]).is_empty()
     });
     if let Some(one) = by_key {
         return Verdict::Renewal { of: hexadecimal(&one.id.issuer_serial), same_key: true };
@@ -470,7 +491,7 @@ mod tests {
             id: issuance.id,
             issuer: issuance.issuer.clone(),
             names: issuance.names.clone(),
-            spki_sha256: issuance.spki_sha256.unwrap(),
+            spki_sha256: issuance.spki_sha256,
             not_before: issuance.not_before,
             not_after: issuance.not_after,
             known_as,

@@ -4,7 +4,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use store::ct::{CtIssuanceRow, CtVerdict, NewCtIssuance, ct_known, judge_ct_issuances, record_ct_issuances};
+use store::ct::{
+    CtIssuanceRow, CtVerdict, NewCtIssuance, ct_expected, ct_known, judge_ct_issuances, record_ct_issuances,
+};
 use store::{StoreError, Tx};
 use uuid::Uuid;
 use x509::UnixTime;
@@ -77,6 +79,34 @@ pub async fn record(tx: &mut Tx, found: Vec<Found>, now_us: i64) -> Result<Vec<U
     record_ct_issuances(tx, rows).await
 }
 
+/// Gives issuances a verdict that needs no judging; answers those that it moved.
+///
+/// # Errors
+/// Those of the database.
+pub async fn settle(tx: &mut Tx, issuances: &[Uuid], verdict: &Verdict) -> Result<Vec<Uuid>, StoreError> {
+    let reason = reason_of(verdict);
+    let stored = stored_as(verdict);
+    judge_ct_issuances(tx, issuances.iter().map(|id| (*id, stored, reason.clone())).collect()).await
+}
+
+fn stored_as(verdict: &Verdict) -> CtVerdict {
+    match verdict {
+        Verdict::Unasked(_) => CtVerdict::Unasked,
+        Verdict::Acknowledged(_) => CtVerdict::Acknowledged,
+        Verdict::Known(_)
+        | Verdict::Renewal { .. }
+        | Verdict::AllowedIssuer
+        | Verdict::NotWatched
+        | Verdict::Baseline
+        | Verdict::Accepted(_) => CtVerdict::Expected,
+    }
+}
+
+/// Always serialises.
+fn reason_of(verdict: &Verdict) -> String {
+    serde_json::to_string(verdict).unwrap_or_default()
+}
+
 fn row_of(found: Found, now_us: i64) -> NewCtIssuance {
     let Found { issuance, domains, source, logged_at_ms } = found;
     let serial = issuance.serial.as_ref().filter(|_| issuance.readable).map(ToString::to_string);
@@ -112,8 +142,8 @@ pub struct Judged {
 
 /// Judges issuances by what is known now: pending ones that have waited long enough (`Store::ct_issuances_judgeable`,
 /// found before now less [`GRACE`]), and now and then unasked ones of late, whose alert is over once they turn out to be
-/// known (a scan has met them). Answers the verdicts that moved: those that another node was faster with are its to tell
-/// of. Three statements, on PostgreSQL.
+/// known (a scan has met them). Expected issuances speak for their renewals as known certificates do. Answers the verdicts
+/// that moved: those that another node was faster with are its to tell of. Four statements, on PostgreSQL.
 ///
 /// # Errors
 /// Those of the database.
@@ -128,7 +158,7 @@ pub async fn judge_issuances(
     let names: BTreeSet<&String> = issuances.iter().flat_map(|(row, _)| &row.names).collect();
     let names: Vec<String> = names.into_iter().cloned().collect();
     let ended_us = earliest.saturating_sub(LATE_RENEWAL.saturating_mul(SECOND_US));
-    let known: Vec<KnownCertificate> = ct_known(tx, &names, ended_us)
+    let mut known: Vec<KnownCertificate> = ct_known(tx, &names, ended_us)
         .await?
         .into_iter()
         .filter_map(|row| {
@@ -140,6 +170,10 @@ pub async fn judge_issuances(
             KnownCertificate::from_der(&row.der, known_as)
         })
         .collect();
+    let unwatched = reason_of(&Verdict::NotWatched);
+    let expected = ct_expected(tx, &names, ended_us).await?;
+    // What was found for a domain that was given up is nobody's word for anything.
+    known.extend(expected.iter().filter(|row| row.reason != unwatched).map(known_of));
     let judged: Vec<Judged> = issuances
         .into_iter()
         .map(|(issuance, domain)| {
@@ -150,13 +184,23 @@ pub async fn judge_issuances(
             Judged { issuance, domain, verdict }
         })
         .collect();
-    let verdicts = judged.iter().map(|one| {
-        let verdict = if one.verdict.is_unasked() { CtVerdict::Unasked } else { CtVerdict::Expected };
-        // Always serialises.
-        (one.issuance.id, verdict, serde_json::to_string(&one.verdict).unwrap_or_default())
-    });
+    let verdicts =
+        judged.iter().map(|one| (one.issuance.id, stored_as(&one.verdict), reason_of(&one.verdict)));
     let stored: BTreeSet<Uuid> = judge_ct_issuances(tx, verdicts.collect()).await?.into_iter().collect();
     Ok(judged.into_iter().filter(|one| stored.contains(&one.issuance.id)).collect())
+}
+
+fn known_of(row: &CtIssuanceRow) -> KnownCertificate {
+    let issuance = issuance_of(row);
+    KnownCertificate {
+        id: issuance.id,
+        issuer: issuance.issuer,
+        names: issuance.names,
+        spki_sha256: issuance.spki_sha256,
+        not_before: issuance.not_before,
+        not_after: issuance.not_after,
+        known_as: KnownAs::Expected,
+    }
 }
 
 /// What [`judge`] looks at.

@@ -11,7 +11,9 @@
 //! Both give [`Issuance`]s. A precertificate and its certificate are one issuance ([`IssuanceId`]); whether somebody
 //! asked for it is decided by [`judge`], a function of values.
 //!
-//! # For the caller
+//! [`monitor`] puts them together: what a server does by itself, and what its users ask of it.
+//!
+//! # The parts
 //!
 //! 1. [`registered_domain`] of each name of the estate gives the domains to watch; [`DomainSet::compile`] makes them
 //!    fit to be held against names at a log's full speed.
@@ -25,7 +27,7 @@
 //!    [`ledger::GRACE`] (our own renewals are logged before their issuer answers) [`ledger::judge_issuances`] looks up what
 //!    is known and stores the verdicts: alert on [`Verdict::Unasked`], in that transaction.
 //!
-//! Limits are constants beside what they bound. Only [`ledger`] touches the database, by `store::ct`.
+//! Limits are constants beside what they bound. Only [`ledger`] and [`monitor`] touch the database, by `store::ct`.
 
 pub mod domains;
 pub mod entry;
@@ -35,12 +37,16 @@ pub mod issuance;
 pub mod ledger;
 pub mod log_list;
 pub mod merkle;
+pub mod monitor;
 pub mod names;
 pub mod note;
 pub mod search;
 pub mod tile;
 
 pub use domains::{BadDomain, DomainSet, registered_domain};
-pub use issuance::{Issuance, IssuanceId, IssuerRule, KnownAs, KnownCertificate, Unasked, Verdict, judge};
+pub use issuance::{
+    Decision, Issuance, IssuanceId, IssuerRule, KnownAs, KnownCertificate, Unasked, Verdict, judge,
+};
 pub use log_list::{LogList, TiledLog};
+pub use monitor::{Monitor, MonitorError, MonitorOptions};
 pub use note::{Checkpoint, LogKey};

@@ -4,9 +4,9 @@
 //! its lease. A node that stops gives its runs back, a node that dies loses them when their leases end, and whoever takes
 //! a run up goes on with its scan, leaving out the endpoints already stored.
 
-mod run;
+pub(crate) mod run;
 mod runner;
-mod schedule;
+pub(crate) mod schedule;
 mod tell;
 
 use std::sync::Arc;

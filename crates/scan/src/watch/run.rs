@@ -43,7 +43,7 @@ impl From<StoreError> for Unfinished {
     }
 }
 
-fn said(error: &dyn std::error::Error) -> String {
+pub(crate) fn said(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {

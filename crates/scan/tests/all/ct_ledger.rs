@@ -10,7 +10,9 @@ use outbound::resolve::Resolver;
 use scan::ct::follow::{FollowError, FollowOptions, Follower, Place, Start};
 use scan::ct::ledger::{Found, GRACE, Judged, judge_issuances, record};
 use scan::ct::{DomainSet, Issuance, IssuerRule, KnownAs, LogKey, Unasked, Verdict};
-use store::ct::{CtFilter, CtVerdict, alarm_ct_log, insert_ct_domains, step_ct_log};
+use store::ct::{
+    CtDomainSettings, CtFilter, CtLogStep, CtVerdict, alarm_ct_log, insert_ct_domain, step_ct_log,
+};
 use store::{NewCertificate, Store, StoreUrl, insert_known_certificates};
 
 const DAY: i64 = x509::DAY;
@@ -27,11 +29,11 @@ impl World {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(&StoreUrl::sqlite(folder.path().join("ct.db"))).await.unwrap();
         let now = store::Clock::system().now_seconds();
-        let watched = vec!["ours.example".to_owned()];
-        let domains = DomainSet::compile(watched.iter().map(String::as_str), 3).unwrap();
+        let domains = DomainSet::compile(["ours.example"], 3).unwrap();
+        let settings = CtDomainSettings { rule: "{}".to_owned(), enabled: true, services: Vec::new() };
         store
             .write("watch", move |tx| {
-                async move { insert_ct_domains(tx, &watched, "{}", 0).await.map(drop) }.boxed()
+                async move { insert_ct_domain(tx, "ours.example", &settings, 0).await.map(drop) }.boxed()
             })
             .await
             .unwrap();
@@ -116,7 +118,11 @@ async fn a_renewal_is_expected_and_what_nobody_asked_for_is_not() {
     assert!(matches!(of(&renewed), Verdict::Renewal { same_key: false, .. }));
     assert_eq!(of(&foreign), Verdict::Unasked(vec![Unasked::IssuerNotAllowed]));
     assert!(of(&strange).is_unasked());
-    let unasked = CtFilter { domain: Some("ours.example".to_owned()), verdict: Some(CtVerdict::Unasked) };
+    let unasked = CtFilter {
+        domain: Some("ours.example".to_owned()),
+        verdict: Some(CtVerdict::Unasked),
+        found_from_us: None,
+    };
     let listed = world.store.ct_issuances(&unasked, None, 10).await.unwrap();
     assert_eq!(listed.rows.len(), 2);
     assert!(world.judge(GRACE).await.is_empty(), "judged once");
@@ -171,13 +177,23 @@ impl Stored<'_> {
         let clock = store::Clock::system();
         let follower = Follower::new(key, &self.log.monitoring_url(), client.unwrap(), options, clock);
         let row = self.world.store.ct_log(self.log_id).await.unwrap();
-        let place: Option<Place> =
-            row.filter(|row| !row.place.is_empty()).map(|row| serde_json::from_str(&row.place).unwrap());
+        let from = row.map(|row| row.place).unwrap_or_default();
+        let place: Option<Place> = (!from.is_empty()).then(|| serde_json::from_str(&from).unwrap());
         let (now, log_id) = (self.world.now_us(), self.log_id);
         match follower.step(place.as_ref(), &self.world.domains).await {
             Ok(_) if crash => true,
             Ok(step) => {
-                let place = serde_json::to_string(&step.place).unwrap();
+                let row = CtLogStep {
+                    log_id,
+                    name: "Fleet 2026".to_owned(),
+                    from,
+                    place: serde_json::to_string(&step.place).unwrap(),
+                    behind: step.behind as i64,
+                    behind_since_us: None,
+                    warning: None,
+                    failing_since_us: None,
+                    at_us: now,
+                };
                 let domains = &self.world.domains;
                 let found =
                     step.matches.into_iter().map(|one| Found::in_log(one, domains, "Fleet 2026")).collect();
@@ -186,7 +202,8 @@ impl Stored<'_> {
                     .write("step", move |tx| {
                         async move {
                             record(tx, found, now).await?;
-                            step_ct_log(tx, log_id, "Fleet 2026", &place, step.behind as i64, now).await
+                            assert!(step_ct_log(tx, &row).await?, "nobody else steps");
+                            Ok(())
                         }
                         .boxed()
                     })

@@ -25,6 +25,8 @@ pub enum CtVerdict {
     Expected,
     /// Nobody did.
     Unasked,
+    /// Nobody did, and somebody has seen to it.
+    Acknowledged,
 }
 
 impl CtVerdict {
@@ -33,6 +35,7 @@ impl CtVerdict {
             Self::Pending => 0,
             Self::Expected => 1,
             Self::Unasked => 2,
+            Self::Acknowledged => 3,
         }
     }
 
@@ -41,6 +44,7 @@ impl CtVerdict {
             0 => Ok(Self::Pending),
             1 => Ok(Self::Expected),
             2 => Ok(Self::Unasked),
+            3 => Ok(Self::Acknowledged),
             other => Err(StoreError::Corrupt(format!("an issuance with verdict {other}"))),
         }
     }
@@ -123,6 +127,8 @@ pub struct CtFilter {
     pub domain: Option<String>,
     /// Those with this verdict.
     pub verdict: Option<CtVerdict>,
+    /// Those found at this time or later, µs.
+    pub found_from_us: Option<i64>,
 }
 
 /// A certificate that is known for a name.
@@ -221,6 +227,15 @@ SELECT n.domain, n.id FROM UNNEST(?1::text[], ?2::bigint[]) AS n (domain, id)
 ORDER BY n.domain COLLATE \"C\", n.id ON CONFLICT DO NOTHING",
 };
 
+pub(super) const NAMES: Bulk = Bulk {
+    sqlite: "-- ct_issuances_names
+INSERT INTO ct_issuance_names (name_reversed, issuance_id) VALUES (?1, ?2) ON CONFLICT DO NOTHING",
+    postgres: "-- ct_issuances_names
+INSERT INTO ct_issuance_names (name_reversed, issuance_id)
+SELECT n.name, n.id FROM UNNEST(?1::text[], ?2::bigint[]) AS n (name, id)
+ORDER BY n.name COLLATE \"C\", n.id ON CONFLICT DO NOTHING",
+};
+
 pub(super) const DERS: Bulk = Bulk {
     sqlite: "-- ct_issuances_ders
 INSERT INTO ct_issuance_ders (issuance_id, der) VALUES (?1, ?2) ON CONFLICT DO NOTHING",
@@ -230,15 +245,16 @@ INSERT INTO ct_issuance_ders (issuance_id, der)
 SELECT n.id, n.der FROM UNNEST(?1::bigint[], ?2::bytea[]) AS n (id, der) ORDER BY n.id ON CONFLICT DO NOTHING",
 };
 
-/// One judged already keeps its verdict, but for an unasked one that turns out to be known.
+/// One judged already keeps its verdict, but for an unasked one that turns out to be known, or is seen to.
 pub(super) const JUDGE: Bulk = Bulk {
     sqlite: "-- ct_issuances_judge
 UPDATE ct_issuances SET verdict = ?2, reason = ?3
-WHERE uuid = ?1 AND (verdict = 0 OR (verdict = 2 AND ?2 = 1)) RETURNING uuid",
+WHERE uuid = ?1 AND (verdict = 0 OR (verdict >= 2 AND ?2 = 1) OR (verdict = 2 AND ?2 = 3)) RETURNING uuid",
     postgres: "-- ct_issuances_judge
 UPDATE ct_issuances i SET verdict = n.verdict, reason = n.reason
 FROM UNNEST(?1::uuid[], ?2::bigint[], ?3::text[]) AS n (uuid, verdict, reason)
-WHERE i.uuid = n.uuid AND (i.verdict = 0 OR (i.verdict = 2 AND n.verdict = 1)) RETURNING i.uuid",
+WHERE i.uuid = n.uuid AND (i.verdict = 0 OR (i.verdict >= 2 AND n.verdict = 1) OR (i.verdict = 2 AND n.verdict = 3))
+RETURNING i.uuid",
 };
 
 macro_rules! known {
@@ -289,12 +305,33 @@ SELECT v.chain FROM (SELECT DISTINCT f.certificate_id, u.ended FROM UNNEST(?1::t
 JOIN managed_versions v ON v.certificate_id = n.certificate_id WHERE v.not_after >= n.ended",
 };
 
+/// Expected issuances by exact name, reversed: for one name among the newest 64.
+pub(super) const EXPECTED: Bulk = Bulk {
+    sqlite: concat!(
+        "-- ct_expected\nSELECT ",
+        columns!(),
+        " FROM (SELECT issuance_id FROM ct_issuance_names WHERE name_reversed = ?1 ORDER BY issuance_id DESC LIMIT 64) n
+JOIN ct_issuances i ON i.id = n.issuance_id WHERE i.verdict = 1 AND i.not_after >= ?2"
+    ),
+    postgres: concat!(
+        "-- ct_expected\nSELECT ",
+        columns!(),
+        " FROM (SELECT DISTINCT f.issuance_id, u.ended FROM UNNEST(?1::text[], ?2::bigint[]) AS u (name, ended)
+      JOIN LATERAL (SELECT issuance_id FROM ct_issuance_names WHERE name_reversed = u.name
+                    ORDER BY issuance_id DESC LIMIT 64) f ON true) n
+JOIN ct_issuances i ON i.id = n.issuance_id WHERE i.verdict = 1 AND i.not_after >= n.ended"
+    ),
+};
+
 /// Ended ones, by the index on the end.
 pub(super) const TRIM_DERS: &str = "-- ct_issuances_trim_ders
 DELETE FROM ct_issuance_ders WHERE issuance_id IN
     (SELECT id FROM ct_issuances WHERE not_after < ?1 ORDER BY not_after, id LIMIT ?2)";
 pub(super) const TRIM_DOMAINS: &str = "-- ct_issuances_trim_domains
 DELETE FROM ct_issuance_domains WHERE issuance_id IN
+    (SELECT id FROM ct_issuances WHERE not_after < ?1 ORDER BY not_after, id LIMIT ?2)";
+pub(super) const TRIM_NAMES: &str = "-- ct_issuances_trim_names
+DELETE FROM ct_issuance_names WHERE issuance_id IN
     (SELECT id FROM ct_issuances WHERE not_after < ?1 ORDER BY not_after, id LIMIT ?2)";
 pub(super) const TRIM: &str = "-- ct_issuances_trim
 DELETE FROM ct_issuances WHERE id IN
@@ -318,6 +355,9 @@ fn list(filter: &CtFilter) -> (String, Vec<Value>) {
     if let Some(verdict) = filter.verdict {
         conditions.push_str(&format!(" AND i.verdict = {}", place(verdict.stored().into())));
     }
+    if let Some(from) = filter.found_from_us {
+        conditions.push_str(&format!(" AND i.found_at >= {}", place(from.into())));
+    }
     let columns = columns!();
     let text = format!(
         "-- ct_issuances\nSELECT {columns} FROM {from} WHERE {conditions} ORDER BY {id} DESC LIMIT ?2"
@@ -326,15 +366,19 @@ fn list(filter: &CtFilter) -> (String, Vec<Value>) {
 }
 
 pub(super) fn composed() -> Vec<String> {
-    let domain = || Some("x".to_owned());
-    [(None, None), (domain(), None), (None, Some(CtVerdict::Unasked)), (domain(), Some(CtVerdict::Unasked))]
-        .into_iter()
-        .map(|(domain, verdict)| list(&CtFilter { domain, verdict }).0)
-        .collect()
+    let mut all = Vec::new();
+    for domain in [None, Some("x".to_owned())] {
+        for verdict in [None, Some(CtVerdict::Unasked)] {
+            for found_from_us in [None, Some(1)] {
+                all.push(list(&CtFilter { domain: domain.clone(), verdict, found_from_us }).0);
+            }
+        }
+    }
+    all
 }
 
 /// Stores what was found, pending; answers the ids of what is new. What is known already gets the domains it lacks, and
-/// its hash, where it was told without. Six statements at most, on PostgreSQL.
+/// its hash, where it was told without. Seven statements at most, on PostgreSQL.
 ///
 /// # Errors
 /// Those of the database.
@@ -360,7 +404,7 @@ pub async fn record_ct_issuances(tx: &mut Tx, found: Vec<NewCtIssuance>) -> Resu
     Ok(new)
 }
 
-/// The domains and certificates of rows that are there by now.
+/// The domains, names and certificates of rows that are there by now.
 async fn link(tx: &mut Tx, found: &[NewCtIssuance]) -> Result<(), StoreError> {
     let columns = vec![
         Column::Blob(found.iter().map(|one| one.issuer_serial.to_vec()).collect()),
@@ -368,6 +412,7 @@ async fn link(tx: &mut Tx, found: &[NewCtIssuance]) -> Result<(), StoreError> {
         Column::Int((0..found.len() as i64).collect()),
     ];
     let (mut domains, mut linked) = (Vec::new(), Vec::new());
+    let (mut names, mut named) = (Vec::new(), Vec::new());
     let mut ders: BTreeMap<i64, Vec<u8>> = BTreeMap::new();
     for mut row in tx.bulk(&FIND, columns).await? {
         let (place, id): (usize, i64) = (row.number()?, row.int()?);
@@ -376,11 +421,16 @@ async fn link(tx: &mut Tx, found: &[NewCtIssuance]) -> Result<(), StoreError> {
             domains.push(domain.clone());
             linked.push(id);
         }
+        for name in &one.names {
+            names.push(reversed(name));
+            named.push(id);
+        }
         if let Some(der) = &one.der {
             ders.insert(id, der.clone());
         }
     }
     tx.bulk(&LINK, vec![Column::Text(domains), Column::Int(linked)]).await?;
+    tx.bulk(&NAMES, vec![Column::Text(names), Column::Int(named)]).await?;
     let (ids, ders) = ders.into_iter().unzip();
     tx.bulk(&DERS, vec![Column::Int(ids), Column::Blob(ders)]).await.map(drop)
 }
@@ -446,8 +496,8 @@ fn rows_of(found: &[NewCtIssuance]) -> Vec<Column> {
     ]
 }
 
-/// Stores verdicts of issuances that have none, and of unasked ones that turn out to be expected; answers those that
-/// moved.
+/// Stores verdicts of issuances that have none, and of unasked ones that turn out to be expected or are seen to; answers
+/// those that moved.
 ///
 /// # Errors
 /// Those of the database.
@@ -483,6 +533,36 @@ pub async fn ct_known(tx: &mut Tx, names: &[String], ended_us: i64) -> Result<Ve
     known.sort_unstable_by(|a, b| a.der.cmp(&b.der));
     known.dedup();
     Ok(known)
+}
+
+/// Expected issuances for names that did not end before `ended_us`: for each name among the newest 64 that were found.
+/// One statement, on PostgreSQL.
+///
+/// # Errors
+/// Those of the database.
+pub async fn ct_expected(
+    tx: &mut Tx,
+    names: &[String],
+    ended_us: i64,
+) -> Result<Vec<CtIssuanceRow>, StoreError> {
+    let mut keys: Vec<String> = names.iter().map(|name| reversed(name)).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let ended = Column::Int(vec![ended_us; keys.len()]);
+    let rows = tx.bulk(&EXPECTED, vec![Column::Text(keys), ended]).await?;
+    let mut found: Vec<CtIssuanceRow> =
+        rows.into_iter().map(|mut row| issuance_of(&mut row)).collect::<Result<_, _>>()?;
+    found.sort_unstable_by_key(|one| one.id);
+    found.dedup_by_key(|one| one.id);
+    Ok(found)
+}
+
+/// An issuance, in the caller's transaction.
+///
+/// # Errors
+/// Those of the database.
+pub async fn ct_issuance(tx: &mut Tx, id: Uuid) -> Result<Option<CtIssuanceRow>, StoreError> {
+    tx.row(ISSUANCE, vec![id.into()]).await?.map(|mut row| issuance_of(&mut row)).transpose()
 }
 
 impl Store {
@@ -566,7 +646,7 @@ impl Store {
         let limit = limit_of(limit).0 as i64;
         self.write("ct_issuances_trim", move |tx| {
             Box::pin(async move {
-                for statement in [TRIM_DERS, TRIM_DOMAINS] {
+                for statement in [TRIM_DERS, TRIM_DOMAINS, TRIM_NAMES] {
                     tx.execute(statement, vec![before_us.into(), limit.into()]).await?;
                 }
                 tx.execute(TRIM, vec![before_us.into(), limit.into()]).await

@@ -2,6 +2,9 @@
 
 mod issuances;
 
+use futures_util::FutureExt;
+use uuid::Uuid;
+
 use crate::cursor::{Cursor, Page};
 use crate::error::StoreError;
 use crate::record::storable;
@@ -11,9 +14,12 @@ use crate::store::{Cost, Store, limit_of};
 use crate::tx::{Bulk, Column, Tx};
 use crate::value::{Row, Value};
 
+/// Watched domains: matching holds a million, but each has a row for every service and its place among the due ones.
+pub const CT_DOMAINS_MAX: i64 = 100_000;
+
 pub use issuances::{
-    CT_JUDGED_MAX, CtFilter, CtIssuanceRow, CtKnownRow, CtVerdict, NewCtIssuance, ct_known,
-    judge_ct_issuances, record_ct_issuances,
+    CT_JUDGED_MAX, CtFilter, CtIssuanceRow, CtKnownRow, CtVerdict, NewCtIssuance, ct_expected, ct_issuance,
+    ct_known, judge_ct_issuances, record_ct_issuances,
 };
 
 /// A watched domain.
@@ -23,12 +29,27 @@ pub struct CtDomainRow {
     pub name: String,
     /// Who may issue for it, JSON.
     pub rule: String,
+    /// Whether it is asked for and matched.
+    pub enabled: bool,
+    /// Who watches it, by name; empty: all.
+    pub services: Vec<String>,
     /// Moves with every change.
     pub revision: i64,
     /// When it was first watched, µs.
     pub created_at_us: i64,
     /// When it was last changed, µs.
     pub updated_at_us: i64,
+}
+
+/// What is watched, and how.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct CtDomainSettings {
+    /// See [`CtDomainRow::rule`].
+    pub rule: String,
+    /// See [`CtDomainRow::enabled`].
+    pub enabled: bool,
+    /// See [`CtDomainRow::services`]: lower-case letters, digits, `.` and `-`.
+    pub services: Vec<String>,
 }
 
 /// Where a search service was left for a domain.
@@ -48,17 +69,31 @@ pub struct CtSearchRow {
     pub failures: i64,
     /// The last of them.
     pub last_error: Option<String>,
+    /// When the first of them was, µs.
+    pub failing_since_us: Option<i64>,
+    /// When it had told all it knew for the first time, µs.
+    pub baseline_at_us: Option<i64>,
+    /// Who asks.
+    pub holder: Option<Uuid>,
+    /// Until when the holder is trusted to, µs.
+    pub until_us: Option<i64>,
 }
 
-/// A question that is due.
+/// How a service's questions go, all enabled domains together.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct CtDue {
-    /// Which domain.
-    pub domain: String,
-    /// Where the service was left; `None` when it was never asked.
-    pub cursor: Option<String>,
-    /// Failures in a row.
-    pub failures: i64,
+pub struct CtServiceRow {
+    /// Which service.
+    pub service: String,
+    /// Domains it watches.
+    pub domains: i64,
+    /// Those among them whose last question failed.
+    pub failing: i64,
+    /// Since when the longest of these fails, µs.
+    pub failing_since_us: Option<i64>,
+    /// The earliest question that is to be asked, µs.
+    pub due_at_us: i64,
+    /// When it last answered, µs.
+    pub answered_at_us: Option<i64>,
 }
 
 /// Where a log's follower is.
@@ -72,8 +107,12 @@ pub struct CtLogRow {
     pub place: String,
     /// Entries not read.
     pub behind: i64,
-    /// When it last took a step, µs.
+    /// When it last took a step, µs; 0 when it never did.
     pub stepped_at_us: i64,
+    /// Since when it cannot be read, or stands still, µs.
+    pub failing_since_us: Option<i64>,
+    /// Since when there is more to be read than one step reads, µs.
+    pub behind_since_us: Option<i64>,
     /// Why the last try was none.
     pub last_error: Option<String>,
     /// What is wrong with the log, JSON.
@@ -82,36 +121,147 @@ pub struct CtLogRow {
     pub alarmed_at_us: Option<i64>,
 }
 
-const DOMAIN: &str = "-- ct_domain
-SELECT name, rule, revision, created_at, updated_at FROM ct_domains WHERE name = ?1";
-const DOMAINS: &str = "-- ct_domains
-SELECT name, rule, revision, created_at, updated_at FROM ct_domains WHERE name > ?1 ORDER BY name LIMIT ?2";
+/// A step of a log's follower.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct CtLogStep {
+    /// SHA-256 of its key.
+    pub log_id: [u8; 32],
+    /// For people.
+    pub name: String,
+    /// The place it was made from; empty at the start.
+    pub from: String,
+    /// The place after it.
+    pub place: String,
+    /// Entries not read.
+    pub behind: i64,
+    /// See [`CtLogRow::behind_since_us`].
+    pub behind_since_us: Option<i64>,
+    /// What is odd though it was read: the log stands still.
+    pub warning: Option<String>,
+    /// Since when it is, µs.
+    pub failing_since_us: Option<i64>,
+    /// When, µs.
+    pub at_us: i64,
+}
+
+macro_rules! domain_columns {
+    () => {
+        "name, rule, enabled, services, revision, created_at, updated_at"
+    };
+}
+macro_rules! search_columns {
+    () => {
+        "service, domain, cursor, due_at, answered_at, failures, last_error, failing_since, baseline_at, lease_holder, \
+         lease_until"
+    };
+}
+macro_rules! log_columns {
+    () => {
+        "log_id, name, place, behind, stepped_at, failing_since, behind_since, last_error, alarm, alarmed_at"
+    };
+}
+
+const DOMAIN: &str = concat!("-- ct_domain\nSELECT ", domain_columns!(), " FROM ct_domains WHERE name = ?1");
+const DOMAINS: &str = concat!(
+    "-- ct_domains\nSELECT ",
+    domain_columns!(),
+    " FROM ct_domains WHERE name > ?1 ORDER BY name LIMIT ?2"
+);
+/// Moves whenever a domain comes, changes or goes.
+const DOMAINS_STAMP: &str = "-- ct_domains_stamp
+SELECT count(*), COALESCE(CAST(sum(revision) AS BIGINT), 0), COALESCE(max(updated_at), 0) FROM ct_domains";
 const DOMAIN_UPDATE: &str = "-- ct_domain_update
-UPDATE ct_domains SET rule = ?2, revision = revision + 1, updated_at = ?3 WHERE name = ?1 AND revision = ?4";
+UPDATE ct_domains SET rule = ?2, enabled = ?3, services = ?4, revision = revision + 1, updated_at = ?5
+WHERE name = ?1 AND revision = ?6";
 const DOMAIN_DELETE: &str = "-- ct_domain_delete
 DELETE FROM ct_domains WHERE name = ?1";
 const SEARCHES_DELETE: &str = "-- ct_searches_delete
 DELETE FROM ct_searches WHERE domain = ?1";
-/// Those never asked come first.
-const DUE: &str = "-- ct_searches_due
-SELECT d.name, s.cursor, COALESCE(s.failures, 0) FROM ct_domains d
-LEFT JOIN ct_searches s ON s.service = ?1 AND s.domain = d.name
-WHERE s.due_at IS NULL OR s.due_at <= ?2 ORDER BY COALESCE(s.due_at, 0), d.name LIMIT ?3";
-const SEARCHES: &str = "-- ct_searches
-SELECT service, domain, cursor, due_at, answered_at, failures, last_error FROM ct_searches
-WHERE domain = ?1 ORDER BY service";
-const LOGS: &str = "-- ct_logs
-SELECT log_id, name, place, behind, stepped_at, last_error, alarm, alarmed_at FROM ct_logs ORDER BY name, log_id LIMIT ?1";
-const LOG: &str = "-- ct_log
-SELECT log_id, name, place, behind, stepped_at, last_error, alarm, alarmed_at FROM ct_logs WHERE log_id = ?1";
-/// A step ends an alarm.
+/// Those of services that watch the domain no more.
+const SEARCHES_DROP: &str = "-- ct_searches_drop
+DELETE FROM ct_searches WHERE domain = ?1 AND CAST(?2 AS TEXT) <> '' AND CAST(?2 AS TEXT) NOT LIKE '%|' || service || '|%'";
+macro_rules! seed {
+    ($name:literal, $which:literal) => {
+        concat!(
+            "-- ",
+            $name,
+            "
+INSERT INTO ct_searches (service, domain, cursor, due_at, failures)
+SELECT CAST(?1 AS TEXT), d.name, '{}', CAST(?2 AS BIGINT), 0 FROM ct_domains d
+WHERE (d.services = '' OR d.services LIKE ?3) ",
+            $which,
+            "AND NOT EXISTS (SELECT 1 FROM ct_searches s WHERE s.service = CAST(?1 AS TEXT) AND s.domain = d.name)
+ORDER BY d.name ON CONFLICT DO NOTHING"
+        )
+    };
+}
+/// A question for every domain that a service watches and has none.
+const SEED: &str = seed!("ct_searches_seed", "");
+const SEED_ONE: &str = seed!("ct_searches_seed_one", "AND d.name = ?4 ");
+macro_rules! claim {
+    ($lock:literal) => {
+        concat!(
+            "-- ct_searches_claim
+UPDATE ct_searches SET lease_holder = ?3, lease_until = ?4
+WHERE (service, domain) IN (SELECT s.service, s.domain FROM ct_searches s JOIN ct_domains d ON d.name = s.domain
+  WHERE s.service = ?1 AND s.due_at <= ?2 AND (s.lease_until IS NULL OR s.lease_until <= ?2) AND d.enabled = 1
+  ORDER BY s.due_at, s.domain LIMIT ?5",
+            $lock,
+            ") RETURNING ",
+            search_columns!()
+        )
+    };
+}
+const CLAIM_SQLITE: &str = claim!("");
+const CLAIM_POSTGRES: &str = claim!(" FOR UPDATE OF s SKIP LOCKED");
+const RENEW: Bulk = Bulk {
+    sqlite: "-- ct_searches_renew
+UPDATE ct_searches SET lease_until = ?4 WHERE service = ?1 AND domain = ?2 AND lease_holder = ?3 RETURNING service, domain",
+    postgres: "-- ct_searches_renew
+UPDATE ct_searches s SET lease_until = u.until
+FROM UNNEST(?1::text[], ?2::text[], ?3::uuid[], ?4::bigint[]) AS u (service, domain, holder, until)
+WHERE s.service = u.service AND s.domain = u.domain AND s.lease_holder = u.holder RETURNING s.service, s.domain",
+};
+const RELEASE: &str = "-- ct_searches_release
+UPDATE ct_searches SET lease_holder = NULL, lease_until = NULL WHERE lease_holder = ?1";
+const LEAVE: &str = "-- ct_search_leave
+UPDATE ct_searches SET cursor = ?4, due_at = ?5, answered_at = ?6, failures = ?7, last_error = ?8, failing_since = ?9,
+  baseline_at = ?10, lease_holder = ?11, lease_until = ?12
+WHERE service = ?1 AND domain = ?2 AND lease_holder = ?3";
+/// Not while somebody asks.
+const WANT: &str = "-- ct_searches_want
+UPDATE ct_searches SET due_at = ?2 WHERE domain = ?1 AND (lease_until IS NULL OR lease_until <= ?2)";
+const SEARCHES_OF: &str = concat!(
+    "-- ct_searches_of\nSELECT ",
+    search_columns!(),
+    " FROM ct_searches WHERE domain = ?1 ORDER BY service LIMIT ?2"
+);
+const SEARCHES: &str = concat!(
+    "-- ct_searches\nSELECT ",
+    search_columns!(),
+    " FROM ct_searches WHERE (domain, service) > (?1, ?2) ORDER BY domain, service LIMIT ?3"
+);
+const SERVICES: &str = "-- ct_services
+SELECT s.service, count(*), CAST(sum(CASE WHEN s.failures > 0 THEN 1 ELSE 0 END) AS BIGINT), min(s.failing_since),
+  min(s.due_at), max(s.answered_at)
+FROM ct_searches s JOIN ct_domains d ON d.name = s.domain WHERE d.enabled = 1 GROUP BY s.service ORDER BY s.service";
+const LOGS: &str =
+    concat!("-- ct_logs\nSELECT ", log_columns!(), " FROM ct_logs ORDER BY name, log_id LIMIT ?1");
+const LOG: &str = concat!("-- ct_log\nSELECT ", log_columns!(), " FROM ct_logs WHERE log_id = ?1");
+/// A step ends an alarm. It counts only from the place it was made from: two who step at once would find all twice.
 const LOG_STEPPED: &str = "-- ct_log_stepped
-INSERT INTO ct_logs (log_id, name, place, behind, stepped_at) VALUES (?1, ?2, ?3, ?4, ?5)
+INSERT INTO ct_logs (log_id, name, place, behind, behind_since, last_error, failing_since, stepped_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
 ON CONFLICT (log_id) DO UPDATE
-SET name = excluded.name, place = excluded.place, behind = excluded.behind, stepped_at = excluded.stepped_at,
-    last_error = NULL, alarm = NULL, alarmed_at = NULL";
+SET name = excluded.name, place = excluded.place, behind = excluded.behind, behind_since = excluded.behind_since,
+    last_error = excluded.last_error, failing_since = excluded.failing_since, stepped_at = excluded.stepped_at,
+    alarm = NULL, alarmed_at = NULL
+WHERE ct_logs.place = ?9";
+/// Since when it fails stays what it was.
 const LOG_FAILED: &str = "-- ct_log_failed
-UPDATE ct_logs SET last_error = ?2 WHERE log_id = ?1";
+INSERT INTO ct_logs (log_id, name, place, behind, stepped_at, last_error, failing_since) VALUES (?1, ?2, '', 0, 0, ?3, ?4)
+ON CONFLICT (log_id) DO UPDATE
+SET last_error = excluded.last_error, failing_since = COALESCE(ct_logs.failing_since, excluded.failing_since)";
 /// Since when it is wrong stays what it was.
 const LOG_ALARMED: &str = "-- ct_log_alarmed
 INSERT INTO ct_logs (log_id, name, place, behind, stepped_at, alarm, alarmed_at) VALUES (?1, ?2, '', 0, 0, ?3, ?4)
@@ -120,42 +270,27 @@ SET alarm = excluded.alarm, alarmed_at = COALESCE(ct_logs.alarmed_at, excluded.a
 const LOG_DELETE: &str = "-- ct_log_delete
 DELETE FROM ct_logs WHERE log_id = ?1";
 
-const DOMAINS_INSERT: Bulk = Bulk {
-    sqlite: "-- ct_domains_insert
-INSERT INTO ct_domains (name, rule, revision, created_at, updated_at) VALUES (?1, ?2, 1, ?3, ?3)
-ON CONFLICT DO NOTHING RETURNING name",
-    postgres: "-- ct_domains_insert
-INSERT INTO ct_domains (name, rule, revision, created_at, updated_at)
-SELECT n.name, n.rule, 1, n.at, n.at FROM UNNEST(?1::text[], ?2::text[], ?3::bigint[]) AS n (name, rule, at)
-ORDER BY n.name COLLATE \"C\" ON CONFLICT DO NOTHING RETURNING name",
-};
-const SEARCHES_PUT: Bulk = Bulk {
-    sqlite: "-- ct_searches_put
-INSERT INTO ct_searches (service, domain, cursor, due_at, answered_at, failures, last_error)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
-ON CONFLICT (service, domain) DO UPDATE
-SET cursor = excluded.cursor, due_at = excluded.due_at,
-    answered_at = COALESCE(excluded.answered_at, ct_searches.answered_at), failures = excluded.failures,
-    last_error = excluded.last_error",
-    postgres: "-- ct_searches_put
-INSERT INTO ct_searches (service, domain, cursor, due_at, answered_at, failures, last_error)
-SELECT n.* FROM UNNEST(?1::text[], ?2::text[], ?3::text[], ?4::bigint[], ?5::bigint[], ?6::bigint[], ?7::text[])
-     AS n (service, domain, cursor, due, answered, failures, error)
-ORDER BY n.service COLLATE \"C\", n.domain COLLATE \"C\"
-ON CONFLICT (service, domain) DO UPDATE
-SET cursor = excluded.cursor, due_at = excluded.due_at,
-    answered_at = COALESCE(excluded.answered_at, ct_searches.answered_at), failures = excluded.failures,
-    last_error = excluded.last_error",
-};
+const DOMAIN_INSERT: &str = "-- ct_domain_insert
+INSERT INTO ct_domains (name, rule, enabled, services, revision, created_at, updated_at)
+VALUES (?1, ?2, ?3, ?4, 1, ?5, ?5) ON CONFLICT DO NOTHING";
 
 const ALL: &[&str] = &[
     DOMAIN,
     DOMAINS,
+    DOMAINS_STAMP,
+    DOMAIN_INSERT,
     DOMAIN_UPDATE,
     DOMAIN_DELETE,
     SEARCHES_DELETE,
-    DUE,
+    SEARCHES_DROP,
+    SEED,
+    SEED_ONE,
+    RELEASE,
+    LEAVE,
+    WANT,
+    SEARCHES_OF,
     SEARCHES,
+    SERVICES,
     LOGS,
     LOG,
     LOG_STEPPED,
@@ -168,59 +303,149 @@ const ALL: &[&str] = &[
     issuances::JUDGEABLE,
     issuances::TRIM_DERS,
     issuances::TRIM_DOMAINS,
+    issuances::TRIM_NAMES,
     issuances::TRIM,
 ];
 
 pub(crate) const SENDS: Sends = Sends {
     both: ALL,
-    sqlite: &[],
-    postgres: &[issuances::LOCK],
+    sqlite: &[CLAIM_SQLITE],
+    postgres: &[CLAIM_POSTGRES, issuances::LOCK],
     bulks: &[
-        &DOMAINS_INSERT,
-        &SEARCHES_PUT,
+        &RENEW,
         &issuances::LEARN_TBS,
         &issuances::INSERT,
         &issuances::FIND,
         &issuances::LINK,
+        &issuances::NAMES,
         &issuances::DERS,
         &issuances::JUDGE,
         &issuances::KNOWN,
         &issuances::MANAGED,
+        &issuances::EXPECTED,
     ],
     composed: issuances::composed,
 };
 
-/// Watches domains, each with the same rule; answers those that were not watched.
+/// What became of a domain to be watched.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum CtDomainInsertion {
+    /// It is watched.
+    Made,
+    /// It was watched already.
+    There,
+    /// There are [`CT_DOMAINS_MAX`].
+    Full,
+}
+
+/// Watches a domain.
 ///
 /// # Errors
 /// Those of the database.
-pub async fn insert_ct_domains(
+pub async fn insert_ct_domain(
     tx: &mut Tx,
-    names: &[String],
-    rule: &str,
+    name: &str,
+    settings: &CtDomainSettings,
     at_us: i64,
-) -> Result<Vec<String>, StoreError> {
-    let columns = vec![
-        Column::Text(names.to_vec()),
-        Column::Text(vec![rule.to_owned(); names.len()]),
-        Column::Int(vec![at_us; names.len()]),
+) -> Result<CtDomainInsertion, StoreError> {
+    let stamp = tx.row(DOMAINS_STAMP, Vec::new()).await?.map(|mut row| row.int()).transpose()?;
+    if stamp.unwrap_or(0) >= CT_DOMAINS_MAX {
+        return Ok(CtDomainInsertion::Full);
+    }
+    let parameters = vec![
+        name.into(),
+        settings.rule.as_str().into(),
+        settings.enabled.into(),
+        barred(&settings.services).into(),
+        at_us.into(),
     ];
-    tx.bulk(&DOMAINS_INSERT, columns).await?.into_iter().map(|mut row| row.text()).collect()
+    let made = tx.execute(DOMAIN_INSERT, parameters).await?;
+    Ok(if made == 1 { CtDomainInsertion::Made } else { CtDomainInsertion::There })
 }
 
-/// Changes the rule of a domain of this revision; false when it has another, or is not watched.
+/// Changes a domain of this revision; false when it has another, or is not watched. Services that watch it no more
+/// forget where they were left.
 ///
 /// # Errors
 /// Those of the database.
 pub async fn update_ct_domain(
     tx: &mut Tx,
     name: &str,
-    rule: &str,
+    settings: &CtDomainSettings,
     at_us: i64,
     revision: i64,
 ) -> Result<bool, StoreError> {
-    let parameters = vec![name.into(), rule.into(), at_us.into(), revision.into()];
-    Ok(tx.execute(DOMAIN_UPDATE, parameters).await? == 1)
+    let services = barred(&settings.services);
+    let parameters = vec![
+        name.into(),
+        settings.rule.as_str().into(),
+        settings.enabled.into(),
+        services.as_str().into(),
+        at_us.into(),
+        revision.into(),
+    ];
+    if tx.execute(DOMAIN_UPDATE, parameters).await? == 0 {
+        return Ok(false);
+    }
+    tx.execute(SEARCHES_DROP, vec![name.into(), services.into()]).await?;
+    Ok(true)
+}
+
+/// Names between bars, so that one is found by its bars; empty for none.
+fn barred(services: &[String]) -> String {
+    if services.is_empty() { String::new() } else { format!("|{}|", services.join("|")) }
+}
+
+/// A question that is due at `at_us` for `domain`, or for all, where `service` watches it and has none. Says how many.
+///
+/// # Errors
+/// Those of the database.
+pub async fn seed_ct_searches(
+    tx: &mut Tx,
+    service: &str,
+    domain: Option<&str>,
+    at_us: i64,
+) -> Result<u64, StoreError> {
+    let mut parameters = vec![service.into(), at_us.into(), format!("%|{service}|%").into()];
+    match domain {
+        Some(domain) => {
+            parameters.push(domain.into());
+            tx.execute(SEED_ONE, parameters).await
+        }
+        None => tx.execute(SEED, parameters).await,
+    }
+}
+
+/// Makes a domain's questions due at `at_us`, but for those that somebody asks; says how many.
+///
+/// # Errors
+/// Those of the database.
+pub async fn want_ct_searches(tx: &mut Tx, domain: &str, at_us: i64) -> Result<u64, StoreError> {
+    tx.execute(WANT, vec![domain.into(), at_us.into()]).await
+}
+
+/// Stores where a claimed question was left, in the transaction with what it told; false when the claim is no longer
+/// `holder`'s, and then nothing is to be stored. The claim ends unless `left` has a holder.
+///
+/// # Errors
+/// Those of the database.
+pub async fn leave_ct_search(tx: &mut Tx, holder: Uuid, left: &CtSearchRow) -> Result<bool, StoreError> {
+    let error = left.last_error.as_deref().map(|error| storable(error).into_owned());
+    let parameters = vec![
+        left.service.as_str().into(),
+        left.domain.as_str().into(),
+        holder.into(),
+        left.cursor.as_str().into(),
+        left.due_at_us.into(),
+        left.answered_at_us.into(),
+        left.failures.into(),
+        error.into(),
+        left.failing_since_us.into(),
+        left.baseline_at_us.into(),
+        left.holder.map_or(Value::Null, Value::from),
+        left.until_us.into(),
+    ];
+    Ok(tx.execute(LEAVE, parameters).await? == 1)
 }
 
 /// Watches a domain no more; what was found stays. False when it was not watched.
@@ -232,52 +457,40 @@ pub async fn delete_ct_domain(tx: &mut Tx, name: &str) -> Result<bool, StoreErro
     Ok(tx.execute(DOMAIN_DELETE, vec![name.into()]).await? == 1)
 }
 
-/// Stores where search services were left, in the transaction with what they told.
+/// Stores a follower's step, in the transaction with what it found; false when the log's place is not the one it was
+/// made from, and then nothing is to be stored. Ends the log's alarm.
 ///
 /// # Errors
 /// Those of the database.
-pub async fn put_ct_searches(tx: &mut Tx, rows: Vec<CtSearchRow>) -> Result<(), StoreError> {
-    // The last word on a domain counts.
-    let last: std::collections::BTreeMap<_, _> =
-        rows.into_iter().map(|row| ((row.service.clone(), row.domain.clone()), row)).collect();
-    let rows: Vec<CtSearchRow> = last.into_values().collect();
-    let text =
-        |of: fn(&CtSearchRow) -> &String| Column::Text(rows.iter().map(|row| of(row).clone()).collect());
-    let error = |row: &CtSearchRow| row.last_error.as_deref().map(|error| storable(error).into_owned());
-    let columns = vec![
-        text(|row| &row.service),
-        text(|row| &row.domain),
-        text(|row| &row.cursor),
-        Column::Int(rows.iter().map(|row| row.due_at_us).collect()),
-        Column::MaybeInt(rows.iter().map(|row| row.answered_at_us).collect()),
-        Column::Int(rows.iter().map(|row| row.failures).collect()),
-        Column::MaybeText(rows.iter().map(error).collect()),
+pub async fn step_ct_log(tx: &mut Tx, step: &CtLogStep) -> Result<bool, StoreError> {
+    let warning = step.warning.as_deref().map(|warning| storable(warning).into_owned());
+    let parameters = vec![
+        step.log_id.into(),
+        step.name.as_str().into(),
+        step.place.as_str().into(),
+        step.behind.into(),
+        step.behind_since_us.into(),
+        warning.into(),
+        step.failing_since_us.into(),
+        step.at_us.into(),
+        step.from.as_str().into(),
     ];
-    tx.bulk(&SEARCHES_PUT, columns).await.map(drop)
+    Ok(tx.execute(LOG_STEPPED, parameters).await? == 1)
 }
 
-/// Stores where a log's follower is, in the transaction with what it found. Ends the log's alarm.
+/// Notes why a log could not be read.
 ///
 /// # Errors
 /// Those of the database.
-pub async fn step_ct_log(
+pub async fn fail_ct_log(
     tx: &mut Tx,
     log_id: [u8; 32],
     name: &str,
-    place: &str,
-    behind: i64,
+    error: &str,
     at_us: i64,
 ) -> Result<(), StoreError> {
-    let parameters = vec![log_id.into(), name.into(), place.into(), behind.into(), at_us.into()];
-    tx.execute(LOG_STEPPED, parameters).await.map(drop)
-}
-
-/// Notes why a log could not be read; nothing for a log never stepped in.
-///
-/// # Errors
-/// Those of the database.
-pub async fn fail_ct_log(tx: &mut Tx, log_id: [u8; 32], error: &str) -> Result<(), StoreError> {
-    tx.execute(LOG_FAILED, vec![log_id.into(), storable(error).into_owned().into()]).await.map(drop)
+    let parameters = vec![log_id.into(), name.into(), storable(error).into_owned().into(), at_us.into()];
+    tx.execute(LOG_FAILED, parameters).await.map(drop)
 }
 
 /// Notes what is wrong with a log. The place stays.
@@ -332,39 +545,112 @@ impl Store {
         })
     }
 
-    /// What is to be asked of a service at `now_us`: watched domains, the longest due first.
+    /// Something that moves whenever a domain comes, changes or goes.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn ct_searches_due(
-        &self,
-        service: &str,
-        now_us: i64,
-        limit: usize,
-    ) -> Result<Vec<CtDue>, StoreError> {
-        let parameters = vec![service.into(), now_us.into(), (limit_of(limit).0 as i64).into()];
-        let due =
-            |mut row: Row| Ok(CtDue { domain: row.text()?, cursor: row.maybe_text()?, failures: row.int()? });
-        self.rows(Cost::Walk, DUE, parameters).await?.into_iter().map(due).collect()
+    pub async fn ct_domains_stamp(&self) -> Result<(i64, i64, i64), StoreError> {
+        let row = self.row(DOMAINS_STAMP, Vec::new()).await?;
+        let read = |mut row: Row| Ok((row.int()?, row.int()?, row.int()?));
+        row.map(read).transpose().map(Option::unwrap_or_default)
     }
 
-    /// Where each service was left for a domain.
+    /// Claims up to `limit` questions to `service` that are due at `now_us` for `holder`, until `until_us`, the longest
+    /// due first: one statement. Those that another holds are left out until its lease has ended.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn ct_searches(&self, domain: &str) -> Result<Vec<CtSearchRow>, StoreError> {
-        let search = |mut row: Row| {
-            Ok(CtSearchRow {
+    pub async fn claim_ct_searches(
+        &self,
+        service: &str,
+        holder: Uuid,
+        now_us: i64,
+        until_us: i64,
+        limit: usize,
+    ) -> Result<Vec<CtSearchRow>, StoreError> {
+        let statement = if self.is_postgres() { CLAIM_POSTGRES } else { CLAIM_SQLITE };
+        let limit = limit_of(limit).0 as i64;
+        let parameters = vec![service.into(), now_us.into(), holder.into(), until_us.into(), limit.into()];
+        let claimed = self.write("ct_searches_claim", move |tx| tx.rows(statement, parameters).boxed());
+        claimed.await?.into_iter().map(search_of).collect()
+    }
+
+    /// Keeps questions that `holder` has claimed, by service and domain, until `until_us`; answers those that are still
+    /// its own.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn renew_ct_searches(
+        &self,
+        holder: Uuid,
+        held: &[(String, String)],
+        until_us: i64,
+    ) -> Result<Vec<(String, String)>, StoreError> {
+        let columns = vec![
+            Column::Text(held.iter().map(|(service, _)| service.clone()).collect()),
+            Column::Text(held.iter().map(|(_, domain)| domain.clone()).collect()),
+            Column::Uuid(vec![holder; held.len()]),
+            Column::Int(vec![until_us; held.len()]),
+        ];
+        let kept = self.write("ct_searches_renew", move |tx| tx.bulk(&RENEW, columns).boxed());
+        kept.await?.into_iter().map(|mut row| Ok((row.text()?, row.text()?))).collect()
+    }
+
+    /// Gives back every question that `holder` holds.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn release_ct_searches(&self, holder: Uuid) -> Result<(), StoreError> {
+        self.execute(RELEASE, vec![holder.into()]).await.map(drop)
+    }
+
+    /// Where each service was left for a domain; some few.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn ct_searches_of(&self, domain: &str) -> Result<Vec<CtSearchRow>, StoreError> {
+        let most = limit_of(crate::PAGE_ROWS_MAX).0 as i64;
+        let rows = self.rows(Cost::Walk, SEARCHES_OF, vec![domain.into(), most.into()]).await?;
+        rows.into_iter().map(search_of).collect()
+    }
+
+    /// A page of where services were left, by domain and service.
+    ///
+    /// # Errors
+    /// [`StoreError::BadCursor`]; those of the database.
+    pub async fn ct_searches(
+        &self,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<CtSearchRow>, StoreError> {
+        let first = [Value::Text(String::new()), Value::Text(String::new())];
+        let mut parameters = key_or(after, "ct-searches", &first)?;
+        let (limit, asked) = limit_of(limit);
+        parameters.push(asked.into());
+        let rows = self.rows(Cost::Walk, SEARCHES, parameters).await?;
+        page(rows, limit, "ct-searches", |row| {
+            let search = search_of(row)?;
+            let key = vec![search.domain.as_str().into(), search.service.as_str().into()];
+            Ok((search, key))
+        })
+    }
+
+    /// How each service's questions go, by name.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn ct_services(&self) -> Result<Vec<CtServiceRow>, StoreError> {
+        let service = |mut row: Row| {
+            Ok(CtServiceRow {
                 service: row.text()?,
-                domain: row.text()?,
-                cursor: row.text()?,
+                domains: row.int()?,
+                failing: row.int()?,
+                failing_since_us: row.maybe_int()?,
                 due_at_us: row.int()?,
                 answered_at_us: row.maybe_int()?,
-                failures: row.int()?,
-                last_error: row.maybe_text()?,
             })
         };
-        self.rows(Cost::Walk, SEARCHES, vec![domain.into()]).await?.into_iter().map(search).collect()
+        self.rows(Cost::Walk, SERVICES, Vec::new()).await?.into_iter().map(service).collect()
     }
 
     /// Every followed log, by name; some dozens.
@@ -389,9 +675,30 @@ fn domain_of(row: &mut Row) -> Result<CtDomainRow, StoreError> {
     Ok(CtDomainRow {
         name: row.text()?,
         rule: row.text()?,
+        enabled: row.flag()?,
+        services: {
+            let barred = row.text()?;
+            barred.split('|').filter(|name| !name.is_empty()).map(str::to_owned).collect()
+        },
         revision: row.int()?,
         created_at_us: row.int()?,
         updated_at_us: row.int()?,
+    })
+}
+
+fn search_of(mut row: Row) -> Result<CtSearchRow, StoreError> {
+    Ok(CtSearchRow {
+        service: row.text()?,
+        domain: row.text()?,
+        cursor: row.text()?,
+        due_at_us: row.int()?,
+        answered_at_us: row.maybe_int()?,
+        failures: row.int()?,
+        last_error: row.maybe_text()?,
+        failing_since_us: row.maybe_int()?,
+        baseline_at_us: row.maybe_int()?,
+        holder: row.maybe_uuid()?,
+        until_us: row.maybe_int()?,
     })
 }
 
@@ -402,6 +709,8 @@ fn log_of(mut row: Row) -> Result<CtLogRow, StoreError> {
         place: row.text()?,
         behind: row.int()?,
         stepped_at_us: row.int()?,
+        failing_since_us: row.maybe_int()?,
+        behind_since_us: row.maybe_int()?,
         last_error: row.maybe_text()?,
         alarm: row.maybe_text()?,
         alarmed_at_us: row.maybe_int()?,

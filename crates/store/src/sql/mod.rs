@@ -58,6 +58,7 @@ migrations! {
     12 "ct" "0012_ct.sql",
     13 "watches" "0013_watches.sql",
     14 "source_states" "0014_source_states.sql",
+    16 "ct_monitor" "0016_ct_monitor.sql",
     17 "told" "0017_told.sql",
 }
 

@@ -2,9 +2,10 @@
 
 use futures_util::FutureExt;
 use store::ct::{
-    CtFilter, CtSearchRow, CtVerdict, NewCtIssuance, alarm_ct_log, ct_known, delete_ct_domain, delete_ct_log,
-    fail_ct_log, insert_ct_domains, judge_ct_issuances, put_ct_searches, record_ct_issuances, step_ct_log,
-    update_ct_domain,
+    CtDomainInsertion, CtDomainSettings, CtFilter, CtLogStep, CtSearchRow, CtVerdict, NewCtIssuance,
+    alarm_ct_log, ct_expected, ct_known, delete_ct_domain, delete_ct_log, fail_ct_log, insert_ct_domain,
+    judge_ct_issuances, leave_ct_search, record_ct_issuances, seed_ct_searches, step_ct_log,
+    update_ct_domain, want_ct_searches,
 };
 use store::{Store, insert_known_certificates};
 use uuid::Uuid;
@@ -39,65 +40,177 @@ async fn all(store: &Store, filter: CtFilter) -> Vec<store::ct::CtIssuanceRow> {
     walk!(2, |after, size| store.ct_issuances(&filter, after, size))
 }
 
-async fn watch(store: &Store, names: &[&str]) -> Vec<String> {
-    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+fn settings(services: &[&str]) -> CtDomainSettings {
+    let services = services.iter().map(|name| (*name).to_owned()).collect();
+    CtDomainSettings { rule: "{}".to_owned(), enabled: true, services }
+}
+
+async fn watch(store: &Store, name: &'static str, services: &[&str]) -> CtDomainInsertion {
+    let settings = settings(services);
     store
-        .write("watch", move |tx| async move { insert_ct_domains(tx, &names, "{}", NOW).await }.boxed())
+        .write("watch", move |tx| {
+            let settings = settings.clone();
+            async move { insert_ct_domain(tx, name, &settings, NOW).await }.boxed()
+        })
         .await
         .unwrap()
 }
 
-pub(crate) async fn domains_are_watched_and_asked_for_when_due(world: World) {
+async fn seed(store: &Store, service: &'static str, domain: Option<&'static str>) -> u64 {
+    store.write("seed", move |tx| seed_ct_searches(tx, service, domain, NOW).boxed()).await.unwrap()
+}
+
+async fn claim(store: &Store, service: &str, holder: Uuid, now: i64, limit: usize) -> Vec<CtSearchRow> {
+    store.claim_ct_searches(service, holder, now, now + 60, limit).await.unwrap()
+}
+
+fn domains(rows: &[CtSearchRow]) -> Vec<&str> {
+    let mut all: Vec<_> = rows.iter().map(|row| row.domain.as_str()).collect();
+    all.sort_unstable();
+    all
+}
+
+async fn leave(store: &Store, holder: Uuid, left: CtSearchRow) -> bool {
+    store
+        .write("leave", move |tx| {
+            let left = left.clone();
+            async move { leave_ct_search(tx, holder, &left).await }.boxed()
+        })
+        .await
+        .unwrap()
+}
+
+pub(crate) async fn domains_are_watched_and_changed(world: World) {
     let store = &world.store;
-    let mut new = watch(store, &["b.example", "a.example", "c.example"]).await;
-    new.sort();
-    assert_eq!(new, ["a.example", "b.example", "c.example"]);
-    assert_eq!(watch(store, &["a.example", "d.example"]).await, ["d.example"], "one is watched already");
+    for name in ["b.example", "a.example", "c.example"] {
+        assert_eq!(watch(store, name, &["crt.sh"]).await, CtDomainInsertion::Made);
+    }
+    assert_eq!(watch(store, "a.example", &[]).await, CtDomainInsertion::There);
     let rows = walk!(2, |after, size| store.ct_domains(after, size));
-    assert_eq!(
-        rows.iter().map(|row| row.name.as_str()).collect::<Vec<_>>(),
-        ["a.example", "b.example", "c.example", "d.example"]
-    );
-
-    let due = |now: i64| async move {
-        let due = store.ct_searches_due("crt.sh", now, 10).await.unwrap();
-        due.into_iter().map(|due| (due.domain, due.cursor, due.failures)).collect::<Vec<_>>()
-    };
-    let never = |name: &str| (name.to_owned(), None, 0);
-    assert_eq!(due(NOW).await, ["a.example", "b.example", "c.example", "d.example"].map(never));
-    let left = |domain: &str, due_at_us, failures| CtSearchRow {
-        service: "crt.sh".to_owned(),
-        domain: domain.to_owned(),
-        cursor: format!("{{\"after\":\"{domain}\"}}"),
-        due_at_us,
-        answered_at_us: (failures == 0).then_some(NOW),
-        failures,
-        last_error: (failures > 0).then(|| "no\0 answer".to_owned()),
-    };
-    let rows = vec![
-        left("a.example", NOW + 1_000, 0),
-        left("b.example", NOW + 10, 0),
-        left("b.example", NOW + 20, 2),
-    ];
-    store.write("left", move |tx| put_ct_searches(tx, rows).boxed()).await.unwrap();
-    assert_eq!(due(NOW).await, ["c.example", "d.example"].map(never));
-    let later = due(NOW + 20).await;
-    assert_eq!(later[2], ("b.example".to_owned(), Some("{\"after\":\"b.example\"}".to_owned()), 2));
-    let stored = store.ct_searches("b.example").await.unwrap();
-    assert_eq!((stored.len(), stored[0].failures, stored[0].answered_at_us), (1, 2, None));
-    assert_eq!(store.ct_searches_due("certspotter", NOW, 10).await.unwrap().len(), 4, "another service");
-
-    let rule = |revision| {
+    let names: Vec<_> = rows.iter().map(|row| row.name.as_str()).collect();
+    assert_eq!(names, ["a.example", "b.example", "c.example"]);
+    assert_eq!((rows[0].enabled, &rows[0].services[..]), (true, &["crt.sh".to_owned()][..]));
+    let before = store.ct_domains_stamp().await.unwrap();
+    let change = |revision| {
+        let to = CtDomainSettings { enabled: false, ..settings(&["other"]) };
         store.write("rule", move |tx| {
-            update_ct_domain(tx, "b.example", "{\"allowed\":[]}", NOW, revision).boxed()
+            let to = to.clone();
+            async move { update_ct_domain(tx, "b.example", &to, NOW, revision).await }.boxed()
         })
     };
-    assert!(rule(1).await.unwrap());
-    assert!(!rule(1).await.unwrap(), "it was changed meanwhile");
-    assert_eq!(store.ct_domain("b.example").await.unwrap().unwrap().revision, 2);
-    let delete = || store.write("delete", |tx| delete_ct_domain(tx, "b.example").boxed());
+    assert_eq!(seed(store, "crt.sh", None).await, 3);
+    assert!(change(1).await.unwrap());
+    assert!(!change(1).await.unwrap(), "it was changed meanwhile");
+    assert_ne!(store.ct_domains_stamp().await.unwrap(), before);
+    let row = store.ct_domain("b.example").await.unwrap().unwrap();
+    assert_eq!((row.revision, row.enabled), (2, false));
+    assert!(store.ct_searches_of("b.example").await.unwrap().is_empty(), "that service watches it no more");
+    let delete = || store.write("delete", |tx| delete_ct_domain(tx, "a.example").boxed());
     assert!(delete().await.unwrap() && !delete().await.unwrap());
-    assert!(store.ct_searches("b.example").await.unwrap().is_empty());
+    assert!(store.ct_searches_of("a.example").await.unwrap().is_empty());
+}
+
+pub(crate) async fn a_due_question_is_asked_by_one_holder(world: World) {
+    let store = &world.store;
+    for name in ["a.example", "b.example", "c.example"] {
+        watch(store, name, &[]).await;
+    }
+    watch(store, "d.example", &["certspotter", "logs"]).await;
+    assert_eq!(seed(store, "crt.sh", Some("a.example")).await, 1);
+    assert_eq!((seed(store, "crt.sh", None).await, seed(store, "crt.sh", None).await), (2, 0));
+    assert_eq!(seed(store, "certspotter", None).await, 4);
+    let (one, other) = (Uuid::now_v7(), Uuid::now_v7());
+    let first = claim(store, "crt.sh", one, NOW, 2).await;
+    assert_eq!(domains(&first), ["a.example", "b.example"]);
+    assert_eq!(domains(&claim(store, "crt.sh", other, NOW, 9).await), ["c.example"]);
+    let a = first.iter().find(|row| row.domain == "a.example").unwrap().clone();
+    assert_eq!((a.cursor.as_str(), a.failures, a.baseline_at_us), ("{}", 0, None));
+    // A page with more to come keeps the claim, the last one ends it.
+    let page = CtSearchRow { cursor: "{\"after\":\"1\"}".to_owned(), ..a.clone() };
+    assert!(leave(store, one, page.clone()).await && !leave(store, other, page.clone()).await);
+    assert!(claim(store, "crt.sh", other, NOW, 9).await.is_empty());
+    let last = CtSearchRow {
+        due_at_us: NOW + 1_000,
+        answered_at_us: Some(NOW),
+        baseline_at_us: Some(NOW),
+        holder: None,
+        until_us: None,
+        ..page
+    };
+    assert!(leave(store, one, last.clone()).await);
+    assert!(!leave(store, one, last).await, "it is nobody's");
+    // Leases: kept, and lost to whoever comes after their end.
+    let key = |domain: &str| ("crt.sh".to_owned(), domain.to_owned());
+    let held = [key("a.example"), key("b.example")];
+    assert_eq!(store.renew_ct_searches(one, &held, NOW + 100).await.unwrap(), [key("b.example")]);
+    assert_eq!(domains(&claim(store, "crt.sh", other, NOW + 61, 9).await), ["c.example"]);
+    assert_eq!(domains(&claim(store, "crt.sh", other, NOW + 101, 9).await), ["b.example"]);
+    store.release_ct_searches(other).await.unwrap();
+    let again = claim(store, "crt.sh", one, NOW + 102, 1).await;
+    let failed = CtSearchRow {
+        failures: 2,
+        last_error: Some("no\0 answer".to_owned()),
+        failing_since_us: Some(NOW + 7),
+        holder: None,
+        ..again[0].clone()
+    };
+    assert!(leave(store, one, failed).await);
+    let services = store.ct_services().await.unwrap();
+    let told: Vec<_> = services
+        .iter()
+        .map(|row| (row.service.as_str(), row.domains, row.failing, row.failing_since_us))
+        .collect();
+    assert_eq!(told, [("certspotter", 4, 0, None), ("crt.sh", 3, 1, Some(NOW + 7))]);
+    // Wanted now; and paused.
+    let want =
+        |domain: &'static str, at| store.write("want", move |tx| want_ct_searches(tx, domain, at).boxed());
+    assert_eq!(want("a.example", NOW + 200).await.unwrap(), 2);
+    let rows = walk!(3, |after, size| store.ct_searches(after, size));
+    let told: Vec<_> = rows.iter().map(|row| (row.domain.as_str(), row.service.as_str())).collect();
+    assert_eq!(told.len(), 7);
+    assert!(told.is_sorted(), "{told:?}");
+    let paused = CtDomainSettings { enabled: false, ..settings(&[]) };
+    store
+        .write("pause", move |tx| {
+            let paused = paused.clone();
+            async move { update_ct_domain(tx, "a.example", &paused, NOW, 1).await }.boxed()
+        })
+        .await
+        .unwrap();
+    let due = claim(store, "crt.sh", one, NOW + 300, 9).await;
+    assert!(!domains(&due).contains(&"a.example"), "{due:?}");
+}
+
+pub(crate) async fn an_expected_issuance_speaks_for_its_names(world: World) {
+    let store = &world.store;
+    let found = [1, 2].map(|n| issuance(n, Some(n), "log", "a.example")).to_vec();
+    let ids = record(store, found).await;
+    let first = ids[0];
+    let judge = |verdict| {
+        store.write("judge", move |tx| {
+            judge_ct_issuances(tx, vec![(first, verdict, "\"x\"".to_owned())]).boxed()
+        })
+    };
+    assert_eq!(judge(CtVerdict::Unasked).await.unwrap(), [first]);
+    let expected = |name: &'static str, ended| {
+        store.write("expected", move |tx| {
+            async move { ct_expected(tx, &[name.to_owned()], ended).await }.boxed()
+        })
+    };
+    let name = store.ct_issuance(first).await.unwrap().unwrap().names[0].clone();
+    let name: &'static str = name.leak();
+    assert!(expected(name, 0).await.unwrap().is_empty());
+    assert_eq!(judge(CtVerdict::Acknowledged).await.unwrap(), [first]);
+    assert!(judge(CtVerdict::Acknowledged).await.unwrap().is_empty(), "seen to already");
+    assert!(expected(name, 0).await.unwrap().is_empty(), "seen to is not expected");
+    assert_eq!(judge(CtVerdict::Expected).await.unwrap(), [first]);
+    let rows = expected(name, NOW).await.unwrap();
+    assert_eq!(rows.iter().map(|row| row.id).collect::<Vec<_>>(), [first]);
+    assert!(expected(name, NOW + 400 * DAY).await.unwrap().is_empty(), "it has ended");
+    let since = CtFilter { found_from_us: Some(NOW + 2), ..CtFilter::default() };
+    assert_eq!(all(store, since).await.len(), 1);
+    assert!(store.ct_issuances_trim(NOW + 400 * DAY, 10).await.unwrap() == 2);
+    assert!(expected(name, NOW).await.unwrap().is_empty());
 }
 
 pub(crate) async fn an_issuance_is_stored_once_whoever_tells_of_it(world: World) {
@@ -131,7 +244,7 @@ pub(crate) async fn an_issuance_is_stored_once_whoever_tells_of_it(world: World)
     assert_eq!(one.names, ["host-1.a.example", "nul\u{fffd}.example"]);
     assert_eq!(store.ct_issuance_der(one.id).await.unwrap(), Some(vec![1; 10]));
     assert_eq!(store.ct_issuance_domains(one.id).await.unwrap(), ["a.example", "b.example"]);
-    let of = |domain: &str| CtFilter { domain: Some(domain.to_owned()), verdict: None };
+    let of = |domain: &str| CtFilter { domain: Some(domain.to_owned()), ..CtFilter::default() };
     let serials =
         |rows: Vec<store::ct::CtIssuanceRow>| rows.iter().map(|row| row.issuer_serial[0]).collect::<Vec<_>>();
     assert_eq!(serials(all(store, of("a.example")).await), [2, 1]);
@@ -142,7 +255,7 @@ pub(crate) async fn an_issuance_is_stored_once_whoever_tells_of_it(world: World)
 
 pub(crate) async fn verdicts_are_given_once_and_what_has_ended_goes(world: World) {
     let store = &world.store;
-    watch(store, &["a.example"]).await;
+    watch(store, "a.example", &[]).await;
     let found = vec![issuance(1, Some(1), "log", "a.example"), issuance(2, Some(2), "log", "gone.example")];
     let ids = record(store, found).await;
     let judgeable = |verdict, until| async move {
@@ -163,7 +276,7 @@ pub(crate) async fn verdicts_are_given_once_and_what_has_ended_goes(world: World
     judged = judge(verdicts).await.unwrap();
     assert_eq!(judged, [pending[1].0.id], "the first has its verdict");
     assert!(ids.contains(&judged[0]));
-    let unasked = CtFilter { domain: None, verdict: Some(CtVerdict::Unasked) };
+    let unasked = CtFilter { verdict: Some(CtVerdict::Unasked), ..CtFilter::default() };
     let rows = all(store, unasked.clone()).await;
     assert_eq!((rows.len(), rows[0].reason.as_str()), (2, "\"nobody\""));
     assert_eq!(judgeable(CtVerdict::Unasked, NOW + 10).await.len(), 2);
@@ -207,28 +320,48 @@ pub(crate) async fn finding_costs_a_constant_number_of_statements(world: World) 
         costs.push(store.statements_sent() - before);
     }
     assert_eq!(costs[0], costs[1]);
-    assert!(costs[0] <= 6, "{costs:?}");
+    assert!(costs[0] <= 7, "{costs:?}");
 }
 
 pub(crate) async fn a_log_keeps_its_place_and_its_alarm(world: World) {
     let store = &world.store;
     let log = [5; 32];
-    let step = |place: &'static str, behind| {
-        store.write("step", move |tx| step_ct_log(tx, log, "Example 2026", place, behind, NOW).boxed())
+    let step = |from: &'static str, place: &'static str, behind| {
+        let step = CtLogStep {
+            log_id: log,
+            name: "Example 2026".to_owned(),
+            from: from.to_owned(),
+            place: place.to_owned(),
+            behind,
+            behind_since_us: None,
+            warning: None,
+            failing_since_us: None,
+            at_us: NOW,
+        };
+        store.write("step", move |tx| {
+            let step = step.clone();
+            async move { step_ct_log(tx, &step).await }.boxed()
+        })
     };
+    let fail =
+        |at| store.write("fail", move |tx| fail_ct_log(tx, log, "Example 2026", "no answer", at).boxed());
     let alarm = |text: &'static str, at| {
         store.write("alarm", move |tx| alarm_ct_log(tx, log, "Example 2026", text, at).boxed())
     };
     assert_eq!(store.ct_log(log).await.unwrap(), None);
-    step("{\"next\":1}", 7).await.unwrap();
-    store.write("fail", move |tx| fail_ct_log(tx, log, "no answer").boxed()).await.unwrap();
+    fail(NOW).await.unwrap();
+    assert_eq!(store.ct_log(log).await.unwrap().unwrap().place, "", "it was never read");
+    assert!(step("", "{\"next\":1}", 7).await.unwrap());
+    assert!(!step("", "{\"next\":9}", 0).await.unwrap(), "somebody was faster");
+    fail(NOW + 3).await.unwrap();
+    fail(NOW + 4).await.unwrap();
     alarm("\"forked\"", NOW + 5).await.unwrap();
     alarm("\"still forked\"", NOW + 9).await.unwrap();
     let row = store.ct_log(log).await.unwrap().unwrap();
     assert_eq!((row.place.as_str(), row.behind), ("{\"next\":1}", 7), "the place does not move past it");
     assert_eq!((row.alarm.as_deref(), row.alarmed_at_us), (Some("\"still forked\""), Some(NOW + 5)));
-    assert_eq!(row.last_error.as_deref(), Some("no answer"));
-    step("{\"next\":2}", 0).await.unwrap();
+    assert_eq!((row.last_error.as_deref(), row.failing_since_us), (Some("no answer"), Some(NOW + 3)));
+    assert!(step("{\"next\":1}", "{\"next\":2}", 0).await.unwrap());
     let rows = store.ct_logs().await.unwrap();
     assert_eq!((rows.len(), &rows[0].alarm, &rows[0].last_error), (1, &None, &None));
     let delete = || store.write("delete", move |tx| delete_ct_log(tx, log).boxed());

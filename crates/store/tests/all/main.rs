@@ -78,7 +78,9 @@ battery! {
     changes::each_kind_of_change_is_listed_since_a_time
     changes::two_scans_are_compared
     changes::history_is_newest_first_in_pages
-    ct::domains_are_watched_and_asked_for_when_due
+    ct::domains_are_watched_and_changed
+    ct::a_due_question_is_asked_by_one_holder
+    ct::an_expected_issuance_speaks_for_its_names
     ct::an_issuance_is_stored_once_whoever_tells_of_it
     ct::verdicts_are_given_once_and_what_has_ended_goes
     ct::two_who_find_the_same_at_once_store_it_once

@@ -236,6 +236,12 @@ impl SearchService {
         &self.options.name
     }
 
+    /// Requests under way at once, at most.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.options.in_flight.max(1)
+    }
+
     /// How often it was asked and throttled, and what was learned from that.
     #[must_use]
     pub fn paced(&self) -> Paced {
@@ -368,7 +374,7 @@ pub async fn poll(work: Vec<(Arc<SearchService>, Vec<Question>)>, answers: mpsc:
     let services = work.into_iter().map(|(service, questions)| {
         let answers = answers.clone();
         async move {
-            let in_flight = service.options.in_flight.max(1);
+            let in_flight = service.in_flight();
             futures_util::stream::iter(questions)
                 .for_each_concurrent(in_flight, |question| pages(&service, question, &answers))
                 .await;
