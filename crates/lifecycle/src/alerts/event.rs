@@ -122,6 +122,27 @@ pub(crate) fn meanings(event: &OutboxRow) -> Vec<Meaning> {
             ),
             _ => Vec::new(),
         },
+        "ct.unexpected_issuance" => {
+            let issuer = attributes.issuer.as_deref().unwrap_or("an unreadable issuer");
+            let title = format!("{name}: nobody asked for a certificate of {issuer}");
+            raise("ct.unexpected_issuance", Severity::High, title)
+        }
+        "ct.issuance_expected" | "ct.issuance_acknowledged" => {
+            vec![Meaning::Resolve { subject, kinds: &["ct.unexpected_issuance"] }]
+        }
+        "ct.log_inconsistent" => {
+            // Two signed notes that cannot both be true are proof; the rest may be a broken cache.
+            let proven = matches!(body.get("alarm").and_then(Value::as_str), Some("forked" | "rolled-back"));
+            let severity = if proven { Severity::Critical } else { Severity::High };
+            raise("ct.log_inconsistent", severity, format!("the CT log {name} is not what it was"))
+        }
+        "ct.log_consistent" => vec![Meaning::Resolve { subject, kinds: &["ct.log_inconsistent"] }],
+        "ct.behind" => raise(
+            "ct.behind",
+            Severity::Medium,
+            format!("{name} has told nothing of certificates for too long"),
+        ),
+        "ct.caught_up" => vec![Meaning::Resolve { subject, kinds: &["ct.behind"] }],
         "watch.failed" => {
             raise("watch.failed", Severity::Medium, format!("watch {name}: the last run failed"))
         }
@@ -257,6 +278,47 @@ mod tests {
         for over in ["watch.finished", "watch.removed"] {
             let all = meanings(&event(over, "{}"));
             assert!(matches!(&all[..], [Meaning::Resolve { kinds: ["watch.failed"], .. }]), "{all:?}");
+        }
+    }
+
+    #[test]
+    fn what_the_ct_monitor_tells_is_raised_and_resolved() {
+        for (event_kind, body, kind, severity, over) in [
+            (
+                "ct.unexpected_issuance",
+                r#"{"name":"example.com","issuer":"O=Evil CA","detail":"a.example.com"}"#,
+                "ct.unexpected_issuance",
+                Severity::High,
+                &["ct.issuance_expected", "ct.issuance_acknowledged"][..],
+            ),
+            (
+                "ct.log_inconsistent",
+                r#"{"name":"Log","alarm":"forked"}"#,
+                "ct.log_inconsistent",
+                Severity::Critical,
+                &["ct.log_consistent"],
+            ),
+            (
+                "ct.log_inconsistent",
+                r#"{"name":"Log","alarm":"wrong-tile"}"#,
+                "ct.log_inconsistent",
+                Severity::High,
+                &["ct.log_consistent"],
+            ),
+            ("ct.behind", r#"{"name":"crt.sh"}"#, "ct.behind", Severity::Medium, &["ct.caught_up"]),
+        ] {
+            let raised = meanings(&event(event_kind, body));
+            let [Meaning::Raise { kind: told, severity: weight, title, .. }] = &raised[..] else {
+                panic!("{raised:?}")
+            };
+            assert_eq!((*told, *weight), (kind, severity), "{title}");
+            for over in over {
+                let all = meanings(&event(over, "{}"));
+                assert!(
+                    matches!(&all[..], [Meaning::Resolve { kinds, .. }] if kinds.contains(&kind)),
+                    "{all:?}"
+                );
+            }
         }
     }
 
