@@ -4,6 +4,7 @@
 
 mod ct_follow;
 mod ct_ledger;
+mod ct_monitor;
 mod ct_search;
 mod engine;
 mod revocation;

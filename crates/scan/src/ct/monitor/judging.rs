@@ -73,6 +73,15 @@ impl Monitor {
         }
     }
 
+    /// One look of one who has looked at nothing before: for tests.
+    ///
+    /// # Errors
+    /// Those of the database.
+    #[doc(hidden)]
+    pub async fn look_once(&self) -> Result<(), StoreError> {
+        self.look(&mut Seen::new(), 0).await
+    }
+
     async fn look(&self, seen: &mut Seen, looks: u64) -> Result<(), StoreError> {
         let now_us = self.0.clock.now_us();
         let before = now_us.saturating_sub(in_us(self.0.options.grace));
@@ -204,6 +213,7 @@ fn detail(issuance: &CtIssuanceRow, verdict: &Verdict) -> String {
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     let why = match verdict {
         Verdict::Unasked(why) => why.iter().map(said_of).collect::<Vec<_>>().join("; "),
+        Verdict::NotWatched => "its domain is not watched any more".to_owned(),
         _ => "it is known by now".to_owned(),
     };
     format!("{}{more}: {why}", names.join(", "))

@@ -29,8 +29,10 @@ const LISTS_EVERY: Duration = Duration::from_secs(86_400);
 const LISTS_RETRY: Duration = Duration::from_secs(600);
 /// For one list.
 const LIST_LIMIT: Duration = Duration::from_secs(60);
-/// How long a log is one node's without being taken again: a step of sixty-four tiles over a slow line.
-const LEASE: Duration = Duration::from_secs(300);
+/// How long a log is one node's without being taken again.
+const LEASE: Duration = Duration::from_secs(60);
+/// How often it is, during a step: sixty-four tiles over a slow line take minutes.
+const KEEP_EVERY: Duration = Duration::from_secs(20);
 /// What may be spent on a database that does not answer, once the node is to stop.
 const LAST_TRY: Duration = Duration::from_secs(2);
 
@@ -61,7 +63,11 @@ impl Monitor {
         let mut tasks = JoinSet::new();
         let mut followed: HashMap<Hash, CancellationToken> = HashMap::new();
         loop {
-            let again = match self.lists().await {
+            let lists = tokio::select! {
+                () = stop.cancelled() => break,
+                lists = self.lists() => lists,
+            };
+            let again = match lists {
                 Ok(list) => {
                     self.follow_these(list, node, stop, &mut tasks, &mut followed);
                     LISTS_EVERY
@@ -198,7 +204,11 @@ impl Monitor {
                 }
             },
         };
-        match follower.step(place.as_ref(), &watched.logs).await {
+        let step = tokio::select! {
+            step = follower.step(place.as_ref(), &watched.logs) => step,
+            lost = self.keep(lease, node) => return lost.map(|()| false),
+        };
+        match step {
             Ok(step) => self.stepped(log, row, step, &watched).await,
             Err(FollowError::Alarm(alarm)) => {
                 self.alarm(log, row.as_ref(), &alarm).await?;
@@ -207,6 +217,16 @@ impl Monitor {
             Err(FollowError::Unavailable { reason, .. }) => {
                 self.fail(log, reason).await?;
                 Ok(false)
+            }
+        }
+    }
+
+    /// Keeps a log's lease until it is another's.
+    async fn keep(&self, lease: &str, node: Uuid) -> Result<(), StoreError> {
+        loop {
+            tokio::time::sleep(KEEP_EVERY).await;
+            if !self.0.store.lease(lease, node, self.0.clock.now_us(), in_us(LEASE)).await? {
+                return Ok(());
             }
         }
     }
