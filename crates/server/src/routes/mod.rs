@@ -64,6 +64,7 @@ pub mod protocols;
 pub mod roles;
 pub mod targets;
 pub mod tokens;
+pub mod transparency;
 pub mod users;
 pub mod watches;
 
@@ -97,6 +98,7 @@ pub(crate) fn api() -> Api {
         .merge(targets::routes())
         .merge(alerts::routes())
         .merge(inventory::routes())
+        .merge(transparency::routes())
         .merge(watches::routes())
         .merge(master_key::routes())
 }

@@ -16,5 +16,6 @@ mod master_key;
 mod mutual_tls;
 mod route_by_role;
 mod tokens;
+mod transparency;
 mod watches;
 mod world;
