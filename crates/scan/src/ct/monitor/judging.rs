@@ -19,6 +19,8 @@ use crate::watch::run::said;
 
 /// Between two looks.
 const PERIOD: Duration = Duration::from_secs(5);
+/// The same while no domain is watched.
+const IDLE_PERIOD: Duration = Duration::from_secs(60);
 /// How long the one who looks holds that duty: twelve looks.
 const LEASE: Duration = Duration::from_secs(60);
 /// Looks between two at who is behind: a minute.
@@ -51,7 +53,7 @@ impl Monitor {
     pub(super) async fn judge(&self, stop: &CancellationToken) {
         let (node, mut seen, mut looks) = (Uuid::now_v7(), Seen::new(), 0_u64);
         loop {
-            let now_us = self.0.clock.now_us();
+            let (woken, now_us) = (self.0.wake.notified(), self.0.clock.now_us());
             match self.0.store.lease(DUTY, node, now_us, in_us(LEASE)).await {
                 Ok(true) => {
                     if let Err(error) = self.look(&mut seen, looks).await {
@@ -62,9 +64,11 @@ impl Monitor {
                 Ok(false) => {}
                 Err(error) => tracing::warn!(error = said(&error), "no lease: the database is away"),
             }
+            let (domains, ..) = self.0.watched.read().stamp;
             tokio::select! {
                 () = stop.cancelled() => break,
-                () = tokio::time::sleep(PERIOD) => {}
+                () = woken => {}
+                () = tokio::time::sleep(if domains == 0 { IDLE_PERIOD } else { PERIOD }) => {}
             }
         }
         let given_back = self.0.store.release(DUTY, node);
