@@ -10,7 +10,7 @@ use crate::ca_command::CaArgs;
 use crate::control::{
     AlertCommand, ApprovalCommand, AuditCommand, CertificateCommand, DocumentCommand, IssuerCommand,
     JobCommand, KeyCommand, Noun, OwnerDocument, PolicyCommand, ProfileDocument, RouteArgs, TargetDocument,
-    TeamDocument, TokenCommand, UserCommand, WatchCommand,
+    TeamDocument, TokenCommand, TransparencyCommand, UserCommand, WatchCommand,
 };
 use crate::exit::EXIT_CODES;
 use crate::fleet_command::FleetArgs;
@@ -95,6 +95,8 @@ pub(crate) enum Command {
     Team(Noun<DocumentCommand<TeamDocument>>),
     /// Alerts, who is told of them, and messages that did not arrive
     Alert(Noun<AlertCommand>),
+    /// Certificate Transparency: what was issued for the domains that are watched
+    Ct(Noun<TransparencyCommand>),
     /// Scans that the server makes by itself, on schedule
     Watch(Noun<WatchCommand>),
     /// What happened, by whom, and whether the log is whole

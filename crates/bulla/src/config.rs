@@ -22,6 +22,7 @@ pub(crate) struct Settings {
     pub(crate) scep: ScepSettings,
     pub(crate) oidc: OidcSettings,
     pub(crate) pkcs11: Pkcs11Settings,
+    pub(crate) ct: TransparencySettings,
     pub(crate) client: ClientSettings,
 }
 
@@ -92,6 +93,24 @@ pub(crate) struct Pkcs11Settings {
     pub(crate) module: PathBuf,
     pub(crate) token_label: String,
     pub(crate) pin_file: PathBuf,
+}
+
+/// `[ct]`
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct TransparencySettings {
+    pub(crate) certspotter_url: String,
+    pub(crate) certspotter_token_file: PathBuf,
+    pub(crate) certspotter_per_minute: u32,
+    pub(crate) crtsh_url: String,
+    pub(crate) crtsh_per_minute: u32,
+    pub(crate) poll_s: u64,
+    pub(crate) grace_s: u64,
+    pub(crate) behind_s: u64,
+    pub(crate) log_list_urls: Vec<String>,
+    pub(crate) log_list_files: Vec<PathBuf>,
+    pub(crate) checkpoint_s: u64,
+    pub(crate) ca_files: Vec<PathBuf>,
 }
 
 /// `[client]`
@@ -262,6 +281,26 @@ impl Default for OidcSettings {
     }
 }
 
+impl Default for TransparencySettings {
+    fn default() -> Self {
+        let usual = scan::ct::MonitorOptions::default();
+        Self {
+            certspotter_url: "https://api.certspotter.com".into(),
+            certspotter_token_file: PathBuf::new(),
+            certspotter_per_minute: 30,
+            crtsh_url: "https://crt.sh".into(),
+            crtsh_per_minute: 5,
+            poll_s: usual.poll_every.as_secs(),
+            grace_s: usual.grace.as_secs(),
+            behind_s: usual.behind_after.as_secs(),
+            log_list_urls: Vec::new(),
+            log_list_files: Vec::new(),
+            checkpoint_s: usual.checkpoint_every.as_secs(),
+            ca_files: Vec::new(),
+        }
+    }
+}
+
 impl Default for StoreSettings {
     fn default() -> Self {
         // A minute: as long as a database takes to fail over.
@@ -375,6 +414,18 @@ const KEYS: &[(&str, Kind, &str)] = &[
     ("pkcs11.module", Kind::Text, "the security module's library; empty: none (builds with pkcs11 only)"),
     ("pkcs11.token_label", Kind::Text, "the token to use"),
     ("pkcs11.pin_file", Kind::Text, "the file with its PIN"),
+    ("ct.certspotter_url", Kind::Text, "Cert Spotter, asked for watched domains; empty: it is not"),
+    ("ct.certspotter_token_file", Kind::Text, "the file with its API token; empty: asked without"),
+    ("ct.certspotter_per_minute", Kind::Number, "requests to it a minute"),
+    ("ct.crtsh_url", Kind::Text, "crt.sh, asked for watched domains; empty: it is not"),
+    ("ct.crtsh_per_minute", Kind::Number, "requests to it a minute"),
+    ("ct.poll_s", Kind::Number, "seconds between two questions about a domain, at least"),
+    ("ct.grace_s", Kind::Number, "seconds an issuance waits for its verdict: our own are logged first"),
+    ("ct.behind_s", Kind::Number, "seconds a service or log may fail or lag before it is told"),
+    ("ct.log_list_urls", Kind::List, "lists of the logs to follow (log_list.json, version 3); none: no log"),
+    ("ct.log_list_files", Kind::List, "the same in files"),
+    ("ct.checkpoint_s", Kind::Number, "seconds between two looks at a log"),
+    ("ct.ca_files", Kind::List, "the only certificates trusted for all of these; empty: the system's"),
     ("client.url", Kind::Text, "the server the commands talk to; empty: the one of this machine"),
     ("client.token_file", Kind::Text, "the file with the API token (or BULLA_CLIENT_TOKEN holds the token)"),
     ("client.ca_file", Kind::Text, "certificates to trust for the server"),
@@ -513,7 +564,8 @@ fn variable_of(key: &str) -> String {
 fn key_of(variable: &str) -> Outcome<Option<(&'static str, Kind)>> {
     /// Holds a secret, so it is no key of the file.
     const TOKEN: &str = "BULLA_CLIENT_TOKEN";
-    let ours = ["SCAN", "STORE", "SERVER", "AUTHORITY", "ACME", "EST", "SCEP", "OIDC", "PKCS11", "CLIENT"];
+    let ours =
+        ["SCAN", "STORE", "SERVER", "AUTHORITY", "ACME", "EST", "SCEP", "OIDC", "PKCS11", "CT", "CLIENT"];
     let section = variable.strip_prefix("BULLA_").and_then(|rest| rest.split_once('_'));
     if variable == TOKEN || !section.is_some_and(|(section, _)| ours.contains(&section)) {
         return Ok(None);
@@ -596,6 +648,7 @@ impl Settings {
         if !(0.0..=1.0).contains(&scan.expiring_fraction) {
             return refuse("scan.expiring_fraction is from 0 to 1");
         }
+        self.ct.check()?;
         self.fail_on()?;
         Ok(())
     }
@@ -608,6 +661,29 @@ impl Settings {
                 Problem::usage(format_args!("scan.fail_on: {error}")).hint("or use \"never\"")
             }),
         }
+    }
+}
+
+impl TransparencySettings {
+    fn check(&self) -> Outcome<()> {
+        let within = |key: &str, value: u64, least: u64, most: u64| {
+            if (least..=most).contains(&value) {
+                return Ok(());
+            }
+            Err(Problem::usage(format_args!("ct.{key} is from {least} to {most}"))
+                .hint("see `bulla config show`"))
+        };
+        // Ten a second: more than any plan of theirs gives.
+        within("certspotter_per_minute", self.certspotter_per_minute.into(), 1, 600)?;
+        // Its operator's limit.
+        within("crtsh_per_minute", self.crtsh_per_minute.into(), 1, 60)?;
+        const MONTH: u64 = 30 * 86_400;
+        within("poll_s", self.poll_s, 60, MONTH)?;
+        within("grace_s", self.grace_s, 0, 86_400)?;
+        within("behind_s", self.behind_s, 60, MONTH)?;
+        within("checkpoint_s", self.checkpoint_s, 1, 86_400)?;
+        let lists = self.log_list_urls.len() + self.log_list_files.len();
+        within("log_list_urls and log_list_files together", lists as u64, 0, 16)
     }
 }
 

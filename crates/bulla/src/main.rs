@@ -72,6 +72,7 @@ fn run(cli: &Cli) -> Outcome<Exit> {
         Command::Owner(noun) => block_on(control::run(noun, &cli.global)),
         Command::Team(noun) => block_on(control::run(noun, &cli.global)),
         Command::Alert(noun) => block_on(control::run(noun, &cli.global)),
+        Command::Ct(noun) => block_on(control::run(noun, &cli.global)),
         Command::Watch(noun) => block_on(control::run(noun, &cli.global)),
         Command::Audit(noun) => block_on(control::run(noun, &cli.global)),
         Command::Key(noun) => block_on(control::run(noun, &cli.global)),

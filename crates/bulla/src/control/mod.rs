@@ -11,6 +11,7 @@ mod job;
 mod key;
 mod profile;
 mod route;
+mod transparency;
 mod watch;
 
 use clap::{Args, Subcommand};
@@ -30,6 +31,7 @@ pub(crate) use job::{ApprovalCommand, JobCommand, OwnerDocument, PolicyCommand, 
 pub(crate) use key::KeyCommand;
 pub(crate) use profile::{IssuerCommand, ProfileDocument, TargetDocument};
 pub(crate) use route::{RouteArgs, run as run_route};
+pub(crate) use transparency::TransparencyCommand;
 pub(crate) use watch::WatchCommand;
 
 /// A noun and what to do with it.

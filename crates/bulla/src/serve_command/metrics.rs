@@ -10,6 +10,8 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
+use scan::ct::Monitor;
+use scan::ct::monitor::{LogFigures, MonitorFigures};
 
 /// Asks the rooms what they have done.
 pub(super) struct Figures {
@@ -17,6 +19,7 @@ pub(super) struct Figures {
     pub(super) lifecycle: Lifecycle,
     pub(super) issuers: Issuers,
     pub(super) alerts: Alerts,
+    pub(super) monitor: Monitor,
 }
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
@@ -33,6 +36,32 @@ struct IssuerLabel {
 struct OrderLabels {
     issuer: String,
     outcome: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct ServiceLabel {
+    service: String,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct QuestionLabels {
+    service: String,
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct SourceLabel {
+    source: String,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct LogLabel {
+    log: String,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct VerdictLabel {
+    verdict: &'static str,
 }
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
@@ -59,6 +88,8 @@ impl Collector for Figures {
         self.authority(&mut encoder)?;
         self.loops(&mut encoder)?;
         self.orders(&mut encoder)?;
+        self.searches(&mut encoder)?;
+        self.logs(&mut encoder)?;
         self.alerts(&mut encoder)
     }
 }
@@ -147,6 +178,56 @@ impl Figures {
         }
         counters(encoder, "bulla_lifecycle_orders", "Orders by issuer and outcome", outcomes)?;
         gauge(encoder, "bulla_lifecycle_order_busy_seconds", "Time spent on an issuer's orders, in all", busy)
+    }
+
+    fn searches(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let MonitorFigures { domains, verdicts, services, logs } = self.monitor.figures();
+        gauge(encoder, "bulla_ct_domains", "Domains watched in CT", vec![(NoLabel {}, domains as f64)])?;
+        let mut questions = Vec::new();
+        for (service, one) in &services {
+            let outcomes = [("answered", one.answered), ("throttled", one.throttled), ("failed", one.failed)];
+            let labels = |outcome| QuestionLabels { service: service.clone(), outcome };
+            questions.extend(outcomes.map(|(outcome, count)| (labels(outcome), count)));
+        }
+        counters(encoder, "bulla_ct_questions", "Questions to CT search services", questions)?;
+        let told = services.iter().map(|(name, one)| (name, one.new));
+        let told = told.chain(logs.iter().map(|(name, one)| (name, one.new)));
+        let told = told.map(|(name, new)| (SourceLabel { source: name.clone() }, new));
+        counters(encoder, "bulla_ct_issuances", "Issuances found that were not known", told.collect())?;
+        let lag = services.into_iter().map(|(service, one)| (ServiceLabel { service }, one.lag_s));
+        gauge(
+            encoder,
+            "bulla_ct_lag_seconds",
+            "Since when a service's longest waiting question is due or fails, where this node judges",
+            lag.collect(),
+        )?;
+        let verdicts = verdicts.into_iter().map(|(verdict, count)| (VerdictLabel { verdict }, count));
+        counters(encoder, "bulla_ct_verdicts", "Verdicts on issuances", verdicts.collect())
+    }
+
+    fn logs(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let logs = self.monitor.figures().logs;
+        let gauges = |get: fn(&LogFigures) -> f64| {
+            logs.iter().map(move |(log, one)| (LogLabel { log: log.clone() }, get(one))).collect()
+        };
+        let counts = |get: fn(&LogFigures) -> u64| {
+            logs.iter().map(move |(log, one)| (LogLabel { log: log.clone() }, get(one))).collect()
+        };
+        counters(encoder, "bulla_ct_log_entries", "Entries read of a log", counts(|one| one.entries))?;
+        counters(encoder, "bulla_ct_log_failures", "Steps that came to nothing", counts(|one| one.failed))?;
+        gauge(
+            encoder,
+            "bulla_ct_log_size",
+            "Entries of the log's verified tree",
+            gauges(|one| one.size as f64),
+        )?;
+        gauge(encoder, "bulla_ct_log_behind", "Entries not read", gauges(|one| one.behind as f64))?;
+        gauge(
+            encoder,
+            "bulla_ct_log_inconsistent",
+            "Whether the log is not what it was",
+            gauges(|one| f64::from(u8::from(one.inconsistent))),
+        )
     }
 
     fn alerts(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {

@@ -7,6 +7,7 @@ mod first_start;
 mod login;
 mod metrics;
 mod rooms;
+mod transparency;
 mod watch;
 
 use std::net::{SocketAddr, ToSocketAddrs};

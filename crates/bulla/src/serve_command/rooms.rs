@@ -19,6 +19,7 @@ use lifecycle::alerts::{AlertOptions, Alerts, Channels};
 use lifecycle::issuers::{IssuerContext, Issuers, Responders};
 use lifecycle::lifecycle::{Lifecycle, LifecycleOptions};
 use outbound::resolve::Resolver;
+use scan::ct::Monitor;
 use scan::watch::{WatchOptions, Watches};
 use server::State;
 use server::access::{AccessControl, SessionOptions, TokenPasswords};
@@ -34,6 +35,7 @@ use super::estate::Estate;
 use super::first_start;
 use super::login;
 use super::metrics::Figures;
+use super::transparency;
 use super::watch::Watch;
 use crate::config::{AuthoritySettings, Pkcs11Settings, ServerSettings, Settings};
 use crate::exit::{Exit, Outcome, Problem, chain};
@@ -54,6 +56,7 @@ pub(super) struct Rooms {
     lifecycle: Lifecycle,
     agents: Agents,
     alerts: Alerts,
+    monitor: Monitor,
     watches: Watches,
     estate: Estate,
 }
@@ -121,6 +124,7 @@ impl Rooms {
             Channels::new(resolver.clone()),
             AlertOptions { server_url: Some(addresses.url()) },
         );
+        let monitor = transparency::monitor(&settings.ct, &resolver, store, clock)?;
         let watches = Watches::new(
             store.clone(),
             clock.clone(),
@@ -141,6 +145,7 @@ impl Rooms {
             .with(lifecycle.clone())
             .with(agents.clone())
             .with(alerts.clone())
+            .with(monitor.clone())
             .with(watches.clone());
         if let Some(oidc) = login::oidc(&settings.oidc, addresses)? {
             state = state.with(oidc);
@@ -151,11 +156,12 @@ impl Rooms {
             lifecycle: lifecycle.clone(),
             issuers: issuers.clone(),
             alerts: alerts.clone(),
+            monitor: monitor.clone(),
         };
         state.metrics().register(|registry| registry.register_collector(Box::new(figures)));
         let estate = Estate::new(store.clone(), clock.clone());
         state.metrics().register(|registry| registry.register_collector(Box::new(estate.clone())));
-        Ok(Self { authority, state, acme, issuers, lifecycle, agents, alerts, watches, estate })
+        Ok(Self { authority, state, acme, issuers, lifecycle, agents, alerts, monitor, watches, estate })
     }
 
     /// Roots below which client certificates are accepted: our own, and those the configuration names.
@@ -195,6 +201,8 @@ impl Rooms {
         tasks.spawn(keep_issuers(self.issuers, stop.clone()));
         let (alerts, until) = (self.alerts, stop.clone());
         tasks.spawn(async move { alerts.run(until).await });
+        let (monitor, until) = (self.monitor, stop.clone());
+        tasks.spawn(async move { monitor.run(until).await });
         let (watches, until) = (self.watches, stop.clone());
         tasks.spawn(async move { watches.run(until).await });
         tasks.spawn(self.estate.run(stop.clone()));

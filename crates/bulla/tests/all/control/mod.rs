@@ -10,6 +10,7 @@ mod life;
 mod login;
 #[cfg(feature = "pkcs11")]
 mod security_module;
+mod transparency;
 mod watch;
 
 pub(crate) use house::House;
