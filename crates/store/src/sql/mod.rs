@@ -58,8 +58,8 @@ migrations! {
     12 "ct" "0012_ct.sql",
     13 "watches" "0013_watches.sql",
     14 "source_states" "0014_source_states.sql",
+    15 "told" "0015_told.sql",
     16 "ct_monitor" "0016_ct_monitor.sql",
-    17 "told" "0017_told.sql",
 }
 
 /// What a module sends: statements of both databases, of one of them, and over many rows.
