@@ -277,7 +277,7 @@ mod tests {
         assert!(title.contains("edge") && attributes.detail.as_deref() == Some("the database is full"));
         for over in ["watch.finished", "watch.removed"] {
             let all = meanings(&event(over, "{}"));
-            assert!(matches!(&all[..], [Meaning::Resolve { kinds: ["watch.failed"], .. }]), "{all:?}");
+            assert!(matches!(&all[..], [Meaning::Resolve { kinds: WATCH_TROUBLE, .. }]), "{all:?}");
         }
     }
 
