@@ -66,6 +66,8 @@ pub struct SeenLeaf {
     pub chain: i64,
     /// Whether it is a version of a certificate under management.
     pub managed: bool,
+    /// Since when that certificate has had a later version, µs.
+    pub replaced_at_us: Option<i64>,
     /// Whether an authority here issued it.
     pub issued: bool,
     /// Whether nobody wants to hear of it at the time asked for.
@@ -89,6 +91,9 @@ SELECT o.endpoint_id, e.host, e.port, e.protocol, e.server_name, e.address, o.ch
        (SELECT n.name FROM certificate_names n WHERE n.certificate_id = c.id ORDER BY n.position LIMIT 1),
        c.issuer_id, i.name, c.not_before, c.not_after, o.chain_id,
        (SELECT 1 FROM managed_versions v WHERE v.fingerprint = c.sha256 LIMIT 1),
+       (SELECT n.issued_at FROM managed_versions v JOIN managed_certificates g ON g.id = v.certificate_id
+        JOIN managed_versions n ON n.id = g.version_id
+        WHERE v.fingerprint = c.sha256 AND n.id > v.id ORDER BY v.id LIMIT 1),
        (SELECT 1 FROM issued s WHERE s.certificate_id = c.id),
        (SELECT 1 FROM dismissals d WHERE d.fingerprint = c.sha256 AND (d.until IS NULL OR d.until > ?3)),
        t.leaf_id, t.issuer_id, t.chain_id, t.conditions, t.expiry
@@ -243,6 +248,7 @@ fn seen(mut row: Row) -> Result<SeenEndpoint, StoreError> {
         not_after_us: row.int()?,
         chain: row.maybe_int()?.unwrap_or(0),
         managed: row.maybe_int()?.is_some(),
+        replaced_at_us: row.maybe_int()?,
         issued: row.maybe_int()?.is_some(),
         dismissed: row.maybe_int()?.is_some(),
     };

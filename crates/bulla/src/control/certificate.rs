@@ -78,6 +78,13 @@ pub(crate) enum CertificateCommand {
         #[command(flatten)]
         listing: Listing,
     },
+    /// Where scans last saw its versions, the oldest first: what still serves an old one
+    Served {
+        /// Its name or id
+        certificate: String,
+        #[command(flatten)]
+        listing: Listing,
+    },
     /// Write its chain, and with --key its private key if this server holds it
     Export {
         /// Its name or id
@@ -394,6 +401,14 @@ const VERSIONS: Columns = &[
     ("Revoked", "/revoked_at"),
     ("Fingerprint", "/fingerprint"),
 ];
+const SERVED: Columns = &[
+    ("Host", "/endpoint/host"),
+    ("Port", "/endpoint/port"),
+    ("Current", "/current"),
+    ("Ends", "/not_after"),
+    ("Seen", "/last_seen_at"),
+    ("Fingerprint", "/fingerprint"),
+];
 const FOUND: Columns = &[
     ("Host", "/endpoint/host"),
     ("Port", "/endpoint/port"),
@@ -447,6 +462,10 @@ impl Run for CertificateCommand {
                 listing
                     .print(client, &format!("{}/versions", place(client, certificate).await?), &[], VERSIONS)
                     .await
+            }
+            Self::Served { certificate, listing } => {
+                let path = format!("{}/endpoints", place(client, certificate).await?);
+                listing.print(client, &path, &[], SERVED).await
             }
             Self::Export { certificate, key, pkcs12, file } => {
                 export(client, certificate, *key, pkcs12.as_deref(), file.as_deref()).await

@@ -38,6 +38,9 @@ fn trouble(body: &Value) -> Option<(&'static [&'static str], Severity, &'static 
         "key_not_proven" => {
             (&["endpoint.key_not_proven"], Severity::Critical, "did not prove that it has its private key")
         }
+        "outdated" => {
+            (&["endpoint.outdated"], Severity::High, "serves a version that was replaced over a day ago")
+        }
         _ => return None,
     })
 }
@@ -228,6 +231,7 @@ mod tests {
             ("weak", "endpoint.weak"),
             ("revoked", "endpoint.revoked"),
             ("key_not_proven", "endpoint.key_not_proven"),
+            ("outdated", "endpoint.outdated"),
         ] {
             let body = format!(r#"{{"name":"a.example:443","condition":"{condition}"}}"#);
             let began = of("endpoint.trouble", &body);

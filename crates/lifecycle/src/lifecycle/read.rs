@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use store::jobs::JobFilter;
-use store::managed::{ManagedFilter, ManagedOrder};
+use store::managed::{ManagedFilter, ManagedOrder, ServedVersion};
 use store::{Cursor, Page};
 use uuid::Uuid;
 
@@ -98,6 +98,20 @@ impl Lifecycle {
         let row = self.row(id).await?;
         let page = self.inner.store.managed_versions(row, after, limit).await?;
         Ok(Page { rows: page.rows.iter().map(Version::from_row).collect(), next: page.next })
+    }
+
+    /// Where scans last saw a version of it, the oldest version first.
+    ///
+    /// # Errors
+    /// [`LifecycleError::NotFound`]; those of the database.
+    pub async fn served(
+        &self,
+        id: Uuid,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<ServedVersion>, LifecycleError> {
+        let row = self.row(id).await?;
+        Ok(self.inner.store.managed_served(row, after, limit).await?)
     }
 
     /// What the issuer suggests about its renewal, and why.

@@ -32,10 +32,15 @@ enum Condition {
     Weak,
     Revoked,
     KeyNotProven,
+    Outdated,
 }
 
+/// How long after a renewal a version before it may still be served, µs: a day, for deployments to have their window.
+const REPLACED_FOR_US: i64 = 86_400_000_000;
+
 impl Condition {
-    const ALL: [Self; 5] = [Self::Mismatch, Self::Untrusted, Self::Weak, Self::Revoked, Self::KeyNotProven];
+    const ALL: [Self; 6] =
+        [Self::Mismatch, Self::Untrusted, Self::Weak, Self::Revoked, Self::KeyNotProven, Self::Outdated];
 
     /// Its bit, kept in the inventory.
     fn bit(self) -> i64 {
@@ -49,6 +54,7 @@ impl Condition {
             Self::Weak => "weak",
             Self::Revoked => "revoked",
             Self::KeyNotProven => "key_not_proven",
+            Self::Outdated => "outdated",
         }
     }
 
@@ -224,7 +230,7 @@ impl Watches {
 fn news_of(seen: &SeenEndpoint, watch: &WatchRow, baseline: bool, budget: &mut Budget) -> News {
     let mut news = News::default();
     let leaf = &seen.leaf;
-    let found = findings(&seen.findings);
+    let found = findings(seen);
     let before = seen.told.map_or(0, |told| told.conditions);
     let mut conditions = 0;
     for condition in Condition::ALL {
@@ -264,10 +270,26 @@ fn change_of(seen: &SeenEndpoint, baseline: bool) -> Option<Change> {
     Some(if told.issuer == seen.leaf.issuer { Change::Renewed } else { Change::Chain })
 }
 
-/// The worst finding for each condition, in the order of the findings, which is worst first.
-fn findings(stored: &str) -> Vec<(Condition, Stored)> {
-    let all: Vec<Stored> = serde_json::from_str(stored).unwrap_or_default();
-    all.into_iter().filter_map(|one| Some((Condition::of(&one.code)?, one))).collect()
+/// The worst finding for each condition, in the order of the findings, which is worst first; and what only the inventory
+/// knows.
+fn findings(seen: &SeenEndpoint) -> Vec<(Condition, Stored)> {
+    let all: Vec<Stored> = serde_json::from_str(&seen.findings).unwrap_or_default();
+    let mut found: Vec<_> =
+        all.into_iter().filter_map(|one| Some((Condition::of(&one.code)?, one))).collect();
+    let replaced =
+        seen.leaf.replaced_at_us.filter(|at_us| at_us.saturating_add(REPLACED_FOR_US) < seen.at_us);
+    if let Some(at_us) = replaced {
+        let since = jiff::Timestamp::from_microsecond(at_us).map(|at| at.to_string()).unwrap_or_default();
+        found.push((
+            Condition::Outdated,
+            Stored {
+                code: "endpoint.outdated".to_owned(),
+                title: "a version that was replaced is still served".to_owned(),
+                evidence: format!("there has been a newer one since {since}"),
+            },
+        ));
+    }
+    found
 }
 
 fn in_set(conditions: i64) -> impl Iterator<Item = Condition> {
@@ -336,4 +358,133 @@ fn certificate_found(seen: &SeenEndpoint, watch: &WatchRow) -> Event {
     body["not_before_us"] = seen.leaf.not_before_us.into();
     body["not_after_us"] = seen.leaf.not_after_us.into();
     Event { at_us: seen.at_us, kind: "certificate.found", subject: found(&seen.leaf.sha256), body }
+}
+
+#[cfg(test)]
+mod tests {
+    use store::watches::{WatchSettings, WatchTimes};
+
+    use super::*;
+
+    const DAY_US: i64 = 86_400_000_000;
+
+    fn watch() -> WatchRow {
+        WatchRow {
+            id: Uuid::nil(),
+            settings: WatchSettings {
+                name: "edge".to_owned(),
+                group: String::new(),
+                spec: String::new(),
+                interval_us: DAY_US,
+                jitter_us: 0,
+                enabled: true,
+            },
+            revision: 1,
+            times: WatchTimes { planned_at_us: 0, next_run_at_us: 0 },
+            claims: 1,
+            run: None,
+            last: None,
+            created_at_us: 0,
+            updated_at_us: 0,
+        }
+    }
+
+    fn seen(told: Option<Told>) -> SeenEndpoint {
+        SeenEndpoint {
+            row: 1,
+            endpoint: EndpointKey {
+                host: "a.example".to_owned(),
+                port: 443,
+                protocol: "tls".to_owned(),
+                server_name: "a.example".to_owned(),
+                address: String::new(),
+            },
+            new: told.is_none(),
+            at_us: 10 * DAY_US,
+            findings: "[]".to_owned(),
+            leaf: SeenLeaf {
+                row: 7,
+                sha256: [7; 32],
+                subject: "CN=a.example".to_owned(),
+                name: Some("a.example".to_owned()),
+                issuer: 3,
+                issuer_name: "CN=Issuer".to_owned(),
+                not_before_us: 0,
+                not_after_us: 90 * DAY_US,
+                chain: 5,
+                managed: false,
+                replaced_at_us: None,
+                issued: false,
+                dismissed: false,
+            },
+            told,
+        }
+    }
+
+    fn kinds(news: &News) -> Vec<(&'static str, String)> {
+        let of = |event: &Event| {
+            let what = event.body["condition"].as_str().or(event.body["change"].as_str());
+            (event.kind, what.unwrap_or_default().to_owned())
+        };
+        news.events.iter().map(of).collect()
+    }
+
+    fn news(seen: &SeenEndpoint) -> News {
+        news_of(seen, &watch(), false, &mut Budget::default())
+    }
+
+    #[test]
+    fn a_version_that_was_replaced_is_told_after_a_day() {
+        let told = Told { leaf: 7, issuer: 3, chain: 5, conditions: 0, expiry: false };
+        let mut one = seen(Some(told));
+        one.leaf.managed = true;
+        one.leaf.replaced_at_us = Some(9 * DAY_US);
+        assert_eq!(kinds(&news(&one)), []);
+        one.leaf.replaced_at_us = Some(9 * DAY_US - 1);
+        let began = news(&one);
+        assert_eq!(kinds(&began), [("endpoint.trouble", "outdated".to_owned())]);
+        // The new version is in its place.
+        let mut over = seen(began.told);
+        over.leaf = SeenLeaf { row: 8, managed: true, ..over.leaf };
+        let over = kinds(&news(&over));
+        assert_eq!(over[0], ("endpoint.trouble_over", "outdated".to_owned()));
+    }
+
+    #[test]
+    fn another_issuer_is_another_chain_unless_it_is_ours() {
+        let told = Told { leaf: 6, issuer: 2, chain: 4, conditions: 0, expiry: true };
+        let one = seen(Some(told));
+        let quiet = |news: &News| news.events[0].body["quiet"] == true;
+        let changed = news(&one);
+        assert_eq!(kinds(&changed), [("endpoint.certificate_changed", "chain".to_owned())]);
+        assert!(!quiet(&changed));
+        assert_eq!(changed.left, Some(6));
+        assert!(changed.found.is_some());
+        let mut ours = seen(Some(told));
+        ours.leaf.issued = true;
+        assert!(quiet(&news(&ours)));
+        let mut other_above = seen(Some(Told { leaf: 7, issuer: 3, chain: 4, conditions: 0, expiry: true }));
+        assert_eq!(kinds(&news(&other_above)), [("endpoint.certificate_changed", "chain".to_owned())]);
+        other_above.leaf.dismissed = true;
+        assert!(quiet(&news(&other_above)));
+    }
+
+    #[test]
+    fn no_more_than_a_hundred_of_a_kind_are_told_and_the_rest_is_told_later() {
+        let mut budget = Budget::default();
+        let mut one = seen(None);
+        one.findings =
+            r#"[{"code":"protocol.obsolete","title":"old"},{"code":"endpoint.name-mismatch","title":"x"}]"#
+                .to_owned();
+        let told: Vec<i64> = (0..TOLD_AT_ONCE + 3)
+            .map(|_| news_of(&one, &watch(), true, &mut budget).told.unwrap().conditions)
+            .collect();
+        let both = Condition::Weak.bit() | Condition::Mismatch.bit();
+        assert!(told[..TOLD_AT_ONCE].iter().all(|conditions| *conditions == both));
+        assert!(
+            told[TOLD_AT_ONCE..].iter().all(|conditions| *conditions == 0),
+            "not told, so still to be told"
+        );
+        assert_eq!(budget.untold, 6);
+    }
 }

@@ -36,7 +36,7 @@ pub(crate) fn routes() -> Api {
 #[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = InventoryEndpoint)]
-struct EndpointBody {
+pub(crate) struct EndpointBody {
     /// Name, address or path.
     host: String,
     /// Port; 0 for files.
@@ -48,6 +48,13 @@ struct EndpointBody {
     /// The address probed, when each address is an endpoint of its own; otherwise empty.
     #[serde(default)]
     address: String,
+}
+
+impl From<EndpointKey> for EndpointBody {
+    fn from(key: EndpointKey) -> Self {
+        let EndpointKey { host, port, protocol, server_name, address } = key;
+        Self { host, port, protocol, server_name, address }
+    }
 }
 
 /// What was found at an endpoint.
@@ -112,13 +119,7 @@ impl FoundView {
             Some(FoundState::Dismissed(dismissal)) => (Some("dismissed"), None, Some(dismissal)),
         };
         Self {
-            endpoint: EndpointBody {
-                host: row.endpoint.host,
-                port: row.endpoint.port,
-                protocol: row.endpoint.protocol,
-                server_name: row.endpoint.server_name,
-                address: row.endpoint.address,
-            },
+            endpoint: row.endpoint.into(),
             outcome: row.outcome,
             answering: row.answering,
             severity: row.severity,

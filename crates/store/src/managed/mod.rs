@@ -8,9 +8,9 @@ mod versions;
 pub use page::{ManagedFilter, ManagedOrder, ManagedScope, managed_selected};
 pub use totals::{ManagedSummary, ManagedTotal, adjust_managed_totals};
 pub use versions::{
-    ManagedSuggestion, ManagedVersion, NewManagedVersion, RevokedVersion, drop_suggestions, due_suggestions,
-    insert_versions, issued_ids_of, managed_by_version_fingerprints, revoke_versions, set_suggestions,
-    suggestions_of, versions_of, versions_revoked_by,
+    ManagedSuggestion, ManagedVersion, NewManagedVersion, RevokedVersion, ServedVersion, drop_suggestions,
+    due_suggestions, insert_versions, issued_ids_of, managed_by_version_fingerprints, revoke_versions,
+    set_suggestions, suggestions_of, versions_of, versions_revoked_by,
 };
 
 use uuid::Uuid;
@@ -289,6 +289,7 @@ pub(crate) const ALL: &[&str] = &[
     totals::TOTALS,
     totals::EXPIRING_TO,
     versions::VERSIONS,
+    versions::SERVED,
     versions::VERSION,
     versions::SUGGESTIONS_DUE,
     versions::SUGGESTION,

@@ -4,7 +4,8 @@ use uuid::Uuid;
 
 use crate::cursor::{Cursor, Page};
 use crate::error::StoreError;
-use crate::scans::{key_or, page};
+use crate::model::EndpointKey;
+use crate::scans::{endpoint_key, key_or, page};
 use crate::store::{Cost, Store, limit_of};
 use crate::tx::{Bulk, Column, Tx};
 use crate::value::{Row, Value};
@@ -117,6 +118,17 @@ pub(super) const BY_IDS: Bulk = Bulk {
     ),
 };
 
+/// Where versions were last seen, in the order of the indexes, the oldest version first.
+pub(super) const SERVED: &str = "-- managed_served
+SELECT v.id, v.fingerprint, v.not_after, e.host, e.port, e.protocol, e.server_name, e.address, e.answering,
+       e.last_observed_at, m.chain_id, e.id
+FROM managed_versions v
+JOIN certificates c ON c.sha256 = v.fingerprint
+JOIN chain_members m ON m.certificate_id = c.id AND m.position = 0
+JOIN endpoints e ON e.chain_id = m.chain_id
+WHERE v.certificate_id = ?1 AND (v.id, m.chain_id, e.id) > (?2, ?3, ?4)
+ORDER BY v.id, m.chain_id, e.id LIMIT ?5";
+
 /// Certificates one of whose versions has this fingerprint.
 pub(super) const BY_FINGERPRINTS: Bulk = Bulk {
     sqlite: "-- managed_by_fingerprints
@@ -210,6 +222,23 @@ pub async fn issued_ids_of(tx: &mut Tx, fingerprints: &[[u8; 32]]) -> Result<Vec
     tx.bulk(&ISSUED_IDS, vec![column]).await?.into_iter().map(|mut row| row.uuid()).collect()
 }
 
+/// Where a version was last seen.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServedVersion {
+    /// The version's row.
+    pub version: i64,
+    /// SHA-256 of its leaf.
+    pub fingerprint: [u8; 32],
+    /// End of validity, µs.
+    pub not_after_us: i64,
+    /// The endpoint.
+    pub endpoint: EndpointKey,
+    /// Whether the last look there saw a certificate.
+    pub answering: bool,
+    /// The last look, µs.
+    pub seen_at_us: i64,
+}
+
 /// Versions that our own authority has revoked in one call, and that are not marked yet; holds left out.
 pub(super) const REVOKED_BY: &str = "-- versions_revoked_by
 SELECT v.id, v.certificate_id, r.reason, r.actor FROM revocations r JOIN certificates c ON c.id = r.certificate_id
@@ -280,6 +309,35 @@ impl Store {
     /// Those of the database.
     pub async fn managed_version(&self, id: i64) -> Result<Option<ManagedVersion>, StoreError> {
         self.row(VERSION, vec![id.into()]).await?.map(version_row).transpose()
+    }
+
+    /// The endpoints that showed a version of a certificate when they last answered, the oldest version first.
+    ///
+    /// # Errors
+    /// [`StoreError::BadCursor`]; those of the database.
+    pub async fn managed_served(
+        &self,
+        certificate: i64,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<ServedVersion>, StoreError> {
+        let mut parameters = vec![certificate.into()];
+        parameters.extend(key_or(after, "managed-served", &[Value::Int(0), Value::Int(0), Value::Int(0)])?);
+        let (limit, asked) = limit_of(limit);
+        parameters.push(asked.into());
+        let rows = self.rows(Cost::Walk, SERVED, parameters).await?;
+        page(rows, limit, "managed-served", |mut row| {
+            let served = ServedVersion {
+                version: row.int()?,
+                fingerprint: row.hash()?,
+                not_after_us: row.int()?,
+                endpoint: endpoint_key(&mut row)?,
+                answering: row.flag()?,
+                seen_at_us: row.int()?,
+            };
+            let key = vec![served.version.into(), row.int()?.into(), row.int()?.into()];
+            Ok((served, key))
+        })
     }
 
     /// The version with this leaf.

@@ -124,6 +124,17 @@ pub(super) async fn what_was_found_is_claimed_with_its_endpoint(world: World) {
     let renewed = world.life.get(certificate.id).await.unwrap();
     assert_eq!(renewed.state, State::Active);
     assert_ne!(renewed.current.unwrap().fingerprint, Fingerprint::of(&der));
+    // The endpoint was not looked at since: it is known to have shown the old version.
+    let served = world.life.served(certificate.id, None, 10).await.unwrap().rows;
+    let [old] = &served[..] else { panic!("{served:?}") };
+    assert_eq!(
+        (old.endpoint.host.as_str(), old.fingerprint),
+        ("found.example.org", *Fingerprint::of(&der).as_bytes())
+    );
+    let scan = world.store.scans(None, 1).await.unwrap().rows.remove(0).id;
+    let looked = world.store.seen_endpoints(scan, 0, NOW, 10).await.unwrap().remove(0).leaf;
+    assert!(looked.managed);
+    assert_eq!(looked.replaced_at_us, Some(certificate.renew_at_us().unwrap()), "since its renewal");
     // The key of what was found was never here, and it was not issued by those asked now.
     assert_eq!(*world.issuer("internal").replaced.lock(), [None]);
     world.check().await;

@@ -29,7 +29,7 @@ use crate::state::State;
 use crate::time;
 use body::{CertificatePatch, NewCertificateBody};
 pub(crate) use body::{KeyLocationBody, TargetBody, options_of};
-use view::{CertificateView, CreatedView, DeploymentView, SummaryView, VersionView};
+use view::{CertificateView, CreatedView, DeploymentView, ServedView, SummaryView, VersionView};
 
 pub(crate) fn routes() -> Api {
     let scoped = |permission| Access::needs(permission).scoped();
@@ -45,6 +45,7 @@ pub(crate) fn routes() -> Api {
         .route(scoped(Permission::CertificateRenew), routes!(renew))
         .route(scoped(Permission::CertificateRevoke), routes!(revoke))
         .route(scoped(Permission::CertificateRead), routes!(versions))
+        .route(scoped(Permission::CertificateRead), routes!(served))
         .route(scoped(Permission::CertificateRead), routes!(jobs))
         .route(scoped(Permission::CertificateRead), routes!(deployments))
         .route(scoped(Permission::CertificateRead), routes!(chain))
@@ -425,6 +426,22 @@ async fn versions(
     let (lifecycle, _) = permitted(&state, &caller, Permission::CertificateRead, id).await?;
     let page = lifecycle.versions(id, paging.after.as_ref(), paging.limit).await?;
     Ok(Json(Listing::of(page, VersionView::of)))
+}
+
+/// Lists the endpoints that showed a version of a certificate when scans last looked, the oldest version first: after a
+/// renewal, what still serves the old one.
+#[utoipa::path(get, path = "/api/v1/certificates/{id}/endpoints", operation_id = "listCertificateEndpoints",
+    params(("id" = Uuid, Path), PagingParams), responses((status = 200, body = Listing<ServedView>)))]
+async fn served(
+    state: State,
+    caller: Caller,
+    Path(id): Path<Uuid>,
+    paging: Paging,
+) -> Result<Json<Listing<ServedView>>, Problem> {
+    let (lifecycle, certificate) = permitted(&state, &caller, Permission::CertificateRead, id).await?;
+    let current = certificate.current.map(|current| current.fingerprint);
+    let page = lifecycle.served(id, paging.after.as_ref(), paging.limit).await?;
+    Ok(Json(Listing::of(page, |row| ServedView::of(row, current))))
 }
 
 /// Lists a certificate's runs, the newest first.

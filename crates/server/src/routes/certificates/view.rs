@@ -8,11 +8,13 @@ use lifecycle::policy::Violation;
 use serde::Serialize;
 use serde_json::Value;
 use store::agents::DeploymentRow;
+use store::managed::ServedVersion;
 use utoipa::ToSchema;
 use uuid::Uuid;
 use x509::Fingerprint;
 
 use super::body::{KeyLocationBody, TargetBody};
+use crate::routes::inventory::EndpointBody;
 use crate::time;
 
 /// A day, µs.
@@ -250,6 +252,37 @@ impl VersionView {
             revoked_at: version.revoked.map(|(at, _)| time::shown(at)),
             revoked_reason: version.revoked.map(|(_, reason)| reason),
             chain: chain_pem(&version.chain),
+        }
+    }
+}
+
+/// An endpoint that showed a version when a scan last looked.
+#[derive(Serialize, ToSchema)]
+pub(super) struct ServedView {
+    /// Where.
+    endpoint: EndpointBody,
+    /// SHA-256 of the version's leaf.
+    fingerprint: String,
+    /// Whether that is the current version.
+    current: bool,
+    /// End of that version's validity, RFC 3339.
+    not_after: String,
+    /// Whether the last look saw a certificate.
+    answering: bool,
+    /// The last look, RFC 3339.
+    last_seen_at: String,
+}
+
+impl ServedView {
+    pub(super) fn of(served: ServedVersion, current: Option<Fingerprint>) -> Self {
+        let fingerprint = Fingerprint::from_bytes(served.fingerprint);
+        Self {
+            endpoint: served.endpoint.into(),
+            fingerprint: fingerprint.to_string(),
+            current: current == Some(fingerprint),
+            not_after: time::shown(served.not_after_us),
+            answering: served.answering,
+            last_seen_at: time::shown(served.seen_at_us),
         }
     }
 }
