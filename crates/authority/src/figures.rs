@@ -17,6 +17,8 @@ pub struct Figures {
     pub failed: u64,
     /// Requests between policy and commit.
     pub issuing: u64,
+    /// Those of them that are signed and wait for their commit.
+    pub storing: u64,
     /// Certificates whose revocation was changed here.
     pub revoked: u64,
     /// CRLs made here, deltas aside.
@@ -34,6 +36,7 @@ pub(crate) struct Counters {
     pub(crate) refused: AtomicU64,
     pub(crate) failed: AtomicU64,
     pub(crate) issuing: AtomicU64,
+    pub(crate) storing: AtomicU64,
     pub(crate) revoked: AtomicU64,
     pub(crate) crls: AtomicU64,
     pub(crate) ocsp_signed: AtomicU64,
@@ -58,6 +61,7 @@ impl Counters {
             refused: read(&self.refused),
             failed: read(&self.failed),
             issuing: read(&self.issuing),
+            storing: read(&self.storing),
             revoked: read(&self.revoked),
             crls: read(&self.crls),
             ocsp_kept: answers.hits,

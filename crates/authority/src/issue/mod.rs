@@ -106,7 +106,10 @@ impl Authority {
             once,
         };
         let id = row.id;
-        match self.issuing().store(row).await? {
+        let waiting = Counters::under_way(&self.counters().storing);
+        let stored = self.issuing().store(row).await?;
+        drop(waiting);
+        match stored {
             Insertion::New => Ok(Issued {
                 id,
                 serial: certificate.serial,

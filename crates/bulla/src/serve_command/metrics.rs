@@ -113,6 +113,12 @@ impl Figures {
             "Requests for certificates between policy and commit",
             vec![(NoLabel {}, figures.issuing as f64)],
         )?;
+        gauge(
+            encoder,
+            "bulla_authority_requests_waiting",
+            "Certificates signed that wait for their commit",
+            vec![(NoLabel {}, figures.storing as f64)],
+        )?;
         let one = |count| vec![(NoLabel {}, count)];
         counters(encoder, "bulla_authority_revocations", "Revocations made here", one(figures.revoked))?;
         counters(encoder, "bulla_authority_crls", "CRLs made here, deltas aside", one(figures.crls))?;
