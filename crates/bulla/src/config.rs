@@ -23,6 +23,7 @@ pub(crate) struct Settings {
     pub(crate) oidc: OidcSettings,
     pub(crate) pkcs11: Pkcs11Settings,
     pub(crate) ct: TransparencySettings,
+    pub(crate) watch: WatchSettings,
     pub(crate) client: ClientSettings,
 }
 
@@ -111,6 +112,13 @@ pub(crate) struct TransparencySettings {
     pub(crate) log_list_files: Vec<PathBuf>,
     pub(crate) checkpoint_s: u64,
     pub(crate) ca_files: Vec<PathBuf>,
+}
+
+/// `[watch]`
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct WatchSettings {
+    pub(crate) clouds_file: PathBuf,
 }
 
 /// `[client]`
@@ -426,6 +434,7 @@ const KEYS: &[(&str, Kind, &str)] = &[
     ("ct.log_list_files", Kind::List, "the same in files"),
     ("ct.checkpoint_s", Kind::Number, "seconds between two looks at a log"),
     ("ct.ca_files", Kind::List, "the only certificates trusted for all of these; empty: the system's"),
+    ("watch.clouds_file", Kind::Text, "the clouds and clusters that watches may list; empty: none"),
     ("client.url", Kind::Text, "the server the commands talk to; empty: the one of this machine"),
     ("client.token_file", Kind::Text, "the file with the API token (or BULLA_CLIENT_TOKEN holds the token)"),
     ("client.ca_file", Kind::Text, "certificates to trust for the server"),

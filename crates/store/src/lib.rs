@@ -52,6 +52,7 @@ pub mod told;
 mod tx;
 mod url;
 mod value;
+pub mod watch_parts;
 pub mod watches;
 mod writer;
 

@@ -74,7 +74,7 @@ pub struct SeenLeaf {
     pub dismissed: bool,
 }
 
-/// An endpoint that a watch told of and does not look at any more.
+/// An endpoint that a watch told of and that it does not look at any more, or that is gone by its source's word.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UnseenEndpoint {
     /// Its row: pages go by it.
@@ -109,7 +109,8 @@ SELECT t.endpoint_id, e.host, e.port, e.protocol, e.server_name, e.address, t.le
        t.conditions, t.expiry
 FROM endpoints_told t JOIN endpoints e ON e.id = t.endpoint_id
 WHERE t.watch = ?1 AND t.endpoint_id > ?2
-  AND NOT EXISTS (SELECT 1 FROM observations o WHERE o.scan_id = ?3 AND o.endpoint_id = t.endpoint_id)
+  AND NOT EXISTS (SELECT 1 FROM observations o WHERE o.scan_id = ?3 AND o.endpoint_id = t.endpoint_id
+                  AND o.outcome <> 'gone')
 ORDER BY t.endpoint_id LIMIT ?4";
 
 const TELL: Bulk = Bulk {

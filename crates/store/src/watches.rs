@@ -13,6 +13,7 @@ use crate::scans::{key_or, page};
 use crate::store::{Cost, Store, limit_of};
 use crate::tx::{Bulk, Column, Tx};
 use crate::value::{Row, Value};
+use crate::watch_parts::delete_parts;
 
 /// Watches there may be: each is a row that the claim of due ones may meet, and an estate has some dozens.
 pub const WATCHES_MAX: i64 = 10_000;
@@ -252,11 +253,12 @@ fn settings_of(id: Uuid, settings: &WatchSettings, times: WatchTimes, at_us: i64
     ]
 }
 
-/// Removes a watch; what its scans found stays. False when it was not there.
+/// Removes a watch and the parts of its run; what its scans found stays. False when it was not there.
 ///
 /// # Errors
 /// Those of the database.
 pub async fn delete_watch(tx: &mut Tx, id: Uuid) -> Result<bool, StoreError> {
+    delete_parts(tx, id).await?;
     Ok(tx.execute(DELETE, vec![id.into()]).await? == 1)
 }
 
@@ -282,7 +284,7 @@ pub async fn fill_watch(
     Ok(tx.execute(FILL, vec![id.into(), holder.into(), claims.into(), scan.into()]).await? == 1)
 }
 
-/// Ends a held run and plans the next; false when the run is no longer the holder's.
+/// Ends a held run, removes its parts and plans the next; false when the run is no longer the holder's.
 ///
 /// # Errors
 /// Those of the database.
@@ -307,7 +309,11 @@ pub async fn end_watch(
         end.times.planned_at_us.into(),
         end.times.next_run_at_us.into(),
     ];
-    Ok(tx.execute(END, parameters).await? == 1)
+    let ended = tx.execute(END, parameters).await? == 1;
+    if ended {
+        delete_parts(tx, id).await?;
+    }
+    Ok(ended)
 }
 
 impl Store {

@@ -57,8 +57,11 @@ pub(crate) struct NewWatch {
     /// Its name
     name: String,
     /// Hosts, addresses, networks and URLs, as `bulla scan` takes them; the server looks, so no files
-    #[arg(value_name = "TARGET", required = true)]
+    #[arg(value_name = "TARGET", required_unless_present = "source")]
     targets: Vec<String>,
+    /// Clouds and clusters of the server's watch.clouds_file: aws/123456789012, aws, all
+    #[arg(long, value_name = "SOURCE", value_delimiter = ',')]
+    source: Vec<String>,
     /// From one run to the next
     #[arg(long, value_name = "DURATION", default_value = "6h", value_parser = units::duration)]
     every: Duration,
@@ -94,7 +97,7 @@ impl NewWatch {
     fn body(&self) -> Value {
         let jitter = self.jitter.unwrap_or(self.every / JITTER_FRACTION);
         json!({
-            "name": self.name, "group": self.group, "targets": self.targets, "ports": self.port,
+            "name": self.name, "group": self.group, "targets": self.targets, "sources": self.source, "ports": self.port,
             "server_names": self.sni, "starttls": self.starttls, "all_addresses": self.all_addresses,
             "interval_s": self.every.as_secs(), "jitter_s": jitter.as_secs(), "enabled": !self.paused,
         })
@@ -108,6 +111,7 @@ impl Run for WatchCommand {
             ("Group", "/group"),
             ("State", "/state"),
             ("Targets", "/targets"),
+            ("Sources", "/sources"),
             ("Every (s)", "/interval_s"),
             ("Next run", "/next_run_at"),
             ("Id", "/id"),
@@ -123,6 +127,7 @@ impl Run for WatchCommand {
             ("Answered", "/last_run/counts/answered"),
             ("Changed", "/last_run/counts/changed"),
             ("New", "/last_run/counts/new_certificates"),
+            ("Not listed", "/last_run/counts/not_listed"),
             ("Error", "/last_run/error"),
         ];
         let one = |name: &str| format!("{PATH}/{}", input::segment(name));

@@ -1,15 +1,22 @@
 //! What the server's watches are scanned with: the configuration's `[scan]`, as for `bulla scan`.
 
-use std::sync::OnceLock;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, OnceLock};
 
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use outbound::resolve::Resolver;
+use scan::clouds::{CloudSettings, CloudSource, Observer, Pools};
 use scan::revocation::RevocationChecker;
-use scan::watch::{Kit, WatchSpec};
+use scan::watch::{Clouds, Kit, WatchOptions, WatchSpec};
 use scan::{Observation, ScanOptions, Scanner, Targets};
+use store::Store;
+use tokio::sync::Mutex;
 
+use super::clouds;
 use super::plan::Spec;
-use crate::config::ScanSettings;
-use crate::exit::{Problem, chain};
+use crate::config::{ScanSettings, WatchSettings};
+use crate::exit::{Outcome, Problem, chain};
 use crate::output::record::Detail;
 
 /// Looks of one watch at once where the configuration does not say: a server has listeners and a database to keep
@@ -22,17 +29,65 @@ pub(crate) struct ScanKit {
     resolver: Option<Resolver>,
     /// One for all watches and all their runs, so that a CRL is kept from one to the next.
     revocation: OnceLock<Option<RevocationChecker>>,
+    sources: Option<Sources>,
+}
+
+/// Clouds and clusters of the configuration. Pools and clients are made once, so that what they learned and their
+/// connections outlive a run.
+struct Sources {
+    settings: CloudSettings,
+    pools: Pools,
+    made: Mutex<HashMap<Arc<str>, Arc<dyn CloudSource>>>,
+}
+
+impl Sources {
+    async fn named(&self, wanted: &[String]) -> Result<Vec<Arc<dyn CloudSource>>, String> {
+        let names = self.settings.named(wanted).map_err(|error| chain(&error))?;
+        let mut made = self.made.lock().await;
+        let missing: BTreeSet<Arc<str>> =
+            names.iter().filter(|name| !made.contains_key(*name)).cloned().collect();
+        let mut unavailable = Vec::new();
+        if !missing.is_empty() {
+            let (new, failed) = self.settings.available(&missing, &self.pools).await;
+            made.extend(new.into_iter().map(|source| (Arc::clone(source.name()), source)));
+            unavailable = failed;
+        }
+        let available = names.iter().filter_map(|name| made.get(name).cloned());
+        Ok(available
+            .chain(unavailable.into_iter().map(|one| Arc::new(one) as Arc<dyn CloudSource>))
+            .collect())
+    }
 }
 
 impl ScanKit {
     /// `resolver` is the server's own; name servers that the configuration names come before it.
-    pub(crate) fn new(settings: &ScanSettings, resolver: Resolver) -> Self {
+    ///
+    /// # Errors
+    /// The file of clouds cannot be read, or their pools fit neither each other nor what machine and database have.
+    pub(crate) async fn open(
+        settings: &ScanSettings,
+        watch: &WatchSettings,
+        resolver: Resolver,
+        store: &Store,
+    ) -> Outcome<Self> {
         let mut settings = settings.clone();
         if settings.in_flight == 0 {
             settings.in_flight = IN_FLIGHT.min(outbound::limits::descriptor_budget() / 4).max(1);
         }
+        let mut sources = None;
+        if !watch.clouds_file.as_os_str().is_empty() {
+            let file = &watch.clouds_file;
+            let mut clouds = clouds::read(file).map_err(|error| {
+                Problem::usage(format_args!("watch.clouds_file {}: {error}", file.display()))
+            })?;
+            let at_once = WatchOptions::default().at_once;
+            clouds.pools.raw = clouds.pools.raw.or(Some(settings.in_flight * at_once));
+            let pools = clouds::pools(&clouds, Some(store)).await?;
+            settings.in_flight = settings.in_flight.min(pools.raw() / at_once).max(1);
+            sources = Some(Sources { settings: clouds, pools, made: Mutex::default() });
+        }
         let resolver = settings.dns.is_empty().then_some(resolver);
-        Self { resolver, revocation: OnceLock::new(), settings }
+        Ok(Self { resolver, revocation: OnceLock::new(), sources, settings })
     }
 
     fn revocation(&self, spec: &Spec, resolver: &Resolver) -> Result<Option<RevocationChecker>, String> {
@@ -81,6 +136,34 @@ impl Kit for ScanKit {
         let revocation = self.revocation(&spec, &resolver)?;
         let options = ScanOptions { revocation, ..spec.scan_options().map_err(said)? };
         Scanner::new(options, resolver, trust).map_err(|error| chain(&error))
+    }
+
+    fn check_sources(&self, watch: &WatchSpec) -> Result<(), String> {
+        match &self.sources {
+            _ if watch.sources.is_empty() => Ok(()),
+            None => {
+                Err("this server is not told of any clouds or clusters: set watch.clouds_file".to_owned())
+            }
+            Some(sources) => sources.settings.named(&watch.sources).map(drop).map_err(|error| chain(&error)),
+        }
+    }
+
+    fn clouds<'a>(
+        &'a self,
+        watch: &'a WatchSpec,
+        store: &'a Store,
+    ) -> BoxFuture<'a, Result<Option<Clouds>, String>> {
+        async move {
+            self.check_sources(watch)?;
+            let Some(sources) = self.sources.as_ref().filter(|_| !watch.sources.is_empty()) else {
+                return Ok(None);
+            };
+            let spec = self.spec(watch);
+            let options = spec.scan_options().map_err(said)?;
+            let observer = Observer::new(&options, spec.trust().map_err(said)?, Some(store.clone()));
+            Ok(Some(Clouds { sources: sources.named(&watch.sources).await?, observer }))
+        }
+        .boxed()
     }
 
     fn asked(&self, watch: &WatchSpec) -> String {

@@ -128,7 +128,7 @@ impl Rooms {
         let watches = Watches::new(
             store.clone(),
             clock.clone(),
-            ScanKit::new(&settings.scan, resolver),
+            ScanKit::open(&settings.scan, &settings.watch, resolver, store).await?,
             WatchOptions {
                 patience: Duration::from_secs(settings.store.patience_s),
                 ..WatchOptions::default()

@@ -22,7 +22,7 @@ pub(crate) enum Meaning {
 const RUN_TROUBLE: &[&str] = &["certificate.failed", "certificate.approval_needed", "certificate.expiring"];
 
 /// What runs of a watch can leave behind.
-const WATCH_TROUBLE: &[&str] = &["watch.failed", "watch.untold"];
+const WATCH_TROUBLE: &[&str] = &["watch.failed", "watch.untold", "watch.incomplete"];
 
 /// What an endpoint is in: the kind of the alert, how bad it is, and what is said of the endpoint.
 fn trouble(body: &Value) -> Option<(&'static [&'static str], Severity, &'static str)> {
@@ -149,24 +149,42 @@ pub(crate) fn meanings(event: &OutboxRow) -> Vec<Meaning> {
         "watch.failed" => {
             raise("watch.failed", Severity::Medium, format!("watch {name}: the last run failed"))
         }
-        "watch.finished" => match body["counts"]["untold"].as_u64() {
-            Some(untold) if untold > 0 => {
-                let mut all = raise(
-                    "watch.untold",
-                    Severity::Medium,
-                    format!("watch {name} saw {untold} things more than it tells of at once"),
-                );
-                all.push(Meaning::Resolve { subject, kinds: &["watch.failed"] });
-                all
-            }
-            _ => vec![Meaning::Resolve { subject, kinds: WATCH_TROUBLE }],
-        },
+        "watch.finished" => watch_finished(&subject, &name, &body, &attributes),
         "watch.removed" => vec![Meaning::Resolve { subject, kinds: WATCH_TROUBLE }],
         "audit.broken" => {
             raise("audit.broken", Severity::Critical, "the audit log was tampered with".to_owned())
         }
         _ => Vec::new(),
     }
+}
+
+/// What the end of a watch's run leaves to be said, and what it ends.
+fn watch_finished(subject: &str, name: &str, body: &Value, attributes: &Attributes) -> Vec<Meaning> {
+    let count = |what: &str| body["counts"][what].as_u64().unwrap_or(0);
+    let (untold, not_listed) = (count("untold"), count("not_listed"));
+    let ended = |kinds| Meaning::Resolve { subject: subject.to_owned(), kinds };
+    let trouble = |kind, severity, title, detail| Meaning::Raise {
+        kind,
+        subject: subject.to_owned(),
+        severity,
+        title,
+        attributes: Attributes { detail, ..attributes.clone() },
+    };
+    let much = if untold > 0 {
+        let title = format!("watch {name} saw {untold} things more than it tells of at once");
+        trouble("watch.untold", Severity::Medium, title, None)
+    } else {
+        ended(&["watch.untold"])
+    };
+    let part = if not_listed > 0 {
+        let why = body["counts"]["not_listed_first"].as_array();
+        let why: Vec<&str> = why.into_iter().flatten().filter_map(Value::as_str).collect();
+        let title = format!("watch {name} could not list {not_listed} of its clouds, or not whole");
+        trouble("watch.incomplete", Severity::High, title, Some(why.join("; ")))
+    } else {
+        ended(&["watch.incomplete"])
+    };
+    vec![ended(&["watch.failed"]), much, part]
 }
 
 /// The members that rules look at; what is of another kind is left out alone.
@@ -209,6 +227,8 @@ fn watch(body: &Value, subject: &str, attributes: &Attributes) -> Option<Meaning
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use store::OutboxPlace;
 
@@ -257,8 +277,19 @@ mod tests {
         assert!(matches!(&gone[..], [Meaning::Resolve { .. }, Meaning::Forget { .. }]), "{gone:?}");
         let much = of("watch.finished", r#"{"name":"edge","counts":{"untold":7}}"#);
         assert!(
-            matches!(&much[0], Meaning::Raise { kind: "watch.untold", title, .. } if title.contains('7'))
+            matches!(&much[1], Meaning::Raise { kind: "watch.untold", title, .. } if title.contains('7'))
         );
+        let part = of(
+            "watch.finished",
+            r#"{"name":"edge","counts":{"not_listed":2,"not_listed_first":["aws/1: denied","gcp/2: denied"]}}"#,
+        );
+        let [_, Meaning::Resolve { kinds: ["watch.untold"], .. }, Meaning::Raise { kind, attributes, .. }] =
+            &part[..]
+        else {
+            panic!("{part:?}")
+        };
+        assert_eq!(*kind, "watch.incomplete");
+        assert_eq!(attributes.detail.as_deref(), Some("aws/1: denied; gcp/2: denied"));
     }
 
     #[test]
@@ -281,7 +312,11 @@ mod tests {
         assert!(title.contains("edge") && attributes.detail.as_deref() == Some("the database is full"));
         for over in ["watch.finished", "watch.removed"] {
             let all = meanings(&event(over, "{}"));
-            assert!(matches!(&all[..], [Meaning::Resolve { kinds: WATCH_TROUBLE, .. }]), "{all:?}");
+            let ended = all.iter().flat_map(|one| match one {
+                Meaning::Resolve { kinds, .. } => *kinds,
+                other => panic!("{other:?}"),
+            });
+            assert_eq!(ended.collect::<BTreeSet<_>>(), WATCH_TROUBLE.iter().collect());
         }
     }
 

@@ -99,7 +99,7 @@ impl AzureSource {
             Some(credential) => credential.clone(),
             None => standard(&http).map_err(|error| SourceError::Configuration(chain(&error)))?,
         };
-        let name: Arc<str> = format!("azure/{}", subscription.subscription).into();
+        let name: Arc<str> = subscription.source();
         let resources = pools.of(Provider::Azure, &subscription.subscription);
         Ok(Self {
             name,

@@ -72,7 +72,7 @@ impl GcpSource {
         let manager = manager.build().await.map_err(|error| SourceError::Configuration(chain(&error)))?;
         let compute = compute.build().await.map_err(|error| SourceError::Configuration(chain(&error)))?;
         Ok(Self {
-            name: format!("gcp/{}", project.project).into(),
+            name: project.source(),
             pool: pools.of(Provider::Gcp, &project.project),
             project: project.project,
             manager,

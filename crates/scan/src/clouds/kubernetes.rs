@@ -71,7 +71,7 @@ impl KubernetesSource {
         let client =
             kube::Client::try_from(config).map_err(|error| SourceError::Configuration(chain(&error)))?;
         Ok(Self {
-            name: format!("kubernetes/{}", cluster.name).into(),
+            name: cluster.source(),
             pool: pools.of(Provider::Kubernetes, &cluster.name),
             cluster: cluster.name,
             client,

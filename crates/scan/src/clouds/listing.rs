@@ -14,6 +14,9 @@ use super::{CloudCertificate, CloudSource, Place, Sink, SourceError, State};
 /// Events under way to the reader: a hundred certificates with their chains are some 400 KB, so 6 MB.
 const EVENTS_IN_CHANNEL: usize = 16;
 
+/// Longest that listing one source may take: an estate of a hundred thousand, at documented quotas, from an empty state.
+pub const LIST_LIMIT: Duration = Duration::from_secs(4 * 3_600);
+
 /// What a listing gives.
 #[derive(Debug)]
 pub enum Event {
@@ -44,6 +47,16 @@ pub struct Listed {
     pub certificates: u64,
     /// Those of them that were read, because they are new or changed.
     pub read: u64,
+}
+
+impl Listed {
+    /// What could not be listed, for people.
+    pub fn failures(&self) -> impl Iterator<Item = String> {
+        self.failed.iter().map(|(part, error)| {
+            let space = if part.is_empty() { "" } else { " " };
+            format!("{}{space}{part}: {}", self.source, super::error::chain(error))
+        })
+    }
 }
 
 /// Lists `sources`, all at once, each for `limit` at most; `states` holds what each showed last time, by its name.

@@ -17,6 +17,7 @@ mod error;
 pub mod gcp;
 #[cfg(feature = "http-client")]
 pub mod http;
+mod keeping;
 #[cfg(feature = "kubernetes")]
 pub mod kubernetes;
 mod listing;
@@ -25,6 +26,7 @@ mod pools;
 mod settings;
 mod sink;
 mod state;
+mod unavailable;
 
 use std::fmt;
 use std::sync::Arc;
@@ -36,7 +38,8 @@ use x509::{Fingerprint, UnixTime};
 pub use crate::observation::Use;
 pub use crate::target::CloudStore;
 pub use error::{ApiError, SourceError};
-pub use listing::{Event, Listed, start};
+pub use keeping::{keep, states_of};
+pub use listing::{Event, LIST_LIMIT, Listed, start};
 pub use observer::{CloudRun, ObserveError, Observer, observe};
 pub use pools::{
     Database, IN_FLIGHT_MIN, Machine, OperationPace, PoolSettings, Pools, PoolsError, ProviderSettings,
@@ -44,6 +47,7 @@ pub use pools::{
 pub use settings::{AwsAccount, AzureSubscription, CloudSettings, GcpProject, KubernetesCluster};
 pub use sink::{CERTIFICATES_PER_SOURCE_MAX, Sink, Stopped};
 pub use state::{KnownCertificate, State, StateError};
+pub use unavailable::Unavailable;
 
 /// Who runs a cloud.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -59,6 +63,15 @@ pub enum Provider {
 }
 
 impl Provider {
+    const ALL: [Self; 4] = [Self::Aws, Self::Azure, Self::Gcp, Self::Kubernetes];
+
+    /// Who runs the source of this name.
+    #[must_use]
+    pub fn of_source(name: &str) -> Option<Self> {
+        let (word, _) = name.split_once('/')?;
+        Self::ALL.into_iter().find(|provider| provider.name() == word)
+    }
+
     /// The stable word for outputs and metrics.
     #[must_use]
     pub fn name(self) -> &'static str {

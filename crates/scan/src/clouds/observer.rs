@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use x509::Fingerprint;
 
 use super::{Chain, CloudCertificate, CloudSource, Event, Listed, Place, State};
-use crate::engine::now_us;
+use crate::engine::{Run, now_us};
 use crate::judge::Judge;
 use crate::observation::{Kept, Observation, Outcome};
 use crate::options::ScanOptions;
@@ -169,6 +169,31 @@ pub fn observe(
         observe_all(events, &observer, &out).await
     });
     CloudRun { observations, ended }
+}
+
+impl CloudRun {
+    /// The observations of `run` and of the listing through one channel, and how the listing ended.
+    pub fn beside(self, run: Run) -> (Run, JoinHandle<Result<Vec<Listed>, ObserveError>>) {
+        let (out, both) = mpsc::channel(OBSERVATIONS_IN_CHANNEL);
+        let Run { observations, refused, progress } = run;
+        for from in [observations, self.observations] {
+            tokio::spawn(forward(from, out.clone(), telemetry::tasks::guard("cloud-observer")));
+        }
+        (Run { observations: both, refused, progress }, self.ended)
+    }
+}
+
+/// Ends with its source, or with the reader.
+async fn forward(
+    mut from: mpsc::Receiver<Observation>,
+    to: mpsc::Sender<Observation>,
+    _live: telemetry::tasks::TaskGuard,
+) {
+    while let Some(observation) = from.recv().await {
+        if to.send(observation).await.is_err() {
+            return;
+        }
+    }
 }
 
 async fn observe_all(

@@ -198,8 +198,6 @@ fn concurrency_default(provider: Provider) -> usize {
     }
 }
 
-const PROVIDERS: [Provider; 4] = [Provider::Aws, Provider::Azure, Provider::Gcp, Provider::Kubernetes];
-
 /// The sizes, decided and held against each other.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Sizes {
@@ -237,7 +235,7 @@ fn sizes(settings: &PoolSettings, machine: Machine) -> Result<Sizes, PoolsError>
     if raw + clouds > in_flight {
         return Err(PoolsError::PastWhole { raw, clouds, in_flight });
     }
-    for provider in PROVIDERS {
+    for provider in Provider::ALL {
         check_provider(provider, settings.of(provider), clouds)?;
     }
     Ok(Sizes { raw, clouds })

@@ -2,8 +2,10 @@
 //!
 //! [`Watches`] keeps them and, in [`Watches::run`], makes their runs. Any number of nodes may: a run belongs to who holds
 //! its lease. A node that stops gives its runs back, a node that dies loses them when their leases end, and whoever takes
-//! a run up goes on with its scan, leaving out the endpoints already stored.
+//! a run up goes on with its scan, leaving out the endpoints already stored. A run over many endpoints is cut into parts,
+//! which nodes share in the same way.
 
+mod parts;
 pub(crate) mod run;
 mod runner;
 pub(crate) mod schedule;
@@ -13,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use store::watches::{
@@ -25,6 +28,7 @@ use uuid::Uuid;
 pub use runner::Runner;
 pub use tell::TOLD_AT_ONCE;
 
+use crate::clouds::{CloudSource, Observer};
 use crate::engine::Scanner;
 use crate::observation::Observation;
 use crate::target::Targets;
@@ -35,8 +39,10 @@ pub const INTERVAL_MIN: Duration = Duration::from_secs(60);
 pub const INTERVAL_MAX: Duration = Duration::from_secs(366 * 86_400);
 /// Targets of one watch, as they are written: they are one row's text.
 pub const TARGETS_MAX: usize = 10_000;
-/// Octets of one target: a network with a dozen server names fits.
+/// Octets of one target: a network with a dozen server names fits. Of a source's name too.
 pub const TARGET_BYTES_MAX: usize = 1_024;
+/// Names of sources of one watch.
+pub const SOURCES_MAX: usize = 1_000;
 /// Endpoints that the targets of one watch stand for: a sixteenth of the IPv4 network 10.0.0.0/8. What is larger is
 /// better several watches, whose runs nodes share.
 pub const ENDPOINTS_MAX: u64 = 1_048_576;
@@ -47,12 +53,18 @@ pub const NAME_MAX: usize = 64;
 /// concurrency does not.
 const AT_ONCE: usize = 2;
 
+/// Endpoints of a part of a run: some ten seconds of one node, so that what a dead one was at is soon made up for; and
+/// 64 parts are the largest watch.
+const PART_ENDPOINTS: u64 = 16_384;
+
 /// What to look at, and how.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct WatchSpec {
     /// As `bulla scan` takes them, but of the network only: no files, no lists, no standard input.
     pub targets: Vec<String>,
+    /// Clouds and clusters, by name, by provider, or `all` ([`CloudSettings::named`](crate::clouds::CloudSettings::named)).
+    pub sources: Vec<String>,
     /// Ports for targets that name none, as `443,8443,9000-9010`.
     pub ports: Option<String>,
     /// Server names to ask for, each in turn, at targets that name none.
@@ -94,11 +106,40 @@ pub trait Kit: Send + Sync + 'static {
     /// What is wrong, for people.
     fn scanner(&self, spec: &WatchSpec) -> Result<Scanner, String>;
 
+    /// Refuses sources that this process is not told how to reach: any, unless a kit says otherwise.
+    ///
+    /// # Errors
+    /// What is wrong, for people.
+    fn check_sources(&self, spec: &WatchSpec) -> Result<(), String> {
+        if spec.sources.is_empty() { Ok(()) } else { Err("no clouds or clusters are configured".to_owned()) }
+    }
+
+    /// The sources of a spec, ready to be listed; `store` has what they call unchanged.
+    ///
+    /// # Errors
+    /// What is wrong, for people.
+    fn clouds<'a>(
+        &'a self,
+        spec: &'a WatchSpec,
+        store: &'a Store,
+    ) -> BoxFuture<'a, Result<Option<Clouds>, String>> {
+        let _ = store;
+        std::future::ready(self.check_sources(spec).map(|()| None)).boxed()
+    }
+
     /// What the scan was asked for, JSON, as the inventory keeps it with every scan.
     fn asked(&self, spec: &WatchSpec) -> String;
 
     /// What the inventory's columns do not say of an observation, a JSON object.
     fn detail(&self, observation: &Observation) -> String;
+}
+
+/// Sources ready to be listed, and who judges what they keep.
+pub struct Clouds {
+    /// Each once.
+    pub sources: Vec<Arc<dyn CloudSource>>,
+    /// By the rules of the watch's looks.
+    pub observer: Observer,
 }
 
 /// Bounds of the runs on this node.
@@ -108,11 +149,17 @@ pub struct WatchOptions {
     pub at_once: usize,
     /// How long a database may be away before a run is given up.
     pub patience: Duration,
+    /// Endpoints of a part: a run over more is cut into parts that nodes share.
+    pub part_endpoints: u64,
 }
 
 impl Default for WatchOptions {
     fn default() -> Self {
-        Self { at_once: AT_ONCE, patience: store::WriterOptions::default().patience }
+        Self {
+            at_once: AT_ONCE,
+            patience: store::WriterOptions::default().patience,
+            part_endpoints: PART_ENDPOINTS,
+        }
     }
 }
 
@@ -337,6 +384,7 @@ impl Watches {
             return invalid("the jitter is at most the interval".to_owned());
         }
         self.check_targets(&new.spec).map_err(WatchError::Invalid)?;
+        self.check_sources(&new.spec).map_err(WatchError::Invalid)?;
         Ok(WatchSettings {
             name: new.name.clone(),
             group: new.group.clone(),
@@ -348,8 +396,11 @@ impl Watches {
     }
 
     fn check_targets(&self, spec: &WatchSpec) -> Result<(), String> {
-        if spec.targets.is_empty() || spec.targets.len() > TARGETS_MAX {
-            return Err(format!("a watch has 1 to {TARGETS_MAX} targets"));
+        if spec.targets.is_empty() && spec.sources.is_empty() {
+            return Err("a watch has at least one target or source".to_owned());
+        }
+        if spec.targets.len() > TARGETS_MAX {
+            return Err(format!("a watch has at most {TARGETS_MAX} targets"));
         }
         if spec.targets.iter().any(|target| target.len() > TARGET_BYTES_MAX) {
             return Err(format!("a target has at most {TARGET_BYTES_MAX} octets"));
@@ -362,10 +413,22 @@ impl Watches {
         }
         Ok(())
     }
+
+    fn check_sources(&self, spec: &WatchSpec) -> Result<(), String> {
+        if spec.sources.len() > SOURCES_MAX {
+            return Err(format!(
+                "a watch has at most {SOURCES_MAX} sources; a provider's word or all stands for many"
+            ));
+        }
+        if spec.sources.iter().any(|source| source.is_empty() || source.len() > TARGET_BYTES_MAX) {
+            return Err(format!("a source has 1 to {TARGET_BYTES_MAX} octets"));
+        }
+        self.0.kit.check_sources(spec)
+    }
 }
 
 fn details(new: &NewWatch) -> Value {
-    json!({"name": new.name, "targets": new.spec.targets.len(), "interval_s": new.interval.as_secs(),
+    json!({"name": new.name, "targets": new.spec.targets.len(), "sources": new.spec.sources, "interval_s": new.interval.as_secs(),
         "enabled": new.enabled})
 }
 

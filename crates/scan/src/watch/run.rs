@@ -7,15 +7,22 @@ use futures_util::FutureExt;
 use serde_json::json;
 use store::watches::{WatchEnd, WatchRow, end_watch, fill_watch, watch};
 use store::{Event, ScanState, StoreError, Writer, WriterOptions, emit};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::{WatchSpec, Watches, schedule};
+use super::parts::{Node, parts_of};
+use super::{Clouds, WatchSpec, Watches, schedule};
+use crate::clouds::{CloudRun, LIST_LIMIT, Listed, keep, observe, states_of};
 use crate::engine::{Known, Run};
+use crate::observation::Observation;
 use crate::record::{Recorder, observed};
 
 /// What may be spent on storing the last results, once a run is cancelled.
 const LAST_TRY: Duration = Duration::from_secs(1);
+
+/// Parts of sources that could not be listed of which a run says why; the rest is counted.
+const FAILURES_SHOWN: usize = 10;
 
 /// The outcome of a run that went over all of its targets.
 const FINISHED: &str = "finished";
@@ -30,8 +37,18 @@ pub(super) struct Held {
     pub(super) claims: i64,
 }
 
-/// Why a run has no results.
-enum Unfinished {
+/// Endpoints by the severity of their worst finding.
+pub(super) type Findings = BTreeMap<String, u64>;
+
+/// Parts of sources that a run could not list.
+#[derive(Default)]
+struct NotListed {
+    count: u64,
+    first: Vec<String>,
+}
+
+/// Why a run, or a part of one, has no results.
+pub(super) enum Unfinished {
     /// It is another's now, or will be.
     Cancelled,
     Failed(String),
@@ -59,7 +76,7 @@ pub(crate) fn said(error: &dyn std::error::Error) -> String {
 
 impl Watches {
     /// Makes a claimed run. Whatever cannot be written down is left to the lease.
-    pub(super) async fn run_claimed(&self, held: Held, row: WatchRow, stop: CancellationToken) {
+    pub(super) async fn run_claimed(&self, held: Held, row: WatchRow, node: Node, stop: CancellationToken) {
         let name = row.settings.name.clone();
         let scan = row.run.as_ref().and_then(|run| run.scan);
         let looked = match scan {
@@ -67,7 +84,7 @@ impl Watches {
             None => self.fill(held).await.map(|scan| (scan, false)),
         };
         let (scan, looked) = match looked {
-            Ok((scan, again)) => (Some(scan), self.look(scan, again, &row, &stop).await),
+            Ok((scan, again)) => (Some(scan), self.look(scan, again, &row, &node, &stop).await),
             Err(unfinished) => (None, Err(unfinished)),
         };
         let ended = match looked {
@@ -110,30 +127,36 @@ impl Watches {
         if filled.await? { Ok(scan) } else { Err(Unfinished::Cancelled) }
     }
 
-    /// Looks at all targets that the scan has not seen yet; answers the counts, JSON.
+    /// Looks at all targets that the scan has not seen yet, and lists all sources; answers the counts, JSON.
     async fn look(
         &self,
         scan: Uuid,
         again: bool,
         row: &WatchRow,
+        node: &Node,
         stop: &CancellationToken,
     ) -> Result<String, Unfinished> {
         let (store, kit) = (&self.0.store, &self.0.kit);
         let spec: WatchSpec =
             serde_json::from_str(&row.settings.spec).map_err(|error| Unfinished::Failed(said(&error)))?;
-        let mut known = Known::default();
         store.begin_scan(scan, self.0.clock.now_us(), &kit.asked(&spec)).await?;
         if again {
             store.resume_scan(scan).await?;
-            known.observed = observed(store, scan).await?;
         }
-        let targets = kit.targets(&spec).map_err(Unfinished::Failed)?;
-        let scanner = kit.scanner(&spec).map_err(Unfinished::Failed)?;
-        let looking = stop.child_token();
-        let _ended = looking.clone().drop_guard();
-        let run = scanner.start(Box::new(targets), known, looking.clone());
-        let findings = self.gather(scan, run, &looking, stop).await?;
-        let untold = self.tell(scan, row, stop).await?;
+        let endpoints = kit.targets(&spec).map_err(Unfinished::Failed)?.expected().unwrap_or(0);
+        let parts = parts_of(endpoints, self.0.options.part_endpoints);
+        let looks = async {
+            match parts {
+                1 => self.scan_range(scan, &spec, None, again, stop).await,
+                _ => self.make_parts(scan, row, parts, node, stop).await,
+            }
+        };
+        let (mut findings, (kept, not_listed)) =
+            tokio::try_join!(looks, self.list_clouds(scan, &spec, stop))?;
+        for (severity, count) in kept {
+            *findings.entry(severity).or_insert(0) += count;
+        }
+        let untold = self.tell(scan, row, not_listed.count == 0, stop).await?;
         if stop.is_cancelled() {
             return Err(Unfinished::Cancelled);
         }
@@ -147,29 +170,86 @@ impl Watches {
             "new_certificates": stored.new_certificates,
             "worst_findings": findings,
             "untold": untold,
+            "parts": parts,
+            "not_listed": not_listed.count,
+            "not_listed_first": not_listed.first,
         });
         let summary = json!({"watch": row.settings.name, "counts": counts}).to_string();
         store.finish_scan(scan, self.0.clock.now_us(), ScanState::Finished, &summary).await?;
         Ok(counts.to_string())
     }
 
-    /// Stores what the scan sees; answers endpoints by the severity of their worst finding.
+    /// Looks at the targets of a range, the first so many left out and so many taken, or at all; if `again`, at those only that
+    /// the scan has not seen yet.
+    pub(super) async fn scan_range(
+        &self,
+        scan: Uuid,
+        spec: &WatchSpec,
+        range: Option<(usize, usize)>,
+        again: bool,
+        stop: &CancellationToken,
+    ) -> Result<Findings, Unfinished> {
+        let (kit, mut known) = (&self.0.kit, Known::default());
+        if again {
+            known.observed = observed(&self.0.store, scan).await?;
+        }
+        let targets = kit.targets(spec).map_err(Unfinished::Failed)?;
+        let (skip, take) = range.unwrap_or((0, usize::MAX));
+        let scanner = kit.scanner(spec).map_err(Unfinished::Failed)?;
+        let looking = stop.child_token();
+        let _ended = looking.clone().drop_guard();
+        // Every target was understood when the watch was made, so nobody reads refusals.
+        let Run { observations, refused, .. } =
+            scanner.start(Box::new(targets.skip(skip).take(take)), known, looking.clone());
+        drop(refused);
+        self.gather(scan, observations, &looking, stop).await
+    }
+
+    /// Lists clouds and clusters, and keeps what they showed once its observations are stored.
+    async fn list_clouds(
+        &self,
+        scan: Uuid,
+        spec: &WatchSpec,
+        stop: &CancellationToken,
+    ) -> Result<(Findings, NotListed), Unfinished> {
+        let store = &self.0.store;
+        let clouds = self.0.kit.clouds(spec, store).await.map_err(Unfinished::Failed)?;
+        let Some(Clouds { sources, observer }) = clouds else { return Ok(Default::default()) };
+        let states = states_of(store, &sources).await?;
+        let listing = stop.child_token();
+        let _ended = listing.clone().drop_guard();
+        let CloudRun { observations, ended } =
+            observe(sources, states, LIST_LIMIT, observer, listing.clone());
+        let findings = self.gather(scan, observations, &listing, stop).await?;
+        let listed = match ended.await {
+            Ok(listed) => listed.map_err(|error| Unfinished::Failed(said(&error)))?,
+            Err(error) => return Err(Unfinished::Failed(said(&error))),
+        };
+        keep(store, &listed, self.0.clock.now_us()).await?;
+        let mut not_listed = NotListed::default();
+        for failure in listed.iter().flat_map(Listed::failures) {
+            not_listed.count += 1;
+            if not_listed.first.len() < FAILURES_SHOWN {
+                not_listed.first.push(failure);
+            }
+        }
+        Ok((findings, not_listed))
+    }
+
+    /// Stores what is seen; answers endpoints by the severity of their worst finding. `looking` stops who looks.
     async fn gather(
         &self,
         scan: Uuid,
-        run: Run,
+        mut observations: mpsc::Receiver<Observation>,
         looking: &CancellationToken,
         stop: &CancellationToken,
-    ) -> Result<BTreeMap<&'static str, u64>, Unfinished> {
+    ) -> Result<Findings, Unfinished> {
         let options = WriterOptions { patience: self.0.options.patience, ..WriterOptions::default() };
         let (sender, writer) = Writer::start(self.0.store.clone(), scan, options);
-        // Every target was understood when the watch was made, so nobody reads refusals.
-        let Run { mut observations, refused, .. } = run;
-        drop(refused);
-        let (mut recorder, mut findings) = (Recorder::default(), BTreeMap::new());
+        let (mut recorder, mut findings) = (Recorder::default(), Findings::new());
         while let Some(observation) = observations.recv().await {
             if let Some(severity) = observation.severity() {
-                *findings.entry(severity.name()).or_insert(0) += 1;
+                *findings.entry(severity.name().to_owned()).or_insert(0) += 1;
             }
             let row = recorder.row(&observation, self.0.kit.detail(&observation));
             let sent = tokio::select! {

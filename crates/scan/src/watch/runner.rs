@@ -8,6 +8,7 @@ use tokio::task::{Id, JoinSet};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use super::parts::{HeldParts, Node};
 use super::run::Held;
 use super::{Watches, in_us};
 
@@ -22,9 +23,11 @@ const LAST_TRY: Duration = Duration::from_secs(2);
 /// A node's runs. Dropping it aborts them; their leases end by themselves.
 pub struct Runner {
     watches: Watches,
-    node: Uuid,
+    node: Node,
     runs: JoinSet<()>,
     held: HashMap<Id, (Held, CancellationToken)>,
+    /// Ends parts of others' runs.
+    stop: CancellationToken,
 }
 
 impl Watches {
@@ -48,13 +51,20 @@ impl Watches {
     #[doc(hidden)]
     #[must_use]
     pub fn runner(&self) -> Runner {
-        Runner { watches: self.clone(), node: Uuid::now_v7(), runs: JoinSet::new(), held: HashMap::new() }
+        let node = Node { id: Uuid::now_v7(), parts: HeldParts::default() };
+        Runner {
+            watches: self.clone(),
+            node,
+            runs: JoinSet::new(),
+            held: HashMap::new(),
+            stop: CancellationToken::new(),
+        }
     }
 }
 
 impl Runner {
-    /// Extends leases, ends runs whose lease is lost, begins runs that are due and that there is room for; answers how
-    /// many began.
+    /// Extends leases, ends runs whose lease is lost, begins runs that are due and that there is room for, and then parts
+    /// of others' runs; answers how many began.
     ///
     /// # Errors
     /// Those of the database. Runs under way go on.
@@ -63,38 +73,74 @@ impl Runner {
             self.ended(ended);
         }
         self.keep().await?;
-        let room = self.watches.0.options.at_once.max(1).saturating_sub(self.held.len());
+        Ok(self.begin_runs().await? + self.begin_parts().await?)
+    }
+
+    /// Runs and parts that may begin.
+    fn room(&self) -> usize {
+        self.watches.0.options.at_once.max(1).saturating_sub(self.runs.len())
+    }
+
+    async fn begin_runs(&mut self) -> Result<usize, StoreError> {
+        let (store, room) = (&self.watches.0.store, self.room());
         if room == 0 {
             return Ok(0);
         }
-        let (store, now_us) = (&self.watches.0.store, self.watches.0.clock.now_us());
-        let due = store.claim_watches(self.node, now_us, now_us.saturating_add(in_us(LEASE)), room).await?;
+        let now_us = self.watches.0.clock.now_us();
+        let until_us = now_us.saturating_add(in_us(LEASE));
+        let due = store.claim_watches(self.node.id, now_us, until_us, room).await?;
         let began = due.len();
         for row in due {
-            let held = Held { id: row.id, node: self.node, claims: row.claims };
-            let (watches, stop) = (self.watches.clone(), CancellationToken::new());
+            let held = Held { id: row.id, node: self.node.id, claims: row.claims };
+            let (watches, node, stop) = (self.watches.clone(), self.node.clone(), CancellationToken::new());
             let until = stop.clone();
             let task = self.runs.spawn(async move {
                 let _live = telemetry::tasks::guard("watch-run");
-                watches.run_claimed(held, row, until).await;
+                watches.run_claimed(held, row, node, until).await;
             });
             self.held.insert(task.id(), (held, stop));
         }
         Ok(began)
     }
 
-    /// One statement for all that this node holds. A run that is another's by now, or whose watch is gone, is cancelled.
-    async fn keep(&self) -> Result<(), StoreError> {
-        if self.held.is_empty() {
-            return Ok(());
+    async fn begin_parts(&mut self) -> Result<usize, StoreError> {
+        let (store, room) = (&self.watches.0.store, self.room());
+        if room == 0 {
+            return Ok(0);
         }
+        let now_us = self.watches.0.clock.now_us();
+        let until_us = now_us.saturating_add(in_us(LEASE));
+        let parts = store.claim_watch_parts(self.node.id, None, now_us, until_us, room).await?;
+        let began = parts.len();
+        for part in parts {
+            let (watches, node) = (self.watches.clone(), self.node.clone());
+            let stop = self.stop.child_token();
+            self.runs.spawn(async move {
+                let _live = telemetry::tasks::guard("watch-part");
+                watches.make_claimed_part(part, node, stop).await;
+            });
+        }
+        Ok(began)
+    }
+
+    /// One statement for all runs that this node holds, and one for all parts. What is another's by now, or whose watch is
+    /// gone, is cancelled.
+    async fn keep(&self) -> Result<(), StoreError> {
+        let store = &self.watches.0.store;
         let until_us = self.watches.0.clock.now_us().saturating_add(in_us(LEASE));
         let runs: Vec<_> = self.held.values().map(|(held, _)| (held.id, held.claims)).collect();
-        let kept = self.watches.0.store.renew_watches(self.node, &runs, until_us).await?;
-        for (held, stop) in self.held.values() {
-            if !kept.contains(&held.id) {
-                stop.cancel();
+        if !runs.is_empty() {
+            let kept = store.renew_watches(self.node.id, &runs, until_us).await?;
+            for (held, stop) in self.held.values() {
+                if !kept.contains(&held.id) {
+                    stop.cancel();
+                }
             }
+        }
+        let parts = self.node.parts.rows();
+        if !parts.is_empty() {
+            let kept = store.renew_watch_parts(self.node.id, &parts, until_us).await?;
+            self.node.parts.keep(&parts, &kept);
         }
         Ok(())
     }
@@ -123,8 +169,13 @@ impl Runner {
         for (_, stop) in self.held.values() {
             stop.cancel();
         }
+        self.stop.cancel();
         self.idle().await;
-        let given_back = self.watches.0.store.release_watches(self.node);
+        let store = &self.watches.0.store;
+        let given_back = async {
+            store.release_watch_parts(self.node.id).await?;
+            store.release_watches(self.node.id).await
+        };
         if !matches!(tokio::time::timeout(LAST_TRY, given_back).await, Ok(Ok(()))) {
             tracing::warn!("the runs under way could not be given back; their leases end within a minute");
         }

@@ -15,6 +15,7 @@ use uuid::Uuid;
 
 use super::Watches;
 use crate::record;
+use crate::target::CloudStore;
 
 /// Endpoints told of in one transaction.
 const PAGE: usize = 500;
@@ -139,12 +140,13 @@ struct News {
 }
 
 impl Watches {
-    /// Tells of what `scan` saw and of what `row` does not look at any more; answers what was left untold. Stops between
-    /// two pages when told to; whoever takes the run up goes on.
+    /// Tells of what `scan` saw and, if it saw `whole` of it, of what `row` does not look at any more; answers what was left
+    /// untold. Stops between two pages when told to; whoever takes the run up goes on.
     pub(super) async fn tell(
         &self,
         scan: Uuid,
         row: &WatchRow,
+        whole: bool,
         stop: &CancellationToken,
     ) -> Result<u64, StoreError> {
         let (store, mut after, mut budget) = (&self.0.store, 0, Budget::default());
@@ -168,7 +170,7 @@ impl Watches {
                 self.write_told(row.id, events, told, Vec::new(), left).await?;
             }
         }
-        if !stop.is_cancelled() {
+        if whole && !stop.is_cancelled() {
             self.tell_of_unseen(row, Some(scan)).await?;
         }
         Ok(budget.untold)
@@ -354,7 +356,9 @@ fn certificate_changed(seen: &SeenEndpoint, watch: &WatchRow, change: Change, qu
 fn certificate_found(seen: &SeenEndpoint, watch: &WatchRow) -> Event {
     let mut body = body(seen, watch);
     body["name"] = name_of(&seen.leaf).into();
-    body["detail"] = format!("served at {}", written(&seen.endpoint)).into();
+    let kept = CloudStore::named(&seen.endpoint.protocol).is_some();
+    let how = if kept { "kept in" } else { "served at" };
+    body["detail"] = format!("{how} {}", written(&seen.endpoint)).into();
     body["not_before_us"] = seen.leaf.not_before_us.into();
     body["not_after_us"] = seen.leaf.not_after_us.into();
     Event { at_us: seen.at_us, kind: "certificate.found", subject: found(&seen.leaf.sha256), body }

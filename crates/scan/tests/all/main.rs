@@ -13,5 +13,6 @@ mod tls_openssl;
 mod tls_rustls;
 mod truth;
 mod watch;
+mod watch_clouds;
 mod watch_telling;
 mod world;

@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use fleet::{Fleet, Mix, Plan};
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use outbound::resolve::Resolver;
-use scan::watch::{Kit, NewWatch, WatchError, WatchOptions, WatchSpec, Watches};
+use scan::clouds::{CloudSource, Observer};
+use scan::watch::{Clouds, Kit, NewWatch, WatchError, WatchOptions, WatchSpec, Watches};
 use scan::{Observation, Scanner, TargetOptions, Targets, Trusted};
 use store::testing::Cluster;
 use store::watches::{WatchRow, WatchSettings};
@@ -14,12 +16,14 @@ use store::{Clock, ScanState, Store, StoreUrl};
 use uuid::Uuid;
 
 use crate::truth::options;
+use crate::watch_clouds::Shelf;
 
 /// 2026-11-21, µs.
 const NOW: i64 = 1_795_219_200_000_000;
 pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
 /// Longer than a lease.
 const DEAD: Duration = Duration::from_secs(61);
+const DEAD_US: i64 = 61_000_000;
 const HOUR_US: i64 = 3_600_000_000;
 const ENDPOINTS: usize = 40;
 /// Nobody looks further than this at a list in these tests.
@@ -28,6 +32,15 @@ const PAGE: usize = 100;
 struct FleetKit {
     resolver: Resolver,
     roots: Vec<u8>,
+    shelf: Arc<Shelf>,
+}
+
+impl FleetKit {
+    fn trusted(&self) -> Trusted {
+        let mut trusted = Trusted::nobody();
+        trusted.add_bytes(&self.roots);
+        trusted
+    }
 }
 
 impl Kit for FleetKit {
@@ -36,9 +49,26 @@ impl Kit for FleetKit {
     }
 
     fn scanner(&self, _: &WatchSpec) -> Result<Scanner, String> {
-        let mut trusted = Trusted::nobody();
-        trusted.add_bytes(&self.roots);
-        Scanner::new(options(), self.resolver.clone(), trusted).map_err(|error| error.to_string())
+        Scanner::new(options(), self.resolver.clone(), self.trusted()).map_err(|error| error.to_string())
+    }
+
+    fn check_sources(&self, spec: &WatchSpec) -> Result<(), String> {
+        match spec.sources.iter().find(|source| **source != **self.shelf.name()) {
+            Some(unknown) => Err(format!("there is no source {unknown:?}")),
+            None => Ok(()),
+        }
+    }
+
+    fn clouds<'a>(
+        &'a self,
+        spec: &'a WatchSpec,
+        store: &'a Store,
+    ) -> BoxFuture<'a, Result<Option<Clouds>, String>> {
+        let clouds = (!spec.sources.is_empty()).then(|| Clouds {
+            sources: vec![self.shelf.clone()],
+            observer: Observer::new(&options(), self.trusted(), Some(store.clone())),
+        });
+        std::future::ready(Ok(clouds)).boxed()
     }
 
     fn asked(&self, spec: &WatchSpec) -> String {
@@ -50,11 +80,21 @@ impl Kit for FleetKit {
     }
 }
 
+fn usual() -> WatchOptions {
+    WatchOptions { at_once: 4, ..WatchOptions::default() }
+}
+
+/// Four parts.
+fn cut(at_once: usize) -> WatchOptions {
+    WatchOptions { at_once, part_endpoints: 10, ..WatchOptions::default() }
+}
+
 pub(crate) struct World {
     pub(crate) fleet: Fleet,
     pub(crate) store: Store,
     pub(crate) clock: Clock,
     pub(crate) targets: Vec<String>,
+    pub(crate) shelf: Arc<Shelf>,
     url: StoreUrl,
     /// A name server that never answers.
     mute: std::net::UdpSocket,
@@ -95,27 +135,37 @@ impl World {
         let store = Store::open(&url).await.unwrap();
         let clock = Clock::manual(NOW);
         let mute = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-        Self { fleet, store, clock, targets, url, mute, _folder: folder, _cluster: cluster }
+        let shelf = Arc::default();
+        Self { fleet, store, clock, targets, shelf, url, mute, _folder: folder, _cluster: cluster }
     }
 
     /// What a node has, over connections of its own.
     pub(crate) async fn node(&self) -> Watches {
-        self.node_asking(self.fleet.dns()).await
+        self.node_with(self.fleet.dns(), usual()).await
     }
 
     /// A node whose runs are under way for seconds: no name is resolved.
     async fn slow_node(&self) -> Watches {
-        self.node_asking(self.mute.local_addr().unwrap()).await
+        self.slow_node_with(usual()).await
     }
 
-    async fn node_asking(&self, dns: std::net::SocketAddr) -> Watches {
+    async fn slow_node_with(&self, options: WatchOptions) -> Watches {
+        self.node_with(self.mute.local_addr().unwrap(), options).await
+    }
+
+    async fn node_with(&self, dns: std::net::SocketAddr, options: WatchOptions) -> Watches {
+        let store =
+            if self.store.is_postgres() { Store::open(&self.url).await.unwrap() } else { self.store.clone() };
+        self.node_on(store, dns, options)
+    }
+
+    fn node_on(&self, store: Store, dns: std::net::SocketAddr, options: WatchOptions) -> Watches {
         let kit = FleetKit {
             resolver: Resolver::with_upstreams(vec![dns]),
             roots: self.fleet.roots_pem().into_bytes(),
+            shelf: Arc::clone(&self.shelf),
         };
-        let store =
-            if self.store.is_postgres() { Store::open(&self.url).await.unwrap() } else { self.store.clone() };
-        Watches::new(store, self.clock.clone(), kit, WatchOptions { at_once: 4, ..WatchOptions::default() })
+        Watches::new(store, self.clock.clone(), kit, options)
     }
 
     pub(crate) fn watch(&self, name: &str) -> NewWatch {
@@ -208,11 +258,7 @@ async fn a_lost_run_is_taken_over(world: World) {
     let id = one.create(&world.watch("edge"), "user:a").await.unwrap().id;
     let (mut first, mut second) = (one.runner(), two.runner());
     assert_eq!(first.tick().await.unwrap(), 1);
-    let mut scan = None;
-    while scan.is_none() {
-        tokio::task::yield_now().await;
-        scan = world.row(id).await.run.and_then(|run| run.scan);
-    }
+    let scan = scan_of(&world, id).await;
     // Killed: nothing is said, nothing is given back.
     drop(first);
     assert_eq!(second.tick().await.unwrap(), 0, "the lease holds");
@@ -223,7 +269,7 @@ async fn a_lost_run_is_taken_over(world: World) {
     let last = row.last.unwrap();
     assert_eq!(
         (last.outcome.as_str(), last.scan),
-        ("finished", scan),
+        ("finished", Some(scan)),
         "the same scan goes on: {:?}",
         last.error
     );
@@ -231,6 +277,94 @@ async fn a_lost_run_is_taken_over(world: World) {
     let scans = world.scans().await;
     assert_eq!((scans.len(), scans[0].observations, scans[0].state), (1, 40, ScanState::Finished));
     world.fleet.stop().await;
+}
+
+/// The scan of the run under way.
+async fn scan_of(world: &World, id: Uuid) -> Uuid {
+    loop {
+        if let Some(scan) = world.row(id).await.run.and_then(|run| run.scan) {
+            return scan;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn assert_whole(world: &World, id: Uuid, claims: i64) {
+    let row = world.row(id).await;
+    let last = row.last.expect("it has ended");
+    assert_eq!((last.outcome.as_str(), &last.error, row.claims), ("finished", &None, claims));
+    let counts: serde_json::Value = serde_json::from_str(last.counts.as_deref().unwrap()).unwrap();
+    let of = |what: &str| counts[what].as_u64().unwrap();
+    assert_eq!((of("endpoints"), of("answered"), of("parts")), (40, 40, 4), "{counts}");
+    assert!(world.store.watch_part_results(last.scan.unwrap()).await.unwrap().is_empty());
+}
+
+/// The first node holds the run and one part, and comes nowhere; the second does the rest.
+async fn a_wide_run_is_shared_by_nodes(world: World) {
+    let (one, two) = (world.slow_node_with(cut(1)).await, world.node_with(world.fleet.dns(), cut(4)).await);
+    let id = one.create(&world.watch("wide"), "user:a").await.unwrap().id;
+    let (mut first, mut second) = (one.runner(), two.runner());
+    assert_eq!(first.tick().await.unwrap(), 1);
+    let scan = scan_of(&world, id).await;
+    // Leases that end at once show what is free.
+    let free = async || {
+        let free = world.store.claim_watch_parts(Uuid::nil(), Some(scan), NOW, NOW, 10).await.unwrap();
+        free.len()
+    };
+    while free().await != 3 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(second.tick().await.unwrap(), 3);
+    second.idle().await;
+    let results = world.store.watch_part_results(scan).await.unwrap();
+    assert_eq!(results.iter().flatten().count(), 3, "{results:?}");
+    let seen = world.store.scan(scan).await.unwrap().unwrap();
+    assert_eq!((seen.observations, seen.answered), (30, 30));
+    // Run and part are given back, and the second ends both.
+    first.stop().await;
+    assert!(second.tick().await.unwrap() >= 1);
+    second.idle().await;
+    assert_whole(&world, id, 2).await;
+    world.fleet.stop().await;
+}
+
+async fn a_dead_node_costs_its_parts_only(world: World) {
+    let (one, two) = (world.slow_node_with(cut(4)).await, world.node_with(world.fleet.dns(), cut(4)).await);
+    let id = one.create(&world.watch("wide"), "user:a").await.unwrap().id;
+    let (mut first, mut second) = (one.runner(), two.runner());
+    assert_eq!(first.tick().await.unwrap(), 1);
+    let scan = scan_of(&world, id).await;
+    while world.store.watch_part_results(scan).await.unwrap().len() != 4 {
+        tokio::task::yield_now().await;
+    }
+    // Two of the parts, with nobody at them that goes on.
+    let lost = world.store.claim_watch_parts(Uuid::nil(), Some(scan), NOW, NOW + DEAD_US, 2).await.unwrap();
+    drop(first);
+    second.tick().await.unwrap();
+    second.idle().await;
+    let ended = world.store.watch_part_results(scan).await.unwrap().iter().flatten().count();
+    assert!(ended < 4, "what is held is left alone while its lease holds");
+    world.clock.advance(2 * DEAD);
+    assert!(second.tick().await.unwrap() >= 1);
+    second.idle().await;
+    assert_whole(&world, id, 2).await;
+    assert!(!lost.is_empty() && !world.store.end_watch_part(&lost[0], Uuid::nil(), "{}").await.unwrap());
+    world.fleet.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wide_run_is_shared_by_nodes_on_postgres() {
+    a_wide_run_is_shared_by_nodes(World::postgres().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wide_run_is_shared_by_runners_on_sqlite() {
+    a_wide_run_is_shared_by_nodes(World::sqlite().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_node_costs_its_parts_only_on_postgres() {
+    a_dead_node_costs_its_parts_only(World::postgres().await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -327,7 +461,7 @@ async fn what_cannot_be_watched_is_refused_with_the_reason() {
         (NewWatch { group: "a b".into(), ..usual() }, "a group has"),
         (NewWatch { interval: Duration::from_secs(59), ..usual() }, "the interval is 60 to"),
         (NewWatch { jitter: 2 * HOUR, ..usual() }, "the jitter is at most"),
-        (NewWatch { spec: of(&[]), ..usual() }, "1 to 10000 targets"),
+        (NewWatch { spec: of(&[]), ..usual() }, "at least one target or source"),
         (NewWatch { spec: of(&["a.example", "/etc/ssl"]), ..usual() }, "only hosts"),
         (NewWatch { spec: of(&["@/etc/passwd"]), ..usual() }, "only hosts"),
         (NewWatch { spec: of(&["-"]), ..usual() }, "only hosts"),
@@ -344,5 +478,44 @@ async fn what_cannot_be_watched_is_refused_with_the_reason() {
     node.create(&host, "user:a").await.unwrap();
     let taken = node.create(&host, "user:a").await.unwrap_err();
     assert!(matches!(taken, WatchError::Taken(_)), "{taken}");
+    world.fleet.stop().await;
+}
+
+/// Callers far beyond the connections there are wait for their turn, and so does a run: nothing fails, and no more are opened.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_workers_share_a_dozen_connections() {
+    const WORKERS: usize = 256;
+    const READS: usize = 20;
+    let cluster = tokio::task::spawn_blocking(Cluster::shared).await.unwrap();
+    let url = cluster.database();
+    let world = World::on(url, Mix::Healthy, None, Some(cluster.clone())).await;
+    let node = world.node_on(world.store.clone(), world.fleet.dns(), usual());
+    let id = node.create(&world.watch("edge"), "user:a").await.unwrap().id;
+    let mut runner = node.runner();
+    assert_eq!(runner.tick().await.unwrap(), 1);
+    let mut workers = tokio::task::JoinSet::new();
+    for _ in 0..WORKERS {
+        let store = world.store.clone();
+        workers.spawn(async move {
+            for _ in 0..READS {
+                store.known_endpoints(None, PAGE).await.unwrap();
+                store.claim_watches(Uuid::nil(), NOW - 1, NOW, 1).await.unwrap();
+            }
+        });
+    }
+    while let Some(ended) = workers.join_next().await {
+        ended.unwrap();
+    }
+    runner.idle().await;
+    let last = world.row(id).await.last.expect("it has run");
+    assert_eq!((last.outcome.as_str(), &last.error), ("finished", &None));
+    let most = world.store.connections().await.unwrap().ours;
+    let url = world.url.to_string();
+    let database = url.split(['/', '?']).find(|part| part.starts_with("bulla_")).unwrap();
+    let within = format!(
+        "SELECT 1 / (CASE WHEN count(*) <= {most} THEN 1 ELSE 0 END) FROM pg_stat_activity \
+         WHERE datname = '{database}' AND application_name = 'bulla'"
+    );
+    assert!(cluster.psql("postgres", &within), "more than {most} connections");
     world.fleet.stop().await;
 }

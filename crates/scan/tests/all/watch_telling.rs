@@ -14,9 +14,9 @@ use crate::watch::{HOUR, World};
 const EVENTS: i64 = 1_000;
 
 /// A world, one of its nodes, and how far its events were read.
-struct Listener {
-    world: World,
-    node: Watches,
+pub(crate) struct Listener {
+    pub(crate) world: World,
+    pub(crate) node: Watches,
     runner: Runner,
     place: OutboxPlace,
 }
@@ -25,14 +25,14 @@ struct Listener {
 type Said = BTreeSet<String>;
 
 impl Listener {
-    async fn new(world: World) -> Self {
+    pub(crate) async fn new(world: World) -> Self {
         let node = world.node().await;
         let runner = node.runner();
         Self { world, node, runner, place: OutboxPlace::default() }
     }
 
     /// Makes a run that is due, and answers what it told of.
-    async fn run(&mut self, id: Uuid) -> Vec<OutboxRow> {
+    pub(crate) async fn run(&mut self, id: Uuid) -> Vec<OutboxRow> {
         self.world.clock.advance(HOUR);
         assert_eq!(self.runner.tick().await.unwrap(), 1);
         self.runner.idle().await;
@@ -87,7 +87,7 @@ fn condition(code: &str) -> Option<&'static str> {
     })
 }
 
-fn body(event: &OutboxRow) -> Value {
+pub(crate) fn body(event: &OutboxRow) -> Value {
     serde_json::from_str(&event.body).unwrap()
 }
 
@@ -101,7 +101,7 @@ fn said(events: &[OutboxRow], kind: &str) -> Said {
     set
 }
 
-fn kinds(events: &[OutboxRow]) -> Vec<&str> {
+pub(crate) fn kinds(events: &[OutboxRow]) -> Vec<&str> {
     events.iter().map(|event| event.kind.as_str()).collect()
 }
 

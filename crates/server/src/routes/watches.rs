@@ -63,6 +63,8 @@ struct WatchView {
     state: &'static str,
     /// Targets as `bulla scan` takes them, of the network only.
     targets: Vec<String>,
+    /// Clouds and clusters, by name, by provider, or `all`.
+    sources: Vec<String>,
     /// Ports for targets that name none.
     ports: Option<String>,
     /// Server names to ask for at targets that name none.
@@ -106,7 +108,8 @@ struct LastRun {
     outcome: String,
     /// Why it failed.
     error: Option<String>,
-    /// `endpoints`, `answered`, `changed`, `new_certificates`, and `worst_findings`: endpoints by severity.
+    /// `endpoints`, `answered`, `changed`, `new_certificates`; `worst_findings`: endpoints by severity; `not_listed`: parts
+    /// of sources that could not be listed, with `not_listed_first` saying why.
     #[schema(value_type = Object)]
     counts: Value,
 }
@@ -135,6 +138,7 @@ impl WatchView {
             group: row.settings.group,
             state,
             targets: spec.targets,
+            sources: spec.sources,
             ports: spec.ports,
             server_names: spec.server_names,
             starttls: spec.starttls,
@@ -174,10 +178,14 @@ struct WatchBody {
     #[serde(default)]
     #[schema(max_length = 64)]
     group: String,
-    /// Hosts, addresses, networks, URLs, as `bulla scan` takes them; no files.
-    #[schema(example = json!(["www.example.com", "10.0.0.0/24:8443", "smtp://mail.example.com"]), min_items = 1,
-        max_items = 10_000)]
+    /// Hosts, addresses, networks, URLs, as `bulla scan` takes them; no files. May be empty where there are sources.
+    #[serde(default)]
+    #[schema(example = json!(["www.example.com", "10.0.0.0/24:8443", "smtp://mail.example.com"]), max_items = 10_000)]
     targets: Vec<String>,
+    /// Clouds and clusters that the server is configured for, by name (`aws/123456789012`), by provider (`aws`), or `all`.
+    #[serde(default)]
+    #[schema(example = json!(["aws", "kubernetes/prod"]), max_items = 1_000)]
+    sources: Vec<String>,
     /// Ports for targets that name none: `443,8443,9000-9010`.
     #[serde(default)]
     ports: Option<String>,
@@ -212,6 +220,7 @@ impl WatchBody {
             group: self.group,
             spec: WatchSpec {
                 targets: self.targets,
+                sources: self.sources,
                 ports: self.ports,
                 server_names: self.server_names,
                 starttls: self.starttls,

@@ -60,6 +60,7 @@ migrations! {
     14 "source_states" "0014_source_states.sql",
     15 "told" "0015_told.sql",
     16 "ct_monitor" "0016_ct_monitor.sql",
+    17 "watch_parts" "0017_watch_parts.sql",
 }
 
 /// What a module sends: statements of both databases, of one of them, and over many rows.
@@ -130,6 +131,13 @@ pub(crate) const MODULES: &[Sends] = &[
         sqlite: crate::watches::SQLITE,
         postgres: crate::watches::POSTGRES,
         bulks: crate::watches::BULKS,
+        composed: Vec::new,
+    },
+    Sends {
+        both: crate::watch_parts::ALL,
+        sqlite: crate::watch_parts::SQLITE,
+        postgres: crate::watch_parts::POSTGRES,
+        bulks: crate::watch_parts::BULKS,
         composed: Vec::new,
     },
     Sends {

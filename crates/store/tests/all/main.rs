@@ -91,6 +91,7 @@ battery! {
     watches::a_due_watch_has_one_holder_and_ends_once
     watches::a_dead_holders_run_is_taken_over_with_its_scan
     watches::claims_and_renewals_are_one_statement_for_many
+    watches::parts_of_a_run_have_one_holder_each_and_go_with_its_end
     clouds::the_latest_state_of_a_source_is_kept
     clouds::certificates_are_read_by_fingerprint_many_at_once
     clouds::connections_are_known

@@ -190,3 +190,50 @@ pub(crate) async fn claims_and_renewals_are_one_statement_for_many(world: World)
     assert_eq!((names.len(), names[14].as_str()), (15, "w14"), "the longest due");
     assert_eq!(claim(store, Uuid::now_v7(), NOW + 100).await.len(), 5);
 }
+
+pub(crate) async fn parts_of_a_run_have_one_holder_each_and_go_with_its_end(world: World) {
+    let store = &world.store;
+    let id = make(store, "wide", NOW).await;
+    let (one, two, scan) = (Uuid::now_v7(), Uuid::now_v7(), Uuid::now_v7());
+    let run = claim(store, one, NOW).await.remove(0);
+    assert!(store.watch_part_results(scan).await.unwrap().is_empty());
+    store.cut_watch(id, scan, 5).await.unwrap();
+    store.cut_watch(id, scan, 9).await.unwrap();
+    assert_eq!(store.watch_part_results(scan).await.unwrap(), vec![None; 5], "cut once");
+
+    let claim = async |holder, of, now_us, limit| {
+        let parts = store.claim_watch_parts(holder, of, now_us, now_us + LEASE, limit).await.unwrap();
+        let mut numbers: Vec<u64> = parts.iter().map(|part| part.part).collect();
+        numbers.sort_unstable();
+        (parts, numbers)
+    };
+    let (mine, numbers) = claim(one, Some(scan), NOW, 2).await;
+    assert_eq!((numbers, mine[0].parts, mine[0].watch), (vec![0, 1], 5, id));
+    assert_eq!(claim(two, Some(Uuid::now_v7()), NOW, 9).await.1, Vec::<u64>::new(), "of another scan");
+    let (theirs, numbers) = claim(two, None, NOW, 9).await;
+    assert_eq!(numbers, [2, 3, 4]);
+    assert_eq!(claim(one, None, NOW, 9).await.1, Vec::<u64>::new(), "all are held");
+
+    // One is ended by its holder, once; the other is lost, and its old holder is fenced off.
+    assert!(store.end_watch_part(&mine[0], one, "{}").await.unwrap());
+    assert!(!store.end_watch_part(&mine[0], one, "{}").await.unwrap());
+    assert!(!store.end_watch_part(&theirs[0], one, "{}").await.unwrap(), "it is another's");
+    let kept = store.renew_watch_parts(one, &mine, NOW + LEASE / 2).await.unwrap();
+    assert_eq!(kept, [(scan, mine[1].part)], "the ended one is nobody's to keep");
+    let (again, numbers) = claim(two, None, NOW + LEASE / 2, 9).await;
+    assert_eq!((numbers, again[0].claims), (vec![mine[1].part], 2));
+    assert!(!store.end_watch_part(&mine[1], one, "{}").await.unwrap());
+    assert!(store.renew_watch_parts(one, &mine, NOW + LEASE).await.unwrap().is_empty());
+
+    // What is given back is free at once.
+    store.release_watch_parts(two).await.unwrap();
+    assert_eq!(claim(one, Some(scan), NOW, 9).await.1.len(), 4);
+    let ended = store.watch_part_results(scan).await.unwrap().iter().flatten().count();
+    assert_eq!(ended, 1);
+
+    assert!(end(store, &run, one, Some(scan), NOW).await);
+    assert!(store.watch_part_results(scan).await.unwrap().is_empty(), "gone with the run");
+    store.cut_watch(id, scan, 64).await.unwrap();
+    assert!(store.write("delete", move |tx| delete_watch(tx, id).boxed()).await.unwrap());
+    assert!(store.watch_part_results(scan).await.unwrap().is_empty(), "and with the watch");
+}

@@ -66,3 +66,40 @@ fn a_watch_runs_by_itself_and_again_when_told_to() {
     let file = run(&mut house.bulla(&["watch", "add", "files", "/etc/ssl"]));
     assert_eq!(file.status.code(), Some(6), "{}", describe(&file));
 }
+
+#[test]
+fn a_cloud_that_cannot_be_listed_keeps_nothing_else_from_being_seen() {
+    let mut house = House::prepared("", None);
+    let file = house.path("clouds.toml");
+    std::fs::write(&file, "[[azure]]\nsubscription = \"1\"\n[pools]\nclouds = 64\nazure.concurrency = 65\n")
+        .unwrap();
+    house.configure(&format!("[watch]\nclouds_file = {:?}\n", file.to_str().unwrap()));
+    let refused = house.try_start().unwrap_err();
+    assert!(refused.contains("azure with 65 calls at once"), "{refused}");
+    // Which subscription it is matters to nobody here: this build cannot list any, or has no credentials.
+    std::fs::write(&file, "[[azure]]\nsubscription = \"1\"\n").unwrap();
+    house.start();
+
+    let unknown = run(&mut house.bulla(&["watch", "add", "clouds", "--source", "aws"]));
+    assert_eq!(unknown.status.code(), Some(6), "{}", describe(&unknown));
+    assert!(describe(&unknown).contains("there are all, azure/1"), "{}", describe(&unknown));
+    let target = format!("127.0.0.1:{}", house.port);
+    let made = house.json(&["watch", "add", "estate", &target, "--source", "azure"]);
+    assert_eq!(made["sources"], json!(["azure"]));
+    let last = || house.json(&["watch", "show", "estate"])["last_run"].clone();
+    house.until("the first run", || last()["outcome"] == "finished");
+    let counts = last()["counts"].clone();
+    assert_eq!((&counts["answered"], &counts["not_listed"]), (&json!(1), &json!(1)), "{counts}");
+    let why = counts["not_listed_first"][0].as_str().unwrap();
+    assert!(why.starts_with("azure/1: "), "{why}");
+    house.until("the alert", || {
+        let alerts = house.json(&["alert", "list"]);
+        alerts["rows"].as_array().unwrap().iter().any(|alert| alert["kind"] == "watch.incomplete")
+    });
+    // Nobody is told of a watch that is gone.
+    house.does(&["watch", "remove", "estate"]);
+    house.until("the alert's end", || {
+        let alerts = house.json(&["alert", "list"]);
+        alerts["rows"].as_array().unwrap().iter().all(|alert| alert["kind"] != "watch.incomplete")
+    });
+}

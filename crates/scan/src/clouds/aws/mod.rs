@@ -62,7 +62,7 @@ impl AwsSource {
             return Err(SourceError::Configuration(problem));
         }
         let session = Session::new(&account, options, http, pools).await;
-        Ok(Self { name: format!("aws/{}", account.account).into(), account, session })
+        Ok(Self { name: account.source(), account, session })
     }
 
     async fn regions(&self, deadline: Deadline) -> Result<Vec<String>, SourceError> {

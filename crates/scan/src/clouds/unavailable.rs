@@ -1,0 +1,39 @@
+//! A source that could not even be prepared: its listing fails, and the others' go on.
+
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use outbound::Deadline;
+
+use super::{CloudSource, Provider, Sink, SourceError};
+
+/// Stands for a source without credentials or with settings that make no sense.
+pub struct Unavailable {
+    name: Arc<str>,
+    provider: Provider,
+    why: String,
+}
+
+impl Unavailable {
+    /// In place of `name`, for what `error` says.
+    #[must_use]
+    pub fn new(name: Arc<str>, provider: Provider, error: &SourceError) -> Self {
+        Self { name, provider, why: super::error::chain(error) }
+    }
+}
+
+impl CloudSource for Unavailable {
+    fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    fn provider(&self) -> Provider {
+        self.provider
+    }
+
+    fn list<'a>(&'a self, _: &'a Sink, _: Deadline) -> BoxFuture<'a, Result<(), SourceError>> {
+        let why = self.why.clone();
+        async move { Err(SourceError::Configuration(why)) }.boxed()
+    }
+}

@@ -1,0 +1,18 @@
+-- Parts of a watch's run that nodes share. Times are microseconds since 1970 UTC.
+
+-- A run over many endpoints is cut into `parts` ranges of its targets, numbered from 0. A part is its holder's until the lease
+-- ends; claims counts who has had it. Once done, result says how it ended: JSON. Gone with the end of the run.
+CREATE TABLE watch_parts (
+    scan         UUID   NOT NULL,
+    part         BIGINT NOT NULL,
+    parts        BIGINT NOT NULL,
+    watch        UUID   NOT NULL,
+    claims       BIGINT NOT NULL,
+    lease_holder UUID,
+    lease_until  BIGINT,
+    result       TEXT,
+    PRIMARY KEY (scan, part)
+);
+CREATE INDEX watch_parts_open ON watch_parts (scan, part) WHERE result IS NULL;
+CREATE INDEX watch_parts_by_watch ON watch_parts (watch);
+CREATE INDEX watch_parts_by_holder ON watch_parts (lease_holder) WHERE lease_holder IS NOT NULL;

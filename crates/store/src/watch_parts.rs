@@ -1,0 +1,199 @@
+//! Parts of a watch's run: nodes share a run over many endpoints, and one that dies costs its part only.
+//!
+//! A part belongs to its holder until the lease ends; [`PartRow::claims`] is its fence. A part without a result that
+//! nobody holds is there to be claimed.
+
+use futures_util::FutureExt;
+use uuid::Uuid;
+
+use crate::error::StoreError;
+use crate::record::storable;
+use crate::store::{Cost, Store, limit_of};
+use crate::tx::{Bulk, Column, Tx};
+use crate::value::{Row, Value};
+
+/// Parts of one run: each is a row that every claim may meet.
+pub const PARTS_MAX: u64 = 64;
+
+/// A part, as claimed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct PartRow {
+    /// The scan that the run fills.
+    pub scan: Uuid,
+    /// Its number, from 0.
+    pub part: u64,
+    /// How many there are.
+    pub parts: u64,
+    /// Whose run it is.
+    pub watch: Uuid,
+    /// How often it was claimed: the holder's fence.
+    pub claims: i64,
+}
+
+/// Once for a scan, however often it is asked for: a run that is taken up goes on with the parts there are.
+const INSERT: Bulk = Bulk {
+    sqlite: "-- watch_parts_insert
+INSERT INTO watch_parts (scan, part, parts, watch, claims) VALUES (?1, ?2, ?3, ?4, 0) ON CONFLICT DO NOTHING",
+    postgres: "-- watch_parts_insert
+INSERT INTO watch_parts (scan, part, parts, watch, claims)
+SELECT u.scan, u.part, u.parts, u.watch, 0
+FROM UNNEST(?1::uuid[], ?2::bigint[], ?3::bigint[], ?4::uuid[]) AS u (scan, part, parts, watch)
+ON CONFLICT DO NOTHING",
+};
+const CLAIM_SQLITE: &str = "-- watch_parts_claim
+UPDATE watch_parts SET lease_holder = ?2, lease_until = ?3, claims = claims + 1
+WHERE rowid IN (SELECT rowid FROM watch_parts WHERE result IS NULL AND scan = coalesce(?4, scan)
+                AND (lease_until IS NULL OR lease_until <= ?1) ORDER BY scan, part LIMIT ?5)
+RETURNING scan, part, parts, watch, claims";
+const CLAIM_POSTGRES: &str = "-- watch_parts_claim
+UPDATE watch_parts SET lease_holder = ?2, lease_until = ?3, claims = claims + 1
+WHERE (scan, part) IN (SELECT scan, part FROM watch_parts WHERE result IS NULL AND scan = coalesce(?4::uuid, scan)
+                       AND (lease_until IS NULL OR lease_until <= ?1) ORDER BY scan, part LIMIT ?5
+                       FOR UPDATE SKIP LOCKED)
+RETURNING scan, part, parts, watch, claims";
+const RENEW: Bulk = Bulk {
+    sqlite: "-- watch_parts_renew
+UPDATE watch_parts SET lease_until = ?5
+WHERE scan = ?1 AND part = ?2 AND claims = ?3 AND lease_holder = ?4 AND result IS NULL RETURNING scan, part",
+    postgres: "-- watch_parts_renew
+UPDATE watch_parts SET lease_until = u.until
+FROM UNNEST(?1::uuid[], ?2::bigint[], ?3::bigint[], ?4::uuid[], ?5::bigint[]) AS u (scan, part, claims, holder, until)
+WHERE watch_parts.scan = u.scan AND watch_parts.part = u.part AND watch_parts.claims = u.claims
+  AND watch_parts.lease_holder = u.holder AND watch_parts.result IS NULL
+RETURNING watch_parts.scan, watch_parts.part",
+};
+const END: &str = "-- watch_part_end
+UPDATE watch_parts SET result = ?5, lease_holder = NULL, lease_until = NULL
+WHERE scan = ?1 AND part = ?2 AND lease_holder = ?3 AND claims = ?4";
+const RELEASE: &str = "-- watch_parts_release
+UPDATE watch_parts SET lease_holder = NULL, lease_until = NULL WHERE lease_holder = ?1";
+const RESULTS: &str = "-- watch_part_results
+SELECT result FROM watch_parts WHERE scan = ?1 ORDER BY part";
+const DELETE: &str = "-- watch_parts_delete
+DELETE FROM watch_parts WHERE watch = ?1";
+
+pub(crate) const ALL: &[&str] = &[END, RELEASE, RESULTS, DELETE];
+pub(crate) const SQLITE: &[&str] = &[CLAIM_SQLITE];
+pub(crate) const POSTGRES: &[&str] = &[CLAIM_POSTGRES];
+pub(crate) const BULKS: &[&Bulk] = &[&INSERT, &RENEW];
+
+/// Removes all parts of a watch, when its run has ended or it is removed itself.
+///
+/// # Errors
+/// Those of the database.
+pub async fn delete_parts(tx: &mut Tx, watch: Uuid) -> Result<(), StoreError> {
+    tx.execute(DELETE, vec![watch.into()]).await.map(drop)
+}
+
+impl Store {
+    /// Cuts a run into `parts`, at most [`PARTS_MAX`], to be claimed; does nothing when it is cut already.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn cut_watch(&self, watch: Uuid, scan: Uuid, parts: u64) -> Result<(), StoreError> {
+        if !self.watch_part_results(scan).await?.is_empty() {
+            return Ok(());
+        }
+        let count = parts.clamp(1, PARTS_MAX) as usize;
+        let columns = vec![
+            Column::Uuid(vec![scan; count]),
+            Column::Int((0..count as i64).collect()),
+            Column::Int(vec![count as i64; count]),
+            Column::Uuid(vec![watch; count]),
+        ];
+        self.write("watch_cut", move |tx| tx.bulk(&INSERT, columns).boxed()).await.map(drop)
+    }
+
+    /// Claims up to `limit` parts for `holder` until `until_us`, of one scan or of any: one statement. Parts that another
+    /// holds are left out until its lease has ended.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn claim_watch_parts(
+        &self,
+        holder: Uuid,
+        scan: Option<Uuid>,
+        now_us: i64,
+        until_us: i64,
+        limit: usize,
+    ) -> Result<Vec<PartRow>, StoreError> {
+        let statement = if self.is_postgres() { CLAIM_POSTGRES } else { CLAIM_SQLITE };
+        let parameters = vec![
+            now_us.into(),
+            holder.into(),
+            until_us.into(),
+            scan.map_or(Value::Null, Value::from),
+            (limit_of(limit).0 as i64).into(),
+        ];
+        let claimed = self.write("watch_parts_claim", move |tx| tx.rows(statement, parameters).boxed());
+        claimed.await?.into_iter().map(part_of).collect()
+    }
+
+    /// Keeps parts that `holder` has claimed until `until_us`; answers those that are still its own, by scan and number.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn renew_watch_parts(
+        &self,
+        holder: Uuid,
+        parts: &[PartRow],
+        until_us: i64,
+    ) -> Result<Vec<(Uuid, u64)>, StoreError> {
+        let columns = vec![
+            Column::Uuid(parts.iter().map(|part| part.scan).collect()),
+            Column::Int(parts.iter().map(|part| part.part as i64).collect()),
+            Column::Int(parts.iter().map(|part| part.claims).collect()),
+            Column::Uuid(vec![holder; parts.len()]),
+            Column::Int(vec![until_us; parts.len()]),
+        ];
+        let kept = self.write("watch_parts_renew", move |tx| tx.bulk(&RENEW, columns).boxed());
+        kept.await?.into_iter().map(|mut row| Ok((row.uuid()?, row.int()? as u64))).collect()
+    }
+
+    /// Ends a held part with its result; false when it is no longer the holder's.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn end_watch_part(
+        &self,
+        part: &PartRow,
+        holder: Uuid,
+        result: &str,
+    ) -> Result<bool, StoreError> {
+        let parameters = vec![
+            part.scan.into(),
+            (part.part as i64).into(),
+            holder.into(),
+            part.claims.into(),
+            storable(result).into_owned().into(),
+        ];
+        Ok(self.execute(END, parameters).await? == 1)
+    }
+
+    /// Gives back every part that `holder` holds.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn release_watch_parts(&self, holder: Uuid) -> Result<(), StoreError> {
+        self.execute(RELEASE, vec![holder.into()]).await.map(drop)
+    }
+
+    /// The results of a scan's parts, in their order, `None` for those that go on; empty when it is not cut.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn watch_part_results(&self, scan: Uuid) -> Result<Vec<Option<String>>, StoreError> {
+        let rows = self.rows(Cost::Point, RESULTS, vec![scan.into()]).await?;
+        rows.into_iter().map(|mut row| row.maybe_text()).collect()
+    }
+}
+
+fn part_of(mut row: Row) -> Result<PartRow, StoreError> {
+    Ok(PartRow {
+        scan: row.uuid()?,
+        part: row.int()? as u64,
+        parts: row.int()? as u64,
+        watch: row.uuid()?,
+        claims: row.int()?,
+    })
+}
