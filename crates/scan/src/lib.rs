@@ -10,6 +10,7 @@ mod judge;
 mod look;
 pub mod observation;
 mod options;
+pub mod ownership;
 mod paths;
 mod progress;
 pub mod record;

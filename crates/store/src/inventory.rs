@@ -303,7 +303,7 @@ fn observation_row(mut row: Row) -> Result<(ObservationRow, i64), StoreError> {
     Ok((observation, row.int()?))
 }
 
-fn address(text: Option<String>) -> Result<Option<IpAddr>, StoreError> {
+pub(crate) fn address(text: Option<String>) -> Result<Option<IpAddr>, StoreError> {
     text.map(|text| text.parse().map_err(|_| StoreError::Corrupt(format!("{text:?} is not an address"))))
         .transpose()
 }

@@ -34,6 +34,7 @@ mod migrate;
 mod model;
 mod options;
 mod outbox;
+pub mod ownership;
 pub mod people;
 pub mod policies;
 mod postgres;

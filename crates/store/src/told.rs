@@ -1,8 +1,11 @@
 //! What people were told of endpoints, so that a watch tells them of what is new and of what is over, once.
 
+use std::net::IpAddr;
+
 use uuid::Uuid;
 
 use crate::error::StoreError;
+use crate::inventory::address;
 use crate::model::EndpointKey;
 use crate::scans::endpoint_key;
 use crate::store::{Cost, Store, limit_of};
@@ -35,6 +38,8 @@ pub struct SeenEndpoint {
     pub new: bool,
     /// When it was looked at, µs.
     pub at_us: i64,
+    /// The address that was connected to.
+    pub address: Option<IpAddr>,
     /// JSON.
     pub findings: String,
     /// The certificate it showed.
@@ -86,8 +91,8 @@ pub struct UnseenEndpoint {
 }
 
 const SEEN: &str = "-- told_seen
-SELECT o.endpoint_id, e.host, e.port, e.protocol, e.server_name, e.address, o.change_kind, o.observed_at, o.findings,
-       c.id, c.sha256, c.subject,
+SELECT o.endpoint_id, e.host, e.port, e.protocol, e.server_name, e.address, o.change_kind, o.observed_at, o.address,
+       o.findings, c.id, c.sha256, c.subject,
        (SELECT n.name FROM certificate_names n WHERE n.certificate_id = c.id ORDER BY n.position LIMIT 1),
        c.issuer_id, i.name, c.not_before, c.not_after, o.chain_id,
        (SELECT 1 FROM managed_versions v WHERE v.fingerprint = c.sha256 LIMIT 1),
@@ -237,7 +242,8 @@ fn seen(mut row: Row) -> Result<SeenEndpoint, StoreError> {
     let number = row.int()?;
     let endpoint = endpoint_key(&mut row)?;
     let new = row.int()? == crate::model::ChangeKind::New.code();
-    let (at_us, findings) = (row.int()?, row.text()?);
+    let (at_us, address) = (row.int()?, address(row.maybe_text()?)?);
+    let findings = row.text()?;
     let leaf = SeenLeaf {
         row: row.int()?,
         sha256: row.hash()?,
@@ -253,7 +259,7 @@ fn seen(mut row: Row) -> Result<SeenEndpoint, StoreError> {
         issued: row.maybe_int()?.is_some(),
         dismissed: row.maybe_int()?.is_some(),
     };
-    Ok(SeenEndpoint { row: number, endpoint, new, at_us, findings, leaf, told: told_of(&mut row)? })
+    Ok(SeenEndpoint { row: number, endpoint, new, at_us, address, findings, leaf, told: told_of(&mut row)? })
 }
 
 fn told_of(row: &mut Row) -> Result<Option<Told>, StoreError> {

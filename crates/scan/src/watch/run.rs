@@ -25,7 +25,7 @@ const LAST_TRY: Duration = Duration::from_secs(1);
 const FAILURES_SHOWN: usize = 10;
 
 /// The outcome of a run that went over all of its targets.
-const FINISHED: &str = "finished";
+pub(super) const FINISHED: &str = "finished";
 /// The outcome of one that did not.
 const FAILED: &str = "failed";
 

@@ -14,6 +14,8 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::Watches;
+use super::run::FINISHED;
+use crate::ownership::{Place, Rules, write_into};
 use crate::record;
 use crate::target::CloudStore;
 
@@ -24,6 +26,10 @@ const PAGE: usize = 500;
 pub const TOLD_AT_ONCE: usize = 100;
 /// Octets of a finding's evidence in an event.
 const EVIDENCE_MAX: usize = 512;
+
+/// How far the clocks of nodes may be apart, µs: a run that seems to have begun this little after the rules of ownership
+/// changed may have gone by the old ones.
+const CLOCKS_APART_US: i64 = 300_000_000;
 
 /// What an endpoint can be in, as people are told of it.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -150,23 +156,27 @@ impl Watches {
         stop: &CancellationToken,
     ) -> Result<u64, StoreError> {
         let (store, mut after, mut budget) = (&self.0.store, 0, Budget::default());
-        // What the first run finds is what there is, not what is new.
-        let baseline = row.last.is_none();
+        // Before the rules, so that a change between the two is met again rather than missed.
+        let again = changed_since(store.ownership_changed_us().await?, row);
+        let rules = Rules::read(store).await?;
+        let run = Looking { watch: row, baseline: row.last.is_none(), again };
         while !stop.is_cancelled() {
             let seen = store.seen_endpoints(scan, after, self.0.clock.now_us(), PAGE).await?;
             let Some(last) = seen.last() else { break };
             after = last.row;
             let (mut events, mut told, mut left) = (Vec::new(), Vec::new(), BTreeSet::new());
             let mut scheduled = HashSet::new();
-            for endpoint in &seen {
-                let news = news_of(endpoint, row, baseline, &mut budget);
+            let mut all: Vec<News> =
+                seen.iter().map(|endpoint| news_of(endpoint, run, &mut budget)).collect();
+            self.say_whose(&rules, row, &seen, &mut all).await?;
+            for (endpoint, news) in seen.iter().zip(all) {
                 events.extend(news.events);
                 // Many endpoints show one certificate, whose end is one date.
                 events.extend(news.found.filter(|found| scheduled.insert(found.subject.clone())));
                 told.extend(news.told.map(|told| (endpoint.row, told)));
                 left.extend(news.left);
             }
-            if !told.is_empty() {
+            if !(told.is_empty() && events.is_empty()) {
                 self.write_told(row.id, events, told, Vec::new(), left).await?;
             }
         }
@@ -174,6 +184,34 @@ impl Watches {
             self.tell_of_unseen(row, Some(scan)).await?;
         }
         Ok(budget.untold)
+    }
+
+    /// Says in what is told of endpoints who answers for them, by the rules of ownership. Nothing is asked of the database
+    /// for endpoints of which nothing is told.
+    async fn say_whose(
+        &self,
+        rules: &Rules,
+        watch: &WatchRow,
+        seen: &[SeenEndpoint],
+        news: &mut [News],
+    ) -> Result<(), StoreError> {
+        if rules.is_empty() {
+            return Ok(());
+        }
+        let mut leaves = BTreeSet::new();
+        if rules.look_at_names() {
+            let told = seen.iter().zip(news.iter()).filter(|(_, news)| news.tells());
+            leaves.extend(told.map(|(endpoint, _)| endpoint.leaf.sha256));
+        }
+        let names = self.0.store.ownership_names(leaves.into_iter().collect()).await?;
+        for (endpoint, news) in seen.iter().zip(news).filter(|(_, news)| news.tells()) {
+            let names = names.get(&endpoint.leaf.sha256).map_or(&[][..], Vec::as_slice);
+            let Some(rule) = rules.of(&place_of(endpoint, watch, names)) else { continue };
+            for event in news.events.iter_mut().chain(&mut news.found) {
+                write_into(&rule.assign, &mut event.body);
+            }
+        }
+        Ok(())
     }
 
     /// Ends what was told of endpoints that are no longer looked at: those that `scan` left out, or all.
@@ -208,7 +246,7 @@ impl Watches {
         let write = self.0.store.write("watch_tell", move |tx| {
             async move {
                 // A run may go on for a moment after its watch was removed: of that nobody is to be told.
-                if store::watches::watch(tx, watch).await?.is_none() && !told.is_empty() {
+                if store::watches::watch(tx, watch).await?.is_none() && gone.is_empty() {
                     return Ok(());
                 }
                 tell(tx, watch, &told).await?;
@@ -228,9 +266,38 @@ impl Watches {
     }
 }
 
+/// The run that tells.
+#[derive(Clone, Copy)]
+struct Looking<'w> {
+    watch: &'w WatchRow,
+    /// What the first run finds is what there is, not what is new.
+    baseline: bool,
+    /// Whether whose a certificate is may differ from what was told, so that its end is told of anew.
+    again: bool,
+}
+
+impl News {
+    fn tells(&self) -> bool {
+        self.found.is_some() || !self.events.is_empty()
+    }
+}
+
+/// Whether the rules of ownership, last changed at `changed_us` (0: there never was one), may have changed since the last
+/// run that went over everything began.
+fn changed_since(changed_us: i64, watch: &WatchRow) -> bool {
+    let told_us = watch.last.as_ref().filter(|last| last.outcome == FINISHED).map(|last| last.began_at_us);
+    changed_us > 0 && told_us.is_none_or(|told_us| told_us < changed_us.saturating_add(CLOCKS_APART_US))
+}
+
+fn place_of(seen: &SeenEndpoint, watch: &WatchRow, names: &[String]) -> Place {
+    let place = Place::of(&seen.endpoint, seen.address);
+    let (issuer, group) = (seen.leaf.issuer_name.clone(), watch.settings.group.clone());
+    Place { issuer, group, ..place }.named(names)
+}
+
 /// What is to be told of one endpoint.
-fn news_of(seen: &SeenEndpoint, watch: &WatchRow, baseline: bool, budget: &mut Budget) -> News {
-    let mut news = News::default();
+fn news_of(seen: &SeenEndpoint, run: Looking<'_>, budget: &mut Budget) -> News {
+    let (mut news, watch) = (News::default(), run.watch);
     let leaf = &seen.leaf;
     let found = findings(seen);
     let before = seen.told.map_or(0, |told| told.conditions);
@@ -247,7 +314,7 @@ fn news_of(seen: &SeenEndpoint, watch: &WatchRow, baseline: bool, budget: &mut B
             _ => {}
         }
     }
-    if let Some(change) = change_of(seen, baseline) {
+    if let Some(change) = change_of(seen, run.baseline) {
         // Ours are expected; the rest is told of as long as there is room, and is in the list of changes in any case.
         let expected = leaf.managed || leaf.issued || leaf.dismissed || change == Change::Renewed;
         let quiet = expected || !budget.take(change.word());
@@ -255,7 +322,7 @@ fn news_of(seen: &SeenEndpoint, watch: &WatchRow, baseline: bool, budget: &mut B
     }
     let expiry = !leaf.managed && !leaf.dismissed;
     let watched = seen.told.filter(|told| told.expiry).map(|told| told.leaf);
-    if expiry && watched != Some(leaf.row) {
+    if expiry && (run.again || watched != Some(leaf.row)) {
         news.found = Some(certificate_found(seen, watch));
     }
     news.left = watched.filter(|watched| !expiry || *watched != leaf.row);
@@ -405,6 +472,7 @@ mod tests {
             },
             new: told.is_none(),
             at_us: 10 * DAY_US,
+            address: None,
             findings: "[]".to_owned(),
             leaf: SeenLeaf {
                 row: 7,
@@ -434,7 +502,9 @@ mod tests {
     }
 
     fn news(seen: &SeenEndpoint) -> News {
-        news_of(seen, &watch(), false, &mut Budget::default())
+        let watch = watch();
+        let run = Looking { watch: &watch, baseline: false, again: false };
+        news_of(seen, run, &mut Budget::default())
     }
 
     #[test]
@@ -452,6 +522,43 @@ mod tests {
         over.leaf = SeenLeaf { row: 8, managed: true, ..over.leaf };
         let over = kinds(&news(&over));
         assert_eq!(over[0], ("endpoint.trouble_over", "outdated".to_owned()));
+    }
+
+    #[test]
+    fn an_end_is_told_of_anew_once_the_rules_of_ownership_have_changed() {
+        let told = Told { leaf: 7, issuer: 3, chain: 5, conditions: 0, expiry: true };
+        let (mut one, mut watch) = (seen(Some(told)), watch());
+        let found = |one: &SeenEndpoint, watch: &WatchRow, changed_us: i64| {
+            let again = changed_since(changed_us, watch);
+            let news = news_of(one, Looking { watch, baseline: false, again }, &mut Budget::default());
+            assert_eq!((news.events.len(), news.told, news.left), (0, None, None), "nothing else is new");
+            news.found.is_some()
+        };
+        let mut ended = |outcome: &str, began_at_us: i64| {
+            let (outcome, ended_at_us) = (outcome.to_owned(), began_at_us + 1);
+            let last = store::watches::WatchLast {
+                scan: None,
+                began_at_us,
+                ended_at_us,
+                outcome,
+                error: None,
+                counts: None,
+            };
+            watch.last = Some(last);
+            watch.clone()
+        };
+        let changed_us = DAY_US;
+        assert!(!found(&one, &ended("finished", 0), 0), "no rule ever was");
+        assert!(found(&one, &ended("finished", changed_us - 1), changed_us));
+        assert!(found(&one, &ended("finished", changed_us + CLOCKS_APART_US - 1), changed_us));
+        assert!(!found(&one, &ended("finished", changed_us + CLOCKS_APART_US), changed_us));
+        assert!(
+            found(&one, &ended("failed", changed_us + CLOCKS_APART_US), changed_us),
+            "it told of nothing"
+        );
+        one.leaf.dismissed = true;
+        one.told = Some(Told { expiry: false, ..told });
+        assert!(!found(&one, &ended("finished", 0), changed_us), "nobody wants to hear of it");
     }
 
     #[test]
@@ -480,9 +587,10 @@ mod tests {
         one.findings =
             r#"[{"code":"protocol.obsolete","title":"old"},{"code":"endpoint.name-mismatch","title":"x"}]"#
                 .to_owned();
-        let told: Vec<i64> = (0..TOLD_AT_ONCE + 3)
-            .map(|_| news_of(&one, &watch(), true, &mut budget).told.unwrap().conditions)
-            .collect();
+        let watch = watch();
+        let run = Looking { watch: &watch, baseline: true, again: false };
+        let told: Vec<i64> =
+            (0..TOLD_AT_ONCE + 3).map(|_| news_of(&one, run, &mut budget).told.unwrap().conditions).collect();
         let both = Condition::Weak.bit() | Condition::Mismatch.bit();
         assert!(told[..TOLD_AT_ONCE].iter().all(|conditions| *conditions == both));
         assert!(

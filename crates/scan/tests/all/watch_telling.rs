@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use fleet::Mix;
+use scan::ownership::{Assignment, Conditions, NewRule, Ownership};
 use scan::watch::{NewWatch, Runner, Watches};
 use serde_json::Value;
 use store::{OutboxPlace, OutboxRow};
@@ -185,6 +186,68 @@ async fn a_renewal_is_expected_and_another_endpoint_is_new(world: World) {
     assert!(of("certificate.found").contains(&format!("found/{now}").as_str()));
     assert_eq!(of("certificate.unserved"), [format!("found/{}", truth.leaf_sha256.unwrap())]);
     listener.world.fleet.stop().await;
+}
+
+fn owned(name: &str, position: u32, when: Conditions) -> NewRule {
+    let assign = Assignment {
+        team: Some(name.to_owned()),
+        owner: Some("ann".to_owned()),
+        environment: Some("lab".to_owned()),
+        tags: [("from".to_owned(), name.to_owned())].into(),
+    };
+    NewRule { name: name.to_owned(), position: Some(position), when, assign }
+}
+
+async fn what_is_told_says_whose_it_is(world: World) {
+    let mut listener = Listener::new(world).await;
+    let rules = Ownership::new(listener.world.store.clone(), listener.world.clock.clone());
+    let here = Conditions {
+        network: Some("127.0.0.0/8".to_owned()),
+        source: Some("FLEET".to_owned()),
+        ..Conditions::default()
+    };
+    rules.create(&owned("rest", 20, here), "user:a").await.unwrap();
+    let elsewhere = Conditions { network: Some("192.0.2.0/24".to_owned()), ..Conditions::default() };
+    rules.create(&owned("elsewhere", 10, elsewhere), "user:a").await.unwrap();
+
+    let row = listener.node.create(&listener.world.watch("edge"), "user:a").await.unwrap();
+    let first = listener.run(row.id).await;
+    let of = |events: &[OutboxRow], kind: &str| -> Vec<Value> {
+        events.iter().filter(|event| event.kind == kind).map(body).collect()
+    };
+    let (troubles, found) = (of(&first, "endpoint.trouble"), of(&first, "certificate.found"));
+    assert!(troubles.len() > 5 && found.len() > 10, "{} {}", troubles.len(), found.len());
+    for told in troubles.iter().chain(&found) {
+        let says = (&told["team"], &told["owner"], &told["environment"], &told["tags"]["from"]);
+        let [rest, ann, lab] = ["rest", "ann", "lab"].map(Value::from);
+        assert_eq!(says, (&rest, &ann, &lab, &rest), "{told}");
+    }
+
+    // A rule for one certificate: whose ends they are is told anew, and nothing else.
+    let mut names = found.iter().filter_map(|told| told["certificate_name"].as_str());
+    let name = names.find(|name| !name.contains('=')).unwrap().to_owned();
+    let one = Conditions { name: Some(name.clone()), ..Conditions::default() };
+    rules.create(&owned("one", 1, one), "user:a").await.unwrap();
+    let events = listener.run(row.id).await;
+    let again = of(&events, "certificate.found");
+    assert_eq!((again.len(), events.len()), (found.len(), found.len() + 1), "and the run's end");
+    for told in &again {
+        let wanted = if told["certificate_name"] == name.as_str() { &["one"][..] } else { &["one", "rest"] };
+        assert!(wanted.contains(&told["team"].as_str().unwrap()), "{told}");
+    }
+    assert!(again.iter().any(|told| told["team"] == "rest"));
+    assert_eq!(kinds(&listener.run(row.id).await), ["watch.finished"], "nothing has changed");
+    listener.world.fleet.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_told_says_whose_it_is_on_sqlite() {
+    what_is_told_says_whose_it_is(World::sqlite_with(Mix::AllKinds).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_told_says_whose_it_is_on_postgres() {
+    what_is_told_says_whose_it_is(World::postgres_with(Mix::AllKinds).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

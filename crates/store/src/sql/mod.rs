@@ -61,6 +61,7 @@ migrations! {
     15 "told" "0015_told.sql",
     16 "ct_monitor" "0016_ct_monitor.sql",
     17 "watch_parts" "0017_watch_parts.sql",
+    18 "ownership" "0018_ownership.sql",
 }
 
 /// What a module sends: statements of both databases, of one of them, and over many rows.
@@ -163,6 +164,7 @@ pub(crate) const MODULES: &[Sends] = &[
     },
     sends(crate::approvals::ALL, crate::approvals::BULKS),
     sends(crate::people::ALL, crate::people::BULKS),
+    sends(crate::ownership::ALL, crate::ownership::BULKS),
     Sends {
         both: crate::alerts::ALL,
         sqlite: crate::alerts::SQLITE,

@@ -13,6 +13,7 @@ mod ground;
 mod issued;
 mod issuers;
 mod listing;
+mod ownership;
 mod plans;
 mod recording;
 mod watches;
@@ -92,6 +93,9 @@ battery! {
     watches::a_dead_holders_run_is_taken_over_with_its_scan
     watches::claims_and_renewals_are_one_statement_for_many
     watches::parts_of_a_run_have_one_holder_each_and_go_with_its_end
+    ownership::a_rule_is_made_changed_and_removed
+    ownership::rules_are_bounded_and_listed_in_their_order
+    ownership::what_rules_look_at_is_read_for_many_at_once
     clouds::the_latest_state_of_a_source_is_kept
     clouds::certificates_are_read_by_fingerprint_many_at_once
     clouds::connections_are_known

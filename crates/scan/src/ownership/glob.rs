@@ -1,0 +1,147 @@
+//! Patterns for hosts, names and sources.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Octets of a pattern: as many as a host name has (RFC 1035 section 2.3.4, without the octets of lengths).
+pub const GLOB_OCTETS_MAX: usize = 253;
+
+/// A pattern: `*` stands for any run of characters, dots and nothing at all included; everything else for itself. In
+/// ASCII, case does not count.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Glob(String);
+
+/// Why there is no pattern.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("a pattern has 1 to {GLOB_OCTETS_MAX} octets and no control characters")]
+pub struct BadGlob;
+
+impl Glob {
+    /// Reads a pattern.
+    ///
+    /// # Errors
+    /// [`BadGlob`] when it is empty, too long, or has control characters.
+    pub fn parse(text: &str) -> Result<Self, BadGlob> {
+        let good = !text.is_empty() && text.len() <= GLOB_OCTETS_MAX && !text.chars().any(char::is_control);
+        if good { Ok(Self(text.to_ascii_lowercase())) } else { Err(BadGlob) }
+    }
+
+    /// Whether the whole of `text` is as the pattern says. Time grows with the lengths, not with their product: parts
+    /// between stars are taken where they are met first, which is right because a later place never helps.
+    #[must_use]
+    pub fn matches(&self, text: &str) -> bool {
+        self.matches_lower(&text.to_ascii_lowercase())
+    }
+
+    /// [`Glob::matches`] for a text that is in lower case.
+    pub(super) fn matches_lower(&self, text: &str) -> bool {
+        let mut parts = self.0.split('*');
+        let Some(mut rest) = parts.next().and_then(|first| text.strip_prefix(first)) else { return false };
+        // Without a star the first part is the last.
+        let Some(last) = parts.next_back() else { return rest.is_empty() };
+        for part in parts {
+            let Some((_, behind)) = rest.split_once(part) else { return false };
+            rest = behind;
+        }
+        rest.ends_with(last)
+    }
+
+    /// As it is kept: in lower case.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Glob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl TryFrom<String> for Glob {
+    type Error = BadGlob;
+
+    fn try_from(text: String) -> Result<Self, BadGlob> {
+        Self::parse(&text)
+    }
+}
+
+impl From<Glob> for String {
+    fn from(glob: Glob) -> Self {
+        glob.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const CASES: &[(&str, &str, bool)] = &[
+        ("*.pay.example", "a.pay.example", true),
+        ("*.pay.example", "A.B.Pay.Example", true),
+        ("*.pay.example", "pay.example", false),
+        ("*.pay.example", "a.pay.example.org", false),
+        ("*pay.example", "pay.example", true),
+        ("*.Pay.example", "*.pay.example", true), // a wildcard certificate's own name
+        ("pay.example", "pay.example", true),
+        ("pay.example", "pay.example.", false),
+        ("pay-*-db.example", "pay-eu-1-db.example", true),
+        ("pay-*-db.example", "pay-db.example", false), // the two hyphens are not one
+        ("aws-*", "aws-acm", true),
+        ("aws-*", "gcp-compute", false),
+        ("*", "", true),
+        ("a*b*c", "abc", true),
+        ("a*b*c", "acb", false),
+        ("**", "anything", true),
+        ("*ana*", "bananas", true),
+        ("ab*ba", "aba", false),
+        ("*.münchen.example", "x.münchen.example", true),
+    ];
+
+    #[test]
+    fn patterns_match_whole_texts() {
+        for (pattern, text, wanted) in CASES {
+            assert_eq!(Glob::parse(pattern).unwrap().matches(text), *wanted, "{pattern} {text}");
+        }
+        for bad in ["", "a\nb", &"x".repeat(GLOB_OCTETS_MAX + 1)] {
+            assert_eq!(Glob::parse(bad), Err(BadGlob), "{bad:?}");
+            assert!(serde_json::from_value::<Glob>(bad.into()).is_err());
+        }
+        assert!(Glob::parse(&"x".repeat(GLOB_OCTETS_MAX)).is_ok());
+    }
+
+    /// What a pattern says, letter by letter.
+    fn by_letter(pattern: &[u8], text: &[u8]) -> bool {
+        match (pattern.split_first(), text.split_first()) {
+            (None, None) => true,
+            (Some((b'*', rest)), _) => {
+                by_letter(rest, text)
+                    || text.split_first().is_some_and(|(_, behind)| by_letter(pattern, behind))
+            }
+            (Some((one, rest)), Some((other, behind))) if one == other => by_letter(rest, behind),
+            _ => false,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn it_matches_what_trying_everything_matches(pattern in "[ab*.]{1,8}", text in "[ab.]{0,12}") {
+            let glob = Glob::parse(&pattern).unwrap();
+            prop_assert_eq!(glob.matches(&text), by_letter(pattern.as_bytes(), text.as_bytes()));
+        }
+
+        #[test]
+        fn it_takes_any_text(pattern in ".{1,40}", text in any::<String>()) {
+            if let Ok(glob) = Glob::parse(&pattern) {
+                prop_assert_eq!(glob.matches(&text), glob.matches(&text.to_ascii_uppercase()));
+                prop_assert!(glob.matches(glob.as_str()), "a star stands for a star, too");
+                prop_assert_eq!(Glob::parse(glob.as_str()), Ok(glob.clone()), "kept as it was read");
+            }
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! The rules as they are kept: made, changed, removed, with who did it.
+
+use futures_util::FutureExt;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use store::ownership::{
+    OWNERSHIP_RULES_MAX, OwnershipInsertion, OwnershipRow, OwnershipSettings, delete_ownership_rule,
+    insert_ownership_rule, last_ownership_position, update_ownership_rule,
+};
+use store::{AuditEvent, Clock, Cursor, Page, Store, StoreError, audit};
+use uuid::Uuid;
+
+use super::rule::{Assignment, BadRule, Conditions, Rule, Rules, When};
+
+/// Characters of a name.
+pub const NAME_MAX: usize = 64;
+/// The last position: room to put rules between others by hand.
+pub const POSITION_MAX: u32 = 1_000_000;
+/// From the last rule to one without a position of its own, so that others fit between.
+const POSITION_STEP: u32 = 10;
+/// No name: it stands in the API where names do.
+const RESERVED: &str = "explain";
+
+/// A rule to make, or what one shall be.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct NewRule {
+    /// Unique: ASCII letters, digits, `.`, `_` and `-`, at most [`NAME_MAX`].
+    pub name: String,
+    /// Its place among the others, at most [`POSITION_MAX`], lowest first. Behind all others, or where it was, when `None`.
+    pub position: Option<u32>,
+    /// Where it holds.
+    pub when: Conditions,
+    /// Whom it names.
+    pub assign: Assignment,
+}
+
+/// A rule as kept.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct RuleRecord {
+    /// The rule.
+    pub rule: Rule,
+    /// Moves with every change.
+    pub revision: i64,
+    /// When it was made, µs.
+    pub created_at_us: i64,
+    /// When it last changed, µs.
+    pub updated_at_us: i64,
+}
+
+/// Why nothing was done.
+#[derive(Debug, thiserror::Error)]
+pub enum OwnershipError {
+    /// The database's.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Caller: correct what is named.
+    #[error("{0}")]
+    Invalid(String),
+    /// There is none.
+    #[error("ownership rule {0}")]
+    Unknown(String),
+    /// Caller: choose another name.
+    #[error("another ownership rule is called {0}")]
+    Taken(String),
+    /// Operator: remove some, or put several into one by wider patterns.
+    #[error("there are {OWNERSHIP_RULES_MAX} ownership rules already")]
+    Full,
+    /// Caller: somebody was faster; read it again.
+    #[error("the ownership rule was changed meanwhile")]
+    Changed,
+}
+
+impl From<BadRule> for OwnershipError {
+    fn from(error: BadRule) -> Self {
+        Self::Invalid(error.to_string())
+    }
+}
+
+/// What the database keeps of a rule as JSON.
+#[derive(Deserialize, Serialize)]
+struct Body {
+    when: When,
+    assign: Assignment,
+}
+
+/// The rules of a cluster. Cheap to clone.
+#[derive(Clone)]
+pub struct Ownership {
+    store: Store,
+    clock: Clock,
+}
+
+impl Rules {
+    /// All rules as they stand: one statement.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn read(store: &Store) -> Result<Self, StoreError> {
+        let page = store.ownership_rules(None, OWNERSHIP_RULES_MAX).await?;
+        let rules = page.rows.into_iter().map(|row| record_of(row).map(|record| record.rule));
+        Ok(Self::new(rules.collect::<Result<_, _>>()?))
+    }
+}
+
+impl Ownership {
+    /// Opens them.
+    #[must_use]
+    pub fn new(store: Store, clock: Clock) -> Self {
+        Self { store, clock }
+    }
+
+    /// All of them, to decide by.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn rules(&self) -> Result<Rules, OwnershipError> {
+        Ok(Rules::read(&self.store).await?)
+    }
+
+    /// A page of the rules, in their order.
+    ///
+    /// # Errors
+    /// Those of the database; a cursor of another listing.
+    pub async fn list(
+        &self,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<RuleRecord>, OwnershipError> {
+        let page = self.store.ownership_rules(after, limit).await?;
+        let rows = page.rows.into_iter().map(record_of).collect::<Result<_, _>>()?;
+        Ok(Page { rows, next: page.next })
+    }
+
+    /// A rule by its identity or name.
+    ///
+    /// # Errors
+    /// [`OwnershipError::Unknown`]; those of the database.
+    pub async fn get(&self, named: &str) -> Result<RuleRecord, OwnershipError> {
+        let found = match named.parse::<Uuid>() {
+            Ok(id) => self.store.ownership_rule(id).await?,
+            Err(_) => self.store.ownership_rule_named(named).await?,
+        };
+        Ok(record_of(found.ok_or_else(|| OwnershipError::Unknown(named.to_owned()))?)?)
+    }
+
+    /// Makes a rule, behind all others when it says nothing of its position.
+    ///
+    /// # Errors
+    /// [`OwnershipError::Invalid`], [`OwnershipError::Taken`], [`OwnershipError::Full`]; those of the database.
+    pub async fn create(&self, new: &NewRule, actor: &str) -> Result<RuleRecord, OwnershipError> {
+        let body = checked(new)?;
+        let (id, at_us) = (Uuid::now_v7(), self.clock.now_us());
+        let mut event = self.event(actor, "ownership_rule.create", id, json!({"name": new.name}));
+        let (name, position) = (new.name.clone(), new.position);
+        let made = self.store.write("ownership_rule_create", move |tx| {
+            async move {
+                let position = match position {
+                    Some(position) => position,
+                    None => (last_ownership_position(tx).await? + POSITION_STEP).min(POSITION_MAX),
+                };
+                event.details = details(&name, position, &body);
+                let settings = OwnershipSettings { name, position, body: json!(body).to_string() };
+                let made = insert_ownership_rule(tx, id, &settings, at_us).await?;
+                if made == OwnershipInsertion::Made {
+                    audit(tx, vec![event]).await?;
+                }
+                Ok(made)
+            }
+            .boxed()
+        });
+        match made.await? {
+            OwnershipInsertion::Made => self.get(&id.to_string()).await,
+            OwnershipInsertion::Taken => Err(OwnershipError::Taken(new.name.clone())),
+            OwnershipInsertion::Full => Err(OwnershipError::Full),
+        }
+    }
+
+    /// Changes a rule, as it was read.
+    ///
+    /// # Errors
+    /// [`OwnershipError::Invalid`], [`OwnershipError::Taken`], [`OwnershipError::Changed`]; those of the database.
+    pub async fn update(
+        &self,
+        read: &RuleRecord,
+        new: &NewRule,
+        actor: &str,
+    ) -> Result<RuleRecord, OwnershipError> {
+        let body = checked(new)?;
+        let (id, revision, at_us) = (read.rule.id, read.revision, self.clock.now_us());
+        let position = new.position.unwrap_or(read.rule.position);
+        let event = self.event(actor, "ownership_rule.update", id, details(&new.name, position, &body));
+        let settings = OwnershipSettings { name: new.name.clone(), position, body: json!(body).to_string() };
+        let changed = self.store.write("ownership_rule_update", move |tx| {
+            async move {
+                let changed = update_ownership_rule(tx, id, revision, &settings, at_us).await?;
+                if changed {
+                    audit(tx, vec![event]).await?;
+                }
+                Ok(changed)
+            }
+            .boxed()
+        });
+        match changed.await {
+            Ok(true) => self.get(&id.to_string()).await,
+            Ok(false) => Err(OwnershipError::Changed),
+            Err(StoreError::Conflict { .. }) => Err(OwnershipError::Taken(new.name.clone())),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Removes a rule. What it said of things already told or claimed stays.
+    ///
+    /// # Errors
+    /// [`OwnershipError::Unknown`]; those of the database.
+    pub async fn delete(&self, read: &RuleRecord, actor: &str) -> Result<(), OwnershipError> {
+        let (id, at_us) = (read.rule.id, self.clock.now_us());
+        let event = self.event(actor, "ownership_rule.delete", id, json!({"name": read.rule.name}));
+        let gone = self.store.write("ownership_rule_delete", move |tx| {
+            async move {
+                let gone = delete_ownership_rule(tx, id, at_us).await?;
+                if gone {
+                    audit(tx, vec![event]).await?;
+                }
+                Ok(gone)
+            }
+            .boxed()
+        });
+        if gone.await? { Ok(()) } else { Err(OwnershipError::Unknown(read.rule.name.clone())) }
+    }
+
+    fn event(&self, actor: &str, action: &'static str, id: Uuid, details: Value) -> AuditEvent {
+        AuditEvent {
+            at_us: self.clock.now_us(),
+            actor: actor.to_owned(),
+            action,
+            resource: format!("ownership_rule/{id}"),
+            details,
+        }
+    }
+}
+
+fn details(name: &str, position: u32, body: &Body) -> Value {
+    json!({"name": name, "position": position, "when": body.when, "assign": body.assign})
+}
+
+fn checked(new: &NewRule) -> Result<Body, OwnershipError> {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
+    let name = &new.name;
+    let good = (1..=NAME_MAX).contains(&name.len()) && name.bytes().all(plain);
+    if !good || name == RESERVED || name.parse::<Uuid>().is_ok() {
+        return Err(OwnershipError::Invalid(format!(
+            "a name has 1 to {NAME_MAX} letters, digits, '.', '_' or '-', and is neither a UUID nor {RESERVED:?}"
+        )));
+    }
+    if new.position.is_some_and(|position| position > POSITION_MAX) {
+        return Err(OwnershipError::Invalid(format!("a position is at most {POSITION_MAX}")));
+    }
+    new.assign.check()?;
+    Ok(Body { when: When::parse(&new.when)?, assign: new.assign.clone() })
+}
+
+fn record_of(row: OwnershipRow) -> Result<RuleRecord, StoreError> {
+    let OwnershipSettings { name, position, body } = row.settings;
+    let body: Body = serde_json::from_str(&body)
+        .map_err(|error| StoreError::Corrupt(format!("the ownership rule {name}: {error}")))?;
+    Ok(RuleRecord {
+        rule: Rule { id: row.id, name, position, when: body.when, assign: body.assign },
+        revision: row.revision,
+        created_at_us: row.created_at_us,
+        updated_at_us: row.updated_at_us,
+    })
+}

@@ -1,0 +1,133 @@
+//! Rules of ownership, and what they look at.
+
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use store::ownership::{
+    OWNERSHIP_NAMES_MAX, OWNERSHIP_RULES_MAX, OwnershipInsertion, OwnershipSettings, delete_ownership_rule,
+    insert_ownership_rule, last_ownership_position, update_ownership_rule,
+};
+use store::told::{Told, tell};
+use store::watches::{WatchSettings, WatchTimes, insert_watch};
+use store::{NewCertificate, Store, StoreError};
+use uuid::Uuid;
+
+use crate::world::{DAY, NOW, World, answered, certificate, key, walk};
+
+fn settings(name: &str, position: u32) -> OwnershipSettings {
+    OwnershipSettings { name: name.to_owned(), position, body: format!(r#"{{"when":{{}},"n":"{name}"}}"#) }
+}
+
+async fn make(store: &Store, name: &str, position: u32, at_us: i64) -> (Uuid, OwnershipInsertion) {
+    let (id, settings) = (Uuid::now_v7(), settings(name, position));
+    let made = store.write("make", move |tx| {
+        async move { insert_ownership_rule(tx, id, &settings, at_us).await }.boxed()
+    });
+    (id, made.await.unwrap())
+}
+
+pub(crate) async fn a_rule_is_made_changed_and_removed(world: World) {
+    let store = &world.store;
+    assert_eq!(store.ownership_changed_us().await.unwrap(), 0, "none ever was");
+    let (id, made) = make(store, "b", 10, NOW).await;
+    assert_eq!(made, OwnershipInsertion::Made);
+    make(store, "a", 20, NOW + 1).await;
+    assert_eq!(make(store, "b", 30, NOW + 2).await.1, OwnershipInsertion::Taken);
+    assert_eq!(store.ownership_changed_us().await.unwrap(), NOW + 1);
+    let row = store.ownership_rule(id).await.unwrap().unwrap();
+    assert_eq!((&row.settings, row.revision), (&settings("b", 10), 1));
+    assert_eq!((row.created_at_us, row.updated_at_us), (NOW, NOW));
+    assert_eq!(store.ownership_rule_named("b").await.unwrap().as_ref(), Some(&row));
+    assert_eq!(store.ownership_rule_named("B").await.unwrap(), None);
+
+    let change = |name: &'static str, revision| {
+        store.write("change", move |tx| {
+            async move { update_ownership_rule(tx, id, revision, &settings(name, 25), NOW + 9).await }.boxed()
+        })
+    };
+    assert!(change("b2", 1).await.unwrap());
+    assert!(!change("b3", 1).await.unwrap(), "it was changed meanwhile");
+    assert!(matches!(change("a", 2).await, Err(StoreError::Conflict { .. })));
+    let row = store.ownership_rule(id).await.unwrap().unwrap();
+    assert_eq!((&row.settings, row.revision), (&settings("b2", 25), 2));
+    assert_eq!((row.created_at_us, row.updated_at_us), (NOW, NOW + 9));
+    assert_eq!(store.ownership_changed_us().await.unwrap(), NOW + 9);
+
+    let delete = |at_us| store.write("delete", move |tx| delete_ownership_rule(tx, id, at_us).boxed());
+    assert!(delete(NOW + 11).await.unwrap() && !delete(NOW + 12).await.unwrap());
+    assert_eq!(store.ownership_rule(id).await.unwrap(), None);
+    assert_eq!(store.ownership_changed_us().await.unwrap(), NOW + 11, "a removal is a change");
+}
+
+pub(crate) async fn rules_are_bounded_and_listed_in_their_order(world: World) {
+    let store = &world.store;
+    let fill = store.write("fill", |tx| {
+        async move {
+            for n in 0..OWNERSHIP_RULES_MAX {
+                let position = u32::try_from(n / 4).unwrap();
+                let settings = settings(&format!("r{:04}", OWNERSHIP_RULES_MAX - n), position);
+                insert_ownership_rule(tx, Uuid::now_v7(), &settings, NOW).await?;
+            }
+            last_ownership_position(tx).await
+        }
+        .boxed()
+    });
+    assert_eq!(fill.await.unwrap(), 249);
+    assert_eq!(make(store, "more", 1, NOW).await.1, OwnershipInsertion::Full);
+    let rows = walk!(300, |after, size| store.ownership_rules(after, size));
+    let keys: Vec<_> = rows.iter().map(|row| (row.settings.position, row.settings.name.clone())).collect();
+    assert_eq!(keys.len(), OWNERSHIP_RULES_MAX);
+    assert!(keys.is_sorted(), "by position, then by name");
+    let all = store.ownership_rules(None, OWNERSHIP_RULES_MAX).await.unwrap();
+    assert_eq!((all.rows, all.next), (rows, None), "all are one page");
+}
+
+pub(crate) async fn what_rules_look_at_is_read_for_many_at_once(world: World) {
+    let store = &world.store;
+    let few = certificate("a.example", "CN=Issuing", NOW + DAY);
+    let many: Arc<NewCertificate> = {
+        let mut many = certificate("b.example", "CN=Issuing", NOW + DAY).as_ref().clone();
+        many.names = (0..OWNERSHIP_NAMES_MAX + 9).map(|n| format!("n{n}.b.example")).collect();
+        Arc::new(many)
+    };
+    let scan = world.scan().await;
+    store
+        .record(scan.id, &[answered("a.example", &few, NOW), answered("b.example", &many, NOW)])
+        .await
+        .unwrap();
+    let before = store.statements_sent();
+    let names = store.ownership_names(vec![few.sha256, many.sha256, [9; 32]]).await.unwrap();
+    assert_eq!(store.statements_sent() - before, 1);
+    assert_eq!(names[&few.sha256], ["a.example", "www.a.example"]);
+    assert_eq!(names[&many.sha256], many.names[..OWNERSHIP_NAMES_MAX], "the first, in their order");
+    assert_eq!(names.len(), 2);
+    assert!(store.ownership_names(Vec::new()).await.unwrap().is_empty());
+
+    let looked = store.seen_endpoints(scan.id, 0, NOW, 10).await.unwrap();
+    assert_eq!(looked[0].address, Some("192.0.2.1".parse().unwrap()));
+    let watch = Uuid::now_v7();
+    let row = looked.iter().find(|seen| seen.endpoint.host == "b.example").unwrap().row;
+    let group = WatchSettings {
+        name: "edge".to_owned(),
+        group: "prod".to_owned(),
+        spec: "{}".to_owned(),
+        interval_us: DAY,
+        jitter_us: 0,
+        enabled: true,
+    };
+    let told = store.write("told", move |tx| {
+        async move {
+            let times = WatchTimes { planned_at_us: NOW, next_run_at_us: NOW };
+            insert_watch(tx, watch, &group, times, NOW).await?;
+            let told = Told { leaf: 1, issuer: 1, chain: 0, conditions: 0, expiry: false };
+            tell(tx, watch, &[(row, told)]).await
+        }
+        .boxed()
+    });
+    told.await.unwrap();
+    let before = store.statements_sent();
+    let groups =
+        store.ownership_groups(&[key("a.example"), key("b.example"), key("c.example")]).await.unwrap();
+    assert_eq!(store.statements_sent() - before, 1);
+    assert_eq!(groups, [(1, "prod".to_owned())].into(), "only of the one that a watch told of");
+}
