@@ -1,6 +1,9 @@
 //! From the inventory into management: what `scan` has found, and what people say about it.
 
+use std::collections::BTreeMap;
+
 use keys::KeyType;
+use scan::ownership::Assignment;
 use store::EndpointKey;
 use store::people::Dismissal;
 use uuid::Uuid;
@@ -19,11 +22,11 @@ pub struct Claim {
     pub profile: String,
     /// The issuer of its next version; our own authority when `None`.
     pub issuer: Option<String>,
-    /// Who answers for it.
+    /// Who answers for it. When neither this nor the team is given, both are as the rules of ownership say.
     pub owner: Option<String>,
     /// The team that does.
     pub team: Option<String>,
-    /// Where it is used.
+    /// Where it is used; as the rules of ownership say when `None`.
     pub environment: Option<String>,
     /// The policy.
     pub policy: Option<String>,
@@ -78,6 +81,21 @@ pub enum BadClaim {
     /// It issues others.
     #[error("the certificate is an authority's: authorities are imported, not claimed")]
     Authority,
+}
+
+impl Claim {
+    /// With what a rule of ownership says and the claim does not. Owner and team are one answer to one question: a claim
+    /// that gives one of them gets nothing of the other. Answers the tags.
+    pub(crate) fn filled(&mut self, by: &Assignment) -> BTreeMap<String, String> {
+        if self.owner.is_none() && self.team.is_none() {
+            self.owner.clone_from(&by.owner);
+            self.team.clone_from(&by.team);
+        }
+        if self.environment.is_none() {
+            self.environment.clone_from(&by.environment);
+        }
+        by.tags.clone()
+    }
 }
 
 /// Reads a leaf for a claim. A key of a kind that is not made here is replaced by P-256 at the next version.

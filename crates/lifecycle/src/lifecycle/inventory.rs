@@ -1,8 +1,9 @@
 //! Triage of what was found: claimed, dismissed, or left.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use futures_util::FutureExt;
+use scan::ownership::{Assignment, Place, Rules};
 use serde_json::json;
 use store::managed::{
     NewManagedVersion, insert_managed, insert_versions, managed_by_ids, managed_by_version_fingerprints,
@@ -11,7 +12,7 @@ use store::managed::{
 use store::people::{Dismissal, dismiss, dismissed, undismiss};
 use store::{Cursor, Event, InventoryFilter, InventoryRow, Page, StoreError, Tx, emit};
 use uuid::Uuid;
-use x509::Fingerprint;
+use x509::{Certificate, Fingerprint};
 
 use super::create::new_row;
 use super::ledger::{Ledger, attempt, on};
@@ -33,7 +34,13 @@ pub struct Found {
     pub row: InventoryRow,
     /// Whether its certificate is managed; `None` when it never showed one.
     pub state: Option<FoundState>,
+    /// Who answers for it, by the first rule of ownership that matches.
+    pub ownership: Option<Assignment>,
 }
+
+/// Endpoints of one certificate that a claim by fingerprint holds against the rules of ownership: of what a whole fleet
+/// serves, these say whose it is.
+const CLAIM_PLACES_MAX: usize = 500;
 
 /// A claim that was checked and looked up.
 #[derive(Clone)]
@@ -61,14 +68,17 @@ impl Lifecycle {
         let leaves: Vec<[u8; 32]> =
             page.rows.iter().filter_map(|row| row.leaf.as_ref()).map(|leaf| leaf.sha256).collect();
         let states = self.found_states(leaves).await?;
-        let found = |row: InventoryRow| {
+        let rules = Rules::read(&self.inner.store).await?;
+        let matched = rules.of_found(&self.inner.store, &page.rows).await?;
+        let assigned: Vec<_> = matched.into_iter().map(|rule| rule.map(|rule| rule.assign.clone())).collect();
+        let found = |(row, ownership): (InventoryRow, Option<Assignment>)| {
             let state = row
                 .leaf
                 .as_ref()
                 .map(|leaf| states.get(&leaf.sha256).cloned().unwrap_or(FoundState::Unmanaged));
-            Found { row, state }
+            Found { row, state, ownership }
         };
-        Ok(Page { rows: page.rows.into_iter().map(found).collect(), next: page.next })
+        Ok(Page { rows: page.rows.into_iter().zip(assigned).map(found).collect(), next: page.next })
     }
 
     async fn found_states(
@@ -102,7 +112,8 @@ impl Lifecycle {
     }
 
     /// Brings what was found under management: names, kind of key and end are read from the certificate, the endpoint
-    /// becomes its target, and the next version is issued when it is due.
+    /// becomes its target, and the next version is issued when it is due. Whose it is, as far as the claim does not say, is
+    /// decided by the rules of ownership.
     ///
     /// # Errors
     /// [`LifecycleError`]
@@ -128,10 +139,12 @@ impl Lifecycle {
         if entered { Ok(created) } else { Err(LifecycleError::Taken { what: "a certificate", name }) }
     }
 
-    async fn entering(&self, claim: Claim, actor: &str) -> Result<Entering, LifecycleError> {
+    async fn entering(&self, mut claim: Claim, actor: &str) -> Result<Entering, LifecycleError> {
         let (chain, endpoint) = self.chain_of(&claim.what).await?;
         let leaf = chain.first().ok_or(LifecycleError::NotExportable("nothing was found there"))?;
         let facts = read(leaf)?;
+        let assigned = self.assigned(&claim.what, leaf).await?;
+        let tags = assigned.map_or_else(BTreeMap::new, |assigned| claim.filled(&assigned));
         let mut targets = claim.targets;
         targets.extend(endpoint);
         let new = NewCertificate {
@@ -141,7 +154,7 @@ impl Lifecycle {
             issuer: claim.issuer,
             owner: claim.owner,
             team: claim.team,
-            tags: std::collections::BTreeMap::new(),
+            tags,
             environment: claim.environment,
             policy: claim.policy,
             key_location: claim.key_location,
@@ -179,6 +192,30 @@ impl Lifecycle {
         };
         let renew_at_us = due(certificate.id, life, &judged.rule, None).map(|due| due.at_us);
         Ok(Entering { certificate, version, renew_at_us, consent, actor: actor.to_owned(), now_us })
+    }
+
+    /// What the rules of ownership say of something to be claimed: by its endpoint, or by every endpoint that serves it as
+    /// its own, up to [`CLAIM_PLACES_MAX`], the first rule that matches any of them.
+    async fn assigned(&self, what: &Claimed, leaf: &[u8]) -> Result<Option<Assignment>, LifecycleError> {
+        let store = &self.inner.store;
+        let rules = Rules::read(store).await?;
+        if rules.is_empty() {
+            return Ok(None);
+        }
+        let mut found: Vec<InventoryRow> = match what {
+            Claimed::Endpoint(key) => store.endpoint(key).await?.into_iter().collect(),
+            Claimed::Fingerprint(fingerprint) => {
+                store.endpoints_of_certificate(fingerprint.as_bytes(), None, CLAIM_PLACES_MAX).await?.rows
+            }
+        };
+        let sha256 = *Fingerprint::of(leaf).as_bytes();
+        found.retain(|row| row.leaf.as_ref().is_some_and(|leaf| leaf.sha256 == sha256));
+        let mut places = rules.places(store, &found).await?;
+        if places.is_empty() {
+            // Nothing serves it any more: what it says itself is left.
+            places.extend(certificate_alone(leaf));
+        }
+        Ok(rules.of_any(&places).map(|rule| rule.assign.clone()))
     }
 
     async fn chain_of(&self, what: &Claimed) -> Result<(Vec<Vec<u8>>, Option<TargetRef>), LifecycleError> {
@@ -261,6 +298,11 @@ impl Lifecycle {
         });
         Ok(self.inner.store.write("undismiss", work).await?)
     }
+}
+
+fn certificate_alone(leaf: &[u8]) -> Option<Place> {
+    let leaf = Certificate::parse(leaf).ok()?;
+    Some(Place { issuer: leaf.issuer.text.clone(), ..Place::default() }.named(&leaf.names()))
 }
 
 /// False when the name is taken.

@@ -18,18 +18,16 @@ pub use convert::Unreadable;
 pub(crate) use convert::{first_der, json, options_of, row_of, split, targets_of};
 pub(crate) use request::check_label;
 pub use request::{BadRequest, CertificateChange, NewCertificate};
+/// What is found and what is managed are labelled alike.
+pub use scan::ownership::{LABEL_OCTETS_MAX, TAGS_MAX};
 
 /// The issuer that is our own authority.
 pub const INTERNAL_ISSUER: &str = "internal";
 
 /// Most names of a certificate: what public issuers take.
 pub const NAMES_MAX: usize = 100;
-/// Most tags of a certificate.
-pub const TAGS_MAX: usize = 32;
 /// Most targets of a certificate: a fleet behind one name; more is a group of certificates.
 pub const TARGETS_MAX: usize = 256;
-/// Longest name, owner, team, environment, tag or its value, in octets.
-pub const LABEL_OCTETS_MAX: usize = 200;
 /// Longest notes, in octets.
 pub const NOTES_OCTETS_MAX: usize = 8_192;
 

@@ -257,9 +257,7 @@ fn parse_names(texts: &[String]) -> Result<Vec<GeneralName>, BadRequest> {
 }
 
 pub(crate) fn check_label(field: &'static str, text: &str) -> Result<(), BadRequest> {
-    let good =
-        !text.trim().is_empty() && text.len() <= LABEL_OCTETS_MAX && !text.chars().any(char::is_control);
-    if good { Ok(()) } else { Err(BadRequest::Label { field }) }
+    if scan::ownership::is_label(text) { Ok(()) } else { Err(BadRequest::Label { field }) }
 }
 
 impl ManagedCertificate {

@@ -1,11 +1,14 @@
 //! What scans found, and what becomes of it: claimed into management, dismissed, or left.
 
+use std::collections::BTreeMap;
+
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{HeaderValue, LOCATION};
 use lifecycle::claim::{Claim, Claimed};
 use lifecycle::lifecycle::{Found, FoundState, Lifecycle};
 use lifecycle::managed::KeyLocation;
+use scan::ownership::Assignment;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use store::people::Dismissal;
@@ -78,6 +81,14 @@ struct FoundView {
     note: Option<String>,
     /// Until when it is ignored, RFC 3339.
     ignored_until: Option<String>,
+    /// The team that answers for it, by the rules of ownership as they stand; of a managed certificate its own team counts.
+    team: Option<String>,
+    /// Who answers for it, by the same rule.
+    owner: Option<String>,
+    /// Where it is used, by the same rule.
+    environment: Option<String>,
+    /// Labels, by the same rule.
+    tags: BTreeMap<String, String>,
     /// First look, RFC 3339.
     first_seen_at: String,
     /// Last look, RFC 3339.
@@ -108,7 +119,8 @@ struct LeafView {
 
 impl FoundView {
     fn of(found: Found) -> Self {
-        let Found { row, state } = found;
+        let Found { row, state, ownership } = found;
+        let Assignment { team, owner, environment, tags } = ownership.unwrap_or_default();
         let (word, certificate, dismissal) = match state {
             None => (None, None, None),
             Some(FoundState::Unmanaged) => (Some("unmanaged"), None, None),
@@ -137,6 +149,10 @@ impl FoundView {
             certificate,
             ignored_until: dismissal.as_ref().and_then(|one| one.until_us).map(time::shown),
             note: dismissal.map(|one| one.note),
+            team,
+            owner,
+            environment,
+            tags,
             first_seen_at: time::shown(row.first_seen_us),
             last_seen_at: time::shown(row.last_observed_us),
         }
@@ -204,11 +220,11 @@ struct ClaimBody {
     profile: String,
     /// The issuer of its next version; `internal` when absent.
     issuer: Option<String>,
-    /// Who answers for it.
+    /// Who answers for it; when neither this nor `team` is given, both are as the rules of ownership say.
     owner: Option<String>,
     /// The team that does.
     team: Option<String>,
-    /// Where it is used.
+    /// Where it is used; as the rules of ownership say when absent.
     environment: Option<String>,
     /// The policy that says when it is renewed.
     policy: Option<String>,

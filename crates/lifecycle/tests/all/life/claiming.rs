@@ -7,6 +7,7 @@ use lifecycle::claim::{Claim, Claimed};
 use lifecycle::lifecycle::{FoundState, LifecycleError};
 use lifecycle::managed::{KeyLocation, Options, TargetRef};
 use lifecycle::state::State;
+use scan::ownership::{Assignment, Conditions, NewRule, Ownership};
 use store::people::Dismissal;
 use store::{EndpointKey, InventoryFilter, NewCertificate, NewObservation};
 use uuid::Uuid;
@@ -166,5 +167,65 @@ pub(super) async fn what_was_dismissed_stays_away(world: World) {
     assert!(matches!(unknown, Err(LifecycleError::NotFound { .. })));
     let nowhere = world.life.claim(claim(Claimed::Endpoint(endpoint("c.example.org"))), "user:ann").await;
     assert!(matches!(nowhere, Err(LifecycleError::NotFound { .. })));
+    world.check().await;
+}
+
+async fn rule(world: &World, name: &str, when: Conditions, assign: Assignment) {
+    let rules = Ownership::new(world.store.clone(), world.clock.clone());
+    let new = NewRule { name: name.to_owned(), position: None, when, assign };
+    rules.create(&new, "user:ann").await.unwrap();
+}
+
+pub(super) async fn whose_a_claim_is_follows_from_the_rules(world: World) {
+    let text = |text: &str| Some(text.to_owned());
+    let leaves = ["a.pay.example.org", "b.example.org", "c.example.org", "d.example.org"].map(|name| {
+        let der = leaf(name, 60);
+        (name, Fingerprint::of(&der), der)
+    });
+    for (name, _, der) in &leaves {
+        seen(&world, name, der).await;
+    }
+    // One certificate at two places.
+    seen(&world, "c.pay.example.org", &leaves[2].2).await;
+    let unruled = world.life.found(&InventoryFilter::default(), None, 10).await.unwrap().rows;
+    assert!(unruled.iter().all(|found| found.ownership.is_none()));
+
+    let payments = Assignment {
+        team: text("payments"),
+        owner: text("pat"),
+        environment: text("production"),
+        tags: [("pci".to_owned(), "yes".to_owned())].into(),
+    };
+    let host = Conditions { host: text("*.pay.example.org"), ..Conditions::default() };
+    rule(&world, "payments", host, payments.clone()).await;
+    let platform = Assignment { team: text("platform"), ..Assignment::default() };
+    let named = Conditions { name: text("www.b.*"), issuer: text("SOMEBODY"), ..Conditions::default() };
+    rule(&world, "platform", named, platform.clone()).await;
+    let found = world.life.found(&InventoryFilter::default(), None, 10).await.unwrap().rows;
+    let whose = |host: &str| {
+        let one = found.iter().find(|found| found.row.endpoint.host == host).unwrap();
+        one.ownership.clone()
+    };
+    assert_eq!(whose("a.pay.example.org"), Some(payments.clone()));
+    assert_eq!((whose("b.example.org"), whose("c.example.org")), (Some(platform), None));
+
+    let claimed = async |what: Claimed, owner: Option<String>| {
+        let claim = Claim { owner, ..claim(what) };
+        let created = world.life.claim(claim, "user:ann").await.unwrap();
+        let certificate = world.life.get(created.certificate).await.unwrap();
+        Assignment {
+            team: certificate.team,
+            owner: certificate.owner,
+            environment: certificate.environment,
+            tags: certificate.tags,
+        }
+    };
+    let fingerprint = |number: usize| Claimed::Fingerprint(leaves[number].1);
+    assert_eq!(claimed(Claimed::Endpoint(endpoint("a.pay.example.org")), None).await, payments);
+    // Who says one of owner and team has answered the question.
+    let said = Assignment { owner: text("bob"), ..Assignment::default() };
+    assert_eq!(claimed(fingerprint(1), text("bob")).await, said);
+    assert_eq!(claimed(fingerprint(2), None).await, payments, "by the other of its two places");
+    assert_eq!(claimed(fingerprint(3), None).await, Assignment::default(), "no rule is for it");
     world.check().await;
 }

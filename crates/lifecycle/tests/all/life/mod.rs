@@ -82,6 +82,7 @@ battery! {
     policing::owners_and_teams_are_kept
     claiming::what_was_found_is_claimed_with_its_endpoint
     claiming::what_was_dismissed_stays_away
+    claiming::whose_a_claim_is_follows_from_the_rules
     reading::every_page_is_another
     reading::filters_find_what_they_say
     reading::counts_are_whole
