@@ -9,7 +9,7 @@ use crate::bench::BenchArgs;
 use crate::ca_command::CaArgs;
 use crate::control::{
     AlertCommand, ApprovalCommand, AuditCommand, CertificateCommand, DocumentCommand, IssuerCommand,
-    JobCommand, KeyCommand, Noun, OwnerDocument, PolicyCommand, ProfileDocument, RouteArgs, TargetDocument,
+    JobCommand, KeyCommand, Noun, OwnerCommand, PolicyCommand, ProfileDocument, RouteArgs, TargetDocument,
     TeamDocument, TokenCommand, TransparencyCommand, UserCommand, WatchCommand,
 };
 use crate::exit::EXIT_CODES;
@@ -89,8 +89,8 @@ pub(crate) enum Command {
     Job(Noun<JobCommand>),
     /// What waits for a second person
     Approval(Noun<ApprovalCommand>),
-    /// Who answers for certificates
-    Owner(Noun<DocumentCommand<OwnerDocument>>),
+    /// Who answers for certificates, and rules that say who does for what scans found
+    Owner(Noun<OwnerCommand>),
     /// Teams that do
     Team(Noun<DocumentCommand<TeamDocument>>),
     /// Alerts, who is told of them, and messages that did not arrive

@@ -64,8 +64,7 @@ impl Listing {
             query.push(("limit", limit.to_string()));
             query.extend(after.take().map(|cursor| ("cursor", cursor)));
             let page = client.get(path, &query).await?;
-            let rows: Vec<Document> =
-                items(&page).iter().map(|item| Document { item: item.clone() }).collect();
+            let rows: Vec<Document> = items(&page).iter().cloned().map(Document::of).collect();
             printer.documents(&rows, columns).map_err(|error| Problem::output(&error))?;
             after = page.get("next").and_then(Value::as_str).map(str::to_owned);
             if after.is_none() || !self.all {
@@ -86,6 +85,11 @@ pub(crate) struct Document {
 }
 
 impl Document {
+    /// Of an answer that is no listing.
+    pub(crate) fn of(item: Value) -> Self {
+        Self { item }
+    }
+
     /// The cells of a table or the fields of a CSV record.
     pub(crate) fn fields(&self, columns: Columns) -> Vec<String> {
         columns.iter().map(|(_, pointer)| text(self.item.pointer(pointer).unwrap_or(&Value::Null))).collect()
@@ -105,6 +109,7 @@ fn text(value: &Value) -> String {
         Value::Array(all) => all.iter().map(text).collect::<Vec<_>>().join(", "),
         Value::Object(all) => all
             .iter()
+            .filter(|(_, value)| !value.is_null())
             .map(|(key, value)| format!("{key}={}", text_of_member(value)))
             .collect::<Vec<_>>()
             .join(" "),

@@ -372,10 +372,10 @@ pub(crate) struct Claim {
     /// The issuer of its next version
     #[arg(long, value_name = "ISSUER")]
     issuer: Option<String>,
-    /// Who answers for it
+    /// Who answers for it [default: with no --team, as the rules of ownership say]
     #[arg(long, value_name = "OWNER")]
     owner: Option<String>,
-    /// The team that does
+    /// The team that does [default: with no --owner, as the rules of ownership say]
     #[arg(long, value_name = "TEAM")]
     team: Option<String>,
     #[command(flatten)]
@@ -416,6 +416,8 @@ const FOUND: Columns = &[
     ("Subject", "/leaf/subject"),
     ("Ends", "/leaf/not_after"),
     ("Fingerprint", "/leaf/fingerprint"),
+    ("Team", "/team"),
+    ("Owner", "/owner"),
 ];
 const ISSUED: Columns = &[
     ("Issued", "/issued_at"),

@@ -20,6 +20,7 @@ use lifecycle::issuers::{IssuerContext, Issuers, Responders};
 use lifecycle::lifecycle::{Lifecycle, LifecycleOptions};
 use outbound::resolve::Resolver;
 use scan::ct::Monitor;
+use scan::ownership::Ownership;
 use scan::watch::{WatchOptions, Watches};
 use server::State;
 use server::access::{AccessControl, SessionOptions, TokenPasswords};
@@ -146,7 +147,8 @@ impl Rooms {
             .with(agents.clone())
             .with(alerts.clone())
             .with(monitor.clone())
-            .with(watches.clone());
+            .with(watches.clone())
+            .with(Ownership::new(store.clone(), clock.clone()));
         if let Some(oidc) = login::oidc(&settings.oidc, addresses)? {
             state = state.with(oidc);
         }

@@ -57,6 +57,7 @@ pub mod issuers;
 pub mod jobs;
 pub mod master_key;
 pub mod oidc;
+pub mod ownership;
 pub mod people;
 pub mod policies;
 pub mod profiles;
@@ -98,6 +99,7 @@ pub(crate) fn api() -> Api {
         .merge(targets::routes())
         .merge(alerts::routes())
         .merge(inventory::routes())
+        .merge(ownership::routes())
         .merge(transparency::routes())
         .merge(watches::routes())
         .merge(master_key::routes())

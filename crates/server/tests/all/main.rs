@@ -14,6 +14,7 @@ mod logging_in;
 mod managed;
 mod master_key;
 mod mutual_tls;
+mod ownership;
 mod route_by_role;
 mod tokens;
 mod transparency;

@@ -8,6 +8,7 @@ mod house;
 mod life;
 #[cfg(feature = "interop")]
 mod login;
+mod ownership;
 #[cfg(feature = "pkcs11")]
 mod security_module;
 mod transparency;
