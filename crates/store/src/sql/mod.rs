@@ -61,6 +61,7 @@ migrations! {
     15 "told" "0015_told.sql",
     16 "ct_monitor" "0016_ct_monitor.sql",
     17 "watch_parts" "0017_watch_parts.sql",
+    18 "history" "0018_history.sql",
 }
 
 /// What a module sends: statements of both databases, of one of them, and over many rows.
@@ -126,6 +127,7 @@ pub(crate) const MODULES: &[Sends] = &[
     sends(crate::enrolments::ALL, &[]),
     crate::ct::SENDS,
     sends(crate::told::ALL, crate::told::BULKS),
+    sends(crate::history::ALL, crate::history::BULKS),
     Sends {
         both: crate::watches::ALL,
         sqlite: crate::watches::SQLITE,
