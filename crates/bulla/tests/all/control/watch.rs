@@ -103,3 +103,35 @@ fn a_cloud_that_cannot_be_listed_keeps_nothing_else_from_being_seen() {
         alerts["rows"].as_array().unwrap().iter().all(|alert| alert["kind"] != "watch.incomplete")
     });
 }
+
+#[test]
+fn the_history_tells_what_scans_and_the_server_do() {
+    let mut house = House::up();
+    let of = |house: &House, series: &str| {
+        let listed = house.json(&["watch", "history"]);
+        let rows = listed["rows"].as_array().unwrap();
+        rows.iter().find(|row| row["series"] == series).cloned().unwrap_or_default()
+    };
+    // A server measures itself from its start.
+    house.until("the first look", || of(&house, "tasks")["last"]["count"].as_u64() >= Some(1));
+    let tasks = of(&house, "tasks");
+    assert_eq!((&tasks["verdict"], &tasks["unit"]), (&json!("learning"), &json!("tasks")), "{tasks}");
+    assert!(tasks["last"]["p50"].as_f64() > Some(5.0), "{tasks}");
+
+    let target = format!("127.0.0.1:{}", house.port);
+    house.does(&["watch", "add", "self", &target, "--every", "1h"]);
+    house.until("the run", || house.json(&["watch", "show", "self"])["last_run"]["outcome"] == "finished");
+    // What was measured is kept when the server stops, and seen by its next life, as another node would.
+    assert_eq!(house.stop(), Some(0));
+    house.start();
+    house.until("the next look", || of(&house, "scan.duration/1-9")["last"]["count"] == 1);
+    let errors = of(&house, "provider.errors/endpoints");
+    assert_eq!((&errors["last"]["count"], &errors["last"]["mean"]), (&json!(1), &json!(0.0)), "{errors}");
+    let batch = of(&house, "writer.batch");
+    assert_eq!((&batch["last"]["mean"], &batch["verdict"]), (&json!(1.0), &json!("shown")), "{batch}");
+    assert!(of(&house, "writer.flush")["last"]["p99"].as_f64() > Some(0.0));
+    let table = String::from_utf8(house.does(&["watch", "history"]).stdout).unwrap();
+    assert!(table.contains("database.pool") && table.contains("seconds"), "{table}");
+    let metrics = String::from_utf8(house.does(&["api", "/metrics"]).stdout).unwrap();
+    assert!(metrics.contains("bulla_drift{series=\"tasks\"} 0"), "{metrics}");
+}
