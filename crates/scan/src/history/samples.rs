@@ -151,7 +151,10 @@ impl CloudCalls {
 
 #[cfg(test)]
 mod tests {
+    use outbound::Deadline;
+
     use super::*;
+    use crate::clouds::{ApiError, Machine, PoolSettings};
 
     const NOW: i64 = 1_795_219_200_000_000;
 
@@ -179,5 +182,36 @@ mod tests {
         let sketch: Sketch = rows[0].sketch.parse().unwrap();
         assert_eq!((rows.len(), sketch.count()), (1, 201));
         assert!((sketch.mean().unwrap() - 4.0 / 201.0).abs() < 1e-12);
+    }
+    #[tokio::test]
+    async fn calls_of_pools_are_counted_once() {
+        let machine = Machine { descriptors: 1_024, database: None };
+        let pools = Pools::new(PoolSettings::default(), machine).unwrap();
+        let samples = Samples::new(Clock::manual(NOW));
+        let mut calls = CloudCalls::new(pools.clone());
+        let count = |calls: &mut CloudCalls| {
+            calls.count(&samples);
+            let rows = samples.rows();
+            let sketch = |row: &HistoryRow| row.sketch.parse::<Sketch>().unwrap();
+            let of = |row: &HistoryRow| (row.key.series.clone(), sketch(row).count(), sketch(row).mean());
+            rows.iter().map(of).collect::<Vec<_>>()
+        };
+        assert_eq!(count(&mut calls), []);
+        let call = async |project: &str, status: u16| {
+            let answer = || async move {
+                if status == 200 { Ok(()) } else { Err(ApiError::of_status(status, "", "", None)) }
+            };
+            let pool = pools.of(Provider::Gcp, project);
+            let _ = pool.call("compute:Read", Deadline::within(Duration::from_secs(60)), answer).await;
+        };
+        // Two pools of one provider are one series.
+        for (project, status) in [("a", 200), ("b", 200), ("a", 403), ("b", 200)] {
+            call(project, status).await;
+        }
+        let gcp = |calls, part| ("provider.errors/gcp".to_owned(), calls, Some(part));
+        assert_eq!(count(&mut calls), [gcp(4, 0.25)]);
+        assert_eq!(count(&mut calls), [gcp(4, 0.25)], "nothing new was called");
+        call("a", 403).await;
+        assert_eq!(count(&mut calls), [gcp(5, 0.4)]);
     }
 }
