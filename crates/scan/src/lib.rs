@@ -6,6 +6,7 @@ mod ending;
 mod engine;
 pub mod estate;
 pub mod files;
+pub mod history;
 mod judge;
 mod look;
 pub mod observation;

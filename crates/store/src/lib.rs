@@ -22,6 +22,7 @@ pub mod ct;
 mod cursor;
 mod enrolments;
 mod error;
+pub mod history;
 mod inventory;
 mod issued;
 mod issuers;
@@ -103,7 +104,7 @@ pub use revocations::{
     BuiltCrl, CrlRow, CrlState, Matched, OcspResponderRow, RevocationMark, RevocationRow, RevocationTarget,
     RevokedRow, block_spki, crl_store, crls_begin, put_ocsp_responder, revoke, revoke_ids, revoked_by,
 };
-pub use store::{PAGE_ROWS_MAX, Store};
+pub use store::{PAGE_ROWS_MAX, PoolUse, Store};
 pub use tx::Tx;
 pub use url::StoreUrl;
-pub use writer::{Sender, Status, Totals, Writer, WriterError, WriterOptions};
+pub use writer::{OnFlush, Sender, Status, Totals, Writer, WriterError, WriterOptions};

@@ -29,6 +29,17 @@ pub(crate) enum Backend {
     Postgres(Arc<Postgres>),
 }
 
+/// How much is taken of something that calls to the database wait for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct PoolUse {
+    /// `readers` or `writers`: connections; on SQLite `writers` are calls that wait for the one that writes.
+    pub name: &'static str,
+    /// Taken now.
+    pub in_use: usize,
+    /// There are so many; from here callers wait.
+    pub size: usize,
+}
+
 /// How much of the database a read may touch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Cost {
@@ -151,6 +162,15 @@ impl Store {
         match &self.backend {
             Backend::Sqlite(_) => Ok(()),
             Backend::Postgres(postgres) => postgres.prepare_scan(row_id).await,
+        }
+    }
+
+    /// How much of its connections this process uses at this moment. Asks the database nothing.
+    #[must_use]
+    pub fn pools(&self) -> [PoolUse; 2] {
+        match &self.backend {
+            Backend::Sqlite(sqlite) => sqlite.pools(),
+            Backend::Postgres(postgres) => postgres.pools(),
         }
     }
 

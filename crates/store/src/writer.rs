@@ -33,6 +33,16 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
+/// Called after each acknowledged transaction with its rows and the time it took. It must not block.
+#[derive(Clone)]
+pub struct OnFlush(pub Arc<dyn Fn(usize, Duration) + Send + Sync>);
+
+impl std::fmt::Debug for OnFlush {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OnFlush").finish_non_exhaustive()
+    }
+}
+
 /// Bounds of a [`Writer`].
 #[derive(Clone, Debug)]
 pub struct WriterOptions {
@@ -44,6 +54,8 @@ pub struct WriterOptions {
     pub queue_rows_max: usize,
     /// How long a transient error is waited out, counted from its first appearance.
     pub patience: Duration,
+    /// Who is told of each transaction.
+    pub on_flush: Option<OnFlush>,
 }
 
 impl Default for WriterOptions {
@@ -53,6 +65,7 @@ impl Default for WriterOptions {
             flush_interval: FLUSH_INTERVAL,
             queue_rows_max: QUEUE_ROWS_MAX,
             patience: PATIENCE,
+            on_flush: None,
         }
     }
 }
@@ -245,7 +258,7 @@ impl WriterTask {
             let began = Instant::now();
             match self.store.record_shared(self.scan, Arc::clone(batch)).await {
                 Ok(recorded) => {
-                    self.note(recorded, began.elapsed());
+                    self.note(batch.len(), recorded, began.elapsed());
                     if trouble.is_some() {
                         info!(rows = batch.len(), "the database is well again");
                         self.status.send_replace(Status::Healthy);
@@ -271,7 +284,10 @@ impl WriterTask {
         }
     }
 
-    fn note(&self, recorded: Recorded, took: Duration) {
+    fn note(&self, rows: usize, recorded: Recorded, took: Duration) {
+        if let Some(OnFlush(told)) = &self.options.on_flush {
+            told(rows, took);
+        }
         let mut totals = self.totals.lock().unwrap_or_else(PoisonError::into_inner);
         totals.recorded += recorded;
         totals.batches += 1;

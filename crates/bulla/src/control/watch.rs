@@ -12,6 +12,7 @@ use crate::exit::Outcome;
 use crate::units;
 
 const PATH: &str = "/api/v1/watches";
+const HISTORY_PATH: &str = "/api/v1/history";
 
 /// Watches.
 #[derive(Debug, Subcommand)]
@@ -29,6 +30,8 @@ pub(crate) enum WatchCommand {
     },
     /// How their runs go: what runs, what waits, what the last run found
     Status(Listing),
+    /// What scans and the scanner do beside their last seven days: durations, errors, the database, tasks
+    History(Listing),
     /// Run one now
     Run {
         /// Its name or id
@@ -130,6 +133,21 @@ impl Run for WatchCommand {
             ("Not listed", "/last_run/counts/not_listed"),
             ("Error", "/last_run/error"),
         ];
+        const HISTORY: Columns = &[
+            ("Series", "/series"),
+            ("Verdict", "/verdict"),
+            ("Now", "/value"),
+            ("Before", "/baseline_value"),
+            ("Ratio", "/ratio"),
+            ("Unit", "/unit"),
+            ("p50", "/last/p50"),
+            ("p95", "/last/p95"),
+            ("p99", "/last/p99"),
+            ("Base p50", "/baseline/p50"),
+            ("Base p95", "/baseline/p95"),
+            ("Base p99", "/baseline/p99"),
+            ("Since", "/since"),
+        ];
         let one = |name: &str| format!("{PATH}/{}", input::segment(name));
         let post = async |name: &str, verb: &str| {
             client.send(Method::POST, &format!("{}/{verb}", one(name)), None).await.map(drop)
@@ -139,6 +157,7 @@ impl Run for WatchCommand {
             Self::List(listing) => listing.print(client, PATH, &[], WATCHES).await,
             Self::Show { name, show } => show_one(&client.get(&one(name), &[]).await?, show),
             Self::Status(listing) => listing.print(client, PATH, &[], STATUS).await,
+            Self::History(listing) => listing.print(client, HISTORY_PATH, &[], HISTORY).await,
             Self::Run { name } => post(name, "run").await,
             Self::Pause { name } => post(name, "pause").await,
             Self::Resume { name } => post(name, "resume").await,

@@ -20,6 +20,7 @@ pub(crate) struct Clouds {
     sources: Vec<Arc<dyn CloudSource>>,
     states: HashMap<String, State>,
     store: Option<Store>,
+    pools: Pools,
     /// Looks at endpoints that may be in flight beside them.
     pub(crate) raw: usize,
 }
@@ -27,6 +28,8 @@ pub(crate) struct Clouds {
 /// How the listings will have ended.
 pub(crate) struct Ending {
     ended: tokio::task::JoinHandle<Result<Vec<Listed>, scan::clouds::ObserveError>>,
+    /// What was called.
+    pub(crate) pools: Pools,
     store: Option<Store>,
 }
 
@@ -42,7 +45,7 @@ pub(crate) async fn prepare(file: &Path, in_flight: Option<usize>, store: Option
         Some(store) => states_of(store, &sources).await.map_err(|error| Problem::inventory(&error))?,
         None => HashMap::new(),
     };
-    Ok(Clouds { sources, states, store, raw: pools.raw() })
+    Ok(Clouds { sources, states, store, raw: pools.raw(), pools })
 }
 
 /// The sources that `file` names; refused for people.
@@ -71,10 +74,10 @@ impl Clouds {
         trust: Trusted,
         stop: CancellationToken,
     ) -> (Run, Ending) {
-        let Self { sources, states, store, .. } = self;
+        let Self { sources, states, store, pools, .. } = self;
         let observer = Observer::new(options, trust, store.clone());
         let (run, ended) = observe(sources, states, LIST_LIMIT, observer, stop).beside(run);
-        (run, Ending { ended, store })
+        (run, Ending { ended, pools, store })
     }
 }
 

@@ -14,6 +14,7 @@ use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::Instant;
 
+use scan::history::CloudCalls;
 use scan::target::Targets;
 use scan::{Estate, Known, Observation, Run, Scanner};
 use store::{Store, StoreUrl};
@@ -130,6 +131,18 @@ async fn scan(
         estate_overflowed,
     };
     if let Some(storing) = storing {
+        if demo.is_none() {
+            let samples = storing.samples();
+            samples.looks(&end);
+            match &listing {
+                Some(listing) => CloudCalls::new(listing.pools.clone()).count(samples),
+                // What was resumed or cut off took as long as people let it.
+                None if args.resume.is_none() && !closing.interrupted => {
+                    samples.scanned(end.finished, closing.elapsed);
+                }
+                None => {}
+            }
+        }
         stow(storing, &tally, &mut closing).await;
     }
     if let Some(error) = unwritable {

@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
+use scan::history::Samples;
 use scan::record::{identity, target};
 use scan::target::{Protocol, Target, TargetError};
 use scan::{Known, Observation, Recorder};
-use store::{KnownEndpoint, ScanRow, ScanState, Sender, Status, Store, StoreError, Writer, WriterOptions};
+use store::{
+    Clock, KnownEndpoint, ScanRow, ScanState, Sender, Status, Store, StoreError, Writer, WriterOptions,
+};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -32,6 +35,7 @@ pub(crate) struct Storing {
     sender: Sender,
     writer: Writer,
     recorder: Recorder,
+    samples: Samples,
     gave_up: bool,
 }
 
@@ -57,8 +61,12 @@ impl Storing {
             store.begin_scan(scan, now_us(), spec).await
         };
         begun.map_err(|error| Problem::inventory(&error))?;
-        let options =
-            WriterOptions { patience: Duration::from_secs(settings.patience_s), ..WriterOptions::default() };
+        let samples = Samples::new(Clock::system());
+        let options = WriterOptions {
+            patience: Duration::from_secs(settings.patience_s),
+            on_flush: Some(samples.on_flush()),
+            ..WriterOptions::default()
+        };
         let (sender, writer) = Writer::start(store.clone(), scan, options);
         Ok(Self {
             store,
@@ -67,6 +75,7 @@ impl Storing {
             sender,
             writer,
             recorder: Recorder::default(),
+            samples,
             gave_up: false,
         })
     }
@@ -92,6 +101,11 @@ impl Storing {
         self.store.clone()
     }
 
+    /// Where it is measured how the scan fares; kept with its last results.
+    pub(crate) fn samples(&self) -> &Samples {
+        &self.samples
+    }
+
     /// How the writer fares.
     pub(crate) fn status(&self) -> watch::Receiver<Status> {
         self.writer.status()
@@ -103,7 +117,7 @@ impl Storing {
         interrupted: bool,
         summary: impl Fn(Option<&Stored>) -> String,
     ) -> Stowed {
-        let Self { store, scan, shown_url, writer, .. } = self;
+        let Self { store, scan, shown_url, writer, samples, .. } = self;
         let gave_up = Stowed {
             stored: None,
             error: Some("the database did not take the last results in time; go on with --resume".into()),
@@ -132,6 +146,11 @@ impl Storing {
             Ok(()) => None,
             Err(error) => Some(chain(&error)),
         };
+        match tokio::time::timeout(LAST_TRY, samples.store(&store)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(error = chain(&error), "the scan's history is not kept"),
+            Err(_) => tracing::debug!("the scan's history was not kept in time"),
+        }
         Stowed { stored: Some(stored), error }
     }
 }

@@ -90,6 +90,11 @@ impl ScanKit {
         Ok(Self { resolver, revocation: OnceLock::new(), sources, settings })
     }
 
+    /// Of its clouds and clusters, where the configuration has some.
+    pub(crate) fn pools(&self) -> Option<Pools> {
+        self.sources.as_ref().map(|sources| sources.pools.clone())
+    }
+
     fn revocation(&self, spec: &Spec, resolver: &Resolver) -> Result<Option<RevocationChecker>, String> {
         if let Some(made) = self.revocation.get() {
             return Ok(made.clone());

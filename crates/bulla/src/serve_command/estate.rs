@@ -1,5 +1,5 @@
-//! The estate in figures: when certificates end, and how watches run. Read from the inventory now and then, not at each
-//! scrape, and bounded, so that neither a scraper nor a large estate costs more than a page.
+//! The estate in figures: when certificates end, how watches run, and what drifts. Read from the inventory now and then,
+//! not at each scrape, and bounded, so that neither a scraper nor a large estate costs more than a page.
 
 use std::collections::HashSet;
 use std::fmt::{Debug, Error, Formatter};
@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
+use scan::history::{History, Seen as Measured, Verdict};
 use store::managed::{ManagedFilter, ManagedOrder};
 use store::watches::WatchRow;
 use store::{Clock, InventoryFilter, Store, StoreError};
@@ -43,6 +44,11 @@ struct WatchLabel {
     watch: String,
 }
 
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct SeriesLabel {
+    series: &'static str,
+}
+
 /// What the last look saw.
 #[derive(Default)]
 struct Seen {
@@ -56,12 +62,13 @@ struct Seen {
 pub(super) struct Estate {
     store: Store,
     clock: Clock,
+    history: History,
     seen: Arc<Mutex<Seen>>,
 }
 
 impl Estate {
-    pub(super) fn new(store: Store, clock: Clock) -> Self {
-        Self { store, clock, seen: Arc::default() }
+    pub(super) fn new(store: Store, clock: Clock, history: History) -> Self {
+        Self { store, clock, history, seen: Arc::default() }
     }
 
     /// Looks until told to stop.
@@ -87,6 +94,33 @@ impl Estate {
     async fn look(&self) -> Result<Seen, StoreError> {
         let watches = self.store.watches(None, WATCHES_MAX).await?.rows;
         Ok(Seen { not_after: self.not_after().await?, watches, now_us: self.clock.now_us() })
+    }
+
+    /// Of each series with something measured, what its rule looks at; its own last week beside it.
+    fn drifts(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let measured = self.history.seen();
+        let of = |get: fn(&Measured) -> Option<f64>| {
+            let label = |one: &Measured| SeriesLabel { series: one.judgement.series.name() };
+            measured.iter().filter_map(|one| Some((label(one), get(one)?))).collect()
+        };
+        gauge(
+            encoder,
+            "bulla_drift_value",
+            "What a series is now: a median, or the part of calls that failed",
+            of(|one| one.judgement.value),
+        )?;
+        gauge(
+            encoder,
+            "bulla_drift_ratio",
+            "What a series is now, beside its last seven days",
+            of(|one| one.judgement.ratio()),
+        )?;
+        gauge(
+            encoder,
+            "bulla_drift",
+            "Whether a series is too far from what it was, 0 or 1",
+            of(|one| Some(f64::from(u8::from(one.judgement.verdict == Verdict::Drifting)))),
+        )
     }
 
     /// Managed ones first: the same certificate, found where it is served, is no second series.
@@ -126,6 +160,7 @@ impl Debug for Estate {
 
 impl Collector for Estate {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
+        self.drifts(&mut encoder)?;
         let seen = self.seen();
         gauge(
             &mut encoder,

@@ -20,6 +20,7 @@ use lifecycle::issuers::{IssuerContext, Issuers, Responders};
 use lifecycle::lifecycle::{Lifecycle, LifecycleOptions};
 use outbound::resolve::Resolver;
 use scan::ct::Monitor;
+use scan::history::History;
 use scan::ownership::Ownership;
 use scan::watch::{WatchOptions, Watches};
 use server::State;
@@ -59,6 +60,7 @@ pub(super) struct Rooms {
     alerts: Alerts,
     monitor: Monitor,
     watches: Watches,
+    history: History,
     estate: Estate,
 }
 
@@ -126,12 +128,15 @@ impl Rooms {
             AlertOptions { server_url: Some(addresses.url()) },
         );
         let monitor = transparency::monitor(&settings.ct, &resolver, store, clock)?;
+        let kit = ScanKit::open(&settings.scan, &settings.watch, resolver, store).await?;
+        let history = History::new(store.clone(), clock.clone(), kit.pools());
         let watches = Watches::new(
             store.clone(),
             clock.clone(),
-            ScanKit::open(&settings.scan, &settings.watch, resolver, store).await?,
+            kit,
             WatchOptions {
                 patience: Duration::from_secs(settings.store.patience_s),
+                samples: Some(history.samples().clone()),
                 ..WatchOptions::default()
             },
         );
@@ -148,7 +153,8 @@ impl Rooms {
             .with(alerts.clone())
             .with(monitor.clone())
             .with(watches.clone())
-            .with(Ownership::new(store.clone(), clock.clone()));
+            .with(Ownership::new(store.clone(), clock.clone()))
+            .with(history.clone());
         if let Some(oidc) = login::oidc(&settings.oidc, addresses)? {
             state = state.with(oidc);
         }
@@ -161,9 +167,21 @@ impl Rooms {
             monitor: monitor.clone(),
         };
         state.metrics().register(|registry| registry.register_collector(Box::new(figures)));
-        let estate = Estate::new(store.clone(), clock.clone());
+        let estate = Estate::new(store.clone(), clock.clone(), history.clone());
         state.metrics().register(|registry| registry.register_collector(Box::new(estate.clone())));
-        Ok(Self { authority, state, acme, issuers, lifecycle, agents, alerts, monitor, watches, estate })
+        Ok(Self {
+            authority,
+            state,
+            acme,
+            issuers,
+            lifecycle,
+            agents,
+            alerts,
+            monitor,
+            watches,
+            history,
+            estate,
+        })
     }
 
     /// Roots below which client certificates are accepted: our own, and those the configuration names.
@@ -207,6 +225,7 @@ impl Rooms {
         tasks.spawn(async move { monitor.run(until).await });
         let (watches, until) = (self.watches, stop.clone());
         tasks.spawn(async move { watches.run(until).await });
+        tasks.spawn(self.history.run(stop.clone()));
         tasks.spawn(self.estate.run(stop.clone()));
         let (running, until) = (Arc::clone(running), stop.clone());
         tasks.spawn(async move { own.keep(until, |next| running.replace_certificate(next)).await });

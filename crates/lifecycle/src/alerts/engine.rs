@@ -193,6 +193,8 @@ impl Alerts {
                 () = tokio::time::sleep(pause) => {}
             }
         }
+        // Another takes over at once.
+        let _ = self.0.store.release(CONSUMER, self.0.node).await;
     }
 
     /// One round: events, thresholds, escalations, digests (on the node with the lease), then messages.

@@ -45,6 +45,25 @@ fn trouble(body: &Value) -> Option<(&'static [&'static str], Severity, &'static 
     })
 }
 
+/// How the scanner is not what it was: the kind of the alert, how bad it is, and what is said of the series.
+fn drift(event: &str) -> Option<(&'static [&'static str], Severity, &'static str)> {
+    Some(match event.strip_suffix("_over").unwrap_or(event) {
+        "drift.scan_slow" => {
+            (&["drift.scan_slow"], Severity::Medium, "scans take a quarter longer than over the last week")
+        }
+        "drift.provider_errors" => {
+            (&["drift.provider_errors"], Severity::High, "over one call in a hundred fails")
+        }
+        "drift.database_pool" => {
+            (&["drift.database_pool"], Severity::High, "over 80 % of the database connections are taken")
+        }
+        "drift.tasks" => {
+            (&["drift.tasks"], Severity::High, "a process has five times its tasks of the last week")
+        }
+        _ => return None,
+    })
+}
+
 /// What an event means; several things, or nothing.
 pub(crate) fn meanings(event: &OutboxRow) -> Vec<Meaning> {
     let body: Value = serde_json::from_str(&event.body).unwrap_or_default();
@@ -154,7 +173,11 @@ pub(crate) fn meanings(event: &OutboxRow) -> Vec<Meaning> {
         "audit.broken" => {
             raise("audit.broken", Severity::Critical, "the audit log was tampered with".to_owned())
         }
-        _ => Vec::new(),
+        kind => match drift(kind) {
+            Some((kinds, ..)) if kind.ends_with("_over") => vec![Meaning::Resolve { subject, kinds }],
+            Some((kinds, severity, says)) => raise(kinds[0], severity, format!("{name}: {says}")),
+            None => Vec::new(),
+        },
     }
 }
 
@@ -359,6 +382,27 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn a_drift_is_told_of_until_it_is_over() {
+        for (kind, severity) in [
+            ("drift.scan_slow", Severity::Medium),
+            ("drift.provider_errors", Severity::High),
+            ("drift.database_pool", Severity::High),
+            ("drift.tasks", Severity::High),
+        ] {
+            let began = meanings(&event(kind, r#"{"name":"tasks","detail":"210, and 40 before"}"#));
+            let [Meaning::Raise { kind: raised, severity: weight, title, attributes, .. }] = &began[..]
+            else {
+                panic!("{began:?}")
+            };
+            assert_eq!((*raised, *weight), (kind, severity));
+            assert!(title.starts_with("tasks: ") && attributes.detail.is_some(), "{title}");
+            let over = meanings(&event(&format!("{kind}_over"), "{}"));
+            assert!(matches!(&over[..], [Meaning::Resolve { kinds, .. }] if *kinds == [kind]), "{over:?}");
+        }
+        assert_eq!(meanings(&event("drift.unheard_of", "{}")), []);
     }
 
     #[test]

@@ -30,6 +30,7 @@ pub use tell::TOLD_AT_ONCE;
 
 use crate::clouds::{CloudSource, Observer};
 use crate::engine::Scanner;
+use crate::history::Samples;
 use crate::observation::Observation;
 use crate::target::Targets;
 
@@ -151,6 +152,8 @@ pub struct WatchOptions {
     pub patience: Duration,
     /// Endpoints of a part: a run over more is cut into parts that nodes share.
     pub part_endpoints: u64,
+    /// Where it is measured how runs fare.
+    pub samples: Option<Samples>,
 }
 
 impl Default for WatchOptions {
@@ -159,6 +162,7 @@ impl Default for WatchOptions {
             at_once: AT_ONCE,
             patience: store::WriterOptions::default().patience,
             part_endpoints: PART_ENDPOINTS,
+            samples: None,
         }
     }
 }

@@ -15,6 +15,7 @@ use super::parts::{Node, parts_of};
 use super::{Clouds, WatchSpec, Watches, schedule};
 use crate::clouds::{CloudRun, LIST_LIMIT, Listed, keep, observe, states_of};
 use crate::engine::{Known, Run};
+use crate::history::Samples;
 use crate::observation::Observation;
 use crate::record::{Recorder, observed};
 
@@ -175,7 +176,16 @@ impl Watches {
             "not_listed_first": not_listed.first,
         });
         let summary = json!({"watch": row.settings.name, "counts": counts}).to_string();
-        store.finish_scan(scan, self.0.clock.now_us(), ScanState::Finished, &summary).await?;
+        let ended_at_us = self.0.clock.now_us();
+        store.finish_scan(scan, ended_at_us, ScanState::Finished, &summary).await?;
+        // What another node began has waited for this one, and clouds go at their own pace: neither is the duration of a
+        // scan of endpoints.
+        let alone = !again && spec.sources.is_empty();
+        if let (true, Some(samples), Some(run)) = (alone, &self.0.options.samples, &row.run) {
+            let took =
+                Duration::from_micros(ended_at_us.saturating_sub(run.began_at_us).max(0).unsigned_abs());
+            samples.scanned(stored.observations, took);
+        }
         Ok(counts.to_string())
     }
 
@@ -199,10 +209,14 @@ impl Watches {
         let looking = stop.child_token();
         let _ended = looking.clone().drop_guard();
         // Every target was understood when the watch was made, so nobody reads refusals.
-        let Run { observations, refused, .. } =
+        let Run { observations, refused, progress } =
             scanner.start(Box::new(targets.skip(skip).take(take)), known, looking.clone());
         drop(refused);
-        self.gather(scan, observations, &looking, stop).await
+        let findings = self.gather(scan, observations, &looking, stop).await;
+        if let Some(samples) = &self.0.options.samples {
+            samples.looks(&progress.snapshot());
+        }
+        findings
     }
 
     /// Lists clouds and clusters, and keeps what they showed once its observations are stored.
@@ -244,7 +258,11 @@ impl Watches {
         looking: &CancellationToken,
         stop: &CancellationToken,
     ) -> Result<Findings, Unfinished> {
-        let options = WriterOptions { patience: self.0.options.patience, ..WriterOptions::default() };
+        let options = WriterOptions {
+            patience: self.0.options.patience,
+            on_flush: self.0.options.samples.as_ref().map(Samples::on_flush),
+            ..WriterOptions::default()
+        };
         let (sender, writer) = Writer::start(self.0.store.clone(), scan, options);
         let (mut recorder, mut findings) = (Recorder::default(), Findings::new());
         while let Some(observation) = observations.recv().await {

@@ -7,6 +7,7 @@ mod ct_ledger;
 mod ct_monitor;
 mod ct_search;
 mod engine;
+mod history;
 mod revocation;
 mod starttls_postgres;
 mod tls_openssl;

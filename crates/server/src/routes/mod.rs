@@ -51,6 +51,7 @@ pub mod client_certificates;
 pub mod enrolments;
 pub mod events;
 pub mod health;
+pub mod history;
 pub(crate) mod identity;
 pub mod inventory;
 pub mod issuers;
@@ -102,6 +103,7 @@ pub(crate) fn api() -> Api {
         .merge(ownership::routes())
         .merge(transparency::routes())
         .merge(watches::routes())
+        .merge(history::routes())
         .merge(master_key::routes())
 }
 

@@ -201,6 +201,11 @@ impl Pool {
         Self { server, permits: Semaphore::new(size), idle: Mutex::new(Vec::new()) }
     }
 
+    /// Connections taken, of a pool of this size.
+    pub(super) fn taken(&self, size: usize) -> usize {
+        size.saturating_sub(self.permits.available_permits())
+    }
+
     pub(super) async fn take(&self) -> Result<Taken<'_>, StoreError> {
         let permit = self.permits.acquire().await.map_err(|_| StoreError::Closed)?;
         let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();

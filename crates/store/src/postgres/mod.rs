@@ -20,6 +20,7 @@ use crate::migrate::{self, Applied};
 use crate::model::{NewObservation, Recorded};
 use crate::options::{Fault, StoreOptions};
 use crate::sql;
+use crate::store::PoolUse;
 use crate::tx::{Inner, Tx};
 use crate::value::{Row, Value};
 
@@ -142,6 +143,13 @@ impl Postgres {
 
     pub(crate) fn sent(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn pools(&self) -> [PoolUse; 2] {
+        [
+            PoolUse { name: "readers", in_use: self.readers.taken(READERS), size: READERS },
+            PoolUse { name: "writers", in_use: self.writers.taken(WRITERS), size: WRITERS },
+        ]
     }
 
     /// Runs `work` in one transaction.

@@ -62,6 +62,7 @@ migrations! {
     16 "ct_monitor" "0016_ct_monitor.sql",
     17 "watch_parts" "0017_watch_parts.sql",
     18 "ownership" "0018_ownership.sql",
+    19 "history" "0019_history.sql",
 }
 
 /// What a module sends: statements of both databases, of one of them, and over many rows.
@@ -127,6 +128,7 @@ pub(crate) const MODULES: &[Sends] = &[
     sends(crate::enrolments::ALL, &[]),
     crate::ct::SENDS,
     sends(crate::told::ALL, crate::told::BULKS),
+    sends(crate::history::ALL, crate::history::BULKS),
     Sends {
         both: crate::watches::ALL,
         sqlite: crate::watches::SQLITE,

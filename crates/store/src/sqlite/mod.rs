@@ -26,6 +26,7 @@ use crate::model::{NewObservation, Recorded};
 use crate::options::{Fault, StoreOptions};
 use crate::record::Ids;
 use crate::sql;
+use crate::store::PoolUse;
 use crate::tx::{Column, Inner, Joint, JointWork, Tx};
 use crate::value::{Row, Value};
 
@@ -140,6 +141,15 @@ impl Sqlite {
 
     pub(crate) fn sent(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn pools(&self) -> [PoolUse; 2] {
+        let reading = READERS.saturating_sub(self.permits.available_permits());
+        let waiting = WRITES_WAITING_MAX.saturating_sub(self.jobs.capacity());
+        [
+            PoolUse { name: "readers", in_use: reading, size: READERS },
+            PoolUse { name: "writers", in_use: waiting, size: WRITES_WAITING_MAX },
+        ]
     }
 
     pub(crate) async fn execute(&self, statement: String, parameters: Vec<Value>) -> Result<u64, StoreError> {

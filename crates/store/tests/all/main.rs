@@ -10,6 +10,7 @@ mod clouds;
 mod ct;
 mod enrolments;
 mod ground;
+mod history;
 mod issued;
 mod issuers;
 mod listing;
@@ -88,6 +89,10 @@ battery! {
     ct::finding_costs_a_constant_number_of_statements
     ct::a_log_keeps_its_place_and_its_alarm
     ct::what_is_known_for_a_name_is_found
+    history::sketches_are_put_read_in_pages_and_trimmed
+    history::an_hour_of_all_nodes_is_folded
+    history::a_drift_begins_and_ends_once
+    history::what_is_taken_of_the_pools_is_known
     watches::a_watch_is_made_changed_and_removed
     watches::a_due_watch_has_one_holder_and_ends_once
     watches::a_dead_holders_run_is_taken_over_with_its_scan

@@ -20,6 +20,7 @@ const LARGE: &[&str] = &[
     "ct_issuance_domains",
     "ct_issuances",
     "enrolments",
+    "history_sketches",
     "issuance_keys",
     "issued",
     "revocations",

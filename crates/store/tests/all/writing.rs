@@ -1,10 +1,11 @@
 //! The writer: back-pressure, patience, nothing lost and nothing doubled.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use store::testing::Cluster;
-use store::{Fault, Status, Store, StoreError, StoreOptions, Writer, WriterOptions};
+use store::{Fault, OnFlush, Status, Store, StoreError, StoreOptions, Writer, WriterOptions};
 use uuid::Uuid;
 
 use crate::world::{DAY, NOW, World, answered, certificate, silent};
@@ -18,12 +19,20 @@ fn options(rows_max: usize) -> WriterOptions {
         queue_rows_max: rows_max,
         flush_interval: Duration::from_millis(1),
         patience: PATIENT,
+        on_flush: None,
     }
 }
 
 pub(crate) async fn rows_are_stored_when_the_writer_finishes(world: World) {
     let scan = world.scan().await;
-    let (sender, writer) = Writer::start(world.store.clone(), scan.id, options(16));
+    let (told, flushed) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (rows_told, flushes_told) = (told.clone(), flushed.clone());
+    let on_flush = OnFlush(Arc::new(move |rows, _| {
+        rows_told.fetch_add(rows, Ordering::SeqCst);
+        flushes_told.fetch_add(1, Ordering::SeqCst);
+    }));
+    let watched = WriterOptions { on_flush: Some(on_flush), ..options(16) };
+    let (sender, writer) = Writer::start(world.store.clone(), scan.id, watched);
     let leaf = certificate("a", "CN=CA", NOW + DAY);
     for n in 0..100 {
         sender.send(scan.saw(&format!("h{n}"), &leaf)).await.unwrap();
@@ -31,6 +40,8 @@ pub(crate) async fn rows_are_stored_when_the_writer_finishes(world: World) {
     let totals = writer.finish().await.unwrap();
     assert_eq!((totals.stored, totals.recorded.inserted, totals.recorded.new_certificates), (100, 100, 2));
     assert!((7..=100).contains(&totals.batches), "{}", totals.batches);
+    let told = (told.load(Ordering::SeqCst), flushed.load(Ordering::SeqCst) as u64);
+    assert_eq!(told, (100, totals.batches));
     assert_eq!(world.store.scan(scan.id).await.unwrap().unwrap().observations, 100);
     // After the end an observation comes back to its sender.
     assert!(sender.send(scan.silent("late")).await.is_err());

@@ -1,6 +1,8 @@
 //! The server scans by itself; here it looks at itself.
 
 use serde_json::{Value, json};
+use store::history::{HistoryKey, HistoryRow, put_history};
+use store::{Clock, Store, StoreUrl};
 
 use super::House;
 use crate::world::{describe, run};
@@ -102,4 +104,88 @@ fn a_cloud_that_cannot_be_listed_keeps_nothing_else_from_being_seen() {
         let alerts = house.json(&["alert", "list"]);
         alerts["rows"].as_array().unwrap().iter().all(|alert| alert["kind"] != "watch.incomplete")
     });
+}
+
+#[test]
+fn the_history_tells_what_scans_and_the_server_do() {
+    let mut house = House::up();
+    let of = |house: &House, series: &str| {
+        let listed = house.json(&["watch", "history"]);
+        let rows = listed["rows"].as_array().unwrap();
+        rows.iter().find(|row| row["series"] == series).cloned().unwrap_or_default()
+    };
+    // A server measures itself from its start.
+    house.until("the first look", || of(&house, "tasks")["last"]["count"].as_u64() >= Some(1));
+    let tasks = of(&house, "tasks");
+    assert_eq!((&tasks["verdict"], &tasks["unit"]), (&json!("learning"), &json!("tasks")), "{tasks}");
+    assert!(tasks["last"]["p50"].as_f64() > Some(5.0), "{tasks}");
+
+    let target = format!("127.0.0.1:{}", house.port);
+    house.does(&["watch", "add", "self", &target, "--every", "1h"]);
+    house.until("the run", || house.json(&["watch", "show", "self"])["last_run"]["outcome"] == "finished");
+    // What was measured is kept when the server stops, and seen by its next life, as another node would.
+    assert_eq!(house.stop(), Some(0));
+    house.start();
+    house.until("the next look", || of(&house, "scan.duration/1-9")["last"]["count"] == 1);
+    let errors = of(&house, "provider.errors/endpoints");
+    assert_eq!((&errors["last"]["count"], &errors["last"]["mean"]), (&json!(1), &json!(0.0)), "{errors}");
+    let batch = of(&house, "writer.batch");
+    assert_eq!((&batch["last"]["mean"], &batch["verdict"]), (&json!(1.0), &json!("shown")), "{batch}");
+    assert!(of(&house, "writer.flush")["last"]["p99"].as_f64() > Some(0.0));
+    let table = String::from_utf8(house.does(&["watch", "history"]).stdout).unwrap();
+    assert!(table.contains("database.pool") && table.contains("seconds"), "{table}");
+    let metrics = String::from_utf8(house.does(&["api", "/metrics"]).stdout).unwrap();
+    assert!(metrics.contains("bulla_drift{series=\"tasks\"} 0"), "{metrics}");
+}
+
+/// Puts calls to a cloud into the history, as another process would.
+fn called(house: &House, good: u64, failed: u64) {
+    let url = StoreUrl::sqlite(house.path("data/inventory.db"));
+    let key = HistoryKey {
+        from_us: Clock::system().now_us(),
+        series: "provider.errors/aws".to_owned(),
+        node: uuid::Uuid::now_v7(),
+    };
+    // The failed ones are ones, in the bucket of index 0.
+    let row = HistoryRow { key, sketch: format!("1;{failed};{good};0:{failed}") };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let store = Store::open(&url).await.unwrap();
+        let put = store.write("called", move |tx| Box::pin(async move { put_history(tx, &[row]).await }));
+        put.await.unwrap();
+    });
+}
+
+#[test]
+fn a_drift_is_an_alert_once_and_until_it_is_over() {
+    let mut house = House::up();
+    let alerts = |house: &House, state: &str| -> Vec<Value> {
+        let listed = house.json(&["alert", "list", "--state", state]);
+        let all = listed["rows"].as_array().unwrap().iter();
+        all.filter(|alert| alert["kind"] == "drift.provider_errors").cloned().collect()
+    };
+    // A start looks at once, and a stop gives the duty back: nobody waits for the minute.
+    let again = |house: &mut House| {
+        assert_eq!(house.stop(), Some(0));
+        house.start();
+    };
+    called(&house, 900, 100);
+    again(&mut house);
+    house.until("the alert", || alerts(&house, "open").len() == 1);
+    let alert = alerts(&house, "open")[0].clone();
+    assert_eq!(alert["subject"], "drift/provider.errors/aws", "{alert}");
+    let shown = house.json(&["alert", "show", alert["id"].as_str().unwrap()]);
+    assert!(shown.to_string().contains("10.0 %"), "{shown}");
+
+    again(&mut house);
+    let drifting = |house: &House| {
+        let metrics = String::from_utf8(house.does(&["api", "/metrics"]).stdout).unwrap();
+        metrics.contains("bulla_drift{series=\"provider.errors/aws\"} 1")
+    };
+    house.until("the next look", || drifting(&house));
+    called(&house, 100_000, 1);
+    again(&mut house);
+    house.until("the alert's end", || alerts(&house, "resolved").len() == 1);
+    assert_eq!(alerts(&house, "resolved")[0]["count"], 1, "a restart tells nothing twice");
+    assert!(alerts(&house, "open").is_empty() && !drifting(&house));
 }
