@@ -72,13 +72,19 @@ impl HttpClient {
     /// # Errors
     /// [`HttpError::Setup`].
     pub fn new(roots: &[Vec<u8>]) -> Result<Self, HttpError> {
+        Self::keeping(roots, IDLE_PER_SERVER_MAX)
+    }
+
+    /// The same, with another number of idle connections kept to one server: for measuring what keeping them saves.
+    #[doc(hidden)]
+    pub fn keeping(roots: &[Vec<u8>], idle_per_server: usize) -> Result<Self, HttpError> {
         let counters = Arc::new(Counters::default());
         let mut builder = reqwest::Client::builder()
             // Interfaces of clouds redirect nowhere; what does is no such interface.
             .redirect(Policy::none())
             .connect_timeout(CONNECT_LIMIT)
             .timeout(REQUEST_LIMIT)
-            .pool_max_idle_per_host(IDLE_PER_SERVER_MAX)
+            .pool_max_idle_per_host(idle_per_server)
             .pool_idle_timeout(IDLE_LIMIT)
             .connector_layer(Counting(counters.clone()));
         if !roots.is_empty() {
