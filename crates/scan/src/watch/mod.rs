@@ -177,7 +177,7 @@ pub enum WatchError {
     #[error("{0}")]
     Invalid(String),
     /// There is none.
-    #[error("there is no watch {0}")]
+    #[error("watch {0}")]
     Unknown(String),
     /// Caller: choose another name.
     #[error("another watch is called {0}")]
