@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+pub(crate) use telemetry::chain;
+
 /// The exit codes, documented in `--help`; they never change once released.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u8)]
@@ -98,19 +100,4 @@ impl Problem {
             eprintln!("hint: {hint}");
         }
     }
-}
-
-/// An error with its causes, on one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let said = cause.to_string();
-        if !text.contains(&said) {
-            text.push_str(": ");
-            text.push_str(&said);
-        }
-        source = cause.source();
-    }
-    text
 }

@@ -1,8 +1,10 @@
-//! Logs, metrics, task accounting, and sketches of what is measured.
+//! Logs, metrics, task accounting, sketches of what is measured, and errors for people.
 
+mod chain;
 mod log;
 pub mod metrics;
 pub mod sketch;
 pub mod tasks;
 
+pub use chain::chain;
 pub use log::{BadFilter, init};

@@ -310,17 +310,7 @@ impl ServerCertVerifier for Anyone {
 
 /// An error and its causes in one line.
 fn chain_of(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        let inner_text = inner.to_string();
-        if !text.ends_with(&inner_text) {
-            text.push_str(": ");
-            text.push_str(&inner_text);
-        }
-        cause = inner.source();
-    }
-    excerpt(&text)
+    excerpt(&telemetry::chain(error))
 }
 
 /// The certificates of a PEM text, in its order; at least one.

@@ -107,18 +107,9 @@ fn shown(message: &str) -> String {
     shown
 }
 
-/// An error with what is below it, for people.
+/// An error with what is below it, for people: bounded, without control characters.
 pub(super) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut below = error.source();
-    while let Some(error) = below {
-        let more = error.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        below = error.source();
-    }
-    shown(&text)
+    shown(&telemetry::chain(error))
 }
 
 /// Why a source, or a part of it, could not be listed.

@@ -6,7 +6,7 @@
 //! which nodes share in the same way.
 
 mod parts;
-pub(crate) mod run;
+mod run;
 mod runner;
 pub(crate) mod schedule;
 mod tell;

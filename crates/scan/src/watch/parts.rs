@@ -11,10 +11,11 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use store::watch_parts::{PARTS_MAX, PartRow};
 use store::watches::WatchRow;
+use telemetry::chain;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::run::{Findings, Unfinished, said};
+use super::run::{Findings, Unfinished};
 use super::runner::LEASE;
 use super::{WatchSpec, Watches, in_us};
 
@@ -133,7 +134,7 @@ impl Watches {
             // Its parts are gone with it.
             Ok(None) => {}
             Err(error) => {
-                tracing::warn!(error = said(&error), "a part of a watch's run is left to its lease")
+                tracing::warn!(error = chain(&error), "a part of a watch's run is left to its lease")
             }
         }
     }
@@ -148,7 +149,7 @@ impl Watches {
         };
         let result = serde_json::to_string(&ended).unwrap_or_default();
         if let Err(error) = self.0.store.end_watch_part(&part, node.id, &result).await {
-            tracing::warn!(error = said(&error), "the end of a part of a watch's run was not stored");
+            tracing::warn!(error = chain(&error), "the end of a part of a watch's run was not stored");
         }
     }
 
@@ -159,7 +160,7 @@ impl Watches {
         stop: &CancellationToken,
     ) -> Result<Findings, Unfinished> {
         let spec: WatchSpec =
-            serde_json::from_str(&row.settings.spec).map_err(|error| Unfinished::Failed(said(&error)))?;
+            serde_json::from_str(&row.settings.spec).map_err(|error| Unfinished::Failed(chain(&error)))?;
         let endpoints = self.0.kit.targets(&spec).map_err(Unfinished::Failed)?.expected().unwrap_or(0);
         self.scan_range(part.scan, &spec, Some(range(endpoints, part)), part.claims > 1, stop).await
     }
@@ -173,7 +174,7 @@ fn all_of(results: &[Option<String>]) -> Result<Option<Findings>, Unfinished> {
             open = true;
             continue;
         };
-        let ended: Ended = serde_json::from_str(result).map_err(|error| Unfinished::Failed(said(&error)))?;
+        let ended: Ended = serde_json::from_str(result).map_err(|error| Unfinished::Failed(chain(&error)))?;
         if let Some(why) = ended.error {
             return Err(Unfinished::Failed(why));
         }

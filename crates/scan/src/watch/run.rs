@@ -7,6 +7,7 @@ use futures_util::FutureExt;
 use serde_json::json;
 use store::watches::{WatchEnd, WatchRow, end_watch, fill_watch, watch};
 use store::{Event, ScanState, StoreError, Writer, WriterOptions, emit};
+use telemetry::chain;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -57,22 +58,8 @@ pub(super) enum Unfinished {
 
 impl From<StoreError> for Unfinished {
     fn from(error: StoreError) -> Self {
-        Self::Failed(said(&error))
+        Self::Failed(chain(&error))
     }
-}
-
-pub(crate) fn said(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let more = cause.to_string();
-        if !text.contains(&more) {
-            text.push_str(": ");
-            text.push_str(&more);
-        }
-        next = cause.source();
-    }
-    text
 }
 
 impl Watches {
@@ -98,7 +85,7 @@ impl Watches {
             }
         };
         if let Err(error) = ended {
-            tracing::warn!(watch = name, error = said(&error), "the end of a watch's run was not stored");
+            tracing::warn!(watch = name, error = chain(&error), "the end of a watch's run was not stored");
         }
     }
 
@@ -115,7 +102,7 @@ impl Watches {
         let Some(scan) = scan else { return };
         let at_us = self.0.clock.now_us();
         if let Err(error) = self.0.store.finish_scan(scan, at_us, ScanState::Interrupted, "{}").await {
-            tracing::debug!(%scan, error = said(&error), "an unfinished scan could not be marked");
+            tracing::debug!(%scan, error = chain(&error), "an unfinished scan could not be marked");
         }
     }
 
@@ -139,7 +126,7 @@ impl Watches {
     ) -> Result<String, Unfinished> {
         let (store, kit) = (&self.0.store, &self.0.kit);
         let spec: WatchSpec =
-            serde_json::from_str(&row.settings.spec).map_err(|error| Unfinished::Failed(said(&error)))?;
+            serde_json::from_str(&row.settings.spec).map_err(|error| Unfinished::Failed(chain(&error)))?;
         store.begin_scan(scan, self.0.clock.now_us(), &kit.asked(&spec)).await?;
         if again {
             store.resume_scan(scan).await?;
@@ -236,8 +223,8 @@ impl Watches {
             observe(sources, states, LIST_LIMIT, observer, listing.clone());
         let findings = self.gather(scan, observations, &listing, stop).await?;
         let listed = match ended.await {
-            Ok(listed) => listed.map_err(|error| Unfinished::Failed(said(&error)))?,
-            Err(error) => return Err(Unfinished::Failed(said(&error))),
+            Ok(listed) => listed.map_err(|error| Unfinished::Failed(chain(&error)))?,
+            Err(error) => return Err(Unfinished::Failed(chain(&error))),
         };
         keep(store, &listed, self.0.clock.now_us()).await?;
         let mut not_listed = NotListed::default();
@@ -288,7 +275,7 @@ impl Watches {
         }
         match writer.finish().await {
             Ok(_) => Ok(findings),
-            Err(error) => Err(Unfinished::Failed(said(&error))),
+            Err(error) => Err(Unfinished::Failed(chain(&error))),
         }
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use reqwest::{Client, RequestBuilder, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use telemetry::chain;
 use uuid::Uuid;
 
 use super::AgentRunError;
@@ -227,15 +228,4 @@ fn reason(status: StatusCode, body: &[u8]) -> String {
     let said = text("detail").or_else(|| text("title"));
     let said = said.unwrap_or_else(|| status.canonical_reason().unwrap_or("no reason given").to_owned());
     said.chars().filter(|letter| !letter.is_control()).take(REASON_MAX).collect()
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }

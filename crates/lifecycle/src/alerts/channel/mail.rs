@@ -5,6 +5,7 @@ use lettre::message::header::ContentType;
 use lettre::transport::smtp::authentication::Credentials;
 use lettre::transport::smtp::client::{Tls, TlsParameters};
 use lettre::{AsyncSmtpTransport, AsyncTransport, Tokio1Executor};
+use telemetry::chain;
 
 use super::config::{Security, Smtp};
 use super::{ChannelError, Message, TRY_MAX};
@@ -48,14 +49,4 @@ impl Mailer {
             Err(error) => Err(ChannelError::later(chain(&error), None)),
         }
     }
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }

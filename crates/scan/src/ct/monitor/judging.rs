@@ -7,6 +7,7 @@ use futures_util::FutureExt;
 use serde_json::{Value, json};
 use store::ct::{CT_JUDGED_MAX, CtIssuanceRow, CtVerdict};
 use store::{Cursor, Event, StoreError, emit};
+use telemetry::chain;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -15,7 +16,6 @@ use super::{
 };
 use crate::ct::issuance::{Unasked, Verdict};
 use crate::ct::ledger::{Judged, judge_issuances};
-use crate::watch::run::said;
 
 /// Between two looks.
 const PERIOD: Duration = Duration::from_secs(5);
@@ -57,12 +57,12 @@ impl Monitor {
             match self.0.store.lease(DUTY, node, now_us, in_us(LEASE)).await {
                 Ok(true) => {
                     if let Err(error) = self.look(&mut seen, looks).await {
-                        tracing::warn!(error = said(&error), "issuances could not be judged");
+                        tracing::warn!(error = chain(&error), "issuances could not be judged");
                     }
                     looks += 1;
                 }
                 Ok(false) => {}
-                Err(error) => tracing::warn!(error = said(&error), "no lease: the database is away"),
+                Err(error) => tracing::warn!(error = chain(&error), "no lease: the database is away"),
             }
             let (domains, ..) = self.0.watched.read().stamp;
             tokio::select! {

@@ -10,6 +10,7 @@ use outbound::Deadline;
 use serde_json::json;
 use store::ct::{CtLogRow, CtLogStep, alarm_ct_log, fail_ct_log, step_ct_log};
 use store::{Event, StoreError, emit};
+use telemetry::chain;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -19,7 +20,6 @@ use crate::ct::follow::{Alarm, FollowError, FollowOptions, Follower, Place, Step
 use crate::ct::ledger::{Found, record};
 use crate::ct::log_list::{LIST_OCTETS_MAX, LogList, TiledLog};
 use crate::ct::merkle::Hash;
-use crate::watch::run::said;
 
 /// Logs followed: the programmes know some dozens at a time that are not over.
 const FOLLOWED_MAX: usize = 256;
@@ -95,7 +95,7 @@ impl Monitor {
         for url in &self.0.lists.urls {
             let deadline = Deadline::within(LIST_LIMIT);
             let reply = self.0.http.get(url, &[], LIST_OCTETS_MAX, deadline).await;
-            let reply = reply.map_err(|error| format!("{url}: {}", said(&error)))?;
+            let reply = reply.map_err(|error| format!("{url}: {}", chain(&error)))?;
             if reply.status != StatusCode::OK {
                 return Err(format!("{url}: {}", reply.status));
             }
@@ -156,7 +156,7 @@ impl Monitor {
             let more = tokio::select! {
                 () = stop.cancelled() => break,
                 stepped = self.step(&follower, log, &lease, node) => stepped.unwrap_or_else(|error| {
-                    tracing::warn!(log = log.description, error = said(&error), "a step was not stored");
+                    tracing::warn!(log = log.description, error = chain(&error), "a step was not stored");
                     false
                 }),
             };

@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use store::ct::{CtSearchRow, leave_ct_search, seed_ct_searches};
 use store::{Store, StoreError};
+use telemetry::chain;
 use tokio::sync::mpsc;
 use tokio::task::{Id, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -16,7 +17,6 @@ use super::{Monitor, in_us};
 use crate::ct::issuance::Verdict;
 use crate::ct::ledger::{Found, record, settle};
 use crate::ct::search::{Answer, Question, SearchCursor, SearchError, SearchPage, SearchService, poll};
-use crate::watch::run::said;
 use crate::watch::schedule::spread;
 
 /// Between two looks at what is due, and between two extensions of leases.
@@ -56,7 +56,7 @@ impl Monitor {
         loop {
             let woken = self.0.wake.notified();
             if let Err(error) = asker.tick(looks.is_multiple_of(SEED_EVERY)).await {
-                tracing::warn!(error = said(&error), "questions to CT search services could not be claimed");
+                tracing::warn!(error = chain(&error), "questions to CT search services could not be claimed");
             }
             let until = tokio::time::Instant::now() + PERIOD;
             let due = tokio::select! {
@@ -84,7 +84,7 @@ impl Monitor {
                     Ok(None) => return,
                     Err(error) => {
                         let (service, domain) = (&row.service, &row.domain);
-                        tracing::warn!(service, domain, error = said(&error), "an answer was not stored");
+                        tracing::warn!(service, domain, error = chain(&error), "an answer was not stored");
                         return;
                     }
                 }

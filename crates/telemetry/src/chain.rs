@@ -1,0 +1,48 @@
+//! Errors for people.
+
+use std::error::Error;
+
+/// An error with its causes, on one line; a cause that is said already is left out.
+#[must_use]
+pub fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut below = error.source();
+    while let Some(cause) = below {
+        let said = cause.to_string();
+        if !text.contains(&said) {
+            text.push_str(": ");
+            text.push_str(&said);
+        }
+        below = cause.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Above(&'static str, Option<Box<Above>>);
+
+    impl std::fmt::Display for Above {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str(self.0)
+        }
+    }
+
+    impl Error for Above {
+        fn source(&self) -> Option<&(dyn Error + 'static)> {
+            self.1.as_deref().map(|below| below as &dyn Error)
+        }
+    }
+
+    #[test]
+    fn each_cause_is_said_once() {
+        let below = |text, below| Some(Box::new(Above(text, below)));
+        let error =
+            Above("no answer", below("connect: refused", below("refused", below("os error 111", None))));
+        assert_eq!(chain(&error), "no answer: connect: refused: os error 111");
+        assert_eq!(chain(&Above("alone", None)), "alone");
+    }
+}
