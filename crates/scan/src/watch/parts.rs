@@ -166,8 +166,12 @@ impl Watches {
     }
 }
 
-/// The findings of all parts together, once all have ended; an error as soon as one has failed.
+/// The findings of all parts together, once all have ended; an error as soon as one has failed. Where there is none any more,
+/// the run was ended by somebody else, or its watch was removed.
 fn all_of(results: &[Option<String>]) -> Result<Option<Findings>, Unfinished> {
+    if results.is_empty() {
+        return Err(Unfinished::Cancelled);
+    }
     let (mut findings, mut open) = (BTreeMap::new(), false);
     for result in results {
         let Some(result) = result else {
@@ -217,6 +221,7 @@ mod tests {
         assert!(matches!(all_of(&[ended(high), None]), Ok(None)));
         let Ok(Some(all)) = all_of(&[ended(high), ended(high)]) else { panic!("both have ended") };
         assert_eq!(all, BTreeMap::from([("high".to_owned(), 4)]));
+        assert!(matches!(all_of(&[]), Err(Unfinished::Cancelled)), "nothing is not everything");
         let failed = all_of(&[None, ended(r#"{"error":"no CA file"}"#)]);
         assert!(matches!(failed, Err(Unfinished::Failed(why)) if why == "no CA file"));
     }
