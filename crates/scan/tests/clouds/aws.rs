@@ -10,7 +10,7 @@ use scan::clouds::aws::{AwsAccount, AwsOptions, AwsSource};
 use scan::clouds::http::HttpClient;
 use scan::clouds::{Chain, CloudSource, Pools};
 
-use crate::world::{Found, http, list, list_within, pools, quick_pools};
+use crate::world::{Found, http, list, list_within, one_at_a_time, pools, quick_pools};
 
 pub(crate) async fn sources(cloud: &AwsCloud, pools: &Pools, http: &HttpClient) -> Vec<Arc<dyn CloudSource>> {
     let options = AwsOptions {
@@ -93,6 +93,22 @@ async fn only_what_is_new_or_changed_is_read_again() {
         counts.connections <= asked_at_first && asked_at_first < counts.requests,
         "connections are kept: {counts:?}"
     );
+}
+
+/// What is asked one after the other goes over one connection, however long the listing; over another where the HTTP
+/// library was not yet done with the one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_call_at_a_time_keeps_its_connection() {
+    let manners = Manners { quotas: free(), ..Manners::default() };
+    let cloud = AwsCloud::start(&AwsPlan { manners, ..AwsPlan::default() }).unwrap();
+    let (pools, http) = (one_at_a_time(), http());
+    let sources = sources(&cloud, &pools, &http).await;
+    let first = list(&sources, HashMap::new()).await;
+    let second = list(&sources, first.states()).await;
+    assert_eq!(second.truth(), cloud.truth());
+    let counts = http.counts();
+    assert!(counts.requests > 40, "{counts:?}");
+    assert!(counts.connections * 10 <= counts.requests, "{counts:?}");
 }
 
 /// With the documented rates nothing is ever throttled, whatever is counted how.

@@ -25,6 +25,15 @@ pub(crate) fn pools_of(settings: PoolSettings) -> Pools {
 
 /// Pools that ask as often as there is room: for tests that are not about rates.
 pub(crate) fn quick_pools() -> Pools {
+    pools_of(quick())
+}
+
+/// The same, one call after the other whoever asks.
+pub(crate) fn one_at_a_time() -> Pools {
+    pools_of(PoolSettings { clouds: Some(1), ..quick() })
+}
+
+fn quick() -> PoolSettings {
     let text = r#"{"aws": {"operations": {
         "acm:ListCertificates": {"per_second": 1000}, "acm:GetCertificate": {"per_second": 1000},
         "acm:DescribeCertificate": {"per_second": 1000}, "iam:ListServerCertificates": {"per_second": 1000},
@@ -33,7 +42,7 @@ pub(crate) fn quick_pools() -> Pools {
         "elasticloadbalancing:DescribeListeners": {"per_second": 1000},
         "elasticloadbalancing:DescribeListenerCertificates": {"per_second": 1000},
         "apigateway:GetDomainNames": {"per_second": 1000}, "account:ListRegions": {"per_second": 1000}}}}"#;
-    pools_of(serde_json::from_str(text).unwrap())
+    serde_json::from_str(text).unwrap()
 }
 
 pub(crate) fn http() -> HttpClient {

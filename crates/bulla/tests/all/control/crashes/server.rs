@@ -89,6 +89,7 @@ fn a_first_start_that_is_killed_is_ended_by_the_next_one() {
         }
         let reached = shim.disarm() >= at;
         let fell = !began || (reached && house.fell());
+        assert_eq!(fell, !began || reached, "{side:?} commit {at}: it died where it was to");
         if fell {
             shim.past_leases();
             house.start();
@@ -111,8 +112,7 @@ fn a_first_start_that_is_killed_is_ended_by_the_next_one() {
     let all = commits_of_a_first_start();
     let pairs = pairs(all, FEW_FIRST);
     let fell = pairs.iter().filter(|(at, side)| start(*at, *side)).count();
-    // Which loop commits before the server is up differs from start to start.
-    assert!(fell * 3 > pairs.len(), "{fell} of {} were killed", pairs.len());
+    assert!(fell * 2 > pairs.len(), "{fell} of {} were killed", pairs.len());
 }
 
 /// Until it answers.
