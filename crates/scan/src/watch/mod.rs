@@ -5,6 +5,7 @@
 //! a run up goes on with its scan, leaving out the endpoints already stored. A run over many endpoints is cut into parts,
 //! which nodes share in the same way.
 
+mod news;
 mod parts;
 mod run;
 mod runner;
@@ -25,8 +26,8 @@ use store::watches::{
 use store::{AuditEvent, Clock, Cursor, Event, Page, Store, StoreError, audit, emit};
 use uuid::Uuid;
 
+pub use news::TOLD_AT_ONCE;
 pub use runner::Runner;
-pub use tell::TOLD_AT_ONCE;
 
 use crate::clouds::{CloudSource, Observer};
 use crate::engine::Scanner;
