@@ -1,5 +1,6 @@
 //! What one look at one endpoint showed.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -205,6 +206,8 @@ pub struct Kept {
     pub used_by: Vec<Use>,
     /// Read from the inventory, because its source says that it is unchanged.
     pub unchanged: bool,
+    /// Its tags there, as far as they are known.
+    pub tags: BTreeMap<String, String>,
 }
 
 /// One use of a certificate in a cloud or cluster.

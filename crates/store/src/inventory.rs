@@ -31,6 +31,31 @@ impl Store {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<InventoryRow>, StoreError> {
+        self.inventory_rows(filter, after, limit, |row, _, _| row).await
+    }
+
+    /// [`Store::inventory_page`] with the place behind each row, for whoever goes by conditions that the database does not
+    /// know and stops half way.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn inventory_walk(
+        &self,
+        filter: &InventoryFilter,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<(InventoryRow, Cursor)>, StoreError> {
+        let with_place = |row, listing: &str, key: &[Value]| (row, Cursor::new(listing, key));
+        self.inventory_rows(filter, after, limit, with_place).await
+    }
+
+    async fn inventory_rows<T>(
+        &self,
+        filter: &InventoryFilter,
+        after: Option<&Cursor>,
+        limit: usize,
+        made: impl Fn(InventoryRow, &str, &[Value]) -> T,
+    ) -> Result<Page<T>, StoreError> {
         let text = Value::Text(String::new());
         let (listing, shape) = match filter.order {
             InventoryOrder::Expiry => ("expiry", vec![Value::Int(0), Value::Int(0)]),
@@ -52,7 +77,7 @@ impl Store {
                     key
                 }
             };
-            Ok((found.row, key))
+            Ok((made(found.row, listing, &key), key))
         })
     }
 

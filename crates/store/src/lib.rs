@@ -27,6 +27,7 @@ mod inventory;
 mod issued;
 mod issuers;
 pub mod jobs;
+pub mod kept_tags;
 mod keys;
 mod known;
 mod leases;

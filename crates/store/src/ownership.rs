@@ -145,8 +145,16 @@ pub async fn insert_ownership_rule(
     if tx.execute(INSERT, settings_of(id, settings, at_us)).await? == 0 {
         return Ok(OwnershipInsertion::Taken);
     }
-    tx.execute(CHANGE, vec![at_us.into()]).await?;
+    note_ownership_changed(tx, at_us).await?;
     Ok(OwnershipInsertion::Made)
+}
+
+/// Notes that whose something is may be another's from now on, without a rule having changed: watches tell anew.
+///
+/// # Errors
+/// Those of the database.
+pub async fn note_ownership_changed(tx: &mut Tx, at_us: i64) -> Result<(), StoreError> {
+    tx.execute(CHANGE, vec![at_us.into()]).await.map(drop)
 }
 
 /// Changes a rule of this revision; false when it has another.
@@ -164,7 +172,7 @@ pub async fn update_ownership_rule(
     parameters.push(revision.into());
     let changed = tx.execute(UPDATE, parameters).await? == 1;
     if changed {
-        tx.execute(CHANGE, vec![at_us.into()]).await?;
+        note_ownership_changed(tx, at_us).await?;
     }
     Ok(changed)
 }
@@ -176,7 +184,7 @@ pub async fn update_ownership_rule(
 pub async fn delete_ownership_rule(tx: &mut Tx, id: Uuid, at_us: i64) -> Result<bool, StoreError> {
     let gone = tx.execute(DELETE, vec![id.into()]).await? == 1;
     if gone {
-        tx.execute(CHANGE, vec![at_us.into()]).await?;
+        note_ownership_changed(tx, at_us).await?;
     }
     Ok(gone)
 }

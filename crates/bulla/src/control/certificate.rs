@@ -114,6 +114,16 @@ pub(crate) enum CertificateCommand {
         /// Only hosts that contain this
         #[arg(long, value_name = "TEXT")]
         host: Option<String>,
+        /// Only what this team answers for, by the rules of ownership; a page looks at 5,000 endpoints at most, so it may be
+        /// short, or empty, and still have a next one: see --all
+        #[arg(long, value_name = "TEAM")]
+        team: Option<String>,
+        /// Only what this owner answers for, by the rules of ownership
+        #[arg(long, value_name = "OWNER")]
+        owner: Option<String>,
+        /// Only what no rule names a team or an owner for
+        #[arg(long, conflicts_with_all = ["team", "owner"])]
+        nobody: bool,
         #[command(flatten)]
         listing: Listing,
     },
@@ -472,8 +482,11 @@ impl Run for CertificateCommand {
             Self::Export { certificate, key, pkcs12, file } => {
                 export(client, certificate, *key, pkcs12.as_deref(), file.as_deref()).await
             }
-            Self::Found { host, listing } => {
-                let query: Vec<_> = host.iter().map(|host| ("host", host.clone())).collect();
+            Self::Found { host, team, owner, nobody, listing } => {
+                let given = [("host", host), ("team", team), ("owner", owner)];
+                let mut query: Vec<_> =
+                    given.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect();
+                query.extend(nobody.then(|| ("nobody", "true".to_owned())));
                 listing.print(client, "/api/v1/inventory", &query, FOUND).await
             }
             Self::Claim(claim) => {

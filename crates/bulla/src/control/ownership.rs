@@ -79,6 +79,9 @@ pub(crate) struct NewRule {
     /// What the issuer's name holds
     #[arg(long, value_name = "TEXT", help_heading = "Conditions (all that are given must hold)")]
     issuer: Option<String>,
+    /// A tag that a cloud or cluster gives to the certificate: KEY, or KEY=PATTERN for its value
+    #[arg(long, value_name = "KEY[=PATTERN]", help_heading = "Conditions (all that are given must hold)")]
+    cloud_tag: Option<String>,
     /// The team that answers
     #[arg(long, value_name = "TEAM", help_heading = "Whom it names (at least one of these)")]
     team: Option<String>,
@@ -92,6 +95,15 @@ pub(crate) struct NewRule {
     #[arg(long, value_name = "NAME=VALUE", value_parser = input::pair,
         help_heading = "Whom it names (at least one of these)")]
     tag: Vec<(String, String)>,
+    /// Take the team from the value of this tag; the rule holds only where it finds something to take
+    #[arg(long, value_name = "KEY", help_heading = "Whom it names (at least one of these)")]
+    team_from_tag: Option<String>,
+    /// Take the owner from the value of this tag
+    #[arg(long, value_name = "KEY", help_heading = "Whom it names (at least one of these)")]
+    owner_from_tag: Option<String>,
+    /// Take the environment from the value of this tag
+    #[arg(long, value_name = "KEY", help_heading = "Whom it names (at least one of these)")]
+    environment_from_tag: Option<String>,
     #[command(flatten)]
     show: Output,
 }
@@ -103,8 +115,10 @@ impl NewRule {
         json!({
             "name": self.name, "position": self.position,
             "when": { "host": self.host, "name": self.san, "network": self.network, "source": self.source,
-                "issuer": self.issuer },
+                "issuer": self.issuer, "tag": self.cloud_tag },
             "assign": { "team": self.team, "owner": self.owner, "environment": self.environment, "tags": tags },
+            "from_tags": { "team": self.team_from_tag, "owner": self.owner_from_tag,
+                "environment": self.environment_from_tag },
         })
     }
 }
@@ -132,15 +146,21 @@ pub(crate) struct Question {
     /// The group of the watch that looks there
     #[arg(long, value_name = "GROUP", default_value = "")]
     group: String,
+    /// A tag that a cloud or cluster gives to the certificate; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = input::pair)]
+    cloud_tag: Vec<(String, String)>,
     #[command(flatten)]
     show: Output,
 }
 
 impl Question {
     async fn ask(&self, client: &Client) -> Outcome<()> {
+        let tags: Map<String, Value> =
+            self.cloud_tag.iter().map(|(key, value)| (key.clone(), value.clone().into())).collect();
         let body = json!({
             "host": self.host, "server_name": self.sni.as_deref().unwrap_or_default(), "address": self.address,
             "names": self.san, "issuer": self.issuer, "source": self.source, "group": self.group,
+            "tags": tags,
         });
         let answer = client.send(Method::POST, &format!("{PATH}/explain"), Some(&body)).await?;
         if self.show.output == Format::Table { self.table(&answer) } else { show_one(&answer, &self.show) }
@@ -181,6 +201,7 @@ impl Run for RuleCommand {
             ("Owner", "/assign/owner"),
             ("Environment", "/assign/environment"),
             ("Tags", "/assign/tags"),
+            ("From tags", "/from_tags"),
         ];
         let one = |name: &str| format!("{PATH}/{}", input::segment(name));
         match self {
@@ -191,7 +212,7 @@ impl Run for RuleCommand {
                 let rule = client.get(&one(name), &[]).await?;
                 let body = json!({
                     "name": rule.get("name"), "position": position, "when": rule.get("when"),
-                    "assign": rule.get("assign"),
+                    "assign": rule.get("assign"), "from_tags": rule.get("from_tags"),
                 });
                 show_one(&client.send(Method::PUT, &one(name), Some(&body)).await?, show)
             }

@@ -4,6 +4,7 @@
 //! UTC, and every quantity carries its unit in its name.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use scan::Observation;
@@ -63,12 +64,16 @@ pub(crate) struct KeptView<'a> {
     used_by: &'a [scan::observation::Use],
     /// Read from the inventory, because its source says that it is unchanged.
     unchanged: bool,
+    /// Its tags there.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    tags: &'a BTreeMap<String, String>,
 }
 
 impl<'a> KeptView<'a> {
     fn of(observation: &'a Observation) -> Option<Self> {
         let kept = observation.kept.as_deref()?;
-        Some(Self { source: &kept.source, used_by: &kept.used_by, unchanged: kept.unchanged })
+        let (source, used_by, tags) = (&kept.source, &kept.used_by, &kept.tags);
+        Some(Self { source, used_by, unchanged: kept.unchanged, tags })
     }
 }
 

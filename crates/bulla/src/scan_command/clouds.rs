@@ -87,6 +87,9 @@ impl Ending {
         let ended = self.ended.await.map_err(|error| Problem::new(Exit::Machine, error.to_string()))?;
         let ended = ended.map_err(|error| Problem::new(Exit::Inventory, chain(&error)))?;
         let mut failures = 0;
+        for remark in ended.iter().flat_map(Listed::remarked) {
+            tracing::warn!("not read: {remark}");
+        }
         for failure in ended.iter().flat_map(Listed::failures) {
             failures += 1;
             eprintln!("error: {}", crate::terminal::clean(&failure));

@@ -18,6 +18,7 @@ const QUOTAS: &[(&str, Quota)] = &[
     ("ListCertificates", Quota::per_second(1)),
     ("GetCertificate", Quota::per_second(10)),
     ("DescribeCertificate", Quota::per_second(10)),
+    ("ListTagsForCertificate", Quota::per_second(10)),
 ];
 /// Of everything else; chosen.
 const OTHER: Quota = Quota::per_second(10);
@@ -68,6 +69,7 @@ struct Kept {
     used_by: Vec<String>,
     /// Used by a service that has no listing of its own here.
     elsewhere: bool,
+    tags: BTreeMap<String, String>,
 }
 
 #[derive(Default)]
@@ -82,6 +84,8 @@ struct Contents {
     accounts: BTreeMap<String, Account>,
     /// Tokens given out, by access key.
     tokens: HashMap<String, String>,
+    /// Operations that nobody may call.
+    denied: Vec<&'static str>,
 }
 
 struct Aws(std::sync::Arc<Mutex<Contents>>);
@@ -106,7 +110,13 @@ impl AwsCloud {
             let id = format!("{:012}", 111_111_111_111_u64 + number as u64);
             accounts.insert(id.clone(), furnish(&press, plan, &regions, &id)?);
         }
-        let contents = Contents { regions, balancers: plan.balancers, accounts, tokens: HashMap::new() };
+        let contents = Contents {
+            regions,
+            balancers: plan.balancers,
+            accounts,
+            tokens: HashMap::new(),
+            denied: Vec::new(),
+        };
         let contents = std::sync::Arc::new(Mutex::new(contents));
         let server = Server::start(Aws(contents.clone()), plan.manners.clone(), None)?;
         Ok(Self { server, contents, press })
@@ -133,6 +143,19 @@ impl AwsCloud {
     /// Misbehaves from now on.
     pub fn set_fault(&self, fault: Fault) {
         self.server.set_fault(fault);
+    }
+
+    /// Lets nobody call these operations from now on; each answers as its service denies.
+    pub fn deny(&self, operations: &[&'static str]) {
+        self.contents.lock().denied = operations.to_vec();
+    }
+
+    /// Gives the first ACM certificate of the first account and region these tags, and nothing else: its ARN.
+    pub fn tag_one(&self, tags: &[(&str, &str)]) -> Option<String> {
+        let mut contents = self.contents.lock();
+        let kept = contents.accounts.values_mut().next()?.acm.values_mut().next()?.first_mut()?;
+        kept.tags = tags.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        Some(kept.arn.clone())
     }
 
     /// By operation and `ACCOUNT/REGION`.
@@ -192,7 +215,7 @@ impl Kept {
         used_by.extend(self.elsewhere.then(|| elsewhere(&self.arn)));
         used_by.sort();
         let leaf_sha256 = self.minted.as_ref().map(Minted::sha256);
-        CloudTruth { store, name: self.arn.clone(), leaf_sha256, used_by }
+        CloudTruth { store, name: self.arn.clone(), leaf_sha256, used_by, tags: self.tags.clone() }
     }
 
     fn summary(&self) -> Value {
@@ -264,6 +287,7 @@ fn furnish(press: &Press, plan: &AwsPlan, regions: &[&str], account: &str) -> Re
                 issued: 1_790_000_000,
                 used_by,
                 elsewhere,
+                tags: super::tags_of(number),
             });
         }
         found.acm.insert((*region).to_owned(), kept);
@@ -281,6 +305,7 @@ fn furnish(press: &Press, plan: &AwsPlan, regions: &[&str], account: &str) -> Re
             issued: 1_790_000_000,
             used_by,
             elsewhere: false,
+            tags: super::tags_of(number),
         });
     }
     Ok(found)
@@ -339,6 +364,10 @@ impl Cloud for Aws {
             let (status, code) = throttling(&scope);
             return error(&scope, ask, status, code, "Rate exceeded").retry_after(quota);
         }
+        if contents.denied.contains(&operation) {
+            let (status, code) = denial(&scope);
+            return error(&scope, ask, status, code, &format!("not authorized to perform: {operation}"));
+        }
         contents.answer(&account, &scope, ask, gate, operation)
     }
 }
@@ -369,6 +398,15 @@ fn throttling(scope: &Scope) -> (u16, &'static str) {
     }
 }
 
+/// ACM denies with 400, as its JSON services do.
+fn denial(scope: &Scope) -> (u16, &'static str) {
+    match scope.service.as_str() {
+        "acm" => (400, "AccessDeniedException"),
+        "iam" | "elasticloadbalancing" | "cloudfront" => (403, "AccessDenied"),
+        _ => (403, "AccessDeniedException"),
+    }
+}
+
 fn operation(scope: &Scope, ask: &Ask) -> &'static str {
     let asked = match scope.service.as_str() {
         "acm" => {
@@ -380,12 +418,14 @@ fn operation(scope: &Scope, ask: &Ask) -> &'static str {
         "account" => "ListRegions".to_owned(),
         _ => String::new(),
     };
-    const KNOWN: [&str; 11] = [
+    const KNOWN: [&str; 13] = [
         "ListCertificates",
         "GetCertificate",
         "DescribeCertificate",
+        "ListTagsForCertificate",
         "ListServerCertificates",
         "GetServerCertificate",
+        "ListServerCertificateTags",
         "DescribeLoadBalancers",
         "DescribeListeners",
         "DescribeListenerCertificates",
@@ -452,6 +492,8 @@ impl Contents {
             "ListCertificates" => list_certificates(acm, &body, gate),
             "GetCertificate" => get_certificate(acm, &body),
             "DescribeCertificate" => describe_certificate(acm, &body),
+            "ListTagsForCertificate" => list_tags(acm, &body),
+            "ListServerCertificateTags" => list_server_tags(&own.iam, ask),
             "ListServerCertificates" => list_server_certificates(&own.iam, ask, gate),
             "GetServerCertificate" => get_server_certificate(&own.iam, ask),
             "DescribeLoadBalancers" => self.balancers(account, scope, ask, gate),
@@ -568,6 +610,33 @@ fn describe_certificate(acm: &[Kept], body: &Value) -> Reply {
         &json!({"Certificate": {"CertificateArn": kept.arn, "InUseBy": in_use_by, "Serial": serial,
             "Status": "ISSUED"}}),
     )
+}
+
+fn list_tags(acm: &[Kept], body: &Value) -> Reply {
+    let Some(kept) = asked_for(acm, body) else {
+        return json_error(400, "ResourceNotFoundException", "Could not find certificate.");
+    };
+    // ACM leaves out the value of a tag without one.
+    let tags: Vec<Value> = kept
+        .tags
+        .iter()
+        .map(
+            |(key, value)| {
+                if value.is_empty() { json!({"Key": key}) } else { json!({"Key": key, "Value": value}) }
+            },
+        )
+        .collect();
+    Reply::json(200, &json!({"Tags": tags}))
+}
+
+fn list_server_tags(iam: &[Kept], ask: &Ask) -> Reply {
+    let name = ask.form().get("ServerCertificateName").cloned().unwrap_or_default();
+    let Some(kept) = iam.iter().find(|kept| kept.arn.ends_with(&format!("/{name}"))) else {
+        return xml_error(404, "NoSuchEntity", "not found");
+    };
+    let tag = |(key, value)| format!("<member><Key>{key}</Key><Value>{value}</Value></member>");
+    let tags: String = kept.tags.iter().map(tag).collect();
+    iam_reply("ListServerCertificateTags", &format!("<Tags>{tags}</Tags><IsTruncated>false</IsTruncated>"))
 }
 
 fn list_server_certificates(iam: &[Kept], ask: &Ask, gate: &Gate) -> Reply {

@@ -55,6 +55,7 @@ struct Kept {
     name: String,
     minted: Option<Minted>,
     updated: i64,
+    tags: BTreeMap<String, String>,
 }
 
 struct Contents {
@@ -98,7 +99,8 @@ impl AzureCloud {
                 let names = vec![format!("c{index}.v{number}.example")];
                 let kind = if index % 2 == 0 { KeyKind::Rsa2048 } else { KeyKind::P256 };
                 let minted = if waits { None } else { Some(press.mint(names, kind, 15 + index as i64)?) };
-                kept.push(Kept { name: format!("cert-{index:04}"), minted, updated: 1_790_000_000 });
+                let tags = super::tags_of(index);
+                kept.push(Kept { name: format!("cert-{index:04}"), minted, updated: 1_790_000_000, tags });
             }
             vaults.insert(*address, kept);
         }
@@ -158,7 +160,8 @@ impl AzureCloud {
                 let name = format!("{}certificates/{}", vault_url(*address, self.server.port()), kept.name);
                 let used_by = (index == 0).then(|| gateway_id(*address)).into_iter().collect();
                 let leaf_sha256 = kept.minted.as_ref().map(Minted::sha256);
-                truth.push(CloudTruth { store: "azure-key-vault", name, leaf_sha256, used_by });
+                let tags = kept.tags.clone();
+                truth.push(CloudTruth { store: "azure-key-vault", name, leaf_sha256, used_by, tags });
             }
         }
         truth.sort();
@@ -298,7 +301,7 @@ impl Azure {
             .filter(|kept| pending || kept.minted.is_some())
             .map(|kept| {
                 let mut item = json!({"id": format!("{url}certificates/{}", kept.name),
-                    "attributes": attributes(kept)});
+                    "attributes": attributes(kept), "tags": kept.tags});
                 if let Some(minted) = &kept.minted {
                     item["x5t"] = URL_SAFE_NO_PAD.encode(crate::old_key::sha1(&minted.leaf)).into();
                 }

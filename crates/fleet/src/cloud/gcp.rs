@@ -40,6 +40,8 @@ struct Kept {
     name: String,
     minted: Option<Minted>,
     updated: i64,
+    /// Certificate Manager's labels; Compute Engine's certificates have none.
+    labels: BTreeMap<String, String>,
 }
 
 struct Contents {
@@ -74,14 +76,14 @@ impl GcpCloud {
             let kind = if index % 2 == 0 { KeyKind::P256 } else { KeyKind::Rsa2048 };
             let names = vec![format!("g{index}.example")];
             let minted = if waits { None } else { Some(press.mint(names, kind, 10 + index as i64)?) };
-            managed.push(Kept { name, minted, updated: 1_790_000_000 });
+            managed.push(Kept { name, minted, updated: 1_790_000_000, labels: super::tags_of(index) });
         }
         let mut classic = Vec::new();
         for index in 0..plan.classic {
             let scope = if index % 2 == 0 { "global" } else { "regions/europe-west1" };
             let name = format!("projects/{project}/{scope}/sslCertificates/s{index}");
             let minted = Some(press.mint(vec![format!("s{index}.example")], KeyKind::P256, 40)?);
-            classic.push(Kept { name, minted, updated: 1_790_000_000 });
+            classic.push(Kept { name, minted, updated: 1_790_000_000, labels: BTreeMap::new() });
         }
         let contents = Contents { project: project.clone(), managed, classic, unreachable: Vec::new() };
         let contents = Arc::new(Mutex::new(contents));
@@ -126,6 +128,7 @@ impl GcpCloud {
             name: kept.name.clone(),
             leaf_sha256: kept.minted.as_ref().map(Minted::sha256),
             used_by,
+            tags: kept.labels.clone(),
         };
         let map = map_name(&contents.project);
         let managed = contents.managed.iter().enumerate().map(|(index, kept)| {
@@ -181,7 +184,7 @@ impl Contents {
             .filter(|kept| !out(&kept.name))
             .map(|kept| {
                 let mut item = json!({"name": kept.name, "scope": "DEFAULT",
-                    "updateTime": rfc3339(x509::UnixTime(kept.updated))});
+                    "updateTime": rfc3339(x509::UnixTime(kept.updated)), "labels": kept.labels});
                 if let Some(minted) = &kept.minted {
                     item["pemCertificate"] = minted.chain_pem().into();
                     item["sanDnsnames"] = json!(minted.names);

@@ -39,6 +39,7 @@ struct Kept {
     name: String,
     minted: Option<Minted>,
     version: u64,
+    labels: BTreeMap<String, String>,
 }
 
 struct Contents {
@@ -73,6 +74,7 @@ impl KubernetesCloud {
                 name: format!("tls-{index}"),
                 minted,
                 version: 1_000 + index as u64,
+                labels: super::tags_of(index),
             });
         }
         let contents = Arc::new(Mutex::new(Contents { secrets, gateways: plan.gateways }));
@@ -116,6 +118,7 @@ impl KubernetesCloud {
                     name: format!("{cluster}/{}/{}", kept.namespace, kept.name),
                     leaf_sha256: kept.minted.as_ref().map(Minted::sha256),
                     used_by,
+                    tags: kept.labels.clone(),
                 }
             })
             .collect();
@@ -209,7 +212,12 @@ impl Kept {
         if let Some(minted) = &self.minted {
             data["tls.crt"] = STANDARD.encode(minted.chain_pem()).into();
         }
-        json!({"metadata": {"name": self.name, "namespace": self.namespace, "uid": format!("uid-{}", self.name),
-            "resourceVersion": self.version.to_string()}, "type": "kubernetes.io/tls", "data": data})
+        let mut metadata = json!({"name": self.name, "namespace": self.namespace,
+            "uid": format!("uid-{}", self.name), "resourceVersion": self.version.to_string()});
+        // An object without labels has no member for them.
+        if !self.labels.is_empty() {
+            metadata["labels"] = json!(self.labels);
+        }
+        json!({"metadata": metadata, "type": "kubernetes.io/tls", "data": data})
     }
 }

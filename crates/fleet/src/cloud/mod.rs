@@ -11,6 +11,7 @@ pub mod kubernetes;
 mod ledger;
 mod server;
 
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,6 +57,16 @@ pub struct CloudTruth {
     pub leaf_sha256: Option<String>,
     /// What uses it.
     pub used_by: Vec<String>,
+    /// Its tags there; none where the cloud has no tags for its kind.
+    pub tags: BTreeMap<String, String>,
+}
+
+/// The tags of the certificate of this number: two of three have a team, every other one an environment, some none.
+pub(crate) fn tags_of(number: usize) -> BTreeMap<String, String> {
+    let team = [Some("payments"), Some("web"), None][number % 3];
+    let environment = (number % 2 == 0).then_some("production");
+    let tags = [("team", team), ("environment", environment)];
+    tags.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned()))).collect()
 }
 
 /// A certificate with what stands above it.

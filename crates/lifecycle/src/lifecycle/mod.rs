@@ -36,7 +36,7 @@ use crate::state::Illegal;
 pub use approvals::{Approval, ApprovalState, NOTE_OCTETS_MAX};
 pub use create::Created;
 pub use export::{ExportFormat, Exported, PASSWORD_OCTETS_MIN};
-pub use inventory::{Found, FoundState};
+pub use inventory::{FOUND_LOOKED_MAX, Found, FoundState, Whose};
 pub use people::PersonRecord;
 pub use policies::{PolicyRecord, ViolationRecord};
 pub use read::{CertificatePage, Counts, JobPage, VersionPage};

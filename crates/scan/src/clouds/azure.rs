@@ -1,6 +1,6 @@
 //! Azure: certificates of Key Vaults, found through Resource Manager, and the Application Gateways that use them.
 //!
-//! Lists carry end of validity and thumbprint; a certificate is read only when it is new or changed. The chain above a
+//! Lists carry end of validity, thumbprint and tags; a certificate is read only when it is new or changed. The chain above a
 //! leaf is kept in a secret beside the private key, which is not asked for.
 
 use std::collections::HashMap;
@@ -39,6 +39,7 @@ use super::error::chain;
 use super::http::{HttpClient, HttpError};
 use super::pools::ProviderPool;
 pub use super::settings::AzureSubscription;
+use super::tags::bounded;
 use super::{
     ApiError, Chain, CloudCertificate, CloudSource, CloudStore, Place, Pools, Provider, Sink, SourceError,
     Use,
@@ -323,7 +324,8 @@ async fn one(
     let expires = properties.attributes.as_ref().and_then(|attributes| attributes.expires);
     let not_after = expires.map(|time| UnixTime(time.unix_timestamp()));
     let used_by = uses.await.get(&*place_name.to_ascii_lowercase()).cloned().unwrap_or_default();
-    Ok(Some(CloudCertificate { place, chain, not_after, used_by, marker }))
+    let tags = Some(bounded(properties.tags.clone().unwrap_or_default()));
+    Ok(Some(CloudCertificate { place, chain, not_after, used_by, tags, marker }))
 }
 
 /// Whatever changes when there is a new version, or when one is enabled or disabled.

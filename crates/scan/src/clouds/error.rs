@@ -43,7 +43,8 @@ impl ApiError {
             _ => Verdict::Final,
         };
         let code = if code.is_empty() { format!("HTTP {status}") } else { code.to_owned() };
-        Self { code, message: shown(message), verdict, denied: matches!(status, 401 | 403) }
+        let denied = matches!(status, 401 | 403) || denies(&code);
+        Self { code, message: shown(message), verdict, denied }
     }
 
     /// No answer at all: no connection, or one that broke.
@@ -69,6 +70,11 @@ impl Judged for ApiError {
     fn verdict(&self) -> Verdict {
         self.verdict
     }
+}
+
+/// The codes with which providers deny under other statuses than 401 and 403 (ACM answers 400).
+fn denies(code: &str) -> bool {
+    matches!(code, "AccessDenied" | "AccessDeniedException" | "UnauthorizedOperation")
 }
 
 /// The codes with which providers throttle under other statuses than 429 (AWS answers 400).
@@ -196,6 +202,7 @@ mod tests {
             (400, "ValidationException", None, Verdict::Final),
             (403, "rateLimitExceeded", None, throttled),
             (403, "AccessDeniedException", None, Verdict::Final),
+            (400, "AccessDeniedException", None, Verdict::Final),
             (503, "", Some("2"), wait(2)),
             (503, "", None, Verdict::MayHeal),
             (500, "InternalFailure", None, Verdict::MayHeal),
@@ -205,7 +212,7 @@ mod tests {
         ] {
             let error = ApiError::of_status(status, code, "m", retry_after);
             assert_eq!(error.verdict, verdict, "{status} {code} {retry_after:?}");
-            assert_eq!(error.denied, matches!(status, 401 | 403));
+            assert_eq!(error.denied, matches!(status, 401 | 403) || code.starts_with("AccessDenied"));
         }
         let long = ApiError::of_status(500, "", &"ä\n".repeat(1_000), None);
         assert!(long.message.len() <= MESSAGE_MAX && !long.message.contains('\n'));

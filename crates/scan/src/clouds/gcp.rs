@@ -22,6 +22,7 @@ use x509::UnixTime;
 use super::error::chain;
 use super::pools::ProviderPool;
 pub use super::settings::GcpProject;
+use super::tags::bounded;
 use super::{
     ApiError, Chain, CloudCertificate, CloudSource, CloudStore, Place, Pools, Provider, Sink, SourceError,
     Use,
@@ -253,7 +254,8 @@ fn managed(certificate: Certificate, uses: &HashMap<String, Vec<Use>>, sink: &Si
     let chain = sink.unchanged(&place, &marker).unwrap_or_else(|| chain_of(&certificate.pem_certificate));
     let used_by = uses.get(&certificate.name).cloned().unwrap_or_default();
     let not_after = expires.map(UnixTime);
-    CloudCertificate { place, chain, not_after, used_by, marker }
+    let tags = Some(bounded(certificate.labels));
+    CloudCertificate { place, chain, not_after, used_by, tags, marker }
 }
 
 fn classic(certificate: SslCertificate, project: &str, scope: &str, sink: &Sink) -> Option<CloudCertificate> {
@@ -267,7 +269,8 @@ fn classic(certificate: SslCertificate, project: &str, scope: &str, sink: &Sink)
     let pem = certificate.certificate.as_deref().unwrap_or_default();
     let chain = sink.unchanged(&place, &marker).unwrap_or_else(|| chain_of(pem));
     let not_after = expires.parse::<jiff::Timestamp>().ok().map(|time| UnixTime(time.as_second()));
-    Some(CloudCertificate { place, chain, not_after, used_by: Vec::new(), marker })
+    // Compute Engine's have no labels.
+    Some(CloudCertificate { place, chain, not_after, used_by: Vec::new(), tags: None, marker })
 }
 
 fn chain_of(pem: &str) -> Chain {

@@ -20,6 +20,7 @@ use zeroize::Zeroizing;
 use super::error::chain;
 use super::pools::ProviderPool;
 pub use super::settings::KubernetesCluster;
+use super::tags::{Tags, bounded};
 use super::{
     ApiError, Chain, CloudCertificate, CloudSource, CloudStore, Place, Pools, Provider, Sink, SourceError,
     Use,
@@ -106,10 +107,11 @@ impl KubernetesSource {
                 let name = self.place(secret.metadata.namespace.as_deref(), &secret.metadata.name);
                 let used_by = uses.get(&name).cloned().unwrap_or_default();
                 let place = Place { store: CloudStore::KubernetesSecret, name: name.into() };
-                let Metadata { uid, resource_version, .. } = secret.metadata;
+                let Metadata { uid, resource_version, labels, .. } = secret.metadata;
                 let marker = format!("{uid}/{resource_version}");
                 let chain = sink.unchanged(&place, &marker).unwrap_or_else(|| chain_of(secret.data.get()));
-                let certificate = CloudCertificate { place, chain, not_after: None, used_by, marker };
+                let tags = Some(bounded(labels.unwrap_or_default()));
+                let certificate = CloudCertificate { place, chain, not_after: None, used_by, tags, marker };
                 sink.seen(PART, certificate).await?;
             }
             token = page.metadata.token.filter(|token| !token.is_empty());
@@ -271,6 +273,8 @@ struct Metadata {
     uid: String,
     #[serde(default)]
     resource_version: String,
+    #[serde(default)]
+    labels: Option<Tags>,
 }
 
 /// Of a secret only what is public: `tls.key` is skipped, not read.

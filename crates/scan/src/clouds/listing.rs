@@ -8,8 +8,9 @@ use outbound::Deadline;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use x509::Fingerprint;
 
-use super::{CloudCertificate, CloudSource, Place, Sink, SourceError, State};
+use super::{CloudCertificate, CloudSource, Place, Sink, SourceError, State, Tags};
 
 /// Events under way to the reader: a hundred certificates with their chains are some 400 KB, so 6 MB.
 const EVENTS_IN_CHANNEL: usize = 16;
@@ -43,16 +44,42 @@ pub struct Listed {
     pub gone: Vec<Place>,
     /// Parts that could not be listed, and why. An empty part is the source itself.
     pub failed: Vec<(String, SourceError)>,
+    /// What could not be read beside the certificates, and why, once each: the certificates are whole without it.
+    pub remarks: Vec<(String, SourceError)>,
+    /// Places whose tags, or whose certificate under them, are other than last time.
+    pub tagged: Vec<Tagged>,
     /// Certificates listed.
     pub certificates: u64,
     /// Those of them that were read, because they are new or changed.
     pub read: u64,
 }
 
+/// The tags of a place, where something about them is new.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Tagged {
+    /// Which.
+    pub place: Place,
+    /// The certificate it keeps.
+    pub leaf: Option<Fingerprint>,
+    /// Its tags now.
+    pub tags: Tags,
+    /// Whether the same certificate had other tags there before: whose it is may have been told already.
+    pub retagged: bool,
+}
+
 impl Listed {
     /// What could not be listed, for people.
     pub fn failures(&self) -> impl Iterator<Item = String> {
-        self.failed.iter().map(|(part, error)| {
+        self.written(&self.failed)
+    }
+
+    /// What could not be read beside the certificates, for people.
+    pub fn remarked(&self) -> impl Iterator<Item = String> {
+        self.written(&self.remarks)
+    }
+
+    fn written<'a>(&'a self, parts: &'a [(String, SourceError)]) -> impl Iterator<Item = String> + 'a {
+        parts.iter().map(|(part, error)| {
             let space = if part.is_empty() { "" } else { " " };
             format!("{}{space}{part}: {}", self.source, super::error::chain(error))
         })

@@ -26,6 +26,7 @@ mod pools;
 mod settings;
 mod sink;
 mod state;
+mod tags;
 mod unavailable;
 
 use std::fmt;
@@ -39,7 +40,7 @@ pub use crate::observation::Use;
 pub use crate::target::CloudStore;
 pub use error::{ApiError, SourceError};
 pub use keeping::{keep, states_of};
-pub use listing::{Event, LIST_LIMIT, Listed, start};
+pub use listing::{Event, LIST_LIMIT, Listed, Tagged, start};
 pub use observer::{CloudRun, ObserveError, Observer, observe};
 pub use pools::{
     Database, IN_FLIGHT_MIN, Machine, OperationPace, PoolSettings, Pools, PoolsError, ProviderSettings,
@@ -47,6 +48,7 @@ pub use pools::{
 pub use settings::{AwsAccount, AzureSubscription, CloudSettings, GcpProject, KubernetesCluster};
 pub use sink::{CERTIFICATES_PER_SOURCE_MAX, Sink, Stopped};
 pub use state::{KnownCertificate, State, StateError};
+pub use tags::{TAG_KEY_OCTETS_MAX, TAG_VALUE_OCTETS_MAX, TAGS_KEPT_MAX, Tags};
 pub use unavailable::Unavailable;
 
 /// Who runs a cloud.
@@ -121,6 +123,8 @@ pub struct CloudCertificate {
     pub not_after: Option<UnixTime>,
     /// What uses it there, in order.
     pub used_by: Vec<Use>,
+    /// Its tags there; `None` when they are not known, as where they may not be read.
+    pub tags: Option<Tags>,
     /// Whatever changes whenever the certificate does: compared, never read.
     pub marker: String,
 }

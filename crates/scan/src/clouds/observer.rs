@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use x509::Fingerprint;
 
-use super::{Chain, CloudCertificate, CloudSource, Event, Listed, Place, State};
+use super::{Chain, CloudCertificate, CloudSource, Event, Listed, Place, State, Tags};
 use crate::engine::{Run, now_us};
 use crate::judge::Judge;
 use crate::observation::{Kept, Observation, Outcome};
@@ -99,12 +99,13 @@ impl Observer {
         certificate: CloudCertificate,
         known: &HashMap<[u8; 32], Arc<[u8]>>,
     ) -> Observation {
-        let CloudCertificate { place, chain, used_by, .. } = certificate;
+        let CloudCertificate { place, chain, used_by, tags, .. } = certificate;
+        let tags = tags.unwrap_or_default();
         let unchanged = matches!(chain, Chain::Unchanged(_));
         let ders: Vec<Arc<[u8]>> = match chain {
             Chain::None(why) => {
                 let mut seen = observation(source, &place, Outcome::NotIssued, Some(why));
-                keep(&mut seen, used_by, false);
+                keep(&mut seen, used_by, tags, false);
                 return seen;
             }
             Chain::Read(ders) => ders.into_iter().map(Arc::from).collect(),
@@ -121,7 +122,7 @@ impl Observer {
             }
         };
         let mut seen = observation(source, &place, Outcome::Answered, None);
-        keep(&mut seen, used_by, unchanged);
+        keep(&mut seen, used_by, tags, unchanged);
         for (index, der) in ders.iter().enumerate() {
             match self.judge.parse(der, index > 0) {
                 Ok(certificate) => seen.chain.push(certificate),
@@ -239,9 +240,10 @@ fn observation(source: &Arc<str>, place: &Place, outcome: Outcome, detail: Optio
     observation
 }
 
-fn keep(observation: &mut Observation, used_by: Vec<crate::observation::Use>, unchanged: bool) {
+fn keep(observation: &mut Observation, used_by: Vec<crate::observation::Use>, tags: Tags, unchanged: bool) {
     if let Some(kept) = &mut observation.kept {
         kept.used_by = used_by;
+        kept.tags = tags;
         kept.unchanged = unchanged;
     }
 }
@@ -254,7 +256,14 @@ mod tests {
     fn certificate(chain: Chain) -> CloudCertificate {
         let place =
             Place { store: CloudStore::GcpCompute, name: "projects/p/global/sslCertificates/c".into() };
-        CloudCertificate { place, chain, not_after: None, used_by: Vec::new(), marker: "1".into() }
+        CloudCertificate {
+            place,
+            chain,
+            not_after: None,
+            used_by: Vec::new(),
+            tags: None,
+            marker: "1".into(),
+        }
     }
 
     fn chain() -> Vec<Vec<u8>> {

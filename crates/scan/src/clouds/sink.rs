@@ -7,7 +7,9 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use x509::Fingerprint;
 
-use super::{Chain, CloudCertificate, Event, KnownCertificate, Listed, Place, SourceError, State};
+use super::{
+    Chain, CloudCertificate, Event, KnownCertificate, Listed, Place, SourceError, State, Tagged, Tags,
+};
 
 /// Certificates of one batch: a page of most interfaces.
 const BATCH_MAX: usize = 100;
@@ -35,6 +37,7 @@ struct Gathered {
     seen: BTreeMap<Place, KnownCertificate>,
     listed: BTreeSet<String>,
     failed: Vec<(String, SourceError)>,
+    remarks: BTreeMap<String, SourceError>,
     read: u64,
 }
 
@@ -54,6 +57,13 @@ impl Sink {
     pub fn unchanged(&self, place: &Place, marker: &str) -> Option<Chain> {
         let known = self.since.get(place)?;
         (known.marker == marker && !known.chain.is_empty()).then(|| Chain::Unchanged(known.chain.clone()))
+    }
+
+    /// The tags of a place that was listed with this marker before. `None`: read them.
+    #[must_use]
+    pub fn known_tags(&self, place: &Place, marker: &str) -> Option<Tags> {
+        let known = self.since.get(place).filter(|known| known.marker == marker)?;
+        known.tags.clone()
     }
 
     /// Takes a certificate that `part` of the source lists. Waits while the reader is slow.
@@ -90,6 +100,12 @@ impl Sink {
         self.gathered.lock().failed.push((part.into(), error));
     }
 
+    /// Notes that something beside the certificates, their tags as a rule, could not be read. Said once for a `part`, however
+    /// many certificates it is about; nothing counts as missing for it.
+    pub fn remark(&self, part: impl Into<String>, error: SourceError) {
+        self.gathered.lock().remarks.entry(part.into()).or_insert(error);
+    }
+
     async fn send(&self, certificates: Vec<CloudCertificate>) -> Result<(), Stopped> {
         let event = Event::Certificates { source: self.source.clone(), certificates };
         self.out.send(event).await.map_err(|_| Stopped)
@@ -101,15 +117,19 @@ impl Sink {
         if !batch.is_empty() && self.send(batch).await.is_err() {
             return;
         }
-        let Gathered { seen, listed, mut failed, read, .. } = self.gathered.into_inner();
+        let Gathered { seen, listed, mut failed, remarks, read, .. } = self.gathered.into_inner();
         let whole = ended.is_ok();
         if let Err(error) = ended {
             failed.push((String::new(), error));
         }
         let parts = failed.iter().map(|(part, _)| part.clone()).collect();
         let count = seen.len() as u64;
+        let tagged =
+            seen.iter().filter_map(|(place, now)| tagged(self.since.get(place), place, now)).collect();
         let (state, gone) = self.since.after(seen, &listed, &parts, whole);
-        let listed = Listed { source: self.source, state, gone, failed, certificates: count, read };
+        let remarks = remarks.into_iter().collect();
+        let listed =
+            Listed { source: self.source, state, gone, failed, remarks, tagged, certificates: count, read };
         // The reader is gone only when the listing is being torn down.
         let _ = self.out.send(Event::Ended(Box::new(listed))).await;
     }
@@ -126,5 +146,65 @@ fn remembered(part: &str, certificate: &mut CloudCertificate) -> KnownCertificat
         Chain::None(_) => Vec::new(),
     };
     let (marker, used_by) = (certificate.marker.clone(), certificate.used_by.clone());
-    KnownCertificate { part: part.to_owned(), marker, chain, used_by }
+    KnownCertificate { part: part.to_owned(), marker, chain, used_by, tags: certificate.tags.clone() }
+}
+
+/// What is new about the tags of a place; nothing where they are not known.
+fn tagged(before: Option<&KnownCertificate>, place: &Place, now: &KnownCertificate) -> Option<Tagged> {
+    let tags = now.tags.as_ref()?;
+    let leaf = now.chain.first();
+    // Without a word before there were none to be told of.
+    let had = before.and_then(|before| before.tags.as_ref());
+    let same_tags = had.map_or_else(|| tags.is_empty(), |had| had == tags);
+    let same_leaf = before.is_some_and(|before| before.chain.first() == leaf);
+    if same_tags && (same_leaf || tags.is_empty()) {
+        return None;
+    }
+    let retagged = same_leaf && !same_tags;
+    Some(Tagged { place: place.clone(), leaf: leaf.copied(), tags: tags.clone(), retagged })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::CloudStore;
+    use super::*;
+
+    fn known(leaf: &str, tags: Option<&[(&str, &str)]>) -> KnownCertificate {
+        let tags = tags.map(|tags| {
+            tags.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect::<Tags>()
+        });
+        KnownCertificate {
+            part: "p".to_owned(),
+            marker: "m".to_owned(),
+            chain: vec![Fingerprint::of(leaf.as_bytes())],
+            used_by: Vec::new(),
+            tags,
+        }
+    }
+
+    #[test]
+    fn only_what_is_new_about_tags_is_told_and_only_of_a_known_certificate_as_a_change() {
+        const PAY: &[(&str, &str)] = &[("team", "pay")];
+        const WEB: &[(&str, &str)] = &[("team", "web")];
+        let place = Place { store: CloudStore::AwsAcm, name: "a".into() };
+        // Before → now: whether anything is new, and whether it may contradict what was told.
+        for (before, now, new) in [
+            (None, known("1", Some(PAY)), Some(false)),
+            (None, known("1", Some(&[])), None),
+            (None, known("1", None), None),
+            (Some(known("1", Some(PAY))), known("1", Some(PAY)), None),
+            (Some(known("1", Some(PAY))), known("1", Some(WEB)), Some(true)),
+            (Some(known("1", Some(PAY))), known("1", Some(&[])), Some(true)),
+            (Some(known("1", Some(PAY))), known("1", None), None),
+            (Some(known("1", Some(PAY))), known("2", Some(PAY)), Some(false)),
+            (Some(known("1", Some(PAY))), known("2", Some(WEB)), Some(false)),
+            // The first listing that reads tags.
+            (Some(known("1", None)), known("1", Some(PAY)), Some(true)),
+            (Some(known("1", None)), known("1", Some(&[])), None),
+            (Some(known("1", Some(&[]))), known("2", Some(&[])), None),
+        ] {
+            let found = tagged(before.as_ref(), &place, &now).map(|tagged| tagged.retagged);
+            assert_eq!(found, new, "{before:?} → {now:?}");
+        }
+    }
 }

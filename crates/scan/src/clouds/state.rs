@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use x509::Fingerprint;
 
-use super::{CloudStore, Place, Use};
+use super::{CloudStore, Place, Tags, Use};
 
 /// The form of stored states; another one is not read, which costs one full listing.
 const FORM: u32 = 1;
@@ -30,6 +30,9 @@ pub struct KnownCertificate {
     /// What used it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub used_by: Vec<Use>,
+    /// Its tags; `None` when they could not be read, or were not yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tags: Option<Tags>,
 }
 
 #[derive(Deserialize, Serialize)]
@@ -61,7 +64,7 @@ impl State {
         Ok(Self { known })
     }
 
-    /// The state as text, some 250 octets a certificate.
+    /// The state as text, some 250 octets a certificate and its tags.
     #[must_use]
     pub fn to_text(&self) -> String {
         let mut known: BTreeMap<String, BTreeMap<Arc<str>, KnownCertificate>> = BTreeMap::new();
@@ -136,7 +139,8 @@ mod tests {
     fn known(part: &str, marker: &str) -> KnownCertificate {
         let used_by = vec![Use { by: "lb".into(), hosts: vec!["a.example".into()] }];
         let chain = vec![Fingerprint::of(marker.as_bytes())];
-        KnownCertificate { part: part.into(), marker: marker.into(), chain, used_by }
+        let tags = (marker != "1").then(|| [("team".to_owned(), marker.to_owned())].into());
+        KnownCertificate { part: part.into(), marker: marker.into(), chain, used_by, tags }
     }
 
     fn parts(names: &[&str]) -> BTreeSet<String> {
@@ -180,6 +184,9 @@ mod tests {
         assert!(State::from_text(r#"{"form":2,"known":{}}"#).unwrap().is_empty());
         assert!(State::from_text(r#"{"form":1,"known":{"elsewhere":{}}}"#).unwrap().is_empty());
         assert!(State::from_text("nonsense").is_err());
+        // As written before there were tags: they are read once.
+        let old = r#"{"form":1,"known":{"aws-acm":{"a":{"part":"east","marker":"1"}}}}"#;
+        assert_eq!(State::from_text(old).unwrap().get(&place("a")).unwrap().tags, None);
     }
 
     proptest! {

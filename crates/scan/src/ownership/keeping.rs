@@ -10,7 +10,7 @@ use store::ownership::{
 use store::{AuditEvent, Clock, Cursor, Page, Store, StoreError, audit};
 use uuid::Uuid;
 
-use super::rule::{Assignment, BadRule, Conditions, Rule, Rules, When};
+use super::rule::{Assignment, BadRule, Conditions, FromTags, Rule, Rules, When};
 
 /// Characters of a name.
 pub const NAME_MAX: usize = 64;
@@ -32,6 +32,8 @@ pub struct NewRule {
     pub when: Conditions,
     /// Whom it names.
     pub assign: Assignment,
+    /// What of it is taken from tags.
+    pub from_tags: FromTags,
 }
 
 /// A rule as kept.
@@ -81,6 +83,8 @@ impl From<BadRule> for OwnershipError {
 struct Body {
     when: When,
     assign: Assignment,
+    #[serde(default, skip_serializing_if = "FromTags::is_empty")]
+    from_tags: FromTags,
 }
 
 /// The rules of a cluster. Cheap to clone.
@@ -240,7 +244,8 @@ impl Ownership {
 }
 
 fn details(name: &str, position: u32, body: &Body) -> Value {
-    json!({"name": name, "position": position, "when": body.when, "assign": body.assign})
+    json!({"name": name, "position": position, "when": body.when, "assign": body.assign,
+        "from_tags": body.from_tags})
 }
 
 fn checked(new: &NewRule) -> Result<Body, OwnershipError> {
@@ -255,8 +260,12 @@ fn checked(new: &NewRule) -> Result<Body, OwnershipError> {
     if new.position.is_some_and(|position| position > POSITION_MAX) {
         return Err(OwnershipError::Invalid(format!("a position is at most {POSITION_MAX}")));
     }
-    new.assign.check()?;
-    Ok(Body { when: When::parse(&new.when)?, assign: new.assign.clone() })
+    new.assign.check_texts()?;
+    new.from_tags.check()?;
+    if new.from_tags.is_empty() {
+        new.assign.check()?;
+    }
+    Ok(Body { when: When::parse(&new.when)?, assign: new.assign.clone(), from_tags: new.from_tags.clone() })
 }
 
 fn record_of(row: OwnershipRow) -> Result<RuleRecord, StoreError> {
@@ -264,7 +273,14 @@ fn record_of(row: OwnershipRow) -> Result<RuleRecord, StoreError> {
     let body: Body = serde_json::from_str(&body)
         .map_err(|error| StoreError::Corrupt(format!("the ownership rule {name}: {error}")))?;
     Ok(RuleRecord {
-        rule: Rule { id: row.id, name, position, when: body.when, assign: body.assign },
+        rule: Rule {
+            id: row.id,
+            name,
+            position,
+            when: body.when,
+            assign: body.assign,
+            from_tags: body.from_tags,
+        },
         revision: row.revision,
         created_at_us: row.created_at_us,
         updated_at_us: row.updated_at_us,

@@ -13,6 +13,6 @@ pub use keeping::{NAME_MAX, NewRule, Ownership, OwnershipError, POSITION_MAX, Ru
 pub use place::Place;
 pub(crate) use rule::write_into;
 pub use rule::{
-    Assignment, BadRule, Conditions, ISSUER_OCTETS_MAX, LABEL_OCTETS_MAX, Rule, Rules, Step, TAGS_MAX, When,
-    is_label,
+    Assignment, BadRule, Conditions, FromTags, ISSUER_OCTETS_MAX, LABEL_OCTETS_MAX, Rule, Rules, Step,
+    TAGS_MAX, Tagged, When, is_label,
 };

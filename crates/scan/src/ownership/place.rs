@@ -1,11 +1,13 @@
 //! Where something was found: what rules look at.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use store::ownership::OWNERSHIP_NAMES_MAX;
 use store::{EndpointKey, InventoryRow, Store, StoreError};
 
-use super::rule::{Rule, Rules};
+use super::rule::{Assignment, Rules};
+use crate::target::CloudStore;
 
 /// Where something was found, and what. Texts that are not known are empty.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -24,6 +26,9 @@ pub struct Place {
     pub protocol: String,
     /// The group of the watch that looks there.
     pub group: String,
+    /// The tags that clouds and clusters give to it, or to the certificate wherever they keep it: one key may have several
+    /// values then.
+    pub tags: Vec<(String, String)>,
 }
 
 impl Place {
@@ -51,6 +56,11 @@ impl Place {
             issuer: self.issuer.to_lowercase(),
             protocol: self.protocol.to_ascii_lowercase(),
             group: self.group.to_ascii_lowercase(),
+            tags: self
+                .tags
+                .iter()
+                .map(|(key, value)| (key.to_ascii_lowercase(), value.to_ascii_lowercase()))
+                .collect(),
         }
     }
 
@@ -63,8 +73,8 @@ impl Place {
 }
 
 impl Rules {
-    /// The rules for endpoints of the inventory, in their order. Two statements at most, whatever their number, and none
-    /// without a rule.
+    /// Whom the rules name for endpoints of the inventory, in their order. Four statements at most, whatever their number,
+    /// and none without a rule.
     ///
     /// # Errors
     /// Those of the database.
@@ -72,7 +82,7 @@ impl Rules {
         &self,
         store: &Store,
         found: &[InventoryRow],
-    ) -> Result<Vec<Option<&Rule>>, StoreError> {
+    ) -> Result<Vec<Option<Assignment>>, StoreError> {
         if self.is_empty() {
             return Ok(vec![None; found.len()]);
         }
@@ -97,6 +107,8 @@ impl Rules {
             endpoints.extend(found.iter().map(|row| row.endpoint.clone()));
         }
         let mut groups = store.ownership_groups(&endpoints).await?;
+        let kept = |row: &InventoryRow| (row.endpoint.clone(), row.leaf.as_ref().map(|leaf| leaf.sha256));
+        let mut tags = self.tags(store, found.iter().map(kept).collect()).await?;
         let place = |(number, row): (usize, &InventoryRow)| {
             let mut place = Place::of(&row.endpoint, row.last.as_ref().and_then(|last| last.address));
             if let Some(leaf) = &row.leaf {
@@ -104,8 +116,53 @@ impl Rules {
                 place = place.named(names.get(&leaf.sha256).map_or(&[][..], Vec::as_slice));
             }
             place.group = groups.remove(&number).unwrap_or_default();
+            place.tags = std::mem::take(&mut tags[number]);
             place
         };
         Ok(found.iter().enumerate().map(place).collect())
     }
+
+    /// The tags of endpoints with the certificates they show, in their order: of a place in a cloud its own, of anything
+    /// else those that the certificate has wherever it is kept. Two statements at most, and none when no rule looks at tags.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub(crate) async fn tags(
+        &self,
+        store: &Store,
+        found: Vec<(EndpointKey, Option<[u8; 32]>)>,
+    ) -> Result<Vec<Vec<(String, String)>>, StoreError> {
+        let mut tags = vec![Vec::new(); found.len()];
+        if !self.look_at_tags() {
+            return Ok(tags);
+        }
+        let (mut numbers, mut places, mut leaves) = (Vec::new(), Vec::new(), Vec::new());
+        for (number, (endpoint, leaf)) in found.iter().enumerate() {
+            if CloudStore::named(&endpoint.protocol).is_some() {
+                numbers.push(number);
+                places.push(endpoint.clone());
+            } else {
+                leaves.extend(*leaf);
+            }
+        }
+        leaves.sort_unstable();
+        leaves.dedup();
+        for (index, text) in store.kept_tags_of_places(&places).await? {
+            tags[numbers[index]] = read(&text);
+        }
+        let of_leaves = store.kept_tags_of_certificates(leaves).await?;
+        for (number, (endpoint, leaf)) in found.iter().enumerate() {
+            let kept = leaf.as_ref().and_then(|leaf| of_leaves.get(leaf));
+            if let (None, Some(kept)) = (CloudStore::named(&endpoint.protocol), kept) {
+                tags[number] = kept.iter().flat_map(|text| read(text)).collect();
+            }
+        }
+        Ok(tags)
+    }
+}
+
+/// Tags as kept. What is none of ours has none.
+fn read(text: &str) -> Vec<(String, String)> {
+    let tags: BTreeMap<String, String> = serde_json::from_str(text).unwrap_or_default();
+    tags.into_iter().collect()
 }

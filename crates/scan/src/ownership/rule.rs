@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use super::glob::{BadGlob, Glob};
 use super::place::Place;
+use crate::clouds::TAG_KEY_OCTETS_MAX;
 
 /// Octets of a part of an issuer's name.
 pub const ISSUER_OCTETS_MAX: usize = 256;
@@ -40,6 +41,8 @@ pub struct Conditions {
     pub source: Option<String>,
     /// A part of the issuer's name.
     pub issuer: Option<String>,
+    /// A tag's key, or `KEY=PATTERN` for its value.
+    pub tag: Option<String>,
 }
 
 /// Conditions that were understood.
@@ -61,6 +64,119 @@ pub struct When {
     /// What the issuer's name holds, in any case.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub issuer: Option<String>,
+    /// What one of its tags in a cloud or cluster is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tag: Option<Tagged>,
+}
+
+/// A tag by its key, and what its value is like: `team=pay*`; `team` alone is any value, also none. In ASCII, case does not
+/// count. What stands before the first `=` is the key.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Tagged {
+    key: String,
+    value: Option<Glob>,
+}
+
+impl Tagged {
+    fn parse(text: &str) -> Result<Self, BadRule> {
+        let (key, value) = match text.split_once('=') {
+            Some((key, value)) => (key, Some(value)),
+            None => (text, None),
+        };
+        let value = value.map(Glob::parse).transpose();
+        match value {
+            Ok(value) if is_key(key) => Ok(Self { key: key.to_ascii_lowercase(), value }),
+            _ => Err(BadRule::Tag),
+        }
+    }
+
+    fn matches_lower(&self, (key, value): &(String, String)) -> bool {
+        *key == self.key && self.value.as_ref().is_none_or(|wanted| wanted.matches_lower(value))
+    }
+}
+
+impl TryFrom<String> for Tagged {
+    type Error = BadRule;
+
+    fn try_from(text: String) -> Result<Self, BadRule> {
+        Self::parse(&text)
+    }
+}
+
+impl From<Tagged> for String {
+    fn from(tagged: Tagged) -> Self {
+        match tagged.value {
+            Some(value) => format!("{}={value}", tagged.key),
+            None => tagged.key,
+        }
+    }
+}
+
+/// Whether a text can be a tag's key in a rule.
+fn is_key(text: &str) -> bool {
+    !text.trim().is_empty() && text.len() <= TAG_KEY_OCTETS_MAX && !text.chars().any(char::is_control)
+}
+
+/// What a rule takes from the value of a tag, by the tag's key: `team` from `cost-center`. A rule that takes something holds
+/// only where it finds something to take; what it does not find is as the rule says by itself.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct FromTags {
+    /// The team that answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub team: Option<String>,
+    /// Who does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// Where it is used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub environment: Option<String>,
+}
+
+impl FromTags {
+    /// Whether nothing is taken.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    fn keys(&self) -> impl Iterator<Item = &String> {
+        [&self.team, &self.owner, &self.environment].into_iter().flatten()
+    }
+
+    /// Whether its keys can be those of tags.
+    ///
+    /// # Errors
+    /// [`BadRule::Tag`]
+    pub fn check(&self) -> Result<(), BadRule> {
+        if self.keys().all(|key| is_key(key)) { Ok(()) } else { Err(BadRule::Tag) }
+    }
+
+    /// Puts what these tags say into `assign`.
+    fn fill(&self, tags: &[(String, String)], assign: &mut Assignment) {
+        let into = [
+            (&self.team, &mut assign.team),
+            (&self.owner, &mut assign.owner),
+            (&self.environment, &mut assign.environment),
+        ];
+        for (key, field) in into {
+            if let Some(value) = key.as_ref().and_then(|key| value_of(key, tags)) {
+                *field = Some(value.to_owned());
+            }
+        }
+    }
+
+    /// Whether there is nothing to take, although something is to be taken.
+    fn finds_nothing(&self, tags: &[(String, String)]) -> bool {
+        !self.is_empty() && self.keys().all(|key| value_of(key, tags).is_none())
+    }
+}
+
+/// The first value of a tag that can name somebody.
+fn value_of<'t>(key: &str, tags: &'t [(String, String)]) -> Option<&'t str> {
+    let of_key = tags.iter().filter(|(one, _)| one.eq_ignore_ascii_case(key));
+    of_key.map(|(_, value)| value.as_str()).find(|value| is_label(value))
 }
 
 /// Whom a rule names, and what it says beside.
@@ -107,6 +223,11 @@ pub enum BadRule {
     /// More than [`TAGS_MAX`].
     #[error("a rule adds up to {TAGS_MAX} tags")]
     TooManyTags,
+    /// Neither a key nor a key and a pattern.
+    #[error(
+        "a tag to look at is KEY or KEY=PATTERN, a key of 1 to {TAG_KEY_OCTETS_MAX} octets, without control characters"
+    )]
+    Tag,
 }
 
 /// A condition that does not hold.
@@ -117,6 +238,9 @@ enum Unmet {
     Network,
     Source,
     Issuer,
+    Tag,
+    /// No tag that something is to be taken from.
+    Taken,
 }
 
 impl When {
@@ -139,6 +263,7 @@ impl When {
             network: conditions.network.as_deref().map(network).transpose()?,
             source: glob("source", &conditions.source)?,
             issuer: issuer.map(|part| part.to_lowercase()),
+            tag: conditions.tag.as_deref().map(Tagged::parse).transpose()?,
         })
     }
 
@@ -163,7 +288,11 @@ impl When {
             return Some(Unmet::Source);
         }
         let issued = |part: &String| place.issuer.contains(part.as_str());
-        (!self.issuer.as_ref().is_none_or(issued)).then_some(Unmet::Issuer)
+        if !self.issuer.as_ref().is_none_or(issued) {
+            return Some(Unmet::Issuer);
+        }
+        let tagged = |wanted: &Tagged| place.tags.iter().any(|tag| wanted.matches_lower(tag));
+        (!self.tag.as_ref().is_none_or(tagged)).then_some(Unmet::Tag)
     }
 
     /// Why a condition does not hold, for people.
@@ -189,6 +318,10 @@ impl When {
             Unmet::Issuer => {
                 format!("issuer {}: it is {}", shown(self.issuer.clone()), listed(&[place.issuer.as_str()]))
             }
+            Unmet::Tag => {
+                format!("tag {}: its tags are {}", shown(self.tag.clone().map(String::from)), tags_of(place))
+            }
+            Unmet::Taken => format!("no tag to take from: its tags are {}", tags_of(place)),
         }
     }
 }
@@ -202,6 +335,12 @@ fn network(text: &str) -> Result<IpNet, BadRule> {
     let one = || text.parse::<IpAddr>().ok().map(|address| IpNet::from(address.to_canonical()));
     let network = text.parse::<IpNet>().ok().or_else(one);
     network.map(|network| network.trunc()).ok_or_else(|| BadRule::Network(text.to_owned()))
+}
+
+fn tags_of(place: &Place) -> String {
+    let tags: Vec<String> = place.tags.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let tags: Vec<&str> = tags.iter().map(String::as_str).collect();
+    listed(&tags)
 }
 
 /// What is known of several texts, for people.
@@ -218,11 +357,20 @@ fn listed(texts: &[&str]) -> String {
 }
 
 impl Assignment {
-    /// Whether it names somebody, in texts that can be kept.
+    /// Whether it says anything, in texts that can be kept.
     ///
     /// # Errors
     /// [`BadRule`]
     pub fn check(&self) -> Result<(), BadRule> {
+        self.check_texts()?;
+        if *self == Self::default() { Err(BadRule::Nothing) } else { Ok(()) }
+    }
+
+    /// Whether its texts can be kept.
+    ///
+    /// # Errors
+    /// [`BadRule`]
+    pub fn check_texts(&self) -> Result<(), BadRule> {
         let labels =
             [("the team", &self.team), ("the owner", &self.owner), ("the environment", &self.environment)];
         for (field, text) in labels {
@@ -236,7 +384,7 @@ impl Assignment {
         if self.tags.iter().any(|(tag, value)| !is_label(tag) || !is_label(value)) {
             return Err(BadRule::Label("a tag"));
         }
-        if *self == Self::default() { Err(BadRule::Nothing) } else { Ok(()) }
+        Ok(())
     }
 }
 
@@ -268,6 +416,27 @@ pub struct Rule {
     pub when: When,
     /// Whom it names.
     pub assign: Assignment,
+    /// What of it is taken from tags.
+    pub from_tags: FromTags,
+}
+
+impl Rule {
+    /// The first condition that does not hold, of a place in lower case.
+    fn unmet(&self, lower: &Place) -> Option<Unmet> {
+        let taken = || self.from_tags.finds_nothing(&lower.tags).then_some(Unmet::Taken);
+        self.when.unmet(lower).or_else(taken)
+    }
+
+    /// Whom it names there.
+    fn names(&self, place: &Place) -> Assignment {
+        let mut assign = self.assign.clone();
+        self.from_tags.fill(&place.tags, &mut assign);
+        assign
+    }
+
+    fn looks_at_tags(&self) -> bool {
+        self.when.tag.is_some() || !self.from_tags.is_empty()
+    }
 }
 
 /// One rule of an explanation.
@@ -309,27 +478,35 @@ impl Rules {
         self.0.iter().any(|rule| rule.when.source.is_some())
     }
 
-    /// The first rule that matches.
+    /// Whether some rule looks at tags.
     #[must_use]
-    pub fn of(&self, place: &Place) -> Option<&Rule> {
+    pub fn look_at_tags(&self) -> bool {
+        self.0.iter().any(Rule::looks_at_tags)
+    }
+
+    /// Whom the first rule that matches names.
+    #[must_use]
+    pub fn of(&self, place: &Place) -> Option<Assignment> {
         self.of_any(std::slice::from_ref(place))
     }
 
-    /// The first rule that matches one of several places.
+    /// Whom the first rule names that matches one of several places, for the first of them.
     #[must_use]
-    pub fn of_any(&self, places: &[Place]) -> Option<&Rule> {
-        let places: Vec<Place> = places.iter().map(Place::lower).collect();
-        let matches = |rule: &&Rule| places.iter().any(|place| rule.when.unmet(place).is_none());
-        self.0.iter().find(matches)
+    pub fn of_any(&self, places: &[Place]) -> Option<Assignment> {
+        let lower: Vec<Place> = places.iter().map(Place::lower).collect();
+        self.0.iter().find_map(|rule| {
+            let matches = lower.iter().position(|place| rule.unmet(place).is_none())?;
+            Some(rule.names(&places[matches]))
+        })
     }
 
-    /// Every rule up to the first that matches, with why those before do not.
+    /// Every rule up to the first that matches, with why those before do not; whom that one names is [`Rules::of`]'s to say.
     #[must_use]
     pub fn explain(&self, place: &Place) -> Vec<Step<'_>> {
         let lower = place.lower();
         let mut steps = Vec::new();
         for rule in &self.0 {
-            let unmet = rule.when.unmet(&lower).map(|unmet| rule.when.why(unmet, place));
+            let unmet = rule.unmet(&lower).map(|unmet| rule.when.why(unmet, place));
             let matches = unmet.is_none();
             steps.push(Step { rule, unmet });
             if matches {
@@ -356,6 +533,9 @@ mod tests {
             issuer: "CN=R11, O=Let's Encrypt, C=US".to_owned(),
             protocol: "tls".to_owned(),
             group: "prod".to_owned(),
+            tags: [("Team", "Pay"), ("cost-center", "4711"), ("empty", ""), ("Team", "web")]
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .into(),
         }
     }
 
@@ -367,6 +547,7 @@ mod tests {
             network: get("network"),
             source: get("source"),
             issuer: get("issuer"),
+            tag: get("tag"),
         }
     }
 
@@ -377,7 +558,12 @@ mod tests {
             position,
             when: When::parse(&conditions(of)).unwrap(),
             assign: Assignment { team: Some(name.to_owned()), ..Assignment::default() },
+            from_tags: FromTags::default(),
         }
+    }
+
+    fn team_of(rules: &Rules, place: &Place) -> Option<String> {
+        rules.of(place).and_then(|assign| assign.team)
     }
 
     const CONDITIONS: &[(&[(&str, &str)], Option<&str>)] = &[
@@ -397,6 +583,16 @@ mod tests {
         (&[("source", "aws-*")], Some("source aws-*: it is tls, prod")),
         (&[("issuer", "let's encrypt")], None),
         (&[("issuer", "DigiCert")], Some("issuer digicert: it is CN=R11, O=Let's Encrypt, C=US")),
+        (&[("tag", "team")], None),
+        (&[("tag", "empty")], None),
+        (&[("tag", "TEAM=pay")], None),
+        (&[("tag", "team=w*")], None), // any of its values
+        (&[("tag", "empty=*")], None),
+        (
+            &[("tag", "team=bank")],
+            Some("tag team=bank: its tags are Team=Pay, cost-center=4711, empty=, Team=web"),
+        ),
+        (&[("tag", "tea")], Some("tag tea: its tags are Team=Pay, cost-center=4711, empty=, Team=web")),
         // All that are given must hold.
         (
             &[("host", "*.pay.example"), ("network", "10.0.0.0/8"), ("source", "prod"), ("issuer", "R11")],
@@ -417,7 +613,14 @@ mod tests {
 
     #[test]
     fn what_is_not_known_meets_no_condition() {
-        for of in [("host", "*"), ("name", "*"), ("network", "0.0.0.0/0"), ("source", "*"), ("issuer", "x")] {
+        for of in [
+            ("host", "*"),
+            ("name", "*"),
+            ("network", "0.0.0.0/0"),
+            ("source", "*"),
+            ("issuer", "x"),
+            ("tag", "team"),
+        ] {
             let rules = Rules::new(vec![rule("one", 1, &[of])]);
             let unmet = rules.explain(&Place::default())[0].unmet.clone().unwrap();
             assert!(unmet.contains("not known"), "{unmet}");
@@ -442,16 +645,64 @@ mod tests {
             ["first", "a"],
             "of equal positions the name decides; what is behind is not looked at"
         );
-        assert_eq!(rules.of(&place()).unwrap().name, "a");
-        assert_eq!(rules.of(&Place::default()).unwrap().name, "rest");
+        assert_eq!(team_of(&rules, &place()).as_deref(), Some("a"));
+        assert_eq!(team_of(&rules, &Place::default()).as_deref(), Some("rest"));
         let bank = Place { host: "x.bank.example".to_owned(), ..Place::default() };
         assert_eq!(
-            rules.of_any(&[place(), bank]).unwrap().name,
-            "first",
+            rules.of_any(&[place(), bank]).unwrap().team.as_deref(),
+            Some("first"),
             "the rules' order counts, not the places'"
         );
         assert_eq!(rules.of_any(&[]), None);
         assert_eq!(Rules::default().explain(&place()), []);
+    }
+
+    #[test]
+    fn a_tag_names_the_team_where_there_is_one() {
+        let key = |key: &str| Some(key.to_owned());
+        let taking = |from_tags: FromTags, assign: Assignment| {
+            Rules::new(vec![Rule { assign, from_tags, ..rule("tags", 1, &[]) }, rule("rest", 2, &[])])
+        };
+        let platform = Assignment {
+            team: Some("platform".to_owned()),
+            environment: Some("lab".to_owned()),
+            ..Assignment::default()
+        };
+        for (from_tags, team, owner, environment) in [
+            // The first of several values, as written there.
+            (FromTags { team: key("team"), ..FromTags::default() }, "Pay", None, Some("lab")),
+            (
+                FromTags { owner: key("COST-CENTER"), ..FromTags::default() },
+                "platform",
+                Some("4711"),
+                Some("lab"),
+            ),
+            // One of them is enough; what is not found is as the rule says.
+            (
+                FromTags { team: key("none"), owner: key("cost-center"), environment: key("empty") },
+                "platform",
+                Some("4711"),
+                Some("lab"),
+            ),
+            // None is found: the rule does not hold.
+            (FromTags { team: key("none"), ..FromTags::default() }, "rest", None, None),
+            (FromTags { team: key("empty"), ..FromTags::default() }, "rest", None, None),
+        ] {
+            let rules = taking(from_tags.clone(), platform.clone());
+            let named = rules.of(&place()).unwrap();
+            let said = (named.team.as_deref(), named.owner.as_deref(), named.environment.as_deref());
+            assert_eq!(said, (Some(team), owner, environment), "{from_tags:?}");
+        }
+        let none = taking(FromTags { team: key("none"), ..FromTags::default() }, Assignment::default());
+        let why = none.explain(&place())[0].unmet.clone().unwrap();
+        assert_eq!(why, "no tag to take from: its tags are Team=Pay, cost-center=4711, empty=, Team=web");
+        assert!(none.look_at_tags() && !Rules::new(vec![rule("one", 1, &[])]).look_at_tags());
+        assert!(Rules::new(vec![rule("one", 1, &[("tag", "team")])]).look_at_tags());
+        // Of several places the first that the rule matches names.
+        let other = Place { tags: vec![("team".to_owned(), "web".to_owned())], ..Place::default() };
+        let rules = taking(FromTags { team: key("team"), ..FromTags::default() }, Assignment::default());
+        let named = rules.of_any(&[Place::default(), other, place()]).unwrap();
+        assert_eq!(named.team.as_deref(), Some("web"));
     }
 
     #[test]
@@ -461,6 +712,10 @@ mod tests {
         assert_eq!(refused(("network", "10.0.0.0/33")), BadRule::Network("10.0.0.0/33".to_owned()));
         assert_eq!(refused(("network", "pay.example")), BadRule::Network("pay.example".to_owned()));
         assert_eq!(refused(("issuer", " ")), BadRule::Issuer);
+        for odd in ["", "=pay", " =pay", "team=", "te\nam", &"x".repeat(TAG_KEY_OCTETS_MAX + 1)] {
+            assert_eq!(refused(("tag", odd)), BadRule::Tag, "{odd:?}");
+        }
+        assert_eq!(FromTags { owner: Some(String::new()), ..FromTags::default() }.check(), Err(BadRule::Tag));
         let assign = |team: &str| Assignment { team: Some(team.to_owned()), ..Assignment::default() };
         assert_eq!(assign("pay").check(), Ok(()));
         assert_eq!(assign(" ").check(), Err(BadRule::Label("the team")));
@@ -509,7 +764,7 @@ mod tests {
                 .min_by_key(|one| (one.position, one.name.clone()))
                 .map(|one| one.name.clone());
             let rules = Rules::new(all.clone());
-            prop_assert_eq!(rules.of(&place()).map(|one| one.name.clone()), wanted.clone());
+            prop_assert_eq!(team_of(&rules, &place()), wanted.clone());
             let backwards = Rules::new(all.into_iter().rev().collect());
             prop_assert_eq!(&backwards, &rules);
             let last = rules.explain(&place()).pop().filter(|step| step.unmet.is_none());
@@ -517,9 +772,12 @@ mod tests {
         }
 
         #[test]
-        fn conditions_are_kept_as_they_were_read(host in "[a-zA-Z*.]{1,20}", bits in 0_u8..=32, issuer in "[A-Z ]{0,5}x") {
+        fn conditions_are_kept_as_they_were_read(host in "[a-zA-Z*.]{1,20}", bits in 0_u8..=32, issuer in "[A-Z ]{0,5}x",
+            tag in "[a-zA-Z/:.-]{1,9}(=[a-zA-Z*=]{1,9})?") {
             let network = format!("10.9.8.7/{bits}");
-            let of = [("host", host.as_str()), ("network", network.as_str()), ("issuer", issuer.as_str())];
+            let of = [
+                ("host", host.as_str()), ("network", network.as_str()), ("issuer", issuer.as_str()), ("tag", tag.as_str()),
+            ];
             let when = When::parse(&conditions(&of)).unwrap();
             let kept: When = serde_json::from_value(json!(when)).unwrap();
             prop_assert_eq!(kept, when);

@@ -42,11 +42,13 @@ pub(super) struct Held {
 /// Endpoints by the severity of their worst finding.
 pub(super) type Findings = BTreeMap<String, u64>;
 
-/// Parts of sources that a run could not list.
+/// What a run could not list, or not read beside what it listed.
 #[derive(Default)]
 struct NotListed {
     count: u64,
     first: Vec<String>,
+    /// What could not be read beside the certificates: nothing is missing for it.
+    not_read: Vec<String>,
 }
 
 /// Why a run, or a part of one, has no results.
@@ -161,6 +163,7 @@ impl Watches {
             "parts": parts,
             "not_listed": not_listed.count,
             "not_listed_first": not_listed.first,
+            "not_read_first": not_listed.not_read,
         });
         let summary = json!({"watch": row.settings.name, "counts": counts}).to_string();
         let ended_at_us = self.0.clock.now_us();
@@ -234,6 +237,7 @@ impl Watches {
                 not_listed.first.push(failure);
             }
         }
+        not_listed.not_read = listed.iter().flat_map(Listed::remarked).take(FAILURES_SHOWN).collect();
         Ok((findings, not_listed))
     }
 

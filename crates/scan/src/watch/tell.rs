@@ -78,11 +78,15 @@ impl Watches {
             leaves.extend(told.map(|(endpoint, _)| endpoint.leaf.sha256));
         }
         let names = self.0.store.ownership_names(leaves.into_iter().collect()).await?;
-        for (endpoint, news) in seen.iter().zip(news).filter(|(_, news)| news.tells()) {
+        let told: Vec<_> = seen.iter().zip(news).filter(|(_, news)| news.tells()).collect();
+        let kept = told.iter().map(|(seen, _)| (seen.endpoint.clone(), Some(seen.leaf.sha256)));
+        let tags = rules.tags(&self.0.store, kept.collect()).await?;
+        for ((endpoint, news), tags) in told.into_iter().zip(tags) {
             let names = names.get(&endpoint.leaf.sha256).map_or(&[][..], Vec::as_slice);
-            let Some(rule) = rules.of(&place_of(endpoint, watch, names)) else { continue };
+            let place = Place { tags, ..place_of(endpoint, watch, names) };
+            let Some(assign) = rules.of(&place) else { continue };
             for event in news.events.iter_mut().chain(&mut news.found) {
-                write_into(&rule.assign, &mut event.body);
+                write_into(&assign, &mut event.body);
             }
         }
         Ok(())

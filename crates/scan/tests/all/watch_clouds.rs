@@ -8,9 +8,12 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use outbound::Deadline;
 use parking_lot::Mutex;
-use scan::clouds::{Chain, CloudCertificate, CloudSource, CloudStore, Place, Provider, Sink, SourceError};
+use scan::clouds::{
+    Chain, CloudCertificate, CloudSource, CloudStore, Place, Provider, Sink, SourceError, Tags,
+};
+use scan::ownership::{Assignment, Conditions, FromTags, NewRule, Ownership};
 use scan::watch::{NewWatch, WatchError};
-use store::OutboxRow;
+use store::{EndpointKey, InventoryRow, OutboxRow};
 use x509::Fingerprint;
 
 use crate::watch::World;
@@ -25,6 +28,8 @@ pub(crate) struct Shelf {
     name: Arc<str>,
     /// By part and place.
     kept: Mutex<BTreeMap<(&'static str, &'static str), Vec<Vec<u8>>>>,
+    /// By place.
+    tags: Mutex<BTreeMap<&'static str, Tags>>,
     east_denied: AtomicBool,
     read: AtomicUsize,
 }
@@ -34,6 +39,7 @@ impl Default for Shelf {
         Self {
             name: "kubernetes/shelf".into(),
             kept: Mutex::default(),
+            tags: Mutex::default(),
             east_denied: AtomicBool::new(false),
             read: AtomicUsize::new(0),
         }
@@ -47,6 +53,11 @@ impl Shelf {
 
     fn take(&self, part: &'static str, place: &'static str) {
         assert!(self.kept.lock().remove(&(part, place)).is_some());
+    }
+
+    fn tag(&self, place: &'static str, tags: &[(&str, &str)]) {
+        let tags = tags.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        self.tags.lock().insert(place, tags);
     }
 
     fn read(&self) -> usize {
@@ -68,7 +79,9 @@ impl Shelf {
                     Chain::Read(chain.clone())
                 });
                 let used_by = Vec::new();
-                sink.seen(part, CloudCertificate { place, chain, not_after: None, used_by, marker }).await?;
+                let tags = Some(self.tags.lock().get(name).cloned().unwrap_or_default());
+                let certificate = CloudCertificate { place, chain, not_after: None, used_by, tags, marker };
+                sink.seen(part, certificate).await?;
             }
             sink.listed(part);
         }
@@ -167,6 +180,97 @@ async fn what_clouds_keep_is_listed_beside_the_looks(world: World) {
     let refused = listener.node.create(&unknown, "user:a").await.unwrap_err();
     assert!(matches!(&refused, WatchError::Invalid(why) if why.contains("aws")), "{refused}");
     listener.world.fleet.stop().await;
+}
+
+/// What a cloud's own tags say of a certificate is whose it is: there, and wherever else it is served.
+async fn a_clouds_own_tags_say_whose_a_certificate_is(world: World) {
+    let (chain, root) =
+        (chain(), x509::pem::certificates(world.fleet.roots_pem().as_bytes()).next().unwrap().1);
+    world.shelf.put(WEST, "prod/web/tls", &chain);
+    world.shelf.put(WEST, "prod/web/copy", &chain);
+    world.shelf.put(EAST, "prod/mesh/root", std::slice::from_ref(&root));
+    world.shelf.tag("prod/web/tls", &[("team", "payments"), ("env", "live")]);
+    let mut listener = Listener::new(world).await;
+    let rules = Ownership::new(listener.world.store.clone(), listener.world.clock.clone());
+    let text = |text: &str| Some(text.to_owned());
+    let rule = |name: &str, position: u32, when: Conditions, team: &str, from_tags: FromTags| NewRule {
+        name: name.to_owned(),
+        position: Some(position),
+        when,
+        assign: Assignment { team: text(team), ..Assignment::default() },
+        from_tags,
+    };
+    let taken = FromTags { team: text("Team"), environment: text("env"), ..FromTags::default() };
+    let from_tags = rule("tags", 10, Conditions::default(), "nobody", taken);
+    rules.create(&from_tags, "user:a").await.unwrap();
+    let rest = rule("rest", 20, Conditions::default(), "platform", FromTags::default());
+    rules.create(&rest, "user:a").await.unwrap();
+
+    let mut new: NewWatch = listener.world.watch("estate");
+    new.spec.sources = vec!["kubernetes/shelf".to_owned()];
+    let row = listener.node.create(&new, "user:a").await.unwrap();
+    let of = |events: &[OutboxRow], leaf: &[u8]| {
+        let subject = found(leaf).pop_first().unwrap();
+        let told = events.iter().rfind(|event| event.kind == "certificate.found" && event.subject == subject);
+        let body = body(told?);
+        Some((body["team"].as_str()?.to_owned(), body["environment"].as_str().map(str::to_owned)))
+    };
+    let first = listener.run(row.id).await;
+    assert_eq!(of(&first, &root), Some(("platform".to_owned(), None)), "it has no tags");
+    let named = of(&first, &chain[0]).unwrap();
+    assert!(
+        [("payments", Some("live")), ("platform", None)].contains(&(named.0.as_str(), named.1.as_deref())),
+        "a place has its own tags and no others: {named:?}"
+    );
+    assert_eq!(kinds(&listener.run(row.id).await), ["watch.finished"], "nothing has changed");
+
+    // A certificate that was told of gets other tags: whose its end is is told anew.
+    listener.world.shelf.tag("prod/web/tls", &[("team", "bank")]);
+    listener.world.shelf.tag("prod/web/copy", &[("team", "bank")]);
+    let events = listener.run(row.id).await;
+    assert_eq!(of(&events, &chain[0]), Some(("bank".to_owned(), None)));
+    assert!(
+        events.iter().all(|event| ["certificate.found", "watch.finished"].contains(&event.kind.as_str()))
+    );
+
+    // An endpoint that serves a certificate is of whoever its tags name where it is kept.
+    let store = &listener.world.store;
+    let endpoints = store.endpoints_of_certificate(Fingerprint::of(&chain[0]).as_bytes(), None, 10).await;
+    let kept = endpoints.unwrap().rows.swap_remove(0);
+    let served = InventoryRow {
+        endpoint: EndpointKey {
+            host: "web.example".to_owned(),
+            port: 443,
+            protocol: "tls".to_owned(),
+            server_name: "web.example".to_owned(),
+            address: String::new(),
+        },
+        ..kept.clone()
+    };
+    let all = rules.rules().await.unwrap();
+    let before = store.statements_sent();
+    let whose = all.of_found(store, &[kept, served.clone()]).await.unwrap();
+    assert!(store.statements_sent() - before <= 4, "four statements at most");
+    let teams: Vec<_> = whose.into_iter().map(|assign| assign.unwrap().team.unwrap()).collect();
+    assert_eq!(teams, ["bank", "bank"]);
+
+    // Once no place keeps it any more its tags are gone, too.
+    listener.world.shelf.take(WEST, "prod/web/tls");
+    listener.world.shelf.take(WEST, "prod/web/copy");
+    listener.run(row.id).await;
+    let whose = all.of_found(&listener.world.store, &[served]).await.unwrap();
+    assert_eq!(whose[0].as_ref().unwrap().team.as_deref(), Some("platform"));
+    listener.world.fleet.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clouds_own_tags_say_whose_a_certificate_is_on_sqlite() {
+    a_clouds_own_tags_say_whose_a_certificate_is(World::sqlite_with(fleet::Mix::Healthy).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clouds_own_tags_say_whose_a_certificate_is_on_postgres() {
+    a_clouds_own_tags_say_whose_a_certificate_is(World::postgres_with(fleet::Mix::Healthy).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use fleet::Mix;
-use scan::ownership::{Assignment, Conditions, NewRule, Ownership};
+use scan::ownership::{Assignment, Conditions, FromTags, NewRule, Ownership};
 use scan::watch::{NewWatch, Runner, Watches};
 use serde_json::Value;
 use store::{OutboxPlace, OutboxRow};
@@ -195,7 +195,7 @@ fn owned(name: &str, position: u32, when: Conditions) -> NewRule {
         environment: Some("lab".to_owned()),
         tags: [("from".to_owned(), name.to_owned())].into(),
     };
-    NewRule { name: name.to_owned(), position: Some(position), when, assign }
+    NewRule { name: name.to_owned(), position: Some(position), when, assign, from_tags: FromTags::default() }
 }
 
 async fn what_is_told_says_whose_it_is(world: World) {

@@ -95,6 +95,70 @@ async fn only_what_is_new_or_changed_is_read_again() {
     );
 }
 
+/// How often an operation was answered, over all accounts and regions.
+fn answered(cloud: &AwsCloud, operation: &str) -> u64 {
+    cloud.counts().iter().filter(|((name, _), _)| *name == operation).map(|(_, n)| n.taken).sum()
+}
+
+/// Tags are asked for once for what is new, then only for what has changed: a change of the tags alone is noticed with the
+/// next change of the certificate.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tags_are_read_of_what_is_new_or_changed() {
+    let manners = Manners { quotas: free(), ..Manners::default() };
+    let cloud = AwsCloud::start(&AwsPlan { manners, ..AwsPlan::default() }).unwrap();
+    let sources = sources(&cloud, &quick_pools(), &http()).await;
+    let asked =
+        || (answered(&cloud, "ListTagsForCertificate"), answered(&cloud, "ListServerCertificateTags"));
+    let first = list(&sources, HashMap::new()).await;
+    assert_eq!((first.truth(), asked()), (cloud.truth(), (2 * 12, 3)));
+    let tagged =
+        |found: &Found| -> Vec<_> { found.ended.values().flat_map(|listed| listed.tagged.clone()).collect() };
+    let new = tagged(&first);
+    assert!(!new.is_empty() && new.iter().all(|one| !one.retagged && !one.tags.is_empty()), "{new:?}");
+
+    let arn = cloud.tag_one(&[("team", "bank"), ("empty", "")]).unwrap();
+    let second = list(&sources, first.states()).await;
+    assert_eq!((asked(), tagged(&second)), ((2 * 12, 3), Vec::new()), "nothing is new");
+    assert_ne!(second.truth(), cloud.truth(), "AWS does not say that tags have changed");
+
+    let (renewed, _) = cloud.renew_one().unwrap().unwrap();
+    assert_eq!(renewed, arn);
+    let third = list(&sources, second.states()).await;
+    assert_eq!((third.truth(), asked()), (cloud.truth(), (2 * 12 + 1, 3)));
+    let changed = tagged(&third);
+    assert_eq!(changed.len(), 1);
+    assert_eq!((&*changed[0].place.name, changed[0].tags["team"].as_str()), (arn.as_str(), "bank"));
+}
+
+/// Credentials that may not read tags list everything else, and that is said once for a region, not for a certificate.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tags_that_may_not_be_read_fail_nothing_and_are_said_once() {
+    let manners = Manners { quotas: free(), ..Manners::default() };
+    let cloud = AwsCloud::start(&AwsPlan { manners, ..AwsPlan::default() }).unwrap();
+    cloud.deny(&["ListTagsForCertificate", "ListServerCertificateTags"]);
+    let sources = sources(&cloud, &quick_pools(), &http()).await;
+    let found = list(&sources, HashMap::new()).await;
+    assert_eq!(found.failures(), Vec::<String>::new());
+    let mut remarks = found.remarks();
+    remarks.sort();
+    assert_eq!(remarks.len(), 3, "{remarks:?}");
+    assert!(remarks[0].starts_with("iam tags: iam:ListServerCertificateTags is not allowed"), "{remarks:?}");
+    assert!(
+        remarks[2].starts_with("us-east-2/acm tags: acm:ListTagsForCertificate is not allowed"),
+        "{remarks:?}"
+    );
+    let bare = |truth: Vec<fleet::cloud::CloudTruth>| -> Vec<_> {
+        truth.into_iter().map(|one| fleet::cloud::CloudTruth { tags: Default::default(), ..one }).collect()
+    };
+    assert_eq!(found.truth(), bare(cloud.truth()), "everything else is there");
+
+    // As soon as they may be read they are, although no certificate has changed.
+    cloud.deny(&[]);
+    let found = list(&sources, found.states()).await;
+    assert_eq!((found.truth(), found.remarks()), (cloud.truth(), Vec::new()));
+    assert_eq!(found.read(), 0, "the certificates were known");
+}
+
 /// What is asked one after the other goes over one connection, however long the listing; over another where the HTTP
 /// library was not yet done with the one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -203,8 +267,10 @@ pub(crate) fn free() -> Vec<(&'static str, Quota)> {
         "ListCertificates",
         "GetCertificate",
         "DescribeCertificate",
+        "ListTagsForCertificate",
         "ListServerCertificates",
         "GetServerCertificate",
+        "ListServerCertificateTags",
         "DescribeLoadBalancers",
         "DescribeListeners",
         "DescribeListenerCertificates",

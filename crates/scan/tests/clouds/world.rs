@@ -37,6 +37,7 @@ fn quick() -> PoolSettings {
     let text = r#"{"aws": {"operations": {
         "acm:ListCertificates": {"per_second": 1000}, "acm:GetCertificate": {"per_second": 1000},
         "acm:DescribeCertificate": {"per_second": 1000}, "iam:ListServerCertificates": {"per_second": 1000},
+        "acm:ListTagsForCertificate": {"per_second": 1000}, "iam:ListServerCertificateTags": {"per_second": 1000},
         "iam:GetServerCertificate": {"per_second": 1000}, "cloudfront:ListDistributions": {"per_second": 1000},
         "elasticloadbalancing:DescribeLoadBalancers": {"per_second": 1000},
         "elasticloadbalancing:DescribeListeners": {"per_second": 1000},
@@ -104,6 +105,7 @@ impl Found {
                     name: certificate.place.name.to_string(),
                     leaf_sha256: leaf.map(|leaf| leaf.to_string()),
                     used_by,
+                    tags: certificate.tags.clone().unwrap_or_default(),
                 }
             })
             .collect();
@@ -117,6 +119,12 @@ impl Found {
 
     pub(crate) fn read(&self) -> u64 {
         self.ended.values().map(|listed| listed.read).sum()
+    }
+
+    /// What could not be read beside the certificates, `PART: error`.
+    pub(crate) fn remarks(&self) -> Vec<String> {
+        let remarks = self.ended.values().flat_map(|listed| &listed.remarks);
+        remarks.map(|(part, error)| format!("{part}: {error}")).collect()
     }
 
     /// What failed, `PART: error`.

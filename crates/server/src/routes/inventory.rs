@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{HeaderValue, LOCATION};
 use lifecycle::claim::{Claim, Claimed};
-use lifecycle::lifecycle::{Found, FoundState, Lifecycle};
+use lifecycle::lifecycle::{Found, FoundState, Lifecycle, Whose};
 use lifecycle::managed::KeyLocation;
 use scan::ownership::Assignment;
 use serde::{Deserialize, Serialize};
@@ -173,6 +173,13 @@ struct FoundParams {
     expires_after: Option<String>,
     /// Whether the last look saw a certificate.
     answering: Option<bool>,
+    /// Of this team, by the rules of ownership. With this, `owner` or `nobody` a page looks at 5,000 endpoints at most: it may
+    /// have fewer items than asked for, or none, and still a `next`.
+    team: Option<String>,
+    /// Of this owner, by the rules of ownership.
+    owner: Option<String>,
+    /// Only those for which no rule names a team or an owner.
+    nobody: Option<bool>,
     /// `expiry` (also when absent) or `host`.
     sort: Option<String>,
 }
@@ -202,7 +209,13 @@ async fn list(
         order,
         ..InventoryFilter::default()
     };
-    let page = state.room::<Lifecycle>()?.found(&filter, paging.after.as_ref(), paging.limit).await?;
+    let whose = Whose { team: params.team, owner: params.owner, nobody: params.nobody == Some(true) };
+    let (room, after) = (state.room::<Lifecycle>()?, paging.after.as_ref());
+    let page = if whose.is_anybody() {
+        room.found(&filter, after, paging.limit).await?
+    } else {
+        room.found_of(&filter, &whose, after, paging.limit).await?
+    };
     Ok(Json(Listing::of(page, FoundView::of)))
 }
 

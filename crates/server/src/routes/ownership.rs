@@ -6,7 +6,10 @@ use std::net::IpAddr;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{HeaderValue, LOCATION};
-use scan::ownership::{Assignment, Conditions, NewRule, Ownership, OwnershipError, Place, RuleRecord, Step};
+use scan::clouds::TAGS_KEPT_MAX;
+use scan::ownership::{
+    Assignment, Conditions, FromTags, NewRule, Ownership, OwnershipError, Place, RuleRecord, Step,
+};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::routes;
@@ -63,6 +66,9 @@ struct WhenBody {
     /// What the issuer's name holds, in any case.
     #[schema(max_length = 256)]
     issuer: Option<String>,
+    /// A tag that a cloud or cluster gives to the certificate: its key alone, or `KEY=PATTERN` for its value.
+    #[schema(example = "team=pay*", max_length = 766)]
+    tag: Option<String>,
 }
 
 /// Whom a rule names, and what it says beside; at least one of them.
@@ -90,6 +96,30 @@ impl From<Assignment> for AssignBody {
     }
 }
 
+/// What a rule takes from the value of a tag, by the tag's key. A rule that takes something holds only where it finds
+/// something to take; what it does not find is as `assign` says.
+#[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schema(as = OwnershipFromTags)]
+struct FromTagsBody {
+    /// The team that answers.
+    #[schema(example = "team", max_length = 512)]
+    team: Option<String>,
+    /// Who does.
+    #[schema(max_length = 512)]
+    owner: Option<String>,
+    /// Where it is used.
+    #[schema(max_length = 512)]
+    environment: Option<String>,
+}
+
+impl From<FromTags> for FromTagsBody {
+    fn from(from_tags: FromTags) -> Self {
+        let FromTags { team, owner, environment } = from_tags;
+        Self { team, owner, environment }
+    }
+}
+
 /// A rule.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = OwnershipRule)]
@@ -105,6 +135,8 @@ struct RuleView {
     when: WhenBody,
     /// Whom it names.
     assign: AssignBody,
+    /// What of it is taken from tags.
+    from_tags: FromTagsBody,
     /// When it was made.
     created_at: String,
     /// When it was last changed.
@@ -124,8 +156,10 @@ impl RuleView {
                 network: rule.when.network.map(|network| network.to_string()),
                 source: rule.when.source.map(String::from),
                 issuer: rule.when.issuer,
+                tag: rule.when.tag.map(String::from),
             },
             assign: rule.assign.into(),
+            from_tags: rule.from_tags.into(),
             created_at: shown(created_at_us),
             updated_at: shown(updated_at_us),
         }
@@ -147,19 +181,28 @@ struct RuleBody {
     /// Where it holds.
     #[serde(default)]
     when: WhenBody,
-    /// Whom it names.
+    /// Whom it names; may be empty when something is taken from tags.
+    #[serde(default)]
     assign: AssignBody,
+    /// What of it is taken from tags.
+    #[serde(default)]
+    from_tags: FromTagsBody,
 }
 
 impl RuleBody {
     fn taken(self) -> NewRule {
-        let WhenBody { host, name, network, source, issuer } = self.when;
+        let WhenBody { host, name, network, source, issuer, tag } = self.when;
         let AssignBody { team, owner, environment, tags } = self.assign;
         NewRule {
             name: self.name,
             position: self.position,
-            when: Conditions { host, name, network, source, issuer },
+            when: Conditions { host, name, network, source, issuer, tag },
             assign: Assignment { team, owner, environment, tags },
+            from_tags: FromTags {
+                team: self.from_tags.team,
+                owner: self.from_tags.owner,
+                environment: self.from_tags.environment,
+            },
         }
     }
 }
@@ -183,6 +226,8 @@ struct QuestionBody {
     source: String,
     /// The group of the watch that looks there.
     group: String,
+    /// Its tags in a cloud or cluster, at most 64.
+    tags: BTreeMap<String, String>,
 }
 
 impl QuestionBody {
@@ -194,6 +239,11 @@ impl QuestionBody {
             ),
             None => self.host.parse().ok(),
         };
+        if self.tags.len() > TAGS_KEPT_MAX {
+            return Err(Problem::unprocessable(format_args!(
+                "a certificate has at most {TAGS_KEPT_MAX} tags"
+            )));
+        }
         let place = Place {
             host: self.host,
             server_name: self.server_name,
@@ -202,6 +252,7 @@ impl QuestionBody {
             issuer: self.issuer,
             protocol: self.source,
             group: self.group,
+            tags: self.tags.into_iter().collect(),
         };
         Ok(place.named(&self.names))
     }
@@ -315,7 +366,7 @@ async fn explain(state: State, Json(body): Json<QuestionBody>) -> Result<Json<Ex
     let matched = steps.last().filter(|step| step.unmet.is_none()).map(|step| step.rule);
     Ok(Json(ExplanationView {
         rule: matched.map(|rule| rule.name.clone()),
-        assign: matched.map(|rule| rule.assign.clone().into()),
+        assign: rules.of(&place).map(AssignBody::from),
         steps: steps.iter().map(StepView::of).collect(),
     }))
 }

@@ -109,7 +109,8 @@ struct LastRun {
     /// Why it failed.
     error: Option<String>,
     /// `endpoints`, `answered`, `changed`, `new_certificates`; `worst_findings`: endpoints by severity; `not_listed`: parts
-    /// of sources that could not be listed, with `not_listed_first` saying why.
+    /// of sources that could not be listed, with `not_listed_first` saying why; `not_read_first`: what could not be read
+    /// beside, such as tags.
     #[schema(value_type = Object)]
     counts: Value,
 }

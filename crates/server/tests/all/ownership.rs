@@ -111,3 +111,21 @@ async fn what_makes_no_sense_is_refused() {
     asked(Method::POST, &format!("{PATH}/explain")).await.expect(200);
     asked(Method::POST, PATH).await.expect(403);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rule_looks_at_tags_and_takes_from_them() {
+    let (world, _database, _folder) = world().await;
+    let ask =
+        async |question: Value| world.post(&format!("{PATH}/explain"), question).await.expect(200).json();
+    let tagged = json!({"name": "tagged", "position": 2, "when": {"tag": "Stage=prod*"}, "from_tags": {"team": "Team"}});
+    let made = world.post(PATH, tagged.clone()).await.expect(201).json();
+    assert_eq!((&made["when"]["tag"], &made["from_tags"]["team"]), (&json!("stage=prod*"), &json!("Team")));
+    let told = ask(json!({"host": "x", "tags": {"stage": "production", "team": "bank"}})).await;
+    assert_eq!((&told["rule"], &told["assign"]["team"]), (&json!("tagged"), &json!("bank")));
+    let told = ask(json!({"host": "x", "tags": {"stage": "prod"}})).await;
+    assert_eq!(told["steps"][0]["why_not"], "no tag to take from: its tags are stage=prod");
+    world.post(PATH, json!({"name": "odd", "from_tags": {"team": ""}})).await.expect(422);
+    world.post(PATH, json!({"name": "nothing"})).await.expect(422);
+    let many: serde_json::Map<_, _> = (0..65).map(|n| (format!("t{n}"), json!("v"))).collect();
+    world.post(&format!("{PATH}/explain"), json!({"host": "x", "tags": many})).await.expect(422);
+}

@@ -63,6 +63,7 @@ migrations! {
     17 "watch_parts" "0017_watch_parts.sql",
     18 "ownership" "0018_ownership.sql",
     19 "history" "0019_history.sql",
+    20 "kept_tags" "0020_kept_tags.sql",
 }
 
 /// What a module sends: statements of both databases, of one of them, and over many rows.
@@ -97,6 +98,7 @@ pub(crate) const MODULES: &[Sends] = &[
         composed: crate::clouds::composed,
     },
     sends(crate::keys::ALL, crate::keys::BULKS),
+    sends(&[], crate::kept_tags::BULKS),
     sends(crate::known::ALL, crate::known::BULKS),
     Sends {
         both: crate::cas::ALL,

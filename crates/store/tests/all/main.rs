@@ -101,6 +101,7 @@ battery! {
     ownership::a_rule_is_made_changed_and_removed
     ownership::rules_are_bounded_and_listed_in_their_order
     ownership::what_rules_look_at_is_read_for_many_at_once
+    ownership::tags_are_kept_by_place_and_read_by_certificate
     clouds::the_latest_state_of_a_source_is_kept
     clouds::certificates_are_read_by_fingerprint_many_at_once
     clouds::connections_are_known

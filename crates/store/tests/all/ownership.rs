@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use futures_util::FutureExt;
+use store::kept_tags::{KEPT_PLACES_MAX, KeptTags, put_kept_tags};
 use store::ownership::{
     OWNERSHIP_NAMES_MAX, OWNERSHIP_RULES_MAX, OwnershipInsertion, OwnershipSettings, delete_ownership_rule,
-    insert_ownership_rule, last_ownership_position, update_ownership_rule,
+    insert_ownership_rule, last_ownership_position, note_ownership_changed, update_ownership_rule,
 };
 use store::told::{Told, tell};
 use store::watches::{WatchSettings, WatchTimes, insert_watch};
-use store::{NewCertificate, Store, StoreError};
+use store::{EndpointKey, NewCertificate, Store, StoreError};
 use uuid::Uuid;
 
 use crate::world::{DAY, NOW, World, answered, certificate, key, walk};
@@ -130,4 +131,53 @@ pub(crate) async fn what_rules_look_at_is_read_for_many_at_once(world: World) {
         store.ownership_groups(&[key("a.example"), key("b.example"), key("c.example")]).await.unwrap();
     assert_eq!(store.statements_sent() - before, 1);
     assert_eq!(groups, [(1, "prod".to_owned())].into(), "only of the one that a watch told of");
+}
+
+pub(crate) async fn tags_are_kept_by_place_and_read_by_certificate(world: World) {
+    let store = &world.store;
+    let long = "n".repeat(store::HOST_BYTES_MAX + 1);
+    let kept = |host: &str, leaf: Option<u8>, tags: Option<&str>| KeptTags {
+        protocol: "aws-acm".to_owned(),
+        host: host.to_owned(),
+        sha256: leaf.map(|leaf| [leaf; 32]),
+        tags: tags.map(str::to_owned),
+    };
+    let put = async |some: Vec<KeptTags>| {
+        store.write("put", move |tx| put_kept_tags(tx, some).boxed()).await.unwrap();
+    };
+    put(vec![
+        kept("b", Some(1), Some("{\"b\":\"1\"}")),
+        kept("a", Some(1), Some("{\"a\":\"1\"}")),
+        kept("waiting", None, Some("{\"w\":\"1\"}")),
+        kept(&long, Some(2), Some("{\"l\":\"1\"}")),
+    ])
+    .await;
+    let place = |host: &str| EndpointKey { protocol: "aws-acm".to_owned(), port: 0, ..key(host) };
+    let before = store.statements_sent();
+    let places = [place("waiting"), place("none"), place("b"), place(&long)];
+    let of_places = store.kept_tags_of_places(&places).await.unwrap();
+    assert_eq!(store.statements_sent() - before, 1);
+    let text = |text: &str| text.to_owned();
+    assert_eq!(
+        of_places,
+        [(0, text("{\"w\":\"1\"}")), (2, text("{\"b\":\"1\"}")), (3, text("{\"l\":\"1\"}"))].into()
+    );
+    let of_leaves = store.kept_tags_of_certificates(vec![[1; 32], [2; 32], [9; 32]]).await.unwrap();
+    assert_eq!(of_leaves[&[1; 32]], ["{\"a\":\"1\"}", "{\"b\":\"1\"}"], "by place");
+    assert_eq!((of_leaves[&[2; 32]].len(), of_leaves.len()), (1, 2));
+    assert!(store.kept_tags_of_certificates(Vec::new()).await.unwrap().is_empty());
+
+    // Another certificate there, other tags, none any more.
+    put(vec![kept("a", Some(3), Some("{\"a\":\"2\"}")), kept("b", None, None)]).await;
+    let of_leaves = store.kept_tags_of_certificates(vec![[1; 32], [3; 32]]).await.unwrap();
+    assert_eq!(of_leaves, [([3; 32], vec![text("{\"a\":\"2\"}")])].into());
+
+    // One certificate in very many places: the first are read.
+    put((0..KEPT_PLACES_MAX + 9).map(|n| kept(&format!("n{n:03}"), Some(7), Some("{}"))).collect()).await;
+    let of_leaves = store.kept_tags_of_certificates(vec![[7; 32]]).await.unwrap();
+    assert_eq!(of_leaves[&[7; 32]].len(), KEPT_PLACES_MAX);
+
+    let noted = store.write("note", |tx| note_ownership_changed(tx, NOW + 5).boxed());
+    noted.await.unwrap();
+    assert_eq!(store.ownership_changed_us().await.unwrap(), NOW + 5);
 }

@@ -31,6 +31,11 @@ fn what_is_found_belongs_to_whom_a_rule_names() {
 
     let found = house.json(&["cert", "found"])["rows"][0].clone();
     assert_eq!((&found["team"], &found["state"]), (&json!("platform"), &json!("unmanaged")), "{found}");
+    let of =
+        |given: &[&str]| house.json(&[&["cert", "found"], given].concat())["rows"].as_array().unwrap().len();
+    let counts =
+        [&["--team", "platform"][..], &["--team", "other"], &["--owner", "ann"], &["--nobody"]].map(of);
+    assert_eq!(counts, [1, 0, 0, 0]);
     let claimed = house.json(&["cert", "claim", found["leaf"]["fingerprint"].as_str().unwrap()]);
     let managed = house.json(&["cert", "show", claimed["name"].as_str().unwrap()]);
     let says = (&managed["team"], &managed["environment"], &managed["tags"]);
@@ -47,6 +52,16 @@ fn what_is_found_belongs_to_whom_a_rule_names() {
     let order = |house: &House| house.json(&["owner", "rule", "list"])["rows"].clone();
     assert_eq!((&order(&house)[0]["name"], &order(&house)[1]["name"]), (&json!("rest"), &json!("own")));
     house.does(&["owner", "rule", "remove", "rest"]);
+    let tagged = ["owner", "rule", "add", "tagged", "--position", "1", "--cloud-tag", "stage=prod*"];
+    let made = house.json(&[&tagged[..], &["--team-from-tag", "team"]].concat());
+    let says = (&made["when"]["tag"], &made["from_tags"]["team"], &made["assign"]["team"]);
+    assert_eq!(says, (&json!("stage=prod*"), &json!("team"), &Value::Null), "{made}");
+    house.does(&["owner", "rule", "move", "tagged", "2"]);
+    let explain =
+        ["owner", "rule", "explain", "arn:x", "--source", "aws-acm", "--cloud-tag", "stage=production"];
+    let told = house.json(&[&explain[..], &["--cloud-tag", "team=bank"]].concat());
+    assert_eq!((&told["rule"], &told["assign"]["team"]), (&json!("tagged"), &json!("bank")), "{told}");
+    house.does(&["owner", "rule", "remove", "tagged"]);
     assert_eq!(house.json(&["owner", "rule", "show", "own"])["when"]["source"], "own");
     assert_eq!(order(&house).as_array().unwrap().len(), 1);
     // Owners themselves are as they were.

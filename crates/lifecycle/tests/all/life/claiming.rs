@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use keys::{KeyType, PrivateKey, Signer};
 use lifecycle::claim::{Claim, Claimed};
-use lifecycle::lifecycle::{FoundState, LifecycleError};
+use lifecycle::lifecycle::{FOUND_LOOKED_MAX, FoundState, LifecycleError, Whose};
 use lifecycle::managed::{KeyLocation, Options, TargetRef};
 use lifecycle::state::State;
-use scan::ownership::{Assignment, Conditions, NewRule, Ownership};
+use scan::ownership::{Assignment, Conditions, FromTags, NewRule, Ownership};
 use store::people::Dismissal;
-use store::{EndpointKey, InventoryFilter, NewCertificate, NewObservation};
+use store::{EndpointKey, InventoryFilter, InventoryOrder, NewCertificate, NewObservation};
 use uuid::Uuid;
 use x509::build::{CertificateSpec, Extension, signed, tbs_certificate};
 use x509::{Certificate, DistinguishedName, Fingerprint, GeneralName, SerialNumber, UnixTime};
@@ -172,7 +172,8 @@ pub(super) async fn what_was_dismissed_stays_away(world: World) {
 
 async fn rule(world: &World, name: &str, when: Conditions, assign: Assignment) {
     let rules = Ownership::new(world.store.clone(), world.clock.clone());
-    let new = NewRule { name: name.to_owned(), position: None, when, assign };
+    let from_tags = FromTags::default();
+    let new = NewRule { name: name.to_owned(), position: None, when, assign, from_tags };
     rules.create(&new, "user:ann").await.unwrap();
 }
 
@@ -227,5 +228,75 @@ pub(super) async fn whose_a_claim_is_follows_from_the_rules(world: World) {
     assert_eq!(claimed(fingerprint(1), text("bob")).await, said);
     assert_eq!(claimed(fingerprint(2), None).await, payments, "by the other of its two places");
     assert_eq!(claimed(fingerprint(3), None).await, Assignment::default(), "no rule is for it");
+    world.check().await;
+}
+
+/// An endpoint that said nothing.
+fn silent(host: &str) -> NewObservation {
+    NewObservation {
+        endpoint: endpoint(host),
+        address: None,
+        observed_at_us: NOW,
+        outcome: "refused".to_owned(),
+        answered: false,
+        tls_version: None,
+        cipher_suite: None,
+        chain: Vec::new(),
+        trust: "not-judged".to_owned(),
+        severity: None,
+        findings: "[]".to_owned(),
+        detail: "{}".to_owned(),
+    }
+}
+
+/// A page looks at so many endpoints and no more; page after page shows everything, once, in order.
+pub(super) async fn what_is_somebodys_is_listed_in_bounded_pages(world: World) {
+    const ENDPOINTS: usize = FOUND_LOOKED_MAX + 700;
+    let scan = Uuid::now_v7();
+    world.store.begin_scan(scan, NOW, "{}").await.unwrap();
+    let all: Vec<_> = (0..ENDPOINTS).map(|n| silent(&format!("h{n:05}.example.org"))).collect();
+    for some in all.chunks(500) {
+        world.store.record(scan, some).await.unwrap();
+    }
+    let text = |text: &str| Some(text.to_owned());
+    let host = |pattern: &str| Conditions { host: text(pattern), ..Conditions::default() };
+    let team = |team: &str| Assignment { team: text(team), ..Assignment::default() };
+    rule(&world, "payments", host("*7.example.org"), team("payments")).await;
+    let late = format!("h{:05}.*", ENDPOINTS - 1);
+    rule(&world, "last", host(&late), Assignment { owner: text("ann"), ..Assignment::default() }).await;
+    let filter = InventoryFilter { order: InventoryOrder::Host, ..InventoryFilter::default() };
+    let whose = |team: Option<&str>, owner: Option<&str>, nobody: bool| Whose {
+        team: team.map(str::to_owned),
+        owner: owner.map(str::to_owned),
+        nobody,
+    };
+    let walk = async |whose: Whose, limit: usize| {
+        let (mut hosts, mut after, mut pages) = (Vec::new(), None, 0);
+        loop {
+            let before = world.store.statements_sent();
+            let page = world.life.found_of(&filter, &whose, after.as_ref(), limit).await.unwrap();
+            assert!(page.rows.len() <= limit);
+            let sent = world.store.statements_sent() - before;
+            assert!(sent <= 6 + FOUND_LOOKED_MAX as u64 / 500, "{sent} statements a page");
+            hosts.extend(page.rows.into_iter().map(|found| found.row.endpoint.host));
+            (after, pages) = (page.next, pages + 1);
+            if after.is_none() {
+                return (hosts, pages);
+            }
+        }
+    };
+    let (found, pages) = walk(whose(Some("payments"), None, false), 100).await;
+    let wanted: Vec<_> =
+        (0..ENDPOINTS).filter(|n| n % 10 == 7).map(|n| format!("h{n:05}.example.org")).collect();
+    assert_eq!((&found, pages), (&wanted, wanted.len().div_ceil(100)));
+    // The only one is past what the first page looks at: that page is empty, and names the next.
+    let (found, pages) = walk(whose(None, Some("ann"), false), 100).await;
+    assert_eq!((found, pages), (vec![format!("h{:05}.example.org", ENDPOINTS - 1)], 2));
+    assert_eq!(walk(whose(Some("payments"), Some("ann"), false), 100).await.0, Vec::<String>::new());
+    let (nobodys, _) = walk(whose(None, None, true), 500).await;
+    assert_eq!(nobodys.len(), ENDPOINTS - wanted.len() - 1);
+    // A page that is filled by the very last endpoint is the last.
+    let (found, pages) = walk(whose(None, Some("ann"), false), 1).await;
+    assert_eq!((found.len(), pages), (1, 2));
     world.check().await;
 }

@@ -83,6 +83,7 @@ battery! {
     claiming::what_was_found_is_claimed_with_its_endpoint
     claiming::what_was_dismissed_stays_away
     claiming::whose_a_claim_is_follows_from_the_rules
+    claiming::what_is_somebodys_is_listed_in_bounded_pages
     reading::every_page_is_another
     reading::filters_find_what_they_say
     reading::counts_are_whole

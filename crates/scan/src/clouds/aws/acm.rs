@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use aws_sdk_acm::Client;
 use aws_sdk_acm::types::{
-    CertificateKeyPairOrigin, CertificateStatus, CertificateSummary, Filters, KeyAlgorithm,
+    CertificateKeyPairOrigin, CertificateStatus, CertificateSummary, Filters, KeyAlgorithm, Tag,
 };
 use aws_smithy_types::DateTime;
 use futures_util::{StreamExt, stream};
@@ -13,6 +13,7 @@ use x509::UnixTime;
 
 use super::Uses;
 use super::session::Regional;
+use super::tagging::Tagging;
 use crate::clouds::{Chain, CloudCertificate, CloudStore, Place, Sink, SourceError, Use};
 
 /// Certificates of a page, the most that ACM gives.
@@ -37,6 +38,7 @@ async fn pages(
     deadline: Deadline,
 ) -> Result<(), SourceError> {
     let client = Client::new(&region.config);
+    let tagging = Tagging::new(format!("{part} tags"));
     let mut token = None;
     loop {
         let page = region
@@ -54,7 +56,7 @@ async fn pages(
         let certificates: Vec<_> = page
             .certificate_summary_list()
             .iter()
-            .map(|summary| one(region, &client, sink, summary, uses.clone(), deadline))
+            .map(|summary| one(region, &client, sink, summary, uses.clone(), &tagging, deadline))
             .collect();
         let mut reading = stream::iter(certificates).buffer_unordered(IN_HAND_MAX);
         while let Some(certificate) = reading.next().await {
@@ -86,6 +88,7 @@ async fn one(
     sink: &Sink,
     summary: &CertificateSummary,
     uses: Uses<'_>,
+    tagging: &Tagging,
     deadline: Deadline,
 ) -> Result<Option<CloudCertificate>, SourceError> {
     let Some(arn) = summary.certificate_arn() else { return Ok(None) };
@@ -111,10 +114,12 @@ async fn one(
             _ => described(region, client, arn, deadline).await,
         }
     };
-    // Each has a quota of its own, so neither waits for the other.
-    let (chain, used_by) = futures_util::try_join!(chain, used_by)?;
+    let tags =
+        async { Ok(tagging.of(sink, &place, &marker, || tags_of(region, client, arn, deadline)).await) };
+    // Each has a quota of its own, so none waits for another.
+    let (chain, used_by, tags) = futures_util::try_join!(chain, used_by, tags)?;
     let not_after = summary.not_after().map(|time| UnixTime(time.secs()));
-    Ok(Some(CloudCertificate { place, chain, not_after, used_by, marker }))
+    Ok(Some(CloudCertificate { place, chain, not_after, used_by, tags, marker }))
 }
 
 /// Whatever changes when a certificate is renewed, imported anew, revoked, or put to use.
@@ -159,6 +164,21 @@ async fn read(
         Err(error) => return Err(error),
     };
     Ok(super::chain_of(found.certificate(), found.certificate_chain()))
+}
+
+async fn tags_of(
+    region: &Regional,
+    client: &Client,
+    arn: &str,
+    deadline: Deadline,
+) -> Result<Vec<(String, String)>, SourceError> {
+    let found = region
+        .call("acm:ListTagsForCertificate", deadline, || {
+            client.list_tags_for_certificate().certificate_arn(arn).send()
+        })
+        .await?;
+    let tag = |tag: &Tag| (tag.key().to_owned(), tag.value().unwrap_or_default().to_owned());
+    Ok(found.tags().iter().map(tag).collect())
 }
 
 /// What ACM says uses it, for services that were not asked.

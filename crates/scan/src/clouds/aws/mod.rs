@@ -2,11 +2,13 @@
 //!
 //! Lists carry the end of validity; a certificate is read only when it is new or changed. Uses come from the services
 //! that use certificates (load balancers, CloudFront, API Gateway); what else uses one, ACM is asked for certificates
-//! that are new or changed.
+//! that are new or changed. Tags are asked for of those, too, one certificate at a time; where that is not allowed the
+//! certificates are listed all the same.
 
 mod acm;
 mod iam;
 mod session;
+mod tagging;
 mod usage;
 
 use std::sync::Arc;

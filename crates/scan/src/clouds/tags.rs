@@ -1,0 +1,71 @@
+//! Tags and labels that clouds and clusters give to what they keep. Pure.
+
+use std::collections::BTreeMap;
+
+/// Tags of one certificate, by key.
+pub type Tags = BTreeMap<String, String>;
+
+/// Tags kept of one certificate, the first by key. AWS allows 50, Azure 15, Google Cloud 64 labels; Kubernetes has no bound
+/// of its own.
+pub const TAGS_KEPT_MAX: usize = 64;
+/// Octets of the longest key kept: Azure's have up to 512, those of the others (AWS 128 characters, Kubernetes 317) fit.
+pub const TAG_KEY_OCTETS_MAX: usize = 512;
+/// Octets of the longest value kept: AWS and Azure allow 256 characters of up to four octets.
+pub const TAG_VALUE_OCTETS_MAX: usize = 1_024;
+
+/// What is kept of a certificate's tags. One that is longer, or that has control characters, is left out whole: cut, it would
+/// be another tag.
+#[cfg_attr(
+    not(any(feature = "aws", feature = "azure", feature = "gcp", feature = "kubernetes", test)),
+    allow(dead_code, reason = "every source of tags is a feature")
+)]
+pub(super) fn bounded<K, V>(all: impl IntoIterator<Item = (K, V)>) -> Tags
+where
+    K: Into<String>,
+    V: Into<String>,
+{
+    let mut tags: Tags = all
+        .into_iter()
+        .map(|(key, value)| (key.into(), value.into()))
+        .filter(|(key, value)| fits(key, value))
+        .collect();
+    if let Some(beyond) = tags.keys().nth(TAGS_KEPT_MAX).cloned() {
+        tags.split_off(&beyond);
+    }
+    tags
+}
+
+fn fits(key: &str, value: &str) -> bool {
+    let plain = |text: &str| !text.chars().any(char::is_control);
+    !key.is_empty()
+        && key.len() <= TAG_KEY_OCTETS_MAX
+        && value.len() <= TAG_VALUE_OCTETS_MAX
+        && plain(key)
+        && plain(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_are_bounded_and_never_cut() {
+        let long = |octets: usize| "x".repeat(octets);
+        for (key, value, kept) in [
+            ("team".to_owned(), "pay".to_owned(), true),
+            ("team".to_owned(), String::new(), true),
+            (String::new(), "pay".to_owned(), false),
+            (long(TAG_KEY_OCTETS_MAX), long(TAG_VALUE_OCTETS_MAX), true),
+            (long(TAG_KEY_OCTETS_MAX + 1), "pay".to_owned(), false),
+            ("team".to_owned(), long(TAG_VALUE_OCTETS_MAX + 1), false),
+            ("team".to_owned(), "p\u{0}y".to_owned(), false),
+            ("te\nam".to_owned(), "pay".to_owned(), false),
+        ] {
+            let found = bounded([(key.clone(), value.clone())]);
+            assert_eq!(found.get(&key) == Some(&value), kept, "{key:?} {value:?}");
+        }
+        let many = bounded((0..TAGS_KEPT_MAX + 9).map(|n| (format!("t{n:03}"), "v")));
+        assert_eq!(many.len(), TAGS_KEPT_MAX);
+        assert!(many.contains_key("t063") && !many.contains_key("t064"), "the first by key");
+    }
+}
