@@ -335,6 +335,8 @@ pub struct Document {
     pub trouble: Option<Trouble>,
     /// Before it is sent.
     pub delay: Duration,
+    /// Instead of the octets, where they are now said to be: 302, as written.
+    pub moved_to: Option<String>,
 }
 
 /// A responder's answers, by serial number (content octets, as in the certificates); of others it knows nothing.
@@ -450,6 +452,9 @@ impl Shelves {
             _ => Page::ok("application/pkix-crl", Vec::new()),
         };
         (page.trouble, page.delay) = (document.trouble, document.delay);
+        if let Some(place) = &document.moved_to {
+            return Page { status: 302, headers: vec![("location", place.clone())], ..page };
+        }
         if page.status != 200 {
             return page;
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use reqwest::redirect;
+use reqwest::{Url, redirect};
 use rustls::RootCertStore;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::CertificateDer;
@@ -26,6 +26,9 @@ const IDLE_LIMIT: Duration = Duration::from_secs(60);
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(86_400);
 /// Letters of a foreign text that come into an error.
 const EXCERPT_MAX: usize = 200;
+
+/// Redirects that [`Client::get_following`] follows for one answer.
+pub const REDIRECTS_MAX: usize = 3;
 
 /// How to connect.
 #[derive(Clone, Debug, Default)]
@@ -72,6 +75,14 @@ pub enum HttpError {
     /// A header value with letters that do not belong there. Retrying cannot help.
     #[error("the value of header {0} has odd letters")]
     Header(&'static str),
+    /// A redirect that is not followed.
+    #[error("{host} {reason}")]
+    Redirected {
+        /// Who redirects.
+        host: String,
+        /// Why that is not followed.
+        reason: &'static str,
+    },
     /// No whole answer in time. Safe to ask again.
     #[error("{host} did not answer in time")]
     TimedOut {
@@ -172,6 +183,53 @@ impl Client {
         };
         deadline.bound(exchange).await.map_err(|_| HttpError::TimedOut { host: host.clone() })?
     }
+
+    /// [`Client::get`], following up to [`REDIRECTS_MAX`] redirects (RFC 9110 section 15.4), each through the same guard and
+    /// within the same deadline. From https none leads to http. `headers` go along to every host, so none may be a secret.
+    ///
+    /// # Errors
+    /// [`HttpError`]; [`HttpError::Redirected`] for one redirect too many, one without a place, and one from https to http.
+    ///
+    /// # Cancellation
+    /// As [`Client::get`].
+    pub async fn get_following(
+        &self,
+        url: &str,
+        headers: &[(&'static str, &str)],
+        body_max: usize,
+        deadline: Deadline,
+    ) -> Result<Reply, HttpError> {
+        debug_assert!(headers.iter().all(|(name, _)| *name != "authorization"), "no secret goes everywhere");
+        let mut url = self.guard.url(url)?;
+        for left in (0..=REDIRECTS_MAX).rev() {
+            let reply = self.get(url.as_str(), headers, body_max, deadline).await?;
+            if !redirects(reply.status) {
+                return Ok(reply);
+            }
+            let next = if left > 0 { next_place(&url, reply.header("location")) } else { Err(TOO_MANY) };
+            let host = || url.authority().to_owned();
+            let next = next.map_err(|reason| HttpError::Redirected { host: host(), reason })?;
+            url = self.guard.url(next.as_str())?;
+        }
+        Err(HttpError::Redirected { host: url.authority().to_owned(), reason: TOO_MANY })
+    }
+}
+
+/// Why the last redirect is not followed.
+const TOO_MANY: &str = "is one redirect too many";
+
+/// Where a redirect from `url` leads; why that is not followed. Whether it may be connected to is the guard's to say.
+fn next_place(url: &Url, location: Option<&str>) -> Result<Url, &'static str> {
+    let next = location.and_then(|place| url.join(place).ok()).ok_or("redirects to nowhere")?;
+    if url.scheme() == "https" && next.scheme() != "https" {
+        return Err("redirects from https to http");
+    }
+    Ok(next)
+}
+
+/// Whether an answer names another place of the same thing: not 300, whose choice is for people, nor 304.
+fn redirects(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308)
 }
 
 impl Reply {
@@ -270,6 +328,27 @@ fn chain_of(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn redirects_lead_from_http_to_https_and_never_back() {
+        for (url, location, next) in [
+            ("http://a.example/1", Some("http://b.example/2"), Ok("http://b.example/2")),
+            ("http://a.example/1", Some("https://a.example/1"), Ok("https://a.example/1")),
+            ("https://a.example/1", Some("https://b.example/"), Ok("https://b.example/")),
+            ("https://a.example/1", Some("http://a.example/1"), Err("redirects from https to http")),
+            ("https://a.example/1", Some("ftp://a.example/1"), Err("redirects from https to http")),
+            ("http://a.example/x/1", Some("2"), Ok("http://a.example/x/2")),
+            ("https://a.example/x/1", Some("//b.example/2"), Ok("https://b.example/2")),
+            ("http://a.example/1", Some("http://["), Err("redirects to nowhere")),
+            ("http://a.example/1", None, Err("redirects to nowhere")),
+        ] {
+            let found = next_place(&url.parse().unwrap(), location);
+            assert_eq!(found.as_ref().map(Url::as_str).map_err(|why| *why), next, "{url} {location:?}");
+        }
+        for (status, leads) in [(200, false), (300, false), (301, true), (304, false), (308, true)] {
+            assert_eq!(redirects(StatusCode::from_u16(status).unwrap()), leads, "{status}");
+        }
+    }
 
     #[test]
     fn retry_after_in_both_forms() {

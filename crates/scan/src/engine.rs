@@ -88,6 +88,12 @@ impl Scanner {
         Ok(Self { context: Arc::new(Context::new(options, resolver, trust)?) })
     }
 
+    /// Who tells whether certificates were revoked, for whatever else is to be asked by the same: its CRLs are kept once.
+    #[must_use]
+    pub fn revocation(&self) -> Option<crate::revocation::RevocationChecker> {
+        self.context.options.revocation.clone()
+    }
+
     /// Begins to look at `targets`, lazily: an endless iterator is fine.
     ///
     /// # Cancellation
@@ -122,18 +128,11 @@ impl Scanner {
         observations: mpsc::Receiver<Observation>,
         stop: &CancellationToken,
     ) -> mpsc::Receiver<Observation> {
-        let Some(checker) = self.context.options.revocation.clone() else { return observations };
-        let (out, joined) = mpsc::channel(OBSERVATIONS_IN_CHANNEL);
-        let (context, stop) = (self.context.clone(), stop.clone());
+        let (context, checker) = (self.context.clone(), self.context.options.revocation.clone());
         let issuers = move |certificate: &x509::Certificate, sent: &[Arc<x509::Certificate>]| {
             context.judge.issuer_of(certificate, sent)
         };
-        let guard = telemetry::tasks::guard("scan-revocation-stage");
-        tokio::spawn(async move {
-            let _guard = guard;
-            crate::revocation::stage::join(observations, out, checker, issuers, stop).await;
-        });
-        joined
+        crate::revocation::stage::with_verdicts(observations, checker, issuers, stop)
     }
 }
 

@@ -47,7 +47,7 @@ pub static STAPLE_STALE: Rule = Rule {
 pub static REVOKED: Rule = Rule {
     code: "endpoint.revoked",
     severity: Severity::Critical,
-    title: "certificate is revoked and still served",
+    title: "certificate is revoked and still served or kept",
     source: "RFC 5280 section 6.3; RFC 6960 section 2.2",
     advice: "replace the certificate now, with a new key if its key may be known to others",
 };

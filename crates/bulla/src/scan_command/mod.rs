@@ -16,8 +16,8 @@ use std::time::Instant;
 
 use scan::history::CloudCalls;
 use scan::target::Targets;
-use scan::{Estate, Known, Observation, Run, Scanner};
-use store::{Store, StoreUrl};
+use scan::{Estate, Known, Observation, Run, ScanOptions, Scanner};
+use store::{Connections, Store, StoreUrl};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -25,7 +25,7 @@ pub(crate) use args::ScanArgs;
 use plan::Spec;
 use progress::Bar;
 use storing::Storing;
-pub(crate) use watched::ScanKit;
+pub(crate) use watched::{Asked, ScanKit};
 
 use crate::cli::Global;
 use crate::config::{Configuration, Settings};
@@ -98,7 +98,8 @@ async fn scan(
     let run = scanner.start(targets, known, stop.clone());
     let (run, listing) = match clouds {
         Some(clouds) => {
-            let (run, listing) = clouds.join(run, &spec.scan_options()?, spec.trust()?, stop.clone());
+            let options = ScanOptions { revocation: scanner.revocation(), ..spec.scan_options()? };
+            let (run, listing) = clouds.join(run, &options, spec.trust()?, stop.clone());
             (run, Some(listing))
         }
         None => (run, None),

@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use outbound::resolve::Resolver;
 use scan::clouds::{CloudSettings, CloudSource, Observer, Pools};
-use scan::revocation::RevocationChecker;
+use scan::revocation::{RevocationChecker, RevocationCounts};
 use scan::watch::{Clouds, Kit, WatchOptions, WatchSpec};
 use scan::{Observation, ScanOptions, Scanner, Targets};
 use store::Store;
@@ -28,7 +28,7 @@ pub(crate) struct ScanKit {
     settings: ScanSettings,
     resolver: Option<Resolver>,
     /// One for all watches and all their runs, so that a CRL is kept from one to the next.
-    revocation: OnceLock<Option<RevocationChecker>>,
+    revocation: Asked,
     sources: Option<Sources>,
 }
 
@@ -56,6 +56,18 @@ impl Sources {
         Ok(available
             .chain(unavailable.into_iter().map(|one| Arc::new(one) as Arc<dyn CloudSource>))
             .collect())
+    }
+}
+
+/// Whoever asks about revocation, once something has to be asked.
+#[derive(Clone, Default)]
+pub(crate) struct Asked(Arc<OnceLock<Option<RevocationChecker>>>);
+
+impl Asked {
+    /// What was asked; nothing before anybody did.
+    pub(crate) fn counts(&self) -> RevocationCounts {
+        let asked = self.0.get().and_then(Option::as_ref);
+        asked.map(RevocationChecker::counts).unwrap_or_default()
     }
 }
 
@@ -87,7 +99,7 @@ impl ScanKit {
             sources = Some(Sources { settings: clouds, pools, made: Mutex::default() });
         }
         let resolver = settings.dns.is_empty().then_some(resolver);
-        Ok(Self { resolver, revocation: OnceLock::new(), sources, settings })
+        Ok(Self { resolver, revocation: Asked::default(), sources, settings })
     }
 
     /// Of its clouds and clusters, where the configuration has some.
@@ -95,12 +107,24 @@ impl ScanKit {
         self.sources.as_ref().map(|sources| sources.pools.clone())
     }
 
+    /// Whoever asks about revocation, for their figures.
+    pub(crate) fn asked(&self) -> Asked {
+        self.revocation.clone()
+    }
+
+    fn resolver(&self, spec: &Spec) -> Result<Resolver, String> {
+        match &self.resolver {
+            Some(resolver) => Ok(resolver.clone()),
+            None => spec.resolver().map_err(said),
+        }
+    }
+
     fn revocation(&self, spec: &Spec, resolver: &Resolver) -> Result<Option<RevocationChecker>, String> {
-        if let Some(made) = self.revocation.get() {
+        if let Some(made) = self.revocation.0.get() {
             return Ok(made.clone());
         }
         let made = spec.revocation(resolver).map_err(said)?;
-        Ok(self.revocation.get_or_init(|| made).clone())
+        Ok(self.revocation.0.get_or_init(|| made).clone())
     }
 
     fn spec(&self, watch: &WatchSpec) -> Spec {
@@ -133,10 +157,7 @@ impl Kit for ScanKit {
 
     fn scanner(&self, watch: &WatchSpec) -> Result<Scanner, String> {
         let spec = self.spec(watch);
-        let resolver = match &self.resolver {
-            Some(resolver) => resolver.clone(),
-            None => spec.resolver().map_err(said)?,
-        };
+        let resolver = self.resolver(&spec)?;
         let trust = spec.trust().map_err(said)?;
         let revocation = self.revocation(&spec, &resolver)?;
         let options = ScanOptions { revocation, ..spec.scan_options().map_err(said)? };
@@ -164,7 +185,8 @@ impl Kit for ScanKit {
                 return Ok(None);
             };
             let spec = self.spec(watch);
-            let options = spec.scan_options().map_err(said)?;
+            let revocation = self.revocation(&spec, &self.resolver(&spec)?)?;
+            let options = ScanOptions { revocation, ..spec.scan_options().map_err(said)? };
             let observer = Observer::new(&options, spec.trust().map_err(said)?, Some(store.clone()));
             Ok(Some(Clouds { sources: sources.named(&watch.sources).await?, observer }))
         }

@@ -8,10 +8,14 @@ use lifecycle::issuers::Issuers;
 use lifecycle::lifecycle::Lifecycle;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use scan::ct::Monitor;
 use scan::ct::monitor::{LogFigures, MonitorFigures};
+use scan::revocation::{Fetched, LIST_AGES_S};
+
+use crate::scan_command::Asked;
 
 /// Asks the rooms what they have done.
 pub(super) struct Figures {
@@ -20,6 +24,7 @@ pub(super) struct Figures {
     pub(super) issuers: Issuers,
     pub(super) alerts: Alerts,
     pub(super) monitor: Monitor,
+    pub(super) revocation: Asked,
 }
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
@@ -65,6 +70,17 @@ struct VerdictLabel {
 }
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct KindLabel {
+    kind: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct FetchLabels {
+    kind: &'static str,
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
 struct WhatLabel {
     what: &'static str,
 }
@@ -90,6 +106,7 @@ impl Collector for Figures {
         self.orders(&mut encoder)?;
         self.searches(&mut encoder)?;
         self.logs(&mut encoder)?;
+        self.revocation(&mut encoder)?;
         self.alerts(&mut encoder)
     }
 }
@@ -236,6 +253,34 @@ impl Figures {
         )
     }
 
+    fn revocation(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let counts = self.revocation.counts();
+        let verdicts = counts.verdicts.into_iter().map(|(verdict, count)| (VerdictLabel { verdict }, count));
+        counters(
+            encoder,
+            "bulla_revocation_verdicts",
+            "Verdicts on whether certificates were revoked",
+            verdicts.collect(),
+        )?;
+        let label = |what: Fetched, outcome| FetchLabels { kind: what.name(), outcome };
+        let fetches = counts.fetches.into_iter().map(|((what, outcome), n)| (label(what, outcome), n));
+        counters(
+            encoder,
+            "bulla_revocation_fetches",
+            "CRLs and OCSP responses fetched, by what it came to",
+            fetches.collect(),
+        )?;
+        let kept = [(Fetched::Crl, counts.lists_at_hand), (Fetched::Ocsp, counts.answers_at_hand)];
+        let kept = kept.into_iter().map(|(what, count)| (KindLabel { kind: what.name() }, count));
+        counters(
+            encoder,
+            "bulla_revocation_hits",
+            "CRLs and OCSP responses taken from memory, remembered failures included",
+            kept.collect(),
+        )?;
+        ages(encoder, &counts.list_ages, counts.list_ages_sum_s)
+    }
+
     fn alerts(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let totals = self.alerts.totals();
         let all = [
@@ -254,6 +299,16 @@ impl Figures {
             all,
         )
     }
+}
+
+/// How old CRLs were when they gave a verdict.
+fn ages(encoder: &mut DescriptorEncoder<'_>, counted: &[u64], sum_s: u64) -> Result<(), Error> {
+    let (name, help) = ("bulla_revocation_list_age_seconds", "Age of the CRL behind each verdict");
+    let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
+    let ends = LIST_AGES_S.iter().map(|end| *end as f64).chain([f64::MAX]);
+    let buckets: Vec<(f64, u64)> = ends.zip(counted.iter().copied()).collect();
+    let count = counted.iter().sum();
+    metric.encode_histogram::<NoLabel>(sum_s as f64, count, &buckets, None)
 }
 
 fn counters<L: EncodeLabelSet>(

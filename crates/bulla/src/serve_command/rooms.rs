@@ -129,6 +129,7 @@ impl Rooms {
         );
         let monitor = transparency::monitor(&settings.ct, &resolver, store, clock)?;
         let kit = ScanKit::open(&settings.scan, &settings.watch, resolver, store).await?;
+        let revocation = kit.asked();
         let history = History::new(store.clone(), clock.clone(), kit.pools());
         let watches = Watches::new(
             store.clone(),
@@ -165,6 +166,7 @@ impl Rooms {
             issuers: issuers.clone(),
             alerts: alerts.clone(),
             monitor: monitor.clone(),
+            revocation,
         };
         state.metrics().register(|registry| registry.register_collector(Box::new(figures)));
         let estate = Estate::new(store.clone(), clock.clone(), history.clone());

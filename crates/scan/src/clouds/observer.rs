@@ -8,13 +8,15 @@ use store::{Store, StoreError};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use x509::Fingerprint;
+use x509::{Certificate, Fingerprint};
 
 use super::{Chain, CloudCertificate, CloudSource, Event, Listed, Place, State, Tags};
 use crate::engine::{Run, now_us};
 use crate::judge::Judge;
 use crate::observation::{Kept, Observation, Outcome};
 use crate::options::ScanOptions;
+use crate::revocation::RevocationChecker;
+use crate::revocation::stage::with_verdicts;
 use crate::target::Target;
 use crate::trusted::Trusted;
 
@@ -31,16 +33,18 @@ pub enum ObserveError {
 
 /// Judges what clouds keep. Built once; it remembers intermediates and signatures.
 pub struct Observer {
-    judge: Judge,
+    judge: Arc<Judge>,
+    revocation: Option<RevocationChecker>,
     store: Option<Store>,
 }
 
 impl Observer {
     /// Judges by `options` and `trust`. Certificates that a source calls unchanged are read from `store`; without one, use
-    /// empty states, and none will be.
+    /// empty states, and none will be. Where `options` ask about revocation, so does [`observe`], beside the listing.
     #[must_use]
     pub fn new(options: &ScanOptions, trust: Trusted, store: Option<Store>) -> Self {
-        Self { judge: Judge::new(options, trust), store }
+        let (judge, revocation) = (Arc::new(Judge::new(options, trust)), options.revocation.clone());
+        Self { judge, revocation, store }
     }
 
     /// Observations of `certificates`, one each, in their order; and the places whose certificates the inventory does not
@@ -162,8 +166,12 @@ pub fn observe(
     observer: Observer,
     stop: CancellationToken,
 ) -> CloudRun {
-    let events = super::start(sources, states, limit, stop);
     let (out, observations) = mpsc::channel(OBSERVATIONS_IN_CHANNEL);
+    let (judge, checker) = (observer.judge.clone(), observer.revocation.clone());
+    let issuers =
+        move |certificate: &Certificate, sent: &[Arc<Certificate>]| judge.issuer_of(certificate, sent);
+    let observations = with_verdicts(observations, checker, issuers, &stop);
+    let events = super::start(sources, states, limit, stop);
     let guard = telemetry::tasks::guard("cloud-observer");
     let ended = tokio::spawn(async move {
         let _guard = guard;

@@ -14,10 +14,10 @@ use tokio::sync::Semaphore;
 use x509::ocsp::{CertificateId, OcspHash, RESPONSE_MAX, Request};
 use x509::{Certificate, UnixTime};
 
-use super::Inner;
 use super::answer::Answer;
 use super::list::List;
 use super::verdict::Cause;
+use super::{Fetched, Inner};
 
 /// Longest that a list or an answer is kept without asking again whether it has changed, whatever its nextUpdate: a CA
 /// publishes a revocation within a day (Baseline Requirements section 4.9.7), and most within hours.
@@ -72,7 +72,9 @@ pub(super) async fn list(
     held: Option<Arc<List>>,
     now: UnixTime,
 ) -> Result<Fresh<Arc<List>>, Failed<Cause>> {
-    match newer_list(&inner, &url, &issuer, held.as_ref()).await {
+    let newer = newer_list(&inner, &url, &issuer, held.as_ref()).await;
+    inner.counters.fetched(Fetched::Crl, outcome_of(&newer, |(_, outcome)| outcome));
+    match newer.map(|(list, _)| list) {
         Ok(list) => {
             let lifetime = list.next_update().map_or(KEEP_MIN, |due| lifetime(due, now));
             Ok(Fresh { value: list, lifetime })
@@ -89,7 +91,7 @@ async fn newer_list(
     url: &str,
     issuer: &Arc<Certificate>,
     held: Option<&Arc<List>>,
-) -> Result<Arc<List>, Cause> {
+) -> Result<(Arc<List>, &'static str), Cause> {
     let mut conditions = Vec::new();
     if let Some(list) = held {
         conditions.extend(list.etag.as_deref().map(|tag| ("if-none-match", tag)));
@@ -99,13 +101,13 @@ async fn newer_list(
     match (reply.status, held) {
         (StatusCode::NOT_MODIFIED, Some(list)) => {
             inner.counters.not_modified.fetch_add(1, Relaxed);
-            Ok(list.clone())
+            Ok((list.clone(), "not-modified"))
         }
         (StatusCode::OK, _) => {
             let list = read(inner, reply, issuer.clone()).await?;
             Ok(match held {
-                Some(held) if list.is_older_than(held) => held.clone(),
-                _ => Arc::new(list),
+                Some(held) if list.is_older_than(held) => (held.clone(), "older"),
+                _ => (Arc::new(list), "read"),
             })
         }
         (status, _) => Err(Cause::Status(status.as_u16())),
@@ -117,12 +119,12 @@ async fn get_list(inner: &Inner, url: &str, conditions: &[(&'static str, &str)])
     let most = inner.options.list_octets_max;
     let small = {
         let _room = inner.room.small.acquire().await;
-        get(inner, url, conditions, SMALL_OCTETS.min(most), SMALL_LIMIT).await
+        get(inner, url, conditions, SMALL_OCTETS.min(most), SMALL_LIMIT, Follow::Redirects).await
     };
     match small {
         Err(Cause::TooLarge { limit }) if limit < most => {
             let _room = inner.room.large.acquire().await;
-            get(inner, url, conditions, most, LARGE_LIMIT).await
+            get(inner, url, conditions, most, LARGE_LIMIT, Follow::Redirects).await
         }
         other => other,
     }
@@ -155,20 +157,46 @@ pub(super) async fn answer(
     issuer: Arc<Certificate>,
     now: UnixTime,
 ) -> Result<Fresh<Answer>, Failed<Cause>> {
+    let answer = asked(&inner, &url, &certificate, &issuer, now).await;
+    inner.counters.fetched(Fetched::Ocsp, outcome_of(&answer, |_| "read"));
+    let answer = answer.map_err(failed)?;
+    Ok(Fresh { value: answer, lifetime: lifetime(answer.until, now) })
+}
+
+async fn asked(
+    inner: &Inner,
+    url: &str,
+    certificate: &Certificate,
+    issuer: &Certificate,
+    now: UnixTime,
+) -> Result<Answer, Cause> {
     // SHA-1 names the issuer here and protects nothing; it is what all responders know (RFC 9654 section 2.1).
-    let id = CertificateId::of(&issuer, certificate.serial.clone(), OcspHash::Sha1);
+    let id = CertificateId::of(issuer, certificate.serial.clone(), OcspHash::Sha1);
     let request = Request { certificates: vec![id], nonce: None }.encode();
     let path = STANDARD.encode(request).replace('+', "%2B").replace('/', "%2F").replace('=', "%3D");
     let asked = format!("{}/{path}", url.trim_end_matches('/'));
     let reply = {
         let _room = inner.room.small.acquire().await;
-        get(&inner, &asked, &[], RESPONSE_MAX, SMALL_LIMIT).await.map_err(failed)?
+        get(inner, &asked, &[], RESPONSE_MAX, SMALL_LIMIT, Follow::Nothing).await?
     };
     if reply.status != StatusCode::OK {
-        return Err(failed(Cause::Status(reply.status.as_u16())));
+        return Err(Cause::Status(reply.status.as_u16()));
     }
-    let answer = Answer::read(&reply.body, &certificate, &issuer, now).map_err(failed)?;
-    Ok(Fresh { value: answer, lifetime: lifetime(answer.until, now) })
+    Answer::read(&reply.body, certificate, issuer, now)
+}
+
+/// What a fetch came to, in a stable word: that of its cause where it came to nothing.
+fn outcome_of<T>(fetched: &Result<T, Cause>, good: impl Fn(&T) -> &'static str) -> &'static str {
+    fetched.as_ref().map_or_else(Cause::code, good)
+}
+
+/// Whether redirects are followed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Follow {
+    /// They are, a few: authorities move their CRLs to other hosts.
+    Redirects,
+    /// An OCSP request is part of the URL, so a redirect would hand it on.
+    Nothing,
 }
 
 async fn get(
@@ -177,12 +205,18 @@ async fn get(
     headers: &[(&'static str, &str)],
     octets_max: usize,
     limit: Duration,
+    follow: Follow,
 ) -> Result<Reply, Cause> {
     inner.counters.requests.fetch_add(1, Relaxed);
     let deadline = Deadline::within(limit);
-    inner.http.get(url, headers, octets_max, deadline).await.map_err(|error| match error {
+    let got = match follow {
+        Follow::Redirects => inner.http.get_following(url, headers, octets_max, deadline).await,
+        Follow::Nothing => inner.http.get(url, headers, octets_max, deadline).await,
+    };
+    got.map_err(|error| match error {
         HttpError::Refused(refused) => Cause::Refused(excerpt(&refused.to_string())),
         HttpError::Header(_) => Cause::Refused(error.to_string()),
+        HttpError::Redirected { .. } => Cause::Redirected(excerpt(&error.to_string())),
         HttpError::TimedOut { .. } => Cause::TimedOut,
         HttpError::Unreachable { reason, .. } => Cause::Unreachable(excerpt(&reason)),
         HttpError::TooLong { limit, .. } => Cause::TooLarge { limit },

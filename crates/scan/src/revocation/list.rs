@@ -104,6 +104,11 @@ impl List {
         &self.freshest
     }
 
+    /// When it was made.
+    pub(super) fn this_update(&self) -> UnixTime {
+        self.this_update
+    }
+
     /// When the next one is due.
     pub(super) fn next_update(&self) -> Option<UnixTime> {
         self.next_update

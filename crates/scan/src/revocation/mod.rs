@@ -6,7 +6,8 @@
 //! time of their own. What lists and responses mean is decided by functions of values (`list`, `answer`, `verdict`);
 //! `fetch` gets them.
 //!
-//! Not followed: redirects, indirect CRLs, URLs other than HTTP's, and delta CRLs that only the certificate names.
+//! Redirects of CRLs are followed, three at most, each through the guard. Not followed: those of OCSP responders, indirect
+//! CRLs, URLs other than HTTP's, and delta CRLs that only the certificate names.
 //! Whether an OCSP responder's own certificate was revoked is not asked.
 
 mod answer;
@@ -16,6 +17,7 @@ mod serials;
 pub(crate) mod stage;
 mod verdict;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -25,6 +27,7 @@ use flight::Cache;
 use futures_util::StreamExt;
 use outbound::Deadline;
 use outbound::http::Client;
+use parking_lot::Mutex;
 use x509::crl::Crl;
 use x509::{Certificate, SerialNumber, SpkiHash, UnixTime};
 
@@ -72,10 +75,47 @@ impl Default for RevocationOptions {
     }
 }
 
+/// What is asked for.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum Fetched {
+    /// A CRL.
+    Crl,
+    /// An OCSP response.
+    Ocsp,
+}
+
+impl Fetched {
+    /// A stable word: `crl`, `ocsp`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Crl => "crl",
+            Self::Ocsp => "ocsp",
+        }
+    }
+}
+
+/// Upper ends of the ages that are told apart, seconds: an hour, six, a day, two, a week (the longest that a CRL may hold for
+/// subscribers' certificates is ten days, Baseline Requirements section 4.9.7); older ones are behind the last.
+pub const LIST_AGES_S: [u64; 5] = [3_600, 6 * 3_600, 86_400, 2 * 86_400, 7 * 86_400];
+
 /// What was asked and is kept.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct RevocationCounts {
-    /// HTTP requests sent, CRLs and OCSP, conditional ones included.
+    /// Verdicts given, by their word.
+    pub verdicts: BTreeMap<&'static str, u64>,
+    /// CRLs and OCSP responses fetched, by what it came to: `read`, `not-modified`, `older` than the one at hand, else the
+    /// word of the cause.
+    pub fetches: BTreeMap<(Fetched, &'static str), u64>,
+    /// CRLs taken from memory, remembered failures included.
+    pub lists_at_hand: u64,
+    /// OCSP answers taken from memory, remembered failures included.
+    pub answers_at_hand: u64,
+    /// How old CRLs were when they gave a verdict, since their thisUpdate: verdicts by [`LIST_AGES_S`], then those older.
+    pub list_ages: [u64; LIST_AGES_S.len() + 1],
+    /// Seconds of all these ages together.
+    pub list_ages_sum_s: u64,
+    /// HTTP requests sent, CRLs and OCSP, conditional ones included; redirects are not counted anew.
     pub requests: u64,
     /// Conditional requests answered by "not modified".
     pub not_modified: u64,
@@ -139,6 +179,25 @@ struct Counters {
     lists_read: AtomicU64,
     entries_read: AtomicU64,
     octets_packed: AtomicU64,
+    /// Four words at most.
+    verdicts: Mutex<BTreeMap<&'static str, u64>>,
+    /// The words of causes and three more, twice.
+    fetches: Mutex<BTreeMap<(Fetched, &'static str), u64>>,
+    list_ages: [AtomicU64; LIST_AGES_S.len() + 1],
+    list_ages_sum_s: AtomicU64,
+}
+
+impl Counters {
+    fn fetched(&self, what: Fetched, outcome: &'static str) {
+        *self.fetches.lock().entry((what, outcome)).or_insert(0) += 1;
+    }
+
+    fn told_by(&self, list: &List, now: UnixTime) {
+        let age_s = u64::try_from(now.since(list.this_update())).unwrap_or(0);
+        let of = LIST_AGES_S.iter().position(|end| age_s <= *end).unwrap_or(LIST_AGES_S.len());
+        self.list_ages[of].fetch_add(1, Relaxed);
+        self.list_ages_sum_s.fetch_add(age_s, Relaxed);
+    }
 }
 
 impl RevocationChecker {
@@ -172,6 +231,23 @@ impl RevocationChecker {
     /// # Cancellation
     /// Dropping the future gives up what nobody else waits for.
     pub async fn check(
+        &self,
+        certificate: &Certificate,
+        issuer: &Arc<Certificate>,
+        staple: Option<&[u8]>,
+        now: UnixTime,
+    ) -> Verdict {
+        let verdict = self.verdict_on(certificate, issuer, staple, now).await;
+        self.count(&verdict);
+        verdict
+    }
+
+    /// Counts a verdict that was given without asking, too.
+    pub(crate) fn count(&self, verdict: &Verdict) {
+        *self.0.counters.verdicts.lock().entry(verdict.code()).or_insert(0) += 1;
+    }
+
+    async fn verdict_on(
         &self,
         certificate: &Certificate,
         issuer: &Arc<Certificate>,
@@ -217,6 +293,12 @@ impl RevocationChecker {
     pub fn counts(&self) -> RevocationCounts {
         let counters = &self.0.counters;
         RevocationCounts {
+            verdicts: counters.verdicts.lock().clone(),
+            fetches: counters.fetches.lock().clone(),
+            lists_at_hand: self.0.lists.counts().hits,
+            answers_at_hand: self.0.answers.counts().hits,
+            list_ages: std::array::from_fn(|of| counters.list_ages[of].load(Relaxed)),
+            list_ages_sum_s: counters.list_ages_sum_s.load(Relaxed),
             requests: counters.requests.load(Relaxed),
             not_modified: counters.not_modified.load(Relaxed),
             lists_read: counters.lists_read.load(Relaxed),
@@ -270,6 +352,7 @@ impl RevocationChecker {
             }
         }
         let word = list.word_on(certificate, issuer, delta.as_deref(), now)?;
+        self.0.counters.told_by(delta.as_deref().unwrap_or(&list), now);
         let source = Source::Crl { url, delta: delta.is_some() };
         Ok(match word {
             Word::Good { until } => Verdict::Good { source, until },

@@ -25,8 +25,33 @@ const CHECKED_MAX: usize = 8;
 /// The verdicts on one chain.
 type Verdicts = Vec<(Fingerprint, Verdict)>;
 
+/// Observations on their way to a reader: as many as wait between the scan and the stage.
+const OBSERVATIONS_IN_CHANNEL: usize = 256;
+
+/// Observations of `from`, each with its verdicts by `checker`, in a channel of their own: [`join`] as a task. Without a checker
+/// they are as they come.
+pub(crate) fn with_verdicts(
+    from: mpsc::Receiver<Observation>,
+    checker: Option<RevocationChecker>,
+    issuers: impl Fn(&Certificate, &[Arc<Certificate>]) -> Option<Arc<Certificate>>
+    + Send
+    + Sync
+    + Clone
+    + 'static,
+    stop: &CancellationToken,
+) -> mpsc::Receiver<Observation> {
+    let Some(checker) = checker else { return from };
+    let (out, joined) = mpsc::channel(OBSERVATIONS_IN_CHANNEL);
+    let (guard, stop) = (telemetry::tasks::guard("scan-revocation-stage"), stop.clone());
+    tokio::spawn(async move {
+        let _guard = guard;
+        join(from, out, checker, issuers, stop).await;
+    });
+    joined
+}
+
 /// Hands observations on from `from` to `to`, each with its verdicts, until there are no more or `stop`.
-pub(crate) async fn join(
+async fn join(
     mut from: mpsc::Receiver<Observation>,
     to: mpsc::Sender<Observation>,
     checker: RevocationChecker,
@@ -95,7 +120,7 @@ fn joined(
     Some(observation)
 }
 
-/// Revoked and served all the same.
+/// Revoked and served, or kept, all the same.
 fn judge(observation: &mut Observation) {
     let revoked =
         observation.revocation.iter().filter(|(_, verdict)| matches!(verdict, Verdict::Revoked { .. }));
@@ -138,7 +163,11 @@ impl Asked {
             let staple = self.staple.as_deref().filter(|_| index == 0);
             let verdict = match issuers(certificate, &self.chain) {
                 Some(issuer) => checker.check(certificate, &issuer, staple, self.now).await,
-                None => Verdict::without_issuer(certificate, self.now),
+                None => {
+                    let verdict = Verdict::without_issuer(certificate, self.now);
+                    checker.count(&verdict);
+                    verdict
+                }
             };
             verdicts.push((certificate.fingerprint, verdict));
         }

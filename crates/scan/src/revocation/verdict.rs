@@ -145,6 +145,9 @@ pub enum Cause {
     /// The guard over outgoing connections refuses the URL (see `outbound::guard`).
     #[error("not asked: {0}")]
     Refused(String),
+    /// A redirect that is not followed: one too many, to nowhere, from https to http.
+    #[error("{0}")]
+    Redirected(String),
     /// No connection, or one that broke off.
     #[error("not reachable: {0}")]
     Unreachable(String),
@@ -236,6 +239,7 @@ impl Cause {
             Self::OcspOff => "ocsp-off",
             Self::NoIssuer => "no-issuer",
             Self::Refused(_) => "refused-by-guard",
+            Self::Redirected(_) => "redirected",
             Self::Unreachable(_) => "unreachable",
             Self::TimedOut => "timed-out",
             Self::Status(_) => "http-status",
@@ -266,7 +270,8 @@ impl Cause {
     pub fn can_heal(&self) -> bool {
         matches!(
             self,
-            Self::Unreachable(_)
+            Self::Redirected(_)
+                | Self::Unreachable(_)
                 | Self::TimedOut
                 | Self::Status(_)
                 | Self::Stale { .. }

@@ -9,12 +9,19 @@ use fleet::revocation::{
     issuing_distribution_point,
 };
 use fleet::{Mix, Plan};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use outbound::http::Client;
 use outbound::resolve::Resolver;
-use scan::ScanOptions;
-use scan::revocation::{
-    Cause, FAILURE_KEPT, KEEP_MAX, RevocationChecker, RevocationOptions, Source, Subject, Verdict,
+use scan::clouds::{
+    Chain, CloudCertificate, CloudSource, CloudStore, Observer, Place as CloudPlace, Provider, Sink,
+    SourceError, observe,
 };
+use scan::revocation::{
+    Cause, FAILURE_KEPT, Fetched, KEEP_MAX, RevocationChecker, RevocationOptions, Source, Subject, Verdict,
+};
+use scan::{ScanOptions, Trusted};
+use tokio_util::sync::CancellationToken;
 use x509::build::Extension;
 use x509::crl::{Reason, Revoked, Scope};
 use x509::ocsp::{Answer, CertificateId, ErrorStatus, OcspHash, Status};
@@ -236,7 +243,7 @@ async fn servers_that_fail_are_causes() {
     let huge = Document { body: vec![0x30; 2_000_001], ..Document::default() };
     for (path, document, code) in [
         ("/500", troubled(Trouble::Status(500)), "http-status"),
-        ("/301", troubled(Trouble::Status(301)), "http-status"),
+        ("/301", troubled(Trouble::Status(301)), "redirected"),
         ("/half", troubled(Trouble::HalfBody), "unreachable"),
         ("/cut", troubled(Trouble::HalfPage), "malformed"),
         ("/huge", huge, "too-large"),
@@ -259,6 +266,136 @@ async fn servers_that_fail_are_causes() {
         let order = LeafOrder { crl_urls: vec![url.clone()], ..LeafOrder::default() };
         assert_eq!(cause(&place.check(&place.leaf_of(order)).await), code, "{url}");
     }
+}
+
+/// Authorities move their CRLs: three redirects are followed, each only where the guard lets it, and the condition goes along.
+#[tokio::test]
+async fn a_list_that_has_moved_is_followed_a_few_times() {
+    let place = Place::new().await;
+    let moved = |path: &str, to: &str| {
+        place.server.put(path, Document { moved_to: Some(to.to_owned()), ..Document::default() });
+    };
+    place.publish("/list", &CrlOrder { revoked: vec![entry(SERIAL, None)], ..CrlOrder::default() });
+    moved("/1", &place.server.url("/list"));
+    moved("/2", "/1"); // a relative one
+    moved("/3", &place.server.url("/2"));
+    moved("/4", &place.server.url("/3"));
+    moved("/circle", "/circle");
+    moved("/metadata", "http://169.254.169.254/latest/meta-data");
+    moved("/credentials", "http://user:secret@127.0.0.1/list");
+    moved("/file", "file:///etc/passwd");
+    for path in ["/1", "/2", "/3"] {
+        assert_eq!(place.check(&place.leaf(SERIAL, path)).await.code(), "revoked", "{path}");
+    }
+    for (path, code) in [
+        ("/4", "redirected"),
+        ("/circle", "redirected"),
+        ("/metadata", "refused-by-guard"),
+        ("/credentials", "refused-by-guard"),
+        ("/file", "refused-by-guard"),
+    ] {
+        assert_eq!(cause(&place.check(&place.leaf(SERIAL, path)).await), code, "{path}");
+    }
+    assert_eq!(place.server.asked("/circle"), 4, "the first and three redirects");
+    // Once it is due again it is asked for on condition, wherever it is by then.
+    let (asked, sent) = (place.server.asked("/list"), place.server.not_modified());
+    pass(KEEP_MAX).await;
+    assert_eq!(place.check(&place.leaf(SERIAL, "/3")).await.code(), "revoked");
+    assert_eq!((place.server.asked("/list"), place.server.not_modified()), (asked + 1, sent + 1));
+}
+
+/// What is counted: verdicts by their word, fetches by what they came to, what was at hand, and how old it was.
+#[tokio::test]
+async fn verdicts_fetches_and_ages_are_counted() {
+    let place = Place::new().await;
+    let old = now().plus(-30 * 3_600);
+    let revoked = vec![entry(SERIAL, None)];
+    place.publish("/old", &CrlOrder { this_update: old, revoked, ..CrlOrder::default() });
+    place.publish("/new", &CrlOrder { this_update: now().plus(-60), ..CrlOrder::default() });
+    place.server.put("/500", Document { trouble: Some(Trouble::Status(500)), ..Document::default() });
+    for (serial, path) in [(SERIAL, "/old"), (&[1], "/old"), (&[1], "/new"), (&[1], "/500"), (&[2], "/500")] {
+        place.check(&place.leaf(serial, path)).await;
+    }
+    let expired = LeafOrder { not_after: now().plus(-60), ..LeafOrder::default() };
+    place.check(&place.leaf_of(expired)).await;
+    let counts = place.checker.counts();
+    assert_eq!(counts.verdicts, [("good", 2), ("not-applicable", 1), ("revoked", 1), ("unknown", 2)].into());
+    let fetches = [((Fetched::Crl, "http-status"), 1), ((Fetched::Crl, "read"), 2)];
+    assert_eq!(counts.fetches, fetches.into());
+    assert_eq!((counts.lists_at_hand, counts.answers_at_hand), (2, 0), "the old list and the failure");
+    assert_eq!(counts.list_ages, [1, 0, 0, 2, 0, 0], "one of a minute, two of thirty hours");
+    assert!((2 * 30 * 3_600 + 60..2 * 30 * 3_600 + 600).contains(&counts.list_ages_sum_s), "{counts:?}");
+}
+
+/// A source that keeps what it is given.
+struct Safe(Arc<str>, Vec<Vec<Vec<u8>>>);
+
+impl CloudSource for Safe {
+    fn name(&self) -> &Arc<str> {
+        &self.0
+    }
+
+    fn provider(&self) -> Provider {
+        Provider::Aws
+    }
+
+    fn list<'a>(&'a self, sink: &'a Sink, _: outbound::Deadline) -> BoxFuture<'a, Result<(), SourceError>> {
+        async move {
+            for (number, chain) in self.1.iter().enumerate() {
+                let chain = match chain.as_slice() {
+                    [] => Chain::None("being issued".to_owned()),
+                    chain => Chain::Read(chain.to_vec()),
+                };
+                let place = CloudPlace { store: CloudStore::AwsAcm, name: format!("arn:{number}").into() };
+                let certificate = CloudCertificate {
+                    place,
+                    chain,
+                    not_after: None,
+                    used_by: Vec::new(),
+                    tags: None,
+                    marker: "1".to_owned(),
+                };
+                sink.seen("all", certificate).await?;
+            }
+            sink.listed("all");
+            Ok(())
+        }
+        .boxed()
+    }
+}
+
+/// What clouds keep is asked about as what is served is, where that is asked at all.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_clouds_keep_is_asked_about_too() {
+    let place = Place::new().await;
+    place.publish("/a.crl", &CrlOrder { revoked: vec![entry(SERIAL, None)], ..CrlOrder::default() });
+    let above = place.issuer.der.to_vec();
+    let kept = |serial: &[u8]| vec![place.leaf(serial, "/a.crl").der.to_vec(), above.clone()];
+    let alone = vec![place.leaf(&[3], "/a.crl").der.to_vec()];
+    let source: Arc<dyn CloudSource> =
+        Arc::new(Safe("aws/1".into(), vec![kept(SERIAL), kept(&[2]), alone, Vec::new()]));
+    for (options, words) in
+        [(with_checker(&place.checker), ["revoked", "good", "unknown", ""]), (options(), ["", "", "", ""])]
+    {
+        let observer = Observer::new(&options, Trusted::nobody(), None);
+        let (sources, stop) = (vec![source.clone()], CancellationToken::new());
+        let mut run = observe(sources, HashMap::new(), Duration::from_secs(60), observer, stop);
+        let mut seen = HashMap::new();
+        while let Some(observation) = run.observations.recv().await {
+            seen.insert(observation.target.host_text().to_owned(), observation);
+        }
+        assert_eq!(run.ended.await.unwrap().unwrap()[0].certificates, 4);
+        assert_eq!(seen.len(), 4, "none is lost");
+        for (number, word) in words.into_iter().enumerate() {
+            let observation = &seen[&format!("arn:{number}")];
+            let verdict = observation.revocation.first().map_or("", |(_, verdict)| verdict.code());
+            assert_eq!(verdict, word, "{number}");
+            let told = observation.findings.iter().any(|finding| finding.rule.code == "endpoint.revoked");
+            assert_eq!(told, word == "revoked", "{number}");
+        }
+    }
+    assert_eq!(place.server.counts().requests, 1, "one list for all");
+    place.server.stop().await;
 }
 
 /// Larger than what is read side by side, and still within the limit.
