@@ -161,6 +161,7 @@ pub(crate) struct ScanSettings {
 pub(crate) struct StoreSettings {
     pub(crate) enabled: bool,
     pub(crate) url: String,
+    pub(crate) connections: usize,
     pub(crate) patience_s: u64,
 }
 
@@ -312,7 +313,14 @@ impl Default for TransparencySettings {
 impl Default for StoreSettings {
     fn default() -> Self {
         // A minute: as long as a database takes to fail over.
-        Self { enabled: true, url: String::new(), patience_s: 60 }
+        Self { enabled: true, url: String::new(), connections: store::CONNECTIONS_DEFAULT, patience_s: 60 }
+    }
+}
+
+impl StoreSettings {
+    /// How the database is opened.
+    pub(crate) fn options(&self) -> store::StoreOptions {
+        store::StoreOptions { connections: self.connections, ..store::StoreOptions::default() }
     }
 }
 
@@ -350,6 +358,11 @@ const KEYS: &[(&str, Kind, &str)] = &[
     ("scan.table_rows", Kind::Number, "rows of the table; 0: all"),
     ("store.enabled", Kind::Truth, "keep results in the inventory"),
     ("store.url", Kind::Text, "the database; empty: a file in the data folder"),
+    (
+        "store.connections",
+        Kind::Number,
+        "connections to PostgreSQL at most; a third of them read, the others write",
+    ),
     ("store.patience_s", Kind::Number, "how long to wait for a database that is gone"),
     ("server.listen", Kind::Text, "where the API and the protocols are served, over TLS"),
     ("server.public_listen", Kind::Text, "where CRLs and OCSP are served, in plain HTTP; empty: nowhere"),
@@ -657,6 +670,9 @@ impl Settings {
         if !(0.0..=1.0).contains(&scan.expiring_fraction) {
             return refuse("scan.expiring_fraction is from 0 to 1");
         }
+        if !(store::CONNECTIONS_MIN..=store::CONNECTIONS_MAX).contains(&self.store.connections) {
+            return refuse("store.connections is from 2 to 1000");
+        }
         self.ct.check()?;
         self.fail_on()?;
         Ok(())
@@ -754,6 +770,8 @@ mod tests {
             ("BULLA_SCAN_FAIL_ON", "bad"),
             ("BULLA_SCAN_OUTPUT", "xml"),
             ("BULLA_STORE_ENABLED", "1"),
+            ("BULLA_STORE_CONNECTIONS", "1"),
+            ("BULLA_STORE_CONNECTIONS", "1001"),
         ] {
             let error = load(None, &[(variable, text)]).unwrap_err();
             assert_eq!(error.exit, crate::exit::Exit::Usage, "{variable}");

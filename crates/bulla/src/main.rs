@@ -36,8 +36,9 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use cli::{Cli, Command, ConfigArgs, ConfigCommand, Global};
-use config::Configuration;
+use config::{Configuration, StoreSettings};
 use exit::{Exit, Outcome, Problem};
+use store::{Store, StoreUrl};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -82,7 +83,7 @@ fn run(cli: &Cli) -> Outcome<Exit> {
         Command::Fleet(args) => block_on(fleet_command::run(args)),
         Command::Rules(args) => rules::run(args),
         Command::Bench(args) => bench::run(args),
-        Command::Config(args) => configuration(args, &cli.global),
+        Command::Config(args) => block_on(configuration(args, &cli.global)),
         Command::Completions { shell } => shell::completions(*shell),
         Command::Man { folder } => shell::man(folder),
     }
@@ -99,7 +100,7 @@ fn block_on(work: impl Future<Output = Outcome<Exit>>) -> Outcome<Exit> {
     ended
 }
 
-fn configuration(args: &ConfigArgs, global: &Global) -> Outcome<Exit> {
+async fn configuration(args: &ConfigArgs, global: &Global) -> Outcome<Exit> {
     let configuration = Configuration::load(global.config.as_deref())?;
     match args.command {
         ConfigCommand::Show => print(configuration.show().trim_end())?,
@@ -116,9 +117,30 @@ fn configuration(args: &ConfigArgs, global: &Global) -> Outcome<Exit> {
                 }
             };
             print(&read)?;
+            check_connections(&configuration.settings.store).await?;
         }
     }
     Ok(Exit::Ok)
+}
+
+/// Holds the connections to a database server against what it and this machine have. One that does not answer is said, and is
+/// no fault of the configuration.
+async fn check_connections(settings: &StoreSettings) -> Outcome<()> {
+    let Ok(url) = settings.url.parse::<StoreUrl>() else { return Ok(()) };
+    if !settings.enabled || url.sqlite_path().is_some() {
+        return Ok(());
+    }
+    match Store::connections_at(&url, &settings.options()).await {
+        Ok(connections) => {
+            scan_command::fits(connections)?;
+            let servers = connections.servers.map_or_else(|| "some".to_owned(), |all| all.to_string());
+            let ours = connections.ours;
+            print(&format!("store.connections: {ours} of the {servers} that {url} has for ordinary users"))
+        }
+        Err(error) => {
+            print(&format!("{url} was not asked how many connections it has: {}", exit::chain(&error)))
+        }
+    }
 }
 
 /// Prints to standard output; a reader that went away is no failure of ours.

@@ -4,8 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::error::StoreError;
+use crate::options::StoreOptions;
+use crate::postgres::Postgres;
 use crate::store::{Backend, Cost, Store};
-use crate::value::Value;
+use crate::url::{Place, StoreUrl};
+use crate::value::{Row, Value};
 
 /// Certificates read in one statement: shorter lists repeat their last one, so that one text serves all lengths.
 const DERS_AT_ONCE: usize = 64;
@@ -28,9 +31,10 @@ DELETE FROM source_states WHERE source = ?1";
 
 pub(crate) const ALL: &[&str] = &[STATE_PUT, STATES, STATE, STATE_DELETE];
 
-/// Connections for ordinary users, on PostgreSQL.
+/// Connections for ordinary users, on PostgreSQL; `reserved_connections` is there since 16.
 const CONNECTIONS_MAX: &str = "-- connections_max
-SELECT current_setting('max_connections')::int8 - current_setting('superuser_reserved_connections')::int8";
+SELECT current_setting('max_connections')::int8 - current_setting('superuser_reserved_connections')::int8
+       - coalesce(current_setting('reserved_connections', true)::int8, 0)";
 
 pub(crate) const POSTGRES: &[&str] = &[CONNECTIONS_MAX];
 
@@ -54,6 +58,10 @@ pub struct Connections {
     pub ours: usize,
     /// How many the server has for ordinary users; `None` on SQLite, which is no server.
     pub servers: Option<usize>,
+}
+
+fn servers(row: Option<Row>) -> Result<Option<usize>, StoreError> {
+    row.map(|mut row| row.int()).transpose().map(|servers| servers.and_then(|all| usize::try_from(all).ok()))
 }
 
 impl Store {
@@ -117,12 +125,24 @@ impl Store {
             Backend::Sqlite(_) => {
                 return Ok(Connections { ours: crate::sqlite::CONNECTIONS_MAX, servers: None });
             }
-            Backend::Postgres(_) => crate::postgres::CONNECTIONS_MAX,
+            Backend::Postgres(postgres) => postgres.connections(),
         };
-        let servers = match self.row(CONNECTIONS_MAX, Vec::new()).await? {
-            Some(mut row) => usize::try_from(row.int()?).ok(),
-            None => None,
-        };
-        Ok(Connections { ours, servers })
+        Ok(Connections { ours, servers: servers(self.row(CONNECTIONS_MAX, Vec::new()).await?)? })
+    }
+
+    /// [`Store::connections`] of a database that is not opened, with these options: over one connection, and nothing in it is
+    /// made or changed.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn connections_at(url: &StoreUrl, options: &StoreOptions) -> Result<Connections, StoreError> {
+        match &url.0 {
+            Place::Sqlite(_) => Ok(Connections { ours: crate::sqlite::CONNECTIONS_MAX, servers: None }),
+            Place::Postgres(address) => {
+                let (readers, writers) = options.readers_and_writers();
+                let row = Postgres::ask(address, url.to_string(), CONNECTIONS_MAX).await?;
+                Ok(Connections { ours: readers + writers, servers: servers(row)? })
+            }
+        }
     }
 }

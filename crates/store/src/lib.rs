@@ -97,7 +97,7 @@ pub use model::{
 };
 #[doc(hidden)]
 pub use options::Fault;
-pub use options::StoreOptions;
+pub use options::{CONNECTIONS_DEFAULT, CONNECTIONS_MAX, CONNECTIONS_MIN, StoreOptions};
 pub use outbox::{Event, OutboxPlace, OutboxRow, emit, outbox_advance};
 pub use profiles::{ProfileRow, delete_profile, put_profile};
 pub use record::HOST_BYTES_MAX;

@@ -5,14 +5,40 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::error::StoreError;
 
-/// Options of [`crate::Store::open_with`]; the default is right outside tests.
-#[derive(Clone, Debug, Default)]
+/// Connections to PostgreSQL when nobody says otherwise: four read, eight write. The server's own default is a hundred for
+/// everybody, and more writers would only wait for the same disk.
+pub const CONNECTIONS_DEFAULT: usize = 12;
+/// Fewest connections to PostgreSQL: one reads, one writes.
+pub const CONNECTIONS_MIN: usize = 2;
+/// Most connections to PostgreSQL: past some hundreds a server needs a pooler before it.
+pub const CONNECTIONS_MAX: usize = 1_000;
+
+/// Options of [`crate::Store::open_with`].
+#[derive(Clone, Debug)]
 pub struct StoreOptions {
+    /// Connections to PostgreSQL that this process opens at most, from [`CONNECTIONS_MIN`] to [`CONNECTIONS_MAX`]: a third of
+    /// them read, the others write. SQLite has no server and keeps five descriptors to its file.
+    pub connections: usize,
     /// The largest size of an SQLite file in pages of 4 KiB; `None` leaves it to the disk.
     pub sqlite_pages_max: Option<u32>,
     /// Which fault the next transaction of `record` meets; for tests.
     #[doc(hidden)]
     pub fault: Arc<AtomicU8>,
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        Self { connections: CONNECTIONS_DEFAULT, sqlite_pages_max: None, fault: Arc::default() }
+    }
+}
+
+impl StoreOptions {
+    /// Connections to PostgreSQL that read, and that write.
+    pub(crate) fn readers_and_writers(&self) -> (usize, usize) {
+        let connections = self.connections.clamp(CONNECTIONS_MIN, CONNECTIONS_MAX);
+        let readers = (connections / 3).max(1);
+        (readers, connections - readers)
+    }
 }
 
 /// A crash at one of the two moments that matter.
@@ -35,5 +61,20 @@ impl Fault {
 
     pub(crate) fn error(self) -> StoreError {
         StoreError::Unavailable { source: format!("fault asked for by a test: {self:?}").into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_third_of_the_connections_read_and_there_is_one_of_each_at_least() {
+        for (connections, readers, writers) in
+            [(CONNECTIONS_DEFAULT, 4, 8), (5, 1, 4), (2, 1, 1), (3, 1, 2), (0, 1, 1), (9_999, 333, 667)]
+        {
+            let options = StoreOptions { connections, ..StoreOptions::default() };
+            assert_eq!(options.readers_and_writers(), (readers, writers), "{connections}");
+        }
     }
 }

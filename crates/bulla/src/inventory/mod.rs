@@ -106,7 +106,7 @@ pub(crate) async fn run(args: &InventoryArgs, global: &Global) -> Outcome<Exit> 
         )
         .hint("scan first (`bulla scan TARGET…` keeps what it finds), or check --db"));
     }
-    let store = crate::scan_command::open(&url).await?;
+    let store = crate::scan_command::open(&url, &settings.store).await?;
     match &args.command {
         InventoryCommand::List(args) => endpoints(&store, args).await?,
         InventoryCommand::Show { what, json, color } => show::run(&store, what, *json, *color).await?,

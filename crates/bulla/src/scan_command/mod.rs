@@ -14,6 +14,7 @@ use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::Instant;
 
+use scan::clouds::Database;
 use scan::history::CloudCalls;
 use scan::target::Targets;
 use scan::{Estate, Known, Observation, Run, ScanOptions, Scanner};
@@ -28,7 +29,7 @@ use storing::Storing;
 pub(crate) use watched::{Asked, ScanKit};
 
 use crate::cli::Global;
-use crate::config::{Configuration, Settings};
+use crate::config::{Configuration, Settings, StoreSettings};
 use crate::exit::{Exit, Outcome, Problem};
 use crate::output::{self, Closing, Format, Look, Report, Summary, Tally};
 use crate::terminal::{self, Paint};
@@ -242,7 +243,7 @@ async fn prepare(
         return Ok(Prepared { spec, targets, expected, known: Known::default(), storing: None });
     }
     let url = crate::data::inventory_url(args.db.as_deref(), &settings.store)?;
-    let store = open(&url).await?;
+    let store = open(&url, &settings.store).await?;
     let resumed = match &args.resume {
         Some(wanted) => Some(storing::unfinished(&store, wanted).await?),
         None => None,
@@ -295,9 +296,19 @@ fn resumed_spec(args: &ScanArgs, scan: &store::ScanRow) -> Outcome<Spec> {
     Ok(spec)
 }
 
-/// Opens the inventory.
-pub(crate) async fn open(url: &StoreUrl) -> Outcome<Store> {
-    Store::open(url).await.map_err(|error| Problem::inventory(&error))
+/// Opens the inventory, with connections that the server and this machine have.
+pub(crate) async fn open(url: &StoreUrl, settings: &StoreSettings) -> Outcome<Store> {
+    let store = Store::open_with(url, &settings.options()).await;
+    let store = store.map_err(|error| Problem::inventory(&error))?;
+    fits(store.connections().await.map_err(|error| Problem::inventory(&error))?)?;
+    Ok(store)
+}
+
+/// Whether there may be so many connections to the database.
+pub(crate) fn fits(connections: Connections) -> Outcome<()> {
+    let database = Database { connections: connections.ours, connections_max: connections.servers };
+    let fits = database.check(outbound::limits::descriptor_budget());
+    fits.map_err(|error| Problem::usage(&error).hint(error.hint()))
 }
 
 /// What is made of observations as they come.

@@ -64,7 +64,7 @@ async fn run(args: &ServeArgs, global: &Global, manner: Manner) -> Outcome<Exit>
     settings.server.take(args);
     let stop = crate::stop::on_signal_within(Duration::from_secs(settings.server.stop_s) + STOP_MARGIN)?;
     let url = crate::data::inventory_url(args.db.as_deref(), &settings.store)?;
-    let store = Store::open(&url).await.map_err(|error| Problem::inventory(&error))?;
+    let store = crate::scan_command::open(&url, &settings.store).await?;
     let running = start(&settings, store, manner, stop.clone()).await?;
     announce(&running, began.elapsed());
     stop.cancelled().await;

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use fleet::{Latency, Mix, Plan};
 
-use crate::world::{World, describe, run, stdout};
+use crate::world::{World, bulla, describe, run, stderr, stdout};
 
 #[test]
 fn a_server_takes_the_place_of_the_file() {
@@ -19,6 +19,37 @@ fn a_server_takes_the_place_of_the_file() {
     let again = run(&mut world.scan(&["--again", "--db", &url]));
     assert!(again.status.success() && stdout(&again).contains("0 new certificates"), "{}", describe(&again));
     assert!(!world.path("data").exists(), "nothing beside it");
+}
+
+/// More connections than the server has are refused at the start and by `config check`, not found out under load.
+#[test]
+fn more_connections_than_the_server_has_are_refused() {
+    let cluster = store::testing::Cluster::start();
+    let url = cluster.database().to_string();
+    let with = |connections: &str, arguments: &[&str]| {
+        let folder = tempfile::tempdir().unwrap();
+        run(bulla()
+            .args(arguments)
+            .env("BULLA_DATA", folder.path())
+            .env("BULLA_STORE_URL", &url)
+            .env("BULLA_STORE_CONNECTIONS", connections))
+    };
+    for arguments in [&["config", "check"][..], &["inventory", "list"], &["serve"]] {
+        let refused = with("1000", arguments);
+        assert_eq!(refused.status.code(), Some(2), "{arguments:?}: {}", describe(&refused));
+        let said = stderr(&refused);
+        assert!(said.contains("opens 1000 database connections, and the server has "), "{said}");
+        assert!(said.contains("lower store.connections, or raise max_connections"), "{said}");
+    }
+    let fits = with("5", &["config", "check"]);
+    assert!(fits.status.success(), "{}", describe(&fits));
+    assert!(stdout(&fits).contains("store.connections: 5 of the "), "{}", stdout(&fits));
+    assert!(with("5", &["inventory", "list"]).status.success());
+    // A server that is away is no fault of the configuration.
+    cluster.stop();
+    let away = with("5", &["config", "check"]);
+    assert!(away.status.success() && stdout(&away).contains("was not asked"), "{}", describe(&away));
+    cluster.resume();
 }
 
 /// The server goes in the middle of a scan and comes back: the scan waits, and nothing is lost or doubled.

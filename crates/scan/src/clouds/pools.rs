@@ -86,6 +86,23 @@ pub struct Database {
     pub connections_max: Option<usize>,
 }
 
+impl Database {
+    /// Whether so many connections can be, where there may be so many descriptors.
+    ///
+    /// # Errors
+    /// [`PoolsError::PastDatabase`], [`PoolsError::PastFiles`].
+    pub fn check(self, descriptors: usize) -> Result<(), PoolsError> {
+        let Self { connections, connections_max } = self;
+        if let Some(connections_max) = connections_max.filter(|most| connections > *most) {
+            return Err(PoolsError::PastDatabase { connections, connections_max });
+        }
+        if connections >= descriptors {
+            return Err(PoolsError::PastFiles { connections, room: descriptors });
+        }
+        Ok(())
+    }
+}
+
 /// Why pools of these sizes cannot be.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum PoolsError {
@@ -131,13 +148,24 @@ pub enum PoolsError {
         /// Of all clouds.
         clouds: usize,
     },
-    /// Operator: raise the server's `max_connections`. Observations would wait for a connection that never comes.
+    /// Operator: lower `store.connections`, or raise the server's `max_connections`. Observations would wait for a connection that never comes.
     #[error("this process opens {connections} database connections, and the server has {connections_max}")]
     PastDatabase {
         /// Ours.
         connections: usize,
         /// The server's.
         connections_max: usize,
+    },
+    /// Operator: lower `store.connections`, or raise the limit of open files.
+    #[error(
+        "this process opens {connections} database connections, and the limit of open files leaves room for {room} \
+         connections of all kinds"
+    )]
+    PastFiles {
+        /// Ours to the database.
+        connections: usize,
+        /// What there is room for.
+        room: usize,
     },
     /// Operator: give a number from 1, or leave it out.
     #[error("{0} is 0, with which nothing would ever happen")]
@@ -165,7 +193,10 @@ impl PoolsError {
             Self::PastDescriptors { .. } => "lower pools.in_flight, or raise the limit of open files",
             Self::PastWhole { .. } => "raise pools.in_flight, or lower pools.raw or pools.clouds",
             Self::PastClouds { .. } => "raise pools.clouds, or lower the provider's concurrency",
-            Self::PastDatabase { .. } => "raise max_connections of the database server",
+            Self::PastDatabase { .. } => {
+                "lower store.connections, or raise max_connections of the database server"
+            }
+            Self::PastFiles { .. } => "lower store.connections, or raise the limit of open files",
             Self::Zero(_) => "give a number from 1, or leave it out",
             Self::UnknownOperation { .. } => "correct the name, or leave it out",
         }
@@ -213,10 +244,8 @@ fn sizes(settings: &PoolSettings, machine: Machine) -> Result<Sizes, PoolsError>
             return Err(PoolsError::Zero(format!("pools.{name}")));
         }
     }
-    if let Some(Database { connections, connections_max: Some(connections_max) }) = machine.database
-        && connections > connections_max
-    {
-        return Err(PoolsError::PastDatabase { connections, connections_max });
+    if let Some(database) = machine.database {
+        database.check(machine.descriptors)?;
     }
     let room =
         machine.descriptors.saturating_sub(machine.database.map_or(0, |database| database.connections));
@@ -459,6 +488,7 @@ mod tests {
                 machine(4_096, 120, Some(97)),
                 Some(PoolsError::PastDatabase { connections: 120, connections_max: 97 }),
             ),
+            (r#"{}"#, machine(300, 300, None), Some(PoolsError::PastFiles { connections: 300, room: 300 })),
             (
                 r#"{"clouds": 64, "azure": {"concurrency": 65}}"#,
                 small,

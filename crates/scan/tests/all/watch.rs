@@ -12,7 +12,7 @@ use scan::watch::{Clouds, Kit, NewWatch, WatchError, WatchOptions, WatchSpec, Wa
 use scan::{Observation, Scanner, TargetOptions, Targets, Trusted};
 use store::testing::Cluster;
 use store::watches::{WatchRow, WatchSettings};
-use store::{Clock, ScanState, Store, StoreUrl};
+use store::{Clock, ScanState, Store, StoreOptions, StoreUrl};
 use uuid::Uuid;
 
 use crate::truth::options;
@@ -484,11 +484,33 @@ async fn what_cannot_be_watched_is_refused_with_the_reason() {
 /// Callers far beyond the connections there are wait for their turn, and so does a run: nothing fails, and no more are opened.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_workers_share_a_dozen_connections() {
+    many_workers_share(store::CONNECTIONS_DEFAULT).await;
+}
+
+/// The outage of CertPulse: a pool of five under 256 workers. Nothing stalls, nothing fails.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_workers_share_five_connections() {
+    many_workers_share(5).await;
+}
+
+/// A reader and a writer are enough.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_workers_share_two_connections() {
+    many_workers_share(store::CONNECTIONS_MIN).await;
+}
+
+async fn many_workers_share(connections: usize) {
     const WORKERS: usize = 256;
     const READS: usize = 20;
+    /// 10,240 calls take some seconds over a single connection.
+    const STALLED: Duration = Duration::from_secs(120);
     let cluster = tokio::task::spawn_blocking(Cluster::shared).await.unwrap();
     let url = cluster.database();
-    let world = World::on(url, Mix::Healthy, None, Some(cluster.clone())).await;
+    let mut world = World::on(url, Mix::Healthy, None, Some(cluster.clone())).await;
+    let options = StoreOptions { connections, ..StoreOptions::default() };
+    // The world's own store goes: of this process there shall be no other connections to the database.
+    world.store = Store::open_with(&world.url, &options).await.unwrap();
+    assert_eq!(world.store.connections().await.unwrap().ours, connections);
     let node = world.node_on(world.store.clone(), world.fleet.dns(), usual());
     let id = node.create(&world.watch("edge"), "user:a").await.unwrap().id;
     let mut runner = node.runner();
@@ -503,10 +525,13 @@ async fn many_workers_share_a_dozen_connections() {
             }
         });
     }
-    while let Some(ended) = workers.join_next().await {
-        ended.unwrap();
-    }
-    runner.idle().await;
+    let all = async {
+        while let Some(ended) = workers.join_next().await {
+            ended.unwrap();
+        }
+        runner.idle().await;
+    };
+    tokio::time::timeout(STALLED, all).await.expect("nothing stalls");
     let last = world.row(id).await.last.expect("it has run");
     assert_eq!((last.outcome.as_str(), &last.error), ("finished", &None));
     let most = world.store.connections().await.unwrap().ours;

@@ -186,6 +186,7 @@ impl Connected {
 pub(super) struct Pool {
     server: Server,
     permits: Semaphore,
+    size: usize,
     idle: Mutex<Vec<Connected>>,
 }
 
@@ -198,12 +199,17 @@ pub(super) struct Taken<'p> {
 
 impl Pool {
     pub(super) fn new(server: Server, size: usize) -> Self {
-        Self { server, permits: Semaphore::new(size), idle: Mutex::new(Vec::new()) }
+        Self { server, permits: Semaphore::new(size), size, idle: Mutex::new(Vec::new()) }
     }
 
-    /// Connections taken, of a pool of this size.
-    pub(super) fn taken(&self, size: usize) -> usize {
-        size.saturating_sub(self.permits.available_permits())
+    /// Connections there may be.
+    pub(super) fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Connections taken.
+    pub(super) fn taken(&self) -> usize {
+        self.size.saturating_sub(self.permits.available_permits())
     }
 
     pub(super) async fn take(&self) -> Result<Taken<'_>, StoreError> {

@@ -1,4 +1,5 @@
-//! PostgreSQL 14 or newer: one connection for the writer, a few for readers, made again when lost.
+//! PostgreSQL 14 or newer: a few connections for writers (one for a scan, the rest for whatever commits at the same time),
+//! fewer for readers, made again when lost.
 
 mod connection;
 mod record;
@@ -24,16 +25,6 @@ use crate::store::PoolUse;
 use crate::tx::{Inner, Tx};
 use crate::value::{Row, Value};
 
-/// Connections for readers; the server's default is a hundred for everybody.
-const READERS: usize = 4;
-
-/// Connections for writers: one for a scan, the rest for whatever commits at the same time. More would only wait for
-/// the same disk.
-const WRITERS: usize = 8;
-
-/// Connections of one process.
-pub(crate) const CONNECTIONS_MAX: usize = READERS + WRITERS;
-
 /// The advisory lock held while the schema moves: "bulla" in ASCII.
 const SCHEMA_LOCK_KEY: i64 = 0x62_75_6c_6c_61;
 
@@ -52,9 +43,10 @@ impl Postgres {
         now_us: i64,
     ) -> Result<Self, StoreError> {
         let server = Server::parse(url, shown.clone())?;
+        let (readers, writers) = options.readers_and_writers();
         let store = Self {
-            readers: Pool::new(server.clone(), READERS),
-            writers: Pool::new(server, WRITERS),
+            readers: Pool::new(server.clone(), readers),
+            writers: Pool::new(server, writers),
             fault: Arc::clone(&options.fault),
             sent: AtomicU64::new(0),
         };
@@ -147,9 +139,21 @@ impl Postgres {
 
     pub(crate) fn pools(&self) -> [PoolUse; 2] {
         [
-            PoolUse { name: "readers", in_use: self.readers.taken(READERS), size: READERS },
-            PoolUse { name: "writers", in_use: self.writers.taken(WRITERS), size: WRITERS },
+            PoolUse { name: "readers", in_use: self.readers.taken(), size: self.readers.size() },
+            PoolUse { name: "writers", in_use: self.writers.taken(), size: self.writers.size() },
         ]
+    }
+
+    /// Connections that this process opens at most.
+    pub(crate) fn connections(&self) -> usize {
+        self.readers.size() + self.writers.size()
+    }
+
+    /// One row of a statement without parameters, over a connection of its own: nothing is migrated.
+    pub(crate) async fn ask(url: &str, shown: String, statement: &str) -> Result<Option<Row>, StoreError> {
+        let pool = Pool::new(Server::parse(url, shown)?, 1);
+        let mut taken = pool.take().await?;
+        Ok(taken.connected.rows(statement, &[]).await?.into_iter().next())
     }
 
     /// Runs `work` in one transaction.

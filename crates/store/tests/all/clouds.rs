@@ -1,5 +1,7 @@
 //! States of sources, and certificates by their fingerprints.
 
+use store::{Store, StoreOptions};
+
 use crate::world::{DAY, NOW, World, answered, certificate};
 
 pub(crate) async fn the_latest_state_of_a_source_is_kept(world: World) {
@@ -35,4 +37,15 @@ pub(crate) async fn connections_are_known(world: World) {
     assert!(connections.ours > 1);
     assert_eq!(connections.servers.is_some(), world.url.to_string().starts_with("postgres"));
     assert!(connections.servers.is_none_or(|servers| servers > connections.ours));
+    // Without opening it, and with other options.
+    let options = StoreOptions { connections: 7, ..StoreOptions::default() };
+    let there = Store::connections_at(&world.url, &options).await.unwrap();
+    assert_eq!(there.servers, connections.servers);
+    let store = Store::open_with(&world.url, &options).await.unwrap();
+    assert_eq!(store.connections().await.unwrap(), there);
+    if store.is_postgres() {
+        assert_eq!(there.ours, 7);
+        let sizes: Vec<_> = store.pools().iter().map(|pool| (pool.name, pool.size)).collect();
+        assert_eq!(sizes, [("readers", 2), ("writers", 5)]);
+    }
 }
