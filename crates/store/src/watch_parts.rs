@@ -3,6 +3,8 @@
 //! A part belongs to its holder until the lease ends; [`PartRow::claims`] is its fence. A part without a result that
 //! nobody holds is there to be claimed.
 
+use std::collections::HashMap;
+
 use futures_util::FutureExt;
 use uuid::Uuid;
 
@@ -28,6 +30,19 @@ pub struct PartRow {
     pub watch: Uuid,
     /// How often it was claimed: the holder's fence.
     pub claims: i64,
+}
+
+/// How far a run under way has come.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct RunProgress {
+    /// Endpoints, and certificates that clouds keep, whose observations are stored.
+    pub observations: u64,
+    /// Parts that it is cut into; none when it is not.
+    pub parts: u64,
+    /// Parts that have ended.
+    pub parts_ended: u64,
+    /// Parts that some node holds.
+    pub parts_held: u64,
 }
 
 /// Once for a scan, however often it is asked for: a run that is taken up goes on with the parts there are.
@@ -75,7 +90,21 @@ DELETE FROM watch_parts WHERE watch = ?1";
 pub(crate) const ALL: &[&str] = &[END, RELEASE, RESULTS, DELETE];
 pub(crate) const SQLITE: &[&str] = &[CLAIM_SQLITE];
 pub(crate) const POSTGRES: &[&str] = &[CLAIM_POSTGRES];
-pub(crate) const BULKS: &[&Bulk] = &[&INSERT, &RENEW];
+const PROGRESS: Bulk = Bulk {
+    sqlite: "-- watch_progress
+SELECT s.uuid, s.observations,
+       (SELECT count(*) FROM watch_parts p WHERE p.scan = s.uuid),
+       (SELECT count(*) FROM watch_parts p WHERE p.scan = s.uuid AND p.result IS NOT NULL),
+       (SELECT count(*) FROM watch_parts p WHERE p.scan = s.uuid AND p.result IS NULL AND p.lease_until > ?2)
+FROM scans s WHERE s.uuid = ?1",
+    postgres: "-- watch_progress
+SELECT s.uuid, s.observations,
+       (SELECT count(*) FROM watch_parts p WHERE p.scan = s.uuid),
+       (SELECT count(*) FROM watch_parts p WHERE p.scan = s.uuid AND p.result IS NOT NULL),
+       (SELECT count(*) FROM watch_parts p WHERE p.scan = s.uuid AND p.result IS NULL AND p.lease_until > u.now)
+FROM UNNEST(?1::uuid[], ?2::bigint[]) AS u (scan, now) JOIN scans s ON s.uuid = u.scan",
+};
+pub(crate) const BULKS: &[&Bulk] = &[&INSERT, &RENEW, &PROGRESS];
 
 /// Removes all parts of a watch, when its run has ended or it is removed itself.
 ///
@@ -176,6 +205,27 @@ impl Store {
     /// Those of the database.
     pub async fn release_watch_parts(&self, holder: Uuid) -> Result<(), StoreError> {
         self.execute(RELEASE, vec![holder.into()]).await.map(drop)
+    }
+
+    /// How far runs have come at `now_us`, by their scans; nothing of those that have not begun. One statement.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn watch_progress(
+        &self,
+        scans: Vec<Uuid>,
+        now_us: i64,
+    ) -> Result<HashMap<Uuid, RunProgress>, StoreError> {
+        let now = vec![now_us; scans.len()];
+        let columns = vec![Column::Uuid(scans), Column::Int(now)];
+        let rows = self.write("watch_progress", move |tx| tx.bulk(&PROGRESS, columns).boxed()).await?;
+        let progress = |mut row: Row| {
+            let scan = row.uuid()?;
+            let (observations, parts) = (row.number()?, row.number()?);
+            let (parts_ended, parts_held) = (row.number()?, row.number()?);
+            Ok((scan, RunProgress { observations, parts, parts_ended, parts_held }))
+        };
+        rows.into_iter().map(progress).collect()
     }
 
     /// The results of a scan's parts, in their order, `None` for those that go on; empty when it is not cut.

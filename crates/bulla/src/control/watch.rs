@@ -122,6 +122,10 @@ impl Run for WatchCommand {
         const STATUS: Columns = &[
             ("Name", "/name"),
             ("State", "/state"),
+            ("Parts done", "/progress/parts_done"),
+            ("Of", "/progress/parts"),
+            ("Seen", "/progress/endpoints_done"),
+            ("Of", "/progress/endpoints"),
             ("Next run", "/next_run_at"),
             ("Late (s)", "/lag_s"),
             ("Last run", "/last_run/ended_at"),

@@ -169,7 +169,7 @@ impl Rule {
         Some(match series {
             // A quarter slower. Scans of one size may be of several watches: of what takes long now and then, three
             // runs in a row say nothing.
-            Series::ScanDuration(_) => Self {
+            Series::ScanDuration(_) | Series::ListDuration(_) => Self {
                 window: Window { least_us: HOUR_US, values: RUNS_MIN },
                 least: RUNS_MIN,
                 by_node: false,

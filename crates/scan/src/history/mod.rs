@@ -337,7 +337,7 @@ async fn fold(tx: &mut Tx, before_us: i64) -> Result<usize, StoreError> {
 /// The event of a drift that began or is over.
 fn event_of(judgement: &Judgement, begins: bool, at_us: i64) -> Option<Event> {
     let [began, over] = match judgement.series {
-        Series::ScanDuration(_) => ["drift.scan_slow", "drift.scan_slow_over"],
+        Series::ScanDuration(_) | Series::ListDuration(_) => ["drift.scan_slow", "drift.scan_slow_over"],
         Series::ProviderErrors(_) => ["drift.provider_errors", "drift.provider_errors_over"],
         Series::DatabasePool => ["drift.database_pool", "drift.database_pool_over"],
         Series::Tasks => ["drift.tasks", "drift.tasks_over"],

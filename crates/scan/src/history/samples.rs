@@ -75,6 +75,13 @@ impl Samples {
         }
     }
 
+    /// Counts a run that listed clouds, whole, beside its looks: apart from scans, for clouds have a pace of their own.
+    pub fn listed(&self, seen: u64, took: Duration) {
+        if let Some(size) = FleetSize::of(seen) {
+            self.record(Series::ListDuration(size), took.as_secs_f64());
+        }
+    }
+
     /// Counts the transactions of a writer that is given this.
     #[must_use]
     pub fn on_flush(&self) -> OnFlush {

@@ -7,6 +7,8 @@ use crate::clouds::Provider;
 pub enum Series {
     /// How long a scan of so many endpoints took, seconds.
     ScanDuration(FleetSize),
+    /// How long a run took that listed clouds, by the endpoints and certificates that it saw, seconds.
+    ListDuration(FleetSize),
     /// Whether a call failed, 0 or 1: the mean is the part of calls that failed.
     ProviderErrors(Asked),
     /// Rows of a transaction of the inventory's writer.
@@ -43,7 +45,7 @@ impl FleetSize {
     }
 }
 
-const ALL: [(Series, &str); 16] = [
+const ALL: [(Series, &str); 23] = [
     (Series::ScanDuration(FleetSize(0)), "scan.duration/1-9"),
     (Series::ScanDuration(FleetSize(1)), "scan.duration/10-99"),
     (Series::ScanDuration(FleetSize(2)), "scan.duration/100-999"),
@@ -51,6 +53,13 @@ const ALL: [(Series, &str); 16] = [
     (Series::ScanDuration(FleetSize(4)), "scan.duration/10000-99999"),
     (Series::ScanDuration(FleetSize(5)), "scan.duration/100000-999999"),
     (Series::ScanDuration(FleetSize(SIZE_MAX)), "scan.duration/1000000+"),
+    (Series::ListDuration(FleetSize(0)), "list.duration/1-9"),
+    (Series::ListDuration(FleetSize(1)), "list.duration/10-99"),
+    (Series::ListDuration(FleetSize(2)), "list.duration/100-999"),
+    (Series::ListDuration(FleetSize(3)), "list.duration/1000-9999"),
+    (Series::ListDuration(FleetSize(4)), "list.duration/10000-99999"),
+    (Series::ListDuration(FleetSize(5)), "list.duration/100000-999999"),
+    (Series::ListDuration(FleetSize(SIZE_MAX)), "list.duration/1000000+"),
     (Series::ProviderErrors(Asked::Endpoints), "provider.errors/endpoints"),
     (Series::ProviderErrors(Asked::Cloud(Provider::Aws)), "provider.errors/aws"),
     (Series::ProviderErrors(Asked::Cloud(Provider::Azure)), "provider.errors/azure"),
@@ -84,7 +93,7 @@ impl Series {
     #[must_use]
     pub fn unit(self) -> &'static str {
         match self {
-            Self::ScanDuration(_) | Self::WriterFlush => "seconds",
+            Self::ScanDuration(_) | Self::ListDuration(_) | Self::WriterFlush => "seconds",
             Self::ProviderErrors(_) | Self::DatabasePool => "share",
             Self::WriterBatch => "rows",
             Self::Tasks => "tasks",

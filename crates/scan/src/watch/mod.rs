@@ -12,6 +12,7 @@ mod runner;
 pub(crate) mod schedule;
 mod tell;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use store::watch_parts::RunProgress;
 use store::watches::{
     WATCHES_MAX, WatchInsertion, WatchRow, WatchSettings, WatchTimes, delete_watch, insert_watch,
     update_watch, want_watch,
@@ -92,6 +94,15 @@ pub struct NewWatch {
     pub jitter: Duration,
     /// Whether runs begin.
     pub enabled: bool,
+}
+
+/// How far a run under way has come.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Progress {
+    /// What is done.
+    pub done: RunProgress,
+    /// Endpoints that are looked at in all; `None` when that is not known beforehand.
+    pub expected: Option<u64>,
 }
 
 /// What a run needs and a watch does not say: resolver, trust and limits of this process.
@@ -306,6 +317,28 @@ impl Watches {
             Err(StoreError::Conflict { .. }) => Err(WatchError::Taken(name)),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// How far the runs under way of these watches have come, by watch: one statement.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn progress(&self, rows: &[WatchRow]) -> Result<HashMap<Uuid, Progress>, WatchError> {
+        let scans: HashMap<Uuid, &WatchRow> =
+            rows.iter().filter_map(|row| Some((row.run.as_ref()?.scan?, row))).collect();
+        let now_us = self.0.clock.now_us();
+        let found = self.0.store.watch_progress(scans.keys().copied().collect(), now_us).await?;
+        let of = |(scan, done): (Uuid, RunProgress)| {
+            let row = scans.get(&scan)?;
+            Some((row.id, Progress { done, expected: self.expected(row) }))
+        };
+        Ok(found.into_iter().filter_map(of).collect())
+    }
+
+    /// Endpoints that a run looks at; nobody knows beforehand how many certificates clouds keep.
+    fn expected(&self, row: &WatchRow) -> Option<u64> {
+        let spec: WatchSpec = serde_json::from_str(&row.settings.spec).ok()?;
+        if spec.sources.is_empty() { self.0.kit.targets(&spec).ok()?.expected() } else { None }
     }
 
     /// Removes a watch, and ends what was told of its endpoints. What its scans found stays; a run under way is cancelled at

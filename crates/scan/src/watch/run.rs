@@ -168,13 +168,15 @@ impl Watches {
         let summary = json!({"watch": row.settings.name, "counts": counts}).to_string();
         let ended_at_us = self.0.clock.now_us();
         store.finish_scan(scan, ended_at_us, ScanState::Finished, &summary).await?;
-        // What another node began has waited for this one, and clouds go at their own pace: neither is the duration of a
-        // scan of endpoints.
-        let alone = !again && spec.sources.is_empty();
-        if let (true, Some(samples), Some(run)) = (alone, &self.0.options.samples, &row.run) {
+        // What another node began has waited for this one.
+        if let (false, Some(samples), Some(run)) = (again, &self.0.options.samples, &row.run) {
             let took =
                 Duration::from_micros(ended_at_us.saturating_sub(run.began_at_us).max(0).unsigned_abs());
-            samples.scanned(stored.observations, took);
+            if spec.sources.is_empty() {
+                samples.scanned(stored.observations, took);
+            } else if not_listed.count == 0 {
+                samples.listed(stored.observations, took);
+            }
         }
         Ok(counts.to_string())
     }

@@ -11,6 +11,7 @@ use scan::clouds::{CloudSource, Observer};
 use scan::watch::{Clouds, Kit, NewWatch, WatchError, WatchOptions, WatchSpec, Watches};
 use scan::{Observation, Scanner, TargetOptions, Targets, Trusted};
 use store::testing::Cluster;
+use store::watch_parts::RunProgress;
 use store::watches::{WatchRow, WatchSettings};
 use store::{Clock, ScanState, Store, StoreOptions, StoreUrl};
 use uuid::Uuid;
@@ -153,7 +154,7 @@ impl World {
         self.node_with(self.mute.local_addr().unwrap(), options).await
     }
 
-    async fn node_with(&self, dns: std::net::SocketAddr, options: WatchOptions) -> Watches {
+    pub(crate) async fn node_with(&self, dns: std::net::SocketAddr, options: WatchOptions) -> Watches {
         let store =
             if self.store.is_postgres() { Store::open(&self.url).await.unwrap() } else { self.store.clone() };
         self.node_on(store, dns, options)
@@ -320,11 +321,15 @@ async fn a_wide_run_is_shared_by_nodes(world: World) {
     assert_eq!(results.iter().flatten().count(), 3, "{results:?}");
     let seen = world.store.scan(scan).await.unwrap().unwrap();
     assert_eq!((seen.observations, seen.answered), (30, 30));
+    let progress = two.progress(&[world.row(id).await]).await.unwrap()[&id];
+    let RunProgress { observations, parts, parts_ended, parts_held } = progress.done;
+    assert_eq!((observations, parts, parts_ended, parts_held, progress.expected), (30, 4, 3, 1, Some(40)));
     // Run and part are given back, and the second ends both.
     first.stop().await;
     assert!(second.tick().await.unwrap() >= 1);
     second.idle().await;
     assert_whole(&world, id, 2).await;
+    assert!(two.progress(&[world.row(id).await]).await.unwrap().is_empty(), "nothing is under way");
     world.fleet.stop().await;
 }
 

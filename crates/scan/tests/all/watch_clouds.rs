@@ -11,8 +11,10 @@ use parking_lot::Mutex;
 use scan::clouds::{
     Chain, CloudCertificate, CloudSource, CloudStore, Place, Provider, Sink, SourceError, Tags,
 };
+use scan::history::History;
 use scan::ownership::{Assignment, Conditions, FromTags, NewRule, Ownership};
-use scan::watch::{NewWatch, WatchError};
+use scan::watch::{NewWatch, WatchError, WatchOptions};
+use store::history::HistoryKey;
 use store::{EndpointKey, InventoryRow, OutboxRow};
 use x509::Fingerprint;
 
@@ -169,12 +171,22 @@ async fn what_clouds_keep_is_listed_beside_the_looks(world: World) {
     let mut alone = NewWatch { name: "clouds".to_owned(), ..new.clone() };
     alone.spec.targets.clear();
     let alone = listener.node.create(&alone, "user:a").await.unwrap();
-    let mut runner = listener.node.runner();
+    let (store, clock) = (listener.world.store.clone(), listener.world.clock.clone());
+    let samples = History::new(store.clone(), clock, None).samples().clone();
+    let options = WatchOptions { samples: Some(samples.clone()), ..WatchOptions::default() };
+    let node = listener.world.node_with(listener.world.fleet.dns(), options).await;
+    let mut runner = node.runner();
     assert_eq!(runner.tick().await.unwrap(), 1);
     runner.idle().await;
     let last = listener.world.row(alone.id).await.last.unwrap();
     let counted: serde_json::Value = serde_json::from_str(&last.counts.unwrap()).unwrap();
     assert_eq!((&counted["endpoints"], &counted["answered"]), (&2.into(), &2.into()), "{counted}");
+    // How long it took is of a series of its own, beside its like.
+    samples.store(&store).await.unwrap();
+    let rows = store.history(&HistoryKey::default(), i64::MAX, 100).await.unwrap();
+    let durations: Vec<_> =
+        rows.iter().map(|row| row.key.series.as_str()).filter(|series| series.contains("duration")).collect();
+    assert_eq!(durations, ["list.duration/1-9"]);
     let mut unknown = NewWatch { name: "unknown".to_owned(), ..new };
     unknown.spec.sources = vec!["aws".to_owned()];
     let refused = listener.node.create(&unknown, "user:a").await.unwrap_err();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{HeaderValue, LOCATION};
-use scan::watch::{NewWatch, WatchError, WatchSpec, Watches};
+use scan::watch::{NewWatch, Progress, WatchError, WatchSpec, Watches};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use store::watches::{WatchLast, WatchRow};
@@ -87,12 +87,42 @@ struct WatchView {
     running_scan: Option<Uuid>,
     /// Since when it runs.
     running_since: Option<String>,
+    /// How far the run under way has come.
+    progress: Option<ProgressView>,
     /// The last run that ended.
     last_run: Option<LastRun>,
     /// When it was made.
     created_at: String,
     /// When it was last changed.
     updated_at: String,
+}
+
+/// How far a run has come.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = WatchProgress)]
+struct ProgressView {
+    /// Parts that it is cut into for nodes to share; 0 when it is not cut.
+    parts: u64,
+    /// Parts that have ended.
+    parts_done: u64,
+    /// Parts that some node is at.
+    parts_under_way: u64,
+    /// Endpoints looked at, and certificates listed, that are stored.
+    endpoints_done: u64,
+    /// Endpoints in all; null where clouds are listed, of which nobody knows how much they keep.
+    endpoints: Option<u64>,
+}
+
+impl From<Progress> for ProgressView {
+    fn from(Progress { done, expected }: Progress) -> Self {
+        Self {
+            parts: done.parts,
+            parts_done: done.parts_ended,
+            parts_under_way: done.parts_held,
+            endpoints_done: done.observations,
+            endpoints: expected,
+        }
+    }
 }
 
 /// A run that ended.
@@ -129,7 +159,7 @@ impl LastRun {
 }
 
 impl WatchView {
-    fn of(row: WatchRow, now_us: i64) -> Self {
+    fn of(row: WatchRow, progress: Option<Progress>, now_us: i64) -> Self {
         let spec: WatchSpec = serde_json::from_str(&row.settings.spec).unwrap_or_default();
         let state = state_of(&row, now_us);
         let late_us = if state == "due" { now_us.saturating_sub(row.times.next_run_at_us) } else { 0 };
@@ -151,6 +181,7 @@ impl WatchView {
             lag_s: late_us / SECOND_US,
             running_scan: row.run.as_ref().and_then(|run| run.scan),
             running_since: maybe_shown(row.run.as_ref().map(|run| run.began_at_us)),
+            progress: progress.map(ProgressView::from),
             last_run: row.last.map(LastRun::of),
             created_at: shown(row.created_at_us),
             updated_at: shown(row.updated_at_us),
@@ -234,17 +265,24 @@ impl WatchBody {
     }
 }
 
-fn answer(state: &State, row: WatchRow) -> Revision<WatchView> {
-    Revision(row.revision, WatchView::of(row, state.clock().now_us()))
+async fn answer(state: &State, row: WatchRow) -> Result<Revision<WatchView>, Problem> {
+    let progress = state.room::<Watches>()?.progress(std::slice::from_ref(&row)).await?.remove(&row.id);
+    Ok(Revision(row.revision, WatchView::of(row, progress, state.clock().now_us())))
 }
 
 /// Lists the watches, by name.
 #[utoipa::path(get, path = "/api/v1/watches", operation_id = "listWatches", params(PagingParams),
     responses((status = 200, body = Listing<WatchView>)))]
 async fn list(state: State, paging: Paging) -> Result<Json<Listing<WatchView>>, Problem> {
-    let page = state.room::<Watches>()?.list(paging.after.as_ref(), paging.limit).await?;
+    let watches = state.room::<Watches>()?;
+    let page = watches.list(paging.after.as_ref(), paging.limit).await?;
+    let progress = watches.progress(&page.rows).await?;
     let now_us = state.clock().now_us();
-    Ok(Json(Listing::of(page, |row| WatchView::of(row, now_us))))
+    let view = |row: WatchRow| {
+        let progress = progress.get(&row.id).copied();
+        WatchView::of(row, progress, now_us)
+    };
+    Ok(Json(Listing::of(page, view)))
 }
 
 /// Makes a watch; its first run is due at once.
@@ -253,7 +291,7 @@ async fn list(state: State, paging: Paging) -> Result<Json<Listing<WatchView>>, 
 async fn create(state: State, caller: Caller, Json(body): Json<WatchBody>) -> Result<Response, Problem> {
     let row = state.room::<Watches>()?.create(&body.taken(), caller.actor()).await?;
     let place = HeaderValue::from_str(&format!("/api/v1/watches/{}", row.id)).map_err(Problem::internal)?;
-    Ok((StatusCode::CREATED, [(LOCATION, place)], answer(&state, row)).into_response())
+    Ok((StatusCode::CREATED, [(LOCATION, place)], answer(&state, row).await?).into_response())
 }
 
 /// Shows a watch, by its identity or name.
@@ -261,7 +299,7 @@ async fn create(state: State, caller: Caller, Json(body): Json<WatchBody>) -> Re
     responses((status = 200, body = WatchView)))]
 async fn get_one(state: State, Path(id): Path<String>) -> Result<Revision<WatchView>, Problem> {
     let row = state.room::<Watches>()?.get(&id).await?;
-    Ok(answer(&state, row))
+    answer(&state, row).await
 }
 
 /// Changes a watch. A run under way ends as it began.
@@ -278,7 +316,7 @@ async fn replace(
     let row = watches.get(&id).await?;
     if_match.check(row.revision)?;
     let row = watches.update(&row, &body.taken(), caller.actor()).await?;
-    Ok(answer(&state, row))
+    answer(&state, row).await
 }
 
 /// Removes a watch; what its scans found stays.
@@ -334,5 +372,5 @@ async fn enable(
     let watches = state.room::<Watches>()?;
     let row = watches.get(id).await?;
     let row = watches.enable(&row, enabled, caller.actor()).await?;
-    Ok(answer(state, row))
+    answer(state, row).await
 }

@@ -1,6 +1,7 @@
 //! Watches: their settings, their leases, their runs.
 
 use futures_util::FutureExt;
+use store::watch_parts::RunProgress;
 use store::watches::{
     WatchEnd, WatchInsertion, WatchRow, WatchSettings, WatchTimes, delete_watch, end_watch, fill_watch,
     insert_watch, update_watch, want_watch, watch,
@@ -214,10 +215,22 @@ pub(crate) async fn parts_of_a_run_have_one_holder_each_and_go_with_its_end(worl
     assert_eq!(numbers, [2, 3, 4]);
     assert_eq!(claim(one, None, NOW, 9).await.1, Vec::<u64>::new(), "all are held");
 
+    // How far it has come, once it has begun.
+    assert!(store.watch_progress(vec![scan], NOW).await.unwrap().is_empty());
+    store.begin_scan(scan, NOW, "{}").await.unwrap();
+    let progress = async |now_us| {
+        let found = store.watch_progress(vec![scan, Uuid::now_v7()], now_us).await.unwrap();
+        assert_eq!(found.len(), 1);
+        let RunProgress { observations, parts, parts_ended, parts_held } = found[&scan];
+        (observations, parts, parts_ended, parts_held)
+    };
+    assert_eq!((progress(NOW).await, progress(NOW + LEASE).await), ((0, 5, 0, 5), (0, 5, 0, 0)));
+
     // One is ended by its holder, once; the other is lost, and its old holder is fenced off.
     assert!(store.end_watch_part(&mine[0], one, "{}").await.unwrap());
     assert!(!store.end_watch_part(&mine[0], one, "{}").await.unwrap());
     assert!(!store.end_watch_part(&theirs[0], one, "{}").await.unwrap(), "it is another's");
+    assert_eq!(progress(NOW).await, (0, 5, 1, 4));
     let kept = store.renew_watch_parts(one, &mine, NOW + LEASE / 2).await.unwrap();
     assert_eq!(kept, [(scan, mine[1].part)], "the ended one is nobody's to keep");
     let (again, numbers) = claim(two, None, NOW + LEASE / 2, 9).await;
