@@ -53,7 +53,11 @@ pub(super) fn monitor(
         behind_after: seconds(settings.behind_s),
         ..MonitorOptions::default()
     };
-    let lists = LogLists { urls: settings.log_list_urls.clone(), files: settings.log_list_files.clone() };
+    let lists = LogLists {
+        urls: settings.log_list_urls.clone(),
+        files: settings.log_list_files.clone(),
+        ..LogLists::default()
+    };
     Ok(Monitor::new(store.clone(), clock.clone(), services, http, lists, options))
 }
 

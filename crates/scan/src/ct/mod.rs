@@ -35,6 +35,7 @@ pub mod follow;
 mod gate;
 pub mod issuance;
 pub mod ledger;
+mod list_signer;
 pub mod log_list;
 pub mod merkle;
 pub mod monitor;
@@ -47,6 +48,7 @@ pub use domains::{BadDomain, DomainSet, registered_domain};
 pub use issuance::{
     Decision, Issuance, IssuanceId, IssuerRule, KnownAs, KnownCertificate, Unasked, Verdict, judge,
 };
+pub use list_signer::{BadListSignature, LIST_SIGNATURE_OCTETS_MAX, ListSigner};
 pub use log_list::{LogList, TiledLog};
 pub use monitor::{Monitor, MonitorError, MonitorOptions};
 pub use note::{Checkpoint, LogKey};

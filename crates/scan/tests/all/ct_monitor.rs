@@ -2,17 +2,23 @@
 
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use fleet::ct::{CtAuthority, IssuedPair};
+use fleet::revocation::{Document, RevocationServer};
 use futures_util::FutureExt;
 use outbound::http::{Client, Options};
 use outbound::resolve::Resolver;
 use scan::ct::ledger::{Found, record, settle};
 use scan::ct::monitor::{LogLists, NewDomain, Saying, verdict_name};
 use scan::ct::search::{SearchOptions, SearchService};
-use scan::ct::{DomainSet, Issuance, Monitor, MonitorError, MonitorOptions, Verdict};
+use scan::ct::{DomainSet, Issuance, ListSigner, Monitor, MonitorError, MonitorOptions, Verdict};
+use serde_json::json;
 use store::ct::{CtFilter, CtSearchRow, leave_ct_search};
 use store::{Clock, OutboxPlace, Store, StoreUrl};
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
+use x509::PublicKey;
 
 const DAY: i64 = x509::DAY;
 const DOMAIN: &str = "ours.example";
@@ -26,13 +32,17 @@ struct World {
 
 impl World {
     async fn new() -> Self {
+        Self::with(LogLists::default()).await
+    }
+
+    async fn with(lists: LogLists) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(&StoreUrl::sqlite(folder.path().join("ct.db"))).await.unwrap();
         let clock = Clock::manual(Clock::system().now_us());
         let http = Client::new(&Resolver::with_upstreams(Vec::new()), &Options::default()).unwrap();
         let service = SearchService::new(SearchOptions::crt_sh(), http.clone(), clock.clone());
         let options = MonitorOptions::default();
-        let (database, time, lists) = (store.clone(), clock.clone(), LogLists::default());
+        let (database, time) = (store.clone(), clock.clone());
         let monitor = Monitor::new(database, time, vec![service], http, lists, options);
         let world = Self { store, clock, monitor, _folder: folder };
         let new = NewDomain { name: DOMAIN.to_owned(), enabled: true, ..NewDomain::default() };
@@ -156,4 +166,69 @@ async fn a_service_that_fails_for_hours_is_told_and_so_is_its_return() {
     leave(CtSearchRow { due_at_us: world.clock.now_us() + 1, ..answered }).await;
     world.monitor.look_once().await.unwrap();
     assert_eq!(world.told(subject).await.last().map(String::as_str), Some("ct.caught_up"));
+}
+
+/// A P-256 key of nobody's, and its SHA-256: a log of the list below.
+const LOG_KEY: &str = "MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEIoHdG+4XA8Eu4lDYqG5zaJGue66N1+AfRuau0wMemlONCkuwaPAFjOHMyOXWqn9\
+    Oor28ApHz1R57hiX9BUSQ+Q==";
+
+fn openssl(folder: &std::path::Path, arguments: &str) -> Vec<u8> {
+    let ran = std::process::Command::new("openssl").args(arguments.split(' ')).current_dir(folder).output();
+    let ran = ran.expect("openssl is needed: apt-get install -y openssl");
+    assert!(ran.status.success(), "{arguments}: {}", String::from_utf8_lossy(&ran.stderr));
+    ran.stdout
+}
+
+/// Where lists are signed, one without its signature, or with that of another list, is none; it is fetched again until it has
+/// its own.
+#[tokio::test]
+async fn a_signed_list_counts_only_with_its_signature() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = RevocationServer::start(Duration::ZERO).await.unwrap();
+    let id = STANDARD.encode(sha256(&STANDARD.decode(LOG_KEY).unwrap()));
+    let list = json!({"operators": [{"name": "Example", "tiled_logs": [{"description": "signed", "log_id": id, "key": LOG_KEY,
+        "submission_url": "https://log.example/1/", "monitoring_url": server.url("/log/"), "mmd": 60,
+        "state": {"usable": {"timestamp": "2025-10-01T00:00:00Z"}}}]}]});
+    std::fs::write(folder.path().join("list.json"), list.to_string()).unwrap();
+    std::fs::write(folder.path().join("other.json"), "{}").unwrap();
+    openssl(folder.path(), "genpkey -quiet -algorithm RSA -pkeyopt rsa_keygen_bits:2048 -out key.pem");
+    let key = openssl(folder.path(), "pkey -in key.pem -pubout -outform DER");
+    let sign = |file: &str| openssl(folder.path(), &format!("dgst -sha256 -sign key.pem {file}"));
+    let put = |path: &str, body: Vec<u8>| server.put(path, Document { body, ..Document::default() });
+    put("/log_list.json", list.to_string().into_bytes());
+    put("/log_list.sig", sign("other.json"));
+    let lists = LogLists {
+        urls: vec![server.url("/log_list.json")],
+        files: Vec::new(),
+        signers: vec![ListSigner::new(&server.url("/"), PublicKey::parse(&key).unwrap())],
+    };
+    let world = World::with(lists).await;
+    let stop = CancellationToken::new();
+    let running = tokio::spawn({
+        let (monitor, stop) = (world.monitor.clone(), stop.clone());
+        async move { monitor.run(stop).await }
+    });
+    // A second question is asked once the first answer was refused.
+    let again = async || {
+        tokio::time::pause();
+        tokio::time::advance(Duration::from_secs(600)).await;
+        tokio::time::resume();
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    while server.asked("/log_list.sig") < 2 {
+        again().await;
+    }
+    assert!(world.monitor.figures().logs.is_empty(), "nothing is followed");
+    put("/log_list.sig", sign("list.json"));
+    while world.monitor.figures().logs.is_empty() {
+        again().await;
+    }
+    assert_eq!(world.monitor.figures().logs[0].0, "signed");
+    stop.cancel();
+    running.await.unwrap();
+    server.stop().await;
+}
+
+fn sha256(octets: &[u8]) -> [u8; 32] {
+    *x509::Fingerprint::of(octets).as_bytes()
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use http::StatusCode;
 use outbound::Deadline;
+use outbound::http::Reply;
 use serde_json::json;
 use store::ct::{CtLogRow, CtLogStep, alarm_ct_log, fail_ct_log, step_ct_log};
 use store::{Event, StoreError, emit};
@@ -20,6 +21,7 @@ use crate::ct::follow::{Alarm, FollowError, FollowOptions, Follower, Place, Step
 use crate::ct::ledger::{Found, record};
 use crate::ct::log_list::{LIST_OCTETS_MAX, LogList, TiledLog};
 use crate::ct::merkle::Hash;
+use crate::ct::{LIST_SIGNATURE_OCTETS_MAX, ListSigner};
 
 /// Logs followed: the programmes know some dozens at a time that are not over.
 const FOLLOWED_MAX: usize = 256;
@@ -37,12 +39,20 @@ const KEEP_EVERY: Duration = Duration::from_secs(20);
 const LAST_TRY: Duration = Duration::from_secs(2);
 
 /// Where lists of logs come from (`log_list.json`, version 3).
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct LogLists {
     /// Fetched daily.
     pub urls: Vec<String>,
-    /// Read daily.
+    /// Read daily. Whoever put them there has verified them.
     pub files: Vec<PathBuf>,
+    /// Whoever signs lists: what is fetched from where one of them does counts only with the signature.
+    pub signers: Vec<ListSigner>,
+}
+
+impl Default for LogLists {
+    fn default() -> Self {
+        Self { urls: Vec::new(), files: Vec::new(), signers: ListSigner::google().into_iter().collect() }
+    }
 }
 
 impl LogLists {
@@ -93,19 +103,33 @@ impl Monitor {
             lists.push(LogList::parse(&text).map_err(|error| format!("{}: {error}", path.display()))?);
         }
         for url in &self.0.lists.urls {
-            let deadline = Deadline::within(LIST_LIMIT);
-            let reply = self.0.http.get(url, &[], LIST_OCTETS_MAX, deadline).await;
-            let reply = reply.map_err(|error| format!("{url}: {}", chain(&error)))?;
-            if reply.status != StatusCode::OK {
-                return Err(format!("{url}: {}", reply.status));
-            }
-            lists.push(LogList::parse(&reply.body).map_err(|error| format!("{url}: {error}"))?);
+            let list = self.fetched(url, LIST_OCTETS_MAX).await?;
+            self.verify_list(url, &list.body).await?;
+            lists.push(LogList::parse(&list.body).map_err(|error| format!("{url}: {error}"))?);
         }
         let list = LogList::merged(lists);
         for unusable in &list.unusable {
             tracing::warn!(log = unusable, "a CT log of the list cannot be followed");
         }
         Ok(list)
+    }
+
+    /// Holds a list against its signature, where lists are signed. Fetched one after the other the two may be of different days
+    /// for a moment: they are fetched anew with the next try, and the logs of the last good list are followed meanwhile.
+    async fn verify_list(&self, url: &str, list: &[u8]) -> Result<(), String> {
+        for signer in &self.0.lists.signers {
+            if let Some(beside) = signer.signature_of(url) {
+                let signature = self.fetched(&beside, LIST_SIGNATURE_OCTETS_MAX).await?;
+                signer.verify(list, &signature.body).map_err(|error| format!("{url}: {error}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn fetched(&self, url: &str, octets_max: usize) -> Result<Reply, String> {
+        let reply = self.0.http.get(url, &[], octets_max, Deadline::within(LIST_LIMIT)).await;
+        let reply = reply.map_err(|error| format!("{url}: {}", chain(&error)))?;
+        if reply.status == StatusCode::OK { Ok(reply) } else { Err(format!("{url}: {}", reply.status)) }
     }
 
     /// Begins with logs that are new on the list, ends with those that are gone or over.
