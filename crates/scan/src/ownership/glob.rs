@@ -11,7 +11,21 @@ pub const GLOB_OCTETS_MAX: usize = 253;
 /// ASCII, case does not count.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Glob(String);
+pub struct Glob {
+    text: String,
+    form: Form,
+}
+
+/// What most patterns are, so that most texts are told by their ends at once.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Form {
+    /// No star.
+    Exact,
+    /// A star, and then how the text ends.
+    Ending,
+    /// Anything else.
+    Parts,
+}
 
 /// Why there is no pattern.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
@@ -25,7 +39,15 @@ impl Glob {
     /// [`BadGlob`] when it is empty, too long, or has control characters.
     pub fn parse(text: &str) -> Result<Self, BadGlob> {
         let good = !text.is_empty() && text.len() <= GLOB_OCTETS_MAX && !text.chars().any(char::is_control);
-        if good { Ok(Self(text.to_ascii_lowercase())) } else { Err(BadGlob) }
+        if !good {
+            return Err(BadGlob);
+        }
+        let form = match text.strip_prefix('*') {
+            _ if !text.contains('*') => Form::Exact,
+            Some(ending) if !ending.contains('*') => Form::Ending,
+            _ => Form::Parts,
+        };
+        Ok(Self { text: text.to_ascii_lowercase(), form })
     }
 
     /// Whether the whole of `text` is as the pattern says. Time grows with the lengths, not with their product: parts
@@ -37,7 +59,15 @@ impl Glob {
 
     /// [`Glob::matches`] for a text that is in lower case.
     pub(super) fn matches_lower(&self, text: &str) -> bool {
-        let mut parts = self.0.split('*');
+        match self.form {
+            Form::Exact => text == self.text,
+            Form::Ending => text.ends_with(&self.text[1..]),
+            Form::Parts => self.has_parts(text),
+        }
+    }
+
+    fn has_parts(&self, text: &str) -> bool {
+        let mut parts = self.text.split('*');
         let Some(mut rest) = parts.next().and_then(|first| text.strip_prefix(first)) else { return false };
         // Without a star the first part is the last.
         let Some(last) = parts.next_back() else { return rest.is_empty() };
@@ -51,13 +81,13 @@ impl Glob {
     /// As it is kept: in lower case.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.text
     }
 }
 
 impl fmt::Display for Glob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
 }
 
@@ -71,7 +101,7 @@ impl TryFrom<String> for Glob {
 
 impl From<Glob> for String {
     fn from(glob: Glob) -> Self {
-        glob.0
+        glob.text
     }
 }
 

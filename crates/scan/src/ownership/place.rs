@@ -48,9 +48,11 @@ impl Place {
 
     /// In lower case, once for all the rules it is held against.
     pub(super) fn lower(&self) -> Self {
+        // Most endpoints are asked for by their host's name: once is enough.
+        let server_name = if self.server_name == self.host { "" } else { &self.server_name };
         Self {
             host: self.host.to_ascii_lowercase(),
-            server_name: self.server_name.to_ascii_lowercase(),
+            server_name: server_name.to_ascii_lowercase(),
             address: self.address.map(|address| address.to_canonical()),
             names: self.names.iter().map(|name| name.to_ascii_lowercase()).collect(),
             issuer: self.issuer.to_lowercase(),
