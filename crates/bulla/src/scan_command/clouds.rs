@@ -88,7 +88,7 @@ impl Ending {
         let ended = ended.map_err(|error| Problem::new(Exit::Inventory, chain(&error)))?;
         let mut failures = 0;
         for remark in ended.iter().flat_map(Listed::remarked) {
-            tracing::warn!("not read: {remark}");
+            tracing::warn!(error = remark, "not read beside the certificates");
         }
         for failure in ended.iter().flat_map(Listed::failures) {
             failures += 1;
