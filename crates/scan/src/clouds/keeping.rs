@@ -29,13 +29,14 @@ pub async fn states_of(
 }
 
 /// Keeps the states of what was `listed`, and the tags that are new, once its observations are stored. Where the same
-/// certificate has other tags than before, and a rule of ownership looks at tags, watches tell anew whose it is.
+/// certificate has other values than before of tags that rules of ownership look at, watches tell anew whose it is.
 ///
 /// # Errors
 /// Those of the database. What was kept stays.
 pub async fn keep(store: &Store, listed: &[Listed], at_us: i64) -> Result<(), StoreError> {
-    let retagged = listed.iter().flat_map(|one| &one.tagged).any(|tagged| tagged.retagged);
-    let another = retagged && Rules::read(store).await?.look_at_tags();
+    let tagged = listed.iter().flat_map(|one| &one.tagged);
+    let retagged: Vec<_> = tagged.filter_map(|one| Some((one.before.as_ref()?, &one.tags))).collect();
+    let another = !retagged.is_empty() && Rules::read(store).await?.tell_apart(retagged);
     for one in listed {
         keep_tags(store, one).await?;
     }

@@ -63,8 +63,8 @@ pub struct Tagged {
     pub leaf: Option<Fingerprint>,
     /// Its tags now.
     pub tags: Tags,
-    /// Whether the same certificate had other tags there before: whose it is may have been told already.
-    pub retagged: bool,
+    /// Its tags before, where the same certificate had others there: whose it is may have been told already.
+    pub before: Option<Tags>,
 }
 
 impl Listed {

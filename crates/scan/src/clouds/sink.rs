@@ -160,8 +160,8 @@ fn tagged(before: Option<&KnownCertificate>, place: &Place, now: &KnownCertifica
     if same_tags && (same_leaf || tags.is_empty()) {
         return None;
     }
-    let retagged = same_leaf && !same_tags;
-    Some(Tagged { place: place.clone(), leaf: leaf.copied(), tags: tags.clone(), retagged })
+    let before = (same_leaf && !same_tags).then(|| had.cloned().unwrap_or_default());
+    Some(Tagged { place: place.clone(), leaf: leaf.copied(), tags: tags.clone(), before })
 }
 
 #[cfg(test)]
@@ -203,7 +203,7 @@ mod tests {
             (Some(known("1", None)), known("1", Some(&[])), None),
             (Some(known("1", Some(&[]))), known("2", Some(&[])), None),
         ] {
-            let found = tagged(before.as_ref(), &place, &now).map(|tagged| tagged.retagged);
+            let found = tagged(before.as_ref(), &place, &now).map(|tagged| tagged.before.is_some());
             assert_eq!(found, new, "{before:?} → {now:?}");
         }
     }

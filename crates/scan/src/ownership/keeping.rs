@@ -10,7 +10,8 @@ use store::ownership::{
 use store::{AuditEvent, Clock, Cursor, Page, Store, StoreError, audit};
 use uuid::Uuid;
 
-use super::rule::{Assignment, BadRule, Conditions, FromTags, Rule, Rules, When};
+use super::rule::{Assignment, BadRule, Conditions, Rule, Rules, When};
+use super::tagged::FromTags;
 
 /// Characters of a name.
 pub const NAME_MAX: usize = 64;

@@ -7,12 +7,14 @@ mod glob;
 mod keeping;
 mod place;
 mod rule;
+mod tagged;
 
 pub use glob::{BadGlob, GLOB_OCTETS_MAX, Glob};
 pub use keeping::{NAME_MAX, NewRule, Ownership, OwnershipError, POSITION_MAX, RuleRecord};
 pub use place::Place;
 pub(crate) use rule::write_into;
 pub use rule::{
-    Assignment, BadRule, Conditions, FromTags, ISSUER_OCTETS_MAX, LABEL_OCTETS_MAX, Rule, Rules, Step,
-    TAGS_MAX, Tagged, When, is_label,
+    Assignment, BadRule, Conditions, ISSUER_OCTETS_MAX, LABEL_OCTETS_MAX, Rule, Rules, Step, TAGS_MAX, When,
+    is_label,
 };
+pub use tagged::{FromTags, Tagged};

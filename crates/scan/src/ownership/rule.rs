@@ -1,6 +1,6 @@
 //! Rules as values: what one matches, whom it names, and which of several wins.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -10,7 +10,8 @@ use uuid::Uuid;
 
 use super::glob::{BadGlob, Glob};
 use super::place::Place;
-use crate::clouds::TAG_KEY_OCTETS_MAX;
+use super::tagged::{FromTags, Tagged};
+use crate::clouds::{TAG_KEY_OCTETS_MAX, Tags};
 
 /// Octets of a part of an issuer's name.
 pub const ISSUER_OCTETS_MAX: usize = 256;
@@ -67,116 +68,6 @@ pub struct When {
     /// What one of its tags in a cloud or cluster is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tag: Option<Tagged>,
-}
-
-/// A tag by its key, and what its value is like: `team=pay*`; `team` alone is any value, also none. In ASCII, case does not
-/// count. What stands before the first `=` is the key.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct Tagged {
-    key: String,
-    value: Option<Glob>,
-}
-
-impl Tagged {
-    fn parse(text: &str) -> Result<Self, BadRule> {
-        let (key, value) = match text.split_once('=') {
-            Some((key, value)) => (key, Some(value)),
-            None => (text, None),
-        };
-        let value = value.map(Glob::parse).transpose();
-        match value {
-            Ok(value) if is_key(key) => Ok(Self { key: key.to_ascii_lowercase(), value }),
-            _ => Err(BadRule::Tag),
-        }
-    }
-
-    fn matches_lower(&self, (key, value): &(String, String)) -> bool {
-        *key == self.key && self.value.as_ref().is_none_or(|wanted| wanted.matches_lower(value))
-    }
-}
-
-impl TryFrom<String> for Tagged {
-    type Error = BadRule;
-
-    fn try_from(text: String) -> Result<Self, BadRule> {
-        Self::parse(&text)
-    }
-}
-
-impl From<Tagged> for String {
-    fn from(tagged: Tagged) -> Self {
-        match tagged.value {
-            Some(value) => format!("{}={value}", tagged.key),
-            None => tagged.key,
-        }
-    }
-}
-
-/// Whether a text can be a tag's key in a rule.
-fn is_key(text: &str) -> bool {
-    !text.trim().is_empty() && text.len() <= TAG_KEY_OCTETS_MAX && !text.chars().any(char::is_control)
-}
-
-/// What a rule takes from the value of a tag, by the tag's key: `team` from `cost-center`. A rule that takes something holds
-/// only where it finds something to take; what it does not find is as the rule says by itself.
-#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct FromTags {
-    /// The team that answers.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub team: Option<String>,
-    /// Who does.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub owner: Option<String>,
-    /// Where it is used.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub environment: Option<String>,
-}
-
-impl FromTags {
-    /// Whether nothing is taken.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-
-    fn keys(&self) -> impl Iterator<Item = &String> {
-        [&self.team, &self.owner, &self.environment].into_iter().flatten()
-    }
-
-    /// Whether its keys can be those of tags.
-    ///
-    /// # Errors
-    /// [`BadRule::Tag`]
-    pub fn check(&self) -> Result<(), BadRule> {
-        if self.keys().all(|key| is_key(key)) { Ok(()) } else { Err(BadRule::Tag) }
-    }
-
-    /// Puts what these tags say into `assign`.
-    fn fill(&self, tags: &[(String, String)], assign: &mut Assignment) {
-        let into = [
-            (&self.team, &mut assign.team),
-            (&self.owner, &mut assign.owner),
-            (&self.environment, &mut assign.environment),
-        ];
-        for (key, field) in into {
-            if let Some(value) = key.as_ref().and_then(|key| value_of(key, tags)) {
-                *field = Some(value.to_owned());
-            }
-        }
-    }
-
-    /// Whether there is nothing to take, although something is to be taken.
-    fn finds_nothing(&self, tags: &[(String, String)]) -> bool {
-        !self.is_empty() && self.keys().all(|key| value_of(key, tags).is_none())
-    }
-}
-
-/// The first value of a tag that can name somebody.
-fn value_of<'t>(key: &str, tags: &'t [(String, String)]) -> Option<&'t str> {
-    let of_key = tags.iter().filter(|(one, _)| one.eq_ignore_ascii_case(key));
-    of_key.map(|(_, value)| value.as_str()).find(|value| is_label(value))
 }
 
 /// Whom a rule names, and what it says beside.
@@ -437,6 +328,11 @@ impl Rule {
     fn looks_at_tags(&self) -> bool {
         self.when.tag.is_some() || !self.from_tags.is_empty()
     }
+
+    /// The keys of the tags that it looks at.
+    fn tags_looked_at(&self) -> impl Iterator<Item = &String> {
+        self.when.tag.iter().map(|tagged| &tagged.key).chain(self.from_tags.keys())
+    }
 }
 
 /// One rule of an explanation.
@@ -482,6 +378,18 @@ impl Rules {
     #[must_use]
     pub fn look_at_tags(&self) -> bool {
         self.0.iter().any(Rule::looks_at_tags)
+    }
+
+    /// Whether some rule looks at a tag whose values differ between the tags of one of these pairs.
+    #[must_use]
+    pub(crate) fn tell_apart<'t>(&self, pairs: impl IntoIterator<Item = (&'t Tags, &'t Tags)>) -> bool {
+        let keys: BTreeSet<String> =
+            self.0.iter().flat_map(Rule::tags_looked_at).map(|key| key.to_ascii_lowercase()).collect();
+        let seen = |tags: &'t Tags| -> Vec<(String, &'t String)> {
+            let lower = tags.iter().map(|(key, value)| (key.to_ascii_lowercase(), value));
+            lower.filter(|(key, _)| keys.contains(key)).collect()
+        };
+        !keys.is_empty() && pairs.into_iter().any(|(one, other)| seen(one) != seen(other))
     }
 
     /// Whom the first rule that matches names.
@@ -703,6 +611,27 @@ mod tests {
         let rules = taking(FromTags { team: key("team"), ..FromTags::default() }, Assignment::default());
         let named = rules.of_any(&[Place::default(), other, place()]).unwrap();
         assert_eq!(named.team.as_deref(), Some("web"));
+    }
+
+    /// A deployment changes labels all day; only those that rules look at say that something is another's.
+    #[test]
+    fn only_tags_that_rules_look_at_tell_certificates_apart() {
+        let tags = |of: &[(&str, &str)]| -> Tags {
+            of.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+        };
+        let from_tags = FromTags { owner: Some("Who".to_owned()), ..FromTags::default() };
+        let all = vec![rule("one", 1, &[("tag", "Team=pay*")]), Rule { from_tags, ..rule("two", 2, &[]) }];
+        let (rules, none) = (Rules::new(all), Rules::new(vec![rule("one", 1, &[("host", "*")])]));
+        let was = tags(&[("TEAM", "pay"), ("who", "ann"), ("version", "1")]);
+        for (now, apart) in [
+            (tags(&[("team", "pay"), ("who", "ann"), ("version", "2")]), false),
+            (tags(&[("team", "Pay"), ("who", "ann")]), true), // as written it is what is taken
+            (tags(&[("team", "pay"), ("who", "bob")]), true),
+            (tags(&[("who", "ann")]), true),
+        ] {
+            assert_eq!(rules.tell_apart([(&was, &was), (&was, &now)]), apart, "{now:?}");
+            assert!(!none.tell_apart([(&was, &now)]));
+        }
     }
 
     #[test]

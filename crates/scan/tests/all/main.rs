@@ -9,6 +9,7 @@ mod ct_search;
 mod engine;
 mod history;
 mod revocation;
+mod revocation_clouds;
 mod starttls_postgres;
 mod tls_openssl;
 mod tls_rustls;

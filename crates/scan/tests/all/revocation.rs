@@ -9,19 +9,12 @@ use fleet::revocation::{
     issuing_distribution_point,
 };
 use fleet::{Mix, Plan};
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use outbound::http::Client;
 use outbound::resolve::Resolver;
-use scan::clouds::{
-    Chain, CloudCertificate, CloudSource, CloudStore, Observer, Place as CloudPlace, Provider, Sink,
-    SourceError, observe,
-};
+use scan::ScanOptions;
 use scan::revocation::{
     Cause, FAILURE_KEPT, Fetched, KEEP_MAX, RevocationChecker, RevocationOptions, Source, Subject, Verdict,
 };
-use scan::{ScanOptions, Trusted};
-use tokio_util::sync::CancellationToken;
 use x509::build::Extension;
 use x509::crl::{Reason, Revoked, Scope};
 use x509::ocsp::{Answer, CertificateId, ErrorStatus, OcspHash, Status};
@@ -31,7 +24,7 @@ use crate::truth::options;
 use crate::world::{Seen, World};
 
 const NEEDS_OPENSSL: &str = "openssl is needed: apt-get install -y openssl";
-const SERIAL: &[u8] = &[0x4a, 0xbc, 1];
+pub(crate) const SERIAL: &[u8] = &[0x4a, 0xbc, 1];
 const REVOKED_AT: UnixTime = UnixTime(1_780_000_000);
 
 fn now() -> UnixTime {
@@ -43,20 +36,20 @@ fn checker(options: RevocationOptions) -> RevocationChecker {
     RevocationChecker::new(Client::new(&resolver, &outbound::http::Options::default()).unwrap(), options)
 }
 
-fn entry(serial: &[u8], reason: Option<Reason>) -> Revoked {
+pub(crate) fn entry(serial: &[u8], reason: Option<Reason>) -> Revoked {
     Revoked { serial: SerialNumber::from_content(serial), at: REVOKED_AT, reason, invalidity_date: None }
 }
 
 /// An authority and a server for what it publishes.
-struct Place {
+pub(crate) struct Place {
     ca: Arc<RevokingAuthority>,
-    issuer: Arc<Certificate>,
-    server: RevocationServer,
-    checker: RevocationChecker,
+    pub(crate) issuer: Arc<Certificate>,
+    pub(crate) server: RevocationServer,
+    pub(crate) checker: RevocationChecker,
 }
 
 impl Place {
-    async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         Self::with(RevocationOptions::default()).await
     }
 
@@ -68,7 +61,7 @@ impl Place {
     }
 
     /// A certificate that names the CRL at `path`.
-    fn leaf(&self, serial: &[u8], path: &str) -> Certificate {
+    pub(crate) fn leaf(&self, serial: &[u8], path: &str) -> Certificate {
         self.leaf_of(LeafOrder {
             serial: Some(serial.to_vec()),
             crl_urls: vec![self.server.url(path)],
@@ -80,7 +73,7 @@ impl Place {
         Certificate::parse(&self.ca.issue(&order).unwrap()).unwrap()
     }
 
-    fn publish(&self, path: &str, order: &CrlOrder) {
+    pub(crate) fn publish(&self, path: &str, order: &CrlOrder) {
         self.server.put_octets(path, self.ca.crl(order).unwrap());
     }
 
@@ -325,77 +318,6 @@ async fn verdicts_fetches_and_ages_are_counted() {
     assert_eq!((counts.lists_at_hand, counts.answers_at_hand), (2, 0), "the old list and the failure");
     assert_eq!(counts.list_ages, [1, 0, 0, 2, 0, 0], "one of a minute, two of thirty hours");
     assert!((2 * 30 * 3_600 + 60..2 * 30 * 3_600 + 600).contains(&counts.list_ages_sum_s), "{counts:?}");
-}
-
-/// A source that keeps what it is given.
-struct Safe(Arc<str>, Vec<Vec<Vec<u8>>>);
-
-impl CloudSource for Safe {
-    fn name(&self) -> &Arc<str> {
-        &self.0
-    }
-
-    fn provider(&self) -> Provider {
-        Provider::Aws
-    }
-
-    fn list<'a>(&'a self, sink: &'a Sink, _: outbound::Deadline) -> BoxFuture<'a, Result<(), SourceError>> {
-        async move {
-            for (number, chain) in self.1.iter().enumerate() {
-                let chain = match chain.as_slice() {
-                    [] => Chain::None("being issued".to_owned()),
-                    chain => Chain::Read(chain.to_vec()),
-                };
-                let place = CloudPlace { store: CloudStore::AwsAcm, name: format!("arn:{number}").into() };
-                let certificate = CloudCertificate {
-                    place,
-                    chain,
-                    not_after: None,
-                    used_by: Vec::new(),
-                    tags: None,
-                    marker: "1".to_owned(),
-                };
-                sink.seen("all", certificate).await?;
-            }
-            sink.listed("all");
-            Ok(())
-        }
-        .boxed()
-    }
-}
-
-/// What clouds keep is asked about as what is served is, where that is asked at all.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_clouds_keep_is_asked_about_too() {
-    let place = Place::new().await;
-    place.publish("/a.crl", &CrlOrder { revoked: vec![entry(SERIAL, None)], ..CrlOrder::default() });
-    let above = place.issuer.der.to_vec();
-    let kept = |serial: &[u8]| vec![place.leaf(serial, "/a.crl").der.to_vec(), above.clone()];
-    let alone = vec![place.leaf(&[3], "/a.crl").der.to_vec()];
-    let source: Arc<dyn CloudSource> =
-        Arc::new(Safe("aws/1".into(), vec![kept(SERIAL), kept(&[2]), alone, Vec::new()]));
-    for (options, words) in
-        [(with_checker(&place.checker), ["revoked", "good", "unknown", ""]), (options(), ["", "", "", ""])]
-    {
-        let observer = Observer::new(&options, Trusted::nobody(), None);
-        let (sources, stop) = (vec![source.clone()], CancellationToken::new());
-        let mut run = observe(sources, HashMap::new(), Duration::from_secs(60), observer, stop);
-        let mut seen = HashMap::new();
-        while let Some(observation) = run.observations.recv().await {
-            seen.insert(observation.target.host_text().to_owned(), observation);
-        }
-        assert_eq!(run.ended.await.unwrap().unwrap()[0].certificates, 4);
-        assert_eq!(seen.len(), 4, "none is lost");
-        for (number, word) in words.into_iter().enumerate() {
-            let observation = &seen[&format!("arn:{number}")];
-            let verdict = observation.revocation.first().map_or("", |(_, verdict)| verdict.code());
-            assert_eq!(verdict, word, "{number}");
-            let told = observation.findings.iter().any(|finding| finding.rule.code == "endpoint.revoked");
-            assert_eq!(told, word == "revoked", "{number}");
-        }
-    }
-    assert_eq!(place.server.counts().requests, 1, "one list for all");
-    place.server.stop().await;
 }
 
 /// Larger than what is read side by side, and still within the limit.
@@ -794,7 +716,7 @@ async fn what_openssl_makes_is_read() {
     );
 }
 
-fn with_checker(checker: &RevocationChecker) -> ScanOptions {
+pub(crate) fn with_checker(checker: &RevocationChecker) -> ScanOptions {
     ScanOptions { revocation: Some(checker.clone()), ..options() }
 }
 

@@ -236,6 +236,10 @@ async fn a_clouds_own_tags_say_whose_a_certificate_is(world: World) {
     );
     assert_eq!(kinds(&listener.run(row.id).await), ["watch.finished"], "nothing has changed");
 
+    // A tag that no rule looks at says nothing new.
+    listener.world.shelf.tag("prod/web/tls", &[("team", "payments"), ("env", "live"), ("version", "2")]);
+    assert_eq!(kinds(&listener.run(row.id).await), ["watch.finished"]);
+
     // A certificate that was told of gets other tags: whose its end is is told anew.
     listener.world.shelf.tag("prod/web/tls", &[("team", "bank")]);
     listener.world.shelf.tag("prod/web/copy", &[("team", "bank")]);

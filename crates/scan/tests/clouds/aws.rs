@@ -114,7 +114,7 @@ async fn tags_are_read_of_what_is_new_or_changed() {
     let tagged =
         |found: &Found| -> Vec<_> { found.ended.values().flat_map(|listed| listed.tagged.clone()).collect() };
     let new = tagged(&first);
-    assert!(!new.is_empty() && new.iter().all(|one| !one.retagged && !one.tags.is_empty()), "{new:?}");
+    assert!(!new.is_empty() && new.iter().all(|one| one.before.is_none() && !one.tags.is_empty()), "{new:?}");
 
     let arn = cloud.tag_one(&[("team", "bank"), ("empty", "")]).unwrap();
     let second = list(&sources, first.states()).await;
