@@ -305,7 +305,7 @@ impl Figures {
 fn ages(encoder: &mut DescriptorEncoder<'_>, counted: &[u64], sum_s: u64) -> Result<(), Error> {
     let (name, help) = ("bulla_revocation_list_age_seconds", "Age of the CRL behind each verdict");
     let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
-    let ends = LIST_AGES_S.iter().map(|end| *end as f64).chain([f64::MAX]);
+    let ends = LIST_AGES_S.iter().map(|end| *end as f64).chain([f64::INFINITY]);
     let buckets: Vec<(f64, u64)> = ends.zip(counted.iter().copied()).collect();
     let count = counted.iter().sum();
     metric.encode_histogram::<NoLabel>(sum_s as f64, count, &buckets, None)

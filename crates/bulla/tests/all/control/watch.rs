@@ -136,6 +136,14 @@ fn the_history_tells_what_scans_and_the_server_do() {
     assert!(table.contains("database.pool") && table.contains("seconds"), "{table}");
     let metrics = String::from_utf8(house.does(&["api", "/metrics"]).stdout).unwrap();
     assert!(metrics.contains("bulla_drift{series=\"tasks\"} 0"), "{metrics}");
+    // Nobody asks about revocation here, and that is what the figures say.
+    for line in [
+        "bulla_revocation_hits_total{kind=\"crl\"} 0",
+        "bulla_revocation_list_age_seconds_bucket{le=\"86400.0\"} 0",
+        "bulla_revocation_list_age_seconds_bucket{le=\"+Inf\"} 0",
+    ] {
+        assert!(metrics.contains(line), "{line} in {metrics}");
+    }
 }
 
 /// Puts calls to a cloud into the history, as another process would.
