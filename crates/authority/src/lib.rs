@@ -22,3 +22,4 @@ pub mod tree;
 pub use authority::{Authority, AuthorityOptions, OpenError};
 pub use figures::Figures;
 pub use peer::Peer;
+pub use tree::inventory_row;

@@ -8,9 +8,9 @@ use crate::agent_command::AgentArgs;
 use crate::bench::BenchArgs;
 use crate::ca_command::CaArgs;
 use crate::control::{
-    AlertCommand, ApprovalCommand, AuditCommand, CertificateCommand, DocumentCommand, IssuerCommand,
-    JobCommand, KeyCommand, Noun, OwnerCommand, PolicyCommand, ProfileDocument, RouteArgs, TargetDocument,
-    TeamDocument, TokenCommand, TransparencyCommand, UserCommand, WatchCommand,
+    AlertCommand, ApprovalCommand, AuditCommand, CertificateCommand, CredentialArgs, DocumentCommand,
+    IssuerCommand, JobCommand, KeyCommand, Noun, OwnerCommand, PolicyCommand, ProfileDocument, RouteArgs,
+    TargetDocument, TeamDocument, TokenCommand, TransparencyCommand, UserCommand, WatchCommand,
 };
 use crate::exit::EXIT_CODES;
 use crate::fleet_command::FleetArgs;
@@ -73,6 +73,8 @@ pub(crate) enum Command {
     Serve(ServeArgs),
     /// Certificates: issue, manage, renew, revoke, export; claim what scans found
     Cert(Box<Noun<CertificateCommand>>),
+    /// Credentials: passwords, keys, certificates, with CredHub's API; run programs with them
+    Credential(Box<CredentialArgs>),
     /// What may be issued: key types, lifetimes, names
     Profile(Noun<DocumentCommand<ProfileDocument>>),
     /// Who can issue beside the own authority: ACME, Vault, step-ca, a program, a webhook

@@ -16,6 +16,7 @@ pub(crate) struct Settings {
     pub(crate) scan: ScanSettings,
     pub(crate) store: StoreSettings,
     pub(crate) server: ServerSettings,
+    pub(crate) credentials: CredentialSettings,
     pub(crate) authority: AuthoritySettings,
     pub(crate) acme: authority::acme::AcmeOptions,
     pub(crate) est: EstSettings,
@@ -41,6 +42,17 @@ pub(crate) struct ServerSettings {
     pub(crate) trusted_proxies: Vec<String>,
     pub(crate) connections_max: usize,
     pub(crate) stop_s: u64,
+}
+
+/// `[credentials]`
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct CredentialSettings {
+    pub(crate) listen: String,
+    pub(crate) url: String,
+    pub(crate) exact_name_like: Vec<String>,
+    pub(crate) concatenate_cas: bool,
+    pub(crate) any_key: bool,
 }
 
 /// `[authority]`
@@ -125,6 +137,7 @@ pub(crate) struct WatchSettings {
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ClientSettings {
+    pub(crate) credential_url: String,
     pub(crate) url: String,
     pub(crate) token_file: PathBuf,
     pub(crate) ca_file: PathBuf,
@@ -234,6 +247,19 @@ impl Default for ServerSettings {
             // With 64 KiB each at worst: 256 MiB.
             connections_max: 4_096,
             stop_s: 20,
+        }
+    }
+}
+
+impl Default for CredentialSettings {
+    fn default() -> Self {
+        Self {
+            // CredHub's port.
+            listen: "127.0.0.1:8844".into(),
+            url: String::new(),
+            exact_name_like: Vec::new(),
+            concatenate_cas: true,
+            any_key: false,
         }
     }
 }
@@ -391,6 +417,23 @@ const KEYS: &[(&str, Kind, &str)] = &[
     ("server.connections_max", Kind::Number, "connections at once; more wait"),
     ("server.stop_s", Kind::Number, "how long requests under way may take at the stop"),
     (
+        "credentials.listen",
+        Kind::Text,
+        "where credentials are served over TLS, as CredHub does; empty: nowhere",
+    ),
+    ("credentials.url", Kind::Text, "how clients reach it; empty: as each request says"),
+    (
+        "credentials.exact_name_like",
+        Kind::List,
+        "actors whose name-like with a slash before it is a whole name",
+    ),
+    (
+        "credentials.concatenate_cas",
+        Kind::Truth,
+        "a certificate's ca holds both versions of one that changes",
+    ),
+    ("credentials.any_key", Kind::Truth, "certificates with other keys than RSA may be set"),
+    (
         "authority.master_key_file",
         Kind::Text,
         "the key that seals keys at rest; empty: made in the data folder",
@@ -449,6 +492,11 @@ const KEYS: &[(&str, Kind, &str)] = &[
     ("ct.ca_files", Kind::List, "the only certificates trusted for all of these; empty: the system's"),
     ("watch.clouds_file", Kind::Text, "the clouds and clusters that watches may list; empty: none"),
     ("client.url", Kind::Text, "the server the commands talk to; empty: the one of this machine"),
+    (
+        "client.credential_url",
+        Kind::Text,
+        "the credential store the commands talk to; empty: that of this machine",
+    ),
     ("client.token_file", Kind::Text, "the file with the API token (or BULLA_CLIENT_TOKEN holds the token)"),
     ("client.ca_file", Kind::Text, "certificates to trust for the server"),
 ];

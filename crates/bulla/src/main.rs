@@ -79,6 +79,7 @@ fn run(cli: &Cli) -> Outcome<Exit> {
         Command::Key(noun) => block_on(control::run(noun, &cli.global)),
         Command::Token(noun) => block_on(control::run(noun, &cli.global)),
         Command::User(noun) => block_on(control::run(noun, &cli.global)),
+        Command::Credential(args) => block_on(control::run_credential(args, &cli.global)),
         Command::Api(args) => block_on(control::run_route(args, &cli.global)),
         Command::Fleet(args) => block_on(fleet_command::run(args)),
         Command::Rules(args) => rules::run(args),

@@ -19,6 +19,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("fleet", 1),
     ("scan", 2),
     ("authority", 2),
+    ("credentials", 3),
     ("lifecycle", 3),
     ("server", 5),
     ("bulla", 6),

@@ -94,6 +94,14 @@ fn pkcs8_kind(mut identifier: Reader<'_>) -> Result<Result<Pkcs8Kind, KeyError>,
     Ok(Ok(kind))
 }
 
+/// The privateKey of a PrivateKeyInfo: for RSA its PKCS#1.
+pub(crate) fn inner_key(pkcs8: &[u8]) -> Option<&[u8]> {
+    let mut fields = Reader::new(pkcs8).sequence().ok()?;
+    fields.expect(tag::INTEGER).ok()?;
+    fields.sequence().ok()?;
+    fields.expect(tag::OCTET_STRING).ok().map(|key| key.content)
+}
+
 /// A PEM block; the text is wiped when dropped, and so is what it was made from.
 pub(crate) fn pem(label: &str, der: &[u8]) -> Zeroizing<String> {
     let base64 = Zeroizing::new(STANDARD.encode(der));

@@ -103,12 +103,20 @@ struct Masters {
 struct Master {
     id: MasterKeyId,
     key: RandomizedNonceKey,
+    /// Keys for other purposes are derived from this one, which is derived from the master key.
+    deriving: hmac::Key,
 }
 
 impl Master {
     fn new(secret: &[u8; KEY]) -> Self {
         let key = RandomizedNonceKey::new(&AES_256_GCM, secret).expect("32 octets are an AES-256 key");
-        Self { id: id_of(secret), key }
+        let root = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret), b"bulla derived keys 1");
+        Self { id: id_of(secret), key, deriving: hmac::Key::new(hmac::HMAC_SHA256, root.as_ref()) }
+    }
+
+    fn derived(&self, purpose: &str) -> hmac::Key {
+        let secret = hmac::sign(&self.deriving, purpose.as_bytes());
+        hmac::Key::new(hmac::HMAC_SHA256, secret.as_ref())
     }
 }
 
@@ -235,6 +243,31 @@ impl Keyring {
     #[must_use]
     pub fn is_current(&self, sealed: &[u8]) -> bool {
         Parts::read(sealed).is_ok_and(|parts| parts.master == self.current())
+    }
+
+    /// A code that proves that this ring made the message, for this purpose (HMAC-SHA-256 under a key derived from the
+    /// current master key).
+    #[must_use]
+    pub fn mac(&self, purpose: &str, message: &[u8]) -> [u8; 32] {
+        let master = Arc::clone(&self.masters.read().all[0]);
+        let mut code = [0; 32];
+        code.copy_from_slice(hmac::sign(&master.derived(purpose), message).as_ref());
+        code
+    }
+
+    /// Whether [`Self::mac`] made the code, under the current master key or one before it.
+    #[must_use]
+    pub fn is_mac(&self, purpose: &str, message: &[u8], code: &[u8]) -> bool {
+        let masters = self.masters.read().all.clone();
+        masters.iter().any(|master| hmac::verify(&master.derived(purpose), message, code).is_ok())
+    }
+
+    /// The master key that a sealed value's first 9 octets name.
+    #[must_use]
+    pub fn master_of_head(head: &[u8]) -> Option<MasterKeyId> {
+        let (version, id) = head.split_first()?;
+        (*version == VERSION).then_some(())?;
+        <[u8; ID]>::try_from(id).ok().map(MasterKeyId)
     }
 
     /// The master key a value is sealed under; `None` for what is no sealed value.

@@ -171,6 +171,16 @@ impl PrivateKey {
         encoding::pem("PRIVATE KEY", &self.inner.pkcs8)
     }
 
+    /// As programs of old expect it, in PEM, not encrypted: PKCS#1 (`RSA PRIVATE KEY`, RFC 8017 appendix A.1.2) for RSA,
+    /// PKCS#8 for all others.
+    #[must_use]
+    pub fn to_traditional_pem(&self) -> Zeroizing<String> {
+        match self.inner.kind.rsa_bits().and_then(|_| encoding::inner_key(&self.inner.pkcs8)) {
+            Some(pkcs1) => encoding::pem("RSA PRIVATE KEY", pkcs1),
+            None => self.to_pkcs8_pem(),
+        }
+    }
+
     /// PKCS#8 in DER, not encrypted.
     #[must_use]
     pub fn to_pkcs8_der(&self) -> Zeroizing<Vec<u8>> {

@@ -61,6 +61,16 @@ pub fn public_router(state: &State) -> Router {
         .with_state(state.clone())
 }
 
+/// The credential store, with CredHub's paths and refusals.
+pub(crate) fn credential_router(state: &State) -> Router {
+    routes::credentials(state)
+        .layer(DefaultBodyLimit::max(BODY_MAX))
+        .layer(CatchPanicLayer::custom(panicked))
+        .layer(from_fn(safe_headers))
+        .layer(from_fn_with_state(state.clone(), measured))
+        .with_state(state.clone())
+}
+
 async fn described(document: Bytes) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], document).into_response()
 }

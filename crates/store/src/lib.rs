@@ -18,6 +18,7 @@ mod certificates;
 mod changes;
 mod clock;
 mod clouds;
+pub mod credentials;
 pub mod ct;
 mod cursor;
 mod enrolments;

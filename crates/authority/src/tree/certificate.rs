@@ -177,7 +177,8 @@ pub(crate) fn random_serial() -> Result<SerialNumber, SignError> {
 }
 
 /// What the inventory keeps of a certificate, by which it is also found: every name, mailboxes and URIs included.
-pub(crate) fn inventory_row(certificate: &Certificate) -> NewCertificate {
+#[must_use]
+pub fn inventory_row(certificate: &Certificate) -> NewCertificate {
     let names: Vec<String> = certificate.subject_alt_names.iter().map(ToString::to_string).collect();
     NewCertificate {
         sha256: *certificate.fingerprint.as_bytes(),

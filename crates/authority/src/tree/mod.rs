@@ -15,6 +15,7 @@ mod specification;
 mod urls;
 
 pub use ca::{Ca, CaState, DerChain, PendingCa};
+pub use certificate::inventory_row;
 pub use error::{CaError, ImportError, NewCaError, RetireError};
 pub use forest::Cas;
 pub use import::Request;
@@ -22,7 +23,5 @@ pub use retire::Retirement;
 pub use specification::{BadCa, NameLimits, NewCa};
 pub use urls::Urls;
 
-pub(crate) use certificate::{
-    Body, Dates, Issuer, Points, certify, inventory_row, path_length_below, random_serial,
-};
+pub(crate) use certificate::{Body, Dates, Issuer, Points, certify, path_length_below, random_serial};
 pub(crate) use specification::check_name;

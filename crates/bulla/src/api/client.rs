@@ -36,6 +36,8 @@ pub(crate) struct ServerArgs {
 pub(crate) mod local {
     /// The server's address.
     pub(crate) const URL: &str = "server.url";
+    /// The credential store's address; empty where none is served.
+    pub(crate) const CREDENTIAL_URL: &str = "credentials.url";
     /// The admin token.
     pub(crate) const TOKEN: &str = "admin.token";
     /// The root that the server's certificate chains up to.
@@ -75,6 +77,26 @@ impl Client {
             base: base.trim_end_matches('/').to_owned(),
             token: token.map(|token| token.trim().to_owned().into()),
         })
+    }
+
+    /// The same client for the credential store: `given`, else that of the configuration, else of this machine.
+    pub(crate) fn of_credentials(self, given: Option<&str>, configuration: &Configuration) -> Outcome<Self> {
+        let configured = Some(configuration.settings.client.credential_url.as_str());
+        let base = match given.or(configured.filter(|url| !url.is_empty())) {
+            Some(url) => url.to_owned(),
+            None => {
+                let beside = crate::data::folder().ok().map(|folder| folder.join(local::CREDENTIAL_URL));
+                let text = beside.filter(|path| path.exists()).map(|path| read(&path)).transpose()?;
+                text.map(|text| text.trim().to_owned()).unwrap_or_default()
+            }
+        };
+        if base.is_empty() {
+            return Err(Problem::usage("no credential store is known").hint(
+                "start one with `bulla up`, or give --credential-server https://HOST:8844 (client.credential_url in \
+                 the configuration)",
+            ));
+        }
+        Ok(Self { base: base.trim_end_matches('/').to_owned(), ..self })
     }
 
     /// Asks for a document.
@@ -207,7 +229,8 @@ async fn refused(answer: reqwest::Response) -> Problem {
     let status = answer.status();
     let document: Value = answer.json().await.unwrap_or_default();
     let text = |name: &str| document.get(name).and_then(Value::as_str).map(str::to_owned);
-    let title = text("title").unwrap_or_else(|| status.to_string());
+    // The credential store says it in one sentence.
+    let title = text("title").or_else(|| text("error")).unwrap_or_else(|| status.to_string());
     let message = match text("detail") {
         Some(detail) => format!("{title}: {detail}"),
         None => title,

@@ -16,6 +16,11 @@ pub(super) fn write(url: &str, root_pem: &str) -> Outcome<()> {
     put(&folder.join(local::ROOT), root_pem)
 }
 
+/// The credential store's address, readable by its owner only; empty where none is served.
+pub(super) fn write_credential_url(url: &str) -> Outcome<()> {
+    put(&folder()?.join(local::CREDENTIAL_URL), url)
+}
+
 /// The first token, readable by its owner only.
 pub(super) fn write_token(token: &SecretString) -> Outcome<()> {
     put(&folder()?.join(local::TOKEN), token.expose_secret())

@@ -34,6 +34,9 @@ pub(crate) struct ServeArgs {
     /// Where to serve the API and the protocols over TLS [default: 127.0.0.1:8443]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
+    /// Where to serve credentials over TLS, with CredHub's API [default: 127.0.0.1:8844]
+    #[arg(long, value_name = "ADDRESS")]
+    credential_listen: Option<String>,
     /// Where to serve CRLs and OCSP in plain HTTP [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDRESS")]
     public_listen: Option<String>,
@@ -62,6 +65,9 @@ async fn run(args: &ServeArgs, global: &Global, manner: Manner) -> Outcome<Exit>
     let began = Instant::now();
     let mut settings = Configuration::load(global.config.as_deref())?.settings;
     settings.server.take(args);
+    if let Some(listen) = &args.credential_listen {
+        settings.credentials.listen.clone_from(listen);
+    }
     let stop = crate::stop::on_signal_within(Duration::from_secs(settings.server.stop_s) + STOP_MARGIN)?;
     let url = crate::data::inventory_url(args.db.as_deref(), &settings.store)?;
     let store = crate::scan_command::open(&url, &settings.store).await?;
@@ -107,17 +113,28 @@ async fn start(settings: &Settings, store: Store, manner: Manner, stop: Cancella
     let own = certificate::Own::of(&settings.server, &rooms.authority, &addresses.names).await?;
     let mut options = ServerOptions::new(addresses.listen, own.current());
     options.public = addresses.public;
+    options.credentials = match settings.credentials.listen.as_str() {
+        "" => None,
+        text => Some(socket("credentials.listen", text)?),
+    };
     options.connections_max = settings.server.connections_max;
     options.drain_timeout = Duration::from_secs(settings.server.stop_s);
     options.trusted_proxies = rooms::networks("server.trusted_proxies", &settings.server.trusted_proxies)?;
     options.client_roots = rooms.client_roots(&settings.server).await?;
     let running = Arc::new(Server::start(options, rooms.state.clone()).await.map_err(|error| {
         Problem::new(Exit::Machine, chain(&error)).hint(
-            "choose another address: --listen and --public-listen, or server.listen in the configuration",
+            "choose another address: --listen, --public-listen and --credential-listen, or server.listen and \
+             credentials.listen in the configuration",
         )
     })?);
     let url = addresses.url_at(running.address);
     files::write(&url, &root)?;
+    let credential_url = match running.credential_address {
+        Some(_) if !settings.credentials.url.is_empty() => settings.credentials.url.clone(),
+        Some(address) => addresses.url_of(address),
+        None => String::new(),
+    };
+    files::write_credential_url(&credential_url)?;
     let background = rooms.run(own, &running, &stop);
     Ok(Up { running, background, url })
 }
@@ -187,9 +204,11 @@ impl Addresses {
     }
 
     fn url_at(&self, address: SocketAddr) -> String {
-        if !self.url.is_empty() {
-            return self.url.clone();
-        }
+        if self.url.is_empty() { self.url_of(address) } else { self.url.clone() }
+    }
+
+    /// Of whatever listens there.
+    fn url_of(&self, address: SocketAddr) -> String {
         let host = if address.ip().is_loopback() {
             "localhost".to_owned()
         } else {
@@ -234,6 +253,9 @@ fn announce(up: &Up, took: Duration) {
     eprintln!("bulla is up at {} after {} ms", up.url, took.as_millis());
     if let Some(address) = up.running.public_address {
         eprintln!("CRLs and OCSP at http://{address}");
+    }
+    if let Some(address) = up.running.credential_address {
+        eprintln!("credentials (CredHub's API) at https://{address}");
     }
 }
 

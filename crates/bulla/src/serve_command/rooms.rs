@@ -13,6 +13,7 @@ use authority::keystore::KeyStore;
 use authority::publish::Publications;
 use authority::scep::{Scep, ScepOptions};
 use authority::{Authority, AuthorityOptions};
+use credentials::{Credentials, CredentialsOptions};
 use keys::{Keyring, KeyringConfig, MasterKey};
 use lifecycle::agents::{Agents, AgentsParts, CertifyByAuthority};
 use lifecycle::alerts::{AlertOptions, Alerts, Channels};
@@ -27,6 +28,7 @@ use server::State;
 use server::access::{AccessControl, SessionOptions, TokenPasswords};
 use server::listen::Running;
 use server::routes::agents::agent_identity;
+use server::routes::credhub::{CredHub, CredHubOptions};
 use store::{Clock, Store};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -39,7 +41,7 @@ use super::login;
 use super::metrics::Figures;
 use super::transparency;
 use super::watch::Watch;
-use crate::config::{AuthoritySettings, Pkcs11Settings, ServerSettings, Settings};
+use crate::config::{AuthoritySettings, CredentialSettings, Pkcs11Settings, ServerSettings, Settings};
 use crate::exit::{Exit, Outcome, Problem, chain};
 use crate::scan_command::ScanKit;
 
@@ -62,6 +64,7 @@ pub(super) struct Rooms {
     watches: Watches,
     history: History,
     estate: Estate,
+    credentials: Credentials,
 }
 
 impl Rooms {
@@ -141,6 +144,12 @@ impl Rooms {
                 ..WatchOptions::default()
             },
         );
+        let credentials = credential_store(&settings.credentials, store, &keystore, clock);
+        let credhub = CredHubOptions {
+            url: Some(settings.credentials.url.trim_end_matches('/').to_owned())
+                .filter(|url| !url.is_empty()),
+            exact_name_like: settings.credentials.exact_name_like.clone(),
+        };
         let mut state = State::builder(store.clone(), clock.clone())
             .with(authority.clone())
             .with(Publications::new(authority.clone()))
@@ -155,7 +164,8 @@ impl Rooms {
             .with(monitor.clone())
             .with(watches.clone())
             .with(Ownership::new(store.clone(), clock.clone()))
-            .with(history.clone());
+            .with(history.clone())
+            .with(CredHub::new(credentials.clone(), credhub));
         if let Some(oidc) = login::oidc(&settings.oidc, addresses)? {
             state = state.with(oidc);
         }
@@ -183,6 +193,7 @@ impl Rooms {
             watches,
             history,
             estate,
+            credentials,
         })
     }
 
@@ -228,11 +239,22 @@ impl Rooms {
         let (watches, until) = (self.watches, stop.clone());
         tasks.spawn(async move { watches.run(until).await });
         tasks.spawn(self.history.run(stop.clone()));
+        tasks.spawn(self.credentials.run(stop.clone()));
         tasks.spawn(self.estate.run(stop.clone()));
         let (running, until) = (Arc::clone(running), stop.clone());
         tasks.spawn(async move { own.keep(until, |next| running.replace_certificate(next)).await });
         tasks
     }
+}
+
+fn credential_store(
+    settings: &CredentialSettings,
+    store: &Store,
+    keystore: &KeyStore,
+    clock: &Clock,
+) -> Credentials {
+    let options = CredentialsOptions { concatenate_cas: settings.concatenate_cas, any_key: settings.any_key };
+    Credentials::open(store.clone(), keystore.clone(), clock.clone(), options)
 }
 
 /// Looks after what issuers keep: orders long done, challenges long over.

@@ -94,6 +94,8 @@ permissions! {
     KeyBlock = "key.block",
     /// Rotate the master key.
     KeyRotate = "key.rotate",
+    /// Do anything with every credential, whatever the permissions of paths say.
+    CredentialManage = "credential.manage",
     /// Follow events.
     EventRead = "event.read",
     /// Read the metrics.

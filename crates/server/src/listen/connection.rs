@@ -24,7 +24,7 @@ use tower::ServiceExt;
 
 use super::body::{Activity, AnswerBody, SlowBody, TimelyBody};
 use super::stream::Unstalled;
-use super::{ServerOptions, Shared};
+use super::{Listener, Patience, Shared};
 use crate::peer::Peer;
 use crate::problem::Problem;
 
@@ -41,8 +41,14 @@ const HEADERS_MAX: usize = 64;
 const CHANNEL_BINDING: &[u8] = b"EXPORTER-Channel-Binding";
 
 /// A TLS connection from its first octet to its last.
-pub(super) async fn over_tls(shared: Arc<Shared>, stream: TcpStream, address: IpAddr, router: Router) {
-    let acceptor = TlsAcceptor::from(shared.tls());
+pub(super) async fn over_tls(
+    shared: Arc<Shared>,
+    stream: TcpStream,
+    address: IpAddr,
+    router: Router,
+    kind: Listener,
+) {
+    let acceptor = TlsAcceptor::from(shared.tls(kind));
     let stream = Unstalled::new(stream, shared.options.write_timeout);
     let metrics = shared.state.metrics();
     let handshake = tokio::time::timeout(shared.options.handshake_timeout, acceptor.accept(stream));
@@ -64,13 +70,13 @@ pub(super) async fn over_tls(shared: Arc<Shared>, stream: TcpStream, address: Ip
     metrics.handshake("done");
     let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let peer = peer_of(&stream, address);
-    serve(&shared, stream, peer, router, http2).await;
+    serve(&shared, stream, peer, router, (kind, http2)).await;
 }
 
 /// A connection without TLS.
 pub(super) async fn in_the_open(shared: Arc<Shared>, stream: TcpStream, address: IpAddr, router: Router) {
     let stream = Unstalled::new(stream, shared.options.write_timeout);
-    serve(&shared, stream, Peer::at(address), router, false).await;
+    serve(&shared, stream, Peer::at(address), router, (Listener::Public, false)).await;
 }
 
 fn peer_of<I>(stream: &TlsStream<I>, address: IpAddr) -> Peer {
@@ -103,12 +109,12 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
     }
 }
 
-fn builder(options: &ServerOptions, streams: Streams, http2: bool) -> Builder<Streams> {
+fn builder(patience: Patience, streams: Streams, http2: bool) -> Builder<Streams> {
     let mut builder = Builder::new(streams);
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(options.head_timeout)
+        .header_read_timeout(patience.head)
         .max_buf_size(HEAD_MAX)
         .max_headers(HEADERS_MAX)
         .keep_alive(true);
@@ -117,16 +123,17 @@ fn builder(options: &ServerOptions, streams: Streams, http2: bool) -> Builder<St
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS_MAX)
         .max_header_list_size(HEAD_MAX as u32)
-        .keep_alive_interval(options.head_timeout)
-        .keep_alive_timeout(options.head_timeout);
+        .keep_alive_interval(patience.head)
+        .keep_alive_timeout(patience.head);
     if http2 { builder.http2_only() } else { builder.http1_only() }
 }
 
-async fn serve<I>(shared: &Arc<Shared>, io: I, peer: Peer, router: Router, http2: bool)
+async fn serve<I>(shared: &Arc<Shared>, io: I, peer: Peer, router: Router, (kind, http2): (Listener, bool))
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let options = &shared.options;
+    let patience = kind.patience(options);
     // Ends with this connection, whatever its streams do.
     let kill = shared.kill.child_token();
     let _ended = kill.clone().drop_guard();
@@ -139,7 +146,7 @@ where
             answer(router.clone(), request, peer, Arc::clone(&activity), shared.options.body_timeout)
         })
     };
-    let builder = builder(options, Streams { tracker: shared.tracker.clone(), kill: kill.clone() }, http2);
+    let builder = builder(patience, Streams { tracker: shared.tracker.clone(), kill: kill.clone() }, http2);
     let connection = builder.serve_connection(TokioIo::new(io), service);
     tokio::pin!(connection);
     let mut ending = false;
@@ -156,15 +163,15 @@ where
                 connection.as_mut().graceful_shutdown();
             }
             () = kill.cancelled() => return,
-            () = tokio::time::sleep(options.idle_timeout / 4) => {
+            () = tokio::time::sleep(patience.idle / 4) => {
                 let still = activity.still_for();
                 let idle = activity.in_flight() == 0;
                 // An idle one gets a moment to hear of its end; one whose peer takes nothing gets none.
-                let hopeless = if idle { still > options.idle_timeout * 2 } else { still > options.stall_timeout };
+                let hopeless = if idle { still > patience.idle * 2 } else { still > options.stall_timeout };
                 if hopeless {
                     return;
                 }
-                if idle && still > options.idle_timeout && !ending {
+                if idle && still > patience.idle && !ending {
                     ending = true;
                     connection.as_mut().graceful_shutdown();
                 }

@@ -22,7 +22,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::router::{public_router, router};
+use crate::router::{credential_router, public_router, router};
 use crate::state::State;
 use tls::Presented;
 
@@ -30,6 +30,10 @@ pub use tls::{TlsError, server_certificate};
 
 /// After an error of `accept` (no descriptors left), before the next try.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// A connection to the credential store without a request, before it is closed: its clients ask once a minute and pay
+/// every new connection with a whole handshake.
+const CREDENTIALS_IDLE: Duration = Duration::from_secs(600);
 
 /// Between two rounds of forgetting idle keys of the rate limits.
 const FORGET_EVERY: Duration = Duration::from_secs(10);
@@ -39,6 +43,8 @@ const FORGET_EVERY: Duration = Duration::from_secs(10);
 pub struct ServerOptions {
     /// Where TLS is spoken. Port 0 takes a free one.
     pub listen: SocketAddr,
+    /// Where the credential store is spoken to over TLS; nowhere when `None`.
+    pub credentials: Option<SocketAddr>,
     /// Where plain HTTP is spoken: CRLs, OCSP, http-01 answers; nowhere when `None`.
     pub public: Option<SocketAddr>,
     /// The certificate presented; see [`server_certificate`].
@@ -48,7 +54,7 @@ pub struct ServerOptions {
     /// Proxies in front, whose `X-Forwarded-For` is believed. Their client certificates are not: whoever uses mutual TLS
     /// speaks to this server itself.
     pub trusted_proxies: Vec<IpNet>,
-    /// Connections at once over both listeners; more wait in the system's queue. Some 30 KiB each.
+    /// Connections at once over all listeners; more wait in the system's queue. Some 30 KiB each.
     pub connections_max: usize,
     /// Of these from one address; more are closed at once. An office of agents behind one address fits.
     pub connections_per_address_max: usize,
@@ -74,6 +80,7 @@ impl ServerOptions {
     pub fn new(listen: SocketAddr, certificate: Arc<CertifiedKey>) -> Self {
         Self {
             listen,
+            credentials: None,
             public: None,
             certificate,
             client_roots: Vec::new(),
@@ -123,6 +130,7 @@ struct Shared {
     options: ServerOptions,
     presented: Arc<Presented>,
     tls: RwLock<Arc<ServerConfig>>,
+    credential_tls: RwLock<Arc<ServerConfig>>,
     permits: Arc<Semaphore>,
     by_address: Mutex<HashMap<IpAddr, usize>>,
     tracker: TaskTracker,
@@ -131,8 +139,11 @@ struct Shared {
 }
 
 impl Shared {
-    fn tls(&self) -> Arc<ServerConfig> {
-        Arc::clone(&self.tls.read())
+    fn tls(&self, kind: Listener) -> Arc<ServerConfig> {
+        match kind {
+            Listener::Credentials => Arc::clone(&self.credential_tls.read()),
+            Listener::Tls | Listener::Public => Arc::clone(&self.tls.read()),
+        }
     }
 }
 
@@ -148,22 +159,20 @@ impl Server {
     pub async fn start(options: ServerOptions, state: State) -> Result<Running, StartError> {
         let presented = Arc::new(Presented::new(Arc::clone(&options.certificate)));
         let tls = tls::config(Arc::clone(&presented), &options.client_roots)?;
+        let credential_tls = tls::credential_config(Arc::clone(&presented), &options.client_roots)?;
         let listener = bind(options.listen).await?;
-        let public = match options.public {
-            Some(address) => Some(bind(address).await?),
-            None => None,
-        };
+        let public = bind_to(options.public).await?;
+        let credentials = bind_to(options.credentials).await?;
         let address = local(&listener, options.listen)?;
-        let public_address = match (&public, options.public) {
-            (Some(listener), Some(asked)) => Some(local(listener, asked)?),
-            _ => None,
-        };
+        let public_address = local_of(public.as_ref(), options.public)?;
+        let credential_address = local_of(credentials.as_ref(), options.credentials)?;
         let shared = Arc::new(Shared {
             permits: Arc::new(Semaphore::new(options.connections_max)),
             stopping: state.stopping().clone(),
             kill: CancellationToken::new(),
             presented,
             tls: RwLock::new(tls),
+            credential_tls: RwLock::new(credential_tls),
             by_address: Mutex::default(),
             tracker: TaskTracker::new(),
             options,
@@ -174,13 +183,30 @@ impl Server {
         if let Some(public) = public {
             accept_all(&shared, public, Listener::Public, public_router(&shared.state));
         }
+        if let Some(credentials) = credentials {
+            accept_all(&shared, credentials, Listener::Credentials, credential_router(&shared.state));
+        }
         upkeep(&shared);
-        Ok(Running { address, public_address, shared })
+        Ok(Running { address, public_address, credential_address, shared })
     }
 }
 
 async fn bind(address: SocketAddr) -> Result<TcpListener, StartError> {
     TcpListener::bind(address).await.map_err(|source| StartError::Bind { address, source })
+}
+
+async fn bind_to(address: Option<SocketAddr>) -> Result<Option<TcpListener>, StartError> {
+    match address {
+        Some(address) => bind(address).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+fn local_of(
+    listener: Option<&TcpListener>,
+    asked: Option<SocketAddr>,
+) -> Result<Option<SocketAddr>, StartError> {
+    listener.zip(asked).map(|(listener, asked)| local(listener, asked)).transpose()
 }
 
 fn local(listener: &TcpListener, address: SocketAddr) -> Result<SocketAddr, StartError> {
@@ -193,6 +219,8 @@ pub struct Running {
     pub address: SocketAddr,
     /// Where plain HTTP is spoken.
     pub public_address: Option<SocketAddr>,
+    /// Where the credential store is spoken to.
+    pub credential_address: Option<SocketAddr>,
     shared: Arc<Shared>,
 }
 
@@ -208,7 +236,9 @@ impl Running {
     /// [`TlsError`]; the roots before stay in force.
     pub fn replace_client_roots(&self, roots: &[Vec<u8>]) -> Result<(), TlsError> {
         let config = tls::config(Arc::clone(&self.shared.presented), roots)?;
+        let credential_config = tls::credential_config(Arc::clone(&self.shared.presented), roots)?;
         *self.shared.tls.write() = config;
+        *self.shared.credential_tls.write() = credential_config;
         Ok(())
     }
 
@@ -244,13 +274,29 @@ impl fmt::Debug for Running {
 enum Listener {
     Tls,
     Public,
+    Credentials,
+}
+
+/// How long a connection without a request is kept.
+#[derive(Clone, Copy)]
+struct Patience {
+    head: Duration,
+    idle: Duration,
 }
 
 impl Listener {
+    fn patience(self, options: &ServerOptions) -> Patience {
+        match self {
+            Self::Credentials => Patience { head: CREDENTIALS_IDLE, idle: CREDENTIALS_IDLE },
+            Self::Tls | Self::Public => Patience { head: options.head_timeout, idle: options.idle_timeout },
+        }
+    }
+
     fn name(self) -> &'static str {
         match self {
             Self::Tls => "tls",
             Self::Public => "public",
+            Self::Credentials => "credentials",
         }
     }
 }
@@ -274,7 +320,9 @@ fn accept_all(shared: &Arc<Shared>, listener: TcpListener, kind: Listener, route
                 let kill = connection.kill.clone();
                 let work = async {
                     match kind {
-                        Listener::Tls => connection::over_tls(connection, stream, address, router).await,
+                        Listener::Tls | Listener::Credentials => {
+                            connection::over_tls(connection, stream, address, router, kind).await
+                        }
                         Listener::Public => {
                             connection::in_the_open(connection, stream, address, router).await
                         }

@@ -5,12 +5,17 @@ use std::sync::Arc;
 
 use keys::PrivateKey;
 use parking_lot::RwLock;
+use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::aws_lc_rs;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ClientHello, ResolvesServerCert, VerifierBuilderError, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
-use rustls::{RootCertStore, ServerConfig};
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, OtherError, RootCertStore, ServerConfig,
+    SignatureScheme,
+};
 
 /// Why the listener's TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
@@ -73,20 +78,102 @@ impl ResolvesServerCert for Presented {
 /// TLS 1.2 and 1.3, HTTP/2 preferred. Clients may show a certificate below one of `roots` (DER); one that does not
 /// verify ends the handshake, none at all does not.
 pub(super) fn config(presented: Arc<Presented>, roots: &[Vec<u8>]) -> Result<Arc<ServerConfig>, TlsError> {
+    assemble(presented, verifier(roots)?)
+}
+
+/// As [`config`], with the alert that clients of CredHub know for a certificate that has expired.
+pub(super) fn credential_config(
+    presented: Arc<Presented>,
+    roots: &[Vec<u8>],
+) -> Result<Arc<ServerConfig>, TlsError> {
+    let verifier = verifier(roots)?;
+    assemble(presented, verifier.map(|verifier| Arc::new(UnknownForExpired(verifier)) as Arc<_>))
+}
+
+fn assemble(
+    presented: Arc<Presented>,
+    verifier: Option<Arc<dyn ClientCertVerifier>>,
+) -> Result<Arc<ServerConfig>, TlsError> {
     let provider = Arc::new(aws_lc_rs::default_provider());
-    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
-        .with_protocol_versions(&[&TLS13, &TLS12])?;
-    let builder = if roots.is_empty() {
-        builder.with_no_client_auth()
-    } else {
-        let mut store = RootCertStore::empty();
-        for root in roots {
-            store.add(CertificateDer::from(root.clone())).map_err(TlsError::BadRoot)?;
-        }
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(store), provider);
-        builder.with_client_cert_verifier(verifier.allow_unauthenticated().build()?)
+    let builder = ServerConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13, &TLS12])?;
+    let builder = match verifier {
+        None => builder.with_no_client_auth(),
+        Some(verifier) => builder.with_client_cert_verifier(verifier),
     };
     let mut config = builder.with_cert_resolver(presented);
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(config))
+}
+
+/// `None` without roots.
+fn verifier(roots: &[Vec<u8>]) -> Result<Option<Arc<dyn ClientCertVerifier>>, TlsError> {
+    if roots.is_empty() {
+        return Ok(None);
+    }
+    let mut store = RootCertStore::empty();
+    for root in roots {
+        store.add(CertificateDer::from(root.clone())).map_err(TlsError::BadRoot)?;
+    }
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(store), provider);
+    Ok(Some(verifier.allow_unauthenticated().build()?))
+}
+
+/// Says `certificate_unknown` (RFC 8446 section 6.2) where a client's certificate has expired: Java says so, and what
+/// tests CredHub's clients waits for it.
+#[derive(Debug)]
+struct UnknownForExpired(Arc<dyn ClientCertVerifier>);
+
+impl ClientCertVerifier for UnknownForExpired {
+    fn offer_client_auth(&self) -> bool {
+        self.0.offer_client_auth()
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        self.0.client_auth_mandatory()
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.0.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        let verified = self.0.verify_client_cert(end_entity, intermediates, now);
+        verified.map_err(|error| match error {
+            rustls::Error::InvalidCertificate(
+                CertificateError::Expired | CertificateError::ExpiredContext { .. },
+            ) => {
+                let why = std::io::Error::other("the client certificate has expired");
+                CertificateError::Other(OtherError(Arc::new(why))).into()
+            }
+            other => other,
+        })
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
 }

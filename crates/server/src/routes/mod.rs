@@ -48,6 +48,7 @@ pub mod audit;
 pub mod authorities;
 pub mod certificates;
 pub mod client_certificates;
+pub mod credhub;
 pub mod enrolments;
 pub mod events;
 pub mod health;
@@ -110,6 +111,11 @@ pub(crate) fn api() -> Api {
 /// What speaks a protocol of its own over TLS: ACME, EST, SCEP. Their refusals are theirs.
 pub(crate) fn protocols(state: &State) -> Router<State> {
     protocols::secure(state)
+}
+
+/// The credential store, on its own listener.
+pub(crate) fn credentials(state: &State) -> Router<State> {
+    credhub::router(state)
 }
 
 /// What is served without TLS as well: CRLs, OCSP, http-01 answers.

@@ -64,6 +64,7 @@ migrations! {
     18 "ownership" "0018_ownership.sql",
     19 "history" "0019_history.sql",
     20 "kept_tags" "0020_kept_tags.sql",
+    21 "credentials" "0021_credentials.sql",
 }
 
 /// What a module sends: statements of both databases, of one of them, and over many rows.
@@ -128,6 +129,7 @@ pub(crate) const MODULES: &[Sends] = &[
     sends(crate::issuers::ALL, crate::issuers::BULKS),
     sends(crate::leases::ALL, &[]),
     sends(crate::enrolments::ALL, &[]),
+    crate::credentials::SENDS,
     crate::ct::SENDS,
     sends(crate::told::ALL, crate::told::BULKS),
     sends(crate::history::ALL, crate::history::BULKS),

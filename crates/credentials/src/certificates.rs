@@ -1,0 +1,383 @@
+//! Certificates with their versions: the change of an authority without a moment in which somebody is not trusted.
+//!
+//! An authority has an active version and at most one in transition. What it signed carries both in its `ca`, the one that
+//! signed first; with every change of the flag its direct children get a version that says so.
+
+use std::collections::HashMap;
+
+use futures_util::FutureExt;
+use serde_json::{Value as Json, json};
+use store::StoreError;
+use store::credentials::{CredentialAsker, delete_credential_version, set_transitional_version};
+use uuid::Uuid;
+
+use crate::regenerate::Changes;
+use crate::value::{Given, certificate_of};
+use crate::version::Version;
+use crate::writing::Draft;
+use crate::{CredentialError, Credentials, Kind, Name, Operation, Value};
+
+/// Certificates read at a time where all are listed.
+const PAGE: usize = 500;
+
+/// Certificates that are listed at once, at most.
+const LISTED_MAX: usize = 100_000;
+
+const TWO_TRANSITIONAL: &str = "The maximum number of transitional versions for a given CA is 1.";
+const LAST_VERSION: &str = "The minimum number of versions for a Certificate is 1.";
+const NO_CERTIFICATE: &str = "You must provide a certificate.";
+
+/// A certificate and what is known of its versions, newest first.
+#[derive(Clone, Debug)]
+pub struct CertificateView {
+    /// The credential's identity.
+    pub id: Uuid,
+    /// As it was first written.
+    pub name: String,
+    /// What signed the newest version; empty when it is not known here.
+    pub signed_by: String,
+    /// What it signed that is current.
+    pub signs: Vec<String>,
+    /// Its versions, newest first.
+    pub versions: Vec<Version>,
+}
+
+/// A version to be added to a certificate.
+#[derive(Clone, Debug)]
+pub struct NewCertificateVersion {
+    /// `ca`, `certificate`, `private_key`.
+    pub value: Json,
+    /// Whether it is in transition.
+    pub transitional: bool,
+}
+
+/// How a certificate is made anew.
+#[derive(Clone, Debug, Default)]
+pub struct Regeneration {
+    /// Whether the new version is in transition.
+    pub set_as_transitional: bool,
+    /// Whether its authority's newest version signs though that is in transition.
+    pub allow_transitional_parent_to_sign: bool,
+    /// Bits of an RSA key, in place of what it has.
+    pub key_length: Option<u32>,
+    /// Days, in place of what it has.
+    pub duration: Option<u32>,
+    /// In place of what it has.
+    pub metadata: Option<Json>,
+}
+
+impl Credentials {
+    /// A certificate by its name.
+    ///
+    /// # Errors
+    /// [`CredentialError::NotFound`].
+    pub async fn certificate(
+        &self,
+        asker: &CredentialAsker,
+        name: &Name,
+    ) -> Result<CertificateView, CredentialError> {
+        let versions = self.certificate_versions_of(asker, name).await?;
+        let signs = self.signed_by(name).await?;
+        let signs = signs.into_iter().map(|name| name.as_str().to_owned()).collect();
+        let signer = versions[0].signed_by.clone().map(Name::stored);
+        let signed_by = match signer {
+            Some(signer) => self.shown_name(&signer).await?,
+            None => String::new(),
+        };
+        Ok(CertificateView {
+            id: versions[0].credential,
+            name: versions[0].name.clone(),
+            signed_by,
+            signs,
+            versions,
+        })
+    }
+
+    /// Every certificate that the asker may read. Read a page at a time.
+    ///
+    /// # Errors
+    /// [`CredentialError::Bad`] when there are more than 100,000.
+    pub async fn certificates(
+        &self,
+        asker: &CredentialAsker,
+    ) -> Result<Vec<CertificateView>, CredentialError> {
+        let mut all: Vec<CertificateView> = Vec::new();
+        let mut after = None;
+        loop {
+            let page = self.store().credential_certificates(asker, after.as_ref(), PAGE).await?;
+            for row in page.rows {
+                let version = self.open_row(row)?;
+                match all.last_mut().filter(|last| last.id == version.credential) {
+                    Some(last) => last.versions.push(version),
+                    None => all.push(CertificateView {
+                        id: version.credential,
+                        name: version.name.clone(),
+                        signed_by: version.signed_by.clone().unwrap_or_default(),
+                        signs: Vec::new(),
+                        versions: vec![version],
+                    }),
+                }
+            }
+            if all.len() > LISTED_MAX {
+                return Err(CredentialError::bad(format!(
+                    "There are more than {LISTED_MAX} certificates. Ask for them by name."
+                )));
+            }
+            after = page.next;
+            if after.is_none() {
+                relate(&mut all);
+                return Ok(all);
+            }
+        }
+    }
+
+    /// The versions of a certificate by the credential's identity, newest first; with `current` the active one and the one
+    /// in transition.
+    ///
+    /// # Errors
+    /// [`CredentialError::NotFound`].
+    pub async fn certificate_versions(
+        &self,
+        asker: &CredentialAsker,
+        id: Uuid,
+        current: bool,
+    ) -> Result<Vec<Version>, CredentialError> {
+        let name = self.name_of(asker, id, Operation::Read).await?;
+        if current {
+            self.current(asker, &name).await
+        } else {
+            self.certificate_versions_of(asker, &name).await
+        }
+    }
+
+    /// Makes a certificate anew.
+    ///
+    /// # Errors
+    /// [`CredentialError`]
+    pub async fn regenerate_certificate(
+        &self,
+        asker: &CredentialAsker,
+        id: Uuid,
+        how: Regeneration,
+    ) -> Result<Version, CredentialError> {
+        let name = self.name_of(asker, id, Operation::Write).await?;
+        let versions = self.certificate_versions_of(&everything(asker), &name).await?;
+        if how.set_as_transitional && versions.iter().any(|version| version.transitional) {
+            return Err(CredentialError::bad(TWO_TRANSITIONAL));
+        }
+        let newest = versions.into_iter().next().ok_or(CredentialError::NotFound)?;
+        let changes = Changes {
+            transitional: how.set_as_transitional,
+            transitional_signs: how.allow_transitional_parent_to_sign,
+            key_length: how.key_length,
+            duration: how.duration,
+        };
+        let made = self.make_again(asker, newest, how.metadata, &changes).await?;
+        if how.set_as_transitional {
+            self.tell_children(asker, &name).await?;
+        }
+        Ok(made)
+    }
+
+    /// Adds a version to a certificate.
+    ///
+    /// # Errors
+    /// [`CredentialError::Bad`] for what is no certificate, or a second version in transition.
+    pub async fn add_certificate_version(
+        &self,
+        asker: &CredentialAsker,
+        id: Uuid,
+        new: NewCertificateVersion,
+    ) -> Result<Version, CredentialError> {
+        let name = self.name_of(asker, id, Operation::Write).await?;
+        let versions = self.certificate_versions_of(&everything(asker), &name).await?;
+        if new.transitional && versions.iter().any(|version| version.transitional) {
+            return Err(CredentialError::bad(TWO_TRANSITIONAL));
+        }
+        let Given { value, .. } = Value::given(Kind::Certificate, new.value, self.options().any_key)?;
+        let Value::Certificate(certificate) = &value else { return Err(CredentialError::OtherType) };
+        let own = certificate.parsed().ok_or_else(|| CredentialError::bad(NO_CERTIFICATE))?;
+        let itself = own.issuer.der == own.subject.der && own.signed_by(&own.public_key).is_ok();
+        let authority = crate::value::is_authority(&own);
+        let mut draft = Draft::new(name.clone(), value, "credential.set");
+        draft.facts =
+            Some(crate::Facts { certificate_authority: authority, self_signed: itself, generated: false });
+        draft.not_after_us = Some(own.not_after.0.saturating_mul(1_000_000));
+        draft.signed_by = (itself && authority).then(|| name.key().to_owned());
+        draft.transitional = new.transitional;
+        let stored = self.write(asker, draft).await?;
+        if new.transitional {
+            self.tell_children(asker, &name).await?;
+        }
+        Ok(stored)
+    }
+
+    /// Removes one version of a certificate; never the last.
+    ///
+    /// # Errors
+    /// [`CredentialError::NoVersion`]; [`CredentialError::Bad`] for the last.
+    pub async fn delete_certificate_version(
+        &self,
+        asker: &CredentialAsker,
+        id: Uuid,
+        version: Uuid,
+    ) -> Result<Version, CredentialError> {
+        let name = self.name_of(asker, id, Operation::Delete).await?;
+        let versions = self.certificate_versions_of(&everything(asker), &name).await?;
+        let more = versions.len() > 1;
+        let gone = versions.into_iter().find(|one| one.id == version).ok_or(CredentialError::NoVersion)?;
+        if !more {
+            return Err(CredentialError::bad(LAST_VERSION));
+        }
+        let event =
+            self.event(asker, "credential.delete_version", name.as_str(), json!({ "version": version }));
+        let (key, asker) = (name.key().to_owned(), asker.clone());
+        let deleted = self.store().write("credential_version_delete", move |tx| {
+            async move {
+                let deleted = delete_credential_version(tx, &asker, &key, version).await?;
+                if deleted {
+                    store::audit(tx, vec![event]).await?;
+                }
+                Ok(deleted)
+            }
+            .boxed()
+        });
+        match deleted.await {
+            Ok(true) => Ok(gone),
+            Ok(false) => Err(CredentialError::NoVersion),
+            Err(StoreError::Stale(_)) => Err(CredentialError::bad(LAST_VERSION)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Makes a version the one in transition (the newest, where `version` is `latest`), or none. What is current then.
+    ///
+    /// # Errors
+    /// [`CredentialError::NoVersion`].
+    pub async fn update_transitional_version(
+        &self,
+        asker: &CredentialAsker,
+        id: Uuid,
+        version: Option<&str>,
+    ) -> Result<Vec<Version>, CredentialError> {
+        let name = self.name_of(asker, id, Operation::Write).await?;
+        let version = match version {
+            None => None,
+            Some("latest") => self.newest(&name).await?.map(|newest| newest.id),
+            Some(text) => Some(Uuid::parse_str(text).map_err(|_| CredentialError::NoVersion)?),
+        };
+        let event = self.event(asker, "credential.transition", name.as_str(), json!({ "version": version }));
+        let (key, who) = (name.key().to_owned(), asker.clone());
+        let moved = self.store().write("credential_transition", move |tx| {
+            async move {
+                let moved = set_transitional_version(tx, &who, &key, version).await?;
+                if moved {
+                    store::audit(tx, vec![event]).await?;
+                }
+                Ok(moved)
+            }
+            .boxed()
+        });
+        if !moved.await? {
+            return Err(CredentialError::NoVersion);
+        }
+        self.tell_children(asker, &name).await?;
+        self.current_of(&everything(asker), &name).await
+    }
+
+    /// Gives what an authority signed a version that trusts both of its versions, the one that signed first.
+    async fn tell_children(&self, asker: &CredentialAsker, name: &Name) -> Result<(), CredentialError> {
+        if !self.options().concatenate_cas {
+            return Ok(());
+        }
+        // Whoever changes an authority changes what hangs on it, may they write there or not.
+        let all = everything(asker);
+        let versions = self.current_of(&all, name).await?;
+        let pems: Vec<String> = versions
+            .iter()
+            .filter_map(|version| match &version.value {
+                Value::Certificate(value) => value.certificate.clone(),
+                _ => None,
+            })
+            .collect();
+        for child in self.signed_by(name).await? {
+            let Some(there) = self.newest(&child).await? else { continue };
+            let Value::Certificate(mut value) = there.value else { continue };
+            let signed = value.ca.as_deref().and_then(certificate_of).map(|ca| ca.fingerprint);
+            // With one version left, it is trusted because it signed.
+            let other = |pem: &&String| certificate_of(pem).map(|ca| ca.fingerprint) != signed;
+            let trusted = pems.iter().find(other).filter(|_| pems.len() > 1).cloned();
+            if value.trusted_ca == trusted {
+                continue;
+            }
+            value.trusted_ca = trusted;
+            let mut draft = Draft::new(child, Value::Certificate(value), "credential.trust");
+            draft.metadata = there.metadata;
+            draft.parameters = there.parameters;
+            draft.facts = there.facts;
+            draft.not_after_us = there.not_after_us;
+            draft.transitional = there.transitional;
+            draft.signed_by = there.signed_by;
+            draft.expected = Some(Some(there.id));
+            match self.write(&all, draft).await {
+                // A newer version has the authority as it is now.
+                Ok(_) | Err(CredentialError::Changed) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    async fn certificate_versions_of(
+        &self,
+        asker: &CredentialAsker,
+        name: &Name,
+    ) -> Result<Vec<Version>, CredentialError> {
+        let versions = self.versions(asker, name, None).await?;
+        if versions[0].kind() == Kind::Certificate { Ok(versions) } else { Err(CredentialError::NotFound) }
+    }
+
+    async fn name_of(
+        &self,
+        asker: &CredentialAsker,
+        id: Uuid,
+        operation: Operation,
+    ) -> Result<Name, CredentialError> {
+        let name = self.store().credential_name(id).await?.ok_or(CredentialError::NotFound)?;
+        let name = Name::stored(name);
+        if self.store().credential_may(asker, name.key(), operation).await? {
+            return Ok(name);
+        }
+        Err(if operation == Operation::Write {
+            CredentialError::Forbidden
+        } else {
+            CredentialError::NotFound
+        })
+    }
+
+    /// A name as it was first written; as it is when nothing is there.
+    async fn shown_name(&self, name: &Name) -> Result<String, CredentialError> {
+        let everything = CredentialAsker { actor: String::new(), everything: true };
+        let found = self.find_exactly(&everything, name).await?;
+        Ok(found.map_or_else(|| name.as_str().to_owned(), |found| found.name))
+    }
+}
+
+/// The same caller with every right: for what follows from what it may do.
+fn everything(asker: &CredentialAsker) -> CredentialAsker {
+    CredentialAsker { actor: asker.actor.clone(), everything: true }
+}
+
+/// Says of each what signed it and what it signed.
+fn relate(all: &mut [CertificateView]) {
+    let places: HashMap<String, usize> =
+        all.iter().enumerate().map(|(place, one)| (one.name.to_ascii_lowercase(), place)).collect();
+    for child in 0..all.len() {
+        let Some(place) = places.get(&all[child].signed_by).copied() else { continue };
+        all[child].signed_by = all[place].name.clone();
+        if place != child {
+            let name = all[child].name.clone();
+            all[place].signs.push(name);
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Passwords, from the operating system's randomness.
+
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
+
+use crate::{CredentialError, Secret};
+
+const LOWER: &str = "abcdefghijklmnopqrstuvwxyz";
+const UPPER: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
+const DIGITS: &str = "0123456789";
+const SPECIAL: &str = "!\"#$%&'()*,-./:;<=>?@[\\]^_`{|}~";
+
+/// Characters of every class that is not left out, at least.
+const OF_EACH: usize = 2;
+
+const LENGTH_MIN: u32 = 4;
+const LENGTH_MAX: u32 = 200;
+const LENGTH: u32 = 30;
+
+const NOTHING_LEFT: &str = "The combination of parameters in the request is not allowed. Please validate your input and retry your request.";
+
+/// How a password is generated.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PasswordParameters {
+    /// Characters; 30 for what lies outside 4 to 200.
+    pub length: u32,
+    /// Whether punctuation is among them.
+    pub include_special: bool,
+    /// Whether digits are not.
+    pub exclude_number: bool,
+    /// Whether capital letters are not.
+    pub exclude_upper: bool,
+    /// Whether small letters are not.
+    pub exclude_lower: bool,
+}
+
+impl Default for PasswordParameters {
+    fn default() -> Self {
+        Self {
+            length: LENGTH,
+            include_special: false,
+            exclude_number: false,
+            exclude_upper: false,
+            exclude_lower: false,
+        }
+    }
+}
+
+impl PasswordParameters {
+    /// Letters only.
+    pub(crate) fn letters(length: usize) -> Self {
+        Self { length: u32::try_from(length).unwrap_or(LENGTH), exclude_number: true, ..Self::default() }
+    }
+
+    /// With a length that is one, and something left to choose from.
+    pub(super) fn checked(mut self) -> Result<Self, CredentialError> {
+        if !(LENGTH_MIN..=LENGTH_MAX).contains(&self.length) {
+            self.length = LENGTH;
+        }
+        if self.classes().is_empty() { Err(CredentialError::bad(NOTHING_LEFT)) } else { Ok(self) }
+    }
+
+    fn classes(&self) -> Vec<&'static [u8]> {
+        let all = [
+            (!self.exclude_lower, LOWER),
+            (!self.exclude_upper, UPPER),
+            (!self.exclude_number, DIGITS),
+            (self.include_special, SPECIAL),
+        ];
+        all.into_iter().filter(|(used, _)| *used).map(|(_, class)| class.as_bytes()).collect()
+    }
+
+    /// A password: two of each class as far as its length goes, the rest of all, in random order.
+    pub(crate) fn make(&self) -> Result<Secret, CredentialError> {
+        let classes = self.classes();
+        let all: Vec<u8> = classes.concat();
+        let length = self.length as usize;
+        let mut chosen = Zeroizing::new(Vec::with_capacity(length));
+        for _ in 0..OF_EACH {
+            for class in &classes {
+                if chosen.len() < length {
+                    chosen.push(class[below(class.len())?]);
+                }
+            }
+        }
+        while chosen.len() < length {
+            chosen.push(all[below(all.len())?]);
+        }
+        // Fisher and Yates.
+        for last in (1..chosen.len()).rev() {
+            let other = below(last + 1)?;
+            chosen.swap(last, other);
+        }
+        Ok(Secret::new(chosen.iter().map(|octet| char::from(*octet)).collect::<String>()))
+    }
+}
+
+/// A number below `bound` (1 to 256), each as likely: what would favour the small ones is drawn again.
+fn below(bound: usize) -> Result<usize, CredentialError> {
+    let fair = 256 / bound * bound;
+    loop {
+        let mut octet = [0_u8; 1];
+        aws_lc_rs::rand::fill(&mut octet)
+            .map_err(|_| CredentialError::Internal("no randomness".to_owned()))?;
+        let number = usize::from(octet[0]);
+        if number < fair {
+            return Ok(number % bound);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str, class: &str) -> usize {
+        text.chars().filter(|c| class.contains(*c)).count()
+    }
+
+    #[test]
+    fn a_password_has_two_of_each_class_and_nothing_left_out() {
+        let special = PasswordParameters { length: 8, include_special: true, ..Default::default() };
+        let digits = PasswordParameters {
+            length: 4,
+            exclude_lower: true,
+            exclude_upper: true,
+            ..PasswordParameters::default()
+        };
+        for _ in 0..200 {
+            let made = special.make().unwrap();
+            for class in [LOWER, UPPER, DIGITS, SPECIAL] {
+                assert_eq!(of(made.expose(), class), 2, "{}", made.expose());
+            }
+            let made = digits.make().unwrap();
+            assert_eq!((made.expose().len(), of(made.expose(), DIGITS)), (4, 4));
+            let made = PasswordParameters::letters(20).make().unwrap();
+            assert_eq!(of(made.expose(), LOWER) + of(made.expose(), UPPER), 20);
+        }
+    }
+
+    #[test]
+    fn every_character_comes_about_as_often() {
+        let digits = PasswordParameters {
+            length: 200,
+            exclude_lower: true,
+            exclude_upper: true,
+            ..PasswordParameters::default()
+        };
+        let mut counts = [0_u32; 10];
+        for _ in 0..500 {
+            for c in digits.make().unwrap().expose().bytes() {
+                counts[usize::from(c - b'0')] += 1;
+            }
+        }
+        // 10,000 expected; five standard deviations are some 475.
+        assert!(counts.iter().all(|count| (9_500..10_500).contains(count)), "{counts:?}");
+    }
+
+    #[test]
+    fn lengths_outside_the_bounds_become_thirty_and_nothing_is_refused() {
+        for (length, then) in [(0, 30), (3, 30), (4, 4), (200, 200), (201, 30)] {
+            let parameters = PasswordParameters { length, ..Default::default() };
+            assert_eq!(parameters.checked().unwrap().length, then);
+        }
+        let nothing = PasswordParameters {
+            exclude_lower: true,
+            exclude_upper: true,
+            exclude_number: true,
+            ..PasswordParameters::default()
+        };
+        assert_eq!(nothing.checked().unwrap_err().to_string(), NOTHING_LEFT);
+    }
+}

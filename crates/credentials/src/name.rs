@@ -1,0 +1,177 @@
+//! Names of credentials, and the paths that permissions are given for. Both compare without case.
+
+use std::fmt;
+
+use crate::CredentialError;
+
+/// Characters of a name, its slash among them.
+pub const NAME_CHARS_MAX: usize = 1_024;
+
+const BAD_SLASH: &str = "A credential name cannot end with a '/' character or contain '//'. Credential names should be \
+                         in the form of /[path]/[name] or [path]/[name]. Please update and retry your request.";
+const BAD_CHARACTER: &str = "Credential names may only include alpha, numeric, hyphen, underscore, and forward-slash \
+                             characters. Please update and retry your request.";
+const TOO_LONG: &str =
+    "The request could not be completed. The credential name cannot exceed 1024 characters";
+const MISSING: &str =
+    "A credential name must be provided. Please validate your input and retry your request.";
+const BAD_PATH_SLASH: &str = "A credential path cannot end with a '/' character or contain '//'. Credential paths \
+                              should be in the form of /[path]/[name] or [path]/[name]. Please update and retry your \
+                              request.";
+const BAD_PATH_CHARACTER: &str = "Credential paths may only include alpha, numeric, hyphen, underscore, and \
+                                  forward-slash characters. Please update and retry your request.";
+const MISSING_PATH: &str = "You must specify a path. Please validate your input and retry your request.";
+
+/// A name that is one: it begins with a slash and holds nothing that is not allowed.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Name {
+    shown: String,
+    key: String,
+}
+
+impl Name {
+    /// Reads a name; a slash before it is added when it is missing.
+    ///
+    /// # Errors
+    /// [`CredentialError::Bad`] says what is wrong with it.
+    pub fn parse(text: &str) -> Result<Self, CredentialError> {
+        if text.is_empty() {
+            return Err(CredentialError::bad(MISSING));
+        }
+        let shown = if text.starts_with('/') { text.to_owned() } else { format!("/{text}") };
+        if shown.chars().count() > NAME_CHARS_MAX {
+            return Err(CredentialError::bad(TOO_LONG));
+        }
+        check(&shown, BAD_SLASH, BAD_CHARACTER)?;
+        let key = shown.to_ascii_lowercase();
+        Ok(Self { shown, key })
+    }
+
+    /// A name as it was stored.
+    #[must_use]
+    pub(crate) fn stored(shown: String) -> Self {
+        let key = shown.to_ascii_lowercase();
+        Self { shown, key }
+    }
+
+    /// As written.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.shown
+    }
+
+    /// As compared: in lower case.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shown)
+    }
+}
+
+/// A name, or all names below a path (`/team/*`, `/*`).
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct PermissionPath {
+    shown: String,
+    key: String,
+}
+
+impl PermissionPath {
+    /// Reads a path; a slash before it is added when it is missing.
+    ///
+    /// # Errors
+    /// [`CredentialError::Bad`] says what is wrong with it.
+    pub fn parse(text: &str) -> Result<Self, CredentialError> {
+        if text.is_empty() {
+            return Err(CredentialError::bad(MISSING_PATH));
+        }
+        let shown = if text.starts_with('/') { text.to_owned() } else { format!("/{text}") };
+        if shown.chars().count() > NAME_CHARS_MAX {
+            return Err(CredentialError::bad(TOO_LONG));
+        }
+        let plain = shown.strip_suffix("/*").unwrap_or(&shown);
+        // Nothing before the star is everything.
+        if !(plain.is_empty() && shown == "/*") {
+            check(plain, BAD_PATH_SLASH, BAD_PATH_CHARACTER)?;
+        }
+        let key = shown.to_ascii_lowercase();
+        Ok(Self { shown, key })
+    }
+
+    /// As written.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.shown
+    }
+
+    /// As compared: in lower case.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+}
+
+fn check(text: &str, bad_slash: &str, bad_character: &str) -> Result<(), CredentialError> {
+    if text.len() < 2 || text.ends_with('/') || text.contains("//") {
+        return Err(CredentialError::bad(bad_slash));
+    }
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "-_/.:,()[]+".contains(c);
+    if !text.chars().all(allowed) {
+        return Err(CredentialError::bad(bad_character));
+    }
+    // What a proxy or a file system would take for another place.
+    if text.split('/').any(|part| part == "." || part == "..") {
+        return Err(CredentialError::bad(bad_character));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_what_credhub_takes() {
+        for (text, shown) in [
+            ("a", "/a"),
+            ("/A/b", "/A/b"),
+            ("/a-b_c.d:e,f(g)[h]+i/1", "/a-b_c.d:e,f(g)[h]+i/1"),
+            (&"x".repeat(1_023), &format!("/{}", "x".repeat(1_023))),
+        ] {
+            let name = Name::parse(text).unwrap();
+            assert_eq!((name.as_str(), name.key()), (shown, shown.to_ascii_lowercase().as_str()));
+        }
+        for (text, why) in [
+            ("", MISSING),
+            ("/", BAD_SLASH),
+            ("//", BAD_SLASH),
+            ("/a/", BAD_SLASH),
+            ("/a//b", BAD_SLASH),
+            ("/a b", BAD_CHARACTER),
+            ("/a%2fb", BAD_CHARACTER),
+            ("/ä", BAD_CHARACTER),
+            ("/a/*", BAD_CHARACTER),
+            ("/a/../b", BAD_CHARACTER),
+            ("/.", BAD_CHARACTER),
+            ("/a\n", BAD_CHARACTER),
+            (&"x".repeat(1_024), TOO_LONG),
+        ] {
+            assert_eq!(Name::parse(text).unwrap_err().to_string(), why, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn paths_are_names_or_end_in_a_star() {
+        for text in ["/*", "/a/*", "/a", "/A/b/*"] {
+            assert_eq!(PermissionPath::parse(text).unwrap().key(), text.to_ascii_lowercase());
+        }
+        assert_eq!(PermissionPath::parse("a/*").unwrap().as_str(), "/a/*");
+        for text in ["", "/", "/a*", "/*/a", "/a//*", "/a/", "/../*"] {
+            assert!(PermissionPath::parse(text).is_err(), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! Who may do what with what lies where.
+
+use futures_util::FutureExt;
+use serde_json::json;
+use store::credentials::{
+    CredentialAsker, CredentialOperation, PermissionRow, PermissionSettings, delete_permission,
+    insert_permission, update_permission,
+};
+use store::{AuditEvent, Cursor, Page};
+use uuid::Uuid;
+
+use crate::name::PermissionPath;
+use crate::{CredentialError, Credentials};
+
+/// Permissions of one path that are told.
+const AT_ONE_PATH_MAX: usize = 10_000;
+
+/// Characters of an actor.
+const ACTOR_CHARS_MAX: usize = 255;
+
+/// What may be done.
+pub type Operation = CredentialOperation;
+
+/// Some of the operations.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Operations(u8);
+
+const NAMES: [(Operation, &str); 5] = [
+    (Operation::Read, "read"),
+    (Operation::Write, "write"),
+    (Operation::Delete, "delete"),
+    (Operation::ReadAcl, "read_acl"),
+    (Operation::WriteAcl, "write_acl"),
+];
+
+const BAD_OPERATION: &str = "The provided operation is not supported. Valid values include read, write, delete, read_acl, and write_acl.";
+const NO_OPERATION: &str =
+    "At least one operation must be provided. Please validate your input and retry your request.";
+const NO_ACTOR: &str = "You must specify an actor. Please validate your input and retry your request.";
+const OTHER_PLACE: &str = "The permission guid does not match the provided actor and path.";
+
+impl Operations {
+    /// Reads names; one at least.
+    ///
+    /// # Errors
+    /// [`CredentialError::Bad`] for an unknown one, or none.
+    pub fn parse<T: AsRef<str>>(names: &[T]) -> Result<Self, CredentialError> {
+        let mut bits = 0;
+        for name in names {
+            let found = NAMES.iter().find(|(_, known)| *known == name.as_ref());
+            bits |= found.ok_or_else(|| CredentialError::bad(BAD_OPERATION))?.0 as u8;
+        }
+        if bits == 0 { Err(CredentialError::bad(NO_OPERATION)) } else { Ok(Self(bits)) }
+    }
+
+    /// Their names, always in the same order.
+    #[must_use]
+    pub fn names(self) -> Vec<&'static str> {
+        NAMES.iter().filter(|(operation, _)| self.0 & *operation as u8 != 0).map(|(_, name)| *name).collect()
+    }
+}
+
+/// A permission.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Permission {
+    /// Its identity.
+    pub id: Uuid,
+    /// Whose.
+    pub actor: String,
+    /// Where, as written.
+    pub path: String,
+    /// What.
+    pub operations: Operations,
+}
+
+impl From<PermissionRow> for Permission {
+    fn from(row: PermissionRow) -> Self {
+        let PermissionSettings { actor, path, operations, .. } = row.settings;
+        Self { id: row.id, actor, path, operations: Operations(operations) }
+    }
+}
+
+/// Permissions.
+impl Credentials {
+    /// Grants.
+    ///
+    /// # Errors
+    /// [`CredentialError::PermissionExists`] when the actor has one for the path; [`CredentialError::NoPermission`] when
+    /// the asker may not; [`CredentialError::OwnPermission`].
+    pub async fn grant(
+        &self,
+        asker: &CredentialAsker,
+        actor: &str,
+        path: &PermissionPath,
+        operations: Operations,
+    ) -> Result<Permission, CredentialError> {
+        check_actor(asker, actor)?;
+        self.require_acl(asker, path.key(), Operation::WriteAcl).await?;
+        let settings = PermissionSettings {
+            actor: actor.to_owned(),
+            path: path.as_str().to_owned(),
+            path_key: path.key().to_owned(),
+            operations: operations.0,
+        };
+        let row = PermissionRow { id: Uuid::now_v7(), settings };
+        let (event, id) = (self.permission_event(asker, "credential.grant", &row), row.id);
+        let (settings, at_us) = (row.settings.clone(), self.now_us());
+        let made = self.store().write("credential_grant", move |tx| {
+            async move {
+                let made = insert_permission(tx, id, &settings, at_us).await?;
+                if made {
+                    store::audit(tx, vec![event]).await?;
+                }
+                Ok(made)
+            }
+            .boxed()
+        });
+        if made.await? { Ok(row.into()) } else { Err(CredentialError::PermissionExists) }
+    }
+
+    /// Changes what a permission grants; with `at`, only if it is that actor's for that path.
+    ///
+    /// # Errors
+    /// As [`Self::grant`]; [`CredentialError::NoPermission`].
+    pub async fn change_permission(
+        &self,
+        asker: &CredentialAsker,
+        id: Uuid,
+        at: Option<(&str, &PermissionPath)>,
+        operations: Operations,
+    ) -> Result<Permission, CredentialError> {
+        let mut row = self.permission_row(asker, id, Operation::WriteAcl).await?;
+        check_actor(asker, &row.settings.actor)?;
+        if at.is_some_and(|(actor, path)| row.settings.actor != actor || row.settings.path_key != path.key())
+        {
+            return Err(CredentialError::bad(OTHER_PLACE));
+        }
+        row.settings.operations = operations.0;
+        let event = self.permission_event(asker, "credential.grant", &row);
+        let changed = self.store().write("credential_grant_change", move |tx| {
+            async move {
+                let changed = update_permission(tx, id, operations.0).await?;
+                store::audit(tx, vec![event]).await?;
+                Ok(changed)
+            }
+            .boxed()
+        });
+        if changed.await? { Ok(row.into()) } else { Err(CredentialError::NoPermission) }
+    }
+
+    /// Takes a permission away.
+    ///
+    /// # Errors
+    /// As [`Self::change_permission`].
+    pub async fn revoke_permission(
+        &self,
+        asker: &CredentialAsker,
+        id: Uuid,
+    ) -> Result<Permission, CredentialError> {
+        let row = self.permission_row(asker, id, Operation::WriteAcl).await?;
+        check_actor(asker, &row.settings.actor)?;
+        let event = self.permission_event(asker, "credential.ungrant", &row);
+        let gone = self.store().write("credential_ungrant", move |tx| {
+            async move {
+                let gone = delete_permission(tx, id).await?;
+                store::audit(tx, vec![event]).await?;
+                Ok(gone)
+            }
+            .boxed()
+        });
+        if gone.await? { Ok(row.into()) } else { Err(CredentialError::NoPermission) }
+    }
+
+    /// A permission by its identity.
+    ///
+    /// # Errors
+    /// [`CredentialError::NoPermission`].
+    pub async fn permission(&self, asker: &CredentialAsker, id: Uuid) -> Result<Permission, CredentialError> {
+        self.permission_row(asker, id, Operation::ReadAcl).await.map(Into::into)
+    }
+
+    /// The permission of an actor for a path.
+    ///
+    /// # Errors
+    /// [`CredentialError::NoPermission`].
+    pub async fn permission_of(
+        &self,
+        asker: &CredentialAsker,
+        actor: &str,
+        path: &PermissionPath,
+    ) -> Result<Permission, CredentialError> {
+        self.require_acl(asker, path.key(), Operation::ReadAcl).await?;
+        let row = self.store().credential_permission_of(actor, path.key()).await?;
+        row.map(Into::into).ok_or(CredentialError::NoPermission)
+    }
+
+    /// The permissions for exactly this path.
+    ///
+    /// # Errors
+    /// [`CredentialError::NoPermission`] when the asker may not see them.
+    pub async fn permissions_at(
+        &self,
+        asker: &CredentialAsker,
+        path: &PermissionPath,
+    ) -> Result<Vec<Permission>, CredentialError> {
+        if !self.store().credential_may(asker, path.key(), Operation::ReadAcl).await? {
+            return Err(CredentialError::NotFound);
+        }
+        let rows = self.store().credential_permissions_at(path.key(), AT_ONE_PATH_MAX).await?;
+        Ok(rows.into_iter().map(Into::into).collect())
+    }
+
+    /// A page of all permissions, for whoever may do everything.
+    ///
+    /// # Errors
+    /// [`CredentialError::NoPermission`] for others.
+    pub async fn permissions(
+        &self,
+        asker: &CredentialAsker,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<Permission>, CredentialError> {
+        if !asker.everything {
+            return Err(CredentialError::NoPermission);
+        }
+        let page = self.store().credential_permissions(after, limit).await?;
+        Ok(Page { rows: page.rows.into_iter().map(Into::into).collect(), next: page.next })
+    }
+
+    async fn permission_row(
+        &self,
+        asker: &CredentialAsker,
+        id: Uuid,
+        operation: Operation,
+    ) -> Result<PermissionRow, CredentialError> {
+        let row = self.store().credential_permission(id).await?.ok_or(CredentialError::NoPermission)?;
+        self.require_acl(asker, &row.settings.path_key, operation).await?;
+        Ok(row)
+    }
+
+    async fn require_acl(
+        &self,
+        asker: &CredentialAsker,
+        path_key: &str,
+        operation: Operation,
+    ) -> Result<(), CredentialError> {
+        let may = self.store().credential_may(asker, path_key, operation).await?;
+        if may { Ok(()) } else { Err(CredentialError::NoPermission) }
+    }
+
+    fn permission_event(
+        &self,
+        asker: &CredentialAsker,
+        action: &'static str,
+        row: &PermissionRow,
+    ) -> AuditEvent {
+        let settings = &row.settings;
+        AuditEvent {
+            at_us: self.now_us(),
+            actor: asker.actor.clone(),
+            action,
+            resource: format!("credential_permission/{}", row.id),
+            details: json!({
+                "actor": settings.actor,
+                "path": settings.path,
+                "operations": Operations(settings.operations).names(),
+            }),
+        }
+    }
+}
+
+/// Nobody gives rights to themselves, but those who have all.
+fn check_actor(asker: &CredentialAsker, actor: &str) -> Result<(), CredentialError> {
+    if actor.is_empty() {
+        return Err(CredentialError::bad(NO_ACTOR));
+    }
+    if actor.chars().count() > ACTOR_CHARS_MAX || actor.chars().any(char::is_control) {
+        return Err(CredentialError::bad(
+            "An actor has at most 255 characters, none of them a control character.",
+        ));
+    }
+    if actor == asker.actor && !asker.everything { Err(CredentialError::OwnPermission) } else { Ok(()) }
+}

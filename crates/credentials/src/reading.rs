@@ -1,0 +1,302 @@
+//! Reading and finding.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use keys::keyring::Keyring;
+use serde_json::json;
+use store::credentials::{CredentialAsker, CredentialRow, FoundCredential};
+use store::{AuditEvent, Store};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::version::Version;
+use crate::{CredentialError, Credentials, Name};
+
+/// Names one search gives, at most; more are asked for by a narrower path.
+pub const FIND_MAX: usize = 200_000;
+
+/// Names of one lookup, at most.
+const LOOKUP_MAX: usize = 1_000;
+
+/// Versions of one name that are answered at once, at most.
+const VERSIONS_MAX: usize = 10_000;
+
+/// Readings that wait to be logged; past it readers wait.
+const READINGS_WAITING_MAX: usize = 8_192;
+/// Readings logged by one transaction.
+const READINGS_BATCH: usize = 512;
+/// How long a reading waits to be logged, at most: what a crash loses.
+const READINGS_EVERY: Duration = Duration::from_millis(200);
+
+const DAY_US: i64 = 86_400_000_000;
+
+/// Acts for itself: what a request does beside what its caller asked for.
+fn system() -> CredentialAsker {
+    CredentialAsker { actor: "system:credentials".to_owned(), everything: true }
+}
+
+/// What to find.
+#[derive(Clone, Debug)]
+pub enum Find {
+    /// All below a path; `/` is everything.
+    Path(String),
+    /// All that have this in their name.
+    NameLike(String),
+}
+
+/// Versions by the key they are sealed under.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct KeyUsage {
+    /// Under the current master key.
+    pub active: u64,
+    /// Under an older one that is configured.
+    pub inactive: u64,
+    /// Under one that is not.
+    pub unknown: u64,
+}
+
+impl Credentials {
+    /// What is current under a name: the active version, and for an authority that changes the one in transition.
+    ///
+    /// # Errors
+    /// [`CredentialError::NotFound`]; [`CredentialError::Sealed`].
+    pub async fn current(
+        &self,
+        asker: &CredentialAsker,
+        name: &Name,
+    ) -> Result<Vec<Version>, CredentialError> {
+        let versions = self.current_of(asker, name).await?;
+        if versions.is_empty() {
+            return Err(CredentialError::NotFound);
+        }
+        self.log_reading(asker, &versions[..1]).await;
+        Ok(versions)
+    }
+
+    /// As [`Self::current`]; nothing for what is not there, and nothing in the log.
+    pub(crate) async fn current_of(
+        &self,
+        asker: &CredentialAsker,
+        name: &Name,
+    ) -> Result<Vec<Version>, CredentialError> {
+        let rows = self.store().credentials_current(asker, &[name.key().to_owned()]).await?;
+        rows.into_iter().map(|row| self.open_row(row)).collect()
+    }
+
+    /// The newest version, whoever asks.
+    pub(crate) async fn newest(&self, name: &Name) -> Result<Option<Version>, CredentialError> {
+        let rows = self.store().credential_versions(&system(), name.key(), 1).await?;
+        rows.into_iter().next().map(|row| self.open_row(row)).transpose()
+    }
+
+    /// The active version of each name, in the order of the names; `None` for what is not there or may not be read. One
+    /// statement.
+    ///
+    /// # Errors
+    /// [`CredentialError::Bad`] for more than 1,000 names; a value that does not open is that name's own error.
+    pub async fn lookup(
+        &self,
+        asker: &CredentialAsker,
+        names: &[Name],
+    ) -> Result<Vec<Option<Result<Version, CredentialError>>>, CredentialError> {
+        if names.len() > LOOKUP_MAX {
+            return Err(CredentialError::bad(format!("A lookup has at most {LOOKUP_MAX} names.")));
+        }
+        let mut keys: Vec<String> = names.iter().map(|name| name.key().to_owned()).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let mut found: HashMap<String, CredentialRow> = HashMap::new();
+        for row in self.store().credentials_current(asker, &keys).await? {
+            // The active one comes first.
+            found.entry(row.name.to_ascii_lowercase()).or_insert(row);
+        }
+        let answers: Vec<_> =
+            names.iter().map(|name| found.get(name.key()).cloned().map(|row| self.open_row(row))).collect();
+        let read: Vec<Version> =
+            answers.iter().flatten().filter_map(|answer| answer.as_ref().ok()).cloned().collect();
+        self.log_reading(asker, &read).await;
+        Ok(answers)
+    }
+
+    /// The newest versions, newest first: `most`, or all.
+    ///
+    /// # Errors
+    /// [`CredentialError::NotFound`]; [`CredentialError::Sealed`].
+    pub async fn versions(
+        &self,
+        asker: &CredentialAsker,
+        name: &Name,
+        most: Option<usize>,
+    ) -> Result<Vec<Version>, CredentialError> {
+        let most = most.unwrap_or(VERSIONS_MAX).min(VERSIONS_MAX);
+        let rows = self.store().credential_versions(asker, name.key(), most).await?;
+        let versions = rows.into_iter().map(|row| self.open_row(row)).collect::<Result<Vec<_>, _>>()?;
+        if versions.is_empty() {
+            return Err(CredentialError::NotFound);
+        }
+        self.log_reading(asker, &versions).await;
+        Ok(versions)
+    }
+
+    /// A version by its identity.
+    ///
+    /// # Errors
+    /// [`CredentialError::NotFound`]; [`CredentialError::Sealed`].
+    pub async fn version(&self, asker: &CredentialAsker, id: Uuid) -> Result<Version, CredentialError> {
+        let row = self.store().credential_version(asker, id).await?.ok_or(CredentialError::NotFound)?;
+        let version = self.open_row(row)?;
+        self.log_reading(asker, std::slice::from_ref(&version)).await;
+        Ok(version)
+    }
+
+    /// Names that the asker may read, newest first; of certificates only those that end within `days`, when given.
+    ///
+    /// # Errors
+    /// [`CredentialError::Bad`] when there are more than [`FIND_MAX`].
+    pub async fn find(
+        &self,
+        asker: &CredentialAsker,
+        what: &Find,
+        days: Option<i64>,
+    ) -> Result<Vec<FoundCredential>, CredentialError> {
+        let ends = days.map(|days| self.now_us().saturating_add(days.saturating_mul(DAY_US)));
+        let most = FIND_MAX + 1;
+        let mut found = match what {
+            Find::Path(path) => {
+                let path = format!("/{}", path.trim_matches('/')).to_ascii_lowercase();
+                let from = if path == "/" { path } else { format!("{path}/") };
+                // The character after the slash: what follows everything below the path.
+                let before = format!("{}0", &from[..from.len() - 1]);
+                self.store().credentials_under(asker, (&from, &before), ends, most).await?
+            }
+            Find::NameLike(part) => {
+                // As CredHub: a percent sign stands for anything, an underscore for itself.
+                let part = part.to_ascii_lowercase().replace('\\', "\\\\").replace('_', "\\_");
+                self.store().credentials_like(asker, &format!("%{part}%"), ends, most).await?
+            }
+        };
+        if found.len() > FIND_MAX {
+            return Err(CredentialError::bad(format!(
+                "More than {FIND_MAX} credentials match. Give a longer path or name."
+            )));
+        }
+        found.sort_by(|a, b| b.created_at_us.cmp(&a.created_at_us).then_with(|| b.name.cmp(&a.name)));
+        Ok(found)
+    }
+
+    /// Whether there is such a name that the asker may read, as a search would give it. One index probe.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn find_exactly(
+        &self,
+        asker: &CredentialAsker,
+        name: &Name,
+    ) -> Result<Option<FoundCredential>, CredentialError> {
+        let key = name.key();
+        let found = self.store().credentials_under(asker, (key, &format!("{key}\u{1}")), None, 1).await?;
+        Ok(found.into_iter().next())
+    }
+
+    /// How many versions are sealed under which key.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn key_usage(&self) -> Result<KeyUsage, CredentialError> {
+        let mut usage = KeyUsage::default();
+        let (current, known) = (self.keyring().current(), self.keyring().masters());
+        for (head, count) in self.store().credentials_sealed_with().await? {
+            match Keyring::master_of_head(&head) {
+                Some(master) if master == current => usage.active += count,
+                Some(master) if known.contains(&master) => usage.inactive += count,
+                _ => usage.unknown += count,
+            }
+        }
+        Ok(usage)
+    }
+
+    async fn log_reading(&self, asker: &CredentialAsker, versions: &[Version]) {
+        let at_us = self.now_us();
+        for version in versions {
+            let event = AuditEvent {
+                at_us,
+                actor: asker.actor.clone(),
+                action: "credential.read",
+                resource: format!("credential{}", version.name),
+                details: json!({ "version": version.id }),
+            };
+            self.reads().note(event).await;
+        }
+    }
+}
+
+/// Readings on their way into the log: gathered, so that no reader waits for a transaction.
+#[derive(Clone)]
+pub(crate) struct ReadLog {
+    queue: mpsc::Sender<AuditEvent>,
+    incoming: Arc<tokio::sync::Mutex<mpsc::Receiver<AuditEvent>>>,
+}
+
+impl Default for ReadLog {
+    fn default() -> Self {
+        let (queue, incoming) = mpsc::channel(READINGS_WAITING_MAX);
+        Self { queue, incoming: Arc::new(tokio::sync::Mutex::new(incoming)) }
+    }
+}
+
+impl ReadLog {
+    async fn note(&self, event: AuditEvent) {
+        // Both ends live as long as the handle does.
+        let _ = self.queue.send(event).await;
+    }
+
+    /// Writes what is noted, and at `stop` what is left.
+    pub(crate) async fn run(self, store: Store, stop: CancellationToken) {
+        let _live = telemetry::tasks::guard("credential-read-log");
+        let mut incoming = self.incoming.lock().await;
+        loop {
+            let ending = stop.is_cancelled();
+            let mut batch = Vec::new();
+            if ending {
+                while batch.len() < READINGS_BATCH
+                    && let Ok(event) = incoming.try_recv()
+                {
+                    batch.push(event);
+                }
+                if batch.is_empty() {
+                    return;
+                }
+            } else {
+                tokio::select! {
+                    () = stop.cancelled() => continue,
+                    count = incoming.recv_many(&mut batch, READINGS_BATCH) => if count == 0 { return },
+                }
+            }
+            write(&store, batch, &stop).await;
+            if !ending && incoming.len() < READINGS_BATCH {
+                tokio::select! {
+                    () = stop.cancelled() => {}
+                    () = tokio::time::sleep(READINGS_EVERY) => {}
+                }
+            }
+        }
+    }
+}
+
+/// Until they are written, or there is no more time: readers wait meanwhile, once the queue is full.
+async fn write(store: &Store, batch: Vec<AuditEvent>, stop: &CancellationToken) {
+    use futures_util::FutureExt;
+    loop {
+        let events = batch.clone();
+        let written = store.write("credential_reads", move |tx| store::audit(tx, events).boxed()).await;
+        let Err(error) = written else { return };
+        tracing::warn!(%error, readings = batch.len(), "readings of credentials are not logged yet");
+        if stop.is_cancelled() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}

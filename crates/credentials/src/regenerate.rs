@@ -1,0 +1,163 @@
+//! Making values anew by the parameters they were made by.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value as Json;
+use store::credentials::CredentialAsker;
+
+use crate::generate::{CertificateParameters, Parameters};
+use crate::version::Version;
+use crate::writing::{Draft, checked_metadata};
+use crate::{CredentialError, Credentials, Kind, Name, Operation, Value};
+
+/// Levels of authorities below each other that are followed.
+const DEPTH_MAX: usize = 16;
+
+const STATIC_PASSWORD: &str = "The password could not be regenerated because the value was statically set. Only \
+                               generated passwords may be regenerated.";
+const STATIC_USER: &str = "The user could not be regenerated because the value was statically set. Only generated users may be regenerated.";
+const STATIC_CERTIFICATE: &str = "The credential could not be regenerated because the certificate was statically set \
+                                  and is not self-signed or is invalid.";
+const NOT_REGENERATED: &str = "The request does not include a valid type. Valid values for regenerate include \
+                               'password', 'user', 'certificate', 'ssh' and 'rsa'.";
+
+/// What changes when a certificate is made anew.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Changes {
+    pub(crate) transitional: bool,
+    pub(crate) transitional_signs: bool,
+    pub(crate) key_length: Option<u32>,
+    pub(crate) duration: Option<u32>,
+}
+
+impl Credentials {
+    /// Makes a value anew. Without `metadata` it keeps what it has.
+    ///
+    /// # Errors
+    /// [`CredentialError::Bad`] for what was set and not generated; else as when generating.
+    pub async fn regenerate(
+        &self,
+        asker: &CredentialAsker,
+        name: &Name,
+        metadata: Option<Json>,
+    ) -> Result<Version, CredentialError> {
+        let there = self.to_regenerate(asker, name).await?;
+        self.make_again(asker, there, metadata, &Changes::default()).await
+    }
+
+    /// Makes anew every certificate that a credential signed, and what those signed. The names, sorted.
+    ///
+    /// # Errors
+    /// [`CredentialError`] of the first that cannot be made; those before it are made.
+    pub async fn bulk_regenerate(
+        &self,
+        asker: &CredentialAsker,
+        signer: &Name,
+    ) -> Result<Vec<String>, CredentialError> {
+        if !self.store().credential_may(asker, signer.key(), Operation::Read).await? {
+            return Err(CredentialError::NotFound);
+        }
+        let levels = self.signed_below(asker, signer).await?;
+        // Authorities before what they sign: the new certificates chain to the new ones.
+        for name in &levels {
+            let there = self.to_regenerate(asker, name).await?;
+            self.make_again(asker, there, None, &Changes::default()).await?;
+        }
+        let mut names: Vec<String> = levels.into_iter().map(|name| name.as_str().to_owned()).collect();
+        names.sort_by_key(|name| name.to_ascii_lowercase());
+        Ok(names)
+    }
+
+    /// All that a credential and those it signed signed, level by level; each asked for only once. All may be written.
+    async fn signed_below(
+        &self,
+        asker: &CredentialAsker,
+        signer: &Name,
+    ) -> Result<Vec<Name>, CredentialError> {
+        let mut seen = BTreeSet::from([signer.key().to_owned()]);
+        let mut level = vec![signer.clone()];
+        let mut all = Vec::new();
+        for _ in 0..DEPTH_MAX {
+            let mut next = Vec::new();
+            for signer in &level {
+                for name in self.signed_by(signer).await? {
+                    if !seen.insert(name.key().to_owned()) {
+                        continue;
+                    }
+                    if !self.store().credential_may(asker, name.key(), Operation::Write).await? {
+                        return Err(CredentialError::Forbidden);
+                    }
+                    next.push(name);
+                }
+            }
+            if next.is_empty() {
+                return Ok(all);
+            }
+            all.extend(next.iter().cloned());
+            level = next;
+        }
+        Err(CredentialError::bad(format!("More than {DEPTH_MAX} authorities stand below each other.")))
+    }
+
+    /// What a credential signed that is current, itself left out.
+    pub(crate) async fn signed_by(&self, signer: &Name) -> Result<Vec<Name>, CredentialError> {
+        let everything = CredentialAsker { actor: String::new(), everything: true };
+        let names = self.store().credentials_signed_by(&everything, signer.key()).await?;
+        let names = names.into_iter().map(Name::stored);
+        Ok(names.filter(|name| name.key() != signer.key()).collect())
+    }
+
+    async fn to_regenerate(&self, asker: &CredentialAsker, name: &Name) -> Result<Version, CredentialError> {
+        if !self.store().credential_may(asker, name.key(), Operation::Write).await? {
+            return Err(CredentialError::Forbidden);
+        }
+        self.newest(name).await?.ok_or(CredentialError::NotFound)
+    }
+
+    pub(crate) async fn make_again(
+        &self,
+        asker: &CredentialAsker,
+        there: Version,
+        metadata: Option<Json>,
+        changes: &Changes,
+    ) -> Result<Version, CredentialError> {
+        let mut parameters = parameters_of(&there)?;
+        if let Parameters::Certificate(wanted) = &mut parameters {
+            if let Some(bits) = changes.key_length {
+                (wanted.key_length, wanted.key_type) = (bits, None);
+            }
+            wanted.duration = changes.duration.unwrap_or(wanted.duration);
+            *wanted = Box::new(wanted.as_ref().clone().checked()?);
+        }
+        let name = Name::stored(there.name.clone());
+        let mut draft: Draft = self.make(asker, name, &parameters, changes.transitional_signs).await?;
+        draft.metadata = checked_metadata(metadata)?.or(there.metadata);
+        draft.transitional = changes.transitional;
+        draft.action = "credential.regenerate";
+        self.write(asker, draft).await
+    }
+}
+
+/// The parameters a value was made by, or those that make such a one.
+fn parameters_of(there: &Version) -> Result<Parameters, CredentialError> {
+    let kind = there.kind();
+    if let Some(kept) = there.parameters.as_ref().and_then(|kept| Parameters::again(kind, kept)) {
+        return Ok(kept);
+    }
+    match (&there.value, kind) {
+        (_, Kind::Password) => Err(CredentialError::bad(STATIC_PASSWORD)),
+        (_, Kind::User) => Err(CredentialError::bad(STATIC_USER)),
+        (_, Kind::Rsa) => Ok(Parameters::Rsa(crate::RsaParameters::default())),
+        (_, Kind::Ssh) => Ok(Parameters::Ssh(crate::SshParameters::default())),
+        (Value::Certificate(value), _) => {
+            let own = value.parsed().ok_or_else(|| CredentialError::bad(STATIC_CERTIFICATE))?;
+            let itself = there.facts.is_some_and(|facts| facts.self_signed);
+            let ca = there.signed_by.clone().filter(|_| !itself);
+            if ca.is_none() && !itself {
+                return Err(CredentialError::bad(STATIC_CERTIFICATE));
+            }
+            Ok(Parameters::Certificate(Box::new(CertificateParameters::of(&own, ca))))
+        }
+        _ => Err(CredentialError::bad(NOT_REGENERATED)),
+    }
+}

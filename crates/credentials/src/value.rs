@@ -1,0 +1,369 @@
+//! Values of credentials, as they are set and answered.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+use keys::{KeyError, PrivateKey, Signer as _};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value as Json, json};
+use sha_crypt::{PasswordHasher as _, ShaCrypt};
+use x509::{Certificate, SpkiHash};
+use zeroize::Zeroizing;
+
+use crate::{CredentialError, Kind, Secret, ssh};
+
+/// Octets of a value as JSON: what a request's body may hold.
+pub const VALUE_OCTETS_MAX: usize = 1 << 20;
+
+/// Characters of a certificate, in PEM.
+const CERTIFICATE_CHARS_MAX: usize = 7_000;
+
+/// Octets of a user's password: its hash costs 5,000 rounds over it, 40 ms for this many.
+const USER_PASSWORD_OCTETS_MAX: usize = 4_096;
+
+/// Octets of the salt of a password's hash: 16 characters, as many as crypt(5) takes.
+const SALT: usize = 12;
+
+const MISSING_VALUE: &str =
+    "A non-empty value must be specified for the credential. Please validate and retry your request.";
+const MISSING_PASSWORD: &str =
+    "A password value must be specified for the credential. Please validate and retry your request.";
+const MISSING_CERTIFICATE: &str =
+    "At least one certificate attribute must be set. Please validate your input and retry your request.";
+const MISSING_KEYS: &str =
+    "At least one key value must be set. Please validate your input and retry your request.";
+const TOO_LONG: &str =
+    "The provided certificate value is too long. Certificate lengths must be less than 7000 characters.";
+const NOT_CERTIFICATE: &str = "The provided certificate value is not a valid X509 certificate.";
+const NOT_CA: &str = "The provided CA value is not a valid X509 certificate authority.";
+const NOT_SIGNED: &str = "The provided certificate was not signed by the CA specified in the 'ca' property.";
+const OTHER_KEY: &str = "The provided certificate does not match the private key.";
+const BAD_REQUEST: &str = "The request could not be fulfilled because the request path or body did not meet \
+                           expectation. Please check the documentation for required formatting and retry your request.";
+
+/// A user.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct UserValue {
+    /// May be absent.
+    pub username: Option<String>,
+    /// Never empty.
+    pub password: Secret,
+    /// SHA-512-crypt of the password, made once: clients expect the same at every reading.
+    pub password_hash: String,
+}
+
+/// A certificate; at least one part is there.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+pub struct CertificateValue {
+    /// The authority that signed, PEM.
+    pub ca: Option<String>,
+    /// The authority's other version while it changes, PEM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trusted_ca: Option<String>,
+    /// The certificate, PEM.
+    pub certificate: Option<String>,
+    /// Its key, PEM.
+    pub private_key: Option<Secret>,
+}
+
+impl CertificateValue {
+    /// The authority's certificates to trust: the one that signed first.
+    #[must_use]
+    pub fn trusted(&self, both: bool) -> Option<String> {
+        let ca = self.ca.as_ref()?;
+        let other = self.trusted_ca.as_ref().filter(|_| both);
+        Some(other.map_or_else(|| ca.clone(), |other| format!("{}\n{}", ca.trim_end(), other)))
+    }
+
+    /// The certificate, read.
+    #[must_use]
+    pub fn parsed(&self) -> Option<Certificate> {
+        certificate_of(self.certificate.as_deref()?)
+    }
+}
+
+/// A key pair; at least one half is there.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct KeyPair {
+    /// For RSA a PEM SubjectPublicKeyInfo, for SSH a line as in `authorized_keys`; anything where it was set.
+    pub public_key: Option<String>,
+    /// PEM; anything where it was set.
+    pub private_key: Option<Secret>,
+}
+
+/// A value.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// Of type `value`.
+    Value(Secret),
+    /// Of type `json`.
+    Json(Json),
+    /// Of type `password`.
+    Password(Secret),
+    /// Of type `user`.
+    User(UserValue),
+    /// Of type `certificate`.
+    Certificate(CertificateValue),
+    /// Of type `rsa`.
+    Rsa(KeyPair),
+    /// Of type `ssh`.
+    Ssh(KeyPair),
+}
+
+/// As a certificate is set.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CertificateInput {
+    ca: Option<String>,
+    ca_name: Option<String>,
+    certificate: Option<String>,
+    private_key: Option<Secret>,
+}
+
+/// As a user is set.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct UserInput {
+    username: Option<String>,
+    password: Option<Secret>,
+}
+
+/// As a key pair is set.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct KeyPairInput {
+    public_key: Option<String>,
+    private_key: Option<Secret>,
+}
+
+/// A value that was given, and the name of the authority that goes with it.
+pub(crate) struct Given {
+    pub(crate) value: Value,
+    pub(crate) ca_name: Option<String>,
+}
+
+impl Value {
+    /// Its type.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Value(_) => Kind::Value,
+            Self::Json(_) => Kind::Json,
+            Self::Password(_) => Kind::Password,
+            Self::User(_) => Kind::User,
+            Self::Certificate(_) => Kind::Certificate,
+            Self::Rsa(_) => Kind::Rsa,
+            Self::Ssh(_) => Kind::Ssh,
+        }
+    }
+
+    /// Reads what was given for a type. A user's password is hashed here: up to 40 ms of this thread.
+    pub(crate) fn given(kind: Kind, value: Json, any_key: bool) -> Result<Given, CredentialError> {
+        let plain = |value| Given { value, ca_name: None };
+        Ok(match kind {
+            Kind::Value => plain(Self::Value(text(value, MISSING_VALUE)?)),
+            Kind::Password => plain(Self::Password(text(value, MISSING_PASSWORD)?)),
+            Kind::Json if value.is_null() => return Err(CredentialError::bad(MISSING_VALUE)),
+            Kind::Json => plain(Self::Json(value)),
+            Kind::User => plain(Self::User(user(parts(value)?)?)),
+            Kind::Certificate => certificate(parts(value)?, any_key)?,
+            Kind::Rsa => plain(Self::Rsa(key_pair(parts(value)?)?)),
+            Kind::Ssh => plain(Self::Ssh(key_pair(parts(value)?)?)),
+        })
+    }
+
+    /// As it is answered; `both_cas` adds an authority's other version to a certificate's.
+    #[must_use]
+    pub fn shown(&self, both_cas: bool) -> Json {
+        match self {
+            Self::Value(text) | Self::Password(text) => json!(text.expose()),
+            Self::Json(value) => value.clone(),
+            Self::User(user) => json!(user),
+            Self::Certificate(certificate) => json!({
+                "ca": certificate.trusted(both_cas),
+                "certificate": certificate.certificate,
+                "private_key": certificate.private_key,
+            }),
+            Self::Rsa(pair) => json!(pair),
+            Self::Ssh(pair) => json!({
+                "public_key": pair.public_key,
+                "private_key": pair.private_key,
+                "public_key_fingerprint": pair.public_key.as_deref().and_then(fingerprint),
+            }),
+        }
+    }
+
+    /// As it is sealed.
+    pub(crate) fn sealed_form(&self) -> Result<Zeroizing<Vec<u8>>, CredentialError> {
+        let written = match self {
+            Self::Value(text) | Self::Password(text) => serde_json::to_vec(text),
+            Self::Json(value) => serde_json::to_vec(value),
+            Self::User(user) => serde_json::to_vec(user),
+            Self::Certificate(certificate) => serde_json::to_vec(certificate),
+            Self::Rsa(pair) | Self::Ssh(pair) => serde_json::to_vec(pair),
+        };
+        let written = Zeroizing::new(written.map_err(|error| CredentialError::Internal(error.to_string()))?);
+        if written.len() > VALUE_OCTETS_MAX { Err(CredentialError::TooLarge) } else { Ok(written) }
+    }
+
+    /// What [`Self::sealed_form`] wrote.
+    pub(crate) fn opened(kind: Kind, octets: &[u8]) -> Result<Self, serde_json::Error> {
+        Ok(match kind {
+            Kind::Value => Self::Value(serde_json::from_slice(octets)?),
+            Kind::Password => Self::Password(serde_json::from_slice(octets)?),
+            Kind::Json => Self::Json(serde_json::from_slice(octets)?),
+            Kind::User => Self::User(serde_json::from_slice(octets)?),
+            Kind::Certificate => Self::Certificate(serde_json::from_slice(octets)?),
+            Kind::Rsa => Self::Rsa(serde_json::from_slice(octets)?),
+            Kind::Ssh => Self::Ssh(serde_json::from_slice(octets)?),
+        })
+    }
+}
+
+fn text(value: Json, missing: &str) -> Result<Secret, CredentialError> {
+    match value {
+        Json::String(text) if !text.is_empty() => Ok(Secret::new(text)),
+        // As CredHub's JSON reader does.
+        Json::Number(number) => Ok(Secret::new(number.to_string())),
+        Json::Bool(truth) => Ok(Secret::new(truth.to_string())),
+        Json::Null | Json::String(_) => Err(CredentialError::bad(missing)),
+        Json::Array(_) | Json::Object(_) => Err(CredentialError::bad(BAD_REQUEST)),
+    }
+}
+
+fn parts<T: for<'de> Deserialize<'de>>(value: Json) -> Result<T, CredentialError> {
+    if value.is_null() {
+        return Err(CredentialError::bad(MISSING_VALUE));
+    }
+    serde_json::from_value(value).map_err(|error| unread(&error))
+}
+
+/// What a request that is not as it should be is told.
+pub(crate) fn unread(error: &serde_json::Error) -> CredentialError {
+    let text = error.to_string();
+    let unknown = text.strip_prefix("unknown field `").and_then(|rest| rest.split('`').next());
+    match unknown {
+        Some(field) => CredentialError::bad(format!(
+            "The request includes an unrecognized parameter '{field}'. Please update or remove this parameter and \
+             retry your request."
+        )),
+        None => CredentialError::bad(BAD_REQUEST),
+    }
+}
+
+fn user(input: UserInput) -> Result<UserValue, CredentialError> {
+    let password = input.password.filter(|password| !password.expose().is_empty());
+    let password = password.ok_or_else(|| CredentialError::bad(MISSING_PASSWORD))?;
+    UserValue::new(input.username, password)
+}
+
+impl UserValue {
+    /// With its hash: up to 40 ms of this thread.
+    pub(crate) fn new(username: Option<String>, password: Secret) -> Result<Self, CredentialError> {
+        if password.expose().len() > USER_PASSWORD_OCTETS_MAX {
+            return Err(CredentialError::TooLarge);
+        }
+        let internal = |what: &str| CredentialError::Internal(what.to_owned());
+        let mut salt = [0; SALT];
+        aws_lc_rs::rand::fill(&mut salt).map_err(|_| internal("no randomness"))?;
+        let hash = ShaCrypt::default().hash_password_with_salt(password.expose().as_bytes(), &salt);
+        let hash = hash.map_err(|_| internal("a password could not be hashed"))?;
+        // 5,000 rounds are what crypt(5) takes where nothing is said, and nothing is what CredHub says.
+        let password_hash = hash.as_str().replacen("rounds=5000$", "", 1);
+        Ok(Self { username, password, password_hash })
+    }
+}
+
+fn key_pair(input: KeyPairInput) -> Result<KeyPair, CredentialError> {
+    let public_key = input.public_key.filter(|key| !key.is_empty());
+    let private_key = input.private_key.filter(|key| !key.expose().is_empty());
+    if public_key.is_none() && private_key.is_none() {
+        return Err(CredentialError::bad(MISSING_KEYS));
+    }
+    Ok(KeyPair { public_key, private_key })
+}
+
+fn certificate(input: CertificateInput, any_key: bool) -> Result<Given, CredentialError> {
+    let filled = |text: Option<String>| text.filter(|text| !text.is_empty());
+    let (ca, ca_name) = (filled(input.ca), filled(input.ca_name));
+    let certificate = filled(input.certificate);
+    let private_key = input.private_key.filter(|key| !key.expose().is_empty());
+    if ca.is_none() && certificate.is_none() && private_key.is_none() {
+        return Err(CredentialError::bad(MISSING_CERTIFICATE));
+    }
+    if ca.is_some() && ca_name.is_some() {
+        return Err(CredentialError::bad(
+            "Only one of the values 'ca_name' and 'ca' may be provided. Please update and retry your request.",
+        ));
+    }
+    let value = CertificateValue { ca, trusted_ca: None, certificate, private_key };
+    value.check(any_key)?;
+    Ok(Given { value: Value::Certificate(value), ca_name })
+}
+
+impl CertificateValue {
+    /// What CredHub asks of a certificate that is set.
+    fn check(&self, any_key: bool) -> Result<(), CredentialError> {
+        let all = [self.ca.as_ref(), self.certificate.as_ref()];
+        if all.into_iter().flatten().any(|text| text.chars().count() > CERTIFICATE_CHARS_MAX) {
+            return Err(CredentialError::bad(TOO_LONG));
+        }
+        let read = |text: &String, why: &str| certificate_of(text).ok_or_else(|| CredentialError::bad(why));
+        let ca = self.ca.as_ref().map(|ca| read(ca, NOT_CA)).transpose()?;
+        let own = self.certificate.as_ref().map(|own| read(own, NOT_CERTIFICATE)).transpose()?;
+        // What signed itself is its own authority, whatever it says of that.
+        let itself = |ca: &Certificate| own.as_ref().is_some_and(|own| own.fingerprint == ca.fingerprint);
+        if ca.as_ref().is_some_and(|ca| !is_authority(ca) && !itself(ca)) {
+            return Err(CredentialError::bad(NOT_CA));
+        }
+        if let (Some(ca), Some(own)) = (&ca, &own)
+            && !signed_by(own, ca)
+        {
+            return Err(CredentialError::bad(NOT_SIGNED));
+        }
+        if let (Some(own), Some(key)) = (&own, &self.private_key) {
+            let spki = spki_of(key, any_key)?;
+            if spki != own.public_key.spki_sha256 {
+                return Err(CredentialError::bad(OTHER_KEY));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The first certificate of a PEM text.
+pub(crate) fn certificate_of(pem: &str) -> Option<Certificate> {
+    let (_, der) = x509::pem::certificates(pem.as_bytes()).next()?;
+    Certificate::parse(&der).ok()
+}
+
+pub(crate) fn is_authority(certificate: &Certificate) -> bool {
+    certificate.basic_constraints.is_some_and(|constraints| constraints.ca)
+}
+
+/// Whether `ca` signed it: the name and the signature.
+pub(crate) fn signed_by(certificate: &Certificate, ca: &Certificate) -> bool {
+    certificate.issuer.der == ca.subject.der && certificate.signed_by(&ca.public_key).is_ok()
+}
+
+/// The public half of a private key; CredHub takes RSA only.
+fn spki_of(key: &Secret, any_key: bool) -> Result<SpkiHash, CredentialError> {
+    let malformed = |why: &str| CredentialError::bad(format!("Private key is malformed. {why}"));
+    let key = PrivateKey::from_pem(key.expose()).map_err(|error| match error {
+        KeyError::Encrypted | KeyError::LegacyEncryption => {
+            malformed("Key file is not in PKCS#1 or unencrypted PKCS#8 format")
+        }
+        KeyError::Unsupported(_) => malformed("Key file does not contain an RSA private key"),
+        _ => malformed("Key file is not in PKCS#1 or unencrypted PKCS#8 format"),
+    })?;
+    if key.key_type().rsa_bits().is_none() && !any_key {
+        return Err(malformed("Key file does not contain an RSA private key"));
+    }
+    Ok(key.spki_hash())
+}
+
+/// SHA-256 of an SSH public key as `ssh-keygen -l` counts it; none for what is no such line.
+fn fingerprint(line: &str) -> Option<String> {
+    let blob = ssh::blob(line)?;
+    let hash = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &blob);
+    Some(STANDARD_NO_PAD.encode(hash))
+}

@@ -1,0 +1,413 @@
+//! Setting, generating, deleting.
+
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use keys::PrivateKey;
+use serde_json::{Value as Json, json};
+use store::Event;
+use store::credentials::{CredentialAsker, NewCredentialVersion, Put, delete_credential};
+use uuid::Uuid;
+use x509::{Certificate, UnixTime};
+
+use crate::credentials::NewVersion;
+use crate::generate::{self, CertificateParameters, GenerateRequest, Mode, Parameters, SigningCa};
+use crate::value::{CertificateValue, Given, certificate_of, is_authority, signed_by};
+use crate::version::{Facts, Version, seal};
+use crate::{CredentialError, Credentials, Kind, Name, Operation, Value};
+
+/// Characters of a credential's metadata, as JSON.
+pub const METADATA_CHARS_MAX: usize = 7_000;
+
+const LONG_METADATA: &str =
+    "The request could not be completed. The credential metadata cannot exceed 7000 characters";
+const BAD_METADATA: &str =
+    "The request could not be completed. The credential metadata must be a JSON object.";
+const NOT_CA_NAME: &str = "The name given for the CA does not reference a CA type credential.";
+const NOT_CA: &str = "The requested certificate cannot be signed by the given CA because the given CA is not a \
+                      certificate authority. A certificate must contain the extension 'Certificate Authority: YES' to \
+                      be used to sign other certificates.";
+const NO_CA_KEY: &str = "The specified CA object does not have an associated private key.";
+const NOT_SIGNED_BY_NAME: &str =
+    "The provided certificate was not signed by the CA specified in the 'ca_name' property.";
+
+/// A value to be set.
+#[derive(Clone, Debug)]
+pub struct SetRequest {
+    /// Where.
+    pub name: Name,
+    /// Of what type.
+    pub kind: Kind,
+    /// What, as JSON.
+    pub value: Json,
+    /// To be kept beside it.
+    pub metadata: Option<Json>,
+    /// Only if this is the newest version; `Some(None)`: only if there is none.
+    pub expected: Option<Option<Uuid>>,
+}
+
+/// What a version is to be, before it is sealed.
+pub(crate) struct Draft {
+    pub(crate) name: Name,
+    pub(crate) value: Value,
+    pub(crate) metadata: Option<Json>,
+    pub(crate) parameters: Option<Json>,
+    pub(crate) facts: Option<Facts>,
+    pub(crate) not_after_us: Option<i64>,
+    pub(crate) transitional: bool,
+    pub(crate) signed_by: Option<String>,
+    pub(crate) expected: Option<Option<Uuid>>,
+    pub(crate) action: &'static str,
+    pub(crate) certificate: Option<Certificate>,
+}
+
+impl Draft {
+    pub(crate) fn new(name: Name, value: Value, action: &'static str) -> Self {
+        Self {
+            name,
+            value,
+            metadata: None,
+            parameters: None,
+            facts: None,
+            not_after_us: None,
+            transitional: false,
+            signed_by: None,
+            expected: None,
+            action,
+            certificate: None,
+        }
+    }
+}
+
+/// Who signs a certificate and under what name (lower case).
+pub(crate) struct Authority {
+    pub(crate) name_key: String,
+    pub(crate) ca: SigningCa,
+}
+
+impl Credentials {
+    /// Stores a new version of this value.
+    ///
+    /// # Errors
+    /// [`CredentialError`]; nothing is stored then.
+    pub async fn set(
+        &self,
+        asker: &CredentialAsker,
+        request: SetRequest,
+    ) -> Result<Version, CredentialError> {
+        let SetRequest { name, kind, value, metadata, expected } = request;
+        let metadata = checked_metadata(metadata)?;
+        let any_key = self.options().any_key;
+        // Hashing a password and checking a certificate cost a thread too much to be done among others' requests.
+        let aside = matches!(kind, Kind::User | Kind::Certificate);
+        let given = if aside {
+            let read = tokio::task::spawn_blocking(move || Value::given(kind, value, any_key)).await;
+            read.map_err(|error| CredentialError::Internal(error.to_string()))??
+        } else {
+            Value::given(kind, value, any_key)?
+        };
+        let mut draft = match given {
+            Given { value: Value::Certificate(value), ca_name } => {
+                self.set_certificate(asker, name, value, ca_name).await?
+            }
+            Given { value, .. } => Draft::new(name, value, "credential.set"),
+        };
+        draft.metadata = metadata;
+        draft.expected = expected;
+        self.write(asker, draft).await
+    }
+
+    async fn set_certificate(
+        &self,
+        asker: &CredentialAsker,
+        name: Name,
+        mut value: CertificateValue,
+        ca_name: Option<String>,
+    ) -> Result<Draft, CredentialError> {
+        let own = value.parsed();
+        let mut signed = None;
+        if let Some(ca_name) = ca_name {
+            let ca_name = Name::parse(&ca_name)?;
+            let (active, trusted) = self.ca_versions(asker, &ca_name).await?;
+            let pem = active.certificate.ok_or_else(|| CredentialError::bad(NOT_CA_NAME))?;
+            let ca = certificate_of(&pem).ok_or_else(|| CredentialError::bad(NOT_CA_NAME))?;
+            if own.as_ref().is_some_and(|own| !signed_by(own, &ca)) {
+                return Err(CredentialError::bad(NOT_SIGNED_BY_NAME));
+            }
+            value.ca = Some(pem);
+            value.trusted_ca = trusted;
+            signed = Some(ca_name.key().to_owned());
+        }
+        let facts = own.as_ref().map(|own| Facts {
+            certificate_authority: is_authority(own),
+            self_signed: own.issuer.der == own.subject.der && own.signed_by(&own.public_key).is_ok(),
+            generated: false,
+        });
+        if signed.is_none() && facts.is_some_and(|facts| facts.self_signed && facts.certificate_authority) {
+            signed = Some(name.key().to_owned());
+        }
+        let mut draft = Draft::new(name, Value::Certificate(value), "credential.set");
+        draft.facts = facts;
+        draft.not_after_us = own.as_ref().map(|own| own.not_after.0.saturating_mul(1_000_000));
+        draft.signed_by = signed;
+        Ok(draft)
+    }
+
+    /// Generates a value and stores it, or answers the one that is there: see [`Mode`]. What is there is looked at first:
+    /// a value that would not be stored is not made.
+    ///
+    /// # Errors
+    /// [`CredentialError`]; nothing is stored then.
+    pub async fn generate(
+        &self,
+        asker: &CredentialAsker,
+        request: GenerateRequest,
+    ) -> Result<Version, CredentialError> {
+        let GenerateRequest { name, parameters, mode, metadata } = request;
+        let metadata = checked_metadata(metadata)?;
+        if !self.store().credential_may(asker, name.key(), Operation::Write).await? {
+            return Err(CredentialError::Forbidden);
+        }
+        let there = self.newest(&name).await?;
+        if let Some(there) = &there {
+            if there.kind() != parameters.kind() {
+                return Err(CredentialError::OtherType);
+            }
+            if self.stays(asker, there, &parameters, mode).await? {
+                return self.there(asker, &name, there.clone()).await;
+            }
+        }
+        let mut draft = self.make(asker, name.clone(), &parameters, false).await?;
+        draft.metadata = metadata;
+        // Whoever keeps what is there keeps it as well when it comes while this is made.
+        if mode != Mode::Overwrite {
+            draft.expected = Some(there.map(|there| there.id));
+        }
+        match self.write(asker, draft).await {
+            Err(CredentialError::Changed) => {
+                let there = self.newest(&name).await?.ok_or(CredentialError::Changed)?;
+                self.there(asker, &name, there).await
+            }
+            other => other,
+        }
+    }
+
+    /// What stays is answered to those who may read it.
+    async fn there(
+        &self,
+        asker: &CredentialAsker,
+        name: &Name,
+        there: Version,
+    ) -> Result<Version, CredentialError> {
+        let may = self.store().credential_may(asker, name.key(), Operation::Read).await?;
+        if may { Ok(there) } else { Err(CredentialError::NotFound) }
+    }
+
+    async fn stays(
+        &self,
+        asker: &CredentialAsker,
+        there: &Version,
+        parameters: &Parameters,
+        mode: Mode,
+    ) -> Result<bool, CredentialError> {
+        match mode {
+            Mode::NoOverwrite => return Ok(true),
+            Mode::Overwrite => return Ok(false),
+            Mode::Converge => {}
+        }
+        if let (Value::Certificate(value), Parameters::Certificate(wanted)) = (&there.value, parameters) {
+            if let Some(ca) = &wanted.ca {
+                let (active, _) = self.ca_versions(asker, &Name::parse(ca)?).await?;
+                if active.certificate != value.ca {
+                    return Ok(false);
+                }
+            }
+            let made_by = match &there.parameters {
+                Some(_) => None,
+                None => value.parsed().map(|own| {
+                    let ca = wanted.ca.clone().filter(|_| there.signed_by.is_some());
+                    json!(CertificateParameters::of(&own, ca))
+                }),
+            };
+            let kept = there.parameters.clone().or(made_by);
+            return Ok(kept.is_none_or(|kept| kept == parameters.kept()));
+        }
+        // What was set has no parameters that could differ.
+        Ok(there.parameters.as_ref().is_none_or(|kept| *kept == parameters.kept()))
+    }
+
+    /// Makes what parameters ask for; `transitional_signs` lets an authority's newest version sign though it is in
+    /// transition.
+    pub(crate) async fn make(
+        &self,
+        asker: &CredentialAsker,
+        name: Name,
+        parameters: &Parameters,
+        transitional_signs: bool,
+    ) -> Result<Draft, CredentialError> {
+        const ACTION: &str = "credential.generate";
+        let Parameters::Certificate(wanted) = parameters else {
+            let value = generate::make(parameters, self.stock()).await?;
+            let mut draft = Draft::new(name, value, ACTION);
+            draft.parameters = Some(parameters.kept());
+            return Ok(draft);
+        };
+        let authority = match &wanted.ca {
+            Some(ca) => Some(self.authority(asker, &Name::parse(ca)?, transitional_signs).await?),
+            None => None,
+        };
+        let key: PrivateKey = self.stock().take(wanted.key_kind()?).await?;
+        let now = UnixTime(self.now_us() / 1_000_000);
+        let made = wanted.make(&key, authority.as_ref().map(|authority| &authority.ca), now).await?;
+        let itself = (wanted.is_ca && authority.is_none()).then(|| name.key().to_owned());
+        let mut draft = Draft::new(name, Value::Certificate(made.value), ACTION);
+        draft.parameters = Some(parameters.kept());
+        draft.facts = Some(made.facts);
+        draft.not_after_us = Some(made.certificate.not_after.0.saturating_mul(1_000_000));
+        draft.signed_by = authority.map(|authority| authority.name_key).or(itself);
+        draft.certificate = Some(made.certificate);
+        Ok(draft)
+    }
+
+    /// An authority's active version, and the certificate of the one in transition.
+    pub(crate) async fn ca_versions(
+        &self,
+        asker: &CredentialAsker,
+        name: &Name,
+    ) -> Result<(CertificateValue, Option<String>), CredentialError> {
+        let versions = self.current_of(asker, name).await?;
+        let mut values = Vec::with_capacity(2);
+        for version in versions {
+            let Value::Certificate(value) = version.value else {
+                return Err(CredentialError::bad(NOT_CA_NAME));
+            };
+            values.push(value);
+        }
+        let mut values = values.into_iter();
+        let active = values.next().ok_or(CredentialError::NoCa)?;
+        Ok((active, values.next().and_then(|other| other.certificate)))
+    }
+
+    async fn authority(
+        &self,
+        asker: &CredentialAsker,
+        name: &Name,
+        transitional_signs: bool,
+    ) -> Result<Authority, CredentialError> {
+        let mut versions = self.current_of(asker, name).await?;
+        if versions.is_empty() {
+            return Err(CredentialError::NoCa);
+        }
+        // The active one is first; the other is newer when it was regenerated as transitional.
+        let newer = |all: &[Version]| all.len() == 2 && all[1].id > all[0].id;
+        if transitional_signs && newer(&versions) {
+            versions.swap(0, 1);
+        }
+        let mut values = Vec::with_capacity(2);
+        for version in versions {
+            let Value::Certificate(value) = version.value else {
+                return Err(CredentialError::bad(NOT_CA_NAME));
+            };
+            values.push(value);
+        }
+        let mut values = values.into_iter();
+        let signing = values.next().ok_or(CredentialError::NoCa)?;
+        let pem = signing.certificate.ok_or_else(|| CredentialError::bad(NOT_CA_NAME))?;
+        let certificate = certificate_of(&pem).ok_or_else(|| CredentialError::bad(NOT_CA_NAME))?;
+        if !is_authority(&certificate) {
+            return Err(CredentialError::bad(NOT_CA));
+        }
+        let key = signing.private_key.ok_or_else(|| CredentialError::bad(NO_CA_KEY))?;
+        let key = PrivateKey::from_pem(key.expose())?;
+        let trusted = values.next().and_then(|other| other.certificate);
+        let ca = SigningCa { certificate, pem, key, trusted };
+        Ok(Authority { name_key: name.key().to_owned(), ca })
+    }
+
+    /// Seals a draft and stores it.
+    pub(crate) async fn write(
+        &self,
+        asker: &CredentialAsker,
+        draft: Draft,
+    ) -> Result<Version, CredentialError> {
+        let id = Uuid::now_v7();
+        let at_us = self.now_us();
+        let octets = draft.value.sealed_form()?;
+        let kind = draft.value.kind();
+        let text = |json: &Option<Json>| json.as_ref().map(ToString::to_string);
+        let row = NewCredentialVersion {
+            asker: asker.clone(),
+            name: draft.name.as_str().to_owned(),
+            name_key: draft.name.key().to_owned(),
+            kind: kind.name(),
+            version: id,
+            at_us,
+            sealed: seal(self.keyring(), draft.name.key(), id, &octets),
+            metadata: text(&draft.metadata),
+            parameters: text(&draft.parameters),
+            facts: draft.facts.and_then(|facts| serde_json::to_string(&facts).ok()),
+            not_after_us: draft.not_after_us,
+            transitional: draft.transitional,
+            signed_by: draft.signed_by.clone(),
+            expected: draft.expected,
+        };
+        let certificate = draft.certificate.as_ref().map(|made| Arc::new(authority::inventory_row(made)));
+        match self.put(NewVersion { row, action: draft.action, certificate }).await? {
+            Put::Stored { credential, name } => Ok(Version {
+                credential,
+                id,
+                name,
+                created_at_us: at_us,
+                metadata: draft.metadata,
+                parameters: draft.parameters,
+                facts: draft.facts,
+                not_after_us: draft.not_after_us,
+                transitional: draft.transitional,
+                signed_by: draft.signed_by,
+                value: draft.value,
+            }),
+            Put::Denied => Err(CredentialError::Forbidden),
+            Put::OtherKind => Err(CredentialError::OtherType),
+            Put::Newer(_) => Err(CredentialError::Changed),
+        }
+    }
+
+    /// Removes a credential and all its versions.
+    ///
+    /// # Errors
+    /// [`CredentialError::NotFound`] when it is not there or the asker may not.
+    pub async fn delete(&self, asker: &CredentialAsker, name: &Name) -> Result<(), CredentialError> {
+        let event = self.event(asker, "credential.delete", name.as_str(), json!({}));
+        let told = Event {
+            at_us: event.at_us,
+            kind: "credential.deleted",
+            subject: format!("credential{name}"),
+            body: json!({ "name": name.as_str(), "by": asker.actor }),
+        };
+        let (key, asker) = (name.key().to_owned(), asker.clone());
+        let gone = self.store().write("credential_delete", move |tx| {
+            async move {
+                let gone = delete_credential(tx, &asker, &key).await?;
+                if gone {
+                    store::audit(tx, vec![event]).await?;
+                    store::emit(tx, vec![told]).await?;
+                }
+                Ok(gone)
+            }
+            .boxed()
+        });
+        if gone.await? { Ok(()) } else { Err(CredentialError::NotFound) }
+    }
+}
+
+/// An object, short enough; `null` is none.
+pub(crate) fn checked_metadata(metadata: Option<Json>) -> Result<Option<Json>, CredentialError> {
+    let Some(metadata) = metadata.filter(|given| !given.is_null()) else { return Ok(None) };
+    if !metadata.is_object() {
+        return Err(CredentialError::bad(BAD_METADATA));
+    }
+    if metadata.to_string().chars().count() > METADATA_CHARS_MAX {
+        return Err(CredentialError::bad(LONG_METADATA));
+    }
+    Ok(Some(metadata))
+}

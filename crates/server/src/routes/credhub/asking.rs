@@ -1,0 +1,140 @@
+//! Who asks: a token of the embedded issuer, an API token, or a client certificate.
+
+use axum::extract::FromRequestParts;
+use credentials::{Asker, TokenError};
+use http::StatusCode;
+use http::header::AUTHORIZATION;
+use http::request::Parts;
+use x509::Certificate;
+use x509::build::Attribute;
+
+use super::answer::Refused;
+use super::room;
+use crate::access::{self, Caller, CallerKind, Permission, TOKEN_PREFIX, token_hash};
+use crate::guard;
+use crate::peer::Peer;
+use crate::problem::Problem;
+use crate::state::State;
+
+/// Octets of an `Authorization` header that are looked at.
+const HEADER_MAX: usize = 8_192;
+
+/// What a client certificate of a Cloud Foundry application has in its subject's organizational unit.
+const APPLICATION: &str = "app:";
+
+const BAD_IDENTITY: &str = "The provided authentication mechanism does not provide a valid identity. Please contact \
+                            your system administrator.";
+
+/// Who asks, known.
+pub(super) struct Asking(pub(super) Asker);
+
+impl FromRequestParts<State> for Asking {
+    type Rejection = Refused;
+
+    async fn from_request_parts(parts: &mut Parts, state: &State) -> Result<Self, Refused> {
+        let asker = match ask(parts, state).await {
+            Ok(asker) => asker,
+            Err(refused) => {
+                // Guesses are slowed down; whoever is known is not.
+                state.limits().failure(guard::address(parts)).map_err(|problem| too_often(&problem))?;
+                return Err(refused);
+            }
+        };
+        Ok(Self(asker))
+    }
+}
+
+async fn ask(parts: &Parts, state: &State) -> Result<Asker, Refused> {
+    if let Some(header) = parts.headers.get(AUTHORIZATION) {
+        let text = header.to_str().ok().filter(|text| text.len() <= HEADER_MAX);
+        let token = text.and_then(|text| {
+            let (scheme, token) = text.split_once(' ')?;
+            scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+        });
+        return by_token(state, token.ok_or_else(denied)?).await;
+    }
+    let peer = parts.extensions.get::<Peer>();
+    match peer.and_then(|peer| peer.client_certificate.as_deref()) {
+        Some(der) => by_certificate(state, parts, der).await,
+        None => Err(denied()),
+    }
+}
+
+async fn by_token(state: &State, token: &str) -> Result<Asker, Refused> {
+    if token.starts_with(TOKEN_PREFIX) {
+        let caller = state.access().token(token_hash(token)).await.map_err(|problem| refused(&problem))?;
+        return Ok(asker_of(&caller, actor_of(&caller)));
+    }
+    let (grant, _) = room(state)?.credentials().access_token(token).await.map_err(bad_token)?;
+    let caller = state.access().token(grant.key).await.map_err(|problem| refused(&problem))?;
+    Ok(asker_of(&caller, grant.actor))
+}
+
+async fn by_certificate(state: &State, parts: &Parts, der: &[u8]) -> Result<Asker, Refused> {
+    let unreadable = |_| Refused::new(StatusCode::UNAUTHORIZED, BAD_IDENTITY);
+    let certificate = Certificate::parse(der).map_err(unreadable)?;
+    let units = certificate.subject.attributes();
+    let unit = units.iter().find(|(attribute, _)| *attribute == Attribute::OrganizationalUnit);
+    if let Some(id) = unit.and_then(|(_, unit)| unit.strip_prefix(APPLICATION)) {
+        let id =
+            uuid::Uuid::parse_str(id).map_err(|_| Refused::new(StatusCode::UNAUTHORIZED, BAD_IDENTITY))?;
+        return Ok(Asker { actor: format!("mtls-app:{id}"), everything: false });
+    }
+    let caller = access::authenticate(state, parts).await;
+    let caller = caller.map_err(|_| Refused::new(StatusCode::UNAUTHORIZED, BAD_IDENTITY))?;
+    Ok(asker_of(&caller, actor_of(&caller)))
+}
+
+/// What a caller may do here.
+pub(super) fn asker_of(caller: &Caller, actor: String) -> Asker {
+    Asker { actor, everything: caller.holds_everywhere(Permission::CredentialManage) }
+}
+
+/// A caller as permissions name it: an API token is a client, a person a user.
+pub(super) fn actor_of(caller: &Caller) -> String {
+    let name = caller.actor().split_once(':').map_or(caller.actor(), |(_, name)| name);
+    match caller.kind() {
+        CallerKind::Token => format!("uaa-client:{name}"),
+        CallerKind::User => format!("uaa-user:{name}"),
+        CallerKind::Certificate | CallerKind::Agent => caller.actor().to_owned(),
+    }
+}
+
+/// What clients compare word for word.
+fn denied() -> Refused {
+    Refused::oauth(
+        StatusCode::UNAUTHORIZED,
+        "access_denied",
+        "Full authentication is required to access this resource",
+    )
+}
+
+pub(super) fn bad_token(error: TokenError) -> Refused {
+    let unauthorized = |kind: &str, text: &str| Refused::oauth(StatusCode::UNAUTHORIZED, kind, text);
+    match error {
+        // Clients log in anew when they read this, and at nothing else.
+        TokenError::Expired | TokenError::Ended => {
+            unauthorized("access_token_expired", "Access token expired")
+        }
+        TokenError::Invalid => unauthorized(
+            "invalid_token",
+            "The request token signature could not be verified. Please validate that your request token was issued by \
+             the UAA server authorized by CredHub.",
+        ),
+        TokenError::Unavailable => {
+            Refused::new(StatusCode::SERVICE_UNAVAILABLE, "The database does not answer. Please try again.")
+        }
+    }
+}
+
+/// A token that is not (or no longer) good, or a database that does not answer.
+pub(super) fn refused(problem: &Problem) -> Refused {
+    if problem.status().is_server_error() {
+        return bad_token(TokenError::Unavailable);
+    }
+    bad_token(TokenError::Expired)
+}
+
+fn too_often(problem: &Problem) -> Refused {
+    Refused::new(problem.status(), "Too many requests without a valid token came from this address.")
+}

@@ -1,0 +1,159 @@
+//! The embedded issuer: what a client of CredHub asks its UAA for.
+//!
+//! A client is an API token: its name is the client's, its text the secret. As a user one logs in with the same, so that
+//! nothing has to be kept for people who only type.
+
+use axum::extract::{Form, Path};
+use axum::response::{IntoResponse, Response};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use credentials::{Grant, Tokens};
+use http::StatusCode;
+use http::header::{AUTHORIZATION, CACHE_CONTROL, HOST, HeaderMap};
+use http::request::Parts;
+use serde::Deserialize;
+use serde_json::json;
+use uuid::Uuid;
+
+use super::answer::Refused;
+use super::asking::{actor_of, bad_token, refused};
+use super::room;
+use crate::access::{CallerKind, TOKEN_PREFIX, token_hash};
+use crate::guard;
+use crate::state::State;
+
+/// RFC 6749 sections 4.3, 4.4 and 6.
+#[derive(Deserialize)]
+pub(super) struct Asked {
+    grant_type: Option<String>,
+    client_id: Option<String>,
+    client_secret: Option<String>,
+    username: Option<String>,
+    password: Option<String>,
+    refresh_token: Option<String>,
+}
+
+pub(super) async fn token(
+    state: State,
+    request: http::Request<axum::body::Body>,
+) -> Result<Response, Refused> {
+    let (parts, body) = request.into_parts();
+    let form = axum::extract::Request::from_parts(parts.clone(), body);
+    let asked = <Form<Asked> as axum::extract::FromRequest<State>>::from_request(form, &state).await;
+    let Form(asked) = asked.map_err(|_| invalid_request())?;
+    match grant(&state, &parts, asked).await {
+        Ok((grant, with_refresh)) => {
+            let issuer = room(&state)?.url(host(&parts.headers));
+            let tokens = room(&state)?.credentials().issue_tokens(&grant, &issuer);
+            Ok(answer(&tokens, with_refresh))
+        }
+        Err(refused) => {
+            state.limits().failure(guard::address(&parts)).map_err(|problem| {
+                Refused::new(problem.status(), "Too many failed logins came from this address.")
+            })?;
+            Err(refused)
+        }
+    }
+}
+
+fn host(headers: &HeaderMap) -> Option<&str> {
+    headers.get(HOST).and_then(|host| host.to_str().ok())
+}
+
+/// For whom, and whether a refresh token goes with it.
+async fn grant(state: &State, parts: &Parts, asked: Asked) -> Result<(Grant, bool), Refused> {
+    match asked.grant_type.as_deref() {
+        Some("client_credentials") => {
+            let (id, secret) = match (asked.client_id, asked.client_secret) {
+                (Some(id), Some(secret)) => (id, secret),
+                _ => basic(&parts.headers).ok_or_else(bad_credentials)?,
+            };
+            Ok((identified(state, &id, &secret, "client_credentials").await?, false))
+        }
+        Some("password") => {
+            let (Some(name), Some(password)) = (asked.username, asked.password) else {
+                return Err(bad_credentials());
+            };
+            Ok((identified(state, &name, &password, "password").await?, true))
+        }
+        Some("refresh_token") => {
+            let token = asked.refresh_token.unwrap_or_default();
+            let grant = room(state)?.credentials().refresh_token(&token).await.map_err(|_| {
+                Refused::oauth(StatusCode::UNAUTHORIZED, "invalid_token", "The refresh token is not valid")
+            })?;
+            // Whoever was removed meanwhile gets no more.
+            state.access().token(grant.key).await.map_err(|problem| refused(&problem))?;
+            Ok((grant, true))
+        }
+        Some(_) => Err(Refused::oauth(
+            StatusCode::BAD_REQUEST,
+            "unsupported_grant_type",
+            "There are client_credentials, password and refresh_token",
+        )),
+        None => Err(invalid_request()),
+    }
+}
+
+/// The token of this name with this text.
+async fn identified(state: &State, name: &str, secret: &str, grant_type: &str) -> Result<Grant, Refused> {
+    if !secret.starts_with(TOKEN_PREFIX) {
+        return Err(bad_credentials());
+    }
+    let key = token_hash(secret);
+    let caller = match state.access().token(key).await {
+        Ok(caller) => caller,
+        Err(problem) if problem.status().is_server_error() => return Err(refused(&problem)),
+        Err(_) => return Err(bad_credentials()),
+    };
+    let own = caller.actor().split_once(':').map_or(caller.actor(), |(_, own)| own);
+    if caller.kind() != CallerKind::Token || own != name {
+        return Err(bad_credentials());
+    }
+    let actor = if grant_type == "password" { format!("uaa-user:{name}") } else { actor_of(&caller) };
+    Ok(Grant { actor, name: name.to_owned(), grant_type: grant_type.to_owned(), key })
+}
+
+fn basic(headers: &HeaderMap) -> Option<(String, String)> {
+    let text = headers.get(AUTHORIZATION)?.to_str().ok()?.strip_prefix("Basic ")?;
+    let pair = String::from_utf8(STANDARD.decode(text).ok()?).ok()?;
+    pair.split_once(':').map(|(id, secret)| (id.to_owned(), secret.to_owned()))
+}
+
+fn bad_credentials() -> Refused {
+    Refused::oauth(StatusCode::UNAUTHORIZED, "unauthorized", "Bad credentials")
+}
+
+fn invalid_request() -> Refused {
+    Refused::oauth(StatusCode::BAD_REQUEST, "invalid_request", "grant_type is missing")
+}
+
+fn answer(tokens: &Tokens, with_refresh: bool) -> Response {
+    let mut body = json!({
+        "access_token": tokens.access.expose(),
+        "token_type": "bearer",
+        "expires_in": tokens.expires_in,
+        "scope": "credhub.read credhub.write",
+        "jti": tokens.id,
+    });
+    if with_refresh {
+        body["refresh_token"] = tokens.refresh.expose().into();
+    }
+    ([(CACHE_CONTROL, "no-store")], axum::Json(body)).into_response()
+}
+
+/// Ends a token: its own, whoever shows it.
+pub(super) async fn revoke(
+    state: State,
+    headers: HeaderMap,
+    Path(id): Path<String>,
+) -> Result<StatusCode, Refused> {
+    let text = headers.get(AUTHORIZATION).and_then(|header| header.to_str().ok());
+    let token = text.and_then(|text| text.split_once(' ')).map_or("", |(_, token)| token.trim());
+    let store = room(&state)?.credentials();
+    let (_, own) = store.access_token(token).await.map_err(bad_token)?;
+    if Uuid::parse_str(&id) != Ok(own) {
+        return Err(Refused::oauth(StatusCode::FORBIDDEN, "access_denied", "This is another token"));
+    }
+    store.end_token(own).await?;
+    Ok(StatusCode::OK)
+}

@@ -1,0 +1,207 @@
+//! The credential store over CredHub's API, on a listener of its own: its paths are also Bulla's.
+//!
+//! Statuses, wordings and oddities are CredHub's (2.15), for its clients expect them: a wrong method is 404 with an empty
+//! body, whoever may not read is told that nothing is there, a field nobody knows is 422 where it is set and 400 where it
+//! is generated.
+
+mod answer;
+mod asking;
+mod body;
+mod certificates;
+mod data;
+mod login;
+mod lookup;
+mod permissions;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use axum::Router;
+use axum::extract::{Request, State as With};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, delete, get, post, put};
+use credentials::Credentials;
+use http::{Method, StatusCode};
+use serde_json::{Value as Json, json};
+
+use crate::peer::Peer;
+use crate::state::State;
+use answer::Refused;
+use asking::Asking;
+use body::Body;
+
+/// The version of CredHub that is spoken.
+const VERSION: &str = "2.15.20";
+
+/// The credential store and how it shows itself. A room of the [`State`].
+#[derive(Clone, Debug)]
+pub struct CredHub(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    credentials: Credentials,
+    url: Option<String>,
+    exact: Vec<String>,
+    read_only: AtomicBool,
+}
+
+/// How the credential store shows itself.
+#[derive(Clone, Debug, Default)]
+pub struct CredHubOptions {
+    /// As clients reach it, without a slash at the end; from the request's `Host` when absent.
+    pub url: Option<String>,
+    /// Actors for whom a `name-like` that begins with a slash is a whole name, which one index probe answers: clients that
+    /// ask so before they read would otherwise take a longer name for theirs.
+    pub exact_name_like: Vec<String>,
+}
+
+impl CredHub {
+    /// Over the credentials.
+    #[must_use]
+    pub fn new(credentials: Credentials, options: CredHubOptions) -> Self {
+        Self(Arc::new(Inner {
+            credentials,
+            url: options.url,
+            exact: options.exact_name_like,
+            read_only: AtomicBool::new(false),
+        }))
+    }
+
+    fn credentials(&self) -> &Credentials {
+        &self.0.credentials
+    }
+
+    fn is_exact(&self, actor: &str) -> bool {
+        self.0.exact.iter().any(|exact| exact == actor)
+    }
+
+    /// As this client reaches the server.
+    fn url(&self, request_host: Option<&str>) -> String {
+        self.0.url.clone().unwrap_or_else(|| format!("https://{}", request_host.unwrap_or("localhost")))
+    }
+}
+
+/// Every route. A slash at the end of a path changes nothing.
+pub(crate) fn router(state: &State) -> Router<State> {
+    let routes: [(&str, MethodRouter<State>); 20] = [
+        ("/info", get(info)),
+        ("/health", get(health)),
+        ("/version", get(version)),
+        ("/management", get(management).post(manage)),
+        ("/oauth/token", post(login::token)),
+        ("/oauth/token/revoke/{id}", delete(login::revoke)),
+        ("/api/v1/key-usage", get(key_usage)),
+        ("/api/v1/data", get(data::get).put(data::set).post(data::generate).delete(data::delete)),
+        ("/api/v1/data/{id}", get(data::by_id)),
+        ("/api/v1/regenerate", post(data::regenerate)),
+        ("/api/v1/bulk-regenerate", post(data::bulk_regenerate)),
+        ("/api/v1/interpolate", post(data::interpolate)),
+        ("/api/v1/lookup", post(lookup::lookup)),
+        ("/api/v1/certificates", get(certificates::list)),
+        ("/api/v1/certificates/{id}/regenerate", post(certificates::regenerate)),
+        ("/api/v1/certificates/{id}/versions", get(certificates::versions).post(certificates::add)),
+        ("/api/v1/certificates/{id}/versions/{version}", delete(certificates::remove)),
+        ("/api/v1/certificates/{id}/update_transitional_version", put(certificates::transition)),
+        ("/api/v1/permissions", get(permissions::list).post(permissions::add).delete(permissions::remove)),
+        ("/api/v2/permissions", get(permissions::find).post(permissions::create)),
+    ];
+    let mut router = Router::new();
+    for (path, methods) in routes {
+        router = router.route(path, methods.clone()).route(&format!("{path}/"), methods);
+    }
+    let one = get(permissions::one)
+        .put(permissions::replace)
+        .patch(permissions::change)
+        .delete(permissions::delete_one);
+    router
+        .route("/api/v2/permissions/{id}", one.clone())
+        .route("/api/v2/permissions/{id}/", one)
+        .fallback(nothing)
+        .method_not_allowed_fallback(nothing)
+        .layer(from_fn_with_state(state.clone(), writable))
+}
+
+async fn nothing() -> StatusCode {
+    StatusCode::NOT_FOUND
+}
+
+/// While the store is read-only nothing is changed; the switch itself can be.
+async fn writable(With(state): With<State>, request: Request, next: Next) -> Response {
+    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+    let path = request.uri().path();
+    let changes_nothing = ["/management", "/oauth/", "/api/v1/interpolate", "/api/v1/lookup"];
+    if reads || changes_nothing.iter().any(|free| path.starts_with(free)) {
+        return next.run(request).await;
+    }
+    match state.try_room::<CredHub>() {
+        Some(room) if room.0.read_only.load(Ordering::Relaxed) => {
+            let text = "Service Unavailable. Credhub is currently in read only mode.";
+            Refused::new(StatusCode::SERVICE_UNAVAILABLE, text).into_response()
+        }
+        _ => next.run(request).await,
+    }
+}
+
+/// The room, which this listener does not run without.
+fn room(state: &State) -> Result<&CredHub, Refused> {
+    state.try_room::<CredHub>().ok_or_else(|| {
+        Refused::new(StatusCode::SERVICE_UNAVAILABLE, "This server does not run a credential store.")
+    })
+}
+
+async fn info(state: State, headers: http::HeaderMap) -> Result<axum::Json<Json>, Refused> {
+    let host = headers.get(http::header::HOST).and_then(|host| host.to_str().ok());
+    let url = room(&state)?.url(host);
+    Ok(axum::Json(json!({
+        "auth-server": { "url": url },
+        "app": { "name": "CredHub", "version": VERSION },
+        // What `login --sso` of the client reads from an authorization server.
+        "links": { "login": url },
+        "prompts": { "username": ["text", "Token name"], "password": ["password", "Token"] },
+    })))
+}
+
+async fn health() -> axum::Json<Json> {
+    axum::Json(json!({ "status": "UP" }))
+}
+
+async fn version(_: Asking) -> axum::Json<Json> {
+    axum::Json(json!({ "version": VERSION }))
+}
+
+async fn key_usage(state: State, _: Asking) -> Result<axum::Json<Json>, Refused> {
+    let usage = room(&state)?.credentials().key_usage().await?;
+    Ok(axum::Json(json!({
+        "active_key": usage.active,
+        "inactive_keys": usage.inactive,
+        "unknown_keys": usage.unknown,
+    })))
+}
+
+/// Only from this machine.
+fn local(peer: &Peer) -> Result<(), Refused> {
+    if peer.address.is_loopback() {
+        return Ok(());
+    }
+    Err(Refused::new(StatusCode::UNAUTHORIZED, "The request was send from an invalid IP address."))
+}
+
+async fn management(
+    state: State,
+    axum::Extension(peer): axum::Extension<Peer>,
+) -> Result<axum::Json<Json>, Refused> {
+    local(&peer)?;
+    Ok(axum::Json(json!({ "read_only_mode": room(&state)?.0.read_only.load(Ordering::Relaxed) })))
+}
+
+async fn manage(
+    state: State,
+    axum::Extension(peer): axum::Extension<Peer>,
+    Body(body): Body,
+) -> Result<axum::Json<Json>, Refused> {
+    local(&peer)?;
+    let on = body.get("read_only_mode").and_then(body::truth).ok_or_else(Refused::bad_request)?;
+    room(&state)?.0.read_only.store(on, Ordering::Relaxed);
+    Ok(axum::Json(json!({ "read_only_mode": on })))
+}

@@ -1,0 +1,206 @@
+//! Who may do what with what lies where.
+
+use uuid::Uuid;
+
+use super::{CredentialAsker, CredentialOperation, may};
+use crate::cursor::{Cursor, Page};
+use crate::error::StoreError;
+use crate::scans::{key_or, page, with_limit};
+use crate::store::{Cost, Store, limit_of};
+use crate::tx::Tx;
+use crate::value::{Row, Value};
+
+/// What a permission grants.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct PermissionSettings {
+    /// To whom.
+    pub actor: String,
+    /// A name, or a path that ends in `/*`, as written.
+    pub path: String,
+    /// That in lower case.
+    pub path_key: String,
+    /// Bits of [`CredentialOperation`].
+    pub operations: u8,
+}
+
+/// A permission as stored.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct PermissionRow {
+    /// Its identity.
+    pub id: Uuid,
+    /// What it grants.
+    pub settings: PermissionSettings,
+}
+
+pub(super) const INSERT: &str = "-- credential_permission_insert
+INSERT INTO credential_permissions (uuid, actor, path, path_key, prefix, operations, created_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (actor, path_key) DO NOTHING";
+pub(super) const UPDATE: &str = "-- credential_permission_update
+UPDATE credential_permissions SET operations = ?2 WHERE uuid = ?1";
+pub(super) const DELETE: &str = "-- credential_permission_delete
+DELETE FROM credential_permissions WHERE uuid = ?1";
+
+macro_rules! select {
+    ($name:literal, $rest:literal) => {
+        concat!(
+            "-- ",
+            $name,
+            "\nSELECT uuid, actor, path, path_key, operations, id FROM credential_permissions WHERE ",
+            $rest
+        )
+    };
+}
+
+pub(super) const BY_ID: &str = select!("credential_permission", "uuid = ?1");
+pub(super) const BY_PATH: &str = select!("credential_permission_at", "actor = ?1 AND path_key = ?2");
+pub(super) const AT: &str = select!("credential_permissions_at", "path_key = ?1 ORDER BY id LIMIT ?2");
+pub(super) const PAGE: &str = select!("credential_permissions_page", "id > ?1 ORDER BY id LIMIT ?2");
+
+/// Whether the asker holds one of the operations ?4 on a name or path ?1. A path counts as the names below it.
+pub(super) const MAY: &str = concat!(
+    "-- credential_may\nSELECT CASE WHEN ",
+    may!("c.bits", "c.everything", "c.actor"),
+    " THEN 1 ELSE 0 END FROM (SELECT CAST(?1 AS TEXT) AS name_key, CAST(?2 AS BIGINT) AS everything,
+    CAST(?3 AS TEXT) AS actor, CAST(?4 AS BIGINT) AS bits) c"
+);
+
+/// Makes a permission; false when its actor has one for this path.
+///
+/// # Errors
+/// Those of the database.
+pub async fn insert_permission(
+    tx: &mut Tx,
+    id: Uuid,
+    settings: &PermissionSettings,
+    at_us: i64,
+) -> Result<bool, StoreError> {
+    let prefix = settings.path_key.strip_suffix('*').map(str::to_owned);
+    let parameters = vec![
+        id.into(),
+        settings.actor.as_str().into(),
+        settings.path.as_str().into(),
+        settings.path_key.as_str().into(),
+        prefix.into(),
+        i32::from(settings.operations).into(),
+        at_us.into(),
+    ];
+    Ok(tx.execute(INSERT, parameters).await? == 1)
+}
+
+/// Changes what a permission grants; false when it is not there.
+///
+/// # Errors
+/// Those of the database.
+pub async fn update_permission(tx: &mut Tx, id: Uuid, operations: u8) -> Result<bool, StoreError> {
+    Ok(tx.execute(UPDATE, vec![id.into(), i32::from(operations).into()]).await? == 1)
+}
+
+/// Removes a permission; false when it is not there.
+///
+/// # Errors
+/// Those of the database.
+pub async fn delete_permission(tx: &mut Tx, id: Uuid) -> Result<bool, StoreError> {
+    Ok(tx.execute(DELETE, vec![id.into()]).await? == 1)
+}
+
+fn asked(asker: &CredentialAsker, path_key: &str, operation: CredentialOperation) -> Vec<Value> {
+    let [everything, actor] = asker.values();
+    vec![path_key.into(), everything, actor, (operation as i32).into()]
+}
+
+pub(super) async fn may_do(
+    tx: &mut Tx,
+    asker: &CredentialAsker,
+    path_key: &str,
+    operation: CredentialOperation,
+) -> Result<bool, StoreError> {
+    if asker.everything {
+        return Ok(true);
+    }
+    let row = tx.row(MAY, asked(asker, path_key, operation)).await?;
+    row.map_or(Ok(false), |mut row| row.flag())
+}
+
+impl Store {
+    /// Whether the asker holds the operation on a name or path (lower case), without looking at what lies there.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn credential_may(
+        &self,
+        asker: &CredentialAsker,
+        path_key: &str,
+        operation: CredentialOperation,
+    ) -> Result<bool, StoreError> {
+        if asker.everything {
+            return Ok(true);
+        }
+        let row = self.row(MAY, asked(asker, path_key, operation)).await?;
+        row.map_or(Ok(false), |mut row| row.flag())
+    }
+
+    /// A permission by its identity.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn credential_permission(&self, id: Uuid) -> Result<Option<PermissionRow>, StoreError> {
+        self.row(BY_ID, vec![id.into()]).await?.map(|mut row| row_of(&mut row)).transpose()
+    }
+
+    /// The permission of an actor for a path (lower case).
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn credential_permission_of(
+        &self,
+        actor: &str,
+        path_key: &str,
+    ) -> Result<Option<PermissionRow>, StoreError> {
+        let row = self.row(BY_PATH, vec![actor.into(), path_key.into()]).await?;
+        row.map(|mut row| row_of(&mut row)).transpose()
+    }
+
+    /// The permissions for a path (lower case), in the order in which they were made, at most `most`.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn credential_permissions_at(
+        &self,
+        path_key: &str,
+        most: usize,
+    ) -> Result<Vec<PermissionRow>, StoreError> {
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        let rows = self.rows(Cost::Walk, AT, vec![path_key.into(), most.into()]).await?;
+        rows.into_iter().map(|mut row| row_of(&mut row)).collect()
+    }
+
+    /// A page of all permissions, in the order in which they were made.
+    ///
+    /// # Errors
+    /// [`StoreError::BadCursor`]; those of the database.
+    pub async fn credential_permissions(
+        &self,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<PermissionRow>, StoreError> {
+        let start = key_or(after, "credential-permissions", &[Value::Int(0)])?;
+        let (limit, ask) = limit_of(limit);
+        let rows = self.rows(Cost::Walk, PAGE, with_limit(start, ask)).await?;
+        page(rows, limit, "credential-permissions", |mut row| {
+            let permission = row_of(&mut row)?;
+            Ok((permission, vec![Value::Int(row.int()?)]))
+        })
+    }
+}
+
+fn row_of(row: &mut Row) -> Result<PermissionRow, StoreError> {
+    Ok(PermissionRow {
+        id: row.uuid()?,
+        settings: PermissionSettings {
+            actor: row.text()?,
+            path: row.text()?,
+            path_key: row.text()?,
+            operations: row.number()?,
+        },
+    })
+}

@@ -1,0 +1,39 @@
+//! Tokens ended before their time.
+
+use uuid::Uuid;
+
+use crate::error::StoreError;
+use crate::store::Store;
+
+pub(super) const END: &str = "-- credential_token_end
+INSERT INTO credential_tokens_ended (id, expires_at) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
+pub(super) const ENDED: &str = "-- credential_token_ended
+SELECT 1 FROM credential_tokens_ended WHERE id = ?1";
+pub(super) const TIDY: &str = "-- credential_tokens_tidy
+DELETE FROM credential_tokens_ended WHERE expires_at < ?1";
+
+impl Store {
+    /// Ends a token that would end by itself at this time, µs. Ended ones stay ended.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn end_credential_token(&self, id: Uuid, expires_at_us: i64) -> Result<(), StoreError> {
+        self.execute(END, vec![id.as_bytes().as_slice().into(), expires_at_us.into()]).await.map(drop)
+    }
+
+    /// Whether a token was ended.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn credential_token_ended(&self, id: Uuid) -> Result<bool, StoreError> {
+        Ok(self.row(ENDED, vec![id.as_bytes().as_slice().into()]).await?.is_some())
+    }
+
+    /// Forgets ended tokens that would have ended by themselves before this time, µs.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn tidy_credential_tokens(&self, before_us: i64) -> Result<u64, StoreError> {
+        self.execute(TIDY, vec![before_us.into()]).await
+    }
+}
