@@ -329,8 +329,13 @@ impl CertificateParameters {
         if !self.alternative_names.is_empty() {
             all.push(Extension::subject_alt_names(&self.names()?, false));
         }
-        if !self.key_usage.is_empty() {
-            all.push(Extension::key_usage(KeyUsage(self.usage()?)));
+        let usage = match self.usage()? {
+            // RFC 5280 section 4.2.1.3 wants it of authorities; CredHub leaves it out, and strict clients refuse those.
+            0 if self.is_ca => KeyUsage::KEY_CERT_SIGN | KeyUsage::CRL_SIGN,
+            asked => asked,
+        };
+        if usage != 0 {
+            all.push(Extension::key_usage(KeyUsage(usage)));
         }
         if !self.extended_key_usage.is_empty() {
             all.push(Extension::extended_key_usage(&self.purposes()?));

@@ -1,0 +1,270 @@
+//! Certificates and their authorities.
+
+use std::process::Command;
+
+use credentials::{
+    CertificateParameters, CertificateValue, CredentialError, GenerateRequest, Kind, Mode, Parameters,
+    Regeneration, SetRequest, Value, Version,
+};
+use serde_json::json;
+
+use crate::place::{Place, admin, name};
+
+async fn make(place: &Place, at: &str, with: impl FnOnce(&mut CertificateParameters)) -> Version {
+    let mut parameters = CertificateParameters {
+        common_name: Some(at.trim_start_matches('/').to_owned()),
+        key_type: Some(keys::KeyType::P256),
+        ..CertificateParameters::default()
+    };
+    with(&mut parameters);
+    let kept = serde_json::to_value(&parameters).unwrap();
+    let request = GenerateRequest {
+        name: name(at),
+        parameters: Parameters::read(Kind::Certificate, Some(kept), None).unwrap(),
+        mode: Mode::Overwrite,
+        metadata: None,
+    };
+    place.credentials.generate(&admin(), request).await.unwrap()
+}
+
+fn value(version: &Version) -> &CertificateValue {
+    match &version.value {
+        Value::Certificate(value) => value,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn newest(place: &Place, at: &str) -> Version {
+    place.credentials.versions(&admin(), &name(at), Some(1)).await.unwrap().remove(0)
+}
+
+/// The authority's certificates in a child's `ca`, in order.
+fn trusted(version: &Version) -> Vec<String> {
+    let text = value(version).trusted(true).unwrap();
+    text.split_inclusive("-----END CERTIFICATE-----\n").map(str::to_owned).collect()
+}
+
+pub(crate) async fn an_authority_changes_without_a_gap(place: Place) {
+    let old = make(&place, "/ca", |p| p.is_ca = true).await;
+    let leaf = make(&place, "/leaf", |p| p.ca = Some("/ca".to_owned())).await;
+    let pem = |version: &Version| value(version).certificate.clone().unwrap();
+    assert_eq!(trusted(&leaf), [pem(&old)]);
+    let id = old.credential;
+    let how = Regeneration { set_as_transitional: true, ..Regeneration::default() };
+    let new = place.credentials.regenerate_certificate(&admin(), id, how.clone()).await.unwrap();
+    assert!(new.transitional);
+    let second = place.credentials.regenerate_certificate(&admin(), id, how).await.unwrap_err();
+    assert!(second.to_string().starts_with("The maximum number of transitional"), "{second}");
+    // Clients learn of the new one before anything is signed by it.
+    assert_eq!(trusted(&newest(&place, "/leaf").await), [pem(&old), pem(&new)]);
+    let current = place.credentials.current(&admin(), &name("/ca")).await.unwrap();
+    assert_eq!(current.iter().map(|one| one.id).collect::<Vec<_>>(), [old.id, new.id]);
+    assert_eq!(
+        trusted(&make(&place, "/other", |p| p.ca = Some("/ca".to_owned())).await),
+        [pem(&old), pem(&new)]
+    );
+    // Now the new one signs, and the old one is still trusted.
+    let flag = |version: Option<String>| {
+        let credentials = place.credentials.clone();
+        async move { credentials.update_transitional_version(&admin(), id, version.as_deref()).await.unwrap() }
+    };
+    flag(Some(old.id.to_string())).await;
+    assert_eq!(
+        trusted(&newest(&place, "/leaf").await),
+        [pem(&old), pem(&new)],
+        "the one that signed is first"
+    );
+    let done = place.credentials.bulk_regenerate(&admin(), &name("/ca")).await.unwrap();
+    assert_eq!(done, ["/leaf", "/other"]);
+    let leaf = newest(&place, "/leaf").await;
+    assert_eq!(trusted(&leaf), [pem(&new), pem(&old)]);
+    flag(None).await;
+    assert_eq!(trusted(&newest(&place, "/leaf").await), [pem(&new)]);
+    assert_eq!(pem(&newest(&place, "/leaf").await), pem(&leaf), "the certificate is the same");
+    let view = place.credentials.certificate(&admin(), &name("/ca")).await.unwrap();
+    assert_eq!((view.signed_by.as_str(), view.versions.len()), ("/ca", 2));
+    assert_eq!(view.signs, ["/leaf", "/other"]);
+    let all = place.credentials.certificates(&admin()).await.unwrap();
+    assert_eq!(all.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(), ["/ca", "/leaf", "/other"]);
+    assert_eq!((all[0].signs.len(), all[1].signed_by.as_str(), all[1].id), (2, "/ca", leaf.credential));
+    // A request that would change nothing changes nothing; one whose authority has changed does.
+    let parameters = json!({ "common_name": "leaf", "ca": "/ca", "key_type": "p256" });
+    let converge = || GenerateRequest {
+        name: name("/leaf"),
+        parameters: Parameters::read(Kind::Certificate, Some(parameters.clone()), None).unwrap(),
+        mode: Mode::Converge,
+        metadata: None,
+    };
+    let there = newest(&place, "/leaf").await.id;
+    assert_eq!(place.credentials.generate(&admin(), converge()).await.unwrap().id, there);
+    place.credentials.regenerate(&admin(), &name("/ca"), None).await.unwrap();
+    assert_ne!(place.credentials.generate(&admin(), converge()).await.unwrap().id, there);
+}
+
+pub(crate) async fn all_below_an_authority_is_made_anew(place: Place) {
+    make(&place, "/root", |p| p.is_ca = true).await;
+    make(&place, "/middle", |p| (p.is_ca, p.ca) = (true, Some("/root".to_owned()))).await;
+    let leaf = make(&place, "/leaf", |p| p.ca = Some("/Middle".to_owned())).await;
+    place.credentials.regenerate(&admin(), &name("/root"), None).await.unwrap();
+    let done = place.credentials.bulk_regenerate(&admin(), &name("/root")).await.unwrap();
+    assert_eq!(done, ["/leaf", "/middle"]);
+    let new = newest(&place, "/leaf").await;
+    assert_ne!(new.id, leaf.id);
+    let middle = newest(&place, "/middle").await;
+    assert_eq!(value(&new).ca, value(&middle).certificate, "signed by the new one between");
+    assert!(value(&new).parsed().unwrap().signed_by(&value(&middle).parsed().unwrap().public_key).is_ok());
+}
+
+pub(crate) async fn openssl_accepts_what_is_made(place: Place) {
+    let write = |file: &str, text: &str| std::fs::write(place.path(file), text).unwrap();
+    let root = make(&place, "/root", |p| (p.is_ca, p.key_type) = (true, None)).await;
+    let middle = make(&place, "/middle", |p| (p.is_ca, p.ca) = (true, Some("/root".to_owned()))).await;
+    let leaf = make(&place, "/leaf", |p| {
+        p.ca = Some("/middle".to_owned());
+        p.alternative_names = vec!["*.a.example".to_owned(), "10.0.0.1".to_owned()];
+        p.key_usage = vec!["digital_signature".to_owned(), "key_encipherment".to_owned()];
+        p.extended_key_usage = vec!["server_auth".to_owned()];
+        p.duration = 90;
+        p.key_type = None;
+    })
+    .await;
+    let pem = |version: &Version| value(version).certificate.clone().unwrap();
+    write("root.pem", &pem(&root));
+    write("middle.pem", &pem(&middle));
+    write("leaf.pem", &pem(&leaf));
+    write("leaf.key", value(&leaf).private_key.as_ref().unwrap().expose());
+    let at = crate::place::NOW.to_string();
+    let run = |arguments: &[&str]| {
+        let output = Command::new("openssl").args(arguments).current_dir(place.path("")).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let verify =
+        ["verify", "-x509_strict", "-attime", &at, "-CAfile", "root.pem", "-untrusted", "middle.pem"];
+    run(&[&verify[..], &["-verify_hostname", "b.a.example", "leaf.pem"]].concat());
+    run(&["rsa", "-in", "leaf.key", "-check", "-noout"]);
+    let text = run(&["x509", "-in", "leaf.pem", "-noout", "-text"]);
+    for line in ["DNS:*.a.example, IP Address:10.0.0.1", "Digital Signature, Key Encipherment", "CA:FALSE"] {
+        assert!(text.contains(line), "{text}");
+    }
+    let days = value(&leaf).parsed().unwrap();
+    assert_eq!(days.not_after.since(days.not_before), 90 * 86_400);
+    // What was made stands in the inventory.
+    let known = place.store.certificate_by_sha256(days.fingerprint.as_bytes()).await.unwrap();
+    assert!(known.is_some(), "in the inventory");
+}
+
+pub(crate) async fn what_credhub_refuses_is_refused(place: Place) {
+    let root = make(&place, "/root", |p| p.is_ca = true).await;
+    let leaf = make(&place, "/leaf", |p| (p.ca, p.key_type) = (Some("/root".to_owned()), None)).await;
+    let (root, leaf) = (value(&root), value(&leaf));
+    let set = |value: serde_json::Value| {
+        let credentials = place.credentials.clone();
+        async move {
+            let request = SetRequest {
+                name: name("/set"),
+                kind: Kind::Certificate,
+                value,
+                metadata: None,
+                expected: None,
+            };
+            credentials.set(&admin(), request).await.map_err(|error| error.to_string())
+        }
+    };
+    let key = |value: &CertificateValue| value.private_key.as_ref().unwrap().expose().to_owned();
+    let rsa = keys::PrivateKey::generate(keys::KeyType::Rsa2048).unwrap();
+    let encrypted = rsa.to_encrypted_pem(b"a passphrase").unwrap();
+    for (given, why) in [
+        (json!({}), "At least one certificate attribute must be set."),
+        (json!({ "certificate": "x" }), "The provided certificate value is not a valid X509 certificate."),
+        (json!({ "ca": "x" }), "The provided CA value is not a valid X509 certificate authority."),
+        (
+            json!({ "ca": leaf.certificate }),
+            "The provided CA value is not a valid X509 certificate authority.",
+        ),
+        (json!({ "ca": root.certificate, "ca_name": "/root" }), "Only one of the values 'ca_name' and 'ca'"),
+        (
+            json!({ "ca": root.certificate, "certificate": place_other(&place).await }),
+            "The provided certificate was not signed by the CA specified in the 'ca' property.",
+        ),
+        (
+            json!({ "certificate": leaf.certificate, "private_key": &*rsa.to_pkcs8_pem() }),
+            "The provided certificate does not match the private key.",
+        ),
+        (
+            json!({ "certificate": root.certificate, "private_key": key(root) }),
+            "Private key is malformed. Key file does not contain an RSA private key",
+        ),
+        (
+            json!({ "certificate": leaf.certificate, "private_key": encrypted }),
+            "Private key is malformed. Key file is not in PKCS#1 or unencrypted PKCS#8 format",
+        ),
+        (json!({ "certificate": "x".repeat(7_001) }), "The provided certificate value is too long."),
+    ] {
+        let error = set(given.clone()).await.unwrap_err();
+        assert!(error.starts_with(why), "{given}: {error}");
+    }
+    let stored =
+        set(json!({ "ca_name": "/root", "certificate": leaf.certificate, "private_key": key(leaf) })).await;
+    assert_eq!(value(&stored.unwrap()).ca, root.certificate);
+    let missing = GenerateRequest {
+        name: name("/x"),
+        parameters: Parameters::read(
+            Kind::Certificate,
+            Some(json!({ "common_name": "x", "ca": "/none" })),
+            None,
+        )
+        .unwrap(),
+        mode: Mode::Converge,
+        metadata: None,
+    };
+    let error = place.credentials.generate(&admin(), missing).await.unwrap_err();
+    assert!(matches!(error, CredentialError::NoCa), "{error}");
+    let below_leaf = GenerateRequest {
+        name: name("/x"),
+        parameters: Parameters::read(
+            Kind::Certificate,
+            Some(json!({ "common_name": "x", "ca": "/leaf" })),
+            None,
+        )
+        .unwrap(),
+        mode: Mode::Converge,
+        metadata: None,
+    };
+    let error = place.credentials.generate(&admin(), below_leaf).await.unwrap_err();
+    assert!(error.to_string().contains("the given CA is not a certificate authority"), "{error}");
+}
+
+/// A certificate of another authority.
+async fn place_other(place: &Place) -> String {
+    let other = make(place, "/another", |p| p.self_sign = true).await;
+    value(&other).certificate.clone().unwrap()
+}
+
+pub(crate) async fn the_last_version_stays(place: Place) {
+    let first = make(&place, "/ca", |p| p.is_ca = true).await;
+    let second = make(&place, "/ca", |p| p.is_ca = true).await;
+    let id = first.credential;
+    let admin = admin();
+    let delete = |version| place.credentials.delete_certificate_version(&admin, id, version);
+    let unknown = delete(uuid::Uuid::nil()).await.unwrap_err();
+    assert!(matches!(unknown, CredentialError::NoVersion), "{unknown}");
+    assert_eq!(delete(second.id).await.unwrap().id, second.id);
+    let current = place.credentials.current(&admin, &name("/ca")).await.unwrap();
+    assert_eq!(current[0].id, first.id, "the one before is current again");
+    let last = delete(first.id).await.unwrap_err();
+    assert!(last.to_string().starts_with("The minimum number of versions"), "{last}");
+    // And a new version may follow it, expecting it.
+    let request = GenerateRequest {
+        name: name("/ca"),
+        parameters: Parameters::read(
+            Kind::Certificate,
+            Some(json!({ "common_name": "other", "is_ca": true, "key_type": "p256" })),
+            None,
+        )
+        .unwrap(),
+        mode: Mode::Converge,
+        metadata: None,
+    };
+    assert_ne!(place.credentials.generate(&admin, request).await.unwrap().id, first.id);
+}

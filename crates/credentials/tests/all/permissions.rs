@@ -1,0 +1,121 @@
+//! Who may do what.
+
+use credentials::{
+    CredentialError, Find, GenerateRequest, Kind, Mode, Operations, Parameters, PermissionPath, SetRequest,
+};
+use serde_json::json;
+
+use crate::place::{Place, admin, client, name};
+
+fn path(text: &str) -> PermissionPath {
+    PermissionPath::parse(text).unwrap()
+}
+
+fn operations(names: &[&str]) -> Operations {
+    Operations::parse(names).unwrap()
+}
+
+async fn grant(place: &Place, actor: &str, at: &str, what: &[&str]) -> uuid::Uuid {
+    let made = place.credentials.grant(&admin(), actor, &path(at), operations(what)).await;
+    made.unwrap().id
+}
+
+pub(crate) async fn case_changes_nothing(place: Place) {
+    place.set("/TeamA/key", Kind::Value, json!("x")).await;
+    grant(&place, "uaa-client:a", "/teama/*", &["read"]).await;
+    let a = client("a");
+    for at in ["/teama/key", "/TeamA/key", "/TEAMA/KEY"] {
+        assert!(place.credentials.current(&a, &name(at)).await.is_ok(), "{at}");
+    }
+    let found = place.credentials.find(&a, &Find::Path("/".to_owned()), None).await.unwrap();
+    assert_eq!(found.len(), 1);
+    let twice =
+        place.credentials.grant(&admin(), "uaa-client:a", &path("/TeamA/*"), operations(&["write"])).await;
+    assert!(matches!(twice.unwrap_err(), CredentialError::PermissionExists));
+    assert_eq!(place.credentials.permissions_at(&admin(), &path("/TEAMA/*")).await.unwrap().len(), 1);
+}
+
+pub(crate) async fn each_operation_is_asked_for(place: Place) {
+    place.set("/t/x", Kind::Value, json!("x")).await;
+    let b = client("b");
+    let set = || {
+        let request = SetRequest {
+            name: name("/t/x"),
+            kind: Kind::Value,
+            value: json!("y"),
+            metadata: None,
+            expected: None,
+        };
+        place.credentials.set(&b, request)
+    };
+    assert!(matches!(
+        place.credentials.current(&b, &name("/t/x")).await.unwrap_err(),
+        CredentialError::NotFound
+    ));
+    assert!(matches!(set().await.unwrap_err(), CredentialError::Forbidden));
+    assert!(matches!(
+        place.credentials.delete(&b, &name("/t/x")).await.unwrap_err(),
+        CredentialError::NotFound
+    ));
+    let id = grant(&place, "uaa-client:b", "/t/x", &["write"]).await;
+    set().await.unwrap();
+    assert!(place.credentials.current(&b, &name("/t/x")).await.is_err(), "writing is not reading");
+    // What stays is told only to those who may read it.
+    let keep = GenerateRequest {
+        name: name("/t/x"),
+        parameters: Parameters::Password(Default::default()),
+        mode: Mode::NoOverwrite,
+        metadata: None,
+    };
+    assert!(matches!(place.credentials.generate(&b, keep).await.unwrap_err(), CredentialError::OtherType));
+    let all = admin();
+    let change =
+        |what: &'static [&'static str]| place.credentials.change_permission(&all, id, None, operations(what));
+    change(&["read"]).await.unwrap();
+    assert!(place.credentials.current(&b, &name("/t/x")).await.is_ok());
+    assert!(matches!(set().await.unwrap_err(), CredentialError::Forbidden), "taken away at once");
+    change(&["delete"]).await.unwrap();
+    place.credentials.delete(&b, &name("/t/x")).await.unwrap();
+    place.credentials.revoke_permission(&admin(), id).await.unwrap();
+    assert!(
+        matches!(set().await.unwrap_err(), CredentialError::Forbidden),
+        "no new name without a permission"
+    );
+    assert!(place.credentials.current(&admin(), &name("/t/x")).await.is_err());
+}
+
+pub(crate) async fn nobody_changes_their_own(place: Place) {
+    grant(&place, "uaa-client:c", "/c/*", &["read_acl", "write_acl"]).await;
+    let c = client("c");
+    let own = place.credentials.grant(&c, "uaa-client:c", &path("/c/x"), operations(&["read"])).await;
+    assert!(matches!(own.unwrap_err(), CredentialError::OwnPermission));
+    let other = place.credentials.grant(&c, "uaa-client:d", &path("/c/x"), operations(&["read"])).await;
+    let other = other.unwrap();
+    assert_eq!(place.credentials.permission(&c, other.id).await.unwrap(), other);
+    let beyond = place.credentials.grant(&c, "uaa-client:d", &path("/d/x"), operations(&["read"])).await;
+    assert!(matches!(beyond.unwrap_err(), CredentialError::NoPermission));
+    let above = place.credentials.grant(&c, "uaa-client:d", &path("/*"), operations(&["read"])).await;
+    assert!(
+        matches!(above.unwrap_err(), CredentialError::NoPermission),
+        "nobody gives what lies above theirs"
+    );
+}
+
+pub(crate) async fn what_may_not_be_read_is_not_there(place: Place) {
+    let hidden = place.set("/hidden/x", Kind::Json, json!({ "a": 1 })).await;
+    place.set("/shown/x", Kind::Json, json!({ "b": 1 })).await;
+    grant(&place, "uaa-client:e", "/shown/*", &["read"]).await;
+    let e = client("e");
+    assert!(place.credentials.version(&e, hidden.id).await.is_err());
+    assert!(place.credentials.versions(&e, &name("/hidden/x"), None).await.is_err());
+    let names = [name("/hidden/x"), name("/shown/x")];
+    let found = place.credentials.lookup(&e, &names).await.unwrap();
+    assert!(found[0].is_none() && found[1].is_some());
+    for what in [Find::Path("/".to_owned()), Find::NameLike("x".to_owned())] {
+        let found = place.credentials.find(&e, &what, None).await.unwrap();
+        assert_eq!(found.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(), ["/shown/x"]);
+    }
+    // A path is no part of a longer one.
+    place.set("/shownx/y", Kind::Value, json!("z")).await;
+    assert!(place.credentials.current(&e, &name("/shownx/y")).await.is_err());
+}

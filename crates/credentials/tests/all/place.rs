@@ -1,0 +1,106 @@
+//! A credential store over a fresh database.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use authority::keystore::KeyStore;
+use credentials::{Asker, Credentials, CredentialsOptions, Kind, Name, SetRequest, Version};
+use keys::{Keyring, KeyringConfig, MasterKey};
+use serde_json::Value as Json;
+use store::testing::Cluster;
+use store::{AuditFilter, Clock, Store, StoreUrl};
+
+/// 2026-11-21, seconds.
+pub(crate) const NOW: i64 = 1_795_219_200;
+
+pub(crate) struct Place {
+    pub(crate) store: Store,
+    pub(crate) clock: Clock,
+    pub(crate) credentials: Credentials,
+    folder: tempfile::TempDir,
+    // Last: the store's connections go before the server.
+    _cluster: Option<Arc<Cluster>>,
+}
+
+/// May everything.
+pub(crate) fn admin() -> Asker {
+    Asker { actor: "uaa-client:admin".to_owned(), everything: true }
+}
+
+/// May what permissions say.
+pub(crate) fn client(name: &str) -> Asker {
+    Asker { actor: format!("uaa-client:{name}"), everything: false }
+}
+
+pub(crate) fn name(text: &str) -> Name {
+    Name::parse(text).unwrap()
+}
+
+impl Place {
+    pub(crate) async fn sqlite() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let url = StoreUrl::sqlite(folder.path().join("data").join("bulla.db"));
+        Self::at(&url, folder, None).await
+    }
+
+    pub(crate) async fn postgres() -> Self {
+        let cluster = tokio::task::spawn_blocking(Cluster::shared).await.unwrap();
+        let url = cluster.database();
+        Self::at(&url, tempfile::tempdir().unwrap(), Some(cluster)).await
+    }
+
+    async fn at(url: &StoreUrl, folder: tempfile::TempDir, cluster: Option<Arc<Cluster>>) -> Self {
+        let store = Store::open(url).await.unwrap();
+        let clock = Clock::manual(NOW * 1_000_000);
+        let keystore = KeyStore::new(store.clone(), ring(folder.path(), &["master"]), clock.clone());
+        let credentials = open(&store, &keystore, &clock);
+        Self { store, clock, credentials, folder, _cluster: cluster }
+    }
+
+    /// The credential store as after a restart, with these master keys: the current one first.
+    pub(crate) fn with_masters(&self, masters: &[&str]) -> (KeyStore, Credentials) {
+        let ring = ring(self.folder.path(), masters);
+        let keystore = KeyStore::new(self.store.clone(), ring, self.clock.clone());
+        let credentials = open(&self.store, &keystore, &self.clock);
+        (keystore, credentials)
+    }
+
+    pub(crate) fn master(&self, name: &str) -> MasterKey {
+        MasterKey::File { path: self.folder.path().join(name), create: true }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> std::path::PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn advance(&self, seconds: u64) {
+        self.clock.advance(Duration::from_secs(seconds));
+    }
+
+    pub(crate) async fn set(&self, at: &str, kind: Kind, value: Json) -> Version {
+        let request = SetRequest { name: name(at), kind, value, metadata: None, expected: None };
+        self.credentials.set(&admin(), request).await.unwrap()
+    }
+
+    /// The audit log as text; its chains verify.
+    pub(crate) async fn log(&self) -> Vec<String> {
+        let verified = self.store.audit_verify().await.unwrap();
+        assert_eq!(verified.faults, Vec::<String>::new());
+        let page = self.store.audit_page(&AuditFilter::default(), None, 1_000).await.unwrap();
+        page.rows
+            .into_iter()
+            .map(|row| format!("{} {} {} {}", row.actor, row.action, row.resource, row.details))
+            .collect()
+    }
+}
+
+fn open(store: &Store, keystore: &KeyStore, clock: &Clock) -> Credentials {
+    Credentials::open(store.clone(), keystore.clone(), clock.clone(), CredentialsOptions::default())
+}
+
+fn ring(folder: &Path, masters: &[&str]) -> Keyring {
+    let file = |name: &&str| MasterKey::File { path: folder.join(name), create: true };
+    let config = KeyringConfig { current: file(&masters[0]), older: masters[1..].iter().map(file).collect() };
+    Keyring::open(&config).unwrap()
+}

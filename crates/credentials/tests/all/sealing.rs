@@ -1,0 +1,75 @@
+//! Values at rest.
+
+use credentials::{CredentialError, KeyUsage, Kind, Refusal};
+use serde_json::json;
+use store::SealedValue;
+use store::credentials::SEALED_CREDENTIALS;
+use tokio_util::sync::CancellationToken;
+
+use crate::place::{Place, admin, name};
+
+pub(crate) async fn values_moved_between_rows_do_not_open_and_others_do(place: Place) {
+    let one = place.set("/one", Kind::Value, json!("first")).await;
+    let two = place.set("/two", Kind::Value, json!("second")).await;
+    let sealed = |id| {
+        let store = place.store.clone();
+        async move { store.credential_version(&admin(), id).await.unwrap().unwrap().sealed }
+    };
+    let (first, second) = (sealed(one.id).await, sealed(two.id).await);
+    let moved = vec![(SealedValue { row: one.id.as_bytes().to_vec(), sealed: first }, second)];
+    let swap =
+        place.store.write("move", |tx| Box::pin(store::replace_sealed(tx, &SEALED_CREDENTIALS, moved)));
+    swap.await.unwrap();
+    let error = place.credentials.current(&admin(), &name("/one")).await.unwrap_err();
+    assert!(matches!(&error, CredentialError::Sealed { name, .. } if name == "/one"), "{error}");
+    assert_eq!(error.refusal(), Refusal::Internal);
+    assert!(error.details().unwrap().contains("the value of /one does not open"), "named for the log");
+    assert!(place.credentials.current(&admin(), &name("/two")).await.is_ok());
+    let found = place.credentials.lookup(&admin(), &[name("/one"), name("/two")]).await.unwrap();
+    assert!(found[0].as_ref().unwrap().is_err() && found[1].as_ref().unwrap().is_ok());
+}
+
+pub(crate) async fn another_master_key_opens_nothing_until_it_is_there(place: Place) {
+    for number in 0..30 {
+        place.set(&format!("/n/{number}"), Kind::Value, json!(number.to_string())).await;
+    }
+    let (_, stranger) = place.with_masters(&["other"]);
+    let error = stranger.current(&admin(), &name("/n/1")).await.unwrap_err();
+    assert!(error.to_string().contains("could not be accessed with the provided encryption keys"), "{error}");
+    assert_eq!(stranger.key_usage().await.unwrap(), KeyUsage { active: 0, inactive: 0, unknown: 30 });
+    // Both keys: the old one opens, the new one seals, and a rotation moves all.
+    let (keystore, both) = place.with_masters(&["other", "master"]);
+    assert_eq!(both.key_usage().await.unwrap(), KeyUsage { active: 0, inactive: 30, unknown: 0 });
+    assert!(both.current(&admin(), &name("/n/1")).await.is_ok());
+    let rotated = keystore.rewrap_all("user:a", |_| {}).await.unwrap();
+    assert_eq!((rotated.rewrapped, rotated.remaining), (30, 0));
+    assert_eq!(both.key_usage().await.unwrap(), KeyUsage { active: 30, inactive: 0, unknown: 0 });
+    let value = stranger.current(&admin(), &name("/n/7")).await.unwrap().remove(0).value.shown(true);
+    assert_eq!(value, json!("7"), "the old key is not needed any more");
+    assert!(place.master("master").id().is_ok());
+}
+
+pub(crate) async fn no_secret_is_in_the_log_or_the_events(place: Place) {
+    const CANARY: &str = "canary-7f3a";
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(place.credentials.clone().run(stop.clone()));
+    place.set("/c/value", Kind::Value, json!(CANARY)).await;
+    place.set("/c/user", Kind::User, json!({ "username": "u", "password": CANARY })).await;
+    place.set("/c/json", Kind::Json, json!({ "inner": CANARY })).await;
+    let read = place.credentials.current(&admin(), &name("/c/user")).await.unwrap();
+    assert!(!format!("{read:?}").contains(CANARY), "{read:?}");
+    place.credentials.delete(&admin(), &name("/c/json")).await.unwrap();
+    stop.cancel();
+    running.await.unwrap();
+    let log = place.log().await;
+    assert!(log.iter().any(|line| line.contains("credential.read credential/c/user")), "{log:?}");
+    assert_eq!(log.iter().filter(|line| line.contains("credential.set")).count(), 3, "{log:?}");
+    assert!(log.iter().all(|line| !line.contains(CANARY)), "{log:?}");
+    let events = place.store.outbox_after(store::OutboxPlace::default(), 100).await.unwrap();
+    let kinds: Vec<&str> = events.iter().map(|event| event.kind.as_str()).collect();
+    assert_eq!(
+        kinds,
+        ["credential.changed", "credential.changed", "credential.changed", "credential.deleted"]
+    );
+    assert!(events.iter().all(|event| !event.body.contains(CANARY)));
+}

@@ -1,0 +1,36 @@
+//! The embedded issuer's tokens.
+
+use credentials::{Grant, TokenError};
+
+use crate::place::Place;
+
+pub(crate) async fn a_token_ends_with_its_time_or_before(place: Place) {
+    let grant = Grant {
+        actor: "uaa-client:ci".to_owned(),
+        name: "ci".to_owned(),
+        grant_type: "client_credentials".to_owned(),
+        key: [7; 32],
+    };
+    let tokens = place.credentials.issue_tokens(&grant, "https://a.example");
+    let access = tokens.access.expose();
+    assert_eq!(place.credentials.access_token(access).await.unwrap(), (grant.clone(), tokens.id));
+    assert_eq!(place.credentials.refresh_token(access).await, Err(TokenError::Invalid), "of another kind");
+    let refresh = tokens.refresh.expose();
+    assert_eq!(place.credentials.access_token(refresh).await, Err(TokenError::Invalid));
+    assert_eq!(place.credentials.refresh_token(refresh).await.unwrap(), grant);
+    // Every node reads it, under an older master key too; another house's does not.
+    let (_, other_node) = place.with_masters(&["new", "master"]);
+    assert!(other_node.access_token(access).await.is_ok());
+    let (_, other_house) = place.with_masters(&["new"]);
+    assert_eq!(other_house.access_token(access).await, Err(TokenError::Invalid));
+    place.credentials.end_token(tokens.id).await.unwrap();
+    assert_eq!(place.credentials.access_token(access).await, Err(TokenError::Ended), "at once here");
+    let (_, fresh_node) = place.with_masters(&["master"]);
+    assert_eq!(fresh_node.access_token(access).await, Err(TokenError::Ended));
+    let later = place.credentials.issue_tokens(&grant, "");
+    place.advance(3_599);
+    assert!(place.credentials.access_token(later.access.expose()).await.is_ok());
+    place.advance(1);
+    assert_eq!(place.credentials.access_token(later.access.expose()).await, Err(TokenError::Expired));
+    assert!(place.credentials.refresh_token(later.refresh.expose()).await.is_ok());
+}

@@ -1,0 +1,288 @@
+//! Values: set, read, generated, found.
+
+use credentials::{
+    CredentialError, Find, GenerateRequest, Kind, Mode, Parameters, PasswordParameters, SetRequest, Value,
+};
+use serde_json::json;
+
+use crate::place::{Place, admin, name};
+
+fn password(at: &str, length: u32, mode: Mode) -> GenerateRequest {
+    let parameters = PasswordParameters { length, ..PasswordParameters::default() };
+    GenerateRequest { name: name(at), parameters: Parameters::Password(parameters), mode, metadata: None }
+}
+
+pub(crate) async fn every_type_is_answered_as_it_was_set(place: Place) {
+    let pair = json!({ "public_key": "ssh-rsa AAAA a", "private_key": "p" });
+    let cases = [
+        (Kind::Value, json!("text"), json!("text")),
+        (Kind::Password, json!("secret"), json!("secret")),
+        (Kind::Json, json!({ "a": [1, null] }), json!({ "a": [1, null] })),
+        (Kind::Json, json!(7), json!(7)),
+        (Kind::Rsa, pair.clone(), pair.clone()),
+    ];
+    for (number, (kind, given, shown)) in cases.into_iter().enumerate() {
+        let at = format!("/types/{number}");
+        let metadata = Some(json!({ "number": number }));
+        let request =
+            SetRequest { name: name(&at), kind, value: given, metadata: metadata.clone(), expected: None };
+        let set = place.credentials.set(&admin(), request).await.unwrap();
+        let read = place.credentials.current(&admin(), &name(&at)).await.unwrap().remove(0);
+        assert_eq!((read.id, &read.metadata, read.value.shown(true)), (set.id, &metadata, shown), "{kind}");
+        assert_eq!(place.credentials.version(&admin(), set.id).await.unwrap(), read);
+    }
+    let user = place.set("/types/user", Kind::User, json!({ "username": "u", "password": "p" })).await;
+    let shown = user.value.shown(true);
+    assert_eq!((&shown["username"], &shown["password"]), (&json!("u"), &json!("p")));
+    // As `openssl passwd -6` with that salt would have it.
+    let hash = shown["password_hash"].as_str().unwrap();
+    let salt = hash.split('$').nth(2).unwrap();
+    let openssl = std::process::Command::new("openssl").args(["passwd", "-6", "-salt", salt, "p"]).output();
+    assert_eq!(String::from_utf8(openssl.unwrap().stdout).unwrap().trim(), hash);
+    let again = place.credentials.current(&admin(), &name("/types/user")).await.unwrap().remove(0);
+    assert_eq!(again.value.shown(true), shown, "the hash stays");
+    // printf '\0\0\0' | openssl dgst -sha256 -binary | base64
+    let ssh = place.set("/types/ssh", Kind::Ssh, pair).await;
+    assert_eq!(
+        ssh.value.shown(true)["public_key_fingerprint"],
+        json!("cJ6AyISHokEeHuTfufIqhhSS0gxHZRUMDHlKvXD4FHw")
+    );
+    for (kind, value) in [
+        (Kind::Value, json!("")),
+        (Kind::Password, json!(null)),
+        (Kind::User, json!({ "username": "u" })),
+        (Kind::Rsa, json!({})),
+        (Kind::Ssh, json!({ "public_key": "" })),
+        (Kind::User, json!({ "password": "p", "more": 1 })),
+    ] {
+        let request = SetRequest { name: name("/bad"), kind, value, metadata: None, expected: None };
+        let error = place.credentials.set(&admin(), request).await.unwrap_err();
+        assert!(matches!(error, CredentialError::Bad(_)), "{kind}: {error}");
+    }
+    assert!(place.credentials.current(&admin(), &name("/bad")).await.is_err(), "nothing was stored");
+}
+
+pub(crate) async fn versions_come_newest_first_and_no_more_are_read_than_asked_for(place: Place) {
+    for number in 0..20 {
+        place.set("/many", Kind::Value, json!(number.to_string())).await;
+    }
+    let read = |most| {
+        let credentials = place.credentials.clone();
+        async move {
+            let versions = credentials.versions(&admin(), &name("/many"), most).await.unwrap();
+            versions.into_iter().map(|version| version.value.shown(true)).collect::<Vec<_>>()
+        }
+    };
+    assert_eq!(read(Some(2)).await, [json!("19"), json!("18")]);
+    assert_eq!(read(None).await.len(), 20);
+    let current = place.credentials.current(&admin(), &name("/many")).await.unwrap();
+    assert_eq!((current.len(), current[0].value.shown(true)), (1, json!("19")));
+}
+
+pub(crate) async fn a_name_keeps_its_type_until_it_is_deleted(place: Place) {
+    place.set("/typed", Kind::Value, json!("a")).await;
+    let other = SetRequest {
+        name: name("/TYPED"),
+        kind: Kind::Password,
+        value: json!("b"),
+        metadata: None,
+        expected: None,
+    };
+    let error = place.credentials.set(&admin(), other.clone()).await.unwrap_err();
+    assert!(matches!(error, CredentialError::OtherType), "{error}");
+    let error = place.credentials.generate(&admin(), password("/typed", 30, Mode::Converge)).await;
+    assert!(matches!(error.unwrap_err(), CredentialError::OtherType));
+    place.credentials.delete(&admin(), &name("/typed")).await.unwrap();
+    let gone = place.credentials.delete(&admin(), &name("/typed")).await.unwrap_err();
+    assert!(matches!(gone, CredentialError::NotFound));
+    assert_eq!(place.credentials.set(&admin(), other).await.unwrap().name, "/TYPED");
+    // Two at once make one type of it.
+    let set = |kind| {
+        let request =
+            SetRequest { name: name("/race"), kind, value: json!("x"), metadata: None, expected: None };
+        let credentials = place.credentials.clone();
+        async move { credentials.set(&admin(), request).await }
+    };
+    let (one, two) = tokio::join!(set(Kind::Value), set(Kind::Password));
+    assert_ne!(one.is_ok(), two.is_ok(), "{one:?} {two:?}");
+}
+
+pub(crate) async fn only_the_expected_version_is_followed(place: Place) {
+    let set = |expected| {
+        let credentials = place.credentials.clone();
+        async move {
+            let request = SetRequest {
+                name: name("/cas"),
+                kind: Kind::Value,
+                value: json!("x"),
+                metadata: None,
+                expected,
+            };
+            credentials.set(&admin(), request).await
+        }
+    };
+    let absent = set(Some(Some(uuid::Uuid::nil()))).await.unwrap_err();
+    assert!(matches!(absent, CredentialError::Changed), "{absent}");
+    assert!(place.credentials.current(&admin(), &name("/cas")).await.is_err(), "no name without a version");
+    let first = set(Some(None)).await.unwrap();
+    assert!(matches!(set(Some(None)).await.unwrap_err(), CredentialError::Changed));
+    let (one, two) = tokio::join!(set(Some(Some(first.id))), set(Some(Some(first.id))));
+    assert_ne!(one.is_ok(), two.is_ok(), "one of two that saw the same version");
+}
+
+pub(crate) async fn modes_decide_before_anything_is_made(place: Place) {
+    let make = |length, mode| {
+        let credentials = place.credentials.clone();
+        async move { credentials.generate(&admin(), password("/made", length, mode)).await.unwrap() }
+    };
+    let first = make(40, Mode::NoOverwrite).await;
+    let Value::Password(text) = &first.value else { panic!("{:?}", first.value) };
+    assert_eq!(text.expose().len(), 40);
+    assert_eq!(make(50, Mode::NoOverwrite).await.id, first.id);
+    assert_eq!(make(40, Mode::Converge).await.id, first.id, "the same parameters");
+    let other = make(50, Mode::Converge).await;
+    assert_ne!(other.id, first.id, "others");
+    let again = make(50, Mode::Overwrite).await;
+    assert_ne!(again.id, other.id);
+    let regenerated = place.credentials.regenerate(&admin(), &name("/made"), None).await.unwrap();
+    let Value::Password(text) = &regenerated.value else { panic!("{:?}", regenerated.value) };
+    assert_eq!(text.expose().len(), 50, "as it was made");
+    place.set("/set", Kind::Password, json!("static")).await;
+    let error = place.credentials.regenerate(&admin(), &name("/set"), None).await.unwrap_err();
+    assert!(error.to_string().starts_with("The password could not be regenerated"), "{error}");
+    let kept = place.credentials.generate(&admin(), password("/set", 30, Mode::Converge)).await.unwrap();
+    assert_eq!(kept.value.shown(true), json!("static"), "what was set has no parameters that could differ");
+    // A key that would not be stored is not searched for: a search takes at least ten times as long as this may.
+    let rsa = || GenerateRequest {
+        name: name("/rsa"),
+        parameters: Parameters::Rsa(credentials::RsaParameters { key_length: 4_096 }),
+        mode: Mode::NoOverwrite,
+        metadata: None,
+    };
+    let first = place.credentials.generate(&admin(), rsa()).await.unwrap();
+    let sent = place.store.statements_sent();
+    for _ in 0..50 {
+        assert_eq!(place.credentials.generate(&admin(), rsa()).await.unwrap().id, first.id);
+    }
+    assert!(place.store.statements_sent() - sent <= 50, "one statement each, and nothing written");
+}
+
+pub(crate) async fn two_who_would_not_overwrite_get_one_value(place: Place) {
+    for round in 0..10 {
+        let at = format!("/once/{round}");
+        let admin = admin();
+        let make = || place.credentials.generate(&admin, password_of(&at));
+        let (one, two, three) = tokio::join!(make(), make(), make());
+        let ids = [one.unwrap().id, two.unwrap().id, three.unwrap().id];
+        assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
+        assert_eq!(place.credentials.versions(&admin, &name(&at), None).await.unwrap().len(), 1);
+    }
+}
+
+fn password_of(at: &str) -> GenerateRequest {
+    password(at, 30, Mode::NoOverwrite)
+}
+
+pub(crate) async fn whoever_writes_side_by_side_shares_transactions(place: Place) {
+    const WRITERS: usize = 200;
+    let before = place.store.statements_sent();
+    let all = (0..WRITERS).map(|number| {
+        let credentials = place.credentials.clone();
+        tokio::spawn(async move {
+            let request = SetRequest {
+                name: name(&format!("/side/{}", number % 50)),
+                kind: Kind::Value,
+                value: json!(number.to_string()),
+                metadata: None,
+                expected: None,
+            };
+            credentials.set(&admin(), request).await.unwrap().id
+        })
+    });
+    let mut ids = Vec::new();
+    for one in all.collect::<Vec<_>>() {
+        ids.push(one.await.unwrap());
+    }
+    let sent = place.store.statements_sent() - before;
+    assert!(sent < WRITERS as u64 * 2, "{sent} statements for {WRITERS} versions");
+    let mut stored = Vec::new();
+    for number in 0..50 {
+        let at = name(&format!("/side/{number}"));
+        stored
+            .extend(place.credentials.versions(&admin(), &at, None).await.unwrap().into_iter().map(|v| v.id));
+    }
+    ids.sort();
+    stored.sort();
+    assert_eq!(ids, stored, "all that was acknowledged, once");
+}
+
+pub(crate) async fn many_names_are_one_statement(place: Place) {
+    place.set("/team/x", Kind::Value, json!("team")).await;
+    place.set("/team/pipeline/y", Kind::Value, json!("pipeline")).await;
+    let before = place.store.statements_sent();
+    let names = ["/team/pipeline/x", "/TEAM/x", "/team/pipeline/y", "/team/y"].map(name);
+    let found = place.credentials.lookup(&admin(), &names).await.unwrap();
+    assert_eq!(place.store.statements_sent() - before, 1);
+    let found: Vec<_> =
+        found.into_iter().map(|one| one.map(|version| version.unwrap().value.shown(true))).collect();
+    assert_eq!(found, [None, Some(json!("team")), Some(json!("pipeline")), None]);
+    let many: Vec<_> = (0..1_001).map(|number| name(&format!("/n{number}"))).collect();
+    assert!(place.credentials.lookup(&admin(), &many).await.is_err(), "bounded");
+}
+
+pub(crate) async fn references_are_replaced_by_what_they_name(place: Place) {
+    place.set("/svc/one", Kind::Json, json!({ "uri": "a" })).await;
+    place.set("/svc/two", Kind::Json, json!({ "uri": "b" })).await;
+    place.set("/svc/text", Kind::Value, json!("c")).await;
+    let services = json!({ "p-one": [
+        { "credentials": { "credhub-ref": "((/svc/one))" }, "label": "x" },
+        { "credentials": { "credhub_ref": "/svc/two" } },
+        { "credentials": { "plain": 1 } },
+    ], "p-two": [{ "credentials": { "credhub-ref": "/svc/one" } }] });
+    let before = place.store.statements_sent();
+    let done = place.credentials.interpolate(&admin(), services).await.unwrap();
+    assert_eq!(place.store.statements_sent() - before, 1);
+    assert_eq!(
+        done,
+        json!({ "p-one": [
+            { "credentials": { "uri": "a" }, "label": "x" },
+            { "credentials": { "uri": "b" } },
+            { "credentials": { "plain": 1 } },
+        ], "p-two": [{ "credentials": { "uri": "a" } }] })
+    );
+    let of = |to: &str| json!({ "p": [{ "credentials": { "credhub-ref": to } }] });
+    let error = place.credentials.interpolate(&admin(), of("/svc/text")).await.unwrap_err();
+    assert!(error.to_string().contains("must be of type 'JSON'"), "{error}");
+    let error = place.credentials.interpolate(&admin(), of("/svc/none")).await.unwrap_err();
+    assert!(matches!(error, CredentialError::NotFound));
+}
+
+pub(crate) async fn names_are_found_by_path_part_and_end(place: Place) {
+    for at in ["/a/b", "/a/b/c", "/a/bc", "/a_b/x", "/axb/x", "/A/D"] {
+        place.set(at, Kind::Value, json!("x")).await;
+        place.advance(1);
+    }
+    let find = |what: Find| {
+        let credentials = place.credentials.clone();
+        async move {
+            let found = credentials.find(&admin(), &what, None).await.unwrap();
+            found.into_iter().map(|one| one.name).collect::<Vec<_>>()
+        }
+    };
+    let path = |text: &str| Find::Path(text.to_owned());
+    let like = |text: &str| Find::NameLike(text.to_owned());
+    assert_eq!(find(path("/a")).await, ["/A/D", "/a/bc", "/a/b/c", "/a/b"], "newest first, whole segments");
+    assert_eq!(find(path("/A/B/")).await, ["/a/b/c"]);
+    assert_eq!(find(path("/")).await.len(), 6);
+    assert_eq!(find(path("/none")).await, Vec::<String>::new());
+    assert_eq!(find(like("B/C")).await, ["/a/b/c"]);
+    assert_eq!(find(like("a_b")).await, ["/a_b/x"], "an underscore is itself");
+    assert_eq!(find(like("%")).await.len(), 6, "a percent sign is anything, as in CredHub");
+    assert_eq!(find(like("\\")).await, Vec::<String>::new());
+    let exactly = place.credentials.find_exactly(&admin(), &name("/A/B")).await.unwrap().unwrap();
+    assert_eq!(exactly.name, "/a/b");
+    assert!(
+        place.credentials.find_exactly(&admin(), &name("/a")).await.unwrap().is_none(),
+        "no prefix of it"
+    );
+}
