@@ -634,10 +634,12 @@ fn variable_of(key: &str) -> String {
 fn key_of(variable: &str) -> Outcome<Option<(&'static str, Kind)>> {
     /// Holds a secret, so it is no key of the file.
     const TOKEN: &str = "BULLA_CLIENT_TOKEN";
-    let ours =
-        ["SCAN", "STORE", "SERVER", "AUTHORITY", "ACME", "EST", "SCEP", "OIDC", "PKCS11", "CT", "CLIENT"];
+    let ours = |section: &str| {
+        KEYS.iter()
+            .any(|(key, ..)| key.split('.').next().is_some_and(|own| own.eq_ignore_ascii_case(section)))
+    };
     let section = variable.strip_prefix("BULLA_").and_then(|rest| rest.split_once('_'));
-    if variable == TOKEN || !section.is_some_and(|(section, _)| ours.contains(&section)) {
+    if variable == TOKEN || !section.is_some_and(|(section, _)| ours(section)) {
         return Ok(None);
     }
     match KEYS.iter().find(|(key, _, _)| variable_of(key) == variable) {
@@ -797,6 +799,14 @@ mod tests {
         leaves.sort();
         keys.sort();
         assert_eq!(leaves, keys);
+    }
+
+    #[test]
+    fn every_key_has_a_variable_that_is_read() {
+        for (key, ..) in KEYS {
+            let found = key_of(&variable_of(key)).ok().flatten().map(|(found, _)| found);
+            assert_eq!(found, Some(*key), "{}", variable_of(key));
+        }
     }
 
     fn leaves_of(prefix: &str, table: &toml::Table, all: &mut Vec<String>) {

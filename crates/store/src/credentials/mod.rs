@@ -134,27 +134,29 @@ macro_rules! columns {
     };
 }
 
-/// Of a name its newest version that is not in transition, and the one that is.
-macro_rules! current {
-    ($names:literal) => {
-        concat!(
-            "-- credentials_current\nSELECT ",
-            columns!(),
-            " FROM ",
-            $names,
-            " JOIN credentials c ON c.name_key = n.name JOIN credential_versions v ON v.id IN (
+/// Of each name its newest version that is not in transition, and the one that is.
+const CURRENT: Bulk = Bulk {
+    sqlite: concat!(
+        "-- credentials_current\nSELECT ",
+        columns!(),
+        " FROM json_each(?1) n JOIN credentials c ON c.name_key = n.value JOIN credential_versions v ON v.id IN (
     (SELECT max(a.id) FROM credential_versions a WHERE a.credential_id = c.id AND a.transitional = 0),
     (SELECT max(t.id) FROM credential_versions t WHERE t.credential_id = c.id AND t.transitional = 1))
 WHERE ",
-            may!("1", "?2", "?3"),
-            " ORDER BY c.id, v.transitional"
-        )
-    };
-}
-
-const CURRENT: Bulk = Bulk {
-    sqlite: current!("(SELECT value AS name FROM json_each(?1)) n"),
-    postgres: current!("(SELECT h AS name FROM json_array_elements_text(?1::text::json) AS h) n"),
+        may!("1", "?2", "?3"),
+        " ORDER BY c.id, v.transitional"
+    ),
+    postgres: concat!(
+        "-- credentials_current\nSELECT ",
+        columns!(),
+        " FROM credentials c CROSS JOIN LATERAL (
+    (SELECT * FROM credential_versions a WHERE a.credential_id = c.id AND a.transitional = 0 ORDER BY a.id DESC LIMIT 1)
+    UNION ALL
+    (SELECT * FROM credential_versions t WHERE t.credential_id = c.id AND t.transitional = 1 ORDER BY t.id DESC LIMIT 1)
+) v WHERE c.name_key = ANY(ARRAY(SELECT h FROM json_array_elements_text(?1::text::json) AS h)) AND ",
+        may!("1", "?2", "?3"),
+        " ORDER BY c.id, v.transitional"
+    ),
 };
 
 const VERSIONS: &str = concat!(

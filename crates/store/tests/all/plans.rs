@@ -15,6 +15,9 @@ const LARGE: &[&str] = &[
     "certificate_ders",
     "certificate_names",
     "certificates",
+    "credential_permissions",
+    "credential_versions",
+    "credentials",
     "crl_bases",
     "ct_issuance_ders",
     "ct_issuance_domains",
@@ -28,6 +31,15 @@ const LARGE: &[&str] = &[
 
 /// These read everything where they are given no condition, which the authority refuses before it asks.
 const WITHOUT_CONDITION: &[&str] = &["revoke", "revoke_matched", "holds_lift"];
+
+/// These walk by what they are for: a part of a name has no index; what is sealed is counted and sealed anew as a whole,
+/// while all goes on.
+const WALKS: &[&str] = &[
+    "credentials_like",
+    "credentials_sealed_with",
+    "sealed_count credential_versions.sealed",
+    "sealed_page credential_versions.sealed",
+];
 
 /// The tables of [`LARGE`] that a plan reads from end to end, table or index.
 fn walked(statement: &str, plan: &[String]) -> Vec<String> {
@@ -54,7 +66,7 @@ pub(crate) async fn no_statement_walks_a_large_table(world: World) {
     let mut broken = Vec::new();
     for (statement, plan) in &plans {
         let name = statement.lines().next().unwrap_or_default().trim_start_matches("-- ");
-        if WITHOUT_CONDITION.contains(&name) && statement.contains("TRUE") {
+        if WITHOUT_CONDITION.contains(&name) && statement.contains("TRUE") || WALKS.contains(&name) {
             continue;
         }
         let tables = walked(statement, plan);

@@ -4,6 +4,9 @@ mod agent;
 mod certbot;
 mod configured;
 mod crashes;
+mod credentials;
+#[cfg(feature = "interop")]
+mod credhub;
 mod house;
 mod life;
 #[cfg(feature = "interop")]

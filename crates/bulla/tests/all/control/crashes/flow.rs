@@ -35,6 +35,11 @@ impl Estate {
         Self { house, agent, falls: 0, issuer: None }
     }
 
+    /// Of a house without an agent.
+    pub(super) fn over(house: House) -> Self {
+        Self { house, agent: String::new(), falls: 0, issuer: None }
+    }
+
     /// The server becomes a client of its own ACME server, so that both sides fall at once.
     pub(super) fn issue_by_acme(&mut self) {
         const NAME: &str = "acme";

@@ -7,6 +7,7 @@
 //! A run of all tests tries a few of the points, `.ci/run crashes` more, `BULLA_CRASHES=all` every one.
 
 mod agent;
+mod credential;
 mod disk;
 mod flow;
 mod proxy;

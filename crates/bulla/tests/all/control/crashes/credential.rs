@@ -1,0 +1,82 @@
+//! Credentials, written while the server is killed at its commits.
+
+use super::flow::Estate;
+use super::{Points, Shim, Side, pairs};
+use crate::control::House;
+
+/// Commits of a life that are tried when not all are, each before and after.
+const FEW: u64 = 4;
+
+/// Versions of one life.
+const VERSIONS: usize = 4;
+
+/// Sets versions, makes one, changes the master key's wrapping, deletes: as a client that does not give up. What was
+/// acknowledged is there, in its order; what was not is there once or not at all. Says how many points it had.
+fn live(estate: &mut Estate, name: &str, (points, at, side): (&dyn Points, u64, Side)) -> u64 {
+    let path = format!("/crash/{name}");
+    points.arm(at, side);
+    let mut acknowledged = Vec::new();
+    let mut falls = 0;
+    for number in 0..VERSIONS {
+        let file = estate.house.path("value");
+        std::fs::write(&file, format!("value {number}")).unwrap();
+        let file = file.display().to_string();
+        // A lost answer leaves it open whether it is there: a client sets it again.
+        loop {
+            match estate.told(&["credential", "set", &path, "--file", &file]) {
+                Some(set) => break acknowledged.push(set["id"].clone()),
+                None => {
+                    falls += 1;
+                    estate.raise();
+                }
+            }
+        }
+    }
+    let made = format!("{path}/made");
+    let password = estate.asked(&["credential", "generate", &made, "--mode", "no-overwrite"]);
+    let again = estate.asked(&["credential", "generate", &made, "--mode", "no-overwrite"]);
+    assert_eq!(password["id"], again["id"], "{name}: made once, whatever fell");
+    estate.asked(&["key", "rotate"]);
+    let counted = points.counted();
+    let stored = versions_of(estate, &path);
+    let order: Vec<_> = stored.iter().filter(|id| acknowledged.contains(id)).cloned().collect();
+    assert_eq!(
+        order,
+        acknowledged.iter().rev().cloned().collect::<Vec<_>>(),
+        "{name}: newest first, none lost"
+    );
+    assert!(stored.len() <= acknowledged.len() + falls, "{name}: at most one more for each lost answer");
+    let shown = estate.asked(&["credential", "get", &path]);
+    assert_eq!(shown["value"], format!("value {}", VERSIONS - 1), "{name}");
+    counted
+}
+
+fn versions_of(estate: &mut Estate, path: &str) -> Vec<serde_json::Value> {
+    let output = estate.house.does(&["credential", "get", path, "--versions", "50", "--output", "json"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    serde_json::Deserializer::from_str(&text)
+        .into_iter::<serde_json::Value>()
+        .map(|one| one.unwrap()["id"].clone())
+        .collect()
+}
+
+#[test]
+fn a_credential_store_killed_around_a_commit_loses_no_version() {
+    let mut house = House::prepared("", None);
+    house.put(Shim::new(&house.path("")), true);
+    house.start();
+    let mut estate = Estate::over(house);
+    let points = estate.house.shim().clone();
+    let all = live(&mut estate, "counted", (&points, 0, Side::Before));
+    let pairs = pairs(all, FEW);
+    for (at, side) in &pairs {
+        let name = format!("{side:?}-{at}").to_lowercase();
+        let falls = estate.falls;
+        let counted = live(&mut estate, &name, (&points, *at, *side));
+        points.arm(0, *side);
+        assert!(estate.falls > falls || counted < *at, "{side:?} commit {at} of {counted} was passed");
+    }
+    assert!(estate.falls as usize * 2 > pairs.len(), "{} of {} were killed", estate.falls, pairs.len());
+    let audit = estate.asked(&["audit", "verify"]);
+    assert_eq!(audit["good"], true, "{audit}");
+}

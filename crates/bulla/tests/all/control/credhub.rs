@@ -1,0 +1,158 @@
+//! CredHub's own client, built from its published module, through every one of its commands; and a program over its library
+//! that asks as Concourse does.
+
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+
+use super::House;
+use crate::world::{describe, run};
+
+const INSTALL: &str = "run .ci/interop credhub, which builds it";
+
+struct CredHub {
+    house: House,
+    token: String,
+}
+
+impl CredHub {
+    fn new(exact: &str) -> Self {
+        let mut house = House::prepared("", None);
+        house.environment("BULLA_CREDENTIALS_EXACT_NAME_LIKE", exact);
+        house.start();
+        let made = house.json(&["token", "create", "ci", "--role", "admin"]);
+        Self { token: made["token"].as_str().unwrap().to_owned(), house }
+    }
+
+    fn server(&self) -> String {
+        std::fs::read_to_string(self.house.path("data/credentials.url")).unwrap().trim().to_owned()
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new("credhub");
+        command.current_dir(self.house.path("")).env("HOME", self.house.path("")).args(arguments);
+        command
+    }
+
+    fn tries(&self, arguments: &[&str]) -> Output {
+        let output = self.command(arguments).output();
+        output.unwrap_or_else(|error| panic!("this test needs credhub: {INSTALL} ({error})"))
+    }
+
+    fn does(&self, arguments: &[&str]) -> String {
+        let output = self.tries(arguments);
+        assert!(output.status.success(), "credhub {}: {}", arguments.join(" "), describe(&output));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn json(&self, arguments: &[&str]) -> Value {
+        serde_json::from_str(&self.does(&[arguments, &["-j"]].concat())).unwrap()
+    }
+}
+
+#[test]
+fn credhubs_own_client_goes_through_every_command() {
+    let hub = CredHub::new("");
+    let root = hub.house.root().display().to_string();
+    hub.does(&["api", "--server", &hub.server(), "--ca-cert", &root]);
+    let wrong = hub.tries(&["login", "--client-name", "ci", "--client-secret", "wrong"]);
+    assert!(!wrong.status.success(), "{}", describe(&wrong));
+    hub.does(&["login", "--client-name", "ci", "--client-secret", &hub.token]);
+    assert!(hub.does(&["--version"]).contains("Server Version: 2.15"));
+    // Every type, set and read.
+    hub.does(&["set", "-n", "/t/value", "-t", "value", "-v", "text"]);
+    hub.does(&["set", "-n", "/t/json", "-t", "json", "-v", r#"{"a":[1,2]}"#]);
+    hub.does(&["set", "-n", "/t/password", "-t", "password", "-w", "pw"]);
+    hub.does(&["set", "-n", "/t/user", "-t", "user", "-z", "u", "-w", "pw"]);
+    hub.does(&["set", "-n", "/t/ssh", "-t", "ssh", "-u", "ssh-rsa AAAA", "-p", "private"]);
+    hub.does(&["set", "-n", "/t/rsa", "-t", "rsa", "-u", "public", "-p", "private"]);
+    assert_eq!(hub.does(&["get", "-n", "/t/value", "-q"]).trim(), "text");
+    assert_eq!(hub.does(&["get", "-n", "/T/User", "-k", "username"]).trim(), "u");
+    assert_eq!(hub.json(&["get", "-n", "/t/json"])["value"], json!({ "a": [1, 2] }));
+    // Every type that is generated, made again and as it was.
+    for (kind, more) in [
+        ("password", &["--length", "40"][..]),
+        ("user", &["--username", "x"]),
+        ("ssh", &["--ssh-comment", "c"]),
+        ("rsa", &[]),
+        ("certificate", &["--common-name", "ca", "--is-ca"]),
+    ] {
+        let at = format!("/g/{kind}");
+        let make = ["generate", "-n", &at, "-t", kind];
+        let first = hub.json(&[&make[..], more].concat());
+        let kept = hub.json(&[&make[..], more, &["--no-overwrite"]].concat());
+        assert_eq!(first["id"], kept["id"], "{kind}");
+        assert_ne!(hub.json(&["regenerate", "-n", &at])["id"], first["id"], "{kind}");
+    }
+    hub.does(&["generate", "-n", "/g/leaf", "-t", "certificate", "-c", "leaf", "--ca", "/g/certificate"]);
+    assert!(hub.does(&["bulk-regenerate", "--signed-by", "/g/certificate"]).contains("/g/leaf"));
+    assert_eq!(hub.json(&["find", "-p", "/t"])["credentials"].as_array().unwrap().len(), 6);
+    assert_eq!(hub.json(&["find", "-n", "LEA"])["credentials"][0]["name"], "/g/leaf");
+    // Out and in again.
+    hub.does(&["export", "-p", "/t", "-f", "exported.yml"]);
+    hub.does(&["delete", "-p", "/t"]);
+    assert!(!hub.tries(&["get", "-n", "/t/value"]).status.success());
+    hub.does(&["import", "-f", "exported.yml"]);
+    assert_eq!(hub.does(&["get", "-n", "/t/password", "-q"]).trim(), "pw");
+    // A file with references, and a request of its own.
+    std::fs::write(hub.house.path("template.yml"), "password: ((/t/password))\nname: ((/t/user.username))\n")
+        .unwrap();
+    let rendered = hub.does(&["interpolate", "-f", "template.yml"]);
+    assert!(rendered.contains("password: pw") && rendered.contains("name: u"), "{rendered}");
+    let usage: Value = serde_json::from_str(&hub.does(&["curl", "-p", "/api/v1/key-usage"])).unwrap();
+    assert_eq!(usage["unknown_keys"], 0);
+    // Permissions.
+    let permission = ["-a", "uaa-client:other", "-p", "/t/*"];
+    hub.does(&[&["set-permission"], &permission[..], &["-o", "read"]].concat());
+    hub.does(&[&["set-permission"], &permission[..], &["-o", "read, write"]].concat());
+    let shown = hub.json(&[&["get-permission"], &permission[..]].concat());
+    assert_eq!(shown["operations"], json!(["read", "write"]));
+    hub.does(&[&["delete-permission"], &permission[..]].concat());
+    assert!(!hub.tries(&[&["get-permission"], &permission[..]].concat()).status.success());
+    hub.does(&["delete", "-n", "/t/value"]);
+    // As a user, whose token is renewed; and the end.
+    hub.does(&["login", "-u", "ci", "-p", &hub.token]);
+    assert_eq!(hub.does(&["get", "-n", "/t/password", "-q"]).trim(), "pw");
+    let token = hub.does(&["--token"]);
+    hub.does(&["logout"]);
+    assert!(!hub.tries(&["get", "-n", "/t/password"]).status.success());
+    let header = format!("Authorization: {}", token.trim());
+    let url = format!("{}/version", hub.server());
+    let ended =
+        hub.house.program("curl", "apt-get install -y curl", &["-s", "--cacert", &root, "-H", &header, &url]);
+    assert!(String::from_utf8_lossy(&ended.stdout).contains("access_token_expired"), "{}", describe(&ended));
+}
+
+#[test]
+fn lookups_as_concourse_makes_them_share_connections_and_one_login() {
+    const PIPELINES: usize = 20;
+    const WORKERS: usize = 8;
+    let hub = CredHub::new("uaa-client:ci");
+    let set = |name: String, value: String| {
+        std::fs::write(hub.house.path("value"), value).unwrap();
+        hub.house.does(&["credential", "set", &name, "--file", "value"]);
+    };
+    for secret in 0..3 {
+        for pipeline in 0..PIPELINES {
+            set(format!("/concourse/main/p{pipeline}/s{secret}"), format!("p{pipeline}-{secret}"));
+        }
+    }
+    for secret in 3..5 {
+        set(format!("/concourse/main/s{secret}"), format!("team-{secret}"));
+    }
+    // The trap: a longer name, which a search for part of a name takes for this one.
+    set("/concourse/main/p0/s3-longer".to_owned(), "wrong".to_owned());
+    let root = hub.house.root().display().to_string();
+    let (workers, pipelines) = (WORKERS.to_string(), PIPELINES.to_string());
+    let arguments = [&hub.server(), &root, "ci", &hub.token, &workers, "2000", &pipelines];
+    let output = run(Command::new("credhub-lookups").args(arguments));
+    assert!(output.status.success(), "credhub-lookups ({INSTALL}): {}", describe(&output));
+    let counted: Value = serde_json::from_slice(&output.stdout).unwrap();
+    eprintln!("{counted}");
+    let count = |name: &str| counted[name].as_u64().unwrap();
+    assert_eq!(count("lookups"), 2_000);
+    // A connection that one worker asked for may come to another, so only handshakes say how many were made.
+    assert!(count("handshakes") <= 2 * WORKERS as u64, "{counted}");
+    // Workers that begin together each ask for a token: the library does not wait for the first.
+    assert!(count("logins") <= WORKERS as u64, "{counted}");
+}
