@@ -25,10 +25,10 @@ import (
 
 // counting sits between the library and its connections.
 type counting struct {
-	inner       http.RoundTripper
-	handshakes  *atomic.Int64
-	requests    *atomic.Int64
-	logins      *atomic.Int64
+	inner      http.RoundTripper
+	handshakes *atomic.Int64
+	requests   *atomic.Int64
+	logins     *atomic.Int64
 }
 
 func (c counting) RoundTrip(request *http.Request) (*http.Response, error) {
@@ -132,12 +132,12 @@ func main() {
 		return float64(each[min(int(part*float64(len(each))), len(each)-1)].Microseconds()) / 1000
 	}
 	must(json.NewEncoder(os.Stdout).Encode(map[string]any{
-		"lookups":     len(each),
-		"per_second":  float64(len(each)) / seconds,
-		"p50_ms":      at(0.5),
-		"p99_ms":      at(0.99),
-		"requests":    requests.Load(),
-		"handshakes":  handshakes.Load(),
-		"logins":      logins.Load(),
+		"lookups":    len(each),
+		"per_second": float64(len(each)) / seconds,
+		"p50_ms":     at(0.5),
+		"p99_ms":     at(0.99),
+		"requests":   requests.Load(),
+		"handshakes": handshakes.Load(),
+		"logins":     logins.Load(),
 	}))
 }

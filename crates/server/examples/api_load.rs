@@ -18,19 +18,16 @@ use std::sync::Arc;
 
 use authority::keystore::KeyStore;
 use filled::{NOW, Nobody, fill};
-use keys::{KeyType, Keyring, PrivateKey, Signer};
+use keys::Keyring;
 use lifecycle::lifecycle::{Lifecycle, LifecycleOptions, OwnAuthority};
-use load::{Ask, Plan};
+use load::{Ask, Plan, listener, processor_us};
 use secrecy::ExposeSecret;
 use server::limit::LimitOptions;
-use server::listen::server_certificate;
 use server::{Server, ServerOptions, State, access};
 use store::managed::{ManagedFilter, ManagedOrder};
 use store::testing::Cluster;
 use store::{Clock, Store, StoreUrl};
 use uuid::Uuid;
-use x509::build::{self, CertificateSpec, Extension};
-use x509::{GeneralName, SerialNumber, UnixTime};
 
 /// Certificates asked for by number, spread over the whole.
 const KNOWN: usize = 5_000;
@@ -54,26 +51,6 @@ fn main() {
             }
         }
     }
-}
-
-/// A certificate for the loopback listener, signed by its own key.
-fn listener() -> Arc<rustls::sign::CertifiedKey> {
-    let key = PrivateKey::generate(KeyType::P256).unwrap();
-    let name = build::distinguished_name(&[]).der;
-    let names = [GeneralName::parse("127.0.0.1").unwrap()];
-    let now = Clock::system().now_seconds();
-    let tbs = build::tbs_certificate(&CertificateSpec {
-        serial: &SerialNumber::from_random(*Uuid::new_v4().as_bytes()),
-        signature: key.algorithm(),
-        issuer: &name,
-        subject: &name,
-        not_before: UnixTime(now - 3_600),
-        not_after: UnixTime(now + 86_400),
-        spki: key.spki(),
-        extensions: &[Extension::subject_alt_names(&names, true)],
-    });
-    let der = build::signed(&tbs, &key.algorithm(), &key.sign_now(&tbs).unwrap());
-    server_certificate(&[der], &key).unwrap()
 }
 
 /// Numbers of certificates from all over the table.
@@ -154,13 +131,4 @@ async fn measure(database: &str, count: usize) {
         );
     }
     running.stop().await;
-}
-
-/// This process's time on the processors, microseconds (`man 5 proc`, utime and stime).
-fn processor_us() -> u64 {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
-    let after = &stat[stat.rfind(')').unwrap() + 2..];
-    let ticks: u64 = after.split(' ').skip(11).take(2).map(|text| text.parse::<u64>().unwrap()).sum();
-    // A tick is a hundredth of a second on Linux.
-    ticks * 10_000
 }

@@ -7,9 +7,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use keys::{KeyType, PrivateKey, Signer};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, Error, SignatureScheme, StreamOwned};
+use server::listen::server_certificate;
+use store::Clock;
+use uuid::Uuid;
+use x509::build::{self, CertificateSpec, Extension};
+use x509::{GeneralName, SerialNumber};
 
 /// What is asked again and again.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -21,14 +27,44 @@ pub(crate) enum Ask {
     Create,
     CreateMany,
     Walk,
+    /// What the first file of the plan says: see [`Template`].
+    Template,
 }
 
-const ASKS: [Ask; 7] =
-    [Ask::One, Ask::Unchanged, Ask::Page, Ask::Summary, Ask::Create, Ask::CreateMany, Ask::Walk];
+const ASKS: [Ask; 8] = [
+    Ask::One,
+    Ask::Unchanged,
+    Ask::Page,
+    Ask::Summary,
+    Ask::Create,
+    Ask::CreateMany,
+    Ask::Walk,
+    Ask::Template,
+];
 /// Certificates in one batch.
 const BATCH: usize = 100;
 /// Pages of a walk at most.
 const PAGES_MAX: usize = 200;
+
+/// A request, in three lines of the file beside the numbers' (its name ends in `.template`): the method, the path, the
+/// body. `{id}` is a line of the numbers' file, `{n}` the request's own number, `{names}` the plan's. A fourth line bounds
+/// the requests.
+pub(crate) struct Template {
+    method: String,
+    path: String,
+    body: String,
+    requests: usize,
+}
+
+impl Template {
+    fn of(plan: &Plan) -> Self {
+        let text = std::fs::read_to_string(plan.ids.with_extension("template")).unwrap_or_default();
+        let mut lines = text.lines().map(str::to_owned);
+        let mut line = || lines.next().unwrap_or_default();
+        let (method, path, body) = (line(), line(), line());
+        Self { method, path, body, requests: line().parse().unwrap_or(usize::MAX) }
+    }
+}
 
 /// What one run does.
 pub(crate) struct Plan {
@@ -86,9 +122,11 @@ pub(crate) fn client(plan: &str) {
     let ids: Arc<Vec<String>> = Arc::new(ids.lines().map(str::to_owned).collect());
     let tls = Arc::new(trusting());
     let next = Arc::new(AtomicUsize::new(0));
+    let template = Arc::new(Template::of(&plan));
     let lanes = (0..plan.connections).map(|_| {
         let stream = connect(Arc::clone(&tls), plan.address);
-        Lane { plan: plan.clone(), ids: ids.clone(), next: next.clone(), stream, input: Vec::new() }
+        let template = template.clone();
+        Lane { plan: plan.clone(), ids: ids.clone(), next: next.clone(), template, stream, input: Vec::new() }
     });
     let lanes: Vec<Lane> = lanes.collect();
     let began = Instant::now();
@@ -106,6 +144,7 @@ struct Lane {
     plan: Arc<Plan>,
     ids: Arc<Vec<String>>,
     next: Arc<AtomicUsize>,
+    template: Arc<Template>,
     stream: StreamOwned<ClientConnection, TcpStream>,
     input: Vec<u8>,
 }
@@ -124,6 +163,9 @@ impl Lane {
         while Instant::now() < until {
             let began = Instant::now();
             let number = self.next.fetch_add(1, Ordering::Relaxed);
+            if number >= self.template.requests {
+                break;
+            }
             let (head, body) = match (self.plan.ask, &tag) {
                 (Ask::Unchanged, Some(tag)) => {
                     let path = format!("certificates/{}", self.ids[0]);
@@ -132,6 +174,7 @@ impl Lane {
                 (Ask::Page, _) => self.ask("GET", "certificates?sort=expiry&limit=100", "", ""),
                 (Ask::Summary, _) => self.ask("GET", "certificates/summary", "", ""),
                 (Ask::Create, _) => self.ask("POST", "certificates", JSON, &self.entry(number)),
+                (Ask::Template, _) => self.templated(number),
                 (Ask::CreateMany, _) => {
                     let all: Vec<String> = (0..BATCH).map(|at| self.entry(number * BATCH + at)).collect();
                     let body = format!("{{\"certificates\":[{}]}}", all.join(","));
@@ -144,7 +187,9 @@ impl Lane {
             };
             took.push(began.elapsed());
             let status = &head[9..12];
-            assert!(["200", "201", "304"].contains(&status), "{head}{body}");
+            let missing =
+                self.plan.ask == Ask::Template && self.template.path.contains("missing") && status == "404";
+            assert!(missing || ["200", "201", "304"].contains(&status), "{head}{body}");
             assert!(!body.contains("\"status\":4"), "{body}");
         }
         took
@@ -162,6 +207,16 @@ impl Lane {
             cursor = format!("&cursor={next}");
         }
         took
+    }
+
+    fn templated(&mut self, number: usize) -> (String, String) {
+        let template = Arc::clone(&self.template);
+        let id = &self.ids[number.wrapping_mul(7_919) % self.ids.len()];
+        let fill = |text: &str| {
+            text.replace("{id}", id).replace("{n}", &number.to_string()).replace("{names}", &self.plan.names)
+        };
+        let (path, body) = (fill(&template.path), fill(&template.body));
+        self.ask(&template.method, &path, if body.is_empty() { "" } else { JSON }, &body)
     }
 
     fn entry(&self, number: usize) -> String {
@@ -262,4 +317,33 @@ impl ServerCertVerifier for Anyone {
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.0.signature_verification_algorithms.supported_schemes()
     }
+}
+
+/// A certificate for the loopback listener, signed by its own key.
+pub(crate) fn listener() -> Arc<rustls::sign::CertifiedKey> {
+    let key = PrivateKey::generate(KeyType::P256).unwrap();
+    let name = build::distinguished_name(&[]).der;
+    let names = [GeneralName::parse("127.0.0.1").unwrap()];
+    let now = Clock::system().now_seconds();
+    let tbs = build::tbs_certificate(&CertificateSpec {
+        serial: &SerialNumber::from_random(*Uuid::new_v4().as_bytes()),
+        signature: key.algorithm(),
+        issuer: &name,
+        subject: &name,
+        not_before: x509::UnixTime(now - 3_600),
+        not_after: x509::UnixTime(now + 86_400),
+        spki: key.spki(),
+        extensions: &[Extension::subject_alt_names(&names, true)],
+    });
+    let der = build::signed(&tbs, &key.algorithm(), &key.sign_now(&tbs).unwrap());
+    server_certificate(&[der], &key).unwrap()
+}
+
+/// This process's time on the processors, microseconds (`man 5 proc`, utime and stime).
+pub(crate) fn processor_us() -> u64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let after = &stat[stat.rfind(')').unwrap() + 2..];
+    let ticks: u64 = after.split(' ').skip(11).take(2).map(|text| text.parse::<u64>().unwrap()).sum();
+    // A tick is a hundredth of a second on Linux.
+    ticks * 10_000
 }
