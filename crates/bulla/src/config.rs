@@ -53,6 +53,9 @@ pub(crate) struct CredentialSettings {
     pub(crate) exact_name_like: Vec<String>,
     pub(crate) concatenate_cas: bool,
     pub(crate) any_key: bool,
+    pub(crate) uaa_url: String,
+    pub(crate) uaa_ca_file: PathBuf,
+    pub(crate) uaa_audience: Vec<String>,
 }
 
 /// `[authority]`
@@ -260,6 +263,9 @@ impl Default for CredentialSettings {
             exact_name_like: Vec::new(),
             concatenate_cas: true,
             any_key: false,
+            uaa_url: String::new(),
+            uaa_ca_file: PathBuf::new(),
+            uaa_audience: Vec::new(),
         }
     }
 }
@@ -433,6 +439,13 @@ const KEYS: &[(&str, Kind, &str)] = &[
         "a certificate's ca holds both versions of one that changes",
     ),
     ("credentials.any_key", Kind::Truth, "certificates with other keys than RSA may be set"),
+    (
+        "credentials.uaa_url",
+        Kind::Text,
+        "a UAA whose tokens are accepted, and where clients log in; empty: here",
+    ),
+    ("credentials.uaa_ca_file", Kind::Text, "certificates to trust for it; empty: the system's"),
+    ("credentials.uaa_audience", Kind::List, "what the audience of its tokens names; empty: anything"),
     (
         "authority.master_key_file",
         Kind::Text,

@@ -182,12 +182,13 @@ async fn measure(database: &str, count: usize) {
     );
     let token = access::bootstrap(&store, &clock).await.unwrap().unwrap().expose_secret().to_owned();
     let unlimited = LimitOptions { caller: None, address: None, failures: None };
-    let options = CredHubOptions { url: None, exact_name_like: vec!["uaa-client:bootstrap".to_owned()] };
+    let exact_name_like = vec!["uaa-client:bootstrap".to_owned()];
+    let options = CredHubOptions { exact_name_like, ..CredHubOptions::default() };
     let stop = CancellationToken::new();
     let running_store = tokio::spawn(credentials.clone().run(stop.clone()));
     let state = State::builder(store, clock)
         .limits(unlimited)
-        .with(CredHub::new(credentials.clone(), options))
+        .with(CredHub::new(credentials.clone(), options).unwrap())
         .build();
     let mut options = ServerOptions::new("127.0.0.1:0".parse().unwrap(), listener());
     options.credentials = Some("127.0.0.1:0".parse().unwrap());

@@ -28,7 +28,7 @@ use server::State;
 use server::access::{AccessControl, SessionOptions, TokenPasswords};
 use server::listen::Running;
 use server::routes::agents::agent_identity;
-use server::routes::credhub::{CredHub, CredHubOptions};
+use server::routes::credhub::{CredHub, CredHubOptions, UaaOptions};
 use store::{Clock, Store};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -149,6 +149,7 @@ impl Rooms {
             url: Some(settings.credentials.url.trim_end_matches('/').to_owned())
                 .filter(|url| !url.is_empty()),
             exact_name_like: settings.credentials.exact_name_like.clone(),
+            uaa: uaa(&settings.credentials)?,
         };
         let mut state = State::builder(store.clone(), clock.clone())
             .with(authority.clone())
@@ -165,7 +166,9 @@ impl Rooms {
             .with(watches.clone())
             .with(Ownership::new(store.clone(), clock.clone()))
             .with(history.clone())
-            .with(CredHub::new(credentials.clone(), credhub));
+            .with(CredHub::new(credentials.clone(), credhub).map_err(|error| {
+                Problem::usage(chain(&error)).hint("correct credentials.uaa_url: an https URL")
+            })?);
         if let Some(oidc) = login::oidc(&settings.oidc, addresses)? {
             state = state.with(oidc);
         }
@@ -245,6 +248,19 @@ impl Rooms {
         tasks.spawn(async move { own.keep(until, |next| running.replace_certificate(next)).await });
         tasks
     }
+}
+
+/// Whose tokens the credential store accepts beside its own, if anybody's. Nobody is asked yet.
+fn uaa(settings: &CredentialSettings) -> Outcome<Option<UaaOptions>> {
+    if settings.uaa_url.is_empty() {
+        return Ok(None);
+    }
+    let roots = match settings.uaa_ca_file.as_os_str().is_empty() {
+        true => Vec::new(),
+        false => super::files::certificates("credentials.uaa_ca_file", &settings.uaa_ca_file)?,
+    };
+    let audience = settings.uaa_audience.clone();
+    Ok(Some(UaaOptions { url: settings.uaa_url.clone(), roots, audience }))
 }
 
 fn credential_store(

@@ -7,6 +7,7 @@ mod caller;
 mod control;
 mod enrolment;
 mod grant;
+pub(crate) mod issuer;
 pub mod oidc;
 mod permission;
 mod scope;
@@ -18,6 +19,7 @@ pub use caller::{Caller, CallerKind, Granted, Reach};
 pub use control::{AccessControl, BELIEVED, SessionOptions};
 pub use enrolment::TokenPasswords;
 pub use grant::{GRANTS_MAX, Grant};
+pub use issuer::IssuerError;
 pub use permission::{
     BUILT_IN_ROLES, BuiltInRole, Permission, Permissions, UnknownPermission, built_in_role,
 };

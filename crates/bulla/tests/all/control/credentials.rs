@@ -3,6 +3,9 @@
 
 use std::process::{Command, Stdio};
 
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
+use keys::{KeyType, PrivateKey, Signer};
 use serde_json::{Value, json};
 
 use super::House;
@@ -378,4 +381,122 @@ fn a_secret_is_seen_by_nobody_but_who_asks_for_it() {
 fn files(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     entries.filter(|path| path.is_file()).collect()
+}
+
+/// An issuer of its own that signs tokens and publishes its keys, in a thread; it can be away, and change its key.
+struct Uaa {
+    port: u16,
+    published: std::sync::Arc<std::sync::Mutex<Option<Value>>>,
+}
+
+impl Uaa {
+    const ISSUER: &'static str = "https://uaa.example/oauth/token";
+
+    /// Away to begin with.
+    fn start() -> Self {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let published = std::sync::Arc::new(std::sync::Mutex::new(None::<Value>));
+        let keys = std::sync::Arc::clone(&published);
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let Ok(stream) = stream else { return };
+                // A client that goes away is no trouble of the issuer's.
+                let _ = answer_as_uaa(stream, port, keys.lock().unwrap().clone());
+            }
+        });
+        Self { port, published }
+    }
+
+    fn publish(&self, kid: &str, key: &PrivateKey) {
+        let public = x509::PublicKey::parse(key.spki()).unwrap();
+        let mut parts = x509::der::Reader::new(public.key_octets()).sequence().unwrap();
+        let mut number = || {
+            let octets = parts.expect(x509::der::tag::INTEGER).unwrap().content;
+            BASE64.encode(octets.strip_prefix(&[0]).unwrap_or(octets))
+        };
+        let (n, e) = (number(), number());
+        *self.published.lock().unwrap() = Some(
+            json!({ "keys": [{ "kty": "RSA", "use": "sig", "alg": "RS256", "kid": kid, "n": n, "e": e }] }),
+        );
+    }
+
+    fn token(kid: &str, key: &PrivateKey, change: Value) -> String {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+        let mut claims = json!({
+            "iss": Self::ISSUER, "exp": now + 300, "aud": ["credhub"], "grant_type": "client_credentials",
+            "client_id": "concourse", "scope": ["credhub.read", "credhub.write"],
+        });
+        for (name, value) in change.as_object().unwrap() {
+            claims[name] = value.clone();
+        }
+        let header = json!({ "alg": "RS256", "typ": "JWT", "kid": kid });
+        let text = format!("{}.{}", BASE64.encode(header.to_string()), BASE64.encode(claims.to_string()));
+        let signature = key.sign_now(text.as_bytes()).unwrap();
+        format!("{text}.{}", BASE64.encode(signature))
+    }
+}
+
+fn answer_as_uaa(mut stream: std::net::TcpStream, port: u16, keys: Option<Value>) -> std::io::Result<()> {
+    use std::io::{Read, Write};
+    let mut request = Vec::new();
+    while !request.ends_with(b"\r\n\r\n") {
+        let mut octet = [0];
+        stream.read_exact(&mut octet)?;
+        request.push(octet[0]);
+    }
+    let Some(keys) = keys else {
+        return stream.write_all(b"HTTP/1.1 503 Away\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+    };
+    let at = |path: &str| format!("http://127.0.0.1:{port}{path}");
+    let body = if request.starts_with(b"GET /token_keys") {
+        keys
+    } else {
+        json!({ "issuer": Uaa::ISSUER, "authorization_endpoint": at("/authorize"), "token_endpoint": at("/token"),
+            "jwks_uri": at("/token_keys") })
+    };
+    let body = body.to_string();
+    write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}", body.len())
+}
+
+#[test]
+fn tokens_of_a_uaa_are_accepted_by_its_keys_also_when_they_change() {
+    let uaa = Uaa::start();
+    let mut house = House::prepared("", None);
+    let url = format!("http://127.0.0.1:{}", uaa.port);
+    house.environment("BULLA_CREDENTIALS_UAA_URL", &url);
+    house.environment("BULLA_CREDENTIALS_UAA_AUDIENCE", "credhub");
+    house.start();
+    let admin = Client::admin(&house);
+    assert_eq!(admin.ask("GET", "/info", None).1["auth-server"]["url"], url, "clients log in there");
+    admin.ask("PUT", "/api/v1/data", Some(r#"{"name":"/c/x","type":"value","value":"v"}"#));
+    house.does(&["credential", "permission", "grant", "uaa-client:concourse", "/c/*", "read"]);
+    let key = PrivateKey::generate(KeyType::Rsa2048).unwrap();
+    let read = |token: String| {
+        Client { house: &house, token }.ask("GET", "/api/v1/data?name=/c/x&current=true", None)
+    };
+    // It starts while its issuer is away, and recovers by itself.
+    assert_eq!(read(Uaa::token("one", &key, json!({}))).0, 503);
+    uaa.publish("one", &key);
+    house.until("the issuer", || read(Uaa::token("one", &key, json!({}))).0 == 200);
+    let expired = read(Uaa::token("one", &key, json!({ "exp": 1 })));
+    assert_eq!((expired.0, &expired.1["error"]), (401, &json!("access_token_expired")));
+    for bad in [
+        json!({ "iss": "https://other.example" }),
+        json!({ "aud": ["other"] }),
+        json!({ "grant_type": "implicit" }),
+    ] {
+        let (status, answer) = read(Uaa::token("one", &key, bad.clone()));
+        assert_eq!((status, &answer["error"]), (401, &json!("invalid_token")), "{bad}");
+    }
+    assert_eq!(read(Uaa::token("one", &key, json!({ "scope": ["credhub.read"] }))).0, 403);
+    assert_eq!(read(Uaa::token("one", &key, json!({ "client_id": "other" }))).0, 404, "no permission");
+    let stranger = PrivateKey::generate(KeyType::Rsa2048).unwrap();
+    assert_eq!(read(Uaa::token("one", &stranger, json!({}))).0, 401, "another key by the same name");
+    // A new key is looked for when a token names it.
+    assert_eq!(read(Uaa::token("two", &stranger, json!({}))).0, 401, "not published");
+    uaa.publish("two", &stranger);
+    house.until("the new key", || read(Uaa::token("two", &stranger, json!({}))).0 == 200);
+    // The store's own tokens are good beside them.
+    assert_eq!(admin.ask("GET", "/api/v1/data?name=/c/x&current=true", None).0, 200);
 }

@@ -91,7 +91,6 @@ impl House {
     }
 
     /// A variable for the next start.
-    #[cfg(any(feature = "interop", feature = "pkcs11"))]
     pub(crate) fn environment(&mut self, name: &str, value: &str) {
         self.environment.push((name.to_owned(), value.to_owned()));
     }

@@ -13,9 +13,10 @@ use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use super::id_token::Claims;
-use super::provider::{Oidc, refused};
+use super::provider::Oidc;
 use crate::access::control::micros;
 use crate::access::grant::{self, Grant};
+use crate::access::issuer::refused;
 use crate::access::{admin, secret};
 use crate::problem::Problem;
 use crate::state::State;

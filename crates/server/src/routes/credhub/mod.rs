@@ -12,6 +12,7 @@ mod data;
 mod login;
 mod lookup;
 mod permissions;
+mod uaa;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,6 +28,9 @@ use serde_json::{Value as Json, json};
 
 use crate::peer::Peer;
 use crate::state::State;
+pub use uaa::UaaOptions;
+
+use crate::access::IssuerError;
 use answer::Refused;
 use asking::Asking;
 use body::Body;
@@ -43,6 +47,7 @@ struct Inner {
     credentials: Credentials,
     url: Option<String>,
     exact: Vec<String>,
+    uaa: Option<uaa::Uaa>,
     read_only: AtomicBool,
 }
 
@@ -54,22 +59,31 @@ pub struct CredHubOptions {
     /// Actors for whom a `name-like` that begins with a slash is a whole name, which one index probe answers: clients that
     /// ask so before they read would otherwise take a longer name for theirs.
     pub exact_name_like: Vec<String>,
+    /// Whose tokens are accepted beside those of the store's own issuer; its clients log in there then.
+    pub uaa: Option<UaaOptions>,
 }
 
 impl CredHub {
-    /// Over the credentials.
-    #[must_use]
-    pub fn new(credentials: Credentials, options: CredHubOptions) -> Self {
-        Self(Arc::new(Inner {
+    /// Over the credentials. Asks no issuer yet.
+    ///
+    /// # Errors
+    /// [`IssuerError`] when the other issuer's URL or roots cannot be used.
+    pub fn new(credentials: Credentials, options: CredHubOptions) -> Result<Self, IssuerError> {
+        Ok(Self(Arc::new(Inner {
+            uaa: options.uaa.map(uaa::Uaa::new).transpose()?,
             credentials,
             url: options.url,
             exact: options.exact_name_like,
             read_only: AtomicBool::new(false),
-        }))
+        })))
     }
 
     fn credentials(&self) -> &Credentials {
         &self.0.credentials
+    }
+
+    fn uaa(&self) -> Option<&uaa::Uaa> {
+        self.0.uaa.as_ref()
     }
 
     fn is_exact(&self, actor: &str) -> bool {
@@ -152,7 +166,8 @@ fn room(state: &State) -> Result<&CredHub, Refused> {
 
 async fn info(state: State, headers: http::HeaderMap) -> Result<axum::Json<Json>, Refused> {
     let host = headers.get(http::header::HOST).and_then(|host| host.to_str().ok());
-    let url = room(&state)?.url(host);
+    let room = room(&state)?;
+    let url = room.uaa().map_or_else(|| room.url(host), |uaa| uaa.url().to_owned());
     Ok(axum::Json(json!({
         "auth-server": { "url": url },
         "app": { "name": "CredHub", "version": VERSION },

@@ -1,0 +1,314 @@
+//! Somebody who signs tokens: its description of itself and its keys (OpenID Connect Discovery 1.0, RFC 7517), and whether a
+//! token (RFC 7519) is signed by one of them.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use flight::{Cache, Failed, Fresh};
+use jsonwebtoken::jwk::{Jwk, PublicKeyUse};
+use jsonwebtoken::{Algorithm, DecodingKey, Validation};
+use parking_lot::Mutex;
+use reqwest::redirect::Policy;
+use reqwest::{Certificate, Client, RequestBuilder, Url};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tokio::time::Instant;
+
+use crate::problem::Problem;
+
+/// For one request to the issuer.
+const REQUEST_MAX: Duration = Duration::from_secs(10);
+/// For the connection under it.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
+/// Octets of an answer: descriptions and key sets are some kilobytes, ID tokens with many groups some dozen.
+const ANSWER_MAX: usize = 1 << 20;
+/// How long the description and the keys are believed.
+const BELIEVED: Duration = Duration::from_secs(3_600);
+/// How long a failure is remembered, so that an issuer that is away is not asked by every login.
+const FAILURE_REMEMBERED: Duration = Duration::from_secs(5);
+/// Between two looks for a key that is not known: anybody can send a token that names one.
+const REFRESH_EVERY: Duration = Duration::from_secs(10);
+/// Keys looked at in a key set.
+const KEYS_MAX: usize = 64;
+/// Seconds after which to try again when the issuer did not answer.
+const RETRY_SECONDS: u64 = 10;
+
+/// Public-key signatures only: with a shared secret, or none, anybody could write tokens.
+const ALGORITHMS: [Algorithm; 9] = [
+    Algorithm::RS256,
+    Algorithm::RS384,
+    Algorithm::RS512,
+    Algorithm::PS256,
+    Algorithm::PS384,
+    Algorithm::PS512,
+    Algorithm::ES256,
+    Algorithm::ES384,
+    Algorithm::EdDSA,
+];
+
+/// Why an issuer cannot be asked.
+#[derive(Debug, thiserror::Error)]
+pub enum IssuerError {
+    /// The issuer's URL.
+    #[error("the issuer {0:?} is no https URL")]
+    Url(String),
+    /// The HTTP client: a root that cannot be read.
+    #[error("the HTTP client for the issuer cannot be made: {0}")]
+    Client(#[from] reqwest::Error),
+}
+
+/// The issuer's description of itself (OpenID Connect Discovery 1.0 section 3), what of it is needed.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Description {
+    pub(crate) issuer: String,
+    pub(crate) authorization_endpoint: String,
+    pub(crate) token_endpoint: String,
+    jwks_uri: String,
+    pub(crate) end_session_endpoint: Option<String>,
+    #[serde(default)]
+    token_endpoint_auth_methods_supported: Vec<String>,
+    #[serde(default)]
+    pub(crate) authorization_response_iss_parameter_supported: bool,
+}
+
+#[derive(Deserialize)]
+struct KeySet {
+    keys: Vec<serde_json::Value>,
+}
+
+type Shared<T> = Cache<(), Arc<T>, Problem>;
+
+/// An issuer. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Issuer(Arc<Inner>);
+
+struct Inner {
+    /// Where its description is, without the well-known path.
+    base: String,
+    /// What it has to call itself; anything, where its place is what it is known by.
+    name: Option<String>,
+    client: Client,
+    description: Shared<Description>,
+    keys: Shared<Vec<Jwk>>,
+    refreshed: Mutex<Option<Instant>>,
+}
+
+impl Issuer {
+    /// Asks nobody yet. `named`: whether its description has to call it by this URL (Discovery section 4.3).
+    pub(crate) fn new(url: &str, named: bool, roots: &[Vec<u8>]) -> Result<Self, IssuerError> {
+        if !Url::parse(url).is_ok_and(|url| trustworthy(&url)) {
+            return Err(IssuerError::Url(url.to_owned()));
+        }
+        let mut builder = Client::builder()
+            .redirect(Policy::none())
+            .timeout(REQUEST_MAX)
+            .connect_timeout(CONNECT_MAX)
+            .user_agent(concat!("bulla/", env!("CARGO_PKG_VERSION")));
+        if !roots.is_empty() {
+            let roots: Result<Vec<_>, _> = roots.iter().map(|root| Certificate::from_der(root)).collect();
+            builder = builder.tls_certs_only(roots?);
+        }
+        Ok(Self(Arc::new(Inner {
+            base: url.trim_end_matches('/').to_owned(),
+            name: named.then(|| url.to_owned()),
+            client: builder.build()?,
+            description: Cache::with_entries(1),
+            keys: Cache::with_entries(1),
+            refreshed: Mutex::new(None),
+        })))
+    }
+
+    /// For requests to it.
+    pub(crate) fn client(&self) -> &Client {
+        &self.0.client
+    }
+
+    /// What it says of itself.
+    pub(crate) async fn description(&self) -> Result<Arc<Description>, Problem> {
+        let inner = Arc::clone(&self.0);
+        self.0
+            .description
+            .fetch(&(), move || async move { inner.describe().await.map(fresh).map_err(failed) })
+            .await
+    }
+
+    async fn keys(&self) -> Result<Arc<Vec<Jwk>>, Problem> {
+        let description = self.description().await?;
+        let inner = Arc::clone(&self.0);
+        let look = move || async move { inner.key_set(&description).await.map(fresh).map_err(failed) };
+        self.0.keys.fetch(&(), look).await
+    }
+
+    /// The key that a token names; the key set is asked for again when it is not (yet) known.
+    async fn key(&self, kid: Option<&str>) -> Result<Jwk, Problem> {
+        if let Some(key) = choose(&self.keys().await?, kid) {
+            return Ok(key);
+        }
+        if self.may_refresh() {
+            self.0.keys.invalidate(&());
+            if let Some(key) = choose(&self.keys().await?, kid) {
+                return Ok(key);
+            }
+        }
+        Err(refused("the token is signed by a key that the issuer does not publish"))
+    }
+
+    fn may_refresh(&self) -> bool {
+        let now = Instant::now();
+        let mut refreshed = self.0.refreshed.lock();
+        let may = refreshed.is_none_or(|last| now.duration_since(last) >= REFRESH_EVERY);
+        if may {
+            *refreshed = Some(now);
+        }
+        may
+    }
+
+    /// The claims of a token that one of its keys signed. Of the claims nothing is checked.
+    ///
+    /// # Errors
+    /// 401 for a token that is not good; 503 when the issuer does not answer.
+    pub(crate) async fn signed<T: DeserializeOwned>(&self, token: &str) -> Result<T, Problem> {
+        let header = jsonwebtoken::decode_header(token).map_err(|_| refused("the token cannot be read"))?;
+        if !ALGORITHMS.contains(&header.alg) {
+            return Err(refused(format_args!("the token is signed with {:?}", header.alg)));
+        }
+        let jwk = self.key(header.kid.as_deref()).await?;
+        let named = jwk.common.key_algorithm.map(|algorithm| algorithm.to_string());
+        let for_signing =
+            jwk.common.public_key_use.as_ref().is_none_or(|purpose| *purpose == PublicKeyUse::Signature);
+        if !for_signing || named.is_some_and(|named| named != format!("{:?}", header.alg)) {
+            return Err(refused("the token's key is not for its signature"));
+        }
+        let key = DecodingKey::from_jwk(&jwk).map_err(|_| refused("the issuer's key cannot be used"))?;
+        let mut validation = Validation::new(header.alg);
+        // Times and audiences are the caller's to check, with our clock and its rules.
+        validation.validate_exp = false;
+        validation.validate_aud = false;
+        validation.required_spec_claims.clear();
+        let decoded = jsonwebtoken::decode::<T>(token, &key, &validation);
+        decoded
+            .map(|decoded| decoded.claims)
+            .map_err(|error| refused(format_args!("the token is not good: {error}")))
+    }
+}
+
+impl Inner {
+    async fn describe(&self) -> Result<Arc<Description>, Problem> {
+        let place = format!("{}/.well-known/openid-configuration", self.base);
+        let description: Description = answer(self.client.get(place)).await?;
+        // Otherwise one issuer could speak for another (Discovery section 4.3).
+        if self.name.as_ref().is_some_and(|name| *name != description.issuer) {
+            return Err(unusable(format_args!("its description is of the issuer {:?}", description.issuer)));
+        }
+        for url in [&description.authorization_endpoint, &description.token_endpoint, &description.jwks_uri] {
+            if !Url::parse(url).is_ok_and(|url| trustworthy(&url)) {
+                return Err(unusable(format_args!("{url:?} is no https URL")));
+            }
+        }
+        Ok(Arc::new(description))
+    }
+
+    async fn key_set(&self, description: &Description) -> Result<Arc<Vec<Jwk>>, Problem> {
+        let set: KeySet = answer(self.client.get(&description.jwks_uri)).await?;
+        // A key of a kind that is not understood is somebody else's.
+        let keys = set.keys.into_iter().take(KEYS_MAX).filter_map(|key| serde_json::from_value(key).ok());
+        Ok(Arc::new(keys.collect()))
+    }
+}
+
+impl Description {
+    /// `client_secret_basic` is the default (Discovery section 3).
+    pub(crate) fn takes_basic(&self) -> bool {
+        let methods = &self.token_endpoint_auth_methods_supported;
+        methods.is_empty() || methods.iter().any(|method| method == "client_secret_basic")
+    }
+}
+
+/// A token without a key id is good only if there is one key.
+fn choose(keys: &[Jwk], kid: Option<&str>) -> Option<Jwk> {
+    match kid {
+        Some(kid) => keys.iter().find(|key| key.common.key_id.as_deref() == Some(kid)).cloned(),
+        None => match keys {
+            [only] => Some(only.clone()),
+            _ => None,
+        },
+    }
+}
+
+/// TLS, or this machine.
+pub(crate) fn trustworthy(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    let loopback = host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+    url.scheme() == "https" || (url.scheme() == "http" && loopback)
+}
+
+/// What it answers, bounded.
+pub(crate) async fn answer<T: DeserializeOwned>(request: RequestBuilder) -> Result<T, Problem> {
+    let mut response = request.send().await.map_err(|error| away(&error))?;
+    let status = response.status();
+    let mut body = Vec::new();
+    while let Some(part) = response.chunk().await.map_err(|error| away(&error))? {
+        if body.len() + part.len() > ANSWER_MAX {
+            return Err(unusable("its answer is too large"));
+        }
+        body.extend_from_slice(&part);
+    }
+    if status.is_server_error() {
+        return Err(away(&format!("status {status}")));
+    }
+    if !status.is_success() {
+        tracing::warn!(%status, body = %String::from_utf8_lossy(&body[..body.len().min(512)]), "the issuer refused");
+        return Err(refused("the issuer did not accept the login"));
+    }
+    serde_json::from_slice(&body)
+        .map_err(|error| unusable(format_args!("its answer cannot be read: {error}")))
+}
+
+fn fresh<T>(value: T) -> Fresh<T> {
+    Fresh { value, lifetime: BELIEVED }
+}
+
+fn failed(error: Problem) -> Failed<Problem> {
+    Failed { error, lifetime: FAILURE_REMEMBERED }
+}
+
+fn away(error: &dyn fmt::Display) -> Problem {
+    tracing::warn!(%error, "the issuer of tokens does not answer");
+    Problem::unavailable("the issuer that people log in with does not answer", RETRY_SECONDS)
+}
+
+fn unusable(why: impl fmt::Display) -> Problem {
+    tracing::error!(%why, "the issuer of tokens cannot be used");
+    Problem::unavailable(
+        "the issuer that people log in with gives answers that cannot be used",
+        RETRY_SECONDS,
+    )
+}
+
+/// A login that is not good.
+pub(crate) fn refused(why: impl fmt::Display) -> Problem {
+    Problem::new(http::StatusCode::UNAUTHORIZED, "login-refused", "The login is not good")
+        .detail(why)
+        .hint("begin again at /api/v1/auth/login")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_tls_or_this_machine_is_trusted() {
+        for (url, good) in [
+            ("https://a.example", true),
+            ("http://127.0.0.1:8080/x", true),
+            ("http://[::1]/x", true),
+            ("http://a.example", false),
+            ("http://localhost", false),
+            ("ftp://127.0.0.1", false),
+        ] {
+            assert_eq!(trustworthy(&Url::parse(url).unwrap()), good, "{url}");
+        }
+    }
+}
