@@ -196,9 +196,7 @@ impl Credentials {
         asker: &CredentialAsker,
         name: &Name,
     ) -> Result<Option<FoundCredential>, CredentialError> {
-        let key = name.key();
-        let found = self.store().credentials_under(asker, (key, &format!("{key}\u{1}")), None, 1).await?;
-        Ok(found.into_iter().next())
+        Ok(self.store().credential_found(asker, name.key()).await?)
     }
 
     /// How many versions are sealed under which key.
@@ -221,23 +219,27 @@ impl Credentials {
     async fn log_reading(&self, asker: &CredentialAsker, versions: &[Version]) {
         let at_us = self.now_us();
         for version in versions {
-            let event = AuditEvent {
-                at_us,
-                actor: asker.actor.clone(),
-                action: "credential.read",
-                resource: format!("credential{}", version.name),
-                details: json!({ "version": version.id }),
-            };
-            self.reads().note(event).await;
+            let reading =
+                Reading { actor: asker.actor.clone(), name: version.name.clone(), version: version.id };
+            self.reads().note((at_us, reading)).await;
         }
     }
 }
 
-/// Readings on their way into the log: gathered, so that no reader waits for a transaction.
+/// Who read what.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+struct Reading {
+    actor: String,
+    name: String,
+    version: Uuid,
+}
+
+/// Readings on their way into the log: gathered, so that no reader waits for a transaction, and told with their count where
+/// somebody read the same again within the time that they are gathered.
 #[derive(Clone)]
 pub(crate) struct ReadLog {
-    queue: mpsc::Sender<AuditEvent>,
-    incoming: Arc<tokio::sync::Mutex<mpsc::Receiver<AuditEvent>>>,
+    queue: mpsc::Sender<(i64, Reading)>,
+    incoming: Arc<tokio::sync::Mutex<mpsc::Receiver<(i64, Reading)>>>,
 }
 
 impl Default for ReadLog {
@@ -248,9 +250,9 @@ impl Default for ReadLog {
 }
 
 impl ReadLog {
-    async fn note(&self, event: AuditEvent) {
+    async fn note(&self, reading: (i64, Reading)) {
         // Both ends live as long as the handle does.
-        let _ = self.queue.send(event).await;
+        let _ = self.queue.send(reading).await;
     }
 
     /// Writes what is noted, and at `stop` what is left.
@@ -258,39 +260,71 @@ impl ReadLog {
         let _live = telemetry::tasks::guard("credential-read-log");
         let mut incoming = self.incoming.lock().await;
         loop {
-            let ending = stop.is_cancelled();
-            let mut batch = Vec::new();
-            if ending {
-                while batch.len() < READINGS_BATCH
-                    && let Ok(event) = incoming.try_recv()
-                {
-                    batch.push(event);
-                }
-                if batch.is_empty() {
-                    return;
-                }
-            } else {
-                tokio::select! {
-                    () = stop.cancelled() => continue,
-                    count = incoming.recv_many(&mut batch, READINGS_BATCH) => if count == 0 { return },
-                }
+            let mut noted = Vec::new();
+            tokio::select! {
+                () = stop.cancelled() => {}
+                count = incoming.recv_many(&mut noted, READINGS_WAITING_MAX) => if count == 0 { return },
             }
-            write(&store, batch, &stop).await;
-            if !ending && incoming.len() < READINGS_BATCH {
+            let until = tokio::time::Instant::now() + READINGS_EVERY;
+            while noted.len() < READINGS_WAITING_MAX && !stop.is_cancelled() {
+                let room = READINGS_WAITING_MAX - noted.len();
                 tokio::select! {
                     () = stop.cancelled() => {}
-                    () = tokio::time::sleep(READINGS_EVERY) => {}
+                    () = tokio::time::sleep_until(until) => break,
+                    count = incoming.recv_many(&mut noted, room) => if count == 0 { break },
                 }
+            }
+            let ending = stop.is_cancelled();
+            while ending && let Ok(left) = incoming.try_recv() {
+                noted.push(left);
+            }
+            for batch in told(noted).chunks(READINGS_BATCH) {
+                write(&store, batch, &stop).await;
+            }
+            if ending && incoming.is_empty() {
+                return;
             }
         }
     }
 }
 
+/// One event for who read the same version more than once, at the first time, with the count and the last.
+fn told(noted: Vec<(i64, Reading)>) -> Vec<AuditEvent> {
+    let mut places: HashMap<Reading, usize> = HashMap::with_capacity(noted.len());
+    let mut readings: Vec<(Reading, i64, i64, u64)> = Vec::new();
+    for (at_us, reading) in noted {
+        match places.get(&reading) {
+            Some(place) => {
+                let (_, _, last, count) = &mut readings[*place];
+                (*last, *count) = (at_us.max(*last), *count + 1);
+            }
+            None => {
+                places.insert(reading.clone(), readings.len());
+                readings.push((reading, at_us, at_us, 1));
+            }
+        }
+    }
+    let event = |(reading, first, last, count): (Reading, i64, i64, u64)| {
+        let details = match count {
+            1 => json!({ "version": reading.version }),
+            _ => json!({ "version": reading.version, "times": count, "until_us": last }),
+        };
+        AuditEvent {
+            at_us: first,
+            actor: reading.actor,
+            action: "credential.read",
+            resource: format!("credential{}", reading.name),
+            details,
+        }
+    };
+    readings.into_iter().map(event).collect()
+}
+
 /// Until they are written, or there is no more time: readers wait meanwhile, once the queue is full.
-async fn write(store: &Store, batch: Vec<AuditEvent>, stop: &CancellationToken) {
+async fn write(store: &Store, batch: &[AuditEvent], stop: &CancellationToken) {
     use futures_util::FutureExt;
     loop {
-        let events = batch.clone();
+        let events = batch.to_vec();
         let written = store.write("credential_reads", move |tx| store::audit(tx, events).boxed()).await;
         let Err(error) = written else { return };
         tracing::warn!(%error, readings = batch.len(), "readings of credentials are not logged yet");

@@ -177,6 +177,12 @@ const VERSION: &str = concat!(
 const NAME_OF: &str = "-- credential_name
 SELECT name FROM credentials WHERE uuid = ?1";
 
+const FOUND: &str = concat!(
+    "-- credential_found
+SELECT c.name, c.current_at, c.current_not_after FROM credentials c WHERE c.name_key = ?1 AND ",
+    may!("1", "?2", "?3")
+);
+
 /// Names from ?1 on and before ?2, whose newest version ends before ?5; 0 stands for any.
 const UNDER: &str = concat!(
     "-- credentials_under
@@ -224,6 +230,7 @@ pub(crate) const SENDS: Sends = Sends {
         VERSIONS,
         VERSION,
         NAME_OF,
+        FOUND,
         UNDER,
         LIKE,
         CERTIFICATES,
@@ -310,6 +317,19 @@ impl Store {
     /// Those of the database.
     pub async fn credential_name(&self, credential: Uuid) -> Result<Option<String>, StoreError> {
         self.row(NAME_OF, vec![credential.into()]).await?.map(|mut row| row.text()).transpose()
+    }
+
+    /// A name (lower case), if it is there and the asker may read it. A probe of one index.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn credential_found(
+        &self,
+        asker: &CredentialAsker,
+        name: &str,
+    ) -> Result<Option<FoundCredential>, StoreError> {
+        let [everything, actor] = asker.values();
+        self.row(FOUND, vec![name.into(), everything, actor]).await?.map(found_of).transpose()
     }
 
     /// Names (lower case) from `from` on and before `before` that the asker may read, by name, at most `most`.
