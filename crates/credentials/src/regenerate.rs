@@ -127,7 +127,7 @@ impl Credentials {
                 (wanted.key_length, wanted.key_type) = (bits, None);
             }
             wanted.duration = changes.duration.unwrap_or(wanted.duration);
-            *wanted = Box::new(wanted.as_ref().clone().checked()?);
+            **wanted = wanted.as_ref().clone().checked()?;
         }
         let name = Name::stored(there.name.clone());
         let mut draft: Draft = self.make(asker, name, &parameters, changes.transitional_signs).await?;
