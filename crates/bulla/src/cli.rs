@@ -73,7 +73,7 @@ pub(crate) enum Command {
     Serve(ServeArgs),
     /// Certificates: issue, manage, renew, revoke, export; claim what scans found
     Cert(Box<Noun<CertificateCommand>>),
-    /// Credentials: passwords, keys, certificates, with CredHub's API; run programs with them
+    /// Credentials: passwords, keys, certificates, and programs run with them
     Credential(Box<CredentialArgs>),
     /// What may be issued: key types, lifetimes, names
     Profile(Noun<DocumentCommand<ProfileDocument>>),
