@@ -102,8 +102,21 @@ impl House {
         }
     }
 
-    /// Starts the server, and waits until it answers; what it said if it ended instead.
+    /// Starts the server, and waits until it answers; what it said if it ended instead. While it is down a connection of
+    /// somebody else on this machine may have one of its ports: that is waited for.
     pub(crate) fn try_start(&mut self) -> Result<(), String> {
+        let began = Instant::now();
+        loop {
+            match self.start_once() {
+                Err(said) if said.contains("Address already in use") && began.elapsed() < PATIENCE => {
+                    std::thread::sleep(Duration::from_millis(200));
+                }
+                other => return other,
+            }
+        }
+    }
+
+    fn start_once(&mut self) -> Result<(), String> {
         self.bury();
         let mut command = self.bulla(&["up"]);
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
