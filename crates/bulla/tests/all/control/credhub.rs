@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use serde_json::{Value, json};
 
 use super::House;
-use crate::world::{describe, run};
+use crate::world::describe;
 
 const INSTALL: &str = "run .ci/interop credhub, which builds it";
 
@@ -124,7 +124,7 @@ fn credhubs_own_client_goes_through_every_command() {
 }
 
 #[test]
-fn lookups_as_concourse_makes_them_share_connections_and_one_login() {
+fn lookups_as_concourse_makes_them_share_connections() {
     const PIPELINES: usize = 20;
     const WORKERS: usize = 8;
     let hub = CredHub::new("uaa-client:ci");
@@ -145,8 +145,8 @@ fn lookups_as_concourse_makes_them_share_connections_and_one_login() {
     let root = hub.house.root().display().to_string();
     let (workers, pipelines) = (WORKERS.to_string(), PIPELINES.to_string());
     let arguments = [&hub.server(), &root, "ci", &hub.token, &workers, "2000", &pipelines];
-    let output = run(Command::new("credhub-lookups").args(arguments));
-    assert!(output.status.success(), "credhub-lookups ({INSTALL}): {}", describe(&output));
+    let output = hub.house.program("credhub-lookups", INSTALL, &arguments);
+    assert!(output.status.success(), "credhub-lookups: {}", describe(&output));
     let counted: Value = serde_json::from_slice(&output.stdout).unwrap();
     eprintln!("{counted}");
     let count = |name: &str| counted[name].as_u64().unwrap();
