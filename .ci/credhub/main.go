@@ -1,9 +1,11 @@
 // A program over CredHub's published client library, as Concourse uses it: one client that every worker shares, built while
 // the server may be down; of each secret `name-like` with the whole path before the value, pipeline before team.
 //
-// Usage: credhub-lookups SERVER CA-FILE CLIENT SECRET WORKERS LOOKUPS PIPELINES
+// Usage: credhub-lookups SERVER CA-FILE CLIENT SECRET WORKERS LOOKUPS PIPELINES [PERIOD_MS]
 //
-// Writes one JSON document: how long lookups took, and how many handshakes and logins they cost.
+// With PERIOD_MS, every secret of every pipeline is asked for once each so many milliseconds, as Concourse's checks do.
+//
+// Writes one JSON document: how long lookups took, and how many requests, connections, handshakes and logins they cost.
 package main
 
 import (
@@ -17,6 +19,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"code.cloudfoundry.org/credhub-cli/credhub"
@@ -27,6 +30,7 @@ import (
 type counting struct {
 	inner      http.RoundTripper
 	handshakes *atomic.Int64
+	dials      *atomic.Int64
 	requests   *atomic.Int64
 	logins     *atomic.Int64
 }
@@ -37,6 +41,7 @@ func (c counting) RoundTrip(request *http.Request) (*http.Response, error) {
 		c.logins.Add(1)
 	}
 	trace := &httptrace.ClientTrace{
+		ConnectDone:      func(string, string, error) { c.dials.Add(1) },
 		TLSHandshakeDone: func(tls.ConnectionState, error) { c.handshakes.Add(1) },
 	}
 	return c.inner.RoundTrip(request.WithContext(httptrace.WithClientTrace(request.Context(), trace)))
@@ -46,6 +51,13 @@ func number(text string) int {
 	value, err := strconv.Atoi(text)
 	must(err)
 	return value
+}
+
+// processor is this process's time on the processors, in milliseconds.
+func processor() int64 {
+	var usage syscall.Rusage
+	must(syscall.Getrusage(syscall.RUSAGE_SELF, &usage))
+	return (usage.Utime.Nano() + usage.Stime.Nano()) / 1_000_000
 }
 
 func must(err error) {
@@ -77,19 +89,24 @@ func lookup(client *credhub.CredHub, pipeline, secret int) (string, error) {
 }
 
 func main() {
-	if len(os.Args) != 8 {
-		fmt.Fprintln(os.Stderr, "usage: credhub-lookups SERVER CA-FILE CLIENT SECRET WORKERS LOOKUPS PIPELINES")
+	if len(os.Args) != 8 && len(os.Args) != 9 {
+		fmt.Fprintln(os.Stderr,
+			"usage: credhub-lookups SERVER CA-FILE CLIENT SECRET WORKERS LOOKUPS PIPELINES [PERIOD_MS]")
 		os.Exit(2)
 	}
 	ca, err := os.ReadFile(os.Args[2])
 	must(err)
 	workers, lookups, pipelines := number(os.Args[5]), number(os.Args[6]), number(os.Args[7])
+	var period time.Duration
+	if len(os.Args) == 9 {
+		period = time.Duration(number(os.Args[8])) * time.Millisecond
+	}
 	client, err := credhub.New(os.Args[1], credhub.CaCerts(string(ca)),
 		credhub.Auth(auth.UaaClientCredentials(os.Args[3], os.Args[4])))
 	must(err)
-	var handshakes, requests, logins atomic.Int64
+	var handshakes, dials, requests, logins atomic.Int64
 	http := client.Client()
-	http.Transport = counting{http.Transport, &handshakes, &requests, &logins}
+	http.Transport = counting{http.Transport, &handshakes, &dials, &requests, &logins}
 
 	const secrets = 5
 	var next atomic.Int64
@@ -105,6 +122,8 @@ func main() {
 				if turn >= lookups {
 					return
 				}
+				// A round begins when its time has come.
+				time.Sleep(time.Until(began.Add(time.Duration(turn/(secrets*pipelines)) * period)))
 				pipeline, secret := turn/secrets%pipelines, turn%secrets
 				start := time.Now()
 				value, err := lookup(client, pipeline, secret)
@@ -132,12 +151,14 @@ func main() {
 		return float64(each[min(int(part*float64(len(each))), len(each)-1)].Microseconds()) / 1000
 	}
 	must(json.NewEncoder(os.Stdout).Encode(map[string]any{
-		"lookups":    len(each),
-		"per_second": float64(len(each)) / seconds,
-		"p50_ms":     at(0.5),
-		"p99_ms":     at(0.99),
-		"requests":   requests.Load(),
-		"handshakes": handshakes.Load(),
-		"logins":     logins.Load(),
+		"lookups":     len(each),
+		"per_second":  float64(len(each)) / seconds,
+		"p50_ms":      at(0.5),
+		"p99_ms":      at(0.99),
+		"cpu_ms":      processor(),
+		"requests":    requests.Load(),
+		"connections": dials.Load(),
+		"handshakes":  handshakes.Load(),
+		"logins":      logins.Load(),
 	}))
 }

@@ -3,6 +3,8 @@
 //! A key's octets are opened when it is first used and kept for a minute; a key held by a provider (a security module)
 //! is never here at all. Whatever else is sealed under the master key is walked by [`KeyStore::rotate_master`] too.
 
+mod masters;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +19,8 @@ use serde_json::json;
 use store::{AuditEvent, Clock, KeyRow, SEALED_KEYS, SealedColumn, SealedValue, Store, StoreError, Tx};
 use uuid::Uuid;
 use x509::SpkiHash;
+
+pub use masters::{MasterKeyUse, ProveError};
 
 /// Names a key in the table `keys`.
 pub type KeyId = Uuid;
@@ -123,6 +127,19 @@ pub struct Rotated {
     /// any, keep the old master key.
     pub failed: Vec<String>,
     /// Values still under another master key: 0 when the old one can be forgotten.
+    pub remaining: u64,
+    /// The same by column.
+    pub columns: Vec<RotatedColumn>,
+}
+
+/// What a rotation did to one column.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct RotatedColumn {
+    /// `keys.sealed`.
+    pub column: String,
+    /// Values re-wrapped.
+    pub rewrapped: u64,
+    /// Values still under another master key.
     pub remaining: u64,
 }
 
@@ -394,16 +411,25 @@ impl KeyStore {
         mut progress: impl FnMut(&RotateProgress) + Send,
     ) -> Result<Rotated, RotateError> {
         let id = self.inner.keyring.current();
+        self.note_current(false).await?;
         let columns = self.inner.columns.read().clone();
         let head = self.inner.keyring.current_head();
         let mut total = 0;
         for column in &columns {
             total += self.inner.store.sealed_count(column, &head).await?;
         }
-        let mut report = Rotated { master: id, rewrapped: 0, failed: Vec::new(), remaining: 0 };
+        let mut report =
+            Rotated { master: id, rewrapped: 0, failed: Vec::new(), remaining: 0, columns: Vec::new() };
         for column in &columns {
+            let before = report.rewrapped;
             self.rewrap_column(column, total, &mut report, &mut progress).await?;
-            report.remaining += self.inner.store.sealed_count(column, &head).await?;
+            let remaining = self.inner.store.sealed_count(column, &head).await?;
+            report.remaining += remaining;
+            let (column, rewrapped) = (name_of(column), report.rewrapped - before);
+            report.columns.push(RotatedColumn { column, rewrapped, remaining });
+        }
+        if report.remaining == 0 {
+            self.forget_others().await?;
         }
         self.audit_rotation(&report, actor).await?;
         Ok(report)
@@ -417,7 +443,7 @@ impl KeyStore {
         progress: &mut (impl FnMut(&RotateProgress) + Send),
     ) -> Result<(), RotateError> {
         let head = self.inner.keyring.current_head();
-        let name = format!("{}.{}", column.table, column.column);
+        let name = name_of(column);
         let mut after: Option<Vec<u8>> = None;
         loop {
             progress(&RotateProgress { column: name.clone(), done: report.rewrapped, total });
@@ -477,6 +503,11 @@ impl std::fmt::Debug for KeyStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("KeyStore").field("keyring", &self.inner.keyring).finish_non_exhaustive()
     }
+}
+
+/// `keys.sealed`.
+fn name_of(column: &SealedColumn) -> String {
+    format!("{}.{}", column.table, column.column)
 }
 
 /// What a sealed key is bound to.

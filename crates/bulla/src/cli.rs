@@ -15,6 +15,7 @@ use crate::control::{
 use crate::exit::EXIT_CODES;
 use crate::fleet_command::FleetArgs;
 use crate::inventory::InventoryArgs;
+use crate::keys_command::KeysArgs;
 use crate::rules::RulesArgs;
 use crate::scan_command::ScanArgs;
 use crate::serve_command::ServeArgs;
@@ -105,6 +106,8 @@ pub(crate) enum Command {
     Audit(Noun<AuditCommand>),
     /// The master key: wrap what is sealed under another anew
     Key(Noun<KeyCommand>),
+    /// The key service: sign for TLS terminators that do not hold the keys
+    Keys(KeysArgs),
     /// API tokens
     Token(Noun<TokenCommand>),
     /// People who log in, and the roles there are

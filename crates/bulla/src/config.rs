@@ -1,5 +1,10 @@
 //! Configuration: built-in defaults, then one TOML file, then the environment, then flags.
 
+mod key_service;
+mod master_key;
+mod store_settings;
+mod table;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -8,6 +13,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::exit::{Outcome, Problem};
 use crate::output::Format;
+use table::{KEYS, Kind};
+
+pub(crate) use key_service::KeyServiceSettings;
+pub(crate) use master_key::{AuthoritySettings, AwsKmsSettings, MasterKeySettings, ModuleSettings};
+pub(crate) use store_settings::StoreSettings;
 
 /// All settings.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
@@ -26,6 +36,7 @@ pub(crate) struct Settings {
     pub(crate) ct: TransparencySettings,
     pub(crate) watch: WatchSettings,
     pub(crate) client: ClientSettings,
+    pub(crate) keys: KeyServiceSettings,
 }
 
 /// `[server]`
@@ -42,6 +53,7 @@ pub(crate) struct ServerSettings {
     pub(crate) trusted_proxies: Vec<String>,
     pub(crate) connections_max: usize,
     pub(crate) stop_s: u64,
+    pub(crate) core_dumps: bool,
 }
 
 /// `[credentials]`
@@ -53,20 +65,23 @@ pub(crate) struct CredentialSettings {
     pub(crate) exact_name_like: Vec<String>,
     pub(crate) concatenate_cas: bool,
     pub(crate) any_key: bool,
+    pub(crate) ca_minimum_days: u32,
+    pub(crate) leaf_minimum_days: u32,
+    pub(crate) undelete_days: u32,
+    pub(crate) retention: Vec<String>,
     pub(crate) uaa_url: String,
     pub(crate) uaa_ca_file: PathBuf,
     pub(crate) uaa_audience: Vec<String>,
 }
 
-/// `[authority]`
-#[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct AuthoritySettings {
-    pub(crate) master_key_file: PathBuf,
-    pub(crate) old_master_key_files: Vec<PathBuf>,
-    pub(crate) crl_hours: u32,
-    pub(crate) crl_shards: u32,
-    pub(crate) ocsp_hours: u32,
+impl CredentialSettings {
+    /// Which versions stay.
+    pub(crate) fn retention(&self) -> Outcome<Vec<credentials::Retention>> {
+        let read = |text: &String| {
+            text.parse().map_err(|error| Problem::usage(format!("credentials.retention: {error}")))
+        };
+        self.retention.iter().map(read).collect()
+    }
 }
 
 /// `[est]`
@@ -171,16 +186,6 @@ pub(crate) struct ScanSettings {
     pub(crate) table_rows: usize,
 }
 
-/// `[store]`
-#[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct StoreSettings {
-    pub(crate) enabled: bool,
-    pub(crate) url: String,
-    pub(crate) connections: usize,
-    pub(crate) patience_s: u64,
-}
-
 /// Which addresses to use.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -250,6 +255,7 @@ impl Default for ServerSettings {
             // With 64 KiB each at worst: 256 MiB.
             connections_max: 4_096,
             stop_s: 20,
+            core_dumps: false,
         }
     }
 }
@@ -263,21 +269,13 @@ impl Default for CredentialSettings {
             exact_name_like: Vec::new(),
             concatenate_cas: true,
             any_key: false,
+            ca_minimum_days: 0,
+            leaf_minimum_days: 0,
+            undelete_days: 7,
+            retention: Vec::new(),
             uaa_url: String::new(),
             uaa_ca_file: PathBuf::new(),
             uaa_audience: Vec::new(),
-        }
-    }
-}
-
-impl Default for AuthoritySettings {
-    fn default() -> Self {
-        Self {
-            master_key_file: PathBuf::new(),
-            old_master_key_files: Vec::new(),
-            crl_hours: 48,
-            crl_shards: 0,
-            ocsp_hours: 12,
         }
     }
 }
@@ -341,178 +339,6 @@ impl Default for TransparencySettings {
         }
     }
 }
-
-impl Default for StoreSettings {
-    fn default() -> Self {
-        // A minute: as long as a database takes to fail over.
-        Self { enabled: true, url: String::new(), connections: store::CONNECTIONS_DEFAULT, patience_s: 60 }
-    }
-}
-
-impl StoreSettings {
-    /// How the database is opened.
-    pub(crate) fn options(&self) -> store::StoreOptions {
-        store::StoreOptions { connections: self.connections, ..store::StoreOptions::default() }
-    }
-}
-
-/// How the text of an environment variable is read.
-#[derive(Clone, Copy, PartialEq)]
-enum Kind {
-    Text,
-    Number,
-    Truth,
-    /// Separated by commas.
-    List,
-}
-
-/// Every key, in the order shown, with its meaning. The variable of `scan.ports` is
-/// `BULLA_SCAN_PORTS`, and so on.
-const KEYS: &[(&str, Kind, &str)] = &[
-    ("scan.ports", Kind::Text, "ports for targets that name none; empty: 443"),
-    ("scan.families", Kind::Text, "any, ipv4 or ipv6"),
-    ("scan.all_addresses", Kind::Truth, "every address of a name is an endpoint of its own"),
-    ("scan.max_addresses", Kind::Number, "addresses one network may have"),
-    ("scan.ca_files", Kind::List, "files of certificates to trust too"),
-    ("scan.system_roots", Kind::Truth, "trust this system's roots"),
-    ("scan.expiring_within_days", Kind::Number, "days before its end a certificate is about to expire"),
-    ("scan.expiring_fraction", Kind::Number, "the same as a fraction of its life"),
-    ("scan.fail_on", Kind::Text, "never, info, low, medium, high or critical"),
-    ("scan.dns", Kind::List, "name servers to ask; empty: the system's"),
-    ("scan.in_flight", Kind::Number, "endpoints looked at at once; 0: what open files allow"),
-    ("scan.per_address", Kind::Number, "the same behind one address"),
-    ("scan.timeout_ms", Kind::Number, "limit of each phase at the first try"),
-    ("scan.retry_timeout_ms", Kind::Number, "limit of each phase at the second try"),
-    ("scan.retry", Kind::Truth, "the silent get a second try"),
-    ("scan.finish_handshakes", Kind::Truth, "complete handshakes"),
-    ("scan.revocation", Kind::Text, "off, crl or ocsp"),
-    ("scan.output", Kind::Text, "table, json, jsonl, csv or html"),
-    ("scan.table_rows", Kind::Number, "rows of the table; 0: all"),
-    ("store.enabled", Kind::Truth, "keep results in the inventory"),
-    ("store.url", Kind::Text, "the database; empty: a file in the data folder"),
-    (
-        "store.connections",
-        Kind::Number,
-        "connections to PostgreSQL at most; a third of them read, the others write",
-    ),
-    ("store.patience_s", Kind::Number, "how long to wait for a database that is gone"),
-    ("server.listen", Kind::Text, "where the API and the protocols are served, over TLS"),
-    ("server.public_listen", Kind::Text, "where CRLs and OCSP are served, in plain HTTP; empty: nowhere"),
-    (
-        "server.url",
-        Kind::Text,
-        "how clients reach the server; empty: https:// and the host name and port of listen",
-    ),
-    (
-        "server.public_url",
-        Kind::Text,
-        "how clients reach CRLs and OCSP, written into certificates; empty: http:// …",
-    ),
-    (
-        "server.certificate_file",
-        Kind::Text,
-        "the server's own chain (PEM); empty: issued and renewed by itself",
-    ),
-    ("server.key_file", Kind::Text, "the key of that chain (PEM)"),
-    ("server.client_ca_files", Kind::List, "whose client certificates are accepted beside agents'"),
-    (
-        "server.trusted_proxies",
-        Kind::List,
-        "networks of proxies whose word on the client's address is taken (X-Forwarded-For)",
-    ),
-    ("server.connections_max", Kind::Number, "connections at once; more wait"),
-    ("server.stop_s", Kind::Number, "how long requests under way may take at the stop"),
-    (
-        "credentials.listen",
-        Kind::Text,
-        "where credentials are served over TLS, as CredHub does; empty: nowhere",
-    ),
-    ("credentials.url", Kind::Text, "how clients reach it; empty: as each request says"),
-    (
-        "credentials.exact_name_like",
-        Kind::List,
-        "actors whose name-like with a slash before it is a whole name",
-    ),
-    (
-        "credentials.concatenate_cas",
-        Kind::Truth,
-        "a certificate's ca holds both versions of one that changes",
-    ),
-    ("credentials.any_key", Kind::Truth, "certificates with other keys than RSA may be set"),
-    (
-        "credentials.uaa_url",
-        Kind::Text,
-        "a UAA whose tokens are accepted, and where clients log in; empty: here",
-    ),
-    ("credentials.uaa_ca_file", Kind::Text, "certificates to trust for it; empty: the system's"),
-    ("credentials.uaa_audience", Kind::List, "what the audience of its tokens names; empty: anything"),
-    (
-        "authority.master_key_file",
-        Kind::Text,
-        "the key that seals keys at rest; empty: made in the data folder",
-    ),
-    ("authority.old_master_key_files", Kind::List, "earlier master keys, for reading until all is rotated"),
-    ("authority.crl_hours", Kind::Number, "how long a CRL is valid"),
-    ("authority.crl_shards", Kind::Number, "CRLs the certificates of one CA are spread over; 0: one"),
-    ("authority.ocsp_hours", Kind::Number, "how long an OCSP response is valid"),
-    ("acme.default_profile", Kind::Text, "the profile of /acme/directory"),
-    ("acme.caa_identities", Kind::List, "this authority's names in CAA records; none: CAA is not checked"),
-    ("acme.dns_persist_plain_account", Kind::Truth, "dns-persist-01 also takes the account's plain URL"),
-    ("acme.names_max", Kind::Number, "names in one order at most"),
-    ("acme.keep_ended_seconds", Kind::Number, "how long ended orders stay readable"),
-    (
-        "acme.validation.name_servers",
-        Kind::List,
-        "name servers validation asks, ADDRESS:PORT; empty: the system's",
-    ),
-    ("acme.validation.http_port", Kind::Number, "where http-01 asks; anything but 80 is for trials"),
-    ("acme.validation.https_port", Kind::Number, "where tls-alpn-01 asks; anything but 443 is for trials"),
-    ("acme.validation.allow_private", Kind::Truth, "whether hosts in private networks may be validated"),
-    ("acme.validation.allow_networks", Kind::List, "networks validation may reach whatever else is said"),
-    ("acme.validation.deny_networks", Kind::List, "networks validation never reaches"),
-    ("acme.validation.concurrency", Kind::Number, "validations at once"),
-    ("acme.validation.try_milliseconds", Kind::Number, "how long one try may take"),
-    ("acme.validation.pause_milliseconds", Kind::Number, "pause before the second try"),
-    ("est.profiles", Kind::List, "profiles offered over EST, as labels"),
-    ("est.default_profile", Kind::Text, "the one of them for paths without a label"),
-    ("est.require_channel_binding", Kind::Truth, "EST requests carry the TLS connection's exporter value"),
-    ("est.registrars", Kind::List, "SHA-256 of public keys (SPKI) whose holders enrol others"),
-    ("scep.profiles", Kind::List, "profiles offered over SCEP"),
-    ("scep.default_profile", Kind::Text, "the one of them for paths without a name"),
-    ("scep.allow_sha1", Kind::Truth, "SCEP messages hashed with SHA-1 are taken, for old devices"),
-    ("oidc.issuer", Kind::Text, "who people log in with: the issuer's URL; empty: nobody logs in"),
-    ("oidc.client_id", Kind::Text, "what the issuer knows this server as"),
-    ("oidc.client_secret_file", Kind::Text, "the file with the secret it gave; empty: a public client"),
-    ("oidc.groups", Kind::List, "what groups may do: GROUP=ROLE or GROUP=ROLE=SCOPE"),
-    ("oidc.groups_claim", Kind::Text, "the claim with a person's groups"),
-    ("oidc.name_claim", Kind::Text, "the claim that new people are named by"),
-    ("oidc.scopes", Kind::List, "what is asked for beside openid"),
-    ("oidc.ca_file", Kind::Text, "certificates to trust for the issuer; empty: the system's"),
-    ("pkcs11.module", Kind::Text, "the security module's library; empty: none (builds with pkcs11 only)"),
-    ("pkcs11.token_label", Kind::Text, "the token to use"),
-    ("pkcs11.pin_file", Kind::Text, "the file with its PIN"),
-    ("ct.certspotter_url", Kind::Text, "Cert Spotter, asked for watched domains; empty: it is not"),
-    ("ct.certspotter_token_file", Kind::Text, "the file with its API token; empty: asked without"),
-    ("ct.certspotter_per_minute", Kind::Number, "requests to it a minute"),
-    ("ct.crtsh_url", Kind::Text, "crt.sh, asked for watched domains; empty: it is not"),
-    ("ct.crtsh_per_minute", Kind::Number, "requests to it a minute"),
-    ("ct.poll_s", Kind::Number, "seconds between two questions about a domain, at least"),
-    ("ct.grace_s", Kind::Number, "seconds an issuance waits for its verdict: our own are logged first"),
-    ("ct.behind_s", Kind::Number, "seconds a service or log may fail or lag before it is told"),
-    ("ct.log_list_urls", Kind::List, "lists of the logs to follow (log_list.json, version 3); none: no log"),
-    ("ct.log_list_files", Kind::List, "the same in files"),
-    ("ct.checkpoint_s", Kind::Number, "seconds between two looks at a log"),
-    ("ct.ca_files", Kind::List, "the only certificates trusted for all of these; empty: the system's"),
-    ("watch.clouds_file", Kind::Text, "the clouds and clusters that watches may list; empty: none"),
-    ("client.url", Kind::Text, "the server the commands talk to; empty: the one of this machine"),
-    (
-        "client.credential_url",
-        Kind::Text,
-        "the credential store the commands talk to; empty: that of this machine",
-    ),
-    ("client.token_file", Kind::Text, "the file with the API token (or BULLA_CLIENT_TOKEN holds the token)"),
-    ("client.ca_file", Kind::Text, "certificates to trust for the server"),
-];
 
 /// Where a value comes from.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -670,6 +496,7 @@ fn value(kind: Kind, text: &str) -> Option<toml::Value> {
             Ok(whole) => Some(toml::Value::Integer(whole)),
             Err(_) => text.parse().ok().map(toml::Value::Float),
         },
+        Kind::Toml => format!("value = {text}").parse::<toml::Table>().ok()?.remove("value"),
         Kind::List => {
             let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
             Some(toml::Value::Array(items.map(|item| item.to_owned().into()).collect()))
@@ -682,6 +509,7 @@ fn unreadable(variable: &str, text: &str, kind: Kind) -> Problem {
         Kind::Truth => "true or false",
         Kind::Number => "a number",
         Kind::Text | Kind::List => "text",
+        Kind::Toml => "TOML, as after the equals sign in the file",
     };
     Problem::usage(format_args!("{variable} is {text:?} and should be {wanted}"))
         .hint(format!("unset {variable} or correct it"))
@@ -733,10 +561,10 @@ impl Settings {
         if !(0.0..=1.0).contains(&scan.expiring_fraction) {
             return refuse("scan.expiring_fraction is from 0 to 1");
         }
-        if !(store::CONNECTIONS_MIN..=store::CONNECTIONS_MAX).contains(&self.store.connections) {
-            return refuse("store.connections is from 2 to 1000");
-        }
+        self.store.check()?;
         self.ct.check()?;
+        self.authority.check_masters(&self.pkcs11)?;
+        self.keys.check()?;
         self.fail_on()?;
         Ok(())
     }
@@ -809,6 +637,8 @@ mod tests {
         // The URL is the server's; tables by profile and limits are for the file.
         leaves.retain(|key| key != "acme.base_url" && !key.starts_with("acme.limits."));
         let mut keys: Vec<String> = KEYS.iter().map(|(key, ..)| (*key).to_owned()).collect();
+        // Absent unless it is given.
+        keys.retain(|key| key != "authority.master_key");
         leaves.sort();
         keys.sort();
         assert_eq!(leaves, keys);

@@ -15,6 +15,7 @@ mod endpoint;
 mod exit;
 mod fleet_command;
 mod inventory;
+mod keys_command;
 mod listing;
 mod output;
 mod rules;
@@ -77,6 +78,7 @@ fn run(cli: &Cli) -> Outcome<Exit> {
         Command::Watch(noun) => block_on(control::run(noun, &cli.global)),
         Command::Audit(noun) => block_on(control::run(noun, &cli.global)),
         Command::Key(noun) => block_on(control::run(noun, &cli.global)),
+        Command::Keys(args) => block_on(keys_command::run(args, &cli.global)),
         Command::Token(noun) => block_on(control::run(noun, &cli.global)),
         Command::User(noun) => block_on(control::run(noun, &cli.global)),
         Command::Credential(args) => block_on(control::run_credential(args, &cli.global)),
@@ -118,6 +120,9 @@ async fn configuration(args: &ConfigArgs, global: &Global) -> Outcome<Exit> {
                 }
             };
             print(&read)?;
+            for line in serve_command::master_keys::described(&configuration.settings.authority)? {
+                print(&line)?;
+            }
             check_connections(&configuration.settings.store).await?;
         }
     }
@@ -131,7 +136,7 @@ async fn check_connections(settings: &StoreSettings) -> Outcome<()> {
     if !settings.enabled || url.sqlite_path().is_some() {
         return Ok(());
     }
-    match Store::connections_at(&url, &settings.options()).await {
+    match Store::connections_at(&url, &settings.options()?).await {
         Ok(connections) => {
             scan_command::fits(connections)?;
             let servers = connections.servers.map_or_else(|| "some".to_owned(), |all| all.to_string());

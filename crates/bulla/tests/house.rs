@@ -17,8 +17,10 @@ const FLOORS: &[(&str, u8)] = &[
     ("keys", 1),
     // Stands beside the house: it is the world that the house looks at.
     ("fleet", 1),
+    ("client", 2),
     ("scan", 2),
     ("authority", 2),
+    ("keyless", 2),
     ("credentials", 3),
     ("lifecycle", 3),
     ("server", 5),

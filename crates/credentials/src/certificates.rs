@@ -6,21 +6,27 @@
 use std::collections::HashMap;
 
 use futures_util::FutureExt;
+use futures_util::future::join_all;
 use serde_json::{Value as Json, json};
 use store::StoreError;
-use store::credentials::{CredentialAsker, delete_credential_version, set_transitional_version};
+use store::credentials::{
+    CredentialAsker, CredentialVersionRow, delete_credential_version, set_transitional_version,
+};
 use uuid::Uuid;
 
 use crate::regenerate::Changes;
 use crate::value::{Given, certificate_of};
-use crate::version::Version;
+use crate::version::{Version, VersionView};
 use crate::writing::Draft;
 use crate::{CredentialError, Credentials, Kind, Name, Operation, Value};
 
 /// Certificates read at a time where all are listed.
 const PAGE: usize = 500;
 
-/// Certificates that are listed at once, at most.
+/// What an authority signed that is told together of its change.
+const TOLD_TOGETHER: usize = 256;
+
+/// Certificates, or versions of one, that are listed at once, at most.
 const LISTED_MAX: usize = 100_000;
 
 const TWO_TRANSITIONAL: &str = "The maximum number of transitional versions for a given CA is 1.";
@@ -39,7 +45,7 @@ pub struct CertificateView {
     /// What it signed that is current.
     pub signs: Vec<String>,
     /// Its versions, newest first.
-    pub versions: Vec<Version>,
+    pub versions: Vec<VersionView>,
 }
 
 /// A version to be added to a certificate.
@@ -67,7 +73,7 @@ pub struct Regeneration {
 }
 
 impl Credentials {
-    /// A certificate by its name.
+    /// A certificate by its name. No value is opened.
     ///
     /// # Errors
     /// [`CredentialError::NotFound`].
@@ -76,24 +82,19 @@ impl Credentials {
         asker: &CredentialAsker,
         name: &Name,
     ) -> Result<CertificateView, CredentialError> {
-        let versions = self.certificate_versions_of(asker, name).await?;
+        let rows = self.certificate_rows(asker, name).await?;
         let signs = self.signed_by(name).await?;
         let signs = signs.into_iter().map(|name| name.as_str().to_owned()).collect();
-        let signer = versions[0].signed_by.clone().map(Name::stored);
-        let signed_by = match signer {
+        let signed_by = match rows[0].signed_by.clone().map(Name::stored) {
             Some(signer) => self.shown_name(&signer).await?,
             None => String::new(),
         };
-        Ok(CertificateView {
-            id: versions[0].credential,
-            name: versions[0].name.clone(),
-            signed_by,
-            signs,
-            versions,
-        })
+        let (id, name) = (rows[0].credential, rows[0].name.clone());
+        let versions = rows.into_iter().map(VersionView::from).collect();
+        Ok(CertificateView { id, name, signed_by, signs, versions })
     }
 
-    /// Every certificate that the asker may read. Read a page at a time.
+    /// Every certificate that the asker may read. Read a page at a time; no value is opened.
     ///
     /// # Errors
     /// [`CredentialError::Bad`] when there are more than 100,000.
@@ -101,20 +102,19 @@ impl Credentials {
         &self,
         asker: &CredentialAsker,
     ) -> Result<Vec<CertificateView>, CredentialError> {
-        let mut all: Vec<CertificateView> = Vec::new();
-        let mut after = None;
+        let (mut all, mut after): (Vec<CertificateView>, _) = (Vec::new(), None);
         loop {
-            let page = self.store().credential_certificates(asker, after.as_ref(), PAGE).await?;
+            let now = self.now_us();
+            let page = self.store().credential_certificates(asker, after.as_ref(), PAGE, now).await?;
             for row in page.rows {
-                let version = self.open_row(row)?;
-                match all.last_mut().filter(|last| last.id == version.credential) {
-                    Some(last) => last.versions.push(version),
+                match all.last_mut().filter(|last| last.id == row.credential) {
+                    Some(last) => last.versions.push(row.into()),
                     None => all.push(CertificateView {
-                        id: version.credential,
-                        name: version.name.clone(),
-                        signed_by: version.signed_by.clone().unwrap_or_default(),
+                        id: row.credential,
+                        name: row.name.clone(),
+                        signed_by: row.signed_by.clone().unwrap_or_default(),
                         signs: Vec::new(),
-                        versions: vec![version],
+                        versions: vec![row.into()],
                     }),
                 }
             }
@@ -146,7 +146,12 @@ impl Credentials {
         if current {
             self.current(asker, &name).await
         } else {
-            self.certificate_versions_of(asker, &name).await
+            let versions = self.versions(asker, &name, None).await?;
+            if versions[0].kind() == Kind::Certificate {
+                Ok(versions)
+            } else {
+                Err(CredentialError::NotFound)
+            }
         }
     }
 
@@ -161,16 +166,14 @@ impl Credentials {
         how: Regeneration,
     ) -> Result<Version, CredentialError> {
         let name = self.name_of(asker, id, Operation::Write).await?;
-        let versions = self.certificate_versions_of(&everything(asker), &name).await?;
-        if how.set_as_transitional && versions.iter().any(|version| version.transitional) {
-            return Err(CredentialError::bad(TWO_TRANSITIONAL));
-        }
-        let newest = versions.into_iter().next().ok_or(CredentialError::NotFound)?;
+        self.no_second_transitional(&name, how.set_as_transitional).await?;
+        let newest = self.newest(&name).await?.ok_or(CredentialError::NotFound)?;
         let changes = Changes {
             transitional: how.set_as_transitional,
             transitional_signs: how.allow_transitional_parent_to_sign,
             key_length: how.key_length,
             duration: how.duration,
+            expected: None,
         };
         let made = self.make_again(asker, newest, how.metadata, &changes).await?;
         if how.set_as_transitional {
@@ -190,18 +193,18 @@ impl Credentials {
         new: NewCertificateVersion,
     ) -> Result<Version, CredentialError> {
         let name = self.name_of(asker, id, Operation::Write).await?;
-        let versions = self.certificate_versions_of(&everything(asker), &name).await?;
-        if new.transitional && versions.iter().any(|version| version.transitional) {
-            return Err(CredentialError::bad(TWO_TRANSITIONAL));
-        }
+        self.no_second_transitional(&name, new.transitional).await?;
         let Given { value, .. } = Value::given(Kind::Certificate, new.value, self.options().any_key)?;
         let Value::Certificate(certificate) = &value else { return Err(CredentialError::OtherType) };
         let own = certificate.parsed().ok_or_else(|| CredentialError::bad(NO_CERTIFICATE))?;
         let itself = own.issuer.der == own.subject.der && own.signed_by(&own.public_key).is_ok();
         let authority = crate::value::is_authority(&own);
         let mut draft = Draft::new(name.clone(), value, "credential.set");
-        draft.facts =
-            Some(crate::Facts { certificate_authority: authority, self_signed: itself, generated: false });
+        draft.facts = Some(crate::Facts {
+            certificate_authority: authority,
+            self_signed: itself,
+            ..crate::Facts::default()
+        });
         draft.not_after_us = Some(own.not_after.0.saturating_mul(1_000_000));
         draft.signed_by = (itself && authority).then(|| name.key().to_owned());
         draft.transitional = new.transitional;
@@ -223,12 +226,11 @@ impl Credentials {
         version: Uuid,
     ) -> Result<Version, CredentialError> {
         let name = self.name_of(asker, id, Operation::Delete).await?;
-        let versions = self.certificate_versions_of(&everything(asker), &name).await?;
-        let more = versions.len() > 1;
-        let gone = versions.into_iter().find(|one| one.id == version).ok_or(CredentialError::NoVersion)?;
-        if !more {
-            return Err(CredentialError::bad(LAST_VERSION));
-        }
+        let gone = self.version_of(&asker.with_everything(), version).await;
+        let gone = gone.map_err(|error| match error {
+            CredentialError::NotFound => CredentialError::NoVersion,
+            other => other,
+        })?;
         let event =
             self.event(asker, "credential.delete_version", name.as_str(), json!({ "version": version }));
         let (key, asker) = (name.key().to_owned(), asker.clone());
@@ -282,16 +284,20 @@ impl Credentials {
             return Err(CredentialError::NoVersion);
         }
         self.tell_children(asker, &name).await?;
-        self.current_of(&everything(asker), &name).await
+        self.current_of(&asker.with_everything(), &name).await
     }
 
     /// Gives what an authority signed a version that trusts both of its versions, the one that signed first.
-    async fn tell_children(&self, asker: &CredentialAsker, name: &Name) -> Result<(), CredentialError> {
+    pub(crate) async fn tell_children(
+        &self,
+        asker: &CredentialAsker,
+        name: &Name,
+    ) -> Result<(), CredentialError> {
         if !self.options().concatenate_cas {
             return Ok(());
         }
         // Whoever changes an authority changes what hangs on it, may they write there or not.
-        let all = everything(asker);
+        let all = asker.with_everything();
         let versions = self.current_of(&all, name).await?;
         let pems: Vec<String> = versions
             .iter()
@@ -300,41 +306,41 @@ impl Credentials {
                 _ => None,
             })
             .collect();
-        for child in self.signed_by(name).await? {
-            let Some(there) = self.newest(&child).await? else { continue };
-            let Value::Certificate(mut value) = there.value else { continue };
-            let signed = value.ca.as_deref().and_then(certificate_of).map(|ca| ca.fingerprint);
-            // With one version left, it is trusted because it signed.
-            let other = |pem: &&String| certificate_of(pem).map(|ca| ca.fingerprint) != signed;
-            let trusted = pems.iter().find(other).filter(|_| pems.len() > 1).cloned();
-            if value.trusted_ca == trusted {
-                continue;
-            }
-            value.trusted_ca = trusted;
-            let mut draft = Draft::new(child, Value::Certificate(value), "credential.trust");
-            draft.metadata = there.metadata;
-            draft.parameters = there.parameters;
-            draft.facts = there.facts;
-            draft.not_after_us = there.not_after_us;
-            draft.transitional = there.transitional;
-            draft.signed_by = there.signed_by;
-            draft.expected = Some(Some(there.id));
-            match self.write(&all, draft).await {
-                // A newer version has the authority as it is now.
-                Ok(_) | Err(CredentialError::Changed) => {}
-                Err(error) => return Err(error),
+        for names in self.signed_by(name).await?.chunks(TOLD_TOGETHER) {
+            let there = self.newest_of(names).await?;
+            let drafts = there.into_iter().filter_map(|there| trusting(there, &pems));
+            let written = drafts.map(|draft| self.write(&all, draft));
+            for written in join_all(written).await {
+                match written {
+                    // A newer version has the authority as it is now.
+                    Ok(_) | Err(CredentialError::Changed) => {}
+                    Err(error) => return Err(error),
+                }
             }
         }
         Ok(())
     }
 
-    async fn certificate_versions_of(
+    /// What is known of a certificate's versions that are read, newest first; one at least.
+    async fn certificate_rows(
         &self,
         asker: &CredentialAsker,
         name: &Name,
-    ) -> Result<Vec<Version>, CredentialError> {
-        let versions = self.versions(asker, name, None).await?;
-        if versions[0].kind() == Kind::Certificate { Ok(versions) } else { Err(CredentialError::NotFound) }
+    ) -> Result<Vec<CredentialVersionRow>, CredentialError> {
+        let now_us = self.now_us();
+        let mut rows = self.store().credential_versions_listed(asker, name.key(), LISTED_MAX).await?.versions;
+        rows.retain(|row| {
+            row.kind == Kind::Certificate.name() && row.ends_at_us.is_none_or(|at| at > now_us)
+        });
+        if rows.is_empty() { Err(CredentialError::NotFound) } else { Ok(rows) }
+    }
+
+    async fn no_second_transitional(&self, name: &Name, wanted: bool) -> Result<(), CredentialError> {
+        let rows = self.certificate_rows(&CredentialAsker::system(), name).await?;
+        if wanted && rows.iter().any(|row| row.transitional) {
+            return Err(CredentialError::bad(TWO_TRANSITIONAL));
+        }
+        Ok(())
     }
 
     async fn name_of(
@@ -357,15 +363,32 @@ impl Credentials {
 
     /// A name as it was first written; as it is when nothing is there.
     async fn shown_name(&self, name: &Name) -> Result<String, CredentialError> {
-        let everything = CredentialAsker { actor: String::new(), everything: true };
-        let found = self.find_exactly(&everything, name).await?;
+        let found = self.find_exactly(&CredentialAsker::system(), name).await?;
         Ok(found.map_or_else(|| name.as_str().to_owned(), |found| found.name))
     }
 }
 
-/// The same caller with every right: for what follows from what it may do.
-fn everything(asker: &CredentialAsker) -> CredentialAsker {
-    CredentialAsker { actor: asker.actor.clone(), everything: true }
+/// A version like this one that trusts an authority's certificates: the one that signed, and beside it the other, where
+/// there are two. `None` when this one does.
+fn trusting(there: Version, pems: &[String]) -> Option<Draft> {
+    let Value::Certificate(mut value) = there.value else { return None };
+    let signed = value.ca.as_deref().and_then(certificate_of).map(|ca| ca.fingerprint);
+    // With one version left, it is trusted because it signed.
+    let other = |pem: &&String| certificate_of(pem).map(|ca| ca.fingerprint) != signed;
+    let trusted = pems.iter().find(other).filter(|_| pems.len() > 1).cloned();
+    if value.trusted_ca == trusted {
+        return None;
+    }
+    value.trusted_ca = trusted;
+    let mut draft = Draft::new(Name::stored(there.name), Value::Certificate(value), "credential.trust");
+    draft.metadata = there.metadata;
+    draft.parameters = there.parameters;
+    draft.facts = there.facts;
+    draft.not_after_us = there.not_after_us;
+    draft.transitional = there.transitional;
+    draft.signed_by = there.signed_by;
+    draft.expected = Some(Some(there.id));
+    Some(draft)
 }
 
 /// Says of each what signed it and what it signed.

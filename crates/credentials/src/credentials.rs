@@ -1,18 +1,29 @@
 //! The handle, and the ways into the database.
 
-use std::sync::Arc;
+use std::str::FromStr;
+use std::sync::{Arc, OnceLock};
 
+use authority::Authority;
 use authority::keystore::KeyStore;
 use futures_util::FutureExt;
 use keys::keyring::Keyring;
+use parking_lot::Mutex;
 use store::credentials::{
-    CredentialAsker, CredentialRow, NewCredentialVersion, Put, SEALED_CREDENTIALS, put_credential_versions,
+    CredentialAsker, CredentialRow, NewCredentialVersion, Put, SEALED_CREDENTIALS, SEALED_HOOKS,
+    SEALED_WRAPS, put_credential_versions,
 };
-use store::{AuditEvent, Batcher, BatcherOptions, Clock, Event, NewCertificate, Store, StoreError, Tx};
+use store::{
+    AuditEvent, Batcher, BatcherOptions, Clock, Event, Insertion, NewCertificate, NewIssued, Store,
+    StoreError, Tx,
+};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use crate::CredentialError;
+use crate::name::PermissionPath;
 use crate::reading::ReadLog;
+use crate::rotation::{HookSender, RotationReport};
 use crate::stock::RsaStock;
 use crate::token::{self, NotEnded};
 use crate::version::Version;
@@ -23,21 +34,88 @@ const BATCH_MAX: usize = 256;
 const WAITING_MAX: usize = 4_096;
 /// Transactions under way: while one commits, the next is being sent.
 const AT_ONCE: usize = 2;
+/// Names of one statement.
+const LOOKUPS_MAX: usize = 64;
+/// Statements that read under way.
+const LOOKUPS_AT_ONCE: usize = 2;
 /// A transaction that lost against another is tried so often.
 const ATTEMPTS: usize = 3;
 
+/// How many versions stay below a path, and how long; what is current stays in any case.
+#[derive(Clone, Debug)]
+pub struct Retention {
+    /// A name, or all below a path; the longest that fits counts.
+    pub path: PermissionPath,
+    /// So many versions of a name, 1 or more.
+    pub versions: Option<u32>,
+    /// Days after which a version goes that is not current.
+    pub days: Option<u32>,
+}
+
+impl FromStr for Retention {
+    type Err = CredentialError;
+
+    /// Reads `PATH COUNT`, `PATH DAYSd` or `PATH COUNT DAYSd`: `/ci/* 10`, `/* 90d`, `/team/* 20 90d`.
+    fn from_str(text: &str) -> Result<Self, CredentialError> {
+        let bad = || {
+            CredentialError::bad(format!(
+                "{text:?} says not which versions stay: write a path, a count of versions, days, as in `/ci/* 10 90d`"
+            ))
+        };
+        let mut words = text.split_whitespace();
+        let path = PermissionPath::parse(words.next().ok_or_else(bad)?)?;
+        let mut retention = Self { path, versions: None, days: None };
+        for word in words {
+            let place = match word.strip_suffix('d') {
+                Some(_) => &mut retention.days,
+                None => &mut retention.versions,
+            };
+            let number = word.strip_suffix('d').unwrap_or(word).parse().ok().filter(|number| *number > 0);
+            if place.replace(number.ok_or_else(bad)?).is_some() {
+                return Err(bad());
+            }
+        }
+        let says = retention.versions.is_some() || retention.days.is_some();
+        if says { Ok(retention) } else { Err(bad()) }
+    }
+}
+
 /// How credentials are kept.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct CredentialsOptions {
     /// Whether a certificate's `ca` has both versions of an authority that changes.
     pub concatenate_cas: bool,
     /// Whether certificates with other keys than RSA may be set; CredHub refuses them.
     pub any_key: bool,
+    /// Days for which an authority's certificate is generated at least, 0–[`DURATION_MAX`](crate::DURATION_MAX).
+    pub ca_minimum_days: u32,
+    /// The same of all other certificates.
+    pub leaf_minimum_days: u32,
+    /// Days for which what was deleted, or has ended, can be taken back; 0: it is gone at once.
+    pub undelete_days: u32,
+    /// Which versions stay; without one for its name, all.
+    pub retention: Vec<Retention>,
+}
+
+impl CredentialsOptions {
+    /// What holds for a name (lower case).
+    #[must_use]
+    pub fn retention_of(&self, name_key: &str) -> Option<&Retention> {
+        let fits = self.retention.iter().filter(|retention| retention.path.holds(name_key));
+        fits.max_by_key(|retention| retention.path.key().len())
+    }
 }
 
 impl Default for CredentialsOptions {
     fn default() -> Self {
-        Self { concatenate_cas: true, any_key: false }
+        Self {
+            concatenate_cas: true,
+            any_key: false,
+            ca_minimum_days: 0,
+            leaf_minimum_days: 0,
+            undelete_days: 7,
+            retention: Vec::new(),
+        }
     }
 }
 
@@ -52,9 +130,20 @@ struct Inner {
     options: CredentialsOptions,
     stock: RsaStock,
     versions: Batcher<NewVersion, Result<Put, Arc<StoreError>>>,
+    /// On PostgreSQL: a statement in the same process waits for nobody.
+    lookups: Option<Batcher<Asked, Result<Vec<CredentialRow>, Arc<StoreError>>>>,
     reads: ReadLog,
     not_ended: NotEnded,
+    /// This process among those that may have the duty of rotating.
+    node: Uuid,
+    hooks: OnceLock<Arc<dyn HookSender>>,
+    authority: OnceLock<Authority>,
+    rotation_asked: Notify,
+    rotation_totals: Mutex<RotationReport>,
 }
+
+/// Who asks for which name (lower case).
+type Asked = (CredentialAsker, String);
 
 /// A version with what is told of it once it is stored.
 #[derive(Clone)]
@@ -62,8 +151,10 @@ pub(crate) struct NewVersion {
     pub(crate) row: NewCredentialVersion,
     /// `credential.set`, for one.
     pub(crate) action: &'static str,
-    /// A certificate made here: it stands in the inventory.
+    /// A certificate made here that signs itself: it stands in the inventory.
     pub(crate) certificate: Option<Arc<NewCertificate>>,
+    /// One that an authority has signed: it can be revoked, too.
+    pub(crate) issued: Option<NewIssued>,
 }
 
 impl Credentials {
@@ -71,10 +162,20 @@ impl Credentials {
     #[must_use]
     pub fn open(store: Store, keystore: KeyStore, clock: Clock, options: CredentialsOptions) -> Self {
         keystore.also_sealed(&SEALED_CREDENTIALS);
+        keystore.also_sealed(&SEALED_WRAPS);
+        keystore.also_sealed(&SEALED_HOOKS);
         let batches = BatcherOptions { batch_max: BATCH_MAX, queue_max: WAITING_MAX, at_once: AT_ONCE };
         let writing = store.clone();
         let versions = Batcher::new("credential-put", batches, move |all| put(writing.clone(), all).boxed());
         let reads = ReadLog::default();
+        let lookups = store.is_postgres().then(|| {
+            let (reading, clock) = (store.clone(), clock.clone());
+            let batches =
+                BatcherOptions { batch_max: LOOKUPS_MAX, queue_max: WAITING_MAX, at_once: LOOKUPS_AT_ONCE };
+            Batcher::new("credential-lookup", batches, move |all| {
+                look_up(reading.clone(), clock.now_us(), all).boxed()
+            })
+        });
         Self(Arc::new(Inner {
             store,
             keystore,
@@ -82,16 +183,38 @@ impl Credentials {
             options,
             stock: RsaStock::default(),
             versions,
+            lookups,
             reads,
             not_ended: token::not_ended(),
+            node: Uuid::new_v4(),
+            hooks: OnceLock::new(),
+            authority: OnceLock::new(),
+            rotation_asked: Notify::new(),
+            rotation_totals: Mutex::default(),
         }))
     }
 
-    /// The work that comes by itself, until `stop`: RSA keys made ready, the log of readings, tokens tidied.
+    /// Gives what posts to hooks; without it policies with a hook that is asked keep their old values. The first counts.
+    pub fn post_through(&self, sender: Arc<dyn HookSender>) {
+        let _ = self.0.hooks.set(sender);
+    }
+
+    /// Gives the authority that authorities among the credentials are made known to: what they sign can be revoked then.
+    /// The first counts.
+    pub fn publish_through(&self, authority: Authority) {
+        let _ = self.0.authority.set(authority);
+    }
+
+    pub(crate) fn authority(&self) -> Option<&Authority> {
+        self.0.authority.get()
+    }
+
+    /// The work that comes by itself, until `stop`: RSA keys made ready, the log of readings, tokens and one-time values
+    /// tidied, what is past its time destroyed, rotation.
     pub async fn run(self, stop: CancellationToken) {
         let reads = self.0.reads.clone().run(self.0.store.clone(), stop.clone());
         let stock = self.0.stock.clone().run(stop.clone());
-        tokio::join!(reads, stock, self.tidy(stop));
+        tokio::join!(reads, stock, self.tidy(stop.clone()), self.rotate(stop));
     }
 
     async fn tidy(&self, stop: CancellationToken) {
@@ -105,13 +228,19 @@ impl Credentials {
             if let Err(error) = self.store().tidy_credential_tokens(self.now_us()).await {
                 tracing::warn!(%error, "ended tokens could not be tidied");
             }
+            if let Err(error) = self.destroy_past(&stop).await {
+                tracing::warn!(%error, "credentials past their time could not be destroyed");
+            }
+            if let Err(error) = self.tidy_wraps().await {
+                tracing::warn!(%error, "one-time values could not be tidied");
+            }
         }
     }
 
     /// How they are kept.
     #[must_use]
-    pub fn options(&self) -> CredentialsOptions {
-        self.0.options
+    pub fn options(&self) -> &CredentialsOptions {
+        &self.0.options
     }
 
     /// The stock of RSA keys.
@@ -136,12 +265,41 @@ impl Credentials {
         &self.0.not_ended
     }
 
+    pub(crate) fn node(&self) -> Uuid {
+        self.0.node
+    }
+
+    pub(crate) fn hook_sender(&self) -> Option<&dyn HookSender> {
+        self.0.hooks.get().map(AsRef::as_ref)
+    }
+
+    pub(crate) fn rotation_asked(&self) -> &Notify {
+        &self.0.rotation_asked
+    }
+
+    pub(crate) fn rotation_totals(&self) -> &Mutex<RotationReport> {
+        &self.0.rotation_totals
+    }
+
     pub(crate) fn now_us(&self) -> i64 {
         self.0.clock.now_us()
     }
 
     pub(crate) fn open_row(&self, row: CredentialRow) -> Result<Version, CredentialError> {
         Version::open(row, self.keyring())
+    }
+
+    /// What is current under a name that somebody asks for. On PostgreSQL those who ask at the same time share a statement:
+    /// its round trip costs several times what it does.
+    pub(crate) async fn rows_of(&self, asked: Asked) -> Result<Vec<CredentialRow>, CredentialError> {
+        let Some(lookups) = &self.0.lookups else {
+            let rows = self.store().credentials_current(&[asked], self.now_us()).await?;
+            return Ok(rows.into_iter().map(|(_, row)| row).collect());
+        };
+        let answer = lookups.submit(asked).await;
+        let answer =
+            answer.map_err(|_| CredentialError::Internal("the queue of lookups is gone".to_owned()))?;
+        answer.map_err(CredentialError::Store)
     }
 
     pub(crate) async fn put(&self, version: NewVersion) -> Result<Put, CredentialError> {
@@ -174,6 +332,26 @@ impl std::fmt::Debug for Credentials {
     }
 }
 
+async fn look_up(
+    store: Store,
+    now_us: i64,
+    all: Vec<Asked>,
+) -> Vec<Result<Vec<CredentialRow>, Arc<StoreError>>> {
+    match store.credentials_current(&all, now_us).await {
+        Ok(rows) => {
+            let mut answers = vec![Vec::new(); all.len()];
+            for (place, row) in rows {
+                answers[place].push(row);
+            }
+            answers.into_iter().map(Ok).collect()
+        }
+        Err(error) => {
+            let error = Arc::new(error);
+            all.iter().map(|_| Err(Arc::clone(&error))).collect()
+        }
+    }
+}
+
 async fn put(store: Store, all: Vec<NewVersion>) -> Vec<Result<Put, Arc<StoreError>>> {
     let rows: Arc<[NewCredentialVersion]> = all.iter().map(|new| new.row.clone()).collect();
     let all: Arc<[NewVersion]> = all.into();
@@ -181,7 +359,7 @@ async fn put(store: Store, all: Vec<NewVersion>) -> Vec<Result<Put, Arc<StoreErr
     loop {
         left -= 1;
         let (rows, shared) = (Arc::clone(&rows), Arc::clone(&all));
-        let stored = store.write("credential_put", move |tx| put_all(tx, rows, shared).boxed()).await;
+        let stored = store.write_points("credential_put", move |tx| put_all(tx, rows, shared).boxed()).await;
         match stored {
             Ok(fates) => return fates.into_iter().map(Ok).collect(),
             // Undone by the database, so that nothing of it can be there.
@@ -213,8 +391,13 @@ async fn put_all(
         let at_us = rows.iter().map(|row| row.at_us).max().unwrap_or_default();
         store::insert_known_certificates(tx, &certificates, at_us).await?;
     }
-    store::audit(tx, stored().map(|(new, name)| audited(new, name)).collect()).await?;
-    store::emit(tx, stored().map(|(new, name)| told(new, name)).collect()).await?;
+    let issued: Vec<NewIssued> = stored().filter_map(|(new, _)| new.issued.clone()).collect();
+    let recorded = if issued.is_empty() { Vec::new() } else { authority::issue::record(tx, &issued).await? };
+    if recorded.iter().any(|fate| *fate != Insertion::New) {
+        return Err(StoreError::Corrupt("a key that was just made is blocked".to_owned()));
+    }
+    let events: Vec<Event> = stored().map(|(new, name)| told(new, name)).collect();
+    store::audit_and_emit(tx, stored().map(|(new, name)| audited(new, name)).collect(), &events).await?;
     Ok(fates)
 }
 
@@ -239,5 +422,25 @@ fn told(new: &NewVersion, name: &str) -> Event {
             "version": new.row.version,
             "by": new.row.asker.actor,
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_retention_is_a_path_with_a_count_or_days_or_both() {
+        for (text, versions, days) in
+            [("/ci/* 10", Some(10), None), ("/* 90d", None, Some(90)), ("team/a 20 1d", Some(20), Some(1))]
+        {
+            let read: Retention = text.parse().unwrap();
+            assert_eq!((read.versions, read.days), (versions, days), "{text}");
+        }
+        for text in
+            ["", "/ci/*", "/ci/* 0", "/ci/* 0d", "/ci/* 3 4", "/ci/* d", "/ci/* 3dd", "/ci/* x", "/a//* 3"]
+        {
+            assert!(text.parse::<Retention>().is_err(), "{text}");
+        }
     }
 }

@@ -15,6 +15,8 @@ pub enum Refusal {
     Forbidden,
     /// Something else is there already.
     Conflict,
+    /// It was there and is gone.
+    Gone,
     /// More octets than are kept.
     TooLarge,
     /// Not the caller's fault.
@@ -83,6 +85,22 @@ pub enum CredentialError {
         "Modification of access control for the authenticated user is not allowed. Please contact an administrator."
     )]
     OwnPermission,
+    /// A token that was good for one reading, and is used again.
+    #[error(
+        "This token was read at {at} by {by}. If that was not whom it was for, somebody else has the value of {name}: \
+         make it anew."
+    )]
+    AlreadyRead {
+        /// Whose value.
+        name: String,
+        /// When, RFC 3339.
+        at: String,
+        /// Who, as the log names them.
+        by: String,
+    },
+    /// No token that was good for one reading, or one that has ended.
+    #[error("There is no such token, or its time is over and nobody has read it.")]
+    NoToken,
     /// The value of this credential does not open; others are unaffected.
     #[error(
         "The credential could not be accessed with the provided encryption keys. You must update your deployment \
@@ -113,9 +131,13 @@ impl CredentialError {
     pub fn refusal(&self) -> Refusal {
         match self {
             Self::Bad(_) | Self::OtherType | Self::OwnPermission => Refusal::Bad,
-            Self::NotFound | Self::NoCa | Self::NoVersion | Self::NoPermission | Self::UnknownPermission => {
-                Refusal::Absent
-            }
+            Self::NotFound
+            | Self::NoCa
+            | Self::NoVersion
+            | Self::NoPermission
+            | Self::UnknownPermission
+            | Self::NoToken => Refusal::Absent,
+            Self::AlreadyRead { .. } => Refusal::Gone,
             Self::Forbidden => Refusal::Forbidden,
             Self::PermissionExists | Self::Changed => Refusal::Conflict,
             Self::TooLarge => Refusal::TooLarge,

@@ -3,9 +3,12 @@
 //! What CredHub keeps and answers, without HTTP: [`Credentials`] is the one handle. Texts of errors are CredHub's, for its
 //! clients compare some of them word for word.
 
+mod access;
+mod away;
 mod certificates;
 mod credentials;
 mod error;
+mod fields;
 mod generate;
 mod interpolate;
 mod kind;
@@ -13,30 +16,40 @@ mod name;
 mod permission;
 mod reading;
 mod regenerate;
-mod secret;
+mod rotation;
 mod ssh;
 mod stock;
 mod token;
 mod value;
 mod version;
+mod wrap;
 mod writing;
 
+pub use access::AccessChange;
+pub use away::{Deleted, VersionsChange};
 pub use certificates::{CertificateView, NewCertificateVersion, Regeneration};
-pub use credentials::{Credentials, CredentialsOptions};
+pub use credentials::{Credentials, CredentialsOptions, Retention};
 pub use error::{CredentialError, Refusal};
+pub use fields::Numbered;
 pub use generate::{
-    CertificateParameters, GenerateRequest, Mode, Parameters, PasswordParameters, RsaParameters,
-    SshParameters, UserParameters,
+    CertificateParameters, DURATION_MAX, GenerateRequest, Mode, Parameters, PasswordParameters,
+    RsaParameters, SshParameters, UserParameters,
 };
 pub use interpolate::REFERENCES_MAX;
 pub use kind::Kind;
 pub use name::{NAME_CHARS_MAX, Name, PermissionPath};
 pub use permission::{Operation, Operations, Permission};
 pub use reading::{FIND_MAX, Find, KeyUsage};
-pub use secret::Secret;
+pub use rotation::{
+    BEFORE_EXPIRY_PERCENT, HOOK_LIMIT, Hook, HookSender, OVERLAP_MIN_S, OVERLAP_S, PlacedPolicy, Planned,
+    ROTATE_EVERY_MIN_S, ROTATE_PERIOD_MAX_S, RotationPolicy, RotationReport, ShownHook,
+};
 pub use stock::RsaStock;
-pub use store::credentials::{CredentialAsker as Asker, FoundCredential};
+pub use store::credentials::{
+    AccessDifference, AccessRow, AccessWay, CredentialAsker as Asker, FoundCredential,
+};
 pub use token::{Grant, TokenError, Tokens};
 pub use value::{CertificateValue, KeyPair, UserValue, VALUE_OCTETS_MAX, Value};
-pub use version::{Facts, Version};
-pub use writing::{METADATA_CHARS_MAX, SetRequest};
+pub use version::{Facts, History, Version, VersionView};
+pub use wrap::{OneTime, WRAP_MAX_S, WRAP_MIN_S, Wrapped};
+pub use writing::{METADATA_CHARS_MAX, SetRequest, TTL_S_MAX};

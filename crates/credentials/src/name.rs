@@ -22,12 +22,35 @@ const BAD_PATH_CHARACTER: &str = "Credential paths may only include alpha, numer
                                   forward-slash characters. Please update and retry your request.";
 const MISSING_PATH: &str = "You must specify a path. Please validate your input and retry your request.";
 
-/// A name that is one: it begins with a slash and holds nothing that is not allowed.
+/// A text that compares without case.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Name {
+struct Folded {
     shown: String,
     key: String,
 }
+
+impl Folded {
+    fn new(shown: String) -> Self {
+        let key = shown.to_ascii_lowercase();
+        Self { shown, key }
+    }
+
+    /// With a slash before it, and not too long.
+    fn parse(text: &str, missing: &str) -> Result<Self, CredentialError> {
+        if text.is_empty() {
+            return Err(CredentialError::bad(missing));
+        }
+        let shown = if text.starts_with('/') { text.to_owned() } else { format!("/{text}") };
+        if shown.chars().count() > NAME_CHARS_MAX {
+            return Err(CredentialError::bad(TOO_LONG));
+        }
+        Ok(Self::new(shown))
+    }
+}
+
+/// A name that is one: it begins with a slash and holds nothing that is not allowed.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Name(Folded);
 
 impl Name {
     /// Reads a name; a slash before it is added when it is missing.
@@ -35,50 +58,39 @@ impl Name {
     /// # Errors
     /// [`CredentialError::Bad`] says what is wrong with it.
     pub fn parse(text: &str) -> Result<Self, CredentialError> {
-        if text.is_empty() {
-            return Err(CredentialError::bad(MISSING));
-        }
-        let shown = if text.starts_with('/') { text.to_owned() } else { format!("/{text}") };
-        if shown.chars().count() > NAME_CHARS_MAX {
-            return Err(CredentialError::bad(TOO_LONG));
-        }
-        check(&shown, BAD_SLASH, BAD_CHARACTER)?;
-        let key = shown.to_ascii_lowercase();
-        Ok(Self { shown, key })
+        let name = Folded::parse(text, MISSING)?;
+        check(&name.shown, BAD_SLASH, BAD_CHARACTER)?;
+        Ok(Self(name))
     }
 
     /// A name as it was stored.
     #[must_use]
     pub(crate) fn stored(shown: String) -> Self {
-        let key = shown.to_ascii_lowercase();
-        Self { shown, key }
+        Self(Folded::new(shown))
     }
 
     /// As written.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        &self.shown
+        &self.0.shown
     }
 
     /// As compared: in lower case.
     #[must_use]
     pub fn key(&self) -> &str {
-        &self.key
+        &self.0.key
     }
 }
 
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.shown)
+        f.write_str(&self.0.shown)
     }
 }
 
 /// A name, or all names below a path (`/team/*`, `/*`).
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct PermissionPath {
-    shown: String,
-    key: String,
-}
+pub struct PermissionPath(Folded);
 
 impl PermissionPath {
     /// Reads a path; a slash before it is added when it is missing.
@@ -86,32 +98,34 @@ impl PermissionPath {
     /// # Errors
     /// [`CredentialError::Bad`] says what is wrong with it.
     pub fn parse(text: &str) -> Result<Self, CredentialError> {
-        if text.is_empty() {
-            return Err(CredentialError::bad(MISSING_PATH));
-        }
-        let shown = if text.starts_with('/') { text.to_owned() } else { format!("/{text}") };
-        if shown.chars().count() > NAME_CHARS_MAX {
-            return Err(CredentialError::bad(TOO_LONG));
-        }
-        let plain = shown.strip_suffix("/*").unwrap_or(&shown);
+        let path = Folded::parse(text, MISSING_PATH)?;
         // Nothing before the star is everything.
-        if !(plain.is_empty() && shown == "/*") {
+        if path.shown != "/*" {
+            let plain = path.shown.strip_suffix("/*").unwrap_or(&path.shown);
             check(plain, BAD_PATH_SLASH, BAD_PATH_CHARACTER)?;
         }
-        let key = shown.to_ascii_lowercase();
-        Ok(Self { shown, key })
+        Ok(Self(path))
+    }
+
+    /// Whether a name (lower case) is this one, or lies below this path.
+    #[must_use]
+    pub fn holds(&self, name_key: &str) -> bool {
+        match self.key().strip_suffix('*') {
+            Some(prefix) => name_key.starts_with(prefix),
+            None => name_key == self.key(),
+        }
     }
 
     /// As written.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        &self.shown
+        &self.0.shown
     }
 
     /// As compared: in lower case.
     #[must_use]
     pub fn key(&self) -> &str {
-        &self.key
+        &self.0.key
     }
 }
 
@@ -170,6 +184,9 @@ mod tests {
             assert_eq!(PermissionPath::parse(text).unwrap().key(), text.to_ascii_lowercase());
         }
         assert_eq!(PermissionPath::parse("a/*").unwrap().as_str(), "/a/*");
+        let below = PermissionPath::parse("/A/*").unwrap();
+        assert!(below.holds("/a/b") && !below.holds("/a") && !below.holds("/ab/c"));
+        assert!(PermissionPath::parse("/A").unwrap().holds("/a"));
         for text in ["", "/", "/a*", "/*/a", "/a//*", "/a/", "/../*"] {
             assert!(PermissionPath::parse(text).is_err(), "{text:?}");
         }

@@ -10,7 +10,7 @@ use store::{AuditEvent, Cursor, Page};
 use uuid::Uuid;
 
 use crate::name::PermissionPath;
-use crate::{CredentialError, Credentials};
+use crate::{CredentialError, Credentials, Name};
 
 /// Permissions of one path that are told.
 const AT_ONE_PATH_MAX: usize = 10_000;
@@ -51,6 +51,18 @@ impl Operations {
             bits |= found.ok_or_else(|| CredentialError::bad(BAD_OPERATION))?.0 as u8;
         }
         if bits == 0 { Err(CredentialError::bad(NO_OPERATION)) } else { Ok(Self(bits)) }
+    }
+
+    /// One of them.
+    #[must_use]
+    pub fn of(operation: Operation) -> Self {
+        Self(operation as u8)
+    }
+
+    /// The operation, where it is exactly one.
+    #[must_use]
+    pub fn only(self) -> Option<Operation> {
+        NAMES.iter().map(|(operation, _)| *operation).find(|operation| *operation as u8 == self.0)
     }
 
     /// Their names, always in the same order.
@@ -104,10 +116,10 @@ impl Credentials {
         };
         let row = PermissionRow { id: Uuid::now_v7(), settings };
         let (event, id) = (self.permission_event(asker, "credential.grant", &row), row.id);
-        let (settings, at_us) = (row.settings.clone(), self.now_us());
+        let (settings, at_us, by) = (row.settings.clone(), self.now_us(), asker.actor.clone());
         let made = self.store().write("credential_grant", move |tx| {
             async move {
-                let made = insert_permission(tx, id, &settings, at_us).await?;
+                let made = insert_permission(tx, id, &settings, (at_us, &by)).await?;
                 if made {
                     store::audit(tx, vec![event]).await?;
                 }
@@ -137,9 +149,10 @@ impl Credentials {
         }
         row.settings.operations = operations.0;
         let event = self.permission_event(asker, "credential.grant", &row);
+        let (at_us, by) = (event.at_us, asker.actor.clone());
         let changed = self.store().write("credential_grant_change", move |tx| {
             async move {
-                let changed = update_permission(tx, id, operations.0).await?;
+                let changed = update_permission(tx, id, operations.0, (at_us, &by)).await?;
                 store::audit(tx, vec![event]).await?;
                 Ok(changed)
             }
@@ -225,6 +238,19 @@ impl Credentials {
         }
         let page = self.store().credential_permissions(after, limit).await?;
         Ok(Page { rows: page.rows.into_iter().map(Into::into).collect(), next: page.next })
+    }
+
+    /// Whether the asker holds an operation on a name, whether anything is there or not.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn may(
+        &self,
+        asker: &CredentialAsker,
+        name: &Name,
+        operation: Operation,
+    ) -> Result<bool, CredentialError> {
+        Ok(self.store().credential_may(asker, name.key(), operation).await?)
     }
 
     async fn permission_row(

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use keys::keyring::Keyring;
 use serde_json::json;
 use store::credentials::{CredentialAsker, CredentialRow, FoundCredential};
-use store::{AuditEvent, Store};
+use store::{AuditEvent, Store, StoreError};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -30,13 +31,12 @@ const READINGS_WAITING_MAX: usize = 8_192;
 const READINGS_BATCH: usize = 512;
 /// How long a reading waits to be logged, at most: what a crash loses.
 const READINGS_EVERY: Duration = Duration::from_millis(200);
+/// Different readings that are kept while the database takes nothing, some 200 octets each; past it readers wait.
+const READINGS_PENDING_MAX: usize = 65_536;
+/// After a transaction that failed, before the next.
+const AGAIN: Duration = Duration::from_secs(1);
 
 const DAY_US: i64 = 86_400_000_000;
-
-/// Acts for itself: what a request does beside what its caller asked for.
-fn system() -> CredentialAsker {
-    CredentialAsker { actor: "system:credentials".to_owned(), everything: true }
-}
 
 /// What to find.
 #[derive(Clone, Debug)]
@@ -82,14 +82,20 @@ impl Credentials {
         asker: &CredentialAsker,
         name: &Name,
     ) -> Result<Vec<Version>, CredentialError> {
-        let rows = self.store().credentials_current(asker, &[name.key().to_owned()]).await?;
+        let rows = self.rows_of((asker.clone(), name.key().to_owned())).await?;
         rows.into_iter().map(|row| self.open_row(row)).collect()
     }
 
     /// The newest version, whoever asks.
     pub(crate) async fn newest(&self, name: &Name) -> Result<Option<Version>, CredentialError> {
-        let rows = self.store().credential_versions(&system(), name.key(), 1).await?;
-        rows.into_iter().next().map(|row| self.open_row(row)).transpose()
+        Ok(self.newest_of(std::slice::from_ref(name)).await?.into_iter().next())
+    }
+
+    /// The newest version of each of these names that is there, in no order, whoever asks. One statement.
+    pub(crate) async fn newest_of(&self, names: &[Name]) -> Result<Vec<Version>, CredentialError> {
+        let keys: Vec<String> = names.iter().map(|name| name.key().to_owned()).collect();
+        let rows = self.store().credentials_newest(&keys, self.now_us()).await?;
+        rows.into_iter().map(|row| self.open_row(row)).collect()
     }
 
     /// The active version of each name, in the order of the names; `None` for what is not there or may not be read. One
@@ -108,10 +114,11 @@ impl Credentials {
         let mut keys: Vec<String> = names.iter().map(|name| name.key().to_owned()).collect();
         keys.sort_unstable();
         keys.dedup();
-        let mut found: HashMap<String, CredentialRow> = HashMap::new();
-        for row in self.store().credentials_current(asker, &keys).await? {
+        let asked: Vec<_> = keys.into_iter().map(|key| (asker.clone(), key)).collect();
+        let mut found: HashMap<&str, CredentialRow> = HashMap::new();
+        for (place, row) in self.store().credentials_current(&asked, self.now_us()).await? {
             // The active one comes first.
-            found.entry(row.name.to_ascii_lowercase()).or_insert(row);
+            found.entry(&asked[place].1).or_insert(row);
         }
         let answers: Vec<_> =
             names.iter().map(|name| found.get(name.key()).cloned().map(|row| self.open_row(row))).collect();
@@ -132,7 +139,7 @@ impl Credentials {
         most: Option<usize>,
     ) -> Result<Vec<Version>, CredentialError> {
         let most = most.unwrap_or(VERSIONS_MAX).min(VERSIONS_MAX);
-        let rows = self.store().credential_versions(asker, name.key(), most).await?;
+        let rows = self.store().credential_versions(asker, name.key(), most, self.now_us()).await?;
         let versions = rows.into_iter().map(|row| self.open_row(row)).collect::<Result<Vec<_>, _>>()?;
         if versions.is_empty() {
             return Err(CredentialError::NotFound);
@@ -146,10 +153,19 @@ impl Credentials {
     /// # Errors
     /// [`CredentialError::NotFound`]; [`CredentialError::Sealed`].
     pub async fn version(&self, asker: &CredentialAsker, id: Uuid) -> Result<Version, CredentialError> {
-        let row = self.store().credential_version(asker, id).await?.ok_or(CredentialError::NotFound)?;
-        let version = self.open_row(row)?;
+        let version = self.version_of(asker, id).await?;
         self.log_reading(asker, std::slice::from_ref(&version)).await;
         Ok(version)
+    }
+
+    /// As [`Self::version`], and nothing in the log.
+    pub(crate) async fn version_of(
+        &self,
+        asker: &CredentialAsker,
+        id: Uuid,
+    ) -> Result<Version, CredentialError> {
+        let row = self.store().credential_version(asker, id, self.now_us()).await?;
+        self.open_row(row.ok_or(CredentialError::NotFound)?)
     }
 
     /// Names that the asker may read, newest first; of certificates only those that end within `days`, when given.
@@ -162,7 +178,8 @@ impl Credentials {
         what: &Find,
         days: Option<i64>,
     ) -> Result<Vec<FoundCredential>, CredentialError> {
-        let ends = days.map(|days| self.now_us().saturating_add(days.saturating_mul(DAY_US)));
+        let now = self.now_us();
+        let ends = days.map(|days| now.saturating_add(days.saturating_mul(DAY_US)));
         let most = FIND_MAX + 1;
         let mut found = match what {
             Find::Path(path) => {
@@ -170,12 +187,12 @@ impl Credentials {
                 let from = if path == "/" { path } else { format!("{path}/") };
                 // The character after the slash: what follows everything below the path.
                 let before = format!("{}0", &from[..from.len() - 1]);
-                self.store().credentials_under(asker, (&from, &before), ends, most).await?
+                self.store().credentials_under(asker, (&from, &before), ends, most, now).await?
             }
             Find::NameLike(part) => {
                 // As CredHub: a percent sign stands for anything, an underscore for itself.
                 let part = part.to_ascii_lowercase().replace('\\', "\\\\").replace('_', "\\_");
-                self.store().credentials_like(asker, &format!("%{part}%"), ends, most).await?
+                self.store().credentials_like(asker, &format!("%{part}%"), ends, most, now).await?
             }
         };
         if found.len() > FIND_MAX {
@@ -196,7 +213,7 @@ impl Credentials {
         asker: &CredentialAsker,
         name: &Name,
     ) -> Result<Option<FoundCredential>, CredentialError> {
-        Ok(self.store().credential_found(asker, name.key()).await?)
+        Ok(self.store().credential_found(asker, name.key(), self.now_us()).await?)
     }
 
     /// How many versions are sealed under which key.
@@ -216,7 +233,7 @@ impl Credentials {
         Ok(usage)
     }
 
-    async fn log_reading(&self, asker: &CredentialAsker, versions: &[Version]) {
+    pub(crate) async fn log_reading(&self, asker: &CredentialAsker, versions: &[Version]) {
         let at_us = self.now_us();
         for version in versions {
             let reading =
@@ -255,31 +272,32 @@ impl ReadLog {
         let _ = self.queue.send(reading).await;
     }
 
-    /// Writes what is noted, and at `stop` what is left.
+    /// Writes what is noted, and at `stop` what is left. While the database takes nothing, what is noted is kept and counted
+    /// together, up to [`READINGS_PENDING_MAX`] different readings; then readers wait.
     pub(crate) async fn run(self, store: Store, stop: CancellationToken) {
         let _live = telemetry::tasks::guard("credential-read-log");
         let mut incoming = self.incoming.lock().await;
+        let mut pending = Pending::default();
         loop {
-            let mut noted = Vec::new();
-            tokio::select! {
-                () = stop.cancelled() => {}
-                count = incoming.recv_many(&mut noted, READINGS_WAITING_MAX) => if count == 0 { return },
-            }
-            let until = tokio::time::Instant::now() + READINGS_EVERY;
-            while noted.len() < READINGS_WAITING_MAX && !stop.is_cancelled() {
-                let room = READINGS_WAITING_MAX - noted.len();
+            if pending.is_empty() {
                 tokio::select! {
                     () = stop.cancelled() => {}
-                    () = tokio::time::sleep_until(until) => break,
-                    count = incoming.recv_many(&mut noted, room) => if count == 0 { break },
+                    first = incoming.recv() => match first {
+                        Some(reading) => pending.note(reading),
+                        None => return,
+                    },
                 }
             }
+            pending.gather(&mut incoming, READINGS_EVERY, &stop).await;
             let ending = stop.is_cancelled();
             while ending && let Ok(left) = incoming.try_recv() {
-                noted.push(left);
+                pending.note(left);
             }
-            for batch in told(noted).chunks(READINGS_BATCH) {
-                write(&store, batch, &stop).await;
+            if let Err(error) = pending.write(&store).await {
+                tracing::warn!(%error, readings = pending.readings.len(), "readings of credentials are not logged yet");
+                if !ending {
+                    pending.gather(&mut incoming, AGAIN, &stop).await;
+                }
             }
             if ending && incoming.is_empty() {
                 return;
@@ -288,49 +306,86 @@ impl ReadLog {
     }
 }
 
-/// One event for who read the same version more than once, at the first time, with the count and the last.
-fn told(noted: Vec<(i64, Reading)>) -> Vec<AuditEvent> {
-    let mut places: HashMap<Reading, usize> = HashMap::with_capacity(noted.len());
-    let mut readings: Vec<(Reading, i64, i64, u64)> = Vec::new();
-    for (at_us, reading) in noted {
-        match places.get(&reading) {
+/// Readings that are not logged yet: one for who read the same version more than once, from the first time to the last,
+/// with the count.
+#[derive(Default)]
+struct Pending {
+    readings: Vec<(Reading, i64, i64, u64)>,
+    places: HashMap<Reading, usize>,
+}
+
+impl Pending {
+    fn is_empty(&self) -> bool {
+        self.readings.is_empty()
+    }
+
+    fn note(&mut self, (at_us, reading): (i64, Reading)) {
+        match self.places.get(&reading) {
             Some(place) => {
-                let (_, _, last, count) = &mut readings[*place];
+                let (_, _, last, count) = &mut self.readings[*place];
                 (*last, *count) = (at_us.max(*last), *count + 1);
             }
             None => {
-                places.insert(reading.clone(), readings.len());
-                readings.push((reading, at_us, at_us, 1));
+                self.places.insert(reading.clone(), self.readings.len());
+                self.readings.push((reading, at_us, at_us, 1));
             }
         }
     }
-    let event = |(reading, first, last, count): (Reading, i64, i64, u64)| {
-        let details = match count {
-            1 => json!({ "version": reading.version }),
-            _ => json!({ "version": reading.version, "times": count, "until_us": last }),
-        };
-        AuditEvent {
-            at_us: first,
-            actor: reading.actor,
-            action: "credential.read",
-            resource: format!("credential{}", reading.name),
-            details,
+
+    /// Takes in what comes within this time, as long as there is room.
+    async fn gather(
+        &mut self,
+        incoming: &mut mpsc::Receiver<(i64, Reading)>,
+        within: Duration,
+        stop: &CancellationToken,
+    ) {
+        let until = tokio::time::Instant::now() + within;
+        let mut noted = Vec::new();
+        while !stop.is_cancelled() {
+            let room = READINGS_PENDING_MAX.saturating_sub(self.readings.len());
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = tokio::time::sleep_until(until) => return,
+                count = incoming.recv_many(&mut noted, room), if room > 0 => if count == 0 { return },
+            }
+            noted.drain(..).for_each(|reading| self.note(reading));
         }
-    };
-    readings.into_iter().map(event).collect()
+    }
+
+    /// Writes them, a batch a transaction; what is not written stays.
+    async fn write(&mut self, store: &Store) -> Result<(), StoreError> {
+        let mut written = 0;
+        let outcome = loop {
+            if written == self.readings.len() {
+                break Ok(());
+            }
+            let batch = &self.readings[written..self.readings.len().min(written + READINGS_BATCH)];
+            match log(store, batch.iter().map(told).collect()).await {
+                Ok(()) => written += batch.len(),
+                Err(error) => break Err(error),
+            }
+        };
+        self.readings.drain(..written);
+        let places = self.readings.iter().enumerate();
+        self.places = places.map(|(place, (reading, ..))| (reading.clone(), place)).collect();
+        outcome
+    }
 }
 
-/// Until they are written, or there is no more time: readers wait meanwhile, once the queue is full.
-async fn write(store: &Store, batch: &[AuditEvent], stop: &CancellationToken) {
-    use futures_util::FutureExt;
-    loop {
-        let events = batch.to_vec();
-        let written = store.write("credential_reads", move |tx| store::audit(tx, events).boxed()).await;
-        let Err(error) = written else { return };
-        tracing::warn!(%error, readings = batch.len(), "readings of credentials are not logged yet");
-        if stop.is_cancelled() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_secs(1)).await;
+async fn log(store: &Store, events: Vec<AuditEvent>) -> Result<(), StoreError> {
+    store.write_points("credential_reads", move |tx| store::audit(tx, events).boxed()).await
+}
+
+fn told((reading, first, last, count): &(Reading, i64, i64, u64)) -> AuditEvent {
+    let details = match count {
+        1 => json!({ "version": reading.version }),
+        _ => json!({ "version": reading.version, "times": count, "until_us": last }),
+    };
+    AuditEvent {
+        at_us: *first,
+        actor: reading.actor.clone(),
+        action: "credential.read",
+        resource: format!("credential{}", reading.name),
+        details,
     }
 }

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use futures_util::future::join_all;
 use serde_json::Value as Json;
 use store::credentials::CredentialAsker;
+use uuid::Uuid;
 
 use crate::generate::{CertificateParameters, Parameters};
 use crate::version::Version;
@@ -12,6 +14,9 @@ use crate::{CredentialError, Credentials, Kind, Name, Operation, Value};
 
 /// Levels of authorities below each other that are followed.
 const DEPTH_MAX: usize = 16;
+
+/// Certificates that are made side by side.
+const TOGETHER: usize = 64;
 
 const STATIC_PASSWORD: &str = "The password could not be regenerated because the value was statically set. Only \
                                generated passwords may be regenerated.";
@@ -28,6 +33,8 @@ pub(crate) struct Changes {
     pub(crate) transitional_signs: bool,
     pub(crate) key_length: Option<u32>,
     pub(crate) duration: Option<u32>,
+    /// Only if this is the newest version.
+    pub(crate) expected: Option<Uuid>,
 }
 
 impl Credentials {
@@ -48,7 +55,7 @@ impl Credentials {
     /// Makes anew every certificate that a credential signed, and what those signed. The names, sorted.
     ///
     /// # Errors
-    /// [`CredentialError`] of the first that cannot be made; those before it are made.
+    /// [`CredentialError`] of the first that cannot be made; others may be made.
     pub async fn bulk_regenerate(
         &self,
         asker: &CredentialAsker,
@@ -59,51 +66,55 @@ impl Credentials {
         }
         let levels = self.signed_below(asker, signer).await?;
         // Authorities before what they sign: the new certificates chain to the new ones.
-        for name in &levels {
-            let there = self.to_regenerate(asker, name).await?;
-            self.make_again(asker, there, None, &Changes::default()).await?;
+        for names in levels.iter().flat_map(|level| level.chunks(TOGETHER)) {
+            let there = self.newest_of(names).await?;
+            let made = there
+                .into_iter()
+                .map(|there| async move { self.make_again(asker, there, None, &Changes::default()).await });
+            // What has begun is waited for: versions that come together share transactions.
+            join_all(made).await.into_iter().collect::<Result<Vec<_>, _>>()?;
         }
-        let mut names: Vec<String> = levels.into_iter().map(|name| name.as_str().to_owned()).collect();
+        let mut names: Vec<String> =
+            levels.into_iter().flatten().map(|name| name.as_str().to_owned()).collect();
         names.sort_by_key(|name| name.to_ascii_lowercase());
         Ok(names)
     }
 
-    /// All that a credential and those it signed signed, level by level; each asked for only once. All may be written.
+    /// All that a credential and those it signed signed, level by level; one statement a level. All may be written.
     async fn signed_below(
         &self,
         asker: &CredentialAsker,
         signer: &Name,
-    ) -> Result<Vec<Name>, CredentialError> {
+    ) -> Result<Vec<Vec<Name>>, CredentialError> {
         let mut seen = BTreeSet::from([signer.key().to_owned()]);
-        let mut level = vec![signer.clone()];
+        let mut level = vec![signer.key().to_owned()];
         let mut all = Vec::new();
         for _ in 0..DEPTH_MAX {
             let mut next = Vec::new();
-            for signer in &level {
-                for name in self.signed_by(signer).await? {
-                    if !seen.insert(name.key().to_owned()) {
-                        continue;
-                    }
-                    if !self.store().credential_may(asker, name.key(), Operation::Write).await? {
-                        return Err(CredentialError::Forbidden);
-                    }
-                    next.push(name);
+            for (name, may_write) in self.store().credentials_signed_by(asker, &level).await? {
+                let name = Name::stored(name);
+                if !seen.insert(name.key().to_owned()) {
+                    continue;
                 }
+                if !may_write {
+                    return Err(CredentialError::Forbidden);
+                }
+                next.push(name);
             }
             if next.is_empty() {
                 return Ok(all);
             }
-            all.extend(next.iter().cloned());
-            level = next;
+            level = next.iter().map(|name| name.key().to_owned()).collect();
+            all.push(next);
         }
         Err(CredentialError::bad(format!("More than {DEPTH_MAX} authorities stand below each other.")))
     }
 
     /// What a credential signed that is current, itself left out.
     pub(crate) async fn signed_by(&self, signer: &Name) -> Result<Vec<Name>, CredentialError> {
-        let everything = CredentialAsker { actor: String::new(), everything: true };
-        let names = self.store().credentials_signed_by(&everything, signer.key()).await?;
-        let names = names.into_iter().map(Name::stored);
+        let names = [signer.key().to_owned()];
+        let signed = self.store().credentials_signed_by(&CredentialAsker::system(), &names).await?;
+        let names = signed.into_iter().map(|(name, _)| Name::stored(name));
         Ok(names.filter(|name| name.key() != signer.key()).collect())
     }
 
@@ -121,6 +132,18 @@ impl Credentials {
         metadata: Option<Json>,
         changes: &Changes,
     ) -> Result<Version, CredentialError> {
+        let draft = self.drafted_again(asker, there, metadata, changes).await?;
+        self.write(asker, draft).await
+    }
+
+    /// A version like one that is there, made and not stored.
+    pub(crate) async fn drafted_again(
+        &self,
+        asker: &CredentialAsker,
+        there: Version,
+        metadata: Option<Json>,
+        changes: &Changes,
+    ) -> Result<Draft, CredentialError> {
         let mut parameters = parameters_of(&there)?;
         if let Parameters::Certificate(wanted) = &mut parameters {
             if let Some(bits) = changes.key_length {
@@ -133,8 +156,9 @@ impl Credentials {
         let mut draft: Draft = self.make(asker, name, &parameters, changes.transitional_signs).await?;
         draft.metadata = checked_metadata(metadata)?.or(there.metadata);
         draft.transitional = changes.transitional;
+        draft.expected = changes.expected.map(Some);
         draft.action = "credential.regenerate";
-        self.write(asker, draft).await
+        Ok(draft)
     }
 }
 

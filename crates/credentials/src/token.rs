@@ -9,6 +9,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use flight::{Cache, Failed, Fresh};
+use keys::Secret;
 use keys::keyring::Keyring;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -62,9 +63,9 @@ pub enum TokenError {
 #[derive(Clone, Debug)]
 pub struct Tokens {
     /// For requests.
-    pub access: crate::Secret,
+    pub access: Secret,
     /// For a new access token.
-    pub refresh: crate::Secret,
+    pub refresh: Secret,
     /// Seconds that the access token is good.
     pub expires_in: i64,
     /// The access token's identity.
@@ -133,7 +134,7 @@ impl Credentials {
                 actor: grant.actor.clone(),
                 key: URL_SAFE_NO_PAD.encode(grant.key),
             };
-            crate::Secret::new(sign(self.keyring(), &claims))
+            Secret::new(sign(self.keyring(), &claims))
         };
         Tokens {
             access: token(id, Use::Access, ACCESS_FOR),
@@ -149,6 +150,12 @@ impl Credentials {
     /// [`TokenError`]
     pub async fn access_token(&self, token: &str) -> Result<(Grant, Uuid), TokenError> {
         self.token(token, Use::Access).await
+    }
+
+    /// When an access token of ours ends by itself, seconds; `None` for any other text.
+    #[must_use]
+    pub fn access_token_ends(&self, token: &str) -> Option<i64> {
+        read(self.keyring(), token).filter(|claims| claims.token_use == Use::Access).map(|claims| claims.exp)
     }
 
     /// For whom a refresh token is.

@@ -2,14 +2,14 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
-use keys::{KeyError, PrivateKey, Signer as _};
+use keys::{KeyError, PrivateKey, Secret, Signer as _};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 use sha_crypt::{PasswordHasher as _, ShaCrypt};
 use x509::{Certificate, SpkiHash};
 use zeroize::Zeroizing;
 
-use crate::{CredentialError, Kind, Secret, ssh};
+use crate::{CredentialError, Kind, ssh};
 
 /// Octets of a value as JSON: what a request's body may hold.
 pub const VALUE_OCTETS_MAX: usize = 1 << 20;
@@ -46,6 +46,7 @@ pub struct UserValue {
     /// May be absent.
     pub username: Option<String>,
     /// Never empty.
+    #[serde(serialize_with = "keys::secret::exposed")]
     pub password: Secret,
     /// SHA-512-crypt of the password, made once: clients expect the same at every reading.
     pub password_hash: String,
@@ -62,6 +63,7 @@ pub struct CertificateValue {
     /// The certificate, PEM.
     pub certificate: Option<String>,
     /// Its key, PEM.
+    #[serde(serialize_with = "keys::secret::exposed_option")]
     pub private_key: Option<Secret>,
 }
 
@@ -87,6 +89,7 @@ pub struct KeyPair {
     /// For RSA a PEM SubjectPublicKeyInfo, for SSH a line as in `authorized_keys`; anything where it was set.
     pub public_key: Option<String>,
     /// PEM; anything where it was set.
+    #[serde(serialize_with = "keys::secret::exposed_option")]
     pub private_key: Option<Secret>,
 }
 
@@ -181,12 +184,12 @@ impl Value {
             Self::Certificate(certificate) => json!({
                 "ca": certificate.trusted(both_cas),
                 "certificate": certificate.certificate,
-                "private_key": certificate.private_key,
+                "private_key": certificate.private_key.as_ref().map(Secret::expose),
             }),
             Self::Rsa(pair) => json!(pair),
             Self::Ssh(pair) => json!({
                 "public_key": pair.public_key,
-                "private_key": pair.private_key,
+                "private_key": pair.private_key.as_ref().map(Secret::expose),
                 "public_key_fingerprint": pair.public_key.as_deref().and_then(fingerprint),
             }),
         }
@@ -195,7 +198,7 @@ impl Value {
     /// As it is sealed.
     pub(crate) fn sealed_form(&self) -> Result<Zeroizing<Vec<u8>>, CredentialError> {
         let written = match self {
-            Self::Value(text) | Self::Password(text) => serde_json::to_vec(text),
+            Self::Value(text) | Self::Password(text) => serde_json::to_vec(text.expose()),
             Self::Json(value) => serde_json::to_vec(value),
             Self::User(user) => serde_json::to_vec(user),
             Self::Certificate(certificate) => serde_json::to_vec(certificate),

@@ -2,19 +2,23 @@
 
 use std::sync::Arc;
 
+use authority::tree::{Ca, CaState, CredentialCa, ImportError};
 use futures_util::FutureExt;
 use keys::PrivateKey;
 use serde_json::{Value as Json, json};
-use store::Event;
 use store::credentials::{CredentialAsker, NewCredentialVersion, Put, delete_credential};
+use store::{NewCertificate, NewIssued};
 use uuid::Uuid;
 use x509::{Certificate, UnixTime};
 
 use crate::credentials::NewVersion;
-use crate::generate::{self, CertificateParameters, GenerateRequest, Mode, Parameters, SigningCa};
+use crate::generate::{self, CertificateParameters, GenerateRequest, Mode, Parameters, Published, SigningCa};
 use crate::value::{CertificateValue, Given, certificate_of, is_authority, signed_by};
 use crate::version::{Facts, Version, seal};
 use crate::{CredentialError, Credentials, Kind, Name, Operation, Value};
+
+/// Seconds a version may live by its time to live: ten years.
+pub const TTL_S_MAX: u64 = 10 * 365 * 86_400;
 
 /// Characters of a credential's metadata, as JSON.
 pub const METADATA_CHARS_MAX: usize = 7_000;
@@ -44,6 +48,18 @@ pub struct SetRequest {
     pub metadata: Option<Json>,
     /// Only if this is the newest version; `Some(None)`: only if there is none.
     pub expected: Option<Option<Uuid>>,
+    /// Only if the newest version has, or had, this number; 0: only if there never was one.
+    pub expected_number: Option<u64>,
+    /// Seconds, 1–[`TTL_S_MAX`], after which the version is read no more.
+    pub ttl_s: Option<u64>,
+}
+
+impl SetRequest {
+    /// A value to be set in any case, for good, with no metadata.
+    #[must_use]
+    pub fn new(name: Name, kind: Kind, value: Json) -> Self {
+        Self { name, kind, value, metadata: None, expected: None, expected_number: None, ttl_s: None }
+    }
 }
 
 /// What a version is to be, before it is sealed.
@@ -57,8 +73,13 @@ pub(crate) struct Draft {
     pub(crate) transitional: bool,
     pub(crate) signed_by: Option<String>,
     pub(crate) expected: Option<Option<Uuid>>,
+    pub(crate) expected_number: Option<u64>,
+    pub(crate) ttl_s: Option<u64>,
     pub(crate) action: &'static str,
+    /// What was made.
     pub(crate) certificate: Option<Certificate>,
+    /// Who signed it, where that is published.
+    pub(crate) issuer: Option<Arc<Ca>>,
 }
 
 impl Draft {
@@ -73,8 +94,11 @@ impl Draft {
             transitional: false,
             signed_by: None,
             expected: None,
+            expected_number: None,
+            ttl_s: None,
             action,
             certificate: None,
+            issuer: None,
         }
     }
 }
@@ -95,8 +119,9 @@ impl Credentials {
         asker: &CredentialAsker,
         request: SetRequest,
     ) -> Result<Version, CredentialError> {
-        let SetRequest { name, kind, value, metadata, expected } = request;
+        let SetRequest { name, kind, value, metadata, expected, expected_number, ttl_s } = request;
         let metadata = checked_metadata(metadata)?;
+        let ttl_s = checked_ttl(ttl_s)?;
         let any_key = self.options().any_key;
         // Hashing a password and checking a certificate cost a thread too much to be done among others' requests.
         let aside = matches!(kind, Kind::User | Kind::Certificate);
@@ -114,6 +139,8 @@ impl Credentials {
         };
         draft.metadata = metadata;
         draft.expected = expected;
+        draft.expected_number = expected_number;
+        draft.ttl_s = ttl_s;
         self.write(asker, draft).await
     }
 
@@ -141,7 +168,7 @@ impl Credentials {
         let facts = own.as_ref().map(|own| Facts {
             certificate_authority: is_authority(own),
             self_signed: own.issuer.der == own.subject.der && own.signed_by(&own.public_key).is_ok(),
-            generated: false,
+            ..Facts::default()
         });
         if signed.is_none() && facts.is_some_and(|facts| facts.self_signed && facts.certificate_authority) {
             signed = Some(name.key().to_owned());
@@ -163,8 +190,9 @@ impl Credentials {
         asker: &CredentialAsker,
         request: GenerateRequest,
     ) -> Result<Version, CredentialError> {
-        let GenerateRequest { name, parameters, mode, metadata } = request;
+        let GenerateRequest { name, parameters, mode, metadata, ttl_s } = request;
         let metadata = checked_metadata(metadata)?;
+        let ttl_s = checked_ttl(ttl_s)?;
         if !self.store().credential_may(asker, name.key(), Operation::Write).await? {
             return Err(CredentialError::Forbidden);
         }
@@ -179,6 +207,7 @@ impl Credentials {
         }
         let mut draft = self.make(asker, name.clone(), &parameters, false).await?;
         draft.metadata = metadata;
+        draft.ttl_s = ttl_s;
         // Whoever keeps what is there keeps it as well when it comes while this is made.
         if mode != Mode::Overwrite {
             draft.expected = Some(there.map(|there| there.id));
@@ -253,17 +282,20 @@ impl Credentials {
             return Ok(draft);
         };
         let authority = match &wanted.ca {
-            Some(ca) => Some(self.authority(asker, &Name::parse(ca)?, transitional_signs).await?),
+            Some(ca) => Some(self.signing_authority(asker, &Name::parse(ca)?, transitional_signs).await?),
             None => None,
         };
         let key: PrivateKey = self.stock().take(wanted.key_kind()?).await?;
         let now = UnixTime(self.now_us() / 1_000_000);
-        let made = wanted.make(&key, authority.as_ref().map(|authority| &authority.ca), now).await?;
+        let made =
+            wanted.make(&key, authority.as_ref().map(|authority| &authority.ca), now, self.options()).await?;
         let itself = (wanted.is_ca && authority.is_none()).then(|| name.key().to_owned());
         let mut draft = Draft::new(name, Value::Certificate(made.value), ACTION);
         draft.parameters = Some(parameters.kept());
         draft.facts = Some(made.facts);
         draft.not_after_us = Some(made.certificate.not_after.0.saturating_mul(1_000_000));
+        draft.issuer =
+            authority.as_ref().and_then(|authority| Some(Arc::clone(&authority.ca.published.as_ref()?.ca)));
         draft.signed_by = authority.map(|authority| authority.name_key).or(itself);
         draft.certificate = Some(made.certificate);
         Ok(draft)
@@ -288,7 +320,7 @@ impl Credentials {
         Ok((active, values.next().and_then(|other| other.certificate)))
     }
 
-    async fn authority(
+    async fn signing_authority(
         &self,
         asker: &CredentialAsker,
         name: &Name,
@@ -320,20 +352,80 @@ impl Credentials {
         let key = signing.private_key.ok_or_else(|| CredentialError::bad(NO_CA_KEY))?;
         let key = PrivateKey::from_pem(key.expose())?;
         let trusted = values.next().and_then(|other| other.certificate);
-        let ca = SigningCa { certificate, pem, key, trusted };
+        let published = self.published(asker, name, &certificate, &key).await?;
+        let ca = SigningCa { certificate, pem, key, trusted, published };
         Ok(Authority { name_key: name.key().to_owned(), ca })
     }
 
-    /// Seals a draft and stores it.
+    /// How a credential's authority is published: made known where it is not yet. What cannot be one here (out of its
+    /// dates, or not allowed to sign) signs as CredHub lets it, and what it signs cannot be revoked.
+    async fn published(
+        &self,
+        asker: &CredentialAsker,
+        name: &Name,
+        certificate: &Certificate,
+        key: &PrivateKey,
+    ) -> Result<Option<Published>, CredentialError> {
+        let Some(authority) = self.authority() else { return Ok(None) };
+        let credential = CredentialCa { path: name.as_str(), certificate, key };
+        let ca = match authority.credential_ca(credential, &asker.actor).await {
+            Ok(ca) => ca,
+            Err(ImportError::Store(error)) => return Err(error.into()),
+            Err(error) => {
+                tracing::warn!(credential = name.as_str(), %error, "what this authority signs cannot be revoked");
+                return Ok(None);
+            }
+        };
+        if ca.state != CaState::Active {
+            return Err(CredentialError::bad(format!(
+                "The CA is {}, as {:?}. Please regenerate it, or use another.",
+                ca.state.as_str(),
+                ca.name
+            )));
+        }
+        let extensions = authority.revocation_extensions(&ca);
+        Ok(Some(Published { ca, extensions }))
+    }
+
+    /// Makes a version that is an authority known as one. It is stored: what goes wrong here is made good when it signs.
+    async fn publish(&self, asker: &CredentialAsker, version: &Version) {
+        if self.authority().is_none() || !version.facts.is_some_and(|facts| facts.certificate_authority) {
+            return;
+        }
+        let Value::Certificate(value) = &version.value else { return };
+        let key = value.private_key.as_ref().and_then(|key| PrivateKey::from_pem(key.expose()).ok());
+        let (Some(certificate), Some(key)) = (value.parsed(), key) else { return };
+        let name = Name::stored(version.name.clone());
+        if let Err(error) = self.published(asker, &name, &certificate, &key).await {
+            tracing::warn!(credential = version.name, %error, "an authority is not published yet");
+        }
+    }
+
+    /// Seals a draft and stores it. Where its name was deleted at the same moment it is made again.
     pub(crate) async fn write(
         &self,
         asker: &CredentialAsker,
         draft: Draft,
     ) -> Result<Version, CredentialError> {
+        let written = match self.write_once(asker, &draft).await {
+            Err(CredentialError::Forbidden)
+                if self.store().credential_may(asker, draft.name.key(), Operation::Write).await? =>
+            {
+                self.write_once(asker, &draft).await
+            }
+            other => other,
+        }?;
+        self.publish(asker, &written).await;
+        Ok(written)
+    }
+
+    async fn write_once(&self, asker: &CredentialAsker, draft: &Draft) -> Result<Version, CredentialError> {
         let id = Uuid::now_v7();
         let at_us = self.now_us();
         let octets = draft.value.sealed_form()?;
         let kind = draft.value.kind();
+        let ends_at_us =
+            draft.ttl_s.map(|seconds| at_us.saturating_add_unsigned(seconds.saturating_mul(1_000_000)));
         let text = |json: &Option<Json>| json.as_ref().map(ToString::to_string);
         let row = NewCredentialVersion {
             asker: asker.clone(),
@@ -350,21 +442,26 @@ impl Credentials {
             transitional: draft.transitional,
             signed_by: draft.signed_by.clone(),
             expected: draft.expected,
+            expected_number: draft.expected_number,
+            ends_at_us,
+            keep: self.options().retention_of(draft.name.key()).and_then(|retention| retention.versions),
         };
-        let certificate = draft.certificate.as_ref().map(|made| Arc::new(authority::inventory_row(made)));
-        match self.put(NewVersion { row, action: draft.action, certificate }).await? {
-            Put::Stored { credential, name } => Ok(Version {
+        let (certificate, issued) = self.told_of(asker, draft);
+        match self.put(NewVersion { row, action: draft.action, certificate, issued }).await? {
+            Put::Stored { credential, name, number } => Ok(Version {
                 credential,
                 id,
+                number,
                 name,
                 created_at_us: at_us,
-                metadata: draft.metadata,
-                parameters: draft.parameters,
+                ends_at_us,
+                metadata: draft.metadata.clone(),
+                parameters: draft.parameters.clone(),
                 facts: draft.facts,
                 not_after_us: draft.not_after_us,
                 transitional: draft.transitional,
-                signed_by: draft.signed_by,
-                value: draft.value,
+                signed_by: draft.signed_by.clone(),
+                value: draft.value.clone(),
             }),
             Put::Denied => Err(CredentialError::Forbidden),
             Put::OtherKind => Err(CredentialError::OtherType),
@@ -372,22 +469,33 @@ impl Credentials {
         }
     }
 
-    /// Removes a credential and all its versions.
+    /// What the inventory has of a certificate made here: what was issued where its authority is published.
+    fn told_of(
+        &self,
+        asker: &CredentialAsker,
+        draft: &Draft,
+    ) -> (Option<Arc<NewCertificate>>, Option<NewIssued>) {
+        match (&draft.certificate, &draft.issuer, self.authority()) {
+            (Some(made), Some(ca), Some(authority)) => {
+                (None, Some(authority.issued_by_credential(ca, made, &asker.actor)))
+            }
+            (Some(made), ..) => (Some(Arc::new(authority::inventory_row(made))), None),
+            (None, ..) => (None, None),
+        }
+    }
+
+    /// Removes a credential and all its versions; for [`CredentialsOptions::undelete_days`](crate::CredentialsOptions::undelete_days) it can be taken back.
     ///
     /// # Errors
     /// [`CredentialError::NotFound`] when it is not there or the asker may not.
     pub async fn delete(&self, asker: &CredentialAsker, name: &Name) -> Result<(), CredentialError> {
         let event = self.event(asker, "credential.delete", name.as_str(), json!({}));
-        let told = Event {
-            at_us: event.at_us,
-            kind: "credential.deleted",
-            subject: format!("credential{name}"),
-            body: json!({ "name": name.as_str(), "by": asker.actor }),
-        };
+        let told = self.changed(asker, name, "credential.deleted", event.at_us);
         let (key, asker) = (name.key().to_owned(), asker.clone());
-        let gone = self.store().write("credential_delete", move |tx| {
+        let kept_since_us = (self.options().undelete_days > 0).then_some(event.at_us);
+        let gone = self.store().write_points("credential_delete", move |tx| {
             async move {
-                let gone = delete_credential(tx, &asker, &key).await?;
+                let gone = delete_credential(tx, &asker, &key, kept_since_us).await?;
                 if gone {
                     store::audit(tx, vec![event]).await?;
                     store::emit(tx, vec![told]).await?;
@@ -397,6 +505,15 @@ impl Credentials {
             .boxed()
         });
         if gone.await? { Ok(()) } else { Err(CredentialError::NotFound) }
+    }
+}
+
+fn checked_ttl(ttl_s: Option<u64>) -> Result<Option<u64>, CredentialError> {
+    match ttl_s {
+        Some(seconds) if !(1..=TTL_S_MAX).contains(&seconds) => {
+            Err(CredentialError::bad(format!("A time to live has 1 to {TTL_S_MAX} seconds.")))
+        }
+        other => Ok(other),
     }
 }
 

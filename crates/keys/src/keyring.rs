@@ -25,6 +25,7 @@ use parking_lot::RwLock;
 use zeroize::Zeroizing;
 
 pub use crate::master::{Argon2Cost, KeyringError, MasterKey, PassphraseSource};
+pub use crate::wrapped::{UnwrappedKey, Wrapper};
 
 const VERSION: u8 = 1;
 const ID: usize = 8;
@@ -38,6 +39,8 @@ const WRAPPED: usize = NONCE + KEY + TAG;
 pub const OVERHEAD: usize = HEAD + WRAPPED + NONCE + TAG;
 /// Master keys held at once: the current one, and those of rotations not finished.
 const MASTERS_MAX: usize = 16;
+/// What a canary says once it is opened.
+const CANARY: &[u8] = b"bulla canary 1";
 
 /// Where a secret stands: bound to it, so that it opens nowhere else.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -68,6 +71,20 @@ pub enum OpenError {
 /// for another is noticed before anything is opened with it.
 #[derive(Clone, Copy, Eq, Hash, PartialEq)]
 pub struct MasterKeyId([u8; ID]);
+
+impl MasterKeyId {
+    /// From its octets.
+    #[must_use]
+    pub fn from_bytes(octets: [u8; ID]) -> Self {
+        Self(octets)
+    }
+
+    /// Its octets, as they stand in what is sealed.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8; ID] {
+        &self.0
+    }
+}
 
 impl fmt::Display for MasterKeyId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -174,6 +191,29 @@ impl Keyring {
     #[must_use]
     pub fn masters(&self) -> Vec<MasterKeyId> {
         self.masters.read().all.iter().map(|master| master.id).collect()
+    }
+
+    /// A known text sealed under the current master key, to be kept where the sealed values are: who can open it has the
+    /// key, and nothing has to be written to find out.
+    #[must_use]
+    pub fn canary(&self) -> (MasterKeyId, Vec<u8>) {
+        let id = self.current();
+        (id, self.seal(&canary_context(&id), CANARY))
+    }
+
+    /// Whether this ring has the key and opens its canary; `false` when the key is not there.
+    ///
+    /// # Errors
+    /// [`OpenError::Forged`] or [`OpenError::Malformed`] when the key is there and the canary was changed.
+    pub fn proves(&self, id: MasterKeyId, canary: &[u8]) -> Result<bool, OpenError> {
+        if !self.masters().contains(&id) {
+            return Ok(false);
+        }
+        if Self::master_of(canary) != Some(id) {
+            return Err(OpenError::Forged);
+        }
+        let text = self.open_sealed(&canary_context(&id), canary)?;
+        if text.as_slice() == CANARY { Ok(true) } else { Err(OpenError::Forged) }
     }
 
     /// Makes another master key the current one; those before still open what they sealed.
@@ -351,6 +391,10 @@ fn open_in_place(
 ) -> Result<usize, OpenError> {
     let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| OpenError::Malformed)?;
     key.open_in_place(nonce, aad, room).map(|text| text.len()).map_err(|_| OpenError::Forged)
+}
+
+fn canary_context(id: &MasterKeyId) -> Context<'_> {
+    Context { table: "master_keys", row: &id.0, column: "canary" }
 }
 
 /// What both layers are bound to. Lengths stand before the parts, so no two places look alike.

@@ -3,8 +3,13 @@
 //! - [`Signer`]: the one way to use a private key, wherever it lives.
 //! - [`PrivateKey`]: a key in this process; PKCS#8 in and out, PKCS#1 and SEC 1 in.
 //! - [`Keyring`]: secrets sealed at rest under master keys that can be changed while all runs.
+//! - [`Scheme`] and [`sign_slice`]: signatures over what was hashed elsewhere.
+//! - [`TicketKeys`]: what is sealed for hours only.
+//! - [`age`]: files encrypted to a passphrase or to keys.
+//! - [`Secret`]: a text that must not be seen.
 //! - `pkcs11` (a feature): keys in security modules.
 
+pub mod age;
 pub(crate) mod encoding;
 pub(crate) mod encrypted;
 pub mod key_type;
@@ -13,14 +18,21 @@ mod master;
 #[cfg(feature = "pkcs11")]
 pub mod pkcs11;
 pub mod provider;
+pub mod scheme;
+pub mod secret;
 pub mod signer;
 pub mod software;
+mod tickets;
+mod wrapped;
 
 pub use key_type::{KeyType, UnknownKeyType};
 pub use keyring::{
     Argon2Cost, Context, Keyring, KeyringConfig, KeyringError, MasterKey, MasterKeyId, OpenError,
-    PassphraseSource,
+    PassphraseSource, UnwrappedKey, Wrapper,
 };
 pub use provider::{Held, KeyProvider};
+pub use scheme::{Hash, Misfit, Scheme, SignJob, sign_slice};
+pub use secret::Secret;
 pub use signer::{Deadline, KeyRef, SignError, Signer};
-pub use software::{DecryptError, KeyError, OaepHash, PrivateKey, constant_time_eq};
+pub use software::{DecryptError, KeyError, KeyFileError, OaepHash, PrivateKey, constant_time_eq};
+pub use tickets::{TicketError, TicketKeys};

@@ -10,6 +10,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use zeroize::Zeroizing;
 
 use crate::keyring::{MasterKeyId, id_of, random};
+use crate::wrapped::UnwrappedKey;
 
 /// Octets of a master key.
 const KEY: usize = 32;
@@ -66,6 +67,30 @@ pub enum KeyringError {
     /// More master keys than a ring holds.
     #[error("more than {0} master keys at once; finish a rotation and forget the oldest")]
     TooMany(usize),
+    /// The file does not hold a key that somebody else encrypted.
+    #[error("{path} does not hold an encrypted master key: {what}")]
+    NotWrapped {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
+    /// Who encrypts the key did not give it.
+    #[error("{by} did not give the master key: {why}")]
+    Wrapper {
+        /// Who was asked.
+        by: String,
+        /// In its words.
+        why: String,
+    },
+    /// Who encrypts the key gave another one.
+    #[error("{by} gave another key than the one that {path} was made with")]
+    OtherKey {
+        /// Who was asked.
+        by: String,
+        /// Which file.
+        path: PathBuf,
+    },
     /// The security module did not give the key.
     #[error("the security module: {0}")]
     Module(String),
@@ -112,6 +137,8 @@ pub enum MasterKey {
     },
     /// A passphrase, stretched by argon2id.
     Passphrase(PassphraseSource),
+    /// A key that somebody else encrypted and has given back: a KMS, a program.
+    Unwrapped(UnwrappedKey),
     /// A file that holds the key encrypted under an AES key in a security module: without the module
     /// the file is of no use, and the module is asked once, at the start.
     #[cfg(feature = "pkcs11")]
@@ -123,6 +150,7 @@ impl MasterKey {
         match self {
             Self::File { path, create } => load_file(path, *create),
             Self::Passphrase(source) => source.load(),
+            Self::Unwrapped(key) => Ok(key.secret()),
             #[cfg(feature = "pkcs11")]
             Self::Pkcs11(source) => source.load(),
         }
@@ -207,11 +235,7 @@ impl Parameters {
     }
 
     fn parse(text: &str) -> Result<Self, String> {
-        let field = |name: &str| {
-            let mut lines = text.lines().filter_map(|line| line.split_once('='));
-            let found = lines.find(|(key, _)| key.trim() == name).map(|(_, value)| value.trim());
-            found.ok_or_else(|| format!("no {name}"))
-        };
+        let field = |name: &str| field_of(text, name);
         let number = |name: &str, max: u32| {
             let value = field(name)?.parse::<u32>().map_err(|_| format!("{name} is no number"))?;
             if value > max { Err(format!("{name} is over {max}")) } else { Ok(value) }
@@ -228,6 +252,13 @@ impl Parameters {
         let salt = salt.ok_or("salt is not 16 octets in hexadecimal")?;
         Ok(Self { cost, salt, id: field("master_key")?.to_owned() })
     }
+}
+
+/// The value of a line `name = value`.
+pub(crate) fn field_of<'a>(text: &'a str, name: &str) -> Result<&'a str, String> {
+    let mut lines = text.lines().filter_map(|line| line.split_once('='));
+    let found = lines.find(|(key, _)| key.trim() == name).map(|(_, value)| value.trim());
+    found.ok_or_else(|| format!("no {name}"))
 }
 
 fn octets_of_hex(text: &str) -> Option<Vec<u8>> {

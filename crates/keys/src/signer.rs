@@ -7,7 +7,7 @@ use std::time::Instant;
 use futures_util::future::BoxFuture;
 use x509::SignatureAlgorithm;
 
-use crate::KeyType;
+use crate::{KeyType, PrivateKey, Scheme};
 
 /// When a signature is of no more use to whoever asked.
 pub type Deadline = Instant;
@@ -49,4 +49,24 @@ pub trait Signer: Send + Sync + fmt::Debug {
     /// [`SignError`]; never later than shortly after `deadline`.
     fn sign<'a>(&'a self, message: &'a [u8], deadline: Deadline)
     -> BoxFuture<'a, Result<Vec<u8>, SignError>>;
+
+    /// Signs what was hashed elsewhere; `input` is a digest, for [`Scheme::Ed25519`] a whole message. Whoever asks has
+    /// checked [`Scheme::check`]; a key that signs whole messages alone fails.
+    ///
+    /// # Errors
+    /// [`SignError`]; never later than shortly after `deadline`.
+    fn sign_digest<'a>(
+        &'a self,
+        scheme: Scheme,
+        input: &'a [u8],
+        deadline: Deadline,
+    ) -> BoxFuture<'a, Result<Vec<u8>, SignError>> {
+        let _ = (scheme, input, deadline);
+        Box::pin(std::future::ready(Err(SignError::Failed("it signs whole messages only".to_owned()))))
+    }
+
+    /// The key itself, where it is in this process: its signatures are work of a processor and wait for nobody.
+    fn here(&self) -> Option<&PrivateKey> {
+        None
+    }
 }

@@ -1,8 +1,11 @@
 //! Keys in this process.
 
 use std::fmt;
+use std::io::{self, Read};
+use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
+use aws_lc_rs::digest::{self, Digest};
 use aws_lc_rs::encoding::{AsDer, Pkcs8V1Der, PublicKeyX509Der};
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa;
@@ -14,7 +17,7 @@ use zeroize::Zeroizing;
 
 use crate::encoding::{self, Format, Pkcs8Kind};
 use crate::signer::{Deadline, SignError, Signer};
-use crate::{KeyType, encrypted};
+use crate::{Hash, KeyType, Scheme, encrypted};
 
 /// Why there is no key.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -45,6 +48,17 @@ pub enum KeyError {
     /// The library could not make one.
     #[error("the cryptographic library could not make a key of kind {0}")]
     Generation(KeyType),
+}
+
+/// Why a file gives no key.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyFileError {
+    /// The system did not let us read it.
+    #[error("it cannot be read: {0}")]
+    Io(#[from] io::Error),
+    /// What it holds.
+    #[error(transparent)]
+    Key(#[from] KeyError),
 }
 
 /// Why nothing was decrypted. RSA encryption says no more than that, on purpose: whoever could tell
@@ -165,6 +179,25 @@ impl PrivateKey {
         }
     }
 
+    /// Reads a file: PEM as [`Self::from_pem`] does, DER as [`Self::from_der`] does.
+    ///
+    /// # Errors
+    /// [`KeyFileError`]
+    pub fn from_file(path: &Path) -> Result<Self, KeyFileError> {
+        let limit = 2 * encoding::PRIVATE_KEY_OCTETS_MAX;
+        // Room for all of it at once: what grows leaves copies behind.
+        let mut octets = Zeroizing::new(Vec::with_capacity(limit + 1));
+        std::fs::File::open(path)?.take(limit as u64 + 1).read_to_end(&mut octets)?;
+        if octets.len() > limit {
+            return Err(KeyError::Malformed("no private key is that long".to_owned()).into());
+        }
+        // DER of every encoding begins with a SEQUENCE, which no text does with what follows.
+        match std::str::from_utf8(&octets) {
+            Ok(text) if text.contains("-----BEGIN") => Ok(Self::from_pem(text)?),
+            _ => Ok(Self::from_der(&octets)?),
+        }
+    }
+
     /// PKCS#8 in PEM, not encrypted.
     #[must_use]
     pub fn to_pkcs8_pem(&self) -> Zeroizing<String> {
@@ -211,6 +244,18 @@ impl PrivateKey {
         self.inner.pair.sign(message).ok_or_else(|| SignError::Failed("the library failed".to_owned()))
     }
 
+    /// Signs what was hashed elsewhere, here and now; as [`Signer::sign_digest`] otherwise. RSA with SHA-1, SHA-224 or
+    /// MD5 and SHA-1 is not made: the library has no signatures that nobody should trust.
+    ///
+    /// # Errors
+    /// [`SignError::Failed`] when the key does not sign this so ([`Scheme::check`]), or the library fails.
+    pub fn sign_digest_now(&self, scheme: Scheme, input: &[u8]) -> Result<Vec<u8>, SignError> {
+        let misfit = scheme.check(self.inner.kind, input.len());
+        misfit.map_err(|misfit| SignError::Failed(misfit.to_string()))?;
+        let signed = self.inner.pair.sign_digest(self.inner.kind, scheme, input);
+        signed.ok_or_else(|| SignError::Failed("the library does not sign so".to_owned()))
+    }
+
     /// Decrypts RSAES-PKCS1-v1_5 (RFC 8017 section 7.2), as CMS key transport for SCEP uses it.
     /// The caller must not let the sender tell this failure from a later one.
     ///
@@ -246,6 +291,11 @@ impl PrivateKey {
         let length = opened.map_err(|_| DecryptError::Failed)?.len();
         room.truncate(length);
         Ok(room)
+    }
+
+    /// 20 to 60 µs: less than handing it over costs. Outside a runtime there is no other way.
+    fn signs_at_once(&self) -> bool {
+        self.inner.kind.rsa_bits().is_none() || tokio::runtime::Handle::try_current().is_err()
     }
 
     fn decrypting(&self) -> Result<rsa::PrivateDecryptingKey, DecryptError> {
@@ -295,19 +345,44 @@ impl Signer for PrivateKey {
         deadline: Deadline,
     ) -> BoxFuture<'a, Result<Vec<u8>, SignError>> {
         Box::pin(async move {
-            // 20 to 60 µs: less than handing it over costs. Outside a runtime there is no other way.
-            if self.inner.kind.rsa_bits().is_none() || tokio::runtime::Handle::try_current().is_err() {
+            if self.signs_at_once() {
                 return self.sign_now(message);
             }
-            let deadline = tokio::time::Instant::from_std(deadline);
-            let turn = tokio::time::timeout_at(deadline, STAGE.acquire()).await;
-            let turn = turn.map_err(|_| SignError::Late)?;
-            let _turn = turn.map_err(|_| SignError::Unavailable("shutting down".to_owned()))?;
             let (key, message) = (self.clone(), message.to_vec());
-            let signed = tokio::task::spawn_blocking(move || key.sign_now(&message)).await;
-            signed.unwrap_or_else(|_| Err(SignError::Unavailable("shutting down".to_owned())))
+            aside(deadline, move || key.sign_now(&message)).await
         })
     }
+
+    fn sign_digest<'a>(
+        &'a self,
+        scheme: Scheme,
+        input: &'a [u8],
+        deadline: Deadline,
+    ) -> BoxFuture<'a, Result<Vec<u8>, SignError>> {
+        Box::pin(async move {
+            if self.signs_at_once() {
+                return self.sign_digest_now(scheme, input);
+            }
+            let (key, input) = (self.clone(), input.to_vec());
+            aside(deadline, move || key.sign_digest_now(scheme, &input)).await
+        })
+    }
+
+    fn here(&self) -> Option<&PrivateKey> {
+        Some(self)
+    }
+}
+
+/// Runs a signature on a thread of its own, when there is a turn for it.
+async fn aside(
+    deadline: Deadline,
+    sign: impl FnOnce() -> Result<Vec<u8>, SignError> + Send + 'static,
+) -> Result<Vec<u8>, SignError> {
+    let turn = tokio::time::timeout_at(deadline.into(), STAGE.acquire()).await;
+    let turn = turn.map_err(|_| SignError::Late)?;
+    let _turn = turn.map_err(|_| SignError::Unavailable("shutting down".to_owned()))?;
+    let signed = tokio::task::spawn_blocking(sign).await;
+    signed.unwrap_or_else(|_| Err(SignError::Unavailable("shutting down".to_owned())))
 }
 
 impl fmt::Debug for PrivateKey {
@@ -373,6 +448,20 @@ impl Pair {
         }
     }
 
+    /// `None` for what [`Scheme::check`] refuses, and for what the library does not make.
+    fn sign_digest(&self, kind: KeyType, scheme: Scheme, input: &[u8]) -> Option<Vec<u8>> {
+        match (self, scheme) {
+            (Self::Rsa(pair), Scheme::RsaPkcs1(hash)) => rsa_signature(pair, rsa_pkcs1(hash)?, hash, input),
+            (Self::Rsa(pair), Scheme::RsaPss(hash)) => rsa_signature(pair, rsa_pss(hash)?, hash, input),
+            (Self::Ecdsa(pair), Scheme::Ecdsa(_)) => {
+                let digest = ecdsa_digest(kind, input)?;
+                pair.sign_digest(&digest).ok().map(|s| s.as_ref().to_vec())
+            }
+            (Self::Ed25519(pair), Scheme::Ed25519) => pair.try_sign(input).ok().map(|s| s.as_ref().to_vec()),
+            _ => None,
+        }
+    }
+
     fn spki(&self) -> Option<Vec<u8>> {
         let der: PublicKeyX509Der<'_> = match self {
             Self::Rsa(pair) => pair.public_key().as_der(),
@@ -393,6 +482,59 @@ impl Pair {
             Self::MlDsa(pair) => pair.to_pkcs8v1().ok().map(|der| owned(der.as_ref())),
         }
     }
+}
+
+fn rsa_signature(
+    pair: &rsa::KeyPair,
+    encoding: &'static dyn lc::RsaEncoding,
+    hash: Hash,
+    input: &[u8],
+) -> Option<Vec<u8>> {
+    let algorithm = match hash {
+        Hash::Sha256 => &digest::SHA256,
+        Hash::Sha384 => &digest::SHA384,
+        Hash::Sha512 => &digest::SHA512,
+        Hash::Md5Sha1 | Hash::Sha1 | Hash::Sha224 => return None,
+    };
+    let digest = Digest::import_less_safe(input, algorithm).ok()?;
+    let mut signature = vec![0; pair.public_modulus_len()];
+    pair.sign_digest(encoding, &digest, &mut signature).ok()?;
+    Some(signature)
+}
+
+fn rsa_pkcs1(hash: Hash) -> Option<&'static dyn lc::RsaEncoding> {
+    match hash {
+        Hash::Sha256 => Some(&lc::RSA_PKCS1_SHA256),
+        Hash::Sha384 => Some(&lc::RSA_PKCS1_SHA384),
+        Hash::Sha512 => Some(&lc::RSA_PKCS1_SHA512),
+        Hash::Md5Sha1 | Hash::Sha1 | Hash::Sha224 => None,
+    }
+}
+
+fn rsa_pss(hash: Hash) -> Option<&'static dyn lc::RsaEncoding> {
+    match hash {
+        Hash::Sha256 => Some(&lc::RSA_PSS_SHA256),
+        Hash::Sha384 => Some(&lc::RSA_PSS_SHA384),
+        Hash::Sha512 => Some(&lc::RSA_PSS_SHA512),
+        Hash::Md5Sha1 | Hash::Sha1 | Hash::Sha224 => None,
+    }
+}
+
+/// The library takes digests of one length for a curve. ECDSA reads a digest as a number: its leftmost octets when it is
+/// longer than the order (FIPS 186-5 section 6.4.1; all orders here but that of P-521, which is longer than any digest,
+/// are whole octets), and zeros before a shorter one change nothing.
+fn ecdsa_digest(kind: KeyType, input: &[u8]) -> Option<Digest> {
+    let algorithm = match kind {
+        KeyType::P256 => &digest::SHA256,
+        KeyType::P384 => &digest::SHA384,
+        _ => &digest::SHA512,
+    };
+    let mut number = [0; digest::MAX_OUTPUT_LEN];
+    let number = number.get_mut(..algorithm.output_len())?;
+    let kept = &input[..input.len().min(number.len())];
+    let at = number.len() - kept.len();
+    number[at..].copy_from_slice(kept);
+    Digest::import_less_safe(number, algorithm).ok()
 }
 
 fn ecdsa(kind: KeyType) -> Option<&'static lc::EcdsaSigningAlgorithm> {

@@ -1,9 +1,11 @@
-//! Managed certificates: policy, renewal, issuers, deployment, verification, alerts.
+//! Managed certificates: policy, renewal, issuers, deployment, verification, alerts; who outside encrypts the master key.
 
 pub mod agents;
 pub mod alerts;
 pub mod approval;
 pub mod claim;
+mod clients;
+pub mod custody;
 pub mod deploy;
 pub mod dns01;
 pub mod issuers;
@@ -12,6 +14,7 @@ pub mod lifecycle;
 pub mod managed;
 pub mod people;
 pub mod policy;
+pub mod posts;
 pub mod renewal;
 pub mod scheduler;
 pub mod state;

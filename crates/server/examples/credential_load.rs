@@ -14,6 +14,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use authority::keystore::KeyStore;
+use authority::{Authority, AuthorityOptions};
 use credentials::{
     Asker, CertificateParameters, Credentials, CredentialsOptions, GenerateRequest, Kind, Mode, Name,
     Parameters, SetRequest,
@@ -132,15 +133,30 @@ async fn fill(credentials: &Credentials, count: usize) {
     let all = stream::iter(0..count).map(|number| {
         let name = Name::parse(&name_of(number)).unwrap();
         let value = json!(format!("value {number}"));
-        let request = SetRequest { name, kind: Kind::Value, value, metadata: None, expected: None };
+        let request = SetRequest {
+            name,
+            kind: Kind::Value,
+            value,
+            metadata: None,
+            expected: None,
+            expected_number: None,
+            ttl_s: None,
+        };
         async move { credentials.set(&admin(), request).await.unwrap() }
     });
     all.buffer_unordered(FILLING).for_each(|_| async {}).await;
     let services = |at: usize| json!({ "uri": format!("postgres://u:p@h/{at}") });
     for at in 0..50 {
         let name = Name::parse(&format!("/services/s{at}")).unwrap();
-        let request =
-            SetRequest { name, kind: Kind::Json, value: services(at), metadata: None, expected: None };
+        let request = SetRequest {
+            name,
+            kind: Kind::Json,
+            value: services(at),
+            metadata: None,
+            expected: None,
+            expected_number: None,
+            ttl_s: None,
+        };
         credentials.set(&admin(), request).await.unwrap();
     }
     for (name, kind) in [("/ca-ec", Some(KeyType::P256)), ("/ca-rsa", None)] {
@@ -156,6 +172,7 @@ async fn fill(credentials: &Credentials, count: usize) {
             parameters: Parameters::Certificate(Box::new(parameters)),
             mode: Mode::Overwrite,
             metadata: None,
+            ttl_s: None,
         };
         credentials.generate(&admin(), request).await.unwrap();
     }
@@ -172,7 +189,9 @@ async fn measure(database: &str, count: usize) {
     let clock = Clock::system();
     let keystore = KeyStore::new(store.clone(), Keyring::ephemeral(), clock.clone());
     let credentials =
-        Credentials::open(store.clone(), keystore, clock.clone(), CredentialsOptions::default());
+        Credentials::open(store.clone(), keystore.clone(), clock.clone(), CredentialsOptions::default());
+    let authority = Authority::open(store.clone(), keystore, clock.clone(), AuthorityOptions::default());
+    credentials.publish_through(authority.unwrap());
     let began = Instant::now();
     fill(&credentials, count).await;
     println!(

@@ -1,11 +1,14 @@
 //! What happens, from the outbox to whoever follows it here.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use credentials::Asker;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use store::{OutboxPlace, OutboxRow, Store};
+use store::credentials::{CredentialOperation as Operation, CredentialReaders};
+use store::{OutboxPlace, OutboxRow, Store, StoreError};
 use tokio::sync::{Notify, broadcast};
 use tokio_util::sync::CancellationToken;
 
@@ -18,6 +21,9 @@ const BEHIND_MAX: usize = 1_024;
 
 /// Followers at once; each is a connection and a place in the channel.
 const FOLLOWERS_MAX: usize = 512;
+
+/// Those who follow the credentials, beside them: a client of the credential store each.
+const CREDENTIAL_FOLLOWERS_MAX: usize = 2_048;
 
 /// Seconds after which to ask again when there are too many.
 const FOLLOWERS_RETRY_SECONDS: u64 = 30;
@@ -38,13 +44,73 @@ pub(crate) struct Happened {
     pub(crate) kind: String,
     /// JSON.
     pub(crate) data: String,
+    /// Of an event of a credential: what its readers are told.
+    pub(crate) credential: Option<Arc<CredentialChange>>,
 }
 
+/// What happened to a credential, as its readers are told: no value, and not by whom.
+#[derive(Debug)]
+pub(crate) struct CredentialChange {
+    /// In lower case.
+    name_key: String,
+    /// JSON.
+    pub(crate) data: String,
+    /// Who of those who follow may read it.
+    readers: Arc<CredentialReaders>,
+}
+
+/// Kinds of events that tell those who follow credentials of a change; that a rotation failed is none.
+const CREDENTIAL: [&str; 2] = ["credential.changed", "credential.deleted"];
+
 impl Happened {
-    fn of(row: OutboxRow) -> Self {
-        let body: Value = serde_json::from_str(&row.body).unwrap_or(Value::Null);
-        let data = json!({ "at": shown(row.at_us), "subject": row.subject, "body": body }).to_string();
-        Self { place: row.place, kind: row.kind, data }
+    /// Events, with those who may read the credentials that they tell of: one statement for all.
+    async fn of(
+        rows: Vec<OutboxRow>,
+        store: &Store,
+        actors: HashSet<String>,
+    ) -> Result<Vec<Self>, StoreError> {
+        let rows: Vec<(OutboxRow, Value)> = rows
+            .into_iter()
+            .map(|row| {
+                let body = serde_json::from_str(&row.body).unwrap_or(Value::Null);
+                (row, body)
+            })
+            .collect();
+        let name_of = |row: &OutboxRow, body: &Value| {
+            let credential = CREDENTIAL.contains(&row.kind.as_str());
+            credential.then(|| body["name"].as_str().map(str::to_owned)).flatten()
+        };
+        let names: Vec<String> = rows
+            .iter()
+            .filter_map(|(row, body)| name_of(row, body))
+            .map(|name| name.to_ascii_lowercase())
+            .collect();
+        let readers = Arc::new(store.credential_readers(actors, &names).await?);
+        let event = |(row, body): (OutboxRow, Value)| {
+            let at = shown(row.at_us);
+            let credential = name_of(&row, &body).map(|name| {
+                let told =
+                    json!({ "at": at, "name": name, "type": body["type"], "version": body["version"] });
+                let name_key = name.to_ascii_lowercase();
+                Arc::new(CredentialChange { name_key, data: told.to_string(), readers: readers.clone() })
+            });
+            let data = json!({ "at": at, "subject": row.subject, "body": body }).to_string();
+            Self { place: row.place, kind: row.kind, data, credential }
+        };
+        Ok(rows.into_iter().map(event).collect())
+    }
+}
+
+impl CredentialChange {
+    /// Whether this asker may read the credential; a statement of its own only for who came between.
+    pub(crate) async fn may_read(&self, asker: &Asker, store: &Store) -> Result<bool, StoreError> {
+        if asker.everything {
+            return Ok(true);
+        }
+        match self.readers.may(&asker.actor, &self.name_key) {
+            Some(may) => Ok(may),
+            None => store.credential_may(asker, &self.name_key, Operation::Read).await,
+        }
     }
 }
 
@@ -55,6 +121,26 @@ pub(crate) struct Events {
     somebody: Arc<Notify>,
     /// Where the feed begins when it wakes up: nothing falls between the first follower and its first look.
     begin: Arc<Mutex<Option<OutboxPlace>>>,
+    /// Who follows the credentials, with how many followers, those who may read all among them.
+    actors: Arc<Mutex<HashMap<String, usize>>>,
+}
+
+/// An actor's place among those who follow the credentials.
+struct ActorPlace {
+    actors: Arc<Mutex<HashMap<String, usize>>>,
+    actor: String,
+}
+
+impl Drop for ActorPlace {
+    fn drop(&mut self) {
+        let mut actors = self.actors.lock();
+        if let Some(count) = actors.get_mut(&self.actor) {
+            *count -= 1;
+            if *count == 0 {
+                actors.remove(&self.actor);
+            }
+        }
+    }
 }
 
 /// What a follower gets.
@@ -70,31 +156,75 @@ pub(crate) struct Follower {
     live: broadcast::Receiver<Arc<Happened>>,
     /// What happened before, still to be read: from here on.
     since: Option<OutboxPlace>,
-    read: std::vec::IntoIter<OutboxRow>,
+    read: std::vec::IntoIter<Happened>,
     last: OutboxPlace,
+    /// Of one who follows the credentials.
+    actor: Option<ActorPlace>,
 }
 
 impl Default for Events {
     fn default() -> Self {
-        Self { sender: broadcast::Sender::new(BEHIND_MAX), somebody: Arc::default(), begin: Arc::default() }
+        Self {
+            sender: broadcast::Sender::new(BEHIND_MAX),
+            somebody: Arc::default(),
+            begin: Arc::default(),
+            actors: Arc::default(),
+        }
     }
 }
 
 impl Events {
     /// Follows from now on, after what happened since `since`.
     pub(crate) async fn follow(&self, store: Store, since: Option<OutboxPlace>) -> Result<Follower, Problem> {
-        if self.sender.receiver_count() >= FOLLOWERS_MAX {
+        if self.sender.receiver_count() - self.credential_followers() >= FOLLOWERS_MAX {
             return Err(Problem::unavailable("too many follow the events already", FOLLOWERS_RETRY_SECONDS));
         }
+        Ok(self.begin(store, since, None).await?)
+    }
+
+    /// As [`Self::follow`], of who wants to hear of credentials as this actor; `None` when too many follow already. What
+    /// happened since `since` comes first where it is still kept: the second of the answer says whether it is.
+    pub(crate) async fn follow_credentials(
+        &self,
+        store: Store,
+        since: Option<OutboxPlace>,
+        actor: &str,
+    ) -> Result<Option<(Follower, bool)>, StoreError> {
+        let place = {
+            let mut actors = self.actors.lock();
+            if actors.values().sum::<usize>() >= CREDENTIAL_FOLLOWERS_MAX {
+                return Ok(None);
+            }
+            *actors.entry(actor.to_owned()).or_default() += 1;
+            ActorPlace { actors: Arc::clone(&self.actors), actor: actor.to_owned() }
+        };
+        let kept = match since {
+            Some(since) => store.outbox_has(since).await?,
+            None => false,
+        };
+        let follower = self.begin(store, since.filter(|_| kept), Some(place)).await?;
+        Ok(Some((follower, kept)))
+    }
+
+    fn credential_followers(&self) -> usize {
+        self.actors.lock().values().sum()
+    }
+
+    async fn begin(
+        &self,
+        store: Store,
+        since: Option<OutboxPlace>,
+        actor: Option<ActorPlace>,
+    ) -> Result<Follower, StoreError> {
         let live = self.sender.subscribe();
-        let end = store.outbox_end().await?;
+        let end = store.outbox_seen().await?;
         {
             let mut begin = self.begin.lock();
             *begin = Some(begin.map_or(end, |earlier| earlier.min(end)));
         }
         self.somebody.notify_one();
         let last = since.unwrap_or(end);
-        Ok(Follower { store, live, since: Some(last), read: Vec::new().into_iter(), last })
+        Ok(Follower { store, live, since: Some(last), read: Vec::new().into_iter(), last, actor })
     }
 
     /// Reads the outbox while somebody follows, until `stop`.
@@ -115,19 +245,20 @@ impl Events {
         .await;
     }
 
-    async fn feed_followers(&self, store: &Store) -> Result<(), store::StoreError> {
+    async fn feed_followers(&self, store: &Store) -> Result<(), StoreError> {
         let begin = self.begin.lock().take();
         let mut place = match begin {
             Some(place) => place,
-            None => store.outbox_end().await?,
+            None => store.outbox_seen().await?,
         };
         while self.sender.receiver_count() > 0 {
             let rows = store.outbox_after(place, PAGE).await?;
             let full = rows.len() as i64 == PAGE;
-            for row in rows {
-                place = row.place;
+            let actors = self.actors.lock().keys().cloned().collect();
+            for event in Happened::of(rows, store, actors).await? {
+                place = event.place;
                 // Nobody left is noticed above.
-                let _ = self.sender.send(Arc::new(Happened::of(row)));
+                let _ = self.sender.send(Arc::new(event));
             }
             if !full {
                 tokio::time::sleep(LOOK_EVERY).await;
@@ -138,17 +269,24 @@ impl Events {
 }
 
 impl Follower {
+    /// Up to where it has been told.
+    pub(crate) fn place(&self) -> OutboxPlace {
+        self.last
+    }
+
     /// The next event; `None` when there are no more.
     pub(crate) async fn next(&mut self) -> Option<Followed> {
         loop {
-            if let Some(row) = self.read.next() {
-                self.last = row.place;
-                return Some(Followed::Event(Arc::new(Happened::of(row))));
+            if let Some(event) = self.read.next() {
+                self.last = event.place;
+                return Some(Followed::Event(Arc::new(event)));
             }
             if let Some(since) = self.since {
                 let rows = self.store.outbox_after(since, PAGE).await.ok()?;
-                self.since = rows.last().map(|row| row.place);
-                self.read = rows.into_iter();
+                let next = rows.last().map(|row| row.place);
+                let actors = self.actor.iter().map(|place| place.actor.clone()).collect();
+                self.read = Happened::of(rows, &self.store, actors).await.ok()?.into_iter();
+                self.since = next;
                 continue;
             }
             match self.live.recv().await {

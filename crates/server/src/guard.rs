@@ -83,8 +83,10 @@ impl Guard {
         let caller = match access::authenticate(&self.state, parts).await {
             Ok(caller) => caller,
             Err(problem) => {
-                // Guesses are slowed down; whoever is known is not.
-                limits.failure(address)?;
+                // Guesses are slowed down; whoever is known is not, nor who asks while the database is away.
+                if !problem.status().is_server_error() {
+                    limits.failure(address)?;
+                }
                 return Err(problem);
             }
         };

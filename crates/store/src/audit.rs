@@ -8,6 +8,7 @@ use serde_json::Value as Json;
 
 use crate::cursor::{Cursor, Page};
 use crate::error::StoreError;
+use crate::outbox::{self, Event};
 use crate::store::{Cost, Store, limit_of};
 use crate::tx::{Bulk, Column, Tx};
 use crate::value::{Row, Value};
@@ -96,8 +97,13 @@ SELECT shard, sequence, hash FROM audit_chains ORDER BY shard LIMIT 1 FOR UPDATE
 const HEAD_WAIT: &str = "-- audit_head_wait
 SELECT shard, sequence, hash FROM audit_chains WHERE shard = ?1 FOR UPDATE";
 
-const HEAD_MOVE: &str = "-- audit_head_move
-UPDATE audit_chains SET sequence = ?2, hash = ?3 WHERE shard = ?1";
+const HEAD_MOVE: Bulk = Bulk {
+    sqlite: "-- audit_head_move
+UPDATE audit_chains SET sequence = ?2, hash = ?3 WHERE shard = ?1",
+    postgres: "-- audit_head_move
+UPDATE audit_chains c SET sequence = n.sequence, hash = n.hash
+FROM UNNEST(?1::bigint[], ?2::bigint[], ?3::bytea[]) AS n (shard, sequence, hash) WHERE c.shard = n.shard",
+};
 
 const EVENTS_INSERT: Bulk = Bulk {
     sqlite: "-- audit_insert
@@ -116,18 +122,26 @@ const CHAIN_PAGE: &str = "-- audit_chain_page
 SELECT shard, sequence, at, actor, action, resource, details, hash FROM audit_events
 WHERE shard = ?1 AND sequence > ?2 ORDER BY sequence LIMIT ?3";
 
-pub(crate) const ALL: &[&str] = &[HEAD_MOVE, CHAINS, CHAIN_PAGE];
+pub(crate) const ALL: &[&str] = &[CHAINS, CHAIN_PAGE];
 pub(crate) const SQLITE: &[&str] = &[HEAD_SQLITE];
 pub(crate) const POSTGRES: &[&str] = &[HEAD_FREE, HEAD_WAIT];
-pub(crate) const BULKS: &[&Bulk] = &[&EVENTS_INSERT];
+pub(crate) const BULKS: &[&Bulk] = &[&EVENTS_INSERT, &HEAD_MOVE];
 
 /// Appends events to the log, in the caller's transaction: three statements, however many events.
 ///
 /// # Errors
 /// Those of the database.
 pub async fn audit(tx: &mut Tx, events: Vec<AuditEvent>) -> Result<(), StoreError> {
+    audit_and_emit(tx, events, &[]).await
+}
+
+/// [`audit`] and [`crate::emit`] in one round trip.
+///
+/// # Errors
+/// Those of the database.
+pub async fn audit_and_emit(tx: &mut Tx, events: Vec<AuditEvent>, told: &[Event]) -> Result<(), StoreError> {
     if events.is_empty() {
-        return Ok(());
+        return tx.bulk(&outbox::INSERT, outbox::columns_of(told)).await.map(drop);
     }
     let mut head = match tx.audit_head {
         Some(head) => head,
@@ -150,14 +164,19 @@ pub async fn audit(tx: &mut Tx, events: Vec<AuditEvent>) -> Result<(), StoreErro
         head = Head { shard: head.shard, sequence: row.sequence, hash };
         rows.push(AuditRow { hash, ..row });
     }
-    insert(tx, rows).await?;
-    tx.execute(HEAD_MOVE, vec![head.shard.into(), head.sequence.into(), (&head.hash[..]).into()]).await?;
+    let moved = vec![
+        Column::Int(vec![head.shard]),
+        Column::Int(vec![head.sequence]),
+        Column::Blob(vec![head.hash.to_vec()]),
+    ];
+    let told = (&outbox::INSERT, outbox::columns_of(told));
+    tx.bulks(&[(&EVENTS_INSERT, columns_of(&rows)), (&HEAD_MOVE, moved), told]).await?;
     tx.audit_head = Some(head);
     Ok(())
 }
 
-async fn insert(tx: &mut Tx, rows: Vec<AuditRow>) -> Result<(), StoreError> {
-    let columns = vec![
+fn columns_of(rows: &[AuditRow]) -> Vec<Column> {
+    vec![
         Column::Int(rows.iter().map(|row| row.shard).collect()),
         Column::Int(rows.iter().map(|row| row.sequence).collect()),
         Column::Int(rows.iter().map(|row| row.at_us).collect()),
@@ -166,8 +185,7 @@ async fn insert(tx: &mut Tx, rows: Vec<AuditRow>) -> Result<(), StoreError> {
         Column::Text(rows.iter().map(|row| row.resource.clone()).collect()),
         Column::Text(rows.iter().map(|row| row.details.clone()).collect()),
         Column::Blob(rows.iter().map(|row| row.hash.to_vec()).collect()),
-    ];
-    tx.bulk(&EVENTS_INSERT, columns).await.map(drop)
+    ]
 }
 
 /// A chain nobody else is writing to; when all are taken, the first one, once it is free.

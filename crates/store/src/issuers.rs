@@ -198,6 +198,7 @@ pub(crate) const ALL: &[&str] = &[
     CHALLENGES_EXPIRE,
     SEALED_ISSUERS.page,
     SEALED_ISSUERS.count,
+    SEALED_ISSUERS.heads,
 ];
 
 pub(crate) const BULKS: &[&Bulk] = &[&CHALLENGE_PUT, &CHALLENGE_DELETE, &SEALED_ISSUERS.replace];

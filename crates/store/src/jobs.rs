@@ -1,6 +1,7 @@
 //! Runs of issuance, renewal, deployment and revocation. The schedule is this table: a run with a time to come waits in
 //! it, and is due by the clock alone.
 
+use futures_util::FutureExt;
 use uuid::Uuid;
 
 use crate::cursor::{Cursor, Page};
@@ -331,8 +332,14 @@ const REAP: &str = "-- jobs_reap
 UPDATE jobs SET state = 0, lease_holder = NULL, lease_until = NULL, next_attempt_at = ?1
 WHERE state = 1 AND (lease_until <= ?1 OR lease_until > ?2)";
 
-const EXTEND: &str = "-- jobs_extend
-UPDATE jobs SET lease_until = ?2 WHERE state = 1 AND lease_holder = ?1 AND lease_until < ?2";
+const EXTEND: Bulk = Bulk {
+    sqlite: "-- jobs_extend
+UPDATE jobs SET lease_until = ?3 WHERE id = ?1 AND state = 1 AND lease_holder = ?2 AND lease_until < ?3",
+    postgres: "-- jobs_extend
+UPDATE jobs j SET lease_until = n.until
+FROM UNNEST(?1::bigint[], ?2::uuid[], ?3::bigint[]) AS n (id, holder, until)
+WHERE j.id = n.id AND j.state = 1 AND j.lease_holder = n.holder AND j.lease_until < n.until",
+};
 
 const LET_GO: &str = "-- jobs_let_go
 UPDATE jobs SET lease_until = ?2 WHERE state = 1 AND lease_holder = ?1 AND lease_until > ?2";
@@ -399,7 +406,6 @@ pub(crate) const ALL: &[&str] = &[
     WAITING_OVERDUE,
     DEPLOYING_OVERDUE,
     REAP,
-    EXTEND,
     LET_GO,
     UNSTICK,
     BY_ID,
@@ -407,8 +413,17 @@ pub(crate) const ALL: &[&str] = &[
 ];
 pub(crate) const SQLITE: &[&str] = &[CLAIM_FOR_AGENT_SQLITE, CLAIM_REVOCATIONS_SQLITE];
 pub(crate) const POSTGRES: &[&str] = &[CLAIM_FOR_AGENT_POSTGRES, CLAIM_REVOCATIONS_POSTGRES];
-pub(crate) const BULKS: &[&Bulk] =
-    &[&INSERT, &INSERT_CLAIMED, &CLAIM, &CHANGE, &OPEN_OF, &BY_IDS, &KEYS_INSERT, &DEPLOYMENTS_CANCEL];
+pub(crate) const BULKS: &[&Bulk] = &[
+    &INSERT,
+    &INSERT_CLAIMED,
+    &CLAIM,
+    &EXTEND,
+    &CHANGE,
+    &OPEN_OF,
+    &BY_IDS,
+    &KEYS_INSERT,
+    &DEPLOYMENTS_CANCEL,
+];
 
 /// A run that was queued.
 #[derive(Clone, Debug, PartialEq)]
@@ -678,12 +693,23 @@ impl Store {
         rows.into_iter().next().map_or(Ok(0), |mut row| row.number())
     }
 
-    /// Keeps the leases of everything `holder` runs.
+    /// Keeps the leases of these runs, as far as `holder` has them still.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn extend_job_leases(&self, holder: Uuid, until_us: i64) -> Result<u64, StoreError> {
-        self.execute(EXTEND, vec![holder.into(), until_us.into()]).await
+    pub async fn extend_job_leases(
+        &self,
+        holder: Uuid,
+        jobs: Vec<i64>,
+        until_us: i64,
+    ) -> Result<(), StoreError> {
+        if jobs.is_empty() {
+            return Ok(());
+        }
+        let (holders, untils) = (vec![holder; jobs.len()], vec![until_us; jobs.len()]);
+        let columns = vec![Column::Int(jobs), Column::Uuid(holders), Column::Int(untils)];
+        self.write("jobs_extend", move |tx| async move { tx.bulk(&EXTEND, columns).await.map(drop) }.boxed())
+            .await
     }
 
     /// Lets go of everything `holder` runs: its leases end now.

@@ -71,7 +71,8 @@ const PAGE: &str = select!("keys_page" "WHERE seq > ?1 ORDER BY seq LIMIT ?2");
 const BLOCK: &str = "-- key_block
 UPDATE keys SET blocked_at = ?2, blocked_reason = ?3 WHERE id = ?1 AND blocked_at IS NULL";
 
-pub(crate) const ALL: &[&str] = &[INSERT, BY_ID, BY_SPKI, PAGE, BLOCK, SEALED_KEYS.page, SEALED_KEYS.count];
+pub(crate) const ALL: &[&str] =
+    &[INSERT, BY_ID, BY_SPKI, PAGE, BLOCK, SEALED_KEYS.page, SEALED_KEYS.count, SEALED_KEYS.heads];
 pub(crate) const BULKS: &[&Bulk] = &[&SEALED_KEYS.replace];
 
 /// Stores a key; the id of the row that holds it, which is another than `key.id` when the same key was there already.
@@ -178,6 +179,8 @@ pub struct SealedColumn {
     pub(crate) page: &'static str,
     /// How many rows do not begin with ?1.
     pub(crate) count: &'static str,
+    /// How many rows begin with which head.
+    pub(crate) heads: &'static str,
     /// Key, new value, old value: replaces where the value is still the old one.
     pub(crate) replace: Bulk,
 }
@@ -226,6 +229,21 @@ macro_rules! sealed_column {
                 " WHERE substr(",
                 $column,
                 ", 1, 9) <> ?1"
+            ),
+            heads: concat!(
+                "-- sealed_heads ",
+                $table,
+                ".",
+                $column,
+                "\nSELECT substr(",
+                $column,
+                ", 1, 9), count(*) FROM ",
+                $table,
+                " WHERE ",
+                $column,
+                " IS NOT NULL GROUP BY substr(",
+                $column,
+                ", 1, 9)"
             ),
             replace: $crate::tx::Bulk {
                 sqlite: concat!(

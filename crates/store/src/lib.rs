@@ -33,6 +33,7 @@ mod keys;
 mod known;
 mod leases;
 pub mod managed;
+mod master_keys;
 mod migrate;
 mod model;
 mod options;
@@ -65,7 +66,7 @@ pub use access::{
     RoleChange, Session, delete_identity, delete_role, delete_session, delete_sessions_of, insert_identity,
     insert_session, put_role, rekey_identity, update_identity,
 };
-pub use audit::{AuditEvent, AuditFilter, AuditRow, AuditVerification, audit};
+pub use audit::{AuditEvent, AuditFilter, AuditRow, AuditVerification, audit, audit_and_emit};
 pub use batcher::{Abandoned, Batcher, BatcherOptions};
 pub use cas::{
     CAS_MAX, CaCertificateRole, CaCertificateRow, CaRow, CaRows, CaWithKey, begin_retiring_ca,
@@ -91,6 +92,7 @@ pub use keys::{
     KeyRow, SEALED_HEAD, SEALED_KEYS, SealedColumn, SealedValue, block_stored_key, insert_key, replace_sealed,
 };
 pub use known::insert_known_certificates;
+pub use master_keys::{MASTER_KEY_ID, MasterKeyRow, forget_other_master_keys, insert_master_key};
 pub use model::{
     CertificateRow, ChainId, ChangeKind, ChangeRow, EndpointKey, InventoryFilter, InventoryOrder,
     InventoryRow, IssuerRow, KnownEndpoint, LastObservation, LeafFacts, NewCertificate, NewObservation,
@@ -98,7 +100,9 @@ pub use model::{
 };
 #[doc(hidden)]
 pub use options::Fault;
-pub use options::{CONNECTIONS_DEFAULT, CONNECTIONS_MAX, CONNECTIONS_MIN, StoreOptions};
+pub use options::{
+    CONNECTIONS_DEFAULT, CONNECTIONS_MAX, CONNECTIONS_MIN, REPLICA_ALONE_DEFAULT, StoreOptions,
+};
 pub use outbox::{Event, OutboxPlace, OutboxRow, emit, outbox_advance};
 pub use profiles::{ProfileRow, delete_profile, put_profile};
 pub use record::HOST_BYTES_MAX;

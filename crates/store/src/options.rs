@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
 
 use crate::error::StoreError;
+use crate::url::StoreUrl;
 
 /// Connections to PostgreSQL when nobody says otherwise: four read, eight write. The server's own default is a hundred for
 /// everybody, and more writers would only wait for the same disk.
@@ -13,12 +15,20 @@ pub const CONNECTIONS_MIN: usize = 2;
 /// Most connections to PostgreSQL: past some hundreds a server needs a pooler before it.
 pub const CONNECTIONS_MAX: usize = 1_000;
 
+/// How long a standby is read while the database is away, when nobody says otherwise: as long as clients of the credential
+/// store believe what they remember.
+pub const REPLICA_ALONE_DEFAULT: Duration = Duration::from_secs(3_600);
+
 /// Options of [`crate::Store::open_with`].
 #[derive(Clone, Debug)]
 pub struct StoreOptions {
     /// Connections to PostgreSQL that this process opens at most, from [`CONNECTIONS_MIN`] to [`CONNECTIONS_MAX`]: a third of
     /// them read, the others write. SQLite has no server and keeps five descriptors to its file.
     pub connections: usize,
+    /// A standby of the PostgreSQL server (streaming replication), read while that is away.
+    pub replica: Option<StoreUrl>,
+    /// For how long at most, from when the database was first found to be away.
+    pub replica_alone: Duration,
     /// The largest size of an SQLite file in pages of 4 KiB; `None` leaves it to the disk.
     pub sqlite_pages_max: Option<u32>,
     /// Which fault the next transaction of `record` meets; for tests.
@@ -28,7 +38,13 @@ pub struct StoreOptions {
 
 impl Default for StoreOptions {
     fn default() -> Self {
-        Self { connections: CONNECTIONS_DEFAULT, sqlite_pages_max: None, fault: Arc::default() }
+        Self {
+            connections: CONNECTIONS_DEFAULT,
+            replica: None,
+            replica_alone: REPLICA_ALONE_DEFAULT,
+            sqlite_pages_max: None,
+            fault: Arc::default(),
+        }
     }
 }
 

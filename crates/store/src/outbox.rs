@@ -44,7 +44,7 @@ pub struct OutboxPlace {
     pub id: i64,
 }
 
-const INSERT: Bulk = Bulk {
+pub(crate) const INSERT: Bulk = Bulk {
     sqlite: "-- outbox_insert
 INSERT INTO outbox (at, kind, subject, body) VALUES (?1, ?2, ?3, ?4)",
     postgres: "-- outbox_insert
@@ -70,14 +70,22 @@ WHERE (outbox_consumers.tx, outbox_consumers.id) < (excluded.tx, excluded.id)";
 const LAST: &str = "-- outbox_last
 SELECT tx, id FROM outbox ORDER BY tx DESC, id DESC LIMIT 1";
 
+/// The last row that a reader sees; whatever commits later stands behind it.
+const SEEN_POSTGRES: &str = "-- outbox_seen
+SELECT tx, id FROM outbox WHERE tx < pg_snapshot_xmin(pg_current_snapshot())::text::bigint
+ORDER BY tx DESC, id DESC LIMIT 1";
+
+const HAS: &str = "-- outbox_has
+SELECT tx, id FROM outbox WHERE tx = ?1 AND id = ?2";
+
 /// Rows older than a time that every consumer has passed.
 const TRIM: &str = "-- outbox_trim
 DELETE FROM outbox WHERE at < ?1
 AND NOT EXISTS (SELECT 1 FROM outbox_consumers c WHERE (c.tx, c.id) < (outbox.tx, outbox.id))";
 
-pub(crate) const ALL: &[&str] = &[PLACE, ADVANCE, LAST, TRIM];
+pub(crate) const ALL: &[&str] = &[PLACE, ADVANCE, LAST, HAS, TRIM];
 pub(crate) const SQLITE: &[&str] = &[READ_SQLITE];
-pub(crate) const POSTGRES: &[&str] = &[READ_POSTGRES];
+pub(crate) const POSTGRES: &[&str] = &[READ_POSTGRES, SEEN_POSTGRES];
 pub(crate) const BULKS: &[&Bulk] = &[&INSERT];
 
 /// Puts events into the outbox, in the caller's transaction: one statement, however many events.
@@ -85,15 +93,18 @@ pub(crate) const BULKS: &[&Bulk] = &[&INSERT];
 /// # Errors
 /// Those of the database.
 pub async fn emit(tx: &mut Tx, events: Vec<Event>) -> Result<(), StoreError> {
-    let columns = vec![
+    tx.bulk(&INSERT, columns_of(&events)).await.map(drop)
+}
+
+pub(crate) fn columns_of(events: &[Event]) -> Vec<Column> {
+    vec![
         Column::Int(events.iter().map(|event| event.at_us).collect()),
         Column::Text(events.iter().map(|event| event.kind.to_owned()).collect()),
         Column::Text(events.iter().map(|event| event.subject.replace('\0', "\u{fffd}")).collect()),
         Column::Text(
             events.iter().map(|event| event.body.to_string().replace("\\u0000", "\\ufffd")).collect(),
         ),
-    ];
-    tx.bulk(&INSERT, columns).await.map(drop)
+    ]
 }
 
 /// Moves a consumer forward in the transaction that handles its events; never backward.
@@ -129,6 +140,24 @@ impl Store {
     /// Those of the database.
     pub async fn outbox_end(&self) -> Result<OutboxPlace, StoreError> {
         self.row(LAST, Vec::new()).await?.map_or_else(|| Ok(OutboxPlace::default()), place_of)
+    }
+
+    /// As [`Self::outbox_end`], before everything that is yet to commit: an event of a transaction that is open now comes
+    /// after it, also where a later transaction has committed before.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn outbox_seen(&self) -> Result<OutboxPlace, StoreError> {
+        let statement = if self.is_postgres() { SEEN_POSTGRES } else { LAST };
+        self.row(statement, Vec::new()).await?.map_or_else(|| Ok(OutboxPlace::default()), place_of)
+    }
+
+    /// Whether the event at this place is still kept: then so are those after it.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn outbox_has(&self, place: OutboxPlace) -> Result<bool, StoreError> {
+        Ok(self.row(HAS, vec![place.transaction.into(), place.id.into()]).await?.is_some())
     }
 
     /// Moves a consumer forward, past events it has handled; never backward.

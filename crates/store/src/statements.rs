@@ -74,9 +74,8 @@ impl Store {
 }
 
 async fn postgres_plans(tx: &mut Tx, all: Vec<String>) -> Result<Vec<(String, Vec<String>)>, StoreError> {
-    for setting in ["plan_cache_mode = force_generic_plan", "enable_seqscan = off", "enable_bitmapscan = off"]
-    {
-        tx.execute(&format!("SET LOCAL {setting}"), Vec::new()).await?;
+    for setting in crate::sql::postgres::PLANNED_ONCE.lines().skip(1).flat_map(|line| line.split("; ")) {
+        tx.execute(&setting.replace("SET", "SET LOCAL"), Vec::new()).await?;
     }
     let mut plans = Vec::with_capacity(all.len());
     // LOCK has no plan.

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use crate::error::StoreError;
 use crate::model::{NewObservation, Recorded};
 use crate::options::StoreOptions;
-use crate::postgres::Postgres;
+use crate::postgres::{Planned, Postgres};
 use crate::sqlite::Sqlite;
 use crate::tx::Bulk;
 use crate::url::{Place, StoreUrl};
@@ -32,7 +32,7 @@ pub(crate) enum Backend {
 /// How much is taken of something that calls to the database wait for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct PoolUse {
-    /// `readers` or `writers`: connections; on SQLite `writers` are calls that wait for the one that writes.
+    /// `readers`, `writers` or `replica`: connections; on SQLite `writers` are calls that wait for the one that writes.
     pub name: &'static str,
     /// Taken now.
     pub in_use: usize,
@@ -43,7 +43,7 @@ pub struct PoolUse {
 /// How much of the database a read may touch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Cost {
-    /// A handful of rows by an index.
+    /// A handful of rows by an index. PostgreSQL plans it once a connection.
     Point,
     /// A page, or more.
     Walk,
@@ -123,7 +123,12 @@ impl Store {
         match (&self.backend, cost) {
             (Backend::Sqlite(sqlite), Cost::Point) => sqlite.point(statement, parameters).await,
             (Backend::Sqlite(sqlite), Cost::Walk) => sqlite.walk(statement.to_owned(), parameters).await,
-            (Backend::Postgres(postgres), _) => postgres.rows(statement, &parameters).await,
+            (Backend::Postgres(postgres), Cost::Point) => {
+                postgres.rows(Planned::Once, statement, &parameters).await
+            }
+            (Backend::Postgres(postgres), Cost::Walk) => {
+                postgres.rows(Planned::EachTime, statement, &parameters).await
+            }
         }
     }
 
@@ -146,8 +151,8 @@ impl Store {
         if list.is_empty() {
             return Ok(Vec::new());
         }
-        let text = if self.is_postgres() { statement.postgres } else { statement.sqlite };
-        self.rows(Cost::Point, text, vec![serde_json::Value::from(list).to_string().into()]).await
+        self.rows(Cost::Point, statement.of(self), vec![serde_json::Value::from(list).to_string().into()])
+            .await
     }
 
     pub(crate) async fn execute(&self, statement: &str, parameters: Vec<Value>) -> Result<u64, StoreError> {
@@ -167,10 +172,19 @@ impl Store {
 
     /// How much of its connections this process uses at this moment. Asks the database nothing.
     #[must_use]
-    pub fn pools(&self) -> [PoolUse; 2] {
+    pub fn pools(&self) -> Vec<PoolUse> {
         match &self.backend {
-            Backend::Sqlite(sqlite) => sqlite.pools(),
+            Backend::Sqlite(sqlite) => sqlite.pools().into(),
             Backend::Postgres(postgres) => postgres.pools(),
+        }
+    }
+
+    /// Whether the standby of [`StoreOptions::replica`] is read at this moment, as the database is away; `None` without one.
+    #[must_use]
+    pub fn replica_is_read(&self) -> Option<bool> {
+        match &self.backend {
+            Backend::Sqlite(_) => None,
+            Backend::Postgres(postgres) => postgres.replica_is_read(),
         }
     }
 

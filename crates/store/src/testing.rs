@@ -1,4 +1,4 @@
-//! A PostgreSQL server of its own for tests: made, started, stopped, thrown away.
+//! For tests: a PostgreSQL server of their own, made, started, stopped, thrown away; and what is in a SQLite file.
 
 use std::fs;
 use std::io;
@@ -80,6 +80,64 @@ impl Cluster {
         format!("postgres://bulla@/{name}?host={}", self.folder.display())
             .parse()
             .unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// A standby of this server, started: it follows what is committed here.
+    ///
+    /// # Panics
+    /// When it cannot be made or does not start.
+    #[must_use]
+    pub fn standby(&self) -> Self {
+        let folder = private_folder().unwrap_or_else(|error| panic!("no folder for PostgreSQL: {error}"));
+        let standby =
+            Self { folder, bin: self.bin.clone(), server: Mutex::new(None), databases: Mutex::new(0) };
+        let copied = self
+            .command("pg_basebackup")
+            .args(["--checkpoint=fast", "--wal-method=stream", "--write-recovery-conf", "--no-sync"])
+            .args(["-U", "bulla", "-p", &self.port(), "-h"])
+            .arg(&self.folder)
+            .arg("-D")
+            .arg(standby.data())
+            .output()
+            .unwrap_or_else(|error| panic!("{INSTALL} ({error})"));
+        assert!(copied.status.success(), "pg_basebackup: {}", String::from_utf8_lossy(&copied.stderr));
+        standby.resume();
+        standby
+    }
+
+    /// The address of a database of the server that this one follows, here.
+    ///
+    /// # Panics
+    /// When that is not the address of a cluster's database.
+    #[must_use]
+    pub fn following(&self, primary: &StoreUrl) -> StoreUrl {
+        let text = primary.to_string();
+        let database = text.split_once("@/").and_then(|(_, rest)| rest.split_once('?')).map(|(name, _)| name);
+        let database = database.unwrap_or_else(|| panic!("{text} is no database of a cluster"));
+        let here = format!("postgres://bulla@/{database}?host={}", self.folder.display());
+        here.parse().unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Waits until a standby has all that is committed here.
+    ///
+    /// # Panics
+    /// When it does not come that far.
+    pub fn followed_by(&self, standby: &Self) {
+        let at = self.ask("SELECT pg_current_wal_lsn()");
+        let began = Instant::now();
+        while standby.ask(&format!("SELECT pg_last_wal_replay_lsn() >= '{at}'")) != "t" {
+            assert!(began.elapsed() < START_MAX, "the standby does not follow");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// The one value that a query of the server answers.
+    fn ask(&self, query: &str) -> String {
+        let mut psql = self.command("psql");
+        psql.args(["-X", "-A", "-t", "-U", "bulla", "-d", "postgres", "-c", query, "-p", &self.port(), "-h"]);
+        let output = psql.arg(&self.folder).output().unwrap_or_else(|error| panic!("{INSTALL} ({error})"));
+        assert!(output.status.success(), "{query}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
     }
 
     /// Runs SQL in a database; says whether it succeeded.
@@ -243,4 +301,30 @@ fn private_folder() -> io::Result<PathBuf> {
 fn is_root() -> bool {
     use std::os::unix::fs::MetadataExt;
     fs::metadata(Path::new("/proc/self")).is_ok_and(|me| me.uid() == 0)
+}
+
+/// Every row of every table of a SQLite database, as text: what is in the file and what is in its log beside it.
+///
+/// # Panics
+/// When it cannot be read.
+#[must_use]
+pub fn rows_of(file: &Path) -> String {
+    let read = || -> rusqlite::Result<String> {
+        let database = rusqlite::Connection::open(file)?;
+        let mut tables =
+            database.prepare("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")?;
+        let tables: Vec<String> = tables.query_map((), |row| row.get(0))?.collect::<Result<_, _>>()?;
+        let mut text = String::new();
+        for table in tables {
+            let mut rows = database.prepare(&format!("SELECT * FROM \"{table}\""))?;
+            let columns = rows.column_count();
+            let mut rows = rows.query(())?;
+            while let Some(row) = rows.next()? {
+                let values: Vec<_> = (0..columns).map(|at| row.get_ref(at)).collect::<Result<_, _>>()?;
+                text.push_str(&format!("{table} {values:?}\n"));
+            }
+        }
+        Ok(text)
+    };
+    read().unwrap_or_else(|error| panic!("{}: {error}", file.display()))
 }

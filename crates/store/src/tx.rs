@@ -3,11 +3,12 @@
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
+use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use crate::audit::Head;
 use crate::error::StoreError;
-use crate::postgres::Connected;
+use crate::postgres::{Connected, Planned, Sent};
 use crate::store::{Backend, Store};
 use crate::value::{Row, Value};
 
@@ -18,6 +19,8 @@ pub struct Tx {
     /// The audit chain this transaction writes to, once it has written; forgotten when it ends.
     pub(crate) audit_head: Option<Head>,
     pub(crate) sent: u64,
+    /// On PostgreSQL, whether `BEGIN` is still to be sent: it goes with the first statement.
+    pub(crate) begin: bool,
 }
 
 pub(crate) enum Inner {
@@ -32,6 +35,13 @@ pub(crate) struct Bulk {
     pub(crate) sqlite: &'static str,
     /// For all rows at once, its columns as arrays.
     pub(crate) postgres: &'static str,
+}
+
+impl Bulk {
+    /// The text for this database.
+    pub(crate) fn of(&self, store: &Store) -> &'static str {
+        if store.is_postgres() { self.postgres } else { self.sqlite }
+    }
 }
 
 /// One column of many rows.
@@ -104,7 +114,12 @@ impl Tx {
         self.sent += 1;
         match &mut self.inner {
             Inner::Sqlite(connection) => crate::sqlite::rows(connection, statement, parameters),
-            Inner::Postgres(connected) => connected.rows(statement, &parameters).await,
+            Inner::Postgres(connected) => {
+                let parameters = parameters.iter().map(|value| value as &(dyn ToSql + Sync)).collect();
+                let begin = std::mem::take(&mut self.begin);
+                let found = connected.pipelined(begin, &[(statement, parameters)]).await?;
+                Ok(found.into_iter().flatten().collect())
+            }
         }
     }
 
@@ -124,26 +139,56 @@ impl Tx {
         self.sent += 1;
         match &mut self.inner {
             Inner::Sqlite(connection) => crate::sqlite::execute(connection, statement, &parameters),
-            Inner::Postgres(connected) => connected.execute(statement, &parameters).await,
+            Inner::Postgres(connected) => {
+                if std::mem::take(&mut self.begin) {
+                    connected.pipelined(true, &[]).await?;
+                }
+                connected.execute(statement, &parameters).await
+            }
         }
     }
 
     /// Runs a statement over many rows: one statement on PostgreSQL, a cached one for each row on SQLite, which is a
     /// call inside the process. Answers the rows of RETURNING; none for no rows.
     pub(crate) async fn bulk(&mut self, bulk: &Bulk, columns: Vec<Column>) -> Result<Vec<Row>, StoreError> {
-        let rows = columns.first().map_or(0, Column::len);
-        debug_assert!(columns.iter().all(|column| column.len() == rows), "columns differ in length");
-        if rows == 0 {
-            return Ok(Vec::new());
+        Ok(self.bulks(&[(bulk, columns)]).await?.into_iter().flatten().collect())
+    }
+
+    /// [`Self::bulk`] of several, none of which needs what another answers: one round trip for all on PostgreSQL. They
+    /// are carried out in this order.
+    pub(crate) async fn bulks(&mut self, all: &[(&Bulk, Vec<Column>)]) -> Result<Vec<Vec<Row>>, StoreError> {
+        let lengths: Vec<usize> =
+            all.iter().map(|(_, columns)| columns.first().map_or(0, Column::len)).collect();
+        for ((_, columns), rows) in all.iter().zip(&lengths) {
+            debug_assert!(columns.iter().all(|column| column.len() == *rows), "columns differ in length");
         }
-        self.sent += 1;
+        let wanted: Vec<usize> = (0..all.len()).filter(|at| lengths[*at] > 0).collect();
+        self.sent += wanted.len() as u64;
+        let mut answers: Vec<Vec<Row>> = all.iter().map(|_| Vec::new()).collect();
+        if wanted.is_empty() {
+            return Ok(answers);
+        }
         match &mut self.inner {
-            Inner::Sqlite(connection) => crate::sqlite::bulk(connection, bulk.sqlite, &columns, rows),
+            Inner::Sqlite(connection) => {
+                for at in wanted {
+                    let (bulk, columns) = &all[at];
+                    answers[at] = crate::sqlite::bulk(connection, bulk.sqlite, columns, lengths[at])?;
+                }
+            }
             Inner::Postgres(connected) => {
-                let parameters: Vec<_> = columns.iter().map(Column::as_parameter).collect();
-                connected.rows_of(bulk.postgres, &parameters).await
+                let statement = |at: &usize| {
+                    let (bulk, columns) = &all[*at];
+                    (bulk.postgres, columns.iter().map(Column::as_parameter).collect())
+                };
+                let statements: Vec<Sent<'_>> = wanted.iter().map(statement).collect();
+                let begin = std::mem::take(&mut self.begin);
+                let found = connected.pipelined(begin, &statements).await?;
+                for (at, rows) in wanted.into_iter().zip(found) {
+                    answers[at] = rows;
+                }
             }
         }
+        Ok(answers)
     }
 }
 
@@ -219,7 +264,23 @@ impl Store {
     ) -> Result<T, StoreError> {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.joint(name, work).await,
-            Backend::Postgres(postgres) => postgres.write(work).await,
+            Backend::Postgres(postgres) => postgres.write(Planned::EachTime, work).await,
+        }
+    }
+
+    /// [`Store::write`] for statements that find each row by an index: PostgreSQL plans them once a connection, whatever
+    /// their tables hold then.
+    ///
+    /// # Errors
+    /// As [`Store::write`].
+    pub async fn write_points<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        work: impl for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<T, StoreError>> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        match &self.backend {
+            Backend::Sqlite(sqlite) => sqlite.joint(name, work).await,
+            Backend::Postgres(postgres) => postgres.write(Planned::Once, work).await,
         }
     }
 

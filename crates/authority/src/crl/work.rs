@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use super::CrlError;
 use crate::Authority;
+use crate::tree::Ca;
 
 /// Revocations that follow one another within it share a CRL.
 const DEBOUNCE: Duration = Duration::from_millis(250);
@@ -128,9 +129,11 @@ impl Authority {
     /// Makes rows for the CRLs of authorities that have none yet. Answers all that have one.
     async fn begin_crls(&self) -> Result<HashSet<(Uuid, i64)>, CrlError> {
         let shards = i64::from(self.options().crl_shards);
-        let cas = self.cas().await?;
-        let wanted =
-            cas.iter().filter(|ca| ca.publishes()).flat_map(|ca| (0..=shards).map(|shard| (ca.id, shard)));
+        let cas = self.all_cas().await?;
+        // What a credential's authority signs names its one CRL.
+        let shards_of = |ca: &Ca| if ca.credential.is_some() { 0 } else { shards };
+        let publishing = cas.iter().filter(|ca| ca.publishes());
+        let wanted = publishing.flat_map(|ca| (0..=shards_of(ca)).map(|shard| (ca.id, shard)));
         let (missing, mut known) = {
             let standing = self.crls().standing.lock();
             let missing: Vec<(Uuid, i64)> = wanted.filter(|key| !standing.begun.contains(key)).collect();

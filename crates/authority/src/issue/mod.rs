@@ -20,6 +20,7 @@ use x509::{Certificate, Fingerprint, SerialNumber, UnixTime, build};
 pub use error::IssueError;
 pub use request::{IDEMPOTENCY_KEY_MAX, IssueRequest, Issued, Source};
 pub(crate) use writing::Issuing;
+pub use writing::record;
 
 use crate::Authority;
 use crate::figures::Counters;

@@ -26,11 +26,14 @@ pub enum Source {
     Lifecycle,
     /// The server itself: its own TLS, its responders.
     System,
+    /// The credential store, by an authority that is a credential itself.
+    Credential,
 }
 
 impl Source {
     /// All of them.
-    pub const ALL: [Self; 6] = [Self::Api, Self::Acme, Self::Est, Self::Scep, Self::Lifecycle, Self::System];
+    pub const ALL: [Self; 7] =
+        [Self::Api, Self::Acme, Self::Est, Self::Scep, Self::Lifecycle, Self::System, Self::Credential];
 
     /// The word stored and shown.
     #[must_use]
@@ -42,6 +45,7 @@ impl Source {
             Self::Scep => "scep",
             Self::Lifecycle => "lifecycle",
             Self::System => "system",
+            Self::Credential => "credential",
         }
     }
 }

@@ -8,8 +8,8 @@ use futures_util::future::BoxFuture;
 use parking_lot::RwLock;
 use serde_json::json;
 use store::{
-    AuditEvent, Batcher, BatcherOptions, Event, Insertion, NewIssued, Store, StoreError, Tx, UsedKey, audit,
-    emit,
+    AuditEvent, Batcher, BatcherOptions, Event, Insertion, NewIssued, Store, StoreError, Tx, UsedKey,
+    audit_and_emit,
 };
 
 use x509::{Certificate, Fingerprint, NameConstraints};
@@ -125,15 +125,21 @@ fn everybody<T>(error: StoreError, count: usize) -> Vec<Result<T, Arc<StoreError
     (0..count).map(|_| Err(Arc::clone(&error))).collect()
 }
 
-/// The rows, and what the log and the outbox say of those that are new.
 fn insert_all(tx: &mut Tx, rows: Arc<[NewIssued]>) -> BoxFuture<'_, Result<Vec<Insertion>, StoreError>> {
-    Box::pin(async move {
-        let fates = store::insert_issued(tx, &rows).await?;
-        let new = || rows.iter().zip(&fates).filter(|(_, fate)| **fate == Insertion::New).map(|(row, _)| row);
-        audit(tx, new().map(audited).collect()).await?;
-        emit(tx, new().map(told).collect()).await?;
-        Ok(fates)
-    })
+    Box::pin(async move { record(tx, &rows).await })
+}
+
+/// Stores what was signed, within a transaction of the caller's: the rows, and what the log and the outbox say of those
+/// that are new.
+///
+/// # Errors
+/// Those of the database.
+pub async fn record(tx: &mut Tx, rows: &[NewIssued]) -> Result<Vec<Insertion>, StoreError> {
+    let fates = store::insert_issued(tx, rows).await?;
+    let new = || rows.iter().zip(&fates).filter(|(_, fate)| **fate == Insertion::New).map(|(row, _)| row);
+    let events: Vec<Event> = new().map(told).collect();
+    audit_and_emit(tx, new().map(audited).collect(), &events).await?;
+    Ok(fates)
 }
 
 fn audited(row: &NewIssued) -> AuditEvent {

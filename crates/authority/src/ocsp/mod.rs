@@ -197,7 +197,7 @@ impl Authority {
         if let Some(ca) = at.filter(|ca| is_meant(ca)) {
             return Ok(vec![Arc::clone(ca)]);
         }
-        Ok(self.cas().await?.into_iter().filter(is_meant).collect())
+        Ok(self.all_cas().await?.into_iter().filter(is_meant).collect())
     }
 
     /// Signs an answer for every certificate asked about.

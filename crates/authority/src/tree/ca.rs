@@ -64,6 +64,9 @@ pub struct Ca {
     pub key_id: KeyId,
     /// Where it stands in its life.
     pub state: CaState,
+    /// The path of the credential that it is, for one that the credential store keeps. Nobody here trusts it, and
+    /// nothing is issued from it that does not name it.
+    pub credential: Option<Arc<str>>,
     /// The authority here that signed it.
     pub parent: Option<Uuid>,
     /// When it was made or imported, µs.

@@ -56,6 +56,9 @@ pub enum NewCaError {
     /// Its parent is no authority here.
     #[error("{0} was certified elsewhere: ask there, and import what comes back")]
     Elsewhere(String),
+    /// Its certificate is a credential's.
+    #[error("{0} is the credential {1}: `bulla credential regenerate {1}` makes it anew")]
+    Credential(String, Arc<str>),
     /// It would hardly live.
     #[error("an authority lives for {min} seconds at least", min = super::specification::LIFETIME_MIN)]
     TooShort,

@@ -9,7 +9,7 @@ use keys::KeyType;
 use parking_lot::RwLock;
 use store::{CaCertificateRole, CaCertificateRow, CaRows, CaWithKey};
 use uuid::Uuid;
-use x509::{Certificate, UnixTime};
+use x509::{Certificate, Fingerprint, UnixTime};
 
 use super::ca::{Ca, CaState, DerChain, LazySigner, PendingCa};
 use super::error::CaError;
@@ -45,15 +45,33 @@ pub(crate) struct Forest {
     pub(crate) pending: Vec<Arc<PendingCa>>,
     by_id: HashMap<Uuid, Arc<Ca>>,
     by_name: HashMap<String, Arc<Ca>>,
+    by_certificate: HashMap<Fingerprint, Arc<Ca>>,
 }
 
 impl Authority {
-    /// Every authority, oldest first.
+    /// The house's own authorities, oldest first: those that credentials are ([`Ca::credential`]) are left out.
     ///
     /// # Errors
     /// [`CaError::Store`].
     pub async fn cas(&self) -> Result<Vec<Arc<Ca>>, CaError> {
+        let forest = self.forest().await?;
+        Ok(forest.all.iter().filter(|ca| ca.credential.is_none()).cloned().collect())
+    }
+
+    /// Every authority, oldest first, those that credentials are among them.
+    ///
+    /// # Errors
+    /// [`CaError::Store`].
+    pub async fn all_cas(&self) -> Result<Vec<Arc<Ca>>, CaError> {
         Ok(self.forest().await?.all.clone())
+    }
+
+    /// The authority with this certificate.
+    ///
+    /// # Errors
+    /// [`CaError::Store`].
+    pub async fn ca_by_certificate(&self, certificate: &Fingerprint) -> Result<Option<Arc<Ca>>, CaError> {
+        Ok(self.forest().await?.by_certificate.get(certificate).cloned())
     }
 
     /// The authorities whose request waits for a certificate.
@@ -106,7 +124,8 @@ impl Authority {
         }
         let now = UnixTime(self.clock().now_seconds());
         let forest = self.forest().await?;
-        let active: Vec<&Arc<Ca>> = forest.all.iter().filter(|ca| ca.may_issue(now)).collect();
+        let own = forest.all.iter().filter(|ca| ca.credential.is_none());
+        let active: Vec<&Arc<Ca>> = own.filter(|ca| ca.may_issue(now)).collect();
         let parents: HashSet<Uuid> = active.iter().filter_map(|ca| ca.parent).collect();
         let mut lowest = active.into_iter().filter(|ca| !parents.contains(&ca.id));
         match (lowest.next(), lowest.next()) {
@@ -190,6 +209,7 @@ impl Forest {
             let ca = Arc::new(ca);
             forest.by_id.insert(ca.id, Arc::clone(&ca));
             forest.by_name.insert(ca.name.clone(), Arc::clone(&ca));
+            forest.by_certificate.insert(ca.certificate.fingerprint, Arc::clone(&ca));
             forest.all.push(ca);
         }
         forest
@@ -252,6 +272,7 @@ fn authority(node: &Node, by_id: &HashMap<Uuid, &Node>, keystore: &KeyStore) -> 
         signer: Arc::new(signer),
         key_id: row.ca.key_id,
         state: node.state,
+        credential: super::credential::credential_of(&row.ca.specification),
         parent: row.ca.parent_id,
         created_at_us: row.ca.created_at_us,
         retiring_at_us: row.ca.retiring_at_us,

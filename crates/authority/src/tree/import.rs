@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use futures_util::FutureExt;
 use keys::{KeyType, PrivateKey, Signer};
-use serde_json::json;
+use serde_json::{Value, json};
 use store::{AuditEvent, CaCertificateRole, CaCertificateRow, CaRow, KeyRow, NewCertificate, StoreError, Tx};
 use uuid::Uuid;
 use x509::{Certificate, KeyUsage, UnixTime, build, csr, pem};
@@ -31,7 +31,7 @@ pub struct Request {
 }
 
 /// A chain taken in: the authority's certificate, and those above it.
-struct Chain {
+pub(super) struct Chain {
     own: Certificate,
     above: Vec<Certificate>,
 }
@@ -55,7 +55,20 @@ impl Authority {
         if key.spki() != &*chain.own.public_key.spki {
             return Err(ImportError::OtherKey);
         }
-        let parent = self.parent_of(&chain).await?;
+        let parent = parent_of(&chain, &self.cas().await?);
+        self.take_in(name, chain, parent, key, json!({ "imported": true }), actor).await
+    }
+
+    /// Stores an authority from elsewhere, its key sealed.
+    pub(super) async fn take_in(
+        &self,
+        name: &str,
+        chain: Chain,
+        parent: Option<Uuid>,
+        key: PrivateKey,
+        specification: Value,
+        actor: &str,
+    ) -> Result<Arc<Ca>, ImportError> {
         let id = Uuid::now_v7();
         let now_us = self.clock().now_us();
         let key = self.keystore().seal(key, &format!("CA {name}"));
@@ -66,7 +79,7 @@ impl Authority {
             state: "active".to_owned(),
             parent_id: parent,
             sha256: Some(*chain.own.fingerprint.as_bytes()),
-            specification: json!({ "imported": true }).to_string(),
+            specification: specification.to_string(),
             request: None,
             created_at_us: now_us,
             retiring_at_us: None,
@@ -148,7 +161,7 @@ impl Authority {
         if chain.own.public_key.spki != pending.spki {
             return Err(ImportError::OtherKey);
         }
-        let parent = self.parent_of(&chain).await?;
+        let parent = parent_of(&chain, &self.cas().await?);
         let event = self.event("ca.install", id, actor, chain.details(&pending.name, parent));
         let certificates = chain.rows(id, parent, self.clock().now_us());
         let inventory = chain.inventory();
@@ -180,22 +193,27 @@ impl Authority {
         self.forget_cas();
         Ok(cancelled)
     }
+}
 
-    /// The authority here that signed the top of the chain: by name and signature.
-    async fn parent_of(&self, chain: &Chain) -> Result<Option<Uuid>, ImportError> {
-        if chain.own.is_self_issued() {
-            return Ok(None);
-        }
-        let cas = self.cas().await?;
-        let parent = cas.iter().find(|ca| {
-            let above = &ca.certificate;
-            chain.own.issuer.matches(&above.subject) && chain.own.signed_by(&above.public_key).is_ok()
-        });
-        Ok(parent.map(|ca| ca.id))
+/// That of these authorities that signed the first of the chain: by name and signature.
+pub(super) fn parent_of(chain: &Chain, cas: &[Arc<Ca>]) -> Option<Uuid> {
+    if chain.own.is_self_issued() {
+        return None;
     }
+    let parent = cas.iter().find(|ca| {
+        let above = &ca.certificate;
+        chain.own.issuer.matches(&above.subject) && chain.own.signed_by(&above.public_key).is_ok()
+    });
+    parent.map(|ca| ca.id)
 }
 
 impl Chain {
+    /// A certificate without those above it.
+    pub(super) fn alone(own: Certificate, now: UnixTime) -> Result<Self, ImportError> {
+        check_own(&own, now)?;
+        Ok(Self { own, above: Vec::new() })
+    }
+
     fn read(text: &str, now: UnixTime) -> Result<Self, ImportError> {
         let mut certificates = Vec::new();
         for (at, (_, der)) in pem::certificates(text.as_bytes()).take(CHAIN_MAX + 1).enumerate() {

@@ -6,6 +6,7 @@
 mod ca;
 mod certificate;
 mod create;
+mod credential;
 mod error;
 mod forest;
 mod import;
@@ -16,6 +17,7 @@ mod urls;
 
 pub use ca::{Ca, CaState, DerChain, PendingCa};
 pub use certificate::inventory_row;
+pub use credential::CredentialCa;
 pub use error::{CaError, ImportError, NewCaError, RetireError};
 pub use forest::Cas;
 pub use import::Request;

@@ -36,6 +36,9 @@ impl Authority {
         if ca.state != super::CaState::Active {
             return Err(NewCaError::NotIssuing(ca.name.clone()));
         }
+        if let Some(path) = &ca.credential {
+            return Err(NewCaError::Credential(ca.name.clone(), Arc::clone(path)));
+        }
         let old = &ca.certificate;
         let parent = match ca.parent {
             Some(parent) => Some(self.issuing_parent(&parent.to_string()).await?),

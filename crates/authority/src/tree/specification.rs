@@ -9,7 +9,7 @@ use uuid::Uuid;
 use x509::{DistinguishedName, NameConstraints, Subtree};
 
 /// Characters of an authority's name.
-const NAME_MAX: usize = 64;
+pub(super) const NAME_MAX: usize = 64;
 /// The longest life of an authority, seconds: fifty years, past any key of today.
 const LIFETIME_MAX: i64 = 50 * 366 * 86_400;
 /// The shortest, seconds: an hour, for tests of a chain.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use authority::keystore::{KeyStore, KeyStoreError, RotateProgress};
+use authority::keystore::{KeyStore, KeyStoreError, ProveError, RotateProgress};
 use authority::tree::NewCa;
 use futures_util::future::BoxFuture;
 use keys::{Held, KeyProvider, KeyRef, KeyType, MasterKey, OpenError, PrivateKey, SignError, Signer};
@@ -226,4 +226,47 @@ pub(crate) async fn a_key_may_stay_with_a_provider(place: Place) {
     let fresh = place.keystore_with(&["master"]);
     fresh.add_provider(module);
     assert!(matches!(fresh.signer(ca.key_id).await.unwrap_err(), KeyStoreError::Swapped(_)));
+}
+
+/// The ids of the canaries.
+async fn canaries(place: &Place) -> Vec<[u8; 8]> {
+    place.store.master_keys().await.unwrap().into_iter().map(|row| row.id).collect()
+}
+
+pub(crate) async fn only_master_keys_that_the_database_knows_are_begun_with(place: Place) {
+    let id = |name: &str| *master(&place, name).id().unwrap().as_bytes();
+    // A database from before there were canaries: what is sealed says whose it is.
+    place.keystore.generate(KeyType::P256, "a", "user:a").await.unwrap();
+    let wrong = |error: ProveError| match error {
+        ProveError::Wrong { expected, given } => (expected, given),
+        other => panic!("{other}"),
+    };
+    let (expected, given) = wrong(place.keystore_with(&["other"]).prove_masters().await.unwrap_err());
+    assert_eq!(expected, master(&place, "master").id().unwrap().to_string());
+    assert_eq!(given, master(&place, "other").id().unwrap());
+    assert_eq!(canaries(&place).await, Vec::<[u8; 8]>::new(), "nothing was written");
+    place.keystore_with(&["master"]).prove_masters().await.unwrap();
+    assert_eq!(canaries(&place).await, [id("master")]);
+    // From now on by the canary, whatever is sealed.
+    wrong(place.keystore_with(&["other"]).prove_masters().await.unwrap_err());
+    wrong(place.keystore_with(&["other", "third"]).prove_masters().await.unwrap_err());
+    assert_eq!(canaries(&place).await, [id("master")]);
+    // Another one beside the old one, until all is rotated.
+    let next = place.keystore_with(&["new", "master"]);
+    next.prove_masters().await.unwrap();
+    next.prove_masters().await.unwrap();
+    assert_eq!(canaries(&place).await.len(), 2);
+    place.keystore_with(&["master"]).prove_masters().await.unwrap();
+    assert_eq!(next.rewrap_all("user:a", |_| {}).await.unwrap().remaining, 0);
+    assert_eq!(canaries(&place).await, [id("new")], "nothing is under the old one");
+    let (expected, _) = wrong(place.keystore_with(&["master"]).prove_masters().await.unwrap_err());
+    assert_eq!(expected, master(&place, "new").id().unwrap().to_string());
+    place.keystore_with(&["new"]).prove_masters().await.unwrap();
+}
+
+pub(crate) async fn of_two_first_starts_with_keys_of_their_own_one_begins(place: Place) {
+    let (one, two) = (place.keystore_with(&["one"]), place.keystore_with(&["two"]));
+    let (first, second) = tokio::join!(one.prove_masters(), two.prove_masters());
+    assert!(first.is_ok() != second.is_ok(), "{first:?} {second:?}");
+    assert_eq!(canaries(&place).await.len(), 1);
 }

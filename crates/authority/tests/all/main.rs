@@ -50,6 +50,8 @@ battery! {
     keystore::a_blocked_key_signs_no_more
     keystore::values_moved_between_rows_do_not_open
     keystore::the_master_key_is_changed_while_all_goes_on
+    keystore::only_master_keys_that_the_database_knows_are_begun_with
+    keystore::of_two_first_starts_with_keys_of_their_own_one_begins
     keystore::a_rotation_cut_off_is_finished_by_the_next
     keystore::a_key_may_stay_with_a_provider
     tree::chains_hold_for_openssl

@@ -49,7 +49,11 @@ pub(crate) struct Client {
     http: reqwest::Client,
     base: String,
     token: Option<SecretString>,
+    roots: Option<PathBuf>,
 }
+
+/// What an address begins with that is a socket on this machine: `unix:/run/bulla/agent.sock`.
+const SOCKET: &str = "unix:";
 
 impl Client {
     /// Reads where the server is from the flags, the configuration (`BULLA_CLIENT_TOKEN` holds a token itself), and the
@@ -73,10 +77,32 @@ impl Client {
         let roots =
             args.server_ca.clone().or_else(|| given_path(&settings.ca_file)).or_else(|| beside(local::ROOT));
         Ok(Self {
-            http: http(roots.as_deref())?,
+            http: http(roots.as_deref(), None)?,
+            roots,
             base: base.trim_end_matches('/').to_owned(),
             token: token.map(|token| token.trim().to_owned().into()),
         })
+    }
+
+    /// A server elsewhere, with this token, trusting these roots or the system's.
+    pub(crate) fn at(base: &str, token: Option<SecretString>, roots: Option<&Path>) -> Outcome<Self> {
+        Ok(Self {
+            http: http(roots, None)?,
+            roots: roots.map(Path::to_owned),
+            base: base.trim_end_matches('/').to_owned(),
+            token,
+        })
+    }
+
+    /// Where the server is.
+    pub(crate) fn base(&self) -> &str {
+        &self.base
+    }
+
+    /// Sends a form to whatever is there, without the token.
+    pub(crate) async fn form(&self, url: &str, fields: &[(&str, &str)]) -> Outcome<Value> {
+        let answer = self.http.post(url).form(fields).send().await.map_err(|error| lost(url, &error))?;
+        if answer.status().is_success() { json(answer).await } else { Err(refused(answer).await) }
     }
 
     /// The same client for the credential store: `given`, else that of the configuration, else of this machine.
@@ -96,7 +122,24 @@ impl Client {
                  the configuration)",
             ));
         }
+        if let Some(path) = base.strip_prefix(SOCKET) {
+            // An agent logs in by itself: our token is not for it.
+            let http = http(None, Some(Path::new(path)))?;
+            return Ok(Self { http, base, token: None, roots: None });
+        }
         Ok(Self { base: base.trim_end_matches('/').to_owned(), ..self })
+    }
+
+    /// A client of the credential store at the same place that remembers: see [`client::Client`].
+    pub(crate) fn remembering(&self) -> Outcome<client::Builder> {
+        let mut builder = client::Client::builder(self.base.as_str());
+        if let Some(path) = &self.roots {
+            builder = builder.roots(read(path)?);
+        }
+        if let Some(token) = &self.token {
+            builder = builder.bearer(token.expose_secret());
+        }
+        Ok(builder)
     }
 
     /// Asks for a document.
@@ -139,7 +182,8 @@ impl Client {
         query: &[(&str, String)],
         body: Option<&Value>,
     ) -> Outcome<reqwest::Response> {
-        let mut url = reqwest::Url::parse(&format!("{}{path}", self.base)).map_err(|error| {
+        let base = if self.base.starts_with(SOCKET) { "http://localhost" } else { &self.base };
+        let mut url = reqwest::Url::parse(&format!("{base}{path}")).map_err(|error| {
             Problem::usage(format_args!("{:?} is no address of a server: {error}", self.base))
                 .hint("give it as https://HOST:PORT")
         })?;
@@ -188,12 +232,17 @@ fn read(path: &Path) -> Outcome<String> {
     })
 }
 
-fn http(roots: Option<&Path>) -> Outcome<reqwest::Client> {
+fn http(roots: Option<&Path>, socket: Option<&Path>) -> Outcome<reqwest::Client> {
     let mut builder = reqwest::Client::builder()
         .timeout(ANSWER_MAX)
         .connect_timeout(CONNECT_MAX)
         .redirect(reqwest::redirect::Policy::none())
         .user_agent(concat!("bulla/", env!("CARGO_PKG_VERSION")));
+    if let Some(path) = socket {
+        client::check_socket(path)
+            .map_err(|error| Problem::usage(error).hint("name the socket of an agent that you trust"))?;
+        builder = builder.unix_socket(path).no_proxy();
+    }
     if let Some(path) = roots {
         let certificates = Certificate::from_pem_bundle(read(path)?.as_bytes()).map_err(|error| {
             Problem::usage(format_args!("{} holds no certificates: {error}", path.display()))

@@ -80,6 +80,16 @@ pub(crate) enum AuthorityCommand {
         #[command(flatten)]
         show: Output,
     },
+    /// Revoke a certificate that one issued, managed or not
+    Revoke {
+        /// A PEM file with the certificate, or its SHA-256 fingerprint, or its id
+        certificate: String,
+        /// keyCompromise, superseded, cessationOfOperation, certificateHold, removeFromCRL, …
+        #[arg(long, value_name = "REASON", default_value = "unspecified")]
+        reason: String,
+        #[command(flatten)]
+        show: Output,
+    },
 }
 
 /// An authority to make.
@@ -141,6 +151,7 @@ const COLUMNS: Columns = &[
     ("Key", "/key_type"),
     ("Ends", "/not_after"),
     ("Root", "/root"),
+    ("Credential", "/credential"),
     ("Id", "/id"),
 ];
 
@@ -174,8 +185,25 @@ impl Run for AuthorityCommand {
             Self::Retire { ca, force, show } => {
                 post(format!("{}/retire", place(ca)), json!({ "force": force }), show).await
             }
+            Self::Revoke { certificate, reason, show } => {
+                let body = json!({ "certificate": named(certificate)?, "reason": reason });
+                post("/api/v1/revocations".to_owned(), body, show).await
+            }
         }
     }
+}
+
+/// The fingerprint of the first certificate in a file; what names no file is one, or an id, itself.
+fn named(certificate: &str) -> Outcome<String> {
+    let path = Path::new(certificate);
+    if !path.exists() {
+        return Ok(certificate.to_owned());
+    }
+    let text = read(path)?;
+    let (_, der) = x509::pem::certificates(text.as_bytes()).next().ok_or_else(|| {
+        Problem::usage(format_args!("there is no certificate in {certificate}")).hint("give a PEM file")
+    })?;
+    Ok(x509::Fingerprint::of(&der).to_string())
 }
 
 fn read(path: &Path) -> Outcome<String> {

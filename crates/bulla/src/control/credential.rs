@@ -1,7 +1,22 @@
 //! Credentials: passwords, keys, certificates and other secrets, over the same API that CredHub's clients speak.
 
+mod access;
+mod agent;
+mod away;
+mod exec;
+mod export;
+mod import;
+mod record;
+mod remote;
+mod rotation;
+mod template;
+mod transfer;
+mod wrap;
+
 use std::io::{Read, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use reqwest::Method;
@@ -14,6 +29,7 @@ use crate::cli::Global;
 use crate::config::Configuration;
 use crate::exit::{Exit, Outcome, Problem};
 use crate::listing::Printer;
+use crate::units;
 
 /// Octets of a value: as many as the server takes.
 const VALUE_OCTETS_MAX: u64 = 1 << 20;
@@ -26,7 +42,7 @@ const PERMISSIONS: &str = "/api/v2/permissions";
 pub(crate) struct CredentialArgs {
     #[command(flatten)]
     server: ServerArgs,
-    /// The credential store: https://HOST:8844 [default: client.credential_url, else that of the local `bulla up`]
+    /// The credential store: https://HOST:8844, or an agent's socket: unix:PATH [default: client.credential_url, else that of the local `bulla up`]
     #[arg(long, global = true, value_name = "URL", help_heading = "Server")]
     credential_server: Option<String>,
     #[command(subcommand)]
@@ -82,11 +98,28 @@ enum CredentialCommand {
         /// Its name
         name: String,
     },
+    #[command(flatten)]
+    Away(away::AwayCommand),
+    /// Write credentials into a file, encrypted to a passphrase or to keys of age's
+    Export(export::ExportArgs),
+    /// Bring credentials in, from an export, a file of CredHub's client, or a live CredHub
+    Import(import::ImportArgs),
     /// Run a program with credentials in its environment
-    Exec(ExecArgs),
+    Exec(exec::ExecArgs),
+    /// Write a file with ((/name)) and ((/name.field)) replaced by what they name
+    Template(template::TemplateArgs),
+    /// Serve credentials on a Unix socket, from a cache that outlives falls of the store
+    Agent(agent::SocketArgs),
     /// Who may do what with what lies where
     #[command(subcommand)]
     Permission(PermissionCommand),
+    /// Have credentials made anew by themselves
+    #[command(subcommand)]
+    Rotation(rotation::RotationCommand),
+    /// Make a token that reads a credential once
+    Wrap(wrap::WrapArgs),
+    /// Read what a token is for: the first who does gets it
+    Unwrap(wrap::UnwrapArgs),
 }
 
 /// What can be set.
@@ -136,6 +169,9 @@ struct SetArgs {
     /// A part of the value in place of a file; may be repeated: username=ci password=… (seen by others on this machine)
     #[arg(long = "field", value_name = "NAME=VALUE", value_parser = input::pair, conflicts_with = "file")]
     fields: Vec<(String, String)>,
+    /// How long it is read, then it is as deleted: 1h, 30d
+    #[arg(long, value_name = "DURATION", value_parser = units::duration)]
+    ttl: Option<Duration>,
     #[command(flatten)]
     show: Output,
 }
@@ -154,20 +190,11 @@ struct GenerateArgs {
     /// What happens where there is one already
     #[arg(long, value_enum, value_name = "MODE", default_value = "converge")]
     mode: Mode,
+    /// How long it is read, then it is as deleted: 1h, 30d
+    #[arg(long, value_name = "DURATION", value_parser = units::duration)]
+    ttl: Option<Duration>,
     #[command(flatten)]
     show: Output,
-}
-
-/// `bulla credential exec`
-#[derive(Args, Debug)]
-struct ExecArgs {
-    /// A variable and the credential it takes its value from; may be repeated: PASSWORD=/team/database,
-    /// KEY=/team/web#private_key
-    #[arg(long = "env", short, value_name = "VARIABLE=NAME[#FIELD]", value_parser = input::pair, required = true)]
-    variables: Vec<(String, String)>,
-    /// The program with its arguments
-    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
-    command: Vec<String>,
 }
 
 /// Permissions.
@@ -192,6 +219,8 @@ enum PermissionCommand {
         #[command(flatten)]
         show: Output,
     },
+    /// Who may do something with a name, and by which permission or role
+    Who(access::WhoArgs),
     /// Take a permission away
     Revoke {
         /// Whose
@@ -206,17 +235,19 @@ pub(crate) async fn run(args: &CredentialArgs, global: &Global) -> Outcome<Exit>
     let configuration = Configuration::load(global.config.as_deref())?;
     let client = Client::open(&args.server, &configuration)?;
     let client = client.of_credentials(args.credential_server.as_deref(), &configuration)?;
-    args.command.run(&client).await
+    args.command.run(&Arc::new(client)).await
 }
 
 impl CredentialCommand {
-    async fn run(&self, client: &Client) -> Outcome<Exit> {
+    async fn run(&self, client: &Arc<Client>) -> Outcome<Exit> {
         match self {
             Self::Get { name, key, value, versions, show } => {
                 get(client, name, key.as_deref(), *value, *versions, show).await
             }
             Self::Set(args) => {
-                let body = json!({ "name": args.name, "type": name_of(args.kind), "value": args.value()? });
+                let body = json!({
+                    "name": args.name, "type": name_of(args.kind), "value": args.value()?, "ttl_seconds": seconds(args.ttl),
+                });
                 show_one(&without_value(client.send(Method::PUT, DATA, Some(&body)).await?), &args.show)?;
                 Ok(Exit::Ok)
             }
@@ -241,8 +272,16 @@ impl CredentialCommand {
                 client.send(Method::DELETE, &path, None).await?;
                 Ok(Exit::Ok)
             }
+            Self::Away(command) => command.run(client).await,
             Self::Exec(args) => args.run(client).await,
+            Self::Template(args) => args.run(client).await,
+            Self::Agent(args) => args.run(client).await,
             Self::Permission(command) => command.run(client).await,
+            Self::Export(args) => args.run(client).await,
+            Self::Import(args) => args.run(client).await,
+            Self::Rotation(command) => command.run(client).await,
+            Self::Wrap(args) => args.run(client).await,
+            Self::Unwrap(args) => args.run(client).await,
         }
     }
 }
@@ -250,6 +289,10 @@ impl CredentialCommand {
 /// As the API writes a choice.
 fn name_of<T: ValueEnum>(choice: T) -> String {
     choice.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}
+
+fn seconds(ttl: Option<Duration>) -> Option<u64> {
+    ttl.map(|ttl| ttl.as_secs())
 }
 
 /// What was written is not shown again: terminals remember.
@@ -285,7 +328,12 @@ async fn get(
         show_one(&first, show)?;
         return Ok(Exit::Ok);
     }
-    let text = field(first.get("value"), key, name)?;
+    print_value(first.get("value"), key, name)
+}
+
+/// A value, or one field of it, without a frame.
+fn print_value(value: Option<&Value>, key: Option<&str>, name: &str) -> Outcome<Exit> {
+    let text = field(value, key, name)?;
     let mut out = std::io::stdout().lock();
     let written = out
         .write_all(text.as_bytes())
@@ -315,7 +363,7 @@ impl SetArgs {
             let fields = self.fields.iter().map(|(name, value)| (name.clone(), value.clone().into()));
             return Ok(Value::Object(fields.collect::<Map<_, _>>()));
         }
-        let text = self.read()?;
+        let text = read_value(&self.file)?;
         match self.kind {
             SetType::Value | SetType::Password => {
                 Ok(text.strip_suffix('\n').unwrap_or(&text).trim_end_matches('\r').into())
@@ -326,25 +374,26 @@ impl SetArgs {
             }),
         }
     }
+}
 
-    fn read(&self) -> Outcome<Zeroizing<String>> {
-        let mut text = Zeroizing::new(String::new());
-        let read = if self.file.as_os_str() == "-" {
-            std::io::stdin().take(VALUE_OCTETS_MAX + 1).read_to_string(&mut text)
-        } else {
-            let file = std::fs::File::open(&self.file);
-            file.and_then(|file| file.take(VALUE_OCTETS_MAX + 1).read_to_string(&mut text))
-        };
-        let length = read.map_err(|error| {
-            Problem::usage(format_args!("cannot read {}: {error}", self.file.display()))
-                .hint("give --file, or the value on standard input")
-        })?;
-        if length as u64 > VALUE_OCTETS_MAX {
-            return Err(Problem::usage(format_args!("the value has more than {VALUE_OCTETS_MAX} octets"))
-                .hint("keep large things elsewhere and the key to them here"));
-        }
-        Ok(text)
+/// A file, or standard input for `-`, at most as long as a value.
+fn read_value(path: &Path) -> Outcome<Zeroizing<String>> {
+    let mut text = Zeroizing::new(String::new());
+    let read = if path.as_os_str() == "-" {
+        std::io::stdin().take(VALUE_OCTETS_MAX + 1).read_to_string(&mut text)
+    } else {
+        let file = std::fs::File::open(path);
+        file.and_then(|file| file.take(VALUE_OCTETS_MAX + 1).read_to_string(&mut text))
+    };
+    let length = read.map_err(|error| {
+        Problem::usage(format_args!("cannot read {}: {error}", path.display()))
+            .hint("give --file, or the value on standard input")
+    })?;
+    if length as u64 > VALUE_OCTETS_MAX {
+        return Err(Problem::usage(format_args!("the value has more than {VALUE_OCTETS_MAX} octets"))
+            .hint("keep large things elsewhere and the key to them here"));
     }
+    Ok(text)
 }
 
 impl GenerateArgs {
@@ -364,6 +413,7 @@ impl GenerateArgs {
             self.parameters.iter().map(|(name, value)| (name.clone(), read(name, value))).collect();
         json!({
             "name": self.name, "type": name_of(self.kind), "mode": name_of(self.mode), "parameters": parameters,
+            "ttl_seconds": seconds(self.ttl),
         })
     }
 }
@@ -396,34 +446,19 @@ fn print(rows: Vec<Value>, columns: Columns, show: &Output) -> Outcome<Exit> {
     Ok(Exit::Ok)
 }
 
-impl ExecArgs {
-    /// One request for all, then the program in this one's stead.
-    async fn run(&self, client: &Client) -> Outcome<Exit> {
-        use std::os::unix::process::CommandExt;
-        let wanted: Vec<(&str, &str, Option<&str>)> = self
-            .variables
-            .iter()
-            .map(|(variable, name)| match name.rsplit_once('#') {
-                Some((name, key)) => (variable.as_str(), name, Some(key)),
-                None => (variable.as_str(), name.as_str(), None),
-            })
-            .collect();
-        let names: Vec<[&str; 1]> = wanted.iter().map(|(_, name, _)| [*name]).collect();
-        let answer = client.send(Method::POST, "/api/v1/lookup", Some(&json!({ "lookups": names }))).await?;
-        let results = answer.get("results").and_then(Value::as_array).cloned().unwrap_or_default();
-        let mut command = std::process::Command::new(&self.command[0]);
-        command.args(&self.command[1..]);
-        for ((variable, name, key), found) in wanted.into_iter().zip(results) {
-            if found.is_null() {
-                return Err(Problem::new(Exit::Refused, format_args!("there is no credential {name}"))
-                    .hint("`bulla credential find` shows those you may read"));
-            }
-            command.env(variable, field(found.get("value"), key, name)?.as_str());
+/// What the store's client said, as this program's own error.
+fn problem(error: &client::Error) -> Problem {
+    use client::Error;
+    let (exit, hint) = match error {
+        Error::NotFound(_) => (Exit::Refused, "`bulla credential find` shows those you may read"),
+        Error::Denied(_) => (Exit::Refused, "give --token-file, or BULLA_CLIENT_TOKEN"),
+        Error::Refused { .. } => (Exit::Refused, "see docs/credentials.md"),
+        Error::Invalid(_) => (Exit::Usage, "see docs/credentials.md"),
+        Error::Unavailable(_) => {
+            (Exit::Server, "check that the server runs (`bulla up`), --credential-server, and --server-ca")
         }
-        let error = command.exec();
-        Err(Problem::new(Exit::Machine, format_args!("cannot run {}: {error}", self.command[0]))
-            .hint("give the program after --, as in: bulla credential exec --env A=/b -- env"))
-    }
+    };
+    Problem::new(exit, error).hint(hint)
 }
 
 impl PermissionCommand {
@@ -445,6 +480,7 @@ impl PermissionCommand {
                 let rows = answer.get("permissions").and_then(Value::as_array).cloned();
                 print(rows.unwrap_or_default(), GRANTED, show)
             }
+            Self::Who(args) => args.run(client).await,
             Self::Revoke { actor, path } => {
                 let query = [("actor", actor.clone()), ("path", path.clone())];
                 let there = client.get(PERMISSIONS, &query).await?;

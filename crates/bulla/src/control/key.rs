@@ -1,16 +1,31 @@
 //! What seals keys at rest.
 
+use std::io::IsTerminal;
+use std::time::Duration;
+
 use clap::Subcommand;
 use reqwest::Method;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::Run;
-use crate::api::{Client, Output, show_one};
+use crate::api::{Client, Columns, Document, Output, show_one};
 use crate::exit::{Exit, Outcome, Problem};
+use crate::listing::Printer;
+use crate::output::Format;
+
+const KEYS: &str = "/api/v1/master-key";
+
+/// How often it is asked how far a rotation has come.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// The master key.
 #[derive(Debug, Subcommand)]
 pub(crate) enum KeyCommand {
+    /// Show the master keys and how many values are sealed under each
+    Status {
+        #[command(flatten)]
+        show: Output,
+    },
     /// Wrap everything sealed anew, under the server's current master key; afterwards older ones can go
     Rotate {
         #[command(flatten)]
@@ -20,14 +35,75 @@ pub(crate) enum KeyCommand {
 
 impl Run for KeyCommand {
     async fn run(&self, client: &Client) -> Outcome<()> {
-        let Self::Rotate { show } = self;
-        let done = client.send(Method::POST, "/api/v1/master-key/rotate", None).await?;
-        show_one(&done, show)?;
-        match done.get("remaining").and_then(Value::as_u64) {
-            Some(0) => Ok(()),
-            _ => Err(Problem::new(Exit::Findings, "some values are still under another master key").hint(
-                "keep it in authority.old_master_key_files; `failed` says what does not open, then try again",
-            )),
+        match self {
+            Self::Status { show } => status(client, show).await,
+            Self::Rotate { show } => rotate(client, show).await,
         }
+    }
+}
+
+const STATUS: Columns = &[
+    ("Master key", "/id"),
+    ("Current", "/current"),
+    ("Configured", "/configured"),
+    ("Values", "/values"),
+    ("Of", "/of"),
+];
+
+async fn status(client: &Client, show: &Output) -> Outcome<()> {
+    let found = client.get(KEYS, &[]).await?;
+    if show.output != Format::Table {
+        return show_one(&found, show);
+    }
+    let keys = found.get("keys").and_then(Value::as_array).cloned().unwrap_or_default();
+    let rows: Vec<Document> = keys.into_iter().map(by_column).map(Document::of).collect();
+    let mut printer = Printer::new(show.output, show.color)?;
+    printer.documents(&rows, STATUS).map_err(|error| Problem::output(&error))?;
+    printer.end_at(None).map_err(|error| Problem::output(&error))
+}
+
+/// The columns of a key as one line: `credential_versions.sealed 12, keys.sealed 3`.
+fn by_column(mut key: Value) -> Value {
+    key["of"] = in_line(&key, "values");
+    key
+}
+
+/// The columns of a document that have any of what is counted, on one line.
+fn in_line(document: &Value, count: &str) -> Value {
+    let columns = document.get("columns").and_then(Value::as_array);
+    let line = |column: &Value| {
+        let many = column.get(count)?.as_u64().filter(|many| *many > 0)?;
+        Some(format!("{} {many}", column.get("column")?.as_str()?))
+    };
+    json!(columns.into_iter().flatten().filter_map(line).collect::<Vec<_>>())
+}
+
+async fn rotate(client: &Client, show: &Output) -> Outcome<()> {
+    let path = format!("{KEYS}/rotate");
+    let work = client.send(Method::POST, &path, None);
+    tokio::pin!(work);
+    let done = loop {
+        tokio::select! {
+            done = &mut work => break done?,
+            () = tokio::time::sleep(LOOK_EVERY) => {}
+        }
+        // Nothing waits for it: how far it has come is for people.
+        if std::io::stderr().is_terminal()
+            && let Ok(found) = client.get(KEYS, &[]).await
+        {
+            eprintln!("{} values are under older master keys", found["remaining"]);
+        }
+    };
+    let mut shown = done.clone();
+    if show.output == Format::Table {
+        shown["columns"] = in_line(&done, "rewrapped");
+    }
+    show_one(&shown, show)?;
+    match done.get("remaining").and_then(Value::as_u64) {
+        Some(0) => Ok(()),
+        _ => Err(Problem::new(Exit::Findings, "some values are still under another master key").hint(
+            "keep it in authority.old_master_keys (or old_master_key_files); `failed` says what does not open, then \
+             try again; `bulla key status` counts",
+        )),
     }
 }

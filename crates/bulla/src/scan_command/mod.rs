@@ -298,7 +298,7 @@ fn resumed_spec(args: &ScanArgs, scan: &store::ScanRow) -> Outcome<Spec> {
 
 /// Opens the inventory, with connections that the server and this machine have.
 pub(crate) async fn open(url: &StoreUrl, settings: &StoreSettings) -> Outcome<Store> {
-    let store = Store::open_with(url, &settings.options()).await;
+    let store = Store::open_with(url, &settings.options()?).await;
     let store = store.map_err(|error| Problem::inventory(&error))?;
     fits(store.connections().await.map_err(|error| Problem::inventory(&error))?)?;
     Ok(store)

@@ -12,6 +12,7 @@ use server::listen::server_certificate;
 use tokio_util::sync::CancellationToken;
 use x509::GeneralName;
 
+use super::files;
 use super::first_start::SERVER;
 use crate::config::ServerSettings;
 use crate::exit::{Exit, Outcome, Problem, chain};
@@ -96,13 +97,7 @@ impl Own {
 impl From {
     async fn obtain(&self) -> Outcome<Arc<CertifiedKey>> {
         match self {
-            Self::Files { certificate, key } => {
-                let chain_pem = read(certificate)?;
-                let key = PrivateKey::from_pem(&read(key)?).map_err(|error| wrong(&chain(&error)))?;
-                let chain: Vec<Vec<u8>> =
-                    x509::pem::certificates(chain_pem.as_bytes()).map(|(_, der)| der).collect();
-                server_certificate(&chain, &key).map_err(|error| wrong(&crate::exit::chain(&error)))
-            }
+            Self::Files { certificate, key } => from_files("server", certificate, key),
             Self::Authority { authority, names } => {
                 let key = PrivateKey::generate(KeyType::P256).map_err(|error| wrong(&chain(&error)))?;
                 let spki = keys::Signer::spki(&key).to_vec();
@@ -134,8 +129,16 @@ async fn oldest(authority: &Authority) -> Option<uuid::Uuid> {
     issuing.min_by_key(|ca| ca.created_at_us).map(|ca| ca.id)
 }
 
-fn read(path: &Path) -> Outcome<String> {
-    std::fs::read_to_string(path).map_err(|error| wrong(&format!("cannot read {}: {error}", path.display())))
+/// The chain and the key of the files that `SECTION.certificate_file` and `SECTION.key_file` name.
+pub(crate) fn from_files(section: &str, certificate: &Path, key: &Path) -> Outcome<Arc<CertifiedKey>> {
+    let wrong = |why: String| {
+        Problem::usage(format_args!("the server's certificate: {why}"))
+            .hint(format!("check {section}.certificate_file and {section}.key_file"))
+    };
+    let chain = files::certificates(&format!("{section}.certificate_file"), certificate)?;
+    let key = PrivateKey::from_file(key)
+        .map_err(|error| wrong(format!("{}: {}", key.display(), crate::exit::chain(&error))))?;
+    server_certificate(&chain, &key).map_err(|error| wrong(crate::exit::chain(&error)))
 }
 
 fn wrong(why: &str) -> Problem {

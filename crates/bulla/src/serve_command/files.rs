@@ -27,7 +27,7 @@ pub(super) fn write_token(token: &SecretString) -> Outcome<()> {
 }
 
 /// The data folder, made for its owner only when it is missing.
-pub(super) fn folder() -> Outcome<PathBuf> {
+pub(crate) fn folder() -> Outcome<PathBuf> {
     let folder = crate::data::folder()?;
     let mut private = std::fs::DirBuilder::new();
     private.recursive(true).mode(0o700).create(&folder).map_err(|error| refused(&folder, &error))?;
@@ -55,7 +55,7 @@ fn refused(path: &Path, error: &std::io::Error) -> Problem {
 }
 
 /// The certificates (DER) of a PEM file that the configuration names by `key`.
-pub(super) fn certificates(key: &str, path: &Path) -> Outcome<Vec<Vec<u8>>> {
+pub(crate) fn certificates(key: &str, path: &Path) -> Outcome<Vec<Vec<u8>>> {
     let text = std::fs::read(path).map_err(|error| unreadable(key, path, &error))?;
     let all: Vec<Vec<u8>> = x509::pem::certificates(&text).map(|(_, der)| der).collect();
     if all.is_empty() {

@@ -3,6 +3,7 @@
 use std::fmt::{Debug, Error, Formatter};
 
 use authority::Authority;
+use credentials::Credentials;
 use lifecycle::alerts::Alerts;
 use lifecycle::issuers::Issuers;
 use lifecycle::lifecycle::Lifecycle;
@@ -19,11 +20,13 @@ use crate::scan_command::Asked;
 
 /// Asks the rooms what they have done.
 pub(super) struct Figures {
+    pub(super) store: store::Store,
     pub(super) authority: Authority,
     pub(super) lifecycle: Lifecycle,
     pub(super) issuers: Issuers,
     pub(super) alerts: Alerts,
     pub(super) monitor: Monitor,
+    pub(super) credentials: Credentials,
     pub(super) revocation: Asked,
 }
 
@@ -101,17 +104,25 @@ impl Debug for Figures {
 
 impl Collector for Figures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
+        self.replica(&mut encoder)?;
         self.authority(&mut encoder)?;
         self.loops(&mut encoder)?;
         self.orders(&mut encoder)?;
         self.searches(&mut encoder)?;
         self.logs(&mut encoder)?;
         self.revocation(&mut encoder)?;
+        self.rotation(&mut encoder)?;
         self.alerts(&mut encoder)
     }
 }
 
 impl Figures {
+    fn replica(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let Some(read) = self.store.replica_is_read() else { return Ok(()) };
+        let help = "Whether the standby is read, as the database is away";
+        gauge(encoder, "bulla_store_replica_read", help, vec![(NoLabel {}, f64::from(u8::from(read)))])
+    }
+
     fn authority(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let figures = self.authority.figures();
         let outcomes = |all: &[(&'static str, u64)]| {
@@ -146,6 +157,29 @@ impl Figures {
             "OCSP answers, from memory or signed",
             outcomes(&answers),
         )
+    }
+
+    /// Of this process: one node of a cluster rotates at a time.
+    fn rotation(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let report = self.credentials.rotation_report();
+        let counted = |all: &[(&'static str, u64)]| {
+            all.iter().map(|(outcome, count)| (OutcomeLabel { outcome }, *count)).collect()
+        };
+        let rotations = [("rotated", report.rotated), ("step", report.steps), ("failed", report.failed)];
+        let (name, help) = ("bulla_credential_rotations", "Credentials that were due, by what came of it");
+        counters(encoder, name, help, counted(&rotations))?;
+        let calls = [("acknowledged", report.told), ("failed", report.untold)];
+        counters(encoder, "bulla_credential_hook_calls", "Hooks told of rotations", counted(&calls))?;
+        let one = |count| vec![(NoLabel {}, count)];
+        counters(
+            encoder,
+            "bulla_credential_rotation_failures",
+            "Rounds that ended early",
+            one(report.broken),
+        )?;
+        let behind = vec![(NoLabel {}, report.behind_s as f64)];
+        let help = "How long the longest due credential has been due";
+        gauge(encoder, "bulla_credential_rotation_lag_seconds", help, behind)
     }
 
     fn loops(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {

@@ -1,10 +1,12 @@
 //! `bulla serve` and `bulla up`: the control plane in one process.
 
-mod certificate;
+pub(crate) mod certificate;
 mod estate;
-mod files;
+pub(crate) mod files;
 mod first_start;
 mod login;
+pub(crate) mod master_keys;
+pub(crate) mod memory;
 mod metrics;
 mod rooms;
 mod transparency;
@@ -64,6 +66,7 @@ pub(crate) async fn up(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
 async fn run(args: &ServeArgs, global: &Global, manner: Manner) -> Outcome<Exit> {
     let began = Instant::now();
     let mut settings = Configuration::load(global.config.as_deref())?.settings;
+    memory::keep(settings.server.core_dumps)?;
     settings.server.take(args);
     if let Some(listen) = &args.credential_listen {
         settings.credentials.listen.clone_from(listen);
@@ -241,7 +244,8 @@ fn host_of(url: &str) -> Option<String> {
     reqwest::Url::parse(url).ok()?.host_str().map(|host| host.trim_matches(['[', ']']).to_owned())
 }
 
-fn socket(key: &str, text: &str) -> Outcome<SocketAddr> {
+/// The address that `key` names.
+pub(crate) fn socket(key: &str, text: &str) -> Outcome<SocketAddr> {
     let found = text.to_socket_addrs().ok().and_then(|mut all| all.next());
     found.ok_or_else(|| {
         Problem::usage(format_args!("{key} is {text:?}, which is no address to listen on"))

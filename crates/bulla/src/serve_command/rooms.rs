@@ -1,7 +1,6 @@
 //! The rooms of the house, opened over one store and wired together.
 
 use std::net::IpAddr;
-use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +12,8 @@ use authority::keystore::KeyStore;
 use authority::publish::Publications;
 use authority::scep::{Scep, ScepOptions};
 use authority::{Authority, AuthorityOptions};
-use credentials::{Credentials, CredentialsOptions};
-use keys::{Keyring, KeyringConfig, MasterKey};
+use credentials::{Credentials, CredentialsOptions, HOOK_LIMIT, Hook, HookSender};
+use futures_util::future::BoxFuture;
 use lifecycle::agents::{Agents, AgentsParts, CertifyByAuthority};
 use lifecycle::alerts::{AlertOptions, Alerts, Channels};
 use lifecycle::issuers::{IssuerContext, Issuers, Responders};
@@ -38,15 +37,13 @@ use super::certificate::Own;
 use super::estate::Estate;
 use super::first_start;
 use super::login;
+use super::master_keys;
 use super::metrics::Figures;
 use super::transparency;
 use super::watch::Watch;
-use crate::config::{AuthoritySettings, CredentialSettings, Pkcs11Settings, ServerSettings, Settings};
+use crate::config::{AuthoritySettings, CredentialSettings, ServerSettings, Settings};
 use crate::exit::{Exit, Outcome, Problem, chain};
 use crate::scan_command::ScanKit;
-
-/// The master key's file in the data folder.
-const MASTER_KEY: &str = "master.key";
 
 /// How often issuers are looked after.
 const ISSUERS_EVERY: Duration = Duration::from_secs(300);
@@ -65,6 +62,7 @@ pub(super) struct Rooms {
     history: History,
     estate: Estate,
     credentials: Credentials,
+    keystore: KeyStore,
 }
 
 impl Rooms {
@@ -74,11 +72,10 @@ impl Rooms {
         store: &Store,
         clock: &Clock,
     ) -> Outcome<Self> {
-        let keystore = KeyStore::new(store.clone(), keyring(&settings.authority)?, clock.clone());
-        keystore.also_sealed(&store::agents::SEALED_TARGETS);
-        security_module(&settings.pkcs11, &keystore).await?;
         let resolver = Resolver::system()
             .map_err(|error| Problem::new(Exit::Machine, chain(&error)).hint("check /etc/resolv.conf"))?;
+        let keystore = master_keys::keystore(settings, store, clock, &resolver).await?;
+        keystore.also_sealed(&store::agents::SEALED_TARGETS);
         let authority = authority(&settings.authority, addresses, store, keystore.clone(), clock)?;
         let first = server::access::nobody_can_enter(store).await;
         first_start::prepare(&authority, first.map_err(|error| Problem::inventory(&error))?).await?;
@@ -131,6 +128,7 @@ impl Rooms {
             AlertOptions { server_url: Some(addresses.url()) },
         );
         let monitor = transparency::monitor(&settings.ct, &resolver, store, clock)?;
+        let posts = lifecycle::posts::Posts::new(resolver.clone());
         let kit = ScanKit::open(&settings.scan, &settings.watch, resolver, store).await?;
         let revocation = kit.asked();
         let history = History::new(store.clone(), clock.clone(), kit.pools());
@@ -144,7 +142,9 @@ impl Rooms {
                 ..WatchOptions::default()
             },
         );
-        let credentials = credential_store(&settings.credentials, store, &keystore, clock);
+        let credentials = credential_store(&settings.credentials, store, &keystore, clock)?;
+        credentials.post_through(Arc::new(Hooks(posts)));
+        credentials.publish_through(authority.clone());
         let credhub = CredHubOptions {
             url: Some(settings.credentials.url.trim_end_matches('/').to_owned())
                 .filter(|url| !url.is_empty()),
@@ -157,7 +157,7 @@ impl Rooms {
             .with(acme.clone())
             .with(Est::new(authority.clone(), Some(Arc::clone(&passwords)), est))
             .with(Scep::new(authority.clone(), Some(passwords), scep))
-            .with(keystore)
+            .with(keystore.clone())
             .with(issuers.clone())
             .with(lifecycle.clone())
             .with(agents.clone())
@@ -174,11 +174,13 @@ impl Rooms {
         }
         let state = state.build();
         let figures = Figures {
+            store: store.clone(),
             authority: authority.clone(),
             lifecycle: lifecycle.clone(),
             issuers: issuers.clone(),
             alerts: alerts.clone(),
             monitor: monitor.clone(),
+            credentials: credentials.clone(),
             revocation,
         };
         state.metrics().register(|registry| registry.register_collector(Box::new(figures)));
@@ -197,6 +199,7 @@ impl Rooms {
             history,
             estate,
             credentials,
+            keystore,
         })
     }
 
@@ -243,6 +246,7 @@ impl Rooms {
         tasks.spawn(async move { watches.run(until).await });
         tasks.spawn(self.history.run(stop.clone()));
         tasks.spawn(self.credentials.run(stop.clone()));
+        tasks.spawn(master_keys::tell_missing(self.keystore));
         tasks.spawn(self.estate.run(stop.clone()));
         let (running, until) = (Arc::clone(running), stop.clone());
         tasks.spawn(async move { own.keep(until, |next| running.replace_certificate(next)).await });
@@ -263,14 +267,45 @@ fn uaa(settings: &CredentialSettings) -> Outcome<Option<UaaOptions>> {
     Ok(Some(UaaOptions { url: settings.uaa_url.clone(), roots, audience }))
 }
 
+fn minimum_days(setting: &str, days: u32) -> Outcome<u32> {
+    if days <= credentials::DURATION_MAX {
+        return Ok(days);
+    }
+    let most = credentials::DURATION_MAX;
+    Err(Problem::usage(format_args!("{setting} is {days}")).hint(format!("give 0 to {most} days")))
+}
+
 fn credential_store(
     settings: &CredentialSettings,
     store: &Store,
     keystore: &KeyStore,
     clock: &Clock,
-) -> Credentials {
-    let options = CredentialsOptions { concatenate_cas: settings.concatenate_cas, any_key: settings.any_key };
-    Credentials::open(store.clone(), keystore.clone(), clock.clone(), options)
+) -> Outcome<Credentials> {
+    let options = CredentialsOptions {
+        concatenate_cas: settings.concatenate_cas,
+        any_key: settings.any_key,
+        ca_minimum_days: minimum_days("credentials.ca_minimum_days", settings.ca_minimum_days)?,
+        leaf_minimum_days: minimum_days("credentials.leaf_minimum_days", settings.leaf_minimum_days)?,
+        undelete_days: settings.undelete_days,
+        retention: settings.retention()?,
+    };
+    Ok(Credentials::open(store.clone(), keystore.clone(), clock.clone(), options))
+}
+
+/// Tells hooks of rotations as issuers' webhooks are told of orders.
+struct Hooks(lifecycle::posts::Posts);
+
+impl HookSender for Hooks {
+    fn post<'a>(
+        &'a self,
+        hook: &'a Hook,
+        revision: uuid::Uuid,
+        body: Vec<u8>,
+    ) -> BoxFuture<'a, Result<(), String>> {
+        let (url, secret, roots) = (&hook.url, &hook.secret, hook.roots.as_deref());
+        let service = lifecycle::posts::Service { revision, url, secret, roots };
+        Box::pin(self.0.post(service, body, HOOK_LIMIT))
+    }
 }
 
 /// Looks after what issuers keep: orders long done, challenges long over.
@@ -285,51 +320,6 @@ async fn keep_issuers(issuers: Issuers, stop: CancellationToken) {
             tracing::warn!(%error, "issuers could not be looked after");
         }
     }
-}
-
-/// The master keys: those of the configuration, else one made in the data folder.
-fn keyring(settings: &AuthoritySettings) -> Outcome<Keyring> {
-    let given = settings.master_key_file.clone();
-    let (path, create) = if given.as_os_str().is_empty() {
-        (super::files::folder()?.join(MASTER_KEY), true)
-    } else {
-        (given, false)
-    };
-    let older = |path: &PathBuf| MasterKey::File { path: path.clone(), create: false };
-    let config = KeyringConfig {
-        current: MasterKey::File { path, create },
-        older: settings.old_master_key_files.iter().map(older).collect(),
-    };
-    Keyring::open(&config).map_err(|error| {
-        Problem::new(Exit::Machine, chain(&error))
-            .hint("check authority.master_key_file and the file's permissions; without the master key no kept key opens")
-    })
-}
-
-/// The security module, if one is configured: authorities made with `key_provider` `pkcs11` have their keys there.
-#[cfg(feature = "pkcs11")]
-async fn security_module(settings: &Pkcs11Settings, keystore: &KeyStore) -> Outcome<()> {
-    if settings.module.as_os_str().is_empty() {
-        return Ok(());
-    }
-    let pin = super::files::secret("pkcs11.pin_file", &settings.pin_file)?;
-    let config = keys::pkcs11::TokenConfig::new(&settings.module, &settings.token_label, pin);
-    let opened = tokio::task::spawn_blocking(move || keys::pkcs11::Token::open(config)).await;
-    let token = opened.map_err(|error| Problem::new(Exit::Machine, chain(&error)))?.map_err(|error| {
-        Problem::new(Exit::Machine, chain(&error)).hint("check [pkcs11] in the configuration")
-    })?;
-    keystore.add_provider(Arc::new(token));
-    Ok(())
-}
-
-/// Refused where it is configured: without it keys would be looked for in vain.
-#[cfg(not(feature = "pkcs11"))]
-async fn security_module(settings: &Pkcs11Settings, _: &KeyStore) -> Outcome<()> {
-    if settings.module.as_os_str().is_empty() {
-        return Ok(());
-    }
-    Err(Problem::usage("pkcs11.module is set, and this build has no PKCS#11")
-        .hint("build with `--features pkcs11`, or leave pkcs11.module empty"))
 }
 
 /// Networks, as `10.0.0.0/8`, or addresses.

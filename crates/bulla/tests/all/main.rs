@@ -6,6 +6,7 @@ mod control;
 mod endings;
 mod help;
 mod inventory;
+mod key_service;
 mod outputs;
 mod postgres;
 mod resume;

@@ -1,7 +1,9 @@
 //! Certificates: what is asked for, and their making.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use authority::tree::Ca;
 use aws_lc_rs::rand;
 use keys::{KeyType, PrivateKey, Signer as _};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -10,11 +12,12 @@ use x509::{BasicConstraints, Certificate, GeneralName, KeyUsage, SerialNumber, U
 
 use super::rsa_kind;
 use crate::value::CertificateValue;
-use crate::{CredentialError, Facts};
+use crate::{CredentialError, CredentialsOptions, Facts};
 
 /// Days of validity.
 const DURATION: u32 = 365;
-const DURATION_MAX: u32 = 3_650;
+/// The most.
+pub const DURATION_MAX: u32 = 3_650;
 const DAY_SECONDS: i64 = 86_400;
 
 /// Names of one certificate, at most: as many as the authority puts into one.
@@ -134,6 +137,14 @@ pub(crate) struct SigningCa {
     pub(crate) key: PrivateKey,
     /// The authority's other version, PEM.
     pub(crate) trusted: Option<String>,
+    /// What tells of revocations by it.
+    pub(crate) published: Option<Published>,
+}
+
+/// An authority as it is published, and what its certificates carry for that.
+pub(crate) struct Published {
+    pub(crate) ca: Arc<Ca>,
+    pub(crate) extensions: [Extension; 2],
 }
 
 /// A certificate just made.
@@ -274,7 +285,10 @@ impl CertificateParameters {
         key: &PrivateKey,
         ca: Option<&SigningCa>,
         now: UnixTime,
+        options: &CredentialsOptions,
     ) -> Result<NewCertificate, CredentialError> {
+        let least = if self.is_ca { options.ca_minimum_days } else { options.leaf_minimum_days };
+        let days = self.duration.max(least);
         let internal = |what: &str| CredentialError::Internal(what.to_owned());
         let attributes: Vec<(Attribute, String)> = self
             .subject()
@@ -292,7 +306,7 @@ impl CertificateParameters {
             issuer,
             subject: &subject.der,
             not_before: now,
-            not_after: now.plus(i64::from(self.duration) * DAY_SECONDS),
+            not_after: now.plus(i64::from(days) * DAY_SECONDS),
             spki: key.spki(),
             extensions: &self.extensions(key, ca)?,
         };
@@ -307,7 +321,12 @@ impl CertificateParameters {
             certificate: Some(pem),
             private_key: Some(key.to_traditional_pem().into()),
         };
-        let facts = Facts { certificate_authority: self.is_ca, self_signed: ca.is_none(), generated: true };
+        let facts = Facts {
+            certificate_authority: self.is_ca,
+            self_signed: ca.is_none(),
+            generated: true,
+            minimum_days: (days > self.duration).then_some(days),
+        };
         Ok(NewCertificate { value, certificate, facts })
     }
 
@@ -325,7 +344,7 @@ impl CertificateParameters {
                 .unwrap_or_else(|| build::key_id(&ca.certificate.public_key.spki).to_vec()),
             None => own_id.clone(),
         };
-        let mut all = Vec::with_capacity(6);
+        let mut all = Vec::with_capacity(8);
         if !self.alternative_names.is_empty() {
             all.push(Extension::subject_alt_names(&self.names()?, false));
         }
@@ -343,6 +362,8 @@ impl CertificateParameters {
         all.push(Extension::basic_constraints(BasicConstraints { ca: self.is_ca, path_len: None }));
         all.push(Extension::subject_key_id(&own_id));
         all.push(Extension::authority_key_id(&issuer_id));
+        let published = ca.and_then(|ca| ca.published.as_ref());
+        all.extend(published.iter().flat_map(|published| published.extensions.iter().cloned()));
         Ok(all)
     }
 }
@@ -421,7 +442,8 @@ mod tests {
         })
         .unwrap();
         let key = PrivateKey::generate(KeyType::P256).unwrap();
-        let made = asked.make(&key, None, UnixTime(1_700_000_000)).await.unwrap();
+        let made =
+            asked.make(&key, None, UnixTime(1_700_000_000), &CredentialsOptions::default()).await.unwrap();
         assert_eq!(CertificateParameters::of(&made.certificate, None), asked);
         assert!(made.certificate.signed_by(&made.certificate.public_key).is_ok());
         assert_eq!(made.value.ca, made.value.certificate);

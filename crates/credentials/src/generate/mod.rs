@@ -3,17 +3,17 @@
 mod certificate;
 mod password;
 
-use keys::{KeyType, Signer as _};
+use keys::{KeyType, Secret, Signer as _};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-pub use certificate::CertificateParameters;
-pub(crate) use certificate::SigningCa;
+pub use certificate::{CertificateParameters, DURATION_MAX};
+pub(crate) use certificate::{Published, SigningCa};
 pub use password::PasswordParameters;
 
 use crate::stock::RsaStock;
 use crate::value::{KeyPair, UserValue, Value, unread};
-use crate::{CredentialError, Kind, Name, Secret, ssh};
+use crate::{CredentialError, Kind, Name, ssh};
 
 /// Characters of a user name made here.
 const USERNAME_CHARS: usize = 20;
@@ -105,6 +105,16 @@ pub struct GenerateRequest {
     pub mode: Mode,
     /// To be kept beside it.
     pub metadata: Option<Json>,
+    /// Seconds, 1–[`TTL_S_MAX`](crate::TTL_S_MAX), after which the version is read no more.
+    pub ttl_s: Option<u64>,
+}
+
+impl GenerateRequest {
+    /// A value to be generated for good, with no metadata.
+    #[must_use]
+    pub fn new(name: Name, parameters: Parameters, mode: Mode) -> Self {
+        Self { name, parameters, mode, metadata: None, ttl_s: None }
+    }
 }
 
 impl Parameters {

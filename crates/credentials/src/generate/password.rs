@@ -1,9 +1,10 @@
 //! Passwords, from the operating system's randomness.
 
+use keys::Secret;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use crate::{CredentialError, Secret};
+use crate::CredentialError;
 
 const LOWER: &str = "abcdefghijklmnopqrstuvwxyz";
 const UPPER: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";

@@ -3,14 +3,14 @@
 use std::process::Command;
 
 use credentials::{
-    CertificateParameters, CertificateValue, CredentialError, GenerateRequest, Kind, Mode, Parameters,
-    Regeneration, SetRequest, Value, Version,
+    CertificateParameters, CertificateValue, CredentialError, CredentialsOptions, GenerateRequest, Kind,
+    Mode, Parameters, Regeneration, SetRequest, Value, Version,
 };
 use serde_json::json;
 
-use crate::place::{Place, admin, name};
+use crate::place::{NOW, Place, admin, name};
 
-async fn make(place: &Place, at: &str, with: impl FnOnce(&mut CertificateParameters)) -> Version {
+pub(crate) async fn make(place: &Place, at: &str, with: impl FnOnce(&mut CertificateParameters)) -> Version {
     let mut parameters = CertificateParameters {
         common_name: Some(at.trim_start_matches('/').to_owned()),
         key_type: Some(keys::KeyType::P256),
@@ -23,11 +23,12 @@ async fn make(place: &Place, at: &str, with: impl FnOnce(&mut CertificateParamet
         parameters: Parameters::read(Kind::Certificate, Some(kept), None).unwrap(),
         mode: Mode::Overwrite,
         metadata: None,
+        ttl_s: None,
     };
     place.credentials.generate(&admin(), request).await.unwrap()
 }
 
-fn value(version: &Version) -> &CertificateValue {
+pub(crate) fn value(version: &Version) -> &CertificateValue {
     match &version.value {
         Value::Certificate(value) => value,
         other => panic!("{other:?}"),
@@ -94,6 +95,7 @@ pub(crate) async fn an_authority_changes_without_a_gap(place: Place) {
         parameters: Parameters::read(Kind::Certificate, Some(parameters.clone()), None).unwrap(),
         mode: Mode::Converge,
         metadata: None,
+        ttl_s: None,
     };
     let there = newest(&place, "/leaf").await.id;
     assert_eq!(place.credentials.generate(&admin(), converge()).await.unwrap().id, there);
@@ -167,6 +169,8 @@ pub(crate) async fn what_credhub_refuses_is_refused(place: Place) {
                 value,
                 metadata: None,
                 expected: None,
+                expected_number: None,
+                ttl_s: None,
             };
             credentials.set(&admin(), request).await.map_err(|error| error.to_string())
         }
@@ -217,6 +221,7 @@ pub(crate) async fn what_credhub_refuses_is_refused(place: Place) {
         .unwrap(),
         mode: Mode::Converge,
         metadata: None,
+        ttl_s: None,
     };
     let error = place.credentials.generate(&admin(), missing).await.unwrap_err();
     assert!(matches!(error, CredentialError::NoCa), "{error}");
@@ -230,6 +235,7 @@ pub(crate) async fn what_credhub_refuses_is_refused(place: Place) {
         .unwrap(),
         mode: Mode::Converge,
         metadata: None,
+        ttl_s: None,
     };
     let error = place.credentials.generate(&admin(), below_leaf).await.unwrap_err();
     assert!(error.to_string().contains("the given CA is not a certificate authority"), "{error}");
@@ -265,6 +271,24 @@ pub(crate) async fn the_last_version_stays(place: Place) {
         .unwrap(),
         mode: Mode::Converge,
         metadata: None,
+        ttl_s: None,
     };
     assert_ne!(place.credentials.generate(&admin, request).await.unwrap().id, first.id);
+}
+
+pub(crate) async fn a_certificate_lives_for_the_minimum_at_least(mut place: Place) {
+    let options = CredentialsOptions { ca_minimum_days: 1_825, leaf_minimum_days: 30, ..Default::default() };
+    place.credentials = place.with_options(options);
+    let days = |version: &Version| (version.not_after_us.unwrap() / 1_000_000 - NOW) / 86_400;
+    let ca = make(&place, "/ca", |p| p.is_ca = true).await;
+    assert_eq!((days(&ca), ca.facts.unwrap().minimum_days), (1_825, Some(1_825)));
+    let leaf =
+        async |days| make(&place, "/leaf", |p| (p.ca, p.duration) = (Some("/ca".to_owned()), days)).await;
+    let short = leaf(7).await;
+    assert_eq!((days(&short), short.facts.unwrap().minimum_days), (30, Some(30)));
+    let long = leaf(90).await;
+    assert_eq!((days(&long), long.facts.unwrap().minimum_days), (90, None));
+    // It was asked for by the same parameters: nothing is made anew.
+    let kept = short.parameters.clone().unwrap();
+    assert_eq!(kept["duration"], 7);
 }

@@ -2,12 +2,19 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod access;
+mod authorities;
+mod away;
 mod certificates;
+mod fields;
 mod permissions;
 mod place;
+mod replica;
+mod rotation;
 mod sealing;
 mod tokens;
 mod values;
+mod wrap;
 
 /// Runs each case on both databases: `battery! { module::case … }`, each `async fn case(place: Place)`.
 macro_rules! battery {
@@ -24,6 +31,12 @@ macro_rules! battery {
 }
 
 battery! {
+    certificates::a_certificate_lives_for_the_minimum_at_least
+    authorities::an_authority_is_known_as_one_and_trusted_by_nobody
+    authorities::what_it_signs_is_revoked_and_published
+    authorities::each_version_is_an_authority_and_what_it_signed_outlives_it
+    authorities::one_that_is_retired_signs_no_more
+    authorities::what_cannot_be_an_authority_signs_as_before
     values::every_type_is_answered_as_it_was_set
     values::versions_come_newest_first_and_no_more_are_read_than_asked_for
     values::a_name_keeps_its_type_until_it_is_deleted
@@ -45,6 +58,30 @@ battery! {
     certificates::the_last_version_stays
     sealing::values_moved_between_rows_do_not_open_and_others_do
     sealing::another_master_key_opens_nothing_until_it_is_there
+    sealing::a_bit_changed_anywhere_is_named_and_all_others_are_answered
+    sealing::what_is_under_a_missing_master_key_is_counted
     sealing::no_secret_is_in_the_log_or_the_events
+    away::a_version_ends_with_its_time
+    away::what_is_deleted_is_taken_back_within_its_days
+    away::versions_are_deleted_taken_back_and_destroyed_by_number
+    away::as_many_versions_stay_as_their_path_allows
+    away::a_path_has_children
+    away::a_name_deleted_meanwhile_is_made_again
+    fields::a_version_is_found_by_its_number_whatever_became_of_it
+    fields::patches_side_by_side_are_all_kept
+    fields::whoever_may_not_write_is_told_nothing_of_the_type
     tokens::a_token_ends_with_its_time_or_before
+    rotation::what_is_old_is_made_anew
+    rotation::the_most_specific_policy_counts
+    rotation::what_was_set_by_hand_is_told_once
+    rotation::certificates_are_made_anew_before_they_end
+    rotation::an_authority_changes_step_by_step
+    rotation::another_node_goes_on_where_one_fell
+    rotation::now_is_now
+    rotation::a_hook_is_told_until_it_has_heard
+    rotation::a_hook_that_does_not_agree_keeps_the_old_value
+    wrap::of_two_who_read_at_once_one_does
+    wrap::a_token_ends_and_nothing_of_it_stays
+    access::each_reader_is_named_with_the_reason
+    access::two_names_and_two_times_are_compared
 }

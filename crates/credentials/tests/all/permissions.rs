@@ -45,6 +45,8 @@ pub(crate) async fn each_operation_is_asked_for(place: Place) {
             value: json!("y"),
             metadata: None,
             expected: None,
+            expected_number: None,
+            ttl_s: None,
         };
         place.credentials.set(&b, request)
     };
@@ -66,6 +68,7 @@ pub(crate) async fn each_operation_is_asked_for(place: Place) {
         parameters: Parameters::Password(Default::default()),
         mode: Mode::NoOverwrite,
         metadata: None,
+        ttl_s: None,
     };
     assert!(matches!(place.credentials.generate(&b, keep).await.unwrap_err(), CredentialError::OtherType));
     let all = admin();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use authority::keystore::KeyStore;
+use authority::{Authority, AuthorityOptions};
 use credentials::{Asker, Credentials, CredentialsOptions, Kind, Name, SetRequest, Version};
 use keys::{Keyring, KeyringConfig, MasterKey};
 use serde_json::Value as Json;
@@ -14,10 +15,14 @@ use store::{AuditFilter, Clock, Store, StoreUrl};
 /// 2026-11-21, seconds.
 pub(crate) const NOW: i64 = 1_795_219_200;
 
+/// Where CRLs and OCSP are.
+pub(crate) const PUBLISHED: &str = "http://pki.example";
+
 pub(crate) struct Place {
     pub(crate) store: Store,
     pub(crate) clock: Clock,
     pub(crate) credentials: Credentials,
+    pub(crate) authority: Authority,
     folder: tempfile::TempDir,
     // Last: the store's connections go before the server.
     _cluster: Option<Arc<Cluster>>,
@@ -54,16 +59,23 @@ impl Place {
         let store = Store::open(url).await.unwrap();
         let clock = Clock::manual(NOW * 1_000_000);
         let keystore = KeyStore::new(store.clone(), ring(folder.path(), &["master"]), clock.clone());
-        let credentials = open(&store, &keystore, &clock);
-        Self { store, clock, credentials, folder, _cluster: cluster }
+        let (credentials, authority) = open(&store, &keystore, &clock, CredentialsOptions::default());
+        Self { store, clock, credentials, authority, folder, _cluster: cluster }
     }
 
     /// The credential store as after a restart, with these master keys: the current one first.
     pub(crate) fn with_masters(&self, masters: &[&str]) -> (KeyStore, Credentials) {
         let ring = ring(self.folder.path(), masters);
         let keystore = KeyStore::new(self.store.clone(), ring, self.clock.clone());
-        let credentials = open(&self.store, &keystore, &self.clock);
+        let (credentials, _) = open(&self.store, &keystore, &self.clock, CredentialsOptions::default());
         (keystore, credentials)
+    }
+
+    /// The credential store as after a restart, kept otherwise.
+    pub(crate) fn with_options(&self, options: CredentialsOptions) -> Credentials {
+        let keystore =
+            KeyStore::new(self.store.clone(), ring(self.folder.path(), &["master"]), self.clock.clone());
+        open(&self.store, &keystore, &self.clock, options).0
     }
 
     pub(crate) fn master(&self, name: &str) -> MasterKey {
@@ -79,7 +91,7 @@ impl Place {
     }
 
     pub(crate) async fn set(&self, at: &str, kind: Kind, value: Json) -> Version {
-        let request = SetRequest { name: name(at), kind, value, metadata: None, expected: None };
+        let request = SetRequest::new(name(at), kind, value);
         self.credentials.set(&admin(), request).await.unwrap()
     }
 
@@ -95,11 +107,20 @@ impl Place {
     }
 }
 
-fn open(store: &Store, keystore: &KeyStore, clock: &Clock) -> Credentials {
-    Credentials::open(store.clone(), keystore.clone(), clock.clone(), CredentialsOptions::default())
+fn open(
+    store: &Store,
+    keystore: &KeyStore,
+    clock: &Clock,
+    options: CredentialsOptions,
+) -> (Credentials, Authority) {
+    let credentials = Credentials::open(store.clone(), keystore.clone(), clock.clone(), options);
+    let published = AuthorityOptions { base_url: PUBLISHED.to_owned(), ..AuthorityOptions::default() };
+    let authority = Authority::open(store.clone(), keystore.clone(), clock.clone(), published).unwrap();
+    credentials.publish_through(authority.clone());
+    (credentials, authority)
 }
 
-fn ring(folder: &Path, masters: &[&str]) -> Keyring {
+pub(crate) fn ring(folder: &Path, masters: &[&str]) -> Keyring {
     let file = |name: &&str| MasterKey::File { path: folder.join(name), create: true };
     let config = KeyringConfig { current: file(&masters[0]), older: masters[1..].iter().map(file).collect() };
     Keyring::open(&config).unwrap()

@@ -13,7 +13,7 @@ pub(crate) async fn values_moved_between_rows_do_not_open_and_others_do(place: P
     let two = place.set("/two", Kind::Value, json!("second")).await;
     let sealed = |id| {
         let store = place.store.clone();
-        async move { store.credential_version(&admin(), id).await.unwrap().unwrap().sealed }
+        async move { store.credential_version(&admin(), id, 0).await.unwrap().unwrap().sealed }
     };
     let (first, second) = (sealed(one.id).await, sealed(two.id).await);
     let moved = vec![(SealedValue { row: one.id.as_bytes().to_vec(), sealed: first }, second)];
@@ -27,6 +27,56 @@ pub(crate) async fn values_moved_between_rows_do_not_open_and_others_do(place: P
     assert!(place.credentials.current(&admin(), &name("/two")).await.is_ok());
     let found = place.credentials.lookup(&admin(), &[name("/one"), name("/two")]).await.unwrap();
     assert!(found[0].as_ref().unwrap().is_err() && found[1].as_ref().unwrap().is_ok());
+}
+
+pub(crate) async fn a_bit_changed_anywhere_is_named_and_all_others_are_answered(place: Place) {
+    let changed = place.set("/changed", Kind::Password, json!("first")).await;
+    place.set("/other", Kind::Password, json!("second")).await;
+    let whole = place.store.credential_version(&admin(), changed.id, 0).await.unwrap().unwrap().sealed;
+    let mut stored = whole.clone();
+    // One bit of each octet: version, master key, wrapped data key, nonces, value, tags.
+    for at in 0..whole.len() {
+        let mut next = whole.clone();
+        next[at] ^= 1 << (at % 8);
+        let old = SealedValue { row: changed.id.as_bytes().to_vec(), sealed: stored };
+        let replacement = vec![(old, next.clone())];
+        let write = place
+            .store
+            .write("change", |tx| Box::pin(store::replace_sealed(tx, &SEALED_CREDENTIALS, replacement)));
+        write.await.unwrap();
+        stored = next;
+        let found = place.credentials.lookup(&admin(), &[name("/changed"), name("/other")]).await.unwrap();
+        let error = found[0].as_ref().unwrap().as_ref().unwrap_err();
+        let named = error.details().unwrap();
+        assert!(named.starts_with("the value of /changed does not open: "), "octet {at}: {named}");
+        assert_eq!(found[1].as_ref().unwrap().as_ref().unwrap().value.shown(true), json!("second"));
+    }
+    // A rotation goes past it, and names it.
+    let (keystore, _) = place.with_masters(&["newer", "master"]);
+    let rotated = keystore.rewrap_all("user:a", |_| {}).await.unwrap();
+    assert_eq!(
+        (rotated.rewrapped, rotated.remaining),
+        (2, 0),
+        "the value's own seal is looked at when it is opened"
+    );
+}
+
+pub(crate) async fn what_is_under_a_missing_master_key_is_counted(place: Place) {
+    for number in 0..3 {
+        place.set(&format!("/n/{number}"), Kind::Value, json!("v")).await;
+    }
+    let (keystore, newer) = place.with_masters(&["newer"]);
+    let missing = keystore.masters_in_use().await.unwrap();
+    let old = place.master("master").id().unwrap();
+    let of_old = missing.iter().find(|key| key.id == old).unwrap();
+    assert_eq!((of_old.configured, of_old.current, of_old.total()), (false, false, 3));
+    assert_eq!(of_old.values, [("credential_versions.sealed".to_owned(), 3)]);
+    let rotated = keystore.rewrap_all("user:a", |_| {}).await.unwrap();
+    assert_eq!((rotated.remaining, rotated.failed.len()), (3, 3));
+    assert!(rotated.failed[0].contains(&old.to_string()), "{:?}", rotated.failed);
+    let of = rotated.columns.iter().find(|one| one.column == "credential_versions.sealed").unwrap();
+    assert_eq!((of.rewrapped, of.remaining), (0, 3));
+    newer.current(&admin(), &name("/n/1")).await.unwrap_err();
 }
 
 pub(crate) async fn another_master_key_opens_nothing_until_it_is_there(place: Place) {
@@ -73,13 +123,16 @@ pub(crate) async fn no_secret_is_in_the_log_or_the_events(place: Place) {
     assert_eq!(log.iter().filter(|line| line.contains("credential.set")).count(), 3, "{log:?}");
     assert!(log.iter().all(|line| !line.contains(CANARY)), "{log:?}");
     // PostgreSQL gives an event once no transaction of the cluster that began before it is open, of other tests too.
-    let events = loop {
-        let events = place.store.outbox_after(store::OutboxPlace::default(), 100).await.unwrap();
-        if events.len() >= 4 {
-            break events;
+    let all = async {
+        loop {
+            let events = place.store.outbox_after(store::OutboxPlace::default(), 100).await.unwrap();
+            if events.len() >= 4 {
+                break events;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     };
+    let events = tokio::time::timeout(std::time::Duration::from_secs(30), all).await.unwrap();
     let kinds: Vec<&str> = events.iter().map(|event| event.kind.as_str()).collect();
     assert_eq!(
         kinds,

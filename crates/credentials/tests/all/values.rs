@@ -10,9 +10,9 @@ use store::credentials::{NewCredentialVersion, Put, put_credential_versions};
 
 use crate::place::{Place, admin, name};
 
-fn password(at: &str, length: u32, mode: Mode) -> GenerateRequest {
+pub(crate) fn password(at: &str, length: u32, mode: Mode) -> GenerateRequest {
     let parameters = PasswordParameters { length, ..PasswordParameters::default() };
-    GenerateRequest { name: name(at), parameters: Parameters::Password(parameters), mode, metadata: None }
+    GenerateRequest::new(name(at), Parameters::Password(parameters), mode)
 }
 
 pub(crate) async fn every_type_is_answered_as_it_was_set(place: Place) {
@@ -27,8 +27,15 @@ pub(crate) async fn every_type_is_answered_as_it_was_set(place: Place) {
     for (number, (kind, given, shown)) in cases.into_iter().enumerate() {
         let at = format!("/types/{number}");
         let metadata = Some(json!({ "number": number }));
-        let request =
-            SetRequest { name: name(&at), kind, value: given, metadata: metadata.clone(), expected: None };
+        let request = SetRequest {
+            name: name(&at),
+            kind,
+            value: given,
+            metadata: metadata.clone(),
+            expected: None,
+            expected_number: None,
+            ttl_s: None,
+        };
         let set = place.credentials.set(&admin(), request).await.unwrap();
         let read = place.credentials.current(&admin(), &name(&at)).await.unwrap().remove(0);
         assert_eq!((read.id, &read.metadata, read.value.shown(true)), (set.id, &metadata, shown), "{kind}");
@@ -58,7 +65,7 @@ pub(crate) async fn every_type_is_answered_as_it_was_set(place: Place) {
         (Kind::Ssh, json!({ "public_key": "" })),
         (Kind::User, json!({ "password": "p", "more": 1 })),
     ] {
-        let request = SetRequest { name: name("/bad"), kind, value, metadata: None, expected: None };
+        let request = SetRequest::new(name("/bad"), kind, value);
         let error = place.credentials.set(&admin(), request).await.unwrap_err();
         assert!(matches!(error, CredentialError::Bad(_)), "{kind}: {error}");
     }
@@ -90,6 +97,8 @@ pub(crate) async fn a_name_keeps_its_type_until_it_is_deleted(place: Place) {
         value: json!("b"),
         metadata: None,
         expected: None,
+        expected_number: None,
+        ttl_s: None,
     };
     let error = place.credentials.set(&admin(), other.clone()).await.unwrap_err();
     assert!(matches!(error, CredentialError::OtherType), "{error}");
@@ -101,8 +110,7 @@ pub(crate) async fn a_name_keeps_its_type_until_it_is_deleted(place: Place) {
     assert_eq!(place.credentials.set(&admin(), other).await.unwrap().name, "/TYPED");
     // Two at once make one type of it.
     let set = |kind| {
-        let request =
-            SetRequest { name: name("/race"), kind, value: json!("x"), metadata: None, expected: None };
+        let request = SetRequest::new(name("/race"), kind, json!("x"));
         let credentials = place.credentials.clone();
         async move { credentials.set(&admin(), request).await }
     };
@@ -120,6 +128,8 @@ pub(crate) async fn only_the_expected_version_is_followed(place: Place) {
                 value: json!("x"),
                 metadata: None,
                 expected,
+                expected_number: None,
+                ttl_s: None,
             };
             credentials.set(&admin(), request).await
         }
@@ -161,6 +171,7 @@ pub(crate) async fn modes_decide_before_anything_is_made(place: Place) {
         parameters: Parameters::Rsa(credentials::RsaParameters { key_length: 4_096 }),
         mode: Mode::NoOverwrite,
         metadata: None,
+        ttl_s: None,
     };
     let first = place.credentials.generate(&admin(), rsa()).await.unwrap();
     let sent = place.store.statements_sent();
@@ -197,6 +208,8 @@ pub(crate) async fn whoever_writes_side_by_side_shares_transactions(place: Place
                 value: json!(number.to_string()),
                 metadata: None,
                 expected: None,
+                expected_number: None,
+                ttl_s: None,
             };
             credentials.set(&admin(), request).await.unwrap().id
         })
@@ -230,6 +243,9 @@ pub(crate) async fn whoever_writes_side_by_side_shares_transactions(place: Place
         transitional: false,
         signed_by: None,
         expected: None,
+        expected_number: None,
+        ends_at_us: None,
+        keep: None,
     };
     let rows: Arc<[NewCredentialVersion]> = (0..WRITERS).map(row).collect();
     let before = place.store.statements_sent();

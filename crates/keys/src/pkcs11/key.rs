@@ -4,8 +4,9 @@ use std::fmt;
 
 use aws_lc_rs::digest;
 use cryptoki::error::{Error, RvError};
-use cryptoki::mechanism::Mechanism;
 use cryptoki::mechanism::eddsa::{EddsaParams, EddsaSignatureScheme};
+use cryptoki::mechanism::rsa::{PkcsMgfType, PkcsPssParams};
+use cryptoki::mechanism::{Mechanism, MechanismType};
 use cryptoki::object::ObjectHandle;
 use cryptoki::session::Session;
 use futures_util::future::BoxFuture;
@@ -13,14 +14,24 @@ use x509::der;
 
 use super::objects::{self, Found};
 use super::token::Token;
-use crate::KeyType;
 use crate::signer::{Deadline, SignError, Signer};
+use crate::{Hash, KeyType, Scheme};
 
-/// DigestInfo of SHA-256 (RFC 8017 section 9.2, note 1), before the hash.
-const SHA256_INFO: &[u8] = &[
-    0x30, 0x31, 0x30, 0x0d, 0x06, 0x09, 0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, 0x01, 0x05, 0x00,
-    0x04, 0x20,
-];
+/// What stands before a digest in its DigestInfo (RFC 8017 section 9.2, note 1).
+fn digest_info(hash: Hash) -> Vec<u8> {
+    let algorithm: &[u8] = match hash {
+        Hash::Md5Sha1 => return Vec::new(),
+        Hash::Sha1 => &[0x2b, 0x0e, 0x03, 0x02, 0x1a],
+        Hash::Sha224 => &[0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, 0x04],
+        Hash::Sha256 => &[0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, 0x01],
+        Hash::Sha384 => &[0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, 0x02],
+        Hash::Sha512 => &[0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, 0x03],
+    };
+    // All lengths are below 128, so they are one octet each.
+    let (oid, digest) = (algorithm.len() as u8, hash.octets() as u8);
+    let head = [0x30, oid + digest + 8, 0x30, oid + 4, 0x06, oid];
+    [&head[..], algorithm, &[0x05, 0x00, 0x04, digest]].concat()
+}
 
 /// A private key that stays on its token.
 #[derive(Clone)]
@@ -68,43 +79,101 @@ impl Signer for Pkcs11Key {
         deadline: Deadline,
     ) -> BoxFuture<'a, Result<Vec<u8>, SignError>> {
         Box::pin(async move {
-            let (kind, input) = (self.found.kind, input_of(self.found.kind, message));
-            let (handle, id) = (self.found.handle, self.found.id.clone());
-            let signing = self
-                .token
-                .call(deadline.into(), false, move |session| sign(session, kind, handle, &id, &input));
-            let raw = signing.await?;
-            encoded(kind, raw).ok_or_else(|| SignError::Failed("the token gave no signature".to_owned()))
+            let scheme = own_scheme(self.found.kind);
+            let scheme = scheme.ok_or_else(|| SignError::Failed("tokens do not sign so".to_owned()))?;
+            self.sign_by(scheme, &hashed(scheme, message), deadline).await
         })
+    }
+
+    fn sign_digest<'a>(
+        &'a self,
+        scheme: Scheme,
+        input: &'a [u8],
+        deadline: Deadline,
+    ) -> BoxFuture<'a, Result<Vec<u8>, SignError>> {
+        Box::pin(self.sign_by(scheme, input, deadline))
     }
 }
 
-/// What goes to the token: hashes, not messages, except for Ed25519, which has no other way.
-fn input_of(kind: KeyType, message: &[u8]) -> Vec<u8> {
-    let hash = |algorithm| digest::digest(algorithm, message).as_ref().to_vec();
-    match kind {
-        KeyType::Rsa2048 | KeyType::Rsa3072 | KeyType::Rsa4096 => {
-            [SHA256_INFO, &hash(&digest::SHA256)].concat()
+impl Pkcs11Key {
+    async fn sign_by(&self, scheme: Scheme, input: &[u8], deadline: Deadline) -> Result<Vec<u8>, SignError> {
+        let kind = self.found.kind;
+        let misfit = scheme.check(kind, input.len());
+        misfit.map_err(|misfit| SignError::Failed(misfit.to_string()))?;
+        if matches!(scheme, Scheme::RsaPss(Hash::Md5Sha1 | Hash::Sha1 | Hash::Sha224)) {
+            return Err(SignError::Failed("RSASSA-PSS is made with SHA-256, -384 and -512".to_owned()));
         }
-        KeyType::P256 => hash(&digest::SHA256),
-        KeyType::P384 => hash(&digest::SHA384),
-        KeyType::P521 => hash(&digest::SHA512),
-        KeyType::Ed25519 | KeyType::MlDsa44 | KeyType::MlDsa65 | KeyType::MlDsa87 => message.to_vec(),
+        let input = input_of(kind, scheme, input);
+        let (handle, id) = (self.found.handle, self.found.id.clone());
+        let signing = self
+            .token
+            .call(deadline.into(), false, move |session| sign(session, scheme, handle, &id, &input));
+        let raw = signing.await?;
+        encoded(kind, raw).ok_or_else(|| SignError::Failed("the token gave no signature".to_owned()))
+    }
+}
+
+/// How a key of this kind signs messages; see [`KeyType::algorithm`].
+fn own_scheme(kind: KeyType) -> Option<Scheme> {
+    match kind {
+        KeyType::Rsa2048 | KeyType::Rsa3072 | KeyType::Rsa4096 => Some(Scheme::RsaPkcs1(Hash::Sha256)),
+        KeyType::P256 => Some(Scheme::Ecdsa(Hash::Sha256)),
+        KeyType::P384 => Some(Scheme::Ecdsa(Hash::Sha384)),
+        KeyType::P521 => Some(Scheme::Ecdsa(Hash::Sha512)),
+        KeyType::Ed25519 => Some(Scheme::Ed25519),
+        KeyType::MlDsa44 | KeyType::MlDsa65 | KeyType::MlDsa87 => None,
+    }
+}
+
+/// The hash of a message; the message itself for Ed25519, which has no other way.
+fn hashed(scheme: Scheme, message: &[u8]) -> Vec<u8> {
+    let algorithm = match scheme {
+        Scheme::Ed25519 => return message.to_vec(),
+        Scheme::Ecdsa(Hash::Sha384) => &digest::SHA384,
+        Scheme::Ecdsa(Hash::Sha512) => &digest::SHA512,
+        _ => &digest::SHA256,
+    };
+    digest::digest(algorithm, message).as_ref().to_vec()
+}
+
+/// What goes to the token: with its DigestInfo for PKCS #1, cut to the curve's order for ECDSA.
+fn input_of(kind: KeyType, scheme: Scheme, input: &[u8]) -> Vec<u8> {
+    let order = match kind {
+        KeyType::P256 => 32,
+        KeyType::P384 => 48,
+        _ => 66,
+    };
+    match scheme {
+        Scheme::RsaPkcs1(hash) => [&digest_info(hash), input].concat(),
+        Scheme::Ecdsa(_) => input[..input.len().min(order)].to_vec(),
+        Scheme::RsaPss(_) | Scheme::Ed25519 => input.to_vec(),
+    }
+}
+
+fn mechanism(scheme: Scheme) -> Mechanism<'static> {
+    let pss = |hash_alg, mgf, hash: Hash| {
+        // At most 64.
+        let s_len = (hash.octets() as u64).into();
+        Mechanism::RsaPkcsPss(PkcsPssParams { hash_alg, mgf, s_len })
+    };
+    match scheme {
+        Scheme::RsaPkcs1(_) => Mechanism::RsaPkcs,
+        Scheme::RsaPss(hash @ Hash::Sha384) => pss(MechanismType::SHA384, PkcsMgfType::MGF1_SHA384, hash),
+        Scheme::RsaPss(hash @ Hash::Sha512) => pss(MechanismType::SHA512, PkcsMgfType::MGF1_SHA512, hash),
+        Scheme::RsaPss(hash) => pss(MechanismType::SHA256, PkcsMgfType::MGF1_SHA256, hash),
+        Scheme::Ecdsa(_) => Mechanism::Ecdsa,
+        Scheme::Ed25519 => Mechanism::Eddsa(EddsaParams::new(EddsaSignatureScheme::Ed25519)),
     }
 }
 
 fn sign(
     session: &Session,
-    kind: KeyType,
+    scheme: Scheme,
     handle: ObjectHandle,
     id: &[u8],
     input: &[u8],
 ) -> Result<Vec<u8>, Error> {
-    let mechanism = match kind {
-        KeyType::P256 | KeyType::P384 | KeyType::P521 => Mechanism::Ecdsa,
-        KeyType::Ed25519 => Mechanism::Eddsa(EddsaParams::new(EddsaSignatureScheme::Ed25519)),
-        _ => Mechanism::RsaPkcs,
-    };
+    let mechanism = mechanism(scheme);
     match session.sign(&mechanism, handle, input) {
         // After a new login a token may number its objects anew.
         Err(error @ Error::Pkcs11(RvError::KeyHandleInvalid | RvError::ObjectHandleInvalid, _)) => {

@@ -2,9 +2,11 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod age;
 mod masters;
 mod openssl;
 #[cfg(feature = "pkcs11")]
 mod pkcs11;
+mod scheme;
 mod sealing;
 mod software;

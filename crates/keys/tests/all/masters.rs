@@ -4,7 +4,10 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use keys::{Argon2Cost, Context, Keyring, KeyringConfig, KeyringError, MasterKey, PassphraseSource};
+use keys::{
+    Argon2Cost, Context, Keyring, KeyringConfig, KeyringError, MasterKey, OpenError, PassphraseSource,
+    UnwrappedKey,
+};
 
 const HERE: Context<'static> = Context { table: "keys", row: b"1", column: "sealed" };
 /// The least argon2 allows: the tests are of the plumbing.
@@ -118,4 +121,88 @@ fn an_older_key_named_twice_is_one() {
         older: vec![file(&two, true), file(&one, true), file(&two, true)],
     };
     assert_eq!(Keyring::open(&config).unwrap().masters().len(), 2);
+}
+
+/// Turns every bit; notes how often it was asked. Its answers can be made wrong.
+#[derive(Default)]
+struct Turner {
+    asked: std::sync::atomic::AtomicU32,
+    wrong: bool,
+    away: bool,
+}
+
+impl Turner {
+    fn turn(&self, octets: &[u8]) -> Result<Vec<u8>, String> {
+        self.asked.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        if self.away { Err("away".to_owned()) } else { Ok(octets.iter().map(|octet| !octet).collect()) }
+    }
+}
+
+impl keys::Wrapper for Turner {
+    fn name(&self) -> &'static str {
+        "turner"
+    }
+
+    fn wrap<'a>(&'a self, key: &'a [u8]) -> futures_util::future::BoxFuture<'a, Result<Vec<u8>, String>> {
+        Box::pin(async { self.turn(key) })
+    }
+
+    fn give_back<'a>(
+        &'a self,
+        wrapped: &'a [u8],
+    ) -> futures_util::future::BoxFuture<'a, Result<zeroize::Zeroizing<Vec<u8>>, String>> {
+        Box::pin(async {
+            let mut key = self.turn(wrapped)?;
+            key[0] ^= u8::from(self.wrong);
+            Ok(zeroize::Zeroizing::new(key))
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_somebody_else_encrypts_is_asked_for_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("wrapped");
+    let turner = Turner::default();
+    let load = async |turner: &Turner, create| UnwrappedKey::load(&path, turner, create).await;
+    assert!(matches!(load(&turner, false).await, Err(KeyringError::Missing(_))));
+    let away = Turner { away: true, ..Turner::default() };
+    assert!(matches!(load(&away, true).await, Err(KeyringError::Wrapper { why, .. }) if why == "away"));
+    let wrong = Turner { wrong: true, ..Turner::default() };
+    assert!(matches!(load(&wrong, true).await, Err(KeyringError::OtherKey { .. })));
+    assert!(!path.exists(), "a key that does not come back is not begun with");
+    let key = load(&turner, true).await.unwrap();
+    assert_eq!(format!("{key:?}"), "UnwrappedKey(…)");
+    let ring = open(MasterKey::Unwrapped(key)).unwrap();
+    let sealed = ring.seal(&HERE, b"secret");
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    let fresh = Turner::default();
+    let again = open(MasterKey::Unwrapped(load(&fresh, false).await.unwrap())).unwrap();
+    for _ in 0..100 {
+        assert_eq!(again.open_sealed(&HERE, &sealed).unwrap().as_slice(), b"secret");
+    }
+    assert_eq!(fresh.asked.load(std::sync::atomic::Ordering::SeqCst), 1);
+    assert!(matches!(load(&wrong, false).await, Err(KeyringError::OtherKey { .. })));
+    let text = fs::read_to_string(&path).unwrap();
+    for (from, to) in [("turner", "other"), ("wrapped = ", "wrapped = !"), ("master_key = ", "other = ")] {
+        fs::write(&path, text.replace(from, to)).unwrap();
+        assert!(matches!(load(&turner, false).await, Err(KeyringError::NotWrapped { .. })), "{to}");
+    }
+}
+
+#[test]
+fn a_canary_proves_its_key_and_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let ring = open(file(&folder.path().join("a"), true)).unwrap();
+    let other = open(file(&folder.path().join("b"), true)).unwrap();
+    let (id, canary) = ring.canary();
+    assert_eq!((ring.proves(id, &canary), other.proves(id, &canary)), (Ok(true), Ok(false)));
+    let (another, of_other) = other.canary();
+    assert_eq!(ring.proves(id, &of_other), Err(OpenError::Forged), "a canary of another key");
+    assert_eq!(other.proves(another, &of_other), Ok(true));
+    for at in 0..canary.len() {
+        let mut changed = canary.clone();
+        changed[at] ^= 1;
+        assert!(ring.proves(id, &changed).is_err(), "octet {at}");
+    }
 }

@@ -8,9 +8,12 @@ use std::time::{Duration, Instant};
 
 use keys::pkcs11::{Token, TokenConfig, TokenError, WrappedMaster};
 use keys::{
-    Context, KeyProvider, KeyRef, KeyType, Keyring, KeyringConfig, KeyringError, MasterKey, SignError, Signer,
+    Context, Hash, KeyProvider, KeyRef, KeyType, Keyring, KeyringConfig, KeyringError, MasterKey, Scheme,
+    SignError, Signer,
 };
 use x509::{PublicKey, verify_signature};
+
+use crate::scheme::openssl_verifies;
 
 const INSTALL: &str = "this test needs SoftHSM: apt-get install -y softhsm2";
 const PIN: &str = "1234";
@@ -91,6 +94,7 @@ cases! {
     a_lost_login_is_renewed
     a_master_key_opens_with_the_module_only
     a_token_is_a_provider
+    digests_are_signed_by_every_scheme
 }
 
 mod case {
@@ -142,6 +146,30 @@ mod case {
                     );
                 }
             }
+        }
+    }
+
+    pub(super) async fn digests_are_signed_by_every_scheme() {
+        let token = Token::open(config()).unwrap();
+        for kind in [KeyType::Rsa2048, KeyType::P256, KeyType::P384, KeyType::P521] {
+            let key = token.generate(kind, &format!("digests {kind}")).await.unwrap();
+            for hash in Hash::ALL {
+                let digest: Vec<u8> = (0..hash.octets()).map(|at| 0xff - at as u8).collect();
+                for scheme in [Scheme::RsaPkcs1(hash), Scheme::RsaPss(hash), Scheme::Ecdsa(hash)] {
+                    if scheme.check(kind, digest.len()).is_err() {
+                        continue;
+                    }
+                    let weak = matches!(hash, Hash::Md5Sha1 | Hash::Sha1 | Hash::Sha224);
+                    if scheme == Scheme::RsaPss(hash) && weak {
+                        assert!(key.sign_digest(scheme, &digest, soon()).await.is_err(), "{scheme:?}");
+                        continue;
+                    }
+                    let signature = key.sign_digest(scheme, &digest, soon()).await.unwrap();
+                    assert!(openssl_verifies(key.spki(), scheme, &digest, &signature), "{kind} {scheme:?}");
+                }
+            }
+            let wrong = key.sign_digest(Scheme::Ed25519, &[0; 36], soon()).await;
+            assert!(matches!(wrong, Err(SignError::Failed(_))), "{wrong:?}");
         }
     }
 

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use super::{AgentError, Agents, check_name, record};
-use crate::deploy::{Secret, Target};
+use crate::deploy::Target;
 
 /// A target to make, or as it is to be.
 #[derive(Clone, Debug)]
@@ -110,7 +110,7 @@ impl Agents {
         actor: &str,
     ) -> Result<TargetView, AgentError> {
         let before = self.target_row(id).await?;
-        if new.target.password().is_some_and(Secret::is_hidden) {
+        if new.target.password_is_hidden() {
             let kept = self.open_target(&before)?.password().cloned();
             let kept =
                 kept.ok_or_else(|| AgentError::Invalid("give the password: there was none".to_owned()))?;

@@ -11,12 +11,12 @@
 //! All but the first over mutual TLS. An agent passes over fields and kinds of work it does not know.
 
 use futures_util::future::BoxFuture;
-use keys::KeyType;
+use keys::{KeyType, Secret};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 use x509::Fingerprint;
 
-use crate::deploy::{Outcome, Report, Secret, Target};
+use crate::deploy::{Outcome, Report, Target};
 
 /// Seconds a poll may wait for work at most. Balancers cut connections that are silent for longer.
 pub const WAIT_SECONDS_MAX: u32 = 60;
@@ -123,7 +123,11 @@ pub enum Work {
         /// Leaf first, root left out.
         chain_pem: String,
         /// The key, where the server holds it; otherwise the agent has it.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(
+            default,
+            skip_serializing_if = "Option::is_none",
+            serialize_with = "keys::secret::exposed_option"
+        )]
         key_pem: Option<Secret>,
         /// Where to.
         target: TargetWork,

@@ -170,6 +170,12 @@ pub(crate) fn meanings(event: &OutboxRow) -> Vec<Meaning> {
         }
         "watch.finished" => watch_finished(&subject, &name, &body, &attributes),
         "watch.removed" => vec![Meaning::Resolve { subject, kinds: WATCH_TROUBLE }],
+        "credential.rotation_failed" => {
+            raise("credential.rotation_failed", Severity::High, format!("{name} was not rotated"))
+        }
+        "credential.rotation_recovered" => {
+            vec![Meaning::Resolve { subject, kinds: &["credential.rotation_failed"] }]
+        }
         "audit.broken" => {
             raise("audit.broken", Severity::Critical, "the audit log was tampered with".to_owned())
         }

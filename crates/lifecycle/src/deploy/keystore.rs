@@ -1,13 +1,13 @@
 //! Key stores: PKCS#12 (RFC 7292) and Sun's JKS.
 
 use aws_lc_rs::digest;
+use keys::Secret;
 use p12_keystore::{Certificate, KeyStore, KeyStoreEntry, Pkcs12ImportPolicy, PrivateKey, PrivateKeyChain};
 use sha1::{Digest, Sha1};
 use zeroize::Zeroizing;
 
 use super::material::Material;
 use super::plan::Same;
-use super::target::Secret;
 
 /// Why no key store could be made.
 #[derive(Debug, thiserror::Error)]

@@ -25,7 +25,7 @@ pub use keystore::KeystoreError;
 pub use material::{Material, MaterialError};
 pub use target::{
     ExecTarget, FileMode, FileSpec, HOOK_SECONDS_MAX, InvalidTarget, KeystoreFormat, KeystoreTarget,
-    PemTarget, Secret, Target, VERIFY_SECONDS_MAX, Verify,
+    PemTarget, Target, VERIFY_SECONDS_MAX, Verify,
 };
 pub use verify::{VerifyError, served};
 

@@ -1,10 +1,9 @@
 //! Where a certificate goes: data, read from JSON or TOML; everything that happens is [`super::engine`].
 
-use std::fmt;
 use std::path::PathBuf;
 
+use keys::Secret;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use zeroize::Zeroizing;
 
 /// Bytes of a path, an owner, a command's argument: Linux's PATH_MAX.
 const TEXT_MAX: usize = 4_096;
@@ -95,7 +94,9 @@ pub struct PemTarget {
 pub struct KeystoreTarget {
     /// The file.
     pub file: FileSpec,
-    /// The password of the store and of the key in it: six characters at least, as keytool demands.
+    /// The password of the store and of the key in it: six characters at least, as keytool demands. Written out, since the agent
+    /// needs it.
+    #[serde(serialize_with = "keys::secret::exposed")]
     pub password: Secret,
     /// The name of the entry; "server" by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -239,50 +240,6 @@ fn verify_seconds() -> u32 {
 /// Shown instead of a password.
 const HIDDEN: &str = "(hidden)";
 
-/// A password. Neither `Debug` nor errors show it; it is serialized, since the agent needs it.
-#[derive(Clone, PartialEq)]
-pub struct Secret(Zeroizing<String>);
-
-impl Serialize for Secret {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.0)
-    }
-}
-
-impl<'de> Deserialize<'de> for Secret {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer).map(Self::new)
-    }
-}
-
-impl Secret {
-    /// Keeps `text`.
-    #[must_use]
-    pub fn new(text: String) -> Self {
-        Self(Zeroizing::new(text))
-    }
-
-    /// What stands in its place where a target is shown.
-    pub(crate) fn hidden() -> Self {
-        Self::new(HIDDEN.to_owned())
-    }
-
-    /// Whether it is only what stands in its place.
-    pub(crate) fn is_hidden(&self) -> bool {
-        &**self.0 == HIDDEN
-    }
-
-    pub(crate) fn expose(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret(…)")
-    }
-}
-
 impl Target {
     /// The stable word for the kind.
     #[must_use]
@@ -326,8 +283,13 @@ impl Target {
     #[must_use]
     pub fn redacted(&self) -> Self {
         let mut shown = self.clone();
-        shown.set_password(Secret::hidden());
+        shown.set_password(Secret::new(HIDDEN));
         shown
+    }
+
+    /// Whether a password is only what stands in its place where a target is shown.
+    pub(crate) fn password_is_hidden(&self) -> bool {
+        self.password().is_some_and(|password| password.expose() == HIDDEN)
     }
 
     pub(crate) fn password(&self) -> Option<&Secret> {

@@ -2,9 +2,8 @@
 
 use std::net::SocketAddr;
 
+use keys::Secret;
 use serde::{Deserialize, Serialize};
-
-use crate::issuers::Secret;
 
 /// How dns-01 records come into the DNS.
 #[derive(Clone, Debug, Deserialize)]

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::{BoxFuture, FutureExt};
+use keys::Secret;
 use outbound::resolve::Resolver;
 use serde_json::json;
 
@@ -10,7 +11,7 @@ use super::{PublishError, Publisher, TxtRecord};
 use crate::issuers::command::{Command, Run};
 use crate::issuers::http::{Ask, Http};
 use crate::issuers::signed::SigningKey;
-use crate::issuers::{HttpConfig, IssuerError, Secret};
+use crate::issuers::{HttpConfig, IssuerError};
 
 /// `argv… present NAME VALUE` and `argv… cleanup NAME VALUE`, exit code 0 for done.
 #[derive(Debug)]

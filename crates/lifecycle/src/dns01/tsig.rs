@@ -3,9 +3,10 @@
 use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use keys::Secret;
 
 use super::{PublishError, TsigAlgorithm};
-use crate::issuers::{IssuerError, Secret};
+use crate::issuers::IssuerError;
 
 /// Seconds the clocks may differ (section 10).
 const FUDGE: u16 = 300;

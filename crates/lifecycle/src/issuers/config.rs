@@ -4,10 +4,10 @@
 
 use std::net::SocketAddr;
 
+use keys::Secret;
 use serde::{Deserialize, Serialize};
 
 use crate::dns01::Dns01Config;
-use crate::issuers::secret::Secret;
 
 /// One configured issuer.
 #[derive(Clone, Debug, Deserialize)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::issuers::secret::BadSecret;
+use crate::issuers::secrets::BadSecret;
 
 /// Why an issuer gave nothing. The texts are fit for people and hold no secrets.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]

@@ -21,10 +21,10 @@ mod memory;
 mod provisioner_key;
 mod registry;
 mod responder;
-mod secret;
+mod secrets;
 pub(crate) mod signed;
 mod step_ca;
-mod vault;
+pub(crate) mod vault;
 mod webhook;
 
 use std::fmt::Debug;
@@ -32,7 +32,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use futures_util::future::{BoxFuture, FutureExt};
-use keys::KeyRef;
+use keys::{KeyRef, Secret};
 use uuid::Uuid;
 use x509::crl::Reason;
 use x509::{Certificate, GeneralName, UnixTime};
@@ -48,7 +48,7 @@ pub use counts::{Counts, Tally};
 pub use error::{IssuerError, Retry};
 pub use registry::{INTERNAL, IssuerView, Issuers, ManageError, NewIssuer};
 pub use responder::{ACME_TLS, Responders, TlsAlpnAnswers};
-pub use secret::{BadSecret, Secret, Secrets};
+pub use secrets::{BadSecret, Secrets};
 
 /// One who can issue. Every method is bounded in time by the order's deadline or the issuer's own limit.
 pub trait Issuer: Send + Sync + Debug {

@@ -6,13 +6,13 @@ use std::num::NonZeroU32;
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::key_wrap::{AES_128, AES_256, AesKek, KeyWrap};
 use aws_lc_rs::pbkdf2;
-use keys::PrivateKey;
+use keys::{PrivateKey, Secret};
 use serde::Deserialize;
 use x509::der::{self, tag};
 use zeroize::Zeroizing;
 
+use crate::issuers::IssuerError;
 use crate::issuers::jose::from_base64url;
-use crate::issuers::{IssuerError, Secret};
 
 /// Rounds of the password's derivation believed: step uses 100 000 or 600 000; more would hold us up.
 const ROUNDS_MAX: u32 = 10_000_000;

@@ -4,10 +4,11 @@
 //! `v1=` and the HMAC-SHA256 of `timestamp "." body` in hexadecimal.
 
 use aws_lc_rs::hmac;
+use keys::Secret;
 use store::Clock;
 
+use crate::issuers::IssuerError;
 use crate::issuers::http::Ask;
-use crate::issuers::{IssuerError, Secret};
 
 /// Octets of the shortest key: less than 128 bits can be guessed.
 const KEY_MIN: usize = 16;

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::{BoxFuture, FutureExt};
+use keys::Secret;
 use outbound::resolve::Resolver;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -12,7 +13,7 @@ use x509::crl::Reason;
 use x509::{Certificate, GeneralName, UnixTime, pem};
 
 use crate::issuers::http::{Ask, Http, Reply, chain_from, excerpt};
-use crate::issuers::{Delivered, Issuer, IssuerError, Order, Secret, VaultAuth, VaultConfig, Window};
+use crate::issuers::{Delivered, Issuer, IssuerError, Order, VaultAuth, VaultConfig, Window};
 
 /// Longest one question outside an order may take.
 const QUESTION_LIMIT: Duration = Duration::from_secs(30);
@@ -295,7 +296,8 @@ fn sign_request(order: &Order) -> Value {
 }
 
 /// A part of a path that stays one: mounts may hold slashes, nothing may climb out.
-fn check_path(path: &str) -> Result<(), IssuerError> {
+/// Only what may stand in a path of a Vault's API, and does not climb.
+pub(crate) fn check_path(path: &str) -> Result<(), IssuerError> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
     let climbs = path.split('/').any(|part| matches!(part, "" | "." | ".."));
     if path.is_empty() || climbs || !path.chars().all(plain) {

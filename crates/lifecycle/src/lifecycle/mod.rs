@@ -14,9 +14,9 @@ mod selection;
 mod surroundings;
 mod work;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use authority::keystore::{KeyStore, KeyStoreError};
@@ -111,11 +111,44 @@ pub(crate) struct Inner {
     pub(crate) judge: Notify,
     /// Runs under way here, by issuer, and until when an issuer is left alone.
     pub(crate) busy: Mutex<HashMap<String, Busy>>,
+    /// Runs that somebody here works on: their leases are kept, and no others'.
+    pub(crate) at_work: Mutex<HashSet<i64>>,
     pub(crate) figures: Figures,
     creating: Batcher<create::Creation, Result<Created, LifecycleError>>,
     pub(crate) finishing: Batcher<crate::scheduler::Finished, ()>,
     /// The clock at the last tick, µs: tells that it was set back.
     pub(crate) last_tick_us: Mutex<i64>,
+}
+
+/// Keeps the leases of runs that were claimed, until it is dropped: a run that nobody works on any more is left to its lease,
+/// whatever the database says to that at the moment.
+pub(crate) struct AtWork {
+    inner: Weak<Inner>,
+    jobs: Vec<i64>,
+}
+
+impl AtWork {
+    pub(crate) fn on(lifecycle: &Lifecycle, jobs: Vec<i64>) -> Self {
+        lifecycle.inner.at_work.lock().extend(&jobs);
+        Self { inner: Arc::downgrade(&lifecycle.inner), jobs }
+    }
+}
+
+impl Drop for AtWork {
+    fn drop(&mut self) {
+        if let Some(inner) = self.inner.upgrade() {
+            let mut at_work = inner.at_work.lock();
+            self.jobs.iter().for_each(|job| {
+                at_work.remove(job);
+            });
+        }
+    }
+}
+
+impl std::fmt::Debug for AtWork {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("AtWork").field(&self.jobs).finish()
+    }
 }
 
 /// What an issuer has under way in this process.
@@ -310,6 +343,7 @@ impl Lifecycle {
             wake: Notify::new(),
             judge: Notify::new(),
             busy: Mutex::default(),
+            at_work: Mutex::default(),
             figures: Figures::default(),
             last_tick_us: Mutex::new(i64::MIN),
         });

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use keys::{Context, KeyType};
+use keys::{Context, KeyType, Secret};
 use serde_json::json;
 use store::agents::{DeploymentResult, SEALED_TARGETS, TargetRow, finish_deployments, open_deployments};
 use store::jobs::{JobRow, cancel_deployments_of, claim_agent_jobs, jobs_by_ids, open_jobs_of};
@@ -17,7 +17,7 @@ use x509::csr::CertificateRequest;
 use super::ledger::{Entry, Ledger, attempt, job_details, on};
 use super::{LEASE_US, Lifecycle, LifecycleError};
 use crate::agents::work::{AgentJob, JobResult, TargetWork, Work, WorkError, WorkSource};
-use crate::deploy::{Outcome as Deployed, Secret, Target};
+use crate::deploy::{Outcome as Deployed, Target};
 use crate::job::{JobId, JobKind, JobState, id_of};
 use crate::managed::{KeyLocation, ManagedCertificate, split};
 use crate::scheduler::{asks_for, backoff, replan, target_of};
@@ -97,7 +97,7 @@ impl Lifecycle {
             KeyLocation::Agent { .. } => None,
             _ => {
                 let key = self.private_key(certificate, version).await?;
-                Some(Secret::new(key.to_pkcs8_pem().to_string()))
+                Some(Secret::from(key.to_pkcs8_pem()))
             }
         };
         let chain_pem =

@@ -19,8 +19,8 @@ use super::{Planner, replan};
 use crate::issuers::Order;
 use crate::job::{Consent, JobState, id_of};
 use crate::lifecycle::{
-    Entry, Judged, LEASE_US, Ledger, Lifecycle, LifecycleError, ProfileFacts, RUN_PATIENCE_US, approval_of,
-    attempt, job_details, judge, on,
+    AtWork, Entry, Judged, LEASE_US, Ledger, Lifecycle, LifecycleError, ProfileFacts, RUN_PATIENCE_US,
+    approval_of, attempt, job_details, judge, on,
 };
 use crate::managed::{INTERNAL_ISSUER, KeyLocation, ManagedCertificate, first_der};
 use crate::renewal::next_open;
@@ -39,6 +39,16 @@ pub(super) struct Ready {
     pub(super) job: JobRow,
     pub(super) order: Order,
     pub(super) facts: Option<ProfileFacts>,
+    /// Its lease is kept as long as somebody has this.
+    pub(super) at_work: Arc<AtWork>,
+}
+
+/// A run that has begun.
+#[derive(Clone)]
+struct Begun {
+    job: JobRow,
+    order: Order,
+    facts: Option<ProfileFacts>,
 }
 
 /// What was prepared for a run outside of the transaction.
@@ -74,6 +84,9 @@ impl Lifecycle {
             return Ok((0, Vec::new()));
         }
         let claimed = jobs.len();
+        // Should this come to nothing, they are left to their leases.
+        let mut at_work: HashMap<i64, Arc<AtWork>> =
+            jobs.iter().map(|job| (job.id, Arc::new(AtWork::on(self, vec![job.id])))).collect();
         let rows: HashMap<i64, ManagedRow> = rows.into_iter().map(|row| (row.id, row)).collect();
         let prepared =
             join_all(jobs.iter().map(|job| self.prepare_run(job, rows.get(&job.certificate)))).await;
@@ -92,7 +105,11 @@ impl Lifecycle {
             })
         })
         .await?;
-        Ok((claimed, ready))
+        let ready = ready.into_iter().filter_map(|Begun { job, order, facts }| {
+            let at_work = at_work.remove(&job.id)?;
+            Some(Ready { job, order, facts, at_work })
+        });
+        Ok((claimed, ready.collect()))
     }
 
     /// Everything about a run that needs more than its database: what it is judged by, a new key, the request.
@@ -182,7 +199,7 @@ async fn begin(
     planner: &Planner,
     now_us: i64,
     deadline: Instant,
-) -> Result<Vec<Ready>, StoreError> {
+) -> Result<Vec<Begun>, StoreError> {
     let rows: HashMap<i64, ManagedRow> = managed_by_ids(tx, jobs.iter().map(|job| job.certificate).collect())
         .await?
         .into_iter()
@@ -261,7 +278,7 @@ async fn begin(
                 ledger.change(job.clone(), to.clone());
                 let before = versions.iter().find(|version| Some(version.id) == row.version);
                 if let Some(order) = order(&to, row, before, deadline) {
-                    ready.push(Ready { job: to, order, facts: prepared.facts });
+                    ready.push(Begun { job: to, order, facts: prepared.facts });
                 }
             }
         }

@@ -23,8 +23,8 @@ use super::{BACKOFF_MAX_US, BACKOFF_MIN_US, Planner, planned, replan};
 use crate::issuers::{Delivered, IssuerError, Retry};
 use crate::job::{Consent, JobKind, JobState, id_of};
 use crate::lifecycle::{
-    Entry, Inner, Ledger, Lifecycle, LifecycleError, ProfileFacts, RUN_PATIENCE_US, attempt, job_details,
-    judge, on, violation_row,
+    AtWork, Entry, Inner, Ledger, Lifecycle, LifecycleError, ProfileFacts, RUN_PATIENCE_US, attempt,
+    job_details, judge, on, violation_row,
 };
 use crate::managed::{ManagedCertificate, TargetRef, targets_of};
 use crate::policy::PolicySet;
@@ -46,6 +46,8 @@ pub(crate) struct Finished {
     pub(super) outcome: Result<Delivered, IssuerError>,
     /// Whether its issuer may suggest when to renew.
     pub(super) suggests: bool,
+    /// Its lease is kept until its end is stored.
+    pub(super) at_work: Arc<AtWork>,
 }
 
 /// Ends that come together share a transaction.
@@ -88,6 +90,7 @@ impl Lifecycle {
     /// Stores the ends of attempts. A database that is away is waited for; what cannot be told is left to the lease.
     async fn finish(&self, batch: Vec<Finished>) {
         let now_us = self.now_us();
+        let _at_work: Vec<Arc<AtWork>> = batch.iter().map(|one| Arc::clone(&one.at_work)).collect();
         let endings: Vec<Ending> = batch.into_iter().map(|one| ending(one, now_us)).collect();
         let endings = Arc::new(endings);
         let mut pause = STORE_PAUSE;
@@ -128,7 +131,7 @@ impl Lifecycle {
 }
 
 fn ending(finished: Finished, now_us: i64) -> Ending {
-    let Finished { job, facts, outcome, suggests } = finished;
+    let Finished { job, facts, outcome, suggests, .. } = finished;
     let what = match outcome.and_then(|delivered| version(&job, &delivered, now_us)) {
         Ok(version) => What::Issued(Box::new(version)),
         Err(error) => failure(&job, &error, now_us),

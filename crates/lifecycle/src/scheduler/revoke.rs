@@ -21,7 +21,7 @@ use super::finish::backoff;
 use crate::issuers::{IssuerError, Retry};
 use crate::job::{JobKind, JobState, id_of};
 use crate::lifecycle::{
-    CHUNK, Entry, LEASE_US, Ledger, Lifecycle, LifecycleError, attempt, hasten, on, run_now, run_of,
+    AtWork, CHUNK, Entry, LEASE_US, Ledger, Lifecycle, LifecycleError, attempt, hasten, on, run_now, run_of,
 };
 use crate::managed::{first_der, options_of};
 use crate::state::{Effect, Input};
@@ -95,6 +95,7 @@ impl Lifecycle {
             return Ok(0);
         }
         let tried = jobs.len() as u64;
+        let _at_work = AtWork::on(self, jobs.iter().map(|job| job.id).collect());
         let versions: HashMap<i64, ManagedVersion> = versions.into_iter().map(|one| (one.id, one)).collect();
         let mut by_issuer: BTreeMap<String, Vec<JobRow>> = BTreeMap::new();
         for job in jobs {

@@ -120,7 +120,8 @@ impl Lifecycle {
 
     async fn keep_leases(&self) {
         let until = self.now_us() + LEASE_US;
-        if let Err(error) = self.inner.store.extend_job_leases(self.inner.node, until).await {
+        let jobs = self.inner.at_work.lock().iter().copied().collect();
+        if let Err(error) = self.inner.store.extend_job_leases(self.inner.node, jobs, until).await {
             warn!(error = &error as &dyn std::error::Error, "leases of runs cannot be kept");
         }
     }
@@ -168,7 +169,7 @@ impl Lifecycle {
 
     /// Asks the issuer, for as long as an order may take.
     async fn ask(&self, ready: Ready) -> Finished {
-        let Ready { job, order, facts } = ready;
+        let Ready { job, order, facts, at_work } = ready;
         let deadline = order.deadline;
         let asked = async {
             let issuer = self.inner.issuers.issuer(&job.issuer).await?;
@@ -181,7 +182,7 @@ impl Lifecycle {
             Ok((delivered, suggests)) => (Ok(delivered), suggests),
             Err(error) => (Err(error), false),
         };
-        Finished { job, facts, outcome, suggests }
+        Finished { job, facts, outcome, suggests, at_work }
     }
 
     async fn end(&self, finished: Finished) {
@@ -224,7 +225,8 @@ fn settled(running: &mut Running, ended: Result<(Id, Finished), JoinError>) -> O
                 reason: "the run was given up: see the server's log".to_owned(),
                 retry_after: None,
             });
-            Some(Finished { job: ready.job, facts: ready.facts, outcome, suggests: false })
+            let Ready { job, facts, at_work, .. } = ready;
+            Some(Finished { job, facts, outcome, suggests: false, at_work })
         }
     }
 }

@@ -19,3 +19,4 @@ mod deploy;
 mod openbao;
 mod pebble;
 mod step_ca;
+mod transit;

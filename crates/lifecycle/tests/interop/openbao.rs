@@ -23,10 +23,10 @@ path "team/pki/revoke" { capabilities = ["update"] }"#;
 const TOKEN_SECONDS: u64 = 3_600;
 
 /// A running OpenBao that keeps everything in memory, ended when dropped.
-struct OpenBao {
+pub(crate) struct OpenBao {
     child: Child,
     folder: tempfile::TempDir,
-    url: String,
+    pub(crate) url: String,
     root: String,
 }
 
@@ -39,7 +39,7 @@ impl Drop for OpenBao {
 }
 
 impl OpenBao {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let log = std::fs::File::create(folder.path().join("log")).unwrap();
         let port = free_port();
@@ -79,7 +79,7 @@ impl OpenBao {
     }
 
     /// As an administrator; what is printed as JSON, null when that is words.
-    fn run(&self, arguments: &[&str]) -> Value {
+    pub(crate) fn run(&self, arguments: &[&str]) -> Value {
         let out = self.try_run(arguments).unwrap_or_else(|error| panic!("bao {arguments:?}: {error}"));
         serde_json::from_slice(&out).unwrap_or(Value::Null)
     }

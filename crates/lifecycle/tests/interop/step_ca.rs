@@ -3,8 +3,8 @@
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use keys::{KeyType, PrivateKey, Signer};
-use lifecycle::issuers::{IssuerError, Order, Secret};
+use keys::{KeyType, PrivateKey, Secret, Signer};
+use lifecycle::issuers::{IssuerError, Order};
 use serde_json::{Value, json};
 use x509::crl::Reason;
 use x509::{Certificate, GeneralName};
@@ -113,15 +113,13 @@ async fn tokens_sign_and_revoke_and_the_certificate_renews_itself() {
     openssl_verifies(&step.root.pem(), &delivered.chain);
     let leaf = Certificate::parse(&delivered.chain[0]).unwrap();
     assert!((3_540..=3_720).contains(&leaf.not_after.since(leaf.not_before)), "an hour");
-    let renewed =
-        issuer.renew_with_key(&delivered.chain, &Secret::new(key.to_pkcs8_pem().as_str())).await.unwrap();
+    let renewed = issuer.renew_with_key(&delivered.chain, &Secret::from(key.to_pkcs8_pem())).await.unwrap();
     let renewed = Certificate::parse(&renewed.chain[0]).unwrap();
     assert_eq!(renewed.public_key.spki, leaf.public_key.spki);
     assert_ne!(renewed.serial, leaf.serial);
     issuer.revoke(&leaf, Reason::KeyCompromise).await.unwrap();
     issuer.revoke(&leaf, Reason::KeyCompromise).await.unwrap();
-    let error =
-        issuer.renew_with_key(&delivered.chain, &Secret::new(key.to_pkcs8_pem().as_str())).await.unwrap_err();
+    let error = issuer.renew_with_key(&delivered.chain, &Secret::from(key.to_pkcs8_pem())).await.unwrap_err();
     assert_eq!(error.code(), "denied", "a revoked certificate renews nothing: {error}");
     let long = Order { lifetime_seconds: Some(400 * 86_400), ..order("2", &["a.example"]) };
     let error = issuer.issue(&long).await.unwrap_err();

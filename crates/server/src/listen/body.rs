@@ -7,8 +7,11 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
+use http_body_util::BodyExt;
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use tokio::time::{Instant, Sleep};
+
+use super::connection::Streams;
 
 /// A request's body that did not come in time.
 #[derive(Debug, thiserror::Error)]
@@ -25,18 +28,50 @@ impl SlowBody {
     }
 }
 
+/// Octets of a body that nobody wants, before its stream is reset all the same.
+const REST_MAX: usize = 1 << 20;
+
 /// A request's body with a limit for the whole of it.
 pub(super) struct TimelyBody {
-    inner: Incoming,
+    /// None once it has ended.
+    inner: Option<Incoming>,
     limit: Duration,
     timer: Option<Pin<Box<Sleep>>>,
     slow: SlowBody,
+    rest: Option<Streams>,
 }
 
 impl TimelyBody {
-    pub(super) fn new(inner: Incoming, limit: Duration, slow: SlowBody) -> Self {
-        Self { inner, limit, timer: None, slow }
+    /// With `rest` (HTTP/2) what its handler leaves of it is read by a task of its own: dropping it would reset the
+    /// stream (RFC 9113 section 8.1), and clients such as curl before 8.0 lose the answer then.
+    pub(super) fn new(inner: Incoming, limit: Duration, slow: SlowBody, rest: Option<Streams>) -> Self {
+        Self { inner: Some(inner), limit, timer: None, slow, rest }
     }
+}
+
+impl Drop for TimelyBody {
+    fn drop(&mut self) {
+        let left = self.inner.take().filter(|inner| !inner.is_end_stream());
+        if let (Some(left), Some(rest)) = (left, self.rest.take()) {
+            rest.beside(read_away(left, self.limit));
+        }
+    }
+}
+
+/// Reads what is left of a body, up to [`REST_MAX`] and for no longer than it might take.
+async fn read_away(mut left: Incoming, limit: Duration) {
+    let reading = async {
+        let mut room = REST_MAX;
+        while let Some(Ok(frame)) = left.frame().await {
+            let octets = frame.data_ref().map_or(0, Bytes::len);
+            match room.checked_sub(octets) {
+                Some(less) => room = less,
+                None => return,
+            }
+        }
+    };
+    // What comes too late is reset.
+    let _ = tokio::time::timeout(limit, reading).await;
 }
 
 impl HttpBody for TimelyBody {
@@ -47,8 +82,14 @@ impl HttpBody for TimelyBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::BoxError>>> {
-        if let Poll::Ready(frame) = Pin::new(&mut self.inner).poll_frame(context) {
-            return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+        let Some(inner) = &mut self.inner else { return Poll::Ready(None) };
+        match Pin::new(inner).poll_frame(context) {
+            Poll::Ready(Some(Ok(frame))) => return Poll::Ready(Some(Ok(frame))),
+            Poll::Ready(ended) => {
+                self.inner = None;
+                return Poll::Ready(ended.map(|failed| failed.map_err(Into::into)));
+            }
+            Poll::Pending => {}
         }
         // From the first time that the handler waits for it.
         let limit = self.limit;
@@ -58,15 +99,16 @@ impl HttpBody for TimelyBody {
             return Poll::Pending;
         }
         self.slow.0.store(true, Ordering::Relaxed);
+        self.inner = None;
         Poll::Ready(Some(Err(TooSlow.into())))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
+        self.inner.as_ref().is_none_or(HttpBody::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
+        self.inner.as_ref().map_or_else(|| SizeHint::with_exact(0), HttpBody::size_hint)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -91,9 +92,18 @@ fn peer_of<I>(stream: &TlsStream<I>, address: IpAddr) -> Peer {
 
 /// Runs HTTP/2's streams as tasks that are counted and end with the server.
 #[derive(Clone)]
-struct Streams {
+pub(super) struct Streams {
     tracker: TaskTracker,
     kill: CancellationToken,
+}
+
+impl Streams {
+    /// Runs something that belongs to a stream and outlives its handler. Nothing, once the server is gone.
+    pub(super) fn beside(&self, work: impl Future<Output = ()> + Send + 'static) {
+        if tokio::runtime::Handle::try_current().is_ok() && !self.kill.is_cancelled() {
+            self.execute(work);
+        }
+    }
 }
 
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
@@ -138,15 +148,18 @@ where
     let kill = shared.kill.child_token();
     let _ended = kill.clone().drop_guard();
     let activity = Activity::new();
+    let streams = Streams { tracker: shared.tracker.clone(), kill: kill.clone() };
     let service = {
-        let (activity, shared) = (Arc::clone(&activity), Arc::clone(shared));
+        let (activity, shared, rest) =
+            (Arc::clone(&activity), Arc::clone(shared), http2.then(|| streams.clone()));
         hyper::service::service_fn(move |request: Request<Incoming>| {
             let mut peer = peer.clone();
             peer.address = behind(peer.address, request.headers(), &shared.options.trusted_proxies);
-            answer(router.clone(), request, peer, Arc::clone(&activity), shared.options.body_timeout)
+            let body_timeout = shared.options.body_timeout;
+            answer(router.clone(), request, peer, Arc::clone(&activity), (body_timeout, rest.clone()))
         })
     };
-    let builder = builder(patience, Streams { tracker: shared.tracker.clone(), kill: kill.clone() }, http2);
+    let builder = builder(patience, streams, http2);
     let connection = builder.serve_connection(TokioIo::new(io), service);
     tokio::pin!(connection);
     let mut ending = false;
@@ -205,12 +218,12 @@ async fn answer(
     request: Request<Incoming>,
     peer: Peer,
     activity: Arc<Activity>,
-    body_timeout: std::time::Duration,
+    (body_timeout, rest): (Duration, Option<Streams>),
 ) -> Result<Response, Infallible> {
     let in_flight = activity.request();
     let slow = SlowBody::default();
     let http1 = request.version() < Version::HTTP_2;
-    let mut request = request.map(|body| Body::new(TimelyBody::new(body, body_timeout, slow.clone())));
+    let mut request = request.map(|body| Body::new(TimelyBody::new(body, body_timeout, slow.clone(), rest)));
     request.extensions_mut().insert(peer);
     let mut response = router.oneshot(request).await?;
     if slow.was_slow() {

@@ -58,9 +58,8 @@ fn sent(follower: Follower, kind: Option<String>) -> impl Stream<Item = Result<E
                     if kind.as_ref().is_some_and(|kind| !event.kind.starts_with(kind.as_str())) {
                         continue;
                     }
-                    let id = format!("{}-{}", event.place.transaction, event.place.id);
                     Event::default()
-                        .id(id)
+                        .id(id_of(event.place))
                         .event(event.kind.replace(['\r', '\n'], " "))
                         .data(event.data.as_str())
                 }
@@ -74,8 +73,16 @@ fn sent(follower: Follower, kind: Option<String>) -> impl Stream<Item = Result<E
 }
 
 fn place(id: &str) -> Result<OutboxPlace, Problem> {
-    let parts = id.split_once('-').and_then(|(transaction, id)| {
-        Some(OutboxPlace { transaction: transaction.parse().ok()?, id: id.parse().ok()? })
-    });
-    parts.ok_or_else(|| Problem::bad_request("Last-Event-ID is no id of an event"))
+    place_of(id).ok_or_else(|| Problem::bad_request("Last-Event-ID is no id of an event"))
+}
+
+/// A place as the id of an event.
+pub(super) fn id_of(place: OutboxPlace) -> String {
+    format!("{}-{}", place.transaction, place.id)
+}
+
+/// The place that an event's id stands for.
+pub(super) fn place_of(id: &str) -> Option<OutboxPlace> {
+    let (transaction, id) = id.split_once('-')?;
+    Some(OutboxPlace { transaction: transaction.parse().ok()?, id: id.parse().ok()? })
 }

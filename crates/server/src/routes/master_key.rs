@@ -1,6 +1,6 @@
 //! The master key's rotation.
 
-use authority::keystore::{KeyStore, RotateError, Rotated};
+use authority::keystore::{KeyStore, MasterKeyUse, RotateError, Rotated, RotatedColumn};
 use serde::Serialize;
 use utoipa::ToSchema;
 use utoipa_axum::routes;
@@ -12,7 +12,9 @@ use crate::problem::Problem;
 use crate::state::State;
 
 pub(crate) fn routes() -> Api {
-    Api::area("keys").route(Permission::KeyRotate, routes!(rotate))
+    Api::area("keys")
+        .route(Permission::KeyRotate, routes!(rotate))
+        .route(Permission::KeyRotate, routes!(status))
 }
 
 /// What a rotation did.
@@ -26,12 +28,79 @@ struct RotatedView {
     failed: Vec<String>,
     /// Values still under another master key. Only at 0 may the older ones be forgotten.
     remaining: u64,
+    /// The same by column.
+    columns: Vec<RotatedColumnView>,
+}
+
+/// What a rotation did to one column.
+#[derive(Serialize, ToSchema)]
+struct RotatedColumnView {
+    /// `credential_versions.sealed`.
+    column: String,
+    /// Values wrapped anew.
+    rewrapped: u64,
+    /// Values still under another master key.
+    remaining: u64,
 }
 
 impl From<Rotated> for RotatedView {
     fn from(done: Rotated) -> Self {
-        let Rotated { master, rewrapped, failed, remaining } = done;
-        Self { master: master.to_string(), rewrapped, failed, remaining }
+        let Rotated { master, rewrapped, failed, remaining, columns } = done;
+        let view = |one: RotatedColumn| {
+            let RotatedColumn { column, rewrapped, remaining } = one;
+            RotatedColumnView { column, rewrapped, remaining }
+        };
+        let columns = columns.into_iter().map(view).collect();
+        Self { master: master.to_string(), rewrapped, failed, remaining, columns }
+    }
+}
+
+/// The master keys and what is sealed under each.
+#[derive(Serialize, ToSchema)]
+struct MasterKeysView {
+    /// The id of the master key that is current on this node.
+    current: String,
+    /// Values that are not under it. While there are any, the older keys stay configured.
+    remaining: u64,
+    /// Every master key that this node has, that the database knows, or that something is sealed under.
+    keys: Vec<MasterKeyView>,
+}
+
+/// A master key.
+#[derive(Serialize, ToSchema)]
+struct MasterKeyView {
+    /// Its id.
+    id: String,
+    /// Whether it is the current one on this node.
+    current: bool,
+    /// Whether this node has it. What is sealed under one that it does not have opens nowhere here.
+    configured: bool,
+    /// Values sealed under it.
+    values: u64,
+    /// The same by column.
+    columns: Vec<SealedColumnView>,
+}
+
+/// Values of one column.
+#[derive(Serialize, ToSchema)]
+struct SealedColumnView {
+    /// `credential_versions.sealed`.
+    column: String,
+    /// How many.
+    values: u64,
+}
+
+impl From<MasterKeyUse> for MasterKeyView {
+    fn from(one: MasterKeyUse) -> Self {
+        let values = one.total();
+        let columns = one.values.into_iter().map(|(column, values)| SealedColumnView { column, values });
+        Self {
+            id: one.id.to_string(),
+            current: one.current,
+            configured: one.configured,
+            values,
+            columns: columns.collect(),
+        }
     }
 }
 
@@ -65,4 +134,16 @@ async fn rotate(state: State, caller: Caller) -> Result<Json<RotatedView>, Probl
         tracing::warn!(failed = done.failed.len(), "sealed values did not open: keep the old master key");
     }
     Ok(Json(done.into()))
+}
+
+/// The master keys, and how many values are sealed under each: how far a rotation has come, whichever node makes it.
+#[utoipa::path(get, path = "/api/v1/master-key", operation_id = "getMasterKeys",
+    responses((status = 200, body = MasterKeysView)))]
+async fn status(state: State, _: Caller) -> Result<Json<MasterKeysView>, Problem> {
+    let keystore = state.room::<KeyStore>()?;
+    let keys: Vec<MasterKeyView> =
+        keystore.masters_in_use().await?.into_iter().map(MasterKeyView::from).collect();
+    let remaining = keys.iter().filter(|key| !key.current).map(|key| key.values).sum();
+    let current = keystore.keyring().current().to_string();
+    Ok(Json(MasterKeysView { current, remaining, keys }))
 }

@@ -69,6 +69,7 @@ pub mod targets;
 pub mod tokens;
 pub mod transparency;
 pub mod users;
+mod vault;
 pub mod watches;
 
 use axum::Router;
@@ -113,9 +114,9 @@ pub(crate) fn protocols(state: &State) -> Router<State> {
     protocols::secure(state)
 }
 
-/// The credential store, on its own listener.
+/// The credential store, on its own listener: CredHub's API, and Vault's below its own prefix.
 pub(crate) fn credentials(state: &State) -> Router<State> {
-    credhub::router(state)
+    credhub::router(state).nest("/v1", vault::router(state))
 }
 
 /// What is served without TLS as well: CRLs, OCSP, http-01 answers.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::stream;
+use futures_util::stream::{self, BoxStream, StreamExt};
 use http::{Method, Request, Version};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
@@ -191,6 +191,39 @@ async fn connections_of_one_address_are_bounded() {
     panic!("a place that became free is not given to anybody");
 }
 
+type Parts = StreamBody<BoxStream<'static, Result<Frame<Bytes>, std::convert::Infallible>>>;
+
+/// A request's body whose parts are sent one by one.
+fn body_in_parts() -> (mpsc::Sender<Bytes>, Parts) {
+    let (parts, receiver) = mpsc::channel::<Bytes>(1);
+    let frames = stream::unfold(receiver, |mut receiver| async move {
+        let part = receiver.recv().await?;
+        Some((Ok(Frame::data(part)), receiver))
+    });
+    (parts, StreamBody::new(frames.boxed()))
+}
+
+#[tokio::test]
+async fn an_answer_that_waits_for_no_body_does_not_reset_its_stream() {
+    let world = World::start().await;
+    let io = TokioIo::new(world.raw_with(b"h2").await);
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
+    tokio::spawn(connection);
+    let (parts, body) = body_in_parts();
+    let request = Request::post("https://bulla.test/api/v1/tokens").body(body).unwrap();
+    let answer = sender.send_request(request).await.unwrap();
+    assert_eq!(answer.status(), 401, "before the body came");
+    // More than a window (RFC 9113 section 6.9.2): it is read, though nobody wants it.
+    let part = Bytes::from_static(&[b'x'; 16 << 10]);
+    for _ in 0..20 {
+        parts.send(part.clone()).await.unwrap();
+    }
+    // Without end it is not.
+    let refused = async { while parts.send(part.clone()).await.is_ok() {} };
+    tokio::time::timeout(Duration::from_secs(60), refused).await.expect("the stream is reset in the end");
+}
+
 #[tokio::test]
 async fn a_request_in_flight_is_answered_before_the_stop() {
     let mut world = World::start().await;
@@ -210,11 +243,7 @@ async fn a_request_in_flight_is_answered_before_the_stop() {
     stream.write_all(&body.as_bytes()[..5]).await.unwrap();
 
     // The same over HTTP/2, with a body that comes in parts.
-    let (parts, receiver) = mpsc::channel::<Bytes>(1);
-    let frames = stream::unfold(receiver, |mut receiver| async move {
-        let part = receiver.recv().await?;
-        Some((Ok::<_, std::convert::Infallible>(Frame::data(part)), receiver))
-    });
+    let (parts, frames) = body_in_parts();
     let io = TokioIo::new(world.raw_with(b"h2").await);
     let (mut sender, connection) =
         hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
@@ -222,7 +251,7 @@ async fn a_request_in_flight_is_answered_before_the_stop() {
     let request = Request::post("https://bulla.test/api/v1/tokens")
         .header("authorization", format!("Bearer {}", world.admin))
         .header("content-type", "application/json")
-        .body(StreamBody::new(Box::pin(frames)))
+        .body(frames)
         .unwrap();
     let answer = tokio::spawn(sender.send_request(request));
     parts.send(Bytes::from_static(b"{\"name\":")).await.unwrap();

@@ -34,8 +34,26 @@ async fn after_a_rotation_the_old_master_key_can_go() {
         let call = world.bare(Method::POST, "/api/v1/master-key/rotate");
         send(call.bearer_auth(&world.admin)).await.expect(200).json()
     };
+    let status = || async {
+        let call = world.bare(Method::GET, "/api/v1/master-key");
+        send(call.bearer_auth(&world.admin)).await.expect(200).json()
+    };
+    let before = status().await;
+    assert_eq!((&before["current"], &before["remaining"]), (&json!(master), &json!(3)));
+    let old = file("old").id().unwrap().to_string();
+    let of_old = json!({
+        "id": old, "current": false, "configured": true, "values": 3,
+        "columns": [{ "column": "keys.sealed", "values": 3 }],
+    });
+    assert_eq!(before["keys"][1], of_old, "{before}");
     let done = rotate().await;
-    assert_eq!(done, json!({ "master": master, "rewrapped": 3, "failed": [], "remaining": 0 }));
+    let columns = json!([{ "column": "keys.sealed", "rewrapped": 3, "remaining": 0 }]);
+    let all = json!({
+        "master": master, "rewrapped": 3, "failed": [], "remaining": 0, "columns": columns,
+    });
+    assert_eq!(done, all);
+    let after = status().await;
+    assert_eq!((&after["remaining"], &after["keys"][0]["values"]), (&json!(0), &json!(3)), "{after}");
     for id in &ids {
         alone().signer(*id).await.unwrap();
     }

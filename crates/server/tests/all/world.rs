@@ -4,15 +4,19 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use authority::keystore::KeyStore;
+use credentials::{Credentials, CredentialsOptions};
 use http::{HeaderMap, Method, StatusCode};
-use keys::{KeyType, PrivateKey, Signer};
+use keys::{KeyType, Keyring, PrivateKey, Signer};
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use secrecy::ExposeSecret;
 use serde_json::Value;
 use server::access;
 use server::listen::server_certificate;
+use server::routes::credhub::{CredHub, CredHubOptions};
 use server::{Running, Server, ServerOptions, State, StateBuilder};
+use store::testing::Cluster;
 use store::{Clock, Store, StoreUrl};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -113,11 +117,21 @@ pub(crate) struct Plan {
     pub(crate) clock: Clock,
     pub(crate) options: Box<dyn FnOnce(&mut ServerOptions) + Send>,
     pub(crate) state: Box<dyn FnOnce(StateBuilder) -> StateBuilder + Send>,
+    /// A PostgreSQL in place of SQLite.
+    pub(crate) cluster: Option<Arc<Cluster>>,
+    /// Whether there is a credential store, on a listener of its own.
+    pub(crate) credentials: bool,
 }
 
 impl Default for Plan {
     fn default() -> Self {
-        Self { clock: Clock::system(), options: Box::new(|_| {}), state: Box::new(|state| state) }
+        Self {
+            clock: Clock::system(),
+            options: Box::new(|_| {}),
+            state: Box::new(|state| state),
+            cluster: None,
+            credentials: false,
+        }
     }
 }
 
@@ -131,6 +145,7 @@ pub(crate) struct World {
     client: reqwest::Client,
     // Last: the database goes after those who use it.
     _folder: tempfile::TempDir,
+    _cluster: Option<Arc<Cluster>>,
 }
 
 /// An answer, taken whole.
@@ -185,7 +200,10 @@ impl World {
     }
 
     pub(crate) async fn start_with(plan: Plan) -> Self {
-        let (folder, store) = store().await;
+        let (folder, store) = match &plan.cluster {
+            None => store().await,
+            Some(cluster) => (tempfile::tempdir().unwrap(), Store::open(&cluster.database()).await.unwrap()),
+        };
         let ca = Authority::new("test root");
         let leaf = ca.leaf(&["127.0.0.1", "bulla.test"]);
         let certificate = server_certificate(&[leaf.der], &leaf.key).unwrap();
@@ -194,7 +212,14 @@ impl World {
         options.client_roots = vec![ca.root.clone()];
         (plan.options)(&mut options);
         let first = access::bootstrap(&store, &plan.clock).await.unwrap().unwrap();
-        let state = (plan.state)(State::builder(store, plan.clock)).build();
+        let mut state = State::builder(store.clone(), plan.clock.clone());
+        if plan.credentials {
+            options.credentials = Some("127.0.0.1:0".parse().unwrap());
+            let keystore = KeyStore::new(store.clone(), Keyring::ephemeral(), plan.clock.clone());
+            let credentials = Credentials::open(store, keystore, plan.clock, CredentialsOptions::default());
+            state = state.with(CredHub::new(credentials, CredHubOptions::default()).unwrap());
+        }
+        let state = (plan.state)(state).build();
         let running = Server::start(options, state.clone()).await.unwrap();
         let client = builder(&ca).build().unwrap();
         Self {
@@ -206,6 +231,7 @@ impl World {
             running: Some(running),
             client,
             _folder: folder,
+            _cluster: plan.cluster,
         }
     }
 

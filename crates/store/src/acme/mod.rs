@@ -60,6 +60,7 @@ const ALL: &[&str] = &[
     external_keys::DELETE,
     external_keys::SEALED_SECRETS.page,
     external_keys::SEALED_SECRETS.count,
+    external_keys::SEALED_SECRETS.heads,
     external_keys::USE,
     orders::ORDER,
     orders::ORDERS_OF,

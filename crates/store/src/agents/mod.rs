@@ -219,6 +219,7 @@ pub(crate) const ALL: &[&str] = &[
     targets::DELETE,
     SEALED_TARGETS.page,
     SEALED_TARGETS.count,
+    SEALED_TARGETS.heads,
     deployments::OF_TARGET,
     deployments::OF_CERTIFICATE,
     deployments::OF_JOB,

@@ -229,6 +229,7 @@ pub(crate) const ALL: &[&str] = &[
     TRIM_DELIVERIES,
     SEALED_CHANNELS.page,
     SEALED_CHANNELS.count,
+    SEALED_CHANNELS.heads,
 ];
 pub(crate) const SQLITE: &[&str] = &[CLAIM_SQLITE];
 pub(crate) const POSTGRES: &[&str] = &[CLAIM_POSTGRES];

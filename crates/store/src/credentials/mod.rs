@@ -3,10 +3,16 @@
 //! Whether somebody may do something is decided in the statement that does it: a permission taken away holds from the
 //! next statement on, and asking costs no round trip.
 
+mod access;
+mod away;
+mod hooks;
 mod permissions;
+mod rotation;
 mod tokens;
+mod wraps;
 mod write;
 
+use serde_json::json;
 use uuid::Uuid;
 
 use crate::cursor::{Cursor, Page};
@@ -18,13 +24,33 @@ use crate::store::{Cost, Store, limit_of};
 use crate::tx::Bulk;
 use crate::value::{Row, Value};
 
-pub use permissions::{
-    PermissionRow, PermissionSettings, delete_permission, insert_permission, update_permission,
+pub use access::{AccessChangeRow, AccessDifference, AccessRow, AccessWay};
+pub use away::{
+    DeletedCredential, OldVersions, VersionsChange, change_credential_versions, restore_credential,
 };
+pub use hooks::{
+    HookCall, HookOutcome, HookRow, SEALED_HOOKS, delete_hook, insert_hook_calls, put_hook, settle_hook_calls,
+};
+pub use permissions::{
+    CredentialReaders, PermissionRow, PermissionSettings, delete_permission, insert_permission,
+    update_permission,
+};
+pub use rotation::{
+    DueRotation, PlannedRotation, PlanningPolicy, ROTATION_POLICIES_MAX, ROTATIONS_NOW_MAX, RotationFailure,
+    RotationPolicyRow, RotationStep, fail_rotations, plan_rotation_policy, plan_rotations,
+    put_rotation_policy, remove_rotation_policy, rotation_policy_that_tells, rotation_range, rotations_now,
+    step_rotations,
+};
+pub use wraps::{NewWrap, SEALED_WRAPS, Unwrapped, WRAPS_OF_ONE_MAX, insert_wrap, unwrap};
 pub use write::{
     NewCredentialVersion, Put, delete_credential, delete_credential_version, put_credential_versions,
-    set_transitional_version,
+    set_credential_metadata, set_transitional_version,
 };
+
+pub(crate) use access::SENDS as ACCESS_SENDS;
+pub(crate) use hooks::SENDS as HOOK_SENDS;
+pub(crate) use rotation::SENDS as ROTATION_SENDS;
+pub(crate) use wraps::SENDS as WRAP_SENDS;
 
 /// The values, sealed.
 pub const SEALED_CREDENTIALS: SealedColumn =
@@ -55,6 +81,18 @@ pub struct CredentialAsker {
 }
 
 impl CredentialAsker {
+    /// The store itself: what a request does beside what its caller asked for.
+    #[must_use]
+    pub fn system() -> Self {
+        Self { actor: "system:credentials".to_owned(), everything: true }
+    }
+
+    /// The same actor with every right: for what follows from what it may do.
+    #[must_use]
+    pub fn with_everything(&self) -> Self {
+        Self { actor: self.actor.clone(), everything: true }
+    }
+
     pub(crate) fn values(&self) -> [Value; 2] {
         [self.everything.into(), self.actor.as_str().into()]
     }
@@ -71,8 +109,12 @@ pub struct CredentialRow {
     pub kind: String,
     /// The version's identity.
     pub version: Uuid,
+    /// Versions of a name are counted from 1.
+    pub number: u64,
     /// When the version was stored, µs.
     pub created_at_us: i64,
+    /// From when on it is read no more, µs.
+    pub ends_at_us: Option<i64>,
     /// The value.
     pub sealed: Vec<u8>,
     /// JSON.
@@ -85,7 +127,34 @@ pub struct CredentialRow {
     pub not_after_us: Option<i64>,
     /// Whether it is its authority's version in transition.
     pub transitional: bool,
-    /// Which credential signed the newest version: its name in lower case.
+    /// Which credential signed it: its name in lower case.
+    pub signed_by: Option<String>,
+}
+
+/// A version of a credential without what is sealed.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct CredentialVersionRow {
+    /// The credential's identity, the same for all versions.
+    pub credential: Uuid,
+    /// As it was first written.
+    pub name: String,
+    /// Its type.
+    pub kind: String,
+    /// The version's identity.
+    pub version: Uuid,
+    /// Versions of a name are counted from 1.
+    pub number: u64,
+    /// When the version was stored, µs.
+    pub created_at_us: i64,
+    /// From when on it is read no more, µs.
+    pub ends_at_us: Option<i64>,
+    /// What is known of it and no secret: JSON.
+    pub facts: Option<String>,
+    /// When its certificate ends, µs.
+    pub not_after_us: Option<i64>,
+    /// Whether it is its authority's version in transition.
+    pub transitional: bool,
+    /// Which credential signed it: its name in lower case.
     pub signed_by: Option<String>,
 }
 
@@ -98,6 +167,30 @@ impl std::fmt::Debug for CredentialRow {
             .field("version", &self.version)
             .finish_non_exhaustive()
     }
+}
+
+/// A name with its versions, without what is sealed.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct ListedVersions {
+    /// When the name was made, µs.
+    pub created_at_us: i64,
+    /// The number of the newest version there ever was.
+    pub last_number: u64,
+    /// What the newest version that is left notes: JSON.
+    pub metadata: Option<String>,
+    /// Newest first; none when the name is not there.
+    pub versions: Vec<CredentialVersionRow>,
+}
+
+/// A name and a version of it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct NumberedVersion {
+    /// Its type.
+    pub kind: String,
+    /// The number of the newest version there ever was.
+    pub last_number: u64,
+    /// The version; `None` when it was destroyed or never was.
+    pub version: Option<CredentialRow>,
 }
 
 /// A credential that was found.
@@ -127,42 +220,107 @@ macro_rules! may {
 }
 pub(crate) use may;
 
-macro_rules! columns {
-    () => {
-        "c.uuid, c.name, c.kind, v.uuid, v.created_at, v.sealed, v.metadata, v.parameters, v.facts, v.not_after, \
-         v.transitional, c.signed_by"
+/// Whether a version (`v`) has not ended at the time `$now`.
+macro_rules! readable {
+    ($now:literal) => {
+        concat!("(v.ends_at IS NULL OR v.ends_at > ", $now, ")")
     };
 }
 
-/// Of each name its newest version that is not in transition, and the one that is.
+/// Whether the newest version of a name (`c`) has not ended at the time `$now`.
+macro_rules! stands {
+    ($now:literal) => {
+        concat!("(c.current_ends_at IS NULL OR c.current_ends_at > ", $now, ")")
+    };
+}
+
+/// Texts of a JSON list, as a list of SQL.
+macro_rules! texts_postgres {
+    ($parameter:literal) => {
+        concat!("ANY(ARRAY(SELECT h FROM json_array_elements_text(", $parameter, "::text::json) AS h))")
+    };
+}
+macro_rules! texts_sqlite {
+    ($parameter:literal) => {
+        concat!("(SELECT h.value FROM json_each(", $parameter, ") h)")
+    };
+}
+pub(crate) use {texts_postgres, texts_sqlite};
+
+macro_rules! columns {
+    () => {
+        "c.uuid, c.name, c.kind, v.uuid, v.number, v.created_at, v.ends_at, v.sealed, v.metadata, v.parameters, v.facts, \
+         v.not_after, v.transitional, v.signed_by"
+    };
+}
+
+macro_rules! version_columns {
+    () => {
+        "c.uuid, c.name, c.kind, v.uuid, v.number, v.created_at, v.ends_at, v.facts, v.not_after, v.transitional, v.signed_by"
+    };
+}
+
+macro_rules! current {
+    ($asked:literal, $ids:literal) => {
+        concat!(
+            "-- credentials_current\nSELECT n.place, ",
+            columns!(),
+            "\nFROM ",
+            $asked,
+            "\nJOIN credential_versions v ON v.id ",
+            $ids,
+            " WHERE ",
+            readable!("?2"),
+            " AND ",
+            may!("1", "n.everything", "n.actor"),
+            " ORDER BY n.place, v.transitional"
+        )
+    };
+}
+
+/// Of each name that somebody asked for its newest version that is not in transition, and the one that is. PostgreSQL takes
+/// IN over columns for an OR, which no index answers, and without the LIMIT may join a table that was empty when it planned
+/// by reading all of it.
 const CURRENT: Bulk = Bulk {
-    sqlite: concat!(
-        "-- credentials_current\nSELECT ",
-        columns!(),
-        " FROM json_each(?1) n JOIN credentials c ON c.name_key = n.value JOIN credential_versions v ON v.id IN (
-    (SELECT max(a.id) FROM credential_versions a WHERE a.credential_id = c.id AND a.transitional = 0),
-    (SELECT max(t.id) FROM credential_versions t WHERE t.credential_id = c.id AND t.transitional = 1))
-WHERE ",
-        may!("1", "?2", "?3"),
-        " ORDER BY c.id, v.transitional"
+    sqlite: current!(
+        "(SELECT key AS place, value ->> 0 AS name_key, value ->> 1 AS everything, value ->> 2 AS actor FROM json_each(?1)) n
+JOIN credentials c ON c.name_key = n.name_key",
+        "IN (c.active_id, c.transitional_id)"
     ),
-    postgres: concat!(
-        "-- credentials_current\nSELECT ",
-        columns!(),
-        " FROM credentials c CROSS JOIN LATERAL (
-    (SELECT * FROM credential_versions a WHERE a.credential_id = c.id AND a.transitional = 0 ORDER BY a.id DESC LIMIT 1)
-    UNION ALL
-    (SELECT * FROM credential_versions t WHERE t.credential_id = c.id AND t.transitional = 1 ORDER BY t.id DESC LIMIT 1)
-) v WHERE c.name_key = ANY(ARRAY(SELECT h FROM json_array_elements_text(?1::text::json) AS h)) AND ",
-        may!("1", "?2", "?3"),
-        " ORDER BY c.id, v.transitional"
+    postgres: current!(
+        "(SELECT e.place - 1 AS place, e.asked ->> 0 AS name_key, (e.asked ->> 1)::bigint AS everything,
+             e.asked ->> 2 AS actor
+      FROM json_array_elements(?1::text::json) WITH ORDINALITY AS e (asked, place)) n
+CROSS JOIN LATERAL (SELECT * FROM credentials k WHERE k.name_key = n.name_key LIMIT 1) c",
+        "= ANY(ARRAY[c.active_id, c.transitional_id])"
     ),
+};
+
+macro_rules! newest {
+    ($($among:tt)+) => {
+        concat!(
+            "-- credentials_newest\nSELECT ",
+            columns!(),
+            " FROM credentials c JOIN credential_versions v ON v.uuid = c.current WHERE c.name_key ",
+            $($among)+,
+            " AND ",
+            readable!("?2")
+        )
+    };
+}
+
+/// Of each name its newest version, in transition or not.
+const NEWEST: Bulk = Bulk {
+    sqlite: newest!(concat!("IN ", texts_sqlite!("?1"))),
+    postgres: newest!(concat!("= ", texts_postgres!("?1"))),
 };
 
 const VERSIONS: &str = concat!(
     "-- credential_versions\nSELECT ",
     columns!(),
     " FROM credentials c JOIN credential_versions v ON v.credential_id = c.id WHERE c.name_key = ?1 AND ",
+    readable!("?5"),
+    " AND ",
     may!("1", "?2", "?3"),
     " ORDER BY v.id DESC LIMIT ?4"
 );
@@ -171,15 +329,41 @@ const VERSION: &str = concat!(
     "-- credential_version\nSELECT ",
     columns!(),
     " FROM credential_versions v JOIN credentials c ON c.id = v.credential_id WHERE v.uuid = ?1 AND ",
+    readable!("?4"),
+    " AND c.deleted_at IS NULL AND ",
+    may!("1", "?2", "?3")
+);
+
+/// All versions of a name, the ended among them, and what its newest version notes.
+const LISTED: &str = concat!(
+    "-- credential_versions_listed\nSELECT c.created_at, c.last_number, CASE WHEN v.uuid = c.current THEN v.metadata END, ",
+    version_columns!(),
+    " FROM credentials c JOIN credential_versions v ON v.credential_id = c.id WHERE c.name_key = ?1 AND ",
+    may!("1", "?2", "?3"),
+    " ORDER BY v.id DESC LIMIT ?4"
+);
+
+/// A name with its version ?4, ended or not, or the last before it; 0 stands for the newest there ever was, of an authority
+/// that changes for the active one. Numbers grow with rows, so a version is a few steps from the newest.
+const NUMBERED: &str = concat!(
+    "-- credential_numbered\nSELECT c.kind, c.last_number, c.transitional_id, v.id, ",
+    columns!(),
+    " FROM credentials c LEFT JOIN credential_versions v ON v.id = CASE
+    WHEN ?4 = 0 AND c.active_id IS NOT NULL AND c.transitional_id IS NOT NULL THEN c.active_id
+    ELSE (SELECT w.id FROM credential_versions w WHERE w.credential_id = c.id
+          AND w.number <= CASE ?4 WHEN 0 THEN c.last_number ELSE ?4 END ORDER BY w.id DESC LIMIT 1) END
+WHERE c.name_key = ?1 AND ",
     may!("1", "?2", "?3")
 );
 
 const NAME_OF: &str = "-- credential_name
-SELECT name FROM credentials WHERE uuid = ?1";
+SELECT name FROM credentials WHERE uuid = ?1 AND deleted_at IS NULL";
 
 const FOUND: &str = concat!(
     "-- credential_found
 SELECT c.name, c.current_at, c.current_not_after FROM credentials c WHERE c.name_key = ?1 AND ",
+    stands!("?4"),
+    " AND ",
     may!("1", "?2", "?3")
 );
 
@@ -188,6 +372,8 @@ const UNDER: &str = concat!(
     "-- credentials_under
 SELECT c.name, c.current_at, c.current_not_after FROM credentials c
 WHERE c.name_key >= ?1 AND c.name_key < ?2 AND (?5 = 0 OR c.current_not_after <= ?5) AND ",
+    stands!("?7"),
+    " AND ",
     may!("1", "?3", "?4"),
     " ORDER BY c.name_key LIMIT ?6"
 );
@@ -196,28 +382,77 @@ WHERE c.name_key >= ?1 AND c.name_key < ?2 AND (?5 = 0 OR c.current_not_after <=
 const LIKE: &str = concat!(
     "-- credentials_like
 SELECT c.name, c.current_at, c.current_not_after FROM credentials c
-WHERE c.name_key LIKE ?1 ESCAPE '\\' AND (?4 = 0 OR c.current_not_after <= ?4) AND ",
+WHERE c.name_key LIKE ?1 ESCAPE '\\' AND c.deleted_at IS NULL AND (?4 = 0 OR c.current_not_after <= ?4) AND ",
+    stands!("?6"),
+    " AND ",
     may!("1", "?2", "?3"),
     " ORDER BY c.name_key LIMIT ?5"
 );
 
+macro_rules! children {
+    ($find:literal) => {
+        concat!(
+            "-- credential_children
+WITH RECURSIVE level (key) AS (
+    SELECT (SELECT min(c.name_key) FROM credentials c WHERE c.name_key >= ?1 AND c.name_key < ?2 AND ",
+            stands!("?5"),
+            " AND ",
+            may!("1", "?3", "?4"),
+            ")
+    UNION ALL
+    SELECT (SELECT min(c.name_key) FROM credentials c
+            WHERE c.name_key > l.key AND c.name_key < ?2
+              AND c.name_key >= CASE ",
+            $find,
+            "(substr(l.key, length(?1) + 1), '/') WHEN 0 THEN l.key
+                  ELSE substr(l.key, 1, length(?1) + ",
+            $find,
+            "(substr(l.key, length(?1) + 1), '/') - 1) || '0' END AND ",
+            stands!("?5"),
+            " AND ",
+            may!("1", "?3", "?4"),
+            ")
+    FROM level l WHERE l.key IS NOT NULL
+)
+SELECT l.key, c.name FROM level l JOIN credentials c ON c.name_key = l.key ORDER BY l.key LIMIT ?6"
+        )
+    };
+}
+
+/// Of each child of a path (?1, with its slash; ?2 the same with the character after a slash) the first name: a probe of
+/// the index for each child, whatever lies below it.
+const CHILDREN: Bulk = Bulk { sqlite: children!("instr"), postgres: children!("strpos") };
+
 const CERTIFICATES: &str = concat!(
     "-- credential_certificates\nSELECT ",
-    columns!(),
-    ", c.id FROM credentials c JOIN credential_versions v ON v.credential_id = c.id
-WHERE c.kind = 'certificate' AND c.id > ?3 AND c.id <= (
+    version_columns!(),
+    " FROM credentials c JOIN credential_versions v ON v.credential_id = c.id
+WHERE c.kind = 'certificate' AND c.deleted_at IS NULL AND ",
+    readable!("?5"),
+    " AND c.id > ?3 AND c.id <= (
     SELECT max(m.id) FROM (
         SELECT e.id FROM credentials e WHERE e.kind = 'certificate' AND e.id > ?3 ORDER BY e.id LIMIT ?4) AS m) AND ",
     may!("1", "?1", "?2"),
     " ORDER BY c.id, v.id DESC"
 );
 
-const SIGNED: &str = concat!(
-    "-- credentials_signed
-SELECT c.name, c.signed_by FROM credentials c WHERE c.signed_by = ?1 AND ",
-    may!("1", "?2", "?3"),
-    " ORDER BY c.name_key"
-);
+macro_rules! signed {
+    ($($among:tt)+) => {
+        concat!(
+            "-- credentials_signed\nSELECT c.name, CASE WHEN ",
+            may!("2", "?2", "?3"),
+            " THEN 1 ELSE 0 END FROM credentials c WHERE c.signed_by ",
+            $($among)+,
+            " AND c.deleted_at IS NULL ORDER BY c.name_key"
+        )
+    };
+}
+
+/// What names signed, and whether the asker may write there.
+const SIGNED: Bulk = Bulk {
+    sqlite: signed!(concat!("IN ", texts_sqlite!("?1"))),
+    postgres: signed!(concat!("= ", texts_postgres!("?1"))),
+};
 
 const LAST_CERTIFICATE: &str = "-- credential_certificates_last
 SELECT max(id) FROM (SELECT id FROM credentials WHERE kind = 'certificate' AND id > ?1 ORDER BY id LIMIT ?2) AS m";
@@ -233,18 +468,27 @@ pub(crate) const SENDS: Sends = Sends {
         FOUND,
         UNDER,
         LIKE,
+        LISTED,
+        NUMBERED,
         CERTIFICATES,
         LAST_CERTIFICATE,
-        SIGNED,
         SEALED_WITH,
         SEALED_CREDENTIALS.page,
         SEALED_CREDENTIALS.count,
+        SEALED_CREDENTIALS.heads,
         write::LOCK_VERSION,
         write::DELETE_VERSIONS,
         write::DELETE,
         write::DELETE_VERSION,
-        write::NEWEST,
+        write::ANY_VERSION,
         write::TRANSITION,
+        write::METADATA,
+        away::SET_ASIDE,
+        away::DELETED,
+        away::DELETED_NAMED,
+        away::RESTORE,
+        away::ENDED,
+        away::OLD,
         permissions::INSERT,
         permissions::UPDATE,
         permissions::DELETE,
@@ -257,27 +501,69 @@ pub(crate) const SENDS: Sends = Sends {
         tokens::ENDED,
         tokens::TIDY,
     ],
-    sqlite: &[CURRENT.sqlite],
-    postgres: &[CURRENT.postgres],
-    bulks: &[&SEALED_CREDENTIALS.replace, &write::NAMES, &write::LOCK, &write::VERSIONS, &write::CURRENT],
+    sqlite: &[
+        CURRENT.sqlite,
+        NEWEST.sqlite,
+        SIGNED.sqlite,
+        CHILDREN.sqlite,
+        away::AWAY.sqlite,
+        permissions::READERS.sqlite,
+    ],
+    postgres: &[
+        CURRENT.postgres,
+        NEWEST.postgres,
+        SIGNED.postgres,
+        CHILDREN.postgres,
+        away::AWAY.postgres,
+        permissions::READERS.postgres,
+    ],
+    bulks: &[
+        &SEALED_CREDENTIALS.replace,
+        &write::NAMES,
+        &write::LOCK,
+        &write::VERSIONS,
+        &write::SETTLE,
+        &write::PRUNE,
+        &away::LOCK,
+        &away::DELETE_ENDED,
+        &away::DELETE_OLD,
+        &away::DELETE_VERSIONS,
+        &away::DELETE_EMPTY,
+        &away::END,
+        &away::DELETE_NUMBERED,
+    ],
     composed: Vec::new,
 };
 
 impl Store {
-    /// What stands at these names (lower case) now: of each the newest version that is not in transition, then the one
-    /// that is, if there is one and the asker may read. One statement, whatever the count of names.
+    /// What stands now at names (lower case) that somebody asks for, with the place of the name in the list: of each the
+    /// newest version that is not in transition, then the one that is, if there is one and its asker may read. One
+    /// statement, whatever the count of names and askers.
     ///
     /// # Errors
     /// Those of the database.
     pub async fn credentials_current(
         &self,
-        asker: &CredentialAsker,
+        asked: &[(CredentialAsker, String)],
+        now_us: i64,
+    ) -> Result<Vec<(usize, CredentialRow)>, StoreError> {
+        let asked = asked.iter().map(|(asker, name)| json!([name, i64::from(asker.everything), asker.actor]));
+        let asked = serde_json::Value::from_iter(asked).to_string();
+        let rows = self.rows(Cost::Point, CURRENT.of(self), vec![asked.into(), now_us.into()]).await?;
+        rows.into_iter().map(|mut row| Ok((row.number()?, row_of(row)?))).collect()
+    }
+
+    /// The newest version of each of these names (lower case), in transition or not, whoever asks; in no order. One
+    /// statement.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn credentials_newest(
+        &self,
         names: &[String],
+        now_us: i64,
     ) -> Result<Vec<CredentialRow>, StoreError> {
-        let text = if self.is_postgres() { CURRENT.postgres } else { CURRENT.sqlite };
-        let [everything, actor] = asker.values();
-        let names = serde_json::Value::from(names).to_string();
-        let rows = self.rows(Cost::Point, text, vec![names.into(), everything, actor]).await?;
+        let rows = self.rows(Cost::Point, NEWEST.of(self), vec![list(names), now_us.into()]).await?;
         rows.into_iter().map(row_of).collect()
     }
 
@@ -290,12 +576,62 @@ impl Store {
         asker: &CredentialAsker,
         name: &str,
         most: usize,
+        now_us: i64,
     ) -> Result<Vec<CredentialRow>, StoreError> {
         let [everything, actor] = asker.values();
-        let most = i64::try_from(most).unwrap_or(i64::MAX);
-        let parameters = vec![name.into(), everything, actor, most.into()];
+        let parameters = vec![name.into(), everything, actor, count(most), now_us.into()];
         let rows = self.rows(Cost::Walk, VERSIONS, parameters).await?;
         rows.into_iter().map(row_of).collect()
+    }
+
+    /// The newest versions of a name (lower case), newest first, without their values; those that have ended among them.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn credential_versions_listed(
+        &self,
+        asker: &CredentialAsker,
+        name: &str,
+        most: usize,
+    ) -> Result<ListedVersions, StoreError> {
+        let [everything, actor] = asker.values();
+        let rows = self.rows(Cost::Walk, LISTED, vec![name.into(), everything, actor, count(most)]).await?;
+        let mut listed = ListedVersions::default();
+        for mut row in rows {
+            (listed.created_at_us, listed.last_number) = (row.int()?, row.number()?);
+            listed.metadata = listed.metadata.or(row.maybe_text()?);
+            listed.versions.push(version_row_of(row)?);
+        }
+        Ok(listed)
+    }
+
+    /// The version of a name (lower case) that has this number, whether it has ended or not; without one the newest there
+    /// ever was, of an authority that changes the active one. `None` when the name is not there or the asker may not read.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn credential_numbered(
+        &self,
+        asker: &CredentialAsker,
+        name: &str,
+        number: Option<u64>,
+    ) -> Result<Option<NumberedVersion>, StoreError> {
+        let [everything, actor] = asker.values();
+        let wanted = number.map_or(0, |number| i64::try_from(number).unwrap_or(i64::MAX));
+        let parameters = vec![name.into(), everything, actor, wanted.into()];
+        let Some(mut row) = self.row(NUMBERED, parameters).await? else { return Ok(None) };
+        let (kind, last_number) = (row.text()?, row.number()?);
+        let changes = row.maybe_int()?.is_some();
+        let version = match row.maybe_int()? {
+            Some(_) => Some(row_of(row)?),
+            None => None,
+        };
+        // Of what was destroyed the one before it came; an authority that changes has its active version before the last.
+        let version = version.filter(|version| match number {
+            Some(number) => version.number == number,
+            None => version.number == last_number || changes,
+        });
+        Ok(Some(NumberedVersion { kind, last_number, version }))
     }
 
     /// A version by its identity.
@@ -306,9 +642,11 @@ impl Store {
         &self,
         asker: &CredentialAsker,
         version: Uuid,
+        now_us: i64,
     ) -> Result<Option<CredentialRow>, StoreError> {
         let [everything, actor] = asker.values();
-        self.row(VERSION, vec![version.into(), everything, actor]).await?.map(row_of).transpose()
+        let parameters = vec![version.into(), everything, actor, now_us.into()];
+        self.row(VERSION, parameters).await?.map(row_of).transpose()
     }
 
     /// The name of a credential, by the credential's identity.
@@ -327,9 +665,11 @@ impl Store {
         &self,
         asker: &CredentialAsker,
         name: &str,
+        now_us: i64,
     ) -> Result<Option<FoundCredential>, StoreError> {
         let [everything, actor] = asker.values();
-        self.row(FOUND, vec![name.into(), everything, actor]).await?.map(found_of).transpose()
+        let parameters = vec![name.into(), everything, actor, now_us.into()];
+        self.row(FOUND, parameters).await?.map(found_of).transpose()
     }
 
     /// Names (lower case) from `from` on and before `before` that the asker may read, by name, at most `most`.
@@ -343,11 +683,12 @@ impl Store {
         (from, before): (&str, &str),
         ends_by_us: Option<i64>,
         most: usize,
+        now_us: i64,
     ) -> Result<Vec<FoundCredential>, StoreError> {
         let [everything, actor] = asker.values();
-        let most = i64::try_from(most).unwrap_or(i64::MAX);
-        let ends = ends_by_us.unwrap_or(0);
-        let parameters = vec![from.into(), before.into(), everything, actor, ends.into(), most.into()];
+        let ends = ends_by_us.unwrap_or(0).into();
+        let parameters =
+            vec![from.into(), before.into(), everything, actor, ends, count(most), now_us.into()];
         let rows = self.rows(Cost::Walk, UNDER, parameters).await?;
         rows.into_iter().map(found_of).collect()
     }
@@ -363,16 +704,43 @@ impl Store {
         pattern: &str,
         ends_by_us: Option<i64>,
         most: usize,
+        now_us: i64,
     ) -> Result<Vec<FoundCredential>, StoreError> {
         let [everything, actor] = asker.values();
-        let most = i64::try_from(most).unwrap_or(i64::MAX);
-        let parameters = vec![pattern.into(), everything, actor, ends_by_us.unwrap_or(0).into(), most.into()];
+        let ends = ends_by_us.unwrap_or(0).into();
+        let parameters = vec![pattern.into(), everything, actor, ends, count(most), now_us.into()];
         let rows = self.rows(Cost::Walk, LIKE, parameters).await?;
         rows.into_iter().map(found_of).collect()
     }
 
-    /// Every version of a page of certificates, credential by credential in the order in which they were made, versions
-    /// newest first; `limit` counts credentials, those the asker may not read among them.
+    /// The children of a path (lower case, with its slash at the end) below which the asker may read something, as first
+    /// written, in their order, at most `most`: `name` for a credential, `name/` for what has more below it.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn credential_children(
+        &self,
+        asker: &CredentialAsker,
+        path: &str,
+        most: usize,
+        now_us: i64,
+    ) -> Result<Vec<String>, StoreError> {
+        let [everything, actor] = asker.values();
+        let before = format!("{}0", path.strip_suffix('/').unwrap_or(path));
+        let parameters =
+            vec![path.into(), before.as_str().into(), everything, actor, now_us.into(), count(most)];
+        let rows = self.rows(Cost::Walk, CHILDREN.of(self), parameters).await?;
+        let child = |mut row: Row| {
+            row.skip()?;
+            let name = row.text()?;
+            let rest = name.get(path.len()..).unwrap_or_default();
+            Ok(rest.split_inclusive('/').next().unwrap_or_default().to_owned())
+        };
+        rows.into_iter().map(child).collect()
+    }
+
+    /// Every version of a page of certificates without its value, credential by credential in the order in which they were
+    /// made, versions newest first; `limit` counts credentials, those the asker may not read among them.
     ///
     /// # Errors
     /// [`StoreError::BadCursor`]; those of the database.
@@ -381,7 +749,8 @@ impl Store {
         asker: &CredentialAsker,
         after: Option<&Cursor>,
         limit: usize,
-    ) -> Result<Page<CredentialRow>, StoreError> {
+        now_us: i64,
+    ) -> Result<Page<CredentialVersionRow>, StoreError> {
         let start = key_or(after, "credential-certificates", &[Value::Int(0)])?;
         let (limit, _) = limit_of(limit);
         let [everything, actor] = asker.values();
@@ -390,24 +759,26 @@ impl Store {
         let last = last.map(|mut row| row.maybe_int()).transpose()?.flatten();
         let mut parameters = vec![everything, actor];
         parameters.extend(range);
+        parameters.push(now_us.into());
         let rows = self.rows(Cost::Walk, CERTIFICATES, parameters).await?;
-        let rows = rows.into_iter().map(row_of).collect::<Result<Vec<_>, _>>()?;
+        let rows = rows.into_iter().map(version_row_of).collect::<Result<Vec<_>, _>>()?;
         let next = last.map(|last| Cursor::new("credential-certificates", &[Value::Int(last)]));
         Ok(Page { rows, next })
     }
 
-    /// The names of what a credential (lower case) signed that is current.
+    /// The names of what these credentials (lower case) signed that is current, by name, and whether the asker may write
+    /// there. One statement.
     ///
     /// # Errors
     /// Those of the database.
     pub async fn credentials_signed_by(
         &self,
         asker: &CredentialAsker,
-        name: &str,
-    ) -> Result<Vec<String>, StoreError> {
+        names: &[String],
+    ) -> Result<Vec<(String, bool)>, StoreError> {
         let [everything, actor] = asker.values();
-        let rows = self.rows(Cost::Walk, SIGNED, vec![name.into(), everything, actor]).await?;
-        rows.into_iter().map(|mut row| row.text()).collect()
+        let rows = self.rows(Cost::Walk, SIGNED.of(self), vec![list(names), everything, actor]).await?;
+        rows.into_iter().map(|mut row| Ok((row.text()?, row.flag()?))).collect()
     }
 
     /// How many versions are sealed with which head (version of the seal, master key). Walks an index.
@@ -420,13 +791,41 @@ impl Store {
     }
 }
 
+/// A parameter that holds texts.
+fn list(texts: &[String]) -> Value {
+    serde_json::Value::from(texts).to_string().into()
+}
+
+/// A parameter that holds a count.
+fn count(most: usize) -> Value {
+    i64::try_from(most).unwrap_or(i64::MAX).into()
+}
+
+fn version_row_of(mut row: Row) -> Result<CredentialVersionRow, StoreError> {
+    Ok(CredentialVersionRow {
+        credential: row.uuid()?,
+        name: row.text()?,
+        kind: row.text()?,
+        version: row.uuid()?,
+        number: row.number()?,
+        created_at_us: row.int()?,
+        ends_at_us: row.maybe_int()?,
+        facts: row.maybe_text()?,
+        not_after_us: row.maybe_int()?,
+        transitional: row.flag()?,
+        signed_by: row.maybe_text()?,
+    })
+}
+
 fn row_of(mut row: Row) -> Result<CredentialRow, StoreError> {
     Ok(CredentialRow {
         credential: row.uuid()?,
         name: row.text()?,
         kind: row.text()?,
         version: row.uuid()?,
+        number: row.number()?,
         created_at_us: row.int()?,
+        ends_at_us: row.maybe_int()?,
         sealed: row.blob()?,
         metadata: row.maybe_text()?,
         parameters: row.maybe_text()?,

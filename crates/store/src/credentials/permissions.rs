@@ -1,5 +1,7 @@
 //! Who may do what with what lies where.
 
+use std::collections::HashSet;
+
 use uuid::Uuid;
 
 use super::{CredentialAsker, CredentialOperation, may};
@@ -7,7 +9,7 @@ use crate::cursor::{Cursor, Page};
 use crate::error::StoreError;
 use crate::scans::{key_or, page, with_limit};
 use crate::store::{Cost, Store, limit_of};
-use crate::tx::Tx;
+use crate::tx::{Bulk, Tx};
 use crate::value::{Row, Value};
 
 /// What a permission grants.
@@ -33,10 +35,10 @@ pub struct PermissionRow {
 }
 
 pub(super) const INSERT: &str = "-- credential_permission_insert
-INSERT INTO credential_permissions (uuid, actor, path, path_key, prefix, operations, created_at)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (actor, path_key) DO NOTHING";
+INSERT INTO credential_permissions (uuid, actor, path, path_key, prefix, operations, created_at, granted_by)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (actor, path_key) DO NOTHING";
 pub(super) const UPDATE: &str = "-- credential_permission_update
-UPDATE credential_permissions SET operations = ?2 WHERE uuid = ?1";
+UPDATE credential_permissions SET operations = ?2, granted_by = ?3, changed_at = ?4 WHERE uuid = ?1";
 pub(super) const DELETE: &str = "-- credential_permission_delete
 DELETE FROM credential_permissions WHERE uuid = ?1";
 
@@ -64,7 +66,40 @@ pub(super) const MAY: &str = concat!(
     CAST(?3 AS TEXT) AS actor, CAST(?4 AS BIGINT) AS bits) c"
 );
 
-/// Makes a permission; false when its actor has one for this path.
+/// Who of some actors may read at which of some paths, exactly these. Probes an index, path by path.
+pub(super) const READERS: Bulk = Bulk {
+    sqlite: "-- credential_readers
+SELECT p.actor, p.path_key FROM json_each(?1) n CROSS JOIN credential_permissions p
+WHERE p.path_key = n.value AND p.operations & 1 <> 0 AND p.actor IN (SELECT a.value FROM json_each(?2) a)",
+    postgres: "-- credential_readers
+SELECT p.actor, p.path_key FROM credential_permissions p
+WHERE p.path_key = ANY(ARRAY(SELECT h FROM json_array_elements_text(?1::text::json) AS h)) AND p.operations & 1 <> 0
+AND p.actor = ANY(ARRAY(SELECT a FROM json_array_elements_text(?2::text::json) AS a))",
+};
+
+/// The paths (lower case) at which a permission for a name (lower case) can stand: the name, and all above it.
+pub(super) fn paths_above(name: &str) -> impl Iterator<Item = String> + '_ {
+    let above = name.char_indices().filter(|(_, c)| *c == '/').map(|(at, _)| format!("{}*", &name[..=at]));
+    std::iter::once(name.to_owned()).chain(above)
+}
+
+/// Who of some actors may read which of some names.
+#[derive(Clone, Debug, Default)]
+pub struct CredentialReaders {
+    actors: HashSet<String>,
+    granted: HashSet<(String, String)>,
+}
+
+impl CredentialReaders {
+    /// Whether the actor may read the name (lower case); `None` where the actor was not asked about.
+    #[must_use]
+    pub fn may(&self, actor: &str, name: &str) -> Option<bool> {
+        let granted = || paths_above(name).any(|path| self.granted.contains(&(actor.to_owned(), path)));
+        self.actors.contains(actor).then(granted)
+    }
+}
+
+/// Makes a permission, at a time (µs) and by somebody; false when its actor has one for this path.
 ///
 /// # Errors
 /// Those of the database.
@@ -72,7 +107,7 @@ pub async fn insert_permission(
     tx: &mut Tx,
     id: Uuid,
     settings: &PermissionSettings,
-    at_us: i64,
+    (at_us, by): (i64, &str),
 ) -> Result<bool, StoreError> {
     let prefix = settings.path_key.strip_suffix('*').map(str::to_owned);
     let parameters = vec![
@@ -83,16 +118,23 @@ pub async fn insert_permission(
         prefix.into(),
         i32::from(settings.operations).into(),
         at_us.into(),
+        by.into(),
     ];
     Ok(tx.execute(INSERT, parameters).await? == 1)
 }
 
-/// Changes what a permission grants; false when it is not there.
+/// Changes what a permission grants, at a time (µs) and by somebody; false when it is not there.
 ///
 /// # Errors
 /// Those of the database.
-pub async fn update_permission(tx: &mut Tx, id: Uuid, operations: u8) -> Result<bool, StoreError> {
-    Ok(tx.execute(UPDATE, vec![id.into(), i32::from(operations).into()]).await? == 1)
+pub async fn update_permission(
+    tx: &mut Tx,
+    id: Uuid,
+    operations: u8,
+    (at_us, by): (i64, &str),
+) -> Result<bool, StoreError> {
+    let parameters = vec![id.into(), i32::from(operations).into(), by.into(), at_us.into()];
+    Ok(tx.execute(UPDATE, parameters).await? == 1)
 }
 
 /// Removes a permission; false when it is not there.
@@ -137,6 +179,26 @@ impl Store {
         }
         let row = self.row(MAY, asked(asker, path_key, operation)).await?;
         row.map_or(Ok(false), |mut row| row.flag())
+    }
+
+    /// Who of these actors may read which of these names (lower case), there or not. One statement for all.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn credential_readers(
+        &self,
+        actors: HashSet<String>,
+        names: &[String],
+    ) -> Result<CredentialReaders, StoreError> {
+        let paths: HashSet<String> = names.iter().flat_map(|name| paths_above(name)).collect();
+        if actors.is_empty() || paths.is_empty() {
+            return Ok(CredentialReaders { actors, granted: HashSet::new() });
+        }
+        let list = |all: &HashSet<String>| serde_json::Value::from_iter(all.iter().cloned()).to_string();
+        let text = if self.is_postgres() { READERS.postgres } else { READERS.sqlite };
+        let rows = self.rows(Cost::Point, text, vec![list(&paths).into(), list(&actors).into()]).await?;
+        let granted = rows.into_iter().map(|mut row| Ok((row.text()?, row.text()?)));
+        Ok(CredentialReaders { granted: granted.collect::<Result<_, StoreError>>()?, actors })
     }
 
     /// A permission by its identity.

@@ -3,7 +3,7 @@
 //! Versions of many names share a transaction of five statements, whatever their count. Names are taken in their order,
 //! so that two transactions never wait for each other; whoever writes the same name waits for its row, and nobody else.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use uuid::Uuid;
@@ -44,6 +44,19 @@ pub struct NewCredentialVersion {
     pub signed_by: Option<String>,
     /// Only if this is the newest version; `Some(None)`: only if there is none.
     pub expected: Option<Option<Uuid>>,
+    /// Only if the newest version has, or had, this number; 0: only if there never was one.
+    pub expected_number: Option<u64>,
+    /// From when on it is read no more, µs.
+    pub ends_at_us: Option<i64>,
+    /// So many versions of the name stay, this one among them, and those that are current.
+    pub keep: Option<u32>,
+}
+
+impl NewCredentialVersion {
+    /// Whether it may make its name.
+    fn may_be_first(&self) -> bool {
+        !matches!(self.expected, Some(Some(_))) && self.expected_number.is_none_or(|number| number == 0)
+    }
 }
 
 /// What became of a version.
@@ -55,6 +68,8 @@ pub enum Put {
         credential: Uuid,
         /// The name as first written.
         name: String,
+        /// The version's number.
+        number: u64,
     },
     /// The asker may not write there.
     Denied,
@@ -95,11 +110,13 @@ pub(super) const NAMES: Bulk = Bulk {
 };
 
 macro_rules! lock {
-    ($source:literal, $rest:literal, $everything:literal, $actor:literal, $place:literal) => {
+    ($source:literal, $rest:literal, $everything:literal, $actor:literal, $place:literal, $now:literal) => {
         concat!(
             "-- credential_lock\nSELECT ",
             $place,
-            ", c.id, c.uuid, c.name, c.kind, c.current, CASE WHEN ",
+            ", c.id, c.uuid, c.name, c.kind, CASE WHEN c.current_ends_at <= ",
+            $now,
+            " THEN NULL ELSE c.current END, c.last_number, CASE WHEN ",
             may!("2", $everything, $actor),
             " THEN 1 ELSE 0 END FROM ",
             $source,
@@ -110,40 +127,72 @@ macro_rules! lock {
 
 /// What stands at each name, held until the transaction ends.
 pub(super) const LOCK: Bulk = Bulk {
-    sqlite: lock!("credentials c", " WHERE c.name_key = ?2", "?3", "?4", "?1"),
+    sqlite: lock!("credentials c", " WHERE c.name_key = ?2", "?3", "?4", "?1", "?5"),
     postgres: lock!(
-        "UNNEST(?1::bigint[], ?2::text[], ?3::bigint[], ?4::text[]) AS u (place, name_key, everything, actor)
+        "UNNEST(?1::bigint[], ?2::text[], ?3::bigint[], ?4::text[], ?5::bigint[])
+     AS u (place, name_key, everything, actor, now)
 JOIN credentials c ON c.name_key = u.name_key",
         " ORDER BY c.name_key FOR UPDATE OF c",
         "u.everything",
         "u.actor",
-        "u.place"
+        "u.place",
+        "u.now"
     ),
 };
 
 pub(super) const VERSIONS: Bulk = Bulk {
     sqlite: "-- credential_versions_insert
 INSERT INTO credential_versions (uuid, credential_id, created_at, sealed, metadata, parameters, facts, not_after,
-                                 transitional)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+                                 transitional, number, ends_at, signed_by)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
     postgres: "-- credential_versions_insert
 INSERT INTO credential_versions (uuid, credential_id, created_at, sealed, metadata, parameters, facts, not_after,
-                                 transitional)
-SELECT u.uuid, u.credential, u.at, u.sealed, u.metadata, u.parameters, u.facts, u.not_after, u.transitional
+                                 transitional, number, ends_at, signed_by)
+SELECT u.uuid, u.credential, u.at, u.sealed, u.metadata, u.parameters, u.facts, u.not_after, u.transitional, u.number,
+       u.ends_at, u.signed_by
 FROM UNNEST(?1::uuid[], ?2::bigint[], ?3::bigint[], ?4::bytea[], ?5::text[], ?6::text[], ?7::text[], ?8::bigint[],
-            ?9::bigint[]) WITH ORDINALITY
-     AS u (uuid, credential, at, sealed, metadata, parameters, facts, not_after, transitional, place)
+            ?9::bigint[], ?10::bigint[], ?11::bigint[], ?12::text[]) WITH ORDINALITY
+     AS u (uuid, credential, at, sealed, metadata, parameters, facts, not_after, transitional, number, ends_at, signed_by,
+           place)
 ORDER BY u.place",
 };
 
-pub(super) const CURRENT: Bulk = Bulk {
-    sqlite: "-- credential_current_set
-UPDATE credentials SET current = ?2, current_at = ?3, current_not_after = ?4, signed_by = ?5 WHERE id = ?1",
-    postgres: "-- credential_current_set
-UPDATE credentials c SET current = u.current, current_at = u.at, current_not_after = u.not_after,
-                         signed_by = u.signed_by
-FROM UNNEST(?1::bigint[], ?2::uuid[], ?3::bigint[], ?4::bigint[], ?5::text[]) AS u (id, current, at, not_after, signed_by)
-WHERE c.id = u.id",
+macro_rules! settle {
+    ($greatest:literal, $rest:literal) => {
+        concat!(
+            "-- credential_settle
+UPDATE credentials AS c SET
+    (current, current_at, current_not_after, current_ends_at, signed_by, last_number) = (
+        SELECT v.uuid, v.created_at, v.not_after, v.ends_at, v.signed_by, ",
+            $greatest,
+            "(c.last_number, v.number)
+        FROM credential_versions v WHERE v.credential_id = c.id ORDER BY v.id DESC LIMIT 1),
+    active_id = (SELECT a.id FROM credential_versions a WHERE a.credential_id = c.id AND a.transitional = 0
+                 ORDER BY a.id DESC LIMIT 1),
+    transitional_id = (SELECT t.id FROM credential_versions t WHERE t.credential_id = c.id AND t.transitional = 1
+                       ORDER BY t.id DESC LIMIT 1)
+",
+            $rest
+        )
+    };
+}
+
+/// Writes down of credentials what is current; each has a version.
+pub(super) const SETTLE: Bulk = Bulk {
+    sqlite: settle!("max", "WHERE c.id = ?1"),
+    postgres: settle!("GREATEST", "WHERE c.id = ANY(?1::bigint[])"),
+};
+
+/// Removes what is older than the last ?2 versions of credentials ?1 and not current.
+pub(super) const PRUNE: Bulk = Bulk {
+    sqlite: "-- credential_prune
+DELETE FROM credential_versions AS v WHERE v.credential_id = ?1 AND EXISTS (
+    SELECT 1 FROM credentials c WHERE c.id = v.credential_id AND v.number <= c.last_number - ?2
+    AND v.id IS NOT c.active_id AND v.id IS NOT c.transitional_id)",
+    postgres: "-- credential_prune
+DELETE FROM credential_versions v USING UNNEST(?1::bigint[], ?2::bigint[]) AS u (id, keep), credentials c
+WHERE c.id = u.id AND v.credential_id = u.id AND v.number <= c.last_number - u.keep
+  AND v.id IS DISTINCT FROM c.active_id AND v.id IS DISTINCT FROM c.transitional_id",
 };
 
 pub(super) const LOCK_VERSION: &str = "-- credential_version_of
@@ -154,20 +203,24 @@ pub(super) const DELETE: &str = "-- credential_delete
 DELETE FROM credentials WHERE id = ?1";
 pub(super) const DELETE_VERSION: &str = "-- credential_version_delete
 DELETE FROM credential_versions WHERE id = ?1";
-pub(super) const NEWEST: &str = "-- credential_newest
-SELECT uuid, created_at, not_after FROM credential_versions WHERE credential_id = ?1 ORDER BY id DESC LIMIT 1";
+pub(super) const ANY_VERSION: &str = "-- credential_any_version
+SELECT id FROM credential_versions WHERE credential_id = ?1 LIMIT 1";
 pub(super) const TRANSITION: &str = "-- credential_transition
 UPDATE credential_versions SET transitional = CASE WHEN uuid = ?2 THEN 1 ELSE 0 END
 WHERE credential_id = ?1 AND (transitional = 1 OR uuid = ?2)";
 
+pub(super) const METADATA: &str = "-- credential_metadata
+UPDATE credential_versions SET metadata = ?2 WHERE uuid = ?1";
+
 /// A credential held by this transaction.
 #[derive(Clone)]
-struct Held {
-    id: i64,
+pub(super) struct Held {
+    pub(super) id: i64,
     uuid: Uuid,
     name: String,
     kind: String,
     current: Option<Uuid>,
+    pub(super) last_number: u64,
 }
 
 /// Stores versions in their order, each by itself: what became of it stands in its place.
@@ -178,8 +231,9 @@ pub async fn put_credential_versions(
     tx: &mut Tx,
     versions: &Arc<[NewCredentialVersion]>,
 ) -> Result<Vec<Put>, StoreError> {
-    tx.bulk(&NAMES, names_of(versions)).await?;
-    let locked = tx.bulk(&LOCK, keys_of(versions.iter().map(|new| (&new.name_key, &new.asker)))).await?;
+    let keys = versions.iter().map(|new| (&new.name_key, &new.asker, new.at_us));
+    let mut found = tx.bulks(&[(&NAMES, names_of(versions)), (&LOCK, keys_of(keys))]).await?;
+    let locked = found.pop().unwrap_or_default();
     let mut held: HashMap<String, Held> = HashMap::new();
     let mut may_write = vec![None; versions.len()];
     for mut row in locked {
@@ -189,18 +243,15 @@ pub async fn put_credential_versions(
         held.entry(versions[place].name_key.clone()).or_insert(found);
     }
     let mut fates = Vec::with_capacity(versions.len());
-    let (mut stored, mut ids) = (Vec::new(), Vec::new());
+    let mut stored = Vec::new();
     for (new, may) in versions.iter().zip(may_write) {
         let fate = fate_of(new, may, held.get_mut(&new.name_key));
-        if matches!(fate, Put::Stored { .. })
-            && let Some(of) = held.get(&new.name_key)
-        {
-            stored.push(new);
-            ids.push(of.id);
+        if let (Put::Stored { number, .. }, Some(of)) = (&fate, held.get(&new.name_key)) {
+            stored.push(Numbered { new, credential: of.id, number: *number });
         }
         fates.push(fate);
     }
-    insert_versions(tx, &stored, &ids).await?;
+    insert_versions(tx, &stored).await?;
     Ok(fates)
 }
 
@@ -208,23 +259,25 @@ pub async fn put_credential_versions(
 fn fate_of(new: &NewCredentialVersion, may: Option<bool>, held: Option<&mut Held>) -> Put {
     let Some(held) = held.filter(|_| may == Some(true)) else {
         // A name that is not there was either not allowed to be made, or has to be there already.
-        let absent = may.is_none() && matches!(new.expected, Some(Some(_)));
+        let absent = may.is_none() && !new.may_be_first();
         return if absent { Put::Newer(None) } else { Put::Denied };
     };
     if held.kind != new.kind {
         return Put::OtherKind;
     }
-    if new.expected.is_some_and(|expected| expected != held.current) {
+    let another = new.expected.is_some_and(|expected| expected != held.current)
+        || new.expected_number.is_some_and(|expected| expected != held.last_number);
+    if another {
         return Put::Newer(held.current);
     }
     held.current = Some(new.version);
-    Put::Stored { credential: held.uuid, name: held.name.clone() }
+    held.last_number += 1;
+    Put::Stored { credential: held.uuid, name: held.name.clone(), number: held.last_number }
 }
 
 /// Only of versions that may make their name.
 fn names_of(versions: &[NewCredentialVersion]) -> Vec<Column> {
-    let mut all: Vec<&NewCredentialVersion> =
-        versions.iter().filter(|new| !matches!(new.expected, Some(Some(_)))).collect();
+    let mut all: Vec<&NewCredentialVersion> = versions.iter().filter(|new| new.may_be_first()).collect();
     all.sort_by(|a, b| a.name_key.cmp(&b.name_key));
     vec![
         Column::Uuid(all.iter().map(|_| Uuid::now_v7()).collect()),
@@ -237,12 +290,13 @@ fn names_of(versions: &[NewCredentialVersion]) -> Vec<Column> {
     ]
 }
 
-fn keys_of<'a>(keys: impl Iterator<Item = (&'a String, &'a CredentialAsker)> + Clone) -> Vec<Column> {
+fn keys_of<'a>(keys: impl Iterator<Item = (&'a String, &'a CredentialAsker, i64)> + Clone) -> Vec<Column> {
     vec![
         Column::Int((0_i64..).take(keys.clone().count()).collect()),
-        Column::Text(keys.clone().map(|(name, _)| name.clone()).collect()),
-        Column::Int(keys.clone().map(|(_, asker)| asker.everything.into()).collect()),
-        Column::Text(keys.map(|(_, asker)| asker.actor.clone()).collect()),
+        Column::Text(keys.clone().map(|(name, ..)| name.clone()).collect()),
+        Column::Int(keys.clone().map(|(_, asker, _)| asker.everything.into()).collect()),
+        Column::Text(keys.clone().map(|(_, asker, _)| asker.actor.clone()).collect()),
+        Column::Int(keys.map(|(.., now_us)| now_us).collect()),
     ]
 }
 
@@ -253,44 +307,50 @@ fn held_of(row: &mut Row) -> Result<(Held, bool), StoreError> {
         name: row.text()?,
         kind: row.text()?,
         current: row.maybe_uuid()?,
+        last_number: row.number()?,
     };
     Ok((held, row.flag()?))
 }
 
-async fn insert_versions(tx: &mut Tx, new: &[&NewCredentialVersion], ids: &[i64]) -> Result<(), StoreError> {
+/// A version that is stored, and where.
+struct Numbered<'a> {
+    new: &'a NewCredentialVersion,
+    credential: i64,
+    number: u64,
+}
+
+async fn insert_versions(tx: &mut Tx, all: &[Numbered<'_>]) -> Result<(), StoreError> {
     let columns = vec![
-        Column::Uuid(new.iter().map(|new| new.version).collect()),
-        Column::Int(ids.to_vec()),
-        Column::Int(new.iter().map(|new| new.at_us).collect()),
-        Column::Blob(new.iter().map(|new| new.sealed.clone()).collect()),
-        Column::MaybeText(new.iter().map(|new| new.metadata.clone()).collect()),
-        Column::MaybeText(new.iter().map(|new| new.parameters.clone()).collect()),
-        Column::MaybeText(new.iter().map(|new| new.facts.clone()).collect()),
-        Column::MaybeInt(new.iter().map(|new| new.not_after_us).collect()),
-        Column::Int(new.iter().map(|new| new.transitional.into()).collect()),
+        Column::Uuid(all.iter().map(|one| one.new.version).collect()),
+        Column::Int(all.iter().map(|one| one.credential).collect()),
+        Column::Int(all.iter().map(|one| one.new.at_us).collect()),
+        Column::Blob(all.iter().map(|one| one.new.sealed.clone()).collect()),
+        Column::MaybeText(all.iter().map(|one| one.new.metadata.clone()).collect()),
+        Column::MaybeText(all.iter().map(|one| one.new.parameters.clone()).collect()),
+        Column::MaybeText(all.iter().map(|one| one.new.facts.clone()).collect()),
+        Column::MaybeInt(all.iter().map(|one| one.new.not_after_us).collect()),
+        Column::Int(all.iter().map(|one| one.new.transitional.into()).collect()),
+        Column::Int(all.iter().map(|one| i64::try_from(one.number).unwrap_or(i64::MAX)).collect()),
+        Column::MaybeInt(all.iter().map(|one| one.new.ends_at_us).collect()),
+        Column::MaybeText(all.iter().map(|one| one.new.signed_by.clone()).collect()),
     ];
-    tx.bulk(&VERSIONS, columns).await?;
-    // Of several versions of a name the last is what stands in its row.
-    let last: HashMap<i64, &NewCredentialVersion> = ids.iter().copied().zip(new.iter().copied()).collect();
-    let columns = vec![
-        Column::Int(last.keys().copied().collect()),
-        Column::Uuid(last.values().map(|new| new.version).collect()),
-        Column::Int(last.values().map(|new| new.at_us).collect()),
-        Column::MaybeInt(last.values().map(|new| new.not_after_us).collect()),
-        Column::MaybeText(last.values().map(|new| new.signed_by.clone()).collect()),
-    ];
-    tx.bulk(&CURRENT, columns).await.map(drop)
+    // Of several versions of a name the last says how many stay.
+    let keep: BTreeMap<i64, Option<u32>> = all.iter().map(|one| (one.credential, one.new.keep)).collect();
+    let settled = vec![Column::Int(keep.keys().copied().collect())];
+    let (ids, keep) = keep.into_iter().filter_map(|(id, keep)| Some((id, i64::from(keep?)))).unzip();
+    let pruned = vec![Column::Int(ids), Column::Int(keep)];
+    tx.bulks(&[(&VERSIONS, columns), (&SETTLE, settled), (&PRUNE, pruned)]).await.map(drop)
 }
 
 /// The row of a name (lower case), held; `None` when it is not there or the asker does not hold the operation on it.
-async fn hold(
+pub(super) async fn hold(
     tx: &mut Tx,
     asker: &CredentialAsker,
     name_key: &str,
     operation: CredentialOperation,
 ) -> Result<Option<Held>, StoreError> {
     let key = name_key.to_owned();
-    let locked = tx.bulk(&LOCK, keys_of(std::iter::once((&key, asker)))).await?;
+    let locked = tx.bulk(&LOCK, keys_of(std::iter::once((&key, asker, i64::MIN)))).await?;
     let Some(mut row) = locked.into_iter().next() else { return Ok(None) };
     row.skip()?;
     let (held, _) = held_of(&mut row)?;
@@ -299,6 +359,7 @@ async fn hold(
 }
 
 /// Removes a credential (its name in lower case) and all its versions; false when it is not there or the asker may not.
+/// With `kept_since_us` it is only set aside at that time, for [`restore_credential`](super::restore_credential).
 ///
 /// # Errors
 /// Those of the database.
@@ -306,8 +367,12 @@ pub async fn delete_credential(
     tx: &mut Tx,
     asker: &CredentialAsker,
     name_key: &str,
+    kept_since_us: Option<i64>,
 ) -> Result<bool, StoreError> {
     let Some(held) = hold(tx, asker, name_key, CredentialOperation::Delete).await? else { return Ok(false) };
+    if let Some(at_us) = kept_since_us {
+        return super::away::set_aside(tx, held.id, held.uuid, at_us).await;
+    }
     tx.execute(DELETE_VERSIONS, vec![held.id.into()]).await?;
     Ok(tx.execute(DELETE, vec![held.id.into()]).await? == 1)
 }
@@ -327,20 +392,10 @@ pub async fn delete_credential_version(
     let found = tx.row(LOCK_VERSION, vec![version.into(), held.id.into()]).await?;
     let Some(id) = found.map(|mut row| row.int()).transpose()? else { return Ok(false) };
     tx.execute(DELETE_VERSION, vec![id.into()]).await?;
-    let newest = tx.row(NEWEST, vec![held.id.into()]).await?;
-    let Some(mut newest) = newest else {
+    if tx.row(ANY_VERSION, vec![held.id.into()]).await?.is_none() {
         return Err(StoreError::Stale("the last version of a credential".to_owned()));
-    };
-    if held.current == Some(version) {
-        let columns = vec![
-            Column::Int(vec![held.id]),
-            Column::Uuid(vec![newest.uuid()?]),
-            Column::Int(vec![newest.int()?]),
-            Column::MaybeInt(vec![newest.maybe_int()?]),
-            Column::MaybeText(vec![None]),
-        ];
-        tx.bulk(&CURRENT, columns).await?;
     }
+    tx.bulk(&SETTLE, vec![Column::Int(vec![held.id])]).await?;
     Ok(true)
 }
 
@@ -363,5 +418,23 @@ pub async fn set_transitional_version(
     }
     let version = version.map_or_else(|| Value::from(Uuid::nil()), Value::from);
     tx.execute(TRANSITION, vec![held.id.into(), version]).await?;
+    tx.bulk(&SETTLE, vec![Column::Int(vec![held.id])]).await?;
     Ok(true)
+}
+
+/// Writes down what the newest version of a credential (its name in lower case) notes, JSON; false when the credential is
+/// not there or the asker may not write.
+///
+/// # Errors
+/// Those of the database.
+pub async fn set_credential_metadata(
+    tx: &mut Tx,
+    asker: &CredentialAsker,
+    name_key: &str,
+    metadata: Option<&str>,
+) -> Result<bool, StoreError> {
+    let Some(held) = hold(tx, asker, name_key, CredentialOperation::Write).await? else { return Ok(false) };
+    let Some(newest) = held.current else { return Ok(false) };
+    let metadata = metadata.map_or(Value::Null, Value::from);
+    Ok(tx.execute(METADATA, vec![newest.into(), metadata]).await? == 1)
 }

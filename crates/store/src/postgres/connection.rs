@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::BytesMut;
+use futures_util::future::join_all;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
@@ -76,11 +77,7 @@ impl Server {
                 tracing::debug!(error = &error as &dyn std::error::Error, "connection to the database lost");
             }
         });
-        client
-            .batch_execute(sql::postgres::SESSION)
-            .await
-            .map_err(|error| translate(sql::postgres::SESSION, error))?;
-        Ok(Connected { client, statements: HashMap::new() })
+        Ok(Connected { client, statements: HashMap::new(), planned: None })
     }
 
     /// What cannot heal by waiting (a wrong password, no such database) is the operator's to correct.
@@ -126,13 +123,42 @@ fn percent_decoded(text: &str) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|_| format!("{text:?} is not UTF-8"))
 }
 
+/// How often a statement is planned.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Planned {
+    /// Each time, for the parameters at hand.
+    EachTime,
+    /// Once a connection, by its indexes.
+    Once,
+}
+
+impl Planned {
+    fn session(self) -> &'static str {
+        match self {
+            Self::EachTime => sql::postgres::PLANNED_EACH_TIME,
+            Self::Once => sql::postgres::PLANNED_ONCE,
+        }
+    }
+}
+
 /// One connection, with its prepared statements.
 pub(crate) struct Connected {
     pub(super) client: Client,
     statements: HashMap<String, Statement>,
+    planned: Option<Planned>,
 }
 
 impl Connected {
+    /// From now on statements are planned so.
+    async fn plan(&mut self, planned: Planned) -> Result<(), StoreError> {
+        if self.planned != Some(planned) {
+            let session = planned.session();
+            self.client.batch_execute(session).await.map_err(|error| translate(session, error))?;
+            self.planned = Some(planned);
+        }
+        Ok(())
+    }
+
     /// The statement, prepared once on this connection.
     pub(super) async fn prepared(&mut self, statement: &str) -> Result<Statement, StoreError> {
         if let Some(known) = self.statements.get(statement) {
@@ -151,7 +177,41 @@ impl Connected {
     }
 }
 
+/// A statement and its parameters.
+pub(crate) type Sent<'a> = (&'a str, Vec<&'a (dyn ToSql + Sync)>);
+
 impl Connected {
+    /// Sends statements one behind the other without waiting between them, first `BEGIN` where it is wanted: one round
+    /// trip for all. The server carries them out in order; after one that fails it refuses the others.
+    ///
+    /// # Errors
+    /// That of the first that failed.
+    pub(crate) async fn pipelined(
+        &mut self,
+        begin: bool,
+        all: &[Sent<'_>],
+    ) -> Result<Vec<Vec<Row>>, StoreError> {
+        let mut prepared = Vec::with_capacity(all.len());
+        for (statement, _) in all {
+            prepared.push(self.prepared(statement).await?);
+        }
+        let client = &self.client;
+        let begun = async {
+            match begin {
+                true => client.batch_execute("BEGIN").await.map_err(|error| translate("-- begin", error)),
+                false => Ok(()),
+            }
+        };
+        // A request is sent when it is first looked at, and they are looked at in this order.
+        let queries = prepared.iter().zip(all).map(|(prepared, (statement, parameters))| async move {
+            let found = client.query(prepared, parameters).await;
+            found.map_err(|error| translate(statement, error))
+        });
+        let (begun, found) = tokio::join!(begun, join_all(queries));
+        begun?;
+        found.into_iter().map(|rows| decoded(&rows?)).collect()
+    }
+
     pub(crate) async fn execute(&mut self, statement: &str, parameters: &[Value]) -> Result<u64, StoreError> {
         let prepared = self.prepared(statement).await?;
         self.client.execute_raw(&prepared, parameters).await.map_err(|error| translate(statement, error))
@@ -173,13 +233,16 @@ impl Connected {
     ) -> Result<Vec<Row>, StoreError> {
         let prepared = self.prepared(statement).await?;
         let found = self.client.query(&prepared, parameters).await;
-        let found = found.map_err(|error| translate(statement, error))?;
-        let decode = |row: &tokio_postgres::Row| {
-            let values: Result<Vec<Value>, _> = (0..row.len()).map(|column| row.try_get(column)).collect();
-            values.map(Row::new).map_err(|error| StoreError::Corrupt(error.to_string()))
-        };
-        found.iter().map(decode).collect()
+        decoded(&found.map_err(|error| translate(statement, error))?)
     }
+}
+
+fn decoded(found: &[tokio_postgres::Row]) -> Result<Vec<Row>, StoreError> {
+    let decode = |row: &tokio_postgres::Row| {
+        let values: Result<Vec<Value>, _> = (0..row.len()).map(|column| row.try_get(column)).collect();
+        values.map(Row::new).map_err(|error| StoreError::Corrupt(error.to_string()))
+    };
+    found.iter().map(decode).collect()
 }
 
 /// A bounded number of connections.
@@ -212,15 +275,36 @@ impl Pool {
         self.size.saturating_sub(self.permits.available_permits())
     }
 
-    pub(super) async fn take(&self) -> Result<Taken<'_>, StoreError> {
+    /// A connection that plans so, if one of those that are kept does.
+    pub(super) async fn take(&self, planned: Planned) -> Result<Taken<'_>, StoreError> {
         let permit = self.permits.acquire().await.map_err(|_| StoreError::Closed)?;
-        let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        while let Some(connected) = idle() {
-            if !connected.client.is_closed() {
-                return Ok(Taken { connected, permit });
+        let kept = || {
+            let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+            let fits = idle.iter().rposition(|connected| connected.planned == Some(planned));
+            fits.map(|at| idle.remove(at)).or_else(|| idle.pop())
+        };
+        let mut connected = loop {
+            match kept() {
+                Some(connected) if connected.client.is_closed() => {}
+                Some(connected) => break connected,
+                None => break self.server.connect().await?,
             }
-        }
-        Ok(Taken { connected: self.server.connect().await?, permit })
+        };
+        connected.plan(planned).await?;
+        Ok(Taken { connected, permit })
+    }
+
+    /// Reads over one of them.
+    pub(super) async fn rows(
+        &self,
+        planned: Planned,
+        statement: &str,
+        parameters: &[Value],
+    ) -> Result<Vec<Row>, StoreError> {
+        let mut taken = self.take(planned).await?;
+        let found = taken.connected.rows(statement, parameters).await?;
+        self.give_back(taken);
+        Ok(found)
     }
 
     pub(super) fn give_back(&self, taken: Taken<'_>) {

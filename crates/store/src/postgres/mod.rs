@@ -3,18 +3,21 @@
 
 mod connection;
 mod record;
+mod replica;
 mod tls;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
 use uuid::Uuid;
 
-pub(crate) use connection::Connected;
+pub(crate) use connection::{Connected, Planned, Sent};
 use connection::{Pool, Server, Taken, translate};
+use replica::{POINT_WITHIN, PROBE_WITHIN, Reading, Replica};
 
 use crate::error::StoreError;
 use crate::migrate::{self, Applied};
@@ -23,6 +26,7 @@ use crate::options::{Fault, StoreOptions};
 use crate::sql;
 use crate::store::PoolUse;
 use crate::tx::{Inner, Tx};
+use crate::url::{Place, StoreUrl};
 use crate::value::{Row, Value};
 
 /// The advisory lock held while the schema moves: "bulla" in ASCII.
@@ -31,6 +35,7 @@ const SCHEMA_LOCK_KEY: i64 = 0x62_75_6c_6c_61;
 pub(crate) struct Postgres {
     readers: Pool,
     writers: Pool,
+    replica: Option<Replica>,
     fault: Arc<AtomicU8>,
     sent: AtomicU64,
 }
@@ -44,9 +49,14 @@ impl Postgres {
     ) -> Result<Self, StoreError> {
         let server = Server::parse(url, shown.clone())?;
         let (readers, writers) = options.readers_and_writers();
+        let replica = match &options.replica {
+            Some(replica) => Some(Self::replica(replica, readers, options.replica_alone)?),
+            None => None,
+        };
         let store = Self {
             readers: Pool::new(server.clone(), readers),
             writers: Pool::new(server, writers),
+            replica,
             fault: Arc::clone(&options.fault),
             sent: AtomicU64::new(0),
         };
@@ -60,7 +70,7 @@ impl Postgres {
     }
 
     async fn migrate(&self, database: &str, now_us: i64) -> Result<(), StoreError> {
-        let mut taken = self.writers.take().await?;
+        let mut taken = self.writers.take(Planned::EachTime).await?;
         let lock = taken.connected.prepared(sql::postgres::SCHEMA_LOCK).await?;
         let exists = taken.connected.prepared(sql::postgres::TABLE_EXISTS).await?;
         let run = |statement: &'static str| move |error| translate(statement, error);
@@ -91,7 +101,7 @@ impl Postgres {
     /// Makes the partition that a scan of this time writes to.
     pub(crate) async fn prepare_scan(&self, at_us: i64) -> Result<(), StoreError> {
         let month = Month::of(at_us)?;
-        let mut taken = self.writers.take().await?;
+        let mut taken = self.writers.take(Planned::EachTime).await?;
         let exists = taken.connected.prepared(sql::postgres::TABLE_EXISTS).await?;
         let run = |statement: &'static str| move |error| translate(statement, error);
         let there = taken.connected.client.query_one(&exists, &[&month.name]).await;
@@ -110,38 +120,95 @@ impl Postgres {
     }
 
     pub(crate) async fn execute(&self, statement: &str, parameters: &[Value]) -> Result<u64, StoreError> {
-        let mut taken = self.writers.take().await?;
+        let mut taken = self.writers.take(Planned::EachTime).await?;
         let changed = taken.connected.execute(statement, parameters).await?;
         self.sent.fetch_add(1, Ordering::Relaxed);
         self.writers.give_back(taken);
         Ok(changed)
     }
 
-    /// Reads; once more on a fresh connection if the one kept turns out to be lost.
-    pub(crate) async fn rows(&self, statement: &str, parameters: &[Value]) -> Result<Vec<Row>, StoreError> {
-        match self.rows_once(statement, parameters).await {
-            Err(StoreError::Unavailable { .. }) => self.rows_once(statement, parameters).await,
-            other => other,
+    fn replica(url: &StoreUrl, connections: usize, alone: Duration) -> Result<Replica, StoreError> {
+        let Place::Postgres(address) = &url.0 else {
+            let reason = "a standby is a PostgreSQL server, as in postgres://bulla@standby/bulla".to_owned();
+            return Err(StoreError::Url { text: url.to_string(), reason });
+        };
+        Ok(Replica::new(Server::parse(address, url.to_string())?, connections, alone))
+    }
+
+    /// Reads, where the database is away from its standby. Statements that write are refused there.
+    pub(crate) async fn rows(
+        &self,
+        planned: Planned,
+        statement: &str,
+        parameters: &[Value],
+    ) -> Result<Vec<Row>, StoreError> {
+        let Some(replica) = &self.replica else {
+            return self.primary_rows(planned, statement, parameters).await;
+        };
+        let within = match (replica.reading(), planned) {
+            (Reading::Replica, _) => return replica.rows(planned, statement, parameters).await,
+            (Reading::Probe, _) => Some(PROBE_WITHIN),
+            (Reading::Primary, Planned::Once) => Some(POINT_WITHIN),
+            (Reading::Primary, Planned::EachTime) => None,
+        };
+        let asked = self.primary_rows(planned, statement, parameters);
+        let answer = match within {
+            None => asked.await,
+            Some(within) => match tokio::time::timeout(within, asked).await {
+                Ok(answer) => answer,
+                Err(elapsed) => Err(StoreError::Unavailable { source: elapsed.into() }),
+            },
+        };
+        match answer {
+            Err(StoreError::Unavailable { source }) if replica.primary_is_away() => {
+                let read = replica.rows(planned, statement, parameters).await;
+                // What the database said tells more than that its standby is away, too.
+                read.map_err(|_| StoreError::Unavailable { source })
+            }
+            Err(error @ StoreError::Unavailable { .. }) => Err(error),
+            answer => {
+                replica.primary_is_back();
+                answer
+            }
         }
     }
 
-    async fn rows_once(&self, statement: &str, parameters: &[Value]) -> Result<Vec<Row>, StoreError> {
-        let mut taken = self.readers.take().await?;
-        let found = taken.connected.rows(statement, parameters).await?;
+    /// Reads; once more on a fresh connection if the one kept turns out to be lost.
+    async fn primary_rows(
+        &self,
+        planned: Planned,
+        statement: &str,
+        parameters: &[Value],
+    ) -> Result<Vec<Row>, StoreError> {
+        let found = match self.readers.rows(planned, statement, parameters).await {
+            Err(StoreError::Unavailable { .. }) => self.readers.rows(planned, statement, parameters).await,
+            other => other,
+        };
         self.sent.fetch_add(1, Ordering::Relaxed);
-        self.readers.give_back(taken);
-        Ok(found)
+        found
+    }
+
+    /// Whether the standby is read in the database's place; `None` without one.
+    pub(crate) fn replica_is_read(&self) -> Option<bool> {
+        self.replica.as_ref().map(Replica::is_read)
     }
 
     pub(crate) fn sent(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn pools(&self) -> [PoolUse; 2] {
-        [
+    pub(crate) fn pools(&self) -> Vec<PoolUse> {
+        let mut pools = vec![
             PoolUse { name: "readers", in_use: self.readers.taken(), size: self.readers.size() },
             PoolUse { name: "writers", in_use: self.writers.taken(), size: self.writers.size() },
-        ]
+        ];
+        let standby = self.replica.as_ref();
+        pools.extend(standby.map(|pool| PoolUse {
+            name: "replica",
+            in_use: pool.taken(),
+            size: pool.size(),
+        }));
+        pools
     }
 
     /// Connections that this process opens at most.
@@ -152,17 +219,19 @@ impl Postgres {
     /// One row of a statement without parameters, over a connection of its own: nothing is migrated.
     pub(crate) async fn ask(url: &str, shown: String, statement: &str) -> Result<Option<Row>, StoreError> {
         let pool = Pool::new(Server::parse(url, shown)?, 1);
-        let mut taken = pool.take().await?;
+        let mut taken = pool.take(Planned::EachTime).await?;
         Ok(taken.connected.rows(statement, &[]).await?.into_iter().next())
     }
 
     /// Runs `work` in one transaction.
     pub(crate) async fn write<T>(
         &self,
+        planned: Planned,
         work: impl for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
-        let Taken { connected, permit } = self.writers.take().await?;
-        let mut tx = Tx { inner: Inner::Postgres(Box::new(connected)), audit_head: None, sent: 0 };
+        let Taken { connected, permit } = self.writers.take(planned).await?;
+        let mut tx =
+            Tx { inner: Inner::Postgres(Box::new(connected)), audit_head: None, sent: 0, begin: true };
         let outcome = self.transaction(&mut tx, work).await;
         self.sent.fetch_add(tx.sent, Ordering::Relaxed);
         if let Inner::Postgres(connected) = tx.inner {
@@ -179,12 +248,13 @@ impl Postgres {
         tx: &mut Tx,
         work: impl for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
-        run(tx, "BEGIN").await?;
         let answer = work(tx).await?;
         if Fault::BeforeCommit.take(&self.fault) {
             return Err(Fault::BeforeCommit.error());
         }
-        run(tx, "COMMIT").await?;
+        if !tx.begin {
+            run(tx, "COMMIT").await?;
+        }
         if Fault::AfterCommit.take(&self.fault) {
             return Err(Fault::AfterCommit.error());
         }
@@ -192,7 +262,7 @@ impl Postgres {
     }
 
     pub(crate) async fn record(&self, scan: Uuid, batch: &[NewObservation]) -> Result<Recorded, StoreError> {
-        let mut taken = self.writers.take().await?;
+        let mut taken = self.writers.take(Planned::EachTime).await?;
         let outcome = self.record_on(&mut taken.connected, scan, batch).await;
         // After an error the connection goes, and the server undoes what was not committed.
         let recorded = outcome?;
@@ -221,7 +291,7 @@ impl Postgres {
 
     /// Prepares one statement without running it.
     pub(crate) async fn check(&self, statement: &str) -> Result<(), StoreError> {
-        let mut taken = self.writers.take().await?;
+        let mut taken = self.writers.take(Planned::EachTime).await?;
         taken.connected.prepared(statement).await?;
         self.writers.give_back(taken);
         Ok(())

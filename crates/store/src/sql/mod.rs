@@ -65,6 +65,9 @@ migrations! {
     19 "history" "0019_history.sql",
     20 "kept_tags" "0020_kept_tags.sql",
     21 "credentials" "0021_credentials.sql",
+    22 "credential_ends" "0022_credential_ends.sql",
+    23 "rotation" "0023_rotation.sql",
+    24 "master_keys" "0024_master_keys.sql",
 }
 
 /// What a module sends: statements of both databases, of one of them, and over many rows.
@@ -99,6 +102,7 @@ pub(crate) const MODULES: &[Sends] = &[
         composed: crate::clouds::composed,
     },
     sends(crate::keys::ALL, crate::keys::BULKS),
+    sends(crate::master_keys::ALL, &[]),
     sends(&[], crate::kept_tags::BULKS),
     sends(crate::known::ALL, crate::known::BULKS),
     Sends {
@@ -130,6 +134,10 @@ pub(crate) const MODULES: &[Sends] = &[
     sends(crate::leases::ALL, &[]),
     sends(crate::enrolments::ALL, &[]),
     crate::credentials::SENDS,
+    crate::credentials::ROTATION_SENDS,
+    crate::credentials::WRAP_SENDS,
+    crate::credentials::ACCESS_SENDS,
+    crate::credentials::HOOK_SENDS,
     crate::ct::SENDS,
     sends(crate::told::ALL, crate::told::BULKS),
     sends(crate::history::ALL, crate::history::BULKS),

@@ -144,9 +144,14 @@ pub(crate) const TABLE_EXISTS: &str = "-- table_exists
 SELECT to_regclass(?1::text) IS NOT NULL";
 
 /// Plans are made for the arrays at hand: a plan kept from when the tables were empty would read them whole, until the
-/// server's next ANALYZE.
-pub(crate) const SESSION: &str = "-- session
-SET plan_cache_mode = force_custom_plan";
+/// server's next ANALYZE. What a plan seems to cost says nothing about what compiling it would save.
+pub(crate) const PLANNED_EACH_TIME: &str = "-- planned_each_time
+SET plan_cache_mode = force_custom_plan; SET enable_seqscan = on; SET enable_bitmapscan = on; SET jit = off";
+
+/// Plans are made once a connection, by indexes wherever there is one, so that it does not matter what the tables held
+/// then: for statements of a few rows, which take several times as long to plan as to run.
+pub(crate) const PLANNED_ONCE: &str = "-- planned_once
+SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_bitmapscan = off; SET jit = off";
 
 /// A month's partition of the observations.
 pub(crate) fn partition_create(name: &str, from_us: i64, to_us: i64) -> String {

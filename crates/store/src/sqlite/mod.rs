@@ -102,7 +102,7 @@ impl Sqlite {
         let (jobs, queue) = mpsc::channel::<Job>(WRITES_WAITING_MAX);
         let sent = Arc::new(AtomicU64::new(0));
         let state = WriterState {
-            tx: Tx { inner: Inner::Sqlite(writer), audit_head: None, sent: 0 },
+            tx: Tx { inner: Inner::Sqlite(writer), audit_head: None, sent: 0, begin: false },
             ids: Ids::default(),
             fault: Arc::clone(&options.fault),
             sent: Arc::clone(&sent),

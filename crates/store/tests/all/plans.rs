@@ -15,8 +15,12 @@ const LARGE: &[&str] = &[
     "certificate_ders",
     "certificate_names",
     "certificates",
+    "credential_hook_calls",
     "credential_permissions",
+    "credential_rotations",
+    "credential_unwraps",
     "credential_versions",
+    "credential_wraps",
     "credentials",
     "crl_bases",
     "ct_issuance_ders",
@@ -38,7 +42,11 @@ const WALKS: &[&str] = &[
     "credentials_like",
     "credentials_sealed_with",
     "sealed_count credential_versions.sealed",
+    "sealed_heads credential_versions.sealed",
+    "sealed_count credential_wraps.sealed",
+    "sealed_heads credential_wraps.sealed",
     "sealed_page credential_versions.sealed",
+    "sealed_page credential_wraps.sealed",
 ];
 
 /// The tables of [`LARGE`] that a plan reads from end to end, table or index.

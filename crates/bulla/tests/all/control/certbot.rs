@@ -83,7 +83,7 @@ fn certbot_gets_renews_and_revokes_a_certificate() {
 }
 
 /// Whether openssl finds the certificate revoked on the CRL it names.
-fn crl_check(house: &House, root: &str, chain: &str, leaf: &str) -> bool {
+pub(super) fn crl_check(house: &House, root: &str, chain: &str, leaf: &str) -> bool {
     let text = house.openssl(&["x509", "-noout", "-text", "-in", leaf]);
     let url = text
         .lines()

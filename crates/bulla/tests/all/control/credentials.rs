@@ -9,6 +9,7 @@ use keys::{KeyType, PrivateKey, Signer};
 use serde_json::{Value, json};
 
 use super::House;
+use super::certbot::crl_check;
 use crate::world::{describe, run};
 
 fn write(house: &House, name: &str, text: &str) -> String {
@@ -78,6 +79,44 @@ fn the_command_keeps_makes_finds_and_uses_credentials() {
     );
 }
 
+#[test]
+fn the_command_takes_back_what_was_deleted_and_changes_versions() {
+    let house = House::up();
+    for value in ["one", "two", "three"] {
+        let file = write(&house, "value", value);
+        house.does(&["credential", "set", "/team/db", "--file", &file]);
+    }
+    let value = || text(&house.does(&["credential", "get", "/team/db", "--value"]));
+    let numbers = || {
+        let listed = house.json(&["credential", "versions", "/team/db"]);
+        let rows = listed["rows"].as_array().unwrap().clone();
+        rows.into_iter()
+            .map(|row| (row["number"].as_u64().unwrap(), row.get("deleted_at").is_some()))
+            .collect::<Vec<_>>()
+    };
+    house.does(&["credential", "versions", "/team/db", "--delete", "1,3"]);
+    assert_eq!(numbers(), [(3, true), (2, false), (1, true)]);
+    house.does(&["credential", "versions", "/team/db", "--undelete", "3"]);
+    house.does(&["credential", "versions", "/team/db", "--destroy", "1"]);
+    assert_eq!((numbers(), value()), (vec![(3, false), (2, false)], "three\n".to_owned()));
+    house.does(&["credential", "delete", "/team/db"]);
+    let deleted = house.json(&["credential", "deleted"]);
+    assert_eq!(
+        (&deleted["rows"][0]["name"], &deleted["rows"][0]["type"]),
+        (&json!("/team/db"), &json!("value"))
+    );
+    house.does(&["credential", "undelete", "/team/db"]);
+    assert_eq!(value(), "three\n");
+    let again = run(&mut house.bulla(&["credential", "undelete", "/team/db"]));
+    assert_eq!(again.status.code(), Some(6), "{}", describe(&again));
+    // With an end.
+    let made = house.json(&["credential", "generate", "/team/short", "--ttl", "1h"]);
+    assert!(made["expires_at"].is_string(), "{made}");
+    let file = write(&house, "value", "x");
+    let none = run(&mut house.bulla(&["credential", "set", "/team/x", "--file", &file, "--ttl", "0s"]));
+    assert_eq!(none.status.code(), Some(6), "{}", describe(&none));
+}
+
 /// One client of the credential store: a token and what it is let.
 struct Client<'a> {
     house: &'a House,
@@ -101,7 +140,7 @@ impl<'a> Client<'a> {
 fn ask(house: &House, method: &str, path: &str, more: &[&str], body: Option<&str>) -> (u16, Value) {
     let url = std::fs::read_to_string(house.path("data/credentials.url")).unwrap();
     let (url, root) = (format!("{}{path}", url.trim()), house.root().display().to_string());
-    let mut arguments = vec!["-s", "--cacert", &root, "-X", method, "-w", "\n%{http_code}", "-g", &url];
+    let mut arguments = vec!["-sS", "--cacert", &root, "-X", method, "-w", "\n%{http_code}", "-g", &url];
     arguments.extend(more);
     if let Some(body) = body {
         arguments.extend(["--data-binary", body]);
@@ -499,4 +538,46 @@ fn tokens_of_a_uaa_are_accepted_by_its_keys_also_when_they_change() {
     house.until("the new key", || read(Uaa::token("two", &stranger, json!({}))).0 == 200);
     // The store's own tokens are good beside them.
     assert_eq!(admin.ask("GET", "/api/v1/data?name=/c/x&current=true", None).0, 200);
+}
+
+/// The certificate and the key of a credential, as files.
+fn kept(house: &House, name: &str, file: &str) {
+    for (field, ending) in [("certificate", "pem"), ("private_key", "key")] {
+        let got = house.does(&["credential", "get", name, "--key", field, "--value"]);
+        std::fs::write(house.path(&format!("{file}.{ending}")), got.stdout).unwrap();
+    }
+}
+
+#[test]
+fn an_authority_among_credentials_is_published_and_opens_no_door() {
+    let house = House::up();
+    let make = |name: &str, how: &[&str]| {
+        let with: Vec<&str> = how.iter().flat_map(|one| ["--with", *one]).collect();
+        house.does(&[&["credential", "generate", name, "--type", "certificate"][..], &with].concat());
+    };
+    make("/deploy/ca", &["common_name=deploy", "is_ca=true"]);
+    make("/deploy/web", &["common_name=web", "ca=/deploy/ca", "extended_key_usage=client_auth"]);
+    kept(&house, "/deploy/ca", "deploy");
+    kept(&house, "/deploy/web", "web");
+    let listed = house.json(&["ca", "list"]);
+    let all = listed["rows"].as_array().unwrap();
+    let known: Vec<&Value> = all.iter().map(|ca| &ca["credential"]).filter(|path| !path.is_null()).collect();
+    assert_eq!(known, [&json!("/deploy/ca")], "{listed}");
+    // Whoever may write a credential makes such authorities: clients that they sign are let in nowhere.
+    let files = ["data/root.pem", "web.pem", "web.key", "deploy.pem"];
+    let [root, leaf, key, ca] = files.map(|file| house.path(file).display().to_string());
+    let url = format!("{}/api/v1/auth/me", house.url());
+    let who = ["-sS", "-o", "/dev/null", "-w", "%{http_code}", "--cacert", &root, &url];
+    let nobody = house.program("curl", "apt-get install -y curl", &who);
+    assert_eq!(text(&nobody), "401");
+    let as_leaf = [&who[..], &["--cert", &leaf, "--key", &key]].concat();
+    let refused = house.program("curl", "apt-get install -y curl", &as_leaf);
+    assert!(!refused.status.success(), "the handshake came to its end: {}", describe(&refused));
+    let own = std::fs::read_to_string(&ca).unwrap();
+    assert!(!std::fs::read_to_string(&root).unwrap().contains(own.trim()), "nobody is told to trust it");
+    // Revoked as any other, on a CRL that openssl believes.
+    assert!(!crl_check(&house, &ca, &ca, &leaf));
+    let revoked = house.json(&["ca", "revoke", &leaf, "--reason", "superseded"]);
+    assert_eq!(revoked["count"], 1, "{revoked}");
+    house.until("the CRL has it", || crl_check(&house, &ca, &ca, &leaf));
 }

@@ -94,6 +94,16 @@ fn credhubs_own_client_goes_through_every_command() {
     assert!(!hub.tries(&["get", "-n", "/t/value"]).status.success());
     hub.does(&["import", "-f", "exported.yml"]);
     assert_eq!(hub.does(&["get", "-n", "/t/password", "-q"]).trim(), "pw");
+    // Its file is read here, and ours there.
+    let export = hub.house.path("exported.yml").display().to_string();
+    let read = hub.house.json(&["credential", "import", &export]);
+    assert_eq!((&read["unchanged"], &read["failed"]), (&json!(6), &json!([])), "{read}");
+    let ours = hub.house.path("ours.yml").display().to_string();
+    hub.house.does(&["credential", "export", "--path", "/t", "--to", &ours, "--plain"]);
+    hub.does(&["delete", "-p", "/t"]);
+    hub.does(&["import", "-f", "ours.yml"]);
+    let read = hub.house.json(&["credential", "import", &export]);
+    assert_eq!((&read["unchanged"], &read["failed"]), (&json!(6), &json!([])), "{read}");
     // A file with references, and a request of its own.
     std::fs::write(hub.house.path("template.yml"), "password: ((/t/password))\nname: ((/t/user.username))\n")
         .unwrap();

@@ -90,3 +90,38 @@ fn an_authority_on_a_token_issues_and_outlives_the_tokens_absence() {
     let cas: Value = house.json(&["ca", "show", "hsm"]);
     assert_eq!(cas["state"], "active");
 }
+
+#[test]
+fn the_master_key_moves_into_the_module_and_back_while_all_goes_on() {
+    let mut house = house_with_token();
+    let base = std::fs::read_to_string(house.path("bulla.toml")).unwrap();
+    let pkcs11 = base[base.find("[pkcs11]").unwrap()..].to_owned();
+    let file = house.path("data/master.key").display().to_string();
+    let wrapped = house.path("wrapped").display().to_string();
+    let module =
+        |label: &str| format!("{{ pkcs11 = {{ key_label = {label:?}, wrapped_file = {wrapped:?} }} }}");
+    let restarted = |house: &mut House, authority: &str| {
+        assert_eq!(house.stop(), Some(0));
+        house.configure(&format!("{pkcs11}[authority]\n{authority}"));
+        house.start();
+    };
+    house.does(&["credential", "generate", "/one"]);
+    let value = house.json(&["credential", "get", "/one"])["value"].clone();
+    let to = format!("master_key = {}\nold_master_key_files = [{file:?}]\n", module("kek"));
+    restarted(&mut house, &to);
+    assert_eq!(house.json(&["key", "rotate"])["remaining"], 0);
+    restarted(&mut house, &format!("master_key = {}\n", module("kek")));
+    assert_eq!(house.json(&["credential", "get", "/one"])["value"], value);
+    // Another key of the module does not open the file.
+    assert_eq!(house.stop(), Some(0));
+    house.configure(&format!("{pkcs11}[authority]\nmaster_key = {}\n", module("another")));
+    let said = house.try_start().unwrap_err();
+    assert!(said.contains("there is no AES key \"another\"") && said.contains("hint:"), "{said}");
+    house.configure(&format!("{pkcs11}[authority]\nmaster_key = {}\n", module("kek")));
+    house.start();
+    let back = format!("master_key_file = {file:?}\nold_master_keys = [{}]\n", module("kek"));
+    restarted(&mut house, &back);
+    assert_eq!(house.json(&["key", "rotate"])["remaining"], 0);
+    restarted(&mut house, &format!("master_key_file = {file:?}\n"));
+    assert_eq!(house.json(&["credential", "get", "/one"])["value"], value);
+}

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use keys::{PrivateKey, Signer as _};
+use keys::{PrivateKey, Secret, Signer as _};
 use x509::build::{Extension, signed};
 use x509::{Certificate, DistinguishedName, GeneralName};
 
@@ -11,7 +11,7 @@ use super::AgentRunError;
 use super::api::{Api, ApiError, Given};
 use super::folder::Folder;
 use crate::agents::work::{AgentJob, JobResult, TargetWork, Work};
-use crate::deploy::{Deployer, Material, Secret};
+use crate::deploy::{Deployer, Material};
 
 /// Tries at telling the server; after them it gives the job again.
 const TELLS: u32 = 5;

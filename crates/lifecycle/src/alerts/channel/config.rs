@@ -1,10 +1,9 @@
 //! How a channel is reached.
 
+use keys::Secret;
 use outbound::guard::Guard;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-
-use crate::issuers::Secret;
 
 use super::ChannelError;
 

@@ -15,17 +15,12 @@ use uuid::Uuid;
 pub use config::ChannelConfig;
 
 use crate::alerts::Message;
+use crate::clients::Clients;
 use crate::issuers::http::{Ask, Http, Reply, excerpt};
 use crate::issuers::{HttpConfig, IssuerError};
 
 /// Longest one try may take.
 const TRY_MAX: Duration = Duration::from_secs(30);
-
-/// Clients kept; a changed channel has another revision, and so another client.
-const CLIENTS_MAX: u64 = 1_024;
-
-/// How long an unused client is kept.
-const CLIENT_LIFE: Duration = Duration::from_secs(3_600);
 
 /// Why a channel did not take a message.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -64,7 +59,7 @@ impl From<IssuerError> for ChannelError {
 #[derive(Clone)]
 pub struct Channels {
     resolver: Resolver,
-    clients: std::sync::Arc<parking_lot::Mutex<lru::Clients>>,
+    clients: std::sync::Arc<parking_lot::Mutex<Clients<Client>>>,
 }
 
 impl fmt::Debug for Channels {
@@ -175,39 +170,5 @@ impl Outgoing {
     fn header(mut self, name: &'static str, value: String) -> Self {
         self.headers.push((name, value));
         self
-    }
-}
-
-mod lru {
-    //! Clients by channel, the ones longest unused dropped.
-
-    use std::collections::HashMap;
-    use std::time::Instant;
-
-    use uuid::Uuid;
-
-    use super::{CLIENT_LIFE, CLIENTS_MAX, Client};
-
-    #[derive(Default)]
-    pub(super) struct Clients(HashMap<(Uuid, i64), (Client, Instant)>);
-
-    impl Clients {
-        pub(super) fn get(&mut self, channel: (Uuid, i64)) -> Option<Client> {
-            let (client, used) = self.0.get_mut(&channel)?;
-            *used = Instant::now();
-            Some(client.clone())
-        }
-
-        pub(super) fn put(&mut self, channel: (Uuid, i64), client: Client) {
-            let now = Instant::now();
-            // Another revision of the same channel is never asked for again.
-            self.0.retain(|(id, _), (_, used)| *id != channel.0 && now.duration_since(*used) < CLIENT_LIFE);
-            if self.0.len() as u64 >= CLIENTS_MAX
-                && let Some(oldest) = self.0.iter().min_by_key(|(_, (_, used))| *used).map(|(key, _)| *key)
-            {
-                self.0.remove(&oldest);
-            }
-            self.0.insert(channel, (client, now));
-        }
     }
 }

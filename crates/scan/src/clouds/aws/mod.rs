@@ -7,6 +7,7 @@
 
 mod acm;
 mod iam;
+mod kms;
 mod session;
 mod tagging;
 mod usage;
@@ -21,6 +22,8 @@ use outbound::Deadline;
 use self::session::{Regional, Session};
 use self::usage::Usage;
 use super::http::HttpClient;
+pub use kms::{KmsError, KmsKey};
+
 pub use super::settings::AwsAccount;
 use super::{ApiError, Chain, CloudSource, Pools, Provider, Sink, SourceError};
 

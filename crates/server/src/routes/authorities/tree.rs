@@ -145,6 +145,8 @@ pub(super) struct AuthorityView {
     name: String,
     /// `pending` (its request waits for a certificate), `active`, `retiring` (issues no more) or `retired`.
     state: &'static str,
+    /// The credential that it is, for one that the credential store keeps.
+    credential: Option<String>,
     /// The authority here above it.
     parent: Option<Uuid>,
     /// Whether it is a root.
@@ -206,6 +208,7 @@ impl AuthorityView {
             id: ca.id,
             name: ca.name.clone(),
             state: ca.state.as_str(),
+            credential: ca.credential.as_deref().map(str::to_owned),
             parent: ca.parent,
             root: ca.is_root(),
             subject: Some(certificate.subject.text.clone()),
@@ -235,6 +238,7 @@ impl AuthorityView {
             id: ca.id,
             name: ca.name.clone(),
             state: "pending",
+            credential: None,
             parent: None,
             root: false,
             subject: None,
@@ -272,7 +276,8 @@ fn place(id: Uuid) -> Result<HeaderValue, Problem> {
     responses((status = 200, body = Listing<AuthorityView>)))]
 async fn list(state: State) -> Result<Json<Listing<AuthorityView>>, Problem> {
     let authority = state.room::<Authority>()?;
-    let mut all: Vec<AuthorityView> = authority.cas().await?.iter().map(|ca| view(authority, ca)).collect();
+    let mut all: Vec<AuthorityView> =
+        authority.all_cas().await?.iter().map(|ca| view(authority, ca)).collect();
     all.extend(authority.pending_cas().await?.iter().map(|ca| AuthorityView::pending(ca)));
     Ok(Json(Listing::whole(all)))
 }

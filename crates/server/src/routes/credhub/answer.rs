@@ -1,7 +1,7 @@
 //! Answers and refusals as CredHub writes them.
 
 use axum::response::{IntoResponse, Response};
-use credentials::{CredentialError, Refusal, Value, Version};
+use credentials::{CredentialError, Refusal, Value, Version, VersionView};
 use http::StatusCode;
 use http::header::{HeaderValue, WWW_AUTHENTICATE};
 use serde_json::{Value as Json, json};
@@ -13,7 +13,7 @@ pub(super) const BAD_REQUEST: &str = "The request could not be fulfilled because
 
 /// A refusal: a status and a sentence.
 #[derive(Debug)]
-pub(super) struct Refused {
+pub(in crate::routes) struct Refused {
     status: StatusCode,
     error: String,
     /// Only where OAuth says so.
@@ -23,6 +23,15 @@ pub(super) struct Refused {
 impl Refused {
     pub(super) fn new(status: StatusCode, error: impl Into<String>) -> Self {
         Self { status, error: error.into(), description: None }
+    }
+
+    pub(in crate::routes) fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// The sentence.
+    pub(in crate::routes) fn error(&self) -> &str {
+        &self.error
     }
 
     pub(super) fn bad(error: impl Into<String>) -> Self {
@@ -64,19 +73,24 @@ impl IntoResponse for Refused {
 
 impl From<CredentialError> for Refused {
     fn from(error: CredentialError) -> Self {
-        if let Some(details) = error.details() {
-            tracing::error!(details, "the credential store could not answer");
-        }
-        let status = match error.refusal() {
-            Refusal::Bad => StatusCode::BAD_REQUEST,
-            Refusal::Absent => StatusCode::NOT_FOUND,
-            Refusal::Forbidden => StatusCode::FORBIDDEN,
-            Refusal::Conflict => StatusCode::CONFLICT,
-            Refusal::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-            Refusal::Internal => StatusCode::INTERNAL_SERVER_ERROR,
-            Refusal::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
-        };
-        Self::new(status, error.to_string())
+        Self::new(status_of(&error), error.to_string())
+    }
+}
+
+/// Its status; what the caller is not told is logged.
+pub(in crate::routes) fn status_of(error: &CredentialError) -> StatusCode {
+    if let Some(details) = error.details() {
+        tracing::error!(details, "the credential store could not answer");
+    }
+    match error.refusal() {
+        Refusal::Bad => StatusCode::BAD_REQUEST,
+        Refusal::Absent => StatusCode::NOT_FOUND,
+        Refusal::Forbidden => StatusCode::FORBIDDEN,
+        Refusal::Conflict => StatusCode::CONFLICT,
+        Refusal::Gone => StatusCode::GONE,
+        Refusal::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        Refusal::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        Refusal::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
     }
 }
 
@@ -96,6 +110,9 @@ pub(super) fn credential(version: &Version, both_cas: bool) -> Json {
         "metadata": version.metadata,
         "value": version.value.shown(both_cas),
     });
+    if let Some(ends_at_us) = version.ends_at_us {
+        shown["expires_at"] = time(ends_at_us).into();
+    }
     if matches!(version.value, Value::Certificate(_)) {
         let facts = version.facts.unwrap_or_default();
         shown["transitional"] = version.transitional.into();
@@ -113,8 +130,9 @@ pub(super) fn generated(version: &Version, both_cas: bool) -> Json {
     if matches!(version.value, Value::Certificate(_))
         && let Some(kept) = &version.parameters
     {
-        shown["duration_overridden"] = false.into();
-        shown["duration_used"] = kept["duration"].clone();
+        let longer = version.facts.and_then(|facts| facts.minimum_days);
+        shown["duration_overridden"] = longer.is_some().into();
+        shown["duration_used"] = longer.map_or_else(|| kept["duration"].clone(), Into::into);
         match kept.get("key_type") {
             Some(kind) => shown["key_type"] = kind.clone(),
             None => shown["key_length"] = kept["key_length"].clone(),
@@ -124,7 +142,7 @@ pub(super) fn generated(version: &Version, both_cas: bool) -> Json {
 }
 
 /// What is known of a version without its value.
-pub(super) fn certificate_version(version: &Version) -> Json {
+pub(super) fn certificate_version(version: &VersionView) -> Json {
     let facts = version.facts.unwrap_or_default();
     json!({
         "id": version.id,

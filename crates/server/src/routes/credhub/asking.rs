@@ -32,26 +32,26 @@ impl FromRequestParts<State> for Asking {
     type Rejection = Refused;
 
     async fn from_request_parts(parts: &mut Parts, state: &State) -> Result<Self, Refused> {
-        let asker = match ask(parts, state).await {
-            Ok(asker) => asker,
-            Err(refused) => {
-                // Guesses are slowed down; whoever is known is not.
-                state.limits().failure(guard::address(parts)).map_err(|problem| too_often(&problem))?;
-                return Err(refused);
-            }
-        };
-        Ok(Self(asker))
+        Ok(Self(slowed(parts, state, ask(parts, state).await)?))
     }
 }
 
-async fn ask(parts: &Parts, state: &State) -> Result<Asker, Refused> {
-    if let Some(header) = parts.headers.get(AUTHORIZATION) {
-        let text = header.to_str().ok().filter(|text| text.len() <= HEADER_MAX);
-        let token = text.and_then(|text| {
-            let (scheme, token) = text.split_once(' ')?;
-            scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
-        });
-        return by_token(state, token.ok_or_else(denied)?).await;
+/// Guesses are slowed down; whoever is known is not, nor who asks while nobody can say whether he is.
+pub(in crate::routes) fn slowed<T>(
+    parts: &Parts,
+    state: &State,
+    asked: Result<T, Refused>,
+) -> Result<T, Refused> {
+    if asked.as_ref().is_err_and(|refused| !refused.status().is_server_error()) {
+        state.limits().failure(guard::address(parts)).map_err(|problem| too_often(&problem))?;
+    }
+    asked
+}
+
+/// By the `Authorization` header, else by the client's certificate.
+pub(in crate::routes) async fn ask(parts: &Parts, state: &State) -> Result<Asker, Refused> {
+    if parts.headers.contains_key(AUTHORIZATION) {
+        return by_token(state, bearer(parts).ok_or_else(denied)?).await;
     }
     let peer = parts.extensions.get::<Peer>();
     match peer.and_then(|peer| peer.client_certificate.as_deref()) {
@@ -60,7 +60,14 @@ async fn ask(parts: &Parts, state: &State) -> Result<Asker, Refused> {
     }
 }
 
-async fn by_token(state: &State, token: &str) -> Result<Asker, Refused> {
+/// The token of the `Authorization` header.
+pub(in crate::routes) fn bearer(parts: &Parts) -> Option<&str> {
+    let (scheme, token) = parts.headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    let fits = scheme.eq_ignore_ascii_case("bearer") && token.len() <= HEADER_MAX;
+    fits.then(|| token.trim())
+}
+
+pub(in crate::routes) async fn by_token(state: &State, token: &str) -> Result<Asker, Refused> {
     if token.starts_with(TOKEN_PREFIX) {
         let caller = state.access().token(token_hash(token)).await.map_err(|problem| refused(&problem))?;
         return Ok(asker_of(&caller, actor_of(&caller)));
@@ -144,6 +151,6 @@ pub(super) fn refused(problem: &Problem) -> Refused {
     bad_token(TokenError::Expired)
 }
 
-fn too_often(problem: &Problem) -> Refused {
+pub(super) fn too_often(problem: &Problem) -> Refused {
     Refused::new(problem.status(), "Too many requests without a valid token came from this address.")
 }

@@ -38,9 +38,9 @@ pub(super) struct Query {
     days: Option<String>,
 }
 
-type Asked<T> = Result<axum::extract::Query<T>, axum::extract::rejection::QueryRejection>;
+pub(super) type Asked<T> = Result<axum::extract::Query<T>, axum::extract::rejection::QueryRejection>;
 
-fn asked<T>(query: Asked<T>) -> Result<T, Refused> {
+pub(super) fn asked<T>(query: Asked<T>) -> Result<T, Refused> {
     query.map(|axum::extract::Query(query)| query).map_err(|_| Refused::bad_request())
 }
 
@@ -115,15 +115,14 @@ pub(super) async fn set(
     let unprocessable = |refused: Refused| refused.with_status(StatusCode::UNPROCESSABLE_ENTITY);
     let kind = body::text(&body, "type").map_err(unprocessable)?.and_then(|kind| kind.parse::<Kind>().ok());
     let kind = kind.ok_or_else(|| unprocessable(Refused::bad(BAD_SET_TYPE)))?;
-    body::only(&body, &["name", "type", "value", "metadata"]).map_err(unprocessable)?;
+    body::only(&body, &["name", "type", "value", "metadata", "ttl_seconds"]).map_err(unprocessable)?;
     let name = name_of(&body, "name")?;
     let store = room(&state)?.credentials();
     let request = SetRequest {
-        name,
-        kind,
-        value: body.get("value").cloned().unwrap_or_default(),
         metadata: body.get("metadata").cloned(),
         expected: expected(&headers)?,
+        ttl_s: body::number(&body, "ttl_seconds")?.map(u64::from),
+        ..SetRequest::new(name, kind, body.get("value").cloned().unwrap_or_default())
     };
     let version = store.set(&asker, request).await?;
     Ok(axum::Json(credential(&version, store.options().concatenate_cas)))
@@ -157,13 +156,15 @@ pub(super) async fn generate(
     }
     let kind = body::text(&body, "type")?.and_then(|kind| kind.parse::<Kind>().ok());
     let kind = kind.ok_or_else(|| Refused::bad(BAD_GENERATE_TYPE))?;
-    let known = ["name", "type", "parameters", "mode", "overwrite", "value", "metadata", "regenerate"];
+    let known =
+        ["name", "type", "parameters", "mode", "overwrite", "value", "metadata", "regenerate", "ttl_seconds"];
     body::only(&body, &known)?;
     let request = GenerateRequest {
         name: name_of(&body, "name")?,
         parameters: Parameters::read(kind, body.get("parameters").cloned(), body.get("value").cloned())?,
         mode: mode_of(&body)?,
         metadata: body.get("metadata").cloned(),
+        ttl_s: body::number(&body, "ttl_seconds")?.map(u64::from),
     };
     let store = room(&state)?.credentials();
     let version = store.generate(&asker, request).await?;

@@ -9,15 +9,17 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use credentials::{Grant, Tokens};
 use http::StatusCode;
-use http::header::{AUTHORIZATION, CACHE_CONTROL, HOST, HeaderMap};
+use http::header::{AUTHORIZATION, CACHE_CONTROL, HeaderMap};
 use http::request::Parts;
+use keys::Secret;
 use serde::Deserialize;
 use serde_json::json;
 use uuid::Uuid;
+use zeroize::Zeroizing;
 
 use super::answer::Refused;
 use super::asking::{actor_of, bad_token, refused};
-use super::room;
+use super::{host, room};
 use crate::access::{CallerKind, TOKEN_PREFIX, token_hash};
 use crate::guard;
 use crate::state::State;
@@ -27,10 +29,10 @@ use crate::state::State;
 pub(super) struct Asked {
     grant_type: Option<String>,
     client_id: Option<String>,
-    client_secret: Option<String>,
+    client_secret: Option<Secret>,
     username: Option<String>,
-    password: Option<String>,
-    refresh_token: Option<String>,
+    password: Option<Secret>,
+    refresh_token: Option<Secret>,
 }
 
 pub(super) async fn token(
@@ -43,10 +45,11 @@ pub(super) async fn token(
     let Form(asked) = asked.map_err(|_| invalid_request())?;
     match grant(&state, &parts, asked).await {
         Ok((grant, with_refresh)) => {
-            let issuer = room(&state)?.url(host(&parts.headers));
+            let issuer = room(&state)?.url(host(&parts.headers, &parts.uri));
             let tokens = room(&state)?.credentials().issue_tokens(&grant, &issuer);
             Ok(answer(&tokens, with_refresh))
         }
+        Err(refused) if refused.status().is_server_error() => Err(refused),
         Err(refused) => {
             state.limits().failure(guard::address(&parts)).map_err(|problem| {
                 Refused::new(problem.status(), "Too many failed logins came from this address.")
@@ -54,10 +57,6 @@ pub(super) async fn token(
             Err(refused)
         }
     }
-}
-
-fn host(headers: &HeaderMap) -> Option<&str> {
-    headers.get(HOST).and_then(|host| host.to_str().ok())
 }
 
 /// For whom, and whether a refresh token goes with it.
@@ -78,7 +77,7 @@ async fn grant(state: &State, parts: &Parts, asked: Asked) -> Result<(Grant, boo
         }
         Some("refresh_token") => {
             let token = asked.refresh_token.unwrap_or_default();
-            let grant = room(state)?.credentials().refresh_token(&token).await.map_err(|_| {
+            let grant = room(state)?.credentials().refresh_token(token.expose()).await.map_err(|_| {
                 Refused::oauth(StatusCode::UNAUTHORIZED, "invalid_token", "The refresh token is not valid")
             })?;
             // Whoever was removed meanwhile gets no more.
@@ -95,11 +94,16 @@ async fn grant(state: &State, parts: &Parts, asked: Asked) -> Result<(Grant, boo
 }
 
 /// The token of this name with this text.
-async fn identified(state: &State, name: &str, secret: &str, grant_type: &str) -> Result<Grant, Refused> {
-    if !secret.starts_with(TOKEN_PREFIX) {
+pub(in crate::routes) async fn identified(
+    state: &State,
+    name: &str,
+    secret: &Secret,
+    grant_type: &str,
+) -> Result<Grant, Refused> {
+    if !secret.expose().starts_with(TOKEN_PREFIX) {
         return Err(bad_credentials());
     }
-    let key = token_hash(secret);
+    let key = token_hash(secret.expose());
     let caller = match state.access().token(key).await {
         Ok(caller) => caller,
         Err(problem) if problem.status().is_server_error() => return Err(refused(&problem)),
@@ -113,10 +117,10 @@ async fn identified(state: &State, name: &str, secret: &str, grant_type: &str) -
     Ok(Grant { actor, name: name.to_owned(), grant_type: grant_type.to_owned(), key })
 }
 
-fn basic(headers: &HeaderMap) -> Option<(String, String)> {
+fn basic(headers: &HeaderMap) -> Option<(String, Secret)> {
     let text = headers.get(AUTHORIZATION)?.to_str().ok()?.strip_prefix("Basic ")?;
-    let pair = String::from_utf8(STANDARD.decode(text).ok()?).ok()?;
-    pair.split_once(':').map(|(id, secret)| (id.to_owned(), secret.to_owned()))
+    let pair = Zeroizing::new(String::from_utf8(STANDARD.decode(text).ok()?).ok()?);
+    pair.split_once(':').map(|(id, secret)| (id.to_owned(), Secret::new(secret)))
 }
 
 fn bad_credentials() -> Refused {

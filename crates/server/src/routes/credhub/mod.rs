@@ -4,15 +4,21 @@
 //! body, whoever may not read is told that nothing is there, a field nobody knows is 422 where it is set and 400 where it
 //! is generated.
 
-mod answer;
-mod asking;
+mod access;
+pub(super) mod answer;
+pub(super) mod asking;
+pub(super) mod away;
 mod body;
 mod certificates;
 mod data;
-mod login;
+mod events;
+pub(super) mod login;
 mod lookup;
+mod paging;
 mod permissions;
+mod rotation;
 mod uaa;
+mod wrap;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -78,7 +84,7 @@ impl CredHub {
         })))
     }
 
-    fn credentials(&self) -> &Credentials {
+    pub(super) fn credentials(&self) -> &Credentials {
         &self.0.credentials
     }
 
@@ -90,15 +96,20 @@ impl CredHub {
         self.0.exact.iter().any(|exact| exact == actor)
     }
 
+    /// Whether nothing is to be changed.
+    pub(super) fn is_read_only(&self) -> bool {
+        self.0.read_only.load(Ordering::Relaxed)
+    }
+
     /// As this client reaches the server.
-    fn url(&self, request_host: Option<&str>) -> String {
+    pub(super) fn url(&self, request_host: Option<&str>) -> String {
         self.0.url.clone().unwrap_or_else(|| format!("https://{}", request_host.unwrap_or("localhost")))
     }
 }
 
 /// Every route. A slash at the end of a path changes nothing.
 pub(crate) fn router(state: &State) -> Router<State> {
-    let routes: [(&str, MethodRouter<State>); 20] = [
+    let routes: [(&str, MethodRouter<State>); 24] = [
         ("/info", get(info)),
         ("/health", get(health)),
         ("/version", get(version)),
@@ -112,6 +123,10 @@ pub(crate) fn router(state: &State) -> Router<State> {
         ("/api/v1/bulk-regenerate", post(data::bulk_regenerate)),
         ("/api/v1/interpolate", post(data::interpolate)),
         ("/api/v1/lookup", post(lookup::lookup)),
+        ("/api/v1/events", get(events::follow)),
+        ("/api/v1/deleted", get(away::deleted)),
+        ("/api/v1/undelete", post(away::undelete)),
+        ("/api/v1/versions", get(away::versions).post(away::change)),
         ("/api/v1/certificates", get(certificates::list)),
         ("/api/v1/certificates/{id}/regenerate", post(certificates::regenerate)),
         ("/api/v1/certificates/{id}/versions", get(certificates::versions).post(certificates::add)),
@@ -121,7 +136,8 @@ pub(crate) fn router(state: &State) -> Router<State> {
         ("/api/v2/permissions", get(permissions::find).post(permissions::create)),
     ];
     let mut router = Router::new();
-    for (path, methods) in routes {
+    let own = [rotation::routes(), wrap::routes(), access::routes()].into_iter().flatten();
+    for (path, methods) in routes.into_iter().chain(own) {
         router = router.route(path, methods.clone()).route(&format!("{path}/"), methods);
     }
     let one = get(permissions::one)
@@ -149,7 +165,7 @@ async fn writable(With(state): With<State>, request: Request, next: Next) -> Res
         return next.run(request).await;
     }
     match state.try_room::<CredHub>() {
-        Some(room) if room.0.read_only.load(Ordering::Relaxed) => {
+        Some(room) if room.is_read_only() => {
             let text = "Service Unavailable. Credhub is currently in read only mode.";
             Refused::new(StatusCode::SERVICE_UNAVAILABLE, text).into_response()
         }
@@ -158,14 +174,20 @@ async fn writable(With(state): With<State>, request: Request, next: Next) -> Res
 }
 
 /// The room, which this listener does not run without.
-fn room(state: &State) -> Result<&CredHub, Refused> {
+pub(super) fn room(state: &State) -> Result<&CredHub, Refused> {
     state.try_room::<CredHub>().ok_or_else(|| {
         Refused::new(StatusCode::SERVICE_UNAVAILABLE, "This server does not run a credential store.")
     })
 }
 
-async fn info(state: State, headers: http::HeaderMap) -> Result<axum::Json<Json>, Refused> {
-    let host = headers.get(http::header::HOST).and_then(|host| host.to_str().ok());
+/// As the client calls this server: over HTTP/2 it says so in the URI (RFC 9113 section 8.3.1).
+pub(super) fn host<'a>(headers: &'a http::HeaderMap, uri: &'a http::Uri) -> Option<&'a str> {
+    let header = headers.get(http::header::HOST).and_then(|host| host.to_str().ok());
+    header.or_else(|| uri.authority().map(http::uri::Authority::as_str))
+}
+
+async fn info(state: State, uri: http::Uri, headers: http::HeaderMap) -> Result<axum::Json<Json>, Refused> {
+    let host = host(&headers, &uri);
     let room = room(&state)?;
     let url = room.uaa().map_or_else(|| room.url(host), |uaa| uaa.url().to_owned());
     Ok(axum::Json(json!({
@@ -207,7 +229,7 @@ async fn management(
     axum::Extension(peer): axum::Extension<Peer>,
 ) -> Result<axum::Json<Json>, Refused> {
     local(&peer)?;
-    Ok(axum::Json(json!({ "read_only_mode": room(&state)?.0.read_only.load(Ordering::Relaxed) })))
+    Ok(axum::Json(json!({ "read_only_mode": room(&state)?.is_read_only() })))
 }
 
 async fn manage(

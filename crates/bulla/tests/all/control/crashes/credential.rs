@@ -1,8 +1,11 @@
 //! Credentials, written while the server is killed at its commits.
 
+use std::time::{Duration, Instant};
+
 use super::flow::Estate;
 use super::{Points, Shim, Side, pairs};
 use crate::control::House;
+use crate::world::{describe, run};
 
 /// Commits of a life that are tried when not all are, each before and after.
 const FEW: u64 = 4;
@@ -55,7 +58,15 @@ fn live(estate: &mut Estate, name: &str, (points, at, side): (&dyn Points, u64, 
 }
 
 fn versions_of(estate: &mut Estate, path: &str) -> Vec<serde_json::Value> {
-    let output = estate.house.does(&["credential", "get", path, "--versions", "50", "--output", "json"]);
+    let ask = ["credential", "get", path, "--versions", "50", "--output", "json"];
+    let output = loop {
+        let output = run(&mut estate.house.bulla(&ask));
+        if output.status.success() {
+            break output;
+        }
+        assert!(estate.house.fell(), "{path}: {}", describe(&output));
+        estate.raise();
+    };
     let text = String::from_utf8(output.stdout).unwrap();
     serde_json::Deserializer::from_str(&text)
         .into_iter::<serde_json::Value>()
@@ -78,6 +89,80 @@ fn a_credential_store_killed_around_a_commit_loses_no_version() {
         let name = format!("{side:?}-{at}").to_lowercase();
         let falls = estate.falls;
         let counted = live(&mut estate, &name, (&points, *at, *side));
+        eprintln!("killed {side:?} commit {at} of some {all}: {}", estate.falls > falls);
+        assert!(estate.falls > falls || counted < *at, "{side:?} commit {at} of {counted} was passed");
+    }
+    assert!(estate.falls as usize * 2 > pairs.len(), "{} of {} were killed", estate.falls, pairs.len());
+    let audit = estate.asked(&["audit", "verify"]);
+    assert_eq!(audit["good"], true, "{audit}");
+}
+
+/// For an authority to change, on a laden machine.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// An authority's change from its beginning to its end, while the server falls. Says how many points it had.
+fn change(estate: &mut Estate, name: &str, (points, at, side): (&dyn Points, u64, Side)) -> u64 {
+    let (ca, leaf) = (format!("/change/{name}/ca"), format!("/change/{name}/leaf"));
+    let make = ["credential", "generate", "--type", "certificate", "--mode", "no-overwrite"];
+    let with = ["--with", "key_type=p256", "--with", "duration=900"];
+    let (common_name, signer) = (format!("common_name={name}"), format!("ca={ca}"));
+    let authority = [&make[..], &with, &[&ca, "--with", "is_ca=true", "--with", &common_name]].concat();
+    estate.asked(&authority);
+    estate.asked(&[&make[..], &with, &[&leaf, "--with", &signer, "--with", &common_name]].concat());
+    let policy = ["credential", "rotation", "set", &ca, "--every", "100d", "--overlap", "60s"];
+    estate.asked(&policy);
+    points.arm(at, side);
+    loop {
+        let now = run(&mut estate.house.bulla(&["credential", "rotation", "now", &ca]));
+        // Without an answer it may be under way, which is said when it is asked for again.
+        if now.status.success() || !estate.house.fell() {
+            break;
+        }
+        estate.raise();
+    }
+    let began = Instant::now();
+    let step = |estate: &mut Estate| {
+        let due = estate.asked(&["credential", "rotation", "due", &ca]);
+        due["rows"][0]["step"].as_str().unwrap_or("none").to_owned()
+    };
+    loop {
+        let versions = versions_of(estate, &ca).len();
+        if versions > 1
+            && step(estate) == "none"
+            && estate.asked(&["credential", "get", &leaf])["id"].is_string()
+        {
+            break;
+        }
+        assert!(began.elapsed() < PATIENCE, "{name}: {versions} versions, {}", step(estate));
+        estate.house.shim().past_leases();
+        // To set a policy is to have it looked at at once.
+        estate.asked(&policy);
+    }
+    let counted = points.counted();
+    points.arm(0, side);
+    estate.asked(&["ca", "list"]);
+    let all = versions_of(estate, &ca);
+    assert_eq!(all.len(), 2, "{name}: made once");
+    let now = estate.asked(&["credential", "get", &ca]);
+    let child = estate.asked(&["credential", "get", &leaf]);
+    assert_eq!(now["id"], all[0], "{name}: the new one signs");
+    assert_eq!(child["value"]["ca"], now["value"]["certificate"], "{name}: and is trusted alone");
+    counted
+}
+
+#[test]
+fn an_authority_that_changes_while_the_server_is_killed_changes_once() {
+    let mut house = House::prepared("", None);
+    house.put(Shim::new(&house.path("")), true);
+    house.start();
+    let mut estate = Estate::over(house);
+    let points = estate.house.shim().clone();
+    let all = change(&mut estate, "counted", (&points, 0, Side::Before));
+    let pairs = pairs(all, FEW);
+    for (at, side) in &pairs {
+        let name = format!("{side:?}-{at}").to_lowercase();
+        let falls = estate.falls;
+        let counted = change(&mut estate, &name, (&points, *at, *side));
         eprintln!("killed {side:?} commit {at} of some {all}: {}", estate.falls > falls);
         assert!(estate.falls > falls || counted < *at, "{side:?} commit {at} of {counted} was passed");
     }

@@ -11,6 +11,7 @@ mod credential;
 mod disk;
 mod flow;
 mod proxy;
+mod rotation;
 mod server;
 
 use std::fs::File;

@@ -1,44 +1,13 @@
 //! Secrets of an issuer's configuration: kept apart from what may be shown, erased when dropped.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
-use serde::{Deserialize, Deserializer};
+use keys::Secret;
 use serde_json::Value;
 use zeroize::Zeroizing;
 
 /// Octets of the longest secret: a PEM key or a token with claims has a few thousand.
 const SECRET_MAX: usize = 64 * 1024;
-
-/// A text nobody may see: not in `Debug`, not in a log, not in an answer.
-#[derive(Clone, Default, Eq, PartialEq)]
-pub struct Secret(Zeroizing<String>);
-
-impl Secret {
-    /// Takes the text over.
-    #[must_use]
-    pub fn new(text: impl Into<String>) -> Self {
-        Self(Zeroizing::new(text.into()))
-    }
-
-    /// The text itself. Give it to whom it is for and to nobody else.
-    #[must_use]
-    pub fn expose(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret(…)")
-    }
-}
-
-impl<'de> Deserialize<'de> for Secret {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer).map(Self::new)
-    }
-}
 
 /// Why secrets could not be taken out of, or put back into, a configuration.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]

@@ -1,0 +1,3 @@
+module bulla.example/clients
+
+go 1.22

@@ -1,0 +1,151 @@
+//! Whether the master keys of the configuration are those of the database, and what is sealed under which.
+
+use std::collections::BTreeMap;
+
+use futures_util::FutureExt;
+use keys::{Keyring, MasterKeyId, OpenError};
+use store::{MasterKeyRow, SEALED_KEYS, StoreError};
+
+use super::KeyStore;
+
+/// Why the master keys are not used.
+#[derive(Debug, thiserror::Error)]
+pub enum ProveError {
+    /// None of the configured keys is one of the database's.
+    #[error("the database is sealed under the master key {expected}, and the one configured is {given}")]
+    Wrong {
+        /// Those that the database knows.
+        expected: String,
+        /// The current one of the configuration.
+        given: MasterKeyId,
+    },
+    /// A canary does not open under its own key.
+    #[error("the canary of the master key {id} in the table master_keys does not open: {error}")]
+    Canary {
+        /// Whose.
+        id: MasterKeyId,
+        /// Why.
+        error: OpenError,
+    },
+    /// Those of the database.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// A master key, and what is sealed under it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct MasterKeyUse {
+    /// Which.
+    pub id: MasterKeyId,
+    /// Whether values are sealed under it now.
+    pub current: bool,
+    /// Whether this node has it.
+    pub configured: bool,
+    /// Values under it by column, `keys.sealed`; columns without any are left out.
+    pub values: Vec<(String, u64)>,
+}
+
+impl MasterKeyUse {
+    /// Values under it in all columns.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.values.iter().map(|(_, count)| count).sum()
+    }
+}
+
+impl KeyStore {
+    /// Holds the master keys against the canaries of the database, and notes the current one there. With keys that the
+    /// database does not know nothing is written. An empty database takes the first key that comes, whatever number of
+    /// nodes starts at once.
+    ///
+    /// # Errors
+    /// [`ProveError`]
+    pub async fn prove_masters(&self) -> Result<(), ProveError> {
+        let ring = &self.inner.keyring;
+        let mut known = self.inner.store.master_keys().await?;
+        if known.is_empty() {
+            // Of a database from before there were canaries, what is sealed says whose it is.
+            let sealed = masters_of(self.inner.store.sealed_heads(&SEALED_KEYS).await?);
+            if !sealed.is_empty() && !sealed.keys().any(|id| ring.masters().contains(id)) {
+                return Err(wrong(sealed.into_keys(), ring));
+            }
+            self.note_current(true).await?;
+            known = self.inner.store.master_keys().await?;
+        }
+        let mut proven = Vec::new();
+        for row in &known {
+            let id = MasterKeyId::from_bytes(row.id);
+            if ring.proves(id, &row.canary).map_err(|error| ProveError::Canary { id, error })? {
+                proven.push(id);
+            }
+        }
+        if proven.is_empty() {
+            return Err(wrong(known.iter().map(|row| MasterKeyId::from_bytes(row.id)), ring));
+        }
+        if !proven.contains(&ring.current()) {
+            self.note_current(false).await?;
+        }
+        Ok(())
+    }
+
+    /// Notes the current master key with its canary; one that is noted already stays as it is.
+    pub(super) async fn note_current(&self, founding: bool) -> Result<(), StoreError> {
+        let (id, canary) = self.inner.keyring.canary();
+        let row = MasterKeyRow { id: *id.as_bytes(), canary, created_at_us: self.inner.clock.now_us() };
+        let noted = self.inner.store.write("master_key_insert", move |tx| {
+            async move { store::insert_master_key(tx, &row, founding).await }.boxed()
+        });
+        noted.await
+    }
+
+    /// Forgets the canaries of all master keys but the current one, once nothing is under them.
+    pub(super) async fn forget_others(&self) -> Result<(), StoreError> {
+        let kept = *self.inner.keyring.current().as_bytes();
+        let gone = self.inner.store.write("master_keys_forget", move |tx| {
+            async move { store::forget_other_master_keys(tx, kept).await }.boxed()
+        });
+        gone.await.map(drop)
+    }
+
+    /// Every master key that this node has, that the database knows, or that something is sealed under; the current one
+    /// first. Counts every sealed column: a walk.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn masters_in_use(&self) -> Result<Vec<MasterKeyUse>, StoreError> {
+        let ring = &self.inner.keyring;
+        let mut all = ring.masters();
+        let noted = self.inner.store.master_keys().await?;
+        all.extend(noted.iter().map(|row| MasterKeyId::from_bytes(row.id)));
+        let mut values: BTreeMap<[u8; 8], Vec<(String, u64)>> = BTreeMap::new();
+        let columns = self.inner.columns.read().clone();
+        for column in columns {
+            for (id, count) in masters_of(self.inner.store.sealed_heads(column).await?) {
+                all.push(id);
+                values.entry(*id.as_bytes()).or_default().push((super::name_of(column), count));
+            }
+        }
+        let mut found: Vec<MasterKeyUse> = Vec::new();
+        for id in all {
+            if found.iter().all(|one| one.id != id) {
+                found.push(MasterKeyUse {
+                    id,
+                    current: id == ring.current(),
+                    configured: ring.masters().contains(&id),
+                    values: values.remove(id.as_bytes()).unwrap_or_default(),
+                });
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn wrong(expected: impl Iterator<Item = MasterKeyId>, ring: &Keyring) -> ProveError {
+    let expected: Vec<String> = expected.map(|id| id.to_string()).collect();
+    ProveError::Wrong { expected: expected.join(" or "), given: ring.current() }
+}
+
+/// Values by master key; what is no sealed value at all is nobody's.
+fn masters_of(heads: Vec<(Vec<u8>, u64)>) -> std::collections::HashMap<MasterKeyId, u64> {
+    heads.into_iter().filter_map(|(head, count)| Some((Keyring::master_of_head(&head)?, count))).collect()
+}

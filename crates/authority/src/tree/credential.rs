@@ -1,0 +1,138 @@
+//! Authorities that credentials are: revocable and published like any other, trusted by nobody here.
+//!
+//! The credential store keeps such an authority's certificate and key as a value; a copy of the key stands in the table of
+//! keys, so that CRLs go on when the value is gone. Whoever may write a credential may make such an authority: that is why
+//! neither clients nor profiles take it for one of the house's own.
+
+use std::sync::Arc;
+
+use keys::{PrivateKey, Signer};
+use serde_json::{Value, json};
+use store::NewIssued;
+use uuid::Uuid;
+use x509::build::Extension;
+use x509::{Certificate, Fingerprint};
+
+use super::error::ImportError;
+use super::import::{Chain, parent_of};
+use super::specification::NAME_MAX;
+use super::{Ca, Urls, inventory_row};
+use crate::Authority;
+use crate::issue::Source;
+
+/// In the specification of such an authority: the path of the credential.
+const CREDENTIAL: &str = "credential";
+
+/// A credential that is an authority.
+#[derive(Clone, Copy)]
+pub struct CredentialCa<'a> {
+    /// Its path.
+    pub path: &'a str,
+    /// The version's certificate.
+    pub certificate: &'a Certificate,
+    /// The version's key.
+    pub key: &'a PrivateKey,
+}
+
+impl Authority {
+    /// The authority that a version of a credential is; taken in if it is not known yet.
+    ///
+    /// # Errors
+    /// [`ImportError`]: what is no authority's certificate, or out of its dates, is not taken in.
+    pub async fn credential_ca(
+        &self,
+        credential: CredentialCa<'_>,
+        actor: &str,
+    ) -> Result<Arc<Ca>, ImportError> {
+        let CredentialCa { path, certificate, key } = credential;
+        if key.spki() != &*certificate.public_key.spki {
+            return Err(ImportError::OtherKey);
+        }
+        if let Some(known) = self.ca_by_certificate(&certificate.fingerprint).await? {
+            return Ok(known);
+        }
+        let name = name_of(path, &certificate.fingerprint);
+        let chain = Chain::alone(certificate.clone(), self.now())?;
+        let parent = parent_of(&chain, &self.all_cas().await?);
+        let specification = json!({ "imported": true, CREDENTIAL: path });
+        match self.take_in(&name, chain, parent, key.clone(), specification, actor).await {
+            // Another node, or another request, was quicker.
+            Err(ImportError::NameTaken(name)) => {
+                self.forget_cas();
+                let known = self.ca_by_certificate(&certificate.fingerprint).await?;
+                known.ok_or(ImportError::NameTaken(name))
+            }
+            other => other,
+        }
+    }
+
+    /// What a certificate of such an authority carries, so that its revocation is noticed: where OCSP, the issuer's
+    /// certificate (RFC 5280 section 4.2.2.1) and the CRL (section 4.2.1.13) are.
+    #[must_use]
+    pub fn revocation_extensions(&self, ca: &Ca) -> [Extension; 2] {
+        let urls = Urls::new(&self.options().base_url, ca.id);
+        [
+            Extension::authority_info_access(&[urls.ocsp()], &[urls.certificate()]),
+            Extension::crl_distribution_points(&[urls.crl()]),
+        ]
+    }
+
+    /// A certificate that such an authority has signed, to be stored with [`crate::issue::record`].
+    #[must_use]
+    pub fn issued_by_credential(&self, ca: &Ca, certificate: &Certificate, requester: &str) -> NewIssued {
+        NewIssued {
+            id: Uuid::now_v7(),
+            certificate: Arc::new(inventory_row(certificate)),
+            ca: ca.id,
+            serial: certificate.serial.content().to_vec(),
+            profile: String::new(),
+            source: Source::Credential.name(),
+            requester: requester.to_owned(),
+            issued_at_us: self.clock().now_us(),
+            shard: 0,
+            once: None,
+        }
+    }
+}
+
+/// The credential's path in a specification.
+pub(super) fn credential_of(specification: &str) -> Option<Arc<str>> {
+    let specification: Value = serde_json::from_str(specification).ok()?;
+    Some(specification.get(CREDENTIAL)?.as_str()?.into())
+}
+
+/// `credential deploy.cf.ca 01f3a2b4` of `/deploy/cf/ca`: as much of the end of the path as fits, dots for what no name of an
+/// authority has, and the beginning of the certificate's fingerprint, by which its versions differ.
+fn name_of(path: &str, certificate: &Fingerprint) -> String {
+    let tag: String = certificate.as_bytes()[..4].iter().map(|octet| format!("{octet:02x}")).collect();
+    let plain = |c: char| if c.is_alphanumeric() || "_-".contains(c) { c } else { '.' };
+    let whole: Vec<char> = path.trim_start_matches('/').chars().map(plain).collect();
+    let room = NAME_MAX - CREDENTIAL.len() - tag.len() - 2;
+    let end: String = whole[whole.len().saturating_sub(room)..].iter().collect();
+    format!("{CREDENTIAL} {end} {tag}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::check_name;
+
+    #[test]
+    fn the_name_of_any_credential_is_one_of_an_authority() {
+        let fingerprint = Fingerprint::from_bytes([0xab; 32]);
+        assert_eq!(name_of("/deploy/cf-1/ca_x", &fingerprint), "credential deploy.cf-1.ca_x abababab");
+        assert_eq!(name_of("/a:b(c)/d+[e],f", &fingerprint), "credential a.b.c..d..e..f abababab");
+        let long = format!("/{}/end", "x".repeat(1_000));
+        let name = name_of(&long, &fingerprint);
+        assert!(name.ends_with("x.end abababab") && name.chars().count() == NAME_MAX, "{name}");
+        assert!(check_name(&name).is_ok());
+    }
+
+    #[test]
+    fn a_specification_names_its_credential_or_none() {
+        assert_eq!(credential_of(r#"{"imported":true,"credential":"/a/ca"}"#).as_deref(), Some("/a/ca"));
+        for none in ["", "{}", r#"{"imported":true}"#, r#"{"credential":7}"#] {
+            assert_eq!(credential_of(none), None, "{none}");
+        }
+    }
+}

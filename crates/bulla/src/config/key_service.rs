@@ -1,0 +1,110 @@
+//! `[keys]`: the key service.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use keyless::server::Options;
+use serde::{Deserialize, Serialize};
+
+use crate::exit::{Outcome, Problem};
+
+/// In place of a socket's path.
+const NO_SOCKET: &str = "none";
+
+/// `[keys]`
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct KeyServiceSettings {
+    pub(crate) directories: Vec<PathBuf>,
+    pub(crate) pkcs11_labels: Vec<String>,
+    pub(crate) listen: String,
+    pub(crate) certificate_file: PathBuf,
+    pub(crate) key_file: PathBuf,
+    pub(crate) client_ca_files: Vec<PathBuf>,
+    pub(crate) socket: String,
+    pub(crate) metrics_listen: String,
+    pub(crate) reload_s: u64,
+    pub(crate) deadline_ms: u64,
+    pub(crate) idle_s: u64,
+    pub(crate) socket_idle_s: u64,
+    pub(crate) ticket_key_s: u64,
+    pub(crate) connections_max: usize,
+}
+
+impl Default for KeyServiceSettings {
+    fn default() -> Self {
+        let usual = Options::default();
+        Self {
+            directories: Vec::new(),
+            pkcs11_labels: Vec::new(),
+            listen: format!("0.0.0.0:{}", keyless::server::PORT),
+            certificate_file: PathBuf::new(),
+            key_file: PathBuf::new(),
+            client_ca_files: Vec::new(),
+            socket: String::new(),
+            // The port beside it, as operators of the protocol's servers know it.
+            metrics_listen: "127.0.0.1:2406".into(),
+            reload_s: 10,
+            deadline_ms: usual.deadline.as_millis() as u64,
+            idle_s: usual.idle.as_secs(),
+            socket_idle_s: usual.socket_idle.as_secs(),
+            ticket_key_s: usual.ticket_life.as_secs(),
+            connections_max: usual.connections_max,
+        }
+    }
+}
+
+impl KeyServiceSettings {
+    pub(crate) fn check(&self) -> Outcome<()> {
+        const DAY_S: u64 = 86_400;
+        let within = |key: &str, value: u64, least: u64, most: u64| {
+            if (least..=most).contains(&value) {
+                return Ok(());
+            }
+            Err(Problem::usage(format_args!("keys.{key} is from {least} to {most}"))
+                .hint("see `bulla config show`"))
+        };
+        within("reload_s", self.reload_s, 1, DAY_S)?;
+        // A second is long for a signature, a minute longer than any client waits.
+        within("deadline_ms", self.deadline_ms, 1, 60_000)?;
+        within("idle_s", self.idle_s, 1, DAY_S)?;
+        within("socket_idle_s", self.socket_idle_s, 1, DAY_S)?;
+        within("ticket_key_s", self.ticket_key_s, 0, 30 * DAY_S)?;
+        within("connections_max", self.connections_max as u64, 1, 1_000_000)?;
+        if self.certificate_file.as_os_str().is_empty() != self.key_file.as_os_str().is_empty() {
+            return Err(Problem::usage("keys.certificate_file and keys.key_file go together")
+                .hint("give both, or neither to serve the socket alone"));
+        }
+        if self.speaks_tls() && self.client_ca_files.is_empty() {
+            return Err(Problem::usage("keys.client_ca_files is empty: nobody could come in")
+                .hint("name the authority of the clients' certificates"));
+        }
+        Ok(())
+    }
+
+    /// Whether there is a certificate, and somewhere to present it.
+    pub(crate) fn speaks_tls(&self) -> bool {
+        !self.certificate_file.as_os_str().is_empty() && !self.listen.is_empty()
+    }
+
+    /// Its socket; `None` for none.
+    pub(crate) fn socket(&self) -> Outcome<Option<PathBuf>> {
+        match self.socket.as_str() {
+            NO_SOCKET => Ok(None),
+            "" => Ok(Some(crate::serve_command::files::folder()?.join("keys.sock"))),
+            path => Ok(Some(path.into())),
+        }
+    }
+
+    /// What the server is told, but for where it listens.
+    pub(crate) fn options(&self) -> Options {
+        Options {
+            connections_max: self.connections_max,
+            idle: Duration::from_secs(self.idle_s),
+            socket_idle: Duration::from_secs(self.socket_idle_s),
+            deadline: Duration::from_millis(self.deadline_ms),
+            ticket_life: Duration::from_secs(self.ticket_key_s),
+            ..Options::default()
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! `[authority]`, and where master keys come from.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::Pkcs11Settings;
+use crate::exit::{Outcome, Problem};
+
+/// `[authority]`
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct AuthoritySettings {
+    pub(crate) master_key_file: PathBuf,
+    pub(crate) old_master_key_files: Vec<PathBuf>,
+    pub(crate) master_key: Option<MasterKeySettings>,
+    pub(crate) old_master_keys: Vec<MasterKeySettings>,
+    pub(crate) crl_hours: u32,
+    pub(crate) crl_shards: u32,
+    pub(crate) ocsp_hours: u32,
+}
+
+impl Default for AuthoritySettings {
+    fn default() -> Self {
+        Self {
+            master_key_file: PathBuf::new(),
+            old_master_key_files: Vec::new(),
+            master_key: None,
+            old_master_keys: Vec::new(),
+            crl_hours: 48,
+            crl_shards: 0,
+            ocsp_hours: 12,
+        }
+    }
+}
+
+/// Where a master key comes from.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub(crate) enum MasterKeySettings {
+    /// A file of 32 octets.
+    File(PathBuf),
+    /// A passphrase, stretched by argon2id.
+    Passphrase(PassphraseSettings),
+    /// An AES key in the security module of `[pkcs11]`.
+    Pkcs11(ModuleSettings),
+    /// A program of the operator's.
+    Program(ProgramSettings),
+    /// Vault's or OpenBao's transit engine.
+    Vault(VaultSettings),
+    /// AWS KMS.
+    AwsKms(AwsKmsSettings),
+}
+
+/// A passphrase in a file or in a variable of the environment.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PassphraseSettings {
+    #[serde(default)]
+    pub(crate) file: PathBuf,
+    #[serde(default)]
+    pub(crate) variable: String,
+    /// How it is stretched; made with the first start.
+    pub(crate) parameters_file: PathBuf,
+}
+
+/// A key in the module that encrypts the file.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ModuleSettings {
+    pub(crate) key_label: String,
+    pub(crate) wrapped_file: PathBuf,
+}
+
+/// A program that encrypts the file.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ProgramSettings {
+    pub(crate) command: Vec<String>,
+    pub(crate) wrapped_file: PathBuf,
+    #[serde(default = "a_minute")]
+    pub(crate) timeout_s: u64,
+}
+
+fn a_minute() -> u64 {
+    60
+}
+
+/// A key of a transit engine that encrypts the file.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct VaultSettings {
+    pub(crate) url: String,
+    pub(crate) key: String,
+    pub(crate) token_file: PathBuf,
+    pub(crate) wrapped_file: PathBuf,
+    #[serde(default = "transit")]
+    pub(crate) mount: String,
+    #[serde(default)]
+    pub(crate) namespace: String,
+    #[serde(default)]
+    pub(crate) ca_file: PathBuf,
+}
+
+fn transit() -> String {
+    "transit".to_owned()
+}
+
+/// A key of AWS KMS that encrypts the file.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AwsKmsSettings {
+    pub(crate) key_id: String,
+    pub(crate) region: String,
+    pub(crate) wrapped_file: PathBuf,
+    /// Another endpoint than the region's.
+    #[serde(default)]
+    pub(crate) endpoint: String,
+}
+
+impl MasterKeySettings {
+    /// In a few words, for people.
+    pub(crate) fn shown(&self) -> String {
+        match self {
+            Self::File(path) => format!("the file {}", path.display()),
+            Self::Passphrase(of) => format!("a passphrase with {}", of.parameters_file.display()),
+            Self::Pkcs11(of) => {
+                format!("{}, by the module's key {:?}", of.wrapped_file.display(), of.key_label)
+            }
+            Self::Program(of) => {
+                let program = of.command.first().map_or("", String::as_str);
+                format!("{}, by the program {program}", of.wrapped_file.display())
+            }
+            Self::Vault(of) => {
+                format!("{}, by the key {} of {}/{}", of.wrapped_file.display(), of.key, of.url, of.mount)
+            }
+            Self::AwsKms(of) => format!("{}, by the key {} of AWS KMS", of.wrapped_file.display(), of.key_id),
+        }
+    }
+
+    /// Files that have to be there before the start.
+    pub(crate) fn needed(&self) -> Vec<&Path> {
+        let all: [&Path; 2] = match self {
+            Self::File(path) => [path, Path::new("")],
+            Self::Passphrase(of) => [&of.file, Path::new("")],
+            Self::Vault(of) => [&of.token_file, &of.ca_file],
+            Self::Pkcs11(_) | Self::Program(_) | Self::AwsKms(_) => return Vec::new(),
+        };
+        all.into_iter().filter(|path| !path.as_os_str().is_empty()).collect()
+    }
+
+    fn check(&self, key: &str, pkcs11: &Pkcs11Settings) -> Outcome<()> {
+        let refuse = |what: String, hint: &str| Err(Problem::usage(what).hint(hint));
+        let absent = |path: &Path| path.as_os_str().is_empty();
+        match self {
+            Self::Passphrase(of) if absent(&of.file) == of.variable.is_empty() => {
+                let what = format!("{key}.passphrase names both file and variable, or neither");
+                refuse(
+                    what,
+                    "give the file with the passphrase, or the variable of the environment that holds it",
+                )
+            }
+            Self::Pkcs11(_) if absent(&pkcs11.module) => refuse(
+                format!("{key} is a key in a security module, and there is none"),
+                "name it in [pkcs11]: module, token_label, pin_file",
+            ),
+            Self::Program(of) if of.command.first().is_none_or(String::is_empty) => refuse(
+                format!("{key}.program has no command"),
+                "give it as a list: command = [\"/etc/bulla/unwrap\"]",
+            ),
+            // An hour: whoever has to say yes has had it.
+            Self::Program(of) if !(1..=3_600).contains(&of.timeout_s) => {
+                refuse(format!("{key}.program.timeout_s is from 1 to 3600"), "a minute is usual")
+            }
+            Self::AwsKms(_) if cfg!(not(feature = "aws")) => refuse(
+                format!("{key} is a key of AWS KMS, and this build has no AWS"),
+                "build with `--features aws`, or use `program` with AWS's own command line",
+            ),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl AuthoritySettings {
+    /// The current master key, if the configuration names one.
+    pub(crate) fn current_master(&self) -> Option<MasterKeySettings> {
+        let file = Some(&self.master_key_file).filter(|path| !path.as_os_str().is_empty());
+        self.master_key.clone().or_else(|| file.cloned().map(MasterKeySettings::File))
+    }
+
+    /// Earlier ones.
+    pub(crate) fn older_masters(&self) -> Vec<MasterKeySettings> {
+        let files = self.old_master_key_files.iter().cloned().map(MasterKeySettings::File);
+        files.chain(self.old_master_keys.iter().cloned()).collect()
+    }
+
+    pub(super) fn check_masters(&self, pkcs11: &Pkcs11Settings) -> Outcome<()> {
+        if self.master_key.is_some() && !self.master_key_file.as_os_str().is_empty() {
+            return Err(Problem::usage(
+                "authority.master_key and authority.master_key_file both name the master key",
+            )
+            .hint("keep one of them"));
+        }
+        if let Some(key) = &self.master_key {
+            key.check("authority.master_key", pkcs11)?;
+        }
+        self.old_master_keys.iter().try_for_each(|key| key.check("authority.old_master_keys", pkcs11))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Configuration;
+    use super::*;
+
+    fn load(file: Option<&str>, variables: &[(&str, &str)]) -> Outcome<Configuration> {
+        Configuration::from_parts(
+            file.map(|text| ("bulla.toml".into(), text.to_owned())),
+            variables.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())),
+        )
+    }
+
+    #[test]
+    fn a_master_key_comes_from_one_place_of_a_known_kind() {
+        let program = r#"{ program = { command = ["/bin/wrap"], wrapped_file = "/k" } }"#;
+        let loaded = load(None, &[("BULLA_AUTHORITY_MASTER_KEY", program)]).unwrap();
+        assert!(matches!(loaded.settings.authority.current_master(), Some(MasterKeySettings::Program(_))));
+        let again = load(Some(&loaded.show()), &[]).unwrap();
+        assert!(again.settings.authority.master_key.is_some(), "{}", loaded.show());
+        let file = "[authority]\nmaster_key_file = \"/a\"\nold_master_keys = [{ file = \"/b\" }]\n";
+        let loaded = load(Some(file), &[]).unwrap().settings.authority;
+        assert!(
+            matches!(loaded.current_master(), Some(MasterKeySettings::File(path)) if path == Path::new("/a"))
+        );
+        assert!(
+            matches!(&loaded.older_masters()[..], [MasterKeySettings::File(path)] if path == Path::new("/b"))
+        );
+        for wrong in [
+            r#"{ passphrase = { parameters_file = "/p" } }"#,
+            r#"{ passphrase = { file = "/f", variable = "V", parameters_file = "/p" } }"#,
+            r#"{ passphrase = { file = "/f" } }"#,
+            r#"{ pkcs11 = { key_label = "kek", wrapped_file = "/w" } }"#,
+            r#"{ program = { command = [], wrapped_file = "/w" } }"#,
+            r#"{ program = { command = ["/p"], wrapped_file = "/w", timeout_s = 0 } }"#,
+            r#"{ vault = { url = "https://v" } }"#,
+            r#"{ luna = "/x" }"#,
+            r#"{ file = "/x", passphrase = { file = "/f", parameters_file = "/p" } }"#,
+            "nonsense",
+        ] {
+            let error = load(None, &[("BULLA_AUTHORITY_MASTER_KEY", wrong)]).unwrap_err();
+            assert_eq!(error.exit, crate::exit::Exit::Usage, "{wrong}");
+            assert!(error.hint.is_some(), "{wrong}");
+        }
+        let both = "[authority]\nmaster_key_file = \"/a\"\nmaster_key = { file = \"/b\" }\n";
+        assert!(load(Some(both), &[]).unwrap_err().message.contains("both"));
+    }
+}

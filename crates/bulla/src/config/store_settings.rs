@@ -1,0 +1,69 @@
+//! `[store]`: the database.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use store::{StoreOptions, StoreUrl};
+
+use crate::exit::{Outcome, Problem};
+
+/// `[store]`
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct StoreSettings {
+    pub(crate) enabled: bool,
+    pub(crate) url: String,
+    pub(crate) connections: usize,
+    pub(crate) patience_s: u64,
+    pub(crate) replica_url: String,
+    pub(crate) replica_alone_s: u64,
+}
+
+impl Default for StoreSettings {
+    fn default() -> Self {
+        // A minute: as long as a database takes to fail over.
+        Self {
+            enabled: true,
+            url: String::new(),
+            connections: store::CONNECTIONS_DEFAULT,
+            patience_s: 60,
+            replica_url: String::new(),
+            replica_alone_s: store::REPLICA_ALONE_DEFAULT.as_secs(),
+        }
+    }
+}
+
+impl StoreSettings {
+    /// How the database is opened.
+    pub(crate) fn options(&self) -> Outcome<StoreOptions> {
+        Ok(StoreOptions {
+            connections: self.connections,
+            replica: self.replica()?,
+            replica_alone: Duration::from_secs(self.replica_alone_s),
+            ..StoreOptions::default()
+        })
+    }
+
+    /// The standby that is read while the database is away.
+    fn replica(&self) -> Outcome<Option<StoreUrl>> {
+        if self.replica_url.is_empty() {
+            return Ok(None);
+        }
+        let server = |text: &str| text.parse::<StoreUrl>().ok().filter(|url| url.sqlite_path().is_none());
+        match (server(&self.url), server(&self.replica_url)) {
+            (Some(_), Some(replica)) => Ok(Some(replica)),
+            (None, _) => Err(Problem::usage("store.replica_url needs a PostgreSQL server in store.url")
+                .hint("a file has no standby: leave store.replica_url empty")),
+            (_, None) => Err(Problem::usage("store.replica_url is no address of a PostgreSQL server")
+                .hint("give one as in postgres://bulla@standby/bulla")),
+        }
+    }
+
+    /// What is wrong with it.
+    pub(crate) fn check(&self) -> Outcome<()> {
+        if !(store::CONNECTIONS_MIN..=store::CONNECTIONS_MAX).contains(&self.connections) {
+            return Err(Problem::usage("store.connections is from 2 to 1000").hint("see `bulla config show`"));
+        }
+        self.replica().map(drop)
+    }
+}

@@ -1,0 +1,223 @@
+//! `bulla credential export`: into a file that only whom it is for can open.
+
+use std::io::{BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::{ArgGroup, Args};
+use keys::age::{self, AgeWriter, Recipient, Seal};
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::json;
+use zeroize::Zeroizing;
+
+use super::record::{End, FORMAT, Head, Line, Record, plain};
+use super::remote::{Failure, PAGE, Remote, paths_of};
+use super::transfer::{Progress, failures};
+use crate::api::{Client, Output, show_one};
+use crate::exit::{Exit, Outcome, Problem};
+
+/// Characters of a passphrase, at least: a file can be guessed at for ever.
+const PASSPHRASE_MIN: usize = 12;
+
+/// `bulla credential export`
+#[derive(Args, Debug)]
+#[command(group = ArgGroup::new("to whom").required(true).args(["passphrase_file", "recipients", "plain"]))]
+pub(super) struct ExportArgs {
+    /// Below this path
+    #[arg(long, value_name = "PATH", default_value = "/")]
+    path: String,
+    /// The file to write; one that is there is not written over
+    #[arg(long, value_name = "FILE")]
+    to: PathBuf,
+    /// Encrypt it to the passphrase in this file
+    #[arg(long, value_name = "FILE")]
+    passphrase_file: Option<PathBuf>,
+    /// Encrypt it to whom this key of age's is for (age1…); may be repeated
+    #[arg(long = "recipient", value_name = "RECIPIENT")]
+    recipients: Vec<Recipient>,
+    /// Do not encrypt it: every secret stands in the file, in the format of CredHub's own client (YAML)
+    #[arg(long, conflicts_with_all = ["all_versions", "permissions"])]
+    plain: bool,
+    /// Every version, not only what is current
+    #[arg(long)]
+    all_versions: bool,
+    /// Permissions too
+    #[arg(long)]
+    permissions: bool,
+    #[command(flatten)]
+    show: Output,
+}
+
+impl ExportArgs {
+    pub(super) async fn run(&self, client: &Arc<Client>) -> Outcome<Exit> {
+        let seal = self.seal()?;
+        let from = client.base().to_owned();
+        let remote = Remote::own(client);
+        let entries = remote.entries(&self.path).await?;
+        let mut file = Draft::create(&self.to)?;
+        let head = Head {
+            format: FORMAT,
+            from,
+            path: self.path.clone(),
+            made_at: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        };
+        let mut out =
+            Sink::begin(seal.as_ref(), file.writer()?, head).map_err(|error| self.unwritten(&error))?;
+        let mut end = End::default();
+        let mut failed: Vec<Failure> = Vec::new();
+        let mut progress = Progress::new("exported", entries.len());
+        for page in entries.chunks(PAGE) {
+            for answer in remote.records(page, self.all_versions).await? {
+                match answer {
+                    Ok(record) => {
+                        out.credential(record).map_err(|error| self.unwritten(&error))?;
+                        end.credentials += 1;
+                    }
+                    Err(failure) => failed.push(failure),
+                }
+            }
+            progress.at(end.credentials);
+        }
+        if self.permissions {
+            for grant in remote.grants(&paths_of(&entries)).await {
+                out.line(&Line::Permission(grant)).map_err(|error| self.unwritten(&error))?;
+                end.permissions += 1;
+            }
+        }
+        out.end(end).map_err(|error| self.unwritten(&error))?;
+        file.finish()?;
+        let told = json!({
+            "file": self.to, "credentials": end.credentials, "permissions": end.permissions,
+            "failed": failures(&failed),
+        });
+        show_one(&told, &self.show)?;
+        match failed.is_empty() {
+            true => Ok(Exit::Ok),
+            false => Err(Problem::new(
+                Exit::Incomplete,
+                format_args!("{} credentials could not be read", failed.len()),
+            )
+            .hint("the export has all others; `failed` names these")),
+        }
+    }
+
+    fn seal(&self) -> Outcome<Option<Seal>> {
+        if self.plain {
+            return Ok(None);
+        }
+        let Some(path) = &self.passphrase_file else {
+            return Ok(Some(Seal::Recipients(self.recipients.clone())));
+        };
+        let passphrase = secret_of(path)?;
+        if passphrase.expose_secret().chars().count() < PASSPHRASE_MIN {
+            return Err(Problem::usage(format_args!("the passphrase has under {PASSPHRASE_MIN} characters"))
+                .hint("whoever has the file can guess for ever: take a longer one"));
+        }
+        Ok(Some(Seal::Passphrase(passphrase)))
+    }
+
+    fn unwritten(&self, error: &dyn std::error::Error) -> Problem {
+        Problem::new(Exit::Machine, format_args!("{} cannot be written: {error}", self.to.display()))
+            .hint("check the folder's permissions and the disk; nothing is left of it")
+    }
+}
+
+/// The secret in a file, without the line's end.
+pub(super) fn secret_of(path: &Path) -> Outcome<SecretString> {
+    let text = std::fs::read_to_string(path).map(Zeroizing::new).map_err(|error| {
+        Problem::usage(format_args!("cannot read {}: {error}", path.display()))
+            .hint("check the file and its permissions")
+    })?;
+    Ok(text.trim_end_matches(['\r', '\n']).to_owned().into())
+}
+
+/// A file that takes its name once it is whole, for its owner only.
+struct Draft {
+    path: PathBuf,
+    draft: PathBuf,
+    done: bool,
+}
+
+impl Draft {
+    fn create(path: &Path) -> Outcome<Self> {
+        if path.exists() {
+            return Err(Problem::usage(format_args!("{} is there already", path.display()))
+                .hint("give another name, or remove it"));
+        }
+        let mut draft = path.as_os_str().to_owned();
+        draft.push(format!(".new-{}", std::process::id()));
+        Ok(Self { path: path.to_owned(), draft: draft.into(), done: false })
+    }
+
+    fn writer(&self) -> Outcome<BufWriter<std::fs::File>> {
+        let file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&self.draft);
+        file.map(BufWriter::new).map_err(|error| self.failed(&error))
+    }
+
+    fn finish(&mut self) -> Outcome<()> {
+        let synced = std::fs::File::open(&self.draft).and_then(|file| file.sync_all());
+        // A link, not a move: what came there meanwhile stays.
+        synced
+            .and_then(|()| std::fs::hard_link(&self.draft, &self.path))
+            .map_err(|error| self.failed(&error))?;
+        self.done = true;
+        Ok(())
+    }
+
+    fn failed(&self, error: &std::io::Error) -> Problem {
+        Problem::new(Exit::Machine, format_args!("{} cannot be written: {error}", self.path.display()))
+            .hint("check the folder's permissions and the disk")
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        // Done or not: the draft's name is not needed any more.
+        let _ = std::fs::remove_file(&self.draft);
+    }
+}
+
+/// Where lines go.
+enum Sink<W: Write> {
+    Sealed(AgeWriter<W>),
+    Plain(W),
+}
+
+impl<W: Write> Sink<W> {
+    fn begin(seal: Option<&Seal>, mut out: W, head: Head) -> Result<Self, age::AgeError> {
+        match seal {
+            None => {
+                out.write_all(b"credentials:\n")?;
+                Ok(Self::Plain(out))
+            }
+            Some(seal) => {
+                let mut sink = Self::Sealed(age::encrypt(seal, out)?);
+                sink.line(&Line::Export(head))?;
+                Ok(sink)
+            }
+        }
+    }
+
+    fn credential(&mut self, record: Record) -> std::io::Result<()> {
+        match self {
+            Self::Plain(out) => out.write_all(Zeroizing::new(plain(&record)).as_bytes()),
+            Self::Sealed(_) => self.line(&Line::Credential(record)),
+        }
+    }
+
+    fn line(&mut self, line: &Line) -> std::io::Result<()> {
+        let Self::Sealed(out) = self else { return Ok(()) };
+        let mut text = Zeroizing::new(serde_json::to_vec(line)?);
+        text.push(b'\n');
+        out.write_all(&text)
+    }
+
+    fn end(mut self, end: End) -> Result<(), age::AgeError> {
+        self.line(&Line::End(end))?;
+        match self {
+            Self::Sealed(out) => out.finish().map(drop),
+            Self::Plain(mut out) => Ok(out.flush()?),
+        }
+    }
+}

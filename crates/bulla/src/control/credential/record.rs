@@ -1,0 +1,284 @@
+//! Credentials on their way from one store to another, and the lines of an export.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use x509::Certificate;
+
+/// The export format that is written and read.
+pub(super) const FORMAT: u32 = 1;
+
+/// A line of an export: the head first, the end last.
+#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub(super) enum Line {
+    /// What it is.
+    Export(Head),
+    /// A credential. Authorities stand before what they signed.
+    Credential(Record),
+    /// Who may do what.
+    Permission(Grant),
+    /// How many there were: without it the export was cut off.
+    End(End),
+}
+
+#[derive(Deserialize, Serialize)]
+pub(super) struct Head {
+    pub(super) format: u32,
+    pub(super) from: String,
+    pub(super) path: String,
+    pub(super) made_at: String,
+}
+
+#[derive(Clone, Copy, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct End {
+    pub(super) credentials: u64,
+    pub(super) permissions: u64,
+}
+
+/// A credential with its versions.
+#[derive(Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Record {
+    pub(super) name: String,
+    #[serde(rename = "type")]
+    pub(super) kind: String,
+    /// The credential that signed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) signed_by: Option<String>,
+    /// Whether it may sign others, so that it has to be there before them.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(super) authority: bool,
+    /// Oldest first; one at least.
+    pub(super) versions: Vec<RecordVersion>,
+}
+
+fn is_false(truth: &bool) -> bool {
+    !truth
+}
+
+/// One version.
+#[derive(Clone, Deserialize, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RecordVersion {
+    pub(super) value: Value,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) metadata: Option<Value>,
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(super) transitional: bool,
+}
+
+/// A permission.
+#[derive(Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Grant {
+    pub(super) path: String,
+    pub(super) actor: String,
+    pub(super) operations: Vec<String>,
+}
+
+impl RecordVersion {
+    /// Of an answer of the API; its value is what can be set.
+    pub(super) fn of(kind: &str, answer: &Value) -> Self {
+        let metadata = answer.get("metadata").filter(|metadata| !metadata.is_null()).cloned();
+        Self {
+            value: settable(kind, answer.get("value").cloned().unwrap_or_default()),
+            metadata,
+            transitional: answer.get("transitional").and_then(Value::as_bool).unwrap_or(false),
+        }
+    }
+
+    /// What is kept is the same; a certificate's authority counts by the certificate that signed.
+    pub(super) fn same(&self, other: &Self) -> bool {
+        self.value == other.value && self.metadata == other.metadata
+    }
+}
+
+/// A value as it is set: without what is derived from it, and without what is absent.
+pub(super) fn settable(kind: &str, value: Value) -> Value {
+    let only = |value: Value, fields: &[&str]| {
+        let Value::Object(mut all) = value else { return value };
+        all.retain(|name, value| fields.contains(&name.as_str()) && !value.is_null());
+        Value::Object(all)
+    };
+    match kind {
+        // As a YAML reader takes a text that looks like another thing.
+        "value" | "password" => match value {
+            Value::Number(number) => number.to_string().into(),
+            Value::Bool(truth) => truth.to_string().into(),
+            other => other,
+        },
+        "user" => only(value, &["username", "password"]),
+        "rsa" | "ssh" => only(value, &["public_key", "private_key"]),
+        "certificate" => {
+            let mut value = only(value, &["ca", "certificate", "private_key"]);
+            // While an authority changes it answers both of its certificates; the one that signed is first.
+            if let Some(first) = value.get("ca").and_then(Value::as_str).and_then(first_certificate) {
+                value["ca"] = first.into();
+            }
+            value
+        }
+        _ => value,
+    }
+}
+
+/// The first certificate of a PEM text, with the end of its line.
+fn first_certificate(pem: &str) -> Option<String> {
+    const END: &str = "-----END CERTIFICATE-----";
+    let end = pem.find(END)? + END.len();
+    Some(format!("{}\n", pem[..end].trim_start()))
+}
+
+/// A value's certificate, read.
+pub(super) fn certificate_of(value: &Value) -> Option<Certificate> {
+    let pem = value.get("certificate")?.as_str()?;
+    let (_, der) = x509::pem::certificates(pem.as_bytes()).next()?;
+    Certificate::parse(&der).ok()
+}
+
+/// The credentials of a file as CredHub's client writes it. Who signed what is found by the certificates themselves; what
+/// signs stands first.
+pub(super) fn of_plain(text: &str) -> Result<Vec<Record>, String> {
+    #[derive(Deserialize)]
+    struct Plain {
+        #[serde(alias = "Credentials")]
+        credentials: Vec<Map<String, Value>>,
+    }
+    let plain: Plain = serde_saphyr::from_str(text).map_err(|error| {
+        // Its first line says where; what follows shows the text, which holds secrets.
+        let said = error.to_string();
+        format!("no YAML with credentials: {}", said.lines().next().unwrap_or_default())
+    })?;
+    let mut records = plain.credentials.into_iter().map(record_of).collect::<Result<Vec<_>, _>>()?;
+    relate(&mut records);
+    Ok(records)
+}
+
+fn record_of(fields: Map<String, Value>) -> Result<Record, String> {
+    let fields: Map<String, Value> =
+        fields.into_iter().map(|(name, value)| (name.to_ascii_lowercase(), value)).collect();
+    let text = |name: &str| fields.get(name).and_then(Value::as_str).map(str::to_owned);
+    let name = text("name").ok_or("a credential without a name")?;
+    let kind = text("type").ok_or_else(|| format!("{name} has no type"))?.to_ascii_lowercase();
+    let value = fields.get("value").ok_or_else(|| format!("{name} has no value"))?;
+    let signed_by = value.get("ca_name").and_then(Value::as_str).filter(|name| !name.is_empty());
+    let signed_by = signed_by.map(str::to_owned);
+    let version = RecordVersion::of(&kind, &json!({ "value": value, "metadata": fields.get("metadata") }));
+    Ok(Record { name, kind, signed_by, authority: false, versions: vec![version] })
+}
+
+/// Finds who signed what, and puts authorities before what they signed.
+fn relate(records: &mut Vec<Record>) {
+    let parsed: Vec<Option<Certificate>> =
+        records.iter().map(|record| certificate_of(&record.versions.last()?.value)).collect();
+    let signs = |at: usize| {
+        parsed[at].as_ref().is_some_and(|own| own.basic_constraints.is_some_and(|constraints| constraints.ca))
+    };
+    let authorities: Vec<usize> = (0..records.len()).filter(|at| signs(*at)).collect();
+    let mut signer = vec![None; records.len()];
+    for (at, own) in parsed.iter().enumerate() {
+        let Some(own) = own else { continue };
+        let signed = |other: &&usize| {
+            let ca = parsed[**other].as_ref();
+            ca.is_some_and(|ca| own.issuer.der == ca.subject.der && own.signed_by(&ca.public_key).is_ok())
+        };
+        signer[at] = authorities.iter().find(signed).copied().filter(|other| *other != at);
+    }
+    for (at, by) in signer.iter().enumerate() {
+        records[at].authority = signs(at);
+        if let (Some(by), None) = (by, &records[at].signed_by) {
+            records[at].signed_by = Some(records[*by].name.clone());
+        }
+    }
+    let depth = |at: usize| {
+        let above = std::iter::successors(signer[at], |above| signer[*above]);
+        above.take(records.len()).count()
+    };
+    let mut order: Vec<usize> = (0..records.len()).collect();
+    order.sort_by_key(|at| (!signs(*at), depth(*at), *at));
+    let mut taken: Vec<Option<Record>> = std::mem::take(records).into_iter().map(Some).collect();
+    records.extend(order.into_iter().filter_map(|at| taken[at].take()));
+}
+
+/// A credential as CredHub's client writes it: every value is JSON, which YAML takes.
+pub(super) fn plain(record: &Record) -> String {
+    let Some(current) = record.versions.last() else { return String::new() };
+    let mut text = format!(
+        "- name: {}\n  type: {}\n  value: {}\n",
+        yaml(&json!(record.name)),
+        record.kind,
+        yaml(&current.value)
+    );
+    if let Some(metadata) = &current.metadata {
+        text.push_str(&format!("  metadata: {}\n", yaml(metadata)));
+    }
+    text
+}
+
+/// JSON, with what YAML does not print written as JSON's escapes.
+fn yaml(value: &Value) -> String {
+    let mut text = String::new();
+    for letter in value.to_string().chars() {
+        let odd = matches!(
+            letter,
+            '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}'
+        );
+        match odd {
+            true => text.push_str(&format!("\\u{:04x}", u32::from(letter))),
+            false => text.push(letter),
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_plainly_is_read_as_it_was() {
+        let odd = "a: b\n#\t'\"\\ \u{7f}\u{85}\u{2028}\u{feff}ä€𝄞 0x1 - ? {}";
+        for (kind, value) in [
+            ("value", json!(odd)),
+            ("password", json!("0123")),
+            ("password", json!("yes")),
+            ("json", json!({ "a": [1, 2.5, null, true, odd], "": {} })),
+            ("user", json!({ "username": "u", "password": odd })),
+        ] {
+            let version = RecordVersion { value, metadata: Some(json!({ "k": odd })), transitional: false };
+            let record = Record {
+                name: "/a/b".into(),
+                kind: kind.into(),
+                signed_by: None,
+                authority: false,
+                versions: vec![version.clone()],
+            };
+            let text = format!("credentials:\n{}", plain(&record));
+            let read = of_plain(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+            assert!(read[0].versions[0].same(&version), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_file_of_credhubs_client_is_read() {
+        let text = "credentials:\n- name: /p\n  type: password\n  value: 12345\n- Name: q\n  Type: USER\n  Value:\n    \
+                    username: u\n    password: p\n    password_hash: $6$x\n  metadata:\n    k: v\n";
+        let read = of_plain(text).unwrap();
+        assert_eq!(read[0].versions[0].value, json!("12345"));
+        assert_eq!(
+            (read[1].kind.as_str(), &read[1].versions[0].value),
+            ("user", &json!({ "username": "u", "password": "p" }))
+        );
+        assert_eq!(read[1].versions[0].metadata, Some(json!({ "k": "v" })));
+        for bad in [
+            "",
+            "a: 1",
+            "credentials:\n- type: value\n  value: x\n",
+            "credentials: [secret-7",
+            "credentials: 7",
+        ] {
+            let error = of_plain(bad).err().unwrap();
+            assert!(!error.contains("secret-7"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! What exports and imports say of themselves.
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::remote::Failure;
+
+/// How often a terminal is told.
+const EVERY: Duration = Duration::from_secs(1);
+/// Failures that are named; the rest is counted.
+const NAMED: usize = 1_000;
+
+/// How far it has come, for people.
+pub(super) struct Progress {
+    what: &'static str,
+    all: usize,
+    shown: Option<Instant>,
+}
+
+impl Progress {
+    pub(super) fn new(what: &'static str, all: usize) -> Self {
+        Self { what, all, shown: std::io::stderr().is_terminal().then(Instant::now) }
+    }
+
+    pub(super) fn at(&mut self, done: u64) {
+        if self.shown.is_some_and(|shown| shown.elapsed() >= EVERY) {
+            eprintln!("{} {done} of {}", self.what, self.all);
+            self.shown = Some(Instant::now());
+        }
+    }
+}
+
+/// The failures as they are shown.
+pub(super) fn failures(all: &[Failure]) -> Vec<Value> {
+    let named = all.iter().take(NAMED).map(|one| json!({ "name": one.name, "error": one.why }));
+    let more = all.len().saturating_sub(NAMED);
+    named.chain((more > 0).then(|| json!({ "more": more }))).collect()
+}

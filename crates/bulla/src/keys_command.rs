@@ -1,0 +1,265 @@
+//! `bulla keys`: the key service, which signs for TLS terminators.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use keyless::server::{Options, Running, TlsOptions};
+use keyless::{Folder, KeySet, Metrics};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::cli::Global;
+use crate::config::{Configuration, KeyServiceSettings};
+use crate::exit::{Exit, Outcome, Problem, chain};
+use crate::serve_command::{certificate, files, master_keys, memory, socket};
+
+/// For requests under way at the stop, and then for the rest.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// `bulla keys`
+#[derive(Args, Debug)]
+pub(crate) struct KeysArgs {
+    #[command(subcommand)]
+    command: KeysCommand,
+}
+
+/// What to do with keys.
+#[derive(Debug, Subcommand)]
+enum KeysCommand {
+    /// Sign for TLS terminators by the Keyless protocol: over mutual TLS, and over a Unix socket for this user
+    Serve(ServeArgs),
+}
+
+/// `bulla keys serve`
+#[derive(Args, Debug)]
+struct ServeArgs {
+    /// A folder of private keys (*.key, PEM or DER), looked at again every few seconds; may be repeated
+    #[arg(long = "dir", value_name = "DIR")]
+    directories: Vec<PathBuf>,
+    /// Where to speak TLS [default: 0.0.0.0:2407, once there is a certificate]
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
+    /// The server's own chain (PEM)
+    #[arg(long, value_name = "FILE", requires = "key")]
+    certificate: Option<PathBuf>,
+    /// The key of that chain (PEM)
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    key: Option<PathBuf>,
+    /// Roots (PEM) below which clients' certificates stand; may be repeated
+    #[arg(long = "client-ca", value_name = "FILE")]
+    client_ca_files: Vec<PathBuf>,
+    /// Unix socket, or `none` [default: keys.sock in the data folder]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<String>,
+    /// Where to serve /metrics in plain HTTP; empty: nowhere [default: 127.0.0.1:2406]
+    #[arg(long, value_name = "ADDRESS")]
+    metrics_listen: Option<String>,
+}
+
+impl KeyServiceSettings {
+    fn take(&mut self, args: &ServeArgs) {
+        let text = |into: &mut String, given: &Option<String>| {
+            if let Some(given) = given {
+                into.clone_from(given);
+            }
+        };
+        text(&mut self.listen, &args.listen);
+        text(&mut self.socket, &args.socket);
+        text(&mut self.metrics_listen, &args.metrics_listen);
+        if !args.directories.is_empty() {
+            self.directories.clone_from(&args.directories);
+        }
+        if !args.client_ca_files.is_empty() {
+            self.client_ca_files.clone_from(&args.client_ca_files);
+        }
+        if let (Some(certificate), Some(key)) = (&args.certificate, &args.key) {
+            self.certificate_file.clone_from(certificate);
+            self.key_file.clone_from(key);
+        }
+    }
+}
+
+/// Runs `bulla keys`.
+pub(crate) async fn run(args: &KeysArgs, global: &Global) -> Outcome<Exit> {
+    match &args.command {
+        KeysCommand::Serve(args) => serve(args, global).await,
+    }
+}
+
+async fn serve(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
+    let mut settings = Configuration::load(global.config.as_deref())?.settings;
+    settings.keys.take(args);
+    settings.keys.check()?;
+    if settings.keys.directories.is_empty() && settings.keys.pkcs11_labels.is_empty() {
+        return Err(Problem::usage("there are no keys to sign with")
+            .hint("name a folder of *.key files: --dir, or keys.directories in the configuration"));
+    }
+    memory::keep(settings.server.core_dumps)?;
+    let stop = crate::stop::on_signal_within(GRACE)?;
+    let (set, metrics) = (KeySet::default(), Metrics::default());
+    let held = master_keys::token_keys(&settings, &settings.keys.pkcs11_labels).await?;
+    set.put("pkcs11", held);
+    let settings = settings.keys;
+    let mut folders = Folders::new(&settings, set.clone(), metrics.clone());
+    folders.look(true).await?;
+    let tls = settings.speaks_tls().then(|| tls_options(&settings)).transpose()?;
+    let running = start(&settings, tls.clone(), set.clone(), metrics.clone()).await?;
+    let mut background = JoinSet::new();
+    if let Some(listener) = figures_listener(&settings).await? {
+        let all = server::metrics::Metrics::default();
+        all.register(|registry| metrics.register(registry));
+        background.spawn(server::listen::serve_figures(listener, all, stop.clone()));
+    }
+    announce(&settings, &running, &set)?;
+    keep(&settings, folders, tls, &running, &stop).await;
+    eprintln!("stopping: requests under way are answered");
+    let drained = running.stop().await;
+    while background.join_next().await.is_some() {}
+    if !drained {
+        eprintln!("some requests had not finished and were cut off");
+    }
+    Ok(Exit::Ok)
+}
+
+async fn start(
+    settings: &KeyServiceSettings,
+    tls: Option<TlsOptions>,
+    set: KeySet,
+    metrics: Metrics,
+) -> Outcome<Running> {
+    let tls = match tls {
+        Some(tls) => Some((socket("keys.listen", &settings.listen)?, tls)),
+        None => None,
+    };
+    let options = Options { tls, socket: settings.socket()?, ..settings.options() };
+    keyless::server::start(options, set, metrics).await.map_err(|error| {
+        Problem::new(Exit::Machine, chain(&error)).hint(
+            "choose another place: --listen and --socket, or keys.listen and keys.socket in the configuration",
+        )
+    })
+}
+
+fn tls_options(settings: &KeyServiceSettings) -> Outcome<TlsOptions> {
+    let certificate = certificate::from_files("keys", &settings.certificate_file, &settings.key_file)?;
+    let mut client_roots = Vec::new();
+    for path in &settings.client_ca_files {
+        client_roots.extend(files::certificates("keys.client_ca_files", path)?);
+    }
+    Ok(TlsOptions { certificate, client_roots })
+}
+
+async fn figures_listener(settings: &KeyServiceSettings) -> Outcome<Option<TcpListener>> {
+    if settings.metrics_listen.is_empty() {
+        return Ok(None);
+    }
+    let address = socket("keys.metrics_listen", &settings.metrics_listen)?;
+    let listener = TcpListener::bind(address).await.map_err(|error| {
+        Problem::new(Exit::Machine, format_args!("cannot listen on {address}: {error}"))
+            .hint("choose another address: --metrics-listen, or keys.metrics_listen in the configuration")
+    })?;
+    eprintln!("figures at http://{}/metrics", listener.local_addr().unwrap_or(address));
+    Ok(Some(listener))
+}
+
+fn announce(settings: &KeyServiceSettings, running: &Running, set: &KeySet) -> Outcome<()> {
+    let keys = set.list();
+    for (ski, kind) in &keys {
+        tracing::info!(%ski, %kind, "signs");
+    }
+    let mut places = Vec::new();
+    places.extend(running.address.map(|address| format!("tls://{address}")));
+    places.extend(settings.socket()?.map(|path| format!("unix:{}", path.display())));
+    eprintln!("bulla signs with {} keys at {}", keys.len(), places.join(" and "));
+    Ok(())
+}
+
+/// Looks at folders and certificate files until told to stop.
+async fn keep(
+    settings: &KeyServiceSettings,
+    mut folders: Folders,
+    mut tls: Option<TlsOptions>,
+    running: &Running,
+    stop: &CancellationToken,
+) {
+    let _live = telemetry::tasks::guard("keys-reload");
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(Duration::from_secs(settings.reload_s)) => {}
+        }
+        if let Err(problem) = folders.look(false).await {
+            tracing::warn!(problem = problem.message, "keys could not be looked at; those known stay");
+        }
+        if let Some(presented) = &mut tls
+            && let Err(problem) = renew(settings, presented, running)
+        {
+            tracing::warn!(problem = problem.message, "the certificates stay as they are");
+        }
+    }
+}
+
+/// Has what the files hold now count, if that is something else.
+fn renew(settings: &KeyServiceSettings, presented: &mut TlsOptions, running: &Running) -> Outcome<()> {
+    let now = tls_options(settings)?;
+    if is_same(presented, &now) {
+        return Ok(());
+    }
+    running.change_tls(&now).map_err(|error| Problem::usage(chain(&error)))?;
+    tracing::info!("other certificates count from the next connection on");
+    *presented = now;
+    Ok(())
+}
+
+fn is_same(before: &TlsOptions, now: &TlsOptions) -> bool {
+    before.certificate.cert == now.certificate.cert && before.client_roots == now.client_roots
+}
+
+/// The folders of keys, and where their keys are put.
+struct Folders {
+    folders: Vec<Folder>,
+    /// Files of each that held no key when they last changed.
+    broken: Vec<usize>,
+    set: KeySet,
+    metrics: Metrics,
+}
+
+impl Folders {
+    fn new(settings: &KeyServiceSettings, set: KeySet, metrics: Metrics) -> Self {
+        let folders: Vec<Folder> = settings.directories.iter().map(Folder::new).collect();
+        Self { broken: vec![0; folders.len()], folders, set, metrics }
+    }
+
+    /// Looks at each; at the first time a folder that cannot be read is an error.
+    async fn look(&mut self, first: bool) -> Outcome<()> {
+        for at in 0..self.folders.len() {
+            let mut folder = std::mem::replace(&mut self.folders[at], Folder::new(PathBuf::new()));
+            let looked = tokio::task::spawn_blocking(move || (folder.look(), folder)).await;
+            let (look, folder) = looked.map_err(|error| Problem::new(Exit::Machine, chain(&error)))?;
+            let source = folder.path().display().to_string();
+            self.folders[at] = folder;
+            let look = look.map_err(|error| {
+                Problem::new(Exit::Machine, chain(&error)).hint("check --dir, or keys.directories")
+            })?;
+            for (path, error) in &look.broken {
+                let told = format!("{}: {}", path.display(), chain(error));
+                if first {
+                    eprintln!("warning: no key in {told}");
+                } else {
+                    tracing::warn!("no key in {told}; the one it held before stays");
+                }
+            }
+            self.broken[at] = look.broken_in_all;
+            if look.changed || first {
+                let keys = look.keys.len();
+                self.set.put(&source, look.keys);
+                if !first {
+                    tracing::info!(folder = source, keys, "other keys sign from now on");
+                }
+            }
+        }
+        self.metrics.keys(self.set.list().len(), self.broken.iter().sum());
+        Ok(())
+    }
+}

@@ -1,0 +1,335 @@
+//! The master keys of the configuration, and whether they are the database's.
+
+use std::path::Path;
+use std::time::Duration;
+
+use authority::keystore::{KeyStore, ProveError};
+use keys::{
+    Argon2Cost, KeyRef, Keyring, KeyringConfig, KeyringError, MasterKey, PassphraseSource, Secret,
+    UnwrappedKey, Wrapper,
+};
+use lifecycle::custody::{Program, Transit, TransitConfig};
+use lifecycle::issuers::IssuerError;
+use outbound::resolve::Resolver;
+use secrecy::{ExposeSecret, SecretString};
+use store::{Clock, Store};
+
+use super::files;
+use crate::config::{AuthoritySettings, MasterKeySettings, Settings};
+use crate::exit::{Exit, Outcome, Problem, chain};
+
+/// The master key's file in the data folder.
+const MASTER_KEY: &str = "master.key";
+
+/// Keys at rest under the configured master keys, which the database knows. Where it does not, nothing is written.
+pub(super) async fn keystore(
+    settings: &Settings,
+    store: &Store,
+    clock: &Clock,
+    resolver: &Resolver,
+) -> Outcome<KeyStore> {
+    let module = Module::open(settings).await?;
+    let ring = keyring(&settings.authority, &module, resolver).await?;
+    let keystore = KeyStore::new(store.clone(), ring, clock.clone());
+    keystore.prove_masters().await.map_err(unproven)?;
+    module.provide(&keystore);
+    Ok(keystore)
+}
+
+/// The keys with these labels on the token of `[pkcs11]`.
+pub(crate) async fn token_keys(settings: &Settings, labels: &[String]) -> Outcome<Vec<KeyRef>> {
+    if labels.is_empty() {
+        return Ok(Vec::new());
+    }
+    Module::open(settings).await?.keys(labels).await
+}
+
+/// What `bulla config check` says of the master keys; none of them is opened, and nobody is asked.
+pub(crate) fn described(settings: &AuthoritySettings) -> Outcome<Vec<String>> {
+    let readable = |key: &MasterKeySettings| {
+        key.needed().into_iter().try_for_each(|path| {
+            std::fs::File::open(path).map(drop).map_err(|error| {
+                Problem::usage(format_args!("{}: {}: {error}", key.shown(), path.display()))
+                    .hint("make the file, or correct [authority] in the configuration")
+            })
+        })
+    };
+    let mut lines = Vec::new();
+    for (which, key) in settings
+        .current_master()
+        .into_iter()
+        .map(|key| ("the master key", key))
+        .chain(settings.older_masters().into_iter().map(|key| ("an older one", key)))
+    {
+        readable(&key)?;
+        lines.push(format!("{which}: {}", key.shown()));
+    }
+    Ok(lines)
+}
+
+async fn keyring(settings: &AuthoritySettings, module: &Module, resolver: &Resolver) -> Outcome<Keyring> {
+    let current = match settings.current_master() {
+        Some(key) => master(&key, true, module, resolver).await?,
+        None => MasterKey::File { path: files::folder()?.join(MASTER_KEY), create: true },
+    };
+    let mut older = Vec::new();
+    for key in settings.older_masters() {
+        older.push(master(&key, false, module, resolver).await?);
+    }
+    // A passphrase takes a thread for a second.
+    let opened = tokio::task::spawn_blocking(move || Keyring::open(&KeyringConfig { current, older })).await;
+    opened.map_err(|error| Problem::new(Exit::Machine, chain(&error)))?.map_err(|error| unopened(&error))
+}
+
+/// `current`: what it needs besides is made where it is missing; a file named as the key itself never is.
+async fn master(
+    settings: &MasterKeySettings,
+    current: bool,
+    module: &Module,
+    resolver: &Resolver,
+) -> Outcome<MasterKey> {
+    match settings {
+        MasterKeySettings::File(path) => Ok(MasterKey::File { path: path.clone(), create: false }),
+        MasterKeySettings::Passphrase(of) => {
+            let passphrase = match of.variable.as_str() {
+                "" => files::secret("passphrase.file", &of.file)?,
+                variable => of_environment(variable)?,
+            };
+            let parameters = of.parameters_file.clone();
+            let create = current.then(Argon2Cost::default);
+            Ok(MasterKey::Passphrase(PassphraseSource { passphrase, parameters, create }))
+        }
+        MasterKeySettings::Pkcs11(of) => module.master(of, current),
+        MasterKeySettings::Program(of) => {
+            let program = Program::new(&of.command, Duration::from_secs(of.timeout_s))
+                .map_err(|error| wrong(&error))?;
+            unwrapped(&of.wrapped_file, &program, current).await
+        }
+        MasterKeySettings::Vault(of) => {
+            let roots = match of.ca_file.as_os_str().is_empty() {
+                true => None,
+                false => Some(std::fs::read_to_string(&of.ca_file).map_err(|error| {
+                    Problem::usage(format_args!("cannot read {}: {error}", of.ca_file.display()))
+                        .hint("check vault.ca_file of the master key")
+                })?),
+            };
+            let token = files::secret("vault.token_file", &of.token_file)?;
+            let config = TransitConfig {
+                url: of.url.clone(),
+                mount: of.mount.clone(),
+                key: of.key.clone(),
+                namespace: Some(of.namespace.clone()).filter(|text| !text.is_empty()),
+                token: Secret::new(token.expose_secret()),
+                roots,
+            };
+            let transit = Transit::new(config, resolver).map_err(|error| wrong(&error))?;
+            unwrapped(&of.wrapped_file, &transit, current).await
+        }
+        MasterKeySettings::AwsKms(of) => aws::master(of, current).await,
+    }
+}
+
+async fn unwrapped(path: &Path, wrapper: &dyn Wrapper, create: bool) -> Outcome<MasterKey> {
+    let key = UnwrappedKey::load(path, wrapper, create).await;
+    key.map(MasterKey::Unwrapped).map_err(|error| unopened(&error))
+}
+
+fn of_environment(variable: &str) -> Outcome<SecretString> {
+    let found = std::env::var(variable).map(SecretString::from);
+    found.map_err(|_| {
+        Problem::usage(format_args!(
+            "the passphrase of the master key should be in {variable}, which is not set"
+        ))
+        .hint("set it for this process, or name a file: passphrase = { file = …, parameters_file = … }")
+    })
+}
+
+fn wrong(error: &IssuerError) -> Problem {
+    Problem::usage(chain(error)).hint("correct authority.master_key (or old_master_keys)")
+}
+
+fn unopened(error: &KeyringError) -> Problem {
+    Problem::new(Exit::Machine, chain(error)).hint(
+        "check the master keys in [authority] and the permissions of their files; without the master key no kept key opens",
+    )
+}
+
+fn unproven(error: ProveError) -> Problem {
+    let said = format!("{}; nothing was written", chain(&error));
+    match error {
+        ProveError::Wrong { .. } => Problem::new(Exit::Machine, said).hint(
+            "name the key that the database is sealed under as the master key in [authority]; to change to another one keep \
+             it as an older one until `bulla key rotate` is done",
+        ),
+        ProveError::Canary { .. } => Problem::new(Exit::Inventory, said)
+            .hint("the database was changed or restored in part: restore it, with the master key of the same time"),
+        ProveError::Store(error) => Problem::inventory(&error),
+    }
+}
+
+/// Says in the log what is sealed under master keys that this node does not have. Beside the start: it counts everything.
+pub(super) async fn tell_missing(keystore: KeyStore) {
+    match keystore.masters_in_use().await {
+        Ok(all) => {
+            for key in all.iter().filter(|key| !key.configured && key.total() > 0) {
+                tracing::error!(
+                    master_key = %key.id,
+                    values = key.total(),
+                    "values are sealed under a master key that is not configured: add it to the older master keys"
+                );
+            }
+        }
+        Err(error) => tracing::warn!(%error, "what is sealed under which master key could not be counted"),
+    }
+}
+
+#[cfg(feature = "pkcs11")]
+use module::Module;
+#[cfg(not(feature = "pkcs11"))]
+use no_module::Module;
+
+/// The security module, if one is configured: authorities made with `key_provider` `pkcs11` have their keys there.
+#[cfg(feature = "pkcs11")]
+mod module {
+    use std::sync::Arc;
+
+    use authority::keystore::KeyStore;
+    use keys::pkcs11::{Token, TokenConfig, WrappedMaster};
+    use keys::{KeyRef, MasterKey};
+
+    use crate::config::{ModuleSettings, Settings};
+    use crate::exit::{Exit, Outcome, Problem, chain};
+
+    pub(super) struct Module(Option<Token>);
+
+    impl Module {
+        pub(super) async fn open(settings: &Settings) -> Outcome<Self> {
+            let settings = &settings.pkcs11;
+            if settings.module.as_os_str().is_empty() {
+                return Ok(Self(None));
+            }
+            let pin = super::files::secret("pkcs11.pin_file", &settings.pin_file)?;
+            let config = TokenConfig::new(&settings.module, &settings.token_label, pin);
+            let opened = tokio::task::spawn_blocking(move || Token::open(config)).await;
+            let token =
+                opened.map_err(|error| Problem::new(Exit::Machine, chain(&error)))?.map_err(|error| {
+                    Problem::new(Exit::Machine, chain(&error)).hint("check [pkcs11] in the configuration")
+                })?;
+            Ok(Self(Some(token)))
+        }
+
+        pub(super) fn master(&self, of: &ModuleSettings, create: bool) -> Outcome<MasterKey> {
+            let token = self.0.clone().ok_or_else(|| Problem::usage("pkcs11.module is empty"))?;
+            let (key_label, path) = (of.key_label.clone(), of.wrapped_file.clone());
+            Ok(MasterKey::Pkcs11(WrappedMaster { token, key_label, path, create }))
+        }
+
+        pub(super) async fn keys(&self, labels: &[String]) -> Outcome<Vec<KeyRef>> {
+            let token = self.0.as_ref().ok_or_else(|| {
+                Problem::usage("keys.pkcs11_labels names keys, and pkcs11.module is empty")
+                    .hint("name the security module in [pkcs11]")
+            })?;
+            let mut keys: Vec<KeyRef> = Vec::new();
+            for label in labels {
+                let key = token.key_by_label(label).await.map_err(|error| {
+                    Problem::new(Exit::Machine, chain(&error)).hint("correct keys.pkcs11_labels")
+                })?;
+                keys.push(Arc::new(key));
+            }
+            Ok(keys)
+        }
+
+        pub(super) fn provide(self, keystore: &KeyStore) {
+            if let Some(token) = self.0 {
+                keystore.add_provider(Arc::new(token));
+            }
+        }
+    }
+}
+
+/// Refused where it is configured: without it keys would be looked for in vain.
+#[cfg(not(feature = "pkcs11"))]
+mod no_module {
+    use authority::keystore::KeyStore;
+    use keys::{KeyRef, MasterKey};
+
+    use crate::config::{ModuleSettings, Settings};
+    use crate::exit::{Outcome, Problem};
+
+    pub(super) struct Module;
+
+    impl Module {
+        pub(super) async fn open(settings: &Settings) -> Outcome<Self> {
+            if settings.pkcs11.module.as_os_str().is_empty() {
+                return Ok(Self);
+            }
+            Err(Problem::usage("pkcs11.module is set, and this build has no PKCS#11")
+                .hint("build with `--features pkcs11`, or leave pkcs11.module empty"))
+        }
+
+        pub(super) fn master(&self, _: &ModuleSettings, _: bool) -> Outcome<MasterKey> {
+            Err(Problem::usage("the master key is in a security module, and this build has no PKCS#11")
+                .hint("build with `--features pkcs11`"))
+        }
+
+        pub(super) async fn keys(&self, _: &[String]) -> Outcome<Vec<KeyRef>> {
+            Err(Problem::usage("keys.pkcs11_labels names keys, and this build has no PKCS#11")
+                .hint("build with `--features pkcs11`, or leave keys.pkcs11_labels empty"))
+        }
+
+        pub(super) fn provide(self, _: &KeyStore) {}
+    }
+}
+
+#[cfg(not(feature = "aws"))]
+mod aws {
+    use keys::MasterKey;
+
+    use crate::config::AwsKmsSettings;
+    use crate::exit::{Outcome, Problem};
+
+    /// The configuration is refused before it comes to this.
+    pub(super) async fn master(_: &AwsKmsSettings, _: bool) -> Outcome<MasterKey> {
+        Err(Problem::usage("the master key is in AWS KMS, and this build has no AWS")
+            .hint("build with `--features aws`"))
+    }
+}
+
+#[cfg(feature = "aws")]
+mod aws {
+    use futures_util::future::{BoxFuture, FutureExt};
+    use keys::{MasterKey, Wrapper};
+    use scan::clouds::aws::{AwsOptions, KmsKey};
+    use scan::clouds::http::HttpClient;
+    use zeroize::Zeroizing;
+
+    use crate::config::AwsKmsSettings;
+    use crate::exit::{Exit, Outcome, Problem, chain};
+
+    /// Stands in the encryption context, and so in CloudTrail.
+    const PURPOSE: &str = "bulla master key 1";
+
+    pub(super) async fn master(of: &AwsKmsSettings, create: bool) -> Outcome<MasterKey> {
+        let http = HttpClient::new(&[]).map_err(|error| Problem::new(Exit::Machine, chain(&error)))?;
+        let endpoint = Some(of.endpoint.clone()).filter(|url| !url.is_empty());
+        let options = AwsOptions { endpoint, credentials: None };
+        let key = KmsKey::new(&of.key_id, &of.region, PURPOSE, &options, http).await;
+        super::unwrapped(&of.wrapped_file, &Kms(key), create).await
+    }
+
+    struct Kms(KmsKey);
+
+    impl Wrapper for Kms {
+        fn name(&self) -> &'static str {
+            "aws_kms"
+        }
+
+        fn wrap<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<Vec<u8>, String>> {
+            async { self.0.encrypt(key).await.map_err(|error| chain(&error)) }.boxed()
+        }
+
+        fn give_back<'a>(&'a self, wrapped: &'a [u8]) -> BoxFuture<'a, Result<Zeroizing<Vec<u8>>, String>> {
+            async { self.0.decrypt(wrapped).await.map_err(|error| chain(&error)) }.boxed()
+        }
+    }
+}

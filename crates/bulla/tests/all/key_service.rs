@@ -1,0 +1,320 @@
+//! `bulla keys serve`: keys of a folder, on a socket and over TLS, changed while it runs.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::world::{bulla, describe, run, stderr};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A folder with keys and certificates, and the service when it runs.
+struct Place {
+    folder: TempDir,
+    service: Option<Child>,
+    /// The settings of SoftHSM, where there is a token.
+    softhsm: Option<PathBuf>,
+}
+
+impl Place {
+    fn new() -> Self {
+        let place = Self { folder: TempDir::new().unwrap(), service: None, softhsm: None };
+        std::fs::create_dir(place.path("keys")).unwrap();
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn openssl(&self, arguments: &str) -> Vec<u8> {
+        let mut command = Command::new("openssl");
+        let run = command.current_dir(self.folder.path()).args(arguments.split_whitespace()).output();
+        let run = run.unwrap_or_else(|error| panic!("apt-get install -y openssl ({error})"));
+        assert!(run.status.success(), "openssl {arguments}: {}", String::from_utf8_lossy(&run.stderr));
+        run.stdout
+    }
+
+    /// Makes a key of the service; what it is known by.
+    fn key(&self, name: &str, of: &str) -> [u8; 20] {
+        self.openssl(&format!("genpkey {of} -out keys/{name}.new"));
+        // At once, as a deployment does.
+        std::fs::rename(self.path(&format!("keys/{name}.new")), self.path(&format!("keys/{name}.key")))
+            .unwrap();
+        self.openssl(&format!("pkey -in keys/{name}.key -pubout -out keys/{name}.pub"));
+        let spki = self.openssl(&format!("pkey -in keys/{name}.key -pubout -outform DER"));
+        x509::build::key_sha1(&spki)
+    }
+
+    /// `NAME.pem` and `NAME.key`, signed by `ca.pem`.
+    fn certificate(&self, name: &str, purpose: &str) {
+        if !self.path("ca.pem").exists() {
+            self.openssl("req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout ca.key -out ca.pem -subj /CN=ca");
+        }
+        self.openssl(&format!(
+            "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout {name}.key -out {name}.pem \
+             -subj /CN={name} -CA ca.pem -CAkey ca.key -addext subjectAltName=DNS:localhost \
+             -addext extendedKeyUsage={purpose} -addext basicConstraints=critical,CA:FALSE"
+        ));
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = bulla();
+        command
+            .current_dir(self.folder.path())
+            .env("HOME", self.folder.path())
+            .env("BULLA_KEYS_RELOAD_S", "1");
+        command.env("BULLA_DATA", self.path("data")).args([
+            "keys",
+            "serve",
+            "--metrics-listen",
+            "127.0.0.1:0",
+        ]);
+        command.envs(self.softhsm.iter().map(|path| ("SOFTHSM2_CONF", path))).args(arguments);
+        command
+    }
+
+    /// Starts it; what it says until it signs.
+    fn serve(&mut self, arguments: &[&str]) -> String {
+        let mut child = self.command(arguments).stderr(Stdio::piped()).spawn().unwrap();
+        let mut errors = BufReader::new(child.stderr.take().unwrap());
+        self.service = Some(child);
+        let mut said = String::new();
+        while !said.contains("bulla signs with") {
+            assert!(errors.read_line(&mut said).unwrap() > 0, "it ended: {said}");
+        }
+        // What it says later must not block it.
+        std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::sink()));
+        said
+    }
+
+    fn stop(&mut self) -> Option<i32> {
+        let mut child = self.service.take().unwrap();
+        assert!(Command::new("kill").arg(child.id().to_string()).status().unwrap().success());
+        child.wait().unwrap().code()
+    }
+
+    fn socket(&self) -> UnixStream {
+        let stream = UnixStream::connect(self.path("data/keys.sock")).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.service.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Asks for a signature by hand; the reply's opcode and payload.
+fn sign(stream: &mut UnixStream, opcode: u8, ski: &[u8; 20], digest: &[u8]) -> (u8, Vec<u8>) {
+    let length = u8::try_from(digest.len()).unwrap();
+    let body = [&[0x11, 0, 1, opcode, 0x04, 0, 20][..], ski, &[0x12, 0, length], digest].concat();
+    stream.write_all(&[1, 0, 0, u8::try_from(body.len()).unwrap(), 0, 0, 0, 9]).unwrap();
+    stream.write_all(&body).unwrap();
+    let mut reply = vec![0; 1024];
+    stream.read_exact(&mut reply).unwrap();
+    assert_eq!((&reply[4..8], &reply[8..11], reply[12]), (&[0, 0, 0, 9][..], &[0x11, 0, 1][..], 0x12));
+    let length = usize::from(u16::from_be_bytes([reply[13], reply[14]]));
+    (reply[11], reply[15..15 + length].to_vec())
+}
+
+fn figures(said: &str) -> String {
+    let address = said.split("http://").nth(1).unwrap().split('/').next().unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    assert!(text.starts_with("HTTP/1.1 200"), "{text}");
+    text
+}
+
+fn until(what: &str, mut so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !so() {
+        assert!(began.elapsed() < PATIENCE, "{what} never came to be");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_folder_is_all_it_needs() {
+    let mut place = Place::new();
+    let p256 = place.key("p256", "-algorithm EC -pkeyopt ec_paramgen_curve:P-256");
+    std::fs::write(place.path("keys/broken.key"), "half a key").unwrap();
+    let said = place.serve(&["--dir", "keys"]);
+    assert!(said.contains("bulla signs with 1 keys at unix:"), "{said}");
+    assert!(said.contains("warning: no key in keys/broken.key"), "{said}");
+    let mut stream = place.socket();
+    let digest = [7; 32];
+    let (opcode, signature) = sign(&mut stream, 0x15, &p256, &digest);
+    assert_eq!(opcode, 0xf0);
+    std::fs::write(place.path("digest"), digest).unwrap();
+    std::fs::write(place.path("signature"), &signature).unwrap();
+    place.openssl("pkeyutl -verify -pubin -inkey keys/p256.pub -in digest -sigfile signature");
+    assert_eq!(sign(&mut stream, 0x05, &p256, &digest), (0xff, vec![1]), "another algorithm's");
+
+    // Keys come and go.
+    let ed25519 = place.key("ed25519", "-algorithm ED25519");
+    until("the new key", || sign(&mut stream, 0x18, &ed25519, b"m").0 == 0xf0);
+    std::fs::remove_file(place.path("keys/p256.key")).unwrap();
+    until("the end of the old key", || sign(&mut stream, 0x15, &p256, &digest) == (0xff, vec![2]));
+
+    let figures = figures(&said);
+    for line in [
+        "bulla_keyless_keys 1",
+        "bulla_keyless_broken_key_files 1",
+        "bulla_keyless_errors_total{opcode=\"rsa-sha256\",error=\"cryptography\"} 1",
+        "bulla_keyless_connections 1",
+        "bulla_tasks_live{kind=\"keyless-connection\"} 1",
+    ] {
+        assert!(figures.contains(line), "{line} is missing in\n{figures}");
+    }
+    assert_eq!(place.stop(), Some(0));
+    assert!(!place.path("data/keys.sock").exists());
+}
+
+#[test]
+fn what_is_wrong_is_said_with_what_to_do() {
+    let place = Place::new();
+    place.certificate("server", "serverAuth");
+    for (arguments, exit, hint) in [
+        (&[][..], 2, "--dir"),
+        (&["--dir", "none"], 5, "--dir"),
+        (&["--dir", "keys", "--certificate", "server.pem"], 2, ""),
+        (&["--dir", "keys", "--certificate", "server.pem", "--key", "server.key"], 2, "authority"),
+        (
+            &["--dir", "keys", "--certificate", "server.pem", "--key", "ca.key", "--client-ca", "ca.pem"],
+            2,
+            "keys.key_file",
+        ),
+        (&["--dir", "keys", "--socket", "none"], 5, "--socket"),
+        (&["--dir", "keys", "--socket", "server.pem"], 5, "--socket"),
+    ] {
+        let output = run(&mut place.command(arguments));
+        assert_eq!(output.status.code(), Some(exit), "{arguments:?}: {}", describe(&output));
+        assert!(stderr(&output).contains(hint), "{arguments:?}: {}", describe(&output));
+    }
+}
+
+/// The client in `clients/go` checks every signature with Go's own cryptography; see `.ci/interop keyless`.
+#[cfg(feature = "interop")]
+#[test]
+fn every_signature_is_what_go_expects() {
+    let mut place = Place::new();
+    for (name, of) in [
+        ("rsa2048", "-algorithm RSA -pkeyopt rsa_keygen_bits:2048"),
+        ("rsa3072", "-algorithm RSA -pkeyopt rsa_keygen_bits:3072"),
+        ("rsa4096", "-algorithm RSA -pkeyopt rsa_keygen_bits:4096"),
+        ("p256", "-algorithm EC -pkeyopt ec_paramgen_curve:P-256"),
+        ("p384", "-algorithm EC -pkeyopt ec_paramgen_curve:P-384"),
+        ("p521", "-algorithm EC -pkeyopt ec_paramgen_curve:P-521"),
+        ("ed25519", "-algorithm ED25519"),
+    ] {
+        place.key(name, of);
+    }
+    for (name, purpose) in [("server", "serverAuth"), ("client", "clientAuth"), ("deputy", "serverAuth")] {
+        place.certificate(name, purpose);
+    }
+    let said = place.serve(&[
+        "--dir",
+        "keys",
+        "--listen",
+        "127.0.0.1:0",
+        "--certificate",
+        "server.pem",
+        "--key",
+        "server.key",
+        "--client-ca",
+        "ca.pem",
+    ]);
+    let address = said.split("tls://").nth(1).unwrap().split(' ').next().unwrap();
+    let go = Command::new("keyless-check")
+        .current_dir(place.folder.path())
+        .args(["-address", address, "-ca", "ca.pem", "-cert", "client.pem", "-key", "client.key"])
+        .args(["-keys", "keys", "-refused", "deputy", "-socket"])
+        .arg(place.path("data/keys.sock"))
+        .output()
+        .unwrap_or_else(|error| panic!("keyless-check is built by .ci/interop keyless ({error})"));
+    assert!(go.status.success(), "{}", describe(&go));
+    let told = String::from_utf8_lossy(&go.stdout).into_owned();
+    let checks: u32 = told.split(' ').next().unwrap().parse().unwrap();
+    assert!(checks > 500, "{told}");
+    assert_eq!(place.stop(), Some(0));
+}
+
+/// SoftHSM, which Debian has; see `.ci/run pkcs11`.
+#[cfg(feature = "pkcs11")]
+#[test]
+fn keys_of_a_security_module_sign() {
+    let mut place = Place::new();
+    std::fs::create_dir(place.path("tokens")).unwrap();
+    let tokens = place.path("tokens").display().to_string();
+    std::fs::write(
+        place.path("softhsm2.conf"),
+        format!("directories.tokendir = {tokens}\nobjectstore.backend = file\nlog.level = ERROR\n"),
+    )
+    .unwrap();
+    let conf = place.path("softhsm2.conf");
+    let softhsm = |arguments: &str| {
+        let mut command = Command::new("softhsm2-util");
+        let run = command.current_dir(place.folder.path()).env("SOFTHSM2_CONF", &conf);
+        let run = run.args(arguments.split_whitespace()).output();
+        let run = run.unwrap_or_else(|error| panic!("apt-get install -y softhsm2 ({error})"));
+        assert!(run.status.success(), "softhsm2-util: {}", String::from_utf8_lossy(&run.stderr));
+    };
+    softhsm("--init-token --free --label bulla --pin 1234 --so-pin 5678");
+    let rsa = place.key("rsa", "-algorithm RSA -pkeyopt rsa_keygen_bits:2048");
+    let p256 = place.key("p256", "-algorithm EC -pkeyopt ec_paramgen_curve:P-256");
+    softhsm("--import keys/rsa.key --token bulla --label rsa --id a1 --pin 1234");
+    softhsm("--import keys/p256.key --token bulla --label p256 --id a2 --pin 1234");
+    std::fs::write(place.path("pin"), "1234").unwrap();
+    let module = ["/usr/lib/softhsm/libsofthsm2.so", "/usr/lib64/softhsm/libsofthsm2.so"];
+    let module = module.into_iter().find(|path| std::path::Path::new(path).exists());
+    std::fs::write(
+        place.path("bulla.toml"),
+        format!(
+            "[pkcs11]\nmodule = {:?}\ntoken_label = \"bulla\"\npin_file = \"pin\"\n\
+             [keys]\npkcs11_labels = [\"rsa\", \"p256\"]\n",
+            module.expect("apt-get install -y softhsm2")
+        ),
+    )
+    .unwrap();
+    place.softhsm = Some(conf);
+    let said = place.serve(&["--config", "bulla.toml"]);
+    assert!(said.contains("bulla signs with 2 keys"), "{said}");
+    let mut stream = place.socket();
+    for (opcode, ski, name, octets, options) in [
+        (0x15, &p256, "p256", 32, ""),
+        (0x17, &p256, "p256", 64, ""),
+        (0x05, &rsa, "rsa", 32, "-pkeyopt digest:sha256"),
+        (0x03, &rsa, "rsa", 20, "-pkeyopt digest:sha1"),
+        (
+            0x36,
+            &rsa,
+            "rsa",
+            48,
+            "-pkeyopt digest:sha384 -pkeyopt rsa_padding_mode:pss -pkeyopt rsa_pss_saltlen:digest",
+        ),
+    ] {
+        let digest = vec![7; octets];
+        let (reply, signature) = sign(&mut stream, opcode, ski, &digest);
+        assert_eq!(reply, 0xf0, "{opcode:#x}: {signature:?}");
+        std::fs::write(place.path("digest"), digest).unwrap();
+        std::fs::write(place.path("signature"), &signature).unwrap();
+        let verify = "pkeyutl -verify -pubin -in digest -sigfile signature";
+        place.openssl(&format!("{verify} -inkey keys/{name}.pub {options}"));
+    }
+    assert_eq!(sign(&mut stream, 0x05, &p256, &[7; 32]), (0xff, vec![1]), "another algorithm's");
+    assert_eq!(place.stop(), Some(0));
+}

@@ -1,0 +1,267 @@
+//! What an agent answers: from the cache what is current under names, anything else from the store.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{DefaultBodyLimit, Query, Request, State};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{any, get, post};
+use axum::{Json, Router};
+use futures_util::{StreamExt, stream};
+use http::header::{ACCEPT, CONTENT_TYPE, HeaderName, IF_MATCH, IF_NONE_MATCH};
+use http::{HeaderMap, Method, StatusCode};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use zeroize::Zeroizing;
+
+use super::interpolate;
+use crate::events::Change;
+use crate::transport::Ask;
+use crate::{Client, Credential, Error, Name};
+
+/// Octets of a request's body: as many as the store takes.
+const BODY_MAX: usize = 1 << 20;
+/// Requests under way: with their bodies a quarter of a gigabyte.
+const REQUESTS_MAX: usize = 256;
+/// A request that waits for a place no longer than this.
+const PLACE_WITHIN: Duration = Duration::from_secs(5);
+/// Names of one lookup: as many as the store takes.
+const NAMES_MAX: usize = 1_000;
+
+/// As CredHub says it.
+const NOT_FOUND: &str = "The request could not be completed because the credential does not exist or you do not have \
+                         sufficient authorization.";
+const BAD_REQUEST: &str = "The request could not be fulfilled because the request path or body did not meet \
+                           expectation. Please check the documentation for required formatting and retry your request.";
+
+/// What goes on to the store with a request, and comes back with its answer.
+const PASSED: [HeaderName; 4] = [CONTENT_TYPE, ACCEPT, IF_MATCH, IF_NONE_MATCH];
+
+#[derive(Clone)]
+struct Answering {
+    client: Client,
+    places: Arc<Semaphore>,
+    stop: CancellationToken,
+}
+
+pub(super) fn router(client: Client, stop: CancellationToken) -> Router {
+    let answering = Answering { client, places: Arc::new(Semaphore::new(REQUESTS_MAX)), stop };
+    let bounded = Router::new()
+        .route("/api/v1/data", any(data))
+        .route("/api/v1/lookup", post(lookup))
+        .route("/api/v1/interpolate", post(interpolated))
+        .route("/health", get(health))
+        .route("/agent/stats", get(stats))
+        .fallback(pass)
+        .layer(from_fn_with_state(answering.clone(), in_place));
+    // Each follower is a connection or a stream of one, and bounded so.
+    Router::new()
+        .route("/api/v1/events", get(events))
+        .merge(bounded)
+        .layer(DefaultBodyLimit::max(BODY_MAX))
+        .with_state(answering)
+}
+
+/// A refusal as CredHub writes it.
+fn refusal(status: StatusCode, text: impl Into<String>) -> Response {
+    (status, Json(json!({ "error": text.into() }))).into_response()
+}
+
+fn refused(error: &Error) -> Response {
+    match error {
+        Error::NotFound(_) => refusal(StatusCode::NOT_FOUND, NOT_FOUND),
+        Error::Invalid(_) => refusal(StatusCode::BAD_REQUEST, BAD_REQUEST),
+        Error::Refused { status, text } => {
+            let status = StatusCode::from_u16(*status).unwrap_or(StatusCode::BAD_GATEWAY);
+            refusal(status, text.as_str())
+        }
+        Error::Denied(_) => refusal(StatusCode::FORBIDDEN, error.to_string()),
+        Error::Unavailable(_) => refusal(StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
+    }
+}
+
+async fn in_place(State(answering): State<Answering>, request: Request, next: Next) -> Response {
+    let place = tokio::time::timeout(PLACE_WITHIN, answering.places.acquire()).await;
+    match place {
+        Ok(Ok(_place)) => next.run(request).await,
+        _ => refusal(StatusCode::SERVICE_UNAVAILABLE, "The agent has too many requests. Please try again."),
+    }
+}
+
+async fn health() -> Response {
+    Json(json!({ "status": "UP" })).into_response()
+}
+
+async fn stats(State(answering): State<Answering>) -> Response {
+    Json(answering.client.stats()).into_response()
+}
+
+#[derive(Deserialize)]
+struct Asked {
+    name: Option<String>,
+    current: Option<String>,
+    versions: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Data<'a> {
+    data: [&'a Value; 1],
+}
+
+fn shown(credential: &Credential) -> Response {
+    Json(Data { data: [credential.document()] }).into_response()
+}
+
+/// What is current under a name comes from the cache; searches, versions and changes go on.
+async fn data(
+    State(answering): State<Answering>,
+    query: Result<Query<Asked>, axum::extract::rejection::QueryRejection>,
+    request: Request,
+) -> Response {
+    let client = answering.client.clone();
+    let name = match query {
+        Ok(Query(Asked { name: Some(name), current: Some(current), versions: None }))
+            if request.method() == Method::GET
+                && current.eq_ignore_ascii_case("true")
+                && !name.is_empty() =>
+        {
+            name
+        }
+        _ => return pass(State(answering), request).await,
+    };
+    match client.get(&name).await {
+        // There may be a second one in transition, which only the store knows of.
+        Ok(credential) if credential.kind() == "certificate" => {
+            let answer = pass(State(answering), request).await;
+            if answer.status() == StatusCode::SERVICE_UNAVAILABLE { shown(&credential) } else { answer }
+        }
+        Ok(credential) => shown(&credential),
+        Err(error) => refused(&error),
+    }
+}
+
+fn object(body: &Bytes) -> Option<Map<String, Value>> {
+    match serde_json::from_slice(body) {
+        Ok(Value::Object(fields)) => Some(fields),
+        _ => None,
+    }
+}
+
+/// One answer of a lookup, written where it lies.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Answered<'a> {
+    Found(&'a Value),
+    Failed { error: String },
+    None,
+}
+
+#[derive(Serialize)]
+struct Results<'a> {
+    results: Vec<Answered<'a>>,
+}
+
+async fn lookup(State(answering): State<Answering>, body: Bytes) -> Response {
+    let Some(lists) = lists_of(&body) else { return refusal(StatusCode::BAD_REQUEST, BAD_REQUEST) };
+    if lists.iter().map(Vec::len).sum::<usize>() > NAMES_MAX {
+        return refusal(StatusCode::BAD_REQUEST, format!("A request has at most {NAMES_MAX} names."));
+    }
+    let found = answering.client.lookup_many(&lists).await;
+    let mut results = Vec::with_capacity(found.len());
+    for one in &found {
+        results.push(match one {
+            Ok(Some(credential)) => Answered::Found(credential.document()),
+            Ok(None) => Answered::None,
+            Err(Error::Refused { text, .. }) => Answered::Failed { error: text.clone() },
+            Err(error) => return refused(error),
+        });
+    }
+    Json(Results { results }).into_response()
+}
+
+/// Lists of names; one name may stand without its list.
+fn lists_of(body: &Bytes) -> Option<Vec<Vec<String>>> {
+    let text = |name: &Value| name.as_str().map(str::to_owned);
+    let list = |lookup: &Value| match lookup {
+        Value::Array(names) if !names.is_empty() => names.iter().map(text).collect(),
+        other => text(other).map(|name| vec![name]),
+    };
+    object(body)?.get("lookups")?.as_array()?.iter().map(list).collect()
+}
+
+async fn interpolated(State(answering): State<Answering>, body: Bytes) -> Response {
+    let Some(services) = object(&body) else { return refusal(StatusCode::BAD_REQUEST, BAD_REQUEST) };
+    match interpolate::interpolate(&answering.client, Value::Object(services)).await {
+        Ok(services) => Json(&*services).into_response(),
+        Err(error) => refused(&error),
+    }
+}
+
+/// To the store and back, as the agent. What logs in, and what the store lets its own machine do, stays here.
+async fn pass(State(answering): State<Answering>, request: Request) -> Response {
+    let client = &answering.client;
+    let path = request.uri().path().to_owned();
+    if !path.starts_with("/api/") && !["/info", "/version"].contains(&path.trim_end_matches('/')) {
+        return refusal(StatusCode::NOT_FOUND, "The agent does not pass this on: it logs in by itself.");
+    }
+    let (parts, body) = request.into_parts();
+    let Ok(body) = axum::body::to_bytes(body, BODY_MAX).await else {
+        return refusal(StatusCode::PAYLOAD_TOO_LARGE, "Value exceeds the maximum size.");
+    };
+    let reads = matches!(parts.method, Method::GET | Method::HEAD);
+    let ask = Ask {
+        path: parts.uri.path_and_query().map_or_else(|| path.clone(), ToString::to_string),
+        headers: passed(&parts.headers),
+        body: (!body.is_empty()).then(|| Arc::new(Zeroizing::new(body.to_vec()))),
+        once: !reads,
+        method: parts.method,
+    };
+    let answer = match client.transport().ask(&ask).await {
+        Ok(answer) => answer,
+        Err(error) => return refused(&error),
+    };
+    if !reads && answer.status.is_success() {
+        client.changed(changed_name(&body, parts.uri.query()));
+    }
+    let mut response = (answer.status, Body::from(answer.body.to_vec())).into_response();
+    *response.headers_mut() = passed(&answer.headers);
+    response
+}
+
+fn passed(headers: &HeaderMap) -> HeaderMap {
+    let kept = PASSED.into_iter().filter_map(|name| headers.get(&name).map(|value| (name, value.clone())));
+    kept.collect()
+}
+
+/// Which name a request changes, if it is one alone.
+fn changed_name(body: &Bytes, query: Option<&str>) -> Option<Name> {
+    let named = object(body).and_then(|fields| Some(fields.get("name")?.as_str()?.to_owned()));
+    let asked = || {
+        let uri = format!("/?{}", query?).parse().ok()?;
+        Query::<Asked>::try_from_uri(&uri).ok()?.0.name
+    };
+    Name::parse(&named.or_else(asked)?).ok()
+}
+
+/// The agent's own stream, told after its cache: who asks then has the new value.
+async fn events(State(answering): State<Answering>) -> Response {
+    let ready = Event::default().event("ready").data(r#"{"resumed":false}"#);
+    let changes = answering.client.changes();
+    let told = stream::unfold(changes, |mut changes| async move {
+        let event = match changes.next().await {
+            Change::Name(name) => Event::default()
+                .event("credential.changed")
+                .data(json!({ "name": name.as_str() }).to_string()),
+            Change::Any => Event::default().event("lagged").data("{}"),
+        };
+        Some((Ok::<_, Infallible>(event), changes))
+    });
+    let all = stream::iter([Ok(ready)]).chain(told).take_until(answering.stop.cancelled_owned());
+    Sse::new(all).keep_alive(KeepAlive::default()).into_response()
+}

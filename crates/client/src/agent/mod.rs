@@ -1,0 +1,230 @@
+//! The store's API on a Unix socket, over the cache: for everything else on the same host.
+//!
+//! Who may connect reads what the agent may: the socket's owner and mode are the permission.
+
+mod answer;
+mod interpolate;
+
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::Client;
+
+/// Connections at once; more wait in the system's queue.
+const CONNECTIONS_MAX: usize = 512;
+/// Requests at once on one HTTP/2 connection.
+const STREAMS_MAX: u32 = 128;
+/// Octets of a request's head.
+const HEAD_MAX: usize = 32 << 10;
+/// For a request's head on HTTP/1.1, and without a request; between two pings on HTTP/2.
+const HEAD_WITHIN: Duration = Duration::from_secs(60);
+/// At the stop, for requests under way.
+const DRAIN: Duration = Duration::from_secs(5);
+/// After an error of `accept`, before the next try.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// The bits that a socket's mode may have: its owner's and its group's.
+const MODES: u32 = 0o660;
+
+/// Where an agent listens.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct AgentOptions {
+    /// The socket. What is left of an earlier agent there is replaced.
+    pub socket: PathBuf,
+    /// 0600 for its owner (and root), 0660 for its group as well.
+    pub mode: u32,
+}
+
+/// Why an agent does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// Another one answers there.
+    #[error("an agent listens on {0} already")]
+    Running(PathBuf),
+    /// What is there is no socket, or somebody else's; or its folder is everybody's.
+    #[error("{path} cannot be the agent's socket: {why}")]
+    Place {
+        /// The socket or its folder.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// The system did not let us.
+    #[error("{path}: {source}")]
+    Io {
+        /// Which file.
+        path: PathBuf,
+        /// What it said.
+        source: io::Error,
+    },
+}
+
+/// An agent that listens.
+#[derive(Debug)]
+pub struct Agent {
+    listener: UnixListener,
+    client: Client,
+    options: AgentOptions,
+    /// What the socket is known by, so that another's is not removed.
+    inode: u64,
+}
+
+impl Agent {
+    /// Takes the place of the socket. Asks the store nothing yet.
+    ///
+    /// # Errors
+    /// [`AgentError`].
+    pub async fn bind(client: Client, options: AgentOptions) -> Result<Self, AgentError> {
+        let path = &options.socket;
+        let place = |why| AgentError::Place { path: path.clone(), why };
+        if options.mode & !MODES != 0 || options.mode & 0o600 != 0o600 {
+            return Err(place("its mode is 0600 or 0660"));
+        }
+        check_folder(folder_of(path))?;
+        if let Ok(found) = std::fs::symlink_metadata(path) {
+            if !found.file_type().is_socket() {
+                return Err(place("something else is there"));
+            }
+            if found.uid() != own_user() {
+                return Err(place("it belongs to somebody else"));
+            }
+            if UnixStream::connect(path).await.is_ok() {
+                return Err(AgentError::Running(path.clone()));
+            }
+        }
+        let (listener, inode) =
+            listen(&options).map_err(|source| AgentError::Io { path: path.clone(), source })?;
+        Ok(Self { listener, client, options, inode })
+    }
+
+    /// Serves until `stop`; requests under way get five seconds then.
+    pub async fn serve(self, stop: CancellationToken) {
+        let router = answer::router(self.client.clone(), stop.clone());
+        let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let tracker = TaskTracker::new();
+        loop {
+            let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { break };
+            let stream = tokio::select! {
+                () = stop.cancelled() => break,
+                accepted = self.listener.accept() => match accepted {
+                    Ok((stream, _)) => stream,
+                    Err(error) => {
+                        tracing::warn!(%error, "a connection could not be accepted");
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                        continue;
+                    }
+                },
+            };
+            if !self.is_let_in(&stream) {
+                continue;
+            }
+            let (router, stop) = (router.clone(), stop.clone());
+            tracker.spawn(async move {
+                let _permit = permit;
+                connection(stream, router, stop).await;
+            });
+        }
+        tracker.close();
+        if tokio::time::timeout(DRAIN, tracker.wait()).await.is_err() {
+            tracing::warn!("connections were cut off");
+        }
+        let same =
+            std::fs::symlink_metadata(&self.options.socket).is_ok_and(|found| found.ino() == self.inode);
+        if same && let Err(error) = std::fs::remove_file(&self.options.socket) {
+            tracing::warn!(%error, "the socket stays behind");
+        }
+    }
+
+    /// The mode lets in whom it lets in; for a socket of its owner alone the peer is looked at as well, should the mode
+    /// have been changed meanwhile.
+    fn is_let_in(&self, stream: &UnixStream) -> bool {
+        if self.options.mode & 0o060 != 0 {
+            return true;
+        }
+        let let_in = stream.peer_cred().is_ok_and(|peer| [0, own_user()].contains(&peer.uid()));
+        if !let_in {
+            tracing::warn!("somebody else's process was turned away");
+        }
+        let_in
+    }
+}
+
+fn own_user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Whoever may write there without owning it could put a socket of theirs in its place.
+fn check_folder(folder: &Path) -> Result<(), AgentError> {
+    const EVERYBODY: u32 = 0o002;
+    const STICKY: u32 = 0o1000;
+    let found =
+        std::fs::metadata(folder).map_err(|source| AgentError::Io { path: folder.to_owned(), source })?;
+    if found.mode() & EVERYBODY != 0 && found.mode() & STICKY == 0 {
+        return Err(AgentError::Place { path: folder.to_owned(), why: "everybody may write there" });
+    }
+    Ok(())
+}
+
+/// Made in a folder of its own, given its mode, and moved into place: nobody connects before it has its mode.
+fn listen(options: &AgentOptions) -> io::Result<(UnixListener, u64)> {
+    let path = &options.socket;
+    let private = folder_of(path).join(format!(".bulla-agent-{}", std::process::id()));
+    std::fs::DirBuilder::new().mode(0o700).create(&private)?;
+    let made = private.join("s");
+    let listened = UnixListener::bind(&made).and_then(|listener| {
+        std::fs::set_permissions(&made, std::fs::Permissions::from_mode(options.mode))?;
+        let inode = std::fs::symlink_metadata(&made)?.ino();
+        std::fs::rename(&made, path)?;
+        Ok((listener, inode))
+    });
+    if listened.is_err() {
+        // What is left of it is of no use to anybody.
+        let _ = std::fs::remove_file(&made);
+    }
+    std::fs::remove_dir(&private)?;
+    listened
+}
+
+async fn connection(stream: UnixStream, router: Router, stop: CancellationToken) {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_WITHIN).max_buf_size(HEAD_MAX);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(HEAD_MAX as u32)
+        .keep_alive_interval(HEAD_WITHIN)
+        .keep_alive_timeout(HEAD_WITHIN);
+    let serving = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    tokio::pin!(serving);
+    let mut ending = false;
+    loop {
+        tokio::select! {
+            ended = serving.as_mut() => {
+                if let Err(error) = ended {
+                    tracing::debug!(%error, "a connection broke");
+                }
+                return;
+            }
+            () = stop.cancelled(), if !ending => {
+                ending = true;
+                serving.as_mut().graceful_shutdown();
+            }
+        }
+    }
+}

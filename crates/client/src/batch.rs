@@ -1,0 +1,160 @@
+//! What is missed while a request is under way goes together with the next.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::{HeaderMap, Method};
+use serde_json::{Value, json};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use zeroize::Zeroizing;
+
+use crate::cache::{Answer, Cache};
+use crate::transport::{Ask, Transport};
+use crate::{Credential, Error, Name};
+
+/// Names of one request: half of what the store takes, so that an answer of long values is read at once.
+pub const NAMES_MAX: usize = 500;
+
+/// Requests under way.
+const AT_ONCE: usize = 2;
+
+/// Lookups that wait to be sent; past it callers wait before the queue.
+const WAITING_MAX: usize = 4_096;
+
+/// A list of names whose first that is there is wanted.
+struct Lookup {
+    names: Arc<[Name]>,
+    reply: oneshot::Sender<Result<Answer, Error>>,
+}
+
+/// The way into the queue. Once all of it is dropped, what sends ends.
+#[derive(Clone)]
+pub(crate) struct Batches(mpsc::Sender<Lookup>);
+
+impl Batches {
+    /// Begins to send. Needs a runtime.
+    pub(crate) fn start(transport: Arc<Transport>, cache: Arc<Cache>) -> Self {
+        let (sender, queue) = mpsc::channel(WAITING_MAX);
+        tokio::spawn(run(queue, transport, cache));
+        Self(sender)
+    }
+
+    /// Asks the store.
+    pub(crate) async fn ask(&self, names: Arc<[Name]>) -> Result<Answer, Error> {
+        let gone = || Error::Unavailable("this client has stopped".to_owned());
+        let (reply, answer) = oneshot::channel();
+        self.0.send(Lookup { names, reply }).await.map_err(|_| gone())?;
+        answer.await.map_err(|_| gone())?
+    }
+}
+
+async fn run(mut queue: mpsc::Receiver<Lookup>, transport: Arc<Transport>, cache: Arc<Cache>) {
+    let places = Arc::new(Semaphore::new(AT_ONCE));
+    let mut waiting: VecDeque<Lookup> = VecDeque::new();
+    loop {
+        if waiting.is_empty() {
+            let Some(first) = queue.recv().await else { return };
+            waiting.push_back(first);
+        }
+        // Whoever asks until there is a place comes along.
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        tokio::task::yield_now().await;
+        while waiting.len() < NAMES_MAX
+            && let Ok(next) = queue.try_recv()
+        {
+            waiting.push_back(next);
+        }
+        let mut batch = Vec::new();
+        let mut names = 0;
+        while let Some(next) = waiting.front()
+            && (batch.is_empty() || names + next.names.len() <= NAMES_MAX)
+        {
+            names += next.names.len();
+            batch.extend(waiting.pop_front());
+        }
+        let (transport, cache) = (Arc::clone(&transport), Arc::clone(&cache));
+        tokio::spawn(async move {
+            let _place = place;
+            send(batch, &transport, &cache).await;
+            cache.tidy();
+        });
+    }
+}
+
+/// Sends a batch. What the store refuses as a whole (one name that cannot be, values too large together) is asked for in
+/// halves, so that it is one caller's trouble.
+fn send<'a>(mut batch: Vec<Lookup>, transport: &'a Arc<Transport>, cache: &'a Cache) -> BoxFuture<'a, ()> {
+    async move {
+        let mark = cache.mark();
+        let answers = match ask(&batch, transport).await {
+            Ok(answers) => answers,
+            Err(Error::Refused { .. }) if batch.len() > 1 => {
+                let rest = batch.split_off(batch.len() / 2);
+                send(batch, transport, cache).await;
+                return send(rest, transport, cache).await;
+            }
+            Err(error) => {
+                for lookup in batch {
+                    // Who asked may be gone.
+                    let _ = lookup.reply.send(Err(error.clone()));
+                }
+                return;
+            }
+        };
+        for (lookup, answer) in batch.into_iter().zip(answers) {
+            if let Ok(answer) = &answer {
+                remember(&lookup.names, answer, |name, answer| cache.put(name, answer, mark));
+            }
+            let _ = lookup.reply.send(answer);
+        }
+    }
+    .boxed()
+}
+
+/// What an answer says of each name: those before the one that was found are not there; of those after it nothing is known.
+fn remember(names: &[Name], answer: &Answer, mut put: impl FnMut(Name, Answer)) {
+    let found = answer.as_ref().and_then(|credential| credential.key().ok());
+    for name in names {
+        if found.as_ref() == Some(name) {
+            put(name.clone(), answer.clone());
+            return;
+        }
+        put(name.clone(), None);
+    }
+}
+
+async fn ask(batch: &[Lookup], transport: &Arc<Transport>) -> Result<Vec<Result<Answer, Error>>, Error> {
+    let lists: Vec<Vec<&str>> =
+        batch.iter().map(|lookup| lookup.names.iter().map(Name::as_str).collect()).collect();
+    let body = json!({ "lookups": lists }).to_string().into_bytes();
+    let ask = Ask {
+        method: Method::POST,
+        path: "/api/v1/lookup".to_owned(),
+        headers: HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]),
+        body: Some(Arc::new(Zeroizing::new(body))),
+        once: false,
+    };
+    let answer = transport.ask(&ask).await?.checked()?;
+    let mut document = answer.json()?;
+    let results = document.get_mut("results").map(Value::take);
+    match results {
+        Some(Value::Array(results)) if results.len() == batch.len() => {
+            Ok(results.into_iter().map(read).collect())
+        }
+        _ => Err(Error::Unavailable("its answer to a lookup is none".to_owned())),
+    }
+}
+
+/// One answer.
+fn read(result: Value) -> Result<Answer, Error> {
+    if result.is_null() {
+        return Ok(None);
+    }
+    if let Some(text) = result.get("error").and_then(Value::as_str) {
+        return Err(Error::Refused { status: 500, text: text.to_owned() });
+    }
+    Credential::of(result).map(|credential| Some(Arc::new(credential)))
+}

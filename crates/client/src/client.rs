@@ -1,0 +1,325 @@
+//! The handle.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use flight::{Failed, Fresh};
+use futures_util::future::join_all;
+use keys::Secret;
+use tokio::time::timeout;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use zeroize::Zeroizing;
+
+use crate::batch::{self, Batches};
+use crate::cache::{Age, Answer, Cache};
+use crate::events::{self, Changes};
+use crate::login::Login;
+use crate::transport::{Place, Reach, Transport, check_socket};
+use crate::{Credential, Error, Name, Stats};
+
+/// How long things are believed, and how much of them.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Limits {
+    /// A credential is answered from the cache for so long, less a random part.
+    pub ttl: Duration,
+    /// That there is none, likewise. A permission that is granted is noticed then.
+    pub negative_ttl: Duration,
+    /// After that it is answered for so long while it is made anew.
+    pub revalidate: Duration,
+    /// And so long, counted from when it was read, where the store does not answer.
+    pub lifetime: Duration,
+    /// Names that are remembered.
+    pub entries_max: u64,
+    /// Octets that these take.
+    pub octets_max: u64,
+    /// For one question, all its tries together.
+    pub deadline: Duration,
+    /// Whether changes are followed.
+    pub follow: bool,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            ttl: Duration::from_secs(60),
+            negative_ttl: Duration::from_secs(15),
+            revalidate: Duration::from_secs(30),
+            lifetime: Duration::from_secs(3_600),
+            entries_max: 10_000,
+            octets_max: 64 << 20,
+            deadline: Duration::from_secs(10),
+            follow: true,
+        }
+    }
+}
+
+/// A client to be.
+pub struct Builder {
+    url: String,
+    roots: Option<Vec<u8>>,
+    identity: Option<Zeroizing<Vec<u8>>>,
+    login: Login,
+    limits: Limits,
+}
+
+impl Builder {
+    /// Certificates (PEM) to trust in place of the system's.
+    #[must_use]
+    pub fn roots(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.roots = Some(pem.into());
+        self
+    }
+
+    /// Shows who it is by a client certificate: its chain and its key, PEM.
+    #[must_use]
+    pub fn identity(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.identity = Some(Zeroizing::new(pem.into()));
+        self
+    }
+
+    /// Shows who it is by a token that is good until somebody ends it.
+    #[must_use]
+    pub fn bearer(mut self, token: impl Into<String>) -> Self {
+        self.login = Login::Bearer(Arc::new(Secret::new(token)));
+        self
+    }
+
+    /// Logs in at `/oauth/token`: once for all who wait, before the token ends, and when the store says that it has ended.
+    #[must_use]
+    pub fn client_credentials(mut self, id: &str, secret: impl Into<String>) -> Self {
+        self.login = Login::client(id, &Secret::new(secret));
+        self
+    }
+
+    /// How long things are believed, and how much of them.
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// The client. It connects to nobody yet.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when the address, the roots or the certificate cannot be used.
+    pub fn build(self) -> Result<Client, Error> {
+        let place = Place::parse(&self.url)?;
+        if let Place::Socket(path) = &place {
+            check_socket(path)?;
+        }
+        let reach = Reach {
+            place,
+            roots: self.roots,
+            identity: self.identity,
+            login: self.login,
+            deadline: self.limits.deadline,
+        };
+        let stop = CancellationToken::new();
+        Ok(Client(Arc::new(Inner {
+            transport: Arc::new(Transport::new(reach)?),
+            cache: Arc::new(Cache::new(self.limits)),
+            flights: flight::Cache::with_entries(1),
+            running: OnceLock::new(),
+            changes: events::channel(),
+            limits: self.limits,
+            _stop: stop.clone().drop_guard(),
+            stop,
+        })))
+    }
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("url", &self.url)
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The credential store, as a program sees it. Cheap to clone; all clones share connections, token and cache.
+#[derive(Clone)]
+pub struct Client(Arc<Inner>);
+
+struct Inner {
+    transport: Arc<Transport>,
+    cache: Arc<Cache>,
+    /// What is asked for now; it remembers nothing itself.
+    flights: flight::Cache<Arc<[Name]>, Answer, Error>,
+    /// What runs beside, from the first question on.
+    running: OnceLock<Batches>,
+    changes: events::Sender,
+    limits: Limits,
+    stop: CancellationToken,
+    /// With the last clone what runs beside ends.
+    _stop: DropGuard,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("limits", &self.0.limits).finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    /// A client of the store at `https://HOST:PORT`, or of an agent at `unix:PATH`.
+    #[must_use]
+    pub fn builder(url: impl Into<String>) -> Builder {
+        Builder {
+            url: url.into(),
+            roots: None,
+            identity: None,
+            login: Login::None,
+            limits: Limits::default(),
+        }
+    }
+
+    /// What is current under a name.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`]; the others when neither the store nor the cache has an answer.
+    pub async fn get(&self, name: &str) -> Result<Arc<Credential>, Error> {
+        let found = self.lookup(&[name]).await?;
+        found.ok_or_else(|| Error::NotFound(name.to_owned()))
+    }
+
+    /// What is current under the first of these names that is there and may be read; `None` where there is none.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for no name, or too many; the others when neither the store nor the cache has an answer.
+    pub async fn lookup<S: AsRef<str>>(&self, names: &[S]) -> Result<Option<Arc<Credential>>, Error> {
+        if names.is_empty() || names.len() > batch::NAMES_MAX {
+            return Err(Error::invalid(format_args!("a lookup has 1 to {} names", batch::NAMES_MAX)));
+        }
+        let names: Arc<[Name]> =
+            names.iter().map(|name| Name::parse(name.as_ref())).collect::<Result<_, _>>()?;
+        let counters = &self.0.transport.counters;
+        let Some((remembered, age)) = self.0.cache.first(&names) else {
+            counters.misses.add();
+            if let Some((error, false)) = self.0.transport.away() {
+                return Err(error);
+            }
+            return self.fetch(names).await;
+        };
+        match (age, self.0.transport.away()) {
+            (Age::Fresh, _) => {
+                counters.hits.add();
+                return Ok(remembered);
+            }
+            (Age::Stale, _) | (Age::Old, Some((_, true))) => self.renew(names),
+            (Age::Old, Some((_, false))) => {}
+            (Age::Old, None) => match self.fetch(names).await {
+                Err(error) if error.is_unavailable() => {
+                    tracing::warn!(%error, "a credential is answered from the cache");
+                }
+                answer => {
+                    counters.misses.add();
+                    return answer;
+                }
+            },
+        }
+        counters.stale_hits.add();
+        Ok(remembered)
+    }
+
+    /// [`Self::lookup`] of many lists, each with its own answer, in as few requests as they fit in.
+    pub async fn lookup_many<S: AsRef<str>>(
+        &self,
+        lists: &[Vec<S>],
+    ) -> Vec<Result<Option<Arc<Credential>>, Error>> {
+        join_all(lists.iter().map(|names| self.lookup(names))).await
+    }
+
+    /// Tells of changes from now on. Follows them, if that is not switched off.
+    #[must_use]
+    pub fn changes(&self) -> Changes {
+        self.batches();
+        self.0.changes.subscribe()
+    }
+
+    /// What this client has done so far.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.0.transport.counters.snapshot()
+    }
+
+    /// How long things are believed, and how much of them.
+    #[must_use]
+    pub fn limits(&self) -> &Limits {
+        &self.0.limits
+    }
+
+    pub(crate) fn transport(&self) -> &Arc<Transport> {
+        &self.0.transport
+    }
+
+    /// A name was changed over this client: it does not wait to be told.
+    pub(crate) fn changed(&self, name: Option<Name>) {
+        events::tell(&self.0.cache, &self.0.changes, name, &again(Arc::downgrade(&self.0)));
+    }
+
+    /// What sends, begun when it is first asked for: a client may be built where there is no runtime yet.
+    fn batches(&self) -> &Batches {
+        self.0.running.get_or_init(|| {
+            let (transport, cache) = (Arc::clone(&self.0.transport), Arc::clone(&self.0.cache));
+            if self.0.limits.follow {
+                let (changes, again) = (self.0.changes.clone(), again(Arc::downgrade(&self.0)));
+                let following = events::follow(Arc::clone(&transport), Arc::clone(&cache), changes, again);
+                let stop = self.0.stop.clone();
+                tokio::spawn(async move { stop.run_until_cancelled(following).await });
+            }
+            Batches::start(transport, cache)
+        })
+    }
+
+    /// From the store, once for all who ask for the same.
+    async fn fetch(&self, names: Arc<[Name]>) -> Result<Answer, Error> {
+        let batches = self.batches().clone();
+        let (asked, cache) = (Arc::clone(&names), Arc::clone(&self.0.cache));
+        let make = move || async move {
+            // It came while this caller was on the way.
+            if let Some((value, Age::Fresh)) = cache.first(&asked) {
+                return Ok(Fresh { value, lifetime: Duration::ZERO });
+            }
+            // Whoever waits has it now; the cache has it for the others.
+            match batches.ask(asked).await {
+                Ok(value) => Ok(Fresh { value, lifetime: Duration::ZERO }),
+                Err(error) => Err(Failed { error, lifetime: Duration::ZERO }),
+            }
+        };
+        // The queue before the request is waited for, too.
+        let most = self.0.limits.deadline;
+        let late = || Error::Unavailable(format!("no answer within {most:?}"));
+        timeout(most, self.0.flights.fetch(&names, make)).await.unwrap_or_else(|_| Err(late()))
+    }
+
+    /// Beside what is answered meanwhile.
+    fn renew(&self, names: Arc<[Name]>) {
+        if !self.0.cache.begin_renewing(&names) {
+            return;
+        }
+        let client = self.clone();
+        tokio::spawn(async move {
+            let renewed = client.fetch(Arc::clone(&names)).await;
+            if let Err(error) = renewed {
+                tracing::debug!(%error, "a credential could not be made anew");
+            }
+            client.0.cache.end_renewing(&names);
+        });
+    }
+}
+
+/// Asks for a name anew, beside, as long as there is a client left.
+fn again(client: Weak<Inner>) -> impl Fn(Name) {
+    move |name| {
+        let Some(inner) = client.upgrade() else { return };
+        tokio::spawn(async move {
+            let client = Client(inner);
+            match client.fetch(Arc::from([name.clone()])).await {
+                Ok(_) => client.0.cache.unused(&name),
+                Err(error) => tracing::debug!(%error, "what has changed could not be asked for"),
+            }
+        });
+    }
+}

@@ -1,0 +1,275 @@
+//! Changes, as the store tells of them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::HeaderValue;
+use http::{HeaderMap, Method};
+use serde_json::Value;
+use tokio::sync::broadcast;
+use tokio::time::{Instant, timeout};
+
+use crate::cache::Cache;
+use crate::transport::{Ask, Transport, jitter};
+use crate::{Error, Name};
+
+/// Changes that a reader may be behind before it is told that anything may have changed.
+const BEHIND_MAX: usize = 1_024;
+/// Octets of one event.
+const EVENT_MAX: usize = 64 << 10;
+/// The store says something every fifteen seconds.
+const SILENCE_MAX: Duration = Duration::from_secs(45);
+/// Before the stream is begun anew: the first time, and doubled up to the most.
+const AGAIN: Duration = Duration::from_millis(500);
+const AGAIN_MAX: Duration = Duration::from_secs(30);
+/// A store that knows no such stream is asked again after this.
+const UNKNOWN_AGAIN: Duration = Duration::from_secs(600);
+/// A stream that lasted so long was a good one.
+const GOOD: Duration = Duration::from_secs(10);
+/// After a gap clients ask anew spread over this time.
+const SPREAD: Duration = Duration::from_secs(2);
+
+/// What has changed.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Change {
+    /// This name: set, made, deleted.
+    Name(Name),
+    /// Anything may have: the stream had a gap.
+    Any,
+}
+
+/// One who is told of changes.
+#[derive(Debug)]
+pub struct Changes(broadcast::Receiver<Change>);
+
+impl Changes {
+    /// The next change; never ends by itself while a clone of the client is there, and then waits for ever.
+    pub async fn next(&mut self) -> Change {
+        match self.0.recv().await {
+            Ok(change) => change,
+            Err(broadcast::error::RecvError::Lagged(_)) => Change::Any,
+            Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
+        }
+    }
+}
+
+#[derive(Clone)]
+pub(crate) struct Sender(broadcast::Sender<Change>);
+
+impl Sender {
+    pub(crate) fn subscribe(&self) -> Changes {
+        Changes(self.0.subscribe())
+    }
+}
+
+pub(crate) fn channel() -> Sender {
+    Sender(broadcast::Sender::new(BEHIND_MAX))
+}
+
+/// First the cache, then who listens: who asks then has the new value. What was in use is asked for `again` before
+/// anybody asks: it is there even if the store falls next.
+pub(crate) fn tell(cache: &Cache, changes: &Sender, name: Option<Name>, again: &impl Fn(Name)) {
+    let change = match name {
+        Some(name) => {
+            if cache.forget(name.clone()) {
+                again(name.clone());
+            }
+            Change::Name(name)
+        }
+        None => {
+            cache.distrust(Duration::ZERO);
+            Change::Any
+        }
+    };
+    // Nobody may listen.
+    let _ = changes.0.send(change);
+}
+
+/// Follows until it is dropped.
+pub(crate) async fn follow(
+    transport: Arc<Transport>,
+    cache: Arc<Cache>,
+    changes: Sender,
+    again: impl Fn(Name),
+) {
+    let mut following = Following { transport, cache, changes, again, last: None, begun_before: false };
+    let mut pause = AGAIN;
+    loop {
+        let began = Instant::now();
+        let ended = following.stream().await;
+        if began.elapsed() > GOOD {
+            pause = AGAIN;
+        }
+        let wait = match &ended {
+            Err(Error::Refused { status: 404, .. }) => UNKNOWN_AGAIN,
+            _ => pause,
+        };
+        if let Err(error) = &ended {
+            tracing::debug!(%error, "the stream of changes ended");
+        }
+        pause = (pause * 2).min(AGAIN_MAX);
+        tokio::time::sleep(jitter(wait, 0.5)).await;
+    }
+}
+
+struct Following<F> {
+    transport: Arc<Transport>,
+    cache: Arc<Cache>,
+    changes: Sender,
+    again: F,
+    /// The id of the last event.
+    last: Option<String>,
+    begun_before: bool,
+}
+
+impl<F: Fn(Name)> Following<F> {
+    /// One connection's worth.
+    async fn stream(&mut self) -> Result<(), Error> {
+        let mut headers = HeaderMap::new();
+        if let Some(value) = self.last.as_deref().and_then(|id| HeaderValue::from_str(id).ok()) {
+            headers.insert("last-event-id", value);
+        }
+        let ask = Ask { method: Method::GET, path: "/api/v1/events".to_owned(), headers, ..Ask::default() };
+        let mut response = self.transport.open(&ask).await?;
+        let mut reader = Reader::default();
+        loop {
+            let silent = |_| Error::Unavailable("the stream of changes is silent".to_owned());
+            let chunk = timeout(SILENCE_MAX, response.chunk()).await.map_err(silent)?;
+            let broken = |_| Error::Unavailable("the stream of changes broke".to_owned());
+            let Some(chunk) = chunk.map_err(broken)? else { return Ok(()) };
+            for event in reader.read(&chunk)? {
+                self.heard(event);
+            }
+        }
+    }
+
+    fn heard(&mut self, event: Event) {
+        if !event.id.is_empty() {
+            self.last = Some(event.id);
+        }
+        let data: Value = serde_json::from_str(&event.data).unwrap_or_default();
+        match event.kind.as_str() {
+            "ready" => {
+                let gap = data.get("resumed").and_then(Value::as_bool) != Some(true);
+                if gap {
+                    // At the first there is little to ask for anew, and no other client lost its stream with this one.
+                    self.gap(if self.begun_before { jitter(SPREAD, 1.0) } else { Duration::ZERO });
+                }
+                self.begun_before = true;
+            }
+            "lagged" => self.gap(jitter(SPREAD, 1.0)),
+            kind if kind.starts_with("credential.") => {
+                let name = data.get("name").and_then(Value::as_str).and_then(|name| Name::parse(name).ok());
+                self.transport.counters.changes.add();
+                tell(&self.cache, &self.changes, name, &self.again);
+            }
+            _ => {}
+        }
+    }
+
+    fn gap(&self, after: Duration) {
+        self.transport.counters.gaps.add();
+        self.cache.distrust(after);
+        let changes = self.changes.clone();
+        tokio::spawn(async move {
+            // Whoever listens asks when the cache is to be asked no more.
+            tokio::time::sleep(after).await;
+            let _ = changes.0.send(Change::Any);
+        });
+    }
+}
+
+/// A server-sent event (WHATWG HTML section 9.2).
+#[derive(Debug, Default, Eq, PartialEq)]
+struct Event {
+    id: String,
+    kind: String,
+    data: String,
+}
+
+/// Events out of octets as they come.
+#[derive(Default)]
+struct Reader {
+    rest: Vec<u8>,
+    event: Event,
+    octets: usize,
+}
+
+impl Reader {
+    fn read(&mut self, octets: &[u8]) -> Result<Vec<Event>, Error> {
+        let mut events = Vec::new();
+        self.rest.extend_from_slice(octets);
+        let rest = std::mem::take(&mut self.rest);
+        let mut lines = rest.split(|octet| *octet == b'\n').peekable();
+        while let Some(line) = lines.next() {
+            if lines.peek().is_none() {
+                // Not yet whole.
+                self.rest = line.to_vec();
+                break;
+            }
+            let line = String::from_utf8_lossy(line);
+            let line = line.trim_end_matches('\r');
+            self.octets += line.len();
+            if line.is_empty() {
+                self.octets = 0;
+                let event = std::mem::take(&mut self.event);
+                if event != Event::default() {
+                    events.push(event);
+                }
+                continue;
+            }
+            let (field, value) = line.split_once(':').unwrap_or((line, ""));
+            let value = value.strip_prefix(' ').unwrap_or(value);
+            match field {
+                "id" => self.event.id = value.to_owned(),
+                "event" => self.event.kind = value.to_owned(),
+                "data" => self.event.data.push_str(value),
+                _ => {}
+            }
+        }
+        if self.rest.len() + self.octets > EVENT_MAX {
+            return Err(Error::Unavailable(format!("an event has more than {EVENT_MAX} octets")));
+        }
+        Ok(events)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const STREAM: &str = "id: 0-1\nevent: ready\ndata: {\"resumed\":false}\n\n:\n\nevent: credential.changed\r\nid:0-2\r\n\
+                          data: {\"name\":\"/a\"}\r\n\r\nevent: cut";
+
+    proptest! {
+        #[test]
+        fn events_are_the_same_however_they_are_cut(cuts in proptest::collection::vec(0..STREAM.len(), 0..12)) {
+            let mut cuts = cuts;
+            cuts.extend([0, STREAM.len()]);
+            cuts.sort_unstable();
+            let mut reader = Reader::default();
+            let mut events = Vec::new();
+            for pair in cuts.windows(2) {
+                events.extend(reader.read(&STREAM.as_bytes()[pair[0]..pair[1]]).unwrap());
+            }
+            let event = |id: &str, kind: &str, data: &str| Event {
+                id: id.to_owned(), kind: kind.to_owned(), data: data.to_owned(),
+            };
+            prop_assert_eq!(events, vec![
+                event("0-1", "ready", "{\"resumed\":false}"),
+                event("0-2", "credential.changed", "{\"name\":\"/a\"}"),
+            ]);
+        }
+    }
+
+    #[test]
+    fn an_event_without_an_end_is_refused() {
+        let mut reader = Reader::default();
+        let endless = (0..100).map(|_| reader.read(&[b'x'; 1_024])).find(Result::is_err);
+        assert!(endless.is_some());
+        let mut reader = Reader::default();
+        let endless = (0..100).map(|_| reader.read(format!("data: {}\n", "x".repeat(1_000)).as_bytes()));
+        assert!(endless.into_iter().any(|read| read.is_err()));
+    }
+}

@@ -1,0 +1,130 @@
+//! How a client shows who it is.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use flight::{Cache, Failed, Fresh};
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::{HeaderMap, Method};
+use keys::Secret;
+use serde::Deserialize;
+use tokio::time::Instant;
+use zeroize::Zeroizing;
+
+use crate::Error;
+use crate::transport::{Ask, Transport, jitter};
+
+/// Of a token's time this part is used, at most: clocks and the way take some.
+const USED: f64 = 0.9;
+/// Of that a random part less, so that clients that began together do not log in together.
+const SPREAD: f64 = 0.1;
+/// Once less than one part in so many of that is left, another is asked for while this one still serves.
+const PARTS_LEFT: u32 = 5;
+/// A login that was refused is not tried again for so long: the store slows down who guesses.
+const REFUSED_FOR: Duration = Duration::from_secs(5);
+/// What a token is good for where the issuer says nothing.
+const EXPIRES_IN: u64 = 60;
+/// Refusals that another token may mend.
+const ENDED: [&str; 2] = ["access_token_expired", "invalid_token"];
+
+pub(crate) type Token = Arc<Secret>;
+
+/// How a client shows who it is.
+pub(crate) enum Login {
+    /// By its certificate, or not at all.
+    None,
+    /// By a token that is good until somebody ends it.
+    Bearer(Token),
+    /// By a token that it asks for itself (RFC 6749 section 4.4).
+    Client { body: Arc<Zeroizing<Vec<u8>>>, tokens: Cache<(), Token, Error> },
+}
+
+#[derive(Deserialize)]
+struct Issued {
+    access_token: Secret,
+    expires_in: Option<u64>,
+}
+
+impl Login {
+    pub(crate) fn client(id: &str, secret: &Secret) -> Self {
+        let mut body = Zeroizing::new(Vec::new());
+        body.extend_from_slice(b"grant_type=client_credentials&response_type=token&client_id=");
+        escape(id, &mut body);
+        body.extend_from_slice(b"&client_secret=");
+        escape(secret.expose(), &mut body);
+        Self::Client { body: Arc::new(body), tokens: Cache::with_entries(1) }
+    }
+
+    /// A token that is good. Who asks for the first shares one login with all who ask meanwhile.
+    pub(crate) async fn token(&self, transport: &Arc<Transport>) -> Result<Option<Token>, Error> {
+        let (body, tokens) = match self {
+            Self::None => return Ok(None),
+            Self::Bearer(token) => return Ok(Some(Arc::clone(token))),
+            Self::Client { body, tokens } => (body, tokens),
+        };
+        let (transport, body) = (Arc::clone(transport), Arc::clone(body));
+        let make = move || issue(transport, body);
+        if let Some(known) = tokens.get(&())
+            && let Ok(token) = &known.outcome
+        {
+            if known.ends_soon(Instant::now(), PARTS_LEFT) && tokens.under_way() == 0 {
+                // This one still serves.
+                let tokens = tokens.clone();
+                tokio::spawn(async move { tokens.refresh(&(), make).await });
+            }
+            return Ok(Some(Arc::clone(token)));
+        }
+        tokens.fetch(&(), make).await.map(Some)
+    }
+
+    /// The store refused this token: whether there may be another.
+    pub(crate) fn ended(&self, token: Option<&Token>, error: &str) -> bool {
+        let Self::Client { tokens, .. } = self else { return false };
+        if !ENDED.contains(&error) {
+            return false;
+        }
+        // Whoever came before has asked for the next already.
+        let same = |known: &Token| token.is_some_and(|token| Arc::ptr_eq(known, token));
+        if tokens.get(&()).is_some_and(|known| known.outcome.as_ref().is_ok_and(same)) {
+            tokens.invalidate(&());
+        }
+        true
+    }
+}
+
+async fn issue(
+    transport: Arc<Transport>,
+    body: Arc<Zeroizing<Vec<u8>>>,
+) -> Result<Fresh<Token>, Failed<Error>> {
+    let form = HeaderValue::from_static("application/x-www-form-urlencoded");
+    let ask = Ask {
+        method: Method::POST,
+        path: "/oauth/token".to_owned(),
+        headers: HeaderMap::from_iter([(CONTENT_TYPE, form)]),
+        body: Some(body),
+        once: true,
+    };
+    transport.counters.logins.add();
+    let issued = async { transport.exchange(&ask, None).await?.checked()?.json() }.await;
+    let failed = |error: Error| {
+        let lifetime = if error.is_unavailable() { Duration::ZERO } else { REFUSED_FOR };
+        Failed { error, lifetime }
+    };
+    let issued = issued.map_err(failed)?;
+    let issued: Issued = serde_json::from_value(issued)
+        .map_err(|_| failed(Error::Unavailable("the login's answer holds no token".to_owned())))?;
+    let good_for = Duration::from_secs(issued.expires_in.unwrap_or(EXPIRES_IN)).mul_f64(USED);
+    Ok(Fresh { value: Arc::new(issued.access_token), lifetime: jitter(good_for, SPREAD) })
+}
+
+/// As forms escape (WHATWG URL section 5.2), straight into what is wiped.
+fn escape(text: &str, into: &mut Vec<u8>) {
+    const HEX: &[u8; 16] = b"0123456789ABCDEF";
+    for octet in text.bytes() {
+        if octet.is_ascii_alphanumeric() || b"-._*".contains(&octet) {
+            into.push(octet);
+        } else {
+            into.extend([b'%', HEX[usize::from(octet >> 4)], HEX[usize::from(octet & 15)]]);
+        }
+    }
+}

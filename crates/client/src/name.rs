@@ -1,0 +1,39 @@
+//! Names of credentials as they are compared.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::Error;
+
+/// Characters of a name, as many as the store takes.
+const CHARS_MAX: usize = 1_024;
+
+/// A name in lower case with its slash before it. What else a name may be the store says.
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Name(Arc<str>);
+
+impl Name {
+    /// Reads a name; a slash before it is added when it is missing.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for one that is empty or longer than 1,024 characters.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let bare = text.strip_prefix('/').unwrap_or(text);
+        if bare.is_empty() || bare.chars().count() >= CHARS_MAX {
+            return Err(Error::invalid(format_args!("a name has 1 to {CHARS_MAX} characters")));
+        }
+        Ok(Self(format!("/{}", bare.to_ascii_lowercase()).into()))
+    }
+
+    /// In lower case.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}

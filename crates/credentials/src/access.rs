@@ -1,0 +1,148 @@
+//! Who may do something with a name and why, and what changed in that.
+
+use serde_json::Value as Json;
+use store::credentials::{AccessChangeRow, AccessDifference, AccessRow, CredentialAsker};
+use store::{Cursor, Page};
+
+use crate::name::PermissionPath;
+use crate::rotation::unpaged;
+use crate::{CredentialError, Credentials, Operation, Operations};
+
+/// Somebody who may do something since a time that they could not do before, or no more.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct AccessChange {
+    /// When, µs.
+    pub at_us: i64,
+    /// Whose doing it was.
+    pub by: String,
+    /// Whose permission.
+    pub actor: String,
+    /// For what.
+    pub path: String,
+    /// Whether it was given, else it was taken away.
+    pub gained: bool,
+}
+
+impl Credentials {
+    /// Who may do something with a name or path, by permission or by one of these roles that may do everything. By actor.
+    ///
+    /// # Errors
+    /// [`CredentialError::NotFound`] when the asker may not see permissions there; [`CredentialError::Bad`] for a cursor
+    /// of another listing.
+    pub async fn access(
+        &self,
+        asker: &CredentialAsker,
+        (path, operation): (&PermissionPath, Operation),
+        roles: &[String],
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<AccessRow>, CredentialError> {
+        self.require_read_acl(asker, path).await?;
+        let what = (path.key(), operation);
+        self.store().credential_access(what, roles, self.now_us(), after, limit).await.map_err(unpaged)
+    }
+
+    /// Who may do something with one of two names or paths and not with the other.
+    ///
+    /// # Errors
+    /// As [`Self::access`], of both.
+    pub async fn access_difference(
+        &self,
+        asker: &CredentialAsker,
+        (here, there): (&PermissionPath, &PermissionPath),
+        operation: Operation,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<AccessDifference>, CredentialError> {
+        self.require_read_acl(asker, here).await?;
+        self.require_read_acl(asker, there).await?;
+        let both = (here.key(), there.key());
+        let page = self.store().credential_access_difference(both, operation, after, limit).await;
+        page.map_err(unpaged)
+    }
+
+    /// Who may do something since a time (µs) or no more, by the log of permissions, oldest first. A page may hold fewer
+    /// than asked for: what changed nothing about this operation is left out.
+    ///
+    /// # Errors
+    /// As [`Self::access`].
+    pub async fn access_since(
+        &self,
+        asker: &CredentialAsker,
+        (path, operation): (&PermissionPath, Operation),
+        since_us: i64,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<AccessChange>, CredentialError> {
+        self.require_read_acl(asker, path).await?;
+        let page = self.store().credential_access_since(path.key(), since_us, after, limit).await;
+        let page = page.map_err(unpaged)?;
+        let wanted = Operations::of(operation).names();
+        let rows = page.rows.iter().filter_map(|row| change(row, wanted[0])).collect();
+        Ok(Page { rows, next: page.next })
+    }
+
+    async fn require_read_acl(
+        &self,
+        asker: &CredentialAsker,
+        path: &PermissionPath,
+    ) -> Result<(), CredentialError> {
+        let may = self.store().credential_may(asker, path.key(), Operation::ReadAcl).await?;
+        if may { Ok(()) } else { Err(CredentialError::NotFound) }
+    }
+}
+
+/// What an event changed about an operation.
+fn change(row: &AccessChangeRow, operation: &str) -> Option<AccessChange> {
+    let read = |text: &str| serde_json::from_str::<Json>(text).unwrap_or_default();
+    let gives = |action: &str, details: &Json| {
+        let operations = details["operations"].as_array();
+        action == "credential.grant"
+            && operations.is_some_and(|all| all.iter().any(|one| one.as_str() == Some(operation)))
+    };
+    let now = read(&row.details);
+    let before = row.before.as_deref().map(read);
+    let had = match (&row.action_before, &before) {
+        (Some(action), Some(details)) => gives(action, details),
+        // Of a permission from before the log, all that is known is what was taken away.
+        _ => row.action != "credential.grant" && gives("credential.grant", &now),
+    };
+    let has = gives(&row.action, &now);
+    let text = |field: &str| now[field].as_str().unwrap_or_default().to_owned();
+    (had != has).then(|| AccessChange {
+        at_us: row.at_us,
+        by: row.by.clone(),
+        actor: text("actor"),
+        path: text("path"),
+        gained: has,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn only_what_changes_the_operation_is_told() {
+        let details =
+            |operations: &[&str]| json!({ "actor": "a", "path": "/x", "operations": operations }).to_string();
+        let row = |action: &str, now: &[&str], before: Option<(&str, &[&str])>| AccessChangeRow {
+            at_us: 1,
+            by: "b".to_owned(),
+            action: action.to_owned(),
+            details: details(now),
+            before: before.map(|(_, operations)| details(operations)),
+            action_before: before.map(|(action, _)| action.to_owned()),
+        };
+        let gained = |row: &AccessChangeRow| change(row, "read").map(|change| change.gained);
+        let (grant, ungrant) = ("credential.grant", "credential.ungrant");
+        assert_eq!(gained(&row(grant, &["read"], None)), Some(true));
+        assert_eq!(gained(&row(grant, &["write"], None)), None);
+        assert_eq!(gained(&row(grant, &["read", "write"], Some((grant, &["read"])))), None);
+        assert_eq!(gained(&row(grant, &["write"], Some((grant, &["read"])))), Some(false));
+        assert_eq!(gained(&row(ungrant, &["read"], Some((grant, &["read"])))), Some(false));
+        assert_eq!(gained(&row(ungrant, &["read"], None)), Some(false));
+        assert_eq!(gained(&row(ungrant, &["write"], None)), None);
+    }
+}

@@ -1,0 +1,195 @@
+//! What is deleted or has ended: taken back within its time, destroyed after it.
+
+use futures_util::FutureExt;
+use serde_json::json;
+use store::credentials::{
+    CredentialAsker, VersionsChange as Change, change_credential_versions, restore_credential,
+};
+use store::{Event, StoreError};
+use tokio_util::sync::CancellationToken;
+
+use crate::{CredentialError, Credentials, History, Name, VersionView};
+
+pub use store::credentials::DeletedCredential as Deleted;
+
+const DAY_US: i64 = 86_400_000_000;
+
+/// Deleted credentials that are told at once, at most.
+const DELETED_MAX: usize = 1_000;
+
+/// Children of one path that are told, at most.
+const CHILDREN_MAX: usize = 100_000;
+
+/// Versions of one name that are listed, at most.
+const LISTED_MAX: usize = 10_000;
+
+/// What is to happen to versions of a name.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum VersionsChange {
+    /// They are read no more, and can be taken back for [`CredentialsOptions::undelete_days`].
+    ///
+    /// [`CredentialsOptions::undelete_days`]: crate::CredentialsOptions::undelete_days
+    Delete,
+    /// Taken back.
+    Undelete,
+    /// Gone for good; with the last the name goes.
+    Destroy,
+}
+
+impl Credentials {
+    /// What was deleted and can be taken back by the asker, the last deleted first, at most 1,000.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn deleted(&self, asker: &CredentialAsker) -> Result<Vec<Deleted>, CredentialError> {
+        Ok(self.store().credentials_deleted(asker, i64::MAX, DELETED_MAX).await?)
+    }
+
+    /// Takes back the credential of a name that was deleted last, with all its versions.
+    ///
+    /// # Errors
+    /// [`CredentialError::NotFound`] when none was deleted, its time is over, or the asker may not write there;
+    /// [`CredentialError::Changed`] when the name is taken.
+    pub async fn undelete(&self, asker: &CredentialAsker, name: &Name) -> Result<Deleted, CredentialError> {
+        let event = self.event(asker, "credential.undelete", name.as_str(), json!({}));
+        let told = self.changed(asker, name, "credential.changed", event.at_us);
+        let (key, asker) = (name.key().to_owned(), asker.clone());
+        let restored = self.store().write_points("credential_restore", move |tx| {
+            async move {
+                let restored = restore_credential(tx, &asker, &key).await?;
+                if restored.is_some() {
+                    store::audit(tx, vec![event]).await?;
+                    store::emit(tx, vec![told]).await?;
+                }
+                Ok(restored)
+            }
+            .boxed()
+        });
+        match restored.await {
+            Ok(restored) => restored.ok_or(CredentialError::NotFound),
+            Err(StoreError::Conflict { .. }) => Err(CredentialError::Changed),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Deletes versions of a name by their numbers, takes them back or destroys them; without numbers the newest.
+    ///
+    /// # Errors
+    /// [`CredentialError::NotFound`] when the name is not there or the asker may not.
+    pub async fn change_versions(
+        &self,
+        asker: &CredentialAsker,
+        name: &Name,
+        numbers: Option<Vec<u64>>,
+        change: VersionsChange,
+    ) -> Result<(), CredentialError> {
+        let now_us = self.now_us();
+        let (action, kind, change) = match change {
+            VersionsChange::Delete if self.options().undelete_days == 0 => {
+                ("credential.destroy_versions", "credential.deleted", Change::Destroy)
+            }
+            VersionsChange::Delete => {
+                ("credential.delete_versions", "credential.deleted", Change::End(now_us))
+            }
+            VersionsChange::Undelete => {
+                ("credential.undelete_versions", "credential.changed", Change::TakeBack)
+            }
+            VersionsChange::Destroy => ("credential.destroy_versions", "credential.deleted", Change::Destroy),
+        };
+        let event = self.event(asker, action, name.as_str(), json!({ "versions": numbers }));
+        let told = self.changed(asker, name, kind, event.at_us);
+        let (key, asker) = (name.key().to_owned(), asker.clone());
+        let changed = self.store().write_points("credential_versions_change", move |tx| {
+            async move {
+                let changed =
+                    change_credential_versions(tx, &asker, &key, numbers.as_deref(), change).await?;
+                if changed {
+                    store::audit(tx, vec![event]).await?;
+                    store::emit(tx, vec![told]).await?;
+                }
+                Ok(changed)
+            }
+            .boxed()
+        });
+        if changed.await? { Ok(()) } else { Err(CredentialError::NotFound) }
+    }
+
+    /// What is known of a name's versions, newest first, those that have ended among them, at most 10,000. No value is
+    /// opened.
+    ///
+    /// # Errors
+    /// [`CredentialError::NotFound`].
+    pub async fn listed_versions(
+        &self,
+        asker: &CredentialAsker,
+        name: &Name,
+    ) -> Result<History, CredentialError> {
+        let listed = self.store().credential_versions_listed(asker, name.key(), LISTED_MAX).await?;
+        let first = listed.versions.first().ok_or(CredentialError::NotFound)?;
+        Ok(History {
+            name: first.name.clone(),
+            kind: first.kind.clone(),
+            created_at_us: listed.created_at_us,
+            last_number: listed.last_number,
+            metadata: listed.metadata.and_then(|text| serde_json::from_str(&text).ok()),
+            versions: listed.versions.into_iter().map(VersionView::from).collect(),
+        })
+    }
+
+    /// The children of a path below which the asker may read something: `name` for a credential, `name/` for what has more
+    /// below it. `None` is the root. A probe of an index for each child.
+    ///
+    /// # Errors
+    /// [`CredentialError::Bad`] when there are more than 100,000.
+    pub async fn children(
+        &self,
+        asker: &CredentialAsker,
+        path: Option<&Name>,
+    ) -> Result<Vec<String>, CredentialError> {
+        let path = path.map_or_else(|| "/".to_owned(), |path| format!("{}/", path.key()));
+        let children =
+            self.store().credential_children(asker, &path, CHILDREN_MAX + 1, self.now_us()).await?;
+        if children.len() > CHILDREN_MAX {
+            return Err(CredentialError::bad(format!("{path} has more than {CHILDREN_MAX} children.")));
+        }
+        Ok(children)
+    }
+
+    /// Destroys what is past its time, some hundred a transaction.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn destroy_past(&self, stop: &CancellationToken) -> Result<(), StoreError> {
+        let now_us = self.now_us();
+        let since = |days: u32| now_us.saturating_sub(i64::from(days).saturating_mul(DAY_US));
+        let kept_since_us = since(self.options().undelete_days);
+        while !stop.is_cancelled() && self.store().destroy_deleted_credentials(kept_since_us).await? > 0 {}
+        while !stop.is_cancelled() && self.store().destroy_ended_versions(kept_since_us).await? > 0 {}
+        if self.options().retention.iter().all(|retention| retention.days.is_none()) {
+            return Ok(());
+        }
+        let since_of =
+            |name: &str| self.options().retention_of(name).and_then(|retention| retention.days).map(since);
+        let (mut after, mut ended) = (0, false);
+        while !ended && !stop.is_cancelled() {
+            let (walk, _) = self.store().destroy_old_versions(after, since_of).await?;
+            (after, ended) = (walk.after, walk.ended);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn changed(
+        &self,
+        asker: &CredentialAsker,
+        name: &Name,
+        kind: &'static str,
+        at_us: i64,
+    ) -> Event {
+        Event {
+            at_us,
+            kind,
+            subject: format!("credential{name}"),
+            body: json!({ "name": name.as_str(), "by": asker.actor }),
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! Credentials by number and as fields: what a key-value store shows of any type.
+//!
+//! An object of JSON is its fields, a text or password has one of its type's name, all other types have those of their
+//! value. What was made from other fields (a password's hash, a key's fingerprint) is shown, and not taken.
+
+use futures_util::FutureExt;
+use serde_json::{Map, Value as Json, json};
+use store::credentials::{CredentialAsker, set_credential_metadata};
+
+use crate::writing::checked_metadata;
+use crate::{CredentialError, Credentials, Kind, Name, Operation, SetRequest, Value, Version, VersionView};
+
+/// A patch that lost against another writer is tried so often.
+const ATTEMPTS: usize = 3;
+
+/// A version that was asked for by its number.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Numbered {
+    /// It can be read.
+    Readable(Box<Version>),
+    /// It has ended or was deleted, and can be taken back.
+    Ended(VersionView),
+    /// It was destroyed; its number.
+    Destroyed(u64),
+}
+
+impl Value {
+    /// As fields; `both_cas` as in [`Self::shown`].
+    #[must_use]
+    pub fn fields(&self, both_cas: bool) -> Map<String, Json> {
+        let single = |value: Json| {
+            let name = if self.kind() == Kind::Password { "password" } else { "value" };
+            Map::from_iter([(name.to_owned(), value)])
+        };
+        match (self, self.shown(both_cas)) {
+            (Self::Json(_), Json::Object(fields)) => fields,
+            (_, Json::Object(mut fields)) => {
+                fields.retain(|_, value| !value.is_null());
+                fields
+            }
+            (_, other) => single(other),
+        }
+    }
+}
+
+/// What may be written into a type's fields, and what is made from those.
+fn fields_of(kind: Kind) -> (&'static [&'static str], &'static [&'static str]) {
+    match kind {
+        Kind::Json => (&[], &[]),
+        Kind::Value => (&["value"], &[]),
+        Kind::Password => (&["password"], &[]),
+        Kind::User => (&["username", "password"], &["password_hash"]),
+        Kind::Certificate => (&["ca", "ca_name", "certificate", "private_key"], &[]),
+        Kind::Rsa => (&["public_key", "private_key"], &[]),
+        Kind::Ssh => (&["public_key", "private_key"], &["public_key_fingerprint"]),
+    }
+}
+
+/// Fields as a value of this type is set.
+fn value_of(kind: Kind, mut fields: Map<String, Json>) -> Result<Json, CredentialError> {
+    if kind == Kind::Json {
+        return Ok(fields.into());
+    }
+    let (known, made) = fields_of(kind);
+    fields.retain(|name, value| !made.contains(&name.as_str()) && !value.is_null());
+    let fits = |(name, value): (&String, &Json)| known.contains(&name.as_str()) && value.is_string();
+    if fields.is_empty() || !fields.iter().all(fits) {
+        return Err(CredentialError::bad(format!(
+            "What is there is of the type {kind}. hint: its fields are {}, each a text; for any others delete it first",
+            known.join(", ")
+        )));
+    }
+    Ok(match kind {
+        Kind::Value | Kind::Password => fields.remove(known[0]).unwrap_or_default(),
+        _ => fields.into(),
+    })
+}
+
+/// RFC 7396: `null` takes a field away, an object changes one, anything else replaces it.
+fn merge(target: &mut Map<String, Json>, patch: Map<String, Json>) {
+    for (name, value) in patch {
+        match value {
+            Json::Null => drop(target.remove(&name)),
+            Json::Object(patch) => {
+                let mut there = match target.remove(&name) {
+                    Some(Json::Object(there)) => there,
+                    _ => Map::new(),
+                };
+                merge(&mut there, patch);
+                target.insert(name, there.into());
+            }
+            other => drop(target.insert(name, other)),
+        }
+    }
+}
+
+impl Credentials {
+    /// A version by its number; without one the newest there ever was, of an authority that changes the active one. One
+    /// statement.
+    ///
+    /// # Errors
+    /// [`CredentialError::NotFound`] when the name is not there, never had so many versions, or the asker may not read;
+    /// [`CredentialError::Sealed`].
+    pub async fn numbered(
+        &self,
+        asker: &CredentialAsker,
+        name: &Name,
+        number: Option<u64>,
+    ) -> Result<Numbered, CredentialError> {
+        let (found, _) = self.numbered_of(asker, name, number).await?;
+        if let Numbered::Readable(version) = &found {
+            self.log_reading(asker, std::slice::from_ref(version)).await;
+        }
+        Ok(found)
+    }
+
+    /// As [`Self::numbered`], with the number of the newest, and nothing in the log.
+    async fn numbered_of(
+        &self,
+        asker: &CredentialAsker,
+        name: &Name,
+        number: Option<u64>,
+    ) -> Result<(Numbered, u64), CredentialError> {
+        let found = self.store().credential_numbered(asker, name.key(), number).await?;
+        let found = found.ok_or(CredentialError::NotFound)?;
+        let last = found.last_number;
+        let found = match found.version {
+            None if number.is_some_and(|number| number > last) => return Err(CredentialError::NotFound),
+            None => Numbered::Destroyed(number.unwrap_or(last)),
+            Some(row) if row.ends_at_us.is_some_and(|at| at <= self.now_us()) => {
+                Numbered::Ended(VersionView::from(&row))
+            }
+            Some(row) => Numbered::Readable(Box::new(self.open_row(row)?)),
+        };
+        Ok((found, last))
+    }
+
+    /// Stores a new version of these fields: of the type that is there, and as JSON where none is. What the newest version
+    /// notes the new one does as well.
+    ///
+    /// # Errors
+    /// As [`Self::set`]; [`CredentialError::Bad`] when the fields do not fit the type.
+    pub async fn set_fields(
+        &self,
+        asker: &CredentialAsker,
+        name: Name,
+        fields: Map<String, Json>,
+        expected_number: Option<u64>,
+    ) -> Result<Version, CredentialError> {
+        let there = self.store().credential_numbered(&asker.with_everything(), name.key(), None).await?;
+        let kind = there.as_ref().and_then(|there| there.kind.parse().ok()).unwrap_or(Kind::Json);
+        let value = match value_of(kind, fields) {
+            Ok(value) => value,
+            // Of what type it is, is nothing for whoever may not write there.
+            Err(_) if !self.may(asker, &name, Operation::Write).await? => {
+                return Err(CredentialError::Forbidden);
+            }
+            Err(error) => return Err(error),
+        };
+        let noted = there.and_then(|there| there.version).and_then(|version| version.metadata);
+        let metadata = noted.and_then(|text| serde_json::from_str(&text).ok());
+        let request = SetRequest { metadata, expected_number, ..SetRequest::new(name, kind, value) };
+        self.set(asker, request).await
+    }
+
+    /// Stores a new version that differs from the newest by a patch (RFC 7396). Who writes at the same time is not
+    /// overwritten.
+    ///
+    /// # Errors
+    /// As [`Self::set_fields`]; [`CredentialError::NotFound`] when there is nothing to be changed, or the asker may not read
+    /// it.
+    pub async fn patch_fields(
+        &self,
+        asker: &CredentialAsker,
+        name: &Name,
+        patch: &Map<String, Json>,
+        expected_number: Option<u64>,
+    ) -> Result<Version, CredentialError> {
+        let mut left = ATTEMPTS;
+        loop {
+            left -= 1;
+            let (Numbered::Readable(version), last) = self.numbered_of(asker, name, None).await? else {
+                return Err(CredentialError::NotFound);
+            };
+            let mut fields = version.value.fields(false);
+            merge(&mut fields, patch.clone());
+            let expected = expected_number.unwrap_or(last);
+            match self.set_fields(asker, name.clone(), fields, Some(expected)).await {
+                Err(CredentialError::Changed) if expected_number.is_none() && left > 0 => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// Changes what the newest version of a name notes.
+    ///
+    /// # Errors
+    /// [`CredentialError::NotFound`] when the name is not there or the asker may not write there;
+    /// [`CredentialError::Bad`] for what [`Self::set`] would not take.
+    pub async fn set_metadata(
+        &self,
+        asker: &CredentialAsker,
+        name: &Name,
+        metadata: Option<Json>,
+    ) -> Result<(), CredentialError> {
+        let text = checked_metadata(metadata)?.map(|metadata| metadata.to_string());
+        let event = self.event(asker, "credential.metadata", name.as_str(), json!({}));
+        let told = self.changed(asker, name, "credential.changed", event.at_us);
+        let (key, asker) = (name.key().to_owned(), asker.clone());
+        let changed = self.store().write_points("credential_metadata", move |tx| {
+            async move {
+                let changed = set_credential_metadata(tx, &asker, &key, text.as_deref()).await?;
+                if changed {
+                    store::audit(tx, vec![event]).await?;
+                    store::emit(tx, vec![told]).await?;
+                }
+                Ok(changed)
+            }
+            .boxed()
+        });
+        if changed.await? { Ok(()) } else { Err(CredentialError::NotFound) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(value: Json) -> Map<String, Json> {
+        value.as_object().unwrap().clone()
+    }
+
+    #[test]
+    fn patches_are_merged_as_the_rfc_has_it() {
+        // RFC 7396 appendix A, those of two objects.
+        for (target, patch, result) in [
+            (json!({"a": "b"}), json!({"a": "c"}), json!({"a": "c"})),
+            (json!({"a": "b"}), json!({"b": "c"}), json!({"a": "b", "b": "c"})),
+            (json!({"a": "b"}), json!({"a": null}), json!({})),
+            (json!({"a": "b", "b": "c"}), json!({"a": null}), json!({"b": "c"})),
+            (json!({"a": ["b"]}), json!({"a": "c"}), json!({"a": "c"})),
+            (json!({"a": "c"}), json!({"a": ["b"]}), json!({"a": ["b"]})),
+            (json!({"a": {"b": "c"}}), json!({"a": {"b": "d", "c": null}}), json!({"a": {"b": "d"}})),
+            (json!({"a": [{"b": "c"}]}), json!({"a": [1]}), json!({"a": [1]})),
+            (json!({"e": null}), json!({"a": 1}), json!({"e": null, "a": 1})),
+            (json!({}), json!({"a": {"bb": {"ccc": null}}}), json!({"a": {"bb": {}}})),
+        ] {
+            let mut merged = object(target);
+            merge(&mut merged, object(patch));
+            assert_eq!(Json::Object(merged), result);
+        }
+    }
+
+    #[test]
+    fn fields_fit_their_type_or_are_refused_with_what_fits() {
+        let user = json!({ "username": "u", "password": "p", "password_hash": "made" });
+        assert_eq!(
+            value_of(Kind::User, object(user)).unwrap(),
+            json!({ "username": "u", "password": "p" }),
+            "as it is shown, so that an old version can be written again"
+        );
+        assert_eq!(value_of(Kind::Password, object(json!({ "password": "p" }))).unwrap(), json!("p"));
+        assert_eq!(value_of(Kind::Json, object(json!({ "a": 1 }))).unwrap(), json!({ "a": 1 }));
+        for (kind, fields) in [
+            (Kind::Password, json!({ "value": "p" })),
+            (Kind::Password, json!({ "password": "p", "more": "x" })),
+            (Kind::Value, json!({})),
+            (Kind::User, json!({ "password": { "a": 1 } })),
+            (Kind::Rsa, json!({ "public_key": 1 })),
+        ] {
+            let error = value_of(kind, object(fields.clone())).unwrap_err().to_string();
+            assert!(error.contains(fields_of(kind).0[0]) && error.contains("hint:"), "{fields}: {error}");
+        }
+    }
+}

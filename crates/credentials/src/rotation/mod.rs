@@ -1,0 +1,266 @@
+//! Values made anew by policy.
+//!
+//! One node at a time, under a lease, follows the events of writes and plans from them when each name is due; makes what is
+//! due anew by the parameters that it was made by; and tells hooks. A value that was made and not noted is not made again:
+//! every write expects the version that it was planned for. What holds a name to its policy is a row, so that being due is
+//! a range of an index and writers pay nothing.
+
+mod hook;
+mod policy;
+mod rotate;
+mod step;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use serde_json::json;
+use store::credentials::{HookCall, insert_hook_calls, plan_rotation_policy, plan_rotations};
+use store::{Event, OutboxRow, StoreError, Tx};
+use tokio_util::sync::CancellationToken;
+
+use crate::{CredentialError, Credentials};
+
+pub use hook::{HOOK_LIMIT, Hook, HookSender, ShownHook};
+pub(crate) use policy::unpaged;
+pub use policy::{
+    BEFORE_EXPIRY_PERCENT, OVERLAP_MIN_S, OVERLAP_S, PlacedPolicy, Planned, ROTATE_EVERY_MIN_S,
+    ROTATE_PERIOD_MAX_S, RotationPolicy,
+};
+pub(crate) use rotate::RotateError;
+
+/// What can be made anew.
+const KINDS: &[&str] = &["password", "user", "rsa", "ssh", "certificate"];
+/// Who makes it.
+const ROTATOR: &str = "system:rotation";
+/// The lease, and the name under which events are followed.
+const DUTY: &str = "credential-rotation";
+/// How long a node keeps the duty without a word. A round that takes longer may meet another node's: both expect the
+/// versions they were planned for.
+const LEASE_US: i64 = 60_000_000;
+/// Between two looks.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// Events read at a time.
+const EVENTS: i64 = 1_000;
+/// Names planned at a time where a policy changed.
+const NAMES: usize = 500;
+/// Pages of events, names and due ones that one round works through, so that none waits for another.
+const PAGES: usize = 16;
+/// Names made anew at a time.
+const DUE: usize = 32;
+/// Of those side by side.
+const AT_ONCE: usize = 4;
+/// Hooks told side by side.
+const HOOK_AT_ONCE: usize = 8;
+/// First wait after a failure, µs; it doubles.
+const AGAIN_US: i64 = 60_000_000;
+/// Longest wait after a failure, µs: a day.
+const AGAIN_MAX_US: i64 = 86_400_000_000;
+
+/// What rounds have done.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct RotationReport {
+    /// Values made anew.
+    pub rotated: u64,
+    /// Steps of authorities that change.
+    pub steps: u64,
+    /// Rotations that did not happen.
+    pub failed: u64,
+    /// Calls of hooks that were acknowledged.
+    pub told: u64,
+    /// Calls of hooks that were not.
+    pub untold: u64,
+    /// How long the longest due has been due, s, in the last round.
+    pub behind_s: i64,
+    /// Rounds that ended early: the database was away.
+    pub broken: u64,
+}
+
+impl RotationReport {
+    fn add(&mut self, round: &Self) {
+        self.rotated += round.rotated;
+        self.steps += round.steps;
+        self.failed += round.failed;
+        self.told += round.told;
+        self.untold += round.untold;
+        self.behind_s = round.behind_s;
+        self.broken += round.broken;
+    }
+}
+
+/// The wait after so many failures in a row, µs.
+fn backoff_us(failures: i64) -> i64 {
+    let doubled = u32::try_from(failures.clamp(0, 20)).unwrap_or(20);
+    AGAIN_US.saturating_mul(1 << doubled).min(AGAIN_MAX_US)
+}
+
+impl Credentials {
+    /// Rounds, until `stop`.
+    pub(crate) async fn rotate(&self, stop: CancellationToken) {
+        let _live = telemetry::tasks::guard("credential-rotation");
+        while !stop.is_cancelled() {
+            let round = tokio::select! {
+                () = stop.cancelled() => break,
+                round = self.rotation_round() => round,
+            };
+            if let Err(error) = round {
+                tracing::warn!(%error, details = error.details(), "a round of rotation ended early");
+                self.rotation_totals().lock().broken += 1;
+            }
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = self.rotation_asked().notified() => {}
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+            }
+        }
+        // Another takes over at once.
+        let _ = self.store().release(DUTY, self.node()).await;
+    }
+
+    /// What all rounds of this process have done.
+    #[must_use]
+    pub fn rotation_report(&self) -> RotationReport {
+        *self.rotation_totals().lock()
+    }
+
+    /// One round: events, policies that changed, what is due, hooks. Nothing while another node has the duty.
+    ///
+    /// # Errors
+    /// Those of the database; a value that cannot be made is counted, not an error.
+    pub async fn rotation_round(&self) -> Result<RotationReport, CredentialError> {
+        let mut report = RotationReport::default();
+        if self.has_duty().await? {
+            self.follow_events().await?;
+            self.plan_policies().await?;
+            self.rotate_due(&mut report).await?;
+            self.follow_events().await?;
+            self.call_hooks(&mut report).await?;
+        }
+        self.rotation_totals().lock().add(&report);
+        Ok(report)
+    }
+
+    async fn has_duty(&self) -> Result<bool, CredentialError> {
+        Ok(self.store().lease(DUTY, self.node(), self.now_us(), LEASE_US).await?)
+    }
+
+    /// Plans what was written, and notes which hooks are to be told of what was rotated.
+    async fn follow_events(&self) -> Result<(), CredentialError> {
+        for _ in 0..PAGES {
+            let place = self.store().outbox_place(DUTY).await?;
+            let events = self.store().outbox_after(place, EVENTS).await?;
+            let Some(last) = events.last().map(|event| event.place) else { return Ok(()) };
+            let names: BTreeSet<String> = events.iter().filter_map(name_of).collect();
+            let names: Vec<String> = names.into_iter().collect();
+            let calls = self.calls_for(&events).await?;
+            let now_us = self.now_us();
+            let full = i64::try_from(events.len()).unwrap_or(EVENTS) == EVENTS;
+            let follow = self.store().write("credential_rotation_events", move |tx| {
+                async move {
+                    plan(tx, &names, false, now_us).await?;
+                    insert_hook_calls(tx, &calls).await?;
+                    store::outbox_advance(tx, DUTY, last).await
+                }
+                .boxed()
+            });
+            follow.await?;
+            if !full {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// What hooks are to be told of versions that were rotated.
+    async fn calls_for(&self, events: &[OutboxRow]) -> Result<Vec<HookCall>, CredentialError> {
+        let rotated: Vec<(String, HookCall)> = events.iter().filter_map(rotated).collect();
+        if rotated.is_empty() {
+            return Ok(Vec::new());
+        }
+        let names: Vec<String> = rotated.iter().map(|(name, _)| name.clone()).collect();
+        let hooks = self.store().credential_hooks().await?;
+        let told = |hook: &str| hooks.iter().any(|known| known.name == hook && known.after);
+        let of = self.store().rotation_hooks_of(&names).await?;
+        let of: std::collections::HashMap<String, String> =
+            of.into_iter().filter(|(_, hook)| told(hook)).collect();
+        let call = |(name, call): (String, HookCall)| Some(HookCall { hook: of.get(&name)?.clone(), ..call });
+        Ok(rotated.into_iter().filter_map(call).collect())
+    }
+
+    /// Plans the names of policies that changed, some pages a round.
+    async fn plan_policies(&self) -> Result<(), CredentialError> {
+        for _ in 0..PAGES {
+            let Some(policy) = self.store().rotation_policy_planning().await? else { return Ok(()) };
+            let now_us = self.now_us();
+            let plan = self.store().write("credential_rotation_plan", move |tx| {
+                async move {
+                    let healed = plan_rotation_policy(tx, &policy, KINDS, NAMES).await?;
+                    store::emit(tx, over(&healed, now_us)).await
+                }
+                .boxed()
+            });
+            plan.await?;
+        }
+        Ok(())
+    }
+}
+
+/// The name (lower case) that a write was about.
+fn name_of(event: &OutboxRow) -> Option<String> {
+    let written = matches!(event.kind.as_str(), "credential.changed" | "credential.deleted");
+    let name = event.subject.strip_prefix("credential").filter(|_| written)?;
+    Some(name.to_ascii_lowercase())
+}
+
+/// A version that was rotated: its name in lower case, and the call that tells of it.
+fn rotated(event: &OutboxRow) -> Option<(String, HookCall)> {
+    if event.kind != "credential.changed" {
+        return None;
+    }
+    let body: serde_json::Value = serde_json::from_str(&event.body).ok()?;
+    let text = |field: &str| body[field].as_str();
+    let name = text("name").filter(|_| text("by") == Some(ROTATOR))?;
+    let call = HookCall {
+        id: 0,
+        hook: String::new(),
+        name: name.to_owned(),
+        kind: text("type")?.to_owned(),
+        version: text("version")?.parse().ok()?,
+        at_us: event.at_us,
+        tries: 0,
+    };
+    Some((name.to_ascii_lowercase(), call))
+}
+
+/// Plans names, and tells of failures that are over.
+async fn plan(tx: &mut Tx, names: &[String], again: bool, at_us: i64) -> Result<(), StoreError> {
+    let healed = plan_rotations(tx, names, KINDS, again).await?;
+    store::emit(tx, over(&healed, at_us)).await
+}
+
+/// What tells that these names' failures are over.
+fn over(names: &[String], at_us: i64) -> Vec<Event> {
+    let event = |name: &String| Event {
+        at_us,
+        kind: "credential.rotation_recovered",
+        subject: subject_of(name),
+        body: json!({ "name": name }),
+    };
+    names.iter().map(event).collect()
+}
+
+/// What alerts about a name's rotation are about.
+fn subject_of(name: &str) -> String {
+    format!("credential{name}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_up_to_a_day() {
+        let minutes: Vec<i64> = [0, 1, 2, 10, 11, 63].iter().map(|n| backoff_us(*n) / 60_000_000).collect();
+        assert_eq!(minutes, [1, 2, 4, 1_024, 1_440, 1_440]);
+    }
+}

@@ -1,0 +1,397 @@
+//! What is due, made anew: a value at once, an authority step by step.
+
+use std::collections::HashMap;
+
+use futures_util::{FutureExt, StreamExt};
+use serde_json::json;
+use store::Event;
+use store::credentials::{
+    CredentialAsker, DueRotation, RotationFailure, RotationStep, fail_rotations, step_rotations,
+};
+use uuid::Uuid;
+
+use super::hook::Hooks;
+use super::step::{self, Act, Flag};
+use super::{AGAIN_MAX_US, AT_ONCE, DUE, PAGES, ROTATOR, RotationReport, backoff_us, plan, subject_of};
+use crate::regenerate::Changes;
+use crate::version::Version;
+use crate::{CredentialError, Credentials, Name, Refusal, Value};
+
+/// Certificates below an authority that one round makes anew; the rest follows in the next.
+const FOLLOWERS: usize = 256;
+/// Of those read at a time.
+const FOLLOWERS_PAGE: usize = 64;
+/// Levels of authorities below each other.
+const DEPTH_MAX: usize = 16;
+/// Characters of a reason that are kept.
+const REASON_MAX: usize = 500;
+
+/// Why a value was not made anew.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(crate) enum RotateError {
+    /// Nothing says how.
+    #[error("It was set by hand: nothing says how to make another. Generate it, or set it anew in time.")]
+    ByHand,
+    /// The hook did not agree.
+    #[error("The hook did not agree: {0}")]
+    Hook(String),
+    /// Something that an authority signed.
+    #[error("{name}, which it signed: {why}")]
+    Follower {
+        /// Its name.
+        name: String,
+        /// Why it was not made anew.
+        why: String,
+    },
+    /// Anything else.
+    #[error(transparent)]
+    Other(#[from] CredentialError),
+}
+
+impl RotateError {
+    /// Whether trying again within minutes may help.
+    fn heals(&self) -> bool {
+        match self {
+            Self::ByHand => false,
+            Self::Hook(_) | Self::Follower { .. } => true,
+            Self::Other(error) => matches!(error.refusal(), Refusal::Internal | Refusal::Unavailable),
+        }
+    }
+}
+
+/// How one name went.
+enum Went {
+    /// It has a new value.
+    Rotated,
+    /// Somebody else was faster: it is planned anew.
+    Overtaken,
+    /// An authority goes on.
+    Step(RotationStep),
+    /// It did not.
+    Failed(RotationFailure),
+}
+
+fn rotator() -> CredentialAsker {
+    CredentialAsker { actor: ROTATOR.to_owned(), everything: true }
+}
+
+impl Credentials {
+    pub(super) async fn rotate_due(&self, report: &mut RotationReport) -> Result<(), CredentialError> {
+        for page in 0..PAGES {
+            let now_us = self.now_us();
+            let due = self.store().rotations_due(now_us, DUE).await?;
+            if page == 0 {
+                report.behind_s = due.first().map_or(0, |first| (now_us - first.due_at_us) / 1_000_000);
+            }
+            if due.is_empty() || (page > 0 && !self.has_duty().await?) {
+                return Ok(());
+            }
+            // Those that have another version by now are planned for that, whether or not its event has come.
+            let (due, stale): (Vec<_>, Vec<_>) =
+                due.into_iter().partition(|one| one.current == Some(one.version));
+            let again: Vec<String> = stale.into_iter().map(|one| one.name_key).collect();
+            let went = self.rotate_page(due).await?;
+            report.rotated += went.iter().filter(|went| matches!(went, Went::Rotated)).count() as u64;
+            let (mut steps, mut failed) = (Vec::new(), Vec::new());
+            for one in went {
+                match one {
+                    Went::Step(step) => steps.push(step),
+                    Went::Failed(failure) => failed.push(failure),
+                    Went::Rotated | Went::Overtaken => {}
+                }
+            }
+            report.steps += steps.len() as u64;
+            report.failed += failed.len() as u64;
+            self.note(again, steps, failed).await?;
+        }
+        Ok(())
+    }
+
+    /// One transaction for all that came of a page.
+    async fn note(
+        &self,
+        again: Vec<String>,
+        steps: Vec<RotationStep>,
+        failed: Vec<RotationFailure>,
+    ) -> Result<(), CredentialError> {
+        let now_us = self.now_us();
+        let note = self.store().write("credential_rotations_note", move |tx| {
+            async move {
+                plan(tx, &again, false, now_us).await?;
+                step_rotations(tx, &steps).await?;
+                // An authority whose change is over is planned for its new certificate.
+                let ended = steps.iter().filter(|step| step.step == step::NONE);
+                let ended: Vec<String> = ended.map(|step| step.name_key.clone()).collect();
+                plan(tx, &ended, true, now_us).await?;
+                let first = fail_rotations(tx, &failed).await?;
+                let told = failed.iter().filter(|failure| first.contains(&failure.name_key));
+                store::emit(tx, told.map(|failure| told_of(failure, now_us)).collect()).await
+            }
+            .boxed()
+        });
+        Ok(note.await?)
+    }
+
+    async fn rotate_page(&self, due: Vec<DueRotation>) -> Result<Vec<Went>, CredentialError> {
+        if due.is_empty() {
+            return Ok(Vec::new());
+        }
+        let hooks = match due.iter().any(|one| one.hook.is_some()) {
+            true => self.opened_hooks().await?,
+            false => Hooks::new(),
+        };
+        let names: Vec<String> = due.iter().map(|one| one.name_key.clone()).collect();
+        let mut versions = self.current_of_all(&names).await?;
+        let mut work = Vec::with_capacity(due.len());
+        for one in &due {
+            let versions = versions.remove(&one.name_key).unwrap_or_else(|| Ok(Vec::new()));
+            work.push(self.rotate_one(one, versions, &hooks));
+        }
+        Ok(futures_util::stream::iter(work).buffer_unordered(AT_ONCE).collect().await)
+    }
+
+    /// What is current under each name (lower case): the active version, then the one in transition. One statement.
+    async fn current_of_all(
+        &self,
+        names: &[String],
+    ) -> Result<HashMap<String, Result<Vec<Version>, CredentialError>>, CredentialError> {
+        let asked: Vec<_> = names.iter().map(|name| (CredentialAsker::system(), name.clone())).collect();
+        let mut all: HashMap<String, Result<Vec<Version>, CredentialError>> = HashMap::new();
+        for (place, row) in self.store().credentials_current(&asked, self.now_us()).await? {
+            let versions = all.entry(names[place].clone()).or_insert_with(|| Ok(Vec::new()));
+            match (self.open_row(row), versions) {
+                (Ok(version), Ok(versions)) => versions.push(version),
+                (Err(error), versions) => *versions = Err(error),
+                (Ok(_), Err(_)) => {}
+            }
+        }
+        Ok(all)
+    }
+
+    async fn rotate_one(
+        &self,
+        due: &DueRotation,
+        versions: Result<Vec<Version>, CredentialError>,
+        hooks: &Hooks,
+    ) -> Went {
+        let outcome = match versions {
+            Ok(versions) => self.rotate_versions(due, versions, hooks).await,
+            Err(error) => Err(error.into()),
+        };
+        match outcome {
+            Ok(went) => went,
+            Err(RotateError::Other(CredentialError::Changed | CredentialError::NotFound)) => Went::Overtaken,
+            Err(error) => {
+                if let RotateError::Other(error) = &error
+                    && let Some(details) = error.details()
+                {
+                    tracing::error!(name = due.name_key, details, "a credential could not be rotated");
+                }
+                let wait = if error.heals() { backoff_us(due.failures) } else { AGAIN_MAX_US };
+                Went::Failed(RotationFailure {
+                    name_key: due.name_key.clone(),
+                    version: due.version,
+                    error: error.to_string().chars().take(REASON_MAX).collect(),
+                    due_at_us: self.now_us().saturating_add(wait),
+                })
+            }
+        }
+    }
+
+    async fn rotate_versions(
+        &self,
+        due: &DueRotation,
+        versions: Vec<Version>,
+        hooks: &Hooks,
+    ) -> Result<Went, RotateError> {
+        let newest = versions.iter().max_by_key(|version| version.id).cloned();
+        let Some(newest) = newest else {
+            // It has ended, or its versions were deleted: whoever takes one back finds it planned.
+            let due_at_us = self.now_us().saturating_add(AGAIN_MAX_US);
+            let (name_key, version) = (due.name_key.clone(), due.version);
+            return Ok(Went::Step(RotationStep { name_key, version, step: due.step, due_at_us }));
+        };
+        if due.step == step::NONE && newest.parameters.is_none() {
+            return Err(RotateError::ByHand);
+        }
+        if newest.facts.is_some_and(|facts| facts.certificate_authority) {
+            return self.authority_goes_on(due, versions, newest, hooks).await.map(Went::Step);
+        }
+        let changes = Changes { expected: Some(due.version), ..Changes::default() };
+        self.rotated(newest, &changes, due.hook.as_ref(), hooks).await?;
+        Ok(Went::Rotated)
+    }
+
+    /// Makes a value anew, which its hook has to agree to.
+    async fn rotated(
+        &self,
+        there: Version,
+        changes: &Changes,
+        hook: Option<&String>,
+        hooks: &Hooks,
+    ) -> Result<Version, RotateError> {
+        let asker = rotator();
+        let draft = self.drafted_again(&asker, there, None, changes).await?;
+        self.ask_hook(hooks, hook, &draft).await?;
+        Ok(self.write(&asker, draft).await?)
+    }
+
+    /// One step of an authority's change, and when the next one is due.
+    async fn authority_goes_on(
+        &self,
+        due: &DueRotation,
+        versions: Vec<Version>,
+        newest: Version,
+        hooks: &Hooks,
+    ) -> Result<RotationStep, RotateError> {
+        let asker = rotator();
+        let name = Name::stored(newest.name.clone());
+        let (credential, newest_id) = (newest.credential, newest.id);
+        let active = versions.iter().find(|version| !version.transitional);
+        let flagged = versions.iter().find(|version| version.transitional).map(|version| version.id);
+        let flag = match flagged {
+            None => Flag::Absent,
+            Some(flagged) if flagged == newest_id => Flag::Newest,
+            Some(_) => Flag::Older,
+        };
+        // An authority that has only a version in transition has nothing that could sign meanwhile.
+        let old = active.filter(|_| flag != Flag::Older).map(|active| active.id);
+        let left_us = self.overlap_us(due, &versions);
+        let goes_on = |version: Uuid, step: i64, wait_us: i64| RotationStep {
+            name_key: due.name_key.clone(),
+            version,
+            step,
+            due_at_us: self.now_us().saturating_add(wait_us),
+        };
+        match step::next(due.step, flag) {
+            Act::Begin => Ok(goes_on(newest_id, step::BEGUN, 0)),
+            Act::Make => {
+                let changes =
+                    Changes { transitional: true, expected: Some(due.version), ..Changes::default() };
+                let made = self.rotated(newest, &changes, due.hook.as_ref(), hooks).await?;
+                self.tell_children(&asker, &name).await?;
+                Ok(goes_on(made.id, step::TRUSTED, left_us))
+            }
+            Act::Spread => {
+                self.tell_children(&asker, &name).await?;
+                Ok(goes_on(newest_id, step::TRUSTED, left_us))
+            }
+            Act::Move => {
+                let old = old.map(|id| id.to_string());
+                self.update_transitional_version(&asker, credential, old.as_deref()).await?;
+                Ok(goes_on(newest_id, step::SIGNS, 0))
+            }
+            Act::Follow => {
+                // A crash may have come between moving the flag and telling of it.
+                self.tell_children(&asker, &name).await?;
+                if self.follow(&name, hooks).await? {
+                    return Ok(goes_on(newest_id, step::FOLLOWED, left_us));
+                }
+                Ok(goes_on(newest_id, step::SIGNS, 0))
+            }
+            Act::Clear => {
+                self.update_transitional_version(&asker, credential, None).await?;
+                Ok(goes_on(newest_id, step::NONE, 0))
+            }
+            Act::End => {
+                self.tell_children(&asker, &name).await?;
+                Ok(goes_on(newest_id, step::NONE, 0))
+            }
+        }
+    }
+
+    /// How long both are trusted, µs: as the policy says, and at most a third of what the one has that ends first.
+    fn overlap_us(&self, due: &DueRotation, versions: &[Version]) -> i64 {
+        let ends = versions.iter().filter_map(|version| version.not_after_us).min();
+        let third = ends.map_or(i64::MAX, |ends| (ends - self.now_us()).max(0) / 3);
+        due.overlap_s.saturating_mul(1_000_000).min(third)
+    }
+
+    /// Makes anew what an authority's other certificate signed, and what hangs on that, level by level; false when more is
+    /// left than one round takes. What was made before is left alone, so that it goes on where it stopped.
+    async fn follow(&self, root: &Name, hooks: &Hooks) -> Result<bool, RotateError> {
+        let mut level = vec![root.clone()];
+        let mut left = FOLLOWERS;
+        for _ in 0..DEPTH_MAX {
+            let mut below = Vec::new();
+            for authority in &level {
+                let (active, _) = self.ca_versions(&rotator(), authority).await?;
+                let names = self.signed_by(authority).await?;
+                for page in names.chunks(FOLLOWERS_PAGE) {
+                    let made = self.follow_page(page, &active.certificate, hooks, &mut below).await?;
+                    left = left.saturating_sub(made);
+                    if left == 0 {
+                        return Ok(false);
+                    }
+                }
+            }
+            if below.is_empty() {
+                return Ok(true);
+            }
+            level = below;
+        }
+        Err(CredentialError::bad(format!("More than {DEPTH_MAX} authorities stand below each other.")).into())
+    }
+
+    /// A page of what an authority signed: how many were made anew. Authorities among them go into `below`.
+    async fn follow_page(
+        &self,
+        names: &[Name],
+        signer: &Option<String>,
+        hooks: &Hooks,
+        below: &mut Vec<Name>,
+    ) -> Result<usize, RotateError> {
+        let keys: Vec<String> = names.iter().map(|name| name.key().to_owned()).collect();
+        let told: HashMap<String, String> =
+            self.store().rotation_hooks_of(&keys).await.map_err(CredentialError::from)?.into_iter().collect();
+        let opened;
+        let hooks = if told.is_empty() || !hooks.is_empty() {
+            hooks
+        } else {
+            opened = self.opened_hooks().await?;
+            &opened
+        };
+        let mut behind = Vec::new();
+        for (key, versions) in self.current_of_all(&keys).await? {
+            let newest = versions?.into_iter().max_by_key(|version| version.id);
+            let Some(newest) = newest else { continue };
+            let Value::Certificate(value) = &newest.value else { continue };
+            let follows = value.ca == *signer;
+            if newest.facts.is_some_and(|facts| facts.certificate_authority) {
+                below.push(Name::stored(newest.name.clone()));
+            }
+            if !follows {
+                behind.push((key, newest));
+            }
+        }
+        let made = behind.len();
+        let work: Vec<_> = behind
+            .into_iter()
+            .map(|(key, newest)| {
+                let hook = told.get(&key);
+                async move {
+                    let (name, id) = (newest.name.clone(), newest.id);
+                    let changes = Changes { expected: Some(id), ..Changes::default() };
+                    match self.rotated(newest, &changes, hook, hooks).await {
+                        // Whoever made it meanwhile made it under what signs now.
+                        Ok(_) | Err(RotateError::Other(CredentialError::Changed)) => Ok(()),
+                        Err(error) => Err(RotateError::Follower { name, why: error.to_string() }),
+                    }
+                }
+            })
+            .collect();
+        let outcomes: Vec<Result<(), RotateError>> =
+            futures_util::stream::iter(work).buffer_unordered(AT_ONCE).collect().await;
+        outcomes.into_iter().collect::<Result<Vec<()>, _>>()?;
+        Ok(made)
+    }
+}
+
+fn told_of(failure: &RotationFailure, at_us: i64) -> Event {
+    Event {
+        at_us,
+        kind: "credential.rotation_failed",
+        subject: subject_of(&failure.name_key),
+        body: json!({ "name": failure.name_key, "error": failure.error, "again_at_us": failure.due_at_us }),
+    }
+}

@@ -1,0 +1,142 @@
+//! Who may read, and why.
+
+use credentials::{AccessWay, CredentialError, Kind, Operation, Operations, PermissionPath};
+use serde_json::json;
+use store::{IdentityKind, IdentitySettings, NewIdentity, insert_identity};
+use uuid::Uuid;
+
+use crate::place::{NOW, Place, admin, client, name};
+
+fn path(text: &str) -> PermissionPath {
+    PermissionPath::parse(text).unwrap()
+}
+
+fn what(text: &str) -> (PermissionPath, Operation) {
+    (path(text), Operation::Read)
+}
+
+async fn grant(place: &Place, actor: &str, at: &str, operations: &[&str]) -> Uuid {
+    let operations = Operations::parse(operations).unwrap();
+    place.credentials.grant(&admin(), actor, &path(at), operations).await.unwrap().id
+}
+
+async fn identity(place: &Place, kind: IdentityKind, name: &str, grants: serde_json::Value, enabled: bool) {
+    let identity = NewIdentity {
+        id: Uuid::now_v7(),
+        kind,
+        key_hash: [Uuid::new_v4().into_bytes(), [0; 16]].concat().try_into().unwrap(),
+        label: String::new(),
+        settings: IdentitySettings {
+            name: name.to_owned(),
+            email: None,
+            grants: grants.to_string(),
+            enabled,
+            expires_at_us: None,
+        },
+        created_at_us: NOW * 1_000_000,
+        created_by: "system".to_owned(),
+    };
+    let insert =
+        place.store.write("test", move |tx| Box::pin(async move { insert_identity(tx, &identity).await }));
+    insert.await.unwrap();
+}
+
+pub(crate) async fn each_reader_is_named_with_the_reason(place: Place) {
+    place.set("/team/deep/x", Kind::Value, json!("x")).await;
+    grant(&place, "uaa-client:a", "/team/*", &["read", "write"]).await;
+    grant(&place, "uaa-client:a", "/Team/Deep/X", &["read"]).await;
+    grant(&place, "uaa-client:b", "/team/*", &["write"]).await;
+    grant(&place, "uaa-client:c", "/*", &["read"]).await;
+    grant(&place, "uaa-client:d", "/team/deeper/*", &["read"]).await;
+    let admin_role = json!([{ "role": "admin", "scope": "any" }]);
+    identity(&place, IdentityKind::Token, "root", admin_role.clone(), true).await;
+    identity(&place, IdentityKind::User, "alice", json!([{ "role": "keeper" }]), true).await;
+    identity(&place, IdentityKind::Token, "off", admin_role, false).await;
+    identity(&place, IdentityKind::Token, "team", json!([{ "role": "admin", "scope": "team:x" }]), true)
+        .await;
+    identity(&place, IdentityKind::Token, "viewer", json!([{ "role": "viewer" }]), true).await;
+    let roles = ["admin".to_owned(), "keeper".to_owned()];
+    let (at, operation) = what("/team/deep/x");
+    let mut rows = Vec::new();
+    let mut after = None;
+    loop {
+        let page =
+            place.credentials.access(&admin(), (&at, operation), &roles, after.as_ref(), 2).await.unwrap();
+        assert!(page.rows.len() <= 2);
+        rows.extend(page.rows);
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    let told: Vec<(String, String)> = rows
+        .iter()
+        .map(|row| match &row.way {
+            AccessWay::Permission { path, .. } => (row.actor.clone(), path.clone()),
+            AccessWay::Role { role } => (row.actor.clone(), format!("role {role}")),
+        })
+        .collect();
+    let expected = [
+        ("uaa-client:a", "/team/*"),
+        ("uaa-client:a", "/Team/Deep/X"),
+        ("uaa-client:c", "/*"),
+        ("uaa-client:root", "role admin"),
+        ("uaa-user:alice", "role keeper"),
+    ];
+    assert_eq!(told, expected.map(|(actor, why)| (actor.to_owned(), why.to_owned())));
+    assert_eq!(rows[0].given_by.as_deref(), Some("uaa-client:admin"));
+    assert_eq!(rows[0].since_us, NOW * 1_000_000);
+    let refused = place.credentials.access(&client("a"), (&at, operation), &roles, None, 10).await;
+    assert!(matches!(refused.unwrap_err(), CredentialError::NotFound), "only who may see permissions");
+    assert!(place.credentials.current(&client("a"), &name("/team/deep/x")).await.is_ok());
+}
+
+pub(crate) async fn two_names_and_two_times_are_compared(place: Place) {
+    grant(&place, "uaa-client:both", "/*", &["read"]).await;
+    grant(&place, "uaa-client:here", "/a/*", &["read"]).await;
+    grant(&place, "uaa-client:there", "/b/x", &["read"]).await;
+    grant(&place, "uaa-client:there", "/a/x", &["write"]).await;
+    let (here, there) = (path("/a/x"), path("/b/x"));
+    let boss = admin();
+    let page = place.credentials.access_difference(&boss, (&here, &there), Operation::Read, None, 10);
+    let told: Vec<_> =
+        page.await.unwrap().rows.into_iter().map(|one| (one.actor, one.here, one.there)).collect();
+    let some = |text: &str| Some(text.to_owned());
+    assert_eq!(
+        told,
+        [
+            ("uaa-client:here".to_owned(), some("/a/*"), None),
+            ("uaa-client:there".to_owned(), None, some("/b/x"))
+        ]
+    );
+    place.advance(60);
+    let since = place.clock.now_us();
+    place.advance(60);
+    let gone = grant(&place, "uaa-client:gone", "/a/*", &["read"]).await;
+    let kept = grant(&place, "uaa-client:kept", "/A/*", &["write"]).await;
+    grant(&place, "uaa-client:elsewhere", "/c/*", &["read"]).await;
+    place.advance(60);
+    place.credentials.revoke_permission(&admin(), gone).await.unwrap();
+    let both = Operations::parse(&["read", "write"]).unwrap();
+    let boss = credentials::Asker { actor: "uaa-user:boss".to_owned(), everything: true };
+    let changed = place.credentials.change_permission(&boss, kept, None, both).await.unwrap();
+    place
+        .credentials
+        .change_permission(&boss, changed.id, None, Operations::of(Operation::Read))
+        .await
+        .unwrap();
+    let (at, operation) = what("/a/x");
+    let page = place.credentials.access_since(&admin(), (&at, operation), since, None, 10).await.unwrap();
+    let told: Vec<_> =
+        page.rows.iter().map(|one| (one.actor.as_str(), one.gained, one.by.as_str())).collect();
+    assert_eq!(
+        told,
+        [
+            ("uaa-client:gone", true, "uaa-client:admin"),
+            ("uaa-client:gone", false, "uaa-client:admin"),
+            ("uaa-client:kept", true, "uaa-user:boss"),
+        ]
+    );
+    let page = place.credentials.access_since(&admin(), (&at, operation), since, None, 1).await.unwrap();
+    assert!(page.rows.len() <= 1 && page.next.is_some());
+}

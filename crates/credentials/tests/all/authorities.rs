@@ -1,0 +1,148 @@
+//! Credentials that are authorities, as the house's certification authority sees them.
+
+use std::sync::Arc;
+
+use authority::issue::IssuedRef;
+use authority::revoke::{CertificateStatus, Selection};
+use authority::tree::Ca;
+use credentials::{Kind, Version};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+use x509::Certificate;
+use x509::crl::{Crl, Reason};
+
+use crate::certificates::{make, value};
+use crate::place::{PUBLISHED, Place, admin, name};
+
+fn certificate(version: &Version) -> Certificate {
+    let pem = value(version).certificate.clone().unwrap();
+    let der = x509::pem::certificates(pem.as_bytes()).next().unwrap().1;
+    Certificate::parse(&der).unwrap()
+}
+
+/// The authority that a version is.
+async fn known(place: &Place, version: &Version) -> Arc<Ca> {
+    let own = certificate(version).fingerprint;
+    place.authority.ca_by_certificate(&own).await.unwrap().expect("it is known as an authority")
+}
+
+async fn authority(place: &Place, at: &str) -> Version {
+    make(place, at, |p| p.is_ca = true).await
+}
+
+async fn leaf(place: &Place, at: &str, ca: &str) -> Version {
+    make(place, at, |p| p.ca = Some(ca.to_owned())).await
+}
+
+/// The serial numbers on the authority's CRL, whose signature holds.
+async fn revoked(place: &Place, ca: &Ca) -> Vec<String> {
+    place.authority.tick().await.unwrap();
+    let document = place.authority.crl(ca.id, None, false).await.unwrap().unwrap();
+    let crl = Crl::parse(&document.der).unwrap();
+    assert!(crl.signed_by(&ca.certificate.public_key).is_ok());
+    crl.entries().map(|entry| entry.serial.to_string()).collect()
+}
+
+pub(crate) async fn an_authority_is_known_as_one_and_trusted_by_nobody(place: Place) {
+    let root = authority(&place, "/Deploy/ca").await;
+    let below = make(&place, "/deploy/below", |p| {
+        p.is_ca = true;
+        p.ca = Some("/deploy/ca".to_owned());
+    })
+    .await;
+    let (root, below) = (known(&place, &root).await, known(&place, &below).await);
+    assert_eq!(root.credential.as_deref(), Some("/Deploy/ca"));
+    assert!(root.name.starts_with("credential Deploy.ca "), "{}", root.name);
+    assert_eq!((root.parent, below.parent), (None, Some(root.id)));
+    assert_eq!(below.chain.len(), 1);
+    assert_eq!(place.authority.all_cas().await.unwrap().len(), 2);
+    assert!(place.authority.cas().await.unwrap().is_empty(), "clients that it signs are let in nowhere");
+    assert!(place.authority.issuing_ca(None).await.is_err(), "nothing is issued from it unless it is named");
+    // A restart finds them, another write of the same makes no other.
+    let set = json!({
+        "certificate": value(&place.credentials.current(&admin(), &name("/deploy/ca")).await.unwrap()[0]).certificate,
+        "private_key": value(&place.credentials.current(&admin(), &name("/deploy/ca")).await.unwrap()[0]).private_key
+            .as_ref().unwrap().expose(),
+    });
+    let any = credentials::CredentialsOptions { any_key: true, ..Default::default() };
+    let again = place.with_options(any);
+    let request = credentials::SetRequest::new(name("/deploy/same"), Kind::Certificate, set);
+    again.set(&admin(), request).await.unwrap();
+    assert_eq!(place.authority.all_cas().await.unwrap().len(), 2);
+    let refused = place.authority.renew_ca(&root.name, None, "user:a").await.unwrap_err();
+    assert!(refused.to_string().contains("credential regenerate /Deploy/ca"), "{refused}");
+    let log = place.log().await;
+    assert_eq!(log.iter().filter(|line| line.contains("uaa-client:admin ca.import")).count(), 2, "{log:?}");
+}
+
+pub(crate) async fn what_it_signs_is_revoked_and_published(place: Place) {
+    let ca = authority(&place, "/ca").await;
+    let (one, two) = (leaf(&place, "/one", "/ca").await, leaf(&place, "/two", "/ca").await);
+    let ca = known(&place, &ca).await;
+    let (one, two) = (certificate(&one), certificate(&two));
+    assert_eq!(one.crl_urls, [format!("{PUBLISHED}/crl/{}.crl", ca.id)]);
+    assert_eq!(one.ocsp_urls, [format!("{PUBLISHED}/ocsp/{}", ca.id)]);
+    let which = |certificate: &Certificate| IssuedRef::Fingerprint(certificate.fingerprint);
+    let record = place.authority.issued(&which(&one)).await.unwrap().unwrap();
+    assert_eq!((record.ca, &*record.source, &*record.requester), (ca.id, "credential", "uaa-client:admin"));
+    assert_eq!(revoked(&place, &ca).await, Vec::<String>::new());
+    let selection = Selection::Serial { ca: ca.id, serial: one.serial.clone() };
+    let told = place.authority.revoke(selection, Reason::Superseded, None, "user:a").await.unwrap();
+    assert_eq!(told.count, 1);
+    assert_eq!(revoked(&place, &ca).await, [one.serial.to_string()]);
+    let status = place.authority.status(&which(&one)).await.unwrap().unwrap();
+    assert!(matches!(status, CertificateStatus::Revoked { reason: Reason::Superseded, .. }), "{status:?}");
+    let status = place.authority.status(&which(&two)).await.unwrap().unwrap();
+    assert_eq!(status, CertificateStatus::Good);
+    let log = place.log().await;
+    assert_eq!(log.iter().filter(|line| line.contains("certificate.issue ")).count(), 2, "{log:?}");
+}
+
+pub(crate) async fn each_version_is_an_authority_and_what_it_signed_outlives_it(place: Place) {
+    let old = authority(&place, "/ca").await;
+    let first = certificate(&leaf(&place, "/leaf", "/ca").await);
+    let new = place.credentials.regenerate(&admin(), &name("/ca"), None).await.unwrap();
+    let second = certificate(&place.credentials.regenerate(&admin(), &name("/leaf"), None).await.unwrap());
+    let (old, new) = (known(&place, &old).await, known(&place, &new).await);
+    assert_ne!(old.id, new.id);
+    assert_eq!(old.credential, new.credential);
+    assert!(first.signed_by(&old.certificate.public_key).is_ok());
+    assert!(second.signed_by(&new.certificate.public_key).is_ok());
+    place.credentials.delete(&admin(), &name("/ca")).await.unwrap();
+    place.advance(8 * 86_400);
+    place.credentials.destroy_past(&CancellationToken::new()).await.unwrap();
+    for (ca, leaf) in [(&old, &first), (&new, &second)] {
+        let selection = Selection::Fingerprint(leaf.fingerprint);
+        place.authority.revoke(selection, Reason::KeyCompromise, None, "user:a").await.unwrap();
+        assert_eq!(revoked(&place, ca).await, [leaf.serial.to_string()], "its CRL goes on");
+    }
+}
+
+pub(crate) async fn one_that_is_retired_signs_no_more(place: Place) {
+    let ca = authority(&place, "/ca").await;
+    let ca = known(&place, &ca).await;
+    leaf(&place, "/leaf", "/ca").await;
+    place.authority.retire(&ca.id.to_string(), false, "user:a").await.unwrap();
+    let refused = place.credentials.regenerate(&admin(), &name("/leaf"), None).await.unwrap_err();
+    assert!(refused.to_string().starts_with("The CA is retiring, as \"credential ca "), "{refused}");
+    place.credentials.regenerate(&admin(), &name("/ca"), None).await.unwrap();
+    place.credentials.regenerate(&admin(), &name("/leaf"), None).await.unwrap();
+}
+
+pub(crate) async fn what_cannot_be_an_authority_signs_as_before(place: Place) {
+    make(&place, "/ca", |p| {
+        p.is_ca = true;
+        p.duration = 1;
+        p.key_usage = vec!["digital_signature".to_owned()];
+    })
+    .await;
+    let made = certificate(&leaf(&place, "/leaf", "/ca").await);
+    assert!(made.crl_urls.is_empty() && made.ocsp_urls.is_empty());
+    assert!(place.authority.all_cas().await.unwrap().is_empty());
+    // One that has ended.
+    authority(&place, "/ending").await;
+    place.advance(366 * 86_400);
+    let made = certificate(&leaf(&place, "/late", "/ending").await);
+    assert_eq!(place.authority.all_cas().await.unwrap().len(), 1);
+    assert!(!made.crl_urls.is_empty(), "it was known before it ended");
+}

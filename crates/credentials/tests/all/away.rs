@@ -1,0 +1,218 @@
+//! What ends, is deleted, and is taken back or destroyed.
+
+use credentials::{
+    CredentialError, Credentials, CredentialsOptions, Find, Kind, Mode, PermissionPath, Retention,
+    SetRequest, VersionsChange,
+};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use crate::place::{Place, admin, client, name};
+
+const DAY_S: u64 = 86_400;
+
+async fn text(credentials: &Credentials, at: &str) -> Option<String> {
+    let version = credentials.current(&admin(), &name(at)).await.ok()?.remove(0);
+    version.value.shown(true).as_str().map(str::to_owned)
+}
+
+async fn names(credentials: &Credentials) -> Vec<String> {
+    let found = credentials.find(&admin(), &Find::NameLike(String::new()), None).await.unwrap();
+    found.into_iter().map(|found| found.name).collect()
+}
+
+async fn destroy_past(credentials: &Credentials) {
+    credentials.destroy_past(&CancellationToken::new()).await.unwrap();
+}
+
+pub(crate) async fn a_version_ends_with_its_time(place: Place) {
+    let store = &place.credentials;
+    let short = |value: &str| SetRequest {
+        ttl_s: Some(60),
+        ..SetRequest::new(name("/short"), Kind::Value, json!(value))
+    };
+    let stored = store.set(&admin(), short("one")).await.unwrap();
+    assert_eq!(stored.ends_at_us, Some(stored.created_at_us + 60_000_000));
+    place.advance(59);
+    assert_eq!(text(store, "/short").await.as_deref(), Some("one"));
+    place.advance(1);
+    let absent = [
+        store.current(&admin(), &name("/short")).await.map(drop),
+        store.versions(&admin(), &name("/short"), None).await.map(drop),
+        store.version(&admin(), stored.id).await.map(drop),
+    ];
+    assert!(absent.iter().all(|answer| matches!(answer, Err(CredentialError::NotFound))), "{absent:?}");
+    assert_eq!(store.find_exactly(&admin(), &name("/short")).await.unwrap(), None);
+    assert_eq!(names(store).await, Vec::<String>::new());
+    // As good as absent: whoever wants nothing overwritten writes.
+    let first =
+        SetRequest { expected: Some(None), ..SetRequest::new(name("/short"), Kind::Value, json!("two")) };
+    assert_eq!(store.set(&admin(), first).await.unwrap().number, 2);
+    assert_eq!(text(store, "/short").await.as_deref(), Some("two"));
+    for ttl_s in [0, credentials::TTL_S_MAX + 1] {
+        let request = SetRequest { ttl_s: Some(ttl_s), ..short("x") };
+        let error = store.set(&admin(), request).await.unwrap_err();
+        assert!(matches!(error, CredentialError::Bad(_)), "{error}");
+    }
+    // What ended is destroyed after its days, and a name with nothing left goes.
+    store.set(&admin(), SetRequest { name: name("/gone"), ..short("x") }).await.unwrap();
+    place.advance(60 + 7 * DAY_S);
+    destroy_past(store).await;
+    let left = store.listed_versions(&admin(), &name("/short")).await.unwrap().versions;
+    assert_eq!(left.iter().map(|version| version.number).collect::<Vec<_>>(), [2]);
+    let error = store.listed_versions(&admin(), &name("/gone")).await.unwrap_err();
+    assert!(matches!(error, CredentialError::NotFound));
+    assert_eq!(text(store, "/short").await.as_deref(), Some("two"));
+}
+
+pub(crate) async fn what_is_deleted_is_taken_back_within_its_days(place: Place) {
+    let store = &place.credentials;
+    place.set("/Team/a", Kind::Value, json!("1")).await;
+    place.set("/team/A", Kind::Value, json!("2")).await;
+    let kept = crate::certificates::make(&place, "/team/b", |wanted| wanted.self_sign = true).await;
+    for at in ["/team/a", "/team/b"] {
+        store.delete(&admin(), &name(at)).await.unwrap();
+    }
+    assert_eq!(names(store).await, Vec::<String>::new());
+    assert!(store.certificates(&admin()).await.unwrap().is_empty());
+    assert!(matches!(store.version(&admin(), kept.id).await, Err(CredentialError::NotFound)));
+    assert!(matches!(
+        store.certificate_versions(&admin(), kept.credential, false).await,
+        Err(CredentialError::NotFound)
+    ));
+    // Whoever may not write there knows of nothing and takes nothing back.
+    let path = PermissionPath::parse("/team/*").unwrap();
+    let operations = credentials::Operations::parse(&["read", "delete"]).unwrap();
+    store.grant(&admin(), "uaa-client:reader", &path, operations).await.unwrap();
+    assert!(store.deleted(&client("reader")).await.unwrap().is_empty());
+    let refused = store.undelete(&client("reader"), &name("/team/a")).await;
+    assert!(matches!(refused, Err(CredentialError::NotFound)), "{refused:?}");
+    let deleted = store.deleted(&admin()).await.unwrap();
+    let shown: Vec<&str> = deleted.iter().map(|one| one.name.as_str()).collect();
+    assert_eq!(shown, ["/team/b", "/Team/a"]);
+
+    // A name that is taken stays as it is; of several that were deleted the last comes back.
+    place.set("/team/a", Kind::Password, json!("other")).await;
+    assert!(matches!(store.undelete(&admin(), &name("/team/a")).await, Err(CredentialError::Changed)));
+    store.delete(&admin(), &name("/team/a")).await.unwrap();
+    place.advance(1);
+    store.undelete(&admin(), &name("/TEAM/A")).await.unwrap();
+    assert_eq!(text(store, "/team/a").await.as_deref(), Some("other"));
+    store.delete(&admin(), &name("/team/a")).await.unwrap();
+
+    place.advance(7 * DAY_S - 1);
+    destroy_past(store).await;
+    let deleted = store.deleted(&admin()).await.unwrap();
+    assert_eq!(deleted.len(), 1, "{deleted:?}");
+    store.undelete(&admin(), &name("/team/a")).await.unwrap();
+    store.delete(&admin(), &name("/team/a")).await.unwrap();
+    place.advance(7 * DAY_S);
+    destroy_past(store).await;
+    assert!(matches!(store.undelete(&admin(), &name("/team/a")).await, Err(CredentialError::NotFound)));
+    let log = place.log().await;
+    assert_eq!(log.iter().filter(|line| line.contains("credential.undelete ")).count(), 2, "{log:?}");
+}
+
+pub(crate) async fn versions_are_deleted_taken_back_and_destroyed_by_number(place: Place) {
+    let store = &place.credentials;
+    for value in ["one", "two", "three"] {
+        place.set("/v", Kind::Value, json!(value)).await;
+    }
+    let change = |numbers: Option<Vec<u64>>, change| async move {
+        store.change_versions(&admin(), &name("/v"), numbers, change).await.unwrap();
+    };
+    change(None, VersionsChange::Delete).await;
+    assert_eq!(text(store, "/v").await, None, "the newest is deleted, and no older one takes its place");
+    assert_eq!(names(store).await, Vec::<String>::new());
+    let listed = store.listed_versions(&admin(), &name("/v")).await.unwrap().versions;
+    let ended: Vec<bool> = listed.iter().map(|version| version.ends_at_us.is_some()).collect();
+    assert_eq!(ended, [true, false, false]);
+    change(Some(vec![3]), VersionsChange::Undelete).await;
+    assert_eq!(text(store, "/v").await.as_deref(), Some("three"));
+    change(Some(vec![1, 3, 9]), VersionsChange::Destroy).await;
+    assert_eq!(text(store, "/v").await.as_deref(), Some("two"));
+    // A number is given once.
+    let after = |number| SetRequest {
+        expected_number: Some(number),
+        ..SetRequest::new(name("/v"), Kind::Value, json!("four"))
+    };
+    assert!(matches!(store.set(&admin(), after(2)).await, Err(CredentialError::Changed)));
+    assert_eq!(store.set(&admin(), after(3)).await.unwrap().number, 4);
+    let never = SetRequest { name: name("/never"), ..after(7) };
+    assert!(matches!(store.set(&admin(), never).await, Err(CredentialError::Changed)));
+    assert_eq!(names(store).await, ["/v"], "a name that was not made is not there");
+    let reader = client("reader");
+    let denied = store.change_versions(&reader, &name("/v"), None, VersionsChange::Delete).await;
+    assert!(matches!(denied, Err(CredentialError::NotFound)));
+    change(Some(vec![2, 4]), VersionsChange::Destroy).await;
+    assert!(matches!(store.listed_versions(&admin(), &name("/v")).await, Err(CredentialError::NotFound)));
+}
+
+pub(crate) async fn as_many_versions_stay_as_their_path_allows(place: Place) {
+    let retention =
+        |path: &str, versions, days| Retention { path: PermissionPath::parse(path).unwrap(), versions, days };
+    let options = CredentialsOptions {
+        retention: vec![
+            retention("/*", None, Some(30)),
+            retention("/ci/*", Some(3), None),
+            retention("/ci/long", Some(5), Some(1)),
+        ],
+        ..CredentialsOptions::default()
+    };
+    let store = place.with_options(options);
+    let numbers = |at: &'static str| {
+        let store = store.clone();
+        async move {
+            let listed = store.listed_versions(&admin(), &name(at)).await.unwrap().versions;
+            listed.into_iter().map(|version| version.number).collect::<Vec<_>>()
+        }
+    };
+    for value in 0..8 {
+        for at in ["/ci/a", "/ci/long", "/else"] {
+            let request = SetRequest::new(name(at), Kind::Value, json!(value.to_string()));
+            store.set(&admin(), request).await.unwrap();
+        }
+    }
+    assert_eq!(numbers("/ci/a").await, [8, 7, 6]);
+    assert_eq!(numbers("/ci/long").await, [8, 7, 6, 5, 4]);
+    assert_eq!(numbers("/else").await.len(), 8);
+    place.advance(2 * DAY_S);
+    destroy_past(&store).await;
+    assert_eq!(numbers("/ci/long").await, [8], "what is current stays, however old");
+    assert_eq!((numbers("/ci/a").await.len(), numbers("/else").await.len()), (3, 8));
+    place.advance(30 * DAY_S);
+    destroy_past(&store).await;
+    assert_eq!((numbers("/ci/a").await.len(), numbers("/else").await.len()), (3, 1));
+    assert_eq!(text(&store, "/else").await.as_deref(), Some("7"));
+}
+
+pub(crate) async fn a_path_has_children(place: Place) {
+    let store = &place.credentials;
+    for at in ["/a", "/A/b", "/A/b-c", "/A/b/c", "/A/b/d", "/A/z/y/x", "/b/only"] {
+        place.set(at, Kind::Value, json!("x")).await;
+    }
+    let children = |asker, path: Option<&'static str>| async move {
+        store.children(&asker, path.map(name).as_ref()).await.unwrap()
+    };
+    assert_eq!(children(admin(), None).await, ["a", "A/", "b/"]);
+    assert_eq!(children(admin(), Some("/a")).await, ["b", "b-c", "b/", "z/"]);
+    assert_eq!(children(admin(), Some("/A/b")).await, ["c", "d"]);
+    assert_eq!(children(admin(), Some("/none")).await, Vec::<String>::new());
+    let path = PermissionPath::parse("/a/z/*").unwrap();
+    let read = credentials::Operations::parse(&["read"]).unwrap();
+    store.grant(&admin(), "uaa-client:reader", &path, read).await.unwrap();
+    assert_eq!(children(client("reader"), None).await, ["A/"]);
+    assert_eq!(children(client("reader"), Some("/a")).await, ["z/"]);
+    let before = place.store.statements_sent();
+    children(admin(), None).await;
+    assert_eq!(place.store.statements_sent() - before, 1);
+}
+
+pub(crate) async fn a_name_deleted_meanwhile_is_made_again(place: Place) {
+    let (store, gone, who) = (&place.credentials, name("/racing"), admin());
+    for _ in 0..40 {
+        let request = crate::values::password("/racing", 20, Mode::Overwrite);
+        let (made, _) = tokio::join!(store.generate(&who, request), store.delete(&who, &gone));
+        assert_eq!(made.unwrap().name, "/racing");
+    }
+}

@@ -1,0 +1,89 @@
+//! Credentials by number and as fields.
+
+use credentials::{
+    CredentialError, Kind, Numbered, Operation, Operations, PermissionPath, Regeneration, VersionsChange,
+};
+use serde_json::{Map, Value as Json, json};
+
+use crate::place::{Place, admin, client, name};
+
+fn fields(value: Json) -> Map<String, Json> {
+    value.as_object().unwrap().clone()
+}
+
+/// What a version is: its number, and whether it is read, has ended or was destroyed.
+fn told(found: Numbered) -> (u64, &'static str) {
+    match found {
+        Numbered::Readable(version) => (version.number, "readable"),
+        Numbered::Ended(version) => (version.number, "ended"),
+        Numbered::Destroyed(number) => (number, "destroyed"),
+    }
+}
+
+pub(crate) async fn a_version_is_found_by_its_number_whatever_became_of_it(place: Place) {
+    let store = &place.credentials;
+    for value in ["one", "two", "three", "four"] {
+        place.set("/n", Kind::Value, json!(value)).await;
+    }
+    let at = name("/N");
+    store.change_versions(&admin(), &at, Some(vec![2]), VersionsChange::Destroy).await.unwrap();
+    store.change_versions(&admin(), &at, Some(vec![3]), VersionsChange::Delete).await.unwrap();
+    let find = async |number| store.numbered(&admin(), &at, number).await.map(told);
+    for (number, what) in [(1, "readable"), (2, "destroyed"), (3, "ended"), (4, "readable")] {
+        assert_eq!(find(Some(number)).await.unwrap(), (number, what));
+    }
+    assert_eq!(find(None).await.unwrap(), (4, "readable"));
+    assert!(matches!(find(Some(5)).await, Err(CredentialError::NotFound)));
+    store.change_versions(&admin(), &at, Some(vec![4]), VersionsChange::Destroy).await.unwrap();
+    assert_eq!(find(None).await.unwrap(), (4, "destroyed"), "no older one in its stead");
+    let other = store.numbered(&client("other"), &at, None).await;
+    assert!(matches!(other, Err(CredentialError::NotFound)), "{other:?}");
+    // An authority that changes: the active one, not the newest.
+    let ca = crate::certificates::make(&place, "/ca", |wanted| wanted.is_ca = true).await;
+    let change = Regeneration { set_as_transitional: true, ..Regeneration::default() };
+    store.regenerate_certificate(&admin(), ca.credential, change).await.unwrap();
+    let find = async |number| store.numbered(&admin(), &name("/ca"), number).await.map(told);
+    assert_eq!((find(None).await.unwrap().0, find(Some(2)).await.unwrap().0), (1, 2));
+}
+
+pub(crate) async fn patches_side_by_side_are_all_kept(place: Place) {
+    let store = &place.credentials;
+    store.set_fields(&admin(), name("/p"), fields(json!({ "kept": 1 })), Some(0)).await.unwrap();
+    store.set_metadata(&admin(), &name("/p"), Some(json!({ "owner": "a" }))).await.unwrap();
+    let patch = async |field: &str| {
+        let patch = fields(json!({ field: "x" }));
+        store.patch_fields(&admin(), &name("/p"), &patch, None).await
+    };
+    // Each round one of those that are left wins, and each tries three times.
+    let (a, b, c) = tokio::join!(patch("a"), patch("b"), patch("c"));
+    for done in [a, b, c] {
+        done.unwrap();
+    }
+    let Numbered::Readable(newest) = store.numbered(&admin(), &name("/p"), None).await.unwrap() else {
+        panic!("it is there");
+    };
+    assert_eq!(Json::Object(newest.value.fields(true)), json!({ "kept": 1, "a": "x", "b": "x", "c": "x" }));
+    assert_eq!((newest.number, newest.metadata), (4, Some(json!({ "owner": "a" }))), "notes go along");
+    let log = place.log().await;
+    assert_eq!(log.iter().filter(|line| line.contains("credential.metadata")).count(), 1, "{log:?}");
+}
+
+pub(crate) async fn whoever_may_not_write_is_told_nothing_of_the_type(place: Place) {
+    let store = &place.credentials;
+    place.set("/secret", Kind::Password, json!("p")).await;
+    let misfit = || fields(json!({ "user": "u" }));
+    let stranger = client("stranger");
+    let refused = store.set_fields(&stranger, name("/secret"), misfit(), None).await;
+    assert!(matches!(refused, Err(CredentialError::Forbidden)), "{refused:?}");
+    let refused = store.set_metadata(&stranger, &name("/secret"), None).await;
+    assert!(matches!(refused, Err(CredentialError::NotFound)), "{refused:?}");
+    let (path, write) = (PermissionPath::parse("/secret").unwrap(), Operations::parse(&["write"]).unwrap());
+    store.grant(&admin(), &stranger.actor, &path, write).await.unwrap();
+    assert!(store.may(&stranger, &name("/secret"), Operation::Write).await.unwrap());
+    assert!(!store.may(&stranger, &name("/secret"), Operation::Read).await.unwrap());
+    let refused = store.set_fields(&stranger, name("/secret"), misfit(), None).await;
+    assert!(matches!(refused, Err(CredentialError::Bad(_))), "{refused:?}");
+    let written =
+        store.set_fields(&stranger, name("/secret"), fields(json!({ "password": "q" })), Some(1)).await;
+    assert_eq!(written.unwrap().kind(), Kind::Password);
+}

@@ -1,0 +1,133 @@
+//! A standby of the database, read while that is away.
+
+use std::time::Duration;
+
+use authority::keystore::KeyStore;
+use credentials::{CredentialError, Credentials, CredentialsOptions, Kind, SetRequest, Value};
+use serde_json::json;
+use store::testing::Cluster;
+use store::{AuditFilter, Clock, Store, StoreOptions};
+use tokio_util::sync::CancellationToken;
+
+use crate::place::{NOW, admin, client, name, ring};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+struct Pair {
+    primary: Cluster,
+    _standby: Cluster,
+    store: Store,
+    credentials: Credentials,
+    _folder: tempfile::TempDir,
+}
+
+/// A database with `/a`, followed by a standby that may be read for so long.
+async fn pair(alone: Duration) -> Pair {
+    let (primary, standby, url) = tokio::task::spawn_blocking(|| {
+        let primary = Cluster::start();
+        let url = primary.database();
+        let standby = primary.standby();
+        (primary, standby, url)
+    })
+    .await
+    .unwrap();
+    let options = StoreOptions {
+        replica: Some(standby.following(&url)),
+        replica_alone: alone,
+        ..StoreOptions::default()
+    };
+    let store = Store::open_with(&url, &options).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let clock = Clock::manual(NOW * 1_000_000);
+    let keystore = KeyStore::new(store.clone(), ring(folder.path(), &["master"]), clock.clone());
+    let credentials = Credentials::open(store.clone(), keystore, clock, CredentialsOptions::default());
+    let pair = Pair { primary, _standby: standby, store, credentials, _folder: folder };
+    pair.set("one").await.unwrap();
+    pair.primary.followed_by(&pair._standby);
+    pair
+}
+
+impl Pair {
+    async fn set(&self, value: &str) -> Result<(), CredentialError> {
+        let request = SetRequest::new(name("/a"), Kind::Value, json!(value));
+        self.credentials.set(&admin(), request).await.map(drop)
+    }
+
+    async fn value(&self) -> Result<Value, CredentialError> {
+        let current = self.credentials.current(&admin(), &name("/a")).await?;
+        Ok(current[0].value.clone())
+    }
+
+    async fn until_value(&self, wanted: &str) {
+        let began = std::time::Instant::now();
+        while self.value().await.ok() != Some(text(wanted)) {
+            assert!(began.elapsed() < PATIENCE, "it is not {wanted}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// How often readings of `/a` are logged.
+    async fn logged(&self) -> u64 {
+        let page = self.store.audit_page(&AuditFilter::default(), None, 1_000).await.unwrap();
+        let reads = page.rows.into_iter().filter(|row| row.action == "credential.read");
+        let times =
+            |details: &str| serde_json::from_str::<serde_json::Value>(details).unwrap()["times"].as_u64();
+        reads.map(|row| times(&row.details).unwrap_or(1)).sum()
+    }
+}
+
+fn text(value: &str) -> Value {
+    Value::Value(keys::Secret::new(value))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_the_database_is_away_its_standby_is_read_and_nothing_is_written() {
+    let pair = pair(Duration::from_secs(3_600)).await;
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(pair.credentials.clone().run(stop.clone()));
+    pair.until_value("one").await;
+    assert_eq!(pair.store.replica_is_read(), Some(false));
+    pair.primary.stop();
+    for _ in 0..100 {
+        assert_eq!(pair.value().await.unwrap(), text("one"));
+    }
+    assert_eq!(pair.store.replica_is_read(), Some(true));
+    let denied = pair.credentials.current(&client("other"), &name("/a")).await.unwrap_err();
+    assert!(matches!(denied, CredentialError::NotFound), "permissions hold: {denied}");
+    let refused = pair.set("two").await.unwrap_err();
+    let CredentialError::Store(error) = &refused else { panic!("{refused}") };
+    assert!(error.is_transient(), "{refused}");
+    // It comes back: what is written then is read, and who read meanwhile is in the log.
+    pair.primary.resume();
+    let began = std::time::Instant::now();
+    while pair.set("two").await.is_err() {
+        assert!(began.elapsed() < PATIENCE, "nothing can be written again");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    pair.until_value("two").await;
+    assert_eq!(pair.store.replica_is_read(), Some(false));
+    while pair.logged().await < 102 {
+        assert!(began.elapsed() < PATIENCE, "{} readings are logged", pair.logged().await);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    stop.cancel();
+    running.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_standby_is_believed_for_a_time_only() {
+    let pair = pair(Duration::from_millis(1)).await;
+    assert_eq!(pair.value().await.unwrap(), text("one"));
+    pair.primary.stop();
+    let began = std::time::Instant::now();
+    let refused = loop {
+        match pair.value().await {
+            Err(refused) => break refused,
+            Ok(_) => assert!(began.elapsed() < PATIENCE, "it is believed for ever"),
+        }
+    };
+    let CredentialError::Store(error) = &refused else { panic!("{refused}") };
+    assert!(error.is_transient(), "{refused}");
+    pair.primary.resume();
+    pair.until_value("one").await;
+}

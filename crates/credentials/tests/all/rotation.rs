@@ -1,0 +1,431 @@
+//! Values made anew by policy, and who is asked and told.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use credentials::{
+    CertificateParameters, CertificateValue, CredentialError, Credentials, GenerateRequest, Hook, HookSender,
+    Kind, Mode, OVERLAP_S, Parameters, PermissionPath, Planned, RotationPolicy, RotationReport, Value,
+    Version,
+};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use keys::Secret;
+use parking_lot::Mutex;
+use serde_json::{Value as Json, json};
+use store::OutboxPlace;
+
+use crate::place::{Place, admin, client, name};
+
+const DAY: u64 = 86_400;
+
+fn path(text: &str) -> PermissionPath {
+    PermissionPath::parse(text).unwrap()
+}
+
+fn every(days: u32) -> RotationPolicy {
+    RotationPolicy { every_s: Some(days * DAY as u32), ..RotationPolicy::default() }
+}
+
+async fn policy(place: &Place, at: &str, policy: RotationPolicy) {
+    place.credentials.set_rotation_policy(&admin(), &path(at), policy).await.unwrap();
+}
+
+async fn generate(place: &Place, at: &str, kind: Kind, parameters: Json) -> Version {
+    let parameters = Parameters::read(kind, Some(parameters), None).unwrap();
+    let request =
+        GenerateRequest { name: name(at), parameters, mode: Mode::Overwrite, metadata: None, ttl_s: None };
+    place.credentials.generate(&admin(), request).await.unwrap()
+}
+
+async fn password(place: &Place, at: &str) -> Version {
+    generate(place, at, Kind::Password, json!({})).await
+}
+
+async fn newest(place: &Place, at: &str) -> Version {
+    place.credentials.versions(&admin(), &name(at), Some(1)).await.unwrap().remove(0)
+}
+
+async fn planned(place: &Place) -> Vec<Planned> {
+    place.credentials.rotations(&admin(), &path("/*"), None, 100).await.unwrap().rows
+}
+
+/// Rounds until what was written has been seen: on PostgreSQL another's open transaction hides it for a moment.
+async fn rounds(credentials: &Credentials, done: impl AsyncFn() -> bool) -> RotationReport {
+    let mut all = RotationReport::default();
+    for _ in 0..500 {
+        let round = credentials.rotation_round().await.unwrap();
+        all.rotated += round.rotated;
+        all.steps += round.steps;
+        all.failed += round.failed;
+        all.told += round.told;
+        all.untold += round.untold;
+        if done().await {
+            return all;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("what was waited for did not come: {all:?}");
+}
+
+/// Rounds until the plan has these names, the next first.
+async fn plans(place: &Place, names: &[&str]) -> RotationReport {
+    rounds(&place.credentials, async || {
+        let planned = planned(place).await;
+        planned.iter().map(|one| one.row.name.as_str()).collect::<Vec<_>>() == names
+    })
+    .await
+}
+
+fn due_in_days(place: &Place, planned: &Planned) -> i64 {
+    (planned.row.due_at_us - place.clock.now_us()) / (DAY as i64 * 1_000_000)
+}
+
+pub(crate) async fn what_is_old_is_made_anew(place: Place) {
+    policy(&place, "/team/*", every(30)).await;
+    let first = password(&place, "/team/a").await;
+    let other = password(&place, "/other/a").await;
+    plans(&place, &["/team/a"]).await;
+    assert_eq!(due_in_days(&place, &planned(&place).await[0]), 30);
+    place.advance(29 * DAY);
+    assert_eq!(place.credentials.rotation_round().await.unwrap().rotated, 0);
+    place.advance(2 * DAY);
+    let report =
+        rounds(&place.credentials, async || due_in_days(&place, &planned(&place).await[0]) == 30).await;
+    assert_eq!((report.rotated, report.failed), (1, 0));
+    let second = newest(&place, "/team/a").await;
+    assert_ne!(second.value, first.value);
+    assert_eq!(second.parameters, first.parameters, "by the same parameters");
+    assert_eq!(newest(&place, "/other/a").await.id, other.id);
+    assert!(
+        place
+            .log()
+            .await
+            .iter()
+            .any(|line| { line.starts_with("system:rotation credential.regenerate credential/team/a") })
+    );
+    // A write by hand counts as well.
+    place.advance(10 * DAY);
+    place.credentials.regenerate(&admin(), &name("/team/a"), None).await.unwrap();
+    rounds(&place.credentials, async || due_in_days(&place, &planned(&place).await[0]) == 30).await;
+}
+
+pub(crate) async fn the_most_specific_policy_counts(place: Place) {
+    for at in ["/team/a", "/team/deep/b", "/Team/deep/c", "/x"] {
+        password(&place, at).await;
+    }
+    policy(&place, "/*", every(100)).await;
+    policy(&place, "/team/*", every(50)).await;
+    policy(&place, "/TEAM/deep/*", every(20)).await;
+    policy(&place, "/team/deep/b", every(10)).await;
+    let due = async || {
+        let planned = planned(&place).await;
+        planned.iter().map(|one| (one.row.name.clone(), due_in_days(&place, one))).collect::<Vec<_>>()
+    };
+    let of =
+        |all: &[(&str, i64)]| all.iter().map(|(name, days)| ((*name).to_owned(), *days)).collect::<Vec<_>>();
+    let all = of(&[("/team/deep/b", 10), ("/Team/deep/c", 20), ("/team/a", 50), ("/x", 100)]);
+    rounds(&place.credentials, async || due().await == all).await;
+    // What loses its policy falls to the one above; what has none above is planned no more.
+    let remove = async |at: &str| place.credentials.remove_rotation_policy(&admin(), &path(at)).await;
+    remove("/team/deep/b").await.unwrap();
+    remove("/*").await.unwrap();
+    assert!(matches!(remove("/*").await.unwrap_err(), CredentialError::NotFound));
+    rounds(&place.credentials, async || due().await.len() == 3 && due().await[0].1 == 20).await;
+    place.credentials.delete(&admin(), &name("/team/a")).await.unwrap();
+    rounds(&place.credentials, async || due().await.len() == 2).await;
+    // Only whoever may write there, and sees what they may read.
+    let a = client("a");
+    let refused = place.credentials.set_rotation_policy(&a, &path("/team/*"), every(5)).await.unwrap_err();
+    assert!(matches!(refused, CredentialError::Forbidden));
+    assert!(place.credentials.rotations(&a, &path("/*"), None, 10).await.unwrap().rows.is_empty());
+    assert!(place.credentials.rotation_policies(&a, None, 10).await.unwrap().rows.is_empty());
+    let listed = place.credentials.rotation_policies(&admin(), None, 1).await.unwrap();
+    assert_eq!((listed.rows.len(), listed.rows[0].path.as_str()), (1, "/team/*"));
+    let next = place.credentials.rotation_policies(&admin(), listed.next.as_ref(), 1).await.unwrap();
+    assert_eq!(next.rows[0].path, "/TEAM/deep/*");
+    for bad in [
+        RotationPolicy { every_s: Some(1), ..RotationPolicy::default() },
+        RotationPolicy { before_expiry_percent: Some(91), ..RotationPolicy::default() },
+        RotationPolicy { hook: Some("nobody".to_owned()), ..RotationPolicy::default() },
+    ] {
+        let refused = place.credentials.set_rotation_policy(&admin(), &path("/y"), bad.clone()).await;
+        assert!(matches!(refused.unwrap_err(), CredentialError::Bad(_)), "{bad:?}");
+    }
+}
+
+async fn events(place: &Place, kind: &str) -> Vec<Json> {
+    let all = place.store.outbox_after(OutboxPlace::default(), 1_000).await.unwrap();
+    all.iter()
+        .filter(|event| event.kind == kind)
+        .map(|event| serde_json::from_str(&event.body).unwrap())
+        .collect()
+}
+
+pub(crate) async fn what_was_set_by_hand_is_told_once(place: Place) {
+    place.set("/team/hand", Kind::Password, json!("by hand")).await;
+    place.set("/team/note", Kind::Value, json!("no secret of a type that is made")).await;
+    policy(&place, "/team/*", every(1)).await;
+    plans(&place, &["/team/hand"]).await;
+    assert!(planned(&place).await[0].row.set_by_hand);
+    for _ in 0..3 {
+        place.advance(2 * DAY);
+        let report = place.credentials.rotation_round().await.unwrap();
+        assert_eq!((report.rotated, report.failed), (0, 1));
+    }
+    let row = planned(&place).await.remove(0).row;
+    assert!(row.failures == 3 && row.error.unwrap().contains("set by hand"));
+    rounds(&place.credentials, async || events(&place, "credential.rotation_failed").await.len() == 1).await;
+    assert_eq!(newest(&place, "/team/hand").await.value, Value::Password(Secret::new("by hand")));
+    // Generated, it has what to be made by, and the trouble is over.
+    password(&place, "/team/hand").await;
+    rounds(&place.credentials, async || events(&place, "credential.rotation_recovered").await.len() == 1)
+        .await;
+    place.advance(2 * DAY);
+    assert_eq!(
+        rounds(&place.credentials, async || planned(&place).await[0].row.failures == 0).await.failed,
+        0
+    );
+}
+
+async fn certificate(place: &Place, at: &str, with: impl FnOnce(&mut CertificateParameters)) -> Version {
+    let mut parameters = CertificateParameters {
+        common_name: Some(at.trim_start_matches('/').replace('/', ".")),
+        key_type: Some(keys::KeyType::P256),
+        duration: 300,
+        ..CertificateParameters::default()
+    };
+    with(&mut parameters);
+    generate(place, at, Kind::Certificate, serde_json::to_value(&parameters).unwrap()).await
+}
+
+fn value(version: &Version) -> &CertificateValue {
+    match &version.value {
+        Value::Certificate(value) => value,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn pem(version: &Version) -> String {
+    value(version).certificate.clone().unwrap()
+}
+
+/// The certificates that a leaf trusts, in order.
+fn trusted(version: &Version) -> Vec<String> {
+    let text = value(version).trusted(true).unwrap();
+    text.split_inclusive("-----END CERTIFICATE-----\n").map(str::to_owned).collect()
+}
+
+pub(crate) async fn certificates_are_made_anew_before_they_end(place: Place) {
+    certificate(&place, "/part", |p| (p.self_sign, p.duration) = (true, 300)).await;
+    certificate(&place, "/time", |p| (p.self_sign, p.duration) = (true, 300)).await;
+    password(&place, "/no-certificate").await;
+    policy(&place, "/*", RotationPolicy::default()).await;
+    policy(
+        &place,
+        "/time",
+        RotationPolicy { before_expiry_s: Some(20 * DAY as u32), ..RotationPolicy::default() },
+    )
+    .await;
+    plans(&place, &["/part", "/time"]).await;
+    let days: Vec<i64> = planned(&place).await.iter().map(|one| due_in_days(&place, one)).collect();
+    assert_eq!(days, [201, 280], "a third of three hundred days is left (33 %), or twenty");
+    place.advance(202 * DAY);
+    let report = plans(&place, &["/time", "/part"]).await;
+    assert_eq!(report.rotated, 1);
+    assert_eq!(due_in_days(&place, &planned(&place).await[0]), 78);
+}
+
+/// Each state of an authority's change, as clients see it.
+pub(crate) async fn an_authority_changes_step_by_step(place: Place) {
+    let old = certificate(&place, "/ca", |p| (p.is_ca, p.duration) = (true, 900)).await;
+    let leaf = certificate(&place, "/a/leaf", |p| (p.ca, p.duration) = (Some("/ca".to_owned()), 800)).await;
+    certificate(&place, "/a/middle", |p| (p.is_ca, p.ca) = (true, Some("/ca".to_owned()))).await;
+    certificate(&place, "/a/deep", |p| p.ca = Some("/a/middle".to_owned())).await;
+    policy(&place, "/ca", every(100)).await;
+    plans(&place, &["/ca"]).await;
+    let step = async |wanted: &str| {
+        rounds(&place.credentials, async || planned(&place).await[0].step == wanted).await
+    };
+    place.advance(101 * DAY);
+    step("trusted").await;
+    let new = newest(&place, "/ca").await;
+    assert!(new.transitional && pem(&new) != pem(&old));
+    assert_eq!(trusted(&newest(&place, "/a/leaf").await), [pem(&old), pem(&new)]);
+    assert_eq!(pem(&newest(&place, "/a/leaf").await), pem(&leaf));
+    // Nothing happens while both are being spread.
+    place.advance(6 * DAY);
+    assert_eq!(place.credentials.rotation_round().await.unwrap().steps, 0);
+    place.advance(2 * DAY);
+    step("followed").await;
+    let current = place.credentials.current(&admin(), &name("/ca")).await.unwrap();
+    assert_eq!(current.iter().map(|one| one.id).collect::<Vec<_>>(), [new.id, old.id], "the new one signs");
+    let followed = newest(&place, "/a/leaf").await;
+    assert_ne!(pem(&followed), pem(&leaf));
+    assert_eq!(trusted(&followed), [pem(&new), pem(&old)]);
+    let (middle, deep) = (newest(&place, "/a/middle").await, newest(&place, "/a/deep").await);
+    assert_eq!(trusted(&middle)[0], pem(&new));
+    assert_eq!(trusted(&deep)[0], pem(&middle), "what hangs on what it signed, too");
+    place.advance(8 * DAY);
+    step("none").await;
+    let current = place.credentials.current(&admin(), &name("/ca")).await.unwrap();
+    assert_eq!(current.iter().map(|one| one.id).collect::<Vec<_>>(), [new.id]);
+    let last = newest(&place, "/a/leaf").await;
+    assert_eq!((trusted(&last), pem(&last)), (vec![pem(&new)], pem(&followed)));
+    // And again, a hundred days after the new one was made.
+    assert_eq!(due_in_days(&place, &planned(&place).await[0]), 100 - 16);
+    assert!(u64::from(OVERLAP_S) == 7 * DAY);
+}
+
+/// A node that dies between the steps: another goes on, and nothing is made twice.
+pub(crate) async fn another_node_goes_on_where_one_fell(place: Place) {
+    certificate(&place, "/ca", |p| (p.is_ca, p.duration) = (true, 900)).await;
+    certificate(&place, "/leaf", |p| (p.ca, p.duration) = (Some("/ca".to_owned()), 800)).await;
+    let single = password(&place, "/single").await;
+    policy(&place, "/*", every(100)).await;
+    policy(&place, "/leaf", every(3_000)).await;
+    plans(&place, &["/ca", "/single", "/leaf"]).await;
+    place.advance(101 * DAY);
+    // Each step on a node of its own, which has the duty once the one before it is silent for a minute.
+    let mut nodes = 0;
+    for _ in 0..60 {
+        let (_, node) = place.with_masters(&["master"]);
+        nodes += 1;
+        for _ in 0..5 {
+            node.rotation_round().await.unwrap();
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let ca = place.credentials.current(&admin(), &name("/ca")).await.unwrap();
+        let versions = place.credentials.versions(&admin(), &name("/ca"), None).await.unwrap();
+        if versions.len() == 2 && ca.len() == 1 {
+            break;
+        }
+        place.advance(4 * DAY);
+    }
+    assert!((2..60).contains(&nodes), "{nodes}");
+    let versions = async |at: &str| place.credentials.versions(&admin(), &name(at), None).await.unwrap();
+    assert_eq!(versions("/ca").await.len(), 2, "made once");
+    let single_now = versions("/single").await;
+    assert!(single_now.len() >= 2 && single_now[single_now.len() - 1].id == single.id);
+    // Told of both, signed by the new one, told of the one: three versions after the first.
+    assert_eq!(versions("/leaf").await.len(), 4);
+    // Two nodes at once: the one without the duty does nothing.
+    let (_, other) = place.with_masters(&["master"]);
+    place.advance(61);
+    place.credentials.rotation_round().await.unwrap();
+    place.advance(400 * DAY);
+    place.credentials.rotation_round().await.unwrap();
+    assert_eq!(other.rotation_round().await.unwrap(), RotationReport::default());
+}
+
+pub(crate) async fn now_is_now(place: Place) {
+    policy(&place, "/team/*", every(100)).await;
+    let first = password(&place, "/team/a").await;
+    // Before any round has seen it.
+    assert_eq!(place.credentials.rotate_now(&admin(), &path("/team/a")).await.unwrap(), 1);
+    rounds(&place.credentials, async || newest(&place, "/team/a").await.id != first.id).await;
+    let refused = place.credentials.rotate_now(&admin(), &path("/nobody")).await.unwrap_err();
+    assert!(refused.to_string().contains("rotation set"), "{refused}");
+    plans(&place, &["/team/a"]).await;
+    rounds(&place.credentials, async || due_in_days(&place, &planned(&place).await[0]) == 100).await;
+    assert_eq!(place.credentials.rotate_now(&client("a"), &path("/team/*")).await.unwrap(), 0, "not theirs");
+    assert_eq!(place.credentials.rotate_now(&admin(), &path("/*")).await.unwrap(), 1);
+}
+
+/// What a hook was posted, and what it answers: whatever the function says of the body.
+type Answers = Box<dyn Fn(&Json) -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
+
+#[derive(Clone)]
+struct Posts {
+    seen: Arc<Mutex<Vec<Json>>>,
+    answers: Arc<Answers>,
+}
+
+impl HookSender for Posts {
+    fn post<'a>(&'a self, hook: &'a Hook, _: uuid::Uuid, body: Vec<u8>) -> BoxFuture<'a, Result<(), String>> {
+        assert_eq!(hook.secret.expose(), "a secret of the hook's");
+        let body: Json = serde_json::from_slice(&body).unwrap();
+        self.seen.lock().push(body.clone());
+        (self.answers)(&body)
+    }
+}
+
+async fn hook(place: &Place, (before, after): (bool, bool), answers: Answers) -> Posts {
+    let posts = Posts { seen: Arc::default(), answers: Arc::new(answers) };
+    place.credentials.post_through(Arc::new(posts.clone()));
+    let hook = Hook {
+        name: "ops".to_owned(),
+        url: "https://ops.example/".to_owned(),
+        secret: Secret::new("a secret of the hook's"),
+        before,
+        after,
+        roots: None,
+    };
+    place.credentials.set_hook(&admin(), hook).await.unwrap();
+    posts
+}
+
+pub(crate) async fn a_hook_is_told_until_it_has_heard(place: Place) {
+    let deaf = Arc::new(Mutex::new(2));
+    let left = Arc::clone(&deaf);
+    let answers: Answers = Box::new(move |_| {
+        let mut left = left.lock();
+        let answer = if *left > 0 { Err("503".to_owned()) } else { Ok(()) };
+        *left -= i32::from(*left > 0);
+        async move { answer }.boxed()
+    });
+    let posts = hook(&place, (false, true), answers).await;
+    policy(&place, "/team/*", RotationPolicy { hook: Some("ops".to_owned()), ..every(30) }).await;
+    password(&place, "/team/a").await;
+    plans(&place, &["/team/a"]).await;
+    assert!(posts.seen.lock().is_empty(), "only of rotations");
+    let refused = place.credentials.delete_hook(&admin(), "ops").await.unwrap_err();
+    assert!(refused.to_string().contains("/team/*"), "{refused}");
+    place.advance(31 * DAY);
+    rounds(&place.credentials, async || posts.seen.lock().len() == 1).await;
+    assert_eq!(place.credentials.rotation_round().await.unwrap().untold, 0, "not before its time");
+    place.advance(61);
+    assert_eq!(place.credentials.rotation_round().await.unwrap().untold, 1);
+    place.advance(121);
+    assert_eq!(place.credentials.rotation_round().await.unwrap().told, 1);
+    place.advance(2 * 3_600);
+    place.credentials.rotation_round().await.unwrap();
+    let version = newest(&place, "/team/a").await;
+    let seen = posts.seen.lock().clone();
+    assert_eq!(seen.len(), 3);
+    for body in seen {
+        assert_eq!(body["event"], "credential.rotated");
+        assert_eq!(body["version"], version.id.to_string());
+        assert!(body.get("value").is_none() && body["name"] == "/team/a" && body["type"] == "password");
+    }
+}
+
+pub(crate) async fn a_hook_that_does_not_agree_keeps_the_old_value(place: Place) {
+    let (read, agrees) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(false)));
+    let (store, keep, says) = (place.credentials.clone(), Arc::clone(&read), Arc::clone(&agrees));
+    let answers: Answers = Box::new(move |body| {
+        let (store, keep) = (store.clone(), Arc::clone(&keep));
+        let (token, agrees) = (body["token"].as_str().unwrap().to_owned(), *says.lock());
+        async move {
+            let value = store.unwrap("the hook", &token).await.map_err(|error| error.to_string())?;
+            keep.lock().push(value.value);
+            if agrees { Ok(()) } else { Err("409".to_owned()) }
+        }
+        .boxed()
+    });
+    hook(&place, (true, false), answers).await;
+    policy(&place, "/team/*", RotationPolicy { hook: Some("ops".to_owned()), ..every(30) }).await;
+    let first = password(&place, "/team/a").await;
+    plans(&place, &["/team/a"]).await;
+    place.advance(31 * DAY);
+    let report = place.credentials.rotation_round().await.unwrap();
+    assert_eq!((report.rotated, report.failed), (0, 1));
+    assert_eq!(newest(&place, "/team/a").await.id, first.id);
+    assert!(planned(&place).await[0].row.error.clone().unwrap().contains("409"));
+    *agrees.lock() = true;
+    place.advance(61);
+    assert_eq!(place.credentials.rotation_round().await.unwrap().rotated, 1);
+    let asked = read.lock().clone();
+    assert_eq!(newest(&place, "/team/a").await.value, asked[1], "what it was asked about is what is current");
+    assert!(asked.len() == 2 && asked[0] != asked[1]);
+}

@@ -1,0 +1,70 @@
+//! Values read once.
+
+use credentials::{CredentialError, Kind, Value};
+use keys::Secret;
+use serde_json::json;
+
+use crate::place::{Place, admin, client, name};
+
+pub(crate) async fn of_two_who_read_at_once_one_does(place: Place) {
+    place.set("/team/x", Kind::Password, json!("once")).await;
+    for round in 0..10 {
+        let wrapped = place.credentials.wrap(&admin(), &name("/team/x"), 60).await.unwrap();
+        let token = wrapped.token.expose().to_owned();
+        let readers = (0..4).map(|number| {
+            let (credentials, token) = (place.credentials.clone(), token.clone());
+            tokio::spawn(async move { credentials.unwrap(&format!("reader {number}"), &token).await })
+        });
+        let readers: Vec<_> = readers.collect();
+        let (mut read, mut told) = (0, 0);
+        for reader in readers {
+            match reader.await.unwrap() {
+                Ok(value) => {
+                    assert_eq!(value.value, Value::Password(Secret::new("once")));
+                    assert_eq!((value.name.as_str(), value.by.as_str()), ("/team/x", "uaa-client:admin"));
+                    read += 1;
+                }
+                Err(CredentialError::AlreadyRead { name, at, by }) => {
+                    assert!(name == "/team/x" && at.starts_with("2026-") && by.starts_with("reader "));
+                    told += 1;
+                }
+                Err(other) => panic!("{other}"),
+            }
+        }
+        assert_eq!((read, told), (1, 3), "round {round}");
+    }
+}
+
+pub(crate) async fn a_token_ends_and_nothing_of_it_stays(place: Place) {
+    place.set("/team/x", Kind::Password, json!("once")).await;
+    let nobody = place.credentials.wrap(&client("a"), &name("/team/x"), 60).await.unwrap_err();
+    assert!(matches!(nobody, CredentialError::NotFound));
+    for seconds in [0, 86_401] {
+        let refused = place.credentials.wrap(&admin(), &name("/team/x"), seconds).await.unwrap_err();
+        assert!(matches!(refused, CredentialError::Bad(_)), "{seconds}");
+    }
+    let ended = place.credentials.wrap(&admin(), &name("/team/x"), 60).await.unwrap();
+    place.advance(60);
+    let late = place.credentials.unwrap("somebody", ended.token.expose()).await.unwrap_err();
+    assert!(matches!(late, CredentialError::NoToken));
+    // What was wrapped is what is read, whatever came after it.
+    let wrapped = place.credentials.wrap(&admin(), &name("/team/x"), 86_400).await.unwrap();
+    place.set("/team/x", Kind::Password, json!("later")).await;
+    place.credentials.delete(&admin(), &name("/team/x")).await.unwrap();
+    let token = wrapped.token.expose();
+    assert_eq!(
+        place.credentials.unwrap("somebody", token).await.unwrap().value,
+        Value::Password(Secret::new("once"))
+    );
+    assert!(place.credentials.unwrap("thief", token).await.is_err());
+    for wrong in ["", "bullawrap_", "bullawrap_AAAA", &token[10..], &"x".repeat(100_000)] {
+        let error = place.credentials.unwrap("somebody", wrong).await.unwrap_err();
+        assert!(matches!(error, CredentialError::NoToken), "{wrong}");
+    }
+    let log = place.log().await;
+    let lines = |action: &str| log.iter().filter(|line| line.contains(action)).count();
+    assert_eq!(lines(" credential.wrap "), 2);
+    assert_eq!(lines(" credential.unwrap "), 1);
+    assert_eq!(lines("thief credential.unwrap_again "), 1);
+    assert!(log.iter().all(|line| !line.contains("bullawrap_") && !line.contains("once")));
+}

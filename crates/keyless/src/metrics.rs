@@ -1,0 +1,300 @@
+//! What is counted, by operation and by class of cost. Arrivals, service time and what is under way are all here, so that
+//! L = λW can be held against itself.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+use crate::operation::OPERATIONS;
+use crate::stage::{Asker, Cost, LaneFigures, Stage};
+use crate::wire::ErrorCode;
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct OpcodeLabel {
+    opcode: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct ErrorLabels {
+    opcode: &'static str,
+    error: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct KindLabel {
+    kind: &'static str,
+}
+
+/// Why something was refused at once, although it was asked for rightly.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Refusal {
+    /// The stage's queue of the key's class is full.
+    Stage,
+    /// As many requests to this key elsewhere are under way as may.
+    Key,
+    /// As many requests to keys elsewhere are under way as may.
+    Elsewhere,
+}
+
+impl Refusal {
+    const ALL: [(Self, &'static str); 3] =
+        [(Self::Stage, "stage"), (Self::Key, "key"), (Self::Elsewhere, "elsewhere")];
+}
+
+/// The counters. Cheap to clone; the clones share them.
+#[derive(Clone)]
+pub struct Metrics(Arc<Inner>);
+
+struct Inner {
+    durations: Family<OpcodeLabel, Histogram, fn() -> Histogram>,
+    /// The same, by place among [`OPERATIONS`].
+    by_place: Vec<Histogram>,
+    errors: Family<ErrorLabels, Counter>,
+    in_flight: Family<OpcodeLabel, Gauge>,
+    in_flight_by_place: Vec<Gauge>,
+    refusals: Family<KindLabel, Counter>,
+    refusals_by_kind: Vec<Counter>,
+    connections: Gauge,
+    ends: Family<KindLabel, Counter>,
+    keys: Gauge,
+    broken_files: Gauge,
+    /// Others that are registered with these.
+    others: Mutex<Vec<Registration>>,
+}
+
+type Registration = Box<dyn Fn(&mut Registry) + Send>;
+
+/// 16 µs to 4 s, doubling.
+fn durations() -> Histogram {
+    Histogram::new(exponential_buckets(0.000_016, 2.0, 19))
+}
+
+fn error_name(code: ErrorCode) -> &'static str {
+    match code {
+        ErrorCode::Cryptography => "cryptography",
+        ErrorCode::KeyNotFound => "key-not-found",
+        ErrorCode::Read => "read",
+        ErrorCode::VersionMismatch => "version-mismatch",
+        ErrorCode::BadOpcode => "bad-opcode",
+        ErrorCode::UnexpectedOpcode => "unexpected-opcode",
+        ErrorCode::Format => "format",
+        ErrorCode::Internal => "internal",
+        ErrorCode::CertificateNotFound => "certificate-not-found",
+        ErrorCode::Expired => "expired",
+        ErrorCode::Remote => "remote",
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let durations = Family::<OpcodeLabel, Histogram, fn() -> Histogram>::new_with_constructor(durations);
+        let in_flight = Family::<OpcodeLabel, Gauge>::default();
+        let refusals = Family::<KindLabel, Counter>::default();
+        let labels = || OPERATIONS.iter().map(|(_, opcode, _)| OpcodeLabel { opcode });
+        let by_place = labels().map(|label| durations.get_or_create(&label).clone()).collect();
+        let in_flight_by_place = labels().map(|label| in_flight.get_or_create(&label).clone()).collect();
+        let counter =
+            |(_, kind): &(Refusal, &'static str)| refusals.get_or_create(&KindLabel { kind }).clone();
+        let refusals_by_kind = Refusal::ALL.iter().map(counter).collect();
+        Self(Arc::new(Inner {
+            durations,
+            by_place,
+            errors: Family::default(),
+            in_flight,
+            in_flight_by_place,
+            refusals,
+            refusals_by_kind,
+            connections: Gauge::default(),
+            ends: Family::default(),
+            keys: Gauge::default(),
+            broken_files: Gauge::default(),
+            others: Mutex::default(),
+        }))
+    }
+}
+
+impl Metrics {
+    /// Adds all of them to a registry.
+    pub fn register(&self, registry: &mut Registry) {
+        let inner = &self.0;
+        registry.register(
+            "bulla_keyless_request_duration_seconds",
+            "Requests by opcode, from read to answered, errors included",
+            inner.durations.clone(),
+        );
+        registry.register(
+            "bulla_keyless_errors",
+            "Errors answered, by opcode and code",
+            inner.errors.clone(),
+        );
+        registry.register(
+            "bulla_keyless_requests_in_flight",
+            "Requests read and not yet answered, by opcode",
+            inner.in_flight.clone(),
+        );
+        registry.register(
+            "bulla_keyless_refusals",
+            "Requests refused at once because a limit was reached, by limit",
+            inner.refusals.clone(),
+        );
+        registry.register("bulla_keyless_connections", "Connections open", inner.connections.clone());
+        registry.register(
+            "bulla_keyless_connection_ends",
+            "Connections that ended, and why",
+            inner.ends.clone(),
+        );
+        registry.register("bulla_keyless_keys", "Keys that can be asked for", inner.keys.clone());
+        registry.register(
+            "bulla_keyless_broken_key_files",
+            "Key files that could not be read when they last changed",
+            inner.broken_files.clone(),
+        );
+        inner.others.lock().iter().for_each(|add| add(registry));
+    }
+
+    /// Has `add` called by [`Self::register`], too.
+    pub(crate) fn also(&self, add: impl Fn(&mut Registry) + Send + 'static) {
+        self.0.others.lock().push(Box::new(add));
+    }
+
+    /// How many keys there are, and how many files hold none.
+    pub fn keys(&self, keys: usize, broken_files: usize) {
+        self.0.keys.set(keys as i64);
+        self.0.broken_files.set(broken_files as i64);
+    }
+
+    pub(crate) fn began(&self, place: usize) {
+        self.0.in_flight_by_place[place].inc();
+    }
+
+    pub(crate) fn ended(&self, place: usize, took: Duration) {
+        self.0.in_flight_by_place[place].dec();
+        self.0.by_place[place].observe(took.as_secs_f64());
+    }
+
+    /// `place` is `None` for what is no operation.
+    pub(crate) fn error(&self, place: Option<usize>, code: ErrorCode) {
+        let opcode = place.map_or("unknown", |place| OPERATIONS[place].1);
+        self.0.errors.get_or_create(&ErrorLabels { opcode, error: error_name(code) }).inc();
+    }
+
+    pub(crate) fn refused(&self, refusal: Refusal) {
+        self.0.refusals_by_kind[refusal as usize].inc();
+    }
+
+    /// Counts a connection until dropped.
+    pub(crate) fn connection(&self) -> Counted {
+        self.0.connections.inc();
+        Counted(self.0.connections.clone())
+    }
+
+    pub(crate) fn connection_ended(&self, kind: &'static str) {
+        self.0.ends.get_or_create(&KindLabel { kind }).inc();
+    }
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Metrics")
+    }
+}
+
+/// Something counted until dropped.
+#[derive(Debug)]
+pub(crate) struct Counted(Gauge);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+/// What the classes of a stage are doing, read at each scrape.
+struct Lanes<A: Asker>(Stage<A>);
+
+/// Has a stage's figures registered with `metrics`.
+pub(crate) fn register_stage<A: Asker>(metrics: &Metrics, stage: &Stage<A>) {
+    let stage = stage.clone();
+    metrics.also(move |registry| registry.register_collector(Box::new(Lanes(stage.clone()))));
+}
+
+impl<A: Asker> fmt::Debug for Lanes<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Lanes")
+    }
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct CostLabel {
+    cost: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct OutcomeLabels {
+    cost: &'static str,
+    outcome: &'static str,
+}
+
+impl<A: Asker> Collector for Lanes<A> {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let all = Cost::ALL.map(|cost| (cost, self.0.figures(cost)));
+        let label = |cost: Cost| CostLabel { cost: cost.name() };
+        let mut gauge = |name, help, value: &dyn Fn(Cost, &LaneFigures) -> f64| {
+            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            all.iter().try_for_each(|(cost, figures)| {
+                let labels = label(*cost);
+                ConstGauge::new(value(*cost, figures)).encode(metric.encode_family(&labels)?)
+            })
+        };
+        gauge("bulla_keyless_stage_waiting", "Signatures that wait, by class of cost", &|_, figures| {
+            figures.waiting as f64
+        })?;
+        gauge("bulla_keyless_stage_running", "Signatures being made, by class of cost", &|_, figures| {
+            figures.running as f64
+        })?;
+        gauge("bulla_keyless_stage_waiting_max", "Signatures that may wait", &|cost, _| {
+            cost.waiting_max() as f64
+        })?;
+        gauge("bulla_keyless_stage_running_max", "Workers, by class of cost", &|cost, _| {
+            self.0.running_max(cost) as f64
+        })?;
+        let mut metric = encoder.encode_descriptor(
+            "bulla_keyless_stage_jobs",
+            "Signatures by class of cost and outcome",
+            None,
+            MetricType::Counter,
+        )?;
+        for (cost, figures) in &all {
+            let outcomes = [
+                ("done", figures.done),
+                ("refused", figures.refused),
+                ("late", figures.late),
+                ("unwanted", figures.unwanted),
+            ];
+            for (outcome, count) in outcomes {
+                let labels = OutcomeLabels { cost: cost.name(), outcome };
+                ConstCounter::new(count).encode(metric.encode_family(&labels)?)?;
+            }
+        }
+        let mut metric = encoder.encode_descriptor(
+            "bulla_keyless_stage_busy_seconds",
+            "Time spent signing, by class of cost",
+            None,
+            MetricType::Counter,
+        )?;
+        for (cost, figures) in &all {
+            ConstCounter::new(figures.busy.as_secs_f64()).encode(metric.encode_family(&label(*cost))?)?;
+        }
+        Ok(())
+    }
+}

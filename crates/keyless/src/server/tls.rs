@@ -1,0 +1,58 @@
+//! TLS of the listener: 1.2 and 1.3, both sides with certificates.
+
+use std::sync::Arc;
+
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::CertificateDer;
+use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::version::{TLS12, TLS13};
+use rustls::{RootCertStore, ServerConfig};
+
+/// Why TLS cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// Nobody could come in.
+    #[error("there is no root for client certificates")]
+    NoRoots,
+    /// A root cannot be used.
+    #[error("a root for client certificates cannot be used: {0}")]
+    BadRoot(rustls::Error),
+    /// The verifier cannot be made.
+    #[error("client certificates cannot be verified: {0}")]
+    Verifier(#[from] VerifierBuilderError),
+    /// The versions do not fit the library.
+    #[error(transparent)]
+    Rustls(#[from] rustls::Error),
+}
+
+/// Whom to present and whom to believe.
+#[derive(Clone, Debug)]
+pub struct TlsOptions {
+    /// The server's own.
+    pub certificate: Arc<CertifiedKey>,
+    /// Roots (DER) below which clients' certificates stand; no others count. A client's certificate is for clientAuth, or
+    /// says nothing of what it is for.
+    pub client_roots: Vec<Vec<u8>>,
+}
+
+/// Sessions are not resumed: a resumed one would let a client in whose certificate has ended, and connections are long.
+pub(super) fn config(options: &TlsOptions) -> Result<Arc<ServerConfig>, TlsError> {
+    if options.client_roots.is_empty() {
+        return Err(TlsError::NoRoots);
+    }
+    let mut roots = RootCertStore::empty();
+    for root in &options.client_roots {
+        roots.add(CertificateDer::from(root.clone())).map_err(TlsError::BadRoot)?;
+    }
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let verifier =
+        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build()?;
+    let builder = ServerConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13, &TLS12])?;
+    let mut config = builder
+        .with_client_cert_verifier(verifier)
+        .with_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(&options.certificate))));
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    Ok(Arc::new(config))
+}

@@ -1,0 +1,391 @@
+//! The CPU stage: where keys of this process sign. As many signatures at once as there are processors, with a short queue
+//! for each class of cost, so that the dear ones do not delay the cheap ones.
+//!
+//! Light work (15 µs) runs on the runtime's own threads, for handing it over costs as much; dearer work has threads of its
+//! own, among which and the runtime's the system shares the processors fairly. Work is taken in slices, so that a kernel
+//! that makes several signatures at once gets several (see [`keys::sign_slice`]).
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use keys::{KeyType, PrivateKey, Scheme, SignError, SignJob, sign_slice};
+use parking_lot::{Condvar, Mutex};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// What a signature costs, roughly.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Cost {
+    /// 10 to 20 µs: P-256, Ed25519.
+    Light,
+    /// 80 to 300 µs: RSA of 2,048 bits, P-384, P-521.
+    Medium,
+    /// 700 µs to 5 ms: larger RSA.
+    Heavy,
+}
+
+impl Cost {
+    /// Every class.
+    pub const ALL: [Self; 3] = [Self::Light, Self::Medium, Self::Heavy];
+
+    /// Of a key of this kind.
+    #[must_use]
+    pub const fn of(kind: KeyType) -> Self {
+        match kind {
+            KeyType::P256 | KeyType::Ed25519 => Self::Light,
+            KeyType::Rsa3072 | KeyType::Rsa4096 => Self::Heavy,
+            _ => Self::Medium,
+        }
+    }
+
+    /// As metrics write it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Light => "light",
+            Self::Medium => "medium",
+            Self::Heavy => "heavy",
+        }
+    }
+
+    /// Jobs that may wait: some 60 ms of light work, some 500 ms of medium and heavy work, for one processor.
+    #[must_use]
+    pub const fn waiting_max(self) -> usize {
+        match self {
+            Self::Light => 4_096,
+            Self::Medium => 2_048,
+            Self::Heavy => 512,
+        }
+    }
+
+    /// Jobs taken at once: 100 µs of light work, after which others have their turn.
+    const fn slice(self) -> usize {
+        match self {
+            Self::Light => 8,
+            Self::Medium | Self::Heavy => 1,
+        }
+    }
+
+    /// Threads of its own; heavy work leaves half of the processors to the rest even before the system shares them.
+    const fn threads(self, processors: usize) -> usize {
+        match self {
+            Self::Light => 0,
+            Self::Medium => processors,
+            Self::Heavy => processors.div_ceil(2),
+        }
+    }
+}
+
+/// Why there is no signature.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum StageError {
+    /// Its deadline passed before its turn came. It was not made.
+    Late,
+    /// The key refused.
+    Key(SignError),
+}
+
+/// Who waits for a signature.
+pub trait Asker: Send + 'static {
+    /// Whether anybody still does; asked just before the work.
+    fn is_there(&self) -> bool;
+
+    /// The end of it; not called when nobody is there.
+    fn answer(self, signed: Result<Vec<u8>, StageError>);
+}
+
+/// A signature to be made.
+#[derive(Debug)]
+pub struct Job<A> {
+    /// By which key.
+    pub key: PrivateKey,
+    /// How; fits the key ([`Scheme::check`]).
+    pub scheme: Scheme,
+    /// Over what.
+    pub input: Box<[u8]>,
+    /// Past it nobody wants it.
+    pub deadline: Instant,
+    /// For whom.
+    pub asker: A,
+}
+
+/// What a class has done and has to do.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct LaneFigures {
+    /// Jobs that wait.
+    pub waiting: usize,
+    /// Jobs being done.
+    pub running: usize,
+    /// Jobs done.
+    pub done: u64,
+    /// Jobs refused because the queue was full.
+    pub refused: u64,
+    /// Jobs whose deadline passed while they waited.
+    pub late: u64,
+    /// Jobs that nobody waited for any more.
+    pub unwanted: u64,
+    /// Time spent signing.
+    pub busy: Duration,
+}
+
+/// The queue of one class and what is known of it.
+struct Lane<A> {
+    cost: Cost,
+    queue: Mutex<Queue<A>>,
+    /// For the threads.
+    filled: Condvar,
+    /// For the tasks.
+    filled_task: Notify,
+    waiting: AtomicUsize,
+    running: AtomicUsize,
+    done: AtomicU64,
+    refused: AtomicU64,
+    late: AtomicU64,
+    unwanted: AtomicU64,
+    busy_ns: AtomicU64,
+}
+
+struct Queue<A> {
+    jobs: VecDeque<Job<A>>,
+    closed: bool,
+}
+
+/// The stage. Cheap to clone; the clones share its threads and tasks, which end by [`Stage::stop`].
+pub struct Stage<A: Asker> {
+    inner: Arc<Inner<A>>,
+}
+
+struct Inner<A> {
+    lanes: [Arc<Lane<A>>; 3],
+    stopping: CancellationToken,
+    tasks: Mutex<JoinSet<()>>,
+    threads: Mutex<Vec<thread::JoinHandle<()>>>,
+    processors: usize,
+}
+
+impl<A: Asker> Clone for Stage<A> {
+    fn clone(&self) -> Self {
+        Self { inner: Arc::clone(&self.inner) }
+    }
+}
+
+impl<A: Asker> std::fmt::Debug for Stage<A> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stage").field("processors", &self.inner.processors).finish_non_exhaustive()
+    }
+}
+
+impl<A: Asker> Stage<A> {
+    /// Starts a stage on this runtime for so many processors.
+    ///
+    /// # Errors
+    /// What the system says when it starts no thread.
+    pub fn start(processors: usize) -> std::io::Result<Self> {
+        let lanes = Cost::ALL.map(|cost| Arc::new(Lane::new(cost)));
+        let stopping = CancellationToken::new();
+        let (mut tasks, mut threads) = (JoinSet::new(), Vec::new());
+        for lane in &lanes {
+            for number in 0..lane.cost.threads(processors) {
+                let own = Arc::clone(lane);
+                let named = thread::Builder::new().name(format!("sign-{}-{number}", lane.cost.name()));
+                threads.push(named.spawn(move || own.work_on_thread())?);
+            }
+        }
+        for _ in 0..processors {
+            tasks.spawn(Arc::clone(&lanes[Cost::Light as usize]).work_as_task(stopping.clone()));
+        }
+        let (tasks, threads) = (Mutex::new(tasks), Mutex::new(threads));
+        Ok(Self { inner: Arc::new(Inner { lanes, stopping, tasks, threads, processors }) })
+    }
+
+    /// Has a signature made; the asker gets its answer later, or here and now the job is given back because as many wait
+    /// as may ([`Cost::waiting_max`]), or because the stage has stopped.
+    ///
+    /// # Errors
+    /// The job.
+    pub fn submit(&self, cost: Cost, job: Job<A>) -> Result<(), Box<Job<A>>> {
+        self.lane(cost).put(job)
+    }
+
+    /// How a class does.
+    #[must_use]
+    pub fn figures(&self, cost: Cost) -> LaneFigures {
+        let lane = self.lane(cost);
+        LaneFigures {
+            waiting: lane.waiting.load(Relaxed),
+            running: lane.running.load(Relaxed),
+            done: lane.done.load(Relaxed),
+            refused: lane.refused.load(Relaxed),
+            late: lane.late.load(Relaxed),
+            unwanted: lane.unwanted.load(Relaxed),
+            busy: Duration::from_nanos(lane.busy_ns.load(Relaxed)),
+        }
+    }
+
+    /// How many jobs of a class may run at once.
+    #[must_use]
+    pub fn running_max(&self, cost: Cost) -> usize {
+        match cost.threads(self.inner.processors) {
+            0 => self.inner.processors,
+            threads => threads,
+        }
+    }
+
+    /// Takes no more jobs, drops those that wait, and ends when those under way have.
+    pub async fn stop(&self) {
+        self.inner.stopping.cancel();
+        for lane in &self.inner.lanes {
+            lane.close();
+        }
+        let mut tasks = std::mem::take(&mut *self.inner.tasks.lock());
+        while tasks.join_next().await.is_some() {}
+        let threads = std::mem::take(&mut *self.inner.threads.lock());
+        // A thread ends within one signature.
+        let joined = tokio::task::spawn_blocking(move || threads.into_iter().for_each(|t| drop(t.join())));
+        drop(joined.await);
+    }
+
+    fn lane(&self, cost: Cost) -> &Lane<A> {
+        &self.inner.lanes[cost as usize]
+    }
+}
+
+impl<A> Drop for Inner<A> {
+    fn drop(&mut self) {
+        self.stopping.cancel();
+        for lane in &self.lanes {
+            lane.close();
+        }
+    }
+}
+
+impl<A> Lane<A> {
+    fn new(cost: Cost) -> Self {
+        Self {
+            cost,
+            queue: Mutex::new(Queue { jobs: VecDeque::new(), closed: false }),
+            filled: Condvar::new(),
+            filled_task: Notify::new(),
+            waiting: AtomicUsize::new(0),
+            running: AtomicUsize::new(0),
+            done: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            late: AtomicU64::new(0),
+            unwanted: AtomicU64::new(0),
+            busy_ns: AtomicU64::new(0),
+        }
+    }
+
+    fn close(&self) {
+        let dropped = {
+            let mut queue = self.queue.lock();
+            queue.closed = true;
+            std::mem::take(&mut queue.jobs)
+        };
+        self.waiting.store(0, Relaxed);
+        self.filled.notify_all();
+        self.filled_task.notify_waiters();
+        // Outside of the lock: an asker that goes may answer.
+        drop(dropped);
+    }
+
+    fn put(&self, job: Job<A>) -> Result<(), Box<Job<A>>> {
+        {
+            let mut queue = self.queue.lock();
+            if queue.closed || queue.jobs.len() >= self.cost.waiting_max() {
+                drop(queue);
+                self.refused.fetch_add(1, Relaxed);
+                return Err(Box::new(job));
+            }
+            queue.jobs.push_back(job);
+            self.waiting.store(queue.jobs.len(), Relaxed);
+        }
+        match self.cost {
+            Cost::Light => self.filled_task.notify_one(),
+            Cost::Medium | Cost::Heavy => drop(self.filled.notify_one()),
+        }
+        Ok(())
+    }
+
+    /// A slice of what waits, into `slice`. False when there is nothing, or no more ever.
+    fn take(&self, queue: &mut Queue<A>, slice: &mut Vec<Job<A>>) -> bool {
+        let count = queue.jobs.len().min(self.cost.slice());
+        slice.extend(queue.jobs.drain(..count));
+        self.waiting.store(queue.jobs.len(), Relaxed);
+        count > 0
+    }
+}
+
+impl<A: Asker> Lane<A> {
+    async fn work_as_task(self: Arc<Self>, stopping: CancellationToken) {
+        let _live = telemetry::tasks::guard("keyless-signing");
+        let mut slice = Vec::with_capacity(self.cost.slice());
+        loop {
+            let found = self.take(&mut self.queue.lock(), &mut slice);
+            if !found {
+                // What is put in meanwhile leaves its mark for the next to wait.
+                tokio::select! {
+                    () = stopping.cancelled() => return,
+                    () = self.filled_task.notified() => continue,
+                }
+            }
+            self.sign(&mut slice);
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn work_on_thread(self: Arc<Self>) {
+        let mut slice = Vec::with_capacity(self.cost.slice());
+        loop {
+            {
+                let mut queue = self.queue.lock();
+                while !self.take(&mut queue, &mut slice) {
+                    if queue.closed {
+                        return;
+                    }
+                    self.filled.wait(&mut queue);
+                }
+            }
+            self.sign(&mut slice);
+        }
+    }
+
+    /// Makes the signatures that are still wanted, and tells the askers of all.
+    fn sign(&self, slice: &mut Vec<Job<A>>) {
+        let began = Instant::now();
+        self.running.fetch_add(slice.len(), Relaxed);
+        let taken = slice.len();
+        let mut wanted = Vec::with_capacity(taken);
+        for job in slice.drain(..) {
+            if !job.asker.is_there() {
+                self.unwanted.fetch_add(1, Relaxed);
+            } else if job.deadline <= began {
+                self.late.fetch_add(1, Relaxed);
+                job.asker.answer(Err(StageError::Late));
+            } else {
+                wanted.push(job);
+            }
+        }
+        let jobs: Vec<SignJob<'_>> = wanted
+            .iter()
+            .map(|job| SignJob { key: &job.key, scheme: job.scheme, input: &job.input })
+            .collect();
+        // A library that panics costs its slice an answer, not the lane a worker.
+        let signed = catch_unwind(AssertUnwindSafe(|| sign_slice(&jobs)));
+        let signed = signed.unwrap_or_else(|_| {
+            tracing::error!("a signature panicked");
+            jobs.iter().map(|_| Err(SignError::Failed("the library panicked".to_owned()))).collect()
+        });
+        self.busy_ns.fetch_add(u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX), Relaxed);
+        self.done.fetch_add(wanted.len() as u64, Relaxed);
+        self.running.fetch_sub(taken, Relaxed);
+        for (job, signed) in wanted.into_iter().zip(signed) {
+            job.asker.answer(signed.map_err(StageError::Key));
+        }
+    }
+}

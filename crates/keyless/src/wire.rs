@@ -1,0 +1,349 @@
+//! Messages of the Keyless protocol, version 1: a header of 8 octets and a body of items (tag, length, data). All integers
+//! are big-endian. No I/O here.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// The major version spoken here.
+pub const MAJOR: u8 = 1;
+/// Octets of a header: major and minor version, length of the body (2), id (4).
+pub const HEADER: usize = 8;
+/// Octets of a body at most: what its length says.
+pub const BODY_MAX: usize = u16::MAX as usize;
+/// Octets of an item's tag and length.
+const ITEM_HEAD: usize = 3;
+/// Shorter messages are padded to this many octets, so that their length does not tell what they are.
+pub const PADDED: usize = 1024;
+
+/// Tags of items.
+pub mod tag {
+    /// SHA-256 over an RSA modulus in upper-case hexadecimal text; read and not used.
+    pub const CERTIFICATE_DIGEST: u8 = 0x01;
+    /// The name the visitor asked for, a text.
+    pub const SERVER_NAME: u8 = 0x02;
+    /// The visitor's address, 4 or 16 octets.
+    pub const CLIENT_IP: u8 = 0x03;
+    /// Which key: see [`super::Ski`].
+    pub const SKI: u8 = 0x04;
+    /// The address that the visitor connected to, 4 or 16 octets.
+    pub const SERVER_IP: u8 = 0x05;
+    /// A certificate's id, a text.
+    pub const CERTIFICATE_ID: u8 = 0x06;
+    /// What is asked for, or how it went, 1 octet.
+    pub const OPCODE: u8 = 0x11;
+    /// What is to be signed, or the result.
+    pub const PAYLOAD: u8 = 0x12;
+    /// The name of a custom function.
+    pub const FUNCTION: u8 = 0x13;
+    /// A second payload.
+    pub const EXTRA: u8 = 0x14;
+    /// A Jaeger span context, binary or text.
+    pub const TRACE: u8 = 0x15;
+    /// A JSON object.
+    pub const CONTEXT: u8 = 0x16;
+    /// 1 octet.
+    pub const COMPLIANCE_REGION: u8 = 0x17;
+    /// Octets that mean nothing.
+    pub const PADDING: u8 = 0x20;
+}
+
+/// What kinds of message there are.
+pub mod opcode {
+    /// The request was done; the payload is its result.
+    pub const SUCCESS: u8 = 0xf0;
+    /// Asks for its own payload.
+    pub const PING: u8 = 0xf1;
+    /// The answer to a ping.
+    pub const PONG: u8 = 0xf2;
+    /// The request was not done; the payload is one octet, an [`ErrorCode`](super::ErrorCode).
+    pub const ERROR: u8 = 0xff;
+    /// What a message without an opcode counts as.
+    pub const NONE: u8 = 0x00;
+}
+
+/// Why a request was not done.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+#[repr(u8)]
+pub enum ErrorCode {
+    /// The signature cannot be made: another kind of key, a digest of another length, or the key failed.
+    Cryptography = 1,
+    /// No key with this identifier.
+    KeyNotFound = 2,
+    /// Defined and never sent.
+    Read = 3,
+    /// Another major version.
+    VersionMismatch = 4,
+    /// No such opcode.
+    BadOpcode = 5,
+    /// An opcode of replies.
+    UnexpectedOpcode = 6,
+    /// The reply would not fit into a message.
+    Format = 7,
+    /// No key named, or too much to do: ask elsewhere, or later.
+    Internal = 8,
+    /// Defined and never sent.
+    CertificateNotFound = 9,
+    /// Sealed under a key that is retired.
+    Expired = 10,
+    /// The next hop could not be reached.
+    Remote = 11,
+}
+
+impl ErrorCode {
+    /// Every one.
+    pub const ALL: [Self; 11] = [
+        Self::Cryptography,
+        Self::KeyNotFound,
+        Self::Read,
+        Self::VersionMismatch,
+        Self::BadOpcode,
+        Self::UnexpectedOpcode,
+        Self::Format,
+        Self::Internal,
+        Self::CertificateNotFound,
+        Self::Expired,
+        Self::Remote,
+    ];
+}
+
+/// Names a key: the SHA-1 of its subjectPublicKey's content (RFC 5280 section 4.2.1.2, method 1).
+#[derive(Clone, Copy, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Ski(pub [u8; 20]);
+
+impl Ski {
+    /// Of a DER SubjectPublicKeyInfo.
+    #[must_use]
+    pub fn of_spki(spki: &[u8]) -> Self {
+        Self(x509::build::key_sha1(spki))
+    }
+}
+
+impl fmt::Display for Ski {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|octet| write!(f, "{octet:02x}"))
+    }
+}
+
+impl fmt::Debug for Ski {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Ski({self})")
+    }
+}
+
+/// What stands before a body.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Header {
+    /// [`MAJOR`], or what we do not speak.
+    pub major: u8,
+    /// Means nothing so far.
+    pub minor: u8,
+    /// Octets of the body.
+    pub length: u16,
+    /// Chosen by the requester; the reply repeats it.
+    pub id: u32,
+}
+
+/// The first message of a stream's octets with its body; `None` until all of it is there. It is [`HEADER`] and the body's
+/// length long.
+#[must_use]
+pub fn first(octets: &[u8]) -> Option<(Header, &[u8])> {
+    let (head, rest) = octets.split_first_chunk::<HEADER>()?;
+    let [major, minor, l0, l1, i0, i1, i2, i3] = *head;
+    let length = u16::from_be_bytes([l0, l1]);
+    let header = Header { major, minor, length, id: u32::from_be_bytes([i0, i1, i2, i3]) };
+    Some((header, rest.get(..usize::from(length))?))
+}
+
+/// Why a body is none. There is no answer to it: the connection ends.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum Malformed {
+    /// A tag that stands once stands twice.
+    #[error("the item {0:#04x} stands twice")]
+    Repeated(u8),
+    /// An item longer than what is left.
+    #[error("the item {0:#04x} runs past the body")]
+    PastEnd(u8),
+    /// An item of a fixed length has another.
+    #[error("the item {tag:#04x} has {length} octets")]
+    Length {
+        /// Which.
+        tag: u8,
+        /// Its length.
+        length: usize,
+    },
+}
+
+/// The items of a message.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Items<'a> {
+    /// [`tag::CERTIFICATE_DIGEST`]; absent when it has not 32 octets.
+    pub certificate_digest: Option<[u8; 32]>,
+    /// [`tag::SERVER_NAME`]
+    pub server_name: Option<&'a [u8]>,
+    /// [`tag::CLIENT_IP`]
+    pub client_ip: Option<IpAddr>,
+    /// [`tag::SKI`]; absent when it has not 20 octets.
+    pub ski: Option<Ski>,
+    /// [`tag::SERVER_IP`]
+    pub server_ip: Option<IpAddr>,
+    /// [`tag::CERTIFICATE_ID`]
+    pub certificate_id: Option<&'a [u8]>,
+    /// [`tag::OPCODE`]; [`opcode::NONE`] when there is none.
+    pub opcode: u8,
+    /// [`tag::PAYLOAD`]; empty when there is none.
+    pub payload: &'a [u8],
+    /// [`tag::FUNCTION`]
+    pub function: Option<&'a [u8]>,
+    /// [`tag::EXTRA`]
+    pub extra: Option<&'a [u8]>,
+    /// [`tag::TRACE`]
+    pub trace: Option<&'a [u8]>,
+    /// [`tag::CONTEXT`]
+    pub context: Option<&'a [u8]>,
+    /// [`tag::COMPLIANCE_REGION`]; 0 when there is none.
+    pub compliance_region: u8,
+}
+
+impl<'a> Items<'a> {
+    /// Reads a body. Order is free, tags that mean nothing here are passed over, and so are one or two octets after the
+    /// last item.
+    ///
+    /// # Errors
+    /// [`Malformed`]
+    pub fn parse(body: &'a [u8]) -> Result<Self, Malformed> {
+        let mut items = Self::default();
+        // One bit a tag: all that are known are below 64.
+        let mut seen = 0_u64;
+        let mut rest = body;
+        while let Some((&[tag, l0, l1], after)) = rest.split_first_chunk::<ITEM_HEAD>() {
+            let length = usize::from(u16::from_be_bytes([l0, l1]));
+            let (data, after) = after.split_at_checked(length).ok_or(Malformed::PastEnd(tag))?;
+            rest = after;
+            if items.take(tag, data)? {
+                let bit = 1 << tag;
+                if seen & bit != 0 {
+                    return Err(Malformed::Repeated(tag));
+                }
+                seen |= bit;
+            }
+        }
+        Ok(items)
+    }
+
+    /// Whether the tag is known.
+    fn take(&mut self, tag: u8, data: &'a [u8]) -> Result<bool, Malformed> {
+        match tag {
+            tag::CERTIFICATE_DIGEST => self.certificate_digest = data.try_into().ok(),
+            tag::SERVER_NAME => self.server_name = Some(data),
+            tag::CLIENT_IP => self.client_ip = Some(address(tag, data)?),
+            tag::SKI => self.ski = data.try_into().ok().map(Ski),
+            tag::SERVER_IP => self.server_ip = Some(address(tag, data)?),
+            tag::CERTIFICATE_ID => self.certificate_id = Some(data),
+            tag::OPCODE => self.opcode = one(tag, data)?,
+            tag::PAYLOAD => self.payload = data,
+            tag::FUNCTION => self.function = Some(data),
+            tag::EXTRA => self.extra = Some(data),
+            tag::TRACE => self.trace = Some(data),
+            tag::CONTEXT => self.context = Some(data),
+            tag::COMPLIANCE_REGION => self.compliance_region = one(tag, data)?,
+            tag::PADDING => {}
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Appends the whole message, padded, to `out`.
+    ///
+    /// # Errors
+    /// [`TooLong`]; `out` is as it was then.
+    pub fn encode(&self, id: u32, out: &mut Vec<u8>) -> Result<(), TooLong> {
+        let began = out.len();
+        begin(id, out);
+        put(out, tag::OPCODE, Some(&[self.opcode]));
+        put(out, tag::CERTIFICATE_DIGEST, self.certificate_digest.as_ref().map(|digest| &digest[..]));
+        put(out, tag::SERVER_NAME, self.server_name);
+        put_address(out, tag::CLIENT_IP, self.client_ip);
+        put(out, tag::SKI, self.ski.as_ref().map(|ski| &ski.0[..]));
+        put_address(out, tag::SERVER_IP, self.server_ip);
+        put(out, tag::CERTIFICATE_ID, self.certificate_id);
+        put(out, tag::FUNCTION, self.function);
+        put(out, tag::EXTRA, self.extra);
+        put(out, tag::TRACE, self.trace);
+        put(out, tag::CONTEXT, self.context);
+        let region = Some([self.compliance_region]).filter(|[region]| *region != 0);
+        put(out, tag::COMPLIANCE_REGION, region.as_ref().map(|region| &region[..]));
+        put(out, tag::PAYLOAD, Some(self.payload));
+        end(began, out)
+    }
+}
+
+/// A message whose body would be longer than [`BODY_MAX`].
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("the message is longer than its length can say")]
+pub struct TooLong;
+
+/// Appends a reply, padded, to `out`: an opcode and a payload, nothing else.
+///
+/// # Errors
+/// [`TooLong`]; `out` is as it was then.
+pub fn reply(id: u32, opcode: u8, payload: &[u8], out: &mut Vec<u8>) -> Result<(), TooLong> {
+    let began = out.len();
+    out.reserve(PADDED.max(HEADER + 2 * ITEM_HEAD + 1 + payload.len()));
+    begin(id, out);
+    put(out, tag::OPCODE, Some(&[opcode]));
+    put(out, tag::PAYLOAD, Some(payload));
+    end(began, out)
+}
+
+fn begin(id: u32, out: &mut Vec<u8>) {
+    out.extend_from_slice(&[MAJOR, 0, 0, 0]);
+    out.extend_from_slice(&id.to_be_bytes());
+}
+
+/// Pads the message that began at `began`, and writes its length.
+fn end(began: usize, out: &mut Vec<u8>) -> Result<(), TooLong> {
+    let length = out.len() - began;
+    if length < PADDED {
+        // Where fewer octets are missing than an item's head has, the message is that much longer.
+        let padding = PADDED.saturating_sub(length + ITEM_HEAD);
+        out.push(tag::PADDING);
+        out.extend_from_slice(&(padding as u16).to_be_bytes());
+        out.resize(out.len() + padding, 0);
+    }
+    let Ok(body) = u16::try_from(out.len() - began - HEADER) else {
+        out.truncate(began);
+        return Err(TooLong);
+    };
+    out[began + 2..began + 4].copy_from_slice(&body.to_be_bytes());
+    Ok(())
+}
+
+/// Data longer than a length can say makes the body longer than that, too: [`end`] refuses it.
+fn put(out: &mut Vec<u8>, tag: u8, data: Option<&[u8]>) {
+    if let Some(data) = data {
+        out.push(tag);
+        out.extend_from_slice(&(data.len() as u16).to_be_bytes());
+        out.extend_from_slice(data);
+    }
+}
+
+fn put_address(out: &mut Vec<u8>, tag: u8, address: Option<IpAddr>) {
+    match address {
+        Some(IpAddr::V4(address)) => put(out, tag, Some(&address.octets())),
+        Some(IpAddr::V6(address)) => put(out, tag, Some(&address.octets())),
+        None => {}
+    }
+}
+
+fn one(tag: u8, data: &[u8]) -> Result<u8, Malformed> {
+    match data {
+        [octet] => Ok(*octet),
+        _ => Err(Malformed::Length { tag, length: data.len() }),
+    }
+}
+
+fn address(tag: u8, data: &[u8]) -> Result<IpAddr, Malformed> {
+    let v4 = <[u8; 4]>::try_from(data).map(|octets| IpAddr::V4(Ipv4Addr::from(octets)));
+    let v6 = <[u8; 16]>::try_from(data).map(|octets| IpAddr::V6(Ipv6Addr::from(octets)));
+    v4.or(v6).map_err(|_| Malformed::Length { tag, length: data.len() })
+}

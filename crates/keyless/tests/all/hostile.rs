@@ -1,0 +1,91 @@
+//! What no client of good will sends.
+
+use keyless::wire::{Items, opcode};
+
+use crate::peer::{World, until};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_no_message_ends_its_connection_without_an_answer_and_harms_no_other() {
+    let world = World::new().await;
+    let mut good = world.connect().await;
+    let bodies: [&[u8]; 10] = [
+        &[0x11, 0, 1, 0xf1, 0x11, 0, 1, 0xf1],
+        &[0x20, 0, 0, 0x20, 0, 0],
+        &[0x12, 0xff, 0xff],
+        &[0x12, 0, 2, 1],
+        &[0x11, 0, 0],
+        &[0x11, 0, 2, 1, 1],
+        &[0x17, 0, 0],
+        &[0x03, 0, 5, 1, 2, 3, 4, 5],
+        &[0x05, 0, 0],
+        &[0x99, 0, 9, 1],
+    ];
+    for body in bodies {
+        for mut peer in [world.connect().await, world.connect_socket().await] {
+            let head = [1, 0, 0, u8::try_from(body.len()).unwrap(), 0, 0, 0, 1];
+            peer.send(&[&head[..], body].concat()).await.unwrap();
+            assert_eq!(peer.next().await, None, "{body:?}");
+        }
+        assert!(good.is_let_in().await);
+    }
+    let malformed = "bulla_keyless_connection_ends_total{kind=\"malformed\"}";
+    until(|| world.figure(malformed) == 20.0).await;
+    world.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn octets_may_drip_and_may_come_in_heaps() {
+    let world = World::new().await;
+    let mut peer = world.connect_socket().await;
+    let ping = |id: u32, payload: &[u8]| {
+        let mut message = Vec::new();
+        Items { opcode: opcode::PING, payload, ..Items::default() }.encode(id, &mut message).unwrap();
+        message
+    };
+    for octet in ping(0, b"drip") {
+        peer.send(&[octet]).await.unwrap();
+    }
+    assert_eq!(peer.next().await.unwrap().payload, b"drip");
+    let mut heap = Vec::new();
+    for id in 0..200 {
+        heap.extend(ping(id, &vec![id as u8; if id % 50 == 0 { 65_000 } else { 5 }]));
+    }
+    let (asked, answered) = (
+        tokio::spawn(async move {
+            // Cut anywhere.
+            for part in heap.chunks(7_777) {
+                peer.send(part).await.unwrap();
+                if part.len() < 7_777 {
+                    break;
+                }
+            }
+            peer
+        }),
+        200,
+    );
+    let mut peer = asked.await.unwrap();
+    for id in 0..answered {
+        assert_eq!(peer.next().await.unwrap().id, id);
+    }
+    world.running.stop().await;
+}
+
+/// A peer that asks on and never reads is given up; what waits for it is bounded.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_peer_that_reads_nothing_is_given_up() {
+    const ENOUGH: usize = 2_000;
+    let world = World::new().await;
+    let mut good = world.connect_socket().await;
+    let mut peer = world.connect_socket().await;
+    let mut message = Vec::new();
+    Items { opcode: opcode::PING, payload: &[1; 60_000], ..Items::default() }
+        .encode(1, &mut message)
+        .unwrap();
+    let mut sent = 0;
+    while sent < ENOUGH && peer.send(&message).await.is_ok() {
+        sent += 1;
+    }
+    assert!(sent < ENOUGH, "{sent} pings of 60,000 octets were taken");
+    assert!(good.is_let_in().await);
+    world.running.stop().await;
+}

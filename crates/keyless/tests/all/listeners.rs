@@ -1,0 +1,164 @@
+//! Who is let in, for how long, and what a stop leaves.
+
+use std::time::Duration;
+
+use keyless::server::{Options, StartError, TlsOptions};
+use keyless::wire::{Items, opcode};
+use keyless::{KeySet, Metrics};
+use keys::{KeyRef, KeyType, Signer};
+use rustls::version::{TLS12, TLS13};
+
+use crate::certificates::{Authority, CLIENT_AUTH, SERVER_AUTH};
+use crate::peer::{Gated, PATIENCE, World, key, ski, until};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_clients_of_the_own_authority_are_let_in() {
+    let world = World::new().await;
+    let other = Authority::new("others");
+    let ours = |purposes: &[&str]| Some(world.client_ca.leaf(purposes));
+    for version in [&TLS12, &TLS13] {
+        for (identity, let_in, what) in [
+            (ours(&[CLIENT_AUTH]), true, "clientAuth"),
+            (ours(&[CLIENT_AUTH, SERVER_AUTH]), true, "both purposes"),
+            (ours(&[]), true, "no purpose named"),
+            (ours(&[SERVER_AUTH]), false, "serverAuth alone"),
+            (Some(other.leaf(&[CLIENT_AUTH])), false, "another authority"),
+            (Some(world.server_ca.leaf(&[CLIENT_AUTH])), false, "the server's authority"),
+            (None, false, "no certificate"),
+        ] {
+            let found = match world.connect_with(identity.as_ref(), version).await {
+                Ok(mut peer) => peer.is_let_in().await,
+                Err(_) => false,
+            };
+            assert_eq!(found, let_in, "{what}, {version:?}");
+        }
+    }
+    world.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn other_certificates_count_from_the_next_connection_on() {
+    let world = World::new().await;
+    let mut before = world.connect().await;
+    let other = Authority::new("others");
+    let changed = TlsOptions {
+        certificate: world.server_ca.leaf(&[SERVER_AUTH]).certified(),
+        client_roots: vec![other.der.clone()],
+    };
+    world.running.change_tls(&changed).unwrap();
+    assert!(before.is_let_in().await, "it goes on");
+    let with = async |identity| match world.connect_with(Some(&identity), &TLS13).await {
+        Ok(mut peer) => peer.is_let_in().await,
+        Err(_) => false,
+    };
+    assert!(!with(world.client_ca.leaf(&[CLIENT_AUTH])).await);
+    assert!(with(other.leaf(&[CLIENT_AUTH])).await);
+    world.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_idle_connection_ends_once_it_is_answered() {
+    const IDLE: Duration = Duration::from_secs(1);
+    let (slow, open) = Gated::new(KeyType::P256);
+    let name = ski(&*slow);
+    let options = Options { idle: IDLE, ..Options::default() };
+    let world = World::with(options, vec![slow as KeyRef]).await;
+    let mut silent = world.connect().await;
+    assert_eq!(silent.next().await, None);
+    let ended = || world.figure("bulla_keyless_connection_ends_total{kind=\"idle\"}");
+    until(|| world.figures().contains("kind=\"idle\"") && ended() == 1.0).await;
+    // What is under way is waited for.
+    let mut asking = world.connect().await;
+    let items = Items { opcode: 0x15, ski: Some(name), payload: &[1; 32], ..Items::default() };
+    let id = asking.ask(&items).await;
+    tokio::time::sleep(IDLE * 2).await;
+    assert_eq!(ended(), 1.0, "it is under way still");
+    open.send_replace(true);
+    assert_eq!(asking.next().await.map(|reply| (reply.id, reply.error())), Some((id, None)));
+    assert_eq!(asking.next().await, None);
+    // A socket has an hour.
+    let mut local = world.connect_socket().await;
+    tokio::time::sleep(IDLE * 2).await;
+    assert!(local.is_let_in().await);
+    world.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_answers_what_is_under_way_and_leaves_no_socket() {
+    let (slow, open) = Gated::new(KeyType::P256);
+    let name = ski(&*slow);
+    let world = World::with(Options::default(), vec![slow as KeyRef]).await;
+    let (mut peer, mut silent) = (world.connect().await, world.connect_socket().await);
+    let items = Items { opcode: 0x15, ski: Some(name), payload: &[1; 32], ..Items::default() };
+    let id = peer.ask(&items).await;
+    let under_way = "bulla_keyless_requests_in_flight{opcode=\"ecdsa-sha256\"}";
+    until(|| world.figure(under_way) == 1.0).await;
+    let (socket, address) = (world.socket(), world.running.address.unwrap());
+    let World { running, folder, .. } = world;
+    let stopping = tokio::spawn(running.stop());
+    assert_eq!(silent.next().await, None, "nothing under way, nothing to wait for");
+    open.send_replace(true);
+    assert_eq!(peer.next().await.map(|reply| (reply.id, reply.error())), Some((id, None)));
+    assert_eq!(peer.next().await, None);
+    assert!(tokio::time::timeout(PATIENCE, stopping).await.unwrap().unwrap(), "nothing was cut off");
+    assert!(!socket.exists());
+    assert!(tokio::net::TcpStream::connect(address).await.is_err());
+    drop(folder);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn work_that_nobody_waits_for_is_not_done() {
+    let (slow, open) = Gated::new(KeyType::P256);
+    let name = ski(&*slow);
+    let world = World::with(Options::default(), vec![slow as KeyRef]).await;
+    let mut peer = world.connect_socket().await;
+    for _ in 0..100 {
+        peer.ask(&Items { opcode: 0x15, ski: Some(name), payload: &[1; 32], ..Items::default() }).await;
+    }
+    let under_way = "bulla_keyless_requests_in_flight{opcode=\"ecdsa-sha256\"}";
+    until(|| world.figure(under_way) == 100.0).await;
+    // No message: it ends at once, without waiting for what is under way.
+    peer.send(&[1, 0, 0, 3, 0, 0, 0, 1, 0x11, 0, 0]).await.unwrap();
+    assert_eq!(peer.next().await, None);
+    until(|| world.figure(under_way) == 0.0).await;
+    assert!(!*open.borrow(), "the gate never opened");
+    world.running.stop().await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_listened_on_is_said() {
+    let start = |options| keyless::server::start(options, KeySet::default(), Metrics::default());
+    assert!(matches!(start(Options::default()).await, Err(StartError::Nowhere)));
+    let folder = tempfile::tempdir().unwrap();
+    let at = |path: std::path::PathBuf| Options { socket: Some(path), ..Options::default() };
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    for bad in [file, folder.path().join("none/keys.sock")] {
+        assert!(matches!(start(at(bad)).await, Err(StartError::Bind { .. })));
+    }
+    let socket = folder.path().join("keys.sock");
+    let first = start(at(socket.clone())).await.unwrap();
+    assert!(matches!(start(at(socket.clone())).await, Err(StartError::Bind { .. })), "one answers there");
+    let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&socket).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600);
+    first.stop().await;
+    // What a server that was killed leaves.
+    drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+    start(at(socket.clone())).await.unwrap().stop().await;
+    assert!(!socket.exists());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_come_and_go_while_it_runs() {
+    let world = World::new().await;
+    let mut peer = world.connect_socket().await;
+    let name = ski(key(KeyType::P384));
+    assert_eq!(peer.sign(0x16, name, &[1; 48]).await.error(), None);
+    world.keys.put("kinds", Vec::new());
+    assert_eq!(peer.sign(0x16, name, &[1; 48]).await.error(), Some(2));
+    world.keys.put("kinds", vec![std::sync::Arc::new(key(KeyType::P384).clone())]);
+    let reply = peer.sign(0x16, name, &[1; 48]).await;
+    assert_eq!((reply.error(), reply.opcode), (None, opcode::SUCCESS));
+    assert_eq!(key(KeyType::P384).key_type(), KeyType::P384);
+    world.running.stop().await;
+}

@@ -1,0 +1,161 @@
+//! Nobody waits in somebody else's line: slow keys, full queues, deadlines.
+
+use std::collections::HashMap;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use keyless::ELSEWHERE_PER_KEY_MAX;
+use keyless::server::Options;
+use keyless::stage::{Asker, Cost, Job, Stage, StageError};
+use keyless::wire::{ErrorCode, Items};
+use keys::{Hash, KeyRef, KeyType, Scheme};
+
+use crate::peer::{Gated, PATIENCE, World, key, ski};
+
+const EC: Scheme = Scheme::Ecdsa(Hash::Sha256);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_key_holds_up_nobody_on_its_own_connection() {
+    const MORE: usize = 50;
+    let (slow, open) = Gated::new(KeyType::P256);
+    let name = ski(&*slow);
+    let world = World::with(Options { deadline: PATIENCE, ..Options::default() }, vec![slow as KeyRef]).await;
+    let mut peer = world.connect().await;
+    let at = |ski| Items { opcode: 0x15, ski: Some(ski), payload: &[1; 32], ..Items::default() };
+    let mut waiting = Vec::new();
+    for _ in 0..ELSEWHERE_PER_KEY_MAX {
+        waiting.push(peer.ask(&at(name)).await);
+    }
+    // As many as may be under way are; the next hear so at once, on a connection that is read all the time.
+    for _ in 0..MORE {
+        let reply = peer.call(&at(name)).await;
+        assert_eq!(reply.error(), Some(ErrorCode::Internal as u8));
+        let reply = peer.call(&at(ski(key(KeyType::P256)))).await;
+        assert_eq!(reply.error(), None, "signed here meanwhile");
+    }
+    assert_eq!(world.figure("bulla_keyless_refusals_total{kind=\"key\"}"), MORE as f64);
+    let under_way = world.figure("bulla_keyless_requests_in_flight{opcode=\"ecdsa-sha256\"}");
+    assert_eq!(under_way, ELSEWHERE_PER_KEY_MAX as f64);
+    open.send_replace(true);
+    for _ in 0..waiting.len() {
+        let reply = peer.next().await.unwrap();
+        assert_eq!(reply.error(), None);
+        waiting.retain(|id| *id != reply.id);
+    }
+    assert!(waiting.is_empty());
+    world.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_at_once_are_all_answered_each_with_its_own() {
+    let world = World::new().await;
+    let mut peer = world.connect().await;
+    let (light, medium) = (key(KeyType::P256), key(KeyType::Rsa2048));
+    let mut asked = HashMap::new();
+    for round in 0..200_u8 {
+        for (opcode, key) in [(0x15, light), (0x35, medium)] {
+            let payload = [round; 32];
+            let items = Items { opcode, ski: Some(ski(key)), payload: &payload, ..Items::default() };
+            asked.insert(peer.ask(&items).await, (key, opcode));
+        }
+    }
+    while !asked.is_empty() {
+        let reply = peer.next().await.expect("an answer");
+        let (key, opcode) = asked.remove(&reply.id).expect("asked once");
+        assert_eq!(reply.error(), None);
+        assert_eq!(reply.payload.len() == 256, opcode == 0x35, "{}", keys::Signer::key_type(key));
+    }
+    world.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_does_not_answer_in_time_is_given_up() {
+    let (slow, _open) = Gated::new(KeyType::P256);
+    let name = ski(&*slow);
+    let options = Options { deadline: Duration::from_millis(100), ..Options::default() };
+    let world = World::with(options, vec![slow as KeyRef]).await;
+    let reply = world.connect().await.sign(0x15, name, &[1; 32]).await;
+    assert_eq!(reply.error(), Some(ErrorCode::Internal as u8));
+    world.running.stop().await;
+}
+
+/// Tells through a channel.
+#[derive(Debug)]
+struct Waiting {
+    there: bool,
+    answer: mpsc::Sender<Result<Vec<u8>, StageError>>,
+}
+
+impl Asker for Waiting {
+    fn is_there(&self) -> bool {
+        self.there
+    }
+
+    fn answer(self, signed: Result<Vec<u8>, StageError>) {
+        // The test may have seen enough.
+        let _ = self.answer.send(signed);
+    }
+}
+
+fn job(answer: &mpsc::Sender<Result<Vec<u8>, StageError>>, deadline: Instant, there: bool) -> Job<Waiting> {
+    let asker = Waiting { there, answer: answer.clone() };
+    Job { key: key(KeyType::P256).clone(), scheme: EC, input: [7; 32].into(), deadline, asker }
+}
+
+/// On one thread the stage's tasks do not run before this one waits: the queue is filled to the last place.
+#[tokio::test]
+async fn a_full_queue_refuses_at_once_and_late_work_is_not_done() {
+    let stage = Stage::start(1).unwrap();
+    let (answer, answers) = mpsc::channel();
+    let later = Instant::now() + PATIENCE;
+    let past = Instant::now();
+    let max = Cost::Light.waiting_max();
+    for number in 0..max {
+        let (deadline, there) = match number {
+            0..10 => (past, true),
+            10..30 => (later, false),
+            _ => (later, true),
+        };
+        stage.submit(Cost::Light, job(&answer, deadline, there)).unwrap();
+    }
+    assert!(stage.submit(Cost::Light, job(&answer, later, true)).is_err());
+    assert_eq!((stage.figures(Cost::Light).waiting, stage.figures(Cost::Light).refused), (max, 1));
+    let done = tokio::task::spawn_blocking(move || {
+        let answers: Vec<_> = (0..max - 20).map(|_| answers.recv_timeout(PATIENCE).unwrap()).collect();
+        let late = answers.iter().filter(|answer| **answer == Err(StageError::Late)).count();
+        assert_eq!((late, answers.iter().filter(|answer| answer.is_ok()).count()), (10, max - 30));
+    });
+    done.await.unwrap();
+    let figures = stage.figures(Cost::Light);
+    assert_eq!((figures.late, figures.unwanted, figures.done), (10, 20, max as u64 - 30));
+    assert_eq!((figures.waiting, figures.running), (0, 0));
+    stage.stop().await;
+    assert!(stage.submit(Cost::Light, job(&answer, later, true)).is_err(), "it has stopped");
+}
+
+/// The dear class is full to the last place, and the cheap one is served all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn heavy_work_does_not_delay_light_work() {
+    let stage = Stage::start(2).unwrap();
+    let (answer, answers) = mpsc::channel();
+    let later = Instant::now() + PATIENCE;
+    let heavy = |answer: &mpsc::Sender<_>| Job {
+        key: key(KeyType::Rsa4096).clone(),
+        scheme: Scheme::RsaPss(Hash::Sha256),
+        ..job(answer, later, true)
+    };
+    let (aside, _kept) = mpsc::channel();
+    for _ in 0..Cost::Heavy.waiting_max() {
+        stage.submit(Cost::Heavy, heavy(&aside)).unwrap();
+    }
+    for _ in 0..100 {
+        stage.submit(Cost::Light, job(&answer, later, true)).unwrap();
+    }
+    let light = tokio::task::spawn_blocking(move || {
+        (0..100).for_each(|_| drop(answers.recv_timeout(PATIENCE).unwrap().unwrap()));
+    });
+    light.await.unwrap();
+    assert!(stage.figures(Cost::Heavy).waiting > 0, "light work went by");
+    stage.stop().await;
+    assert_eq!(stage.figures(Cost::Heavy).waiting, 0, "what waited is dropped");
+}

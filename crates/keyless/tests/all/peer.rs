@@ -1,0 +1,323 @@
+//! A client of the protocol, certificates for both sides, and keys with a gate before them.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use keyless::server::{Options, Running, TlsOptions, start};
+use keyless::wire::{HEADER, Items, Ski, opcode};
+use keyless::{KeySet, Metrics};
+use keys::{Deadline, Hash, KeyRef, KeyType, PrivateKey, Scheme, SignError, Signer};
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::version::{TLS12, TLS13};
+use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::watch;
+use tokio_rustls::TlsConnector;
+
+use crate::certificates::{Authority, CLIENT_AUTH, Identity, SERVER_AUTH};
+
+/// Beyond it a test hangs.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Every kind that signs by the protocol.
+pub(crate) const KINDS: [KeyType; 7] = [
+    KeyType::Rsa2048,
+    KeyType::Rsa3072,
+    KeyType::Rsa4096,
+    KeyType::P256,
+    KeyType::P384,
+    KeyType::P521,
+    KeyType::Ed25519,
+];
+
+/// One key of each kind, for all tests.
+pub(crate) fn keys() -> &'static [PrivateKey] {
+    static KEYS: OnceLock<Vec<PrivateKey>> = OnceLock::new();
+    KEYS.get_or_init(|| KINDS.iter().map(|kind| PrivateKey::generate(*kind).unwrap()).collect())
+}
+
+pub(crate) fn key(kind: KeyType) -> &'static PrivateKey {
+    keys().iter().find(|key| key.key_type() == kind).unwrap()
+}
+
+pub(crate) fn ski(key: &dyn Signer) -> Ski {
+    Ski::of_spki(key.spki())
+}
+
+/// A server over TLS and a socket, with a key of each kind and whatever more.
+pub(crate) struct World {
+    pub(crate) running: Running,
+    pub(crate) keys: KeySet,
+    pub(crate) metrics: Metrics,
+    pub(crate) server_ca: Authority,
+    pub(crate) client_ca: Authority,
+    pub(crate) folder: tempfile::TempDir,
+}
+
+impl World {
+    pub(crate) async fn new() -> Self {
+        Self::with(Options::default(), Vec::new()).await
+    }
+
+    pub(crate) async fn with(options: Options, more: Vec<KeyRef>) -> Self {
+        let (server_ca, client_ca) = (Authority::new("servers"), Authority::new("clients"));
+        let folder = tempfile::tempdir().unwrap();
+        let tls = TlsOptions {
+            certificate: server_ca.leaf(&[SERVER_AUTH]).certified(),
+            client_roots: vec![client_ca.der.clone()],
+        };
+        let set = KeySet::default();
+        set.put("kinds", keys().iter().map(|key| Arc::new(key.clone()) as KeyRef).collect());
+        set.put("more", more);
+        let metrics = Metrics::default();
+        let options = Options {
+            tls: Some(("127.0.0.1:0".parse().unwrap(), tls)),
+            socket: Some(folder.path().join("keys.sock")),
+            ..options
+        };
+        let running = start(options, set.clone(), metrics.clone()).await.unwrap();
+        Self { running, keys: set, metrics, server_ca, client_ca, folder }
+    }
+
+    pub(crate) fn socket(&self) -> std::path::PathBuf {
+        self.folder.path().join("keys.sock")
+    }
+
+    /// Over TLS 1.3, with a certificate that is let in.
+    pub(crate) async fn connect(&self) -> Peer {
+        self.connect_with(Some(&self.client_ca.leaf(&[CLIENT_AUTH])), &TLS13).await.unwrap()
+    }
+
+    pub(crate) async fn connect_tls12(&self) -> Peer {
+        self.connect_with(Some(&self.client_ca.leaf(&[CLIENT_AUTH])), &TLS12).await.unwrap()
+    }
+
+    pub(crate) async fn connect_socket(&self) -> Peer {
+        Peer::new(Box::new(UnixStream::connect(self.socket()).await.unwrap()))
+    }
+
+    /// Over TLS; a client is let in or not once it has heard from the server: see [`Peer::is_let_in`].
+    pub(crate) async fn connect_with(
+        &self,
+        identity: Option<&Identity>,
+        version: &'static SupportedProtocolVersion,
+    ) -> std::io::Result<Peer> {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from(self.server_ca.der.clone())).unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[version])
+            .unwrap()
+            .with_root_certificates(roots);
+        let config = match identity {
+            Some(identity) => {
+                let (chain, key) = identity.chain_and_key();
+                builder.with_client_auth_cert(chain, key).unwrap()
+            }
+            None => builder.with_no_client_auth(),
+        };
+        let stream = TcpStream::connect(self.running.address.unwrap()).await?;
+        let name = ServerName::try_from("localhost").unwrap();
+        let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
+        Ok(Peer::new(Box::new(stream)))
+    }
+
+    /// Every figure.
+    pub(crate) fn figures(&self) -> String {
+        let mut registry = prometheus_client::registry::Registry::default();
+        self.metrics.register(&mut registry);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        text
+    }
+
+    /// One figure by its name and labels as they are written.
+    pub(crate) fn figure(&self, name: &str) -> f64 {
+        let text = self.figures();
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
+        line.unwrap_or_else(|| panic!("no {name} in {text}"))
+    }
+}
+
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+
+/// A reply as it came.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Reply {
+    pub(crate) id: u32,
+    pub(crate) opcode: u8,
+    pub(crate) payload: Vec<u8>,
+    /// Octets of the whole message.
+    pub(crate) length: usize,
+}
+
+impl Reply {
+    /// The error's code, for an error.
+    pub(crate) fn error(&self) -> Option<u8> {
+        (self.opcode == opcode::ERROR).then(|| self.payload[0])
+    }
+}
+
+/// A client of one connection.
+pub(crate) struct Peer {
+    stream: Box<dyn Stream>,
+    next: u32,
+}
+
+impl Peer {
+    fn new(stream: Box<dyn Stream>) -> Self {
+        Self { stream, next: 0 }
+    }
+
+    /// Sends octets as they are.
+    pub(crate) async fn send(&mut self, octets: &[u8]) -> std::io::Result<()> {
+        tokio::time::timeout(PATIENCE, self.stream.write_all(octets)).await.expect("it is read")?;
+        tokio::time::timeout(PATIENCE, self.stream.flush()).await.expect("it is read")
+    }
+
+    /// Sends a request; its id.
+    pub(crate) async fn ask(&mut self, items: &Items<'_>) -> u32 {
+        let id = self.next;
+        self.next += 1;
+        let mut message = Vec::new();
+        items.encode(id, &mut message).unwrap();
+        self.send(&message).await.unwrap();
+        id
+    }
+
+    /// The next message; `None` at the end of the connection.
+    pub(crate) async fn next(&mut self) -> Option<Reply> {
+        tokio::time::timeout(PATIENCE, self.read()).await.expect("an answer or an end")
+    }
+
+    async fn read(&mut self) -> Option<Reply> {
+        let mut message = vec![0; HEADER];
+        self.stream.read_exact(&mut message).await.ok()?;
+        let body = usize::from(u16::from_be_bytes([message[2], message[3]]));
+        message.resize(HEADER + body, 0);
+        self.stream.read_exact(&mut message[HEADER..]).await.ok()?;
+        let (header, body) = keyless::wire::first(&message).unwrap();
+        let items = Items::parse(body).unwrap();
+        Some(Reply {
+            id: header.id,
+            opcode: items.opcode,
+            payload: items.payload.to_vec(),
+            length: message.len(),
+        })
+    }
+
+    /// Asks, and waits for the answer to that.
+    pub(crate) async fn call(&mut self, items: &Items<'_>) -> Reply {
+        let id = self.ask(items).await;
+        let reply = self.next().await.expect("an answer");
+        assert_eq!(reply.id, id);
+        reply
+    }
+
+    pub(crate) async fn sign(&mut self, opcode: u8, ski: Ski, payload: &[u8]) -> Reply {
+        self.call(&Items { opcode, ski: Some(ski), payload, ..Items::default() }).await
+    }
+
+    /// Whether a ping is answered.
+    pub(crate) async fn is_let_in(&mut self) -> bool {
+        let mut message = Vec::new();
+        Items { opcode: opcode::PING, payload: b"?", ..Items::default() }.encode(0, &mut message).unwrap();
+        self.send(&message).await.is_ok() && self.next().await.is_some_and(|reply| reply.payload == b"?")
+    }
+}
+
+/// A key elsewhere that signs once its gate is open.
+#[derive(Debug)]
+pub(crate) struct Gated {
+    key: PrivateKey,
+    gate: watch::Receiver<bool>,
+}
+
+impl Gated {
+    pub(crate) fn new(kind: KeyType) -> (Arc<Self>, watch::Sender<bool>) {
+        let (open, gate) = watch::channel(false);
+        (Arc::new(Self { key: PrivateKey::generate(kind).unwrap(), gate }), open)
+    }
+}
+
+impl Signer for Gated {
+    fn key_type(&self) -> KeyType {
+        self.key.key_type()
+    }
+
+    fn spki(&self) -> &[u8] {
+        self.key.spki()
+    }
+
+    fn sign<'a>(&'a self, _: &'a [u8], _: Deadline) -> BoxFuture<'a, Result<Vec<u8>, SignError>> {
+        unreachable!("the protocol signs by scheme")
+    }
+
+    fn sign_digest<'a>(
+        &'a self,
+        scheme: Scheme,
+        input: &'a [u8],
+        _: Deadline,
+    ) -> BoxFuture<'a, Result<Vec<u8>, SignError>> {
+        Box::pin(async move {
+            let opened = self.gate.clone().wait_for(|open| *open).await.map(drop);
+            opened.map_err(|_| SignError::Unavailable("the gate is gone".to_owned()))?;
+            self.key.sign_digest_now(scheme, input)
+        })
+    }
+}
+
+/// Whether OpenSSL takes the signature.
+pub(crate) fn openssl_verifies(spki: &[u8], scheme: Scheme, input: &[u8], signature: &[u8]) -> bool {
+    let folder = tempfile::tempdir().unwrap();
+    let put = |name: &str, octets: &[u8]| std::fs::write(folder.path().join(name), octets).unwrap();
+    put("public", spki);
+    put("input", input);
+    put("signature", signature);
+    let options = match scheme {
+        Scheme::RsaPkcs1(hash) => format!("-pkeyopt digest:{}", name_of(hash)),
+        Scheme::RsaPss(hash) => format!(
+            "-pkeyopt rsa_padding_mode:pss -pkeyopt rsa_pss_saltlen:digest -pkeyopt digest:{}",
+            name_of(hash)
+        ),
+        Scheme::Ecdsa(_) => String::new(),
+        Scheme::Ed25519 => "-rawin".to_owned(),
+    };
+    let command =
+        format!("pkeyutl -verify -pubin -keyform DER -inkey public -in input -sigfile signature {options}");
+    run_openssl(folder.path(), &command)
+}
+
+fn name_of(hash: Hash) -> &'static str {
+    match hash {
+        Hash::Md5Sha1 => "md5-sha1",
+        Hash::Sha1 => "sha1",
+        Hash::Sha224 => "sha224",
+        Hash::Sha256 => "sha256",
+        Hash::Sha384 => "sha384",
+        Hash::Sha512 => "sha512",
+    }
+}
+
+fn run_openssl(folder: &Path, arguments: &str) -> bool {
+    let run = Command::new("openssl").current_dir(folder).args(arguments.split_whitespace()).output();
+    let run =
+        run.unwrap_or_else(|error| panic!("this test needs openssl: apt-get install -y openssl ({error})"));
+    run.status.success()
+}
+
+/// Until it is so.
+pub(crate) async fn until(so: impl Fn() -> bool) {
+    let waiting = async {
+        while !so() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, waiting).await.expect("it comes to be");
+}

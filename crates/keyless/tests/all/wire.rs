@@ -1,0 +1,183 @@
+//! Messages by the rules of the protocol: a table of rules, and properties over whatever octets.
+
+use std::net::IpAddr;
+
+use keyless::wire::{
+    BODY_MAX, HEADER, Header, Items, MAJOR, Malformed, PADDED, Ski, TooLong, first, reply, tag,
+};
+use proptest::prelude::*;
+
+fn item(tag: u8, data: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(data.len()).unwrap();
+    [&[tag][..], &length.to_be_bytes(), data].concat()
+}
+
+fn body(items: &[(u8, &[u8])]) -> Vec<u8> {
+    items.iter().flat_map(|(tag, data)| item(*tag, data)).collect()
+}
+
+#[test]
+fn a_message_is_read_as_the_protocol_writes_it() {
+    // By hand: version 1.0, a body of 11 octets, id 0x01020304; opcode ping, payload "abcd".
+    let octets = [1, 0, 0, 11, 1, 2, 3, 4, 0x11, 0, 1, 0xf1, 0x12, 0, 4, b'a', b'b', b'c', b'd'];
+    let (header, body) = first(&octets).unwrap();
+    assert_eq!(header, Header { major: 1, minor: 0, length: 11, id: 0x0102_0304 });
+    let items = Items::parse(body).unwrap();
+    assert_eq!((items.opcode, items.payload), (0xf1, &b"abcd"[..]));
+    for cut in 0..octets.len() {
+        assert!(first(&octets[..cut]).is_none(), "{cut} octets");
+    }
+}
+
+#[test]
+fn what_ends_a_connection_is_malformed() {
+    let long = [0x12, 0, 5, 1, 2, 3, 4];
+    let known = [1, 2, 3, 4, 5, 6, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x20];
+    assert_eq!(Items::parse(&long), Err(Malformed::PastEnd(0x12)));
+    for tag in known {
+        let data: &[u8] = match tag {
+            0x03 | 0x05 => &[127, 0, 0, 1],
+            0x11 | 0x17 => &[1],
+            _ => b"",
+        };
+        assert!(Items::parse(&item(tag, data)).is_ok(), "{tag:#x}");
+        assert_eq!(Items::parse(&body(&[(tag, data), (tag, data)])), Err(Malformed::Repeated(tag)));
+        assert_eq!(Items::parse(&[tag, 0xff, 0xff]), Err(Malformed::PastEnd(tag)));
+    }
+    for (tag, lengths) in
+        [(0x11, &[0, 2][..]), (0x17, &[0, 2]), (0x03, &[0, 3, 5, 15, 17]), (0x05, &[0, 3, 5, 15, 17])]
+    {
+        for length in lengths {
+            let wrong = Items::parse(&item(tag, &vec![0; *length])).unwrap_err();
+            assert_eq!(wrong, Malformed::Length { tag, length: *length });
+        }
+    }
+}
+
+#[test]
+fn what_is_passed_over_is_passed_over() {
+    let plain = body(&[(tag::OPCODE, &[0xf1]), (tag::PAYLOAD, b"x")]);
+    let wanted = Items::parse(&plain).unwrap();
+    // Any order, tags that mean nothing even twice, one or two octets at the end.
+    let turned = body(&[(tag::PAYLOAD, b"x"), (tag::OPCODE, &[0xf1])]);
+    let strange = body(&[
+        (0x07, b"?"),
+        (tag::OPCODE, &[0xf1]),
+        (0x07, b"?"),
+        (0xff, b""),
+        (0xff, b""),
+        (tag::PAYLOAD, b"x"),
+    ]);
+    let padded = body(&[(tag::OPCODE, &[0xf1]), (tag::PAYLOAD, b"x"), (tag::PADDING, &[0; 40])]);
+    for same in [turned, strange, padded, [&plain[..], &[0x12]].concat(), [&plain[..], &[0x12, 0]].concat()] {
+        assert_eq!(Items::parse(&same), Ok(wanted));
+    }
+    assert_eq!(Items::parse(b"").unwrap().opcode, 0, "no opcode");
+    // Identifiers and digests of other lengths are as if they were not there.
+    for length in [0, 19, 21, 32] {
+        assert_eq!(Items::parse(&item(tag::SKI, &vec![1; length])).unwrap().ski, None);
+    }
+    for length in [0, 20, 31, 33] {
+        let items = item(tag::CERTIFICATE_DIGEST, &vec![1; length]);
+        assert_eq!(Items::parse(&items).unwrap().certificate_digest, None);
+    }
+    assert_eq!(Items::parse(&item(tag::SKI, &[1; 20])).unwrap().ski, Some(Ski([1; 20])));
+}
+
+#[test]
+fn messages_are_padded_to_one_length() {
+    // Header, opcode item and head of the payload: what is there beside the payload.
+    const OTHER: usize = HEADER + 4 + 3;
+    for (payload, wanted) in [
+        (0, PADDED),
+        (64, PADDED),
+        (512, PADDED),
+        (PADDED - OTHER - 4, PADDED),
+        (PADDED - OTHER - 3, PADDED),
+        (PADDED - OTHER - 2, PADDED + 1),
+        (PADDED - OTHER - 1, PADDED + 2),
+        (PADDED - OTHER, PADDED),
+        (PADDED - OTHER + 1, PADDED + 1),
+        (5_000, OTHER + 5_000),
+        (BODY_MAX - 7, HEADER + BODY_MAX),
+    ] {
+        let mut out = Vec::new();
+        let payload = vec![7; payload];
+        reply(9, 0xf0, &payload, &mut out).unwrap();
+        assert_eq!(out.len(), wanted, "a payload of {} octets", payload.len());
+        let (header, body) = first(&out).unwrap();
+        let items = Items::parse(body).unwrap();
+        assert_eq!((header.id, items.opcode, items.payload), (9, 0xf0, &payload[..]));
+        assert_eq!(HEADER + usize::from(header.length), out.len());
+    }
+}
+
+#[test]
+fn what_no_length_can_say_is_refused_and_nothing_is_left_of_it() {
+    for length in [BODY_MAX - 6, BODY_MAX + 1, 2 * BODY_MAX] {
+        let mut out = vec![1, 2, 3];
+        assert_eq!(reply(1, 0xf0, &vec![0; length], &mut out), Err(TooLong));
+        assert_eq!(out, [1, 2, 3]);
+    }
+}
+
+fn octets(max: usize) -> impl Strategy<Value = Vec<u8>> {
+    proptest::collection::vec(any::<u8>(), 0..max)
+}
+
+proptest! {
+    #[test]
+    fn any_octets_are_read_or_refused(body in octets(3_000)) {
+        let _ = Items::parse(&body);
+        let _ = first(&body);
+    }
+
+    /// Most octets above are refused at the first item; here the items are whole.
+    #[test]
+    fn any_items_are_read_or_refused(
+        items in proptest::collection::vec((0_u8..0x30, octets(40)), 0..12), stray in octets(3)
+    ) {
+        let mut body: Vec<u8> = items.iter().flat_map(|(tag, data)| item(*tag, data)).collect();
+        body.extend_from_slice(&stray[..stray.len().min(2)]);
+        match Items::parse(&body) {
+            Ok(read) => {
+                let payload = items.iter().find(|(tag, _)| *tag == tag::PAYLOAD);
+                prop_assert_eq!(read.payload, payload.map_or(&b""[..], |(_, data)| data));
+            }
+            Err(Malformed::Repeated(tag)) => {
+                prop_assert!(items.iter().filter(|(found, _)| *found == tag).count() > 1);
+            }
+            Err(Malformed::Length { tag, length }) => {
+                prop_assert!(items.iter().any(|(found, data)| *found == tag && data.len() == length));
+            }
+            Err(other) => prop_assert!(false, "{}", other),
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_back(
+        id: u32, opcode: u8, payload in octets(2_000), ski: Option<[u8; 20]>, digest: Option<[u8; 32]>,
+        name in proptest::option::of(octets(60)), client: Option<IpAddr>, server: Option<IpAddr>,
+        trace in proptest::option::of(octets(60)), context in proptest::option::of(octets(60)), region: u8,
+    ) {
+        let items = Items {
+            certificate_digest: digest,
+            server_name: name.as_deref(),
+            client_ip: client,
+            ski: ski.map(Ski),
+            server_ip: server,
+            opcode,
+            payload: &payload,
+            trace: trace.as_deref(),
+            context: context.as_deref(),
+            compliance_region: region,
+            ..Items::default()
+        };
+        let mut out = vec![9];
+        items.encode(id, &mut out).unwrap();
+        let (header, body) = first(&out[1..]).unwrap();
+        prop_assert_eq!((header.major, header.id), (MAJOR, id));
+        prop_assert_eq!(Items::parse(body), Ok(items));
+        prop_assert!(out.len() > PADDED);
+    }
+}

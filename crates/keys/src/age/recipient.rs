@@ -1,0 +1,118 @@
+//! Keys of age's format: `age1…` to encrypt to, `AGE-SECRET-KEY-1…` to open with.
+
+use std::fmt;
+use std::str::FromStr;
+
+use aws_lc_rs::agreement::{self, PrivateKey, UnparsedPublicKey, X25519};
+use bech32::{Bech32, Hrp};
+use secrecy::{ExposeSecret, SecretString};
+use zeroize::{Zeroize, Zeroizing};
+
+use super::AgeError;
+use crate::keyring::random;
+
+const KEY: usize = 32;
+const PUBLIC: &str = "age";
+const PRIVATE: &str = "age-secret-key-";
+
+const NOT_RECIPIENT: AgeError = AgeError::BadKey("a recipient is a text that begins with age1");
+const NOT_IDENTITY: AgeError = AgeError::BadKey("a key is a text that begins with AGE-SECRET-KEY-1");
+
+/// Whom a file is encrypted to: an X25519 public key.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Recipient(pub(super) [u8; KEY]);
+
+/// What opens a file: an X25519 private key.
+#[derive(Clone)]
+pub struct Identity {
+    private: Zeroizing<[u8; KEY]>,
+    public: [u8; KEY],
+}
+
+impl Identity {
+    /// A new key.
+    #[must_use]
+    pub fn generate() -> Self {
+        Self::of(random::<KEY>())
+    }
+
+    fn of(private: Zeroizing<[u8; KEY]>) -> Self {
+        let key = PrivateKey::from_private_key(&X25519, &*private).expect("32 octets are an X25519 key");
+        let public = key.compute_public_key().expect("an X25519 key has a public half");
+        let mut octets = [0; KEY];
+        octets.copy_from_slice(public.as_ref());
+        Self { private, public: octets }
+    }
+
+    /// Whom to encrypt to for this key.
+    #[must_use]
+    pub fn recipient(&self) -> Recipient {
+        Recipient(self.public)
+    }
+
+    /// As `age` writes it.
+    #[must_use]
+    pub fn to_text(&self) -> SecretString {
+        let hrp = Hrp::parse_unchecked(PRIVATE);
+        let mut text = bech32::encode::<Bech32>(hrp, &*self.private).unwrap_or_default();
+        text.make_ascii_uppercase();
+        text.into()
+    }
+
+    /// What this key and the peer's share; `None` for a share of small order.
+    pub(super) fn agree(&self, peer: &[u8]) -> Option<Zeroizing<[u8; KEY]>> {
+        let key = PrivateKey::from_private_key(&X25519, &*self.private).ok()?;
+        let peer = UnparsedPublicKey::new(&X25519, peer);
+        let take = |shared: &[u8]| <[u8; KEY]>::try_from(shared).map(Zeroizing::new).map_err(|_| ());
+        agreement::agree(&key, peer, (), take).ok()
+    }
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Identity({})", self.recipient())
+    }
+}
+
+impl fmt::Display for Recipient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = bech32::encode::<Bech32>(Hrp::parse_unchecked(PUBLIC), &self.0);
+        f.write_str(&text.unwrap_or_default())
+    }
+}
+
+impl FromStr for Recipient {
+    type Err = AgeError;
+
+    fn from_str(text: &str) -> Result<Self, AgeError> {
+        let octets = decoded(text, PUBLIC).ok_or(NOT_RECIPIENT)?;
+        Ok(Self(*octets))
+    }
+}
+
+impl Identity {
+    /// Every key of a file as `age-keygen` writes it: one a line, comments after `#`.
+    ///
+    /// # Errors
+    /// [`AgeError::BadKey`] for another line, or none.
+    pub fn parse_file(text: &SecretString) -> Result<Vec<Self>, AgeError> {
+        let lines = text.expose_secret().lines().map(str::trim);
+        let keys = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let all: Vec<Self> = keys
+            .map(|line| decoded(line, PRIVATE).map(Self::of).ok_or(NOT_IDENTITY))
+            .collect::<Result<_, _>>()?;
+        if all.is_empty() { Err(NOT_IDENTITY) } else { Ok(all) }
+    }
+}
+
+/// 32 octets in Bech32 (BIP 173) under this prefix.
+fn decoded(text: &str, prefix: &str) -> Option<Zeroizing<[u8; KEY]>> {
+    let checked = bech32::primitives::decode::CheckedHrpstring::new::<Bech32>(text.trim()).ok()?;
+    if !checked.hrp().to_lowercase().eq(prefix) {
+        return None;
+    }
+    let mut octets: Vec<u8> = checked.byte_iter().collect();
+    let key = <[u8; KEY]>::try_from(octets.as_slice()).ok().map(Zeroizing::new);
+    octets.zeroize();
+    key
+}

@@ -1,0 +1,177 @@
+//! The content: pieces of 64 KiB, each sealed under its number, the last one marked.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+
+use aws_lc_rs::aead::{Aad, LessSafeKey, Nonce};
+use zeroize::Zeroizing;
+
+use super::AgeError;
+use super::header::{FILE_KEY, cipher, derived};
+use crate::keyring::random;
+
+/// Octets of a piece.
+const PIECE: usize = 64 * 1024;
+const TAG: usize = 16;
+const NONCE: usize = 16;
+
+fn nonce(number: u64, last: bool) -> Nonce {
+    let mut nonce = [0; 12];
+    nonce[3..11].copy_from_slice(&number.to_be_bytes());
+    nonce[11] = u8::from(last);
+    Nonce::assume_unique_for_key(nonce)
+}
+
+fn content_key(file_key: &[u8; FILE_KEY], nonce: &[u8; NONCE]) -> LessSafeKey {
+    cipher(&derived(file_key, nonce, b"payload"))
+}
+
+/// Encrypts what is written to it. A file without [`Self::finish`] is one cut off.
+pub struct AgeWriter<W> {
+    out: W,
+    key: LessSafeKey,
+    piece: Zeroizing<Vec<u8>>,
+    number: u64,
+}
+
+impl<W: Write> AgeWriter<W> {
+    pub(super) fn new(mut out: W, file_key: &[u8; FILE_KEY]) -> Result<Self, AgeError> {
+        let nonce = random::<NONCE>();
+        out.write_all(&*nonce)?;
+        let key = content_key(file_key, &nonce);
+        Ok(Self { out, key, piece: Zeroizing::new(Vec::with_capacity(PIECE + TAG)), number: 0 })
+    }
+
+    /// Writes the last piece, and gives back what was written to.
+    ///
+    /// # Errors
+    /// Those of what is written to.
+    pub fn finish(mut self) -> Result<W, AgeError> {
+        self.put(true)?;
+        self.out.flush()?;
+        Ok(self.out)
+    }
+
+    fn put(&mut self, last: bool) -> io::Result<()> {
+        let sealed =
+            self.key.seal_in_place_append_tag(nonce(self.number, last), Aad::empty(), &mut *self.piece);
+        sealed.map_err(|_| io::Error::other("the content could not be encrypted"))?;
+        self.out.write_all(&self.piece)?;
+        self.piece.clear();
+        self.number += 1;
+        Ok(())
+    }
+}
+
+impl<W: Write> Write for AgeWriter<W> {
+    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+        // A full piece is written once there is more: the last one is marked.
+        if self.piece.len() == PIECE && !octets.is_empty() {
+            self.put(false)?;
+        }
+        let taken = octets.len().min(PIECE - self.piece.len());
+        self.piece.extend_from_slice(&octets[..taken]);
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Gives what was encrypted. Nothing of a piece is given before it is proven; an error is an [`AgeError`] inside.
+pub struct AgeReader<R> {
+    from: R,
+    key: LessSafeKey,
+    /// What is read and not opened yet: one piece and an octet of the next.
+    ahead: Vec<u8>,
+    piece: Zeroizing<Vec<u8>>,
+    at: usize,
+    number: u64,
+    given: u64,
+    ended: bool,
+}
+
+impl<R: Read> AgeReader<R> {
+    pub(super) fn new(mut from: R, file_key: &[u8; FILE_KEY]) -> Result<Self, AgeError> {
+        let mut nonce = [0; NONCE];
+        from.read_exact(&mut nonce).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => AgeError::Changed(0),
+            _ => AgeError::Io(error),
+        })?;
+        Ok(Self {
+            from,
+            key: content_key(file_key, &nonce),
+            ahead: Vec::with_capacity(PIECE + TAG + 1),
+            piece: Zeroizing::new(Vec::new()),
+            at: 0,
+            number: 0,
+            given: 0,
+            ended: false,
+        })
+    }
+
+    /// Opens the next piece; false when there is none.
+    fn next(&mut self) -> Result<bool, AgeError> {
+        if self.ended {
+            return Ok(false);
+        }
+        let wanted = PIECE + TAG + 1 - self.ahead.len();
+        (&mut self.from).take(wanted as u64).read_to_end(&mut self.ahead)?;
+        let last = self.ahead.len() <= PIECE + TAG;
+        let length = self.ahead.len().min(PIECE + TAG);
+        let rest = self.ahead.split_off(length);
+        let mut piece = Zeroizing::new(std::mem::replace(&mut self.ahead, rest));
+        let whole = piece.clone();
+        let length = match self.key.open_in_place(nonce(self.number, last), Aad::empty(), &mut piece) {
+            Ok(opened) => opened.len(),
+            // The last piece in its place, and something behind it?
+            Err(_) if !last && self.opens_as_last(&whole) => return Err(AgeError::Longer),
+            Err(_) => return Err(AgeError::Changed(self.given)),
+        };
+        // Only a file without content has an empty piece.
+        if length == 0 && self.number > 0 {
+            return Err(AgeError::Changed(self.given));
+        }
+        piece.truncate(length);
+        (self.piece, self.at) = (piece, 0);
+        self.number += 1;
+        self.given += length as u64;
+        self.ended = last;
+        Ok(true)
+    }
+
+    fn opens_as_last(&self, piece: &[u8]) -> bool {
+        let mut piece = Zeroizing::new(piece.to_vec());
+        self.key.open_in_place(nonce(self.number, true), Aad::empty(), &mut piece).is_ok()
+    }
+}
+
+impl<R: Read> Read for AgeReader<R> {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        while self.at == self.piece.len() {
+            match self.next() {
+                Ok(true) => {}
+                Ok(false) => return Ok(0),
+                Err(AgeError::Io(error)) => return Err(error),
+                Err(error) => return Err(io::Error::new(io::ErrorKind::InvalidData, error)),
+            }
+        }
+        let given = room.len().min(self.piece.len() - self.at);
+        room[..given].copy_from_slice(&self.piece[self.at..self.at + given]);
+        self.at += given;
+        Ok(given)
+    }
+}
+
+impl<W> fmt::Debug for AgeWriter<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AgeWriter").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+impl<R> fmt::Debug for AgeReader<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AgeReader").field("given", &self.given).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,140 @@
+//! Signatures over what was hashed elsewhere: which there are, and which key makes which.
+
+use crate::{KeyType, PrivateKey, SignError};
+
+/// A hash whose value is signed.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Hash {
+    /// MD5 and SHA-1 side by side, as TLS 1.0 and 1.1 sign (RFC 4346 section 7.4.3).
+    Md5Sha1,
+    /// SHA-1
+    Sha1,
+    /// SHA-224
+    Sha224,
+    /// SHA-256
+    Sha256,
+    /// SHA-384
+    Sha384,
+    /// SHA-512
+    Sha512,
+}
+
+impl Hash {
+    /// Every one.
+    pub const ALL: [Self; 6] =
+        [Self::Md5Sha1, Self::Sha1, Self::Sha224, Self::Sha256, Self::Sha384, Self::Sha512];
+
+    /// Octets of a value.
+    #[must_use]
+    pub const fn octets(self) -> usize {
+        match self {
+            Self::Md5Sha1 => 36,
+            Self::Sha1 => 20,
+            Self::Sha224 => 28,
+            Self::Sha256 => 32,
+            Self::Sha384 => 48,
+            Self::Sha512 => 64,
+        }
+    }
+}
+
+/// How something is signed.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Scheme {
+    /// RSASSA-PKCS1-v1_5 (RFC 8017 section 8.2) over a digest; the DigestInfo is put before it here, and none before
+    /// [`Hash::Md5Sha1`].
+    RsaPkcs1(Hash),
+    /// RSASSA-PSS (RFC 8017 section 8.1) over a digest, MGF1 with the same hash, a salt as long as the hash.
+    RsaPss(Hash),
+    /// ECDSA (FIPS 186-5 section 6.4) over a digest, on the curve of the key; a digest longer than the curve's order is
+    /// cut to it. The signature is DER.
+    Ecdsa(Hash),
+    /// Ed25519 (RFC 8032) over a whole message.
+    Ed25519,
+}
+
+/// Why a key does not sign this so.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum Misfit {
+    /// The scheme is another algorithm's.
+    #[error("a key of kind {0} does not sign so")]
+    Kind(KeyType),
+    /// No value of the hash.
+    #[error("{given} octets to sign, {wanted} expected")]
+    Length {
+        /// What the hash has.
+        wanted: usize,
+        /// What there was.
+        given: usize,
+    },
+}
+
+impl Scheme {
+    /// Whether a key of this kind signs `octets` of input so. To be asked before the key is touched: a signature by a
+    /// key over what was meant for another algorithm may be worth something to somebody.
+    ///
+    /// # Errors
+    /// [`Misfit`]
+    pub fn check(self, kind: KeyType, octets: usize) -> Result<(), Misfit> {
+        let fits = match self {
+            Self::RsaPkcs1(_) | Self::RsaPss(_) => kind.rsa_bits().is_some(),
+            Self::Ecdsa(_) => matches!(kind, KeyType::P256 | KeyType::P384 | KeyType::P521),
+            Self::Ed25519 => kind == KeyType::Ed25519,
+        };
+        if !fits {
+            return Err(Misfit::Kind(kind));
+        }
+        match self {
+            Self::RsaPkcs1(hash) | Self::RsaPss(hash) | Self::Ecdsa(hash) if hash.octets() != octets => {
+                Err(Misfit::Length { wanted: hash.octets(), given: octets })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// One signature to make by a key in this process.
+#[derive(Clone, Copy, Debug)]
+pub struct SignJob<'a> {
+    /// By which key.
+    pub key: &'a PrivateKey,
+    /// How.
+    pub scheme: Scheme,
+    /// Over what: a digest, for Ed25519 a message.
+    pub input: &'a [u8],
+}
+
+/// Makes several signatures, on this thread; one result a job, in their order. Today one after the other: a kernel that
+/// makes several at once takes its place here, beside the keys it needs.
+#[must_use]
+pub fn sign_slice(jobs: &[SignJob<'_>]) -> Vec<Result<Vec<u8>, SignError>> {
+    jobs.iter().map(|job| job.key.sign_digest_now(job.scheme, job.input)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scheme_takes_its_own_keys_and_lengths_only() {
+        let schemes = |hash| [Scheme::RsaPkcs1(hash), Scheme::RsaPss(hash), Scheme::Ecdsa(hash)];
+        for kind in KeyType::ALL {
+            for hash in Hash::ALL {
+                let fitting: Vec<Scheme> =
+                    schemes(hash).into_iter().filter(|s| s.check(kind, hash.octets()).is_ok()).collect();
+                let wanted = match kind {
+                    KeyType::Rsa2048 | KeyType::Rsa3072 | KeyType::Rsa4096 => &schemes(hash)[..2],
+                    KeyType::P256 | KeyType::P384 | KeyType::P521 => &schemes(hash)[2..],
+                    _ => &[],
+                };
+                assert_eq!(fitting, wanted, "{kind} {hash:?}");
+                for octets in [0, hash.octets() - 1, hash.octets() + 1] {
+                    assert!(schemes(hash).iter().all(|s| s.check(kind, octets).is_err()), "{kind} {octets}");
+                }
+            }
+            for octets in [0, 32, 65_532] {
+                assert_eq!(Scheme::Ed25519.check(kind, octets).is_ok(), kind == KeyType::Ed25519);
+            }
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Texts that must not be seen: passwords, tokens, keys in PEM.
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serializer};
+use zeroize::Zeroizing;
+
+/// A text nobody may see: not in `Debug`, not in a log, not in an answer, wiped when dropped. It does not serialise by
+/// itself; where it has to be written, the field says so with [`exposed`] or [`exposed_option`].
+#[derive(Clone, Default, Eq, PartialEq)]
+pub struct Secret(Zeroizing<String>);
+
+impl Secret {
+    /// Takes the text over.
+    #[must_use]
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(Zeroizing::new(text.into()))
+    }
+
+    /// The text itself. Give it to whom it is for and to nobody else.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<Zeroizing<String>> for Secret {
+    fn from(text: Zeroizing<String>) -> Self {
+        Self(text)
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+impl<'de> Deserialize<'de> for Secret {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer).map(Self::new)
+    }
+}
+
+/// Writes a secret out: `#[serde(serialize_with = "keys::secret::exposed")]`.
+///
+/// # Errors
+/// Those of the serializer.
+pub fn exposed<S: Serializer>(secret: &Secret, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(secret.expose())
+}
+
+/// As [`exposed`], of one that may be absent.
+///
+/// # Errors
+/// Those of the serializer.
+pub fn exposed_option<S: Serializer>(secret: &Option<Secret>, serializer: S) -> Result<S::Ok, S::Error> {
+    match secret {
+        Some(secret) => serializer.serialize_some(secret.expose()),
+        None => serializer.serialize_none(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_not_shown() {
+        assert_eq!(format!("{:?}", Secret::new("hunter2")), "Secret(…)");
+        assert_eq!(Secret::new("hunter2").expose(), "hunter2");
+    }
+}

@@ -1,0 +1,165 @@
+//! Keys for what is sealed for hours only, such as session tickets: made here, changed by themselves, stored nowhere.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use aws_lc_rs::aead::{AES_256_GCM, Aad, Nonce, RandomizedNonceKey};
+use parking_lot::RwLock;
+
+use crate::keyring::random;
+
+/// Octets that name the key.
+const ID: usize = 8;
+/// Octets of a nonce; random ones are safe for 2³² seals under a key (NIST SP 800-38D section 8.3).
+const NONCE: usize = 12;
+/// Octets of the tag.
+const TAG: usize = 16;
+/// What a sealed value is longer by than the clear one.
+const OVERHEAD: usize = ID + NONCE + TAG;
+/// Seals under one key, far from where random nonces may repeat; the next one brings a new key, whatever its age.
+const SEALS_MAX: u32 = 1 << 30;
+
+/// Why a value does not open.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum TicketError {
+    /// Its key is retired, or of another process: whoever holds the value begins anew.
+    #[error("sealed under a key that is no longer held")]
+    Retired,
+    /// It is not what was sealed.
+    #[error("not sealed here, or changed since")]
+    Forged,
+    /// The library failed.
+    #[error("the library failed")]
+    Library,
+}
+
+/// The key in use and the one before it.
+pub struct TicketKeys {
+    life: Duration,
+    held: RwLock<Vec<Generation>>,
+}
+
+struct Generation {
+    id: [u8; ID],
+    key: RandomizedNonceKey,
+    made: Instant,
+    seals: std::sync::atomic::AtomicU32,
+}
+
+impl Generation {
+    fn new(now: Instant) -> Option<Self> {
+        let key = RandomizedNonceKey::new(&AES_256_GCM, &*random::<32>()).ok()?;
+        Some(Self { id: *random::<ID>(), key, made: now, seals: 0.into() })
+    }
+
+    fn seals(&self, now: Instant, life: Duration) -> bool {
+        let seals = self.seals.load(std::sync::atomic::Ordering::Relaxed);
+        now.saturating_duration_since(self.made) < life && seals < SEALS_MAX
+    }
+}
+
+impl TicketKeys {
+    /// Each key seals for `life` and opens for twice as long.
+    #[must_use]
+    pub fn new(life: Duration) -> Self {
+        Self { life, held: RwLock::default() }
+    }
+
+    /// AES-256-GCM under the key in use.
+    ///
+    /// # Errors
+    /// [`TicketError::Library`]
+    pub fn seal(&self, now: Instant, clear: &[u8]) -> Result<Vec<u8>, TicketError> {
+        if let Some(sealed) = self.seal_by_newest(now, clear) {
+            return sealed;
+        }
+        {
+            let mut held = self.held.write();
+            // Whoever came first has made it.
+            if !held.first().is_some_and(|newest| newest.seals(now, self.life)) {
+                held.insert(0, Generation::new(now).ok_or(TicketError::Library)?);
+                held.retain(|key| now.saturating_duration_since(key.made) < self.life * 2);
+            }
+        }
+        self.seal_by_newest(now, clear).unwrap_or(Err(TicketError::Library))
+    }
+
+    /// `None` when the newest key seals no more.
+    fn seal_by_newest(&self, now: Instant, clear: &[u8]) -> Option<Result<Vec<u8>, TicketError>> {
+        let held = self.held.read();
+        let newest = held.first().filter(|newest| newest.seals(now, self.life))?;
+        newest.seals.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let mut sealed = Vec::with_capacity(clear.len() + OVERHEAD);
+        sealed.extend_from_slice(&newest.id);
+        sealed.extend_from_slice(&[0; NONCE]);
+        sealed.extend_from_slice(clear);
+        let made = newest.key.seal_in_place_separate_tag(Aad::from(newest.id), &mut sealed[ID + NONCE..]);
+        let Ok((nonce, tag)) = made else { return Some(Err(TicketError::Library)) };
+        sealed[ID..ID + NONCE].copy_from_slice(nonce.as_ref());
+        sealed.extend_from_slice(tag.as_ref());
+        Some(Ok(sealed))
+    }
+
+    /// What was sealed.
+    ///
+    /// # Errors
+    /// [`TicketError`]
+    pub fn open(&self, now: Instant, sealed: &[u8]) -> Result<Vec<u8>, TicketError> {
+        if sealed.len() < OVERHEAD {
+            return Err(TicketError::Forged);
+        }
+        let (head, body) = sealed.split_at(ID + NONCE);
+        let (id, nonce) = head.split_at(ID);
+        let held = self.held.read();
+        let live = |key: &&Generation| now.saturating_duration_since(key.made) < self.life * 2;
+        let key = held.iter().filter(live).find(|key| key.id == id).ok_or(TicketError::Retired)?;
+        let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| TicketError::Forged)?;
+        let mut clear = body.to_vec();
+        let opened = key.key.open_in_place(nonce, Aad::from(key.id), &mut clear);
+        let length = opened.map_err(|_| TicketError::Forged)?.len();
+        clear.truncate(length);
+        Ok(clear)
+    }
+}
+
+impl fmt::Debug for TicketKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TicketKeys").field("life", &self.life).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3_600);
+
+    #[test]
+    fn a_ticket_opens_for_twice_the_life_of_its_key() {
+        let (keys, began) = (TicketKeys::new(HOUR), Instant::now());
+        let first = keys.seal(began, b"session").unwrap();
+        assert_eq!(keys.open(began, &first).unwrap(), b"session");
+        let second = keys.seal(began + HOUR, b"session").unwrap();
+        assert_ne!(first[..ID], second[..ID], "a new key");
+        let just_before = began + HOUR * 2 - Duration::from_millis(1);
+        assert_eq!(keys.open(just_before, &first).unwrap(), b"session");
+        assert_eq!(keys.open(began + HOUR * 2, &first), Err(TicketError::Retired));
+        assert_eq!(keys.open(began + HOUR * 2, &second).unwrap(), b"session");
+        assert_eq!(TicketKeys::new(HOUR).open(began, &second), Err(TicketError::Retired), "another process");
+    }
+
+    #[test]
+    fn a_changed_ticket_does_not_open() {
+        let (keys, now) = (TicketKeys::new(HOUR), Instant::now());
+        let sealed = keys.seal(now, b"session").unwrap();
+        assert_eq!(sealed.len(), 7 + OVERHEAD);
+        for at in 0..sealed.len() {
+            let mut changed = sealed.clone();
+            changed[at] ^= 1;
+            let wanted = if at < ID { TicketError::Retired } else { TicketError::Forged };
+            assert_eq!(keys.open(now, &changed), Err(wanted), "octet {at}");
+            assert!(keys.open(now, &sealed[..at]).is_err(), "{at} octets");
+        }
+        assert_eq!(keys.open(now, &keys.seal(now, b"").unwrap()).unwrap(), b"");
+    }
+}

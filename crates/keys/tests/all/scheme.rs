@@ -1,0 +1,139 @@
+//! Signatures over digests, as OpenSSL checks them.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use keys::{Hash, KeyType, PrivateKey, Scheme, SignJob, Signer, sign_slice};
+
+use crate::software::key;
+
+/// The kinds that sign digests, Ed25519 aside.
+const KINDS: [KeyType; 6] =
+    [KeyType::Rsa2048, KeyType::Rsa3072, KeyType::Rsa4096, KeyType::P256, KeyType::P384, KeyType::P521];
+
+/// Whether OpenSSL takes the signature.
+pub(crate) fn openssl_verifies(spki: &[u8], scheme: Scheme, input: &[u8], signature: &[u8]) -> bool {
+    let folder = tempfile::tempdir().unwrap();
+    let put = |name: &str, octets: &[u8]| fs::write(folder.path().join(name), octets).unwrap();
+    put("public", spki);
+    put("input", input);
+    put("signature", signature);
+    let name = |hash| match hash {
+        Hash::Md5Sha1 => "md5-sha1",
+        Hash::Sha1 => "sha1",
+        Hash::Sha224 => "sha224",
+        Hash::Sha256 => "sha256",
+        Hash::Sha384 => "sha384",
+        Hash::Sha512 => "sha512",
+    };
+    let options = match scheme {
+        Scheme::RsaPkcs1(hash) => format!("-pkeyopt digest:{}", name(hash)),
+        Scheme::RsaPss(hash) => format!(
+            "-pkeyopt rsa_padding_mode:pss -pkeyopt rsa_pss_saltlen:digest -pkeyopt digest:{}",
+            name(hash)
+        ),
+        Scheme::Ecdsa(_) => String::new(),
+        Scheme::Ed25519 => "-rawin".to_owned(),
+    };
+    run(
+        folder.path(),
+        &format!("pkeyutl -verify -pubin -keyform DER -inkey public -in input -sigfile signature {options}"),
+    )
+}
+
+fn run(folder: &Path, arguments: &str) -> bool {
+    let run = Command::new("openssl").current_dir(folder).args(arguments.split_whitespace()).output();
+    let run =
+        run.unwrap_or_else(|error| panic!("this test needs openssl: apt-get install -y openssl ({error})"));
+    run.status.success()
+}
+
+/// What the library makes: no RSA under hashes that are broken.
+fn made(scheme: Scheme) -> bool {
+    !matches!(
+        scheme,
+        Scheme::RsaPkcs1(Hash::Md5Sha1 | Hash::Sha1 | Hash::Sha224)
+            | Scheme::RsaPss(Hash::Md5Sha1 | Hash::Sha1 | Hash::Sha224)
+    )
+}
+
+#[test]
+fn every_scheme_of_every_kind_is_what_openssl_expects() {
+    let mut checked = 0;
+    for kind in KINDS {
+        let key = key(kind);
+        for hash in Hash::ALL {
+            // Begins with a set bit, so that nothing is lost that should not be.
+            let digest: Vec<u8> = (0..hash.octets()).map(|at| 0xff - at as u8).collect();
+            for scheme in [Scheme::RsaPkcs1(hash), Scheme::RsaPss(hash), Scheme::Ecdsa(hash)] {
+                let signed = key.sign_digest_now(scheme, &digest);
+                if scheme.check(kind, digest.len()).is_err() || !made(scheme) {
+                    assert!(signed.is_err(), "{kind} {scheme:?}");
+                    continue;
+                }
+                let signature = signed.unwrap();
+                assert!(openssl_verifies(key.spki(), scheme, &digest, &signature), "{kind} {scheme:?}");
+                let mut other = digest.clone();
+                other[0] ^= 1;
+                assert!(!openssl_verifies(key.spki(), scheme, &other, &signature), "{kind} {scheme:?}");
+                checked += 1;
+            }
+        }
+    }
+    assert_eq!(
+        checked,
+        3 * 3 + 3 * 3 + 3 * 6,
+        "RSA PKCS #1 and PSS by three hashes, ECDSA by six, three keys each"
+    );
+}
+
+#[test]
+fn ed25519_signs_messages() {
+    let key = key(KeyType::Ed25519);
+    for message in [&b"m"[..], &[7; 10_000]] {
+        let signature = key.sign_digest_now(Scheme::Ed25519, message).unwrap();
+        assert!(openssl_verifies(key.spki(), Scheme::Ed25519, message, &signature));
+    }
+}
+
+#[tokio::test]
+async fn the_seam_and_the_slice_sign_the_same() {
+    let digest = [0x5a; 32];
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let (rsa, ec) = (key(KeyType::Rsa2048), key(KeyType::P256));
+    let scheme = Scheme::RsaPkcs1(Hash::Sha256);
+    let through: &dyn Signer = &rsa;
+    let signed = through.sign_digest(scheme, &digest, deadline).await.unwrap();
+    assert_eq!(signed, rsa.sign_digest_now(scheme, &digest).unwrap(), "PKCS #1 v1.5 has no randomness");
+    let jobs = [
+        SignJob { key: &rsa, scheme, input: &digest },
+        SignJob { key: &ec, scheme, input: &digest },
+        SignJob { key: &ec, scheme: Scheme::Ecdsa(Hash::Sha256), input: &digest },
+    ];
+    let results = sign_slice(&jobs);
+    assert_eq!(results[0].as_ref(), Ok(&signed));
+    assert!(results[1].is_err(), "an RSA scheme under a P-256 key");
+    let signature = results[2].as_ref().unwrap();
+    assert!(openssl_verifies(ec.spki(), Scheme::Ecdsa(Hash::Sha256), &digest, signature));
+}
+
+#[test]
+fn keys_are_read_from_files_of_either_form() {
+    let folder = tempfile::tempdir().unwrap();
+    for kind in [KeyType::Rsa2048, KeyType::P384, KeyType::Ed25519] {
+        let key = key(kind);
+        let (pem, der) = (folder.path().join("a.key"), folder.path().join("b.key"));
+        fs::write(&pem, key.to_pkcs8_pem().as_bytes()).unwrap();
+        fs::write(&der, &*key.to_pkcs8_der()).unwrap();
+        for path in [pem, der] {
+            assert_eq!(PrivateKey::from_file(&path).unwrap().spki(), key.spki(), "{kind}");
+        }
+    }
+    for (octets, what) in [(&b"nothing"[..], "text"), (&[0x30; 70_000], "too long"), (b"", "empty")] {
+        fs::write(folder.path().join("c.key"), octets).unwrap();
+        assert!(PrivateKey::from_file(&folder.path().join("c.key")).is_err(), "{what}");
+    }
+    assert!(PrivateKey::from_file(&folder.path().join("none.key")).is_err());
+}

@@ -1,0 +1,108 @@
+//! Who may do something with a name, and why. Not in CredHub.
+
+use axum::extract::Query;
+use axum::routing::{MethodRouter, get};
+use credentials::{
+    AccessChange, AccessDifference, AccessRow, AccessWay, Operation, Operations, PermissionPath,
+};
+use serde::Deserialize;
+use serde_json::{Value as Json, json};
+
+use super::answer::{Refused, time};
+use super::asking::Asking;
+use super::paging::Pages;
+use super::room;
+use crate::access::{BUILT_IN_ROLES, Permission};
+use crate::state::State;
+
+/// The routes of this module.
+pub(super) fn routes() -> Vec<(&'static str, MethodRouter<State>)> {
+    vec![("/api/v1/access", get(access))]
+}
+
+/// What stands behind the question mark.
+#[derive(Deserialize)]
+struct Asked {
+    name: Option<String>,
+    operation: Option<String>,
+    compared_with: Option<String>,
+    since: Option<String>,
+}
+
+/// Who may; with `compared_with` who may with one of two and not with the other; with `since` who may since then, or no
+/// more.
+async fn access(
+    state: State,
+    Asking(asker): Asking,
+    Query(asked): Query<Asked>,
+    pages: Pages,
+) -> Result<axum::Json<Json>, Refused> {
+    let path = PermissionPath::parse(&asked.name.unwrap_or_default())?;
+    let operation = operation_of(asked.operation.as_deref().unwrap_or("read"))?;
+    let store = room(&state)?.credentials();
+    let (after, limit) = (pages.after.as_ref(), pages.limit);
+    match (asked.compared_with, asked.since) {
+        (Some(_), Some(_)) => Err(Refused::bad("Give compared_with or since, not both.")),
+        (Some(other), None) => {
+            let other = PermissionPath::parse(&other)?;
+            let page = store.access_difference(&asker, (&path, &other), operation, after, limit).await?;
+            Ok(pages.answer(page, difference))
+        }
+        (None, Some(since)) => {
+            let since: jiff::Timestamp =
+                since.parse().map_err(|_| Refused::bad("since is a time: 2026-11-21T05:00:00Z."))?;
+            let since_us = since.as_microsecond();
+            let page = store.access_since(&asker, (&path, operation), since_us, after, limit).await?;
+            Ok(pages.answer(page, change))
+        }
+        (None, None) => {
+            let roles = roles(&state).await?;
+            let page = store.access(&asker, (&path, operation), &roles, after, limit).await?;
+            Ok(pages.answer(page, way))
+        }
+    }
+}
+
+fn operation_of(text: &str) -> Result<Operation, Refused> {
+    let one = Operations::parse(&[text])?.only();
+    one.ok_or_else(Refused::bad_request)
+}
+
+/// The roles that may do everything with credentials.
+async fn roles(state: &State) -> Result<Vec<String>, Refused> {
+    let own = state.access().roles().await.map_err(|problem| super::asking::refused(&problem))?;
+    let built_in = BUILT_IN_ROLES.iter().map(|role| (role.name, role.permissions));
+    let own = own.iter().map(|(name, permissions)| (name.as_str(), *permissions));
+    let all = built_in.chain(own).filter(|(_, permissions)| permissions.has(Permission::CredentialManage));
+    Ok(all.map(|(name, _)| name.to_owned()).collect())
+}
+
+fn way(row: &AccessRow) -> Json {
+    let (permission, path, role, changed) = match &row.way {
+        AccessWay::Permission { id, path, changed_at_us } => (Some(id), Some(path), None, *changed_at_us),
+        AccessWay::Role { role } => (None, None, Some(role), None),
+    };
+    json!({
+        "actor": row.actor,
+        "permission": permission,
+        "path": path,
+        "role": role,
+        "since": time(row.since_us),
+        "changed_at": changed.map(time),
+        "given_by": row.given_by,
+    })
+}
+
+fn difference(row: &AccessDifference) -> Json {
+    json!({ "actor": row.actor, "here": row.here, "there": row.there })
+}
+
+fn change(row: &AccessChange) -> Json {
+    json!({
+        "at": time(row.at_us),
+        "actor": row.actor,
+        "path": row.path,
+        "change": if row.gained { "gained" } else { "lost" },
+        "by": row.by,
+    })
+}

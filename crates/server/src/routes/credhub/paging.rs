@@ -1,0 +1,49 @@
+//! Pages of the listings that are not CredHub's: `limit` and `cursor`, `items` and `next`, as in the rest of the API.
+
+use axum::extract::{FromRequestParts, Query};
+use http::request::Parts;
+use serde::Deserialize;
+use serde_json::{Value as Json, json};
+use store::{Cursor, Page};
+
+use super::answer::Refused;
+use crate::paging::{LIMIT_DEFAULT, LIMIT_MAX};
+use crate::state::State;
+
+/// Which page is asked for.
+pub(super) struct Pages {
+    /// 1 to [`LIMIT_MAX`].
+    pub(super) limit: usize,
+    /// The last item of the page before.
+    pub(super) after: Option<Cursor>,
+}
+
+#[derive(Deserialize)]
+struct Asked {
+    limit: Option<usize>,
+    cursor: Option<String>,
+}
+
+impl FromRequestParts<State> for Pages {
+    type Rejection = Refused;
+
+    async fn from_request_parts(parts: &mut Parts, state: &State) -> Result<Self, Refused> {
+        let Query(asked) =
+            Query::<Asked>::from_request_parts(parts, state).await.map_err(|_| Refused::bad_request())?;
+        let limit = asked.limit.unwrap_or(LIMIT_DEFAULT);
+        if !(1..=LIMIT_MAX).contains(&limit) {
+            return Err(Refused::bad(format!("limit is 1 to {LIMIT_MAX}, not {limit}.")));
+        }
+        let after = asked.cursor.map(|cursor| cursor.parse()).transpose();
+        let after = after.map_err(|_| Refused::bad("The cursor is none. Begin without it."))?;
+        Ok(Self { limit, after })
+    }
+}
+
+impl Pages {
+    /// A page as it is answered.
+    pub(super) fn answer<T>(&self, page: Page<T>, show: impl Fn(&T) -> Json) -> axum::Json<Json> {
+        let items: Vec<Json> = page.rows.iter().map(show).collect();
+        axum::Json(json!({ "items": items, "next": page.next.map(|cursor| cursor.to_string()) }))
+    }
+}

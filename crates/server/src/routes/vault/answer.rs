@@ -1,0 +1,200 @@
+//! Answers and refusals as Vault writes them.
+
+use axum::extract::{FromRequest, Request};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use credentials::{Asker, CredentialError, Name, Operation, VersionView};
+use http::StatusCode;
+use http::header::ALLOW;
+use serde_json::{Map, Value as Json, json};
+use uuid::Uuid;
+
+use super::super::credhub::{self, CredHub, answer::status_of};
+use crate::state::State;
+
+const DENIED: &str = "permission denied";
+
+/// A refusal: a status and what is said about it.
+#[derive(Debug)]
+pub(super) struct Refused {
+    status: StatusCode,
+    body: Json,
+}
+
+impl Refused {
+    pub(super) fn new(status: StatusCode, error: impl Into<String>) -> Self {
+        Self { status, body: json!({ "errors": [error.into()] }) }
+    }
+
+    pub(super) fn bad(error: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, error)
+    }
+
+    pub(super) fn denied() -> Self {
+        Self::new(StatusCode::FORBIDDEN, DENIED)
+    }
+
+    /// Nothing is there.
+    pub(super) fn absent() -> Self {
+        Self { status: StatusCode::NOT_FOUND, body: json!({ "errors": [] }) }
+    }
+
+    pub(super) fn is_absent(&self) -> bool {
+        self.status == StatusCode::NOT_FOUND
+    }
+
+    /// A version is not there any more, and this is known of it.
+    pub(super) fn gone(data: Json) -> Self {
+        Self { status: StatusCode::NOT_FOUND, body: enveloped(data, Json::Null) }
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        let mut response = (self.status, axum::Json(self.body)).into_response();
+        // The framework's list of methods is short of LIST.
+        response.headers_mut().remove(ALLOW);
+        response
+    }
+}
+
+impl From<CredentialError> for Refused {
+    fn from(error: CredentialError) -> Self {
+        match error {
+            CredentialError::NotFound => Self::absent(),
+            CredentialError::Forbidden => Self::denied(),
+            CredentialError::Changed => {
+                Self::bad("check-and-set parameter did not match the current version")
+            }
+            error => Self::new(status_of(&error), error.to_string()),
+        }
+    }
+}
+
+impl From<credhub::answer::Refused> for Refused {
+    fn from(refused: credhub::answer::Refused) -> Self {
+        match refused.status() {
+            StatusCode::UNAUTHORIZED => Self::denied(),
+            status => Self::new(status, refused.error()),
+        }
+    }
+}
+
+/// What is not there for somebody who may not is denied, whether it is there or not.
+pub(super) async fn denied_or(
+    room: &CredHub,
+    asker: &Asker,
+    name: &Name,
+    operation: Operation,
+    error: CredentialError,
+) -> Refused {
+    if !matches!(error, CredentialError::NotFound) {
+        return error.into();
+    }
+    match room.credentials().may(asker, name, operation).await {
+        Ok(true) => Refused::absent(),
+        Ok(false) => Refused::denied(),
+        Err(error) => error.into(),
+    }
+}
+
+/// What every answer is wrapped in.
+fn enveloped(data: Json, auth: Json) -> Json {
+    json!({
+        "request_id": Uuid::new_v4(),
+        "lease_id": "",
+        "renewable": false,
+        "lease_duration": 0,
+        "data": data,
+        "wrap_info": null,
+        "warnings": null,
+        "auth": auth,
+        "mount_type": if auth.is_null() { "kv" } else { "" },
+    })
+}
+
+pub(super) fn data(data: impl Into<Json>) -> axum::Json<Json> {
+    axum::Json(enveloped(data.into(), Json::Null))
+}
+
+pub(super) fn auth(auth: Json) -> axum::Json<Json> {
+    axum::Json(enveloped(Json::Null, auth))
+}
+
+/// A time with its fraction of a second.
+pub(super) fn time(us: i64) -> String {
+    jiff::Timestamp::from_microsecond(us).unwrap_or_default().to_string()
+}
+
+/// What is known of a version: when it was made, and ends or ended.
+pub(super) fn version_times(created_at_us: i64, ends_at_us: Option<i64>) -> Map<String, Json> {
+    Map::from_iter([
+        ("created_time".to_owned(), time(created_at_us).into()),
+        ("deletion_time".to_owned(), ends_at_us.map(time).unwrap_or_default().into()),
+        ("destroyed".to_owned(), false.into()),
+    ])
+}
+
+/// As [`version_times`], of a version that was destroyed.
+pub(super) fn destroyed_times() -> Map<String, Json> {
+    Map::from_iter([
+        ("created_time".to_owned(), "".into()),
+        ("deletion_time".to_owned(), "".into()),
+        ("destroyed".to_owned(), true.into()),
+    ])
+}
+
+/// What stands beside the data of a version.
+pub(super) fn version_metadata(
+    number: u64,
+    mut times: Map<String, Json>,
+    noted: Option<&Json>,
+) -> Map<String, Json> {
+    times.insert("version".to_owned(), number.into());
+    times.insert("custom_metadata".to_owned(), custom_metadata(noted));
+    times
+}
+
+/// Of a version that has ended.
+pub(super) fn ended_metadata(version: &VersionView) -> Map<String, Json> {
+    version_metadata(version.number, version_times(version.created_at_us, version.ends_at_us), None)
+}
+
+/// What a version notes, as texts: anything else is its JSON.
+pub(super) fn custom_metadata(noted: Option<&Json>) -> Json {
+    let Some(Json::Object(noted)) = noted else { return Json::Null };
+    let text = |value: &Json| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    noted.iter().map(|(name, value)| (name.clone(), Json::from(text(value)))).collect::<Map<_, _>>().into()
+}
+
+/// A JSON object, whatever the body calls itself; none is an empty one.
+pub(super) struct Body(pub(super) Map<String, Json>);
+
+impl FromRequest<State> for Body {
+    type Rejection = Refused;
+
+    async fn from_request(request: Request, state: &State) -> Result<Self, Refused> {
+        let octets = Bytes::from_request(request, state).await.map_err(|error| match error.status() {
+            StatusCode::PAYLOAD_TOO_LARGE => {
+                Refused::new(StatusCode::PAYLOAD_TOO_LARGE, "http: request body too large")
+            }
+            _ => Refused::bad("the body could not be read"),
+        })?;
+        if octets.is_empty() {
+            return Ok(Self(Map::new()));
+        }
+        match serde_json::from_slice(&octets) {
+            Ok(Json::Object(fields)) => Ok(Self(fields)),
+            _ => Err(Refused::bad("failed to parse JSON input: the body is no JSON object")),
+        }
+    }
+}
+
+/// A number, which may be written as text.
+pub(super) fn number(value: &Json) -> Option<u64> {
+    match value {
+        Json::Number(number) => number.as_u64(),
+        Json::String(text) => text.trim().parse().ok(),
+        _ => None,
+    }
+}

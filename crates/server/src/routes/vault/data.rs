@@ -1,0 +1,155 @@
+//! Secrets: read, written, patched.
+
+use axum::extract::Query;
+use axum::extract::rejection::QueryRejection;
+use credentials::{Asker, CredentialError, Name, Numbered, Operation, Version};
+use http::StatusCode;
+use http::header::{CONTENT_TYPE, HeaderMap};
+use serde::Deserialize;
+use serde_json::{Map, Value as Json, json};
+
+use super::super::credhub::room;
+use super::answer::{
+    Body, Refused, data, denied_or, destroyed_times, ended_metadata, number, version_metadata, version_times,
+};
+use super::asking::Asking;
+use super::path::SecretName;
+use crate::state::State;
+
+/// What a patch calls itself (RFC 7396).
+const MERGE_PATCH: &str = "application/merge-patch+json";
+
+/// What stands behind the question mark.
+#[derive(Deserialize)]
+pub(super) struct Asked {
+    version: Option<String>,
+    depth: Option<String>,
+}
+
+type Question = Result<Query<Asked>, QueryRejection>;
+
+fn counted(text: Option<&str>, field: &str) -> Result<Option<u64>, Refused> {
+    let read = |text: &str| text.parse().map_err(|_| Refused::bad(format!("{field} is no number")));
+    // 0 is as good as none.
+    Ok(text.map(read).transpose()?.filter(|number| *number > 0))
+}
+
+pub(super) async fn get(
+    state: State,
+    Asking { asker, .. }: Asking,
+    SecretName(name): SecretName,
+    asked: Question,
+) -> Result<axum::Json<Json>, Refused> {
+    let (version, _) = readable(&state, &asker, &name, asked).await?;
+    let both = room(&state)?.credentials().options().concatenate_cas;
+    Ok(data(json!({ "data": version.value.fields(both), "metadata": metadata_of(&version) })))
+}
+
+/// The version that was asked for, and the depth.
+async fn readable(
+    state: &State,
+    asker: &Asker,
+    name: &Name,
+    asked: Question,
+) -> Result<(Version, Option<u64>), Refused> {
+    let Query(asked) = asked.map_err(|_| Refused::bad("the query cannot be read"))?;
+    let wanted = counted(asked.version.as_deref(), "version")?;
+    let depth = counted(asked.depth.as_deref(), "depth")?;
+    let room = room(state)?;
+    let gone = |metadata: Map<String, Json>| Refused::gone(json!({ "data": null, "metadata": metadata }));
+    match room.credentials().numbered(asker, name, wanted).await {
+        Ok(Numbered::Readable(version)) => Ok((*version, depth)),
+        Ok(Numbered::Ended(version)) => Err(gone(ended_metadata(&version))),
+        Ok(Numbered::Destroyed(number)) => Err(gone(version_metadata(number, destroyed_times(), None))),
+        Err(error) => Err(denied_or(room, asker, name, Operation::Read, error).await),
+    }
+}
+
+fn metadata_of(version: &Version) -> Map<String, Json> {
+    let times = version_times(version.created_at_us, version.ends_at_us);
+    version_metadata(version.number, times, version.metadata.as_ref())
+}
+
+/// The shape of a secret without its values; `depth` ends it.
+pub(super) async fn subkeys(
+    state: State,
+    Asking { asker, .. }: Asking,
+    SecretName(name): SecretName,
+    asked: Question,
+) -> Result<axum::Json<Json>, Refused> {
+    let (version, depth) = readable(&state, &asker, &name, asked).await?;
+    let shape = shape(&version.value.fields(true), depth.unwrap_or(u64::MAX));
+    Ok(data(json!({ "subkeys": shape, "metadata": metadata_of(&version) })))
+}
+
+fn shape(fields: &Map<String, Json>, depth: u64) -> Json {
+    let below = |value: &Json| match value {
+        Json::Object(fields) if depth > 1 && !fields.is_empty() => shape(fields, depth - 1),
+        _ => Json::Null,
+    };
+    fields.iter().map(|(name, value)| (name.clone(), below(value))).collect::<Map<_, _>>().into()
+}
+
+/// The fields that a body has, and the version it expects.
+fn written(body: &mut Map<String, Json>) -> Result<(Map<String, Json>, Option<u64>), Refused> {
+    let fields = match body.remove("data") {
+        Some(Json::Object(fields)) => fields,
+        None | Some(Json::Null) => return Err(Refused::bad("no data provided")),
+        Some(_) => {
+            return Err(Refused::bad("data is no JSON object. hint: {\"data\": {\"field\": \"value\"}}"));
+        }
+    };
+    let cas = match body.get("options").and_then(|options| options.get("cas")) {
+        None | Some(Json::Null) => None,
+        Some(cas) => Some(number(cas).ok_or_else(|| Refused::bad("options.cas is no number of a version"))?),
+    };
+    Ok((fields, cas))
+}
+
+pub(super) async fn set(
+    state: State,
+    Asking { asker, .. }: Asking,
+    SecretName(name): SecretName,
+    Body(mut body): Body,
+) -> Result<axum::Json<Json>, Refused> {
+    let (fields, cas) = written(&mut body)?;
+    let version = room(&state)?.credentials().set_fields(&asker, name, fields, cas).await?;
+    Ok(data(metadata_of(&version)))
+}
+
+pub(super) async fn patch(
+    state: State,
+    Asking { asker, .. }: Asking,
+    SecretName(name): SecretName,
+    headers: HeaderMap,
+    Body(mut body): Body,
+) -> Result<axum::Json<Json>, Refused> {
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    if kind.split(';').next().map(str::trim) != Some(MERGE_PATCH) {
+        let text = format!("a patch is of the content type {MERGE_PATCH}");
+        return Err(Refused::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, text));
+    }
+    let (fields, cas) = written(&mut body)?;
+    let room = room(&state)?;
+    match room.credentials().patch_fields(&asker, &name, &fields, cas).await {
+        Ok(version) => Ok(data(metadata_of(&version))),
+        Err(error @ CredentialError::NotFound) => {
+            Err(denied_or(room, &asker, &name, Operation::Read, error).await)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shape_has_no_values_and_ends_where_it_is_asked_to() {
+        let fields = json!({ "a": "secret", "b": { "c": { "d": 1 }, "e": {} } });
+        let fields = fields.as_object().unwrap();
+        assert_eq!(shape(fields, u64::MAX), json!({ "a": null, "b": { "c": { "d": null }, "e": null } }));
+        assert_eq!(shape(fields, 1), json!({ "a": null, "b": null }));
+        assert_eq!(shape(fields, 2), json!({ "a": null, "b": { "c": null, "e": null } }));
+    }
+}

@@ -1,0 +1,224 @@
+//! What is known of secrets: their versions, what they note, and what lies below a path.
+
+use axum::extract::Query;
+use credentials::{Asker, History, Name, Operation};
+use http::{Method, StatusCode};
+use serde::Deserialize;
+use serde_json::{Map, Value as Json, json};
+
+use super::super::credhub::room;
+use super::LIST;
+use super::answer::{
+    Body, Refused, custom_metadata, data, denied_or, destroyed_times, number, time, version_times,
+};
+use super::asking::Asking;
+use super::path::{Folder, SecretName, name_of};
+use super::versions::there_or_not;
+use crate::state::State;
+
+/// Versions that one answer tells of.
+const VERSIONS_MAX: u64 = 10_000;
+
+/// What stands behind the question mark.
+#[derive(Deserialize)]
+pub(super) struct Asked {
+    list: Option<String>,
+}
+
+impl Asked {
+    fn lists(&self) -> bool {
+        self.list.as_deref().is_some_and(|text| text == "true" || text == "1")
+    }
+}
+
+async fn list(state: &State, asker: &Asker, folder: Option<&Name>) -> Result<axum::Json<Json>, Refused> {
+    let children = room(state)?.credentials().children(asker, folder).await?;
+    if children.is_empty() {
+        return Err(Refused::absent());
+    }
+    Ok(data(json!({ "keys": children })))
+}
+
+pub(super) async fn list_by_method(
+    state: State,
+    method: Method,
+    Asking { asker, .. }: Asking,
+    Folder(folder): Folder,
+) -> Result<axum::Json<Json>, Refused> {
+    if method.as_str() != LIST {
+        return Err(unsupported());
+    }
+    list(&state, &asker, folder.as_ref()).await
+}
+
+pub(super) async fn list_root(
+    state: State,
+    Asking { asker, .. }: Asking,
+    Query(asked): Query<Asked>,
+) -> Result<axum::Json<Json>, Refused> {
+    if !asked.lists() {
+        return Err(unsupported());
+    }
+    list(&state, &asker, None).await
+}
+
+pub(super) async fn list_root_by_method(
+    state: State,
+    method: Method,
+    Asking { asker, .. }: Asking,
+) -> Result<axum::Json<Json>, Refused> {
+    if method.as_str() != LIST {
+        return Err(unsupported());
+    }
+    list(&state, &asker, None).await
+}
+
+fn unsupported() -> Refused {
+    Refused::new(StatusCode::METHOD_NOT_ALLOWED, "unsupported operation")
+}
+
+pub(super) async fn get(
+    state: State,
+    Asking { asker, .. }: Asking,
+    Folder(folder): Folder,
+    uri: http::Uri,
+    Query(asked): Query<Asked>,
+) -> Result<axum::Json<Json>, Refused> {
+    if asked.lists() {
+        return list(&state, &asker, folder.as_ref()).await;
+    }
+    let name = folder.filter(|_| !uri.path().ends_with('/'));
+    let name = name.map_or_else(|| name_of("/"), Ok)?;
+    let room = room(&state)?;
+    let history = match room.credentials().listed_versions(&asker, &name).await {
+        Ok(history) => history,
+        Err(error) => return Err(denied_or(room, &asker, &name, Operation::Read, error).await),
+    };
+    let retention = room.credentials().options().retention_of(name.key());
+    let versions_kept = retention.and_then(|retention| retention.versions).unwrap_or(0);
+    Ok(data(shown(&history, versions_kept)))
+}
+
+fn shown(history: &History, versions_kept: u32) -> Json {
+    let mut versions = Map::new();
+    for version in &history.versions {
+        let times = version_times(version.created_at_us, version.ends_at_us);
+        versions.insert(version.number.to_string(), times.into());
+    }
+    // What is missing after the oldest that is left was destroyed.
+    let oldest = history.versions.last().map_or(history.last_number, |version| version.number);
+    let since = oldest.max(history.last_number.saturating_sub(VERSIONS_MAX));
+    for number in since..=history.last_number {
+        versions.entry(number.to_string()).or_insert_with(|| destroyed_times().into());
+    }
+    let updated_at_us = history.versions.first().map_or(history.created_at_us, |newest| newest.created_at_us);
+    json!({
+        "cas_required": false,
+        "created_time": time(history.created_at_us),
+        "current_version": history.last_number,
+        "custom_metadata": custom_metadata(history.metadata.as_ref()),
+        "delete_version_after": "0s",
+        "max_versions": versions_kept,
+        "oldest_version": oldest,
+        "updated_time": time(updated_at_us),
+        "versions": versions,
+    })
+}
+
+/// What is kept of a name is for the configuration to say: only what holds already is accepted.
+fn only_custom(body: &Map<String, Json>) -> Result<(), Refused> {
+    let zero = |value: &Json| match value {
+        Json::Null | Json::Bool(false) => true,
+        Json::String(text) => text.trim_end_matches('s') == "0" || text == "false",
+        other => number(other) == Some(0),
+    };
+    for (field, hint) in [
+        ("max_versions", "credentials.retention says how many versions stay"),
+        ("cas_required", "options.cas of each write checks and sets"),
+        ("delete_version_after", "ttl_seconds of CredHub's side ends a version"),
+    ] {
+        if body.get(field).is_some_and(|value| !zero(value)) {
+            return Err(Refused::bad(format!("{field} is not kept by secret here. hint: {hint}")));
+        }
+    }
+    Ok(())
+}
+
+/// What a body notes: texts; with `null` for those to be taken away where it is a patch.
+fn noted(body: &Map<String, Json>, patches: bool) -> Result<Option<Map<String, Json>>, Refused> {
+    match body.get("custom_metadata") {
+        None => Ok(None),
+        Some(Json::Null) => Ok(Some(Map::new())),
+        Some(Json::Object(fields))
+            if fields.values().all(|value| value.is_string() || patches && value.is_null()) =>
+        {
+            Ok(Some(fields.clone()))
+        }
+        Some(_) => Err(Refused::bad("custom_metadata is an object of texts")),
+    }
+}
+
+pub(super) async fn set(
+    state: State,
+    Asking { asker, .. }: Asking,
+    SecretName(name): SecretName,
+    Body(body): Body,
+) -> Result<StatusCode, Refused> {
+    only_custom(&body)?;
+    note(&state, &asker, &name, noted(&body, false)?).await
+}
+
+pub(super) async fn patch(
+    state: State,
+    Asking { asker, .. }: Asking,
+    SecretName(name): SecretName,
+    Body(body): Body,
+) -> Result<StatusCode, Refused> {
+    only_custom(&body)?;
+    let Some(patch) = noted(&body, true)? else { return note(&state, &asker, &name, None).await };
+    let room = room(&state)?;
+    let history = match room.credentials().listed_versions(&asker, &name).await {
+        Ok(history) => history,
+        Err(error) => return Err(denied_or(room, &asker, &name, Operation::Read, error).await),
+    };
+    let mut all = history.metadata.and_then(|noted| noted.as_object().cloned()).unwrap_or_default();
+    for (field, value) in patch {
+        match value {
+            Json::Null => drop(all.remove(&field)),
+            value => drop(all.insert(field, value)),
+        }
+    }
+    note(&state, &asker, &name, Some(all)).await
+}
+
+async fn note(
+    state: &State,
+    asker: &Asker,
+    name: &Name,
+    noted: Option<Map<String, Json>>,
+) -> Result<StatusCode, Refused> {
+    let Some(noted) = noted else { return Ok(StatusCode::NO_CONTENT) };
+    let noted = (!noted.is_empty()).then_some(Json::Object(noted));
+    let room = room(state)?;
+    match room.credentials().set_metadata(asker, name, noted).await {
+        Ok(()) => Ok(StatusCode::NO_CONTENT),
+        Err(error) => {
+            let refused = denied_or(room, asker, name, Operation::Write, error).await;
+            let none = "nothing is there yet. hint: write a version first, then what it notes";
+            Err(if refused.is_absent() { Refused::bad(none) } else { refused })
+        }
+    }
+}
+
+/// All versions with their name; for the days of `credentials.undelete_days` CredHub's side takes them back.
+pub(super) async fn delete(
+    state: State,
+    Asking { asker, .. }: Asking,
+    SecretName(name): SecretName,
+) -> Result<StatusCode, Refused> {
+    let room = room(&state)?;
+    match room.credentials().delete(&asker, &name).await {
+        Ok(()) => Ok(StatusCode::NO_CONTENT),
+        Err(error) => there_or_not(denied_or(room, &asker, &name, Operation::Delete, error).await),
+    }
+}

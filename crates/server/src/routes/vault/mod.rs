@@ -1,0 +1,98 @@
+//! The credential store over the API of Vault's KV store, version 2, so that its clients read and write here unchanged.
+//!
+//! One mount, `secret`, is the root of all names: `secret/team/db` is the credential `/team/db`. Whoever may not is 403,
+//! whether anything is there or not; what is not there is 404 with no error in its list, for clients compare that.
+
+mod answer;
+mod asking;
+mod data;
+mod metadata;
+mod path;
+mod system;
+mod token;
+mod versions;
+
+use axum::Router;
+use axum::extract::{Request, State as With};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use http::{Method, StatusCode};
+
+use super::credhub::CredHub;
+use crate::state::State;
+use answer::Refused;
+
+/// The one mount, as clients name it.
+const MOUNT: &str = "secret/";
+
+/// What listing is asked with where a client has the method for it.
+const LIST: &str = "LIST";
+
+/// A client that asks for its answer to be wrapped must not get it in the clear.
+const WRAP: &str = "x-vault-wrap-ttl";
+
+/// Every route, below `/v1`.
+pub(super) fn router(state: &State) -> Router<State> {
+    let metadata = get(metadata::get)
+        .post(metadata::set)
+        .put(metadata::set)
+        .patch(metadata::patch)
+        .delete(metadata::delete)
+        .fallback(metadata::list_by_method);
+    let roots = get(metadata::list_root).fallback(metadata::list_root_by_method);
+    let myself = get(token::lookup).post(token::lookup).put(token::lookup);
+    Router::new()
+        .route(
+            "/secret/data/{*path}",
+            get(data::get).post(data::set).put(data::set).patch(data::patch).delete(versions::delete_newest),
+        )
+        .route("/secret/metadata/{*path}", metadata)
+        .route("/secret/metadata", roots.clone())
+        .route("/secret/metadata/", roots)
+        .route("/secret/delete/{*path}", post(versions::delete).put(versions::delete))
+        .route("/secret/undelete/{*path}", post(versions::undelete).put(versions::undelete))
+        .route("/secret/destroy/{*path}", post(versions::destroy).put(versions::destroy))
+        .route("/secret/subkeys/{*path}", get(data::subkeys))
+        .route("/secret/config", get(system::config))
+        .route("/sys/internal/ui/mounts", get(system::visible_mounts))
+        .route("/sys/internal/ui/mounts/{*path}", get(system::mount_of))
+        .route("/sys/mounts", get(system::mounts))
+        .route("/sys/health", get(system::health))
+        .route("/sys/seal-status", get(system::seal_status))
+        .route("/sys/leader", get(system::leader))
+        .route("/auth/token/lookup-self", myself)
+        .route("/auth/token/renew-self", post(token::renew).put(token::renew))
+        .route("/auth/token/revoke-self", post(token::revoke).put(token::revoke))
+        .route("/auth/approle/login", post(token::login).put(token::login))
+        .fallback(unknown)
+        .method_not_allowed_fallback(unsupported)
+        .layer(from_fn_with_state(state.clone(), allowed))
+}
+
+async fn unknown(request: Request) -> Refused {
+    let path = request.uri().path().trim_start_matches('/').chars().take(200).collect::<String>();
+    Refused::new(
+        StatusCode::NOT_FOUND,
+        format!("no handler for route {path:?}. hint: the one mount is {MOUNT}, a KV store of version 2"),
+    )
+}
+
+async fn unsupported() -> Refused {
+    Refused::new(StatusCode::METHOD_NOT_ALLOWED, "unsupported operation")
+}
+
+/// While the store is read-only nothing is changed.
+async fn allowed(With(state): With<State>, request: Request, next: Next) -> Response {
+    if request.headers().contains_key(WRAP) {
+        return Refused::bad("answers are not wrapped here. hint: ask without -wrap-ttl").into_response();
+    }
+    let method = request.method();
+    let changes = !matches!(*method, Method::GET | Method::HEAD) && method.as_str() != LIST;
+    let read_only = state.try_room::<CredHub>().is_some_and(CredHub::is_read_only);
+    if changes && read_only && request.uri().path().starts_with("/secret/") {
+        let text = "the credential store is read-only now. Try again later";
+        return Refused::new(StatusCode::SERVICE_UNAVAILABLE, text).into_response();
+    }
+    next.run(request).await
+}

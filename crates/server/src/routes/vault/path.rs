@@ -1,0 +1,93 @@
+//! Paths of secrets: names without their first slash.
+
+use axum::extract::{FromRequestParts, Path};
+use credentials::{NAME_CHARS_MAX, Name};
+use http::request::Parts;
+
+use super::answer::Refused;
+use crate::state::State;
+
+/// The name of a secret.
+pub(super) struct SecretName(pub(super) Name);
+
+/// The name of a folder; none is the root. A slash at its end changes nothing.
+pub(super) struct Folder(pub(super) Option<Name>);
+
+impl FromRequestParts<State> for SecretName {
+    type Rejection = Refused;
+
+    async fn from_request_parts(parts: &mut Parts, state: &State) -> Result<Self, Refused> {
+        name_of(&text_of(parts, state).await?).map(Self)
+    }
+}
+
+impl FromRequestParts<State> for Folder {
+    type Rejection = Refused;
+
+    async fn from_request_parts(parts: &mut Parts, state: &State) -> Result<Self, Refused> {
+        let text = text_of(parts, state).await?;
+        folder_of(&text).map(Self)
+    }
+}
+
+async fn text_of(parts: &mut Parts, state: &State) -> Result<String, Refused> {
+    let path = Path::<String>::from_request_parts(parts, state).await;
+    path.map(|Path(text)| text).map_err(|_| Refused::bad("the path is no text in UTF-8"))
+}
+
+/// The name that stands at a path.
+pub(super) fn name_of(path: &str) -> Result<Name, Refused> {
+    Name::parse(&format!("/{path}"))
+        .map_err(|_| Refused::bad(format!("the path is no name: {}", fault(path))))
+}
+
+pub(super) fn folder_of(path: &str) -> Result<Option<Name>, Refused> {
+    match path.strip_suffix('/').unwrap_or(path) {
+        "" => Ok(None),
+        path => name_of(path).map(Some),
+    }
+}
+
+/// What is wrong with a path that is no name.
+fn fault(path: &str) -> String {
+    let characters = path.chars().count() + 1;
+    if characters > NAME_CHARS_MAX {
+        return format!("it has {characters} characters, of at most {NAME_CHARS_MAX}");
+    }
+    if path.split('/').any(str::is_empty) {
+        return "a part of it is empty. hint: no // and no / at its end".to_owned();
+    }
+    if let Some(part) = path.split('/').find(|part| *part == "." || *part == "..") {
+        return format!("{part} is no part of a name");
+    }
+    let allowed = "letters, digits and -_/.:,()[]+ are allowed";
+    match path.chars().find(|c| !c.is_ascii_alphanumeric() && !"-_/.:,()[]+".contains(*c)) {
+        Some(other) => format!("the character {other:?} is not allowed. hint: {allowed}"),
+        None => format!("hint: {allowed}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_a_name_or_is_told_why_not() {
+        assert_eq!(name_of("Team/db").unwrap().as_str(), "/Team/db");
+        assert!(folder_of("").unwrap().is_none() && folder_of("/").unwrap().is_none());
+        assert_eq!(folder_of("team/").unwrap().unwrap().as_str(), "/team");
+        for (path, why) in [
+            ("a//b", "empty"),
+            ("/a", "empty"),
+            ("a/", "empty"),
+            ("a/../b", ".. is no part"),
+            (".", ". is no part"),
+            ("a b", "' '"),
+            ("ä", "'ä'"),
+            (&"x".repeat(1_024), "1025 characters"),
+        ] {
+            let refused = format!("{:?}", name_of(path).unwrap_err());
+            assert!(refused.contains(why), "{path}: {refused}");
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Tokens: given for an API token, looked up and ended by whoever has them.
+
+use axum::extract::{FromRequest, Request};
+use axum::response::{IntoResponse, Response};
+use credentials::TokenError;
+use http::StatusCode;
+use keys::Secret;
+use serde_json::{Value as Json, json};
+
+use super::super::credhub::{host, login, room};
+use super::answer::{Body, Refused, auth, data, time};
+use super::asking::Asking;
+use crate::guard;
+use crate::state::State;
+
+/// What an AppRole is here: an API token's name is the role, its text the secret.
+pub(super) async fn login(state: State, request: Request) -> Result<Response, Refused> {
+    let (parts, body) = request.into_parts();
+    let Body(fields) = Body::from_request(Request::from_parts(parts.clone(), body), &state).await?;
+    let text = |field: &str| fields.get(field).and_then(Json::as_str).unwrap_or_default();
+    let secret = Secret::new(text("secret_id"));
+    let grant = match login::identified(&state, text("role_id"), &secret, "client_credentials").await {
+        Ok(grant) => grant,
+        Err(refused) if refused.status().is_server_error() => return Err(refused.into()),
+        Err(_) => {
+            state.limits().failure(guard::address(&parts)).map_err(|problem| {
+                Refused::new(problem.status(), "too many failed logins came from this address")
+            })?;
+            return Err(Refused::bad(
+                "invalid role or secret ID. hint: role_id is the name of an API token, secret_id its text",
+            ));
+        }
+    };
+    let room = room(&state)?;
+    let tokens = room.credentials().issue_tokens(&grant, &room.url(host(&parts.headers, &parts.uri)));
+    Ok(auth(json!({
+        "client_token": tokens.access.expose(),
+        "accessor": tokens.id,
+        "policies": ["default"],
+        "token_policies": ["default"],
+        "metadata": { "role_name": grant.name },
+        "lease_duration": tokens.expires_in,
+        // Whoever has the secret asks for a new one.
+        "renewable": false,
+        "entity_id": "",
+        "token_type": "service",
+        "orphan": true,
+        "mfa_requirement": null,
+        "num_uses": 0,
+    }))
+    .into_response())
+}
+
+pub(super) async fn lookup(
+    state: State,
+    Asking { asker, token }: Asking,
+) -> Result<axum::Json<Json>, Refused> {
+    let text = token.as_ref().map(Secret::expose).unwrap_or_default();
+    let ends = room(&state)?.credentials().access_token_ends(text);
+    let ttl = ends.map_or(0, |ends| (ends - state.clock().now_seconds()).max(0));
+    Ok(data(json!({
+        "accessor": "",
+        "creation_time": 0,
+        "creation_ttl": 0,
+        "display_name": asker.actor,
+        "entity_id": "",
+        "expire_time": ends.map(|ends| time(ends.saturating_mul(1_000_000))),
+        "explicit_max_ttl": 0,
+        "id": text,
+        "meta": null,
+        "num_uses": 0,
+        "orphan": true,
+        "path": if ends.is_some() { "auth/approle/login" } else { "auth/token/create" },
+        "policies": ["default"],
+        "renewable": false,
+        "ttl": ttl,
+        "type": "service",
+    })))
+}
+
+/// No token here lives longer than it was given for.
+pub(super) async fn renew(_: Asking) -> Refused {
+    Refused::bad("lease is not renewable. hint: log in again")
+}
+
+/// Ends a token that a login gave.
+pub(super) async fn revoke(state: State, Asking { token, .. }: Asking) -> Result<StatusCode, Refused> {
+    let token = token.unwrap_or_default();
+    let store = room(&state)?.credentials();
+    match store.access_token(token.expose()).await {
+        Ok((_, id)) => {
+            store.end_token(id).await?;
+            Ok(StatusCode::NO_CONTENT)
+        }
+        Err(TokenError::Unavailable) => {
+            Err(Refused::new(StatusCode::SERVICE_UNAVAILABLE, "the database does not answer. Try again"))
+        }
+        Err(_) => Err(Refused::bad(
+            "only what a login gave is ended here. hint: `bulla token delete` ends an API token",
+        )),
+    }
+}

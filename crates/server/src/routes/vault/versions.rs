@@ -1,0 +1,87 @@
+//! Versions deleted, taken back and destroyed.
+
+use credentials::{Asker, Name, Operation, VersionsChange};
+use http::StatusCode;
+use serde_json::{Map, Value as Json};
+
+use super::super::credhub::away::VERSIONS_MAX;
+use super::super::credhub::room;
+use super::answer::{Body, Refused, denied_or, number};
+use super::asking::Asking;
+use super::path::SecretName;
+use crate::state::State;
+
+/// The numbers of a body: a list, or a text with commas.
+fn numbers_of(body: &Map<String, Json>) -> Result<Vec<u64>, Refused> {
+    let numbers: Option<Vec<u64>> = match body.get("versions") {
+        Some(Json::Array(all)) => all.iter().map(number).collect(),
+        Some(Json::String(text)) => text.split(',').map(|one| one.trim().parse().ok()).collect(),
+        Some(one @ Json::Number(_)) => number(one).map(|one| vec![one]),
+        _ => None,
+    };
+    let numbers = numbers.filter(|numbers| (1..=VERSIONS_MAX).contains(&numbers.len()));
+    numbers.ok_or_else(|| {
+        Refused::bad(format!(
+            "no version number provided. hint: versions is a list of 1 to {VERSIONS_MAX} numbers"
+        ))
+    })
+}
+
+/// What is not there is as it should be, for whoever may.
+async fn change(
+    state: &State,
+    asker: &Asker,
+    name: &Name,
+    numbers: Option<Vec<u64>>,
+    change: VersionsChange,
+) -> Result<StatusCode, Refused> {
+    let room = room(state)?;
+    let operation = match change {
+        VersionsChange::Undelete => Operation::Write,
+        VersionsChange::Delete | VersionsChange::Destroy => Operation::Delete,
+    };
+    match room.credentials().change_versions(asker, name, numbers, change).await {
+        Ok(()) => Ok(StatusCode::NO_CONTENT),
+        Err(error) => there_or_not(denied_or(room, asker, name, operation, error).await),
+    }
+}
+
+/// Nothing there is nothing to do.
+pub(super) fn there_or_not(refused: Refused) -> Result<StatusCode, Refused> {
+    if refused.is_absent() { Ok(StatusCode::NO_CONTENT) } else { Err(refused) }
+}
+
+pub(super) async fn delete_newest(
+    state: State,
+    Asking { asker, .. }: Asking,
+    SecretName(name): SecretName,
+) -> Result<StatusCode, Refused> {
+    change(&state, &asker, &name, None, VersionsChange::Delete).await
+}
+
+pub(super) async fn delete(
+    state: State,
+    Asking { asker, .. }: Asking,
+    SecretName(name): SecretName,
+    Body(body): Body,
+) -> Result<StatusCode, Refused> {
+    change(&state, &asker, &name, Some(numbers_of(&body)?), VersionsChange::Delete).await
+}
+
+pub(super) async fn undelete(
+    state: State,
+    Asking { asker, .. }: Asking,
+    SecretName(name): SecretName,
+    Body(body): Body,
+) -> Result<StatusCode, Refused> {
+    change(&state, &asker, &name, Some(numbers_of(&body)?), VersionsChange::Undelete).await
+}
+
+pub(super) async fn destroy(
+    state: State,
+    Asking { asker, .. }: Asking,
+    SecretName(name): SecretName,
+    Body(body): Body,
+) -> Result<StatusCode, Refused> {
+    change(&state, &asker, &name, Some(numbers_of(&body)?), VersionsChange::Destroy).await
+}

@@ -1,0 +1,533 @@
+//! The client of the credential store against a real one, on SQLite and on PostgreSQL.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use authority::keystore::KeyStore;
+use client::{Change, Client, Error, Limits};
+use credentials::{
+    Asker, Credentials, CredentialsOptions, Kind, Name, Operations, PermissionPath, SetRequest,
+};
+use keys::Keyring;
+use secrecy::ExposeSecret;
+use serde_json::{Value, json};
+use server::limit::LimitOptions;
+use server::listen::server_certificate;
+use server::routes::credhub::{CredHub, CredHubOptions};
+use server::{Running, Server, ServerOptions, State, access};
+use store::testing::Cluster;
+use store::{Clock, Store, StoreUrl};
+
+use crate::world::{Authority, HOUR, now};
+
+/// A long while, after which something did not happen.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A store, its server, and the port that it comes back to.
+struct Place {
+    store: Store,
+    clock: Clock,
+    credentials: Credentials,
+    ca: Authority,
+    admin: String,
+    address: SocketAddr,
+    api: Option<SocketAddr>,
+    running: Option<Running>,
+    _folder: tempfile::TempDir,
+    // Last: the store's connections go before it.
+    cluster: Option<Arc<Cluster>>,
+}
+
+fn admin() -> Asker {
+    Asker { actor: "uaa-client:bootstrap".to_owned(), everything: true }
+}
+
+fn at(text: &str) -> Name {
+    Name::parse(text).unwrap()
+}
+
+impl Place {
+    async fn sqlite() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let url = StoreUrl::sqlite(folder.path().join("bulla.db"));
+        Self::down(&url, folder, None).await.started().await
+    }
+
+    async fn postgres() -> Self {
+        let cluster = tokio::task::spawn_blocking(Cluster::shared).await.unwrap();
+        Self::on(cluster).await
+    }
+
+    async fn on(cluster: Arc<Cluster>) -> Self {
+        let url = cluster.database();
+        Self::down(&url, tempfile::tempdir().unwrap(), Some(cluster)).await.started().await
+    }
+
+    /// With everything in place to start it.
+    async fn down(url: &StoreUrl, folder: tempfile::TempDir, cluster: Option<Arc<Cluster>>) -> Self {
+        let store = Store::open(url).await.unwrap();
+        let clock = Clock::manual(now() * 1_000_000);
+        let keystore = KeyStore::new(store.clone(), Keyring::ephemeral(), clock.clone());
+        let options = CredentialsOptions::default();
+        let credentials = Credentials::open(store.clone(), keystore, clock.clone(), options);
+        let token = access::bootstrap(&store, &clock).await.unwrap().unwrap();
+        // A port that was free a moment ago.
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        Self {
+            store,
+            clock,
+            credentials,
+            ca: Authority::new("test root"),
+            admin: token.expose_secret().to_owned(),
+            address: free,
+            api: None,
+            running: None,
+            _folder: folder,
+            cluster,
+        }
+    }
+
+    async fn started(mut self) -> Self {
+        self.start().await;
+        self
+    }
+
+    async fn start(&mut self) {
+        let leaf = self.ca.leaf(&["127.0.0.1"]);
+        let certificate = server_certificate(&[leaf.der], &leaf.key).unwrap();
+        let mut options = ServerOptions::new("127.0.0.1:0".parse().unwrap(), certificate);
+        options.credentials = Some(self.address);
+        options.client_roots = vec![self.ca.root.clone()];
+        let began = std::time::Instant::now();
+        let running = loop {
+            let room = CredHub::new(self.credentials.clone(), CredHubOptions::default()).unwrap();
+            let unlimited = LimitOptions { caller: None, address: None, failures: None };
+            let state = State::builder(self.store.clone(), self.clock.clone()).limits(unlimited).with(room);
+            match Server::start(options.clone(), state.build()).await {
+                Ok(running) => break running,
+                // While it was down a connection of somebody else may have got the port.
+                Err(error) => assert!(began.elapsed() < PATIENCE, "{error}"),
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        };
+        self.api = Some(running.address);
+        self.running = Some(running);
+    }
+
+    async fn stop(&mut self) {
+        assert!(self.running.take().unwrap().stop().await);
+    }
+
+    async fn set(&self, name: &str, value: &str) {
+        let request = SetRequest::new(at(name), Kind::Password, json!(value));
+        self.credentials.set(&admin(), request).await.unwrap();
+        // On PostgreSQL an event is seen once every transaction that was open before it has ended, another test's too.
+        let began = std::time::Instant::now();
+        while self.store.outbox_seen().await.unwrap() != self.store.outbox_end().await.unwrap() {
+            assert!(began.elapsed() < PATIENCE, "the event of {name} is not seen");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    async fn grant(&self, actor: &str, path: &str) {
+        let path = PermissionPath::parse(path).unwrap();
+        let read = Operations::parse(&["read"]).unwrap();
+        self.credentials.grant(&admin(), actor, &path, read).await.unwrap();
+    }
+
+    /// A new API token of this name that holds nothing.
+    async fn token(&self, name: &str) -> String {
+        let root = reqwest::Certificate::from_der(&self.ca.root).unwrap();
+        let http = reqwest::Client::builder().tls_certs_only([root]).build().unwrap();
+        let body = json!({ "name": name, "grants": [{ "role": "viewer", "scope": "any" }] });
+        let request = http.post(format!("https://{}/api/v1/tokens", self.api.unwrap()));
+        let answer = request.bearer_auth(&self.admin).json(&body).send().await.unwrap();
+        assert_eq!(answer.status(), 201);
+        answer.json::<Value>().await.unwrap()["token"].as_str().unwrap().to_owned()
+    }
+
+    fn builder(&self) -> client::Builder {
+        let root = x509::pem::encode("CERTIFICATE", &self.ca.root);
+        Client::builder(format!("https://{}", self.address)).roots(root)
+    }
+
+    /// Of an administrator that does not follow changes and remembers for long.
+    fn client(&self) -> Client {
+        self.builder().bearer(&self.admin).limits(Limits { follow: false, ..long() }).build().unwrap()
+    }
+}
+
+/// Nothing is asked for anew by its age.
+fn long() -> Limits {
+    Limits {
+        ttl: Duration::from_secs(86_400),
+        negative_ttl: Duration::from_secs(86_400),
+        lifetime: Duration::from_secs(86_400),
+        deadline: PATIENCE,
+        ..Limits::default()
+    }
+}
+
+/// All is asked for anew each time, and answered from the cache where there is no answer.
+fn anew() -> Limits {
+    let none = Duration::ZERO;
+    Limits { ttl: none, negative_ttl: none, revalidate: none, ..long() }
+}
+
+async fn value(client: &Client, name: &str) -> Result<String, Error> {
+    Ok(client.get(name).await?.text(&[]).unwrap().expose().to_owned())
+}
+
+/// Waits until a name has this value for the client.
+async fn until_value(client: &Client, name: &str, wanted: &str) {
+    let began = std::time::Instant::now();
+    loop {
+        let got = value(client, name).await;
+        if got.as_deref() == Ok(wanted) {
+            return;
+        }
+        assert!(began.elapsed() < PATIENCE, "{name} is {got:?}, not {wanted}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn next(changes: &mut client::Changes) -> Change {
+    tokio::time::timeout(PATIENCE, changes.next()).await.expect("a change")
+}
+
+fn named(name: &str) -> Change {
+    Change::Name(client::Name::parse(name).unwrap())
+}
+
+/// Runs each case on both databases.
+macro_rules! battery {
+    ($($case:ident)*) => {
+        mod sqlite { $(
+            #[tokio::test] async fn $case() { super::$case(super::Place::sqlite().await).await; }
+        )* }
+        mod postgres { $(
+            #[tokio::test] async fn $case() { super::$case(super::Place::postgres().await).await; }
+        )* }
+    };
+}
+
+battery! {
+    changes_are_told_to_those_who_may_read_and_to_nobody_else
+    what_changes_is_answered_anew_at_once
+    what_changed_before_a_fall_is_known_after_it
+    a_stream_that_broke_goes_on_where_it_was
+    after_a_gap_everything_is_asked_for_once
+}
+
+#[tokio::test]
+async fn a_thousand_who_ask_for_one_name_make_one_request() {
+    let place = Place::sqlite().await;
+    place.set("/a", "one").await;
+    let client = place.client();
+    let names = vec![vec!["/A"]; 1_000];
+    for answer in client.lookup_many(&names).await {
+        assert_eq!(answer.unwrap().unwrap().name(), "/a");
+    }
+    let stats = client.stats();
+    assert_eq!((stats.requests, stats.connections, stats.handshakes), (1, 1, 1), "{stats:?}");
+    assert_eq!((stats.misses, stats.hits), (1_000, 0), "{stats:?}");
+    assert_eq!(value(&client, "/a").await.unwrap(), "one");
+    assert!(matches!(client.get("/none").await, Err(Error::NotFound(_))));
+    assert!(matches!(client.get("/none").await, Err(Error::NotFound(_))));
+    let stats = client.stats();
+    assert_eq!((stats.requests, stats.hits), (2, 2), "that there is none is remembered: {stats:?}");
+}
+
+#[tokio::test]
+async fn what_is_missed_together_is_asked_for_together() {
+    let place = Place::sqlite().await;
+    for number in 0..20 {
+        place.set(&format!("/main/p{number}/s"), &format!("p{number}")).await;
+    }
+    place.set("/main/s", "team").await;
+    let client = place.client();
+    let lists: Vec<Vec<String>> =
+        (0..200).map(|number| vec![format!("/main/p{number}/s"), "/main/s".to_owned()]).collect();
+    for (number, answer) in client.lookup_many(&lists).await.into_iter().enumerate() {
+        let wanted = if number < 20 { format!("p{number}") } else { "team".to_owned() };
+        assert_eq!(answer.unwrap().unwrap().text(&[]).unwrap().expose(), wanted, "{number}");
+    }
+    let stats = client.stats();
+    assert!(stats.requests <= 4, "400 names: {stats:?}");
+    // What the lists said of single names is known: also of those that are not there.
+    client.lookup(&["/main/p150/s", "/main/s"]).await.unwrap().unwrap();
+    assert_eq!(client.stats().requests, stats.requests);
+}
+
+/// One caller's impossible name is not the others' trouble.
+#[tokio::test]
+async fn a_name_that_cannot_be_fails_alone() {
+    let place = Place::sqlite().await;
+    place.set("/a", "one").await;
+    let client = place.client();
+    let lists: Vec<Vec<&str>> = (0..9).map(|number| vec![if number == 5 { "/a b" } else { "/a" }]).collect();
+    for (number, answer) in client.lookup_many(&lists).await.into_iter().enumerate() {
+        match (number, answer) {
+            (5, Err(Error::Refused { status: 400, .. })) => {}
+            (_, Ok(Some(credential))) if number != 5 => assert_eq!(credential.name(), "/a"),
+            (_, other) => panic!("{number}: {other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn one_login_serves_all_and_an_ended_one_is_renewed() {
+    let place = Place::sqlite().await;
+    place.set("/t/a", "one").await;
+    place.grant("uaa-client:ci", "/t/*").await;
+    let token = place.token("ci").await;
+    let limits = Limits { follow: false, ..anew() };
+    let client = place.builder().client_credentials("ci", token).limits(limits).build().unwrap();
+    let names: Vec<Vec<String>> =
+        (0..100).map(|number| vec![format!("/t/{number}"), "/t/a".to_owned()]).collect();
+    for answer in client.lookup_many(&names).await {
+        answer.unwrap().unwrap();
+    }
+    assert_eq!((client.stats().logins, client.stats().connections), (1, 1));
+    // The server's clock, not the client's: to the client the token is still good.
+    place.clock.advance(Duration::from_secs(2 * HOUR.unsigned_abs()));
+    assert_eq!(value(&client, "/t/a").await.unwrap(), "one");
+    assert_eq!(client.stats().logins, 2);
+    let wrong = place.builder().client_credentials("ci", "bulla_wrong").limits(limits).build().unwrap();
+    for _ in 0..20 {
+        assert!(matches!(value(&wrong, "/t/a").await, Err(Error::Denied(_))));
+    }
+    assert_eq!(wrong.stats().logins, 1, "guessing is not repeated");
+}
+
+#[tokio::test]
+async fn a_client_certificate_opens_the_door() {
+    let place = Place::sqlite().await;
+    place.set("/m/a", "one").await;
+    let leaf = place.ca.leaf(&["app.example"]);
+    let root = reqwest::Certificate::from_der(&place.ca.root).unwrap();
+    let http = reqwest::Client::builder().tls_certs_only([root]).build().unwrap();
+    let body = json!({ "name": "app", "match": "dns:app.example", "grants": [] });
+    let request = http.post(format!("https://{}/api/v1/client-certificates", place.api.unwrap()));
+    assert_eq!(request.bearer_auth(&place.admin).json(&body).send().await.unwrap().status(), 201);
+    place.grant("certificate:app", "/m/*").await;
+    let pem = format!("{}{}", leaf.key.to_pkcs8_pem().as_str(), x509::pem::encode("CERTIFICATE", &leaf.der));
+    let client = place.builder().identity(pem).limits(long()).build().unwrap();
+    assert_eq!(value(&client, "/m/a").await.unwrap(), "one");
+}
+
+/// What ends by its time to live is not remembered past it.
+#[tokio::test]
+async fn a_version_that_ends_is_not_answered_past_its_end() {
+    let place = Place::sqlite().await;
+    let ending = |ttl_s| SetRequest {
+        ttl_s: Some(ttl_s),
+        ..SetRequest::new(at("/short"), Kind::Password, json!("one"))
+    };
+    place.credentials.set(&admin(), ending(3_600)).await.unwrap();
+    let client = place.client();
+    assert_eq!(value(&client, "/short").await.unwrap(), "one");
+    assert_eq!(value(&client, "/short").await.unwrap(), "one");
+    assert_eq!(client.stats().requests, 1, "an hour is left");
+    place.credentials.set(&admin(), ending(1)).await.unwrap();
+    let client = place.client();
+    assert_eq!(value(&client, "/short").await.unwrap(), "one");
+    // By the client's clock it ends within two seconds; the server's stands still, so it is asked for again.
+    let began = std::time::Instant::now();
+    while client.stats().requests == 1 {
+        assert!(began.elapsed() < PATIENCE, "it is remembered past its end");
+        assert_eq!(value(&client, "/short").await.unwrap(), "one");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+async fn changes_are_told_to_those_who_may_read_and_to_nobody_else(place: Place) {
+    place.grant("uaa-client:ci", "/Mine/*").await;
+    place.grant("uaa-client:ci", "/theirs/one").await;
+    let client = place.builder().bearer(place.token("ci").await).limits(long()).build().unwrap();
+    let all = place.builder().bearer(&place.admin).limits(long()).build().unwrap();
+    let (mut changes, mut everything) = (client.changes(), all.changes());
+    assert_eq!(
+        (next(&mut changes).await, next(&mut everything).await),
+        (Change::Any, Change::Any),
+        "it begins"
+    );
+    for name in ["/theirs/two", "/mineral", "/mine/a", "/theirs/one/more", "/THEIRS/ONE"] {
+        place.set(name, "canary-value").await;
+    }
+    place.credentials.delete(&admin(), &at("/mine/a")).await.unwrap();
+    for wanted in ["/mine/a", "/theirs/one", "/mine/a"] {
+        assert_eq!(next(&mut changes).await, named(wanted));
+    }
+    for wanted in ["/theirs/two", "/mineral", "/mine/a", "/theirs/one/more", "/theirs/one", "/mine/a"] {
+        assert_eq!(next(&mut everything).await, named(wanted));
+    }
+    // What is granted or taken away counts for the next event.
+    place.grant("uaa-client:ci", "/theirs/*").await;
+    place.set("/theirs/two", "again").await;
+    assert_eq!(next(&mut changes).await, named("/theirs/two"));
+    let path = PermissionPath::parse("/theirs/*").unwrap();
+    let granted = place.credentials.permissions_at(&admin(), &path).await.unwrap();
+    place.credentials.revoke_permission(&admin(), granted[0].id).await.unwrap();
+    place.set("/theirs/two", "secret").await;
+    place.set("/mine/last", "x").await;
+    assert_eq!(next(&mut changes).await, named("/mine/last"));
+}
+
+async fn what_changes_is_answered_anew_at_once(place: Place) {
+    place.set("/a", "one").await;
+    place.set("/b", "kept").await;
+    let client = place.builder().bearer(&place.admin).limits(long()).build().unwrap();
+    let mut changes = client.changes();
+    assert_eq!(next(&mut changes).await, Change::Any);
+    assert_eq!(value(&client, "/a").await.unwrap(), "one");
+    assert_eq!(value(&client, "/b").await.unwrap(), "kept");
+    let before = client.stats();
+    place.set("/a", "two").await;
+    assert_eq!(next(&mut changes).await, named("/a"));
+    assert_eq!(value(&client, "/a").await.unwrap(), "two");
+    assert_eq!(value(&client, "/b").await.unwrap(), "kept");
+    assert_eq!(client.stats().requests, before.requests + 1, "the other is still known");
+    // Names that were not there are told of, too.
+    assert!(client.get("/new").await.is_err());
+    place.set("/new", "here").await;
+    assert_eq!(next(&mut changes).await, named("/new"));
+    assert_eq!(value(&client, "/new").await.unwrap(), "here");
+    place.credentials.delete(&admin(), &at("/a")).await.unwrap();
+    assert_eq!(next(&mut changes).await, named("/a"));
+    assert!(matches!(client.get("/a").await, Err(Error::NotFound(_))));
+}
+
+/// Nobody asks between the change and the fall.
+async fn what_changed_before_a_fall_is_known_after_it(mut place: Place) {
+    place.set("/a", "one").await;
+    let client = place.builder().bearer(&place.admin).limits(long()).build().unwrap();
+    let mut changes = client.changes();
+    assert_eq!(next(&mut changes).await, Change::Any);
+    assert_eq!(value(&client, "/a").await.unwrap(), "one");
+    let before = client.stats();
+    place.set("/a", "two").await;
+    assert_eq!(next(&mut changes).await, named("/a"));
+    let began = std::time::Instant::now();
+    while client.stats().requests == before.requests {
+        assert!(began.elapsed() < PATIENCE, "it is not asked for");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    // A stop lets what is under way come to its end.
+    place.stop().await;
+    assert_eq!(value(&client, "/a").await.unwrap(), "two");
+}
+
+async fn a_stream_that_broke_goes_on_where_it_was(mut place: Place) {
+    place.set("/a", "one").await;
+    let client = place.builder().bearer(&place.admin).limits(long()).build().unwrap();
+    let mut changes = client.changes();
+    assert_eq!(next(&mut changes).await, Change::Any);
+    assert_eq!(value(&client, "/a").await.unwrap(), "one");
+    place.stop().await;
+    place.set("/a", "two").await;
+    assert_eq!(value(&client, "/a").await.unwrap(), "one", "nobody could tell");
+    place.start().await;
+    assert_eq!(next(&mut changes).await, named("/a"), "what happened meanwhile, and no gap");
+    assert_eq!(value(&client, "/a").await.unwrap(), "two");
+    assert_eq!(client.stats().gaps, 1, "the beginning alone");
+}
+
+async fn after_a_gap_everything_is_asked_for_once(mut place: Place) {
+    for name in ["/a", "/b", "/c"] {
+        place.set(name, "one").await;
+    }
+    let client = place.builder().bearer(&place.admin).limits(long()).build().unwrap();
+    let mut changes = client.changes();
+    assert_eq!(next(&mut changes).await, Change::Any);
+    let all = [vec!["/a"], vec!["/b"], vec!["/c"]];
+    assert!(client.lookup_many(&all).await.iter().all(Result::is_ok));
+    place.stop().await;
+    place.set("/a", "two").await;
+    // What happened meanwhile is no longer kept.
+    assert!(place.store.outbox_trim(i64::MAX).await.unwrap() > 0);
+    place.start().await;
+    assert_eq!(next(&mut changes).await, Change::Any);
+    let before = client.stats();
+    assert!(client.lookup_many(&all).await.iter().all(Result::is_ok));
+    assert_eq!(value(&client, "/a").await.unwrap(), "two");
+    assert!(client.lookup_many(&all).await.iter().all(Result::is_ok));
+    let stats = client.stats();
+    assert!(stats.requests <= before.requests + 2, "once, together: {before:?} {stats:?}");
+    assert_eq!(stats.gaps, 2, "{stats:?}");
+}
+
+#[tokio::test]
+async fn a_client_is_built_while_the_store_is_down_and_outlives_its_falls() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = StoreUrl::sqlite(folder.path().join("bulla.db"));
+    let mut place = Place::down(&url, folder, None).await;
+    place.set("/a", "one").await;
+    let client = place.builder().bearer(&place.admin).limits(anew()).build().unwrap();
+    let forgetful = Limits { lifetime: Duration::ZERO, ..anew() };
+    let forgetful = place.builder().bearer(&place.admin).limits(forgetful).build().unwrap();
+    let error = value(&client, "/a").await.unwrap_err();
+    assert!(error.is_unavailable() && error.to_string().contains("cannot be reached"), "{error}");
+    place.start().await;
+    until_value(&client, "/a", "one").await;
+    until_value(&forgetful, "/a", "one").await;
+    place.stop().await;
+    assert_eq!(value(&client, "/a").await.unwrap(), "one", "from the cache");
+    assert!(client.stats().stale_hits >= 1);
+    assert!(value(&forgetful, "/a").await.unwrap_err().is_unavailable(), "past its lifetime");
+    assert!(client.get("/unknown").await.unwrap_err().is_unavailable());
+    // While it is known to be away nobody asks again and again.
+    let before = client.stats();
+    for _ in 0..500 {
+        assert_eq!(value(&client, "/a").await.unwrap(), "one");
+    }
+    let asked = client.stats().requests - before.requests;
+    assert!(asked < 100, "{asked} requests for 500 questions");
+    place.set("/a", "two").await;
+    place.start().await;
+    until_value(&client, "/a", "two").await;
+    until_value(&forgetful, "/a", "two").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_falls_is_covered_by_the_cache() {
+    let cluster = Arc::new(tokio::task::spawn_blocking(Cluster::start).await.unwrap());
+    let place = Place::on(cluster).await;
+    place.set("/a", "one").await;
+    let client = place.builder().bearer(&place.admin).limits(anew()).build().unwrap();
+    assert_eq!(value(&client, "/a").await.unwrap(), "one");
+    let cluster = place.cluster.clone().unwrap();
+    let stopping = Arc::clone(&cluster);
+    tokio::task::spawn_blocking(move || stopping.stop()).await.unwrap();
+    let before = client.stats().stale_hits;
+    assert_eq!(value(&client, "/a").await.unwrap(), "one");
+    assert!(client.stats().stale_hits > before, "{:?}", client.stats());
+    let error = client.get("/unknown").await.unwrap_err();
+    assert!(error.is_unavailable(), "{error}");
+    tokio::task::spawn_blocking(move || cluster.resume()).await.unwrap();
+    let began = std::time::Instant::now();
+    loop {
+        match client.get("/unknown").await {
+            Err(Error::NotFound(_)) => break,
+            other => assert!(began.elapsed() < PATIENCE, "{other:?}"),
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    place.set("/a", "two").await;
+    until_value(&client, "/a", "two").await;
+}
+
+#[tokio::test]
+async fn nothing_secret_is_shown() {
+    let place = Place::sqlite().await;
+    place.set("/a", "canary-51f0").await;
+    let builder = place.builder().client_credentials("ci", "canary-51f0");
+    let shown = format!("{builder:?}");
+    let client = builder.build().unwrap();
+    let credential = place.client().get("/a").await.unwrap();
+    let template = client::Template::parse("((/a))", None).unwrap();
+    let shown = format!("{shown}{client:?}{credential:?}{template:?}{:?}", client.get("/a").await);
+    assert!(!shown.contains("canary"), "{shown}");
+    assert!(shown.contains("/a"));
+}

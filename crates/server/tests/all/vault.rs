@@ -1,0 +1,494 @@
+//! The credential store over Vault's API, on both databases.
+
+use std::time::Duration;
+
+use http::Method;
+use serde_json::{Value, json};
+use store::Clock;
+use store::testing::Cluster;
+
+use crate::world::{Answer, Plan, World, now, send};
+
+/// A server with a credential store, and its clock.
+struct Place {
+    world: World,
+    clock: Clock,
+}
+
+impl Place {
+    async fn sqlite() -> Self {
+        Self::with(Plan::default()).await
+    }
+
+    async fn postgres() -> Self {
+        let cluster = tokio::task::spawn_blocking(Cluster::shared).await.unwrap();
+        Self::with(Plan { cluster: Some(cluster), ..Plan::default() }).await
+    }
+
+    async fn with(plan: Plan) -> Self {
+        let clock = Clock::manual(now() * 1_000_000);
+        let world = World::start_with(Plan { clock: clock.clone(), credentials: true, ..plan }).await;
+        Self { world, clock }
+    }
+
+    fn url(&self, path: &str) -> String {
+        let address = self.world.running.as_ref().unwrap().credential_address.unwrap();
+        format!("https://{address}{path}")
+    }
+
+    /// Without a token.
+    fn bare(&self, method: &str, path: &str) -> reqwest::RequestBuilder {
+        let client = self.world.builder().build().unwrap();
+        client.request(Method::from_bytes(method.as_bytes()).unwrap(), self.url(path))
+    }
+
+    async fn by(&self, token: &str, method: &str, path: &str, body: Value) -> Answer {
+        let request = self.bare(method, path);
+        let request = if path.starts_with("/v1/") {
+            request.header("X-Vault-Token", token)
+        } else {
+            request.bearer_auth(token)
+        };
+        let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+        let request = if body.is_null() {
+            request
+        } else {
+            request.header("content-type", kind).body(body.to_string())
+        };
+        send(request).await
+    }
+
+    /// As whoever may everything.
+    async fn ask(&self, method: &str, path: &str, body: Value) -> Answer {
+        self.by(&self.world.admin, method, path, body).await
+    }
+
+    async fn get(&self, path: &str) -> Answer {
+        self.ask("GET", path, Value::Null).await
+    }
+
+    async fn write(&self, path: &str, fields: Value) -> u64 {
+        let answer = self.ask("POST", &format!("/v1/secret/data/{path}"), json!({ "data": fields })).await;
+        answer.expect(200).json()["data"]["version"].as_u64().unwrap()
+    }
+
+    /// By CredHub's API.
+    async fn set(&self, name: &str, kind: &str, value: Value) {
+        let body = json!({ "name": name, "type": kind, "value": value });
+        self.ask("PUT", "/api/v1/data", body).await.expect(200);
+    }
+
+    /// Lets a token do something below a path.
+    async fn grant(&self, actor: &str, path: &str, operations: &[&str]) {
+        let body = json!({ "actor": actor, "path": path, "operations": operations });
+        self.ask("POST", "/api/v2/permissions", body).await.expect(201);
+    }
+}
+
+macro_rules! battery {
+    ($($case:ident)*) => {
+        mod sqlite { $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() { super::$case(super::Place::sqlite().await).await; }
+        )* }
+        mod postgres { $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() { super::$case(super::Place::postgres().await).await; }
+        )* }
+    };
+}
+
+battery! {
+    versions_are_written_read_deleted_and_taken_back
+    every_type_reads_as_its_fields_and_is_written_by_them
+    who_may_not_is_denied_whether_anything_is_there_or_not
+    what_is_asked_wrongly_is_told_why
+    a_login_gives_a_token_that_is_looked_up_and_ended
+    paths_are_listed_and_notes_are_kept
+    credhubs_side_tells_of_versions_and_takes_back_what_was_deleted
+}
+
+async fn versions_are_written_read_deleted_and_taken_back(place: Place) {
+    let data = "/v1/secret/data/team/db";
+    assert_eq!(place.write("team/db", json!({ "user": "u", "deep": { "a": 1 } })).await, 1);
+    let cas = |cas: Value| json!({ "options": { "cas": cas }, "data": { "user": "v" } });
+    let refused = place.ask("POST", data, cas(json!(0))).await.expect(400).json();
+    assert_eq!(refused["errors"][0], "check-and-set parameter did not match the current version");
+    assert_eq!(place.ask("PUT", data, cas(json!(1))).await.expect(200).json()["data"]["version"], 2);
+    assert_eq!(place.ask("PUT", data, cas(json!("2"))).await.expect(200).json()["data"]["version"], 3);
+    let fresh = place.ask("POST", "/v1/secret/data/new", cas(json!(0))).await.expect(200).json();
+    assert_eq!(fresh["data"]["version"], 1);
+    // A patch keeps what it does not name; the credential is JSON to CredHub's clients.
+    let patch = json!({ "data": { "more": [1], "user": null } });
+    assert_eq!(place.ask("PATCH", data, patch.clone()).await.expect(200).json()["data"]["version"], 4);
+    let stale = json!({ "options": { "cas": 2 }, "data": { "x": 1 } });
+    place.ask("PATCH", data, stale).await.expect(400);
+    let credhub = place.get("/api/v1/data?name=/team/db&current=true").await.expect(200).json();
+    assert_eq!(
+        (&credhub["data"][0]["type"], &credhub["data"][0]["value"]),
+        (&json!("json"), &json!({ "more": [1] }))
+    );
+    let read = place.get(data).await.expect(200).json();
+    assert_eq!(read["data"]["data"], json!({ "more": [1] }));
+    let about = &read["data"]["metadata"];
+    assert_eq!(
+        (&about["version"], &about["destroyed"], &about["deletion_time"]),
+        (&json!(4), &json!(false), &json!(""))
+    );
+    for field in ["request_id", "lease_id", "renewable", "lease_duration", "wrap_info", "warnings", "auth"] {
+        assert!(read.get(field).is_some(), "{field}");
+    }
+    assert_eq!(place.get(&format!("{data}?version=1")).await.expect(200).json()["data"]["data"]["user"], "u");
+    let shape = place.get("/v1/secret/subkeys/team/db?version=1").await.expect(200).json();
+    assert_eq!(shape["data"]["subkeys"], json!({ "user": null, "deep": { "a": null } }));
+
+    // Deleted, it is 404 with what is known of it; and taken back.
+    place.clock.advance(Duration::from_secs(1));
+    place.ask("DELETE", data, Value::Null).await.expect(204);
+    let gone = place.get(data).await.expect(404).json();
+    assert_eq!((&gone["data"]["data"], &gone["data"]["metadata"]["version"]), (&Value::Null, &json!(4)));
+    assert_ne!(gone["data"]["metadata"]["deletion_time"], "");
+    place.ask("PATCH", data, patch).await.expect(404);
+    place.ask("POST", "/v1/secret/undelete/team/db", json!({ "versions": ["4"] })).await.expect(204);
+    place.get(data).await.expect(200);
+    place.ask("POST", "/v1/secret/delete/team/db", json!({ "versions": [1, 2] })).await.expect(204);
+    place.get(&format!("{data}?version=2")).await.expect(404);
+    place.ask("PUT", "/v1/secret/destroy/team/db", json!({ "versions": [2, 4] })).await.expect(204);
+    // What was destroyed is not answered with an older version in its stead.
+    let gone = place.get(data).await.expect(404).json();
+    assert_eq!(gone["data"]["metadata"]["destroyed"], true);
+    let metadata = place.get("/v1/secret/metadata/team/db").await.expect(200).json()["data"].clone();
+    assert_eq!((&metadata["current_version"], &metadata["oldest_version"]), (&json!(4), &json!(1)));
+    let destroyed: Vec<bool> =
+        (1..=4).map(|n| metadata["versions"][n.to_string()]["destroyed"].as_bool().unwrap()).collect();
+    assert_eq!(destroyed, [false, true, false, true]);
+    assert_ne!(metadata["versions"]["1"]["deletion_time"], "");
+    assert_eq!(place.write("team/db", json!({ "user": "w" })).await, 5, "a number is given once");
+    let unknown = place.get(&format!("{data}?version=6")).await.expect(404).json();
+    assert_eq!(unknown, json!({ "errors": [] }));
+    // All of it; CredHub's side takes it back.
+    place.ask("DELETE", "/v1/secret/metadata/team/db", Value::Null).await.expect(204);
+    assert_eq!(place.get(data).await.expect(404).json(), json!({ "errors": [] }));
+    place.ask("DELETE", "/v1/secret/metadata/team/db", Value::Null).await.expect(204);
+    place.ask("DELETE", data, Value::Null).await.expect(204);
+    place.ask("POST", "/api/v1/undelete", json!({ "name": "/team/db" })).await.expect(200);
+    assert_eq!(place.get(data).await.expect(200).json()["data"]["metadata"]["version"], 5);
+}
+
+async fn every_type_reads_as_its_fields_and_is_written_by_them(place: Place) {
+    place.set("/t/value", "value", json!("v")).await;
+    place.set("/t/password", "password", json!("p")).await;
+    place.set("/t/list", "json", json!([1])).await;
+    place.set("/t/user", "user", json!({ "username": "u", "password": "p" })).await;
+    place.set("/t/ssh", "ssh", json!({ "public_key": "ssh-rsa AAAA", "private_key": "x" })).await;
+    let make = json!({
+        "name": "/t/ca", "type": "certificate",
+        "parameters": { "common_name": "ca", "is_ca": true, "key_type": "p256" },
+    });
+    place.ask("POST", "/api/v1/data", make).await.expect(200);
+    let mut read = Vec::new();
+    for at in ["value", "password", "list", "user", "ssh", "ca"] {
+        let answer = place.get(&format!("/v1/secret/data/T/{at}")).await.expect(200).json();
+        read.push(answer["data"]["data"].clone());
+    }
+    assert_eq!(read[..3], [json!({ "value": "v" }), json!({ "password": "p" }), json!({ "value": [1] })]);
+    assert_eq!((&read[3]["username"], &read[3]["password"]), (&json!("u"), &json!("p")));
+    assert!(read[3]["password_hash"].as_str().unwrap().starts_with("$6$"));
+    assert_eq!(read[4]["public_key"], "ssh-rsa AAAA");
+    assert!(read[5]["certificate"].as_str().unwrap().starts_with("-----BEGIN CERTIFICATE"));
+    // As it was read it can be written, as `vault kv rollback` does; and a patch is enough.
+    assert_eq!(place.write("t/user", read[3].clone()).await, 2);
+    let patch = json!({ "data": { "password": "q" } });
+    place.ask("PATCH", "/v1/secret/data/t/user", patch).await.expect(200);
+    let user =
+        place.get("/api/v1/data?name=/t/user&current=true").await.expect(200).json()["data"][0].clone();
+    assert_eq!(
+        (&user["type"], &user["value"]["username"], &user["value"]["password"]),
+        (&json!("user"), &json!("u"), &json!("q"))
+    );
+    assert_eq!(place.write("t/password", json!({ "password": "next" })).await, 2);
+    // What does not fit is refused with what would.
+    for (at, fields, hint) in [
+        ("password", json!({ "value": "x" }), "its fields are password"),
+        ("user", json!({ "username": "u", "password": "p", "more": "x" }), "username, password"),
+        ("ssh", json!({}), "public_key, private_key"),
+    ] {
+        let path = format!("/v1/secret/data/t/{at}");
+        let refused = place.ask("POST", &path, json!({ "data": fields })).await.expect(400).json();
+        assert!(refused["errors"][0].as_str().unwrap().contains(hint), "{refused}");
+    }
+}
+
+async fn who_may_not_is_denied_whether_anything_is_there_or_not(place: Place) {
+    let denied = json!({ "errors": ["permission denied"] });
+    place.write("a/secret", json!({ "k": "v" })).await;
+    place.set("/a/typed", "password", json!("p")).await;
+    let reader = place.world.token("reader", "viewer", "any").await;
+    place.grant("uaa-client:reader", "/a/*", &["read"]).await;
+    let bare = send(place.bare("GET", "/v1/secret/data/a/secret")).await;
+    assert_eq!(bare.expect(403).json(), denied);
+    for token in ["wrong", "bulla_wrong", "x.y.z", &"x".repeat(9_000)] {
+        assert_eq!(
+            place.by(token, "GET", "/v1/secret/data/a/secret", Value::Null).await.expect(403).json(),
+            denied
+        );
+    }
+    let bearer = place.bare("GET", "/v1/secret/data/a/secret").bearer_auth(&reader);
+    assert_eq!(send(bearer).await.expect(200).json()["data"]["data"]["k"], "v");
+    let by = async |method: &str, path: &str, body: Value| place.by(&reader, method, path, body).await;
+    let none = Value::Null;
+    assert_eq!(
+        by("GET", "/v1/secret/data/a/none", none.clone()).await.expect(404).json(),
+        json!({ "errors": [] })
+    );
+    for path in ["/v1/secret/data/b/none", "/v1/secret/metadata/b/none", "/v1/secret/subkeys/b/none"] {
+        assert_eq!(by("GET", path, none.clone()).await.expect(403).json(), denied, "{path}");
+    }
+    // The same where something is: nothing is told of it.
+    place.write("b/there", json!({ "k": "v" })).await;
+    assert_eq!(by("GET", "/v1/secret/data/b/there", none.clone()).await.expect(403).json(), denied);
+    // Reading is all that was granted; of what type it is is not told either.
+    let fields = json!({ "data": { "k": "w" } });
+    let versions = json!({ "versions": [1] });
+    for (method, path, body) in [
+        ("POST", "/v1/secret/data/a/secret", fields.clone()),
+        ("POST", "/v1/secret/data/a/typed", fields.clone()),
+        ("PATCH", "/v1/secret/data/a/secret", fields.clone()),
+        ("POST", "/v1/secret/data/b/there", fields.clone()),
+        ("POST", "/v1/secret/data/b/none", fields),
+        ("DELETE", "/v1/secret/data/a/secret", none.clone()),
+        ("POST", "/v1/secret/delete/a/secret", versions.clone()),
+        ("POST", "/v1/secret/undelete/a/secret", versions.clone()),
+        ("PUT", "/v1/secret/destroy/a/secret", versions),
+        ("DELETE", "/v1/secret/metadata/a/secret", none.clone()),
+        ("POST", "/v1/secret/metadata/a/secret", json!({ "custom_metadata": { "a": "b" } })),
+    ] {
+        assert_eq!(by(method, path, body).await.expect(403).json(), denied, "{method} {path}");
+    }
+    assert_eq!(
+        by("LIST", "/v1/secret/metadata", none.clone()).await.expect(200).json()["data"]["keys"],
+        json!(["a/"])
+    );
+    assert_eq!(
+        by("LIST", "/v1/secret/metadata/b", none.clone()).await.expect(404).json(),
+        json!({ "errors": [] })
+    );
+    // A client certificate is as good as a token.
+    let identity = json!({
+        "name": "deployer", "match": "dns:deployer.example", "grants": [{ "role": "viewer", "scope": "any" }],
+    });
+    place.world.post("/api/v1/client-certificates", identity).await.expect(201);
+    place.grant("certificate:deployer", "/a/*", &["read"]).await;
+    let leaf = place.world.ca.leaf(&["deployer.example"]);
+    let client = place.world.builder().identity(leaf.identity()).build().unwrap();
+    send(client.get(place.url("/v1/secret/data/a/secret"))).await.expect(200);
+    send(client.get(place.url("/v1/secret/data/b/there"))).await.expect(403);
+}
+
+async fn what_is_asked_wrongly_is_told_why(place: Place) {
+    place.write("a", json!({ "k": "v" })).await;
+    let long = format!("/v1/secret/data/{}", "x".repeat(1_024));
+    let data = |data: Value| json!({ "data": data });
+    for (method, path, body, status, why) in [
+        ("GET", "/v1/secret/data/a%2f..%2fb", Value::Null, 400, ".. is no part of a name"),
+        ("GET", "/v1/secret/data/a//b", Value::Null, 400, "empty"),
+        ("GET", "/v1/secret/data//a", Value::Null, 400, "empty"),
+        ("GET", "/v1/secret/data/a/", Value::Null, 400, "empty"),
+        ("GET", "/v1/secret/metadata/a/", Value::Null, 400, "empty"),
+        ("GET", "/v1/secret/data/a%20b", Value::Null, 400, "' '"),
+        ("GET", "/v1/secret/data/a%ff", Value::Null, 400, "UTF-8"),
+        ("GET", long.as_str(), Value::Null, 400, "1025 characters"),
+        ("GET", "/v1/secret/data/a?version=x", Value::Null, 400, "version is no number"),
+        ("GET", "/v1/secret/data/a?version=-1", Value::Null, 400, "version is no number"),
+        ("POST", "/v1/secret/data/a", json!({}), 400, "no data provided"),
+        ("POST", "/v1/secret/data/a", data(json!([1])), 400, "no JSON object"),
+        ("POST", "/v1/secret/data/a", json!([1]), 400, "no JSON object"),
+        ("POST", "/v1/secret/data/a", json!({ "data": {}, "options": { "cas": -1 } }), 400, "cas"),
+        ("POST", "/v1/secret/delete/a", json!({}), 400, "no version number"),
+        ("POST", "/v1/secret/destroy/a", json!({ "versions": ["x"] }), 400, "no version number"),
+        ("POST", "/v1/secret/undelete/a", json!({ "versions": vec![1; 1_001] }), 400, "no version number"),
+        ("POST", "/v1/secret/metadata/a", json!({ "cas_required": true }), 400, "options.cas"),
+        ("POST", "/v1/secret/metadata/a", json!({ "max_versions": 3 }), 400, "credentials.retention"),
+        ("POST", "/v1/secret/metadata/a", json!({ "custom_metadata": { "a": 1 } }), 400, "texts"),
+        ("POST", "/v1/secret/metadata/none", json!({ "custom_metadata": {} }), 400, "write a version first"),
+        ("POST", "/v1/secret/config", json!({}), 405, "unsupported operation"),
+        ("GET", "/v1/secret/metadata", Value::Null, 405, "unsupported operation"),
+        ("BREW", "/v1/secret/metadata/a", Value::Null, 405, "unsupported operation"),
+        ("GET", "/v1/kv/data/a", Value::Null, 404, "no handler for route"),
+        ("GET", "/v1/sys/internal/ui/mounts/kv/a", Value::Null, 403, "permission denied"),
+    ] {
+        let answer = place.ask(method, path, body).await;
+        let text = answer.json()["errors"][0].as_str().unwrap_or_default().to_owned();
+        assert!(answer.status.as_u16() == status && text.contains(why), "{method} {path}: {answer:?}");
+    }
+    let large = data(json!({ "k": "x".repeat(1 << 20) }));
+    place.ask("POST", "/v1/secret/data/a", large).await.expect(413);
+    let patch = place.bare("PATCH", "/v1/secret/data/a").bearer_auth(&place.world.admin);
+    send(patch.json(&data(json!({ "k": "w" })))).await.expect(415);
+    let wrapped = place.bare("GET", "/v1/secret/data/a").bearer_auth(&place.world.admin);
+    let wrapped = send(wrapped.header("X-Vault-Wrap-TTL", "60")).await.expect(400);
+    assert!(!wrapped.text.contains("\"k\""), "{wrapped:?}");
+    // Read-only, nothing is written and all is read.
+    let mode = |on: bool| place.ask("POST", "/management", json!({ "read_only_mode": on }));
+    mode(true).await.expect(200);
+    place.ask("POST", "/v1/secret/data/a", data(json!({}))).await.expect(503);
+    place.get("/v1/secret/data/a").await.expect(200);
+    place.ask("LIST", "/v1/secret/metadata", Value::Null).await.expect(200);
+    mode(false).await.expect(200);
+}
+
+async fn a_login_gives_a_token_that_is_looked_up_and_ended(place: Place) {
+    let secret = place.world.token("eso", "viewer", "any").await;
+    let login = async |role: &str, secret: &str| {
+        let body = json!({ "role_id": role, "secret_id": secret }).to_string();
+        // As curl sends it, whatever it calls itself.
+        let request = place.bare("POST", "/v1/auth/approle/login");
+        send(request.header("content-type", "application/x-www-form-urlencoded").body(body)).await
+    };
+    for (role, text) in [("eso", "wrong"), ("other", secret.as_str()), ("eso", "bulla_x"), ("", "")] {
+        let refused = login(role, text).await.expect(400).json();
+        assert!(refused["errors"][0].as_str().unwrap().starts_with("invalid role or secret ID"), "{refused}");
+    }
+    let auth = login("eso", &secret).await.expect(200).json()["auth"].clone();
+    let token = auth["client_token"].as_str().unwrap();
+    assert_eq!((&auth["lease_duration"], &auth["renewable"]), (&json!(3_600), &json!(false)));
+    place.clock.advance(Duration::from_secs(600));
+    let own = "/v1/auth/token/lookup-self";
+    let about = place.by(token, "GET", own, Value::Null).await.expect(200).json()["data"].clone();
+    assert_eq!((&about["ttl"], &about["display_name"]), (&json!(3_000), &json!("uaa-client:eso")));
+    assert_eq!((&about["type"], &about["id"]), (&json!("service"), &json!(token)));
+    let about = place.by(&secret, "POST", own, Value::Null).await.expect(200).json()["data"].clone();
+    assert_eq!((&about["ttl"], &about["expire_time"]), (&json!(0), &Value::Null));
+    let renewed = place.by(token, "POST", "/v1/auth/token/renew-self", Value::Null).await.expect(400).json();
+    assert!(renewed["errors"][0].as_str().unwrap().starts_with("lease is not renewable"));
+    // What it may is what its API token may.
+    place.write("eso/a", json!({ "k": "v" })).await;
+    place.by(token, "GET", "/v1/secret/data/eso/a", Value::Null).await.expect(403);
+    place.grant("uaa-client:eso", "/eso/*", &["read"]).await;
+    place.by(token, "GET", "/v1/secret/data/eso/a", Value::Null).await.expect(200);
+    place.by(&secret, "POST", "/v1/auth/token/revoke-self", Value::Null).await.expect(400);
+    place.by(token, "POST", "/v1/auth/token/revoke-self", Value::Null).await.expect(204);
+    place.by(token, "GET", own, Value::Null).await.expect(403);
+    let second = login("eso", &secret).await.expect(200).json()["auth"]["client_token"].clone();
+    place.clock.advance(Duration::from_secs(3_600));
+    place.by(second.as_str().unwrap(), "GET", own, Value::Null).await.expect(403);
+    // Before anybody is known.
+    let health = send(place.bare("GET", "/v1/sys/health")).await.expect(200).json();
+    assert_eq!((&health["initialized"], &health["sealed"]), (&json!(true), &json!(false)));
+    assert_eq!(send(place.bare("GET", "/v1/sys/seal-status")).await.expect(200).json()["sealed"], false);
+    send(place.bare("GET", "/v1/sys/mounts")).await.expect(403);
+    let mounts = place.get("/v1/sys/mounts").await.expect(200).json();
+    assert_eq!(mounts["data"]["secret/"]["options"]["version"], "2");
+    let visible = place.get("/v1/sys/internal/ui/mounts").await.expect(200).json();
+    assert_eq!(visible["data"]["secret"]["secret/"]["type"], "kv");
+    for path in ["secret", "secret/", "secret/team/db"] {
+        let mount = place.get(&format!("/v1/sys/internal/ui/mounts/{path}")).await.expect(200).json();
+        assert_eq!(
+            (&mount["data"]["path"], &mount["data"]["options"]["version"]),
+            (&json!("secret/"), &json!("2"))
+        );
+    }
+    assert_eq!(place.get("/v1/secret/config").await.expect(200).json()["data"]["max_versions"], 0);
+}
+
+async fn paths_are_listed_and_notes_are_kept(place: Place) {
+    for at in ["top", "Team/db", "team/db/replica", "team/web"] {
+        place.write(at, json!({ "k": "v" })).await;
+    }
+    let keys = async |method: &str, path: &str| {
+        place.ask(method, path, Value::Null).await.expect(200).json()["data"]["keys"].clone()
+    };
+    assert_eq!(keys("LIST", "/v1/secret/metadata").await, json!(["Team/", "top"]));
+    assert_eq!(keys("GET", "/v1/secret/metadata/?list=true").await, json!(["Team/", "top"]));
+    for (method, path) in [
+        ("LIST", "/v1/secret/metadata/team"),
+        ("LIST", "/v1/secret/metadata/team/"),
+        ("GET", "/v1/secret/metadata/TEAM?list=true"),
+        ("GET", "/v1/secret/metadata/team/?list=true"),
+    ] {
+        assert_eq!(keys(method, path).await, json!(["db", "db/", "web"]), "{method} {path}");
+    }
+    // Notes stay with every version that is written here, and are CredHub's metadata.
+    let metadata = "/v1/secret/metadata/top";
+    let noted = async || place.get(metadata).await.expect(200).json()["data"]["custom_metadata"].clone();
+    assert_eq!(noted().await, Value::Null);
+    let notes = json!({ "custom_metadata": { "owner": "a", "tier": "1" }, "max_versions": 0, "delete_version_after": "0s" });
+    place.ask("POST", metadata, notes).await.expect(204);
+    place.write("top", json!({ "k": "w" })).await;
+    assert_eq!(noted().await, json!({ "owner": "a", "tier": "1" }));
+    let read = place.get("/v1/secret/data/top").await.expect(200).json();
+    assert_eq!(read["data"]["metadata"]["custom_metadata"]["owner"], "a");
+    let patch = json!({ "custom_metadata": { "owner": "b", "tier": null } });
+    place.ask("PATCH", metadata, patch).await.expect(204);
+    let credhub = place.get("/api/v1/data?name=/top&current=true").await.expect(200).json();
+    assert_eq!(credhub["data"][0]["metadata"], json!({ "owner": "b" }));
+    place.ask("POST", metadata, json!({})).await.expect(204);
+    assert_eq!(noted().await, json!({ "owner": "b" }), "what is not named stays");
+    let body = json!({ "name": "/top", "type": "json", "value": {}, "metadata": { "n": 1 } });
+    place.ask("PUT", "/api/v1/data", body).await.expect(200);
+    assert_eq!(noted().await, json!({ "n": "1" }), "texts, whatever they were");
+}
+
+async fn credhubs_side_tells_of_versions_and_takes_back_what_was_deleted(place: Place) {
+    for value in ["one", "two"] {
+        place.set("/c/x", "value", json!(value)).await;
+    }
+    let short = json!({ "name": "/c/x", "type": "value", "value": "three", "ttl_seconds": 60 });
+    place.ask("PUT", "/api/v1/data", short).await.expect(200);
+    let versions = async || place.get("/api/v1/versions?name=/c/x").await.expect(200).json();
+    let listed = versions().await;
+    assert_eq!((&listed["name"], &listed["type"]), (&json!("/c/x"), &json!("value")));
+    assert_eq!(listed["versions"][0]["number"], 3);
+    assert!(
+        listed["versions"][0]["expires_at"].is_string() && listed["versions"][1].get("expires_at").is_none()
+    );
+    assert!(!listed.to_string().contains("three"), "no values: {listed}");
+    // The end of a version is in what Vault's clients are told of it.
+    let read = place.get("/v1/secret/data/c/x").await.expect(200).json();
+    assert_ne!(read["data"]["metadata"]["deletion_time"], "");
+    let change = |change: &'static str, numbers: Value| {
+        place.ask(
+            "POST",
+            "/api/v1/versions",
+            json!({ "name": "/c/x", "versions": numbers, "change": change }),
+        )
+    };
+    change("delete", json!([1, 3])).await.expect(204);
+    let listed = versions().await;
+    assert!(
+        listed["versions"][0]["deleted_at"].is_string() && listed["versions"][0]["kept_until"].is_string()
+    );
+    place.get("/api/v1/data?name=/c/x&current=true").await.expect(404);
+    change("undelete", json!([3])).await.expect(204);
+    place.get("/api/v1/data?name=/c/x&current=true").await.expect(200);
+    change("destroy", json!([1])).await.expect(204);
+    assert_eq!(versions().await["versions"].as_array().unwrap().len(), 2);
+    for (what, numbers) in [
+        ("remove", json!([1])),
+        ("delete", json!([])),
+        ("delete", json!("1")),
+        ("delete", json!(vec![1; 1_001])),
+    ] {
+        change(what, numbers).await.expect(400);
+    }
+    place.ask("DELETE", "/api/v1/data?name=/c/x", Value::Null).await.expect(204);
+    place.get("/api/v1/versions?name=/c/x").await.expect(404);
+    let deleted = place.get("/api/v1/deleted").await.expect(200).json()["credentials"][0].clone();
+    assert_eq!((&deleted["name"], &deleted["type"]), (&json!("/c/x"), &json!("value")));
+    let days = |field: &str| deleted[field].as_str().unwrap()[8..10].to_owned();
+    assert_ne!(days("kept_until"), days("deleted_at"));
+    let reader = place.world.token("reader", "viewer", "any").await;
+    let name = json!({ "name": "/c/x" });
+    assert_eq!(
+        place.by(&reader, "GET", "/api/v1/deleted", Value::Null).await.expect(200).json()["credentials"],
+        json!([])
+    );
+    place.by(&reader, "POST", "/api/v1/undelete", name.clone()).await.expect(404);
+    place.set("/c/x", "password", json!("in its place")).await;
+    let taken = place.ask("POST", "/api/v1/undelete", name.clone()).await.expect(409).json();
+    assert!(taken["error"].as_str().unwrap().contains("is taken"), "{taken}");
+    place.ask("DELETE", "/api/v1/data?name=/c/x", Value::Null).await.expect(204);
+    place.ask("POST", "/api/v1/undelete", name).await.expect(200);
+    let back = place.get("/api/v1/data?name=/c/x&current=true").await.expect(200).json();
+    assert_eq!(back["data"][0]["value"], "in its place", "the last deleted");
+}

@@ -1,0 +1,77 @@
+//! The canaries of the master keys, and what is sealed under which.
+
+use crate::error::StoreError;
+use crate::keys::SealedColumn;
+use crate::store::{Cost, Store};
+use crate::tx::Tx;
+use crate::value::{Row, Value};
+
+/// Octets of a master key's id.
+pub const MASTER_KEY_ID: usize = 8;
+
+/// A master key as the database knows it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct MasterKeyRow {
+    /// Its id.
+    pub id: [u8; MASTER_KEY_ID],
+    /// A known text, sealed under it.
+    pub canary: Vec<u8>,
+    /// When it came here, µs.
+    pub created_at_us: i64,
+}
+
+const EVERY: &str = "-- master_keys
+SELECT id, canary, created_at FROM master_keys ORDER BY created_at, id";
+
+/// The first one, where there is none yet; or another beside those there are.
+const INSERT: &str = "-- master_key_insert
+INSERT INTO master_keys (id, canary, founding, created_at) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING";
+
+const DELETE_OTHERS: &str = "-- master_keys_delete_others
+DELETE FROM master_keys WHERE id <> ?1";
+
+pub(crate) const ALL: &[&str] = &[EVERY, INSERT, DELETE_OTHERS];
+
+/// Notes a master key. `founding`: only as the first of the database; of two that come at once one is noted.
+///
+/// # Errors
+/// Those of the database.
+pub async fn insert_master_key(tx: &mut Tx, key: &MasterKeyRow, founding: bool) -> Result<(), StoreError> {
+    let founding = if founding { Value::Int(1) } else { Value::Null };
+    let parameters =
+        vec![key.id.as_slice().into(), key.canary.as_slice().into(), founding, key.created_at_us.into()];
+    tx.execute(INSERT, parameters).await.map(drop)
+}
+
+/// Forgets every master key but one: nothing is sealed under the others any more.
+///
+/// # Errors
+/// Those of the database.
+pub async fn forget_other_master_keys(tx: &mut Tx, kept: [u8; MASTER_KEY_ID]) -> Result<u64, StoreError> {
+    tx.execute(DELETE_OTHERS, vec![kept.as_slice().into()]).await
+}
+
+impl Store {
+    /// The master keys that the database knows, oldest first.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn master_keys(&self) -> Result<Vec<MasterKeyRow>, StoreError> {
+        let read = |mut row: Row| {
+            let id = row.blob()?;
+            let id =
+                id.try_into().map_err(|_| StoreError::Stale("a master key's id is cut off".to_owned()))?;
+            Ok(MasterKeyRow { id, canary: row.blob()?, created_at_us: row.int()? })
+        };
+        self.rows(Cost::Point, EVERY, Vec::new()).await?.into_iter().map(read).collect()
+    }
+
+    /// How many values of a column begin with which head (version of the seal and master key). Walks the column.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn sealed_heads(&self, column: &SealedColumn) -> Result<Vec<(Vec<u8>, u64)>, StoreError> {
+        let rows = self.rows(Cost::Walk, column.heads, Vec::new()).await?;
+        rows.into_iter().map(|mut row| Ok((row.blob()?, row.number()?))).collect()
+    }
+}
