@@ -141,7 +141,9 @@ impl KmsKey {
 }
 
 /// Of what could not be made into a signed request.
-fn unsendable(error: impl std::error::Error) -> HttpError { HttpError::Request(chain(&error)) }
+fn unsendable(error: impl std::error::Error + 'static) -> HttpError {
+    HttpError::Request(chain(&error))
+}
 
 impl std::fmt::Debug for KmsKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
