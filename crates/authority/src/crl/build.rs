@@ -130,12 +130,16 @@ impl Authority {
         let now = UnixTime(now_us.div_euclid(1_000_000));
         let life = i64::try_from(self.options().crl_lifetime.as_secs()).unwrap_or(i64::MAX);
         let this_update = now.plus(-SKEW_SECONDS).max(ca.certificate.not_before);
-        let next_update = now.plus(life).min(ca.certificate.not_after.max(now.plus(1)));
+        // Nothing is signed by an authority that has ended: its last CRL stays until something is revoked all the same.
+        let ended = ca.certificate.not_after <= now;
+        let end = if ended { i64::MAX } else { ca.certificate.not_after.0 };
+        let next_update = UnixTime(now.plus(life).0.min(end));
+        let refresh_at = now.plus((next_update.since(now) / 2).max(1)).0.saturating_mul(1_000_000);
         Edition {
             number: state.number + 1,
             this_update,
             next_update,
-            refresh_at_us: now.plus((next_update.since(now) / 2).max(1)).0.saturating_mul(1_000_000),
+            refresh_at_us: if ended { i64::MAX } else { refresh_at },
         }
     }
 

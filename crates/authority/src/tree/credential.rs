@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use keys::{PrivateKey, Signer};
 use serde_json::{Value, json};
-use store::NewIssued;
+use store::{CAS_MAX, NewIssued};
 use uuid::Uuid;
 use x509::build::Extension;
 use x509::{Certificate, Fingerprint};
@@ -19,6 +19,9 @@ use super::specification::NAME_MAX;
 use super::{Ca, Urls, inventory_row};
 use crate::Authority;
 use crate::issue::Source;
+
+/// Such authorities at most, every version of a credential counted: the rest of the places is the house's own.
+pub const CREDENTIAL_CAS_MAX: usize = CAS_MAX - 1_000;
 
 /// In the specification of such an authority: the path of the credential.
 const CREDENTIAL: &str = "credential";
@@ -53,7 +56,11 @@ impl Authority {
         }
         let name = name_of(path, &certificate.fingerprint);
         let chain = Chain::alone(certificate.clone(), self.now())?;
-        let parent = parent_of(&chain, &self.all_cas().await?);
+        let known = self.all_cas().await?;
+        if known.iter().filter(|ca| ca.credential.is_some()).count() >= CREDENTIAL_CAS_MAX {
+            return Err(ImportError::TooMany);
+        }
+        let parent = parent_of(&chain, &known);
         let specification = json!({ "imported": true, CREDENTIAL: path });
         match self.take_in(&name, chain, parent, key.clone(), specification, actor).await {
             // Another node, or another request, was quicker.
