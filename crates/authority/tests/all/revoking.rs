@@ -25,6 +25,7 @@ both! {
     crls_are_numbered_and_made_once_for_the_cluster
     a_delta_serves_every_full_crl_still_held
     ended_certificates_leave_after_one_more_crl
+    an_authority_that_has_ended_has_one_last_crl
 }
 
 fn filter(profile: &str) -> Selection {
@@ -380,6 +381,23 @@ async fn ended_certificates_leave_after_one_more_crl(office: Office) {
     office.advance(lifetime);
     authority.tick().await.unwrap();
     assert_eq!(crl(&office).await.len(), 0);
+}
+
+async fn an_authority_that_has_ended_has_one_last_crl(office: Office) {
+    let authority = &office.authority;
+    let issued = office.issue("web", &["a.example"]).await;
+    authority.tick().await.unwrap();
+    let left = office.ca.certificate.not_after.0 - office.clock.now_seconds();
+    office.advance(u64::try_from(left).unwrap() + 1);
+    authority.tick().await.unwrap();
+    let last = crl(&office).await;
+    assert!(last.next_update.unwrap().0 > office.clock.now_seconds() + 60, "good for its whole life");
+    for _ in 0..5 {
+        office.advance(options().crl_lifetime.as_secs());
+        assert_eq!(authority.tick().await.unwrap().crls, 0);
+    }
+    authority.revoke(Selection::Id(issued.id), Reason::KeyCompromise, None, "user:bob").await.unwrap();
+    assert_eq!(authority.tick().await.unwrap().crls, 1, "what is revoked all the same is told");
 }
 
 mod sharded {
