@@ -1,10 +1,12 @@
 // Package keyless asks a key service for signatures by the Keyless protocol, version 1, over TLS or a Unix socket.
 //
-// A Conn carries many requests at once; NewSigner makes a crypto.Signer of a public key whose private half the service
-// holds. Standard library only.
+// A Conn carries many requests at once, and pings when nothing else is asked, for a service ends a connection on which it
+// reads nothing for half a minute. A Client makes another one when it ends all the same. NewSigner makes a crypto.Signer of
+// a public key whose private half the service holds. Standard library only.
 package keyless
 
 import (
+	"bytes"
 	"context"
 	"crypto"
 	"crypto/ecdsa"
@@ -21,7 +23,17 @@ import (
 	"io"
 	"net"
 	"sync"
+	"time"
 )
+
+// The service's limit is 30 s where nobody chose another.
+const pingEvery = 10 * time.Second
+
+// For a write of messages into the system's buffer.
+const writeWithin = 10 * time.Second
+
+// Messages written at once: 16 KB, one TLS record.
+const batchMax = 16
 
 // Opcodes of requests and replies.
 const (
@@ -108,12 +120,14 @@ type Reply struct {
 // Conn is one connection. Many goroutines may use it at once.
 type Conn struct {
 	stream net.Conn
-	write  sync.Mutex
+	// Written by one, so that nobody's deadline cuts another's message.
+	out chan []byte
 
 	lock    sync.Mutex
 	next    uint32
 	waiting map[uint32]chan Reply
 	ended   error
+	gone    chan struct{}
 }
 
 // Dial connects: network "tcp" with a TLS configuration, or "unix" without one.
@@ -134,10 +148,41 @@ func Dial(ctx context.Context, network, address string, config *tls.Config) (*Co
 }
 
 // New speaks the protocol over a stream, and owns it from then on.
-func New(stream net.Conn) *Conn {
-	conn := &Conn{stream: stream, waiting: make(map[uint32]chan Reply)}
+func New(stream net.Conn) *Conn { return newConn(stream, pingEvery) }
+
+func newConn(stream net.Conn, ping time.Duration) *Conn {
+	conn := &Conn{stream: stream, out: make(chan []byte, batchMax), waiting: make(map[uint32]chan Reply), gone: make(chan struct{})}
 	go conn.read()
+	go conn.writeAll()
+	go conn.keep(ping)
 	return conn
+}
+
+// Err is why the connection has ended; nil as long as it has not.
+func (c *Conn) Err() error {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	return c.ended
+}
+
+// keep pings, and ends a connection whose pings are not answered.
+func (c *Conn) keep(every time.Duration) {
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-c.gone:
+			return
+		case <-ticker.C:
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), writeWithin)
+		_, err := c.Do(ctx, OpPing, nil, nil)
+		cancel()
+		if err != nil {
+			c.end(fmt.Errorf("%w: a ping: %w", ErrClosed, err))
+			return
+		}
+	}
 }
 
 // Close ends the connection and every request under way.
@@ -165,7 +210,11 @@ func (c *Conn) end(err error) {
 	c.stream.Close()
 	c.lock.Lock()
 	defer c.lock.Unlock()
+	if c.ended != nil {
+		return
+	}
 	c.ended = err
+	close(c.gone)
 	for id, waiter := range c.waiting {
 		delete(c.waiting, id)
 		close(waiter)
@@ -174,6 +223,9 @@ func (c *Conn) end(err error) {
 
 // Do sends a request and waits for its reply, or for the context's end. The error of an error reply is an Error.
 func (c *Conn) Do(ctx context.Context, opcode byte, ski *SKI, payload []byte) (Reply, error) {
+	if err := ctx.Err(); err != nil {
+		return Reply{}, err
+	}
 	waiter := make(chan Reply, 1)
 	c.lock.Lock()
 	if c.ended != nil {
@@ -194,10 +246,7 @@ func (c *Conn) Do(ctx context.Context, opcode byte, ski *SKI, payload []byte) (R
 		forget()
 		return Reply{}, err
 	}
-	c.write.Lock()
-	_, err = c.stream.Write(message)
-	c.write.Unlock()
-	if err != nil {
+	if err := c.send(ctx, message); err != nil {
 		forget()
 		return Reply{}, err
 	}
@@ -218,6 +267,43 @@ func (c *Conn) Do(ctx context.Context, opcode byte, ski *SKI, payload []byte) (R
 	case <-ctx.Done():
 		forget()
 		return Reply{}, ctx.Err()
+	}
+}
+
+// send hands a message to the one who writes.
+func (c *Conn) send(ctx context.Context, message []byte) error {
+	select {
+	case c.out <- message:
+		return nil
+	case <-c.gone:
+		return c.Err()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// writeAll writes what was sent, as much at once as waits. What is not written whole ends the connection: nothing could
+// follow it.
+func (c *Conn) writeAll() {
+	for {
+		var batch [][]byte
+		select {
+		case <-c.gone:
+			return
+		case message := <-c.out:
+			batch = append(batch, message)
+		}
+		for len(batch) < batchMax && len(c.out) > 0 {
+			batch = append(batch, <-c.out)
+		}
+		err := c.stream.SetWriteDeadline(time.Now().Add(writeWithin))
+		if err == nil {
+			_, err = c.stream.Write(bytes.Join(batch, nil))
+		}
+		if err != nil {
+			c.end(fmt.Errorf("%w: %w", ErrClosed, err))
+			return
+		}
 	}
 }
 
@@ -281,13 +367,13 @@ func readReply(stream io.Reader) (Reply, error) {
 
 // Signer signs with a key of the service.
 type Signer struct {
-	conn   *Conn
+	conn   Doer
 	public crypto.PublicKey
 	ski    SKI
 }
 
 // NewSigner makes a crypto.Signer; nothing is asked yet.
-func NewSigner(conn *Conn, public crypto.PublicKey) (*Signer, error) {
+func NewSigner(conn Doer, public crypto.PublicKey) (*Signer, error) {
 	ski, err := SKIOf(public)
 	if err != nil {
 		return nil, err
@@ -298,8 +384,8 @@ func NewSigner(conn *Conn, public crypto.PublicKey) (*Signer, error) {
 // Public is the public half.
 func (s *Signer) Public() crypto.PublicKey { return s.public }
 
-// Sign is crypto.Signer's: a digest, or a message for Ed25519. It waits as long as the connection lives; SignContext does
-// not.
+// Sign is crypto.Signer's: a digest, or a message for Ed25519. It waits as long as the connection lives, which a service
+// that answers nothing ends within 20 s; SignContext waits as long as it is told to.
 func (s *Signer) Sign(_ io.Reader, digest []byte, opts crypto.SignerOpts) ([]byte, error) {
 	return s.SignContext(context.Background(), digest, opts)
 }
