@@ -1,11 +1,11 @@
 //! `bulla keys`: the key service, which signs for TLS terminators.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use keyless::server::{Options, Running, TlsOptions};
-use keyless::{Folder, KeySet, Metrics};
+use keyless::{Folder, KeySet, Look, Metrics};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -101,13 +101,17 @@ async fn serve(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
     let (set, metrics) = (KeySet::default(), Metrics::default());
     let held = master_keys::token_keys(&settings, &settings.keys.pkcs11_labels).await?;
     set.put("pkcs11", held);
-    let settings = settings.keys;
+    let mut settings = settings.keys;
+    settings.needs_certificate(args.listen.is_some())?;
     let mut folders = Folders::new(&settings, set.clone(), metrics.clone());
     folders.look(true).await?;
     let tls = settings.speaks_tls().then(|| tls_options(&settings)).transpose()?;
+    bound_connections(&mut settings);
+    // Before the first client is let in: what fails, fails here.
+    let figures = figures_listener(&settings).await?;
     let running = start(&settings, tls.clone(), set.clone(), metrics.clone()).await?;
     let mut background = JoinSet::new();
-    if let Some(listener) = figures_listener(&settings).await? {
+    if let Some(listener) = figures {
         let all = server::metrics::Metrics::default();
         all.register(|registry| metrics.register(registry));
         background.spawn(server::listen::serve_figures(listener, all, stop.clone()));
@@ -121,6 +125,19 @@ async fn serve(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
         eprintln!("some requests had not finished and were cut off");
     }
     Ok(Exit::Ok)
+}
+
+/// As many connections as there may be files open for.
+fn bound_connections(settings: &mut KeyServiceSettings) {
+    let most = outbound::limits::descriptor_budget();
+    if settings.connections_max > most {
+        eprintln!(
+            "warning: {most} connections at once, not the {} of keys.connections_max: the limit of open files is too low\n\
+             hint: raise it (ulimit -n, LimitNOFILE)",
+            settings.connections_max
+        );
+        settings.connections_max = most;
+    }
 }
 
 async fn start(
@@ -231,35 +248,52 @@ impl Folders {
         Self { broken: vec![0; folders.len()], folders, set, metrics }
     }
 
-    /// Looks at each; at the first time a folder that cannot be read is an error.
+    /// Looks at each; at the first time a folder that cannot be read is an error at once, later the others are looked at
+    /// all the same.
     async fn look(&mut self, first: bool) -> Outcome<()> {
+        let mut outcome = Ok(());
         for at in 0..self.folders.len() {
-            let mut folder = std::mem::replace(&mut self.folders[at], Folder::new(PathBuf::new()));
+            let path = self.folders[at].path().to_owned();
+            let mut folder = std::mem::replace(&mut self.folders[at], Folder::new(&path));
             let looked = tokio::task::spawn_blocking(move || (folder.look(), folder)).await;
-            let (look, folder) = looked.map_err(|error| Problem::new(Exit::Machine, chain(&error)))?;
-            let source = folder.path().display().to_string();
-            self.folders[at] = folder;
-            let look = look.map_err(|error| {
-                Problem::new(Exit::Machine, chain(&error)).hint("check --dir, or keys.directories")
-            })?;
-            for (path, error) in &look.broken {
-                let told = format!("{}: {}", path.display(), chain(error));
-                if first {
-                    eprintln!("warning: no key in {told}");
-                } else {
-                    tracing::warn!("no key in {told}; the one it held before stays");
+            let look = match looked {
+                Ok((look, folder)) => {
+                    self.folders[at] = folder;
+                    look.map_err(|error| {
+                        Problem::new(Exit::Machine, chain(&error)).hint("check --dir, or keys.directories")
+                    })
                 }
-            }
-            self.broken[at] = look.broken_in_all;
-            if look.changed || first {
-                let keys = look.keys.len();
-                self.set.put(&source, look.keys);
-                if !first {
-                    tracing::info!(folder = source, keys, "other keys sign from now on");
-                }
+                Err(error) => Err(Problem::new(Exit::Machine, chain(&error))),
+            };
+            match look {
+                Ok(look) => self.take(at, &path, look, first),
+                Err(problem) if first => return Err(problem),
+                Err(problem) => outcome = outcome.and(Err(problem)),
             }
         }
         self.metrics.keys(self.set.list().len(), self.broken.iter().sum());
-        Ok(())
+        outcome
+    }
+
+    fn take(&mut self, at: usize, path: &Path, look: Look, first: bool) {
+        let tell = |told: String| match first {
+            true => eprintln!("warning: {told}"),
+            false => tracing::warn!("{told}"),
+        };
+        for (file, error) in &look.broken {
+            let stays = if first { "" } else { "; the one it held before stays" };
+            tell(format!("no key in {}: {}{stays}", file.display(), chain(error)));
+        }
+        for file in &look.open {
+            tell(format!("{} can be read by everybody on this machine: chmod o= it", file.display()));
+        }
+        self.broken[at] = look.broken_in_all;
+        if look.changed || first {
+            let keys = look.keys.len();
+            self.set.put(&format!("folder:{}", path.display()), look.keys);
+            if !first {
+                tracing::info!(folder = %path.display(), keys, "other keys sign from now on");
+            }
+        }
     }
 }

@@ -78,27 +78,28 @@ pub struct KeySet {
 
 #[derive(Debug, Default)]
 struct Inner {
-    by_source: HashMap<String, Vec<Ski>>,
+    by_source: HashMap<String, HashMap<Ski, Arc<Key>>>,
     by_ski: HashMap<Ski, Arc<Key>>,
 }
 
 impl KeySet {
-    /// Makes `keys` all that this source has. Where two sources have a key of one identifier, the last one put counts;
-    /// it is the same key. Signatures under way by a key that goes are finished.
+    /// Makes `keys` all that this source has. Where two sources have a key of one identifier, the last one put counts, and
+    /// the other one's when that goes. Signatures under way by a key that goes are finished.
     pub fn put(&self, source: &str, keys: Vec<KeyRef>) {
-        let new: Vec<(Ski, Arc<Key>)> = keys
+        let new: HashMap<Ski, Arc<Key>> = keys
             .into_iter()
             .map(|signer| (Ski::of_spki(signer.spki()), Arc::new(Key::new(signer))))
             .collect();
         let mut inner = self.inner.write();
         let had = inner.by_source.remove(source).unwrap_or_default();
-        for ski in had {
-            if !inner.by_source.values().any(|others| others.contains(&ski)) {
-                inner.by_ski.remove(&ski);
-            }
+        for ski in had.into_keys().filter(|ski| !new.contains_key(ski)) {
+            match inner.by_source.values().find_map(|others| others.get(&ski)).cloned() {
+                Some(other) => inner.by_ski.insert(ski, other),
+                None => inner.by_ski.remove(&ski),
+            };
         }
-        inner.by_source.insert(source.to_owned(), new.iter().map(|(ski, _)| *ski).collect());
-        inner.by_ski.extend(new);
+        inner.by_ski.extend(new.iter().map(|(ski, key)| (*ski, Arc::clone(key))));
+        inner.by_source.insert(source.to_owned(), new);
     }
 
     /// The key with this identifier.
@@ -129,9 +130,12 @@ mod tests {
         set.put("one", vec![a.clone(), b.clone()]);
         set.put("two", vec![b.clone(), c.clone()]);
         assert_eq!(set.list().len(), 3);
+        let of_two = set.find(&ski(&b)).unwrap();
+        set.put("one", vec![a.clone(), b.clone()]);
+        assert!(!Arc::ptr_eq(&set.find(&ski(&b)).unwrap(), &of_two), "the last one put");
         set.put("one", vec![]);
         assert!(set.find(&ski(&a)).is_none());
-        assert!(set.find(&ski(&b)).is_some(), "the other source has it still");
+        assert!(Arc::ptr_eq(&set.find(&ski(&b)).unwrap(), &of_two), "the other source has it still");
         set.put("two", vec![c.clone()]);
         assert_eq!(set.list(), [(ski(&c), KeyType::P256)]);
     }

@@ -15,6 +15,6 @@ pub mod server;
 pub mod stage;
 pub mod wire;
 
-pub use folder::{Folder, FolderError, Look};
+pub use folder::{FileError, Folder, FolderError, Look};
 pub use key_set::{ELSEWHERE_PER_KEY_MAX, Key, KeySet};
 pub use metrics::Metrics;

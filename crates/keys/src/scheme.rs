@@ -76,12 +76,7 @@ impl Scheme {
     /// # Errors
     /// [`Misfit`]
     pub fn check(self, kind: KeyType, octets: usize) -> Result<(), Misfit> {
-        let fits = match self {
-            Self::RsaPkcs1(_) | Self::RsaPss(_) => kind.rsa_bits().is_some(),
-            Self::Ecdsa(_) => matches!(kind, KeyType::P256 | KeyType::P384 | KeyType::P521),
-            Self::Ed25519 => kind == KeyType::Ed25519,
-        };
-        if !fits {
+        if !self.fits(kind) {
             return Err(Misfit::Kind(kind));
         }
         match self {
@@ -89,6 +84,21 @@ impl Scheme {
                 Err(Misfit::Length { wanted: hash.octets(), given: octets })
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Whether keys of this kind sign anything at all.
+    #[must_use]
+    pub fn any(kind: KeyType) -> bool {
+        let one_a_kind = [Self::RsaPss(Hash::Sha256), Self::Ecdsa(Hash::Sha256), Self::Ed25519];
+        one_a_kind.into_iter().any(|scheme| scheme.fits(kind))
+    }
+
+    fn fits(self, kind: KeyType) -> bool {
+        match self {
+            Self::RsaPkcs1(_) | Self::RsaPss(_) => kind.rsa_bits().is_some(),
+            Self::Ecdsa(_) => matches!(kind, KeyType::P256 | KeyType::P384 | KeyType::P521),
+            Self::Ed25519 => kind == KeyType::Ed25519,
         }
     }
 }

@@ -82,6 +82,16 @@ impl KeyServiceSettings {
         Ok(())
     }
 
+    /// Refuses what TLS needs without the certificate that it needs first. `listen`: whether its address was asked for.
+    pub(crate) fn needs_certificate(&self, listen: bool) -> Outcome<()> {
+        if !self.certificate_file.as_os_str().is_empty() || !(listen || !self.client_ca_files.is_empty()) {
+            return Ok(());
+        }
+        Err(Problem::usage("TLS needs a certificate, and none is named").hint(
+            "give --certificate, --key and --client-ca, or leave --listen and --client-ca away to serve the socket alone",
+        ))
+    }
+
     /// Whether there is a certificate, and somewhere to present it.
     pub(crate) fn speaks_tls(&self) -> bool {
         !self.certificate_file.as_os_str().is_empty() && !self.listen.is_empty()

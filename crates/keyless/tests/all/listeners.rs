@@ -5,7 +5,7 @@ use std::time::Duration;
 use keyless::server::{Options, StartError, TlsOptions};
 use keyless::wire::{Items, opcode};
 use keyless::{KeySet, Metrics};
-use keys::{KeyRef, KeyType, Signer};
+use keys::{KeyRef, KeyType};
 use rustls::version::{TLS12, TLS13};
 
 use crate::certificates::{Authority, CLIENT_AUTH, SERVER_AUTH};
@@ -108,9 +108,12 @@ async fn a_stop_answers_what_is_under_way_and_leaves_no_socket() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn work_that_nobody_waits_for_is_not_done() {
-    let (slow, open) = Gated::new(KeyType::P256);
+    // The gate never opens.
+    let (slow, _open) = Gated::new(KeyType::P256);
     let name = ski(&*slow);
-    let world = World::with(Options::default(), vec![slow as KeyRef]).await;
+    // Longer than is waited for here: it is not their deadline that ends them.
+    let options = Options { deadline: PATIENCE * 2, ..Options::default() };
+    let world = World::with(options, vec![slow as KeyRef]).await;
     let mut peer = world.connect_socket().await;
     for _ in 0..100 {
         peer.ask(&Items { opcode: 0x15, ski: Some(name), payload: &[1; 32], ..Items::default() }).await;
@@ -121,7 +124,6 @@ async fn work_that_nobody_waits_for_is_not_done() {
     peer.send(&[1, 0, 0, 3, 0, 0, 0, 1, 0x11, 0, 0]).await.unwrap();
     assert_eq!(peer.next().await, None);
     until(|| world.figure(under_way) == 0.0).await;
-    assert!(!*open.borrow(), "the gate never opened");
     world.running.stop().await;
 }
 
@@ -159,6 +161,5 @@ async fn keys_come_and_go_while_it_runs() {
     world.keys.put("kinds", vec![std::sync::Arc::new(key(KeyType::P384).clone())]);
     let reply = peer.sign(0x16, name, &[1; 48]).await;
     assert_eq!((reply.error(), reply.opcode), (None, opcode::SUCCESS));
-    assert_eq!(key(KeyType::P384).key_type(), KeyType::P384);
     world.running.stop().await;
 }
