@@ -104,10 +104,14 @@ impl Wrapped {
         }
         let given = wrapper.give_back(&self.wrapped).await.map_err(|why| refused(wrapper, why))?;
         let mut key = Zeroizing::new([0; KEY]);
-        let other = || KeyringError::OtherKey { by: self.by.clone(), path: path.to_owned() };
         if given.len() != KEY {
-            return Err(other());
+            let count = given.len();
+            let what = format!(
+                "gave {count} octets where {KEY} are expected: nothing may follow them, not even a line's end"
+            );
+            return Err(refused(wrapper, what));
         }
+        let other = || KeyringError::OtherKey { by: self.by.clone(), path: path.to_owned() };
         key.copy_from_slice(&given);
         if id_of(&key).to_string() == self.id { Ok(key) } else { Err(other()) }
     }

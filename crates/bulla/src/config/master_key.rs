@@ -1,5 +1,6 @@
 //! `[authority]`, and where master keys come from.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -176,9 +177,25 @@ impl MasterKeySettings {
                 format!("{key} is a key of AWS KMS, and this build has no AWS"),
                 "build with `--features aws`, or use `program` with AWS's own command line",
             ),
+            Self::Vault(VaultSettings { url, .. }) | Self::AwsKms(AwsKmsSettings { endpoint: url, .. })
+                if goes_in_clear(url) =>
+            {
+                refuse(
+                    format!("{key}: the master key would go to {url} unencrypted"),
+                    "use https; plain http is for an address of this machine only",
+                )
+            }
             _ => Ok(()),
         }
     }
+}
+
+/// Whether what is sent there can be read on the way.
+fn goes_in_clear(url: &str) -> bool {
+    let Ok(url) = reqwest::Url::parse(url) else { return false };
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    let here = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+    url.scheme() == "http" && !here
 }
 
 impl AuthoritySettings {
@@ -243,6 +260,7 @@ mod tests {
             r#"{ program = { command = [], wrapped_file = "/w" } }"#,
             r#"{ program = { command = ["/p"], wrapped_file = "/w", timeout_s = 0 } }"#,
             r#"{ vault = { url = "https://v" } }"#,
+            r#"{ vault = { url = "http://v:8200", key = "k", token_file = "/t", wrapped_file = "/w" } }"#,
             r#"{ luna = "/x" }"#,
             r#"{ file = "/x", passphrase = { file = "/f", parameters_file = "/p" } }"#,
             "nonsense",
