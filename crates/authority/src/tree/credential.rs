@@ -21,7 +21,7 @@ use crate::Authority;
 use crate::issue::Source;
 
 /// Such authorities at most, every version of a credential counted: the rest of the places is the house's own.
-pub const CREDENTIAL_CAS_MAX: usize = CAS_MAX - 1_000;
+pub(super) const CREDENTIAL_CAS_MAX: usize = CAS_MAX - 1_000;
 
 /// In the specification of such an authority: the path of the credential.
 const CREDENTIAL: &str = "credential";

@@ -84,7 +84,8 @@ impl KeyServiceSettings {
 
     /// Refuses what TLS needs without the certificate that it needs first. `listen`: whether its address was asked for.
     pub(crate) fn needs_certificate(&self, listen: bool) -> Outcome<()> {
-        if !self.certificate_file.as_os_str().is_empty() || !(listen || !self.client_ca_files.is_empty()) {
+        let asked_for = listen || !self.client_ca_files.is_empty();
+        if !asked_for || !self.certificate_file.as_os_str().is_empty() {
             return Ok(());
         }
         Err(Problem::usage("TLS needs a certificate, and none is named").hint(
