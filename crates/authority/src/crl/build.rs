@@ -130,7 +130,7 @@ impl Authority {
         let now = UnixTime(now_us.div_euclid(1_000_000));
         let life = i64::try_from(self.options().crl_lifetime.as_secs()).unwrap_or(i64::MAX);
         let this_update = now.plus(-SKEW_SECONDS).max(ca.certificate.not_before);
-        // Nothing is signed by an authority that has ended: its last CRL stays until something is revoked all the same.
+        // Nothing is signed by an authority that has ended: its last CRL stays, unless something changes all the same.
         let ended = ca.certificate.not_after <= now;
         let end = if ended { i64::MAX } else { ca.certificate.not_after.0 };
         let next_update = UnixTime(now.plus(life).0.min(end));
