@@ -51,6 +51,7 @@ impl CredHub {
 }
 
 #[test]
+#[ignore = "run by .ci/interop, which gets the other program"]
 fn credhubs_own_client_goes_through_every_command() {
     let hub = CredHub::new("");
     let root = hub.house.root().display().to_string();
@@ -134,6 +135,7 @@ fn credhubs_own_client_goes_through_every_command() {
 }
 
 #[test]
+#[ignore = "run by .ci/interop, which gets the other program"]
 fn lookups_as_concourse_makes_them_share_connections() {
     const PIPELINES: usize = 20;
     const WORKERS: usize = 8;

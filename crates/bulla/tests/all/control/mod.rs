@@ -6,14 +6,11 @@ mod configured;
 mod crashes;
 mod credential_socket;
 mod credentials;
-#[cfg(feature = "interop")]
 mod credhub;
 mod exchange;
 mod house;
-#[cfg(feature = "interop")]
 mod kv;
 mod life;
-#[cfg(feature = "interop")]
 mod login;
 mod ownership;
 mod rotation;
