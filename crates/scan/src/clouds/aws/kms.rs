@@ -128,8 +128,7 @@ impl KmsKey {
         let headers = [("content-type", MEDIA_TYPE), ("x-amz-target", &target)];
         let uri = format!("{}/", self.endpoint);
         let signable = SignableRequest::new("POST", &uri, headers.into_iter(), SignableBody::Bytes(&body));
-        let signature =
-            sign(signable.map_err(unsendable)?, &parameters).map_err(unsendable)?;
+        let signature = sign(signable.map_err(unsendable)?, &parameters).map_err(unsendable)?;
         let mut request = http::Request::post(&uri);
         for (name, value) in headers {
             request = request.header(name, value);
@@ -141,7 +140,9 @@ impl KmsKey {
 }
 
 /// Of what could not be made into a signed request.
-fn unsendable(error: impl std::error::Error) -> HttpError { HttpError::Request(chain(&error)) }
+fn unsendable(error: impl std::error::Error) -> HttpError {
+    HttpError::Request(chain(&error))
+}
 
 impl std::fmt::Debug for KmsKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
