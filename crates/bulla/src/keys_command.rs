@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use keyless::server::{Options, Running, TlsOptions};
+use keyless::tenant::TenantOptions;
 use keyless::{Folder, KeySet, Look, Metrics};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -53,6 +54,12 @@ struct ServeArgs {
     /// Unix socket, or `none` [default: keys.sock in the data folder]
     #[arg(long, value_name = "PATH")]
     socket: Option<String>,
+    /// Where to speak the native protocol (gRPC), over the same TLS [default: nowhere]
+    #[arg(long, value_name = "ADDRESS")]
+    native_listen: Option<String>,
+    /// Unix socket for the native protocol [default: none]
+    #[arg(long, value_name = "PATH")]
+    native_socket: Option<String>,
     /// Where to serve /metrics in plain HTTP; empty: nowhere [default: 127.0.0.1:2406]
     #[arg(long, value_name = "ADDRESS")]
     metrics_listen: Option<String>,
@@ -67,6 +74,8 @@ impl KeyServiceSettings {
         };
         text(&mut self.listen, &args.listen);
         text(&mut self.socket, &args.socket);
+        text(&mut self.native_listen, &args.native_listen);
+        text(&mut self.native_socket, &args.native_socket);
         text(&mut self.metrics_listen, &args.metrics_listen);
         if !args.directories.is_empty() {
             self.directories.clone_from(&args.directories);
@@ -100,7 +109,7 @@ async fn serve(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
     let stop = crate::stop::on_signal_within(GRACE)?;
     let (set, metrics) = (KeySet::default(), Metrics::default());
     let held = master_keys::token_keys(&settings, &settings.keys.pkcs11_labels).await?;
-    set.put("pkcs11", held);
+    set.put_named("pkcs11", settings.keys.pkcs11_labels.iter().cloned().zip(held).collect());
     let mut settings = settings.keys;
     settings.needs_certificate(args.listen.is_some())?;
     let mut folders = Folders::new(&settings, set.clone(), metrics.clone());
@@ -117,7 +126,8 @@ async fn serve(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
         background.spawn(server::listen::serve_figures(listener, all, stop.clone()));
     }
     announce(&settings, &running, &set)?;
-    keep(&settings, folders, tls, &running, &stop).await;
+    let tenants = Given { file: global.config.as_deref(), tenants: settings.tenants() };
+    keep(&settings, folders, tls, tenants, &running, &stop).await;
     eprintln!("stopping: requests under way are answered");
     let drained = running.stop().await;
     while background.join_next().await.is_some() {}
@@ -150,10 +160,15 @@ async fn start(
         Some(tls) => Some((socket("keys.listen", &settings.listen)?, tls)),
         None => None,
     };
-    let options = Options { tls, socket: settings.socket()?, ..settings.options() };
+    let native = match settings.native_listen.as_str() {
+        "" => None,
+        address => Some(socket("keys.native_listen", address)?),
+    };
+    let options = Options { tls, native, socket: settings.socket()?, ..settings.options() };
     keyless::server::start(options, set, metrics).await.map_err(|error| {
         Problem::new(Exit::Machine, chain(&error)).hint(
-            "choose another place: --listen and --socket, or keys.listen and keys.socket in the configuration",
+            "choose another place: --listen, --socket, --native-listen and --native-socket, or the same of [keys] in the \
+             configuration",
         )
     })
 }
@@ -188,15 +203,40 @@ fn announce(settings: &KeyServiceSettings, running: &Running, set: &KeySet) -> O
     let mut places = Vec::new();
     places.extend(running.address.map(|address| format!("tls://{address}")));
     places.extend(settings.socket()?.map(|path| format!("unix:{}", path.display())));
+    places.extend(running.native.map(|address| format!("grpc://{address}")));
+    if !settings.native_socket.is_empty() {
+        places.push(format!("grpc+unix:{}", settings.native_socket));
+    }
     eprintln!("bulla signs with {} keys at {}", keys.len(), places.join(" and "));
     Ok(())
 }
 
-/// Looks at folders and certificate files until told to stop.
+/// The tenants that count, and where others may be said.
+struct Given<'a> {
+    file: Option<&'a Path>,
+    tenants: Vec<TenantOptions>,
+}
+
+impl Given<'_> {
+    /// Has what the configuration says of tenants now count, if that is something else.
+    fn renew(&mut self, running: &Running) -> Outcome<()> {
+        let now = Configuration::load(self.file)?.settings.keys.tenants();
+        if now == self.tenants {
+            return Ok(());
+        }
+        running.change_tenants(&now).map_err(|error| Problem::usage(chain(&error)))?;
+        tracing::info!(tenants = now.len(), "other tenants count from the next request on");
+        self.tenants = now;
+        Ok(())
+    }
+}
+
+/// Looks at folders, certificate files and tenants until told to stop.
 async fn keep(
     settings: &KeyServiceSettings,
     mut folders: Folders,
     mut tls: Option<TlsOptions>,
+    mut tenants: Given<'_>,
     running: &Running,
     stop: &CancellationToken,
 ) {
@@ -213,6 +253,9 @@ async fn keep(
             && let Err(problem) = renew(settings, presented, running)
         {
             tracing::warn!(problem = problem.message, "the certificates stay as they are");
+        }
+        if let Err(problem) = tenants.renew(running) {
+            tracing::warn!(problem = problem.message, "the tenants stay as they are");
         }
     }
 }
@@ -290,7 +333,7 @@ impl Folders {
         self.broken[at] = look.broken_in_all;
         if look.changed || first {
             let keys = look.keys.len();
-            self.set.put(&format!("folder:{}", path.display()), look.keys);
+            self.set.put_named(&format!("folder:{}", path.display()), look.keys);
             if !first {
                 tracing::info!(folder = %path.display(), keys, "other keys sign from now on");
             }

@@ -2,7 +2,7 @@
 //! processors, beside what the library and `openssl speed` make of them in the same run; and local signatures beside a key
 //! that makes everybody wait, on one connection.
 //!
-//! `cargo run --release -p keyless --example signing -- [--seconds 5] [--only throughput|line]`
+//! `cargo run --release -p keyless --example signing -- [--seconds 5] [--only throughput|native|line]`
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,7 +15,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use certificates::{Authority, CLIENT_AUTH, SERVER_AUTH};
+use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
+use keyless::native::proto::{SignRequest, sign_request};
+use keyless::native::{Client, Terms, named, signature};
 use keyless::server::{Options, TlsOptions, start};
 use keyless::wire::{HEADER, Items, Ski, first};
 use keyless::{KeySet, Metrics};
@@ -64,6 +67,9 @@ async fn main() {
     println!("{} processors; each cell {seconds} s", processors());
     if chosen("throughput") {
         throughput(&place, span).await;
+    }
+    if chosen("native") {
+        native(&place, span).await;
     }
     if chosen("line") {
         line(&place, span).await;
@@ -124,9 +130,11 @@ async fn serve(folder: &str) {
         certificate: server_ca.leaf(&[SERVER_AUTH]).certified(),
         client_roots: vec![client_ca.der.clone()],
     };
-    let options = Options { tls: Some(("127.0.0.1:0".parse().unwrap(), tls)), ..Options::default() };
+    let anywhere = "127.0.0.1:0".parse().unwrap();
+    let options = Options { tls: Some((anywhere, tls)), native: Some(anywhere), ..Options::default() };
     let running = start(options, set, Metrics::default()).await.unwrap();
-    println!("{} {}", running.address.unwrap().port(), names.join(" "));
+    let ports = (running.address.unwrap().port(), running.native.unwrap().port());
+    println!("{} {} {}", ports.0, ports.1, names.join(" "));
     let _ = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new())).await;
     running.stop().await;
 }
@@ -135,6 +143,7 @@ async fn serve(folder: &str) {
 struct Place {
     child: Child,
     port: u16,
+    native_port: u16,
     names: Vec<Ski>,
     tls: Arc<ClientConfig>,
     _folder: tempfile::TempDir,
@@ -154,6 +163,7 @@ impl Place {
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let mut words = line.split_whitespace();
         let port = words.next().unwrap().parse().unwrap();
+        let native_port = words.next().unwrap().parse().unwrap();
         let names = words.map(ski).collect();
         let read = |name: &str| std::fs::read(folder.path().join(name)).unwrap();
         let mut roots = RootCertStore::empty();
@@ -166,7 +176,7 @@ impl Place {
             .with_root_certificates(roots)
             .with_client_auth_cert(vec![CertificateDer::from(read("client"))], key)
             .unwrap();
-        Self { child, port, names, tls: Arc::new(tls), _folder: folder }
+        Self { child, port, native_port, names, tls: Arc::new(tls), _folder: folder }
     }
 
     async fn connect(&self) -> TlsStream<TcpStream> {
@@ -247,6 +257,126 @@ async fn throughput(place: &Place, span: Duration) {
         }
     }
     println!("the service at its peak: {:.1} MiB", place.memory("VmHWM"));
+}
+
+/// Requests in flight, the connections they share, and signatures in a request of the native protocol; a batch of none is
+/// a stream.
+const NATIVE_LOADS: [(usize, usize, usize); 5] =
+    [(1, 1, 1), (128, 16, 1), (1, 1, 64), (16, 4, 64), (128, 16, 0)];
+
+/// The native protocol: single signatures, batches of 64, and streams.
+async fn native(place: &Place, span: Duration) {
+    println!(
+        "\nnative protocol, closed loop        |   sig/s |  p50 ms |  p99 ms | p99.9 ms | CPU µs a signature"
+    );
+    for (which, (name, _, _, scheme, _)) in WORK.into_iter().enumerate() {
+        println!("{name}");
+        for (in_flight, connections, batch) in NATIVE_LOADS {
+            let request = SignRequest {
+                key: Some(sign_request::Key::Ski(place.names[which].0.to_vec())),
+                scheme: named(scheme).into(),
+                input: vec![0x5a; 32],
+                ..SignRequest::default()
+            };
+            let cpu = place.cpu();
+            let began = Instant::now();
+            let (counts_from, end) = (began + span / 5, began + span + span / 5);
+            let mut tasks = Vec::new();
+            for _ in 0..connections {
+                let address = format!("127.0.0.1:{}", place.native_port);
+                let client = Client::tls(&address, "localhost", &place.tls).unwrap();
+                if batch == 0 {
+                    tasks.push(tokio::spawn(one_stream(
+                        client,
+                        request.clone(),
+                        in_flight / connections,
+                        counts_from,
+                        end,
+                    )));
+                    continue;
+                }
+                for _ in 0..in_flight / connections {
+                    let (client, request) = (client.clone(), request.clone());
+                    tasks.push(tokio::spawn(one_caller(client, request, batch, counts_from, end)));
+                }
+            }
+            let mut took = Vec::new();
+            for task in tasks {
+                took.extend(task.await.unwrap());
+            }
+            let signatures = took.len() as f64 * batch.max(1) as f64;
+            let cpu = (place.cpu() - cpu) * 1e6 / signatures;
+            took.sort_unstable();
+            let what = if batch == 0 { "stream".to_owned() } else { format!("batch of {batch}") };
+            println!(
+                "  {what:<11} c={in_flight:<5} {connections:>2} conns | {:>7.0} | {:>7.3} | {:>7.3} | {:>8.3} | {cpu:>6.1}",
+                signatures / span.as_secs_f64(),
+                part(&took, 0.5),
+                part(&took, 0.99),
+                part(&took, 0.999),
+            );
+        }
+    }
+}
+
+/// One call after the other; what each took in µs.
+async fn one_caller(
+    client: Client,
+    request: SignRequest,
+    batch: usize,
+    counts_from: Instant,
+    end: Instant,
+) -> Vec<u32> {
+    let mut took = Vec::new();
+    loop {
+        let began = Instant::now();
+        let terms = Terms::until(began + Duration::from_secs(10));
+        if batch == 1 {
+            client.sign(request.clone(), terms).await.unwrap();
+        } else {
+            let replies = client.sign_batch(vec![request.clone(); batch], terms).await.unwrap();
+            assert!(replies.iter().all(Result::is_ok));
+        }
+        let now = Instant::now();
+        if now >= end {
+            return took;
+        }
+        if now >= counts_from {
+            took.push((now - began).as_micros() as u32);
+        }
+    }
+}
+
+/// So many requests under way on one stream; what each took in µs.
+async fn one_stream(
+    client: Client,
+    request: SignRequest,
+    in_flight: usize,
+    counts_from: Instant,
+    end: Instant,
+) -> Vec<u32> {
+    let (send, mut receive) = tokio::sync::mpsc::unbounded_channel();
+    let requests = futures_util::stream::poll_fn(move |context| receive.poll_recv(context));
+    let terms = Terms::until(Instant::now() + Duration::from_secs(10));
+    let mut sent_at = vec![Instant::now(); in_flight];
+    for id in 0..in_flight as u64 {
+        send.send(SignRequest { id, ..request.clone() }).unwrap();
+    }
+    let mut replies = client.sign_stream(requests, terms).await.unwrap();
+    let mut took = Vec::new();
+    loop {
+        let reply = replies.next().await.unwrap().unwrap();
+        let (id, now) = (reply.id, Instant::now());
+        signature(reply).unwrap();
+        if now >= end {
+            return took;
+        }
+        if now >= counts_from {
+            took.push((now - sent_at[id as usize]).as_micros() as u32);
+        }
+        sent_at[id as usize] = now;
+        send.send(SignRequest { id, ..request.clone() }).unwrap();
+    }
 }
 
 /// Milliseconds that this part of all took at most.

@@ -86,8 +86,9 @@ pub struct Folder {
 /// What a look found.
 #[derive(Debug)]
 pub struct Look {
-    /// Every key there is now; that of a file which no longer can be read is the one it held before.
-    pub keys: Vec<KeyRef>,
+    /// Every key there is now with the name of its file; that of a file which no longer can be read is the one it held
+    /// before.
+    pub keys: Vec<(String, KeyRef)>,
     /// Whether they are others than at the last look.
     pub changed: bool,
     /// Files that hold no key, with what is wrong, each told once.
@@ -146,7 +147,8 @@ impl Folder {
             };
             self.files.insert(path, file);
         }
-        look.keys = self.files.values().filter_map(|file| file.key.clone()).collect();
+        look.keys =
+            self.files.iter().filter_map(|(path, file)| Some((name(path), file.key.clone()?))).collect();
         look.broken_in_all = self.files.values().filter(|file| file.is_broken).count();
         Ok(look)
     }
@@ -194,6 +196,10 @@ fn read(path: &Path) -> Result<PrivateKey, FileError> {
     }
 }
 
+fn name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -204,7 +210,7 @@ mod tests {
     }
 
     fn names(look: &Look) -> Vec<Vec<u8>> {
-        let mut all: Vec<_> = look.keys.iter().map(|key| key.spki().to_vec()).collect();
+        let mut all: Vec<_> = look.keys.iter().map(|(_, key)| key.spki().to_vec()).collect();
         all.sort();
         all
     }

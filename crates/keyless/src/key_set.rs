@@ -1,11 +1,13 @@
 //! Keys by their identifiers.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use keys::{KeyRef, KeyType, PrivateKey};
 use parking_lot::RwLock;
+use x509::SpkiHash;
 
 use crate::stage::Cost;
 use crate::wire::Ski;
@@ -20,6 +22,12 @@ pub struct Key {
     pub(crate) signer: KeyRef,
     /// What it is.
     pub(crate) kind: KeyType,
+    /// What it is known by.
+    pub(crate) ski: Ski,
+    /// And by this.
+    pub(crate) spki_sha256: SpkiHash,
+    /// What its sources call it: names of files, labels; for the rights of tenants.
+    pub(crate) names: Vec<String>,
     /// What a signature costs here; nothing of note for a key elsewhere.
     pub(crate) cost: Cost,
     /// The key itself, where it is in this process.
@@ -39,9 +47,10 @@ impl Drop for Place {
 }
 
 impl Key {
-    fn new(signer: KeyRef) -> Self {
+    fn new(ski: Ski, signer: KeyRef, names: Vec<String>) -> Self {
         let (kind, here) = (signer.key_type(), signer.here().cloned());
-        Self { kind, cost: Cost::of(kind), here, signer, elsewhere: Arc::default() }
+        let (cost, spki_sha256) = (Cost::of(kind), SpkiHash::of(signer.spki()));
+        Self { kind, ski, spki_sha256, names, cost, here, signer, elsewhere: Arc::default() }
     }
 
     /// `None` when as many are under way as may.
@@ -78,28 +87,46 @@ pub struct KeySet {
 
 #[derive(Debug, Default)]
 struct Inner {
-    by_source: HashMap<String, HashMap<Ski, Arc<Key>>>,
+    by_source: HashMap<String, HashMap<Ski, Held>>,
     by_ski: HashMap<Ski, Arc<Key>>,
+    by_spki: HashMap<SpkiHash, Ski>,
+    /// In order, for lists by pages.
+    order: BTreeSet<Ski>,
+}
+
+/// A key of one source.
+#[derive(Debug)]
+struct Held {
+    signer: KeyRef,
+    names: Vec<String>,
 }
 
 impl KeySet {
     /// Makes `keys` all that this source has. Where two sources have a key of one identifier, the last one put counts, and
     /// the other one's when that goes. Signatures under way by a key that goes are finished.
     pub fn put(&self, source: &str, keys: Vec<KeyRef>) {
-        let new: HashMap<Ski, Arc<Key>> = keys
-            .into_iter()
-            .map(|signer| (Ski::of_spki(signer.spki()), Arc::new(Key::new(signer))))
-            .collect();
+        self.put_named(source, keys.into_iter().map(|key| (String::new(), key)).collect());
+    }
+
+    /// The same of keys with names, which the rights of tenants may go by. A key has every name that its sources have for
+    /// it.
+    pub fn put_named(&self, source: &str, keys: Vec<(String, KeyRef)>) {
+        let mut new: HashMap<Ski, Held> = HashMap::new();
+        for (name, signer) in keys {
+            let ski = Ski::of_spki(signer.spki());
+            let held = new.entry(ski).or_insert_with(|| Held { signer, names: Vec::new() });
+            if !name.is_empty() {
+                held.names.push(name);
+            }
+        }
         let mut inner = self.inner.write();
         let had = inner.by_source.remove(source).unwrap_or_default();
-        for ski in had.into_keys().filter(|ski| !new.contains_key(ski)) {
-            match inner.by_source.values().find_map(|others| others.get(&ski)).cloned() {
-                Some(other) => inner.by_ski.insert(ski, other),
-                None => inner.by_ski.remove(&ski),
-            };
-        }
-        inner.by_ski.extend(new.iter().map(|(ski, key)| (*ski, Arc::clone(key))));
+        let mut touched: Vec<Ski> = had.into_keys().filter(|ski| !new.contains_key(ski)).collect();
+        touched.extend(new.keys());
         inner.by_source.insert(source.to_owned(), new);
+        for ski in touched {
+            inner.renew(ski, source);
+        }
     }
 
     /// The key with this identifier.
@@ -108,12 +135,59 @@ impl KeySet {
         self.inner.read().by_ski.get(ski).cloned()
     }
 
+    /// The key with this public half, the SHA-256 of its SubjectPublicKeyInfo.
+    #[must_use]
+    pub fn find_spki(&self, spki: &SpkiHash) -> Option<Arc<Key>> {
+        let inner = self.inner.read();
+        inner.by_spki.get(spki).and_then(|ski| inner.by_ski.get(ski)).cloned()
+    }
+
+    /// Up to `max` keys that are `wanted`, after the one with this identifier, in the order of these.
+    pub(crate) fn page(
+        &self,
+        after: Option<&Ski>,
+        max: usize,
+        wanted: impl Fn(&Key) -> bool,
+    ) -> Vec<Arc<Key>> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let inner = self.inner.read();
+        let rest = inner.order.range((from, Bound::Unbounded)).filter_map(|ski| inner.by_ski.get(ski));
+        rest.filter(|key| wanted(key)).take(max).cloned().collect()
+    }
+
     /// Identifiers and kinds of all, in the order of the identifiers.
     #[must_use]
     pub fn list(&self) -> Vec<(Ski, KeyType)> {
-        let mut all: Vec<_> = self.inner.read().by_ski.iter().map(|(ski, key)| (*ski, key.kind)).collect();
-        all.sort_unstable();
-        all
+        self.page(None, usize::MAX, |_| true).iter().map(|key| (key.ski, key.kind)).collect()
+    }
+}
+
+impl Inner {
+    /// Has a key be what its sources say now; that of `source` counts before the others'.
+    fn renew(&mut self, ski: Ski, source: &str) {
+        let mut names: Vec<String> = self
+            .by_source
+            .values()
+            .filter_map(|held| held.get(&ski))
+            .flat_map(|held| held.names.iter().cloned())
+            .collect();
+        names.sort_unstable();
+        names.dedup();
+        let own = self.by_source.get(source).and_then(|held| held.get(&ski));
+        let held = own.or_else(|| self.by_source.values().find_map(|held| held.get(&ski)));
+        if let Some(held) = held {
+            let same = |key: &Arc<Key>| Arc::ptr_eq(&key.signer, &held.signer) && key.names == names;
+            if self.by_ski.get(&ski).is_some_and(same) {
+                return;
+            }
+            let key = Arc::new(Key::new(ski, Arc::clone(&held.signer), names));
+            self.by_spki.insert(key.spki_sha256, ski);
+            self.order.insert(ski);
+            self.by_ski.insert(ski, key);
+        } else if let Some(gone) = self.by_ski.remove(&ski) {
+            self.by_spki.remove(&gone.spki_sha256);
+            self.order.remove(&ski);
+        }
     }
 }
 
@@ -123,26 +197,54 @@ mod tests {
 
     #[test]
     fn a_source_has_what_was_put_last() {
-        let key = || -> KeyRef { Arc::new(PrivateKey::generate(KeyType::P256).unwrap()) };
-        let (a, b, c) = (key(), key(), key());
+        let generated = || PrivateKey::generate(KeyType::P256).unwrap();
+        let key = || -> KeyRef { Arc::new(generated()) };
+        let (a, c, b_itself) = (key(), key(), generated());
+        // One key, from a source each.
+        let (b, b_of_two): (KeyRef, KeyRef) = (Arc::new(b_itself.clone()), Arc::new(b_itself));
         let ski = |key: &KeyRef| Ski::of_spki(key.spki());
         let set = KeySet::default();
         set.put("one", vec![a.clone(), b.clone()]);
-        set.put("two", vec![b.clone(), c.clone()]);
+        let is = |key: &KeyRef| Arc::ptr_eq(&set.find(&ski(key)).unwrap().signer, key);
+        set.put("two", vec![b_of_two.clone(), c.clone()]);
         assert_eq!(set.list().len(), 3);
-        let of_two = set.find(&ski(&b)).unwrap();
+        assert!(is(&b_of_two), "the last one put");
         set.put("one", vec![a.clone(), b.clone()]);
-        assert!(!Arc::ptr_eq(&set.find(&ski(&b)).unwrap(), &of_two), "the last one put");
+        assert!(is(&b), "the last one put");
+        let before = set.find(&ski(&a)).unwrap();
+        set.put("one", vec![a.clone(), b.clone()]);
+        assert!(
+            Arc::ptr_eq(&set.find(&ski(&a)).unwrap(), &before),
+            "what is the same stays, with its bounds"
+        );
         set.put("one", vec![]);
         assert!(set.find(&ski(&a)).is_none());
-        assert!(Arc::ptr_eq(&set.find(&ski(&b)).unwrap(), &of_two), "the other source has it still");
+        assert!(is(&b_of_two), "the other source has it still");
         set.put("two", vec![c.clone()]);
         assert_eq!(set.list(), [(ski(&c), KeyType::P256)]);
     }
 
     #[test]
+    fn a_key_has_the_names_that_its_sources_have_for_it_now() {
+        let key: KeyRef = Arc::new(PrivateKey::generate(KeyType::P256).unwrap());
+        let ski = Ski::of_spki(key.spki());
+        let set = KeySet::default();
+        let named = |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), key.clone())).collect();
+        let names = || set.find(&ski).unwrap().names.clone();
+        set.put_named("one", named(&["b", "a"]));
+        set.put_named("two", named(&["c"]));
+        assert_eq!(names(), ["a", "b", "c"]);
+        set.put_named("one", Vec::new());
+        assert_eq!(names(), ["c"], "what went takes its names along");
+        assert!(set.find_spki(&SpkiHash::of(key.spki())).is_some());
+        set.put_named("two", Vec::new());
+        assert!(set.find_spki(&SpkiHash::of(key.spki())).is_none() && set.list().is_empty());
+    }
+
+    #[test]
     fn a_key_elsewhere_has_so_many_places() {
-        let key = Key::new(Arc::new(PrivateKey::generate(KeyType::P256).unwrap()));
+        let signer: KeyRef = Arc::new(PrivateKey::generate(KeyType::P256).unwrap());
+        let key = Key::new(Ski::of_spki(signer.spki()), signer, Vec::new());
         let places: Vec<_> = (0..ELSEWHERE_PER_KEY_MAX).map(|_| key.place().unwrap()).collect();
         assert!(key.place().is_none());
         drop(places);

@@ -1,18 +1,24 @@
-//! Signing for others: the Keyless protocol, version 1, from its octets to its server.
+//! Signing for others: the Keyless protocol, version 1, from its octets to its server, and a native one beside it.
 //!
 //! - [`wire`]: messages, read and written.
 //! - [`operation`]: what can be asked for.
 //! - [`KeySet`]: keys by their identifiers, from sources that may change; [`Folder`] is one.
 //! - [`stage`]: where signatures are made, in slices, bounded.
+//! - [`fair`]: lines served by their shares.
+//! - [`tenant`]: whose request it is, and what that one may have.
 //! - [`server`]: who listens.
+//! - [`native`]: the native protocol, gRPC: its messages, its client.
 //! - [`Metrics`]: what is counted.
 
+pub mod fair;
 mod folder;
 mod key_set;
 mod metrics;
+pub mod native;
 pub mod operation;
 pub mod server;
 pub mod stage;
+pub mod tenant;
 pub mod wire;
 
 pub use folder::{FileError, Folder, FolderError, Look};

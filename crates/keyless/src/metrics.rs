@@ -12,6 +12,8 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use std::sync::atomic::AtomicU64;
+
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
@@ -44,11 +46,62 @@ pub(crate) enum Refusal {
     Key,
     /// As many requests to keys elsewhere are under way as may.
     Elsewhere,
+    /// The tenant asks more often than it may.
+    Rate,
+    /// As many requests of the tenant are under way as may.
+    InFlight,
+    /// As many requests of one stream are under way as may.
+    Stream,
 }
 
 impl Refusal {
-    const ALL: [(Self, &'static str); 3] =
-        [(Self::Stage, "stage"), (Self::Key, "key"), (Self::Elsewhere, "elsewhere")];
+    const ALL: [(Self, &'static str); 6] = [
+        (Self::Stage, "stage"),
+        (Self::Key, "key"),
+        (Self::Elsewhere, "elsewhere"),
+        (Self::Rate, "rate"),
+        (Self::InFlight, "in-flight"),
+        (Self::Stream, "stream"),
+    ];
+
+    /// For whoever asked.
+    pub(crate) const fn reason(self) -> &'static str {
+        match self {
+            Self::Stage => "as many of the tenant's signatures wait as may",
+            Self::Key => "as many requests to this key are under way as may",
+            Self::Elsewhere => "as many requests to keys elsewhere are under way as may",
+            Self::Rate => "the tenant's rate is reached",
+            Self::InFlight => "as many of the tenant's requests are under way as may",
+            Self::Stream => "as many requests of this stream are under way as may",
+        }
+    }
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct TenantLabel {
+    tenant: String,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct TenantKindLabels {
+    tenant: String,
+    kind: &'static str,
+}
+
+/// What is counted of one tenant.
+#[derive(Clone, Debug)]
+pub(crate) struct TenantCounters {
+    pub(crate) requests: Counter,
+    pub(crate) in_flight: Gauge,
+    pub(crate) queued: Histogram,
+    pub(crate) ratio: Gauge<f64, AtomicU64>,
+    refusals: Vec<Counter>,
+}
+
+impl TenantCounters {
+    pub(crate) fn refused(&self, refusal: Refusal) {
+        self.refusals[refusal as usize].inc();
+    }
 }
 
 /// The counters. Cheap to clone; the clones share them.
@@ -60,6 +113,11 @@ struct Inner {
     /// The same, by place among [`OPERATIONS`].
     by_place: Vec<Histogram>,
     errors: Family<ErrorLabels, Counter>,
+    tenant_requests: Family<TenantLabel, Counter>,
+    tenant_refusals: Family<TenantKindLabels, Counter>,
+    tenant_in_flight: Family<TenantLabel, Gauge>,
+    tenant_queued: Family<TenantLabel, Histogram, fn() -> Histogram>,
+    ratio: Family<TenantLabel, Gauge<f64, AtomicU64>>,
     in_flight: Family<OpcodeLabel, Gauge>,
     in_flight_by_place: Vec<Gauge>,
     refusals: Family<KindLabel, Counter>,
@@ -79,7 +137,7 @@ fn durations() -> Histogram {
     Histogram::new(exponential_buckets(0.000_016, 2.0, 19))
 }
 
-fn error_name(code: ErrorCode) -> &'static str {
+pub(crate) const fn error_name(code: ErrorCode) -> &'static str {
     match code {
         ErrorCode::Cryptography => "cryptography",
         ErrorCode::KeyNotFound => "key-not-found",
@@ -110,6 +168,11 @@ impl Default for Metrics {
             durations,
             by_place,
             errors: Family::default(),
+            tenant_requests: Family::default(),
+            tenant_refusals: Family::default(),
+            tenant_in_flight: Family::default(),
+            tenant_queued: Family::new_with_constructor(self::durations),
+            ratio: Family::default(),
             in_flight,
             in_flight_by_place,
             refusals,
@@ -147,6 +210,32 @@ impl Metrics {
             "Requests refused at once because a limit was reached, by limit",
             inner.refusals.clone(),
         );
+        registry.register(
+            "bulla_keyless_tenant_requests",
+            "Requests read, by tenant",
+            inner.tenant_requests.clone(),
+        );
+        registry.register(
+            "bulla_keyless_tenant_refusals",
+            "Requests refused at once because a limit was reached, by tenant and limit",
+            inner.tenant_refusals.clone(),
+        );
+        registry.register(
+            "bulla_keyless_tenant_requests_in_flight",
+            "Requests read and not yet answered, by tenant",
+            inner.tenant_in_flight.clone(),
+        );
+        registry.register(
+            "bulla_keyless_tenant_queue_seconds",
+            "How long signatures waited for their turn, by tenant",
+            inner.tenant_queued.clone(),
+        );
+        registry.register(
+            "bulla_keyless_littles_law_ratio",
+            "Requests under way over arrivals times what they took, of the last minute, by tenant: 1 unless something \
+             waits that is not measured",
+            inner.ratio.clone(),
+        );
         registry.register("bulla_keyless_connections", "Connections open", inner.connections.clone());
         registry.register(
             "bulla_keyless_connection_ends",
@@ -183,9 +272,39 @@ impl Metrics {
     }
 
     /// `place` is `None` for what is no operation.
-    pub(crate) fn error(&self, place: Option<usize>, code: ErrorCode) {
+    pub(crate) fn error(&self, place: Option<usize>, error: &'static str) {
         let opcode = place.map_or("unknown", |place| OPERATIONS[place].1);
-        self.0.errors.get_or_create(&ErrorLabels { opcode, error: error_name(code) }).inc();
+        self.0.errors.get_or_create(&ErrorLabels { opcode, error }).inc();
+    }
+
+    /// The counters of a tenant.
+    pub(crate) fn tenant(&self, tenant: &str) -> TenantCounters {
+        let label = TenantLabel { tenant: tenant.to_owned() };
+        let refusal = |(_, kind): &(Refusal, &'static str)| {
+            let labels = TenantKindLabels { tenant: tenant.to_owned(), kind };
+            self.0.tenant_refusals.get_or_create(&labels).clone()
+        };
+        let ratio = self.0.ratio.get_or_create(&label).clone();
+        ratio.set(1.0);
+        TenantCounters {
+            requests: self.0.tenant_requests.get_or_create(&label).clone(),
+            in_flight: self.0.tenant_in_flight.get_or_create(&label).clone(),
+            queued: self.0.tenant_queued.get_or_create(&label).clone(),
+            refusals: Refusal::ALL.iter().map(refusal).collect(),
+            ratio,
+        }
+    }
+
+    /// Shows a tenant no more that is there no more.
+    pub(crate) fn forget_tenant(&self, tenant: &str) {
+        let label = TenantLabel { tenant: tenant.to_owned() };
+        self.0.tenant_requests.remove(&label);
+        self.0.tenant_in_flight.remove(&label);
+        self.0.tenant_queued.remove(&label);
+        self.0.ratio.remove(&label);
+        for (_, kind) in Refusal::ALL {
+            self.0.tenant_refusals.remove(&TenantKindLabels { tenant: tenant.to_owned(), kind });
+        }
     }
 
     pub(crate) fn refused(&self, refusal: Refusal) {

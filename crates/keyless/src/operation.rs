@@ -69,6 +69,12 @@ pub fn place(of: u8) -> Result<usize, ErrorCode> {
     }
 }
 
+/// The place among [`OPERATIONS`] of signing so.
+#[must_use]
+pub(crate) fn signing(scheme: Scheme) -> Option<usize> {
+    OPERATIONS.iter().position(|(_, _, operation)| *operation == Operation::Sign(scheme))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

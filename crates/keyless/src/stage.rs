@@ -1,22 +1,24 @@
 //! The CPU stage: where keys of this process sign. As many signatures at once as there are processors, with a short queue
-//! for each class of cost, so that the dear ones do not delay the cheap ones.
+//! for each class of cost, so that the dear ones do not delay the cheap ones, and within a class a line for each tenant,
+//! served by its share ([`crate::fair`]), so that nobody's crowd delays the others.
 //!
 //! Light work (15 µs) runs on the runtime's own threads, for handing it over costs as much; dearer work has threads of its
 //! own, among which and the runtime's the system shares the processors fairly. Work is taken in slices, so that a kernel
 //! that makes several signatures at once gets several (see [`keys::sign_slice`]).
 
-use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use keys::{KeyType, PrivateKey, Scheme, SignError, SignJob, sign_slice};
+use keys::{KeyType, PrivateKey, Scheme, SignError, SignJob, Signer, sign_slice};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+
+use crate::fair::Fair;
 
 /// What a signature costs, roughly.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -53,13 +55,23 @@ impl Cost {
         }
     }
 
-    /// Jobs that may wait: some 60 ms of light work, some 500 ms of medium and heavy work, for one processor.
+    /// Jobs that may wait where one line is alone ([`Fair`]): some 60 ms of light work, some 500 ms of medium and heavy
+    /// work, for one processor.
     #[must_use]
     pub const fn waiting_max(self) -> usize {
         match self {
             Self::Light => 4_096,
             Self::Medium => 2_048,
             Self::Heavy => 512,
+        }
+    }
+
+    /// Processor time of the dearest key of the class, µs.
+    const fn dearest(self) -> u64 {
+        match self {
+            Self::Light => work(KeyType::P256),
+            Self::Medium => work(KeyType::P521),
+            Self::Heavy => work(KeyType::Rsa4096),
         }
     }
 
@@ -81,6 +93,19 @@ impl Cost {
     }
 }
 
+/// Processor time of a signature by a key of this kind, µs, as far as tenants are charged for it.
+const fn work(kind: KeyType) -> u64 {
+    match kind {
+        KeyType::Ed25519 => 9,
+        KeyType::P256 => 15,
+        KeyType::P384 => 85,
+        KeyType::Rsa2048 => 245,
+        KeyType::Rsa3072 => 700,
+        KeyType::Rsa4096 => 1_600,
+        KeyType::P521 | KeyType::MlDsa44 | KeyType::MlDsa65 | KeyType::MlDsa87 => 300,
+    }
+}
+
 /// Why there is no signature.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum StageError {
@@ -94,6 +119,9 @@ pub enum StageError {
 pub trait Asker: Send + 'static {
     /// Whether anybody still does; asked just before the work.
     fn is_there(&self) -> bool;
+
+    /// Its turn has come; told before the work.
+    fn taken(&mut self) {}
 
     /// The end of it; not called when nobody is there.
     fn answer(self, signed: Result<Vec<u8>, StageError>);
@@ -110,6 +138,8 @@ pub struct Job<A> {
     pub input: Box<[u8]>,
     /// Past it nobody wants it.
     pub deadline: Instant,
+    /// In which line it waits: that of its tenant.
+    pub line: usize,
     /// For whom.
     pub asker: A,
 }
@@ -151,7 +181,7 @@ struct Lane<A> {
 }
 
 struct Queue<A> {
-    jobs: VecDeque<Job<A>>,
+    jobs: Fair<Job<A>>,
     closed: bool,
 }
 
@@ -203,13 +233,21 @@ impl<A: Asker> Stage<A> {
         Ok(Self { inner: Arc::new(Inner { lanes, stopping, tasks, threads, processors }) })
     }
 
-    /// Has a signature made; the asker gets its answer later, or here and now the job is given back because as many wait
-    /// as may ([`Cost::waiting_max`]), or because the stage has stopped.
+    /// Has a signature made; the asker gets its answer later, or here and now the job is given back because its line is
+    /// full ([`Cost::waiting_max`]), or because the stage has stopped.
     ///
     /// # Errors
     /// The job.
     pub fn submit(&self, cost: Cost, job: Job<A>) -> Result<(), Box<Job<A>>> {
         self.lane(cost).put(job)
+    }
+
+    /// Gives the lines of every class these shares, by their numbers; 0 is a line not in use. At the start there is line 0
+    /// alone. What waits stays.
+    pub fn set_shares(&self, shares: &[u32]) {
+        for lane in &self.inner.lanes {
+            lane.queue.lock().jobs.set_shares(shares);
+        }
     }
 
     /// How a class does.
@@ -268,7 +306,7 @@ impl<A> Lane<A> {
     fn new(cost: Cost) -> Self {
         Self {
             cost,
-            queue: Mutex::new(Queue { jobs: VecDeque::new(), closed: false }),
+            queue: Mutex::new(Queue { jobs: Fair::new(cost.waiting_max(), cost.dearest()), closed: false }),
             filled: Condvar::new(),
             filled_task: Notify::new(),
             waiting: AtomicUsize::new(0),
@@ -285,7 +323,7 @@ impl<A> Lane<A> {
         let dropped = {
             let mut queue = self.queue.lock();
             queue.closed = true;
-            std::mem::take(&mut queue.jobs)
+            queue.jobs.take_all()
         };
         self.waiting.store(0, Relaxed);
         self.filled.notify_all();
@@ -297,13 +335,14 @@ impl<A> Lane<A> {
     fn put(&self, job: Job<A>) -> Result<(), Box<Job<A>>> {
         {
             let mut queue = self.queue.lock();
-            if queue.closed || queue.jobs.len() >= self.cost.waiting_max() {
+            let (line, work) = (job.line, work(job.key.key_type()));
+            let put = if queue.closed { Err(job) } else { queue.jobs.put(line, work, job) };
+            self.waiting.store(queue.jobs.waiting(), Relaxed);
+            if let Err(job) = put {
                 drop(queue);
                 self.refused.fetch_add(1, Relaxed);
                 return Err(Box::new(job));
             }
-            queue.jobs.push_back(job);
-            self.waiting.store(queue.jobs.len(), Relaxed);
         }
         match self.cost {
             Cost::Light => self.filled_task.notify_one(),
@@ -314,10 +353,13 @@ impl<A> Lane<A> {
 
     /// A slice of what waits, into `slice`. False when there is nothing, or no more ever.
     fn take(&self, queue: &mut Queue<A>, slice: &mut Vec<Job<A>>) -> bool {
-        let count = queue.jobs.len().min(self.cost.slice());
-        slice.extend(queue.jobs.drain(..count));
-        self.waiting.store(queue.jobs.len(), Relaxed);
-        count > 0
+        while slice.len() < self.cost.slice()
+            && let Some(job) = queue.jobs.take()
+        {
+            slice.push(job);
+        }
+        self.waiting.store(queue.jobs.waiting(), Relaxed);
+        !slice.is_empty()
     }
 }
 
@@ -361,7 +403,8 @@ impl<A: Asker> Lane<A> {
         self.running.fetch_add(slice.len(), Relaxed);
         let taken = slice.len();
         let mut wanted = Vec::with_capacity(taken);
-        for job in slice.drain(..) {
+        for mut job in slice.drain(..) {
+            job.asker.taken();
             if !job.asker.is_there() {
                 self.unwanted.fetch_add(1, Relaxed);
             } else if job.deadline <= began {

@@ -65,12 +65,12 @@ impl TicketKeys {
         Self { life, held: RwLock::default() }
     }
 
-    /// AES-256-GCM under the key in use.
+    /// AES-256-GCM under the key in use. Only who names the same `owner` opens it.
     ///
     /// # Errors
     /// [`TicketError::Library`]
-    pub fn seal(&self, now: Instant, clear: &[u8]) -> Result<Vec<u8>, TicketError> {
-        if let Some(sealed) = self.seal_by_newest(now, clear) {
+    pub fn seal(&self, now: Instant, owner: &str, clear: &[u8]) -> Result<Vec<u8>, TicketError> {
+        if let Some(sealed) = self.seal_by_newest(now, owner, clear) {
             return sealed;
         }
         {
@@ -81,11 +81,16 @@ impl TicketKeys {
                 held.retain(|key| now.saturating_duration_since(key.made) < self.life * 2);
             }
         }
-        self.seal_by_newest(now, clear).unwrap_or(Err(TicketError::Library))
+        self.seal_by_newest(now, owner, clear).unwrap_or(Err(TicketError::Library))
     }
 
     /// `None` when the newest key seals no more.
-    fn seal_by_newest(&self, now: Instant, clear: &[u8]) -> Option<Result<Vec<u8>, TicketError>> {
+    fn seal_by_newest(
+        &self,
+        now: Instant,
+        owner: &str,
+        clear: &[u8],
+    ) -> Option<Result<Vec<u8>, TicketError>> {
         let held = self.held.read();
         let newest = held.first().filter(|newest| newest.seals(now, self.life))?;
         newest.seals.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -93,18 +98,18 @@ impl TicketKeys {
         sealed.extend_from_slice(&newest.id);
         sealed.extend_from_slice(&[0; NONCE]);
         sealed.extend_from_slice(clear);
-        let made = newest.key.seal_in_place_separate_tag(Aad::from(newest.id), &mut sealed[ID + NONCE..]);
+        let made = newest.key.seal_in_place_separate_tag(bound(&newest.id, owner), &mut sealed[ID + NONCE..]);
         let Ok((nonce, tag)) = made else { return Some(Err(TicketError::Library)) };
         sealed[ID..ID + NONCE].copy_from_slice(nonce.as_ref());
         sealed.extend_from_slice(tag.as_ref());
         Some(Ok(sealed))
     }
 
-    /// What was sealed.
+    /// What was sealed for `owner`.
     ///
     /// # Errors
     /// [`TicketError`]
-    pub fn open(&self, now: Instant, sealed: &[u8]) -> Result<Vec<u8>, TicketError> {
+    pub fn open(&self, now: Instant, owner: &str, sealed: &[u8]) -> Result<Vec<u8>, TicketError> {
         if sealed.len() < OVERHEAD {
             return Err(TicketError::Forged);
         }
@@ -115,11 +120,16 @@ impl TicketKeys {
         let key = held.iter().filter(live).find(|key| key.id == id).ok_or(TicketError::Retired)?;
         let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| TicketError::Forged)?;
         let mut clear = body.to_vec();
-        let opened = key.key.open_in_place(nonce, Aad::from(key.id), &mut clear);
+        let opened = key.key.open_in_place(nonce, bound(&key.id, owner), &mut clear);
         let length = opened.map_err(|_| TicketError::Forged)?.len();
         clear.truncate(length);
         Ok(clear)
     }
+}
+
+/// What a sealed value is bound to.
+fn bound(id: &[u8; ID], owner: &str) -> Aad<Vec<u8>> {
+    Aad::from([id, owner.as_bytes()].concat())
 }
 
 impl fmt::Debug for TicketKeys {
@@ -137,29 +147,34 @@ mod tests {
     #[test]
     fn a_ticket_opens_for_twice_the_life_of_its_key() {
         let (keys, began) = (TicketKeys::new(HOUR), Instant::now());
-        let first = keys.seal(began, b"session").unwrap();
-        assert_eq!(keys.open(began, &first).unwrap(), b"session");
-        let second = keys.seal(began + HOUR, b"session").unwrap();
+        let first = keys.seal(began, "a", b"session").unwrap();
+        assert_eq!(keys.open(began, "a", &first).unwrap(), b"session");
+        let second = keys.seal(began + HOUR, "a", b"session").unwrap();
         assert_ne!(first[..ID], second[..ID], "a new key");
         let just_before = began + HOUR * 2 - Duration::from_millis(1);
-        assert_eq!(keys.open(just_before, &first).unwrap(), b"session");
-        assert_eq!(keys.open(began + HOUR * 2, &first), Err(TicketError::Retired));
-        assert_eq!(keys.open(began + HOUR * 2, &second).unwrap(), b"session");
-        assert_eq!(TicketKeys::new(HOUR).open(began, &second), Err(TicketError::Retired), "another process");
+        assert_eq!(keys.open(just_before, "a", &first).unwrap(), b"session");
+        assert_eq!(keys.open(began + HOUR * 2, "a", &first), Err(TicketError::Retired));
+        assert_eq!(keys.open(began + HOUR * 2, "a", &second).unwrap(), b"session");
+        assert_eq!(
+            TicketKeys::new(HOUR).open(began, "a", &second),
+            Err(TicketError::Retired),
+            "another process"
+        );
     }
 
     #[test]
     fn a_changed_ticket_does_not_open() {
         let (keys, now) = (TicketKeys::new(HOUR), Instant::now());
-        let sealed = keys.seal(now, b"session").unwrap();
+        let sealed = keys.seal(now, "a", b"session").unwrap();
         assert_eq!(sealed.len(), 7 + OVERHEAD);
         for at in 0..sealed.len() {
             let mut changed = sealed.clone();
             changed[at] ^= 1;
             let wanted = if at < ID { TicketError::Retired } else { TicketError::Forged };
-            assert_eq!(keys.open(now, &changed), Err(wanted), "octet {at}");
-            assert!(keys.open(now, &sealed[..at]).is_err(), "{at} octets");
+            assert_eq!(keys.open(now, "a", &changed), Err(wanted), "octet {at}");
+            assert!(keys.open(now, "a", &sealed[..at]).is_err(), "{at} octets");
         }
-        assert_eq!(keys.open(now, &keys.seal(now, b"").unwrap()).unwrap(), b"");
+        assert_eq!(keys.open(now, "a", &keys.seal(now, "a", b"").unwrap()).unwrap(), b"");
+        assert_eq!(keys.open(now, "b", &sealed), Err(TicketError::Forged), "another's");
     }
 }

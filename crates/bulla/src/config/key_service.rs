@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use keyless::server::Options;
+use keyless::tenant::{self, TenantOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::exit::{Outcome, Problem};
@@ -22,6 +23,8 @@ pub(crate) struct KeyServiceSettings {
     pub(crate) key_file: PathBuf,
     pub(crate) client_ca_files: Vec<PathBuf>,
     pub(crate) socket: String,
+    pub(crate) native_listen: String,
+    pub(crate) native_socket: String,
     pub(crate) metrics_listen: String,
     pub(crate) reload_s: u64,
     pub(crate) deadline_ms: u64,
@@ -29,6 +32,34 @@ pub(crate) struct KeyServiceSettings {
     pub(crate) socket_idle_s: u64,
     pub(crate) ticket_key_s: u64,
     pub(crate) connections_max: usize,
+    pub(crate) tenant: Vec<TenantSettings>,
+}
+
+/// `[[keys.tenant]]`
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TenantSettings {
+    name: String,
+    #[serde(default)]
+    clients: Vec<String>,
+    #[serde(default = "one")]
+    share: u32,
+    #[serde(default)]
+    rate_per_s: u32,
+    #[serde(default)]
+    burst: u32,
+    #[serde(default = "in_flight_max")]
+    in_flight_max: usize,
+    #[serde(default)]
+    keys: Vec<String>,
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn in_flight_max() -> usize {
+    tenant::IN_FLIGHT_MAX
 }
 
 impl Default for KeyServiceSettings {
@@ -42,6 +73,8 @@ impl Default for KeyServiceSettings {
             key_file: PathBuf::new(),
             client_ca_files: Vec::new(),
             socket: String::new(),
+            native_listen: String::new(),
+            native_socket: String::new(),
             // The port beside it, as operators of the protocol's servers know it.
             metrics_listen: "127.0.0.1:2406".into(),
             reload_s: 10,
@@ -50,6 +83,7 @@ impl Default for KeyServiceSettings {
             socket_idle_s: usual.socket_idle.as_secs(),
             ticket_key_s: usual.ticket_life.as_secs(),
             connections_max: usual.connections_max,
+            tenant: Vec::new(),
         }
     }
 }
@@ -79,7 +113,27 @@ impl KeyServiceSettings {
             return Err(Problem::usage("keys.client_ca_files is empty: nobody could come in")
                 .hint("name the authority of the clients' certificates"));
         }
-        Ok(())
+        if !self.native_listen.is_empty() && !self.speaks_tls() {
+            return Err(Problem::usage("keys.native_listen needs TLS")
+                .hint("give keys.certificate_file and keys.key_file, or use keys.native_socket"));
+        }
+        tenant::check(&self.tenants()).map_err(|error| {
+            Problem::usage(format_args!("keys.tenant: {error}")).hint("see docs/keys.md, \"Tenants\"")
+        })
+    }
+
+    /// Whose clients there are.
+    pub(crate) fn tenants(&self) -> Vec<TenantOptions> {
+        let options = |tenant: &TenantSettings| TenantOptions {
+            name: tenant.name.clone(),
+            clients: tenant.clients.clone(),
+            share: tenant.share,
+            rate_per_s: tenant.rate_per_s,
+            burst: tenant.burst,
+            in_flight_max: tenant.in_flight_max,
+            keys: tenant.keys.clone(),
+        };
+        self.tenant.iter().map(options).collect()
     }
 
     /// Refuses what TLS needs without the certificate that it needs first. `listen`: whether its address was asked for.
@@ -110,6 +164,8 @@ impl KeyServiceSettings {
     /// What the server is told, but for where it listens.
     pub(crate) fn options(&self) -> Options {
         Options {
+            native_socket: Some(&self.native_socket).filter(|path| !path.is_empty()).map(PathBuf::from),
+            tenants: self.tenants(),
             connections_max: self.connections_max,
             idle: Duration::from_secs(self.idle_s),
             socket_idle: Duration::from_secs(self.socket_idle_s),

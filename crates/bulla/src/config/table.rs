@@ -199,6 +199,12 @@ pub(super) const KEYS: &[(&str, Kind, &str)] = &[
         "its Unix socket, for its own user; empty: keys.sock in the data folder; none: no socket",
     ),
     (
+        "keys.native_listen",
+        Kind::Text,
+        "where it speaks the native protocol (gRPC), over the same TLS; empty: nowhere",
+    ),
+    ("keys.native_socket", Kind::Text, "the native protocol's Unix socket, for its own user; empty: none"),
+    (
         "keys.metrics_listen",
         Kind::Text,
         "where its figures are served in plain HTTP, /metrics; empty: nowhere",
@@ -217,4 +223,9 @@ pub(super) const KEYS: &[(&str, Kind, &str)] = &[
         "how long a key for session tickets seals; it opens for twice as long; 0: none are sealed",
     ),
     ("keys.connections_max", Kind::Number, "its connections at once; more wait"),
+    (
+        "keys.tenant",
+        Kind::Toml,
+        "whose clients there are: [[keys.tenant]] with name, clients, share, rate_per_s, burst, in_flight_max, keys",
+    ),
 ];

@@ -207,6 +207,103 @@ fn what_is_wrong_is_said_with_what_to_do() {
     }
 }
 
+/// Requests by the native protocol, as a client of another tenant would make them; how each ended.
+fn native(
+    runtime: &tokio::runtime::Runtime,
+    client: &keyless::native::Client,
+    ski: [u8; 20],
+    count: u64,
+) -> Vec<Result<Vec<u8>, String>> {
+    use keyless::native::proto::{Scheme, SignRequest, sign_request::Key};
+    let requests = (0..count).map(|id| SignRequest {
+        id,
+        key: Some(Key::Ski(ski.to_vec())),
+        scheme: Scheme::EcdsaSha256.into(),
+        input: vec![7; 32],
+        ..SignRequest::default()
+    });
+    let batch = client.sign_batch(requests.collect(), keyless::native::Terms::within(PATIENCE));
+    let replies = runtime.block_on(batch).unwrap();
+    replies.into_iter().map(|reply| reply.map_err(|status| status.message().to_owned())).collect()
+}
+
+#[test]
+fn tenants_have_their_keys_and_limits_by_the_native_protocol_too() {
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+    let mut place = Place::new();
+    let web = place.key("web-1", "-algorithm EC -pkeyopt ec_paramgen_curve:P-256");
+    let mail = place.key("mail", "-algorithm EC -pkeyopt ec_paramgen_curve:P-256");
+    for (name, purpose) in [("server", "serverAuth"), ("client", "clientAuth")] {
+        place.certificate(name, purpose);
+    }
+    let configure = |tenant: &str| {
+        let text = format!(
+            "[keys]\ndirectories = [\"keys\"]\nlisten = \"127.0.0.1:0\"\nnative_listen = \"127.0.0.1:0\"\n\
+             native_socket = \"native.sock\"\ncertificate_file = \"server.pem\"\nkey_file = \"server.key\"\n\
+             client_ca_files = [\"ca.pem\"]\n[[keys.tenant]]\nname = \"a\"\nclients = [\"localhost\"]\n{tenant}\n"
+        );
+        // At once, as a deployment does.
+        std::fs::write(place.path("bulla.toml.new"), text).unwrap();
+        std::fs::rename(place.path("bulla.toml.new"), place.path("bulla.toml")).unwrap();
+    };
+    configure("keys = [\"web-*\"]\nrate_per_s = 1\nburst = 5");
+    let said = place.serve(&["--config", "bulla.toml"]);
+    let address = said.split("grpc://").nth(1).unwrap().split(' ').next().unwrap().to_owned();
+    assert!(said.contains("grpc+unix:native.sock"), "{said}");
+
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(place.path("ca.pem")).unwrap()).unwrap();
+    let provider = std::sync::Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let tls = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_client_auth_cert(
+            vec![CertificateDer::from_pem_file(place.path("client.pem")).unwrap()],
+            PrivateKeyDer::from_pem_file(place.path("client.key")).unwrap(),
+        )
+        .unwrap();
+    let (client, local) = runtime.block_on(async {
+        let client = keyless::native::Client::tls(&address, "localhost", &tls).unwrap();
+        (client, keyless::native::Client::socket(place.path("native.sock")))
+    });
+    let made = native(&runtime, &client, web, 100);
+    let done = made.iter().filter(|made| made.is_ok()).count();
+    assert!((5..50).contains(&done), "{done}");
+    assert!(made.contains(&Err("overloaded: the tenant's rate is reached".to_owned())));
+    std::fs::write(place.path("digest"), [7; 32]).unwrap();
+    std::fs::write(place.path("signature"), made.into_iter().find_map(Result::ok).unwrap()).unwrap();
+    place.openssl("pkeyutl -verify -pubin -inkey keys/web-1.pub -in digest -sigfile signature");
+    assert!(native(&runtime, &local, mail, 100).iter().all(Result::is_ok), "the default tenant has no limit");
+
+    // Other limits, on the same connection.
+    configure("keys = [\"web-*\"]");
+    until("the end of the limit", || native(&runtime, &client, web, 100).iter().all(Result::is_ok));
+    let unknown = "no such key, or none that this client may use";
+    assert_eq!(native(&runtime, &client, mail, 1), [Err(unknown.to_owned())]);
+    // What cannot be is no start, and changes nothing where it runs.
+    configure("share = 0");
+    let checked = run(place.command(&[]).args(["--config", "bulla.toml"]));
+    assert_eq!(checked.status.code(), Some(2), "{}", describe(&checked));
+    assert!(stderr(&checked).contains("share is from 1 to 100"), "{}", describe(&checked));
+
+    assert_eq!(native(&runtime, &client, mail, 1), [Err(unknown.to_owned())]);
+    configure("share = 2");
+    until("every key", || native(&runtime, &client, mail, 1)[0].is_ok());
+
+    let figures = figures(&said);
+    for line in [
+        "bulla_keyless_tenant_refusals_total{tenant=\"a\",kind=\"rate\"}",
+        "bulla_keyless_tenant_requests_total{tenant=\"default\"} 100",
+        "bulla_keyless_littles_law_ratio{tenant=\"a\"}",
+    ] {
+        assert!(figures.contains(line), "{line} is missing in\n{figures}");
+    }
+    assert_eq!(place.stop(), Some(0));
+    assert!(!place.path("native.sock").exists());
+}
+
 /// The client in `clients/go` checks every signature with Go's own cryptography; see `.ci/interop keyless`.
 #[test]
 #[ignore = "run by .ci/interop, which gets the other program"]
@@ -250,6 +347,56 @@ fn every_signature_is_what_go_expects() {
     let told = String::from_utf8_lossy(&go.stdout).into_owned();
     let checks: u32 = told.split(' ').next().unwrap().parse().unwrap();
     assert!(checks > 500, "{told}");
+    assert_eq!(place.stop(), Some(0));
+}
+
+/// A client that gRPC's tools generate; see `.ci/interop native`.
+#[test]
+#[ignore = "run by .ci/interop, which gets the other program"]
+fn the_native_protocol_is_what_grpc_for_python_expects() {
+    let mut place = Place::new();
+    for (name, of) in [
+        ("rsa2048", "-algorithm RSA -pkeyopt rsa_keygen_bits:2048"),
+        ("p256", "-algorithm EC -pkeyopt ec_paramgen_curve:P-256"),
+        ("p384", "-algorithm EC -pkeyopt ec_paramgen_curve:P-384"),
+        ("ed25519", "-algorithm ED25519"),
+    ] {
+        place.key(name, of);
+    }
+    for (name, purpose) in [("server", "serverAuth"), ("client", "clientAuth")] {
+        place.certificate(name, purpose);
+    }
+    let said = place.serve(&[
+        "--dir",
+        "keys",
+        "--listen",
+        "127.0.0.1:0",
+        "--native-listen",
+        "127.0.0.1:0",
+        "--certificate",
+        "server.pem",
+        "--key",
+        "server.key",
+        "--client-ca",
+        "ca.pem",
+    ]);
+    let address = said.split("grpc://").nth(1).unwrap().split(' ').next().unwrap().trim();
+    let home = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let python = Command::new("python-grpc")
+        .current_dir(place.folder.path())
+        .arg(format!("{home}/clients/python/native_check.py"))
+        .arg(format!("{home}/crates/keyless/proto"))
+        .args([address, "ca.pem", "client.pem", "client.key", "keys"])
+        .output()
+        .unwrap_or_else(|error| panic!("python-grpc is installed by .ci/interop native ({error})"));
+    assert!(python.status.success(), "{}", describe(&python));
+    // Each key, each scheme, by a batch and by a stream.
+    assert_eq!(
+        String::from_utf8_lossy(&python.stdout).split(' ').next(),
+        Some("80"),
+        "{}",
+        describe(&python)
+    );
     assert_eq!(place.stop(), Some(0));
 }
 

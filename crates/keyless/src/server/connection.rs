@@ -13,6 +13,7 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::Shared;
 use super::outbox::Outbox;
+use crate::tenant::{Client, Identity};
 use crate::wire::{self, BODY_MAX, HEADER};
 
 /// Octets read at once: sixteen padded messages, one TLS record.
@@ -59,11 +60,11 @@ impl End {
 }
 
 /// Serves one stream to its end.
-pub(super) async fn serve<S>(shared: Arc<Shared>, stream: S, idle: Duration) -> End
+pub(super) async fn serve<S>(shared: Arc<Shared>, stream: S, identity: Identity, idle: Duration) -> End
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let mut connection = Connection::new(shared, stream, idle);
+    let mut connection = Connection::new(shared, stream, identity, idle);
     let end = poll_fn(|context| connection.poll(context)).await;
     connection.outbox.close();
     if !matches!(end, End::Broken | End::Unread) {
@@ -102,10 +103,11 @@ struct Connection<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
-    fn new(shared: Arc<Shared>, stream: S, idle: Duration) -> Self {
+    fn new(shared: Arc<Shared>, stream: S, identity: Identity, idle: Duration) -> Self {
         let now = Instant::now();
+        let client = Client::new(identity, &shared.tenants);
         Self {
-            outbox: Outbox::new(shared.metrics.clone()),
+            outbox: Outbox::new(shared.metrics.clone(), client),
             stop: Box::pin(shared.stopping.clone().cancelled_owned()),
             timer: Box::pin(tokio::time::sleep(idle)),
             shared,

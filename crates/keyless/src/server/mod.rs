@@ -1,21 +1,26 @@
-//! Who listens: mutual TLS on TCP, and Unix sockets for the same host.
+//! Who listens: mutual TLS on TCP, and Unix sockets for the same host; for the Keyless protocol and for the native one.
 
 mod connection;
+mod entry;
+mod native;
 mod outbox;
+mod replies;
 mod request;
+mod service;
 mod socket;
 mod tls;
+mod work;
 
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use keys::TicketKeys;
 use parking_lot::RwLock;
-use rustls::ServerConfig;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
@@ -26,11 +31,15 @@ use crate::KeySet;
 use crate::key_set::Places;
 use crate::metrics::Metrics;
 use crate::stage::Stage;
-use outbox::Ticket;
+use crate::tenant::{Identity, LOOK_EVERY, TenantError, TenantOptions, Tenants};
 use socket::Bound;
+use tls::Configs;
+use work::Caller;
 
-pub use request::ELSEWHERE_MAX;
+pub use native::CALLS_MAX;
+pub use service::{BATCH_MAX, INPUT_MAX, STREAM_MAX};
 pub use tls::{TlsError, TlsOptions};
+pub use work::ELSEWHERE_MAX;
 
 /// The port that clients of the protocol expect.
 pub const PORT: u16 = 2407;
@@ -46,6 +55,12 @@ pub struct Options {
     pub tls: Option<(SocketAddr, TlsOptions)>,
     /// A Unix socket, readable and writable by its owner only, where the protocol is spoken without TLS.
     pub socket: Option<PathBuf>,
+    /// Where the native protocol is spoken, over the same TLS.
+    pub native: Option<SocketAddr>,
+    /// A Unix socket for it, as [`Self::socket`].
+    pub native_socket: Option<PathBuf>,
+    /// Whose clients there are; can be changed by [`Running::change_tenants`].
+    pub tenants: Vec<TenantOptions>,
     /// Connections at once over all listeners; more wait in the system's queue. Some 50 KB each.
     pub connections_max: usize,
     /// For the TLS handshake.
@@ -68,6 +83,9 @@ impl Default for Options {
         Self {
             tls: None,
             socket: None,
+            native: None,
+            native_socket: None,
+            tenants: Vec::new(),
             connections_max: 4_096,
             handshake_timeout: Duration::from_secs(10),
             idle: Duration::from_secs(30),
@@ -85,6 +103,12 @@ pub enum StartError {
     /// Neither an address nor a socket.
     #[error("there is nowhere to listen")]
     Nowhere,
+    /// The native protocol is to be spoken over TLS, of which nothing is said.
+    #[error("the native protocol is spoken over TLS: it needs the certificate of the other one")]
+    NoTls,
+    /// A tenant that cannot be.
+    #[error(transparent)]
+    Tenant(#[from] TenantError),
     /// Somebody else listens there, or it is not permitted.
     #[error("cannot listen on {place}: {source}")]
     Bind {
@@ -105,11 +129,12 @@ pub enum StartError {
 struct Shared {
     options: Options,
     keys: KeySet,
-    stage: Stage<Ticket>,
+    stage: Stage<Caller>,
+    tenants: Tenants,
     metrics: Metrics,
     tickets: Option<TicketKeys>,
     elsewhere: Places,
-    tls: RwLock<Option<Arc<ServerConfig>>>,
+    tls: RwLock<Option<Configs>>,
     permits: Arc<Semaphore>,
     tracker: TaskTracker,
     stopping: CancellationToken,
@@ -120,8 +145,10 @@ struct Shared {
 pub struct Running {
     /// Where TLS is spoken.
     pub address: Option<SocketAddr>,
+    /// Where the native protocol is spoken over TLS.
+    pub native: Option<SocketAddr>,
     shared: Arc<Shared>,
-    socket: Option<Bound>,
+    sockets: Vec<Bound>,
 }
 
 impl fmt::Debug for Running {
@@ -135,24 +162,26 @@ impl fmt::Debug for Running {
 /// # Errors
 /// [`StartError`]
 pub async fn start(options: Options, keys: KeySet, metrics: Metrics) -> Result<Running, StartError> {
-    if options.tls.is_none() && options.socket.is_none() {
+    if options.tls.is_none() && options.socket.is_none() && options.native_socket.is_none() {
         return Err(StartError::Nowhere);
     }
-    let tls = options.tls.as_ref().map(|(_, tls)| tls::config(tls)).transpose()?;
-    let listener = match &options.tls {
-        Some((address, _)) => Some(bind(*address).await?),
-        None => None,
-    };
-    let socket = match &options.socket {
-        Some(path) => Some(Bound::at(path).await.map_err(|source| bind_error(path.display(), source))?),
-        None => None,
-    };
+    if options.native.is_some() && options.tls.is_none() {
+        return Err(StartError::NoTls);
+    }
+    let tls = options.tls.as_ref().map(|(_, tls)| tls::configs(tls)).transpose()?;
+    let keyless = bind(options.tls.as_ref().map(|(address, _)| *address)).await?;
+    let native = bind(options.native).await?;
+    let keyless_socket = bind_socket(options.socket.as_deref()).await?;
+    let native_socket = bind_socket(options.native_socket.as_deref()).await?;
     let stage = Stage::start(options.processors.max(1)).map_err(StartError::Threads)?;
     crate::metrics::register_stage(&metrics, &stage);
     let tickets = Some(options.ticket_life).filter(|life| !life.is_zero()).map(TicketKeys::new);
+    let tenants = Tenants::new(metrics.clone());
+    tenants.change(&options.tenants, &stage)?;
     let shared = Arc::new(Shared {
         keys,
         stage,
+        tenants,
         metrics,
         tickets,
         elsewhere: Places::default(),
@@ -163,21 +192,52 @@ pub async fn start(options: Options, keys: KeySet, metrics: Metrics) -> Result<R
         kill: CancellationToken::new(),
         options,
     });
-    let mut address = None;
-    if let Some(listener) = listener {
-        address = listener.local_addr().ok();
-        let accepting = accept_tcp(Arc::clone(&shared), listener);
-        shared.tracker.spawn(accepting);
+    let mut addresses = [None, None];
+    for (at, (listener, protocol)) in
+        [(keyless, Protocol::Keyless), (native, Protocol::Native)].into_iter().enumerate()
+    {
+        if let Some(listener) = listener {
+            addresses[at] = listener.local_addr().ok();
+            shared.tracker.spawn(accept_tcp(Arc::clone(&shared), listener, protocol));
+        }
     }
-    let socket = socket.map(|(bound, listener)| {
-        shared.tracker.spawn(accept_unix(Arc::clone(&shared), listener));
-        bound
-    });
-    Ok(Running { address, shared, socket })
+    let mut sockets = Vec::new();
+    for (socket, protocol) in [(keyless_socket, Protocol::Keyless), (native_socket, Protocol::Native)] {
+        if let Some((bound, listener)) = socket {
+            shared.tracker.spawn(accept_unix(Arc::clone(&shared), listener, protocol));
+            sockets.push(bound);
+        }
+    }
+    shared.tracker.spawn(look_at_flows(Arc::clone(&shared)));
+    Ok(Running { address: addresses[0], native: addresses[1], shared, sockets })
 }
 
-async fn bind(address: SocketAddr) -> Result<TcpListener, StartError> {
-    TcpListener::bind(address).await.map_err(|source| bind_error(address, source))
+/// What is spoken on a connection.
+#[derive(Clone, Copy)]
+enum Protocol {
+    Keyless,
+    Native,
+}
+
+/// Holds every tenant's L = λW against itself until the server stops.
+async fn look_at_flows(shared: Arc<Shared>) {
+    let _live = telemetry::tasks::guard("keyless-flows");
+    loop {
+        tokio::select! {
+            () = shared.stopping.cancelled() => return,
+            () = tokio::time::sleep(LOOK_EVERY) => shared.tenants.look(Instant::now()),
+        }
+    }
+}
+
+async fn bind(address: Option<SocketAddr>) -> Result<Option<TcpListener>, StartError> {
+    let Some(address) = address else { return Ok(None) };
+    TcpListener::bind(address).await.map(Some).map_err(|source| bind_error(address, source))
+}
+
+async fn bind_socket(path: Option<&Path>) -> Result<Option<(Bound, UnixListener)>, StartError> {
+    let Some(path) = path else { return Ok(None) };
+    Bound::at(path).await.map(Some).map_err(|source| bind_error(path.display(), source))
 }
 
 fn bind_error(place: impl fmt::Display, source: io::Error) -> StartError {
@@ -190,23 +250,29 @@ impl Running {
     /// # Errors
     /// [`TlsError`]; all stays as it was then.
     pub fn change_tls(&self, options: &TlsOptions) -> Result<(), TlsError> {
-        *self.shared.tls.write() = Some(tls::config(options)?);
+        *self.shared.tls.write() = Some(tls::configs(options)?);
         Ok(())
+    }
+
+    /// Has other tenants, or other limits, count from the next request on, on every connection.
+    ///
+    /// # Errors
+    /// [`TenantError`]; all stays as it was then.
+    pub fn change_tenants(&self, tenants: &[TenantOptions]) -> Result<(), TenantError> {
+        self.shared.tenants.change(tenants, &self.shared.stage)
     }
 
     /// Takes no more connections or requests, answers those under way for five seconds, and ends. False when some were
     /// cut off.
     pub async fn stop(self) -> bool {
-        let Self { shared, socket, .. } = self;
+        let Self { shared, sockets, .. } = self;
         shared.stopping.cancel();
         shared.tracker.close();
         let drained = tokio::time::timeout(STOP_WITHIN, shared.tracker.wait()).await.is_ok();
         shared.kill.cancel();
         shared.tracker.wait().await;
         shared.stage.stop().await;
-        if let Some(socket) = socket {
-            socket.remove();
-        }
+        sockets.iter().for_each(Bound::remove);
         drained
     }
 }
@@ -240,26 +306,26 @@ impl Shared {
     }
 }
 
-async fn accept_tcp(shared: Arc<Shared>, listener: TcpListener) {
+async fn accept_tcp(shared: Arc<Shared>, listener: TcpListener, protocol: Protocol) {
     while let Some(permit) = shared.permit().await {
         let accepted = tokio::select! {
             () = shared.stopping.cancelled() => return,
             accepted = listener.accept() => accepted,
         };
         if let Some((stream, address)) = or_pause(accepted).await {
-            shared.run(permit, over_tls(Arc::clone(&shared), stream, address));
+            shared.run(permit, over_tls(Arc::clone(&shared), stream, address, protocol));
         }
     }
 }
 
-async fn accept_unix(shared: Arc<Shared>, listener: UnixListener) {
+async fn accept_unix(shared: Arc<Shared>, listener: UnixListener, protocol: Protocol) {
     while let Some(permit) = shared.permit().await {
         let accepted = tokio::select! {
             () = shared.stopping.cancelled() => return,
             accepted = listener.accept() => accepted,
         };
         if let Some((stream, _)) = or_pause(accepted).await {
-            shared.run(permit, over_unix(Arc::clone(&shared), stream));
+            shared.run(permit, over_unix(Arc::clone(&shared), stream, protocol));
         }
     }
 }
@@ -276,10 +342,19 @@ async fn or_pause<T>(accepted: io::Result<T>) -> Option<T> {
     }
 }
 
-async fn over_tls(shared: Arc<Shared>, stream: TcpStream, address: SocketAddr) -> &'static str {
+async fn over_tls(
+    shared: Arc<Shared>,
+    stream: TcpStream,
+    address: SocketAddr,
+    protocol: Protocol,
+) -> &'static str {
     // Replies are written whole: waiting for more only delays them.
     let _ = stream.set_nodelay(true);
-    let Some(config) = shared.tls.read().clone() else { return "refused" };
+    let config = shared.tls.read().as_ref().map(|configs| match protocol {
+        Protocol::Keyless => Arc::clone(&configs.keyless),
+        Protocol::Native => Arc::clone(&configs.native),
+    });
+    let Some(config) = config else { return "refused" };
     let handshake = TlsAcceptor::from(config).accept(stream);
     let handshake = tokio::time::timeout(shared.options.handshake_timeout, handshake);
     let stream = tokio::select! {
@@ -293,11 +368,30 @@ async fn over_tls(shared: Arc<Shared>, stream: TcpStream, address: SocketAddr) -
             Err(_) => return "handshake-timed-out",
         },
     };
+    let identity = Identity::of_chain(stream.get_ref().1.peer_certificates());
     let idle = shared.options.idle;
-    connection::serve(shared, stream, idle).await.name()
+    serve(shared, stream, identity, idle, protocol).await
 }
 
-async fn over_unix(shared: Arc<Shared>, stream: UnixStream) -> &'static str {
+async fn over_unix(shared: Arc<Shared>, stream: UnixStream, protocol: Protocol) -> &'static str {
     let idle = shared.options.socket_idle;
-    connection::serve(shared, stream, idle).await.name()
+    serve(shared, stream, Identity::socket(), idle, protocol).await
+}
+
+/// `idle` is the Keyless protocol's: clients of the native one keep their connection.
+async fn serve<S>(
+    shared: Arc<Shared>,
+    stream: S,
+    identity: Identity,
+    idle: Duration,
+    protocol: Protocol,
+) -> &'static str
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let end = match protocol {
+        Protocol::Keyless => connection::serve(shared, stream, identity, idle).await,
+        Protocol::Native => native::serve(shared, stream, identity).await,
+    };
+    end.name()
 }

@@ -3,17 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Waker;
-use std::time::Instant;
 
 use futures_util::task::AtomicWaker;
-use keys::SignError;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
-use tracing::Span;
 
-use crate::Metrics;
-use crate::metrics::Refusal;
-use crate::stage::{Asker, StageError};
+use super::entry::{Entry, Failure};
+use crate::metrics::{Metrics, error_name};
+use crate::tenant::Client;
 use crate::wire::{self, ErrorCode, opcode};
 
 /// Octets of replies that wait for a peer to read them: 8,000 signatures. A peer that asks on and reads none of them is
@@ -29,10 +26,11 @@ pub(super) struct Outbox {
     in_flight: AtomicUsize,
     waker: AtomicWaker,
     metrics: Metrics,
+    client: Client,
 }
 
 impl Outbox {
-    pub(super) fn new(metrics: Metrics) -> Arc<Self> {
+    pub(super) fn new(metrics: Metrics, client: Client) -> Arc<Self> {
         Arc::new(Self {
             waiting: Mutex::default(),
             overflowed: AtomicBool::new(false),
@@ -41,7 +39,18 @@ impl Outbox {
             in_flight: AtomicUsize::new(0),
             waker: AtomicWaker::new(),
             metrics,
+            client,
         })
+    }
+
+    /// Who asks.
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Whether replies are taken still.
+    pub(super) fn is_there(&self) -> bool {
+        !self.closed.load(Ordering::Relaxed)
     }
 
     /// Who writes them.
@@ -99,7 +108,7 @@ impl Outbox {
 
     /// Answers what is no operation.
     pub(super) fn refuse(&self, id: u32, code: ErrorCode) {
-        self.metrics.error(None, code);
+        self.metrics.error(None, error_name(code));
         self.error(id, code);
     }
 
@@ -109,74 +118,49 @@ impl Outbox {
     }
 }
 
-/// One request under way. It is answered once: dropped without an answer (its work was given up), it says so.
+/// One request of a connection. It is answered once: dropped without an answer (its work was given up), it says so.
 pub(super) struct Ticket {
     outbox: Arc<Outbox>,
     id: u32,
-    place: usize,
-    began: Instant,
-    span: Span,
+    pub(super) entry: Entry,
     open: bool,
 }
 
 impl Ticket {
-    /// `place` is the operation's among [`crate::operation::OPERATIONS`].
-    pub(super) fn new(outbox: &Arc<Outbox>, id: u32, place: usize, span: Span) -> Self {
+    pub(super) fn new(outbox: &Arc<Outbox>, id: u32, entry: Entry) -> Self {
         outbox.in_flight.fetch_add(1, Ordering::Relaxed);
-        outbox.metrics.began(place);
-        Self { outbox: Arc::clone(outbox), id, place, began: Instant::now(), span, open: true }
+        Self { outbox: Arc::clone(outbox), id, entry, open: true }
     }
 
     pub(super) fn outbox(&self) -> &Arc<Outbox> {
         &self.outbox
     }
 
-    pub(super) fn began(&self) -> Instant {
-        self.began
-    }
-
     pub(super) fn reply(mut self, opcode: u8, payload: &[u8]) {
         match self.outbox.reply(self.id, opcode, payload) {
-            Ok(()) => self.end(),
-            Err(wire::TooLong) => self.fail(ErrorCode::Format),
-        }
-    }
-
-    pub(super) fn fail(mut self, code: ErrorCode) {
-        self.give_error(code);
-    }
-
-    /// Refuses what was asked for rightly: there is too much to do.
-    pub(super) fn overloaded(mut self, refusal: Refusal) {
-        self.outbox.metrics.refused(refusal);
-        self.give_error(ErrorCode::Internal);
-    }
-
-    pub(super) fn signed(self, signed: Result<Vec<u8>, SignError>) {
-        match signed {
-            Ok(signature) => self.reply(opcode::SUCCESS, &signature),
-            Err(error) => {
-                self.span.in_scope(|| tracing::debug!(%error, "not signed"));
-                self.fail(match error {
-                    SignError::Failed(_) => ErrorCode::Cryptography,
-                    SignError::Late | SignError::Unavailable(_) => ErrorCode::Internal,
-                });
+            Ok(()) => {
+                self.entry.done();
+                self.end();
+            }
+            Err(wire::TooLong) => {
+                self.fail(Failure::TooLong { given: payload.len(), most: wire::BODY_MAX });
             }
         }
     }
 
-    fn give_error(&mut self, code: ErrorCode) {
-        self.outbox.metrics.error(Some(self.place), code);
+    pub(super) fn fail(mut self, failure: Failure) {
+        self.give_error(&failure);
+    }
+
+    fn give_error(&mut self, failure: &Failure) {
+        let code = failure.keyless();
         self.outbox.error(self.id, code);
-        self.span.in_scope(|| tracing::debug!(?code, "answered with an error"));
+        self.entry.failed(failure, error_name(code));
         self.end();
     }
 
     fn end(&mut self) {
         self.open = false;
-        let took = self.began.elapsed();
-        self.outbox.metrics.ended(self.place, took);
-        self.span.in_scope(|| tracing::debug!(took_us = took.as_micros() as u64, "answered"));
         // After the reply: who drains looks at replies once nothing is in flight.
         if self.outbox.in_flight.fetch_sub(1, Ordering::Release) == 1 {
             self.outbox.waker.wake();
@@ -187,20 +171,7 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         if self.open {
-            self.give_error(ErrorCode::Internal);
+            self.give_error(&Failure::Stopping);
         }
-    }
-}
-
-impl Asker for Ticket {
-    fn is_there(&self) -> bool {
-        !self.outbox.closed.load(Ordering::Relaxed)
-    }
-
-    fn answer(self, signed: Result<Vec<u8>, StageError>) {
-        self.signed(signed.map_err(|error| match error {
-            StageError::Late => SignError::Late,
-            StageError::Key(error) => error,
-        }));
     }
 }

@@ -1,21 +1,15 @@
-//! One request: what it asks for is looked up, checked, and done or handed on. Nothing here waits.
+//! One message of the Keyless protocol: what it asks for is looked up, and handed on. Nothing here waits.
 
 use std::sync::Arc;
-use std::time::Instant;
 
-use keys::{Scheme, TicketError};
 use tracing::{Level, Span};
 
 use super::Shared;
+use super::entry::{Entry, Failure};
 use super::outbox::{Outbox, Ticket};
-use crate::Key;
-use crate::metrics::Refusal;
+use super::work::{Caller, KeyName};
 use crate::operation::{self, OPERATIONS, Operation};
-use crate::stage::Job;
 use crate::wire::{ErrorCode, Header, Items, MAJOR, Malformed, opcode};
-
-/// Requests to keys elsewhere that may be under way, over all keys and connections: 2 KB each.
-pub const ELSEWHERE_MAX: usize = 16_384;
 
 /// Characters of a visitor's request id that are believed.
 const REQUEST_ID_MAX: usize = 128;
@@ -37,7 +31,12 @@ impl Shared {
         }
         let items = Items::parse(body)?;
         match operation::place(items.opcode) {
-            Ok(place) => self.begin(Ticket::new(outbox, header.id, place, span(&items)), place, &items),
+            Ok(place) => {
+                let tenant = outbox.client().tenant(&self.tenants);
+                let span = span(&items, tenant.name());
+                let entry = Entry::new(self.metrics.clone(), tenant, place, span);
+                self.begin(Ticket::new(outbox, header.id, entry), place, &items);
+            }
             Err(code) => outbox.refuse(header.id, code),
         }
         Ok(())
@@ -46,67 +45,21 @@ impl Shared {
     fn begin(self: &Arc<Self>, ticket: Ticket, place: usize, items: &Items<'_>) {
         match OPERATIONS[place].2 {
             Operation::Ping => ticket.reply(opcode::PONG, items.payload),
-            Operation::Seal => self.seal(ticket, items.payload, true),
-            Operation::Unseal => self.seal(ticket, items.payload, false),
-            Operation::RsaDecrypt => ticket.fail(ErrorCode::Cryptography),
-            Operation::Sign(scheme) => self.sign(ticket, scheme, items),
-        }
-    }
-
-    fn seal(&self, ticket: Ticket, payload: &[u8], seal: bool) {
-        let Some(keys) = &self.tickets else { return ticket.fail(ErrorCode::Internal) };
-        let now = Instant::now();
-        let done = if seal { keys.seal(now, payload) } else { keys.open(now, payload) };
-        match done {
-            Ok(done) => ticket.reply(opcode::SUCCESS, &done),
-            Err(TicketError::Retired) => ticket.fail(ErrorCode::Expired),
-            Err(TicketError::Forged) => ticket.fail(ErrorCode::Cryptography),
-            Err(TicketError::Library) => ticket.fail(ErrorCode::Internal),
-        }
-    }
-
-    fn sign(self: &Arc<Self>, ticket: Ticket, scheme: Scheme, items: &Items<'_>) {
-        let Some(ski) = &items.ski else { return ticket.fail(ErrorCode::Internal) };
-        let Some(key) = self.keys.find(ski) else { return ticket.fail(ErrorCode::KeyNotFound) };
-        // Before the key is touched: under another kind of key the signature would be one over what the caller chose for
-        // another algorithm.
-        if scheme.check(key.kind, items.payload.len()).is_err() {
-            return ticket.fail(ErrorCode::Cryptography);
-        }
-        let input: Box<[u8]> = items.payload.into();
-        let deadline = ticket.began() + self.options.deadline;
-        let Some(here) = key.here.clone() else { return self.sign_elsewhere(ticket, key, scheme, input) };
-        if let Err(job) =
-            self.stage.submit(key.cost, Job { key: here, scheme, input, deadline, asker: ticket })
-        {
-            job.asker.overloaded(Refusal::Stage);
-        }
-    }
-
-    /// By a key that somebody else holds: a task of its own, for it waits.
-    fn sign_elsewhere(self: &Arc<Self>, ticket: Ticket, key: Arc<Key>, scheme: Scheme, input: Box<[u8]>) {
-        let Some(of_key) = key.place() else { return ticket.overloaded(Refusal::Key) };
-        let Some(of_all) = self.elsewhere.take(ELSEWHERE_MAX) else {
-            return ticket.overloaded(Refusal::Elsewhere);
-        };
-        let deadline = ticket.began() + self.options.deadline;
-        self.tracker.spawn(async move {
-            let _live = telemetry::tasks::guard("keyless-elsewhere");
-            let _places = (of_key, of_all);
-            let outbox = Arc::clone(ticket.outbox());
-            let signing = key.signer.sign_digest(scheme, &input, deadline);
-            tokio::select! {
-                () = outbox.gone() => {}
-                signed = tokio::time::timeout_at(deadline.into(), signing) => {
-                    ticket.signed(signed.unwrap_or(Err(keys::SignError::Late)));
-                }
+            Operation::Seal => self.seal(Caller::Keyless(ticket), items.payload),
+            Operation::Unseal => self.unseal(Caller::Keyless(ticket), items.payload),
+            Operation::RsaDecrypt => ticket.fail(Failure::NoDecryption),
+            Operation::Sign(scheme) => {
+                let Some(ski) = items.ski else { return ticket.fail(Failure::NoKey) };
+                let deadline = ticket.entry.began() + self.options.deadline;
+                let caller = Caller::Keyless(ticket);
+                self.sign(caller, KeyName::Ski(ski), scheme, items.payload.into(), deadline);
             }
-        });
+        }
     }
 }
 
 /// What a request is known by, for whoever looks (`--log keyless=debug`).
-fn span(items: &Items<'_>) -> Span {
+fn span(items: &Items<'_>, tenant: &str) -> Span {
     if !tracing::enabled!(Level::DEBUG) {
         return Span::none();
     }
@@ -114,7 +67,7 @@ fn span(items: &Items<'_>) -> Span {
     let request_id = items.context.and_then(request_id).unwrap_or_default();
     let trace = items.trace.map(shown).unwrap_or_default();
     let ski = items.ski.map(|ski| ski.to_string()).unwrap_or_default();
-    tracing::debug_span!("keyless", opcode, ski, request_id, trace)
+    tracing::debug_span!("keyless", tenant, opcode, ski, request_id, trace)
 }
 
 /// `request_id` of the context.

@@ -36,8 +36,21 @@ pub struct TlsOptions {
     pub client_roots: Vec<Vec<u8>>,
 }
 
+/// TLS of each protocol: they differ in what is said to be spoken (ALPN, RFC 7301).
+pub(super) struct Configs {
+    pub(super) keyless: Arc<ServerConfig>,
+    pub(super) native: Arc<ServerConfig>,
+}
+
+pub(super) fn configs(options: &TlsOptions) -> Result<Configs, TlsError> {
+    let keyless = config(options)?;
+    let mut native = keyless.clone();
+    native.alpn_protocols = vec![b"h2".to_vec()];
+    Ok(Configs { keyless: Arc::new(keyless), native: Arc::new(native) })
+}
+
 /// Sessions are not resumed: a resumed one would let a client in whose certificate has ended, and connections are long.
-pub(super) fn config(options: &TlsOptions) -> Result<Arc<ServerConfig>, TlsError> {
+fn config(options: &TlsOptions) -> Result<ServerConfig, TlsError> {
     if options.client_roots.is_empty() {
         return Err(TlsError::NoRoots);
     }
@@ -54,5 +67,5 @@ pub(super) fn config(options: &TlsOptions) -> Result<Arc<ServerConfig>, TlsError
         .with_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(&options.certificate))));
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
-    Ok(Arc::new(config))
+    Ok(config)
 }

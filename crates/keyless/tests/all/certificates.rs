@@ -29,10 +29,14 @@ impl Authority {
 
     /// A leaf for `localhost` with these purposes; none are named when there are none.
     pub(crate) fn leaf(&self, purposes: &[&str]) -> Identity {
+        self.leaf_of("CN=localhost", &[GeneralName::Dns("localhost".to_owned())], purposes)
+    }
+
+    /// A leaf for a subject with these names, and with these purposes.
+    pub(crate) fn leaf_of(&self, subject: &str, names: &[GeneralName], purposes: &[&str]) -> Identity {
         let key = PrivateKey::generate(KeyType::P256).unwrap();
-        let name = DistinguishedName::from_text("CN=localhost").unwrap();
-        let mut extensions =
-            vec![Extension::subject_alt_names(&[GeneralName::Dns("localhost".to_owned())], false)];
+        let name = DistinguishedName::from_text(subject).unwrap();
+        let mut extensions = vec![Extension::subject_alt_names(names, false)];
         if !purposes.is_empty() {
             let purposes: Vec<String> = purposes.iter().map(|purpose| (*purpose).to_owned()).collect();
             extensions.push(Extension::extended_key_usage(&purposes));

@@ -99,7 +99,7 @@ impl Asker for Waiting {
 
 fn job(answer: &mpsc::Sender<Result<Vec<u8>, StageError>>, deadline: Instant, there: bool) -> Job<Waiting> {
     let asker = Waiting { there, answer: answer.clone() };
-    Job { key: key(KeyType::P256).clone(), scheme: EC, input: [7; 32].into(), deadline, asker }
+    Job { key: key(KeyType::P256).clone(), scheme: EC, input: [7; 32].into(), deadline, line: 0, asker }
 }
 
 /// On one thread the stage's tasks do not run before this one waits: the queue is filled to the last place.

@@ -4,8 +4,13 @@
 
 mod certificates;
 mod conformance;
+mod fair;
+mod generated;
 mod hostile;
 mod listeners;
 mod load;
+mod native;
+mod native_hostile;
 mod peer;
+mod tenants;
 mod wire;

@@ -4,9 +4,11 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use keyless::native::Client;
 use keyless::server::{Options, Running, TlsOptions, start};
 use keyless::wire::{HEADER, Items, Ski, opcode};
 use keyless::{KeySet, Metrics};
@@ -78,6 +80,8 @@ impl World {
         let options = Options {
             tls: Some(("127.0.0.1:0".parse().unwrap(), tls)),
             socket: Some(folder.path().join("keys.sock")),
+            native: Some("127.0.0.1:0".parse().unwrap()),
+            native_socket: Some(folder.path().join("native.sock")),
             ..options
         };
         let running = start(options, set.clone(), metrics.clone()).await.unwrap();
@@ -107,6 +111,18 @@ impl World {
         identity: Option<&Identity>,
         version: &'static SupportedProtocolVersion,
     ) -> std::io::Result<Peer> {
+        let config = self.client_config(identity, version);
+        let stream = TcpStream::connect(self.running.address.unwrap()).await?;
+        let name = ServerName::try_from("localhost").unwrap();
+        let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
+        Ok(Peer::new(Box::new(stream)))
+    }
+
+    fn client_config(
+        &self,
+        identity: Option<&Identity>,
+        version: &'static SupportedProtocolVersion,
+    ) -> ClientConfig {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from(self.server_ca.der.clone())).unwrap();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -114,17 +130,31 @@ impl World {
             .with_protocol_versions(&[version])
             .unwrap()
             .with_root_certificates(roots);
-        let config = match identity {
+        match identity {
             Some(identity) => {
                 let (chain, key) = identity.chain_and_key();
                 builder.with_client_auth_cert(chain, key).unwrap()
             }
             None => builder.with_no_client_auth(),
-        };
-        let stream = TcpStream::connect(self.running.address.unwrap()).await?;
-        let name = ServerName::try_from("localhost").unwrap();
-        let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
-        Ok(Peer::new(Box::new(stream)))
+        }
+    }
+
+    /// A client of the native protocol, with a certificate that is let in.
+    pub(crate) fn native(&self) -> Client {
+        self.native_with(Some(&self.client_ca.leaf(&[CLIENT_AUTH])), &TLS13)
+    }
+
+    pub(crate) fn native_with(
+        &self,
+        identity: Option<&Identity>,
+        version: &'static SupportedProtocolVersion,
+    ) -> Client {
+        let address = self.running.native.unwrap().to_string();
+        Client::tls(&address, "localhost", &self.client_config(identity, version)).unwrap()
+    }
+
+    pub(crate) fn native_path(&self) -> std::path::PathBuf {
+        self.folder.path().join("native.sock")
     }
 
     /// Every figure.
@@ -237,12 +267,13 @@ impl Peer {
 pub(crate) struct Gated {
     key: PrivateKey,
     gate: watch::Receiver<bool>,
+    pub(crate) signed: AtomicUsize,
 }
 
 impl Gated {
     pub(crate) fn new(kind: KeyType) -> (Arc<Self>, watch::Sender<bool>) {
         let (open, gate) = watch::channel(false);
-        (Arc::new(Self { key: PrivateKey::generate(kind).unwrap(), gate }), open)
+        (Arc::new(Self { key: PrivateKey::generate(kind).unwrap(), gate, signed: AtomicUsize::new(0) }), open)
     }
 }
 
@@ -268,8 +299,46 @@ impl Signer for Gated {
         Box::pin(async move {
             let opened = self.gate.clone().wait_for(|open| *open).await.map(drop);
             opened.map_err(|_| SignError::Unavailable("the gate is gone".to_owned()))?;
+            self.signed.fetch_add(1, Ordering::Relaxed);
             self.key.sign_digest_now(scheme, input)
         })
+    }
+}
+
+/// A key elsewhere that counts how often it was asked.
+#[derive(Debug)]
+pub(crate) struct Counting {
+    key: PrivateKey,
+    pub(crate) asked: AtomicUsize,
+}
+
+impl Counting {
+    pub(crate) fn new(kind: KeyType) -> Arc<Self> {
+        Arc::new(Self { key: PrivateKey::generate(kind).unwrap(), asked: AtomicUsize::new(0) })
+    }
+}
+
+impl Signer for Counting {
+    fn key_type(&self) -> KeyType {
+        self.key.key_type()
+    }
+
+    fn spki(&self) -> &[u8] {
+        self.key.spki()
+    }
+
+    fn sign<'a>(&'a self, _: &'a [u8], _: Deadline) -> BoxFuture<'a, Result<Vec<u8>, SignError>> {
+        unreachable!("the protocol signs by scheme")
+    }
+
+    fn sign_digest<'a>(
+        &'a self,
+        scheme: Scheme,
+        input: &'a [u8],
+        _: Deadline,
+    ) -> BoxFuture<'a, Result<Vec<u8>, SignError>> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        Box::pin(std::future::ready(self.key.sign_digest_now(scheme, input)))
     }
 }
 

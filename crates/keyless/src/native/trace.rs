@@ -1,0 +1,98 @@
+//! W3C Trace Context, as far as a caller's is passed on: `traceparent`.
+
+use std::fmt;
+
+/// The name of its field.
+pub const TRACEPARENT: &str = "traceparent";
+
+/// Which trace a request belongs to, and which span of it asked (W3C Trace Context, section 3.2).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct TraceParent {
+    trace: u128,
+    parent: u64,
+    flags: u8,
+}
+
+impl TraceParent {
+    /// Reads `00-TRACE-PARENT-FLAGS`, or the part of a later version that is the same. `None` for what is none, and for
+    /// identifiers that are all zeros.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split('-');
+        let version = hexadecimal(parts.next()?, 2)?;
+        let trace = hexadecimal(parts.next()?, 32)?;
+        let parent = u64::try_from(hexadecimal(parts.next()?, 16)?).ok()?;
+        let flags = u8::try_from(hexadecimal(parts.next()?, 2)?).ok()?;
+        let is_whole = match version {
+            0 => parts.next().is_none(),
+            0xff => false,
+            _ => true,
+        };
+        (is_whole && trace != 0 && parent != 0).then_some(Self { trace, parent, flags })
+    }
+
+    /// The trace, 32 hexadecimal digits.
+    #[must_use]
+    pub fn trace_id(&self) -> String {
+        format!("{:032x}", self.trace)
+    }
+
+    /// The span that asked, 16 hexadecimal digits.
+    #[must_use]
+    pub fn parent_id(&self) -> String {
+        format!("{:016x}", self.parent)
+    }
+}
+
+impl fmt::Display for TraceParent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "00-{:032x}-{:016x}-{:02x}", self.trace, self.parent, self.flags)
+    }
+}
+
+/// So many digits, lower case as the specification wants them.
+fn hexadecimal(text: &str, digits: usize) -> Option<u128> {
+    let plain = text.len() == digits && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    if plain { u128::from_str_radix(text, 16).ok() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const GIVEN: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+    #[test]
+    fn it_is_read_and_written() {
+        let parent = TraceParent::parse(GIVEN).unwrap();
+        assert_eq!(parent.to_string(), GIVEN);
+        assert_eq!(parent.trace_id(), "4bf92f3577b34da6a3ce929d0e0e4736");
+        assert_eq!(parent.parent_id(), "00f067aa0ba902b7");
+        let later = format!("cc{}-what-the-future-brings", &GIVEN[2..]);
+        assert_eq!(TraceParent::parse(&later), Some(parent));
+        for bad in [
+            String::new(),
+            GIVEN[1..].to_owned(),
+            GIVEN.to_uppercase(),
+            format!("{GIVEN}-x"),
+            format!("ff{}", &GIVEN[2..]),
+            "00-00000000000000000000000000000000-00f067aa0ba902b7-01".to_owned(),
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01".to_owned(),
+        ] {
+            assert_eq!(TraceParent::parse(&bad), None, "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_comes_is_read_or_not(text: String, digits in "[0-9a-f-]{0,60}") {
+            for text in [text, digits] {
+                if let Some(parent) = TraceParent::parse(&text) {
+                    prop_assert_eq!(TraceParent::parse(&parent.to_string()), Some(parent));
+                }
+                let _ = super::super::grpc_timeout(&text);
+            }
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! One request under way, by whichever protocol it came: what is counted of it, what is traced of it, why it failed.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use keys::{Misfit, SignError, TicketError};
+use tonic::Code;
+use tracing::Span;
+
+use crate::metrics::{Metrics, Refusal};
+use crate::tenant::Tenant;
+use crate::wire::ErrorCode;
+
+/// Why a request was not done.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub(super) enum Failure {
+    /// None named, or not by as many octets as a name has.
+    #[error("no key is named: give its SKI (20 octets) or the SHA-256 of its SubjectPublicKeyInfo (32)")]
+    NoKey,
+    /// No such key, or none that this tenant may use: which of the two is told to nobody.
+    #[error("no such key, or none that this client may use")]
+    UnknownKey,
+    /// No scheme named, or one that is not known here.
+    #[error("no such scheme")]
+    NoScheme,
+    /// The key does not sign so, or not as many octets. It was not touched.
+    #[error("{0}")]
+    Misfit(#[from] Misfit),
+    /// More octets than are taken.
+    #[error("{given} octets, at most {most} are taken")]
+    TooLong {
+        /// What was sent.
+        given: usize,
+        /// What may be.
+        most: usize,
+    },
+    /// A limit is reached.
+    #[error("overloaded: {}", .0.reason())]
+    Overloaded(Refusal),
+    /// Not in time. What had not begun was not done.
+    #[error("not in time: the deadline passed here, in the key service")]
+    Late,
+    /// The key cannot be reached.
+    #[error("the key cannot be reached: {0}")]
+    Unavailable(String),
+    /// The key failed.
+    #[error("the key cannot sign this: {0}")]
+    Broken(String),
+    /// RSA without padding.
+    #[error("nothing is decrypted here")]
+    NoDecryption,
+    /// Nothing is sealed here.
+    #[error("nothing is sealed here: keys.ticket_key_s is 0")]
+    NoSealing,
+    /// Not opened.
+    #[error("{0}")]
+    Ticket(#[from] TicketError),
+    /// The service stops.
+    #[error("the key service is stopping")]
+    Stopping,
+}
+
+impl Failure {
+    /// As the Keyless protocol has it.
+    pub(super) const fn keyless(&self) -> ErrorCode {
+        match self {
+            Self::UnknownKey => ErrorCode::KeyNotFound,
+            Self::Misfit(_) | Self::Broken(_) | Self::NoDecryption | Self::Ticket(TicketError::Forged) => {
+                ErrorCode::Cryptography
+            }
+            Self::Ticket(TicketError::Retired) => ErrorCode::Expired,
+            Self::TooLong { .. } => ErrorCode::Format,
+            Self::NoScheme => ErrorCode::BadOpcode,
+            Self::NoKey
+            | Self::Overloaded(_)
+            | Self::Late
+            | Self::Unavailable(_)
+            | Self::NoSealing
+            | Self::Ticket(TicketError::Library)
+            | Self::Stopping => ErrorCode::Internal,
+        }
+    }
+
+    /// As gRPC has it.
+    pub(super) const fn grpc(&self) -> Code {
+        match self {
+            Self::UnknownKey => Code::NotFound,
+            Self::NoKey
+            | Self::NoScheme
+            | Self::Misfit(_)
+            | Self::TooLong { .. }
+            | Self::NoDecryption
+            | Self::Ticket(TicketError::Forged) => Code::InvalidArgument,
+            Self::Overloaded(_) => Code::ResourceExhausted,
+            Self::Late => Code::DeadlineExceeded,
+            Self::Unavailable(_) | Self::Stopping => Code::Unavailable,
+            Self::NoSealing | Self::Ticket(TicketError::Retired) => Code::FailedPrecondition,
+            Self::Broken(_) | Self::Ticket(TicketError::Library) => Code::Internal,
+        }
+    }
+}
+
+impl From<SignError> for Failure {
+    fn from(error: SignError) -> Self {
+        match error {
+            SignError::Late => Self::Late,
+            SignError::Unavailable(why) => Self::Unavailable(why),
+            SignError::Failed(why) => Self::Broken(why),
+        }
+    }
+}
+
+/// A request from when it was read until it is answered, or nobody waits for it any more.
+pub(super) struct Entry {
+    metrics: Metrics,
+    tenant: Arc<Tenant>,
+    place: usize,
+    began: Instant,
+    queued: Option<Duration>,
+    span: Span,
+    /// The stage it is in: queue, then sign.
+    stage: Span,
+    open: bool,
+}
+
+impl Entry {
+    /// `place` is the operation's among [`crate::operation::OPERATIONS`].
+    pub(super) fn new(metrics: Metrics, tenant: Arc<Tenant>, place: usize, span: Span) -> Self {
+        let began = Instant::now();
+        metrics.began(place);
+        tenant.began(began);
+        Self { metrics, tenant, place, began, queued: None, span, stage: Span::none(), open: true }
+    }
+
+    pub(super) fn began(&self) -> Instant {
+        self.began
+    }
+
+    pub(super) fn tenant(&self) -> &Arc<Tenant> {
+        &self.tenant
+    }
+
+    /// It waits for its turn from now on.
+    pub(super) fn queue(&mut self) {
+        self.stage = self.child("queue");
+    }
+
+    /// Its turn has come.
+    pub(super) fn taken(&mut self) {
+        let queued = self.began.elapsed();
+        self.queued = Some(queued);
+        self.tenant.counters().queued.observe(queued.as_secs_f64());
+        self.stage = self.child("sign");
+    }
+
+    fn child(&self, stage: &'static str) -> Span {
+        if self.span.is_disabled() {
+            return Span::none();
+        }
+        tracing::debug_span!(parent: &self.span, "stage", stage)
+    }
+
+    /// What is refused is counted as such, too.
+    pub(super) fn failed(&mut self, failure: &Failure, name: &'static str) {
+        if let Failure::Overloaded(refusal) = failure {
+            self.metrics.refused(*refusal);
+            self.tenant.counters().refused(*refusal);
+        }
+        self.metrics.error(Some(self.place), name);
+        self.span.in_scope(|| tracing::debug!(%failure, error = name, "answered with an error"));
+        self.ended();
+    }
+
+    /// It is answered.
+    pub(super) fn done(&mut self) {
+        self.ended();
+    }
+
+    fn ended(&mut self) {
+        if !std::mem::take(&mut self.open) {
+            return;
+        }
+        self.stage = Span::none();
+        let now = Instant::now();
+        let took = now.saturating_duration_since(self.began);
+        self.metrics.ended(self.place, took);
+        self.tenant.ended(now, took);
+        let queued_us = self.queued.unwrap_or_default().as_micros() as u64;
+        self.span
+            .in_scope(|| tracing::debug!(took_us = took.as_micros() as u64, queued_us, "the request ended"));
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.ended();
+    }
+}

@@ -1,0 +1,145 @@
+//! Connections of the native protocol: HTTP/2, bounded.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tower::Service;
+
+use super::Shared;
+use super::connection::{DRAIN, End};
+use super::service::{Keys, MESSAGE_MAX};
+use crate::native::proto::key_service_server::KeyServiceServer;
+use crate::tenant::{Client, Identity};
+
+/// Calls of one connection under way; a stream is one of them. Some 4 KB each.
+pub const CALLS_MAX: u32 = 1_024;
+/// Octets that a peer may send ahead, of one call and of all: a whole batch of digests, and four of them.
+const STREAM_WINDOW: u32 = 256 << 10;
+const CONNECTION_WINDOW: u32 = 1 << 20;
+/// Octets of replies that wait for a peer, of one call.
+const SEND_MAX: usize = 256 << 10;
+/// Octets of a call's header fields.
+const HEADER_MAX: u32 = 16 << 10;
+/// Calls that a peer opened and reset before they were looked at (rapid reset, CVE-2023-44487), and those reset by us for a
+/// fault of its: beyond it the connection ends.
+const RESETS_MAX: usize = 64;
+/// Between two signs of life that are asked for while nothing is said, and how long an answer may take.
+const PING_EVERY: Duration = Duration::from_secs(20);
+const PING_WITHIN: Duration = Duration::from_secs(10);
+
+/// What is under way on a connection, so that an idle one is known.
+#[derive(Default)]
+struct Activity {
+    begun: AtomicU64,
+    under_way: AtomicUsize,
+}
+
+/// One call, until dropped.
+struct UnderWay(Arc<Activity>);
+
+impl UnderWay {
+    fn new(activity: &Arc<Activity>) -> Self {
+        activity.begun.fetch_add(1, Relaxed);
+        activity.under_way.fetch_add(1, Relaxed);
+        Self(Arc::clone(activity))
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.under_way.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Runs calls as tasks that are counted and end with the server.
+#[derive(Clone)]
+struct Owned {
+    tracker: TaskTracker,
+    kill: CancellationToken,
+    activity: Arc<Activity>,
+}
+
+impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Owned {
+    fn execute(&self, call: F) {
+        let (kill, under_way) = (self.kill.clone(), UnderWay::new(&self.activity));
+        self.tracker.spawn(async move {
+            let _live = telemetry::tasks::guard("keyless-call");
+            let _under_way = under_way;
+            tokio::select! {
+                () = kill.cancelled() => {}
+                () = call => {}
+            }
+        });
+    }
+}
+
+/// Serves one connection to its end.
+pub(super) async fn serve<S>(shared: Arc<Shared>, stream: S, identity: Identity) -> End
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let activity = Arc::new(Activity::default());
+    let owned =
+        Owned { tracker: shared.tracker.clone(), kill: shared.kill.clone(), activity: Arc::clone(&activity) };
+    let client = Arc::new(Client::new(identity, &shared.tenants));
+    let service = KeyServiceServer::new(Keys::new(Arc::clone(&shared), client))
+        .max_decoding_message_size(MESSAGE_MAX)
+        .max_encoding_message_size(2 * MESSAGE_MAX);
+    let answer = service_fn(move |request: http::Request<Incoming>| service.clone().call(request));
+    let connection = http2::Builder::new(owned)
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(CALLS_MAX)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buf_size(SEND_MAX)
+        .max_header_list_size(HEADER_MAX)
+        .max_pending_accept_reset_streams(RESETS_MAX)
+        .max_local_error_reset_streams(RESETS_MAX)
+        .keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(PING_WITHIN)
+        .serve_connection(TokioIo::new(stream), answer);
+    let mut connection = std::pin::pin!(connection);
+    let stop = tokio::select! {
+        ended = connection.as_mut() => return end_of(&ended),
+        () = shared.stopping.cancelled() => End::Stopped,
+        () = idle(&shared, &activity) => End::Idle,
+    };
+    connection.as_mut().graceful_shutdown();
+    // What is under way is answered; who goes on asking is cut off.
+    let _ = tokio::time::timeout(DRAIN, connection).await;
+    stop
+}
+
+fn end_of(ended: &Result<(), hyper::Error>) -> End {
+    match ended {
+        Ok(()) => End::Closed,
+        Err(error) if error.is_timeout() || error.is_incomplete_message() => End::Broken,
+        Err(error) => {
+            tracing::debug!(%error, "a connection of the native protocol ended");
+            End::Malformed
+        }
+    }
+}
+
+/// Until nothing was asked for as long as a connection may stay so. One that never asked for anything has less time.
+async fn idle(shared: &Shared, activity: &Activity) {
+    let mut begun = 0;
+    loop {
+        let patience = if begun == 0 { shared.options.idle } else { shared.options.socket_idle };
+        tokio::time::sleep(patience).await;
+        let now = activity.begun.load(Relaxed);
+        if now == begun && activity.under_way.load(Relaxed) == 0 {
+            return;
+        }
+        begun = now;
+    }
+}

@@ -1,0 +1,148 @@
+//! Replies of one call of the native protocol: made anywhere, taken by the call's own task.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+
+use futures_util::task::AtomicWaker;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::entry::{Entry, Failure};
+use crate::native::code_name;
+
+/// How one request ended.
+pub(super) type Outcome = Result<Vec<u8>, Failure>;
+
+/// What is ready, and whether anybody takes it.
+pub(super) struct Replies {
+    ready: Mutex<VecDeque<(u64, Outcome)>>,
+    closed: AtomicBool,
+    gone: Notify,
+    waker: AtomicWaker,
+}
+
+impl Replies {
+    pub(super) fn is_there(&self) -> bool {
+        !self.closed.load(Ordering::Acquire)
+    }
+
+    /// Until nobody takes replies any more.
+    pub(super) async fn gone(&self) {
+        // Listens before it looks, so that no word is missed.
+        let mut word = std::pin::pin!(self.gone.notified());
+        word.as_mut().enable();
+        if self.is_there() {
+            word.await;
+        }
+    }
+
+    fn push(&self, id: u64, outcome: Outcome) {
+        if self.is_there() {
+            self.ready.lock().push_back((id, outcome));
+            self.waker.wake();
+        }
+    }
+}
+
+/// The one place where replies of a call are taken. Dropped, what has not begun of their work is not done.
+pub(super) struct Inbox {
+    replies: Arc<Replies>,
+    /// Requests whose replies were not taken yet.
+    expected: usize,
+}
+
+impl Inbox {
+    pub(super) fn new() -> Self {
+        let replies = Replies {
+            ready: Mutex::default(),
+            closed: AtomicBool::new(false),
+            gone: Notify::new(),
+            waker: AtomicWaker::new(),
+        };
+        Self { replies: Arc::new(replies), expected: 0 }
+    }
+
+    /// One request more, whose reply will come under this number.
+    pub(super) fn call(&mut self, id: u64, entry: Entry) -> Call {
+        self.expected += 1;
+        Call { replies: Arc::clone(&self.replies), id, entry, open: true }
+    }
+
+    /// One that was not even taken as a request.
+    pub(super) fn refuse(&mut self, id: u64, failure: Failure) {
+        self.expected += 1;
+        self.replies.push(id, Err(failure));
+    }
+
+    /// Requests whose replies were not taken yet.
+    pub(super) fn expected(&self) -> usize {
+        self.expected
+    }
+
+    /// The next reply, in whichever order; `None` when no more are expected.
+    pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<(u64, Outcome)>> {
+        if self.expected == 0 {
+            return Poll::Ready(None);
+        }
+        self.replies.waker.register(context.waker());
+        match self.replies.ready.lock().pop_front() {
+            Some(reply) => {
+                self.expected -= 1;
+                Poll::Ready(Some(reply))
+            }
+            None => Poll::Pending,
+        }
+    }
+
+    pub(super) async fn next(&mut self) -> Option<(u64, Outcome)> {
+        std::future::poll_fn(|context| self.poll(context)).await
+    }
+}
+
+impl Drop for Inbox {
+    fn drop(&mut self) {
+        self.replies.closed.store(true, Ordering::Release);
+        self.replies.gone.notify_waiters();
+    }
+}
+
+/// One request. It is answered once: dropped without an answer (its work was given up), it says so.
+pub(super) struct Call {
+    replies: Arc<Replies>,
+    id: u64,
+    pub(super) entry: Entry,
+    open: bool,
+}
+
+impl Call {
+    pub(super) fn replies(&self) -> &Arc<Replies> {
+        &self.replies
+    }
+
+    pub(super) fn done(mut self, octets: Vec<u8>) {
+        self.open = false;
+        self.entry.done();
+        self.replies.push(self.id, Ok(octets));
+    }
+
+    pub(super) fn fail(mut self, failure: Failure) {
+        self.give(failure);
+    }
+
+    fn give(&mut self, failure: Failure) {
+        self.open = false;
+        self.entry.failed(&failure, code_name(failure.grpc()));
+        self.replies.push(self.id, Err(failure));
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        // Who has gone gets no answer, and its end is no error.
+        if self.open && self.replies.is_there() {
+            self.give(Failure::Stopping);
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! What is asked for, by whichever protocol: checked, and done or handed on. Nothing here waits.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures_util::future::BoxFuture;
+use keys::{Scheme, SignError};
+use x509::SpkiHash;
+
+use super::Shared;
+use super::entry::{Entry, Failure};
+use super::outbox::Ticket;
+use super::replies::Call;
+use crate::Key;
+use crate::metrics::Refusal;
+use crate::stage::{Asker, Job, StageError};
+use crate::wire::{Ski, opcode};
+
+/// Requests to keys elsewhere that may be under way, over all keys and connections: 2 KB each.
+pub const ELSEWHERE_MAX: usize = 16_384;
+
+/// How a request names its key.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum KeyName {
+    /// By its identifier.
+    Ski(Ski),
+    /// By its public half.
+    Spki(SpkiHash),
+}
+
+/// Whoever waits for an answer. It gets one in any case: dropped, it says that the service stops.
+pub(super) enum Caller {
+    /// By the Keyless protocol.
+    Keyless(Ticket),
+    /// By the native one.
+    Native(Call),
+}
+
+impl Caller {
+    fn entry(&self) -> &Entry {
+        match self {
+            Self::Keyless(ticket) => &ticket.entry,
+            Self::Native(call) => &call.entry,
+        }
+    }
+
+    fn entry_mut(&mut self) -> &mut Entry {
+        match self {
+            Self::Keyless(ticket) => &mut ticket.entry,
+            Self::Native(call) => &mut call.entry,
+        }
+    }
+
+    fn done(self, octets: Vec<u8>) {
+        match self {
+            Self::Keyless(ticket) => ticket.reply(opcode::SUCCESS, &octets),
+            Self::Native(call) => call.done(octets),
+        }
+    }
+
+    fn fail(self, failure: Failure) {
+        match self {
+            Self::Keyless(ticket) => ticket.fail(failure),
+            Self::Native(call) => call.fail(failure),
+        }
+    }
+
+    fn end(self, done: Result<Vec<u8>, impl Into<Failure>>) {
+        match done {
+            Ok(octets) => self.done(octets),
+            Err(error) => self.fail(error.into()),
+        }
+    }
+
+    /// Until nobody waits any more.
+    fn gone(&self) -> BoxFuture<'static, ()> {
+        match self {
+            Self::Keyless(ticket) => {
+                let outbox = Arc::clone(ticket.outbox());
+                Box::pin(async move { outbox.gone().await })
+            }
+            Self::Native(call) => {
+                let replies = Arc::clone(call.replies());
+                Box::pin(async move { replies.gone().await })
+            }
+        }
+    }
+}
+
+impl Asker for Caller {
+    fn is_there(&self) -> bool {
+        match self {
+            Self::Keyless(ticket) => ticket.outbox().is_there(),
+            Self::Native(call) => call.replies().is_there(),
+        }
+    }
+
+    fn taken(&mut self) {
+        self.entry_mut().taken();
+    }
+
+    fn answer(self, signed: Result<Vec<u8>, StageError>) {
+        self.end(signed.map_err(|error| match error {
+            StageError::Late => SignError::Late,
+            StageError::Key(error) => error,
+        }));
+    }
+}
+
+impl Shared {
+    pub(super) fn seal(&self, caller: Caller, clear: &[u8]) {
+        self.with_tickets(caller, |keys, owner| keys.seal(Instant::now(), owner, clear));
+    }
+
+    pub(super) fn unseal(&self, caller: Caller, sealed: &[u8]) {
+        self.with_tickets(caller, |keys, owner| keys.open(Instant::now(), owner, sealed));
+    }
+
+    fn with_tickets(
+        &self,
+        caller: Caller,
+        work: impl FnOnce(&keys::TicketKeys, &str) -> Result<Vec<u8>, keys::TicketError>,
+    ) {
+        if let Err(refusal) = caller.entry().tenant().admit() {
+            return caller.fail(Failure::Overloaded(refusal));
+        }
+        let Some(keys) = &self.tickets else { return caller.fail(Failure::NoSealing) };
+        let done = work(keys, caller.entry().tenant().name());
+        caller.end(done);
+    }
+
+    pub(super) fn sign(
+        self: &Arc<Self>,
+        mut caller: Caller,
+        name: KeyName,
+        scheme: Scheme,
+        input: Box<[u8]>,
+        deadline: Instant,
+    ) {
+        let tenant = Arc::clone(caller.entry().tenant());
+        if let Err(refusal) = tenant.admit() {
+            return caller.fail(Failure::Overloaded(refusal));
+        }
+        let found = match name {
+            KeyName::Ski(ski) => self.keys.find(&ski),
+            KeyName::Spki(spki) => self.keys.find_spki(&spki),
+        };
+        let Some(key) = found.filter(|key| tenant.may_use(key)) else {
+            return caller.fail(Failure::UnknownKey);
+        };
+        // Before the key is touched: under another kind of key the signature would be one over what the caller chose for
+        // another algorithm.
+        if let Err(misfit) = scheme.check(key.kind, input.len()) {
+            return caller.fail(Failure::Misfit(misfit));
+        }
+        if deadline <= Instant::now() {
+            return caller.fail(Failure::Late);
+        }
+        caller.entry_mut().queue();
+        let Some(here) = key.here.clone() else {
+            return self.sign_elsewhere(caller, key, scheme, input, deadline);
+        };
+        let job = Job { key: here, scheme, input, deadline, line: tenant.line(), asker: caller };
+        if let Err(job) = self.stage.submit(key.cost, job) {
+            job.asker.fail(Failure::Overloaded(Refusal::Stage));
+        }
+    }
+
+    /// By a key that somebody else holds: a task of its own, for it waits.
+    fn sign_elsewhere(
+        self: &Arc<Self>,
+        mut caller: Caller,
+        key: Arc<Key>,
+        scheme: Scheme,
+        input: Box<[u8]>,
+        deadline: Instant,
+    ) {
+        let Some(of_key) = key.place() else { return caller.fail(Failure::Overloaded(Refusal::Key)) };
+        let Some(of_all) = self.elsewhere.take(ELSEWHERE_MAX) else {
+            return caller.fail(Failure::Overloaded(Refusal::Elsewhere));
+        };
+        self.tracker.spawn(async move {
+            let _live = telemetry::tasks::guard("keyless-elsewhere");
+            let _places = (of_key, of_all);
+            caller.entry_mut().taken();
+            let gone = caller.gone();
+            let signing = key.signer.sign_digest(scheme, &input, deadline);
+            tokio::select! {
+                () = gone => {}
+                signed = tokio::time::timeout_at(deadline.into(), signing) => {
+                    caller.end(signed.unwrap_or(Err(SignError::Late)));
+                }
+            }
+        });
+    }
+}

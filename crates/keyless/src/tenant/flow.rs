@@ -1,0 +1,88 @@
+//! Requests under way, held against what arrives and how long it takes.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// Requests under way over time, to hold L = λW against itself.
+pub(super) struct Flow {
+    pub(super) in_flight: i64,
+    at: Instant,
+    /// Requests under way, summed over time: one for a second is a second.
+    area: f64,
+    /// What those that ended took.
+    pub(super) took: Duration,
+    /// `area` and `took` (seconds) at the last looks, the oldest first.
+    looks: VecDeque<(f64, f64)>,
+}
+
+/// Between two looks at the flow.
+pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// Looks that make up the last minute.
+const LOOKS: usize = 12;
+/// What a ratio is smoothed by: one request for a second, so that few requests say nothing.
+const SMOOTH_S: f64 = 1.0;
+
+impl Flow {
+    pub(super) fn new(now: Instant) -> Self {
+        Self { in_flight: 0, at: now, area: 0.0, took: Duration::ZERO, looks: [(0.0, 0.0)].into() }
+    }
+
+    pub(super) fn step(&mut self, now: Instant, change: i64) {
+        self.area += self.in_flight as f64 * now.saturating_duration_since(self.at).as_secs_f64();
+        self.at = self.at.max(now);
+        self.in_flight += change;
+    }
+
+    /// The average under way (L) over arrivals times what they took (λW), over the last minute. Both are sums over the
+    /// same time, which cancels out.
+    pub(super) fn ratio(&mut self, now: Instant) -> f64 {
+        self.step(now, 0);
+        let look = (self.area, self.took.as_secs_f64());
+        let (area, took) = self.looks.front().copied().unwrap_or_default();
+        let ratio = (look.0 - area + SMOOTH_S) / (look.1 - took + SMOOTH_S);
+        self.looks.push_back(look);
+        if self.looks.len() > LOOKS {
+            self.looks.pop_front();
+        }
+        ratio
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_flow_agrees_with_itself_until_something_does_not_end() {
+        let second = Duration::from_secs(1);
+        let began = Instant::now();
+        let mut flow = Flow::new(began);
+        let mut at = began;
+        for _ in 0..60 {
+            // Ten a second that take half a second each.
+            for _ in 0..10 {
+                flow.step(at, 1);
+            }
+            flow.step(at + second / 2, -10);
+            flow.took += second / 2 * 10;
+            at += second;
+            if (at - began).as_secs().is_multiple_of(LOOK_EVERY.as_secs()) {
+                assert!((flow.ratio(at) - 1.0).abs() < 0.001);
+            }
+        }
+        for _ in 0..100 {
+            flow.step(at, 1);
+        }
+        for _ in 0..12 {
+            at += LOOK_EVERY;
+            flow.ratio(at);
+        }
+        assert!(flow.ratio(at) > 100.0, "a hundred wait and none is answered");
+        flow.step(at, -100);
+        for _ in 0..13 {
+            at += LOOK_EVERY;
+            flow.ratio(at);
+        }
+        assert!((flow.ratio(at) - 1.0).abs() < 0.001, "a minute later it is over");
+    }
+}

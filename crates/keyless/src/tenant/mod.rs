@@ -1,0 +1,379 @@
+//! Whose request it is, and what that one may have: a share of the processors, a rate, a number of requests under way, keys.
+//!
+//! A client is known by its certificate alone ([`Identity`]), never by what it says. Who is nobody's client is the tenant
+//! [`DEFAULT`]'s, who comes through a Unix socket [`SOCKET`]'s. All of it can be changed while it runs: a tenant's counts
+//! stay, and every connection goes by what holds now from its next request on.
+
+mod flow;
+mod identity;
+mod rights;
+
+use std::collections::HashSet;
+use std::fmt;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
+use parking_lot::{Mutex, RwLock};
+
+use crate::Key;
+use crate::fair::SHARE_MAX;
+use crate::metrics::{Metrics, Refusal, TenantCounters};
+use crate::stage::{Asker, Stage};
+use flow::Flow;
+use identity::Pattern;
+use rights::Rights;
+
+pub(crate) use flow::LOOK_EVERY;
+pub use identity::Identity;
+
+/// The tenant of clients that are nobody else's.
+pub const DEFAULT: &str = "default";
+/// The tenant of clients of Unix sockets; the same as [`DEFAULT`] where it is not configured.
+pub const SOCKET: &str = "socket";
+/// Tenants at most: each is a line in each class of cost and some thirty figures.
+pub const TENANTS_MAX: usize = 1_000;
+/// Entries of a tenant's `clients` and `keys`.
+const ENTRIES_MAX: usize = 10_000;
+/// Requests of one tenant under way unless it is said otherwise: half of those to keys elsewhere that may be, so that no
+/// tenant takes all of these.
+pub const IN_FLIGHT_MAX: usize = 8_192;
+/// Requests a second, or at once, at most.
+const RATE_MAX: u32 = 10_000_000;
+
+/// What the operator says of a tenant.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct TenantOptions {
+    /// As metrics and logs write it.
+    pub name: String,
+    /// By what its clients' certificates are known, one of these: `O=Organisation`, exactly; a DNS name, exactly or `*.` and
+    /// the rest of it after one label; a URI, exactly, or with all below it when it ends with a slash. The first tenant that
+    /// knows a client has it.
+    pub clients: Vec<String>,
+    /// Of the processors where there is too much to do, against the others' shares: 1 to [`SHARE_MAX`].
+    pub share: u32,
+    /// Requests a second; 0: no limit.
+    pub rate_per_s: u32,
+    /// Requests at once within the rate; 0: as many as `rate_per_s`.
+    pub burst: u32,
+    /// Requests under way.
+    pub in_flight_max: usize,
+    /// Which keys it may use: names of files or labels, with `*` for any characters; a key's SKI or the SHA-256 of its
+    /// SubjectPublicKeyInfo, in hexadecimal. Empty: every key.
+    pub keys: Vec<String>,
+}
+
+impl TenantOptions {
+    /// No limits but the usual ones, every key, and nobody's certificate.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            clients: Vec::new(),
+            share: 1,
+            rate_per_s: 0,
+            burst: 0,
+            in_flight_max: IN_FLIGHT_MAX,
+            keys: Vec::new(),
+        }
+    }
+}
+
+/// What is wrong with a tenant; its name, and what to do.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("tenant {name:?}: {what}")]
+pub struct TenantError {
+    name: String,
+    what: String,
+}
+
+/// Whether all tenants can be as they are said to be.
+///
+/// # Errors
+/// [`TenantError`], for the first that cannot.
+pub fn check(tenants: &[TenantOptions]) -> Result<(), TenantError> {
+    let mut names = HashSet::new();
+    for tenant in tenants {
+        let refuse = |what: String| Err(TenantError { name: tenant.name.clone(), what });
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        if tenant.name.is_empty() || tenant.name.len() > 64 || !tenant.name.chars().all(plain) {
+            return refuse("a name has 1 to 64 letters, digits and -_.".to_owned());
+        }
+        if !names.insert(&tenant.name) {
+            return refuse("two have this name".to_owned());
+        }
+        let special = [DEFAULT, SOCKET].contains(&tenant.name.as_str());
+        if special != tenant.clients.is_empty() {
+            let what = if special { "its clients are those of nobody else" } else { "it needs clients" };
+            return refuse(what.to_owned());
+        }
+        if !(1..=SHARE_MAX).contains(&tenant.share) {
+            return refuse(format!("share is from 1 to {SHARE_MAX}"));
+        }
+        if tenant.rate_per_s > RATE_MAX || tenant.burst > RATE_MAX {
+            return refuse(format!("rate_per_s and burst are at most {RATE_MAX}"));
+        }
+        if tenant.burst > 0 && tenant.rate_per_s == 0 {
+            return refuse("burst is part of a rate: give rate_per_s too".to_owned());
+        }
+        if tenant.in_flight_max == 0 {
+            return refuse("in_flight_max is at least 1".to_owned());
+        }
+        if tenant.clients.len() > ENTRIES_MAX || tenant.keys.len() > ENTRIES_MAX {
+            return refuse(format!("clients and keys have at most {ENTRIES_MAX} entries each"));
+        }
+        if let Some(bad) = tenant.clients.iter().find(|text| Pattern::parse(text).is_none()) {
+            return refuse(format!("{bad:?} is no O=organisation, DNS name or URI"));
+        }
+        if tenant.keys.iter().any(String::is_empty) {
+            return refuse("a key has no name".to_owned());
+        }
+    }
+    if tenants.len() > TENANTS_MAX {
+        let name = tenants[TENANTS_MAX].name.clone();
+        return Err(TenantError { name, what: format!("there are more than {TENANTS_MAX}") });
+    }
+    Ok(())
+}
+
+/// A tenant as it is now.
+pub(crate) struct Tenant {
+    options: TenantOptions,
+    patterns: Vec<Pattern>,
+    rights: Rights,
+    limiter: Option<Arc<DefaultDirectRateLimiter>>,
+    account: Arc<Account>,
+}
+
+impl Tenant {
+    fn new(options: &TenantOptions, account: Arc<Account>, before: Option<&Self>) -> Self {
+        let rate = |options: &TenantOptions| (options.rate_per_s, options.burst);
+        let same = before.filter(|before| rate(&before.options) == rate(options));
+        let limiter = same.map_or_else(
+            || {
+                let rate = NonZeroU32::new(options.rate_per_s)?;
+                let burst = NonZeroU32::new(options.burst).unwrap_or(rate);
+                Some(Arc::new(RateLimiter::direct(Quota::per_second(rate).allow_burst(burst))))
+            },
+            |before| before.limiter.clone(),
+        );
+        Self {
+            patterns: options.clients.iter().filter_map(|text| Pattern::parse(text)).collect(),
+            rights: Rights::new(&options.keys),
+            limiter,
+            options: options.clone(),
+            account,
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.options.name
+    }
+
+    /// Its line in the stage.
+    pub(crate) fn line(&self) -> usize {
+        self.account.line
+    }
+
+    pub(crate) fn counters(&self) -> &TenantCounters {
+        &self.account.counters
+    }
+
+    pub(crate) fn may_use(&self, key: &Key) -> bool {
+        self.rights.cover(key)
+    }
+
+    /// Counts a request, until [`Self::ended`].
+    pub(crate) fn began(&self, now: Instant) {
+        self.account.counters.requests.inc();
+        self.account.counters.in_flight.inc();
+        self.account.flow.lock().step(now, 1);
+    }
+
+    /// A request that took so long has ended.
+    pub(crate) fn ended(&self, now: Instant, took: Duration) {
+        self.account.counters.in_flight.dec();
+        let mut flow = self.account.flow.lock();
+        flow.step(now, -1);
+        flow.took += took;
+    }
+
+    /// Whether one request more, which is counted already, is within its limits.
+    ///
+    /// # Errors
+    /// Which one is reached.
+    pub(crate) fn admit(&self) -> Result<(), Refusal> {
+        if self.account.flow.lock().in_flight > self.options.in_flight_max as i64 {
+            return Err(Refusal::InFlight);
+        }
+        match &self.limiter {
+            Some(limiter) if limiter.check().is_err() => Err(Refusal::Rate),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for Tenant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tenant").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+/// What of a tenant stays when its options change.
+struct Account {
+    line: usize,
+    counters: TenantCounters,
+    flow: Mutex<Flow>,
+}
+
+/// All tenants, and which they are now.
+pub(crate) struct Tenants {
+    table: RwLock<Arc<Table>>,
+    /// Grows with each change.
+    generation: AtomicU64,
+    metrics: Metrics,
+}
+
+struct Table {
+    /// In the order of the configuration; the default one is among them.
+    tenants: Vec<Arc<Tenant>>,
+    default: Arc<Tenant>,
+    socket: Arc<Tenant>,
+}
+
+impl Tenants {
+    /// The default tenant alone.
+    pub(crate) fn new(metrics: Metrics) -> Self {
+        let counters = metrics.tenant(DEFAULT);
+        let account = Arc::new(Account { line: 0, counters, flow: Mutex::new(Flow::new(Instant::now())) });
+        let default = Arc::new(Tenant::new(&TenantOptions::new(DEFAULT), account, None));
+        let table = Table { tenants: vec![Arc::clone(&default)], socket: Arc::clone(&default), default };
+        Self { table: RwLock::new(Arc::new(table)), generation: AtomicU64::new(0), metrics }
+    }
+
+    /// Makes these all tenants there are, the default one added where it is missing.
+    ///
+    /// # Errors
+    /// [`TenantError`]; all stays as it was then.
+    pub(crate) fn change<A: Asker>(
+        &self,
+        options: &[TenantOptions],
+        stage: &Stage<A>,
+    ) -> Result<(), TenantError> {
+        check(options)?;
+        let mut options = options.to_vec();
+        if !options.iter().any(|tenant| tenant.name == DEFAULT) {
+            options.push(TenantOptions::new(DEFAULT));
+        }
+        let mut table = self.table.write();
+        let before = |name: &str| table.tenants.iter().find(|tenant| tenant.name() == name);
+        let kept: HashSet<usize> =
+            options.iter().filter_map(|tenant| before(&tenant.name)).map(|tenant| tenant.line()).collect();
+        let mut free = (0..).filter(|line| !kept.contains(line));
+        let mut tenants = Vec::new();
+        for options in &options {
+            let known = before(&options.name);
+            let account = match known {
+                Some(known) => Arc::clone(&known.account),
+                None => Arc::new(Account {
+                    line: free.next().unwrap_or_default(),
+                    counters: self.metrics.tenant(&options.name),
+                    flow: Mutex::new(Flow::new(Instant::now())),
+                }),
+            };
+            tenants.push(Arc::new(Tenant::new(options, account, known.map(|known| &**known))));
+        }
+        for gone in &table.tenants {
+            if !options.iter().any(|tenant| tenant.name == gone.name()) {
+                self.metrics.forget_tenant(gone.name());
+            }
+        }
+        let mut shares = vec![0; tenants.iter().map(|tenant| tenant.line() + 1).max().unwrap_or(1)];
+        tenants.iter().for_each(|tenant| shares[tenant.line()] = tenant.options.share);
+        let named = |name: &str| tenants.iter().find(|tenant| tenant.name() == name).map(Arc::clone);
+        let Some(default) = named(DEFAULT) else { return Ok(()) };
+        let socket = named(SOCKET).unwrap_or_else(|| Arc::clone(&default));
+        stage.set_shares(&shares);
+        *table = Arc::new(Table { tenants, default, socket });
+        self.generation.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    fn of(&self, identity: &Identity) -> Arc<Tenant> {
+        let table = self.table.read();
+        if identity.is_local {
+            return Arc::clone(&table.socket);
+        }
+        let knows = |tenant: &&Arc<Tenant>| tenant.patterns.iter().any(|pattern| pattern.knows(identity));
+        Arc::clone(table.tenants.iter().find(knows).unwrap_or(&table.default))
+    }
+
+    /// Looks at every tenant's flow; every [`LOOK_EVERY`].
+    pub(crate) fn look(&self, now: Instant) {
+        let table = Arc::clone(&self.table.read());
+        for tenant in &table.tenants {
+            let ratio = tenant.account.flow.lock().ratio(now);
+            tenant.account.counters.ratio.set(ratio);
+        }
+    }
+}
+
+/// Whoever is at the other end of a connection.
+pub(crate) struct Client {
+    identity: Identity,
+    /// Whose it is, as of which generation.
+    tenant: Mutex<(u64, Arc<Tenant>)>,
+}
+
+impl Client {
+    pub(crate) fn new(identity: Identity, tenants: &Tenants) -> Self {
+        // Before the look: a change between the two is seen by the next request.
+        let generation = tenants.generation.load(Ordering::Acquire);
+        let tenant = tenants.of(&identity);
+        Self { identity, tenant: Mutex::new((generation, tenant)) }
+    }
+
+    /// Whose it is now.
+    pub(crate) fn tenant(&self, tenants: &Tenants) -> Arc<Tenant> {
+        let generation = tenants.generation.load(Ordering::Acquire);
+        let mut tenant = self.tenant.lock();
+        if tenant.0 != generation {
+            *tenant = (generation, tenants.of(&self.identity));
+        }
+        Arc::clone(&tenant.1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_a_tenant_is_refused() {
+        let one = |change: fn(&mut TenantOptions)| {
+            let mut tenant = TenantOptions { clients: vec!["O=A".into()], ..TenantOptions::new("a") };
+            change(&mut tenant);
+            check(&[tenant])
+        };
+        assert_eq!(one(|_| ()), Ok(()));
+        for (change, what) in [
+            ((|t| t.name = "a b".into()) as fn(&mut TenantOptions), "letters"),
+            (|t| t.name.clear(), "letters"),
+            (|t| t.clients.clear(), "needs clients"),
+            (|t| t.name = DEFAULT.into(), "nobody else"),
+            (|t| t.share = 0, "share"),
+            (|t| t.share = SHARE_MAX + 1, "share"),
+            (|t| t.burst = 1, "rate_per_s"),
+            (|t| t.in_flight_max = 0, "in_flight_max"),
+            (|t| t.clients.push("a b".into()), "a b"),
+            (|t| t.keys.push(String::new()), "no name"),
+        ] {
+            let error = one(change).unwrap_err().to_string();
+            assert!(error.contains(what), "{error}");
+        }
+        let twice = TenantOptions { clients: vec!["O=A".into()], ..TenantOptions::new("a") };
+        assert!(check(&[twice.clone(), twice]).is_err());
+    }
+}

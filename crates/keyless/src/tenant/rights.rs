@@ -1,0 +1,96 @@
+//! Which keys a tenant may use.
+
+use std::collections::HashSet;
+
+use x509::SpkiHash;
+
+use crate::Key;
+use crate::wire::Ski;
+
+/// Which keys a tenant may use.
+#[derive(Debug, Default)]
+pub(super) struct Rights {
+    all: bool,
+    skis: HashSet<Ski>,
+    spkis: HashSet<SpkiHash>,
+    names: HashSet<String>,
+    globs: Vec<String>,
+}
+
+impl Rights {
+    pub(super) fn new(keys: &[String]) -> Self {
+        let mut rights = Self { all: keys.is_empty(), ..Self::default() };
+        for text in keys {
+            if let Some(ski) = octets::<20>(text) {
+                rights.skis.insert(Ski(ski));
+            } else if let Some(spki) = octets::<32>(text) {
+                rights.spkis.insert(SpkiHash::from_bytes(spki));
+            } else if text.contains('*') {
+                rights.globs.push(text.clone());
+            } else {
+                rights.names.insert(text.clone());
+            }
+        }
+        rights
+    }
+
+    pub(super) fn cover(&self, key: &Key) -> bool {
+        self.all
+            || self.skis.contains(&key.ski)
+            || self.spkis.contains(&key.spki_sha256)
+            || key.names.iter().any(|name| {
+                self.names.contains(name) || self.globs.iter().any(|glob| glob_matches(glob, name))
+            })
+    }
+}
+
+fn octets<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let mut octets = [0; N];
+    if text.len() != 2 * N || !text.is_ascii() {
+        return None;
+    }
+    for (octet, pair) in octets.iter_mut().zip(text.as_bytes().chunks(2)) {
+        *octet = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+    }
+    Some(octets)
+}
+
+/// Whether `name` is the glob with something, or nothing, for each star.
+fn glob_matches(glob: &str, name: &str) -> bool {
+    let Some((first, rest)) = glob.split_once('*') else { return glob == name };
+    let (middle, last) = rest.rsplit_once('*').unwrap_or(("", rest));
+    let Some(name) = name.strip_prefix(first).and_then(|name| name.strip_suffix(last)) else { return false };
+    let mut left = name;
+    middle.split('*').all(|part| match left.find(part) {
+        Some(at) => {
+            left = &left[at + part.len()..];
+            true
+        }
+        None => false,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_is_any_characters() {
+        for (glob, name, matches) in [
+            ("a*", "a.key", true),
+            ("a*", "a", true),
+            ("a*", "b", false),
+            ("*.key", "a.key", true),
+            ("*.key", "a.keys", false),
+            ("a*a", "a", false),
+            ("a*a", "aa", true),
+            ("*b*", "abc", true),
+            ("*b*c*", "acb", false),
+            ("a*b*b", "ab", false),
+            ("a*b*b", "abb", true),
+            ("**", "", true),
+        ] {
+            assert_eq!(glob_matches(glob, name), matches, "{glob} {name}");
+        }
+    }
+}

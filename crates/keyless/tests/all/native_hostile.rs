@@ -1,0 +1,95 @@
+//! What a peer of the native protocol can do wrong on purpose.
+
+use keyless::native::Client;
+use keyless::server::Options;
+use keys::KeyType;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tonic::Code;
+
+use crate::native::{EC, patient, request};
+use crate::peer::{PATIENCE, World, key, until};
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// A frame of HTTP/2 (RFC 9113 section 4.1).
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut frame = u32::try_from(payload.len()).unwrap().to_be_bytes()[1..].to_vec();
+    frame.extend([kind, flags]);
+    frame.extend(stream.to_be_bytes());
+    frame.extend(payload);
+    frame
+}
+
+/// The begin of a call: POST, http, a path (HPACK, RFC 7541 appendix A).
+fn headers(stream: u32) -> Vec<u8> {
+    let path = b"/bulla.keys.v1.KeyService/Sign";
+    let mut block = vec![0x83, 0x86, 0x04, u8::try_from(path.len()).unwrap()];
+    block.extend(path);
+    block.extend([0x01, 0x01, b'k']);
+    frame(1, 0x4, stream, &block)
+}
+
+/// Whether the service ends the connection after it was sent this.
+async fn is_ended_by(world: &World, octets: &[u8]) -> bool {
+    let mut stream = UnixStream::connect(world.native_path()).await.unwrap();
+    let sent = stream.write_all(octets).await;
+    let reading = async {
+        let mut sink = [0; 4096];
+        while stream.read(&mut sink).await.is_ok_and(|count| count > 0) {}
+    };
+    sent.is_err() || tokio::time::timeout(PATIENCE, reading).await.is_ok()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_no_http2_or_too_much_of_it_ends_the_connection_alone() {
+    let world = World::new().await;
+    let honest = Client::socket(world.native_path());
+    let settings = frame(4, 0, 0, &[]);
+    let begun = [PREFACE, &settings].concat();
+    let resets: Vec<u8> = (0..2_000)
+        .flat_map(|call| {
+            let stream = 2 * call + 1;
+            [headers(stream), frame(3, 0, stream, &8_u32.to_be_bytes())].concat()
+        })
+        .collect();
+    // A bomb: header fields without end.
+    let mut endless = [begun.clone(), frame(1, 0, 1, &[0x83, 0x86, 0x04, 0x01, b'/'])].concat();
+    for _ in 0..64 {
+        let field = [&[0x00, 0x01, b'x', 0x7f, 0x81, 0x7d][..], &[b'a'; 16_128]].concat();
+        endless.extend(frame(9, 0, 1, &field));
+    }
+    for (octets, what) in [
+        (b"GET / HTTP/1.1\r\n\r\n".to_vec(), "HTTP/1.1"),
+        (vec![0xff; 100_000], "noise"),
+        ([&begun[..], &frame(0, 0, 0, &[0; 10])].concat(), "data without a stream"),
+        ([&begun[..], &resets].concat(), "a rapid reset"),
+        (endless, "endless header fields"),
+    ] {
+        assert!(is_ended_by(&world, &octets).await, "{what}");
+        let made = honest.sign(request(0, key(KeyType::P256), EC, &[1; 32]), patient()).await;
+        assert!(made.is_ok(), "after {what}");
+    }
+    until(|| world.figure("bulla_keyless_connections") == 1.0).await;
+    world.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_is_too_long_is_refused() {
+    let world = World::new().await;
+    let client = Client::socket(world.native_path());
+    let long = request(0, key(KeyType::Ed25519), keys::Scheme::Ed25519, &vec![0; 2 << 20]);
+    let status = client.sign(long, patient()).await.unwrap_err();
+    assert_eq!(status.code(), Code::OutOfRange, "{status}");
+    world.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_connects_and_says_nothing_is_let_go() {
+    let options = Options { idle: std::time::Duration::from_millis(200), ..Options::default() };
+    let world = World::with(options, Vec::new()).await;
+    assert!(is_ended_by(&world, PREFACE).await);
+    assert!(is_ended_by(&world, b"").await);
+    until(|| world.figure("bulla_keyless_connection_ends_total{kind=\"idle\"}") >= 1.0).await;
+    world.running.stop().await;
+}

@@ -1,0 +1,271 @@
+//! Tenants: who is whose client, what each may have, and that none takes what is another's.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use futures_util::{StreamExt, stream};
+use keyless::native::{Client, signature};
+use keyless::server::{Options, StartError};
+use keyless::tenant::TenantOptions;
+use keyless::wire::{ErrorCode, Items};
+use keyless::{KeySet, Metrics};
+use keys::{Hash, KeyRef, KeyType, Scheme};
+use rustls::version::TLS13;
+use tonic::Code;
+use x509::GeneralName;
+
+use crate::certificates::{CLIENT_AUTH, Identity};
+use crate::native::{EC, patient, request};
+use crate::peer::{Gated, PATIENCE, World, key, ski, until};
+
+fn tenant(name: &str) -> TenantOptions {
+    TenantOptions { clients: vec![format!("O={name}")], ..TenantOptions::new(name) }
+}
+
+fn member(world: &World, organization: &str) -> Identity {
+    let names = [GeneralName::Dns("localhost".to_owned())];
+    world.client_ca.leaf_of(&format!("CN=x,O={organization}"), &names, &[CLIENT_AUTH])
+}
+
+fn client(world: &World, organization: &str) -> Client {
+    world.native_with(Some(&member(world, organization)), &TLS13)
+}
+
+async fn world(tenants: Vec<TenantOptions>) -> World {
+    World::with(Options { tenants, processors: 1, deadline: PATIENCE, ..Options::default() }, Vec::new())
+        .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_are_known_by_their_certificates() {
+    let by_name = |name: &str, clients: &[&str]| TenantOptions {
+        clients: clients.iter().map(|client| (*client).to_owned()).collect(),
+        ..TenantOptions::new(name)
+    };
+    let tenants = vec![
+        by_name("a", &["*.a.example", "O=A"]),
+        by_name("b", &["spiffe://b.example/edge/"]),
+        TenantOptions::new("socket"),
+    ];
+    let world = world(tenants).await;
+    let dns = |name: &str| GeneralName::Dns(name.to_owned());
+    let uri = |name: &str| GeneralName::Uri(name.to_owned());
+    let p256 = key(KeyType::P256);
+    for (subject, name, wanted) in [
+        ("CN=x", dns("edge.A.example"), "a"),
+        ("CN=x", dns("a.example"), "default"),
+        ("CN=x,O=A", dns("z"), "a"),
+        ("CN=x,O=B", dns("z"), "default"),
+        ("CN=x", uri("spiffe://b.example/edge/7"), "b"),
+        ("CN=x", uri("spiffe://b.example/other"), "default"),
+        ("CN=x,O=A", uri("spiffe://b.example/edge/7"), "a"),
+    ] {
+        let identity = world.client_ca.leaf_of(subject, std::slice::from_ref(&name), &[CLIENT_AUTH]);
+        let asked = || world.figure(&format!("bulla_keyless_tenant_requests_total{{tenant=\"{wanted}\"}}"));
+        let before = asked();
+        let native = world.native_with(Some(&identity), &TLS13);
+        native.sign(request(0, p256, EC, &[1; 32]), patient()).await.unwrap();
+        let mut peer = world.connect_with(Some(&identity), &TLS13).await.unwrap();
+        assert_eq!(peer.sign(0x15, ski(p256), &[1; 32]).await.error(), None);
+        assert_eq!(asked(), before + 2.0, "{subject} {name:?}");
+    }
+    let mut local = world.connect_socket().await;
+    assert_eq!(local.sign(0x15, ski(p256), &[1; 32]).await.error(), None);
+    let native = Client::socket(world.native_path());
+    native.sign(request(0, p256, EC, &[1; 32]), patient()).await.unwrap();
+    assert_eq!(world.figure("bulla_keyless_tenant_requests_total{tenant=\"socket\"}"), 2.0);
+    world.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tenant_uses_its_own_keys_by_either_protocol() {
+    let (p256, p384, ed25519) = (key(KeyType::P256), key(KeyType::P384), key(KeyType::Ed25519));
+    let by_ski = TenantOptions { keys: vec![ski(p256).to_string()], ..tenant("a") };
+    let by_name = TenantOptions { keys: vec!["web-*".to_owned()], ..tenant("b") };
+    let world = world(vec![by_ski, by_name]).await;
+    let named: KeyRef = Arc::new(p384.clone());
+    world.keys.put_named("folder", vec![("web-1.key".to_owned(), named)]);
+    for (who, own, others) in [
+        ("a", vec![p256], vec![p384, ed25519]),
+        ("b", vec![p384], vec![p256, ed25519]),
+        ("nobody", vec![p256, p384, ed25519], vec![]),
+    ] {
+        let native = client(&world, who);
+        let mut peer = world.connect_with(Some(&member(&world, who)), &TLS13).await.unwrap();
+        for (keys, allowed) in [(&own, true), (&others, false)] {
+            for key in keys {
+                let kind = keys::Signer::key_type(*key);
+                let (opcode, scheme) = match kind {
+                    KeyType::Ed25519 => (0x18, Scheme::Ed25519),
+                    _ => (0x15, EC),
+                };
+                let made = native.sign(request(0, *key, scheme, &[1; 32]), patient()).await;
+                let error = peer.sign(opcode, ski(*key), &[1; 32]).await.error();
+                let wanted = if allowed { (None, None) } else { (Some(Code::NotFound), Some(2)) };
+                assert_eq!((made.err().map(|status| status.code()), error), wanted, "{who} {kind}");
+            }
+        }
+        let listed = native.list_keys(Default::default(), patient()).await.unwrap().keys;
+        let wanted = if who == "nobody" { keys_in_all(&world) } else { own.len() };
+        assert_eq!(listed.len(), wanted, "{who}");
+    }
+    // What one has sealed, another does not open.
+    let sealed = client(&world, "a").seal(b"session".to_vec(), patient()).await.unwrap();
+    let stolen = client(&world, "b").unseal(sealed.clone(), patient()).await.unwrap_err();
+    assert_eq!(stolen.code(), Code::InvalidArgument);
+    let mut peer = world.connect_with(Some(&member(&world, "b")), &TLS13).await.unwrap();
+    let items = Items { opcode: 0x22, payload: &sealed, ..Items::default() };
+    assert_eq!(peer.call(&items).await.error(), Some(ErrorCode::Cryptography as u8));
+    assert!(client(&world, "a").unseal(sealed, patient()).await.is_ok());
+    world.running.stop().await;
+}
+
+fn keys_in_all(world: &World) -> usize {
+    world.keys.list().len()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn limits_change_while_connections_stay() {
+    let world = world(vec![TenantOptions { rate_per_s: 1, burst: 3, ..tenant("a") }]).await;
+    let (native, p256) = (client(&world, "a"), key(KeyType::P256));
+    let mut peer = world.connect_with(Some(&member(&world, "a")), &TLS13).await.unwrap();
+    let batch = || (0..100).map(|id| request(id, p256, EC, &[1; 32])).collect::<Vec<_>>();
+    let replies = native.sign_batch(batch(), patient()).await.unwrap();
+    let (done, refused): (Vec<_>, Vec<_>) = replies.into_iter().partition(Result::is_ok);
+    // Three at once, and one a second for as long as the batch took to begin.
+    assert!((3..50).contains(&done.len()), "{}", done.len());
+    let status = refused.into_iter().next().unwrap().unwrap_err();
+    assert_eq!(
+        (status.code(), status.message()),
+        (Code::ResourceExhausted, "overloaded: the tenant's rate is reached")
+    );
+    let limited = "bulla_keyless_tenant_refusals_total{tenant=\"a\",kind=\"rate\"}";
+    assert_eq!(world.figure(limited), 100.0 - done.len() as f64);
+    assert_eq!(world.figure("bulla_keyless_tenant_refusals_total{tenant=\"default\",kind=\"rate\"}"), 0.0);
+
+    world.running.change_tenants(&[TenantOptions { rate_per_s: 1_000_000, ..tenant("a") }]).unwrap();
+    let replies = native.sign_batch(batch(), patient()).await.unwrap();
+    assert!(replies.iter().all(Result::is_ok));
+    assert_eq!(peer.sign(0x15, ski(p256), &[1; 32]).await.error(), None);
+    // The keys too, and the name, on the same connections.
+    let other = TenantOptions {
+        clients: vec!["O=a".to_owned()],
+        keys: vec!["none".to_owned()],
+        ..TenantOptions::new("renamed")
+    };
+    world.running.change_tenants(&[other]).unwrap();
+    assert_eq!(peer.sign(0x15, ski(p256), &[1; 32]).await.error(), Some(2));
+    let status = native.sign(request(0, p256, EC, &[1; 32]), patient()).await.unwrap_err();
+    assert_eq!(status.code(), Code::NotFound);
+    assert_eq!(world.figure("bulla_keyless_tenant_requests_total{tenant=\"renamed\"}"), 2.0);
+    assert!(!world.figures().contains("tenant=\"a\""), "it is gone");
+    assert!(!world.figures().contains("connection_ends_total{"), "no connection has ended");
+    // What cannot be changes nothing.
+    assert!(world.running.change_tenants(&[tenant("a"), tenant("a")]).is_err());
+    assert_eq!(peer.sign(0x15, ski(p256), &[1; 32]).await.error(), Some(2));
+    world.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tenant_has_so_many_under_way() {
+    let (slow, open) = Gated::new(KeyType::P256);
+    let world = world(vec![TenantOptions { in_flight_max: 10, ..tenant("a") }]).await;
+    world.keys.put("slow", vec![slow.clone()]);
+    let mut peer = world.connect_with(Some(&member(&world, "a")), &TLS13).await.unwrap();
+    let (native, p256) = (client(&world, "a"), key(KeyType::P256));
+    for _ in 0..10 {
+        let items = Items { opcode: 0x15, ski: Some(ski(&*slow)), payload: &[1; 32], ..Items::default() };
+        peer.ask(&items).await;
+    }
+    until(|| world.figure("bulla_keyless_tenant_requests_in_flight{tenant=\"a\"}") == 10.0).await;
+    let status = native.sign(request(0, p256, EC, &[1; 32]), patient()).await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    assert_eq!(status.message(), "overloaded: as many of the tenant's requests are under way as may");
+    assert!(client(&world, "b").sign(request(0, p256, EC, &[1; 32]), patient()).await.is_ok());
+    open.send_replace(true);
+    for _ in 0..10 {
+        assert_eq!(peer.next().await.unwrap().error(), None);
+    }
+    until(|| world.figure("bulla_keyless_tenant_requests_in_flight{tenant=\"a\"}") == 0.0).await;
+    native.sign(request(0, p256, EC, &[1; 32]), patient()).await.unwrap();
+    world.running.stop().await;
+}
+
+/// One asks for fifty times what it can have, and the other has all that it asks for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_noisy_tenant_takes_nothing_from_a_quiet_one() {
+    const QUIET: usize = 400;
+    let world = world(vec![tenant("noisy"), tenant("quiet")]).await;
+    let (rsa, pss) = (key(KeyType::Rsa2048), Scheme::RsaPss(Hash::Sha256));
+    // Two streams that ask without end, each with as many under way as a stream may have.
+    let enough = Arc::new(AtomicBool::new(false));
+    let mut noise = Vec::new();
+    for _ in 0..2 {
+        let stop = Arc::clone(&enough);
+        let endless =
+            stream::iter(0..).take_while(move |_| std::future::ready(!stop.load(Ordering::Relaxed)));
+        let requests = endless.map(move |id| request(id, rsa, pss, &[1; 32]));
+        let mut replies = client(&world, "noisy").sign_stream(requests, patient()).await.unwrap();
+        noise.push(tokio::spawn(async move {
+            let (mut done, mut refused) = (0_usize, 0_usize);
+            while let Some(reply) = replies.next().await {
+                match signature(reply.unwrap()) {
+                    Ok(_) => done += 1,
+                    Err(status) => {
+                        assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+                        refused += 1;
+                    }
+                }
+            }
+            (done, refused)
+        }));
+    }
+    let stage = "bulla_keyless_tenant_refusals_total{tenant=\"noisy\",kind=\"stage\"}";
+    until(|| world.figure(stage) > 0.0).await;
+    // Sixteen under way all the time, on a connection of its own.
+    let quiet = client(&world, "quiet");
+    let made = stream::iter(0..QUIET)
+        .map(|id| {
+            let (quiet, asked) = (quiet.clone(), request(id as u64, rsa, pss, &[1; 32]));
+            async move { quiet.sign(asked, patient()).await.is_ok() }
+        })
+        .buffer_unordered(16)
+        .filter(|done| std::future::ready(*done))
+        .count()
+        .await;
+    enough.store(true, Ordering::Relaxed);
+    assert!(made * 100 >= QUIET * 95, "{made} of {QUIET}");
+    let (mut done, mut refused) = (0, 0);
+    for noise in noise {
+        let (own, turned_away) = noise.await.unwrap();
+        (done, refused) = (done + own, refused + turned_away);
+    }
+    println!("quiet {made} of {QUIET}; noisy {done} done, {refused} refused");
+    assert!(refused > 0);
+    let of_quiet = "bulla_keyless_tenant_refusals_total{tenant=\"quiet\",kind=\"stage\"}";
+    assert_eq!(world.figure(of_quiet), 0.0);
+    world.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_law_of_little_is_held_against_the_figures() {
+    let world = world(vec![tenant("a")]).await;
+    let native = client(&world, "a");
+    native.sign(request(0, key(KeyType::P256), EC, &[1; 32]), patient()).await.unwrap();
+    for tenant in ["a", "default"] {
+        let ratio = world.figure(&format!("bulla_keyless_littles_law_ratio{{tenant=\"{tenant}\"}}"));
+        assert!((0.5..2.0).contains(&ratio), "{tenant}: {ratio}");
+    }
+    world.running.stop().await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_is_no_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let start = |options| keyless::server::start(options, KeySet::default(), Metrics::default());
+    let options = Options { native_socket: Some(folder.path().join("n.sock")), ..Options::default() };
+    let twice = Options { tenants: vec![tenant("a"), tenant("a")], ..options.clone() };
+    assert!(matches!(start(twice).await, Err(StartError::Tenant(_))));
+    let open = Options { native: Some("127.0.0.1:0".parse().unwrap()), ..options };
+    assert!(matches!(start(open).await, Err(StartError::NoTls)));
+}
