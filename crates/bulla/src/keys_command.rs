@@ -6,14 +6,13 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use keyless::server::{Options, Running, TlsOptions};
 use keyless::{Folder, KeySet, Metrics};
-use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::Global;
 use crate::config::{Configuration, KeyServiceSettings};
 use crate::exit::{Exit, Outcome, Problem, chain};
-use crate::serve_command::{certificate, files, master_keys, memory, socket};
+use crate::serve_command::{certificate, figures_listener, files, master_keys, memory, socket};
 
 /// For requests under way at the stop, and then for the rest.
 const GRACE: Duration = Duration::from_secs(10);
@@ -107,7 +106,7 @@ async fn serve(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
     let tls = settings.speaks_tls().then(|| tls_options(&settings)).transpose()?;
     let running = start(&settings, tls.clone(), set.clone(), metrics.clone()).await?;
     let mut background = JoinSet::new();
-    if let Some(listener) = figures_listener(&settings).await? {
+    if let Some(listener) = figures_listener("keys", &settings.metrics_listen).await? {
         let all = server::metrics::Metrics::default();
         all.register(|registry| metrics.register(registry));
         background.spawn(server::listen::serve_figures(listener, all, stop.clone()));
@@ -142,25 +141,12 @@ async fn start(
 }
 
 fn tls_options(settings: &KeyServiceSettings) -> Outcome<TlsOptions> {
-    let certificate = certificate::from_files("keys", &settings.certificate_file, &settings.key_file)?;
+    let certificate = certificate::from_files("keys.", &settings.certificate_file, &settings.key_file)?;
     let mut client_roots = Vec::new();
     for path in &settings.client_ca_files {
         client_roots.extend(files::certificates("keys.client_ca_files", path)?);
     }
     Ok(TlsOptions { certificate, client_roots })
-}
-
-async fn figures_listener(settings: &KeyServiceSettings) -> Outcome<Option<TcpListener>> {
-    if settings.metrics_listen.is_empty() {
-        return Ok(None);
-    }
-    let address = socket("keys.metrics_listen", &settings.metrics_listen)?;
-    let listener = TcpListener::bind(address).await.map_err(|error| {
-        Problem::new(Exit::Machine, format_args!("cannot listen on {address}: {error}"))
-            .hint("choose another address: --metrics-listen, or keys.metrics_listen in the configuration")
-    })?;
-    eprintln!("figures at http://{}/metrics", listener.local_addr().unwrap_or(address));
-    Ok(Some(listener))
 }
 
 fn announce(settings: &KeyServiceSettings, running: &Running, set: &KeySet) -> Outcome<()> {
@@ -252,8 +238,8 @@ impl Folders {
             }
             self.broken[at] = look.broken_in_all;
             if look.changed || first {
-                let keys = look.keys.len();
-                self.set.put(&source, look.keys);
+                let keys = look.held.len();
+                self.set.put(&source, look.held);
                 if !first {
                     tracing::info!(folder = source, keys, "other keys sign from now on");
                 }

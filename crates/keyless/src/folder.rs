@@ -1,6 +1,8 @@
-//! A folder of private keys, one a file (`*.key`, PEM or DER), looked at again and again.
+//! A folder of files that hold one thing each, looked at again and again: private keys (`*.key`, PEM or DER), or what else
+//! is read so.
 
 use std::collections::{HashMap, HashSet};
+use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -8,10 +10,8 @@ use std::sync::Arc;
 
 use keys::{KeyFileError, KeyRef, PrivateKey};
 
-/// Keys read from one folder: some 10 KB each.
+/// Files read of one folder: some 10 KB each.
 const FILES_MAX: usize = 100_000;
-/// The ending of files that hold keys.
-const ENDING: &str = "key";
 
 /// Why a folder cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -25,7 +25,7 @@ pub enum FolderError {
         source: io::Error,
     },
     /// More files than are read.
-    #[error("the folder {0} has more than {FILES_MAX} keys")]
+    #[error("the folder {0} has more than {FILES_MAX} files")]
     TooMany(PathBuf),
 }
 
@@ -37,40 +37,70 @@ struct Stamp {
     changed: (i64, i64),
 }
 
+impl Stamp {
+    fn of(found: &Metadata) -> Self {
+        Self { inode: found.ino(), octets: found.len(), changed: (found.mtime(), found.mtime_nsec()) }
+    }
+}
+
+/// A file's, and that of the one beside it.
+type Stamps = (Stamp, Option<Stamp>);
+
 /// What is known of a file.
 #[derive(Debug)]
-struct File {
-    stamp: Stamp,
-    /// Its key, or that which it held before.
-    key: Option<KeyRef>,
+struct File<T> {
+    stamps: Stamps,
+    /// What it holds, or held before.
+    held: Option<T>,
     is_broken: bool,
+}
+
+/// Which files are read, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct FileKind<T, E> {
+    /// Of their names; others are not looked at.
+    pub ending: &'static str,
+    /// The ending of a file of the same name that `read` reads, too, where there is one.
+    pub beside: Option<&'static str>,
+    /// Reads one, on this thread.
+    pub read: fn(&Path) -> Result<T, E>,
 }
 
 /// The folder and what was read of it. Files that did not change are not read again.
 #[derive(Debug)]
-pub struct Folder {
+pub struct Folder<T = KeyRef, E = KeyFileError> {
     path: PathBuf,
-    files: HashMap<PathBuf, File>,
+    kind: FileKind<T, E>,
+    files: HashMap<PathBuf, File<T>>,
 }
 
 /// What a look found.
 #[derive(Debug)]
-pub struct Look {
-    /// Every key there is now; that of a file which no longer can be read is the one it held before.
-    pub keys: Vec<KeyRef>,
-    /// Whether they are others than at the last look.
+pub struct Look<T = KeyRef, E = KeyFileError> {
+    /// Everything there is now; of a file which no longer can be read it is what it held before.
+    pub held: Vec<T>,
+    /// Whether it is something else than at the last look.
     pub changed: bool,
-    /// Files that changed and hold no key, with what is wrong.
-    pub broken: Vec<(PathBuf, KeyFileError)>,
-    /// Files whose content is no key, those told of before included.
+    /// Files that changed and cannot be read, with what is wrong.
+    pub broken: Vec<(PathBuf, E)>,
+    /// Files that cannot be read, those told of before included.
     pub broken_in_all: usize,
 }
 
 impl Folder {
-    /// Nothing is read yet.
+    /// Of private keys. Nothing is read yet.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), files: HashMap::new() }
+        let read = |path: &Path| PrivateKey::from_file(path).map(|key| Arc::new(key) as KeyRef);
+        Self::of(path, FileKind { ending: "key", beside: None, read })
+    }
+}
+
+impl<T: Clone, E> Folder<T, E> {
+    /// Of anything. Nothing is read yet.
+    #[must_use]
+    pub fn of(path: impl Into<PathBuf>, kind: FileKind<T, E>) -> Self {
+        Self { path: path.into(), kind, files: HashMap::new() }
     }
 
     /// Which.
@@ -83,41 +113,41 @@ impl Folder {
     ///
     /// # Errors
     /// [`FolderError`]; what was read before stays.
-    pub fn look(&mut self) -> Result<Look, FolderError> {
+    pub fn look(&mut self) -> Result<Look<T, E>, FolderError> {
         let there = self.there()?;
         let before = self.files.len();
         let names: HashSet<&PathBuf> = there.iter().map(|(path, _)| path).collect();
         self.files.retain(|path, _| names.contains(path));
         let changed = self.files.len() != before;
-        let mut look = Look { keys: Vec::new(), changed, broken: Vec::new(), broken_in_all: 0 };
-        for (path, stamp) in there {
+        let mut look = Look { held: Vec::new(), changed, broken: Vec::new(), broken_in_all: 0 };
+        for (path, stamps) in there {
             let known = self.files.get(&path);
-            if known.is_some_and(|known| known.stamp == stamp) {
+            if known.is_some_and(|known| known.stamps == stamps) {
                 continue;
             }
-            let file = match PrivateKey::from_file(&path) {
-                Ok(key) => {
+            let file = match (self.kind.read)(&path) {
+                Ok(held) => {
                     look.changed = true;
-                    File { stamp, key: Some(Arc::new(key)), is_broken: false }
+                    File { stamps, held: Some(held), is_broken: false }
                 }
                 Err(error) => {
                     look.broken.push((path.clone(), error));
-                    File { stamp, key: known.and_then(|known| known.key.clone()), is_broken: true }
+                    File { stamps, held: known.and_then(|known| known.held.clone()), is_broken: true }
                 }
             };
             self.files.insert(path, file);
         }
-        look.keys = self.files.values().filter_map(|file| file.key.clone()).collect();
+        look.held = self.files.values().filter_map(|file| file.held.clone()).collect();
         look.broken_in_all = self.files.values().filter(|file| file.is_broken).count();
         Ok(look)
     }
 
-    fn there(&self) -> Result<Vec<(PathBuf, Stamp)>, FolderError> {
+    fn there(&self) -> Result<Vec<(PathBuf, Stamps)>, FolderError> {
         let failed = |source| FolderError::Io { path: self.path.clone(), source };
         let mut there = Vec::new();
         for entry in std::fs::read_dir(&self.path).map_err(failed)? {
             let path = entry.map_err(failed)?.path();
-            if path.extension().is_none_or(|ending| ending != ENDING) {
+            if path.extension().is_none_or(|ending| ending != self.kind.ending) {
                 continue;
             }
             // Through links: secrets of clusters are links into a folder that is replaced as a whole. What has gone
@@ -129,8 +159,10 @@ impl Folder {
             if there.len() == FILES_MAX {
                 return Err(FolderError::TooMany(self.path.clone()));
             }
-            let changed = (found.mtime(), found.mtime_nsec());
-            there.push((path, Stamp { inode: found.ino(), octets: found.len(), changed }));
+            let beside =
+                self.kind.beside.and_then(|ending| std::fs::metadata(path.with_extension(ending)).ok());
+            let stamps = (Stamp::of(&found), beside.as_ref().map(Stamp::of));
+            there.push((path, stamps));
         }
         Ok(there)
     }
@@ -146,7 +178,7 @@ mod tests {
     }
 
     fn names(look: &Look) -> Vec<Vec<u8>> {
-        let mut all: Vec<_> = look.keys.iter().map(|key| key.spki().to_vec()).collect();
+        let mut all: Vec<_> = look.held.iter().map(|key| key.spki().to_vec()).collect();
         all.sort();
         all
     }

@@ -79,22 +79,6 @@ fn durations() -> Histogram {
     Histogram::new(exponential_buckets(0.000_016, 2.0, 19))
 }
 
-fn error_name(code: ErrorCode) -> &'static str {
-    match code {
-        ErrorCode::Cryptography => "cryptography",
-        ErrorCode::KeyNotFound => "key-not-found",
-        ErrorCode::Read => "read",
-        ErrorCode::VersionMismatch => "version-mismatch",
-        ErrorCode::BadOpcode => "bad-opcode",
-        ErrorCode::UnexpectedOpcode => "unexpected-opcode",
-        ErrorCode::Format => "format",
-        ErrorCode::Internal => "internal",
-        ErrorCode::CertificateNotFound => "certificate-not-found",
-        ErrorCode::Expired => "expired",
-        ErrorCode::Remote => "remote",
-    }
-}
-
 impl Default for Metrics {
     fn default() -> Self {
         let durations = Family::<OpcodeLabel, Histogram, fn() -> Histogram>::new_with_constructor(durations);
@@ -185,7 +169,7 @@ impl Metrics {
     /// `place` is `None` for what is no operation.
     pub(crate) fn error(&self, place: Option<usize>, code: ErrorCode) {
         let opcode = place.map_or("unknown", |place| OPERATIONS[place].1);
-        self.0.errors.get_or_create(&ErrorLabels { opcode, error: error_name(code) }).inc();
+        self.0.errors.get_or_create(&ErrorLabels { opcode, error: code.name() }).inc();
     }
 
     pub(crate) fn refused(&self, refusal: Refusal) {

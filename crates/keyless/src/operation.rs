@@ -69,6 +69,12 @@ pub fn place(of: u8) -> Result<usize, ErrorCode> {
     }
 }
 
+/// The opcode that asks for a signature so; `None` where the protocol has none.
+#[must_use]
+pub fn opcode_of(scheme: Scheme) -> Option<u8> {
+    OPERATIONS.iter().find(|(_, _, of)| *of == Operation::Sign(scheme)).map(|(opcode, _, _)| *opcode)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
