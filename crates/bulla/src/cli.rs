@@ -12,6 +12,7 @@ use crate::control::{
     IssuerCommand, JobCommand, KeyCommand, Noun, OwnerCommand, PolicyCommand, ProfileDocument, RouteArgs,
     TargetDocument, TeamDocument, TokenCommand, TransparencyCommand, UserCommand, WatchCommand,
 };
+use crate::edge_command::EdgeArgs;
 use crate::exit::EXIT_CODES;
 use crate::fleet_command::FleetArgs;
 use crate::inventory::InventoryArgs;
@@ -108,6 +109,8 @@ pub(crate) enum Command {
     Key(Noun<KeyCommand>),
     /// The key service: sign for TLS terminators that do not hold the keys
     Keys(KeysArgs),
+    /// Terminate TLS for certificates whose keys are with the key service
+    Edge(Box<EdgeArgs>),
     /// API tokens
     Token(Noun<TokenCommand>),
     /// People who log in, and the roles there are

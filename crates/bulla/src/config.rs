@@ -1,5 +1,6 @@
 //! Configuration: built-in defaults, then one TOML file, then the environment, then flags.
 
+mod edge;
 mod key_service;
 mod master_key;
 mod store_settings;
@@ -15,6 +16,7 @@ use crate::exit::{Outcome, Problem};
 use crate::output::Format;
 use table::{KEYS, Kind};
 
+pub(crate) use edge::EdgeSettings;
 pub(crate) use key_service::KeyServiceSettings;
 pub(crate) use master_key::{AuthoritySettings, AwsKmsSettings, MasterKeySettings, ModuleSettings};
 pub(crate) use store_settings::StoreSettings;
@@ -37,6 +39,7 @@ pub(crate) struct Settings {
     pub(crate) watch: WatchSettings,
     pub(crate) client: ClientSettings,
     pub(crate) keys: KeyServiceSettings,
+    pub(crate) edge: EdgeSettings,
 }
 
 /// `[server]`
@@ -565,6 +568,7 @@ impl Settings {
         self.ct.check()?;
         self.authority.check_masters(&self.pkcs11)?;
         self.keys.check()?;
+        self.edge.check()?;
         self.fail_on()?;
         Ok(())
     }

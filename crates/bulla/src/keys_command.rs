@@ -7,14 +7,13 @@ use clap::{Args, Subcommand};
 use keyless::server::{Options, Running, TlsOptions};
 use keyless::tenant::TenantOptions;
 use keyless::{Folder, KeySet, Look, Metrics};
-use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::Global;
 use crate::config::{Configuration, KeyServiceSettings};
 use crate::exit::{Exit, Outcome, Problem, chain};
-use crate::serve_command::{certificate, files, master_keys, memory, socket};
+use crate::serve_command::{certificate, figures_listener, files, master_keys, memory, socket};
 
 /// For requests under way at the stop, and then for the rest.
 const GRACE: Duration = Duration::from_secs(10);
@@ -117,7 +116,7 @@ async fn serve(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
     let tls = settings.speaks_tls().then(|| tls_options(&settings)).transpose()?;
     bound_connections(&mut settings);
     // Before the first client is let in: what fails, fails here.
-    let figures = figures_listener(&settings).await?;
+    let figures = figures_listener("keys", &settings.metrics_listen).await?;
     let running = start(&settings, tls.clone(), set.clone(), metrics.clone()).await?;
     let mut background = JoinSet::new();
     if let Some(listener) = figures {
@@ -174,25 +173,12 @@ async fn start(
 }
 
 fn tls_options(settings: &KeyServiceSettings) -> Outcome<TlsOptions> {
-    let certificate = certificate::from_files("keys", &settings.certificate_file, &settings.key_file)?;
+    let certificate = certificate::from_files("keys.", &settings.certificate_file, &settings.key_file)?;
     let mut client_roots = Vec::new();
     for path in &settings.client_ca_files {
         client_roots.extend(files::certificates("keys.client_ca_files", path)?);
     }
     Ok(TlsOptions { certificate, client_roots })
-}
-
-async fn figures_listener(settings: &KeyServiceSettings) -> Outcome<Option<TcpListener>> {
-    if settings.metrics_listen.is_empty() {
-        return Ok(None);
-    }
-    let address = socket("keys.metrics_listen", &settings.metrics_listen)?;
-    let listener = TcpListener::bind(address).await.map_err(|error| {
-        Problem::new(Exit::Machine, format_args!("cannot listen on {address}: {error}"))
-            .hint("choose another address: --metrics-listen, or keys.metrics_listen in the configuration")
-    })?;
-    eprintln!("figures at http://{}/metrics", listener.local_addr().unwrap_or(address));
-    Ok(Some(listener))
 }
 
 fn announce(settings: &KeyServiceSettings, running: &Running, set: &KeySet) -> Outcome<()> {
@@ -332,8 +318,8 @@ impl Folders {
         }
         self.broken[at] = look.broken_in_all;
         if look.changed || first {
-            let keys = look.keys.len();
-            self.set.put_named(&format!("folder:{}", path.display()), look.keys);
+            let keys = look.held.len();
+            self.set.put_named(&format!("folder:{}", path.display()), look.held);
             if !first {
                 tracing::info!(folder = %path.display(), keys, "other keys sign from now on");
             }

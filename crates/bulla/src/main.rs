@@ -11,6 +11,7 @@ mod cli;
 mod config;
 mod control;
 mod data;
+mod edge_command;
 mod endpoint;
 mod exit;
 mod fleet_command;
@@ -79,6 +80,7 @@ fn run(cli: &Cli) -> Outcome<Exit> {
         Command::Audit(noun) => block_on(control::run(noun, &cli.global)),
         Command::Key(noun) => block_on(control::run(noun, &cli.global)),
         Command::Keys(args) => block_on(keys_command::run(args, &cli.global)),
+        Command::Edge(args) => block_on(edge_command::run(args, &cli.global)),
         Command::Token(noun) => block_on(control::run(noun, &cli.global)),
         Command::User(noun) => block_on(control::run(noun, &cli.global)),
         Command::Credential(args) => block_on(control::run_credential(args, &cli.global)),

@@ -23,6 +23,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("keyless", 2),
     ("credentials", 3),
     ("lifecycle", 3),
+    ("intercept", 4),
     ("server", 5),
     ("bulla", 6),
 ];

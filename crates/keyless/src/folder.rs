@@ -1,6 +1,8 @@
-//! A folder of private keys, one a file (`*.key`, PEM or DER), looked at again and again.
+//! A folder of files that hold one thing each, looked at again and again: private keys (`*.key`, PEM or DER), or what else
+//! is read so.
 
 use std::collections::{HashMap, HashSet};
+use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -8,10 +10,8 @@ use std::sync::Arc;
 
 use keys::{KeyFileError, KeyRef, KeyType, PrivateKey, Scheme, Signer};
 
-/// Keys read from one folder: some 10 KB each.
+/// Files read of one folder: some 10 KB each.
 const FILES_MAX: usize = 100_000;
-/// The ending of files that hold keys.
-const ENDING: &str = "key";
 /// What a mode lets everybody do.
 const OTHERS: u32 = 0o007;
 
@@ -27,8 +27,31 @@ pub enum FolderError {
         source: io::Error,
     },
     /// More files than are read.
-    #[error("the folder {0} has more than {FILES_MAX} keys")]
+    #[error("the folder {0} has more than {FILES_MAX} files")]
     TooMany(PathBuf),
+}
+
+/// Why a file gives no key.
+#[derive(Debug, thiserror::Error)]
+pub enum NoKey {
+    /// It cannot be read, or holds none.
+    #[error(transparent)]
+    File(#[from] KeyFileError),
+    /// It holds one, and nothing is signed with its kind here.
+    #[error("keys of the kind {0} sign nothing here: RSA, ECDSA and Ed25519 do")]
+    Kind(KeyType),
+}
+
+/// What may be wrong with a file.
+pub trait FileProblem {
+    /// Whether it may be otherwise though the file stays as it is: it is tried again at every look.
+    fn may_heal(&self) -> bool;
+}
+
+impl FileProblem for NoKey {
+    fn may_heal(&self) -> bool {
+        matches!(self, Self::File(KeyFileError::Io(_)))
+    }
 }
 
 /// What tells that a file is another than it was: its owner and mode change `inode_changed` alone.
@@ -40,70 +63,87 @@ struct Stamp {
     inode_changed: (i64, i64),
 }
 
+impl Stamp {
+    fn of(found: &Metadata) -> Self {
+        Self {
+            inode: found.ino(),
+            octets: found.len(),
+            modified: (found.mtime(), found.mtime_nsec()),
+            inode_changed: (found.ctime(), found.ctime_nsec()),
+        }
+    }
+}
+
+/// A file's, and that of the one beside it.
+type Stamps = (Stamp, Option<Stamp>);
+
 /// What is known of a file.
 #[derive(Debug)]
-struct File {
+struct File<T> {
     /// What it was when it was read; `None` when it could not be, so that it is tried again at every look.
-    stamp: Option<Stamp>,
-    /// Its key, or that which it held before.
-    key: Option<KeyRef>,
+    stamps: Option<Stamps>,
+    /// What it holds, or held before.
+    held: Option<T>,
     is_broken: bool,
 }
 
-impl File {
+impl<T: Clone> File<T> {
     /// A file of which nothing could be made, after what was known of it.
-    fn broken(stamp: Stamp, error: &FileError, before: Option<&Self>) -> Self {
-        let stamp = Some(stamp).filter(|_| !error.may_heal());
-        Self { stamp, key: before.and_then(|before| before.key.clone()), is_broken: true }
+    fn broken(stamps: Stamps, problem: &impl FileProblem, before: Option<&Self>) -> Self {
+        let stamps = Some(stamps).filter(|_| !problem.may_heal());
+        Self { stamps, held: before.and_then(|before| before.held.clone()), is_broken: true }
     }
 }
 
-/// Why a file gives no key.
-#[derive(Debug, thiserror::Error)]
-pub enum FileError {
-    /// It cannot be read, or holds none.
-    #[error(transparent)]
-    File(#[from] KeyFileError),
-    /// It holds one, and nothing is signed with its kind here.
-    #[error("keys of the kind {0} sign nothing here: RSA, ECDSA and Ed25519 do")]
-    Kind(KeyType),
-}
-
-impl FileError {
-    /// Whether it may be otherwise though the file stays as it is.
-    fn may_heal(&self) -> bool {
-        matches!(self, Self::File(KeyFileError::Io(_)))
-    }
+/// Which files are read, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct FileKind<T, E> {
+    /// Of their names; others are not looked at.
+    pub ending: &'static str,
+    /// The ending of a file of the same name that `read` reads, too, where there is one.
+    pub beside: Option<&'static str>,
+    /// Whether they are secret: one that everybody may read is told of.
+    pub secret: bool,
+    /// Reads one, on this thread.
+    pub read: fn(&Path) -> Result<T, E>,
 }
 
 /// The folder and what was read of it. Files that did not change are not read again.
 #[derive(Debug)]
-pub struct Folder {
+pub struct Folder<T = KeyRef, E = NoKey> {
     path: PathBuf,
-    files: HashMap<PathBuf, File>,
+    kind: FileKind<T, E>,
+    files: HashMap<PathBuf, File<T>>,
 }
 
 /// What a look found.
 #[derive(Debug)]
-pub struct Look {
-    /// Every key there is now with the name of its file; that of a file which no longer can be read is the one it held
-    /// before.
-    pub keys: Vec<(String, KeyRef)>,
-    /// Whether they are others than at the last look.
+pub struct Look<T = KeyRef, E = NoKey> {
+    /// Everything there is now with the name of its file; of a file which no longer can be read it is what it held before.
+    pub held: Vec<(String, T)>,
+    /// Whether it is something else than at the last look.
     pub changed: bool,
-    /// Files that hold no key, with what is wrong, each told once.
-    pub broken: Vec<(PathBuf, FileError)>,
-    /// Files that everybody on this machine may read, each told once.
+    /// Files that cannot be read, with what is wrong, each told once.
+    pub broken: Vec<(PathBuf, E)>,
+    /// Secret files that everybody on this machine may read, each told once.
     pub open: Vec<PathBuf>,
-    /// Files whose content is no key, those told of before included.
+    /// Files that cannot be read, those told of before included.
     pub broken_in_all: usize,
 }
 
 impl Folder {
-    /// Nothing is read yet.
+    /// Of private keys. Nothing is read yet.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), files: HashMap::new() }
+        Self::of(path, FileKind { ending: "key", beside: None, secret: true, read: key_of })
+    }
+}
+
+impl<T: Clone, E: FileProblem> Folder<T, E> {
+    /// Of anything. Nothing is read yet.
+    #[must_use]
+    pub fn of(path: impl Into<PathBuf>, kind: FileKind<T, E>) -> Self {
+        Self { path: path.into(), kind, files: HashMap::new() }
     }
 
     /// Which.
@@ -116,50 +156,50 @@ impl Folder {
     ///
     /// # Errors
     /// [`FolderError`]; what was read before stays.
-    pub fn look(&mut self) -> Result<Look, FolderError> {
+    pub fn look(&mut self) -> Result<Look<T, E>, FolderError> {
         let there = self.there()?;
         let before = self.files.len();
         let names: HashSet<&PathBuf> = there.iter().map(|(path, ..)| path).collect();
         self.files.retain(|path, _| names.contains(path));
         let changed = self.files.len() != before;
         let mut look =
-            Look { keys: Vec::new(), changed, broken: Vec::new(), open: Vec::new(), broken_in_all: 0 };
-        for (path, stamp, mode) in there {
+            Look { held: Vec::new(), changed, broken: Vec::new(), open: Vec::new(), broken_in_all: 0 };
+        for (path, stamps, mode) in there {
             let known = self.files.get(&path);
-            if known.is_some_and(|known| known.stamp == Some(stamp)) {
+            if known.is_some_and(|known| known.stamps == Some(stamps)) {
                 continue;
             }
-            let file = match read(&path) {
-                Ok(key) => {
+            let file = match (self.kind.read)(&path) {
+                Ok(held) => {
                     look.changed = true;
-                    if mode & OTHERS != 0 {
+                    if self.kind.secret && mode & OTHERS != 0 {
                         look.open.push(path.clone());
                     }
-                    File { stamp: Some(stamp), key: Some(Arc::new(key)), is_broken: false }
+                    File { stamps: Some(stamps), held: Some(held), is_broken: false }
                 }
-                Err(error) => {
-                    let file = File::broken(stamp, &error, known);
-                    if !known.is_some_and(|known| known.is_broken && known.stamp == file.stamp) {
-                        look.broken.push((path.clone(), error));
+                Err(problem) => {
+                    let file = File::broken(stamps, &problem, known);
+                    if !known.is_some_and(|known| known.is_broken && known.stamps == file.stamps) {
+                        look.broken.push((path.clone(), problem));
                     }
                     file
                 }
             };
             self.files.insert(path, file);
         }
-        look.keys =
-            self.files.iter().filter_map(|(path, file)| Some((name(path), file.key.clone()?))).collect();
+        look.held =
+            self.files.iter().filter_map(|(path, file)| Some((name(path), file.held.clone()?))).collect();
         look.broken_in_all = self.files.values().filter(|file| file.is_broken).count();
         Ok(look)
     }
 
     /// The files, what each is, and its mode.
-    fn there(&self) -> Result<Vec<(PathBuf, Stamp, u32)>, FolderError> {
+    fn there(&self) -> Result<Vec<(PathBuf, Stamps, u32)>, FolderError> {
         let failed = |source| FolderError::Io { path: self.path.clone(), source };
         let mut there = Vec::new();
         for entry in std::fs::read_dir(&self.path).map_err(failed)? {
             let path = entry.map_err(failed)?.path();
-            if path.extension().is_none_or(|ending| ending != ENDING) {
+            if path.extension().is_none_or(|ending| ending != self.kind.ending) {
                 continue;
             }
             // Through links: secrets of clusters are links into a folder that is replaced as a whole. What has gone
@@ -175,24 +215,21 @@ impl Folder {
             if there.len() == FILES_MAX {
                 return Err(FolderError::TooMany(self.path.clone()));
             }
-            let stamp = Stamp {
-                inode: found.ino(),
-                octets: found.len(),
-                modified: (found.mtime(), found.mtime_nsec()),
-                inode_changed: (found.ctime(), found.ctime_nsec()),
-            };
-            there.push((path, stamp, found.mode()));
+            let beside =
+                self.kind.beside.and_then(|ending| std::fs::metadata(path.with_extension(ending)).ok());
+            let stamps = (Stamp::of(&found), beside.as_ref().map(Stamp::of));
+            there.push((path, stamps, found.mode()));
         }
         Ok(there)
     }
 }
 
 /// A key that something can be signed with.
-fn read(path: &Path) -> Result<PrivateKey, FileError> {
+fn key_of(path: &Path) -> Result<KeyRef, NoKey> {
     let key = PrivateKey::from_file(path)?;
     match key.key_type() {
-        kind if Scheme::any(kind) => Ok(key),
-        kind => Err(FileError::Kind(kind)),
+        kind if Scheme::any(kind) => Ok(Arc::new(key)),
+        kind => Err(NoKey::Kind(kind)),
     }
 }
 
@@ -210,20 +247,25 @@ mod tests {
     }
 
     fn names(look: &Look) -> Vec<Vec<u8>> {
-        let mut all: Vec<_> = look.keys.iter().map(|(_, key)| key.spki().to_vec()).collect();
+        let mut all: Vec<_> = look.held.iter().map(|(_, key)| key.spki().to_vec()).collect();
         all.sort();
         all
     }
 
     #[test]
     fn what_could_not_be_read_is_tried_again_and_told_once() {
-        let io = || FileError::File(KeyFileError::Io(io::ErrorKind::PermissionDenied.into()));
+        let io = || NoKey::File(KeyFileError::Io(io::ErrorKind::PermissionDenied.into()));
         let stamp = Stamp { inode: 1, octets: 1, modified: (1, 0), inode_changed: (1, 0) };
-        assert_eq!(File::broken(stamp, &io(), None).stamp, None);
-        let kind = FileError::Kind(KeyType::MlDsa44);
-        assert_eq!(File::broken(stamp, &kind, None).stamp, Some(stamp), "as long as it is the same");
-        let had = File { stamp: Some(stamp), key: Some(Arc::new(key())), is_broken: false };
-        assert!(File::broken(stamp, &io(), Some(&had)).key.is_some(), "the key it held signs on");
+        let stamps = (stamp, None);
+        assert_eq!(File::<KeyRef>::broken(stamps, &io(), None).stamps, None);
+        let kind = NoKey::Kind(KeyType::MlDsa44);
+        assert_eq!(
+            File::<KeyRef>::broken(stamps, &kind, None).stamps,
+            Some(stamps),
+            "as long as it is the same"
+        );
+        let had: File<KeyRef> = File { stamps: Some(stamps), held: Some(Arc::new(key())), is_broken: false };
+        assert!(File::broken(stamps, &io(), Some(&had)).held.is_some(), "the key it held signs on");
     }
 
     #[test]
@@ -267,7 +309,7 @@ mod tests {
         };
         mode(0o604);
         let look = folder.look().unwrap();
-        assert_eq!((look.keys.len(), look.open.len()), (1, 1));
+        assert_eq!((look.held.len(), look.open.len()), (1, 1));
         assert_eq!(folder.look().unwrap().open.len(), 0, "told once");
         mode(0o600);
         assert_eq!(folder.look().unwrap().open.len(), 0);

@@ -1,4 +1,5 @@
-//! Signing for others: the Keyless protocol, version 1, from its octets to its server, and a native one beside it.
+//! Signing for others, and asking others to sign: the Keyless protocol, version 1, from its octets to its server and its client,
+//! and a native one beside it.
 //!
 //! - [`wire`]: messages, read and written.
 //! - [`operation`]: what can be asked for.
@@ -8,8 +9,10 @@
 //! - [`tenant`]: whose request it is, and what that one may have.
 //! - [`server`]: who listens.
 //! - [`native`]: the native protocol, gRPC: its messages, its client.
+//! - [`client`]: asking others to sign.
 //! - [`Metrics`]: what is counted.
 
+pub mod client;
 pub mod fair;
 mod folder;
 mod key_set;
@@ -21,6 +24,6 @@ pub mod stage;
 pub mod tenant;
 pub mod wire;
 
-pub use folder::{FileError, Folder, FolderError, Look};
+pub use folder::{FileKind, FileProblem, Folder, FolderError, Look, NoKey};
 pub use key_set::{ELSEWHERE_PER_KEY_MAX, Key, KeySet};
 pub use metrics::Metrics;

@@ -19,7 +19,6 @@ use prometheus_client::registry::Registry;
 
 use crate::operation::OPERATIONS;
 use crate::stage::{Asker, Cost, LaneFigures, Stage};
-use crate::wire::ErrorCode;
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
 struct OpcodeLabel {
@@ -135,22 +134,6 @@ type Registration = Box<dyn Fn(&mut Registry) + Send>;
 /// 16 µs to 4 s, doubling.
 fn durations() -> Histogram {
     Histogram::new(exponential_buckets(0.000_016, 2.0, 19))
-}
-
-pub(crate) const fn error_name(code: ErrorCode) -> &'static str {
-    match code {
-        ErrorCode::Cryptography => "cryptography",
-        ErrorCode::KeyNotFound => "key-not-found",
-        ErrorCode::Read => "read",
-        ErrorCode::VersionMismatch => "version-mismatch",
-        ErrorCode::BadOpcode => "bad-opcode",
-        ErrorCode::UnexpectedOpcode => "unexpected-opcode",
-        ErrorCode::Format => "format",
-        ErrorCode::Internal => "internal",
-        ErrorCode::CertificateNotFound => "certificate-not-found",
-        ErrorCode::Expired => "expired",
-        ErrorCode::Remote => "remote",
-    }
 }
 
 impl Default for Metrics {

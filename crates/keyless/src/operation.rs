@@ -75,6 +75,12 @@ pub(crate) fn signing(scheme: Scheme) -> Option<usize> {
     OPERATIONS.iter().position(|(_, _, operation)| *operation == Operation::Sign(scheme))
 }
 
+/// The opcode that asks for a signature so; `None` where the protocol has none.
+#[must_use]
+pub fn opcode_of(scheme: Scheme) -> Option<u8> {
+    signing(scheme).map(|place| OPERATIONS[place].0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -104,6 +104,30 @@ impl ErrorCode {
         Self::Expired,
         Self::Remote,
     ];
+
+    /// What an error reply's octet means; `None` for one that means nothing.
+    #[must_use]
+    pub fn of(octet: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|code| *code as u8 == octet)
+    }
+
+    /// In metrics and messages.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cryptography => "cryptography",
+            Self::KeyNotFound => "key-not-found",
+            Self::Read => "read",
+            Self::VersionMismatch => "version-mismatch",
+            Self::BadOpcode => "bad-opcode",
+            Self::UnexpectedOpcode => "unexpected-opcode",
+            Self::Format => "format",
+            Self::Internal => "internal",
+            Self::CertificateNotFound => "certificate-not-found",
+            Self::Expired => "expired",
+            Self::Remote => "remote",
+        }
+    }
 }
 
 /// Names a key: the SHA-1 of its subjectPublicKey's content (RFC 5280 section 4.2.1.2, method 1).

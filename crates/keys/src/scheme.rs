@@ -1,5 +1,7 @@
 //! Signatures over what was hashed elsewhere: which there are, and which key makes which.
 
+use aws_lc_rs::digest;
+
 use crate::{KeyType, PrivateKey, SignError};
 
 /// A hash whose value is signed.
@@ -36,6 +38,20 @@ impl Hash {
             Self::Sha512 => 64,
         }
     }
+
+    /// The value for a message; `None` for [`Self::Md5Sha1`], which nobody hashes with any more.
+    #[must_use]
+    pub fn digest(self, message: &[u8]) -> Option<Vec<u8>> {
+        let algorithm = match self {
+            Self::Md5Sha1 => return None,
+            Self::Sha1 => &digest::SHA1_FOR_LEGACY_USE_ONLY,
+            Self::Sha224 => &digest::SHA224,
+            Self::Sha256 => &digest::SHA256,
+            Self::Sha384 => &digest::SHA384,
+            Self::Sha512 => &digest::SHA512,
+        };
+        Some(digest::digest(algorithm, message).as_ref().to_vec())
+    }
 }
 
 /// How something is signed.
@@ -70,6 +86,28 @@ pub enum Misfit {
 }
 
 impl Scheme {
+    /// How keys of this kind sign whole messages: see [`KeyType::algorithm`]. `None` for kinds that have no scheme here.
+    #[must_use]
+    pub const fn of(kind: KeyType) -> Option<Self> {
+        match kind {
+            KeyType::Rsa2048 | KeyType::Rsa3072 | KeyType::Rsa4096 => Some(Self::RsaPkcs1(Hash::Sha256)),
+            KeyType::P256 => Some(Self::Ecdsa(Hash::Sha256)),
+            KeyType::P384 => Some(Self::Ecdsa(Hash::Sha384)),
+            KeyType::P521 => Some(Self::Ecdsa(Hash::Sha512)),
+            KeyType::Ed25519 => Some(Self::Ed25519),
+            KeyType::MlDsa44 | KeyType::MlDsa65 | KeyType::MlDsa87 => None,
+        }
+    }
+
+    /// What is signed of a whole message: its digest, or itself for Ed25519. `None` where [`Hash::digest`] has none.
+    #[must_use]
+    pub fn input(self, message: &[u8]) -> Option<Vec<u8>> {
+        match self {
+            Self::RsaPkcs1(hash) | Self::RsaPss(hash) | Self::Ecdsa(hash) => hash.digest(message),
+            Self::Ed25519 => Some(message.to_vec()),
+        }
+    }
+
     /// Whether a key of this kind signs `octets` of input so. To be asked before the key is touched: a signature by a
     /// key over what was meant for another algorithm may be worth something to somebody.
     ///

@@ -97,7 +97,7 @@ impl Own {
 impl From {
     async fn obtain(&self) -> Outcome<Arc<CertifiedKey>> {
         match self {
-            Self::Files { certificate, key } => from_files("server", certificate, key),
+            Self::Files { certificate, key } => from_files("server.", certificate, key),
             Self::Authority { authority, names } => {
                 let key = PrivateKey::generate(KeyType::P256).map_err(|error| wrong(&chain(&error)))?;
                 let spki = keys::Signer::spki(&key).to_vec();
@@ -129,13 +129,13 @@ async fn oldest(authority: &Authority) -> Option<uuid::Uuid> {
     issuing.min_by_key(|ca| ca.created_at_us).map(|ca| ca.id)
 }
 
-/// The chain and the key of the files that `SECTION.certificate_file` and `SECTION.key_file` name.
-pub(crate) fn from_files(section: &str, certificate: &Path, key: &Path) -> Outcome<Arc<CertifiedKey>> {
+/// The chain and the key of the files that `PREFIXcertificate_file` and `PREFIXkey_file` name.
+pub(crate) fn from_files(prefix: &str, certificate: &Path, key: &Path) -> Outcome<Arc<CertifiedKey>> {
     let wrong = |why: String| {
         Problem::usage(format_args!("the server's certificate: {why}"))
-            .hint(format!("check {section}.certificate_file and {section}.key_file"))
+            .hint(format!("check {prefix}certificate_file and {prefix}key_file"))
     };
-    let chain = files::certificates(&format!("{section}.certificate_file"), certificate)?;
+    let chain = files::certificates(&format!("{prefix}certificate_file"), certificate)?;
     let key = PrivateKey::from_file(key)
         .map_err(|error| wrong(format!("{}: {}", key.display(), crate::exit::chain(&error))))?;
     server_certificate(&chain, &key).map_err(|error| wrong(crate::exit::chain(&error)))

@@ -20,6 +20,7 @@ use clap::Args;
 use secrecy::{ExposeSecret, SecretString};
 use server::listen::{Running, Server, ServerOptions};
 use store::{Clock, Store};
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::Global;
@@ -251,6 +252,21 @@ pub(crate) fn socket(key: &str, text: &str) -> Outcome<SocketAddr> {
         Problem::usage(format_args!("{key} is {text:?}, which is no address to listen on"))
             .hint("give HOST:PORT, for example 0.0.0.0:8443")
     })
+}
+
+/// Where `SECTION.metrics_listen` has figures served; `None` for nowhere.
+pub(crate) async fn figures_listener(section: &str, listen: &str) -> Outcome<Option<TcpListener>> {
+    if listen.is_empty() {
+        return Ok(None);
+    }
+    let address = socket(&format!("{section}.metrics_listen"), listen)?;
+    let listener = TcpListener::bind(address).await.map_err(|error| {
+        Problem::new(Exit::Machine, format_args!("cannot listen on {address}: {error}")).hint(format!(
+            "choose another address: --metrics-listen, or {section}.metrics_listen in the configuration"
+        ))
+    })?;
+    eprintln!("figures at http://{}/metrics", listener.local_addr().unwrap_or(address));
+    Ok(Some(listener))
 }
 
 fn announce(up: &Up, took: Duration) {

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::entry::{Entry, Failure};
-use crate::metrics::{Metrics, error_name};
+use crate::metrics::Metrics;
 use crate::tenant::Client;
 use crate::wire::{self, ErrorCode, opcode};
 
@@ -108,7 +108,7 @@ impl Outbox {
 
     /// Answers what is no operation.
     pub(super) fn refuse(&self, id: u32, code: ErrorCode) {
-        self.metrics.error(None, error_name(code));
+        self.metrics.error(None, code.name());
         self.error(id, code);
     }
 
@@ -155,7 +155,7 @@ impl Ticket {
     fn give_error(&mut self, failure: &Failure) {
         let code = failure.keyless();
         self.outbox.error(self.id, code);
-        self.entry.failed(failure, error_name(code));
+        self.entry.failed(failure, code.name());
         self.end();
     }
 

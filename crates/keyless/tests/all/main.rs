@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod certificates;
+mod client;
 mod conformance;
 mod fair;
 mod generated;

@@ -1,0 +1,176 @@
+//! `[edge]`: the TLS terminator.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use intercept::edge::{BadRoute, Options, Route, Routes};
+use keyless::client::{NoServer, Server};
+use serde::{Deserialize, Serialize};
+
+use crate::exit::{Outcome, Problem};
+
+/// `[edge]`
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct EdgeSettings {
+    pub(crate) listen: String,
+    pub(crate) certificates: PathBuf,
+    pub(crate) default_certificate: String,
+    pub(crate) unknown_names: UnknownNames,
+    pub(crate) keys: Vec<String>,
+    pub(crate) keys_certificate_file: PathBuf,
+    pub(crate) keys_key_file: PathBuf,
+    pub(crate) keys_ca_files: Vec<PathBuf>,
+    pub(crate) upstream: String,
+    pub(crate) alpn: Vec<String>,
+    pub(crate) proxy_protocol: bool,
+    pub(crate) routes: Vec<RouteSettings>,
+    pub(crate) ticket_keys_file: PathBuf,
+    pub(crate) ticket_key_s: u64,
+    pub(crate) metrics_listen: String,
+    pub(crate) reload_s: u64,
+    pub(crate) connections_max: usize,
+    pub(crate) handshake_timeout_ms: u64,
+    pub(crate) sign_timeout_ms: u64,
+    pub(crate) connect_timeout_ms: u64,
+    pub(crate) idle_s: u64,
+    pub(crate) stop_s: u64,
+}
+
+/// What becomes of who asks for a name that no certificate is for.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum UnknownNames {
+    /// The alert unrecognized_name.
+    #[default]
+    Refuse,
+    /// The default certificate.
+    Default,
+}
+
+/// One of `[[edge.routes]]`
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RouteSettings {
+    pub(crate) names: Vec<String>,
+    pub(crate) upstream: String,
+    /// That of `[edge]` unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) alpn: Option<Vec<String>>,
+    /// The same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) proxy_protocol: Option<bool>,
+}
+
+impl Default for EdgeSettings {
+    fn default() -> Self {
+        let usual = Options::default();
+        let ms = |limit: Duration| limit.as_millis() as u64;
+        Self {
+            listen: usual.listen.to_string(),
+            certificates: PathBuf::new(),
+            default_certificate: String::new(),
+            unknown_names: UnknownNames::Refuse,
+            keys: Vec::new(),
+            keys_certificate_file: PathBuf::new(),
+            keys_key_file: PathBuf::new(),
+            keys_ca_files: Vec::new(),
+            upstream: String::new(),
+            alpn: vec!["http/1.1".into()],
+            proxy_protocol: false,
+            routes: Vec::new(),
+            ticket_keys_file: PathBuf::new(),
+            ticket_key_s: usual.ticket_key_life.as_secs(),
+            metrics_listen: "127.0.0.1:2405".into(),
+            reload_s: usual.reload.as_secs(),
+            connections_max: usual.connections_max,
+            handshake_timeout_ms: ms(usual.handshake_timeout),
+            sign_timeout_ms: ms(usual.sign_timeout),
+            connect_timeout_ms: ms(usual.connect_timeout),
+            idle_s: usual.idle.as_secs(),
+            stop_s: 20,
+        }
+    }
+}
+
+impl EdgeSettings {
+    pub(crate) fn check(&self) -> Outcome<()> {
+        const DAY_S: u64 = 86_400;
+        const MINUTE_MS: u64 = 60_000;
+        let within = |key: &str, value: u64, least: u64, most: u64| {
+            if (least..=most).contains(&value) {
+                return Ok(());
+            }
+            Err(Problem::usage(format_args!("edge.{key} is from {least} to {most}"))
+                .hint("see `bulla config show`"))
+        };
+        within("reload_s", self.reload_s, 1, DAY_S)?;
+        within("ticket_key_s", self.ticket_key_s, 60, 30 * DAY_S)?;
+        within("connections_max", self.connections_max as u64, 1, 1_000_000)?;
+        within("handshake_timeout_ms", self.handshake_timeout_ms, 1, MINUTE_MS)?;
+        within("sign_timeout_ms", self.sign_timeout_ms, 1, MINUTE_MS)?;
+        within("connect_timeout_ms", self.connect_timeout_ms, 1, MINUTE_MS)?;
+        within("idle_s", self.idle_s, 1, DAY_S)?;
+        within("stop_s", self.stop_s, 0, 3_600)?;
+        if self.keys_certificate_file.as_os_str().is_empty() != self.keys_key_file.as_os_str().is_empty() {
+            return Err(Problem::usage("edge.keys_certificate_file and edge.keys_key_file go together")
+                .hint("give both, or neither to speak to the socket of this host alone"));
+        }
+        if self.unknown_names == UnknownNames::Default && self.default_certificate.is_empty() {
+            return Err(Problem::usage("edge.unknown_names is \"default\", and there is no default")
+                .hint("name a file of the folder, without its ending: edge.default_certificate"));
+        }
+        self.servers()?;
+        self.routes().map(drop)
+    }
+
+    /// The key services; the socket in the data folder when none is named.
+    pub(crate) fn servers(&self) -> Outcome<Vec<Server>> {
+        let read = |text: &String| {
+            text.parse::<Server>().map_err(|error: NoServer| {
+                Problem::usage(format_args!("edge.keys: {error}"))
+                    .hint("for example unix:/run/bulla/keys.sock or tls:keys.example:2407")
+            })
+        };
+        self.keys.iter().map(read).collect()
+    }
+
+    pub(crate) fn routes(&self) -> Outcome<Routes> {
+        let wrong = |error: BadRoute| {
+            Problem::usage(format_args!("an upstream of [edge]: {error}"))
+                .hint("see --upstream, edge.upstream and edge.routes")
+        };
+        let default = match self.upstream.as_str() {
+            "" => None,
+            upstream => Some(Route::new(upstream, &self.alpn, self.proxy_protocol).map_err(wrong)?),
+        };
+        let mut routes = Routes::new(default);
+        for route in &self.routes {
+            let alpn = route.alpn.as_ref().unwrap_or(&self.alpn);
+            let told = route.proxy_protocol.unwrap_or(self.proxy_protocol);
+            let to = Route::new(&route.upstream, alpn, told).map_err(wrong)?;
+            routes.add(&route.names, to).map_err(wrong)?;
+        }
+        Ok(routes)
+    }
+
+    /// What the terminator is told, but for where it listens.
+    pub(crate) fn options(&self) -> Outcome<Options> {
+        let given = |path: &PathBuf| Some(path.clone()).filter(|path| !path.as_os_str().is_empty());
+        Ok(Options {
+            certificates: self.certificates.clone(),
+            default_certificate: Some(self.default_certificate.clone()).filter(|name| !name.is_empty()),
+            unknown_names_get_default: self.unknown_names == UnknownNames::Default,
+            routes: self.routes()?,
+            ticket_keys_file: given(&self.ticket_keys_file),
+            ticket_key_life: Duration::from_secs(self.ticket_key_s),
+            reload: Duration::from_secs(self.reload_s),
+            connections_max: self.connections_max,
+            handshake_timeout: Duration::from_millis(self.handshake_timeout_ms),
+            sign_timeout: Duration::from_millis(self.sign_timeout_ms),
+            connect_timeout: Duration::from_millis(self.connect_timeout_ms),
+            idle: Duration::from_secs(self.idle_s),
+            ..Options::default()
+        })
+    }
+}

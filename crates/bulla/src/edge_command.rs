@@ -1,0 +1,216 @@
+//! `bulla edge`: the TLS terminator whose keys are with the key service.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use intercept::edge::{self, EdgeMetrics, Loaded, Options, Running};
+use keyless::client::{Client, ClientMetrics, ClientOptions, ClientTls, Server};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::cli::Global;
+use crate::config::{Configuration, EdgeSettings};
+use crate::exit::{Exit, Outcome, Problem, chain};
+use crate::serve_command::{certificate, figures_listener, files, memory, socket};
+
+/// Beyond what connections are given at the stop.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// `bulla edge`
+#[derive(Args, Debug)]
+pub(crate) struct EdgeArgs {
+    /// Where to speak TLS [default: 0.0.0.0:8443]
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
+    /// A folder of chains (*.pem, leaf first, no keys; NAME.ocsp beside NAME.pem is stapled), looked at every few seconds
+    #[arg(long, value_name = "DIR")]
+    certificates: Option<PathBuf>,
+    /// The file of that folder, without its ending, for clients that name no host [default: they are refused]
+    #[arg(long, value_name = "NAME")]
+    default_certificate: Option<String>,
+    /// A key service, unix:PATH or tls:HOST:PORT; may be repeated, in the order of preference [default: the socket of
+    /// `bulla keys serve` in the data folder]
+    #[arg(long = "keys", value_name = "SERVICE")]
+    keys: Vec<String>,
+    /// The own chain for key services over TLS (PEM)
+    #[arg(long, value_name = "FILE", requires = "keys_key")]
+    keys_certificate: Option<PathBuf>,
+    /// The key of that chain (PEM)
+    #[arg(long, value_name = "FILE", requires = "keys_certificate")]
+    keys_key: Option<PathBuf>,
+    /// Roots (PEM) below which key services' certificates stand; may be repeated
+    #[arg(long = "keys-ca", value_name = "FILE")]
+    keys_ca_files: Vec<PathBuf>,
+    /// Who gets the connections, HOST:PORT; edge.routes has others by name
+    #[arg(long, value_name = "ADDRESS")]
+    upstream: Option<String>,
+    /// Protocols the upstream speaks, the one liked best first [default: http/1.1]
+    #[arg(long, value_name = "PROTOCOL", value_delimiter = ',')]
+    alpn: Option<Vec<String>>,
+    /// Tell the upstream the client's address by a header of the PROXY protocol, version 2
+    #[arg(long)]
+    proxy_protocol: bool,
+    /// Keys for session tickets, shared with others that serve the same names [default: made in this process]
+    #[arg(long, value_name = "FILE")]
+    ticket_keys: Option<PathBuf>,
+    /// Where to serve /metrics in plain HTTP; empty: nowhere [default: 127.0.0.1:2405]
+    #[arg(long, value_name = "ADDRESS")]
+    metrics_listen: Option<String>,
+}
+
+impl EdgeSettings {
+    fn take(&mut self, args: &EdgeArgs) {
+        fn given<T: Clone>(into: &mut T, given: &Option<T>) {
+            if let Some(given) = given {
+                into.clone_from(given);
+            }
+        }
+        given(&mut self.listen, &args.listen);
+        given(&mut self.certificates, &args.certificates);
+        given(&mut self.default_certificate, &args.default_certificate);
+        given(&mut self.keys_certificate_file, &args.keys_certificate);
+        given(&mut self.keys_key_file, &args.keys_key);
+        given(&mut self.upstream, &args.upstream);
+        given(&mut self.alpn, &args.alpn);
+        given(&mut self.ticket_keys_file, &args.ticket_keys);
+        given(&mut self.metrics_listen, &args.metrics_listen);
+        self.proxy_protocol |= args.proxy_protocol;
+        if !args.keys.is_empty() {
+            self.keys.clone_from(&args.keys);
+        }
+        if !args.keys_ca_files.is_empty() {
+            self.keys_ca_files.clone_from(&args.keys_ca_files);
+        }
+    }
+}
+
+/// Runs `bulla edge`.
+pub(crate) async fn run(args: &EdgeArgs, global: &Global) -> Outcome<Exit> {
+    let settings = Configuration::load(global.config.as_deref())?.settings;
+    let (core_dumps, own_socket, mut settings) = (settings.server.core_dumps, settings.keys, settings.edge);
+    settings.take(args);
+    settings.check()?;
+    if settings.certificates.as_os_str().is_empty() {
+        return Err(Problem::usage("there are no certificates to present").hint(
+            "name a folder of *.pem files: --certificates, or edge.certificates in the configuration",
+        ));
+    }
+    if settings.routes()?.is_empty() {
+        return Err(Problem::usage("there is no upstream to pass connections on to")
+            .hint("name one: --upstream, or edge.upstream or edge.routes in the configuration"));
+    }
+    memory::keep(core_dumps)?;
+    let grace = Duration::from_secs(settings.stop_s);
+    let stop = crate::stop::on_signal_within(grace + GRACE)?;
+    let mut servers = settings.servers()?;
+    if servers.is_empty() {
+        servers.extend(own_socket.socket()?.map(Server::Unix));
+    }
+    let (client_metrics, metrics) = (ClientMetrics::default(), EdgeMetrics::default());
+    let tls = speaks_tls(&settings).then(|| tls_options(&settings)).transpose()?;
+    let options = ClientOptions { servers: servers.clone(), tls: tls.clone(), ..ClientOptions::default() };
+    let client = Client::start(&options, client_metrics.clone()).map_err(|error| {
+        Problem::usage(chain(&error)).hint("see --keys, --keys-certificate, --keys-key and --keys-ca")
+    })?;
+    let options = Options { listen: socket("edge.listen", &settings.listen)?, ..settings.options()? };
+    let (running, loaded) = start(options, client.clone(), metrics.clone()).await?;
+    let mut background = JoinSet::new();
+    if let Some(listener) = figures_listener("edge", &settings.metrics_listen).await? {
+        let all = server::metrics::Metrics::default();
+        all.register(|registry| {
+            metrics.register(registry);
+            client_metrics.register(registry);
+        });
+        background.spawn(server::listen::serve_figures(listener, all, stop.clone()));
+    }
+    announce(&running, &loaded, &servers);
+    keep(&settings, &running, &client, tls, &stop).await?;
+    eprintln!("stopping: connections are let come to their end, for {} s", settings.stop_s);
+    let drained = running.stop(grace).await;
+    client.stop().await;
+    while background.join_next().await.is_some() {}
+    if !drained {
+        eprintln!("some connections had not ended and were cut off");
+    }
+    Ok(Exit::Ok)
+}
+
+async fn start(options: Options, client: Client, metrics: EdgeMetrics) -> Outcome<(Running, Loaded)> {
+    edge::start(options, client, metrics).await.map_err(|error| {
+        let hint = match &error {
+            edge::StartError::Bind { .. } => "choose another place: --listen, or edge.listen",
+            edge::StartError::NoRoute => "name an upstream: --upstream, edge.upstream or edge.routes",
+            _ => "check --certificates, --default-certificate and --ticket-keys, and the same in [edge]",
+        };
+        let exit = if matches!(error, edge::StartError::NoRoute) { Exit::Usage } else { Exit::Machine };
+        Problem::new(exit, chain(&error)).hint(hint)
+    })
+}
+
+fn speaks_tls(settings: &EdgeSettings) -> bool {
+    !settings.keys_certificate_file.as_os_str().is_empty()
+}
+
+fn tls_options(settings: &EdgeSettings) -> Outcome<ClientTls> {
+    let (certificate, key) = (&settings.keys_certificate_file, &settings.keys_key_file);
+    let certificate = certificate::from_files("edge.keys_", certificate, key)?;
+    let mut server_roots = Vec::new();
+    for path in &settings.keys_ca_files {
+        server_roots.extend(files::certificates("edge.keys_ca_files", path)?);
+    }
+    Ok(ClientTls { certificate, server_roots })
+}
+
+fn announce(running: &Running, loaded: &Loaded, servers: &[Server]) {
+    for (path, error) in &loaded.broken {
+        eprintln!("warning: no certificate in {}: {}", path.display(), chain(error));
+    }
+    for file in &loaded.certificates {
+        tracing::info!(name = file.name, ski = %file.ski, kind = %file.kind, names = ?file.names, "is presented");
+    }
+    let servers: Vec<String> = servers.iter().map(ToString::to_string).collect();
+    eprintln!(
+        "bulla terminates TLS with {} certificates at {}, keys at {}",
+        loaded.certificates.len(),
+        running.address,
+        servers.join(" and ")
+    );
+}
+
+/// Has files looked at when told to (SIGHUP), and certificates for key services every so often, until told to stop.
+async fn keep(
+    settings: &EdgeSettings,
+    running: &Running,
+    client: &Client,
+    mut tls: Option<ClientTls>,
+    stop: &CancellationToken,
+) -> Outcome<()> {
+    let mut hangup: Signal = signal(SignalKind::hangup())
+        .map_err(|error| Problem::new(Exit::Machine, format_args!("signals cannot be handled: {error}")))?;
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            _ = hangup.recv() => running.reload(),
+            () = tokio::time::sleep(Duration::from_secs(settings.reload_s)) => {}
+        }
+        if let Some(presented) = &mut tls
+            && let Err(problem) = renew(settings, presented, client)
+        {
+            tracing::warn!(problem = problem.message, "the certificate for key services stays as it is");
+        }
+    }
+}
+
+/// Has what the files hold now count, if that is something else.
+fn renew(settings: &EdgeSettings, presented: &mut ClientTls, client: &Client) -> Outcome<()> {
+    let now = tls_options(settings)?;
+    if presented.certificate.cert == now.certificate.cert && presented.server_roots == now.server_roots {
+        return Ok(());
+    }
+    client.change_tls(&now).map_err(|error| Problem::usage(chain(&error)))?;
+    tracing::info!("another certificate is presented to key services from the next connection on");
+    *presented = now;
+    Ok(())
+}

@@ -1,0 +1,204 @@
+//! A chain of a file, and what is stapled to it. Never a private key: a file that has one is not taken.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::{fmt, io};
+
+use keyless::wire::Ski;
+use keyless::{FileKind, FileProblem, Folder};
+use keys::KeyType;
+use s2n_tls::cert_chain;
+use x509::ocsp::{Outcome, Status, parse_response};
+use x509::{Certificate, HostName, UnixTime};
+use zeroize::Zeroizing;
+
+/// Octets of a file: a chain of ten certificates of the largest kind.
+const FILE_MAX: u64 = 1 << 20;
+/// Certificates of a chain; real ones have two or three.
+const CHAIN_MAX: usize = 10;
+/// Octets of a response that is stapled to every handshake.
+const STAPLE_MAX: u64 = 16 << 10;
+
+/// A chain that can be presented.
+pub struct CertificateFile {
+    /// The file's name without its ending.
+    pub name: String,
+    /// Which key signs for it.
+    pub ski: Ski,
+    /// What kind of key that is.
+    pub kind: KeyType,
+    /// Hosts it is for, `*.` before those that stand for all below.
+    pub names: Vec<String>,
+    /// From when it is valid.
+    pub not_before: UnixTime,
+    /// Until when.
+    pub not_after: UnixTime,
+    pub(super) spki: Arc<[u8]>,
+    pub(super) pem: Vec<u8>,
+    pub(super) staple: Option<Staple>,
+}
+
+/// An OCSP response of the file beside it.
+pub(super) struct Staple {
+    pub(super) der: Vec<u8>,
+    /// When it counts no more.
+    pub(super) until: Option<UnixTime>,
+}
+
+impl fmt::Debug for CertificateFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CertificateFile")
+            .field("name", &self.name)
+            .field("ski", &self.ski)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a file holds no chain that can be presented.
+#[derive(Debug, thiserror::Error)]
+pub enum BadCertificate {
+    /// The system did not let us.
+    #[error("it cannot be read: {0}")]
+    Io(#[from] io::Error),
+    /// Longer than is read.
+    #[error("it is longer than a chain is")]
+    TooLong,
+    /// Nothing in it is a certificate.
+    #[error("there is no certificate in it")]
+    Empty,
+    /// More than are sent.
+    #[error("it has {0} certificates; {CHAIN_MAX} are sent at most")]
+    TooMany(usize),
+    /// The key belongs into the key service, and not here.
+    #[error("there is a private key in it: keep it with the key service, and certificates alone here")]
+    PrivateKey,
+    /// The leaf cannot be read.
+    #[error("its first certificate cannot be read: {0}")]
+    Leaf(x509::ParseError),
+    /// No key that TLS is spoken with here.
+    #[error("TLS is spoken here with RSA and ECDSA keys only: its first certificate has {0}")]
+    Kind(String),
+    /// Nobody could ask for it.
+    #[error("its first certificate is for no host name")]
+    NoName,
+    /// The TLS library does not take it.
+    #[error("the TLS library does not take it: {0}")]
+    Library(#[from] s2n_tls::error::Error),
+    /// What is to be stapled.
+    #[error("{path} is not stapled: {why}", path = .path.display())]
+    Staple {
+        /// Its file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+impl FileProblem for BadCertificate {
+    fn may_heal(&self) -> bool {
+        matches!(self, Self::Io(_))
+    }
+}
+
+/// A folder of them.
+pub(super) type CertificateFolder = Folder<Arc<CertificateFile>, BadCertificate>;
+
+pub(super) fn folder(path: &Path) -> CertificateFolder {
+    let read = |path: &Path| CertificateFile::read(path).map(Arc::new);
+    Folder::of(path, FileKind { ending: "pem", beside: Some("ocsp"), secret: false, read })
+}
+
+impl CertificateFile {
+    /// Reads a chain and what is beside it.
+    ///
+    /// # Errors
+    /// [`BadCertificate`]
+    pub fn read(path: &Path) -> Result<Self, BadCertificate> {
+        let text = read_at_most(path, FILE_MAX)?;
+        if x509::pem::blocks(&text).any(|(label, _)| label.ends_with("PRIVATE KEY")) {
+            return Err(BadCertificate::PrivateKey);
+        }
+        let chain: Vec<Vec<u8>> = x509::pem::certificates(&text).map(|(_, der)| der).collect();
+        let first = chain.first().ok_or(BadCertificate::Empty)?;
+        if chain.len() > CHAIN_MAX {
+            return Err(BadCertificate::TooMany(chain.len()));
+        }
+        let leaf = Certificate::parse(first).map_err(BadCertificate::Leaf)?;
+        let kind = KeyType::of(&leaf.public_key).filter(|kind| {
+            kind.rsa_bits().is_some() || matches!(kind, KeyType::P256 | KeyType::P384 | KeyType::P521)
+        });
+        let kind = kind.ok_or_else(|| BadCertificate::Kind(format!("{:?}", leaf.public_key.algorithm)))?;
+        let names: Vec<String> = leaf.names().iter().filter_map(|name| host(name)).collect();
+        if names.is_empty() {
+            return Err(BadCertificate::NoName);
+        }
+        // Written anew: only certificates, whatever else the text says.
+        let pem =
+            chain.iter().map(|der| x509::pem::encode("CERTIFICATE", der)).collect::<String>().into_bytes();
+        cert_chain::Builder::new()?.load_public_pem(&pem)?;
+        Ok(Self {
+            name: path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
+            ski: Ski::of_spki(&leaf.public_key.spki),
+            kind,
+            names,
+            not_before: leaf.not_before,
+            not_after: leaf.not_after,
+            spki: Arc::clone(&leaf.public_key.spki),
+            pem,
+            staple: Staple::beside(path, &leaf)?,
+        })
+    }
+
+    /// Whether it may be presented at this time.
+    pub(super) fn is_valid(&self, now: UnixTime) -> bool {
+        (self.not_before..=self.not_after).contains(&now)
+    }
+}
+
+impl Staple {
+    /// That of `NAME.ocsp`; `None` when there is no such file.
+    fn beside(path: &Path, leaf: &Certificate) -> Result<Option<Self>, BadCertificate> {
+        let path = path.with_extension("ocsp");
+        let wrong =
+            |why: &dyn fmt::Display| BadCertificate::Staple { path: path.clone(), why: why.to_string() };
+        let der = match read_at_most(&path, STAPLE_MAX) {
+            Ok(der) => der.to_vec(),
+            Err(BadCertificate::Io(error)) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(wrong(&error)),
+        };
+        let response = parse_response(&der).map_err(|error| wrong(&error))?;
+        if !matches!(response.status, Outcome::Status(Status::Good)) {
+            return Err(wrong(&format_args!("it says the certificate is {response}")));
+        }
+        if response.serial.as_ref() != Some(&leaf.serial) {
+            return Err(wrong(&"it is about another certificate"));
+        }
+        Ok(Some(Self { der, until: response.next_update }))
+    }
+
+    pub(super) fn counts(&self, now: UnixTime) -> bool {
+        self.until.is_none_or(|until| now < until)
+    }
+}
+
+fn read_at_most(path: &Path, max: u64) -> Result<Zeroizing<Vec<u8>>, BadCertificate> {
+    use io::Read;
+    let mut octets = Zeroizing::new(Vec::new());
+    std::fs::File::open(path)?.take(max + 1).read_to_end(&mut octets)?;
+    if octets.len() as u64 > max {
+        return Err(BadCertificate::TooLong);
+    }
+    Ok(octets)
+}
+
+/// A name that clients may ask for, in small letters; addresses are asked for by nobody (RFC 6066 section 3).
+fn host(name: &str) -> Option<String> {
+    let (star, rest) = match name.strip_prefix("*.") {
+        Some(rest) => ("*.", rest),
+        None => ("", name),
+    };
+    if rest.parse::<std::net::IpAddr>().is_ok() {
+        return None;
+    }
+    HostName::parse(rest).ok().map(|rest| format!("{star}{rest}"))
+}

@@ -1,0 +1,61 @@
+//! A ClientHello: which certificate, and which protocols above TLS.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use s2n_tls::callbacks::{ClientHelloCallback, ConnectionFuture};
+use s2n_tls::config::{Builder, Config};
+use s2n_tls::connection::Connection;
+use s2n_tls::error::Error;
+
+use super::flight::{Alert, MISSING_EXTENSION, UNRECOGNIZED_NAME};
+use super::routes::Routes;
+use super::sites::{NoSite, Sites, policy};
+
+/// The certificates in force.
+pub(super) type Current = Arc<RwLock<Arc<Sites>>>;
+
+/// Chooses by the name asked for.
+struct Chooser {
+    sites: Current,
+    routes: Arc<Routes>,
+}
+
+/// What connections begin with; the certificate's own is put in its place once it is known.
+pub(super) fn config(sites: Current, routes: Arc<Routes>) -> Result<Config, Error> {
+    let mut builder = Builder::new();
+    builder.with_system_certs(false)?;
+    builder.set_security_policy(&policy()?)?;
+    builder.set_client_hello_callback(Chooser { sites, routes })?;
+    builder.build()
+}
+
+impl ClientHelloCallback for Chooser {
+    fn on_client_hello(
+        &self,
+        connection: &mut Connection,
+    ) -> Result<Option<Pin<Box<dyn ConnectionFuture>>>, Error> {
+        let name = connection.server_name().map(str::to_owned);
+        let sites = Arc::clone(&self.sites.read());
+        let site = sites.choose(name.as_deref()).map_err(|why| {
+            let alert = match why {
+                NoSite::UnknownName => UNRECOGNIZED_NAME,
+                NoSite::NoName => MISSING_EXTENSION,
+            };
+            if let Some(place) = connection.application_context::<Alert>() {
+                place.set(alert);
+            }
+            Error::application("no certificate is for that name".into())
+        })?;
+        tracing::debug!(name, files = ?site.files, "a client said hello");
+        connection.set_config(site.config.clone())?;
+        if let Some(route) = self.routes.find(name.as_deref()) {
+            connection.set_application_protocol_preference(&route.alpn)?;
+        }
+        if name.is_some() {
+            connection.server_name_extension_used();
+        }
+        Ok(None)
+    }
+}

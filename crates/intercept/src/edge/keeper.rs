@@ -1,0 +1,174 @@
+//! Keeps certificates, what is stapled to them and ticket keys as the files say.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use keyless::FolderError;
+use keyless::client::Client;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use x509::UnixTime;
+
+use super::Options;
+use super::certificate::{self, BadCertificate, CertificateFile, CertificateFolder};
+use super::hello::Current;
+use super::metrics::EdgeMetrics;
+use super::sites::{Building, Sites};
+use super::tickets::{BadTicketKeys, TicketKeys};
+
+/// Why certificates cannot be presented.
+#[derive(Debug, thiserror::Error)]
+pub enum KeepError {
+    /// The folder.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    /// The ticket keys.
+    #[error(transparent)]
+    TicketKeys(#[from] BadTicketKeys),
+    /// The default is not there.
+    #[error("there is no {0}.pem to be presented to who names no host")]
+    NoDefault(String),
+    /// The TLS library.
+    #[error("the TLS library does not take the certificates: {0}")]
+    Library(#[from] s2n_tls::error::Error),
+    /// A look at files was broken off.
+    #[error("the files could not be looked at")]
+    Stopped,
+}
+
+/// What a look at the files found.
+#[derive(Debug)]
+pub struct Loaded {
+    /// Chains that are presented now.
+    pub certificates: Vec<Arc<CertificateFile>>,
+    /// Files that changed and cannot be read; what they held before stays.
+    pub broken: Vec<(PathBuf, BadCertificate)>,
+}
+
+/// Who looks.
+pub(super) struct Keeper {
+    options: Options,
+    client: Client,
+    metrics: EdgeMetrics,
+    current: Current,
+    folder: CertificateFolder,
+    tickets: TicketKeys,
+    held: Vec<Arc<CertificateFile>>,
+    /// When what is presented is to be chosen anew, for something of it begins or ends.
+    due: Option<UnixTime>,
+}
+
+impl Keeper {
+    /// Looks for the first time: nothing may be wrong but single files.
+    pub(super) async fn start(
+        options: &Options,
+        client: Client,
+        metrics: EdgeMetrics,
+        current: Current,
+    ) -> Result<(Self, Loaded), KeepError> {
+        let tickets =
+            TicketKeys::new(options.ticket_keys_file.clone(), options.ticket_key_life, Instant::now())?;
+        let keeper = Self {
+            folder: certificate::folder(&options.certificates),
+            options: options.clone(),
+            client,
+            metrics,
+            current,
+            tickets,
+            held: Vec::new(),
+            due: None,
+        };
+        let (keeper, loaded) = aside(keeper, |keeper| keeper.look(true)).await?;
+        Ok((keeper, loaded?))
+    }
+
+    /// Looks again and again, and whenever `now` says so, until told to stop.
+    pub(super) async fn keep(mut self, now: Arc<Notify>, stop: CancellationToken) {
+        let _live = telemetry::tasks::guard("edge-keeper");
+        let every = self.options.reload;
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(every) => {}
+                () = now.notified() => {}
+            }
+            let Ok((keeper, looked)) = aside(self, |keeper| keeper.look(false)).await else { return };
+            self = keeper;
+            match looked {
+                Ok(loaded) => {
+                    for (path, error) in loaded.broken {
+                        tracing::warn!(path = %path.display(), %error, "no certificate; the one it held before stays");
+                    }
+                }
+                Err(error) => tracing::warn!(%error, "the certificates stay as they are"),
+            }
+        }
+    }
+
+    /// Looks, on this thread.
+    fn look(&mut self, first: bool) -> Result<Loaded, KeepError> {
+        let tickets = self.tickets.look(Instant::now());
+        self.metrics.ticket_keys_are_broken(tickets.is_err());
+        let other_tickets = tickets.unwrap_or_else(|error| {
+            tracing::warn!(%error, "the ticket keys stay as they are");
+            false
+        });
+        let look = self.folder.look()?;
+        let now = now();
+        if look.changed || first {
+            self.held = look.held.into_iter().map(|(_, file)| file).collect();
+        }
+        if first || look.changed || other_tickets || self.due.is_some_and(|due| now >= due) {
+            self.build(now)?;
+            if !first {
+                tracing::info!(
+                    certificates = self.held.len(),
+                    "certificates or ticket keys are presented anew"
+                );
+            }
+        }
+        let expiry = self.held.iter().map(|file| file.not_after.0).min();
+        self.metrics.certificates(self.held.len(), look.broken_in_all, expiry);
+        Ok(Loaded { certificates: self.held.clone(), broken: look.broken })
+    }
+
+    fn build(&mut self, now: UnixTime) -> Result<(), KeepError> {
+        let default = self.options.default_certificate.as_deref();
+        if let Some(name) = default.filter(|name| !self.held.iter().any(|file| file.name == *name)) {
+            return Err(KeepError::NoDefault(name.to_owned()));
+        }
+        let with = Building {
+            client: &self.client,
+            tickets: &self.tickets.secrets,
+            sign_timeout: self.options.sign_timeout,
+            metrics: &self.metrics,
+            now,
+        };
+        let sites = Sites::build(&self.held, default, self.options.unknown_names_get_default, &with)?;
+        *self.current.write() = Arc::new(sites);
+        let moments = self.held.iter().flat_map(|file| {
+            let staple = file.staple.as_ref().and_then(|staple| staple.until);
+            [Some(file.not_before), Some(file.not_after.plus(1)), staple]
+        });
+        self.due = moments.flatten().filter(|moment| *moment > now).min();
+        Ok(())
+    }
+}
+
+/// Files are read and chains are parsed where nobody else waits.
+async fn aside<T: Send + 'static>(
+    mut keeper: Keeper,
+    work: impl FnOnce(&mut Keeper) -> T + Send + 'static,
+) -> Result<(Keeper, T), KeepError> {
+    let done = tokio::task::spawn_blocking(move || {
+        let done = work(&mut keeper);
+        (keeper, done)
+    });
+    done.await.map_err(|_| KeepError::Stopped)
+}
+
+fn now() -> UnixTime {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    UnixTime(since.as_secs() as i64)
+}

@@ -1,0 +1,284 @@
+//! What is counted of the terminator.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use keys::SignError;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+use super::relay::Octets;
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct OutcomeLabel {
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct EndLabel {
+    end: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct DirectionLabel {
+    direction: &'static str,
+}
+
+/// How a handshake ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Handshake {
+    /// With a signature.
+    Full,
+    /// By a ticket, without one.
+    Resumed,
+    /// No certificate is for the name asked for.
+    UnknownName,
+    /// No name was asked for.
+    NoName,
+    /// The key service gave no signature.
+    NotSigned,
+    /// Not within its time.
+    Late,
+    /// The client broke it off, or spoke something else.
+    Failed,
+}
+
+impl Handshake {
+    const ALL: [Self; 7] = [
+        Self::Full,
+        Self::Resumed,
+        Self::UnknownName,
+        Self::NoName,
+        Self::NotSigned,
+        Self::Late,
+        Self::Failed,
+    ];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Resumed => "resumed",
+            Self::UnknownName => "unknown-name",
+            Self::NoName => "no-name",
+            Self::NotSigned => "not-signed",
+            Self::Late => "late",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// How a connection ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum End {
+    /// Both sides have said all.
+    Closed,
+    /// Nothing came for too long.
+    Idle,
+    /// A side was cut off.
+    Broken,
+    /// There was no handshake.
+    NoHandshake,
+    /// No upstream is for the name.
+    NoRoute,
+    /// The upstream cannot be reached.
+    NoUpstream,
+    /// The terminator stopped.
+    CutOff,
+}
+
+impl End {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Idle => "idle",
+            Self::Broken => "broken",
+            Self::NoHandshake => "no-handshake",
+            Self::NoRoute => "no-route",
+            Self::NoUpstream => "no-upstream",
+            Self::CutOff => "cut-off",
+        }
+    }
+}
+
+/// The counters. Cheap to clone; the clones share them.
+#[derive(Clone)]
+pub struct EdgeMetrics(Arc<Inner>);
+
+struct Inner {
+    connections: Gauge,
+    connections_max: Gauge,
+    refused: Counter,
+    ends: Family<EndLabel, Counter>,
+    handshakes: Family<OutcomeLabel, Counter>,
+    handshake_durations: Family<OutcomeLabel, Histogram, fn() -> Histogram>,
+    signatures: Family<OutcomeLabel, Counter>,
+    octets_family: Family<DirectionLabel, Counter>,
+    octets: Octets,
+    certificates: Gauge,
+    broken_files: Gauge,
+    broken_ticket_keys: Gauge,
+    first_expiry: Gauge,
+}
+
+/// 128 µs to 16 s, doubling.
+fn durations() -> Histogram {
+    Histogram::new(exponential_buckets(0.000_128, 2.0, 18))
+}
+
+impl Default for EdgeMetrics {
+    fn default() -> Self {
+        let octets_family = Family::<DirectionLabel, Counter>::default();
+        let octets = |direction| octets_family.get_or_create(&DirectionLabel { direction }).clone();
+        let octets = Octets { up: octets("to-upstream"), down: octets("to-client") };
+        let handshakes = Family::<OutcomeLabel, Counter>::default();
+        for outcome in Handshake::ALL {
+            // There from the start, so that a rate can be told.
+            drop(handshakes.get_or_create(&OutcomeLabel { outcome: outcome.name() }));
+        }
+        Self(Arc::new(Inner {
+            connections: Gauge::default(),
+            connections_max: Gauge::default(),
+            refused: Counter::default(),
+            ends: Family::default(),
+            handshakes,
+            handshake_durations: Family::new_with_constructor(durations),
+            signatures: Family::default(),
+            octets_family,
+            octets,
+            certificates: Gauge::default(),
+            broken_files: Gauge::default(),
+            broken_ticket_keys: Gauge::default(),
+            first_expiry: Gauge::default(),
+        }))
+    }
+}
+
+impl EdgeMetrics {
+    /// Adds all of them to a registry.
+    pub fn register(&self, registry: &mut Registry) {
+        let inner = &self.0;
+        let gauges = [
+            ("connections", "Connections open", &inner.connections),
+            ("connections_max", "Connections that may be open", &inner.connections_max),
+            ("certificates", "Chains that can be presented", &inner.certificates),
+            (
+                "broken_certificate_files",
+                "Certificate files that could not be read when they last changed",
+                &inner.broken_files,
+            ),
+            (
+                "broken_ticket_keys",
+                "Whether the file of ticket keys could not be read when it was last looked at",
+                &inner.broken_ticket_keys,
+            ),
+            (
+                "first_expiry_timestamp_seconds",
+                "When the first of the chains that are presented ends; 0 without one",
+                &inner.first_expiry,
+            ),
+        ];
+        for (name, help, gauge) in gauges {
+            registry.register(format!("bulla_intercept_edge_{name}"), help, gauge.clone());
+        }
+        registry.register(
+            "bulla_intercept_edge_refused_connections",
+            "Connections closed at once because as many as may were open",
+            inner.refused.clone(),
+        );
+        registry.register(
+            "bulla_intercept_edge_connection_ends",
+            "Connections that ended, and how",
+            inner.ends.clone(),
+        );
+        registry.register(
+            "bulla_intercept_edge_handshakes",
+            "TLS handshakes by outcome",
+            inner.handshakes.clone(),
+        );
+        registry.register(
+            "bulla_intercept_edge_handshake_duration_seconds",
+            "TLS handshakes from accepted to their outcome",
+            inner.handshake_durations.clone(),
+        );
+        registry.register(
+            "bulla_intercept_edge_signatures",
+            "Signatures asked of key services, by outcome",
+            inner.signatures.clone(),
+        );
+        registry.register(
+            "bulla_intercept_edge_passed_octets",
+            "Octets passed on, by direction",
+            inner.octets_family.clone(),
+        );
+    }
+
+    pub(super) fn may_be_open(&self, max: usize) {
+        self.0.connections_max.set(max as i64);
+    }
+
+    /// Counts a connection until dropped.
+    pub(super) fn connection(&self) -> Open {
+        self.0.connections.inc();
+        Open(self.0.connections.clone())
+    }
+
+    pub(super) fn refused(&self) {
+        self.0.refused.inc();
+    }
+
+    pub(super) fn ended(&self, end: End) {
+        self.0.ends.get_or_create(&EndLabel { end: end.name() }).inc();
+    }
+
+    pub(super) fn handshake(&self, outcome: Handshake, took: Duration) {
+        let label = OutcomeLabel { outcome: outcome.name() };
+        self.0.handshakes.get_or_create(&label).inc();
+        self.0.handshake_durations.get_or_create(&label).observe(took.as_secs_f64());
+    }
+
+    pub(super) fn signed(&self, signed: &Result<Vec<u8>, SignError>) {
+        let outcome = match signed {
+            Ok(_) => "made",
+            Err(SignError::Late) => "late",
+            Err(SignError::Unavailable(_)) => "unavailable",
+            Err(SignError::Failed(_)) => "failed",
+        };
+        self.0.signatures.get_or_create(&OutcomeLabel { outcome }).inc();
+    }
+
+    pub(super) fn octets(&self) -> &Octets {
+        &self.0.octets
+    }
+
+    /// How many chains there are, how many files hold none, and when the first chain ends (Unix seconds).
+    pub(super) fn certificates(&self, certificates: usize, broken_files: usize, first_expiry: Option<i64>) {
+        self.0.certificates.set(certificates as i64);
+        self.0.broken_files.set(broken_files as i64);
+        self.0.first_expiry.set(first_expiry.unwrap_or(0));
+    }
+
+    pub(super) fn ticket_keys_are_broken(&self, broken: bool) {
+        self.0.broken_ticket_keys.set(broken.into());
+    }
+}
+
+impl fmt::Debug for EdgeMetrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("EdgeMetrics")
+    }
+}
+
+/// A connection, counted until dropped.
+#[derive(Debug)]
+pub(super) struct Open(Gauge);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}

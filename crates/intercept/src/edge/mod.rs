@@ -1,0 +1,83 @@
+//! The terminator: TLS 1.2 and 1.3 for certificates whose private keys are not in this process. Each signature is asked of a
+//! key service; what a handshake leads to is bytes between a client and an upstream.
+//!
+//! A connection's way: `accept` (places), `connection` (deadlines), `hello` (which certificate), `signing` (the key
+//! service), `flight` (nothing is said before there is a signature), `upstream` (who gets it), `relay` (bytes).
+
+mod accept;
+mod certificate;
+mod connection;
+mod flight;
+mod hello;
+mod keeper;
+mod metrics;
+mod proxy_protocol;
+mod relay;
+mod routes;
+mod signing;
+mod sites;
+mod tickets;
+mod upstream;
+
+pub use accept::{Running, StartError, start};
+pub use certificate::{BadCertificate, CertificateFile};
+pub use keeper::{KeepError, Loaded};
+pub use metrics::EdgeMetrics;
+pub use routes::{BadRoute, Route, Routes};
+pub use tickets::{BadTicketKeys, TICKET_KEYS_MAX};
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How the terminator listens, what it presents, and to whom it passes on.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// The folder of chains (`NAME.pem`, leaf first), and of what is stapled to them (`NAME.ocsp`, DER).
+    pub certificates: PathBuf,
+    /// The name of the file that is presented to who names no host, and, if [`Self::unknown_names_get_default`], to who
+    /// names one that no certificate is for.
+    pub default_certificate: Option<String>,
+    /// Otherwise they get the alert unrecognized_name (RFC 6066 section 3).
+    pub unknown_names_get_default: bool,
+    /// Who gets the connections, by the name asked for.
+    pub routes: Routes,
+    /// The keys that session tickets are sealed under, shared by those who serve the same names. Made here when `None`.
+    pub ticket_keys_file: Option<PathBuf>,
+    /// How long a ticket key made here seals; it opens for twice as long.
+    pub ticket_key_life: Duration,
+    /// Between two looks at the folder and at the ticket keys.
+    pub reload: Duration,
+    /// Connections at once; more are closed at once. Some 60 KB each.
+    pub connections_max: usize,
+    /// For a TLS handshake from accepted to done, its signature included.
+    pub handshake_timeout: Duration,
+    /// For a signature.
+    pub sign_timeout: Duration,
+    /// For finding the upstream's address and connecting to it.
+    pub connect_timeout: Duration,
+    /// A connection on which nothing came from either side, before it is closed.
+    pub idle: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([0, 0, 0, 0], 8443)),
+            certificates: PathBuf::new(),
+            default_certificate: None,
+            unknown_names_get_default: false,
+            routes: Routes::default(),
+            ticket_keys_file: None,
+            ticket_key_life: Duration::from_secs(12 * 3_600),
+            reload: Duration::from_secs(10),
+            connections_max: 16_384,
+            handshake_timeout: Duration::from_secs(10),
+            sign_timeout: Duration::from_secs(3),
+            connect_timeout: Duration::from_secs(5),
+            idle: Duration::from_secs(300),
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! The header of the PROXY protocol, version 2: who the client is, for an upstream that sees only us.
+//! <https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt>, section 2.2.
+
+use std::net::SocketAddr;
+
+const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
+/// Version 2, the command PROXY.
+const VERSION_AND_COMMAND: u8 = 0x21;
+const TCP_OVER_IPV4: u8 = 0x11;
+const TCP_OVER_IPV6: u8 = 0x21;
+/// The protocol agreed upon above TLS.
+const TYPE_ALPN: u8 = 0x01;
+/// The name the client asked for.
+const TYPE_AUTHORITY: u8 = 0x02;
+
+/// What is told of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Told<'a> {
+    pub(super) client: SocketAddr,
+    pub(super) server: SocketAddr,
+    pub(super) alpn: Option<&'a [u8]>,
+    pub(super) name: Option<&'a str>,
+}
+
+/// The header, to be sent before all else.
+pub(super) fn header(told: &Told<'_>) -> Vec<u8> {
+    let mut body = Vec::with_capacity(64);
+    // What came to an IPv6 socket over IPv4 is told as what it is.
+    let family = match (told.client.ip().to_canonical(), told.server.ip().to_canonical()) {
+        (std::net::IpAddr::V4(client), std::net::IpAddr::V4(server)) => {
+            body.extend(client.octets());
+            body.extend(server.octets());
+            TCP_OVER_IPV4
+        }
+        (client, server) => {
+            for address in [client, server] {
+                body.extend(match address {
+                    std::net::IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+                    std::net::IpAddr::V6(address) => address.octets(),
+                });
+            }
+            TCP_OVER_IPV6
+        }
+    };
+    body.extend(told.client.port().to_be_bytes());
+    body.extend(told.server.port().to_be_bytes());
+    let values = [(TYPE_ALPN, told.alpn), (TYPE_AUTHORITY, told.name.map(str::as_bytes))];
+    for (kind, value) in values {
+        // Both have a length of one octet in TLS.
+        let Some((value, length)) = value.and_then(|value| Some((value, u16::try_from(value.len()).ok()?)))
+        else {
+            continue;
+        };
+        body.push(kind);
+        body.extend(length.to_be_bytes());
+        body.extend(value);
+    }
+    let mut header = Vec::with_capacity(16 + body.len());
+    header.extend(SIGNATURE);
+    header.extend([VERSION_AND_COMMAND, family]);
+    header.extend((body.len() as u16).to_be_bytes());
+    header.extend(body);
+    header
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_has_addresses_ports_and_names() {
+        let told = Told {
+            client: "[::ffff:192.0.2.7]:4711".parse().unwrap(),
+            server: "203.0.113.1:443".parse().unwrap(),
+            alpn: Some(b"h2"),
+            name: Some("a.example"),
+        };
+        let mut wanted = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\x00\x1d".to_vec();
+        wanted.extend([192, 0, 2, 7, 203, 0, 113, 1, 0x12, 0x67, 0x01, 0xbb]);
+        wanted.extend(b"\x01\x00\x02h2\x02\x00\x09a.example");
+        assert_eq!(header(&told), wanted);
+        let six = Told { client: "[2001:db8::1]:1".parse().unwrap(), alpn: None, name: None, ..told };
+        let header = header(&six);
+        assert_eq!((header[13], header[15], header.len()), (0x21, 36, 52));
+        assert_eq!(header[32..44], [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]);
+    }
+}

@@ -1,0 +1,152 @@
+//! Bytes in both directions, each ending by itself.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use prometheus_client::metrics::counter::Counter;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::time::Instant;
+
+/// Octets of a buffer, one for each direction: a TLS record.
+const BUFFER: usize = 16 << 10;
+
+/// How a relay ended.
+#[derive(Debug)]
+pub(super) enum Ended {
+    /// Both sides have said all.
+    Closed,
+    /// Nothing came for too long.
+    Idle,
+    /// A side was cut off.
+    Broken(io::Error),
+}
+
+/// Counts what goes through.
+#[derive(Clone, Debug)]
+pub(super) struct Octets {
+    pub(super) up: Counter,
+    pub(super) down: Counter,
+}
+
+/// When something last came, in milliseconds since the beginning.
+struct Activity {
+    began: Instant,
+    at_ms: AtomicU64,
+}
+
+impl Activity {
+    fn now(&self) {
+        self.at_ms.store(self.began.elapsed().as_millis() as u64, Relaxed);
+    }
+
+    /// Until nothing came for so long.
+    async fn idle(&self, limit: Duration) {
+        loop {
+            let last = self.began + Duration::from_millis(self.at_ms.load(Relaxed));
+            if last.elapsed() >= limit {
+                return;
+            }
+            tokio::time::sleep_until(last + limit).await;
+        }
+    }
+}
+
+/// Passes on what `client` and `upstream` say, until both have ended, or one was cut off, or nothing came for `idle`. What ends on
+/// one side is ended on the other (a half-closed connection).
+pub(super) async fn relay(
+    client: impl AsyncRead + AsyncWrite + Unpin,
+    upstream: impl AsyncRead + AsyncWrite + Unpin,
+    idle: Duration,
+    octets: &Octets,
+) -> Ended {
+    let activity = Activity { began: Instant::now(), at_ms: AtomicU64::new(0) };
+    let (from_client, to_client) = tokio::io::split(client);
+    let (from_upstream, to_upstream) = tokio::io::split(upstream);
+    // Whether a side has said all. Who has, may hang up without waiting for what the other still says.
+    let ended = AtomicBool::new(false);
+    let both = async {
+        tokio::try_join!(
+            pass(from_client, to_upstream, &activity, &octets.up, &ended),
+            pass(from_upstream, to_client, &activity, &octets.down, &ended),
+        )
+    };
+    tokio::select! {
+        both = both => match both {
+            Err(error) if !ended.load(Relaxed) => Ended::Broken(error),
+            _ => Ended::Closed,
+        },
+        () = activity.idle(idle) => Ended::Idle,
+    }
+}
+
+async fn pass(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    activity: &Activity,
+    octets: &Counter,
+    ended: &AtomicBool,
+) -> io::Result<()> {
+    let mut buffer = vec![0; BUFFER];
+    loop {
+        let count = from.read(&mut buffer).await?;
+        if count == 0 {
+            ended.store(true, Relaxed);
+            return to.shutdown().await;
+        }
+        activity.now();
+        to.write_all(&buffer[..count]).await?;
+        to.flush().await?;
+        activity.now();
+        octets.inc_by(count as u64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::duplex;
+
+    use super::*;
+
+    fn octets() -> Octets {
+        Octets { up: Counter::default(), down: Counter::default() }
+    }
+
+    #[tokio::test]
+    async fn a_side_that_has_said_all_still_hears() {
+        let ((mut client, near), (far, mut upstream)) = (duplex(64), duplex(64));
+        let counts = octets();
+        let relaying = relay(near, far, Duration::from_secs(60), &counts);
+        let talking = async {
+            client.write_all(b"question").await.unwrap();
+            client.shutdown().await.unwrap();
+            let mut asked = String::new();
+            upstream.read_to_string(&mut asked).await.unwrap();
+            upstream.write_all(b"the answer").await.unwrap();
+            upstream.shutdown().await.unwrap();
+            let mut answered = String::new();
+            client.read_to_string(&mut answered).await.unwrap();
+            (asked, answered)
+        };
+        let (ended, said) = tokio::join!(relaying, talking);
+        assert!(matches!(ended, Ended::Closed), "{ended:?}");
+        assert_eq!(said, ("question".into(), "the answer".into()));
+        assert_eq!((counts.up.get(), counts.down.get()), (8, 10));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silence_ends_it_and_a_word_now_and_then_does_not() {
+        let ((mut client, near), (far, _upstream)) = (duplex(64), duplex(64));
+        let began = Instant::now();
+        let speaking = async {
+            for _ in 0..5 {
+                tokio::time::sleep(Duration::from_secs(40)).await;
+                client.write_all(b".").await.unwrap();
+            }
+        };
+        let counts = octets();
+        let (ended, ()) = tokio::join!(relay(near, far, Duration::from_secs(60), &counts), speaking);
+        assert!(matches!(ended, Ended::Idle), "{ended:?}");
+        assert_eq!(began.elapsed().as_secs(), 260);
+    }
+}

@@ -1,0 +1,172 @@
+//! Who gets a connection, by the name asked for.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use x509::HostName;
+
+/// Names of all routes.
+const NAMES_MAX: usize = 100_000;
+/// Protocols of a route, and octets of each (RFC 7301 section 3.1).
+const ALPN_MAX: usize = 8;
+const ALPN_OCTETS_MAX: usize = 255;
+
+/// An upstream, and how it is spoken to.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Route {
+    /// A name or an address.
+    pub host: String,
+    /// TCP
+    pub port: u16,
+    /// Protocols that it speaks (RFC 7301), the one liked best first. None are agreed upon when empty.
+    pub alpn: Vec<String>,
+    /// Whether it is told the client's address by a header of the PROXY protocol, version 2.
+    pub proxy_protocol: bool,
+}
+
+/// Why there is no such route.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum BadRoute {
+    /// Not HOST:PORT.
+    #[error("{0:?} is no upstream: write HOST:PORT")]
+    Upstream(String),
+    /// Neither a host name nor one with a star before it.
+    #[error("{0:?} is no host name; *.HOST stands for all right below HOST")]
+    Name(String),
+    /// A name twice.
+    #[error("the name {0:?} has two routes")]
+    Twice(String),
+    /// More than are held.
+    #[error("there are more than {NAMES_MAX} names")]
+    TooMany,
+    /// No protocol's name, or too many.
+    #[error("alpn is at most {ALPN_MAX} names of 1 to {ALPN_OCTETS_MAX} octets")]
+    Alpn,
+}
+
+impl Route {
+    /// # Errors
+    /// [`BadRoute`]
+    pub fn new(upstream: &str, alpn: &[String], proxy_protocol: bool) -> Result<Self, BadRoute> {
+        let wrong = || BadRoute::Upstream(upstream.to_owned());
+        let (host, port) = upstream.rsplit_once(':').ok_or_else(wrong)?;
+        let host = match host.strip_prefix('[') {
+            Some(rest) => rest.strip_suffix(']').ok_or_else(wrong)?,
+            None if host.contains(':') => return Err(wrong()),
+            None => host,
+        };
+        let port: u16 = port.parse().map_err(|_| wrong())?;
+        if host.is_empty() || port == 0 {
+            return Err(wrong());
+        }
+        let fits = |name: &String| (1..=ALPN_OCTETS_MAX).contains(&name.len());
+        if alpn.len() > ALPN_MAX || !alpn.iter().all(fits) {
+            return Err(BadRoute::Alpn);
+        }
+        Ok(Self { host: host.to_owned(), port, alpn: alpn.to_vec(), proxy_protocol })
+    }
+}
+
+/// All routes.
+#[derive(Clone, Debug, Default)]
+pub struct Routes {
+    exact: HashMap<String, Arc<Route>>,
+    /// By what stands after the star and its dot.
+    wildcard: HashMap<String, Arc<Route>>,
+    default: Option<Arc<Route>>,
+}
+
+impl Routes {
+    /// `default` gets what no other route is for; without one such connections are closed.
+    #[must_use]
+    pub fn new(default: Option<Route>) -> Self {
+        Self { default: default.map(Arc::new), ..Self::default() }
+    }
+
+    /// Has connections for these names go there.
+    ///
+    /// # Errors
+    /// [`BadRoute`]
+    pub fn add(&mut self, names: &[String], route: Route) -> Result<(), BadRoute> {
+        let route = Arc::new(route);
+        for name in names {
+            if self.exact.len() + self.wildcard.len() >= NAMES_MAX {
+                return Err(BadRoute::TooMany);
+            }
+            let (routes, rest) = match name.strip_prefix("*.") {
+                Some(rest) => (&mut self.wildcard, rest),
+                None => (&mut self.exact, name.as_str()),
+            };
+            let rest = HostName::parse(rest).map_err(|_| BadRoute::Name(name.clone()))?;
+            if routes.insert(rest.as_str().to_owned(), Arc::clone(&route)).is_some() {
+                return Err(BadRoute::Twice(name.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether there is none at all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.exact.is_empty() && self.wildcard.is_empty() && self.default.is_none()
+    }
+
+    /// The one for a name as it was asked for: an exact one, a wildcard's, the default.
+    #[must_use]
+    pub fn find(&self, name: Option<&str>) -> Option<&Arc<Route>> {
+        let named = name.and_then(|name| {
+            let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
+            let below = || self.wildcard.get(name.split_once('.')?.1);
+            self.exact.get(&name).or_else(below)
+        });
+        named.or(self.default.as_ref())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn route(upstream: &str) -> Route {
+        Route::new(upstream, &[], false).unwrap()
+    }
+
+    #[test]
+    fn an_upstream_is_a_host_and_a_port() {
+        for (text, wanted) in [
+            ("127.0.0.1:80", Some(("127.0.0.1", 80))),
+            ("[::1]:80", Some(("::1", 80))),
+            ("app.internal:8080", Some(("app.internal", 8080))),
+            ("::1:80", None),
+            ("app", None),
+            ("app:0", None),
+            ("app:70000", None),
+            (":80", None),
+            ("[]:80", None),
+        ] {
+            let read = Route::new(text, &[], false).ok();
+            assert_eq!(read.as_ref().map(|route| (route.host.as_str(), route.port)), wanted, "{text}");
+        }
+        assert_eq!(Route::new("a:1", &[String::new()], false), Err(BadRoute::Alpn));
+    }
+
+    #[test]
+    fn exact_names_come_first_then_wildcards_then_the_default() {
+        let mut routes = Routes::new(Some(route("default:1")));
+        routes.add(&["a.example".into(), "*.example".into()], route("one:1")).unwrap();
+        routes.add(&["b.example".into()], route("two:1")).unwrap();
+        for (name, wanted) in [
+            (Some("a.example"), "one"),
+            (Some("B.Example."), "two"),
+            (Some("c.example"), "one"),
+            (Some("d.c.example"), "default"),
+            (Some("example"), "default"),
+            (None, "default"),
+        ] {
+            assert_eq!(routes.find(name).map(|route| route.host.as_str()), Some(wanted), "{name:?}");
+        }
+        assert!(Routes::default().find(Some("a")).is_none());
+        assert_eq!(routes.add(&["b.example".into()], route("x:1")), Err(BadRoute::Twice("b.example".into())));
+        assert_eq!(routes.add(&["a_b c".into()], route("x:1")), Err(BadRoute::Name("a_b c".into())));
+    }
+}

@@ -1,0 +1,107 @@
+//! Signatures of handshakes, made elsewhere while the connection waits and nobody else does.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use futures_util::future::BoxFuture;
+use keys::{Hash, KeyRef, Scheme, SignError};
+use parking_lot::Mutex;
+use s2n_tls::callbacks::{ConnectionFuture, OperationType, PrivateKeyCallback, PrivateKeyOperation};
+use s2n_tls::connection::Connection;
+use s2n_tls::enums::{HashAlgorithm, SignatureAlgorithm};
+use s2n_tls::error::Error;
+
+use super::flight::{Alert, INTERNAL_ERROR};
+use super::metrics::EdgeMetrics;
+
+/// The key of a chain: who asks it for a signature.
+#[derive(Debug)]
+pub(super) struct HeldElsewhere(pub(super) KeyRef);
+
+/// Asks the key of the chain that was chosen.
+pub(super) struct RemoteSigning {
+    timeout: Duration,
+    metrics: EdgeMetrics,
+}
+
+impl RemoteSigning {
+    pub(super) fn new(timeout: Duration, metrics: EdgeMetrics) -> Self {
+        Self { timeout, metrics }
+    }
+}
+
+impl PrivateKeyCallback for RemoteSigning {
+    fn handle_operation(
+        &self,
+        connection: &mut Connection,
+        operation: PrivateKeyOperation,
+    ) -> Result<Option<Pin<Box<dyn ConnectionFuture>>>, Error> {
+        let chain = connection.selected_cert();
+        let key =
+            chain.and_then(|chain| chain.application_context::<HeldElsewhere>().map(|key| key.0.clone()));
+        let key = key.ok_or_else(|| Error::application("a chain without a key".into()))?;
+        let scheme = match operation.kind()? {
+            OperationType::Sign(algorithm, hash) => scheme(*algorithm, *hash),
+            _ => None,
+        };
+        let scheme = scheme.ok_or_else(|| Error::application("no such signature is made".into()))?;
+        let mut input = vec![0; operation.input_size()?];
+        operation.input(&mut input)?;
+        let deadline = Instant::now() + self.timeout;
+        let signing = async move { key.sign_digest(scheme, &input, deadline).await };
+        Ok(Some(Box::pin(Signing {
+            operation: Some(operation),
+            signing: Mutex::new(Box::pin(signing)),
+            metrics: self.metrics.clone(),
+        })))
+    }
+}
+
+/// How a signature is asked for; `None` for what is spoken by nobody here.
+fn scheme(algorithm: SignatureAlgorithm, hash: HashAlgorithm) -> Option<Scheme> {
+    let hash = match hash {
+        HashAlgorithm::SHA1 => Hash::Sha1,
+        HashAlgorithm::SHA224 => Hash::Sha224,
+        HashAlgorithm::SHA256 => Hash::Sha256,
+        HashAlgorithm::SHA384 => Hash::Sha384,
+        HashAlgorithm::SHA512 => Hash::Sha512,
+        _ => return None,
+    };
+    match algorithm {
+        SignatureAlgorithm::RSA_PKCS1 => Some(Scheme::RsaPkcs1(hash)),
+        SignatureAlgorithm::RSA_PSS_RSAE | SignatureAlgorithm::RSA_PSS_PSS => Some(Scheme::RsaPss(hash)),
+        SignatureAlgorithm::ECDSA => Some(Scheme::Ecdsa(hash)),
+        _ => None,
+    }
+}
+
+/// A signature under way. Dropped with its connection, it is asked for no more.
+struct Signing {
+    operation: Option<PrivateKeyOperation>,
+    /// Locked by nobody: the library wants futures to be shareable, and polls them through `&mut`.
+    signing: Mutex<BoxFuture<'static, Result<Vec<u8>, SignError>>>,
+    metrics: EdgeMetrics,
+}
+
+impl ConnectionFuture for Signing {
+    fn poll(
+        mut self: Pin<&mut Self>,
+        connection: &mut Connection,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), Error>> {
+        let Poll::Ready(signed) = self.signing.get_mut().as_mut().poll(context) else { return Poll::Pending };
+        self.metrics.signed(&signed);
+        let operation = self.operation.take();
+        Poll::Ready(match (signed, operation) {
+            (Ok(signature), Some(operation)) => operation.set_output(connection, &signature),
+            (Err(error), _) => {
+                if let Some(alert) = connection.application_context::<Alert>() {
+                    alert.set(INTERNAL_ERROR);
+                }
+                Err(Error::application(Box::new(error)))
+            }
+            (Ok(_), None) => Err(Error::application("a signature that was used already".into())),
+        })
+    }
+}

@@ -1,0 +1,33 @@
+//! TLS towards a key service: 1.2 and 1.3, both sides with certificates.
+
+use std::sync::Arc;
+
+use rustls::client::Resumption;
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::CertificateDer;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::version::{TLS12, TLS13};
+use rustls::{ClientConfig, RootCertStore};
+
+/// Whom to present and whom to believe.
+#[derive(Clone, Debug)]
+pub struct ClientTls {
+    /// Our own.
+    pub certificate: Arc<CertifiedKey>,
+    /// Roots (DER) below which servers' certificates stand; no others count.
+    pub server_roots: Vec<Vec<u8>>,
+}
+
+/// Sessions are not resumed: connections are long, and each proves anew who is there.
+pub(super) fn config(tls: &ClientTls) -> Result<Arc<ClientConfig>, rustls::Error> {
+    let mut roots = RootCertStore::empty();
+    for root in &tls.server_roots {
+        roots.add(CertificateDer::from(root.clone()))?;
+    }
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13, &TLS12])?;
+    let own = Arc::new(SingleCertAndKey::from(Arc::clone(&tls.certificate)));
+    let mut config = builder.with_root_certificates(roots).with_client_cert_resolver(own);
+    config.resumption = Resumption::disabled();
+    Ok(Arc::new(config))
+}

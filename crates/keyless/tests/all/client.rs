@@ -1,0 +1,244 @@
+//! Asking others to sign.
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use keyless::client::{Client, ClientError, ClientMetrics, ClientOptions, ClientTls, Server};
+use keyless::server::Options;
+use keyless::wire::{ErrorCode, Items};
+use keys::{Hash, KeyRef, KeyType, Scheme, SignError, Signer};
+use tokio::net::UnixListener;
+
+use crate::certificates::{Authority, CLIENT_AUTH};
+use crate::peer::{Gated, KINDS, PATIENCE, World, key, openssl_verifies, ski, until};
+
+/// The opcode of ECDSA with SHA-256.
+const ECDSA: u8 = 0x15;
+const DIGEST: [u8; 32] = [7; 32];
+
+fn patience() -> Instant {
+    Instant::now() + PATIENCE
+}
+
+fn unix(world: &World) -> Server {
+    Server::Unix(world.socket())
+}
+
+fn tls(world: &World, authority: &Authority) -> ClientOptions {
+    let server = Server::Tls { host: "localhost".into(), port: world.running.address.unwrap().port() };
+    let certificate = authority.leaf(&[CLIENT_AUTH]).certified();
+    let tls = ClientTls { certificate, server_roots: vec![world.server_ca.der.clone()] };
+    ClientOptions { servers: vec![server], tls: Some(tls), ..ClientOptions::default() }
+}
+
+/// A client of these servers, and its figures.
+fn client(servers: &[Server], options: ClientOptions) -> (Client, Figures) {
+    start(&ClientOptions { servers: servers.to_vec(), ..options })
+}
+
+fn start(options: &ClientOptions) -> (Client, Figures) {
+    let metrics = ClientMetrics::default();
+    (Client::start(options, metrics.clone()).unwrap(), Figures(metrics))
+}
+
+struct Figures(ClientMetrics);
+
+impl Figures {
+    /// The sum of all figures of this name whose labels have this in them.
+    fn sum(&self, name: &str, label: &str) -> f64 {
+        let mut registry = prometheus_client::registry::Registry::default();
+        self.0.register(&mut registry);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        let of_name = text.lines().filter(|line| line.starts_with(name) && line.contains(label));
+        of_name.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
+    }
+
+    fn made(&self) -> f64 {
+        self.sum("bulla_keyless_client_connects_total", "made")
+    }
+}
+
+fn ecdsa(of: &dyn Signer) -> Items<'static> {
+    Items { opcode: ECDSA, ski: Some(ski(of)), payload: &DIGEST, ..Items::default() }
+}
+
+#[tokio::test]
+async fn every_kind_of_key_signs_over_tls_and_over_the_socket() {
+    let world = World::new().await;
+    let over_tls = start(&tls(&world, &world.client_ca)).0;
+    let over_socket = client(&[unix(&world)], ClientOptions::default()).0;
+    for client in [over_tls, over_socket] {
+        for kind in KINDS {
+            let here = key(kind);
+            let remote = client.key(here.spki()).unwrap();
+            assert_eq!((remote.key_type(), remote.ski()), (kind, ski(here)));
+            let scheme = Scheme::of(kind).unwrap();
+            let signature = remote.sign(b"a message", patience()).await.unwrap();
+            let input = scheme.input(b"a message").unwrap();
+            assert!(openssl_verifies(here.spki(), scheme, &input, &signature), "{kind}");
+        }
+        client.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn many_share_one_connection() {
+    let world = World::new().await;
+    let (client, figures) = client(&[unix(&world)], ClientOptions::default());
+    let items = ecdsa(key(KeyType::P256));
+    let signed = join_all((0..1_000).map(|_| client.call(&items, patience()))).await;
+    assert!(signed.iter().all(Result::is_ok), "{:?}", signed.iter().find(|signed| signed.is_err()));
+    assert_eq!(figures.made(), 1.0);
+    assert_eq!(figures.sum("bulla_keyless_client_requests_in_flight", ""), 0.0);
+    assert_eq!(figures.sum("bulla_keyless_client_request_duration_seconds_count", ""), 1_000.0);
+    assert_eq!(world.figure("bulla_keyless_connections"), 1.0);
+    drop(client);
+    until(|| world.figure("bulla_keyless_connections") == 0.0).await;
+}
+
+#[tokio::test]
+async fn nobody_waits_for_a_slow_key_of_somebody_else_and_too_many_are_refused_at_once() {
+    let (slow, open) = Gated::new(KeyType::P256);
+    let world = World::with(Options::default(), vec![slow.clone() as KeyRef]).await;
+    let options = ClientOptions { in_flight_max: 3, ..ClientOptions::default() };
+    let (client, figures) = client(&[unix(&world)], options);
+    let (slow, fast) = (ecdsa(&*slow), ecdsa(key(KeyType::P256)));
+    let waiting: Vec<_> = (0..2)
+        .map(|_| {
+            let (client, items) = (client.clone(), slow);
+            tokio::spawn(async move { client.call(&items, patience()).await })
+        })
+        .collect();
+    until(|| figures.sum("bulla_keyless_client_requests_in_flight", "") == 2.0).await;
+    client.call(&fast, patience()).await.unwrap();
+
+    let third = tokio::spawn({
+        let client = client.clone();
+        async move { client.call(&slow, patience()).await }
+    });
+    until(|| figures.sum("bulla_keyless_client_requests_in_flight", "") == 3.0).await;
+    let refused = client.call(&fast, patience()).await;
+    assert!(matches!(refused, Err(ClientError::Overloaded(_))), "{refused:?}");
+    third.abort();
+    until(|| figures.sum("bulla_keyless_client_requests_in_flight", "") == 2.0).await;
+    client.call(&fast, patience()).await.unwrap();
+
+    open.send(true).unwrap();
+    for waiting in waiting {
+        waiting.await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_is_late_is_dropped_and_the_connection_lives_on() {
+    let (slow, open) = Gated::new(KeyType::P256);
+    let world = World::with(Options::default(), vec![slow.clone() as KeyRef]).await;
+    let (client, figures) = client(&[unix(&world)], ClientOptions::default());
+    let remote = client.key(slow.spki()).unwrap();
+    client.call(&ecdsa(key(KeyType::P256)), patience()).await.unwrap();
+    let soon = Instant::now() + Duration::from_millis(50);
+    let late = remote.sign_digest(Scheme::Ecdsa(Hash::Sha256), &DIGEST, soon).await;
+    assert_eq!(late, Err(SignError::Late));
+    open.send(true).unwrap();
+    for _ in 0..10 {
+        remote.sign_digest(Scheme::Ecdsa(Hash::Sha256), &DIGEST, patience()).await.unwrap();
+    }
+    assert_eq!(figures.made(), 1.0);
+    assert_eq!(figures.sum("bulla_keyless_client_errors_total", "late"), 1.0);
+}
+
+#[tokio::test]
+async fn a_service_that_went_is_told_at_once_and_found_again() {
+    let world = World::new().await;
+    let (client, figures) = client(&[unix(&world)], ClientOptions::default());
+    let items = ecdsa(key(KeyType::P256));
+    client.call(&items, patience()).await.unwrap();
+    let (socket, set) = (world.socket(), world.keys.clone());
+    assert!(world.running.stop().await);
+    until(|| figures.sum("bulla_keyless_client_up", "") == 0.0).await;
+    until(|| figures.sum("bulla_keyless_client_connects_total", "failed") > 0.0).await;
+    let began = Instant::now();
+    let refused = client.call(&items, patience()).await;
+    assert_eq!(refused, Err(ClientError::Unreachable));
+    assert!(began.elapsed() < PATIENCE / 10, "nobody waits for a service that is gone");
+
+    let options = Options { socket: Some(socket), ..Options::default() };
+    let again = keyless::server::start(options, set, keyless::Metrics::default()).await.unwrap();
+    until(|| client.is_up()).await;
+    client.call(&items, patience()).await.unwrap();
+    again.stop().await;
+}
+
+#[tokio::test]
+async fn another_service_is_asked_for_what_is_gone_or_overloaded_and_never_for_what_a_key_said() {
+    let (slow, open) = Gated::new(KeyType::P256);
+    // Gives up at once, which the protocol calls an error of the server.
+    let hasty = Options { deadline: Duration::from_millis(1), ..Options::default() };
+    let first = World::with(hasty, vec![slow.clone() as KeyRef]).await;
+    let second = World::with(Options::default(), vec![slow.clone() as KeyRef]).await;
+    let gone = Server::Unix(first.folder.path().join("nobody"));
+    let (client, figures) = client(&[gone, unix(&first), unix(&second)], ClientOptions::default());
+    until(|| figures.sum("bulla_keyless_client_up", "") == 2.0).await;
+
+    let asked = tokio::spawn({
+        let (client, items) = (client.clone(), ecdsa(&*slow));
+        async move { client.call(&items, patience()).await }
+    });
+    until(|| second.figure("bulla_keyless_requests_in_flight{opcode=\"ecdsa-sha256\"}") == 1.0).await;
+    open.send(true).unwrap();
+    asked.await.unwrap().unwrap();
+    assert_eq!(figures.sum("bulla_keyless_client_retries_total", "made"), 1.0);
+
+    first.keys.put("more", Vec::new());
+    let refused = client.call(&ecdsa(&*slow), patience()).await;
+    let refused = refused.expect_err("the first does not have it");
+    assert!(matches!(refused, ClientError::Refused { code: ErrorCode::KeyNotFound, .. }), "{refused}");
+    assert_eq!(figures.sum("bulla_keyless_client_retries_total", ""), 1.0);
+}
+
+#[tokio::test]
+async fn a_connection_is_kept_by_pings_and_given_up_without_answers() {
+    let patient = Options { socket_idle: Duration::from_secs(2), ..Options::default() };
+    let world = World::with(patient, Vec::new()).await;
+    let often = ClientOptions { ping_every: Duration::from_millis(100), ..ClientOptions::default() };
+    let (kept, figures) = client(&[unix(&world)], often);
+    until(|| world.figure("bulla_keyless_request_duration_seconds_count{opcode=\"ping\"}") >= 30.0).await;
+    assert_eq!(figures.made(), 1.0);
+    kept.stop().await;
+
+    let mute = world.folder.path().join("mute");
+    let listener = UnixListener::bind(&mute).unwrap();
+    let hold = tokio::spawn(async move {
+        let mut held = Vec::new();
+        while let Ok((stream, _)) = listener.accept().await {
+            held.push(stream);
+        }
+    });
+    let impatient = ClientOptions {
+        ping_every: Duration::from_millis(50),
+        ping_timeout: Duration::from_millis(50),
+        ..ClientOptions::default()
+    };
+    let (client, figures) = client(&[Server::Unix(mute)], impatient);
+    let lost = client.call(&ecdsa(key(KeyType::P256)), patience()).await;
+    assert!(matches!(lost, Err(ClientError::Lost(_))), "{lost:?}");
+    until(|| figures.made() >= 3.0).await;
+    hold.abort();
+}
+
+#[tokio::test]
+async fn who_is_not_let_in_is_told_so() {
+    let world = World::new().await;
+    let (client, figures) = start(&tls(&world, &Authority::new("strangers")));
+    until(|| figures.sum("bulla_keyless_client_connects_total", "") >= 2.0).await;
+    let short = Instant::now() + Duration::from_secs(5);
+    assert!(client.call(&ecdsa(key(KeyType::P256)), short).await.is_err());
+    client.change_tls(&tls(&world, &world.client_ca).tls.unwrap()).unwrap();
+    let items = ecdsa(key(KeyType::P256));
+    let deadline = patience();
+    while client.call(&items, deadline).await.is_err() {
+        assert!(Instant::now() < deadline, "the new certificate is presented");
+        until(|| client.is_up()).await;
+    }
+}
