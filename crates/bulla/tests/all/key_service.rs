@@ -236,6 +236,7 @@ fn tenants_have_their_keys_and_limits_by_the_native_protocol_too() {
     for (name, purpose) in [("server", "serverAuth"), ("client", "clientAuth")] {
         place.certificate(name, purpose);
     }
+    let folder = place.folder.path().to_owned();
     let configure = |tenant: &str| {
         let text = format!(
             "[keys]\ndirectories = [\"keys\"]\nlisten = \"127.0.0.1:0\"\nnative_listen = \"127.0.0.1:0\"\n\
@@ -243,8 +244,8 @@ fn tenants_have_their_keys_and_limits_by_the_native_protocol_too() {
              client_ca_files = [\"ca.pem\"]\n[[keys.tenant]]\nname = \"a\"\nclients = [\"localhost\"]\n{tenant}\n"
         );
         // At once, as a deployment does.
-        std::fs::write(place.path("bulla.toml.new"), text).unwrap();
-        std::fs::rename(place.path("bulla.toml.new"), place.path("bulla.toml")).unwrap();
+        std::fs::write(folder.join("bulla.toml.new"), text).unwrap();
+        std::fs::rename(folder.join("bulla.toml.new"), folder.join("bulla.toml")).unwrap();
     };
     configure("keys = [\"web-*\"]\nrate_per_s = 1\nburst = 5");
     let said = place.serve(&["--config", "bulla.toml"]);
