@@ -178,7 +178,11 @@ fn tls_options(settings: &KeyServiceSettings) -> Outcome<TlsOptions> {
     for path in &settings.client_ca_files {
         client_roots.extend(files::certificates("keys.client_ca_files", path)?);
     }
-    Ok(TlsOptions { certificate, client_roots })
+    let mut client_crls = Vec::new();
+    for path in &settings.client_crl_files {
+        client_crls.extend(files::crls("keys.client_crl_files", path)?);
+    }
+    Ok(TlsOptions { certificate, client_roots, client_crls })
 }
 
 fn announce(settings: &KeyServiceSettings, running: &Running, set: &KeySet) -> Outcome<()> {
@@ -259,7 +263,9 @@ fn renew(settings: &KeyServiceSettings, presented: &mut TlsOptions, running: &Ru
 }
 
 fn is_same(before: &TlsOptions, now: &TlsOptions) -> bool {
-    before.certificate.cert == now.certificate.cert && before.client_roots == now.client_roots
+    before.certificate.cert == now.certificate.cert
+        && before.client_roots == now.client_roots
+        && before.client_crls == now.client_crls
 }
 
 /// The folders of keys, and where their keys are put.

@@ -129,6 +129,7 @@ async fn serve(folder: &str) {
     let tls = TlsOptions {
         certificate: server_ca.leaf(&[SERVER_AUTH]).certified(),
         client_roots: vec![client_ca.der.clone()],
+        client_crls: Vec::new(),
     };
     let anywhere = "127.0.0.1:0".parse().unwrap();
     let options = Options { tls: Some((anywhere, tls)), native: Some(anywhere), ..Options::default() };

@@ -51,16 +51,22 @@ pub(crate) enum Refusal {
     InFlight,
     /// As many requests of one stream are under way as may.
     Stream,
+    /// As many requests of one connection are under way as may.
+    Connection,
+    /// As many octets wait to be signed as may.
+    Octets,
 }
 
 impl Refusal {
-    const ALL: [(Self, &'static str); 6] = [
+    const ALL: [(Self, &'static str); 8] = [
         (Self::Stage, "stage"),
         (Self::Key, "key"),
         (Self::Elsewhere, "elsewhere"),
         (Self::Rate, "rate"),
         (Self::InFlight, "in-flight"),
         (Self::Stream, "stream"),
+        (Self::Connection, "connection"),
+        (Self::Octets, "octets"),
     ];
 
     /// For whoever asked.
@@ -72,6 +78,8 @@ impl Refusal {
             Self::Rate => "the tenant's rate is reached",
             Self::InFlight => "as many of the tenant's requests are under way as may",
             Self::Stream => "as many requests of this stream are under way as may",
+            Self::Connection => "as many requests of this connection are under way as may",
+            Self::Octets => "as many octets wait to be signed as may",
         }
     }
 }

@@ -194,6 +194,11 @@ pub(super) const KEYS: &[(&str, Kind, &str)] = &[
     ("keys.key_file", Kind::Text, "the key of that chain (PEM)"),
     ("keys.client_ca_files", Kind::List, "the roots (PEM) below which its clients' certificates stand"),
     (
+        "keys.client_crl_files",
+        Kind::List,
+        "CRLs (PEM or DER) of the authorities of its clients' certificates; with any, each of these needs one",
+    ),
+    (
         "keys.socket",
         Kind::Text,
         "its Unix socket, for its own user; empty: keys.sock in the data folder; none: no socket",

@@ -1,5 +1,7 @@
 //! What a server leaves in the data folder for the commands on the same machine.
 
+use rustls::pki_types::CertificateRevocationListDer;
+use rustls::pki_types::pem::PemObject;
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -63,6 +65,23 @@ pub(crate) fn certificates(key: &str, path: &Path) -> Outcome<Vec<Vec<u8>>> {
             .hint(format!("name a PEM file in {key}")));
     }
     Ok(all)
+}
+
+/// The CRLs (DER) of a file, PEM or DER, that the configuration names by `key`.
+pub(crate) fn crls(key: &str, path: &Path) -> Outcome<Vec<Vec<u8>>> {
+    let octets = std::fs::read(path).map_err(|error| unreadable(key, path, &error))?;
+    let pem: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(&octets).collect();
+    let none = || {
+        Problem::usage(format_args!("{} holds no CRL", path.display()))
+            .hint(format!("name a file of CRLs, PEM or DER, in {key}"))
+    };
+    let pem = pem.map_err(|_| none())?;
+    let all: Vec<Vec<u8>> = match pem.is_empty() {
+        true => vec![octets],
+        false => pem.into_iter().map(|crl| crl.as_ref().to_vec()).collect(),
+    };
+    let is_one = |der: &Vec<u8>| x509::crl::Crl::parse(der).is_ok();
+    if all.iter().all(is_one) { Ok(all) } else { Err(none()) }
 }
 
 /// The secret in a file that the configuration names by `key`, without the line's end.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::time::{Instant, Sleep};
-use tokio_util::sync::WaitForCancellationFutureOwned;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::Shared;
 use super::outbox::Outbox;
@@ -59,12 +59,18 @@ impl End {
     }
 }
 
-/// Serves one stream to its end.
-pub(super) async fn serve<S>(shared: Arc<Shared>, stream: S, identity: Identity, idle: Duration) -> End
+/// Serves one stream to its end. At `leave` nothing more is read.
+pub(super) async fn serve<S>(
+    shared: Arc<Shared>,
+    stream: S,
+    identity: Identity,
+    idle: Duration,
+    leave: CancellationToken,
+) -> End
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let mut connection = Connection::new(shared, stream, identity, idle);
+    let mut connection = Connection::new(shared, stream, identity, idle, leave);
     let end = poll_fn(|context| connection.poll(context)).await;
     connection.outbox.close();
     if !matches!(end, End::Broken | End::Unread) {
@@ -103,12 +109,18 @@ struct Connection<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
-    fn new(shared: Arc<Shared>, stream: S, identity: Identity, idle: Duration) -> Self {
+    fn new(
+        shared: Arc<Shared>,
+        stream: S,
+        identity: Identity,
+        idle: Duration,
+        leave: CancellationToken,
+    ) -> Self {
         let now = Instant::now();
         let client = Client::new(identity, &shared.tenants);
         Self {
             outbox: Outbox::new(shared.metrics.clone(), client),
-            stop: Box::pin(shared.stopping.clone().cancelled_owned()),
+            stop: Box::pin(leave.cancelled_owned()),
             timer: Box::pin(tokio::time::sleep(idle)),
             shared,
             stream,

@@ -7,6 +7,7 @@ use keys::{Misfit, SignError, TicketError};
 use tonic::Code;
 use tracing::Span;
 
+use super::work::Held;
 use crate::metrics::{Metrics, Refusal};
 use crate::tenant::Tenant;
 use crate::wire::ErrorCode;
@@ -120,6 +121,8 @@ pub(super) struct Entry {
     span: Span,
     /// The stage it is in: queue, then sign.
     stage: Span,
+    /// What is to be signed.
+    held: Option<Held>,
     open: bool,
 }
 
@@ -129,7 +132,7 @@ impl Entry {
         let began = Instant::now();
         metrics.began(place);
         tenant.began(began);
-        Self { metrics, tenant, place, began, queued: None, span, stage: Span::none(), open: true }
+        Self { metrics, tenant, place, began, queued: None, span, stage: Span::none(), held: None, open: true }
     }
 
     pub(super) fn began(&self) -> Instant {
@@ -140,8 +143,9 @@ impl Entry {
         &self.tenant
     }
 
-    /// It waits for its turn from now on.
-    pub(super) fn queue(&mut self) {
+    /// It waits for its turn from now on, and holds so many octets.
+    pub(super) fn queue(&mut self, held: Held) {
+        self.held = Some(held);
         self.stage = self.child("queue");
     }
 
@@ -180,7 +184,7 @@ impl Entry {
         if !std::mem::take(&mut self.open) {
             return;
         }
-        self.stage = Span::none();
+        (self.stage, self.held) = (Span::none(), None);
         let now = Instant::now();
         let took = now.saturating_duration_since(self.began);
         self.metrics.ended(self.place, took);

@@ -1,6 +1,7 @@
 //! Who listens: mutual TLS on TCP, and Unix sockets for the same host; for the Keyless protocol and for the native one.
 
 mod connection;
+mod door;
 mod entry;
 mod native;
 mod outbox;
@@ -20,10 +21,7 @@ use std::time::{Duration, Instant};
 
 use keys::TicketKeys;
 use parking_lot::RwLock;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio_rustls::TlsAcceptor;
+use tokio::net::{TcpListener, UnixListener};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -31,10 +29,11 @@ use crate::KeySet;
 use crate::key_set::Places;
 use crate::metrics::Metrics;
 use crate::stage::Stage;
-use crate::tenant::{Identity, LOOK_EVERY, TenantError, TenantOptions, Tenants};
+use crate::tenant::{LOOK_EVERY, TenantError, TenantOptions, Tenants};
+use door::{Door, accept_tcp, accept_unix};
 use socket::Bound;
 use tls::Configs;
-use work::Caller;
+use work::{Caller, Octets};
 
 pub use native::CALLS_MAX;
 pub use service::{BATCH_MAX, INPUT_MAX, STREAM_MAX};
@@ -43,8 +42,6 @@ pub use work::ELSEWHERE_MAX;
 
 /// The port that clients of the protocol expect.
 pub const PORT: u16 = 2407;
-/// After an error of `accept` (no descriptors left), before the next try.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// At the stop, beyond what a connection gives its requests under way.
 const STOP_WITHIN: Duration = connection::DRAIN.saturating_add(Duration::from_secs(2));
 
@@ -61,7 +58,7 @@ pub struct Options {
     pub native_socket: Option<PathBuf>,
     /// Whose clients there are; can be changed by [`Running::change_tenants`].
     pub tenants: Vec<TenantOptions>,
-    /// Connections at once over all listeners; more wait in the system's queue. Some 50 KB each.
+    /// Connections at once over TLS, and as many over Unix sockets; more are closed. Some 50 KB each.
     pub connections_max: usize,
     /// For the TLS handshake.
     pub handshake_timeout: Duration,
@@ -134,11 +131,26 @@ struct Shared {
     metrics: Metrics,
     tickets: Option<TicketKeys>,
     elsewhere: Places,
-    tls: RwLock<Option<Configs>>,
-    permits: Arc<Semaphore>,
+    octets: Octets,
+    tls: RwLock<Option<Presented>>,
+    door: Door,
     tracker: TaskTracker,
     stopping: CancellationToken,
     kill: CancellationToken,
+}
+
+/// Whom connections are presented and whom they believe, until that changes.
+struct Presented {
+    configs: Configs,
+    options: TlsOptions,
+    /// Cancelled when clients who came in by this may not come in any more.
+    dismissed: CancellationToken,
+}
+
+impl Presented {
+    fn new(configs: Configs, options: TlsOptions, stopping: &CancellationToken) -> Self {
+        Self { configs, options, dismissed: stopping.child_token() }
+    }
 }
 
 /// A server that runs, until [`Running::stop`].
@@ -168,7 +180,10 @@ pub async fn start(options: Options, keys: KeySet, metrics: Metrics) -> Result<R
     if options.native.is_some() && options.tls.is_none() {
         return Err(StartError::NoTls);
     }
-    let tls = options.tls.as_ref().map(|(_, tls)| tls::configs(tls)).transpose()?;
+    let tls = match &options.tls {
+        Some((_, tls)) => Some((tls::configs(tls)?, tls.clone())),
+        None => None,
+    };
     let keyless = bind(options.tls.as_ref().map(|(address, _)| *address)).await?;
     let native = bind(options.native).await?;
     let keyless_socket = bind_socket(options.socket.as_deref()).await?;
@@ -185,13 +200,15 @@ pub async fn start(options: Options, keys: KeySet, metrics: Metrics) -> Result<R
         metrics,
         tickets,
         elsewhere: Places::default(),
-        tls: RwLock::new(tls),
-        permits: Arc::new(Semaphore::new(options.connections_max)),
+        octets: Octets::default(),
+        tls: RwLock::new(None),
+        door: Door::new(options.connections_max),
         tracker: TaskTracker::new(),
         stopping: CancellationToken::new(),
         kill: CancellationToken::new(),
         options,
     });
+    *shared.tls.write() = tls.map(|(configs, options)| Presented::new(configs, options, &shared.stopping));
     let mut addresses = [None, None];
     for (at, (listener, protocol)) in
         [(keyless, Protocol::Keyless), (native, Protocol::Native)].into_iter().enumerate()
@@ -245,12 +262,22 @@ fn bind_error(place: impl fmt::Display, source: io::Error) -> StartError {
 }
 
 impl Running {
-    /// Presents another certificate, and believes other roots, from the next connection on.
+    /// Presents another certificate from the next connection on, and believes other roots and CRLs. Where a root is gone or a
+    /// CRL is another, connections end once what is under way is answered, and have to show again who they are.
     ///
     /// # Errors
     /// [`TlsError`]; all stays as it was then.
     pub fn change_tls(&self, options: &TlsOptions) -> Result<(), TlsError> {
-        *self.shared.tls.write() = Some(tls::configs(options)?);
+        let mut new = Presented::new(tls::configs(options)?, options.clone(), &self.shared.stopping);
+        let mut presented = self.shared.tls.write();
+        if let Some(before) = presented.take() {
+            if before.options.admits_no_less(options) {
+                new.dismissed = before.dismissed;
+            } else {
+                before.dismissed.cancel();
+            }
+        }
+        *presented = Some(new);
         Ok(())
     }
 
@@ -278,24 +305,11 @@ impl Running {
 }
 
 impl Shared {
-    /// A place for one more connection; `None` when the server stops.
-    async fn permit(&self) -> Option<OwnedSemaphorePermit> {
-        tokio::select! {
-            () = self.stopping.cancelled() => None,
-            permit = Arc::clone(&self.permits).acquire_owned() => permit.ok(),
-        }
-    }
-
     /// Runs a connection as a task that is counted and ends with the server.
-    fn run(
-        self: &Arc<Self>,
-        permit: OwnedSemaphorePermit,
-        serving: impl Future<Output = &'static str> + Send + 'static,
-    ) {
+    fn run(self: &Arc<Self>, serving: impl Future<Output = &'static str> + Send + 'static) {
         let (kill, metrics) = (self.kill.clone(), self.metrics.clone());
         self.tracker.spawn(async move {
             let _live = telemetry::tasks::guard("keyless-connection");
-            let _permit = permit;
             let _counted = metrics.connection();
             let end = tokio::select! {
                 () = kill.cancelled() => "cut-off",
@@ -304,94 +318,4 @@ impl Shared {
             metrics.connection_ended(end);
         });
     }
-}
-
-async fn accept_tcp(shared: Arc<Shared>, listener: TcpListener, protocol: Protocol) {
-    while let Some(permit) = shared.permit().await {
-        let accepted = tokio::select! {
-            () = shared.stopping.cancelled() => return,
-            accepted = listener.accept() => accepted,
-        };
-        if let Some((stream, address)) = or_pause(accepted).await {
-            shared.run(permit, over_tls(Arc::clone(&shared), stream, address, protocol));
-        }
-    }
-}
-
-async fn accept_unix(shared: Arc<Shared>, listener: UnixListener, protocol: Protocol) {
-    while let Some(permit) = shared.permit().await {
-        let accepted = tokio::select! {
-            () = shared.stopping.cancelled() => return,
-            accepted = listener.accept() => accepted,
-        };
-        if let Some((stream, _)) = or_pause(accepted).await {
-            shared.run(permit, over_unix(Arc::clone(&shared), stream, protocol));
-        }
-    }
-}
-
-/// Says why there is no connection, and waits for better times.
-async fn or_pause<T>(accepted: io::Result<T>) -> Option<T> {
-    match accepted {
-        Ok(accepted) => Some(accepted),
-        Err(error) => {
-            tracing::warn!(%error, "a connection could not be accepted");
-            tokio::time::sleep(ACCEPT_PAUSE).await;
-            None
-        }
-    }
-}
-
-async fn over_tls(
-    shared: Arc<Shared>,
-    stream: TcpStream,
-    address: SocketAddr,
-    protocol: Protocol,
-) -> &'static str {
-    // Replies are written whole: waiting for more only delays them.
-    let _ = stream.set_nodelay(true);
-    let config = shared.tls.read().as_ref().map(|configs| match protocol {
-        Protocol::Keyless => Arc::clone(&configs.keyless),
-        Protocol::Native => Arc::clone(&configs.native),
-    });
-    let Some(config) = config else { return "refused" };
-    let handshake = TlsAcceptor::from(config).accept(stream);
-    let handshake = tokio::time::timeout(shared.options.handshake_timeout, handshake);
-    let stream = tokio::select! {
-        () = shared.stopping.cancelled() => return "stopped",
-        outcome = handshake => match outcome {
-            Ok(Ok(stream)) => stream,
-            Ok(Err(error)) => {
-                tracing::info!(%address, %error, "a client was refused");
-                return "refused";
-            }
-            Err(_) => return "handshake-timed-out",
-        },
-    };
-    let identity = Identity::of_chain(stream.get_ref().1.peer_certificates());
-    let idle = shared.options.idle;
-    serve(shared, stream, identity, idle, protocol).await
-}
-
-async fn over_unix(shared: Arc<Shared>, stream: UnixStream, protocol: Protocol) -> &'static str {
-    let idle = shared.options.socket_idle;
-    serve(shared, stream, Identity::socket(), idle, protocol).await
-}
-
-/// `idle` is the Keyless protocol's: clients of the native one keep their connection.
-async fn serve<S>(
-    shared: Arc<Shared>,
-    stream: S,
-    identity: Identity,
-    idle: Duration,
-    protocol: Protocol,
-) -> &'static str
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let end = match protocol {
-        Protocol::Keyless => connection::serve(shared, stream, identity, idle).await,
-        Protocol::Native => native::serve(shared, stream, identity).await,
-    };
-    end.name()
 }

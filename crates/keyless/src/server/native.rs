@@ -82,8 +82,13 @@ impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Owned {
     }
 }
 
-/// Serves one connection to its end.
-pub(super) async fn serve<S>(shared: Arc<Shared>, stream: S, identity: Identity) -> End
+/// Serves one connection to its end. At `leave` nothing more is taken.
+pub(super) async fn serve<S>(
+    shared: Arc<Shared>,
+    stream: S,
+    identity: Identity,
+    leave: CancellationToken,
+) -> End
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -110,7 +115,7 @@ where
     let mut connection = std::pin::pin!(connection);
     let stop = tokio::select! {
         ended = connection.as_mut() => return end_of(&ended),
-        () = shared.stopping.cancelled() => End::Stopped,
+        () = leave.cancelled() => End::Stopped,
         () = idle(&shared, &activity) => End::Idle,
     };
     connection.as_mut().graceful_shutdown();

@@ -153,6 +153,11 @@ impl Ticket {
     }
 
     fn give_error(&mut self, failure: &Failure) {
+        if !self.outbox.is_there() {
+            // Nobody is given it.
+            self.entry.done();
+            return self.end();
+        }
         let code = failure.keyless();
         self.outbox.error(self.id, code);
         self.entry.failed(failure, code.name());

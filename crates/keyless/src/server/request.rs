@@ -8,11 +8,16 @@ use super::Shared;
 use super::entry::{Entry, Failure};
 use super::outbox::{Outbox, Ticket};
 use super::work::{Caller, KeyName};
+use crate::metrics::Refusal;
 use crate::operation::{self, OPERATIONS, Operation};
 use crate::wire::{ErrorCode, Header, Items, MAJOR, Malformed, opcode};
 
 /// Characters of a visitor's request id that are believed.
 const REQUEST_ID_MAX: usize = 128;
+
+/// Requests of one connection that may be under way: what it asks beyond is refused, and it is read on. Clients of the
+/// protocol have at most 1,024.
+const OF_CONNECTION_MAX: usize = 2_048;
 
 impl Shared {
     /// Takes one message.
@@ -50,6 +55,9 @@ impl Shared {
             Operation::RsaDecrypt => ticket.fail(Failure::NoDecryption),
             Operation::Sign(scheme) => {
                 let Some(ski) = items.ski else { return ticket.fail(Failure::NoKey) };
+                if ticket.outbox().in_flight() > OF_CONNECTION_MAX {
+                    return ticket.fail(Failure::Overloaded(Refusal::Connection));
+                }
                 let deadline = ticket.entry.began() + self.options.deadline;
                 let caller = Caller::Keyless(ticket);
                 self.sign(caller, KeyName::Ski(ski), scheme, items.payload.into(), deadline);

@@ -1,13 +1,15 @@
 //! A Unix socket's place in the file system.
 
 use std::io;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use tokio::net::{UnixListener, UnixStream};
 
 /// For its owner, and root.
 const MODE: u32 = 0o600;
+/// Of the folder it is made in.
+const FOLDER_MODE: u32 = 0o700;
 
 /// A socket that is there.
 #[derive(Debug)]
@@ -24,24 +26,29 @@ impl Bound {
             if !found.file_type().is_socket() || found.uid() != rustix::process::getuid().as_raw() {
                 return Err(io::Error::new(io::ErrorKind::AlreadyExists, "something else is there"));
             }
-            if UnixStream::connect(path).await.is_ok() {
+            // One that is only busy refuses in other words.
+            let gone = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+            if !UnixStream::connect(path).await.is_err_and(gone) {
                 return Err(io::Error::new(io::ErrorKind::AddrInUse, "another server answers there"));
             }
         }
-        // Under another name until nobody else may connect.
-        let mut new = path.as_os_str().to_owned();
-        new.push(format!(".{}", std::process::id()));
-        let new = PathBuf::from(new);
-        let _ = std::fs::remove_file(&new);
-        let listener = UnixListener::bind(&new)?;
+        // In a folder that nobody else may look into, until nobody else may connect.
+        let mut folder = path.as_os_str().to_owned();
+        folder.push(format!(".{}", std::process::id()));
+        let folder = PathBuf::from(folder);
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::DirBuilder::new().mode(FOLDER_MODE).create(&folder)?;
         let place = || {
+            let new = folder.join("s");
+            let listener = UnixListener::bind(&new)?;
             std::fs::set_permissions(&new, std::fs::Permissions::from_mode(MODE))?;
             let inode = std::fs::symlink_metadata(&new)?.ino();
             std::fs::rename(&new, path)?;
-            Ok(inode)
+            Ok((Self { path: path.to_owned(), inode }, listener))
         };
-        let inode = place().inspect_err(|_: &io::Error| drop(std::fs::remove_file(&new)))?;
-        Ok((Self { path: path.to_owned(), inode }, listener))
+        let placed = place();
+        let _ = std::fs::remove_dir_all(&folder);
+        placed
     }
 
     pub(super) fn remove(&self) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rustls::crypto::aws_lc_rs;
-use rustls::pki_types::CertificateDer;
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
 use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::version::{TLS12, TLS13};
@@ -34,6 +34,17 @@ pub struct TlsOptions {
     /// Roots (DER) below which clients' certificates stand; no others count. A client's certificate is for clientAuth, or
     /// says nothing of what it is for.
     pub client_roots: Vec<Vec<u8>>,
+    /// CRLs (DER) of these. With any, a client whose certificate's authority has none is refused; one that is past its time
+    /// counts as long as there is no newer.
+    pub client_crls: Vec<Vec<u8>>,
+}
+
+impl TlsOptions {
+    /// Whether whoever these let in is let in by `other` as well.
+    pub(super) fn admits_no_less(&self, other: &Self) -> bool {
+        self.client_crls == other.client_crls
+            && self.client_roots.iter().all(|root| other.client_roots.contains(root))
+    }
 }
 
 /// TLS of each protocol: they differ in what is said to be spoken (ALPN, RFC 7301).
@@ -59,8 +70,11 @@ fn config(options: &TlsOptions) -> Result<ServerConfig, TlsError> {
         roots.add(CertificateDer::from(root.clone())).map_err(TlsError::BadRoot)?;
     }
     let provider = Arc::new(aws_lc_rs::default_provider());
-    let verifier =
-        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build()?;
+    let crls = options.client_crls.iter().map(|crl| CertificateRevocationListDer::from(crl.clone()));
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
+        .with_crls(crls)
+        .only_check_end_entity_revocation()
+        .build()?;
     let builder = ServerConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13, &TLS12])?;
     let mut config = builder
         .with_client_cert_verifier(verifier)

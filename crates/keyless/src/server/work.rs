@@ -1,6 +1,7 @@
 //! What is asked for, by whichever protocol: checked, and done or handed on. Nothing here waits.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
 use futures_util::future::BoxFuture;
@@ -13,11 +14,40 @@ use super::outbox::Ticket;
 use super::replies::Call;
 use crate::Key;
 use crate::metrics::Refusal;
-use crate::stage::{Asker, Job, StageError};
+use crate::stage::{Asker, Cost, Job, StageError};
 use crate::wire::{Ski, opcode};
 
 /// Requests to keys elsewhere that may be under way, over all keys and connections: 2 KB each.
 pub const ELSEWHERE_MAX: usize = 16_384;
+
+/// Octets to be signed that may wait, over all requests: a thousand of the longest messages.
+const OCTETS_MAX: usize = 64 << 20;
+/// A message of so many octets is no light work, whatever the key: hashing it takes longer than signing.
+const LONG: usize = 4_096;
+
+/// Octets that wait to be signed.
+#[derive(Debug, Default)]
+pub(super) struct Octets(Arc<AtomicUsize>);
+
+/// Some of them, until dropped.
+#[derive(Debug)]
+pub(super) struct Held(Arc<AtomicUsize>, usize);
+
+impl Octets {
+    fn take(&self, count: usize) -> Option<Held> {
+        if self.0.fetch_add(count, Relaxed) + count > OCTETS_MAX {
+            self.0.fetch_sub(count, Relaxed);
+            return None;
+        }
+        Some(Held(Arc::clone(&self.0), count))
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.fetch_sub(self.1, Relaxed);
+    }
+}
 
 /// How a request names its key.
 #[derive(Clone, Copy, Debug)]
@@ -156,12 +186,16 @@ impl Shared {
         if deadline <= Instant::now() {
             return caller.fail(Failure::Late);
         }
-        caller.entry_mut().queue();
+        let Some(held) = self.octets.take(input.len()) else {
+            return caller.fail(Failure::Overloaded(Refusal::Octets));
+        };
+        caller.entry_mut().queue(held);
         let Some(here) = key.here.clone() else {
             return self.sign_elsewhere(caller, key, scheme, input, deadline);
         };
+        let cost = if input.len() > LONG && key.cost == Cost::Light { Cost::Medium } else { key.cost };
         let job = Job { key: here, scheme, input, deadline, line: tenant.line(), asker: caller };
-        if let Err(job) = self.stage.submit(key.cost, job) {
+        if let Err(job) = self.stage.submit(cost, job) {
             job.asker.fail(Failure::Overloaded(Refusal::Stage));
         }
     }

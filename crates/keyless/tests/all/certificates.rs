@@ -6,10 +6,14 @@ use keys::{KeyType, PrivateKey, Signer};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
 use x509::build::{CertificateSpec, Extension, signed, tbs_certificate};
-use x509::{BasicConstraints, DistinguishedName, GeneralName, SerialNumber, UnixTime};
+use x509::crl::{CrlSpec, Revoked, Scope, tbs_crl};
+use x509::{BasicConstraints, Certificate, DistinguishedName, GeneralName, SerialNumber, UnixTime};
 
 pub(crate) const SERVER_AUTH: &str = "1.3.6.1.5.5.7.3.1";
 pub(crate) const CLIENT_AUTH: &str = "1.3.6.1.5.5.7.3.2";
+
+/// When what has no other end ends.
+const NOT_AFTER: UnixTime = UnixTime(2_500_000_000);
 
 /// An authority of one side.
 pub(crate) struct Authority {
@@ -23,7 +27,7 @@ impl Authority {
         let key = PrivateKey::generate(KeyType::P256).unwrap();
         let name = DistinguishedName::from_text(&format!("CN={name}")).unwrap();
         let extensions = [Extension::basic_constraints(BasicConstraints { ca: true, path_len: None })];
-        let der = certificate(&key, &name, &key, &name, &extensions);
+        let der = certificate((&key, &name), (&key, &name), &extensions, NOT_AFTER);
         Self { key, name, der }
     }
 
@@ -34,6 +38,17 @@ impl Authority {
 
     /// A leaf for a subject with these names, and with these purposes.
     pub(crate) fn leaf_of(&self, subject: &str, names: &[GeneralName], purposes: &[&str]) -> Identity {
+        self.leaf_until(subject, names, purposes, NOT_AFTER)
+    }
+
+    /// The same, which ends then.
+    pub(crate) fn leaf_until(
+        &self,
+        subject: &str,
+        names: &[GeneralName],
+        purposes: &[&str],
+        not_after: UnixTime,
+    ) -> Identity {
         let key = PrivateKey::generate(KeyType::P256).unwrap();
         let name = DistinguishedName::from_text(subject).unwrap();
         let mut extensions = vec![Extension::subject_alt_names(names, false)];
@@ -41,16 +56,41 @@ impl Authority {
             let purposes: Vec<String> = purposes.iter().map(|purpose| (*purpose).to_owned()).collect();
             extensions.push(Extension::extended_key_usage(&purposes));
         }
-        Identity { der: certificate(&self.key, &self.name, &key, &name, &extensions), key }
+        Identity { der: certificate((&self.key, &self.name), (&key, &name), &extensions, not_after), key }
+    }
+
+    /// A CRL with these on it.
+    pub(crate) fn crl(&self, revoked: &[&Identity]) -> Vec<u8> {
+        let at = UnixTime(1_700_000_001);
+        let entry = |identity: &&Identity| Revoked {
+            serial: Certificate::parse(&identity.der).unwrap().serial,
+            at,
+            reason: None,
+            invalidity_date: None,
+        };
+        let spec = CrlSpec {
+            signature: self.key.algorithm(),
+            issuer: &self.name.der,
+            this_update: at,
+            next_update: NOT_AFTER,
+            number: 1,
+            authority_key_id: &[1; 20],
+            base: None,
+            distribution_point: None,
+            scope: Scope::All,
+            freshest: None,
+        };
+        let entries: Vec<Revoked> = revoked.iter().map(entry).collect();
+        let tbs = tbs_crl(&spec, &entries);
+        signed(&tbs, &self.key.algorithm(), &self.key.sign_now(&tbs).unwrap())
     }
 }
 
 fn certificate(
-    issuer: &PrivateKey,
-    issuer_name: &DistinguishedName,
-    of: &PrivateKey,
-    name: &DistinguishedName,
+    (issuer, issuer_name): (&PrivateKey, &DistinguishedName),
+    (of, name): (&PrivateKey, &DistinguishedName),
     extensions: &[Extension],
+    not_after: UnixTime,
 ) -> Vec<u8> {
     let mut serial = [0; 16];
     aws_lc_rs::rand::fill(&mut serial).unwrap();
@@ -60,7 +100,7 @@ fn certificate(
         issuer: &issuer_name.der,
         subject: &name.der,
         not_before: UnixTime(1_700_000_000),
-        not_after: UnixTime(2_500_000_000),
+        not_after,
         spki: of.spki(),
         extensions,
     });

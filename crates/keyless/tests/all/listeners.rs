@@ -44,9 +44,17 @@ async fn other_certificates_count_from_the_next_connection_on() {
     let changed = TlsOptions {
         certificate: world.server_ca.leaf(&[SERVER_AUTH]).certified(),
         client_roots: vec![other.der.clone()],
+        client_crls: Vec::new(),
     };
-    world.running.change_tls(&changed).unwrap();
+    // Another certificate of ours, or one root more: nobody notices.
+    let more =
+        TlsOptions { client_roots: vec![other.der.clone(), world.client_ca.der.clone()], ..changed.clone() };
+    world.running.change_tls(&more).unwrap();
     assert!(before.is_let_in().await, "it goes on");
+    // A root less: who came in by it has to show again who they are.
+    world.running.change_tls(&changed).unwrap();
+    assert_eq!(before.next().await, None);
+    until(|| world.figures().contains("kind=\"clients-changed\"")).await;
     let with = async |identity| match world.connect_with(Some(&identity), &TLS13).await {
         Ok(mut peer) => peer.is_let_in().await,
         Err(_) => false,

@@ -5,6 +5,7 @@
 mod certificates;
 mod client;
 mod conformance;
+mod door;
 mod fair;
 mod generated;
 mod hostile;

@@ -72,6 +72,7 @@ impl World {
         let tls = TlsOptions {
             certificate: server_ca.leaf(&[SERVER_AUTH]).certified(),
             client_roots: vec![client_ca.der.clone()],
+            client_crls: Vec::new(),
         };
         let set = KeySet::default();
         set.put("kinds", keys().iter().map(|key| Arc::new(key.clone()) as KeyRef).collect());

@@ -1,0 +1,105 @@
+//! Who is let in, and who has to go.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use keyless::server::{Options, TlsOptions};
+use rustls::version::TLS13;
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+use x509::{GeneralName, UnixTime};
+
+use crate::certificates::{CLIENT_AUTH, SERVER_AUTH};
+use crate::peer::{World, until};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_silent_keep_nobody_out_and_the_busy_not_the_local() {
+    // One place over TLS, and one on the socket.
+    let world = World::with(Options { connections_max: 1, ..Options::default() }, Vec::new()).await;
+    let address = world.running.address.unwrap();
+    let mut silent = Vec::new();
+    for _ in 0..8 {
+        silent.push(TcpStream::connect(address).await.unwrap());
+    }
+    let mut known = world.connect().await;
+    assert!(known.is_let_in().await);
+    let mut local = world.connect_socket().await;
+    assert!(local.is_let_in().await);
+    // A second one of each is closed.
+    let second = world.connect_with(Some(&world.client_ca.leaf(&[CLIENT_AUTH])), &TLS13).await;
+    if let Ok(mut second) = second {
+        assert!(!second.is_let_in().await);
+    }
+    assert!(!world.connect_socket().await.is_let_in().await);
+    until(|| world.figures().contains("kind=\"full\"")).await;
+    drop(known);
+    until_let_in(&world).await;
+    drop((silent, local));
+    world.running.stop().await;
+}
+
+async fn until_let_in(world: &World) {
+    for _ in 0..1_000 {
+        let peer = world.connect_with(Some(&world.client_ca.leaf(&[CLIENT_AUTH])), &TLS13).await;
+        if let Ok(mut peer) = peer
+            && peer.is_let_in().await
+        {
+            return;
+        }
+    }
+    panic!("the place is not given back");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_address_has_a_part_of_the_handshakes() {
+    let world = World::new().await;
+    let address = world.running.address.unwrap();
+    let mut silent = Vec::new();
+    // As many as it may have wait; the next ones are closed at once.
+    for _ in 0..80 {
+        silent.push(TcpStream::connect(address).await.unwrap());
+    }
+    let full = "bulla_keyless_connection_ends_total{kind=\"full\"}";
+    until(|| world.figures().contains(full) && world.figure(full) == 16.0).await;
+    let mut last = silent.pop().unwrap();
+    assert!(matches!(last.read(&mut [0; 1]).await, Ok(0) | Err(_)));
+    drop(silent);
+    until_let_in(&world).await;
+    let gone = "bulla_keyless_connection_ends_total{kind=\"no-handshake\"}";
+    until(|| world.figures().contains(gone) && world.figure(gone) == 64.0).await;
+    world.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_goes_when_its_certificate_ends() {
+    let world = World::new().await;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let names = [GeneralName::Dns("localhost".to_owned())];
+    let ends = UnixTime(i64::try_from(now).unwrap() + 3);
+    let leaf = world.client_ca.leaf_until("CN=short", &names, &[CLIENT_AUTH], ends);
+    let mut peer = world.connect_with(Some(&leaf), &TLS13).await.unwrap();
+    assert_eq!(peer.next().await, None, "closed by the server");
+    until(|| world.figures().contains("kind=\"certificate-ended\"")).await;
+    world.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_revoked_client_goes_and_does_not_come_back() {
+    let world = World::new().await;
+    let (revoked, good) = (world.client_ca.leaf(&[CLIENT_AUTH]), world.client_ca.leaf(&[CLIENT_AUTH]));
+    let mut peer = world.connect_with(Some(&revoked), &TLS13).await.unwrap();
+    assert!(peer.is_let_in().await);
+    let changed = TlsOptions {
+        certificate: world.server_ca.leaf(&[SERVER_AUTH]).certified(),
+        client_roots: vec![world.client_ca.der.clone()],
+        client_crls: vec![world.client_ca.crl(&[&revoked])],
+    };
+    world.running.change_tls(&changed).unwrap();
+    assert_eq!(peer.next().await, None);
+    let with = async |identity| match world.connect_with(Some(identity), &TLS13).await {
+        Ok(mut peer) => peer.is_let_in().await,
+        Err(_) => false,
+    };
+    assert!(!with(&revoked).await);
+    assert!(with(&good).await);
+    world.running.stop().await;
+}
