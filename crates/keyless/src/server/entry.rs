@@ -117,6 +117,8 @@ pub(super) struct Entry {
     tenant: Arc<Tenant>,
     place: usize,
     began: Instant,
+    /// The tenant's requests under way when it came, it included.
+    in_flight: i64,
     queued: Option<Duration>,
     span: Span,
     /// The stage it is in: queue, then sign.
@@ -131,8 +133,9 @@ impl Entry {
     pub(super) fn new(metrics: Metrics, tenant: Arc<Tenant>, place: usize, span: Span) -> Self {
         let began = Instant::now();
         metrics.began(place);
-        tenant.began(began);
-        Self { metrics, tenant, place, began, queued: None, span, stage: Span::none(), held: None, open: true }
+        let in_flight = tenant.began(began);
+        let (stage, held) = (Span::none(), None);
+        Self { metrics, tenant, place, began, in_flight, queued: None, span, stage, held, open: true }
     }
 
     pub(super) fn began(&self) -> Instant {
@@ -141,6 +144,14 @@ impl Entry {
 
     pub(super) fn tenant(&self) -> &Arc<Tenant> {
         &self.tenant
+    }
+
+    /// Whether it is within its tenant's limits.
+    ///
+    /// # Errors
+    /// Which one is reached.
+    pub(super) fn admit(&self) -> Result<(), Refusal> {
+        self.tenant.admit(self.in_flight)
     }
 
     /// It waits for its turn from now on, and holds so many octets.

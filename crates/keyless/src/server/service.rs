@@ -248,7 +248,8 @@ impl KeyService for Keys {
             size => size.min(PAGE_MAX),
         };
         let tenant = self.client.tenant(&self.shared.tenants);
-        if let Err(refusal) = tenant.admit() {
+        // It is answered here and now: its rate alone counts.
+        if let Err(refusal) = tenant.admit(0) {
             self.shared.metrics.refused(refusal);
             tenant.counters().refused(refusal);
             return Err(status(&Failure::Overloaded(refusal)));

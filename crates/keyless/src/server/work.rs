@@ -151,7 +151,7 @@ impl Shared {
         caller: Caller,
         work: impl FnOnce(&keys::TicketKeys, &str) -> Result<Vec<u8>, keys::TicketError>,
     ) {
-        if let Err(refusal) = caller.entry().tenant().admit() {
+        if let Err(refusal) = caller.entry().admit() {
             return caller.fail(Failure::Overloaded(refusal));
         }
         let Some(keys) = &self.tickets else { return caller.fail(Failure::NoSealing) };
@@ -168,7 +168,7 @@ impl Shared {
         deadline: Instant,
     ) {
         let tenant = Arc::clone(caller.entry().tenant());
-        if let Err(refusal) = tenant.admit() {
+        if let Err(refusal) = caller.entry().admit() {
             return caller.fail(Failure::Overloaded(refusal));
         }
         let found = match name {

@@ -185,11 +185,13 @@ impl Tenant {
         self.rights.cover(key)
     }
 
-    /// Counts a request, until [`Self::ended`].
-    pub(crate) fn began(&self, now: Instant) {
+    /// Counts a request, until [`Self::ended`]; how many are under way now, it included.
+    pub(crate) fn began(&self, now: Instant) -> i64 {
         self.account.counters.requests.inc();
         self.account.counters.in_flight.inc();
-        self.account.flow.lock().step(now, 1);
+        let mut flow = self.account.flow.lock();
+        flow.step(now, 1);
+        flow.in_flight
     }
 
     /// A request that took so long has ended.
@@ -200,12 +202,12 @@ impl Tenant {
         flow.took += took;
     }
 
-    /// Whether one request more, which is counted already, is within its limits.
+    /// Whether a request is within its limits, where so many are under way with it.
     ///
     /// # Errors
     /// Which one is reached.
-    pub(crate) fn admit(&self) -> Result<(), Refusal> {
-        if self.account.flow.lock().in_flight > self.options.in_flight_max as i64 {
+    pub(crate) fn admit(&self, in_flight: i64) -> Result<(), Refusal> {
+        if in_flight > self.options.in_flight_max as i64 {
             return Err(Refusal::InFlight);
         }
         match &self.limiter {

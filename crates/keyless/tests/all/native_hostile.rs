@@ -74,6 +74,30 @@ async fn what_is_no_http2_or_too_much_of_it_ends_the_connection_alone() {
     world.running.stop().await;
 }
 
+/// Frames that cost their sender little and want an answer each; nobody reads the answers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn floods_of_frames_hold_up_nobody_else() {
+    let world = World::new().await;
+    let honest = Client::socket(world.native_path());
+    for (kind, payload) in [(4, &[0, 4, 0, 1, 0, 0][..]), (6, &[7; 8])] {
+        let mut stream = UnixStream::connect(world.native_path()).await.unwrap();
+        stream.write_all(&[PREFACE, &frame(4, 0, 0, &[])].concat()).await.unwrap();
+        let flood = frame(kind, 0, 0, payload).repeat(10_000);
+        // Until it is read no more, or the connection is ended.
+        let pushing = async { while stream.write_all(&flood).await.is_ok() {} };
+        let asking = async {
+            for _ in 0..20 {
+                honest.sign(request(0, key(KeyType::P256), EC, &[1; 32]), patient()).await.unwrap();
+            }
+        };
+        tokio::select! {
+            () = async { pushing.await; std::future::pending().await } => {}
+            () = asking => {}
+        }
+    }
+    world.running.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_message_that_is_too_long_is_refused() {
     let world = World::new().await;
