@@ -293,6 +293,29 @@ fn the_key_service_goes_and_comes_back() {
 }
 
 #[test]
+fn a_stop_lets_connections_come_to_their_end() {
+    let mut world = World::new(&[("a", P256, "DNS:a.example")]);
+    world.serve(&[]);
+    world.configure("[edge]\nstop_s = 60\n");
+    let mut edge = world.edge(&["--config", "edge.toml", "--upstream", &hello()]);
+    let mut open = world.connect(&edge, "a.example");
+    assert!(is_alive(&mut open));
+    edge.signal("TERM");
+    until("nobody is let in", || TcpStream::connect(&edge.address).is_err());
+    assert!(is_alive(&mut open), "who is there is served on");
+    assert_eq!(edge.process.try_wait().unwrap(), None);
+    drop(open);
+    assert_eq!(edge.process.wait().unwrap().code(), Some(0));
+
+    world.configure("[edge]\nstop_s = 0\n");
+    let edge = world.edge(&["--config", "edge.toml", "--upstream", &hello()]);
+    let mut open = world.connect(&edge, "a.example");
+    assert!(is_alive(&mut open));
+    assert_eq!(edge.stop(), Some(0));
+    assert!(open.read(&mut [0; 1]).map_or(true, |count| count == 0), "cut off");
+}
+
+#[test]
 fn slow_clients_and_too_many_are_bounded() {
     let mut world = World::new(&[("a", P256, "DNS:a.example")]);
     world.serve(&[]);
