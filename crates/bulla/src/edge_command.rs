@@ -92,18 +92,12 @@ pub(crate) async fn run(args: &EdgeArgs, global: &Global) -> Outcome<Exit> {
     let (core_dumps, own_socket, mut settings) = (settings.server.core_dumps, settings.keys, settings.edge);
     settings.take(args);
     settings.check()?;
-    if settings.certificates.as_os_str().is_empty() {
-        return Err(Problem::usage("there are no certificates to present").hint(
-            "name a folder of *.pem files: --certificates, or edge.certificates in the configuration",
-        ));
-    }
-    if settings.routes()?.is_empty() {
-        return Err(Problem::usage("there is no upstream to pass connections on to")
-            .hint("name one: --upstream, or edge.upstream or edge.routes in the configuration"));
-    }
+    settings.check_whole()?;
     memory::keep(core_dumps)?;
     let grace = Duration::from_secs(settings.stop_s);
     let stop = crate::stop::on_signal_within(grace + GRACE)?;
+    let hangup = signal(SignalKind::hangup())
+        .map_err(|error| Problem::new(Exit::Machine, format_args!("signals cannot be handled: {error}")))?;
     let mut servers = settings.servers()?;
     if servers.is_empty() {
         servers.extend(own_socket.socket()?.map(Server::Unix));
@@ -126,7 +120,7 @@ pub(crate) async fn run(args: &EdgeArgs, global: &Global) -> Outcome<Exit> {
         background.spawn(server::listen::serve_figures(listener, all, stop.clone()));
     }
     announce(&running, &loaded, &servers);
-    keep(&settings, &running, &client, tls, &stop).await?;
+    keep(&settings, &running, &client, tls, hangup, &stop).await;
     eprintln!("stopping: connections are let come to their end, for {} s", settings.stop_s);
     let drained = running.stop(grace).await;
     client.stop().await;
@@ -185,13 +179,13 @@ async fn keep(
     running: &Running,
     client: &Client,
     mut tls: Option<ClientTls>,
+    mut hangup: Signal,
     stop: &CancellationToken,
-) -> Outcome<()> {
-    let mut hangup: Signal = signal(SignalKind::hangup())
-        .map_err(|error| Problem::new(Exit::Machine, format_args!("signals cannot be handled: {error}")))?;
+) {
+    let _live = telemetry::tasks::guard("edge-reload");
     loop {
         tokio::select! {
-            () = stop.cancelled() => return Ok(()),
+            () = stop.cancelled() => return,
             _ = hangup.recv() => running.reload(),
             () = tokio::time::sleep(Duration::from_secs(settings.reload_s)) => {}
         }

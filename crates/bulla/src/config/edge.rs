@@ -116,12 +116,27 @@ impl EdgeSettings {
             return Err(Problem::usage("edge.keys_certificate_file and edge.keys_key_file go together")
                 .hint("give both, or neither to speak to the socket of this host alone"));
         }
-        if self.unknown_names == UnknownNames::Default && self.default_certificate.is_empty() {
-            return Err(Problem::usage("edge.unknown_names is \"default\", and there is no default")
-                .hint("name a file of the folder, without its ending: edge.default_certificate"));
-        }
         self.servers()?;
         self.routes().map(drop)
+    }
+
+    /// What must be there to run, be it from flags.
+    pub(crate) fn check_whole(&self) -> Outcome<()> {
+        if self.certificates.as_os_str().is_empty() {
+            return Err(Problem::usage("there are no certificates to present").hint(
+                "name a folder of *.pem files: --certificates, or edge.certificates in the configuration",
+            ));
+        }
+        if self.upstream.is_empty() && self.routes.is_empty() {
+            return Err(Problem::usage("there is no upstream to pass connections on to")
+                .hint("name one: --upstream, or edge.upstream or edge.routes in the configuration"));
+        }
+        if self.unknown_names == UnknownNames::Default && self.default_certificate.is_empty() {
+            return Err(Problem::usage("edge.unknown_names is \"default\", and there is no default").hint(
+                "name a file of the folder, without its ending: --default-certificate, or edge.default_certificate",
+            ));
+        }
+        Ok(())
     }
 
     /// The key services; the socket in the data folder when none is named.

@@ -11,28 +11,28 @@ use tempfile::TempDir;
 
 use crate::world::{bulla, describe, run, stderr};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A folder with keys and certificates, and the service when it runs.
-struct Place {
-    folder: TempDir,
-    service: Option<Child>,
+pub(crate) struct Place {
+    pub(crate) folder: TempDir,
+    pub(crate) service: Option<Child>,
     /// The settings of SoftHSM, where there is a token.
     softhsm: Option<PathBuf>,
 }
 
 impl Place {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let place = Self { folder: TempDir::new().unwrap(), service: None, softhsm: None };
         std::fs::create_dir(place.path("keys")).unwrap();
         place
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    fn openssl(&self, arguments: &str) -> Vec<u8> {
+    pub(crate) fn openssl(&self, arguments: &str) -> Vec<u8> {
         let mut command = Command::new("openssl");
         let run = command.current_dir(self.folder.path()).args(arguments.split_whitespace()).output();
         let run = run.unwrap_or_else(|error| panic!("apt-get install -y openssl ({error})"));
@@ -41,7 +41,7 @@ impl Place {
     }
 
     /// Makes a key of the service; what it is known by.
-    fn key(&self, name: &str, of: &str) -> [u8; 20] {
+    pub(crate) fn key(&self, name: &str, of: &str) -> [u8; 20] {
         self.openssl(&format!("genpkey {of} -out keys/{name}.new"));
         // At once, as a deployment does.
         std::fs::rename(self.path(&format!("keys/{name}.new")), self.path(&format!("keys/{name}.key")))
@@ -52,7 +52,7 @@ impl Place {
     }
 
     /// `NAME.pem` and `NAME.key`, signed by `ca.pem`.
-    fn certificate(&self, name: &str, purpose: &str) {
+    pub(crate) fn certificate(&self, name: &str, purpose: &str) {
         if !self.path("ca.pem").exists() {
             self.openssl("req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout ca.key -out ca.pem -subj /CN=ca");
         }
@@ -80,7 +80,7 @@ impl Place {
     }
 
     /// Starts it; what it says until it signs.
-    fn serve(&mut self, arguments: &[&str]) -> String {
+    pub(crate) fn serve(&mut self, arguments: &[&str]) -> String {
         let mut child = self.command(arguments).stderr(Stdio::piped()).spawn().unwrap();
         let mut errors = BufReader::new(child.stderr.take().unwrap());
         self.service = Some(child);
@@ -93,7 +93,7 @@ impl Place {
         said
     }
 
-    fn stop(&mut self) -> Option<i32> {
+    pub(crate) fn stop(&mut self) -> Option<i32> {
         let mut child = self.service.take().unwrap();
         assert!(Command::new("kill").arg(child.id().to_string()).status().unwrap().success());
         child.wait().unwrap().code()
@@ -128,7 +128,7 @@ fn sign(stream: &mut UnixStream, opcode: u8, ski: &[u8; 20], digest: &[u8]) -> (
     (reply[11], reply[15..15 + length].to_vec())
 }
 
-fn figures(said: &str) -> String {
+pub(crate) fn figures(said: &str) -> String {
     let address = said.split("http://").nth(1).unwrap().split('/').next().unwrap();
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -139,7 +139,7 @@ fn figures(said: &str) -> String {
     text
 }
 
-fn until(what: &str, mut so: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !so() {
         assert!(began.elapsed() < PATIENCE, "{what} never came to be");

@@ -3,6 +3,7 @@
 
 mod configuration;
 mod control;
+mod edge;
 mod endings;
 mod help;
 mod inventory;

@@ -55,6 +55,8 @@ pub(super) struct Keeper {
     folder: CertificateFolder,
     tickets: TicketKeys,
     held: Vec<Arc<CertificateFile>>,
+    /// Whether something is known that is not presented yet.
+    is_stale: bool,
     /// When what is presented is to be chosen anew, for something of it begins or ends.
     due: Option<UnixTime>,
 }
@@ -77,6 +79,7 @@ impl Keeper {
             current,
             tickets,
             held: Vec::new(),
+            is_stale: true,
             due: None,
         };
         let (keeper, loaded) = aside(keeper, |keeper| keeper.look(true)).await?;
@@ -110,17 +113,19 @@ impl Keeper {
     fn look(&mut self, first: bool) -> Result<Loaded, KeepError> {
         let tickets = self.tickets.look(Instant::now());
         self.metrics.ticket_keys_are_broken(tickets.is_err());
-        let other_tickets = tickets.unwrap_or_else(|error| {
+        self.is_stale |= tickets.unwrap_or_else(|error| {
             tracing::warn!(%error, "the ticket keys stay as they are");
             false
         });
         let look = self.folder.look()?;
         let now = now();
-        if look.changed || first {
+        if look.changed {
             self.held = look.held.into_iter().map(|(_, file)| file).collect();
+            self.is_stale = true;
         }
-        if first || look.changed || other_tickets || self.due.is_some_and(|due| now >= due) {
+        if self.is_stale || self.due.is_some_and(|due| now >= due) {
             self.build(now)?;
+            self.is_stale = false;
             if !first {
                 tracing::info!(
                     certificates = self.held.len(),

@@ -50,7 +50,7 @@ pub struct Options {
     pub ticket_key_life: Duration,
     /// Between two looks at the folder and at the ticket keys.
     pub reload: Duration,
-    /// Connections at once; more are closed at once. Some 60 KB each.
+    /// Connections at once; more are closed at once. Some 100 KB each.
     pub connections_max: usize,
     /// For a TLS handshake from accepted to done, its signature included.
     pub handshake_timeout: Duration,

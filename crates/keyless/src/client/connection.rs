@@ -41,10 +41,11 @@ async fn connect_again_and_again(link: &Link) {
                 let since = Instant::now();
                 link.open();
                 let why = run(link, stream).await;
-                link.close(State::Connecting);
+                // One that was good for something is made again at once; who ends others soon is as good as away.
+                let was_good = since.elapsed() > link.options.backoff_max;
+                link.close(if was_good { State::Connecting } else { State::Down });
                 tracing::warn!(server = %link.server(), error = %why, "the connection to the key service was lost");
-                if since.elapsed() > link.options.backoff_max {
-                    // It was good for something: the next one is made at once.
+                if was_good {
                     pause = link.options.backoff;
                     continue;
                 }

@@ -1,0 +1,79 @@
+//! A look into the memory of another process.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+const PAGE: usize = 4_096;
+/// Octets read at once.
+const CHUNK: usize = 256 * PAGE;
+
+/// Which of these are somewhere in the memory of that process.
+pub(super) fn found(process: u32, wanted: &[(String, Vec<u8>)]) -> BTreeSet<String> {
+    let maps = std::fs::read_to_string(format!("/proc/{process}/maps")).unwrap();
+    let memory = File::open(format!("/proc/{process}/mem")).unwrap();
+    let mut search = Search::new(wanted);
+    for line in maps.lines().filter(|line| !line.contains("[vvar") && !line.contains("[vsyscall")) {
+        let (range, rest) = line.split_once(' ').unwrap();
+        if !rest.starts_with('r') {
+            continue;
+        }
+        let (from, to) = range.split_once('-').unwrap();
+        let [from, to] = [from, to].map(|end| u64::from_str_radix(end, 16).unwrap());
+        search.region(&memory, from, to);
+    }
+    assert!(search.read > 1 << 20, "the memory can be read: {} octets", search.read);
+    search.found
+}
+
+struct Search<'a> {
+    wanted: &'a [(String, Vec<u8>)],
+    /// Whether something wanted begins with these two octets.
+    begins: Vec<bool>,
+    found: BTreeSet<String>,
+    read: usize,
+}
+
+impl<'a> Search<'a> {
+    fn new(wanted: &'a [(String, Vec<u8>)]) -> Self {
+        let mut begins = vec![false; 1 << 16];
+        for (_, octets) in wanted {
+            begins[usize::from(u16::from_be_bytes([octets[0], octets[1]]))] = true;
+        }
+        Self { wanted, begins, found: BTreeSet::new(), read: 0 }
+    }
+
+    /// Looks at runs of pages with something on them: most of what an allocator has reserved is empty.
+    fn region(&mut self, memory: &File, from: u64, to: u64) {
+        let mut run = Vec::new();
+        let mut chunk = vec![0; CHUNK];
+        let empty = vec![0; CHUNK];
+        for at in (from..to).step_by(CHUNK) {
+            let length = CHUNK.min((to - at) as usize);
+            // What cannot be read is past the end of a file, and holds nothing.
+            let count = memory.read_at(&mut chunk[..length], at).unwrap_or(0);
+            if chunk[..count] == empty[..count] {
+                self.look(&std::mem::take(&mut run));
+                continue;
+            }
+            for page in chunk[..count].chunks(PAGE) {
+                if page == &empty[..page.len()] {
+                    self.look(&std::mem::take(&mut run));
+                } else {
+                    run.extend_from_slice(page);
+                }
+            }
+        }
+        self.look(&run);
+    }
+
+    fn look(&mut self, memory: &[u8]) {
+        self.read += memory.len();
+        for at in 1..memory.len() {
+            if self.begins[usize::from(memory[at - 1]) << 8 | usize::from(memory[at])] {
+                let here = self.wanted.iter().filter(|(_, octets)| memory[at - 1..].starts_with(octets));
+                self.found.extend(here.map(|(name, _)| name.clone()));
+            }
+        }
+    }
+}

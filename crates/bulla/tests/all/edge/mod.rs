@@ -1,0 +1,440 @@
+//! `bulla edge` before `bulla keys serve`: certificates here, their keys there.
+
+mod memory;
+mod upstream;
+mod world;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use crate::key_service::{PATIENCE, until};
+use crate::world::{describe, run, stderr};
+use upstream::{echo, hello};
+use world::{World, failure, is_alive, sum};
+
+const P256: &str = "-algorithm EC -pkeyopt ec_paramgen_curve:P-256";
+const RSA: &str = "-algorithm RSA -pkeyopt rsa_keygen_bits:2048";
+/// Signatures the key service made.
+const SIGNED: &str = "bulla_keyless_stage_jobs_total";
+const VERSIONS: [&str; 2] = ["tls1_2", "tls1_3"];
+
+#[test]
+fn every_handshake_is_signed_elsewhere() {
+    let mut world = World::new(&[("ec", P256, "DNS:ec.example"), ("rsa", RSA, "DNS:rsa.example")]);
+    let upstream = hello();
+    world.serve(&[]);
+    world.configure(&format!(
+        "[edge]\nupstream = \"{upstream}\"\n[[edge.routes]]\nnames = [\"rsa.example\"]\nupstream = \"{upstream}\"\n\
+         alpn = [\"h2\", \"http/1.1\"]\n"
+    ));
+    let edge = world.edge(&["--config", "edge.toml"]);
+    assert!(edge.said.contains("with 2 certificates at 127.0.0.1:"), "{}", edge.said);
+    let mut handshakes = 0.0;
+    for (name, http, wanted) in [
+        ("ec.example", "--http2", "hello 1.1"),
+        ("rsa.example", "--http2", "hello 2 2"),
+        ("rsa.example", "--http1.1", "hello 1.1"),
+    ] {
+        for version in [&["--tlsv1.3"][..], &["--tls-max", "1.2"]] {
+            let said = world.curl(&edge, name, &[&[http, "-w", " %{http_version}"], version].concat());
+            assert_eq!(said, wanted, "{name} {version:?}");
+            handshakes += 1.0;
+        }
+    }
+    let figures = edge.figures();
+    assert_eq!(sum(&figures, "bulla_intercept_edge_handshakes_total", "full"), handshakes);
+    assert_eq!(sum(&figures, "bulla_keyless_client_connects_total", ""), 1.0, "one connection for all");
+    assert_eq!(world.signed(), handshakes);
+    until("the connections end", || sum(&edge.figures(), "bulla_intercept_edge_connections ", "") == 0.0);
+    assert_eq!(edge.stop(), Some(0));
+    assert_eq!(world.place.stop(), Some(0));
+}
+
+#[test]
+fn the_key_service_may_be_on_another_host() {
+    let mut world = World::new(&[("ec", P256, "DNS:ec.example")]);
+    world.place.certificate("server", "serverAuth");
+    world.place.certificate("client", "clientAuth");
+    let said = world.serve(&[
+        "--listen",
+        "127.0.0.1:0",
+        "--certificate",
+        "server.pem",
+        "--key",
+        "server.key",
+        "--client-ca",
+        "ca.pem",
+    ]);
+    let address = said.split("tls://").nth(1).unwrap().split(' ').next().unwrap();
+    let keys = format!("tls:localhost:{}", address.rsplit(':').next().unwrap());
+    let edge = world.edge(&[
+        "--upstream",
+        &hello(),
+        "--keys",
+        &keys,
+        "--keys-certificate",
+        "client.pem",
+        "--keys-key",
+        "client.key",
+        "--keys-ca",
+        "ca.pem",
+    ]);
+    assert_eq!(world.curl(&edge, "ec.example", &[]), "hello");
+}
+
+#[test]
+fn the_certificate_goes_by_the_name() {
+    let mut world = World::new(&[
+        ("exact", P256, "DNS:a.example"),
+        ("wild", P256, "DNS:*.example,DNS:example"),
+        ("both", RSA, "DNS:a.example"),
+        ("default", P256, "DNS:default.example"),
+    ]);
+    world.serve(&[]);
+    let upstream = hello();
+    let edge = world.edge(&["--upstream", &upstream]);
+    let shown = |name: &str, more: &str| {
+        let said = world.s_client(&edge, &format!("-servername {name} {more}"), "");
+        said.lines().find_map(|line| line.strip_prefix("subject=CN = ")).map(str::to_owned)
+    };
+    let ecdsa = "-tls1_2 -cipher ECDHE-ECDSA-AES128-GCM-SHA256";
+    for (name, more, wanted) in [
+        ("a.example", ecdsa, "exact"),
+        ("A.EXAMPLE", ecdsa, "exact"),
+        ("a.example", "-tls1_2 -cipher ECDHE-RSA-AES128-GCM-SHA256", "both"),
+        ("a.example", "-tls1_3 -sigalgs rsa_pss_rsae_sha256", "both"),
+        ("b.example", "", "wild"),
+        ("example", "", "wild"),
+    ] {
+        assert_eq!(shown(name, more).as_deref(), Some(wanted), "{name} {more}");
+    }
+    for version in VERSIONS {
+        let refused = |names: &str| world.s_client(&edge, &format!("-{version} {names}"), "");
+        for (names, alert) in [
+            ("-servername b.c.example", "SSL alert number 112"),
+            ("-servername elsewhere", "SSL alert number 112"),
+            ("-noservername", "SSL alert number 109"),
+        ] {
+            let said = refused(names);
+            assert!(said.contains(alert), "{version} {names}: {said}");
+        }
+    }
+    let figures = edge.figures();
+    assert_eq!(sum(&figures, "bulla_intercept_edge_handshakes_total", "unknown-name"), 4.0);
+    assert_eq!(sum(&figures, "bulla_intercept_edge_handshakes_total", "no-name"), 2.0);
+    drop(edge);
+
+    world.configure("[edge]\nunknown_names = \"default\"\n");
+    let edge =
+        world.edge(&["--config", "edge.toml", "--upstream", &upstream, "--default-certificate", "default"]);
+    for names in ["-servername elsewhere", "-noservername"] {
+        let said = world.s_client(&edge, names, "");
+        assert!(said.contains("subject=CN = default"), "{names}: {said}");
+    }
+}
+
+#[test]
+fn certificates_and_staples_change_while_it_runs() {
+    let mut world = World::new(&[("a", P256, "DNS:a.example")]);
+    world.serve(&[]);
+    let edge = world.edge(&["--upstream", &hello()]);
+    let serial = || {
+        let said = world.s_client(&edge, "-servername a.example", "");
+        std::fs::write(world.place.path("shown.pem"), said).unwrap();
+        String::from_utf8(world.place.openssl("x509 -in shown.pem -noout -serial")).unwrap()
+    };
+    let broken = || sum(&edge.figures(), "bulla_intercept_edge_broken_certificate_files", "");
+    let first = serial();
+
+    world.chain("a", "DNS:a.example");
+    until("another certificate is presented", || serial() != first);
+    let second = serial();
+    std::fs::write(world.place.path("certs/a.pem"), "half a certificate").unwrap();
+    until("the file is found broken", || broken() == 1.0);
+    assert_eq!(serial(), second, "the one before stays");
+
+    // Keys have no business there.
+    let key = std::fs::read(world.place.path("keys/a.key")).unwrap();
+    world.chain("a", "DNS:a.example");
+    until("it is whole again", || broken() == 0.0);
+    let third = serial();
+    assert_ne!(third, second);
+    let chain = std::fs::read(world.place.path("certs/a.pem")).unwrap();
+    std::fs::write(world.place.path("certs/a.pem"), [chain.clone(), key].concat()).unwrap();
+    until("the file with a key is refused", || broken() == 1.0);
+    world.put("certs/a.pem", &chain);
+    until("it is whole again", || broken() == 0.0);
+
+    let stapled = || world.s_client(&edge, "-servername a.example -status", "").contains("Cert Status: good");
+    assert!(!stapled());
+    let number = third.trim().strip_prefix("serial=").unwrap();
+    std::fs::write(world.place.path("index"), format!("V\t350101000000Z\t\t{number}\tunknown\t/CN=a\n"))
+        .unwrap();
+    world.place.openssl(&format!(
+        "ocsp -index index -CA ca.pem -rsigner ca.pem -rkey ca.key -issuer ca.pem -serial 0x{number} -ndays 1 \
+         -respout staple -noverify"
+    ));
+    let staple = std::fs::read(world.place.path("staple")).unwrap();
+    world.put("certs/a.ocsp", &staple);
+    until("it is stapled", stapled);
+    let said = world.s_client(&edge, "-servername a.example -status -tls1_2", "");
+    assert!(said.contains("Cert Status: good"), "{said}");
+    world.put("certs/a.ocsp", b"no response");
+    until("the staple is found broken", || broken() == 1.0);
+    assert!(stapled(), "the one before stays");
+}
+
+#[test]
+fn files_are_looked_at_when_told_so() {
+    let mut world = World::new(&[("a", P256, "DNS:a.example")]);
+    world.serve(&[]);
+    world.reload_s = 3_600;
+    let edge = world.edge(&["--upstream", &hello()]);
+    world.chain("a", "DNS:a.example,DNS:b.example");
+    edge.signal("HUP");
+    until("the new name is known", || !world.s_client(&edge, "-servername b.example", "").contains("alert"));
+    assert_eq!(edge.stop(), Some(0));
+}
+
+#[test]
+fn a_second_connection_costs_no_signature() {
+    let mut world = World::new(&[("a", P256, "DNS:a.example"), ("b", RSA, "DNS:b.example")]);
+    world.serve(&[]);
+    world.put("tickets", format!("{}\n", "5a".repeat(32)).as_bytes());
+    let upstream = hello();
+    let arguments = ["--upstream", &upstream, "--ticket-keys", "tickets"];
+    let (edge, sibling) = (world.edge(&arguments), world.edge(&arguments));
+    let stranger = world.edge(&["--upstream", &upstream]);
+    for version in VERSIONS {
+        let ask = |of: &world::Edge, name: &str, session: &str| {
+            let said = world.s_client(
+                of,
+                &format!("-servername {name} -{version} {session}"),
+                "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+            );
+            assert!(said.contains("hello"), "{said}");
+            (said.contains("Reused, TLS"), world.signed())
+        };
+        let (reused, before) = ask(&edge, "a.example", "-sess_out session");
+        assert!(!reused);
+        for of in [&edge, &sibling] {
+            assert_eq!(ask(of, "a.example", "-sess_in session"), (true, before), "{version}: no signature");
+        }
+        assert_eq!(
+            ask(&edge, "b.example", "-sess_in session"),
+            (false, before + 1.0),
+            "{version}: another name"
+        );
+        assert_eq!(
+            ask(&stranger, "a.example", "-sess_in session"),
+            (false, before + 2.0),
+            "{version}: other keys"
+        );
+    }
+    assert_eq!(sum(&edge.figures(), "bulla_intercept_edge_handshakes_total", "resumed"), 2.0);
+
+    // The newest seals, the one before opens.
+    let ask = |session: &str| {
+        let names = format!("-servername a.example -tls1_3 {session}");
+        world.s_client(&edge, &names, "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+    };
+    ask("-sess_out old");
+    world.put("tickets", format!("{}\n{}\n", "a5".repeat(32), "5a".repeat(32)).as_bytes());
+    until("the new key seals", || {
+        ask("-sess_out new");
+        !world
+            .s_client(&sibling_without(&world, &upstream), "-servername a.example -tls1_3 -sess_in new", "")
+            .contains("Reused")
+    });
+    assert!(ask("-sess_in old").contains("Reused"));
+    world.put("tickets", format!("{}\n", "a5".repeat(32)).as_bytes());
+    until("the old key opens no more", || !ask("-sess_in old").contains("Reused"));
+    assert!(ask("-sess_in new").contains("Reused"));
+}
+
+/// A terminator that has the first ticket key alone.
+fn sibling_without(world: &World, upstream: &str) -> world::Edge {
+    world.put("first", format!("{}\n", "5a".repeat(32)).as_bytes());
+    world.edge(&["--upstream", upstream, "--ticket-keys", "first"])
+}
+
+#[test]
+fn the_key_service_goes_and_comes_back() {
+    let mut world = World::new(&[("a", P256, "DNS:a.example"), ("b", RSA, "DNS:b.example")]);
+    world.serve(&[]);
+    let edge = world.edge(&["--upstream", &hello()]);
+    let mut open = world.connect(&edge, "a.example");
+    assert!(is_alive(&mut open));
+    let mut service = world.place.service.take().unwrap();
+    service.kill().unwrap();
+    service.wait().unwrap();
+    until("it is known to be away", || {
+        sum(&edge.figures(), "bulla_keyless_client_connects_total", "failed") > 0.0
+    });
+    for version in VERSIONS {
+        for name in ["a.example", "b.example"] {
+            let began = Instant::now();
+            let said = world.s_client(&edge, &format!("-servername {name} -{version}"), "");
+            assert!(said.contains("SSL alert number 80"), "{version} {name}: {said}");
+            assert!(began.elapsed() < PATIENCE / 3, "{version}: {:?}", began.elapsed());
+        }
+    }
+    assert!(is_alive(&mut open), "who is connected stays so");
+    let figures = edge.figures();
+    assert_eq!(sum(&figures, "bulla_intercept_edge_handshakes_total", "not-signed"), 4.0);
+    assert_eq!(sum(&figures, "bulla_intercept_edge_signatures_total", "unavailable"), 4.0);
+    assert_eq!(sum(&figures, "bulla_keyless_client_up", ""), 0.0);
+
+    world.serve(&[]);
+    until("it is found again", || sum(&edge.figures(), "bulla_keyless_client_up", "") == 1.0);
+    assert_eq!(world.curl(&edge, "a.example", &[]), "hello");
+    assert!(is_alive(&mut open));
+}
+
+#[test]
+fn a_stop_lets_connections_come_to_their_end() {
+    let mut world = World::new(&[("a", P256, "DNS:a.example")]);
+    world.serve(&[]);
+    world.configure("[edge]\nstop_s = 60\n");
+    let mut edge = world.edge(&["--config", "edge.toml", "--upstream", &hello()]);
+    let mut open = world.connect(&edge, "a.example");
+    assert!(is_alive(&mut open));
+    edge.signal("TERM");
+    until("nobody is let in", || TcpStream::connect(&edge.address).is_err());
+    assert!(is_alive(&mut open), "who is there is served on");
+    assert_eq!(edge.process.try_wait().unwrap(), None);
+    drop(open);
+    assert_eq!(edge.process.wait().unwrap().code(), Some(0));
+
+    world.configure("[edge]\nstop_s = 0\n");
+    let edge = world.edge(&["--config", "edge.toml", "--upstream", &hello()]);
+    let mut open = world.connect(&edge, "a.example");
+    assert!(is_alive(&mut open));
+    assert_eq!(edge.stop(), Some(0));
+    assert!(open.read(&mut [0; 1]).map_or(true, |count| count == 0), "cut off");
+}
+
+#[test]
+fn slow_clients_and_too_many_are_bounded() {
+    let mut world = World::new(&[("a", P256, "DNS:a.example")]);
+    world.serve(&[]);
+    world.configure("[edge]\nhandshake_timeout_ms = 2000\nconnections_max = 2\n");
+    let edge = world.edge(&["--config", "edge.toml", "--upstream", &hello()]);
+    let connect = || {
+        let stream = TcpStream::connect(&edge.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream
+    };
+    let open = || sum(&edge.figures(), "bulla_intercept_edge_connections ", "");
+    let mut slow = connect();
+    slow.write_all(&[0x16, 3, 1, 2, 0, 1]).unwrap();
+    let silent = connect();
+    until("both have a place", || open() == 2.0);
+    let began = Instant::now();
+    let mut third = connect();
+    // Reset or closed: not one octet.
+    assert!(!matches!(third.read(&mut [0; 1]), Ok(1)));
+    until("it is counted", || {
+        sum(&edge.figures(), "bulla_intercept_edge_refused_connections_total", "") >= 1.0
+    });
+    for mut stream in [slow, silent] {
+        let mut rest = Vec::new();
+        let _ = stream.read_to_end(&mut rest);
+        assert_eq!(rest, b"", "nothing is said to who says nothing");
+    }
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    until("both are gone", || open() == 0.0);
+    assert_eq!(sum(&edge.figures(), "bulla_intercept_edge_handshakes_total", "late"), 2.0);
+    assert_eq!(world.curl(&edge, "a.example", &[]), "hello");
+}
+
+#[test]
+fn an_upstream_is_told_who_asks_and_hears_to_the_end() {
+    let mut world = World::new(&[("a", P256, "DNS:a.example")]);
+    world.serve(&[]);
+    let edge = world.edge(&["--upstream", &echo(), "--alpn", "h2,http/1.1", "--proxy-protocol"]);
+    let mut tls = world.connect(&edge, "a.example");
+    tls.write_all(b"a question").unwrap();
+    // One side ends; the other has yet to begin.
+    tls.conn.send_close_notify();
+    tls.flush().unwrap();
+    let mut heard = Vec::new();
+    tls.read_to_end(&mut heard).unwrap();
+    assert!(heard.starts_with(b"\r\n\r\n\0\r\nQUIT\n\x21\x11"), "{heard:?}");
+    let client = tls.sock.local_addr().unwrap();
+    assert_eq!(heard[24..26], client.port().to_be_bytes());
+    assert!(heard.ends_with(b"\x02\x00\x09a.examplea question"), "{heard:?}");
+    until("it ended well", || {
+        sum(&edge.figures(), "bulla_intercept_edge_connection_ends_total", "closed") == 1.0
+    });
+}
+
+#[test]
+fn an_upstream_that_is_away_costs_the_connection_only() {
+    let mut world = World::new(&[("a", P256, "DNS:a.example")]);
+    world.serve(&[]);
+    // A port that nobody has.
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let edge = world.edge(&["--upstream", &gone]);
+    let mut tls = world.connect(&edge, "a.example");
+    let mut said = Vec::new();
+    tls.read_to_end(&mut said).expect("closed in good order");
+    assert_eq!(said, b"");
+    until("it is counted", || {
+        sum(&edge.figures(), "bulla_intercept_edge_connection_ends_total", "no-upstream") == 1.0
+    });
+}
+
+#[test]
+fn no_private_key_is_in_the_terminator() {
+    let mut world = World::new(&[("ec", P256, "DNS:ec.example"), ("rsa", RSA, "DNS:rsa.example")]);
+    world.serve(&[]);
+    let edge = world.edge(&["--upstream", &hello()]);
+    for name in ["ec.example", "rsa.example"] {
+        for version in [&["--tlsv1.3"][..], &["--tls-max", "1.2"]] {
+            assert_eq!(world.curl(&edge, name, version), "hello");
+        }
+    }
+    let open = world.connect(&edge, "rsa.example");
+    let secrets = world.secrets();
+    assert!(secrets.len() >= 12, "{}", secrets.len());
+    let found = memory::found(edge.process.id(), &secrets);
+    assert!(found.is_empty(), "the terminator has {found:?}");
+    // The search finds what there is: what is public of them here, and the keys where they belong.
+    let public = memory::found(edge.process.id(), &world.publics());
+    assert_eq!(public.len(), 2, "{public:?}");
+    let service = world.place.service.as_ref().unwrap().id();
+    assert!(!memory::found(service, &secrets).is_empty());
+    drop(open);
+}
+
+#[test]
+fn what_is_wrong_is_said() {
+    let mut world = World::new(&[("a", P256, "DNS:a.example")]);
+    world.place.openssl("genpkey -algorithm ED25519 -out ed.key");
+    world.place.openssl("req -x509 -key ed.key -out certs/ed.pem -subj /CN=ed.example");
+    for (arguments, exit, hint) in [
+        (&["--upstream", "127.0.0.1:1"][..], 2, "--certificates"),
+        (&["--certificates", "certs"], 2, "--upstream"),
+        (&["--certificates", "nowhere", "--upstream", "127.0.0.1:1"], 5, "--certificates"),
+        (&["--certificates", "certs", "--upstream", "nonsense"], 2, "HOST:PORT"),
+        (&["--certificates", "certs", "--upstream", "a:1", "--keys", "keys.sock"], 2, "unix:PATH"),
+        (&["--certificates", "certs", "--upstream", "a:1", "--keys", "tls:a"], 2, "--keys-certificate"),
+        (&["--certificates", "certs", "--upstream", "a:1", "--default-certificate", "b"], 5, "no b.pem"),
+        (
+            &["--certificates", "certs", "--upstream", "a:1", "--ticket-keys", "ca.pem"],
+            5,
+            "openssl rand -hex 32",
+        ),
+    ] {
+        let output = run(&mut world.command(arguments));
+        assert_eq!(output.status.code(), Some(exit), "{arguments:?}: {}", describe(&output));
+        assert!(stderr(&output).contains(hint), "{arguments:?}: {}", describe(&output));
+    }
+    world.serve(&[]);
+    let edge = world.edge(&["--upstream", "127.0.0.1:1"]);
+    assert!(edge.said.contains("warning: no certificate in certs/ed.pem"), "{}", edge.said);
+    assert!(edge.said.contains("RSA and ECDSA keys only"), "{}", edge.said);
+    assert_eq!(failure(&world, &edge, "elsewhere"), rustls::AlertDescription::UnrecognisedName);
+}

@@ -1,0 +1,253 @@
+//! Keys in a folder, chains in another, the key service and terminators before it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{AlertDescription, ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+
+use super::SIGNED;
+use crate::key_service::{PATIENCE, Place, figures};
+use crate::world::{bulla, describe, run, stdout};
+
+pub(super) type Tls = StreamOwned<ClientConnection, TcpStream>;
+
+/// The service's folder, and what it said when it started.
+pub(super) struct World {
+    pub(super) place: Place,
+    service_said: String,
+    /// Seconds between two looks of a terminator at its files.
+    pub(super) reload_s: u32,
+}
+
+/// A terminator that runs.
+pub(super) struct Edge {
+    pub(super) process: Child,
+    pub(super) address: String,
+    pub(super) said: String,
+}
+
+impl World {
+    /// A key in the service's folder and a chain for each: name, kind of key, names of hosts.
+    pub(super) fn new(chains: &[(&str, &str, &str)]) -> Self {
+        let place = Place::new();
+        std::fs::create_dir(place.path("certs")).unwrap();
+        place.openssl(
+            "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout ca.key -out ca.pem -subj /CN=ca",
+        );
+        let world = Self { place, service_said: String::new(), reload_s: 1 };
+        for (name, of, hosts) in chains {
+            world.place.key(name, of);
+            world.chain(name, hosts);
+        }
+        world
+    }
+
+    /// A new certificate of a key.
+    pub(super) fn chain(&self, name: &str, hosts: &str) {
+        self.place.openssl(&format!(
+            "req -x509 -key keys/{name}.key -out new.pem -subj /CN={name} -CA ca.pem -CAkey ca.key \
+             -addext subjectAltName={hosts} -addext basicConstraints=critical,CA:FALSE"
+        ));
+        std::fs::rename(self.place.path("new.pem"), self.place.path(&format!("certs/{name}.pem"))).unwrap();
+    }
+
+    /// Puts a file there at once, as a deployment does.
+    pub(super) fn put(&self, name: &str, octets: &[u8]) {
+        std::fs::write(self.place.path("put.new"), octets).unwrap();
+        std::fs::rename(self.place.path("put.new"), self.place.path(name)).unwrap();
+    }
+
+    pub(super) fn configure(&self, text: &str) {
+        std::fs::write(self.place.path("edge.toml"), text).unwrap();
+    }
+
+    /// Starts the key service.
+    pub(super) fn serve(&mut self, arguments: &[&str]) -> String {
+        self.service_said = self.place.serve(&[&["--dir", "keys"], arguments].concat());
+        self.service_said.clone()
+    }
+
+    /// Signatures that the key service made.
+    pub(super) fn signed(&self) -> f64 {
+        sum(&figures(&self.service_said), SIGNED, "done")
+    }
+
+    pub(super) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = bulla();
+        command
+            .current_dir(self.place.folder.path())
+            .env("HOME", self.place.folder.path())
+            .env("BULLA_DATA", self.place.path("data"))
+            .env("BULLA_EDGE_RELOAD_S", self.reload_s.to_string())
+            // So that a test may look into its memory, whoever runs it.
+            .env("BULLA_SERVER_CORE_DUMPS", "true")
+            .args(["edge", "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0"])
+            .args(arguments);
+        command
+    }
+
+    /// Starts a terminator.
+    pub(super) fn edge(&self, arguments: &[&str]) -> Edge {
+        let mut command = self.command(&["--certificates", "certs"]);
+        let mut process = command.args(arguments).stderr(Stdio::piped()).spawn().unwrap();
+        let mut errors = BufReader::new(process.stderr.take().unwrap());
+        let mut said = String::new();
+        while !said.contains("bulla terminates TLS") {
+            assert!(errors.read_line(&mut said).unwrap() > 0, "it ended: {said}");
+        }
+        // What it says later must not block it.
+        std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::sink()));
+        let address = said.split(" certificates at ").nth(1).unwrap().split(',').next().unwrap().to_owned();
+        Edge { process, address, said }
+    }
+
+    /// What curl is answered with.
+    pub(super) fn curl(&self, edge: &Edge, name: &str, arguments: &[&str]) -> String {
+        let port = edge.address.rsplit(':').next().unwrap();
+        let mut command = Command::new("curl");
+        command
+            .args(["-sS", "--max-time", "60", "--cacert"])
+            .arg(self.place.path("ca.pem"))
+            .args(["--resolve", &format!("{name}:{port}:127.0.0.1")])
+            .args(arguments)
+            .arg(format!("https://{name}:{port}/"));
+        let output = command.output().unwrap_or_else(|error| panic!("apt-get install -y curl ({error})"));
+        assert!(output.status.success(), "{name} {arguments:?}: {}", describe(&output));
+        stdout(&output)
+    }
+
+    /// All that `openssl s_client` says.
+    pub(super) fn s_client(&self, edge: &Edge, arguments: &str, input: &str) -> String {
+        let mut command = Command::new("openssl");
+        command
+            .current_dir(self.place.folder.path())
+            .args(["s_client", "-connect", &edge.address, "-CAfile", "ca.pem"])
+            .args(arguments.split_whitespace())
+            // What is answered, is read to its end.
+            .args((!input.is_empty()).then_some("-ign_eof"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child =
+            command.spawn().unwrap_or_else(|error| panic!("apt-get install -y openssl ({error})"));
+        // It may have been refused already.
+        let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+        let output = child.wait_with_output().unwrap();
+        format!("{}{}", stdout(&output), String::from_utf8_lossy(&output.stderr))
+    }
+
+    /// A TLS client of our own, with its handshake made.
+    pub(super) fn connect(&self, edge: &Edge, name: &str) -> Tls {
+        self.handshake(edge, name).unwrap()
+    }
+
+    fn handshake(&self, edge: &Edge, name: &str) -> Result<Tls, std::io::Error> {
+        let mut roots = RootCertStore::empty();
+        let pem = std::fs::read(self.place.path("ca.pem")).unwrap();
+        for (_, der) in x509::pem::certificates(&pem) {
+            roots.add(CertificateDer::from(der)).unwrap();
+        }
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let config = builder.unwrap().with_root_certificates(roots).with_no_client_auth();
+        let name = ServerName::try_from(name.to_owned()).unwrap();
+        let stream = TcpStream::connect(&edge.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut tls = StreamOwned::new(ClientConnection::new(Arc::new(config), name).unwrap(), stream);
+        while tls.conn.is_handshaking() {
+            tls.conn.complete_io(&mut tls.sock)?;
+        }
+        Ok(tls)
+    }
+
+    /// What nobody but the key service may have: numbers, forwards and backwards, and lines of text.
+    pub(super) fn secrets(&self) -> Vec<(String, Vec<u8>)> {
+        let mut secrets = Vec::new();
+        for (name, fields) in
+            [("ec", &["priv:"][..]), ("rsa", &["privateExponent:", "prime1:", "prime2:", "exponent1:"])]
+        {
+            let text = self.place.openssl(&format!("pkey -in keys/{name}.key -noout -text"));
+            for field in fields {
+                let number = number(&String::from_utf8(text.clone()).unwrap(), field);
+                let backwards = number.iter().rev().copied().collect();
+                secrets.push((format!("{name} {field}"), number));
+                secrets.push((format!("{name} {field} backwards"), backwards));
+            }
+            let pem = std::fs::read_to_string(self.place.path(&format!("keys/{name}.key"))).unwrap();
+            // The first line of each is what all keys of the kind begin with.
+            let line = pem.lines().filter(|line| !line.starts_with('-')).nth(1).unwrap();
+            secrets.push((format!("{name} PEM"), line.as_bytes().to_vec()));
+        }
+        secrets
+    }
+
+    /// What every client is shown.
+    pub(super) fn publics(&self) -> Vec<(String, Vec<u8>)> {
+        let fields = [("ec", "pub:"), ("rsa", "modulus:")];
+        let public = |(name, field): (&str, &str)| {
+            let text = self.place.openssl(&format!("pkey -in keys/{name}.key -noout -text"));
+            (name.to_owned(), number(&String::from_utf8(text).unwrap(), field))
+        };
+        fields.map(public).to_vec()
+    }
+}
+
+/// A number of OpenSSL's text, without zeros before it.
+fn number(text: &str, field: &str) -> Vec<u8> {
+    let after = text.lines().skip_while(|line| line.trim() != field).skip(1);
+    let digits: String =
+        after.take_while(|line| line.starts_with(' ')).flat_map(|line| line.trim().chars()).collect();
+    let octets = digits.split(':').filter(|octet| !octet.is_empty());
+    let octets: Vec<u8> = octets.map(|octet| u8::from_str_radix(octet, 16).unwrap()).collect();
+    let number: Vec<u8> = octets.into_iter().skip_while(|octet| *octet == 0).collect();
+    assert!(number.len() >= 31, "{field} in {text}");
+    number
+}
+
+impl Edge {
+    pub(super) fn figures(&self) -> String {
+        figures(&self.said)
+    }
+
+    pub(super) fn signal(&self, name: &str) {
+        let kill = run(Command::new("kill").args(["-s", name]).arg(self.process.id().to_string()));
+        assert!(kill.status.success(), "{}", describe(&kill));
+    }
+
+    pub(super) fn stop(mut self) -> Option<i32> {
+        self.signal("TERM");
+        self.process.wait().unwrap().code()
+    }
+}
+
+impl Drop for Edge {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// The sum of the figures whose line begins with `name` and has `label` in it.
+pub(super) fn sum(figures: &str, name: &str, label: &str) -> f64 {
+    let lines = figures.lines().filter(|line| line.starts_with(name) && line.contains(label));
+    lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
+}
+
+/// Whether a question over an open connection is answered.
+pub(super) fn is_alive(tls: &mut Tls) -> bool {
+    tls.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    let mut answer = vec![0; super::upstream::HELLO.len()];
+    tls.read_exact(&mut answer).is_ok() && answer == super::upstream::HELLO.as_bytes()
+}
+
+/// The alert that a handshake is refused with.
+pub(super) fn failure(world: &World, edge: &Edge, name: &str) -> AlertDescription {
+    let error = world.handshake(edge, name).map(drop).unwrap_err();
+    match error.get_ref().and_then(|error| error.downcast_ref()) {
+        Some(rustls::Error::AlertReceived(alert)) => *alert,
+        _ => panic!("{error}"),
+    }
+}

@@ -1,0 +1,229 @@
+//! Connections a second through the terminator, their keys in a key service behind a Unix socket, beside a bare rustls server that
+//! holds the keys itself. Both do the same work: handshake, one octet to an upstream and back, close. All in one process, one run.
+//!
+//! `cargo run --release -p intercept --example edge_handshakes -- [SECONDS] [CLIENTS]`
+
+use std::error::Error;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use intercept::edge::{self, EdgeMetrics, Route, Routes};
+use keyless::client::{Client, ClientMetrics, ClientOptions, Server};
+use keyless::{KeySet, Metrics};
+use keys::{KeyRef, KeyType, PrivateKey, Signer};
+use rustls::client::Resumption;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
+use rustls::version::{TLS12, TLS13};
+use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+use x509::build::{CertificateSpec, Extension, signed, tbs_certificate};
+use x509::{BasicConstraints, DistinguishedName, GeneralName, SerialNumber, UnixTime};
+
+type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
+
+const HOST: &str = "a.example";
+
+fn main() -> Outcome<()> {
+    let mut arguments = std::env::args().skip(1);
+    let seconds: u64 = arguments.next().map_or(Ok(3), |text| text.parse())?;
+    let clients: usize = arguments.next().map_or(Ok(16), |text| text.parse())?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(all(Duration::from_secs(seconds), clients))
+}
+
+async fn all(length: Duration, clients: usize) -> Outcome<()> {
+    println!(
+        "{clients} clients, {} s each; connections a second, ratio to a bare server with the key",
+        length.as_secs()
+    );
+    println!("{:<8} {:<8} {:<8} {:>10} {:>10} {:>7}", "key", "version", "session", "edge", "bare", "ratio");
+    for kind in [KeyType::P256, KeyType::Rsa2048] {
+        let place = Place::new(kind).await?;
+        for (name, version) in [("TLS 1.3", &TLS13), ("TLS 1.2", &TLS12)] {
+            for (session, resumes) in [("full", false), ("resumed", true)] {
+                let edge = measure(&place, place.edge, version, resumes, length, clients).await?;
+                let bare = measure(&place, place.bare, version, resumes, length, clients).await?;
+                println!(
+                    "{:<8} {name:<8} {session:<8} {edge:>10.0} {bare:>10.0} {:>7.2}",
+                    kind.name(),
+                    edge / bare
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Both servers before one upstream.
+struct Place {
+    edge: SocketAddr,
+    bare: SocketAddr,
+    root: Vec<u8>,
+    _running: edge::Running,
+    _service: keyless::server::Running,
+    _folder: tempfile::TempDir,
+}
+
+impl Place {
+    async fn new(kind: KeyType) -> Outcome<Self> {
+        let folder = tempfile::tempdir()?;
+        let authority = PrivateKey::generate(KeyType::P256)?;
+        let key = PrivateKey::generate(kind)?;
+        let root = certificate(
+            &authority,
+            "CN=root",
+            &authority,
+            "CN=root",
+            &[Extension::basic_constraints(BasicConstraints { ca: true, path_len: None })],
+        )?;
+        let host = GeneralName::Dns(HOST.to_owned());
+        let names = [Extension::subject_alt_names(&[host], false)];
+        let leaf = certificate(&authority, "CN=root", &key, &format!("CN={HOST}"), &names)?;
+        std::fs::write(folder.path().join("a.pem"), x509::pem::encode("CERTIFICATE", &leaf))?;
+        let upstream = upstream().await?;
+        let bare = bare(&leaf, &key, upstream).await?;
+        let (service, running) = edge(folder.path(), key, upstream).await?;
+        Ok(Self { edge: running.address, bare, root, _running: running, _service: service, _folder: folder })
+    }
+}
+
+async fn edge(
+    folder: &Path,
+    key: PrivateKey,
+    upstream: SocketAddr,
+) -> Outcome<(keyless::server::Running, edge::Running)> {
+    let socket = folder.join("keys.sock");
+    let set = KeySet::default();
+    set.put("bench", vec![Arc::new(key) as KeyRef]);
+    let options =
+        keyless::server::Options { socket: Some(socket.clone()), ..keyless::server::Options::default() };
+    let service = keyless::server::start(options, set, Metrics::default()).await?;
+    let options = ClientOptions { servers: vec![Server::Unix(socket)], ..ClientOptions::default() };
+    let client = Client::start(&options, ClientMetrics::default())?;
+    let options = edge::Options {
+        listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+        certificates: folder.to_owned(),
+        routes: Routes::new(Some(Route::new(&upstream.to_string(), &[], false)?)),
+        ..edge::Options::default()
+    };
+    let (running, _) = edge::start(options, client, EdgeMetrics::default()).await?;
+    Ok((service, running))
+}
+
+/// The same work, by rustls with the key in the process.
+async fn bare(leaf: &[u8], key: &PrivateKey, upstream: SocketAddr) -> Outcome<SocketAddr> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let pkcs8 = PrivatePkcs8KeyDer::from(key.to_pkcs8_der().to_vec());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(vec![CertificateDer::from(leaf.to_vec())], PrivateKeyDer::Pkcs8(pkcs8))?;
+    config.ticketer = rustls::crypto::aws_lc_rs::Ticketer::new()?;
+    config.send_tls13_tickets = 1;
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let acceptor = acceptor.clone();
+            tokio::spawn(async move {
+                stream.set_nodelay(true)?;
+                let mut tls = acceptor.accept(stream).await?;
+                let mut upstream = TcpStream::connect(upstream).await?;
+                upstream.set_nodelay(true)?;
+                copy_bidirectional(&mut tls, &mut upstream).await
+            });
+        }
+    });
+    Ok(address)
+}
+
+/// Says what it hears.
+async fn upstream() -> Outcome<SocketAddr> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                stream.set_nodelay(true)?;
+                let (mut from, mut to) = stream.split();
+                tokio::io::copy(&mut from, &mut to).await
+            });
+        }
+    });
+    Ok(address)
+}
+
+async fn measure(
+    place: &Place,
+    address: SocketAddr,
+    version: &'static SupportedProtocolVersion,
+    resumes: bool,
+    length: Duration,
+    clients: usize,
+) -> Outcome<f64> {
+    let done = Arc::new(AtomicU64::new(0));
+    let began = Instant::now();
+    let mut tasks = JoinSet::new();
+    for _ in 0..clients {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from(place.root.clone()))?;
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider).with_protocol_versions(&[version])?;
+        let mut config = builder.with_root_certificates(roots).with_no_client_auth();
+        if !resumes {
+            config.resumption = Resumption::disabled();
+        }
+        let (connector, done) = (TlsConnector::from(Arc::new(config)), Arc::clone(&done));
+        tasks.spawn(async move {
+            while began.elapsed() < length {
+                one(&connector, address).await?;
+                done.fetch_add(1, Relaxed);
+            }
+            Outcome::Ok(())
+        });
+    }
+    while let Some(ended) = tasks.join_next().await {
+        ended??;
+    }
+    Ok(done.load(Relaxed) as f64 / began.elapsed().as_secs_f64())
+}
+
+async fn one(connector: &TlsConnector, address: SocketAddr) -> Outcome<()> {
+    let stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    let mut tls = connector.connect(ServerName::try_from(HOST)?, stream).await?;
+    tls.write_all(b"?").await?;
+    // With the answer comes the ticket for the next time.
+    tls.read_exact(&mut [0; 1]).await?;
+    tls.shutdown().await?;
+    Ok(())
+}
+
+fn certificate(
+    issuer: &PrivateKey,
+    issuer_name: &str,
+    of: &PrivateKey,
+    name: &str,
+    extensions: &[Extension],
+) -> Outcome<Vec<u8>> {
+    let mut serial = [0; 16];
+    aws_lc_rs::rand::fill(&mut serial)?;
+    let tbs = tbs_certificate(&CertificateSpec {
+        serial: &SerialNumber::from_random(serial),
+        signature: issuer.algorithm(),
+        issuer: &DistinguishedName::from_text(issuer_name)?.der,
+        subject: &DistinguishedName::from_text(name)?.der,
+        not_before: UnixTime(1_700_000_000),
+        not_after: UnixTime(2_500_000_000),
+        spki: of.spki(),
+        extensions,
+    });
+    Ok(signed(&tbs, &issuer.algorithm(), &issuer.sign_now(&tbs)?))
+}
