@@ -13,7 +13,8 @@ use axum::routing::{any, get, post};
 use axum::{Json, Router};
 use futures_util::{StreamExt, stream};
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderName, IF_MATCH, IF_NONE_MATCH};
-use http::{HeaderMap, Method, StatusCode};
+use http::{HeaderMap, Method, StatusCode, Uri};
+use reqwest::Url;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
@@ -206,17 +207,16 @@ async fn interpolated(State(answering): State<Answering>, body: Bytes) -> Respon
 /// To the store and back, as the agent. What logs in, and what the store lets its own machine do, stays here.
 async fn pass(State(answering): State<Answering>, request: Request) -> Response {
     let client = &answering.client;
-    let path = request.uri().path().to_owned();
-    if !path.starts_with("/api/") && !["/info", "/version"].contains(&path.trim_end_matches('/')) {
+    let Some(path) = passed_path(request.uri()) else {
         return refusal(StatusCode::NOT_FOUND, "The agent does not pass this on: it logs in by itself.");
-    }
+    };
     let (parts, body) = request.into_parts();
     let Ok(body) = axum::body::to_bytes(body, BODY_MAX).await else {
         return refusal(StatusCode::PAYLOAD_TOO_LARGE, "Value exceeds the maximum size.");
     };
     let reads = matches!(parts.method, Method::GET | Method::HEAD);
     let ask = Ask {
-        path: parts.uri.path_and_query().map_or_else(|| path.clone(), ToString::to_string),
+        path,
         headers: passed(&parts.headers),
         body: (!body.is_empty()).then(|| Arc::new(Zeroizing::new(body.to_vec()))),
         once: !reads,
@@ -232,6 +232,15 @@ async fn pass(State(answering): State<Answering>, request: Request) -> Response 
     let mut response = (answer.status, Body::from(answer.body.to_vec())).into_response();
     *response.headers_mut() = passed(&answer.headers);
     response
+}
+
+/// The path, with its query, that a request goes on to, if it may. Judged as it is sent: without the `..`, `%2e%2e` and `\`
+/// that would lead out of what was judged.
+fn passed_path(uri: &Uri) -> Option<String> {
+    let url = Url::parse(&format!("http://agent{}", uri.path_and_query()?)).ok()?;
+    let path = url.path();
+    let may = path.starts_with("/api/") || ["/info", "/version"].contains(&path.trim_end_matches('/'));
+    may.then(|| url.query().map_or_else(|| path.to_owned(), |query| format!("{path}?{query}")))
 }
 
 fn passed(headers: &HeaderMap) -> HeaderMap {
