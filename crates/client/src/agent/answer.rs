@@ -19,11 +19,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
-use zeroize::Zeroizing;
 
 use super::interpolate;
 use crate::events::Change;
-use crate::transport::Ask;
+use crate::transport::{Ask, is_passing, wiped};
 use crate::{Client, Credential, Error, Name};
 
 /// Octets of a request's body: as many as the store takes.
@@ -140,7 +139,7 @@ async fn data(
         // There may be a second one in transition, which only the store knows of.
         Ok(credential) if credential.kind() == "certificate" => {
             let answer = pass(State(answering), request).await;
-            if answer.status() == StatusCode::SERVICE_UNAVAILABLE { shown(&credential) } else { answer }
+            if is_passing(answer.status()) { shown(&credential) } else { answer }
         }
         Ok(credential) => shown(&credential),
         Err(error) => refused(&error),
@@ -218,18 +217,21 @@ async fn pass(State(answering): State<Answering>, request: Request) -> Response 
     let ask = Ask {
         path,
         headers: passed(&parts.headers),
-        body: (!body.is_empty()).then(|| Arc::new(Zeroizing::new(body.to_vec()))),
+        body: (!body.is_empty()).then(|| body.clone()),
         once: !reads,
+        passed: true,
         method: parts.method,
     };
-    let answer = match client.transport().ask(&ask).await {
+    let outcome = client.transport().ask(&ask).await;
+    // Without an answer it may have been made all the same.
+    if !reads && outcome.as_ref().map_or_else(Error::is_unavailable, |answer| answer.status.is_success()) {
+        client.changed(changed_name(&body, parts.uri.query()));
+    }
+    let answer = match outcome {
         Ok(answer) => answer,
         Err(error) => return refused(&error),
     };
-    if !reads && answer.status.is_success() {
-        client.changed(changed_name(&body, parts.uri.query()));
-    }
-    let mut response = (answer.status, Body::from(answer.body.to_vec())).into_response();
+    let mut response = (answer.status, Body::from(wiped(answer.body))).into_response();
     *response.headers_mut() = passed(&answer.headers);
     response
 }

@@ -128,8 +128,7 @@ impl KmsKey {
         let headers = [("content-type", MEDIA_TYPE), ("x-amz-target", &target)];
         let uri = format!("{}/", self.endpoint);
         let signable = SignableRequest::new("POST", &uri, headers.into_iter(), SignableBody::Bytes(&body));
-        let signature =
-            sign(signable.map_err(unsendable)?, &parameters).map_err(unsendable)?;
+        let signature = sign(signable.map_err(unsendable)?, &parameters).map_err(unsendable)?;
         let mut request = http::Request::post(&uri);
         for (name, value) in headers {
             request = request.header(name, value);
