@@ -3,6 +3,7 @@
 
 mod configuration;
 mod control;
+mod credential_store;
 mod endings;
 mod help;
 mod inventory;
