@@ -81,9 +81,24 @@ impl CredentialSettings {
     /// Which versions stay.
     pub(crate) fn retention(&self) -> Outcome<Vec<credentials::Retention>> {
         let read = |text: &String| {
-            text.parse().map_err(|error| Problem::usage(format!("credentials.retention: {error}")))
+            text.parse().map_err(|error| {
+                Problem::usage(format!("credentials.retention: {error}"))
+                    .hint("correct credentials.retention, or leave it out: then all versions stay")
+            })
         };
         self.retention.iter().map(read).collect()
+    }
+
+    fn check(&self) -> Outcome<()> {
+        let most = credentials::DURATION_MAX;
+        let days = [("ca_minimum_days", self.ca_minimum_days), ("leaf_minimum_days", self.leaf_minimum_days)];
+        for (key, days) in days {
+            if days > most {
+                return Err(Problem::usage(format_args!("credentials.{key} is {days}"))
+                    .hint(format!("give 0 to {most} days")));
+            }
+        }
+        self.retention().map(drop)
     }
 }
 
@@ -566,6 +581,7 @@ impl Settings {
         }
         self.store.check()?;
         self.ct.check()?;
+        self.credentials.check()?;
         self.authority.check_masters(&self.pkcs11)?;
         self.keys.check()?;
         self.edge.check()?;

@@ -9,7 +9,6 @@ use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Method};
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, mpsc, oneshot};
-use zeroize::Zeroizing;
 
 use crate::cache::{Answer, Cache};
 use crate::transport::{Ask, Transport};
@@ -129,13 +128,13 @@ fn remember(names: &[Name], answer: &Answer, mut put: impl FnMut(Name, Answer)) 
 async fn ask(batch: &[Lookup], transport: &Arc<Transport>) -> Result<Vec<Result<Answer, Error>>, Error> {
     let lists: Vec<Vec<&str>> =
         batch.iter().map(|lookup| lookup.names.iter().map(Name::as_str).collect()).collect();
-    let body = json!({ "lookups": lists }).to_string().into_bytes();
+    let body = json!({ "lookups": lists }).to_string();
     let ask = Ask {
         method: Method::POST,
         path: "/api/v1/lookup".to_owned(),
         headers: HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]),
-        body: Some(Arc::new(Zeroizing::new(body))),
-        once: false,
+        body: Some(body.into()),
+        ..Ask::default()
     };
     let answer = transport.ask(&ask).await?.checked()?;
     let mut document = answer.json()?;

@@ -1,6 +1,6 @@
 //! What is remembered, name by name, and how far it is believed.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -54,18 +54,27 @@ pub(crate) struct Mark {
     changes: u64,
 }
 
-/// The latest changes, numbered.
+/// The latest changes, numbered from one.
 #[derive(Default)]
 struct Recent {
     count: u64,
-    names: VecDeque<Name>,
+    /// The oldest first.
+    changes: VecDeque<(u64, Name)>,
+    /// The last change of each of these.
+    last: HashMap<Name, u64>,
+    /// The last that is remembered no more.
+    forgotten: u64,
+    /// The last after which any name may have changed.
+    any: u64,
 }
 
-/// A gap: what was asked before is not believed from a time on.
+/// Gaps: what was asked before is not believed from a time on.
 #[derive(Clone, Copy)]
 struct Gap {
     asked_before: Instant,
     from: Instant,
+    /// What was asked before this is believed no more, by gaps whose time had come.
+    settled: Option<Instant>,
 }
 
 pub(crate) struct Cache {
@@ -114,7 +123,7 @@ impl Cache {
             return None;
         }
         let gap = *self.gap.lock();
-        if gap.is_some_and(|gap| entry.asked_at <= gap.asked_before && now >= gap.from) {
+        if gap.is_some_and(|gap| gap.distrusted(now).is_some_and(|before| entry.asked_at <= before)) {
             return Some(Age::Old);
         }
         let age = if gone < entry.fresh_for {
@@ -145,6 +154,13 @@ impl Cache {
         Mark { at: Instant::now(), changes: self.recent.lock().count }
     }
 
+    /// The number of the last change of any of these names, as far as changes are remembered.
+    pub(crate) fn last_change(&self, names: &[Name]) -> u64 {
+        let recent = self.recent.lock();
+        let last = names.iter().filter_map(|name| recent.last.get(name)).max();
+        last.copied().unwrap_or(0).max(recent.forgotten).max(recent.any)
+    }
+
     /// Remembers an answer, unless it has changed since its question was asked.
     pub(crate) fn put(&self, name: Name, answer: Answer, mark: Mark) {
         let ttl = if answer.is_some() { self.limits.ttl } else { self.limits.negative_ttl };
@@ -168,11 +184,7 @@ impl Cache {
     pub(crate) fn forget(&self, name: Name) -> bool {
         let mut recent = self.recent.lock();
         let used = self.values.remove(&name).is_some_and(|entry| entry.used.load(Ordering::Relaxed));
-        recent.count += 1;
-        recent.names.push_back(name);
-        if recent.names.len() > CHANGES_MAX {
-            recent.names.pop_front();
-        }
+        recent.changed(name);
         used
     }
 
@@ -186,12 +198,17 @@ impl Cache {
     /// Anything may have changed until now: from a time on all of it is asked for anew before it is answered.
     pub(crate) fn distrust(&self, after: Duration) {
         let now = Instant::now();
+        let mut recent = self.recent.lock();
+        recent.count += 1;
+        recent.any = recent.count;
+        drop(recent);
         let mut gap = self.gap.lock();
         let from = match *gap {
             Some(earlier) if earlier.from > now => earlier.from.min(now + after),
             _ => now + after,
         };
-        *gap = Some(Gap { asked_before: now, from });
+        let settled = gap.and_then(|earlier| earlier.distrusted(now));
+        *gap = Some(Gap { asked_before: now, from, settled });
     }
 
     /// Lets go of what has ended.
@@ -207,9 +224,29 @@ impl Cache {
 }
 
 impl Recent {
+    fn changed(&mut self, name: Name) {
+        self.count += 1;
+        self.changes.push_back((self.count, name.clone()));
+        self.last.insert(name, self.count);
+        if self.changes.len() > CHANGES_MAX
+            && let Some((number, name)) = self.changes.pop_front()
+        {
+            self.forgotten = number;
+            if self.last.get(&name) == Some(&number) {
+                self.last.remove(&name);
+            }
+        }
+    }
+
     fn changed_since(&self, name: &Name, count: u64) -> bool {
-        let since = usize::try_from(self.count - count).unwrap_or(usize::MAX);
-        since > self.names.len() || self.names.iter().rev().take(since).any(|changed| changed == name)
+        self.forgotten > count || self.last.get(name).is_some_and(|number| *number > count)
+    }
+}
+
+impl Gap {
+    /// What was asked no later than this is believed no more.
+    fn distrusted(&self, now: Instant) -> Option<Instant> {
+        if now >= self.from { Some(self.asked_before) } else { self.settled }
     }
 }
 
@@ -331,8 +368,35 @@ mod tests {
         cache.distrust(Duration::from_secs(2));
         later(1).await;
         assert_eq!(cache.first(&[name("/a")]).unwrap().1, Age::Old);
-        cache.put(name("/a"), some("/a"), cache.mark());
-        assert_eq!(cache.first(&[name("/a")]).unwrap().1, Age::Fresh);
+        cache.put(name("/b"), some("/b"), cache.mark());
+        assert_eq!(cache.first(&[name("/b")]).unwrap().1, Age::Fresh);
+        later(1).await;
+        // Nor does the next make anybody believe again what was believed no more.
+        cache.distrust(Duration::from_secs(2));
+        assert_eq!(cache.first(&[name("/a")]).unwrap().1, Age::Old);
+        assert_eq!(cache.first(&[name("/b")]).unwrap().1, Age::Fresh, "not yet");
+        later(2).await;
+        assert_eq!(cache.first(&[name("/b")]).unwrap().1, Age::Old);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_last_change_of_a_list_has_a_number_of_its_own() {
+        let cache = Cache::new(limits());
+        let list = [name("/a"), name("/b")];
+        let first = cache.last_change(&list);
+        cache.forget(name("/c"));
+        assert_eq!(cache.last_change(&list), first, "another's");
+        cache.forget(name("/b"));
+        let second = cache.last_change(&list);
+        assert!(second > first);
+        cache.distrust(Duration::ZERO);
+        let third = cache.last_change(&list);
+        assert!(third > second, "anything may have changed");
+        for _ in 0..=CHANGES_MAX {
+            cache.forget(name("/c"));
+        }
+        assert!(cache.last_change(&list) > third, "more changes than are remembered");
+        assert!(cache.recent.lock().last.len() <= 2);
     }
 
     #[tokio::test(start_paused = true)]

@@ -142,11 +142,14 @@ impl fmt::Debug for Builder {
 #[derive(Clone)]
 pub struct Client(Arc<Inner>);
 
+/// A list of names, and the last change of any of them: who asks after a change does not join who asked before it.
+type Flight = (Arc<[Name]>, u64);
+
 struct Inner {
     transport: Arc<Transport>,
     cache: Arc<Cache>,
     /// What is asked for now; it remembers nothing itself.
-    flights: flight::Cache<Arc<[Name]>, Answer, Error>,
+    flights: flight::Cache<Flight, Answer, Error>,
     /// What runs beside, from the first question on.
     running: OnceLock<Batches>,
     changes: events::Sender,
@@ -207,8 +210,8 @@ impl Client {
                 counters.hits.add();
                 return Ok(remembered);
             }
-            (Age::Stale, _) | (Age::Old, Some((_, true))) => self.renew(names),
-            (Age::Old, Some((_, false))) => {}
+            (Age::Stale, None) | (Age::Stale | Age::Old, Some((_, true))) => self.renew(names),
+            (Age::Stale | Age::Old, Some((_, false))) => {}
             (Age::Old, None) => match self.fetch(names).await {
                 Err(error) if error.is_unavailable() => {
                     tracing::warn!(%error, "a credential is answered from the cache");
@@ -291,7 +294,8 @@ impl Client {
         // The queue before the request is waited for, too.
         let most = self.0.limits.deadline;
         let late = || Error::Unavailable(format!("no answer within {most:?}"));
-        timeout(most, self.0.flights.fetch(&names, make)).await.unwrap_or_else(|_| Err(late()))
+        let flight = (Arc::clone(&names), self.0.cache.last_change(&names));
+        timeout(most, self.0.flights.fetch(&flight, make)).await.unwrap_or_else(|_| Err(late()))
     }
 
     /// Beside what is answered meanwhile.

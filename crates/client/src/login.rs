@@ -3,16 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::Bytes;
 use flight::{Cache, Failed, Fresh};
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Method};
 use keys::Secret;
 use serde::Deserialize;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use zeroize::Zeroizing;
 
 use crate::Error;
-use crate::transport::{Ask, Transport, jitter};
+use crate::transport::{Ask, Transport, jitter, wiped};
 
 /// Of a token's time this part is used, at most: clocks and the way take some.
 const USED: f64 = 0.9;
@@ -22,6 +23,8 @@ const SPREAD: f64 = 0.1;
 const PARTS_LEFT: u32 = 5;
 /// A login that was refused is not tried again for so long: the store slows down who guesses.
 const REFUSED_FOR: Duration = Duration::from_secs(5);
+/// For a token: whoever waits for it has a deadline, what asks for the next one beside has none.
+const WITHIN: Duration = Duration::from_secs(5);
 /// What a token is good for where the issuer says nothing.
 const EXPIRES_IN: u64 = 60;
 /// Refusals that another token may mend.
@@ -36,7 +39,7 @@ pub(crate) enum Login {
     /// By a token that is good until somebody ends it.
     Bearer(Token),
     /// By a token that it asks for itself (RFC 6749 section 4.4).
-    Client { body: Arc<Zeroizing<Vec<u8>>>, tokens: Cache<(), Token, Error> },
+    Client { body: Bytes, tokens: Cache<(), Token, Error> },
 }
 
 #[derive(Deserialize)]
@@ -52,7 +55,7 @@ impl Login {
         escape(id, &mut body);
         body.extend_from_slice(b"&client_secret=");
         escape(secret.expose(), &mut body);
-        Self::Client { body: Arc::new(body), tokens: Cache::with_entries(1) }
+        Self::Client { body: wiped(body), tokens: Cache::with_entries(1) }
     }
 
     /// A token that is good. Who asks for the first shares one login with all who ask meanwhile.
@@ -62,7 +65,7 @@ impl Login {
             Self::Bearer(token) => return Ok(Some(Arc::clone(token))),
             Self::Client { body, tokens } => (body, tokens),
         };
-        let (transport, body) = (Arc::clone(transport), Arc::clone(body));
+        let (transport, body) = (Arc::clone(transport), body.clone());
         let make = move || issue(transport, body);
         if let Some(known) = tokens.get(&())
             && let Ok(token) = &known.outcome
@@ -92,10 +95,7 @@ impl Login {
     }
 }
 
-async fn issue(
-    transport: Arc<Transport>,
-    body: Arc<Zeroizing<Vec<u8>>>,
-) -> Result<Fresh<Token>, Failed<Error>> {
+async fn issue(transport: Arc<Transport>, body: Bytes) -> Result<Fresh<Token>, Failed<Error>> {
     let form = HeaderValue::from_static("application/x-www-form-urlencoded");
     let ask = Ask {
         method: Method::POST,
@@ -103,9 +103,12 @@ async fn issue(
         headers: HeaderMap::from_iter([(CONTENT_TYPE, form)]),
         body: Some(body),
         once: true,
+        passed: false,
     };
     transport.counters.logins.add();
-    let issued = async { transport.exchange(&ask, None).await?.checked()?.json() }.await;
+    let issued = async { transport.exchange(&ask, None).await?.checked()?.json() };
+    let late = |_| Err(Error::Unavailable(format!("the login was not answered within {WITHIN:?}")));
+    let issued = timeout(WITHIN, issued).await.unwrap_or_else(late);
     let failed = |error: Error| {
         let lifetime = if error.is_unavailable() { Duration::ZERO } else { REFUSED_FOR };
         Failed { error, lifetime }

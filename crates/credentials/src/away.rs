@@ -163,15 +163,16 @@ impl Credentials {
         let now_us = self.now_us();
         let since = |days: u32| now_us.saturating_sub(i64::from(days).saturating_mul(DAY_US));
         let kept_since_us = since(self.options().undelete_days);
-        while !stop.is_cancelled() && self.store().destroy_deleted_credentials(kept_since_us).await? > 0 {}
-        while !stop.is_cancelled() && self.store().destroy_ended_versions(kept_since_us).await? > 0 {}
+        let goes_on = || !stop.is_cancelled() && !self.is_read_only();
+        while goes_on() && self.store().destroy_deleted_credentials(kept_since_us).await? > 0 {}
+        while goes_on() && self.store().destroy_ended_versions(kept_since_us).await? > 0 {}
         if self.options().retention.iter().all(|retention| retention.days.is_none()) {
             return Ok(());
         }
         let since_of =
             |name: &str| self.options().retention_of(name).and_then(|retention| retention.days).map(since);
         let (mut after, mut ended) = (0, false);
-        while !ended && !stop.is_cancelled() {
+        while !ended && goes_on() {
             let (walk, _) = self.store().destroy_old_versions(after, since_of).await?;
             (after, ended) = (walk.after, walk.ended);
         }

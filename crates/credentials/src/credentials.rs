@@ -1,6 +1,7 @@
 //! The handle, and the ways into the database.
 
 use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use authority::Authority;
@@ -140,6 +141,7 @@ struct Inner {
     authority: OnceLock<Authority>,
     rotation_asked: Notify,
     rotation_totals: Mutex<RotationReport>,
+    read_only: AtomicBool,
 }
 
 /// Who asks for which name (lower case).
@@ -191,6 +193,7 @@ impl Credentials {
             authority: OnceLock::new(),
             rotation_asked: Notify::new(),
             rotation_totals: Mutex::default(),
+            read_only: AtomicBool::new(false),
         }))
     }
 
@@ -217,6 +220,18 @@ impl Credentials {
         tokio::join!(reads, stock, self.tidy(stop.clone()), self.rotate(stop));
     }
 
+    /// Whether nothing is to be changed. What comes by itself holds to it here: rotation, and destroying what is past its
+    /// time. What is asked for is refused by whoever is asked. Of this process alone.
+    pub fn set_read_only(&self, on: bool) {
+        self.0.read_only.store(on, Ordering::Relaxed);
+    }
+
+    /// [`Self::set_read_only`]
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.0.read_only.load(Ordering::Relaxed)
+    }
+
     async fn tidy(&self, stop: CancellationToken) {
         const EVERY: std::time::Duration = std::time::Duration::from_secs(3_600);
         let _live = telemetry::tasks::guard("credential-tidy");
@@ -224,6 +239,9 @@ impl Credentials {
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep(EVERY) => {}
+            }
+            if self.is_read_only() {
+                continue;
             }
             if let Err(error) = self.store().tidy_credential_tokens(self.now_us()).await {
                 tracing::warn!(%error, "ended tokens could not be tidied");

@@ -5,7 +5,7 @@
 
 use futures_util::FutureExt;
 use serde_json::{Map, Value as Json, json};
-use store::credentials::{CredentialAsker, set_credential_metadata};
+use store::credentials::{CredentialAsker, hold_credential_metadata, set_credential_metadata};
 
 use crate::writing::checked_metadata;
 use crate::{CredentialError, Credentials, Kind, Name, Operation, SetRequest, Value, Version, VersionView};
@@ -203,22 +203,60 @@ impl Credentials {
         name: &Name,
         metadata: Option<Json>,
     ) -> Result<(), CredentialError> {
-        let text = checked_metadata(metadata)?.map(|metadata| metadata.to_string());
+        let metadata = checked_metadata(metadata)?;
+        self.change_metadata(asker, name, move |_| Ok(metadata)).await
+    }
+
+    /// Changes a part of what the newest version of a name notes (RFC 7396). Who does so at the same time is not
+    /// overwritten.
+    ///
+    /// # Errors
+    /// As [`Self::set_metadata`].
+    pub async fn patch_metadata(
+        &self,
+        asker: &CredentialAsker,
+        name: &Name,
+        patch: Map<String, Json>,
+    ) -> Result<(), CredentialError> {
+        let patched = move |noted: Option<Json>| {
+            let mut all = match noted {
+                Some(Json::Object(all)) => all,
+                _ => Map::new(),
+            };
+            merge(&mut all, patch);
+            checked_metadata((!all.is_empty()).then_some(Json::Object(all)))
+        };
+        self.change_metadata(asker, name, patched).await
+    }
+
+    /// What is noted becomes what `change` makes of it, while nobody else changes it.
+    async fn change_metadata(
+        &self,
+        asker: &CredentialAsker,
+        name: &Name,
+        change: impl FnOnce(Option<Json>) -> Result<Option<Json>, CredentialError> + Send + 'static,
+    ) -> Result<(), CredentialError> {
         let event = self.event(asker, "credential.metadata", name.as_str(), json!({}));
         let told = self.changed(asker, name, "credential.changed", event.at_us);
         let (key, asker) = (name.key().to_owned(), asker.clone());
         let changed = self.store().write_points("credential_metadata", move |tx| {
             async move {
-                let changed = set_credential_metadata(tx, &asker, &key, text.as_deref()).await?;
-                if changed {
-                    store::audit(tx, vec![event]).await?;
-                    store::emit(tx, vec![told]).await?;
-                }
-                Ok(changed)
+                let Some((version, noted)) = hold_credential_metadata(tx, &asker, &key).await? else {
+                    return Ok(Err(CredentialError::NotFound));
+                };
+                let noted = noted.and_then(|text| serde_json::from_str(&text).ok());
+                let text = match change(noted) {
+                    Ok(metadata) => metadata.map(|metadata| metadata.to_string()),
+                    Err(error) => return Ok(Err(error)),
+                };
+                set_credential_metadata(tx, version, text.as_deref()).await?;
+                store::audit(tx, vec![event]).await?;
+                store::emit(tx, vec![told]).await?;
+                Ok(Ok(()))
             }
             .boxed()
         });
-        if changed.await? { Ok(()) } else { Err(CredentialError::NotFound) }
+        changed.await?
     }
 }
 

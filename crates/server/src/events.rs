@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use store::credentials::{CredentialOperation as Operation, CredentialReaders};
 use store::{OutboxPlace, OutboxRow, Store, StoreError};
-use tokio::sync::{Notify, broadcast};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, broadcast};
 use tokio_util::sync::CancellationToken;
 
 use crate::problem::Problem;
@@ -121,8 +121,16 @@ pub(crate) struct Events {
     somebody: Arc<Notify>,
     /// Where the feed begins when it wakes up: nothing falls between the first follower and its first look.
     begin: Arc<Mutex<Option<OutboxPlace>>>,
+    /// Places of those who follow all that happens.
+    places: Arc<Semaphore>,
     /// Who follows the credentials, with how many followers, those who may read all among them.
     actors: Arc<Mutex<HashMap<String, usize>>>,
+}
+
+/// A follower's place among those of its kind.
+enum Place {
+    OfAll { _permit: OwnedSemaphorePermit },
+    OfCredentials(ActorPlace),
 }
 
 /// An actor's place among those who follow the credentials.
@@ -158,8 +166,7 @@ pub(crate) struct Follower {
     since: Option<OutboxPlace>,
     read: std::vec::IntoIter<Happened>,
     last: OutboxPlace,
-    /// Of one who follows the credentials.
-    actor: Option<ActorPlace>,
+    place: Place,
 }
 
 impl Default for Events {
@@ -168,6 +175,7 @@ impl Default for Events {
             sender: broadcast::Sender::new(BEHIND_MAX),
             somebody: Arc::default(),
             begin: Arc::default(),
+            places: Arc::new(Semaphore::new(FOLLOWERS_MAX)),
             actors: Arc::default(),
         }
     }
@@ -176,10 +184,10 @@ impl Default for Events {
 impl Events {
     /// Follows from now on, after what happened since `since`.
     pub(crate) async fn follow(&self, store: Store, since: Option<OutboxPlace>) -> Result<Follower, Problem> {
-        if self.sender.receiver_count() - self.credential_followers() >= FOLLOWERS_MAX {
-            return Err(Problem::unavailable("too many follow the events already", FOLLOWERS_RETRY_SECONDS));
-        }
-        Ok(self.begin(store, since, None).await?)
+        let permit = Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
+            Problem::unavailable("too many follow the events already", FOLLOWERS_RETRY_SECONDS)
+        })?;
+        Ok(self.begin(store, since, Place::OfAll { _permit: permit }).await?)
     }
 
     /// As [`Self::follow`], of who wants to hear of credentials as this actor; `None` when too many follow already. What
@@ -202,19 +210,15 @@ impl Events {
             Some(since) => store.outbox_has(since).await?,
             None => false,
         };
-        let follower = self.begin(store, since.filter(|_| kept), Some(place)).await?;
+        let follower = self.begin(store, since.filter(|_| kept), Place::OfCredentials(place)).await?;
         Ok(Some((follower, kept)))
-    }
-
-    fn credential_followers(&self) -> usize {
-        self.actors.lock().values().sum()
     }
 
     async fn begin(
         &self,
         store: Store,
         since: Option<OutboxPlace>,
-        actor: Option<ActorPlace>,
+        place: Place,
     ) -> Result<Follower, StoreError> {
         let live = self.sender.subscribe();
         let end = store.outbox_seen().await?;
@@ -224,7 +228,7 @@ impl Events {
         }
         self.somebody.notify_one();
         let last = since.unwrap_or(end);
-        Ok(Follower { store, live, since: Some(last), read: Vec::new().into_iter(), last, actor })
+        Ok(Follower { store, live, since: Some(last), read: Vec::new().into_iter(), last, place })
     }
 
     /// Reads the outbox while somebody follows, until `stop`.
@@ -284,7 +288,10 @@ impl Follower {
             if let Some(since) = self.since {
                 let rows = self.store.outbox_after(since, PAGE).await.ok()?;
                 let next = rows.last().map(|row| row.place);
-                let actors = self.actor.iter().map(|place| place.actor.clone()).collect();
+                let actors = match &self.place {
+                    Place::OfAll { .. } => HashSet::new(),
+                    Place::OfCredentials(place) => HashSet::from([place.actor.clone()]),
+                };
                 self.read = Happened::of(rows, &self.store, actors).await.ok()?.into_iter();
                 self.since = next;
                 continue;
@@ -299,5 +306,32 @@ impl Follower {
                 Err(broadcast::error::RecvError::Closed) => return None,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use store::StoreUrl;
+
+    #[tokio::test]
+    async fn followers_of_each_kind_are_counted_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&StoreUrl::sqlite(folder.path().join("bulla.db"))).await.unwrap();
+        let events = Events::default();
+        // Counted, and not yet in the channel: as it is while its place in the outbox is looked for.
+        events.actors.lock().insert("uaa-client:a".to_owned(), 1);
+        let mut all = Vec::new();
+        for _ in 0..FOLLOWERS_MAX {
+            all.push(events.follow(store.clone(), None).await.unwrap());
+        }
+        assert!(events.follow(store.clone(), None).await.is_err(), "one too many");
+        let (of_credentials, _) =
+            events.follow_credentials(store.clone(), None, "uaa-client:b").await.unwrap().unwrap();
+        assert!(events.follow(store.clone(), None).await.is_err(), "it takes nobody's place, and gives none");
+        all.pop();
+        drop(of_credentials);
+        assert!(events.follow(store, None).await.is_ok());
+        assert!(!events.actors.lock().contains_key("uaa-client:b"));
     }
 }

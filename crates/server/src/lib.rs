@@ -14,6 +14,7 @@ mod openapi;
 pub mod paging;
 mod peer;
 pub mod problem;
+mod rotating;
 mod router;
 pub mod routes;
 mod state;

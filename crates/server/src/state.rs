@@ -16,6 +16,7 @@ use crate::events::Events;
 use crate::limit::{LimitOptions, Limits};
 use crate::metrics::Metrics;
 use crate::problem::Problem;
+use crate::rotating::Rotating;
 
 /// Seconds after which to ask a server again that does not (yet) run what was asked for.
 const ROOM_RETRY_SECONDS: u64 = 10;
@@ -34,6 +35,7 @@ struct Inner {
     authenticators: Authenticators,
     limits: Limits,
     events: Events,
+    rotating: Rotating,
     stopping: CancellationToken,
     rooms: HashMap<TypeId, Box<dyn Any + Send + Sync>>,
 }
@@ -89,6 +91,7 @@ impl StateBuilder {
             authenticators: self.authenticators,
             limits: Limits::new(&self.limits),
             events: Events::default(),
+            rotating: Rotating::default(),
             stopping: CancellationToken::new(),
             rooms: self.rooms,
         }))
@@ -145,6 +148,11 @@ impl State {
 
     pub(crate) fn events(&self) -> &Events {
         &self.0.events
+    }
+
+    /// The master key's rotation of this node.
+    pub(crate) fn rotating(&self) -> &Rotating {
+        &self.0.rotating
     }
 
     pub(crate) fn limits(&self) -> &Limits {

@@ -59,14 +59,45 @@ impl Client {
     /// Reads where the server is from the flags, the configuration (`BULLA_CLIENT_TOKEN` holds a token itself), and the
     /// data folder of a local one.
     pub(crate) fn open(args: &ServerArgs, configuration: &Configuration) -> Outcome<Self> {
-        let settings = &configuration.settings.client;
-        let folder = crate::data::folder().ok();
-        let beside =
-            |name: &str| folder.as_ref().map(|folder| folder.join(name)).filter(|path| path.exists());
-        let base = match url(args, settings) {
+        let base = match url(args, &configuration.settings.client) {
             Some(given) => given,
             None => read(&beside(local::URL).ok_or_else(no_server)?)?.trim().to_owned(),
         };
+        Self::known(&base, args, configuration)
+    }
+
+    /// A client of the credential store: at `given`, else as the configuration says, else that of this machine. No other
+    /// server needs to be known; an agent (`unix:PATH`) is shown no token, and its socket is not TLS.
+    pub(crate) fn open_credentials(
+        args: &ServerArgs,
+        given: Option<&str>,
+        configuration: &Configuration,
+    ) -> Outcome<Self> {
+        let configured = Some(configuration.settings.client.credential_url.as_str());
+        let base = match given.or(configured.filter(|url| !url.is_empty())) {
+            Some(url) => url.to_owned(),
+            None => {
+                let text = beside(local::CREDENTIAL_URL).map(|path| read(&path)).transpose()?;
+                text.map(|text| text.trim().to_owned()).unwrap_or_default()
+            }
+        };
+        if base.is_empty() {
+            return Err(Problem::usage("no credential store is known").hint(
+                "start one with `bulla up`, or give --credential-server https://HOST:8844 (client.credential_url in \
+                 the configuration)",
+            ));
+        }
+        if let Some(path) = base.strip_prefix(SOCKET) {
+            // An agent logs in by itself: our token is not for it.
+            let http = http(None, Some(Path::new(path)))?;
+            return Ok(Self { http, base, token: None, roots: None });
+        }
+        Self::known(&base, args, configuration)
+    }
+
+    /// At an address that is known, with the token and the roots that are given, configured, or this machine's.
+    fn known(base: &str, args: &ServerArgs, configuration: &Configuration) -> Outcome<Self> {
+        let settings = &configuration.settings.client;
         let token = match std::env::var("BULLA_CLIENT_TOKEN") {
             Ok(token) if !token.is_empty() => Some(token),
             _ => token_file(args, settings)
@@ -103,31 +134,6 @@ impl Client {
     pub(crate) async fn form(&self, url: &str, fields: &[(&str, &str)]) -> Outcome<Value> {
         let answer = self.http.post(url).form(fields).send().await.map_err(|error| lost(url, &error))?;
         if answer.status().is_success() { json(answer).await } else { Err(refused(answer).await) }
-    }
-
-    /// The same client for the credential store: `given`, else that of the configuration, else of this machine.
-    pub(crate) fn of_credentials(self, given: Option<&str>, configuration: &Configuration) -> Outcome<Self> {
-        let configured = Some(configuration.settings.client.credential_url.as_str());
-        let base = match given.or(configured.filter(|url| !url.is_empty())) {
-            Some(url) => url.to_owned(),
-            None => {
-                let beside = crate::data::folder().ok().map(|folder| folder.join(local::CREDENTIAL_URL));
-                let text = beside.filter(|path| path.exists()).map(|path| read(&path)).transpose()?;
-                text.map(|text| text.trim().to_owned()).unwrap_or_default()
-            }
-        };
-        if base.is_empty() {
-            return Err(Problem::usage("no credential store is known").hint(
-                "start one with `bulla up`, or give --credential-server https://HOST:8844 (client.credential_url in \
-                 the configuration)",
-            ));
-        }
-        if let Some(path) = base.strip_prefix(SOCKET) {
-            // An agent logs in by itself: our token is not for it.
-            let http = http(None, Some(Path::new(path)))?;
-            return Ok(Self { http, base, token: None, roots: None });
-        }
-        Ok(Self { base: base.trim_end_matches('/').to_owned(), ..self })
     }
 
     /// A client of the credential store at the same place that remembers: see [`client::Client`].
@@ -204,6 +210,11 @@ impl Client {
         let answer = request.send().await.map_err(|error| lost(&self.base, &error))?;
         if answer.status().is_success() { Ok(answer) } else { Err(refused(answer).await) }
     }
+}
+
+/// A file that a local server left in its data folder, if it is there.
+fn beside(name: &str) -> Option<PathBuf> {
+    crate::data::folder().ok().map(|folder| folder.join(name)).filter(|path| path.exists())
 }
 
 fn url(args: &ServerArgs, settings: &ClientSettings) -> Option<String> {
@@ -284,7 +295,9 @@ async fn refused(answer: reqwest::Response) -> Problem {
         Some(detail) => format!("{title}: {detail}"),
         None => title,
     };
-    let exit = if status.is_server_error() { Exit::Server } else { Exit::Refused };
+    // Too many ask, or it took too long: that says nothing of the question.
+    let passing = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
+    let exit = if status.is_server_error() || passing { Exit::Server } else { Exit::Refused };
     let problem = Problem::new(exit, message);
     match text("hint") {
         Some(hint) => problem.hint(hint),

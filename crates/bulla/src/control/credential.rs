@@ -29,6 +29,7 @@ use crate::cli::Global;
 use crate::config::Configuration;
 use crate::exit::{Exit, Outcome, Problem};
 use crate::listing::Printer;
+use crate::serve_command::memory;
 use crate::units;
 
 /// Octets of a value: as many as the server takes.
@@ -233,12 +234,21 @@ enum PermissionCommand {
 /// Runs a command against the credential store.
 pub(crate) async fn run(args: &CredentialArgs, global: &Global) -> Outcome<Exit> {
     let configuration = Configuration::load(global.config.as_deref())?;
-    let client = Client::open(&args.server, &configuration)?;
-    let client = client.of_credentials(args.credential_server.as_deref(), &configuration)?;
+    args.command.keep_memory(configuration.settings.server.core_dumps)?;
+    let client = Client::open_credentials(&args.server, args.credential_server.as_deref(), &configuration)?;
     args.command.run(&Arc::new(client)).await
 }
 
 impl CredentialCommand {
+    /// Values pass through this process: no crash leaves them in a file. What starts somebody else's program leaves it the
+    /// limit that it would have had.
+    fn keep_memory(&self, core_dumps: bool) -> Outcome<()> {
+        match self {
+            Self::Exec(_) | Self::Template(_) => memory::hide(core_dumps),
+            _ => memory::keep(core_dumps),
+        }
+    }
+
     async fn run(&self, client: &Arc<Client>) -> Outcome<Exit> {
         match self {
             Self::Get { name, key, value, versions, show } => {

@@ -15,8 +15,8 @@ use crate::output::Format;
 
 const KEYS: &str = "/api/v1/master-key";
 
-/// How often it is asked how far a rotation has come.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// How often it is asked how far a rotation has come: each answer counts every sealed value.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 /// The master key.
 #[derive(Debug, Subcommand)]
@@ -78,21 +78,33 @@ fn in_line(document: &Value, count: &str) -> Value {
     json!(columns.into_iter().flatten().filter_map(line).collect::<Vec<_>>())
 }
 
-async fn rotate(client: &Client, show: &Output) -> Outcome<()> {
-    let path = format!("{KEYS}/rotate");
-    let work = client.send(Method::POST, &path, None);
-    tokio::pin!(work);
-    let done = loop {
-        tokio::select! {
-            done = &mut work => break done?,
-            () = tokio::time::sleep(LOOK_EVERY) => {}
-        }
-        // Nothing waits for it: how far it has come is for people.
-        if std::io::stderr().is_terminal()
-            && let Ok(found) = client.get(KEYS, &[]).await
-        {
+/// Until nothing is left, or nothing happens any more: then the report says why.
+async fn until_ended(client: &Client) -> Outcome<()> {
+    let mut before = None;
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let found = client.get(KEYS, &[]).await?;
+        let remaining = found.get("remaining").and_then(Value::as_u64);
+        if std::io::stderr().is_terminal() {
             eprintln!("{} values are under older master keys", found["remaining"]);
         }
+        // Behind a balancer another node may answer: it does not rotate, and the count goes down.
+        let stands = before.replace(remaining) == Some(remaining) && found["rotating"] != true;
+        if remaining == Some(0) || stands {
+            return Ok(());
+        }
+    }
+}
+
+async fn rotate(client: &Client, show: &Output) -> Outcome<()> {
+    let path = format!("{KEYS}/rotate");
+    let done = loop {
+        let answer = client.send(Method::POST, &path, None).await?;
+        // Ended, or it goes on there beside us.
+        if answer.get("rotating").is_none() {
+            break answer;
+        }
+        until_ended(client).await?;
     };
     let mut shown = done.clone();
     if show.output == Format::Table {

@@ -11,10 +11,18 @@ pub(crate) fn keep(core_dumps: bool) -> Outcome<()> {
         return Ok(());
     }
     let none = Rlimit { current: Some(0), maximum: Some(0) };
-    setrlimit(Resource::Core, none)
-        .and_then(|()| set_dumpable_behavior(DumpableBehavior::NotDumpable))
-        .map_err(|error| {
-            Problem::new(Exit::Machine, format_args!("core dumps cannot be switched off: {error}"))
-                .hint("allow prctl and setrlimit, or set server.core_dumps")
-        })
+    setrlimit(Resource::Core, none).map_err(not_off).and_then(|()| hide(core_dumps))
+}
+
+/// [`keep`] for this process alone: programs that it starts are as they would be without it.
+pub(crate) fn hide(core_dumps: bool) -> Outcome<()> {
+    if core_dumps {
+        return Ok(());
+    }
+    set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(not_off)
+}
+
+fn not_off(error: rustix::io::Errno) -> Problem {
+    Problem::new(Exit::Machine, format_args!("core dumps cannot be switched off: {error}"))
+        .hint("allow prctl and setrlimit, or set server.core_dumps")
 }

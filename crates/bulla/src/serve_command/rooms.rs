@@ -267,14 +267,6 @@ fn uaa(settings: &CredentialSettings) -> Outcome<Option<UaaOptions>> {
     Ok(Some(UaaOptions { url: settings.uaa_url.clone(), roots, audience }))
 }
 
-fn minimum_days(setting: &str, days: u32) -> Outcome<u32> {
-    if days <= credentials::DURATION_MAX {
-        return Ok(days);
-    }
-    let most = credentials::DURATION_MAX;
-    Err(Problem::usage(format_args!("{setting} is {days}")).hint(format!("give 0 to {most} days")))
-}
-
 fn credential_store(
     settings: &CredentialSettings,
     store: &Store,
@@ -284,8 +276,8 @@ fn credential_store(
     let options = CredentialsOptions {
         concatenate_cas: settings.concatenate_cas,
         any_key: settings.any_key,
-        ca_minimum_days: minimum_days("credentials.ca_minimum_days", settings.ca_minimum_days)?,
-        leaf_minimum_days: minimum_days("credentials.leaf_minimum_days", settings.leaf_minimum_days)?,
+        ca_minimum_days: settings.ca_minimum_days,
+        leaf_minimum_days: settings.leaf_minimum_days,
         undelete_days: settings.undelete_days,
         retention: settings.retention()?,
     };

@@ -38,6 +38,20 @@ fn a_variable_that_means_nothing_is_refused() {
 }
 
 #[test]
+fn what_the_credential_store_would_not_start_with_is_refused_before() {
+    for (variable, text, wanted) in [
+        ("BULLA_CREDENTIALS_RETENTION", "/ci/*", "says not which versions stay"),
+        ("BULLA_CREDENTIALS_CA_MINIMUM_DAYS", "100000", "credentials.ca_minimum_days is 100000"),
+        ("BULLA_CREDENTIALS_LEAF_MINIMUM_DAYS", "100000", "credentials.leaf_minimum_days is 100000"),
+    ] {
+        let output = run(bulla().args(["config", "check"]).env(variable, text));
+        assert_eq!(output.status.code(), Some(2), "{variable}: {}", describe(&output));
+        let said = stderr(&output);
+        assert!(said.contains(wanted) && said.contains("hint:"), "{said}");
+    }
+}
+
+#[test]
 fn wrong_arguments_say_what_would_be_right() {
     for (arguments, wanted) in [
         (&["scan"][..], "nothing to scan"),

@@ -4,6 +4,7 @@
 mod configuration;
 mod control;
 mod edge;
+mod credential_store;
 mod endings;
 mod help;
 mod inventory;

@@ -13,16 +13,16 @@ use axum::routing::{any, get, post};
 use axum::{Json, Router};
 use futures_util::{StreamExt, stream};
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderName, IF_MATCH, IF_NONE_MATCH};
-use http::{HeaderMap, Method, StatusCode};
+use http::{HeaderMap, Method, StatusCode, Uri};
+use reqwest::Url;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
-use zeroize::Zeroizing;
 
 use super::interpolate;
 use crate::events::Change;
-use crate::transport::Ask;
+use crate::transport::{Ask, is_passing, wiped};
 use crate::{Client, Credential, Error, Name};
 
 /// Octets of a request's body: as many as the store takes.
@@ -139,7 +139,7 @@ async fn data(
         // There may be a second one in transition, which only the store knows of.
         Ok(credential) if credential.kind() == "certificate" => {
             let answer = pass(State(answering), request).await;
-            if answer.status() == StatusCode::SERVICE_UNAVAILABLE { shown(&credential) } else { answer }
+            if is_passing(answer.status()) { shown(&credential) } else { answer }
         }
         Ok(credential) => shown(&credential),
         Err(error) => refused(&error),
@@ -206,32 +206,43 @@ async fn interpolated(State(answering): State<Answering>, body: Bytes) -> Respon
 /// To the store and back, as the agent. What logs in, and what the store lets its own machine do, stays here.
 async fn pass(State(answering): State<Answering>, request: Request) -> Response {
     let client = &answering.client;
-    let path = request.uri().path().to_owned();
-    if !path.starts_with("/api/") && !["/info", "/version"].contains(&path.trim_end_matches('/')) {
+    let Some(path) = passed_path(request.uri()) else {
         return refusal(StatusCode::NOT_FOUND, "The agent does not pass this on: it logs in by itself.");
-    }
+    };
     let (parts, body) = request.into_parts();
     let Ok(body) = axum::body::to_bytes(body, BODY_MAX).await else {
         return refusal(StatusCode::PAYLOAD_TOO_LARGE, "Value exceeds the maximum size.");
     };
     let reads = matches!(parts.method, Method::GET | Method::HEAD);
     let ask = Ask {
-        path: parts.uri.path_and_query().map_or_else(|| path.clone(), ToString::to_string),
+        path,
         headers: passed(&parts.headers),
-        body: (!body.is_empty()).then(|| Arc::new(Zeroizing::new(body.to_vec()))),
+        body: (!body.is_empty()).then(|| body.clone()),
         once: !reads,
+        passed: true,
         method: parts.method,
     };
-    let answer = match client.transport().ask(&ask).await {
+    let outcome = client.transport().ask(&ask).await;
+    // Without an answer it may have been made all the same.
+    if !reads && outcome.as_ref().map_or_else(Error::is_unavailable, |answer| answer.status.is_success()) {
+        client.changed(changed_name(&body, parts.uri.query()));
+    }
+    let answer = match outcome {
         Ok(answer) => answer,
         Err(error) => return refused(&error),
     };
-    if !reads && answer.status.is_success() {
-        client.changed(changed_name(&body, parts.uri.query()));
-    }
-    let mut response = (answer.status, Body::from(answer.body.to_vec())).into_response();
+    let mut response = (answer.status, Body::from(wiped(answer.body))).into_response();
     *response.headers_mut() = passed(&answer.headers);
     response
+}
+
+/// The path, with its query, that a request goes on to, if it may. Judged as it is sent: without the `..`, `%2e%2e` and `\`
+/// that would lead out of what was judged.
+fn passed_path(uri: &Uri) -> Option<String> {
+    let url = Url::parse(&format!("http://agent{}", uri.path_and_query()?)).ok()?;
+    let path = url.path();
+    let may = path.starts_with("/api/") || ["/info", "/version"].contains(&path.trim_end_matches('/'));
+    may.then(|| url.query().map_or_else(|| path.to_owned(), |query| format!("{path}?{query}")))
 }
 
 fn passed(headers: &HeaderMap) -> HeaderMap {

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 use parking_lot::Mutex;
 use reqwest::{Certificate, Identity, Url};
@@ -32,6 +33,9 @@ const CONNECT_MAX: Duration = Duration::from_secs(5);
 const TRIES_MAX: u32 = 4;
 /// A try takes one part in so many of the deadline, at most.
 const TRY_PARTS: u32 = 2;
+/// For what is sent once and passed on. Writes wait for locks and keys; one that is cut off is made all the same, and
+/// whoever asked does not know it.
+const PASS_WITHIN: Duration = Duration::from_secs(120);
 /// Before the second try, at most; doubled before each further one.
 const BACKOFF: Duration = Duration::from_millis(100);
 /// Between two pings on a connection; one that is not answered within the time after it is made anew.
@@ -57,7 +61,8 @@ impl Place {
         }
         let url = Url::parse(text.trim_end_matches('/'));
         match url {
-            Ok(url) if matches!(url.scheme(), "https" | "http") && url.has_host() => Ok(Self::Url(url)),
+            // The token goes with each request: never in the clear.
+            Ok(url) if url.scheme() == "https" && url.has_host() => Ok(Self::Url(url)),
             _ => Err(Error::invalid(format_args!("{text:?} is neither https://HOST:PORT nor unix:PATH"))),
         }
     }
@@ -77,9 +82,12 @@ pub(crate) struct Ask {
     /// With its query, as it goes over the wire.
     pub(crate) path: String,
     pub(crate) headers: HeaderMap,
-    pub(crate) body: Option<Arc<Zeroizing<Vec<u8>>>>,
+    /// Shared with what sends it: a secret in it is wiped with the last who has it (see [`wiped`]).
+    pub(crate) body: Option<Bytes>,
     /// Sent once: it changes something.
     pub(crate) once: bool,
+    /// Somebody else's, passed on: that the store refuses it does not say that it is away for others.
+    pub(crate) passed: bool,
 }
 
 /// An answer, read whole.
@@ -120,9 +128,22 @@ impl Answer {
     }
 }
 
-/// Statuses that say nothing of the question: the store or its database is away, or too many ask.
+/// Octets that are wiped once the last who has them drops them.
+pub(crate) fn wiped(octets: Zeroizing<Vec<u8>>) -> Bytes {
+    Bytes::from_owner(octets)
+}
+
+/// Statuses that say nothing of the question: the store or its database is away, or too many ask. Of others, 500 too, the
+/// question is the cause: one credential that cannot be opened takes nothing from the rest.
 pub(crate) fn is_passing(status: StatusCode) -> bool {
-    status.is_server_error() || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT)
+    matches!(
+        status,
+        StatusCode::TOO_MANY_REQUESTS
+            | StatusCode::REQUEST_TIMEOUT
+            | StatusCode::BAD_GATEWAY
+            | StatusCode::SERVICE_UNAVAILABLE
+            | StatusCode::GATEWAY_TIMEOUT
+    )
 }
 
 /// The store did not answer.
@@ -194,13 +215,15 @@ impl Transport {
 
     /// The answer, whatever its status; what passes is tried again, within the deadline and the budget.
     pub(crate) async fn ask(self: &Arc<Self>, ask: &Ask) -> Result<Answer, Error> {
-        let until = Instant::now() + self.deadline;
+        let most = if ask.once && ask.passed { PASS_WITHIN.max(self.deadline) } else { self.deadline };
+        let until = Instant::now() + most;
         self.budget.request();
         let mut tries = 0;
         let outcome = loop {
             let left = until.saturating_duration_since(Instant::now());
             tries += 1;
-            let most = left.min(self.deadline / TRY_PARTS);
+            // What has one try has all of the time for it.
+            let most = if ask.once { left } else { left.min(self.deadline / TRY_PARTS) };
             let late = |_| Err(Error::Unavailable(format!("no answer within {most:?}")));
             let outcome = timeout(most, self.attempt(ask)).await.unwrap_or_else(late);
             let passing = match &outcome {
@@ -215,7 +238,7 @@ impl Transport {
             self.counters.retries.add();
             tokio::time::sleep(backoff).await;
         };
-        self.note(&outcome);
+        self.note(&outcome, ask.passed);
         outcome
     }
 
@@ -264,7 +287,7 @@ impl Transport {
             request = request.bearer_auth(token.expose());
         }
         if let Some(body) = &ask.body {
-            request = request.body(body.to_vec());
+            request = request.body(body.clone());
         }
         self.counters.requests.add();
         request.send().await.map_err(lost)
@@ -276,8 +299,10 @@ impl Transport {
         away.as_ref().map(|away| (Error::Unavailable(away.why.clone()), Instant::now() >= away.until))
     }
 
-    fn note(&self, outcome: &Result<Answer, Error>) {
+    fn note(&self, outcome: &Result<Answer, Error>, passed: bool) {
         let why = match outcome {
+            // A store that only reads refuses what writes, and answers others.
+            Ok(answer) if passed && !answer.status.is_success() => return,
             Ok(answer) if is_passing(answer.status) => {
                 format!("{}: {}", answer.status, answer.refusal().1)
             }
@@ -348,4 +373,22 @@ pub fn check_socket(path: &Path) -> Result<(), Error> {
         path.display(),
         socket.uid()
     )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_encrypted_or_on_this_machine() {
+        assert!(Place::parse("https://store.example:8844/").is_ok() && Place::parse("unix:/run/s").is_ok());
+        for not in [
+            "http://store.example:8844",
+            "http://127.0.0.1:8844",
+            "ftp://store.example",
+            "store.example:8844",
+        ] {
+            assert!(Place::parse(not).is_err(), "{not}");
+        }
+    }
 }

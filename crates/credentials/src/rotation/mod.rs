@@ -123,13 +123,14 @@ impl Credentials {
         *self.rotation_totals().lock()
     }
 
-    /// One round: events, policies that changed, what is due, hooks. Nothing while another node has the duty.
+    /// One round: events, policies that changed, what is due, hooks. Nothing while another node has the duty, or while
+    /// nothing is to be changed.
     ///
     /// # Errors
     /// Those of the database; a value that cannot be made is counted, not an error.
     pub async fn rotation_round(&self) -> Result<RotationReport, CredentialError> {
         let mut report = RotationReport::default();
-        if self.has_duty().await? {
+        if !self.is_read_only() && self.has_duty().await? {
             self.follow_events().await?;
             self.plan_policies().await?;
             self.rotate_due(&mut report).await?;

@@ -66,6 +66,20 @@ pub(crate) async fn patches_side_by_side_are_all_kept(place: Place) {
     assert_eq!((newest.number, newest.metadata), (4, Some(json!({ "owner": "a" }))), "notes go along");
     let log = place.log().await;
     assert_eq!(log.iter().filter(|line| line.contains("credential.metadata")).count(), 1, "{log:?}");
+    // What is noted, likewise, without a try of anybody's being lost.
+    let notes = (0..8).map(|number| {
+        let patch = fields(json!({ "owner": null, format!("n{number}"): "x" }));
+        async move { store.patch_metadata(&admin(), &name("/p"), patch).await }
+    });
+    for done in futures_util::future::join_all(notes).await {
+        done.unwrap();
+    }
+    let noted = store.current(&admin(), &name("/p")).await.unwrap().remove(0).metadata;
+    let all: Map<String, Json> = (0..8).map(|number| (format!("n{number}"), json!("x"))).collect();
+    assert_eq!(noted, Some(Json::Object(all)));
+    let long = fields(json!({ "n0": "x".repeat(1 << 16) }));
+    let refused = store.patch_metadata(&admin(), &name("/p"), long).await;
+    assert!(matches!(refused, Err(CredentialError::Bad(_))), "{refused:?}");
 }
 
 pub(crate) async fn whoever_may_not_write_is_told_nothing_of_the_type(place: Place) {

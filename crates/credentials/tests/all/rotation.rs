@@ -81,6 +81,19 @@ fn due_in_days(place: &Place, planned: &Planned) -> i64 {
     (planned.row.due_at_us - place.clock.now_us()) / (DAY as i64 * 1_000_000)
 }
 
+pub(crate) async fn nothing_is_rotated_while_nothing_is_to_be_changed(place: Place) {
+    let store = &place.credentials;
+    let first = password(&place, "/r/a").await;
+    policy(&place, "/r/*", every(1)).await;
+    rounds(store, async || !planned(&place).await.is_empty()).await;
+    place.advance(2 * DAY);
+    store.set_read_only(true);
+    assert_eq!(store.rotation_round().await.unwrap(), RotationReport::default());
+    assert_eq!(newest(&place, "/r/a").await.id, first.id);
+    store.set_read_only(false);
+    rounds(store, async || newest(&place, "/r/a").await.id != first.id).await;
+}
+
 pub(crate) async fn what_is_old_is_made_anew(place: Place) {
     policy(&place, "/team/*", every(30)).await;
     let first = password(&place, "/team/a").await;

@@ -1,6 +1,11 @@
 //! The master key's rotation.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use authority::keystore::{KeyStore, MasterKeyUse, RotateError, Rotated, RotatedColumn};
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
 use serde::Serialize;
 use utoipa::ToSchema;
 use utoipa_axum::routes;
@@ -9,7 +14,13 @@ use crate::access::{Caller, Permission};
 use crate::api::Api;
 use crate::extract::Json;
 use crate::problem::Problem;
+use crate::rotating::Progress;
 use crate::state::State;
+
+/// Whoever asks for a rotation waits for its end no longer than this: clients and proxies between wait for a minute or two.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// Seconds after which to ask for the rest.
+const RETRY_SECONDS: u64 = 10;
 
 pub(crate) fn routes() -> Api {
     Api::area("keys")
@@ -30,6 +41,15 @@ struct RotatedView {
     remaining: u64,
     /// The same by column.
     columns: Vec<RotatedColumnView>,
+}
+
+/// A rotation that takes longer than one waits for an answer.
+#[derive(Serialize, ToSchema)]
+struct RotatingView {
+    /// The id of the master key that is current on this node.
+    master: String,
+    /// Always true: this node wraps anew, and `GET /api/v1/master-key` counts how far it is.
+    rotating: bool,
 }
 
 /// What a rotation did to one column.
@@ -62,6 +82,8 @@ struct MasterKeysView {
     current: String,
     /// Values that are not under it. While there are any, the older keys stay configured.
     remaining: u64,
+    /// Whether this node wraps anew now.
+    rotating: bool,
     /// Every master key that this node has, that the database knows, or that something is sealed under.
     keys: Vec<MasterKeyView>,
 }
@@ -104,36 +126,51 @@ impl From<MasterKeyUse> for MasterKeyView {
     }
 }
 
-impl From<RotateError> for Problem {
-    fn from(error: RotateError) -> Self {
-        match error {
-            RotateError::Store(error) => error.into(),
-            error @ RotateError::Keyring(_) => Self::internal(error),
+/// Why a rotation ended early.
+fn ended_early(error: &Arc<RotateError>) -> Problem {
+    match &**error {
+        RotateError::Store(_) => {
+            tracing::warn!(%error, "the master key's rotation ended early");
+            Problem::unavailable(
+                "the database did not answer: what is wrapped anew stays so, ask for the rest again",
+                RETRY_SECONDS,
+            )
         }
+        RotateError::Keyring(_) => Problem::internal(Arc::clone(error)),
     }
 }
 
 /// Wraps everything sealed anew, under the master key that is current.
 ///
-/// First the new key is configured as the current one and the old one as an older one, on every node. What was done is
+/// First the new key is configured as the current one and the old one as an older one, on every node. A node makes one
+/// rotation at a time: a call beside it joins it. After ten seconds the answer is 202 and the rotation goes on;
+/// `GET /api/v1/master-key` counts how far it is, and a call within a minute of its end has its report. What was done is
 /// not done twice: an interrupted call is simply repeated.
 #[utoipa::path(post, path = "/api/v1/master-key/rotate", operation_id = "rotateMasterKey",
-    responses((status = 200, body = RotatedView)))]
-async fn rotate(state: State, caller: Caller) -> Result<Json<RotatedView>, Problem> {
-    let keystore = state.room::<KeyStore>()?.clone();
-    let actor = caller.actor().to_owned();
-    // On its own, so that a client that hangs up does not leave it half done.
-    let work = tokio::spawn(async move {
-        let done = keystore.rewrap_all(&actor, |progress| {
-            tracing::info!(column = %progress.column, done = progress.done, total = progress.total, "wrapping anew");
-        });
-        done.await
-    });
-    let done = work.await.map_err(Problem::internal)??;
-    if !done.failed.is_empty() {
-        tracing::warn!(failed = done.failed.len(), "sealed values did not open: keep the old master key");
+    responses((status = 200, body = RotatedView), (status = 202, body = RotatingView)))]
+async fn rotate(state: State, caller: Caller) -> Result<Response, Problem> {
+    let keystore = state.room::<KeyStore>()?;
+    let joined = state.rotating().join(keystore, caller.actor(), state.stopping(), ANSWER_WITHIN);
+    match joined.await {
+        Progress::Ended(Ok(done)) => {
+            if !done.failed.is_empty() {
+                tracing::warn!(
+                    failed = done.failed.len(),
+                    "sealed values did not open: keep the old master key"
+                );
+            }
+            Ok(Json(RotatedView::from(done)).into_response())
+        }
+        Progress::Ended(Err(error)) => Err(ended_early(&error)),
+        Progress::GoesOn => {
+            let view = RotatingView { master: keystore.keyring().current().to_string(), rotating: true };
+            Ok((StatusCode::ACCEPTED, Json(view)).into_response())
+        }
+        Progress::Cut => Err(Problem::unavailable(
+            "the rotation was cut off: what is wrapped anew stays so, ask for the rest again",
+            RETRY_SECONDS,
+        )),
     }
-    Ok(Json(done.into()))
 }
 
 /// The master keys, and how many values are sealed under each: how far a rotation has come, whichever node makes it.
@@ -145,5 +182,6 @@ async fn status(state: State, _: Caller) -> Result<Json<MasterKeysView>, Problem
         keystore.masters_in_use().await?.into_iter().map(MasterKeyView::from).collect();
     let remaining = keys.iter().filter(|key| !key.current).map(|key| key.values).sum();
     let current = keystore.keyring().current().to_string();
-    Ok(Json(MasterKeysView { current, remaining, keys }))
+    let rotating = state.rotating().is_under_way();
+    Ok(Json(MasterKeysView { current, remaining, rotating, keys }))
 }

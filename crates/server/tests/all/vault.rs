@@ -424,6 +424,15 @@ async fn paths_are_listed_and_notes_are_kept(place: Place) {
     assert_eq!(credhub["data"][0]["metadata"], json!({ "owner": "b" }));
     place.ask("POST", metadata, json!({})).await.expect(204);
     assert_eq!(noted().await, json!({ "owner": "b" }), "what is not named stays");
+    // Patches side by side are all kept.
+    let patches = (0..8).map(|number| {
+        let patch = json!({ "custom_metadata": { format!("n{number}"): "x" } });
+        place.ask("PATCH", metadata, patch)
+    });
+    for done in futures_util::future::join_all(patches).await {
+        done.expect(204);
+    }
+    assert_eq!(noted().await.as_object().unwrap().len(), 9);
     let body = json!({ "name": "/top", "type": "json", "value": {}, "metadata": { "n": 1 } });
     place.ask("PUT", "/api/v1/data", body).await.expect(200);
     assert_eq!(noted().await, json!({ "n": "1" }), "texts, whatever they were");

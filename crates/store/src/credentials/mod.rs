@@ -43,8 +43,8 @@ pub use rotation::{
 };
 pub use wraps::{NewWrap, SEALED_WRAPS, Unwrapped, WRAPS_OF_ONE_MAX, insert_wrap, unwrap};
 pub use write::{
-    NewCredentialVersion, Put, delete_credential, delete_credential_version, put_credential_versions,
-    set_credential_metadata, set_transitional_version,
+    NewCredentialVersion, Put, delete_credential, delete_credential_version, hold_credential_metadata,
+    put_credential_versions, set_credential_metadata, set_transitional_version,
 };
 
 pub(crate) use access::SENDS as ACCESS_SENDS;
@@ -483,6 +483,7 @@ pub(crate) const SENDS: Sends = Sends {
         write::ANY_VERSION,
         write::TRANSITION,
         write::METADATA,
+        write::NOTED,
         away::SET_ASIDE,
         away::DELETED,
         away::DELETED_NAMED,

@@ -212,6 +212,9 @@ WHERE credential_id = ?1 AND (transitional = 1 OR uuid = ?2)";
 pub(super) const METADATA: &str = "-- credential_metadata
 UPDATE credential_versions SET metadata = ?2 WHERE uuid = ?1";
 
+pub(super) const NOTED: &str = "-- credential_noted
+SELECT metadata FROM credential_versions WHERE uuid = ?1";
+
 /// A credential held by this transaction.
 #[derive(Clone)]
 pub(super) struct Held {
@@ -422,19 +425,31 @@ pub async fn set_transitional_version(
     Ok(true)
 }
 
-/// Writes down what the newest version of a credential (its name in lower case) notes, JSON; false when the credential is
-/// not there or the asker may not write.
+/// The newest version of a credential (its name in lower case), held by this transaction, and what it notes, JSON; `None`
+/// when the credential is not there or the asker may not write.
+///
+/// # Errors
+/// Those of the database.
+pub async fn hold_credential_metadata(
+    tx: &mut Tx,
+    asker: &CredentialAsker,
+    name_key: &str,
+) -> Result<Option<(Uuid, Option<String>)>, StoreError> {
+    let held = hold(tx, asker, name_key, CredentialOperation::Write).await?;
+    let Some(newest) = held.and_then(|held| held.current) else { return Ok(None) };
+    let Some(mut row) = tx.row(NOTED, vec![newest.into()]).await? else { return Ok(None) };
+    Ok(Some((newest, row.maybe_text()?)))
+}
+
+/// Writes down what a version notes, JSON.
 ///
 /// # Errors
 /// Those of the database.
 pub async fn set_credential_metadata(
     tx: &mut Tx,
-    asker: &CredentialAsker,
-    name_key: &str,
+    version: Uuid,
     metadata: Option<&str>,
-) -> Result<bool, StoreError> {
-    let Some(held) = hold(tx, asker, name_key, CredentialOperation::Write).await? else { return Ok(false) };
-    let Some(newest) = held.current else { return Ok(false) };
+) -> Result<(), StoreError> {
     let metadata = metadata.map_or(Value::Null, Value::from);
-    Ok(tx.execute(METADATA, vec![newest.into(), metadata]).await? == 1)
+    tx.execute(METADATA, vec![version.into(), metadata]).await.map(drop)
 }

@@ -4,6 +4,7 @@ use std::io::{BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::{ArgGroup, Args};
 use keys::age::{self, AgeWriter, Recipient, Seal};
@@ -16,9 +17,13 @@ use super::remote::{Failure, PAGE, Remote, paths_of};
 use super::transfer::{Progress, failures};
 use crate::api::{Client, Output, show_one};
 use crate::exit::{Exit, Outcome, Problem};
+use crate::stop;
 
 /// Characters of a passphrase, at least: a file can be guessed at for ever.
 const PASSPHRASE_MIN: usize = 12;
+
+/// For what is under way at a stop: a passphrase's key takes a second or two of computing.
+const GRACE: Duration = Duration::from_secs(10);
 
 /// `bulla credential export`
 #[derive(Args, Debug)]
@@ -50,7 +55,19 @@ pub(super) struct ExportArgs {
 }
 
 impl ExportArgs {
+    /// Until it is written or told to stop: then nothing is left of it.
     pub(super) async fn run(&self, client: &Arc<Client>) -> Outcome<Exit> {
+        let stop = stop::on_signal_within(GRACE)?;
+        tokio::select! {
+            written = self.write(client) => written,
+            () = stop.cancelled() => {
+                let what = format_args!("stopped: nothing is written to {}", self.to.display());
+                Err(Problem::new(Exit::Interrupted, what))
+            }
+        }
+    }
+
+    async fn write(&self, client: &Arc<Client>) -> Outcome<Exit> {
         let seal = self.seal()?;
         let from = client.base().to_owned();
         let remote = Remote::own(client);
@@ -80,7 +97,9 @@ impl ExportArgs {
             progress.at(end.credentials);
         }
         if self.permissions {
-            for grant in remote.grants(&paths_of(&entries)).await {
+            let (grants, unknown) = remote.grants(&paths_of(&entries)).await;
+            failed.extend(unknown);
+            for grant in grants {
                 out.line(&Line::Permission(grant)).map_err(|error| self.unwritten(&error))?;
                 end.permissions += 1;
             }
@@ -96,7 +115,7 @@ impl ExportArgs {
             true => Ok(Exit::Ok),
             false => Err(Problem::new(
                 Exit::Incomplete,
-                format_args!("{} credentials could not be read", failed.len()),
+                format_args!("{} of them could not be read", failed.len()),
             )
             .hint("the export has all others; `failed` names these")),
         }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{ArgGroup, Args};
 use futures_util::stream::{self, StreamExt};
+use jiff::Timestamp;
 use keys::age::{self, AGE_LINE, Identity, Opening};
 use reqwest::Method;
 use serde_json::{Map, Value, json};
@@ -123,7 +124,8 @@ impl ImportArgs {
             progress.at(import.report.read);
         }
         if self.permissions {
-            let grants = remote.grants(&paths_of(&entries)).await;
+            let (grants, unknown) = remote.grants(&paths_of(&entries)).await;
+            import.report.failed.extend(unknown);
             import.grant(grants).await;
         }
         Ok(())
@@ -261,6 +263,8 @@ struct Report {
     updated: u64,
     unchanged: u64,
     versions: u64,
+    /// Versions whose time was over.
+    ended: u64,
     permissions: u64,
     /// Certificates whose authority is not known by name any more.
     unrelated: Vec<String>,
@@ -271,7 +275,7 @@ impl Report {
     fn shown(&self, dry_run: bool) -> Value {
         json!({
             "dry_run": dry_run, "read": self.read, "created": self.created, "updated": self.updated,
-            "unchanged": self.unchanged, "versions": self.versions, "permissions": self.permissions,
+            "unchanged": self.unchanged, "versions": self.versions, "ended": self.ended, "permissions": self.permissions,
             "without_authority": self.unrelated, "failed": failures(&self.failed),
         })
     }
@@ -297,11 +301,18 @@ struct Import<'a> {
 
 impl Import<'_> {
     /// Brings some credentials in.
-    async fn put(&mut self, records: Vec<Record>) -> Outcome<()> {
+    async fn put(&mut self, mut records: Vec<Record>) -> Outcome<()> {
+        self.report.read += records.len() as u64;
+        let now = Timestamp::now();
+        for record in &mut records {
+            let versions = record.versions.len();
+            record.versions.retain(|version| version.seconds_left(now) != Some(0));
+            self.report.ended += (versions - record.versions.len()) as u64;
+        }
+        records.retain(|record| !record.versions.is_empty());
         if records.is_empty() {
             return Ok(());
         }
-        self.report.read += records.len() as u64;
         let names: Vec<[&str; 1]> = records.iter().map(|record| [record.name.as_str()]).collect();
         let body = json!({ "lookups": names });
         let answer = self.client.send(Method::POST, "/api/v1/lookup", Some(&body)).await?;
@@ -371,44 +382,66 @@ async fn put_one(client: &Client, dry_run: bool, record: &Record, there: &Value)
     }
     let kept = match (there.is_null(), record.versions.len()) {
         (true, _) => Vec::new(),
-        (false, 1) => vec![RecordVersion::of(&record.kind, there)],
+        (false, 1) => vec![Kept::of(record, there)],
         (false, _) => versions(client, record).await?,
     };
-    let new = &record.versions[known(&record.versions, &kept)..];
-    if new.is_empty() {
+    let known = known(&record.versions, &kept);
+    let (old, new) = record.versions.split_at(known);
+    // The mark is a request of its own: what an earlier import wrote without it is marked now.
+    let mut unmarked = None;
+    for (version, kept) in old.iter().zip(&kept[kept.len() - known..]) {
+        if version.transitional {
+            unmarked = Some(&kept.id).filter(|_| !kept.version.transitional).cloned();
+        }
+    }
+    if new.is_empty() && unmarked.is_none() {
         return Ok(Fate::Unchanged);
     }
     let mut fate = Fate::Written { new: there.is_null(), versions: new.len() as u64, unrelated: false };
     if dry_run {
         return Ok(fate);
     }
-    let mut transitional = None;
     for version in new {
         let (id, related) = set(client, record, version).await?;
         if let Fate::Written { unrelated, .. } = &mut fate {
             *unrelated = !related;
         }
-        transitional = if version.transitional { Some(id) } else { transitional };
+        if version.transitional {
+            unmarked = Some(id);
+        }
     }
-    if let Some(id) = transitional {
+    if let Some(id) = unmarked {
         mark(client, record, &id).await?;
     }
     Ok(fate)
 }
 
+/// A version that is there, and its id.
+struct Kept {
+    id: Value,
+    version: RecordVersion,
+}
+
+impl Kept {
+    fn of(record: &Record, answer: &Value) -> Self {
+        let id = answer.get("id").cloned().unwrap_or_default();
+        Self { id, version: RecordVersion::of(&record.kind, answer) }
+    }
+}
+
 /// How many of the versions to come, from the oldest on, are the newest of those that are kept.
-fn known(new: &[RecordVersion], kept: &[RecordVersion]) -> usize {
+fn known(new: &[RecordVersion], kept: &[Kept]) -> usize {
     let fits = |count: &usize| {
         let tail = &kept[kept.len() - count..];
-        tail.iter().zip(&new[..*count]).all(|(kept, new)| kept.same(new))
+        tail.iter().zip(&new[..*count]).all(|(kept, new)| kept.version.same(new))
     };
     (0..=new.len().min(kept.len())).rev().find(fits).unwrap_or(0)
 }
 
-async fn versions(client: &Client, record: &Record) -> Outcome<Vec<RecordVersion>> {
+async fn versions(client: &Client, record: &Record) -> Outcome<Vec<Kept>> {
     let answer = client.get(&named(&record.name), &[]).await?;
     let all = answer.get("data").and_then(Value::as_array).cloned().unwrap_or_default();
-    Ok(all.iter().rev().map(|one| RecordVersion::of(&record.kind, one)).collect())
+    Ok(all.iter().rev().map(|one| Kept::of(record, one)).collect())
 }
 
 /// Sets a version: its id, and whether it is known by the name of its authority where it had one.
@@ -417,6 +450,10 @@ async fn set(client: &Client, record: &Record, version: &RecordVersion) -> Outco
         let mut body = json!({ "name": record.name, "type": record.kind, "value": value });
         if let Some(metadata) = &version.metadata {
             body["metadata"] = metadata.clone();
+        }
+        if let Some(left) = version.seconds_left(Timestamp::now()) {
+            // The least that there is: its time may end while it is on the way.
+            body["ttl_seconds"] = left.max(1).into();
         }
         body
     };

@@ -1,5 +1,6 @@
 //! Credentials on their way from one store to another, and the lines of an export.
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use x509::Certificate;
@@ -66,6 +67,9 @@ pub(super) struct RecordVersion {
     pub(super) metadata: Option<Value>,
     #[serde(default, skip_serializing_if = "is_false")]
     pub(super) transitional: bool,
+    /// Until when it is read; for good where there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) expires_at: Option<Timestamp>,
 }
 
 /// A permission.
@@ -85,12 +89,22 @@ impl RecordVersion {
             value: settable(kind, answer.get("value").cloned().unwrap_or_default()),
             metadata,
             transitional: answer.get("transitional").and_then(Value::as_bool).unwrap_or(false),
+            expires_at: answer.get("expires_at").and_then(Value::as_str).and_then(|at| at.parse().ok()),
         }
     }
 
-    /// What is kept is the same; a certificate's authority counts by the certificate that signed.
+    /// What is kept is the same; a certificate's authority counts by the certificate that signed. Of its end only whether
+    /// there is one: it is set as seconds that are left.
     pub(super) fn same(&self, other: &Self) -> bool {
-        self.value == other.value && self.metadata == other.metadata
+        self.value == other.value
+            && self.metadata == other.metadata
+            && self.expires_at.is_some() == other.expires_at.is_some()
+    }
+
+    /// Whole seconds that it is still read, 0 once its time is over; `None` for good.
+    pub(super) fn seconds_left(&self, now: Timestamp) -> Option<u64> {
+        let left = self.expires_at?.duration_since(now).as_secs();
+        Some(u64::try_from(left).unwrap_or(0))
     }
 }
 
@@ -245,7 +259,12 @@ mod tests {
             ("json", json!({ "a": [1, 2.5, null, true, odd], "": {} })),
             ("user", json!({ "username": "u", "password": odd })),
         ] {
-            let version = RecordVersion { value, metadata: Some(json!({ "k": odd })), transitional: false };
+            let version = RecordVersion {
+                value,
+                metadata: Some(json!({ "k": odd })),
+                transitional: false,
+                expires_at: None,
+            };
             let record = Record {
                 name: "/a/b".into(),
                 kind: kind.into(),

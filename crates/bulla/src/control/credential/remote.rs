@@ -183,19 +183,34 @@ impl Remote {
         Ok(entries.iter().zip(results).map(read).collect())
     }
 
-    /// The permissions for exactly these names and paths; a store that does not answer for one has none there.
-    pub(super) async fn grants(&self, paths: &[String]) -> Vec<Grant> {
+    /// The permissions for exactly these names and paths. A store that refuses to tell of one has none there for this
+    /// caller; of those that it did not answer for it is not known.
+    pub(super) async fn grants(&self, paths: &[String]) -> (Vec<Grant>, Vec<Failure>) {
         let single = paths.iter().map(|path| async move {
             let answer = self.get("/api/v1/permissions", &[("credential_name", path.clone())]).await;
-            let all =
-                answer.ok().and_then(|answer| answer.get("permissions").and_then(Value::as_array).cloned());
+            let all = match answer {
+                Ok(answer) => answer.get("permissions").and_then(Value::as_array).cloned(),
+                Err(problem) if problem.exit == Exit::Refused => None,
+                Err(problem) => {
+                    let name = format!("permissions for {path}");
+                    return Err(Failure { name, why: problem.message });
+                }
+            };
             let grant = |one: &Value| {
                 let operations = serde_json::from_value(one.get("operations")?.clone()).ok()?;
                 Some(Grant { path: path.clone(), actor: one.get("actor")?.as_str()?.to_owned(), operations })
             };
-            all.unwrap_or_default().iter().filter_map(grant).collect::<Vec<_>>()
+            Ok(all.unwrap_or_default().iter().filter_map(grant).collect::<Vec<_>>())
         });
-        stream::iter(single).buffered(IN_FLIGHT).concat().await
+        let (mut grants, mut failed) = (Vec::new(), Vec::new());
+        let mut answers = stream::iter(single).buffered(IN_FLIGHT);
+        while let Some(answer) = answers.next().await {
+            match answer {
+                Ok(some) => grants.extend(some),
+                Err(failure) => failed.push(failure),
+            }
+        }
+        (grants, failed)
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use tokio::process::Command;
+use tokio::time::{Instant, MissedTickBehavior};
 use zeroize::Zeroizing;
 
 use super::problem;
@@ -50,28 +51,57 @@ fn mode(text: &str) -> Result<u32, String> {
 
 impl TemplateArgs {
     pub(super) async fn run(&self, client: &Client) -> Outcome<Exit> {
+        if self.is_output() && (self.watch || self.run.is_some()) {
+            return Err(Problem::usage("--watch and --run are for a file, and --to - is none")
+                .hint("give --to FILE, or write it once to standard output"));
+        }
         let template = client::Template::parse(&self.read()?, self.prefix.as_deref());
         let template = template.map_err(|error| problem(&error))?;
         let limits = client::Limits { follow: self.watch, ..client::Limits::default() };
         let client = client.remembering()?.limits(limits).build().map_err(|error| problem(&error))?;
         let mut changes = self.watch.then(|| client.changes());
-        self.write(&template, &client).await?;
-        let Some(changes) = &mut changes else { return Ok(Exit::Ok) };
+        let changed = self.write(&template, &client).await?;
+        let Some(changes) = &mut changes else {
+            if changed {
+                self.told().await?;
+            }
+            return Ok(Exit::Ok);
+        };
         let stop = stop::on_signal()?;
+        let ttl = client.limits().ttl;
+        // Where changes are not told, what is remembered ends by its age; and what failed is tried again. One clock for the
+        // whole time: changes of other names do not set it back.
+        let mut tick = tokio::time::interval_at(Instant::now() + ttl, ttl);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut owed = changed;
         loop {
+            if owed {
+                match self.told().await {
+                    Ok(()) => owed = false,
+                    Err(problem) => {
+                        tracing::warn!(error = problem.message, again_within = ?ttl, "the file is written, and --run failed");
+                    }
+                }
+            }
             tokio::select! {
                 () = stop.cancelled() => return Ok(Exit::Ok),
-                // Where changes are not told, what is remembered ends by its age.
-                () = tokio::time::sleep(client.limits().ttl) => {}
+                _ = tick.tick() => {}
                 change = changes.next() => if let client::Change::Name(name) = &change && !template.concerns(name) {
                     continue;
                 },
             }
-            // What is there stays while there is nothing better.
-            if let Err(problem) = self.write(&template, &client).await {
-                tracing::warn!(error = problem.message, file = %self.to.display(), "the file stays as it is");
+            match self.write(&template, &client).await {
+                Ok(changed) => owed |= changed,
+                // What is there stays while there is nothing better.
+                Err(problem) => {
+                    tracing::warn!(error = problem.message, file = %self.to.display(), "the file stays as it is");
+                }
             }
         }
+    }
+
+    fn is_output(&self) -> bool {
+        self.to.as_os_str() == "-"
     }
 
     fn read(&self) -> Outcome<String> {
@@ -89,23 +119,25 @@ impl TemplateArgs {
         Ok(text)
     }
 
-    /// Writes the file if it is to be another than it is, and runs the command then.
-    async fn write(&self, template: &client::Template, client: &client::Client) -> Outcome<()> {
+    /// Writes the file if it is to be another than it is: whether it was.
+    async fn write(&self, template: &client::Template, client: &client::Client) -> Outcome<bool> {
         let text = template.render(client).await.map_err(|error| problem(&error))?;
-        if self.to.as_os_str() == "-" {
+        if self.is_output() {
             let mut out = std::io::stdout().lock();
-            return out
-                .write_all(text.as_bytes())
-                .and_then(|()| out.flush())
-                .map_err(|e| Problem::output(&e));
+            let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+            return written.map(|()| false).map_err(|error| Problem::output(&error));
         }
-        let changed = put(&self.to, &text, self.mode).map_err(|error| {
+        put(&self.to, &text, self.mode).map_err(|error| {
             Problem::new(Exit::Machine, format_args!("cannot write {}: {error}", self.to.display()))
                 .hint("check the folder and its permissions")
-        })?;
+        })
+    }
+
+    /// Runs the command that is told of a change.
+    async fn told(&self) -> Outcome<()> {
         match &self.run {
-            Some(command) if changed => run(command).await,
-            _ => Ok(()),
+            Some(command) => run(command).await,
+            None => Ok(()),
         }
     }
 }

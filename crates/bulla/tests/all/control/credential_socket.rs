@@ -220,6 +220,25 @@ fn a_template_is_written_in_one_step_and_again_when_something_changes() {
     house.until("the change after the fall", || text().contains("password: three"));
     assert_eq!(watching.stop(), Some(0), "{}", watching.said());
     house.until("the last run", || runs() == 3);
+    // A command that failed is owed, though the file is as it should be.
+    let owing = [
+        "credential",
+        "template",
+        "template",
+        "--to",
+        "out2",
+        "--watch",
+        "--run",
+        "echo ran >>tries; test -e ok",
+    ];
+    let mut watching = Beside::start(house.bulla(&owing));
+    let tries = house.path("tries");
+    let tries = || std::fs::read_to_string(&tries).unwrap_or_default().lines().count();
+    house.until("the try", || tries() >= 1);
+    std::fs::write(house.path("ok"), "").unwrap();
+    set(&house, "/t/password", "password", "three");
+    house.until("the next try", || tries() >= 2);
+    assert_eq!(watching.stop(), Some(0), "{}", watching.said());
 }
 
 #[test]

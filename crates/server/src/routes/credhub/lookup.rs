@@ -21,17 +21,20 @@ pub(super) async fn lookup(
 ) -> Result<axum::Json<Json>, Refused> {
     body::only(&body, &["lookups"])?;
     let lookups = body.get("lookups").and_then(Json::as_array).ok_or_else(Refused::bad_request)?;
-    let mut names = Vec::new();
+    let (mut names, mut asked) = (Vec::new(), 0);
     let mut lengths = Vec::with_capacity(lookups.len());
     for lookup in lookups {
         // One name may stand without its list.
         let list = lookup.as_array().map_or_else(|| std::slice::from_ref(lookup), Vec::as_slice);
+        asked += list.len();
+        let before = names.len();
         for name in list {
-            names.push(Name::parse(name.as_str().ok_or_else(Refused::bad_request)?)?);
+            // What cannot be a name is not there, as for whoever asks for it alone.
+            names.extend(Name::parse(name.as_str().ok_or_else(Refused::bad_request)?).ok());
         }
-        lengths.push(list.len());
+        lengths.push(names.len() - before);
     }
-    if names.len() > NAMES_MAX {
+    if asked > NAMES_MAX {
         return Err(Refused::bad(format!("A request has at most {NAMES_MAX} names.")));
     }
     let store = room(&state)?.credentials();

@@ -21,7 +21,6 @@ mod uaa;
 mod wrap;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::Router;
 use axum::extract::{Request, State as With};
@@ -54,7 +53,6 @@ struct Inner {
     url: Option<String>,
     exact: Vec<String>,
     uaa: Option<uaa::Uaa>,
-    read_only: AtomicBool,
 }
 
 /// How the credential store shows itself.
@@ -80,7 +78,6 @@ impl CredHub {
             credentials,
             url: options.url,
             exact: options.exact_name_like,
-            read_only: AtomicBool::new(false),
         })))
     }
 
@@ -98,7 +95,7 @@ impl CredHub {
 
     /// Whether nothing is to be changed.
     pub(super) fn is_read_only(&self) -> bool {
-        self.0.read_only.load(Ordering::Relaxed)
+        self.credentials().is_read_only()
     }
 
     /// As this client reaches the server.
@@ -239,6 +236,6 @@ async fn manage(
 ) -> Result<axum::Json<Json>, Refused> {
     local(&peer)?;
     let on = body.get("read_only_mode").and_then(body::truth).ok_or_else(Refused::bad_request)?;
-    room(&state)?.0.read_only.store(on, Ordering::Relaxed);
+    room(&state)?.credentials().set_read_only(on);
     Ok(axum::Json(json!({ "read_only_mode": on })))
 }

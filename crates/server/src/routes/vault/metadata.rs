@@ -164,8 +164,7 @@ pub(super) async fn set(
     SecretName(name): SecretName,
     Body(body): Body,
 ) -> Result<StatusCode, Refused> {
-    only_custom(&body)?;
-    note(&state, &asker, &name, noted(&body, false)?).await
+    note(&state, &asker, &name, &body, false).await
 }
 
 pub(super) async fn patch(
@@ -174,33 +173,31 @@ pub(super) async fn patch(
     SecretName(name): SecretName,
     Body(body): Body,
 ) -> Result<StatusCode, Refused> {
-    only_custom(&body)?;
-    let Some(patch) = noted(&body, true)? else { return note(&state, &asker, &name, None).await };
-    let room = room(&state)?;
-    let history = match room.credentials().listed_versions(&asker, &name).await {
-        Ok(history) => history,
-        Err(error) => return Err(denied_or(room, &asker, &name, Operation::Read, error).await),
-    };
-    let mut all = history.metadata.and_then(|noted| noted.as_object().cloned()).unwrap_or_default();
-    for (field, value) in patch {
-        match value {
-            Json::Null => drop(all.remove(&field)),
-            value => drop(all.insert(field, value)),
-        }
-    }
-    note(&state, &asker, &name, Some(all)).await
+    note(&state, &asker, &name, &body, true).await
 }
 
 async fn note(
     state: &State,
     asker: &Asker,
     name: &Name,
-    noted: Option<Map<String, Json>>,
+    body: &Map<String, Json>,
+    patches: bool,
 ) -> Result<StatusCode, Refused> {
-    let Some(noted) = noted else { return Ok(StatusCode::NO_CONTENT) };
-    let noted = (!noted.is_empty()).then_some(Json::Object(noted));
+    only_custom(body)?;
+    let Some(noted) = noted(body, patches)? else { return Ok(StatusCode::NO_CONTENT) };
     let room = room(state)?;
-    match room.credentials().set_metadata(asker, name, noted).await {
+    let store = room.credentials();
+    let done = match patches {
+        true => {
+            // A part of what one may not read is not changed.
+            if let Err(error) = store.listed_versions(asker, name).await {
+                return Err(denied_or(room, asker, name, Operation::Read, error).await);
+            }
+            store.patch_metadata(asker, name, noted).await
+        }
+        false => store.set_metadata(asker, name, (!noted.is_empty()).then_some(Json::Object(noted))).await,
+    };
+    match done {
         Ok(()) => Ok(StatusCode::NO_CONTENT),
         Err(error) => {
             let refused = denied_or(room, asker, name, Operation::Write, error).await;

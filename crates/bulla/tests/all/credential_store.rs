@@ -1,0 +1,304 @@
+//! `bulla credential` against a store on a socket that answers as a test wants it to, on a machine without any server.
+
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use crate::world::{bulla, describe, run, stderr};
+
+/// A long while, after which something did not happen.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A key of age's and whom it is for, made by age-keygen.
+const KEY: &str = "AGE-SECRET-KEY-19DAUCNLJ9VV98XPFGATP53AZ9U5JHAV5075PMSLMPPFJZZX5DPJQ83L689";
+const RECIPIENT: &str = "age1yec9cznn3xkzjptex4xz3vfmfkuslk6kpxrjc8l2llue5se8q3zqjtc29j";
+
+#[derive(Clone, Debug)]
+struct Asked {
+    /// `PUT /api/v1/data`
+    line: String,
+    head: String,
+    body: Value,
+}
+
+/// A store, and the folder of a machine without any server.
+struct FakeStore {
+    folder: tempfile::TempDir,
+    asked: Arc<Mutex<Vec<Asked>>>,
+}
+
+impl FakeStore {
+    /// Answers each request with the status and the document that `answers` makes of it.
+    fn start(answers: impl Fn(&Asked) -> (u16, Value) + Send + Sync + 'static) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(folder.path().join("socket")).unwrap();
+        let asked = Arc::<Mutex<Vec<Asked>>>::default();
+        let (told, answers) = (Arc::clone(&asked), Arc::new(answers));
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let (told, answers) = (Arc::clone(&told), Arc::clone(&answers));
+                std::thread::spawn(move || {
+                    let _ = answer(stream, &told, &*answers);
+                });
+            }
+        });
+        Self { folder, asked }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// `bulla credential …` of a machine that has nothing but the socket.
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = bulla();
+        command
+            .env("BULLA_DATA", self.path("no-data"))
+            .env("HOME", self.folder.path())
+            .current_dir(self.folder.path())
+            .arg("credential")
+            .args(arguments)
+            .args(["--credential-server", &format!("unix:{}", self.path("socket").display())]);
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        run(&mut self.command(arguments))
+    }
+
+    /// What it was asked, of requests that begin so.
+    fn asked(&self, line: &str) -> Vec<Asked> {
+        let all = self.asked.lock().unwrap();
+        all.iter().filter(|asked| asked.line.starts_with(line)).cloned().collect()
+    }
+}
+
+fn answer(
+    mut stream: UnixStream,
+    told: &Mutex<Vec<Asked>>,
+    answers: &dyn Fn(&Asked) -> (u16, Value),
+) -> std::io::Result<()> {
+    let mut octets = Vec::new();
+    let head = loop {
+        if let Some(end) = octets.windows(4).position(|part| part == b"\r\n\r\n") {
+            break String::from_utf8_lossy(&octets.drain(..end + 4).collect::<Vec<_>>()).to_lowercase();
+        }
+        let mut some = [0; 4_096];
+        let length = stream.read(&mut some)?;
+        if length == 0 {
+            return Ok(());
+        }
+        octets.extend_from_slice(&some[..length]);
+    };
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
+    let mut body = octets;
+    let rest = length.unwrap_or(0_usize).saturating_sub(body.len());
+    (&mut stream).take(rest as u64).read_to_end(&mut body)?;
+    let line: Vec<&str> = head.lines().next().unwrap_or_default().split(' ').take(2).collect();
+    let line = format!("{} {}", line[0].to_uppercase(), line[1]);
+    let asked = Asked { line, body: serde_json::from_slice(&body).unwrap_or_default(), head };
+    told.lock().unwrap().push(asked.clone());
+    let (status, document) = answers(&asked);
+    let text = document.to_string();
+    let head = format!(
+        "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        text.len()
+    );
+    stream.write_all(format!("{head}{text}").as_bytes())
+}
+
+fn document(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", describe(output)))
+}
+
+/// A list of what is there, for `find` and `export`.
+fn names(all: &[&str]) -> Value {
+    let all: Vec<Value> = all.iter().map(|name| json!({ "name": name })).collect();
+    json!({ "credentials": all })
+}
+
+fn value(name: &str, text: &str) -> Value {
+    json!({ "name": name, "type": "value", "id": "1", "value": text, "metadata": null })
+}
+
+#[test]
+fn an_agent_is_all_that_a_machine_needs() {
+    let store = FakeStore::start(|_| (200, json!({ "data": [value("/a", "canary")] })));
+    // An agent logs in by itself: whatever is configured is not even read.
+    let output =
+        store.run(&["get", "/a", "--value", "--token-file", "/nowhere/token", "--server-ca", "/nowhere/ca"]);
+    assert_eq!(output.stdout, b"canary\n", "{}", describe(&output));
+    assert!(!store.asked("GET")[0].head.contains("authorization"), "{:?}", store.asked(""));
+    let alone = |arguments: &[&str]| {
+        let mut command = bulla();
+        command.env("BULLA_DATA", store.path("no-data")).env("HOME", store.folder.path()).args(arguments);
+        run(&mut command)
+    };
+    // Nobody listens there; that no other server is known is nobody's trouble.
+    let output = alone(&["credential", "get", "/a", "--credential-server", "https://127.0.0.1:1"]);
+    assert_eq!(output.status.code(), Some(7), "{}", describe(&output));
+    let output = alone(&["credential", "get", "/a"]);
+    assert_eq!(output.status.code(), Some(2), "{}", describe(&output));
+    assert!(stderr(&output).contains("no credential store is known"), "{}", describe(&output));
+}
+
+#[test]
+fn permissions_that_could_not_be_asked_for_are_told() {
+    let store = FakeStore::start(|asked| match asked.line.as_str() {
+        line if line.starts_with("GET /api/v1/data?path") => (200, names(&["/t/a"])),
+        line if line.starts_with("GET /api/v1/certificates") => (200, json!({ "certificates": [] })),
+        "POST /api/v1/lookup" => (200, json!({ "results": [value("/t/a", "x")] })),
+        "GET /api/v1/permissions?credential_name=%2f*" => (503, json!({ "error": "away" })),
+        "GET /api/v1/permissions?credential_name=%2ft%2f*" => (404, json!({ "error": "nothing there" })),
+        _ => {
+            let one = json!({ "actor": "uaa-client:a", "operations": ["read"] });
+            (200, json!({ "permissions": [one] }))
+        }
+    });
+    let output =
+        store.run(&["export", "--to", "out", "--recipient", RECIPIENT, "--permissions", "--output", "json"]);
+    assert_eq!(output.status.code(), Some(3), "{}", describe(&output));
+    let told = document(&output);
+    assert_eq!((&told["credentials"], &told["permissions"]), (&json!(1), &json!(1)), "{told}");
+    let failed = told["failed"].as_array().unwrap();
+    assert_eq!(failed.len(), 1, "what is refused is none: {told}");
+    assert_eq!(failed[0]["name"], "permissions for /*");
+}
+
+#[test]
+fn values_keep_their_end_on_the_way_and_those_past_it_stay_behind() {
+    let in_seconds = |seconds: i64| {
+        let at = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(seconds);
+        at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    };
+    let (soon, over) = (in_seconds(1_000), in_seconds(-10));
+    let there = Arc::new(AtomicBool::new(true));
+    let is_there = Arc::clone(&there);
+    let store = FakeStore::start(move |asked| match asked.line.as_str() {
+        line if line.starts_with("GET /api/v1/data?path") => (200, names(&["/always", "/over", "/soon"])),
+        line if line.starts_with("GET /api/v1/certificates") => (200, json!({ "certificates": [] })),
+        "POST /api/v1/lookup" if is_there.load(SeqCst) => {
+            let (mut one, mut other) = (value("/over", "b"), value("/soon", "c"));
+            (one["expires_at"], other["expires_at"]) = (over.as_str().into(), soon.as_str().into());
+            (200, json!({ "results": [value("/always", "a"), one, other] }))
+        }
+        "POST /api/v1/lookup" => {
+            let results = vec![Value::Null; asked.body["lookups"].as_array().unwrap().len()];
+            (200, json!({ "results": results }))
+        }
+        _ => (200, json!({ "id": "2" })),
+    });
+    let output = store.run(&["export", "--to", "out", "--recipient", RECIPIENT]);
+    assert!(output.status.success(), "{}", describe(&output));
+    there.store(false, SeqCst);
+    std::fs::write(store.path("key"), KEY).unwrap();
+    let output = store.run(&["import", "out", "--identity-file", "key", "--output", "json"]);
+    let told = document(&output);
+    assert_eq!(
+        (&told["created"], &told["ended"], &told["failed"]),
+        (&json!(2), &json!(1), &json!([])),
+        "{told}"
+    );
+    let mut put = store.asked("PUT /api/v1/data");
+    put.sort_by_key(|asked| asked.body["name"].to_string());
+    let names: Vec<&Value> = put.iter().map(|asked| &asked.body["name"]).collect();
+    assert_eq!(names, ["/always", "/soon"]);
+    assert_eq!(put[0].body["ttl_seconds"], Value::Null);
+    let left = put[1].body["ttl_seconds"].as_u64().unwrap();
+    assert!((500..=1_000).contains(&left), "{left}");
+}
+
+#[test]
+fn a_mark_that_was_lost_is_made_by_the_next_import() {
+    let certificate = |id: &str, marked: bool| {
+        json!({ "name": "/ca", "type": "certificate", "id": id, "transitional": marked, "certificate_authority": true,
+            "value": { "certificate": "PEM", "private_key": "PEM" } })
+    };
+    let (away, there, marked) = (AtomicBool::new(false), AtomicBool::new(true), AtomicBool::new(true));
+    let state = Arc::new((away, there, marked));
+    let seen = Arc::clone(&state);
+    let store = FakeStore::start(move |asked| {
+        let (away, there, marked) = &*seen;
+        let found = || json!({ "certificates": [{ "id": "c", "name": "/ca", "versions": [] }] });
+        match asked.line.as_str() {
+            line if line.starts_with("GET /api/v1/data?path") => (200, names(&["/ca"])),
+            line if line.starts_with("GET /api/v1/certificates") && away.load(SeqCst) => (503, json!({})),
+            line if line.starts_with("GET /api/v1/certificates") => (200, found()),
+            "POST /api/v1/lookup" if there.load(SeqCst) => {
+                (200, json!({ "results": [certificate("v", marked.load(SeqCst))] }))
+            }
+            "POST /api/v1/lookup" => (200, json!({ "results": [null] })),
+            "PUT /api/v1/data" => {
+                there.store(true, SeqCst);
+                (200, certificate("v", false))
+            }
+            "PUT /api/v1/certificates/c/update_transitional_version" => {
+                marked.store(true, SeqCst);
+                (200, json!([]))
+            }
+            other => (404, json!({ "error": other })),
+        }
+    });
+    let output = store.run(&["export", "--to", "out", "--recipient", RECIPIENT]);
+    assert!(output.status.success(), "{}", describe(&output));
+    std::fs::write(store.path("key"), KEY).unwrap();
+    let (away, there, marked) = &*state;
+    for (flag, on) in [(away, true), (there, false), (marked, false)] {
+        flag.store(on, SeqCst);
+    }
+    let import = || store.run(&["import", "out", "--identity-file", "key", "--output", "json"]);
+    let first = import();
+    assert_eq!(first.status.code(), Some(3), "{}", describe(&first));
+    assert!(there.load(SeqCst) && !marked.load(SeqCst), "written, and not marked");
+    away.store(false, SeqCst);
+    let second = document(&import());
+    assert!(marked.load(SeqCst), "{second}");
+    assert_eq!((&second["updated"], &second["versions"]), (&json!(1), &json!(0)), "{second}");
+    let mark = store.asked("PUT /api/v1/certificates/c/");
+    assert_eq!(mark[0].body, json!({ "version": "v" }));
+    assert_eq!(document(&import())["unchanged"], 1);
+    assert_eq!(store.asked("PUT /api/v1/data").len(), 1);
+}
+
+#[test]
+fn nothing_is_left_of_an_export_that_is_stopped() {
+    let store = FakeStore::start(|asked| match asked.line.as_str() {
+        line if line.starts_with("GET /api/v1/data?path") => (200, names(&["/a"])),
+        line if line.starts_with("GET /api/v1/certificates") => (200, json!({ "certificates": [] })),
+        // As long as the test runs.
+        _ => loop {
+            std::thread::park();
+        },
+    });
+    let folder = store.path("exports");
+    std::fs::create_dir(&folder).unwrap();
+    let files = || std::fs::read_dir(&folder).unwrap().count();
+    let mut command = store.command(&["export", "--to", "exports/out", "--plain"]);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let began = Instant::now();
+    while files() == 0 || store.asked("POST /api/v1/lookup").is_empty() {
+        assert!(began.elapsed() < PATIENCE, "the export does not begin");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(files(), 0, "the draft is gone");
+}
+
+#[test]
+fn standard_output_is_written_once() {
+    let store = FakeStore::start(|_| (404, json!({})));
+    std::fs::write(store.path("t"), "((/a))").unwrap();
+    for more in [&["--watch"][..], &["--run", "true"]] {
+        let output = store.run(&[&["template", "t", "--to", "-"], more].concat());
+        assert_eq!(output.status.code(), Some(2), "{}", describe(&output));
+        assert!(stderr(&output).contains("hint: give --to FILE"), "{}", describe(&output));
+    }
+}

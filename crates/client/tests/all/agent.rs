@@ -1,0 +1,178 @@
+//! What an agent passes on, and what it makes of the answers.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use client::{Change, Limits};
+use futures_util::FutureExt;
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+
+use crate::store::{Asked, FakeStore, PATIENCE, ask, found, until};
+
+fn is_lookup(asked: &Asked) -> bool {
+    asked.path == "/api/v1/lookup"
+}
+
+#[tokio::test]
+async fn no_path_leads_out_of_what_the_agent_passes_on() {
+    let store = FakeStore::start(|_| async { (200, json!({})) }.boxed());
+    let socket = store.agent(&store.client(Limits::default())).await;
+    let out = [
+        "/v1/auth/token/lookup-self",
+        "/oauth/token",
+        "/api/../v1/auth/token/lookup-self",
+        "/api/%2e%2e/oauth/token",
+        "/api/.%2E/oauth/token",
+        "/api/..\\management",
+        "/api/v1/../../management",
+        "/info/../oauth/token",
+        "//api/v1/data",
+    ];
+    for path in out {
+        assert_eq!(ask(&socket, "GET", path, "").await.0, 404, "{path}");
+    }
+    assert!(store.asked().is_empty(), "{:?}", store.asked());
+    // What stays within is sent as it was judged.
+    for path in ["/api/v1/certificates?name=/a%20b", "/api/v2/../v1/permissions?path=/a/../b", "/info"] {
+        assert_eq!(ask(&socket, "GET", path, "").await.0, 200, "{path}");
+    }
+    let asked: Vec<_> = store.asked().into_iter().map(|asked| asked.path).collect();
+    assert_eq!(asked, ["/api/v1/certificates?name=/a%20b", "/api/v1/permissions?path=/a/../b", "/info"]);
+    assert!(store.asked().iter().all(|asked| asked.token.as_deref() == Some("Bearer own-token")));
+}
+
+#[tokio::test]
+async fn a_store_that_refuses_one_thing_is_not_away() {
+    let answers = |asked: Asked| async move {
+        let broken = asked.body.windows(7).any(|part| part == b"/broken");
+        match is_lookup(&asked) {
+            true if broken => (500, json!({ "error": "it cannot be opened" })),
+            true => found(&asked, "v"),
+            false => (503, json!({ "error": "read only" })),
+        }
+    };
+    let store = FakeStore::start(move |asked| answers(asked).boxed());
+    let client = store.client(Limits::default());
+    let socket = store.agent(&client).await;
+    let refused = client.get("/broken").await;
+    assert_eq!(
+        refused.unwrap_err(),
+        client::Error::Refused { status: 500, text: "it cannot be opened".to_owned() }
+    );
+    client.get("/a").await.unwrap();
+    assert_eq!(ask(&socket, "PUT", "/api/v1/data", r#"{"name":"/x","value":"1"}"#).await.0, 503);
+    client.get("/b").await.unwrap();
+    let (status, _) = ask(&socket, "GET", "/api/v1/data?name=/c&current=true", "").await;
+    assert_eq!((status, store.lookups()), (200, 4));
+}
+
+#[tokio::test]
+async fn a_write_has_more_time_than_a_reading() {
+    let answers = |asked: Asked| async move {
+        if asked.method == "PUT" {
+            // As long as the whole deadline of a reading.
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        (200, json!({}))
+    };
+    let store = FakeStore::start(move |asked| answers(asked).boxed());
+    let client = store.client(Limits { deadline: Duration::from_secs(1), ..Limits::default() });
+    let socket = store.agent(&client).await;
+    let put = ask(&socket, "PUT", "/api/v1/data", r#"{"name":"/x","value":"1"}"#).await;
+    assert_eq!(put.0, 200, "{}", put.1);
+}
+
+#[tokio::test]
+async fn a_write_without_an_answer_is_taken_to_be_made() {
+    let store = FakeStore::start(|_| async { panic!("the connection breaks") }.boxed());
+    let client = store.client(Limits::default());
+    let socket = store.agent(&client).await;
+    let mut changes = client.changes();
+    assert_eq!(ask(&socket, "PUT", "/api/v1/data", r#"{"name":"/x","value":"1"}"#).await.0, 503);
+    let change = tokio::time::timeout(PATIENCE, changes.next()).await.unwrap();
+    assert_eq!(change, Change::Name(client::Name::parse("/x").unwrap()));
+}
+
+#[tokio::test]
+async fn a_certificate_is_answered_from_the_cache_whichever_way_the_store_is_away() {
+    let answers = |asked: Asked| async move {
+        if !is_lookup(&asked) {
+            return (502, json!({ "error": "a proxy's" }));
+        }
+        let (status, mut document) = found(&asked, "");
+        document["results"][0]["type"] = "certificate".into();
+        document["results"][0]["value"] = json!({ "certificate": "PEM" });
+        (status, document)
+    };
+    let store = FakeStore::start(move |asked| answers(asked).boxed());
+    let socket = store.agent(&store.client(Limits::default())).await;
+    let (status, body) = ask(&socket, "GET", "/api/v1/data?name=/c&current=true", "").await;
+    assert_eq!(status, 200, "{body}");
+    let document: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(document.pointer("/data/0/value/certificate"), Some(&json!("PEM")));
+}
+
+#[tokio::test]
+async fn who_asks_after_a_change_does_not_join_who_asked_before_it() {
+    let (changed, gate) = (Arc::new(AtomicBool::new(false)), Arc::new(Semaphore::new(0)));
+    let (is_changed, opened) = (Arc::clone(&changed), Arc::clone(&gate));
+    let answers = move |asked: Asked| {
+        let (changed, gate) = (Arc::clone(&is_changed), Arc::clone(&opened));
+        async move {
+            if !is_lookup(&asked) {
+                changed.store(true, SeqCst);
+                return (200, json!({}));
+            }
+            if changed.load(SeqCst) {
+                return found(&asked, "new");
+            }
+            let told = found(&asked, "old");
+            gate.acquire().await.unwrap().forget();
+            told
+        }
+        .boxed()
+    };
+    let store = FakeStore::start(answers);
+    let client = store.client(Limits { deadline: PATIENCE, ..Limits::default() });
+    let socket = store.agent(&client).await;
+    let before = tokio::spawn({
+        let client = client.clone();
+        async move { client.get("/a").await }
+    });
+    until("the first question", || store.lookups() == 1).await;
+    assert_eq!(ask(&socket, "PUT", "/api/v1/data", r#"{"name":"/a","value":"new"}"#).await.0, 200);
+    let after = client.get("/a").await.unwrap();
+    assert_eq!(after.value(), "new");
+    gate.add_permits(1);
+    assert_eq!(before.await.unwrap().unwrap().value(), "old");
+    assert_eq!(client.get("/a").await.unwrap().value(), "new", "the later answer is the one that is kept");
+}
+
+#[tokio::test]
+async fn a_store_that_is_away_is_not_asked_at_each_turn_for_what_is_stale() {
+    let (away, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let (is_away, count) = (Arc::clone(&away), Arc::clone(&asked));
+    let answers = move |asked: Asked| {
+        count.fetch_add(1, SeqCst);
+        let away = is_away.load(SeqCst);
+        async move { if away { (503, json!({ "error": "away" })) } else { found(&asked, "v") } }.boxed()
+    };
+    let store = FakeStore::start(answers);
+    let limits = Limits { ttl: Duration::from_millis(1), revalidate: PATIENCE * 10, ..Limits::default() };
+    let client = store.client(limits);
+    client.get("/a").await.unwrap();
+    away.store(true, SeqCst);
+    let began = asked.load(SeqCst);
+    let mut answered = 0;
+    let end = tokio::time::Instant::now() + Duration::from_secs(3);
+    while tokio::time::Instant::now() < end {
+        client.get("/a").await.unwrap();
+        answered += 1;
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    // Ten tries again at most that the budget has, and one at each look after a pause.
+    let asked = asked.load(SeqCst) - began;
+    assert!((1..40).contains(&asked) && answered > asked, "{asked} of {answered}");
+}

@@ -1,0 +1,141 @@
+//! A store on a Unix socket that answers as a test wants it to, and an agent before it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use client::{Agent, AgentOptions, Client, Limits};
+use futures_util::future::BoxFuture;
+use http::StatusCode;
+use http::header::AUTHORIZATION;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// A long while, after which something did not happen.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What the store was asked.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) method: String,
+    /// With its query, as it came.
+    pub(crate) path: String,
+    pub(crate) token: Option<String>,
+    pub(crate) body: Bytes,
+}
+
+/// The status, and the document.
+pub(crate) type Told = (u16, Value);
+
+type Answers = Arc<dyn Fn(Asked) -> BoxFuture<'static, Told> + Send + Sync>;
+
+#[derive(Clone)]
+struct Behind {
+    answers: Answers,
+    asked: Arc<Mutex<Vec<Asked>>>,
+}
+
+/// Ends when it is dropped.
+pub(crate) struct FakeStore {
+    folder: tempfile::TempDir,
+    asked: Arc<Mutex<Vec<Asked>>>,
+    stop: CancellationToken,
+    _stop: DropGuard,
+}
+
+impl FakeStore {
+    /// Answers each request with what `answers` makes of it.
+    pub(crate) fn start(answers: impl Fn(Asked) -> BoxFuture<'static, Told> + Send + Sync + 'static) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(folder.path().join("store")).unwrap();
+        let asked = Arc::default();
+        let behind = Behind { answers: Arc::new(answers), asked: Arc::clone(&asked) };
+        let router = Router::new().fallback(answered).with_state(behind);
+        let stop = CancellationToken::new();
+        let ended = stop.clone();
+        tokio::spawn(async move {
+            let serving = axum::serve(listener, router).into_future();
+            let _ = ended.run_until_cancelled(serving).await;
+        });
+        Self { folder, asked, _stop: stop.clone().drop_guard(), stop }
+    }
+
+    /// A client with a token that does not follow changes.
+    pub(crate) fn client(&self, limits: Limits) -> Client {
+        let url = format!("unix:{}", self.folder.path().join("store").display());
+        let limits = Limits { follow: false, ..limits };
+        Client::builder(url).bearer("own-token").limits(limits).build().unwrap()
+    }
+
+    /// An agent over this client: its socket.
+    pub(crate) async fn agent(&self, client: &Client) -> PathBuf {
+        let socket = self.folder.path().join("agent");
+        let options = AgentOptions { socket: socket.clone(), mode: 0o600 };
+        let agent = Agent::bind(client.clone(), options).await.unwrap();
+        tokio::spawn(agent.serve(self.stop.clone()));
+        socket
+    }
+
+    pub(crate) fn asked(&self) -> Vec<Asked> {
+        self.asked.lock().clone()
+    }
+
+    pub(crate) fn lookups(&self) -> usize {
+        self.asked().iter().filter(|asked| asked.path == "/api/v1/lookup").count()
+    }
+}
+
+async fn answered(State(behind): State<Behind>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let token = parts.headers.get(AUTHORIZATION).map(|value| value.to_str().unwrap().to_owned());
+    let asked = Asked {
+        method: parts.method.to_string(),
+        path: parts.uri.path_and_query().unwrap().to_string(),
+        token,
+        body: axum::body::to_bytes(body, usize::MAX).await.unwrap(),
+    };
+    behind.asked.lock().push(asked.clone());
+    let (status, document) = (behind.answers)(asked).await;
+    (StatusCode::from_u16(status).unwrap(), axum::Json(document)).into_response()
+}
+
+/// A lookup of one name after the other, each a password of this value.
+pub(crate) fn found(asked: &Asked, value: &str) -> Told {
+    let body: Value = serde_json::from_slice(&asked.body).unwrap();
+    let one = |names: &Value| json!({ "name": names[0], "type": "password", "id": "1", "value": value });
+    let results: Vec<Value> = body["lookups"].as_array().unwrap().iter().map(one).collect();
+    (200, json!({ "results": results }))
+}
+
+/// Asks over a socket, with the path as it stands (as `curl --path-as-is`): the status, and what came with it.
+pub(crate) async fn ask(socket: &PathBuf, method: &str, path: &str, body: &str) -> (u16, String) {
+    let mut stream = UnixStream::connect(socket).await.unwrap();
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream.write_all(body.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
+    let (_, rest) = answer.split_once("\r\n\r\n").unwrap();
+    (status, rest.to_owned())
+}
+
+/// Waits until something is so.
+pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < PATIENCE, "{what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}

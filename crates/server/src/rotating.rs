@@ -1,0 +1,161 @@
+//! The master key's rotation of this node: one at a time, whoever asks for it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use authority::keystore::{KeyStore, RotateError, Rotated};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+
+/// A report that nobody has waited for is kept for so long: whoever was told that it takes longer comes back for it.
+const KEPT: Duration = Duration::from_secs(60);
+
+/// How a rotation ended: what it did, or why it did not.
+type Ended = Result<Rotated, Arc<RotateError>>;
+
+/// What those who wait are shown: nothing while it goes on.
+type Shown = watch::Receiver<Option<(Instant, Ended)>>;
+
+/// The rotation under way, or the last.
+#[derive(Clone, Default)]
+pub(crate) struct Rotating(Arc<Mutex<Option<Shown>>>);
+
+/// What became of it within the time that somebody waited.
+pub(crate) enum Progress {
+    /// It has ended.
+    Ended(Ended),
+    /// It goes on.
+    GoesOn,
+    /// It was cut off: the server stops, or it broke. What it did stays done.
+    Cut,
+}
+
+impl Rotating {
+    /// Begins one, or joins the one under way; waits `most`. It goes on by itself when nobody waits any more, until
+    /// `stopping`.
+    pub(crate) async fn join(
+        &self,
+        keystore: &KeyStore,
+        actor: &str,
+        stopping: &CancellationToken,
+        most: Duration,
+    ) -> Progress {
+        let mut shown = self.begun(keystore, actor, stopping);
+        match timeout(most, shown.wait_for(Option::is_some)).await {
+            Err(_) => Progress::GoesOn,
+            Ok(Err(_)) => Progress::Cut,
+            Ok(Ok(ended)) => {
+                let ended = ended.as_ref().map(|(_, ended)| ended.clone());
+                self.taken();
+                ended.map_or(Progress::Cut, Progress::Ended)
+            }
+        }
+    }
+
+    /// Whether one is under way on this node.
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.0.lock().as_ref().is_some_and(goes_on)
+    }
+
+    fn begun(&self, keystore: &KeyStore, actor: &str, stopping: &CancellationToken) -> Shown {
+        let mut last = self.0.lock();
+        if let Some(shown) = last.as_ref()
+            && (goes_on(shown) || is_kept(shown))
+        {
+            return shown.clone();
+        }
+        let (show, shown) = watch::channel(None);
+        let (keystore, actor, stopping) = (keystore.clone(), actor.to_owned(), stopping.clone());
+        tokio::spawn(async move {
+            let _live = telemetry::tasks::guard("master-key-rotation");
+            let work = keystore.rewrap_all(&actor, |progress| {
+                tracing::info!(column = %progress.column, done = progress.done, total = progress.total, "wrapping anew");
+            });
+            if let Some(ended) = stopping.run_until_cancelled(work).await {
+                show.send_replace(Some((Instant::now(), ended.map_err(Arc::new))));
+            }
+        });
+        *last = Some(shown.clone());
+        shown
+    }
+
+    /// Somebody has the report: whoever asks now asks for another rotation.
+    fn taken(&self) {
+        let mut last = self.0.lock();
+        if last.as_ref().is_some_and(|shown| !goes_on(shown)) {
+            *last = None;
+        }
+    }
+}
+
+/// Not ended, and not cut off.
+fn goes_on(shown: &Shown) -> bool {
+    shown.borrow().is_none() && shown.has_changed().is_ok()
+}
+
+fn is_kept(shown: &Shown) -> bool {
+    shown.borrow().as_ref().is_some_and(|(at, _)| at.elapsed() < KEPT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use keys::{KeyType, Keyring, KeyringConfig, MasterKey};
+    use store::{Clock, Store, StoreUrl};
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    /// What one value that is under another master key needs.
+    async fn one_to_wrap(folder: &tempfile::TempDir) -> KeyStore {
+        let store = Store::open(&StoreUrl::sqlite(folder.path().join("bulla.db"))).await.unwrap();
+        let file = |name: &str| MasterKey::File { path: folder.path().join(name), create: true };
+        let ring = |current: &str, older: Vec<MasterKey>| {
+            Keyring::open(&KeyringConfig { current: file(current), older }).unwrap()
+        };
+        let before = KeyStore::new(store.clone(), ring("old", Vec::new()), Clock::system());
+        before.generate(KeyType::P256, "a", "user:a").await.unwrap();
+        KeyStore::new(store, ring("new", vec![file("old")]), Clock::system())
+    }
+
+    fn rewrapped(progress: &Progress) -> Option<u64> {
+        match progress {
+            Progress::Ended(Ok(done)) => Some(done.rewrapped),
+            _ => None,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_call_beside_a_rotation_joins_it_and_a_later_one_has_its_report_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let keystore = one_to_wrap(&folder).await;
+        let (rotating, stopping) = (Rotating::default(), CancellationToken::new());
+        let join = |most| rotating.join(&keystore, "user:a", &stopping, most);
+        // On this thread nothing has run yet.
+        assert!(matches!(join(Duration::ZERO).await, Progress::GoesOn));
+        assert!(rotating.is_under_way());
+        let (one, other) = tokio::join!(join(LONG), join(LONG));
+        assert_eq!((rewrapped(&one), rewrapped(&other)), (Some(1), Some(1)), "one rotation, told to both");
+        assert!(!rotating.is_under_way());
+        assert_eq!(rewrapped(&join(LONG).await), Some(0), "the report is had: another begins");
+        assert!(matches!(join(Duration::ZERO).await, Progress::GoesOn));
+        let began = Instant::now();
+        while rotating.is_under_way() {
+            assert!(began.elapsed() < LONG, "it does not end");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(rewrapped(&join(Duration::ZERO).await), Some(0), "kept for who was told that it goes on");
+    }
+
+    #[tokio::test]
+    async fn a_server_that_stops_cuts_it_off_and_says_so() {
+        let folder = tempfile::tempdir().unwrap();
+        let keystore = one_to_wrap(&folder).await;
+        let (rotating, stopping) = (Rotating::default(), CancellationToken::new());
+        stopping.cancel();
+        let cut = rotating.join(&keystore, "user:a", &stopping, LONG).await;
+        assert!(matches!(cut, Progress::Cut));
+        assert!(!rotating.is_under_way());
+    }
+}
