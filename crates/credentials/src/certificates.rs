@@ -49,12 +49,21 @@ pub struct CertificateView {
 }
 
 /// A version to be added to a certificate.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct NewCertificateVersion {
     /// `ca`, `certificate`, `private_key`.
     pub value: Json,
     /// Whether it is in transition.
     pub transitional: bool,
+}
+
+impl std::fmt::Debug for NewCertificateVersion {
+    /// Without the value.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NewCertificateVersion")
+            .field("transitional", &self.transitional)
+            .finish_non_exhaustive()
+    }
 }
 
 /// How a certificate is made anew.

@@ -36,7 +36,7 @@ const NOT_SIGNED_BY_NAME: &str =
     "The provided certificate was not signed by the CA specified in the 'ca_name' property.";
 
 /// A value to be set.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct SetRequest {
     /// Where.
     pub name: Name,
@@ -59,6 +59,14 @@ impl SetRequest {
     #[must_use]
     pub fn new(name: Name, kind: Kind, value: Json) -> Self {
         Self { name, kind, value, metadata: None, expected: None, expected_number: None, ttl_s: None }
+    }
+}
+
+impl std::fmt::Debug for SetRequest {
+    /// Without the value.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = f.debug_struct("SetRequest");
+        shown.field("name", &self.name).field("kind", &self.kind).finish_non_exhaustive()
     }
 }
 
