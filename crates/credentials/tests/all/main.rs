@@ -56,6 +56,7 @@ battery! {
     certificates::openssl_accepts_what_is_made
     certificates::what_credhub_refuses_is_refused
     certificates::the_last_version_stays
+    certificates::keys_are_answered_to_who_may_read_them
     sealing::values_moved_between_rows_do_not_open_and_others_do
     sealing::another_master_key_opens_nothing_until_it_is_there
     sealing::a_bit_changed_anywhere_is_named_and_all_others_are_answered
