@@ -72,6 +72,7 @@ battery! {
     fields::patches_side_by_side_are_all_kept
     fields::whoever_may_not_write_is_told_nothing_of_the_type
     tokens::a_token_ends_with_its_time_or_before
+    tokens::a_refresh_token_ends_at_logout_and_not_by_its_use
     rotation::what_is_old_is_made_anew
     rotation::the_most_specific_policy_counts
     rotation::what_was_set_by_hand_is_told_once
