@@ -45,6 +45,7 @@ battery! {
     values::two_who_would_not_overwrite_get_one_value
     values::whoever_writes_side_by_side_shares_transactions
     values::many_names_are_one_statement
+    values::one_answer_has_64_mib_at_most
     values::references_are_replaced_by_what_they_name
     values::names_are_found_by_path_part_and_end
     permissions::case_changes_nothing
