@@ -239,7 +239,7 @@ async fn plan(tx: &mut Tx, names: &[String], again: bool, at_us: i64) -> Result<
 }
 
 /// What tells that these names' failures are over.
-fn over(names: &[String], at_us: i64) -> Vec<Event> {
+pub(crate) fn over(names: &[String], at_us: i64) -> Vec<Event> {
     let event = |name: &String| Event {
         at_us,
         kind: "credential.rotation_recovered",

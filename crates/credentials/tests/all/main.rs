@@ -69,6 +69,9 @@ battery! {
     away::as_many_versions_stay_as_their_path_allows
     away::a_path_has_children
     away::a_name_deleted_meanwhile_is_made_again
+    away::what_ended_gives_its_place_to_no_older_version
+    away::what_is_taken_back_keeps_its_time_to_live
+    away::a_name_with_many_versions_goes_some_hundred_at_a_time
     fields::a_version_is_found_by_its_number_whatever_became_of_it
     fields::patches_side_by_side_are_all_kept
     fields::whoever_may_not_write_is_told_nothing_of_the_type

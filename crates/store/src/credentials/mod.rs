@@ -26,7 +26,8 @@ use crate::value::{Row, Value};
 
 pub use access::{AccessChangeRow, AccessDifference, AccessRow, AccessWay};
 pub use away::{
-    DeletedCredential, OldVersions, VersionsChange, change_credential_versions, restore_credential,
+    DeletedCredential, EndedVersions, OldVersions, VersionsChange, change_credential_versions,
+    destroy_ended_versions, restore_credential,
 };
 pub use current::{NAMES_UNBOUNDED, SEALED_OCTETS_MAX};
 pub use hooks::{
@@ -480,6 +481,7 @@ pub(crate) const SENDS: Sends = Sends {
         SIGNED.sqlite,
         CHILDREN.sqlite,
         away::AWAY.sqlite,
+        away::DELETE_SOME_VERSIONS.sqlite,
         permissions::READERS.sqlite,
     ],
     postgres: &[
@@ -489,6 +491,7 @@ pub(crate) const SENDS: Sends = Sends {
         SIGNED.postgres,
         CHILDREN.postgres,
         away::AWAY.postgres,
+        away::DELETE_SOME_VERSIONS.postgres,
         permissions::READERS.postgres,
     ],
     bulks: &[
@@ -501,9 +504,10 @@ pub(crate) const SENDS: Sends = Sends {
         &away::LOCK,
         &away::DELETE_ENDED,
         &away::DELETE_OLD,
-        &away::DELETE_VERSIONS,
         &away::DELETE_EMPTY,
         &away::END,
+        &away::END_OLDER,
+        &away::TAKE_BACK,
         &away::DELETE_NUMBERED,
     ],
     composed: Vec::new,

@@ -205,6 +205,14 @@ const UNPLAN: Bulk = Bulk {
     postgres: unplan!(concat!("= ", texts_postgres!("?1"))),
 };
 
+/// What is planned of names that are gone for good.
+const GONE: Bulk = Bulk {
+    sqlite: "-- credential_rotations_gone
+DELETE FROM credential_rotations WHERE name_key = ?1 RETURNING name_key, failures",
+    postgres: "-- credential_rotations_gone
+DELETE FROM credential_rotations WHERE name_key = ANY(?1::text[]) RETURNING name_key, failures",
+};
+
 macro_rules! healed {
     ($is_among:expr) => {
         concat!(
@@ -329,7 +337,7 @@ pub(crate) const SENDS: Sends = Sends {
     both: &[NAMES, DUE, LIST, NOW, PUT, REMOVE, POLICIES, PLANNING, PLANNED, FORGET, USES],
     sqlite: &[PLAN.sqlite, UNPLAN.sqlite, HEALED.sqlite, HOOKS_OF.sqlite],
     postgres: &[PLAN.postgres, UNPLAN.postgres, HEALED.postgres, HOOKS_OF.postgres],
-    bulks: &[&FAIL, &STEP],
+    bulks: &[&FAIL, &STEP, &GONE],
     composed: Vec::new,
 };
 
@@ -378,6 +386,23 @@ pub async fn plan_rotations(
     healed.sort_unstable();
     healed.dedup();
     Ok(healed)
+}
+
+/// Forgets what is planned of names (lower case) that are gone. Answers those that failed. One statement.
+pub(super) async fn forget_rotations(tx: &mut Tx, names: Vec<String>) -> Result<Vec<String>, StoreError> {
+    that_failed(tx.bulk(&GONE, vec![Column::Text(names)]).await?)
+}
+
+/// Of names with their failures in a row those that have some.
+fn that_failed(rows: Vec<Row>) -> Result<Vec<String>, StoreError> {
+    let mut failed = Vec::new();
+    for mut row in rows {
+        let name = row.text()?;
+        if row.int()? > 0 {
+            failed.push(name);
+        }
+    }
+    Ok(failed)
 }
 
 /// Plans the next names of a policy that changed, at most `most`: see [`plan_rotations`].
