@@ -418,6 +418,7 @@ fn trusting(there: Version, pems: &[String]) -> Option<Draft> {
     draft.parameters = there.parameters;
     draft.facts = there.facts;
     draft.not_after_us = there.not_after_us;
+    draft.ends_at_us = there.ends_at_us;
     draft.transitional = there.transitional;
     draft.signed_by = there.signed_by;
     draft.expected = Some(Some(there.id));

@@ -204,17 +204,23 @@ impl Credentials {
         versions: Vec<Version>,
         hooks: &Hooks,
     ) -> Result<Went, RotateError> {
-        let newest = versions.iter().max_by_key(|version| version.id).cloned();
+        let newest = versions.iter().max_by_key(|version| version.number).cloned();
         let Some(newest) = newest else {
             // It has ended, or its versions were deleted: whoever takes one back finds it planned.
             let due_at_us = self.now_us().saturating_add(AGAIN_MAX_US);
             let (name_key, version) = (due.name_key.clone(), due.version);
             return Ok(Went::Step(RotationStep { name_key, version, step: due.step, due_at_us }));
         };
+        let authority = newest.facts.is_some_and(|facts| facts.certificate_authority);
+        if !authority && due.step != step::NONE {
+            // It was one when its change began: it is planned as what it is now.
+            let (name_key, version, due_at_us) = (due.name_key.clone(), due.version, self.now_us());
+            return Ok(Went::Step(RotationStep { name_key, version, step: step::NONE, due_at_us }));
+        }
         if due.step == step::NONE && newest.parameters.is_none() {
             return Err(RotateError::ByHand);
         }
-        if newest.facts.is_some_and(|facts| facts.certificate_authority) {
+        if authority {
             return self.authority_goes_on(due, versions, newest, hooks).await.map(Went::Step);
         }
         let changes = Changes { expected: Some(due.version), ..Changes::default() };
@@ -353,8 +359,9 @@ impl Credentials {
         };
         let mut behind = Vec::new();
         for (key, versions) in self.current_of_all(&keys).await? {
-            let newest = versions?.into_iter().max_by_key(|version| version.id);
-            let Some(newest) = newest else { continue };
+            let newest = versions?.into_iter().max_by_key(|version| version.number);
+            // What has a time to live ends, and is not made anew.
+            let Some(newest) = newest.filter(|newest| newest.ends_at_us.is_none()) else { continue };
             let Value::Certificate(value) = &newest.value else { continue };
             let follows = value.ca == *signer;
             if newest.facts.is_some_and(|facts| facts.certificate_authority) {

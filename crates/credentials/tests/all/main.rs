@@ -81,6 +81,11 @@ battery! {
     rotation::the_most_specific_policy_counts
     rotation::what_was_set_by_hand_is_told_once
     rotation::certificates_are_made_anew_before_they_end
+    rotation::a_time_longer_than_a_life_is_half_of_it
+    rotation::what_is_made_again_as_another_type_is_planned_no_more
+    rotation::a_name_that_goes_ends_the_trouble_with_it
+    rotation::an_authority_that_is_one_no_more_is_planned_as_what_it_is
+    rotation::what_has_a_time_to_live_keeps_it
     rotation::an_authority_changes_step_by_step
     rotation::another_node_goes_on_where_one_fell
     rotation::now_is_now
