@@ -91,8 +91,13 @@ battery! {
     rotation::now_is_now
     rotation::a_hook_is_told_until_it_has_heard
     rotation::a_hook_that_does_not_agree_keeps_the_old_value
+    rotation::a_candidate_is_not_read_after_the_answer
+    rotation::a_hook_that_is_down_takes_its_own_turn_only
+    rotation::a_hook_that_never_answers_is_waited_for_once
     wrap::of_two_who_read_at_once_one_does
     wrap::a_token_ends_and_nothing_of_it_stays
+    wrap::what_does_not_open_stays_to_be_read
+    wrap::a_token_ends_with_what_it_reads
     access::each_reader_is_named_with_the_reason
     access::two_names_and_two_times_are_compared
 }

@@ -516,3 +516,70 @@ pub(crate) async fn a_hook_that_does_not_agree_keeps_the_old_value(place: Place)
     assert_eq!(newest(&place, "/team/a").await.value, asked[1], "what it was asked about is what is current");
     assert!(asked.len() == 2 && asked[0] != asked[1]);
 }
+
+pub(crate) async fn a_candidate_is_not_read_after_the_answer(place: Place) {
+    let posts = hook(&place, (true, false), Box::new(|_| async { Ok(()) }.boxed())).await;
+    policy(&place, "/team/*", RotationPolicy { hook: Some("ops".to_owned()), ..every(30) }).await;
+    password(&place, "/team/a").await;
+    plans(&place, &["/team/a"]).await;
+    place.advance(31 * DAY);
+    assert_eq!(place.credentials.rotation_round().await.unwrap().rotated, 1);
+    let seen = posts.seen.lock()[0].clone();
+    let late = place.credentials.unwrap("the hook", seen["token"].as_str().unwrap()).await.unwrap_err();
+    assert!(matches!(late, CredentialError::NoToken), "{late}");
+}
+
+/// A hook that refuses everything holds up no other's calls.
+pub(crate) async fn a_hook_that_is_down_takes_its_own_turn_only(place: Place) {
+    let posts = hook(
+        &place,
+        (false, true),
+        Box::new(|body| {
+            let down = body["name"].as_str().unwrap().starts_with("/down/");
+            async move { if down { Err("503".to_owned()) } else { Ok(()) } }.boxed()
+        }),
+    )
+    .await;
+    set_hook(&place, "down", (false, true)).await;
+    policy(&place, "/down/*", RotationPolicy { hook: Some("down".to_owned()), ..every(30) }).await;
+    policy(&place, "/ops/*", RotationPolicy { hook: Some("ops".to_owned()), ..every(60) }).await;
+    for number in 0..20 {
+        password(&place, &format!("/down/{number}")).await;
+    }
+    password(&place, "/ops/a").await;
+    rounds(&place.credentials, async || planned(&place).await.len() == 21).await;
+    place.advance(61 * DAY);
+    let told = |down: bool| {
+        posts
+            .seen
+            .lock()
+            .iter()
+            .filter(|one| one["name"].as_str().unwrap().starts_with("/down/") == down)
+            .count()
+    };
+    for _ in 0..500 {
+        let before = told(true);
+        place.credentials.rotation_round().await.unwrap();
+        assert!(told(true) - before <= 8, "so many of one hook at a time");
+        if told(true) == 20 && told(false) == 1 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("{} and {} calls were made", told(true), told(false));
+}
+
+/// A hook that never answers is waited for once a round: its other names fail at once, and are tried again.
+pub(crate) async fn a_hook_that_never_answers_is_waited_for_once(place: Place) {
+    let posts = hook(&place, (true, false), Box::new(|_| std::future::pending().boxed())).await;
+    policy(&place, "/team/*", RotationPolicy { hook: Some("ops".to_owned()), ..every(30) }).await;
+    for number in 0..9 {
+        password(&place, &format!("/team/{number}")).await;
+    }
+    rounds(&place.credentials, async || planned(&place).await.len() == 9).await;
+    place.advance(31 * DAY);
+    let report = place.credentials.rotation_round().await.unwrap();
+    assert_eq!((report.rotated, report.failed), (0, 9));
+    assert_eq!(posts.seen.lock().len(), 4, "those that were asked side by side");
+    assert!(planned(&place).await.iter().all(|one| one.row.failures == 1));
+}

@@ -31,7 +31,8 @@ pub use away::{
 };
 pub use current::{NAMES_UNBOUNDED, SEALED_OCTETS_MAX};
 pub use hooks::{
-    HookCall, HookOutcome, HookRow, SEALED_HOOKS, delete_hook, insert_hook_calls, put_hook, settle_hook_calls,
+    HOOKS_MAX, HookCall, HookOutcome, HookRow, SEALED_HOOKS, delete_hook, insert_hook_calls, put_hook,
+    settle_hook_calls,
 };
 pub use permissions::{
     CredentialReaders, PermissionRow, PermissionSettings, delete_permission, insert_permission,
