@@ -3,11 +3,13 @@
 use futures_util::FutureExt;
 use serde_json::json;
 use store::credentials::{
-    CredentialAsker, VersionsChange as Change, change_credential_versions, restore_credential,
+    CredentialAsker, VersionsChange as Change, change_credential_versions, destroy_ended_versions,
+    restore_credential,
 };
 use store::{Event, StoreError};
 use tokio_util::sync::CancellationToken;
 
+use crate::rotation::over;
 use crate::{CredentialError, Credentials, History, Name, VersionView};
 
 pub use store::credentials::DeletedCredential as Deleted;
@@ -86,13 +88,13 @@ impl Credentials {
         let now_us = self.now_us();
         let (action, kind, change) = match change {
             VersionsChange::Delete if self.options().undelete_days == 0 => {
-                ("credential.destroy_versions", "credential.deleted", Change::Destroy)
+                ("credential.destroy_versions", "credential.deleted", Change::EndForGood(now_us))
             }
             VersionsChange::Delete => {
                 ("credential.delete_versions", "credential.deleted", Change::End(now_us))
             }
             VersionsChange::Undelete => {
-                ("credential.undelete_versions", "credential.changed", Change::TakeBack)
+                ("credential.undelete_versions", "credential.changed", Change::TakeBack(now_us))
             }
             VersionsChange::Destroy => ("credential.destroy_versions", "credential.deleted", Change::Destroy),
         };
@@ -165,7 +167,7 @@ impl Credentials {
         let kept_since_us = since(self.options().undelete_days);
         let goes_on = || !stop.is_cancelled() && !self.is_read_only();
         while goes_on() && self.store().destroy_deleted_credentials(kept_since_us).await? > 0 {}
-        while goes_on() && self.store().destroy_ended_versions(kept_since_us).await? > 0 {}
+        while goes_on() && self.destroy_ended(kept_since_us, now_us).await? {}
         if self.options().retention.iter().all(|retention| retention.days.is_none()) {
             return Ok(());
         }
@@ -177,6 +179,23 @@ impl Credentials {
             (after, ended) = (walk.after, walk.ended);
         }
         Ok(())
+    }
+
+    /// Destroys some hundred versions that ended by a time; false when there are none.
+    async fn destroy_ended(&self, ended_by_us: i64, now_us: i64) -> Result<bool, StoreError> {
+        let ended = self.store().ended_versions(ended_by_us).await?;
+        if ended.is_empty() {
+            return Ok(false);
+        }
+        let destroyed = self.store().write("credential_versions_destroy", move |tx| {
+            async move {
+                let healed = destroy_ended_versions(tx, &ended, ended_by_us, now_us).await?;
+                store::emit(tx, over(&healed, now_us)).await
+            }
+            .boxed()
+        });
+        destroyed.await?;
+        Ok(true)
     }
 
     pub(crate) fn changed(

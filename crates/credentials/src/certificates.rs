@@ -49,12 +49,21 @@ pub struct CertificateView {
 }
 
 /// A version to be added to a certificate.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct NewCertificateVersion {
     /// `ca`, `certificate`, `private_key`.
     pub value: Json,
     /// Whether it is in transition.
     pub transitional: bool,
+}
+
+impl std::fmt::Debug for NewCertificateVersion {
+    /// Without the value.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NewCertificateVersion")
+            .field("transitional", &self.transitional)
+            .finish_non_exhaustive()
+    }
 }
 
 /// How a certificate is made anew.
@@ -215,7 +224,7 @@ impl Credentials {
         Ok(stored)
     }
 
-    /// Removes one version of a certificate; never the last.
+    /// Removes one version of a certificate; never the last. Its key is answered to who may read it.
     ///
     /// # Errors
     /// [`CredentialError::NoVersion`]; [`CredentialError::Bad`] for the last.
@@ -233,26 +242,29 @@ impl Credentials {
         })?;
         let event =
             self.event(asker, "credential.delete_version", name.as_str(), json!({ "version": version }));
-        let (key, asker) = (name.key().to_owned(), asker.clone());
+        let told = self.changed(asker, &name, "credential.changed", event.at_us);
+        let (key, who) = (name.key().to_owned(), asker.clone());
         let deleted = self.store().write("credential_version_delete", move |tx| {
             async move {
-                let deleted = delete_credential_version(tx, &asker, &key, version).await?;
+                let deleted = delete_credential_version(tx, &who, &key, version).await?;
                 if deleted {
                     store::audit(tx, vec![event]).await?;
+                    store::emit(tx, vec![told]).await?;
                 }
                 Ok(deleted)
             }
             .boxed()
         });
         match deleted.await {
-            Ok(true) => Ok(gone),
+            Ok(true) => self.answered(asker, &name, gone).await,
             Ok(false) => Err(CredentialError::NoVersion),
             Err(StoreError::Stale(_)) => Err(CredentialError::bad(LAST_VERSION)),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Makes a version the one in transition (the newest, where `version` is `latest`), or none. What is current then.
+    /// Makes a version the one in transition (the newest, where `version` is `latest`), or none. What is current then, its
+    /// keys for who may read them.
     ///
     /// # Errors
     /// [`CredentialError::NoVersion`].
@@ -269,12 +281,14 @@ impl Credentials {
             Some(text) => Some(Uuid::parse_str(text).map_err(|_| CredentialError::NoVersion)?),
         };
         let event = self.event(asker, "credential.transition", name.as_str(), json!({ "version": version }));
+        let told = self.changed(asker, &name, "credential.changed", event.at_us);
         let (key, who) = (name.key().to_owned(), asker.clone());
         let moved = self.store().write("credential_transition", move |tx| {
             async move {
                 let moved = set_transitional_version(tx, &who, &key, version).await?;
                 if moved {
                     store::audit(tx, vec![event]).await?;
+                    store::emit(tx, vec![told]).await?;
                 }
                 Ok(moved)
             }
@@ -284,7 +298,26 @@ impl Credentials {
             return Err(CredentialError::NoVersion);
         }
         self.tell_children(asker, &name).await?;
-        self.current_of(&asker.with_everything(), &name).await
+        let mut current = Vec::with_capacity(2);
+        for version in self.current_of(&asker.with_everything(), &name).await? {
+            current.push(self.answered(asker, &name, version).await?);
+        }
+        Ok(current)
+    }
+
+    /// A version as it is answered to who changed something about it: the key goes to who may read it, and is logged.
+    async fn answered(
+        &self,
+        asker: &CredentialAsker,
+        name: &Name,
+        mut version: Version,
+    ) -> Result<Version, CredentialError> {
+        if self.store().credential_may(asker, name.key(), Operation::Read).await? {
+            self.log_reading(asker, std::slice::from_ref(&version)).await;
+        } else if let Value::Certificate(value) = &mut version.value {
+            value.private_key = None;
+        }
+        Ok(version)
     }
 
     /// Gives what an authority signed a version that trusts both of its versions, the one that signed first.
@@ -385,6 +418,7 @@ fn trusting(there: Version, pems: &[String]) -> Option<Draft> {
     draft.parameters = there.parameters;
     draft.facts = there.facts;
     draft.not_after_us = there.not_after_us;
+    draft.ends_at_us = there.ends_at_us;
     draft.transitional = there.transitional;
     draft.signed_by = there.signed_by;
     draft.expected = Some(Some(there.id));

@@ -3,6 +3,7 @@
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use authority::Authority;
 use authority::keystore::KeyStore;
@@ -39,6 +40,10 @@ const AT_ONCE: usize = 2;
 const LOOKUPS_MAX: usize = 64;
 /// Statements that read under way.
 const LOOKUPS_AT_ONCE: usize = 2;
+/// From the start to the first look at what is past its time: a process that never lives for an hour looks, too.
+const TIDY_FIRST: Duration = Duration::from_secs(60);
+/// Between two such looks.
+const TIDY_EVERY: Duration = Duration::from_secs(3_600);
 /// A transaction that lost against another is tried so often.
 const ATTEMPTS: usize = 3;
 
@@ -233,12 +238,12 @@ impl Credentials {
     }
 
     async fn tidy(&self, stop: CancellationToken) {
-        const EVERY: std::time::Duration = std::time::Duration::from_secs(3_600);
         let _live = telemetry::tasks::guard("credential-tidy");
+        let mut wait = TIDY_FIRST;
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = tokio::time::sleep(EVERY) => {}
+                () = tokio::time::sleep(wait) => wait = TIDY_EVERY,
             }
             if self.is_read_only() {
                 continue;

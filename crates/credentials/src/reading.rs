@@ -7,7 +7,9 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use keys::keyring::Keyring;
 use serde_json::json;
-use store::credentials::{CredentialAsker, CredentialRow, FoundCredential};
+use store::credentials::{
+    CredentialAsker, CredentialRow, FoundCredential, NAMES_UNBOUNDED, SEALED_CREDENTIALS, SEALED_OCTETS_MAX,
+};
 use store::{AuditEvent, Store, StoreError};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -102,7 +104,8 @@ impl Credentials {
     /// statement.
     ///
     /// # Errors
-    /// [`CredentialError::Bad`] for more than 1,000 names; a value that does not open is that name's own error.
+    /// [`CredentialError::Bad`] for more than 1,000 names, or values of more than 64 MiB, each counted as often as it is
+    /// asked for; a value that does not open is that name's own error.
     pub async fn lookup(
         &self,
         asker: &CredentialAsker,
@@ -120,26 +123,42 @@ impl Credentials {
             // The active one comes first.
             found.entry(&asked[place].1).or_insert(row);
         }
-        let answers: Vec<_> =
-            names.iter().map(|name| found.get(name.key()).cloned().map(|row| self.open_row(row))).collect();
-        let read: Vec<Version> =
-            answers.iter().flatten().filter_map(|answer| answer.as_ref().ok()).cloned().collect();
-        self.log_reading(asker, &read).await;
-        Ok(answers)
+        let octets = names.iter().filter_map(|name| found.get(name.key()));
+        let left_out = found.values().any(|row| row.sealed.is_empty());
+        let octets = octets.fold(0_i64, |sum, row| sum.saturating_add_unsigned(row.sealed.len() as u64));
+        if left_out || octets > SEALED_OCTETS_MAX {
+            return Err(too_much("These names", "Ask for fewer of them at a time."));
+        }
+        let mut opened = HashMap::with_capacity(found.len());
+        for (key, row) in found {
+            let (name, id) = (row.name.clone(), row.version);
+            let answer = self.open_row(row);
+            if answer.is_ok() {
+                self.log_one_reading(asker, &name, id).await;
+            }
+            opened.insert(key, answer);
+        }
+        Ok(names.iter().map(|name| opened.get(name.key()).cloned()).collect())
     }
 
     /// The newest versions, newest first: `most`, or all.
     ///
     /// # Errors
-    /// [`CredentialError::NotFound`]; [`CredentialError::Sealed`].
+    /// [`CredentialError::NotFound`]; [`CredentialError::Sealed`]; [`CredentialError::Bad`] when they have more than 64 MiB.
     pub async fn versions(
         &self,
         asker: &CredentialAsker,
         name: &Name,
         most: Option<usize>,
     ) -> Result<Vec<Version>, CredentialError> {
-        let most = most.unwrap_or(VERSIONS_MAX).min(VERSIONS_MAX);
-        let rows = self.store().credential_versions(asker, name.key(), most, self.now_us()).await?;
+        let (most, now_us) = (most.unwrap_or(VERSIONS_MAX).min(VERSIONS_MAX), self.now_us());
+        if most > NAMES_UNBOUNDED {
+            let octets = self.store().credential_versions_octets(asker, name.key(), most, now_us).await?;
+            if octets > SEALED_OCTETS_MAX {
+                return Err(too_much("Its versions", "Ask for the newest only: versions=10."));
+            }
+        }
+        let rows = self.store().credential_versions(asker, name.key(), most, now_us).await?;
         let versions = rows.into_iter().map(|row| self.open_row(row)).collect::<Result<Vec<_>, _>>()?;
         if versions.is_empty() {
             return Err(CredentialError::NotFound);
@@ -223,7 +242,7 @@ impl Credentials {
     pub async fn key_usage(&self) -> Result<KeyUsage, CredentialError> {
         let mut usage = KeyUsage::default();
         let (current, known) = (self.keyring().current(), self.keyring().masters());
-        for (head, count) in self.store().credentials_sealed_with().await? {
+        for (head, count) in self.store().sealed_heads(&SEALED_CREDENTIALS).await? {
             match Keyring::master_of_head(&head) {
                 Some(master) if master == current => usage.active += count,
                 Some(master) if known.contains(&master) => usage.inactive += count,
@@ -234,13 +253,20 @@ impl Credentials {
     }
 
     pub(crate) async fn log_reading(&self, asker: &CredentialAsker, versions: &[Version]) {
-        let at_us = self.now_us();
         for version in versions {
-            let reading =
-                Reading { actor: asker.actor.clone(), name: version.name.clone(), version: version.id };
-            self.reads().note((at_us, reading)).await;
+            self.log_one_reading(asker, &version.name, version.id).await;
         }
     }
+
+    async fn log_one_reading(&self, asker: &CredentialAsker, name: &str, version: Uuid) {
+        let reading = Reading { actor: asker.actor.clone(), name: name.to_owned(), version };
+        self.reads().note((self.now_us(), reading)).await;
+    }
+}
+
+/// What a question is told whose answer would have more octets than one may.
+fn too_much(what: &str, hint: &str) -> CredentialError {
+    CredentialError::bad(format!("{what} have more than {} MiB together. {hint}", SEALED_OCTETS_MAX >> 20))
 }
 
 /// Who read what.

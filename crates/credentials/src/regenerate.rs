@@ -155,6 +155,7 @@ impl Credentials {
         let name = Name::stored(there.name.clone());
         let mut draft: Draft = self.make(asker, name, &parameters, changes.transitional_signs).await?;
         draft.metadata = checked_metadata(metadata)?.or(there.metadata);
+        draft.ends_at_us = there.ends_at_us;
         draft.transitional = changes.transitional;
         draft.expected = changes.expected.map(Some);
         draft.action = "credential.regenerate";

@@ -88,6 +88,9 @@ enum Use {
 #[derive(Deserialize, Serialize)]
 struct Claims {
     jti: Uuid,
+    /// Of a refresh token the access token that it was given with: it ends with that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pair: Option<Uuid>,
     sub: String,
     client_id: String,
     user_name: Option<String>,
@@ -120,6 +123,7 @@ impl Credentials {
             let user = (grant.grant_type == "password").then(|| grant.name.clone());
             let claims = Claims {
                 jti,
+                pair: (token_use == Use::Refresh).then_some(id),
                 sub: grant.name.clone(),
                 client_id: if user.is_some() { "credhub_cli".to_owned() } else { grant.name.clone() },
                 user_id: user.clone(),
@@ -158,7 +162,8 @@ impl Credentials {
         read(self.keyring(), token).filter(|claims| claims.token_use == Use::Access).map(|claims| claims.exp)
     }
 
-    /// For whom a refresh token is.
+    /// For whom a refresh token is. It stays good when it was used: CredHub's CLI renews by the same one with each command
+    /// and keeps none of the tokens that it gets.
     ///
     /// # Errors
     /// [`TokenError`]
@@ -166,7 +171,7 @@ impl Credentials {
         self.token(token, Use::Refresh).await.map(|(grant, _)| grant)
     }
 
-    /// Ends the token of this identity.
+    /// Ends the access token of this identity, and the refresh token that was given with it.
     ///
     /// # Errors
     /// Those of the database.
@@ -185,8 +190,10 @@ impl Credentials {
         if claims.exp <= self.now_us() / 1_000_000 {
             return Err(TokenError::Expired);
         }
-        if self.was_ended(claims.jti).await? {
-            return Err(TokenError::Ended);
+        for id in [Some(claims.jti), claims.pair].into_iter().flatten() {
+            if self.was_ended(id).await? {
+                return Err(TokenError::Ended);
+            }
         }
         let key = URL_SAFE_NO_PAD.decode(&claims.key).map_err(|_| TokenError::Invalid)?;
         let key = <[u8; 32]>::try_from(key).map_err(|_| TokenError::Invalid)?;
@@ -237,6 +244,7 @@ mod tests {
     fn claims() -> Claims {
         Claims {
             jti: Uuid::nil(),
+            pair: None,
             sub: "ci".to_owned(),
             client_id: "ci".to_owned(),
             user_name: None,

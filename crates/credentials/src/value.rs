@@ -41,7 +41,7 @@ const BAD_REQUEST: &str = "The request could not be fulfilled because the reques
                            expectation. Please check the documentation for required formatting and retry your request.";
 
 /// A user.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Deserialize, Eq, PartialEq, Serialize)]
 pub struct UserValue {
     /// May be absent.
     pub username: Option<String>,
@@ -50,6 +50,13 @@ pub struct UserValue {
     pub password: Secret,
     /// SHA-512-crypt of the password, made once: clients expect the same at every reading.
     pub password_hash: String,
+}
+
+impl std::fmt::Debug for UserValue {
+    /// Without the password and its hash.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("UserValue").field("username", &self.username).finish_non_exhaustive()
+    }
 }
 
 /// A certificate; at least one part is there.
@@ -94,7 +101,7 @@ pub struct KeyPair {
 }
 
 /// A value.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub enum Value {
     /// Of type `value`.
     Value(Secret),
@@ -110,6 +117,13 @@ pub enum Value {
     Rsa(KeyPair),
     /// Of type `ssh`.
     Ssh(KeyPair),
+}
+
+impl std::fmt::Debug for Value {
+    /// Its type, for JSON and set keys may be secrets in every part.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Value").field(&self.kind()).finish()
+    }
 }
 
 /// As a certificate is set.

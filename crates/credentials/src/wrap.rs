@@ -1,12 +1,16 @@
 //! Values read once: a token that opens one value one time, whoever holds it. A second try is told of the first.
 
+use std::sync::Arc;
+
 use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::rand;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use futures_util::FutureExt;
 use keys::Secret;
+use parking_lot::Mutex;
 use serde_json::json;
+use store::StoreError;
 use store::credentials::{
     CredentialAsker, NewWrap, SEALED_WRAPS, Unwrapped, WRAPS_OF_ONE_MAX, insert_wrap, unwrap,
 };
@@ -73,19 +77,27 @@ impl Credentials {
         }
         let versions = self.current(asker, name).await?;
         let version = versions.into_iter().next().ok_or(CredentialError::NotFound)?;
-        self.wrap_value(&asker.actor, (&version.name, version.id), &version.value, seconds).await
+        let until_us = self.now_us().saturating_add(i64::from(seconds) * 1_000_000);
+        // What is read no more is not read by a token either.
+        let until_us = version.ends_at_us.map_or(until_us, |ends_at_us| ends_at_us.min(until_us));
+        let what = (version.name.as_str(), version.id);
+        let wrapped = self.wrap_value(&asker.actor, what, &version.value, until_us).await?;
+        wrapped.ok_or_else(|| {
+            CredentialError::bad(format!(
+                "{WRAPS_OF_ONE_MAX} tokens of yours wait to be read. Let them be read or end first."
+            ))
+        })
     }
 
-    /// Keeps a value for one reading.
+    /// Keeps a value for one reading until a time, µs; `None` when its maker has [`WRAPS_OF_ONE_MAX`] waiting.
     pub(crate) async fn wrap_value(
         &self,
         by: &str,
         (name, version): (&str, Uuid),
         value: &Value,
-        seconds: u32,
-    ) -> Result<Wrapped, CredentialError> {
+        expires_at_us: i64,
+    ) -> Result<Option<Wrapped>, CredentialError> {
         let (id, token, at_us) = (Uuid::now_v7(), new_token()?, self.now_us());
-        let expires_at_us = at_us.saturating_add(i64::from(seconds) * 1_000_000);
         let octets = value.sealed_form()?;
         let wrap = NewWrap {
             token_hash: hash(token.expose()),
@@ -99,6 +111,7 @@ impl Credentials {
             expires_at_us,
         };
         let asker = CredentialAsker { actor: by.to_owned(), everything: false };
+        let seconds = expires_at_us.saturating_sub(at_us) / 1_000_000;
         let details = json!({ "version": version, "wrap": id, "seconds": seconds });
         let event = self.event(&asker, "credential.wrap", name, details);
         let kept = self.store().write("credential_wrap", move |tx| {
@@ -111,24 +124,27 @@ impl Credentials {
             }
             .boxed()
         });
-        if !kept.await? {
-            return Err(CredentialError::bad(format!(
-                "{WRAPS_OF_ONE_MAX} tokens of yours wait to be read. Let them be read or end first."
-            )));
-        }
-        Ok(Wrapped { token, expires_at_us, name: name.to_owned(), version })
+        let wrapped = Wrapped { token, expires_at_us, name: name.to_owned(), version };
+        Ok(kept.await?.then_some(wrapped))
+    }
+
+    /// Forgets a value that nobody is to read any more.
+    pub(crate) async fn forget_wrapped(&self, wrapped: &Wrapped) -> Result<(), CredentialError> {
+        Ok(self.store().forget_wrap(hash(wrapped.token.expose())).await?)
     }
 
     /// Reads the value of a token, once; `by` is for the log, for the token itself is what counts.
     ///
     /// # Errors
     /// [`CredentialError::AlreadyRead`] for whoever comes second; [`CredentialError::NoToken`];
-    /// [`CredentialError::Sealed`].
+    /// [`CredentialError::Sealed`], and then it stays to be read.
     pub async fn unwrap(&self, by: &str, token: &str) -> Result<OneTime, CredentialError> {
         if token.len() > TOKEN_MAX || !token.starts_with(PREFIX) {
             return Err(CredentialError::NoToken);
         }
         let (hash, at_us, reader) = (hash(token), self.now_us(), by.to_owned());
+        let (own, sealed) = (self.clone(), Arc::new(Mutex::new(None)));
+        let unopened = Arc::clone(&sealed);
         let taken = self.store().write("credential_unwrap", move |tx| {
             async move {
                 let taken = unwrap(tx, hash, at_us, &reader).await?;
@@ -139,36 +155,51 @@ impl Credentials {
                     resource: format!("credential{name}"),
                     details,
                 };
-                match &taken {
-                    Unwrapped::First { id, name, version, by, .. } => {
+                match taken {
+                    Unwrapped::First { id, name, kind, version, sealed, by } => {
+                        let value = own.unwrapped((&name, id), &kind, &sealed).map_err(|error| {
+                            // What does not open stays, for when it does.
+                            let undone = StoreError::Stale(error.to_string());
+                            *unopened.lock() = Some(error);
+                            undone
+                        })?;
                         let details = json!({ "version": version, "wrap": id, "from": by });
-                        store::audit(tx, vec![event("credential.unwrap", name, details)]).await?;
+                        store::audit(tx, vec![event("credential.unwrap", &name, details)]).await?;
+                        Ok(Ok(OneTime { name, version, value, by }))
                     }
-                    Unwrapped::Read { name, at_us, by } => {
-                        let details = json!({ "read_at_us": at_us, "read_by": by });
-                        store::audit(tx, vec![event("credential.unwrap_again", name, details)]).await?;
+                    Unwrapped::Read { name, at_us, by, first_again } => {
+                        // Whoever has a token that was read could fill the log by it.
+                        if first_again {
+                            let details = json!({ "read_at_us": at_us, "read_by": by });
+                            store::audit(tx, vec![event("credential.unwrap_again", &name, details)]).await?;
+                        }
+                        let at = jiff::Timestamp::from_microsecond(at_us).unwrap_or_default().to_string();
+                        Ok(Err(CredentialError::AlreadyRead { name, at, by }))
                     }
-                    Unwrapped::Unknown => {}
+                    Unwrapped::Unknown => Ok(Err(CredentialError::NoToken)),
                 }
-                Ok(taken)
             }
             .boxed()
         });
-        match taken.await? {
-            Unwrapped::First { id, name, kind, version, sealed, by } => {
-                let failed = |why: String| CredentialError::Sealed { name: name.clone(), why };
-                let key = name.to_ascii_lowercase();
-                let octets = open_in(&SEALED_WRAPS, self.keyring(), &key, id, &sealed).map_err(failed)?;
-                let kind: Kind = kind.parse().map_err(|_| failed(format!("its type is {kind:?}")))?;
-                let value = Value::opened(kind, &octets).map_err(|_| failed("it is no value".to_owned()))?;
-                Ok(OneTime { name, version, value, by })
-            }
-            Unwrapped::Read { name, at_us, by } => {
-                let at = jiff::Timestamp::from_microsecond(at_us).unwrap_or_default().to_string();
-                Err(CredentialError::AlreadyRead { name, at, by })
-            }
-            Unwrapped::Unknown => Err(CredentialError::NoToken),
+        let taken = taken.await;
+        match sealed.lock().take() {
+            Some(error) => Err(error),
+            None => taken?,
         }
+    }
+
+    /// A value that was kept for one reading, opened.
+    fn unwrapped(
+        &self,
+        (name, id): (&str, Uuid),
+        kind: &str,
+        sealed: &[u8],
+    ) -> Result<Value, CredentialError> {
+        let failed = |why: String| CredentialError::Sealed { name: name.to_owned(), why };
+        let key = name.to_ascii_lowercase();
+        let octets = open_in(&SEALED_WRAPS, self.keyring(), &key, id, sealed).map_err(failed)?;
+        let kind: Kind = kind.parse().map_err(|_| failed(format!("its type is {kind:?}")))?;
+        Value::opened(kind, &octets).map_err(|_| failed("it is no value".to_owned()))
     }
 
     /// Forgets what nobody read in time, and readings of a month ago.

@@ -36,7 +36,7 @@ const NOT_SIGNED_BY_NAME: &str =
     "The provided certificate was not signed by the CA specified in the 'ca_name' property.";
 
 /// A value to be set.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct SetRequest {
     /// Where.
     pub name: Name,
@@ -62,6 +62,14 @@ impl SetRequest {
     }
 }
 
+impl std::fmt::Debug for SetRequest {
+    /// Without the value.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = f.debug_struct("SetRequest");
+        shown.field("name", &self.name).field("kind", &self.kind).finish_non_exhaustive()
+    }
+}
+
 /// What a version is to be, before it is sealed.
 pub(crate) struct Draft {
     pub(crate) name: Name,
@@ -75,6 +83,8 @@ pub(crate) struct Draft {
     pub(crate) expected: Option<Option<Uuid>>,
     pub(crate) expected_number: Option<u64>,
     pub(crate) ttl_s: Option<u64>,
+    /// From when on it is read no more, µs, where no time to live is given: that of the version before it.
+    pub(crate) ends_at_us: Option<i64>,
     pub(crate) action: &'static str,
     /// What was made.
     pub(crate) certificate: Option<Certificate>,
@@ -96,6 +106,7 @@ impl Draft {
             expected: None,
             expected_number: None,
             ttl_s: None,
+            ends_at_us: None,
             action,
             certificate: None,
             issuer: None,
@@ -331,7 +342,7 @@ impl Credentials {
             return Err(CredentialError::NoCa);
         }
         // The active one is first; the other is newer when it was regenerated as transitional.
-        let newer = |all: &[Version]| all.len() == 2 && all[1].id > all[0].id;
+        let newer = |all: &[Version]| all.len() == 2 && all[1].number > all[0].number;
         if transitional_signs && newer(&versions) {
             versions.swap(0, 1);
         }
@@ -424,8 +435,8 @@ impl Credentials {
         let at_us = self.now_us();
         let octets = draft.value.sealed_form()?;
         let kind = draft.value.kind();
-        let ends_at_us =
-            draft.ttl_s.map(|seconds| at_us.saturating_add_unsigned(seconds.saturating_mul(1_000_000)));
+        let lives = |seconds: u64| at_us.saturating_add_unsigned(seconds.saturating_mul(1_000_000));
+        let ends_at_us = draft.ttl_s.map(lives).or(draft.ends_at_us);
         let text = |json: &Option<Json>| json.as_ref().map(ToString::to_string);
         let row = NewCredentialVersion {
             asker: asker.clone(),

@@ -3,8 +3,9 @@
 
 mod configuration;
 mod control;
-mod edge;
+
 mod credential_store;
+mod edge;
 mod endings;
 mod help;
 mod inventory;

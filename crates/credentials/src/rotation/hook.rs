@@ -1,27 +1,31 @@
 //! Whom rotations are told to: an operator's service that is asked before a value becomes current, or told after.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use keys::Secret;
 use keys::keyring::Context;
+use parking_lot::Mutex;
 use serde_json::json;
 use store::credentials::{
-    CredentialAsker, HookCall, HookOutcome, HookRow, SEALED_HOOKS, delete_hook, put_hook,
+    CredentialAsker, HOOKS_MAX, HookCall, HookOutcome, HookRow, SEALED_HOOKS, delete_hook, put_hook,
     rotation_policy_that_tells, settle_hook_calls,
 };
 use uuid::Uuid;
 
-use super::{HOOK_AT_ONCE, ROTATOR, RotationReport, backoff_us};
+use super::{HOOK_AT_ONCE, ROTATOR, RotateError, RotationReport, backoff_us};
 use crate::writing::Draft;
 use crate::{CredentialError, Credentials};
 
 /// Longest a hook may take to answer.
 pub const HOOK_LIMIT: Duration = Duration::from_secs(15);
-/// How long a hook may read the value it is asked about, s.
-const CANDIDATE_S: u32 = 300;
+/// A hook that fails after longer than this is asked nothing more in the same round: it would hold up all others.
+const SLOW: Duration = Duration::from_secs(5);
+/// How long a hook may read the value it is asked about, µs, if it gives no answer before.
+const CANDIDATE_US: i64 = 300_000_000;
 /// Octets of the shortest secret: less than 128 bits can be guessed.
 const SECRET_MIN: usize = 16;
 /// Characters of the longest secret, URL, and set of roots.
@@ -76,8 +80,47 @@ pub trait HookSender: Send + Sync {
     -> BoxFuture<'a, Result<(), String>>;
 }
 
-/// Hooks by name, opened.
-pub(super) type Hooks = HashMap<String, (Uuid, Hook)>;
+/// Names of hooks that kept this round waiting in vain.
+#[derive(Clone, Default)]
+pub(super) struct Silent(Arc<Mutex<HashSet<String>>>);
+
+/// Hooks by name, opened, with their revision; without it what does not open.
+#[derive(Default)]
+pub(super) struct Hooks {
+    by_name: HashMap<String, Option<(Uuid, Hook)>>,
+    pub(super) silent: Silent,
+}
+
+impl Hooks {
+    pub(super) fn none(silent: &Silent) -> Self {
+        Self { by_name: HashMap::new(), silent: silent.clone() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_name.is_empty()
+    }
+
+    /// The hook that is to agree to a value, if one is: looked at before the value is made.
+    pub(super) fn asked(&self, name: Option<&String>) -> Result<Option<&(Uuid, Hook)>, RotateError> {
+        let Some(name) = name else { return Ok(None) };
+        let Some(Some(found)) = self.by_name.get(name) else {
+            return Err(RotateError::Hook(format!("there is no hook {name:?}, or its secret does not open")));
+        };
+        if !found.1.before {
+            return Ok(None);
+        }
+        self.waited_for(name).map_err(RotateError::Hook)?;
+        Ok(Some(found))
+    }
+
+    /// An error for a hook that was waited for in vain.
+    fn waited_for(&self, name: &str) -> Result<(), String> {
+        match self.silent.0.lock().contains(name) {
+            true => Err(format!("{name}: another call was not answered just before")),
+            false => Ok(()),
+        }
+    }
+}
 
 impl Hook {
     fn check(&self) -> Result<(), CredentialError> {
@@ -117,7 +160,7 @@ impl Credentials {
     /// Sets a hook, new or in place of the one of that name. For whoever may do everything: the server posts there.
     ///
     /// # Errors
-    /// [`CredentialError::Bad`] says what is wrong with it; [`CredentialError::Forbidden`].
+    /// [`CredentialError::Bad`] says what is wrong with it, or that there are 1,000; [`CredentialError::Forbidden`].
     pub async fn set_hook(&self, asker: &CredentialAsker, hook: Hook) -> Result<ShownHook, CredentialError> {
         only_all(asker)?;
         hook.check()?;
@@ -139,13 +182,20 @@ impl Credentials {
         event.resource = format!("credential_hook/{}", row.name);
         let put = self.store().write("credential_hook_put", move |tx| {
             async move {
-                put_hook(tx, &row).await?;
-                store::audit(tx, vec![event]).await
+                let put = put_hook(tx, &row).await?;
+                if put {
+                    store::audit(tx, vec![event]).await?;
+                }
+                Ok(put)
             }
             .boxed()
         });
-        put.await?;
-        Ok(shown)
+        if put.await? {
+            return Ok(shown);
+        }
+        Err(CredentialError::bad(format!(
+            "There are {HOOKS_MAX} hooks. Remove one first: `bulla credential rotation hook remove`."
+        )))
     }
 
     /// Removes a hook.
@@ -188,14 +238,15 @@ impl Credentials {
         Ok(self.store().credential_hooks().await?.iter().map(shown).collect())
     }
 
-    /// All hooks, opened. One whose secret does not open is left out, and the log says so.
-    pub(super) async fn opened_hooks(&self) -> Result<Hooks, CredentialError> {
-        let mut hooks = Hooks::new();
+    /// All hooks, opened. Where a secret does not open the log says so.
+    pub(super) async fn opened_hooks(&self, silent: &Silent) -> Result<Hooks, CredentialError> {
+        let mut hooks = Hooks::none(silent);
         for row in self.store().credential_hooks().await? {
             let opened = self.keyring().open_sealed(&context(&row.id), &row.sealed);
             let secret = opened.ok().and_then(|octets| String::from_utf8(octets.to_vec()).ok());
             let Some(secret) = secret else {
                 tracing::error!(hook = row.name, "the secret of a hook does not open; set it again");
+                hooks.by_name.insert(row.name, None);
                 continue;
             };
             let hook = Hook {
@@ -206,29 +257,23 @@ impl Credentials {
                 after: row.after,
                 roots: row.roots,
             };
-            hooks.insert(row.name, (row.id, hook));
+            hooks.by_name.insert(row.name, Some((row.id, hook)));
         }
         Ok(hooks)
     }
 
-    /// Asks a hook whether a value may become current: it reads the value by a token that is good once.
+    /// Asks a hook whether a value may become current: it reads the value by a token that is good once, and no longer than
+    /// it is waited for.
     pub(super) async fn ask_hook(
         &self,
         hooks: &Hooks,
-        name: Option<&String>,
+        (revision, hook): &(Uuid, Hook),
         draft: &Draft,
-    ) -> Result<(), super::RotateError> {
-        let Some(name) = name else { return Ok(()) };
-        let Some((revision, hook)) = hooks.get(name) else {
-            return Err(super::RotateError::Hook(format!(
-                "there is no hook {name:?}, or its secret does not open"
-            )));
-        };
-        if !hook.before {
-            return Ok(());
-        }
+    ) -> Result<(), RotateError> {
         let what = (draft.name.as_str(), Uuid::nil());
-        let wrapped = self.wrap_value(ROTATOR, what, &draft.value, CANDIDATE_S).await?;
+        let until_us = self.now_us().saturating_add(CANDIDATE_US);
+        let wrapped = self.wrap_value(ROTATOR, what, &draft.value, until_us).await?;
+        let wrapped = wrapped.ok_or(RotateError::Full)?;
         let body = json!({
             "event": "credential.rotation_proposed",
             "name": draft.name.as_str(),
@@ -236,29 +281,48 @@ impl Credentials {
             "token": wrapped.token.expose(),
             "expires_at_us": wrapped.expires_at_us,
         });
-        self.post(hook, *revision, &body).await.map_err(super::RotateError::Hook)
+        let answer = self.post(hooks, hook, *revision, &body).await;
+        if let Err(error) = self.forget_wrapped(&wrapped).await {
+            tracing::warn!(%error, "a candidate stays to be read until its time is over");
+        }
+        answer.map_err(RotateError::Hook)
     }
 
-    async fn post(&self, hook: &Hook, revision: Uuid, body: &serde_json::Value) -> Result<(), String> {
+    async fn post(
+        &self,
+        hooks: &Hooks,
+        hook: &Hook,
+        revision: Uuid,
+        body: &serde_json::Value,
+    ) -> Result<(), String> {
         let Some(sender) = self.hook_sender() else {
             return Err("this process posts to no hooks".to_owned());
         };
+        hooks.waited_for(&hook.name)?;
+        let began = tokio::time::Instant::now();
         let sent = sender.post(hook, revision, body.to_string().into_bytes());
-        match tokio::time::timeout(HOOK_LIMIT, sent).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(why)) => Err(format!("{}: {why}", hook.name)),
+        let answer = match tokio::time::timeout(HOOK_LIMIT, sent).await {
+            Ok(answer) => answer.map_err(|why| format!("{}: {why}", hook.name)),
             Err(_) => Err(format!("{}: no answer within {} s", hook.name, HOOK_LIMIT.as_secs())),
+        };
+        if answer.is_err() && began.elapsed() >= SLOW {
+            hooks.silent.0.lock().insert(hook.name.clone());
         }
+        answer
     }
 
     /// Tells hooks what they have not acknowledged: each call once, those in vain again later.
-    pub(super) async fn call_hooks(&self, report: &mut RotationReport) -> Result<(), CredentialError> {
+    pub(super) async fn call_hooks(
+        &self,
+        silent: &Silent,
+        report: &mut RotationReport,
+    ) -> Result<(), CredentialError> {
         use futures_util::StreamExt;
         let due = self.store().hook_calls_due(self.now_us(), CALLS).await?;
         if due.is_empty() {
             return Ok(());
         }
-        let hooks = self.opened_hooks().await?;
+        let hooks = self.opened_hooks(silent).await?;
         let mut calls = Vec::with_capacity(due.len());
         for call in &due {
             calls.push(self.call(&hooks, call));
@@ -275,15 +339,17 @@ impl Credentials {
     }
 
     async fn call(&self, hooks: &Hooks, call: &HookCall) -> HookOutcome {
-        let told = match hooks.get(&call.hook) {
-            Some((revision, hook)) => {
+        let told = match hooks.by_name.get(&call.hook) {
+            Some(Some((revision, hook))) => {
                 let body = json!({
                     "event": "credential.rotated", "name": call.name, "type": call.kind, "version": call.version,
                     "at_us": call.at_us,
                 });
-                self.post(hook, *revision, &body).await
+                self.post(hooks, hook, *revision, &body).await
             }
-            None => Err("it does not open".to_owned()),
+            Some(None) => Err("it does not open".to_owned()),
+            // Removed while its calls were noted: nobody is to be told any more.
+            None => Ok(()),
         };
         if let Err(why) = &told {
             tracing::warn!(

@@ -35,9 +35,11 @@ const KINDS: &[&str] = &["password", "user", "rsa", "ssh", "certificate"];
 const ROTATOR: &str = "system:rotation";
 /// The lease, and the name under which events are followed.
 const DUTY: &str = "credential-rotation";
-/// How long a node keeps the duty without a word. A round that takes longer may meet another node's: both expect the
-/// versions they were planned for.
+/// How long a node keeps the duty without a word. A round that was silent for longer may meet another node's: both expect
+/// the versions they were planned for.
 const LEASE_US: i64 = 60_000_000;
+/// While a round takes longer, the duty is renewed so often: three times before it ends.
+const RENEW_EVERY: Duration = Duration::from_secs(15);
 /// Between two looks.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// Events read at a time.
@@ -130,15 +132,39 @@ impl Credentials {
     /// Those of the database; a value that cannot be made is counted, not an error.
     pub async fn rotation_round(&self) -> Result<RotationReport, CredentialError> {
         let mut report = RotationReport::default();
-        if !self.is_read_only() && self.has_duty().await? {
-            self.follow_events().await?;
-            self.plan_policies().await?;
-            self.rotate_due(&mut report).await?;
-            self.follow_events().await?;
-            self.call_hooks(&mut report).await?;
+        if self.is_read_only() || !self.has_duty().await? {
+            return Ok(report);
         }
+        let ended = tokio::select! {
+            // All that a round may do is one large future: too large for the stacks of those who wait for it.
+            ended = self.round_of_duty(&mut report).boxed() => ended,
+            () = self.duty_lost() => Ok(()),
+        };
+        // What was done before an error was done.
         self.rotation_totals().lock().add(&report);
-        Ok(report)
+        ended.map(|()| report)
+    }
+
+    async fn round_of_duty(&self, report: &mut RotationReport) -> Result<(), CredentialError> {
+        let silent = hook::Silent::default();
+        self.follow_events().await?;
+        self.plan_policies().await?;
+        self.rotate_due(&silent, report).await?;
+        self.follow_events().await?;
+        self.call_hooks(&silent, report).await
+    }
+
+    /// Renews the duty; returns when another node has it.
+    async fn duty_lost(&self) {
+        loop {
+            tokio::time::sleep(RENEW_EVERY).await;
+            match self.has_duty().await {
+                Ok(true) => {}
+                Ok(false) => return tracing::warn!("another node has taken over the duty of rotating"),
+                // The round meets the same database.
+                Err(error) => tracing::warn!(%error, "the duty of rotating could not be renewed"),
+            }
+        }
     }
 
     async fn has_duty(&self) -> Result<bool, CredentialError> {
@@ -240,7 +266,7 @@ async fn plan(tx: &mut Tx, names: &[String], again: bool, at_us: i64) -> Result<
 }
 
 /// What tells that these names' failures are over.
-fn over(names: &[String], at_us: i64) -> Vec<Event> {
+pub(crate) fn over(names: &[String], at_us: i64) -> Vec<Event> {
     let event = |name: &String| Event {
         at_us,
         kind: "credential.rotation_recovered",

@@ -10,7 +10,7 @@ use store::credentials::{
 };
 use uuid::Uuid;
 
-use super::hook::Hooks;
+use super::hook::{Hooks, Silent};
 use super::step::{self, Act, Flag};
 use super::{AGAIN_MAX_US, AT_ONCE, DUE, PAGES, ROTATOR, RotationReport, backoff_us, plan, subject_of};
 use crate::regenerate::Changes;
@@ -35,6 +35,9 @@ pub(crate) enum RotateError {
     /// The hook did not agree.
     #[error("The hook did not agree: {0}")]
     Hook(String),
+    /// Too many values wait for hooks to read them.
+    #[error("Too many values wait to be read by hooks. It is tried again.")]
+    Full,
     /// Something that an authority signed.
     #[error("{name}, which it signed: {why}")]
     Follower {
@@ -53,7 +56,7 @@ impl RotateError {
     fn heals(&self) -> bool {
         match self {
             Self::ByHand => false,
-            Self::Hook(_) | Self::Follower { .. } => true,
+            Self::Hook(_) | Self::Full | Self::Follower { .. } => true,
             Self::Other(error) => matches!(error.refusal(), Refusal::Internal | Refusal::Unavailable),
         }
     }
@@ -76,7 +79,11 @@ fn rotator() -> CredentialAsker {
 }
 
 impl Credentials {
-    pub(super) async fn rotate_due(&self, report: &mut RotationReport) -> Result<(), CredentialError> {
+    pub(super) async fn rotate_due(
+        &self,
+        silent: &Silent,
+        report: &mut RotationReport,
+    ) -> Result<(), CredentialError> {
         for page in 0..PAGES {
             let now_us = self.now_us();
             let due = self.store().rotations_due(now_us, DUE).await?;
@@ -90,7 +97,7 @@ impl Credentials {
             let (due, stale): (Vec<_>, Vec<_>) =
                 due.into_iter().partition(|one| one.current == Some(one.version));
             let again: Vec<String> = stale.into_iter().map(|one| one.name_key).collect();
-            let went = self.rotate_page(due).await?;
+            let went = self.rotate_page(due, silent).await?;
             report.rotated += went.iter().filter(|went| matches!(went, Went::Rotated)).count() as u64;
             let (mut steps, mut failed) = (Vec::new(), Vec::new());
             for one in went {
@@ -132,20 +139,24 @@ impl Credentials {
         Ok(note.await?)
     }
 
-    async fn rotate_page(&self, due: Vec<DueRotation>) -> Result<Vec<Went>, CredentialError> {
+    async fn rotate_page(
+        &self,
+        due: Vec<DueRotation>,
+        silent: &Silent,
+    ) -> Result<Vec<Went>, CredentialError> {
         if due.is_empty() {
             return Ok(Vec::new());
         }
         let hooks = match due.iter().any(|one| one.hook.is_some()) {
-            true => self.opened_hooks().await?,
-            false => Hooks::new(),
+            true => self.opened_hooks(silent).await?,
+            false => Hooks::none(silent),
         };
         let names: Vec<String> = due.iter().map(|one| one.name_key.clone()).collect();
         let mut versions = self.current_of_all(&names).await?;
         let mut work = Vec::with_capacity(due.len());
         for one in &due {
             let versions = versions.remove(&one.name_key).unwrap_or_else(|| Ok(Vec::new()));
-            work.push(self.rotate_one(one, versions, &hooks));
+            work.push(self.rotate_one(one, versions, &hooks).boxed());
         }
         Ok(futures_util::stream::iter(work).buffer_unordered(AT_ONCE).collect().await)
     }
@@ -204,17 +215,23 @@ impl Credentials {
         versions: Vec<Version>,
         hooks: &Hooks,
     ) -> Result<Went, RotateError> {
-        let newest = versions.iter().max_by_key(|version| version.id).cloned();
+        let newest = versions.iter().max_by_key(|version| version.number).cloned();
         let Some(newest) = newest else {
             // It has ended, or its versions were deleted: whoever takes one back finds it planned.
             let due_at_us = self.now_us().saturating_add(AGAIN_MAX_US);
             let (name_key, version) = (due.name_key.clone(), due.version);
             return Ok(Went::Step(RotationStep { name_key, version, step: due.step, due_at_us }));
         };
+        let authority = newest.facts.is_some_and(|facts| facts.certificate_authority);
+        if !authority && due.step != step::NONE {
+            // It was one when its change began: it is planned as what it is now.
+            let (name_key, version, due_at_us) = (due.name_key.clone(), due.version, self.now_us());
+            return Ok(Went::Step(RotationStep { name_key, version, step: step::NONE, due_at_us }));
+        }
         if due.step == step::NONE && newest.parameters.is_none() {
             return Err(RotateError::ByHand);
         }
-        if newest.facts.is_some_and(|facts| facts.certificate_authority) {
+        if authority {
             return self.authority_goes_on(due, versions, newest, hooks).await.map(Went::Step);
         }
         let changes = Changes { expected: Some(due.version), ..Changes::default() };
@@ -230,9 +247,11 @@ impl Credentials {
         hook: Option<&String>,
         hooks: &Hooks,
     ) -> Result<Version, RotateError> {
-        let asker = rotator();
+        let (asker, asked) = (rotator(), hooks.asked(hook)?);
         let draft = self.drafted_again(&asker, there, None, changes).await?;
-        self.ask_hook(hooks, hook, &draft).await?;
+        if let Some(asked) = asked {
+            self.ask_hook(hooks, asked, &draft).await?;
+        }
         Ok(self.write(&asker, draft).await?)
     }
 
@@ -348,13 +367,14 @@ impl Credentials {
         let hooks = if told.is_empty() || !hooks.is_empty() {
             hooks
         } else {
-            opened = self.opened_hooks().await?;
+            opened = self.opened_hooks(&hooks.silent).await?;
             &opened
         };
         let mut behind = Vec::new();
         for (key, versions) in self.current_of_all(&keys).await? {
-            let newest = versions?.into_iter().max_by_key(|version| version.id);
-            let Some(newest) = newest else { continue };
+            let newest = versions?.into_iter().max_by_key(|version| version.number);
+            // What has a time to live ends, and is not made anew.
+            let Some(newest) = newest.filter(|newest| newest.ends_at_us.is_none()) else { continue };
             let Value::Certificate(value) = &newest.value else { continue };
             let follows = value.ca == *signer;
             if newest.facts.is_some_and(|facts| facts.certificate_authority) {

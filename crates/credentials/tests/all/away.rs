@@ -220,3 +220,76 @@ pub(crate) async fn a_name_deleted_meanwhile_is_made_again(place: Place) {
         assert_eq!(made.unwrap().name, "/racing");
     }
 }
+
+pub(crate) async fn what_ended_gives_its_place_to_no_older_version(place: Place) {
+    let store = &place.credentials;
+    let ending = |at: &str| SetRequest {
+        ttl_s: Some(60),
+        ..SetRequest::new(name(at), Kind::Value, json!("for a minute"))
+    };
+    place.set("/x", Kind::Value, json!("old")).await;
+    store.set(&admin(), ending("/x")).await.unwrap();
+    place.advance(60 + 7 * DAY_S);
+    destroy_past(store).await;
+    assert_eq!(text(store, "/x").await, None, "the old secret is not live again");
+    assert_eq!(names(store).await, Vec::<String>::new());
+    // For as long again it can be taken back.
+    store.change_versions(&admin(), &name("/x"), Some(vec![1]), VersionsChange::Undelete).await.unwrap();
+    assert_eq!(text(store, "/x").await.as_deref(), Some("old"));
+    store.set(&admin(), ending("/x")).await.unwrap();
+    place.advance(60 + 7 * DAY_S);
+    destroy_past(store).await;
+    place.advance(7 * DAY_S);
+    destroy_past(store).await;
+    let gone = store.listed_versions(&admin(), &name("/x")).await;
+    assert!(matches!(gone, Err(CredentialError::NotFound)), "{gone:?}");
+    // The same where deleting destroys.
+    let at_once =
+        place.with_options(CredentialsOptions { undelete_days: 0, ..CredentialsOptions::default() });
+    for value in ["old", "new"] {
+        place.set("/y", Kind::Value, json!(value)).await;
+    }
+    at_once.change_versions(&admin(), &name("/y"), None, VersionsChange::Delete).await.unwrap();
+    assert_eq!(text(&at_once, "/y").await, None);
+    destroy_past(&at_once).await;
+    let gone = at_once.listed_versions(&admin(), &name("/y")).await;
+    assert!(matches!(gone, Err(CredentialError::NotFound)), "{gone:?}");
+}
+
+pub(crate) async fn what_is_taken_back_keeps_its_time_to_live(place: Place) {
+    let store = &place.credentials;
+    let hour =
+        SetRequest { ttl_s: Some(3_600), ..SetRequest::new(name("/x"), Kind::Value, json!("for an hour")) };
+    let ends_at_us = store.set(&admin(), hour).await.unwrap().ends_at_us;
+    let change = async |change| store.change_versions(&admin(), &name("/x"), None, change).await.unwrap();
+    let ends = async || store.current(&admin(), &name("/x")).await.unwrap()[0].ends_at_us;
+    change(VersionsChange::Undelete).await;
+    assert_eq!(ends().await, ends_at_us, "it was not deleted");
+    change(VersionsChange::Delete).await;
+    assert_eq!(text(store, "/x").await, None);
+    place.advance(60);
+    change(VersionsChange::Undelete).await;
+    assert_eq!(ends().await, ends_at_us);
+    // What ended by itself comes back for good.
+    place.advance(3_600);
+    assert_eq!(text(store, "/x").await, None);
+    change(VersionsChange::Undelete).await;
+    assert_eq!(ends().await, None);
+}
+
+pub(crate) async fn a_name_with_many_versions_goes_some_hundred_at_a_time(place: Place) {
+    let store = &place.credentials;
+    let asker = admin();
+    let set = |number: u32| store.set(&asker, SetRequest::new(name("/many"), Kind::Value, json!(number)));
+    let stored = futures_util::future::join_all((0..600).map(set)).await;
+    assert!(stored.iter().all(Result::is_ok));
+    store.delete(&admin(), &name("/many")).await.unwrap();
+    place.advance(7 * DAY_S);
+    let by_us = place.clock.now_us() - 7 * DAY_S as i64 * 1_000_000;
+    let mut gone = Vec::new();
+    for _ in 0..3 {
+        gone.push(place.store.destroy_deleted_credentials(by_us).await.unwrap());
+    }
+    assert_eq!(gone, [500, 101, 0], "versions, and the name with the last of them");
+    assert!(store.deleted(&admin()).await.unwrap().is_empty());
+}

@@ -4,11 +4,12 @@ use std::process::Command;
 
 use credentials::{
     CertificateParameters, CertificateValue, CredentialError, CredentialsOptions, GenerateRequest, Kind,
-    Mode, Parameters, Regeneration, SetRequest, Value, Version,
+    Mode, Operations, Parameters, PermissionPath, Regeneration, SetRequest, Value, Version,
 };
 use serde_json::json;
+use tokio_util::sync::CancellationToken;
 
-use crate::place::{NOW, Place, admin, name};
+use crate::place::{NOW, Place, admin, client, name};
 
 pub(crate) async fn make(place: &Place, at: &str, with: impl FnOnce(&mut CertificateParameters)) -> Version {
     let mut parameters = CertificateParameters {
@@ -291,4 +292,54 @@ pub(crate) async fn a_certificate_lives_for_the_minimum_at_least(mut place: Plac
     // It was asked for by the same parameters: nothing is made anew.
     let kept = short.parameters.clone().unwrap();
     assert_eq!(kept["duration"], 7);
+}
+
+pub(crate) async fn keys_are_answered_to_who_may_read_them(place: Place) {
+    let store = &place.credentials;
+    let path = PermissionPath::parse("/ca").unwrap();
+    for (actor, operations) in
+        [("changer", &["write", "delete"][..]), ("reader", &["read", "write", "delete"][..])]
+    {
+        let operations = Operations::parse(operations).unwrap();
+        store.grant(&admin(), &format!("uaa-client:{actor}"), &path, operations).await.unwrap();
+    }
+    let mut versions = Vec::new();
+    for _ in 0..3 {
+        versions.push(make(&place, "/ca", |p| p.is_ca = true).await);
+    }
+    let id = versions[0].credential;
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(store.clone().run(stop.clone()));
+    for (actor, key, gone) in [("changer", false, 0), ("reader", true, 1)] {
+        let asker = client(actor);
+        let current = store.update_transitional_version(&asker, id, Some("latest")).await.unwrap();
+        assert_eq!(current.len(), 2);
+        let current = [current, store.update_transitional_version(&asker, id, None).await.unwrap()].concat();
+        let gone = store.delete_certificate_version(&asker, id, versions[gone].id).await.unwrap();
+        for answered in current.iter().chain([&gone]) {
+            assert!(value(answered).certificate.is_some());
+            assert_eq!(value(answered).private_key.is_some(), key, "{actor}");
+        }
+    }
+    stop.cancel();
+    running.await.unwrap();
+    let log = place.log().await;
+    let readings = |actor: &str| {
+        log.iter().filter(|line| line.starts_with(actor) && line.contains(" credential.read ")).count()
+    };
+    assert_eq!(readings("uaa-client:changer"), 0, "{log:?}");
+    // Of the version that stays and of the one that goes, each counted together or not.
+    assert!(readings("uaa-client:reader") >= 2, "{log:?}");
+    // Whoever follows changes learns of the flag and of the deletion.
+    let mut found = 0;
+    for _ in 0..1_000 {
+        let events = place.store.outbox_after(store::OutboxPlace::default(), 100).await.unwrap();
+        let changed = events.iter().filter(|event| event.kind == "credential.changed");
+        found = changed.filter(|event| event.body.contains("uaa-client:reader")).count();
+        if found == 3 {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    assert_eq!(found, 3);
 }

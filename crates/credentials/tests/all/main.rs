@@ -45,6 +45,7 @@ battery! {
     values::two_who_would_not_overwrite_get_one_value
     values::whoever_writes_side_by_side_shares_transactions
     values::many_names_are_one_statement
+    values::one_answer_has_64_mib_at_most
     values::references_are_replaced_by_what_they_name
     values::names_are_found_by_path_part_and_end
     permissions::case_changes_nothing
@@ -56,6 +57,7 @@ battery! {
     certificates::openssl_accepts_what_is_made
     certificates::what_credhub_refuses_is_refused
     certificates::the_last_version_stays
+    certificates::keys_are_answered_to_who_may_read_them
     sealing::values_moved_between_rows_do_not_open_and_others_do
     sealing::another_master_key_opens_nothing_until_it_is_there
     sealing::a_bit_changed_anywhere_is_named_and_all_others_are_answered
@@ -67,22 +69,36 @@ battery! {
     away::as_many_versions_stay_as_their_path_allows
     away::a_path_has_children
     away::a_name_deleted_meanwhile_is_made_again
+    away::what_ended_gives_its_place_to_no_older_version
+    away::what_is_taken_back_keeps_its_time_to_live
+    away::a_name_with_many_versions_goes_some_hundred_at_a_time
     fields::a_version_is_found_by_its_number_whatever_became_of_it
     fields::patches_side_by_side_are_all_kept
     fields::whoever_may_not_write_is_told_nothing_of_the_type
     tokens::a_token_ends_with_its_time_or_before
     rotation::nothing_is_rotated_while_nothing_is_to_be_changed
+    tokens::a_refresh_token_ends_at_logout_and_not_by_its_use
     rotation::what_is_old_is_made_anew
     rotation::the_most_specific_policy_counts
     rotation::what_was_set_by_hand_is_told_once
     rotation::certificates_are_made_anew_before_they_end
+    rotation::a_time_longer_than_a_life_is_half_of_it
+    rotation::what_is_made_again_as_another_type_is_planned_no_more
+    rotation::a_name_that_goes_ends_the_trouble_with_it
+    rotation::an_authority_that_is_one_no_more_is_planned_as_what_it_is
+    rotation::what_has_a_time_to_live_keeps_it
     rotation::an_authority_changes_step_by_step
     rotation::another_node_goes_on_where_one_fell
     rotation::now_is_now
     rotation::a_hook_is_told_until_it_has_heard
     rotation::a_hook_that_does_not_agree_keeps_the_old_value
+    rotation::a_candidate_is_not_read_after_the_answer
+    rotation::a_hook_that_is_down_takes_its_own_turn_only
+    rotation::a_hook_that_never_answers_is_waited_for_once
     wrap::of_two_who_read_at_once_one_does
     wrap::a_token_ends_and_nothing_of_it_stays
+    wrap::what_does_not_open_stays_to_be_read
+    wrap::a_token_ends_with_what_it_reads
     access::each_reader_is_named_with_the_reason
     access::two_names_and_two_times_are_compared
 }

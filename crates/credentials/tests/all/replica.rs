@@ -23,6 +23,10 @@ struct Pair {
 
 /// A database with `/a`, followed by a standby that may be read for so long.
 async fn pair(alone: Duration) -> Pair {
+    pair_with(alone, StoreOptions::default()).await
+}
+
+async fn pair_with(alone: Duration, options: StoreOptions) -> Pair {
     let (primary, standby, url) = tokio::task::spawn_blocking(|| {
         let primary = Cluster::start();
         let url = primary.database();
@@ -31,11 +35,7 @@ async fn pair(alone: Duration) -> Pair {
     })
     .await
     .unwrap();
-    let options = StoreOptions {
-        replica: Some(standby.following(&url)),
-        replica_alone: alone,
-        ..StoreOptions::default()
-    };
+    let options = StoreOptions { replica: Some(standby.following(&url)), replica_alone: alone, ..options };
     let store = Store::open_with(&url, &options).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let clock = Clock::manual(NOW * 1_000_000);
@@ -130,4 +130,41 @@ async fn a_standby_is_believed_for_a_time_only() {
     assert!(error.is_transient(), "{refused}");
     pair.primary.resume();
     pair.until_value("one").await;
+}
+
+/// Who waits until others have read does not take the database for away.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_is_busy_is_not_away() {
+    let one_reader = StoreOptions { connections: 3, ..StoreOptions::default() };
+    let pair = pair_with(Duration::from_secs(3_600), one_reader).await;
+    let sql = |statement: &'static str| pair.primary.psql("bulla_1", statement);
+    let while_it_is_busy = || {
+        std::thread::scope(|scope| {
+            // Longer than a read may take: whoever reads the log waits for this.
+            scope.spawn(|| {
+                assert!(sql(
+                    "BEGIN; LOCK TABLE audit_events IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(8); COMMIT"
+                ));
+            });
+            let began = std::time::Instant::now();
+            while !sql("DO $$ BEGIN IF NOT EXISTS (SELECT 1 FROM pg_locks WHERE relation = 'audit_events'::regclass
+                    AND mode = 'AccessExclusiveLock' AND granted) THEN RAISE EXCEPTION 'not yet'; END IF; END $$")
+        {
+            assert!(began.elapsed() < PATIENCE, "the lock is not taken");
+        }
+            tokio::runtime::Handle::current().block_on(async {
+                let store = pair.store.clone();
+                let slow =
+                    tokio::spawn(async move { store.audit_page(&AuditFilter::default(), None, 1).await });
+                while pair.store.pools().iter().any(|pool| pool.name == "readers" && pool.in_use == 0) {
+                    assert!(began.elapsed() < PATIENCE, "nobody reads the log");
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                assert_eq!(pair.value().await.unwrap(), text("one"));
+                assert_eq!(pair.store.replica_is_read(), Some(false));
+                slow.await.unwrap().unwrap();
+            });
+        })
+    };
+    tokio::task::block_in_place(while_it_is_busy);
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use credentials::{
     CertificateParameters, CertificateValue, CredentialError, Credentials, GenerateRequest, Hook, HookSender,
     Kind, Mode, OVERLAP_S, Parameters, PermissionPath, Planned, RotationPolicy, RotationReport, Value,
-    Version,
+    Version, VersionsChange,
 };
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -14,6 +14,7 @@ use keys::Secret;
 use parking_lot::Mutex;
 use serde_json::{Value as Json, json};
 use store::OutboxPlace;
+use tokio_util::sync::CancellationToken;
 
 use crate::place::{Place, admin, client, name};
 
@@ -249,6 +250,88 @@ pub(crate) async fn certificates_are_made_anew_before_they_end(place: Place) {
     assert_eq!(due_in_days(&place, &planned(&place).await[0]), 78);
 }
 
+pub(crate) async fn a_time_longer_than_a_life_is_half_of_it(place: Place) {
+    certificate(&place, "/short", |p| (p.self_sign, p.duration) = (true, 30)).await;
+    let before = RotationPolicy { before_expiry_s: Some(90 * DAY as u32), ..RotationPolicy::default() };
+    policy(&place, "/*", before).await;
+    plans(&place, &["/short"]).await;
+    assert_eq!(due_in_days(&place, &planned(&place).await[0]), 15);
+    place.advance(16 * DAY);
+    let report =
+        rounds(&place.credentials, async || due_in_days(&place, &planned(&place).await[0]) == 15).await;
+    assert_eq!(report.rotated, 1);
+    for _ in 0..3 {
+        assert_eq!(place.credentials.rotation_round().await.unwrap().rotated, 0, "once");
+    }
+}
+
+pub(crate) async fn what_is_made_again_as_another_type_is_planned_no_more(place: Place) {
+    policy(&place, "/team/*", every(1)).await;
+    password(&place, "/team/x").await;
+    plans(&place, &["/team/x"]).await;
+    // Both are seen by one round.
+    place.credentials.delete(&admin(), &name("/team/x")).await.unwrap();
+    place.set("/team/x", Kind::Value, json!("no secret of a type that is made")).await;
+    plans(&place, &[]).await;
+}
+
+pub(crate) async fn a_name_that_goes_ends_the_trouble_with_it(place: Place) {
+    place.set("/team/hand", Kind::Password, json!("by hand")).await;
+    policy(&place, "/team/*", every(1)).await;
+    plans(&place, &["/team/hand"]).await;
+    place.advance(2 * DAY);
+    assert_eq!(place.credentials.rotation_round().await.unwrap().failed, 1);
+    let store = &place.credentials;
+    store.change_versions(&admin(), &name("/team/hand"), None, VersionsChange::Delete).await.unwrap();
+    plans(&place, &[]).await;
+    assert_eq!(events(&place, "credential.rotation_recovered").await.len(), 0, "it can be taken back");
+    place.advance(8 * DAY);
+    store.destroy_past(&CancellationToken::new()).await.unwrap();
+    rounds(store, async || events(&place, "credential.rotation_recovered").await.len() == 1).await;
+}
+
+pub(crate) async fn an_authority_that_is_one_no_more_is_planned_as_what_it_is(place: Place) {
+    certificate(&place, "/ca", |p| (p.is_ca, p.duration) = (true, 900)).await;
+    policy(&place, "/ca", every(100)).await;
+    plans(&place, &["/ca"]).await;
+    place.advance(101 * DAY);
+    rounds(&place.credentials, async || planned(&place).await[0].step == "trusted").await;
+    let other = certificate(&place, "/ca", |p| (p.self_sign, p.duration) = (true, 900)).await;
+    place.advance(8 * DAY);
+    rounds(&place.credentials, async || planned(&place).await[0].step == "none").await;
+    assert_eq!(due_in_days(&place, &planned(&place).await[0]), 92);
+    for _ in 0..3 {
+        assert_eq!(place.credentials.rotation_round().await.unwrap().rotated, 0);
+    }
+    assert_eq!(newest(&place, "/ca").await.id, other.id);
+}
+
+pub(crate) async fn what_has_a_time_to_live_keeps_it(place: Place) {
+    let ca = certificate(&place, "/ca", |p| (p.is_ca, p.duration) = (true, 900)).await;
+    let parameters = json!({ "common_name": "leaf", "ca": "/ca", "key_type": "p256" });
+    let leaf = GenerateRequest {
+        name: name("/leaf"),
+        parameters: Parameters::read(Kind::Certificate, Some(parameters), None).unwrap(),
+        mode: Mode::Overwrite,
+        metadata: None,
+        ttl_s: Some(200 * DAY),
+    };
+    let leaf = place.credentials.generate(&admin(), leaf).await.unwrap();
+    assert!(leaf.ends_at_us.is_some());
+    policy(&place, "/ca", every(100)).await;
+    plans(&place, &["/ca"]).await;
+    place.advance(101 * DAY);
+    rounds(&place.credentials, async || planned(&place).await[0].step == "trusted").await;
+    let told = newest(&place, "/leaf").await;
+    assert_ne!(told.id, leaf.id, "it trusts both");
+    assert_eq!(told.ends_at_us, leaf.ends_at_us);
+    place.advance(8 * DAY);
+    rounds(&place.credentials, async || planned(&place).await[0].step == "followed").await;
+    assert_eq!(trusted(&newest(&place, "/leaf").await)[0], pem(&ca), "what ends is not made anew");
+    let again = place.credentials.regenerate(&admin(), &name("/leaf"), None).await.unwrap();
+    assert_eq!(again.ends_at_us, leaf.ends_at_us);
+}
+
 /// Each state of an authority's change, as clients see it.
 pub(crate) async fn an_authority_changes_step_by_step(place: Place) {
     let old = certificate(&place, "/ca", |p| (p.is_ca, p.duration) = (true, 900)).await;
@@ -363,11 +446,16 @@ impl HookSender for Posts {
     }
 }
 
-async fn hook(place: &Place, (before, after): (bool, bool), answers: Answers) -> Posts {
+async fn hook(place: &Place, asked: (bool, bool), answers: Answers) -> Posts {
     let posts = Posts { seen: Arc::default(), answers: Arc::new(answers) };
     place.credentials.post_through(Arc::new(posts.clone()));
+    set_hook(place, "ops", asked).await;
+    posts
+}
+
+async fn set_hook(place: &Place, hook: &str, (before, after): (bool, bool)) {
     let hook = Hook {
-        name: "ops".to_owned(),
+        name: hook.to_owned(),
         url: "https://ops.example/".to_owned(),
         secret: Secret::new("a secret of the hook's"),
         before,
@@ -375,7 +463,6 @@ async fn hook(place: &Place, (before, after): (bool, bool), answers: Answers) ->
         roots: None,
     };
     place.credentials.set_hook(&admin(), hook).await.unwrap();
-    posts
 }
 
 pub(crate) async fn a_hook_is_told_until_it_has_heard(place: Place) {
@@ -441,4 +528,71 @@ pub(crate) async fn a_hook_that_does_not_agree_keeps_the_old_value(place: Place)
     let asked = read.lock().clone();
     assert_eq!(newest(&place, "/team/a").await.value, asked[1], "what it was asked about is what is current");
     assert!(asked.len() == 2 && asked[0] != asked[1]);
+}
+
+pub(crate) async fn a_candidate_is_not_read_after_the_answer(place: Place) {
+    let posts = hook(&place, (true, false), Box::new(|_| async { Ok(()) }.boxed())).await;
+    policy(&place, "/team/*", RotationPolicy { hook: Some("ops".to_owned()), ..every(30) }).await;
+    password(&place, "/team/a").await;
+    plans(&place, &["/team/a"]).await;
+    place.advance(31 * DAY);
+    assert_eq!(place.credentials.rotation_round().await.unwrap().rotated, 1);
+    let seen = posts.seen.lock()[0].clone();
+    let late = place.credentials.unwrap("the hook", seen["token"].as_str().unwrap()).await.unwrap_err();
+    assert!(matches!(late, CredentialError::NoToken), "{late}");
+}
+
+/// A hook that refuses everything holds up no other's calls.
+pub(crate) async fn a_hook_that_is_down_takes_its_own_turn_only(place: Place) {
+    let posts = hook(
+        &place,
+        (false, true),
+        Box::new(|body| {
+            let down = body["name"].as_str().unwrap().starts_with("/down/");
+            async move { if down { Err("503".to_owned()) } else { Ok(()) } }.boxed()
+        }),
+    )
+    .await;
+    set_hook(&place, "down", (false, true)).await;
+    policy(&place, "/down/*", RotationPolicy { hook: Some("down".to_owned()), ..every(30) }).await;
+    policy(&place, "/ops/*", RotationPolicy { hook: Some("ops".to_owned()), ..every(60) }).await;
+    for number in 0..20 {
+        password(&place, &format!("/down/{number}")).await;
+    }
+    password(&place, "/ops/a").await;
+    rounds(&place.credentials, async || planned(&place).await.len() == 21).await;
+    place.advance(61 * DAY);
+    let told = |down: bool| {
+        posts
+            .seen
+            .lock()
+            .iter()
+            .filter(|one| one["name"].as_str().unwrap().starts_with("/down/") == down)
+            .count()
+    };
+    for _ in 0..500 {
+        let before = told(true);
+        place.credentials.rotation_round().await.unwrap();
+        assert!(told(true) - before <= 8, "so many of one hook at a time");
+        if told(true) == 20 && told(false) == 1 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("{} and {} calls were made", told(true), told(false));
+}
+
+/// A hook that never answers is waited for once a round: its other names fail at once, and are tried again.
+pub(crate) async fn a_hook_that_never_answers_is_waited_for_once(place: Place) {
+    let posts = hook(&place, (true, false), Box::new(|_| std::future::pending().boxed())).await;
+    policy(&place, "/team/*", RotationPolicy { hook: Some("ops".to_owned()), ..every(30) }).await;
+    for number in 0..9 {
+        password(&place, &format!("/team/{number}")).await;
+    }
+    rounds(&place.credentials, async || planned(&place).await.len() == 9).await;
+    place.advance(31 * DAY);
+    let report = place.credentials.rotation_round().await.unwrap();
+    assert_eq!((report.rotated, report.failed), (0, 9));
+    assert_eq!(posts.seen.lock().len(), 4, "those that were asked side by side");
+    assert!(planned(&place).await.iter().all(|one| one.row.failures == 1));
 }

@@ -1,6 +1,6 @@
 //! Values at rest.
 
-use credentials::{CredentialError, KeyUsage, Kind, Refusal};
+use credentials::{CredentialError, KeyUsage, Kind, NewCertificateVersion, Refusal, SetRequest};
 use serde_json::json;
 use store::SealedValue;
 use store::credentials::SEALED_CREDENTIALS;
@@ -99,6 +99,11 @@ pub(crate) async fn another_master_key_opens_nothing_until_it_is_there(place: Pl
     assert!(place.master("master").id().is_ok());
 }
 
+/// The newest version's identity, of which nothing is logged.
+async fn newest(place: &Place, at: &str) -> uuid::Uuid {
+    place.credentials.listed_versions(&admin(), &name(at)).await.unwrap().versions[0].id
+}
+
 pub(crate) async fn no_secret_is_in_the_log_or_the_events(place: Place) {
     const CANARY: &str = "canary-7f3a";
     let stop = CancellationToken::new();
@@ -106,11 +111,18 @@ pub(crate) async fn no_secret_is_in_the_log_or_the_events(place: Place) {
     place.set("/c/value", Kind::Value, json!(CANARY)).await;
     place.set("/c/user", Kind::User, json!({ "username": "u", "password": CANARY })).await;
     place.set("/c/json", Kind::Json, json!({ "inner": CANARY })).await;
-    for _ in 0..2 {
-        place.credentials.current(&admin(), &name("/c/value")).await.unwrap();
+    place.credentials.current(&admin(), &name("/c/value")).await.unwrap();
+    for at in ["/c/value", "/c/user", "/c/json"] {
+        let read = place.credentials.version(&admin(), newest(&place, at).await).await.unwrap();
+        assert!(!format!("{read:?}").contains(CANARY), "{read:?}");
     }
-    let read = place.credentials.current(&admin(), &name("/c/user")).await.unwrap();
-    assert!(!format!("{read:?}").contains(CANARY), "{read:?}");
+    let hash = place.credentials.current(&admin(), &name("/c/user")).await.unwrap().remove(0).value;
+    let credentials::Value::User(user) = hash else { panic!("{hash:?}") };
+    assert!(!format!("{user:?}").contains(&user.password_hash), "{user:?}");
+    let request = SetRequest::new(name("/c/x"), Kind::Json, json!({ "inner": CANARY }));
+    assert!(!format!("{request:?}").contains(CANARY), "{request:?}");
+    let request = NewCertificateVersion { value: json!({ "private_key": CANARY }), transitional: false };
+    assert!(!format!("{request:?}").contains(CANARY), "{request:?}");
     place.credentials.delete(&admin(), &name("/c/json")).await.unwrap();
     stop.cancel();
     running.await.unwrap();

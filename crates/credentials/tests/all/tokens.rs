@@ -34,3 +34,23 @@ pub(crate) async fn a_token_ends_with_its_time_or_before(place: Place) {
     assert_eq!(place.credentials.access_token(later.access.expose()).await, Err(TokenError::Expired));
     assert!(place.credentials.refresh_token(later.refresh.expose()).await.is_ok());
 }
+
+pub(crate) async fn a_refresh_token_ends_at_logout_and_not_by_its_use(place: Place) {
+    let grant = Grant {
+        actor: "uaa-user:ada".to_owned(),
+        name: "ada".to_owned(),
+        grant_type: "password".to_owned(),
+        key: [7; 32],
+    };
+    let store = &place.credentials;
+    let tokens = store.issue_tokens(&grant, "");
+    // As CredHub's CLI does with each command once its access token has ended.
+    for _ in 0..3 {
+        place.advance(3_601);
+        assert_eq!(store.refresh_token(tokens.refresh.expose()).await.unwrap(), grant);
+    }
+    let other = store.issue_tokens(&grant, "");
+    store.end_token(tokens.id).await.unwrap();
+    assert_eq!(store.refresh_token(tokens.refresh.expose()).await, Err(TokenError::Ended), "logged out");
+    assert_eq!(store.refresh_token(other.refresh.expose()).await.unwrap(), grant, "another login goes on");
+}

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use credentials::{
-    CredentialError, Find, GenerateRequest, Kind, Mode, Parameters, PasswordParameters, SetRequest, Value,
+    CredentialError, Find, GenerateRequest, Kind, Mode, Name, Parameters, PasswordParameters, SetRequest,
+    Value,
 };
 use serde_json::json;
 use store::credentials::{NewCredentialVersion, Put, put_credential_versions};
@@ -325,4 +326,27 @@ pub(crate) async fn names_are_found_by_path_part_and_end(place: Place) {
         place.credentials.find_exactly(&admin(), &name("/a")).await.unwrap().is_none(),
         "no prefix of it"
     );
+}
+
+pub(crate) async fn one_answer_has_64_mib_at_most(place: Place) {
+    let value = json!("v".repeat(1_000_000));
+    let names: Vec<Name> = (0..68).map(|number| name(&format!("/big/{number}"))).collect();
+    let set = |name: &Name| SetRequest::new(name.clone(), Kind::Value, value.clone());
+    for some in names.chunks(8) {
+        let stored = some.iter().map(async |name| place.credentials.set(&admin(), set(name)).await);
+        assert!(futures_util::future::join_all(stored).await.iter().all(Result::is_ok));
+    }
+    let lookup = async |names: &[Name]| place.credentials.lookup(&admin(), names).await;
+    let refused = lookup(&names).await.unwrap_err();
+    assert!(matches!(&refused, CredentialError::Bad(why) if why.contains("64 MiB")), "{refused}");
+    assert!(lookup(&names[..66]).await.unwrap().iter().all(|one| one.as_ref().unwrap().is_ok()));
+    // The same name as often counts as often.
+    let same = vec![names[0].clone(); 68];
+    assert!(matches!(lookup(&same).await.unwrap_err(), CredentialError::Bad(_)));
+    assert_eq!(lookup(&same[..66]).await.unwrap().len(), 66);
+    let references: Vec<_> =
+        same.iter().map(|name| json!({ "credentials": { "credhub-ref": name.as_str() } })).collect();
+    let refused =
+        place.credentials.interpolate(&admin(), json!({ "service": references })).await.unwrap_err();
+    assert!(refused.to_string().contains("64 MiB"), "{refused}");
 }

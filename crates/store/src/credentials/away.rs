@@ -106,20 +106,37 @@ DELETE FROM credential_versions AS v WHERE v.id = ?1 AND NOT EXISTS (
 DELETE FROM credential_versions v WHERE v.id = ANY(?1::bigint[]) AND NOT EXISTS (
     SELECT 1 FROM credentials c WHERE c.id = v.credential_id AND (c.active_id = v.id OR c.transitional_id = v.id))",
 };
-pub(super) const DELETE_VERSIONS: Bulk = Bulk {
-    sqlite: "-- credential_versions_of_delete
-DELETE FROM credential_versions WHERE credential_id = ?1",
-    postgres: "-- credential_versions_of_delete
-DELETE FROM credential_versions WHERE credential_id = ANY(?1::bigint[])",
+/// At most ?2 versions of the credentials in the list ?1.
+pub(super) const DELETE_SOME_VERSIONS: Bulk = Bulk {
+    sqlite: "-- credential_versions_some_delete
+DELETE FROM credential_versions WHERE id IN (
+    SELECT v.id FROM credential_versions v WHERE v.credential_id IN (SELECT h.value FROM json_each(?1) h) LIMIT ?2)",
+    postgres: "-- credential_versions_some_delete
+DELETE FROM credential_versions WHERE id = ANY(ARRAY(
+    SELECT v.id FROM credential_versions v
+    WHERE v.credential_id = ANY(ARRAY(SELECT h::bigint FROM json_array_elements_text(?1::text::json) AS h)) LIMIT ?2))",
 };
-/// Those without a version; answers them.
+/// Where the active version of credentials ?1 had ended by ?2, what is older than that ends at ?3.
+pub(super) const END_OLDER: Bulk = Bulk {
+    sqlite: "-- credential_versions_older_end
+UPDATE credential_versions SET ends_at = ?3 WHERE credential_id = ?1 AND (ends_at IS NULL OR ends_at > ?3)
+AND id < (SELECT a.id FROM credentials c JOIN credential_versions a ON a.id = c.active_id
+          WHERE c.id = ?1 AND a.ends_at <= ?2)",
+    postgres: "-- credential_versions_older_end
+UPDATE credential_versions v SET ends_at = u.at
+FROM UNNEST(?1::bigint[], ?2::bigint[], ?3::bigint[]) AS u (credential, ended_by, at)
+JOIN credentials c ON c.id = u.credential JOIN credential_versions a ON a.id = c.active_id
+WHERE v.credential_id = u.credential AND v.id < a.id AND a.ends_at <= u.ended_by
+  AND (v.ends_at IS NULL OR v.ends_at > u.at)",
+};
+/// Those without a version; answers them and their keys.
 pub(super) const DELETE_EMPTY: Bulk = Bulk {
     sqlite: "-- credentials_empty_delete
 DELETE FROM credentials WHERE id = ?1
-AND NOT EXISTS (SELECT 1 FROM credential_versions v WHERE v.credential_id = credentials.id) RETURNING id",
+AND NOT EXISTS (SELECT 1 FROM credential_versions v WHERE v.credential_id = credentials.id) RETURNING id, name_key",
     postgres: "-- credentials_empty_delete
 DELETE FROM credentials c WHERE c.id = ANY(?1::bigint[])
-AND NOT EXISTS (SELECT 1 FROM credential_versions v WHERE v.credential_id = c.id) RETURNING c.id",
+AND NOT EXISTS (SELECT 1 FROM credential_versions v WHERE v.credential_id = c.id) RETURNING c.id, c.name_key",
 };
 
 pub(super) async fn set_aside(tx: &mut Tx, id: i64, uuid: Uuid, at_us: i64) -> Result<bool, StoreError> {
@@ -149,16 +166,26 @@ pub async fn restore_credential(
     Ok(restored.then_some(deleted))
 }
 
-/// Versions ?2 of credential ?1 end at ?3, or no more.
+/// Versions ?2 of credential ?1 end at ?3.
 pub(super) const END: Bulk = Bulk {
     sqlite: "-- credential_versions_end
 UPDATE credential_versions SET ends_at = ?3 WHERE credential_id = ?1 AND number = ?2
-AND (ends_at IS NULL OR ?3 IS NULL OR ends_at > ?3)",
-    postgres: "-- credential_versions_end
+AND (ends_at IS NULL OR ends_at > ?3)",
+    postgres:
+        "-- credential_versions_end
 UPDATE credential_versions v SET ends_at = u.ends_at
 FROM UNNEST(?1::bigint[], ?2::bigint[], ?3::bigint[]) AS u (credential, number, ends_at)
-WHERE v.credential_id = u.credential AND v.number = u.number
-  AND (v.ends_at IS NULL OR u.ends_at IS NULL OR v.ends_at > u.ends_at)",
+WHERE v.credential_id = u.credential AND v.number = u.number AND (v.ends_at IS NULL OR v.ends_at > u.ends_at)",
+};
+/// Versions ?2 of credential ?1 that have ended by ?3 are read again: until their time to live, where that is yet to come.
+pub(super) const TAKE_BACK: Bulk = Bulk {
+    sqlite: "-- credential_versions_take_back
+UPDATE credential_versions SET ends_at = CASE WHEN ttl_ends_at > ?3 THEN ttl_ends_at END
+WHERE credential_id = ?1 AND number = ?2 AND ends_at <= ?3",
+    postgres: "-- credential_versions_take_back
+UPDATE credential_versions v SET ends_at = CASE WHEN v.ttl_ends_at > u.now THEN v.ttl_ends_at END
+FROM UNNEST(?1::bigint[], ?2::bigint[], ?3::bigint[]) AS u (credential, number, now)
+WHERE v.credential_id = u.credential AND v.number = u.number AND v.ends_at <= u.now",
 };
 /// Versions ?2 of credential ?1.
 pub(super) const DELETE_NUMBERED: Bulk = Bulk {
@@ -174,9 +201,11 @@ WHERE v.credential_id = u.credential AND v.number = u.number",
 pub enum VersionsChange {
     /// They are read no more from this time on, µs, and can be taken back.
     End(i64),
-    /// Taken back.
-    TakeBack,
-    /// Removed for good; with the last the name goes.
+    /// They end at this time, µs, and are removed for good; where the active one is among them, what is older ends, too.
+    EndForGood(i64),
+    /// Those that have ended by this time, µs, are read again, until their time to live where that is yet to come.
+    TakeBack(i64),
+    /// Removed for good; with the last the name goes. What is older than the active one takes its place.
     Destroy,
 }
 
@@ -193,30 +222,95 @@ pub async fn change_credential_versions(
     change: VersionsChange,
 ) -> Result<bool, StoreError> {
     let operation = match change {
-        VersionsChange::TakeBack => CredentialOperation::Write,
-        VersionsChange::End(_) | VersionsChange::Destroy => CredentialOperation::Delete,
+        VersionsChange::TakeBack(_) => CredentialOperation::Write,
+        VersionsChange::End(_) | VersionsChange::EndForGood(_) | VersionsChange::Destroy => {
+            CredentialOperation::Delete
+        }
     };
     let Some(held) = super::write::hold(tx, asker, name_key, operation).await? else { return Ok(false) };
     let newest = [held.last_number];
     let numbers = numbers.unwrap_or(&newest).iter();
     let numbers: Vec<i64> = numbers.map(|number| i64::try_from(*number).unwrap_or(i64::MAX)).collect();
-    let mut columns = vec![Column::Int(vec![held.id; numbers.len()]), Column::Int(numbers.clone())];
-    let ends_at = match change {
-        VersionsChange::End(at_us) => Some(at_us),
-        VersionsChange::TakeBack => None,
-        VersionsChange::Destroy => {
-            tx.bulk(&DELETE_NUMBERED, columns).await?;
-            let gone = tx.bulk(&DELETE_EMPTY, vec![Column::Int(vec![held.id])]).await?;
-            if gone.is_empty() {
-                tx.bulk(&SETTLE, vec![Column::Int(vec![held.id])]).await?;
-            }
-            return Ok(true);
+    let of = || vec![Column::Int(vec![held.id; numbers.len()]), Column::Int(numbers.clone())];
+    let at = |at_us| [of(), vec![Column::Int(vec![at_us; numbers.len()])]].concat();
+    match change {
+        VersionsChange::End(at_us) => tx.bulk(&END, at(at_us)).await?,
+        VersionsChange::TakeBack(now_us) => tx.bulk(&TAKE_BACK, at(now_us)).await?,
+        VersionsChange::Destroy => tx.bulk(&DELETE_NUMBERED, of()).await?,
+        VersionsChange::EndForGood(at_us) => {
+            tx.bulk(&END, at(at_us)).await?;
+            tx.bulk(&END_OLDER, older(&[held.id], at_us, at_us)).await?;
+            tx.bulk(&DELETE_NUMBERED, of()).await?
         }
     };
-    columns.push(Column::MaybeInt(vec![ends_at; numbers.len()]));
-    tx.bulk(&END, columns).await?;
-    tx.bulk(&SETTLE, vec![Column::Int(vec![held.id])]).await?;
+    settle(tx, vec![held.id]).await?;
     Ok(true)
+}
+
+/// The columns of [`END_OLDER`].
+fn older(credentials: &[i64], ended_by_us: i64, at_us: i64) -> Vec<Column> {
+    let times = |time| Column::Int(vec![time; credentials.len()]);
+    vec![Column::Int(credentials.to_vec()), times(ended_by_us), times(at_us)]
+}
+
+/// Removes those of these credentials that have no version left and writes down what is current of the others. The keys of
+/// those that went.
+async fn settle(tx: &mut Tx, mut credentials: Vec<i64>) -> Result<Vec<String>, StoreError> {
+    let (mut gone, mut keys) = (Vec::new(), Vec::new());
+    for mut row in tx.bulk(&DELETE_EMPTY, vec![Column::Int(credentials.clone())]).await? {
+        gone.push(row.int()?);
+        keys.push(row.text()?);
+    }
+    credentials.retain(|id| !gone.contains(id));
+    tx.bulk(&SETTLE, vec![Column::Int(credentials)]).await?;
+    Ok(keys)
+}
+
+/// Versions that have ended, and their credentials.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct EndedVersions {
+    versions: Vec<i64>,
+    /// Each once.
+    credentials: Vec<i64>,
+}
+
+impl EndedVersions {
+    fn of(all: Vec<(i64, i64)>) -> Self {
+        let (versions, mut credentials): (Vec<i64>, Vec<i64>) = all.into_iter().unzip();
+        credentials.sort_unstable();
+        credentials.dedup();
+        Self { versions, credentials }
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.versions.is_empty()
+    }
+}
+
+/// Destroys versions that ended by a time, credentials that have no other, and what is planned of those. Where the active
+/// version is among them, what is older ends at `now_us`: nothing takes its place. Answers names (lower case) that went
+/// while their rotation failed.
+///
+/// # Errors
+/// Those of the database.
+pub async fn destroy_ended_versions(
+    tx: &mut Tx,
+    ended: &EndedVersions,
+    ended_by_us: i64,
+    now_us: i64,
+) -> Result<Vec<String>, StoreError> {
+    let EndedVersions { versions, credentials } = ended;
+    let by = Column::Int(vec![ended_by_us; versions.len()]);
+    tx.bulks(&[
+        (&LOCK, vec![Column::Int(credentials.clone())]),
+        (&END_OLDER, older(credentials, ended_by_us, now_us)),
+        (&DELETE_ENDED, vec![Column::Int(versions.clone()), by]),
+    ])
+    .await?;
+    let gone = settle(tx, credentials.clone()).await?;
+    super::rotation::forget_rotations(tx, gone).await
 }
 
 /// Where a walk over old versions is.
@@ -245,33 +339,37 @@ impl Store {
         rows.into_iter().map(|mut row| Ok(deleted_of(&mut row)?.0)).collect()
     }
 
-    /// Destroys some hundred credentials that were deleted by a time. Answers how many; none is the end.
+    /// Destroys some hundred versions of credentials that were deleted by a time, and those that have no version left.
+    /// Answers how many; none is the end.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn destroy_deleted_credentials(&self, deleted_by_us: i64) -> Result<usize, StoreError> {
-        let away = AWAY.of(self);
+    pub async fn destroy_deleted_credentials(&self, deleted_by_us: i64) -> Result<u64, StoreError> {
+        let (away, some) = (AWAY.of(self), DELETE_SOME_VERSIONS.of(self));
         self.write("credentials_destroy", move |tx| {
             async move {
                 let rows = tx.rows(away, vec![deleted_by_us.into(), DESTROYED_MAX.into()]).await?;
                 let ids = rows.into_iter().map(|mut row| row.int()).collect::<Result<Vec<_>, _>>()?;
-                tx.bulk(&DELETE_VERSIONS, vec![Column::Int(ids.clone())]).await?;
-                Ok(tx.bulk(&DELETE_EMPTY, vec![Column::Int(ids)]).await?.len())
+                if ids.is_empty() {
+                    return Ok(0);
+                }
+                let list = serde_json::Value::from(ids.as_slice()).to_string();
+                let versions = tx.execute(some, vec![list.into(), DESTROYED_MAX.into()]).await?;
+                Ok(versions + tx.bulk(&DELETE_EMPTY, vec![Column::Int(ids)]).await?.len() as u64)
             }
             .boxed()
         })
         .await
     }
 
-    /// Destroys some hundred versions that ended by a time, and credentials that have no other. Answers how many versions;
-    /// none is the end.
+    /// Some hundred versions that ended by a time, for [`destroy_ended_versions`].
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn destroy_ended_versions(&self, ended_by_us: i64) -> Result<usize, StoreError> {
+    pub async fn ended_versions(&self, ended_by_us: i64) -> Result<EndedVersions, StoreError> {
         let rows = self.rows(Cost::Walk, ENDED, vec![ended_by_us.into(), DESTROYED_MAX.into()]).await?;
         let found = rows.into_iter().map(|mut row| Ok((row.int()?, row.int()?)));
-        self.destroy_versions(found.collect::<Result<_, StoreError>>()?, Some(ended_by_us)).await
+        Ok(EndedVersions::of(found.collect::<Result<_, StoreError>>()?))
     }
 
     /// Destroys versions that are older than their name allows: `kept_since_us` says of a name (lower case) from when on
@@ -296,40 +394,21 @@ impl Store {
                 old.push((id, credential));
             }
         }
-        Ok((walk, self.destroy_versions(old, None).await?))
-    }
-
-    async fn destroy_versions(
-        &self,
-        all: Vec<(i64, i64)>,
-        ended_by_us: Option<i64>,
-    ) -> Result<usize, StoreError> {
-        if all.is_empty() {
-            return Ok(0);
-        }
-        let (versions, mut credentials): (Vec<i64>, Vec<i64>) = all.into_iter().unzip();
-        credentials.sort_unstable();
-        credentials.dedup();
+        let EndedVersions { versions, credentials } = EndedVersions::of(old);
         let count = versions.len();
-        self.write("credential_versions_destroy", move |tx| {
+        if count == 0 {
+            return Ok((walk, 0));
+        }
+        let destroyed = self.write("credential_versions_destroy", move |tx| {
             async move {
                 tx.bulk(&LOCK, vec![Column::Int(credentials.clone())]).await?;
-                match ended_by_us {
-                    Some(by_us) => {
-                        let by = Column::Int(vec![by_us; versions.len()]);
-                        tx.bulk(&DELETE_ENDED, vec![Column::Int(versions), by]).await?
-                    }
-                    None => tx.bulk(&DELETE_OLD, vec![Column::Int(versions)]).await?,
-                };
-                let empty = tx.bulk(&DELETE_EMPTY, vec![Column::Int(credentials.clone())]).await?;
-                let empty = empty.into_iter().map(|mut row| row.int()).collect::<Result<Vec<_>, _>>()?;
-                credentials.retain(|id| !empty.contains(id));
-                tx.bulk(&SETTLE, vec![Column::Int(credentials)]).await?;
-                Ok(count)
+                tx.bulk(&DELETE_OLD, vec![Column::Int(versions)]).await?;
+                settle(tx, credentials).await
             }
             .boxed()
-        })
-        .await
+        });
+        destroyed.await?;
+        Ok((walk, count))
     }
 }
 

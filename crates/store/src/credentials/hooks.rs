@@ -10,7 +10,10 @@ use crate::tx::{Bulk, Column, Tx};
 use crate::value::Row;
 
 /// Hooks there may be: they are made by hand, and read whole.
-const HOOKS_MAX: i64 = 1_000;
+pub const HOOKS_MAX: i64 = 1_000;
+
+/// Calls of one hook that are taken at a time: one that is away holds up no more than those.
+const CALLS_OF_ONE: i64 = 8;
 
 /// The secrets that sign what is posted, sealed.
 pub const SEALED_HOOKS: SealedColumn = sealed_column!("credential_hooks", "uuid" Uuid "uuid", "sealed");
@@ -66,11 +69,29 @@ pub struct HookOutcome {
     pub next_at_us: Option<i64>,
 }
 
-const PUT: &str = "-- credential_hook_put
+macro_rules! put {
+    ($values:literal) => {
+        concat!(
+            "-- credential_hook_put
 INSERT INTO credential_hooks (uuid, name, url, ask_before, tell_after, roots, sealed, set_at, set_by)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT (name) DO UPDATE SET uuid = excluded.uuid, url = excluded.url,
-    ask_before = excluded.ask_before, tell_after = excluded.tell_after, roots = excluded.roots, sealed = excluded.sealed,
-    set_at = excluded.set_at, set_by = excluded.set_by";
+SELECT ",
+            $values,
+            " WHERE (SELECT count(*) FROM credential_hooks k WHERE k.name <> ?2) < ?10
+ON CONFLICT (name) DO UPDATE SET uuid = excluded.uuid, url = excluded.url, ask_before = excluded.ask_before,
+    tell_after = excluded.tell_after, roots = excluded.roots, sealed = excluded.sealed, set_at = excluded.set_at,
+    set_by = excluded.set_by"
+        )
+    };
+}
+
+/// SQLite takes parameters for what they are.
+const PUT: Bulk = Bulk {
+    sqlite: put!("?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9"),
+    postgres: put!(
+        "CAST(?1 AS UUID), CAST(?2 AS TEXT), CAST(?3 AS TEXT), CAST(?4 AS BIGINT), CAST(?5 AS BIGINT), CAST(?6 AS TEXT),
+       CAST(?7 AS BYTEA), CAST(?8 AS BIGINT), CAST(?9 AS TEXT)"
+    ),
+};
 const DELETE: &str = "-- credential_hook_delete
 DELETE FROM credential_hooks WHERE name = ?1";
 const DELETE_CALLS: &str = "-- credential_hook_calls_forget
@@ -87,9 +108,37 @@ SELECT u.hook, u.name, u.kind, u.version, u.at, u.at, 0
 FROM UNNEST(?1::text[], ?2::text[], ?3::text[], ?4::uuid[], ?5::bigint[]) AS u (hook, name, kind, version, at)
 ON CONFLICT (version, hook) DO NOTHING",
 };
-const DUE: &str = "-- credential_hook_calls_due
-SELECT id, hook, name, kind, version, at, tries FROM credential_hook_calls WHERE next_at <= ?1
-ORDER BY next_at, id LIMIT ?2";
+macro_rules! due {
+    ($calls:literal) => {
+        concat!(
+            "-- credential_hook_calls_due
+WITH RECURSIVE hooks (hook) AS (
+    SELECT (SELECT min(f.hook) FROM credential_hook_calls f)
+    UNION ALL
+    SELECT (SELECT min(n.hook) FROM credential_hook_calls n WHERE n.hook > h.hook) FROM hooks h WHERE h.hook IS NOT NULL
+)
+SELECT d.id, d.hook, d.name, d.kind, d.version, d.at, d.tries FROM (
+    SELECT c.*, row_number() OVER (PARTITION BY c.hook ORDER BY c.next_at, c.id) AS place FROM hooks h ",
+            $calls,
+            ") d ORDER BY d.place, d.next_at, d.id LIMIT ?2"
+        )
+    };
+}
+
+/// Of each hook the first calls that are due by ?1, at most ?3: a few probes of an index for each, however many wait. Every
+/// hook's first call comes before any one's second.
+const DUE: Bulk = Bulk {
+    sqlite: due!(
+        "JOIN credential_hook_calls c ON c.id IN (
+        SELECT w.id FROM credential_hook_calls w WHERE w.hook = h.hook AND w.next_at <= ?1
+        ORDER BY w.next_at, w.id LIMIT ?3)"
+    ),
+    postgres: due!(
+        "CROSS JOIN LATERAL (
+        SELECT w.* FROM credential_hook_calls w WHERE w.hook = h.hook AND w.next_at <= ?1
+        ORDER BY w.next_at, w.id LIMIT ?3) c"
+    ),
+};
 const TOLD: Bulk = Bulk {
     sqlite: "-- credential_hook_calls_told
 DELETE FROM credential_hook_calls WHERE id = ?1",
@@ -105,18 +154,18 @@ FROM UNNEST(?1::bigint[], ?2::bigint[]) AS u (id, next_at) WHERE c.id = u.id",
 };
 
 pub(crate) const SENDS: Sends = Sends {
-    both: &[PUT, DELETE, DELETE_CALLS, ALL, DUE, SEALED_HOOKS.page, SEALED_HOOKS.count, SEALED_HOOKS.heads],
-    sqlite: &[],
-    postgres: &[],
+    both: &[DELETE, DELETE_CALLS, ALL, SEALED_HOOKS.page, SEALED_HOOKS.count, SEALED_HOOKS.heads],
+    sqlite: &[PUT.sqlite, DUE.sqlite],
+    postgres: &[PUT.postgres, DUE.postgres],
     bulks: &[&CALLS, &TOLD, &AGAIN, &SEALED_HOOKS.replace],
     composed: Vec::new,
 };
 
-/// Sets a hook, new or in place of the one of that name.
+/// Sets a hook, new or in place of the one of that name; false when there are [`HOOKS_MAX`] others.
 ///
 /// # Errors
 /// Those of the database.
-pub async fn put_hook(tx: &mut Tx, hook: &HookRow) -> Result<(), StoreError> {
+pub async fn put_hook(tx: &mut Tx, hook: &HookRow) -> Result<bool, StoreError> {
     let parameters = vec![
         hook.id.into(),
         hook.name.as_str().into(),
@@ -127,8 +176,10 @@ pub async fn put_hook(tx: &mut Tx, hook: &HookRow) -> Result<(), StoreError> {
         hook.sealed.as_slice().into(),
         hook.set_at_us.into(),
         hook.set_by.as_str().into(),
+        HOOKS_MAX.into(),
     ];
-    tx.execute(PUT, parameters).await.map(drop)
+    let text = if tx.is_postgres() { PUT.postgres } else { PUT.sqlite };
+    Ok(tx.execute(text, parameters).await? == 1)
 }
 
 /// Removes a hook and what it was still to be told; false when it is not there.
@@ -192,7 +243,7 @@ impl Store {
         self.rows(Cost::Point, ALL, vec![HOOKS_MAX.into()]).await?.into_iter().map(hook).collect()
     }
 
-    /// What hooks are to be told by now, the longest due first.
+    /// What hooks are to be told by now: of each the longest due, some at most.
     ///
     /// # Errors
     /// Those of the database.
@@ -209,6 +260,7 @@ impl Store {
                 tries: row.int()?,
             })
         };
-        self.rows(Cost::Point, DUE, vec![now_us.into(), most.into()]).await?.into_iter().map(call).collect()
+        let parameters = vec![now_us.into(), most.into(), CALLS_OF_ONE.into()];
+        self.rows(Cost::Point, DUE.of(self), parameters).await?.into_iter().map(call).collect()
     }
 }

@@ -5,6 +5,7 @@
 
 mod access;
 mod away;
+mod current;
 mod hooks;
 mod permissions;
 mod rotation;
@@ -12,7 +13,6 @@ mod tokens;
 mod wraps;
 mod write;
 
-use serde_json::json;
 use uuid::Uuid;
 
 use crate::cursor::{Cursor, Page};
@@ -26,10 +26,13 @@ use crate::value::{Row, Value};
 
 pub use access::{AccessChangeRow, AccessDifference, AccessRow, AccessWay};
 pub use away::{
-    DeletedCredential, OldVersions, VersionsChange, change_credential_versions, restore_credential,
+    DeletedCredential, EndedVersions, OldVersions, VersionsChange, change_credential_versions,
+    destroy_ended_versions, restore_credential,
 };
+pub use current::{NAMES_UNBOUNDED, SEALED_OCTETS_MAX};
 pub use hooks::{
-    HookCall, HookOutcome, HookRow, SEALED_HOOKS, delete_hook, insert_hook_calls, put_hook, settle_hook_calls,
+    HOOKS_MAX, HookCall, HookOutcome, HookRow, SEALED_HOOKS, delete_hook, insert_hook_calls, put_hook,
+    settle_hook_calls,
 };
 pub use permissions::{
     CredentialReaders, PermissionRow, PermissionSettings, delete_permission, insert_permission,
@@ -227,6 +230,8 @@ macro_rules! readable {
     };
 }
 
+pub(crate) use readable;
+
 /// Whether the newest version of a name (`c`) has not ended at the time `$now`.
 macro_rules! stands {
     ($now:literal) => {
@@ -249,52 +254,24 @@ pub(crate) use {texts_postgres, texts_sqlite};
 
 macro_rules! columns {
     () => {
-        "c.uuid, c.name, c.kind, v.uuid, v.number, v.created_at, v.ends_at, v.sealed, v.metadata, v.parameters, v.facts, \
-         v.not_after, v.transitional, v.signed_by"
+        columns!("v.sealed")
+    };
+    ($sealed:literal) => {
+        concat!(
+            "c.uuid, c.name, c.kind, v.uuid, v.number, v.created_at, v.ends_at, ",
+            $sealed,
+            ", v.metadata, v.parameters, v.facts, v.not_after, v.transitional, v.signed_by"
+        )
     };
 }
+
+pub(crate) use columns;
 
 macro_rules! version_columns {
     () => {
         "c.uuid, c.name, c.kind, v.uuid, v.number, v.created_at, v.ends_at, v.facts, v.not_after, v.transitional, v.signed_by"
     };
 }
-
-macro_rules! current {
-    ($asked:literal, $ids:literal) => {
-        concat!(
-            "-- credentials_current\nSELECT n.place, ",
-            columns!(),
-            "\nFROM ",
-            $asked,
-            "\nJOIN credential_versions v ON v.id ",
-            $ids,
-            " WHERE ",
-            readable!("?2"),
-            " AND ",
-            may!("1", "n.everything", "n.actor"),
-            " ORDER BY n.place, v.transitional"
-        )
-    };
-}
-
-/// Of each name that somebody asked for its newest version that is not in transition, and the one that is. PostgreSQL takes
-/// IN over columns for an OR, which no index answers, and without the LIMIT may join a table that was empty when it planned
-/// by reading all of it.
-const CURRENT: Bulk = Bulk {
-    sqlite: current!(
-        "(SELECT key AS place, value ->> 0 AS name_key, value ->> 1 AS everything, value ->> 2 AS actor FROM json_each(?1)) n
-JOIN credentials c ON c.name_key = n.name_key",
-        "IN (c.active_id, c.transitional_id)"
-    ),
-    postgres: current!(
-        "(SELECT e.place - 1 AS place, e.asked ->> 0 AS name_key, (e.asked ->> 1)::bigint AS everything,
-             e.asked ->> 2 AS actor
-      FROM json_array_elements(?1::text::json) WITH ORDINALITY AS e (asked, place)) n
-CROSS JOIN LATERAL (SELECT * FROM credentials k WHERE k.name_key = n.name_key LIMIT 1) c",
-        "= ANY(ARRAY[c.active_id, c.transitional_id])"
-    ),
-};
 
 macro_rules! newest {
     ($($among:tt)+) => {
@@ -457,12 +434,10 @@ const SIGNED: Bulk = Bulk {
 const LAST_CERTIFICATE: &str = "-- credential_certificates_last
 SELECT max(id) FROM (SELECT id FROM credentials WHERE kind = 'certificate' AND id > ?1 ORDER BY id LIMIT ?2) AS m";
 
-const SEALED_WITH: &str = "-- credentials_sealed_with
-SELECT substr(sealed, 1, 9), count(*) FROM credential_versions GROUP BY substr(sealed, 1, 9)";
-
 pub(crate) const SENDS: Sends = Sends {
     both: &[
         VERSIONS,
+        current::VERSIONS_OCTETS,
         VERSION,
         NAME_OF,
         FOUND,
@@ -472,7 +447,6 @@ pub(crate) const SENDS: Sends = Sends {
         NUMBERED,
         CERTIFICATES,
         LAST_CERTIFICATE,
-        SEALED_WITH,
         SEALED_CREDENTIALS.page,
         SEALED_CREDENTIALS.count,
         SEALED_CREDENTIALS.heads,
@@ -503,19 +477,23 @@ pub(crate) const SENDS: Sends = Sends {
         tokens::TIDY,
     ],
     sqlite: &[
-        CURRENT.sqlite,
+        current::CURRENT.sqlite,
+        current::CURRENT_BOUNDED.sqlite,
         NEWEST.sqlite,
         SIGNED.sqlite,
         CHILDREN.sqlite,
         away::AWAY.sqlite,
+        away::DELETE_SOME_VERSIONS.sqlite,
         permissions::READERS.sqlite,
     ],
     postgres: &[
-        CURRENT.postgres,
+        current::CURRENT.postgres,
+        current::CURRENT_BOUNDED.postgres,
         NEWEST.postgres,
         SIGNED.postgres,
         CHILDREN.postgres,
         away::AWAY.postgres,
+        away::DELETE_SOME_VERSIONS.postgres,
         permissions::READERS.postgres,
     ],
     bulks: &[
@@ -528,32 +506,16 @@ pub(crate) const SENDS: Sends = Sends {
         &away::LOCK,
         &away::DELETE_ENDED,
         &away::DELETE_OLD,
-        &away::DELETE_VERSIONS,
         &away::DELETE_EMPTY,
         &away::END,
+        &away::END_OLDER,
+        &away::TAKE_BACK,
         &away::DELETE_NUMBERED,
     ],
     composed: Vec::new,
 };
 
 impl Store {
-    /// What stands now at names (lower case) that somebody asks for, with the place of the name in the list: of each the
-    /// newest version that is not in transition, then the one that is, if there is one and its asker may read. One
-    /// statement, whatever the count of names and askers.
-    ///
-    /// # Errors
-    /// Those of the database.
-    pub async fn credentials_current(
-        &self,
-        asked: &[(CredentialAsker, String)],
-        now_us: i64,
-    ) -> Result<Vec<(usize, CredentialRow)>, StoreError> {
-        let asked = asked.iter().map(|(asker, name)| json!([name, i64::from(asker.everything), asker.actor]));
-        let asked = serde_json::Value::from_iter(asked).to_string();
-        let rows = self.rows(Cost::Point, CURRENT.of(self), vec![asked.into(), now_us.into()]).await?;
-        rows.into_iter().map(|mut row| Ok((row.number()?, row_of(row)?))).collect()
-    }
-
     /// The newest version of each of these names (lower case), in transition or not, whoever asks; in no order. One
     /// statement.
     ///
@@ -781,15 +743,6 @@ impl Store {
         let rows = self.rows(Cost::Walk, SIGNED.of(self), vec![list(names), everything, actor]).await?;
         rows.into_iter().map(|mut row| Ok((row.text()?, row.flag()?))).collect()
     }
-
-    /// How many versions are sealed with which head (version of the seal, master key). Walks an index.
-    ///
-    /// # Errors
-    /// Those of the database.
-    pub async fn credentials_sealed_with(&self) -> Result<Vec<(Vec<u8>, u64)>, StoreError> {
-        let rows = self.rows(Cost::Walk, SEALED_WITH, Vec::new()).await?;
-        rows.into_iter().map(|mut row| Ok((row.blob()?, row.number()?))).collect()
-    }
 }
 
 /// A parameter that holds texts.
@@ -827,7 +780,8 @@ fn row_of(mut row: Row) -> Result<CredentialRow, StoreError> {
         number: row.number()?,
         created_at_us: row.int()?,
         ends_at_us: row.maybe_int()?,
-        sealed: row.blob()?,
+        // Left out where all together would be too much.
+        sealed: row.maybe_blob()?.unwrap_or_default(),
         metadata: row.maybe_text()?,
         parameters: row.maybe_text()?,
         facts: row.maybe_text()?,

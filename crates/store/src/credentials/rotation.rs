@@ -147,7 +147,8 @@ SELECT w.name_key, w.path_key, w.version, w.base_at, w.not_after,
             ELSE w.by_end END, 0, 0, 0
 FROM (
     SELECT b.name_key, b.path_key, b.version, b.base_at, b.not_after, b.ends_at, b.base_at + p.every_s * 1000000 AS by_age,
-           CASE WHEN p.before_s IS NOT NULL THEN b.not_after - p.before_s * 1000000
+           CASE WHEN p.before_s * 1000000 > (b.not_after - b.base_at) / 2 THEN b.not_after - (b.not_after - b.base_at) / 2
+                WHEN p.before_s IS NOT NULL THEN b.not_after - p.before_s * 1000000
                 ELSE b.not_after - (b.not_after - b.base_at) / 100 * p.before_percent END AS by_end
     FROM (
         SELECT c.name_key, c.current AS version, c.current_not_after AS not_after, c.current_ends_at AS ends_at,
@@ -178,20 +179,23 @@ ON CONFLICT (name_key) DO UPDATE SET
 }
 
 /// Plans names (?1) of some types (?2) anew that have another version than they were planned for, or (?3) in any case. A
-/// change of an authority that is under way keeps its time. What ends by itself, or was deleted, is never due.
+/// change of an authority that is under way keeps its time. What ends by itself, or was deleted, is never due. A time before
+/// the end that is longer than half of a life is that half: what is due when it is made would be made without end.
 const PLAN: Bulk = Bulk {
     sqlite: plan!(concat!("IN ", texts_sqlite!("?1")), concat!("IN ", texts_sqlite!("?2"))),
     postgres: plan!(concat!("= ", texts_postgres!("?1")), concat!("= ", texts_postgres!("?2"))),
 };
 
 macro_rules! unplan {
-    ($is_among:expr) => {
+    ($is_among:expr, $kinds:expr) => {
         concat!(
             "-- credential_rotations_unplan
 DELETE FROM credential_rotations WHERE ",
             "name_key ",
             $is_among,
-            " AND ((SELECT c.id FROM credentials c WHERE c.name_key = credential_rotations.name_key) IS NULL
+            " AND (NOT EXISTS (SELECT 1 FROM credentials c WHERE c.name_key = credential_rotations.name_key AND c.kind ",
+            $kinds,
+            ")
     OR NOT EXISTS (SELECT 1 FROM credential_rotation_policies q WHERE ",
             reaches!("credential_rotations.name_key"),
             ")) RETURNING name_key, failures"
@@ -199,10 +203,18 @@ DELETE FROM credential_rotations WHERE ",
     };
 }
 
-/// Forgets names that are gone, or that no policy counts for any more.
+/// Forgets names (?1) that are gone or of none of some types (?2), or that no policy counts for any more.
 const UNPLAN: Bulk = Bulk {
-    sqlite: unplan!(concat!("IN ", texts_sqlite!("?1"))),
-    postgres: unplan!(concat!("= ", texts_postgres!("?1"))),
+    sqlite: unplan!(concat!("IN ", texts_sqlite!("?1")), concat!("IN ", texts_sqlite!("?2"))),
+    postgres: unplan!(concat!("= ", texts_postgres!("?1")), concat!("= ", texts_postgres!("?2"))),
+};
+
+/// What is planned of names that are gone for good.
+const GONE: Bulk = Bulk {
+    sqlite: "-- credential_rotations_gone
+DELETE FROM credential_rotations WHERE name_key = ?1 RETURNING name_key, failures",
+    postgres: "-- credential_rotations_gone
+DELETE FROM credential_rotations WHERE name_key = ANY(?1::text[]) RETURNING name_key, failures",
 };
 
 macro_rules! healed {
@@ -329,7 +341,7 @@ pub(crate) const SENDS: Sends = Sends {
     both: &[NAMES, DUE, LIST, NOW, PUT, REMOVE, POLICIES, PLANNING, PLANNED, FORGET, USES],
     sqlite: &[PLAN.sqlite, UNPLAN.sqlite, HEALED.sqlite, HOOKS_OF.sqlite],
     postgres: &[PLAN.postgres, UNPLAN.postgres, HEALED.postgres, HOOKS_OF.postgres],
-    bulks: &[&FAIL, &STEP],
+    bulks: &[&FAIL, &STEP, &GONE],
     composed: Vec::new,
 };
 
@@ -367,17 +379,29 @@ pub async fn plan_rotations(
         healed.push(row.text()?);
     }
     let kinds = serde_json::Value::from(kinds).to_string();
-    let parameters = vec![list(names), kinds.into(), Value::Int(again.into())];
+    let parameters = vec![list(names), kinds.as_str().into(), Value::Int(again.into())];
     tx.execute(text_of(tx, &PLAN), parameters).await?;
-    for mut row in tx.rows(text_of(tx, &UNPLAN), vec![list(names)]).await? {
-        let name = row.text()?;
-        if row.int()? > 0 {
-            healed.push(name);
-        }
-    }
+    healed.extend(that_failed(tx.rows(text_of(tx, &UNPLAN), vec![list(names), kinds.into()]).await?)?);
     healed.sort_unstable();
     healed.dedup();
     Ok(healed)
+}
+
+/// Forgets what is planned of names (lower case) that are gone. Answers those that failed. One statement.
+pub(super) async fn forget_rotations(tx: &mut Tx, names: Vec<String>) -> Result<Vec<String>, StoreError> {
+    that_failed(tx.bulk(&GONE, vec![Column::Text(names)]).await?)
+}
+
+/// Of names with their failures in a row those that have some.
+fn that_failed(rows: Vec<Row>) -> Result<Vec<String>, StoreError> {
+    let mut failed = Vec::new();
+    for mut row in rows {
+        let name = row.text()?;
+        if row.int()? > 0 {
+            failed.push(name);
+        }
+    }
+    Ok(failed)
 }
 
 /// Plans the next names of a policy that changed, at most `most`: see [`plan_rotations`].

@@ -63,6 +63,8 @@ pub enum Unwrapped {
         at_us: i64,
         /// Who.
         by: String,
+        /// Whether nobody came second before.
+        first_again: bool,
     },
     /// There is no such token, or it has ended.
     Unknown,
@@ -84,13 +86,28 @@ INSERT INTO credential_unwraps (token_hash, name, read_at, read_by) VALUES (?1, 
 ON CONFLICT (token_hash) DO NOTHING";
 const NOTED: &str = "-- credential_unwrap_noted
 SELECT name, read_at, read_by FROM credential_unwraps WHERE token_hash = ?1";
+const NOTE_AGAIN: &str = "-- credential_unwrap_note_again
+UPDATE credential_unwraps SET again_at = ?2 WHERE token_hash = ?1 AND again_at IS NULL";
+const FORGET: &str = "-- credential_wrap_forget
+DELETE FROM credential_wraps WHERE token_hash = ?1";
 const TIDY: &str = "-- credential_wraps_tidy
 DELETE FROM credential_wraps WHERE expires_at <= ?1";
 const TIDY_READ: &str = "-- credential_unwraps_tidy
 DELETE FROM credential_unwraps WHERE read_at < ?1";
 
 pub(crate) const SENDS: Sends = Sends {
-    both: &[TAKE, NOTE, NOTED, TIDY, TIDY_READ, SEALED_WRAPS.page, SEALED_WRAPS.count, SEALED_WRAPS.heads],
+    both: &[
+        TAKE,
+        NOTE,
+        NOTED,
+        NOTE_AGAIN,
+        FORGET,
+        TIDY,
+        TIDY_READ,
+        SEALED_WRAPS.page,
+        SEALED_WRAPS.count,
+        SEALED_WRAPS.heads,
+    ],
     sqlite: &[INSERT_SQLITE],
     postgres: &[INSERT],
     bulks: &[&SEALED_WRAPS.replace],
@@ -147,13 +164,20 @@ pub async fn unwrap(
             by: row.text()?,
         });
     }
-    match tx.row(NOTED, vec![token_hash.into()]).await? {
-        Some(mut row) => Ok(Unwrapped::Read { name: row.text()?, at_us: row.int()?, by: row.text()? }),
-        None => Ok(Unwrapped::Unknown),
-    }
+    let Some(mut row) = tx.row(NOTED, vec![token_hash.into()]).await? else { return Ok(Unwrapped::Unknown) };
+    let first_again = tx.execute(NOTE_AGAIN, vec![token_hash.into(), at_us.into()]).await? == 1;
+    Ok(Unwrapped::Read { name: row.text()?, at_us: row.int()?, by: row.text()?, first_again })
 }
 
 impl Store {
+    /// Forgets the value of a token (its SHA-256) that nobody is to read any more.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn forget_wrap(&self, token_hash: [u8; 32]) -> Result<(), StoreError> {
+        self.execute(FORGET, vec![token_hash.into()]).await.map(drop)
+    }
+
     /// Forgets values that nobody read in time, and who read what before `read_before_us`.
     ///
     /// # Errors

@@ -143,13 +143,13 @@ JOIN credentials c ON c.name_key = u.name_key",
 pub(super) const VERSIONS: Bulk = Bulk {
     sqlite: "-- credential_versions_insert
 INSERT INTO credential_versions (uuid, credential_id, created_at, sealed, metadata, parameters, facts, not_after,
-                                 transitional, number, ends_at, signed_by)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+                                 transitional, number, ends_at, ttl_ends_at, signed_by)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?11, ?12)",
     postgres: "-- credential_versions_insert
 INSERT INTO credential_versions (uuid, credential_id, created_at, sealed, metadata, parameters, facts, not_after,
-                                 transitional, number, ends_at, signed_by)
+                                 transitional, number, ends_at, ttl_ends_at, signed_by)
 SELECT u.uuid, u.credential, u.at, u.sealed, u.metadata, u.parameters, u.facts, u.not_after, u.transitional, u.number,
-       u.ends_at, u.signed_by
+       u.ends_at, u.ends_at, u.signed_by
 FROM UNNEST(?1::uuid[], ?2::bigint[], ?3::bigint[], ?4::bytea[], ?5::text[], ?6::text[], ?7::text[], ?8::bigint[],
             ?9::bigint[], ?10::bigint[], ?11::bigint[], ?12::text[]) WITH ORDINALITY
      AS u (uuid, credential, at, sealed, metadata, parameters, facts, not_after, transitional, number, ends_at, signed_by,

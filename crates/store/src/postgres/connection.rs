@@ -275,9 +275,23 @@ impl Pool {
         self.size.saturating_sub(self.permits.available_permits())
     }
 
-    /// A connection that plans so, if one of those that are kept does.
+    /// Leave to use a connection: waits until one of them is free.
+    pub(super) async fn permit(&self) -> Result<SemaphorePermit<'_>, StoreError> {
+        self.permits.acquire().await.map_err(|_| StoreError::Closed)
+    }
+
+    /// The same where one is free at this moment.
+    pub(super) fn free_permit(&self) -> Option<SemaphorePermit<'_>> {
+        self.permits.try_acquire().ok()
+    }
+
     pub(super) async fn take(&self, planned: Planned) -> Result<Taken<'_>, StoreError> {
-        let permit = self.permits.acquire().await.map_err(|_| StoreError::Closed)?;
+        let permit = self.permit().await?;
+        Ok(Taken { connected: self.connected(planned).await?, permit })
+    }
+
+    /// A connection that plans so, if one of those that are kept does.
+    async fn connected(&self, planned: Planned) -> Result<Connected, StoreError> {
         let kept = || {
             let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
             let fits = idle.iter().rposition(|connected| connected.planned == Some(planned));
@@ -291,25 +305,36 @@ impl Pool {
             }
         };
         connected.plan(planned).await?;
-        Ok(Taken { connected, permit })
+        Ok(connected)
     }
 
-    /// Reads over one of them.
+    /// Reads over one of them; once more on a fresh connection if the one kept turns out to be lost.
     pub(super) async fn rows(
         &self,
+        _permit: &SemaphorePermit<'_>,
         planned: Planned,
         statement: &str,
         parameters: &[Value],
     ) -> Result<Vec<Row>, StoreError> {
-        let mut taken = self.take(planned).await?;
-        let found = taken.connected.rows(statement, parameters).await?;
-        self.give_back(taken);
-        Ok(found)
+        let once = || async {
+            let mut connected = self.connected(planned).await?;
+            let found = connected.rows(statement, parameters).await?;
+            self.keep(connected);
+            Ok(found)
+        };
+        match once().await {
+            Err(StoreError::Unavailable { .. }) => once().await,
+            other => other,
+        }
     }
 
     pub(super) fn give_back(&self, taken: Taken<'_>) {
-        if !taken.connected.client.is_closed() {
-            self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(taken.connected);
+        self.keep(taken.connected);
+    }
+
+    fn keep(&self, connected: Connected) {
+        if !connected.client.is_closed() {
+            self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connected);
         }
     }
 }

@@ -13,6 +13,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
+use tokio::sync::SemaphorePermit;
 use uuid::Uuid;
 
 pub(crate) use connection::{Connected, Planned, Sent};
@@ -143,24 +144,21 @@ impl Postgres {
         parameters: &[Value],
     ) -> Result<Vec<Row>, StoreError> {
         let Some(replica) = &self.replica else {
-            return self.primary_rows(planned, statement, parameters).await;
+            let permit = self.readers.permit().await?;
+            return self.primary_rows(&permit, planned, statement, parameters).await;
         };
-        let within = match (replica.reading(), planned) {
-            (Reading::Replica, _) => return replica.rows(planned, statement, parameters).await,
-            (Reading::Probe, _) => Some(PROBE_WITHIN),
-            (Reading::Primary, Planned::Once) => Some(POINT_WITHIN),
-            (Reading::Primary, Planned::EachTime) => None,
+        // That others use all connections says nothing of the database: who waits for one waits outside every limit.
+        let Some(permit) = self.permit_to_read(replica).await? else {
+            return replica.rows(planned, statement, parameters).await;
         };
-        let asked = self.primary_rows(planned, statement, parameters);
-        let answer = match within {
-            None => asked.await,
-            Some(within) => match tokio::time::timeout(within, asked).await {
-                Ok(answer) => answer,
-                Err(elapsed) => Err(StoreError::Unavailable { source: elapsed.into() }),
-            },
+        let asked = self.primary_rows(&permit, planned, statement, parameters);
+        let answer = match planned {
+            Planned::EachTime => asked.await,
+            Planned::Once => within(POINT_WITHIN, asked).await,
         };
         match answer {
             Err(StoreError::Unavailable { source }) if replica.primary_is_away() => {
+                drop(permit);
                 let read = replica.rows(planned, statement, parameters).await;
                 // What the database said tells more than that its standby is away, too.
                 read.map_err(|_| StoreError::Unavailable { source })
@@ -173,17 +171,36 @@ impl Postgres {
         }
     }
 
-    /// Reads; once more on a fresh connection if the one kept turns out to be lost.
+    /// Leave to read the database; `None` when the standby is to be read.
+    async fn permit_to_read(&self, replica: &Replica) -> Result<Option<SemaphorePermit<'_>>, StoreError> {
+        match replica.reading() {
+            Reading::Replica => Ok(None),
+            Reading::Probe => Ok(self.probed(replica).await),
+            Reading::Primary => {
+                let permit = self.readers.permit().await?;
+                // Whoever had the connection before may have found that it is away.
+                Ok((!replica.is_read()).then_some(permit))
+            }
+        }
+    }
+
+    /// Asks the database whether it is back, where a connection is free: leave to read it, if it is.
+    async fn probed(&self, replica: &Replica) -> Option<SemaphorePermit<'_>> {
+        let permit = self.readers.free_permit()?;
+        let ping = self.primary_rows(&permit, Planned::Once, sql::postgres::PING, &[]);
+        within(PROBE_WITHIN, ping).await.ok()?;
+        replica.primary_is_back();
+        Some(permit)
+    }
+
     async fn primary_rows(
         &self,
+        permit: &SemaphorePermit<'_>,
         planned: Planned,
         statement: &str,
         parameters: &[Value],
     ) -> Result<Vec<Row>, StoreError> {
-        let found = match self.readers.rows(planned, statement, parameters).await {
-            Err(StoreError::Unavailable { .. }) => self.readers.rows(planned, statement, parameters).await,
-            other => other,
-        };
+        let found = self.readers.rows(permit, planned, statement, parameters).await;
         self.sent.fetch_add(1, Ordering::Relaxed);
         found
     }
@@ -295,6 +312,17 @@ impl Postgres {
         taken.connected.prepared(statement).await?;
         self.writers.give_back(taken);
         Ok(())
+    }
+}
+
+/// A read that is given up after this time: the database does not answer.
+async fn within(
+    limit: Duration,
+    asked: impl Future<Output = Result<Vec<Row>, StoreError>>,
+) -> Result<Vec<Row>, StoreError> {
+    match tokio::time::timeout(limit, asked).await {
+        Ok(answer) => answer,
+        Err(elapsed) => Err(StoreError::Unavailable { source: elapsed.into() }),
     }
 }
 

@@ -11,11 +11,11 @@ use super::connection::{Planned, Pool, Server};
 use crate::error::StoreError;
 use crate::value::{Row, Value};
 
-/// While the database is away, one read is sent to it so often, to see whether it is back.
+/// While the database is away, it is asked so often whether it is back.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
 /// For the answer to it.
 pub(super) const PROBE_WITHIN: Duration = Duration::from_secs(1);
-/// For the answer to a read of a few rows, before the database counts as away.
+/// For the answer to a read of a few rows, from when a connection may be used for it, before the database counts as away.
 pub(super) const POINT_WITHIN: Duration = Duration::from_secs(5);
 
 /// The standby.
@@ -36,7 +36,7 @@ struct Away {
 pub(super) enum Reading {
     /// The database, which was there at last.
     Primary,
-    /// The database, to see whether it is back; the standby if it is not.
+    /// The database if it answers that it is back; the standby if it does not.
     Probe,
     /// The standby.
     Replica,
@@ -99,16 +99,14 @@ impl Replica {
         self.pool.taken()
     }
 
-    /// Reads; once more on a fresh connection if the one kept turns out to be lost.
+    /// Reads.
     pub(super) async fn rows(
         &self,
         planned: Planned,
         statement: &str,
         parameters: &[Value],
     ) -> Result<Vec<Row>, StoreError> {
-        match self.pool.rows(planned, statement, parameters).await {
-            Err(StoreError::Unavailable { .. }) => self.pool.rows(planned, statement, parameters).await,
-            other => other,
-        }
+        let permit = self.pool.permit().await?;
+        self.pool.rows(&permit, planned, statement, parameters).await
     }
 }

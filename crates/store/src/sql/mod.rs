@@ -68,6 +68,7 @@ migrations! {
     22 "credential_ends" "0022_credential_ends.sql",
     23 "rotation" "0023_rotation.sql",
     24 "master_keys" "0024_master_keys.sql",
+    25 "credential_marks" "0025_credential_marks.sql",
 }
 
 /// What a module sends: statements of both databases, of one of them, and over many rows.

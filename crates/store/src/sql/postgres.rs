@@ -143,6 +143,10 @@ SELECT pg_advisory_xact_lock(?1)";
 pub(crate) const TABLE_EXISTS: &str = "-- table_exists
 SELECT to_regclass(?1::text) IS NOT NULL";
 
+/// Whether the server answers.
+pub(crate) const PING: &str = "-- ping
+SELECT 1";
+
 /// Plans are made for the arrays at hand: a plan kept from when the tables were empty would read them whole, until the
 /// server's next ANALYZE. What a plan seems to cost says nothing about what compiling it would save.
 pub(crate) const PLANNED_EACH_TIME: &str = "-- planned_each_time
@@ -184,4 +188,5 @@ pub(crate) const ALL: &[&str] = &[
     SCAN_COUNTS,
     SCHEMA_LOCK,
     TABLE_EXISTS,
+    PING,
 ];

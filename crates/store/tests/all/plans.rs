@@ -40,7 +40,6 @@ const WITHOUT_CONDITION: &[&str] = &["revoke", "revoke_matched", "holds_lift"];
 /// while all goes on.
 const WALKS: &[&str] = &[
     "credentials_like",
-    "credentials_sealed_with",
     "sealed_count credential_versions.sealed",
     "sealed_heads credential_versions.sealed",
     "sealed_count credential_wraps.sealed",

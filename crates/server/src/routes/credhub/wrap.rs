@@ -62,7 +62,7 @@ async fn unwrap(
     let token = body::text(&body, "token")?.unwrap_or_default();
     let store = room(&state)?.credentials();
     let read = match store.unwrap(&reader, &token).await {
-        Err(error @ CredentialError::NoToken) => {
+        Err(error @ (CredentialError::NoToken | CredentialError::AlreadyRead { .. })) => {
             // Guesses are slowed down.
             state.limits().failure(address).map_err(|problem| too_often(&problem))?;
             return Err(error.into());
