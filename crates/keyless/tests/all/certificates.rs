@@ -6,19 +6,18 @@ use keys::{KeyType, PrivateKey, Signer};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
 use x509::build::{CertificateSpec, Extension, signed, tbs_certificate};
-use x509::crl::{CrlSpec, Revoked, Scope, tbs_crl};
-use x509::{BasicConstraints, Certificate, DistinguishedName, GeneralName, SerialNumber, UnixTime};
+use x509::{BasicConstraints, DistinguishedName, GeneralName, SerialNumber, UnixTime};
 
 pub(crate) const SERVER_AUTH: &str = "1.3.6.1.5.5.7.3.1";
 pub(crate) const CLIENT_AUTH: &str = "1.3.6.1.5.5.7.3.2";
 
 /// When what has no other end ends.
-const NOT_AFTER: UnixTime = UnixTime(2_500_000_000);
+pub(crate) const NOT_AFTER: UnixTime = UnixTime(2_500_000_000);
 
 /// An authority of one side.
 pub(crate) struct Authority {
-    key: PrivateKey,
-    name: DistinguishedName,
+    pub(crate) key: PrivateKey,
+    pub(crate) name: DistinguishedName,
     pub(crate) der: Vec<u8>,
 }
 
@@ -58,32 +57,6 @@ impl Authority {
         }
         Identity { der: certificate((&self.key, &self.name), (&key, &name), &extensions, not_after), key }
     }
-
-    /// A CRL with these on it.
-    pub(crate) fn crl(&self, revoked: &[&Identity]) -> Vec<u8> {
-        let at = UnixTime(1_700_000_001);
-        let entry = |identity: &&Identity| Revoked {
-            serial: Certificate::parse(&identity.der).unwrap().serial,
-            at,
-            reason: None,
-            invalidity_date: None,
-        };
-        let spec = CrlSpec {
-            signature: self.key.algorithm(),
-            issuer: &self.name.der,
-            this_update: at,
-            next_update: NOT_AFTER,
-            number: 1,
-            authority_key_id: &[1; 20],
-            base: None,
-            distribution_point: None,
-            scope: Scope::All,
-            freshest: None,
-        };
-        let entries: Vec<Revoked> = revoked.iter().map(entry).collect();
-        let tbs = tbs_crl(&spec, &entries);
-        signed(&tbs, &self.key.algorithm(), &self.key.sign_now(&tbs).unwrap())
-    }
 }
 
 fn certificate(
@@ -109,7 +82,7 @@ fn certificate(
 
 /// A certificate with its key.
 pub(crate) struct Identity {
-    der: Vec<u8>,
+    pub(crate) der: Vec<u8>,
     key: PrivateKey,
 }
 

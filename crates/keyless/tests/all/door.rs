@@ -3,12 +3,15 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use keyless::server::{Options, TlsOptions};
+use keys::Signer;
 use rustls::version::TLS13;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
-use x509::{GeneralName, UnixTime};
+use x509::build::signed;
+use x509::crl::{CrlSpec, Revoked, Scope, tbs_crl};
+use x509::{Certificate, GeneralName, UnixTime};
 
-use crate::certificates::{CLIENT_AUTH, SERVER_AUTH};
+use crate::certificates::{Authority, CLIENT_AUTH, Identity, NOT_AFTER, SERVER_AUTH};
 use crate::peer::{World, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -91,7 +94,7 @@ async fn a_revoked_client_goes_and_does_not_come_back() {
     let changed = TlsOptions {
         certificate: world.server_ca.leaf(&[SERVER_AUTH]).certified(),
         client_roots: vec![world.client_ca.der.clone()],
-        client_crls: vec![world.client_ca.crl(&[&revoked])],
+        client_crls: vec![crl(&world.client_ca, &[&revoked])],
     };
     world.running.change_tls(&changed).unwrap();
     assert_eq!(peer.next().await, None);
@@ -102,4 +105,30 @@ async fn a_revoked_client_goes_and_does_not_come_back() {
     assert!(!with(&revoked).await);
     assert!(with(&good).await);
     world.running.stop().await;
+}
+
+/// A CRL of this authority with these on it.
+fn crl(authority: &Authority, revoked: &[&Identity]) -> Vec<u8> {
+    let at = UnixTime(1_700_000_001);
+    let entry = |identity: &&Identity| Revoked {
+        serial: Certificate::parse(&identity.der).unwrap().serial,
+        at,
+        reason: None,
+        invalidity_date: None,
+    };
+    let spec = CrlSpec {
+        signature: authority.key.algorithm(),
+        issuer: &authority.name.der,
+        this_update: at,
+        next_update: NOT_AFTER,
+        number: 1,
+        authority_key_id: &[1; 20],
+        base: None,
+        distribution_point: None,
+        scope: Scope::All,
+        freshest: None,
+    };
+    let entries: Vec<Revoked> = revoked.iter().map(entry).collect();
+    let tbs = tbs_crl(&spec, &entries);
+    signed(&tbs, &authority.key.algorithm(), &authority.key.sign_now(&tbs).unwrap())
 }
