@@ -18,7 +18,9 @@ use table::{KEYS, Kind};
 
 pub(crate) use edge::EdgeSettings;
 pub(crate) use key_service::KeyServiceSettings;
-pub(crate) use master_key::{AuthoritySettings, AwsKmsSettings, MasterKeySettings, ModuleSettings};
+pub(crate) use master_key::{
+    AuthoritySettings, AwsKmsSettings, MasterKeySettings, ModuleSettings, goes_in_clear,
+};
 pub(crate) use store_settings::StoreSettings;
 
 /// All settings.

@@ -100,17 +100,13 @@ async fn serve(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
     let mut settings = Configuration::load(global.config.as_deref())?.settings;
     settings.keys.take(args);
     settings.keys.check()?;
-    if settings.keys.directories.is_empty() && settings.keys.pkcs11_labels.is_empty() {
-        return Err(Problem::usage("there are no keys to sign with")
-            .hint("name a folder of *.key files: --dir, or keys.directories in the configuration"));
-    }
+    settings.keys.check_whole(args.listen.is_some())?;
     memory::keep(settings.server.core_dumps)?;
     let stop = crate::stop::on_signal_within(GRACE)?;
     let (set, metrics) = (KeySet::default(), Metrics::default());
     let held = master_keys::token_keys(&settings, &settings.keys.pkcs11_labels).await?;
     set.put_named("pkcs11", settings.keys.pkcs11_labels.iter().cloned().zip(held).collect());
     let mut settings = settings.keys;
-    settings.needs_certificate(args.listen.is_some())?;
     let mut folders = Folders::new(&settings, set.clone(), metrics.clone());
     folders.look(true).await?;
     let tls = settings.speaks_tls().then(|| tls_options(&settings)).transpose()?;

@@ -156,6 +156,13 @@ impl Credentials {
         self.token(token, Use::Access).await
     }
 
+    /// The identity of an access token of ours, though it may have ended: whoever logs out with it an hour later ends its
+    /// refresh token still.
+    #[must_use]
+    pub fn access_token_id(&self, token: &str) -> Option<Uuid> {
+        read(self.keyring(), token).filter(|claims| claims.token_use == Use::Access).map(|claims| claims.jti)
+    }
+
     /// When an access token of ours ends by itself, seconds; `None` for any other text.
     #[must_use]
     pub fn access_token_ends(&self, token: &str) -> Option<i64> {

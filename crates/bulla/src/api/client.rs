@@ -8,7 +8,7 @@ use reqwest::{Certificate, Method, StatusCode};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
-use crate::config::{ClientSettings, Configuration};
+use crate::config::{ClientSettings, Configuration, goes_in_clear};
 use crate::exit::{Exit, Outcome, Problem};
 
 /// Longest wait for an answer. Bulk actions over a million certificates take seconds.
@@ -97,6 +97,11 @@ impl Client {
 
     /// At an address that is known, with the token and the roots that are given, configured, or this machine's.
     fn known(base: &str, args: &ServerArgs, configuration: &Configuration) -> Outcome<Self> {
+        if goes_in_clear(base) {
+            return Err(
+                Problem::usage(format_args!("the token would go to {base} unencrypted")).hint("use https")
+            );
+        }
         let settings = &configuration.settings.client;
         let token = match std::env::var("BULLA_CLIENT_TOKEN") {
             Ok(token) if !token.is_empty() => Some(token),

@@ -111,14 +111,6 @@ impl KeyServiceSettings {
             return Err(Problem::usage("keys.certificate_file and keys.key_file go together")
                 .hint("give both, or neither to serve the socket alone"));
         }
-        if self.speaks_tls() && self.client_ca_files.is_empty() {
-            return Err(Problem::usage("keys.client_ca_files is empty: nobody could come in")
-                .hint("name the authority of the clients' certificates"));
-        }
-        if !self.native_listen.is_empty() && !self.speaks_tls() {
-            return Err(Problem::usage("keys.native_listen needs TLS")
-                .hint("give keys.certificate_file and keys.key_file, or use keys.native_socket"));
-        }
         tenant::check(&self.tenants()).map_err(|error| {
             Problem::usage(format_args!("keys.tenant: {error}")).hint("see docs/keys.md, \"Tenants\"")
         })
@@ -138,8 +130,20 @@ impl KeyServiceSettings {
         self.tenant.iter().map(options).collect()
     }
 
-    /// Refuses what TLS needs without the certificate that it needs first. `listen`: whether its address was asked for.
-    pub(crate) fn needs_certificate(&self, listen: bool) -> Outcome<()> {
+    /// What must be there to run, be it from flags. `listen`: whether TLS's address was asked for.
+    pub(crate) fn check_whole(&self, listen: bool) -> Outcome<()> {
+        if self.directories.is_empty() && self.pkcs11_labels.is_empty() {
+            return Err(Problem::usage("there are no keys to sign with")
+                .hint("name a folder of *.key files: --dir, or keys.directories in the configuration"));
+        }
+        if self.speaks_tls() && self.client_ca_files.is_empty() {
+            return Err(Problem::usage("keys.client_ca_files is empty: nobody could come in")
+                .hint("name the authority of the clients' certificates: --client-ca"));
+        }
+        if !self.native_listen.is_empty() && !self.speaks_tls() {
+            return Err(Problem::usage("keys.native_listen needs TLS")
+                .hint("give keys.certificate_file and keys.key_file, or use keys.native_socket"));
+        }
         let asked_for = listen || !self.client_ca_files.is_empty();
         if !asked_for || !self.certificate_file.as_os_str().is_empty() {
             return Ok(());

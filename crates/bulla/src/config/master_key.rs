@@ -191,7 +191,7 @@ impl MasterKeySettings {
 }
 
 /// Whether what is sent there can be read on the way.
-fn goes_in_clear(url: &str) -> bool {
+pub(crate) fn goes_in_clear(url: &str) -> bool {
     let Ok(url) = reqwest::Url::parse(url) else { return false };
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     let here = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
