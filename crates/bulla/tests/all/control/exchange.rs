@@ -158,7 +158,8 @@ fn a_changed_a_cut_and_a_wrongly_opened_export_write_nothing() {
         ("tag", whole.len() - 1, "changed or cut off after"),
     ] {
         let mut changed = whole.clone();
-        changed[at] ^= 1;
+        // Still one of base64's letters, where it was one.
+        changed[at] = if changed[at] == b'A' { b'B' } else { b'A' };
         refused(name, &changed, &passphrase, expected);
     }
     refused("cut", &whole[..whole.len() - 1], &passphrase, "changed or cut off");

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -10,11 +10,12 @@ use serde_json::{Value, json};
 use super::House;
 use crate::world::{describe, run};
 
-/// What a hook got: its headers, and the body word for word.
+/// What a hook got: its headers, and the body word for word. It is answered once it is dropped.
 struct Post {
     timestamp: String,
     signature: String,
     body: String,
+    _unanswered: Sender<()>,
 }
 
 /// An operator's service; it answers with the statuses in turn, the last one for ever. It ends with the process.
@@ -45,12 +46,16 @@ fn service(statuses: &'static [u16]) -> (String, Receiver<Post>) {
             let mut body = vec![0; length];
             stream.read_exact(&mut body).unwrap();
             let status = statuses[number.min(statuses.len() - 1)];
-            let answer = format!("HTTP/1.1 {status} x\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
-            stream.get_mut().write_all(answer.as_bytes()).unwrap();
+            let (unanswered, dropped) = channel::<()>();
             let body = String::from_utf8(body).unwrap();
-            if sender.send(Post { timestamp, signature, body }).is_err() {
+            if sender.send(Post { timestamp, signature, body, _unanswered: unanswered }).is_err() {
                 return;
             }
+            // Nothing is ever sent.
+            let _ = dropped.recv();
+            let answer = format!("HTTP/1.1 {status} x\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+            // Whoever asked may have given up.
+            let _ = stream.get_mut().write_all(answer.as_bytes());
         }
     });
     (url, posts)
@@ -84,6 +89,7 @@ fn values_are_made_anew_and_their_hook_is_asked_and_told() {
     assert_eq!((&body["event"], &body["name"]), (&json!("credential.rotation_proposed"), &json!("/team/db")));
     let token = body["token"].as_str().unwrap().to_owned();
     let candidate = house.json(&["credential", "unwrap", &token])["value"].clone();
+    drop(asked);
     let due = || house.json(&["credential", "rotation", "due", "/team/*"])["rows"][0].clone();
     house.until("the refusal", || due()["failures"] == 1);
     assert!(due()["error"].as_str().unwrap().contains("500"), "{}", due());
@@ -93,12 +99,20 @@ fn values_are_made_anew_and_their_hook_is_asked_and_told() {
     // Asked again it agrees, and is told afterwards.
     house.does(&["credential", "rotation", "now", "/team/db"]);
     let asked = posts.recv_timeout(Duration::from_secs(60)).unwrap();
+    assert!(signed(&house, &asked));
+    let body: Value = serde_json::from_str(&asked.body).unwrap();
+    let unread = body["token"].as_str().unwrap().to_owned();
+    drop(asked);
     let told = posts.recv_timeout(Duration::from_secs(60)).unwrap();
-    assert!(signed(&house, &asked) && signed(&house, &told));
+    assert!(signed(&house, &told));
+    // What it did not read while it was asked, it reads no more.
+    let late = run(&mut house.bulla(&["credential", "unwrap", &unread]));
+    assert_eq!(late.status.code(), Some(6), "{}", describe(&late));
     let body: Value = serde_json::from_str(&told.body).unwrap();
     assert_eq!(body["event"], "credential.rotated");
     assert_eq!(body["version"], get()["id"]);
     assert!(!told.body.contains(get()["value"].as_str().unwrap()));
+    drop(told);
     house.until("the plan", || due()["failures"] == 0 && due()["set_by_hand"] == false);
     let used = run(&mut house.bulla(&["credential", "rotation", "hook", "remove", "ops"]));
     assert_eq!(used.status.code(), Some(6), "{}", describe(&used));
