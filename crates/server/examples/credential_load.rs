@@ -37,7 +37,7 @@ const KNOWN: usize = 5_000;
 /// Credentials set at once while the database is filled.
 const FILLING: usize = 512;
 /// Who asks, as permissions name them.
-const ACTOR: &str = "uaa-client:bootstrap";
+const ACTOR: &str = "uaa-client:first-admin";
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
@@ -201,7 +201,7 @@ async fn measure(database: &str, count: usize) {
     );
     let token = access::bootstrap(&store, &clock).await.unwrap().unwrap().expose_secret().to_owned();
     let unlimited = LimitOptions { caller: None, address: None, failures: None };
-    let exact_name_like = vec!["uaa-client:bootstrap".to_owned()];
+    let exact_name_like = vec!["uaa-client:first-admin".to_owned()];
     let options = CredHubOptions { exact_name_like, ..CredHubOptions::default() };
     let stop = CancellationToken::new();
     let running_store = tokio::spawn(credentials.clone().run(stop.clone()));
