@@ -228,7 +228,7 @@ impl<T: Clone, E: FileProblem> Folder<T, E> {
 fn key_of(path: &Path) -> Result<KeyRef, NoKey> {
     let key = PrivateKey::from_file(path)?;
     match key.key_type() {
-        kind if Scheme::any(kind) => Ok(Arc::new(key)),
+        kind if Scheme::of(kind).is_some() => Ok(Arc::new(key)),
         kind => Err(NoKey::Kind(kind)),
     }
 }

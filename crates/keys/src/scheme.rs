@@ -125,13 +125,6 @@ impl Scheme {
         }
     }
 
-    /// Whether keys of this kind sign anything at all.
-    #[must_use]
-    pub fn any(kind: KeyType) -> bool {
-        let one_a_kind = [Self::RsaPss(Hash::Sha256), Self::Ecdsa(Hash::Sha256), Self::Ed25519];
-        one_a_kind.into_iter().any(|scheme| scheme.fits(kind))
-    }
-
     fn fits(self, kind: KeyType) -> bool {
         match self {
             Self::RsaPkcs1(_) | Self::RsaPss(_) => kind.rsa_bits().is_some(),

@@ -2,16 +2,18 @@
 //! this; MOTO_SERVER names the program. moto neither throttles nor pages nor leaves anything out, so those are tested
 //! against the fleet's clouds.
 
+mod moto;
+
 use std::collections::HashMap;
-use std::net::TcpListener;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_credential_types::Credentials;
 use aws_sdk_acm::config::SharedCredentialsProvider;
 use aws_sdk_acm::primitives::Blob;
+use moto::Moto;
 use scan::clouds::aws::{AwsAccount, AwsOptions, AwsSource};
 use scan::clouds::http::HttpClient;
 use scan::clouds::{Chain, CloudSource, Event, Machine, PoolSettings, Pools, start};
@@ -20,57 +22,15 @@ use x509::Fingerprint;
 
 /// moto's one account.
 const ACCOUNT: &str = "123456789012";
-/// moto imports a second's worth of Python before it listens.
-const START_MAX: Duration = Duration::from_secs(60);
 
-struct Moto {
-    child: Child,
-    endpoint: String,
-}
-
-impl Drop for Moto {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Moto {
-    fn start() -> Self {
-        let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
-        let program = std::env::var("MOTO_SERVER").unwrap_or_else(|_| "moto_server".to_owned());
-        let child = Command::new(&program)
-            .args(["-H", "127.0.0.1", "-p", &free.to_string()])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap_or_else(|error| {
-                panic!("{program}: {error}; run `.ci/interop clouds`, or pip install 'moto[server]'")
-            });
-        Self { child, endpoint: format!("http://127.0.0.1:{free}") }
-    }
-
-    /// Waits until it listens.
-    async fn listens(&self) {
-        let began = Instant::now();
-        let address = self.endpoint.trim_start_matches("http://").to_owned();
-        while tokio::net::TcpStream::connect(&address).await.is_err() {
-            assert!(began.elapsed() < START_MAX, "moto does not listen");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    }
-
-    fn config(&self, http: &HttpClient, region: &str) -> SdkConfig {
-        SdkConfig::builder()
-            .behavior_version(BehaviorVersion::latest())
-            .http_client(http.clone())
-            .endpoint_url(&self.endpoint)
-            .region(Region::new(region.to_owned()))
-            .credentials_provider(SharedCredentialsProvider::new(Credentials::from_keys(
-                "test", "test", None,
-            )))
-            .build()
-    }
+fn config(moto: &Moto, http: &HttpClient, region: &str) -> SdkConfig {
+    SdkConfig::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .http_client(http.clone())
+        .endpoint_url(&moto.endpoint)
+        .region(Region::new(region.to_owned()))
+        .credentials_provider(SharedCredentialsProvider::new(Credentials::from_keys("test", "test", None)))
+        .build()
 }
 
 /// A self-signed certificate of OpenSSL's and its key, PEM.
@@ -96,13 +56,12 @@ fn leaf(pem: &str) -> Fingerprint {
 /// What is imported into two regions and IAM is what is found, by a role that is assumed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_moto_keeps_is_found() {
-    let moto = Moto::start();
-    moto.listens().await;
+    let moto = Moto::start().await;
     let http = HttpClient::new(&[]).expect("a client");
     let mut wanted = HashMap::new();
     for region in ["eu-west-1", "us-east-1"] {
         let (pem, key) = certificate(&format!("{region}.example"));
-        let acm = aws_sdk_acm::Client::new(&moto.config(&http, region));
+        let acm = aws_sdk_acm::Client::new(&config(&moto, &http, region));
         let import = acm
             .import_certificate()
             .certificate(Blob::new(pem.as_bytes()))
@@ -111,7 +70,7 @@ async fn what_moto_keeps_is_found() {
         wanted.insert(imported.certificate_arn().expect("an ARN").to_owned(), leaf(&pem));
     }
     let (pem, key) = certificate("iam.example");
-    let iam = aws_sdk_iam::Client::new(&moto.config(&http, "us-east-1"));
+    let iam = aws_sdk_iam::Client::new(&config(&moto, &http, "us-east-1"));
     let upload = iam
         .upload_server_certificate()
         .server_certificate_name("site")

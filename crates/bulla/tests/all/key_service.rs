@@ -13,6 +13,18 @@ use crate::world::{bulla, describe, run, stderr};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
+/// What has the service speak TLS with the certificates of [`Place::certificate`].
+pub(crate) const TLS: [&str; 8] = [
+    "--listen",
+    "127.0.0.1:0",
+    "--certificate",
+    "server.pem",
+    "--key",
+    "server.key",
+    "--client-ca",
+    "ca.pem",
+];
+
 /// A folder with keys and certificates, and the service when it runs.
 pub(crate) struct Place {
     pub(crate) folder: TempDir,
@@ -324,18 +336,7 @@ fn every_signature_is_what_go_expects() {
     for (name, purpose) in [("server", "serverAuth"), ("client", "clientAuth"), ("deputy", "serverAuth")] {
         place.certificate(name, purpose);
     }
-    let said = place.serve(&[
-        "--dir",
-        "keys",
-        "--listen",
-        "127.0.0.1:0",
-        "--certificate",
-        "server.pem",
-        "--key",
-        "server.key",
-        "--client-ca",
-        "ca.pem",
-    ]);
+    let said = place.serve(&[&["--dir", "keys"], &TLS[..]].concat());
     let address = said.split("tls://").nth(1).unwrap().split(' ').next().unwrap();
     let go = Command::new("keyless-check")
         .current_dir(place.folder.path())
@@ -367,20 +368,7 @@ fn the_native_protocol_is_what_grpc_for_python_expects() {
     for (name, purpose) in [("server", "serverAuth"), ("client", "clientAuth")] {
         place.certificate(name, purpose);
     }
-    let said = place.serve(&[
-        "--dir",
-        "keys",
-        "--listen",
-        "127.0.0.1:0",
-        "--native-listen",
-        "127.0.0.1:0",
-        "--certificate",
-        "server.pem",
-        "--key",
-        "server.key",
-        "--client-ca",
-        "ca.pem",
-    ]);
+    let said = place.serve(&[&["--dir", "keys", "--native-listen", "127.0.0.1:0"], &TLS[..]].concat());
     let address = said.split("grpc://").nth(1).unwrap().split(' ').next().unwrap().trim();
     let home = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let python = Command::new("python-grpc")

@@ -17,7 +17,7 @@ use tonic::Code;
 use x509::SpkiHash;
 
 use crate::certificates::{CLIENT_AUTH, SERVER_AUTH};
-use crate::peer::{Counting, Gated, PATIENCE, World, key, keys, openssl_verifies, ski, until};
+use crate::peer::{Gated, PATIENCE, World, key, keys, openssl_verifies, ski, until};
 
 /// Long enough for anything but a fault.
 pub(crate) fn patient() -> Terms {
@@ -117,7 +117,8 @@ async fn a_key_is_found_by_either_name_over_tls_and_the_socket() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_does_not_fit_is_refused_before_the_key_is_touched() {
-    let elsewhere = Counting::new(KeyType::P256);
+    let (elsewhere, open) = Gated::new(KeyType::P256);
+    open.send_replace(true);
     let world = World::with(Options::default(), vec![elsewhere.clone() as KeyRef]).await;
     let client = world.native();
     let good = request(0, &*elsewhere, EC, &[1; 32]);

@@ -268,13 +268,15 @@ impl Peer {
 pub(crate) struct Gated {
     key: PrivateKey,
     gate: watch::Receiver<bool>,
+    pub(crate) asked: AtomicUsize,
     pub(crate) signed: AtomicUsize,
 }
 
 impl Gated {
     pub(crate) fn new(kind: KeyType) -> (Arc<Self>, watch::Sender<bool>) {
         let (open, gate) = watch::channel(false);
-        (Arc::new(Self { key: PrivateKey::generate(kind).unwrap(), gate, signed: AtomicUsize::new(0) }), open)
+        let key = PrivateKey::generate(kind).unwrap();
+        (Arc::new(Self { key, gate, asked: AtomicUsize::new(0), signed: AtomicUsize::new(0) }), open)
     }
 }
 
@@ -297,49 +299,13 @@ impl Signer for Gated {
         input: &'a [u8],
         _: Deadline,
     ) -> BoxFuture<'a, Result<Vec<u8>, SignError>> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
         Box::pin(async move {
             let opened = self.gate.clone().wait_for(|open| *open).await.map(drop);
             opened.map_err(|_| SignError::Unavailable("the gate is gone".to_owned()))?;
             self.signed.fetch_add(1, Ordering::Relaxed);
             self.key.sign_digest_now(scheme, input)
         })
-    }
-}
-
-/// A key elsewhere that counts how often it was asked.
-#[derive(Debug)]
-pub(crate) struct Counting {
-    key: PrivateKey,
-    pub(crate) asked: AtomicUsize,
-}
-
-impl Counting {
-    pub(crate) fn new(kind: KeyType) -> Arc<Self> {
-        Arc::new(Self { key: PrivateKey::generate(kind).unwrap(), asked: AtomicUsize::new(0) })
-    }
-}
-
-impl Signer for Counting {
-    fn key_type(&self) -> KeyType {
-        self.key.key_type()
-    }
-
-    fn spki(&self) -> &[u8] {
-        self.key.spki()
-    }
-
-    fn sign<'a>(&'a self, _: &'a [u8], _: Deadline) -> BoxFuture<'a, Result<Vec<u8>, SignError>> {
-        unreachable!("the protocol signs by scheme")
-    }
-
-    fn sign_digest<'a>(
-        &'a self,
-        scheme: Scheme,
-        input: &'a [u8],
-        _: Deadline,
-    ) -> BoxFuture<'a, Result<Vec<u8>, SignError>> {
-        self.asked.fetch_add(1, Ordering::Relaxed);
-        Box::pin(std::future::ready(self.key.sign_digest_now(scheme, input)))
     }
 }
 

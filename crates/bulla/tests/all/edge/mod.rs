@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use crate::key_service::{PATIENCE, until};
+use crate::key_service::{PATIENCE, TLS, until};
 use crate::world::{describe, run, stderr};
 use upstream::{echo, hello};
 use world::{World, failure, is_alive, sum};
@@ -56,16 +56,7 @@ fn the_key_service_may_be_on_another_host() {
     let mut world = World::new(&[("ec", P256, "DNS:ec.example")]);
     world.place.certificate("server", "serverAuth");
     world.place.certificate("client", "clientAuth");
-    let said = world.serve(&[
-        "--listen",
-        "127.0.0.1:0",
-        "--certificate",
-        "server.pem",
-        "--key",
-        "server.key",
-        "--client-ca",
-        "ca.pem",
-    ]);
+    let said = world.serve(&TLS);
     let address = said.split("tls://").nth(1).unwrap().split(' ').next().unwrap();
     let keys = format!("tls:localhost:{}", address.rsplit(':').next().unwrap());
     let edge = world.edge(&[
