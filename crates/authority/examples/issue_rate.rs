@@ -1,4 +1,4 @@
-//! How fast the authority is, on SQLite and PostgreSQL: `cargo run --release -p authority --example rate`.
+//! How fast the authority is, on SQLite and PostgreSQL: `cargo run --release -p authority --example issue_rate`.
 //!
 //! Issuance with 64 requests in flight, revocation of 1,000 by filter with the CRL after it, CRLs of 10,000, 50,000 and
 //! 100,000 entries, OCSP answers made and kept. CPU is that of this process, the database's own aside.
