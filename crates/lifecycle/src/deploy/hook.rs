@@ -197,7 +197,7 @@ async fn feed(stdin: Option<tokio::process::ChildStdin>, text: Vec<u8>) {
 /// The last [`OUTPUT_MAX`] bytes.
 async fn collect(pipe: Option<impl AsyncRead + Unpin>, kept: &mut Vec<u8>) {
     let Some(mut pipe) = pipe else { return };
-    let mut chunk = [0; 4_096];
+    let mut chunk = vec![0; 4_096];
     while let Ok(read @ 1..) = pipe.read(&mut chunk).await {
         kept.extend_from_slice(&chunk[..read]);
         if kept.len() > 2 * OUTPUT_MAX {

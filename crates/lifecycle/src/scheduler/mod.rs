@@ -180,7 +180,7 @@ impl Lifecycle {
                     let watch = self.inner.figures.start(name, self.now_us());
                     let outcome = tokio::select! {
                         () = stop.cancelled() => break,
-                        outcome = duty() => outcome,
+                        outcome = Box::pin(duty()) => outcome,
                     };
                     if let Err(error) = &outcome {
                         warn!(

@@ -6,6 +6,7 @@ use authority::Authority;
 use authority::issue::IssuedRef;
 use authority::revoke::CertificateStatus;
 use flight::Failed;
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use http::header::{AUTHORIZATION, COOKIE};
 use http::request::Parts;
@@ -152,24 +153,17 @@ async fn by_certificate(state: &State, der: &[u8]) -> Result<Caller, Problem> {
     let names = certificate.subject_alt_names.iter().filter_map(matcher_of).take(NAMES_MAX);
     keys.extend(names.map(|name| secret::certificate_hash(&name)));
     let end_us = certificate.not_after.0.saturating_add(1).saturating_mul(1_000_000);
-    let still_good = not_revoked(state, certificate.fingerprint);
+    let authority = state.try_room::<Authority>().cloned();
+    let still_good = move || not_revoked(authority, certificate.fingerprint).boxed();
     state.access().certificate(secret::hash(&["leaf", &fingerprint]), keys, end_us, still_good).await
 }
 
 /// What our own authority has revoked opens no door, whichever root it lies below.
-fn not_revoked(
-    state: &State,
-    fingerprint: Fingerprint,
-) -> impl Future<Output = Result<(), Failed<Problem>>> + Send + 'static {
-    let authority = state.try_room::<Authority>().cloned();
-    async move {
-        let Some(authority) = authority else { return Ok(()) };
-        match authority.status(&IssuedRef::Fingerprint(fingerprint)).await.map_err(control::at_once)? {
-            Some(CertificateStatus::Revoked { .. }) => {
-                Err(control::unknown("the client certificate is revoked"))
-            }
-            Some(CertificateStatus::Good | CertificateStatus::Expired) | None => Ok(()),
-        }
+async fn not_revoked(authority: Option<Authority>, fingerprint: Fingerprint) -> Result<(), Failed<Problem>> {
+    let Some(authority) = authority else { return Ok(()) };
+    match authority.status(&IssuedRef::Fingerprint(fingerprint)).await.map_err(control::at_once)? {
+        Some(CertificateStatus::Revoked { .. }) => Err(control::unknown("the client certificate is revoked")),
+        Some(CertificateStatus::Good | CertificateStatus::Expired) | None => Ok(()),
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use flight::{Cache, Failed, Fresh};
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use store::{Clock, Identity, IdentityKind, Session, Store};
 use tokio_util::sync::CancellationToken;
@@ -140,11 +141,11 @@ impl AccessControl {
         hash: [u8; 32],
         keys: Vec<[u8; 32]>,
         not_after_us: i64,
-        still_good: impl Future<Output = Result<(), Failed<Problem>>> + Send + 'static,
+        still_good: impl FnOnce() -> BoxFuture<'static, Result<(), Failed<Problem>>> + Send + 'static,
     ) -> Result<Caller, Problem> {
         let inner = Arc::clone(&self.0);
         self.admit(hash, move || async move {
-            still_good.await?;
+            still_good().await?;
             let mut found = inner.store.identities_by_keys(&keys).await.map_err(at_once)?;
             found.retain(|identity| identity.kind == IdentityKind::Certificate);
             let first = keys.iter().find_map(|key| found.iter().find(|identity| identity.key_hash == *key));

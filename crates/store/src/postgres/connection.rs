@@ -301,7 +301,8 @@ impl Pool {
             match kept() {
                 Some(connected) if connected.client.is_closed() => {}
                 Some(connected) => break connected,
-                None => break self.server.connect().await?,
+                // Boxed, as all that is rarely done here: what waits is moved about with room for it.
+                None => break Box::pin(self.server.connect()).await?,
             }
         };
         connected.plan(planned).await?;
@@ -323,7 +324,7 @@ impl Pool {
             Ok(found)
         };
         match once().await {
-            Err(StoreError::Unavailable { .. }) => once().await,
+            Err(StoreError::Unavailable { .. }) => Box::pin(once()).await,
             other => other,
         }
     }

@@ -149,9 +149,9 @@ impl Postgres {
         };
         // That others use all connections says nothing of the database: who waits for one waits outside every limit.
         let Some(permit) = self.permit_to_read(replica).await? else {
-            return replica.rows(planned, statement, parameters).await;
+            return Box::pin(replica.rows(planned, statement, parameters)).await;
         };
-        let asked = self.primary_rows(&permit, planned, statement, parameters);
+        let asked = Box::pin(self.primary_rows(&permit, planned, statement, parameters));
         let answer = match planned {
             Planned::EachTime => asked.await,
             Planned::Once => within(POINT_WITHIN, asked).await,
@@ -159,7 +159,7 @@ impl Postgres {
         match answer {
             Err(StoreError::Unavailable { source }) if replica.primary_is_away() => {
                 drop(permit);
-                let read = replica.rows(planned, statement, parameters).await;
+                let read = Box::pin(replica.rows(planned, statement, parameters)).await;
                 // What the database said tells more than that its standby is away, too.
                 read.map_err(|_| StoreError::Unavailable { source })
             }
@@ -175,7 +175,7 @@ impl Postgres {
     async fn permit_to_read(&self, replica: &Replica) -> Result<Option<SemaphorePermit<'_>>, StoreError> {
         match replica.reading() {
             Reading::Replica => Ok(None),
-            Reading::Probe => Ok(self.probed(replica).await),
+            Reading::Probe => Ok(Box::pin(self.probed(replica)).await),
             Reading::Primary => {
                 let permit = self.readers.permit().await?;
                 // Whoever had the connection before may have found that it is away.
