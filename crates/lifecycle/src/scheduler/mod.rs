@@ -132,7 +132,7 @@ impl Lifecycle {
     pub async fn run(&self, stop: CancellationToken) {
         let tick = self.inner.options.tick;
         tokio::join!(
-            self.run_work(&stop),
+            Box::pin(self.run_work(&stop)),
             self.every("schedule", tick, &stop, || async {
                 self.schedule().await.map(|report| report.gated)
             }),
@@ -140,7 +140,7 @@ impl Lifecycle {
             self.every("revocations", tick, &stop, || self.follow_revocations()),
             self.every("suggestions", tick * 6, &stop, || self.ask_suggestions()),
             self.every("policies", tick * 720, &stop, || self.judge_all()),
-            self.judge_when_asked(&stop),
+            Box::pin(self.judge_when_asked(&stop)),
             self.every("trim", tick * 720, &stop, || self.trim()),
         );
         self.let_go().await;
