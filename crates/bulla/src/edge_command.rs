@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::cli::Global;
 use crate::config::{Configuration, EdgeSettings};
 use crate::exit::{Exit, Outcome, Problem, chain};
-use crate::serve_command::{certificate, figures_listener, files, memory, socket};
+use crate::serve_command::{bound_connections, certificate, figures_listener, files, memory, socket};
 
 /// Beyond what connections are given at the stop.
 const GRACE: Duration = Duration::from_secs(5);
@@ -94,6 +94,9 @@ pub(crate) async fn run(args: &EdgeArgs, global: &Global) -> Outcome<Exit> {
     settings.check()?;
     settings.check_whole()?;
     memory::keep(core_dumps)?;
+    // The client's and the upstream's.
+    let most = outbound::limits::descriptor_budget() / 2;
+    bound_connections("edge.connections_max", &mut settings.connections_max, most);
     let grace = Duration::from_secs(settings.stop_s);
     let stop = crate::stop::on_signal_within(grace + GRACE)?;
     let hangup = signal(SignalKind::hangup())
@@ -160,6 +163,9 @@ fn tls_options(settings: &EdgeSettings) -> Outcome<ClientTls> {
 fn announce(running: &Running, loaded: &Loaded, servers: &[Server]) {
     for (path, error) in &loaded.broken {
         eprintln!("warning: no certificate in {}: {}", path.display(), chain(error));
+    }
+    for (name, error) in &loaded.not_stapled {
+        eprintln!("warning: {name}.ocsp is not stapled: {error}");
     }
     for file in &loaded.certificates {
         tracing::info!(name = file.name, ski = %file.ski, kind = %file.kind, names = ?file.names, "is presented");

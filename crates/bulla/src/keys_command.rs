@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use keyless::server::{Options, Running, TlsOptions};
+use keyless::server::{HANDSHAKES_MAX, Options, Running, TlsOptions};
 use keyless::tenant::TenantOptions;
 use keyless::{Folder, KeySet, Look, Metrics};
 use tokio::task::JoinSet;
@@ -13,7 +13,9 @@ use tokio_util::sync::CancellationToken;
 use crate::cli::Global;
 use crate::config::{Configuration, KeyServiceSettings};
 use crate::exit::{Exit, Outcome, Problem, chain};
-use crate::serve_command::{certificate, figures_listener, files, master_keys, memory, socket};
+use crate::serve_command::{
+    bound_connections, certificate, figures_listener, files, master_keys, memory, socket,
+};
 
 /// For requests under way at the stop, and then for the rest.
 const GRACE: Duration = Duration::from_secs(10);
@@ -97,7 +99,10 @@ pub(crate) async fn run(args: &KeysArgs, global: &Global) -> Outcome<Exit> {
 }
 
 async fn serve(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
-    let mut settings = Configuration::load(global.config.as_deref())?.settings;
+    let configuration = Configuration::load(global.config.as_deref())?;
+    // Read again by its name: that it is gone is an error then.
+    let file = configuration.file().map(Path::to_owned);
+    let mut settings = configuration.settings;
     settings.keys.take(args);
     settings.keys.check()?;
     settings.keys.check_whole(args.listen.is_some())?;
@@ -110,7 +115,9 @@ async fn serve(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
     let mut folders = Folders::new(&settings, set.clone(), metrics.clone());
     folders.look(true).await?;
     let tls = settings.speaks_tls().then(|| tls_options(&settings)).transpose()?;
-    bound_connections(&mut settings);
+    // As many over TLS as over sockets, and those whose handshake is under way.
+    let most = outbound::limits::descriptor_budget().saturating_sub(HANDSHAKES_MAX) / 2;
+    bound_connections("keys.connections_max", &mut settings.connections_max, most);
     // Before the first client is let in: what fails, fails here.
     let figures = figures_listener("keys", &settings.metrics_listen).await?;
     let running = start(&settings, tls.clone(), set.clone(), metrics.clone()).await?;
@@ -121,7 +128,7 @@ async fn serve(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
         background.spawn(server::listen::serve_figures(listener, all, stop.clone()));
     }
     announce(&settings, &running, &set)?;
-    let tenants = Given { file: global.config.as_deref(), tenants: settings.tenants() };
+    let tenants = Given { file: file.as_deref(), tenants: settings.tenants() };
     keep(&settings, folders, tls, tenants, &running, &stop).await;
     eprintln!("stopping: requests under way are answered");
     let drained = running.stop().await;
@@ -130,19 +137,6 @@ async fn serve(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
         eprintln!("some requests had not finished and were cut off");
     }
     Ok(Exit::Ok)
-}
-
-/// As many connections as there may be files open for.
-fn bound_connections(settings: &mut KeyServiceSettings) {
-    let most = outbound::limits::descriptor_budget();
-    if settings.connections_max > most {
-        eprintln!(
-            "warning: {most} connections at once, not the {} of keys.connections_max: the limit of open files is too low\n\
-             hint: raise it (ulimit -n, LimitNOFILE)",
-            settings.connections_max
-        );
-        settings.connections_max = most;
-    }
 }
 
 async fn start(
@@ -209,6 +203,11 @@ impl Given<'_> {
         let now = Configuration::load(self.file)?.settings.keys.tenants();
         if now == self.tenants {
             return Ok(());
+        }
+        // A file that is being written is empty for a moment, and without tenants everybody may use every key.
+        if now.is_empty() {
+            return Err(Problem::usage("the configuration names no tenants any more")
+                .hint("restart the service to serve without tenants"));
         }
         running.change_tenants(&now).map_err(|error| Problem::usage(chain(&error)))?;
         tracing::info!(tenants = now.len(), "other tenants count from the next request on");

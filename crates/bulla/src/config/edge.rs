@@ -131,6 +131,12 @@ impl EdgeSettings {
             return Err(Problem::usage("there is no upstream to pass connections on to")
                 .hint("name one: --upstream, or edge.upstream or edge.routes in the configuration"));
         }
+        // Without a certificate no service over TLS can be asked at all, which is said of each.
+        let speaks_tls = !self.keys_certificate_file.as_os_str().is_empty();
+        if speaks_tls && self.keys_ca_files.is_empty() {
+            return Err(Problem::usage("edge.keys_ca_files is empty: no key service would be believed")
+                .hint("name the authority of its certificate: --keys-ca, or edge.keys_ca_files"));
+        }
         if self.unknown_names == UnknownNames::Default && self.default_certificate.is_empty() {
             return Err(Problem::usage("edge.unknown_names is \"default\", and there is no default").hint(
                 "name a file of the folder, without its ending: --default-certificate, or edge.default_certificate",

@@ -227,11 +227,12 @@ pub(super) const KEYS: &[(&str, Kind, &str)] = &[
         Kind::Number,
         "how long a key for session tickets seals; it opens for twice as long; 0: none are sealed",
     ),
-    ("keys.connections_max", Kind::Number, "its connections at once; more wait"),
+    ("keys.connections_max", Kind::Number, "its connections at once; more are closed at once"),
     (
         "keys.tenant",
         Kind::Toml,
-        "whose clients there are: [[keys.tenant]] with name, clients, share, rate_per_s, burst, in_flight_max, keys",
+        "whose clients there are: [[keys.tenant]] with name, clients, share, rate_per_s, burst, in_flight_max, \
+         connections_max, keys",
     ),
     ("edge.listen", Kind::Text, "where `bulla edge` speaks TLS"),
     (

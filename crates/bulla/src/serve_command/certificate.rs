@@ -132,7 +132,7 @@ async fn oldest(authority: &Authority) -> Option<uuid::Uuid> {
 /// The chain and the key of the files that `PREFIXcertificate_file` and `PREFIXkey_file` name.
 pub(crate) fn from_files(prefix: &str, certificate: &Path, key: &Path) -> Outcome<Arc<CertifiedKey>> {
     let wrong = |why: String| {
-        Problem::usage(format_args!("the server's certificate: {why}"))
+        Problem::usage(format_args!("the certificate of {prefix}certificate_file: {why}"))
             .hint(format!("check {prefix}certificate_file and {prefix}key_file"))
     };
     let chain = files::certificates(&format!("{prefix}certificate_file"), certificate)?;

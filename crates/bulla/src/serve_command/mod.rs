@@ -254,6 +254,18 @@ pub(crate) fn socket(key: &str, text: &str) -> Outcome<SocketAddr> {
     })
 }
 
+/// As many connections as there may be files open for: `most`.
+pub(crate) fn bound_connections(key: &str, connections_max: &mut usize, most: usize) {
+    let most = most.max(1);
+    if *connections_max > most {
+        eprintln!(
+            "warning: {most} connections at once, not the {connections_max} of {key}: the limit of open files is too low\n\
+             hint: raise it (ulimit -n, LimitNOFILE)"
+        );
+        *connections_max = most;
+    }
+}
+
 /// Where `SECTION.metrics_listen` has figures served; `None` for nowhere.
 pub(crate) async fn figures_listener(section: &str, listen: &str) -> Outcome<Option<TcpListener>> {
     if listen.is_empty() {

@@ -1,6 +1,6 @@
 //! A chain of a file, and what is stapled to it. Never a private key: a file that has one is not taken.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::{fmt, io};
 
@@ -9,7 +9,7 @@ use keyless::{FileKind, FileProblem, Folder};
 use keys::KeyType;
 use s2n_tls::cert_chain;
 use x509::ocsp::{Outcome, Status, parse_response};
-use x509::{Certificate, HostName, UnixTime};
+use x509::{Certificate, HostName, SerialNumber, UnixTime};
 use zeroize::Zeroizing;
 
 /// Octets of a file: a chain of ten certificates of the largest kind.
@@ -20,6 +20,7 @@ const CHAIN_MAX: usize = 10;
 const STAPLE_MAX: u64 = 16 << 10;
 
 /// A chain that can be presented.
+#[derive(Clone)]
 pub struct CertificateFile {
     /// The file's name without its ending.
     pub name: String,
@@ -35,12 +36,17 @@ pub struct CertificateFile {
     pub not_after: UnixTime,
     pub(super) spki: Arc<[u8]>,
     pub(super) pem: Vec<u8>,
+    serial: SerialNumber,
     pub(super) staple: Option<Staple>,
+    /// What is wrong with the file of the staple.
+    pub(super) not_stapled: Option<String>,
 }
 
 /// An OCSP response of the file beside it.
+#[derive(Clone)]
 pub(super) struct Staple {
-    pub(super) der: Vec<u8>,
+    pub(super) der: Arc<[u8]>,
+    serial: SerialNumber,
     /// When it counts no more.
     pub(super) until: Option<UnixTime>,
 }
@@ -84,14 +90,6 @@ pub enum BadCertificate {
     /// The TLS library does not take it.
     #[error("the TLS library does not take it: {0}")]
     Library(#[from] s2n_tls::error::Error),
-    /// What is to be stapled.
-    #[error("{path} is not stapled: {why}", path = .path.display())]
-    Staple {
-        /// Its file.
-        path: PathBuf,
-        /// What is wrong.
-        why: String,
-    },
 }
 
 impl FileProblem for BadCertificate {
@@ -136,6 +134,11 @@ impl CertificateFile {
         let pem =
             chain.iter().map(|der| x509::pem::encode("CERTIFICATE", der)).collect::<String>().into_bytes();
         cert_chain::Builder::new()?.load_public_pem(&pem)?;
+        // A chain counts without its staple: the old one lies beside a new chain for a while.
+        let (staple, not_stapled) = match Staple::beside(path, &leaf)? {
+            Ok(staple) => (staple, None),
+            Err(why) => (None, Some(why)),
+        };
         Ok(Self {
             name: path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
             ski: Ski::of_spki(&leaf.public_key.spki),
@@ -145,8 +148,20 @@ impl CertificateFile {
             not_after: leaf.not_after,
             spki: Arc::clone(&leaf.public_key.spki),
             pem,
-            staple: Staple::beside(path, &leaf)?,
+            serial: leaf.serial,
+            staple,
+            not_stapled,
         })
+    }
+
+    /// With the staple that the same chain had, where that of its file is none.
+    pub(super) fn after(self: Arc<Self>, before: &[Arc<Self>]) -> Arc<Self> {
+        let before = before.iter().find(|before| before.name == self.name);
+        let staple = before.and_then(|before| before.staple.clone());
+        match staple.filter(|staple| self.not_stapled.is_some() && staple.serial == self.serial) {
+            Some(staple) => Arc::new(Self { staple: Some(staple), ..Self::clone(&self) }),
+            None => self,
+        }
     }
 
     /// Whether it may be presented at this time.
@@ -156,24 +171,34 @@ impl CertificateFile {
 }
 
 impl Staple {
-    /// That of `NAME.ocsp`; `None` when there is no such file.
-    fn beside(path: &Path, leaf: &Certificate) -> Result<Option<Self>, BadCertificate> {
-        let path = path.with_extension("ocsp");
-        let wrong =
-            |why: &dyn fmt::Display| BadCertificate::Staple { path: path.clone(), why: why.to_string() };
-        let der = match read_at_most(&path, STAPLE_MAX) {
-            Ok(der) => der.to_vec(),
-            Err(BadCertificate::Io(error)) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(wrong(&error)),
-        };
-        let response = parse_response(&der).map_err(|error| wrong(&error))?;
+    /// That of `NAME.ocsp`, `None` when there is no such file, or what is wrong with it.
+    ///
+    /// # Errors
+    /// What may heal by itself.
+    fn beside(path: &Path, leaf: &Certificate) -> Result<Result<Option<Self>, String>, BadCertificate> {
+        match read_at_most(&path.with_extension("ocsp"), STAPLE_MAX) {
+            Ok(der) => Ok(Self::of(&der, leaf).map(Some)),
+            Err(BadCertificate::Io(error)) if error.kind() == io::ErrorKind::NotFound => Ok(Ok(None)),
+            // Until the file's mode changes.
+            Err(BadCertificate::Io(error)) if error.kind() == io::ErrorKind::PermissionDenied => {
+                Ok(Err(error.to_string()))
+            }
+            Err(BadCertificate::TooLong) => Ok(Err(format!("it is longer than {STAPLE_MAX} octets"))),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn of(der: &[u8], leaf: &Certificate) -> Result<Self, String> {
+        let response = parse_response(der).map_err(|error| error.to_string())?;
         if !matches!(response.status, Outcome::Status(Status::Good)) {
-            return Err(wrong(&format_args!("it says the certificate is {response}")));
+            return Err(format!("it says the certificate is {response}"));
         }
-        if response.serial.as_ref() != Some(&leaf.serial) {
-            return Err(wrong(&"it is about another certificate"));
+        match response.serial {
+            Some(serial) if serial == leaf.serial => {
+                Ok(Self { der: der.into(), serial, until: response.next_update })
+            }
+            _ => Err("it is about another certificate".to_owned()),
         }
-        Ok(Some(Self { der, until: response.next_update }))
     }
 
     pub(super) fn counts(&self, now: UnixTime) -> bool {

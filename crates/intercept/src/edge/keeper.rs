@@ -44,6 +44,8 @@ pub struct Loaded {
     pub certificates: Vec<Arc<CertificateFile>>,
     /// Files that changed and cannot be read; what they held before stays.
     pub broken: Vec<(PathBuf, BadCertificate)>,
+    /// Chains whose staple is none, by their names, with what is wrong; each told once.
+    pub not_stapled: Vec<(String, String)>,
 }
 
 /// Who looks.
@@ -103,6 +105,9 @@ impl Keeper {
                     for (path, error) in loaded.broken {
                         tracing::warn!(path = %path.display(), %error, "no certificate; the one it held before stays");
                     }
+                    for (name, error) in loaded.not_stapled {
+                        tracing::warn!(name, error, "NAME.ocsp is not stapled");
+                    }
                 }
                 Err(error) => tracing::warn!(%error, "the certificates stay as they are"),
             }
@@ -119,8 +124,10 @@ impl Keeper {
         });
         let look = self.folder.look()?;
         let now = now();
+        let mut not_stapled = Vec::new();
         if look.changed {
-            self.held = look.held.into_iter().map(|(_, file)| file).collect();
+            not_stapled = self.newly_not_stapled(look.held.iter().map(|(_, file)| &**file));
+            self.held = look.held.into_iter().map(|(_, file)| file.after(&self.held)).collect();
             self.is_stale = true;
         }
         if self.is_stale || self.due.is_some_and(|due| now >= due) {
@@ -134,8 +141,22 @@ impl Keeper {
             }
         }
         let expiry = self.held.iter().map(|file| file.not_after.0).min();
-        self.metrics.certificates(self.held.len(), look.broken_in_all, expiry);
-        Ok(Loaded { certificates: self.held.clone(), broken: look.broken })
+        let broken = look.broken_in_all + self.held.iter().filter(|file| file.not_stapled.is_some()).count();
+        self.metrics.certificates(self.held.len(), broken, expiry);
+        Ok(Loaded { certificates: self.held.clone(), broken: look.broken, not_stapled })
+    }
+
+    fn newly_not_stapled<'a>(
+        &self,
+        files: impl Iterator<Item = &'a CertificateFile>,
+    ) -> Vec<(String, String)> {
+        let told = |file: &CertificateFile| {
+            self.held.iter().any(|before| before.name == file.name && before.not_stapled == file.not_stapled)
+        };
+        files
+            .filter(|file| !told(file))
+            .filter_map(|file| Some((file.name.clone(), file.not_stapled.clone()?)))
+            .collect()
     }
 
     fn build(&mut self, now: UnixTime) -> Result<(), KeepError> {

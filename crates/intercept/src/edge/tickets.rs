@@ -13,7 +13,7 @@ use s2n_tls::config::Builder;
 use s2n_tls::error::Error;
 use zeroize::Zeroizing;
 
-/// Secrets of a file: the first seals, all open. One to come, one that seals, one that went.
+/// Secrets of a file: the first seals, all open.
 pub const TICKET_KEYS_MAX: usize = 3;
 /// Octets of a secret.
 const SECRET: usize = 32;

@@ -33,10 +33,12 @@ pub(super) async fn keep(link: Arc<Link>, stopping: CancellationToken) {
 
 async fn connect_again_and_again(link: &Link) {
     let mut pause = link.options.backoff;
+    let mut is_known_to_be_away = false;
     loop {
         match connect(link).await {
             Ok(stream) => {
                 link.metrics.connected(true);
+                is_known_to_be_away = false;
                 tracing::info!(server = %link.server(), "connected to the key service");
                 let since = Instant::now();
                 link.open();
@@ -53,7 +55,12 @@ async fn connect_again_and_again(link: &Link) {
             Err(error) => {
                 link.metrics.connected(false);
                 link.set(State::Down);
-                tracing::info!(server = %link.server(), %error, "the key service cannot be reached");
+                // Told once: each try after it says the same.
+                if std::mem::replace(&mut is_known_to_be_away, true) {
+                    tracing::info!(server = %link.server(), %error, "the key service cannot be reached");
+                } else {
+                    tracing::warn!(server = %link.server(), %error, "the key service cannot be reached; it is tried again");
+                }
             }
         }
         tokio::time::sleep(spread(pause)).await;
@@ -154,7 +161,11 @@ async fn ping(link: &Link) -> io::Error {
         tokio::time::sleep(options.ping_every).await;
         let items = Items { opcode: opcode::PING, ..Items::default() };
         // A ping is never refused for the others' sake: without it nobody knows whether they will be answered.
-        let Ok(asked) = link.ask(&items, usize::MAX) else { continue };
+        let asked = match link.ask(&items, usize::MAX) {
+            Ok(asked) => asked,
+            // So much waits to be written that nothing of it was for long.
+            Err(error) => return io::Error::other(error),
+        };
         if let Err(error) = asked.answered(Instant::now() + options.ping_timeout).await {
             return io::Error::other(error);
         }

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::server::PORT;
-use crate::wire::{ErrorCode, Items, opcode};
+use crate::wire::{ErrorCode, Items};
 use budget::Budget;
 use link::{Link, State};
 
@@ -292,12 +292,6 @@ impl Client {
             }
         }
         Err(failed.unwrap_or(ClientError::Unreachable))
-    }
-
-    /// Asks every server that is connected for an answer to a ping; true when one gives it.
-    pub async fn ping(&self, deadline: Deadline) -> bool {
-        let items = Items { opcode: opcode::PING, payload: b"bulla", ..Items::default() };
-        self.call(&items, deadline).await.is_ok()
     }
 
     /// Until somebody is connected, or nobody will be soon.

@@ -20,8 +20,9 @@ use super::{Protocol, Shared, connection, native};
 use crate::tenant::Identity;
 
 /// TLS handshakes under way, some 50 KB each: at 1 ms of a processor a handshake, half a second's worth.
-pub(super) const HANDSHAKES_MAX: usize = 512;
-/// Of one address: a terminator has one connection, a host with many behind it some.
+pub const HANDSHAKES_MAX: usize = 512;
+/// Of one address: a terminator has one connection, a host with many behind it some. Of IPv6 one address is a whole /64,
+/// of which any host may have all.
 pub(super) const HANDSHAKES_PER_ADDRESS_MAX: usize = 64;
 /// After an error of `accept` (no descriptors left), before the next try.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -54,6 +55,7 @@ impl Door {
     }
 
     fn handshake(&self, address: IpAddr) -> Option<Handshake> {
+        let address = site(address);
         let permit = Arc::clone(&self.handshakes).try_acquire_owned().ok()?;
         let mut counts = self.by_address.lock();
         let count = counts.entry(address).or_default();
@@ -62,6 +64,13 @@ impl Door {
         }
         *count += 1;
         Some(Handshake { address, by_address: Arc::clone(&self.by_address), _permit: permit })
+    }
+}
+
+fn site(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6((address.to_bits() & !u128::from(u64::MAX)).into()),
+        address => address,
     }
 }
 
@@ -174,6 +183,13 @@ async fn over_tls(
     };
     let chain = stream.get_ref().1.peer_certificates();
     let identity = Identity::of_chain(chain);
+    let _place = match shared.tenants.connection(&identity) {
+        Ok(place) => place,
+        Err(tenant) => {
+            tracing::warn!(%address, tenant, "the tenant has as many connections as it may");
+            return end::FULL;
+        }
+    };
     let ends = ends_in(chain, address);
     let serving = serve(Arc::clone(&shared), stream, identity, shared.options.idle, protocol, leave.clone());
     let mut serving = std::pin::pin!(serving);
@@ -226,4 +242,22 @@ where
         Protocol::Native => native::serve(shared, stream, identity, leave).await,
     };
     end.name()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn handshakes_are_counted_by_site() {
+        let door = Door::new(1);
+        let shake = |address: &str| door.handshake(address.parse().unwrap());
+        let held: Vec<_> =
+            (0..HANDSHAKES_PER_ADDRESS_MAX).map(|at| shake(&format!("2001:db8::{at:x}")).unwrap()).collect();
+        assert!(shake("2001:db8::ffff").is_none(), "another address of the same host");
+        assert!(shake("2001:db8:0:1::1").is_some());
+        assert!(shake("::ffff:192.0.2.1").is_some());
+        drop(held);
+        assert!(shake("2001:db8::ffff").is_some());
+    }
 }

@@ -1,5 +1,6 @@
 //! Who listens: mutual TLS on TCP, and Unix sockets for the same host; for the Keyless protocol and for the native one.
 
+mod arriving;
 mod connection;
 mod door;
 mod entry;
@@ -35,6 +36,7 @@ use socket::Bound;
 use tls::Configs;
 use work::{Caller, Octets};
 
+pub use door::HANDSHAKES_MAX;
 pub use native::CALLS_MAX;
 pub use service::{BATCH_MAX, INPUT_MAX, STREAM_MAX};
 pub use tls::{TlsError, TlsOptions};
@@ -191,7 +193,7 @@ pub async fn start(options: Options, keys: KeySet, metrics: Metrics) -> Result<R
     let stage = Stage::start(options.processors.max(1)).map_err(StartError::Threads)?;
     crate::metrics::register_stage(&metrics, &stage);
     let tickets = Some(options.ticket_life).filter(|life| !life.is_zero()).map(TicketKeys::new);
-    let tenants = Tenants::new(metrics.clone());
+    let tenants = Tenants::new(metrics.clone(), options.connections_max);
     tenants.change(&options.tenants, &stage)?;
     let shared = Arc::new(Shared {
         keys,

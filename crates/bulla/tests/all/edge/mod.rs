@@ -174,6 +174,18 @@ fn certificates_and_staples_change_while_it_runs() {
     world.put("certs/a.ocsp", b"no response");
     until("the staple is found broken", || broken() == 1.0);
     assert!(stapled(), "the one before stays");
+
+    // Renewed, the chain is presented, whatever lies beside it.
+    world.put("certs/a.ocsp", &staple);
+    until("it is whole again", || broken() == 0.0);
+    world.chain("a", "DNS:a.example");
+    until("the newer one is presented", || serial() != third);
+    until("the staple of the older one is found", || broken() == 1.0);
+    assert!(!stapled());
+    drop(edge);
+    let edge = world.edge(&["--upstream", &hello()]);
+    let said = world.s_client(&edge, "-servername a.example", "");
+    assert!(said.contains("BEGIN CERTIFICATE"), "after a restart, too: {said}");
 }
 
 #[test]
@@ -400,6 +412,19 @@ fn no_private_key_is_in_the_terminator() {
     drop(open);
 }
 
+const BELIEVES_NOBODY: [&str; 10] = [
+    "--certificates",
+    "certs",
+    "--upstream",
+    "a:1",
+    "--keys",
+    "tls:a:1",
+    "--keys-certificate",
+    "ca.pem",
+    "--keys-key",
+    "ca.key",
+];
+
 #[test]
 fn what_is_wrong_is_said() {
     let mut world = World::new(&[("a", P256, "DNS:a.example")]);
@@ -412,6 +437,7 @@ fn what_is_wrong_is_said() {
         (&["--certificates", "certs", "--upstream", "nonsense"], 2, "HOST:PORT"),
         (&["--certificates", "certs", "--upstream", "a:1", "--keys", "keys.sock"], 2, "unix:PATH"),
         (&["--certificates", "certs", "--upstream", "a:1", "--keys", "tls:a"], 2, "--keys-certificate"),
+        (&BELIEVES_NOBODY, 2, "--keys-ca"),
         (&["--certificates", "certs", "--upstream", "a:1", "--default-certificate", "b"], 5, "no b.pem"),
         (
             &["--certificates", "certs", "--upstream", "a:1", "--ticket-keys", "ca.pem"],
