@@ -4,7 +4,11 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 )
+
+// dialWithin bounds a dial, whatever the context of those who wait for it.
+const dialWithin = 10 * time.Second
 
 // Doer carries requests: a Conn, as long as it lives, or a Client, which connects anew.
 type Doer interface {
@@ -15,15 +19,26 @@ type Doer interface {
 // Client keeps one connection, made with the first request and again after it has ended. Many goroutines may use it at
 // once; those that find no connection wait for the one of them that makes it.
 type Client struct {
-	dial func(context.Context) (*Conn, error)
+	dial   func(context.Context) (*Conn, error)
+	within time.Duration
 
-	lock   sync.Mutex
-	conn   *Conn
-	dialed chan struct{}
+	lock sync.Mutex
+	conn *Conn
+	// The dial under way, if there is one.
+	dialing *dialing
+}
+
+// dialing is a dial that all who need a connection wait for; err is read once done is closed.
+type dialing struct {
+	done chan struct{}
+	conn *Conn
+	err  error
 }
 
 // NewClient connects with dial, which is Dial with its arguments.
-func NewClient(dial func(context.Context) (*Conn, error)) *Client { return &Client{dial: dial} }
+func NewClient(dial func(context.Context) (*Conn, error)) *Client {
+	return &Client{dial: dial, within: dialWithin}
+}
 
 // Do is Conn's. A request whose connection ended before its reply is asked once more: a signature does no harm twice.
 func (c *Client) Do(ctx context.Context, opcode byte, ski *SKI, payload []byte) (Reply, error) {
@@ -49,38 +64,34 @@ func (c *Client) Close() error {
 	return c.conn.Close()
 }
 
-// live is a connection that has not ended, as far as is known.
+// live is a connection that has not ended, as far as is known. A dial's failure is that of all who waited for it.
 func (c *Client) live(ctx context.Context) (*Conn, error) {
-	for {
-		c.lock.Lock()
-		if c.conn != nil && c.conn.Err() == nil {
-			defer c.lock.Unlock()
-			return c.conn, nil
-		}
-		dialed := c.dialed
-		if dialed == nil {
-			dialed = make(chan struct{})
-			c.dialed = dialed
-			c.lock.Unlock()
-			return c.connect(ctx, dialed)
-		}
-		c.lock.Unlock()
-		select {
-		case <-dialed:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
+	c.lock.Lock()
+	if c.conn != nil && c.conn.Err() == nil {
+		defer c.lock.Unlock()
+		return c.conn, nil
+	}
+	if c.dialing == nil {
+		c.dialing = &dialing{done: make(chan struct{})}
+		go c.connect(context.WithoutCancel(ctx), c.dialing)
+	}
+	dialing := c.dialing
+	c.lock.Unlock()
+	select {
+	case <-dialing.done:
+		return dialing.conn, dialing.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
 }
 
-func (c *Client) connect(ctx context.Context, dialed chan struct{}) (*Conn, error) {
+func (c *Client) connect(ctx context.Context, dialing *dialing) {
+	ctx, cancel := context.WithTimeout(ctx, c.within)
+	defer cancel()
 	conn, err := c.dial(ctx)
 	c.lock.Lock()
 	defer c.lock.Unlock()
-	if err == nil {
-		c.conn = conn
-	}
-	c.dialed = nil
-	close(dialed)
-	return conn, err
+	dialing.conn, dialing.err = conn, err
+	c.conn, c.dialing = conn, nil
+	close(dialing.done)
 }

@@ -52,6 +52,51 @@ func TestAClientConnectsAnew(t *testing.T) {
 	}
 }
 
+func TestADialThatDoesNotEndFailsAllWhoWaitForItOnce(t *testing.T) {
+	var dials atomic.Int32
+	silent := NewClient(func(ctx context.Context) (*Conn, error) {
+		dials.Add(1)
+		<-ctx.Done()
+		return nil, ctx.Err()
+	})
+	silent.within = time.Second
+	// One who goes away takes nothing from the others.
+	gone, leave := context.WithCancel(context.Background())
+	left := make(chan error)
+	go func() {
+		_, err := silent.Do(gone, OpPing, nil, nil)
+		left <- err
+	}()
+	for dials.Load() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	const waiters = 100
+	failed := make(chan error)
+	for range waiters {
+		go func() {
+			_, err := silent.Do(context.Background(), OpPing, nil, nil)
+			failed <- err
+		}()
+	}
+	leave()
+	if err := <-left; !errors.Is(err, context.Canceled) {
+		t.Errorf("who left: %v", err)
+	}
+	for range waiters {
+		select {
+		case err := <-failed:
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%v", err)
+			}
+		case <-time.After(time.Minute):
+			t.Fatal("nobody is told")
+		}
+	}
+	if dials.Load() > 10 {
+		t.Errorf("%d dials", dials.Load())
+	}
+}
+
 func TestAQuietConnectionIsKept(t *testing.T) {
 	near, far := net.Pipe()
 	conn := newConn(near, 10*time.Millisecond)

@@ -142,23 +142,18 @@ impl KeySet {
         inner.by_spki.get(spki).and_then(|ski| inner.by_ski.get(ski)).cloned()
     }
 
-    /// Up to `max` keys that are `wanted`, after the one with this identifier, in the order of these.
-    pub(crate) fn page(
-        &self,
-        after: Option<&Ski>,
-        max: usize,
-        wanted: impl Fn(&Key) -> bool,
-    ) -> Vec<Arc<Key>> {
+    /// Up to `max` keys after the one with this identifier, in the order of these.
+    pub(crate) fn page(&self, after: Option<&Ski>, max: usize) -> Vec<Arc<Key>> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let inner = self.inner.read();
         let rest = inner.order.range((from, Bound::Unbounded)).filter_map(|ski| inner.by_ski.get(ski));
-        rest.filter(|key| wanted(key)).take(max).cloned().collect()
+        rest.take(max).cloned().collect()
     }
 
     /// Identifiers and kinds of all, in the order of the identifiers.
     #[must_use]
     pub fn list(&self) -> Vec<(Ski, KeyType)> {
-        self.page(None, usize::MAX, |_| true).iter().map(|key| (key.ski, key.kind)).collect()
+        self.page(None, usize::MAX).iter().map(|key| (key.ski, key.kind)).collect()
     }
 }
 

@@ -35,4 +35,4 @@ pub use scheme::{Hash, Misfit, Scheme, SignJob, sign_slice};
 pub use secret::Secret;
 pub use signer::{Deadline, KeyRef, SignError, Signer};
 pub use software::{DecryptError, KeyError, KeyFileError, OaepHash, PrivateKey, constant_time_eq};
-pub use tickets::{TicketError, TicketKeys};
+pub use tickets::{OVERHEAD as TICKET_OVERHEAD, TicketError, TicketKeys};

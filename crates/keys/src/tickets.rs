@@ -14,8 +14,8 @@ const ID: usize = 8;
 const NONCE: usize = 12;
 /// Octets of the tag.
 const TAG: usize = 16;
-/// What a sealed value is longer by than the clear one.
-const OVERHEAD: usize = ID + NONCE + TAG;
+/// Octets that a sealed value is longer by than the clear one.
+pub const OVERHEAD: usize = ID + NONCE + TAG;
 /// Seals under one key, far from where random nonces may repeat; the next one brings a new key, whatever its age.
 const SEALS_MAX: u32 = 1 << 30;
 

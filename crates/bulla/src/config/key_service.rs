@@ -52,6 +52,8 @@ pub(crate) struct TenantSettings {
     #[serde(default = "in_flight_max")]
     in_flight_max: usize,
     #[serde(default)]
+    connections_max: usize,
+    #[serde(default)]
     keys: Vec<String>,
 }
 
@@ -125,6 +127,7 @@ impl KeyServiceSettings {
             rate_per_s: tenant.rate_per_s,
             burst: tenant.burst,
             in_flight_max: tenant.in_flight_max,
+            connections_max: tenant.connections_max,
             keys: tenant.keys.clone(),
         };
         self.tenant.iter().map(options).collect()

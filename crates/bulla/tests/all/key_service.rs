@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -31,11 +32,14 @@ pub(crate) struct Place {
     pub(crate) service: Option<Child>,
     /// The settings of SoftHSM, where there is a token.
     softhsm: Option<PathBuf>,
+    /// What the service said since it serves.
+    log: Arc<Mutex<String>>,
 }
 
 impl Place {
     pub(crate) fn new() -> Self {
-        let place = Self { folder: TempDir::new().unwrap(), service: None, softhsm: None };
+        let place =
+            Self { folder: TempDir::new().unwrap(), service: None, softhsm: None, log: Arc::default() };
         std::fs::create_dir(place.path("keys")).unwrap();
         place
     }
@@ -101,8 +105,18 @@ impl Place {
             assert!(errors.read_line(&mut said).unwrap() > 0, "it ended: {said}");
         }
         // What it says later must not block it.
-        std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::sink()));
+        let log = Arc::clone(&self.log);
+        std::thread::spawn(move || {
+            for line in errors.lines().map_while(Result::ok) {
+                *log.lock().unwrap() += &(line + "\n");
+            }
+        });
         said
+    }
+
+    /// What it said since it serves.
+    fn log(&self) -> String {
+        self.log.lock().unwrap().clone()
     }
 
     pub(crate) fn stop(&mut self) -> Option<i32> {
@@ -267,7 +281,7 @@ fn tenants_have_their_keys_and_limits_by_the_native_protocol_too() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let mut roots = rustls::RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(place.path("ca.pem")).unwrap()).unwrap();
-    let provider = std::sync::Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let tls = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()
@@ -301,7 +315,20 @@ fn tenants_have_their_keys_and_limits_by_the_native_protocol_too() {
     assert_eq!(checked.status.code(), Some(2), "{}", describe(&checked));
     assert!(stderr(&checked).contains("share is from 1 to 100"), "{}", describe(&checked));
 
-    assert_eq!(native(&runtime, &client, mail, 1), [Err(unknown.to_owned())]);
+    // Neither does a file that is being written, or gone: without tenants everybody would have every key.
+    for is_gone in [false, true] {
+        let file = folder.join("bulla.toml");
+        if is_gone {
+            std::fs::remove_file(file).unwrap()
+        } else {
+            std::fs::write(file, "").unwrap()
+        }
+        let looks = || place.log().matches("the tenants stay as they are").count();
+        let before = looks();
+        until("a look at it", || looks() > before);
+        assert_eq!(native(&runtime, &client, mail, 1), [Err(unknown.to_owned())]);
+        configure("keys = [\"web-*\"]");
+    }
     configure("share = 2");
     until("every key", || native(&runtime, &client, mail, 1)[0].is_ok());
 

@@ -81,9 +81,10 @@ pub struct ListKeysRequest {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ListKeysReply {
+    /// Those that this client may use; of many that it may not there are fewer than asked for, or none, before the end.
     #[prost(message, repeated, tag = "1")]
     pub keys: ::prost::alloc::vec::Vec<Key>,
-    /// Empty at the end.
+    /// Empty at the end, and only there.
     #[prost(bytes = "vec", tag = "2")]
     pub next_page_token: ::prost::alloc::vec::Vec<u8>,
 }

@@ -154,9 +154,9 @@ impl Entry {
         self.tenant.admit(self.in_flight)
     }
 
-    /// It waits for its turn from now on, and holds so many octets.
-    pub(super) fn queue(&mut self, held: Held) {
-        self.held = Some(held);
+    /// It waits for its turn from now on, and holds so many octets, if its message is long.
+    pub(super) fn queue(&mut self, held: Option<Held>) {
+        self.held = held;
         self.stage = self.child("queue");
     }
 

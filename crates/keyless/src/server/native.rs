@@ -15,18 +15,20 @@ use tokio_util::task::TaskTracker;
 use tower::Service;
 
 use super::Shared;
+use super::arriving::{Arriving, HalfSent};
 use super::connection::{DRAIN, End};
 use super::service::{Keys, MESSAGE_MAX};
 use crate::native::proto::key_service_server::KeyServiceServer;
 use crate::tenant::{Client, Identity};
 
-/// Calls of one connection under way; a stream is one of them. Some 4 KB each.
+/// Calls of one connection under way; a stream is one of them. Some 4 KB each, and what [`arriving`](super::arriving) and
+/// [`replies`](super::replies) bound.
 pub const CALLS_MAX: u32 = 1_024;
 /// Octets that a peer may send ahead, of one call and of all: a whole batch of digests, and four of them.
 const STREAM_WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
-/// Octets of replies that wait for a peer, of one call.
-const SEND_MAX: usize = 256 << 10;
+/// Octets of replies that wait for a peer, of one call: those of a batch.
+const SEND_MAX: usize = 64 << 10;
 /// Octets of a call's header fields.
 const HEADER_MAX: u32 = 16 << 10;
 /// Calls that a peer opened and reset before they were looked at (rapid reset, CVE-2023-44487), and those reset by us for a
@@ -99,7 +101,12 @@ where
     let service = KeyServiceServer::new(Keys::new(Arc::clone(&shared), client))
         .max_decoding_message_size(MESSAGE_MAX)
         .max_encoding_message_size(2 * MESSAGE_MAX);
-    let answer = service_fn(move |request: http::Request<Incoming>| service.clone().call(request));
+    let (half_sent, patience) = (HalfSent::default(), shared.options.idle);
+    let answer = service_fn(move |request: http::Request<Incoming>| {
+        let is_stream = request.uri().path().ends_with("/SignStream");
+        let request = request.map(|body| Arriving::new(body, half_sent.clone(), patience, is_stream));
+        service.clone().call(request)
+    });
     let connection = http2::Builder::new(owned)
         .timer(TokioTimer::new())
         .max_concurrent_streams(CALLS_MAX)

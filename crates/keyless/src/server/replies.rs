@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use futures_util::task::AtomicWaker;
@@ -15,8 +15,22 @@ use crate::native::code_name;
 /// How one request ended.
 pub(super) type Outcome = Result<Vec<u8>, Failure>;
 
+/// Octets of replies on one connection that are ready and not taken: beyond it its streams take no more requests.
+const UNREAD_MAX: usize = 8 << 20;
+/// Octets of a reply beside its signature.
+const REPLY: usize = 64;
+
+/// Octets of replies on one connection that are ready and not taken.
+#[derive(Debug, Default)]
+pub(super) struct Unread(AtomicUsize);
+
+fn octets(outcome: &Outcome) -> usize {
+    REPLY + outcome.as_ref().map_or(0, Vec::len)
+}
+
 /// What is ready, and whether anybody takes it.
 pub(super) struct Replies {
+    unread: Arc<Unread>,
     ready: Mutex<VecDeque<(u64, Outcome)>>,
     closed: AtomicBool,
     gone: Notify,
@@ -40,9 +54,17 @@ impl Replies {
 
     fn push(&self, id: u64, outcome: Outcome) {
         if self.is_there() {
+            self.unread.0.fetch_add(octets(&outcome), Ordering::Relaxed);
             self.ready.lock().push_back((id, outcome));
             self.waker.wake();
         }
+    }
+}
+
+impl Drop for Replies {
+    fn drop(&mut self) {
+        let left = self.ready.get_mut().iter().map(|(_, outcome)| octets(outcome)).sum();
+        self.unread.0.fetch_sub(left, Ordering::Relaxed);
     }
 }
 
@@ -54,8 +76,9 @@ pub(super) struct Inbox {
 }
 
 impl Inbox {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(unread: Arc<Unread>) -> Self {
         let replies = Replies {
+            unread,
             ready: Mutex::default(),
             closed: AtomicBool::new(false),
             gone: Notify::new(),
@@ -81,6 +104,11 @@ impl Inbox {
         self.expected
     }
 
+    /// Whether replies on the connection wait that nobody reads.
+    pub(super) fn is_full(&self) -> bool {
+        self.replies.unread.0.load(Ordering::Relaxed) > UNREAD_MAX
+    }
+
     /// The next reply, in whichever order; `None` when no more are expected.
     pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<(u64, Outcome)>> {
         if self.expected == 0 {
@@ -89,6 +117,7 @@ impl Inbox {
         self.replies.waker.register(context.waker());
         match self.replies.ready.lock().pop_front() {
             Some(reply) => {
+                self.replies.unread.0.fetch_sub(octets(&reply.1), Ordering::Relaxed);
                 self.expected -= 1;
                 Poll::Ready(Some(reply))
             }

@@ -8,6 +8,7 @@ use super::Shared;
 use super::entry::{Entry, Failure};
 use super::outbox::{Outbox, Ticket};
 use super::work::{Caller, KeyName};
+use crate::ELSEWHERE_PER_KEY_MAX;
 use crate::metrics::Refusal;
 use crate::operation::{self, OPERATIONS, Operation};
 use crate::wire::{ErrorCode, Header, Items, MAJOR, Malformed, opcode};
@@ -16,8 +17,8 @@ use crate::wire::{ErrorCode, Header, Items, MAJOR, Malformed, opcode};
 const REQUEST_ID_MAX: usize = 128;
 
 /// Requests of one connection that may be under way: what it asks beyond is refused, and it is read on. Clients of the
-/// protocol have at most 1,024.
-const OF_CONNECTION_MAX: usize = 2_048;
+/// protocol have at most 1,024. More than may be under way to one key elsewhere: the others are signed by meanwhile.
+const OF_CONNECTION_MAX: usize = 2 * ELSEWHERE_PER_KEY_MAX;
 
 impl Shared {
     /// Takes one message.

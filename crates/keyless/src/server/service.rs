@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures_util::Stream;
 use tokio::time::Sleep;
@@ -15,8 +15,9 @@ use x509::SpkiHash;
 
 use super::Shared;
 use super::entry::{Entry, Failure};
-use super::replies::{Inbox, Outcome};
+use super::replies::{Inbox, Outcome, Unread};
 use super::work::{Caller, KeyName};
+use crate::Key;
 use crate::metrics::Refusal;
 use crate::native::proto::key_service_server::KeyService;
 use crate::native::proto::{self, SignReply, SignRequest, sign_reply, sign_request};
@@ -29,23 +30,29 @@ use crate::wire::Ski;
 pub(super) const MESSAGE_MAX: usize = 1 << 20;
 /// Items of a batch.
 pub const BATCH_MAX: usize = 256;
-/// Octets of what is signed or sealed: what the Keyless protocol can carry.
+/// Octets of what is signed or unsealed: what the Keyless protocol can carry.
 pub const INPUT_MAX: usize = 65_532;
+/// Octets of what is sealed, so that it can be unsealed.
+const SEALED_MAX: usize = INPUT_MAX - keys::TICKET_OVERHEAD;
 /// Requests of one stream under way, replies that are not read yet among them: some 1 KB each.
 pub const STREAM_MAX: usize = 4_096;
 /// Keys of a page, unless it is said otherwise and at most.
 const PAGE: usize = 100;
 const PAGE_MAX: usize = 1_000;
+/// Keys that are looked at for a page: what a tenant may not use is passed over, 1 µs each.
+const LOOKED_AT_MAX: usize = 4_096;
 /// Requests of a stream that are taken before replies have their turn.
 const ROUND: usize = 64;
-/// A deadline further away is taken as this one.
-const DEADLINE_MAX: std::time::Duration = std::time::Duration::from_secs(60);
+/// A deadline further away is taken as this one; that of a stream, which may be a day's, as it is.
+const DEADLINE_MAX: Duration = Duration::from_secs(60);
 
 /// The service as one client sees it.
 #[derive(Clone)]
 pub(super) struct Keys {
     shared: Arc<Shared>,
     client: Arc<Client>,
+    /// Of the connection.
+    unread: Arc<Unread>,
 }
 
 /// What comes with a call beside its message.
@@ -57,11 +64,16 @@ struct Given {
 }
 
 impl Given {
+    /// Of a call that has one message.
     fn of(metadata: &MetadataMap) -> Self {
+        Self::within(metadata, DEADLINE_MAX)
+    }
+
+    fn within(metadata: &MetadataMap, most: Duration) -> Self {
         let text = |name| metadata.get(name).and_then(|value| value.to_str().ok());
         let timeout = text("grpc-timeout").and_then(grpc_timeout);
         Self {
-            due: timeout.map(|timeout| Instant::now() + timeout.min(DEADLINE_MAX)),
+            due: timeout.and_then(|timeout| Instant::now().checked_add(timeout.min(most))),
             trace: text(TRACEPARENT).and_then(TraceParent::parse),
         }
     }
@@ -69,7 +81,7 @@ impl Given {
 
 impl Keys {
     pub(super) fn new(shared: Arc<Shared>, client: Arc<Client>) -> Self {
-        Self { shared, client }
+        Self { shared, client, unread: Arc::default() }
     }
 
     /// Begins one signature; its reply comes under `number`.
@@ -85,7 +97,7 @@ impl Keys {
         let began = call.entry.began();
         let patience = match request.timeout_ms {
             0 => self.shared.options.deadline,
-            ms => std::time::Duration::from_millis(ms.into()).min(DEADLINE_MAX),
+            ms => Duration::from_millis(ms.into()).min(DEADLINE_MAX),
         };
         let own = (request.timeout_ms > 0 || given.due.is_none()).then(|| began + patience);
         let deadline = own.into_iter().chain(given.due).min().unwrap_or(began);
@@ -94,6 +106,10 @@ impl Keys {
         }
         let Some(name) = name else { return call.fail(Failure::NoKey) };
         self.shared.sign(Caller::Native(call), name, scheme, request.input.into(), deadline);
+    }
+
+    fn inbox(&self) -> Inbox {
+        Inbox::new(Arc::clone(&self.unread))
     }
 
     fn entry(&self, place: usize, name: Option<KeyName>, own_trace: &str, given: &Given) -> Entry {
@@ -107,19 +123,19 @@ impl Keys {
         Entry::new(self.shared.metrics.clone(), tenant, place, span)
     }
 
-    /// Seals or unseals: `opcode` is the Keyless protocol's.
+    /// Seals or unseals at most so many octets: `opcode` is the Keyless protocol's.
     async fn ticket(
         &self,
         opcode: u8,
         metadata: &MetadataMap,
-        octets: &[u8],
+        (octets, most): (&[u8], usize),
         work: impl FnOnce(&Shared, Caller, &[u8]),
     ) -> Result<Vec<u8>, Status> {
         let place = operation::place(opcode).map_err(|_| Status::unimplemented("no such operation"))?;
-        let mut inbox = Inbox::new();
+        let mut inbox = self.inbox();
         let call = inbox.call(0, self.entry(place, None, "", &Given::of(metadata)));
-        if octets.len() > INPUT_MAX {
-            call.fail(Failure::TooLong { given: octets.len(), most: INPUT_MAX });
+        if octets.len() > most {
+            call.fail(Failure::TooLong { given: octets.len(), most });
         } else {
             work(&self.shared, Caller::Native(call), octets);
         }
@@ -156,6 +172,15 @@ fn key_name(request: &SignRequest) -> Option<KeyName> {
     }
 }
 
+fn listed(key: &Key) -> proto::Key {
+    proto::Key {
+        ski: key.ski.0.to_vec(),
+        spki_sha256: key.spki_sha256.as_bytes().to_vec(),
+        kind: key.kind.name().to_owned(),
+        public_key: key.signer.spki().to_vec(),
+    }
+}
+
 /// What a request is known by, for whoever looks (`--log keyless=debug`); its parent is the caller's.
 fn span(tenant: &str, opcode: &str, name: Option<KeyName>, trace: Option<TraceParent>) -> Span {
     let key = match name {
@@ -182,7 +207,7 @@ impl KeyService for Keys {
     async fn sign(&self, request: Request<SignRequest>) -> Result<Response<SignReply>, Status> {
         let given = Given::of(request.metadata());
         let request = request.into_inner();
-        let (id, mut inbox) = (request.id, Inbox::new());
+        let (id, mut inbox) = (request.id, self.inbox());
         self.begin(&mut inbox, id, request, &given);
         let signature = outcome(in_time(given.due, inbox.next()).await?)?;
         Ok(Response::new(reply(id, Ok(signature))))
@@ -199,7 +224,7 @@ impl KeyService for Keys {
             return Err(Status::invalid_argument(format!("{count} requests, at most {BATCH_MAX} are taken")));
         }
         let ids: Vec<u64> = requests.iter().map(|request| request.id).collect();
-        let mut inbox = Inbox::new();
+        let mut inbox = self.inbox();
         for (number, request) in requests.into_iter().enumerate() {
             self.begin(&mut inbox, number as u64, request, &given);
         }
@@ -221,14 +246,14 @@ impl KeyService for Keys {
         &self,
         request: Request<Streaming<SignRequest>>,
     ) -> Result<Response<Self::SignStreamStream>, Status> {
-        let given = Given::of(request.metadata());
+        let given = Given::within(request.metadata(), Duration::MAX);
         Ok(Response::new(Answers {
             due: given.due.map(|due| Box::pin(tokio::time::sleep_until(due.into()))),
             stop: Some(Box::pin(self.shared.stopping.clone().cancelled_owned())),
             given: Given { due: None, ..given },
             keys: self.clone(),
             requests: Some(request.into_inner()),
-            inbox: Inbox::new(),
+            inbox: self.inbox(),
         }))
     }
 
@@ -254,21 +279,25 @@ impl KeyService for Keys {
             tenant.counters().refused(refusal);
             return Err(status(&Failure::Overloaded(refusal)));
         }
-        let found = self.shared.keys.page(after.as_ref(), size + 1, |key| tenant.may_use(key));
-        let next = if found.len() > size { found.get(size - 1).map(|key| key.ski) } else { None };
-        let keys = found.iter().take(size).map(|key| proto::Key {
-            ski: key.ski.0.to_vec(),
-            spki_sha256: key.spki_sha256.as_bytes().to_vec(),
-            kind: key.kind.name().to_owned(),
-            public_key: key.signer.spki().to_vec(),
-        });
-        let next_page_token = next.map(|ski| ski.0.to_vec()).unwrap_or_default();
-        Ok(Response::new(proto::ListKeysReply { keys: keys.collect(), next_page_token }))
+        let (mut keys, mut last, mut looked_at) = (Vec::new(), after, 0);
+        while keys.len() < size && looked_at < LOOKED_AT_MAX {
+            let some = self.shared.keys.page(last.as_ref(), size - keys.len());
+            if some.is_empty() {
+                last = None;
+                break;
+            }
+            looked_at += some.len();
+            last = some.last().map(|key| key.ski);
+            keys.extend(some.iter().filter(|key| tenant.may_use(key)).map(|key| listed(key)));
+        }
+        let last = last.filter(|last| !self.shared.keys.page(Some(last), 1).is_empty());
+        let next_page_token = last.map(|ski| ski.0.to_vec()).unwrap_or_default();
+        Ok(Response::new(proto::ListKeysReply { keys, next_page_token }))
     }
 
     async fn seal(&self, request: Request<proto::SealRequest>) -> Result<Response<proto::SealReply>, Status> {
         let (metadata, _, request) = request.into_parts();
-        let sealed = self.ticket(0x21, &metadata, &request.clear, Shared::seal).await?;
+        let sealed = self.ticket(0x21, &metadata, (&request.clear, SEALED_MAX), Shared::seal).await?;
         Ok(Response::new(proto::SealReply { sealed }))
     }
 
@@ -277,7 +306,7 @@ impl KeyService for Keys {
         request: Request<proto::UnsealRequest>,
     ) -> Result<Response<proto::UnsealReply>, Status> {
         let (metadata, _, request) = request.into_parts();
-        let clear = self.ticket(0x22, &metadata, &request.sealed, Shared::unseal).await?;
+        let clear = self.ticket(0x22, &metadata, (&request.sealed, INPUT_MAX), Shared::unseal).await?;
         Ok(Response::new(proto::UnsealReply { clear }))
     }
 }
@@ -297,8 +326,10 @@ impl Answers {
     /// Takes the requests that there are.
     fn take(&mut self, context: &mut Context<'_>) -> Result<(), Status> {
         for _ in 0..ROUND {
-            // Who asks without end and reads no replies waits for itself: the stream's window closes.
-            if self.inbox.expected() >= 2 * STREAM_MAX {
+            // Who asks without end and reads no replies waits for itself: the stream's window closes. One that expects
+            // none is not waited for by anybody.
+            if self.inbox.expected() >= 2 * STREAM_MAX || (self.inbox.expected() > 0 && self.inbox.is_full())
+            {
                 return Ok(());
             }
             let Some(requests) = &mut self.requests else { return Ok(()) };

@@ -15,13 +15,16 @@ use super::replies::Call;
 use crate::Key;
 use crate::metrics::Refusal;
 use crate::stage::{Asker, Cost, Job, StageError};
+use crate::tenant::{Counted, Tenant};
 use crate::wire::{Ski, opcode};
 
 /// Requests to keys elsewhere that may be under way, over all keys and connections: 2 KB each.
 pub const ELSEWHERE_MAX: usize = 16_384;
 
-/// Octets to be signed that may wait, over all requests: a thousand of the longest messages.
+/// Octets of long messages to be signed that may wait, over all requests: a thousand of the longest. Of one tenant half.
 const OCTETS_MAX: usize = 64 << 20;
+/// No digest has more octets. What is no longer is bounded by the places there are.
+const DIGEST_MAX: usize = 64;
 /// A message of so many octets is no light work, whatever the key: hashing it takes longer than signing.
 const LONG: usize = 4_096;
 
@@ -30,16 +33,19 @@ const LONG: usize = 4_096;
 pub(super) struct Octets(Arc<AtomicUsize>);
 
 /// Some of them, until dropped.
-#[derive(Debug)]
-pub(super) struct Held(Arc<AtomicUsize>, usize);
+pub(super) struct Held(
+    Arc<AtomicUsize>,
+    usize,
+    #[expect(dead_code, reason = "given back when dropped")] Counted,
+);
 
 impl Octets {
-    fn take(&self, count: usize) -> Option<Held> {
-        if self.0.fetch_add(count, Relaxed) + count > OCTETS_MAX {
-            self.0.fetch_sub(count, Relaxed);
-            return None;
-        }
-        Some(Held(Arc::clone(&self.0), count))
+    fn take(&self, count: usize, tenant: &Tenant) -> Option<Held> {
+        let of_tenant = tenant.octets(count, OCTETS_MAX / 2)?;
+        // Given back when dropped, also right now.
+        let held = Held(Arc::clone(&self.0), count, of_tenant);
+        let before = self.0.fetch_add(count, Relaxed);
+        (before + count <= OCTETS_MAX).then_some(held)
     }
 }
 
@@ -186,10 +192,12 @@ impl Shared {
         if deadline <= Instant::now() {
             return caller.fail(Failure::Late);
         }
-        let Some(held) = self.octets.take(input.len()) else {
+        let is_long = input.len() > DIGEST_MAX;
+        let held = is_long.then(|| self.octets.take(input.len(), &tenant));
+        if let Some(None) = held {
             return caller.fail(Failure::Overloaded(Refusal::Octets));
-        };
-        caller.entry_mut().queue(held);
+        }
+        caller.entry_mut().queue(held.flatten());
         let Some(here) = key.here.clone() else {
             return self.sign_elsewhere(caller, key, scheme, input, deadline);
         };

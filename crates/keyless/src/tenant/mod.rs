@@ -12,7 +12,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
@@ -60,6 +60,8 @@ pub struct TenantOptions {
     pub burst: u32,
     /// Requests under way.
     pub in_flight_max: usize,
+    /// Connections over TLS; 0: half of those there may be where there are other tenants, so that no tenant takes all.
+    pub connections_max: usize,
     /// Which keys it may use: names of files or labels, with `*` for any characters; a key's SKI or the SHA-256 of its
     /// SubjectPublicKeyInfo, in hexadecimal. Empty: every key.
     pub keys: Vec<String>,
@@ -76,6 +78,7 @@ impl TenantOptions {
             rate_per_s: 0,
             burst: 0,
             in_flight_max: IN_FLIGHT_MAX,
+            connections_max: 0,
             keys: Vec::new(),
         }
     }
@@ -181,6 +184,11 @@ impl Tenant {
         &self.account.counters
     }
 
+    /// So many octets that wait to be signed, if no more than `most` of the tenant's wait with them.
+    pub(crate) fn octets(&self, count: usize, most: usize) -> Option<Counted> {
+        Counted::take(&self.account, count, most, |account| &account.octets)
+    }
+
     pub(crate) fn may_use(&self, key: &Key) -> bool {
         self.rights.cover(key)
     }
@@ -228,6 +236,43 @@ struct Account {
     line: usize,
     counters: TenantCounters,
     flow: Mutex<Flow>,
+    connections: AtomicUsize,
+    octets: AtomicUsize,
+}
+
+impl Account {
+    fn new(line: usize, counters: TenantCounters) -> Arc<Self> {
+        let flow = Mutex::new(Flow::new(Instant::now()));
+        let (connections, octets) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Arc::new(Self { line, counters, flow, connections, octets })
+    }
+}
+
+/// Some of a count that a tenant may have so many of, until dropped.
+pub(crate) struct Counted {
+    account: Arc<Account>,
+    count: usize,
+    of: fn(&Account) -> &AtomicUsize,
+}
+
+impl Counted {
+    fn take(
+        account: &Arc<Account>,
+        count: usize,
+        most: usize,
+        of: fn(&Account) -> &AtomicUsize,
+    ) -> Option<Self> {
+        // Given back when dropped, also right now.
+        let counted = Self { account: Arc::clone(account), count, of };
+        let before = of(account).fetch_add(count, Ordering::Relaxed);
+        (before + count <= most).then_some(counted)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        (self.of)(&self.account).fetch_sub(self.count, Ordering::Relaxed);
+    }
 }
 
 /// All tenants, and which they are now.
@@ -236,6 +281,8 @@ pub(crate) struct Tenants {
     /// Grows with each change.
     generation: AtomicU64,
     metrics: Metrics,
+    /// Of all tenants.
+    connections_max: usize,
 }
 
 struct Table {
@@ -247,12 +294,26 @@ struct Table {
 
 impl Tenants {
     /// The default tenant alone.
-    pub(crate) fn new(metrics: Metrics) -> Self {
-        let counters = metrics.tenant(DEFAULT);
-        let account = Arc::new(Account { line: 0, counters, flow: Mutex::new(Flow::new(Instant::now())) });
+    pub(crate) fn new(metrics: Metrics, connections_max: usize) -> Self {
+        let account = Account::new(0, metrics.tenant(DEFAULT));
         let default = Arc::new(Tenant::new(&TenantOptions::new(DEFAULT), account, None));
         let table = Table { tenants: vec![Arc::clone(&default)], socket: Arc::clone(&default), default };
-        Self { table: RwLock::new(Arc::new(table)), generation: AtomicU64::new(0), metrics }
+        Self { table: RwLock::new(Arc::new(table)), generation: AtomicU64::new(0), metrics, connections_max }
+    }
+
+    /// A place for a connection over TLS of this client.
+    ///
+    /// # Errors
+    /// The name of its tenant, which has as many as it may.
+    pub(crate) fn connection(&self, identity: &Identity) -> Result<Counted, String> {
+        let (tenant, is_alone) = (self.of(identity), self.table.read().tenants.len() == 1);
+        let most = match tenant.options.connections_max {
+            0 if is_alone => self.connections_max,
+            0 => self.connections_max.div_ceil(2),
+            most => most,
+        };
+        Counted::take(&tenant.account, 1, most, |account| &account.connections)
+            .ok_or_else(|| tenant.name().to_owned())
     }
 
     /// Makes these all tenants there are, the default one added where it is missing.
@@ -279,11 +340,7 @@ impl Tenants {
             let known = before(&options.name);
             let account = match known {
                 Some(known) => Arc::clone(&known.account),
-                None => Arc::new(Account {
-                    line: free.next().unwrap_or_default(),
-                    counters: self.metrics.tenant(&options.name),
-                    flow: Mutex::new(Flow::new(Instant::now())),
-                }),
+                None => Account::new(free.next().unwrap_or_default(), self.metrics.tenant(&options.name)),
             };
             tenants.push(Arc::new(Tenant::new(options, account, known.map(|known| &**known))));
         }

@@ -309,7 +309,9 @@ async fn a_ticket_of_either_protocol_opens_by_the_other() {
     assert_eq!(client.unseal(other, patient()).await.unwrap_err().code(), Code::InvalidArgument);
     let retired = [&[0; 8][..], &sealed[8..]].concat();
     assert_eq!(client.unseal(retired, patient()).await.unwrap_err().code(), Code::FailedPrecondition);
-    let long = client.seal(vec![0; 65_533], patient()).await.unwrap_err();
+    let longest = client.seal(vec![7; 65_496], patient()).await.unwrap();
+    assert_eq!(client.unseal(longest, patient()).await.unwrap(), vec![7; 65_496]);
+    let long = client.seal(vec![0; 65_497], patient()).await.unwrap_err();
     assert_eq!(long.code(), Code::InvalidArgument, "{long}");
     world.running.stop().await;
 }

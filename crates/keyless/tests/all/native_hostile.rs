@@ -1,5 +1,9 @@
 //! What a peer of the native protocol can do wrong on purpose.
 
+use futures_util::{StreamExt, stream};
+use http_body_util::StreamBody;
+use hyper::body::{Bytes, Frame};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use keyless::native::Client;
 use keyless::server::Options;
 use keys::KeyType;
@@ -115,5 +119,66 @@ async fn who_connects_and_says_nothing_is_let_go() {
     assert!(is_ended_by(&world, PREFACE).await);
     assert!(is_ended_by(&world, b"").await);
     until(|| world.figure("bulla_keyless_connection_ends_total{kind=\"idle\"}") >= 1.0).await;
+    world.running.stop().await;
+}
+
+/// Messages that never become whole: so many octets of them are kept for a connection, and for a time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_half_sent_are_bounded() {
+    let options = Options { idle: std::time::Duration::from_secs(2), ..Options::default() };
+    let world = World::with(options, Vec::new()).await;
+    let stream = TokioIo::new(UnixStream::connect(world.native_path()).await.unwrap());
+    let (sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), stream).await.unwrap();
+    tokio::spawn(connection);
+    // Each says that it has 1 MiB, sends all but a little of it, and waits.
+    let half = [&[0][..], &(1_u32 << 20).to_be_bytes(), &[0; 900_000]].concat();
+    let call = |path: &'static str| {
+        let mut sender = sender.clone();
+        let chunk = Ok::<_, std::convert::Infallible>(Frame::data(Bytes::from(half.clone())));
+        let body = StreamBody::new(stream::iter([chunk]).chain(stream::pending()));
+        let request = http::Request::post(format!("http://k/bulla.keys.v1.KeyService/{path}"))
+            .header("content-type", "application/grpc");
+        let request = request.body(body).unwrap();
+        async move {
+            let answer = sender.send_request(request).await.unwrap();
+            answer.headers()["grpc-status"].to_str().unwrap().parse::<i32>().unwrap()
+        }
+    };
+    let calls = futures_util::future::join_all((0..7).map(|_| call("Sign")));
+    let ended = tokio::time::timeout(PATIENCE, calls).await.unwrap();
+    let count = |code: Code| ended.iter().filter(|status| **status == code as i32).count();
+    assert!(count(Code::ResourceExhausted) >= 1, "{ended:?}");
+    assert_eq!(count(Code::ResourceExhausted) + count(Code::DeadlineExceeded), 7, "{ended:?}");
+    // Given back: as many fit again.
+    let again = tokio::time::timeout(PATIENCE, call("SignBatch")).await.unwrap();
+    assert_eq!(again, Code::DeadlineExceeded as i32);
+    world.running.stop().await;
+}
+
+/// Replies that nobody reads: a connection's streams take no more requests, and go on when they are read.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replies_that_nobody_reads_are_bounded() {
+    const STREAMS: usize = 16;
+    const REQUESTS: usize = 10_000;
+    let options = Options { deadline: PATIENCE, ..Options::default() };
+    let world = World::with(options, Vec::new()).await;
+    let client = world.native();
+    let begun = (0..STREAMS).map(|_| {
+        let requests = stream::iter(vec![request(0, key(KeyType::P256), EC, &[1; 32]); REQUESTS]);
+        client.sign_stream(requests, patient())
+    });
+    let replies = futures_util::future::try_join_all(begun).await.unwrap();
+    let asked = || world.figure("bulla_keyless_tenant_requests_total{tenant=\"default\"}");
+    // Nothing more is taken.
+    let mut before = -1.0;
+    while asked() != before {
+        before = asked();
+        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    }
+    assert!(before < (STREAMS * REQUESTS) as f64, "{before} of {}", STREAMS * REQUESTS);
+    let read = replies.into_iter().map(|replies| replies.count());
+    let counts = tokio::time::timeout(PATIENCE * 4, futures_util::future::join_all(read)).await.unwrap();
+    assert_eq!(counts, [REQUESTS; STREAMS]);
     world.running.stop().await;
 }

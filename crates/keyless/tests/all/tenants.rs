@@ -191,6 +191,61 @@ async fn a_tenant_has_so_many_under_way() {
     world.running.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tenant_takes_no_more_than_half_of_the_connections() {
+    let tenants = vec![tenant("a"), TenantOptions { connections_max: 1, ..tenant("b") }];
+    let options = Options { tenants, connections_max: 4, deadline: PATIENCE, ..Options::default() };
+    let world = World::with(options, Vec::new()).await;
+    let p256 = key(KeyType::P256);
+    let is_served = async |organization: &str| {
+        let mut peer = world.connect_with(Some(&member(&world, organization)), &TLS13).await.unwrap();
+        let items = Items { opcode: 0x15, ski: Some(ski(p256)), payload: &[1; 32], ..Items::default() };
+        peer.ask(&items).await;
+        peer.next().await.is_some_and(|answer| answer.error().is_none()).then_some(peer)
+    };
+    let first = [is_served("a").await.unwrap(), is_served("a").await.unwrap()];
+    assert!(is_served("a").await.is_none());
+    assert_eq!(world.figure("bulla_keyless_connection_ends_total{kind=\"full\"}"), 1.0);
+    let _other = is_served("b").await.unwrap();
+    assert!(is_served("b").await.is_none());
+    drop(first);
+    until(|| world.figure("bulla_keyless_connections") == 1.0).await;
+    assert!(is_served("a").await.is_some());
+    world.running.stop().await;
+}
+
+/// Whole messages, as Ed25519 signs them: as many as one may have waiting hold up nobody's digests, nor their octets.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn long_messages_of_one_tenant_refuse_nothing_of_another() {
+    let (slow, open) = Gated::new(KeyType::Ed25519);
+    let world = world(vec![tenant("a"), tenant("b")]).await;
+    world.keys.put("slow", vec![slow.clone()]);
+    let streams: Vec<_> = (0..2).map(|_| client(&world, "a")).collect();
+    let long = request(0, &*slow, Scheme::Ed25519, &vec![1; 60_000]);
+    let asked = streams.iter().map(|client| {
+        let requests = stream::iter(vec![long.clone(); 600]);
+        client.sign_stream(requests, patient())
+    });
+    let mut replies = futures_util::future::try_join_all(asked).await.unwrap();
+    let refused = || world.figure("bulla_keyless_tenant_refusals_total{tenant=\"a\",kind=\"octets\"}");
+    until(|| world.figure("bulla_keyless_tenant_requests_total{tenant=\"a\"}") == 1_200.0).await;
+    let fit = (32 << 20) / 60_000;
+    until(|| refused() == f64::from(1_200 - fit)).await;
+    let other = client(&world, "b");
+    other.sign(request(0, key(KeyType::P256), EC, &[1; 32]), patient()).await.unwrap();
+    let ed25519 = request(0, key(KeyType::Ed25519), Scheme::Ed25519, &vec![1; 60_000]);
+    other.sign(ed25519, patient()).await.unwrap();
+    open.send_replace(true);
+    let mut made = 0;
+    for replies in &mut replies {
+        while let Some(reply) = replies.next().await {
+            made += i32::from(signature(reply.unwrap()).is_ok());
+        }
+    }
+    assert_eq!(made, fit, "half of what may wait");
+    world.running.stop().await;
+}
+
 /// One asks for fifty times what it can have, and the other has all that it asks for.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_noisy_tenant_takes_nothing_from_a_quiet_one() {
