@@ -373,8 +373,7 @@ impl Credentials {
         let mut behind = Vec::new();
         for (key, versions) in self.current_of_all(&keys).await? {
             let newest = versions?.into_iter().max_by_key(|version| version.number);
-            // What has a time to live ends, and is not made anew.
-            let Some(newest) = newest.filter(|newest| newest.ends_at_us.is_none()) else { continue };
+            let Some(newest) = newest else { continue };
             let Value::Certificate(value) = &newest.value else { continue };
             let follows = value.ca == *signer;
             if newest.facts.is_some_and(|facts| facts.certificate_authority) {

@@ -327,7 +327,10 @@ pub(crate) async fn what_has_a_time_to_live_keeps_it(place: Place) {
     assert_eq!(told.ends_at_us, leaf.ends_at_us);
     place.advance(8 * DAY);
     rounds(&place.credentials, async || planned(&place).await[0].step == "followed").await;
-    assert_eq!(trusted(&newest(&place, "/leaf").await)[0], pem(&ca), "what ends is not made anew");
+    let (new, followed) = (newest(&place, "/ca").await, newest(&place, "/leaf").await);
+    assert_ne!(pem(&new), pem(&ca));
+    assert_eq!(trusted(&followed)[0], pem(&new), "the old one goes before the leaf ends");
+    assert_eq!(followed.ends_at_us, leaf.ends_at_us);
     let again = place.credentials.regenerate(&admin(), &name("/leaf"), None).await.unwrap();
     assert_eq!(again.ends_at_us, leaf.ends_at_us);
 }
