@@ -48,7 +48,7 @@ async fn a_store_that_refuses_one_thing_is_not_away() {
     let answers = |asked: Asked| async move {
         let broken = asked.body.windows(7).any(|part| part == b"/broken");
         match is_lookup(&asked) {
-            true if broken => (500, json!({ "error": "it cannot be opened" })),
+            true if broken => (200, json!({ "results": [{ "error": "it cannot be opened" }] })),
             true => found(&asked, "v"),
             false => (503, json!({ "error": "read only" })),
         }
@@ -66,6 +66,31 @@ async fn a_store_that_refuses_one_thing_is_not_away() {
     client.get("/b").await.unwrap();
     let (status, _) = ask(&socket, "GET", "/api/v1/data?name=/c&current=true", "").await;
     assert_eq!((status, store.lookups()), (200, 4));
+}
+
+#[tokio::test]
+async fn a_store_that_refuses_everything_is_asked_once_for_all() {
+    let broken = Arc::new(AtomicBool::new(false));
+    let is_broken = Arc::clone(&broken);
+    let answers = move |asked: Asked| {
+        let broken = is_broken.load(SeqCst);
+        async move { if broken { (500, json!({ "error": "broken" })) } else { found(&asked, "v") } }.boxed()
+    };
+    let store = FakeStore::start(answers);
+    let limits = Limits { ttl: Duration::ZERO, revalidate: Duration::ZERO, ..Limits::default() };
+    let client = store.client(limits);
+    let lists = |part: &str| (0..100).map(|n| vec![format!("/{part}/{n}")]).collect::<Vec<_>>();
+    assert!(client.lookup_many(&lists("known")).await.iter().all(Result::is_ok));
+    broken.store(true, SeqCst);
+    let before = store.lookups();
+    let known = client.lookup_many(&lists("known")).await;
+    assert!(known.iter().all(Result::is_ok), "from the cache: {known:?}");
+    let unknown = client.lookup_many(&lists("unknown")).await;
+    let unavailable = client::Error::Unavailable("broken".to_owned());
+    assert!(unknown.iter().all(|answer| answer.as_ref().err() == Some(&unavailable)), "{unknown:?}");
+    // In halves they would be 398.
+    let asked = store.lookups() - before;
+    assert!((2..40).contains(&asked), "{asked}");
 }
 
 #[tokio::test]
