@@ -45,6 +45,8 @@ struct Entry {
     renewing: AtomicBool,
     /// Whether anybody has asked for it since it was last changed.
     used: AtomicBool,
+    /// Whether it may have changed since.
+    doubted: AtomicBool,
 }
 
 /// When an answer's question was asked.
@@ -122,6 +124,9 @@ impl Cache {
         if gone > self.limits.lifetime || entry.ends_at.is_some_and(|end| now >= end) {
             return None;
         }
+        if entry.doubted.load(Ordering::Relaxed) {
+            return Some(Age::Old);
+        }
         let gap = *self.gap.lock();
         if gap.is_some_and(|gap| gap.distrusted(now).is_some_and(|before| entry.asked_at <= before)) {
             return Some(Age::Old);
@@ -172,8 +177,9 @@ impl Cache {
             fresh_for: jitter(ttl, SPREAD),
             renewing: AtomicBool::new(false),
             used: AtomicBool::new(true),
+            doubted: AtomicBool::new(false),
         };
-        // Under the lock: a change comes before, and is seen, or after, and takes the entry away.
+        // Under the lock: a change comes before, and is seen, or after, and takes the entry away or doubts it.
         let recent = self.recent.lock();
         if !recent.changed_since(&name, mark.changes) {
             self.values.insert(name, Arc::new(entry));
@@ -186,6 +192,15 @@ impl Cache {
         let used = self.values.remove(&name).is_some_and(|entry| entry.used.load(Ordering::Relaxed));
         recent.changed(name);
         used
+    }
+
+    /// It may have changed: it is asked for anew, and answered where nobody can be asked.
+    pub(crate) fn doubt(&self, name: Name) {
+        let mut recent = self.recent.lock();
+        if let Some(entry) = self.values.get(&name) {
+            entry.doubted.store(true, Ordering::Relaxed);
+        }
+        recent.changed(name);
     }
 
     /// It was read because it had changed: nobody has asked for it yet.
@@ -340,6 +355,22 @@ mod tests {
         assert!(cache.first(&[name("/c")]).is_none(), "more changes than are remembered");
         cache.put(name("/c"), some("/c"), cache.mark());
         assert!(cache.first(&[name("/c")]).is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_doubted_is_believed_until_it_is_read_anew() {
+        let cache = Cache::new(limits());
+        let mark = cache.mark();
+        cache.put(name("/a"), some("/a"), mark);
+        cache.doubt(name("/a"));
+        assert_eq!(cache.first(&[name("/a")]).unwrap().1, Age::Old);
+        cache.put(name("/a"), some("/a"), mark);
+        assert_eq!(cache.first(&[name("/a")]).unwrap().1, Age::Old, "asked for before it was doubted");
+        cache.put(name("/a"), some("/a"), cache.mark());
+        assert_eq!(cache.first(&[name("/a")]).unwrap().1, Age::Fresh);
+        cache.doubt(name("/a"));
+        later(601).await;
+        assert!(cache.first(&[name("/a")]).is_none(), "its lifetime is over");
     }
 
     #[tokio::test(start_paused = true)]
