@@ -94,6 +94,7 @@ battery! {
     rotation::a_hook_that_does_not_agree_keeps_the_old_value
     rotation::a_candidate_is_not_read_after_the_answer
     rotation::a_hook_that_is_down_takes_its_own_turn_only
+    rotation::a_hook_that_answers_is_told_all_at_once
     rotation::a_hook_that_never_answers_is_waited_for_once
     wrap::of_two_who_read_at_once_one_does
     wrap::a_token_ends_and_nothing_of_it_stays

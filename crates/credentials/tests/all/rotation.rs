@@ -1,6 +1,7 @@
 //! Values made anew by policy, and who is asked and told.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use credentials::{
@@ -583,6 +584,30 @@ pub(crate) async fn a_hook_that_is_down_takes_its_own_turn_only(place: Place) {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     panic!("{} and {} calls were made", told(true), told(false));
+}
+
+/// One that answers is told all in one round, however much waits.
+pub(crate) async fn a_hook_that_answers_is_told_all_at_once(place: Place) {
+    let deaf = Arc::new(AtomicBool::new(true));
+    let is_deaf = Arc::clone(&deaf);
+    let answers: Answers = Box::new(move |_| {
+        let answer = if is_deaf.load(SeqCst) { Err("503".to_owned()) } else { Ok(()) };
+        async move { answer }.boxed()
+    });
+    let posts = hook(&place, (false, true), answers).await;
+    policy(&place, "/team/*", RotationPolicy { hook: Some("ops".to_owned()), ..every(30) }).await;
+    for number in 0..20 {
+        password(&place, &format!("/team/{number}")).await;
+    }
+    rounds(&place.credentials, async || planned(&place).await.len() == 20).await;
+    place.advance(31 * DAY);
+    let before = rounds(&place.credentials, async || posts.seen.lock().len() == 20).await;
+    assert_eq!((before.told, before.untold), (0, 20));
+    deaf.store(false, SeqCst);
+    place.advance(61);
+    let report = place.credentials.rotation_round().await.unwrap();
+    assert_eq!((report.told, report.untold), (20, 0));
+    assert_eq!(place.credentials.rotation_round().await.unwrap().told, 0, "each once");
 }
 
 /// A hook that never answers is waited for once a round: its other names fail at once, and are tried again.
