@@ -322,9 +322,12 @@ impl Credentials {
     ) -> Result<(), CredentialError> {
         let (began, mut failed) = (tokio::time::Instant::now(), HashSet::new());
         for _ in 0..PAGES {
+            if self.is_read_only() || began.elapsed() >= CALLS_WITHIN {
+                return Ok(());
+            }
             let mut due = self.store().hook_calls_due(self.now_us(), CALLS).await?;
             due.retain(|call| !failed.contains(&call.hook));
-            if due.is_empty() || began.elapsed() >= CALLS_WITHIN {
+            if due.is_empty() {
                 return Ok(());
             }
             let outcomes = self.call_page(&due, silent).await?;

@@ -78,6 +78,8 @@ battery! {
     tokens::a_token_ends_with_its_time_or_before
     rotation::nothing_is_rotated_while_nothing_is_to_be_changed
     tokens::a_refresh_token_ends_at_logout_and_not_by_its_use
+    rotation::a_round_ends_when_nothing_is_to_be_changed_any_more
+    rotation::an_authority_waits_while_nothing_is_to_be_changed
     rotation::what_is_old_is_made_anew
     rotation::the_most_specific_policy_counts
     rotation::what_was_set_by_hand_is_told_once

@@ -96,6 +96,57 @@ pub(crate) async fn nothing_is_rotated_while_nothing_is_to_be_changed(place: Pla
     rounds(store, async || newest(&place, "/r/a").await.id != first.id).await;
 }
 
+/// A hook that is asked, and while it is asked the store becomes read-only if the flag says so.
+async fn hook_that_stops(place: &Place) -> (Posts, Arc<AtomicBool>) {
+    let stops = Arc::new(AtomicBool::new(true));
+    let (store, says) = (place.credentials.clone(), Arc::clone(&stops));
+    let answers: Answers = Box::new(move |_| {
+        store.set_read_only(says.load(SeqCst));
+        async { Ok(()) }.boxed()
+    });
+    (hook(place, (true, false), answers).await, stops)
+}
+
+pub(crate) async fn a_round_ends_when_nothing_is_to_be_changed_any_more(place: Place) {
+    let (posts, stops) = hook_that_stops(&place).await;
+    policy(&place, "/team/*", RotationPolicy { hook: Some("ops".to_owned()), ..every(30) }).await;
+    for number in 0..9 {
+        password(&place, &format!("/team/{number}")).await;
+    }
+    rounds(&place.credentials, async || planned(&place).await.len() == 9).await;
+    place.advance(31 * DAY);
+    let report = place.credentials.rotation_round().await.unwrap();
+    assert_eq!((report.rotated, report.failed), (0, 0));
+    assert!(posts.seen.lock().len() <= 4, "those that were asked side by side");
+    assert!(planned(&place).await.iter().all(|one| one.row.failures == 0));
+    stops.store(false, SeqCst);
+    place.credentials.set_read_only(false);
+    let report = place.credentials.rotation_round().await.unwrap();
+    assert_eq!((report.rotated, report.failed), (9, 0));
+}
+
+pub(crate) async fn an_authority_waits_while_nothing_is_to_be_changed(place: Place) {
+    let (_posts, stops) = hook_that_stops(&place).await;
+    let old = certificate(&place, "/ca", |p| (p.is_ca, p.duration) = (true, 900)).await;
+    certificate(&place, "/leaf", |p| (p.ca, p.duration) = (Some("/ca".to_owned()), 800)).await;
+    policy(&place, "/ca", every(100)).await;
+    policy(&place, "/leaf", RotationPolicy { hook: Some("ops".to_owned()), ..every(3_000) }).await;
+    plans(&place, &["/ca", "/leaf"]).await;
+    let step = async || planned(&place).await[0].step;
+    place.advance(101 * DAY);
+    rounds(&place.credentials, async || step().await == "trusted").await;
+    place.advance(8 * DAY);
+    rounds(&place.credentials, async || place.credentials.is_read_only()).await;
+    assert_eq!(step().await, "signs");
+    assert_eq!(trusted(&newest(&place, "/leaf").await)[0], pem(&old), "what would have followed has not");
+    stops.store(false, SeqCst);
+    place.credentials.set_read_only(false);
+    rounds(&place.credentials, async || step().await == "followed").await;
+    let new = newest(&place, "/ca").await;
+    assert_eq!(trusted(&newest(&place, "/leaf").await)[0], pem(&new));
+    assert_eq!(planned(&place).await[0].row.failures, 0);
+}
+
 pub(crate) async fn what_is_old_is_made_anew(place: Place) {
     policy(&place, "/team/*", every(30)).await;
     let first = password(&place, "/team/a").await;
