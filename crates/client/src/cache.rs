@@ -159,11 +159,14 @@ impl Cache {
         Mark { at: Instant::now(), changes: self.recent.lock().count }
     }
 
-    /// The number of the last change of any of these names, as far as changes are remembered.
+    /// The number of the last change of any of these names, as far as changes are remembered. What is forgotten counts in
+    /// whole multiples of what is remembered, rounded up: changes of other names rarely move it, and after a change of these
+    /// it is another than before, even once that is forgotten, for then a multiple has been passed.
     pub(crate) fn last_change(&self, names: &[Name]) -> u64 {
         let recent = self.recent.lock();
         let last = names.iter().filter_map(|name| recent.last.get(name)).max();
-        last.copied().unwrap_or(0).max(recent.forgotten).max(recent.any)
+        let forgotten = recent.forgotten.next_multiple_of(CHANGES_MAX as u64);
+        last.copied().unwrap_or(0).max(forgotten).max(recent.any)
     }
 
     /// Remembers an answer, unless it has changed since its question was asked.
@@ -426,8 +429,34 @@ mod tests {
         for _ in 0..=CHANGES_MAX {
             cache.forget(name("/c"));
         }
-        assert!(cache.last_change(&list) > third, "more changes than are remembered");
+        let fourth = cache.last_change(&list);
+        assert!(fourth > third, "more changes than are remembered");
+        cache.forget(name("/c"));
+        assert_eq!(cache.last_change(&list), fourth, "another's");
         assert!(cache.recent.lock().last.len() <= 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_that_is_forgotten_has_moved_the_number() {
+        let many = CHANGES_MAX as u64;
+        // Beside each multiple of as many as are remembered; without and with a change that came before.
+        for others in [0, 1, many - 2, many - 1, many, many + 1, 2 * many - 1, 2 * many] {
+            for earlier in [0, 1] {
+                let (cache, list) = (Cache::new(limits()), [name("/a")]);
+                let change = |text, count| {
+                    for _ in 0..count {
+                        cache.forget(name(text));
+                    }
+                };
+                change("/c", others);
+                change("/a", earlier);
+                let first = cache.last_change(&list);
+                change("/a", 1);
+                change("/c", many);
+                assert!(!cache.recent.lock().last.contains_key(&list[0]), "it is forgotten");
+                assert!(cache.last_change(&list) > first, "after {others} and {earlier}");
+            }
+        }
     }
 
     #[tokio::test(start_paused = true)]
