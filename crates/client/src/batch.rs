@@ -83,19 +83,24 @@ async fn run(mut queue: mpsc::Receiver<Lookup>, transport: Arc<Transport>, cache
     }
 }
 
-/// Sends a batch. What the store refuses as a whole (one name that cannot be, values too large together) is asked for in
-/// halves, so that it is one caller's trouble.
+/// Sends a batch. What is wrong with it as a whole (one name that cannot be, values too large together) is asked for in
+/// halves, so that it is one caller's trouble. Any other refusal is all callers': halves would be refused as well.
 fn send<'a>(mut batch: Vec<Lookup>, transport: &'a Arc<Transport>, cache: &'a Cache) -> BoxFuture<'a, ()> {
     async move {
         let mark = cache.mark();
         let answers = match ask(&batch, transport).await {
             Ok(answers) => answers,
-            Err(Error::Refused { .. }) if batch.len() > 1 => {
+            Err(Error::Refused { status: 400 | 413, .. }) if batch.len() > 1 => {
                 let rest = batch.split_off(batch.len() / 2);
                 send(batch, transport, cache).await;
                 return send(rest, transport, cache).await;
             }
             Err(error) => {
+                let error = match error {
+                    // One value that does not open is one answer's trouble; this is the store's.
+                    Error::Refused { status: 500.., text } => Error::Unavailable(text),
+                    error => error,
+                };
                 for lookup in batch {
                     // Who asked may be gone.
                     let _ = lookup.reply.send(Err(error.clone()));

@@ -45,6 +45,8 @@ struct Entry {
     renewing: AtomicBool,
     /// Whether anybody has asked for it since it was last changed.
     used: AtomicBool,
+    /// Whether it may have changed since.
+    doubted: AtomicBool,
 }
 
 /// When an answer's question was asked.
@@ -122,6 +124,9 @@ impl Cache {
         if gone > self.limits.lifetime || entry.ends_at.is_some_and(|end| now >= end) {
             return None;
         }
+        if entry.doubted.load(Ordering::Relaxed) {
+            return Some(Age::Old);
+        }
         let gap = *self.gap.lock();
         if gap.is_some_and(|gap| gap.distrusted(now).is_some_and(|before| entry.asked_at <= before)) {
             return Some(Age::Old);
@@ -154,11 +159,14 @@ impl Cache {
         Mark { at: Instant::now(), changes: self.recent.lock().count }
     }
 
-    /// The number of the last change of any of these names, as far as changes are remembered.
+    /// The number of the last change of any of these names, as far as changes are remembered. What is forgotten counts in
+    /// whole multiples of what is remembered, rounded up: changes of other names rarely move it, and after a change of these
+    /// it is another than before, even once that is forgotten, for then a multiple has been passed.
     pub(crate) fn last_change(&self, names: &[Name]) -> u64 {
         let recent = self.recent.lock();
         let last = names.iter().filter_map(|name| recent.last.get(name)).max();
-        last.copied().unwrap_or(0).max(recent.forgotten).max(recent.any)
+        let forgotten = recent.forgotten.next_multiple_of(CHANGES_MAX as u64);
+        last.copied().unwrap_or(0).max(forgotten).max(recent.any)
     }
 
     /// Remembers an answer, unless it has changed since its question was asked.
@@ -172,8 +180,9 @@ impl Cache {
             fresh_for: jitter(ttl, SPREAD),
             renewing: AtomicBool::new(false),
             used: AtomicBool::new(true),
+            doubted: AtomicBool::new(false),
         };
-        // Under the lock: a change comes before, and is seen, or after, and takes the entry away.
+        // Under the lock: a change comes before, and is seen, or after, and takes the entry away or doubts it.
         let recent = self.recent.lock();
         if !recent.changed_since(&name, mark.changes) {
             self.values.insert(name, Arc::new(entry));
@@ -186,6 +195,15 @@ impl Cache {
         let used = self.values.remove(&name).is_some_and(|entry| entry.used.load(Ordering::Relaxed));
         recent.changed(name);
         used
+    }
+
+    /// It may have changed: it is asked for anew, and answered where nobody can be asked.
+    pub(crate) fn doubt(&self, name: Name) {
+        let mut recent = self.recent.lock();
+        if let Some(entry) = self.values.get(&name) {
+            entry.doubted.store(true, Ordering::Relaxed);
+        }
+        recent.changed(name);
     }
 
     /// It was read because it had changed: nobody has asked for it yet.
@@ -343,6 +361,22 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn what_is_doubted_is_believed_until_it_is_read_anew() {
+        let cache = Cache::new(limits());
+        let mark = cache.mark();
+        cache.put(name("/a"), some("/a"), mark);
+        cache.doubt(name("/a"));
+        assert_eq!(cache.first(&[name("/a")]).unwrap().1, Age::Old);
+        cache.put(name("/a"), some("/a"), mark);
+        assert_eq!(cache.first(&[name("/a")]).unwrap().1, Age::Old, "asked for before it was doubted");
+        cache.put(name("/a"), some("/a"), cache.mark());
+        assert_eq!(cache.first(&[name("/a")]).unwrap().1, Age::Fresh);
+        cache.doubt(name("/a"));
+        later(601).await;
+        assert!(cache.first(&[name("/a")]).is_none(), "its lifetime is over");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn what_changes_again_and_again_unasked_for_is_read_once() {
         let cache = Cache::new(limits());
         assert!(!cache.forget(name("/a")), "never asked for");
@@ -395,8 +429,34 @@ mod tests {
         for _ in 0..=CHANGES_MAX {
             cache.forget(name("/c"));
         }
-        assert!(cache.last_change(&list) > third, "more changes than are remembered");
+        let fourth = cache.last_change(&list);
+        assert!(fourth > third, "more changes than are remembered");
+        cache.forget(name("/c"));
+        assert_eq!(cache.last_change(&list), fourth, "another's");
         assert!(cache.recent.lock().last.len() <= 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_that_is_forgotten_has_moved_the_number() {
+        let many = CHANGES_MAX as u64;
+        // Beside each multiple of as many as are remembered; without and with a change that came before.
+        for others in [0, 1, many - 2, many - 1, many, many + 1, 2 * many - 1, 2 * many] {
+            for earlier in [0, 1] {
+                let (cache, list) = (Cache::new(limits()), [name("/a")]);
+                let change = |text, count| {
+                    for _ in 0..count {
+                        cache.forget(name(text));
+                    }
+                };
+                change("/c", others);
+                change("/a", earlier);
+                let first = cache.last_change(&list);
+                change("/a", 1);
+                change("/c", many);
+                assert!(!cache.recent.lock().last.contains_key(&list[0]), "it is forgotten");
+                assert!(cache.last_change(&list) > first, "after {others} and {earlier}");
+            }
+        }
     }
 
     #[tokio::test(start_paused = true)]

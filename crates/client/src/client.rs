@@ -262,6 +262,11 @@ impl Client {
         events::tell(&self.0.cache, &self.0.changes, name, &again(Arc::downgrade(&self.0)));
     }
 
+    /// A name may have been changed over this client: nobody answered.
+    pub(crate) fn doubted(&self, name: Option<Name>) {
+        events::doubt(&self.0.cache, &self.0.changes, name);
+    }
+
     /// What sends, begun when it is first asked for: a client may be built where there is no runtime yet.
     fn batches(&self) -> &Batches {
         self.0.running.get_or_init(|| {

@@ -69,20 +69,21 @@ pub(crate) fn channel() -> Sender {
 /// First the cache, then who listens: who asks then has the new value. What was in use is asked for `again` before
 /// anybody asks: it is there even if the store falls next.
 pub(crate) fn tell(cache: &Cache, changes: &Sender, name: Option<Name>, again: &impl Fn(Name)) {
-    let change = match name {
-        Some(name) => {
-            if cache.forget(name.clone()) {
-                again(name.clone());
-            }
-            Change::Name(name)
-        }
-        None => {
-            cache.distrust(Duration::ZERO);
-            Change::Any
-        }
-    };
+    let Some(name) = name else { return doubt(cache, changes, None) };
+    if cache.forget(name.clone()) {
+        again(name.clone());
+    }
     // Nobody may listen.
-    let _ = changes.0.send(change);
+    let _ = changes.0.send(Change::Name(name));
+}
+
+/// The same of what may have changed: it is remembered for as long as nobody can be asked.
+pub(crate) fn doubt(cache: &Cache, changes: &Sender, name: Option<Name>) {
+    match &name {
+        Some(name) => cache.doubt(name.clone()),
+        None => cache.distrust(Duration::ZERO),
+    }
+    let _ = changes.0.send(name.map_or(Change::Any, Change::Name));
 }
 
 /// Follows until it is dropped.

@@ -44,7 +44,13 @@ impl Credentials {
     /// # Errors
     /// Those of the database.
     pub async fn deleted(&self, asker: &CredentialAsker) -> Result<Vec<Deleted>, CredentialError> {
-        Ok(self.store().credentials_deleted(asker, i64::MAX, DELETED_MAX).await?)
+        let since_us = self.since_us(self.options().undelete_days);
+        Ok(self.store().credentials_deleted(asker, since_us, DELETED_MAX).await?)
+    }
+
+    /// So many days ago, µs.
+    fn since_us(&self, days: u32) -> i64 {
+        self.now_us().saturating_sub(i64::from(days).saturating_mul(DAY_US))
     }
 
     /// Takes back the credential of a name that was deleted last, with all its versions.
@@ -56,9 +62,10 @@ impl Credentials {
         let event = self.event(asker, "credential.undelete", name.as_str(), json!({}));
         let told = self.changed(asker, name, "credential.changed", event.at_us);
         let (key, asker) = (name.key().to_owned(), asker.clone());
+        let since_us = self.since_us(self.options().undelete_days);
         let restored = self.store().write_points("credential_restore", move |tx| {
             async move {
-                let restored = restore_credential(tx, &asker, &key).await?;
+                let restored = restore_credential(tx, &asker, &key, since_us).await?;
                 if restored.is_some() {
                     store::audit(tx, vec![event]).await?;
                     store::emit(tx, vec![told]).await?;
@@ -163,16 +170,14 @@ impl Credentials {
     /// Those of the database.
     pub async fn destroy_past(&self, stop: &CancellationToken) -> Result<(), StoreError> {
         let now_us = self.now_us();
-        let since = |days: u32| now_us.saturating_sub(i64::from(days).saturating_mul(DAY_US));
-        let kept_since_us = since(self.options().undelete_days);
+        let kept_since_us = self.since_us(self.options().undelete_days);
         let goes_on = || !stop.is_cancelled() && !self.is_read_only();
         while goes_on() && self.store().destroy_deleted_credentials(kept_since_us).await? > 0 {}
         while goes_on() && self.destroy_ended(kept_since_us, now_us).await? {}
         if self.options().retention.iter().all(|retention| retention.days.is_none()) {
             return Ok(());
         }
-        let since_of =
-            |name: &str| self.options().retention_of(name).and_then(|retention| retention.days).map(since);
+        let since_of = |name: &str| self.options().retention_of(name)?.days.map(|days| self.since_us(days));
         let (mut after, mut ended) = (0, false);
         while !ended && goes_on() {
             let (walk, _) = self.store().destroy_old_versions(after, since_of).await?;

@@ -11,8 +11,8 @@ use futures_util::FutureExt;
 use keys::keyring::Keyring;
 use parking_lot::Mutex;
 use store::credentials::{
-    CredentialAsker, CredentialRow, NewCredentialVersion, Put, SEALED_CREDENTIALS, SEALED_HOOKS,
-    SEALED_WRAPS, put_credential_versions,
+    CredentialAsker, CredentialRow, NAMES_UNBOUNDED, NewCredentialVersion, Put, SEALED_CREDENTIALS,
+    SEALED_HOOKS, SEALED_WRAPS, put_credential_versions,
 };
 use store::{
     AuditEvent, Batcher, BatcherOptions, Clock, Event, Insertion, NewCertificate, NewIssued, Store,
@@ -36,8 +36,8 @@ const BATCH_MAX: usize = 256;
 const WAITING_MAX: usize = 4_096;
 /// Transactions under way: while one commits, the next is being sent.
 const AT_ONCE: usize = 2;
-/// Names of one statement.
-const LOOKUPS_MAX: usize = 64;
+/// Names of one statement, one version each: no value is left out for those of others.
+const LOOKUPS_MAX: usize = NAMES_UNBOUNDED;
 /// Statements that read under way.
 const LOOKUPS_AT_ONCE: usize = 2;
 /// From the start to the first look at what is past its time: a process that never lives for an hour looks, too.

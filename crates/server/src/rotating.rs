@@ -74,6 +74,15 @@ impl Rotating {
                 tracing::info!(column = %progress.column, done = progress.done, total = progress.total, "wrapping anew");
             });
             if let Some(ended) = stopping.run_until_cancelled(work).await {
+                // Here, once: whoever asked may not come back for the report, or several may.
+                match &ended {
+                    Ok(done) if done.failed.is_empty() => {}
+                    Ok(done) => tracing::warn!(
+                        failed = done.failed.len(),
+                        "sealed values did not open: keep the old master key"
+                    ),
+                    Err(error) => tracing::warn!(%error, "the master key's rotation ended early"),
+                }
                 show.send_replace(Some((Instant::now(), ended.map_err(Arc::new))));
             }
         });

@@ -223,9 +223,12 @@ async fn pass(State(answering): State<Answering>, request: Request) -> Response 
         method: parts.method,
     };
     let outcome = client.transport().ask(&ask).await;
-    // Without an answer it may have been made all the same.
-    if !reads && outcome.as_ref().map_or_else(Error::is_unavailable, |answer| answer.status.is_success()) {
-        client.changed(changed_name(&body, parts.uri.query()));
+    let changed = || changed_name(&body, parts.uri.query());
+    match &outcome {
+        Ok(answer) if !reads && answer.status.is_success() => client.changed(changed()),
+        // It may have been made all the same; while the store is away, readers have what was there.
+        Err(error) if !reads && error.is_unavailable() => client.doubted(changed()),
+        _ => {}
     }
     let answer = match outcome {
         Ok(answer) => answer,

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use client::{Change, Limits};
 use futures_util::FutureExt;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
@@ -48,7 +49,7 @@ async fn a_store_that_refuses_one_thing_is_not_away() {
     let answers = |asked: Asked| async move {
         let broken = asked.body.windows(7).any(|part| part == b"/broken");
         match is_lookup(&asked) {
-            true if broken => (500, json!({ "error": "it cannot be opened" })),
+            true if broken => (200, json!({ "results": [{ "error": "it cannot be opened" }] })),
             true => found(&asked, "v"),
             false => (503, json!({ "error": "read only" })),
         }
@@ -66,6 +67,31 @@ async fn a_store_that_refuses_one_thing_is_not_away() {
     client.get("/b").await.unwrap();
     let (status, _) = ask(&socket, "GET", "/api/v1/data?name=/c&current=true", "").await;
     assert_eq!((status, store.lookups()), (200, 4));
+}
+
+#[tokio::test]
+async fn a_store_that_refuses_everything_is_asked_once_for_all() {
+    let broken = Arc::new(AtomicBool::new(false));
+    let is_broken = Arc::clone(&broken);
+    let answers = move |asked: Asked| {
+        let broken = is_broken.load(SeqCst);
+        async move { if broken { (500, json!({ "error": "broken" })) } else { found(&asked, "v") } }.boxed()
+    };
+    let store = FakeStore::start(answers);
+    let limits = Limits { ttl: Duration::ZERO, revalidate: Duration::ZERO, ..Limits::default() };
+    let client = store.client(limits);
+    let lists = |part: &str| (0..100).map(|n| vec![format!("/{part}/{n}")]).collect::<Vec<_>>();
+    assert!(client.lookup_many(&lists("known")).await.iter().all(Result::is_ok));
+    broken.store(true, SeqCst);
+    let before = store.lookups();
+    let known = client.lookup_many(&lists("known")).await;
+    assert!(known.iter().all(Result::is_ok), "from the cache: {known:?}");
+    let unknown = client.lookup_many(&lists("unknown")).await;
+    let unavailable = client::Error::Unavailable("broken".to_owned());
+    assert!(unknown.iter().all(|answer| answer.as_ref().err() == Some(&unavailable)), "{unknown:?}");
+    // In halves they would be 398.
+    let asked = store.lookups() - before;
+    assert!((2..40).contains(&asked), "{asked}");
 }
 
 #[tokio::test]
@@ -93,6 +119,35 @@ async fn a_write_without_an_answer_is_taken_to_be_made() {
     assert_eq!(ask(&socket, "PUT", "/api/v1/data", r#"{"name":"/x","value":"1"}"#).await.0, 503);
     let change = tokio::time::timeout(PATIENCE, changes.next()).await.unwrap();
     assert_eq!(change, Change::Name(client::Name::parse("/x").unwrap()));
+}
+
+#[tokio::test]
+async fn a_write_that_fails_takes_nothing_from_who_reads() {
+    // Without a value the store is broken.
+    let value = Arc::new(Mutex::new(Some("old")));
+    let now = Arc::clone(&value);
+    let answers = move |asked: Asked| {
+        let value = *now.lock();
+        async move { value.map_or_else(|| panic!("the connection breaks"), |value| found(&asked, value)) }
+            .boxed()
+    };
+    let store = FakeStore::start(answers);
+    let client = store.client(Limits { deadline: Duration::from_secs(2), ..Limits::default() });
+    let socket = store.agent(&client).await;
+    let read = async || ask(&socket, "GET", "/api/v1/data?name=/a&current=true", "").await;
+    assert_eq!(read().await.0, 200);
+    *value.lock() = None;
+    for _ in 0..3 {
+        assert_eq!(ask(&socket, "PUT", "/api/v1/data", r#"{"name":"/a","value":"new"}"#).await.0, 503);
+        let (status, body) = read().await;
+        assert!(status == 200 && body.contains(r#""value":"old""#), "{status} {body}");
+    }
+    *value.lock() = Some("new");
+    let began = Instant::now();
+    while !read().await.1.contains(r#""value":"new""#) {
+        assert!(began.elapsed() < PATIENCE, "it is not asked for anew");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }
 
 #[tokio::test]

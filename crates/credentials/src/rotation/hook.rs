@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, StreamExt};
 use keys::Secret;
 use keys::keyring::Context;
 use parking_lot::Mutex;
@@ -16,7 +16,7 @@ use store::credentials::{
 };
 use uuid::Uuid;
 
-use super::{HOOK_AT_ONCE, ROTATOR, RotateError, RotationReport, backoff_us};
+use super::{HOOK_AT_ONCE, PAGES, ROTATOR, RotateError, RotationReport, backoff_us};
 use crate::writing::Draft;
 use crate::{CredentialError, Credentials};
 
@@ -32,8 +32,10 @@ const SECRET_MIN: usize = 16;
 const TEXT_MAX: usize = 65_536;
 /// Longest wait until a hook is told again, µs: an hour.
 const TOLD_AGAIN_MAX_US: i64 = 3_600_000_000;
-/// Calls of one round.
+/// Calls of one page.
 const CALLS: usize = 64;
+/// No page of calls is begun after this: hooks that take their time hold up the next round no longer.
+const CALLS_WITHIN: Duration = HOOK_LIMIT;
 
 /// A hook as it is to be.
 #[derive(Clone, Debug)]
@@ -311,31 +313,50 @@ impl Credentials {
         answer
     }
 
-    /// Tells hooks what they have not acknowledged: each call once, those in vain again later.
+    /// Tells hooks what they have not acknowledged, page by page: each call once, those in vain again later, and a hook
+    /// that failed nothing more in this round.
     pub(super) async fn call_hooks(
         &self,
         silent: &Silent,
         report: &mut RotationReport,
     ) -> Result<(), CredentialError> {
-        use futures_util::StreamExt;
-        let due = self.store().hook_calls_due(self.now_us(), CALLS).await?;
-        if due.is_empty() {
-            return Ok(());
+        let (began, mut failed) = (tokio::time::Instant::now(), HashSet::new());
+        for _ in 0..PAGES {
+            if self.is_read_only() || began.elapsed() >= CALLS_WITHIN {
+                return Ok(());
+            }
+            let mut due = self.store().hook_calls_due(self.now_us(), CALLS).await?;
+            due.retain(|call| !failed.contains(&call.hook));
+            if due.is_empty() {
+                return Ok(());
+            }
+            let outcomes = self.call_page(&due, silent).await?;
+            for (call, outcome) in due.into_iter().zip(&outcomes) {
+                match outcome.next_at_us {
+                    None => report.told += 1,
+                    Some(_) => {
+                        report.untold += 1;
+                        failed.insert(call.hook);
+                    }
+                }
+            }
+            let settle = self.store().write("credential_hook_calls", move |tx| {
+                async move { settle_hook_calls(tx, &outcomes).await }.boxed()
+            });
+            settle.await?;
         }
+        Ok(())
+    }
+
+    /// Makes these calls: how each ended, in their order.
+    async fn call_page(
+        &self,
+        due: &[HookCall],
+        silent: &Silent,
+    ) -> Result<Vec<HookOutcome>, CredentialError> {
         let hooks = self.opened_hooks(silent).await?;
-        let mut calls = Vec::with_capacity(due.len());
-        for call in &due {
-            calls.push(self.call(&hooks, call));
-        }
-        let outcomes: Vec<HookOutcome> =
-            futures_util::stream::iter(calls).buffer_unordered(HOOK_AT_ONCE).collect().await;
-        let acknowledged = outcomes.iter().filter(|outcome| outcome.next_at_us.is_none()).count();
-        report.told += acknowledged as u64;
-        report.untold += (outcomes.len() - acknowledged) as u64;
-        let settle = self.store().write("credential_hook_calls", move |tx| {
-            async move { settle_hook_calls(tx, &outcomes).await }.boxed()
-        });
-        Ok(settle.await?)
+        let calls: Vec<_> = due.iter().map(|call| self.call(&hooks, call)).collect();
+        Ok(futures_util::stream::iter(calls).buffered(HOOK_AT_ONCE).collect().await)
     }
 
     async fn call(&self, hooks: &Hooks, call: &HookCall) -> HookOutcome {

@@ -46,6 +46,9 @@ pub(crate) enum RotateError {
         /// Why it was not made anew.
         why: String,
     },
+    /// Since it began nothing is to be changed any more.
+    #[error("Nothing is to be changed: the store is read-only.")]
+    ReadOnly,
     /// Anything else.
     #[error(transparent)]
     Other(#[from] CredentialError),
@@ -56,7 +59,7 @@ impl RotateError {
     fn heals(&self) -> bool {
         match self {
             Self::ByHand => false,
-            Self::Hook(_) | Self::Full | Self::Follower { .. } => true,
+            Self::Hook(_) | Self::Full | Self::Follower { .. } | Self::ReadOnly => true,
             Self::Other(error) => matches!(error.refusal(), Refusal::Internal | Refusal::Unavailable),
         }
     }
@@ -66,7 +69,7 @@ impl RotateError {
 enum Went {
     /// It has a new value.
     Rotated,
-    /// Somebody else was faster: it is planned anew.
+    /// Somebody else was faster, and it is planned anew; or nothing is to be changed any more, and it stays due.
     Overtaken,
     /// An authority goes on.
     Step(RotationStep),
@@ -85,6 +88,9 @@ impl Credentials {
         report: &mut RotationReport,
     ) -> Result<(), CredentialError> {
         for page in 0..PAGES {
+            if self.is_read_only() {
+                return Ok(());
+            }
             let now_us = self.now_us();
             let due = self.store().rotations_due(now_us, DUE).await?;
             if page == 0 {
@@ -186,12 +192,16 @@ impl Credentials {
         hooks: &Hooks,
     ) -> Went {
         let outcome = match versions {
+            _ if self.is_read_only() => Err(RotateError::ReadOnly),
             Ok(versions) => self.rotate_versions(due, versions, hooks).await,
             Err(error) => Err(error.into()),
         };
         match outcome {
             Ok(went) => went,
-            Err(RotateError::Other(CredentialError::Changed | CredentialError::NotFound)) => Went::Overtaken,
+            Err(
+                RotateError::ReadOnly
+                | RotateError::Other(CredentialError::Changed | CredentialError::NotFound),
+            ) => Went::Overtaken,
             Err(error) => {
                 if let RotateError::Other(error) = &error
                     && let Some(details) = error.details()
@@ -251,6 +261,9 @@ impl Credentials {
         let draft = self.drafted_again(&asker, there, None, changes).await?;
         if let Some(asked) = asked {
             self.ask_hook(hooks, asked, &draft).await?;
+        }
+        if self.is_read_only() {
+            return Err(RotateError::ReadOnly);
         }
         Ok(self.write(&asker, draft).await?)
     }
@@ -337,6 +350,9 @@ impl Credentials {
                 let (active, _) = self.ca_versions(&rotator(), authority).await?;
                 let names = self.signed_by(authority).await?;
                 for page in names.chunks(FOLLOWERS_PAGE) {
+                    if self.is_read_only() {
+                        return Err(RotateError::ReadOnly);
+                    }
                     let made = self.follow_page(page, &active.certificate, hooks, &mut below).await?;
                     left = left.saturating_sub(made);
                     if left == 0 {
@@ -373,8 +389,7 @@ impl Credentials {
         let mut behind = Vec::new();
         for (key, versions) in self.current_of_all(&keys).await? {
             let newest = versions?.into_iter().max_by_key(|version| version.number);
-            // What has a time to live ends, and is not made anew.
-            let Some(newest) = newest.filter(|newest| newest.ends_at_us.is_none()) else { continue };
+            let Some(newest) = newest else { continue };
             let Value::Certificate(value) = &newest.value else { continue };
             let follows = value.ca == *signer;
             if newest.facts.is_some_and(|facts| facts.certificate_authority) {
@@ -395,6 +410,7 @@ impl Credentials {
                     match self.rotated(newest, &changes, hook, hooks).await {
                         // Whoever made it meanwhile made it under what signs now.
                         Ok(_) | Err(RotateError::Other(CredentialError::Changed)) => Ok(()),
+                        Err(RotateError::ReadOnly) => Err(RotateError::ReadOnly),
                         Err(error) => Err(RotateError::Follower { name, why: error.to_string() }),
                     }
                 }

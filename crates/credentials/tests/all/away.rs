@@ -111,6 +111,9 @@ pub(crate) async fn what_is_deleted_is_taken_back_within_its_days(place: Place) 
     store.undelete(&admin(), &name("/team/a")).await.unwrap();
     store.delete(&admin(), &name("/team/a")).await.unwrap();
     place.advance(7 * DAY_S);
+    let late = store.undelete(&admin(), &name("/team/a")).await;
+    assert!(matches!(late, Err(CredentialError::NotFound)), "past its days, and not yet destroyed: {late:?}");
+    assert_eq!(store.deleted(&admin()).await.unwrap(), Vec::new());
     destroy_past(store).await;
     assert!(matches!(store.undelete(&admin(), &name("/team/a")).await, Err(CredentialError::NotFound)));
     let log = place.log().await;
@@ -289,6 +292,9 @@ pub(crate) async fn a_name_with_many_versions_goes_some_hundred_at_a_time(place:
     let mut gone = Vec::new();
     for _ in 0..3 {
         gone.push(place.store.destroy_deleted_credentials(by_us).await.unwrap());
+        // What is half destroyed is not taken back.
+        let late = store.undelete(&admin(), &name("/many")).await;
+        assert!(matches!(late, Err(CredentialError::NotFound)), "{late:?}");
     }
     assert_eq!(gone, [500, 101, 0], "versions, and the name with the last of them");
     assert!(store.deleted(&admin()).await.unwrap().is_empty());

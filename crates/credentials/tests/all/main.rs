@@ -78,6 +78,8 @@ battery! {
     tokens::a_token_ends_with_its_time_or_before
     rotation::nothing_is_rotated_while_nothing_is_to_be_changed
     tokens::a_refresh_token_ends_at_logout_and_not_by_its_use
+    rotation::a_round_ends_when_nothing_is_to_be_changed_any_more
+    rotation::an_authority_waits_while_nothing_is_to_be_changed
     rotation::what_is_old_is_made_anew
     rotation::the_most_specific_policy_counts
     rotation::what_was_set_by_hand_is_told_once
@@ -94,6 +96,7 @@ battery! {
     rotation::a_hook_that_does_not_agree_keeps_the_old_value
     rotation::a_candidate_is_not_read_after_the_answer
     rotation::a_hook_that_is_down_takes_its_own_turn_only
+    rotation::a_hook_that_answers_is_told_all_at_once
     rotation::a_hook_that_never_answers_is_waited_for_once
     wrap::of_two_who_read_at_once_one_does
     wrap::a_token_ends_and_nothing_of_it_stays

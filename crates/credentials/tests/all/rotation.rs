@@ -1,6 +1,7 @@
 //! Values made anew by policy, and who is asked and told.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use credentials::{
@@ -93,6 +94,57 @@ pub(crate) async fn nothing_is_rotated_while_nothing_is_to_be_changed(place: Pla
     assert_eq!(newest(&place, "/r/a").await.id, first.id);
     store.set_read_only(false);
     rounds(store, async || newest(&place, "/r/a").await.id != first.id).await;
+}
+
+/// A hook that is asked, and while it is asked the store becomes read-only if the flag says so.
+async fn hook_that_stops(place: &Place) -> (Posts, Arc<AtomicBool>) {
+    let stops = Arc::new(AtomicBool::new(true));
+    let (store, says) = (place.credentials.clone(), Arc::clone(&stops));
+    let answers: Answers = Box::new(move |_| {
+        store.set_read_only(says.load(SeqCst));
+        async { Ok(()) }.boxed()
+    });
+    (hook(place, (true, false), answers).await, stops)
+}
+
+pub(crate) async fn a_round_ends_when_nothing_is_to_be_changed_any_more(place: Place) {
+    let (posts, stops) = hook_that_stops(&place).await;
+    policy(&place, "/team/*", RotationPolicy { hook: Some("ops".to_owned()), ..every(30) }).await;
+    for number in 0..9 {
+        password(&place, &format!("/team/{number}")).await;
+    }
+    rounds(&place.credentials, async || planned(&place).await.len() == 9).await;
+    place.advance(31 * DAY);
+    let report = place.credentials.rotation_round().await.unwrap();
+    assert_eq!((report.rotated, report.failed), (0, 0));
+    assert!(posts.seen.lock().len() <= 4, "those that were asked side by side");
+    assert!(planned(&place).await.iter().all(|one| one.row.failures == 0));
+    stops.store(false, SeqCst);
+    place.credentials.set_read_only(false);
+    let report = place.credentials.rotation_round().await.unwrap();
+    assert_eq!((report.rotated, report.failed), (9, 0));
+}
+
+pub(crate) async fn an_authority_waits_while_nothing_is_to_be_changed(place: Place) {
+    let (_posts, stops) = hook_that_stops(&place).await;
+    let old = certificate(&place, "/ca", |p| (p.is_ca, p.duration) = (true, 900)).await;
+    certificate(&place, "/leaf", |p| (p.ca, p.duration) = (Some("/ca".to_owned()), 800)).await;
+    policy(&place, "/ca", every(100)).await;
+    policy(&place, "/leaf", RotationPolicy { hook: Some("ops".to_owned()), ..every(3_000) }).await;
+    plans(&place, &["/ca", "/leaf"]).await;
+    let step = async || planned(&place).await[0].step;
+    place.advance(101 * DAY);
+    rounds(&place.credentials, async || step().await == "trusted").await;
+    place.advance(8 * DAY);
+    rounds(&place.credentials, async || place.credentials.is_read_only()).await;
+    assert_eq!(step().await, "signs");
+    assert_eq!(trusted(&newest(&place, "/leaf").await)[0], pem(&old), "what would have followed has not");
+    stops.store(false, SeqCst);
+    place.credentials.set_read_only(false);
+    rounds(&place.credentials, async || step().await == "followed").await;
+    let new = newest(&place, "/ca").await;
+    assert_eq!(trusted(&newest(&place, "/leaf").await)[0], pem(&new));
+    assert_eq!(planned(&place).await[0].row.failures, 0);
 }
 
 pub(crate) async fn what_is_old_is_made_anew(place: Place) {
@@ -327,7 +379,10 @@ pub(crate) async fn what_has_a_time_to_live_keeps_it(place: Place) {
     assert_eq!(told.ends_at_us, leaf.ends_at_us);
     place.advance(8 * DAY);
     rounds(&place.credentials, async || planned(&place).await[0].step == "followed").await;
-    assert_eq!(trusted(&newest(&place, "/leaf").await)[0], pem(&ca), "what ends is not made anew");
+    let (new, followed) = (newest(&place, "/ca").await, newest(&place, "/leaf").await);
+    assert_ne!(pem(&new), pem(&ca));
+    assert_eq!(trusted(&followed)[0], pem(&new), "the old one goes before the leaf ends");
+    assert_eq!(followed.ends_at_us, leaf.ends_at_us);
     let again = place.credentials.regenerate(&admin(), &name("/leaf"), None).await.unwrap();
     assert_eq!(again.ends_at_us, leaf.ends_at_us);
 }
@@ -580,6 +635,30 @@ pub(crate) async fn a_hook_that_is_down_takes_its_own_turn_only(place: Place) {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     panic!("{} and {} calls were made", told(true), told(false));
+}
+
+/// One that answers is told all in one round, however much waits.
+pub(crate) async fn a_hook_that_answers_is_told_all_at_once(place: Place) {
+    let deaf = Arc::new(AtomicBool::new(true));
+    let is_deaf = Arc::clone(&deaf);
+    let answers: Answers = Box::new(move |_| {
+        let answer = if is_deaf.load(SeqCst) { Err("503".to_owned()) } else { Ok(()) };
+        async move { answer }.boxed()
+    });
+    let posts = hook(&place, (false, true), answers).await;
+    policy(&place, "/team/*", RotationPolicy { hook: Some("ops".to_owned()), ..every(30) }).await;
+    for number in 0..20 {
+        password(&place, &format!("/team/{number}")).await;
+    }
+    rounds(&place.credentials, async || planned(&place).await.len() == 20).await;
+    place.advance(31 * DAY);
+    let before = rounds(&place.credentials, async || posts.seen.lock().len() == 20).await;
+    assert_eq!((before.told, before.untold), (0, 20));
+    deaf.store(false, SeqCst);
+    place.advance(61);
+    let report = place.credentials.rotation_round().await.unwrap();
+    assert_eq!((report.told, report.untold), (20, 0));
+    assert_eq!(place.credentials.rotation_round().await.unwrap().told, 0, "each once");
 }
 
 /// A hook that never answers is waited for once a round: its other names fail at once, and are tried again.

@@ -129,13 +129,10 @@ impl From<MasterKeyUse> for MasterKeyView {
 /// Why a rotation ended early.
 fn ended_early(error: &Arc<RotateError>) -> Problem {
     match &**error {
-        RotateError::Store(_) => {
-            tracing::warn!(%error, "the master key's rotation ended early");
-            Problem::unavailable(
-                "the database did not answer: what is wrapped anew stays so, ask for the rest again",
-                RETRY_SECONDS,
-            )
-        }
+        RotateError::Store(_) => Problem::unavailable(
+            "the database did not answer: what is wrapped anew stays so, ask for the rest again",
+            RETRY_SECONDS,
+        ),
         RotateError::Keyring(_) => Problem::internal(Arc::clone(error)),
     }
 }
@@ -152,15 +149,7 @@ async fn rotate(state: State, caller: Caller) -> Result<Response, Problem> {
     let keystore = state.room::<KeyStore>()?;
     let joined = state.rotating().join(keystore, caller.actor(), state.stopping(), ANSWER_WITHIN);
     match joined.await {
-        Progress::Ended(Ok(done)) => {
-            if !done.failed.is_empty() {
-                tracing::warn!(
-                    failed = done.failed.len(),
-                    "sealed values did not open: keep the old master key"
-                );
-            }
-            Ok(Json(RotatedView::from(done)).into_response())
-        }
+        Progress::Ended(Ok(done)) => Ok(Json(RotatedView::from(done)).into_response()),
         Progress::Ended(Err(error)) => Err(ended_early(&error)),
         Progress::GoesOn => {
             let view = RotatingView { master: keystore.keyring().current().to_string(), rotating: true };

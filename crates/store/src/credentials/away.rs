@@ -49,15 +49,15 @@ macro_rules! deleted {
     };
 }
 
-/// The newest first.
+/// Those deleted after ?3: of others some versions may be destroyed. The newest first.
 pub(super) const DELETED: &str = deleted!(
     "credentials_deleted",
-    " AND deleted_at < ?3",
+    " AND deleted_at > ?3",
     " ORDER BY c.deleted_at DESC, c.id DESC LIMIT ?4"
 );
 pub(super) const DELETED_NAMED: &str = deleted!(
     "credentials_deleted_named",
-    " AND substr(name_key, 46) = ?3",
+    " AND substr(name_key, 46) = ?3 AND deleted_at > ?4",
     " ORDER BY c.deleted_at DESC, c.id DESC LIMIT 1"
 );
 pub(super) const RESTORE: &str = "-- credential_restore
@@ -106,15 +106,17 @@ DELETE FROM credential_versions AS v WHERE v.id = ?1 AND NOT EXISTS (
 DELETE FROM credential_versions v WHERE v.id = ANY(?1::bigint[]) AND NOT EXISTS (
     SELECT 1 FROM credentials c WHERE c.id = v.credential_id AND (c.active_id = v.id OR c.transitional_id = v.id))",
 };
-/// At most ?2 versions of the credentials in the list ?1.
+/// At most ?2 versions of the credentials in the list ?1, one credential after the other.
 pub(super) const DELETE_SOME_VERSIONS: Bulk = Bulk {
     sqlite: "-- credential_versions_some_delete
 DELETE FROM credential_versions WHERE id IN (
-    SELECT v.id FROM credential_versions v WHERE v.credential_id IN (SELECT h.value FROM json_each(?1) h) LIMIT ?2)",
+    SELECT v.id FROM credential_versions v WHERE v.credential_id IN (SELECT h.value FROM json_each(?1) h)
+    ORDER BY v.credential_id, v.id LIMIT ?2)",
     postgres: "-- credential_versions_some_delete
 DELETE FROM credential_versions WHERE id = ANY(ARRAY(
     SELECT v.id FROM credential_versions v
-    WHERE v.credential_id = ANY(ARRAY(SELECT h::bigint FROM json_array_elements_text(?1::text::json) AS h)) LIMIT ?2))",
+    WHERE v.credential_id = ANY(ARRAY(SELECT h::bigint FROM json_array_elements_text(?1::text::json) AS h))
+    ORDER BY v.credential_id, v.id LIMIT ?2))",
 };
 /// Where the active version of credentials ?1 had ended by ?2, what is older than that ends at ?3.
 pub(super) const END_OLDER: Bulk = Bulk {
@@ -144,8 +146,8 @@ pub(super) async fn set_aside(tx: &mut Tx, id: i64, uuid: Uuid, at_us: i64) -> R
     Ok(tx.execute(SET_ASIDE, parameters).await? == 1)
 }
 
-/// Takes back the credential of a name (lower case) that was deleted last; `None` when there is none or the asker may not
-/// write there.
+/// Takes back the credential of a name (lower case) that was deleted last, if that was after `since_us`; `None` when there is
+/// none or the asker may not write there.
 ///
 /// # Errors
 /// [`StoreError::Conflict`] when the name is taken; those of the database.
@@ -153,12 +155,14 @@ pub async fn restore_credential(
     tx: &mut Tx,
     asker: &CredentialAsker,
     name_key: &str,
+    since_us: i64,
 ) -> Result<Option<DeletedCredential>, StoreError> {
     if !super::permissions::may_do(tx, asker, name_key, CredentialOperation::Write).await? {
         return Ok(None);
     }
     let [everything, actor] = asker.values();
-    let Some(mut row) = tx.row(DELETED_NAMED, vec![everything, actor, name_key.into()]).await? else {
+    let parameters = vec![everything, actor, name_key.into(), since_us.into()];
+    let Some(mut row) = tx.row(DELETED_NAMED, parameters).await? else {
         return Ok(None);
     };
     let (deleted, id) = deleted_of(&mut row)?;
@@ -323,18 +327,18 @@ pub struct OldVersions {
 }
 
 impl Store {
-    /// Credentials that were deleted before a time and can be taken back by the asker, the last deleted first.
+    /// Credentials that were deleted after a time and can be taken back by the asker, the last deleted first.
     ///
     /// # Errors
     /// Those of the database.
     pub async fn credentials_deleted(
         &self,
         asker: &CredentialAsker,
-        before_us: i64,
+        since_us: i64,
         most: usize,
     ) -> Result<Vec<DeletedCredential>, StoreError> {
         let [everything, actor] = asker.values();
-        let parameters = vec![everything, actor, before_us.into(), super::count(most)];
+        let parameters = vec![everything, actor, since_us.into(), super::count(most)];
         let rows = self.rows(Cost::Walk, DELETED, parameters).await?;
         rows.into_iter().map(|mut row| Ok(deleted_of(&mut row)?.0)).collect()
     }
