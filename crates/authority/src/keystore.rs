@@ -299,15 +299,35 @@ impl KeyStore {
         self.unseal(&self.usable(id).await?)
     }
 
+    /// Signers of these keys, opened anew in one statement and kept by the caller alone; why not, where one cannot be
+    /// had. Keys that are not there, or whose use is forbidden, are left out.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn signers(
+        &self,
+        ids: &[KeyId],
+    ) -> Result<Vec<(KeyId, Result<KeyRef, KeyStoreError>)>, StoreError> {
+        let rows = self.inner.store.keys_among(ids).await?;
+        let mut signers = Vec::with_capacity(rows.len());
+        for row in rows.iter().filter(|row| row.blocked_at_us.is_none()) {
+            signers.push((row.id, self.signer_of(row).await));
+        }
+        Ok(signers)
+    }
+
     async fn open(&self, id: KeyId) -> Result<KeyRef, KeyStoreError> {
-        let row = self.usable(id).await?;
+        self.signer_of(&self.usable(id).await?).await
+    }
+
+    async fn signer_of(&self, row: &KeyRow) -> Result<KeyRef, KeyStoreError> {
         if row.provider == SEALED {
-            return Ok(Arc::new(self.unseal(&row)?));
+            return Ok(Arc::new(self.unseal(row)?));
         }
         let provider = self.provider(&row.provider)?;
         let opened = provider.open(row.locator.as_deref().unwrap_or_default()).await;
         let signer = opened.map_err(|error| KeyStoreError::Provider { name: row.provider.clone(), error })?;
-        if signer.spki() == row.spki { Ok(signer) } else { Err(KeyStoreError::Swapped(id)) }
+        if signer.spki() == row.spki { Ok(signer) } else { Err(KeyStoreError::Swapped(row.id)) }
     }
 
     async fn usable(&self, id: KeyId) -> Result<KeyRow, KeyStoreError> {

@@ -10,11 +10,15 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::api::ServerArgs;
 use crate::cli::Global;
 use crate::config::{Configuration, EdgeSettings};
+use crate::edge_inventory::Mirror;
 use crate::exit::{Exit, Outcome, Problem, chain};
 use crate::serve_command::{bound_connections, certificate, figures_listener, files, memory, socket};
 
+/// Of chains, in the data folder, where no other is named.
+const FOLDER: &str = "edge";
 /// Beyond what connections are given at the stop.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -27,6 +31,13 @@ pub(crate) struct EdgeArgs {
     /// A folder of chains (*.pem, leaf first, no keys; NAME.ocsp beside NAME.pem is stapled), looked at every few seconds
     #[arg(long, value_name = "DIR")]
     certificates: Option<PathBuf>,
+    /// Keep that folder as the server has it: chains of certificates under management [default folder: edge in the data
+    /// folder]
+    #[arg(long)]
+    inventory: bool,
+    /// Only of those with this tag
+    #[arg(long, value_name = "NAME=VALUE", requires = "inventory")]
+    inventory_tag: Option<String>,
     /// The file of that folder, without its ending, for clients that name no host [default: they are refused]
     #[arg(long, value_name = "NAME")]
     default_certificate: Option<String>,
@@ -58,6 +69,8 @@ pub(crate) struct EdgeArgs {
     /// Where to serve /metrics in plain HTTP; empty: nowhere [default: 127.0.0.1:2405]
     #[arg(long, value_name = "ADDRESS")]
     metrics_listen: Option<String>,
+    #[command(flatten)]
+    server: ServerArgs,
 }
 
 impl EdgeSettings {
@@ -76,6 +89,8 @@ impl EdgeSettings {
         given(&mut self.alpn, &args.alpn);
         given(&mut self.ticket_keys_file, &args.ticket_keys);
         given(&mut self.metrics_listen, &args.metrics_listen);
+        given(&mut self.inventory_tag, &args.inventory_tag);
+        self.inventory |= args.inventory;
         self.proxy_protocol |= args.proxy_protocol;
         if !args.keys.is_empty() {
             self.keys.clone_from(&args.keys);
@@ -88,11 +103,15 @@ impl EdgeSettings {
 
 /// Runs `bulla edge`.
 pub(crate) async fn run(args: &EdgeArgs, global: &Global) -> Outcome<Exit> {
-    let settings = Configuration::load(global.config.as_deref())?.settings;
-    let (core_dumps, own_socket, mut settings) = (settings.server.core_dumps, settings.keys, settings.edge);
+    let configuration = Configuration::load(global.config.as_deref())?;
+    let (core_dumps, mut settings) =
+        (configuration.settings.server.core_dumps, configuration.settings.edge.clone());
     settings.take(args);
     settings.check()?;
     settings.check_whole()?;
+    if settings.certificates.as_os_str().is_empty() {
+        settings.certificates = crate::data::folder()?.join(FOLDER);
+    }
     memory::keep(core_dumps)?;
     // The client's and the upstream's.
     let most = outbound::limits::descriptor_budget() / 2;
@@ -103,7 +122,7 @@ pub(crate) async fn run(args: &EdgeArgs, global: &Global) -> Outcome<Exit> {
         .map_err(|error| Problem::new(Exit::Machine, format_args!("signals cannot be handled: {error}")))?;
     let mut servers = settings.servers()?;
     if servers.is_empty() {
-        servers.extend(own_socket.socket()?.map(Server::Unix));
+        servers.extend(configuration.settings.keys.socket()?.map(Server::Unix));
     }
     let (client_metrics, metrics) = (ClientMetrics::default(), EdgeMetrics::default());
     let tls = speaks_tls(&settings).then(|| tls_options(&settings)).transpose()?;
@@ -111,6 +130,13 @@ pub(crate) async fn run(args: &EdgeArgs, global: &Global) -> Outcome<Exit> {
     let client = Client::start(&options, client_metrics.clone()).map_err(|error| {
         Problem::usage(chain(&error)).hint("see --keys, --keys-certificate, --keys-key and --keys-ca")
     })?;
+    let inventory = match settings.inventory {
+        true => Some(
+            Inventory::start(&settings, &args.server, &configuration, client.clone(), metrics.clone())
+                .await?,
+        ),
+        false => None,
+    };
     let options = Options { listen: socket("edge.listen", &settings.listen)?, ..settings.options()? };
     let (running, loaded) = start(options, client.clone(), metrics.clone()).await?;
     let mut background = JoinSet::new();
@@ -123,7 +149,7 @@ pub(crate) async fn run(args: &EdgeArgs, global: &Global) -> Outcome<Exit> {
         background.spawn(server::listen::serve_figures(listener, all, stop.clone()));
     }
     announce(&running, &loaded, &servers);
-    keep(&settings, &running, &client, tls, hangup, &stop).await;
+    keep(&settings, &running, &client, tls, inventory, hangup, &stop).await;
     eprintln!("stopping: connections are let come to their end, for {} s", settings.stop_s);
     let drained = running.stop(grace).await;
     client.stop().await;
@@ -185,6 +211,7 @@ async fn keep(
     running: &Running,
     client: &Client,
     mut tls: Option<ClientTls>,
+    mut inventory: Option<Inventory>,
     mut hangup: Signal,
     stop: &CancellationToken,
 ) {
@@ -194,6 +221,11 @@ async fn keep(
             () = stop.cancelled() => return,
             _ = hangup.recv() => running.reload(),
             () = tokio::time::sleep(Duration::from_secs(settings.reload_s)) => {}
+        }
+        if let Some(inventory) = &mut inventory
+            && inventory.look().await
+        {
+            running.reload();
         }
         if let Some(presented) = &mut tls
             && let Err(problem) = renew(settings, presented, client)
@@ -213,4 +245,72 @@ fn renew(settings: &EdgeSettings, presented: &mut ClientTls, client: &Client) ->
     tracing::info!("another certificate is presented to key services from the next connection on");
     *presented = now;
     Ok(())
+}
+
+/// The server that says which certificates there are, and whether it could be asked.
+struct Inventory {
+    mirror: Mirror,
+    metrics: EdgeMetrics,
+    is_away: bool,
+}
+
+impl Inventory {
+    /// Looks for the first time. Where the server, or the key service, is away what is in the folder has to do, if there is anything.
+    async fn start(
+        settings: &EdgeSettings,
+        server: &ServerArgs,
+        configuration: &Configuration,
+        keys: Client,
+        metrics: EdgeMetrics,
+    ) -> Outcome<Self> {
+        let server = crate::api::Client::open(server, configuration)?;
+        let mirror = Mirror::new(server, keys, &settings.certificates, &settings.inventory_tag)?;
+        let mut inventory = Self { mirror, metrics, is_away: false };
+        match inventory.mirror.look().await {
+            Ok(looked) => {
+                for (file, why) in looked.postponed {
+                    eprintln!("warning: {file} is not presented yet: {why}");
+                }
+            }
+            Err(problem) if inventory.mirror.has_something() => {
+                let folder = settings.certificates.display();
+                eprintln!("warning: {}; what is in {folder} is presented", problem.message);
+                inventory.set_away(true);
+            }
+            Err(problem) => return Err(problem),
+        }
+        Ok(inventory)
+    }
+
+    /// Whether the folder is another than it was.
+    async fn look(&mut self) -> bool {
+        match self.mirror.look().await {
+            Ok(looked) => {
+                for (file, why) in looked.postponed {
+                    tracing::warn!(file, why, "a certificate is not presented yet");
+                }
+                if self.is_away {
+                    tracing::warn!("the server says again which certificates there are");
+                }
+                self.set_away(false);
+                looked.changed
+            }
+            Err(problem) => {
+                if !self.is_away {
+                    tracing::warn!(
+                        problem = problem.message,
+                        "certificates stay as they are until the server is asked"
+                    );
+                }
+                self.set_away(true);
+                // Some of it may have changed.
+                true
+            }
+        }
+    }
+
+    fn set_away(&mut self, is_away: bool) {
+        self.is_away = is_away;
+        self.metrics.inventory_is_away(is_away);
+    }
 }

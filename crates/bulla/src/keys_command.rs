@@ -7,11 +7,14 @@ use clap::{Args, Subcommand};
 use keyless::server::{HANDSHAKES_MAX, Options, Running, TlsOptions};
 use keyless::tenant::TenantOptions;
 use keyless::{Folder, KeySet, Look, Metrics};
+use lifecycle::signing_keys::{SigningKeys, SigningKeysError};
+use outbound::resolve::Resolver;
+use store::Clock;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::Global;
-use crate::config::{Configuration, KeyServiceSettings};
+use crate::config::{Configuration, KeyServiceSettings, Settings};
 use crate::exit::{Exit, Outcome, Problem, chain};
 use crate::serve_command::{
     bound_connections, certificate, figures_listener, files, master_keys, memory, socket,
@@ -40,6 +43,10 @@ struct ServeArgs {
     /// A folder of private keys (*.key, PEM or DER), looked at again every few seconds; may be repeated
     #[arg(long = "dir", value_name = "DIR")]
     directories: Vec<PathBuf>,
+    /// Sign by the keys of certificates under management too, from the database of [store] and under the master key of
+    /// [authority]
+    #[arg(long)]
+    inventory: bool,
     /// Where to speak TLS [default: 0.0.0.0:2407, once there is a certificate]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
@@ -78,6 +85,7 @@ impl KeyServiceSettings {
         text(&mut self.native_listen, &args.native_listen);
         text(&mut self.native_socket, &args.native_socket);
         text(&mut self.metrics_listen, &args.metrics_listen);
+        self.inventory |= args.inventory;
         if !args.directories.is_empty() {
             self.directories.clone_from(&args.directories);
         }
@@ -111,9 +119,10 @@ async fn serve(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
     let (set, metrics) = (KeySet::default(), Metrics::default());
     let held = master_keys::token_keys(&settings, &settings.keys.pkcs11_labels).await?;
     set.put_named("pkcs11", settings.keys.pkcs11_labels.iter().cloned().zip(held).collect());
+    let inventory = if settings.keys.inventory { Some(inventory(&settings).await?) } else { None };
     let mut settings = settings.keys;
-    let mut folders = Folders::new(&settings, set.clone(), metrics.clone());
-    folders.look(true).await?;
+    let mut sources = Sources::new(&settings, inventory, set.clone(), metrics.clone());
+    sources.look(true).await?;
     let tls = settings.speaks_tls().then(|| tls_options(&settings)).transpose()?;
     // As many over TLS as over sockets, and those whose handshake is under way.
     let most = outbound::limits::descriptor_budget().saturating_sub(HANDSHAKES_MAX) / 2;
@@ -129,7 +138,7 @@ async fn serve(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
     }
     announce(&settings, &running, &set)?;
     let tenants = Given { file: file.as_deref(), tenants: settings.tenants() };
-    keep(&settings, folders, tls, tenants, &running, &stop).await;
+    keep(&settings, sources, tls, tenants, &running, &stop).await;
     eprintln!("stopping: requests under way are answered");
     let drained = running.stop().await;
     while background.join_next().await.is_some() {}
@@ -137,6 +146,17 @@ async fn serve(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
         eprintln!("some requests had not finished and were cut off");
     }
     Ok(Exit::Ok)
+}
+
+/// The keys of certificates under management.
+async fn inventory(settings: &Settings) -> Outcome<SigningKeys> {
+    let url = crate::data::inventory_url(None, &settings.store)?;
+    let store = crate::scan_command::open(&url, &settings.store).await?;
+    let resolver = Resolver::system()
+        .map_err(|error| Problem::new(Exit::Machine, chain(&error)).hint("check /etc/resolv.conf"))?;
+    let clock = Clock::system();
+    let keystore = master_keys::keystore(settings, &store, &clock, &resolver).await?;
+    Ok(SigningKeys::new(store, keystore, clock))
 }
 
 async fn start(
@@ -219,7 +239,7 @@ impl Given<'_> {
 /// Looks at folders, certificate files and tenants until told to stop.
 async fn keep(
     settings: &KeyServiceSettings,
-    mut folders: Folders,
+    mut sources: Sources,
     mut tls: Option<TlsOptions>,
     mut tenants: Given<'_>,
     running: &Running,
@@ -231,7 +251,7 @@ async fn keep(
             () = stop.cancelled() => return,
             () = tokio::time::sleep(Duration::from_secs(settings.reload_s)) => {}
         }
-        if let Err(problem) = folders.look(false).await {
+        if let Err(problem) = sources.look(false).await {
             tracing::warn!(problem = problem.message, "keys could not be looked at; those known stay");
         }
         if let Some(presented) = &mut tls
@@ -263,24 +283,60 @@ fn is_same(before: &TlsOptions, now: &TlsOptions) -> bool {
         && before.client_crls == now.client_crls
 }
 
-/// The folders of keys, and where their keys are put.
-struct Folders {
+/// Where keys come from, and where they are put.
+struct Sources {
     folders: Vec<Folder>,
     /// Files of each that held no key when they last changed.
     broken: Vec<usize>,
+    inventory: Option<SigningKeys>,
     set: KeySet,
     metrics: Metrics,
 }
 
-impl Folders {
-    fn new(settings: &KeyServiceSettings, set: KeySet, metrics: Metrics) -> Self {
+impl Sources {
+    fn new(
+        settings: &KeyServiceSettings,
+        inventory: Option<SigningKeys>,
+        set: KeySet,
+        metrics: Metrics,
+    ) -> Self {
         let folders: Vec<Folder> = settings.directories.iter().map(Folder::new).collect();
-        Self { broken: vec![0; folders.len()], folders, set, metrics }
+        Self { broken: vec![0; folders.len()], folders, inventory, set, metrics }
     }
 
-    /// Looks at each; at the first time a folder that cannot be read is an error at once, later the others are looked at
-    /// all the same.
+    /// Looks at each; at the first time one that cannot be read is an error at once, later the others are looked at all
+    /// the same.
     async fn look(&mut self, first: bool) -> Outcome<()> {
+        let folders = self.look_at_folders(first).await;
+        if first && folders.is_err() {
+            return folders;
+        }
+        let inventory = self.look_at_inventory(first).await;
+        let broken = self.inventory.as_ref().map_or(0, SigningKeys::broken);
+        self.metrics.keys(self.set.list().len(), self.broken.iter().sum::<usize>() + broken);
+        folders.and(inventory)
+    }
+
+    async fn look_at_inventory(&mut self, first: bool) -> Outcome<()> {
+        let Some(inventory) = &mut self.inventory else { return Ok(()) };
+        let look = inventory.look().await.map_err(|error| match error {
+            SigningKeysError::Store(error) => Problem::inventory(&error),
+            error => Problem::usage(chain(&error)).hint("leave out --inventory, and name folders of keys"),
+        })?;
+        for (key, error) in &look.broken {
+            tell(first, &format!("no key {key} of a certificate under management: {error}"));
+        }
+        if let Some(keys) = look.keys {
+            let count = keys.len();
+            self.set.put_named("inventory", keys);
+            if !first {
+                tracing::info!(keys = count, "other keys of certificates under management sign from now on");
+            }
+        }
+        Ok(())
+    }
+
+    async fn look_at_folders(&mut self, first: bool) -> Outcome<()> {
         let mut outcome = Ok(());
         for at in 0..self.folders.len() {
             let path = self.folders[at].path().to_owned();
@@ -301,21 +357,16 @@ impl Folders {
                 Err(problem) => outcome = outcome.and(Err(problem)),
             }
         }
-        self.metrics.keys(self.set.list().len(), self.broken.iter().sum());
         outcome
     }
 
     fn take(&mut self, at: usize, path: &Path, look: Look, first: bool) {
-        let tell = |told: String| match first {
-            true => eprintln!("warning: {told}"),
-            false => tracing::warn!("{told}"),
-        };
         for (file, error) in &look.broken {
             let stays = if first { "" } else { "; the one it held before stays" };
-            tell(format!("no key in {}: {}{stays}", file.display(), chain(error)));
+            tell(first, &format!("no key in {}: {}{stays}", file.display(), chain(error)));
         }
         for file in &look.open {
-            tell(format!("{} can be read by everybody on this machine: chmod o= it", file.display()));
+            tell(first, &format!("{} can be read by everybody on this machine: chmod o= it", file.display()));
         }
         self.broken[at] = look.broken_in_all;
         if look.changed || first {
@@ -325,5 +376,13 @@ impl Folders {
                 tracing::info!(folder = %path.display(), keys, "other keys sign from now on");
             }
         }
+    }
+}
+
+/// At the start to whoever started it, later to the log.
+fn tell(first: bool, told: &str) {
+    match first {
+        true => eprintln!("warning: {told}"),
+        false => tracing::warn!("{told}"),
     }
 }

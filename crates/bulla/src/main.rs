@@ -12,6 +12,7 @@ mod config;
 mod control;
 mod data;
 mod edge_command;
+mod edge_inventory;
 mod endpoint;
 mod exit;
 mod fleet_command;

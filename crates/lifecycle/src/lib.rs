@@ -17,4 +17,5 @@ pub mod policy;
 pub mod posts;
 pub mod renewal;
 pub mod scheduler;
+pub mod signing_keys;
 pub mod state;

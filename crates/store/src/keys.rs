@@ -68,12 +68,19 @@ const BY_ID: &str = select!("key_by_id" "WHERE id = ?1");
 const BY_SPKI: &str = select!("key_by_spki" "WHERE spki_sha256 = ?1");
 const PAGE: &str = select!("keys_page" "WHERE seq > ?1 ORDER BY seq LIMIT ?2");
 
+const THESE: Bulk = Bulk {
+    sqlite: select!("keys_these" "WHERE id IN (SELECT unhex(value) FROM json_each(?1))"),
+    postgres: select!(
+        "keys_these" "WHERE id = ANY(ARRAY(SELECT h::uuid FROM json_array_elements_text(?1::text::json) AS h))"
+    ),
+};
+
 const BLOCK: &str = "-- key_block
 UPDATE keys SET blocked_at = ?2, blocked_reason = ?3 WHERE id = ?1 AND blocked_at IS NULL";
 
 pub(crate) const ALL: &[&str] =
     &[INSERT, BY_ID, BY_SPKI, PAGE, BLOCK, SEALED_KEYS.page, SEALED_KEYS.count, SEALED_KEYS.heads];
-pub(crate) const BULKS: &[&Bulk] = &[&SEALED_KEYS.replace];
+pub(crate) const BULKS: &[&Bulk] = &[&THESE, &SEALED_KEYS.replace];
 
 /// Stores a key; the id of the row that holds it, which is another than `key.id` when the same key was there already.
 ///
@@ -118,6 +125,15 @@ impl Store {
     /// Those of the database.
     pub async fn key(&self, id: Uuid) -> Result<Option<KeyRow>, StoreError> {
         self.row(BY_ID, vec![id.into()]).await?.map(row_of).transpose()
+    }
+
+    /// Keys among these, in any order: one statement, however many.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn keys_among(&self, ids: &[Uuid]) -> Result<Vec<KeyRow>, StoreError> {
+        let rows = self.among(&THESE, ids.iter().map(|id| id.simple())).await?;
+        rows.into_iter().map(row_of).collect()
     }
 
     /// The key whose SubjectPublicKeyInfo has this SHA-256.

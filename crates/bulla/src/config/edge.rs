@@ -15,6 +15,8 @@ use crate::exit::{Outcome, Problem};
 pub(crate) struct EdgeSettings {
     pub(crate) listen: String,
     pub(crate) certificates: PathBuf,
+    pub(crate) inventory: bool,
+    pub(crate) inventory_tag: String,
     pub(crate) default_certificate: String,
     pub(crate) unknown_names: UnknownNames,
     pub(crate) keys: Vec<String>,
@@ -69,6 +71,8 @@ impl Default for EdgeSettings {
         Self {
             listen: usual.listen.to_string(),
             certificates: PathBuf::new(),
+            inventory: false,
+            inventory_tag: String::new(),
             default_certificate: String::new(),
             unknown_names: UnknownNames::Refuse,
             keys: Vec::new(),
@@ -116,15 +120,21 @@ impl EdgeSettings {
             return Err(Problem::usage("edge.keys_certificate_file and edge.keys_key_file go together")
                 .hint("give both, or neither to speak to the socket of this host alone"));
         }
+        if !self.inventory_tag.is_empty() && !self.inventory_tag.contains('=') {
+            return Err(
+                Problem::usage("edge.inventory_tag is a tag and its value").hint("for example edge=web")
+            );
+        }
         self.servers()?;
         self.routes().map(drop)
     }
 
     /// What must be there to run, be it from flags.
     pub(crate) fn check_whole(&self) -> Outcome<()> {
-        if self.certificates.as_os_str().is_empty() {
+        if self.certificates.as_os_str().is_empty() && !self.inventory {
             return Err(Problem::usage("there are no certificates to present").hint(
-                "name a folder of *.pem files: --certificates, or edge.certificates in the configuration",
+                "name a folder of *.pem files: --certificates, or edge.certificates in the configuration; or take those \
+                 under management: --inventory",
             ));
         }
         if self.upstream.is_empty() && self.routes.is_empty() {

@@ -18,6 +18,7 @@ const NO_SOCKET: &str = "none";
 pub(crate) struct KeyServiceSettings {
     pub(crate) directories: Vec<PathBuf>,
     pub(crate) pkcs11_labels: Vec<String>,
+    pub(crate) inventory: bool,
     pub(crate) listen: String,
     pub(crate) certificate_file: PathBuf,
     pub(crate) key_file: PathBuf,
@@ -71,6 +72,7 @@ impl Default for KeyServiceSettings {
         Self {
             directories: Vec::new(),
             pkcs11_labels: Vec::new(),
+            inventory: false,
             listen: format!("0.0.0.0:{}", keyless::server::PORT),
             certificate_file: PathBuf::new(),
             key_file: PathBuf::new(),
@@ -135,9 +137,10 @@ impl KeyServiceSettings {
 
     /// What must be there to run, be it from flags. `listen`: whether TLS's address was asked for.
     pub(crate) fn check_whole(&self, listen: bool) -> Outcome<()> {
-        if self.directories.is_empty() && self.pkcs11_labels.is_empty() {
+        if self.directories.is_empty() && self.pkcs11_labels.is_empty() && !self.inventory {
             return Err(Problem::usage("there are no keys to sign with")
-                .hint("name a folder of *.key files: --dir, or keys.directories in the configuration"));
+                .hint("name a folder of *.key files: --dir, or keys.directories in the configuration; or take those of certificates \
+                       under management: --inventory, or keys.inventory"));
         }
         if self.speaks_tls() && self.client_ca_files.is_empty() {
             return Err(Problem::usage("keys.client_ca_files is empty: nobody could come in")

@@ -189,6 +189,11 @@ pub(super) const KEYS: &[(&str, Kind, &str)] = &[
         "folders of private keys (*.key, PEM or DER) that `bulla keys serve` signs with",
     ),
     ("keys.pkcs11_labels", Kind::List, "labels of keys on the token of [pkcs11] that it signs with"),
+    (
+        "keys.inventory",
+        Kind::Truth,
+        "signs by the keys of certificates under management too, from the database of [store]",
+    ),
     ("keys.listen", Kind::Text, "where it speaks TLS, once it has a certificate; empty: nowhere"),
     ("keys.certificate_file", Kind::Text, "its chain (PEM); empty: no TLS, the socket alone"),
     ("keys.key_file", Kind::Text, "the key of that chain (PEM)"),
@@ -240,6 +245,12 @@ pub(super) const KEYS: &[(&str, Kind, &str)] = &[
         Kind::Text,
         "a folder of chains (*.pem, leaf first, no keys; NAME.ocsp beside NAME.pem is stapled)",
     ),
+    (
+        "edge.inventory",
+        Kind::Truth,
+        "that folder is kept as the server of [client] has it: chains of certificates under management",
+    ),
+    ("edge.inventory_tag", Kind::Text, "only of those with this tag, NAME=VALUE; empty: of all"),
     (
         "edge.default_certificate",
         Kind::Text,

@@ -22,7 +22,7 @@ use crate::exit::{Exit, Outcome, Problem, chain};
 const MASTER_KEY: &str = "master.key";
 
 /// Keys at rest under the configured master keys, which the database knows. Where it does not, nothing is written.
-pub(super) async fn keystore(
+pub(crate) async fn keystore(
     settings: &Settings,
     store: &Store,
     clock: &Clock,

@@ -122,6 +122,7 @@ struct Inner {
     certificates: Gauge,
     broken_files: Gauge,
     broken_ticket_keys: Gauge,
+    inventory_away: Gauge,
     first_expiry: Gauge,
 }
 
@@ -153,6 +154,7 @@ impl Default for EdgeMetrics {
             certificates: Gauge::default(),
             broken_files: Gauge::default(),
             broken_ticket_keys: Gauge::default(),
+            inventory_away: Gauge::default(),
             first_expiry: Gauge::default(),
         }))
     }
@@ -175,6 +177,11 @@ impl EdgeMetrics {
                 "broken_ticket_keys",
                 "Whether the file of ticket keys could not be read when it was last looked at",
                 &inner.broken_ticket_keys,
+            ),
+            (
+                "inventory_away",
+                "Whether the server could not be asked for certificates under management when it was last to be",
+                &inner.inventory_away,
             ),
             (
                 "first_expiry_timestamp_seconds",
@@ -260,6 +267,11 @@ impl EdgeMetrics {
         self.0.certificates.set(certificates as i64);
         self.0.broken_files.set(broken_files as i64);
         self.0.first_expiry.set(first_expiry.unwrap_or(0));
+    }
+
+    /// Whether the server could not be asked for certificates under management.
+    pub fn inventory_is_away(&self, away: bool) {
+        self.0.inventory_away.set(away.into());
     }
 
     pub(super) fn ticket_keys_are_broken(&self, broken: bool) {

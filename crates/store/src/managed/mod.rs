@@ -2,10 +2,12 @@
 
 mod page;
 mod plans;
+mod signing;
 mod totals;
 mod versions;
 
 pub use page::{ManagedFilter, ManagedOrder, ManagedScope, managed_selected};
+pub use signing::{SigningKeyPage, SigningKeyRow};
 pub use totals::{ManagedSummary, ManagedTotal, adjust_managed_totals};
 pub use versions::{
     ManagedSuggestion, ManagedVersion, NewManagedVersion, RevokedVersion, ServedVersion, drop_suggestions,
@@ -288,6 +290,9 @@ pub(crate) const ALL: &[&str] = &[
     BY_NAME,
     totals::TOTALS,
     totals::EXPIRING_TO,
+    signing::PAGE,
+    signing::SINCE,
+    signing::NEWEST,
     versions::VERSIONS,
     versions::SERVED,
     versions::VERSION,

@@ -17,6 +17,7 @@ mod rotation;
 mod sealing;
 #[cfg(feature = "pkcs11")]
 mod security_module;
+mod signing;
 mod transparency;
 mod watch;
 

@@ -13,6 +13,7 @@ mod policing;
 mod reading;
 mod renewing;
 mod running;
+mod signing;
 mod telling;
 
 /// Runs each case on both databases.
@@ -54,6 +55,9 @@ battery! {
     renewing::auto_renew_is_obeyed
     renewing::a_maintenance_window_is_waited_for
     renewing::a_tick_is_a_constant_number_of_statements
+    signing::every_version_that_holds_is_signed_for
+    signing::a_key_that_does_not_open_is_told_of_once
+    signing::a_thousand_keys_are_a_few_statements
     crashing::a_crash_at_any_step_loses_nothing_and_issues_nothing_twice
     crashing::two_crashes_in_a_row_do_no_more_harm
     crashing::a_crash_while_creating_leaves_all_or_nothing

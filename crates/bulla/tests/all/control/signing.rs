@@ -1,0 +1,186 @@
+//! Keys of certificates under management: the key service signs by them, whoever renews.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+
+use keyless::native::proto::{Scheme, SignRequest, sign_request::Key};
+use keyless::native::{Client, Terms};
+use serde_json::Value;
+
+use super::House;
+use crate::world::{describe, run, stderr};
+
+struct Service(Child);
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// `bulla keys serve`, once it signs; how many keys it said it has.
+fn serve(house: &House) -> (Service, usize) {
+    let (service, said) = started(house, &["keys", "serve", "--inventory"], "bulla signs with ");
+    (service, said.split(' ').next().unwrap().parse().unwrap())
+}
+
+/// A command that runs on, once it says a line that begins so; what follows.
+fn started(house: &House, arguments: &[&str], begin: &str) -> (Service, String) {
+    let mut command = house.bulla(arguments);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let service = Service(child);
+    let mut said = String::new();
+    loop {
+        let line = lines.next().unwrap_or_else(|| panic!("it ended: {said}")).unwrap();
+        if let Some(rest) = line.strip_prefix(begin) {
+            let rest = rest.to_owned();
+            std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
+            return (service, rest);
+        }
+        said += &(line + "\n");
+    }
+}
+
+/// Writes the current chain and its public key; the key's SHA-256.
+fn current(house: &House, name: &str) -> [u8; 32] {
+    let place = |ending: &str| house.path(&format!("{name}.{ending}")).display().to_string();
+    let _ = std::fs::remove_file(place("pem"));
+    house.does(&["cert", "export", name, "--file", &place("pem")]);
+    house.openssl(&["x509", "-in", &place("pem"), "-pubkey", "-noout", "-out", &place("pub")]);
+    let text = std::fs::read(place("pem")).unwrap();
+    let (_, der) = x509::pem::certificates(&text).next().unwrap();
+    *x509::Certificate::parse(&der).unwrap().public_key.spki_sha256.as_bytes()
+}
+
+fn is_active(house: &House, name: &str, versions: usize) -> bool {
+    let shown = house.json(&["cert", "show", name]);
+    let all = house.json(&["cert", "versions", name]);
+    let count = all["rows"].as_array().map_or(0, Vec::len);
+    shown["status"] == "active" && count == versions
+}
+
+#[test]
+fn what_the_control_plane_renews_the_key_service_signs_for() {
+    let more = "[keys]\nnative_socket = \"native.sock\"\nmetrics_listen = \"\"\nreload_s = 1\n";
+    let house = House::up_with(more, None);
+    house.does(&["cert", "create", "a.example.org", "--profile", "default"]);
+    house.until("the first version", || is_active(&house, "a.example.org", 1));
+    let (_service, count) = serve(&house);
+    assert_eq!(count, 1, "the authorities' own keys sign for nobody");
+
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let client = runtime.block_on(async { Client::socket(house.path("native.sock")) });
+    let sign = |spki: [u8; 32]| {
+        let mut request = SignRequest { key: Some(Key::SpkiSha256(spki.to_vec())), ..SignRequest::default() };
+        request.input = vec![7; 32];
+        request.set_scheme(Scheme::EcdsaSha256);
+        runtime.block_on(client.sign(request, Terms::within(std::time::Duration::from_secs(30))))
+    };
+    std::fs::write(house.path("digest"), [7; 32]).unwrap();
+    let verified = |name: &str, spki: [u8; 32]| {
+        std::fs::write(house.path("signature"), sign(spki).unwrap()).unwrap();
+        house.openssl(&[
+            "pkeyutl",
+            "-verify",
+            "-pubin",
+            "-inkey",
+            &format!("{name}.pub"),
+            "-in",
+            "digest",
+            "-sigfile",
+            "signature",
+        ]);
+    };
+    let first = current(&house, "a.example.org");
+    verified("a.example.org", first);
+
+    // Renewed by the control plane, it is signed for by the other process, as long as either version is served.
+    house.does(&["cert", "renew", "a.example.org"]);
+    house.until("the second version", || is_active(&house, "a.example.org", 2));
+    let second = current(&house, "a.example.org");
+    assert_ne!(first, second);
+    house.until("it is signed for", || sign(second).is_ok());
+    verified("a.example.org", second);
+    assert!(sign(first).is_ok());
+}
+
+/// All of it: the control plane renews, the key service signs, the terminator serves, and no handshake fails for it.
+#[test]
+fn a_renewal_reaches_the_terminator_without_a_failed_handshake() {
+    let more = "[keys]\nmetrics_listen = \"\"\nreload_s = 1\n[edge]\nmetrics_listen = \"\"\nreload_s = 1\n";
+    let mut house = House::up_with(more, None);
+    let create =
+        |name: &str, tag: &str| house.does(&["cert", "create", name, "--profile", "default", "--tag", tag]);
+    create("a.example.org", "edge=web");
+    create("b.example.org", "edge=mail");
+    for name in ["a.example.org", "b.example.org"] {
+        house.until("the first version", || is_active(&house, name, 1));
+    }
+    let _service = serve(&house);
+    let edge = [
+        "edge",
+        "--inventory",
+        "--inventory-tag",
+        "edge=web",
+        "--listen",
+        "127.0.0.1:0",
+        "--upstream",
+        "127.0.0.1:1",
+    ];
+    let start = |house: &House| {
+        let (service, said) = started(house, &edge, "bulla terminates TLS with ");
+        let address = said.split(" at ").nth(1).unwrap().split(',').next().unwrap().to_owned();
+        (service, said, address)
+    };
+    let (terminator, said, address) = start(&house);
+    assert!(said.starts_with("1 certificates"), "{said}");
+    let root = house.root().display().to_string();
+    // Every one of them has to verify: the serial number of what is presented.
+    let serial = |address: &str| {
+        let script = format!(
+            "openssl s_client -connect {address} -servername a.example.org -verify_return_error -CAfile {root} \
+             -verify_hostname a.example.org < /dev/null 2>&1 | tee said | openssl x509 -noout -serial"
+        );
+        let shown = house.program("sh", "apt-get install -y dash", &["-c", &script]);
+        let said = std::fs::read_to_string(house.path("said")).unwrap();
+        assert!(said.contains("Verify return code: 0 (ok)"), "{said}");
+        String::from_utf8(shown.stdout).unwrap()
+    };
+    let first = serial(&address);
+    house.does(&["cert", "renew", "a.example.org"]);
+    house.until("the renewed one is presented", || serial(&address) != first);
+    let second = serial(&address);
+
+    // Without the control plane it goes on, also from a new start.
+    drop(terminator);
+    assert_eq!(house.stop(), Some(0));
+    let (_terminator, said, address) = start(&house);
+    assert!(said.starts_with("1 certificates"), "{said}");
+    let shown = house.program(
+        "sh",
+        "apt-get install -y dash",
+        &["-c", &format!("openssl s_client -connect {address} -servername a.example.org < /dev/null | openssl x509 -noout -serial")],
+    );
+    assert_eq!(String::from_utf8(shown.stdout).unwrap(), second);
+    let files: Vec<String> = std::fs::read_dir(house.path("data/edge"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+        .filter(|name| name.ends_with(".pem"))
+        .collect();
+    assert_eq!(files, ["a.example.org.pem"], "those with the tag alone");
+}
+
+#[test]
+fn without_keys_or_with_another_master_key_there_is_no_start() {
+    let mut house = House::up();
+    house.stop();
+    let none = run(&mut house.bulla(&["keys", "serve"]));
+    assert_eq!(none.status.code(), Some(2), "{}", describe(&none));
+    assert!(stderr(&none).contains("--inventory"), "{}", describe(&none));
+    std::fs::rename(house.path("data/master.key"), house.path("kept.key")).unwrap();
+    let other = run(&mut house.bulla(&["keys", "serve", "--inventory"]));
+    assert_eq!(other.status.code(), Some(5), "{}", describe(&other));
+    assert!(stderr(&other).contains("master key"), "{}", describe(&other));
+}

@@ -1,0 +1,165 @@
+//! Keys by which the key service signs for certificates under management: those of every version that holds.
+//!
+//! The private halves of sealed keys are opened here and stay in this process; those of a provider stay with it.
+
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+use authority::keystore::{KeyId, KeyStore};
+use keys::KeyRef;
+use store::managed::SigningKeyRow;
+use store::{Clock, Store, StoreError};
+
+/// Keys at most: 2 to 5 KB each.
+pub const SIGNING_KEYS_MAX: usize = 100_000;
+/// Between two walks over all certificates, and so how long a key signs after its certificate was revoked or removed, or
+/// the key blocked. What is new is found by every look.
+pub const WALK_EVERY: Duration = Duration::from_secs(60);
+/// Rows of a page, and keys opened by one statement.
+const PAGE: usize = 1_000;
+
+/// Why the keys cannot be looked at; those known stay.
+#[derive(Debug, thiserror::Error)]
+pub enum SigningKeysError {
+    /// Those of the database.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// More than are held.
+    #[error(
+        "certificates under management have more than {SIGNING_KEYS_MAX} keys, which is more than one key service holds"
+    )]
+    TooMany,
+}
+
+/// What a look found.
+#[derive(Debug, Default)]
+pub struct SigningKeysLook {
+    /// All keys with the names of their certificates; `None` when they are those of the last look.
+    pub keys: Option<Vec<(String, KeyRef)>>,
+    /// Keys that cannot be had, with why; each told once.
+    pub broken: Vec<(KeyId, String)>,
+}
+
+/// The keys of one database.
+pub struct SigningKeys {
+    store: Store,
+    keystore: KeyStore,
+    clock: Clock,
+    rows: HashSet<SigningKeyRow>,
+    open: HashMap<KeyId, KeyRef>,
+    broken: HashSet<KeyId>,
+    /// The version up to which all is known.
+    newest: i64,
+    walked: Option<Instant>,
+    walk_every: Duration,
+}
+
+impl std::fmt::Debug for SigningKeys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SigningKeys").field("open", &self.open.len()).finish_non_exhaustive()
+    }
+}
+
+impl SigningKeys {
+    /// Of this database. Nothing is read yet.
+    #[must_use]
+    pub fn new(store: Store, keystore: KeyStore, clock: Clock) -> Self {
+        let (rows, open, broken) = (HashSet::new(), HashMap::new(), HashSet::new());
+        let (newest, walked, walk_every) = (0, None, WALK_EVERY);
+        Self { store, keystore, clock, rows, open, broken, newest, walked, walk_every }
+    }
+
+    /// Looks at everything so often instead.
+    #[must_use]
+    pub fn walking_every(self, walk_every: Duration) -> Self {
+        Self { walk_every, ..self }
+    }
+
+    /// Keys that cannot be had.
+    #[must_use]
+    pub fn broken(&self) -> usize {
+        self.broken.len()
+    }
+
+    /// Looks for what is new, and every [`WALK_EVERY`] at everything.
+    ///
+    /// # Errors
+    /// [`SigningKeysError`]; what is known stays.
+    ///
+    /// # Cancellation
+    /// What is known stays, too.
+    pub async fn look(&mut self) -> Result<SigningKeysLook, SigningKeysError> {
+        let is_due = self.walked.is_none_or(|walked| walked.elapsed() >= self.walk_every);
+        let mut look = if is_due { self.walk().await? } else { self.look_since().await? };
+        if look.keys.is_some() {
+            let named =
+                |row: &SigningKeyRow| Some((row.certificate.clone(), self.open.get(&row.key)?.clone()));
+            look.keys = Some(self.rows.iter().filter_map(named).collect());
+        }
+        Ok(look)
+    }
+
+    async fn walk(&mut self) -> Result<SigningKeysLook, SigningKeysError> {
+        // Before the walk: what comes meanwhile is found by the next look.
+        let newest = self.store.newest_managed_version().await?;
+        let (mut rows, mut after) = (HashSet::new(), 0);
+        loop {
+            let page = self.store.signing_keys(after, PAGE, self.clock.now_us()).await?;
+            rows.extend(page.keys);
+            if rows.len() > SIGNING_KEYS_MAX {
+                return Err(SigningKeysError::TooMany);
+            }
+            let Some(next) = page.next else { break };
+            after = next;
+        }
+        let look = self.take(rows, true).await?;
+        (self.newest, self.walked) = (newest, Some(Instant::now()));
+        Ok(look)
+    }
+
+    async fn look_since(&mut self) -> Result<SigningKeysLook, SigningKeysError> {
+        let (mut rows, mut after) = (self.rows.clone(), self.newest);
+        loop {
+            let page = self.store.signing_keys_since(after, PAGE, self.clock.now_us()).await?;
+            rows.extend(page.keys);
+            if rows.len() > SIGNING_KEYS_MAX {
+                return Err(SigningKeysError::TooMany);
+            }
+            let Some(next) = page.next else { break };
+            after = next;
+        }
+        let look = self.take(rows, false).await?;
+        self.newest = after;
+        Ok(look)
+    }
+
+    /// Opens what is not open yet, and closes what is not among `rows`. `again`: also what could not be had before.
+    async fn take(
+        &mut self,
+        rows: HashSet<SigningKeyRow>,
+        again: bool,
+    ) -> Result<SigningKeysLook, SigningKeysError> {
+        let ids: HashSet<KeyId> = rows.iter().map(|row| row.key).collect();
+        let is_missing = |id: &KeyId| !self.open.contains_key(id) && (again || !self.broken.contains(id));
+        let missing: Vec<KeyId> = ids.iter().copied().filter(is_missing).collect();
+        let (mut opened, mut broken) = (HashMap::new(), Vec::new());
+        for some in missing.chunks(PAGE) {
+            for (id, signer) in self.keystore.signers(some).await? {
+                match signer {
+                    Ok(signer) => drop(opened.insert(id, signer)),
+                    Err(error) => broken.push((id, error.to_string())),
+                }
+            }
+        }
+        // Nothing waits from here on.
+        let is_other = rows != self.rows || !opened.is_empty();
+        self.rows = rows;
+        self.open.extend(opened);
+        self.open.retain(|id, _| ids.contains(id));
+        broken.retain(|(id, _)| !self.broken.contains(id));
+        let told: HashSet<KeyId> = broken.iter().map(|(id, _)| *id).collect();
+        self.broken.retain(|id| ids.contains(id) && !self.open.contains_key(id));
+        self.broken.extend(told);
+        Ok(SigningKeysLook { keys: is_other.then(Vec::new), broken })
+    }
+}
