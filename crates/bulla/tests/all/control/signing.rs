@@ -5,7 +5,6 @@ use std::process::{Child, Stdio};
 
 use keyless::native::proto::{Scheme, SignRequest, sign_request::Key};
 use keyless::native::{Client, Terms};
-use serde_json::Value;
 
 use super::House;
 use crate::world::{describe, run, stderr};
