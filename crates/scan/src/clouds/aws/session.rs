@@ -118,7 +118,8 @@ impl Regional {
         E: ProvideErrorMetadata + std::error::Error + 'static,
     {
         let attempt = || {
-            let sending = send();
+            // The SDK's are of 9 KB each.
+            let sending = Box::pin(send());
             async {
                 match sending.await {
                     Ok(found) => Ok(found),
