@@ -21,8 +21,8 @@ use super::service::{Keys, MESSAGE_MAX};
 use crate::native::proto::key_service_server::KeyServiceServer;
 use crate::tenant::{Client, Identity};
 
-/// Calls of one connection under way; a stream is one of them. Some 4 KB each, and what [`arriving`](super::arriving) and
-/// [`replies`](super::replies) bound.
+/// Calls of one connection under way; a stream is one of them. Some 4 KB each, beside what is half sent and what is not read,
+/// which are bounded for the connection.
 pub const CALLS_MAX: u32 = 1_024;
 /// Octets that a peer may send ahead, of one call and of all: a whole batch of digests, and four of them.
 const STREAM_WINDOW: u32 = 256 << 10;
