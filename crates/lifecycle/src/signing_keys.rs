@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use authority::keystore::{KeyId, KeyStore};
 use keys::KeyRef;
-use store::managed::SigningKeyRow;
+use store::managed::{SigningKeyRow, SigningKeysBy};
 use store::{Clock, Store, StoreError};
 
 /// Keys at most: 2 to 5 KB each.
@@ -102,35 +102,35 @@ impl SigningKeys {
     async fn walk(&mut self) -> Result<SigningKeysLook, SigningKeysError> {
         // Before the walk: what comes meanwhile is found by the next look.
         let newest = self.store.newest_managed_version().await?;
-        let (mut rows, mut after) = (HashSet::new(), 0);
-        loop {
-            let page = self.store.signing_keys(after, PAGE, self.clock.now_us()).await?;
-            rows.extend(page.keys);
-            if rows.len() > SIGNING_KEYS_MAX {
-                return Err(SigningKeysError::TooMany);
-            }
-            let Some(next) = page.next else { break };
-            after = next;
-        }
+        let (rows, _) = self.after(SigningKeysBy::Certificate, 0, HashSet::new()).await?;
         let look = self.take(rows, true).await?;
         (self.newest, self.walked) = (newest, Some(Instant::now()));
         Ok(look)
     }
 
     async fn look_since(&mut self) -> Result<SigningKeysLook, SigningKeysError> {
-        let (mut rows, mut after) = (self.rows.clone(), self.newest);
+        let (rows, newest) = self.after(SigningKeysBy::Version, self.newest, self.rows.clone()).await?;
+        let look = self.take(rows, false).await?;
+        self.newest = newest;
+        Ok(look)
+    }
+
+    /// These rows with all that come after `after`, and which was the last.
+    async fn after(
+        &self,
+        by: SigningKeysBy,
+        mut after: i64,
+        mut rows: HashSet<SigningKeyRow>,
+    ) -> Result<(HashSet<SigningKeyRow>, i64), SigningKeysError> {
         loop {
-            let page = self.store.signing_keys_since(after, PAGE, self.clock.now_us()).await?;
+            let page = self.store.signing_keys(by, after, PAGE, self.clock.now_us()).await?;
             rows.extend(page.keys);
             if rows.len() > SIGNING_KEYS_MAX {
                 return Err(SigningKeysError::TooMany);
             }
-            let Some(next) = page.next else { break };
+            let Some(next) = page.next else { return Ok((rows, after)) };
             after = next;
         }
-        let look = self.take(rows, false).await?;
-        self.newest = after;
-        Ok(look)
     }
 
     /// Opens what is not open yet, and closes what is not among `rows`. `again`: also what could not be had before.

@@ -107,14 +107,19 @@ async fn hook_that_stops(place: &Place) -> (Posts, Arc<AtomicBool>) {
     (hook(place, (true, false), answers).await, stops)
 }
 
+/// Nine passwords that the hook is asked about and that are due.
+async fn nine_due(place: &Place) {
+    policy(place, "/team/*", RotationPolicy { hook: Some("ops".to_owned()), ..every(30) }).await;
+    for number in 0..9 {
+        password(place, &format!("/team/{number}")).await;
+    }
+    rounds(&place.credentials, async || planned(place).await.len() == 9).await;
+    place.advance(31 * DAY);
+}
+
 pub(crate) async fn a_round_ends_when_nothing_is_to_be_changed_any_more(place: Place) {
     let (posts, stops) = hook_that_stops(&place).await;
-    policy(&place, "/team/*", RotationPolicy { hook: Some("ops".to_owned()), ..every(30) }).await;
-    for number in 0..9 {
-        password(&place, &format!("/team/{number}")).await;
-    }
-    rounds(&place.credentials, async || planned(&place).await.len() == 9).await;
-    place.advance(31 * DAY);
+    nine_due(&place).await;
     let report = place.credentials.rotation_round().await.unwrap();
     assert_eq!((report.rotated, report.failed), (0, 0));
     assert!(posts.seen.lock().len() <= 4, "those that were asked side by side");
@@ -664,12 +669,7 @@ pub(crate) async fn a_hook_that_answers_is_told_all_at_once(place: Place) {
 /// A hook that never answers is waited for once a round: its other names fail at once, and are tried again.
 pub(crate) async fn a_hook_that_never_answers_is_waited_for_once(place: Place) {
     let posts = hook(&place, (true, false), Box::new(|_| std::future::pending().boxed())).await;
-    policy(&place, "/team/*", RotationPolicy { hook: Some("ops".to_owned()), ..every(30) }).await;
-    for number in 0..9 {
-        password(&place, &format!("/team/{number}")).await;
-    }
-    rounds(&place.credentials, async || planned(&place).await.len() == 9).await;
-    place.advance(31 * DAY);
+    nine_due(&place).await;
     let report = place.credentials.rotation_round().await.unwrap();
     assert_eq!((report.rotated, report.failed), (0, 9));
     assert_eq!(posts.seen.lock().len(), 4, "those that were asked side by side");

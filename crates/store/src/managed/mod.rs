@@ -7,7 +7,7 @@ mod totals;
 mod versions;
 
 pub use page::{ManagedFilter, ManagedOrder, ManagedScope, managed_selected};
-pub use signing::{SigningKeyPage, SigningKeyRow};
+pub use signing::{SigningKeyPage, SigningKeyRow, SigningKeysBy};
 pub use totals::{ManagedSummary, ManagedTotal, adjust_managed_totals};
 pub use versions::{
     ManagedSuggestion, ManagedVersion, NewManagedVersion, RevokedVersion, ServedVersion, drop_suggestions,

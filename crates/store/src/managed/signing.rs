@@ -15,6 +15,15 @@ pub struct SigningKeyRow {
     pub certificate: String,
 }
 
+/// What pages of them go by.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum SigningKeysBy {
+    /// Certificates, each with all its versions.
+    Certificate,
+    /// Versions: what came after the last one known.
+    Version,
+}
+
 /// Some of them, in the order of what they were asked by.
 #[derive(Clone, Debug, Default)]
 pub struct SigningKeyPage {
@@ -43,39 +52,21 @@ pub(super) const NEWEST: &str = "-- managed_version_newest
 SELECT COALESCE(MAX(id), 0) FROM managed_versions";
 
 impl Store {
-    /// Keys of certificates after the row `after`; `limit` certificates a page, in one statement.
+    /// Keys of what comes after the row `after`; `limit` certificates or versions a page, in one statement.
     ///
     /// # Errors
     /// Those of the database.
     pub async fn signing_keys(
         &self,
+        by: SigningKeysBy,
         after: i64,
         limit: usize,
         now_us: i64,
     ) -> Result<SigningKeyPage, StoreError> {
-        self.signing_key_page(PAGE, after, limit, now_us).await
-    }
-
-    /// Keys of versions after the row `after`; `limit` versions a page, in one statement.
-    ///
-    /// # Errors
-    /// Those of the database.
-    pub async fn signing_keys_since(
-        &self,
-        after: i64,
-        limit: usize,
-        now_us: i64,
-    ) -> Result<SigningKeyPage, StoreError> {
-        self.signing_key_page(SINCE, after, limit, now_us).await
-    }
-
-    async fn signing_key_page(
-        &self,
-        statement: &str,
-        after: i64,
-        limit: usize,
-        now_us: i64,
-    ) -> Result<SigningKeyPage, StoreError> {
+        let statement = match by {
+            SigningKeysBy::Certificate => PAGE,
+            SigningKeysBy::Version => SINCE,
+        };
         let (limit, _) = limit_of(limit);
         let parameters = vec![after.into(), (limit as i64).into(), now_us.into()];
         let rows = self.rows(Cost::Walk, statement, parameters).await?;
