@@ -148,14 +148,23 @@ async fn serve(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
     Ok(Exit::Ok)
 }
 
-/// The keys of certificates under management.
+/// The keys of certificates under management. Nothing is made where there is no server's.
 async fn inventory(settings: &Settings) -> Outcome<SigningKeys> {
     let url = crate::data::inventory_url(None, &settings.store)?;
+    if let Some(path) = url.sqlite_path()
+        && !path.exists()
+    {
+        return Err(Problem::new(
+            Exit::Inventory,
+            format_args!("there is no inventory at {}", path.display()),
+        )
+        .hint("name the server's: store.url in the configuration, or BULLA_DATA; `bulla up` makes one"));
+    }
     let store = crate::scan_command::open(&url, &settings.store).await?;
     let resolver = Resolver::system()
         .map_err(|error| Problem::new(Exit::Machine, chain(&error)).hint("check /etc/resolv.conf"))?;
     let clock = Clock::system();
-    let keystore = master_keys::keystore(settings, &store, &clock, &resolver).await?;
+    let keystore = master_keys::keystore(settings, &store, &clock, &resolver, false).await?;
     Ok(SigningKeys::new(store, keystore, clock))
 }
 

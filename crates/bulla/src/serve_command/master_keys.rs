@@ -21,15 +21,17 @@ use crate::exit::{Exit, Outcome, Problem, chain};
 /// The master key's file in the data folder.
 const MASTER_KEY: &str = "master.key";
 
-/// Keys at rest under the configured master keys, which the database knows. Where it does not, nothing is written.
+/// Keys at rest under the configured master keys, which the database knows. Where it does not, nothing is written there.
+/// `create`: whether a master key is made where there is none.
 pub(crate) async fn keystore(
     settings: &Settings,
     store: &Store,
     clock: &Clock,
     resolver: &Resolver,
+    create: bool,
 ) -> Outcome<KeyStore> {
     let module = Module::open(settings).await?;
-    let ring = keyring(&settings.authority, &module, resolver).await?;
+    let ring = keyring(&settings.authority, &module, resolver, create).await?;
     let keystore = KeyStore::new(store.clone(), ring, clock.clone());
     keystore.prove_masters().await.map_err(unproven)?;
     module.provide(&keystore);
@@ -67,10 +69,15 @@ pub(crate) fn described(settings: &AuthoritySettings) -> Outcome<Vec<String>> {
     Ok(lines)
 }
 
-async fn keyring(settings: &AuthoritySettings, module: &Module, resolver: &Resolver) -> Outcome<Keyring> {
+async fn keyring(
+    settings: &AuthoritySettings,
+    module: &Module,
+    resolver: &Resolver,
+    create: bool,
+) -> Outcome<Keyring> {
     let current = match settings.current_master() {
-        Some(key) => master(&key, true, module, resolver).await?,
-        None => MasterKey::File { path: files::folder()?.join(MASTER_KEY), create: true },
+        Some(key) => master(&key, create, module, resolver).await?,
+        None => MasterKey::File { path: files::folder()?.join(MASTER_KEY), create },
     };
     let mut older = Vec::new();
     for key in settings.older_masters() {

@@ -74,7 +74,7 @@ impl Rooms {
     ) -> Outcome<Self> {
         let resolver = Resolver::system()
             .map_err(|error| Problem::new(Exit::Machine, chain(&error)).hint("check /etc/resolv.conf"))?;
-        let keystore = master_keys::keystore(settings, store, clock, &resolver).await?;
+        let keystore = master_keys::keystore(settings, store, clock, &resolver, true).await?;
         keystore.also_sealed(&store::agents::SEALED_TARGETS);
         let authority = authority(&settings.authority, addresses, store, keystore.clone(), clock)?;
         let first = server::access::nobody_can_enter(store).await;

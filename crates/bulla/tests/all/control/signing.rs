@@ -182,4 +182,10 @@ fn without_keys_or_with_another_master_key_there_is_no_start() {
     let other = run(&mut house.bulla(&["keys", "serve", "--inventory"]));
     assert_eq!(other.status.code(), Some(5), "{}", describe(&other));
     assert!(stderr(&other).contains("master key"), "{}", describe(&other));
+    assert!(!house.path("data/master.key").exists(), "none is made");
+    let nowhere = house.path("elsewhere");
+    let missing = run(house.bulla(&["keys", "serve", "--inventory"]).env("BULLA_DATA", &nowhere));
+    assert!(!missing.status.success(), "{}", describe(&missing));
+    assert!(stderr(&missing).contains("there is no inventory at"), "{}", describe(&missing));
+    assert!(!nowhere.join("inventory.db").exists());
 }
