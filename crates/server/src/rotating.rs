@@ -33,8 +33,8 @@ pub(crate) enum Progress {
 }
 
 impl Rotating {
-    /// Begins one, or joins the one under way; waits `most`. It goes on by itself when nobody waits any more, until
-    /// `stopping`.
+    /// Wraps all of `keystore` anew, for `actor`, or joins who does; waits `most`. It goes on by itself when nobody
+    /// waits any more, until `stopping`.
     pub(crate) async fn join(
         &self,
         keystore: &KeyStore,
@@ -42,7 +42,22 @@ impl Rotating {
         stopping: &CancellationToken,
         most: Duration,
     ) -> Progress {
-        let mut shown = self.begun(keystore, actor, stopping);
+        let (keystore, actor) = (keystore.clone(), actor.to_owned());
+        let work = async move {
+            let rotation = keystore.rewrap_all(&actor, |progress| {
+                tracing::info!(column = %progress.column, done = progress.done, total = progress.total, "wrapping anew");
+            });
+            rotation.await
+        };
+        self.join_or(work, stopping, most).await
+    }
+
+    /// Joins the rotation under way, or begins with `work`.
+    async fn join_or<W>(&self, work: W, stopping: &CancellationToken, most: Duration) -> Progress
+    where
+        W: Future<Output = Result<Rotated, RotateError>> + Send + 'static,
+    {
+        let mut shown = self.begun(work, stopping);
         match timeout(most, shown.wait_for(Option::is_some)).await {
             Err(_) => Progress::GoesOn,
             Ok(Err(_)) => Progress::Cut,
@@ -59,7 +74,10 @@ impl Rotating {
         self.0.lock().as_ref().is_some_and(goes_on)
     }
 
-    fn begun(&self, keystore: &KeyStore, actor: &str, stopping: &CancellationToken) -> Shown {
+    fn begun<W>(&self, work: W, stopping: &CancellationToken) -> Shown
+    where
+        W: Future<Output = Result<Rotated, RotateError>> + Send + 'static,
+    {
         let mut last = self.0.lock();
         if let Some(shown) = last.as_ref()
             && (goes_on(shown) || is_kept(shown))
@@ -67,12 +85,9 @@ impl Rotating {
             return shown.clone();
         }
         let (show, shown) = watch::channel(None);
-        let (keystore, actor, stopping) = (keystore.clone(), actor.to_owned(), stopping.clone());
+        let stopping = stopping.clone();
         tokio::spawn(async move {
             let _live = telemetry::tasks::guard("master-key-rotation");
-            let work = keystore.rewrap_all(&actor, |progress| {
-                tracing::info!(column = %progress.column, done = progress.done, total = progress.total, "wrapping anew");
-            });
             if let Some(ended) = stopping.run_until_cancelled(work).await {
                 // Here, once: whoever asked may not come back for the report, or several may.
                 match &ended {
@@ -113,6 +128,7 @@ mod tests {
     use super::*;
     use keys::{KeyType, Keyring, KeyringConfig, MasterKey};
     use store::{Clock, Store, StoreUrl};
+    use tokio::sync::Notify;
 
     const LONG: Duration = Duration::from_secs(60);
 
@@ -135,20 +151,29 @@ mod tests {
         }
     }
 
+    /// Wraps for real once `may` is told so: until then it goes on, however fast this machine is.
+    async fn wrapped_once(keystore: KeyStore, may: Arc<Notify>) -> Result<Rotated, RotateError> {
+        may.notified().await;
+        keystore.rewrap_all("user:a", |_| {}).await
+    }
+
     #[tokio::test]
     async fn a_call_beside_a_rotation_joins_it_and_a_later_one_has_its_report_once() {
         let folder = tempfile::tempdir().unwrap();
         let keystore = one_to_wrap(&folder).await;
         let (rotating, stopping) = (Rotating::default(), CancellationToken::new());
-        let join = |most| rotating.join(&keystore, "user:a", &stopping, most);
-        // On this thread nothing has run yet.
+        let may = Arc::new(Notify::new());
+        let join = |most| rotating.join_or(wrapped_once(keystore.clone(), may.clone()), &stopping, most);
         assert!(matches!(join(Duration::ZERO).await, Progress::GoesOn));
         assert!(rotating.is_under_way());
+        may.notify_one();
         let (one, other) = tokio::join!(join(LONG), join(LONG));
         assert_eq!((rewrapped(&one), rewrapped(&other)), (Some(1), Some(1)), "one rotation, told to both");
         assert!(!rotating.is_under_way());
+        may.notify_one();
         assert_eq!(rewrapped(&join(LONG).await), Some(0), "the report is had: another begins");
         assert!(matches!(join(Duration::ZERO).await, Progress::GoesOn));
+        may.notify_one();
         let began = Instant::now();
         while rotating.is_under_way() {
             assert!(began.elapsed() < LONG, "it does not end");
