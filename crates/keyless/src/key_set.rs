@@ -9,6 +9,7 @@ use keys::{KeyRef, KeyType, PrivateKey};
 use parking_lot::RwLock;
 use x509::SpkiHash;
 
+use crate::routing::RoutedKey;
 use crate::stage::Cost;
 use crate::wire::Ski;
 
@@ -32,6 +33,8 @@ pub struct Key {
     pub(crate) cost: Cost,
     /// The key itself, where it is in this process.
     pub(crate) here: Option<PrivateKey>,
+    /// The way to it, where other nodes hold it.
+    pub(crate) route: Option<Arc<RoutedKey>>,
     /// Requests under way to a key elsewhere.
     elsewhere: Arc<AtomicUsize>,
 }
@@ -47,10 +50,11 @@ impl Drop for Place {
 }
 
 impl Key {
-    fn new(ski: Ski, signer: KeyRef, names: Vec<String>) -> Self {
+    fn new(ski: Ski, held: &Held, names: Vec<String>) -> Self {
+        let (signer, route) = (Arc::clone(&held.signer), held.route.clone());
         let (kind, here) = (signer.key_type(), signer.here().cloned());
         let (cost, spki_sha256) = (Cost::of(kind), SpkiHash::of(signer.spki()));
-        Self { kind, ski, spki_sha256, names, cost, here, signer, elsewhere: Arc::default() }
+        Self { kind, ski, spki_sha256, names, cost, here, signer, route, elsewhere: Arc::default() }
     }
 
     /// `None` when as many are under way as may.
@@ -98,7 +102,17 @@ struct Inner {
 #[derive(Debug)]
 struct Held {
     signer: KeyRef,
+    route: Option<Arc<RoutedKey>>,
     names: Vec<String>,
+}
+
+/// A key of a source.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// It signs here, or where this node alone knows.
+    Own(KeyRef),
+    /// Other nodes hold it.
+    Routed(Arc<RoutedKey>),
 }
 
 impl KeySet {
@@ -111,10 +125,19 @@ impl KeySet {
     /// The same of keys with names, which the rights of tenants may go by. A key has every name that its sources have for
     /// it.
     pub fn put_named(&self, source: &str, keys: Vec<(String, KeyRef)>) {
+        self.put_sources(source, keys.into_iter().map(|(name, key)| (name, Source::Own(key))).collect());
+    }
+
+    /// The same where some keys are held by other nodes: one that another source has here is used here.
+    pub fn put_sources(&self, source: &str, keys: Vec<(String, Source)>) {
         let mut new: HashMap<Ski, Held> = HashMap::new();
-        for (name, signer) in keys {
+        for (name, key) in keys {
+            let (signer, route) = match key {
+                Source::Own(signer) => (signer, None),
+                Source::Routed(route) => (Arc::clone(&route) as KeyRef, Some(route)),
+            };
             let ski = Ski::of_spki(signer.spki());
-            let held = new.entry(ski).or_insert_with(|| Held { signer, names: Vec::new() });
+            let held = new.entry(ski).or_insert_with(|| Held { signer, route, names: Vec::new() });
             if !name.is_empty() {
                 held.names.push(name);
             }
@@ -169,13 +192,16 @@ impl Inner {
         names.sort_unstable();
         names.dedup();
         let own = self.by_source.get(source).and_then(|held| held.get(&ski));
-        let held = own.or_else(|| self.by_source.values().find_map(|held| held.get(&ski)));
+        let mut all = own.into_iter().chain(self.by_source.values().filter_map(|held| held.get(&ski)));
+        // Whatever signs here comes before a way to others.
+        let first = all.clone().next();
+        let held = all.find(|held| held.route.is_none()).or(first);
         if let Some(held) = held {
             let same = |key: &Arc<Key>| Arc::ptr_eq(&key.signer, &held.signer) && key.names == names;
             if self.by_ski.get(&ski).is_some_and(same) {
                 return;
             }
-            let key = Arc::new(Key::new(ski, Arc::clone(&held.signer), names));
+            let key = Arc::new(Key::new(ski, held, names));
             self.by_spki.insert(key.spki_sha256, ski);
             self.order.insert(ski);
             self.by_ski.insert(ski, key);
@@ -239,7 +265,8 @@ mod tests {
     #[test]
     fn a_key_elsewhere_has_so_many_places() {
         let signer: KeyRef = Arc::new(PrivateKey::generate(KeyType::P256).unwrap());
-        let key = Key::new(Ski::of_spki(signer.spki()), signer, Vec::new());
+        let ski = Ski::of_spki(signer.spki());
+        let key = Key::new(ski, &Held { signer, route: None, names: Vec::new() }, Vec::new());
         let places: Vec<_> = (0..ELSEWHERE_PER_KEY_MAX).map(|_| key.place().unwrap()).collect();
         assert!(key.place().is_none());
         drop(places);

@@ -10,8 +10,10 @@
 //! - [`server`]: who listens.
 //! - [`native`]: the native protocol, gRPC: its messages, its client.
 //! - [`client`]: asking others to sign.
+//! - [`routing`]: asking the nearest of the nodes that can.
 //! - [`Metrics`]: what is counted.
 
+mod budget;
 pub mod client;
 pub mod fair;
 mod folder;
@@ -19,11 +21,12 @@ mod key_set;
 mod metrics;
 pub mod native;
 pub mod operation;
+pub mod routing;
 pub mod server;
 pub mod stage;
 pub mod tenant;
 pub mod wire;
 
 pub use folder::{FileKind, FileProblem, Folder, FolderError, Look, NoKey};
-pub use key_set::{ELSEWHERE_PER_KEY_MAX, Key, KeySet};
+pub use key_set::{ELSEWHERE_PER_KEY_MAX, Key, KeySet, Source};
 pub use metrics::Metrics;

@@ -54,10 +54,12 @@ pub(crate) enum Refusal {
     Connection,
     /// As many octets wait to be signed as may.
     Octets,
+    /// Every node that may be asked has as many requests under way as may.
+    Destination,
 }
 
 impl Refusal {
-    const ALL: [(Self, &'static str); 8] = [
+    const ALL: [(Self, &'static str); 9] = [
         (Self::Stage, "stage"),
         (Self::Key, "key"),
         (Self::Elsewhere, "elsewhere"),
@@ -66,6 +68,7 @@ impl Refusal {
         (Self::Stream, "stream"),
         (Self::Connection, "connection"),
         (Self::Octets, "octets"),
+        (Self::Destination, "destination"),
     ];
 
     /// For whoever asked.
@@ -79,6 +82,7 @@ impl Refusal {
             Self::Stream => "as many requests of this stream are under way as may",
             Self::Connection => "as many requests of this connection are under way as may",
             Self::Octets => "as many octets wait to be signed as may",
+            Self::Destination => "the nodes that may use this key have too much to do",
         }
     }
 }

@@ -69,7 +69,7 @@ async fn connect_again_and_again(link: &Link) {
 }
 
 /// Half of it to all of it, by chance: those who lost a server together do not come back together.
-fn spread(pause: Duration) -> Duration {
+pub(crate) fn spread(pause: Duration) -> Duration {
     let chance = RandomState::new().build_hasher().finish() % 1_000;
     pause / 2 + pause / 2 * chance as u32 / 1_000
 }

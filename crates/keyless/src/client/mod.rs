@@ -1,12 +1,11 @@
 //! Asking others to sign: one connection a server, kept, shared by everybody, many requests under way on it, replies in any
 //! order. Connections are made in the background: no request makes one.
 
-mod budget;
 mod connection;
 mod key;
 mod link;
 mod metrics;
-mod tls;
+pub(crate) mod tls;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -19,11 +18,12 @@ use keys::{Deadline, KeyType};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::budget::Budget;
 use crate::server::PORT;
 use crate::wire::{ErrorCode, Items};
-use budget::Budget;
 use link::{Link, State};
 
+pub(crate) use connection::spread;
 pub use key::RemoteKey;
 pub use metrics::ClientMetrics;
 pub use tls::ClientTls;

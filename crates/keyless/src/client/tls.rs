@@ -19,7 +19,7 @@ pub struct ClientTls {
 }
 
 /// Sessions are not resumed: connections are long, and each proves anew who is there.
-pub(super) fn config(tls: &ClientTls) -> Result<Arc<ClientConfig>, rustls::Error> {
+pub(crate) fn config(tls: &ClientTls) -> Result<Arc<ClientConfig>, rustls::Error> {
     let mut roots = RootCertStore::empty();
     for root in &tls.server_roots {
         roots.add(CertificateDer::from(root.clone()))?;

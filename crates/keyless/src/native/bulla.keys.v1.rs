@@ -16,6 +16,13 @@ pub struct SignRequest {
     /// The trace that this one belongs to, where it is not that of the call's metadata (W3C Trace Context).
     #[prost(string, tag = "7")]
     pub traceparent: ::prost::alloc::string::String,
+    /// For whom a node of the same service asks: believed of nodes alone, of anybody else it counts for nothing.
+    #[prost(string, tag = "8")]
+    pub tenant: ::prost::alloc::string::String,
+    /// Of a stream: no request, but the one under way with this id is no longer wanted. What has not begun of it is not done;
+    /// it is answered all the same, once.
+    #[prost(bool, tag = "9")]
+    pub cancel: bool,
     /// Which key: one of these.
     #[prost(oneof = "sign_request::Key", tags = "2, 3")]
     pub key: ::core::option::Option<sign_request::Key>,
@@ -122,6 +129,10 @@ pub struct UnsealReply {
     #[prost(bytes = "vec", tag = "1")]
     pub clear: ::prost::alloc::vec::Vec<u8>,
 }
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PingRequest {}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PingReply {}
 /// How something is signed. All but Ed25519 sign a digest that the caller made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
@@ -414,6 +425,28 @@ pub mod key_service_client {
                 .insert(GrpcMethod::new("bulla.keys.v1.KeyService", "Unseal"));
             self.inner.unary(req, path, codec).await
         }
+        /// Whether the service answers, and how far away it is. Counts against no limit but the calls of a connection.
+        pub async fn ping(
+            &mut self,
+            request: impl tonic::IntoRequest<super::PingRequest>,
+        ) -> std::result::Result<tonic::Response<super::PingReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/bulla.keys.v1.KeyService/Ping",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("bulla.keys.v1.KeyService", "Ping"));
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -465,6 +498,11 @@ pub mod key_service_server {
             &self,
             request: tonic::Request<super::UnsealRequest>,
         ) -> std::result::Result<tonic::Response<super::UnsealReply>, tonic::Status>;
+        /// Whether the service answers, and how far away it is. Counts against no limit but the calls of a connection.
+        async fn ping(
+            &self,
+            request: tonic::Request<super::PingRequest>,
+        ) -> std::result::Result<tonic::Response<super::PingReply>, tonic::Status>;
     }
     #[derive(Debug)]
     pub struct KeyServiceServer<T> {
@@ -792,6 +830,49 @@ pub mod key_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = UnsealSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/bulla.keys.v1.KeyService/Ping" => {
+                    #[allow(non_camel_case_types)]
+                    struct PingSvc<T: KeyService>(pub Arc<T>);
+                    impl<T: KeyService> tonic::server::UnaryService<super::PingRequest>
+                    for PingSvc<T> {
+                        type Response = super::PingReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::PingRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as KeyService>::ping(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = PingSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -184,6 +184,15 @@ impl Client {
         Ok(self.inner.clone().list_keys(terms.request(page)).await.map_err(told)?.into_inner())
     }
 
+    /// Whether the service answers.
+    ///
+    /// # Errors
+    /// As the protocol's definition lists them.
+    pub async fn ping(&self, terms: Terms) -> Result<(), Status> {
+        self.inner.clone().ping(terms.request(proto::PingRequest {})).await.map_err(told)?;
+        Ok(())
+    }
+
     /// Seals a session ticket.
     ///
     /// # Errors

@@ -79,6 +79,7 @@ pub(crate) const fn code_name(code: Code) -> &'static str {
         Code::DeadlineExceeded => "deadline-exceeded",
         Code::FailedPrecondition => "failed-precondition",
         Code::Unavailable => "unavailable",
+        Code::Cancelled => "cancelled",
         _ => "internal",
     }
 }

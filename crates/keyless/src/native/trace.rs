@@ -31,6 +31,18 @@ impl TraceParent {
         (is_whole && trace != 0 && parent != 0).then_some(Self { trace, parent, flags })
     }
 
+    /// A span of the same trace, for what is asked of others.
+    #[must_use]
+    pub fn child(&self, span: u64) -> Self {
+        Self { parent: span.max(1), ..*self }
+    }
+
+    /// The first span of a trace of its own. Sampled or not is left to whoever looks.
+    #[must_use]
+    pub fn root(trace: u128, span: u64) -> Self {
+        Self { trace: trace.max(1), parent: span.max(1), flags: 0 }
+    }
+
     /// The trace, 32 hexadecimal digits.
     #[must_use]
     pub fn trace_id(&self) -> String {

@@ -33,6 +33,8 @@ pub(super) struct Door {
     known: Arc<Semaphore>,
     /// Of local ones: those from elsewhere cannot take theirs.
     local: Arc<Semaphore>,
+    /// Of other nodes: clients cannot take theirs.
+    nodes: Arc<Semaphore>,
     handshakes: Arc<Semaphore>,
     by_address: Arc<Mutex<HashMap<IpAddr, usize>>>,
 }
@@ -49,6 +51,7 @@ impl Door {
         Self {
             known: Arc::new(Semaphore::new(connections_max)),
             local: Arc::new(Semaphore::new(connections_max)),
+            nodes: Arc::new(Semaphore::new(connections_max)),
             handshakes: Arc::new(Semaphore::new(HANDSHAKES_MAX)),
             by_address: Arc::default(),
         }
@@ -89,6 +92,7 @@ impl Drop for Handshake {
 /// Why a connection did not come to be, or ended, other than by itself.
 mod end {
     pub(super) const FULL: &str = "full";
+    pub(super) const NO_NODE: &str = "no-node";
     pub(super) const NO_HANDSHAKE: &str = "no-handshake";
     pub(super) const REFUSED: &str = "refused";
     pub(super) const TIMED_OUT: &str = "handshake-timed-out";
@@ -149,11 +153,12 @@ async fn over_tls(
     // Replies are written whole: waiting for more only delays them.
     let _ = stream.set_nodelay(true);
     let (config, leave) = {
-        let tls = shared.tls.read();
+        let tls =
+            if matches!(protocol, Protocol::Nodes) { shared.nodes_tls.read() } else { shared.tls.read() };
         let Some(tls) = tls.as_ref() else { return end::REFUSED };
         let config = match protocol {
             Protocol::Keyless => &tls.configs.keyless,
-            Protocol::Native => &tls.configs.native,
+            Protocol::Native | Protocol::Nodes => &tls.configs.native,
         };
         // Of those who came in by these roots.
         (Arc::clone(config), tls.dismissed.child_token())
@@ -177,13 +182,21 @@ async fn over_tls(
         },
     };
     drop(handshake);
-    let Ok(_permit) = Arc::clone(&shared.door.known).try_acquire_owned() else {
+    let chain = stream.get_ref().1.peer_certificates();
+    let identity = Identity::of_chain(chain);
+    let is_node = matches!(protocol, Protocol::Nodes);
+    let identity = if is_node { identity.into_node() } else { identity };
+    if !shared.lets_in(&identity) {
+        tracing::info!(%address, "a node was refused that is none of those there are");
+        return end::NO_NODE;
+    }
+    let places = if is_node { &shared.door.nodes } else { &shared.door.known };
+    let Ok(_permit) = Arc::clone(places).try_acquire_owned() else {
         tracing::warn!(%address, "there are as many connections as may be (keys.connections_max)");
         return end::FULL;
     };
-    let chain = stream.get_ref().1.peer_certificates();
-    let identity = Identity::of_chain(chain);
-    let _place = match shared.tenants.connection(&identity) {
+    let place = if is_node { Ok(None) } else { shared.tenants.connection(&identity).map(Some) };
+    let _place = match place {
         Ok(place) => place,
         Err(tenant) => {
             tracing::warn!(%address, tenant, "the tenant has as many connections as it may");
@@ -239,7 +252,7 @@ where
 {
     let end = match protocol {
         Protocol::Keyless => connection::serve(shared, stream, identity, idle, leave).await,
-        Protocol::Native => native::serve(shared, stream, identity, leave).await,
+        Protocol::Native | Protocol::Nodes => native::serve(shared, stream, identity, leave).await,
     };
     end.name()
 }

@@ -1,5 +1,6 @@
 //! One request under way, by whichever protocol it came: what is counted of it, what is traced of it, why it failed.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,8 @@ use tracing::Span;
 
 use super::work::Held;
 use crate::metrics::{Metrics, Refusal};
+use crate::native::TraceParent;
+use crate::routing::RouteError;
 use crate::tenant::Tenant;
 use crate::wire::ErrorCode;
 
@@ -41,9 +44,15 @@ pub(super) enum Failure {
     /// Not in time. What had not begun was not done.
     #[error("not in time: the deadline passed here, in the key service")]
     Late,
+    /// Another node did not answer in time; which, and why.
+    #[error("not in time: {0}")]
+    LateElsewhere(String),
     /// The key cannot be reached.
     #[error("the key cannot be reached: {0}")]
     Unavailable(String),
+    /// The caller took it back.
+    #[error("the caller took it back")]
+    Cancelled,
     /// The key failed.
     #[error("the key cannot sign this: {0}")]
     Broken(String),
@@ -75,6 +84,8 @@ impl Failure {
             Self::NoKey
             | Self::Overloaded(_)
             | Self::Late
+            | Self::LateElsewhere(_)
+            | Self::Cancelled
             | Self::Unavailable(_)
             | Self::NoSealing
             | Self::Ticket(TicketError::Library)
@@ -93,7 +104,8 @@ impl Failure {
             | Self::NoDecryption
             | Self::Ticket(TicketError::Forged) => Code::InvalidArgument,
             Self::Overloaded(_) => Code::ResourceExhausted,
-            Self::Late => Code::DeadlineExceeded,
+            Self::Late | Self::LateElsewhere(_) => Code::DeadlineExceeded,
+            Self::Cancelled => Code::Cancelled,
             Self::Unavailable(_) | Self::Stopping => Code::Unavailable,
             Self::NoSealing | Self::Ticket(TicketError::Retired) => Code::FailedPrecondition,
             Self::Broken(_) | Self::Ticket(TicketError::Library) => Code::Internal,
@@ -107,6 +119,18 @@ impl From<SignError> for Failure {
             SignError::Late => Self::Late,
             SignError::Unavailable(why) => Self::Unavailable(why),
             SignError::Failed(why) => Self::Broken(why),
+        }
+    }
+}
+
+impl From<RouteError> for Failure {
+    fn from(error: RouteError) -> Self {
+        match error {
+            RouteError::TooFar { .. } => Self::LateElsewhere(error.to_string()),
+            RouteError::Late(who) => Self::LateElsewhere(who),
+            RouteError::Overloaded(_) => Self::Overloaded(Refusal::Destination),
+            RouteError::Nobody | RouteError::Unavailable(_) => Self::Unavailable(error.to_string()),
+            RouteError::Refused { .. } => Self::Broken(error.to_string()),
         }
     }
 }
@@ -125,17 +149,24 @@ pub(super) struct Entry {
     stage: Span,
     /// What is to be signed.
     held: Option<Held>,
+    /// The caller's.
+    trace: Option<TraceParent>,
     open: bool,
 }
 
 impl Entry {
     /// `place` is the operation's among [`crate::operation::OPERATIONS`].
-    pub(super) fn new(metrics: Metrics, tenant: Arc<Tenant>, place: usize, span: Span) -> Self {
+    pub(super) fn new(
+        metrics: Metrics,
+        tenant: Arc<Tenant>,
+        place: usize,
+        (span, trace): (Span, Option<TraceParent>),
+    ) -> Self {
         let began = Instant::now();
         metrics.began(place);
         let in_flight = tenant.began(began);
         let (stage, held) = (Span::none(), None);
-        Self { metrics, tenant, place, began, in_flight, queued: None, span, stage, held, open: true }
+        Self { metrics, tenant, place, began, in_flight, queued: None, span, stage, held, trace, open: true }
     }
 
     pub(super) fn began(&self) -> Instant {
@@ -166,6 +197,20 @@ impl Entry {
         self.queued = Some(queued);
         self.tenant.counters().queued.observe(queued.as_secs_f64());
         self.stage = self.child("sign");
+    }
+
+    /// It goes to another node, as this span of its trace; of one of its own where the caller has none.
+    pub(super) fn passed_on(&mut self) -> TraceParent {
+        let span = random();
+        let passed = match &self.trace {
+            Some(trace) => trace.child(span),
+            None => TraceParent::root(u128::from(random()) << 64 | u128::from(random()), span),
+        };
+        if !self.span.is_disabled() {
+            let (trace_id, span_id) = (passed.trace_id(), passed.parent_id());
+            self.stage = tracing::debug_span!(parent: &self.span, "stage", stage = "wire", trace_id, span_id);
+        }
+        passed
     }
 
     fn child(&self, stage: &'static str) -> Span {
@@ -210,4 +255,9 @@ impl Drop for Entry {
     fn drop(&mut self) {
         self.ended();
     }
+}
+
+/// For names of spans: unlike each other, secret to nobody.
+fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
 }

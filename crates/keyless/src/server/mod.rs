@@ -29,8 +29,9 @@ use tokio_util::task::TaskTracker;
 use crate::KeySet;
 use crate::key_set::Places;
 use crate::metrics::Metrics;
+use crate::routing::Router;
 use crate::stage::Stage;
-use crate::tenant::{LOOK_EVERY, TenantError, TenantOptions, Tenants};
+use crate::tenant::{Identity, LOOK_EVERY, TenantError, TenantOptions, Tenants};
 use door::{Door, accept_tcp, accept_unix};
 use socket::Bound;
 use tls::Configs;
@@ -58,6 +59,8 @@ pub struct Options {
     pub native: Option<SocketAddr>,
     /// A Unix socket for it, as [`Self::socket`].
     pub native_socket: Option<PathBuf>,
+    /// Where other nodes of the same service ask, and who they are.
+    pub nodes: Option<NodesOptions>,
     /// Whose clients there are; can be changed by [`Running::change_tenants`].
     pub tenants: Vec<TenantOptions>,
     /// Connections at once over TLS, and as many over Unix sockets; more are closed. Some 50 KB each.
@@ -77,6 +80,17 @@ pub struct Options {
     pub processors: usize,
 }
 
+/// Where other nodes ask: by the native protocol, over TLS of its own.
+#[derive(Clone, Debug)]
+pub struct NodesOptions {
+    /// Port 0 takes a free one.
+    pub address: SocketAddr,
+    /// The node's own certificate, and the roots of the others'.
+    pub tls: TlsOptions,
+    /// Knows who is a node.
+    pub router: Router,
+}
+
 impl Default for Options {
     fn default() -> Self {
         Self {
@@ -84,6 +98,7 @@ impl Default for Options {
             socket: None,
             native: None,
             native_socket: None,
+            nodes: None,
             tenants: Vec::new(),
             connections_max: 4_096,
             handshake_timeout: Duration::from_secs(10),
@@ -135,6 +150,8 @@ struct Shared {
     elsewhere: Places,
     octets: Octets,
     tls: RwLock<Option<Presented>>,
+    /// Towards other nodes.
+    nodes_tls: RwLock<Option<Presented>>,
     door: Door,
     tracker: TaskTracker,
     stopping: CancellationToken,
@@ -161,6 +178,8 @@ pub struct Running {
     pub address: Option<SocketAddr>,
     /// Where the native protocol is spoken over TLS.
     pub native: Option<SocketAddr>,
+    /// Where other nodes ask.
+    pub nodes: Option<SocketAddr>,
     shared: Arc<Shared>,
     sockets: Vec<Bound>,
 }
@@ -176,7 +195,8 @@ impl fmt::Debug for Running {
 /// # Errors
 /// [`StartError`]
 pub async fn start(options: Options, keys: KeySet, metrics: Metrics) -> Result<Running, StartError> {
-    if options.tls.is_none() && options.socket.is_none() && options.native_socket.is_none() {
+    let is_somewhere = options.tls.is_some() || options.nodes.is_some();
+    if !is_somewhere && options.socket.is_none() && options.native_socket.is_none() {
         return Err(StartError::Nowhere);
     }
     if options.native.is_some() && options.tls.is_none() {
@@ -186,8 +206,13 @@ pub async fn start(options: Options, keys: KeySet, metrics: Metrics) -> Result<R
         Some((_, tls)) => Some((tls::configs(tls)?, tls.clone())),
         None => None,
     };
+    let nodes_tls = match &options.nodes {
+        Some(nodes) => Some((tls::configs(&nodes.tls)?, nodes.tls.clone())),
+        None => None,
+    };
     let keyless = bind(options.tls.as_ref().map(|(address, _)| *address)).await?;
     let native = bind(options.native).await?;
+    let nodes = bind(options.nodes.as_ref().map(|nodes| nodes.address)).await?;
     let keyless_socket = bind_socket(options.socket.as_deref()).await?;
     let native_socket = bind_socket(options.native_socket.as_deref()).await?;
     let stage = Stage::start(options.processors.max(1)).map_err(StartError::Threads)?;
@@ -204,17 +229,19 @@ pub async fn start(options: Options, keys: KeySet, metrics: Metrics) -> Result<R
         elsewhere: Places::default(),
         octets: Octets::default(),
         tls: RwLock::new(None),
+        nodes_tls: RwLock::new(None),
         door: Door::new(options.connections_max),
         tracker: TaskTracker::new(),
         stopping: CancellationToken::new(),
         kill: CancellationToken::new(),
         options,
     });
-    *shared.tls.write() = tls.map(|(configs, options)| Presented::new(configs, options, &shared.stopping));
-    let mut addresses = [None, None];
-    for (at, (listener, protocol)) in
-        [(keyless, Protocol::Keyless), (native, Protocol::Native)].into_iter().enumerate()
-    {
+    let present = |(configs, options)| Presented::new(configs, options, &shared.stopping);
+    *shared.tls.write() = tls.map(present);
+    *shared.nodes_tls.write() = nodes_tls.map(present);
+    let listeners = [(keyless, Protocol::Keyless), (native, Protocol::Native), (nodes, Protocol::Nodes)];
+    let mut addresses = [None; 3];
+    for (at, (listener, protocol)) in listeners.into_iter().enumerate() {
         if let Some(listener) = listener {
             addresses[at] = listener.local_addr().ok();
             shared.tracker.spawn(accept_tcp(Arc::clone(&shared), listener, protocol));
@@ -228,7 +255,8 @@ pub async fn start(options: Options, keys: KeySet, metrics: Metrics) -> Result<R
         }
     }
     shared.tracker.spawn(look_at_flows(Arc::clone(&shared)));
-    Ok(Running { address: addresses[0], native: addresses[1], shared, sockets })
+    let [address, native, nodes] = addresses;
+    Ok(Running { address, native, nodes, shared, sockets })
 }
 
 /// What is spoken on a connection.
@@ -236,6 +264,8 @@ pub async fn start(options: Options, keys: KeySet, metrics: Metrics) -> Result<R
 enum Protocol {
     Keyless,
     Native,
+    /// The native one, by other nodes.
+    Nodes,
 }
 
 /// Holds every tenant's L = λW against itself until the server stops.
@@ -270,8 +300,20 @@ impl Running {
     /// # Errors
     /// [`TlsError`]; all stays as it was then.
     pub fn change_tls(&self, options: &TlsOptions) -> Result<(), TlsError> {
+        self.change(&self.shared.tls, options)
+    }
+
+    /// The same towards other nodes.
+    ///
+    /// # Errors
+    /// [`TlsError`]; all stays as it was then.
+    pub fn change_nodes_tls(&self, options: &TlsOptions) -> Result<(), TlsError> {
+        self.change(&self.shared.nodes_tls, options)
+    }
+
+    fn change(&self, presented: &RwLock<Option<Presented>>, options: &TlsOptions) -> Result<(), TlsError> {
         let mut new = Presented::new(tls::configs(options)?, options.clone(), &self.shared.stopping);
-        let mut presented = self.shared.tls.write();
+        let mut presented = presented.write();
         if let Some(before) = presented.take() {
             if before.options.admits_no_less(options) {
                 new.dismissed = before.dismissed;
@@ -307,6 +349,11 @@ impl Running {
 }
 
 impl Shared {
+    /// Whether somebody who comes as a node is one, still; who does not is let in by its certificate alone.
+    fn lets_in(&self, identity: &Identity) -> bool {
+        !identity.is_node() || self.options.nodes.as_ref().is_some_and(|nodes| nodes.router.knows(identity))
+    }
+
     /// Runs a connection as a task that is counted and ends with the server.
     fn run(self: &Arc<Self>, serving: impl Future<Output = &'static str> + Send + 'static) {
         let (kill, metrics) = (self.kill.clone(), self.metrics.clone());

@@ -1,6 +1,6 @@
 //! Replies of one call of the native protocol: made anywhere, taken by the call's own task.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
@@ -31,39 +31,78 @@ fn octets(outcome: &Outcome) -> usize {
 /// What is ready, and whether anybody takes it.
 pub(super) struct Replies {
     unread: Arc<Unread>,
-    ready: Mutex<VecDeque<(u64, Outcome)>>,
+    state: Mutex<State>,
     closed: AtomicBool,
+    /// How many of those under way were taken back: hardly ever one, and then nobody looks further.
+    taken_back: AtomicUsize,
     gone: Notify,
     waker: AtomicWaker,
 }
 
+#[derive(Default)]
+struct State {
+    ready: VecDeque<(u64, Outcome)>,
+    /// Of a stream: the requests that are not answered, and whether they were taken back.
+    under_way: Option<HashMap<u64, bool>>,
+}
+
 impl Replies {
-    pub(super) fn is_there(&self) -> bool {
+    fn is_there(&self) -> bool {
         !self.closed.load(Ordering::Acquire)
     }
 
-    /// Until nobody takes replies any more.
-    pub(super) async fn gone(&self) {
-        // Listens before it looks, so that no word is missed.
-        let mut word = std::pin::pin!(self.gone.notified());
-        word.as_mut().enable();
-        if self.is_there() {
-            word.await;
-        }
+    fn is_taken_back(&self, id: u64) -> bool {
+        let is = |state: &State| state.under_way.as_ref().and_then(|ids| ids.get(&id)) == Some(&true);
+        self.taken_back.load(Ordering::Acquire) > 0 && is(&self.state.lock())
+    }
+
+    fn is_wanted(&self, id: u64) -> bool {
+        self.is_there() && !self.is_taken_back(id)
     }
 
     fn push(&self, id: u64, outcome: Outcome) {
         if self.is_there() {
             self.unread.0.fetch_add(octets(&outcome), Ordering::Relaxed);
-            self.ready.lock().push_back((id, outcome));
+            let mut state = self.state.lock();
+            // What comes under this id from now on is another request.
+            if state.under_way.as_mut().and_then(|ids| ids.remove(&id)) == Some(true) {
+                self.taken_back.fetch_sub(1, Ordering::AcqRel);
+            }
+            state.ready.push_back((id, outcome));
+            drop(state);
             self.waker.wake();
+        }
+    }
+}
+
+/// Whether anybody waits for one request's answer.
+pub(super) struct Wanted {
+    replies: Arc<Replies>,
+    id: u64,
+}
+
+impl Wanted {
+    fn is(&self) -> bool {
+        self.replies.is_wanted(self.id)
+    }
+
+    /// Until nobody does.
+    pub(super) async fn gone(&self) {
+        loop {
+            // Listens before it looks, so that no word is missed.
+            let mut word = std::pin::pin!(self.replies.gone.notified());
+            word.as_mut().enable();
+            if !self.is() {
+                return;
+            }
+            word.await;
         }
     }
 }
 
 impl Drop for Replies {
     fn drop(&mut self) {
-        let left = self.ready.get_mut().iter().map(|(_, outcome)| octets(outcome)).sum();
+        let left = self.state.get_mut().ready.iter().map(|(_, outcome)| octets(outcome)).sum();
         self.unread.0.fetch_sub(left, Ordering::Relaxed);
     }
 }
@@ -79,18 +118,41 @@ impl Inbox {
     pub(super) fn new(unread: Arc<Unread>) -> Self {
         let replies = Replies {
             unread,
-            ready: Mutex::default(),
+            state: Mutex::default(),
             closed: AtomicBool::new(false),
+            taken_back: AtomicUsize::new(0),
             gone: Notify::new(),
             waker: AtomicWaker::new(),
         };
         Self { replies: Arc::new(replies), expected: 0 }
     }
 
+    /// Of a stream, whose requests can be taken back one by one.
+    pub(super) fn of_stream(unread: Arc<Unread>) -> Self {
+        let inbox = Self::new(unread);
+        inbox.replies.state.lock().under_way = Some(HashMap::new());
+        inbox
+    }
+
+    /// Takes back the request with this id, if it is under way.
+    pub(super) fn take_back(&self, id: u64) {
+        let mut state = self.replies.state.lock();
+        if let Some(taken_back) = state.under_way.as_mut().and_then(|ids| ids.get_mut(&id))
+            && !std::mem::replace(taken_back, true)
+        {
+            self.replies.taken_back.fetch_add(1, Ordering::AcqRel);
+            drop(state);
+            self.replies.gone.notify_waiters();
+        }
+    }
+
     /// One request more, whose reply will come under this number.
     pub(super) fn call(&mut self, id: u64, entry: Entry) -> Call {
         self.expected += 1;
-        Call { replies: Arc::clone(&self.replies), id, entry, open: true }
+        if let Some(under_way) = &mut self.replies.state.lock().under_way {
+            under_way.entry(id).or_insert(false);
+        }
+        Call { replies: Arc::clone(&self.replies), id, entry, is_node: false, open: true }
     }
 
     /// One that was not even taken as a request.
@@ -115,7 +177,7 @@ impl Inbox {
             return Poll::Ready(None);
         }
         self.replies.waker.register(context.waker());
-        match self.replies.ready.lock().pop_front() {
+        match self.replies.state.lock().ready.pop_front() {
             Some(reply) => {
                 self.replies.unread.0.fetch_sub(octets(&reply.1), Ordering::Relaxed);
                 self.expected -= 1;
@@ -142,12 +204,18 @@ pub(super) struct Call {
     replies: Arc<Replies>,
     id: u64,
     pub(super) entry: Entry,
+    /// Another node asks.
+    pub(super) is_node: bool,
     open: bool,
 }
 
 impl Call {
-    pub(super) fn replies(&self) -> &Arc<Replies> {
-        &self.replies
+    pub(super) fn wanted(&self) -> Wanted {
+        Wanted { replies: Arc::clone(&self.replies), id: self.id }
+    }
+
+    pub(super) fn is_wanted(&self) -> bool {
+        self.replies.is_wanted(self.id)
     }
 
     pub(super) fn done(mut self, octets: Vec<u8>) {
@@ -171,7 +239,8 @@ impl Drop for Call {
     fn drop(&mut self) {
         // Who has gone gets no answer, and its end is no error.
         if self.open && self.replies.is_there() {
-            self.give(Failure::Stopping);
+            let is_taken_back = self.replies.is_taken_back(self.id);
+            self.give(if is_taken_back { Failure::Cancelled } else { Failure::Stopping });
         }
     }
 }

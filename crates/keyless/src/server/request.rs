@@ -10,6 +10,7 @@ use super::outbox::{Outbox, Ticket};
 use super::work::{Caller, KeyName};
 use crate::ELSEWHERE_PER_KEY_MAX;
 use crate::metrics::Refusal;
+use crate::native::TraceParent;
 use crate::operation::{self, OPERATIONS, Operation};
 use crate::wire::{ErrorCode, Header, Items, MAJOR, Malformed, opcode};
 
@@ -40,7 +41,9 @@ impl Shared {
             Ok(place) => {
                 let tenant = outbox.client().tenant(&self.tenants);
                 let span = span(&items, tenant.name());
-                let entry = Entry::new(self.metrics.clone(), tenant, place, span);
+                let trace =
+                    items.trace.and_then(|trace| TraceParent::parse(std::str::from_utf8(trace).ok()?));
+                let entry = Entry::new(self.metrics.clone(), tenant, place, (span, trace));
                 self.begin(Ticket::new(outbox, header.id, entry), place, &items);
             }
             Err(code) => outbox.refuse(header.id, code),

@@ -93,7 +93,8 @@ impl Keys {
             return inbox.refuse(number, Failure::NoScheme);
         };
         let name = key_name(&request);
-        let call = inbox.call(number, self.entry(place, name, &request.traceparent, given));
+        let mut call = inbox.call(number, self.entry(place, name, &request, given));
+        call.is_node = self.client.is_node();
         let began = call.entry.began();
         let patience = match request.timeout_ms {
             0 => self.shared.options.deadline,
@@ -105,6 +106,9 @@ impl Keys {
             return call.fail(Failure::TooLong { given: request.input.len(), most: INPUT_MAX });
         }
         let Some(name) = name else { return call.fail(Failure::NoKey) };
+        if !self.shared.lets_in(self.client.identity()) {
+            return call.fail(Failure::UnknownKey);
+        }
         self.shared.sign(Caller::Native(call), name, scheme, request.input.into(), deadline);
     }
 
@@ -112,15 +116,15 @@ impl Keys {
         Inbox::new(Arc::clone(&self.unread))
     }
 
-    fn entry(&self, place: usize, name: Option<KeyName>, own_trace: &str, given: &Given) -> Entry {
-        let tenant = self.client.tenant(&self.shared.tenants);
+    fn entry(&self, place: usize, name: Option<KeyName>, request: &SignRequest, given: &Given) -> Entry {
+        let tenant = self.client.tenant_of(&request.tenant, &self.shared.tenants);
+        let trace = TraceParent::parse(&request.traceparent).or(given.trace);
         let span = if tracing::enabled!(Level::DEBUG) {
-            let trace = TraceParent::parse(own_trace).or(given.trace);
             span(tenant.name(), OPERATIONS[place].1, name, trace)
         } else {
             Span::none()
         };
-        Entry::new(self.shared.metrics.clone(), tenant, place, span)
+        Entry::new(self.shared.metrics.clone(), tenant, place, (span, trace))
     }
 
     /// Seals or unseals at most so many octets: `opcode` is the Keyless protocol's.
@@ -133,7 +137,7 @@ impl Keys {
     ) -> Result<Vec<u8>, Status> {
         let place = operation::place(opcode).map_err(|_| Status::unimplemented("no such operation"))?;
         let mut inbox = self.inbox();
-        let call = inbox.call(0, self.entry(place, None, "", &Given::of(metadata)));
+        let call = inbox.call(0, self.entry(place, None, &SignRequest::default(), &Given::of(metadata)));
         if octets.len() > most {
             call.fail(Failure::TooLong { given: octets.len(), most });
         } else {
@@ -253,7 +257,7 @@ impl KeyService for Keys {
             given: Given { due: None, ..given },
             keys: self.clone(),
             requests: Some(request.into_inner()),
-            inbox: self.inbox(),
+            inbox: Inbox::of_stream(Arc::clone(&self.unread)),
         }))
     }
 
@@ -293,6 +297,10 @@ impl KeyService for Keys {
         let last = last.filter(|last| !self.shared.keys.page(Some(last), 1).is_empty());
         let next_page_token = last.map(|ski| ski.0.to_vec()).unwrap_or_default();
         Ok(Response::new(proto::ListKeysReply { keys, next_page_token }))
+    }
+
+    async fn ping(&self, _: Request<proto::PingRequest>) -> Result<Response<proto::PingReply>, Status> {
+        Ok(Response::new(proto::PingReply {}))
     }
 
     async fn seal(&self, request: Request<proto::SealRequest>) -> Result<Response<proto::SealReply>, Status> {
@@ -339,7 +347,9 @@ impl Answers {
                 Poll::Ready(Some(Err(status))) => return Err(status),
                 Poll::Ready(Some(Ok(request))) => {
                     let id = request.id;
-                    if self.inbox.expected() >= STREAM_MAX {
+                    if request.cancel {
+                        self.inbox.take_back(id);
+                    } else if self.inbox.expected() >= STREAM_MAX {
                         self.keys.shared.metrics.refused(Refusal::Stream);
                         self.inbox.refuse(id, Failure::Overloaded(Refusal::Stream));
                     } else {

@@ -14,6 +14,7 @@ use super::outbox::Ticket;
 use super::replies::Call;
 use crate::Key;
 use crate::metrics::Refusal;
+use crate::routing::Asking;
 use crate::stage::{Asker, Cost, Job, StageError};
 use crate::tenant::{Counted, Tenant};
 use crate::wire::{Ski, opcode};
@@ -108,6 +109,14 @@ impl Caller {
         }
     }
 
+    /// Whether another node asks, for whom it is asked itself: nothing is passed on twice.
+    fn is_node(&self) -> bool {
+        match self {
+            Self::Keyless(_) => false,
+            Self::Native(call) => call.is_node,
+        }
+    }
+
     /// Until nobody waits any more.
     fn gone(&self) -> BoxFuture<'static, ()> {
         match self {
@@ -116,8 +125,8 @@ impl Caller {
                 Box::pin(async move { outbox.gone().await })
             }
             Self::Native(call) => {
-                let replies = Arc::clone(call.replies());
-                Box::pin(async move { replies.gone().await })
+                let wanted = call.wanted();
+                Box::pin(async move { wanted.gone().await })
             }
         }
     }
@@ -127,7 +136,7 @@ impl Asker for Caller {
     fn is_there(&self) -> bool {
         match self {
             Self::Keyless(ticket) => ticket.outbox().is_there(),
-            Self::Native(call) => call.replies().is_there(),
+            Self::Native(call) => call.is_wanted(),
         }
     }
 
@@ -181,7 +190,8 @@ impl Shared {
             KeyName::Ski(ski) => self.keys.find(&ski),
             KeyName::Spki(spki) => self.keys.find_spki(&spki),
         };
-        let Some(key) = found.filter(|key| tenant.may_use(key)) else {
+        let is_here = |key: &Arc<Key>| key.route.is_none() || !caller.is_node();
+        let Some(key) = found.filter(|key| tenant.may_use(key) && is_here(key)) else {
             return caller.fail(Failure::UnknownKey);
         };
         // Before the key is touched: under another kind of key the signature would be one over what the caller chose for
@@ -226,13 +236,29 @@ impl Shared {
             let _places = (of_key, of_all);
             caller.entry_mut().taken();
             let gone = caller.gone();
-            let signing = key.signer.sign_digest(scheme, &input, deadline);
-            tokio::select! {
-                () = gone => {}
-                signed = tokio::time::timeout_at(deadline.into(), signing) => {
-                    caller.end(signed.unwrap_or(Err(SignError::Late)));
-                }
+            let signing = elsewhere(&mut caller, &key, scheme, &input, deadline);
+            let signed = tokio::select! {
+                () = gone => None,
+                signed = tokio::time::timeout_at(deadline.into(), signing) => Some(signed),
+            };
+            if let Some(signed) = signed {
+                caller.end(signed.unwrap_or(Err(Failure::Late)));
             }
         });
     }
+}
+
+/// By other nodes, or by whatever this one alone knows.
+async fn elsewhere(
+    caller: &mut Caller,
+    key: &Key,
+    scheme: Scheme,
+    input: &[u8],
+    deadline: Instant,
+) -> Result<Vec<u8>, Failure> {
+    let Some(route) = &key.route else { return Ok(key.signer.sign_digest(scheme, input, deadline).await?) };
+    let entry = caller.entry_mut();
+    let trace = Some(entry.passed_on());
+    let tenant = Arc::clone(entry.tenant());
+    Ok(route.ask(scheme, input, &Asking { tenant: tenant.name(), trace, deadline }).await?)
 }

@@ -3,6 +3,8 @@
 use rustls::pki_types::CertificateDer;
 use x509::{Certificate, GeneralName};
 
+use crate::routing::{NodeId, node_of_uri};
+
 /// How a client is known.
 #[derive(Debug)]
 pub(super) enum Pattern {
@@ -56,6 +58,8 @@ impl Pattern {
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Identity {
     pub(super) is_local: bool,
+    /// It came as a node, where nodes come.
+    is_node: bool,
     organization: Option<String>,
     /// In lower case.
     dns: Vec<String>,
@@ -67,6 +71,21 @@ impl Identity {
     #[must_use]
     pub fn socket() -> Self {
         Self { is_local: true, ..Self::default() }
+    }
+
+    /// The same of a node that passes on what others ask it for.
+    #[must_use]
+    pub(crate) fn into_node(self) -> Self {
+        Self { is_node: true, ..self }
+    }
+
+    pub(crate) fn is_node(&self) -> bool {
+        self.is_node
+    }
+
+    /// The node that the certificate is of.
+    pub(crate) fn node(&self) -> Option<NodeId> {
+        self.uris.iter().find_map(|uri| node_of_uri(uri))
     }
 
     /// Of the leaf that a client presented, and that was verified. One that cannot be read names nobody.

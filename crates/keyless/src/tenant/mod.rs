@@ -8,7 +8,7 @@ mod flow;
 mod identity;
 mod rights;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -288,6 +288,7 @@ pub(crate) struct Tenants {
 struct Table {
     /// In the order of the configuration; the default one is among them.
     tenants: Vec<Arc<Tenant>>,
+    by_name: HashMap<String, Arc<Tenant>>,
     default: Arc<Tenant>,
     socket: Arc<Tenant>,
 }
@@ -297,7 +298,8 @@ impl Tenants {
     pub(crate) fn new(metrics: Metrics, connections_max: usize) -> Self {
         let account = Account::new(0, metrics.tenant(DEFAULT));
         let default = Arc::new(Tenant::new(&TenantOptions::new(DEFAULT), account, None));
-        let table = Table { tenants: vec![Arc::clone(&default)], socket: Arc::clone(&default), default };
+        let (tenants, by_name) = (vec![Arc::clone(&default)], HashMap::new());
+        let table = Table { tenants, by_name, socket: Arc::clone(&default), default };
         Self { table: RwLock::new(Arc::new(table)), generation: AtomicU64::new(0), metrics, connections_max }
     }
 
@@ -355,7 +357,8 @@ impl Tenants {
         let Some(default) = named(DEFAULT) else { return Ok(()) };
         let socket = named(SOCKET).unwrap_or_else(|| Arc::clone(&default));
         stage.set_shares(&shares);
-        *table = Arc::new(Table { tenants, default, socket });
+        let by_name = tenants.iter().map(|tenant| (tenant.name().to_owned(), Arc::clone(tenant))).collect();
+        *table = Arc::new(Table { tenants, by_name, default, socket });
         self.generation.fetch_add(1, Ordering::Release);
         Ok(())
     }
@@ -367,6 +370,12 @@ impl Tenants {
         }
         let knows = |tenant: &&Arc<Tenant>| tenant.patterns.iter().any(|pattern| pattern.knows(identity));
         Arc::clone(table.tenants.iter().find(knows).unwrap_or(&table.default))
+    }
+
+    /// For whom a node asks: the tenant of that name, else the default one.
+    fn named(&self, name: &str) -> Arc<Tenant> {
+        let table = self.table.read();
+        Arc::clone(table.by_name.get(name).unwrap_or(&table.default))
     }
 
     /// Looks at every tenant's flow; every [`LOOK_EVERY`].
@@ -402,6 +411,20 @@ impl Client {
             *tenant = (generation, tenants.of(&self.identity));
         }
         Arc::clone(&tenant.1)
+    }
+
+    /// Whose a request is that says it is of this tenant: nodes are believed, others are whoever they are.
+    pub(crate) fn tenant_of(&self, named: &str, tenants: &Tenants) -> Arc<Tenant> {
+        if self.is_node() && !named.is_empty() { tenants.named(named) } else { self.tenant(tenants) }
+    }
+
+    /// Whether another node is at the other end.
+    pub(crate) fn is_node(&self) -> bool {
+        self.identity.is_node()
+    }
+
+    pub(crate) fn identity(&self) -> &Identity {
+        &self.identity
     }
 }
 

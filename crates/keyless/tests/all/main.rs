@@ -14,5 +14,7 @@ mod load;
 mod native;
 mod native_hostile;
 mod peer;
+mod relay;
+mod routing;
 mod tenants;
 mod wire;

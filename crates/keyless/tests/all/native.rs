@@ -342,7 +342,26 @@ async fn a_stop_answers_what_is_under_way_and_ends_streams() {
 
 /// What was logged.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    /// Everything that this thread logs from now on, spans at their end.
+    pub(crate) fn of_this_thread() -> (Self, tracing::subscriber::DefaultGuard) {
+        let log = Self::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(tracing::Level::DEBUG)
+            .with_span_events(tracing_subscriber::fmt::format::FmtSpan::CLOSE)
+            .with_ansi(false)
+            .with_writer(move || writer.clone())
+            .finish();
+        (log, tracing::subscriber::set_default(subscriber))
+    }
+
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
 
 impl Write for Log {
     fn write(&mut self, octets: &[u8]) -> std::io::Result<usize> {
@@ -358,15 +377,7 @@ impl Write for Log {
 #[tokio::test]
 async fn the_callers_trace_goes_through_every_stage() {
     const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
-    let log = Log::default();
-    let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(tracing::Level::DEBUG)
-        .with_span_events(tracing_subscriber::fmt::format::FmtSpan::CLOSE)
-        .with_ansi(false)
-        .with_writer(move || writer.clone())
-        .finish();
-    let _default = tracing::subscriber::set_default(subscriber);
+    let (log, _default) = Log::of_this_thread();
     let world = World::new().await;
     let trace = TraceParent::parse(&format!("00-{TRACE}-00f067aa0ba902b7-01"));
     let terms = Terms { trace, ..patient() };
@@ -378,7 +389,7 @@ async fn the_callers_trace_goes_through_every_stage() {
     let mut replies = client.sign_stream(stream::iter([item]), terms).await.unwrap();
     assert!(replies.next().await.unwrap().is_ok());
     world.running.stop().await;
-    let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let text = log.text();
     let ski = ski(key(KeyType::P256)).to_string();
     for trace in [TRACE, &"a".repeat(32)] {
         let lines: Vec<&str> = text.lines().filter(|line| line.contains(trace)).collect();

@@ -274,8 +274,11 @@ pub(crate) struct Gated {
 
 impl Gated {
     pub(crate) fn new(kind: KeyType) -> (Arc<Self>, watch::Sender<bool>) {
+        Self::of(PrivateKey::generate(kind).unwrap())
+    }
+
+    pub(crate) fn of(key: PrivateKey) -> (Arc<Self>, watch::Sender<bool>) {
         let (open, gate) = watch::channel(false);
-        let key = PrivateKey::generate(kind).unwrap();
         (Arc::new(Self { key, gate, asked: AtomicUsize::new(0), signed: AtomicUsize::new(0) }), open)
     }
 }

@@ -1,0 +1,82 @@
+//! The nodes that can use some keys, and which of them are the nearest.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+
+use super::peer::Peer;
+use super::{NodeId, TRIES_MAX};
+
+/// The nodes that can use some keys: those of one policy share them.
+#[derive(Debug, Default)]
+pub struct Holders {
+    nodes: RwLock<Vec<NodeId>>,
+    /// Those that live.
+    peers: RwLock<Arc<[Arc<Peer>]>>,
+}
+
+impl Holders {
+    pub(super) fn new(nodes: Vec<NodeId>) -> Self {
+        Self { nodes: RwLock::new(nodes), peers: RwLock::default() }
+    }
+
+    pub(super) fn change(&self, nodes: Vec<NodeId>) {
+        *self.nodes.write() = nodes;
+    }
+
+    pub(super) fn renew(&self, peers: &HashMap<NodeId, Arc<Peer>>) {
+        let living = self.nodes.read().iter().filter_map(|node| peers.get(node).cloned()).collect();
+        *self.peers.write() = living;
+    }
+
+    /// Up to [`TRIES_MAX`] that can be asked, the nearest first. Some nanoseconds for each holder.
+    pub(super) fn nearest(&self) -> Vec<Arc<Peer>> {
+        let peers = Arc::clone(&self.peers.read());
+        let mut nearest: Vec<(Rank, &Arc<Peer>)> = Vec::with_capacity(TRIES_MAX + 1);
+        for peer in peers.iter() {
+            let Some(rank) = peer.rank() else { continue };
+            let at = nearest.partition_point(|(other, _)| *other <= rank);
+            if at < TRIES_MAX {
+                nearest.insert(at, (rank, peer));
+                nearest.truncate(TRIES_MAX);
+            }
+        }
+        nearest.into_iter().map(|(_, peer)| Arc::clone(peer)).collect()
+    }
+
+    /// Whether somebody may be asked soon who cannot be just now.
+    pub(super) fn may_come(&self) -> bool {
+        self.peers.read().iter().any(|peer| peer.is_connecting())
+    }
+}
+
+/// Who is asked before whom: who answers, then who is nearer, then who has less to do.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(super) struct Rank {
+    /// It owes an answer for longer than it usually takes.
+    pub(super) is_suspect: bool,
+    /// The way there and back, as a class: those of one site are as near as each other.
+    pub(super) distance: u32,
+    /// Requests under way there.
+    pub(super) in_flight: usize,
+}
+
+/// The class of a way of so many microseconds there and back: all up to 1 ms are one, then four to each doubling.
+pub(super) fn distance(round_trip_us: u64) -> u32 {
+    let octaves = (round_trip_us as f64 / 1_000.0).max(1.0).log2();
+    (octaves * 4.0) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_nearly_as_near_is_as_near() {
+        assert_eq!(distance(0), distance(900));
+        assert_eq!(distance(20_100), distance(20_000));
+        assert!(distance(10_000) < distance(20_000));
+        assert!(distance(175_000) < distance(u64::MAX));
+    }
+}

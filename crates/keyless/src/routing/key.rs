@@ -1,0 +1,286 @@
+//! A key that other nodes hold: the nearest is asked, then the next, within the caller's deadline.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use keys::{Deadline, KeyType, Scheme, SignError, Signer};
+use tonic::Status;
+
+use super::holders::Holders;
+use super::peer::{Asked, Peer, PeerError};
+use super::{Router, TRIES_MAX};
+use crate::native::proto::{SignRequest, sign_request};
+use crate::native::{TraceParent, named};
+use crate::wire::Ski;
+
+/// For whom, and until when.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asking<'a> {
+    pub(crate) tenant: &'a str,
+    pub(crate) trace: Option<TraceParent>,
+    pub(crate) deadline: Deadline,
+}
+
+/// Why no node signed. Each names those that were asked, and the one that gave up.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum RouteError {
+    /// None of the nodes that may use the key can be reached. Operator: `bulla node list`, and `bulla_keyless_nodes_up`.
+    #[error("none of the nodes that may use this key can be reached")]
+    Nobody,
+    /// The way to the nearest takes longer than there is time.
+    #[error("{node} is {way_ms} ms away and {left_ms} ms are left")]
+    TooFar {
+        /// The nearest.
+        node: String,
+        /// There and back.
+        way_ms: u64,
+        /// What was left.
+        left_ms: u64,
+    },
+    /// In time nobody answered.
+    #[error("not in time: {0}")]
+    Late(String),
+    /// All that may be asked have too much to do.
+    #[error("overloaded: {0}")]
+    Overloaded(String),
+    /// Those that were asked could not.
+    #[error("{0}")]
+    Unavailable(String),
+    /// The key, or what was to be signed: the same everywhere.
+    #[error("{node}: {status}", status = status.message())]
+    Refused {
+        /// Who.
+        node: String,
+        /// What it said.
+        status: Status,
+    },
+}
+
+impl From<RouteError> for SignError {
+    fn from(error: RouteError) -> Self {
+        match error {
+            RouteError::Late(_) | RouteError::TooFar { .. } => Self::Late,
+            RouteError::Refused { .. } => Self::Failed(error.to_string()),
+            _ => Self::Unavailable(error.to_string()),
+        }
+    }
+}
+
+/// A key held by other nodes, known by its public half.
+#[derive(Clone, Debug)]
+pub struct RoutedKey {
+    router: Router,
+    holders: Arc<Holders>,
+    ski: Ski,
+    kind: KeyType,
+    spki: Box<[u8]>,
+}
+
+/// A try that ended: whose, and how.
+type Tried = (Arc<Peer>, Result<Vec<u8>, PeerError>);
+
+impl RoutedKey {
+    pub(super) fn new(router: Router, holders: Arc<Holders>, spki: &[u8]) -> Option<Self> {
+        let kind = KeyType::of_spki(spki).filter(|kind| Scheme::of(*kind).is_some())?;
+        Some(Self { router, holders, ski: Ski::of_spki(spki), kind, spki: spki.into() })
+    }
+
+    /// Asks the nearest node. A second and a third one when that is gone, late or has too much to do, and when it takes
+    /// longer than nineteen of twenty replies of it; for a tenth of all requests at most. The first answer counts, and the
+    /// other tries are taken back.
+    ///
+    /// # Errors
+    /// [`RouteError`], never later than shortly after the deadline.
+    ///
+    /// # Cancellation
+    /// Dropping the future takes back what is under way.
+    pub(crate) async fn ask(
+        &self,
+        scheme: Scheme,
+        input: &[u8],
+        asking: &Asking<'_>,
+    ) -> Result<Vec<u8>, RouteError> {
+        let inner = &self.router.0;
+        inner.budget.earn();
+        let nearest = self.nearest(asking.deadline).await?;
+        let request = SignRequest {
+            key: Some(sign_request::Key::Ski(self.ski.0.to_vec())),
+            scheme: named(scheme).into(),
+            input: input.to_vec(),
+            traceparent: asking.trace.map(|trace| trace.to_string()).unwrap_or_default(),
+            tenant: asking.tenant.to_owned(),
+            ..SignRequest::default()
+        };
+        let mut tries = FuturesUnordered::new();
+        let mut failures = Failures::default();
+        let mut rest: VecDeque<Arc<Peer>> = nearest.into_iter().take(TRIES_MAX).collect();
+        let Some(first) = rest.pop_front() else { return Err(RouteError::Nobody) };
+        let mut hedge_after = first.hedge_after();
+        self.check_distance(&first, asking.deadline)?;
+        tries.push(self.attempt(first, &request, asking));
+        loop {
+            tokio::select! {
+                Some((peer, done)) = tries.next() => match done {
+                    Ok(signature) => return Ok(signature),
+                    Err(PeerError::Answered(status)) if !PeerError::Answered(status.clone()).may_go_elsewhere() => {
+                        return Err(RouteError::Refused { node: peer.member().name.clone(), status });
+                    }
+                    Err(error) => {
+                        failures.note(&peer, error);
+                        match self.another(&mut rest, asking.deadline, "retried") {
+                            Some(next) => tries.push(self.attempt(next, &request, asking)),
+                            None if tries.is_empty() => return Err(failures.told()),
+                            None => {}
+                        }
+                    }
+                },
+                () = tokio::time::sleep(hedge_after), if !rest.is_empty() => {
+                    if let Some(next) = self.another(&mut rest, asking.deadline, "hedged") {
+                        hedge_after = next.hedge_after();
+                        tries.push(self.attempt(next, &request, asking));
+                    } else {
+                        hedge_after *= 2;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Those that can be asked; waits for a first connection, never longer than the deadline.
+    async fn nearest(&self, deadline: Deadline) -> Result<Vec<Arc<Peer>>, RouteError> {
+        let changed = &self.router.0.changed;
+        loop {
+            // Listens before it looks, so that no change is missed.
+            let mut word = std::pin::pin!(changed.notified());
+            word.as_mut().enable();
+            let nearest = self.holders.nearest();
+            if !nearest.is_empty() {
+                return Ok(nearest);
+            }
+            if !self.holders.may_come() || tokio::time::timeout_at(deadline.into(), word).await.is_err() {
+                return Err(RouteError::Nobody);
+            }
+        }
+    }
+
+    fn check_distance(&self, peer: &Peer, deadline: Deadline) -> Result<(), RouteError> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let way = self.way(peer);
+        if left > way {
+            return Ok(());
+        }
+        Err(RouteError::TooFar {
+            node: peer.member().name.clone(),
+            way_ms: way.as_millis() as u64,
+            left_ms: left.as_millis() as u64,
+        })
+    }
+
+    /// What a request takes there and back beside its work.
+    fn way(&self, peer: &Peer) -> Duration {
+        peer.round_trip().unwrap_or_default() + self.router.0.options.margin
+    }
+
+    /// The next one, if it is near enough and the budget has a second try left.
+    fn another(
+        &self,
+        rest: &mut VecDeque<Arc<Peer>>,
+        deadline: Deadline,
+        why: &'static str,
+    ) -> Option<Arc<Peer>> {
+        rest.retain(|peer| self.check_distance(peer, deadline).is_ok());
+        rest.front()?;
+        let may = self.router.0.budget.spend();
+        self.router.0.metrics.second_try(if may { why } else { "out-of-budget" });
+        if may { rest.pop_front() } else { None }
+    }
+
+    /// One try. The node is told what is left without the way back: it gives up first, and says so.
+    async fn attempt(&self, peer: Arc<Peer>, request: &SignRequest, asking: &Asking<'_>) -> Tried {
+        let patience = asking.deadline.saturating_duration_since(Instant::now());
+        let there = patience.saturating_sub(self.way(&peer)).max(Duration::from_millis(1));
+        let timeout_ms = u32::try_from(there.as_millis()).unwrap_or(u32::MAX);
+        let request = SignRequest { timeout_ms, ..request.clone() };
+        let asked: Result<Asked, PeerError> = peer.ask(request, asking.tenant);
+        let done = match asked {
+            Ok(asked) => asked.answered(patience).await,
+            Err(error) => {
+                peer.metrics.failed(&error);
+                Err(error)
+            }
+        };
+        (peer, done)
+    }
+}
+
+/// What those said who could not.
+#[derive(Default)]
+struct Failures {
+    said: Vec<String>,
+    /// All so far had too much to do; all so far were late.
+    others: bool,
+    late: usize,
+    full: usize,
+}
+
+impl Failures {
+    fn note(&mut self, peer: &Peer, error: PeerError) {
+        let code = match &error {
+            PeerError::Answered(status) => Some(status.code()),
+            _ => None,
+        };
+        match (&error, code) {
+            (PeerError::Late, _) | (_, Some(tonic::Code::DeadlineExceeded)) => self.late += 1,
+            (PeerError::Full, _) | (_, Some(tonic::Code::ResourceExhausted)) => self.full += 1,
+            _ => self.others = true,
+        }
+        self.said.push(format!("{}: {error}", peer.member().name));
+    }
+
+    fn told(self) -> RouteError {
+        let said = self.said.join("; ");
+        match self {
+            Self { others: false, full: 0, .. } => RouteError::Late(said),
+            Self { others: false, late: 0, .. } => RouteError::Overloaded(said),
+            _ => RouteError::Unavailable(said),
+        }
+    }
+}
+
+impl Signer for RoutedKey {
+    fn key_type(&self) -> KeyType {
+        self.kind
+    }
+
+    fn spki(&self) -> &[u8] {
+        &self.spki
+    }
+
+    fn sign<'a>(
+        &'a self,
+        message: &'a [u8],
+        deadline: Deadline,
+    ) -> BoxFuture<'a, Result<Vec<u8>, SignError>> {
+        Box::pin(async move {
+            let scheme = Scheme::of(self.kind);
+            let scheme = scheme.ok_or_else(|| SignError::Failed("no scheme of its kind".to_owned()))?;
+            let input = scheme.input(message);
+            let input = input.ok_or_else(|| SignError::Failed("no hash of its kind".to_owned()))?;
+            self.sign_digest(scheme, &input, deadline).await
+        })
+    }
+
+    fn sign_digest<'a>(
+        &'a self,
+        scheme: Scheme,
+        input: &'a [u8],
+        deadline: Deadline,
+    ) -> BoxFuture<'a, Result<Vec<u8>, SignError>> {
+        let asking = Asking { tenant: crate::tenant::DEFAULT, trace: None, deadline };
+        Box::pin(async move { Ok(self.ask(scheme, input, &asking).await?) })
+    }
+}

@@ -1,0 +1,157 @@
+//! What is counted of requests to other nodes, by their site.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+use super::peer::PeerError;
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct SiteLabel {
+    site: String,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct ErrorLabels {
+    site: String,
+    error: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct KindLabel {
+    kind: &'static str,
+}
+
+/// The counters. Cheap to clone; the clones share them.
+#[derive(Clone)]
+pub struct RoutingMetrics(Arc<Inner>);
+
+struct Inner {
+    durations: Family<SiteLabel, Histogram, fn() -> Histogram>,
+    in_flight: Family<SiteLabel, Gauge>,
+    nodes_up: Family<SiteLabel, Gauge>,
+    round_trip: Family<SiteLabel, Gauge<f64, AtomicU64>>,
+    errors: Family<ErrorLabels, Counter>,
+    second_tries: Family<KindLabel, Counter>,
+}
+
+/// 128 µs to 8 s, doubling.
+fn durations() -> Histogram {
+    Histogram::new(exponential_buckets(0.000_128, 2.0, 17))
+}
+
+impl Default for RoutingMetrics {
+    fn default() -> Self {
+        Self(Arc::new(Inner {
+            durations: Family::new_with_constructor(durations),
+            in_flight: Family::default(),
+            nodes_up: Family::default(),
+            round_trip: Family::default(),
+            errors: Family::default(),
+            second_tries: Family::default(),
+        }))
+    }
+}
+
+impl RoutingMetrics {
+    /// Adds all of them to a registry.
+    pub fn register(&self, registry: &mut Registry) {
+        let inner = &self.0;
+        registry.register(
+            "bulla_keyless_site_request_duration_seconds",
+            "Requests passed on to nodes, from asked to answered, late or lost, by their site",
+            inner.durations.clone(),
+        );
+        registry.register(
+            "bulla_keyless_site_requests_in_flight",
+            "Requests passed on to nodes that are under way, by their site",
+            inner.in_flight.clone(),
+        );
+        registry.register(
+            "bulla_keyless_site_nodes_up",
+            "Other nodes that can be asked, by site",
+            inner.nodes_up.clone(),
+        );
+        registry.register(
+            "bulla_keyless_site_round_trip_seconds",
+            "The way to a node of the site and back, as measured last",
+            inner.round_trip.clone(),
+        );
+        registry.register(
+            "bulla_keyless_site_errors",
+            "Requests passed on without a result, by the node's site and why",
+            inner.errors.clone(),
+        );
+        registry.register(
+            "bulla_keyless_second_tries",
+            "Second and third nodes that could be asked for one signature: retried, hedged, or out of the budget",
+            inner.second_tries.clone(),
+        );
+    }
+
+    pub(super) fn second_try(&self, kind: &'static str) {
+        self.0.second_tries.get_or_create(&KindLabel { kind }).inc();
+    }
+
+    /// Those of one site.
+    pub(super) fn of(&self, site: &str) -> SiteMetrics {
+        let label = SiteLabel { site: site.to_owned() };
+        SiteMetrics {
+            durations: self.0.durations.get_or_create(&label).clone(),
+            in_flight: self.0.in_flight.get_or_create(&label).clone(),
+            nodes_up: self.0.nodes_up.get_or_create(&label).clone(),
+            round_trip: self.0.round_trip.get_or_create(&label).clone(),
+            site: label.site,
+            all: self.clone(),
+        }
+    }
+}
+
+impl fmt::Debug for RoutingMetrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RoutingMetrics")
+    }
+}
+
+/// The counters of one site.
+pub(super) struct SiteMetrics {
+    durations: Histogram,
+    in_flight: Gauge,
+    nodes_up: Gauge,
+    round_trip: Gauge<f64, AtomicU64>,
+    site: String,
+    all: RoutingMetrics,
+}
+
+impl SiteMetrics {
+    pub(super) fn began(&self) {
+        self.in_flight.inc();
+    }
+
+    pub(super) fn ended(&self, took: Duration) {
+        self.in_flight.dec();
+        self.durations.observe(took.as_secs_f64());
+    }
+
+    pub(super) fn failed(&self, error: &PeerError) {
+        let labels = ErrorLabels { site: self.site.clone(), error: error.name() };
+        self.all.0.errors.get_or_create(&labels).inc();
+    }
+
+    pub(super) fn round_trip(&self, measured: Duration) {
+        self.round_trip.set(measured.as_secs_f64());
+    }
+
+    /// One more, or one less.
+    pub(super) fn up(&self, change: i64) {
+        self.nodes_up.inc_by(change);
+    }
+}

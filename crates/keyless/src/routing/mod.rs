@@ -1,0 +1,308 @@
+//! Asking other nodes to sign by keys that cannot be used here: the nearest of those that can, one connection each, kept and
+//! measured in the background, so that no request waits for one to be made.
+//!
+//! - [`Router`]: the nodes there are now, and the connections to them.
+//! - [`Holders`]: the nodes that can use some keys.
+//! - [`RoutedKey`]: a key held by them, as a [`Signer`](keys::Signer).
+
+mod connection;
+mod holders;
+mod key;
+mod latency;
+mod metrics;
+mod peer;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock};
+use rustls::ClientConfig;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::budget::Budget;
+use crate::client::{ClientTls, tls};
+use crate::tenant::Identity;
+use peer::Peer;
+
+pub use holders::Holders;
+pub(crate) use key::Asking;
+pub use key::{RouteError, RoutedKey};
+pub use metrics::RoutingMetrics;
+pub use peer::{IN_FLIGHT_MAX, TENANT_IN_FLIGHT_MAX};
+
+/// What names of nodes' certificates lie under.
+pub const NODES_URI: &str = "spiffe://bulla/node";
+/// What their DNS names end in: no zone has it, it is looked up nowhere.
+const NODES_DNS: &str = "node.bulla.internal";
+/// Nodes asked for one signature, the nearest first.
+pub const TRIES_MAX: usize = 3;
+
+/// Of a node, for good: 16 octets, a UUID's.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct NodeId(pub [u8; 16]);
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, octet) in self.0.iter().enumerate() {
+            if [4, 6, 8, 10].contains(&at) {
+                f.write_str("-")?;
+            }
+            write!(f, "{octet:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+impl NodeId {
+    /// The URI of its certificate.
+    #[must_use]
+    pub fn uri(&self) -> String {
+        format!("{NODES_URI}/{self}")
+    }
+
+    /// The DNS name of its certificate.
+    #[must_use]
+    pub fn dns(&self) -> String {
+        format!("{self}.{NODES_DNS}")
+    }
+}
+
+/// A node that lives.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Member {
+    /// Which.
+    pub id: NodeId,
+    /// For people: of logs and errors.
+    pub name: String,
+    /// Its site, as metrics write it.
+    pub site: String,
+    /// Where it is asked: host and port.
+    pub address: String,
+}
+
+/// How nodes are asked.
+#[derive(Clone, Debug)]
+pub struct RouterOptions {
+    /// For making a connection, handshake included.
+    pub connect_timeout: Duration,
+    /// Between two measurements of the way to a node.
+    pub ping_every: Duration,
+    /// For the answer to one; past it the connection is given up.
+    pub ping_timeout: Duration,
+    /// The pause after a connection could not be made; it doubles up to [`Self::backoff_max`].
+    pub backoff: Duration,
+    /// The longest pause.
+    pub backoff_max: Duration,
+    /// What is kept of a request's time for its way back beside what that takes.
+    pub margin: Duration,
+}
+
+impl Default for RouterOptions {
+    fn default() -> Self {
+        Self {
+            connect_timeout: Duration::from_secs(3),
+            ping_every: Duration::from_secs(1),
+            ping_timeout: Duration::from_secs(2),
+            backoff: Duration::from_millis(50),
+            backoff_max: Duration::from_secs(2),
+            margin: Duration::from_millis(5),
+        }
+    }
+}
+
+/// The nodes there are, and the connections to them. Cheap to clone; with the last clone these end.
+#[derive(Clone)]
+pub struct Router(Arc<Inner>);
+
+struct Inner {
+    options: RouterOptions,
+    /// Nobody asks itself.
+    own: NodeId,
+    tls: RwLock<Arc<ClientConfig>>,
+    peers: RwLock<HashMap<NodeId, Arc<Peer>>>,
+    holders: Mutex<Vec<Weak<Holders>>>,
+    budget: Budget,
+    metrics: RoutingMetrics,
+    /// Some peer can be asked that could not, or the other way round.
+    changed: Arc<Notify>,
+    tracker: TaskTracker,
+    stopping: CancellationToken,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.stopping.cancel();
+    }
+}
+
+impl fmt::Debug for Router {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Router").field("peers", &self.0.peers.read().len()).finish_non_exhaustive()
+    }
+}
+
+impl Router {
+    /// Of the node `own`, which presents this certificate to the others. There are none yet.
+    ///
+    /// # Errors
+    /// Those of the TLS library.
+    pub fn new(
+        own: NodeId,
+        tls: &ClientTls,
+        options: RouterOptions,
+        metrics: RoutingMetrics,
+    ) -> Result<Self, rustls::Error> {
+        Ok(Self(Arc::new(Inner {
+            options,
+            own,
+            tls: RwLock::new(tls::config(tls)?),
+            peers: RwLock::default(),
+            holders: Mutex::default(),
+            budget: Budget::default(),
+            metrics,
+            changed: Arc::default(),
+            tracker: TaskTracker::new(),
+            stopping: CancellationToken::new(),
+        })))
+    }
+
+    /// Presents another certificate, and believes other roots, from the next connection on.
+    ///
+    /// # Errors
+    /// Those of the TLS library; all stays as it was then.
+    pub fn change_tls(&self, tls: &ClientTls) -> Result<(), rustls::Error> {
+        let config = tls::config(tls)?;
+        *self.0.tls.write() = config;
+        Ok(())
+    }
+
+    /// Makes these all nodes there are: who is new is connected to, who is gone is asked no more, and what was asked of it
+    /// is asked of others. Must be called on a runtime.
+    pub fn set_members(&self, members: Vec<Member>) {
+        let inner = &self.0;
+        let mut peers = inner.peers.write();
+        let mut before = std::mem::take(&mut *peers);
+        for member in members.into_iter().filter(|member| member.id != inner.own) {
+            let same = before.remove(&member.id);
+            let peer = match same {
+                Some(peer) if peer.member() == &member => peer,
+                other => {
+                    drop(other.map(Gone));
+                    self.begin(member)
+                }
+            };
+            peers.insert(peer.member().id, peer);
+        }
+        before.into_values().map(Gone).for_each(drop);
+        let mut holders = inner.holders.lock();
+        holders.retain(|holders| {
+            let held = holders.upgrade();
+            held.inspect(|holders| holders.renew(&peers)).is_some()
+        });
+        inner.changed.notify_waiters();
+    }
+
+    fn begin(&self, member: Member) -> Arc<Peer> {
+        let inner = &self.0;
+        let stopping = inner.stopping.child_token();
+        let metrics = inner.metrics.of(&member.site);
+        let peer = Arc::new(Peer::new(member, metrics, stopping, Arc::clone(&inner.changed)));
+        let keeping = connection::keep(Arc::clone(&peer), Arc::downgrade(inner), inner.options.clone());
+        inner.tracker.spawn(keeping);
+        peer
+    }
+
+    /// These nodes, as far as they are there, now and later.
+    #[must_use]
+    pub fn holders(&self, nodes: Vec<NodeId>) -> Arc<Holders> {
+        let holders = Arc::new(Holders::new(nodes));
+        let peers = self.0.peers.read();
+        holders.renew(&peers);
+        self.0.holders.lock().push(Arc::downgrade(&holders));
+        holders
+    }
+
+    /// Makes these all nodes that can use some keys.
+    pub fn change_holders(&self, holders: &Holders, nodes: Vec<NodeId>) {
+        let peers = self.0.peers.read();
+        holders.change(nodes);
+        holders.renew(&peers);
+        self.0.changed.notify_waiters();
+    }
+
+    /// A key held by these, by its public half (DER SubjectPublicKeyInfo). `None` for a kind that signs for nobody.
+    #[must_use]
+    pub fn key(&self, holders: &Arc<Holders>, spki: &[u8]) -> Option<RoutedKey> {
+        RoutedKey::new(self.clone(), Arc::clone(holders), spki)
+    }
+
+    /// How far away each node is that can be asked: there and back.
+    #[must_use]
+    pub fn measured(&self) -> Vec<(NodeId, Duration)> {
+        let peers = self.0.peers.read();
+        peers.values().filter_map(|peer| Some((peer.member().id, peer.round_trip()?))).collect()
+    }
+
+    /// Whether who presented this certificate is a node that lives.
+    #[must_use]
+    pub fn knows(&self, identity: &Identity) -> bool {
+        let peers = self.0.peers.read();
+        identity.node().is_some_and(|node| peers.contains_key(&node))
+    }
+
+    /// Closes all connections; what is under way fails.
+    pub async fn stop(&self) {
+        self.0.stopping.cancel();
+        self.0.tracker.close();
+        self.0.tracker.wait().await;
+    }
+}
+
+/// A peer that is asked no more once this is dropped.
+struct Gone(Arc<Peer>);
+
+impl Drop for Gone {
+    fn drop(&mut self) {
+        self.0.leave();
+    }
+}
+
+/// What a URI of a certificate says of a node.
+pub(crate) fn node_of_uri(uri: &str) -> Option<NodeId> {
+    let text = uri.strip_prefix(NODES_URI)?.strip_prefix('/')?;
+    let digits: String = text.split('-').collect();
+    if digits.len() != 32 || !digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')) {
+        return None;
+    }
+    let id = NodeId(u128::from_str_radix(&digits, 16).ok()?.to_be_bytes());
+    // No other way to write it.
+    (id.to_string() == text).then_some(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_named_in_one_way() {
+        let id = NodeId([0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef, 1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(id.uri(), "spiffe://bulla/node/01234567-89ab-cdef-0102-030405060708");
+        assert_eq!(id.dns(), "01234567-89ab-cdef-0102-030405060708.node.bulla.internal");
+        assert_eq!(node_of_uri(&id.uri()), Some(id));
+        for other in [
+            "spiffe://bulla/agent/01234567-89ab-cdef-0102-030405060708",
+            "spiffe://bulla/node01234567-89ab-cdef-0102-030405060708",
+            "spiffe://bulla/node/01234567-89ab-cdef-0102-03040506070",
+            "spiffe://bulla/node/01234567-89AB-cdef-0102-030405060708",
+            "spiffe://bulla/node/0123456789abcdef0102030405060708",
+            "spiffe://bulla/node/01234567-89ab-cdef-0102-030405060708/x",
+            "spiffe://bulla/node/é1234567-89ab-cdef-0102-03040506070",
+        ] {
+            assert_eq!(node_of_uri(other), None, "{other}");
+        }
+    }
+}

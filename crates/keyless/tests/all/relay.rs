@@ -1,0 +1,98 @@
+//! A way between two nodes that takes as long as it is told to, swallows everything, or is cut.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+/// How the way is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Way {
+    Open,
+    /// What is sent arrives nowhere, and nobody is told.
+    Hole,
+    /// Connections are ended, and none is made.
+    Cut,
+}
+
+/// Chunks that are on their way, at most.
+const ON_THE_WAY: usize = 4_096;
+
+pub(crate) struct Relay {
+    pub(crate) address: SocketAddr,
+    way: watch::Sender<Way>,
+    _tasks: JoinSet<()>,
+}
+
+impl Relay {
+    /// To `target`, there and back in twice `delay`.
+    pub(crate) async fn new(target: SocketAddr, delay: Duration) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (way, told) = watch::channel(Way::Open);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            let mut connections = JoinSet::new();
+            loop {
+                let Ok((stream, _)) = listener.accept().await else { continue };
+                if *told.borrow() != Way::Cut {
+                    connections.spawn(connect(stream, target, delay, told.clone()));
+                }
+            }
+        });
+        Self { address, way, _tasks: tasks }
+    }
+
+    pub(crate) fn set(&self, way: Way) {
+        self.way.send_replace(way);
+    }
+}
+
+async fn connect(near: TcpStream, target: SocketAddr, delay: Duration, way: watch::Receiver<Way>) {
+    let Ok(far) = TcpStream::connect(target).await else { return };
+    near.set_nodelay(true).unwrap();
+    far.set_nodelay(true).unwrap();
+    let ((near_out, near_in), (far_out, far_in)) = (near.into_split(), far.into_split());
+    let mut cut = way.clone();
+    tokio::select! {
+        () = carry(near_out, far_in, delay, way.clone()) => {}
+        () = carry(far_out, near_in, delay, way) => {}
+        _ = cut.wait_for(|way| *way == Way::Cut) => {}
+    }
+}
+
+/// Everything that comes goes on so much later.
+async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, delay: Duration, way: watch::Receiver<Way>) {
+    let (send, mut chunks) = mpsc::channel::<(Instant, Vec<u8>)>(ON_THE_WAY);
+    let read = async {
+        let mut buffer = vec![0; 64 << 10];
+        loop {
+            match from.read(&mut buffer).await {
+                Ok(0) | Err(_) => return,
+                Ok(_) if *way.borrow() == Way::Hole => {}
+                Ok(count) => {
+                    if send.send((Instant::now() + delay, buffer[..count].to_vec())).await.is_err() {
+                        return;
+                    }
+                }
+            }
+        }
+    };
+    let write = async {
+        while let Some((at, chunk)) = chunks.recv().await {
+            tokio::time::sleep_until(at).await;
+            if *way.borrow() == Way::Open && to.write_all(&chunk).await.is_err() {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        () = read => {}
+        () = write => {}
+    }
+}

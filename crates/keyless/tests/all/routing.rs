@@ -1,0 +1,523 @@
+//! Requests for keys that other nodes hold: where they go, what they are told, and what becomes of them when nodes go.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use keyless::client::ClientTls;
+use keyless::native::proto::SignRequest;
+use keyless::native::{Client, Terms, TraceParent};
+use keyless::routing::{
+    Holders, Member, NodeId, Router, RouterOptions, RoutingMetrics, TENANT_IN_FLIGHT_MAX,
+};
+use keyless::server::{NodesOptions, Options, Running, TlsOptions, start};
+use keyless::tenant::TenantOptions;
+use keyless::{KeySet, Metrics, Source};
+use keys::{KeyRef, KeyType, PrivateKey, Signer};
+use tokio::sync::watch;
+use tonic::Code;
+use x509::GeneralName;
+
+use crate::certificates::{Authority, CLIENT_AUTH, SERVER_AUTH};
+use crate::native::{EC, Log, patient, request};
+use crate::peer::{Gated, PATIENCE, openssl_verifies, until};
+use crate::relay::{Relay, Way};
+
+/// A node, and the way to it.
+struct Node {
+    member: Member,
+    running: Running,
+    keys: KeySet,
+    router: Router,
+    figures: RoutingMetrics,
+    relay: Relay,
+    folder: tempfile::TempDir,
+}
+
+impl Node {
+    /// The node `number`, to which others have a way there and back of so many milliseconds.
+    async fn new(ca: &Authority, number: u8, way_ms: u64, options: Options) -> Self {
+        let id = NodeId([number; 16]);
+        let names = [GeneralName::Uri(id.uri()), GeneralName::Dns(id.dns())];
+        let certificate = ca.leaf_of("CN=node", &names, &[SERVER_AUTH, CLIENT_AUTH]).certified();
+        let tls = ClientTls { certificate: certificate.clone(), server_roots: vec![ca.der.clone()] };
+        // Kept for the way back: a second, so that a stall of this machine decides nothing.
+        let margin = Duration::from_secs(1);
+        let quick =
+            RouterOptions { ping_every: Duration::from_millis(100), margin, ..RouterOptions::default() };
+        let figures = RoutingMetrics::default();
+        let router = Router::new(id, &tls, quick, figures.clone()).unwrap();
+        let tls = TlsOptions { certificate, client_roots: vec![ca.der.clone()], client_crls: Vec::new() };
+        let folder = tempfile::tempdir().unwrap();
+        let nodes = NodesOptions { address: "127.0.0.1:0".parse().unwrap(), tls, router: router.clone() };
+        let options = Options {
+            nodes: Some(nodes),
+            socket: Some(folder.path().join("keys.sock")),
+            native_socket: Some(folder.path().join("native.sock")),
+            ..options
+        };
+        let keys = KeySet::default();
+        let running = start(options, keys.clone(), Metrics::default()).await.unwrap();
+        let relay = Relay::new(running.nodes.unwrap(), Duration::from_millis(way_ms) / 2).await;
+        let member = Member {
+            id,
+            name: format!("node-{number}"),
+            site: format!("site-{number}"),
+            address: relay.address.to_string(),
+        };
+        Self { member, running, keys, router, figures, relay, folder }
+    }
+
+    fn client(&self) -> Client {
+        Client::socket(self.folder.path().join("native.sock"))
+    }
+
+    /// What was counted of requests to other nodes.
+    fn figure(&self, name: &str) -> f64 {
+        let mut registry = prometheus_client::registry::Registry::default();
+        self.figures.register(&mut registry);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
+        line.unwrap_or_default()
+    }
+
+    fn holds(&self, key: KeyRef) {
+        self.keys.put("own", vec![key]);
+    }
+
+    /// Until all these can be asked.
+    async fn reaches(&self, count: usize) {
+        until(|| self.router.measured().len() == count).await;
+    }
+}
+
+/// One that clients ask, and others that hold a key, each as far away as it is said.
+struct World {
+    front: Node,
+    others: Vec<Node>,
+    held: Vec<Arc<Gated>>,
+    gates: Vec<watch::Sender<bool>>,
+    holders: Arc<Holders>,
+    key: PrivateKey,
+    ca: Authority,
+}
+
+impl World {
+    async fn new(ways_ms: &[u64]) -> Self {
+        Self::with(ways_ms, Options::default).await
+    }
+
+    /// All gates are open.
+    async fn with(ways_ms: &[u64], options: fn() -> Options) -> Self {
+        let world = Self::unconnected(ways_ms, options).await;
+        world.connect();
+        world.front.reaches(world.others.len()).await;
+        world
+    }
+
+    async fn unconnected(ways_ms: &[u64], options: fn() -> Options) -> Self {
+        let ca = Authority::new("nodes");
+        let front = Node::new(&ca, 1, 0, options()).await;
+        let key = PrivateKey::generate(KeyType::P256).unwrap();
+        let (mut others, mut held, mut gates) = (Vec::new(), Vec::new(), Vec::new());
+        for (at, way_ms) in ways_ms.iter().enumerate() {
+            let node = Node::new(&ca, at as u8 + 2, *way_ms, options()).await;
+            let (gated, gate) = Gated::of(key.clone());
+            gate.send_replace(true);
+            node.holds(gated.clone());
+            others.push(node);
+            held.push(gated);
+            gates.push(gate);
+        }
+        let holders = front.router.holders(others.iter().map(|node| node.member.id).collect());
+        let routed = Arc::new(front.router.key(&holders, key.spki()).unwrap());
+        front.keys.put_sources("routed", vec![("shop".to_owned(), Source::Routed(routed))]);
+        Self { front, others, held, gates, holders, key, ca }
+    }
+
+    fn members(&self) -> Vec<Member> {
+        let all = std::iter::once(&self.front).chain(&self.others);
+        all.map(|node| node.member.clone()).collect()
+    }
+
+    /// Everybody knows everybody.
+    fn connect(&self) {
+        for node in std::iter::once(&self.front).chain(&self.others) {
+            node.router.set_members(self.members());
+        }
+    }
+
+    async fn sign(&self) -> Result<Vec<u8>, tonic::Status> {
+        self.front.client().sign(request(0, &self.key, EC, &[1; 32]), patient()).await
+    }
+
+    /// So many at once; how many were signed, and what the others were told.
+    async fn sign_many(&self, count: usize) -> (usize, HashMap<String, usize>) {
+        let client = self.front.client();
+        let one = || client.sign(request(0, &self.key, EC, &[1; 32]), patient());
+        let mut told = HashMap::new();
+        let done = join_all((0..count).map(|_| one())).await;
+        let mut signed = 0;
+        for done in done {
+            match done {
+                Ok(_) => signed += 1,
+                Err(status) => *told.entry(status.to_string()).or_default() += 1,
+            }
+        }
+        (signed, told)
+    }
+
+    fn asked(&self) -> Vec<usize> {
+        self.held.iter().map(|held| held.asked.load(Relaxed)).collect()
+    }
+
+    async fn stop(self) {
+        for node in std::iter::once(self.front).chain(self.others) {
+            node.router.stop().await;
+            assert!(node.running.stop().await, "nothing was cut off");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_nearest_node_that_holds_the_key_signs() {
+    let world = World::new(&[150, 5, 60]).await;
+    for _ in 0..20 {
+        let signature = world.sign().await.unwrap();
+        assert!(openssl_verifies(world.key.spki(), EC, &[1; 32], &signature));
+    }
+    let asked = world.asked();
+    // A stall of this machine is a reason to ask another; it does not go on.
+    assert!(asked[1] >= 10 && asked[0] + asked[2] < asked[1], "{asked:?}");
+    // The nearest is gone: the next one is asked.
+    let members = world.members().into_iter().filter(|member| member.name != "node-3").collect();
+    world.front.router.set_members(members);
+    let before = world.asked();
+    world.sign().await.unwrap();
+    let after = world.asked();
+    assert!(after[2] > before[2] && after[1] == before[1], "{before:?} {after:?}");
+    // And comes back.
+    world.connect();
+    world.front.reaches(3).await;
+    let began = Instant::now();
+    while world.asked()[1] == after[1] {
+        assert!(began.elapsed() < PATIENCE, "it is asked no more");
+        world.sign().await.unwrap();
+    }
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_joins_is_asked_and_one_that_dies_is_not() {
+    let world = World::unconnected(&[0, 0], Options::default).await;
+    let status = world.sign().await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable, "{status}");
+    assert!(status.message().contains("none of the nodes"), "{status}");
+    world.connect();
+    // The first connection is waited for.
+    world.sign().await.unwrap();
+    world.front.reaches(2).await;
+    world.others[0].relay.set(Way::Cut);
+    world.front.reaches(1).await;
+    let before = world.asked();
+    assert_eq!(world.sign_many(50).await.0, 50);
+    assert_eq!(world.asked(), [before[0], before[1] + 50]);
+    world.others[0].relay.set(Way::Open);
+    world.front.reaches(2).await;
+    world.front.router.change_holders(&world.holders, vec![world.others[0].member.id]);
+    let before = world.asked();
+    world.sign().await.unwrap();
+    assert_eq!(world.asked(), [before[0] + 1, before[1]], "the other holds it no more");
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_under_way_to_a_node_that_dies_is_asked_of_another() {
+    let world = World::new(&[0, 40]).await;
+    world.gates[0].send_replace(false);
+    let (signed, told) = tokio::join!(world.sign_many(8), async {
+        until(|| world.asked()[0] > 0).await;
+        world.others[0].relay.set(Way::Cut);
+    })
+    .0;
+    assert_eq!((signed, told), (8, HashMap::new()));
+    assert_eq!(world.held[1].signed.load(Relaxed), 8);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn second_tries_are_a_tenth_of_all() {
+    let world = World::new(&[0, 40]).await;
+    // The nearest refuses everything: it does not hold the key.
+    world.others[0].keys.put("own", Vec::new());
+    let (mut signed, mut told) = (0, 0);
+    for _ in 0..10 {
+        let (some, others) = world.sign_many(50).await;
+        signed += some;
+        told += others.values().sum::<usize>();
+    }
+    assert_eq!(signed + told, 500);
+    // Ten at once, and a tenth of five hundred.
+    assert!(signed <= 60 && signed >= 30, "{signed}");
+    assert_eq!(world.held[1].signed.load(Relaxed), signed);
+    let refused = world.front.figure("bulla_keyless_second_tries_total{kind=\"out-of-budget\"}");
+    assert!(refused >= 440.0, "{refused}");
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_fails_is_not_asked_for_elsewhere() {
+    let world = World::new(&[0, 40]).await;
+    // Its gate is gone: the key cannot be reached, wherever. But what is no signature by this key is refused at once.
+    let wrong = request(0, &world.key, keys::Scheme::Ed25519, &[1; 32]);
+    let status = world.front.client().sign(wrong, patient()).await.unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument, "{status}");
+    assert_eq!(world.asked(), [0, 0]);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_black_holed_costs_nobody_a_wait() {
+    let world = World::unconnected(&[0, 0, 0, 20, 20], Options::default).await;
+    for hole in &world.others[..2] {
+        hole.relay.set(Way::Hole);
+    }
+    world.connect();
+    world.front.reaches(3).await;
+    let began = Instant::now();
+    for _ in 0..10 {
+        assert_eq!(world.sign_many(20).await.0, 20);
+    }
+    // The time of a connection that is not made is 3 s, and each would wait for it.
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    assert_eq!(world.asked()[..2], [0, 0]);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_falls_silent_is_asked_after_the_others() {
+    let world = World::new(&[0, 30]).await;
+    for _ in 0..30 {
+        world.sign().await.unwrap();
+    }
+    world.others[0].relay.set(Way::Hole);
+    // Each is answered by the second, within what the budget allows; then nobody asks the first one any more.
+    for _ in 0..20 {
+        world.sign().await.unwrap();
+    }
+    world.front.reaches(1).await;
+    let before = world.front.figure("bulla_keyless_site_errors_total{site=\"site-2\",error=\"late\"}");
+    for _ in 0..20 {
+        world.sign().await.unwrap();
+    }
+    let after = world.front.figure("bulla_keyless_site_errors_total{site=\"site-2\",error=\"late\"}");
+    assert_eq!(before, after);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_connection_carries_many_requests_over_a_long_way() {
+    let world = World::new(&[100]).await;
+    let began = Instant::now();
+    let (signed, told) = world.sign_many(1_000).await;
+    assert_eq!((signed, told), (1_000, HashMap::new()));
+    // One after the other they would take 100 s.
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_hop_that_gave_up_is_named_and_nothing_is_done_after_it() {
+    let world = World::new(&[50]).await;
+    world.gates[0].send_replace(false);
+    // The caller waits for longer than that: what is measured is what it is told, not how soon.
+    let late = SignRequest { timeout_ms: 2_000, ..request(0, &world.key, EC, &[1; 32]) };
+    let status = world.front.client().sign(late, patient()).await.unwrap_err();
+    assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+    // The innermost hop: it was told of less time than the caller has.
+    assert!(status.message().contains("node-2: not in time: the deadline passed here"), "{status}");
+    world.gates[0].send_replace(true);
+    world.sign().await.unwrap();
+    assert_eq!(world.held[0].signed.load(Relaxed), 1, "what was late was not signed");
+    // And who has less time than the way takes is told at once.
+    let soon = SignRequest { timeout_ms: 900, ..request(0, &world.key, EC, &[1; 32]) };
+    let status = world.front.client().sign(soon, patient()).await.unwrap_err();
+    assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+    assert!(status.message().contains("ms away and"), "{status}");
+    assert_eq!(world.held[0].signed.load(Relaxed), 1);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_taken_back_is_taken_back_at_the_node() {
+    let world = World::new(&[20]).await;
+    world.gates[0].send_replace(false);
+    let client = world.front.client();
+    let one = || client.sign(request(0, &world.key, EC, &[1; 32]), patient());
+    let all = join_all((0..100).map(|_| one()));
+    tokio::select! {
+        _ = all => panic!("the gate is closed"),
+        () = until(|| world.asked()[0] == 100) => {}
+    }
+    until(|| world.front.figure("bulla_keyless_site_requests_in_flight{site=\"site-2\"}") == 0.0).await;
+    // The word is on its way before the next request is.
+    let last = world.sign();
+    let opened = async {
+        until(|| world.asked()[0] == 101).await;
+        world.gates[0].send_replace(true);
+    };
+    tokio::join!(async { last.await.unwrap() }, opened);
+    assert_eq!(world.held[0].signed.load(Relaxed), 1);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tenant_whose_keys_are_slow_leaves_half_of_the_way_to_the_others() {
+    let options = || Options {
+        tenants: vec![
+            TenantOptions { in_flight_max: 10_000, ..TenantOptions::new("socket") },
+            TenantOptions { clients: vec!["nobody.example".to_owned()], ..TenantOptions::new("other") },
+        ],
+        ..Options::default()
+    };
+    let world = World::with(&[0], options).await;
+    // Two keys, so that neither is what is full.
+    let (slow, gate) = Gated::new(KeyType::P256);
+    let node = &world.others[0];
+    node.holds(slow.clone());
+    let (fast, other) =
+        (PrivateKey::generate(KeyType::P256).unwrap(), PrivateKey::generate(KeyType::P256).unwrap());
+    node.keys.put("fast", vec![Arc::new(fast.clone()) as KeyRef, Arc::new(other.clone()) as KeyRef]);
+    let route = |key: &dyn Signer| {
+        let routed = world.front.router.key(&world.holders, key.spki()).unwrap();
+        (String::new(), Source::Routed(Arc::new(routed)))
+    };
+    world.front.keys.put_sources("routed", vec![route(&*slow), route(&fast), route(&other)]);
+    let client = world.front.client();
+    // One call each: what a connection may have under way is less than this.
+    let clients: Vec<Client> = (0..3).map(|_| world.front.client()).collect();
+    let many = join_all((0..TENANT_IN_FLIGHT_MAX).map(|at| {
+        let client = &clients[at % 3];
+        client.sign(request(0, &*slow, EC, &[1; 32]), patient())
+    }));
+    let full = async {
+        until(|| slow.asked.load(Relaxed) == TENANT_IN_FLIGHT_MAX).await;
+        // The tenant has what it may have there.
+        let status = client.sign(request(0, &fast, EC, &[1; 32]), patient()).await.unwrap_err();
+        assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+        assert!(status.message().contains("too much to do"), "{status}");
+        gate.send_replace(true);
+    };
+    let (done, ()) = tokio::join!(many, full);
+    assert!(done.iter().all(Result::is_ok));
+    client.sign(request(0, &fast, EC, &[1; 32]), patient()).await.unwrap();
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_passed_on_twice() {
+    let world = World::new(&[0]).await;
+    // The other node has a way back to the first, and no key.
+    let back = world.others[0].router.holders(vec![world.front.member.id]);
+    let routed = Arc::new(world.others[0].router.key(&back, world.key.spki()).unwrap());
+    world.others[0].keys.put("own", Vec::new());
+    world.others[0].keys.put_sources("routed", vec![(String::new(), Source::Routed(routed))]);
+    world.others[0].reaches(1).await;
+    let status = world.sign().await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable, "{status}");
+    assert!(status.message().contains("node-2: no such key"), "{status}");
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_no_node_is_not_served_as_one() {
+    let world = World::new(&[0]).await;
+    let address: SocketAddr = world.others[0].running.nodes.unwrap();
+    let ask = async |number: u8, names: &[GeneralName]| {
+        let leaf = world.ca.leaf_of("CN=node", names, &[CLIENT_AUTH, SERVER_AUTH]);
+        let id = NodeId([number; 16]);
+        let tls = ClientTls { certificate: leaf.certified(), server_roots: vec![world.ca.der.clone()] };
+        let router = Router::new(id, &tls, RouterOptions::default(), RoutingMetrics::default()).unwrap();
+        let member = Member { address: address.to_string(), ..world.others[0].member.clone() };
+        let holders = router.holders(vec![member.id]);
+        router.set_members(vec![member]);
+        let key = router.key(&holders, world.key.spki()).unwrap();
+        let signed = key.sign_digest(EC, &[1; 32], Instant::now() + PATIENCE).await;
+        (signed, router, key)
+    };
+    let uri = |number: u8| GeneralName::Uri(NodeId([number; 16]).uri());
+    // The first node, by another certificate of the same authority.
+    let (signed, router, key) = ask(1, &[uri(1)]).await;
+    signed.unwrap();
+    // A node that nobody knows, and one without a name.
+    for names in [vec![uri(77)], vec![GeneralName::Dns("localhost".to_owned())]] {
+        let (refused, stranger, _) = ask(77, &names).await;
+        assert!(refused.unwrap_err().to_string().contains("none of the nodes"));
+        stranger.stop().await;
+    }
+    // And one that was: its connection stands, and is of no use.
+    let others = world.members().into_iter().filter(|member| member.id != world.front.member.id);
+    world.others[0].router.set_members(others.collect());
+    let refused = key.sign_digest(EC, &[1; 32], Instant::now() + PATIENCE).await.unwrap_err();
+    assert!(refused.to_string().contains("no such key"), "{refused}");
+    router.stop().await;
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_is_here_is_used_here() {
+    let world = World::new(&[0]).await;
+    world.front.keys.put("own", vec![Arc::new(world.key.clone()) as KeyRef]);
+    world.front.keys.put_sources("routed", {
+        let routed = world.front.router.key(&world.holders, world.key.spki()).unwrap();
+        vec![(String::new(), Source::Routed(Arc::new(routed)))]
+    });
+    world.sign().await.unwrap();
+    assert_eq!(world.asked(), [0]);
+    world.front.keys.put("own", Vec::new());
+    world.sign().await.unwrap();
+    assert_eq!(world.asked(), [1]);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_callers_tenant_goes_along() {
+    let named = || Options {
+        tenants: vec![TenantOptions { keys: vec!["shop".to_owned()], ..TenantOptions::new("socket") }],
+        ..Options::default()
+    };
+    let world = World::with(&[0], named).await;
+    // There the key has another name, which this tenant may not use; everybody else may.
+    let status = world.sign().await.unwrap_err();
+    assert!(status.message().contains("node-2: no such key"), "{status}");
+    let node = &world.others[0];
+    node.keys.put_named("own", vec![("shop".to_owned(), world.held[0].clone() as KeyRef)]);
+    world.sign().await.unwrap();
+    world.stop().await;
+}
+
+/// On one thread, so that one subscriber sees all of it.
+#[tokio::test]
+async fn the_callers_trace_goes_along_from_span_to_span() {
+    const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+    let (log, _default) = Log::of_this_thread();
+    let world = World::new(&[10]).await;
+    let trace = TraceParent::parse(&format!("00-{TRACE}-00f067aa0ba902b7-01"));
+    let terms = Terms { trace, ..patient() };
+    world.front.client().sign(request(0, &world.key, EC, &[1; 32]), terms).await.unwrap();
+    world.stop().await;
+    let text = log.text();
+    let with = |part: &str| -> Vec<&str> {
+        text.lines().filter(|line| line.contains(TRACE) && line.contains(part)).collect()
+    };
+    let wire = with("stage=\"wire\"");
+    let [wire] = wire.as_slice() else { panic!("no way, or two, in {text}") };
+    assert!(wire.contains("00f067aa0ba902b7"), "{wire}");
+    let (_, span) = wire.split_once("span_id=\"").unwrap();
+    let parent = format!("parent_id=\"{}\"", &span[..16]);
+    assert!(with(&parent).iter().any(|line| line.contains("stage=\"sign\"")), "no {parent} in {text}");
+}
