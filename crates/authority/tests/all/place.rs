@@ -126,7 +126,7 @@ pub(crate) fn pem(ders: &[impl AsRef<[u8]>]) -> String {
 
 /// Waits until `found` finds something.
 pub(crate) async fn eventually<T>(what: &str, mut found: impl AsyncFnMut() -> Option<T>) -> T {
-    for _ in 0..600 {
+    for _ in 0..3_000 {
         if let Some(found) = found().await {
             return found;
         }

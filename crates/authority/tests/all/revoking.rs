@@ -411,7 +411,7 @@ mod sharded {
 
     async fn certificates_name_the_shard_that_tells_of_them(office: Office) {
         let authority = &office.authority;
-        let names: Vec<String> = (0..30).map(|number| format!("n{number}.example")).collect();
+        let names: Vec<String> = (0..60).map(|number| format!("n{number}.example")).collect();
         let issued = join_all(names.iter().map(|name| authority.issue(request("web", &[name])))).await;
         let issued: Vec<_> = issued.into_iter().map(Result::unwrap).collect();
         let url = |shard: u32| format!("http://pki.example/crl/{}/{shard}.crl", office.ca.id);

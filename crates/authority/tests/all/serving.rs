@@ -199,7 +199,7 @@ async fn a_revocation_is_heard_of_on_another_node(office: Office) {
     let asked = question(&office, &[&other.serial], None);
     assert_eq!(status_in(&node.ocsp(&asked).await.der), Status::Good);
     office.authority.revoke(Selection::Id(other.id), Reason::Superseded, None, "user:bob").await.unwrap();
-    let patience = tokio::time::Instant::now() + Duration::from_secs(30);
+    let patience = tokio::time::Instant::now() + Duration::from_secs(60);
     loop {
         let heard = matches!(status_in(&node.ocsp(&asked).await.der), Status::Revoked { .. });
         let crl = office.store.crl(office.ca.id, 0).await.unwrap().unwrap();

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::world::{bulla, describe, run, stderr};
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What has the service speak TLS with the certificates of [`Place::certificate`].
 pub(crate) const TLS: [&str; 8] = [

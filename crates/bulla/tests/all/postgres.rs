@@ -61,7 +61,7 @@ fn a_server_that_goes_and_comes_back_costs_nothing() {
     let cluster = store::testing::Cluster::start();
     let url = cluster.database().to_string();
     let mut child = world
-        .scan(&["@targets.txt", "--in-flight", "16", "--log", "warn", "--db", &url])
+        .scan(&["@targets.txt", "--in-flight", "8", "--log", "warn", "--db", &url])
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()

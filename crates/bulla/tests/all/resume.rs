@@ -14,7 +14,7 @@ fn killed_in_the_middle_it_is_resumed_to_the_whole() {
     let plan = Plan { endpoints: 300, mix: Mix::Healthy, dead_fraction: 0.0, latency, ..Plan::default() };
     let world = World::new(&plan);
     let mut child = world
-        .scan(&["@targets.txt", "--in-flight", "8", "--quiet"])
+        .scan(&["@targets.txt", "--in-flight", "4", "--quiet"])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()

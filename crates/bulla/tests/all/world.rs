@@ -63,9 +63,9 @@ impl World {
         command
     }
 
-    /// `bulla scan` set up for this world, without targets.
+    /// `bulla scan` set up for this world, without targets. It gives up nobody because the machine is slow.
     pub(crate) fn scan(&self, arguments: &[&str]) -> Command {
-        let mut command = self.bulla(&["scan", "--no-system-roots", "--ca", "roots.pem"]);
+        let mut command = self.bulla(&["scan", "--no-system-roots", "--ca", "roots.pem", "--timeout", "60s"]);
         command.arg("--dns").arg(self.fleet().dns().to_string()).args(arguments);
         command
     }

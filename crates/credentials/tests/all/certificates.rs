@@ -332,7 +332,7 @@ pub(crate) async fn keys_are_answered_to_who_may_read_them(place: Place) {
     assert!(readings("uaa-client:reader") >= 2, "{log:?}");
     // Whoever follows changes learns of the flag and of the deletion.
     let mut found = 0;
-    for _ in 0..1_000 {
+    for _ in 0..3_000 {
         let events = place.store.outbox_after(store::OutboxPlace::default(), 100).await.unwrap();
         let changed = events.iter().filter(|event| event.kind == "credential.changed");
         found = changed.filter(|event| event.body.contains("uaa-client:reader")).count();

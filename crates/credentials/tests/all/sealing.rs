@@ -144,7 +144,7 @@ pub(crate) async fn no_secret_is_in_the_log_or_the_events(place: Place) {
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
     };
-    let events = tokio::time::timeout(std::time::Duration::from_secs(30), all).await.unwrap();
+    let events = tokio::time::timeout(std::time::Duration::from_secs(60), all).await.unwrap();
     let kinds: Vec<&str> = events.iter().map(|event| event.kind.as_str()).collect();
     assert_eq!(
         kinds,

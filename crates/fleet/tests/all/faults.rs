@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::{address_of, of_kind, one_of_each};
 
 /// Reached only when a server that should speak does not.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// How long one listens to silence.
 const SILENCE: Duration = Duration::from_millis(300);
 /// Stands for a ClientHello: the servers that fail do not read what is in it.

@@ -10,7 +10,7 @@ use fleet::{Fleet, Plan, Truth};
 use crate::{address_of, of_kind};
 
 /// Reached only when a task never ends.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 async fn truth_of(plan: &Plan) -> Vec<Truth> {
     let fleet = Fleet::start(plan).await.expect("a fleet on loopback");

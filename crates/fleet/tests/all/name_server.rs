@@ -11,7 +11,7 @@ use hickory_proto::rr::{Name, RData, RecordType};
 use crate::{of_kind, one_of_each};
 
 /// Reached only when an answer never comes.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What is in an answer.
 #[derive(Debug, PartialEq)]

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use crate::{address_of, of_kind, one_of_each};
 
 /// Reached only when a handshake is never counted.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What `openssl` says, both streams together, and whether it is content.
 fn openssl(arguments: &[&str]) -> (bool, String) {

@@ -10,7 +10,7 @@ use keys::{Hash, KeyRef, KeyType, Scheme, SignError, Signer};
 use tokio::net::UnixListener;
 
 use crate::certificates::{Authority, CLIENT_AUTH};
-use crate::peer::{Gated, KINDS, PATIENCE, World, key, openssl_verifies, ski, until};
+use crate::peer::{Gated, KINDS, PATIENCE, World, key, openssl_verifies, patient, ski, until};
 
 /// The opcode of ECDSA with SHA-256.
 const ECDSA: u8 = 0x15;
@@ -18,6 +18,16 @@ const DIGEST: [u8; 32] = [7; 32];
 
 fn patience() -> Instant {
     Instant::now() + PATIENCE
+}
+
+/// One that gives nothing up because the machine is slow, and whose pings are not among what is counted.
+fn calm() -> ClientOptions {
+    ClientOptions {
+        connect_timeout: PATIENCE,
+        ping_every: PATIENCE,
+        ping_timeout: PATIENCE,
+        ..ClientOptions::default()
+    }
 }
 
 fn unix(world: &World) -> Server {
@@ -28,7 +38,7 @@ fn tls(world: &World, authority: &Authority) -> ClientOptions {
     let server = Server::Tls { host: "localhost".into(), port: world.running.address.unwrap().port() };
     let certificate = authority.leaf(&[CLIENT_AUTH]).certified();
     let tls = ClientTls { certificate, server_roots: vec![world.server_ca.der.clone()] };
-    ClientOptions { servers: vec![server], tls: Some(tls), ..ClientOptions::default() }
+    ClientOptions { servers: vec![server], tls: Some(tls), ..calm() }
 }
 
 /// A client of these servers, and its figures.
@@ -67,7 +77,7 @@ fn ecdsa(of: &dyn Signer) -> Items<'static> {
 async fn every_kind_of_key_signs_over_tls_and_over_the_socket() {
     let world = World::new().await;
     let over_tls = start(&tls(&world, &world.client_ca)).0;
-    let over_socket = client(&[unix(&world)], ClientOptions::default()).0;
+    let over_socket = client(&[unix(&world)], calm()).0;
     for client in [over_tls, over_socket] {
         for kind in KINDS {
             let here = key(kind);
@@ -85,7 +95,7 @@ async fn every_kind_of_key_signs_over_tls_and_over_the_socket() {
 #[tokio::test]
 async fn many_share_one_connection() {
     let world = World::new().await;
-    let (client, figures) = client(&[unix(&world)], ClientOptions::default());
+    let (client, figures) = client(&[unix(&world)], calm());
     let items = ecdsa(key(KeyType::P256));
     let signed = join_all((0..1_000).map(|_| client.call(&items, patience()))).await;
     assert!(signed.iter().all(Result::is_ok), "{:?}", signed.iter().find(|signed| signed.is_err()));
@@ -100,8 +110,8 @@ async fn many_share_one_connection() {
 #[tokio::test]
 async fn nobody_waits_for_a_slow_key_of_somebody_else_and_too_many_are_refused_at_once() {
     let (slow, open) = Gated::new(KeyType::P256);
-    let world = World::with(Options::default(), vec![slow.clone() as KeyRef]).await;
-    let options = ClientOptions { in_flight_max: 3, ..ClientOptions::default() };
+    let world = World::with(patient(), vec![slow.clone() as KeyRef]).await;
+    let options = ClientOptions { in_flight_max: 3, ..calm() };
     let (client, figures) = client(&[unix(&world)], options);
     let (slow, fast) = (ecdsa(&*slow), ecdsa(key(KeyType::P256)));
     let waiting: Vec<_> = (0..2)
@@ -133,8 +143,8 @@ async fn nobody_waits_for_a_slow_key_of_somebody_else_and_too_many_are_refused_a
 #[tokio::test]
 async fn what_is_late_is_dropped_and_the_connection_lives_on() {
     let (slow, open) = Gated::new(KeyType::P256);
-    let world = World::with(Options::default(), vec![slow.clone() as KeyRef]).await;
-    let (client, figures) = client(&[unix(&world)], ClientOptions::default());
+    let world = World::with(patient(), vec![slow.clone() as KeyRef]).await;
+    let (client, figures) = client(&[unix(&world)], calm());
     let remote = client.key(slow.spki()).unwrap();
     client.call(&ecdsa(key(KeyType::P256)), patience()).await.unwrap();
     let soon = Instant::now() + Duration::from_millis(50);
@@ -151,7 +161,7 @@ async fn what_is_late_is_dropped_and_the_connection_lives_on() {
 #[tokio::test]
 async fn a_service_that_went_is_told_at_once_and_found_again() {
     let world = World::new().await;
-    let (client, figures) = client(&[unix(&world)], ClientOptions::default());
+    let (client, figures) = client(&[unix(&world)], calm());
     let items = ecdsa(key(KeyType::P256));
     client.call(&items, patience()).await.unwrap();
     let (socket, set) = (world.socket(), world.keys.clone());
@@ -176,9 +186,9 @@ async fn another_service_is_asked_for_what_is_gone_or_overloaded_and_never_for_w
     // Gives up at once, which the protocol calls an error of the server.
     let hasty = Options { deadline: Duration::from_millis(1), ..Options::default() };
     let first = World::with(hasty, vec![slow.clone() as KeyRef]).await;
-    let second = World::with(Options::default(), vec![slow.clone() as KeyRef]).await;
+    let second = World::with(patient(), vec![slow.clone() as KeyRef]).await;
     let gone = Server::Unix(first.folder.path().join("nobody"));
-    let (client, figures) = client(&[gone, unix(&first), unix(&second)], ClientOptions::default());
+    let (client, figures) = client(&[gone, unix(&first), unix(&second)], calm());
     until(|| figures.sum("bulla_keyless_client_up", "") == 2.0).await;
 
     let asked = tokio::spawn({
@@ -199,11 +209,11 @@ async fn another_service_is_asked_for_what_is_gone_or_overloaded_and_never_for_w
 
 #[tokio::test]
 async fn a_connection_is_kept_by_pings_and_given_up_without_answers() {
-    let patient = Options { socket_idle: Duration::from_secs(2), ..Options::default() };
-    let world = World::with(patient, Vec::new()).await;
-    let often = ClientOptions { ping_every: Duration::from_millis(100), ..ClientOptions::default() };
+    let idle = Options { socket_idle: Duration::from_secs(6), ..patient() };
+    let world = World::with(idle, Vec::new()).await;
+    let often = ClientOptions { ping_every: Duration::from_millis(200), ..calm() };
     let (kept, figures) = client(&[unix(&world)], often);
-    until(|| world.figure("bulla_keyless_request_duration_seconds_count{opcode=\"ping\"}") >= 30.0).await;
+    until(|| world.figure("bulla_keyless_request_duration_seconds_count{opcode=\"ping\"}") >= 40.0).await;
     assert_eq!(figures.made(), 1.0);
     kept.stop().await;
 
@@ -218,7 +228,7 @@ async fn a_connection_is_kept_by_pings_and_given_up_without_answers() {
     let impatient = ClientOptions {
         ping_every: Duration::from_millis(50),
         ping_timeout: Duration::from_millis(50),
-        ..ClientOptions::default()
+        ..calm()
     };
     let (client, figures) = client(&[Server::Unix(mute)], impatient);
     let lost = client.call(&ecdsa(key(KeyType::P256)), patience()).await;

@@ -12,12 +12,12 @@ use x509::crl::{CrlSpec, Revoked, Scope, tbs_crl};
 use x509::{Certificate, GeneralName, UnixTime};
 
 use crate::certificates::{Authority, CLIENT_AUTH, Identity, NOT_AFTER, SERVER_AUTH};
-use crate::peer::{World, until};
+use crate::peer::{World, patient, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_silent_keep_nobody_out_and_the_busy_not_the_local() {
     // One place over TLS, and one on the socket.
-    let world = World::with(Options { connections_max: 1, ..Options::default() }, Vec::new()).await;
+    let world = World::with(Options { connections_max: 1, ..patient() }, Vec::new()).await;
     let address = world.running.address.unwrap();
     let mut silent = Vec::new();
     for _ in 0..8 {
@@ -77,7 +77,7 @@ async fn a_client_goes_when_its_certificate_ends() {
     let world = World::new().await;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     let names = [GeneralName::Dns("localhost".to_owned())];
-    let ends = UnixTime(i64::try_from(now).unwrap() + 3);
+    let ends = UnixTime(i64::try_from(now).unwrap() + 10);
     let leaf = world.client_ca.leaf_until("CN=short", &names, &[CLIENT_AUTH], ends);
     let mut peer = world.connect_with(Some(&leaf), &TLS13).await.unwrap();
     assert_eq!(peer.next().await, None, "closed by the server");

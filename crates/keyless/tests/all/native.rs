@@ -254,10 +254,13 @@ async fn a_thousand_cancelled_requests_are_not_worked_on() {
     // As many as may wait of one stream, in the stage; 500 of them take a second.
     let (send, requests) = channel();
     let mut replies = client.sign_stream(requests, patient()).await.unwrap();
+    let taken = || world.figure("bulla_keyless_tenant_requests_total{tenant=\"default\"}");
+    let before = taken();
     for id in 0..500 {
         let scheme = Scheme::RsaPss(Hash::Sha256);
         send.send(request(id, key(KeyType::Rsa4096), scheme, &[1; 32])).unwrap();
     }
+    until(|| taken() == before + 500.0).await;
     replies.next().await.unwrap().unwrap();
     let waiting = "bulla_keyless_stage_waiting{cost=\"heavy\"}";
     let jobs = |outcome| {

@@ -24,7 +24,7 @@ use tokio_rustls::TlsConnector;
 use crate::certificates::{Authority, CLIENT_AUTH, Identity, SERVER_AUTH};
 
 /// Beyond it a test hangs.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Every kind that signs by the protocol.
 pub(crate) const KINDS: [KeyType; 7] = [
@@ -51,6 +51,11 @@ pub(crate) fn ski(key: &dyn Signer) -> Ski {
     Ski::of_spki(key.spki())
 }
 
+/// A server that gives nothing up because the machine is slow.
+pub(crate) fn patient() -> Options {
+    Options { deadline: PATIENCE, handshake_timeout: PATIENCE, ..Options::default() }
+}
+
 /// A server over TLS and a socket, with a key of each kind and whatever more.
 pub(crate) struct World {
     pub(crate) running: Running,
@@ -63,7 +68,7 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) async fn new() -> Self {
-        Self::with(Options::default(), Vec::new()).await
+        Self::with(patient(), Vec::new()).await
     }
 
     pub(crate) async fn with(options: Options, more: Vec<KeyRef>) -> Self {

@@ -252,12 +252,26 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("pid");
         let script = format!("sleep 1000 & echo $! > {}; wait", file.display());
-        let error = hook(&["sh", "-c", &script], 1).run().await.unwrap_err();
-        assert!(matches!(error, HookError::TimedOut { seconds: 1, .. }), "{error}");
-        let pid: i32 = std::fs::read_to_string(file).unwrap().trim().parse().unwrap();
+        let hanging = hook(&["sh", "-c", &script], 600);
+        let over = async {
+            // It is at work; then its time is over at once.
+            for _ in 0..6_000 {
+                if std::fs::read_to_string(&file).is_ok_and(|text| text.ends_with('\n')) {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            tokio::time::pause();
+            tokio::time::advance(Duration::from_secs(600)).await;
+            tokio::time::resume();
+        };
+        let (ended, ()) = tokio::join!(hanging.run(), over);
+        let error = ended.unwrap_err();
+        assert!(matches!(error, HookError::TimedOut { seconds: 600, .. }), "{error}");
+        let pid: i32 = std::fs::read_to_string(&file).unwrap().trim().parse().unwrap();
         let pid = Pid::from_raw(pid).unwrap();
         // It is a zombie of init's, or of nobody's, for a moment.
-        for _ in 0..100 {
+        for _ in 0..1_200 {
             let state =
                 std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
             if state.is_empty() || state.contains(") Z") {

@@ -123,7 +123,7 @@ impl World {
     /// Rounds until every event is read and one does nothing. On PostgreSQL events wait for transactions that began
     /// before, also those of other tests.
     async fn settle(&self) {
-        for _ in 0..1_000 {
+        for _ in 0..6_000 {
             let idle = self.alerts.round().await.unwrap() == lifecycle::alerts::AlertReport::default();
             let end = self.store.outbox_end().await.unwrap();
             if idle && self.store.outbox_place("alerts").await.unwrap() == end {

@@ -88,9 +88,15 @@ impl Drop for NameServer {
 impl NameServer {
     pub(crate) async fn start(script: impl FnMut(&Asked) -> Vec<Reply> + Send + 'static) -> Self {
         let script: Arc<Mutex<Script>> = Arc::new(Mutex::new(Box::new(script)));
-        let tcp = TcpListener::bind(("127.0.0.1", 0)).await.expect("a TCP port");
+        // What is free for TCP may be somebody's for UDP.
+        let (tcp, udp) = loop {
+            let tcp = TcpListener::bind(("127.0.0.1", 0)).await.expect("a TCP port");
+            match UdpSocket::bind(tcp.local_addr().expect("an address")).await {
+                Ok(udp) => break (tcp, Arc::new(udp)),
+                Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse, "{error}"),
+            }
+        };
         let address = tcp.local_addr().expect("an address");
-        let udp = Arc::new(UdpSocket::bind(address).await.expect("the same UDP port"));
         let asked = Arc::new(AtomicUsize::new(0));
         let arrived = Arc::new(Notify::new());
         let tasks = vec![
@@ -178,4 +184,4 @@ pub(crate) fn soa(zone: &str, ttl: u32, minimum: u32) -> Record {
 }
 
 /// Long enough for any answer here on a busy machine; reached only where silence is the subject.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);

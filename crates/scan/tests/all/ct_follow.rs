@@ -296,6 +296,7 @@ async fn silence_and_throttling_are_told_with_a_time() {
         other => panic!("{other:?}"),
     }
     let quota = Quota { per_minute: Some(1), retry_after: true, ..Quota::default() };
+    let limits = FollowOptions { answer_limit: options().answer_limit, ..limits };
     let world = World::with(&CtLogOptions { quota, ..CtLogOptions::default() }, limits).await;
     world.fill(3, &[]);
     match world.step(None).await {

@@ -208,12 +208,15 @@ async fn a_signed_list_counts_only_with_its_signature() {
         let (monitor, stop) = (world.monitor.clone(), stop.clone());
         async move { monitor.run(stop).await }
     });
-    // A second question is asked once the first answer was refused.
+    // A second question is asked once the first answer was refused. What is under way when the time passes is given up: on
+    // a slow machine it needs longer and longer before.
+    let pause = std::cell::Cell::new(Duration::from_millis(20));
     let again = async || {
         tokio::time::pause();
         tokio::time::advance(Duration::from_secs(600)).await;
         tokio::time::resume();
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        tokio::time::sleep(pause.get()).await;
+        pause.set((pause.get() * 2).min(Duration::from_secs(5)));
     };
     while server.asked("/log_list.sig") < 2 {
         again().await;

@@ -15,9 +15,15 @@ pub(crate) fn options() -> ScanOptions {
     ScanOptions {
         families: Families::V4,
         first: Limits::each(Duration::from_millis(1_500)),
-        second: Limits::each(Duration::from_millis(1_500)),
+        second: Limits::each(Duration::from_secs(5)),
         ..ScanOptions::default()
     }
+}
+
+/// Limits for where everybody answers: however busy the machine, nobody is given up.
+pub(crate) fn patient() -> ScanOptions {
+    let limits = Limits::each(Duration::from_secs(60));
+    ScanOptions { first: limits, second: limits, ..options() }
 }
 
 type Verdicts = BTreeMap<String, (String, Vec<String>)>;

@@ -9,14 +9,14 @@ use futures_util::future::BoxFuture;
 use outbound::resolve::Resolver;
 use scan::clouds::{CloudSource, Observer};
 use scan::watch::{Clouds, Kit, NewWatch, WatchError, WatchOptions, WatchSpec, Watches};
-use scan::{Observation, Scanner, TargetOptions, Targets, Trusted};
+use scan::{Observation, ScanOptions, Scanner, TargetOptions, Targets, Trusted};
 use store::testing::Cluster;
 use store::watch_parts::RunProgress;
 use store::watches::{WatchRow, WatchSettings};
 use store::{Clock, ScanState, Store, StoreOptions, StoreUrl};
 use uuid::Uuid;
 
-use crate::truth::options;
+use crate::truth::{options, patient};
 use crate::watch_clouds::Shelf;
 
 /// 2026-11-21, µs.
@@ -34,9 +34,15 @@ struct FleetKit {
     resolver: Resolver,
     roots: Vec<u8>,
     shelf: Arc<Shelf>,
+    /// Everybody answers, or nobody shall before the run is cut off.
+    is_patient: bool,
 }
 
 impl FleetKit {
+    fn options(&self) -> ScanOptions {
+        if self.is_patient { patient() } else { options() }
+    }
+
     fn trusted(&self) -> Trusted {
         let mut trusted = Trusted::nobody();
         trusted.add_bytes(&self.roots);
@@ -50,7 +56,7 @@ impl Kit for FleetKit {
     }
 
     fn scanner(&self, _: &WatchSpec) -> Result<Scanner, String> {
-        Scanner::new(options(), self.resolver.clone(), self.trusted()).map_err(|error| error.to_string())
+        Scanner::new(self.options(), self.resolver.clone(), self.trusted()).map_err(|error| error.to_string())
     }
 
     fn check_sources(&self, spec: &WatchSpec) -> Result<(), String> {
@@ -67,7 +73,7 @@ impl Kit for FleetKit {
     ) -> BoxFuture<'a, Result<Option<Clouds>, String>> {
         let clouds = (!spec.sources.is_empty()).then(|| Clouds {
             sources: vec![self.shelf.clone()],
-            observer: Observer::new(&options(), self.trusted(), Some(store.clone())),
+            observer: Observer::new(&self.options(), self.trusted(), Some(store.clone())),
         });
         std::future::ready(Ok(clouds)).boxed()
     }
@@ -96,6 +102,8 @@ pub(crate) struct World {
     pub(crate) clock: Clock,
     pub(crate) targets: Vec<String>,
     pub(crate) shelf: Arc<Shelf>,
+    /// Everybody of the fleet answers.
+    is_healthy: bool,
     url: StoreUrl,
     /// A name server that never answers.
     mute: std::net::UdpSocket,
@@ -130,6 +138,7 @@ impl World {
         folder: Option<tempfile::TempDir>,
         cluster: Option<Arc<Cluster>>,
     ) -> Self {
+        let is_healthy = matches!(mix, Mix::Healthy);
         let plan = Plan { endpoints: ENDPOINTS, dead_fraction: 0.0, mix, ..Plan::default() };
         let fleet = Fleet::start(&plan).await.expect("a fleet on loopback");
         let targets = fleet.truth().into_iter().map(|truth| truth.target).collect();
@@ -137,7 +146,18 @@ impl World {
         let clock = Clock::manual(NOW);
         let mute = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let shelf = Arc::default();
-        Self { fleet, store, clock, targets, shelf, url, mute, _folder: folder, _cluster: cluster }
+        Self {
+            fleet,
+            store,
+            clock,
+            targets,
+            shelf,
+            is_healthy,
+            url,
+            mute,
+            _folder: folder,
+            _cluster: cluster,
+        }
     }
 
     /// What a node has, over connections of its own.
@@ -145,7 +165,7 @@ impl World {
         self.node_with(self.fleet.dns(), usual()).await
     }
 
-    /// A node whose runs are under way for seconds: no name is resolved.
+    /// A node whose runs are under way for two minutes: no name is resolved.
     async fn slow_node(&self) -> Watches {
         self.slow_node_with(usual()).await
     }
@@ -165,6 +185,7 @@ impl World {
             resolver: Resolver::with_upstreams(vec![dns]),
             roots: self.fleet.roots_pem().into_bytes(),
             shelf: Arc::clone(&self.shelf),
+            is_patient: self.is_healthy,
         };
         Watches::new(store, self.clock.clone(), kit, options)
     }
@@ -508,7 +529,7 @@ async fn many_workers_share(connections: usize) {
     const WORKERS: usize = 256;
     const READS: usize = 20;
     /// 10,240 calls take some seconds over a single connection.
-    const STALLED: Duration = Duration::from_secs(120);
+    const STALLED: Duration = Duration::from_secs(600);
     let cluster = tokio::task::spawn_blocking(Cluster::shared).await.unwrap();
     let url = cluster.database();
     let mut world = World::on(url, Mix::Healthy, None, Some(cluster.clone())).await;

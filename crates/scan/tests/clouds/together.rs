@@ -31,7 +31,7 @@ async fn one_provider_that_hangs_holds_up_no_other() {
     sources.push(azure::source(&vaults, &pools).0);
     hanging.set_fault(Fault::Hanging);
     throttling.set_fault(Fault::Throttling);
-    let mut events = start(sources, HashMap::new(), Duration::from_secs(8), CancellationToken::new());
+    let mut events = start(sources, HashMap::new(), Duration::from_secs(30), CancellationToken::new());
     let (mut ended, mut failed) = (Vec::new(), Vec::new());
     while let Some(event) = events.recv().await {
         if let Event::Ended(listed) = event {

@@ -164,7 +164,7 @@ impl House {
     async fn work_until(&self, certificate: Uuid, state: state::State) -> Worked {
         let mut all = Worked::default();
         let mut agent = self.agent().await;
-        for _ in 0..60 {
+        for _ in 0..600 {
             let worked = agent.work_once().await.unwrap();
             all = Worked { done: all.done + worked.done, failed: all.failed + worked.failed };
             if self.lifecycle.get(certificate).await.unwrap().state == state {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::encoding::{AsDer, Pkcs8V1Der};
@@ -422,6 +422,7 @@ async fn keys_are_rotated_and_the_key_set_is_asked_for_once() {
         scene.log_in().await.1.expect(303);
     }
     assert_eq!(scene.issuer.behaviour.lock().key_sets_given, 1);
+    let began = Instant::now();
     {
         let mut behaviour = scene.issuer.behaviour.lock();
         behaviour.keys.insert("two".to_owned(), Key::ec());
@@ -436,7 +437,9 @@ async fn keys_are_rotated_and_the_key_set_is_asked_for_once() {
     for _ in 0..3 {
         scene.refused().await;
     }
-    assert_eq!(scene.issuer.behaviour.lock().key_sets_given, 2);
+    // At most once in ten seconds, which a slow machine may have let pass.
+    let given = u64::from(scene.issuer.behaviour.lock().key_sets_given);
+    assert!((2..=2 + began.elapsed().as_secs() / 10).contains(&given), "{given}");
 }
 
 #[tokio::test]

@@ -113,7 +113,7 @@ impl House {
 
     /// The certificate once it is so.
     async fn until(&self, id: &str, status: &str) -> Answer {
-        for _ in 0..600 {
+        for _ in 0..2_400 {
             let answer = self.get(&format!("/api/v1/certificates/{id}")).await.expect(200);
             if answer.json()["status"] == status {
                 return answer;
@@ -181,7 +181,7 @@ async fn a_certificate_lives() {
 
     // Renewed, then revoked at the authority, too.
     house.post(&format!("{path}/renew"), json!({})).await.expect(202);
-    for _ in 0..200 {
+    for _ in 0..2_400 {
         let versions = house.get(&format!("{path}/versions")).await.expect(200).json();
         if versions["items"].as_array().unwrap().len() == 2 {
             break;
@@ -228,7 +228,7 @@ async fn what_is_revoked_at_the_authority_is_replaced() {
         house.authority.revoke(Selection::Filter(all), Reason::KeyCompromise, None, "user:eve").await;
     assert_eq!(revoked.unwrap().count, 2);
     house.until(&by_hand, "revoked").await;
-    for _ in 0..600 {
+    for _ in 0..2_400 {
         let versions = house.get(&format!("{path}/versions")).await.expect(200).json();
         let versions = versions["items"].as_array().unwrap().clone();
         if versions.len() == 2 {
@@ -260,7 +260,7 @@ async fn many_live_together() {
     let active = |wanted: u64| {
         let house = &house;
         async move {
-            for _ in 0..600 {
+            for _ in 0..2_400 {
                 let summary = house.get("/api/v1/certificates/summary").await.expect(200).json();
                 if summary["statuses"]["active"] == wanted {
                     return summary;

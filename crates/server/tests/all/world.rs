@@ -302,11 +302,11 @@ fn builder(ca: &Authority) -> reqwest::ClientBuilder {
 
 /// Waits until a condition holds; fails after a long while.
 pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    for _ in 0..3_000 {
+    for _ in 0..6_000 {
         if holds() {
             return;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("not within 30 s: {what}");
+    panic!("not within a minute: {what}");
 }

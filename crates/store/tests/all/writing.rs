@@ -266,7 +266,8 @@ async fn a_read_survives_a_lost_connection() {
     assert_eq!(world.store.summary(NOW, DAY).await.unwrap().endpoints, 1);
     let own = "pid <> pg_backend_pid() AND datname = ";
     let database = world.url.to_string().split('?').next().unwrap().rsplit('/').next().unwrap().to_owned();
-    let kill = format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {own} '{database}'");
+    let kill =
+        format!("SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE {own} '{database}'");
     assert!(cluster.psql("postgres", &kill));
     assert_eq!(world.store.summary(NOW, DAY).await.unwrap().endpoints, 1);
 }
@@ -366,7 +367,7 @@ async fn tls_to_the_server_checks_what_sslmode_says() {
         // The next turn counts its own connections only.
         assert!(cluster.psql(
             "postgres",
-            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'bulla'",
+            "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE application_name = 'bulla'",
         ));
     }
 }

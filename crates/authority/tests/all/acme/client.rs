@@ -303,7 +303,7 @@ impl Client {
 
     /// Waits until a resource's status is none of these.
     pub(crate) async fn until_not(&self, url: &str, statuses: &[&str]) -> Value {
-        for _ in 0..600 {
+        for _ in 0..3_000 {
             let found = self.fetch(url).await.ok().json();
             if !statuses.contains(&found["status"].as_str().unwrap()) {
                 return found;

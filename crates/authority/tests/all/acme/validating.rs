@@ -400,7 +400,7 @@ pub(crate) async fn caa_is_asked_again_when_a_proof_is_old(place: Place) {
 }
 
 pub(crate) async fn an_answer_that_comes_late_is_waited_for(place: Place) {
-    let place = AcmePlace::with(place, |options| options.validation.pause_milliseconds = 300).await;
+    let place = AcmePlace::with(place, |options| options.validation.pause_milliseconds = 3_000).await;
     let client = Client::registered(&place.acme).await;
     let order = client.order(&["a.test"]).await.ok().json();
     let challenge = client.challenge(&order, 0, "http-01").await;

@@ -105,7 +105,7 @@ impl Visitor {
         let url = format!("https://127.0.0.1:{port}/");
         let thread = std::thread::spawn(move || {
             while !ends.load(Ordering::SeqCst) {
-                let asked = Command::new("curl").args(["-ks", "--max-time", "10", &url]).output().unwrap();
+                let asked = Command::new("curl").args(["-ks", "--max-time", "60", &url]).output().unwrap();
                 let into = if asked.stdout == b"here" { &good } else { &bad };
                 into.fetch_add(1, Ordering::SeqCst);
             }

@@ -148,7 +148,7 @@ impl House {
     /// Whether the server has ended by itself, or by what was put into it. One that is about to is waited for.
     pub(crate) fn fell(&mut self) -> bool {
         /// A process that got SIGKILL is gone within moments, also on a laden machine.
-        const MOMENTS: Duration = Duration::from_secs(5);
+        const MOMENTS: Duration = Duration::from_secs(10);
         let began = Instant::now();
         while began.elapsed() < MOMENTS {
             let Some(server) = &mut self.server else { return true };

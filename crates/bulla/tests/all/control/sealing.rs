@@ -132,15 +132,15 @@ fn a_program_gives_the_master_key_once_a_start() {
     assert_eq!(house.stop(), Some(0));
     assert!(!house.path("data/master.key").exists());
     // It fails, hangs, or gives another key.
-    for (script, expected) in [
-        ("echo the vault is shut >&2; exit 3", "unwrap ended with 3: the vault is shut"),
-        ("exec sleep 600", "no answer in time"),
-        ("exec head -c 32 /dev/zero", "gave another key than the one that"),
-        ("exit 0", "wrote 0 octets"),
+    for (script, seconds, expected) in [
+        ("echo the vault is shut >&2; exit 3", 60, "unwrap ended with 3: the vault is shut"),
+        ("exec sleep 600", 1, "no answer in time"),
+        ("exec head -c 32 /dev/zero", 60, "gave another key than the one that"),
+        ("exit 0", 60, "wrote 0 octets"),
     ] {
         let bad = private(&house, "bad", format!("#!/bin/sh\n{script}\n").as_bytes());
         fs::set_permissions(&bad, fs::Permissions::from_mode(0o700)).unwrap();
-        house.configure(&of(&bad, 1));
+        house.configure(&of(&bad, seconds));
         let said = house.try_start().unwrap_err();
         assert!(said.contains(expected) && said.contains("hint:"), "{script}: {said}");
     }

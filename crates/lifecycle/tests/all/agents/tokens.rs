@@ -87,7 +87,7 @@ async fn an_agent_that_polls_is_online_until_it_stops() {
     let facts = HostFacts { hostname: "host-1".to_owned(), version: "9".to_owned(), ..HostFacts::default() };
     world.agents.poll(agent.agent, facts, 0).await.unwrap();
     let online = AgentQuery { online: Some(true), ..AgentQuery::default() };
-    for _ in 0..1_000 {
+    for _ in 0..6_000 {
         if !world.agents.list(&online, None, 10).await.unwrap().rows.is_empty() {
             break;
         }

@@ -71,7 +71,7 @@ async fn what_is_not_served_afterwards_is_taken_back() {
     let (_daemon, _) = nginx(&host, port);
     // Other files than those nginx reads.
     let beside = target(json!({"type": "nginx", "fullchain": host.etc("f2.pem"), "key": host.etc("k2.pem"),
-        "validate": [], "reload": ["true"], "verify": {"port": port, "server_name": "a.example", "seconds": 1}}));
+        "validate": [], "reload": ["true"], "verify": {"port": port, "server_name": "a.example", "seconds": 5}}));
     let report = deployer.deploy(uuid::Uuid::now_v7(), &beside, &new).await;
     assert_eq!((report.outcome, report.served), (Outcome::RolledBack, Some(old.fingerprint())));
     let error = report.error.unwrap();
@@ -260,7 +260,7 @@ async fn mail_servers_are_asked_by_starttls() {
     let report = deployer.deploy(host.target, &described(20), &served).await;
     assert_eq!((report.outcome, report.served), (Outcome::Unchanged, Some(served.fingerprint())));
     // It never reads its files again, so another certificate is never served.
-    let report = deployer.deploy(host.target, &described(1), &other).await;
+    let report = deployer.deploy(host.target, &described(5), &other).await;
     assert_eq!(report.outcome, Outcome::RolledBack, "{report:?}");
     assert!(report.error.unwrap().contains(&served.fingerprint().to_string()));
     assert_eq!(host.read("fullchain.pem"), served.fullchain_pem());

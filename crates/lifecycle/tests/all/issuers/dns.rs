@@ -23,7 +23,7 @@ fn record(name: &str, value: &str) -> TxtRecord {
 }
 
 fn soon() -> Instant {
-    Instant::now() + Duration::from_secs(20)
+    Instant::now() + Duration::from_secs(60)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

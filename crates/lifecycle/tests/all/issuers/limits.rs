@@ -1,7 +1,7 @@
 //! Breaker, rate, concurrency, health and figures around any issuer.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lifecycle::issuers::{Breaker, IssuerError};
@@ -111,30 +111,31 @@ async fn orders_a_minute_are_held_to_the_rate() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_more_orders_at_once_than_allowed() {
     let world = World::with(Clock::manual(START_US), Vec::new()).await;
-    let fake = service(&Arc::new(AtomicUsize::new(1)), Duration::from_millis(150)).await;
-    let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let fake = service(&Arc::new(AtomicUsize::new(1)), Duration::from_millis(500)).await;
     let issuer = world.add("service", config(&fake, json!({"concurrency": 2}))).await;
     let tasks = (0..8).map(|at| {
         let issuer = Arc::clone(&issuer);
         tokio::spawn(async move { issuer.issue(&order(&format!("k{at}"), &["a.example"])).await.map(drop) })
     });
-    let watch = {
-        let (fake_seen, running, most) = (fake, Arc::clone(&running), Arc::clone(&most));
-        async move {
-            // Requests seen and not yet answered, over the time the eight take.
-            for _ in 0..200 {
-                let under_way = fake_seen.under_way();
-                running.store(under_way, Ordering::SeqCst);
-                most.fetch_max(under_way, Ordering::SeqCst);
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-            fake_seen
-        }
+    let done = AtomicBool::new(false);
+    let work = async {
+        let results = futures_util::future::join_all(tasks).await;
+        done.store(true, Ordering::SeqCst);
+        results
     };
-    let (results, fake) = tokio::join!(futures_util::future::join_all(tasks), watch);
+    let watch = async {
+        // Requests seen and not yet answered, for as long as the eight take.
+        let mut most = 0;
+        while !done.load(Ordering::SeqCst) {
+            most = most.max(fake.under_way());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        most
+    };
+    let (results, most) = tokio::join!(work, watch);
     for result in results {
         result.unwrap().unwrap();
     }
     assert_eq!(fake.seen().len(), 8);
-    assert_eq!(most.load(Ordering::SeqCst), 2);
+    assert_eq!(most, 2);
 }

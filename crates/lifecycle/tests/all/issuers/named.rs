@@ -38,7 +38,7 @@ impl Named {
             .spawn()
             .unwrap_or_else(|error| panic!("named: {error}; apt-get install -y bind9"));
         let named = Self { child, address: ([127, 0, 0, 1], port).into(), _folder: folder };
-        let until = Instant::now() + Duration::from_secs(30);
+        let until = Instant::now() + Duration::from_secs(60);
         while named.texts("ready.example.test").is_empty() {
             assert!(Instant::now() < until, "named does not answer");
             std::thread::sleep(Duration::from_millis(50));
@@ -50,7 +50,7 @@ impl Named {
     pub(crate) fn texts(&self, name: &str) -> Vec<String> {
         let (port, address) = (self.address.port().to_string(), self.address.ip().to_string());
         let ran = Command::new("dig")
-            .args(["+short", "+time=1", "+tries=1", "-p", &port, &format!("@{address}"), name, "TXT"])
+            .args(["+short", "+time=5", "+tries=3", "-p", &port, &format!("@{address}"), name, "TXT"])
             .output()
             .unwrap_or_else(|error| panic!("dig: {error}; apt-get install -y bind9-dnsutils"));
         let text = String::from_utf8(ran.stdout).unwrap();

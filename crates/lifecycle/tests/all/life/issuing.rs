@@ -239,7 +239,7 @@ pub(super) async fn runs_under_way_at_a_stop_are_taken_over_at_once(world: World
 
 pub(super) async fn no_issuer_gets_more_than_its_places(world: World) {
     let issuer = world.issuer("internal");
-    *issuer.mood.lock() = Mood::Slow(Duration::from_millis(5));
+    *issuer.mood.lock() = Mood::Crowded(3);
     world.fakes.places.store(3, Ordering::SeqCst);
     world.many(30).await;
     assert_eq!(issuer.made(), 30);

@@ -201,7 +201,7 @@ pub(super) async fn a_tick_is_a_constant_number_of_statements(world: World) {
     let due =
         world.life.jobs(&JobFilter { state: Some(0), ..JobFilter::default() }, None, 1_000).await.unwrap();
     assert!(due.rows.iter().all(|job| !job.planned));
-    let life = world.with(|options| options.cache_lifetime = std::time::Duration::from_secs(60));
+    let life = world.with(|options| options.cache_lifetime = std::time::Duration::from_secs(3_600));
     life.tick().await.unwrap();
     world.advance(70 * DAY);
     let before = statements();

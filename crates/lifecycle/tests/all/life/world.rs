@@ -38,6 +38,8 @@ pub(crate) enum Mood {
     Well,
     Down,
     Slow(Duration),
+    /// Lets nobody go before so many were there at once.
+    Crowded(usize),
     /// Delivers a certificate for another key.
     Lying,
     /// Delivers a certificate for another name.
@@ -142,6 +144,13 @@ impl Fake {
                 return Err(IssuerError::Held { retry_after, reason: "resting".to_owned() });
             }
             Mood::Slow(pause) => tokio::time::sleep(pause).await,
+            Mood::Crowded(wanted) => {
+                let pause = Duration::from_millis(5);
+                tokio::time::sleep(pause).await;
+                while self.at_once_max.load(Ordering::SeqCst) < wanted {
+                    tokio::time::sleep(pause).await;
+                }
+            }
             Mood::Panicking => panic!("an issuer of tests panics because it was told to"),
             Mood::Lying => {
                 let other = PrivateKey::generate(KeyType::P256).unwrap();

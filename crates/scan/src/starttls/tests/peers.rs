@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::scripts::{DIALOGUES, Heard, POP3_WITHOUT_ASKING, Script, Turn};
 
 /// Longer than any machine needs; reached only by a dialogue that hangs, which is a failure.
-const HANGS_AFTER: Duration = Duration::from_secs(20);
+const HANGS_AFTER: Duration = Duration::from_secs(60);
 /// A TLS record of type handshake (RFC 8446 section 5.1).
 const TLS_HANDSHAKE: u8 = 22;
 

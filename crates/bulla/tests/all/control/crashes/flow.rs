@@ -13,7 +13,7 @@ use super::{Points, Shim, Side};
 use crate::world::{describe, run};
 
 /// For a system to come to rest, on a laden machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(300);
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// A house with an agent in it.

@@ -18,7 +18,7 @@ const FEW_ACME: u64 = 3;
 /// Commits of a first start.
 const FEW_FIRST: u64 = 4;
 /// How long after it is up a server's loops may take to commit for the first time.
-const LOOPS_BEGIN: Duration = Duration::from_secs(5);
+const LOOPS_BEGIN: Duration = Duration::from_secs(30);
 
 /// One life after the other, each cut off at another point.
 fn lives(
