@@ -26,6 +26,9 @@ use crate::native::{EC, Log, patient, request};
 use crate::peer::{Gated, PATIENCE, openssl_verifies, until};
 use crate::relay::{Relay, Way};
 
+/// A node that does not answer for so long is gone.
+const SILENCE: Duration = Duration::from_secs(5);
+
 /// A node, and the way to it.
 struct Node {
     member: Member,
@@ -46,8 +49,13 @@ impl Node {
         let tls = ClientTls { certificate: certificate.clone(), server_roots: vec![ca.der.clone()] };
         // Kept for the way back: a second, so that a stall of this machine decides nothing.
         let margin = Duration::from_secs(1);
-        let quick =
-            RouterOptions { ping_every: Duration::from_millis(100), margin, ..RouterOptions::default() };
+        let quick = RouterOptions {
+            connect_timeout: PATIENCE,
+            ping_every: Duration::from_millis(100),
+            ping_timeout: SILENCE,
+            margin,
+            ..RouterOptions::default()
+        };
         let figures = RoutingMetrics::default();
         let router = Router::new(id, &tls, quick, figures.clone()).unwrap();
         let tls = TlsOptions { certificate, client_roots: vec![ca.der.clone()], client_crls: Vec::new() };
@@ -186,13 +194,14 @@ impl World {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_nearest_node_that_holds_the_key_signs() {
     let world = World::new(&[150, 5, 60]).await;
-    for _ in 0..20 {
-        let signature = world.sign().await.unwrap();
-        assert!(openssl_verifies(world.key.spki(), EC, &[1; 32], &signature));
+    let signature = world.sign().await.unwrap();
+    assert!(openssl_verifies(world.key.spki(), EC, &[1; 32], &signature));
+    for _ in 0..100 {
+        world.sign().await.unwrap();
     }
     let asked = world.asked();
     // A stall of this machine is a reason to ask another; it does not go on.
-    assert!(asked[1] >= 10 && asked[0] + asked[2] < asked[1], "{asked:?}");
+    assert!(asked[0] + asked[2] < asked[1], "{asked:?}");
     // The nearest is gone: the next one is asked.
     let members = world.members().into_iter().filter(|member| member.name != "node-3").collect();
     world.front.router.set_members(members);
@@ -262,7 +271,7 @@ async fn second_tries_are_a_tenth_of_all() {
     }
     assert_eq!(signed + told, 500);
     // Ten at once, and a tenth of five hundred.
-    assert!(signed <= 60 && signed >= 30, "{signed}");
+    assert!((30..=60).contains(&signed), "{signed}");
     assert_eq!(world.held[1].signed.load(Relaxed), signed);
     let refused = world.front.figure("bulla_keyless_second_tries_total{kind=\"out-of-budget\"}");
     assert!(refused >= 440.0, "{refused}");
