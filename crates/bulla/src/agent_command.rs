@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use lifecycle::agents::client::{Agent, AgentRunError, AgentStatus, ApiError, EnrollOptions, STATE_FOLDER};
+use lifecycle::agents::client::{
+    Agent, AgentRunError, AgentStatus, ApiError, JoinError, JoinOptions, STATE_FOLDER,
+};
 use reqwest::Method;
 use serde_json::{Map, Value, json};
 use store::Clock;
@@ -305,7 +307,7 @@ fn labels(pairs: &[(String, String)]) -> Value {
 
 async fn enroll(args: &EnrollArgs) -> Outcome<Exit> {
     let ca_pem = args.ca.as_deref().map(read).transpose()?;
-    let options = EnrollOptions {
+    let options = JoinOptions {
         server: args.server.clone(),
         token: args.token.trim().to_owned().into(),
         ca_pem,
@@ -374,17 +376,24 @@ fn failed(error: &AgentRunError) -> Problem {
     let (exit, hint) = match error {
         AgentRunError::NotEnrolled(_) => (Exit::Usage, "make a token on the server: `bulla agent token`"),
         AgentRunError::Enrolled { .. } => (Exit::Usage, "to work as that agent: `bulla agent run`"),
-        AgentRunError::Server(_) => (Exit::Usage, "correct --server"),
-        AgentRunError::Trust(_) => (Exit::Usage, "correct --ca or --ca-sha256"),
-        AgentRunError::Identity(_) => (Exit::Machine, "remove the folder and enrol anew with another token"),
-        AgentRunError::State(_) => {
-            (Exit::Machine, "agents run as root, or with --state FOLDER as another user")
+        AgentRunError::Join(error) => return not_joined(error, "bulla agent token"),
+    };
+    Problem::new(exit, chain(error)).hint(hint)
+}
+
+/// Why a host did not join, or cannot go on; `token` is the command that makes another token.
+pub(crate) fn not_joined(error: &JoinError, token: &str) -> Problem {
+    let (exit, hint) = match error {
+        JoinError::Server(_) => (Exit::Usage, "correct the server's address"),
+        JoinError::Trust(_) => (Exit::Usage, "correct --ca or --ca-sha256"),
+        JoinError::Identity(_) => (Exit::Machine, "remove the folder and join anew with another token"),
+        JoinError::State(_) => (Exit::Machine, "run as root, or with --state FOLDER as another user"),
+        JoinError::Api(ApiError::Refused { .. }) => {
+            let hint = format!("a token is good once and for a while: make another with `{token}`");
+            return Problem::new(Exit::Refused, chain(error)).hint(hint);
         }
-        AgentRunError::Api(ApiError::Refused { .. }) => {
-            (Exit::Refused, "a token is good once and for a while: make another with `bulla agent token`")
-        }
-        AgentRunError::Api(_) => {
-            (Exit::Server, "check --server, and what the server is trusted by: --ca or --ca-sha256")
+        JoinError::Api(_) => {
+            (Exit::Server, "check the address, and what the server is trusted by: --ca or --ca-sha256")
         }
     };
     Problem::new(exit, chain(error)).hint(hint)

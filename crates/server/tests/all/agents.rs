@@ -11,7 +11,7 @@ use authority::tree::NewCa;
 use authority::{Authority, AuthorityOptions};
 use http::Method;
 use keys::Keyring;
-use lifecycle::agents::client::{Agent, AgentStatus, EnrollOptions, Worked};
+use lifecycle::agents::client::{Agent, AgentStatus, JoinOptions, Worked};
 use lifecycle::agents::{Agents, AgentsParts, CertifyByAuthority};
 use lifecycle::issuers::{IssuerContext, Issuers, Responders};
 use lifecycle::lifecycle::{Lifecycle, LifecycleOptions};
@@ -131,7 +131,7 @@ impl House {
     }
 
     async fn enrolled(&self) -> AgentStatus {
-        let options = EnrollOptions {
+        let options = JoinOptions {
             server: self.url(),
             token: self.token().await.into(),
             ca_pem: Some(self.ca_pem.clone()),

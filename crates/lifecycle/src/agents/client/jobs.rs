@@ -7,11 +7,11 @@ use keys::{PrivateKey, Secret, Signer as _};
 use x509::build::{Extension, signed};
 use x509::{Certificate, DistinguishedName, GeneralName};
 
-use super::AgentRunError;
-use super::api::{Api, ApiError, Given};
+use super::api::{self, Given};
 use super::folder::Folder;
 use crate::agents::work::{AgentJob, JobResult, TargetWork, Work};
 use crate::deploy::{Deployer, Material};
+use crate::joining::client::{Api, ApiError};
 
 /// Tries at telling the server; after them it gives the job again.
 const TELLS: u32 = 5;
@@ -88,7 +88,7 @@ impl Worker {
 
     async fn send_csr(&self, job: &AgentJob, csr_pem: String) -> Result<(), String> {
         for tries in 1.. {
-            match self.api.csr(job.job, csr_pem.clone()).await {
+            match api::csr(&self.api, job.job, csr_pem.clone()).await {
                 Ok(()) => return Ok(()),
                 Err(error) if tries < TELLS && error.can_heal() => pause(tries, &error).await,
                 Err(error) => return Err(error.to_string()),
@@ -135,7 +135,7 @@ impl Worker {
     /// What cannot be told is not lost: the server gives the job again, and it is found done.
     async fn tell(&self, job: uuid::Uuid, result: &JobResult) {
         for tries in 1..=TELLS {
-            match self.api.result(job, result).await {
+            match api::result(&self.api, job, result).await {
                 Ok(()) => return,
                 Err(error) if tries < TELLS && error.can_heal() => pause(tries, &error).await,
                 Err(error) => {
@@ -192,12 +192,6 @@ fn csr(key: &PrivateKey, parts: &Parts) -> Result<String, keys::SignError> {
     let tbs = x509::csr::tbs(&parts.subject.der, key.spki(), &parts.extensions, None);
     let der = signed(&tbs, &key.algorithm(), &key.sign_now(&tbs)?);
     Ok(x509::pem::encode("CERTIFICATE REQUEST", &der))
-}
-
-/// A CSR that proves the possession of the key and asks for nothing: the server knows what the agent gets.
-pub(super) fn bare_csr(key: &PrivateKey) -> Result<String, AgentRunError> {
-    let parts = Parts { subject: DistinguishedName::empty(), extensions: Vec::new() };
-    csr(key, &parts).map_err(|error| AgentRunError::Identity(format!("no CSR can be made: {error}")))
 }
 
 #[cfg(test)]

@@ -4,48 +4,39 @@ mod api;
 mod folder;
 mod host;
 mod jobs;
-mod trust;
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use aws_lc_rs::rand;
-use keys::{KeyType, PrivateKey};
 use parking_lot::Mutex;
 use store::Clock;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
-use x509::Fingerprint;
-use zeroize::Zeroizing;
 
 use super::work::{Enrolment, WAIT_SECONDS_MAX};
 use crate::deploy::{Deployer, StateError};
-use api::Api;
-use folder::{Folder, Identity, Settings};
+use crate::joining::client::{self, Api, Identity, backoff, bare_csr};
+use folder::{Folder, Settings};
 use jobs::Worker;
-use trust::Trust;
 
-pub use api::ApiError;
+pub use crate::joining::client::{ApiError, JoinError, JoinOptions};
 pub use folder::{AgentStatus, HeldCertificate};
 
+/// In the server's log.
+const PROGRAM: &str = "bulla-agent";
 /// The agent's folder when nothing else is said.
 pub const STATE_FOLDER: &str = "/var/lib/bulla-agent";
 /// Jobs under way at once: each may wait for a server to reload.
 const JOBS_AT_ONCE: usize = 4;
-/// Waits after failures: full jitter from a tenth of the bound up, doubling.
-const BACKOFF: Duration = Duration::from_secs(2);
-const BACKOFF_MAX: Duration = Duration::from_secs(300);
 /// At the stop, for deployments under way; what is not done by then is undone at the next start.
 const STOP_GRACE: Duration = Duration::from_secs(60);
 /// Rounds of [`Agent::work_once`]: a CSR in one, its certificate in a later one.
 const ROUNDS_MAX: usize = 20;
 /// Between two of them: the time an authority takes.
 const ROUND_PAUSE: Duration = Duration::from_millis(500);
-/// After this part of its life the client certificate is renewed.
-const RENEW_AT: (i64, i64) = (2, 3);
 /// Between two tries at that, seconds.
 const RENEW_PAUSE_SECONDS: i64 = 60;
 
@@ -65,38 +56,21 @@ pub enum AgentRunError {
         /// Its folder.
         folder: PathBuf,
     },
-    /// The server's address.
-    #[error("{0:?} is no server's address: give https://HOST or https://HOST:PORT")]
-    Server(String),
-    /// What the server is to be trusted by.
-    #[error("{0}")]
-    Trust(String),
-    /// Keys or requests could not be made, or what the server sent fits neither.
-    #[error("{0}")]
-    Identity(String),
-    /// The agent's folder.
-    #[error("the agent's folder: {0}")]
-    State(#[from] StateError),
-    /// The server.
+    /// Joining failed, or what was joined with.
     #[error(transparent)]
-    Api(#[from] ApiError),
+    Join(#[from] JoinError),
 }
 
-/// How to become an agent.
-#[derive(Debug)]
-pub struct EnrollOptions {
-    /// `https://HOST[:PORT]`.
-    pub server: String,
-    /// Used once.
-    pub token: Zeroizing<String>,
-    /// Certificates the server's own stands below, PEM; the host's roots when neither this nor `ca_sha256` is given.
-    pub ca_pem: Option<String>,
-    /// SHA-256 of the server's certificate, or of one above it that it sends.
-    pub ca_sha256: Option<Fingerprint>,
-    /// The agent's name; the host's when absent.
-    pub name: Option<String>,
-    /// The agent's folder.
-    pub state: PathBuf,
+impl From<StateError> for AgentRunError {
+    fn from(error: StateError) -> Self {
+        Self::Join(error.into())
+    }
+}
+
+impl From<ApiError> for AgentRunError {
+    fn from(error: ApiError) -> Self {
+        Self::Join(error.into())
+    }
 }
 
 /// What a round of work came to.
@@ -127,8 +101,8 @@ impl Agent {
     ///
     /// # Errors
     /// [`AgentRunError`]; nothing but the key is kept then.
-    pub async fn enroll(options: &EnrollOptions) -> Result<AgentStatus, AgentRunError> {
-        let server = trust::server_of(&options.server)?;
+    pub async fn enroll(options: &JoinOptions) -> Result<AgentStatus, AgentRunError> {
+        let server = options.server()?;
         // For its lock and the checks of the folder.
         let _deployer = Deployer::open(&options.state)?;
         let folder = Folder::new(&options.state)?;
@@ -136,32 +110,17 @@ impl Agent {
             let folder = options.state.clone();
             return Err(AgentRunError::Enrolled { name: settings.name, server: settings.server, folder });
         }
-        let key = match folder.identity_key()? {
-            Some(key) => key,
-            None => {
-                let made = PrivateKey::generate_aside(KeyType::P256).await;
-                let made = made.map_err(|error| AgentRunError::Identity(error.to_string()))?;
-                folder.write_identity_key(&made)?;
-                made
-            }
-        };
-        let trust = match (&options.ca_pem, options.ca_sha256) {
-            (Some(pem), _) => Trust::roots(pem)?,
-            (None, Some(pin)) => Trust::Pinned(pin),
-            (None, None) => Trust::System,
-        };
-        let api = Api::new(&server, &trust, None)?;
+        let key = folder.joined().key_or_new().await?;
+        let api = options.api(PROGRAM)?;
         let request = Enrolment {
             token: options.token.to_string(),
-            csr_pem: jobs::bare_csr(&key)?,
+            csr_pem: bare_csr(&key)?,
             name: options.name.clone(),
             facts: host::facts(&server).await,
         };
-        let enrolled = api.enroll(&request).await?;
-        let ca_pem = format!("{}{}", options.ca_pem.as_deref().unwrap_or_default(), enrolled.ca_pem);
-        folder.write_certificate(&key, &enrolled.certificate_pem)?;
-        folder.write_ca(&ca_pem)?;
-        let pin = if ca_pem.is_empty() { options.ca_sha256.map(|pin| pin.to_string()) } else { None };
+        let enrolled = api::enroll(&api, &request).await?;
+        folder.joined().write_certificate(&key, &enrolled.certificate_pem)?;
+        let pin = options.keep_trust(folder.joined(), &enrolled.ca_pem)?;
         // Last: with it the agent is enrolled.
         folder.write_settings(&Settings { agent: enrolled.agent, name: enrolled.name, server, pin })?;
         folder.status()?.ok_or_else(|| AgentRunError::NotEnrolled(options.state.clone()))
@@ -175,7 +134,7 @@ impl Agent {
         if !state.exists() {
             return Ok(None);
         }
-        Folder::new(state)?.status()
+        Ok(Folder::new(state)?.status()?)
     }
 
     /// Opens an enrolled agent, and undoes what a crash has cut off.
@@ -186,7 +145,7 @@ impl Agent {
         let folder = Folder::new(state)?;
         let not_enrolled = || AgentRunError::NotEnrolled(state.to_owned());
         let settings = folder.settings()?.ok_or_else(not_enrolled)?;
-        let identity = folder.identity()?.ok_or_else(not_enrolled)?;
+        let identity = folder.joined().identity()?.ok_or_else(not_enrolled)?;
         let deployer = Deployer::open(state)?;
         deployer.recover().await?;
         folder.drop_strays()?;
@@ -215,7 +174,7 @@ impl Agent {
             };
             match turn {
                 Ok(_) => failures = 0,
-                Err(AgentRunError::Api(error)) => {
+                Err(AgentRunError::Join(JoinError::Api(error))) => {
                     failures = failures.saturating_add(1);
                     let pause = backoff(failures, error.retry_after());
                     tracing::warn!(%error, pause_ms = pause.as_millis() as u64, "the server did not give work");
@@ -266,7 +225,7 @@ impl Agent {
         }
         while jobs.try_join_next().is_some() {}
         let facts = host::facts(&self.settings.server).await;
-        let assigned = self.api.work(&facts, wait_seconds).await?;
+        let assigned = api::work(&self.api, &facts, wait_seconds).await?;
         let (given, mut begun) = (assigned.len(), 0);
         for job in assigned {
             if !self.under_way.lock().insert(job.id()) {
@@ -300,25 +259,23 @@ impl Agent {
     async fn renew_if_due(&mut self) -> Result<(), AgentRunError> {
         let now = self.clock.now_seconds();
         let leaf = &self.identity.leaf;
-        let life = leaf.not_after.since(leaf.not_before);
-        let due = leaf.not_before.0.saturating_add(life / RENEW_AT.1 * RENEW_AT.0);
-        if now < due || now < self.renew_again_at {
+        if now < self.identity.renew_at() || now < self.renew_again_at {
             return Ok(());
         }
         self.renew_again_at = now.saturating_add(RENEW_PAUSE_SECONDS);
-        let csr_pem = jobs::bare_csr(&self.identity.key)?;
-        let enrolled = match self.api.renew(csr_pem).await {
+        let csr_pem = bare_csr(&self.identity.key)?;
+        let enrolled = match api::renew(&self.api, csr_pem).await {
             Ok(enrolled) => enrolled,
             Err(error) => {
                 tracing::warn!(%error, until = leaf.not_after.0, "the client certificate is not renewed yet");
                 return Ok(());
             }
         };
-        self.folder.write_certificate(&self.identity.key, &enrolled.certificate_pem)?;
+        self.folder.joined().write_certificate(&self.identity.key, &enrolled.certificate_pem)?;
         if !enrolled.ca_pem.is_empty() {
-            self.folder.add_ca(&enrolled.ca_pem)?;
+            self.folder.joined().add_ca(&enrolled.ca_pem)?;
         }
-        if let Some(identity) = self.folder.identity()? {
+        if let Some(identity) = self.folder.joined().identity()? {
             self.identity = identity;
             self.api = Arc::new(api_of(&self.folder, &self.settings, &self.identity)?);
             tracing::info!(until = self.identity.leaf.not_after.0, "the client certificate is renewed");
@@ -333,51 +290,13 @@ impl std::fmt::Debug for Agent {
     }
 }
 
-fn api_of(folder: &Folder, settings: &Settings, identity: &Identity) -> Result<Api, AgentRunError> {
-    let ca = folder.ca()?;
-    let trust = match (ca.is_empty(), settings.pin.as_deref()) {
-        (false, _) => Trust::roots(&ca)?,
-        (true, Some(pin)) => {
-            Trust::Pinned(pin.parse().map_err(|_| AgentRunError::Trust(format!("{pin:?} is no SHA-256")))?)
-        }
-        (true, None) => Trust::System,
-    };
-    Api::new(&settings.server, &trust, Some(identity))
+fn api_of(folder: &Folder, settings: &Settings, identity: &Identity) -> Result<Api, JoinError> {
+    client::api_of(PROGRAM, folder.joined(), &settings.server, settings.pin.as_deref(), identity)
 }
 
 fn count(all: &mut Worked, ended: Result<Result<(), String>, tokio::task::JoinError>) {
     match ended {
         Ok(Ok(())) => all.done += 1,
         Ok(Err(_)) | Err(_) => all.failed += 1,
-    }
-}
-
-/// Between a tenth of the bound and all of it, so that agents who lost a server together do not return together.
-fn backoff(failures: u32, asked: Option<Duration>) -> Duration {
-    let doubled = BACKOFF.saturating_mul(1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX));
-    let bound = doubled.min(BACKOFF_MAX);
-    let mut octets = [0; 4];
-    // Without randomness: the whole bound.
-    let fraction = match rand::fill(&mut octets) {
-        Ok(()) => f64::from(u32::from_be_bytes(octets)) / f64::from(u32::MAX),
-        Err(_) => 1.0,
-    };
-    bound.mul_f64(0.1 + 0.9 * fraction).max(asked.unwrap_or_default().min(BACKOFF_MAX))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn waits_grow_to_their_bound_and_heed_the_server() {
-        for failures in [1, 2, 5, 9, 40, u32::MAX] {
-            let bound =
-                BACKOFF.saturating_mul(1_u32.checked_shl(failures - 1).unwrap_or(u32::MAX)).min(BACKOFF_MAX);
-            let pause = backoff(failures, None);
-            assert!(pause >= bound.mul_f64(0.099) && pause <= bound, "{failures}: {pause:?}");
-        }
-        assert!(backoff(1, Some(Duration::from_secs(90))) >= Duration::from_secs(90));
-        assert!(backoff(1, Some(Duration::from_secs(90_000))) <= BACKOFF_MAX);
     }
 }

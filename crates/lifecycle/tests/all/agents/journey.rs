@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use lifecycle::agents::AgentQuery;
-use lifecycle::agents::client::{Agent, AgentRunError, EnrollOptions, Worked};
+use lifecycle::agents::client::{Agent, AgentRunError, JoinOptions, Worked};
 use lifecycle::deploy::{Outcome, Target};
 use serde_json::json;
 use store::Clock;
@@ -13,8 +13,8 @@ use tokio_util::sync::CancellationToken;
 use super::server::World;
 use crate::deploy::world::target;
 
-fn options(world: &World, token: zeroize::Zeroizing<String>) -> EnrollOptions {
-    EnrollOptions {
+fn options(world: &World, token: zeroize::Zeroizing<String>) -> JoinOptions {
+    JoinOptions {
         server: world.url(),
         token,
         ca_pem: None,
@@ -152,7 +152,7 @@ async fn enrolment_repeated_after_a_lost_answer_is_the_same_agent() {
     let twice = Agent::enroll(&options(&world, token.clone())).await.unwrap_err();
     assert!(matches!(twice, AgentRunError::Enrolled { .. }), "{twice}");
     // Another host with the same token is another matter.
-    let other = EnrollOptions { state: world.folder.path().join("other"), ..options(&world, token) };
+    let other = JoinOptions { state: world.folder.path().join("other"), ..options(&world, token) };
     let error = Agent::enroll(&other).await.unwrap_err().to_string();
     assert!(error.contains("401") && error.contains("unknown, used, or expired"), "{error}");
     assert_eq!(world.agents.list(&AgentQuery::default(), None, 10).await.unwrap().rows.len(), 1);
@@ -162,21 +162,16 @@ async fn enrolment_repeated_after_a_lost_answer_is_the_same_agent() {
 async fn a_server_that_is_not_the_one_pinned_gets_no_token() {
     let world = World::new().await;
     let token = world.token().await;
-    let wrong = EnrollOptions {
-        ca_sha256: Some(x509::Fingerprint::of(b"another")),
-        ..options(&world, token.clone())
-    };
+    let wrong =
+        JoinOptions { ca_sha256: Some(x509::Fingerprint::of(b"another")), ..options(&world, token.clone()) };
     assert!(Agent::enroll(&wrong).await.unwrap_err().to_string().contains("does not answer"));
     let stranger = crate::deploy::world::Issuer::new();
-    let wrong = EnrollOptions {
-        ca_pem: Some(stranger.root_pem()),
-        ca_sha256: None,
-        ..options(&world, token.clone())
-    };
+    let wrong =
+        JoinOptions { ca_pem: Some(stranger.root_pem()), ca_sha256: None, ..options(&world, token.clone()) };
     assert!(Agent::enroll(&wrong).await.is_err());
     // The token is still good, and the root is as good as the pin.
     let right =
-        EnrollOptions { ca_pem: Some(world.issuer.root_pem()), ca_sha256: None, ..options(&world, token) };
+        JoinOptions { ca_pem: Some(world.issuer.root_pem()), ca_sha256: None, ..options(&world, token) };
     Agent::enroll(&right).await.unwrap();
 }
 
@@ -188,7 +183,7 @@ async fn a_pinned_authority_above_the_servers_certificate_is_enough() {
         keys::Signer::spki(&keys::PrivateKey::generate(keys::KeyType::P256).unwrap()),
         &[],
     );
-    let pinned = EnrollOptions {
+    let pinned = JoinOptions {
         ca_sha256: Some(x509::Fingerprint::of(&above[1])),
         ..options(&world, world.token().await)
     };

@@ -1,6 +1,6 @@
 //! Targets on the server's side.
 
-use lifecycle::agents::client::{Agent, EnrollOptions};
+use lifecycle::agents::client::{Agent, JoinOptions};
 use lifecycle::agents::{AgentError, NewTarget};
 use lifecycle::deploy::Target;
 use serde_json::json;
@@ -9,7 +9,7 @@ use super::server::World;
 use crate::deploy::world::target;
 
 async fn agent(world: &World) -> uuid::Uuid {
-    let options = EnrollOptions {
+    let options = JoinOptions {
         server: world.url(),
         token: world.token().await,
         ca_pem: Some(world.issuer.root_pem()),
