@@ -14,5 +14,6 @@ mod load;
 mod native;
 mod native_hostile;
 mod peer;
+mod places;
 mod tenants;
 mod wire;
