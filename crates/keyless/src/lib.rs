@@ -10,6 +10,7 @@
 //! - [`server`]: who listens.
 //! - [`native`]: the native protocol, gRPC: its messages, its client.
 //! - [`client`]: asking others to sign.
+//! - [`places`]: where keys may be used.
 //! - [`Metrics`]: what is counted.
 
 pub mod client;
@@ -19,6 +20,7 @@ mod key_set;
 mod metrics;
 pub mod native;
 pub mod operation;
+pub mod places;
 pub mod server;
 pub mod stage;
 pub mod tenant;
