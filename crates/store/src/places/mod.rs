@@ -1,15 +1,29 @@
-//! Places where private keys may be: sites, the tokens by which nodes join them, the nodes, and who is there.
+//! Places where private keys may be: sites, the tokens by which nodes join them, the nodes, who is there, and the policies over
+//! them.
 
 mod nodes;
+mod policies;
 mod presence;
+mod sealed_keys;
+mod state;
 mod tokens;
+mod wraps;
 
 pub use nodes::{
     KEM_OCTETS, NewStatement, NodeFilter, NodeRow, insert_node, is_node_taken, live_nodes, node_certified,
     put_statements, retire_node, set_node_address, sign_nodes_of_site,
 };
+pub use policies::{
+    GenerationRow, PolicyRemoval, PolicyRow, SEALED_SEEDS, count_policies, insert_policy, remove_policy,
+    retire_generations, rotate_policy,
+};
 pub use presence::{NodeLease, flip_nodes, put_leases};
+pub use sealed_keys::{
+    Resealed, SealedKeyRow, SealedPut, count_sealed_keys, put_sealed_key, reseal_keys, withdraw_sealed_key,
+};
+pub use state::{KeyChange, KeyState, PolicyChange, WrapChange};
 pub use tokens::{NodeTokenRow, delete_node_token, delete_node_tokens_of, insert_node_token, use_node_token};
+pub use wraps::{NewWrap, PlacedNode, WrapKey, node_kems, put_wraps, withdraw_wraps};
 
 use uuid::Uuid;
 
@@ -113,10 +127,57 @@ pub(crate) const ALL: &[&str] = &[
     presence::ENTER,
     presence::LEAVE,
     presence::FLIPS,
+    policies::POLICY,
+    policies::POLICY_NAMED,
+    policies::POLICIES,
+    policies::COUNT,
+    policies::INSERT,
+    policies::INSERT_GENERATION,
+    policies::ROTATE,
+    policies::TOUCH,
+    policies::REMOVE,
+    policies::DELETE_GENERATIONS,
+    policies::RETIRE,
+    policies::GENERATIONS,
+    policies::GENERATIONS_ALL,
+    policies::SEED,
+    policies::BEHIND,
+    policies::PURGE,
+    SEALED_SEEDS.page,
+    SEALED_SEEDS.count,
+    SEALED_SEEDS.heads,
+    wraps::PLACED,
+    wraps::LIVE,
+    wraps::OF_POLICY,
+    wraps::WRAPPED_NODES,
+    wraps::POLICIES_OF_NODE,
+    wraps::PURGE,
+    sealed_keys::KEY,
+    sealed_keys::KEYS,
+    sealed_keys::COUNT,
+    sealed_keys::COUNT_OF,
+    sealed_keys::BY_GENERATION,
+    sealed_keys::PUT,
+    sealed_keys::WITHDRAW,
+    sealed_keys::BEHIND,
+    sealed_keys::PURGE,
+    state::POLICIES,
+    state::WRAPS,
+    state::KEYS,
 ];
 
-pub(crate) const BULKS: &[&Bulk] =
-    &[&nodes::STATEMENTS, &presence::LEASES, &presence::FLIP, &presence::CHANGE];
+pub(crate) const BULKS: &[&Bulk] = &[
+    &nodes::STATEMENTS,
+    &presence::LEASES,
+    &presence::FLIP,
+    &presence::CHANGE,
+    &SEALED_SEEDS.replace,
+    &wraps::KEMS,
+    &wraps::HOLD,
+    &wraps::PUT,
+    &wraps::WITHDRAW,
+    &sealed_keys::RESEAL,
+];
 
 /// Every form of the page of nodes.
 pub(crate) fn composed() -> Vec<String> {

@@ -70,6 +70,7 @@ migrations! {
     24 "master_keys" "0024_master_keys.sql",
     25 "credential_marks" "0025_credential_marks.sql",
     26 "places" "0026_places.sql",
+    27 "key_policies" "0027_key_policies.sql",
 }
 
 /// What a module sends: statements of both databases, of one of them, and over many rows.

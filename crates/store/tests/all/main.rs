@@ -13,6 +13,7 @@ mod ground;
 mod history;
 mod issued;
 mod issuers;
+mod key_policies;
 mod listing;
 mod ownership;
 mod places;
@@ -70,6 +71,11 @@ battery! {
     places::statements_are_due_and_put_once
     places::nodes_come_and_go_with_their_leases
     places::changes_are_seen_in_the_order_of_their_numbers
+    key_policies::policies_have_names_and_generations
+    key_policies::keys_are_sealed_to_the_newest_generation
+    key_policies::wraps_are_made_by_what_nodes_are_now
+    key_policies::sealing_anew_leaves_what_others_did
+    key_policies::a_node_reads_each_change_once_and_in_order
     plans::no_statement_walks_a_large_table
     plans::old_orders_go_as_a_set
     issuers::settings_have_names_and_revisions

@@ -24,7 +24,7 @@ fn site(name: &str) -> SiteRow {
     }
 }
 
-fn node(name: &str, key: u8, site: &SiteRow) -> NodeRow {
+pub(crate) fn node(name: &str, key: u8, site: &SiteRow) -> NodeRow {
     NodeRow {
         id: Uuid::now_v7(),
         name: name.to_owned(),
@@ -55,7 +55,7 @@ macro_rules! write {
     };
 }
 
-async fn enter_site(store: &Store, name: &str) -> SiteRow {
+pub(crate) async fn enter_site(store: &Store, name: &str) -> SiteRow {
     let site = site(name);
     let new = site.clone();
     assert!(write!(store, |tx| insert_site(tx, &new)));
@@ -63,7 +63,7 @@ async fn enter_site(store: &Store, name: &str) -> SiteRow {
 }
 
 /// As it is stored: with the number of its change.
-async fn enter(store: &Store, mut new: NodeRow) -> NodeRow {
+pub(crate) async fn enter(store: &Store, mut new: NodeRow) -> NodeRow {
     let given = new.clone();
     let (entered, changed) = store
         .write("test", move |tx| {
