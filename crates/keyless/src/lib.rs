@@ -11,6 +11,7 @@
 //! - [`native`]: the native protocol, gRPC: its messages, its client.
 //! - [`client`]: asking others to sign.
 //! - [`routing`]: asking the nearest of the nodes that can.
+//! - [`places`]: where keys may be used.
 //! - [`Metrics`]: what is counted.
 
 mod budget;
@@ -22,6 +23,7 @@ mod metrics;
 pub mod native;
 pub mod operation;
 pub mod routing;
+pub mod places;
 pub mod server;
 pub mod stage;
 pub mod tenant;

@@ -4,6 +4,7 @@
 //! - [`PrivateKey`]: a key in this process; PKCS#8 in and out, PKCS#1 and SEC 1 in.
 //! - [`Keyring`]: secrets sealed at rest under master keys that can be changed while all runs.
 //! - [`Scheme`] and [`sign_slice`]: signatures over what was hashed elsewhere.
+//! - [`sealed`]: keys that only certain nodes can open, wherever they lie.
 //! - [`TicketKeys`]: what is sealed for hours only.
 //! - [`age`]: files encrypted to a passphrase or to keys.
 //! - [`Secret`]: a text that must not be seen.
@@ -19,6 +20,7 @@ mod master;
 pub mod pkcs11;
 pub mod provider;
 pub mod scheme;
+pub mod sealed;
 pub mod secret;
 pub mod signer;
 pub mod software;

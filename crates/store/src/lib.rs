@@ -40,6 +40,7 @@ mod options;
 mod outbox;
 pub mod ownership;
 pub mod people;
+pub mod places;
 pub mod policies;
 mod postgres;
 mod profiles;

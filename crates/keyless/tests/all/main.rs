@@ -14,6 +14,7 @@ mod load;
 mod native;
 mod native_hostile;
 mod peer;
+mod places;
 mod relay;
 mod routing;
 mod tenants;

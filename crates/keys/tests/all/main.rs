@@ -8,5 +8,6 @@ mod openssl;
 #[cfg(feature = "pkcs11")]
 mod pkcs11;
 mod scheme;
+mod sealed;
 mod sealing;
 mod software;

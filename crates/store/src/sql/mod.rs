@@ -69,6 +69,8 @@ migrations! {
     23 "rotation" "0023_rotation.sql",
     24 "master_keys" "0024_master_keys.sql",
     25 "credential_marks" "0025_credential_marks.sql",
+    26 "places" "0026_places.sql",
+    27 "key_policies" "0027_key_policies.sql",
 }
 
 /// What a module sends: statements of both databases, of one of them, and over many rows.
@@ -94,6 +96,13 @@ pub(crate) const MODULES: &[Sends] = &[
         postgres: &[],
         bulks: crate::agents::BULKS,
         composed: crate::agents::composed,
+    },
+    Sends {
+        both: crate::places::ALL,
+        sqlite: &[],
+        postgres: &[],
+        bulks: crate::places::BULKS,
+        composed: crate::places::composed,
     },
     Sends {
         both: crate::clouds::ALL,

@@ -1,0 +1,5 @@
+//! Where keys may be used.
+
+mod attributes;
+mod formula;
+mod statement;

@@ -1,0 +1,97 @@
+//! HPKE with X-Wing: the only place that knows the library.
+
+use hpke::aead::AesGcm256;
+use hpke::kdf::HkdfSha256;
+use hpke::kem::XWing;
+use hpke::{Deserializable as _, HpkeError, Kem, OpModeR, OpModeS, Serializable as _};
+use hpke::{single_shot_open, single_shot_seal};
+use zeroize::Zeroizing;
+
+use super::{KemPublic, SEED, SealedError};
+
+type Private = <XWing as Kem>::PrivateKey;
+type Public = <XWing as Kem>::PublicKey;
+type Encapped = <XWing as Kem>::EncappedKey;
+
+/// X-Wing, HKDF-SHA256, AES-256-GCM.
+const ALGORITHM: u8 = 1;
+/// Octets of X-Wing's ciphertext.
+const ENCAPPED: usize = 1_120;
+/// Octets of AES-256-GCM's tag.
+const TAG: usize = 16;
+/// Octets that what is sealed is longer by.
+pub(super) const OVERHEAD: usize = 1 + ENCAPPED + TAG;
+
+/// Both halves. The library wipes its own.
+pub(super) struct Pair {
+    private: Private,
+    pub(super) public: KemPublic,
+}
+
+impl Pair {
+    pub(super) fn of_seed(seed: &[u8]) -> Result<Self, SealedError> {
+        let private = Private::from_bytes(seed).map_err(|_| SealedError::NotSeed(seed.len()))?;
+        let public = KemPublic::parse(&XWing::sk_to_pk(&private).to_bytes())?;
+        Ok(Self { private, public })
+    }
+
+    pub(super) fn seed(&self) -> Zeroizing<[u8; SEED]> {
+        let mut seed = Zeroizing::new([0; SEED]);
+        self.private.write_exact(&mut *seed);
+        seed
+    }
+
+    pub(super) fn open(
+        &self,
+        sealed: &[u8],
+        domain: &[u8],
+        bound: &[u8],
+    ) -> Result<Zeroizing<Vec<u8>>, SealedError> {
+        check_algorithm(sealed)?;
+        if sealed.len() < OVERHEAD {
+            return Err(SealedError::Length(sealed.len()));
+        }
+        let (encapped, text) = sealed[1..].split_at(ENCAPPED);
+        let encapped = Encapped::from_bytes(encapped).map_err(|_| SealedError::Forged)?;
+        let opened = single_shot_open::<AesGcm256, HkdfSha256, XWing>(
+            &OpModeR::Base,
+            &self.private,
+            &encapped,
+            domain,
+            text,
+            bound,
+        );
+        opened.map(Zeroizing::new).map_err(|error| match error {
+            HpkeError::OpenError | HpkeError::DecapError | HpkeError::ValidationError => SealedError::Forged,
+            _ => SealedError::Library,
+        })
+    }
+}
+
+pub(super) fn seal(
+    to: &KemPublic,
+    domain: &[u8],
+    bound: &[u8],
+    secret: &[u8],
+) -> Result<Vec<u8>, SealedError> {
+    let to = Public::from_bytes(to.as_bytes()).map_err(|_| SealedError::NotPublic)?;
+    let sealed = single_shot_seal::<AesGcm256, HkdfSha256, XWing>(&OpModeS::Base, &to, domain, secret, bound);
+    let (encapped, text) = sealed.map_err(|_| SealedError::Library)?;
+    let mut out = Vec::with_capacity(OVERHEAD + secret.len());
+    out.push(ALGORITHM);
+    out.extend_from_slice(&encapped.to_bytes());
+    out.extend_from_slice(&text);
+    Ok(out)
+}
+
+pub(super) fn check_public(octets: &[u8]) -> Result<(), SealedError> {
+    Public::from_bytes(octets).map(drop).map_err(|_| SealedError::NotPublic)
+}
+
+pub(super) fn check_algorithm(sealed: &[u8]) -> Result<(), SealedError> {
+    match sealed.first() {
+        Some(&ALGORITHM) => Ok(()),
+        Some(other) => Err(SealedError::Algorithm(*other)),
+        None => Err(SealedError::Length(0)),
+    }
+}

@@ -1,0 +1,73 @@
+//! The half of a pair that others may know.
+
+use std::fmt;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::SealedError;
+use super::hybrid::check_public;
+
+/// Octets of an X-Wing public key: 1,184 of ML-KEM-768, then 32 of X25519.
+pub const KEM_PUBLIC: usize = 1_216;
+
+/// An X-Wing public key (draft-connolly-cfrg-xwing-kem section 5.2). Text and JSON have it in base64. Cheap to clone.
+#[derive(Clone, Eq, Hash, PartialEq)]
+pub struct KemPublic(Arc<[u8]>);
+
+impl KemPublic {
+    /// Takes the octets if they are a public key: of the right length, and numbers below ML-KEM's modulus (FIPS 203
+    /// section 7.2).
+    ///
+    /// # Errors
+    /// [`SealedError::NotPublic`]
+    pub fn parse(octets: &[u8]) -> Result<Self, SealedError> {
+        check_public(octets)?;
+        Ok(Self(octets.into()))
+    }
+
+    /// As [`Self::to_text`] wrote it.
+    ///
+    /// # Errors
+    /// [`SealedError::NotPublic`]
+    pub fn from_text(text: &str) -> Result<Self, SealedError> {
+        Self::parse(&STANDARD.decode(text.trim()).map_err(|_| SealedError::NotPublic)?)
+    }
+
+    /// In base64 (RFC 4648 section 4).
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        STANDARD.encode(&self.0)
+    }
+
+    /// Its octets.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for KemPublic {
+    /// The first octets of the one of X25519: enough to tell two apart.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KemPublic(")?;
+        for octet in self.0.iter().skip(KEM_PUBLIC - 32).take(6) {
+            write!(f, "{octet:02x}")?;
+        }
+        f.write_str("…)")
+    }
+}
+
+impl Serialize for KemPublic {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.to_text())
+    }
+}
+
+impl<'de> Deserialize<'de> for KemPublic {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::from_text(&String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+    }
+}

@@ -1,0 +1,212 @@
+//! Keys sealed to policies: they open with the policy's key, for what they were sealed for, and for nothing else.
+
+mod by_parts;
+
+use keys::sealed::{
+    KEM_PUBLIC, KemPublic, NodeKey, OVERHEAD, PolicyKey, SEALED_KEY_MAX, SEED, SealContext, SealedError,
+    WRAP, WrapContext, check_sealed_key, seal_key,
+};
+use keys::{KeyError, KeyType, PrivateKey, Signer as _};
+use proptest::prelude::*;
+
+use crate::software::key;
+
+const WRAP_CONTEXT: WrapContext = WrapContext { policy: [1; 16], generation: 1, node: [2; 16] };
+
+fn seal_context(key: &PrivateKey) -> SealContext {
+    SealContext { policy: [1; 16], generation: 1, spki_sha256: *key.spki_hash().as_bytes() }
+}
+
+#[test]
+fn a_key_reaches_the_node_it_was_sealed_for() {
+    let node = NodeKey::from_octets(&*NodeKey::generate().unwrap().to_octets()).unwrap();
+    let policy = PolicyKey::generate().unwrap();
+    let wrap = policy.wrap_for(node.public(), &WRAP_CONTEXT).unwrap();
+    assert_eq!(wrap.len(), WRAP);
+    let opened = node.unwrap_seed(&wrap, &WRAP_CONTEXT).unwrap();
+    assert_eq!(opened.public(), policy.public());
+    assert_eq!(*opened.seed(), *policy.seed());
+    for kind in KeyType::ALL {
+        let (key, context) = (key(kind), seal_context(&key(kind)));
+        let sealed = seal_key(policy.public(), &key, &context).unwrap();
+        assert_eq!(sealed.len(), key.to_pkcs8_der().len() + OVERHEAD);
+        assert_eq!(check_sealed_key(&sealed), Ok(()));
+        let opened = opened.open_key(&sealed, &context).unwrap();
+        assert_eq!(opened.spki(), key.spki(), "{kind}");
+        assert_eq!(*opened.to_pkcs8_der(), *key.to_pkcs8_der(), "{kind}");
+    }
+}
+
+#[test]
+fn a_wrap_opens_for_its_node_its_policy_and_its_generation() {
+    let (node, other) = (NodeKey::generate().unwrap(), NodeKey::generate().unwrap());
+    let policy = PolicyKey::generate().unwrap();
+    let wrap = policy.wrap_for(node.public(), &WRAP_CONTEXT).unwrap();
+    assert_eq!(other.unwrap_seed(&wrap, &WRAP_CONTEXT).unwrap_err(), SealedError::Forged, "another's key");
+    for context in [
+        WrapContext { node: [3; 16], ..WRAP_CONTEXT },
+        WrapContext { policy: [3; 16], ..WRAP_CONTEXT },
+        WrapContext { generation: 2, ..WRAP_CONTEXT },
+        WrapContext { policy: WRAP_CONTEXT.node, node: WRAP_CONTEXT.policy, ..WRAP_CONTEXT },
+    ] {
+        assert_eq!(node.unwrap_seed(&wrap, &context).unwrap_err(), SealedError::Forged, "{context:?}");
+    }
+    for length in [0, 1, OVERHEAD, WRAP - 1] {
+        assert_eq!(
+            node.unwrap_seed(&wrap[..length], &WRAP_CONTEXT).unwrap_err(),
+            SealedError::Length(length)
+        );
+    }
+    let longer = [&wrap[..], &[0]].concat();
+    assert_eq!(node.unwrap_seed(&longer, &WRAP_CONTEXT).unwrap_err(), SealedError::Length(WRAP + 1));
+    let mut later = wrap;
+    later[0] = 2;
+    let error = node.unwrap_seed(&later, &WRAP_CONTEXT).unwrap_err();
+    assert_eq!(error, SealedError::Algorithm(2));
+    assert!(error.to_string().contains("update"), "{error}");
+}
+
+#[test]
+fn a_sealed_key_opens_for_its_policy_its_generation_and_its_public_half() {
+    let (policy, other) = (PolicyKey::generate().unwrap(), PolicyKey::generate().unwrap());
+    let key = key(KeyType::P256);
+    let context = seal_context(&key);
+    let sealed = seal_key(policy.public(), &key, &context).unwrap();
+    assert_eq!(other.open_key(&sealed, &context).unwrap_err(), SealedError::Forged);
+    for context in [
+        SealContext { policy: [3; 16], ..context },
+        SealContext { generation: 2, ..context },
+        SealContext { spki_sha256: [3; 32], ..context },
+    ] {
+        assert_eq!(policy.open_key(&sealed, &context).unwrap_err(), SealedError::Forged, "{context:?}");
+    }
+    for length in [1, OVERHEAD - 1] {
+        assert_eq!(policy.open_key(&sealed[..length], &context).unwrap_err(), SealedError::Length(length));
+        assert_eq!(check_sealed_key(&sealed[..length]), Err(SealedError::Length(length)));
+    }
+    assert_eq!(policy.open_key(&[], &context).unwrap_err(), SealedError::Length(0));
+    let cut = &sealed[..sealed.len() - 1];
+    assert_eq!(policy.open_key(cut, &context).unwrap_err(), SealedError::Forged, "cut within what is sealed");
+    let long = vec![1; SEALED_KEY_MAX + 1];
+    assert_eq!(policy.open_key(&long, &context).unwrap_err(), SealedError::Length(long.len()));
+    assert_eq!(check_sealed_key(&long), Err(SealedError::Length(long.len())));
+    let mut later = sealed;
+    later[0] = 7;
+    assert_eq!(policy.open_key(&later, &context).unwrap_err(), SealedError::Algorithm(7));
+    assert_eq!(check_sealed_key(&later), Err(SealedError::Algorithm(7)));
+}
+
+/// A wrap is no sealed key, though both are sealed to a pair of the same kind.
+#[test]
+fn what_is_sealed_for_one_layer_does_not_open_in_the_other() {
+    let seed = PolicyKey::generate().unwrap().seed();
+    let (node, policy) = (NodeKey::from_octets(&*seed).unwrap(), PolicyKey::from_seed(&*seed).unwrap());
+    assert_eq!(node.public(), policy.public());
+    let wrap = policy.wrap_for(node.public(), &WRAP_CONTEXT).unwrap();
+    let context = SealContext { policy: [1; 16], generation: 1, spki_sha256: [0; 32] };
+    assert_eq!(policy.open_key(&wrap, &context).unwrap_err(), SealedError::Forged);
+}
+
+#[test]
+fn another_key_than_the_one_named_is_not_sealed() {
+    let (policy, one) = (PolicyKey::generate().unwrap(), key(KeyType::P256));
+    let context = seal_context(&key(KeyType::Ed25519));
+    assert_eq!(seal_key(policy.public(), &one, &context).unwrap_err(), SealedError::OtherKey);
+}
+
+#[test]
+fn what_others_seal_is_held_against_what_it_is_said_to_be() {
+    let (policy, key) = (PolicyKey::generate().unwrap(), key(KeyType::P256));
+    let context = seal_context(&key);
+    let foreign = |octets: &[u8], spki: [u8; 32]| foreign_seal(policy.public(), octets, &context, spki);
+    let another = seal_context(&crate::software::key(KeyType::Ed25519)).spki_sha256;
+    let lying = SealContext { spki_sha256: another, ..context };
+    let sealed = foreign(&key.to_pkcs8_der(), another);
+    assert_eq!(policy.open_key(&sealed, &lying).unwrap_err(), SealedError::OtherKey);
+    let sealed = foreign(b"no key", context.spki_sha256);
+    let error = policy.open_key(&sealed, &context).unwrap_err();
+    assert!(matches!(error, SealedError::NotKey(KeyError::Malformed(_))), "{error:?}");
+    let sealed = foreign(&key.to_pkcs8_der(), context.spki_sha256);
+    assert_eq!(policy.open_key(&sealed, &context).unwrap().spki(), key.spki(), "another's seal of the same");
+}
+
+/// As another program would seal: by the parts, with the context written out by hand.
+fn foreign_seal(to: &KemPublic, octets: &[u8], context: &SealContext, spki_sha256: [u8; 32]) -> Vec<u8> {
+    let aad = [
+        &[0, 0, 0, 0, 0, 0, 0, 16][..],
+        &context.policy,
+        &[0, 0, 0, 0, 0, 0, 0, 4],
+        &context.generation.to_be_bytes(),
+        &[0, 0, 0, 0, 0, 0, 0, 32],
+        &spki_sha256,
+    ]
+    .concat();
+    by_parts::seal(to.as_bytes(), b"bulla private key to policy v1", &aad, octets)
+}
+
+#[test]
+fn nothing_secret_is_shown() {
+    let seed = [0xab; SEED];
+    let (node, policy) = (NodeKey::from_octets(&seed).unwrap(), PolicyKey::from_seed(&seed).unwrap());
+    assert_eq!(format!("{node:?} {policy:?}"), "NodeKey(…) PolicyKey(…)");
+    let shown = format!("{:?}", node.public());
+    assert!(shown.starts_with("KemPublic(") && shown.len() < 32, "{shown}");
+}
+
+#[test]
+fn seeds_and_public_keys_are_held_to_their_form() {
+    for length in [0, 31, 33] {
+        let octets = vec![7; length];
+        assert_eq!(NodeKey::from_octets(&octets).unwrap_err(), SealedError::NotSeed(length));
+        assert_eq!(PolicyKey::from_seed(&octets).unwrap_err(), SealedError::NotSeed(length));
+    }
+    let node = NodeKey::generate().unwrap();
+    let good = node.public().as_bytes();
+    assert_eq!(good.len(), KEM_PUBLIC);
+    assert_eq!(KemPublic::parse(good).as_ref(), Ok(node.public()));
+    assert_eq!(KemPublic::from_text(&node.public().to_text()).as_ref(), Ok(node.public()));
+    for wrong in [&good[1..], &[good, &[0]].concat(), b"", &[0xff; KEM_PUBLIC]] {
+        assert_eq!(KemPublic::parse(wrong), Err(SealedError::NotPublic), "{} octets", wrong.len());
+    }
+    assert_eq!(KemPublic::from_text("!"), Err(SealedError::NotPublic));
+    assert_ne!(NodeKey::generate().unwrap().public(), node.public(), "random");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn changed_octets_never_open(at in any::<proptest::sample::Index>(), bits in 1_u8..) {
+        static ONCE: std::sync::OnceLock<(NodeKey, PolicyKey, Vec<u8>, Vec<u8>)> = std::sync::OnceLock::new();
+        let ec = key(KeyType::P256);
+        let (node, policy, wrap, sealed) = ONCE.get_or_init(|| {
+            let (node, policy) = (NodeKey::generate().unwrap(), PolicyKey::generate().unwrap());
+            let wrap = policy.wrap_for(node.public(), &WRAP_CONTEXT).unwrap();
+            let sealed = seal_key(policy.public(), &ec, &seal_context(&ec)).unwrap();
+            (node, policy, wrap, sealed)
+        });
+        let flip = |octets: &[u8]| {
+            let mut changed = octets.to_vec();
+            changed[at.index(octets.len())] ^= bits;
+            changed
+        };
+        for error in [
+            node.unwrap_seed(&flip(wrap), &WRAP_CONTEXT).unwrap_err(),
+            policy.open_key(&flip(sealed), &seal_context(&ec)).unwrap_err(),
+        ] {
+            prop_assert!(matches!(error, SealedError::Forged | SealedError::Algorithm(_)), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn octets_of_any_kind_are_an_error(octets in proptest::collection::vec(any::<u8>(), 0..1_400)) {
+        let policy = PolicyKey::from_seed(&[1; SEED]).unwrap();
+        let node = NodeKey::from_octets(&[1; SEED]).unwrap();
+        let context = SealContext { policy: [1; 16], generation: 1, spki_sha256: [0; 32] };
+        let first = [&[1][..], &octets].concat();
+        for octets in [octets, first] {
+            prop_assert!(policy.open_key(&octets, &context).is_err());
+            prop_assert!(node.unwrap_seed(&octets, &WRAP_CONTEXT).is_err());
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! Places where private keys may be: sites, the tokens by which nodes join them, the nodes, who is there, and the policies over
+//! them.
+
+mod nodes;
+mod policies;
+mod presence;
+mod sealed_keys;
+mod state;
+mod tokens;
+mod wraps;
+
+pub use nodes::{
+    KEM_OCTETS, NewStatement, NodeFilter, NodeRow, insert_node, is_node_taken, live_nodes, node_certified,
+    put_statements, retire_node, set_node_address, sign_nodes_of_site,
+};
+pub use policies::{
+    GenerationRow, PolicyRemoval, PolicyRow, SEALED_SEEDS, count_policies, insert_policy, remove_policy,
+    retire_generations, rotate_policy,
+};
+pub use presence::{NodeLease, flip_nodes, put_leases};
+pub use sealed_keys::{
+    Resealed, SealedKeyRow, SealedPut, count_sealed_keys, put_sealed_key, reseal_keys, withdraw_sealed_key,
+};
+pub use state::{KeyChange, KeyState, PolicyChange, WrapChange};
+pub use tokens::{NodeTokenRow, delete_node_token, delete_node_tokens_of, insert_node_token, use_node_token};
+pub use wraps::{NewWrap, PlacedNode, WrapKey, node_kems, put_wraps, withdraw_wraps};
+
+use uuid::Uuid;
+
+use crate::cursor::{Cursor, Page};
+use crate::error::StoreError;
+use crate::scans::{key_or, page};
+use crate::store::{Cost, Store, limit_of};
+use crate::tx::{Bulk, Tx};
+use crate::value::{Row, Value};
+
+/// A site.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct SiteRow {
+    /// Its identity.
+    pub id: Uuid,
+    /// Its name, unique.
+    pub name: String,
+    /// JSON object of texts.
+    pub attributes: String,
+    /// Moves with every change, from 1.
+    pub revision: i64,
+    /// When it was made, µs.
+    pub created_at_us: i64,
+    /// When it last changed, µs.
+    pub updated_at_us: i64,
+}
+
+const SITE: &str = "-- key_site
+SELECT uuid, name, attributes, revision, created_at, updated_at FROM key_sites WHERE uuid = ?1";
+
+const SITE_NAMED: &str = "-- key_site_named
+SELECT uuid, name, attributes, revision, created_at, updated_at FROM key_sites WHERE name = ?1";
+
+const SITES: &str = "-- key_sites
+SELECT uuid, name, attributes, revision, created_at, updated_at FROM key_sites WHERE name > ?1 ORDER BY name LIMIT ?2";
+
+const SITES_COUNT: &str = "-- key_sites_count
+SELECT count(*) FROM key_sites";
+
+const INSERT: &str = "-- key_site_insert
+INSERT INTO key_sites (uuid, name, attributes, revision, created_at, updated_at)
+VALUES (?1, ?2, ?3, 1, ?4, ?4) ON CONFLICT DO NOTHING";
+
+const UPDATE: &str = "-- key_site_update
+UPDATE key_sites SET name = ?3, attributes = ?4, revision = revision + 1, updated_at = ?5
+WHERE uuid = ?1 AND revision = ?2
+AND NOT EXISTS (SELECT 1 FROM key_sites other WHERE other.name = ?3 AND other.uuid <> ?1)";
+
+/// Writes what is there: whoever else locks, changes or removes the site waits for the end of this transaction.
+const LOCK: &str = "-- key_site_lock
+UPDATE key_sites SET revision = revision WHERE uuid = ?1
+RETURNING uuid, name, attributes, revision, created_at, updated_at";
+
+const DELETE: &str = "-- key_site_delete
+DELETE FROM key_sites WHERE uuid = ?1";
+
+const CHANGES_TAKE: &str = "-- key_changes_take
+UPDATE key_places SET last_change = last_change + ?1 WHERE id = 1 RETURNING last_change";
+
+const CHANGES_LAST: &str = "-- key_changes_last
+SELECT last_change FROM key_places WHERE id = 1";
+
+const SIGNER: &str = "-- key_statement_signer
+SELECT signer FROM key_places WHERE id = 1";
+
+const SIGNER_CLAIM: &str = "-- key_statement_signer_claim
+UPDATE key_places SET signer = ?1 WHERE id = 1 AND signer IS NULL";
+
+pub(crate) const ALL: &[&str] = &[
+    SITE,
+    SITE_NAMED,
+    SITES,
+    SITES_COUNT,
+    INSERT,
+    UPDATE,
+    LOCK,
+    DELETE,
+    CHANGES_TAKE,
+    CHANGES_LAST,
+    SIGNER,
+    SIGNER_CLAIM,
+    tokens::INSERT,
+    tokens::USE,
+    tokens::USED_FOR,
+    tokens::DELETE,
+    tokens::DELETE_OF,
+    tokens::TOKENS,
+    tokens::PURGE,
+    nodes::NODE,
+    nodes::NODE_NAMED,
+    nodes::NODE_OF_KEY,
+    nodes::CHANGED,
+    nodes::DUE,
+    nodes::INSERT,
+    nodes::TAKEN,
+    nodes::LIVE,
+    nodes::CERTIFIED,
+    nodes::ADDRESS,
+    nodes::RETIRE,
+    nodes::SIGN_SITE,
+    presence::ENTER,
+    presence::LEAVE,
+    presence::FLIPS,
+    policies::POLICY,
+    policies::POLICY_NAMED,
+    policies::POLICIES,
+    policies::COUNT,
+    policies::INSERT,
+    policies::INSERT_GENERATION,
+    policies::ROTATE,
+    policies::TOUCH,
+    policies::REMOVE,
+    policies::DELETE_GENERATIONS,
+    policies::RETIRE,
+    policies::GENERATIONS,
+    policies::GENERATIONS_ALL,
+    policies::SEED,
+    policies::BEHIND,
+    policies::PURGE,
+    SEALED_SEEDS.page,
+    SEALED_SEEDS.count,
+    SEALED_SEEDS.heads,
+    wraps::PLACED,
+    wraps::LIVE,
+    wraps::OF_POLICY,
+    wraps::WRAPPED_NODES,
+    wraps::POLICIES_OF_NODE,
+    wraps::PURGE,
+    sealed_keys::KEY,
+    sealed_keys::KEYS,
+    sealed_keys::COUNT,
+    sealed_keys::COUNT_OF,
+    sealed_keys::BY_GENERATION,
+    sealed_keys::PUT,
+    sealed_keys::WITHDRAW,
+    sealed_keys::BEHIND,
+    sealed_keys::PURGE,
+    state::POLICIES,
+    state::WRAPS,
+    state::KEYS,
+];
+
+pub(crate) const BULKS: &[&Bulk] = &[
+    &nodes::STATEMENTS,
+    &presence::LEASES,
+    &presence::FLIP,
+    &presence::CHANGE,
+    &SEALED_SEEDS.replace,
+    &wraps::KEMS,
+    &wraps::HOLD,
+    &wraps::PUT,
+    &wraps::WITHDRAW,
+    &sealed_keys::RESEAL,
+];
+
+/// Every form of the page of nodes.
+pub(crate) fn composed() -> Vec<String> {
+    nodes::composed()
+}
+
+/// Takes numbers for `count` changes that nodes read, and answers the first: they go up to the first plus `count`, without
+/// it. Until this transaction ends nobody else takes any, so that whoever reads past a number misses none before it. Call
+/// it after [`lock_site`], and before any row of a node is written.
+///
+/// # Errors
+/// Those of the database.
+pub async fn take_changes(tx: &mut Tx, count: usize) -> Result<i64, StoreError> {
+    let count = i64::try_from(count).unwrap_or(i64::MAX);
+    let row = tx.row(CHANGES_TAKE, vec![count.into()]).await?;
+    let last = row
+        .map_or_else(|| Err(StoreError::Corrupt("key_places has no row".to_owned())), |mut row| row.int())?;
+    Ok(last - count + 1)
+}
+
+/// Makes `key` the one that signs statements; false when there is one.
+///
+/// # Errors
+/// Those of the database.
+pub async fn claim_statement_signer(tx: &mut Tx, key: Uuid) -> Result<bool, StoreError> {
+    Ok(tx.execute(SIGNER_CLAIM, vec![key.into()]).await? == 1)
+}
+
+/// Enters a site; false when its name is taken.
+///
+/// # Errors
+/// Those of the database.
+pub async fn insert_site(tx: &mut Tx, site: &SiteRow) -> Result<bool, StoreError> {
+    let parameters = vec![
+        site.id.into(),
+        site.name.as_str().into(),
+        site.attributes.as_str().into(),
+        site.created_at_us.into(),
+    ];
+    Ok(tx.execute(INSERT, parameters).await? == 1)
+}
+
+/// Changes a site; false when it has another revision, or the name is taken.
+///
+/// # Errors
+/// Those of the database.
+pub async fn update_site(
+    tx: &mut Tx,
+    id: Uuid,
+    revision: i64,
+    name: &str,
+    attributes: &str,
+    at_us: i64,
+) -> Result<bool, StoreError> {
+    let parameters = vec![id.into(), revision.into(), name.into(), attributes.into(), at_us.into()];
+    Ok(tx.execute(UPDATE, parameters).await? == 1)
+}
+
+/// Holds a site as it is until this transaction ends; `None` when there is none.
+///
+/// # Errors
+/// Those of the database.
+pub async fn lock_site(tx: &mut Tx, id: Uuid) -> Result<Option<SiteRow>, StoreError> {
+    tx.row(LOCK, vec![id.into()]).await?.map(site_of).transpose()
+}
+
+/// Removes a site, whatever it holds; false when there is none.
+///
+/// # Errors
+/// Those of the database.
+pub async fn delete_site(tx: &mut Tx, id: Uuid) -> Result<bool, StoreError> {
+    Ok(tx.execute(DELETE, vec![id.into()]).await? == 1)
+}
+
+/// How many sites there are.
+///
+/// # Errors
+/// Those of the database.
+pub async fn count_sites(tx: &mut Tx) -> Result<i64, StoreError> {
+    tx.row(SITES_COUNT, Vec::new()).await?.map_or(Ok(0), |mut row| row.int())
+}
+
+impl Store {
+    /// A site by its identity.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn key_site(&self, id: Uuid) -> Result<Option<SiteRow>, StoreError> {
+        self.row(SITE, vec![id.into()]).await?.map(site_of).transpose()
+    }
+
+    /// A site by its name.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn key_site_named(&self, name: &str) -> Result<Option<SiteRow>, StoreError> {
+        self.row(SITE_NAMED, vec![name.into()]).await?.map(site_of).transpose()
+    }
+
+    /// Sites by name.
+    ///
+    /// # Errors
+    /// Those of the database; [`StoreError::BadCursor`].
+    pub async fn key_sites(&self, after: Option<&Cursor>, limit: usize) -> Result<Page<SiteRow>, StoreError> {
+        let (limit, rows) = limit_of(limit);
+        let mut parameters = key_or(after, "key_sites", &[Value::Text(String::new())])?;
+        parameters.push(rows.into());
+        let found = self.rows(Cost::Walk, SITES, parameters).await?;
+        page(found, limit, "key_sites", |row| {
+            let site = site_of(row)?;
+            let key = vec![site.name.as_str().into()];
+            Ok((site, key))
+        })
+    }
+
+    /// The number of the last change that nodes read, 0 before the first.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn last_key_change(&self) -> Result<i64, StoreError> {
+        self.row(CHANGES_LAST, Vec::new()).await?.map_or(Ok(0), |mut row| row.int())
+    }
+
+    /// The key that signs statements, in the table of keys; `None` before the first.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn statement_signer(&self) -> Result<Option<Uuid>, StoreError> {
+        self.row(SIGNER, Vec::new()).await?.map_or(Ok(None), |mut row| row.maybe_uuid())
+    }
+}
+
+fn site_of(mut row: Row) -> Result<SiteRow, StoreError> {
+    Ok(SiteRow {
+        id: row.uuid()?,
+        name: row.text()?,
+        attributes: row.text()?,
+        revision: row.int()?,
+        created_at_us: row.int()?,
+        updated_at_us: row.int()?,
+    })
+}

@@ -1,0 +1,273 @@
+//! Private keys sealed to policies.
+
+use uuid::Uuid;
+
+use crate::cursor::{Cursor, Page};
+use crate::error::StoreError;
+use crate::scans::{key_or, page};
+use crate::store::{Cost, Store, limit_of};
+use crate::tx::{Bulk, Column, Tx};
+use crate::value::{Row, Value};
+
+/// A sealed key, without what is sealed.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct SealedKeyRow {
+    /// SHA-256 of its SubjectPublicKeyInfo: its identity.
+    pub spki_sha256: [u8; 32],
+    /// Its SubjectPublicKeyInfo, DER.
+    pub spki: Vec<u8>,
+    /// What people call it.
+    pub name: String,
+    /// Its kind, a word.
+    pub kind: String,
+    /// Sealed to this policy.
+    pub policy: Uuid,
+    /// To this pair of it.
+    pub generation: u32,
+    /// Who sealed it.
+    pub created_by: String,
+    /// When it first came, µs.
+    pub created_at_us: i64,
+    /// When it was last sealed, µs.
+    pub updated_at_us: i64,
+}
+
+/// What became of a sealed key that was to be stored.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum SealedPut {
+    /// It is stored.
+    Stored,
+    /// There is no such policy.
+    NoPolicy,
+    /// It is sealed to another generation than this, the newest.
+    Behind(u32),
+}
+
+/// A key that was sealed anew.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Resealed {
+    /// Which.
+    pub spki_sha256: [u8; 32],
+    /// The generation that it was sealed to.
+    pub from: u32,
+    /// As it is sealed now.
+    pub blob: Vec<u8>,
+}
+
+macro_rules! key_select {
+    ($name:literal, $rest:literal) => {
+        concat!(
+            "-- ",
+            $name,
+            "\nSELECT spki_sha256, spki, name, kind, policy, generation, created_by, created_at, updated_at, id \
+             FROM sealed_keys\n",
+            $rest
+        )
+    };
+}
+
+pub(super) const KEY: &str = key_select!("sealed_key", "WHERE spki_sha256 = ?1 AND removed_at IS NULL");
+pub(super) const KEYS: &str = key_select!(
+    "sealed_keys",
+    "WHERE (name, id) > (?1, ?2) AND removed_at IS NULL ORDER BY name, id LIMIT ?3"
+);
+
+pub(super) const COUNT: &str = "-- sealed_keys_count
+SELECT count(*) FROM sealed_keys WHERE removed_at IS NULL";
+
+pub(super) const COUNT_OF: &str = "-- sealed_keys_count_of_policy
+SELECT count(*) FROM sealed_keys WHERE policy = ?1 AND removed_at IS NULL";
+
+pub(super) const BY_GENERATION: &str = "-- sealed_keys_by_generation
+SELECT generation, count(*) FROM sealed_keys WHERE policy = ?1 AND removed_at IS NULL GROUP BY generation";
+
+pub(super) const PUT: &str = "-- sealed_key_put
+INSERT INTO sealed_keys (spki_sha256, spki, name, kind, policy, generation, blob, changed, created_by, created_at, updated_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?10)
+ON CONFLICT (spki_sha256) DO UPDATE SET name = excluded.name, policy = excluded.policy, generation = excluded.generation,
+  blob = excluded.blob, changed = excluded.changed, created_by = excluded.created_by, updated_at = excluded.updated_at,
+  removed_at = NULL";
+
+pub(super) const WITHDRAW: &str = "-- sealed_key_withdraw
+UPDATE sealed_keys SET blob = NULL, changed = ?2, updated_at = ?3, removed_at = ?3
+WHERE spki_sha256 = ?1 AND removed_at IS NULL";
+
+pub(super) const BEHIND: &str = "-- sealed_keys_behind
+SELECT spki_sha256, generation, blob FROM sealed_keys
+WHERE policy = ?1 AND generation < ?2 AND removed_at IS NULL ORDER BY generation, spki_sha256 LIMIT ?3";
+
+pub(super) const RESEAL: Bulk = Bulk {
+    sqlite: "-- sealed_keys_reseal
+UPDATE sealed_keys SET blob = ?2, generation = ?5, changed = ?6, updated_at = ?7
+WHERE spki_sha256 = ?1 AND policy = ?3 AND generation = ?4 AND removed_at IS NULL RETURNING generation",
+    postgres: "-- sealed_keys_reseal
+UPDATE sealed_keys SET blob = u.blob, generation = u.new, changed = u.changed, updated_at = u.at
+FROM UNNEST(?1::bytea[], ?2::bytea[], ?3::uuid[], ?4::bigint[], ?5::bigint[], ?6::bigint[], ?7::bigint[])
+     AS u (spki_sha256, blob, policy, was, new, changed, at)
+WHERE sealed_keys.spki_sha256 = u.spki_sha256 AND sealed_keys.policy = u.policy AND sealed_keys.generation = u.was
+AND sealed_keys.removed_at IS NULL RETURNING sealed_keys.generation",
+};
+
+pub(super) const PURGE: &str = "-- sealed_keys_purge
+DELETE FROM sealed_keys WHERE removed_at < ?1";
+
+/// How many keys are sealed, to all policies.
+///
+/// # Errors
+/// Those of the database.
+pub async fn count_sealed_keys(tx: &mut Tx) -> Result<i64, StoreError> {
+    tx.row(COUNT, Vec::new()).await?.map_or(Ok(0), |mut row| row.int())
+}
+
+pub(super) async fn count_of(tx: &mut Tx, policy: Uuid) -> Result<i64, StoreError> {
+    tx.row(COUNT_OF, vec![policy.into()]).await?.map_or(Ok(0), |mut row| row.int())
+}
+
+/// Stores a sealed key, in place of what was sealed of it before; nodes are told.
+///
+/// # Errors
+/// Those of the database.
+pub async fn put_sealed_key(tx: &mut Tx, key: &SealedKeyRow, blob: &[u8]) -> Result<SealedPut, StoreError> {
+    // Rotations take numbers, too: from here on the newest generation stays the newest.
+    let changed = super::take_changes(tx, 1).await?;
+    match super::policies::newest_generation(tx, key.policy).await? {
+        None => return Ok(SealedPut::NoPolicy),
+        Some(newest) if newest != key.generation => return Ok(SealedPut::Behind(newest)),
+        Some(_) => {}
+    }
+    let parameters = vec![
+        key.spki_sha256.as_slice().into(),
+        key.spki.as_slice().into(),
+        key.name.as_str().into(),
+        key.kind.as_str().into(),
+        key.policy.into(),
+        i64::from(key.generation).into(),
+        blob.into(),
+        changed.into(),
+        key.created_by.as_str().into(),
+        key.updated_at_us.into(),
+    ];
+    tx.execute(PUT, parameters).await?;
+    Ok(SealedPut::Stored)
+}
+
+/// Withdraws a sealed key: what is sealed is removed, and nodes are told. False when there is none.
+///
+/// # Errors
+/// Those of the database.
+pub async fn withdraw_sealed_key(
+    tx: &mut Tx,
+    spki_sha256: &[u8; 32],
+    at_us: i64,
+) -> Result<bool, StoreError> {
+    let changed = super::take_changes(tx, 1).await?;
+    let parameters = vec![spki_sha256.as_slice().into(), changed.into(), at_us.into()];
+    Ok(tx.execute(WITHDRAW, parameters).await? == 1)
+}
+
+/// Puts keys that were sealed anew to generation `into` in place of what they were made from; what was sealed or
+/// withdrawn by others meanwhile stays as it is. Says how many.
+///
+/// # Errors
+/// Those of the database.
+pub async fn reseal_keys(
+    tx: &mut Tx,
+    policy: Uuid,
+    into: u32,
+    keys: Vec<Resealed>,
+    at_us: i64,
+) -> Result<usize, StoreError> {
+    let (count, first) = (keys.len(), super::take_changes(tx, keys.len()).await?);
+    let (mut hashes, mut blobs) = (Vec::with_capacity(count), Vec::with_capacity(count));
+    let mut was = Vec::with_capacity(count);
+    for key in keys {
+        hashes.push(key.spki_sha256.to_vec());
+        blobs.push(key.blob);
+        was.push(i64::from(key.from));
+    }
+    let columns = vec![
+        Column::Blob(hashes),
+        Column::Blob(blobs),
+        Column::Uuid(vec![policy; count]),
+        Column::Int(was),
+        Column::Int(vec![i64::from(into); count]),
+        Column::Int((first..).take(count).collect()),
+        Column::Int(vec![at_us; count]),
+    ];
+    Ok(tx.bulk(&RESEAL, columns).await?.len())
+}
+
+impl Store {
+    /// A sealed key.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn sealed_key(&self, spki_sha256: &[u8; 32]) -> Result<Option<SealedKeyRow>, StoreError> {
+        self.row(KEY, vec![spki_sha256.as_slice().into()]).await?.map(|mut row| key_of(&mut row)).transpose()
+    }
+
+    /// Sealed keys by name.
+    ///
+    /// # Errors
+    /// Those of the database; [`StoreError::BadCursor`].
+    pub async fn sealed_keys(
+        &self,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<SealedKeyRow>, StoreError> {
+        let (limit, rows) = limit_of(limit);
+        let first = [Value::Text(String::new()), Value::Int(0)];
+        let mut parameters = key_or(after, "sealed_keys", &first)?;
+        parameters.push(rows.into());
+        let found = self.rows(Cost::Walk, KEYS, parameters).await?;
+        page(found, limit, "sealed_keys", |mut row| {
+            let key = key_of(&mut row)?;
+            let at = vec![key.name.as_str().into(), row.int()?.into()];
+            Ok((key, at))
+        })
+    }
+
+    /// How many keys are sealed to each generation of a policy.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn sealed_keys_by_generation(
+        &self,
+        policy: Uuid,
+    ) -> Result<std::collections::BTreeMap<u32, u64>, StoreError> {
+        let rows = self.rows(Cost::Walk, BY_GENERATION, vec![policy.into()]).await?;
+        rows.into_iter().map(|mut row| Ok((row.number()?, row.number()?))).collect()
+    }
+
+    /// Keys sealed to generations of a policy below `newest`, as they are sealed.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn sealed_keys_behind(
+        &self,
+        policy: Uuid,
+        newest: u32,
+        limit: usize,
+    ) -> Result<Vec<Resealed>, StoreError> {
+        let (limit, _) = limit_of(limit);
+        let parameters = vec![policy.into(), i64::from(newest).into(), (limit as i64).into()];
+        let rows = self.rows(Cost::Walk, BEHIND, parameters).await?;
+        let read =
+            |mut row: Row| Ok(Resealed { spki_sha256: row.hash()?, from: row.number()?, blob: row.blob()? });
+        rows.into_iter().map(read).collect()
+    }
+}
+
+fn key_of(row: &mut Row) -> Result<SealedKeyRow, StoreError> {
+    Ok(SealedKeyRow {
+        spki_sha256: row.hash()?,
+        spki: row.blob()?,
+        name: row.text()?,
+        kind: row.text()?,
+        policy: row.uuid()?,
+        generation: row.number()?,
+        created_by: row.text()?,
+        created_at_us: row.int()?,
+        updated_at_us: row.int()?,
+    })
+}

@@ -1,0 +1,172 @@
+//! What a node reads: everything that changed since it last asked.
+
+use uuid::Uuid;
+
+use crate::error::StoreError;
+use crate::store::{Cost, Store, limit_of};
+use crate::value::Row;
+
+/// A policy, as nodes read it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct PolicyChange {
+    /// Which.
+    pub id: Uuid,
+    /// Its name.
+    pub name: String,
+    /// Which nodes satisfy it.
+    pub formula: String,
+    /// Its newest pair.
+    pub generation: u32,
+    /// Whether it is gone.
+    pub removed: bool,
+    /// The number of the change.
+    pub changed: i64,
+}
+
+/// A wrap, as its node reads it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct WrapChange {
+    /// Of this policy.
+    pub policy: Uuid,
+    /// Of this pair of it.
+    pub generation: u32,
+    /// The wrap; `None` once it is withdrawn.
+    pub blob: Option<Vec<u8>>,
+    /// The number of the change.
+    pub changed: i64,
+}
+
+/// A sealed key, as nodes read it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct KeyChange {
+    /// SHA-256 of its SubjectPublicKeyInfo.
+    pub spki_sha256: [u8; 32],
+    /// Its SubjectPublicKeyInfo, DER.
+    pub spki: Vec<u8>,
+    /// What people call it.
+    pub name: String,
+    /// Its kind, a word.
+    pub kind: String,
+    /// Sealed to this policy.
+    pub policy: Uuid,
+    /// To this pair of it.
+    pub generation: u32,
+    /// What is sealed; `None` once it is withdrawn.
+    pub blob: Option<Vec<u8>>,
+    /// The number of the change.
+    pub changed: i64,
+}
+
+/// Changes after a number, each list in the order of its numbers.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct KeyState {
+    /// Policies.
+    pub policies: Vec<PolicyChange>,
+    /// The node's wraps.
+    pub wraps: Vec<WrapChange>,
+    /// Sealed keys, those of all policies.
+    pub keys: Vec<KeyChange>,
+    /// All changes up to this number are in this page or in those before it.
+    pub next: i64,
+    /// Whether there is more after it.
+    pub more: bool,
+}
+
+pub(super) const POLICIES: &str = "-- key_state_policies
+SELECT uuid, name, formula, generation, COALESCE(removed_at, 0), changed FROM key_policies
+WHERE changed > ?1 AND changed <= ?2 ORDER BY changed LIMIT ?3";
+
+pub(super) const WRAPS: &str = "-- key_state_wraps
+SELECT policy, generation, blob, changed FROM key_policy_wraps
+WHERE node = ?1 AND changed > ?2 AND changed <= ?3 ORDER BY changed LIMIT ?4";
+
+pub(super) const KEYS: &str = "-- key_state_keys
+SELECT spki_sha256, spki, name, kind, policy, generation, blob, changed FROM sealed_keys
+WHERE changed > ?1 AND changed <= ?2 ORDER BY changed LIMIT ?3";
+
+impl Store {
+    /// What changed for a node after the number `after`, at most `limit` of each kind. Ask again with `next` until there
+    /// is no more.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn key_state(&self, node: Uuid, after: i64, limit: usize) -> Result<KeyState, StoreError> {
+        let (limit, _) = limit_of(limit);
+        // Before the rows: numbers are given in the order of commits, so all up to this one can be seen.
+        let last = self.last_key_change().await?.max(after);
+        let rows = limit as i64;
+        let bounds = || vec![after.into(), last.into(), rows.into()];
+        let of_node = vec![node.into(), after.into(), last.into(), rows.into()];
+        let policies = self.rows(Cost::Walk, POLICIES, bounds()).await?;
+        let wraps = self.rows(Cost::Walk, WRAPS, of_node).await?;
+        let keys = self.rows(Cost::Walk, KEYS, bounds()).await?;
+        let mut state = KeyState {
+            policies: policies.into_iter().map(policy_of).collect::<Result<_, _>>()?,
+            wraps: wraps.into_iter().map(wrap_of).collect::<Result<_, _>>()?,
+            keys: keys.into_iter().map(key_of).collect::<Result<_, _>>()?,
+            next: last,
+            more: false,
+        };
+        // A full list may go on: what is past its end is for the next page, of the other lists as well, so that a key
+        // never comes before the wrap that opens it.
+        let ends = [
+            (state.policies.len(), state.policies.last().map(|one| one.changed)),
+            (state.wraps.len(), state.wraps.last().map(|one| one.changed)),
+            (state.keys.len(), state.keys.last().map(|one| one.changed)),
+        ];
+        for (_, end) in ends.into_iter().filter(|(count, _)| *count == limit) {
+            state.next = end.map_or(state.next, |end| state.next.min(end));
+        }
+        let next = state.next;
+        state.more = next < last;
+        state.policies.retain(|one| one.changed <= next);
+        state.wraps.retain(|one| one.changed <= next);
+        state.keys.retain(|one| one.changed <= next);
+        Ok(state)
+    }
+
+    /// Forgets what was removed before a time: who has not asked since reads everything anew.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn purge_key_state(&self, before_us: i64) -> Result<u64, StoreError> {
+        let mut gone = 0;
+        for statement in [super::policies::PURGE, super::wraps::PURGE, super::sealed_keys::PURGE] {
+            gone += self.execute(statement, vec![before_us.into()]).await?;
+        }
+        Ok(gone)
+    }
+}
+
+fn policy_of(mut row: Row) -> Result<PolicyChange, StoreError> {
+    Ok(PolicyChange {
+        id: row.uuid()?,
+        name: row.text()?,
+        formula: row.text()?,
+        generation: row.number()?,
+        removed: row.flag()?,
+        changed: row.int()?,
+    })
+}
+
+fn wrap_of(mut row: Row) -> Result<WrapChange, StoreError> {
+    Ok(WrapChange {
+        policy: row.uuid()?,
+        generation: row.number()?,
+        blob: row.maybe_blob()?,
+        changed: row.int()?,
+    })
+}
+
+fn key_of(mut row: Row) -> Result<KeyChange, StoreError> {
+    Ok(KeyChange {
+        spki_sha256: row.hash()?,
+        spki: row.blob()?,
+        name: row.text()?,
+        kind: row.text()?,
+        policy: row.uuid()?,
+        generation: row.number()?,
+        blob: row.maybe_blob()?,
+        changed: row.int()?,
+    })
+}

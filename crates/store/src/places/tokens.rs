@@ -1,0 +1,160 @@
+//! Tokens by which nodes join.
+
+use uuid::Uuid;
+
+use crate::cursor::{Cursor, Page};
+use crate::error::StoreError;
+use crate::scans::{key_or, page};
+use crate::store::{Cost, Store, limit_of};
+use crate::tx::Tx;
+use crate::value::{Row, Value};
+
+/// A token that makes one node at a site, once.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct NodeTokenRow {
+    /// Its identity; not the token itself.
+    pub id: Uuid,
+    /// The site.
+    pub site: Uuid,
+    /// The site's name; empty once it is removed.
+    pub site_name: String,
+    /// JSON object: the node's own attributes.
+    pub attributes: String,
+    /// Who made it.
+    pub created_by: String,
+    /// When it was made, µs.
+    pub created_at_us: i64,
+    /// After this it makes no node, µs.
+    pub expires_at_us: i64,
+    /// When it was used, µs.
+    pub used_at_us: Option<i64>,
+    /// The node it made.
+    pub node: Option<Uuid>,
+}
+
+pub(super) const INSERT: &str = "-- key_node_token_insert
+INSERT INTO key_node_tokens (uuid, hash, site, attributes, created_by, created_at, expires_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+
+pub(super) const USE: &str = "-- key_node_token_use
+UPDATE key_node_tokens SET used_at = ?2, node = ?3 WHERE hash = ?1 AND used_at IS NULL AND expires_at > ?2
+RETURNING uuid, site, '', attributes, created_by, created_at, expires_at, used_at, node";
+
+/// Whom a token made that is not over: for the node that got no answer and asks again.
+pub(super) const USED_FOR: &str = "-- key_node_token_used_for
+SELECT node FROM key_node_tokens WHERE hash = ?1 AND used_at IS NOT NULL AND expires_at > ?2";
+
+pub(super) const DELETE: &str = "-- key_node_token_delete
+DELETE FROM key_node_tokens WHERE uuid = ?1";
+
+pub(super) const DELETE_OF: &str = "-- key_node_tokens_delete_of_site
+DELETE FROM key_node_tokens WHERE site = ?1";
+
+/// Newest first.
+pub(super) const TOKENS: &str = "-- key_node_tokens
+SELECT t.uuid, t.site, COALESCE(s.name, ''), t.attributes, t.created_by, t.created_at, t.expires_at, t.used_at, t.node,
+       t.id
+FROM key_node_tokens t LEFT JOIN key_sites s ON s.uuid = t.site WHERE t.id < ?1 ORDER BY t.id DESC LIMIT ?2";
+
+pub(super) const PURGE: &str = "-- key_node_tokens_purge
+DELETE FROM key_node_tokens WHERE expires_at < ?1";
+
+/// Enters a token by its SHA-256.
+///
+/// # Errors
+/// Those of the database.
+pub async fn insert_node_token(tx: &mut Tx, token: &NodeTokenRow, hash: &[u8; 32]) -> Result<(), StoreError> {
+    let parameters = vec![
+        token.id.into(),
+        hash.as_slice().into(),
+        token.site.into(),
+        token.attributes.as_str().into(),
+        token.created_by.as_str().into(),
+        token.created_at_us.into(),
+        token.expires_at_us.into(),
+    ];
+    tx.execute(INSERT, parameters).await.map(drop)
+}
+
+/// Uses a token for `node`. `None` when there is none with this hash, or it is used or expired. The site's name is left
+/// empty.
+///
+/// # Errors
+/// Those of the database.
+pub async fn use_node_token(
+    tx: &mut Tx,
+    hash: &[u8; 32],
+    now_us: i64,
+    node: Uuid,
+) -> Result<Option<NodeTokenRow>, StoreError> {
+    let row = tx.row(USE, vec![hash.as_slice().into(), now_us.into(), node.into()]).await?;
+    row.map(|mut row| token_of(&mut row)).transpose()
+}
+
+/// Removes a token; false when there is none.
+///
+/// # Errors
+/// Those of the database.
+pub async fn delete_node_token(tx: &mut Tx, id: Uuid) -> Result<bool, StoreError> {
+    Ok(tx.execute(DELETE, vec![id.into()]).await? == 1)
+}
+
+/// Removes every token of a site.
+///
+/// # Errors
+/// Those of the database.
+pub async fn delete_node_tokens_of(tx: &mut Tx, site: Uuid) -> Result<(), StoreError> {
+    tx.execute(DELETE_OF, vec![site.into()]).await.map(drop)
+}
+
+impl Store {
+    /// The node that a token has made, while the token is not over.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn node_of_token(&self, hash: &[u8; 32], now_us: i64) -> Result<Option<Uuid>, StoreError> {
+        let row = self.row(USED_FOR, vec![hash.as_slice().into(), now_us.into()]).await?;
+        row.map_or(Ok(None), |mut row| row.maybe_uuid())
+    }
+
+    /// Tokens, newest first.
+    ///
+    /// # Errors
+    /// Those of the database; [`StoreError::BadCursor`].
+    pub async fn node_tokens(
+        &self,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<NodeTokenRow>, StoreError> {
+        let (limit, rows) = limit_of(limit);
+        let mut parameters = key_or(after, "key_node_tokens", &[Value::Int(i64::MAX)])?;
+        parameters.push(rows.into());
+        let found = self.rows(Cost::Walk, TOKENS, parameters).await?;
+        page(found, limit, "key_node_tokens", |mut row| {
+            let token = token_of(&mut row)?;
+            Ok((token, vec![row.int()?.into()]))
+        })
+    }
+
+    /// Removes tokens that expired before a time, used or not; says how many.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn purge_node_tokens(&self, before_us: i64) -> Result<u64, StoreError> {
+        self.execute(PURGE, vec![before_us.into()]).await
+    }
+}
+
+fn token_of(row: &mut Row) -> Result<NodeTokenRow, StoreError> {
+    Ok(NodeTokenRow {
+        id: row.uuid()?,
+        site: row.uuid()?,
+        site_name: row.text()?,
+        attributes: row.text()?,
+        created_by: row.text()?,
+        created_at_us: row.int()?,
+        expires_at_us: row.int()?,
+        used_at_us: row.maybe_int()?,
+        node: row.maybe_uuid()?,
+    })
+}
