@@ -313,6 +313,6 @@ fn entries(folder: &Path) -> Result<Vec<PathBuf>, StateError> {
     listed.map_err(|error: std::io::Error| failed(folder, "list", &error))
 }
 
-fn failed(path: &Path, what: &'static str, error: &std::io::Error) -> StateError {
+pub(crate) fn failed(path: &Path, what: &'static str, error: &std::io::Error) -> StateError {
     StateError::System { path: path.to_owned(), what, reason: error.to_string() }
 }

@@ -20,7 +20,7 @@ pub use fault::{Fault, Halted};
 pub use file::FileError;
 pub use hook::HookError;
 pub use journal::{BACKUPS_KEPT, StateError};
-pub(crate) use journal::{STAGED, make_folder, read_json, remove, write_json, write_private};
+pub(crate) use journal::{STAGED, failed, make_folder, read_json, remove, write_json, write_private};
 pub use keystore::KeystoreError;
 pub use material::{Material, MaterialError};
 pub use target::{
