@@ -13,6 +13,7 @@ pub mod job;
 pub mod lifecycle;
 pub mod managed;
 pub mod people;
+pub mod places;
 pub mod policy;
 pub mod posts;
 pub mod renewal;

@@ -1,0 +1,3 @@
+//! Places where private keys may be.
+
+pub mod policies;
