@@ -7,3 +7,4 @@ mod alerts;
 mod deploy;
 mod issuers;
 mod life;
+mod places;
