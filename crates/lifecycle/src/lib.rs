@@ -10,6 +10,7 @@ pub mod deploy;
 pub mod dns01;
 pub mod issuers;
 pub mod job;
+pub mod joining;
 pub mod lifecycle;
 pub mod managed;
 pub mod people;

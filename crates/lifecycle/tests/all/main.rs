@@ -8,3 +8,4 @@ mod deploy;
 mod issuers;
 mod key_policies;
 mod life;
+mod places;
