@@ -9,8 +9,9 @@ use crate::bench::BenchArgs;
 use crate::ca_command::CaArgs;
 use crate::control::{
     AlertCommand, ApprovalCommand, AuditCommand, CertificateCommand, CredentialArgs, DocumentCommand,
-    IssuerCommand, JobCommand, KeyCommand, Noun, OwnerCommand, PolicyCommand, ProfileDocument, RouteArgs,
-    TargetDocument, TeamDocument, TokenCommand, TransparencyCommand, UserCommand, WatchCommand,
+    IssuerCommand, JobCommand, KeyCommand, NodeCommand, Noun, OwnerCommand, PolicyCommand, ProfileDocument,
+    RouteArgs, SiteCommand, TargetDocument, TeamDocument, TokenCommand, TransparencyCommand, UserCommand,
+    WatchCommand,
 };
 use crate::edge_command::EdgeArgs;
 use crate::exit::EXIT_CODES;
@@ -109,6 +110,10 @@ pub(crate) enum Command {
     Key(Noun<KeyCommand>),
     /// The key service: sign for TLS terminators that do not hold the keys
     Keys(KeysArgs),
+    /// Sites of the key service, and what is so at each
+    Site(Noun<SiteCommand>),
+    /// Nodes of the key service: tokens by which they join, who is there, retiring
+    Node(Noun<NodeCommand>),
     /// Terminate TLS for certificates whose keys are with the key service
     Edge(Box<EdgeArgs>),
     /// API tokens

@@ -79,6 +79,8 @@ fn run(cli: &Cli) -> Outcome<Exit> {
         Command::Ct(noun) => block_on(control::run(noun, &cli.global)),
         Command::Watch(noun) => block_on(control::run(noun, &cli.global)),
         Command::Audit(noun) => block_on(control::run(noun, &cli.global)),
+        Command::Site(noun) => block_on(control::run(noun, &cli.global)),
+        Command::Node(noun) => block_on(control::run(noun, &cli.global)),
         Command::Key(noun) => block_on(control::run(noun, &cli.global)),
         Command::Keys(args) => block_on(keys_command::run(args, &cli.global)),
         Command::Edge(args) => block_on(edge_command::run(args, &cli.global)),

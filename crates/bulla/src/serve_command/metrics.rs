@@ -7,6 +7,7 @@ use credentials::Credentials;
 use lifecycle::alerts::Alerts;
 use lifecycle::issuers::Issuers;
 use lifecycle::lifecycle::Lifecycle;
+use lifecycle::places::Places;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -24,6 +25,7 @@ pub(super) struct Figures {
     pub(super) authority: Authority,
     pub(super) lifecycle: Lifecycle,
     pub(super) issuers: Issuers,
+    pub(super) places: Places,
     pub(super) alerts: Alerts,
     pub(super) monitor: Monitor,
     pub(super) credentials: Credentials,
@@ -84,6 +86,11 @@ struct FetchLabels {
 }
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct StateLabel {
+    state: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
 struct WhatLabel {
     what: &'static str,
 }
@@ -112,6 +119,7 @@ impl Collector for Figures {
         self.logs(&mut encoder)?;
         self.revocation(&mut encoder)?;
         self.rotation(&mut encoder)?;
+        self.nodes(&mut encoder)?;
         self.alerts(&mut encoder)
     }
 }
@@ -180,6 +188,15 @@ impl Figures {
         let behind = vec![(NoLabel {}, report.behind_s as f64)];
         let help = "How long the longest due credential has been due";
         gauge(encoder, "bulla_credential_rotation_lag_seconds", help, behind)
+    }
+
+    /// Of the key service, as this server last saw them.
+    fn nodes(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let (present, absent) = self.places.counts();
+        let all = [("present", present), ("absent", absent)];
+        let all = all.map(|(state, count)| (StateLabel { state }, count as f64));
+        let help = "Nodes of the key service that are not retired";
+        gauge(encoder, "bulla_lifecycle_key_nodes", help, all.to_vec())
     }
 
     fn loops(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {

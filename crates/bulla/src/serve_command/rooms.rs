@@ -14,19 +14,20 @@ use authority::scep::{Scep, ScepOptions};
 use authority::{Authority, AuthorityOptions};
 use credentials::{Credentials, CredentialsOptions, HOOK_LIMIT, Hook, HookSender};
 use futures_util::future::BoxFuture;
-use lifecycle::agents::{Agents, AgentsParts, CertifyByAuthority};
+use lifecycle::agents::{Agents, AgentsParts};
 use lifecycle::alerts::{AlertOptions, Alerts, Channels};
 use lifecycle::issuers::{IssuerContext, Issuers, Responders};
+use lifecycle::joining::CertifyByAuthority;
 use lifecycle::lifecycle::{Lifecycle, LifecycleOptions};
+use lifecycle::places::{Places, PlacesParts};
 use outbound::resolve::Resolver;
 use scan::ct::Monitor;
 use scan::history::History;
 use scan::ownership::Ownership;
 use scan::watch::{WatchOptions, Watches};
 use server::State;
-use server::access::{AccessControl, SessionOptions, TokenPasswords};
+use server::access::{AccessControl, SessionOptions, TokenPasswords, uri_identity_key};
 use server::listen::Running;
-use server::routes::agents::agent_identity;
 use server::routes::credhub::{CredHub, CredHubOptions, UaaOptions};
 use store::{Clock, Store};
 use tokio::task::JoinSet;
@@ -56,6 +57,7 @@ pub(super) struct Rooms {
     issuers: Issuers,
     lifecycle: Lifecycle,
     agents: Agents,
+    places: Places,
     alerts: Alerts,
     monitor: Monitor,
     watches: Watches,
@@ -116,8 +118,16 @@ impl Rooms {
             keystore: keystore.clone(),
             clock: clock.clone(),
             work: Arc::new(lifecycle.clone()),
-            certify: Arc::new(CertifyByAuthority::new(authority.clone())),
-            identity: agent_identity(),
+            certify: Arc::new(CertifyByAuthority::agents(authority.clone())),
+            identity: Arc::new(uri_identity_key),
+            ca_pem: root_pem.clone(),
+        });
+        let places = Places::new(PlacesParts {
+            store: store.clone(),
+            keystore: keystore.clone(),
+            clock: clock.clone(),
+            certify: Arc::new(CertifyByAuthority::nodes(authority.clone())),
+            identity: Arc::new(uri_identity_key),
             ca_pem: root_pem,
         });
         let alerts = Alerts::new(
@@ -161,6 +171,7 @@ impl Rooms {
             .with(issuers.clone())
             .with(lifecycle.clone())
             .with(agents.clone())
+            .with(places.clone())
             .with(alerts.clone())
             .with(monitor.clone())
             .with(watches.clone())
@@ -178,6 +189,7 @@ impl Rooms {
             authority: authority.clone(),
             lifecycle: lifecycle.clone(),
             issuers: issuers.clone(),
+            places: places.clone(),
             alerts: alerts.clone(),
             monitor: monitor.clone(),
             credentials: credentials.clone(),
@@ -193,6 +205,7 @@ impl Rooms {
             issuers,
             lifecycle,
             agents,
+            places,
             alerts,
             monitor,
             watches,
@@ -227,6 +240,8 @@ impl Rooms {
         let watched_agents = self.agents.clone();
         let (agents, until) = (self.agents, stop.clone());
         tasks.spawn(async move { agents.run(until).await });
+        let (places, until) = (self.places, stop.clone());
+        tasks.spawn(async move { places.run(until).await });
         let (access, until) = (self.state.access().clone(), stop.clone());
         tasks.spawn(async move { access.run(until).await });
         let watch = Watch {

@@ -1,31 +1,23 @@
 //! How a host becomes an agent: a token used once, a key made there, a certificate from here.
 
-use aws_lc_rs::{digest, rand};
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use futures_util::FutureExt;
 use serde_json::json;
 use store::agents::{AgentRow, AgentTokenRow};
-use store::{
-    AccessChange, AuditEvent, Cursor, IdentityKind, IdentitySettings, NewIdentity, Page, StoreError, Tx,
-};
+use store::{AccessChange, AuditEvent, Cursor, NewIdentity, Page, StoreError, Tx};
 use uuid::Uuid;
-use x509::csr::CertificateRequest;
+use x509::GeneralName;
 use zeroize::Zeroizing;
 
 use super::identity::agent_uri;
 use super::presence::stored;
 use super::work::{Enrolled, Enrolment};
 use super::{AgentError, Agents, Labels, check_labels, check_name, labels_of};
+use crate::joining::{ProvedKey, Token, check_seconds, hash_of, identity_of, other_name};
 
 /// What a token begins with, so that it is recognized where it leaks.
 pub(super) const TOKEN_PREFIX: &str = "bulla-enroll-";
-/// Octets of randomness in a token.
-const TOKEN_OCTETS: usize = 32;
-/// Seconds a token is good at most.
-const TOKEN_SECONDS_MAX: i64 = 30 * 86_400;
-/// The role of agents.
-const GRANTS: &str = r#"[{"role":"agent","scope":"any"}]"#;
+/// The kind of identity, and the role.
+const KIND: &str = "agent";
 /// Names tried when the host's own is taken.
 const NAMES_TRIED: usize = 2;
 
@@ -74,13 +66,8 @@ impl Agents {
     /// [`AgentError::Invalid`]; those of the database.
     pub async fn create_token(&self, new: NewToken, actor: &str) -> Result<MadeToken, AgentError> {
         check_labels(&new.labels)?;
-        if !(1..=TOKEN_SECONDS_MAX).contains(&new.seconds) {
-            return Err(AgentError::Invalid(format!("a token is good for 1 to {TOKEN_SECONDS_MAX} seconds")));
-        }
-        let mut octets = Zeroizing::new([0; TOKEN_OCTETS]);
-        rand::fill(&mut *octets)
-            .map_err(|_| AgentError::Invalid("the system gives no random numbers".to_owned()))?;
-        let token = Zeroizing::new(format!("{TOKEN_PREFIX}{}", URL_SAFE_NO_PAD.encode(*octets)));
+        check_seconds(new.seconds).map_err(AgentError::Invalid)?;
+        let Token { text: token, hash } = Token::make(TOKEN_PREFIX).map_err(AgentError::Invalid)?;
         let now = self.now_us();
         let row = AgentTokenRow {
             id: Uuid::now_v7(),
@@ -91,7 +78,7 @@ impl Agents {
             used_at_us: None,
             agent: None,
         };
-        let (hash, stored) = (hash_of(&token), row.clone());
+        let stored = row.clone();
         let details = json!({"labels": new.labels, "seconds": new.seconds});
         let event = self.event(actor, "agent_token.create", format!("agent-token/{}", row.id), details);
         self.store()
@@ -143,18 +130,14 @@ impl Agents {
     /// # Errors
     /// [`EnrolError`].
     pub async fn enroll(&self, request: &Enrolment) -> Result<Enrolled, EnrolError> {
-        let csr = CertificateRequest::from_pem_or_der(request.csr_pem.as_bytes())
-            .map_err(|error| EnrolError::Csr(error.to_string()))?;
-        csr.verify().map_err(|error| EnrolError::Csr(error.to_string()))?;
-        let spki = csr.public_key.spki.to_vec();
-        let spki_sha256 = *csr.public_key.spki_sha256.as_bytes();
+        let key = ProvedKey::of_csr(&request.csr_pem).map_err(EnrolError::Csr)?;
         let hash = hash_of(&request.token);
-        let agent = match self.again(&hash, &spki_sha256).await? {
+        let agent = match self.again(&hash, &key.sha256).await? {
             Some(agent) => agent,
-            None => self.enter(request, hash, spki_sha256).await?,
+            None => self.enter(request, hash, key.sha256).await?,
         };
-        let key = format!("agent:{}:enroll:{}", agent.id, x509::SpkiHash::from_bytes(spki_sha256));
-        self.certificate_for(&agent, spki, key).await.map_err(EnrolError::from)
+        let once = key.idempotency_key(KIND, agent.id);
+        self.certificate_for(&agent, key.spki, once).await.map_err(EnrolError::from)
     }
 
     /// The next certificate of an agent, for the same key.
@@ -162,20 +145,17 @@ impl Agents {
     /// # Errors
     /// [`EnrolError`].
     pub async fn renew(&self, agent: Uuid, csr_pem: &str) -> Result<Enrolled, EnrolError> {
-        let csr = CertificateRequest::from_pem_or_der(csr_pem.as_bytes())
-            .map_err(|error| EnrolError::Csr(error.to_string()))?;
-        csr.verify().map_err(|error| EnrolError::Csr(error.to_string()))?;
+        let key = ProvedKey::of_csr(csr_pem).map_err(EnrolError::Csr)?;
         let row = self.agent(agent).await?;
         if row.retired_at_us.is_some() {
             return Err(AgentError::Retired.into());
         }
-        if row.spki_sha256 != *csr.public_key.spki_sha256.as_bytes() {
+        if row.spki_sha256 != key.sha256 {
             return Err(AgentError::OtherKey.into());
         }
         // The end of the one before names this renewal: repeated, it gets the same certificate.
-        let key = format!("agent:{agent}:renew:{}", row.not_after_us);
-        let spki = csr.public_key.spki.to_vec();
-        self.certificate_for(&row, spki, key).await.map_err(EnrolError::from)
+        let once = format!("agent:{agent}:renew:{}", row.not_after_us);
+        self.certificate_for(&row, key.spki, once).await.map_err(EnrolError::from)
     }
 
     async fn certificate_for(
@@ -184,7 +164,8 @@ impl Agents {
         spki: Vec<u8>,
         idempotency_key: String,
     ) -> Result<Enrolled, AgentError> {
-        let certified = self.parts().certify.certify(agent_uri(agent.id), spki, idempotency_key).await?;
+        let names = vec![GeneralName::Uri(agent_uri(agent.id))];
+        let certified = self.parts().certify.certify(names, spki, idempotency_key).await?;
         let (id, key, until) = (agent.id, agent.spki_sha256, certified.not_after_us);
         self.store()
             .write("agent_certified", move |tx| {
@@ -233,40 +214,17 @@ impl Agents {
             let new = NewAgent {
                 row: row.clone(),
                 token: hash,
-                identity: self.identity_of(&row),
+                identity: identity_of(KIND, id, &agent_uri(id), &self.parts().identity, now),
                 event: self.event(&format!("agent:{id}"), "agent.enroll", format!("agent/{id}"), json!({})),
             };
             let entered = self.store().write("agent_enroll", move |tx| enter(tx, new).boxed()).await?;
             match entered {
                 Entered::Done(labels) => return Ok(AgentRow { labels, ..row }),
                 Entered::BadToken => return Err(EnrolError::Token),
-                // The last digits of a UUIDv7 are random.
-                Entered::Taken => {
-                    let digits = id.simple().to_string();
-                    row.name = format!("{}-{}", row.name, &digits[digits.len() - 8..]);
-                }
+                Entered::Taken => row.name = other_name(&row.name, id),
             }
         }
         Err(AgentError::NameTaken(row.name).into())
-    }
-
-    fn identity_of(&self, row: &AgentRow) -> NewIdentity {
-        let uri = agent_uri(row.id);
-        NewIdentity {
-            id: row.id,
-            kind: IdentityKind::Certificate,
-            key_hash: (self.parts().identity)(&uri),
-            label: format!("uri:{uri}"),
-            settings: IdentitySettings {
-                name: format!("agent-{}", row.id),
-                email: None,
-                grants: GRANTS.to_owned(),
-                enabled: true,
-                expires_at_us: None,
-            },
-            created_at_us: row.enrolled_at_us,
-            created_by: format!("agent:{}", row.id),
-        }
     }
 }
 
@@ -302,10 +260,4 @@ async fn enter(tx: &mut Tx, mut new: NewAgent) -> Result<Entered, StoreError> {
     new.event.details = json!({"name": new.row.name, "token": token.id, "token_by": token.created_by});
     store::audit(tx, vec![new.event]).await?;
     Ok(Entered::Done(new.row.labels))
-}
-
-fn hash_of(token: &str) -> [u8; 32] {
-    let mut hash = [0; 32];
-    hash.copy_from_slice(digest::digest(&digest::SHA256, token.as_bytes()).as_ref());
-    hash
 }

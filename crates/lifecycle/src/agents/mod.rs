@@ -3,7 +3,6 @@
 //! [`Agents`] is the server's side: who they are, what they are to do, where they deploy. [`client`] is the agent itself.
 //! [`work`] is what they say to each other.
 
-mod authority;
 pub mod client;
 mod enrolment;
 mod identity;
@@ -24,9 +23,11 @@ use store::{AuditEvent, Clock, Cursor, Page, Store, StoreError, Tx};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-pub use authority::{AGENT_PROFILE, CertifyByAuthority};
+use crate::joining::{self, Certify, CertifyError, IdentityKey, TOKENS_KEPT_US};
+
 pub use enrolment::{EnrolError, MadeToken, NewToken};
-pub use identity::{Certified, Certify, CertifyError, IdentityKey, agent_uri};
+pub(crate) use identity::AGENTS_URI;
+pub use identity::agent_uri;
 use presence::Presence;
 pub use targets::{NewTarget, TargetView};
 use waiting::Waiting;
@@ -36,16 +37,14 @@ use work::{AgentJob, HostFacts, JOBS_MAX, JobResult, WAIT_SECONDS_MAX, WorkError
 pub const OFFLINE_AFTER: Duration = Duration::from_secs(180);
 /// Labels of an agent or a token.
 pub const LABELS_MAX: usize = 32;
-/// Octets of a label's name or value, of an agent's, group's or target's name.
-pub const NAME_MAX: usize = 128;
+/// Octets of a label's name or value.
+const LABEL_MAX: usize = 128;
 /// How often other nodes' work is looked for, while somebody waits: one statement.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// How often what was seen of agents is written: one statement.
 const WRITE_EVERY: Duration = Duration::from_secs(1);
 /// How often tokens long expired are removed.
 const PURGE_EVERY: Duration = Duration::from_secs(3_600);
-/// How long after their end, so that the list shows what became of them. µs.
-const TOKENS_KEPT_US: i64 = 30 * 86_400 * 1_000_000;
 
 /// Labels, sorted.
 pub type Labels = BTreeMap<String, String>;
@@ -348,8 +347,7 @@ impl Agents {
     pub async fn retire(&self, id: Uuid, actor: &str) -> Result<(), AgentError> {
         self.agent(id).await?;
         // Beside its retirement, which alone keeps it out.
-        let identity =
-            self.store().identity(store::IdentityKind::Certificate, id).await?.map(|known| known.revision);
+        let identity = joining::identity_revision(self.store(), id).await?;
         let (at, event) =
             (self.now_us(), self.event(actor, "agent.retire", format!("agent/{id}"), json!({})));
         let done = self
@@ -485,13 +483,7 @@ pub fn labels_of(json: &str) -> Labels {
 }
 
 pub(crate) fn check_name(name: &str) -> Result<(), AgentError> {
-    let fits = !name.is_empty() && name.len() <= NAME_MAX && name.trim() == name;
-    if fits && !name.chars().any(|letter| letter.is_control() || letter == '/') {
-        return Ok(());
-    }
-    Err(AgentError::Invalid(format!(
-        "the name {name:?} has to have 1 to {NAME_MAX} octets, no slash, and no space at its ends"
-    )))
+    joining::check_name(name).map_err(AgentError::Invalid)
 }
 
 pub(crate) fn check_labels(labels: &Labels) -> Result<(), AgentError> {
@@ -499,10 +491,10 @@ pub(crate) fn check_labels(labels: &Labels) -> Result<(), AgentError> {
         return Err(AgentError::Invalid(format!("{LABELS_MAX} labels at most")));
     }
     for (label, value) in labels {
-        let plain = |text: &str| text.len() <= NAME_MAX && !text.chars().any(char::is_control);
+        let plain = |text: &str| text.len() <= LABEL_MAX && !text.chars().any(char::is_control);
         if label.is_empty() || !plain(label) || !plain(value) || label.contains(['=', ',']) {
             return Err(AgentError::Invalid(format!(
-                "the label {label:?} has to have 1 to {NAME_MAX} octets and no '=' or ',', its value {NAME_MAX} at most"
+                "the label {label:?} has to have 1 to {LABEL_MAX} octets and no '=' or ',', its value {LABEL_MAX} at most"
             )));
         }
     }

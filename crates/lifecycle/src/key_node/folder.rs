@@ -60,7 +60,8 @@ impl Folder {
     /// The key that policies' keys are wrapped to.
     pub(super) fn kem_or_new(&self) -> Result<NodeKey, JoinError> {
         let path = self.0.path("kem.key");
-        let failed = |error: &dyn std::fmt::Display| JoinError::Identity(format!("{}: {error}", path.display()));
+        let failed =
+            |error: &dyn std::fmt::Display| JoinError::Identity(format!("{}: {error}", path.display()));
         match std::fs::read(&path).map(zeroize::Zeroizing::new) {
             Ok(octets) => NodeKey::from_octets(&octets).map_err(|error| failed(&error)),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {

@@ -128,11 +128,8 @@ mod tests {
         let key = PrivateKey::generate(KeyType::Ed25519).unwrap();
         let stranger = PrivateKey::generate(KeyType::Ed25519).unwrap();
         let mut members = Members::restored(KnownMembers::default(), key.spki().to_vec());
-        let nodes = vec![
-            stated(&key, 1, "DE").await,
-            stated(&key, 2, "US").await,
-            stated(&stranger, 3, "DE").await,
-        ];
+        let nodes =
+            vec![stated(&key, 1, "DE").await, stated(&key, 2, "US").await, stated(&stranger, 3, "DE").await];
         assert!(members.take(Membership { since: 3, anew: true, nodes, ..Membership::default() }));
         assert_eq!(names(&members), ["node-1", "node-2"]);
         let german: Formula = "country: DE".parse().unwrap();

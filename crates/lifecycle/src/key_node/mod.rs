@@ -29,7 +29,7 @@ use uuid::Uuid;
 use crate::deploy::StateError;
 use crate::joining::client::{self, Api, ApiError, Identity, JoinError, JoinOptions, REQUEST, bare_csr};
 use crate::places::work::{
-    Beat, BeatAnswer, EnrolledNode, MEASURED_MAX, NodeEnrolment, NodeRenewal, StatePage,
+    Beat, BeatAnswer, EnrolledNode, MEASURED_MAX, Membership, News, NodeEnrolment, NodeRenewal,
 };
 use folder::{Folder, Settings};
 use members::Members;
@@ -51,8 +51,9 @@ const RENEW_PAUSE_SECONDS: i64 = 60;
 const NOTE_EVERY: Duration = Duration::from_secs(10);
 /// Octets of what was told of sealed keys, before it is written anew as one: beyond twice what it is then.
 const PAGES_MIN: u64 = 1 << 20;
-/// The HTTP status of a node that is retired.
-const GONE: u16 = 410;
+/// A control plane that refuses this node for so long has retired it: what was sealed for it signs no more, until it is let
+/// in again. Longer than a server takes that starts with another database by mistake and is stopped at once.
+const REFUSED_FOR: Duration = Duration::from_secs(10);
 /// What the keys are known by among those of the service.
 const SOURCE: &str = "sealed";
 
@@ -155,6 +156,9 @@ pub struct KeyNode {
     pages: (u64, u64),
     renew_again_at: i64,
     noted: Instant,
+    /// Since when the control plane refuses this node.
+    refused_since: Option<Instant>,
+    is_suspended: bool,
     figures: Arc<Mutex<(Instant, NodeFigures)>>,
 }
 
@@ -237,14 +241,15 @@ impl KeyNode {
         let api = api_of(&folder, &settings, &identity)?;
         let own = NodeId(*settings.node.as_bytes());
         let tls = tls_of(&settings, &identity)?;
-        let router = Router::new(own, &tls.client(), RouterOptions::default(), metrics).map_err(tls_failed)?;
+        let router =
+            Router::new(own, &tls.client(), RouterOptions::default(), metrics).map_err(tls_failed)?;
         let statement_key = STANDARD.decode(&settings.statement_key);
         let statement_key = statement_key
             .map_err(|_| JoinError::Identity("the key that signs statements is not base64".to_owned()))?;
         let members = Members::restored(folder.members()?, statement_key);
         router.set_members(members.list());
         let mut sealed = SealedKeys::new(settings.node, folder.kem_or_new()?, router.clone());
-        let (pages, octets) = folder.pages().read::<StatePage>()?;
+        let (pages, octets) = folder.pages().read::<News>()?;
         pages.into_iter().for_each(|page| sealed.take(page, &members));
         sealed.open().await;
         keys.put_sources(SOURCE, sealed.sources());
@@ -262,6 +267,8 @@ impl KeyNode {
             pages: (octets, octets),
             renew_again_at: 0,
             noted: Instant::now(),
+            refused_since: None,
+            is_suspended: false,
             figures: Arc::new(Mutex::new((Instant::now(), NodeFigures::default()))),
         };
         node.count(false);
@@ -328,11 +335,8 @@ impl KeyNode {
                     failures = 0;
                     pause
                 }
-                Err(NodeError::Join(JoinError::Api(ApiError::Refused { status: GONE, reason, .. }))) => {
-                    self.leave(&reason)?;
-                    BEAT_PAUSE_MAX
-                }
                 Err(NodeError::Join(JoinError::Api(error))) => {
+                    self.refused(&error);
                     if !std::mem::replace(&mut is_away, true) {
                         tracing::warn!(%error, "the control plane does not answer; what is known stays");
                     }
@@ -357,6 +361,7 @@ impl KeyNode {
             measured: self.measured(),
         };
         let answer: BeatAnswer = self.api.post("/api/v1/key-nodes/self/beat", &beat, BEAT_WITHIN).await?;
+        self.let_in();
         let more = answer.membership.more;
         self.take_members(answer.membership)?;
         if answer.state > self.sealed.next() {
@@ -381,7 +386,7 @@ impl KeyNode {
         nearest.map(|(node, way)| (Uuid::from_bytes(node.0), milliseconds(way))).collect()
     }
 
-    fn take_members(&mut self, told: crate::places::work::Membership) -> Result<(), NodeError> {
+    fn take_members(&mut self, told: Membership) -> Result<(), NodeError> {
         if self.members.take(told) {
             self.router.set_members(self.members.list());
             self.sealed.members_changed(&self.members);
@@ -398,10 +403,10 @@ impl KeyNode {
     async fn learn(&mut self) -> Result<(), NodeError> {
         loop {
             let after = self.sealed.next().to_string();
-            let page: StatePage =
+            let page: News =
                 self.api.get("/api/v1/key-nodes/self/state", &[("after", after.as_str())], REQUEST).await?;
             let log = self.folder.pages();
-            if page.anew { log.replace(&page)? } else { log.append(&page)? };
+            log.append(&page)?;
             let more = page.more;
             self.sealed.take(page, &self.members);
             if !more {
@@ -425,14 +430,27 @@ impl KeyNode {
         Ok(())
     }
 
-    /// The control plane says that this is a node no more: it signs by nothing that was sealed for it.
-    fn leave(&mut self, reason: &str) -> Result<(), NodeError> {
-        tracing::error!(reason, "this node is retired: it forgets what was sealed for it");
-        self.sealed.clear();
-        self.keys.put_sources(SOURCE, Vec::new());
-        self.folder.pages().replace(&self.sealed.whole())?;
-        self.count(true);
-        Ok(())
+    /// Whether the control plane says that this is a node no more: then it signs by nothing that was sealed for it.
+    fn refused(&mut self, error: &ApiError) {
+        if !matches!(error, ApiError::Refused { status: 401 | 403, .. }) {
+            self.refused_since = None;
+            return;
+        }
+        let began = self.refused_since.get_or_insert_with(Instant::now);
+        if !self.is_suspended && began.elapsed() >= REFUSED_FOR {
+            tracing::error!(%error, "the control plane knows this node no more: what was sealed for it signs no more");
+            self.is_suspended = true;
+            self.keys.put_sources(SOURCE, Vec::new());
+        }
+    }
+
+    /// The control plane knows this node.
+    fn let_in(&mut self) {
+        self.refused_since = None;
+        if std::mem::take(&mut self.is_suspended) {
+            tracing::info!("the control plane knows this node again");
+            self.keys.put_sources(SOURCE, self.sealed.sources());
+        }
     }
 
     fn count(&mut self, heard: bool) {

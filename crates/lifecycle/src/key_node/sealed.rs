@@ -3,6 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use keyless::Source;
 use keyless::places::Formula;
 use keyless::routing::{Holders, Router};
@@ -12,21 +14,25 @@ use uuid::Uuid;
 use x509::SpkiHash;
 
 use super::members::Members;
-use crate::places::work::{PolicyTold, SealedKeyTold, StatePage, WrapTold};
+use crate::places::work::{KeyNews, News, PolicyNews, WrapNews};
 
 /// Sealed keys that a node holds: 2 to 5 KB each.
 pub const SEALED_KEYS_MAX: usize = 100_000;
 
 /// A policy, and who satisfies it.
 struct Policy {
-    told: PolicyTold,
+    told: PolicyNews,
     formula: Formula,
     holders: Arc<Holders>,
 }
 
 /// A sealed key.
 struct Sealed {
-    told: SealedKeyTold,
+    told: KeyNews,
+    /// Its SubjectPublicKeyInfo, DER.
+    spki: Vec<u8>,
+    /// What is sealed.
+    blob: Vec<u8>,
     /// What it is now; `None` until it was looked at.
     source: Option<Source>,
 }
@@ -42,7 +48,8 @@ pub(super) struct SealedKeys {
     /// All that changed up to this number is here.
     next: i64,
     policies: HashMap<Uuid, Policy>,
-    wraps: HashMap<Generation, WrapTold>,
+    /// In base64.
+    wraps: HashMap<Generation, String>,
     opened: HashMap<Generation, Arc<PolicyKey>>,
     keys: HashMap<SpkiHash, Sealed>,
     broken: HashSet<SpkiHash>,
@@ -78,21 +85,8 @@ impl SealedKeys {
         self.broken.len()
     }
 
-    /// Forgets everything: the node is one no more.
-    pub(super) fn clear(&mut self) {
-        self.next = 0;
-        self.policies.clear();
-        self.wraps.clear();
-        self.opened.clear();
-        self.keys.clear();
-        self.broken.clear();
-    }
-
     /// Takes a page; nothing is opened yet.
-    pub(super) fn take(&mut self, page: StatePage, members: &Members) {
-        if page.anew {
-            self.clear();
-        }
+    pub(super) fn take(&mut self, page: News, members: &Members) {
         self.next = page.next;
         for policy in page.policies {
             self.take_policy(policy, members);
@@ -105,7 +99,7 @@ impl SealedKeys {
         }
     }
 
-    fn take_policy(&mut self, told: PolicyTold, members: &Members) {
+    fn take_policy(&mut self, told: PolicyNews, members: &Members) {
         if told.removed {
             self.policies.remove(&told.id);
             return;
@@ -129,28 +123,35 @@ impl SealedKeys {
     }
 
     /// Keys under it are looked at again.
-    fn take_wrap(&mut self, told: WrapTold) {
+    fn take_wrap(&mut self, told: WrapNews) {
         let which = (told.policy, told.generation);
         self.opened.remove(&which);
-        if told.blob.is_some() {
-            self.wraps.insert(which, told);
-        } else {
-            self.wraps.remove(&which);
+        match told.blob {
+            Some(blob) => drop(self.wraps.insert(which, blob)),
+            None => drop(self.wraps.remove(&which)),
         }
         for key in self.keys.values_mut().filter(|key| (key.told.policy, key.told.generation) == which) {
             key.source = None;
         }
     }
 
-    fn take_key(&mut self, told: SealedKeyTold) {
-        let which = told.spki_sha256;
+    fn take_key(&mut self, told: KeyNews) {
+        let Ok(spki) = STANDARD.decode(&told.spki) else {
+            tracing::error!(key = told.name, "a sealed key's public half is not base64");
+            return;
+        };
+        let which = SpkiHash::of(&spki);
         self.broken.remove(&which);
-        if told.blob.is_none() {
-            self.keys.remove(&which);
-        } else if self.keys.len() < SEALED_KEYS_MAX || self.keys.contains_key(&which) {
-            self.keys.insert(which, Sealed { told, source: None });
+        // Not base64: it opens as little as what was changed on its way.
+        let blob = told.blob.as_ref().map(|blob| STANDARD.decode(blob).unwrap_or_default());
+        let Some(blob) = blob else { return drop(self.keys.remove(&which)) };
+        if self.keys.len() < SEALED_KEYS_MAX || self.keys.contains_key(&which) {
+            self.keys.insert(which, Sealed { told, spki, blob, source: None });
         } else {
-            tracing::error!(key = told.name, "a node holds {SEALED_KEYS_MAX} sealed keys: this one does not sign");
+            tracing::error!(
+                key = told.name,
+                "a node holds {SEALED_KEYS_MAX} sealed keys: this one does not sign"
+            );
         }
     }
 
@@ -176,11 +177,13 @@ impl SealedKeys {
 
     fn open_wraps(&mut self) {
         for (which, wrap) in &self.wraps {
-            let Some(blob) = wrap.blob.as_ref().filter(|_| !self.opened.contains_key(which)) else { continue };
+            if self.opened.contains_key(which) {
+                continue;
+            }
             let (policy, generation) = *which;
-            let context =
-                WrapContext { policy: *policy.as_bytes(), generation, node: *self.node.as_bytes() };
-            match self.kem.unwrap_seed(&blob.0, &context) {
+            let blob = STANDARD.decode(wrap).unwrap_or_default();
+            let context = WrapContext { policy: *policy.as_bytes(), generation, node: *self.node.as_bytes() };
+            match self.kem.unwrap_seed(&blob, &context) {
                 Ok(key) => drop(self.opened.insert(*which, Arc::new(key))),
                 Err(error) => {
                     tracing::error!(%policy, generation, %error, "a policy's key does not open here");
@@ -190,15 +193,15 @@ impl SealedKeys {
     }
 
     fn to_open(&self) -> Vec<ToOpen> {
-        let to_look_at = self.keys.values().filter(|key| key.source.is_none());
-        let to_open = to_look_at.filter_map(|Sealed { told, .. }| {
+        let to_look_at = self.keys.iter().filter(|(_, key)| key.source.is_none());
+        let to_open = to_look_at.filter_map(|(which, Sealed { told, blob, .. })| {
             let by = self.opened.get(&(told.policy, told.generation))?;
             let context = SealContext {
                 policy: *told.policy.as_bytes(),
                 generation: told.generation,
-                spki_sha256: *told.spki_sha256.as_bytes(),
+                spki_sha256: *which.as_bytes(),
             };
-            Some((told.spki_sha256, Arc::clone(by), told.blob.as_ref()?.0.clone(), context))
+            Some((*which, Arc::clone(by), blob.clone(), context))
         });
         to_open.collect()
     }
@@ -221,7 +224,7 @@ impl SealedKeys {
     fn route_the_rest(&mut self) {
         for key in self.keys.values_mut().filter(|key| key.source.is_none()) {
             let Some(policy) = self.policies.get(&key.told.policy) else { continue };
-            match self.router.key(&policy.holders, &key.told.spki.0) {
+            match self.router.key(&policy.holders, &key.spki) {
                 Some(routed) => key.source = Some(Source::Routed(Arc::new(routed))),
                 None => tracing::warn!(key = key.told.name, "a sealed key of a kind that signs for nobody"),
             }
@@ -241,16 +244,19 @@ impl SealedKeys {
     }
 
     /// Everything, as one page.
-    pub(super) fn whole(&self) -> StatePage {
-        StatePage {
+    pub(super) fn whole(&self) -> News {
+        News {
             next: self.next,
             more: false,
-            anew: true,
             policies: self.policies.values().map(|policy| policy.told.clone()).collect(),
-            wraps: self.wraps.values().cloned().collect(),
+            wraps: self.wraps.iter().map(wrap_of).collect(),
             keys: self.keys.values().map(|key| key.told.clone()).collect(),
         }
     }
+}
+
+fn wrap_of((which, blob): (&Generation, &String)) -> WrapNews {
+    WrapNews { policy: which.0, generation: which.1, blob: Some(blob.clone()) }
 }
 
 fn open_all(to_open: Vec<ToOpen>) -> Opened {

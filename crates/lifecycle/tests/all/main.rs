@@ -6,4 +6,6 @@ mod agents;
 mod alerts;
 mod deploy;
 mod issuers;
+mod key_policies;
 mod life;
+mod places;

@@ -9,6 +9,7 @@ use http::request::Parts;
 use uuid::Uuid;
 
 use crate::access::{Permission, Permissions, Scope};
+use crate::peer::Peer;
 use crate::problem::Problem;
 
 /// How the caller has shown who they are.
@@ -85,6 +86,21 @@ impl Caller {
     #[must_use]
     pub fn kind(&self) -> CallerKind {
         self.0.kind
+    }
+
+    /// The certificate that one who joined shows: `who` is `an agent` or `a node`. Whether the key in it is theirs is asked
+    /// next; somebody else's certificate may have their name.
+    ///
+    /// # Errors
+    /// 403 for who is known by anything else.
+    pub(crate) fn shows<'p>(&self, peer: &'p Peer, who: &str) -> Result<&'p [u8], Problem> {
+        if self.kind() != CallerKind::Certificate {
+            return Err(Problem::forbidden(format_args!(
+                "only {who} may do this, and it shows its client certificate"
+            )));
+        }
+        let shown = peer.client_certificate.as_deref();
+        shown.ok_or_else(|| Problem::forbidden("the connection shows no client certificate"))
     }
 
     /// The row of the token, user or certificate identity.

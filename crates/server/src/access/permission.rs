@@ -74,6 +74,14 @@ permissions! {
     AgentEnroll = "agent.enroll",
     /// Work as an agent: take jobs, send CSRs, report.
     AgentWork = "agent.work",
+    /// See the key service's sites and nodes.
+    NodeRead = "node.read",
+    /// Make, change, remove sites; retire nodes.
+    NodeManage = "node.manage",
+    /// Make tokens by which nodes join.
+    NodeEnroll = "node.enroll",
+    /// Work as a node: say that it is there, learn of the others.
+    NodeWork = "node.work",
     /// See deployment targets.
     TargetRead = "target.read",
     /// Make, change, remove deployment targets.
@@ -217,7 +225,7 @@ pub struct BuiltInRole {
     pub permissions: Permissions,
 }
 
-/// What can be seen without seeing who has access or what was done by whom, and without working as an agent.
+/// What can be seen without seeing who has access or what was done by whom, and without working as an agent or a node.
 const SEEING: Permissions = Permissions::of(&[
     Permission::CertificateRead,
     Permission::ProfileRead,
@@ -228,6 +236,7 @@ const SEEING: Permissions = Permissions::of(&[
     Permission::ApprovalRead,
     Permission::JobRead,
     Permission::AgentRead,
+    Permission::NodeRead,
     Permission::TargetRead,
     Permission::AlertRead,
     Permission::ProtocolRead,
@@ -301,6 +310,11 @@ pub const BUILT_IN_ROLES: &[BuiltInRole] = &[
         description: "works as an agent and sees nothing else",
         permissions: Permissions::of(&[Permission::AgentWork]),
     },
+    BuiltInRole {
+        name: "node",
+        description: "works as a node of the key service and sees nothing else",
+        permissions: Permissions::of(&[Permission::NodeWork]),
+    },
 ];
 
 /// The built-in role of this name.
@@ -328,9 +342,11 @@ mod tests {
     fn roles_hold_what_they_say() {
         let of = |name: &str| built_in_role(name).unwrap().permissions;
         assert_eq!(of("admin"), Permissions::all());
-        for name in ["operator", "issuer", "approver", "viewer", "auditor", "agent"] {
+        for name in ["operator", "issuer", "approver", "viewer", "auditor", "agent", "node"] {
             assert!(!of(name).has(Permission::AccessManage), "{name}");
             assert!(!of(name).has(Permission::KeyRotate), "{name}");
+            // Who makes nodes decides who opens keys.
+            assert!(!of(name).has(Permission::NodeEnroll) && !of(name).has(Permission::NodeManage), "{name}");
         }
         // The second person is never the first.
         assert!(!of("operator").has(Permission::ApprovalDecide));

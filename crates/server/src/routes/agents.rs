@@ -4,20 +4,17 @@ mod groups;
 mod own;
 mod tokens;
 
-use std::sync::Arc;
-
 use http::StatusCode;
 use lifecycle::agents::work::WorkError;
-use lifecycle::agents::{
-    AgentError, AgentQuery, Agents, CertifyError, EnrolError, IdentityKey, Labels, labels_of,
-};
+use lifecycle::agents::{AgentError, AgentQuery, Agents, EnrolError, Labels, labels_of};
+use lifecycle::joining::CertifyError;
 use serde::{Deserialize, Serialize};
 use store::agents::AgentRow;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 use uuid::Uuid;
 
-use crate::access::{Caller, Permission, certificate_hash};
+use crate::access::{Caller, Permission};
 use crate::api::Api;
 use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path, Query};
@@ -38,12 +35,6 @@ pub(crate) fn routes() -> Api {
         .merge(groups::routes())
         .merge(tokens::routes())
         .merge(own::routes())
-}
-
-/// How this server knows an agent's certificate again: for [`lifecycle::agents::AgentsParts::identity`].
-#[must_use]
-pub fn agent_identity() -> IdentityKey {
-    Arc::new(|uri| certificate_hash(&format!("uri:{uri}")))
 }
 
 /// An agent.
@@ -211,12 +202,20 @@ impl From<AgentError> for Problem {
             AgentError::Retired => Self::conflict(error),
             AgentError::OtherKey => Self::forbidden(error),
             AgentError::Sealed(_) => Self::internal(error),
-            AgentError::Certify(CertifyError::Refused(_)) => Self::unprocessable(error),
-            AgentError::Certify(CertifyError::Unavailable(_)) => Self::unavailable(error, RETRY_SECONDS),
+            AgentError::Certify(error) => error.into(),
             AgentError::Work(WorkError::NotFound) => Self::not_found("job of that identity for this agent"),
             AgentError::Work(WorkError::Refused(_)) => Self::unprocessable(error),
             AgentError::Work(WorkError::Unavailable(_)) => Self::unavailable(error, RETRY_SECONDS),
             AgentError::Work(WorkError::Store(error)) | AgentError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<CertifyError> for Problem {
+    fn from(error: CertifyError) -> Self {
+        match error {
+            CertifyError::Refused(_) => Self::unprocessable(error),
+            CertifyError::Unavailable(_) => Self::unavailable(error, RETRY_SECONDS),
         }
     }
 }

@@ -61,6 +61,7 @@ pub mod master_key;
 pub mod oidc;
 pub mod ownership;
 pub mod people;
+pub mod places;
 pub mod policies;
 pub mod profiles;
 pub mod protocols;
@@ -100,6 +101,7 @@ pub(crate) fn api() -> Api {
         .merge(jobs::routes())
         .merge(agents::routes())
         .merge(targets::routes())
+        .merge(places::routes())
         .merge(alerts::routes())
         .merge(inventory::routes())
         .merge(ownership::routes())

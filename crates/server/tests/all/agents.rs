@@ -12,16 +12,17 @@ use authority::{Authority, AuthorityOptions};
 use http::Method;
 use keys::Keyring;
 use lifecycle::agents::client::{Agent, AgentStatus, JoinOptions, Worked};
-use lifecycle::agents::{Agents, AgentsParts, CertifyByAuthority};
+use lifecycle::agents::{Agents, AgentsParts};
 use lifecycle::issuers::{IssuerContext, Issuers, Responders};
+use lifecycle::joining::CertifyByAuthority;
 use lifecycle::lifecycle::{Lifecycle, LifecycleOptions};
 use lifecycle::managed::{KeyLocation, NewCertificate, TargetRef};
 use lifecycle::state;
 use outbound::resolve::Resolver;
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
+use server::access::uri_identity_key;
 use server::listen::server_certificate;
-use server::routes::agents::agent_identity;
 use server::{Running, Server, ServerOptions, State, access};
 use store::Clock;
 use tokio::task::JoinSet;
@@ -81,8 +82,8 @@ impl House {
             keystore,
             clock: clock.clone(),
             work: Arc::new(lifecycle.clone()),
-            certify: Arc::new(CertifyByAuthority::new(authority.clone())),
-            identity: agent_identity(),
+            certify: Arc::new(CertifyByAuthority::agents(authority.clone())),
+            identity: Arc::new(uri_identity_key),
             ca_pem: ca_pem.clone(),
         });
         let leaf = ca.leaf(&["127.0.0.1"]);

@@ -42,6 +42,7 @@ CREATE TABLE key_policy_wraps (
     PRIMARY KEY (policy, generation, node)
 ) STRICT;
 CREATE INDEX key_policy_wraps_by_change ON key_policy_wraps (node, changed);
+CREATE INDEX key_policy_wraps_by_number ON key_policy_wraps (changed);
 CREATE INDEX key_policy_wraps_live ON key_policy_wraps (policy, generation, node) WHERE removed_at IS NULL;
 CREATE INDEX key_policy_wraps_removed ON key_policy_wraps (removed_at) WHERE removed_at IS NOT NULL;
 

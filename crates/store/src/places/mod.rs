@@ -14,8 +14,8 @@ pub use nodes::{
     put_statements, retire_node, set_node_address, sign_nodes_of_site,
 };
 pub use policies::{
-    GenerationRow, PolicyRemoval, PolicyRow, SEALED_SEEDS, count_policies, insert_policy, remove_policy,
-    retire_generations, rotate_policy,
+    GenerationRow, PolicyRemoval, PolicyRow, SEALED_SEEDS, count_policies, insert_policy, policy_seeds,
+    remove_policy, retire_generations, rotate_policy,
 };
 pub use presence::{NodeLease, flip_nodes, put_leases};
 pub use sealed_keys::{
@@ -140,7 +140,6 @@ pub(crate) const ALL: &[&str] = &[
     policies::RETIRE,
     policies::GENERATIONS,
     policies::GENERATIONS_ALL,
-    policies::SEED,
     policies::BEHIND,
     policies::PURGE,
     SEALED_SEEDS.page,
@@ -164,6 +163,7 @@ pub(crate) const ALL: &[&str] = &[
     state::POLICIES,
     state::WRAPS,
     state::KEYS,
+    state::STATE_LAST,
 ];
 
 pub(crate) const BULKS: &[&Bulk] = &[
@@ -172,6 +172,7 @@ pub(crate) const BULKS: &[&Bulk] = &[
     &presence::FLIP,
     &presence::CHANGE,
     &SEALED_SEEDS.replace,
+    &policies::SEEDS,
     &wraps::KEMS,
     &wraps::HOLD,
     &wraps::PUT,

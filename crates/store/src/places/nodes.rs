@@ -118,15 +118,18 @@ SELECT count(*) FROM key_nodes WHERE retired_at IS NULL AND (site = ?1 OR CAST(?
 pub(super) const CERTIFIED: &str = "-- key_node_certified
 UPDATE key_nodes SET not_after = ?3 WHERE uuid = ?1 AND spki_sha256 = ?2 AND retired_at IS NULL";
 
+/// A time that is long over, and another one each time: a statement made from what was before is not heard.
 pub(super) const ADDRESS: &str = "-- key_node_address
-UPDATE key_nodes SET address = ?2, sign_at = 0 WHERE uuid = ?1 AND address <> ?2 AND retired_at IS NULL";
+UPDATE key_nodes SET address = ?2, sign_at = CASE WHEN sign_at > 0 THEN 0 ELSE sign_at - 1 END
+WHERE uuid = ?1 AND address <> ?2 AND retired_at IS NULL";
 
 pub(super) const RETIRE: &str = "-- key_node_retire
 UPDATE key_nodes SET retired_at = ?2, hostile = ?3, changed = ?4, revision = revision + 1
 WHERE uuid = ?1 AND retired_at IS NULL";
 
 pub(super) const SIGN_SITE: &str = "-- key_nodes_sign_site
-UPDATE key_nodes SET sign_at = 0 WHERE site = ?1 AND retired_at IS NULL";
+UPDATE key_nodes SET sign_at = CASE WHEN sign_at > 0 THEN 0 ELSE sign_at - 1 END
+WHERE site = ?1 AND retired_at IS NULL";
 
 pub(super) const STATEMENTS: Bulk = Bulk {
     sqlite: "-- key_node_statements

@@ -1,5 +1,7 @@
 //! Policies and their generations.
 
+use std::collections::HashMap;
+
 use uuid::Uuid;
 
 use crate::cursor::{Cursor, Page};
@@ -7,7 +9,7 @@ use crate::error::StoreError;
 use crate::keys::{SealedColumn, sealed_column};
 use crate::scans::{key_or, page};
 use crate::store::{Cost, Store, limit_of};
-use crate::tx::Tx;
+use crate::tx::{Bulk, Column, Tx};
 use crate::value::{Row, Value};
 
 /// A policy.
@@ -116,8 +118,12 @@ SELECT uuid, policy, generation, public, created_at FROM key_policy_generations 
 pub(super) const GENERATIONS_ALL: &str = "-- key_policy_generations_all
 SELECT uuid, policy, generation, public, created_at FROM key_policy_generations WHERE uuid > ?1 ORDER BY uuid LIMIT ?2";
 
-pub(super) const SEED: &str = "-- key_policy_seed
-SELECT seed FROM key_policy_generations WHERE uuid = ?1";
+pub(super) const SEEDS: Bulk = Bulk {
+    sqlite: "-- key_policy_seeds
+SELECT uuid, seed FROM key_policy_generations WHERE uuid = ?1",
+    postgres: "-- key_policy_seeds
+SELECT uuid, seed FROM key_policy_generations WHERE uuid = ANY(?1::uuid[])",
+};
 
 /// Policies with a generation that is not the newest: their keys are sealed anew.
 pub(super) const BEHIND: &str = "-- key_policies_behind
@@ -225,6 +231,15 @@ pub async fn retire_generations(tx: &mut Tx, policy: Uuid, newest: u32) -> Resul
     Ok(gone)
 }
 
+/// The sealed private halves of these generations.
+///
+/// # Errors
+/// Those of the database.
+pub async fn policy_seeds(tx: &mut Tx, generations: Vec<Uuid>) -> Result<HashMap<Uuid, Vec<u8>>, StoreError> {
+    let rows = tx.bulk(&SEEDS, vec![Column::Uuid(generations)]).await?;
+    rows.into_iter().map(|mut row| Ok((row.uuid()?, row.blob()?))).collect()
+}
+
 pub(super) async fn newest_generation(tx: &mut Tx, policy: Uuid) -> Result<Option<u32>, StoreError> {
     tx.row(POLICY, vec![policy.into()]).await?.map(|row| Ok(policy_of(row)?.generation)).transpose()
 }
@@ -288,14 +303,6 @@ impl Store {
         let parameters = vec![after.into(), (limit as i64).into()];
         let rows = self.rows(Cost::Walk, GENERATIONS_ALL, parameters).await?;
         rows.into_iter().map(generation_of).collect()
-    }
-
-    /// The sealed private half of a generation.
-    ///
-    /// # Errors
-    /// Those of the database.
-    pub async fn policy_seed(&self, generation: Uuid) -> Result<Option<Vec<u8>>, StoreError> {
-        self.row(SEED, vec![generation.into()]).await?.map(|mut row| row.blob()).transpose()
     }
 
     /// Policies that have generations below their newest, by their identities, after `after`.

@@ -94,7 +94,7 @@ WHERE spki_sha256 = ?1 AND removed_at IS NULL";
 
 pub(super) const BEHIND: &str = "-- sealed_keys_behind
 SELECT spki_sha256, generation, blob FROM sealed_keys
-WHERE policy = ?1 AND generation < ?2 AND removed_at IS NULL ORDER BY generation, spki_sha256 LIMIT ?3";
+WHERE policy = ?1 AND generation < ?2 AND spki_sha256 > ?3 AND removed_at IS NULL ORDER BY spki_sha256 LIMIT ?4";
 
 pub(super) const RESEAL: Bulk = Bulk {
     sqlite: "-- sealed_keys_reseal
@@ -239,7 +239,7 @@ impl Store {
         rows.into_iter().map(|mut row| Ok((row.number()?, row.number()?))).collect()
     }
 
-    /// Keys sealed to generations of a policy below `newest`, as they are sealed.
+    /// Keys sealed to generations of a policy below `newest`, as they are sealed, by their identities, after `after`.
     ///
     /// # Errors
     /// Those of the database.
@@ -247,10 +247,12 @@ impl Store {
         &self,
         policy: Uuid,
         newest: u32,
+        after: &[u8; 32],
         limit: usize,
     ) -> Result<Vec<Resealed>, StoreError> {
         let (limit, _) = limit_of(limit);
-        let parameters = vec![policy.into(), i64::from(newest).into(), (limit as i64).into()];
+        let parameters =
+            vec![policy.into(), i64::from(newest).into(), after.as_slice().into(), (limit as i64).into()];
         let rows = self.rows(Cost::Walk, BEHIND, parameters).await?;
         let read =
             |mut row: Row| Ok(Resealed { spki_sha256: row.hash()?, from: row.number()?, blob: row.blob()? });

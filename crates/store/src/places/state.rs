@@ -84,7 +84,22 @@ pub(super) const KEYS: &str = "-- key_state_keys
 SELECT spki_sha256, spki, name, kind, policy, generation, blob, changed FROM sealed_keys
 WHERE changed > ?1 AND changed <= ?2 ORDER BY changed LIMIT ?3";
 
+pub(super) const STATE_LAST: &str = "-- key_state_last
+SELECT COALESCE(MAX(changed), 0) FROM (
+SELECT MAX(changed) AS changed FROM key_policies UNION ALL
+SELECT MAX(changed) FROM key_policy_wraps UNION ALL
+SELECT MAX(changed) FROM sealed_keys) AS last";
+
 impl Store {
+    /// The number of the last change of policies, wraps and sealed keys, 0 before the first: a look at the end of three
+    /// indexes.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn last_key_state(&self) -> Result<i64, StoreError> {
+        self.row(STATE_LAST, Vec::new()).await?.map_or(Ok(0), |mut row| row.int())
+    }
+
     /// What changed for a node after the number `after`, at most `limit` of each kind. Ask again with `next` until there
     /// is no more.
     ///

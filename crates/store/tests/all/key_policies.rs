@@ -4,8 +4,8 @@ use store::Store;
 use store::places::{
     GenerationRow, KEM_OCTETS, NewWrap, NodeRow, PlacedNode, PolicyRemoval, PolicyRow, Resealed,
     SealedKeyRow, SealedPut, SiteRow, WrapKey, count_policies, count_sealed_keys, insert_policy, node_kems,
-    put_sealed_key, put_wraps, remove_policy, reseal_keys, retire_generations, retire_node, rotate_policy,
-    update_site, withdraw_sealed_key, withdraw_wraps,
+    policy_seeds, put_sealed_key, put_wraps, remove_policy, reseal_keys, retire_generations, retire_node,
+    rotate_policy, update_site, withdraw_sealed_key, withdraw_wraps,
 };
 use uuid::Uuid;
 
@@ -118,7 +118,9 @@ pub(crate) async fn policies_have_names_and_generations(world: World) {
     assert!(rotated.changed > other.changed);
     let generations = store.policy_generations(policy.id).await.unwrap();
     assert_eq!(generations.iter().map(|one| one.generation).collect::<Vec<_>>(), [1, 2]);
-    assert_eq!(store.policy_seed(generations[0].id).await.unwrap().unwrap(), b"seed 1");
+    let ids: Vec<_> = generations.iter().map(|one| one.id).collect();
+    let seeds = write!(store, |tx| policy_seeds(tx, ids));
+    assert_eq!((seeds.len(), seeds[&generations[0].id].as_slice()), (2, &b"seed 1"[..]));
     assert_eq!(store.policies_behind(Uuid::nil(), 10).await.unwrap(), [policy.id]);
     let all = store.all_policy_generations(Uuid::nil(), 10).await.unwrap();
     assert_eq!(all.len(), 3);
@@ -224,7 +226,7 @@ pub(crate) async fn sealing_anew_leaves_what_others_did(world: World) {
         assert_eq!(seal(store, &sealed_key(number, &policy, 1)).await, SealedPut::Stored);
     }
     assert!(rotate(store, policy.id, 2).await);
-    let behind = store.sealed_keys_behind(policy.id, 2, 10).await.unwrap();
+    let behind = store.sealed_keys_behind(policy.id, 2, &[0; 32], 10).await.unwrap();
     assert_eq!(behind.len(), 4);
     assert_eq!((behind[0].from, behind[0].blob.as_slice()), (1, &b"sealed"[..]));
     // Meanwhile one is withdrawn, one sealed again, one sealed to another policy.
@@ -241,7 +243,7 @@ pub(crate) async fn sealing_anew_leaves_what_others_did(world: World) {
     assert_eq!((key.spki_sha256, key.generation, key.blob.as_deref()), ([4; 32], 2, Some(&b"anew"[..])));
     assert_eq!(store.sealed_key(&[4; 32]).await.unwrap().unwrap().updated_at_us, NOW + 5);
     assert_eq!(store.sealed_key(&[3; 32]).await.unwrap().unwrap().policy, other.id);
-    assert_eq!(store.sealed_keys_behind(policy.id, 2, 10).await.unwrap(), []);
+    assert_eq!(store.sealed_keys_behind(policy.id, 2, &[0; 32], 10).await.unwrap(), []);
     assert_eq!(write!(store, |tx| retire_generations(tx, id, 2)), 1);
 }
 

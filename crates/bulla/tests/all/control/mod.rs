@@ -13,6 +13,7 @@ mod kv;
 mod life;
 mod login;
 mod ownership;
+mod places;
 mod rotation;
 mod sealing;
 #[cfg(feature = "pkcs11")]

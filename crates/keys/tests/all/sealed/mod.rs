@@ -96,6 +96,21 @@ fn a_sealed_key_opens_for_its_policy_its_generation_and_its_public_half() {
     assert_eq!(check_sealed_key(&later), Err(SealedError::Algorithm(7)));
 }
 
+#[test]
+fn a_key_is_sealed_anew_to_the_next_generation() {
+    let (old, new) = (PolicyKey::generate().unwrap(), PolicyKey::generate().unwrap());
+    let key = key(KeyType::Ed25519);
+    let from = seal_context(&key);
+    let into = SealContext { generation: 2, ..from };
+    let sealed = seal_key(old.public(), &key, &from).unwrap();
+    let anew = old.reseal(&sealed, &from, new.public(), &into).unwrap();
+    assert_eq!(new.open_key(&anew, &into).unwrap().spki(), key.spki());
+    assert_eq!(old.open_key(&anew, &into).unwrap_err(), SealedError::Forged);
+    assert_eq!(new.reseal(&sealed, &from, new.public(), &into).unwrap_err(), SealedError::Forged);
+    let other = SealContext { spki_sha256: [9; 32], ..into };
+    assert_eq!(old.reseal(&sealed, &from, new.public(), &other).unwrap_err(), SealedError::OtherKey);
+}
+
 /// A wrap is no sealed key, though both are sealed to a pair of the same kind.
 #[test]
 fn what_is_sealed_for_one_layer_does_not_open_in_the_other() {

@@ -6,8 +6,8 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use keys::KeyType;
 use lifecycle::agents::work::{AgentJob, JobResult, TargetWork, Work, WorkError, WorkSource};
-use lifecycle::agents::{Certified, Certify, CertifyError};
 use lifecycle::deploy::Target;
+use lifecycle::joining::{Certified, Certify, CertifyError};
 use parking_lot::Mutex;
 use uuid::Uuid;
 use x509::build::Extension;
@@ -136,12 +136,12 @@ impl WorkSource for Authority {
 impl Certify for Authority {
     fn certify(
         &self,
-        uri: String,
+        names: Vec<GeneralName>,
         spki: Vec<u8>,
         _: String,
     ) -> BoxFuture<'_, Result<Certified, CertifyError>> {
         let extensions = [
-            Extension::subject_alt_names(&[GeneralName::Uri(uri)], false),
+            Extension::subject_alt_names(&names, false),
             Extension::extended_key_usage(&[CLIENT_AUTH.to_owned()]),
         ];
         let chain = self.0.chain("agent", &spki, &extensions);

@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use axum::Extension;
 
-use crate::access::{Caller, CallerKind, Permission};
+use crate::access::{Caller, Permission};
 use crate::api::{Access, Api};
 use crate::extract::{Json, Path, Query};
 use crate::peer::Peer;
@@ -111,12 +111,7 @@ async fn enroll(state: State, Json(body): Json<EnrolmentBody>) -> Result<Json<En
 
 /// The agent that calls: its identity's certificate, with the key it was enrolled with.
 async fn agent_of(agents: &Agents, caller: &Caller, peer: &Peer) -> Result<Uuid, Problem> {
-    if caller.kind() != CallerKind::Certificate {
-        return Err(Problem::forbidden("only an agent may do this, and it shows its client certificate"));
-    }
-    let shown = peer.client_certificate.as_ref();
-    let shown = shown.ok_or_else(|| Problem::forbidden("the connection shows no client certificate"))?;
-    agents.check_key(caller.id(), shown).await?;
+    agents.check_key(caller.id(), caller.shows(peer, "an agent")?).await?;
     Ok(caller.id())
 }
 

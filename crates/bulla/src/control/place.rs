@@ -1,0 +1,239 @@
+//! Places where private keys may be: sites, and the key service's nodes at them.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use reqwest::Method;
+use serde_json::{Map, Value, json};
+use uuid::Uuid;
+
+use super::{Run, input};
+use crate::api::{Client, Columns, Listing, Output, show_one};
+use crate::exit::{Outcome, Problem};
+use crate::units;
+
+const SITES: &str = "/api/v1/key-sites";
+const NODES: &str = "/api/v1/key-nodes";
+const TOKENS: &str = "/api/v1/key-node-tokens";
+/// How long a new token holds when nothing is said.
+const TOKEN_LIFETIME: &str = "1h";
+
+/// Sites.
+#[derive(Debug, Subcommand)]
+pub(crate) enum SiteCommand {
+    /// Make one
+    Create {
+        /// Its name
+        name: String,
+        /// What is so at all its nodes: country=DE; may be repeated
+        #[arg(long = "attribute", value_name = "NAME=VALUE", value_parser = input::pair)]
+        attributes: Vec<(String, String)>,
+        #[command(flatten)]
+        show: Output,
+    },
+    /// List them
+    List(Listing),
+    /// Show one
+    Show {
+        /// Its name or id
+        name: String,
+        #[command(flatten)]
+        show: Output,
+    },
+    /// Change one; its nodes have the new attributes within a second
+    Update(SiteChange),
+    /// Remove one at which no node is
+    Delete {
+        /// Its name or id
+        name: String,
+    },
+}
+
+/// A site's change.
+#[derive(Args, Debug)]
+pub(crate) struct SiteChange {
+    /// Its name or id
+    name: String,
+    /// Another name
+    #[arg(long, value_name = "NAME")]
+    rename: Option<String>,
+    /// An attribute beside those that it has, or another value for one: country=DE; may be repeated
+    #[arg(long = "attribute", value_name = "NAME=VALUE", value_parser = input::pair)]
+    attributes: Vec<(String, String)>,
+    /// An attribute to take away; may be repeated
+    #[arg(long = "without", value_name = "NAME")]
+    without: Vec<String>,
+    #[command(flatten)]
+    show: Output,
+}
+
+impl SiteChange {
+    /// The site as it is to be.
+    fn body(&self, before: &Value) -> Value {
+        let mut attributes = before.get("attributes").and_then(Value::as_object).cloned().unwrap_or_default();
+        attributes.retain(|name, _| !self.without.contains(name));
+        attributes.extend(pairs(&self.attributes));
+        let name = self.rename.as_deref().map_or_else(|| before["name"].clone(), Value::from);
+        json!({ "name": name, "attributes": attributes })
+    }
+
+    async fn make(&self, client: &Client) -> Outcome<()> {
+        if self.rename.is_none() && self.attributes.is_empty() && self.without.is_empty() {
+            return Err(Problem::usage("there is nothing to change")
+                .hint("give --attribute NAME=VALUE, --without NAME or --rename NAME"));
+        }
+        let path = site(&self.name);
+        let body = self.body(&client.get(&path, &[]).await?);
+        show_one(&client.send(Method::PUT, &path, Some(&body)).await?, &self.show)
+    }
+}
+
+impl Run for SiteCommand {
+    async fn run(&self, client: &Client) -> Outcome<()> {
+        const COLUMNS: Columns =
+            &[("Name", "/name"), ("Attributes", "/attributes"), ("Changed", "/updated_at"), ("Id", "/id")];
+        match self {
+            Self::Create { name, attributes, show } => {
+                let body = json!({ "name": name, "attributes": pairs(attributes) });
+                show_one(&client.send(Method::POST, SITES, Some(&body)).await?, show)
+            }
+            Self::List(listing) => listing.print(client, SITES, &[], COLUMNS).await,
+            Self::Show { name, show } => show_one(&client.get(&site(name), &[]).await?, show),
+            Self::Update(change) => change.make(client).await,
+            Self::Delete { name } => client.send(Method::DELETE, &site(name), None).await.map(drop),
+        }
+    }
+}
+
+/// Nodes.
+#[derive(Debug, Subcommand)]
+pub(crate) enum NodeCommand {
+    /// Make a token; it is shown this once, and makes one host a node at a site
+    Token {
+        /// The site
+        #[arg(long, value_name = "SITE")]
+        site: String,
+        /// What is so of this node alone, over its site's attributes: security=high; may be repeated
+        #[arg(long = "attribute", value_name = "NAME=VALUE", value_parser = input::pair)]
+        attributes: Vec<(String, String)>,
+        /// How long it holds
+        #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = TOKEN_LIFETIME)]
+        ttl: Duration,
+        #[command(flatten)]
+        show: Output,
+    },
+    /// List the tokens
+    Tokens(Listing),
+    /// Take a token back
+    RevokeToken {
+        /// Its id
+        id: Uuid,
+    },
+    /// List the nodes
+    List {
+        /// Those of a site
+        #[arg(long, value_name = "SITE")]
+        site: Option<String>,
+        /// Retired ones too
+        #[arg(long)]
+        retired: bool,
+        #[command(flatten)]
+        listing: Listing,
+    },
+    /// Show one
+    Show {
+        /// Its name or id
+        name: String,
+        #[command(flatten)]
+        show: Output,
+    },
+    /// Retire one: it is not let in any more, and the others are told that it is gone
+    Retire {
+        /// Its name or id
+        name: String,
+        /// It is not trusted any more, and neither is what was open to it
+        #[arg(long)]
+        hostile: bool,
+    },
+}
+
+impl Run for NodeCommand {
+    async fn run(&self, client: &Client) -> Outcome<()> {
+        const COLUMNS: Columns = &[
+            ("Name", "/name"),
+            ("Site", "/site"),
+            ("Present", "/present"),
+            ("Attributes", "/attributes"),
+            ("Address", "/address"),
+            ("Enrolled", "/enrolled_at"),
+            ("Retired", "/retired_at"),
+            ("Id", "/id"),
+        ];
+        const TOKEN_COLUMNS: Columns = &[
+            ("Made", "/created_at"),
+            ("By", "/created_by"),
+            ("Ends", "/expires_at"),
+            ("Used", "/used_at"),
+            ("Node", "/node"),
+            ("Site", "/site"),
+            ("Attributes", "/attributes"),
+            ("Id", "/id"),
+        ];
+        let one = |name: &str| format!("{NODES}/{}", input::segment(name));
+        match self {
+            Self::Token { site, attributes, ttl, show } => {
+                let body = json!({ "site": site, "attributes": pairs(attributes), "seconds": ttl.as_secs() });
+                show_one(&client.send(Method::POST, TOKENS, Some(&body)).await?, show)
+            }
+            Self::Tokens(listing) => listing.print(client, TOKENS, &[], TOKEN_COLUMNS).await,
+            Self::RevokeToken { id } => {
+                client.send(Method::DELETE, &format!("{TOKENS}/{id}"), None).await.map(drop)
+            }
+            Self::List { site, retired, listing } => {
+                let mut query: Vec<_> = site.iter().map(|site| ("site", site.clone())).collect();
+                if *retired {
+                    query.push(("retired", "true".to_owned()));
+                }
+                listing.print(client, NODES, &query, COLUMNS).await
+            }
+            Self::Show { name, show } => show_one(&client.get(&one(name), &[]).await?, show),
+            Self::Retire { name, hostile } => {
+                let body = json!({ "hostile": hostile });
+                client.send(Method::POST, &format!("{}/retire", one(name)), Some(&body)).await.map(drop)
+            }
+        }
+    }
+}
+
+fn site(name: &str) -> String {
+    format!("{SITES}/{}", input::segment(name))
+}
+
+fn pairs(all: &[(String, String)]) -> Map<String, Value> {
+    all.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::Format;
+    use crate::terminal::Colour;
+
+    #[test]
+    fn a_change_keeps_what_it_does_not_name() {
+        let show = Output { output: Format::Json, color: Colour::Never };
+        let text = |text: &str| text.to_owned();
+        let change = SiteChange {
+            name: text("a"),
+            rename: None,
+            attributes: vec![(text("country"), text("FR"))],
+            without: vec![text("tier")],
+            show,
+        };
+        let before = json!({ "name": "a", "attributes": { "country": "DE", "region": "EU", "tier": "1" } });
+        let after = json!({ "name": "a", "attributes": { "country": "FR", "region": "EU" } });
+        assert_eq!(change.body(&before), after);
+        let renamed = SiteChange { rename: Some(text("b")), ..change };
+        assert_eq!(renamed.body(&before)["name"], "b");
+    }
+}

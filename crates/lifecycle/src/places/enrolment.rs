@@ -1,0 +1,310 @@
+//! How a host becomes a node: a token used once, keys made there, a certificate and a statement from here.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use futures_util::FutureExt;
+use keyless::places::{Attributes, SignedStatement};
+use keys::sealed::KemPublic;
+use serde_json::json;
+use store::places::{NodeRow, NodeTokenRow};
+use store::{AccessChange, AuditEvent, Cursor, NewIdentity, Page, StoreError, Tx};
+use uuid::Uuid;
+use x509::GeneralName;
+use zeroize::Zeroizing;
+
+use super::nodes::check_address;
+use super::work::{EnrolledNode, NodeEnrolment};
+use super::{NODES_MAX, PlaceError, Places, node_domain, node_uri, record, stored_attributes, to_store};
+use crate::joining::{ProvedKey, Token, check_name, check_seconds, hash_of, identity_of, other_name};
+
+/// What a token begins with, so that it is recognized where it leaks.
+const TOKEN_PREFIX: &str = "bulla-node-";
+/// The kind of identity, and the role.
+const KIND: &str = "node";
+/// Names tried when the one asked for is taken.
+const NAMES_TRIED: usize = 2;
+
+/// A token to make.
+#[derive(Clone, Debug)]
+pub struct NewNodeToken {
+    /// Name or identity of the site.
+    pub site: String,
+    /// The node's own attributes, over its site's.
+    pub attributes: Attributes,
+    /// Seconds it is good, a month at most.
+    pub seconds: i64,
+}
+
+/// A token just made.
+#[derive(Debug)]
+pub struct MadeNodeToken {
+    /// To be shown once.
+    pub token: Zeroizing<String>,
+    /// What is kept of it.
+    pub row: NodeTokenRow,
+}
+
+impl Places {
+    /// Makes a token that makes one host a node at a site.
+    ///
+    /// # Errors
+    /// [`PlaceError`].
+    pub async fn create_token(&self, new: NewNodeToken, actor: &str) -> Result<MadeNodeToken, PlaceError> {
+        check_seconds(new.seconds).map_err(PlaceError::Invalid)?;
+        let site = self.site(&new.site).await?;
+        stored_attributes(&site.attributes).with(&new.attributes)?;
+        let made = Token::make(TOKEN_PREFIX).map_err(PlaceError::Invalid)?;
+        let now = self.now_us();
+        let row = NodeTokenRow {
+            id: Uuid::now_v7(),
+            site: site.id,
+            site_name: site.name,
+            attributes: to_store(&new.attributes),
+            created_by: actor.to_owned(),
+            created_at_us: now,
+            expires_at_us: now.saturating_add(new.seconds * 1_000_000),
+            used_at_us: None,
+            node: None,
+        };
+        let details = json!({"site": row.site_name, "attributes": new.attributes, "seconds": new.seconds});
+        let event = self.event(actor, "key_node_token.create", format!("key-node-token/{}", row.id), details);
+        let (stored, hash) = (row.clone(), made.hash);
+        let done = self
+            .store()
+            .write("key_node_token", move |tx| {
+                async move {
+                    // The site may go meanwhile, and its tokens with it.
+                    if store::places::lock_site(tx, stored.site).await?.is_none() {
+                        return Ok(false);
+                    }
+                    store::places::insert_node_token(tx, &stored, &hash).await?;
+                    record(tx, true, event).await
+                }
+                .boxed()
+            })
+            .await?;
+        if done { Ok(MadeNodeToken { token: made.text, row }) } else { Err(PlaceError::NotFound("site")) }
+    }
+
+    /// Tokens, newest first.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn tokens(
+        &self,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<NodeTokenRow>, PlaceError> {
+        Ok(self.store().node_tokens(after, limit).await?)
+    }
+
+    /// Takes a token back.
+    ///
+    /// # Errors
+    /// [`PlaceError::NotFound`]; those of the database.
+    pub async fn delete_token(&self, id: Uuid, actor: &str) -> Result<(), PlaceError> {
+        let event = self.event(actor, "key_node_token.delete", format!("key-node-token/{id}"), json!({}));
+        let done = self
+            .store()
+            .write("key_node_token_delete", move |tx| {
+                async move {
+                    let done = store::places::delete_node_token(tx, id).await?;
+                    record(tx, done, event).await
+                }
+                .boxed()
+            })
+            .await?;
+        if done { Ok(()) } else { Err(PlaceError::NotFound("node token")) }
+    }
+
+    /// Makes a host a node. Whoever comes again with the same token and the same keys, because no answer arrived, gets the
+    /// same node.
+    ///
+    /// # Errors
+    /// [`PlaceError`].
+    pub async fn enroll(&self, request: &NodeEnrolment) -> Result<EnrolledNode, PlaceError> {
+        let key = ProvedKey::of_csr(&request.csr_pem).map_err(PlaceError::Csr)?;
+        let kem =
+            KemPublic::from_text(&request.kem).map_err(|error| PlaceError::Invalid(error.to_string()))?;
+        check_address(&request.address)?;
+        let hash = hash_of(&request.token);
+        let node = match self.again(&hash, &key.sha256, &kem).await? {
+            Some(node) => node,
+            None => self.enter(request, hash, key.sha256, &kem).await?,
+        };
+        let once = key.idempotency_key(KIND, node.id);
+        let enrolled = self.certificate_for(&node, key.spki, once).await?;
+        self.look().await?;
+        Ok(enrolled)
+    }
+
+    /// The next certificate of a node, for the same key.
+    ///
+    /// # Errors
+    /// [`PlaceError`].
+    pub async fn renew(&self, node: Uuid, csr_pem: &str) -> Result<EnrolledNode, PlaceError> {
+        let key = ProvedKey::of_csr(csr_pem).map_err(PlaceError::Csr)?;
+        let row = self.node(node).await?;
+        if row.retired_at_us.is_some() {
+            return Err(PlaceError::Retired);
+        }
+        if row.spki_sha256 != key.sha256 {
+            return Err(PlaceError::OtherKey);
+        }
+        // The end of the one before names this renewal: repeated, it gets the same certificate.
+        let once = format!("node:{node}:renew:{}", row.not_after_us);
+        self.certificate_for(&row, key.spki, once).await
+    }
+
+    async fn certificate_for(
+        &self,
+        node: &NodeRow,
+        spki: Vec<u8>,
+        idempotency_key: String,
+    ) -> Result<EnrolledNode, PlaceError> {
+        let names = vec![GeneralName::Uri(node_uri(node.id)), GeneralName::Dns(node_domain(node.id))];
+        let certified = self.parts().certify.certify(names, spki, idempotency_key).await?;
+        let (id, key, until) = (node.id, node.spki_sha256, certified.not_after_us);
+        self.store()
+            .write("key_node_certified", move |tx| {
+                async move { store::places::node_certified(tx, id, &key, until).await }.boxed()
+            })
+            .await?;
+        let signer = self.statement_signer().await?;
+        Ok(EnrolledNode {
+            node: node.id,
+            name: node.name.clone(),
+            site: node.site_name.clone(),
+            certificate_pem: certified.chain_pem,
+            ca_pem: self.parts().ca_pem.clone(),
+            statement: self.statement_about(node).await?,
+            statement_key: STANDARD.encode(signer.spki()),
+        })
+    }
+
+    /// What is said of a node now.
+    async fn statement_about(&self, node: &NodeRow) -> Result<SignedStatement, PlaceError> {
+        if node.sign_at_us > self.now_us()
+            && let Ok(statement) = serde_json::from_str(&node.statement)
+        {
+            return Ok(statement);
+        }
+        let signed = self.sign(std::slice::from_ref(node)).await?;
+        signed.into_iter().next().ok_or(PlaceError::NotFound("node"))
+    }
+
+    /// The node that this token has made with these keys before.
+    async fn again(
+        &self,
+        hash: &[u8; 32],
+        spki_sha256: &[u8; 32],
+        kem: &KemPublic,
+    ) -> Result<Option<NodeRow>, PlaceError> {
+        let Some(node) = self.store().key_node_of_key(spki_sha256).await? else { return Ok(None) };
+        let made = self.store().node_of_token(hash, self.now_us()).await?;
+        if made != Some(node.id) || node.retired_at_us.is_some() {
+            return Ok(None);
+        }
+        if node.kem != kem.as_bytes() {
+            return Err(PlaceError::OtherKey);
+        }
+        Ok(Some(node))
+    }
+
+    async fn enter(
+        &self,
+        request: &NodeEnrolment,
+        hash: [u8; 32],
+        spki_sha256: [u8; 32],
+        kem: &KemPublic,
+    ) -> Result<NodeRow, PlaceError> {
+        let (now, id) = (self.now_us(), Uuid::now_v7());
+        let mut name = request.name.clone().unwrap_or_else(|| format!("node-{id}"));
+        check_name(&name).map_err(PlaceError::Invalid)?;
+        for _ in 0..NAMES_TRIED {
+            let row = NodeRow {
+                id,
+                name: name.clone(),
+                site: Uuid::nil(),
+                site_name: String::new(),
+                site_attributes: "{}".to_owned(),
+                attributes: "{}".to_owned(),
+                address: request.address.clone(),
+                kem: kem.as_bytes().to_vec(),
+                spki_sha256,
+                not_after_us: now,
+                statement: String::new(),
+                sign_at_us: 0,
+                revision: 1,
+                changed: 0,
+                enrolled_at_us: now,
+                retired_at_us: None,
+                hostile: false,
+                lease_until_us: 0,
+                present: false,
+            };
+            let new = NewNode {
+                row,
+                token: hash,
+                identity: identity_of(KIND, id, &node_uri(id), &self.parts().identity, now),
+                event: self.event(
+                    &format!("node:{id}"),
+                    "key_node.enroll",
+                    format!("key-node/{id}"),
+                    json!({}),
+                ),
+            };
+            match self.store().write("key_node_enroll", move |tx| enter(tx, new).boxed()).await? {
+                Entered::Done(row) => return Ok(*row),
+                Entered::BadToken => return Err(PlaceError::Token),
+                Entered::Full => return Err(PlaceError::Full { what: "nodes", max: NODES_MAX }),
+                Entered::Taken => name = other_name(&name, id),
+            }
+        }
+        Err(PlaceError::NameTaken(name))
+    }
+}
+
+struct NewNode {
+    row: NodeRow,
+    token: [u8; 32],
+    identity: NewIdentity,
+    event: AuditEvent,
+}
+
+enum Entered {
+    Done(Box<NodeRow>),
+    BadToken,
+    Taken,
+    Full,
+}
+
+/// Token, node, identity and audit together, or nothing: a token is not lost for a name that is taken.
+async fn enter(tx: &mut Tx, mut new: NewNode) -> Result<Entered, StoreError> {
+    use store::places;
+    let (at, row) = (new.row.enrolled_at_us, &mut new.row);
+    if places::is_node_taken(tx, &row.name, &row.spki_sha256).await? {
+        return Ok(Entered::Taken);
+    }
+    if places::live_nodes(tx, None).await? >= NODES_MAX {
+        return Ok(Entered::Full);
+    }
+    let Some(token) = places::use_node_token(tx, &new.token, at, row.id).await? else {
+        return Ok(Entered::BadToken);
+    };
+    // Until the commit it stays, and stays as it is.
+    let Some(site) = places::lock_site(tx, token.site).await? else { return Ok(Entered::BadToken) };
+    (row.site, row.site_name, row.site_attributes) = (site.id, site.name, site.attributes);
+    row.attributes = token.attributes;
+    row.changed = places::take_changes(tx, 1).await?;
+    let entered = places::insert_node(tx, row).await?;
+    let known = store::insert_identity(tx, &new.identity).await?;
+    if !entered || known != AccessChange::Done {
+        return Err(StoreError::Corrupt("a node was entered twice at once; ask again".to_owned()));
+    }
+    new.event.details = json!({
+        "name": row.name, "site": row.site_name, "address": row.address, "token": token.id, "token_by": token.created_by,
+    });
+    store::audit(tx, vec![new.event]).await?;
+    Ok(Entered::Done(Box::new(new.row)))
+}

@@ -1,0 +1,198 @@
+//! Places where private keys may be, as the control plane sees them: sites with their attributes, the key service nodes
+//! at them, and who of them is there.
+//!
+//! A node joins by a token that is used once, and says every half second that it is there. What the others are told of it
+//! is a [`Statement`](keyless::places::Statement), signed here: its site's attributes and those of its token, never what
+//! it says of itself. [`work`] is what nodes and the control plane say to each other.
+
+mod beats;
+mod enrolment;
+mod nodes;
+pub mod policies;
+mod round;
+mod sites;
+mod statements;
+mod view;
+pub mod work;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
+use std::time::Duration;
+
+use ::authority::keystore::{KeyStore, KeyStoreError};
+use keyless::places::{BadAttribute, StatementError};
+use parking_lot::Mutex;
+use serde_json::json;
+use store::{AuditEvent, Clock, Store, StoreError, Tx};
+use tokio::sync::OnceCell;
+use uuid::Uuid;
+
+use crate::joining::{Certify, CertifyError, IdentityKey};
+use beats::Beats;
+use round::Steadiness;
+use view::View;
+
+pub use keyless::places::Attributes;
+
+pub use enrolment::{MadeNodeToken, NewNodeToken};
+pub(crate) use nodes::{NODES_DOMAIN, NODES_URI};
+pub use nodes::{NodeQuery, attributes_of, node_domain, node_uri};
+pub use sites::NewSite;
+
+/// Sites at most: all their attributes are looked at whenever a policy is resolved, some hundred octets each.
+pub const SITES_MAX: i64 = 1_000;
+/// Nodes that are not retired at most: every server and every node holds the statements of all, 3 KB each.
+pub const NODES_MAX: i64 = 10_000;
+/// A node says this often that it is there.
+pub const BEAT_EVERY: Duration = Duration::from_millis(500);
+/// How long it is believed: two beats may be lost.
+pub const LEASE: Duration = Duration::from_millis(1_500);
+
+/// Why something about sites or nodes was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum PlaceError {
+    /// Nothing by that identity or name.
+    #[error("there is no {0}")]
+    NotFound(&'static str),
+    /// What was asked for makes no sense; what to change.
+    #[error("{0}")]
+    Invalid(String),
+    /// An attribute that cannot be.
+    #[error(transparent)]
+    Attribute(#[from] BadAttribute),
+    /// Another has that name.
+    #[error("the name {0:?} is taken")]
+    NameTaken(String),
+    /// It changed since it was read.
+    #[error("it has changed meanwhile: read it again")]
+    Changed,
+    /// A site with nodes stays.
+    #[error("{0} nodes are at this site: retire them first")]
+    NotEmpty(i64),
+    /// No more are taken.
+    #[error("there are {max} {what} already, and no more are taken")]
+    Full {
+        /// Of what.
+        what: &'static str,
+        /// How many.
+        max: i64,
+    },
+    /// The node is retired.
+    #[error("the node is retired")]
+    Retired,
+    /// The certificate or the KEM public key is not the node's.
+    #[error("this is not the key the node was enrolled with")]
+    OtherKey,
+    /// Unknown, used, or expired: not told apart, so that guessing teaches nothing.
+    #[error("the node token is not good: it is unknown, used, or expired")]
+    Token,
+    /// The request cannot be read, or is not signed by its key.
+    #[error("the CSR is not good: {0}")]
+    Csr(String),
+    /// No certificate for the node.
+    #[error(transparent)]
+    Certify(#[from] CertifyError),
+    /// The key that signs statements cannot be had.
+    #[error("the key that signs statements cannot be had: {0}")]
+    Signer(#[from] KeyStoreError),
+    /// It does not sign.
+    #[error(transparent)]
+    Statement(#[from] StatementError),
+    /// The database.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// What [`Places`] is built on.
+pub struct PlacesParts {
+    /// The database.
+    pub store: Store,
+    /// Keeps the key that signs statements.
+    pub keystore: KeyStore,
+    /// The time. Servers over one database agree about it to some hundred milliseconds.
+    pub clock: Clock,
+    /// Who signs nodes' certificates.
+    pub certify: Arc<dyn Certify>,
+    /// How the server knows a node's certificate again.
+    pub identity: IdentityKey,
+    /// Certificates below which those of the server and of all nodes stand, PEM.
+    pub ca_pem: String,
+}
+
+/// Sites and nodes. Clones share everything.
+#[derive(Clone)]
+pub struct Places(Arc<Inner>);
+
+struct Inner {
+    parts: PlacesParts,
+    beats: Beats,
+    view: View,
+    /// One look at a time: those who come together need no second.
+    looking: tokio::sync::Mutex<()>,
+    signer: OnceCell<Uuid>,
+    steadiness: Mutex<Steadiness>,
+    /// The number of the last change of policies and sealed keys that this server knows of.
+    key_state: AtomicI64,
+}
+
+impl Places {
+    /// Over its parts. Have [`Places::run`] running beside it.
+    #[must_use]
+    pub fn new(parts: PlacesParts) -> Self {
+        Self(Arc::new(Inner {
+            parts,
+            beats: Beats::default(),
+            view: View::default(),
+            looking: tokio::sync::Mutex::default(),
+            signer: OnceCell::new(),
+            steadiness: Mutex::default(),
+            key_state: AtomicI64::new(0),
+        }))
+    }
+
+    fn parts(&self) -> &PlacesParts {
+        &self.0.parts
+    }
+
+    fn store(&self) -> &Store {
+        &self.0.parts.store
+    }
+
+    fn now_us(&self) -> i64 {
+        self.0.parts.clock.now_us()
+    }
+
+    fn event(
+        &self,
+        actor: &str,
+        action: &'static str,
+        resource: String,
+        details: serde_json::Value,
+    ) -> AuditEvent {
+        AuditEvent { at_us: self.now_us(), actor: actor.to_owned(), action, resource, details }
+    }
+}
+
+impl std::fmt::Debug for Places {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Places").finish_non_exhaustive()
+    }
+}
+
+/// Writes the audit's line, if something was done.
+async fn record(tx: &mut Tx, done: bool, event: AuditEvent) -> Result<bool, StoreError> {
+    if done {
+        store::audit(tx, vec![event]).await?;
+    }
+    Ok(done)
+}
+
+/// Attributes as they are stored; none when they cannot be read, which satisfies no policy.
+#[must_use]
+pub fn stored_attributes(json: &str) -> Attributes {
+    serde_json::from_str(json).unwrap_or_default()
+}
+
+fn to_store(attributes: &Attributes) -> String {
+    json!(attributes).to_string()
+}

@@ -1,0 +1,154 @@
+//! Four times a second: beats are written, who came and went is told, statements are made anew, and the view is brought
+//! up to date.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use store::StoreError;
+use tokio_util::sync::CancellationToken;
+
+use super::{LEASE, PlaceError, Places};
+use crate::joining::TOKENS_KEPT_US;
+
+/// Between two rounds: a few statements, however many nodes.
+const ROUND: Duration = Duration::from_millis(250);
+/// Every so many of them while there is no node: another server may have made one.
+const IDLE_ROUNDS: u32 = 8;
+/// How often tokens long expired are removed.
+const PURGE_EVERY: Duration = Duration::from_secs(3_600);
+/// Rows of one look.
+const LOOK_ROWS: usize = 1_000;
+
+/// Since when this server has heard beats without a gap. After one (it was stopped, or the database was away) all leases
+/// are over, and nobody may be called gone before having had the time to be heard again.
+#[derive(Debug, Default)]
+pub(super) struct Steadiness {
+    since_us: i64,
+    last_us: i64,
+}
+
+impl Steadiness {
+    /// Notes a round; whether leases that are over count by now.
+    fn round(&mut self, now_us: i64) -> bool {
+        let lease = LEASE.as_micros() as i64;
+        if !(self.last_us..self.last_us + lease).contains(&now_us) {
+            self.since_us = now_us;
+        }
+        self.last_us = now_us;
+        now_us - self.since_us >= lease
+    }
+}
+
+impl Places {
+    /// Hears beats and keeps who is there, until stopped.
+    pub async fn run(&self, stop: CancellationToken) {
+        let _live = telemetry::tasks::guard("places");
+        let every = |period| {
+            let mut ticks = tokio::time::interval(period);
+            ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            ticks
+        };
+        let (mut rounds, mut purges) = (every(ROUND), every(PURGE_EVERY));
+        let mut number = 0_u32;
+        loop {
+            let result = tokio::select! {
+                () = stop.cancelled() => return,
+                _ = rounds.tick() => {
+                    number = number.wrapping_add(1);
+                    if self.0.view.is_empty() && !number.is_multiple_of(IDLE_ROUNDS) {
+                        continue;
+                    }
+                    self.round().await
+                }
+                _ = purges.tick() => self.purge().await,
+            };
+            if let Err(error) = result {
+                tracing::warn!(%error, "a round of the key service's nodes failed");
+            }
+        }
+    }
+
+    async fn round(&self) -> Result<(), PlaceError> {
+        self.write_beats().await?;
+        self.tell().await?;
+        self.sign_due().await?;
+        self.look().await
+    }
+
+    async fn purge(&self) -> Result<(), PlaceError> {
+        Ok(self.store().purge_node_tokens(self.now_us() - TOKENS_KEPT_US).await.map(drop)?)
+    }
+
+    async fn write_beats(&self) -> Result<(), StoreError> {
+        let leases = self.0.beats.take();
+        if leases.is_empty() {
+            return Ok(());
+        }
+        let work = leases.clone();
+        let written = self
+            .store()
+            .write("key_node_leases", move |tx| {
+                async move { store::places::put_leases(tx, &work).await }.boxed()
+            })
+            .await;
+        if written.is_err() {
+            self.0.beats.give_back(leases);
+        }
+        written
+    }
+
+    /// Tells of those who came, and of those who are gone as far as this server can say.
+    async fn tell(&self) -> Result<(), StoreError> {
+        let now = self.now_us();
+        let steady = self.0.steadiness.lock().round(now);
+        let mut flips = self.store().node_flips(now).await?;
+        flips.retain(|(_, present)| *present || steady);
+        if flips.is_empty() {
+            return Ok(());
+        }
+        let (count, gone) = (flips.len(), flips.iter().filter(|(_, present)| !present).count());
+        self.store()
+            .write("key_node_flips", move |tx| {
+                async move { store::places::flip_nodes(tx, &flips, now).await }.boxed()
+            })
+            .await?;
+        tracing::info!(came = count - gone, gone, "nodes of the key service came or went");
+        Ok(())
+    }
+
+    /// Brings the view up to date, and the number of what is new of sealed keys.
+    pub(super) async fn look(&self) -> Result<(), PlaceError> {
+        let _one = self.0.looking.lock().await;
+        loop {
+            let rows = self.store().key_nodes_changed(self.0.view.last(), LOOK_ROWS).await?;
+            let whole = rows.len() == LOOK_ROWS;
+            self.0.view.take(rows);
+            if !whole {
+                break;
+            }
+        }
+        self.0.key_state.store(self.store().last_key_state().await?, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn after_a_gap_nobody_is_gone_before_having_had_a_lease_to_be_heard() {
+        const SECOND: i64 = 1_000_000;
+        let mut steadiness = Steadiness::default();
+        let begin = 1_000 * SECOND;
+        assert!(!steadiness.round(begin), "just started");
+        assert!(!steadiness.round(begin + SECOND));
+        assert!(steadiness.round(begin + 2 * SECOND));
+        assert!(steadiness.round(begin + 3 * SECOND));
+        assert!(!steadiness.round(begin + 9 * SECOND), "it was stopped");
+        assert!(!steadiness.round(begin + 10 * SECOND));
+        assert!(steadiness.round(begin + 11 * SECOND));
+        assert!(!steadiness.round(begin), "a clock set back");
+    }
+}

@@ -1,0 +1,185 @@
+//! Places where private keys may be: sites, and the key service nodes at them.
+
+mod nodes;
+mod own;
+mod tokens;
+
+use std::collections::BTreeMap;
+
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use http::header::{HeaderValue, LOCATION};
+use lifecycle::places::{NewSite, PlaceError, Places, stored_attributes};
+use serde::{Deserialize, Serialize};
+use store::places::SiteRow;
+use utoipa::ToSchema;
+use utoipa_axum::routes;
+use uuid::Uuid;
+
+use crate::access::{Caller, Permission};
+use crate::api::Api;
+use crate::conditional::{IfMatch, Revision};
+use crate::extract::{Json, Path};
+use crate::paging::{Listing, Paging, PagingParams};
+use crate::problem::Problem;
+use crate::state::State;
+use crate::time::shown;
+
+/// The tag of these routes.
+const AREA: &str = "places";
+
+/// Attributes as the API has them.
+type AttributesBody = BTreeMap<String, String>;
+
+pub(crate) fn routes() -> Api {
+    Api::area(AREA)
+        .route(Permission::NodeRead, routes!(list))
+        .route(Permission::NodeManage, routes!(create))
+        .route(Permission::NodeRead, routes!(get_one))
+        .route(Permission::NodeManage, routes!(replace))
+        .route(Permission::NodeManage, routes!(delete))
+        .merge(tokens::routes())
+        .merge(nodes::routes())
+        .merge(own::routes())
+}
+
+impl From<PlaceError> for Problem {
+    fn from(error: PlaceError) -> Self {
+        match error {
+            PlaceError::NotFound(what) => Self::not_found(format_args!("{what} of that name")),
+            PlaceError::Invalid(_) | PlaceError::Attribute(_) | PlaceError::Csr(_) => {
+                Self::unprocessable(error)
+            }
+            PlaceError::NameTaken(_) => Self::conflict(error).hint("choose another name"),
+            PlaceError::Changed => Self::precondition_failed(error),
+            PlaceError::NotEmpty(_) | PlaceError::Full { .. } | PlaceError::Retired => Self::conflict(error),
+            PlaceError::OtherKey => Self::forbidden(error),
+            PlaceError::Token => {
+                Self::unauthenticated(error).hint("make a new one: bulla node token --site NAME")
+            }
+            PlaceError::Certify(error) => error.into(),
+            PlaceError::Signer(_) | PlaceError::Statement(_) => Self::internal(error),
+            PlaceError::Store(error) => error.into(),
+        }
+    }
+}
+
+/// Attributes as they are stored, for a view.
+fn shown_attributes(json: &str) -> AttributesBody {
+    shown_pairs(&stored_attributes(json))
+}
+
+fn shown_pairs(attributes: &lifecycle::places::Attributes) -> AttributesBody {
+    attributes.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
+/// A site.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = KeySite)]
+struct SiteView {
+    /// Its identity.
+    id: Uuid,
+    /// Its name, unique.
+    #[schema(example = "frankfurt")]
+    name: String,
+    /// What is so at all its nodes.
+    #[schema(example = json!({"country": "DE", "region": "EU"}))]
+    attributes: AttributesBody,
+    /// When it was made.
+    created_at: String,
+    /// When it last changed.
+    updated_at: String,
+}
+
+impl SiteView {
+    fn of(row: SiteRow) -> Self {
+        Self {
+            id: row.id,
+            attributes: shown_attributes(&row.attributes),
+            name: row.name,
+            created_at: shown(row.created_at_us),
+            updated_at: shown(row.updated_at_us),
+        }
+    }
+}
+
+/// A site to make, or what one shall be.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = KeySiteBody)]
+struct SiteBody {
+    /// Its name, unique.
+    #[schema(example = "frankfurt", min_length = 1, max_length = 128)]
+    name: String,
+    /// What is so at all its nodes: up to 32, names `[a-z][a-z0-9_-]*`, values `[A-Za-z0-9][A-Za-z0-9._-]*`.
+    #[serde(default)]
+    #[schema(example = json!({"country": "DE", "region": "EU"}))]
+    attributes: AttributesBody,
+}
+
+impl SiteBody {
+    fn taken(self) -> Result<NewSite, Problem> {
+        let attributes = lifecycle::places::Attributes::of(self.attributes).map_err(PlaceError::from)?;
+        Ok(NewSite { name: self.name, attributes })
+    }
+}
+
+/// Lists the sites, by name.
+#[utoipa::path(get, path = "/api/v1/key-sites", operation_id = "listKeySites", params(PagingParams),
+    responses((status = 200, body = Listing<SiteView>)))]
+async fn list(state: State, paging: Paging) -> Result<Json<Listing<SiteView>>, Problem> {
+    let page = state.room::<Places>()?.sites(paging.after.as_ref(), paging.limit).await?;
+    Ok(Json(Listing::of(page, SiteView::of)))
+}
+
+/// Makes a site.
+#[utoipa::path(post, path = "/api/v1/key-sites", operation_id = "createKeySite", request_body = SiteBody,
+    responses((status = 201, body = SiteView)))]
+async fn create(state: State, caller: Caller, Json(body): Json<SiteBody>) -> Result<Response, Problem> {
+    let row = state.room::<Places>()?.create_site(body.taken()?, caller.actor()).await?;
+    let at = HeaderValue::from_str(&format!("/api/v1/key-sites/{}", row.id));
+    let mut response = (StatusCode::CREATED, Revision(row.revision, SiteView::of(row))).into_response();
+    response.headers_mut().extend(at.ok().map(|at| (LOCATION, at)));
+    Ok(response)
+}
+
+/// Shows a site, by its name or its identity.
+#[utoipa::path(get, path = "/api/v1/key-sites/{site}", operation_id = "getKeySite",
+    params(("site" = String, Path)), responses((status = 200, body = SiteView)))]
+async fn get_one(state: State, Path(site): Path<String>) -> Result<Revision<SiteView>, Problem> {
+    let row = state.room::<Places>()?.site(&site).await?;
+    Ok(Revision(row.revision, SiteView::of(row)))
+}
+
+/// Changes a site. Its nodes get statements with its attributes within a second.
+#[utoipa::path(put, path = "/api/v1/key-sites/{site}", operation_id = "replaceKeySite",
+    params(("site" = String, Path)), request_body = SiteBody, responses((status = 200, body = SiteView)))]
+async fn replace(
+    state: State,
+    caller: Caller,
+    Path(site): Path<String>,
+    if_match: IfMatch,
+    Json(body): Json<SiteBody>,
+) -> Result<Revision<SiteView>, Problem> {
+    let places = state.room::<Places>()?;
+    let before = places.site(&site).await?;
+    if_match.check(before.revision)?;
+    let row = places.update_site(before.id, before.revision, body.taken()?, caller.actor()).await?;
+    Ok(Revision(row.revision, SiteView::of(row)))
+}
+
+/// Removes a site without nodes, and the node tokens for it.
+#[utoipa::path(delete, path = "/api/v1/key-sites/{site}", operation_id = "deleteKeySite",
+    params(("site" = String, Path)), responses((status = 204)))]
+async fn delete(
+    state: State,
+    caller: Caller,
+    Path(site): Path<String>,
+    if_match: IfMatch,
+) -> Result<StatusCode, Problem> {
+    let places = state.room::<Places>()?;
+    let row = places.site(&site).await?;
+    if_match.check(row.revision)?;
+    places.delete_site(row.id, caller.actor()).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,122 @@
+//! Tokens by which nodes join.
+
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use lifecycle::places::{Attributes, NewNodeToken, PlaceError, Places};
+use serde::{Deserialize, Serialize};
+use store::places::NodeTokenRow;
+use utoipa::ToSchema;
+use utoipa_axum::routes;
+use uuid::Uuid;
+
+use super::{AREA, AttributesBody, shown_attributes};
+use crate::access::{Caller, Permission};
+use crate::api::Api;
+use crate::extract::{Json, Path};
+use crate::idempotency::HoldsSecret;
+use crate::paging::{Listing, Paging, PagingParams};
+use crate::problem::Problem;
+use crate::state::State;
+use crate::time;
+
+/// Seconds a token is good when nothing is asked: an hour.
+const SECONDS: i64 = 3_600;
+
+pub(super) fn routes() -> Api {
+    Api::area(AREA)
+        .route(Permission::NodeEnroll, routes!(list))
+        .route(Permission::NodeEnroll, routes!(create))
+        .route(Permission::NodeEnroll, routes!(delete))
+}
+
+/// A token to make.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct NewKeyNodeToken {
+    /// Name or identity of the site.
+    #[schema(example = "frankfurt")]
+    site: String,
+    /// The node's own attributes, over its site's.
+    #[serde(default)]
+    #[schema(example = json!({"security": "high"}))]
+    attributes: AttributesBody,
+    /// Seconds it is good: an hour when absent, a month at most.
+    #[schema(minimum = 1, maximum = 2_592_000)]
+    seconds: Option<i64>,
+}
+
+/// A token, without itself.
+#[derive(Debug, Serialize, ToSchema)]
+struct KeyNodeTokenView {
+    /// Its identity.
+    id: Uuid,
+    /// The site's name.
+    site: String,
+    /// The node's own attributes, over its site's.
+    attributes: AttributesBody,
+    /// Who made it.
+    created_by: String,
+    /// When.
+    created_at: String,
+    /// After this it makes no node.
+    expires_at: String,
+    /// When it was used.
+    used_at: Option<String>,
+    /// The node it has made.
+    node: Option<Uuid>,
+}
+
+impl KeyNodeTokenView {
+    fn of(row: NodeTokenRow) -> Self {
+        Self {
+            id: row.id,
+            site: row.site_name,
+            attributes: shown_attributes(&row.attributes),
+            created_by: row.created_by,
+            created_at: time::shown(row.created_at_us),
+            expires_at: time::shown(row.expires_at_us),
+            used_at: time::maybe_shown(row.used_at_us),
+            node: row.node,
+        }
+    }
+}
+
+/// A token just made.
+#[derive(Serialize, ToSchema)]
+struct MadeKeyNodeToken {
+    /// The secret. It is shown this once.
+    token: String,
+    /// What is kept of it.
+    #[serde(flatten)]
+    view: KeyNodeTokenView,
+}
+
+/// Lists the node tokens, newest first.
+#[utoipa::path(get, path = "/api/v1/key-node-tokens", operation_id = "listKeyNodeTokens", params(PagingParams),
+    responses((status = 200, body = Listing<KeyNodeTokenView>)))]
+async fn list(state: State, paging: Paging) -> Result<Json<Listing<KeyNodeTokenView>>, Problem> {
+    let page = state.room::<Places>()?.tokens(paging.after.as_ref(), paging.limit).await?;
+    Ok(Json(Listing::of(page, KeyNodeTokenView::of)))
+}
+
+/// Makes a node token: it makes one host a node of the key service at a site, once.
+#[utoipa::path(post, path = "/api/v1/key-node-tokens", operation_id = "createKeyNodeToken",
+    request_body = NewKeyNodeToken, responses((status = 201, body = MadeKeyNodeToken)))]
+async fn create(state: State, caller: Caller, Json(new): Json<NewKeyNodeToken>) -> Result<Response, Problem> {
+    let attributes = Attributes::of(new.attributes).map_err(PlaceError::from)?;
+    let new = NewNodeToken { site: new.site, attributes, seconds: new.seconds.unwrap_or(SECONDS) };
+    let made = state.room::<Places>()?.create_token(new, caller.actor()).await?;
+    let body =
+        MadeKeyNodeToken { token: made.token.as_str().to_owned(), view: KeyNodeTokenView::of(made.row) };
+    let mut response = (StatusCode::CREATED, Json(body)).into_response();
+    response.extensions_mut().insert(HoldsSecret);
+    Ok(response)
+}
+
+/// Takes a node token back.
+#[utoipa::path(delete, path = "/api/v1/key-node-tokens/{id}", operation_id = "deleteKeyNodeToken",
+    params(("id" = Uuid, Path)), responses((status = 204)))]
+async fn delete(state: State, caller: Caller, Path(id): Path<Uuid>) -> Result<StatusCode, Problem> {
+    state.room::<Places>()?.delete_token(id, caller.actor()).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
