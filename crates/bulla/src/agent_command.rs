@@ -364,7 +364,7 @@ fn show(status: &AgentStatus, output: &Output) -> Outcome<()> {
     show_one(&document, output)
 }
 
-fn read(path: &Path) -> Outcome<String> {
+pub(crate) fn read(path: &Path) -> Outcome<String> {
     std::fs::read_to_string(path).map_err(|error| {
         Problem::usage(format_args!("cannot read {}: {error}", path.display()))
             .hint("give --ca a file of certificates in PEM")

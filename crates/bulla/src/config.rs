@@ -17,7 +17,7 @@ use crate::output::Format;
 use table::{KEYS, Kind};
 
 pub(crate) use edge::EdgeSettings;
-pub(crate) use key_service::KeyServiceSettings;
+pub(crate) use key_service::{KeyServiceSettings, NodeSettings};
 pub(crate) use master_key::{
     AuthoritySettings, AwsKmsSettings, MasterKeySettings, ModuleSettings, goes_in_clear,
 };

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use keyless::server::{HANDSHAKES_MAX, Options, Running, TlsOptions};
+use keyless::server::{HANDSHAKES_MAX, NodesOptions, Options, Running, TlsOptions};
 use keyless::tenant::TenantOptions;
 use keyless::{Folder, KeySet, Look, Metrics};
 use lifecycle::signing_keys::{SigningKeys, SigningKeysError};
@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::cli::Global;
 use crate::config::{Configuration, KeyServiceSettings, Settings};
 use crate::exit::{Exit, Outcome, Problem, chain};
+use crate::keys_node::{Node, NodeArgs};
 use crate::serve_command::{
     bound_connections, certificate, figures_listener, files, master_keys, memory, socket,
 };
@@ -68,6 +69,8 @@ struct ServeArgs {
     /// Unix socket for the native protocol [default: none]
     #[arg(long, value_name = "PATH")]
     native_socket: Option<String>,
+    #[command(flatten)]
+    node: NodeArgs,
     /// Where to serve /metrics in plain HTTP; empty: nowhere [default: 127.0.0.1:2406]
     #[arg(long, value_name = "ADDRESS")]
     metrics_listen: Option<String>,
@@ -86,6 +89,7 @@ impl KeyServiceSettings {
         text(&mut self.native_socket, &args.native_socket);
         text(&mut self.metrics_listen, &args.metrics_listen);
         self.inventory |= args.inventory;
+        self.node.take(&args.node);
         if !args.directories.is_empty() {
             self.directories.clone_from(&args.directories);
         }
@@ -121,6 +125,8 @@ async fn serve(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
     set.put_named("pkcs11", settings.keys.pkcs11_labels.iter().cloned().zip(held).collect());
     let inventory = if settings.keys.inventory { Some(inventory(&settings).await?) } else { None };
     let mut settings = settings.keys;
+    let node =
+        if settings.node.is_one() { Some(Node::open(&settings.node, &args.node, &set).await?) } else { None };
     let mut sources = Sources::new(&settings, inventory, set.clone(), metrics.clone());
     sources.look(true).await?;
     let tls = settings.speaks_tls().then(|| tls_options(&settings)).transpose()?;
@@ -129,16 +135,26 @@ async fn serve(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
     bound_connections("keys.connections_max", &mut settings.connections_max, most);
     // Before the first client is let in: what fails, fails here.
     let figures = figures_listener("keys", &settings.metrics_listen).await?;
-    let running = start(&settings, tls.clone(), set.clone(), metrics.clone()).await?;
+    let nodes = node.as_ref().map(|node| node.options(&settings.node)).transpose()?;
+    let places = Places { tls: tls.clone(), nodes };
+    let running = start(&settings, places, set.clone(), metrics.clone()).await?;
     let mut background = JoinSet::new();
     if let Some(listener) = figures {
         let all = server::metrics::Metrics::default();
-        all.register(|registry| metrics.register(registry));
+        all.register(|registry| {
+            metrics.register(registry);
+            node.iter().for_each(|node| node.register(registry));
+        });
         background.spawn(server::listen::serve_figures(listener, all, stop.clone()));
     }
     announce(&settings, &running, &set)?;
+    node.iter().for_each(Node::announce);
     let tenants = Given { file: file.as_deref(), tenants: settings.tenants() };
-    keep(&settings, sources, tls, tenants, &running, &stop).await;
+    let kept = keep(&settings, sources, tls, tenants, &running, &stop);
+    match node {
+        Some(node) => drop(tokio::join!(kept, node.run(&running, &stop))),
+        None => kept.await,
+    }
     eprintln!("stopping: requests under way are answered");
     let drained = running.stop().await;
     while background.join_next().await.is_some() {}
@@ -168,12 +184,19 @@ async fn inventory(settings: &Settings) -> Outcome<SigningKeys> {
     Ok(SigningKeys::new(store, keystore, clock))
 }
 
+/// Where it listens over TLS, and by what.
+struct Places {
+    tls: Option<TlsOptions>,
+    nodes: Option<NodesOptions>,
+}
+
 async fn start(
     settings: &KeyServiceSettings,
-    tls: Option<TlsOptions>,
+    places: Places,
     set: KeySet,
     metrics: Metrics,
 ) -> Outcome<Running> {
+    let Places { tls, nodes } = places;
     let tls = match tls {
         Some(tls) => Some((socket("keys.listen", &settings.listen)?, tls)),
         None => None,
@@ -182,7 +205,7 @@ async fn start(
         "" => None,
         address => Some(socket("keys.native_listen", address)?),
     };
-    let options = Options { tls, native, socket: settings.socket()?, ..settings.options() };
+    let options = Options { tls, native, nodes, socket: settings.socket()?, ..settings.options() };
     keyless::server::start(options, set, metrics).await.map_err(|error| {
         Problem::new(Exit::Machine, chain(&error)).hint(
             "choose another place: --listen, --socket, --native-listen and --native-socket, or the same of [keys] in the \
@@ -213,6 +236,7 @@ fn announce(settings: &KeyServiceSettings, running: &Running, set: &KeySet) -> O
     places.extend(running.address.map(|address| format!("tls://{address}")));
     places.extend(settings.socket()?.map(|path| format!("unix:{}", path.display())));
     places.extend(running.native.map(|address| format!("grpc://{address}")));
+    places.extend(running.nodes.map(|address| format!("nodes://{address}")));
     if !settings.native_socket.is_empty() {
         places.push(format!("grpc+unix:{}", settings.native_socket));
     }

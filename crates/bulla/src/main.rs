@@ -18,6 +18,7 @@ mod exit;
 mod fleet_command;
 mod inventory;
 mod keys_command;
+mod keys_node;
 mod listing;
 mod output;
 mod rules;

@@ -11,6 +11,8 @@ use crate::exit::{Outcome, Problem};
 
 /// In place of a socket's path.
 const NO_SOCKET: &str = "none";
+/// Where nodes ask each other: beside the ports of the two protocols.
+const NODES_PORT: u16 = 2410;
 
 /// `[keys]`
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -35,6 +37,53 @@ pub(crate) struct KeyServiceSettings {
     pub(crate) ticket_key_s: u64,
     pub(crate) connections_max: usize,
     pub(crate) tenant: Vec<TenantSettings>,
+    pub(crate) node: NodeSettings,
+}
+
+/// `[keys.node]`: the service as one node of many.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct NodeSettings {
+    pub(crate) server: String,
+    pub(crate) ca_file: PathBuf,
+    pub(crate) ca_sha256: String,
+    pub(crate) name: String,
+    pub(crate) folder: PathBuf,
+    pub(crate) listen: String,
+    pub(crate) advertise: String,
+}
+
+impl Default for NodeSettings {
+    fn default() -> Self {
+        Self {
+            server: String::new(),
+            ca_file: PathBuf::new(),
+            ca_sha256: String::new(),
+            name: String::new(),
+            folder: PathBuf::new(),
+            listen: format!("0.0.0.0:{NODES_PORT}"),
+            advertise: String::new(),
+        }
+    }
+}
+
+impl NodeSettings {
+    /// Whether the service is a node.
+    pub(crate) fn is_one(&self) -> bool {
+        !self.server.is_empty()
+    }
+
+    fn check(&self) -> Outcome<()> {
+        if !self.ca_file.as_os_str().is_empty() && !self.ca_sha256.is_empty() {
+            return Err(Problem::usage("keys.node.ca_file and keys.node.ca_sha256 say the same thing")
+                .hint("give one of them"));
+        }
+        if self.listen.is_empty() {
+            return Err(Problem::usage("keys.node.listen is empty: other nodes could not ask this one")
+                .hint("leave it away for the default"));
+        }
+        Ok(())
+    }
 }
 
 /// `[[keys.tenant]]`
@@ -90,6 +139,7 @@ impl Default for KeyServiceSettings {
             ticket_key_s: usual.ticket_life.as_secs(),
             connections_max: usual.connections_max,
             tenant: Vec::new(),
+            node: NodeSettings::default(),
         }
     }
 }
@@ -115,6 +165,7 @@ impl KeyServiceSettings {
             return Err(Problem::usage("keys.certificate_file and keys.key_file go together")
                 .hint("give both, or neither to serve the socket alone"));
         }
+        self.node.check()?;
         tenant::check(&self.tenants()).map_err(|error| {
             Problem::usage(format_args!("keys.tenant: {error}")).hint("see docs/keys.md, \"Tenants\"")
         })
@@ -137,10 +188,11 @@ impl KeyServiceSettings {
 
     /// What must be there to run, be it from flags. `listen`: whether TLS's address was asked for.
     pub(crate) fn check_whole(&self, listen: bool) -> Outcome<()> {
-        if self.directories.is_empty() && self.pkcs11_labels.is_empty() && !self.inventory {
+        let is_empty = self.directories.is_empty() && self.pkcs11_labels.is_empty();
+        if is_empty && !self.inventory && !self.node.is_one() {
             return Err(Problem::usage("there are no keys to sign with")
                 .hint("name a folder of *.key files: --dir, or keys.directories in the configuration; or take those of certificates \
-                       under management: --inventory, or keys.inventory"));
+                       under management: --inventory, or keys.inventory; or join a control plane as a node: --join"));
         }
         if self.speaks_tls() && self.client_ca_files.is_empty() {
             return Err(Problem::usage("keys.client_ca_files is empty: nobody could come in")

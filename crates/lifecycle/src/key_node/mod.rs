@@ -5,6 +5,7 @@
 
 mod folder;
 mod members;
+mod metrics;
 mod sealed;
 
 use std::collections::BTreeMap;
@@ -18,7 +19,6 @@ use keyless::KeySet;
 use keyless::client::ClientTls;
 use keyless::routing::{NodeId, Router, RouterOptions, RoutingMetrics};
 use keyless::server::TlsOptions;
-use parking_lot::Mutex;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
 use store::Clock;
@@ -35,6 +35,7 @@ use folder::{Folder, Settings};
 use members::Members;
 use sealed::SealedKeys;
 
+pub use metrics::NodeMetrics;
 pub use sealed::SEALED_KEYS_MAX;
 
 /// In the control plane's log.
@@ -125,21 +126,6 @@ impl NodeTls {
     }
 }
 
-/// What an operator sees of a node.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct NodeFigures {
-    /// Seconds since the control plane answered; at the start, since then.
-    pub unheard_s: u64,
-    /// Nodes that there are, this one among them.
-    pub members: usize,
-    /// Sealed keys that open here.
-    pub own: usize,
-    /// Sealed keys that others are asked for.
-    pub routed: usize,
-    /// Sealed keys that are for this node and do not open.
-    pub broken: usize,
-}
-
 /// A node that has joined.
 pub struct KeyNode {
     folder: Folder,
@@ -159,7 +145,7 @@ pub struct KeyNode {
     /// Since when the control plane refuses this node.
     refused_since: Option<Instant>,
     is_suspended: bool,
-    figures: Arc<Mutex<(Instant, NodeFigures)>>,
+    metrics: NodeMetrics,
 }
 
 impl std::fmt::Debug for KeyNode {
@@ -231,7 +217,8 @@ impl KeyNode {
     pub async fn open(
         state: &Path,
         address: &str,
-        (keys, metrics): (KeySet, RoutingMetrics),
+        keys: KeySet,
+        (metrics, routing): (NodeMetrics, RoutingMetrics),
         clock: Clock,
     ) -> Result<Self, NodeError> {
         let folder = Folder::new(state)?;
@@ -242,7 +229,7 @@ impl KeyNode {
         let own = NodeId(*settings.node.as_bytes());
         let tls = tls_of(&settings, &identity)?;
         let router =
-            Router::new(own, &tls.client(), RouterOptions::default(), metrics).map_err(tls_failed)?;
+            Router::new(own, &tls.client(), RouterOptions::default(), routing).map_err(tls_failed)?;
         let statement_key = STANDARD.decode(&settings.statement_key);
         let statement_key = statement_key
             .map_err(|_| JoinError::Identity("the key that signs statements is not base64".to_owned()))?;
@@ -253,7 +240,7 @@ impl KeyNode {
         pages.into_iter().for_each(|page| sealed.take(page, &members));
         sealed.open().await;
         keys.put_sources(SOURCE, sealed.sources());
-        let mut node = Self {
+        let node = Self {
             folder,
             settings,
             identity,
@@ -269,9 +256,9 @@ impl KeyNode {
             noted: Instant::now(),
             refused_since: None,
             is_suspended: false,
-            figures: Arc::new(Mutex::new((Instant::now(), NodeFigures::default()))),
+            metrics,
         };
-        node.count(false);
+        node.count();
         Ok(node)
     }
 
@@ -301,15 +288,6 @@ impl KeyNode {
         Ok(tls_of(&self.settings, &self.identity)?)
     }
 
-    /// What an operator sees, at any time.
-    pub fn figures(&self) -> impl Fn() -> NodeFigures + Send + Sync + use<> {
-        let figures = Arc::clone(&self.figures);
-        move || {
-            let (heard, figures) = *figures.lock();
-            NodeFigures { unheard_s: heard.elapsed().as_secs(), ..figures }
-        }
-    }
-
     /// Says that it is there and learns what is new, until stopped. `on_tls` is told of each new certificate. A control
     /// plane that is away is waited for; what is known stays.
     ///
@@ -329,6 +307,7 @@ impl KeyNode {
             };
             let pause = match turn {
                 Ok(pause) => {
+                    self.metrics.is_away(false);
                     if std::mem::take(&mut is_away) {
                         tracing::info!("the control plane answers again");
                     }
@@ -337,6 +316,7 @@ impl KeyNode {
                 }
                 Err(NodeError::Join(JoinError::Api(error))) => {
                     self.refused(&error);
+                    self.metrics.is_away(true);
                     if !std::mem::replace(&mut is_away, true) {
                         tracing::warn!(%error, "the control plane does not answer; what is known stays");
                     }
@@ -367,7 +347,7 @@ impl KeyNode {
         if answer.state > self.sealed.next() {
             self.learn().await?;
         }
-        self.count(true);
+        self.count();
         if let Some(tls) = self.renew_if_due().await? {
             on_tls(&tls);
         }
@@ -453,14 +433,10 @@ impl KeyNode {
         }
     }
 
-    fn count(&mut self, heard: bool) {
+    fn count(&self) {
         let (own, routed) = self.sealed.counts();
-        let mut figures = self.figures.lock();
-        if heard {
-            figures.0 = Instant::now();
-        }
-        let (members, broken) = (self.members.list().len(), self.sealed.broken());
-        figures.1 = NodeFigures { unheard_s: 0, members, own, routed, broken };
+        self.metrics.sealed_keys(own, routed, self.sealed.broken());
+        self.metrics.members(self.members.list().len());
     }
 
     /// A failure is only told: the certificate is good for a while yet.
