@@ -106,7 +106,7 @@ impl KeyServiceSettings {
 /// Runs `bulla keys`.
 pub(crate) async fn run(args: &KeysArgs, global: &Global) -> Outcome<Exit> {
     match &args.command {
-        KeysCommand::Serve(args) => serve(args, global).await,
+        KeysCommand::Serve(args) => Box::pin(serve(args, global)).await,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Keys of certificates under management: the key service signs by them, whoever renews.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use keyless::native::proto::{Scheme, SignRequest, sign_request::Key};
 use keyless::native::{Client, Terms};
@@ -9,7 +9,8 @@ use keyless::native::{Client, Terms};
 use super::House;
 use crate::world::{describe, run, stderr};
 
-struct Service(Child);
+/// A command that runs until dropped.
+pub(super) struct Service(Child);
 
 impl Drop for Service {
     fn drop(&mut self) {
@@ -20,13 +21,12 @@ impl Drop for Service {
 
 /// `bulla keys serve`, once it signs; how many keys it said it has.
 fn serve(house: &House) -> (Service, usize) {
-    let (service, said) = started(house, &["keys", "serve", "--inventory"], "bulla signs with ");
+    let (service, said) = started(&mut house.bulla(&["keys", "serve", "--inventory"]), "bulla signs with ");
     (service, said.split(' ').next().unwrap().parse().unwrap())
 }
 
 /// A command that runs on, once it says a line that begins so; what follows.
-fn started(house: &House, arguments: &[&str], begin: &str) -> (Service, String) {
-    let mut command = house.bulla(arguments);
+pub(super) fn started(command: &mut Command, begin: &str) -> (Service, String) {
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
     let service = Service(child);
@@ -129,7 +129,7 @@ fn a_renewal_reaches_the_terminator_without_a_failed_handshake() {
         "127.0.0.1:1",
     ];
     let start = |house: &House| {
-        let (service, said) = started(house, &edge, "bulla terminates TLS with ");
+        let (service, said) = started(&mut house.bulla(&edge), "bulla terminates TLS with ");
         let address = said.split(" at ").nth(1).unwrap().split(',').next().unwrap().to_owned();
         (service, said, address)
     };

@@ -1,0 +1,185 @@
+//! Keys that only some places may use: sealed to a policy, opened by the nodes that satisfy it, asked for by all others.
+
+use std::process::Command;
+use std::time::Duration;
+
+use keyless::native::proto::{Scheme, SignRequest, sign_request::Key};
+use keyless::native::{Client, Terms};
+use tokio::runtime::Runtime;
+
+use super::House;
+use super::house::free_port;
+use super::signing::{Service, started};
+use crate::world::{describe, run, stderr};
+
+/// Beyond it a signature is none.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A node in a folder of its own.
+struct Node {
+    name: String,
+    port: u16,
+    service: Option<Service>,
+}
+
+impl Node {
+    /// Joins the site.
+    fn join(house: &House, runtime: &Runtime, name: &str, site: &str) -> (Self, Client) {
+        let made = house.json(&["node", "token", "--site", site]);
+        let token = made["token"].as_str().unwrap().to_owned();
+        std::fs::create_dir(house.path(name)).unwrap();
+        let mut node = Self { name: name.to_owned(), port: free_port(), service: None };
+        node.start(house, &["--token", &token, "--node-name", name]);
+        let socket = house.path(&format!("{name}/native.sock"));
+        let client = runtime.block_on(async { Client::socket(socket) });
+        (node, client)
+    }
+
+    fn command(&self, house: &House, more: &[&str]) -> Command {
+        let address = format!("127.0.0.1:{}", self.port);
+        let socket = house.path(&format!("{}/native.sock", self.name)).display().to_string();
+        let (url, root) = (house.url(), house.root().display().to_string());
+        let mut arguments = vec!["keys", "serve", "--join", &url, "--ca", &root, "--nodes-listen", &address];
+        arguments.extend(["--advertise", &address, "--native-socket", &socket, "--metrics-listen", ""]);
+        arguments.extend(more);
+        let mut command = house.bulla(&arguments);
+        command.env("BULLA_DATA", house.path(&self.name));
+        command
+    }
+
+    fn start(&mut self, house: &House, more: &[&str]) {
+        let (service, _) = started(&mut self.command(house, more), "it is the node ");
+        self.service = Some(service);
+    }
+
+    fn kill(&mut self) {
+        self.service = None;
+    }
+}
+
+/// Signs by the key of `NAME.pub`, and has OpenSSL verify it.
+fn signs(house: &House, runtime: &Runtime, client: &Client, name: &str) -> Result<(), String> {
+    let text = std::fs::read(house.path(&format!("{name}.pub"))).unwrap();
+    let (_, spki) = x509::pem::blocks(&text).next().unwrap();
+    let hash = x509::SpkiHash::of(&spki).as_bytes().to_vec();
+    let mut request = SignRequest { key: Some(Key::SpkiSha256(hash)), ..SignRequest::default() };
+    request.input = vec![7; 32];
+    request.set_scheme(Scheme::EcdsaSha256);
+    let signed = runtime.block_on(client.sign(request, Terms::within(PATIENCE)));
+    std::fs::write(house.path("signature"), signed.map_err(|status| status.to_string())?).unwrap();
+    std::fs::write(house.path("digest"), [7; 32]).unwrap();
+    let public = format!("{name}.pub");
+    house.openssl(&[
+        "pkeyutl",
+        "-verify",
+        "-pubin",
+        "-inkey",
+        &public,
+        "-in",
+        "digest",
+        "-sigfile",
+        "signature",
+    ]);
+    Ok(())
+}
+
+/// Makes a P-256 key: `NAME.key` and `NAME.pub`.
+fn make_key(house: &House, name: &str) {
+    let (key, public) = (format!("{name}.key"), format!("{name}.pub"));
+    house.openssl(&["genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out", &key]);
+    house.openssl(&["pkey", "-in", &key, "-pubout", "-out", &public]);
+}
+
+/// Two places, a policy, and a key under it: signed with from both, opened in one.
+#[test]
+fn a_key_signs_everywhere_and_is_opened_where_its_policy_says() {
+    let mut house = House::up_with("[keys]\nmetrics_listen = \"\"\nsocket = \"none\"\n", None);
+    let runtime = Runtime::new().unwrap();
+    house.does(&["site", "create", "frankfurt", "--attribute", "country=DE", "--attribute", "region=EU"]);
+    house.does(&["site", "create", "newyork", "--attribute", "country=US", "--attribute", "region=NA"]);
+    let (mut frankfurt, in_frankfurt) = Node::join(&house, &runtime, "fra-1", "frankfurt");
+    let (mut newyork, in_newyork) = Node::join(&house, &runtime, "nyc-1", "newyork");
+    house.until("both are there", || {
+        let listed = house.json(&["node", "list"]);
+        listed["rows"].as_array().unwrap().iter().filter(|node| node["present"] == true).count() == 2
+    });
+
+    make_key(&house, "shop");
+    house.does(&["key-policy", "create", "europe", "region: EU", "--yes"]);
+    house.does(&[
+        "key",
+        "seal",
+        "--policy",
+        "europe",
+        "--key",
+        &house.path("shop.key").display().to_string(),
+    ]);
+    house.until("it signs in frankfurt", || signs(&house, &runtime, &in_frankfurt, "shop").is_ok());
+    house.until("it is signed for in newyork", || signs(&house, &runtime, &in_newyork, "shop").is_ok());
+
+    // Where the policy does not let it be, it cannot be had: not while the other is away, and not from the folder.
+    frankfurt.kill();
+    let refused = signs(&house, &runtime, &in_newyork, "shop").unwrap_err();
+    assert!(refused.contains("none of the nodes that may use this key"), "{refused}");
+    assert!(!opens(&house, "nyc-1"), "a wrap for the node in newyork");
+
+    // It comes back, and signs while the control plane is away.
+    frankfurt.start(&house, &[]);
+    house.until("it signs again", || signs(&house, &runtime, &in_newyork, "shop").is_ok());
+    assert_eq!(house.stop(), Some(0));
+    newyork.kill();
+    newyork.start(&house, &[]);
+    house.until("it is signed for", || signs(&house, &runtime, &in_newyork, "shop").is_ok());
+    house.start();
+
+    // The policy's keys anew: nothing is lost meanwhile.
+    house.does(&["key-policy", "rotate", "europe"]);
+    signs(&house, &runtime, &in_newyork, "shop").unwrap();
+    house.until("the keys are sealed anew", || {
+        let shown = house.json(&["key-policy", "show", "europe"]);
+        shown["generations"].as_array().is_some_and(|all| all.len() == 1 && all[0]["generation"] == 2)
+    });
+    signs(&house, &runtime, &in_frankfurt, "shop").unwrap();
+    signs(&house, &runtime, &in_newyork, "shop").unwrap();
+
+    // Withdrawn, it is nobody's.
+    house.does(&["key", "withdraw", "shop"]);
+    house.until("it is withdrawn", || signs(&house, &runtime, &in_frankfurt, "shop").is_err());
+
+    // A node that is retired forgets what it could open.
+    make_key(&house, "till");
+    house.does(&[
+        "key",
+        "seal",
+        "--policy",
+        "europe",
+        "--key",
+        &house.path("till.key").display().to_string(),
+    ]);
+    house.until("it signs", || signs(&house, &runtime, &in_frankfurt, "till").is_ok());
+    house.does(&["node", "retire", "fra-1"]);
+    house.until("it signs no more", || signs(&house, &runtime, &in_frankfurt, "till").is_err());
+}
+
+/// Whether anything in the node's folder is wrapped to it.
+fn opens(house: &House, node: &str) -> bool {
+    let log = std::fs::read_to_string(house.path(node).join("key-node/sealed.log")).unwrap_or_default();
+    let pages = log.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    pages.into_iter().any(|page| page["wraps"].as_array().is_some_and(|wraps| !wraps.is_empty()))
+}
+
+#[test]
+fn who_cannot_join_is_told_why() {
+    let house = House::up_with("[keys]\nmetrics_listen = \"\"\nsocket = \"none\"\n", None);
+    std::fs::create_dir(house.path("lost")).unwrap();
+    let node = Node { name: "lost".to_owned(), port: free_port(), service: None };
+    for (more, exit, says) in [
+        (&[][..], 2, "bulla node token"),
+        (&["--token", "bulla-node-nonsense"], 4, "unknown, used, or expired"),
+    ] {
+        let refused = run(&mut node.command(&house, more));
+        assert!(stderr(&refused).contains(says), "{}", describe(&refused));
+        assert_eq!(refused.status.code(), Some(exit), "{}", describe(&refused));
+    }
+    assert!(!house.path("lost/key-node/node.json").exists());
+}

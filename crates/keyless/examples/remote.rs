@@ -1,0 +1,187 @@
+//! How many signatures a second a node has made by another one over one connection, so far away: beside what the same node
+//! makes next door, and what the way alone would allow.
+//!
+//! `cargo run --release -p keyless --example remote -- [--seconds 5]`
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "../tests/all/certificates.rs"]
+#[allow(dead_code)]
+mod certificates;
+#[path = "../tests/all/relay.rs"]
+#[allow(dead_code)]
+mod relay;
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use certificates::{Authority, CLIENT_AUTH, Identity, SERVER_AUTH};
+use keyless::client::ClientTls;
+use keyless::routing::{
+    Member, NodeId, RoutedKey, Router, RouterOptions, RoutingMetrics, TENANT_IN_FLIGHT_MAX,
+};
+use keyless::server::{NodesOptions, Options, TlsOptions, start};
+use keyless::{KeySet, Metrics};
+use keys::{Hash, KeyRef, KeyType, PrivateKey, Scheme, Signer};
+use relay::Relay;
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::sign::CertifiedKey;
+use x509::GeneralName;
+
+const WORK: Scheme = Scheme::Ecdsa(Hash::Sha256);
+/// The two nodes.
+const HERE: NodeId = NodeId([1; 16]);
+const THERE: NodeId = NodeId([2; 16]);
+
+#[tokio::main]
+async fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    let after = |name: &str| {
+        let at = arguments.iter().position(|argument| argument == name)?;
+        arguments.get(at + 1).cloned()
+    };
+    if let Some(folder) = after("--serve") {
+        return serve(&folder).await;
+    }
+    let span = Duration::from_secs_f64(after("--seconds").map_or(5.0, |text| text.parse().unwrap()));
+    let there = There::start();
+    println!("P-256, one connection, both nodes and the way between them on the same processors");
+    println!(
+        "{:>8} {:>9} {:>10} {:>8} {:>8} {:>8} {:>12} {:>14}",
+        "way ms", "in flight", "a second", "p50 ms", "p99 ms", "p99.9", "of the way's", "CPU us (there)"
+    );
+    for way_ms in [0, 20, 100] {
+        for in_flight in [1, 128, 1_024, TENANT_IN_FLIGHT_MAX] {
+            measure(&there, way_ms, in_flight, span).await;
+        }
+    }
+}
+
+fn identity(ca: &Authority, id: NodeId) -> Identity {
+    let names = [GeneralName::Uri(id.uri()), GeneralName::Dns(id.dns())];
+    ca.leaf_of("CN=node", &names, &[SERVER_AUTH, CLIENT_AUTH])
+}
+
+fn router(id: NodeId, certificate: Arc<CertifiedKey>, ca: &[u8]) -> Router {
+    let tls = ClientTls { certificate, server_roots: vec![ca.to_vec()] };
+    Router::new(id, &tls, RouterOptions::default(), RoutingMetrics::default()).unwrap()
+}
+
+fn member(id: NodeId, address: String) -> Member {
+    Member { id, name: "node".to_owned(), site: "site".to_owned(), address }
+}
+
+/// The node that has the key, as a process of its own; ends with standard input.
+async fn serve(folder: &str) {
+    let ca = Authority::new("nodes");
+    let key = PrivateKey::generate(KeyType::P256).unwrap();
+    let put = |name: &str, octets: &[u8]| std::fs::write(format!("{folder}/{name}"), octets).unwrap();
+    let (chain, secret) = identity(&ca, HERE).chain_and_key();
+    put("ca", &ca.der);
+    put("here", &chain[0]);
+    put("here-key", secret.secret_der());
+    put("spki", key.spki());
+    let certificate = identity(&ca, THERE).certified();
+    let router = router(THERE, certificate.clone(), &ca.der);
+    // It need not be reached: it need only be known.
+    router.set_members(vec![member(HERE, "127.0.0.1:1".to_owned())]);
+    let set = KeySet::default();
+    set.put("bench", vec![Arc::new(key) as KeyRef]);
+    let tls = TlsOptions { certificate, client_roots: vec![ca.der.clone()], client_crls: Vec::new() };
+    let nodes = NodesOptions { address: "127.0.0.1:0".parse().unwrap(), tls, router };
+    let options = Options { nodes: Some(nodes), ..Options::default() };
+    let running = start(options, set, Metrics::default()).await.unwrap();
+    println!("{}", running.nodes.unwrap());
+    let _ = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new())).await;
+    running.stop().await;
+}
+
+struct There {
+    child: Child,
+    address: std::net::SocketAddr,
+    folder: tempfile::TempDir,
+}
+
+impl There {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--serve", folder.path().to_str().unwrap()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        Self { child, address: line.trim().parse().unwrap(), folder }
+    }
+
+    fn file(&self, name: &str) -> Vec<u8> {
+        std::fs::read(self.folder.path().join(name)).unwrap()
+    }
+
+    /// Processor time so far, in microseconds.
+    fn cpu_us(&self) -> f64 {
+        let text = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
+        let fields: Vec<&str> = text.rsplit(')').next().unwrap().split_whitespace().collect();
+        let ticks: f64 = fields[11].parse::<f64>().unwrap() + fields[12].parse::<f64>().unwrap();
+        ticks * 10_000.0
+    }
+}
+
+impl Drop for There {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+async fn measure(there: &There, way_ms: u64, in_flight: usize, span: Duration) {
+    let relay = Relay::new(there.address, Duration::from_millis(way_ms) / 2).await;
+    let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(there.file("here-key")));
+    let key = rustls::crypto::aws_lc_rs::sign::any_supported_type(&key).unwrap();
+    let certificate = Arc::new(CertifiedKey::new(vec![there.file("here").into()], key));
+    let router = router(HERE, certificate, &there.file("ca"));
+    let holders = router.holders(vec![THERE]);
+    router.set_members(vec![member(THERE, relay.address.to_string())]);
+    let key = Arc::new(router.key(&holders, &there.file("spki")).unwrap());
+    // The connection is there, and the way measured.
+    key.sign_digest(WORK, &[1; 32], Instant::now() + Duration::from_secs(60)).await.unwrap();
+    let (cpu, began) = (there.cpu_us(), Instant::now());
+    let callers: Vec<_> =
+        (0..in_flight).map(|_| tokio::spawn(caller(Arc::clone(&key), began + span))).collect();
+    let mut all = Vec::new();
+    for caller in callers {
+        all.extend(caller.await.unwrap());
+    }
+    let (took, cpu) = (began.elapsed().as_secs_f64(), there.cpu_us() - cpu);
+    all.sort_unstable();
+    let part = |part: f64| f64::from(all[((all.len() - 1) as f64 * part) as usize]) / 1_000.0;
+    let rate = all.len() as f64 / took;
+    let allowed = if way_ms == 0 {
+        String::new()
+    } else {
+        format!("{:.2}", rate / (in_flight as f64 / way_ms as f64 * 1_000.0))
+    };
+    println!(
+        "{way_ms:>8} {in_flight:>9} {rate:>10.0} {:>8.2} {:>8.2} {:>8.2} {allowed:>12} {:>14.0}",
+        part(0.5),
+        part(0.99),
+        part(0.999),
+        cpu / all.len() as f64
+    );
+    router.stop().await;
+}
+
+/// One after the other; how long each took, in microseconds.
+async fn caller(key: Arc<RoutedKey>, until: Instant) -> Vec<u32> {
+    let mut took = Vec::new();
+    while Instant::now() < until {
+        let began = Instant::now();
+        key.sign_digest(WORK, &[1; 32], began + Duration::from_secs(60)).await.unwrap();
+        took.push(began.elapsed().as_micros() as u32);
+    }
+    took
+}
