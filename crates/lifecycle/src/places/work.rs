@@ -5,6 +5,7 @@
 //! | `POST /api/v1/key-nodes/enroll` [`NodeEnrolment`] | [`EnrolledNode`] |
 //! | `POST /api/v1/key-nodes/self/renew` [`NodeRenewal`] | [`EnrolledNode`] |
 //! | `POST /api/v1/key-nodes/self/beat` [`Beat`] | [`BeatAnswer`] |
+//! | `GET /api/v1/key-nodes/self/state?after=N` | [`News`] |
 //!
 //! All but the first over mutual TLS. A node passes over fields that it does not know.
 
@@ -103,4 +104,62 @@ pub struct Membership {
     pub nodes: Vec<SignedStatement>,
     /// Nodes that are not.
     pub gone: Vec<Uuid>,
+}
+
+/// What changed of keys and policies for one node. What it is told twice it was told once.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+pub struct News {
+    /// To be asked with next, as `after`; 0 begins anew.
+    pub next: i64,
+    /// There is more: ask again at once.
+    pub more: bool,
+    /// Policies that are new, changed, or gone.
+    pub policies: Vec<PolicyNews>,
+    /// The node's wraps that are new or withdrawn. One comes no later than the keys that it opens.
+    pub wraps: Vec<WrapNews>,
+    /// Sealed keys that are new, sealed anew, or withdrawn, those of all policies.
+    pub keys: Vec<KeyNews>,
+}
+
+/// A policy.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct PolicyNews {
+    /// Which.
+    pub id: Uuid,
+    /// Its name.
+    pub name: String,
+    /// Which nodes satisfy it: a [`keyless::places::Formula`].
+    pub formula: String,
+    /// Its newest pair.
+    pub generation: u32,
+    /// It is gone.
+    pub removed: bool,
+}
+
+/// A seed, sealed to the node: for [`keys::sealed::NodeKey::unwrap_seed`].
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct WrapNews {
+    /// Of this policy.
+    pub policy: Uuid,
+    /// Of this pair of it.
+    pub generation: u32,
+    /// The wrap, base64; absent once it is withdrawn: forget what it opened.
+    pub blob: Option<String>,
+}
+
+/// A private key, sealed to a policy: for [`keys::sealed::PolicyKey::open_key`].
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct KeyNews {
+    /// Its SubjectPublicKeyInfo, DER in base64: what it is known by.
+    pub spki: String,
+    /// What people call it.
+    pub name: String,
+    /// Its kind, a word.
+    pub kind: String,
+    /// Sealed to this policy.
+    pub policy: Uuid,
+    /// To this pair of it.
+    pub generation: u32,
+    /// What is sealed, base64; absent once it is withdrawn: sign with it no more.
+    pub blob: Option<String>,
 }

@@ -9,6 +9,7 @@ mod credentials;
 mod credhub;
 mod exchange;
 mod house;
+mod key_policies;
 mod kv;
 mod life;
 mod login;
