@@ -9,9 +9,9 @@ use crate::bench::BenchArgs;
 use crate::ca_command::CaArgs;
 use crate::control::{
     AlertCommand, ApprovalCommand, AuditCommand, CertificateCommand, CredentialArgs, DocumentCommand,
-    IssuerCommand, JobCommand, KeyCommand, NodeCommand, Noun, OwnerCommand, PolicyCommand, ProfileDocument,
-    RouteArgs, SiteCommand, TargetDocument, TeamDocument, TokenCommand, TransparencyCommand, UserCommand,
-    WatchCommand,
+    IssuerCommand, JobCommand, KeyCommand, KeyPolicyCommand, NodeCommand, Noun, OwnerCommand, PolicyCommand,
+    ProfileDocument, RouteArgs, SiteCommand, TargetDocument, TeamDocument, TokenCommand, TransparencyCommand,
+    UserCommand, WatchCommand,
 };
 use crate::edge_command::EdgeArgs;
 use crate::exit::EXIT_CODES;
@@ -106,7 +106,7 @@ pub(crate) enum Command {
     Watch(Noun<WatchCommand>),
     /// What happened, by whom, and whether the log is whole
     Audit(Noun<AuditCommand>),
-    /// The master key: wrap what is sealed under another anew
+    /// The master key, and private keys that are sealed to policies
     Key(Noun<KeyCommand>),
     /// The key service: sign for TLS terminators that do not hold the keys
     Keys(KeysArgs),
@@ -114,6 +114,8 @@ pub(crate) enum Command {
     Site(Noun<SiteCommand>),
     /// Nodes of the key service: tokens by which they join, who is there, retiring
     Node(Noun<NodeCommand>),
+    /// Policies of keys: which nodes of the key service may open which keys
+    KeyPolicy(Noun<KeyPolicyCommand>),
     /// Terminate TLS for certificates whose keys are with the key service
     Edge(Box<EdgeArgs>),
     /// API tokens

@@ -82,6 +82,7 @@ fn run(cli: &Cli) -> Outcome<Exit> {
         Command::Audit(noun) => block_on(control::run(noun, &cli.global)),
         Command::Site(noun) => block_on(control::run(noun, &cli.global)),
         Command::Node(noun) => block_on(control::run(noun, &cli.global)),
+        Command::KeyPolicy(noun) => block_on(control::run(noun, &cli.global)),
         Command::Key(noun) => block_on(control::run(noun, &cli.global)),
         Command::Keys(args) => block_on(keys_command::run(args, &cli.global)),
         Command::Edge(args) => block_on(edge_command::run(args, &cli.global)),

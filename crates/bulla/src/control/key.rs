@@ -1,4 +1,4 @@
-//! What seals keys at rest.
+//! What seals keys at rest, and keys that are sealed to policies.
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -8,7 +8,8 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::Run;
-use crate::api::{Client, Columns, Document, Output, show_one};
+use super::sealed_key::{self, SealArgs};
+use crate::api::{Client, Columns, Document, Listing, Output, show_one};
 use crate::exit::{Exit, Outcome, Problem};
 use crate::listing::Printer;
 use crate::output::Format;
@@ -18,7 +19,7 @@ const KEYS: &str = "/api/v1/master-key";
 /// How often it is asked how far a rotation has come: each answer counts every sealed value.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// The master key.
+/// The master key, and sealed keys.
 #[derive(Debug, Subcommand)]
 pub(crate) enum KeyCommand {
     /// Show the master keys and how many values are sealed under each
@@ -31,6 +32,19 @@ pub(crate) enum KeyCommand {
         #[command(flatten)]
         show: Output,
     },
+    /// Seal a private key to a policy, here on this machine; the server never sees it
+    Seal(SealArgs),
+    /// List the keys that are sealed to policies
+    Sealed(Listing),
+    /// Withdraw a sealed key: nodes sign with it no more
+    Withdraw {
+        /// SHA-256 of its SubjectPublicKeyInfo, as `bulla key sealed` lists it
+        #[arg(value_name = "SPKI-SHA256")]
+        key: String,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+    },
 }
 
 impl Run for KeyCommand {
@@ -38,6 +52,9 @@ impl Run for KeyCommand {
         match self {
             Self::Status { show } => status(client, show).await,
             Self::Rotate { show } => rotate(client, show).await,
+            Self::Seal(seal) => seal.run(client).await,
+            Self::Sealed(listing) => sealed_key::list(client, listing).await,
+            Self::Withdraw { key, yes } => sealed_key::withdraw(client, key, *yes).await,
         }
     }
 }

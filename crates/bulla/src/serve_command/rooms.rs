@@ -19,6 +19,7 @@ use lifecycle::alerts::{AlertOptions, Alerts, Channels};
 use lifecycle::issuers::{IssuerContext, Issuers, Responders};
 use lifecycle::joining::CertifyByAuthority;
 use lifecycle::lifecycle::{Lifecycle, LifecycleOptions};
+use lifecycle::places::policies::KeyPolicies;
 use lifecycle::places::{Places, PlacesParts};
 use outbound::resolve::Resolver;
 use scan::ct::Monitor;
@@ -58,6 +59,7 @@ pub(super) struct Rooms {
     lifecycle: Lifecycle,
     agents: Agents,
     places: Places,
+    key_policies: KeyPolicies,
     alerts: Alerts,
     monitor: Monitor,
     watches: Watches,
@@ -130,6 +132,7 @@ impl Rooms {
             identity: Arc::new(uri_identity_key),
             ca_pem: root_pem,
         });
+        let key_policies = KeyPolicies::new(store.clone(), keystore.clone(), clock.clone());
         let alerts = Alerts::new(
             store.clone(),
             keystore.clone(),
@@ -172,6 +175,7 @@ impl Rooms {
             .with(lifecycle.clone())
             .with(agents.clone())
             .with(places.clone())
+            .with(key_policies.clone())
             .with(alerts.clone())
             .with(monitor.clone())
             .with(watches.clone())
@@ -206,6 +210,7 @@ impl Rooms {
             lifecycle,
             agents,
             places,
+            key_policies,
             alerts,
             monitor,
             watches,
@@ -242,6 +247,8 @@ impl Rooms {
         tasks.spawn(async move { agents.run(until).await });
         let (places, until) = (self.places, stop.clone());
         tasks.spawn(async move { places.run(until).await });
+        let (key_policies, until) = (self.key_policies, stop.clone());
+        tasks.spawn(async move { key_policies.run(until).await });
         let (access, until) = (self.state.access().clone(), stop.clone());
         tasks.spawn(async move { access.run(until).await });
         let watch = Watch {

@@ -82,6 +82,12 @@ permissions! {
     NodeEnroll = "node.enroll",
     /// Work as a node: say that it is there, learn of the others.
     NodeWork = "node.work",
+    /// See the policies of keys, and which keys are sealed to them.
+    KeyPolicyRead = "key_policy.read",
+    /// Make, rotate, remove policies of keys.
+    KeyPolicyManage = "key_policy.manage",
+    /// Store keys that are sealed to a policy, and withdraw them.
+    KeySeal = "key.seal",
     /// See deployment targets.
     TargetRead = "target.read",
     /// Make, change, remove deployment targets.
@@ -237,6 +243,7 @@ const SEEING: Permissions = Permissions::of(&[
     Permission::JobRead,
     Permission::AgentRead,
     Permission::NodeRead,
+    Permission::KeyPolicyRead,
     Permission::TargetRead,
     Permission::AlertRead,
     Permission::ProtocolRead,
@@ -269,6 +276,7 @@ pub const BUILT_IN_ROLES: &[BuiltInRole] = &[
             Permission::ProtocolManage,
             Permission::InventoryManage,
             Permission::KeyBlock,
+            Permission::KeySeal,
         ])),
     },
     BuiltInRole {
@@ -347,6 +355,7 @@ mod tests {
             assert!(!of(name).has(Permission::KeyRotate), "{name}");
             // Who makes nodes decides who opens keys.
             assert!(!of(name).has(Permission::NodeEnroll) && !of(name).has(Permission::NodeManage), "{name}");
+            assert!(!of(name).has(Permission::KeyPolicyManage), "{name}");
         }
         // The second person is never the first.
         assert!(!of("operator").has(Permission::ApprovalDecide));

@@ -1,7 +1,9 @@
-//! Places where private keys may be: sites, and the key service nodes at them.
+//! Places where private keys may be: sites, the key service nodes at them, and the policies over them.
 
 mod nodes;
 mod own;
+mod policies;
+mod sealed_keys;
 mod tokens;
 
 use std::collections::BTreeMap;
@@ -41,6 +43,8 @@ pub(crate) fn routes() -> Api {
         .merge(tokens::routes())
         .merge(nodes::routes())
         .merge(own::routes())
+        .merge(policies::routes())
+        .merge(sealed_keys::routes())
 }
 
 impl From<PlaceError> for Problem {

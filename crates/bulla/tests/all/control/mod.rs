@@ -10,6 +10,7 @@ mod credhub;
 mod exchange;
 mod house;
 mod key_node;
+mod key_policies;
 mod kv;
 mod life;
 mod login;

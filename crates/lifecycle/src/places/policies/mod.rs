@@ -17,10 +17,14 @@ use std::time::Duration;
 use ::keys::Context;
 use ::keys::sealed::{PolicyKey, SealedError};
 use authority::keystore::KeyStore;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use futures_util::FutureExt;
 use keyless::places::{Formula, FormulaError};
 use serde_json::json;
-use store::places::{GenerationRow, KeyState, PolicyRemoval, PolicyRow, SEALED_SEEDS};
+use store::places::{
+    GenerationRow, KeyChange, KeyState, PolicyChange, PolicyRemoval, PolicyRow, SEALED_SEEDS,
+};
 use store::{AuditEvent, Clock, Cursor, Page, Store, StoreError, Tx};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -30,6 +34,7 @@ pub use keys::NewSealedKey;
 pub use reconcile::Reconciled;
 pub use view::{GenerationView, LAGGING_MAX, PolicyView};
 
+use super::work::{KeyNews, News, PolicyNews, WrapNews};
 use reconcile::Passes;
 
 /// Policies at most: each look holds all of them beside all nodes.
@@ -337,6 +342,28 @@ impl KeyPolicies {
     /// Those of the database.
     pub async fn state_of(&self, node: Uuid, after: i64) -> Result<KeyState, PolicyError> {
         Ok(self.store().key_state(node, after.max(0), STATE_ROWS_MAX).await?)
+    }
+
+    /// [`Self::state_of`], as nodes are told it.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn news(&self, node: Uuid, after: i64) -> Result<News, PolicyError> {
+        let KeyState { policies, wraps, keys, next, more } = self.state_of(node, after).await?;
+        let policies = policies.into_iter().map(|policy| {
+            let PolicyChange { id, name, formula, generation, removed, .. } = policy;
+            PolicyNews { id, name, formula, generation, removed }
+        });
+        let wraps = wraps.into_iter().map(|wrap| {
+            let blob = wrap.blob.map(|blob| STANDARD.encode(blob));
+            WrapNews { policy: wrap.policy, generation: wrap.generation, blob }
+        });
+        let keys = keys.into_iter().map(|key| {
+            let KeyChange { spki, name, kind, policy, generation, blob, .. } = key;
+            let blob = blob.map(|blob| STANDARD.encode(blob));
+            KeyNews { spki: STANDARD.encode(spki), name, kind, policy, generation, blob }
+        });
+        Ok(News { next, more, policies: policies.collect(), wraps: wraps.collect(), keys: keys.collect() })
     }
 
     /// A new pair, its private half sealed under the master key.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use http::StatusCode;
+use lifecycle::places::policies::KeyPolicies;
 use lifecycle::places::{NodeQuery, Places, attributes_of};
 use serde::{Deserialize, Serialize};
 use store::places::NodeRow;
@@ -127,7 +128,8 @@ struct KeyNodeRetirement {
 
 /// Retires a node.
 ///
-/// It is not let in any more, and the others are told that it is gone. It comes back by a new token only.
+/// It is not let in any more, and the others are told that it is gone. It comes back by a new token only. For a hostile one
+/// every policy is rotated of which it could open keys.
 #[utoipa::path(post, path = "/api/v1/key-nodes/{node}/retire", operation_id = "retireKeyNode",
     params(("node" = String, Path)), request_body = KeyNodeRetirement, responses((status = 204)))]
 async fn retire(
@@ -140,6 +142,11 @@ async fn retire(
     let places = state.room::<Places>()?;
     let row = places.node_called(&node).await?;
     if_match.check(row.revision)?;
+    // Before anything is done: a server without policies cannot do the half of it.
+    let policies = if how.hostile { Some(state.room::<KeyPolicies>()?) } else { None };
     places.retire(row.id, how.hostile, caller.actor()).await?;
+    if let Some(policies) = policies {
+        policies.rotate_of_node(row.id, caller.actor()).await?;
+    }
     Ok(StatusCode::NO_CONTENT)
 }

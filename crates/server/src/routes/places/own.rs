@@ -4,16 +4,20 @@ use std::collections::BTreeMap;
 
 use axum::Extension;
 use lifecycle::places::Places;
-use lifecycle::places::work::{Beat, BeatAnswer, EnrolledNode, Membership, NodeEnrolment, NodeRenewal};
+use lifecycle::places::policies::KeyPolicies;
+use lifecycle::places::work::{
+    Beat, BeatAnswer, EnrolledNode, KeyNews, Membership, News, NodeEnrolment, NodeRenewal, PolicyNews,
+    WrapNews,
+};
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 use uuid::Uuid;
 
 use super::AREA;
 use crate::access::{Caller, Permission};
 use crate::api::{Access, Api};
-use crate::extract::Json;
+use crate::extract::{Json, Query};
 use crate::peer::Peer;
 use crate::problem::Problem;
 use crate::state::State;
@@ -27,6 +31,7 @@ pub(super) fn routes() -> Api {
         .route(Access::open().body_max(BODY_MAX), routes!(enroll))
         .route(work(), routes!(renew))
         .route(work(), routes!(beat))
+        .route(work(), routes!(news))
 }
 
 /// A host that wants to become a node.
@@ -199,4 +204,116 @@ async fn beat(
     let BeatAnswer { now_ms, beat_every_ms, lease_ms, membership, state } =
         places.beat(node, Beat { address, since, measured }).await?;
     Ok(Json(BeatView { now_ms, beat_every_ms, lease_ms, membership: membership.into(), state }))
+}
+
+/// Since when.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct NewsParams {
+    /// `next` of the last answer; 0 or absent begins anew.
+    #[serde(default)]
+    after: i64,
+}
+
+/// What changed of keys and policies for the node that asks.
+#[derive(Serialize, ToSchema)]
+#[schema(as = KeyNodeNews)]
+struct NewsView {
+    /// To be asked with next, as `after`.
+    next: i64,
+    /// There is more: ask again at once.
+    more: bool,
+    /// Policies that are new, changed, or gone.
+    policies: Vec<PolicyNewsView>,
+    /// The node's wraps that are new or withdrawn. One comes no later than the keys that it opens.
+    wraps: Vec<WrapNewsView>,
+    /// Sealed keys that are new, sealed anew, or withdrawn, those of all policies.
+    keys: Vec<KeyNewsView>,
+}
+
+/// A policy.
+#[derive(Serialize, ToSchema)]
+#[schema(as = KeyNodePolicyNews)]
+struct PolicyNewsView {
+    /// Which.
+    id: Uuid,
+    /// Its name.
+    name: String,
+    /// Which nodes satisfy it.
+    formula: String,
+    /// Its newest pair.
+    generation: u32,
+    /// It is gone.
+    removed: bool,
+}
+
+/// A policy's seed, sealed to the node.
+#[derive(Serialize, ToSchema)]
+#[schema(as = KeyNodeWrapNews)]
+struct WrapNewsView {
+    /// Of this policy.
+    policy: Uuid,
+    /// Of this pair of it.
+    generation: u32,
+    /// HPKE with X-Wing, base64; null once it is withdrawn.
+    blob: Option<String>,
+}
+
+/// A private key, sealed to a policy.
+#[derive(Serialize, ToSchema)]
+#[schema(as = KeyNodeKeyNews)]
+struct KeyNewsView {
+    /// Its SubjectPublicKeyInfo, DER in base64: what it is known by.
+    spki: String,
+    /// What people call it.
+    name: String,
+    /// Its kind.
+    kind: String,
+    /// Sealed to this policy.
+    policy: Uuid,
+    /// To this pair of it.
+    generation: u32,
+    /// HPKE with X-Wing, base64; null once it is withdrawn.
+    blob: Option<String>,
+}
+
+impl From<News> for NewsView {
+    fn from(told: News) -> Self {
+        let policy = |PolicyNews { id, name, formula, generation, removed }| PolicyNewsView {
+            id,
+            name,
+            formula,
+            generation,
+            removed,
+        };
+        let wrap = |WrapNews { policy, generation, blob }| WrapNewsView { policy, generation, blob };
+        let key = |KeyNews { spki, name, kind, policy, generation, blob }| KeyNewsView {
+            spki,
+            name,
+            kind,
+            policy,
+            generation,
+            blob,
+        };
+        Self {
+            next: told.next,
+            more: told.more,
+            policies: told.policies.into_iter().map(policy).collect(),
+            wraps: told.wraps.into_iter().map(wrap).collect(),
+            keys: told.keys.into_iter().map(key).collect(),
+        }
+    }
+}
+
+/// Tells a node what changed of keys and policies: at most 500 of each, in the order in which they changed.
+#[utoipa::path(get, path = "/api/v1/key-nodes/self/state", operation_id = "readKeyNodeState", params(NewsParams),
+    responses((status = 200, body = NewsView)))]
+async fn news(
+    state: State,
+    caller: Caller,
+    Extension(peer): Extension<Peer>,
+    Query(params): Query<NewsParams>,
+) -> Result<Json<NewsView>, Problem> {
+    let node = node_of(state.room::<Places>()?, &caller, &peer).await?;
+    Ok(Json(state.room::<KeyPolicies>()?.news(node, params.after).await?.into()))
 }

@@ -1,0 +1,144 @@
+//! Private keys that are sealed to policies.
+
+use axum::response::{IntoResponse, Response};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::StatusCode;
+use http::header::{HeaderValue, LOCATION};
+use lifecycle::places::policies::{KeyPolicies, NewSealedKey};
+use serde::{Deserialize, Serialize};
+use store::places::SealedKeyRow;
+use utoipa::ToSchema;
+use utoipa_axum::routes;
+use uuid::Uuid;
+use x509::SpkiHash;
+
+use super::AREA;
+use crate::access::{Caller, Permission};
+use crate::api::{Access, Api};
+use crate::extract::{Json, Path};
+use crate::paging::{Listing, Paging, PagingParams};
+use crate::problem::Problem;
+use crate::state::State;
+use crate::time::shown;
+
+/// Octets of a request: the longest key that is read has 32 KiB, in base64.
+const BODY_MAX: usize = 64 * 1_024;
+
+pub(super) fn routes() -> Api {
+    Api::area(AREA)
+        .route(Permission::KeyPolicyRead, routes!(list))
+        .route(Access::needs(Permission::KeySeal).body_max(BODY_MAX), routes!(put))
+        .route(Permission::KeyPolicyRead, routes!(get_one))
+        .route(Permission::KeySeal, routes!(withdraw))
+}
+
+/// A private key that is sealed to a policy.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = SealedKey)]
+struct KeyView {
+    /// SHA-256 of its SubjectPublicKeyInfo: its identity.
+    spki_sha256: String,
+    /// What people call it.
+    #[schema(example = "www")]
+    name: String,
+    /// Its kind.
+    #[schema(example = "p256")]
+    kind: String,
+    /// Identity of the policy that it is sealed to.
+    policy: Uuid,
+    /// To this pair of it.
+    generation: u32,
+    /// Who sealed it.
+    created_by: String,
+    /// When it first came.
+    created_at: String,
+    /// When it was last sealed.
+    updated_at: String,
+}
+
+impl KeyView {
+    fn of(row: SealedKeyRow) -> Self {
+        Self {
+            spki_sha256: SpkiHash::from_bytes(row.spki_sha256).to_string(),
+            name: row.name,
+            kind: row.kind,
+            policy: row.policy,
+            generation: row.generation,
+            created_by: row.created_by,
+            created_at: shown(row.created_at_us),
+            updated_at: shown(row.updated_at_us),
+        }
+    }
+}
+
+/// A private key, sealed by whoever has it.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = SealedKeyBody)]
+struct KeyBody {
+    /// What people call it; several may share a name.
+    #[schema(example = "www", min_length = 1, max_length = 128)]
+    name: String,
+    /// Its SubjectPublicKeyInfo, DER in base64.
+    spki: String,
+    /// Name or identity of the policy that it is sealed to.
+    #[schema(example = "eu")]
+    policy: String,
+    /// The policy's newest pair.
+    generation: u32,
+    /// Its PKCS#8, sealed to the pair's public key: HPKE with X-Wing, HKDF-SHA256 and AES-256-GCM after one octet, 1; base64.
+    sealed: String,
+}
+
+/// Lists the keys that are sealed to policies, by name.
+#[utoipa::path(get, path = "/api/v1/sealed-keys", operation_id = "listSealedKeys", params(PagingParams),
+    responses((status = 200, body = Listing<KeyView>)))]
+async fn list(state: State, paging: Paging) -> Result<Json<Listing<KeyView>>, Problem> {
+    let page = state.room::<KeyPolicies>()?.keys(paging.after.as_ref(), paging.limit).await?;
+    Ok(Json(Listing::of(page, KeyView::of)))
+}
+
+/// Stores a private key that was sealed to a policy, in place of what was sealed of it before.
+///
+/// The server cannot open it as it came: seal it with `bulla key seal`.
+#[utoipa::path(post, path = "/api/v1/sealed-keys", operation_id = "putSealedKey", request_body = KeyBody,
+    responses((status = 201, body = KeyView)))]
+async fn put(state: State, caller: Caller, Json(body): Json<KeyBody>) -> Result<Response, Problem> {
+    let policies = state.room::<KeyPolicies>()?;
+    let policy = policies.policy(&body.policy).await?;
+    let octets = |text: &str, what: &str| {
+        STANDARD.decode(text).map_err(|_| Problem::unprocessable(format_args!("{what} is not base64")))
+    };
+    let new = NewSealedKey {
+        name: body.name,
+        spki: octets(&body.spki, "spki")?,
+        policy: policy.id,
+        generation: body.generation,
+        blob: octets(&body.sealed, "sealed")?,
+    };
+    let view = KeyView::of(policies.put_key(new, caller.actor()).await?);
+    let at = HeaderValue::from_str(&format!("/api/v1/sealed-keys/{}", view.spki_sha256));
+    let mut response = (StatusCode::CREATED, Json(view)).into_response();
+    response.headers_mut().extend(at.ok().map(|at| (LOCATION, at)));
+    Ok(response)
+}
+
+/// Shows a sealed key, by the SHA-256 of its SubjectPublicKeyInfo.
+#[utoipa::path(get, path = "/api/v1/sealed-keys/{key}", operation_id = "getSealedKey",
+    params(("key" = String, Path)), responses((status = 200, body = KeyView)))]
+async fn get_one(state: State, Path(key): Path<String>) -> Result<Json<KeyView>, Problem> {
+    Ok(Json(KeyView::of(state.room::<KeyPolicies>()?.key(&hash(&key)?).await?)))
+}
+
+/// Withdraws a sealed key: what is sealed is removed, and nodes sign with it no more.
+#[utoipa::path(delete, path = "/api/v1/sealed-keys/{key}", operation_id = "withdrawSealedKey",
+    params(("key" = String, Path)), responses((status = 204)))]
+async fn withdraw(state: State, caller: Caller, Path(key): Path<String>) -> Result<StatusCode, Problem> {
+    state.room::<KeyPolicies>()?.withdraw(&hash(&key)?, caller.actor()).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn hash(text: &str) -> Result<SpkiHash, Problem> {
+    text.parse().map_err(|_| Problem::not_found("sealed key of that SHA-256"))
+}
