@@ -34,10 +34,11 @@ pub use key::{RouteError, RoutedKey};
 pub use metrics::RoutingMetrics;
 pub use peer::{IN_FLIGHT_MAX, TENANT_IN_FLIGHT_MAX};
 
-/// What names of nodes' certificates lie under.
+/// What the URIs of nodes' certificates lie under. Their profile alone may issue such names; and a node is let in with its
+/// own key only.
 pub const NODES_URI: &str = "spiffe://bulla/node";
 /// What their DNS names end in: no zone has it, it is looked up nowhere.
-const NODES_DNS: &str = "node.bulla.internal";
+pub const NODES_DNS: &str = "node.bulla.internal";
 /// Nodes asked for one signature, the nearest first.
 pub const TRIES_MAX: usize = 3;
 

@@ -6,12 +6,12 @@ use ::authority::names::{DnsRule, NameRules, SuffixRule, UriRule};
 use ::authority::profile::{CommonName, KeyPurpose, Profile, ProfileError, SubjectRules, Validity};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use keyless::routing::{NODES_DNS, NODES_URI};
 use keys::KeyType;
 use x509::{DAY, GeneralName};
 
 use super::{Certified, Certify, CertifyError};
 use crate::agents::AGENTS_URI;
-use crate::places::{NODES_DOMAIN, NODES_URI};
 
 /// The profile agents are certified by; made when the first one comes. Who changes it decides how long they live.
 pub const AGENT_PROFILE: &str = "bulla-agents";
@@ -95,7 +95,7 @@ fn agent_profile() -> Result<Profile, CertifyError> {
 /// Nodes ask each other, so each is a server too.
 fn node_profile() -> Result<Profile, CertifyError> {
     let own = SuffixRule {
-        suffix: NODES_DOMAIN.to_owned(),
+        suffix: NODES_DNS.to_owned(),
         itself: false,
         depth_max: 1,
         wildcards: false,

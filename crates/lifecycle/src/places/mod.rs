@@ -35,7 +35,6 @@ use view::View;
 pub use keyless::places::Attributes;
 
 pub use enrolment::{MadeNodeToken, NewNodeToken};
-pub(crate) use nodes::{NODES_DOMAIN, NODES_URI};
 pub use nodes::{NodeQuery, attributes_of, node_domain, node_uri};
 pub use sites::NewSite;
 

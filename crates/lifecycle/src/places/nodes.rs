@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use futures_util::FutureExt;
 use keyless::places::Attributes;
+use keyless::routing::NodeId;
 use serde_json::json;
 use store::places::{NodeFilter, NodeRow};
 use store::{Cursor, Page};
@@ -16,22 +17,16 @@ use super::work::{Beat, BeatAnswer};
 use super::{BEAT_EVERY, LEASE, PlaceError, Places, record, stored_attributes};
 use crate::joining;
 
-/// What the URIs of nodes' certificates lie under. Their profile alone may issue such names; and a node is let in with its
-/// own key only.
-pub(crate) const NODES_URI: &str = "spiffe://bulla/node";
-/// What their DNS names lie under. Nobody resolves them: a node's address is in its statement.
-pub(crate) const NODES_DOMAIN: &str = "node.bulla.internal";
-
 /// The URI in a node's certificate.
 #[must_use]
 pub fn node_uri(node: Uuid) -> String {
-    format!("{NODES_URI}/{node}")
+    NodeId(*node.as_bytes()).uri()
 }
 
 /// The DNS name in a node's certificate, by which the other nodes know it.
 #[must_use]
 pub fn node_domain(node: Uuid) -> String {
-    format!("{node}.{NODES_DOMAIN}")
+    NodeId(*node.as_bytes()).dns()
 }
 
 /// Which nodes to list.

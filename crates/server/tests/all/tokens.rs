@@ -249,7 +249,7 @@ async fn who_asks_too_often_is_told_when_to_come_again() {
     let answers = join_all((0..50).map(|_| world.get(ME))).await;
     let (refused, good): (Vec<_>, Vec<_>) = answers.into_iter().partition(|answer| answer.status == 429);
     assert!(good.iter().all(|answer| answer.status == 200), "{good:?}");
-    assert!(1 + good.len() <= allowed(3, began), "a burst of three: {}", good.len());
+    assert!(good.len() < allowed(3, began), "a burst of three: {}", good.len());
     let refused = refused.first().expect("a burst of three, fifty more");
     assert_eq!((refused.problem().as_str(), refused.header("retry-after")), ("rate-limited", "1"));
     // Guesses are slowed down, whoever is known is not.
