@@ -3,6 +3,7 @@
 
 mod authority;
 mod certify;
+pub mod host;
 mod token;
 
 use store::{IdentityKind, IdentitySettings, NewIdentity, Store, StoreError};

@@ -7,6 +7,7 @@
 
 mod beats;
 mod enrolment;
+pub mod node;
 mod nodes;
 mod round;
 mod sites;

@@ -430,3 +430,34 @@ async fn servers_that_start_together_make_one_key_for_statements() {
         assert_eq!(one.statement.verify(&key).unwrap().node, one.node);
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn beats_cost_the_database_by_the_round_and_not_by_the_node() {
+    const NODES: usize = 60;
+    const BEATS: usize = 50;
+    let world = World::with(1).await;
+    let places = world.places();
+    world.site("berlin", &[]).await;
+    let mut nodes = Vec::new();
+    for number in 0..NODES {
+        nodes.push(world.node("berlin", &format!("n{number}")).await);
+    }
+    let began = Instant::now();
+    while places.counts() != (NODES, 0) {
+        for node in &nodes {
+            node.beat(places, 0).await;
+        }
+        assert!(began.elapsed() < PATIENCE, "{:?}", places.counts());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let (began, before) = (Instant::now(), world.store.statements_sent());
+    for _ in 0..BEATS {
+        for node in &nodes {
+            node.beat(places, 1).await;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let sent = world.store.statements_sent() - before;
+    let rounds = began.elapsed().as_millis() as u64 / 250 + 2;
+    assert!(sent <= rounds * 8, "{sent} statements for {} beats in {rounds} rounds", NODES * BEATS);
+}
