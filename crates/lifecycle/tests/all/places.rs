@@ -16,6 +16,7 @@ use lifecycle::places::work::{Beat, BeatAnswer, EnrolledNode, Membership, NodeEn
 use lifecycle::places::{
     Attributes, NewNodeToken, NewSite, NodeQuery, PlaceError, Places, PlacesParts, node_domain, node_uri,
 };
+use store::testing::Cluster;
 use store::{AuditFilter, Clock, Store, StoreUrl};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -52,13 +53,29 @@ struct World {
     servers: Vec<Places>,
     stop: CancellationToken,
     tasks: JoinSet<()>,
-    _folder: tempfile::TempDir,
+    _folder: Option<tempfile::TempDir>,
+    _cluster: Option<Arc<Cluster>>,
 }
 
 impl World {
     async fn with(servers: usize) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(&StoreUrl::sqlite(folder.path().join("bulla.db"))).await.unwrap();
+        let url = StoreUrl::sqlite(folder.path().join("bulla.db"));
+        Self::over(url, servers, Some(folder), None).await
+    }
+
+    async fn on_postgres(servers: usize) -> Self {
+        let cluster = Cluster::shared();
+        Self::over(cluster.database(), servers, None, Some(cluster)).await
+    }
+
+    async fn over(
+        url: StoreUrl,
+        servers: usize,
+        folder: Option<tempfile::TempDir>,
+        cluster: Option<Arc<Cluster>>,
+    ) -> Self {
+        let store = Store::open(&url).await.unwrap();
         let keystore = KeyStore::new(store.clone(), Keyring::ephemeral(), Clock::system());
         let mut world = Self {
             store,
@@ -68,6 +85,7 @@ impl World {
             stop: CancellationToken::new(),
             tasks: JoinSet::new(),
             _folder: folder,
+            _cluster: cluster,
         };
         for _ in 0..servers {
             world.serve(&world.stop.clone());
@@ -250,7 +268,14 @@ async fn what_cannot_be_a_node_is_refused_before_the_token_is_used() {
         let refused = world.places().enroll(&bad).await.err().unwrap();
         assert!(matches!(refused, PlaceError::Invalid(_) | PlaceError::Csr(_)), "{refused}");
     }
+    let other_kind = PrivateKey::generate(KeyType::P384).unwrap();
+    let refused = world.places().enroll(&Host { key: other_kind, ..Host::new("b1") }.enrolment(&token)).await;
+    assert!(matches!(refused, Err(PlaceError::Csr(_))));
     let first = world.places().enroll(&good()).await.unwrap();
+    let second = world.token("berlin", &[]).await;
+    let refused = world.places().enroll(&host.enrolment(&second)).await.unwrap_err();
+    assert!(matches!(refused, PlaceError::KeyTaken), "{refused}");
+    world.places().enroll(&Host::new("b2").enrolment(&second)).await.unwrap();
     // A name that is taken is no reason to be refused.
     let again = world.node("berlin", "b1").await;
     assert!(again.enrolled.name.starts_with("b1-") && first.name == "b1", "{}", again.enrolled.name);
@@ -258,7 +283,15 @@ async fn what_cannot_be_a_node_is_refused_before_the_token_is_used() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_others_are_told_who_comes_and_goes_by_every_server() {
-    let world = World::with(2).await;
+    told_by_every_server(World::with(2).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_others_are_told_who_comes_and_goes_by_every_server_over_postgresql() {
+    told_by_every_server(World::on_postgres(2).await).await;
+}
+
+async fn told_by_every_server(world: World) {
     let (here, there) = (&world.servers[0], &world.servers[1]);
     world.site("berlin", &[("country", "DE")]).await;
     let (a, b) = (world.node("berlin", "a").await, world.node("berlin", "b").await);
