@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use lifecycle::agents::client::{Agent, AgentRunError, AgentStatus, EnrollOptions, STATE_FOLDER};
-use lifecycle::joining::host::{ApiError, HostError};
+use lifecycle::agents::client::{Agent, AgentRunError, AgentStatus, ApiError, EnrollOptions, STATE_FOLDER};
 use reqwest::Method;
 use serde_json::{Map, Value, json};
 use store::Clock;
@@ -375,18 +374,16 @@ fn failed(error: &AgentRunError) -> Problem {
     let (exit, hint) = match error {
         AgentRunError::NotEnrolled(_) => (Exit::Usage, "make a token on the server: `bulla agent token`"),
         AgentRunError::Enrolled { .. } => (Exit::Usage, "to work as that agent: `bulla agent run`"),
-        AgentRunError::Host(HostError::Server(_)) => (Exit::Usage, "correct --server"),
-        AgentRunError::Host(HostError::Trust(_)) => (Exit::Usage, "correct --ca or --ca-sha256"),
-        AgentRunError::Host(HostError::Identity(_)) => {
-            (Exit::Machine, "remove the folder and enrol anew with another token")
-        }
-        AgentRunError::Host(HostError::State(_)) => {
+        AgentRunError::Server(_) => (Exit::Usage, "correct --server"),
+        AgentRunError::Trust(_) => (Exit::Usage, "correct --ca or --ca-sha256"),
+        AgentRunError::Identity(_) => (Exit::Machine, "remove the folder and enrol anew with another token"),
+        AgentRunError::State(_) => {
             (Exit::Machine, "agents run as root, or with --state FOLDER as another user")
         }
-        AgentRunError::Host(HostError::Api(ApiError::Refused { .. })) => {
+        AgentRunError::Api(ApiError::Refused { .. }) => {
             (Exit::Refused, "a token is good once and for a while: make another with `bulla agent token`")
         }
-        AgentRunError::Host(HostError::Api(_)) => {
+        AgentRunError::Api(_) => {
             (Exit::Server, "check --server, and what the server is trusted by: --ca or --ca-sha256")
         }
     };

@@ -3,7 +3,6 @@
 
 mod authority;
 mod certify;
-pub mod host;
 mod token;
 
 use store::{IdentityKind, IdentitySettings, NewIdentity, Store, StoreError};

@@ -7,7 +7,6 @@
 
 mod beats;
 mod enrolment;
-pub mod node;
 mod nodes;
 mod round;
 mod sites;

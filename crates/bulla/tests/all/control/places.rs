@@ -1,14 +1,7 @@
 //! Nodes of the key service: they join with a token, are there while they say so, and are gone soon after.
 
-use std::os::unix::fs::PermissionsExt;
-use std::sync::Arc;
-use std::time::Duration;
-
 use keys::sealed::NodeKey;
-use lifecycle::places::node::{JoinOptions, Members, Node as NodeSide, NodeError, NodeHandle};
 use serde_json::{Value, json};
-use store::Clock;
-use tokio_util::sync::CancellationToken;
 
 use super::House;
 use crate::world::{describe, run};
@@ -164,83 +157,4 @@ fn nodes_of_a_server_that_was_restarted_are_still_nodes() {
     assert_eq!(status, 200, "{told}");
     assert_eq!(told["membership"]["anew"], false, "it goes on where it was: {told}");
     house.until("the node to see itself", || node.sees(&node));
-}
-
-/// How the node side is asked to join.
-fn options(house: &House, name: &str, token: &str) -> JoinOptions {
-    JoinOptions {
-        server: house.url(),
-        token: token.to_owned().into(),
-        ca_pem: Some(std::fs::read_to_string(house.root()).unwrap()),
-        ca_sha256: None,
-        name: Some(name.to_owned()),
-        address: format!("{name}.example:2410"),
-        state: house.path(&format!("state-{name}")),
-    }
-}
-
-/// A node that runs until it is dropped.
-struct Running {
-    handle: NodeHandle,
-    stop: CancellationToken,
-}
-
-impl Running {
-    async fn join(house: &House, name: &str, token: &str) -> Self {
-        let mut node = NodeSide::join(&options(house, name, token), Clock::system()).await.unwrap();
-        let (handle, stop) = (node.handle(), CancellationToken::new());
-        let until = stop.clone();
-        tokio::spawn(async move { node.run(until).await });
-        Self { handle, stop }
-    }
-
-    /// Waits until it believes what is awaited of the others.
-    async fn until(&mut self, what: &str, done: impl FnMut(&Arc<Members>) -> bool) {
-        let waited = tokio::time::timeout(Duration::from_secs(180), self.handle.members.wait_for(done)).await;
-        waited.unwrap_or_else(|_| panic!("{what} did not happen")).unwrap();
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.stop.cancel();
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_nodes_own_side_joins_beats_and_knows_the_others() {
-    let mut house = House::up();
-    house.does(&["site", "create", "osaka", "--attribute", "country=JP"]);
-    let token = || {
-        let made = house.json(&["node", "token", "--site", "osaka"]);
-        made["token"].as_str().unwrap().to_owned()
-    };
-    let first = token();
-    let mut a = Running::join(&house, "a", &first).await;
-    let b = Running::join(&house, "b", &token()).await;
-    let (id_a, id_b) = (a.handle.id, b.handle.id);
-    a.until("both to be there", |members| members.get(id_a).is_some() && members.get(id_b).is_some()).await;
-    let said = Arc::clone(a.handle.members.borrow().get(id_b).unwrap());
-    assert_eq!((said.name.as_str(), said.address.as_str()), ("b", "b.example:2410"));
-    assert_eq!((said.attributes.get("country"), &said.kem), (Some("JP"), b.handle.kem.public()));
-    let files = std::fs::read_dir(house.path("state-a")).unwrap();
-    for file in files.map(|file| file.unwrap()) {
-        let mode = file.metadata().unwrap().permissions().mode() & 0o777;
-        assert_eq!(mode, 0o600, "{:?}", file.path());
-    }
-    assert_eq!(std::fs::metadata(house.path("state-a")).unwrap().permissions().mode() & 0o777, 0o700);
-    drop(b);
-    a.until("b to be gone", |members| members.get(id_b).is_none()).await;
-    // Started again with the same options it is the same node, and needs no token.
-    let mut b = Running::join(&house, "b", "used").await;
-    assert_eq!(b.handle.id, id_b);
-    a.until("b to be back", |members| members.get(id_b).is_some()).await;
-    // A control plane that is away takes nothing away.
-    house.kill();
-    house.start();
-    house.does(&["node", "retire", "a"]);
-    b.until("a to be gone", |members| members.get(id_a).is_none() && members.get(id_b).is_some()).await;
-    let other = JoinOptions { server: "https://other.example".to_owned(), ..options(&house, "b", "none") };
-    let refused = NodeSide::join(&other, Clock::system()).await.unwrap_err();
-    assert!(matches!(refused, NodeError::Joined { .. }), "{refused}");
 }

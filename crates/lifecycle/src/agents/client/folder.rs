@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use keys::PrivateKey;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
-use x509::SpkiHash;
+use x509::{Certificate, SpkiHash};
+use zeroize::Zeroizing;
 
 use super::AgentRunError;
 use crate::deploy::{
     Material, STAGED, StateError, make_folder, name_text, read_json, remove, write_json, write_private,
 };
-use crate::joining::host::{IdentityFolder, read_key};
 
 /// Folders in the agent's own.
 const FOLDERS: [&str; 3] = ["keys", "csr", "certificates"];
@@ -26,6 +26,13 @@ pub(super) struct Settings {
     pub(super) server: String,
     /// SHA-256 of the certificate the server is trusted by, where there is no file of them.
     pub(super) pin: Option<String>,
+}
+
+/// What the agent shows itself with.
+pub(super) struct Identity {
+    pub(super) key: PrivateKey,
+    pub(super) chain: Vec<Vec<u8>>,
+    pub(super) leaf: Certificate,
 }
 
 /// A CSR that was made for a job: the same job gets the same one.
@@ -73,25 +80,20 @@ pub struct AgentStatus {
 /// The agent's folder. Its lock is the deployer's.
 #[derive(Clone, Debug)]
 pub(super) struct Folder {
-    own: IdentityFolder,
+    root: PathBuf,
 }
 
 impl Folder {
     pub(super) fn new(root: &Path) -> Result<Self, StateError> {
-        let own = IdentityFolder::new(root)?;
+        make_folder(root)?;
         for name in FOLDERS {
-            make_folder(&own.path(name))?;
+            make_folder(&root.join(name))?;
         }
-        Ok(Self { own })
-    }
-
-    /// Who the agent is.
-    pub(super) fn own(&self) -> &IdentityFolder {
-        &self.own
+        Ok(Self { root: root.to_owned() })
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.own.path(name)
+        self.root.join(name)
     }
 
     pub(super) fn settings(&self) -> Result<Option<Settings>, StateError> {
@@ -100,6 +102,52 @@ impl Folder {
 
     pub(super) fn write_settings(&self, settings: &Settings) -> Result<(), StateError> {
         write_json(&self.path("agent.json"), settings)
+    }
+
+    pub(super) fn identity_key(&self) -> Result<Option<PrivateKey>, AgentRunError> {
+        read_key(&self.path("identity-key.pem"))
+    }
+
+    pub(super) fn write_identity_key(&self, key: &PrivateKey) -> Result<(), StateError> {
+        write_private(&self.path("identity-key.pem"), key.to_pkcs8_pem().as_bytes())
+    }
+
+    /// Keeps the client certificate, if it is one for the key.
+    pub(super) fn write_certificate(&self, key: &PrivateKey, pem: &str) -> Result<(), AgentRunError> {
+        Material::from_pem(pem, key.clone()).map_err(|error| {
+            AgentRunError::Identity(format!("the server's certificate for the agent: {error}"))
+        })?;
+        Ok(write_private(&self.path("identity.pem"), pem.as_bytes())?)
+    }
+
+    pub(super) fn identity(&self) -> Result<Option<Identity>, AgentRunError> {
+        let Some(key) = self.identity_key()? else { return Ok(None) };
+        let pem = read_text(&self.path("identity.pem"))?;
+        let chain: Vec<_> = x509::pem::certificates(pem.as_bytes()).map(|(_, der)| der).collect();
+        let Some(first) = chain.first() else { return Ok(None) };
+        let leaf = Certificate::parse(first)
+            .map_err(|error| AgentRunError::Identity(format!("the agent's own certificate: {error}")))?;
+        Ok(Some(Identity { key, leaf, chain }))
+    }
+
+    pub(super) fn ca(&self) -> Result<String, AgentRunError> {
+        read_text(&self.path("server-ca.pem"))
+    }
+
+    pub(super) fn write_ca(&self, pem: &str) -> Result<(), StateError> {
+        if pem.is_empty() {
+            remove(&self.path("server-ca.pem"))
+        } else {
+            write_private(&self.path("server-ca.pem"), pem.as_bytes())
+        }
+    }
+
+    /// What is trusted already stays, so that a server that changes its authority is known before and after.
+    pub(super) fn add_ca(&self, pem: &str) -> Result<(), AgentRunError> {
+        let known = self.ca()?;
+        let have: Vec<_> = x509::pem::certificates(known.as_bytes()).map(|(_, der)| der).collect();
+        let all_known = x509::pem::certificates(pem.as_bytes()).all(|(_, der)| have.contains(&der));
+        if all_known { Ok(()) } else { Ok(self.write_ca(&format!("{known}{pem}"))?) }
     }
 
     pub(super) fn made_csr(&self, job: Uuid) -> Result<Option<MadeCsr>, StateError> {
@@ -126,7 +174,7 @@ impl Folder {
 
     /// The key of a public key, if it was made here.
     pub(super) fn key(&self, spki: &SpkiHash) -> Result<Option<PrivateKey>, AgentRunError> {
-        Ok(read_key(&self.key_path(&spki.to_string()))?)
+        read_key(&self.key_path(&spki.to_string()))
     }
 
     /// Notes what was deployed, and lets go of keys and CSRs that it replaces.
@@ -201,9 +249,7 @@ impl Folder {
     }
 
     pub(super) fn status(&self) -> Result<Option<AgentStatus>, AgentRunError> {
-        let (Some(settings), Some(identity)) = (self.settings()?, self.own.identity()?) else {
-            return Ok(None);
-        };
+        let (Some(settings), Some(identity)) = (self.settings()?, self.identity()?) else { return Ok(None) };
         let mut certificates: Vec<HeldCertificate> = self
             .files("certificates", "json")
             .iter()
@@ -219,6 +265,23 @@ impl Folder {
             certificates,
         }))
     }
+}
+
+fn read_text(path: &Path) -> Result<String, AgentRunError> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(text),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
+        Err(error) => Err(AgentRunError::Identity(format!("{}: {error}", path.display()))),
+    }
+}
+
+fn read_key(path: &Path) -> Result<Option<PrivateKey>, AgentRunError> {
+    let text = Zeroizing::new(read_text(path)?);
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let key = PrivateKey::from_pem(&text);
+    key.map(Some).map_err(|error| AgentRunError::Identity(format!("{}: {error}", path.display())))
 }
 
 #[cfg(test)]

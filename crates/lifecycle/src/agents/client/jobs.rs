@@ -7,11 +7,11 @@ use keys::{PrivateKey, Secret, Signer as _};
 use x509::build::{Extension, signed};
 use x509::{Certificate, DistinguishedName, GeneralName};
 
-use super::api::{Api, Given};
+use super::AgentRunError;
+use super::api::{Api, ApiError, Given};
 use super::folder::Folder;
 use crate::agents::work::{AgentJob, JobResult, TargetWork, Work};
 use crate::deploy::{Deployer, Material};
-use crate::joining::host::ApiError;
 
 /// Tries at telling the server; after them it gives the job again.
 const TELLS: u32 = 5;
@@ -192,6 +192,12 @@ fn csr(key: &PrivateKey, parts: &Parts) -> Result<String, keys::SignError> {
     let tbs = x509::csr::tbs(&parts.subject.der, key.spki(), &parts.extensions, None);
     let der = signed(&tbs, &key.algorithm(), &key.sign_now(&tbs)?);
     Ok(x509::pem::encode("CERTIFICATE REQUEST", &der))
+}
+
+/// A CSR that proves the possession of the key and asks for nothing: the server knows what the agent gets.
+pub(super) fn bare_csr(key: &PrivateKey) -> Result<String, AgentRunError> {
+    let parts = Parts { subject: DistinguishedName::empty(), extensions: Vec::new() };
+    csr(key, &parts).map_err(|error| AgentRunError::Identity(format!("no CSR can be made: {error}")))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ mod api;
 mod folder;
 mod host;
 mod jobs;
+mod trust;
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -11,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aws_lc_rs::rand;
+use keys::{KeyType, PrivateKey};
 use parking_lot::Mutex;
 use store::Clock;
 use tokio::task::JoinSet;
@@ -21,11 +23,12 @@ use zeroize::Zeroizing;
 
 use super::work::{Enrolment, WAIT_SECONDS_MAX};
 use crate::deploy::{Deployer, StateError};
-use crate::joining::host::{self as joined, ApiError, HostError, Identity, bare_csr, server_of};
 use api::Api;
-use folder::{Folder, Settings};
+use folder::{Folder, Identity, Settings};
 use jobs::Worker;
+use trust::Trust;
 
+pub use api::ApiError;
 pub use folder::{AgentStatus, HeldCertificate};
 
 /// The agent's folder when nothing else is said.
@@ -41,7 +44,9 @@ const STOP_GRACE: Duration = Duration::from_secs(60);
 const ROUNDS_MAX: usize = 20;
 /// Between two of them: the time an authority takes.
 const ROUND_PAUSE: Duration = Duration::from_millis(500);
-/// Between two tries to renew the client certificate, seconds.
+/// After this part of its life the client certificate is renewed.
+const RENEW_AT: (i64, i64) = (2, 3);
+/// Between two tries at that, seconds.
 const RENEW_PAUSE_SECONDS: i64 = 60;
 
 /// Why the agent cannot go on.
@@ -60,21 +65,21 @@ pub enum AgentRunError {
         /// Its folder.
         folder: PathBuf,
     },
-    /// Its folder, its server, or what that is trusted by.
+    /// The server's address.
+    #[error("{0:?} is no server's address: give https://HOST or https://HOST:PORT")]
+    Server(String),
+    /// What the server is to be trusted by.
+    #[error("{0}")]
+    Trust(String),
+    /// Keys or requests could not be made, or what the server sent fits neither.
+    #[error("{0}")]
+    Identity(String),
+    /// The agent's folder.
+    #[error("the agent's folder: {0}")]
+    State(#[from] StateError),
+    /// The server.
     #[error(transparent)]
-    Host(#[from] HostError),
-}
-
-impl From<StateError> for AgentRunError {
-    fn from(error: StateError) -> Self {
-        Self::Host(error.into())
-    }
-}
-
-impl From<ApiError> for AgentRunError {
-    fn from(error: ApiError) -> Self {
-        Self::Host(error.into())
-    }
+    Api(#[from] ApiError),
 }
 
 /// How to become an agent.
@@ -123,7 +128,7 @@ impl Agent {
     /// # Errors
     /// [`AgentRunError`]; nothing but the key is kept then.
     pub async fn enroll(options: &EnrollOptions) -> Result<AgentStatus, AgentRunError> {
-        let server = server_of(&options.server)?;
+        let server = trust::server_of(&options.server)?;
         // For its lock and the checks of the folder.
         let _deployer = Deployer::open(&options.state)?;
         let folder = Folder::new(&options.state)?;
@@ -131,19 +136,31 @@ impl Agent {
             let folder = options.state.clone();
             return Err(AgentRunError::Enrolled { name: settings.name, server: settings.server, folder });
         }
-        let key = folder.own().made_key().await?;
-        let trust = joined::first_trust(options.ca_pem.as_deref(), options.ca_sha256)?;
+        let key = match folder.identity_key()? {
+            Some(key) => key,
+            None => {
+                let made = PrivateKey::generate_aside(KeyType::P256).await;
+                let made = made.map_err(|error| AgentRunError::Identity(error.to_string()))?;
+                folder.write_identity_key(&made)?;
+                made
+            }
+        };
+        let trust = match (&options.ca_pem, options.ca_sha256) {
+            (Some(pem), _) => Trust::roots(pem)?,
+            (None, Some(pin)) => Trust::Pinned(pin),
+            (None, None) => Trust::System,
+        };
         let api = Api::new(&server, &trust, None)?;
         let request = Enrolment {
             token: options.token.to_string(),
-            csr_pem: bare_csr(&key)?,
+            csr_pem: jobs::bare_csr(&key)?,
             name: options.name.clone(),
             facts: host::facts(&server).await,
         };
         let enrolled = api.enroll(&request).await?;
         let ca_pem = format!("{}{}", options.ca_pem.as_deref().unwrap_or_default(), enrolled.ca_pem);
-        folder.own().write_certificate(&key, &enrolled.certificate_pem)?;
-        folder.own().write_ca(&ca_pem)?;
+        folder.write_certificate(&key, &enrolled.certificate_pem)?;
+        folder.write_ca(&ca_pem)?;
         let pin = if ca_pem.is_empty() { options.ca_sha256.map(|pin| pin.to_string()) } else { None };
         // Last: with it the agent is enrolled.
         folder.write_settings(&Settings { agent: enrolled.agent, name: enrolled.name, server, pin })?;
@@ -169,7 +186,7 @@ impl Agent {
         let folder = Folder::new(state)?;
         let not_enrolled = || AgentRunError::NotEnrolled(state.to_owned());
         let settings = folder.settings()?.ok_or_else(not_enrolled)?;
-        let identity = folder.own().identity()?.ok_or_else(not_enrolled)?;
+        let identity = folder.identity()?.ok_or_else(not_enrolled)?;
         let deployer = Deployer::open(state)?;
         deployer.recover().await?;
         folder.drop_strays()?;
@@ -198,7 +215,7 @@ impl Agent {
             };
             match turn {
                 Ok(_) => failures = 0,
-                Err(AgentRunError::Host(HostError::Api(error))) => {
+                Err(AgentRunError::Api(error)) => {
                     failures = failures.saturating_add(1);
                     let pause = backoff(failures, error.retry_after());
                     tracing::warn!(%error, pause_ms = pause.as_millis() as u64, "the server did not give work");
@@ -283,11 +300,13 @@ impl Agent {
     async fn renew_if_due(&mut self) -> Result<(), AgentRunError> {
         let now = self.clock.now_seconds();
         let leaf = &self.identity.leaf;
-        if now < self.renew_again_at || !self.identity.is_due(now) {
+        let life = leaf.not_after.since(leaf.not_before);
+        let due = leaf.not_before.0.saturating_add(life / RENEW_AT.1 * RENEW_AT.0);
+        if now < due || now < self.renew_again_at {
             return Ok(());
         }
         self.renew_again_at = now.saturating_add(RENEW_PAUSE_SECONDS);
-        let csr_pem = bare_csr(&self.identity.key)?;
+        let csr_pem = jobs::bare_csr(&self.identity.key)?;
         let enrolled = match self.api.renew(csr_pem).await {
             Ok(enrolled) => enrolled,
             Err(error) => {
@@ -295,11 +314,11 @@ impl Agent {
                 return Ok(());
             }
         };
-        self.folder.own().write_certificate(&self.identity.key, &enrolled.certificate_pem)?;
+        self.folder.write_certificate(&self.identity.key, &enrolled.certificate_pem)?;
         if !enrolled.ca_pem.is_empty() {
-            self.folder.own().add_ca(&enrolled.ca_pem)?;
+            self.folder.add_ca(&enrolled.ca_pem)?;
         }
-        if let Some(identity) = self.folder.own().identity()? {
+        if let Some(identity) = self.folder.identity()? {
             self.identity = identity;
             self.api = Arc::new(api_of(&self.folder, &self.settings, &self.identity)?);
             tracing::info!(until = self.identity.leaf.not_after.0, "the client certificate is renewed");
@@ -315,8 +334,15 @@ impl std::fmt::Debug for Agent {
 }
 
 fn api_of(folder: &Folder, settings: &Settings, identity: &Identity) -> Result<Api, AgentRunError> {
-    let trust = folder.own().trust(settings.pin.as_deref())?;
-    Ok(Api::new(&settings.server, &trust, Some(identity))?)
+    let ca = folder.ca()?;
+    let trust = match (ca.is_empty(), settings.pin.as_deref()) {
+        (false, _) => Trust::roots(&ca)?,
+        (true, Some(pin)) => {
+            Trust::Pinned(pin.parse().map_err(|_| AgentRunError::Trust(format!("{pin:?} is no SHA-256")))?)
+        }
+        (true, None) => Trust::System,
+    };
+    Api::new(&settings.server, &trust, Some(identity))
 }
 
 fn count(all: &mut Worked, ended: Result<Result<(), String>, tokio::task::JoinError>) {

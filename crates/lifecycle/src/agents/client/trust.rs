@@ -1,4 +1,4 @@
-//! What a host trusts its server by.
+//! What the agent trusts its server by.
 
 use std::sync::Arc;
 
@@ -9,11 +9,12 @@ use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName, UnixTime
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use x509::Fingerprint;
 
-use super::{HostError, Identity};
+use super::AgentRunError;
+use super::folder::Identity;
 
 /// What the server's certificate is judged by.
 #[derive(Debug)]
-pub(crate) enum Trust {
+pub(super) enum Trust {
     /// The host's roots.
     System,
     /// These.
@@ -23,17 +24,17 @@ pub(crate) enum Trust {
 }
 
 impl Trust {
-    pub(crate) fn roots(pem: &str) -> Result<Self, HostError> {
+    pub(super) fn roots(pem: &str) -> Result<Self, AgentRunError> {
         let roots: Vec<_> = x509::pem::certificates(pem.as_bytes()).map(|(_, der)| der).collect();
         if roots.is_empty() {
-            return Err(HostError::Trust("the file of certificates to trust holds none".to_owned()));
+            return Err(AgentRunError::Trust("the file of certificates to trust holds none".to_owned()));
         }
         Ok(Self::Roots(roots))
     }
 
-    /// TLS as it is spoken with the server, with the host's certificate if it has one.
-    pub(crate) fn client_config(&self, identity: Option<&Identity>) -> Result<ClientConfig, HostError> {
-        let failed = |error: Error| HostError::Trust(format!("TLS cannot be set up: {error}"));
+    /// TLS as it is spoken with the server, with the agent's certificate if it has one.
+    pub(super) fn client_config(&self, identity: Option<&Identity>) -> Result<ClientConfig, AgentRunError> {
+        let failed = |error: Error| AgentRunError::Trust(format!("TLS cannot be set up: {error}"));
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
@@ -58,11 +59,11 @@ impl Trust {
     }
 }
 
-fn store_of(roots: Vec<Vec<u8>>) -> Result<RootCertStore, HostError> {
+fn store_of(roots: Vec<Vec<u8>>) -> Result<RootCertStore, AgentRunError> {
     let mut store = RootCertStore::empty();
     store.add_parsable_certificates(roots.into_iter().map(CertificateDer::from));
     if store.is_empty() {
-        return Err(HostError::Trust(
+        return Err(AgentRunError::Trust(
             "there is no certificate to trust the server by: give --ca or --ca-sha256, or install ca-certificates"
                 .to_owned(),
         ));
@@ -71,8 +72,8 @@ fn store_of(roots: Vec<Vec<u8>>) -> Result<RootCertStore, HostError> {
 }
 
 /// `https://HOST[:PORT]`, without a slash at the end.
-pub(crate) fn server_of(text: &str) -> Result<String, HostError> {
-    let wrong = || HostError::Server(text.to_owned());
+pub(super) fn server_of(text: &str) -> Result<String, AgentRunError> {
+    let wrong = || AgentRunError::Server(text.to_owned());
     let url = text.trim_end_matches('/');
     let uri: http::Uri = url.parse().map_err(|_| wrong())?;
     let plain = uri.path() == "/" || uri.path().is_empty();
