@@ -128,7 +128,7 @@ pub(crate) async fn policies_have_names_and_generations(world: World) {
     let id = policy.id;
     assert_eq!(write!(store, |tx| retire_generations(tx, id, 2)), 1, "nothing is sealed to the first");
     assert_eq!(write!(store, |tx| retire_generations(tx, id, 2)), 0);
-    assert_eq!(store.policies_behind(Uuid::nil(), 10).await.unwrap(), Vec::new());
+    assert_eq!(store.policies_behind(Uuid::nil(), 10).await.unwrap(), Vec::<Uuid>::new());
     assert!(store.key_policy(id).await.unwrap().unwrap().changed > rotated.changed, "nodes are told");
 
     assert_eq!(write!(store, |tx| remove_policy(tx, id, NOW)), PolicyRemoval::Done);
