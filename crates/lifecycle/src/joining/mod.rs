@@ -8,7 +8,7 @@ mod token;
 use store::{IdentityKind, IdentitySettings, NewIdentity, Store, StoreError};
 use uuid::Uuid;
 use x509::csr::CertificateRequest;
-use x509::{Certificate, SpkiHash};
+use x509::{Certificate, KeyAlgorithm, SpkiHash};
 
 pub use authority::{AGENT_PROFILE, CertifyByAuthority, NODE_PROFILE};
 pub use certify::{Certified, Certify, CertifyError, IdentityKey};
@@ -23,6 +23,8 @@ pub(crate) struct ProvedKey {
     pub(crate) spki: Vec<u8>,
     /// SHA-256 of that.
     pub(crate) sha256: [u8; 32],
+    /// Its kind.
+    pub(crate) algorithm: KeyAlgorithm,
 }
 
 impl ProvedKey {
@@ -30,7 +32,8 @@ impl ProvedKey {
     pub(crate) fn of_csr(csr: &str) -> Result<Self, String> {
         let csr = CertificateRequest::from_pem_or_der(csr.as_bytes()).map_err(|error| error.to_string())?;
         csr.verify().map_err(|error| error.to_string())?;
-        Ok(Self { spki: csr.public_key.spki.to_vec(), sha256: *csr.public_key.spki_sha256.as_bytes() })
+        let key = csr.public_key;
+        Ok(Self { spki: key.spki.to_vec(), sha256: *key.spki_sha256.as_bytes(), algorithm: key.algorithm })
     }
 
     /// By which a certificate for it is asked for once, however often its holder asks.

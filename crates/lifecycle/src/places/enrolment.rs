@@ -9,7 +9,7 @@ use serde_json::json;
 use store::places::{NodeRow, NodeTokenRow};
 use store::{AccessChange, AuditEvent, Cursor, NewIdentity, Page, StoreError, Tx};
 use uuid::Uuid;
-use x509::GeneralName;
+use x509::{GeneralName, KeyAlgorithm};
 use zeroize::Zeroizing;
 
 use super::nodes::check_address;
@@ -124,6 +124,10 @@ impl Places {
     /// [`PlaceError`].
     pub async fn enroll(&self, request: &NodeEnrolment) -> Result<EnrolledNode, PlaceError> {
         let key = ProvedKey::of_csr(&request.csr_pem).map_err(PlaceError::Csr)?;
+        // Before the token is used: the authority would refuse it afterwards.
+        if key.algorithm != KeyAlgorithm::EcP256 {
+            return Err(PlaceError::Csr(format!("a node has a P-256 key, and this is {}", key.algorithm)));
+        }
         let kem =
             KemPublic::from_text(&request.kem).map_err(|error| PlaceError::Invalid(error.to_string()))?;
         check_address(&request.address)?;
@@ -261,7 +265,8 @@ impl Places {
                 Entered::Taken => name = other_name(&name, id),
             }
         }
-        Err(PlaceError::NameTaken(name))
+        let holder = self.store().key_node_of_key(&spki_sha256).await?;
+        Err(if holder.is_some() { PlaceError::KeyTaken } else { PlaceError::NameTaken(name) })
     }
 }
 

@@ -62,6 +62,9 @@ pub enum PlaceError {
     /// Another has that name.
     #[error("the name {0:?} is taken")]
     NameTaken(String),
+    /// Another node has that key.
+    #[error("another node, perhaps a retired one, was enrolled with this key: make a new one")]
+    KeyTaken,
     /// It changed since it was read.
     #[error("it has changed meanwhile: read it again")]
     Changed,

@@ -55,7 +55,7 @@ impl Places {
                 () = stop.cancelled() => return,
                 _ = rounds.tick() => {
                     number = number.wrapping_add(1);
-                    if self.0.view.is_empty() && !number.is_multiple_of(IDLE_ROUNDS) {
+                    if self.0.view.is_empty() && number % IDLE_ROUNDS != 1 {
                         continue;
                     }
                     self.round().await

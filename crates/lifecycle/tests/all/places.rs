@@ -16,6 +16,7 @@ use lifecycle::places::work::{Beat, BeatAnswer, EnrolledNode, Membership, NodeEn
 use lifecycle::places::{
     Attributes, NewNodeToken, NewSite, NodeQuery, PlaceError, Places, PlacesParts, node_domain, node_uri,
 };
+use store::testing::Cluster;
 use store::{AuditFilter, Clock, Store, StoreUrl};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -52,13 +53,29 @@ struct World {
     servers: Vec<Places>,
     stop: CancellationToken,
     tasks: JoinSet<()>,
-    _folder: tempfile::TempDir,
+    _folder: Option<tempfile::TempDir>,
+    _cluster: Option<Arc<Cluster>>,
 }
 
 impl World {
     async fn with(servers: usize) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(&StoreUrl::sqlite(folder.path().join("bulla.db"))).await.unwrap();
+        let url = StoreUrl::sqlite(folder.path().join("bulla.db"));
+        Self::over(url, servers, Some(folder), None).await
+    }
+
+    async fn on_postgres(servers: usize) -> Self {
+        let cluster = Cluster::shared();
+        Self::over(cluster.database(), servers, None, Some(cluster)).await
+    }
+
+    async fn over(
+        url: StoreUrl,
+        servers: usize,
+        folder: Option<tempfile::TempDir>,
+        cluster: Option<Arc<Cluster>>,
+    ) -> Self {
+        let store = Store::open(&url).await.unwrap();
         let keystore = KeyStore::new(store.clone(), Keyring::ephemeral(), Clock::system());
         let mut world = Self {
             store,
@@ -68,6 +85,7 @@ impl World {
             stop: CancellationToken::new(),
             tasks: JoinSet::new(),
             _folder: folder,
+            _cluster: cluster,
         };
         for _ in 0..servers {
             world.serve(&world.stop.clone());
@@ -250,7 +268,14 @@ async fn what_cannot_be_a_node_is_refused_before_the_token_is_used() {
         let refused = world.places().enroll(&bad).await.err().unwrap();
         assert!(matches!(refused, PlaceError::Invalid(_) | PlaceError::Csr(_)), "{refused}");
     }
+    let other_kind = PrivateKey::generate(KeyType::P384).unwrap();
+    let refused = world.places().enroll(&Host { key: other_kind, ..Host::new("b1") }.enrolment(&token)).await;
+    assert!(matches!(refused, Err(PlaceError::Csr(_))));
     let first = world.places().enroll(&good()).await.unwrap();
+    let second = world.token("berlin", &[]).await;
+    let refused = world.places().enroll(&host.enrolment(&second)).await.unwrap_err();
+    assert!(matches!(refused, PlaceError::KeyTaken), "{refused}");
+    world.places().enroll(&Host::new("b2").enrolment(&second)).await.unwrap();
     // A name that is taken is no reason to be refused.
     let again = world.node("berlin", "b1").await;
     assert!(again.enrolled.name.starts_with("b1-") && first.name == "b1", "{}", again.enrolled.name);
@@ -258,7 +283,15 @@ async fn what_cannot_be_a_node_is_refused_before_the_token_is_used() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_others_are_told_who_comes_and_goes_by_every_server() {
-    let world = World::with(2).await;
+    told_by_every_server(World::with(2).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_others_are_told_who_comes_and_goes_by_every_server_over_postgresql() {
+    told_by_every_server(World::on_postgres(2).await).await;
+}
+
+async fn told_by_every_server(world: World) {
     let (here, there) = (&world.servers[0], &world.servers[1]);
     world.site("berlin", &[("country", "DE")]).await;
     let (a, b) = (world.node("berlin", "a").await, world.node("berlin", "b").await);
@@ -429,4 +462,35 @@ async fn servers_that_start_together_make_one_key_for_statements() {
         let key = STANDARD.decode(&one.statement_key).unwrap();
         assert_eq!(one.statement.verify(&key).unwrap().node, one.node);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn beats_cost_the_database_by_the_round_and_not_by_the_node() {
+    const NODES: usize = 60;
+    const BEATS: usize = 50;
+    let world = World::with(1).await;
+    let places = world.places();
+    world.site("berlin", &[]).await;
+    let mut nodes = Vec::new();
+    for number in 0..NODES {
+        nodes.push(world.node("berlin", &format!("n{number}")).await);
+    }
+    let began = Instant::now();
+    while places.counts() != (NODES, 0) {
+        for node in &nodes {
+            node.beat(places, 0).await;
+        }
+        assert!(began.elapsed() < PATIENCE, "{:?}", places.counts());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let (began, before) = (Instant::now(), world.store.statements_sent());
+    for _ in 0..BEATS {
+        for node in &nodes {
+            node.beat(places, 1).await;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let sent = world.store.statements_sent() - before;
+    let rounds = began.elapsed().as_millis() as u64 / 250 + 2;
+    assert!(sent <= rounds * 8, "{sent} statements for {} beats in {rounds} rounds", NODES * BEATS);
 }

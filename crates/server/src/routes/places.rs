@@ -55,6 +55,8 @@ impl From<PlaceError> for Problem {
                 Self::unprocessable(error)
             }
             PlaceError::NameTaken(_) => Self::conflict(error).hint("choose another name"),
+            PlaceError::KeyTaken => Self::conflict(error)
+                .hint("remove the folder of the node's state, and join with another token"),
             PlaceError::Changed => Self::precondition_failed(error),
             PlaceError::NotEmpty(_) | PlaceError::Full { .. } | PlaceError::Retired => Self::conflict(error),
             PlaceError::OtherKey => Self::forbidden(error),
