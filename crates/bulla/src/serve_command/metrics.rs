@@ -8,6 +8,7 @@ use lifecycle::alerts::Alerts;
 use lifecycle::issuers::Issuers;
 use lifecycle::lifecycle::Lifecycle;
 use lifecycle::places::Places;
+use lifecycle::places::policies::KeyPolicies;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -26,6 +27,7 @@ pub(super) struct Figures {
     pub(super) lifecycle: Lifecycle,
     pub(super) issuers: Issuers,
     pub(super) places: Places,
+    pub(super) key_policies: KeyPolicies,
     pub(super) alerts: Alerts,
     pub(super) monitor: Monitor,
     pub(super) credentials: Credentials,
@@ -196,7 +198,13 @@ impl Figures {
         let all = [("present", present), ("absent", absent)];
         let all = all.map(|(state, count)| (StateLabel { state }, count as f64));
         let help = "Nodes of the key service that are not retired";
-        gauge(encoder, "bulla_lifecycle_key_nodes", help, all.to_vec())
+        gauge(encoder, "bulla_lifecycle_key_nodes", help, all.to_vec())?;
+        let (unmade, stuck) = self.key_policies.failures();
+        let one = |count: usize| vec![(NoLabel {}, count as f64)];
+        let help = "Wraps of key policies that the last pass could not make";
+        gauge(encoder, "bulla_lifecycle_key_wraps_unmade", help, one(unmade))?;
+        let help = "Sealed keys that the last pass could not seal anew";
+        gauge(encoder, "bulla_lifecycle_sealed_keys_stuck", help, one(stuck))
     }
 
     fn loops(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {

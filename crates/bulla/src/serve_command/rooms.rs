@@ -194,6 +194,7 @@ impl Rooms {
             lifecycle: lifecycle.clone(),
             issuers: issuers.clone(),
             places: places.clone(),
+            key_policies: key_policies.clone(),
             alerts: alerts.clone(),
             monitor: monitor.clone(),
             credentials: credentials.clone(),

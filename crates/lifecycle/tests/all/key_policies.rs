@@ -344,11 +344,14 @@ async fn a_key_that_does_not_open_keeps_its_generation_and_nobody_else() {
     let view = world.policies.view(policy.row.id).await.unwrap();
     let figures: Vec<_> = view.generations.iter().map(|one| (one.row.generation, one.keys)).collect();
     assert_eq!(figures, [(1, 1), (2, 1)]);
+    assert_eq!(world.policies.failures(), (0, 1));
     assert_eq!(world.policies.key(&SpkiHash::from_bytes(sealed.spki_sha256)).await.unwrap().generation, 2);
     // Sealed again as it should be, it lets the former pair go.
     world.seal(&view, &bad).await.unwrap();
     world.policies.reseal().await.unwrap();
     assert_eq!(world.policies.view(policy.row.id).await.unwrap().generations.len(), 1);
+    world.policies.reseal().await.unwrap();
+    assert_eq!(world.policies.failures(), (0, 0));
 
     for (change, part) in [
         (NewSealedKey { blob: vec![1; 50], ..new.clone() }, "50 octets"),
@@ -416,5 +419,6 @@ async fn the_seeds_are_sealed_and_belong_to_the_rotation_of_the_master_key() {
     let strange = KeyPolicies::new(world.store.clone(), strange, Clock::system());
     world.node("b2", &berlin, "{}").await;
     assert_eq!(strange.reconcile().await.unwrap(), Reconciled { made: 0, withdrawn: 0, failed: 1 });
+    assert_eq!(strange.failures(), (1, 0));
     assert_eq!(world.reconcile().await, (1, 0));
 }

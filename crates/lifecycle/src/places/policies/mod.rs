@@ -12,6 +12,7 @@ mod reseal;
 mod view;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use ::keys::Context;
@@ -135,6 +136,10 @@ struct Inner {
     clock: Clock,
     /// One pass at a time in this process.
     passes: tokio::sync::Mutex<Passes>,
+    /// Wraps that the last pass could not make.
+    unmade: AtomicUsize,
+    /// Keys that the last look could not seal anew.
+    stuck: AtomicUsize,
 }
 
 impl KeyPolicies {
@@ -142,7 +147,9 @@ impl KeyPolicies {
     #[must_use]
     pub fn new(store: Store, keystore: KeyStore, clock: Clock) -> Self {
         keystore.also_sealed(&SEALED_SEEDS);
-        Self(Arc::new(Inner { store, keystore, clock, passes: tokio::sync::Mutex::default() }))
+        let (passes, unmade, stuck) =
+            (tokio::sync::Mutex::default(), AtomicUsize::new(0), AtomicUsize::new(0));
+        Self(Arc::new(Inner { store, keystore, clock, passes, unmade, stuck }))
     }
 
     fn store(&self) -> &Store {
@@ -151,6 +158,12 @@ impl KeyPolicies {
 
     fn now_us(&self) -> i64 {
         self.0.clock.now_us()
+    }
+
+    /// Wraps that could not be made, and keys that could not be sealed anew, by the last pass of this process.
+    #[must_use]
+    pub fn failures(&self) -> (usize, usize) {
+        (self.0.unmade.load(Relaxed), self.0.stuck.load(Relaxed))
     }
 
     /// Keeps wraps and sealed keys as they should be, until stopped.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use ::keys::sealed::{KemPublic, PolicyKey, SealedError, WrapContext};
@@ -79,6 +80,7 @@ impl KeyPolicies {
         passes.seen = None;
         let (done, whole) = self.walk(&scene).await?;
         passes.walked = Some(Instant::now());
+        self.0.unmade.store(done.failed, Relaxed);
         // What failed is tried again by the next walk.
         passes.seen = whole.then_some(seen);
         if done != Reconciled::default() {

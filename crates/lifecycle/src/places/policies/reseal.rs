@@ -1,6 +1,7 @@
 //! After a rotation: keys are sealed to the newest generation, and the former ones go.
 
 use std::collections::HashMap;
+use std::sync::atomic::Ordering::Relaxed;
 
 use ::keys::sealed::{KemPublic, PolicyKey, SealContext, SealedError};
 use futures_util::FutureExt;
@@ -24,30 +25,35 @@ impl KeyPolicies {
     /// # Cancellation
     /// What was done stays done; the next call does the rest.
     pub async fn reseal(&self) -> Result<usize, PolicyError> {
-        let (mut count, mut after) = (0, Uuid::nil());
+        let (mut count, mut stuck, mut after) = (0, 0, Uuid::nil());
         loop {
             let page = self.store().policies_behind(after, PAGE_ROWS_MAX).await?;
-            let Some(last) = page.last() else { return Ok(count) };
+            let Some(last) = page.last() else { break };
             after = *last;
             for policy in page {
-                count += self.reseal_policy(policy).await?;
+                let (done, left) = self.reseal_policy(policy).await?;
+                count += done;
+                stuck += left;
             }
         }
+        self.0.stuck.store(stuck, Relaxed);
+        Ok(count)
     }
 
-    async fn reseal_policy(&self, id: Uuid) -> Result<usize, PolicyError> {
+    /// How many keys were sealed anew, and how many do not open.
+    async fn reseal_policy(&self, id: Uuid) -> Result<(usize, usize), PolicyError> {
         let view = match self.view(id).await {
-            Err(PolicyError::NotFound(_)) => return Ok(0),
+            Err(PolicyError::NotFound(_)) => return Ok((0, 0)),
             view => view?,
         };
-        let Some(newest) = view.generations.last() else { return Ok(0) };
+        let Some(newest) = view.generations.last() else { return Ok((0, 0)) };
         // A key comes to its nodes after what opens it.
         if newest.row.generation != view.row.generation || !newest.lagging.is_empty() {
-            return Ok(0);
+            return Ok((0, 0));
         }
         let newest = newest.row.clone();
         let rows = view.generations.into_iter().map(|generation| (generation.row.generation, generation.row));
-        let count = self.reseal_keys(id, &newest, rows.collect()).await?;
+        let (count, stuck) = self.reseal_keys(id, &newest, rows.collect()).await?;
         let (number, name) = (newest.generation, view.row.name);
         let details = json!({"name": name, "generation": number, "keys": count});
         let event = self.event(ACTOR, "key_policy.retire_generations", format!("key-policy/{id}"), details);
@@ -59,7 +65,7 @@ impl KeyPolicies {
             .boxed()
         });
         gone.await?;
-        Ok(count)
+        Ok((count, stuck))
     }
 
     async fn reseal_keys(
@@ -67,19 +73,20 @@ impl KeyPolicies {
         policy: Uuid,
         newest: &GenerationRow,
         rows: HashMap<u32, GenerationRow>,
-    ) -> Result<usize, PolicyError> {
+    ) -> Result<(usize, usize), PolicyError> {
         let to = KemPublic::parse(&newest.public).map_err(PolicyError::Pair)?;
-        let (mut count, mut after) = (0, [0; 32]);
+        let (mut count, mut stuck, mut after) = (0, 0, [0; 32]);
         loop {
             let keys = self.store().sealed_keys_behind(policy, newest.generation, &after, BATCH).await?;
-            let Some(last) = keys.last() else { return Ok(count) };
+            let Some(last) = keys.last() else { return Ok((count, stuck)) };
             after = last.spki_sha256;
             let pairs = self.pairs_of(&rows, &keys).await?;
-            let (to, into) = (to.clone(), newest.generation);
+            let (to, into, all) = (to.clone(), newest.generation, keys.len());
             let made = tokio::task::spawn_blocking(move || {
                 keys.into_iter().filter_map(|key| anew(policy, key, &pairs, &to, into)).collect()
             });
             let made: Vec<Resealed> = made.await.unwrap_or_default();
+            stuck += all - made.len();
             let at = self.now_us();
             count += self
                 .store()
