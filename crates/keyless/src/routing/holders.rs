@@ -6,33 +6,37 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 
 use super::peer::Peer;
-use super::{NodeId, TRIES_MAX};
+use super::{Member, NodeId, TRIES_MAX};
 
 /// The nodes that can use some keys: those of one policy share them.
 #[derive(Debug, Default)]
 pub struct Holders {
     nodes: RwLock<Vec<NodeId>>,
-    /// Those that live.
+    /// Those that are connected to.
     peers: RwLock<Arc<[Arc<Peer>]>>,
 }
 
 impl Holders {
-    pub(super) fn new(nodes: Vec<NodeId>) -> Self {
-        Self { nodes: RwLock::new(nodes), peers: RwLock::default() }
-    }
-
     pub(super) fn change(&self, nodes: Vec<NodeId>) {
         *self.nodes.write() = nodes;
     }
 
-    pub(super) fn renew(&self, peers: &HashMap<NodeId, Arc<Peer>>) {
-        let living = self.nodes.read().iter().filter_map(|node| peers.get(node).cloned()).collect();
-        *self.peers.write() = living;
+    /// Those of all nodes that live.
+    pub(super) fn living<'m>(&self, members: &'m HashMap<NodeId, Member>) -> Vec<&'m Member> {
+        self.nodes.read().iter().filter_map(|node| members.get(node)).collect()
+    }
+
+    pub(super) fn linked(&self) -> Arc<[Arc<Peer>]> {
+        Arc::clone(&self.peers.read())
+    }
+
+    pub(super) fn set_linked(&self, peers: Arc<[Arc<Peer>]>) {
+        *self.peers.write() = peers;
     }
 
     /// Up to [`TRIES_MAX`] that can be asked, the nearest first. Some nanoseconds for each holder.
     pub(super) fn nearest(&self) -> Vec<Arc<Peer>> {
-        let peers = Arc::clone(&self.peers.read());
+        let peers = self.linked();
         let mut nearest: Vec<(Rank, &Arc<Peer>)> = Vec::with_capacity(TRIES_MAX + 1);
         for peer in peers.iter() {
             let Some(rank) = peer.rank() else { continue };

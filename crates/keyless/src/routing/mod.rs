@@ -9,12 +9,13 @@ mod connection;
 mod holders;
 mod key;
 mod latency;
+mod links;
 mod metrics;
 mod peer;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
@@ -26,11 +27,13 @@ use tokio_util::task::TaskTracker;
 use crate::budget::Budget;
 use crate::client::{ClientTls, tls};
 use crate::tenant::Identity;
+use links::Links;
 use peer::Peer;
 
 pub use holders::Holders;
 pub(crate) use key::Asking;
 pub use key::{RouteError, RoutedKey};
+pub use links::PER_SITE_MAX;
 pub use metrics::RoutingMetrics;
 pub use peer::{IN_FLIGHT_MAX, TENANT_IN_FLIGHT_MAX};
 
@@ -124,8 +127,8 @@ struct Inner {
     /// Nobody asks itself.
     own: NodeId,
     tls: RwLock<Arc<ClientConfig>>,
-    peers: RwLock<HashMap<NodeId, Arc<Peer>>>,
-    holders: Mutex<Vec<Weak<Holders>>>,
+    members: RwLock<HashMap<NodeId, Member>>,
+    links: Mutex<Links>,
     budget: Budget,
     metrics: RoutingMetrics,
     /// Some peer can be asked that could not, or the other way round.
@@ -142,7 +145,7 @@ impl Drop for Inner {
 
 impl fmt::Debug for Router {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Router").field("peers", &self.0.peers.read().len()).finish_non_exhaustive()
+        f.debug_struct("Router").field("members", &self.0.members.read().len()).finish_non_exhaustive()
     }
 }
 
@@ -161,8 +164,8 @@ impl Router {
             options,
             own,
             tls: RwLock::new(tls::config(tls)?),
-            peers: RwLock::default(),
-            holders: Mutex::default(),
+            members: RwLock::default(),
+            links: Mutex::default(),
             budget: Budget::default(),
             metrics,
             changed: Arc::default(),
@@ -181,58 +184,44 @@ impl Router {
         Ok(())
     }
 
-    /// Makes these all nodes there are: who is new is connected to, who is gone is asked no more, and what was asked of it
-    /// is asked of others. Must be called on a runtime.
+    /// Makes these all nodes there are. Who is new and holds something is connected to, as [`links`](self) says; who is gone is
+    /// asked no more, and what was asked of it is asked of others. Must be called on a runtime.
     pub fn set_members(&self, members: Vec<Member>) {
         let inner = &self.0;
-        let mut peers = inner.peers.write();
-        let mut before = std::mem::take(&mut *peers);
-        for member in members.into_iter().filter(|member| member.id != inner.own) {
-            let same = before.remove(&member.id);
-            let peer = match same {
-                Some(peer) if peer.member() == &member => peer,
-                other => {
-                    drop(other.map(Gone));
-                    self.begin(member)
-                }
-            };
-            peers.insert(peer.member().id, peer);
-        }
-        before.into_values().map(Gone).for_each(drop);
-        let mut holders = inner.holders.lock();
-        holders.retain(|holders| {
-            let held = holders.upgrade();
-            held.inspect(|holders| holders.renew(&peers)).is_some()
-        });
+        let others = members.into_iter().filter(|member| member.id != inner.own);
+        let members: HashMap<NodeId, Member> = others.map(|member| (member.id, member)).collect();
+        let mut links = inner.links.lock();
+        links.renew(inner.own, &members, |member| self.begin(member));
+        *inner.members.write() = members;
         inner.changed.notify_waiters();
     }
 
-    fn begin(&self, member: Member) -> Arc<Peer> {
+    fn begin(&self, member: &Member) -> Arc<Peer> {
         let inner = &self.0;
         let stopping = inner.stopping.child_token();
         let metrics = inner.metrics.of(&member.site);
-        let peer = Arc::new(Peer::new(member, metrics, stopping, Arc::clone(&inner.changed)));
+        let peer = Arc::new(Peer::new(member.clone(), metrics, stopping, Arc::clone(&inner.changed)));
         let keeping = connection::keep(Arc::clone(&peer), Arc::downgrade(inner), inner.options.clone());
         inner.tracker.spawn(keeping);
         peer
     }
 
-    /// These nodes, as far as they are there, now and later.
+    /// These nodes, as far as they are there, now and later. Must be called on a runtime.
     #[must_use]
     pub fn holders(&self, nodes: Vec<NodeId>) -> Arc<Holders> {
-        let holders = Arc::new(Holders::new(nodes));
-        let peers = self.0.peers.read();
-        holders.renew(&peers);
-        self.0.holders.lock().push(Arc::downgrade(&holders));
+        let holders = Arc::new(Holders::default());
+        self.change_holders(&holders, nodes);
+        self.0.links.lock().add(&holders);
         holders
     }
 
-    /// Makes these all nodes that can use some keys.
+    /// Makes these all nodes that can use some keys. Must be called on a runtime.
     pub fn change_holders(&self, holders: &Holders, nodes: Vec<NodeId>) {
-        let peers = self.0.peers.read();
+        let inner = &self.0;
+        let mut links = inner.links.lock();
         holders.change(nodes);
-        holders.renew(&peers);
-        self.0.changed.notify_waiters();
+        links.link(inner.own, holders, &inner.members.read(), |member| self.begin(member));
+        inner.changed.notify_waiters();
     }
 
     /// A key held by these, by its public half (DER SubjectPublicKeyInfo). `None` for a kind that signs for nobody.
@@ -244,15 +233,14 @@ impl Router {
     /// How far away each node is that can be asked: there and back.
     #[must_use]
     pub fn measured(&self) -> Vec<(NodeId, Duration)> {
-        let peers = self.0.peers.read();
-        peers.values().filter_map(|peer| Some((peer.member().id, peer.round_trip()?))).collect()
+        let links = self.0.links.lock();
+        links.peers().filter_map(|peer| Some((peer.member().id, peer.round_trip()?))).collect()
     }
 
     /// Whether who presented this certificate is a node that lives.
     #[must_use]
     pub fn knows(&self, identity: &Identity) -> bool {
-        let peers = self.0.peers.read();
-        identity.node().is_some_and(|node| peers.contains_key(&node))
+        identity.node().is_some_and(|node| self.0.members.read().contains_key(&node))
     }
 
     /// Closes all connections; what is under way fails.
@@ -260,15 +248,6 @@ impl Router {
         self.0.stopping.cancel();
         self.0.tracker.close();
         self.0.tracker.wait().await;
-    }
-}
-
-/// A peer that is asked no more once this is dropped.
-struct Gone(Arc<Peer>);
-
-impl Drop for Gone {
-    fn drop(&mut self) {
-        self.0.leave();
     }
 }
 

@@ -1,6 +1,6 @@
 //! The nodes there are, as the control plane states it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use keyless::places::{Formula, SignedStatement, Statement};
 use keyless::routing::{Member, NodeId};
@@ -41,24 +41,35 @@ impl Members {
         self.since
     }
 
-    /// Takes an answer; whether anybody came, changed or went.
-    pub(super) fn take(&mut self, told: Membership) -> bool {
+    /// Takes an answer; who came, changed or went.
+    pub(super) fn take(&mut self, told: Membership) -> Vec<Uuid> {
         self.since = told.since;
         if told.anew {
             self.anew = Some(Nodes::new());
         }
         let came = verified(&self.statement_key, told.nodes);
-        let mut has_changed = !came.is_empty() || !told.gone.is_empty();
+        let mut changed: Vec<Uuid> = came.keys().chain(&told.gone).copied().collect();
         let into = self.anew.as_mut().unwrap_or(&mut self.nodes);
         into.extend(came);
         told.gone.iter().for_each(|gone| drop(into.remove(gone)));
-        if told.more {
-            return has_changed && self.anew.is_none();
+        if told.more && self.anew.is_some() {
+            return Vec::new();
         }
         if let Some(anew) = self.anew.take() {
-            (has_changed, self.nodes) = (true, anew);
+            changed = self.nodes.keys().chain(anew.keys()).copied().collect();
+            self.nodes = anew;
         }
-        has_changed
+        changed
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Whether a node is there and can open what is sealed to this.
+    pub(super) fn satisfies(&self, node: Uuid, formula: &Formula) -> bool {
+        self.nodes.get(&node).is_some_and(|(_, statement)| formula.satisfied_by(&statement.attributes))
     }
 
     /// As a router wants them.
@@ -73,10 +84,9 @@ impl Members {
     }
 
     /// Who can open what is sealed to this.
-    pub(super) fn satisfying(&self, formula: &Formula) -> Vec<NodeId> {
-        let all = self.nodes.values().map(|(_, statement)| statement);
-        let those = all.filter(|statement| formula.satisfied_by(&statement.attributes));
-        those.map(|statement| NodeId(*statement.node.as_bytes())).collect()
+    pub(super) fn satisfying(&self, formula: &Formula) -> HashSet<NodeId> {
+        let those = self.nodes.keys().filter(|node| self.satisfies(**node, formula));
+        those.map(|node| NodeId(*node.as_bytes())).collect()
     }
 }
 
@@ -130,13 +140,14 @@ mod tests {
         let mut members = Members::restored(KnownMembers::default(), key.spki().to_vec());
         let nodes =
             vec![stated(&key, 1, "DE").await, stated(&key, 2, "US").await, stated(&stranger, 3, "DE").await];
-        assert!(members.take(Membership { since: 3, anew: true, nodes, ..Membership::default() }));
+        let told = Membership { since: 3, anew: true, nodes, ..Membership::default() };
+        assert_eq!(members.take(told).len(), 2);
         assert_eq!(names(&members), ["node-1", "node-2"]);
         let german: Formula = "country: DE".parse().unwrap();
-        assert_eq!(members.satisfying(&german), [NodeId(1_u128.to_be_bytes())]);
+        assert_eq!(members.satisfying(&german), HashSet::from([NodeId(1_u128.to_be_bytes())]));
         let told = Membership { since: 4, gone: vec![Uuid::from_u128(1)], ..Membership::default() };
-        assert!(members.take(told));
-        assert!(!members.take(Membership { since: 4, ..Membership::default() }));
+        assert_eq!(members.take(told), [Uuid::from_u128(1)]);
+        assert!(members.take(Membership { since: 4, ..Membership::default() }).is_empty());
         assert_eq!((names(&members), members.since()), (vec!["node-2".to_owned()], 4));
         let again = Members::restored(members.known(), key.spki().to_vec());
         assert_eq!((names(&again), again.since()), (names(&members), 4));
@@ -150,11 +161,12 @@ mod tests {
         let mut members = Members::restored(KnownMembers::default(), key.spki().to_vec());
         let anew = |nodes| Membership { since: 9, anew: true, nodes, ..Membership::default() };
         members.take(anew(vec![stated(&key, 1, "DE").await]));
-        assert!(!members.take(Membership { more: true, ..anew(vec![stated(&key, 2, "DE").await]) }));
+        let half = Membership { more: true, ..anew(vec![stated(&key, 2, "DE").await]) };
+        assert!(members.take(half).is_empty());
         assert_eq!(names(&members), ["node-1"]);
         let rest =
             Membership { since: 10, nodes: vec![stated(&key, 3, "DE").await], ..Membership::default() };
-        assert!(members.take(rest));
+        assert_eq!(members.take(rest).len(), 3, "one that went, two that came");
         assert_eq!(names(&members), ["node-2", "node-3"]);
     }
 }

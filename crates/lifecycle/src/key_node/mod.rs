@@ -367,11 +367,12 @@ impl KeyNode {
     }
 
     fn take_members(&mut self, told: Membership) -> Result<(), NodeError> {
-        if self.members.take(told) {
+        let changed = self.members.take(told);
+        if !changed.is_empty() {
             self.router.set_members(self.members.list());
-            self.sealed.members_changed(&self.members);
+            self.sealed.members_changed(&changed, &self.members);
             // At once when much changes seldom, and not at each of many changes.
-            if self.noted.elapsed() >= NOTE_EVERY || self.members.list().len() < 100 {
+            if self.noted.elapsed() >= NOTE_EVERY || self.members.count() < 100 {
                 self.folder.write_members(&self.members.known())?;
                 self.noted = Instant::now();
             }
@@ -436,7 +437,7 @@ impl KeyNode {
     fn count(&self) {
         let (own, routed) = self.sealed.counts();
         self.metrics.sealed_keys(own, routed, self.sealed.broken());
-        self.metrics.members(self.members.list().len());
+        self.metrics.members(self.members.count());
     }
 
     /// A failure is only told: the certificate is good for a while yet.

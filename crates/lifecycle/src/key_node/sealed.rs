@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use keyless::Source;
 use keyless::places::Formula;
-use keyless::routing::{Holders, Router};
+use keyless::routing::{Holders, NodeId, Router};
 use keys::sealed::{NodeKey, PolicyKey, SealContext, SealedError, WrapContext};
 use keys::{KeyRef, PrivateKey};
 use uuid::Uuid;
@@ -23,6 +23,7 @@ pub const SEALED_KEYS_MAX: usize = 100_000;
 struct Policy {
     told: PolicyNews,
     formula: Formula,
+    nodes: HashSet<NodeId>,
     holders: Arc<Holders>,
 }
 
@@ -114,12 +115,12 @@ impl SealedKeys {
         let nodes = members.satisfying(&formula);
         let holders = match self.policies.remove(&told.id) {
             Some(known) => {
-                self.router.change_holders(&known.holders, nodes);
+                self.router.change_holders(&known.holders, nodes.iter().copied().collect());
                 known.holders
             }
-            None => self.router.holders(nodes),
+            None => self.router.holders(nodes.iter().copied().collect()),
         };
-        self.policies.insert(told.id, Policy { told, formula, holders });
+        self.policies.insert(told.id, Policy { told, formula, nodes, holders });
     }
 
     /// Keys under it are looked at again.
@@ -155,10 +156,20 @@ impl SealedKeys {
         }
     }
 
-    /// Other nodes are there than before.
-    pub(super) fn members_changed(&self, members: &Members) {
-        for policy in self.policies.values() {
-            self.router.change_holders(&policy.holders, members.satisfying(&policy.formula));
+    /// These came, changed or went.
+    pub(super) fn members_changed(&mut self, changed: &[Uuid], members: &Members) {
+        for policy in self.policies.values_mut() {
+            let mut is_other = false;
+            for node in changed {
+                let id = NodeId(*node.as_bytes());
+                is_other |= match members.satisfies(*node, &policy.formula) {
+                    true => policy.nodes.insert(id),
+                    false => policy.nodes.remove(&id),
+                };
+            }
+            if is_other {
+                self.router.change_holders(&policy.holders, policy.nodes.iter().copied().collect());
+            }
         }
     }
 
