@@ -239,6 +239,29 @@ pub(super) const KEYS: &[(&str, Kind, &str)] = &[
         "whose clients there are: [[keys.tenant]] with name, clients, share, rate_per_s, burst, in_flight_max, \
          connections_max, keys",
     ),
+    (
+        "keys.node.server",
+        Kind::Text,
+        "the control plane of which it is a node, https://HOST[:PORT]; empty: of none",
+    ),
+    (
+        "keys.node.ca_file",
+        Kind::Text,
+        "certificates (PEM) it trusts that by when it joins; empty: the host's roots",
+    ),
+    ("keys.node.ca_sha256", Kind::Text, "in their place the SHA-256 of its certificate, or of one above it"),
+    ("keys.node.name", Kind::Text, "the node's name when it joins; empty: the control plane finds one"),
+    (
+        "keys.node.folder",
+        Kind::Text,
+        "its keys and what it was told last; empty: key-node in the data folder",
+    ),
+    ("keys.node.listen", Kind::Text, "where other nodes ask it"),
+    (
+        "keys.node.advertise",
+        Kind::Text,
+        "host and port by which they find that; empty: by what it listens to",
+    ),
     ("edge.listen", Kind::Text, "where `bulla edge` speaks TLS"),
     (
         "edge.certificates",
