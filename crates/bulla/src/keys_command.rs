@@ -130,8 +130,9 @@ async fn serve(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
     let mut sources = Sources::new(&settings, inventory, set.clone(), metrics.clone());
     sources.look(true).await?;
     let tls = settings.speaks_tls().then(|| tls_options(&settings)).transpose()?;
-    // As many over TLS as over sockets, and those whose handshake is under way.
-    let most = outbound::limits::descriptor_budget().saturating_sub(HANDSHAKES_MAX) / 2;
+    // As many over TLS as over sockets, and of other nodes; beside those whose handshake is under way.
+    let kinds = if node.is_some() { 3 } else { 2 };
+    let most = outbound::limits::descriptor_budget().saturating_sub(HANDSHAKES_MAX) / kinds;
     bound_connections("keys.connections_max", &mut settings.connections_max, most);
     // Before the first client is let in: what fails, fails here.
     let figures = figures_listener("keys", &settings.metrics_listen).await?;

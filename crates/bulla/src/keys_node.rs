@@ -174,7 +174,7 @@ impl Node {
     }
 
     /// Is there until told to stop.
-    pub(crate) async fn run(mut self, running: &Running, stop: &CancellationToken) {
+    pub(crate) async fn run(self, running: &Running, stop: &CancellationToken) {
         let on_tls = |tls: &NodeTls| {
             if let Err(error) = running.change_nodes_tls(&tls.server()) {
                 tracing::error!(
@@ -183,10 +183,7 @@ impl Node {
                 );
             }
         };
-        if let Err(error) = self.node.run(on_tls, stop).await {
-            let error = chain(&error);
-            tracing::error!(error, "what is new is not learned any more: the node's folder fails");
-        }
+        self.node.run(on_tls, stop).await;
     }
 }
 

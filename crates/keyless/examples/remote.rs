@@ -23,12 +23,12 @@ use keyless::routing::{
     Member, NodeId, RoutedKey, Router, RouterOptions, RoutingMetrics, TENANT_IN_FLIGHT_MAX,
 };
 use keyless::server::{NodesOptions, Options, TlsOptions, start};
-use keyless::{KeySet, Metrics};
-use keys::{Hash, KeyRef, KeyType, PrivateKey, Scheme, Signer};
+use keyless::{KeySet, Metrics, Source};
+use keys::{Hash, KeyType, PrivateKey, Scheme, Signer};
 use relay::Relay;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
-use x509::GeneralName;
+use x509::{GeneralName, SpkiHash};
 
 const WORK: Scheme = Scheme::Ecdsa(Hash::Sha256);
 /// The two nodes.
@@ -69,8 +69,8 @@ fn router(id: NodeId, certificate: Arc<CertifiedKey>, ca: &[u8]) -> Router {
     Router::new(id, &tls, RouterOptions::default(), RoutingMetrics::default()).unwrap()
 }
 
-fn member(id: NodeId, address: String) -> Member {
-    Member { id, name: "node".to_owned(), site: "site".to_owned(), address }
+fn member(id: NodeId, address: String, of: SpkiHash) -> Member {
+    Member { id, name: "node".to_owned(), site: "site".to_owned(), address, tls_spki_sha256: of }
 }
 
 /// The node that has the key, as a process of its own; ends with standard input.
@@ -78,17 +78,20 @@ async fn serve(folder: &str) {
     let ca = Authority::new("nodes");
     let key = PrivateKey::generate(KeyType::P256).unwrap();
     let put = |name: &str, octets: &[u8]| std::fs::write(format!("{folder}/{name}"), octets).unwrap();
-    let (chain, secret) = identity(&ca, HERE).chain_and_key();
+    let here = identity(&ca, HERE);
+    let (chain, secret) = here.chain_and_key();
     put("ca", &ca.der);
     put("here", &chain[0]);
     put("here-key", secret.secret_der());
     put("spki", key.spki());
-    let certificate = identity(&ca, THERE).certified();
+    let there = identity(&ca, THERE);
+    put("there-spki", there.spki_sha256().as_bytes());
+    let certificate = there.certified();
     let router = router(THERE, certificate.clone(), &ca.der);
     // It need not be reached: it need only be known.
-    router.set_members(vec![member(HERE, "127.0.0.1:1".to_owned())]);
+    router.set_members(vec![member(HERE, "127.0.0.1:1".to_owned(), here.spki_sha256())]);
     let set = KeySet::default();
-    set.put("bench", vec![Arc::new(key) as KeyRef]);
+    set.put_sources("bench", vec![(String::new(), Source::Sealed(Arc::new(key)))]);
     let tls = TlsOptions { certificate, client_roots: vec![ca.der.clone()], client_crls: Vec::new() };
     let nodes = NodesOptions { address: "127.0.0.1:0".parse().unwrap(), tls, router };
     let options = Options { nodes: Some(nodes), ..Options::default() };
@@ -145,7 +148,8 @@ async fn measure(there: &There, way_ms: u64, in_flight: usize, span: Duration) {
     let certificate = Arc::new(CertifiedKey::new(vec![there.file("here").into()], key));
     let router = router(HERE, certificate, &there.file("ca"));
     let holders = router.holders(vec![THERE]);
-    router.set_members(vec![member(THERE, relay.address.to_string())]);
+    let of = SpkiHash::from_bytes(there.file("there-spki").try_into().unwrap());
+    router.set_members(vec![member(THERE, relay.address.to_string(), of)]);
     let key = Arc::new(router.key(&holders, &there.file("spki")).unwrap());
     // The connection is there, and the way measured.
     key.sign_digest(WORK, &[1; 32], Instant::now() + Duration::from_secs(60)).await.unwrap();

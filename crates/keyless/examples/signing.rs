@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used)]
 
 #[path = "../tests/all/certificates.rs"]
+#[allow(dead_code)]
 mod certificates;
 
 use std::io::{BufRead, BufReader, Write};

@@ -33,6 +33,8 @@ pub struct Key {
     pub(crate) cost: Cost,
     /// The key itself, where it is in this process.
     pub(crate) here: Option<PrivateKey>,
+    /// Whether other nodes may have it sign.
+    pub(crate) for_nodes: bool,
     /// The way to it, where other nodes hold it.
     pub(crate) route: Option<Arc<RoutedKey>>,
     /// Requests under way to a key elsewhere.
@@ -50,11 +52,22 @@ impl Drop for Place {
 }
 
 impl Key {
-    fn new(ski: Ski, held: &Held, names: Vec<String>) -> Self {
+    fn new(ski: Ski, held: &Held, for_nodes: bool, names: Vec<String>) -> Self {
         let (signer, route) = (Arc::clone(&held.signer), held.route.clone());
         let (kind, here) = (signer.key_type(), signer.here().cloned());
         let (cost, spki_sha256) = (Cost::of(kind), SpkiHash::of(signer.spki()));
-        Self { kind, ski, spki_sha256, names, cost, here, signer, route, elsewhere: Arc::default() }
+        Self {
+            kind,
+            ski,
+            spki_sha256,
+            names,
+            cost,
+            here,
+            signer,
+            for_nodes,
+            route,
+            elsewhere: Arc::default(),
+        }
     }
 
     /// `None` when as many are under way as may.
@@ -103,6 +116,7 @@ struct Inner {
 struct Held {
     signer: KeyRef,
     route: Option<Arc<RoutedKey>>,
+    for_nodes: bool,
     names: Vec<String>,
 }
 
@@ -111,6 +125,8 @@ struct Held {
 pub enum Source {
     /// It signs here, or where this node alone knows.
     Own(KeyRef),
+    /// It signs here, for other nodes too.
+    Sealed(KeyRef),
     /// Other nodes hold it.
     Routed(Arc<RoutedKey>),
 }
@@ -132,12 +148,14 @@ impl KeySet {
     pub fn put_sources(&self, source: &str, keys: Vec<(String, Source)>) {
         let mut new: HashMap<Ski, Held> = HashMap::new();
         for (name, key) in keys {
-            let (signer, route) = match key {
-                Source::Own(signer) => (signer, None),
-                Source::Routed(route) => (Arc::clone(&route) as KeyRef, Some(route)),
+            let (signer, route, for_nodes) = match key {
+                Source::Own(signer) => (signer, None, false),
+                Source::Sealed(signer) => (signer, None, true),
+                Source::Routed(route) => (Arc::clone(&route) as KeyRef, Some(route), false),
             };
             let ski = Ski::of_spki(signer.spki());
-            let held = new.entry(ski).or_insert_with(|| Held { signer, route, names: Vec::new() });
+            let new_held = || Held { signer, route, for_nodes, names: Vec::new() };
+            let held = new.entry(ski).or_insert_with(new_held);
             if !name.is_empty() {
                 held.names.push(name);
             }
@@ -197,11 +215,15 @@ impl Inner {
         let first = all.clone().next();
         let held = all.find(|held| held.route.is_none()).or(first);
         if let Some(held) = held {
-            let same = |key: &Arc<Key>| Arc::ptr_eq(&key.signer, &held.signer) && key.names == names;
+            let for_nodes =
+                self.by_source.values().filter_map(|held| held.get(&ski)).any(|held| held.for_nodes);
+            let same = |key: &Arc<Key>| {
+                Arc::ptr_eq(&key.signer, &held.signer) && key.names == names && key.for_nodes == for_nodes
+            };
             if self.by_ski.get(&ski).is_some_and(same) {
                 return;
             }
-            let key = Arc::new(Key::new(ski, held, names));
+            let key = Arc::new(Key::new(ski, held, for_nodes, names));
             self.by_spki.insert(key.spki_sha256, ski);
             self.order.insert(ski);
             self.by_ski.insert(ski, key);
@@ -266,7 +288,8 @@ mod tests {
     fn a_key_elsewhere_has_so_many_places() {
         let signer: KeyRef = Arc::new(PrivateKey::generate(KeyType::P256).unwrap());
         let ski = Ski::of_spki(signer.spki());
-        let key = Key::new(ski, &Held { signer, route: None, names: Vec::new() }, Vec::new());
+        let held = Held { signer, route: None, for_nodes: false, names: Vec::new() };
+        let key = Key::new(ski, &held, false, Vec::new());
         let places: Vec<_> = (0..ELSEWHERE_PER_KEY_MAX).map(|_| key.place().unwrap()).collect();
         assert!(key.place().is_none());
         drop(places);

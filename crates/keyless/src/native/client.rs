@@ -12,9 +12,11 @@ use rustls::ClientConfig;
 use rustls::pki_types::{InvalidDnsNameError, ServerName};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use tonic::metadata::MetadataValue;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Code, Request, Status, Streaming, TimeoutExpired};
+use x509::{Certificate, SpkiHash};
 
 use super::proto::key_service_client::KeyServiceClient;
 use super::proto::{self, SignReply, SignRequest, sign_reply};
@@ -91,6 +93,28 @@ impl Client {
     /// # Errors
     /// [`ClientError`]
     pub fn tls(address: &str, name: &str, tls: &ClientConfig) -> Result<Self, ClientError> {
+        Self::over_tls(address, name, tls, None)
+    }
+
+    /// The same, of a service whose certificate is for this public key.
+    ///
+    /// # Errors
+    /// [`ClientError`]
+    pub fn pinned(
+        address: &str,
+        name: &str,
+        tls: &ClientConfig,
+        spki_sha256: SpkiHash,
+    ) -> Result<Self, ClientError> {
+        Self::over_tls(address, name, tls, Some(spki_sha256))
+    }
+
+    fn over_tls(
+        address: &str,
+        name: &str,
+        tls: &ClientConfig,
+        pin: Option<SpkiHash>,
+    ) -> Result<Self, ClientError> {
         let name = ServerName::try_from(name.to_owned())?;
         let mut tls = tls.clone();
         tls.alpn_protocols = vec![b"h2".to_vec()];
@@ -100,7 +124,11 @@ impl Client {
             async move {
                 let stream = TcpStream::connect(address).await?;
                 stream.set_nodelay(true)?;
-                Ok::<_, io::Error>(TokioIo::new(connector.connect(name, stream).await?))
+                let stream = connector.connect(name, stream).await?;
+                if pin.is_some_and(|pin| !presents(&stream, pin)) {
+                    return Err(io::Error::other("it presents a certificate for another key than its own"));
+                }
+                Ok(TokioIo::new(stream))
             }
         }))
     }
@@ -210,6 +238,12 @@ impl Client {
         let request = terms.request(proto::UnsealRequest { sealed });
         Ok(self.inner.clone().unseal(request).await.map_err(told)?.into_inner().clear)
     }
+}
+
+fn presents(stream: &TlsStream<TcpStream>, spki_sha256: SpkiHash) -> bool {
+    let leaf = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+    let leaf = leaf.and_then(|leaf| Certificate::parse(leaf).ok());
+    leaf.is_some_and(|leaf| leaf.public_key.spki_sha256 == spki_sha256)
 }
 
 /// A connection that failed while a call was begun is no answer of the service: it cannot be reached.

@@ -76,7 +76,7 @@ async fn connect(
     options: &RouterOptions,
 ) -> Result<Connected, Status> {
     let member = peer.member();
-    let client = Client::tls(&member.address, &member.id.dns(), tls)
+    let client = Client::pinned(&member.address, &member.id.dns(), tls, member.tls_spki_sha256)
         .map_err(|error| Status::internal(error.to_string()))?;
     let terms = Terms::within(options.connect_timeout);
     // The first makes the connection, the second measures it.

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
 
@@ -14,7 +15,12 @@ pub struct Holders {
     nodes: RwLock<Vec<NodeId>>,
     /// Those that are connected to.
     peers: RwLock<Arc<[Arc<Peer>]>>,
+    /// Those that said they do not hold it, and until when they are asked after the others.
+    lacking: RwLock<HashMap<NodeId, Instant>>,
 }
+
+/// For so long: a node that has joined has its keys within a few seconds.
+const LACKING_FOR: Duration = Duration::from_secs(1);
 
 impl Holders {
     pub(super) fn change(&self, nodes: Vec<NodeId>) {
@@ -30,6 +36,20 @@ impl Holders {
         Arc::clone(&self.peers.read())
     }
 
+    /// This one does not hold the key, yet or any more.
+    pub(super) fn lacks(&self, node: NodeId) {
+        let now = Instant::now();
+        let mut lacking = self.lacking.write();
+        lacking.retain(|_, until| *until > now);
+        lacking.insert(node, now + LACKING_FOR);
+    }
+
+    /// Whether it said so lately. Hardly ever anybody has.
+    fn is_lacking(&self, node: NodeId) -> bool {
+        let lacking = self.lacking.read();
+        !lacking.is_empty() && lacking.get(&node).is_some_and(|until| *until > Instant::now())
+    }
+
     pub(super) fn set_linked(&self, peers: Arc<[Arc<Peer>]>) {
         *self.peers.write() = peers;
     }
@@ -39,7 +59,8 @@ impl Holders {
         let peers = self.linked();
         let mut nearest: Vec<(Rank, &Arc<Peer>)> = Vec::with_capacity(TRIES_MAX + 1);
         for peer in peers.iter() {
-            let Some(rank) = peer.rank() else { continue };
+            let Some(mut rank) = peer.rank() else { continue };
+            rank.is_lacking = self.is_lacking(peer.member().id);
             let at = nearest.partition_point(|(other, _)| *other <= rank);
             if at < TRIES_MAX {
                 nearest.insert(at, (rank, peer));
@@ -55,11 +76,13 @@ impl Holders {
     }
 }
 
-/// Who is asked before whom: who answers, then who is nearer, then who has less to do.
+/// Who is asked before whom: who answers, then who holds the key, then who is nearer, then who has less to do.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) struct Rank {
     /// It owes an answer for longer than it usually takes.
     pub(super) is_suspect: bool,
+    /// It said lately that it does not hold the key.
+    pub(super) is_lacking: bool,
     /// The way there and back, as a class: those of one site are as near as each other.
     pub(super) distance: u32,
     /// Requests under way there.

@@ -28,7 +28,7 @@ pub(crate) struct Asking<'a> {
 /// Why no node signed. Each names those that were asked, and the one that gave up.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum RouteError {
-    /// None of the nodes that may use the key can be reached. Operator: `bulla node list`, and `bulla_keyless_nodes_up`.
+    /// None of the nodes that may use the key can be reached. Operator: `bulla node list`, and `bulla_keyless_site_nodes_up`.
     #[error("none of the nodes that may use this key can be reached")]
     Nobody,
     /// The way to the nearest takes longer than there is time.
@@ -90,7 +90,7 @@ impl RoutedKey {
     }
 
     /// Asks the nearest node. A second and a third one when that is gone, late or has too much to do, and when it takes
-    /// longer than nineteen of twenty replies of it; for a tenth of all requests at most. The first answer counts, and the
+    /// longer than nineteen of twenty replies of it; for a tenth of all requests at most, those aside that did no work there. The first answer counts, and the
     /// other tries are taken back.
     ///
     /// # Errors
@@ -130,8 +130,12 @@ impl RoutedKey {
                         return Err(RouteError::Refused { node: peer.member().name.clone(), status });
                     }
                     Err(error) => {
+                        if error.is_lack() {
+                            self.holders.lacks(peer.member().id);
+                        }
+                        let why = if error.was_free() { None } else { Some("retried") };
                         failures.note(&peer, error);
-                        match self.another(&mut rest, asking.deadline, "retried") {
+                        match self.another(&mut rest, asking.deadline, why) {
                             Some(next) => tries.push(self.attempt(next, &request, asking)),
                             None if tries.is_empty() => return Err(failures.told()),
                             None => {}
@@ -139,7 +143,7 @@ impl RoutedKey {
                     }
                 },
                 () = tokio::time::sleep(hedge_after), if !rest.is_empty() => {
-                    if let Some(next) = self.another(&mut rest, asking.deadline, "hedged") {
+                    if let Some(next) = self.another(&mut rest, asking.deadline, Some("hedged")) {
                         hedge_after = next.hedge_after();
                         tries.push(self.attempt(next, &request, asking));
                     } else {
@@ -185,15 +189,16 @@ impl RoutedKey {
         peer.round_trip().unwrap_or_default() + self.router.0.options.margin
     }
 
-    /// The next one, if it is near enough and the budget has a second try left.
+    /// The next one, if it is near enough and the budget has a second try left; none is counted where there is no reason.
     fn another(
         &self,
         rest: &mut VecDeque<Arc<Peer>>,
         deadline: Deadline,
-        why: &'static str,
+        why: Option<&'static str>,
     ) -> Option<Arc<Peer>> {
         rest.retain(|peer| self.check_distance(peer, deadline).is_ok());
         rest.front()?;
+        let Some(why) = why else { return rest.pop_front() };
         let may = self.router.0.budget.spend();
         self.router.0.metrics.second_try(if may { why } else { "out-of-budget" });
         if may { rest.pop_front() } else { None }

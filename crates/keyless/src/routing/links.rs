@@ -126,6 +126,7 @@ mod tests {
             name: number.to_string(),
             site: site.to_string(),
             address: "127.0.0.1:1".to_owned(),
+            tls_spki_sha256: x509::SpkiHash::of(&id),
         }
     }
 

@@ -23,6 +23,7 @@ use rustls::ClientConfig;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use x509::SpkiHash;
 
 use crate::budget::Budget;
 use crate::client::{ClientTls, tls};
@@ -86,6 +87,8 @@ pub struct Member {
     pub site: String,
     /// Where it is asked: host and port.
     pub address: String,
+    /// SHA-256 of the public key that its certificate is for: another certificate of its name is not its own.
+    pub tls_spki_sha256: SpkiHash,
 }
 
 /// How nodes are asked.
@@ -240,7 +243,24 @@ impl Router {
     /// Whether who presented this certificate is a node that lives.
     #[must_use]
     pub fn knows(&self, identity: &Identity) -> bool {
-        identity.node().is_some_and(|node| self.0.members.read().contains_key(&node))
+        let members = self.0.members.read();
+        let is_own = |(node, spki): (NodeId, SpkiHash)| {
+            members.get(&node).is_some_and(|member| member.tls_spki_sha256 == spki)
+        };
+        identity.node().is_some_and(is_own)
+    }
+
+    /// Until who presented this certificate is no node any more.
+    pub(crate) async fn gone(&self, identity: &Identity) {
+        loop {
+            // Listens before it looks, so that no change is missed.
+            let mut word = std::pin::pin!(self.0.changed.notified());
+            word.as_mut().enable();
+            if !self.knows(identity) {
+                return;
+            }
+            word.await;
+        }
     }
 
     /// Closes all connections; what is under way fails.

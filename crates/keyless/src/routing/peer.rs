@@ -34,7 +34,9 @@ const FAR: Duration = Duration::from_millis(250);
 pub(super) enum PeerError {
     /// As many requests as may are under way to it; of the tenant, or in all.
     Full,
-    /// The connection was lost, or there was none.
+    /// There was no connection any more.
+    Unsent,
+    /// The connection was lost.
     Lost,
     /// It did not answer in time. Whatever comes later is dropped.
     Late,
@@ -141,7 +143,8 @@ impl Peer {
         let since_us = self.owes_since_us.load(Relaxed);
         let is_late = || self.now_us().saturating_sub(since_us) > self.suspect_after_us.load(Relaxed);
         let is_suspect = since_us > 0 && is_late();
-        Some(Rank { is_suspect, distance: distance(self.round_trip_us.load(Relaxed)), in_flight })
+        let distance = distance(self.round_trip_us.load(Relaxed));
+        Some(Rank { is_suspect, is_lacking: false, distance, in_flight })
     }
 
     pub(super) fn is_connecting(&self) -> bool {
@@ -237,7 +240,7 @@ impl Peer {
         let id = self.next.fetch_add(1, Relaxed);
         {
             let mut queue = self.queue.lock();
-            let Some(way) = &queue.sender else { return Err(PeerError::Lost) };
+            let Some(way) = &queue.sender else { return Err(PeerError::Unsent) };
             let of_tenant = queue.by_tenant.get(tenant).copied().unwrap_or_default();
             if self.in_flight.load(Relaxed) >= IN_FLIGHT_MAX || of_tenant >= TENANT_IN_FLIGHT_MAX {
                 return Err(PeerError::Full);
@@ -246,7 +249,7 @@ impl Peer {
             match way.try_send(request) {
                 Ok(()) => {}
                 Err(mpsc::error::TrySendError::Full(_)) => return Err(PeerError::Full),
-                Err(mpsc::error::TrySendError::Closed(_)) => return Err(PeerError::Lost),
+                Err(mpsc::error::TrySendError::Closed(_)) => return Err(PeerError::Unsent),
             }
             queue.waiting.insert(id, sender);
             match queue.by_tenant.get_mut(tenant) {
@@ -327,7 +330,7 @@ impl PeerError {
     /// key, nor does one that does not have it yet. A failure of the key itself is the same everywhere.
     pub(super) fn may_go_elsewhere(&self) -> bool {
         match self {
-            Self::Full | Self::Lost | Self::Late => true,
+            Self::Full | Self::Unsent | Self::Lost | Self::Late => true,
             Self::Answered(status) => matches!(
                 status.code(),
                 Code::NotFound
@@ -339,10 +342,21 @@ impl PeerError {
         }
     }
 
+    /// Whether the node did nothing for it: then another one's work is the first, and no second.
+    pub(super) fn was_free(&self) -> bool {
+        matches!(self, Self::Full | Self::Unsent) || self.is_lack()
+    }
+
+    /// It does not hold the key.
+    pub(super) fn is_lack(&self) -> bool {
+        matches!(self, Self::Answered(status) if status.code() == Code::NotFound)
+    }
+
     /// In metrics.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Full => "full",
+            Self::Unsent => "unsent",
             Self::Lost => "lost",
             Self::Late => "late",
             Self::Answered(status) => crate::native::code_name(status.code()),
@@ -354,6 +368,7 @@ impl std::fmt::Display for PeerError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Full => f.write_str("as many requests as may are under way to it"),
+            Self::Unsent => f.write_str("there is no connection to it"),
             Self::Lost => f.write_str("the connection to it was lost"),
             Self::Late => f.write_str("it did not answer in time"),
             Self::Answered(status) => f.write_str(status.message()),

@@ -204,10 +204,16 @@ async fn over_tls(
         }
     };
     let ends = ends_in(chain, address);
+    let known_as = identity.clone();
     let serving = serve(Arc::clone(&shared), stream, identity, shared.options.idle, protocol, leave.clone());
     let mut serving = std::pin::pin!(serving);
     let ended = tokio::select! {
         ended = serving.as_mut() => ended,
+        () = shared.let_out(&known_as), if is_node => {
+            leave.cancel();
+            serving.await;
+            return end::NO_NODE;
+        }
         () = tokio::time::sleep(ends) => {
             leave.cancel();
             // What is under way is answered.

@@ -354,6 +354,14 @@ impl Shared {
         !identity.is_node() || self.options.nodes.as_ref().is_some_and(|nodes| nodes.router.knows(identity))
     }
 
+    /// Until somebody who came as a node is none any more.
+    async fn let_out(&self, identity: &Identity) {
+        match &self.options.nodes {
+            Some(nodes) => nodes.router.gone(identity).await,
+            None => std::future::pending().await,
+        }
+    }
+
     /// Runs a connection as a task that is counted and ends with the server.
     fn run(self: &Arc<Self>, serving: impl Future<Output = &'static str> + Send + 'static) {
         let (kill, metrics) = (self.kill.clone(), self.metrics.clone());

@@ -112,6 +112,14 @@ impl Keys {
         self.shared.sign(Caller::Native(call), name, scheme, request.input.into(), deadline);
     }
 
+    /// Nodes have each other sign, and nothing else.
+    fn refuse_nodes(&self) -> Result<(), Status> {
+        if self.client.is_node() {
+            return Err(Status::permission_denied("other nodes are signed for, and that is all"));
+        }
+        Ok(())
+    }
+
     fn inbox(&self) -> Inbox {
         Inbox::new(Arc::clone(&self.unread))
     }
@@ -265,6 +273,7 @@ impl KeyService for Keys {
         &self,
         request: Request<proto::ListKeysRequest>,
     ) -> Result<Response<proto::ListKeysReply>, Status> {
+        self.refuse_nodes()?;
         let request = request.into_inner();
         let after = match request.page_token.as_slice() {
             [] => None,
@@ -304,6 +313,7 @@ impl KeyService for Keys {
     }
 
     async fn seal(&self, request: Request<proto::SealRequest>) -> Result<Response<proto::SealReply>, Status> {
+        self.refuse_nodes()?;
         let (metadata, _, request) = request.into_parts();
         let sealed = self.ticket(0x21, &metadata, (&request.clear, SEALED_MAX), Shared::seal).await?;
         Ok(Response::new(proto::SealReply { sealed }))
@@ -313,6 +323,7 @@ impl KeyService for Keys {
         &self,
         request: Request<proto::UnsealRequest>,
     ) -> Result<Response<proto::UnsealReply>, Status> {
+        self.refuse_nodes()?;
         let (metadata, _, request) = request.into_parts();
         let clear = self.ticket(0x22, &metadata, (&request.sealed, INPUT_MAX), Shared::unseal).await?;
         Ok(Response::new(proto::UnsealReply { clear }))

@@ -190,8 +190,9 @@ impl Shared {
             KeyName::Ski(ski) => self.keys.find(&ski),
             KeyName::Spki(spki) => self.keys.find_spki(&spki),
         };
-        let is_here = |key: &Arc<Key>| key.route.is_none() || !caller.is_node();
-        let Some(key) = found.filter(|key| tenant.may_use(key) && is_here(key)) else {
+        // What was sealed to a policy is there for all nodes; a folder's keys, say, are not.
+        let is_for = |key: &Arc<Key>| key.for_nodes || !caller.is_node();
+        let Some(key) = found.filter(|key| tenant.may_use(key) && is_for(key)) else {
             return caller.fail(Failure::UnknownKey);
         };
         // Before the key is touched: under another kind of key the signature would be one over what the caller chose for
@@ -238,6 +239,8 @@ impl Shared {
             let gone = caller.gone();
             let signing = elsewhere(&mut caller, &key, scheme, &input, deadline);
             let signed = tokio::select! {
+                // What nobody wants is not done, even if it can be.
+                biased;
                 () = gone => None,
                 signed = tokio::time::timeout_at(deadline.into(), signing) => Some(signed),
             };

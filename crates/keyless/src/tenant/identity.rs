@@ -1,7 +1,7 @@
 //! Who a client is, and by what a tenant knows it.
 
 use rustls::pki_types::CertificateDer;
-use x509::{Certificate, GeneralName};
+use x509::{Certificate, GeneralName, SpkiHash};
 
 use crate::routing::{NodeId, node_of_uri};
 
@@ -64,6 +64,8 @@ pub struct Identity {
     /// In lower case.
     dns: Vec<String>,
     uris: Vec<String>,
+    /// Of the certificate's public key.
+    spki_sha256: Option<SpkiHash>,
 }
 
 impl Identity {
@@ -83,9 +85,9 @@ impl Identity {
         self.is_node
     }
 
-    /// The node that the certificate is of.
-    pub(crate) fn node(&self) -> Option<NodeId> {
-        self.uris.iter().find_map(|uri| node_of_uri(uri))
+    /// The node that the certificate is of, and its public key.
+    pub(crate) fn node(&self) -> Option<(NodeId, SpkiHash)> {
+        Some((self.uris.iter().find_map(|uri| node_of_uri(uri))?, self.spki_sha256?))
     }
 
     /// Of the leaf that a client presented, and that was verified. One that cannot be read names nobody.
@@ -96,7 +98,11 @@ impl Identity {
             tracing::info!("a client's certificate cannot be read for its tenant");
             return Self::default();
         };
-        let mut identity = Self { organization: leaf.subject.organization.clone(), ..Self::default() };
+        let mut identity = Self {
+            organization: leaf.subject.organization.clone(),
+            spki_sha256: Some(leaf.public_key.spki_sha256),
+            ..Self::default()
+        };
         for name in leaf.subject_alt_names {
             match name {
                 GeneralName::Dns(name) => identity.dns.push(name.to_ascii_lowercase()),

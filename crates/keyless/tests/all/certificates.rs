@@ -92,6 +92,10 @@ impl Identity {
         (vec![CertificateDer::from(self.der.clone())], PrivateKeyDer::Pkcs8(key))
     }
 
+    pub(crate) fn spki_sha256(&self) -> x509::SpkiHash {
+        x509::SpkiHash::of(self.key.spki())
+    }
+
     pub(crate) fn certified(&self) -> Arc<CertifiedKey> {
         let (chain, key) = self.chain_and_key();
         let key = rustls::crypto::aws_lc_rs::sign::any_supported_type(&key).unwrap();

@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use keyless::client::ClientTls;
-use keyless::native::proto::SignRequest;
+use keyless::native::proto::{ListKeysRequest, SignRequest};
 use keyless::native::{Client, Terms, TraceParent};
 use keyless::routing::{
     Holders, Member, NodeId, Router, RouterOptions, RoutingMetrics, TENANT_IN_FLIGHT_MAX,
@@ -17,6 +17,8 @@ use keyless::server::{NodesOptions, Options, Running, TlsOptions, start};
 use keyless::tenant::TenantOptions;
 use keyless::{KeySet, Metrics, Source};
 use keys::{KeyRef, KeyType, PrivateKey, Signer};
+use rustls::sign::SingleCertAndKey;
+use rustls::{ClientConfig, RootCertStore};
 use tokio::sync::watch;
 use tonic::Code;
 use x509::GeneralName;
@@ -38,6 +40,8 @@ struct Node {
     figures: RoutingMetrics,
     relay: Relay,
     folder: tempfile::TempDir,
+    /// Its certificate towards others.
+    shown: ClientTls,
 }
 
 impl Node {
@@ -45,8 +49,9 @@ impl Node {
     async fn new(ca: &Authority, number: u8, way_ms: u64, options: Options) -> Self {
         let id = NodeId([number; 16]);
         let names = [GeneralName::Uri(id.uri()), GeneralName::Dns(id.dns())];
-        let certificate = ca.leaf_of("CN=node", &names, &[SERVER_AUTH, CLIENT_AUTH]).certified();
-        let tls = ClientTls { certificate: certificate.clone(), server_roots: vec![ca.der.clone()] };
+        let leaf = ca.leaf_of("CN=node", &names, &[SERVER_AUTH, CLIENT_AUTH]);
+        let (certificate, tls_spki_sha256) = (leaf.certified(), leaf.spki_sha256());
+        let shown = ClientTls { certificate: certificate.clone(), server_roots: vec![ca.der.clone()] };
         // Kept for the way back: a second, so that a stall of this machine decides nothing.
         let margin = Duration::from_secs(1);
         let quick = RouterOptions {
@@ -57,7 +62,7 @@ impl Node {
             ..RouterOptions::default()
         };
         let figures = RoutingMetrics::default();
-        let router = Router::new(id, &tls, quick, figures.clone()).unwrap();
+        let router = Router::new(id, &shown, quick, figures.clone()).unwrap();
         let tls = TlsOptions { certificate, client_roots: vec![ca.der.clone()], client_crls: Vec::new() };
         let folder = tempfile::tempdir().unwrap();
         let nodes = NodesOptions { address: "127.0.0.1:0".parse().unwrap(), tls, router: router.clone() };
@@ -75,8 +80,21 @@ impl Node {
             name: format!("node-{number}"),
             site: format!("site-{number}"),
             address: relay.address.to_string(),
+            tls_spki_sha256,
         };
-        Self { member, running, keys, router, figures, relay, folder }
+        Self { member, running, keys, router, figures, relay, folder, shown }
+    }
+
+    /// TLS as it speaks it with others.
+    fn config(&self) -> ClientConfig {
+        let mut roots = RootCertStore::empty();
+        self.shown.server_roots.iter().for_each(|root| roots.add(root.clone().into()).unwrap());
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_client_cert_resolver(Arc::new(SingleCertAndKey::from(self.shown.certificate.clone())))
     }
 
     fn client(&self) -> Client {
@@ -93,8 +111,9 @@ impl Node {
         line.unwrap_or_default()
     }
 
-    fn holds(&self, key: KeyRef) {
-        self.keys.put("own", vec![key]);
+    fn holds(&self, name: &str, keys: Vec<KeyRef>) {
+        let sealed = |key| (name.to_owned(), Source::Sealed(key));
+        self.keys.put_sources("sealed", keys.into_iter().map(sealed).collect());
     }
 
     /// Until all these can be asked.
@@ -108,10 +127,25 @@ struct World {
     front: Node,
     others: Vec<Node>,
     held: Vec<Arc<Gated>>,
-    gates: Vec<watch::Sender<bool>>,
+    gates: Gates,
     holders: Arc<Holders>,
     key: PrivateKey,
     ca: Authority,
+}
+
+/// Those of the others' keys.
+struct Gates(Mutex<Vec<watch::Sender<bool>>>);
+
+impl Gates {
+    fn set(&self, at: usize, open: bool) {
+        self.0.lock().unwrap()[at].send_replace(open);
+    }
+
+    /// The first key can never sign any more.
+    fn remove_first(&self) {
+        self.set(0, false);
+        self.0.lock().unwrap().remove(0);
+    }
 }
 
 impl World {
@@ -136,7 +170,7 @@ impl World {
             let node = Node::new(&ca, at as u8 + 2, *way_ms, options()).await;
             let (gated, gate) = Gated::of(key.clone());
             gate.send_replace(true);
-            node.holds(gated.clone());
+            node.holds("", vec![gated.clone()]);
             others.push(node);
             held.push(gated);
             gates.push(gate);
@@ -144,6 +178,7 @@ impl World {
         let holders = front.router.holders(others.iter().map(|node| node.member.id).collect());
         let routed = Arc::new(front.router.key(&holders, key.spki()).unwrap());
         front.keys.put_sources("routed", vec![("shop".to_owned(), Source::Routed(routed))]);
+        let gates = Gates(Mutex::new(gates));
         Self { front, others, held, gates, holders, key, ca }
     }
 
@@ -247,7 +282,7 @@ async fn a_node_that_joins_is_asked_and_one_that_dies_is_not() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_under_way_to_a_node_that_dies_is_asked_of_another() {
     let world = World::new(&[0, 40]).await;
-    world.gates[0].send_replace(false);
+    world.gates.set(0, false);
     let (signed, told) = tokio::join!(world.sign_many(8), async {
         until(|| world.asked()[0] > 0).await;
         world.others[0].relay.set(Way::Cut);
@@ -261,8 +296,8 @@ async fn what_was_under_way_to_a_node_that_dies_is_asked_of_another() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn second_tries_are_a_tenth_of_all() {
     let world = World::new(&[0, 40]).await;
-    // The nearest refuses everything: it does not hold the key.
-    world.others[0].keys.put("own", Vec::new());
+    // The nearest works on all of them and can do none: what holds its key is gone.
+    world.gates.remove_first();
     let (mut signed, mut told) = (0, 0);
     for _ in 0..10 {
         let (some, others) = world.sign_many(50).await;
@@ -275,6 +310,27 @@ async fn second_tries_are_a_tenth_of_all() {
     assert_eq!(world.held[1].signed.load(Relaxed), signed);
     let refused = world.front.figure("bulla_keyless_second_tries_total{kind=\"out-of-budget\"}");
     assert!(refused >= 440.0, "{refused}");
+    world.stop().await;
+}
+
+/// One that has joined is asked before it has the keys: nobody has to suffer for that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_does_not_hold_the_key_is_asked_after_the_others_and_costs_nothing() {
+    let world = World::new(&[0, 40]).await;
+    world.others[0].holds("", Vec::new());
+    for _ in 0..10 {
+        assert_eq!(world.sign_many(50).await, (50, HashMap::new()));
+    }
+    // Those that began together; then, for a second, nobody.
+    let lack = "bulla_keyless_site_errors_total{site=\"site-2\",error=\"not-found\"}";
+    assert!((1.0..=250.0).contains(&world.front.figure(lack)), "{}", world.front.figure(lack));
+    // Once it holds it, it is asked again.
+    world.others[0].holds("", vec![world.held[0].clone()]);
+    let began = Instant::now();
+    while world.asked()[0] == 0 {
+        assert!(began.elapsed() < PATIENCE, "it is asked no more");
+        world.sign().await.unwrap();
+    }
     world.stop().await;
 }
 
@@ -342,14 +398,14 @@ async fn one_connection_carries_many_requests_over_a_long_way() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_hop_that_gave_up_is_named_and_nothing_is_done_after_it() {
     let world = World::new(&[50]).await;
-    world.gates[0].send_replace(false);
+    world.gates.set(0, false);
     // The caller waits for longer than that: what is measured is what it is told, not how soon.
     let late = SignRequest { timeout_ms: 2_000, ..request(0, &world.key, EC, &[1; 32]) };
     let status = world.front.client().sign(late, patient()).await.unwrap_err();
     assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
     // The innermost hop: it was told of less time than the caller has.
     assert!(status.message().contains("node-2: not in time: the deadline passed here"), "{status}");
-    world.gates[0].send_replace(true);
+    world.gates.set(0, true);
     world.sign().await.unwrap();
     assert_eq!(world.held[0].signed.load(Relaxed), 1, "what was late was not signed");
     // And who has less time than the way takes is told at once.
@@ -364,7 +420,7 @@ async fn the_hop_that_gave_up_is_named_and_nothing_is_done_after_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_taken_back_is_taken_back_at_the_node() {
     let world = World::new(&[20]).await;
-    world.gates[0].send_replace(false);
+    world.gates.set(0, false);
     let client = world.front.client();
     let one = || client.sign(request(0, &world.key, EC, &[1; 32]), patient());
     let all = join_all((0..100).map(|_| one()));
@@ -377,7 +433,7 @@ async fn what_is_taken_back_is_taken_back_at_the_node() {
     let last = world.sign();
     let opened = async {
         until(|| world.asked()[0] == 101).await;
-        world.gates[0].send_replace(true);
+        world.gates.set(0, true);
     };
     tokio::join!(async { last.await.unwrap() }, opened);
     assert_eq!(world.held[0].signed.load(Relaxed), 1);
@@ -397,10 +453,9 @@ async fn a_tenant_whose_keys_are_slow_leaves_half_of_the_way_to_the_others() {
     // Two keys, so that neither is what is full.
     let (slow, gate) = Gated::new(KeyType::P256);
     let node = &world.others[0];
-    node.holds(slow.clone());
     let (fast, other) =
         (PrivateKey::generate(KeyType::P256).unwrap(), PrivateKey::generate(KeyType::P256).unwrap());
-    node.keys.put("fast", vec![Arc::new(fast.clone()) as KeyRef, Arc::new(other.clone()) as KeyRef]);
+    node.holds("", vec![slow.clone(), Arc::new(fast.clone()), Arc::new(other.clone())]);
     let route = |key: &dyn Signer| {
         let routed = world.front.router.key(&world.holders, key.spki()).unwrap();
         (String::new(), Source::Routed(Arc::new(routed)))
@@ -433,7 +488,7 @@ async fn nothing_is_passed_on_twice() {
     // The other node has a way back to the first, and no key.
     let back = world.others[0].router.holders(vec![world.front.member.id]);
     let routed = Arc::new(world.others[0].router.key(&back, world.key.spki()).unwrap());
-    world.others[0].keys.put("own", Vec::new());
+    world.others[0].holds("", Vec::new());
     world.others[0].keys.put_sources("routed", vec![(String::new(), Source::Routed(routed))]);
     world.others[0].reaches(1).await;
     let status = world.sign().await.unwrap_err();
@@ -446,11 +501,9 @@ async fn nothing_is_passed_on_twice() {
 async fn who_is_no_node_is_not_served_as_one() {
     let world = World::new(&[0]).await;
     let address: SocketAddr = world.others[0].running.nodes.unwrap();
-    let ask = async |number: u8, names: &[GeneralName]| {
-        let leaf = world.ca.leaf_of("CN=node", names, &[CLIENT_AUTH, SERVER_AUTH]);
+    let ask = async |number: u8, shown: &ClientTls| {
         let id = NodeId([number; 16]);
-        let tls = ClientTls { certificate: leaf.certified(), server_roots: vec![world.ca.der.clone()] };
-        let router = Router::new(id, &tls, RouterOptions::default(), RoutingMetrics::default()).unwrap();
+        let router = Router::new(id, shown, RouterOptions::default(), RoutingMetrics::default()).unwrap();
         let member = Member { address: address.to_string(), ..world.others[0].member.clone() };
         let holders = router.holders(vec![member.id]);
         router.set_members(vec![member]);
@@ -459,20 +512,50 @@ async fn who_is_no_node_is_not_served_as_one() {
         (signed, router, key)
     };
     let uri = |number: u8| GeneralName::Uri(NodeId([number; 16]).uri());
-    // The first node, by another certificate of the same authority.
-    let (signed, router, key) = ask(1, &[uri(1)]).await;
+    let (signed, router, key) = ask(1, &world.front.shown).await;
     signed.unwrap();
-    // A node that nobody knows, and one without a name.
-    for names in [vec![uri(77)], vec![GeneralName::Dns("localhost".to_owned())]] {
-        let (refused, stranger, _) = ask(77, &names).await;
+    // A node that nobody knows, one without a name, and the first one's name by another key than its own.
+    for names in [vec![uri(77)], vec![GeneralName::Dns("localhost".to_owned())], vec![uri(1)]] {
+        let leaf = world.ca.leaf_of("CN=node", &names, &[CLIENT_AUTH, SERVER_AUTH]);
+        let shown = ClientTls { certificate: leaf.certified(), server_roots: vec![world.ca.der.clone()] };
+        let (refused, stranger, _) = ask(77, &shown).await;
         assert!(refused.unwrap_err().to_string().contains("none of the nodes"));
         stranger.stop().await;
     }
-    // And one that was: its connection stands, and is of no use.
-    let others = world.members().into_iter().filter(|member| member.id != world.front.member.id);
-    world.others[0].router.set_members(others.collect());
+    // Nor is one believed that shows another key than is stated of it.
+    let other =
+        Member { tls_spki_sha256: world.front.member.tls_spki_sha256, ..world.others[0].member.clone() };
+    world.front.router.set_members(vec![other]);
+    let refused = world.sign().await.unwrap_err();
+    assert!(refused.message().contains("none of the nodes"), "{refused}");
+    world.connect();
+    // What is not sealed is for the node itself: a folder's key is none for others.
+    world.others[0].holds("", Vec::new());
+    world.others[0].keys.put("folder", vec![world.held[0].clone() as KeyRef]);
     let refused = key.sign_digest(EC, &[1; 32], Instant::now() + PATIENCE).await.unwrap_err();
     assert!(refused.to_string().contains("no such key"), "{refused}");
+    world.others[0].holds("", vec![world.held[0].clone()]);
+    key.sign_digest(EC, &[1; 32], Instant::now() + PATIENCE).await.unwrap();
+    // All that nodes have of each other is signatures.
+    let direct = Client::pinned(
+        &address.to_string(),
+        &world.others[0].member.id.dns(),
+        &world.front.config(),
+        world.others[0].member.tls_spki_sha256,
+    );
+    let direct = direct.unwrap();
+    let denied = [
+        direct.list_keys(ListKeysRequest::default(), patient()).await.map(drop).unwrap_err(),
+        direct.seal(vec![1], patient()).await.map(drop).unwrap_err(),
+        direct.unseal(vec![1], patient()).await.map(drop).unwrap_err(),
+    ];
+    assert!(denied.iter().all(|status| status.code() == Code::PermissionDenied), "{denied:?}");
+    // And one that was: its connection ends.
+    let others = world.members().into_iter().filter(|member| member.id != world.front.member.id);
+    world.others[0].router.set_members(others.collect());
+    until(|| router.measured().is_empty()).await;
+    let refused = key.sign_digest(EC, &[1; 32], Instant::now() + PATIENCE).await.unwrap_err();
+    assert!(refused.to_string().contains("none of the nodes"), "{refused}");
     router.stop().await;
     world.stop().await;
 }
@@ -504,7 +587,7 @@ async fn the_callers_tenant_goes_along() {
     let status = world.sign().await.unwrap_err();
     assert!(status.message().contains("node-2: no such key"), "{status}");
     let node = &world.others[0];
-    node.keys.put_named("own", vec![("shop".to_owned(), world.held[0].clone() as KeyRef)]);
+    node.holds("shop", vec![world.held[0].clone()]);
     world.sign().await.unwrap();
     world.stop().await;
 }

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::deploy::{StateError, failed, read_json, write_json, write_private};
+use crate::deploy::{StateError, failed, read_json, remove, write_json, write_private};
 use crate::joining::client::{IdentityFolder, JoinError};
 
 /// Who the node is, and where its control plane.
@@ -73,6 +73,16 @@ impl Folder {
         }
     }
 
+    /// Whether the control plane knew the node no more when it was asked last.
+    pub(super) fn is_suspended(&self) -> bool {
+        self.0.path("suspended").exists()
+    }
+
+    pub(super) fn suspend(&self, suspended: bool) -> Result<(), StateError> {
+        let path = self.0.path("suspended");
+        if suspended { write_private(&path, b"") } else { remove(&path) }
+    }
+
     pub(super) fn members(&self) -> Result<KnownMembers, StateError> {
         Ok(read_json(&self.0.path("members.json"))?.unwrap_or_default())
     }
@@ -93,11 +103,11 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// All whole ones, and how many octets they have. What follows them is cut away.
-    pub(super) fn read<T: DeserializeOwned>(&self) -> Result<(Vec<T>, u64), StateError> {
+    /// All whole ones. What follows them is cut away.
+    pub(super) fn read<T: DeserializeOwned>(&self) -> Result<Vec<T>, StateError> {
         let file = match File::open(&self.path) {
             Ok(file) => file,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok((Vec::new(), 0)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(self.failed("read", &error)),
         };
         let (mut values, mut whole, mut line) = (Vec::new(), 0, Vec::new());
@@ -112,17 +122,25 @@ impl Log {
             values.push(value);
             whole += count as u64;
         }
-        let file = OpenOptions::new().write(true).open(&self.path);
-        file.and_then(|file| file.set_len(whole)).map_err(|error| self.failed("cut", &error))?;
-        Ok((values, whole))
+        self.cut(whole)?;
+        Ok(values)
     }
 
-    /// One more, down to the disk.
+    fn cut(&self, octets: u64) -> Result<(), StateError> {
+        let file = OpenOptions::new().write(true).open(&self.path);
+        file.and_then(|file| file.set_len(octets)).map_err(|error| self.failed("cut", &error))
+    }
+
+    /// One more, down to the disk; or nothing of it.
     pub(super) fn append(&self, value: &impl Serialize) -> Result<(), StateError> {
-        let line = self.line(value)?;
+        let (line, before) = (self.line(value)?, self.octets());
         let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&self.path);
-        file.and_then(|mut file| file.write_all(&line).and_then(|()| file.sync_data()))
-            .map_err(|error| self.failed("write", &error))
+        let written = file.and_then(|mut file| file.write_all(&line).and_then(|()| file.sync_data()));
+        written.map_err(|error| {
+            // Half a line would take the next one with it.
+            let _ = self.cut(before);
+            self.failed("write", &error)
+        })
     }
 
     /// This one alone.
@@ -155,17 +173,17 @@ mod tests {
     fn what_was_cut_off_is_nothing_and_is_written_over() {
         let folder = tempfile::tempdir().unwrap();
         let log = Folder::new(folder.path()).unwrap().pages();
-        assert_eq!(log.read::<u32>().unwrap(), (vec![], 0));
+        assert!(log.read::<u32>().unwrap().is_empty());
         (1..=3).for_each(|n| log.append(&n).unwrap());
         let path = folder.path().join("sealed.log");
         let mut octets = std::fs::read(&path).unwrap();
         octets.extend(b"{\"half");
         std::fs::write(&path, octets).unwrap();
-        assert_eq!(log.read::<u32>().unwrap(), (vec![1, 2, 3], 6));
+        assert_eq!(log.read::<u32>().unwrap(), [1, 2, 3]);
         log.append(&4).unwrap();
-        assert_eq!(log.read::<u32>().unwrap().0, [1, 2, 3, 4]);
+        assert_eq!(log.read::<u32>().unwrap(), [1, 2, 3, 4]);
         log.replace(&9).unwrap();
-        assert_eq!(log.read::<u32>().unwrap().0, [9]);
+        assert_eq!(log.read::<u32>().unwrap(), [9]);
     }
 
     #[test]

@@ -48,7 +48,13 @@ impl Members {
             self.anew = Some(Nodes::new());
         }
         let came = verified(&self.statement_key, told.nodes);
-        let mut changed: Vec<Uuid> = came.keys().chain(&told.gone).copied().collect();
+        // A statement that is only newer says nothing new.
+        let is_other = |(node, told): (&Uuid, &(SignedStatement, Statement))| {
+            let is_same = self.nodes.get(node).is_some_and(|known| is_same(&known.1, &told.1));
+            (!is_same).then_some(*node)
+        };
+        let mut changed: Vec<Uuid> =
+            came.iter().filter_map(is_other).chain(told.gone.iter().copied()).collect();
         let into = self.anew.as_mut().unwrap_or(&mut self.nodes);
         into.extend(came);
         told.gone.iter().for_each(|gone| drop(into.remove(gone)));
@@ -79,6 +85,7 @@ impl Members {
             name: statement.name.clone(),
             site: statement.site.clone(),
             address: statement.address.clone(),
+            tls_spki_sha256: statement.tls_spki_sha256,
         };
         self.nodes.values().map(|(_, statement)| member(statement)).collect()
     }
@@ -88,6 +95,12 @@ impl Members {
         let those = self.nodes.keys().filter(|node| self.satisfies(**node, formula));
         those.map(|node| NodeId(*node.as_bytes())).collect()
     }
+}
+
+/// Whether both say the same of a node, but for when.
+fn is_same(known: &Statement, told: &Statement) -> bool {
+    let (issued_at_s, not_after_s) = (told.issued_at_s, told.not_after_s);
+    Statement { issued_at_s, not_after_s, ..known.clone() } == *told
 }
 
 /// Those that the control plane has signed.

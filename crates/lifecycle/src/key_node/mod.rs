@@ -3,15 +3,17 @@
 //!
 //! What it was told last is in its folder: a node starts, and signs, while the control plane is away.
 
+mod beat;
 mod folder;
+mod learn;
 mod members;
 mod metrics;
+mod renew;
 mod sealed;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -19,18 +21,18 @@ use keyless::KeySet;
 use keyless::client::ClientTls;
 use keyless::routing::{NodeId, Router, RouterOptions, RoutingMetrics};
 use keyless::server::TlsOptions;
+use parking_lot::{Mutex, RwLock};
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
 use store::Clock;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::deploy::StateError;
 use crate::joining::client::{self, Api, ApiError, Identity, JoinError, JoinOptions, REQUEST, bare_csr};
-use crate::places::work::{
-    Beat, BeatAnswer, EnrolledNode, MEASURED_MAX, Membership, News, NodeEnrolment, NodeRenewal,
-};
+use crate::places::work::{EnrolledNode, News, NodeEnrolment};
 use folder::{Folder, Settings};
 use members::Members;
 use sealed::SealedKeys;
@@ -40,21 +42,6 @@ pub use sealed::SEALED_KEYS_MAX;
 
 /// In the control plane's log.
 const PROGRAM: &str = "bulla-node";
-/// Until the control plane says otherwise.
-const BEAT_EVERY: Duration = Duration::from_millis(500);
-/// For the answer to a beat: the next one is due long before.
-const BEAT_WITHIN: Duration = Duration::from_secs(5);
-/// Between two beats while the control plane does not answer, at most: it is asked by all nodes then.
-const BEAT_PAUSE_MAX: Duration = Duration::from_secs(5);
-/// Between two tries to renew the certificate, seconds.
-const RENEW_PAUSE_SECONDS: i64 = 60;
-/// Between two notes of who is there: what a restart knows before it is told.
-const NOTE_EVERY: Duration = Duration::from_secs(10);
-/// Octets of what was told of sealed keys, before it is written anew as one: beyond twice what it is then.
-const PAGES_MIN: u64 = 1 << 20;
-/// A control plane that refuses this node for so long has retired it: what was sealed for it signs no more, until it is let
-/// in again. Longer than a server takes that starts with another database by mistake and is stopped at once.
-const REFUSED_FOR: Duration = Duration::from_secs(10);
 /// What the keys are known by among those of the service.
 const SOURCE: &str = "sealed";
 
@@ -129,28 +116,35 @@ impl NodeTls {
 /// A node that has joined.
 pub struct KeyNode {
     folder: Folder,
-    settings: Settings,
-    identity: Identity,
-    api: Api,
-    clock: Clock,
+    name: String,
+    site: String,
     address: String,
-    members: Members,
-    sealed: SealedKeys,
+    clock: Clock,
+    /// Over which it speaks to the control plane: made anew with each certificate.
+    api: RwLock<Arc<Api>>,
+    shown: Mutex<(Settings, Identity)>,
+    /// Who is there and what is sealed: looked at and changed in one go, never held over a wait.
+    known: Mutex<Known>,
     router: Router,
     keys: KeySet,
-    /// Octets of the pages in the folder, and when they were one.
-    pages: (u64, u64),
-    renew_again_at: i64,
-    noted: Instant,
-    /// Since when the control plane refuses this node.
-    refused_since: Option<Instant>,
-    is_suspended: bool,
     metrics: NodeMetrics,
+    /// What the control plane has that this node has not asked for yet.
+    news: Notify,
+    /// What was sealed for it signs no more: see [`beat`].
+    is_suspended: AtomicBool,
+}
+
+/// What a node knows.
+struct Known {
+    members: Members,
+    sealed: SealedKeys,
+    /// When the members were written down.
+    noted: Instant,
 }
 
 impl std::fmt::Debug for KeyNode {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("KeyNode").field("settings", &self.settings).finish_non_exhaustive()
+        f.debug_struct("KeyNode").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
@@ -236,42 +230,43 @@ impl KeyNode {
         let members = Members::restored(folder.members()?, statement_key);
         router.set_members(members.list());
         let mut sealed = SealedKeys::new(settings.node, folder.kem_or_new()?, router.clone());
-        let (pages, octets) = folder.pages().read::<News>()?;
+        let log = folder.pages();
+        let pages = log.read::<News>()?;
+        let is_one = pages.len() < 2;
         pages.into_iter().for_each(|page| sealed.take(page, &members));
-        sealed.open().await;
-        keys.put_sources(SOURCE, sealed.sources());
+        if !is_one {
+            log.replace(&sealed.whole())?;
+        }
+        let is_suspended = AtomicBool::new(folder.is_suspended());
         let node = Self {
-            folder,
-            settings,
-            identity,
-            api,
-            clock,
+            name: settings.name.clone(),
+            site: settings.site.clone(),
             address: address.to_owned(),
-            members,
-            sealed,
+            clock,
+            api: RwLock::new(Arc::new(api)),
+            shown: Mutex::new((settings, identity)),
+            known: Mutex::new(Known { members, sealed, noted: Instant::now() }),
             router,
             keys,
-            pages: (octets, octets),
-            renew_again_at: 0,
-            noted: Instant::now(),
-            refused_since: None,
-            is_suspended: false,
             metrics,
+            news: Notify::new(),
+            is_suspended,
+            folder,
         };
-        node.count();
+        node.open_all().await;
         Ok(node)
     }
 
     /// Who it is.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.settings.name
+        &self.name
     }
 
     /// Where it is.
     #[must_use]
     pub fn site(&self) -> &str {
-        &self.settings.site
+        &self.site
     }
 
     /// The other nodes.
@@ -285,193 +280,33 @@ impl KeyNode {
     /// # Errors
     /// [`NodeError`] when what the control plane gave cannot be used.
     pub fn tls(&self) -> Result<NodeTls, NodeError> {
-        Ok(tls_of(&self.settings, &self.identity)?)
+        let shown = self.shown.lock();
+        Ok(tls_of(&shown.0, &shown.1)?)
     }
 
-    /// Says that it is there and learns what is new, until stopped. `on_tls` is told of each new certificate. A control
-    /// plane that is away is waited for; what is known stays.
-    ///
-    /// # Errors
-    /// [`NodeError`] when its folder fails.
-    pub async fn run(
-        &mut self,
-        on_tls: impl Fn(&NodeTls),
-        stop: &CancellationToken,
-    ) -> Result<(), NodeError> {
+    /// Says that it is there, learns what is new and renews its certificate, until stopped; none of it waits for the
+    /// others. `on_tls` is told of each new certificate. A control plane that is away is waited for, as is a folder that
+    /// fails; what is known stays.
+    pub async fn run(&self, on_tls: impl Fn(&NodeTls), stop: &CancellationToken) {
         let _live = telemetry::tasks::guard("key-node");
-        let (mut failures, mut is_away) = (0_u32, false);
-        loop {
-            let turn = tokio::select! {
-                () = stop.cancelled() => return Ok(()),
-                turn = self.turn(&on_tls) => turn,
-            };
-            let pause = match turn {
-                Ok(pause) => {
-                    self.metrics.is_away(false);
-                    if std::mem::take(&mut is_away) {
-                        tracing::info!("the control plane answers again");
-                    }
-                    failures = 0;
-                    pause
-                }
-                Err(NodeError::Join(JoinError::Api(error))) => {
-                    self.refused(&error);
-                    self.metrics.is_away(true);
-                    if !std::mem::replace(&mut is_away, true) {
-                        tracing::warn!(%error, "the control plane does not answer; what is known stays");
-                    }
-                    failures = failures.saturating_add(1);
-                    client::backoff(failures, error.retry_after()).clamp(BEAT_EVERY, BEAT_PAUSE_MAX)
-                }
-                Err(error) => return Err(error),
-            };
-            tokio::select! {
-                () = stop.cancelled() => return Ok(()),
-                () = tokio::time::sleep(pause) => {}
-            }
-        }
+        let all = async { tokio::join!(self.beat(), self.learn(), self.renew(on_tls)) };
+        stop.run_until_cancelled(all).await;
     }
 
-    /// One beat, and what follows from it; when the next one is due.
-    async fn turn(&mut self, on_tls: &impl Fn(&NodeTls)) -> Result<Duration, NodeError> {
-        let began = Instant::now();
-        let beat = Beat {
-            address: Some(self.address.clone()),
-            since: self.members.since(),
-            measured: self.measured(),
-        };
-        let answer: BeatAnswer = self.api.post("/api/v1/key-nodes/self/beat", &beat, BEAT_WITHIN).await?;
-        self.let_in();
-        let more = answer.membership.more;
-        self.take_members(answer.membership)?;
-        if answer.state > self.sealed.next() {
-            self.learn().await?;
-        }
-        self.count();
-        if let Some(tls) = self.renew_if_due().await? {
-            on_tls(&tls);
-        }
-        if more {
-            return Ok(Duration::ZERO);
-        }
-        Ok(Duration::from_millis(answer.beat_every_ms.clamp(50, 60_000)).saturating_sub(began.elapsed()))
+    fn api(&self) -> Arc<Api> {
+        Arc::clone(&self.api.read())
     }
 
-    /// Milliseconds to the nearest of the others.
-    fn measured(&self) -> BTreeMap<Uuid, u32> {
-        let mut all = self.router.measured();
-        all.sort_by_key(|(_, way)| *way);
-        let milliseconds = |way: Duration| u32::try_from(way.as_millis()).unwrap_or(u32::MAX);
-        let nearest = all.into_iter().take(MEASURED_MAX);
-        nearest.map(|(node, way)| (Uuid::from_bytes(node.0), milliseconds(way))).collect()
-    }
-
-    fn take_members(&mut self, told: Membership) -> Result<(), NodeError> {
-        let changed = self.members.take(told);
-        if !changed.is_empty() {
-            self.router.set_members(self.members.list());
-            self.sealed.members_changed(&changed, &self.members);
-            // At once when much changes seldom, and not at each of many changes.
-            if self.noted.elapsed() >= NOTE_EVERY || self.members.count() < 100 {
-                self.folder.write_members(&self.members.known())?;
-                self.noted = Instant::now();
-            }
-        }
-        Ok(())
-    }
-
-    /// Everything that is new of policies and sealed keys: kept first, then used.
-    async fn learn(&mut self) -> Result<(), NodeError> {
-        loop {
-            let after = self.sealed.next().to_string();
-            let page: News =
-                self.api.get("/api/v1/key-nodes/self/state", &[("after", after.as_str())], REQUEST).await?;
-            let log = self.folder.pages();
-            log.append(&page)?;
-            let more = page.more;
-            self.sealed.take(page, &self.members);
-            if !more {
-                break;
-            }
-        }
-        self.sealed.open().await;
-        self.keys.put_sources(SOURCE, self.sealed.sources());
-        self.compact()
-    }
-
-    /// Writes what is known as one page, once changes have made it twice as long.
-    fn compact(&mut self) -> Result<(), NodeError> {
-        let log = self.folder.pages();
-        let now = log.octets();
-        if now > PAGES_MIN.max(2 * self.pages.1) {
-            log.replace(&self.sealed.whole())?;
-            let octets = log.octets();
-            self.pages = (octets, octets);
-        }
-        Ok(())
-    }
-
-    /// Whether the control plane says that this is a node no more: then it signs by nothing that was sealed for it.
-    fn refused(&mut self, error: &ApiError) {
-        if !matches!(error, ApiError::Refused { status: 401 | 403, .. }) {
-            self.refused_since = None;
-            return;
-        }
-        let began = self.refused_since.get_or_insert_with(Instant::now);
-        if !self.is_suspended && began.elapsed() >= REFUSED_FOR {
-            tracing::error!(%error, "the control plane knows this node no more: what was sealed for it signs no more");
-            self.is_suspended = true;
-            self.keys.put_sources(SOURCE, Vec::new());
-        }
-    }
-
-    /// The control plane knows this node.
-    fn let_in(&mut self) {
-        self.refused_since = None;
-        if std::mem::take(&mut self.is_suspended) {
-            tracing::info!("the control plane knows this node again");
-            self.keys.put_sources(SOURCE, self.sealed.sources());
-        }
-    }
-
-    fn count(&self) {
-        let (own, routed) = self.sealed.counts();
-        self.metrics.sealed_keys(own, routed, self.sealed.broken());
-        self.metrics.members(self.members.count());
-    }
-
-    /// A failure is only told: the certificate is good for a while yet.
-    async fn renew_if_due(&mut self) -> Result<Option<NodeTls>, NodeError> {
-        let now = self.clock.now_seconds();
-        if now < self.identity.renew_at() || now < self.renew_again_at {
-            return Ok(None);
-        }
-        self.renew_again_at = now.saturating_add(RENEW_PAUSE_SECONDS);
-        let request = NodeRenewal { csr_pem: bare_csr(&self.identity.key)? };
-        let renewed: Result<EnrolledNode, _> =
-            self.api.post("/api/v1/key-nodes/self/renew", &request, REQUEST).await;
-        let renewed = match renewed {
-            Ok(renewed) => renewed,
-            Err(error) => {
-                let until = self.identity.leaf.not_after.0;
-                tracing::warn!(%error, until, "the node's certificate is not renewed yet");
-                return Ok(None);
-            }
-        };
-        let joined = self.folder.joined();
-        joined.write_certificate(&self.identity.key, &renewed.certificate_pem)?;
-        if !renewed.ca_pem.is_empty() {
-            joined.add_ca(&renewed.ca_pem)?;
-        }
-        let Some(identity) = joined.identity()? else { return Ok(None) };
-        self.identity = identity;
-        self.settings.nodes_ca_pem = renewed.ca_pem;
-        self.folder.write_settings(&self.settings)?;
-        self.api = api_of(&self.folder, &self.settings, &self.identity)?;
-        let tls = tls_of(&self.settings, &self.identity)?;
-        self.router.change_tls(&tls.client()).map_err(tls_failed)?;
-        tracing::info!(until = self.identity.leaf.not_after.0, "the node's certificate is renewed");
-        Ok(Some(tls))
+    /// Has the keys that may sign now be those of the service.
+    fn put_keys(&self) {
+        let known = self.known.lock();
+        let is_suspended = self.is_suspended.load(Ordering::Acquire);
+        let sources = if is_suspended { Vec::new() } else { known.sealed.sources() };
+        // Under the lock: who puts later knows more.
+        self.keys.put_sources(SOURCE, sources);
+        let (own, routed) = known.sealed.counts();
+        self.metrics.sealed_keys(own, routed, known.sealed.broken());
+        self.metrics.members(known.members.count());
     }
 }
 

@@ -42,6 +42,13 @@ pub enum JoinError {
     Api(#[from] ApiError),
 }
 
+impl JoinError {
+    /// Whether there was no answer: that may pass.
+    pub(crate) fn is_away(&self) -> bool {
+        matches!(self, Self::Api(ApiError::Away { .. }))
+    }
+}
+
 /// How to become a member.
 #[derive(Debug)]
 pub struct JoinOptions {

@@ -376,7 +376,14 @@ impl KeyPolicies {
             let blob = blob.map(|blob| STANDARD.encode(blob));
             KeyNews { spki: STANDARD.encode(spki), name, kind, policy, generation, blob }
         });
-        Ok(News { next, more, policies: policies.collect(), wraps: wraps.collect(), keys: keys.collect() })
+        Ok(News {
+            next,
+            more,
+            anew: false,
+            policies: policies.collect(),
+            wraps: wraps.collect(),
+            keys: keys.collect(),
+        })
     }
 
     /// A new pair, its private half sealed under the master key.

@@ -1,0 +1,145 @@
+//! It is there: twice a second, whatever else it does.
+//!
+//! A control plane that refuses the node has retired it. What was sealed for it signs no more then, and not after a new start
+//! either, until it is let in again.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::{KeyNode, NodeError};
+use crate::joining::client::{ApiError, backoff};
+use crate::places::work::{Beat, BeatAnswer, MEASURED_MAX, Membership};
+
+/// For the answer to a beat: the next one is due long before.
+const BEAT_WITHIN: Duration = Duration::from_secs(5);
+/// Between two beats, whatever the control plane says; and while it does not answer, when all nodes ask it.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// A control plane that refuses this node for so long has retired it. Longer than a server takes that starts with another
+/// database by mistake and is stopped at once.
+const REFUSED_FOR: Duration = Duration::from_secs(10);
+/// Between two notes of who is there: what a restart knows before it is told.
+const NOTE_EVERY: Duration = Duration::from_secs(10);
+/// Of fewer nodes each change is noted.
+const NOTED_AT_ONCE: usize = 100;
+
+/// What the beats are about.
+#[derive(Default)]
+struct Standing {
+    failures: u32,
+    /// Since when the control plane refuses this node.
+    refused_since: Option<Instant>,
+    /// The number of what is new, as it was told last.
+    told: Option<i64>,
+}
+
+impl KeyNode {
+    /// Beats for ever.
+    pub(super) async fn beat(&self) {
+        let mut standing = Standing::default();
+        loop {
+            let began = Instant::now();
+            let pause = match self.one_beat(&mut standing).await {
+                Ok(pause) => {
+                    if std::mem::take(&mut standing.failures) > 0 {
+                        tracing::info!("the control plane answers");
+                    }
+                    pause.saturating_sub(began.elapsed())
+                }
+                Err(error) => {
+                    if standing.failures == 0 {
+                        tracing::warn!(%error, "the control plane does not answer; what is known stays");
+                    }
+                    standing.failures = standing.failures.saturating_add(1);
+                    self.refused(&mut standing, &error);
+                    let asked =
+                        if let ApiError::Refused { retry_after, .. } = &error { *retry_after } else { None };
+                    backoff(standing.failures, asked).min(PAUSE_MAX)
+                }
+            };
+            self.metrics.is_away(standing.failures > 0);
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// One beat, and what follows from its answer; when the next one is due.
+    async fn one_beat(&self, standing: &mut Standing) -> Result<Duration, ApiError> {
+        let since = self.known.lock().members.since();
+        let beat = Beat { address: Some(self.address.clone()), since, measured: self.measured() };
+        let answer: BeatAnswer = self.api().post("/api/v1/key-nodes/self/beat", &beat, BEAT_WITHIN).await?;
+        self.let_in(standing);
+        let (more, anew) = (answer.membership.more, answer.membership.anew);
+        self.take_members(answer.membership);
+        // A number that is another one, be it smaller, as after a restored backup.
+        if standing.told.replace(answer.state) != Some(answer.state) || anew {
+            self.news.notify_one();
+        }
+        Ok(if more {
+            PAUSE_MIN
+        } else {
+            Duration::from_millis(answer.beat_every_ms).clamp(PAUSE_MIN, PAUSE_MAX)
+        })
+    }
+
+    /// Milliseconds to the nearest of the others.
+    fn measured(&self) -> BTreeMap<Uuid, u32> {
+        let mut all = self.router.measured();
+        all.sort_by_key(|(_, way)| *way);
+        let milliseconds = |way: Duration| u32::try_from(way.as_millis()).unwrap_or(u32::MAX);
+        let nearest = all.into_iter().take(MEASURED_MAX);
+        nearest.map(|(node, way)| (Uuid::from_bytes(node.0), milliseconds(way))).collect()
+    }
+
+    fn take_members(&self, told: Membership) {
+        let mut known = self.known.lock();
+        let changed = known.members.take(told);
+        if changed.is_empty() {
+            return;
+        }
+        self.router.set_members(known.members.list());
+        let known = &mut *known;
+        known.sealed.members_changed(&changed, &known.members);
+        self.metrics.members(known.members.count());
+        // At once when much changes seldom, and not at each of many changes.
+        if known.noted.elapsed() >= NOTE_EVERY || known.members.count() < NOTED_AT_ONCE {
+            known.noted = Instant::now();
+            if let Err(error) = self.folder.write_members(&known.members.known()) {
+                tracing::warn!(%error, "who is there is not noted for the next start");
+            }
+        }
+    }
+
+    /// Whether the control plane says that this is a node no more.
+    fn refused(&self, standing: &mut Standing, error: &ApiError) {
+        if !matches!(error, ApiError::Refused { status: 401 | 403, .. }) {
+            return;
+        }
+        let began = standing.refused_since.get_or_insert_with(Instant::now);
+        if began.elapsed() < REFUSED_FOR || self.is_suspended.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        tracing::error!(%error, "the control plane knows this node no more: what was sealed for it signs no more");
+        self.put_keys();
+        self.note_suspended(true);
+    }
+
+    /// The control plane knows this node.
+    fn let_in(&self, standing: &mut Standing) {
+        standing.refused_since = None;
+        if self.is_suspended.swap(false, Ordering::AcqRel) {
+            tracing::info!("the control plane knows this node again");
+            self.put_keys();
+            self.note_suspended(false);
+        }
+    }
+
+    fn note_suspended(&self, suspended: bool) {
+        if let Err(error) = self.folder.suspend(suspended).map_err(NodeError::from) {
+            tracing::warn!(%error, "that is not noted for the next start");
+        }
+    }
+}
