@@ -109,13 +109,14 @@ WHERE key_policy_wraps.removed_at IS NOT NULL RETURNING key_policy_wraps.node",
 pub(super) const WITHDRAW: Bulk = Bulk {
     sqlite: "-- key_policy_wraps_withdraw
 UPDATE key_policy_wraps SET blob = NULL, changed = ?4, removed_at = ?5
-WHERE policy = ?1 AND generation = ?2 AND node = ?3 AND removed_at IS NULL RETURNING node",
+WHERE policy = ?1 AND generation = ?2 AND node = ?3 AND removed_at IS NULL AND changed <= ?6 RETURNING node",
     postgres: "-- key_policy_wraps_withdraw
 UPDATE key_policy_wraps SET blob = NULL, changed = u.changed, removed_at = u.at
-FROM UNNEST(?1::uuid[], ?2::bigint[], ?3::uuid[], ?4::bigint[], ?5::bigint[])
-     AS u (policy, generation, node, changed, at)
+FROM UNNEST(?1::uuid[], ?2::bigint[], ?3::uuid[], ?4::bigint[], ?5::bigint[], ?6::bigint[])
+     AS u (policy, generation, node, changed, at, seen)
 WHERE key_policy_wraps.policy = u.policy AND key_policy_wraps.generation = u.generation
-AND key_policy_wraps.node = u.node AND key_policy_wraps.removed_at IS NULL RETURNING key_policy_wraps.node",
+AND key_policy_wraps.node = u.node AND key_policy_wraps.removed_at IS NULL AND key_policy_wraps.changed <= u.seen
+RETURNING key_policy_wraps.node",
 };
 
 /// Stores wraps, as many as their nodes, sites and generations are still what they were made by; says how many. `None`
@@ -147,11 +148,17 @@ pub async fn put_wraps(tx: &mut Tx, new: &[NewWrap]) -> Result<Option<usize>, St
     Ok(Some(tx.bulk(&PUT, columns).await?.len()))
 }
 
-/// Withdraws wraps; nodes are told. Says how many there were.
+/// Withdraws wraps; nodes are told. What was made after the change `seen` stays: who withdraws decided by what there was
+/// then. Says how many there were.
 ///
 /// # Errors
 /// Those of the database.
-pub async fn withdraw_wraps(tx: &mut Tx, keys: &[WrapKey], at_us: i64) -> Result<usize, StoreError> {
+pub async fn withdraw_wraps(
+    tx: &mut Tx,
+    keys: &[WrapKey],
+    seen: i64,
+    at_us: i64,
+) -> Result<usize, StoreError> {
     let first = super::take_changes(tx, keys.len()).await?;
     let columns = vec![
         Column::Uuid(keys.iter().map(|key| key.policy).collect()),
@@ -159,6 +166,7 @@ pub async fn withdraw_wraps(tx: &mut Tx, keys: &[WrapKey], at_us: i64) -> Result
         Column::Uuid(keys.iter().map(|key| key.node).collect()),
         Column::Int((first..).take(keys.len()).collect()),
         Column::Int(vec![at_us; keys.len()]),
+        Column::Int(vec![seen; keys.len()]),
     ];
     Ok(tx.bulk(&WITHDRAW, columns).await?.len())
 }

@@ -127,7 +127,9 @@ pub(crate) async fn policies_have_names_and_generations(world: World) {
 
     let id = policy.id;
     assert_eq!(write!(store, |tx| retire_generations(tx, id, 2)), 1, "nothing is sealed to the first");
+    let last = store.last_key_change().await.unwrap();
     assert_eq!(write!(store, |tx| retire_generations(tx, id, 2)), 0);
+    assert_eq!(store.last_key_change().await.unwrap(), last, "nothing changed");
     assert_eq!(store.policies_behind(Uuid::nil(), 10).await.unwrap(), Vec::<Uuid>::new());
     assert!(store.key_policy(id).await.unwrap().unwrap().changed > rotated.changed, "nodes are told");
 
@@ -198,10 +200,14 @@ pub(crate) async fn wraps_are_made_by_what_nodes_are_now(world: World) {
 
     let keys = walk_wraps(store).await;
     assert_eq!(keys.len(), 2);
+    let (gone, seen) = (keys.clone(), store.last_key_change().await.unwrap());
+    let early = seen - 4;
+    assert_eq!(write!(store, |tx| withdraw_wraps(tx, &gone, early, NOW)), 0, "made since");
+    assert_eq!(walk_wraps(store).await, keys);
     let gone = keys.clone();
-    assert_eq!(write!(store, |tx| withdraw_wraps(tx, &gone, NOW)), 2);
+    assert_eq!(write!(store, |tx| withdraw_wraps(tx, &gone, seen, NOW)), 2);
     let gone = keys.clone();
-    assert_eq!(write!(store, |tx| withdraw_wraps(tx, &gone, NOW)), 0);
+    assert_eq!(write!(store, |tx| withdraw_wraps(tx, &gone, i64::MAX, NOW)), 0);
     assert_eq!(walk_wraps(store).await, []);
     assert_eq!(put(store, vec![wrap(&policy, 1, &here)]).await, Some(1), "given back");
 
@@ -286,7 +292,7 @@ pub(crate) async fn a_node_reads_each_change_once_and_in_order(world: World) {
     // What goes is told.
     let since = store.last_key_change().await.unwrap();
     let gone = vec![WrapKey { policy: policies[0].id, generation: 1, node: a.id }];
-    write!(store, |tx| withdraw_wraps(tx, &gone, NOW));
+    write!(store, |tx| withdraw_wraps(tx, &gone, since, NOW));
     write!(store, |tx| withdraw_sealed_key(tx, &[0; 32], NOW));
     let id = policies[0].id;
     assert_eq!(write!(store, |tx| remove_policy(tx, id, NOW)), PolicyRemoval::Done);
