@@ -366,6 +366,29 @@ async fn a_key_that_does_not_open_keeps_its_generation_and_nobody_else() {
 }
 
 #[tokio::test]
+async fn a_pair_that_does_not_open_holds_up_no_other_policy() {
+    let world = World::new().await;
+    let berlin = world.site("berlin", r#"{"country":"DE"}"#).await;
+    world.node("b1", &berlin, "{}").await;
+    // Made by a server with a master key that this one has not.
+    let strange = KeyStore::new(world.store.clone(), Keyring::ephemeral(), Clock::system());
+    let strange = KeyPolicies::new(world.store.clone(), strange, Clock::system());
+    let first = strange.create("a", "country: DE", ALICE).await.unwrap();
+    let second = world.policies.create("b", "country: DE", ALICE).await.unwrap();
+    for policy in [&first, &second] {
+        world.seal(policy, &key()).await.unwrap();
+    }
+    strange.rotate(first.row.id, ALICE).await.unwrap();
+    world.policies.rotate(second.row.id, ALICE).await.unwrap();
+    assert_eq!(world.policies.reseal().await.unwrap(), 1);
+    assert_eq!(world.policies.failures().1, 1);
+    assert_eq!(world.policies.view(second.row.id).await.unwrap().generations.len(), 1);
+    assert_eq!(strange.reseal().await.unwrap(), 1);
+    assert_eq!(world.policies.reseal().await.unwrap(), 0);
+    assert_eq!(world.policies.failures().1, 0);
+}
+
+#[tokio::test]
 async fn a_policy_goes_after_its_keys() {
     let world = World::new().await;
     let berlin = world.site("berlin", r#"{"country":"DE"}"#).await;

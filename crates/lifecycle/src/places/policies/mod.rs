@@ -13,7 +13,7 @@ mod view;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ::keys::Context;
 use ::keys::sealed::{PolicyKey, SealedError};
@@ -22,6 +22,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures_util::FutureExt;
 use keyless::places::{Formula, FormulaError};
+use parking_lot::Mutex;
 use serde_json::json;
 use store::places::{
     GenerationRow, KeyChange, KeyState, PolicyChange, PolicyRemoval, PolicyRow, SEALED_SEEDS,
@@ -138,8 +139,10 @@ struct Inner {
     passes: tokio::sync::Mutex<Passes>,
     /// Wraps that the last pass could not make.
     unmade: AtomicUsize,
-    /// Keys that the last look could not seal anew.
+    /// Keys that the last look could not seal anew, and policies of which it could seal none.
     stuck: AtomicUsize,
+    /// When what is stuck was last told.
+    stuck_told: Mutex<Option<Instant>>,
 }
 
 impl KeyPolicies {
@@ -149,7 +152,7 @@ impl KeyPolicies {
         keystore.also_sealed(&SEALED_SEEDS);
         let (passes, unmade, stuck) =
             (tokio::sync::Mutex::default(), AtomicUsize::new(0), AtomicUsize::new(0));
-        Self(Arc::new(Inner { store, keystore, clock, passes, unmade, stuck }))
+        Self(Arc::new(Inner { store, keystore, clock, passes, unmade, stuck, stuck_told: Mutex::default() }))
     }
 
     fn store(&self) -> &Store {
