@@ -89,10 +89,10 @@ impl Places {
     }
 
     /// Retires a node: it is not let in any more, and the others are told that it is gone. `hostile`: it is not trusted any
-    /// more, and neither is what was open to it.
+    /// more, and neither is what was open to it; this may be said of one that is retired already, and again.
     ///
     /// # Errors
-    /// [`PlaceError`].
+    /// [`PlaceError::Retired`] for one that is, unless it is hostile; others.
     pub async fn retire(&self, id: Uuid, hostile: bool, actor: &str) -> Result<(), PlaceError> {
         self.node(id).await?;
         // Beside its retirement, which alone keeps it out.
@@ -108,7 +108,10 @@ impl Places {
                     if let (true, Some(revision)) = (done, identity) {
                         store::delete_identity(tx, id, revision).await?;
                     }
-                    record(tx, done, event).await
+                    let known = !done && hostile && store::places::mistrust_node(tx, id).await?;
+                    record(tx, done || known, event).await?;
+                    // What follows for a hostile one may not have been done the last time.
+                    Ok(done || hostile)
                 }
                 .boxed()
             })

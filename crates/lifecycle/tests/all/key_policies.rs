@@ -260,6 +260,11 @@ async fn after_a_rotation_keys_are_sealed_anew_and_the_former_pair_goes() {
     let known = world.state(&b2).await;
     world.retire(&b2).await;
     assert_eq!(world.policies.rotate_of_node(b2.id, ALICE).await.unwrap(), [policy.row.id]);
+    assert_eq!(
+        world.policies.rotate_of_node(b2.id, ALICE).await.unwrap(),
+        Vec::<Uuid>::new(),
+        "nothing is left"
+    );
     let rotated = world.policies.view(policy.row.id).await.unwrap();
     let figures: Vec<_> =
         rotated.generations.iter().map(|one| (one.row.generation, one.wrapped, one.keys)).collect();

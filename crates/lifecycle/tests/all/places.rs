@@ -357,6 +357,7 @@ async fn a_retired_node_is_nobody_at_once() {
     .await;
     let again = world.places().retire(b.id(), false, "user:alice").await.unwrap_err();
     assert!(matches!(again, PlaceError::Retired), "{again}");
+    world.places().retire(b.id(), true, "user:alice").await.unwrap();
     let row = world.places().node_called("b").await.unwrap();
     assert!(row.hostile && row.retired_at_us.is_some() && !row.present);
     let live = world.places().nodes(&NodeQuery::default(), None, 10).await.unwrap().rows;

@@ -10,8 +10,8 @@ mod tokens;
 mod wraps;
 
 pub use nodes::{
-    KEM_OCTETS, NewStatement, NodeFilter, NodeRow, insert_node, is_node_taken, live_nodes, node_certified,
-    put_statements, retire_node, set_node_address, sign_nodes_of_site,
+    KEM_OCTETS, NewStatement, NodeFilter, NodeRow, insert_node, is_node_taken, live_nodes, mistrust_node,
+    node_certified, put_statements, retire_node, set_node_address, sign_nodes_of_site,
 };
 pub use policies::{
     GenerationRow, PolicyRemoval, PolicyRow, SEALED_SEEDS, count_policies, insert_policy, policy_seeds,
@@ -123,6 +123,7 @@ pub(crate) const ALL: &[&str] = &[
     nodes::CERTIFIED,
     nodes::ADDRESS,
     nodes::RETIRE,
+    nodes::MISTRUST,
     nodes::SIGN_SITE,
     presence::ENTER,
     presence::LEAVE,

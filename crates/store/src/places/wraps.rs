@@ -67,10 +67,14 @@ pub(super) const WRAPPED_NODES: &str = "-- key_policy_wraps_nodes
 SELECT node FROM key_policy_wraps WHERE policy = ?1 AND generation = ?2 AND removed_at IS NULL ORDER BY node";
 
 pub(super) const POLICIES_OF_NODE: &str = "-- key_policies_of_node
-SELECT DISTINCT policy FROM key_policy_wraps WHERE node = ?1";
+SELECT w.policy FROM key_policy_wraps w JOIN key_policies p ON p.uuid = w.policy AND p.generation = w.generation
+WHERE w.node = ?1 AND p.removed_at IS NULL ORDER BY w.policy";
 
+/// Who had a generation is known for as long as there is that generation: it may turn out later whom not to trust.
 pub(super) const PURGE: &str = "-- key_policy_wraps_purge
-DELETE FROM key_policy_wraps WHERE removed_at < ?1";
+DELETE FROM key_policy_wraps WHERE removed_at < ?1
+AND NOT EXISTS (SELECT 1 FROM key_policy_generations g WHERE g.policy = key_policy_wraps.policy
+                AND g.generation = key_policy_wraps.generation)";
 
 /// The public keys of nodes. `KEMS` of one database is one statement, of the other a call each.
 pub(super) const KEMS: Bulk = Bulk {
@@ -239,7 +243,7 @@ impl Store {
         rows.into_iter().map(|mut row| row.uuid()).collect()
     }
 
-    /// The policies of which a node has, or had, a generation.
+    /// The policies of which a node has, or had, the newest generation.
     ///
     /// # Errors
     /// Those of the database.

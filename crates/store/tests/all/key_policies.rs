@@ -194,6 +194,7 @@ pub(crate) async fn wraps_are_made_by_what_nodes_are_now(world: World) {
     assert_eq!(put(store, vec![wrap(&policy, 2, &here)]).await, Some(0), "no such generation");
     assert_eq!(store.wraps_of_policy(policy.id).await.unwrap(), [(1, 2)].into());
     assert_eq!(store.policies_of_node(a.id).await.unwrap(), [policy.id]);
+    assert_eq!(store.policies_of_node(Uuid::now_v7()).await.unwrap(), Vec::<Uuid>::new());
     let mut nodes = store.wrapped_nodes(policy.id, 1).await.unwrap();
     nodes.sort();
     assert_eq!(nodes, [a.id, b.id]);
@@ -208,6 +209,8 @@ pub(crate) async fn wraps_are_made_by_what_nodes_are_now(world: World) {
     assert_eq!(write!(store, |tx| withdraw_wraps(tx, &gone, seen, NOW)), 2);
     let gone = keys.clone();
     assert_eq!(write!(store, |tx| withdraw_wraps(tx, &gone, i64::MAX, NOW)), 0);
+    assert_eq!(store.purge_key_state(NOW + 1).await.unwrap(), 0, "who had the generation stays known");
+    assert_eq!(store.policies_of_node(b.id).await.unwrap(), [policy.id]);
     assert_eq!(walk_wraps(store).await, []);
     assert_eq!(put(store, vec![wrap(&policy, 1, &here)]).await, Some(1), "given back");
 

@@ -3,9 +3,9 @@
 use store::Store;
 use store::places::{
     KEM_OCTETS, NewStatement, NodeFilter, NodeLease, NodeRow, NodeTokenRow, SiteRow, delete_site, flip_nodes,
-    insert_node, insert_node_token, insert_site, is_node_taken, live_nodes, lock_site, node_certified,
-    put_leases, put_statements, retire_node, set_node_address, sign_nodes_of_site, take_changes, update_site,
-    use_node_token,
+    insert_node, insert_node_token, insert_site, is_node_taken, live_nodes, lock_site, mistrust_node,
+    node_certified, put_leases, put_statements, retire_node, set_node_address, sign_nodes_of_site,
+    take_changes, update_site, use_node_token,
 };
 use uuid::Uuid;
 
@@ -173,6 +173,10 @@ pub(crate) async fn nodes_are_found_by_key_name_and_site(world: World) {
     assert!(write!(store, |tx| node_certified(tx, id, &[1; 32], NOW + 5)));
     assert!(write!(store, |tx| retire_node(tx, id, NOW + 6, true)));
     assert!(!write!(store, |tx| retire_node(tx, id, NOW + 7, false)), "once");
+    assert!(!write!(store, |tx| mistrust_node(tx, id)), "known");
+    let id = b.id;
+    assert!(!write!(store, |tx| mistrust_node(tx, id)), "not retired");
+    let id = a.id;
     assert!(
         !write!(store, |tx| node_certified(tx, id, &[1; 32], NOW + 8)),
         "a retired one gets no certificate"
@@ -286,7 +290,9 @@ pub(crate) async fn nodes_come_and_go_with_their_leases(world: World) {
     beat(store, &[&all[3]], NOW + 9 * SECOND).await;
     assert_eq!(tell(store, NOW + 6 * SECOND).await, 0);
     let gone = store.key_node(id).await.unwrap().unwrap();
-    assert_eq!((gone.present, gone.lease_until_us), (false, 0));
+    assert_eq!((gone.present, gone.lease_until_us, gone.hostile), (false, 0, false));
+    assert!(write!(store, |tx| mistrust_node(tx, id)), "it turned out later");
+    assert!(store.key_node(id).await.unwrap().unwrap().hostile);
 }
 
 pub(crate) async fn changes_are_seen_in_the_order_of_their_numbers(world: World) {

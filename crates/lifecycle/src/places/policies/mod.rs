@@ -311,7 +311,8 @@ impl KeyPolicies {
         self.view(id).await
     }
 
-    /// Rotates every policy of which a node has, or had, a generation: for one that is not trusted any more. Says which.
+    /// Rotates every policy of which a node has, or had, the newest generation: for one that is retired and not trusted any
+    /// more. Says which. Repeated, it does what is left: the generations made since are not the node's.
     ///
     /// # Errors
     /// Those of [`Self::rotate`], after all were tried.
@@ -320,7 +321,8 @@ impl KeyPolicies {
         for policy in self.store().policies_of_node(node).await? {
             match self.rotate(policy, actor).await {
                 Ok(_) => rotated.push(policy),
-                Err(PolicyError::NotFound(_)) => {}
+                // Removed, or rotated by another since the node was retired.
+                Err(PolicyError::NotFound(_) | PolicyError::Changed) => {}
                 Err(error) => failed = Some(error),
             }
         }
