@@ -116,6 +116,9 @@ pub struct News {
     pub next: i64,
     /// There is more: ask again at once.
     pub more: bool,
+    /// Begin anew, as after a restored backup: what is not told in this answer and those that it goes on with is not there.
+    #[serde(default)]
+    pub anew: bool,
     /// Policies that are new, changed, or gone.
     pub policies: Vec<PolicyNews>,
     /// The node's wraps that are new or withdrawn. One comes no later than the keys that it opens.

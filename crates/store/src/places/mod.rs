@@ -200,6 +200,10 @@ pub async fn take_changes(tx: &mut Tx, count: usize) -> Result<i64, StoreError> 
     Ok(last - count + 1)
 }
 
+async fn last_change(tx: &mut Tx) -> Result<i64, StoreError> {
+    tx.row(CHANGES_LAST, Vec::new()).await?.map_or(Ok(0), |mut row| row.int())
+}
+
 /// Makes `key` the one that signs statements; false when there is one.
 ///
 /// # Errors

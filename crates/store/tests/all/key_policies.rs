@@ -2,7 +2,7 @@
 
 use store::Store;
 use store::places::{
-    GenerationRow, KEM_OCTETS, NewWrap, NodeRow, PlacedNode, PolicyRemoval, PolicyRow, Resealed,
+    GenerationRow, KEM_OCTETS, KeyState, NewWrap, NodeRow, PlacedNode, PolicyRemoval, PolicyRow, Resealed,
     SealedKeyRow, SealedPut, SiteRow, WrapKey, count_policies, count_sealed_keys, insert_policy, node_kems,
     policy_seeds, put_sealed_key, put_wraps, remove_policy, reseal_keys, retire_generations, retire_node,
     rotate_policy, update_site, withdraw_sealed_key, withdraw_wraps,
@@ -308,5 +308,33 @@ pub(crate) async fn a_node_reads_each_change_once_and_in_order(world: World) {
     assert_eq!(store.purge_key_state(NOW + 1).await.unwrap(), 3);
     let again = store.key_state(a.id, 0, 100).await.unwrap();
     assert_eq!((again.policies.len(), again.wraps.len(), again.keys.len()), (4, 4, 4));
-    assert!(!again.more && again.next == store.last_key_change().await.unwrap());
+    assert!(!again.more && !again.anew && again.next == store.last_key_change().await.unwrap());
+    // A number of another past.
+    let anew = store.key_state(a.id, again.next + 1, 100).await.unwrap();
+    assert_eq!(anew, KeyState { anew: true, ..again });
+}
+
+pub(crate) async fn a_page_for_a_node_is_bounded_by_octets(world: World) {
+    const OCTETS: usize = 1 << 20;
+    const PAGE: usize = 3 << 20;
+    let store = &world.store;
+    let policy = enter_policy(store, "eu").await.unwrap();
+    for (number, octets) in [(1, OCTETS), (2, OCTETS), (3, OCTETS), (4, 4 * OCTETS), (5, 10)] {
+        let key = sealed_key(number, &policy, 1);
+        let blob = vec![number; octets];
+        assert_eq!(write!(store, |tx| put_sealed_key(tx, &key, &blob)), SealedPut::Stored);
+    }
+    let (mut after, mut pages) = (0, Vec::new());
+    loop {
+        let page = store.key_state(Uuid::nil(), after, 100).await.unwrap();
+        let octets: usize = page.keys.iter().filter_map(|key| key.blob.as_ref()).map(Vec::len).sum();
+        assert!(octets <= PAGE || page.keys.len() == 1, "{octets} octets");
+        assert!(page.next > after);
+        pages.push(page.keys.iter().map(|key| key.spki_sha256[0]).collect::<Vec<_>>());
+        after = page.next;
+        if !page.more {
+            break;
+        }
+    }
+    assert_eq!(pages, [vec![1, 2], vec![3], vec![4], vec![5]]);
 }

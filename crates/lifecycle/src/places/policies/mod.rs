@@ -367,7 +367,7 @@ impl KeyPolicies {
     /// # Errors
     /// Those of the database.
     pub async fn news(&self, node: Uuid, after: i64) -> Result<News, PolicyError> {
-        let KeyState { policies, wraps, keys, next, more } = self.state_of(node, after).await?;
+        let KeyState { policies, wraps, keys, next, more, anew } = self.state_of(node, after).await?;
         let policies = policies.into_iter().map(|policy| {
             let PolicyChange { id, name, formula, generation, removed, .. } = policy;
             PolicyNews { id, name, formula, generation, removed }
@@ -381,7 +381,8 @@ impl KeyPolicies {
             let blob = blob.map(|blob| STANDARD.encode(blob));
             KeyNews { spki: STANDARD.encode(spki), name, kind, policy, generation, blob }
         });
-        Ok(News { next, more, policies: policies.collect(), wraps: wraps.collect(), keys: keys.collect() })
+        let (policies, wraps, keys) = (policies.collect(), wraps.collect(), keys.collect());
+        Ok(News { next, more, anew, policies, wraps, keys })
     }
 
     /// A new pair, its private half sealed under the master key.

@@ -223,6 +223,8 @@ struct NewsView {
     next: i64,
     /// There is more: ask again at once.
     more: bool,
+    /// Begin anew: what is not told in this answer and those that it goes on with is not there.
+    anew: bool,
     /// Policies that are new, changed, or gone.
     policies: Vec<PolicyNewsView>,
     /// The node's wraps that are new or withdrawn. One comes no later than the keys that it opens.
@@ -298,6 +300,7 @@ impl From<News> for NewsView {
         Self {
             next: told.next,
             more: told.more,
+            anew: told.anew,
             policies: told.policies.into_iter().map(policy).collect(),
             wraps: told.wraps.into_iter().map(wrap).collect(),
             keys: told.keys.into_iter().map(key).collect(),
@@ -305,7 +308,7 @@ impl From<News> for NewsView {
     }
 }
 
-/// Tells a node what changed of keys and policies: at most 500 of each, in the order in which they changed.
+/// Tells a node what changed of keys and policies: at most 500 of each and 6 MB, in the order in which they changed.
 #[utoipa::path(get, path = "/api/v1/key-nodes/self/state", operation_id = "readKeyNodeState", params(NewsParams),
     responses((status = 200, body = NewsView)))]
 async fn news(
