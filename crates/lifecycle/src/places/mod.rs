@@ -27,7 +27,7 @@ use store::{AuditEvent, Clock, Store, StoreError, Tx};
 use tokio::sync::OnceCell;
 use uuid::Uuid;
 
-use crate::joining::{Certify, CertifyError, IdentityKey};
+use crate::joining::{Certify, CertifyError, IdentityKey, check_name};
 use beats::Beats;
 use round::Steadiness;
 use view::View;
@@ -193,6 +193,15 @@ async fn record(tx: &mut Tx, done: bool, event: AuditEvent) -> Result<bool, Stor
 #[must_use]
 pub fn stored_attributes(json: &str) -> Attributes {
     serde_json::from_str(json).unwrap_or_default()
+}
+
+/// Sites and nodes are named where they could be meant by their identities.
+fn check_place_name(name: &str) -> Result<(), PlaceError> {
+    check_name(name).map_err(PlaceError::Invalid)?;
+    if name.parse::<Uuid>().is_ok() {
+        return Err(PlaceError::Invalid(format!("{name:?} is no name but an identity: choose another")));
+    }
+    Ok(())
 }
 
 fn to_store(attributes: &Attributes) -> String {

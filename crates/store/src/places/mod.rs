@@ -19,10 +19,13 @@ pub use policies::{
 };
 pub use presence::{NodeLease, flip_nodes, put_leases};
 pub use sealed_keys::{
-    Resealed, SealedKeyRow, SealedPut, count_sealed_keys, put_sealed_key, reseal_keys, withdraw_sealed_key,
+    Resealed, SealedKeyRow, SealedPut, count_sealed_keys, is_key_sealed, put_sealed_key, reseal_keys,
+    withdraw_sealed_key,
 };
 pub use state::{KeyChange, KeyState, PolicyChange, WrapChange};
-pub use tokens::{NodeTokenRow, delete_node_token, delete_node_tokens_of, insert_node_token, use_node_token};
+pub use tokens::{
+    NodeTokenRow, delete_node_token, delete_node_tokens_of, insert_node_token, node_token, use_node_token,
+};
 pub use wraps::{NewWrap, PlacedNode, WrapKey, node_kems, put_wraps, withdraw_wraps};
 
 use uuid::Uuid;
@@ -106,6 +109,7 @@ pub(crate) const ALL: &[&str] = &[
     SIGNER,
     SIGNER_CLAIM,
     tokens::INSERT,
+    tokens::TOKEN,
     tokens::USE,
     tokens::USED_FOR,
     tokens::DELETE,

@@ -3,9 +3,9 @@
 use store::Store;
 use store::places::{
     GenerationRow, KEM_OCTETS, KeyState, NewWrap, NodeRow, PlacedNode, PolicyRemoval, PolicyRow, Resealed,
-    SealedKeyRow, SealedPut, SiteRow, WrapKey, count_policies, count_sealed_keys, insert_policy, node_kems,
-    policy_seeds, put_sealed_key, put_wraps, remove_policy, reseal_keys, retire_generations, retire_node,
-    rotate_policy, update_site, withdraw_sealed_key, withdraw_wraps,
+    SealedKeyRow, SealedPut, SiteRow, WrapKey, count_policies, count_sealed_keys, insert_policy,
+    is_key_sealed, node_kems, policy_seeds, put_sealed_key, put_wraps, remove_policy, reseal_keys,
+    retire_generations, retire_node, rotate_policy, update_site, withdraw_sealed_key, withdraw_wraps,
 };
 use uuid::Uuid;
 
@@ -164,6 +164,9 @@ pub(crate) async fn keys_are_sealed_to_the_newest_generation(world: World) {
     assert_eq!(store.sealed_key(&[1; 32]).await.unwrap().unwrap(), again, "it came first when it came first");
     assert_eq!(store.sealed_keys_by_generation(id).await.unwrap(), [(1, 1), (2, 1)].into());
     assert_eq!(write!(store, |tx| count_sealed_keys(tx)), 2);
+    for (number, there) in [(1, true), (9, false)] {
+        assert_eq!(write!(store, |tx| is_key_sealed(tx, &[number; 32])), there);
+    }
     for (number, there) in [(1, true), (1, false), (9, false)] {
         assert_eq!(write!(store, |tx| withdraw_sealed_key(tx, &[number; 32], NOW)), there);
     }
