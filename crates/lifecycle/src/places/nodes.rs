@@ -1,7 +1,6 @@
 //! Nodes: who they are, that they are there, and what the others are told.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 
 use futures_util::FutureExt;
 use keyless::places::Attributes;
@@ -117,6 +116,7 @@ impl Places {
             })
             .await?;
         self.0.beats.forget(id);
+        self.0.numbers.forget(id);
         self.look().await?;
         if done { Ok(()) } else { Err(PlaceError::Retired) }
     }
@@ -169,7 +169,7 @@ impl Places {
             beat_every_ms: BEAT_EVERY.as_millis() as u64,
             lease_ms: LEASE.as_millis() as u64,
             membership: self.0.view.membership(beat.since),
-            state: self.0.key_state.load(Ordering::Relaxed),
+            state: self.0.numbers.of(node),
         })
     }
 

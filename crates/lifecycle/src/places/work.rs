@@ -87,7 +87,7 @@ pub struct BeatAnswer {
     pub lease_ms: u64,
     /// What changed among all nodes, itself included.
     pub membership: Membership,
-    /// The number of the last change of policies and sealed keys: what is new is asked for as [`News`].
+    /// The number of the last change of policies, sealed keys and the node's wraps: what is new is asked for as [`News`].
     #[serde(default)]
     pub state: i64,
 }

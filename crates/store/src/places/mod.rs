@@ -152,6 +152,7 @@ pub(crate) const ALL: &[&str] = &[
     SEALED_SEEDS.heads,
     wraps::PLACED,
     wraps::LIVE,
+    wraps::CHANGED,
     wraps::OF_POLICY,
     wraps::WRAPPED_NODES,
     wraps::POLICIES_OF_NODE,

@@ -94,7 +94,6 @@ WHERE changed > ?1 AND changed <= ?2 ORDER BY changed LIMIT ?3";
 pub(super) const STATE_LAST: &str = "-- key_state_last
 SELECT COALESCE(MAX(changed), 0) FROM (
 SELECT MAX(changed) AS changed FROM key_policies UNION ALL
-SELECT MAX(changed) FROM key_policy_wraps UNION ALL
 SELECT MAX(changed) FROM sealed_keys) AS last";
 
 impl KeyState {
@@ -122,8 +121,8 @@ impl KeyState {
 }
 
 impl Store {
-    /// The number of the last change of policies, wraps and sealed keys, 0 before the first: a look at the end of three
-    /// indexes.
+    /// The number of the last change of policies and sealed keys, which all nodes read, 0 before the first: a look at the
+    /// end of two indexes. Wraps are one node's each: [`Self::wraps_changed`].
     ///
     /// # Errors
     /// Those of the database.

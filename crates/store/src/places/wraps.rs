@@ -70,6 +70,10 @@ pub(super) const POLICIES_OF_NODE: &str = "-- key_policies_of_node
 SELECT w.policy FROM key_policy_wraps w JOIN key_policies p ON p.uuid = w.policy AND p.generation = w.generation
 WHERE w.node = ?1 AND p.removed_at IS NULL ORDER BY w.policy";
 
+pub(super) const CHANGED: &str = "-- key_policy_wraps_changed
+SELECT node, MAX(changed) FROM (
+SELECT node, changed FROM key_policy_wraps WHERE changed > ?1 ORDER BY changed LIMIT ?2) AS later GROUP BY node";
+
 /// Who had a generation is known for as long as there is that generation: it may turn out later whom not to trust.
 pub(super) const PURGE: &str = "-- key_policy_wraps_purge
 DELETE FROM key_policy_wraps WHERE removed_at < ?1
@@ -222,6 +226,17 @@ impl Store {
             Ok(WrapKey { policy: row.uuid()?, generation: row.number()?, node: row.uuid()? })
         };
         rows.into_iter().map(read).collect()
+    }
+
+    /// The nodes of which wraps changed after the change `after`, each with the number of its last; of the first `limit`
+    /// wraps. Ask again after the highest number.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn wraps_changed(&self, after: i64, limit: usize) -> Result<Vec<(Uuid, i64)>, StoreError> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let rows = self.rows(Cost::Point, CHANGED, vec![after.into(), limit.into()]).await?;
+        rows.into_iter().map(|mut row| Ok((row.uuid()?, row.int()?))).collect()
     }
 
     /// How many nodes have each generation of a policy.

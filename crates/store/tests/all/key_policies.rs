@@ -190,9 +190,17 @@ pub(crate) async fn wraps_are_made_by_what_nodes_are_now(world: World) {
     assert_eq!((kems.len(), &kems[&a.id]), (2, &a.kem));
 
     let (here, there) = (placed(store, &a).await, placed(store, &b).await);
+    let last = store.last_key_state().await.unwrap();
+    assert_eq!(last, policy.changed);
     let before = store.statements_sent();
     assert_eq!(put(store, vec![wrap(&policy, 1, &here), wrap(&policy, 1, &there)]).await, Some(2));
     assert_eq!(store.statements_sent() - before, 3, "the sites, the numbers, the rows");
+    assert_eq!(store.last_key_state().await.unwrap(), last, "wraps are their nodes' affair");
+    let mut changed = store.wraps_changed(last, 10).await.unwrap();
+    changed.sort_by_key(|(_, number)| *number);
+    assert_eq!(changed, [(a.id, last + 1), (b.id, last + 2)]);
+    assert_eq!(store.wraps_changed(last, 1).await.unwrap(), [(a.id, last + 1)]);
+    assert_eq!(store.wraps_changed(last + 1, 1).await.unwrap(), [(b.id, last + 2)]);
     assert_eq!(put(store, vec![wrap(&policy, 1, &here)]).await, Some(0), "it has it");
     assert_eq!(put(store, vec![wrap(&policy, 2, &here)]).await, Some(0), "no such generation");
     assert_eq!(store.wraps_of_policy(policy.id).await.unwrap(), [(1, 2)].into());

@@ -185,7 +185,8 @@ struct BeatView {
     lease_ms: u64,
     /// What changed among all nodes, itself included.
     membership: MembershipView,
-    /// The number of the last change of policies and sealed keys: what is new is at `/key-nodes/self/state`.
+    /// The number of the last change of policies, sealed keys and the node's wraps: what is new is at
+    /// `/key-nodes/self/state`.
     state: i64,
 }
 
