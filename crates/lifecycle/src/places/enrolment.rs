@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures_util::FutureExt;
-use keyless::places::{Attributes, SignedStatement};
+use keyless::places::{Attributes, BadAttribute, SignedStatement};
 use keys::sealed::KemPublic;
 use serde_json::json;
 use store::places::{NodeRow, NodeTokenRow};
@@ -14,8 +14,11 @@ use zeroize::Zeroizing;
 
 use super::nodes::check_address;
 use super::work::{EnrolledNode, NodeEnrolment};
-use super::{NODES_MAX, PlaceError, Places, node_domain, node_uri, record, stored_attributes, to_store};
-use crate::joining::{ProvedKey, Token, check_name, check_seconds, hash_of, identity_of, other_name};
+use super::{
+    NODES_MAX, PlaceError, Places, check_place_name, node_domain, node_uri, record, stored_attributes,
+    to_store,
+};
+use crate::joining::{ProvedKey, Token, check_seconds, hash_of, identity_of, other_name};
 
 /// What a token begins with, so that it is recognized where it leaks.
 const TOKEN_PREFIX: &str = "bulla-node-";
@@ -224,7 +227,7 @@ impl Places {
     ) -> Result<NodeRow, PlaceError> {
         let (now, id) = (self.now_us(), Uuid::now_v7());
         let mut name = request.name.clone().unwrap_or_else(|| format!("node-{id}"));
-        check_name(&name).map_err(PlaceError::Invalid)?;
+        check_place_name(&name)?;
         for _ in 0..NAMES_TRIED {
             let row = NodeRow {
                 id,
@@ -262,6 +265,11 @@ impl Places {
                 Entered::Done(row) => return Ok(*row),
                 Entered::BadToken => return Err(PlaceError::Token),
                 Entered::Full => return Err(PlaceError::Full { what: "nodes", max: NODES_MAX }),
+                Entered::Misfit(error) => {
+                    return Err(PlaceError::Invalid(format!(
+                        "the site has changed since the token was made ({error} together): make a new token"
+                    )));
+                }
                 Entered::Taken => name = other_name(&name, id),
             }
         }
@@ -282,6 +290,8 @@ enum Entered {
     BadToken,
     Taken,
     Full,
+    /// The site's attributes and the token's are no node's together.
+    Misfit(BadAttribute),
 }
 
 /// Token, node, identity and audit together, or nothing: a token is not lost for a name that is taken.
@@ -294,11 +304,15 @@ async fn enter(tx: &mut Tx, mut new: NewNode) -> Result<Entered, StoreError> {
     if places::live_nodes(tx, None).await? >= NODES_MAX {
         return Ok(Entered::Full);
     }
+    let Some(token) = places::node_token(tx, &new.token, at).await? else { return Ok(Entered::BadToken) };
+    // Until the commit it stays, and stays as it is. Before its token is written, as whoever removes it does.
+    let Some(site) = places::lock_site(tx, token.site).await? else { return Ok(Entered::BadToken) };
+    if let Err(error) = stored_attributes(&site.attributes).with(&stored_attributes(&token.attributes)) {
+        return Ok(Entered::Misfit(error));
+    }
     let Some(token) = places::use_node_token(tx, &new.token, at, row.id).await? else {
         return Ok(Entered::BadToken);
     };
-    // Until the commit it stays, and stays as it is.
-    let Some(site) = places::lock_site(tx, token.site).await? else { return Ok(Entered::BadToken) };
     (row.site, row.site_name, row.site_attributes) = (site.id, site.name, site.attributes);
     row.attributes = token.attributes;
     row.changed = places::take_changes(tx, 1).await?;

@@ -8,6 +8,7 @@
 mod beats;
 mod enrolment;
 mod nodes;
+mod numbers;
 pub mod policies;
 mod round;
 mod sites;
@@ -16,7 +17,7 @@ mod view;
 pub mod work;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicI64;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use ::authority::keystore::{KeyStore, KeyStoreError};
@@ -27,8 +28,9 @@ use store::{AuditEvent, Clock, Store, StoreError, Tx};
 use tokio::sync::OnceCell;
 use uuid::Uuid;
 
-use crate::joining::{Certify, CertifyError, IdentityKey};
+use crate::joining::{Certify, CertifyError, IdentityKey, check_name};
 use beats::Beats;
+use numbers::Numbers;
 use round::Steadiness;
 use view::View;
 
@@ -129,12 +131,14 @@ struct Inner {
     parts: PlacesParts,
     beats: Beats,
     view: View,
-    /// One look at a time: those who come together need no second.
-    looking: tokio::sync::Mutex<()>,
+    /// Looks begun.
+    looks: AtomicU64,
+    /// One look at a time: the number of the last that came to its end. Those who come together need no second.
+    looked: tokio::sync::Mutex<u64>,
     signer: OnceCell<Uuid>,
     steadiness: Mutex<Steadiness>,
-    /// The number of the last change of policies and sealed keys that this server knows of.
-    key_state: AtomicI64,
+    /// The numbers of the last changes of policies, wraps and sealed keys that this server knows of.
+    numbers: Numbers,
 }
 
 impl Places {
@@ -145,10 +149,11 @@ impl Places {
             parts,
             beats: Beats::default(),
             view: View::default(),
-            looking: tokio::sync::Mutex::default(),
+            looks: AtomicU64::new(0),
+            looked: tokio::sync::Mutex::default(),
             signer: OnceCell::new(),
             steadiness: Mutex::default(),
-            key_state: AtomicI64::new(0),
+            numbers: Numbers::default(),
         }))
     }
 
@@ -193,6 +198,15 @@ async fn record(tx: &mut Tx, done: bool, event: AuditEvent) -> Result<bool, Stor
 #[must_use]
 pub fn stored_attributes(json: &str) -> Attributes {
     serde_json::from_str(json).unwrap_or_default()
+}
+
+/// Sites and nodes are named where they could be meant by their identities.
+fn check_place_name(name: &str) -> Result<(), PlaceError> {
+    check_name(name).map_err(PlaceError::Invalid)?;
+    if name.parse::<Uuid>().is_ok() {
+        return Err(PlaceError::Invalid(format!("{name:?} is no name but an identity: choose another")));
+    }
+    Ok(())
 }
 
 fn to_store(attributes: &Attributes) -> String {

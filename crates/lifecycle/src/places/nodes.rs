@@ -1,7 +1,6 @@
 //! Nodes: who they are, that they are there, and what the others are told.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 
 use futures_util::FutureExt;
 use keyless::places::Attributes;
@@ -89,10 +88,10 @@ impl Places {
     }
 
     /// Retires a node: it is not let in any more, and the others are told that it is gone. `hostile`: it is not trusted any
-    /// more, and neither is what was open to it.
+    /// more, and neither is what was open to it; this may be said of one that is retired already, and again.
     ///
     /// # Errors
-    /// [`PlaceError`].
+    /// [`PlaceError::Retired`] for one that is, unless it is hostile; others.
     pub async fn retire(&self, id: Uuid, hostile: bool, actor: &str) -> Result<(), PlaceError> {
         self.node(id).await?;
         // Beside its retirement, which alone keeps it out.
@@ -108,12 +107,16 @@ impl Places {
                     if let (true, Some(revision)) = (done, identity) {
                         store::delete_identity(tx, id, revision).await?;
                     }
-                    record(tx, done, event).await
+                    let known = !done && hostile && store::places::mistrust_node(tx, id).await?;
+                    record(tx, done || known, event).await?;
+                    // What follows for a hostile one may not have been done the last time.
+                    Ok(done || hostile)
                 }
                 .boxed()
             })
             .await?;
         self.0.beats.forget(id);
+        self.0.numbers.forget(id);
         self.look().await?;
         if done { Ok(()) } else { Err(PlaceError::Retired) }
     }
@@ -166,7 +169,7 @@ impl Places {
             beat_every_ms: BEAT_EVERY.as_millis() as u64,
             lease_ms: LEASE.as_millis() as u64,
             membership: self.0.view.membership(beat.since),
-            state: self.0.key_state.load(Ordering::Relaxed),
+            state: self.0.numbers.of(node),
         })
     }
 

@@ -19,6 +19,8 @@ const IDLE_ROUNDS: u32 = 8;
 const PURGE_EVERY: Duration = Duration::from_secs(3_600);
 /// Rows of one look.
 const LOOK_ROWS: usize = 1_000;
+/// Wraps of one look, 10 ms of the database; their nodes ask for all that there is, and the rest follows with the next.
+const LOOK_WRAPS: usize = 10_000;
 
 /// Since when this server has heard beats without a gap. After one (it was stopped, or the database was away) all leases
 /// are over, and nobody may be called gone before having had the time to be heard again.
@@ -52,7 +54,7 @@ impl Places {
         let (mut rounds, mut purges) = (every(ROUND), every(PURGE_EVERY));
         let mut number = 0_u32;
         loop {
-            let result = tokio::select! {
+            let failed: Vec<PlaceError> = tokio::select! {
                 () = stop.cancelled() => return,
                 _ = rounds.tick() => {
                     number = number.wrapping_add(1);
@@ -61,19 +63,24 @@ impl Places {
                     }
                     self.round().await
                 }
-                _ = purges.tick() => self.purge().await,
+                _ = purges.tick() => self.purge().await.err().into_iter().collect(),
             };
-            if let Err(error) = result {
+            for error in failed {
                 tracing::warn!(%error, "a round of the key service's nodes failed");
             }
         }
     }
 
-    async fn round(&self) -> Result<(), PlaceError> {
-        self.write_beats().await?;
-        self.tell().await?;
-        self.sign_due().await?;
-        self.look().await
+    /// What failed. Without a key that signs, it is still looked at who came and went.
+    async fn round(&self) -> Vec<PlaceError> {
+        // Where beats are not written, leases are over that are none: nobody is called gone by them.
+        let told = match self.write_beats().await {
+            Ok(()) => self.tell().await,
+            failed => failed,
+        };
+        let (signed, looked) = (self.sign_due().await, self.look().await);
+        let all = [told.map_err(PlaceError::from), signed.map(drop), looked];
+        all.into_iter().filter_map(Result::err).collect()
     }
 
     async fn purge(&self) -> Result<(), PlaceError> {
@@ -117,9 +124,15 @@ impl Places {
         Ok(())
     }
 
-    /// Brings the view up to date, and the number of what is new of sealed keys.
+    /// Brings the view up to date, and the numbers of what is new of sealed keys. Who waits while others look has what one
+    /// sees that began meanwhile.
     pub(super) async fn look(&self) -> Result<(), PlaceError> {
-        let _one = self.0.looking.lock().await;
+        let asked = self.0.looks.load(Ordering::SeqCst);
+        let mut looked = self.0.looked.lock().await;
+        if *looked > asked {
+            return Ok(());
+        }
+        let number = self.0.looks.fetch_add(1, Ordering::SeqCst) + 1;
         loop {
             let rows = self.store().key_nodes_changed(self.0.view.last(), LOOK_ROWS).await?;
             let whole = rows.len() == LOOK_ROWS;
@@ -128,7 +141,13 @@ impl Places {
                 break;
             }
         }
-        self.0.key_state.store(self.store().last_key_state().await?, Ordering::Relaxed);
+        let (store, numbers) = (self.store(), &self.0.numbers);
+        if numbers.seen() == 0 {
+            numbers.begin(store.last_key_change().await?);
+        }
+        let own = store.wraps_changed(numbers.seen(), LOOK_WRAPS).await?;
+        numbers.take(store.last_key_state().await?, own);
+        *looked = number;
         Ok(())
     }
 }

@@ -87,7 +87,7 @@ pub struct BeatAnswer {
     pub lease_ms: u64,
     /// What changed among all nodes, itself included.
     pub membership: Membership,
-    /// The number of the last change of policies and sealed keys: what is new is asked for as [`News`].
+    /// The number of the last change of policies, sealed keys and the node's wraps: what is new is asked for as [`News`].
     #[serde(default)]
     pub state: i64,
 }
@@ -116,7 +116,7 @@ pub struct News {
     pub next: i64,
     /// There is more: ask again at once.
     pub more: bool,
-    /// Begin anew: what is not told in this answer and those that it goes on with is not there.
+    /// Begin anew, as after a restored backup: what is not told in this answer and those that it goes on with is not there.
     #[serde(default)]
     pub anew: bool,
     /// Policies that are new, changed, or gone.

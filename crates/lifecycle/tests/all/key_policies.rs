@@ -260,6 +260,11 @@ async fn after_a_rotation_keys_are_sealed_anew_and_the_former_pair_goes() {
     let known = world.state(&b2).await;
     world.retire(&b2).await;
     assert_eq!(world.policies.rotate_of_node(b2.id, ALICE).await.unwrap(), [policy.row.id]);
+    assert_eq!(
+        world.policies.rotate_of_node(b2.id, ALICE).await.unwrap(),
+        Vec::<Uuid>::new(),
+        "nothing is left"
+    );
     let rotated = world.policies.view(policy.row.id).await.unwrap();
     let figures: Vec<_> =
         rotated.generations.iter().map(|one| (one.row.generation, one.wrapped, one.keys)).collect();
@@ -356,6 +361,7 @@ async fn a_key_that_does_not_open_keeps_its_generation_and_nobody_else() {
     for (change, part) in [
         (NewSealedKey { blob: vec![1; 50], ..new.clone() }, "50 octets"),
         (NewSealedKey { blob: vec![9; 1_400], ..new.clone() }, "algorithm 9"),
+        (NewSealedKey { blob: [&[1][..], &[0; 1_400]].concat(), ..new.clone() }, "at most"),
         (NewSealedKey { spki: b"no key".to_vec(), ..new.clone() }, "public half"),
         (NewSealedKey { name: " a".to_owned(), ..new.clone() }, "name"),
         (NewSealedKey { policy: Uuid::now_v7(), ..new.clone() }, "no key policy"),
@@ -363,6 +369,29 @@ async fn a_key_that_does_not_open_keeps_its_generation_and_nobody_else() {
         let error = world.policies.put_key(change, ALICE).await.unwrap_err().to_string();
         assert!(error.contains(part), "{error}");
     }
+}
+
+#[tokio::test]
+async fn a_pair_that_does_not_open_holds_up_no_other_policy() {
+    let world = World::new().await;
+    let berlin = world.site("berlin", r#"{"country":"DE"}"#).await;
+    world.node("b1", &berlin, "{}").await;
+    // Made by a server with a master key that this one has not.
+    let strange = KeyStore::new(world.store.clone(), Keyring::ephemeral(), Clock::system());
+    let strange = KeyPolicies::new(world.store.clone(), strange, Clock::system());
+    let first = strange.create("a", "country: DE", ALICE).await.unwrap();
+    let second = world.policies.create("b", "country: DE", ALICE).await.unwrap();
+    for policy in [&first, &second] {
+        world.seal(policy, &key()).await.unwrap();
+    }
+    strange.rotate(first.row.id, ALICE).await.unwrap();
+    world.policies.rotate(second.row.id, ALICE).await.unwrap();
+    assert_eq!(world.policies.reseal().await.unwrap(), 1);
+    assert_eq!(world.policies.failures().1, 1);
+    assert_eq!(world.policies.view(second.row.id).await.unwrap().generations.len(), 1);
+    assert_eq!(strange.reseal().await.unwrap(), 1);
+    assert_eq!(world.policies.reseal().await.unwrap(), 0);
+    assert_eq!(world.policies.failures().1, 0);
 }
 
 #[tokio::test]

@@ -264,6 +264,7 @@ async fn what_cannot_be_a_node_is_refused_before_the_token_is_used() {
         NodeEnrolment { kem: "!".to_owned(), ..good() },
         NodeEnrolment { address: "nowhere".to_owned(), ..good() },
         NodeEnrolment { name: Some("a/b".to_owned()), ..good() },
+        NodeEnrolment { name: Some(Uuid::now_v7().to_string()), ..good() },
     ] {
         let refused = world.places().enroll(&bad).await.err().unwrap();
         assert!(matches!(refused, PlaceError::Invalid(_) | PlaceError::Csr(_)), "{refused}");
@@ -279,6 +280,26 @@ async fn what_cannot_be_a_node_is_refused_before_the_token_is_used() {
     // A name that is taken is no reason to be refused.
     let again = world.node("berlin", "b1").await;
     assert!(again.enrolled.name.starts_with("b1-") && first.name == "b1", "{}", again.enrolled.name);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_is_not_used_up_by_a_site_that_has_become_too_much_for_it() {
+    let world = World::with(1).await;
+    let places = world.places();
+    let names: Vec<String> = (0..32).map(|number| format!("a{number}")).collect();
+    let all: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "1")).collect();
+    let berlin = world.site("berlin", &all[..20]).await;
+    let token = world.token("berlin", &all[20..]).await;
+    let host = Host::new("b1");
+    places
+        .update_site(berlin, 1, site("berlin", &[&all[..20], &[("more", "1")]].concat()), "user:alice")
+        .await
+        .unwrap();
+    let refused = places.enroll(&host.enrolment(&token)).await.unwrap_err();
+    assert!(matches!(refused, PlaceError::Invalid(_)), "{refused}");
+    assert!(refused.to_string().contains("make a new token"), "{refused}");
+    places.update_site(berlin, 2, site("berlin", &all[..20]), "user:alice").await.unwrap();
+    places.enroll(&host.enrolment(&token)).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -357,6 +378,7 @@ async fn a_retired_node_is_nobody_at_once() {
     .await;
     let again = world.places().retire(b.id(), false, "user:alice").await.unwrap_err();
     assert!(matches!(again, PlaceError::Retired), "{again}");
+    world.places().retire(b.id(), true, "user:alice").await.unwrap();
     let row = world.places().node_called("b").await.unwrap();
     assert!(row.hostile && row.retired_at_us.is_some() && !row.present);
     let live = world.places().nodes(&NodeQuery::default(), None, 10).await.unwrap().rows;

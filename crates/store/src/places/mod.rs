@@ -10,8 +10,8 @@ mod tokens;
 mod wraps;
 
 pub use nodes::{
-    KEM_OCTETS, NewStatement, NodeFilter, NodeRow, insert_node, is_node_taken, live_nodes, node_certified,
-    put_statements, retire_node, set_node_address, sign_nodes_of_site,
+    KEM_OCTETS, NewStatement, NodeFilter, NodeRow, insert_node, is_node_taken, live_nodes, mistrust_node,
+    node_certified, put_statements, retire_node, set_node_address, sign_nodes_of_site,
 };
 pub use policies::{
     GenerationRow, PolicyRemoval, PolicyRow, SEALED_SEEDS, count_policies, insert_policy, policy_seeds,
@@ -19,10 +19,13 @@ pub use policies::{
 };
 pub use presence::{NodeLease, flip_nodes, put_leases};
 pub use sealed_keys::{
-    Resealed, SealedKeyRow, SealedPut, count_sealed_keys, put_sealed_key, reseal_keys, withdraw_sealed_key,
+    Resealed, SealedKeyRow, SealedPut, count_sealed_keys, is_key_sealed, put_sealed_key, reseal_keys,
+    withdraw_sealed_key,
 };
 pub use state::{KeyChange, KeyState, PolicyChange, WrapChange};
-pub use tokens::{NodeTokenRow, delete_node_token, delete_node_tokens_of, insert_node_token, use_node_token};
+pub use tokens::{
+    NodeTokenRow, delete_node_token, delete_node_tokens_of, insert_node_token, node_token, use_node_token,
+};
 pub use wraps::{NewWrap, PlacedNode, WrapKey, node_kems, put_wraps, withdraw_wraps};
 
 use uuid::Uuid;
@@ -106,6 +109,7 @@ pub(crate) const ALL: &[&str] = &[
     SIGNER,
     SIGNER_CLAIM,
     tokens::INSERT,
+    tokens::TOKEN,
     tokens::USE,
     tokens::USED_FOR,
     tokens::DELETE,
@@ -123,6 +127,7 @@ pub(crate) const ALL: &[&str] = &[
     nodes::CERTIFIED,
     nodes::ADDRESS,
     nodes::RETIRE,
+    nodes::MISTRUST,
     nodes::SIGN_SITE,
     presence::ENTER,
     presence::LEAVE,
@@ -147,6 +152,7 @@ pub(crate) const ALL: &[&str] = &[
     SEALED_SEEDS.heads,
     wraps::PLACED,
     wraps::LIVE,
+    wraps::CHANGED,
     wraps::OF_POLICY,
     wraps::WRAPPED_NODES,
     wraps::POLICIES_OF_NODE,
@@ -197,6 +203,10 @@ pub async fn take_changes(tx: &mut Tx, count: usize) -> Result<i64, StoreError> 
     let last = row
         .map_or_else(|| Err(StoreError::Corrupt("key_places has no row".to_owned())), |mut row| row.int())?;
     Ok(last - count + 1)
+}
+
+async fn last_change(tx: &mut Tx) -> Result<i64, StoreError> {
+    tx.row(CHANGES_LAST, Vec::new()).await?.map_or(Ok(0), |mut row| row.int())
 }
 
 /// Makes `key` the one that signs statements; false when there is one.

@@ -127,6 +127,9 @@ pub(super) const RETIRE: &str = "-- key_node_retire
 UPDATE key_nodes SET retired_at = ?2, hostile = ?3, changed = ?4, revision = revision + 1
 WHERE uuid = ?1 AND retired_at IS NULL";
 
+pub(super) const MISTRUST: &str = "-- key_node_mistrust
+UPDATE key_nodes SET hostile = 1, revision = revision + 1 WHERE uuid = ?1 AND retired_at IS NOT NULL AND hostile = 0";
+
 pub(super) const SIGN_SITE: &str = "-- key_nodes_sign_site
 UPDATE key_nodes SET sign_at = CASE WHEN sign_at > 0 THEN 0 ELSE sign_at - 1 END
 WHERE site = ?1 AND retired_at IS NULL";
@@ -236,6 +239,14 @@ pub async fn retire_node(tx: &mut Tx, id: Uuid, at_us: i64, hostile: bool) -> Re
         super::presence::leave(tx, id).await?;
     }
     Ok(retired)
+}
+
+/// Notes of a retired node that it is not trusted any more; false when that is known, or it is not retired.
+///
+/// # Errors
+/// Those of the database.
+pub async fn mistrust_node(tx: &mut Tx, id: Uuid) -> Result<bool, StoreError> {
+    Ok(tx.execute(MISTRUST, vec![id.into()]).await? == 1)
 }
 
 /// Puts statements in place of the last ones, each as a change of its own.

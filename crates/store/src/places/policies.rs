@@ -223,9 +223,11 @@ pub async fn remove_policy(tx: &mut Tx, id: Uuid, at_us: i64) -> Result<PolicyRe
 /// # Errors
 /// Those of the database.
 pub async fn retire_generations(tx: &mut Tx, policy: Uuid, newest: u32) -> Result<u64, StoreError> {
-    let changed = super::take_changes(tx, 1).await?;
+    // Held, and none taken while nothing goes: a number moves every server to look at all policies again.
+    super::take_changes(tx, 0).await?;
     let gone = tx.execute(RETIRE, vec![policy.into(), i64::from(newest).into()]).await?;
     if gone > 0 {
+        let changed = super::take_changes(tx, 1).await?;
         tx.execute(TOUCH, vec![policy.into(), changed.into()]).await?;
     }
     Ok(gone)

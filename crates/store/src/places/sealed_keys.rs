@@ -111,6 +111,14 @@ AND sealed_keys.removed_at IS NULL RETURNING sealed_keys.generation",
 pub(super) const PURGE: &str = "-- sealed_keys_purge
 DELETE FROM sealed_keys WHERE removed_at < ?1";
 
+/// Whether a key is sealed, to whatever policy.
+///
+/// # Errors
+/// Those of the database.
+pub async fn is_key_sealed(tx: &mut Tx, spki_sha256: &[u8; 32]) -> Result<bool, StoreError> {
+    Ok(tx.row(KEY, vec![spki_sha256.as_slice().into()]).await?.is_some())
+}
+
 /// How many keys are sealed, to all policies.
 ///
 /// # Errors

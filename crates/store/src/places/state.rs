@@ -1,5 +1,6 @@
 //! What a node reads: everything that changed since it last asked.
 
+use futures_util::FutureExt;
 use uuid::Uuid;
 
 use crate::error::StoreError;
@@ -70,7 +71,13 @@ pub struct KeyState {
     pub next: i64,
     /// Whether there is more after it.
     pub more: bool,
+    /// The number asked with was never given, as after a restored backup: this begins anew.
+    pub anew: bool,
 }
+
+/// Octets of a page, of what is text or sealed: as JSON, with what is sealed in base64, 6 MB at most. Nodes read 8 MiB.
+/// One change alone may have more.
+const PAGE_OCTETS_MAX: usize = 3 * 1_024 * 1_024;
 
 pub(super) const POLICIES: &str = "-- key_state_policies
 SELECT uuid, name, formula, generation, COALESCE(removed_at, 0), changed FROM key_policies
@@ -87,12 +94,35 @@ WHERE changed > ?1 AND changed <= ?2 ORDER BY changed LIMIT ?3";
 pub(super) const STATE_LAST: &str = "-- key_state_last
 SELECT COALESCE(MAX(changed), 0) FROM (
 SELECT MAX(changed) AS changed FROM key_policies UNION ALL
-SELECT MAX(changed) FROM key_policy_wraps UNION ALL
 SELECT MAX(changed) FROM sealed_keys) AS last";
 
+impl KeyState {
+    /// The number of the last change that is in the page's octets with all before it, of all kinds.
+    fn end_by_octets(&self) -> i64 {
+        let sealed = |blob: &Option<Vec<u8>>| blob.as_ref().map_or(0, Vec::len);
+        let policies = self.policies.iter().map(|one| (one.changed, one.name.len() + one.formula.len()));
+        let wraps = self.wraps.iter().map(|one| (one.changed, sealed(&one.blob)));
+        let keys = self.keys.iter().map(|one| {
+            let octets = one.spki.len() + one.name.len() + sealed(&one.blob);
+            (one.changed, octets)
+        });
+        let mut changes: Vec<(i64, usize)> = policies.chain(wraps).chain(keys).collect();
+        changes.sort_unstable();
+        let (mut end, mut octets) = (None, 0);
+        for (changed, more) in changes {
+            octets += more;
+            match end {
+                Some(end) if octets > PAGE_OCTETS_MAX => return end,
+                _ => end = Some(changed),
+            }
+        }
+        i64::MAX
+    }
+}
+
 impl Store {
-    /// The number of the last change of policies, wraps and sealed keys, 0 before the first: a look at the end of three
-    /// indexes.
+    /// The number of the last change of policies and sealed keys, which all nodes read, 0 before the first: a look at the
+    /// end of two indexes. Wraps are one node's each: [`Self::wraps_changed`].
     ///
     /// # Errors
     /// Those of the database.
@@ -100,15 +130,19 @@ impl Store {
         self.row(STATE_LAST, Vec::new()).await?.map_or(Ok(0), |mut row| row.int())
     }
 
-    /// What changed for a node after the number `after`, at most `limit` of each kind. Ask again with `next` until there
-    /// is no more.
+    /// What changed for a node after the number `after`, at most `limit` of each kind and 3 MiB. Ask again with `next` until
+    /// there is no more.
     ///
     /// # Errors
     /// Those of the database.
     pub async fn key_state(&self, node: Uuid, after: i64, limit: usize) -> Result<KeyState, StoreError> {
         let (limit, _) = limit_of(limit);
         // Before the rows: numbers are given in the order of commits, so all up to this one can be seen.
-        let last = self.last_key_change().await?.max(after);
+        let known = self.last_key_change().await?;
+        // A standby, read while the database is away, may lag behind what the node was told: that is no other past.
+        let anew = after > known && after > self.written_key_change().await?;
+        let after = if anew { 0 } else { after };
+        let last = known.max(after);
         let rows = limit as i64;
         let bounds = || vec![after.into(), last.into(), rows.into()];
         let of_node = vec![node.into(), after.into(), last.into(), rows.into()];
@@ -121,6 +155,7 @@ impl Store {
             keys: keys.into_iter().map(key_of).collect::<Result<_, _>>()?,
             next: last,
             more: false,
+            anew,
         };
         // A full list may go on: what is past its end is for the next page, of the other lists as well, so that a key
         // never comes before the wrap that opens it.
@@ -132,12 +167,18 @@ impl Store {
         for (_, end) in ends.into_iter().filter(|(count, _)| *count == limit) {
             state.next = end.map_or(state.next, |end| state.next.min(end));
         }
-        let next = state.next;
+        let next = state.next.min(state.end_by_octets());
+        state.next = next;
         state.more = next < last;
         state.policies.retain(|one| one.changed <= next);
         state.wraps.retain(|one| one.changed <= next);
         state.keys.retain(|one| one.changed <= next);
         Ok(state)
+    }
+
+    /// [`Self::last_key_change`] of the database itself, never of its standby.
+    async fn written_key_change(&self) -> Result<i64, StoreError> {
+        self.write("key_changes_last", |tx| super::last_change(tx).boxed()).await
     }
 
     /// Forgets what was removed before a time: who has not asked since reads everything anew.

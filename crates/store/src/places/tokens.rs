@@ -36,6 +36,10 @@ pub(super) const INSERT: &str = "-- key_node_token_insert
 INSERT INTO key_node_tokens (uuid, hash, site, attributes, created_by, created_at, expires_at)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
 
+pub(super) const TOKEN: &str = "-- key_node_token
+SELECT uuid, site, '', attributes, created_by, created_at, expires_at, used_at, node FROM key_node_tokens
+WHERE hash = ?1 AND used_at IS NULL AND expires_at > ?2";
+
 pub(super) const USE: &str = "-- key_node_token_use
 UPDATE key_node_tokens SET used_at = ?2, node = ?3 WHERE hash = ?1 AND used_at IS NULL AND expires_at > ?2
 RETURNING uuid, site, '', attributes, created_by, created_at, expires_at, used_at, node";
@@ -74,6 +78,20 @@ pub async fn insert_node_token(tx: &mut Tx, token: &NodeTokenRow, hash: &[u8; 32
         token.expires_at_us.into(),
     ];
     tx.execute(INSERT, parameters).await.map(drop)
+}
+
+/// A token that may be used. `None` when there is none with this hash, or it is used or expired. The site's name is left
+/// empty. Hold the site before the token is used: whoever removes a site holds it first, and then its tokens.
+///
+/// # Errors
+/// Those of the database.
+pub async fn node_token(
+    tx: &mut Tx,
+    hash: &[u8; 32],
+    now_us: i64,
+) -> Result<Option<NodeTokenRow>, StoreError> {
+    let row = tx.row(TOKEN, vec![hash.as_slice().into(), now_us.into()]).await?;
+    row.map(|mut row| token_of(&mut row)).transpose()
 }
 
 /// Uses a token for `node`. `None` when there is none with this hash, or it is used or expired. The site's name is left

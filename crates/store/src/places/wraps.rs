@@ -67,10 +67,18 @@ pub(super) const WRAPPED_NODES: &str = "-- key_policy_wraps_nodes
 SELECT node FROM key_policy_wraps WHERE policy = ?1 AND generation = ?2 AND removed_at IS NULL ORDER BY node";
 
 pub(super) const POLICIES_OF_NODE: &str = "-- key_policies_of_node
-SELECT DISTINCT policy FROM key_policy_wraps WHERE node = ?1";
+SELECT w.policy FROM key_policy_wraps w JOIN key_policies p ON p.uuid = w.policy AND p.generation = w.generation
+WHERE w.node = ?1 AND p.removed_at IS NULL ORDER BY w.policy";
 
+pub(super) const CHANGED: &str = "-- key_policy_wraps_changed
+SELECT node, MAX(changed) FROM (
+SELECT node, changed FROM key_policy_wraps WHERE changed > ?1 ORDER BY changed LIMIT ?2) AS later GROUP BY node";
+
+/// Who had a generation is known for as long as there is that generation: it may turn out later whom not to trust.
 pub(super) const PURGE: &str = "-- key_policy_wraps_purge
-DELETE FROM key_policy_wraps WHERE removed_at < ?1";
+DELETE FROM key_policy_wraps WHERE removed_at < ?1
+AND NOT EXISTS (SELECT 1 FROM key_policy_generations g WHERE g.policy = key_policy_wraps.policy
+                AND g.generation = key_policy_wraps.generation)";
 
 /// The public keys of nodes. `KEMS` of one database is one statement, of the other a call each.
 pub(super) const KEMS: Bulk = Bulk {
@@ -109,13 +117,14 @@ WHERE key_policy_wraps.removed_at IS NOT NULL RETURNING key_policy_wraps.node",
 pub(super) const WITHDRAW: Bulk = Bulk {
     sqlite: "-- key_policy_wraps_withdraw
 UPDATE key_policy_wraps SET blob = NULL, changed = ?4, removed_at = ?5
-WHERE policy = ?1 AND generation = ?2 AND node = ?3 AND removed_at IS NULL RETURNING node",
+WHERE policy = ?1 AND generation = ?2 AND node = ?3 AND removed_at IS NULL AND changed <= ?6 RETURNING node",
     postgres: "-- key_policy_wraps_withdraw
 UPDATE key_policy_wraps SET blob = NULL, changed = u.changed, removed_at = u.at
-FROM UNNEST(?1::uuid[], ?2::bigint[], ?3::uuid[], ?4::bigint[], ?5::bigint[])
-     AS u (policy, generation, node, changed, at)
+FROM UNNEST(?1::uuid[], ?2::bigint[], ?3::uuid[], ?4::bigint[], ?5::bigint[], ?6::bigint[])
+     AS u (policy, generation, node, changed, at, seen)
 WHERE key_policy_wraps.policy = u.policy AND key_policy_wraps.generation = u.generation
-AND key_policy_wraps.node = u.node AND key_policy_wraps.removed_at IS NULL RETURNING key_policy_wraps.node",
+AND key_policy_wraps.node = u.node AND key_policy_wraps.removed_at IS NULL AND key_policy_wraps.changed <= u.seen
+RETURNING key_policy_wraps.node",
 };
 
 /// Stores wraps, as many as their nodes, sites and generations are still what they were made by; says how many. `None`
@@ -147,11 +156,17 @@ pub async fn put_wraps(tx: &mut Tx, new: &[NewWrap]) -> Result<Option<usize>, St
     Ok(Some(tx.bulk(&PUT, columns).await?.len()))
 }
 
-/// Withdraws wraps; nodes are told. Says how many there were.
+/// Withdraws wraps; nodes are told. What was made after the change `seen` stays: who withdraws decided by what there was
+/// then. Says how many there were.
 ///
 /// # Errors
 /// Those of the database.
-pub async fn withdraw_wraps(tx: &mut Tx, keys: &[WrapKey], at_us: i64) -> Result<usize, StoreError> {
+pub async fn withdraw_wraps(
+    tx: &mut Tx,
+    keys: &[WrapKey],
+    seen: i64,
+    at_us: i64,
+) -> Result<usize, StoreError> {
     let first = super::take_changes(tx, keys.len()).await?;
     let columns = vec![
         Column::Uuid(keys.iter().map(|key| key.policy).collect()),
@@ -159,6 +174,7 @@ pub async fn withdraw_wraps(tx: &mut Tx, keys: &[WrapKey], at_us: i64) -> Result
         Column::Uuid(keys.iter().map(|key| key.node).collect()),
         Column::Int((first..).take(keys.len()).collect()),
         Column::Int(vec![at_us; keys.len()]),
+        Column::Int(vec![seen; keys.len()]),
     ];
     Ok(tx.bulk(&WITHDRAW, columns).await?.len())
 }
@@ -212,6 +228,17 @@ impl Store {
         rows.into_iter().map(read).collect()
     }
 
+    /// The nodes of which wraps changed after the change `after`, each with the number of its last; of the first `limit`
+    /// wraps. Ask again after the highest number.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn wraps_changed(&self, after: i64, limit: usize) -> Result<Vec<(Uuid, i64)>, StoreError> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let rows = self.rows(Cost::Point, CHANGED, vec![after.into(), limit.into()]).await?;
+        rows.into_iter().map(|mut row| Ok((row.uuid()?, row.int()?))).collect()
+    }
+
     /// How many nodes have each generation of a policy.
     ///
     /// # Errors
@@ -231,7 +258,7 @@ impl Store {
         rows.into_iter().map(|mut row| row.uuid()).collect()
     }
 
-    /// The policies of which a node has, or had, a generation.
+    /// The policies of which a node has, or had, the newest generation.
     ///
     /// # Errors
     /// Those of the database.

@@ -2,10 +2,10 @@
 
 use store::Store;
 use store::places::{
-    GenerationRow, KEM_OCTETS, NewWrap, NodeRow, PlacedNode, PolicyRemoval, PolicyRow, Resealed,
-    SealedKeyRow, SealedPut, SiteRow, WrapKey, count_policies, count_sealed_keys, insert_policy, node_kems,
-    policy_seeds, put_sealed_key, put_wraps, remove_policy, reseal_keys, retire_generations, retire_node,
-    rotate_policy, update_site, withdraw_sealed_key, withdraw_wraps,
+    GenerationRow, KEM_OCTETS, KeyState, NewWrap, NodeRow, PlacedNode, PolicyRemoval, PolicyRow, Resealed,
+    SealedKeyRow, SealedPut, SiteRow, WrapKey, count_policies, count_sealed_keys, insert_policy,
+    is_key_sealed, node_kems, policy_seeds, put_sealed_key, put_wraps, remove_policy, reseal_keys,
+    retire_generations, retire_node, rotate_policy, update_site, withdraw_sealed_key, withdraw_wraps,
 };
 use uuid::Uuid;
 
@@ -127,7 +127,9 @@ pub(crate) async fn policies_have_names_and_generations(world: World) {
 
     let id = policy.id;
     assert_eq!(write!(store, |tx| retire_generations(tx, id, 2)), 1, "nothing is sealed to the first");
+    let last = store.last_key_change().await.unwrap();
     assert_eq!(write!(store, |tx| retire_generations(tx, id, 2)), 0);
+    assert_eq!(store.last_key_change().await.unwrap(), last, "nothing changed");
     assert_eq!(store.policies_behind(Uuid::nil(), 10).await.unwrap(), Vec::<Uuid>::new());
     assert!(store.key_policy(id).await.unwrap().unwrap().changed > rotated.changed, "nodes are told");
 
@@ -162,6 +164,9 @@ pub(crate) async fn keys_are_sealed_to_the_newest_generation(world: World) {
     assert_eq!(store.sealed_key(&[1; 32]).await.unwrap().unwrap(), again, "it came first when it came first");
     assert_eq!(store.sealed_keys_by_generation(id).await.unwrap(), [(1, 1), (2, 1)].into());
     assert_eq!(write!(store, |tx| count_sealed_keys(tx)), 2);
+    for (number, there) in [(1, true), (9, false)] {
+        assert_eq!(write!(store, |tx| is_key_sealed(tx, &[number; 32])), there);
+    }
     for (number, there) in [(1, true), (1, false), (9, false)] {
         assert_eq!(write!(store, |tx| withdraw_sealed_key(tx, &[number; 32], NOW)), there);
     }
@@ -185,23 +190,38 @@ pub(crate) async fn wraps_are_made_by_what_nodes_are_now(world: World) {
     assert_eq!((kems.len(), &kems[&a.id]), (2, &a.kem));
 
     let (here, there) = (placed(store, &a).await, placed(store, &b).await);
+    let last = store.last_key_state().await.unwrap();
+    assert_eq!(last, policy.changed);
     let before = store.statements_sent();
     assert_eq!(put(store, vec![wrap(&policy, 1, &here), wrap(&policy, 1, &there)]).await, Some(2));
     assert_eq!(store.statements_sent() - before, 3, "the sites, the numbers, the rows");
+    assert_eq!(store.last_key_state().await.unwrap(), last, "wraps are their nodes' affair");
+    let mut changed = store.wraps_changed(last, 10).await.unwrap();
+    changed.sort_by_key(|(_, number)| *number);
+    assert_eq!(changed, [(a.id, last + 1), (b.id, last + 2)]);
+    assert_eq!(store.wraps_changed(last, 1).await.unwrap(), [(a.id, last + 1)]);
+    assert_eq!(store.wraps_changed(last + 1, 1).await.unwrap(), [(b.id, last + 2)]);
     assert_eq!(put(store, vec![wrap(&policy, 1, &here)]).await, Some(0), "it has it");
     assert_eq!(put(store, vec![wrap(&policy, 2, &here)]).await, Some(0), "no such generation");
     assert_eq!(store.wraps_of_policy(policy.id).await.unwrap(), [(1, 2)].into());
     assert_eq!(store.policies_of_node(a.id).await.unwrap(), [policy.id]);
+    assert_eq!(store.policies_of_node(Uuid::now_v7()).await.unwrap(), Vec::<Uuid>::new());
     let mut nodes = store.wrapped_nodes(policy.id, 1).await.unwrap();
     nodes.sort();
     assert_eq!(nodes, [a.id, b.id]);
 
     let keys = walk_wraps(store).await;
     assert_eq!(keys.len(), 2);
+    let (gone, seen) = (keys.clone(), store.last_key_change().await.unwrap());
+    let early = seen - 4;
+    assert_eq!(write!(store, |tx| withdraw_wraps(tx, &gone, early, NOW)), 0, "made since");
+    assert_eq!(walk_wraps(store).await, keys);
     let gone = keys.clone();
-    assert_eq!(write!(store, |tx| withdraw_wraps(tx, &gone, NOW)), 2);
+    assert_eq!(write!(store, |tx| withdraw_wraps(tx, &gone, seen, NOW)), 2);
     let gone = keys.clone();
-    assert_eq!(write!(store, |tx| withdraw_wraps(tx, &gone, NOW)), 0);
+    assert_eq!(write!(store, |tx| withdraw_wraps(tx, &gone, i64::MAX, NOW)), 0);
+    assert_eq!(store.purge_key_state(NOW + 1).await.unwrap(), 0, "who had the generation stays known");
+    assert_eq!(store.policies_of_node(b.id).await.unwrap(), [policy.id]);
     assert_eq!(walk_wraps(store).await, []);
     assert_eq!(put(store, vec![wrap(&policy, 1, &here)]).await, Some(1), "given back");
 
@@ -286,7 +306,7 @@ pub(crate) async fn a_node_reads_each_change_once_and_in_order(world: World) {
     // What goes is told.
     let since = store.last_key_change().await.unwrap();
     let gone = vec![WrapKey { policy: policies[0].id, generation: 1, node: a.id }];
-    write!(store, |tx| withdraw_wraps(tx, &gone, NOW));
+    write!(store, |tx| withdraw_wraps(tx, &gone, since, NOW));
     write!(store, |tx| withdraw_sealed_key(tx, &[0; 32], NOW));
     let id = policies[0].id;
     assert_eq!(write!(store, |tx| remove_policy(tx, id, NOW)), PolicyRemoval::Done);
@@ -299,5 +319,33 @@ pub(crate) async fn a_node_reads_each_change_once_and_in_order(world: World) {
     assert_eq!(store.purge_key_state(NOW + 1).await.unwrap(), 3);
     let again = store.key_state(a.id, 0, 100).await.unwrap();
     assert_eq!((again.policies.len(), again.wraps.len(), again.keys.len()), (4, 4, 4));
-    assert!(!again.more && again.next == store.last_key_change().await.unwrap());
+    assert!(!again.more && !again.anew && again.next == store.last_key_change().await.unwrap());
+    // A number of another past.
+    let anew = store.key_state(a.id, again.next + 1, 100).await.unwrap();
+    assert_eq!(anew, KeyState { anew: true, ..again });
+}
+
+pub(crate) async fn a_page_for_a_node_is_bounded_by_octets(world: World) {
+    const OCTETS: usize = 1 << 20;
+    const PAGE: usize = 3 << 20;
+    let store = &world.store;
+    let policy = enter_policy(store, "eu").await.unwrap();
+    for (number, octets) in [(1, OCTETS), (2, OCTETS), (3, OCTETS), (4, 4 * OCTETS), (5, 10)] {
+        let key = sealed_key(number, &policy, 1);
+        let blob = vec![number; octets];
+        assert_eq!(write!(store, |tx| put_sealed_key(tx, &key, &blob)), SealedPut::Stored);
+    }
+    let (mut after, mut pages) = (0, Vec::new());
+    loop {
+        let page = store.key_state(Uuid::nil(), after, 100).await.unwrap();
+        let octets: usize = page.keys.iter().filter_map(|key| key.blob.as_ref()).map(Vec::len).sum();
+        assert!(octets <= PAGE || page.keys.len() == 1, "{octets} octets");
+        assert!(page.next > after);
+        pages.push(page.keys.iter().map(|key| key.spki_sha256[0]).collect::<Vec<_>>());
+        after = page.next;
+        if !page.more {
+            break;
+        }
+    }
+    assert_eq!(pages, [vec![1, 2], vec![3], vec![4], vec![5]]);
 }

@@ -76,6 +76,7 @@ battery! {
     key_policies::wraps_are_made_by_what_nodes_are_now
     key_policies::sealing_anew_leaves_what_others_did
     key_policies::a_node_reads_each_change_once_and_in_order
+    key_policies::a_page_for_a_node_is_bounded_by_octets
     plans::no_statement_walks_a_large_table
     plans::old_orders_go_as_a_set
     issuers::settings_have_names_and_revisions

@@ -3,9 +3,9 @@
 use store::Store;
 use store::places::{
     KEM_OCTETS, NewStatement, NodeFilter, NodeLease, NodeRow, NodeTokenRow, SiteRow, delete_site, flip_nodes,
-    insert_node, insert_node_token, insert_site, is_node_taken, live_nodes, lock_site, node_certified,
-    put_leases, put_statements, retire_node, set_node_address, sign_nodes_of_site, take_changes, update_site,
-    use_node_token,
+    insert_node, insert_node_token, insert_site, is_node_taken, live_nodes, lock_site, mistrust_node,
+    node_certified, node_token, put_leases, put_statements, retire_node, set_node_address,
+    sign_nodes_of_site, take_changes, update_site, use_node_token,
 };
 use uuid::Uuid;
 
@@ -136,6 +136,10 @@ pub(crate) async fn a_node_token_is_used_once_and_not_after_its_end(world: World
     for (token, hash) in [(good.clone(), [1; 32]), (late.clone(), [2; 32])] {
         write!(store, |tx| insert_node_token(tx, &token, &hash));
     }
+    for (hash, found) in [([1; 32], Some(good.id)), ([2; 32], None), ([3; 32], None)] {
+        let token = write!(store, |tx| node_token(tx, &hash, NOW));
+        assert_eq!(token.map(|token| token.id), found, "looked at, and not used");
+    }
     let by = Uuid::now_v7();
     let spend = |hash: [u8; 32]| {
         store.write("test", move |tx| Box::pin(async move { use_node_token(tx, &hash, NOW, by).await }))
@@ -148,6 +152,7 @@ pub(crate) async fn a_node_token_is_used_once_and_not_after_its_end(world: World
     assert_eq!((used.site, &used.attributes), (site.id, &good.attributes));
     assert_eq!(spend([2; 32]).await.unwrap(), None, "expired");
     assert_eq!(spend([3; 32]).await.unwrap(), None, "unknown");
+    assert_eq!(write!(store, |tx| node_token(tx, &[1; 32], NOW)), None, "used");
     assert_eq!(store.node_of_token(&[1; 32], NOW).await.unwrap(), Some(by));
     assert_eq!(store.node_of_token(&[1; 32], NOW + SECOND).await.unwrap(), None, "it is over");
     let all = walk!(1, |after, limit| store.node_tokens(after, limit));
@@ -173,6 +178,10 @@ pub(crate) async fn nodes_are_found_by_key_name_and_site(world: World) {
     assert!(write!(store, |tx| node_certified(tx, id, &[1; 32], NOW + 5)));
     assert!(write!(store, |tx| retire_node(tx, id, NOW + 6, true)));
     assert!(!write!(store, |tx| retire_node(tx, id, NOW + 7, false)), "once");
+    assert!(!write!(store, |tx| mistrust_node(tx, id)), "known");
+    let id = b.id;
+    assert!(!write!(store, |tx| mistrust_node(tx, id)), "not retired");
+    let id = a.id;
     assert!(
         !write!(store, |tx| node_certified(tx, id, &[1; 32], NOW + 8)),
         "a retired one gets no certificate"
@@ -286,7 +295,9 @@ pub(crate) async fn nodes_come_and_go_with_their_leases(world: World) {
     beat(store, &[&all[3]], NOW + 9 * SECOND).await;
     assert_eq!(tell(store, NOW + 6 * SECOND).await, 0);
     let gone = store.key_node(id).await.unwrap().unwrap();
-    assert_eq!((gone.present, gone.lease_until_us), (false, 0));
+    assert_eq!((gone.present, gone.lease_until_us, gone.hostile), (false, 0, false));
+    assert!(write!(store, |tx| mistrust_node(tx, id)), "it turned out later");
+    assert!(store.key_node(id).await.unwrap().unwrap().hostile);
 }
 
 pub(crate) async fn changes_are_seen_in_the_order_of_their_numbers(world: World) {

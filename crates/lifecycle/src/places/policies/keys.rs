@@ -1,7 +1,7 @@
 //! Private keys sealed to policies. Whoever sealed one saw it; here it is octets.
 
 use ::keys::KeyType;
-use ::keys::sealed::check_sealed_key;
+use ::keys::sealed::{OVERHEAD, check_sealed_key};
 use futures_util::FutureExt;
 use serde_json::json;
 use store::places::{SealedKeyRow, SealedPut};
@@ -13,6 +13,16 @@ use super::{KeyPolicies, PolicyError, SEALED_KEYS_MAX, record};
 
 /// Octets of a sealed key's name.
 const NAME_MAX: usize = 128;
+
+/// Octets of a private key's PKCS#8 at most: what its kind needs, and room for a tool that writes more than it has to.
+const fn private_octets_max(kind: KeyType) -> usize {
+    match kind {
+        KeyType::Rsa2048 | KeyType::Rsa3072 | KeyType::Rsa4096 => 2_400,
+        KeyType::P256 | KeyType::P384 | KeyType::P521 | KeyType::Ed25519 => 256,
+        // With its seed the whole key: 4,896 octets for ML-DSA-87.
+        KeyType::MlDsa44 | KeyType::MlDsa65 | KeyType::MlDsa87 => 5_120,
+    }
+}
 
 /// A sealed key to store.
 #[derive(Clone, Debug)]
@@ -44,6 +54,7 @@ impl KeyPolicies {
         check_key_name(&new.name)?;
         check_sealed_key(&new.blob).map_err(PolicyError::SealedKey)?;
         let kind = kind_of(&new.spki)?;
+        check_length(&new.blob, kind)?;
         let (at, hash) = (self.now_us(), SpkiHash::of(&new.spki));
         let key = SealedKeyRow {
             spki_sha256: *hash.as_bytes(),
@@ -63,7 +74,10 @@ impl KeyPolicies {
             .store()
             .write("sealed_key_put", move |tx| {
                 async move {
-                    if store::places::count_sealed_keys(tx).await? >= SEALED_KEYS_MAX {
+                    // One that is sealed again needs no more room.
+                    if !store::places::is_key_sealed(tx, &key.spki_sha256).await?
+                        && store::places::count_sealed_keys(tx).await? >= SEALED_KEYS_MAX
+                    {
                         return Ok(Put::Full);
                     }
                     let put = store::places::put_sealed_key(tx, &key, &blob).await?;
@@ -134,6 +148,17 @@ fn kind_of(spki: &[u8]) -> Result<KeyType, PolicyError> {
             public.algorithm, public.bits
         ))
     })
+}
+
+/// All nodes hold what is sealed: nothing but a key of this kind.
+fn check_length(blob: &[u8], kind: KeyType) -> Result<(), PolicyError> {
+    let (octets, max) = (blob.len(), OVERHEAD + private_octets_max(kind));
+    if octets <= max {
+        return Ok(());
+    }
+    Err(PolicyError::Invalid(format!(
+        "a sealed key of kind {kind} has {max} octets at most, and this one has {octets}: seal its PKCS#8 and nothing more"
+    )))
 }
 
 fn check_key_name(name: &str) -> Result<(), PolicyError> {

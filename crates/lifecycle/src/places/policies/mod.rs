@@ -13,7 +13,7 @@ mod view;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ::keys::Context;
 use ::keys::sealed::{PolicyKey, SealedError};
@@ -22,6 +22,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures_util::FutureExt;
 use keyless::places::{Formula, FormulaError};
+use parking_lot::Mutex;
 use serde_json::json;
 use store::places::{
     GenerationRow, KeyChange, KeyState, PolicyChange, PolicyRemoval, PolicyRow, SEALED_SEEDS,
@@ -138,8 +139,10 @@ struct Inner {
     passes: tokio::sync::Mutex<Passes>,
     /// Wraps that the last pass could not make.
     unmade: AtomicUsize,
-    /// Keys that the last look could not seal anew.
+    /// Keys that the last look could not seal anew, and policies of which it could seal none.
     stuck: AtomicUsize,
+    /// When what is stuck was last told.
+    stuck_told: Mutex<Option<Instant>>,
 }
 
 impl KeyPolicies {
@@ -149,7 +152,7 @@ impl KeyPolicies {
         keystore.also_sealed(&SEALED_SEEDS);
         let (passes, unmade, stuck) =
             (tokio::sync::Mutex::default(), AtomicUsize::new(0), AtomicUsize::new(0));
-        Self(Arc::new(Inner { store, keystore, clock, passes, unmade, stuck }))
+        Self(Arc::new(Inner { store, keystore, clock, passes, unmade, stuck, stuck_told: Mutex::default() }))
     }
 
     fn store(&self) -> &Store {
@@ -308,7 +311,8 @@ impl KeyPolicies {
         self.view(id).await
     }
 
-    /// Rotates every policy of which a node has, or had, a generation: for one that is not trusted any more. Says which.
+    /// Rotates every policy of which a node has, or had, the newest generation: for one that is retired and not trusted any
+    /// more. Says which. Repeated, it does what is left: the generations made since are not the node's.
     ///
     /// # Errors
     /// Those of [`Self::rotate`], after all were tried.
@@ -317,7 +321,8 @@ impl KeyPolicies {
         for policy in self.store().policies_of_node(node).await? {
             match self.rotate(policy, actor).await {
                 Ok(_) => rotated.push(policy),
-                Err(PolicyError::NotFound(_)) => {}
+                // Removed, or rotated by another since the node was retired.
+                Err(PolicyError::NotFound(_) | PolicyError::Changed) => {}
                 Err(error) => failed = Some(error),
             }
         }
@@ -362,7 +367,7 @@ impl KeyPolicies {
     /// # Errors
     /// Those of the database.
     pub async fn news(&self, node: Uuid, after: i64) -> Result<News, PolicyError> {
-        let KeyState { policies, wraps, keys, next, more } = self.state_of(node, after).await?;
+        let KeyState { policies, wraps, keys, next, more, anew } = self.state_of(node, after).await?;
         let policies = policies.into_iter().map(|policy| {
             let PolicyChange { id, name, formula, generation, removed, .. } = policy;
             PolicyNews { id, name, formula, generation, removed }
@@ -376,14 +381,8 @@ impl KeyPolicies {
             let blob = blob.map(|blob| STANDARD.encode(blob));
             KeyNews { spki: STANDARD.encode(spki), name, kind, policy, generation, blob }
         });
-        Ok(News {
-            next,
-            more,
-            anew: false,
-            policies: policies.collect(),
-            wraps: wraps.collect(),
-            keys: keys.collect(),
-        })
+        let (policies, wraps, keys) = (policies.collect(), wraps.collect(), keys.collect());
+        Ok(News { next, more, anew, policies, wraps, keys })
     }
 
     /// A new pair, its private half sealed under the master key.

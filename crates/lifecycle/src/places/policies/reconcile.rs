@@ -78,7 +78,7 @@ impl KeyPolicies {
             return Ok(Reconciled::default());
         }
         passes.seen = None;
-        let (done, whole) = self.walk(&scene).await?;
+        let (done, whole) = self.walk(&scene, change).await?;
         passes.walked = Some(Instant::now());
         self.0.unmade.store(done.failed, Relaxed);
         // What failed is tried again by the next walk.
@@ -121,9 +121,10 @@ impl KeyPolicies {
         }
     }
 
-    /// Goes through what should be and what is side by side, both in the order of their keys. The second: whether nothing
-    /// is left for another pass.
-    async fn walk(&self, scene: &Scene) -> Result<(Reconciled, bool), PolicyError> {
+    /// Goes through what should be and what is side by side, both in the order of their keys. `seen` is the last change
+    /// before the scene: what another server made since is by a newer one. The second: whether nothing is left for
+    /// another pass.
+    async fn walk(&self, scene: &Scene, seen: i64) -> Result<(Reconciled, bool), PolicyError> {
         let (mut done, mut whole) = (Reconciled::default(), true);
         let mut wanted = scene.wanted().peekable();
         let (mut missing, mut stray, mut after) = (Vec::new(), Vec::new(), None);
@@ -146,7 +147,7 @@ impl KeyPolicies {
                 whole &= self.wrap(scene, some, &mut done).await?;
             }
             for some in stray.chunks(BATCH) {
-                done.withdrawn += self.withdraw_wraps(some.to_vec()).await?;
+                done.withdrawn += self.withdraw_wraps(some.to_vec(), seen).await?;
             }
             missing.clear();
             stray.clear();
@@ -217,10 +218,10 @@ impl KeyPolicies {
         Ok(stored.is_some())
     }
 
-    async fn withdraw_wraps(&self, keys: Vec<WrapKey>) -> Result<usize, PolicyError> {
+    async fn withdraw_wraps(&self, keys: Vec<WrapKey>, seen: i64) -> Result<usize, PolicyError> {
         let at = self.now_us();
         let withdrawn = self.store().write("key_policy_wraps_withdraw", move |tx| {
-            async move { store::places::withdraw_wraps(tx, &keys, at).await }.boxed()
+            async move { store::places::withdraw_wraps(tx, &keys, seen, at).await }.boxed()
         });
         Ok(withdrawn.await?)
     }

@@ -2,22 +2,24 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
-use ::keys::sealed::{KemPublic, PolicyKey, SealContext, SealedError};
+use ::keys::sealed::{KemPublic, PolicyKey, SealContext};
 use futures_util::FutureExt;
 use serde_json::json;
 use store::PAGE_ROWS_MAX;
 use store::places::{GenerationRow, Resealed};
 use uuid::Uuid;
 
-use super::{ACTOR, KeyPolicies, PolicyError, record};
+use super::{ACTOR, KeyPolicies, PolicyError, WALK_EVERY, record};
 
 /// Keys sealed anew by one transaction: 0.15 s of a processor, and 0.6 MB of keys that are open for no longer.
 const BATCH: usize = 250;
 
 impl KeyPolicies {
     /// Seals keys of former generations to the newest ones, as far as every node that should have the newest has it, and
-    /// removes generations to which nothing is sealed any more. Says how many keys.
+    /// removes generations to which nothing is sealed any more. Says how many keys. A policy of which that fails keeps no
+    /// other from it.
     ///
     /// # Errors
     /// Those of the database; what was done stays done.
@@ -25,23 +27,49 @@ impl KeyPolicies {
     /// # Cancellation
     /// What was done stays done; the next call does the rest.
     pub async fn reseal(&self) -> Result<usize, PolicyError> {
-        let (mut count, mut stuck, mut after) = (0, 0, Uuid::nil());
+        let (tell, mut stuck) = (self.tells_stuck(), 0);
+        let count = self.reseal_all(tell, &mut stuck).await;
+        self.0.stuck.store(stuck, Relaxed);
+        count
+    }
+
+    async fn reseal_all(&self, tell: bool, stuck: &mut usize) -> Result<usize, PolicyError> {
+        let (mut count, mut after) = (0, Uuid::nil());
         loop {
             let page = self.store().policies_behind(after, PAGE_ROWS_MAX).await?;
-            let Some(last) = page.last() else { break };
+            let Some(last) = page.last() else { return Ok(count) };
             after = *last;
             for policy in page {
-                let (done, left) = self.reseal_policy(policy).await?;
-                count += done;
-                stuck += left;
+                match self.reseal_policy(policy, tell).await {
+                    Ok((done, left)) => {
+                        count += done;
+                        *stuck += left;
+                    }
+                    // The database: the others would fare no better.
+                    Err(error @ PolicyError::Store(_)) => return Err(error),
+                    Err(error) => {
+                        *stuck += 1;
+                        if tell {
+                            tracing::error!(%policy, %error, "the keys of a policy cannot be sealed anew");
+                        }
+                    }
+                }
             }
         }
-        self.0.stuck.store(stuck, Relaxed);
-        Ok(count)
+    }
+
+    /// Whether what is stuck is told by this pass. Passes come with every change, what is stuck stays so for days.
+    fn tells_stuck(&self) -> bool {
+        let mut told = self.0.stuck_told.lock();
+        let is_over = told.is_none_or(|told| told.elapsed() >= WALK_EVERY);
+        if is_over {
+            *told = Some(Instant::now());
+        }
+        is_over
     }
 
     /// How many keys were sealed anew, and how many do not open.
-    async fn reseal_policy(&self, id: Uuid) -> Result<(usize, usize), PolicyError> {
+    async fn reseal_policy(&self, id: Uuid, tell: bool) -> Result<(usize, usize), PolicyError> {
         let view = match self.view(id).await {
             Err(PolicyError::NotFound(_)) => return Ok((0, 0)),
             view => view?,
@@ -53,7 +81,7 @@ impl KeyPolicies {
         }
         let newest = newest.row.clone();
         let rows = view.generations.into_iter().map(|generation| (generation.row.generation, generation.row));
-        let (count, stuck) = self.reseal_keys(id, &newest, rows.collect()).await?;
+        let (count, stuck) = self.reseal_keys(id, &newest, rows.collect(), tell).await?;
         let (number, name) = (newest.generation, view.row.name);
         let details = json!({"name": name, "generation": number, "keys": count});
         let event = self.event(ACTOR, "key_policy.retire_generations", format!("key-policy/{id}"), details);
@@ -73,6 +101,7 @@ impl KeyPolicies {
         policy: Uuid,
         newest: &GenerationRow,
         rows: HashMap<u32, GenerationRow>,
+        tell: bool,
     ) -> Result<(usize, usize), PolicyError> {
         let to = KemPublic::parse(&newest.public).map_err(PolicyError::Pair)?;
         let (mut count, mut stuck, mut after) = (0, 0, [0; 32]);
@@ -80,13 +109,16 @@ impl KeyPolicies {
             let keys = self.store().sealed_keys_behind(policy, newest.generation, &after, BATCH).await?;
             let Some(last) = keys.last() else { return Ok((count, stuck)) };
             after = last.spki_sha256;
-            let pairs = self.pairs_of(&rows, &keys).await?;
+            let pairs = self.pairs_of(&rows, &keys, tell).await?;
             let (to, into, all) = (to.clone(), newest.generation, keys.len());
             let made = tokio::task::spawn_blocking(move || {
-                keys.into_iter().filter_map(|key| anew(policy, key, &pairs, &to, into)).collect()
+                keys.into_iter().filter_map(|key| anew(policy, key, &pairs, &to, into, tell)).collect()
             });
             let made: Vec<Resealed> = made.await.unwrap_or_default();
             stuck += all - made.len();
+            if made.is_empty() {
+                continue;
+            }
             let at = self.now_us();
             count += self
                 .store()
@@ -97,11 +129,12 @@ impl KeyPolicies {
         }
     }
 
-    /// The pairs to which these keys are sealed.
+    /// The pairs to which these keys are sealed, but for those that do not open.
     async fn pairs_of(
         &self,
         rows: &HashMap<u32, GenerationRow>,
         keys: &[Resealed],
+        tell: bool,
     ) -> Result<HashMap<u32, PolicyKey>, PolicyError> {
         let mut numbers: Vec<u32> = keys.iter().map(|key| key.from).collect();
         numbers.sort_unstable();
@@ -112,8 +145,17 @@ impl KeyPolicies {
             async move { store::places::policy_seeds(tx, ids).await }.boxed()
         });
         let seeds = seeds.await?;
-        let open = |row: &&GenerationRow| Ok((row.generation, self.open_seed(row, seeds.get(&row.id))?));
-        needed.iter().map(open).collect()
+        let mut pairs = HashMap::new();
+        for row in needed {
+            match self.open_seed(row, seeds.get(&row.id)) {
+                Ok(pair) => drop(pairs.insert(row.generation, pair)),
+                Err(error) if tell => {
+                    tracing::error!(policy = %row.policy, %error, "keys of a policy cannot be sealed anew");
+                }
+                Err(_) => {}
+            }
+        }
+        Ok(pairs)
     }
 }
 
@@ -124,17 +166,19 @@ fn anew(
     pairs: &HashMap<u32, PolicyKey>,
     to: &KemPublic,
     into: u32,
+    tell: bool,
 ) -> Option<Resealed> {
     let from =
         SealContext { policy: policy.into_bytes(), generation: key.from, spki_sha256: key.spki_sha256 };
-    let pair = pairs.get(&key.from).ok_or(SealedError::Forged);
-    let sealed =
-        pair.and_then(|pair| pair.reseal(&key.blob, &from, to, &SealContext { generation: into, ..from }));
-    match sealed {
+    // Without its pair nothing is wrong with the key; the pair is told of.
+    let pair = pairs.get(&key.from)?;
+    match pair.reseal(&key.blob, &from, to, &SealContext { generation: into, ..from }) {
         Ok(blob) => Some(Resealed { blob, ..key }),
         Err(error) => {
-            let spki_sha256 = x509::SpkiHash::from_bytes(key.spki_sha256);
-            tracing::error!(%policy, %spki_sha256, %error, "a sealed key cannot be sealed anew: seal it again");
+            if tell {
+                let spki_sha256 = x509::SpkiHash::from_bytes(key.spki_sha256);
+                tracing::error!(%policy, %spki_sha256, %error, "a sealed key cannot be sealed anew: seal it again");
+            }
             None
         }
     }

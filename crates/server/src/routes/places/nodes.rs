@@ -129,7 +129,8 @@ struct KeyNodeRetirement {
 /// Retires a node.
 ///
 /// It is not let in any more, and the others are told that it is gone. It comes back by a new token only. For a hostile one
-/// every policy is rotated of which it could open keys.
+/// every policy is rotated of which it could open keys; for one that is retired already too, and repeated it does what is
+/// left.
 #[utoipa::path(post, path = "/api/v1/key-nodes/{node}/retire", operation_id = "retireKeyNode",
     params(("node" = String, Path)), request_body = KeyNodeRetirement, responses((status = 204)))]
 async fn retire(

@@ -185,7 +185,8 @@ struct BeatView {
     lease_ms: u64,
     /// What changed among all nodes, itself included.
     membership: MembershipView,
-    /// The number of the last change of policies and sealed keys: what is new is at `/key-nodes/self/state`.
+    /// The number of the last change of policies, sealed keys and the node's wraps: what is new is at
+    /// `/key-nodes/self/state`.
     state: i64,
 }
 
@@ -223,6 +224,8 @@ struct NewsView {
     next: i64,
     /// There is more: ask again at once.
     more: bool,
+    /// Begin anew: what is not told in this answer and those that it goes on with is not there.
+    anew: bool,
     /// Policies that are new, changed, or gone.
     policies: Vec<PolicyNewsView>,
     /// The node's wraps that are new or withdrawn. One comes no later than the keys that it opens.
@@ -298,6 +301,7 @@ impl From<News> for NewsView {
         Self {
             next: told.next,
             more: told.more,
+            anew: told.anew,
             policies: told.policies.into_iter().map(policy).collect(),
             wraps: told.wraps.into_iter().map(wrap).collect(),
             keys: told.keys.into_iter().map(key).collect(),
@@ -305,7 +309,7 @@ impl From<News> for NewsView {
     }
 }
 
-/// Tells a node what changed of keys and policies: at most 500 of each, in the order in which they changed.
+/// Tells a node what changed of keys and policies: at most 500 of each and 6 MB, in the order in which they changed.
 #[utoipa::path(get, path = "/api/v1/key-nodes/self/state", operation_id = "readKeyNodeState", params(NewsParams),
     responses((status = 200, body = NewsView)))]
 async fn news(

@@ -1,0 +1,73 @@
+//! Up to which change each node has something to read, so that a beat says whether to ask.
+
+use std::collections::HashMap;
+
+use parking_lot::RwLock;
+use uuid::Uuid;
+
+/// As of the last look. At most an entry a node, 24 octets.
+#[derive(Default)]
+pub(super) struct Numbers(RwLock<State>);
+
+#[derive(Default)]
+struct State {
+    /// The last change of what all nodes read.
+    common: i64,
+    /// The last change of each node's wraps.
+    own: HashMap<Uuid, i64>,
+    /// The last change of wraps that was looked at.
+    seen: i64,
+}
+
+impl Numbers {
+    /// The number after which to look for wraps; 0 before the first look.
+    pub(super) fn seen(&self) -> i64 {
+        self.0.read().seen
+    }
+
+    /// Begins at the change `last`: all nodes ask once, and no wrap from before is looked at.
+    pub(super) fn begin(&self, last: i64) {
+        let mut state = self.0.write();
+        state.common = last;
+        state.seen = last;
+    }
+
+    /// Takes the last change of what all nodes read, and those of nodes' wraps.
+    pub(super) fn take(&self, common: i64, own: Vec<(Uuid, i64)>) {
+        let mut state = self.0.write();
+        state.common = state.common.max(common);
+        for (node, changed) in own {
+            state.seen = state.seen.max(changed);
+            state.own.insert(node, changed);
+        }
+    }
+
+    /// The number of the last change that is for this node to read.
+    pub(super) fn of(&self, node: Uuid) -> i64 {
+        let state = self.0.read();
+        state.own.get(&node).map_or(state.common, |own| state.common.max(*own))
+    }
+
+    pub(super) fn forget(&self, node: Uuid) {
+        self.0.write().own.remove(&node);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrap_is_told_to_its_node_alone() {
+        let (numbers, a, b) = (Numbers::default(), Uuid::from_u128(1), Uuid::from_u128(2));
+        assert_eq!((numbers.seen(), numbers.of(a)), (0, 0));
+        numbers.begin(7);
+        assert_eq!((numbers.seen(), numbers.of(a), numbers.of(b)), (7, 7, 7));
+        numbers.take(5, vec![(a, 9)]);
+        assert_eq!((numbers.seen(), numbers.of(a), numbers.of(b)), (9, 9, 7));
+        numbers.take(12, vec![(b, 13)]);
+        assert_eq!((numbers.seen(), numbers.of(a), numbers.of(b)), (13, 12, 13));
+        numbers.forget(b);
+        assert_eq!(numbers.of(b), 12);
+    }
+}
