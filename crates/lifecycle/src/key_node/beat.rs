@@ -115,7 +115,8 @@ impl KeyNode {
 
     /// Whether the control plane says that this is a node no more.
     fn refused(&self, standing: &mut Standing, error: &ApiError) {
-        if !matches!(error, ApiError::Refused { status: 401 | 403, .. }) {
+        // A conflict is what a beat has with a retirement, until the door does not know the node any more.
+        if !matches!(error, ApiError::Refused { status: 401 | 403 | 409, .. }) {
             return;
         }
         let began = standing.refused_since.get_or_insert_with(Instant::now);
