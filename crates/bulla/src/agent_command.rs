@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use keys::Secret;
 use lifecycle::agents::client::{
     Agent, AgentRunError, AgentStatus, ApiError, JoinError, JoinOptions, STATE_FOLDER,
 };
@@ -309,7 +310,7 @@ async fn enroll(args: &EnrollArgs) -> Outcome<Exit> {
     let ca_pem = args.ca.as_deref().map(read).transpose()?;
     let options = JoinOptions {
         server: args.server.clone(),
-        token: args.token.trim().to_owned().into(),
+        token: Secret::new(args.token.trim()),
         ca_pem,
         ca_sha256: args.ca_sha256,
         name: args.name.clone(),

@@ -6,6 +6,7 @@ use clap::Args;
 use keyless::KeySet;
 use keyless::routing::RoutingMetrics;
 use keyless::server::{NodesOptions, Running};
+use keys::Secret;
 use lifecycle::joining::client::JoinOptions;
 use lifecycle::key_node::{KeyNode, NodeError, NodeMetrics, NodeTls};
 use prometheus_client::registry::Registry;
@@ -111,7 +112,7 @@ impl NodeSettings {
         };
         Ok(JoinOptions {
             server: self.server.clone(),
-            token: token.to_owned().into(),
+            token: Secret::new(token.trim()),
             ca_pem,
             ca_sha256,
             name: Some(self.name.clone()).filter(|name| !name.is_empty()),

@@ -6,10 +6,10 @@
 #![allow(clippy::unwrap_used)]
 
 #[path = "../tests/all/certificates.rs"]
-#[allow(dead_code)]
+#[allow(dead_code, reason = "the tests use more of it")]
 mod certificates;
 #[path = "../tests/all/relay.rs"]
-#[allow(dead_code)]
+#[allow(dead_code, reason = "the tests use more of it")]
 mod relay;
 
 use std::io::{BufRead, BufReader};

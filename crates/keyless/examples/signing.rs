@@ -7,7 +7,7 @@
 #![allow(clippy::unwrap_used)]
 
 #[path = "../tests/all/certificates.rs"]
-#[allow(dead_code)]
+#[allow(dead_code, reason = "the tests use more of it")]
 mod certificates;
 
 use std::io::{BufRead, BufReader, Write};

@@ -99,6 +99,17 @@ impl Scheme {
         }
     }
 
+    /// How a key of this kind signs a whole message in TLS, and what it signs of it: for keys elsewhere, which are given
+    /// digests.
+    ///
+    /// # Errors
+    /// [`SignError::Failed`] for kinds that sign for nobody.
+    pub fn of_message(kind: KeyType, message: &[u8]) -> Result<(Self, Vec<u8>), SignError> {
+        let scheme = Self::of(kind).ok_or_else(|| SignError::Failed("no scheme of its kind".to_owned()))?;
+        let input = scheme.input(message);
+        Ok((scheme, input.ok_or_else(|| SignError::Failed("no hash of its kind".to_owned()))?))
+    }
+
     /// What is signed of a whole message: its digest, or itself for Ed25519. `None` where [`Hash::digest`] has none.
     #[must_use]
     pub fn input(self, message: &[u8]) -> Option<Vec<u8>> {

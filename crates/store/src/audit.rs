@@ -135,6 +135,17 @@ pub async fn audit(tx: &mut Tx, events: Vec<AuditEvent>) -> Result<(), StoreErro
     audit_and_emit(tx, events, &[]).await
 }
 
+/// One event, if what it tells was done; hands that on.
+///
+/// # Errors
+/// Those of the database.
+pub async fn audit_if(tx: &mut Tx, done: bool, event: AuditEvent) -> Result<bool, StoreError> {
+    if done {
+        audit(tx, vec![event]).await?;
+    }
+    Ok(done)
+}
+
 /// [`audit`] and [`crate::emit`] in one round trip.
 ///
 /// # Errors

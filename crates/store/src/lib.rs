@@ -67,7 +67,7 @@ pub use access::{
     RoleChange, Session, delete_identity, delete_role, delete_session, delete_sessions_of, insert_identity,
     insert_session, put_role, rekey_identity, update_identity,
 };
-pub use audit::{AuditEvent, AuditFilter, AuditRow, AuditVerification, audit, audit_and_emit};
+pub use audit::{AuditEvent, AuditFilter, AuditRow, AuditVerification, audit, audit_and_emit, audit_if};
 pub use batcher::{Abandoned, Batcher, BatcherOptions};
 pub use cas::{
     CAS_MAX, CaCertificateRole, CaCertificateRow, CaRow, CaRows, CaWithKey, begin_retiring_ca,

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use reqwest::header::{ETAG, HeaderValue, IF_MATCH};
 use reqwest::{Certificate, Method, StatusCode};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
@@ -186,12 +187,31 @@ impl Client {
         json(answer).await
     }
 
+    /// Changes what is there into what `to_be` makes of it, unless somebody else has changed it meanwhile.
+    pub(crate) async fn change(&self, path: &str, to_be: impl FnOnce(&Value) -> Value) -> Outcome<Value> {
+        let before = self.ask(Method::GET, path, &[], None).await?;
+        let revision = before.headers().get(ETAG).cloned();
+        let body = to_be(&json(before).await?);
+        json(self.ask_if(Method::PUT, path, &[], (Some(&body), revision)).await?).await
+    }
+
     async fn ask(
         &self,
         method: Method,
         path: &str,
         query: &[(&str, String)],
         body: Option<&Value>,
+    ) -> Outcome<reqwest::Response> {
+        self.ask_if(method, path, query, (body, None)).await
+    }
+
+    /// With a body, and with what the thing has to be at for it to count.
+    async fn ask_if(
+        &self,
+        method: Method,
+        path: &str,
+        query: &[(&str, String)],
+        (body, revision): (Option<&Value>, Option<HeaderValue>),
     ) -> Outcome<reqwest::Response> {
         let base = if self.base.starts_with(SOCKET) { "http://localhost" } else { &self.base };
         let mut url = reqwest::Url::parse(&format!("{base}{path}")).map_err(|error| {
@@ -208,6 +228,9 @@ impl Client {
         if method == Method::POST {
             // A repeat after a lost answer does nothing twice.
             request = request.header("idempotency-key", uuid::Uuid::new_v4().to_string());
+        }
+        if let Some(revision) = revision {
+            request = request.header(IF_MATCH, revision);
         }
         if let Some(body) = body {
             request = request.json(body);
@@ -306,6 +329,9 @@ async fn refused(answer: reqwest::Response) -> Problem {
     let problem = Problem::new(exit, message);
     match text("hint") {
         Some(hint) => problem.hint(hint),
+        None if status == StatusCode::PRECONDITION_FAILED => {
+            problem.hint("somebody else has changed it meanwhile: run it again")
+        }
         None if status == StatusCode::UNAUTHORIZED => {
             problem.hint("give --token-file, or BULLA_CLIENT_TOKEN")
         }

@@ -82,9 +82,7 @@ impl SiteChange {
             return Err(Problem::usage("there is nothing to change")
                 .hint("give --attribute NAME=VALUE, --without NAME or --rename NAME"));
         }
-        let path = site(&self.name);
-        let body = self.body(&client.get(&path, &[]).await?);
-        show_one(&client.send(Method::PUT, &path, Some(&body)).await?, &self.show)
+        show_one(&client.change(&site(&self.name), |before| self.body(before)).await?, &self.show)
     }
 }
 

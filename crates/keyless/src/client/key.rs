@@ -65,10 +65,7 @@ impl Signer for RemoteKey {
         deadline: Deadline,
     ) -> BoxFuture<'a, Result<Vec<u8>, SignError>> {
         Box::pin(async move {
-            let scheme = Scheme::of(self.kind);
-            let scheme = scheme.ok_or_else(|| SignError::Failed("no scheme of its kind".to_owned()))?;
-            let input = scheme.input(message);
-            let input = input.ok_or_else(|| SignError::Failed("no hash of its kind".to_owned()))?;
+            let (scheme, input) = Scheme::of_message(self.kind, message)?;
             self.ask(scheme, &input, deadline).await
         })
     }

@@ -116,7 +116,7 @@ impl Agents {
             .write("agent_token_delete", move |tx| {
                 async move {
                     let done = store::agents::delete_agent_token(tx, id).await?;
-                    super::record(tx, done, event).await
+                    store::audit_if(tx, done, event).await
                 }
                 .boxed()
             })

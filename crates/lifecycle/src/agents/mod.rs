@@ -19,7 +19,7 @@ use ::authority::keystore::KeyStore;
 use futures_util::FutureExt;
 use serde_json::json;
 use store::agents::{AgentFilter, AgentGroupRow, AgentRow, SELECTOR_LABELS_MAX};
-use store::{AuditEvent, Clock, Cursor, Page, Store, StoreError, Tx};
+use store::{AuditEvent, Clock, Cursor, Page, Store, StoreError};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -324,7 +324,7 @@ impl Agents {
             .write("agent_update", move |tx| {
                 async move {
                     let done = store::agents::update_agent(tx, id, revision, &named, &text, &pairs).await?;
-                    record(tx, done, event).await
+                    store::audit_if(tx, done, event).await
                 }
                 .boxed()
             })
@@ -358,7 +358,7 @@ impl Agents {
                     if let (true, Some(revision)) = (done, identity) {
                         store::delete_identity(tx, id, revision).await?;
                     }
-                    record(tx, done, event).await
+                    store::audit_if(tx, done, event).await
                 }
                 .boxed()
             })
@@ -419,7 +419,7 @@ impl Agents {
                         }
                         None => store::agents::insert_agent_group(tx, &named, &text, &about, at).await?,
                     };
-                    record(tx, done, event).await
+                    store::audit_if(tx, done, event).await
                 }
                 .boxed()
             })
@@ -443,7 +443,7 @@ impl Agents {
             .write("agent_group_delete", move |tx| {
                 async move {
                     let done = store::agents::delete_agent_group(tx, &named).await?;
-                    record(tx, done, event).await
+                    store::audit_if(tx, done, event).await
                 }
                 .boxed()
             })
@@ -466,14 +466,6 @@ impl std::fmt::Debug for Agents {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Agents").finish_non_exhaustive()
     }
-}
-
-/// Writes the audit's line, if something was done.
-async fn record(tx: &mut Tx, done: bool, event: AuditEvent) -> Result<bool, StoreError> {
-    if done {
-        store::audit(tx, vec![event]).await?;
-    }
-    Ok(done)
 }
 
 /// Labels as they are stored.

@@ -8,7 +8,7 @@ use store::{Cursor, Page};
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
-use super::{AgentError, Agents, check_name, record};
+use super::{AgentError, Agents, check_name};
 use crate::deploy::Target;
 
 /// A target to make, or as it is to be.
@@ -90,7 +90,7 @@ impl Agents {
             .write("target_create", move |tx| {
                 async move {
                     let done = store::agents::insert_target(tx, id, &settings, at).await?;
-                    record(tx, done, event).await
+                    store::audit_if(tx, done, event).await
                 }
                 .boxed()
             })
@@ -125,7 +125,7 @@ impl Agents {
             .write("target_update", move |tx| {
                 async move {
                     let done = store::agents::update_target(tx, id, revision, &settings, at).await?;
-                    record(tx, done, event).await
+                    store::audit_if(tx, done, event).await
                 }
                 .boxed()
             })
@@ -149,7 +149,7 @@ impl Agents {
             .write("target_delete", move |tx| {
                 async move {
                     let done = store::agents::delete_target(tx, id).await?;
-                    record(tx, done, event).await
+                    store::audit_if(tx, done, event).await
                 }
                 .boxed()
             })

@@ -163,7 +163,7 @@ impl KeyNode {
         }
         let (key, kem) = (folder.joined().key_or_new().await?, folder.kem_or_new()?);
         let request = NodeEnrolment {
-            token: options.token.to_string(),
+            token: options.token.expose().to_owned(),
             csr_pem: bare_csr(&key)?,
             kem: kem.public().to_text(),
             address: address.to_owned(),

@@ -15,8 +15,7 @@ use zeroize::Zeroizing;
 use super::nodes::check_address;
 use super::work::{EnrolledNode, NodeEnrolment};
 use super::{
-    NODES_MAX, PlaceError, Places, check_place_name, node_domain, node_uri, record, stored_attributes,
-    to_store,
+    NODES_MAX, PlaceError, Places, check_place_name, node_domain, node_uri, stored_attributes, to_store,
 };
 use crate::joining::{ProvedKey, Token, check_seconds, hash_of, identity_of, other_name};
 
@@ -81,7 +80,7 @@ impl Places {
                         return Ok(false);
                     }
                     store::places::insert_node_token(tx, &stored, &hash).await?;
-                    record(tx, true, event).await
+                    store::audit_if(tx, true, event).await
                 }
                 .boxed()
             })
@@ -112,7 +111,7 @@ impl Places {
             .write("key_node_token_delete", move |tx| {
                 async move {
                     let done = store::places::delete_node_token(tx, id).await?;
-                    record(tx, done, event).await
+                    store::audit_if(tx, done, event).await
                 }
                 .boxed()
             })

@@ -24,7 +24,7 @@ use ::authority::keystore::{KeyStore, KeyStoreError};
 use keyless::places::{BadAttribute, StatementError};
 use parking_lot::Mutex;
 use serde_json::json;
-use store::{AuditEvent, Clock, Store, StoreError, Tx};
+use store::{AuditEvent, Clock, Store, StoreError};
 use tokio::sync::OnceCell;
 use uuid::Uuid;
 
@@ -184,14 +184,6 @@ impl std::fmt::Debug for Places {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Places").finish_non_exhaustive()
     }
-}
-
-/// Writes the audit's line, if something was done.
-async fn record(tx: &mut Tx, done: bool, event: AuditEvent) -> Result<bool, StoreError> {
-    if done {
-        store::audit(tx, vec![event]).await?;
-    }
-    Ok(done)
 }
 
 /// Attributes as they are stored; none when they cannot be read, which satisfies no policy.

@@ -13,7 +13,7 @@ use x509::HostName;
 
 use super::view::Standing;
 use super::work::{Beat, BeatAnswer};
-use super::{BEAT_EVERY, LEASE, PlaceError, Places, record, stored_attributes};
+use super::{BEAT_EVERY, LEASE, PlaceError, Places, stored_attributes};
 use crate::joining;
 
 /// The URI in a node's certificate.
@@ -108,7 +108,7 @@ impl Places {
                         store::delete_identity(tx, id, revision).await?;
                     }
                     let known = !done && hostile && store::places::mistrust_node(tx, id).await?;
-                    record(tx, done || known, event).await?;
+                    store::audit_if(tx, done || known, event).await?;
                     // What follows for a hostile one may not have been done the last time.
                     Ok(done || hostile)
                 }
@@ -181,7 +181,7 @@ impl Places {
             .write("key_node_address", move |tx| {
                 async move {
                     let done = store::places::set_node_address(tx, node, &address).await?;
-                    record(tx, done, event).await
+                    store::audit_if(tx, done, event).await
                 }
                 .boxed()
             })

@@ -7,7 +7,7 @@ use store::places::{NodeFilter, SiteRow};
 use store::{Cursor, PAGE_ROWS_MAX, Page};
 use uuid::Uuid;
 
-use super::{PlaceError, Places, SITES_MAX, check_place_name, record, stored_attributes, to_store};
+use super::{PlaceError, Places, SITES_MAX, check_place_name, stored_attributes, to_store};
 
 /// A site as it is to be.
 #[derive(Clone, Debug)]
@@ -51,7 +51,7 @@ impl Places {
                         return Ok(Made::Full);
                     }
                     let done = store::places::insert_site(tx, &site).await?;
-                    Ok(if record(tx, done, event).await? { Made::Done } else { Made::Taken })
+                    Ok(if store::audit_if(tx, done, event).await? { Made::Done } else { Made::Taken })
                 }
                 .boxed()
             })
@@ -109,7 +109,7 @@ impl Places {
                         store::places::take_changes(tx, 0).await?;
                         store::places::sign_nodes_of_site(tx, id).await?;
                     }
-                    record(tx, done, event).await
+                    store::audit_if(tx, done, event).await
                 }
                 .boxed()
             })
@@ -141,7 +141,7 @@ impl Places {
                     }
                     store::places::delete_node_tokens_of(tx, id).await?;
                     let done = store::places::delete_site(tx, id).await?;
-                    record(tx, done, event).await.map(|_| Ok(()))
+                    store::audit_if(tx, done, event).await.map(|_| Ok(()))
                 }
                 .boxed()
             })

@@ -134,7 +134,7 @@ impl House {
     async fn enrolled(&self) -> AgentStatus {
         let options = JoinOptions {
             server: self.url(),
-            token: self.token().await.into(),
+            token: keys::Secret::new(self.token().await),
             ca_pem: Some(self.ca_pem.clone()),
             ca_sha256: None,
             name: Some("web-1".to_owned()),

@@ -113,7 +113,7 @@ impl Agent {
         let key = folder.joined().key_or_new().await?;
         let api = options.api(PROGRAM)?;
         let request = Enrolment {
-            token: options.token.to_string(),
+            token: options.token.expose().to_owned(),
             csr_pem: bare_csr(&key)?,
             name: options.name.clone(),
             facts: host::facts(&server).await,

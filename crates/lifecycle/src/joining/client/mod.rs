@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use aws_lc_rs::rand;
+use keys::Secret;
 use x509::Fingerprint;
-use zeroize::Zeroizing;
 
 use crate::deploy::StateError;
 use trust::Trust;
@@ -55,7 +55,7 @@ pub struct JoinOptions {
     /// `https://HOST[:PORT]`.
     pub server: String,
     /// Used once.
-    pub token: Zeroizing<String>,
+    pub token: Secret,
     /// Certificates the server's own stands below, PEM; the host's roots when neither this nor `ca_sha256` is given.
     pub ca_pem: Option<String>,
     /// SHA-256 of the server's certificate, or of one above it that it sends.

@@ -9,7 +9,7 @@ use store::{Cursor, Page};
 use uuid::Uuid;
 use x509::{PublicKey, SpkiHash};
 
-use super::{KeyPolicies, PolicyError, SEALED_KEYS_MAX, record};
+use super::{KeyPolicies, PolicyError, SEALED_KEYS_MAX};
 
 /// Octets of a sealed key's name.
 const NAME_MAX: usize = 128;
@@ -81,7 +81,7 @@ impl KeyPolicies {
                         return Ok(Put::Full);
                     }
                     let put = store::places::put_sealed_key(tx, &key, &blob).await?;
-                    record(tx, put == SealedPut::Stored, event).await?;
+                    store::audit_if(tx, put == SealedPut::Stored, event).await?;
                     Ok(Put::Done(put))
                 }
                 .boxed()
@@ -130,7 +130,7 @@ impl KeyPolicies {
             .write("sealed_key_withdraw", move |tx| {
                 async move {
                     let done = store::places::withdraw_sealed_key(tx, &hash, at).await?;
-                    record(tx, done, event).await
+                    store::audit_if(tx, done, event).await
                 }
                 .boxed()
             })

@@ -27,7 +27,7 @@ use serde_json::json;
 use store::places::{
     GenerationRow, KeyChange, KeyState, PolicyChange, PolicyRemoval, PolicyRow, SEALED_SEEDS,
 };
-use store::{AuditEvent, Clock, Cursor, Page, Store, StoreError, Tx};
+use store::{AuditEvent, Clock, Cursor, Page, Store, StoreError};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -241,7 +241,7 @@ impl KeyPolicies {
                         return Ok(None);
                     }
                     let done = store::places::insert_policy(tx, &policy, &generation, &seed).await?;
-                    record(tx, done, event).await.map(Some)
+                    store::audit_if(tx, done, event).await.map(Some)
                 }
                 .boxed()
             })
@@ -299,7 +299,7 @@ impl KeyPolicies {
             .write("key_policy_rotate", move |tx| {
                 async move {
                     let done = store::places::rotate_policy(tx, &generation, &seed, at).await?;
-                    record(tx, done, event).await
+                    store::audit_if(tx, done, event).await
                 }
                 .boxed()
             })
@@ -341,7 +341,7 @@ impl KeyPolicies {
             .write("key_policy_delete", move |tx| {
                 async move {
                     let removal = store::places::remove_policy(tx, id, at).await?;
-                    record(tx, removal == PolicyRemoval::Done, event).await?;
+                    store::audit_if(tx, removal == PolicyRemoval::Done, event).await?;
                     Ok(removal)
                 }
                 .boxed()
@@ -436,14 +436,6 @@ fn seed_context(generation: &Uuid) -> Context<'_> {
 /// As it is stored; `None` for one that cannot be read, which nobody satisfies.
 fn stored_formula(text: &str) -> Option<Formula> {
     Formula::parse(text).ok()
-}
-
-/// Writes the audit's line, if something was done.
-async fn record(tx: &mut Tx, done: bool, event: AuditEvent) -> Result<bool, StoreError> {
-    if done {
-        store::audit(tx, vec![event]).await?;
-    }
-    Ok(done)
 }
 
 /// Policies are named in commands and addresses, and never like an identity.

@@ -11,7 +11,7 @@ use store::PAGE_ROWS_MAX;
 use store::places::{GenerationRow, Resealed};
 use uuid::Uuid;
 
-use super::{ACTOR, KeyPolicies, PolicyError, WALK_EVERY, record};
+use super::{ACTOR, KeyPolicies, PolicyError, WALK_EVERY};
 
 /// Keys sealed anew by one transaction: 0.15 s of a processor, and 0.6 MB of keys that are open for no longer.
 const BATCH: usize = 250;
@@ -88,7 +88,7 @@ impl KeyPolicies {
         let gone = self.store().write("key_policy_generations_retire", move |tx| {
             async move {
                 let gone = store::places::retire_generations(tx, id, number).await?;
-                record(tx, gone > 0, event).await
+                store::audit_if(tx, gone > 0, event).await
             }
             .boxed()
         });

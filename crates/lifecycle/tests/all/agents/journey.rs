@@ -16,7 +16,7 @@ use crate::deploy::world::target;
 fn options(world: &World, token: zeroize::Zeroizing<String>) -> JoinOptions {
     JoinOptions {
         server: world.url(),
-        token,
+        token: token.into(),
         ca_pem: None,
         ca_sha256: Some(world.leaf),
         name: Some("web-1".to_owned()),

@@ -11,7 +11,7 @@ use crate::deploy::world::target;
 async fn agent(world: &World) -> uuid::Uuid {
     let options = JoinOptions {
         server: world.url(),
-        token: world.token().await,
+        token: world.token().await.into(),
         ca_pem: Some(world.issuer.root_pem()),
         ca_sha256: None,
         name: None,
