@@ -36,6 +36,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 use std::io::Write;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 
@@ -99,14 +100,21 @@ fn run(cli: &Cli) -> Outcome<Exit> {
     }
 }
 
+/// How long the exit waits for threads.
+const THREADS_END: Duration = Duration::from_secs(1);
+
 fn block_on(work: impl Future<Output = Outcome<Exit>>) -> Outcome<Exit> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| {
         Problem::new(Exit::Machine, format_args!("no threads can be started: {error}"))
             .hint("check the limits on processes and open files (ulimit -u, ulimit -n)")
     })?;
     let ended = runtime.block_on(work);
-    // Nothing of worth is left: a read of standard input that never ends must not hold us.
-    runtime.shutdown_background();
+    // Nothing of worth is left: a read of standard input that never ends must not hold us. But threads that end do so
+    // before the process does: a security module's library is taken apart at the exit, and crashes when a thread is
+    // still in it, or is just leaving it (OpenSSL's state of each thread).
+    runtime.shutdown_timeout(THREADS_END);
+    #[cfg(feature = "pkcs11")]
+    keys::pkcs11::finish();
     ended
 }
 

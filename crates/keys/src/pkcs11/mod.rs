@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 pub use key::Pkcs11Key;
 pub use master::WrappedMaster;
-pub use token::{Token, TokenConfig};
+pub use token::{Token, TokenConfig, finish};
 
 use crate::{KeyType, SignError};
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -70,10 +70,45 @@ struct Inner {
     logins: AtomicU64,
 }
 
-/// A library is initialised once in a process, whatever number of tokens it has, and never given up: other parts of the
-/// process may use it too.
+/// The libraries of this process, by their files.
+static LOADED: LazyLock<Mutex<HashMap<PathBuf, Pkcs11>>> = LazyLock::new(Mutex::default);
+/// Threads that are within one of them.
+static WITHIN: AtomicUsize = AtomicUsize::new(0);
+
+/// Within a library, until it is dropped.
+struct Within;
+
+impl Within {
+    fn enter() -> Self {
+        WITHIN.fetch_add(1, Ordering::AcqRel);
+        Self
+    }
+}
+
+impl Drop for Within {
+    fn drop(&mut self) {
+        WITHIN.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Tells the modules that this process has done with them (C_Finalize), which is to be the last that it does: a library that is
+/// first told by the process's exit takes itself apart beside what it stands on, and some of them crash then. Not while
+/// somebody still waits for a call, as a module may only be told when it is at rest.
+pub fn finish() {
+    let mut loaded = LOADED.lock();
+    if WITHIN.load(Ordering::Acquire) > 0 {
+        return;
+    }
+    for (module, context) in loaded.drain() {
+        if let Err(error) = context.finalize() {
+            tracing::debug!(module = %module.display(), %error, "the PKCS#11 module did not end well");
+        }
+    }
+}
+
+/// A library is initialised once in a process, whatever number of tokens it has, and given up with the process alone: other
+/// parts of it may use it too.
 fn context_of(module: &Path) -> Result<Pkcs11, TokenError> {
-    static LOADED: LazyLock<Mutex<HashMap<PathBuf, Pkcs11>>> = LazyLock::new(Mutex::default);
     let mut loaded = LOADED.lock();
     if let Some(context) = loaded.get(module) {
         return Ok(context.clone());
@@ -94,6 +129,7 @@ impl Token {
     /// # Errors
     /// [`TokenError::Module`], [`TokenError::NoToken`], [`TokenError::Pin`].
     pub fn open(config: TokenConfig) -> Result<Self, TokenError> {
+        let _within = Within::enter();
         let context = context_of(&config.module)?;
         let inner = Inner {
             turns: Arc::new(Semaphore::new(config.sessions.clamp(1, 1_024))),
@@ -194,6 +230,7 @@ impl Inner {
         writes: bool,
         work: impl Fn(&Session) -> Result<T, Error>,
     ) -> Result<T, TokenError> {
+        let _within = Within::enter();
         let logins = self.logins.load(Ordering::Acquire);
         let idle = if writes { None } else { self.idle.lock().pop() };
         let first = match idle {
