@@ -193,9 +193,9 @@ async fn the_proxy_says_what_it_is_and_refuses_itself() {
 async fn a_stampede_has_one_leaf_for_each_name() {
     const HOSTS: usize = 50;
     const CLIENTS: usize = 32;
-    let upstream = Upstream::start("localhost").await;
+    let upstream = Upstream::for_all().await;
     let world = World::new(&upstream.root, |_| {}).await;
-    let client = Client::of(&world.root, "http/1.1");
+    let client = Client::fresh(&world.root);
     let target = format!("127.0.0.1:{}", upstream.address.port());
     for host in 0..HOSTS {
         let name = format!("host{host}.example");
@@ -203,7 +203,6 @@ async fn a_stampede_has_one_leaf_for_each_name() {
         let serials: HashSet<Vec<u8>> = futures_util::future::join_all(all)
             .await
             .into_iter()
-            // Those that came back have no certificate to look at.
             .map(|stream| leaf(&stream.unwrap()).serial.content().to_vec())
             .collect();
         assert_eq!(serials.len(), 1, "{name}");

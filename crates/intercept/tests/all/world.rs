@@ -17,12 +17,13 @@ use intercept::proxy::{self, Options, ProxyMetrics, Running};
 use keys::{KeyType, PrivateKey};
 use rustls::client::Resumption;
 use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::server::Acceptor;
 use rustls::sign::SingleCertAndKey;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::client::TlsStream;
-use tokio_rustls::{TlsAcceptor, TlsConnector};
+use tokio_rustls::{LazyConfigAcceptor, TlsConnector};
 use x509::UnixTime;
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -35,10 +36,10 @@ pub(crate) fn now() -> UnixTime {
 pub(crate) fn authority() -> (Authority, Vec<u8>) {
     let key = PrivateKey::generate(KeyType::P256).unwrap();
     let root = new_root(&key, now()).unwrap();
-    (Authority::new(&[root.clone()], Arc::new(key), Vec::new()).unwrap(), root)
+    (Authority::new(std::slice::from_ref(&root), Arc::new(key), Vec::new()).unwrap(), root)
 }
 
-/// An upstream that speaks TLS, for all names that tests use, and says what it was asked.
+/// An upstream that speaks TLS, and says what it was asked.
 pub(crate) struct Upstream {
     pub(crate) address: SocketAddr,
     pub(crate) root: Vec<u8>,
@@ -47,24 +48,41 @@ pub(crate) struct Upstream {
 
 impl Upstream {
     pub(crate) async fn start(name: &str) -> Self {
+        Self::with(Some(name)).await
+    }
+
+    /// For whatever name it is asked for.
+    pub(crate) async fn for_all() -> Self {
+        Self::with(None).await
+    }
+
+    async fn with(name: Option<&str>) -> Self {
         let (authority, root) = authority();
-        let minter = Minter::new(authority, Arc::new(LeafKeys::new().unwrap()), Duration::from_secs(86_400));
-        let leaf = minter.mint(&LeafName::parse(name).unwrap(), LeafKeyKind::P256, now()).await.unwrap();
-        let mut config = ServerConfig::builder()
-            .with_no_client_auth()
-            .with_cert_resolver(Arc::new(SingleCertAndKey::from((*leaf.certified).clone())));
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let keys = Arc::new(LeafKeys::new().unwrap());
+        let minter = Minter::new(authority, keys, Duration::from_secs(86_400));
+        let ticketer = rustls::crypto::aws_lc_rs::Ticketer::new().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let connections = Arc::new(AtomicUsize::new(0));
-        let counted = Arc::clone(&connections);
+        let (counted, name) = (Arc::clone(&connections), name.map(str::to_owned));
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 counted.fetch_add(1, Ordering::Relaxed);
-                let acceptor = acceptor.clone();
+                let _ = stream.set_nodelay(true);
+                let (minter, name, ticketer) = (minter.clone(), name.clone(), Arc::clone(&ticketer));
                 tokio::spawn(async move {
-                    let Ok(stream) = acceptor.accept(stream).await else { return };
+                    let Ok(start) = LazyConfigAcceptor::new(Acceptor::default(), stream).await else {
+                        return;
+                    };
+                    let asked = start.client_hello().server_name().unwrap_or("localhost").to_owned();
+                    let name = LeafName::parse(&name.unwrap_or(asked)).unwrap();
+                    let leaf = minter.mint(&name, LeafKeyKind::P256, now()).await.unwrap();
+                    let mut config = ServerConfig::builder()
+                        .with_no_client_auth()
+                        .with_cert_resolver(Arc::new(SingleCertAndKey::from((*leaf.certified).clone())));
+                    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+                    config.ticketer = ticketer;
+                    let Ok(stream) = start.into_stream(Arc::new(config)).await else { return };
                     let http = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
                     let _ = http.serve_connection(TokioIo::new(stream), service_fn(say)).await;
                 });
@@ -167,12 +185,21 @@ pub(crate) async fn ask(stream: &mut (impl AsyncReadExt + AsyncWriteExt + Unpin)
 pub(crate) struct Client(pub(crate) TlsConnector);
 
 impl Client {
+    /// By HTTP/1.1, each time with a whole handshake.
+    pub(crate) fn fresh(root: &[u8]) -> Self {
+        Self::with(root, "http/1.1", Resumption::disabled())
+    }
+
     pub(crate) fn of(root: &[u8], alpn: &str) -> Self {
+        Self::with(root, alpn, Resumption::in_memory_sessions(64))
+    }
+
+    fn with(root: &[u8], alpn: &str, resumption: Resumption) -> Self {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from(root.to_vec())).unwrap();
         let mut config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
         config.alpn_protocols = vec![alpn.as_bytes().to_vec()];
-        config.resumption = Resumption::in_memory_sessions(64);
+        config.resumption = resumption;
         Self(Arc::new(config).into())
     }
 }
