@@ -26,7 +26,9 @@ impl Proxy {
         if self.options.rules.decide(&target.name) == Action::Tunnel {
             return self.tunnel(stream, &target).await;
         }
-        let read = tokio::time::timeout(self.options.handshake_timeout, opening::read(stream)).await;
+        let read =
+            tokio::time::timeout(self.options.handshake_timeout, opening::read(stream, self.options.idle))
+                .await;
         let (opening, stream) = match read {
             Ok(Ok(opened)) => opened,
             Ok(Err(error)) => {

@@ -63,7 +63,8 @@ impl Proxy {
         {
             return End::Refused;
         }
-        let read = tokio::time::timeout(self.options.head_timeout, opening::read(stream)).await;
+        let read =
+            tokio::time::timeout(self.options.head_timeout, opening::read(stream, self.options.idle)).await;
         let (opening, stream) = match read {
             Ok(Ok(opened)) => opened,
             Ok(Err(error)) => {

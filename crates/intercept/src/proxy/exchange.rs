@@ -6,15 +6,17 @@ use std::time::Instant;
 use http_body_util::Either;
 use hyper::body::Incoming;
 use hyper::header::{CONNECTION, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRANSFER_ENCODING, UPGRADE};
-use hyper::http::uri::{Parts, PathAndQuery, Scheme, Uri};
+use hyper::http::uri::{Authority, Parts, PathAndQuery, Scheme, Uri};
 use hyper::{Request, Response, StatusCode, Version};
 use hyper_util::rt::TokioIo;
 use outbound::dial::DialError;
 
+use super::Action;
 use super::connection::{Proxy, rejected_page};
 use super::page::{self, Body};
 use super::target::{Origin, Way};
 use super::upstream::{NoAnswer, NoConnection, Relayed};
+use crate::mint::LeafName;
 
 /// Those of a connection alone, beside what `Connection` names.
 const HOP_BY_HOP: [HeaderName; 7] = [
@@ -41,11 +43,25 @@ impl Proxy {
         }
         let began = Instant::now();
         let response = match authority_of(&request) {
+            // Whatever name the connection was made under.
+            Ok(authority) if self.is_rejected(&authority) => {
+                self.metrics.rejected();
+                rejected_page(&way.origin.target)
+            }
             Ok(authority) => self.ask(request, way, &authority).await,
             Err(error) => page::problem(StatusCode::BAD_REQUEST, "http_request_error", error),
         };
         self.metrics.request(response.status(), began.elapsed());
         response
+    }
+
+    fn is_rejected(&self, authority: &HeaderValue) -> bool {
+        let rules = &self.options.rules;
+        let host = || authority.to_str().ok()?.parse::<Authority>().ok();
+        rules.may_reject()
+            && host().is_some_and(|host| {
+                LeafName::parse(host.host()).is_ok_and(|name| rules.decide(&name) == Action::Reject)
+            })
     }
 
     async fn ask(

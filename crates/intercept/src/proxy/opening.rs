@@ -2,12 +2,14 @@
 
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
-use rustls::SignatureScheme;
-use rustls::server::Acceptor;
+use rustls::server::{Acceptor, ClientHello};
+use rustls::{CipherSuite, SignatureScheme};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use tokio::time::Sleep;
 
 use crate::mint::LeafKeyKind;
 
@@ -18,16 +20,35 @@ const HANDSHAKE: u8 = 22;
 /// How HTTP/2 begins in the clear (RFC 9113 section 3.4), as far as nothing else does.
 const PREFACE: &[u8] = b"PRI";
 
-/// A stream whose first octets have been read.
+/// A stream whose first octets have been read, and to which nothing is written for ever.
 #[derive(Debug)]
 pub(super) struct Rewound<S> {
     first: Bytes,
     stream: S,
+    /// How long a write may wait for a peer that does not read.
+    stall: Duration,
+    stalled: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> Rewound<S> {
-    pub(super) fn new(first: Bytes, stream: S) -> Self {
-        Self { first, stream }
+    fn new(first: Bytes, stream: S, stall: Duration) -> Self {
+        Self { first, stream, stall, stalled: None }
+    }
+
+    /// What a write came to, or an error once nothing could be written for too long.
+    fn unless_stalled<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        written: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.stalled = None;
+            return written;
+        }
+        let stall = self.stall;
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(stall)));
+        ready!(stalled.as_mut().poll(cx));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
@@ -48,7 +69,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for Rewound<S> {
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Rewound<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, octets: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, octets)
+        let written = Pin::new(&mut self.stream).poll_write(cx, octets);
+        self.unless_stalled(cx, written)
     }
 
     fn poll_write_vectored(
@@ -56,7 +78,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Rewound<S> {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        self.unless_stalled(cx, written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -107,8 +130,11 @@ pub(super) enum NoOpening {
     Tls(rustls::Error),
 }
 
-/// Reads as little as tells what it is. Whoever calls sets the time.
-pub(super) async fn read<S: AsyncRead + Unpin>(mut stream: S) -> Result<(Opening, Rewound<S>), NoOpening> {
+/// Reads as little as tells what it is; whoever calls sets the time. Later writes to who does not read fail after `stall`.
+pub(super) async fn read<S: AsyncRead + Unpin>(
+    mut stream: S,
+    stall: Duration,
+) -> Result<(Opening, Rewound<S>), NoOpening> {
     let mut first = BytesMut::with_capacity(2_048);
     let mut acceptor = Acceptor::default();
     let mut seen = 0;
@@ -128,7 +154,7 @@ pub(super) async fn read<S: AsyncRead + Unpin>(mut stream: S) -> Result<(Opening
             break if first.starts_with(PREFACE) { Opening::Http2 } else { Opening::Http1 };
         }
     };
-    Ok((opening, Rewound::new(first.freeze(), stream)))
+    Ok((opening, Rewound::new(first.freeze(), stream, stall)))
 }
 
 /// What `more` completes.
@@ -138,13 +164,17 @@ fn hello(acceptor: &mut Acceptor, mut more: &[u8]) -> Result<Option<Hello>, NoOp
         let accepted = acceptor.accept().map_err(|(error, _)| NoOpening::Tls(error))?;
         let Some(accepted) = accepted else { continue };
         let said = accepted.client_hello();
-        let verifies =
-            |schemes: &[SignatureScheme]| said.signature_schemes().iter().any(|one| schemes.contains(one));
-        let kind = match verifies(&[SignatureScheme::ECDSA_NISTP256_SHA256]) {
-            true => LeafKeyKind::P256,
-            false => LeafKeyKind::Rsa2048,
-        };
+        let kind = if takes_ecdsa(&said) { LeafKeyKind::P256 } else { LeafKeyKind::Rsa2048 };
         return Ok(Some(Hello { server_name: said.server_name().map(str::to_ascii_lowercase), kind }));
     }
     Ok(None)
+}
+
+/// Whether it verifies P-256's signatures, and has a cipher suite for them: all of TLS 1.3, or one of ECDHE_ECDSA.
+fn takes_ecdsa(hello: &ClientHello<'_>) -> bool {
+    let fits = |suite: &CipherSuite| {
+        suite.as_str().is_some_and(|name| name.starts_with("TLS13_") || name.starts_with("TLS_ECDHE_ECDSA_"))
+    };
+    hello.signature_schemes().contains(&SignatureScheme::ECDSA_NISTP256_SHA256)
+        && hello.cipher_suites().iter().any(fits)
 }

@@ -130,7 +130,11 @@ async fn names_are_tunnelled_and_refused_by_rules() {
     let mut stream = world.tls(&client, &format!("127.0.0.1:{port}"), "x.bad.example").await.unwrap();
     let said = ask(&mut stream, "GET / HTTP/1.1\r\nHost: x.bad.example\r\n\r\n").await;
     assert!(said.starts_with("HTTP/1.1 403") && said.contains("not allowed"), "{said}");
-    assert_eq!(world.running.store().counts().minted, 1, "nothing is minted for what is passed on");
+    // Nor under another name's connection.
+    let mut stream = world.tls(&client, &format!("127.0.0.1:{port}"), "front.example").await.unwrap();
+    let said = ask(&mut stream, "GET / HTTP/1.1\r\nHost: x.bad.example:443\r\n\r\n").await;
+    assert!(said.starts_with("HTTP/1.1 403"), "{said}");
+    assert_eq!(world.running.store().counts().minted, 2, "nothing is minted for what is passed on");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -220,4 +224,47 @@ async fn stopping_lets_requests_come_to_their_end() {
     let mut stream = world.tls(&client, &target, "localhost").await.unwrap();
     ask(&mut stream, &format!("GET / HTTP/1.1\r\nHost: {target}\r\n\r\n")).await;
     assert!(world.running.stop(PATIENCE).await, "a connection that waits for a request ends at once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_without_ecdsa_is_shown_an_rsa_leaf() {
+    let upstream = Upstream::start("localhost").await;
+    let world = World::new(&upstream.root, |_| {}).await;
+    let target = format!("localhost:{}", upstream.address.port());
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
+    let rsa =
+        |suite: &rustls::SupportedCipherSuite| format!("{:?}", suite.suite()).starts_with("TLS_ECDHE_RSA");
+    let suites = provider.cipher_suites.iter().filter(|suite| rsa(suite)).copied().collect();
+    let provider = rustls::crypto::CryptoProvider { cipher_suites: suites, ..provider };
+    let client = Client::by(provider, &world.root);
+    // The key is made in the background: until it is there, such a client is refused and others are not.
+    let shown = async || loop {
+        if let Ok(stream) = world.tls(&client, &target, "localhost").await {
+            return leaf(&stream);
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    };
+    let shown = tokio::time::timeout(PATIENCE, shown()).await.unwrap();
+    assert_eq!((shown.public_key.algorithm, shown.public_key.bits), (x509::KeyAlgorithm::Rsa, 2_048));
+    let other = world.tls(&Client::of(&world.root, "h2"), &target, "localhost").await.unwrap();
+    assert_eq!(leaf(&other).public_key.bits, 256);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_does_not_read_is_cut_off() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    // An answer without end, until its connection is gone.
+    let sending = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        head(&mut stream).await;
+        stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
+        while stream.write_all(&[0; 65_536]).await.is_ok() {}
+    });
+    let upstream = Upstream::start("localhost").await;
+    let world =
+        World::new(&upstream.root, |options| options.idle = std::time::Duration::from_millis(300)).await;
+    let mut stream = world.tcp().await;
+    stream.write_all(format!("GET http://{address}/ HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).await.unwrap();
+    tokio::time::timeout(PATIENCE, sending).await.expect("it ends although the client never reads").unwrap();
 }

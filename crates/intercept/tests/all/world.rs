@@ -194,6 +194,18 @@ impl Client {
         Self::with(root, alpn, Resumption::in_memory_sessions(64))
     }
 
+    /// With other means than usual.
+    pub(crate) fn by(provider: rustls::crypto::CryptoProvider, root: &[u8]) -> Self {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from(root.to_vec())).unwrap();
+        let config = ClientConfig::builder_with_provider(Arc::new(provider))
+            .with_protocol_versions(&[&rustls::version::TLS12])
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Self(Arc::new(config).into())
+    }
+
     fn with(root: &[u8], alpn: &str, resumption: Resumption) -> Self {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from(root.to_vec())).unwrap();

@@ -14,6 +14,9 @@ use tokio::time::{Instant, Sleep};
 use super::super::target::Origin;
 use super::{Sender, Upstreams};
 
+/// How long a connection may take to be ready for the next request after its answer was read.
+const READY_WITHIN: Duration = Duration::from_secs(1);
+
 /// A connection to be kept once the body is read.
 pub(super) struct GiveBack {
     pub(super) pool: Upstreams,
@@ -22,8 +25,19 @@ pub(super) struct GiveBack {
 }
 
 impl GiveBack {
-    fn give(self) {
-        self.pool.keep(&self.origin, Sender::Http1(self.sender));
+    /// At once when it can be used at once; else as soon as it can, as when an answer came before the whole request was sent.
+    fn give(mut self) {
+        if self.sender.is_ready() {
+            return self.pool.keep(&self.origin, Sender::Http1(self.sender));
+        }
+        let doors = self.pool.doors().clone();
+        doors.spawn_bounded(async move {
+            let _live = telemetry::tasks::guard("proxy-upstream-return");
+            let ready = tokio::time::timeout(READY_WITHIN, self.sender.ready()).await;
+            if matches!(ready, Ok(Ok(()))) {
+                self.pool.keep(&self.origin, Sender::Http1(self.sender));
+            }
+        });
     }
 }
 

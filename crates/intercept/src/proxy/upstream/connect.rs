@@ -100,6 +100,11 @@ impl Dialler {
         Ok(Self { resolver, http1, http2, own, places, per_host_max, hosts: Arc::default(), doors })
     }
 
+    /// Who owns the tasks of connections.
+    pub(super) fn doors(&self) -> &Doors {
+        &self.doors
+    }
+
     /// Whether another connection may be made.
     pub(super) fn has_place(&self) -> bool {
         self.places.available_permits() > 0

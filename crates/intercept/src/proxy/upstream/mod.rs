@@ -107,7 +107,7 @@ impl Upstreams {
         prepare: impl Fn(&mut Request<Incoming>, bool),
     ) -> Result<Response<Relayed>, NoAnswer> {
         loop {
-            let kept = self.take(origin).await;
+            let kept = self.take(origin);
             let reused = kept.is_some();
             let sender = match kept {
                 Some(sender) => sender,
@@ -123,18 +123,22 @@ impl Upstreams {
         }
     }
 
+    fn doors(&self) -> &Doors {
+        self.0.dialler.doors()
+    }
+
     /// Octets to `target`, and their place.
     pub(super) async fn tcp(&self, target: &Target) -> Result<(TcpStream, Place), NoConnection> {
         self.0.dialler.tcp(target, Deadline::within(self.0.connect_timeout)).await
     }
 
     /// One that is ready; those that have ended meanwhile are dropped.
-    async fn take(&self, origin: &Arc<Origin>) -> Option<Sender> {
+    fn take(&self, origin: &Arc<Origin>) -> Option<Sender> {
         loop {
             let kept = self.0.idle.lock().take(origin)?;
             match kept {
-                Sender::Http1(mut sender) => {
-                    if sender.ready().await.is_ok() {
+                Sender::Http1(sender) => {
+                    if sender.is_ready() {
                         return Some(Sender::Http1(sender));
                     }
                 }
