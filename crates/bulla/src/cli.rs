@@ -18,6 +18,7 @@ use crate::exit::EXIT_CODES;
 use crate::fleet_command::FleetArgs;
 use crate::inventory::InventoryArgs;
 use crate::keys_command::KeysArgs;
+use crate::proxy_command::ProxyArgs;
 use crate::rules::RulesArgs;
 use crate::scan_command::ScanArgs;
 use crate::serve_command::ServeArgs;
@@ -118,6 +119,8 @@ pub(crate) enum Command {
     KeyPolicy(Noun<KeyPolicyCommand>),
     /// Terminate TLS for certificates whose keys are with the key service
     Edge(Box<EdgeArgs>),
+    /// Look into the TLS of clients that trust the proxy's authority
+    Proxy(Box<ProxyArgs>),
     /// API tokens
     Token(Noun<TokenCommand>),
     /// People who log in, and the roles there are

@@ -3,6 +3,7 @@
 mod edge;
 mod key_service;
 mod master_key;
+mod proxy;
 mod store_settings;
 mod table;
 
@@ -21,6 +22,7 @@ pub(crate) use key_service::{KeyServiceSettings, NodeSettings};
 pub(crate) use master_key::{
     AuthoritySettings, AwsKmsSettings, MasterKeySettings, ModuleSettings, goes_in_clear,
 };
+pub(crate) use proxy::{Others, ProxySettings};
 pub(crate) use store_settings::StoreSettings;
 
 /// All settings.
@@ -42,6 +44,7 @@ pub(crate) struct Settings {
     pub(crate) client: ClientSettings,
     pub(crate) keys: KeyServiceSettings,
     pub(crate) edge: EdgeSettings,
+    pub(crate) proxy: ProxySettings,
 }
 
 /// `[server]`
@@ -587,6 +590,7 @@ impl Settings {
         self.authority.check_masters(&self.pkcs11)?;
         self.keys.check()?;
         self.edge.check()?;
+        self.proxy.check()?;
         self.fail_on()?;
         Ok(())
     }

@@ -21,6 +21,8 @@ mod keys_command;
 mod keys_node;
 mod listing;
 mod output;
+mod proxy_authority;
+mod proxy_command;
 mod rules;
 mod scan_command;
 mod serve_command;
@@ -87,6 +89,7 @@ fn run(cli: &Cli) -> Outcome<Exit> {
         Command::Key(noun) => block_on(control::run(noun, &cli.global)),
         Command::Keys(args) => block_on(keys_command::run(args, &cli.global)),
         Command::Edge(args) => block_on(edge_command::run(args, &cli.global)),
+        Command::Proxy(args) => block_on(proxy_command::run(args, &cli.global)),
         Command::Token(noun) => block_on(control::run(noun, &cli.global)),
         Command::User(noun) => block_on(control::run(noun, &cli.global)),
         Command::Credential(args) => block_on(control::run_credential(args, &cli.global)),

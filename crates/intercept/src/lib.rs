@@ -1,5 +1,12 @@
-//! Between clients and servers. So far the TLS terminator whose private keys are elsewhere.
+//! Between clients and servers.
 //!
 //! - [`edge`]: terminates TLS for certificates of a folder, signs through key services, hands what comes to upstreams.
+//! - [`proxy`]: looks into the TLS of clients that trust its authority, with leaves of [`mint`] out of the
+//!   [`certificate_store`].
 
+pub mod certificate_store;
+mod doors;
 pub mod edge;
+pub mod mint;
+pub mod proxy;
+mod relay;

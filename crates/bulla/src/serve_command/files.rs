@@ -37,7 +37,7 @@ pub(crate) fn folder() -> Outcome<PathBuf> {
 }
 
 /// In one step, so that a reader never sees half of it.
-fn put(path: &Path, text: &str) -> Outcome<()> {
+pub(crate) fn put(path: &Path, text: &str) -> Outcome<()> {
     let new = path.with_extension(format!("new-{}", std::process::id()));
     let write = || {
         let mut file =

@@ -12,5 +12,6 @@ mod inventory;
 mod key_service;
 mod outputs;
 mod postgres;
+mod proxy;
 mod resume;
 mod world;

@@ -7,13 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keyless::client::Client;
-use outbound::dial::close_fast;
 use outbound::resolve::{ResolveError, Resolver};
 use parking_lot::RwLock;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, Semaphore};
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
+use tokio::sync::Notify;
 
 use super::Options;
 use super::connection::Shared;
@@ -21,9 +18,7 @@ use super::hello;
 use super::hello::Current;
 use super::keeper::{KeepError, Keeper, Loaded};
 use super::metrics::{EdgeMetrics, End};
-
-/// After an error of `accept` (no descriptors left), before the next try.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+use crate::doors::{Doors, Host};
 
 /// Why the terminator did not start.
 #[derive(Debug, thiserror::Error)]
@@ -54,10 +49,8 @@ pub enum StartError {
 pub struct Running {
     /// Where it listens.
     pub address: SocketAddr,
-    tracker: TaskTracker,
     now: Arc<Notify>,
-    stopping: CancellationToken,
-    kill: CancellationToken,
+    doors: Doors,
 }
 
 impl fmt::Debug for Running {
@@ -96,22 +89,9 @@ pub async fn start(
         connect_timeout: options.connect_timeout,
         idle: options.idle,
     });
-    let running = Running {
-        address,
-        tracker: TaskTracker::new(),
-        now: Arc::default(),
-        stopping: CancellationToken::new(),
-        kill: CancellationToken::new(),
-    };
-    running.tracker.spawn(keeper.keep(Arc::clone(&running.now), running.stopping.clone()));
-    let accepting = Accepting {
-        shared,
-        places: Arc::new(Semaphore::new(options.connections_max)),
-        tracker: running.tracker.clone(),
-        stopping: running.stopping.clone(),
-        kill: running.kill.clone(),
-    };
-    running.tracker.spawn(accepting.accept(listener));
+    let running = Running { address, now: Arc::default(), doors: Doors::default() };
+    running.doors.spawn(keeper.keep(Arc::clone(&running.now), running.doors.stopping()));
+    running.doors.open(listener, shared, options.connections_max);
     Ok((running, loaded))
 }
 
@@ -123,56 +103,24 @@ impl Running {
 
     /// Takes no more connections, lets those there are come to their end for `grace`, and ends. False when some were cut off.
     pub async fn stop(self, grace: Duration) -> bool {
-        self.stopping.cancel();
-        self.tracker.close();
-        let drained = tokio::time::timeout(grace, self.tracker.wait()).await.is_ok();
-        self.kill.cancel();
-        self.tracker.wait().await;
-        drained
+        self.doors.close(grace).await
     }
 }
 
-struct Accepting {
-    shared: Arc<Shared>,
-    places: Arc<Semaphore>,
-    tracker: TaskTracker,
-    stopping: CancellationToken,
-    kill: CancellationToken,
-}
+impl Host for Shared {
+    const TASK: &'static str = "edge-connection";
 
-impl Accepting {
-    async fn accept(self, listener: TcpListener) {
-        loop {
-            let accepted = tokio::select! {
-                () = self.stopping.cancelled() => return,
-                accepted = listener.accept() => accepted,
-            };
-            match accepted {
-                Ok((stream, client)) => self.take(stream, client),
-                Err(error) => {
-                    tracing::warn!(%error, "a connection could not be accepted");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
-            }
-        }
+    async fn serve(self: Arc<Self>, stream: TcpStream, client: SocketAddr) {
+        let _open = self.metrics.connection();
+        let end = self.connection(stream, client).await;
+        self.metrics.ended(end);
     }
 
-    fn take(&self, stream: TcpStream, client: SocketAddr) {
-        // Closed rather than left waiting: another terminator may have a place.
-        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
-            self.shared.metrics.refused();
-            return close_fast(stream);
-        };
-        let (shared, kill) = (Arc::clone(&self.shared), self.kill.clone());
-        self.tracker.spawn(async move {
-            let _live = telemetry::tasks::guard("edge-connection");
-            let _place = place;
-            let _open = shared.metrics.connection();
-            let end = tokio::select! {
-                () = kill.cancelled() => End::CutOff,
-                end = shared.serve(stream, client) => end,
-            };
-            shared.metrics.ended(end);
-        });
+    fn refused(&self) {
+        self.metrics.refused();
+    }
+
+    fn cut_off(&self) {
+        self.metrics.ended(End::CutOff);
     }
 }

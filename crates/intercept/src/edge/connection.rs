@@ -17,9 +17,9 @@ use tokio::time::Instant;
 use super::flight::{Alert, Flight, INTERNAL_ERROR, MISSING_EXTENSION, UNRECOGNIZED_NAME};
 use super::metrics::{EdgeMetrics, End, Handshake};
 use super::proxy_protocol::{Told, header};
-use super::relay::{Ended, relay};
 use super::routes::{Route, Routes};
 use super::upstream;
+use crate::relay::{Ended, relay};
 
 /// What all connections share.
 pub(super) struct Shared {
@@ -53,9 +53,7 @@ impl Builder for WithAlert {
 
 impl Shared {
     /// Serves a connection to its end.
-    pub(super) async fn serve(&self, stream: TcpStream, client: SocketAddr) -> End {
-        // Flights and answers are written whole: waiting for more only delays them.
-        let _ = stream.set_nodelay(true);
+    pub(super) async fn connection(&self, stream: TcpStream, client: SocketAddr) -> End {
         let server = stream.local_addr().unwrap_or(client);
         let Some(tls) = self.handshake(stream, client).await else { return End::NoHandshake };
         let name = tls.as_ref().server_name().map(str::to_owned);

@@ -12,7 +12,7 @@ mod hello;
 mod keeper;
 mod metrics;
 mod proxy_protocol;
-mod relay;
+
 mod routes;
 mod signing;
 mod sites;

@@ -13,7 +13,7 @@ const BUFFER: usize = 16 << 10;
 
 /// How a relay ended.
 #[derive(Debug)]
-pub(super) enum Ended {
+pub(crate) enum Ended {
     /// Both sides have said all.
     Closed,
     /// Nothing came for too long.
@@ -24,9 +24,9 @@ pub(super) enum Ended {
 
 /// Counts what goes through.
 #[derive(Clone, Debug)]
-pub(super) struct Octets {
-    pub(super) up: Counter,
-    pub(super) down: Counter,
+pub(crate) struct Octets {
+    pub(crate) up: Counter,
+    pub(crate) down: Counter,
 }
 
 /// When something last came, in milliseconds since the beginning.
@@ -54,7 +54,7 @@ impl Activity {
 
 /// Passes on what `client` and `upstream` say, until both have ended, or one was cut off, or nothing came for `idle`. What ends on
 /// one side is ended on the other (a half-closed connection).
-pub(super) async fn relay(
+pub(crate) async fn relay(
     client: impl AsyncRead + AsyncWrite + Unpin,
     upstream: impl AsyncRead + AsyncWrite + Unpin,
     idle: Duration,

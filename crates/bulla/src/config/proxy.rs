@@ -1,0 +1,169 @@
+//! `[proxy]`: the forward proxy that looks into TLS.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use intercept::mint::VALIDITY_MAX;
+use intercept::proxy::{Action, BadRule, Options, Rules};
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+use crate::exit::{Outcome, Problem};
+
+/// `[proxy]`
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ProxySettings {
+    pub(crate) listen: String,
+    pub(crate) ca_certificate_file: PathBuf,
+    pub(crate) ca_key_file: PathBuf,
+    pub(crate) crl_urls: Vec<String>,
+    pub(crate) clients: Vec<IpNet>,
+    pub(crate) intercept: Vec<String>,
+    pub(crate) tunnel: Vec<String>,
+    pub(crate) reject: Vec<String>,
+    pub(crate) others: Others,
+    pub(crate) upstream_ca_files: Vec<PathBuf>,
+    pub(crate) leaf_validity_s: u64,
+    pub(crate) leaf_key_s: u64,
+    pub(crate) store_octets_max: u64,
+    pub(crate) new_names_per_minute: u32,
+    pub(crate) new_names_burst: u32,
+    pub(crate) metrics_listen: String,
+    pub(crate) connections_max: usize,
+    pub(crate) upstream_connections_max: usize,
+    pub(crate) upstream_per_host_max: usize,
+    pub(crate) upstream_idle_max: usize,
+    pub(crate) upstream_idle_s: u64,
+    pub(crate) handshake_timeout_ms: u64,
+    pub(crate) head_timeout_ms: u64,
+    pub(crate) connect_timeout_ms: u64,
+    pub(crate) response_timeout_ms: u64,
+    pub(crate) idle_s: u64,
+    pub(crate) stop_s: u64,
+}
+
+/// What becomes of connections to names in no list.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Others {
+    /// Their requests are seen.
+    #[default]
+    Intercept,
+    /// They are passed on as they are.
+    Tunnel,
+    /// They are refused.
+    Reject,
+}
+
+impl Default for ProxySettings {
+    fn default() -> Self {
+        let usual = Options::default();
+        let ms = |limit: Duration| limit.as_millis() as u64;
+        Self {
+            listen: usual.listen.to_string(),
+            ca_certificate_file: PathBuf::new(),
+            ca_key_file: PathBuf::new(),
+            crl_urls: Vec::new(),
+            clients: Vec::new(),
+            intercept: Vec::new(),
+            tunnel: Vec::new(),
+            reject: Vec::new(),
+            others: Others::Intercept,
+            upstream_ca_files: Vec::new(),
+            leaf_validity_s: usual.leaf_validity.as_secs(),
+            leaf_key_s: usual.leaf_key_life.as_secs(),
+            store_octets_max: usual.store_octets_max,
+            new_names_per_minute: usual.new_names_per_minute,
+            new_names_burst: usual.new_names_burst,
+            metrics_listen: "127.0.0.1:2409".into(),
+            connections_max: usual.connections_max,
+            upstream_connections_max: usual.upstream_connections_max,
+            upstream_per_host_max: usual.upstream_per_host_max,
+            upstream_idle_max: usual.upstream_idle_max,
+            upstream_idle_s: usual.upstream_idle.as_secs(),
+            handshake_timeout_ms: ms(usual.handshake_timeout),
+            head_timeout_ms: ms(usual.head_timeout),
+            connect_timeout_ms: ms(usual.connect_timeout),
+            response_timeout_ms: ms(usual.response_timeout),
+            idle_s: usual.idle.as_secs(),
+            stop_s: 5,
+        }
+    }
+}
+
+impl ProxySettings {
+    pub(crate) fn check(&self) -> Outcome<()> {
+        const DAY_S: u64 = 86_400;
+        const MINUTE_MS: u64 = 60_000;
+        const MANY: u64 = 1_000_000;
+        let within = |key: &str, value: u64, least: u64, most: u64| {
+            if (least..=most).contains(&value) {
+                return Ok(());
+            }
+            Err(Problem::usage(format_args!("proxy.{key} is from {least} to {most}"))
+                .hint("see `bulla config show`"))
+        };
+        within("leaf_validity_s", self.leaf_validity_s, 60, VALIDITY_MAX.as_secs())?;
+        within("leaf_key_s", self.leaf_key_s, 60, DAY_S)?;
+        within("store_octets_max", self.store_octets_max, 1 << 20, 64 << 30)?;
+        within("new_names_per_minute", self.new_names_per_minute.into(), 1, MANY)?;
+        within("new_names_burst", self.new_names_burst.into(), 1, MANY)?;
+        within("connections_max", self.connections_max as u64, 1, MANY)?;
+        within("upstream_connections_max", self.upstream_connections_max as u64, 1, MANY)?;
+        within("upstream_per_host_max", self.upstream_per_host_max as u64, 1, MANY)?;
+        within("upstream_idle_max", self.upstream_idle_max as u64, 0, MANY)?;
+        within("upstream_idle_s", self.upstream_idle_s, 1, 3_600)?;
+        within("handshake_timeout_ms", self.handshake_timeout_ms, 1, MINUTE_MS)?;
+        within("head_timeout_ms", self.head_timeout_ms, 1, 10 * MINUTE_MS)?;
+        within("connect_timeout_ms", self.connect_timeout_ms, 1, MINUTE_MS)?;
+        within("response_timeout_ms", self.response_timeout_ms, 1, 60 * MINUTE_MS)?;
+        within("idle_s", self.idle_s, 1, DAY_S)?;
+        within("stop_s", self.stop_s, 0, 3_600)?;
+        if self.ca_certificate_file.as_os_str().is_empty() != self.ca_key_file.as_os_str().is_empty() {
+            return Err(Problem::usage("proxy.ca_certificate_file and proxy.ca_key_file go together")
+                .hint("give both, or neither to have an authority made in the data folder"));
+        }
+        self.rules().map(drop)
+    }
+
+    pub(crate) fn rules(&self) -> Outcome<Rules> {
+        let wrong = |error: BadRule| {
+            Problem::usage(format_args!("a list of [proxy]: {error}"))
+                .hint("see proxy.intercept, proxy.tunnel and proxy.reject")
+        };
+        let mut rules = Rules::new(match self.others {
+            Others::Intercept => Action::Intercept,
+            Others::Tunnel => Action::Tunnel,
+            Others::Reject => Action::Reject,
+        });
+        rules.add(&self.intercept, Action::Intercept).map_err(wrong)?;
+        rules.add(&self.tunnel, Action::Tunnel).map_err(wrong)?;
+        rules.add(&self.reject, Action::Reject).map_err(wrong)?;
+        Ok(rules)
+    }
+
+    /// What the proxy is told, but for where it listens and whom it believes.
+    pub(crate) fn options(&self) -> Outcome<Options> {
+        Ok(Options {
+            clients: self.clients.clone(),
+            rules: self.rules()?,
+            leaf_validity: Duration::from_secs(self.leaf_validity_s),
+            leaf_key_life: Duration::from_secs(self.leaf_key_s),
+            store_octets_max: self.store_octets_max,
+            new_names_per_minute: self.new_names_per_minute,
+            new_names_burst: self.new_names_burst,
+            connections_max: self.connections_max,
+            upstream_connections_max: self.upstream_connections_max,
+            upstream_per_host_max: self.upstream_per_host_max,
+            upstream_idle_max: self.upstream_idle_max,
+            upstream_idle: Duration::from_secs(self.upstream_idle_s),
+            handshake_timeout: Duration::from_millis(self.handshake_timeout_ms),
+            head_timeout: Duration::from_millis(self.head_timeout_ms),
+            connect_timeout: Duration::from_millis(self.connect_timeout_ms),
+            response_timeout: Duration::from_millis(self.response_timeout_ms),
+            idle: Duration::from_secs(self.idle_s),
+            ..Options::default()
+        })
+    }
+}

@@ -1,0 +1,70 @@
+//! The authority of the proxy's leaves: files of the operator's, or one made in the data folder.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use intercept::mint::{Authority, BadAuthority, new_root};
+use keys::{KeyType, PrivateKey};
+use x509::UnixTime;
+
+use crate::config::ProxySettings;
+use crate::exit::{Exit, Outcome, Problem, chain};
+use crate::serve_command::files;
+
+/// In the data folder.
+const CERTIFICATE: &str = "proxy-ca.pem";
+const KEY: &str = "proxy-ca.key";
+
+/// An authority, and where its certificate is.
+pub(crate) struct Made {
+    pub(crate) authority: Authority,
+    pub(crate) certificate: PathBuf,
+}
+
+/// That of the settings, or the one in the data folder, which is made when it is not there.
+pub(crate) fn of(settings: &ProxySettings) -> Outcome<Made> {
+    let (certificate, key) = match settings.ca_key_file.as_os_str().is_empty() {
+        false => (settings.ca_certificate_file.clone(), settings.ca_key_file.clone()),
+        true => in_data_folder()?,
+    };
+    let chain_der = files::certificates("proxy.ca_certificate_file", &certificate)?;
+    let signer = PrivateKey::from_file(&key).map_err(|error| {
+        Problem::usage(format_args!("{}: {}", key.display(), chain(&error))).hint("check proxy.ca_key_file")
+    })?;
+    let authority = Authority::new(&chain_der, Arc::new(signer), settings.crl_urls.clone());
+    let authority = authority.map_err(|error: BadAuthority| {
+        Problem::usage(format_args!("the proxy's authority in {}: {error}", certificate.display()))
+            .hint("give an authority's own certificate first, and its key: --ca-certificate, --ca-key")
+    })?;
+    Ok(Made { authority, certificate })
+}
+
+fn in_data_folder() -> Outcome<(PathBuf, PathBuf)> {
+    let folder = files::folder()?;
+    let (certificate, key) = (folder.join(CERTIFICATE), folder.join(KEY));
+    let is_there = |path: &Path| path.try_exists().unwrap_or(true);
+    match (is_there(&certificate), is_there(&key)) {
+        (true, true) => {}
+        // The key alone is what an interrupted start leaves, which nobody trusts yet.
+        (false, _) => make(&certificate, &key)?,
+        (true, false) => {
+            return Err(Problem::new(Exit::Machine, format_args!("{} is gone", key.display())).hint(format!(
+                "bring it back, or delete {} to have another authority made, which clients have to trust anew",
+                certificate.display()
+            )));
+        }
+    }
+    Ok((certificate, key))
+}
+
+fn make(certificate: &Path, key: &Path) -> Outcome<()> {
+    let failed = |error: &dyn std::error::Error| {
+        Problem::new(Exit::Machine, format_args!("no authority for the proxy: {error}"))
+            .hint("give one: --ca-certificate and --ca-key")
+    };
+    let own = PrivateKey::generate(KeyType::P256).map_err(|error| failed(&error))?;
+    let now = UnixTime(store::Clock::system().now_seconds());
+    let root = new_root(&own, now).map_err(|error| failed(&error))?;
+    files::put(key, &own.to_pkcs8_pem())?;
+    files::put(certificate, &x509::pem::encode("CERTIFICATE", &root))
+}

@@ -1,0 +1,141 @@
+//! `bulla proxy`: the forward proxy that looks into TLS.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use intercept::proxy::{self, Options, ProxyMetrics, Running};
+use ipnet::IpNet;
+use tokio::task::JoinSet;
+
+use crate::cli::Global;
+use crate::config::{Configuration, ProxySettings};
+use crate::exit::{Exit, Outcome, Problem, chain};
+use crate::proxy_authority;
+use crate::serve_command::{bound_connections, figures_listener, files, memory, socket};
+
+/// Beyond what connections are given at the stop.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// `bulla proxy`
+#[derive(Args, Debug)]
+pub(crate) struct ProxyArgs {
+    /// Where clients find it, an address and a port [default: 127.0.0.1:3128]
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
+    /// The authority that leaves stand below, and its chain (PEM) [default: made in the data folder]
+    #[arg(long, value_name = "FILE", requires = "ca_key")]
+    ca_certificate: Option<PathBuf>,
+    /// The authority's key (PEM)
+    #[arg(long, value_name = "FILE", requires = "ca_certificate")]
+    ca_key: Option<PathBuf>,
+    /// A network whose clients may use it; may be repeated [default: all that reach it]
+    #[arg(long = "client", value_name = "NETWORK")]
+    clients: Vec<IpNet>,
+    /// Names to pass on without a look, NAME or *.NAME; may be repeated
+    #[arg(long, value_name = "NAME")]
+    tunnel: Vec<String>,
+    /// Names to refuse; may be repeated
+    #[arg(long, value_name = "NAME")]
+    reject: Vec<String>,
+    /// Look into these names alone and pass on all others; may be repeated
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+    /// Roots (PEM) that upstreams may stand below, beside this system's; may be repeated
+    #[arg(long = "upstream-ca", value_name = "FILE")]
+    upstream_ca_files: Vec<PathBuf>,
+    /// Where to serve /metrics in plain HTTP; empty: nowhere [default: 127.0.0.1:2409]
+    #[arg(long, value_name = "ADDRESS")]
+    metrics_listen: Option<String>,
+}
+
+impl ProxySettings {
+    fn take(&mut self, args: &ProxyArgs) {
+        fn given<T: Clone>(into: &mut T, given: &Option<T>) {
+            if let Some(given) = given {
+                into.clone_from(given);
+            }
+        }
+        given(&mut self.listen, &args.listen);
+        given(&mut self.ca_certificate_file, &args.ca_certificate);
+        given(&mut self.ca_key_file, &args.ca_key);
+        given(&mut self.metrics_listen, &args.metrics_listen);
+        self.clients.extend_from_slice(&args.clients);
+        self.tunnel.extend_from_slice(&args.tunnel);
+        self.reject.extend_from_slice(&args.reject);
+        self.upstream_ca_files.extend_from_slice(&args.upstream_ca_files);
+        if !args.only.is_empty() {
+            self.intercept.extend_from_slice(&args.only);
+            self.others = crate::config::Others::Tunnel;
+        }
+    }
+}
+
+/// Runs `bulla proxy`.
+pub(crate) async fn run(args: &ProxyArgs, global: &Global) -> Outcome<Exit> {
+    let configuration = Configuration::load(global.config.as_deref())?;
+    let core_dumps = configuration.settings.server.core_dumps;
+    let mut settings = configuration.settings.proxy.clone();
+    settings.take(args);
+    settings.check()?;
+    memory::keep(core_dumps)?;
+    let third = outbound::limits::descriptor_budget() / 3;
+    bound_connections("proxy.connections_max", &mut settings.connections_max, third);
+    bound_connections("proxy.upstream_connections_max", &mut settings.upstream_connections_max, third);
+    let grace = Duration::from_secs(settings.stop_s);
+    let stop = crate::stop::on_signal_within(grace + GRACE)?;
+    let made = proxy_authority::of(&settings)?;
+    let metrics = ProxyMetrics::default();
+    let options = Options {
+        listen: socket("proxy.listen", &settings.listen)?,
+        upstream_roots: upstream_roots(&settings)?,
+        ..settings.options()?
+    };
+    let running = start(options, made.authority, metrics.clone()).await?;
+    let mut background = JoinSet::new();
+    if let Some(listener) = figures_listener("proxy", &settings.metrics_listen).await? {
+        let all = server::metrics::Metrics::default();
+        all.register(|registry| metrics.register(registry));
+        background.spawn(server::listen::serve_figures(listener, all, stop.clone()));
+    }
+    eprintln!("the proxy is at http://{}", running.address);
+    eprintln!("clients have to trust its authority: {}", made.certificate.display());
+    eprintln!(
+        "try: curl --proxy http://{} --cacert {} https://example.com",
+        running.address,
+        made.certificate.display()
+    );
+    stop.cancelled().await;
+    eprintln!("stopping: connections are let come to their end, for {} s", settings.stop_s);
+    let drained = running.stop(grace).await;
+    while background.join_next().await.is_some() {}
+    if !drained {
+        eprintln!("some connections had not ended and were cut off");
+    }
+    Ok(Exit::Ok)
+}
+
+fn upstream_roots(settings: &ProxySettings) -> Outcome<Vec<Vec<u8>>> {
+    let mut roots = outbound::tls::system_roots();
+    for path in &settings.upstream_ca_files {
+        roots.extend(files::certificates("proxy.upstream_ca_files", path)?);
+    }
+    Ok(roots)
+}
+
+async fn start(
+    options: Options,
+    authority: intercept::mint::Authority,
+    metrics: ProxyMetrics,
+) -> Outcome<Running> {
+    proxy::start(options, authority, metrics).await.map_err(|error| {
+        let hint = match &error {
+            proxy::StartError::Bind { .. } => "choose another place: --listen, or proxy.listen",
+            proxy::StartError::NoRoots => {
+                "install the system's (ca-certificates), or name some: --upstream-ca"
+            }
+            _ => "check [proxy]",
+        };
+        Problem::new(Exit::Machine, chain(&error)).hint(hint)
+    })
+}

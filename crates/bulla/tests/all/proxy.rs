@@ -1,0 +1,168 @@
+//! `bulla proxy`, with curl before it and OpenSSL behind it.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use crate::key_service::Place;
+use crate::world::{bulla, describe, run, stdout};
+
+/// A proxy that runs in a folder of its own.
+struct Proxy {
+    process: Child,
+    address: String,
+    figures: String,
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+struct World {
+    place: Place,
+    upstream: Child,
+    port: u16,
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let _ = self.upstream.kill();
+        let _ = self.upstream.wait();
+    }
+}
+
+impl World {
+    /// With an upstream that says what it negotiated.
+    fn new() -> Self {
+        let place = Place::new();
+        place.openssl(
+            "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout ca.key -out ca.pem -subj /CN=ca",
+        );
+        place.openssl(
+            "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout up.key -out up.pem -subj /CN=up -CA ca.pem \
+             -CAkey ca.key -addext subjectAltName=DNS:localhost -addext basicConstraints=critical,CA:FALSE",
+        );
+        let mut command = Command::new("openssl");
+        command
+            .current_dir(place.folder.path())
+            .args(["s_server", "-accept", "127.0.0.1:0", "-cert", "up.pem", "-key", "up.key", "-www"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        let mut upstream =
+            command.spawn().unwrap_or_else(|error| panic!("apt-get install -y openssl ({error})"));
+        let mut said = BufReader::new(upstream.stdout.take().unwrap());
+        let mut line = String::new();
+        while !line.starts_with("ACCEPT") {
+            line.clear();
+            assert!(said.read_line(&mut line).unwrap() > 0, "openssl s_server ended");
+        }
+        std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
+        let port = line.trim().rsplit(':').next().unwrap().parse().unwrap();
+        Self { place, upstream, port }
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = bulla();
+        command
+            .current_dir(self.place.folder.path())
+            .env("HOME", self.place.folder.path())
+            .env("BULLA_DATA", self.place.path("data"))
+            .args([
+                "proxy",
+                "--listen",
+                "127.0.0.1:0",
+                "--metrics-listen",
+                "127.0.0.1:0",
+                "--upstream-ca",
+                "ca.pem",
+            ])
+            .args(arguments);
+        command
+    }
+
+    fn proxy(&self, arguments: &[&str]) -> Proxy {
+        let mut process = self.command(arguments).stderr(Stdio::piped()).spawn().unwrap();
+        let mut errors = BufReader::new(process.stderr.take().unwrap());
+        let mut said = String::new();
+        while !said.contains("try: curl") {
+            assert!(errors.read_line(&mut said).unwrap() > 0, "it ended: {said}");
+        }
+        std::thread::spawn(move || errors.read_to_end(&mut Vec::new()));
+        let after = |mark: &str| said.split(mark).nth(1).unwrap().lines().next().unwrap().to_owned();
+        Proxy { process, address: after("the proxy is at "), figures: after("figures at ") }
+    }
+
+    fn authority(&self) -> PathBuf {
+        self.place.path("data/proxy-ca.pem")
+    }
+
+    fn curl(&self, proxy: &Proxy, arguments: &[&str]) -> std::process::Output {
+        let mut command = Command::new("curl");
+        command
+            .args(["-sS", "--max-time", "60", "--noproxy", "", "--proxy", &proxy.address, "--cacert"])
+            .arg(self.authority())
+            .args(arguments)
+            .arg(format!("https://localhost:{}/", self.port));
+        command.output().unwrap_or_else(|error| panic!("apt-get install -y curl ({error})"))
+    }
+}
+
+#[test]
+fn curl_is_looked_into_below_an_authority_that_stays() {
+    let world = World::new();
+    let proxy = world.proxy(&[]);
+    for version in [&["--tlsv1.3"][..], &["--tls-max", "1.2"], &["--http1.1"]] {
+        let output = world.curl(&proxy, version);
+        assert!(
+            output.status.success() && stdout(&output).contains("s_server"),
+            "{version:?}: {}",
+            describe(&output)
+        );
+    }
+    let first = std::fs::read(world.authority()).unwrap();
+    let key = std::fs::metadata(world.place.path("data/proxy-ca.key")).unwrap();
+    assert_eq!(std::os::unix::fs::PermissionsExt::mode(&key.permissions()) & 0o777, 0o600);
+    let output = Command::new("curl").args(["-sS", &proxy.figures]).output().unwrap();
+    let figures = stdout(&output);
+    assert!(figures.contains("bulla_intercept_leaves_minted_total 1\n"), "{figures}");
+    drop(proxy);
+    // The same one after a start, so that clients go on.
+    let proxy = world.proxy(&[]);
+    assert_eq!(std::fs::read(world.authority()).unwrap(), first);
+    assert!(world.curl(&proxy, &[]).status.success());
+    // Who does not trust it is not deceived.
+    let refused = world.curl(&proxy, &["--cacert", "/etc/ssl/certs/ca-certificates.crt"]);
+    assert_eq!(refused.status.code(), Some(60), "{}", describe(&refused));
+}
+
+#[test]
+fn names_are_passed_on_or_refused_and_signals_end_it() {
+    let world = World::new();
+    let mut proxy = world.proxy(&["--tunnel", "localhost"]);
+    let ca = world.place.path("ca.pem");
+    let output = world.curl(&proxy, &["--cacert", ca.to_str().unwrap()]);
+    assert!(output.status.success(), "the upstream's own certificate is seen: {}", describe(&output));
+    let pid = proxy.process.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    assert_eq!(proxy.process.wait().unwrap().code(), Some(0));
+    let proxy = world.proxy(&["--reject", "localhost"]);
+    let output = world.curl(&proxy, &[]);
+    assert!(describe(&output).contains("403"), "{}", describe(&output));
+}
+
+#[test]
+fn an_authority_that_cannot_be_is_refused_with_a_hint() {
+    let world = World::new();
+    for (arguments, wanted) in [
+        (["--ca-certificate", "up.pem", "--ca-key", "up.key"], "is no authority's certificate"),
+        (["--ca-certificate", "ca.pem", "--ca-key", "up.key"], "the key is not that of"),
+        (["--tunnel", "a*.example", "--reject", "b.example"], "is no host name or address"),
+    ] {
+        let output = run(&mut world.command(&arguments));
+        let said = describe(&output);
+        assert!(output.status.code() == Some(2) && said.contains(wanted) && said.contains("hint:"), "{said}");
+    }
+}

@@ -1,0 +1,248 @@
+//! The certificate store: each leaf minted once, however many ask.
+//!
+//! A leaf is known by all that makes it what it is ([`LeafId`]), so two authorities, key types or profiles never share one.
+//! Whoever asks first mints, the others wait for the same; it is renewed before it ends without a caller waiting; a failure
+//! is remembered for a moment, so that a broken authority is not asked by every connection. Names come from clients: memory
+//! is bounded in octets, and so are the names that one client may have minted in a time ([`Newcomers`]).
+
+mod newcomers;
+
+pub use newcomers::{Newcomers, TooManyNames};
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use flight::{Cache, Cached, Failed, Fresh};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use x509::{Fingerprint, UnixTime};
+
+use crate::mint::{Leaf, LeafKeyKind, LeafName, MintError};
+
+/// Octets of all leaves, unless said otherwise: some 50,000 names.
+pub const OCTETS_MAX: u64 = 64 << 20;
+/// How long a failure stands for all who ask.
+const FAILURE_LIFE: Duration = Duration::from_secs(1);
+/// What an entry costs beside its leaf: the cache's own nodes, and the key.
+const ENTRY_OCTETS: usize = 320;
+/// A leaf is made anew when less than one part in so many of its life is left.
+const RENEW_PARTS: u32 = 3;
+
+/// All that a leaf depends on.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub struct LeafId {
+    /// Whom it is for.
+    pub name: LeafName,
+    /// The authority's certificate.
+    pub authority: Fingerprint,
+    /// The key's type.
+    pub kind: LeafKeyKind,
+    /// How it is made.
+    pub profile: Arc<str>,
+    /// The certificate whose like it is, if it is one's.
+    pub mirrored: Option<Fingerprint>,
+}
+
+/// Why a client gets no leaf.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum FetchError {
+    /// It was not minted.
+    #[error(transparent)]
+    Mint(#[from] MintError),
+    /// The client has asked for too many names that nobody asked for before.
+    #[error(transparent)]
+    TooManyNames(#[from] TooManyNames),
+}
+
+/// How often each thing happened.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct StoreCounts {
+    /// Answered from memory.
+    pub hits: u64,
+    /// Waited for what another had asked for.
+    pub joined: u64,
+    /// Minted, renewals among them.
+    pub minted: u64,
+    /// Not minted.
+    pub failed: u64,
+    /// Refused for the number of names.
+    pub refused: u64,
+}
+
+/// Leaves by what they are. Cheap to clone; clones are one store.
+#[derive(Clone)]
+pub struct CertificateStore(Arc<Inner>);
+
+struct Inner {
+    leaves: Cache<LeafId, Arc<Leaf>, FetchError>,
+    newcomers: Newcomers,
+    minted: AtomicU64,
+    failed: AtomicU64,
+    refused: AtomicU64,
+}
+
+impl fmt::Debug for CertificateStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CertificateStore").field("counts", &self.counts()).finish_non_exhaustive()
+    }
+}
+
+impl CertificateStore {
+    /// Which holds at most `octets_max` octets; what was asked for the longest ago goes first.
+    #[must_use]
+    pub fn new(octets_max: u64, newcomers: Newcomers) -> Self {
+        let weigh = |id: &LeafId, leaf: &Result<Arc<Leaf>, FetchError>| {
+            let name = id.name.dns().map_or(0, str::len);
+            let octets = ENTRY_OCTETS + name + leaf.as_ref().map_or(0, |leaf| leaf.octets());
+            u32::try_from(octets).unwrap_or(u32::MAX)
+        };
+        Self(Arc::new(Inner {
+            leaves: Cache::with_weight(octets_max, weigh),
+            newcomers,
+            minted: AtomicU64::default(),
+            failed: AtomicU64::default(),
+            refused: AtomicU64::default(),
+        }))
+    }
+
+    /// The leaf, or what `mint` makes: once for all who ask meanwhile. `client` is who asks, and is charged for a name that
+    /// is not here.
+    ///
+    /// # Errors
+    /// [`FetchError`]
+    ///
+    /// # Cancellation
+    /// Dropping the future cancels nothing for others; with the last of them the minting is dropped.
+    pub async fn fetch<W>(
+        &self,
+        id: &LeafId,
+        client: IpAddr,
+        now: UnixTime,
+        mint: impl FnOnce() -> W + Send + 'static,
+    ) -> Result<Arc<Leaf>, FetchError>
+    where
+        W: Future<Output = Result<Leaf, MintError>> + Send + 'static,
+    {
+        match self.0.leaves.get(id) {
+            Some(cached) if cached.ends_soon(Instant::now(), RENEW_PARTS) && cached.outcome.is_ok() => {
+                self.renew(id.clone(), now, mint);
+                cached.outcome.clone()
+            }
+            Some(cached) => cached.outcome.clone(),
+            None => self.fetch_new(id, client, now, mint).await,
+        }
+    }
+
+    /// Whoever begins is charged with the name. Who has waited for somebody that was refused begins anew.
+    async fn fetch_new<W>(
+        &self,
+        id: &LeafId,
+        client: IpAddr,
+        now: UnixTime,
+        mint: impl FnOnce() -> W + Send + 'static,
+    ) -> Result<Arc<Leaf>, FetchError>
+    where
+        W: Future<Output = Result<Leaf, MintError>> + Send + 'static,
+    {
+        let charged = Newcomers::of(client);
+        let mint = Arc::new(Mutex::new(Some(mint)));
+        loop {
+            let (store, name, mint) = (Arc::clone(&self.0), id.name.clone(), Arc::clone(&mint));
+            let making = move || async move {
+                store.admit(charged, &name)?;
+                let mint = mint.lock().take();
+                match mint {
+                    Some(mint) => store.make(now, mint()).await,
+                    None => unreachable!("who begins ends the loop"),
+                }
+            };
+            match self.0.leaves.fetch(id, Box::new(making)).await {
+                Err(FetchError::TooManyNames(refused)) if refused.client != charged => {}
+                fetched => return fetched,
+            }
+        }
+    }
+
+    /// Beside whoever asks, who has one that still holds.
+    fn renew<W>(&self, id: LeafId, now: UnixTime, mint: impl FnOnce() -> W + Send + 'static)
+    where
+        W: Future<Output = Result<Leaf, MintError>> + Send + 'static,
+    {
+        let store = Arc::clone(&self.0);
+        tokio::spawn(async move {
+            let _live = telemetry::tasks::guard("leaf-renewal");
+            let inner = Arc::clone(&store);
+            let making = move || async move { inner.make(now, mint()).await };
+            if let Some(Err(error)) = store.leaves.refresh(&id, making).await {
+                tracing::warn!(%error, name = %id.name, "a leaf that ends soon was not made anew");
+            }
+        });
+    }
+
+    /// What is held for `id`, if it is still true.
+    #[must_use]
+    pub fn held(&self, id: &LeafId) -> Option<Arc<Cached<Arc<Leaf>, FetchError>>> {
+        self.0.leaves.get(id)
+    }
+
+    /// Forgets a leaf: the next who asks has it minted anew.
+    pub fn forget(&self, id: &LeafId) {
+        self.0.leaves.invalidate(id);
+    }
+
+    /// Leaves held.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.0.leaves.entries()
+    }
+
+    /// Whether none is.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What happened so far.
+    #[must_use]
+    pub fn counts(&self) -> StoreCounts {
+        let flight = self.0.leaves.counts();
+        StoreCounts {
+            hits: flight.hits,
+            joined: flight.joined,
+            minted: self.0.minted.load(Relaxed),
+            failed: self.0.failed.load(Relaxed),
+            refused: self.0.refused.load(Relaxed),
+        }
+    }
+}
+
+impl Inner {
+    fn admit(&self, client: IpAddr, name: &LeafName) -> Result<(), Failed<FetchError>> {
+        self.newcomers.admit(client, name).map_err(|error| {
+            self.refused.fetch_add(1, Relaxed);
+            // Not remembered: the next client may.
+            Failed { error: error.into(), lifetime: Duration::ZERO }
+        })
+    }
+
+    async fn make(
+        &self,
+        now: UnixTime,
+        minting: impl Future<Output = Result<Leaf, MintError>>,
+    ) -> Result<Fresh<Arc<Leaf>>, Failed<FetchError>> {
+        match minting.await {
+            Ok(leaf) => {
+                self.minted.fetch_add(1, Relaxed);
+                let lifetime = Duration::from_secs(leaf.not_after.since(now).max(0) as u64);
+                Ok(Fresh { value: Arc::new(leaf), lifetime })
+            }
+            Err(error) => {
+                self.failed.fetch_add(1, Relaxed);
+                Err(Failed { error: error.into(), lifetime: FAILURE_LIFE })
+            }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! How many names one client may have minted that nobody had before.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use moka::sync::Cache;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::mint::LeafName;
+
+/// Clients that are remembered; of those, the ones that asked the longest ago are forgotten.
+const CLIENTS_MAX: u64 = 65_536;
+
+/// Refused, at once.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{client} asks for too many new names: {per_minute} a minute, {burst} at once")]
+pub struct TooManyNames {
+    /// Who asks: an address or, of IPv6, a network of 64 bits.
+    pub client: IpAddr,
+    /// That are let in.
+    pub per_minute: u32,
+    /// That are let in at once.
+    pub burst: u32,
+}
+
+/// A bucket for each client: an IPv4 address, or an IPv6 network of 64 bits, as one machine has all of it.
+#[derive(Debug)]
+pub struct Newcomers {
+    per_minute: u32,
+    burst: u32,
+    buckets: Cache<IpAddr, Arc<Mutex<Bucket>>>,
+}
+
+#[derive(Debug)]
+struct Bucket {
+    left: f64,
+    at: Instant,
+}
+
+impl Newcomers {
+    /// Of each client, `per_minute` names, and `burst` at once.
+    #[must_use]
+    pub fn new(per_minute: u32, burst: u32) -> Self {
+        let refilled = Duration::from_secs(60 * u64::from(burst) / u64::from(per_minute.max(1)) + 60);
+        let buckets = Cache::builder().max_capacity(CLIENTS_MAX).time_to_idle(refilled).build();
+        Self { per_minute: per_minute.max(1), burst: burst.max(1), buckets }
+    }
+
+    /// The client that an address belongs to.
+    pub(super) fn of(address: IpAddr) -> IpAddr {
+        match address.to_canonical() {
+            IpAddr::V6(address) => IpAddr::V6((address.to_bits() & (u128::MAX << 64)).into()),
+            four => four,
+        }
+    }
+
+    /// For a client as [`Self::of`] has it.
+    ///
+    /// # Errors
+    /// [`TooManyNames`]
+    pub(super) fn admit(&self, client: IpAddr, name: &LeafName) -> Result<(), TooManyNames> {
+        let bucket = self.buckets.get_with(client, || {
+            Arc::new(Mutex::new(Bucket { left: f64::from(self.burst), at: Instant::now() }))
+        });
+        let mut bucket = bucket.lock();
+        let now = Instant::now();
+        let came = now.duration_since(bucket.at).as_secs_f64() * f64::from(self.per_minute) / 60.0;
+        bucket.left = (bucket.left + came).min(f64::from(self.burst));
+        bucket.at = now;
+        if bucket.left < 1.0 {
+            tracing::debug!(%client, %name, "too many new names");
+            return Err(TooManyNames { client, per_minute: self.per_minute, burst: self.burst });
+        }
+        bucket.left -= 1.0;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_gets_its_burst_and_then_its_rate_and_others_theirs() {
+        let newcomers = Newcomers::new(60, 3);
+        let name = LeafName::parse("a.example").unwrap();
+        let admit = |client: &str| newcomers.admit(Newcomers::of(client.parse().unwrap()), &name).is_ok();
+        assert!((0..3).all(|_| admit("2001:db8::1")));
+        assert!(!admit("2001:db8::2"), "the same network");
+        assert!(admit("2001:db8:0:1::1") && admit("10.0.0.1"), "others");
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(admit("2001:db8::3"));
+        assert!(!admit("2001:db8::3"));
+    }
+}

@@ -1,0 +1,134 @@
+//! Who signs leaves.
+
+use std::sync::Arc;
+
+use keys::{KeyRef, PrivateKey, Signer};
+use rustls::pki_types::CertificateDer;
+use x509::build::{self, Attribute, CertificateSpec, Extension};
+use x509::{BasicConstraints, Certificate, Fingerprint, KeyUsage, UnixTime};
+
+use super::{CLOCK_SKEW_S, MintError, new_serial};
+
+/// How long a root made here holds: clients have to trust another one then.
+const ROOT_S: i64 = 10 * 365 * 86_400;
+
+/// A chain that leaves cannot stand below.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum BadAuthority {
+    /// No certificate.
+    #[error("there is no certificate")]
+    Empty,
+    /// One that is not read.
+    #[error("a certificate of the chain cannot be read: {0}")]
+    Unreadable(#[from] x509::ParseError),
+    /// Not an authority's.
+    #[error("{0} is no authority's certificate: it needs basicConstraints CA:TRUE and keyCertSign")]
+    NotAnAuthority(String),
+    /// The key of another.
+    #[error("the key is not that of {0}")]
+    OtherKey(String),
+}
+
+/// An authority whose key signs wherever it is: here, in a security module, with a key service.
+#[derive(Clone, Debug)]
+pub struct Authority {
+    certificate: Arc<Certificate>,
+    /// What clients are sent after the leaf: all but a root, which they have or distrust.
+    chain: Vec<CertificateDer<'static>>,
+    signer: KeyRef,
+    key_id: Vec<u8>,
+    crl_urls: Vec<String>,
+}
+
+impl Authority {
+    /// `chain` in DER, its own certificate first; leaves carry `crl_urls`.
+    ///
+    /// # Errors
+    /// [`BadAuthority`]
+    pub fn new(chain: &[Vec<u8>], signer: KeyRef, crl_urls: Vec<String>) -> Result<Self, BadAuthority> {
+        let own = Certificate::parse(chain.first().ok_or(BadAuthority::Empty)?)?;
+        let signs = own.key_usage.is_none_or(|usage| usage.allows(KeyUsage::KEY_CERT_SIGN));
+        if !own.is_ca() || !signs {
+            return Err(BadAuthority::NotAnAuthority(own.subject.text.clone()));
+        }
+        if *own.public_key.spki != *signer.spki() {
+            return Err(BadAuthority::OtherKey(own.subject.text.clone()));
+        }
+        let mut sent = Vec::new();
+        for der in chain {
+            if !Certificate::parse(der)?.is_self_issued() {
+                sent.push(CertificateDer::from(der.clone()));
+            }
+        }
+        let computed = || x509::build::key_id(signer.spki()).to_vec();
+        let key_id = own.subject_key_id.clone().unwrap_or_else(computed);
+        Ok(Self { certificate: Arc::new(own), chain: sent, signer, key_id, crl_urls })
+    }
+
+    /// Its certificate's, which is part of a leaf's identity: two authorities never share leaves.
+    #[must_use]
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.certificate.fingerprint
+    }
+
+    /// Its certificate.
+    #[must_use]
+    pub fn certificate(&self) -> &Certificate {
+        &self.certificate
+    }
+
+    pub(super) fn subject(&self) -> &[u8] {
+        &self.certificate.subject.der
+    }
+
+    pub(super) fn not_before(&self) -> UnixTime {
+        self.certificate.not_before
+    }
+
+    pub(super) fn not_after(&self) -> UnixTime {
+        self.certificate.not_after
+    }
+
+    pub(super) fn chain(&self) -> impl Iterator<Item = CertificateDer<'static>> + '_ {
+        self.chain.iter().cloned()
+    }
+
+    pub(super) fn signer(&self) -> &KeyRef {
+        &self.signer
+    }
+
+    pub(super) fn key_id(&self) -> &[u8] {
+        &self.key_id
+    }
+
+    pub(super) fn crl_urls(&self) -> &[String] {
+        &self.crl_urls
+    }
+}
+
+/// A root of its own for `key`, in force at `now` for ten years, in DER. Its name ends in a part of the key's identifier, so that
+/// people who trust several tell them apart.
+///
+/// # Errors
+/// [`MintError::NoRandomness`], [`MintError::NotSigned`].
+pub fn new_root(key: &PrivateKey, now: UnixTime) -> Result<Vec<u8>, MintError> {
+    let id = build::key_id(key.spki());
+    let tag: String = id[..4].iter().map(|octet| format!("{octet:02x}")).collect();
+    let name = build::distinguished_name(&[(Attribute::CommonName, format!("Bulla proxy {tag}"))]);
+    let spec = CertificateSpec {
+        serial: &new_serial()?,
+        signature: key.algorithm(),
+        issuer: &name.der,
+        subject: &name.der,
+        not_before: now.plus(-CLOCK_SKEW_S),
+        not_after: now.plus(ROOT_S),
+        spki: key.spki(),
+        extensions: &[
+            Extension::basic_constraints(BasicConstraints { ca: true, path_len: Some(0) }),
+            Extension::key_usage(KeyUsage(KeyUsage::KEY_CERT_SIGN | KeyUsage::CRL_SIGN)),
+            Extension::subject_key_id(&id),
+        ],
+    };
+    let tbs = build::tbs_certificate(&spec);
+    Ok(build::signed(&tbs, &spec.signature, &key.sign_now(&tbs)?))
+}

@@ -1,0 +1,132 @@
+//! The keys that leaves stand over.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use keys::{KeyError, KeyType, PrivateKey, Signer};
+use parking_lot::RwLock;
+use rustls::crypto::aws_lc_rs::sign::any_supported_type;
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::sign::SigningKey;
+use tokio_util::sync::CancellationToken;
+
+use super::MintError;
+
+/// How long a new leaf is made over the same key, unless said otherwise.
+pub const LEAF_KEY_LIFE: Duration = Duration::from_secs(3_600);
+
+/// What key a client can be shown.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum LeafKeyKind {
+    /// For whoever verifies ECDSA: every client of the last fifteen years.
+    P256,
+    /// For whoever does not.
+    Rsa2048,
+}
+
+impl LeafKeyKind {
+    const fn key_type(self) -> KeyType {
+        match self {
+            Self::P256 => KeyType::P256,
+            Self::Rsa2048 => KeyType::Rsa2048,
+        }
+    }
+}
+
+/// One of them.
+#[derive(Clone)]
+pub struct LeafKey {
+    kind: LeafKeyKind,
+    spki: Arc<[u8]>,
+    id: [u8; 20],
+    signing: Arc<dyn SigningKey>,
+}
+
+impl fmt::Debug for LeafKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LeafKey").field("kind", &self.kind).finish_non_exhaustive()
+    }
+}
+
+impl LeafKey {
+    fn of(kind: LeafKeyKind, key: &PrivateKey) -> Result<Self, KeyError> {
+        let pkcs8 = key.to_pkcs8_der();
+        let der = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(pkcs8.as_slice()));
+        let signing = any_supported_type(&der).map_err(|error| KeyError::Unsound(error.to_string()))?;
+        let spki: Arc<[u8]> = key.spki().into();
+        Ok(Self { kind, id: x509::build::key_id(&spki), spki, signing })
+    }
+
+    /// What it is.
+    #[must_use]
+    pub fn kind(&self) -> LeafKeyKind {
+        self.kind
+    }
+
+    pub(super) fn spki(&self) -> &[u8] {
+        &self.spki
+    }
+
+    pub(super) fn id(&self) -> &[u8] {
+        &self.id
+    }
+
+    pub(super) fn signing(&self) -> Arc<dyn SigningKey> {
+        Arc::clone(&self.signing)
+    }
+}
+
+/// The current key of each kind. No request waits for one to be made: P-256 is there from the start, RSA soon after it.
+#[derive(Debug)]
+pub struct LeafKeys {
+    p256: RwLock<LeafKey>,
+    rsa: RwLock<Option<LeafKey>>,
+}
+
+impl LeafKeys {
+    /// With a P-256 key. [`Self::keep`] makes the RSA key and changes both.
+    ///
+    /// # Errors
+    /// [`KeyError`] when the library fails.
+    pub fn new() -> Result<Self, KeyError> {
+        let first = LeafKey::of(LeafKeyKind::P256, &PrivateKey::generate(KeyType::P256)?)?;
+        Ok(Self { p256: RwLock::new(first), rsa: RwLock::default() })
+    }
+
+    /// What new leaves stand over now.
+    ///
+    /// # Errors
+    /// [`MintError::NoRsaKey`]
+    pub fn current(&self, kind: LeafKeyKind) -> Result<LeafKey, MintError> {
+        match kind {
+            LeafKeyKind::P256 => Ok(self.p256.read().clone()),
+            LeafKeyKind::Rsa2048 => self.rsa.read().clone().ok_or(MintError::NoRsaKey),
+        }
+    }
+
+    /// Makes an RSA key now, and new keys of both kinds each `life`, until `stop`.
+    pub async fn keep(&self, life: Duration, stop: CancellationToken) {
+        self.change(LeafKeyKind::Rsa2048).await;
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(life) => {}
+            }
+            self.change(LeafKeyKind::P256).await;
+            self.change(LeafKeyKind::Rsa2048).await;
+        }
+    }
+
+    async fn change(&self, kind: LeafKeyKind) {
+        let made = PrivateKey::generate_aside(kind.key_type()).await;
+        match made.and_then(|key| LeafKey::of(kind, &key)) {
+            Ok(key) => match kind {
+                LeafKeyKind::P256 => *self.p256.write() = key,
+                LeafKeyKind::Rsa2048 => *self.rsa.write() = Some(key),
+            },
+            // The one before goes on.
+            Err(error) => tracing::warn!(%error, ?kind, "no new key for leaves"),
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Leaf certificates for whatever name a client asks for, each below an authority of the operator's.
+//!
+//! A leaf is one signature: all leaves of a process stand over the same few keys ([`LeafKeys`]), made from the system's
+//! randomness and changed by time. They are never derived from anything, and never the authority's.
+
+mod authority;
+mod keys;
+mod name;
+
+pub use self::authority::{Authority, BadAuthority, new_root};
+pub use self::keys::{LEAF_KEY_LIFE, LeafKey, LeafKeyKind, LeafKeys};
+pub use self::name::{BadLeafName, LeafName};
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::keys::SignError;
+use aws_lc_rs::rand;
+use rustls::pki_types::CertificateDer;
+use rustls::sign::CertifiedKey;
+use tokio::time::Instant;
+use x509::build::{self, CertificateSpec, Extension};
+use x509::{BasicConstraints, DistinguishedName, GeneralName, KeyUsage, SerialNumber, UnixTime};
+
+/// How far the past a leaf begins, for clients whose clocks are behind.
+const CLOCK_SKEW_S: i64 = 3_600;
+/// The most a leaf may hold: browsers refuse longer from 2029 on (CA/Browser Forum ballot SC-081).
+pub const VALIDITY_MAX: Duration = Duration::from_secs(47 * 86_400);
+/// What a leaf still holds at least when it is handed out; an authority that ends sooner signs no more.
+const VALIDITY_MIN: Duration = Duration::from_secs(60);
+/// For the authority's signature.
+const SIGN_TIMEOUT: Duration = Duration::from_secs(5);
+/// id-kp-serverAuth (RFC 5280 section 4.2.1.12).
+const SERVER_AUTH: &str = "1.3.6.1.5.5.7.3.1";
+/// The longest common name (RFC 5280 appendix A.1, ub-common-name).
+const COMMON_NAME_MAX: usize = 64;
+
+/// Why there is no leaf.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum MintError {
+    /// The authority ends within a minute, or has.
+    #[error("the authority of the leaves ends: give the proxy another one")]
+    AuthorityEnds,
+    /// Its key.
+    #[error("the authority's key did not sign: {0}")]
+    NotSigned(#[from] SignError),
+    /// The client needs an RSA key, and none is ready yet.
+    #[error("no RSA key is ready yet")]
+    NoRsaKey,
+    /// The library.
+    #[error("there is no randomness")]
+    NoRandomness,
+}
+
+/// A leaf, ready for handshakes.
+#[derive(Clone, Debug)]
+pub struct Leaf {
+    /// The chain and the key.
+    pub certified: Arc<CertifiedKey>,
+    /// Its last second.
+    pub not_after: UnixTime,
+}
+
+impl Leaf {
+    /// Octets it takes, its key aside, which all share.
+    #[must_use]
+    pub fn octets(&self) -> usize {
+        const ITSELF: usize = size_of::<Leaf>() + size_of::<CertifiedKey>() + 2 * size_of::<usize>();
+        self.certified.cert.iter().fold(ITSELF, |sum, der| sum + size_of::<CertificateDer<'_>>() + der.len())
+    }
+}
+
+/// Makes leaves below an authority.
+#[derive(Clone, Debug)]
+pub struct Minter {
+    authority: Arc<Authority>,
+    keys: Arc<LeafKeys>,
+    validity: Duration,
+}
+
+impl Minter {
+    /// With leaves that hold for `validity`, [`VALIDITY_MAX`] at most, and never longer than the authority.
+    #[must_use]
+    pub fn new(authority: Authority, keys: Arc<LeafKeys>, validity: Duration) -> Self {
+        let validity = validity.clamp(VALIDITY_MIN, VALIDITY_MAX);
+        Self { authority: Arc::new(authority), keys, validity }
+    }
+
+    /// Who signs.
+    #[must_use]
+    pub fn authority(&self) -> &Authority {
+        &self.authority
+    }
+
+    /// A new leaf for `name`, in force at `now`.
+    ///
+    /// # Errors
+    /// [`MintError`]
+    pub async fn mint(&self, name: &LeafName, kind: LeafKeyKind, now: UnixTime) -> Result<Leaf, MintError> {
+        let key = self.keys.current(kind)?;
+        let authority = &self.authority;
+        let not_after = now.plus(self.validity.as_secs() as i64).min(authority.not_after());
+        if not_after.since(now) < VALIDITY_MIN.as_secs() as i64 {
+            return Err(MintError::AuthorityEnds);
+        }
+        let subject = subject_of(name);
+        let spec = CertificateSpec {
+            serial: &new_serial()?,
+            signature: authority.signer().algorithm(),
+            issuer: authority.subject(),
+            subject: &subject.der,
+            not_before: now.plus(-CLOCK_SKEW_S).max(authority.not_before()),
+            not_after,
+            spki: key.spki(),
+            extensions: &self.extensions(name, &key, subject == DistinguishedName::empty()),
+        };
+        let tbs = build::tbs_certificate(&spec);
+        let deadline = (Instant::now() + SIGN_TIMEOUT).into_std();
+        let signature = authority.signer().sign(&tbs, deadline).await?;
+        let der = build::signed(&tbs, &spec.signature, &signature);
+        let chain = std::iter::once(CertificateDer::from(der)).chain(authority.chain()).collect();
+        Ok(Leaf { certified: Arc::new(CertifiedKey::new(chain, key.signing())), not_after })
+    }
+
+    fn extensions(&self, name: &LeafName, key: &LeafKey, no_subject: bool) -> Vec<Extension> {
+        let usage = match key.kind() {
+            LeafKeyKind::P256 => KeyUsage::DIGITAL_SIGNATURE,
+            LeafKeyKind::Rsa2048 => KeyUsage::DIGITAL_SIGNATURE | KeyUsage::KEY_ENCIPHERMENT,
+        };
+        let mut all = vec![
+            Extension::subject_alt_names(&[name.general_name()], no_subject),
+            Extension::basic_constraints(BasicConstraints { ca: false, path_len: None }),
+            Extension::key_usage(KeyUsage(usage)),
+            Extension::extended_key_usage(&[SERVER_AUTH.to_owned()]),
+            Extension::subject_key_id(key.id()),
+            Extension::authority_key_id(self.authority.key_id()),
+        ];
+        if !self.authority.crl_urls().is_empty() {
+            all.push(Extension::crl_distribution_points(self.authority.crl_urls()));
+        }
+        all
+    }
+}
+
+fn new_serial() -> Result<SerialNumber, MintError> {
+    let mut random = [0; 16];
+    rand::fill(&mut random).map_err(|_| MintError::NoRandomness)?;
+    Ok(SerialNumber::from_random(random))
+}
+
+/// The name as common name, for old clients; none where it would be too long for one.
+fn subject_of(name: &LeafName) -> DistinguishedName {
+    let text = name.to_string();
+    match text.len() <= COMMON_NAME_MAX {
+        true => build::distinguished_name(&[(build::Attribute::CommonName, text)]),
+        false => DistinguishedName::empty(),
+    }
+}
+
+impl LeafName {
+    fn general_name(&self) -> GeneralName {
+        match self {
+            Self::Dns(host) => GeneralName::Dns(host.as_str().to_owned()),
+            Self::Ip(address) => GeneralName::Ip(*address),
+        }
+    }
+}

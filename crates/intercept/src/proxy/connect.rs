@@ -1,0 +1,119 @@
+//! What a client says after CONNECT.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use hyper::Request;
+use hyper::body::Incoming;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::Action;
+use super::connection::Proxy;
+use super::metrics::Handshake;
+use super::opening::{self, Hello, Opening};
+use super::target::{Origin, Target, Way};
+use super::tls::{NotIntercepted, was_resumed};
+use crate::mint::LeafName;
+use crate::relay::{Octets, relay};
+
+impl Proxy {
+    /// Serves what stands behind CONNECT, to its end.
+    pub(super) async fn after_connect<S>(self: Arc<Self>, stream: S, target: Target, client: SocketAddr)
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        // A host that is let through may let its server speak first.
+        if self.options.rules.decide(&target.name) == Action::Tunnel {
+            return self.tunnel(stream, &target).await;
+        }
+        let read =
+            tokio::time::timeout(self.options.handshake_timeout, opening::read(stream, self.options.idle))
+                .await;
+        let (opening, stream) = match read {
+            Ok(Ok(opened)) => opened,
+            Ok(Err(error)) => {
+                return tracing::debug!(%client, %target, %error, "nothing of use after CONNECT");
+            }
+            Err(_) => return tracing::debug!(%client, %target, "nothing after CONNECT in its time"),
+        };
+        match opening {
+            Opening::Tls(hello) => self.tls(stream, target, hello, client).await,
+            Opening::Http1 => {
+                let way = self.way(target, None, false, Action::Intercept);
+                let proxy = Arc::clone(&self);
+                self.http1(stream, move |request| proxy.clone().exchanged(request, way.clone())).await;
+            }
+            Opening::Http2 => {
+                let way = self.way(target, None, true, Action::Intercept);
+                let proxy = Arc::clone(&self);
+                self.http2(stream, move |request| proxy.clone().exchanged(request, way.clone())).await;
+            }
+            Opening::Other => {
+                tracing::info!(%client, %target, "neither TLS nor HTTP after CONNECT: closed; see the rules for tunnels")
+            }
+        }
+    }
+
+    /// Decides by the name in the ClientHello, and by that of CONNECT where there is none.
+    async fn tls<S>(self: Arc<Self>, stream: S, target: Target, hello: Hello, client: SocketAddr)
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let named = hello.server_name.as_deref().and_then(|name| LeafName::parse(name).ok());
+        let name = named.unwrap_or_else(|| target.name.clone());
+        let action = self.options.rules.decide(&name);
+        if action == Action::Tunnel {
+            return self.tunnel(stream, &target).await;
+        }
+        let stream = match self.tls.accept(stream, &name, &hello, client.ip()).await {
+            Ok(stream) => stream,
+            Err(error) => {
+                self.metrics.handshake(match &error {
+                    NotIntercepted::NoLeaf(_) => Handshake::NoLeaf,
+                    NotIntercepted::Late => Handshake::Late,
+                    NotIntercepted::Handshake(_) => Handshake::Failed,
+                });
+                return tracing::info!(%client, %name, %error, "a client was not intercepted");
+            }
+        };
+        self.metrics.handshake(if was_resumed(&stream) { Handshake::Resumed } else { Handshake::Full });
+        let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+        let way = self.way(target, Some(name), http2, action);
+        let proxy = Arc::clone(&self);
+        let answer = move |request: Request<Incoming>| proxy.clone().exchanged(request, way.clone());
+        match http2 {
+            true => self.http2(stream, answer).await,
+            false => self.http1(stream, answer).await,
+        };
+    }
+
+    fn way(&self, target: Target, server: Option<LeafName>, http2: bool, action: Action) -> Way {
+        // Without TLS nobody says which protocol an upstream speaks.
+        let http2 = http2 && server.is_some();
+        Way { origin: Arc::new(Origin { target, server, http2 }), rejected: action == Action::Reject }
+    }
+
+    async fn tunnel<S>(&self, stream: S, target: &Target)
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let octets = self.metrics.tunnel();
+        match self.upstreams.tcp(target).await {
+            Ok((upstream, _place)) => {
+                let ended = relay(stream, upstream, self.options.idle, &octets).await;
+                tracing::debug!(%target, ?ended, "a tunnel ended");
+            }
+            Err(error) => tracing::info!(%target, %error, "a tunnel has no other end"),
+        }
+    }
+
+    /// Passes on octets of connections that were HTTP before.
+    pub(super) async fn relay_upgraded<A, B>(&self, client: A, upstream: B)
+    where
+        A: AsyncRead + AsyncWrite + Unpin,
+        B: AsyncRead + AsyncWrite + Unpin,
+    {
+        let octets: Octets = self.metrics.upgraded();
+        relay(client, upstream, self.options.idle, &octets).await;
+    }
+}

@@ -1,0 +1,240 @@
+//! A client's connection to the proxy: CONNECT, requests in full, and what the proxy itself has to say.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_util::task::TaskTracker;
+
+use super::metrics::{End, ProxyMetrics};
+use super::opening::{self, Opening};
+use super::page::{self, Body};
+use super::target::{Origin, Target, Way};
+use super::tls::Interception;
+use super::upstream::Upstreams;
+use super::{Action, Options};
+use crate::doors::{Doors, Host};
+
+/// Octets of a request's head.
+const HEAD_OCTETS_MAX: usize = 64 << 10;
+/// Requests of one connection under way (HTTP/2).
+const STREAMS_MAX: u32 = 256;
+/// Streams that a client reset before they were looked at (CVE-2023-44487, "rapid reset").
+const RESETS_MAX: usize = 64;
+
+/// What all connections share.
+pub(super) struct Proxy {
+    pub(super) options: Options,
+    pub(super) address: SocketAddr,
+    pub(super) tls: Interception,
+    pub(super) upstreams: Upstreams,
+    pub(super) metrics: ProxyMetrics,
+    pub(super) doors: Doors,
+}
+
+impl Host for Proxy {
+    const TASK: &'static str = "proxy-connection";
+
+    async fn serve(self: Arc<Self>, stream: TcpStream, client: SocketAddr) {
+        let _open = self.metrics.connection();
+        let end = self.connection(stream, client).await;
+        self.metrics.ended(end);
+    }
+
+    fn refused(&self) {
+        self.metrics.ended(End::Full);
+    }
+
+    fn cut_off(&self) {
+        self.metrics.ended(End::CutOff);
+    }
+}
+
+impl Proxy {
+    async fn connection(self: &Arc<Self>, stream: TcpStream, client: SocketAddr) -> End {
+        let address = client.ip().to_canonical();
+        if !self.options.clients.is_empty() && !self.options.clients.iter().any(|net| net.contains(&address))
+        {
+            return End::Refused;
+        }
+        let read =
+            tokio::time::timeout(self.options.head_timeout, opening::read(stream, self.options.idle)).await;
+        let (opening, stream) = match read {
+            Ok(Ok(opened)) => opened,
+            Ok(Err(error)) => {
+                tracing::debug!(%client, %error, "a connection that says nothing of use");
+                return End::NoRequest;
+            }
+            Err(_) => return End::NoRequest,
+        };
+        // What becomes of CONNECT goes on after its connection's own part has ended.
+        let tunnels = TaskTracker::new();
+        let (proxy, spawn) = (Arc::clone(self), tunnels.clone());
+        let answer = move |request: Request<Incoming>| {
+            let (proxy, spawn) = (Arc::clone(&proxy), spawn.clone());
+            async move { proxy.answer(request, client, &spawn).await }
+        };
+        let end = match opening {
+            Opening::Http1 => self.http1(stream, answer).await,
+            Opening::Http2 => self.http2(stream, answer).await,
+            Opening::Tls(_) | Opening::Other => End::NoRequest,
+        };
+        tunnels.close();
+        tunnels.wait().await;
+        end
+    }
+
+    /// A request to the proxy, not through a tunnel.
+    async fn answer(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        client: SocketAddr,
+        tunnels: &TaskTracker,
+    ) -> Response<Body> {
+        if request.method() == Method::CONNECT {
+            return self.connect(request, client, tunnels);
+        }
+        if request.uri().authority().is_none() || self.is_for_itself(&request) {
+            return self.own_page(&request);
+        }
+        let target = match Target::of_absolute(request.uri()) {
+            Ok(target) => target,
+            Err(error) => return page::problem(StatusCode::BAD_REQUEST, "http_request_error", &error),
+        };
+        let rejected = self.options.rules.decide(&target.name) == Action::Reject;
+        let origin = Origin { target, server: None, http2: false };
+        self.exchange(request, &Way { origin: Arc::new(origin), rejected }).await
+    }
+
+    fn connect(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        client: SocketAddr,
+        tunnels: &TaskTracker,
+    ) -> Response<Body> {
+        let target = match Target::of_connect(request.uri()) {
+            Ok(target) => target,
+            Err(error) => return page::problem(StatusCode::BAD_REQUEST, "http_request_error", &error),
+        };
+        if self.options.rules.decide(&target.name) == Action::Reject {
+            self.metrics.rejected();
+            return rejected_page(&target);
+        }
+        let doors = self.doors.clone();
+        let tunnel = tunnels.token();
+        doors.spawn_bounded(async move {
+            let _tunnel = tunnel;
+            match hyper::upgrade::on(request).await {
+                Ok(upgraded) => self.after_connect(TokioIo::new(upgraded), target, client).await,
+                Err(error) => tracing::debug!(%client, %error, "CONNECT was not followed by anything"),
+            }
+        });
+        page::empty(StatusCode::OK)
+    }
+
+    /// HTTP/1 to a client, until it has nothing to ask any more.
+    pub(super) async fn http1<S, A, F>(&self, stream: S, answer: A) -> End
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        A: Fn(Request<Incoming>) -> F,
+        F: Future<Output = Response<Body>>,
+    {
+        let serving = hyper::server::conn::http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.options.head_timeout)
+            .max_buf_size(HEAD_OCTETS_MAX)
+            .serve_connection(TokioIo::new(stream), service_fn(|request| infallible(answer(request))))
+            .with_upgrades();
+        let mut serving = std::pin::pin!(serving);
+        let stopping = self.doors.stopping();
+        let ended = tokio::select! {
+            ended = serving.as_mut() => ended,
+            () = stopping.cancelled() => {
+                serving.as_mut().graceful_shutdown();
+                serving.await
+            }
+        };
+        End::of(ended)
+    }
+
+    /// HTTP/2 to a client.
+    pub(super) async fn http2<S, A, F>(&self, stream: S, answer: A) -> End
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        A: Fn(Request<Incoming>) -> F,
+        F: Future<Output = Response<Body>> + Send + 'static,
+    {
+        let serving = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(STREAMS_MAX)
+            .max_header_list_size(HEAD_OCTETS_MAX as u32)
+            .max_pending_accept_reset_streams(RESETS_MAX)
+            .keep_alive_interval(self.options.head_timeout)
+            .serve_connection(TokioIo::new(stream), service_fn(|request| infallible(answer(request))));
+        let mut serving = std::pin::pin!(serving);
+        let stopping = self.doors.stopping();
+        let ended = tokio::select! {
+            ended = serving.as_mut() => ended,
+            () = stopping.cancelled() => {
+                serving.as_mut().graceful_shutdown();
+                serving.await
+            }
+        };
+        End::of(ended)
+    }
+
+    /// Whether it is asked for by its own address: a browser's way to its pages when it is set up as a proxy.
+    fn is_for_itself(&self, request: &Request<Incoming>) -> bool {
+        let Some(authority) = request.uri().authority() else { return true };
+        authority.host() == OWN_NAME
+            || authority.port_u16() == Some(self.address.port())
+                && authority.host().parse() == Ok(self.address.ip())
+    }
+
+    fn own_page(&self, request: &Request<Incoming>) -> Response<Body> {
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            return page::empty(StatusCode::METHOD_NOT_ALLOWED);
+        }
+        let root = self.tls.minter().authority().certificate();
+        match request.uri().path() {
+            "/ca.crt" | "/ca.cer" => {
+                page::text(StatusCode::OK, "application/x-x509-ca-cert", root.der.to_vec().into())
+            }
+            "/ca.pem" => {
+                let pem = x509::pem::encode("CERTIFICATE", &root.der);
+                page::text(StatusCode::OK, "application/x-pem-file", pem.into())
+            }
+            "/proxy.pac" => {
+                let pac = page::pac(&self.address, request.headers());
+                page::text(StatusCode::OK, "application/x-ns-proxy-autoconfig", pac.into())
+            }
+            "/" => {
+                let about = page::about(&root.subject.text, &root.fingerprint.to_string());
+                page::text(StatusCode::OK, "text/html; charset=utf-8", about.into())
+            }
+            _ => page::problem(
+                StatusCode::NOT_FOUND,
+                "http_request_error",
+                "there is /, /ca.pem, /ca.crt and /proxy.pac",
+            ),
+        }
+    }
+}
+
+/// By which a client that uses the proxy reaches its pages, whatever its address.
+pub(super) const OWN_NAME: &str = "bulla.proxy";
+
+pub(super) fn rejected_page(target: &Target) -> Response<Body> {
+    let detail = format!("connections to {} are not allowed here", target.name);
+    page::problem(StatusCode::FORBIDDEN, "http_request_denied", &detail)
+}
+
+async fn infallible(answer: impl Future<Output = Response<Body>>) -> Result<Response<Body>, Infallible> {
+    Ok(answer.await)
+}

@@ -1,0 +1,206 @@
+//! One request and its answer: what a proxy takes out of both (RFC 9110 section 7.6.1), and what it must not.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use http_body_util::Either;
+use hyper::body::Incoming;
+use hyper::header::{CONNECTION, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRANSFER_ENCODING, UPGRADE};
+use hyper::http::uri::{Authority, Parts, PathAndQuery, Scheme, Uri};
+use hyper::{Request, Response, StatusCode, Version};
+use hyper_util::rt::TokioIo;
+use outbound::dial::DialError;
+
+use super::Action;
+use super::connection::{Proxy, rejected_page};
+use super::page::{self, Body};
+use super::target::{Origin, Way};
+use super::upstream::{NoAnswer, NoConnection, Relayed};
+use crate::mint::LeafName;
+
+/// Those of a connection alone, beside what `Connection` names.
+const HOP_BY_HOP: [HeaderName; 7] = [
+    CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    HeaderName::from_static("proxy-authenticate"),
+    HeaderName::from_static("proxy-authorization"),
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+
+impl Proxy {
+    /// As [`Self::exchange`], for services that own what they use.
+    pub(super) async fn exchanged(self: Arc<Self>, request: Request<Incoming>, way: Way) -> Response<Body> {
+        self.exchange(request, &way).await
+    }
+
+    /// Asks the origin, and gives its answer or says why there is none.
+    pub(super) async fn exchange(self: &Arc<Self>, request: Request<Incoming>, way: &Way) -> Response<Body> {
+        if way.rejected {
+            self.metrics.rejected();
+            return rejected_page(&way.origin.target);
+        }
+        let began = Instant::now();
+        let response = match authority_of(&request) {
+            // Whatever name the connection was made under.
+            Ok(authority) if self.is_rejected(&authority) => {
+                self.metrics.rejected();
+                rejected_page(&way.origin.target)
+            }
+            Ok(authority) => self.ask(request, way, &authority).await,
+            Err(error) => page::problem(StatusCode::BAD_REQUEST, "http_request_error", error),
+        };
+        self.metrics.request(response.status(), began.elapsed());
+        response
+    }
+
+    fn is_rejected(&self, authority: &HeaderValue) -> bool {
+        let rules = &self.options.rules;
+        let host = || authority.to_str().ok()?.parse::<Authority>().ok();
+        rules.may_reject()
+            && host().is_some_and(|host| {
+                LeafName::parse(host.host()).is_ok_and(|name| rules.decide(&name) == Action::Reject)
+            })
+    }
+
+    async fn ask(
+        self: &Arc<Self>,
+        mut request: Request<Incoming>,
+        way: &Way,
+        authority: &HeaderValue,
+    ) -> Response<Body> {
+        let upgrade = take_upgrade(request.headers());
+        // Before the request is sent: what belongs to the client's connection stays with us.
+        let client = upgrade.is_some().then(|| hyper::upgrade::on(&mut request));
+        clean(request.headers_mut());
+        if let Some(protocol) = &upgrade {
+            request.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
+            request.headers_mut().insert(UPGRADE, protocol.clone());
+        }
+        let origin = &way.origin;
+        let prepare =
+            |request: &mut Request<Incoming>, http2: bool| address(request, origin, authority, http2);
+        match self.upstreams.send(origin, request, prepare).await {
+            Ok(response) => self.passed_on(response, client),
+            Err(error) => {
+                tracing::debug!(target = %origin.target, %error, "no answer of an upstream");
+                unanswered(&error)
+            }
+        }
+    }
+
+    fn passed_on(
+        self: &Arc<Self>,
+        mut response: Response<Relayed>,
+        client: Option<hyper::upgrade::OnUpgrade>,
+    ) -> Response<Body> {
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            let Some(client) = client else {
+                return page::problem(
+                    StatusCode::BAD_GATEWAY,
+                    "http_protocol_error",
+                    "the upstream changed protocols unasked",
+                );
+            };
+            let upstream = hyper::upgrade::on(&mut response);
+            let proxy = Arc::clone(self);
+            self.doors.spawn_bounded(async move {
+                let _live = telemetry::tasks::guard("proxy-upgraded");
+                if let Ok((client, upstream)) = futures_util::future::try_join(client, upstream).await {
+                    proxy.relay_upgraded(TokioIo::new(client), TokioIo::new(upstream)).await;
+                }
+            });
+            return response.map(Either::Left);
+        }
+        clean(response.headers_mut());
+        response.map(Either::Left)
+    }
+}
+
+/// The host a request names: HTTP/2's `:authority`, or `Host`. One of the two, and one only (RFC 9112 section 3.2).
+fn authority_of(request: &Request<Incoming>) -> Result<HeaderValue, &'static str> {
+    let mut hosts = request.headers().get_all(HOST).iter();
+    let (host, another) = (hosts.next(), hosts.next());
+    if another.is_some() {
+        return Err("a request names one host");
+    }
+    match request.uri().authority() {
+        // Host is what a request in full says, whatever else it carries.
+        Some(authority) => HeaderValue::try_from(authority.as_str()).map_err(|_| "the host is not readable"),
+        None => host.cloned().ok_or("the request names no host"),
+    }
+}
+
+/// Puts the request into the form that the origin's protocol has.
+fn address(request: &mut Request<Incoming>, origin: &Origin, authority: &HeaderValue, http2: bool) {
+    let path = request.uri().path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
+    let mut parts = Parts::default();
+    parts.path_and_query = Some(path);
+    if http2 {
+        parts.scheme = Some(if origin.server.is_some() { Scheme::HTTPS } else { Scheme::HTTP });
+        parts.authority = authority.to_str().ok().and_then(|authority| authority.parse().ok());
+        request.headers_mut().remove(HOST);
+        *request.version_mut() = Version::HTTP_2;
+    } else {
+        request.headers_mut().insert(HOST, authority.clone());
+        *request.version_mut() = Version::HTTP_11;
+    }
+    if let Ok(uri) = Uri::from_parts(parts) {
+        *request.uri_mut() = uri;
+    }
+}
+
+/// The protocol a client wants to change to (RFC 9110 section 7.8).
+fn take_upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
+    let wanted = headers.get(UPGRADE)?;
+    named_by_connection(headers).any(|name| name.eq_ignore_ascii_case("upgrade")).then(|| wanted.clone())
+}
+
+fn named_by_connection(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    let all = headers.get_all(CONNECTION).into_iter().filter_map(|value| value.to_str().ok());
+    all.flat_map(|value| value.split(',').map(str::trim))
+}
+
+/// Takes out what is of one connection alone. `TE: trailers` stays, as both sides pass trailers on.
+fn clean(headers: &mut HeaderMap) {
+    if headers.contains_key(CONNECTION) {
+        let named: Vec<HeaderName> =
+            named_by_connection(headers).filter_map(|name| name.parse().ok()).collect();
+        for name in named {
+            headers.remove(name);
+        }
+    }
+    for name in &HOP_BY_HOP {
+        headers.remove(name);
+    }
+    if let Some(te) = headers.get(TE) {
+        let trailers =
+            te.to_str().is_ok_and(|te| te.split(',').any(|one| one.trim().eq_ignore_ascii_case("trailers")));
+        headers.remove(TE);
+        if trailers {
+            headers.insert(TE, HeaderValue::from_static("trailers"));
+        }
+    }
+}
+
+/// RFC 9209's name for what went wrong, and a status.
+fn unanswered(error: &NoAnswer) -> Response<Body> {
+    use NoConnection as C;
+    let (status, reason) = match error {
+        NoAnswer::Late => (StatusCode::GATEWAY_TIMEOUT, "http_response_timeout"),
+        NoAnswer::Broken(_) => (StatusCode::BAD_GATEWAY, "http_response_incomplete"),
+        NoAnswer::Connection(error) => match error {
+            C::Name(_) => (StatusCode::BAD_GATEWAY, "dns_error"),
+            C::Dial(DialError::TimedOut) | C::Late => (StatusCode::GATEWAY_TIMEOUT, "connection_timeout"),
+            C::Dial(DialError::Refused) => (StatusCode::BAD_GATEWAY, "connection_refused"),
+            C::Dial(_) => (StatusCode::BAD_GATEWAY, "destination_unavailable"),
+            C::Loop => (StatusCode::LOOP_DETECTED, "proxy_loop_detected"),
+            C::Tls(_) => (StatusCode::BAD_GATEWAY, "tls_certificate_error"),
+            C::Full => (StatusCode::SERVICE_UNAVAILABLE, "connection_limit_reached"),
+            C::ClosedAtOnce => (StatusCode::BAD_GATEWAY, "connection_terminated"),
+            C::Http(_) => (StatusCode::BAD_GATEWAY, "http_protocol_error"),
+        },
+    };
+    page::problem(status, reason, &error.to_string())
+}

@@ -1,0 +1,200 @@
+//! The forward proxy that looks into TLS: clients send it CONNECT, and it shows them a leaf minted for the name they ask for.
+//!
+//! A connection's way: `connection` (HTTP to the proxy itself), `connect` (what the client says after CONNECT: TLS, whose
+//! ClientHello tells the name, or plain HTTP), `rules` (tunnel, reject, intercept), the certificate store, `exchange` (one
+//! request: what a proxy must change in it), `upstream` (the pool).
+
+mod connect;
+mod connection;
+mod exchange;
+mod metrics;
+mod opening;
+mod page;
+mod rules;
+mod target;
+mod tls;
+mod upstream;
+
+pub use metrics::ProxyMetrics;
+pub use rules::{Action, BadRule, Rules};
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use keys::KeyError;
+use outbound::resolve::{ResolveError, Resolver};
+use rustls::pki_types::CertificateDer;
+use tokio::net::TcpListener;
+
+use crate::certificate_store::{self, CertificateStore, Newcomers};
+use crate::doors::Doors;
+use crate::mint::{Authority, LEAF_KEY_LIFE, LeafKeys, Minter, VALIDITY_MAX};
+
+/// How the proxy listens, what it decides and what it is limited to.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Who may ask: all when empty.
+    pub clients: Vec<IpNet>,
+    /// What becomes of a connection, by the name it is for.
+    pub rules: Rules,
+    /// How long leaves hold.
+    pub leaf_validity: Duration,
+    /// How long new leaves stand over the same key.
+    pub leaf_key_life: Duration,
+    /// Octets of leaves in memory.
+    pub store_octets_max: u64,
+    /// Names a minute that one client may have minted which nobody had before, and how many at once.
+    pub new_names_per_minute: u32,
+    /// The latter.
+    pub new_names_burst: u32,
+    /// Roots in DER that upstreams are held against.
+    pub upstream_roots: Vec<Vec<u8>>,
+    /// Connections of clients at once; more are closed at once.
+    pub connections_max: usize,
+    /// Connections to upstreams at once, those that wait for the next request included.
+    pub upstream_connections_max: usize,
+    /// Of those, to one host and port.
+    pub upstream_per_host_max: usize,
+    /// Of those, such as wait for the next request; the one that waits the longest is closed for another.
+    pub upstream_idle_max: usize,
+    /// How long one waits.
+    pub upstream_idle: Duration,
+    /// For the ClientHello after CONNECT, and for the handshake.
+    pub handshake_timeout: Duration,
+    /// For a request's head, from its first octet or from the end of the one before.
+    pub head_timeout: Duration,
+    /// For an upstream's address, connection and handshake.
+    pub connect_timeout: Duration,
+    /// For the head of an answer, from when the request was sent.
+    pub response_timeout: Duration,
+    /// A body or a tunnel on which nothing came, before it is cut off.
+    pub idle: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 3128)),
+            clients: Vec::new(),
+            rules: Rules::default(),
+            leaf_validity: Duration::from_secs(7 * 86_400).min(VALIDITY_MAX),
+            leaf_key_life: LEAF_KEY_LIFE,
+            store_octets_max: certificate_store::OCTETS_MAX,
+            new_names_per_minute: 600,
+            new_names_burst: 2_000,
+            upstream_roots: Vec::new(),
+            connections_max: 8_192,
+            upstream_connections_max: 8_192,
+            upstream_per_host_max: 1_024,
+            upstream_idle_max: 1_024,
+            upstream_idle: Duration::from_secs(60),
+            handshake_timeout: Duration::from_secs(10),
+            head_timeout: Duration::from_secs(30),
+            connect_timeout: Duration::from_secs(10),
+            response_timeout: Duration::from_secs(300),
+            idle: Duration::from_secs(600),
+        }
+    }
+}
+
+/// Why the proxy did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Somebody else listens there, or it is not permitted.
+    #[error("cannot listen on {address}: {source}")]
+    Bind {
+        /// Where.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The first key for leaves.
+    #[error("no key for leaves: {0}")]
+    Key(#[from] KeyError),
+    /// The TLS library.
+    #[error("TLS cannot be set up: {0}")]
+    Tls(#[from] rustls::Error),
+    /// Upstreams could not be told from anybody else.
+    #[error("there are no roots to hold upstreams against")]
+    NoRoots,
+    /// This machine's resolver.
+    #[error("names cannot be resolved: {0}")]
+    Resolver(#[from] ResolveError),
+}
+
+/// A proxy that runs, until [`Running::stop`].
+pub struct Running {
+    /// Where it listens.
+    pub address: SocketAddr,
+    doors: Doors,
+    store: CertificateStore,
+}
+
+impl fmt::Debug for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Running").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+/// Listens; leaves stand below `authority`.
+///
+/// # Errors
+/// [`StartError`]
+pub async fn start(
+    options: Options,
+    authority: Authority,
+    metrics: ProxyMetrics,
+) -> Result<Running, StartError> {
+    let doors = Doors::default();
+    let keys = Arc::new(LeafKeys::new()?);
+    let resolver = Resolver::system()?;
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add_parsable_certificates(
+        options.upstream_roots.iter().map(|der| CertificateDer::from(der.as_slice())),
+    );
+    if roots.is_empty() {
+        return Err(StartError::NoRoots);
+    }
+    let failed = |source| StartError::Bind { address: options.listen, source };
+    let listener = TcpListener::bind(options.listen).await.map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    let newcomers = Newcomers::new(options.new_names_per_minute, options.new_names_burst);
+    let store = CertificateStore::new(options.store_octets_max, newcomers);
+    metrics.watch(&store);
+    let upstreams =
+        upstream::Upstreams::new(&options, address, resolver, roots, doors.clone(), metrics.clone())?;
+    doors.spawn(keep_keys(Arc::clone(&keys), options.leaf_key_life, doors.clone()));
+    doors.spawn(upstreams.clone().sweep(doors.stopping()));
+    let tls = tls::Interception::new(
+        Minter::new(authority, keys, options.leaf_validity),
+        store.clone(),
+        options.handshake_timeout,
+    )?;
+    let connections_max = options.connections_max;
+    let proxy = connection::Proxy { options, address, tls, upstreams, metrics, doors: doors.clone() };
+    doors.open(listener, Arc::new(proxy), connections_max);
+    Ok(Running { address, doors, store })
+}
+
+async fn keep_keys(keys: Arc<LeafKeys>, life: Duration, doors: Doors) {
+    keys.keep(life, doors.stopping()).await;
+}
+
+impl Running {
+    /// The leaves held.
+    #[must_use]
+    pub fn store(&self) -> &CertificateStore {
+        &self.store
+    }
+
+    /// Takes no more connections, lets those there are come to their end for `grace`, and ends. False when some were cut off.
+    pub async fn stop(self, grace: Duration) -> bool {
+        self.doors.close(grace).await
+    }
+}

@@ -1,0 +1,180 @@
+//! The first octets of a connection: read, judged, and given back to whoever reads on.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes, BytesMut};
+use rustls::server::{Acceptor, ClientHello};
+use rustls::{CipherSuite, SignatureScheme};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use tokio::time::Sleep;
+
+use crate::mint::LeafKeyKind;
+
+/// Octets of a ClientHello, with its record headers: several times what post-quantum shares take.
+const HELLO_OCTETS_MAX: usize = 64 << 10;
+/// TLS's content type of handshakes.
+const HANDSHAKE: u8 = 22;
+/// How HTTP/2 begins in the clear (RFC 9113 section 3.4), as far as nothing else does.
+const PREFACE: &[u8] = b"PRI";
+
+/// A stream whose first octets have been read, and to which nothing is written for ever.
+#[derive(Debug)]
+pub(super) struct Rewound<S> {
+    first: Bytes,
+    stream: S,
+    /// How long a write may wait for a peer that does not read.
+    stall: Duration,
+    stalled: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S> Rewound<S> {
+    fn new(first: Bytes, stream: S, stall: Duration) -> Self {
+        Self { first, stream, stall, stalled: None }
+    }
+
+    /// What a write came to, or an error once nothing could be written for too long.
+    fn unless_stalled<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        written: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.stalled = None;
+            return written;
+        }
+        let stall = self.stall;
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(stall)));
+        ready!(stalled.as_mut().poll(cx));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Rewound<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.first.has_remaining() {
+            let some = self.first.len().min(into.remaining());
+            into.put_slice(&self.first.split_to(some));
+            return Poll::Ready(Ok(()));
+        }
+        Pin::new(&mut self.stream).poll_read(cx, into)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Rewound<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, octets: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(cx, octets);
+        self.unless_stalled(cx, written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        self.unless_stalled(cx, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+/// What a client begins with.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum Opening {
+    /// TLS.
+    Tls(Hello),
+    /// A request by HTTP/1.
+    Http1,
+    /// HTTP/2 in the clear.
+    Http2,
+    /// Something else.
+    Other,
+}
+
+/// What a ClientHello says.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Hello {
+    /// The server's name, in lower case.
+    pub(super) server_name: Option<String>,
+    /// What key it can be shown.
+    pub(super) kind: LeafKeyKind,
+}
+
+/// Why there is nothing to judge.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NoOpening {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error("the client said nothing")]
+    Nothing,
+    #[error("a ClientHello takes at most {HELLO_OCTETS_MAX} octets")]
+    TooLong,
+    #[error("this is no ClientHello: {0}")]
+    Tls(rustls::Error),
+}
+
+/// Reads as little as tells what it is; whoever calls sets the time. Later writes to who does not read fail after `stall`.
+pub(super) async fn read<S: AsyncRead + Unpin>(
+    mut stream: S,
+    stall: Duration,
+) -> Result<(Opening, Rewound<S>), NoOpening> {
+    let mut first = BytesMut::with_capacity(2_048);
+    let mut acceptor = Acceptor::default();
+    let mut seen = 0;
+    let opening = loop {
+        if stream.read_buf(&mut first).await? == 0 {
+            return Err(NoOpening::Nothing);
+        }
+        if first[0] == HANDSHAKE {
+            match hello(&mut acceptor, &first[seen..])? {
+                Some(hello) => break Opening::Tls(hello),
+                None if first.len() > HELLO_OCTETS_MAX => return Err(NoOpening::TooLong),
+                None => seen = first.len(),
+            }
+        } else if !first[0].is_ascii_uppercase() {
+            break Opening::Other;
+        } else if first.len() >= PREFACE.len() {
+            break if first.starts_with(PREFACE) { Opening::Http2 } else { Opening::Http1 };
+        }
+    };
+    Ok((opening, Rewound::new(first.freeze(), stream, stall)))
+}
+
+/// What `more` completes.
+fn hello(acceptor: &mut Acceptor, mut more: &[u8]) -> Result<Option<Hello>, NoOpening> {
+    while !more.is_empty() {
+        acceptor.read_tls(&mut more)?;
+        let accepted = acceptor.accept().map_err(|(error, _)| NoOpening::Tls(error))?;
+        let Some(accepted) = accepted else { continue };
+        let said = accepted.client_hello();
+        let kind = if takes_ecdsa(&said) { LeafKeyKind::P256 } else { LeafKeyKind::Rsa2048 };
+        return Ok(Some(Hello { server_name: said.server_name().map(str::to_ascii_lowercase), kind }));
+    }
+    Ok(None)
+}
+
+/// Whether it verifies P-256's signatures, and has a cipher suite for them: all of TLS 1.3, or one of ECDHE_ECDSA.
+fn takes_ecdsa(hello: &ClientHello<'_>) -> bool {
+    let fits = |suite: &CipherSuite| {
+        suite.as_str().is_some_and(|name| name.starts_with("TLS13_") || name.starts_with("TLS_ECDHE_ECDSA_"))
+    };
+    hello.signature_schemes().contains(&SignatureScheme::ECDSA_NISTP256_SHA256)
+        && hello.cipher_suites().iter().any(fits)
+}

@@ -1,0 +1,71 @@
+//! Whom a request is for.
+
+use std::fmt;
+use std::sync::Arc;
+
+use hyper::http::uri::{Authority, Scheme, Uri};
+
+use crate::mint::LeafName;
+
+/// A host and a port, as a client named them.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub(super) struct Target {
+    pub(super) name: LeafName,
+    pub(super) port: u16,
+}
+
+/// Where requests go: a target, spoken to in the clear or under a server's name, by HTTP/2 where it can be.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub(super) struct Origin {
+    pub(super) target: Target,
+    /// The server's name in TLS; none in the clear.
+    pub(super) server: Option<LeafName>,
+    /// Whether HTTP/2 is offered to it.
+    pub(super) http2: bool,
+}
+
+impl Target {
+    /// Of `host:port`; a port is needed (RFC 9110 section 9.3.6).
+    pub(super) fn of_connect(uri: &Uri) -> Result<Self, String> {
+        let authority = uri.authority().ok_or("CONNECT names a host and a port")?;
+        let port = authority
+            .port_u16()
+            .filter(|port| *port > 0)
+            .ok_or("CONNECT names a port, like a.example:443")?;
+        Self::of(authority, port)
+    }
+
+    /// Of an absolute URI with the scheme http.
+    pub(super) fn of_absolute(uri: &Uri) -> Result<Self, String> {
+        if uri.scheme() != Some(&Scheme::HTTP) {
+            return Err("only http:// is asked for in full; https:// begins with CONNECT".to_owned());
+        }
+        let authority = uri.authority().ok_or("the request names no host")?;
+        Self::of(authority, authority.port_u16().unwrap_or(80))
+    }
+
+    fn of(authority: &Authority, port: u16) -> Result<Self, String> {
+        if authority.as_str().contains('@') {
+            return Err("a host is named without a user".to_owned());
+        }
+        let name = LeafName::parse(authority.host()).map_err(|error| error.to_string())?;
+        Ok(Self { name, port })
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.name {
+            LeafName::Ip(std::net::IpAddr::V6(address)) => write!(f, "[{address}]:{}", self.port),
+            name => write!(f, "{name}:{}", self.port),
+        }
+    }
+}
+
+/// What all requests of a connection share.
+#[derive(Clone, Debug)]
+pub(super) struct Way {
+    pub(super) origin: Arc<Origin>,
+    /// Every request is answered with a page that says so.
+    pub(super) rejected: bool,
+}

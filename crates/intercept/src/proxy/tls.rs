@@ -1,0 +1,127 @@
+//! TLS towards clients: one configuration, one set of ticket keys, a leaf for each name.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use rustls::crypto::aws_lc_rs::{self, Ticketer};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use rustls::{HandshakeKind, ServerConfig};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use x509::UnixTime;
+
+use super::opening::Hello;
+use crate::certificate_store::{CertificateStore, FetchError, LeafId};
+use crate::mint::{LeafName, Minter};
+
+/// How leaves are made; there is one way so far.
+const PROFILE: &str = "default";
+/// Octets that one side may leave unread within rustls.
+const BUFFER_MAX: usize = 64 << 10;
+
+tokio::task_local! {
+    /// The leaf of the handshake that is being polled.
+    static LEAF: Arc<CertifiedKey>;
+}
+
+#[derive(Debug)]
+struct LeafOfTheHandshake;
+
+impl ResolvesServerCert for LeafOfTheHandshake {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        LEAF.try_with(Arc::clone).ok()
+    }
+}
+
+/// Why a client was not shown a leaf, or did not take it.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NotIntercepted {
+    #[error(transparent)]
+    NoLeaf(#[from] FetchError),
+    #[error("the handshake was not done in its time")]
+    Late,
+    #[error("the client broke the handshake off: {0}")]
+    Handshake(std::io::Error),
+}
+
+/// Shows clients leaves.
+pub(super) struct Interception {
+    minter: Minter,
+    store: CertificateStore,
+    acceptor: TlsAcceptor,
+    profile: Arc<str>,
+    timeout: Duration,
+}
+
+impl Interception {
+    pub(super) fn new(
+        minter: Minter,
+        store: CertificateStore,
+        timeout: Duration,
+    ) -> Result<Self, rustls::Error> {
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::new(LeafOfTheHandshake));
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        // Nothing is kept of a client: what it needs to come back is in its ticket.
+        config.ticketer = Ticketer::new()?;
+        // One is enough: a client that uses several at once has a connection by HTTP/2.
+        config.send_tls13_tickets = 1;
+        Ok(Self { minter, store, acceptor: Arc::new(config).into(), profile: PROFILE.into(), timeout })
+    }
+
+    /// The authority, for people who want to trust it.
+    pub(super) fn minter(&self) -> &Minter {
+        &self.minter
+    }
+
+    /// Handshakes with who said `hello`, as `name`.
+    pub(super) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        stream: S,
+        name: &LeafName,
+        hello: &Hello,
+        client: IpAddr,
+    ) -> Result<TlsStream<S>, NotIntercepted> {
+        let handshake = async {
+            let leaf = self.leaf(name, hello, client).await?;
+            let accepting = self.acceptor.accept_with(stream, |tls| tls.set_buffer_limit(Some(BUFFER_MAX)));
+            LEAF.scope(leaf, accepting).await.map_err(NotIntercepted::Handshake)
+        };
+        tokio::time::timeout(self.timeout, handshake).await.unwrap_or(Err(NotIntercepted::Late))
+    }
+
+    async fn leaf(
+        &self,
+        name: &LeafName,
+        hello: &Hello,
+        client: IpAddr,
+    ) -> Result<Arc<CertifiedKey>, FetchError> {
+        let id = LeafId {
+            name: name.clone(),
+            authority: self.minter.authority().fingerprint(),
+            kind: hello.kind,
+            profile: Arc::clone(&self.profile),
+            mirrored: None,
+        };
+        let now = now();
+        let (minter, name, kind) = (self.minter.clone(), id.name.clone(), id.kind);
+        let mint = move || async move { minter.mint(&name, kind, now).await };
+        Ok(Arc::clone(&self.store.fetch(&id, client, now, mint).await?.certified))
+    }
+}
+
+/// Whether the client came back with a ticket.
+pub(super) fn was_resumed<S>(stream: &TlsStream<S>) -> bool {
+    stream.get_ref().1.handshake_kind() == Some(HandshakeKind::Resumed)
+}
+
+fn now() -> UnixTime {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    UnixTime(since.map_or(0, |since| since.as_secs() as i64))
+}

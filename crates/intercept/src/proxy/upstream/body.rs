@@ -1,0 +1,107 @@
+//! An upstream's body, as it goes to the client.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::client::conn::http1::SendRequest;
+use tokio::time::{Instant, Sleep};
+
+use super::super::target::Origin;
+use super::{Sender, Upstreams};
+
+/// How long a connection may take to be ready for the next request after its answer was read.
+const READY_WITHIN: Duration = Duration::from_secs(1);
+
+/// A connection to be kept once the body is read.
+pub(super) struct GiveBack {
+    pub(super) pool: Upstreams,
+    pub(super) origin: Arc<Origin>,
+    pub(super) sender: SendRequest<Incoming>,
+}
+
+impl GiveBack {
+    /// At once when it can be used at once; else as soon as it can, as when an answer came before the whole request was sent.
+    fn give(mut self) {
+        if self.sender.is_ready() {
+            return self.pool.keep(&self.origin, Sender::Http1(self.sender));
+        }
+        let doors = self.pool.doors().clone();
+        doors.spawn_bounded(async move {
+            let _live = telemetry::tasks::guard("proxy-upstream-return");
+            let ready = tokio::time::timeout(READY_WITHIN, self.sender.ready()).await;
+            if matches!(ready, Ok(Ok(()))) {
+                self.pool.keep(&self.origin, Sender::Http1(self.sender));
+            }
+        });
+    }
+}
+
+/// Cut off when nothing comes for too long. Its connection waits for the next request once it is read to its end; a body that is
+/// dropped before takes its connection with it.
+pub(crate) struct Relayed {
+    body: Incoming,
+    back: Option<GiveBack>,
+    idle: Duration,
+    /// Made when something is first waited for.
+    sleep: Option<Pin<Box<Sleep>>>,
+    waits: bool,
+}
+
+impl Relayed {
+    pub(super) fn new(body: Incoming, back: Option<GiveBack>, idle: Duration) -> Self {
+        let mut relayed = Self { body, back, idle, sleep: None, waits: false };
+        if relayed.body.is_end_stream() {
+            relayed.end();
+        }
+        relayed
+    }
+
+    fn end(&mut self) {
+        if let Some(back) = self.back.take() {
+            back.give();
+        }
+    }
+
+    fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let until = Instant::now() + self.idle;
+        let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
+        if !self.waits {
+            self.waits = true;
+            sleep.as_mut().reset(until);
+        }
+        sleep.as_mut().poll(cx)
+    }
+}
+
+impl Body for Relayed {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) else {
+            ready!(self.poll_idle(cx));
+            return Poll::Ready(Some(Err(io::ErrorKind::TimedOut.into())));
+        };
+        self.waits = false;
+        if frame.is_none() || (self.body.is_end_stream() && matches!(frame, Some(Ok(_)))) {
+            self.end();
+        }
+        Poll::Ready(frame.map(|frame| frame.map_err(io::Error::other)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,115 @@
+//! Connections that wait for a request.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::super::target::Origin;
+use super::Sender;
+
+/// Bounded in number and in time. Of one origin the one used last goes first, so that the others grow old.
+pub(super) struct Idle {
+    most: usize,
+    life: Duration,
+    /// In the order in which they came to wait, with those that were taken since.
+    order: VecDeque<(u64, Arc<Origin>)>,
+    waiting: HashMap<Arc<Origin>, Vec<Waiting>>,
+    count: usize,
+    next: u64,
+}
+
+struct Waiting {
+    number: u64,
+    since: Instant,
+    sender: Sender,
+}
+
+impl Idle {
+    pub(super) fn new(most: usize, life: Duration) -> Self {
+        Self { most, life, order: VecDeque::new(), waiting: HashMap::new(), count: 0, next: 0 }
+    }
+
+    /// The one used last for `origin`.
+    pub(super) fn take(&mut self, origin: &Arc<Origin>) -> Option<Sender> {
+        let of_origin = self.waiting.get_mut(origin)?;
+        let taken = of_origin.pop();
+        if of_origin.is_empty() {
+            self.waiting.remove(origin);
+        }
+        self.count -= usize::from(taken.is_some());
+        Some(taken?.sender)
+    }
+
+    /// Lets it wait. What comes back has no place any more.
+    #[must_use]
+    pub(super) fn put(&mut self, origin: &Arc<Origin>, sender: Sender) -> Option<Sender> {
+        let excess = if self.count >= self.most { self.take_oldest() } else { None };
+        if self.most == 0 {
+            return Some(sender);
+        }
+        self.next += 1;
+        let waiting = Waiting { number: self.next, since: Instant::now(), sender };
+        self.order.push_back((self.next, Arc::clone(origin)));
+        self.waiting.entry(Arc::clone(origin)).or_default().push(waiting);
+        self.count += 1;
+        self.tidy();
+        excess
+    }
+
+    /// The one that has waited the longest.
+    pub(super) fn take_oldest(&mut self) -> Option<Sender> {
+        while let Some((number, origin)) = self.order.pop_front() {
+            if let Some(sender) = self.remove(number, &origin) {
+                return Some(sender);
+            }
+        }
+        None
+    }
+
+    /// Those that have waited too long.
+    pub(super) fn take_old(&mut self) -> Vec<Sender> {
+        let mut old = Vec::new();
+        while let Some((number, origin)) = self.order.front().cloned() {
+            let since = self.waiting.get(&origin).and_then(|all| all.iter().find(|one| one.number == number));
+            match since.map(|one| one.since) {
+                Some(since) if since.elapsed() < self.life => break,
+                _ => self.order.pop_front(),
+            };
+            old.extend(self.remove(number, &origin));
+        }
+        old
+    }
+
+    /// All of them.
+    pub(super) fn take_all(&mut self) -> Vec<Sender> {
+        self.order.clear();
+        self.count = 0;
+        self.most = 0;
+        self.waiting.drain().flat_map(|(_, all)| all).map(|one| one.sender).collect()
+    }
+
+    fn remove(&mut self, number: u64, origin: &Arc<Origin>) -> Option<Sender> {
+        let of_origin = self.waiting.get_mut(origin)?;
+        let at = of_origin.iter().position(|one| one.number == number)?;
+        let removed = of_origin.remove(at);
+        if of_origin.is_empty() {
+            self.waiting.remove(origin);
+        }
+        self.count -= 1;
+        Some(removed.sender)
+    }
+
+    /// What was taken leaves its place in the order behind: not more of these than there are connections.
+    fn tidy(&mut self) {
+        const FEW: usize = 64;
+        if self.order.len() > 2 * self.count + FEW {
+            let waiting = &self.waiting;
+            let waits = |number: u64, origin: &Arc<Origin>| {
+                waiting.get(origin).is_some_and(|all| all.iter().any(|one| one.number == number))
+            };
+            self.order.retain(|(number, origin)| waits(*number, origin));
+        }
+    }
+}
