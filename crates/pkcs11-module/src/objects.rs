@@ -213,7 +213,7 @@ impl Attributes {
         for no in [CKA_DERIVE, CKA_LOCAL] {
             self.truth(no, false);
         }
-        self.number(CKA_KEY_GEN_MECHANISM, CK_ULONG::MAX);
+        self.number(CKA_KEY_GEN_MECHANISM, CK_UNAVAILABLE_INFORMATION);
         let key = &known.leaf.public_key;
         if known.kind.rsa_bits().is_some() {
             self.number(CKA_KEY_TYPE, CKK_RSA);

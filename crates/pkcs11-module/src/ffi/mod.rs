@@ -21,12 +21,8 @@ use crate::session::SESSIONS_MAX;
 use crate::{Outcome, process};
 use memory::{Place, put, template, values};
 
-/// What is not told (section 3.4): a length that none has, a number that nobody keeps.
-const UNAVAILABLE: CK_ULONG = CK_ULONG::MAX;
 /// Of a PIN, which nobody reads.
 const PIN_OCTETS_MAX: CK_ULONG = 255;
-/// C_Initialize was told that a library may start no threads, and this one has to.
-const CKR_NEED_TO_CREATE_THREADS: CK_RV = 9;
 const MANUFACTURER: &str = "Bulla";
 const VERSION: CK_VERSION = CK_VERSION { major: 0, minor: 1 };
 
@@ -109,6 +105,7 @@ fn threading(given: &CK_C_INITIALIZE_ARGS) -> Outcome {
     if !given.pReserved.is_null() || any != all {
         return Err(CKR_ARGUMENTS_BAD);
     }
+    // Answers come on a thread of our own.
     if given.flags & CKF_LIBRARY_CANT_CREATE_OS_THREADS != 0 {
         return Err(CKR_NEED_TO_CREATE_THREADS);
     }
@@ -182,10 +179,10 @@ unsafe extern "C" fn get_token_info(slot: CK_SLOT_ID, info: *mut CK_TOKEN_INFO) 
             ulRwSessionCount: writing as CK_ULONG,
             ulMaxPinLen: PIN_OCTETS_MAX,
             ulMinPinLen: 0,
-            ulTotalPublicMemory: UNAVAILABLE,
-            ulFreePublicMemory: UNAVAILABLE,
-            ulTotalPrivateMemory: UNAVAILABLE,
-            ulFreePrivateMemory: UNAVAILABLE,
+            ulTotalPublicMemory: CK_UNAVAILABLE_INFORMATION,
+            ulFreePublicMemory: CK_UNAVAILABLE_INFORMATION,
+            ulTotalPrivateMemory: CK_UNAVAILABLE_INFORMATION,
+            ulFreePrivateMemory: CK_UNAVAILABLE_INFORMATION,
             hardwareVersion: VERSION,
             firmwareVersion: VERSION,
             utcTime: padded(""),
@@ -308,7 +305,7 @@ unsafe extern "C" fn get_attribute_value(
             };
             let octets = told.unwrap_or_else(|value| {
                 result = Err(value);
-                UNAVAILABLE
+                CK_UNAVAILABLE_INFORMATION
             });
             // SAFETY: `values` found this many there.
             unsafe { put(attributes.add(at), CK_ATTRIBUTE { ulValueLen: octets, ..attribute }) }?;
