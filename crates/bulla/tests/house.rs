@@ -23,6 +23,8 @@ const FLOORS: &[(&str, u8)] = &[
     ("keyless", 2),
     ("credentials", 3),
     ("lifecycle", 3),
+    // Stands beside the house, too: a library for other programs, which nothing here imports.
+    ("pkcs11-module", 3),
     ("intercept", 4),
     ("server", 5),
     ("bulla", 6),
@@ -31,6 +33,9 @@ const FLOORS: &[(&str, u8)] = &[
 /// Crates that may carry the simulated world in what they ship (`bulla fleet up`, `scan --demo`). Tests of
 /// any crate may use it.
 const SHIPS_FLEET: &[&str] = &["bulla"];
+
+/// Crates with unsafe code, and the one folder of each that it stands in. C calls what such a folder has.
+const UNSAFE: &[(&str, &str)] = &[("pkcs11-module", "src/ffi")];
 
 /// Only `store` speaks to a database, so only it may link a driver.
 const DATABASE_DRIVERS: &[&str] = &["rusqlite", "tokio-postgres", "postgres", "sqlx", "diesel"];
@@ -99,7 +104,7 @@ fn tests_import_downwards_or_from_the_fleet() {
 fn every_crate_follows_the_workspace() {
     let mut broken = Vec::new();
     for krate in crates() {
-        if !is_true(krate.manifest.get("lints"), "workspace") {
+        if !is_true(krate.manifest.get("lints"), "workspace") && !krate.has_unsafe_code() {
             broken.push(format!("{}: needs [lints] workspace = true", krate.name));
         }
         let package = krate.manifest.get("package");
@@ -113,13 +118,34 @@ fn every_crate_follows_the_workspace() {
 }
 
 #[test]
-fn unsafe_code_is_forbidden_everywhere() {
+fn unsafe_code_is_forbidden_but_where_c_calls() {
     let workspace = manifest(&root().join("Cargo.toml"));
-    let unsafe_code = workspace
-        .get("workspace")
-        .and_then(|w| w.get("lints")?.get("rust")?.get("unsafe_code"))
-        .and_then(Value::as_str);
-    assert_eq!(unsafe_code, Some("forbid"));
+    let lints = |table: Option<&Value>| {
+        let mut lints = table.and_then(Value::as_table).cloned().unwrap_or_default();
+        let unsafe_code =
+            lints.get_mut("rust").and_then(Value::as_table_mut).and_then(|rust| rust.remove("unsafe_code"));
+        (lints, unsafe_code.and_then(|level| level.as_str().map(str::to_owned)))
+    };
+    let (usual, unsafe_code) = lints(workspace.get("workspace").and_then(|w| w.get("lints")));
+    assert_eq!(unsafe_code.as_deref(), Some("forbid"));
+    let mut broken = Vec::new();
+    for krate in crates().iter().filter(|krate| krate.has_unsafe_code()) {
+        // The same in everything else, and each block says why it is sound.
+        let (mut own, unsafe_code) = lints(krate.manifest.get("lints"));
+        let clippy = own.get_mut("clippy").and_then(Value::as_table_mut);
+        let blocks = clippy.and_then(|clippy| clippy.remove("undocumented_unsafe_blocks"));
+        if own != usual || unsafe_code.as_deref() != Some("deny") || blocks.is_none() {
+            broken.push(format!("{}: its lints are not the workspace's", krate.name));
+        }
+        let folder = UNSAFE.iter().find(|(name, _)| *name == krate.name).map(|(_, folder)| *folder);
+        let allowed = krate.folder.join(folder.unwrap_or_default());
+        for file in files_below(&krate.folder.join("src"), &["rs"]) {
+            if !file.starts_with(&allowed) && read(&file).contains("allow(unsafe_code") {
+                broken.push(format!("{}: unsafe code stands in {}", shown(&file), shown(&allowed)));
+            }
+        }
+    }
+    assert_none(&broken);
 }
 
 #[test]
@@ -271,6 +297,10 @@ struct Crate {
 }
 
 impl Crate {
+    fn has_unsafe_code(&self) -> bool {
+        UNSAFE.iter().any(|(name, _)| *name == self.name)
+    }
+
     /// Names of the packages in the given tables, those for a target only included, aliases resolved.
     fn dependencies(&self, kinds: &[&str]) -> Vec<String> {
         let targets = self.manifest.get("target").and_then(Value::as_table);

@@ -1,0 +1,132 @@
+//! Certificates of files: they say which keys there are. A file with a private key in it is not taken.
+
+use std::collections::HashSet;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use keyless::wire::Ski;
+use keyless::{FileKind, FileProblem, Folder};
+use keys::KeyType;
+use x509::Certificate;
+use zeroize::Zeroizing;
+
+use crate::report;
+
+/// Octets of a file: a chain of ten certificates of the largest kind.
+const FILE_OCTETS_MAX: u64 = 1 << 20;
+/// Of all folders. Programs walk through all of them, more than once.
+pub(crate) const CERTIFICATES_MAX: usize = 10_000;
+
+/// A key, by the certificate that is for it.
+#[derive(Debug)]
+pub(crate) struct Known {
+    pub(crate) leaf: Certificate,
+    pub(crate) kind: KeyType,
+    pub(crate) ski: Ski,
+}
+
+/// One with the name of its file, without the ending.
+pub(crate) type Named = (String, Arc<Known>);
+
+/// Why a file gives none.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BadCertificate {
+    #[error("it cannot be read: {0}")]
+    Io(#[from] io::Error),
+    #[error("it is longer than {FILE_OCTETS_MAX} octets")]
+    TooLong,
+    #[error("there is a private key in it: keep it with the key service, and certificates alone here")]
+    PrivateKey,
+    #[error("there is no certificate in it")]
+    Empty,
+    #[error("its first certificate cannot be read: {0}")]
+    Leaf(x509::ParseError),
+    #[error(
+        "its first certificate has a key of another kind than RSA (2048, 3072, 4096 bits) or ECDSA (P-256, P-384, P-521)"
+    )]
+    Kind,
+}
+
+impl FileProblem for BadCertificate {
+    fn may_heal(&self) -> bool {
+        matches!(self, Self::Io(_))
+    }
+}
+
+impl Known {
+    fn read(path: &Path) -> Result<Arc<Self>, BadCertificate> {
+        // It may turn out to be a private key.
+        let mut text = Zeroizing::new(Vec::new());
+        std::fs::File::open(path)?.take(FILE_OCTETS_MAX + 1).read_to_end(&mut text)?;
+        if text.len() as u64 > FILE_OCTETS_MAX {
+            return Err(BadCertificate::TooLong);
+        }
+        if x509::pem::blocks(&text).any(|(label, _)| label.ends_with("PRIVATE KEY")) {
+            return Err(BadCertificate::PrivateKey);
+        }
+        let (_, first) = x509::pem::certificates(&text).next().ok_or(BadCertificate::Empty)?;
+        let leaf = Certificate::parse(&first).map_err(BadCertificate::Leaf)?;
+        let kind = KeyType::of(&leaf.public_key).filter(|kind| {
+            kind.rsa_bits().is_some() || matches!(kind, KeyType::P256 | KeyType::P384 | KeyType::P521)
+        });
+        let kind = kind.ok_or(BadCertificate::Kind)?;
+        Ok(Arc::new(Self { ski: Ski::of_spki(&leaf.public_key.spki), kind, leaf }))
+    }
+}
+
+/// The folders, and what was read of them.
+pub(crate) struct Files {
+    folders: Vec<Folder<Arc<Known>, BadCertificate>>,
+    /// Names of files that the system let nobody read.
+    unreadable: HashSet<String>,
+}
+
+impl Files {
+    /// Nothing is read yet.
+    pub(crate) fn new(folders: Vec<PathBuf>) -> Self {
+        let kind = || FileKind { ending: "pem", beside: None, secret: false, read: Known::read };
+        let folders = folders.into_iter().map(|path| Folder::of(path, kind())).collect();
+        Self { folders, unreadable: HashSet::new() }
+    }
+
+    /// What there is now, ordered by name; files that did not change are not read again. What cannot be read keeps what
+    /// it held, be it `before`, by a process that could; it is told of once.
+    ///
+    /// # Errors
+    /// What is wrong with a folder; all stays as it was then.
+    pub(crate) fn look(&mut self, before: &[Named]) -> Result<Vec<Named>, String> {
+        let mut all: Vec<Named> = Vec::new();
+        for folder in &mut self.folders {
+            let look = folder.look().map_err(|error| error.to_string())?;
+            for (path, why) in look.broken {
+                report::say(format_args!("no certificate in {}: {why}", path.display()));
+                if matches!(why, BadCertificate::Io(_)) {
+                    self.unreadable.insert(stem(&path.file_name().unwrap_or_default().to_string_lossy()));
+                }
+            }
+            all.extend(look.held.into_iter().map(|(file, known)| (stem(&file), known)));
+        }
+        let held: HashSet<&String> = all.iter().map(|(name, _)| name).collect();
+        self.unreadable.retain(|name| !held.contains(name));
+        all.extend(before.iter().filter(|(name, _)| self.unreadable.contains(name)).cloned());
+        if all.len() > CERTIFICATES_MAX {
+            return Err(format!(
+                "there are {} certificates, at most {CERTIFICATES_MAX} are taken",
+                all.len()
+            ));
+        }
+        all.sort_by(|(a, _), (b, _)| a.cmp(b));
+        // Which of the two signed would be chance.
+        match all.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+            Some(pair) => {
+                Err(format!("two files are called {}.pem: rename one, names are labels", pair[0].0))
+            }
+            None => Ok(all),
+        }
+    }
+}
+
+fn stem(file: &str) -> String {
+    file.strip_suffix(".pem").unwrap_or(file).to_owned()
+}

@@ -1,0 +1,340 @@
+//! The functions of PKCS#11 without their C: what a program may ask of the one token there is.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use cryptoki_sys::*;
+use keyless::client::ClientOptions;
+
+use crate::Outcome;
+use crate::certificates::Files;
+use crate::config::{ConfigError, FILE_VARIABLE, Settings};
+use crate::mechanism::{self, Mechanism, Parameter};
+use crate::objects::{Object, Objects};
+use crate::report::{say, say_seldom};
+use crate::service::Service;
+use crate::session::{Session, Sessions, Signing, locked};
+
+/// The one slot, with the one token.
+pub(crate) const SLOT: CK_SLOT_ID = 0;
+
+/// Where a program wants an answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Room {
+    /// It asks how long the answer will be.
+    Ask,
+    /// Octets that it has room for.
+    Octets(usize),
+}
+
+/// What it gets (section 5.2): the length alone, once more when there is too little room, or all of it.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Length(usize),
+    TooSmall(usize),
+    Octets(Vec<u8>),
+}
+
+/// The settings, with what the files hold that they name. A process that forks off has it from the one before, which may
+/// have read what this one may not.
+#[derive(Debug)]
+pub(crate) struct Setup {
+    settings: Settings,
+    client: ClientOptions,
+    objects: RwLock<Arc<Objects>>,
+}
+
+impl Setup {
+    /// Reads everything.
+    ///
+    /// # Errors
+    /// `CKR_GENERAL_ERROR`; standard error tells why.
+    pub(crate) fn read(path: &Path) -> Outcome<Self> {
+        let read = || -> Result<Self, ConfigError> {
+            let settings = Settings::read(path)?;
+            let client = settings.client_options()?;
+            Ok(Self { settings, client, objects: RwLock::default() })
+        };
+        read().map_err(|error| {
+            say(format_args!("{error} ({FILE_VARIABLE} is {})", path.display()));
+            CKR_GENERAL_ERROR
+        })
+    }
+
+    /// The same for a process that was forked off. No lock is waited for: a thread may have held it that is not there.
+    pub(crate) fn inherited(&self) -> Self {
+        let objects = self.objects.try_read().map(|objects| Arc::clone(&objects)).unwrap_or_default();
+        let (settings, client) = (self.settings.clone(), self.client.clone());
+        Self { settings, client, objects: RwLock::new(objects) }
+    }
+
+    fn objects(&self) -> Arc<Objects> {
+        Arc::clone(&self.objects.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// The module of a process that has called C_Initialize.
+pub(crate) struct Module {
+    setup: Arc<Setup>,
+    files: Mutex<Files>,
+    sessions: Sessions,
+    is_logged_in: AtomicBool,
+    service: Mutex<Option<Arc<Service>>>,
+}
+
+impl Module {
+    /// # Errors
+    /// `CKR_GENERAL_ERROR`, when there is nothing to begin with; standard error tells why.
+    pub(crate) fn new(setup: Arc<Setup>) -> Outcome<Self> {
+        let folders = setup.settings.folders().map_err(|_| CKR_GENERAL_ERROR)?;
+        let module = Self {
+            setup,
+            files: Mutex::new(Files::new(folders)),
+            sessions: Sessions::default(),
+            is_logged_in: AtomicBool::new(false),
+            service: Mutex::new(None),
+        };
+        match module.read_files() {
+            Err(why) if module.setup.objects().is_empty() => {
+                say(why);
+                Err(CKR_GENERAL_ERROR)
+            }
+            _ => Ok(module),
+        }
+    }
+
+    /// Has certificates count that the files hold now. What cannot be read stays as it was.
+    fn look(&self) -> Arc<Objects> {
+        self.read_files().unwrap_or_else(|why| {
+            say_seldom(why);
+            self.setup.objects()
+        })
+    }
+
+    fn read_files(&self) -> Result<Arc<Objects>, String> {
+        // Held to the end: an older look must not come after a newer one.
+        let mut files = locked(&self.files);
+        let before = self.setup.objects();
+        let next = Arc::new(before.after(files.look(before.certificates())?));
+        *self.setup.objects.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&next);
+        Ok(next)
+    }
+
+    pub(crate) fn open_session(&self, slot: CK_SLOT_ID, flags: CK_FLAGS) -> Outcome<CK_SESSION_HANDLE> {
+        slot_is_ours(slot)?;
+        if flags & CKF_SERIAL_SESSION == 0 {
+            return Err(CKR_SESSION_PARALLEL_NOT_SUPPORTED);
+        }
+        self.sessions.open(flags & CKF_RW_SESSION != 0)
+    }
+
+    pub(crate) fn close_session(&self, session: CK_SESSION_HANDLE) -> Outcome {
+        // With the last session a program is logged out (section 5.6).
+        if self.sessions.close(session)? {
+            self.is_logged_in.store(false, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn close_all_sessions(&self, slot: CK_SLOT_ID) -> Outcome {
+        slot_is_ours(slot)?;
+        self.sessions.close_all();
+        self.is_logged_in.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// All sessions, and those that may write.
+    pub(crate) fn session_count(&self) -> (usize, usize) {
+        self.sessions.count()
+    }
+
+    pub(crate) fn session_info(&self, session: CK_SESSION_HANDLE) -> Outcome<CK_SESSION_INFO> {
+        let session = self.sessions.get(session)?;
+        let may_write = locked(&session).may_write;
+        let state = match (may_write, self.is_logged_in.load(Ordering::Relaxed)) {
+            (false, false) => CKS_RO_PUBLIC_SESSION,
+            (false, true) => CKS_RO_USER_FUNCTIONS,
+            (true, false) => CKS_RW_PUBLIC_SESSION,
+            (true, true) => CKS_RW_USER_FUNCTIONS,
+        };
+        let flags = CKF_SERIAL_SESSION | if may_write { CKF_RW_SESSION } else { 0 };
+        Ok(CK_SESSION_INFO { slotID: SLOT, state, flags, ulDeviceError: 0 })
+    }
+
+    /// Any PIN will do, for none is needed: programs that insist on giving one are let go on.
+    pub(crate) fn login(&self, session: CK_SESSION_HANDLE, user: CK_USER_TYPE) -> Outcome {
+        self.sessions.get(session)?;
+        match user {
+            CKU_USER if self.is_logged_in.swap(true, Ordering::Relaxed) => Err(CKR_USER_ALREADY_LOGGED_IN),
+            CKU_USER => Ok(()),
+            CKU_CONTEXT_SPECIFIC => Err(CKR_OPERATION_NOT_INITIALIZED),
+            _ => Err(CKR_USER_TYPE_INVALID),
+        }
+    }
+
+    pub(crate) fn logout(&self, session: CK_SESSION_HANDLE) -> Outcome {
+        self.sessions.get(session)?;
+        let was = self.is_logged_in.swap(false, Ordering::Relaxed);
+        if was { Ok(()) } else { Err(CKR_USER_NOT_LOGGED_IN) }
+    }
+
+    pub(crate) fn object(
+        &self,
+        session: CK_SESSION_HANDLE,
+        object: CK_OBJECT_HANDLE,
+    ) -> Outcome<Arc<Object>> {
+        self.sessions.get(session)?;
+        self.setup.objects().get(object).cloned().ok_or(CKR_OBJECT_HANDLE_INVALID)
+    }
+
+    /// Begins a search: the moment at which files are looked at again.
+    pub(crate) fn find_init(
+        &self,
+        session: CK_SESSION_HANDLE,
+        wanted: &[(CK_ATTRIBUTE_TYPE, Vec<u8>)],
+    ) -> Outcome {
+        let session = self.sessions.get(session)?;
+        if locked(&session).found.is_some() {
+            return Err(CKR_OPERATION_ACTIVE);
+        }
+        let mut found = self.look().find(wanted);
+        found.reverse();
+        locked(&session).found = Some(found);
+        Ok(())
+    }
+
+    pub(crate) fn find(&self, session: CK_SESSION_HANDLE, most: usize) -> Outcome<Vec<CK_OBJECT_HANDLE>> {
+        let session = self.sessions.get(session)?;
+        let mut session = locked(&session);
+        let found = session.found.as_mut().ok_or(CKR_OPERATION_NOT_INITIALIZED)?;
+        let from = found.len().saturating_sub(most);
+        Ok(found.drain(from..).rev().collect())
+    }
+
+    pub(crate) fn find_final(&self, session: CK_SESSION_HANDLE) -> Outcome {
+        let session = self.sessions.get(session)?;
+        let ended = locked(&session).found.take();
+        ended.map(drop).ok_or(CKR_OPERATION_NOT_INITIALIZED)
+    }
+
+    pub(crate) fn sign_init(
+        &self,
+        session: CK_SESSION_HANDLE,
+        number: CK_MECHANISM_TYPE,
+        parameter: Parameter,
+        key: CK_OBJECT_HANDLE,
+    ) -> Outcome {
+        let session = self.sessions.get(session)?;
+        let mut session = locked(&session);
+        if session.signing.is_some() {
+            return Err(CKR_OPERATION_ACTIVE);
+        }
+        let objects = self.setup.objects();
+        let object =
+            objects.get(key).filter(|object| object.is_private_key()).ok_or(CKR_KEY_HANDLE_INVALID)?;
+        let mechanism = Mechanism::of(number, parameter)?;
+        if !mechanism.fits(object.key.kind) {
+            return Err(CKR_KEY_TYPE_INCONSISTENT);
+        }
+        session.signing = Some(Signing {
+            key: Arc::clone(&object.key),
+            mechanism,
+            hashing: mechanism.hashing(),
+            is_in_parts: false,
+        });
+        Ok(())
+    }
+
+    /// Signs at once.
+    pub(crate) fn sign(&self, session: CK_SESSION_HANDLE, data: &[u8], room: Room) -> Outcome<Answer> {
+        let session = self.sessions.get(session)?;
+        let signing = match begin(&session, false, room)? {
+            Ok(signing) => signing,
+            Err(answer) => return Ok(answer),
+        };
+        let hashed = signing.hashing.clone().map(|mut hashing| {
+            hashing.update(data);
+            hashing.finish()
+        });
+        self.finish(&signing, hashed.as_ref().map_or(data, AsRef::as_ref))
+    }
+
+    pub(crate) fn sign_update(&self, session: CK_SESSION_HANDLE, part: &[u8]) -> Outcome {
+        let session = self.sessions.get(session)?;
+        let mut session = locked(&session);
+        let signing = session.signing.as_mut().ok_or(CKR_OPERATION_NOT_INITIALIZED)?;
+        match &mut signing.hashing {
+            Some(hashing) => {
+                hashing.update(part);
+                signing.is_in_parts = true;
+                Ok(())
+            }
+            // Digests come at once (sections 2.1.6 and 2.3.6 of the mechanisms). Any other error ends the operation.
+            None => {
+                session.signing = None;
+                Err(CKR_FUNCTION_NOT_SUPPORTED)
+            }
+        }
+    }
+
+    /// Signs what came in parts.
+    pub(crate) fn sign_final(&self, session: CK_SESSION_HANDLE, room: Room) -> Outcome<Answer> {
+        let session = self.sessions.get(session)?;
+        let signing = match begin(&session, true, room)? {
+            Ok(signing) => signing,
+            Err(answer) => return Ok(answer),
+        };
+        let hashed = signing.hashing.clone().ok_or(CKR_FUNCTION_NOT_SUPPORTED)?.finish();
+        self.finish(&signing, hashed.as_ref())
+    }
+
+    /// Ends the operation that there may be.
+    pub(crate) fn end_signing(&self, session: CK_SESSION_HANDLE) -> Outcome {
+        let session = self.sessions.get(session)?;
+        let ended = locked(&session).signing.take();
+        ended.map(drop).ok_or(CKR_OPERATION_NOT_INITIALIZED)
+    }
+
+    fn finish(&self, signing: &Signing, input: &[u8]) -> Outcome<Answer> {
+        let (scheme, input) = signing.mechanism.scheme(input)?;
+        let signature = self.service()?.sign(&signing.key, scheme, input)?;
+        let encoded = mechanism::encoded(signing.key.kind, signature).ok_or(CKR_DEVICE_ERROR)?;
+        Ok(Answer::Octets(encoded))
+    }
+
+    /// Started by whoever signs first.
+    fn service(&self) -> Outcome<Arc<Service>> {
+        let mut service = locked(&self.service);
+        if let Some(started) = &*service {
+            return Ok(Arc::clone(started));
+        }
+        let started = Arc::new(Service::start(&self.setup.client, self.setup.settings.sign_timeout())?);
+        *service = Some(Arc::clone(&started));
+        Ok(started)
+    }
+}
+
+/// Takes the operation out of its session, if there is room for the signature: nothing is locked while it is made, and it
+/// ends however that goes. Otherwise the operation stays, and this is what the program is told.
+fn begin(session: &Mutex<Session>, in_parts: bool, room: Room) -> Outcome<Result<Signing, Answer>> {
+    let mut session = locked(session);
+    let signing = session.signing.as_ref().ok_or(CKR_OPERATION_NOT_INITIALIZED)?;
+    // What came in parts is ended as such.
+    if signing.is_in_parts && !in_parts {
+        return Err(CKR_OPERATION_ACTIVE);
+    }
+    let octets = mechanism::signature_octets(signing.key.kind);
+    match room {
+        Room::Ask => return Ok(Err(Answer::Length(octets))),
+        Room::Octets(given) if given < octets => return Ok(Err(Answer::TooSmall(octets))),
+        Room::Octets(_) => {}
+    }
+    session.signing.take().map(Ok).ok_or(CKR_OPERATION_NOT_INITIALIZED)
+}
+
+/// # Errors
+/// `CKR_SLOT_ID_INVALID` for any other.
+pub(crate) fn slot_is_ours(slot: CK_SLOT_ID) -> Outcome {
+    if slot == SLOT { Ok(()) } else { Err(CKR_SLOT_ID_INVALID) }
+}

@@ -1,0 +1,251 @@
+//! Certificates and keys as PKCS#11 shows them: objects with attributes (PKCS#11 2.40 base, section 4).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use cryptoki_sys::*;
+use keys::KeyType;
+use x509::der::{self, Reader, tag};
+
+use crate::certificates::{Known, Named};
+
+/// What an attribute holds.
+#[derive(Debug)]
+enum Value {
+    Octets(Vec<u8>),
+    /// It is there, and nobody is told.
+    Secret,
+}
+
+/// Why an attribute is not told.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum NotTold {
+    Secret,
+    Unknown,
+}
+
+/// A certificate or one half of its key.
+#[derive(Debug)]
+pub(crate) struct Object {
+    pub(crate) key: Arc<Known>,
+    class: CK_OBJECT_CLASS,
+    attributes: HashMap<CK_ATTRIBUTE_TYPE, Value>,
+}
+
+impl Object {
+    pub(crate) fn is_private_key(&self) -> bool {
+        self.class == CKO_PRIVATE_KEY
+    }
+
+    pub(crate) fn attribute(&self, kind: CK_ATTRIBUTE_TYPE) -> Result<&[u8], NotTold> {
+        match self.attributes.get(&kind) {
+            Some(Value::Octets(octets)) => Ok(octets),
+            Some(Value::Secret) => Err(NotTold::Secret),
+            None => Err(NotTold::Unknown),
+        }
+    }
+
+    /// Whether it has these attributes with these values, and they may be told.
+    pub(crate) fn matches(&self, wanted: &[(CK_ATTRIBUTE_TYPE, Vec<u8>)]) -> bool {
+        wanted.iter().all(|(kind, value)| self.attribute(*kind) == Ok(value))
+    }
+
+    /// Octets of all that may be told.
+    pub(crate) fn size(&self) -> usize {
+        let told = self.attributes.values().map(|value| match value {
+            Value::Octets(octets) => octets.len(),
+            Value::Secret => 0,
+        });
+        told.sum()
+    }
+}
+
+/// What an object is known by from one look at the files to the next.
+type Identity = (CK_OBJECT_CLASS, String, [u8; 32]);
+
+/// All of them, by handles. What is there before and after a look at the files keeps its handle.
+#[derive(Debug, Default)]
+pub(crate) struct Objects {
+    by_handle: HashMap<CK_OBJECT_HANDLE, Arc<Object>>,
+    /// In the order in which they are found.
+    order: Vec<CK_OBJECT_HANDLE>,
+    handles: HashMap<Identity, CK_OBJECT_HANDLE>,
+    certificates: Vec<Named>,
+    last: CK_OBJECT_HANDLE,
+}
+
+impl Objects {
+    /// Those of these certificates.
+    pub(crate) fn after(&self, certificates: Vec<Named>) -> Self {
+        let mut next = Self { last: self.last, ..Self::default() };
+        for (label, known) in &certificates {
+            for class in [CKO_PRIVATE_KEY, CKO_PUBLIC_KEY, CKO_CERTIFICATE] {
+                let identity = (class, label.clone(), *known.leaf.fingerprint.as_bytes());
+                let before = self.handles.get(&identity);
+                let handle = before.copied().unwrap_or_else(|| {
+                    next.last += 1;
+                    next.last
+                });
+                let object = before.and_then(|handle| self.by_handle.get(handle)).cloned();
+                let object = object.unwrap_or_else(|| Arc::new(object_of(class, label, known)));
+                next.by_handle.insert(handle, object);
+                next.order.push(handle);
+                next.handles.insert(identity, handle);
+            }
+        }
+        Self { certificates, ..next }
+    }
+
+    /// What they were made of.
+    pub(crate) fn certificates(&self) -> &[Named] {
+        &self.certificates
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+
+    pub(crate) fn get(&self, handle: CK_OBJECT_HANDLE) -> Option<&Arc<Object>> {
+        self.by_handle.get(&handle)
+    }
+
+    /// Handles of those that have these attributes.
+    pub(crate) fn find(&self, wanted: &[(CK_ATTRIBUTE_TYPE, Vec<u8>)]) -> Vec<CK_OBJECT_HANDLE> {
+        let has =
+            |handle: &&CK_OBJECT_HANDLE| self.get(**handle).is_some_and(|object| object.matches(wanted));
+        self.order.iter().filter(has).copied().collect()
+    }
+}
+
+fn object_of(class: CK_OBJECT_CLASS, label: &str, known: &Arc<Known>) -> Object {
+    let mut attributes = Attributes(HashMap::new());
+    attributes.number(CKA_CLASS, class);
+    attributes.octets(CKA_LABEL, label.as_bytes());
+    attributes.octets(CKA_ID, &known.ski.0);
+    attributes.octets(CKA_SUBJECT, &known.leaf.subject.der);
+    attributes.octets(CKA_PUBLIC_KEY_INFO, &known.leaf.public_key.spki);
+    attributes.truth(CKA_TOKEN, true);
+    // Nobody has to log in to find it: who may sign, is the key service's to say.
+    for no in [CKA_PRIVATE, CKA_MODIFIABLE, CKA_COPYABLE, CKA_DESTROYABLE] {
+        attributes.truth(no, false);
+    }
+    match class {
+        CKO_CERTIFICATE => attributes.certificate(known),
+        CKO_PUBLIC_KEY => attributes.public_key(known),
+        _ => attributes.private_key(known),
+    }
+    Object { key: Arc::clone(known), class, attributes: attributes.0 }
+}
+
+struct Attributes(HashMap<CK_ATTRIBUTE_TYPE, Value>);
+
+impl Attributes {
+    fn octets(&mut self, kind: CK_ATTRIBUTE_TYPE, octets: &[u8]) {
+        self.0.insert(kind, Value::Octets(octets.to_vec()));
+    }
+
+    fn number(&mut self, kind: CK_ATTRIBUTE_TYPE, number: CK_ULONG) {
+        self.octets(kind, &number.to_ne_bytes());
+    }
+
+    fn truth(&mut self, kind: CK_ATTRIBUTE_TYPE, truth: bool) {
+        self.octets(kind, &[if truth { CK_TRUE } else { CK_FALSE }]);
+    }
+
+    /// Section 4.6.3.
+    fn certificate(&mut self, known: &Known) {
+        let leaf = &known.leaf;
+        self.number(CKA_CERTIFICATE_TYPE, CKC_X_509);
+        self.truth(CKA_TRUSTED, false);
+        // Of the user of this token: 1.
+        self.number(CKA_CERTIFICATE_CATEGORY, 1);
+        self.octets(CKA_ISSUER, &leaf.issuer.der);
+        let serial = der::write(|serial| {
+            serial.integer_content(leaf.serial.content());
+        });
+        self.octets(CKA_SERIAL_NUMBER, &serial);
+        self.octets(CKA_VALUE, &leaf.der);
+    }
+
+    /// Sections 4.7 and 4.8.
+    fn public_key(&mut self, known: &Known) {
+        self.key(known);
+        self.truth(CKA_VERIFY, true);
+        for no in [CKA_ENCRYPT, CKA_WRAP, CKA_VERIFY_RECOVER, CKA_TRUSTED] {
+            self.truth(no, false);
+        }
+        if let Some(bits) = known.kind.rsa_bits() {
+            self.number(CKA_MODULUS_BITS, bits.into());
+        }
+    }
+
+    /// Sections 4.7 and 4.9.
+    fn private_key(&mut self, known: &Known) {
+        self.key(known);
+        for yes in [CKA_SIGN, CKA_SENSITIVE] {
+            self.truth(yes, true);
+        }
+        // What it was before it came to the key service nobody knows here.
+        for no in [CKA_ALWAYS_SENSITIVE, CKA_EXTRACTABLE, CKA_NEVER_EXTRACTABLE, CKA_ALWAYS_AUTHENTICATE] {
+            self.truth(no, false);
+        }
+        for no in [CKA_DECRYPT, CKA_UNWRAP, CKA_SIGN_RECOVER, CKA_WRAP_WITH_TRUSTED] {
+            self.truth(no, false);
+        }
+        let secrets: &[CK_ATTRIBUTE_TYPE] = match known.kind.rsa_bits() {
+            Some(_) => &[
+                CKA_PRIVATE_EXPONENT,
+                CKA_PRIME_1,
+                CKA_PRIME_2,
+                CKA_EXPONENT_1,
+                CKA_EXPONENT_2,
+                CKA_COEFFICIENT,
+            ],
+            None => &[CKA_VALUE],
+        };
+        for secret in secrets {
+            self.0.insert(*secret, Value::Secret);
+        }
+    }
+
+    /// What both halves tell. The point is the public half's by the book; programs ask the private one for it.
+    fn key(&mut self, known: &Known) {
+        for no in [CKA_DERIVE, CKA_LOCAL] {
+            self.truth(no, false);
+        }
+        self.number(CKA_KEY_GEN_MECHANISM, CK_UNAVAILABLE_INFORMATION);
+        let key = &known.leaf.public_key;
+        if known.kind.rsa_bits().is_some() {
+            self.number(CKA_KEY_TYPE, CKK_RSA);
+            let (modulus, exponent) = rsa_parts(key.key_octets()).unwrap_or_default();
+            self.octets(CKA_MODULUS, modulus);
+            self.octets(CKA_PUBLIC_EXPONENT, exponent);
+        } else {
+            self.number(CKA_KEY_TYPE, CKK_EC);
+            self.octets(CKA_EC_PARAMS, curve(known.kind));
+            let point = der::write(|point| {
+                point.octets(key.key_octets());
+            });
+            self.octets(CKA_EC_POINT, &point);
+        }
+    }
+}
+
+/// Modulus and exponent of an RSAPublicKey, without leading zeros.
+fn rsa_parts(key: &[u8]) -> Option<(&[u8], &[u8])> {
+    let mut parts = Reader::new(key).sequence().ok()?;
+    let mut next = || {
+        let content = parts.expect(tag::INTEGER).ok()?.content;
+        Some(&content[content.iter().take_while(|octet| **octet == 0).count()..])
+    };
+    Some((next()?, next()?))
+}
+
+/// The object identifier of a curve (RFC 5480 section 2.1.1.1).
+fn curve(kind: KeyType) -> &'static [u8] {
+    match kind {
+        KeyType::P384 => b"\x06\x05\x2b\x81\x04\x00\x22",
+        KeyType::P521 => b"\x06\x05\x2b\x81\x04\x00\x23",
+        _ => b"\x06\x08\x2a\x86\x48\xce\x3d\x03\x01\x07",
+    }
+}

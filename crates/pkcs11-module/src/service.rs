@@ -1,0 +1,77 @@
+//! Who is asked for signatures: a client of the key service on a runtime of its own, started with the first signature. A
+//! terminator that loads the module and then forks has no threads and no connections of ours until then.
+
+use std::time::{Duration, Instant};
+
+use cryptoki_sys::*;
+use keyless::client::{Client, ClientMetrics, ClientOptions};
+use keys::{Scheme, SignError, Signer};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::Outcome;
+use crate::certificates::Known;
+use crate::ffi::signals;
+use crate::report::{say, say_seldom};
+
+/// For tasks at the end; they have nothing to finish.
+const STOP: Duration = Duration::from_secs(2);
+
+/// The client, and what it runs on.
+pub(crate) struct Service {
+    /// There until it is dropped.
+    runtime: Option<Runtime>,
+    client: Client,
+    timeout: Duration,
+}
+
+impl Service {
+    /// Begins to connect, and waits for nothing.
+    ///
+    /// # Errors
+    /// `CKR_GENERAL_ERROR`, when there are no threads to be had.
+    pub(crate) fn start(options: &ClientOptions, timeout: Duration) -> Outcome<Self> {
+        // One thread reads and writes for all; the threads that ask wait for their own answers.
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(1).thread_name("bulla-pkcs11").enable_all();
+        // Signals are for the program's own threads: one that came to ours would not wake the program.
+        let built = signals::while_blocked(|| {
+            let runtime = builder.build().map_err(|error| error.to_string())?;
+            let entered = runtime.enter();
+            let client =
+                Client::start(options, ClientMetrics::default()).map_err(|error| error.to_string())?;
+            drop(entered);
+            Ok::<_, String>(Self { runtime: Some(runtime), client, timeout })
+        });
+        built.map_err(|error| {
+            say(format_args!("the key service cannot be asked: {error}"));
+            CKR_GENERAL_ERROR
+        })
+    }
+
+    /// A signature as the key service makes it. Holds this thread until it is there, never longer than shortly after the
+    /// time that is set for it.
+    ///
+    /// # Errors
+    /// `CKR_DEVICE_ERROR` when it may be made if asked for again: nobody can be reached, or nobody answered in time.
+    /// `CKR_FUNCTION_FAILED` when it is refused.
+    pub(crate) fn sign(&self, key: &Known, scheme: Scheme, input: &[u8]) -> Outcome<Vec<u8>> {
+        let runtime = self.runtime.as_ref().ok_or(CKR_GENERAL_ERROR)?;
+        let remote = self.client.key(&key.leaf.public_key.spki).ok_or(CKR_FUNCTION_FAILED)?;
+        let deadline = Instant::now() + self.timeout;
+        runtime.block_on(remote.sign_digest(scheme, input, deadline)).map_err(|error| {
+            say_seldom(format_args!("not signed with {}: {error}", key.ski));
+            match error {
+                SignError::Late | SignError::Unavailable(_) => CKR_DEVICE_ERROR,
+                SignError::Failed(_) => CKR_FUNCTION_FAILED,
+            }
+        })
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_timeout(STOP);
+        }
+    }
+}

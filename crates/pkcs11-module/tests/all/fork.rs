@@ -1,0 +1,91 @@
+//! Processes that are forked off, as workers of terminators are.
+#![allow(unsafe_code, reason = "a fork is one")]
+
+use std::time::{Duration, Instant};
+
+use cryptoki::context::{CInitializeArgs, CInitializeFlags, Pkcs11};
+use cryptoki::error::{Error, RvError};
+use cryptoki::mechanism::Mechanism;
+use keys::{Hash, Scheme};
+
+use crate::world::{
+    PATIENCE, World, in_a_process, initialised, openssl_verifies, private_key, session, spki,
+};
+
+const DIGEST: [u8; 32] = [7; 32];
+
+/// Does it in a process that is forked off; whether it did it.
+fn in_a_child(does: impl FnOnce() -> bool) -> bool {
+    // SAFETY: the child runs what is given, on the one thread that it has, and ends without running anything else of the
+    // parent: no destructors, no handlers at the exit.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0);
+    if child == 0 {
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(does)).unwrap_or(false);
+        // SAFETY: ends the process.
+        unsafe { libc::_exit(if done { 0 } else { 1 }) };
+    }
+    let began = Instant::now();
+    let mut status = 0;
+    // SAFETY: of a child of ours, whose state is put into an integer of ours.
+    while unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } == 0 {
+        if began.elapsed() > PATIENCE {
+            // SAFETY: a child of ours that was not waited for yet.
+            unsafe { libc::kill(child, libc::SIGKILL) };
+            panic!("the child hangs");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
+}
+
+fn child(module: &Pkcs11) -> bool {
+    let before = module.get_slots_with_token();
+    if !matches!(before, Err(Error::Pkcs11(RvError::CryptokiNotInitialized, _))) {
+        return false;
+    }
+    if module.initialize(CInitializeArgs::new(CInitializeFlags::OS_LOCKING_OK)).is_err() {
+        return false;
+    }
+    let own = session(module);
+    let signed = own.sign(&Mechanism::Ecdsa, private_key(&own, "p256"), &DIGEST).is_ok();
+    drop(own);
+    signed && module.clone().finalize().is_ok()
+}
+
+#[test]
+fn a_child_begins_anew_and_its_parent_goes_on() {
+    in_a_process("fork::a_child_begins_anew_and_its_parent_goes_on_");
+}
+
+#[test]
+#[ignore = "started by the test of the same name, with its own environment"]
+fn a_child_begins_anew_and_its_parent_goes_on_() {
+    let world = World::new();
+    let module = initialised();
+    let session = session(&module);
+    let key = private_key(&session, "p256");
+    // Before the parent has a connection, and after.
+    assert!(in_a_child(|| child(&module)));
+    let first = session.sign(&Mechanism::Ecdsa, key, &DIGEST).unwrap();
+    assert!(openssl_verifies(&spki(&world, "p256"), Scheme::Ecdsa(Hash::Sha256), &DIGEST, &first));
+    assert!(in_a_child(|| child(&module)));
+    assert!(in_a_child(|| child(&module) && in_a_child(|| child(&module))), "and so does a child's child");
+    session.sign(&Mechanism::Ecdsa, key, &DIGEST).unwrap();
+}
+
+#[test]
+fn a_child_has_what_its_parent_could_read() {
+    in_a_process("fork::a_child_has_what_its_parent_could_read_");
+}
+
+#[test]
+#[ignore = "started by the test of the same name, with its own environment"]
+fn a_child_has_what_its_parent_could_read_() {
+    let world = World::new();
+    let module = initialised();
+    // As for workers, who run as somebody else.
+    std::fs::remove_file(std::env::var_os("BULLA_PKCS11_CONFIG").unwrap()).unwrap();
+    std::fs::rename(world.chains(), world.chains().with_extension("gone")).unwrap();
+    assert!(in_a_child(|| child(&module)));
+}

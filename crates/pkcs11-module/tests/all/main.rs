@@ -1,0 +1,10 @@
+//! The library as programs load it, against a key service.
+
+#![allow(clippy::unwrap_used)]
+
+mod c;
+mod certificates;
+mod fork;
+mod service;
+mod signing;
+mod world;

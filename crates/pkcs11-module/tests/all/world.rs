@@ -1,0 +1,206 @@
+//! A key service, certificates for its keys, and the module in a process of its own.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cryptoki::context::{CInitializeArgs, CInitializeFlags, Pkcs11};
+use cryptoki::object::{Attribute, ObjectClass, ObjectHandle};
+use cryptoki::session::Session;
+use keyless::server::{Options, Running, start};
+use keyless::{KeySet, Metrics};
+use keys::{Hash, KeyRef, KeyType, PrivateKey, Scheme, Signer};
+use tokio::runtime::Runtime;
+use x509::build::{CertificateSpec, signed, tbs_certificate};
+use x509::{DistinguishedName, SerialNumber, UnixTime};
+
+/// Beyond it a test hangs.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Every kind that the module shows, but for RSA of 3,072 and 4,096 bits, which take long to make.
+pub(crate) const KINDS: [KeyType; 4] = [KeyType::Rsa2048, KeyType::P256, KeyType::P384, KeyType::P521];
+
+/// The module finds its settings by an environment variable, which a test process may not set for itself, and there is one
+/// of it in a process: every case runs in a process of its own, started by the test of the same name.
+pub(crate) fn in_a_process(case: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let run = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", case, "--ignored", "--nocapture"])
+        .env("BULLA_PKCS11_CONFIG", folder.path().join("pkcs11.toml"))
+        .output()
+        .unwrap();
+    let said = [run.stdout, run.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+    assert!(run.status.success() && said.contains("1 passed"), "{case}: {}\n{said}", run.status);
+}
+
+/// The library that cargo built beside this program.
+pub(crate) fn library() -> PathBuf {
+    let beside = std::env::current_exe().unwrap();
+    let folder = beside.parent().unwrap();
+    let places = [folder, folder.parent().unwrap()].map(|folder| folder.join("libbulla_pkcs11.so"));
+    places.into_iter().find(|path| path.exists()).expect("cargo build -p pkcs11-module")
+}
+
+pub(crate) struct World {
+    runtime: Runtime,
+    running: Option<Running>,
+    keys: KeySet,
+    folder: PathBuf,
+}
+
+impl World {
+    /// A key of each kind with its certificate, served on a socket, and settings that name them.
+    pub(crate) fn new() -> Self {
+        Self::with("")
+    }
+
+    /// With more settings.
+    pub(crate) fn with(more: &str) -> Self {
+        let settings = PathBuf::from(std::env::var_os("BULLA_PKCS11_CONFIG").unwrap());
+        let folder = settings.parent().unwrap().to_owned();
+        let chains = folder.join("chains");
+        std::fs::create_dir(&chains).unwrap();
+        let text = format!(
+            "keys = ['unix:{}']\ncertificates = ['{}/*.pem']\n{more}",
+            folder.join("keys.sock").display(),
+            chains.display()
+        );
+        std::fs::write(settings, text).unwrap();
+        let mut world =
+            Self { runtime: Runtime::new().unwrap(), running: None, keys: KeySet::default(), folder };
+        let all: Vec<PrivateKey> = KINDS.iter().map(|kind| PrivateKey::generate(*kind).unwrap()).collect();
+        for key in &all {
+            world.certify(key.key_type().name(), key);
+        }
+        world.keys.put("kinds", all.into_iter().map(|key| Arc::new(key) as KeyRef).collect());
+        world.serve();
+        world
+    }
+
+    pub(crate) fn chains(&self) -> PathBuf {
+        self.folder.join("chains")
+    }
+
+    /// Serves more keys.
+    pub(crate) fn put(&self, keys: Vec<KeyRef>) {
+        self.keys.put("more", keys);
+    }
+
+    pub(crate) fn serve(&mut self) {
+        let socket = Some(self.folder.join("keys.sock"));
+        let options = Options { socket, deadline: PATIENCE, ..Options::default() };
+        let serving = start(options, self.keys.clone(), Metrics::default());
+        self.running = Some(self.runtime.block_on(serving).unwrap());
+    }
+
+    pub(crate) fn stop(&mut self) {
+        self.runtime.block_on(self.running.take().unwrap().stop());
+    }
+
+    /// Puts a certificate for a key there, as `NAME.pem`.
+    pub(crate) fn certify(&self, name: &str, key: &PrivateKey) {
+        let subject = DistinguishedName::from_text(&format!("CN={name}")).unwrap();
+        let tbs = tbs_certificate(&CertificateSpec {
+            serial: &SerialNumber::from_random([7; 16]),
+            signature: key.algorithm(),
+            issuer: &subject.der,
+            subject: &subject.der,
+            not_before: UnixTime(1_700_000_000),
+            not_after: UnixTime(2_500_000_000),
+            spki: key.spki(),
+            extensions: &[],
+        });
+        let der = signed(&tbs, &key.algorithm(), &key.sign_now(&tbs).unwrap());
+        let path = self.chains().join(format!("{name}.new"));
+        std::fs::write(&path, x509::pem::encode("CERTIFICATE", &der)).unwrap();
+        // At once, as a deployment does.
+        std::fs::rename(&path, self.chains().join(format!("{name}.pem"))).unwrap();
+    }
+}
+
+/// The module, initialised in this process.
+pub(crate) fn initialised() -> Pkcs11 {
+    let module = Pkcs11::new(library()).unwrap();
+    module.initialize(CInitializeArgs::new(CInitializeFlags::OS_LOCKING_OK)).unwrap();
+    module
+}
+
+pub(crate) fn session(module: &Pkcs11) -> Session {
+    let slots = module.get_slots_with_token().unwrap();
+    assert_eq!(slots.len(), 1);
+    module.open_ro_session(slots[0]).unwrap()
+}
+
+/// The private key of this label.
+pub(crate) fn private_key(session: &Session, label: &str) -> ObjectHandle {
+    let wanted = [Attribute::Class(ObjectClass::PRIVATE_KEY), Attribute::Label(label.into())];
+    let found = session.find_objects(&wanted).unwrap();
+    assert_eq!(found.len(), 1, "{label}");
+    found[0]
+}
+
+/// The public half of the certificate with this label.
+pub(crate) fn spki(world: &World, label: &str) -> Vec<u8> {
+    let text = std::fs::read(world.chains().join(format!("{label}.pem"))).unwrap();
+    let (_, der) = x509::pem::certificates(&text).next().unwrap();
+    x509::Certificate::parse(&der).unwrap().public_key.spki.to_vec()
+}
+
+/// Whether OpenSSL takes the signature over this digest; ECDSA's is r and s side by side.
+pub(crate) fn openssl_verifies(spki: &[u8], scheme: Scheme, digest: &[u8], signature: &[u8]) -> bool {
+    let folder = tempfile::tempdir().unwrap();
+    let put = |name: &str, octets: &[u8]| std::fs::write(folder.path().join(name), octets).unwrap();
+    put("public", spki);
+    put("input", digest);
+    let options = match scheme {
+        Scheme::RsaPkcs1(hash) => format!("-pkeyopt digest:{}", name_of(hash)),
+        Scheme::RsaPss(hash) => format!(
+            "-pkeyopt rsa_padding_mode:pss -pkeyopt rsa_pss_saltlen:digest -pkeyopt digest:{}",
+            name_of(hash)
+        ),
+        _ => String::new(),
+    };
+    match scheme {
+        Scheme::Ecdsa(_) => put("signature", &der_of(signature)),
+        _ => put("signature", signature),
+    }
+    let command =
+        format!("pkeyutl -verify -pubin -keyform DER -inkey public -in input -sigfile signature {options}");
+    openssl(folder.path(), &command)
+}
+
+fn der_of(raw: &[u8]) -> Vec<u8> {
+    let (r, s) = raw.split_at(raw.len() / 2);
+    x509::der::write(|der| {
+        der.sequence(|parts| {
+            parts.unsigned(r).unsigned(s);
+        });
+    })
+}
+
+fn name_of(hash: Hash) -> &'static str {
+    match hash {
+        Hash::Md5Sha1 => "md5-sha1",
+        Hash::Sha1 => "sha1",
+        Hash::Sha224 => "sha224",
+        Hash::Sha256 => "sha256",
+        Hash::Sha384 => "sha384",
+        Hash::Sha512 => "sha512",
+    }
+}
+
+fn openssl(folder: &Path, arguments: &str) -> bool {
+    let run = Command::new("openssl").current_dir(folder).args(arguments.split_whitespace()).output();
+    let run =
+        run.unwrap_or_else(|error| panic!("this test needs openssl: apt-get install -y openssl ({error})"));
+    run.status.success()
+}
+
+pub(crate) fn until(what: &str, mut so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !so() {
+        assert!(began.elapsed() < PATIENCE, "{what} never came to be");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
