@@ -1,6 +1,7 @@
 //! Configuration: built-in defaults, then one TOML file, then the environment, then flags.
 
 mod edge;
+mod key_clouds;
 mod key_service;
 mod master_key;
 mod proxy;
@@ -18,6 +19,12 @@ use crate::output::Format;
 use table::{KEYS, Kind};
 
 pub(crate) use edge::EdgeSettings;
+#[cfg(feature = "aws")]
+pub(crate) use key_clouds::AwsKeySettings;
+#[cfg(feature = "azure")]
+pub(crate) use key_clouds::AzureKeySettings;
+#[cfg(feature = "gcp")]
+pub(crate) use key_clouds::GcpKeySettings;
 pub(crate) use key_service::{KeyServiceSettings, NodeSettings};
 pub(crate) use master_key::{
     AuthoritySettings, AwsKmsSettings, MasterKeySettings, ModuleSettings, goes_in_clear,

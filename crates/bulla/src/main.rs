@@ -17,6 +17,7 @@ mod endpoint;
 mod exit;
 mod fleet_command;
 mod inventory;
+mod keys_clouds;
 mod keys_command;
 mod keys_node;
 mod listing;

@@ -10,12 +10,15 @@
 //! - [`server`]: who listens.
 //! - [`native`]: the native protocol, gRPC: its messages, its client.
 //! - [`client`]: asking others to sign.
+//! - `cloud` (with the features `aws`, `azure` and `gcp`): keys in the key services of clouds.
 //! - [`routing`]: asking the nearest of the nodes that can.
 //! - [`places`]: where keys may be used.
 //! - [`Metrics`]: what is counted.
 
 mod budget;
 pub mod client;
+#[cfg(feature = "cloud")]
+pub mod cloud;
 pub mod fair;
 mod folder;
 mod key_set;

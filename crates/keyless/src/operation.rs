@@ -11,7 +11,7 @@ pub enum Operation {
     Ping,
     /// A signature.
     Sign(Scheme),
-    /// RSA without padding, for TLS's RSA key exchange. Not done: the library has no such call, on purpose.
+    /// RSA without padding, for TLS's RSA key exchange: by keys of security modules, where the operator has turned it on.
     RsaDecrypt,
     /// To seal the payload.
     Seal,

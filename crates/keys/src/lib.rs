@@ -4,6 +4,7 @@
 //! - [`PrivateKey`]: a key in this process; PKCS#8 in and out, PKCS#1 and SEC 1 in.
 //! - [`Keyring`]: secrets sealed at rest under master keys that can be changed while all runs.
 //! - [`Scheme`] and [`sign_slice`]: signatures over what was hashed elsewhere.
+//! - [`verify`]: whether a key elsewhere really signed.
 //! - [`sealed`]: keys that only certain nodes can open, wherever they lie.
 //! - [`TicketKeys`]: what is sealed for hours only.
 //! - [`age`]: files encrypted to a passphrase or to keys.
@@ -25,6 +26,7 @@ pub mod secret;
 pub mod signer;
 pub mod software;
 mod tickets;
+pub mod verify;
 mod wrapped;
 
 pub use key_type::{KeyType, UnknownKeyType};

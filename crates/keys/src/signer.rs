@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use futures_util::future::BoxFuture;
 use x509::SignatureAlgorithm;
+use zeroize::Zeroizing;
 
 use crate::{KeyType, PrivateKey, Scheme};
 
@@ -63,6 +64,21 @@ pub trait Signer: Send + Sync + fmt::Debug {
     ) -> BoxFuture<'a, Result<Vec<u8>, SignError>> {
         let _ = (scheme, input, deadline);
         Box::pin(std::future::ready(Err(SignError::Failed("it signs whole messages only".to_owned()))))
+    }
+
+    /// `c` to the private exponent, modulo the modulus, as long as the modulus: RSA without padding, for TLS's RSA key exchange
+    /// (RFC 5246 section 7.4.7.1), whose padding the terminator takes off. `c` has the length of the modulus. Only keys of
+    /// security modules do it: see SECURITY.md for why those of this process do not.
+    ///
+    /// # Errors
+    /// [`SignError`]; never later than shortly after `deadline`.
+    fn decrypt_raw<'a>(
+        &'a self,
+        c: &'a [u8],
+        deadline: Deadline,
+    ) -> BoxFuture<'a, Result<Zeroizing<Vec<u8>>, SignError>> {
+        let _ = (c, deadline);
+        Box::pin(std::future::ready(Err(SignError::Failed("it decrypts nothing".to_owned()))))
     }
 
     /// The key itself, where it is in this process: its signatures are work of a processor and wait for nobody.

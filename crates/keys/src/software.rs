@@ -17,7 +17,7 @@ use zeroize::Zeroizing;
 
 use crate::encoding::{self, Format, Pkcs8Kind};
 use crate::signer::{Deadline, SignError, Signer};
-use crate::{Hash, KeyType, Scheme, encrypted};
+use crate::{Hash, KeyType, Scheme, encrypted, verify};
 
 /// Why there is no key.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -490,13 +490,7 @@ fn rsa_signature(
     hash: Hash,
     input: &[u8],
 ) -> Option<Vec<u8>> {
-    let algorithm = match hash {
-        Hash::Sha256 => &digest::SHA256,
-        Hash::Sha384 => &digest::SHA384,
-        Hash::Sha512 => &digest::SHA512,
-        Hash::Md5Sha1 | Hash::Sha1 | Hash::Sha224 => return None,
-    };
-    let digest = Digest::import_less_safe(input, algorithm).ok()?;
+    let digest = verify::rsa_digest(hash, input)?;
     let mut signature = vec![0; pair.public_modulus_len()];
     pair.sign_digest(encoding, &digest, &mut signature).ok()?;
     Some(signature)
@@ -523,7 +517,7 @@ fn rsa_pss(hash: Hash) -> Option<&'static dyn lc::RsaEncoding> {
 /// The library takes digests of one length for a curve. ECDSA reads a digest as a number: its leftmost octets when it is
 /// longer than the order (FIPS 186-5 section 6.4.1; all orders here but that of P-521, which is longer than any digest,
 /// are whole octets), and zeros before a shorter one change nothing.
-fn ecdsa_digest(kind: KeyType, input: &[u8]) -> Option<Digest> {
+pub(crate) fn ecdsa_digest(kind: KeyType, input: &[u8]) -> Option<Digest> {
     let algorithm = match kind {
         KeyType::P256 => &digest::SHA256,
         KeyType::P384 => &digest::SHA384,

@@ -1,8 +1,9 @@
 //! Everything a connection out needs: resolver, dialler, TLS, budgets, deadlines, retries.
 //!
-//! What is said over a connection is no concern of this crate.
+//! What is said over a connection is no concern of this crate; who says it to a cloud ([`cloud`]) is.
 
 pub mod budget;
+pub mod cloud;
 pub mod deadline;
 pub mod dial;
 pub mod guard;

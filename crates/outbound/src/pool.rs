@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use crate::Deadline;
 use crate::budget::{Adaptive, Gauges};
 use crate::rate::{Leave, Pace, Paced, Pacer};
-use crate::retry::Policy;
+use crate::retry::{Policy, random};
 
 /// Calls of one operation that failed in a way that may heal are made again so often, so far apart.
 const HEALING: Policy = Policy { base: Duration::from_millis(200), cap: Duration::from_secs(5), retries: 3 };
@@ -254,13 +254,6 @@ impl Pool {
 
 fn micros(us: i64) -> Duration {
     Duration::from_micros(u64::try_from(us).unwrap_or(0))
-}
-
-/// From 0 up to 1; 1 without randomness: the longest wait is the safe one.
-fn random() -> f64 {
-    let mut octets = [0; 4];
-    aws_lc_rs::rand::fill(&mut octets)
-        .map_or(1.0, |()| f64::from(u32::from_be_bytes(octets)) / 4_294_967_296.0)
 }
 
 #[cfg(test)]

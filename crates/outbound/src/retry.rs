@@ -29,6 +29,14 @@ impl Policy {
     }
 }
 
+/// A fraction for [`Policy::waits`], from 0 up to 1; 1 without randomness: the longest wait is the safe one.
+#[must_use]
+pub fn random() -> f64 {
+    let mut octets = [0; 4];
+    aws_lc_rs::rand::fill(&mut octets)
+        .map_or(1.0, |()| f64::from(u32::from_be_bytes(octets)) / 4_294_967_296.0)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

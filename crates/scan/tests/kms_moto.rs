@@ -23,7 +23,7 @@ fn new_key(moto: &Moto) -> String {
 
 fn code(error: &KmsError) -> &str {
     match error {
-        KmsError::Refused { code, .. } => code,
+        KmsError::Call(answer) => &answer.code,
         other => panic!("{other}"),
     }
 }

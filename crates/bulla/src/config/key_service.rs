@@ -7,6 +7,7 @@ use keyless::server::Options;
 use keyless::tenant::{self, TenantOptions};
 use serde::{Deserialize, Serialize};
 
+use super::key_clouds::{self, AwsKeySettings, AzureKeySettings, GcpKeySettings};
 use crate::exit::{Outcome, Problem};
 
 /// In place of a socket's path.
@@ -20,6 +21,9 @@ const NODES_PORT: u16 = 2410;
 pub(crate) struct KeyServiceSettings {
     pub(crate) directories: Vec<PathBuf>,
     pub(crate) pkcs11_labels: Vec<String>,
+    pub(crate) aws_kms: Vec<AwsKeySettings>,
+    pub(crate) azure_keys: Vec<AzureKeySettings>,
+    pub(crate) gcp_kms: Vec<GcpKeySettings>,
     pub(crate) inventory: bool,
     pub(crate) listen: String,
     pub(crate) certificate_file: PathBuf,
@@ -36,6 +40,7 @@ pub(crate) struct KeyServiceSettings {
     pub(crate) socket_idle_s: u64,
     pub(crate) ticket_key_s: u64,
     pub(crate) connections_max: usize,
+    pub(crate) rsa_decrypt: bool,
     pub(crate) tenant: Vec<TenantSettings>,
     pub(crate) node: NodeSettings,
 }
@@ -105,6 +110,8 @@ pub(crate) struct TenantSettings {
     connections_max: usize,
     #[serde(default)]
     keys: Vec<String>,
+    #[serde(default)]
+    rsa_decrypt: bool,
 }
 
 fn one() -> u32 {
@@ -121,6 +128,9 @@ impl Default for KeyServiceSettings {
         Self {
             directories: Vec::new(),
             pkcs11_labels: Vec::new(),
+            aws_kms: Vec::new(),
+            azure_keys: Vec::new(),
+            gcp_kms: Vec::new(),
             inventory: false,
             listen: format!("0.0.0.0:{}", keyless::server::PORT),
             certificate_file: PathBuf::new(),
@@ -138,6 +148,7 @@ impl Default for KeyServiceSettings {
             socket_idle_s: usual.socket_idle.as_secs(),
             ticket_key_s: usual.ticket_life.as_secs(),
             connections_max: usual.connections_max,
+            rsa_decrypt: false,
             tenant: Vec::new(),
             node: NodeSettings::default(),
         }
@@ -165,6 +176,7 @@ impl KeyServiceSettings {
             return Err(Problem::usage("keys.certificate_file and keys.key_file go together")
                 .hint("give both, or neither to serve the socket alone"));
         }
+        key_clouds::check(self.aws_kms.len(), self.azure_keys.len(), self.gcp_kms.len())?;
         self.node.check()?;
         tenant::check(&self.tenants()).map_err(|error| {
             Problem::usage(format_args!("keys.tenant: {error}")).hint("see docs/keys.md, \"Tenants\"")
@@ -182,14 +194,16 @@ impl KeyServiceSettings {
             in_flight_max: tenant.in_flight_max,
             connections_max: tenant.connections_max,
             keys: tenant.keys.clone(),
+            rsa_decrypt: tenant.rsa_decrypt,
         };
         self.tenant.iter().map(options).collect()
     }
 
     /// What must be there to run, be it from flags. `listen`: whether TLS's address was asked for.
     pub(crate) fn check_whole(&self, listen: bool) -> Outcome<()> {
+        let in_clouds = self.aws_kms.len() + self.azure_keys.len() + self.gcp_kms.len();
         let is_empty = self.directories.is_empty() && self.pkcs11_labels.is_empty();
-        if is_empty && !self.inventory && !self.node.is_one() {
+        if is_empty && in_clouds == 0 && !self.inventory && !self.node.is_one() {
             return Err(Problem::usage("there are no keys to sign with")
                 .hint("name a folder of *.key files: --dir, or keys.directories in the configuration; or take those of certificates \
                        under management: --inventory, or keys.inventory; or join a control plane as a node: --join"));
@@ -235,6 +249,7 @@ impl KeyServiceSettings {
             socket_idle: Duration::from_secs(self.socket_idle_s),
             deadline: Duration::from_millis(self.deadline_ms),
             ticket_life: Duration::from_secs(self.ticket_key_s),
+            rsa_decrypt: self.rsa_decrypt,
             ..Options::default()
         }
     }

@@ -190,6 +190,21 @@ pub(super) const KEYS: &[(&str, Kind, &str)] = &[
     ),
     ("keys.pkcs11_labels", Kind::List, "labels of keys on the token of [pkcs11] that it signs with"),
     (
+        "keys.aws_kms",
+        Kind::Toml,
+        "keys of AWS KMS that it signs with: { key, region }, and endpoint (builds with aws only)",
+    ),
+    (
+        "keys.azure_keys",
+        Kind::Toml,
+        "keys of Azure Key Vault that it signs with: { key }, an address (builds with azure only)",
+    ),
+    (
+        "keys.gcp_kms",
+        Kind::Toml,
+        "keys of Google Cloud KMS that it signs with: { version }, and endpoint (builds with gcp only)",
+    ),
+    (
         "keys.inventory",
         Kind::Truth,
         "signs by the keys of certificates under management too, from the database of [store]",
@@ -234,10 +249,15 @@ pub(super) const KEYS: &[(&str, Kind, &str)] = &[
     ),
     ("keys.connections_max", Kind::Number, "its connections at once; more are closed at once"),
     (
+        "keys.rsa_decrypt",
+        Kind::Truth,
+        "keys of the token of [pkcs11] decrypt too, for tenants with rsa_decrypt, or for all where there are no tenants",
+    ),
+    (
         "keys.tenant",
         Kind::Toml,
         "whose clients there are: [[keys.tenant]] with name, clients, share, rate_per_s, burst, in_flight_max, \
-         connections_max, keys",
+         connections_max, keys, rsa_decrypt",
     ),
     (
         "keys.node.server",

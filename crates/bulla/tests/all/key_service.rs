@@ -32,14 +32,21 @@ pub(crate) struct Place {
     pub(crate) service: Option<Child>,
     /// The settings of SoftHSM, where there is a token.
     softhsm: Option<PathBuf>,
+    /// Variables for the service.
+    pub(crate) environment: Vec<(&'static str, String)>,
     /// What the service said since it serves.
     log: Arc<Mutex<String>>,
 }
 
 impl Place {
     pub(crate) fn new() -> Self {
-        let place =
-            Self { folder: TempDir::new().unwrap(), service: None, softhsm: None, log: Arc::default() };
+        let place = Self {
+            folder: TempDir::new().unwrap(),
+            service: None,
+            softhsm: None,
+            environment: Vec::new(),
+            log: Arc::default(),
+        };
         std::fs::create_dir(place.path("keys")).unwrap();
         place
     }
@@ -91,7 +98,8 @@ impl Place {
             "--metrics-listen",
             "127.0.0.1:0",
         ]);
-        command.envs(self.softhsm.iter().map(|path| ("SOFTHSM2_CONF", path))).args(arguments);
+        command.envs(self.softhsm.iter().map(|path| ("SOFTHSM2_CONF", path)));
+        command.envs(self.environment.iter().map(|(name, value)| (name, value))).args(arguments);
         command
     }
 
@@ -125,7 +133,7 @@ impl Place {
         child.wait().unwrap().code()
     }
 
-    fn socket(&self) -> UnixStream {
+    pub(crate) fn socket(&self) -> UnixStream {
         let stream = UnixStream::connect(self.path("data/keys.sock")).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream
@@ -142,10 +150,11 @@ impl Drop for Place {
 }
 
 /// Asks for a signature by hand; the reply's opcode and payload.
-fn sign(stream: &mut UnixStream, opcode: u8, ski: &[u8; 20], digest: &[u8]) -> (u8, Vec<u8>) {
-    let length = u8::try_from(digest.len()).unwrap();
-    let body = [&[0x11, 0, 1, opcode, 0x04, 0, 20][..], ski, &[0x12, 0, length], digest].concat();
-    stream.write_all(&[1, 0, 0, u8::try_from(body.len()).unwrap(), 0, 0, 0, 9]).unwrap();
+pub(crate) fn sign(stream: &mut UnixStream, opcode: u8, ski: &[u8; 20], digest: &[u8]) -> (u8, Vec<u8>) {
+    let length = u16::try_from(digest.len()).unwrap().to_be_bytes();
+    let body = [&[0x11, 0, 1, opcode, 0x04, 0, 20][..], ski, &[0x12], &length, digest].concat();
+    let of_body = u16::try_from(body.len()).unwrap().to_be_bytes();
+    stream.write_all(&[1, 0, of_body[0], of_body[1], 0, 0, 0, 9]).unwrap();
     stream.write_all(&body).unwrap();
     let mut reply = vec![0; 1024];
     stream.read_exact(&mut reply).unwrap();
@@ -448,7 +457,7 @@ fn keys_of_a_security_module_sign() {
         place.path("bulla.toml"),
         format!(
             "[pkcs11]\nmodule = {:?}\ntoken_label = \"bulla\"\npin_file = \"pin\"\n\
-             [keys]\npkcs11_labels = [\"rsa\", \"p256\"]\n",
+             [keys]\npkcs11_labels = [\"rsa\", \"p256\"]\nrsa_decrypt = true\n",
             module.expect("apt-get install -y softhsm2")
         ),
     )
@@ -479,5 +488,15 @@ fn keys_of_a_security_module_sign() {
         place.openssl(&format!("{verify} -inkey keys/{name}.pub {options}"));
     }
     assert_eq!(sign(&mut stream, 0x05, &p256, &[7; 32]), (0xff, vec![1]), "another algorithm's");
+    // As it was asked for: RSA without padding, leading zeros and all.
+    let clear = [&[0, 2][..], &[7; 254]].concat();
+    std::fs::write(place.path("clear"), &clear).unwrap();
+    place.openssl(
+        "pkeyutl -encrypt -pubin -inkey keys/rsa.pub -in clear -out c -pkeyopt rsa_padding_mode:none",
+    );
+    let c = std::fs::read(place.path("c")).unwrap();
+    assert_eq!(sign(&mut stream, 0x01, &rsa, &c), (0xf0, clear));
+    assert_eq!(sign(&mut stream, 0x01, &rsa, &c[1..]), (0xff, vec![1]), "no whole number");
+    assert_eq!(sign(&mut stream, 0x01, &p256, &c), (0xff, vec![1]), "another algorithm's");
     assert_eq!(place.stop(), Some(0));
 }

@@ -10,6 +10,7 @@ mod endings;
 mod help;
 mod inventory;
 mod key_service;
+mod keys_of_clouds;
 mod outputs;
 mod postgres;
 mod proxy;

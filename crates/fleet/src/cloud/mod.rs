@@ -7,6 +7,7 @@
 pub mod aws;
 pub mod azure;
 pub mod gcp;
+pub mod keys;
 pub mod kubernetes;
 mod ledger;
 mod server;

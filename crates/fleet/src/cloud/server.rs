@@ -47,10 +47,13 @@ pub enum Fault {
     ExpiredTokens(u32),
     /// It answers HTTP 500.
     Down,
+    /// A bit of every signature is another one.
+    WrongSignatures,
 }
 
 /// A request as a simulated cloud sees it.
 pub(crate) struct Ask {
+    pub(crate) method: http::Method,
     pub(crate) path: String,
     pub(crate) query: HashMap<String, String>,
     pub(crate) headers: http::HeaderMap,
@@ -61,6 +64,8 @@ pub(crate) struct Ask {
     pub(crate) expired: bool,
     /// To be throttled, whatever the quota.
     pub(crate) throttled: bool,
+    /// To be given what is no signature.
+    pub(crate) wrong: bool,
 }
 
 impl Ask {
@@ -266,6 +271,7 @@ async fn respond(request: Request<Incoming>, local: SocketAddr, shared: &Shared)
     let body =
         Limited::new(body, REQUEST_MAX).collect().await.map(|body| body.to_bytes()).unwrap_or_default();
     let ask = Ask {
+        method: parts.method,
         path: decoded(parts.uri.path()),
         query: pairs(parts.uri.query().unwrap_or_default()),
         headers: parts.headers,
@@ -273,6 +279,7 @@ async fn respond(request: Request<Incoming>, local: SocketAddr, shared: &Shared)
         host: local.to_string(),
         expired: matches!(fault, Fault::ExpiredTokens(_)),
         throttled: fault == Fault::Throttling,
+        wrong: fault == Fault::WrongSignatures,
     };
     let reply = match fault {
         Fault::Down => Reply::json(500, &serde_json::json!({"message": "internal failure"})),

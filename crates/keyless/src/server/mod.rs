@@ -76,6 +76,8 @@ pub struct Options {
     pub deadline: Duration,
     /// How long a key for session tickets seals; it opens for twice as long. Nothing is sealed when zero.
     pub ticket_life: Duration,
+    /// Whether keys of security modules decrypt for tenants that may ([`TenantOptions::rsa_decrypt`]).
+    pub rsa_decrypt: bool,
     /// Processors for signing.
     pub processors: usize,
 }
@@ -106,6 +108,7 @@ impl Default for Options {
             socket_idle: Duration::from_secs(3_600),
             deadline: Duration::from_secs(5),
             ticket_life: Duration::from_secs(12 * 3_600),
+            rsa_decrypt: false,
             processors: std::thread::available_parallelism().map_or(2, usize::from),
         }
     }

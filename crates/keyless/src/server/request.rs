@@ -1,6 +1,7 @@
 //! One message of the Keyless protocol: what it asks for is looked up, and handed on. Nothing here waits.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use tracing::{Level, Span};
 
@@ -56,17 +57,32 @@ impl Shared {
             Operation::Ping => ticket.reply(opcode::PONG, items.payload),
             Operation::Seal => self.seal(Caller::Keyless(ticket), items.payload),
             Operation::Unseal => self.unseal(Caller::Keyless(ticket), items.payload),
-            Operation::RsaDecrypt => ticket.fail(Failure::NoDecryption),
-            Operation::Sign(scheme) => {
-                let Some(ski) = items.ski else { return ticket.fail(Failure::NoKey) };
-                if ticket.outbox().in_flight() > OF_CONNECTION_MAX {
-                    return ticket.fail(Failure::Overloaded(Refusal::Connection));
-                }
-                let deadline = ticket.entry.began() + self.options.deadline;
-                let caller = Caller::Keyless(ticket);
-                self.sign(caller, KeyName::Ski(ski), scheme, items.payload.into(), deadline);
+            // Before anything else is looked at: whoever may not, learns nothing of keys.
+            Operation::RsaDecrypt if !self.decrypts_for(ticket.entry.tenant()) => {
+                ticket.fail(Failure::NoDecryption);
             }
+            Operation::RsaDecrypt => self.by_key(ticket, items, |caller, name, input, deadline| {
+                self.decrypt(caller, name, input, deadline);
+            }),
+            Operation::Sign(scheme) => self.by_key(ticket, items, |caller, name, input, deadline| {
+                self.sign(caller, name, scheme, input, deadline);
+            }),
         }
+    }
+
+    /// Has `work` done by the key that a message names.
+    fn by_key(
+        &self,
+        ticket: Ticket,
+        items: &Items<'_>,
+        work: impl FnOnce(Caller, KeyName, Box<[u8]>, Instant),
+    ) {
+        let Some(ski) = items.ski else { return ticket.fail(Failure::NoKey) };
+        if ticket.outbox().in_flight() > OF_CONNECTION_MAX {
+            return ticket.fail(Failure::Overloaded(Refusal::Connection));
+        }
+        let deadline = ticket.entry.began() + self.options.deadline;
+        work(Caller::Keyless(ticket), KeyName::Ski(ski), items.payload.into(), deadline);
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
 use futures_util::future::BoxFuture;
-use keys::{Scheme, SignError};
+use keys::{Misfit, Scheme, SignError};
 use x509::SpkiHash;
 
 use super::Shared;
@@ -183,17 +183,9 @@ impl Shared {
         deadline: Instant,
     ) {
         let tenant = Arc::clone(caller.entry().tenant());
-        if let Err(refusal) = caller.entry().admit() {
-            return caller.fail(Failure::Overloaded(refusal));
-        }
-        let found = match name {
-            KeyName::Ski(ski) => self.keys.find(&ski),
-            KeyName::Spki(spki) => self.keys.find_spki(&spki),
-        };
-        // What was sealed to a policy is there for all nodes; a folder's keys, say, are not.
-        let is_for = |key: &Arc<Key>| key.for_nodes || !caller.is_node();
-        let Some(key) = found.filter(|key| tenant.may_use(key) && is_for(key)) else {
-            return caller.fail(Failure::UnknownKey);
+        let key = match self.key_for(&caller, name) {
+            Ok(key) => key,
+            Err(failure) => return caller.fail(failure),
         };
         // Before the key is touched: under another kind of key the signature would be one over what the caller chose for
         // another algorithm.
@@ -210,7 +202,7 @@ impl Shared {
         }
         caller.entry_mut().queue(held.flatten());
         let Some(here) = key.here.clone() else {
-            return self.sign_elsewhere(caller, key, scheme, input, deadline);
+            return self.ask_elsewhere(caller, key, Wanted::Signature(scheme), input, deadline);
         };
         let cost = if input.len() > LONG && key.cost == Cost::Light { Cost::Medium } else { key.cost };
         let job = Job { key: here, scheme, input, deadline, line: tenant.line(), asker: caller };
@@ -219,12 +211,59 @@ impl Shared {
         }
     }
 
+    /// The key of this name, if the caller is within its limits and may use it.
+    fn key_for(&self, caller: &Caller, name: KeyName) -> Result<Arc<Key>, Failure> {
+        caller.entry().admit().map_err(Failure::Overloaded)?;
+        let found = match name {
+            KeyName::Ski(ski) => self.keys.find(&ski),
+            KeyName::Spki(spki) => self.keys.find_spki(&spki),
+        };
+        // What was sealed to a policy is there for all nodes; a folder's keys, say, are not.
+        let is_for = |key: &Arc<Key>| key.for_nodes || !caller.is_node();
+        let may_use = |key: &Arc<Key>| caller.entry().tenant().may_use(key);
+        found.filter(|key| may_use(key) && is_for(key)).ok_or(Failure::UnknownKey)
+    }
+
+    /// Whether anything is decrypted for this tenant.
+    pub(super) fn decrypts_for(&self, tenant: &Tenant) -> bool {
+        self.options.rsa_decrypt && tenant.may_decrypt()
+    }
+
+    /// RSA without padding, for whom [`Self::decrypts_for`] says so; by keys of security modules alone.
+    pub(super) fn decrypt(
+        self: &Arc<Self>,
+        mut caller: Caller,
+        name: KeyName,
+        input: Box<[u8]>,
+        deadline: Instant,
+    ) {
+        let key = match self.key_for(&caller, name) {
+            Ok(key) => key,
+            Err(failure) => return caller.fail(failure),
+        };
+        let wanted = key.kind.rsa_bits().map_or(0, |bits| bits as usize / 8);
+        if wanted == 0 {
+            return caller.fail(Failure::Misfit(Misfit::Kind(key.kind)));
+        }
+        if input.len() != wanted {
+            return caller.fail(Failure::Misfit(Misfit::Length { wanted, given: input.len() }));
+        }
+        if key.here.is_some() || key.route.is_some() {
+            return caller.fail(Failure::NoDecryption);
+        }
+        if deadline <= Instant::now() {
+            return caller.fail(Failure::Late);
+        }
+        caller.entry_mut().queue(None);
+        self.ask_elsewhere(caller, key, Wanted::Decryption, input, deadline);
+    }
+
     /// By a key that somebody else holds: a task of its own, for it waits.
-    fn sign_elsewhere(
+    fn ask_elsewhere(
         self: &Arc<Self>,
         mut caller: Caller,
         key: Arc<Key>,
-        scheme: Scheme,
+        wanted: Wanted,
         input: Box<[u8]>,
         deadline: Instant,
     ) {
@@ -237,28 +276,39 @@ impl Shared {
             let _places = (of_key, of_all);
             caller.entry_mut().taken();
             let gone = caller.gone();
-            let signing = elsewhere(&mut caller, &key, scheme, &input, deadline);
-            let signed = tokio::select! {
+            let asking = elsewhere(&mut caller, &key, wanted, &input, deadline);
+            let done = tokio::select! {
                 // What nobody wants is not done, even if it can be.
                 biased;
                 () = gone => None,
-                signed = tokio::time::timeout_at(deadline.into(), signing) => Some(signed),
+                done = tokio::time::timeout_at(deadline.into(), asking) => Some(done),
             };
-            if let Some(signed) = signed {
-                caller.end(signed.unwrap_or(Err(Failure::Late)));
+            if let Some(done) = done {
+                caller.end(done.unwrap_or(Err(Failure::Late)));
             }
         });
     }
+}
+
+/// What is wanted of a key that somebody else holds.
+#[derive(Clone, Copy)]
+enum Wanted {
+    Signature(Scheme),
+    Decryption,
 }
 
 /// By other nodes, or by whatever this one alone knows.
 async fn elsewhere(
     caller: &mut Caller,
     key: &Key,
-    scheme: Scheme,
+    wanted: Wanted,
     input: &[u8],
     deadline: Instant,
 ) -> Result<Vec<u8>, Failure> {
+    let scheme = match wanted {
+        Wanted::Signature(scheme) => scheme,
+        Wanted::Decryption => return Ok(key.signer.decrypt_raw(input, deadline).await?.to_vec()),
+    };
     let Some(route) = &key.route else { return Ok(key.signer.sign_digest(scheme, input, deadline).await?) };
     let entry = caller.entry_mut();
     let trace = Some(entry.passed_on());

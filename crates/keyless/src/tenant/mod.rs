@@ -65,10 +65,12 @@ pub struct TenantOptions {
     /// Which keys it may use: names of files or labels, with `*` for any characters; a key's SKI or the SHA-256 of its
     /// SubjectPublicKeyInfo, in hexadecimal. Empty: every key.
     pub keys: Vec<String>,
+    /// Whether keys of security modules decrypt for it, where the service does so at all.
+    pub rsa_decrypt: bool,
 }
 
 impl TenantOptions {
-    /// No limits but the usual ones, every key, and nobody's certificate.
+    /// No limits but the usual ones, every key, and nobody's certificate; nothing is decrypted.
     #[must_use]
     pub fn new(name: &str) -> Self {
         Self {
@@ -80,7 +82,13 @@ impl TenantOptions {
             in_flight_max: IN_FLIGHT_MAX,
             connections_max: 0,
             keys: Vec::new(),
+            rsa_decrypt: false,
         }
+    }
+
+    /// Of whoever is nobody else's client: where there is nobody else, the service's own setting says whether it decrypts.
+    fn of_others(alone: bool) -> Self {
+        Self { rsa_decrypt: alone, ..Self::new(DEFAULT) }
     }
 }
 
@@ -187,6 +195,10 @@ impl Tenant {
     /// So many octets that wait to be signed, if no more than `most` of the tenant's wait with them.
     pub(crate) fn octets(&self, count: usize, most: usize) -> Option<Counted> {
         Counted::take(&self.account, count, most, |account| &account.octets)
+    }
+
+    pub(crate) fn may_decrypt(&self) -> bool {
+        self.options.rsa_decrypt
     }
 
     pub(crate) fn may_use(&self, key: &Key) -> bool {
@@ -297,7 +309,7 @@ impl Tenants {
     /// The default tenant alone.
     pub(crate) fn new(metrics: Metrics, connections_max: usize) -> Self {
         let account = Account::new(0, metrics.tenant(DEFAULT));
-        let default = Arc::new(Tenant::new(&TenantOptions::new(DEFAULT), account, None));
+        let default = Arc::new(Tenant::new(&TenantOptions::of_others(true), account, None));
         let (tenants, by_name) = (vec![Arc::clone(&default)], HashMap::new());
         let table = Table { tenants, by_name, socket: Arc::clone(&default), default };
         Self { table: RwLock::new(Arc::new(table)), generation: AtomicU64::new(0), metrics, connections_max }
@@ -330,7 +342,7 @@ impl Tenants {
         check(options)?;
         let mut options = options.to_vec();
         if !options.iter().any(|tenant| tenant.name == DEFAULT) {
-            options.push(TenantOptions::new(DEFAULT));
+            options.push(TenantOptions::of_others(options.is_empty()));
         }
         let mut table = self.table.write();
         let before = |name: &str| table.tenants.iter().find(|tenant| tenant.name() == name);

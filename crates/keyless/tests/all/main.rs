@@ -4,7 +4,10 @@
 
 mod certificates;
 mod client;
+#[cfg(all(feature = "aws", feature = "azure", feature = "gcp"))]
+mod cloud;
 mod conformance;
+mod decryption;
 mod door;
 mod fair;
 mod generated;

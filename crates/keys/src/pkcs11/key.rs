@@ -10,11 +10,12 @@ use cryptoki::mechanism::{Mechanism, MechanismType};
 use cryptoki::object::ObjectHandle;
 use cryptoki::session::Session;
 use futures_util::future::BoxFuture;
-use x509::der;
+use zeroize::Zeroizing;
 
 use super::objects::{self, Found};
 use super::token::Token;
 use crate::signer::{Deadline, SignError, Signer};
+use crate::verify::ecdsa_der;
 use crate::{Hash, KeyType, Scheme};
 
 /// What stands before a digest in its DigestInfo (RFC 8017 section 9.2, note 1).
@@ -93,6 +94,14 @@ impl Signer for Pkcs11Key {
     ) -> BoxFuture<'a, Result<Vec<u8>, SignError>> {
         Box::pin(self.sign_by(scheme, input, deadline))
     }
+
+    fn decrypt_raw<'a>(
+        &'a self,
+        c: &'a [u8],
+        deadline: Deadline,
+    ) -> BoxFuture<'a, Result<Zeroizing<Vec<u8>>, SignError>> {
+        Box::pin(self.decrypt_by(c.to_vec(), deadline))
+    }
 }
 
 impl Pkcs11Key {
@@ -110,6 +119,29 @@ impl Pkcs11Key {
             .call(deadline.into(), false, move |session| sign(session, scheme, handle, &id, &input));
         let raw = signing.await?;
         encoded(kind, raw).ok_or_else(|| SignError::Failed("the token gave no signature".to_owned()))
+    }
+
+    /// CKM_RSA_X_509. The token refuses keys without CKA_DECRYPT.
+    async fn decrypt_by(&self, c: Vec<u8>, deadline: Deadline) -> Result<Zeroizing<Vec<u8>>, SignError> {
+        let octets = self.found.kind.rsa_bits().map_or(0, |bits| bits as usize / 8);
+        if octets == 0 || c.len() != octets {
+            return Err(SignError::Failed(
+                "only RSA keys decrypt, and as many octets as they have".to_owned(),
+            ));
+        }
+        let (handle, id) = (self.found.handle, self.found.id.clone());
+        let decrypting = self.token.call(deadline.into(), false, move |session| {
+            with_handle(session, handle, &id, |handle| {
+                session.decrypt(&Mechanism::RsaX509, handle, &c).map(Zeroizing::new)
+            })
+        });
+        let clear = decrypting.await?;
+        // A number: some modules leave its leading zeros out.
+        let missing = octets.checked_sub(clear.len());
+        let missing = missing.ok_or_else(|| SignError::Failed("the token gave too much".to_owned()))?;
+        let mut whole = Zeroizing::new(vec![0; octets]);
+        whole[missing..].copy_from_slice(&clear);
+        Ok(whole)
     }
 }
 
@@ -174,11 +206,20 @@ fn sign(
     input: &[u8],
 ) -> Result<Vec<u8>, Error> {
     let mechanism = mechanism(scheme);
-    match session.sign(&mechanism, handle, input) {
-        // After a new login a token may number its objects anew.
+    with_handle(session, handle, id, |handle| session.sign(&mechanism, handle, input))
+}
+
+/// Once more by the handle that the key has now: after a new login a token may number its objects anew.
+fn with_handle<T>(
+    session: &Session,
+    handle: ObjectHandle,
+    id: &[u8],
+    work: impl Fn(ObjectHandle) -> Result<T, Error>,
+) -> Result<T, Error> {
+    match work(handle) {
         Err(error @ Error::Pkcs11(RvError::KeyHandleInvalid | RvError::ObjectHandleInvalid, _)) => {
             match objects::handle_of(session, id)? {
-                Some(other) if other != handle => session.sign(&mechanism, other, input),
+                Some(other) if other != handle => work(other),
                 _ => Err(error),
             }
         }
@@ -186,20 +227,12 @@ fn sign(
     }
 }
 
-/// ECDSA comes as r and s side by side (PKCS#11 section 6.3.1) and goes out as DER (RFC 3279 section 2.2.3).
+/// ECDSA comes as r and s side by side.
 fn encoded(kind: KeyType, raw: Vec<u8>) -> Option<Vec<u8>> {
-    if !matches!(kind, KeyType::P256 | KeyType::P384 | KeyType::P521) {
-        return Some(raw);
+    match kind {
+        KeyType::P256 | KeyType::P384 | KeyType::P521 => ecdsa_der(&raw),
+        _ => Some(raw),
     }
-    if raw.is_empty() || raw.len() % 2 == 1 {
-        return None;
-    }
-    let (r, s) = raw.split_at(raw.len() / 2);
-    Some(der::write(|w| {
-        w.sequence(|w| {
-            w.unsigned(r).unsigned(s);
-        });
-    }))
 }
 
 impl fmt::Debug for Pkcs11Key {

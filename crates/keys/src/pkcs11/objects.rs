@@ -96,6 +96,8 @@ pub(super) fn generate(session: &Session, kind: KeyType, label: &str) -> Result<
         Some(bits) => {
             public.push(Attribute::ModulusBits(u64::from(bits).into()));
             public.push(Attribute::PublicExponent(vec![1, 0, 1]));
+            // Some modules allow what is not forbidden: what signs is nobody's to decrypt with.
+            private.push(Attribute::Decrypt(false));
             Mechanism::RsaPkcsKeyPairGen
         }
         None => {

@@ -95,6 +95,7 @@ cases! {
     a_master_key_opens_with_the_module_only
     a_token_is_a_provider
     digests_are_signed_by_every_scheme
+    an_rsa_key_that_may_decrypts
 }
 
 mod case {
@@ -170,6 +171,44 @@ mod case {
             }
             let wrong = key.sign_digest(Scheme::Ed25519, &[0; 36], soon()).await;
             assert!(matches!(wrong, Err(SignError::Failed(_))), "{wrong:?}");
+        }
+    }
+
+    fn runs(folder: &Path, program: &str, arguments: &str) {
+        let run = Command::new(program).current_dir(folder).args(arguments.split_whitespace()).output();
+        let run = run.unwrap_or_else(|error| panic!("apt-get install -y openssl softhsm2 ({error})"));
+        assert!(run.status.success(), "{program} {arguments}: {}", String::from_utf8_lossy(&run.stderr));
+    }
+
+    pub(super) async fn an_rsa_key_that_may_decrypts() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = folder.path();
+        runs(at, "openssl", "genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:2048 -out key");
+        runs(at, "openssl", "pkey -in key -pubout -out public");
+        runs(at, "softhsm2-util", "--import key --token bulla --label decrypts --id d1 --pin 1234");
+        let token = Token::open(config()).unwrap();
+        let key = token.key_by_label("decrypts").await.unwrap();
+        // Leading zeros are part of the number; all of them but one octet, too.
+        for zeros in [1, 2, 100, 255] {
+            let mut clear = vec![0; 256];
+            clear[zeros..].iter_mut().enumerate().for_each(|(at, octet)| *octet = 1 + at as u8 % 250);
+            fs::write(at.join("clear"), &clear).unwrap();
+            runs(
+                at,
+                "openssl",
+                "pkeyutl -encrypt -pubin -inkey public -in clear -out c -pkeyopt rsa_padding_mode:none",
+            );
+            let c = fs::read(at.join("c")).unwrap();
+            assert_eq!(*key.decrypt_raw(&c, soon()).await.unwrap(), clear, "{zeros}");
+            for wrong in [&c[1..], &[&c[..], &[0]].concat()] {
+                let refused = key.decrypt_raw(wrong, soon()).await;
+                assert!(matches!(refused, Err(SignError::Failed(_))), "{refused:?}");
+            }
+        }
+        // One made to sign alone, and another algorithm's.
+        for kind in [KeyType::Rsa2048, KeyType::P256] {
+            let other = token.generate(kind, &format!("signs {kind}")).await.unwrap();
+            assert!(other.decrypt_raw(&[7; 256], soon()).await.is_err(), "{kind}");
         }
     }
 

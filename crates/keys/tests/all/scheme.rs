@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use keys::verify::{digest_for_service, verifies};
 use keys::{Hash, KeyType, PrivateKey, Scheme, SignJob, Signer, sign_slice};
 
 use crate::software::key;
@@ -136,4 +137,46 @@ fn keys_are_read_from_files_of_either_form() {
         assert!(PrivateKey::from_file(&folder.path().join("c.key")).is_err(), "{what}");
     }
     assert!(PrivateKey::from_file(&folder.path().join("none.key")).is_err());
+}
+
+#[test]
+fn what_a_key_signed_verifies_and_nothing_else_does() {
+    for kind in [KeyType::Rsa2048, KeyType::P256, KeyType::P384, KeyType::P521] {
+        let key = key(kind);
+        for hash in Hash::ALL {
+            let input: Vec<u8> = (0..hash.octets()).map(|at| 0xff - at as u8).collect();
+            for scheme in [Scheme::RsaPkcs1(hash), Scheme::RsaPss(hash), Scheme::Ecdsa(hash)] {
+                if scheme.check(kind, input.len()).is_err() {
+                    continue;
+                }
+                let given = digest_for_service(kind, scheme, &input);
+                assert_eq!(given.is_some(), made(scheme), "{kind} {scheme:?}");
+                let Some((own, digest)) = given else {
+                    assert!(!verifies(key.spki(), kind, scheme, &input, &[0; 256]), "{kind} {scheme:?}");
+                    continue;
+                };
+                // As a service makes it that signs a digest by the hash of the curve alone.
+                let mut signature = key.sign_digest_now(own, &digest).unwrap();
+                let is_one = |scheme, input: &[u8], signature: &[u8]| {
+                    verifies(key.spki(), kind, scheme, input, signature)
+                };
+                assert!(is_one(scheme, &input, &signature), "{kind} {scheme:?}");
+                assert!(openssl_verifies(key.spki(), scheme, &input, &signature), "{kind} {scheme:?}");
+                let mut other = input.clone();
+                other[0] ^= 1;
+                assert!(!is_one(scheme, &other, &signature), "{kind} {scheme:?}: another digest");
+                for at in [0, signature.len() / 2, signature.len() - 1] {
+                    signature[at] ^= 0x10;
+                    assert!(!is_one(scheme, &input, &signature), "{kind} {scheme:?}: octet {at} is wrong");
+                    signature[at] ^= 0x10;
+                }
+            }
+        }
+    }
+    let padded = [Scheme::RsaPkcs1(Hash::Sha256), Scheme::RsaPss(Hash::Sha256)];
+    let rsa = key(KeyType::Rsa2048);
+    for (made, asked) in [(padded[0], padded[1]), (padded[1], padded[0])] {
+        let signature = rsa.sign_digest_now(made, &[7; 32]).unwrap();
+        assert!(!verifies(rsa.spki(), KeyType::Rsa2048, asked, &[7; 32], &signature), "{asked:?}");
+    }
 }

@@ -4,24 +4,13 @@
 //! leaf is kept in a secret beside the private key, which is not asked for.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 
-use async_trait::async_trait;
-use azure_core::credentials::{AccessToken, Secret, TokenCredential, TokenRequestOptions};
+use azure_core::credentials::TokenCredential;
 use azure_core::error::{Error, ErrorKind};
-use azure_core::http::headers::Headers;
+use azure_core::http::RawResponse;
 use azure_core::http::pager::{PagerContinuation, PagerOptions};
-use azure_core::http::{
-    AsyncRawResponse, Body, ClientOptions, HttpClient as AzureHttpClient, RawResponse, Request, RetryOptions,
-    Transport,
-};
-use azure_core::time::{Duration as AzureDuration, OffsetDateTime};
-use azure_identity::{
-    ClientAssertionCredentialOptions, ClientSecretCredential, ClientSecretCredentialOptions,
-    DeveloperToolsCredential, ManagedIdentityCredential, ManagedIdentityCredentialOptions,
-    WorkloadIdentityCredential, WorkloadIdentityCredentialOptions,
-};
+use azure_core::time::OffsetDateTime;
 use azure_security_keyvault_certificates::models::{
     CertificateClientListCertificatePropertiesOptions, CertificateProperties,
 };
@@ -30,13 +19,14 @@ use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::{StreamExt, stream};
 use outbound::Deadline;
+use outbound::cloud::azure::{Tokens, client_options, standard};
 use outbound::pool::Verdict;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use x509::UnixTime;
 
 use super::error::chain;
-use super::http::{HttpClient, HttpError};
+use super::http::HttpClient;
 use super::pools::ProviderPool;
 pub use super::settings::AzureSubscription;
 use super::tags::bounded;
@@ -56,8 +46,6 @@ const VAULTS_AT_ONCE: usize = 64;
 const PAGE: i32 = 25;
 /// Certificates in hand at once, in one vault.
 const IN_HAND_MAX: usize = 32;
-/// A token with less left than this is not begun with.
-const TOKEN_SPARE: AzureDuration = AzureDuration::seconds(60);
 
 /// How Azure is reached.
 #[derive(Clone, Default)]
@@ -81,7 +69,7 @@ pub struct AzureSource {
     credential: Arc<dyn TokenCredential>,
     pools: Pools,
     resources: ProviderPool,
-    token: tokio::sync::Mutex<Option<AccessToken>>,
+    tokens: Tokens,
 }
 
 impl AzureSource {
@@ -102,16 +90,17 @@ impl AzureSource {
         };
         let name: Arc<str> = subscription.source();
         let resources = pools.of(Provider::Azure, &subscription.subscription);
+        let management = options.management.clone().unwrap_or_else(|| MANAGEMENT.to_owned());
         Ok(Self {
             name,
-            management: options.management.clone().unwrap_or_else(|| MANAGEMENT.to_owned()),
+            tokens: Tokens::new(credential.clone(), format!("{management}/.default")),
+            management,
             any_resource: options.any_resource,
             subscription,
             http,
             credential,
             pools,
             resources,
-            token: tokio::sync::Mutex::default(),
         })
     }
 
@@ -185,7 +174,7 @@ impl AzureSource {
 
     /// One page of Resource Manager, for which there is no official client.
     async fn get<T: DeserializeOwned>(&self, url: &str) -> Result<T, ApiError> {
-        let token = self.management_token().await?;
+        let token = self.tokens.current().await?;
         let request = http::Request::get(url)
             .header("authorization", format!("Bearer {}", token.token.secret()))
             .header("accept", "application/json")
@@ -200,25 +189,10 @@ impl AzureSource {
         let retry_after = response.headers().get("retry-after").and_then(|value| value.to_str().ok());
         let mut error = of_answer(status, response.body(), retry_after);
         if status == 401 {
-            *self.token.lock().await = None;
+            self.tokens.forget(&token).await;
             error.verdict = Verdict::MayHeal;
         }
         Err(error)
-    }
-
-    /// Fetched once for all who ask, and kept until shortly before its end.
-    async fn management_token(&self) -> Result<AccessToken, ApiError> {
-        let mut kept = self.token.lock().await;
-        if let Some(token) = &*kept
-            && OffsetDateTime::now_utc() + TOKEN_SPARE < token.expires_on
-        {
-            return Ok(token.clone());
-        }
-        let scope = format!("{}/.default", self.management);
-        let token = self.credential.get_token(&[&scope], None).await;
-        let token = token.map_err(|error| ApiError::credentials(&error))?;
-        *kept = Some(token.clone());
-        Ok(token)
     }
 
     async fn list_vault(
@@ -476,102 +450,6 @@ fn of_azure(error: &Error) -> ApiError {
         ErrorKind::Io | ErrorKind::Connection => ApiError::unreachable(error),
         // A body cut off is an error of the reader below, without a kind of its own.
         ErrorKind::Other => ApiError::malformed(&chain(error)),
-    }
-}
-
-/// Our client, and no tries of the SDK's own: the pool must see every throttling answer.
-fn client_options(http: &HttpClient) -> ClientOptions {
-    ClientOptions {
-        transport: Some(Transport::new(Arc::new(http.clone()))),
-        retry: RetryOptions::none(),
-        ..ClientOptions::default()
-    }
-}
-
-/// The credentials that there are, in the order of Azure's own default chain.
-fn standard(http: &HttpClient) -> Result<Arc<dyn TokenCredential>, Error> {
-    let client_options = || client_options(http);
-    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let mut credentials: Vec<Arc<dyn TokenCredential>> = Vec::new();
-    if let (Some(tenant), Some(client), Some(secret)) =
-        (variable("AZURE_TENANT_ID"), variable("AZURE_CLIENT_ID"), variable("AZURE_CLIENT_SECRET"))
-    {
-        let options = ClientSecretCredentialOptions { client_options: client_options() };
-        credentials.push(ClientSecretCredential::new(&tenant, client, Secret::new(secret), Some(options))?);
-    }
-    if variable("AZURE_FEDERATED_TOKEN_FILE").is_some() {
-        let credential_options = ClientAssertionCredentialOptions { client_options: client_options() };
-        let options = WorkloadIdentityCredentialOptions { credential_options, ..Default::default() };
-        credentials.push(WorkloadIdentityCredential::new(Some(options))?);
-    }
-    let options = ManagedIdentityCredentialOptions { client_options: client_options(), ..Default::default() };
-    credentials.push(ManagedIdentityCredential::new(Some(options))?);
-    credentials.push(DeveloperToolsCredential::new(None)?);
-    Ok(Arc::new(Standard { credentials, works: parking_lot::Mutex::new(None) }))
-}
-
-/// The first of several credentials that gives a token; from then on only that one.
-struct Standard {
-    credentials: Vec<Arc<dyn TokenCredential>>,
-    works: parking_lot::Mutex<Option<usize>>,
-}
-
-impl fmt::Debug for Standard {
-    /// Says nothing of the credentials.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Standard")
-    }
-}
-
-#[async_trait]
-impl TokenCredential for Standard {
-    async fn get_token(
-        &self,
-        scopes: &[&str],
-        options: Option<TokenRequestOptions<'_>>,
-    ) -> azure_core::Result<AccessToken> {
-        let works = *self.works.lock();
-        if let Some(index) = works {
-            return self.credentials[index].get_token(scopes, options).await;
-        }
-        let mut why = Vec::new();
-        for (index, credential) in self.credentials.iter().enumerate() {
-            match credential.get_token(scopes, options.clone()).await {
-                Ok(token) => {
-                    *self.works.lock() = Some(index);
-                    return Ok(token);
-                }
-                Err(error) => why.push(chain(&error)),
-            }
-        }
-        Err(Error::with_message(ErrorKind::Credential, why.join("; ")))
-    }
-}
-
-/// The SDK's requests go over the client for all clouds.
-#[async_trait]
-impl AzureHttpClient for HttpClient {
-    async fn execute_request(&self, request: &Request) -> azure_core::Result<AsyncRawResponse> {
-        let other = |why: String| Error::with_message(ErrorKind::Other, why);
-        let mut builder =
-            http::Request::builder().method(request.method().as_ref()).uri(request.url().as_str());
-        for (name, value) in request.headers().iter() {
-            builder = builder.header(name.as_str(), value.as_str());
-        }
-        let Body::Bytes(body) = request.body().clone() else {
-            return Err(other("a body that comes in pieces".to_owned()));
-        };
-        let request = builder.body(body).map_err(|error| other(error.to_string()))?;
-        let response = self.send(request).await.map_err(|error| {
-            let kind = if matches!(error, HttpError::NoAnswer(_)) { ErrorKind::Io } else { ErrorKind::Other };
-            Error::new(kind, error)
-        })?;
-        let mut headers = Headers::new();
-        for (name, value) in response.headers() {
-            headers.insert(name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned());
-        }
-        let status = response.status().as_u16().into();
-        Ok(AsyncRawResponse::from_bytes(status, headers, response.into_body()))
     }
 }
 

@@ -15,8 +15,6 @@ pub mod azure;
 mod error;
 #[cfg(feature = "gcp")]
 pub mod gcp;
-#[cfg(feature = "http-client")]
-pub mod http;
 mod keeping;
 #[cfg(feature = "kubernetes")]
 pub mod kubernetes;
@@ -38,10 +36,13 @@ use x509::{Fingerprint, UnixTime};
 
 pub use crate::observation::Use;
 pub use crate::target::CloudStore;
-pub use error::{ApiError, SourceError};
+pub use error::SourceError;
 pub use keeping::{keep, states_of};
 pub use listing::{Event, LIST_LIMIT, Listed, Tagged, start};
 pub use observer::{CloudRun, ObserveError, Observer, observe};
+pub use outbound::cloud::ApiError;
+#[cfg(feature = "http-client")]
+pub use outbound::cloud::http;
 pub use pools::{
     Database, IN_FLIGHT_MIN, Machine, OperationPace, PoolSettings, Pools, PoolsError, ProviderSettings,
 };

@@ -14,10 +14,10 @@ mod usage;
 
 use std::sync::Arc;
 
-use aws_config::{BehaviorVersion, Region};
 use aws_sdk_account::types::RegionOptStatus;
 use futures_util::future::{BoxFuture, FutureExt, Shared, join_all};
 use outbound::Deadline;
+pub use outbound::cloud::aws::AwsOptions;
 
 use self::session::{Regional, Session};
 use self::usage::Usage;
@@ -33,15 +33,6 @@ const GLOBAL_REGION: &str = "us-east-1";
 const REGIONS_MAX: usize = 128;
 /// Regions of a page.
 const REGIONS_PAGE: i32 = 50;
-
-/// How AWS is reached.
-#[derive(Clone, Debug, Default)]
-pub struct AwsOptions {
-    /// All services are asked here instead of where they are, for tests and private networks.
-    pub endpoint: Option<String>,
-    /// Credentials instead of the standard chain's: access key id and secret.
-    pub credentials: Option<(String, String)>,
-}
 
 /// One AWS account.
 pub struct AwsSource {
@@ -145,14 +136,6 @@ impl CloudSource for AwsSource {
     fn list<'a>(&'a self, sink: &'a Sink, deadline: Deadline) -> BoxFuture<'a, Result<(), SourceError>> {
         self.list_all(sink, deadline).boxed()
     }
-}
-
-fn behavior() -> BehaviorVersion {
-    BehaviorVersion::latest()
-}
-
-fn region_of(name: &str) -> Region {
-    Region::new(name.to_owned())
 }
 
 /// An answer without what it must have.

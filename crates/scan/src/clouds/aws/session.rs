@@ -1,39 +1,23 @@
 //! An account's credentials, clients' configuration and pools.
 
-use std::fmt;
 use std::future::Future;
-use std::sync::Arc;
-use std::time::{Duration, SystemTime};
 
 use aws_config::SdkConfig;
 use aws_config::retry::RetryConfig;
 use aws_config::sts::AssumeRoleProvider;
 use aws_credential_types::Credentials;
-use aws_credential_types::provider::error::CredentialsError;
-use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider, future};
+use aws_credential_types::provider::SharedCredentialsProvider;
 use aws_sdk_acm::config::IdentityCache;
 use aws_sdk_acm::error::{ProvideErrorMetadata, SdkError};
-use aws_smithy_runtime_api::client::http::{
-    HttpClient as AwsHttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings,
-    SharedHttpConnector,
-};
-use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
-use aws_smithy_runtime_api::client::result::ConnectorError;
-use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
-use aws_smithy_types::body::SdkBody;
-use bytes::Bytes;
+use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use outbound::Deadline;
+use outbound::cloud::aws::{Renewable, behavior, region_of};
 use outbound::pool::Verdict;
 
-use super::{AwsAccount, AwsOptions, GLOBAL_REGION, behavior, region_of};
-use crate::clouds::http::{HttpClient, HttpError};
+use super::{AwsAccount, AwsOptions, GLOBAL_REGION};
+use crate::clouds::http::HttpClient;
 use crate::clouds::pools::ProviderPool;
 use crate::clouds::{ApiError, Pools, Provider, SourceError};
-
-/// Credentials with less left than this are not begun with.
-const CREDENTIALS_SPARE: Duration = Duration::from_secs(60);
-/// How long credentials without an end are kept.
-const CREDENTIALS_KEPT: Duration = Duration::from_secs(15 * 60);
 
 /// One account's way to AWS.
 pub(super) struct Session {
@@ -78,7 +62,7 @@ impl Session {
                 AssumeRoleProvider::builder("none").configure(&base).build().await,
             ),
         };
-        let credentials = Renewable(Arc::new(Kept { provider, kept: tokio::sync::Mutex::default() }));
+        let credentials = Renewable::new(provider);
         let config = base
             .into_builder()
             .credentials_provider(SharedCredentialsProvider::new(credentials.clone()))
@@ -156,77 +140,5 @@ impl Regional {
             // Before anything is sent, what can fail is finding credentials.
             _ => ApiError::credentials(error),
         }
-    }
-}
-
-/// Credentials kept until shortly before their end, or until AWS calls them expired, whichever comes first.
-#[derive(Clone)]
-struct Renewable(Arc<Kept>);
-
-struct Kept {
-    provider: SharedCredentialsProvider,
-    /// Held while new ones are fetched: they are fetched once for all who wait.
-    kept: tokio::sync::Mutex<Option<(Credentials, SystemTime)>>,
-}
-
-impl fmt::Debug for Renewable {
-    /// Says nothing of the credentials: they are secrets.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Renewable")
-    }
-}
-
-impl Renewable {
-    async fn forget(&self) {
-        *self.0.kept.lock().await = None;
-    }
-
-    async fn current(&self) -> Result<Credentials, CredentialsError> {
-        let mut kept = self.0.kept.lock().await;
-        let now = SystemTime::now();
-        if let Some((credentials, until)) = &*kept
-            && now + CREDENTIALS_SPARE < *until
-        {
-            return Ok(credentials.clone());
-        }
-        let credentials = self.0.provider.provide_credentials().await?;
-        let until = credentials.expiry().unwrap_or(now + CREDENTIALS_KEPT);
-        *kept = Some((credentials.clone(), until));
-        Ok(credentials)
-    }
-}
-
-impl ProvideCredentials for Renewable {
-    fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
-    where
-        Self: 'a,
-    {
-        future::ProvideCredentials::new(self.current())
-    }
-}
-
-/// The SDK's requests go over the client for all clouds.
-impl AwsHttpClient for HttpClient {
-    fn http_connector(&self, _: &HttpConnectorSettings, _: &RuntimeComponents) -> SharedHttpConnector {
-        SharedHttpConnector::new(self.clone())
-    }
-}
-
-impl HttpConnector for HttpClient {
-    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
-        let client = self.clone();
-        HttpConnectorFuture::new(async move {
-            let user = |why: &str| ConnectorError::user(why.into());
-            let request = request.try_into_http1x().map_err(|error| ConnectorError::user(error.into()))?;
-            let (parts, body) = request.into_parts();
-            let body = body.bytes().ok_or_else(|| user("a body that comes in pieces"))?;
-            let request = http::Request::from_parts(parts, Bytes::copy_from_slice(body));
-            let response = client.send(request).await.map_err(|error| match error {
-                HttpError::NoAnswer(_) => ConnectorError::io(error.into()),
-                _ => ConnectorError::user(error.into()),
-            })?;
-            HttpResponse::try_from(response.map(SdkBody::from))
-                .map_err(|error| ConnectorError::other(error.into(), None))
-        })
     }
 }

@@ -14,7 +14,7 @@ use http::{Request, Response};
 use reqwest::redirect::Policy;
 use tower::{Layer, Service};
 
-use super::error::chain;
+use super::chain;
 
 /// Octets of an answer: a page of a thousand certificates without their octets is one megabyte.
 const BODY_MAX: usize = 16 << 20;

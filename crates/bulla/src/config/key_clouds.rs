@@ -1,0 +1,55 @@
+//! Keys of `[keys]` that clouds hold.
+
+use serde::{Deserialize, Serialize};
+
+use crate::exit::{Outcome, Problem};
+
+/// Keys of all clouds: each is asked for its public half at the start.
+const KEYS_MAX: usize = 1_000;
+
+/// `keys.aws_kms`: a key of AWS KMS.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AwsKeySettings {
+    pub(crate) key: String,
+    pub(crate) region: String,
+    #[serde(default)]
+    pub(crate) endpoint: String,
+}
+
+/// `keys.azure_keys`: a key of a Key Vault or Managed HSM.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AzureKeySettings {
+    pub(crate) key: String,
+}
+
+/// `keys.gcp_kms`: a version of a key of Google Cloud KMS.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct GcpKeySettings {
+    pub(crate) version: String,
+    #[serde(default)]
+    pub(crate) endpoint: String,
+}
+
+/// Refuses what this build cannot ask for, and too many.
+pub(super) fn check(aws: usize, azure: usize, gcp: usize) -> Outcome<()> {
+    for (count, setting, feature, has) in [
+        (aws, "aws_kms", "aws", cfg!(feature = "aws")),
+        (azure, "azure_keys", "azure", cfg!(feature = "azure")),
+        (gcp, "gcp_kms", "gcp", cfg!(feature = "gcp")),
+    ] {
+        if count > 0 && !has {
+            return Err(Problem::usage(format_args!(
+                "keys.{setting} names keys, and this build has not the feature {feature}"
+            ))
+            .hint(format!("build with `--features {feature}`, or leave keys.{setting} empty")));
+        }
+    }
+    if aws + azure + gcp > KEYS_MAX {
+        return Err(Problem::usage(format_args!("[keys] names more than {KEYS_MAX} keys of clouds"))
+            .hint("have several key services share them"));
+    }
+    Ok(())
+}

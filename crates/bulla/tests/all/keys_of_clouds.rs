@@ -1,0 +1,105 @@
+//! `bulla keys serve` with keys that clouds hold.
+
+use crate::key_service::Place;
+
+const SETTINGS: [(&str, &str, bool); 3] = [
+    ("aws_kms", r#"{ key = "alias/web", region = "eu-west-1" }"#, cfg!(feature = "aws")),
+    ("azure_keys", r#"{ key = "https://v.vault.azure.net/keys/web" }"#, cfg!(feature = "azure")),
+    (
+        "gcp_kms",
+        r#"{ version = "projects/p/locations/l/keyRings/r/cryptoKeys/k/cryptoKeyVersions/1" }"#,
+        cfg!(feature = "gcp"),
+    ),
+];
+
+/// Before anybody is asked: `config check` says so, too.
+#[test]
+fn a_build_without_the_feature_refuses_its_keys() {
+    let place = Place::new();
+    for (setting, key, built) in SETTINGS {
+        std::fs::write(place.path("bulla.toml"), format!("[keys]\n{setting} = [{key}]\n")).unwrap();
+        let mut command = crate::world::bulla();
+        let run =
+            command.current_dir(place.folder.path()).args(["config", "check", "--config", "bulla.toml"]);
+        let run =
+            run.env("HOME", place.folder.path()).env("BULLA_DATA", place.path("data")).output().unwrap();
+        let said = String::from_utf8_lossy(&run.stderr).into_owned();
+        assert_eq!(run.status.success(), built, "{setting}: {said}");
+        if !built {
+            let feature = setting.split('_').next().unwrap();
+            let named = [format!("keys.{setting}"), format!("`--features {feature}`")];
+            assert!(named.iter().all(|named| said.contains(named)), "{said}");
+        }
+        std::fs::write(place.path("bulla.toml"), format!("[keys]\n{setting} = [{{ nothing = 1 }}]\n"))
+            .unwrap();
+        let mut command = crate::world::bulla();
+        let run =
+            command.current_dir(place.folder.path()).args(["config", "check", "--config", "bulla.toml"]);
+        let run =
+            run.env("HOME", place.folder.path()).env("BULLA_DATA", place.path("data")).output().unwrap();
+        assert!(!run.status.success(), "{setting} with an unknown key");
+    }
+}
+
+/// A key of AWS, as the fleet simulates it, over the socket; the credentials are those of the environment.
+#[cfg(feature = "aws")]
+#[test]
+fn a_key_of_aws_signs() {
+    use fleet::cloud::keys::KeyServices;
+    use fleet::cloud::{Fault, Manners};
+
+    use crate::key_service::{figures, sign};
+
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let services = runtime.block_on(async { KeyServices::start(&Manners::default()) }).unwrap();
+    let mut place = Place::new();
+    place.environment = vec![
+        ("AWS_ACCESS_KEY_ID", "id".to_owned()),
+        ("AWS_SECRET_ACCESS_KEY", "secret".to_owned()),
+        ("AWS_EC2_METADATA_DISABLED", "true".to_owned()),
+    ];
+    let endpoint = services.endpoint();
+    let key = |name: &str| {
+        format!("{{ key = \"alias/{name}\", region = \"eu-west-1\", endpoint = \"{endpoint}\" }}")
+    };
+    let text = format!("[keys]\naws_kms = [{}, {}]\n", key("rsa-2048"), key("p-256"));
+    std::fs::write(place.path("bulla.toml"), text).unwrap();
+    let said = place.serve(&["--config", "bulla.toml"]);
+    assert!(said.contains("bulla signs with 2 keys"), "{said}");
+    let mut stream = place.socket();
+    for (name, opcode, octets, options) in [
+        ("p-256", 0x15, 32, ""),
+        ("p-256", 0x17, 64, ""),
+        ("rsa-2048", 0x06, 48, "-pkeyopt digest:sha384"),
+        (
+            "rsa-2048",
+            0x35,
+            32,
+            "-pkeyopt digest:sha256 -pkeyopt rsa_padding_mode:pss -pkeyopt rsa_pss_saltlen:digest",
+        ),
+    ] {
+        let spki = &services.keys().iter().find(|key| key.name == name).unwrap().spki;
+        let ski = x509::build::key_sha1(spki);
+        let digest = vec![7; octets];
+        let (reply, signature) = sign(&mut stream, opcode, &ski, &digest);
+        assert_eq!(reply, 0xf0, "{name} {opcode:#x}: {signature:?}");
+        for (file, octets) in [("public", &spki[..]), ("digest", &digest[..]), ("signature", &signature[..])]
+        {
+            std::fs::write(place.path(file), octets).unwrap();
+        }
+        let verify = "pkeyutl -verify -pubin -keyform DER -inkey public -in digest -sigfile signature";
+        place.openssl(&format!("{verify} {options}"));
+    }
+    // What is no signature never leaves.
+    let spki = &services.keys().iter().find(|key| key.name == "p-256").unwrap().spki;
+    services.set_fault(Fault::WrongSignatures);
+    assert_eq!(sign(&mut stream, 0x15, &x509::build::key_sha1(spki), &[7; 32]), (0xff, vec![1]));
+    let figures = figures(&said);
+    for (outcome, count) in [("done", 4), ("wrong", 1)] {
+        let line = format!(
+            "bulla_keyless_cloud_signatures_total{{service=\"AWS KMS\",outcome=\"{outcome}\"}} {count}"
+        );
+        assert!(figures.contains(&line), "{line}: {figures}");
+    }
+    assert_eq!(place.stop(), Some(0));
+}

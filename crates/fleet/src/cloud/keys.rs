@@ -1,0 +1,466 @@
+//! The key services of three clouds, with one set of keys: what is asked of them is checked as theirs check it, and signed
+//! with real keys.
+//!
+//! AWS KMS is asked at `/`, Key Vault at `/keys/NAME/VERSION`, Google Cloud KMS at `/v1/projects/…`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use aws_lc_rs::digest::{self, Digest};
+use aws_lc_rs::encoding::{AsDer, PublicKeyX509Der};
+use aws_lc_rs::rsa;
+use aws_lc_rs::signature::{
+    ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_ASN1_SIGNING,
+    ECDSA_P384_SHA384_FIXED_SIGNING, ECDSA_P521_SHA512_ASN1_SIGNING, ECDSA_P521_SHA512_FIXED_SIGNING,
+    EcdsaKeyPair, EcdsaSigningAlgorithm, KeyPair, RSA_PKCS1_SHA256, RSA_PKCS1_SHA384, RSA_PKCS1_SHA512,
+    RSA_PSS_SHA256, RSA_PSS_SHA384, RSA_PSS_SHA512, RsaEncoding,
+};
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use x509::der::{Reader, tag};
+
+use super::server::{Cloud, Gate};
+use super::{Ask, Fault, Manners, OperationCounts, Quota, Reply, Server};
+use crate::FleetError;
+use crate::key::KeyKind;
+
+/// Far more than a test asks for; a 429 names no time to come back, as none of the three does.
+const QUOTA: Quota = Quota { per_second: Some(10_000), per_minute: None, retry_after: None };
+/// Where Google's keys are.
+const RING: &str = "projects/fleet/locations/global/keyRings/r/cryptoKeys";
+/// The one version of every key of Azure's.
+const VERSION: &str = "0123456789abcdef0123456789abcdef";
+
+/// A key that all three services have, by the name of its kind: `rsa-2048`, `p-256`, `p-384`, `p-521`.
+pub struct ServedKey {
+    /// Its name in each service.
+    pub name: &'static str,
+    /// DER SubjectPublicKeyInfo.
+    pub spki: Vec<u8>,
+    pair: Pair,
+}
+
+enum Pair {
+    Rsa(rsa::KeyPair),
+    /// The same key, that signs as DER and as two numbers side by side.
+    Ec {
+        der: EcdsaKeyPair,
+        fixed: EcdsaKeyPair,
+        curve: &'static str,
+        hash: &'static digest::Algorithm,
+    },
+}
+
+/// The running services. Dropping them stops them.
+pub struct KeyServices {
+    server: Server,
+    inner: Arc<Inner>,
+    given: AtomicU64,
+}
+
+struct Inner {
+    keys: Vec<ServedKey>,
+    /// Bearer tokens that are good.
+    tokens: Mutex<Vec<String>>,
+    port: AtomicU64,
+}
+
+struct Services(Arc<Inner>);
+
+impl KeyServices {
+    /// Makes the keys and serves.
+    ///
+    /// # Errors
+    /// [`FleetError`].
+    pub fn start(manners: &Manners) -> Result<Self, FleetError> {
+        let keys = vec![
+            ServedKey::rsa()?,
+            ServedKey::ec(
+                "p-256",
+                "P-256",
+                (&ECDSA_P256_SHA256_ASN1_SIGNING, &ECDSA_P256_SHA256_FIXED_SIGNING, &digest::SHA256),
+            )?,
+            ServedKey::ec(
+                "p-384",
+                "P-384",
+                (&ECDSA_P384_SHA384_ASN1_SIGNING, &ECDSA_P384_SHA384_FIXED_SIGNING, &digest::SHA384),
+            )?,
+            ServedKey::ec(
+                "p-521",
+                "P-521",
+                (&ECDSA_P521_SHA512_ASN1_SIGNING, &ECDSA_P521_SHA512_FIXED_SIGNING, &digest::SHA512),
+            )?,
+        ];
+        let inner = Arc::new(Inner { keys, tokens: Mutex::default(), port: AtomicU64::new(0) });
+        let server = Server::start(Services(Arc::clone(&inner)), manners.clone(), None)?;
+        inner.port.store(server.port().into(), Relaxed);
+        Ok(Self { server, inner, given: AtomicU64::new(0) })
+    }
+
+    /// Where all three are.
+    #[must_use]
+    pub fn endpoint(&self) -> String {
+        self.inner.endpoint()
+    }
+
+    /// The keys.
+    #[must_use]
+    pub fn keys(&self) -> &[ServedKey] {
+        &self.inner.keys
+    }
+
+    /// A key's address in Azure, without its version.
+    #[must_use]
+    pub fn azure(&self, name: &str) -> String {
+        format!("{}/keys/{name}", self.endpoint())
+    }
+
+    /// A key's version in Google Cloud. RSA keys sign by PSS with SHA-256 there; version 2 by PKCS #1 v1.5 with SHA-512.
+    #[must_use]
+    pub fn gcp(&self, name: &str, version: u32) -> String {
+        format!("{RING}/{name}/cryptoKeyVersions/{version}")
+    }
+
+    /// A token that is good until it is told to be expired.
+    #[must_use]
+    pub fn token(&self) -> String {
+        let token = format!("token-{}", self.given.fetch_add(1, Relaxed));
+        self.inner.tokens.lock().push(token.clone());
+        token
+    }
+
+    /// Misbehaves from now on.
+    pub fn set_fault(&self, fault: Fault) {
+        self.server.set_fault(fault);
+    }
+
+    /// By operation and service.
+    #[must_use]
+    pub fn counts(&self) -> BTreeMap<(&'static str, String), OperationCounts> {
+        self.server.counts()
+    }
+
+    /// Connections and requests so far.
+    #[must_use]
+    pub fn traffic(&self) -> (u64, u64) {
+        self.server.traffic()
+    }
+}
+
+impl ServedKey {
+    fn rsa() -> Result<Self, FleetError> {
+        let failed = |_| FleetError::Key(KeyKind::Rsa2048);
+        let pair = rsa::KeyPair::generate(rsa::KeySize::Rsa2048).map_err(failed)?;
+        let spki: PublicKeyX509Der<'_> = pair.public_key().as_der().map_err(failed)?;
+        Ok(Self { name: "rsa-2048", spki: spki.as_ref().to_vec(), pair: Pair::Rsa(pair) })
+    }
+
+    fn ec(
+        name: &'static str,
+        curve: &'static str,
+        (der, fixed, hash): (
+            &'static EcdsaSigningAlgorithm,
+            &'static EcdsaSigningAlgorithm,
+            &'static digest::Algorithm,
+        ),
+    ) -> Result<Self, FleetError> {
+        let failed = |_| FleetError::Key(KeyKind::P256);
+        let der = EcdsaKeyPair::generate(der).map_err(failed)?;
+        let pkcs8 = der.to_pkcs8v1().map_err(failed)?;
+        let fixed =
+            EcdsaKeyPair::from_pkcs8(fixed, pkcs8.as_ref()).map_err(|_| FleetError::Key(KeyKind::P256))?;
+        let spki: PublicKeyX509Der<'_> = der.public_key().as_der().map_err(failed)?;
+        Ok(Self { name, spki: spki.as_ref().to_vec(), pair: Pair::Ec { der, fixed, curve, hash } })
+    }
+
+    /// The signature over a digest, as DER or as two numbers; `None` for an algorithm that the key does not have, and a digest
+    /// of another length.
+    fn sign(&self, algorithm: Algorithm, digest: &[u8], as_der: bool) -> Option<Vec<u8>> {
+        let by_digest = |hash| Digest::import_less_safe(digest, hash).ok();
+        match (&self.pair, algorithm) {
+            (Pair::Rsa(pair), Algorithm::Rsa(encoding, hash)) => {
+                let mut signature = vec![0; pair.public_modulus_len()];
+                pair.sign_digest(encoding, &by_digest(hash)?, &mut signature).ok()?;
+                Some(signature)
+            }
+            (Pair::Ec { der, fixed, hash, .. }, Algorithm::Ec(asked)) if *hash == asked => {
+                let pair = if as_der { der } else { fixed };
+                Some(pair.sign_digest(&by_digest(asked)?).ok()?.as_ref().to_vec())
+            }
+            _ => None,
+        }
+    }
+
+    /// As AWS lists them.
+    fn aws_algorithms(&self) -> Vec<&'static str> {
+        let fits = |algorithm: &Algorithm| match (&self.pair, algorithm) {
+            (Pair::Rsa(_), Algorithm::Rsa(..)) => true,
+            (Pair::Ec { hash, .. }, Algorithm::Ec(of)) => hash == of,
+            _ => false,
+        };
+        let all = algorithms();
+        all.iter().filter(|(_, _, algorithm)| fits(algorithm)).map(|(aws, ..)| *aws).collect()
+    }
+
+    fn jwk(&self, kid: &str) -> Option<Value> {
+        let b64 = |octets: &[u8]| URL_SAFE_NO_PAD.encode(octets);
+        let mut key = json!({"kid": kid, "key_ops": ["sign", "verify"]});
+        match &self.pair {
+            Pair::Rsa(pair) => {
+                let (n, e) = numbers(pair.public_key().as_ref())?;
+                key["kty"] = "RSA".into();
+                key["n"] = b64(n).into();
+                key["e"] = b64(e).into();
+            }
+            Pair::Ec { der, curve, .. } => {
+                let point = der.public_key().as_ref().get(1..)?;
+                let (x, y) = point.split_at(point.len() / 2);
+                key["kty"] = "EC".into();
+                key["crv"] = (*curve).into();
+                key["x"] = b64(x).into();
+                key["y"] = b64(y).into();
+            }
+        }
+        Some(key)
+    }
+}
+
+/// Modulus and exponent of an RSAPublicKey (RFC 8017 appendix A.1.1), without leading zeros.
+fn numbers(der: &[u8]) -> Option<(&[u8], &[u8])> {
+    let mut reader = Reader::new(Reader::new(der).expect(tag::SEQUENCE).ok()?.content);
+    let plain = |octets: &'_ [u8]| octets.iter().position(|octet| *octet != 0).unwrap_or(0);
+    let n = reader.expect(tag::INTEGER).ok()?.content;
+    let e = reader.expect(tag::INTEGER).ok()?.content;
+    Some((&n[plain(n)..], &e[plain(e)..]))
+}
+
+#[derive(Clone, Copy)]
+enum Algorithm {
+    Rsa(&'static dyn RsaEncoding, &'static digest::Algorithm),
+    Ec(&'static digest::Algorithm),
+}
+
+/// In AWS's words and Azure's.
+fn algorithms() -> [(&'static str, &'static str, Algorithm); 9] {
+    let rsa = |encoding, hash| Algorithm::Rsa(encoding, hash);
+    [
+        ("RSASSA_PKCS1_V1_5_SHA_256", "RS256", rsa(&RSA_PKCS1_SHA256, &digest::SHA256)),
+        ("RSASSA_PKCS1_V1_5_SHA_384", "RS384", rsa(&RSA_PKCS1_SHA384, &digest::SHA384)),
+        ("RSASSA_PKCS1_V1_5_SHA_512", "RS512", rsa(&RSA_PKCS1_SHA512, &digest::SHA512)),
+        ("RSASSA_PSS_SHA_256", "PS256", rsa(&RSA_PSS_SHA256, &digest::SHA256)),
+        ("RSASSA_PSS_SHA_384", "PS384", rsa(&RSA_PSS_SHA384, &digest::SHA384)),
+        ("RSASSA_PSS_SHA_512", "PS512", rsa(&RSA_PSS_SHA512, &digest::SHA512)),
+        ("ECDSA_SHA_256", "ES256", Algorithm::Ec(&digest::SHA256)),
+        ("ECDSA_SHA_384", "ES384", Algorithm::Ec(&digest::SHA384)),
+        ("ECDSA_SHA_512", "ES512", Algorithm::Ec(&digest::SHA512)),
+    ]
+}
+
+impl Inner {
+    fn endpoint(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port.load(Relaxed))
+    }
+
+    fn key(&self, name: &str) -> Option<&ServedKey> {
+        self.keys.iter().find(|key| key.name == name)
+    }
+
+    /// Whether the request has a good token.
+    fn has_token(&self, ask: &Ask) -> bool {
+        let token = ask.header("authorization").and_then(|value| value.strip_prefix("Bearer "));
+        let mut tokens = self.tokens.lock();
+        if ask.expired {
+            tokens.retain(|good| Some(good.as_str()) != token);
+        }
+        token.is_some_and(|token| tokens.iter().any(|good| good == token))
+    }
+
+    fn aws(&self, ask: &Ask, gate: &Gate) -> Reply {
+        let said = |status, code: &str| {
+            Reply::json(
+                status,
+                &json!({"__type": format!("com.amazonaws.kms#{code}"), "message": "the simulated reason"}),
+            )
+        };
+        let authorization = ask.header("authorization").unwrap_or_default();
+        let is_signed = authorization.starts_with("AWS4-HMAC-SHA256 Credential=")
+            && authorization.contains("/eu-west-1/kms/aws4_request")
+            && authorization.contains("x-amz-target")
+            && ask.header("x-amz-date").is_some()
+            && ask.header("content-type") == Some("application/x-amz-json-1.1");
+        if !is_signed {
+            return said(400, "IncompleteSignature");
+        }
+        if ask.expired {
+            return said(400, "ExpiredTokenException");
+        }
+        let operation = ask.header("x-amz-target").unwrap_or_default();
+        if gate
+            .enter(ask, if operation == "TrentService.Sign" { "Sign" } else { "Get" }, "aws", QUOTA)
+            .is_err()
+        {
+            return said(400, "ThrottlingException");
+        }
+        let Ok(body) = serde_json::from_slice::<Value>(&ask.body) else {
+            return said(400, "ValidationException");
+        };
+        let text = |name: &str| body.get(name).and_then(Value::as_str).unwrap_or_default();
+        let id = text("KeyId");
+        if id == "forbidden" {
+            return said(400, "AccessDeniedException");
+        }
+        let name = id.strip_prefix("alias/").or_else(|| id.rsplit_once(":key/").map(|(_, name)| name));
+        let Some(key) = self.key(name.unwrap_or(id)) else { return said(400, "NotFoundException") };
+        let arn = format!("arn:aws:kms:eu-west-1:111122223333:key/{}", key.name);
+        match operation {
+            "TrentService.GetPublicKey" => Reply::json(
+                200,
+                &json!({"KeyId": arn, "KeyUsage": "SIGN_VERIFY", "PublicKey": STANDARD.encode(&key.spki),
+                    "SigningAlgorithms": key.aws_algorithms()}),
+            ),
+            // Only the ARN that the public half came with: an alias may stand for another key by now.
+            "TrentService.Sign" if id == arn && text("MessageType") == "DIGEST" => {
+                let found = algorithms().into_iter().find(|(aws, ..)| *aws == text("SigningAlgorithm"));
+                let digest = STANDARD.decode(text("Message")).ok();
+                let signature = found.zip(digest).and_then(|((.., of), digest)| key.sign(of, &digest, true));
+                match signature {
+                    Some(signature) => Reply::json(
+                        200,
+                        &json!({"KeyId": arn, "Signature": STANDARD.encode(marred(ask, signature)),
+                            "SigningAlgorithm": text("SigningAlgorithm")}),
+                    ),
+                    None => said(400, "ValidationException"),
+                }
+            }
+            _ => said(400, "ValidationException"),
+        }
+    }
+
+    fn azure(&self, ask: &Ask, gate: &Gate) -> Reply {
+        let problem = |status, code: &str| {
+            Reply::json(status, &json!({"error": {"code": code, "message": "the simulated reason"}}))
+        };
+        if !self.has_token(ask) {
+            return problem(401, "Unauthorized").with(
+                "www-authenticate",
+                "Bearer authorization=\"https://login.example/tenant\", resource=\"https://vault.azure.net\"",
+            );
+        }
+        let mut path = ask.path.trim_start_matches("/keys/").split('/');
+        let (name, version, action) = (path.next().unwrap_or_default(), path.next(), path.next());
+        if gate.enter(ask, if action == Some("sign") { "Sign" } else { "Get" }, "azure", QUOTA).is_err() {
+            return problem(429, "Throttled");
+        }
+        if ask.query.get("api-version").is_none_or(|version| version != "7.4") {
+            return problem(400, "BadParameter");
+        }
+        if name == "forbidden" {
+            return problem(403, "Forbidden");
+        }
+        let known = version.is_none_or(|version| version == VERSION);
+        let Some(key) = self.key(name).filter(|_| known) else { return problem(404, "KeyNotFound") };
+        let kid = format!("{}/keys/{name}/{VERSION}", self.endpoint());
+        if action.is_none() && ask.method == http::Method::GET {
+            return match key.jwk(&kid) {
+                Some(jwk) => Reply::json(200, &json!({"key": jwk, "attributes": {"enabled": true}})),
+                None => problem(500, "InternalError"),
+            };
+        }
+        let body = serde_json::from_slice::<Value>(&ask.body).unwrap_or_default();
+        let text = |name: &str| body.get(name).and_then(Value::as_str).unwrap_or_default();
+        let found = algorithms().into_iter().find(|(_, azure, _)| *azure == text("alg"));
+        let digest = URL_SAFE_NO_PAD.decode(text("value")).ok();
+        let signature = found.zip(digest).and_then(|((.., of), digest)| key.sign(of, &digest, false));
+        match signature
+            .filter(|_| ask.method == http::Method::POST && version.is_some() && action == Some("sign"))
+        {
+            Some(signature) => Reply::json(
+                200,
+                &json!({"kid": kid, "value": URL_SAFE_NO_PAD.encode(marred(ask, signature))}),
+            ),
+            None => problem(400, "BadParameter"),
+        }
+    }
+
+    fn gcp(&self, ask: &Ask, gate: &Gate) -> Reply {
+        let problem = |status: u16, code: &str| {
+            Reply::json(
+                status,
+                &json!({"error": {"code": status, "status": code, "message": "the simulated reason"}}),
+            )
+        };
+        if !self.has_token(ask) {
+            return problem(401, "UNAUTHENTICATED");
+        }
+        let signs = ask.path.ends_with(":asymmetricSign");
+        if gate.enter(ask, if signs { "Sign" } else { "Get" }, "gcp", QUOTA).is_err() {
+            return problem(429, "RESOURCE_EXHAUSTED");
+        }
+        let path = ask.path.strip_prefix("/v1/").and_then(|path| path.strip_prefix(RING)).unwrap_or_default();
+        let mut parts = path.trim_start_matches('/').split('/');
+        let (name, _, last) =
+            (parts.next().unwrap_or_default(), parts.next(), parts.next().unwrap_or_default());
+        if name == "forbidden" {
+            return problem(403, "PERMISSION_DENIED");
+        }
+        let Some(key) = self.key(name) else { return problem(404, "NOT_FOUND") };
+        let second = last.starts_with('2');
+        let (algorithm, of, field) = match (&key.pair, second) {
+            (Pair::Rsa(_), false) => {
+                ("RSA_SIGN_PSS_2048_SHA256", Algorithm::Rsa(&RSA_PSS_SHA256, &digest::SHA256), "sha256")
+            }
+            (Pair::Rsa(_), true) => {
+                ("RSA_SIGN_PKCS1_2048_SHA512", Algorithm::Rsa(&RSA_PKCS1_SHA512, &digest::SHA512), "sha512")
+            }
+            (Pair::Ec { curve: "P-256", hash, .. }, _) => {
+                ("EC_SIGN_P256_SHA256", Algorithm::Ec(hash), "sha256")
+            }
+            (Pair::Ec { curve: "P-384", hash, .. }, _) => {
+                ("EC_SIGN_P384_SHA384", Algorithm::Ec(hash), "sha384")
+            }
+            // It has no such keys.
+            (Pair::Ec { .. }, _) => return problem(404, "NOT_FOUND"),
+        };
+        if parts.next() == Some("publicKey") && ask.method == http::Method::GET {
+            let pem = format!(
+                "-----BEGIN PUBLIC KEY-----\n{}\n-----END PUBLIC KEY-----\n",
+                STANDARD.encode(&key.spki)
+            );
+            return Reply::json(200, &json!({"pem": pem, "algorithm": algorithm, "protectionLevel": "HSM"}));
+        }
+        let body = serde_json::from_slice::<Value>(&ask.body).unwrap_or_default();
+        // By the hash of the version alone.
+        let digest = body.pointer(&format!("/digest/{field}")).and_then(Value::as_str);
+        let digest = digest.and_then(|text| STANDARD.decode(text).ok());
+        match digest.and_then(|digest| key.sign(of, &digest, true)).filter(|_| signs) {
+            Some(signature) => Reply::json(
+                200,
+                &json!({"signature": STANDARD.encode(marred(ask, signature)), "protectionLevel": "HSM"}),
+            ),
+            None => problem(400, "INVALID_ARGUMENT"),
+        }
+    }
+}
+
+/// With one bit another one, where the fault says so.
+fn marred(ask: &Ask, mut signature: Vec<u8>) -> Vec<u8> {
+    if ask.wrong
+        && let Some(last) = signature.last_mut()
+    {
+        *last ^= 1;
+    }
+    signature
+}
+
+impl Cloud for Services {
+    fn answer(&self, ask: &Ask, gate: &Gate) -> Reply {
+        match ask.path.as_str() {
+            "/" => self.0.aws(ask, gate),
+            path if path.starts_with("/keys/") => self.0.azure(ask, gate),
+            _ => self.0.gcp(ask, gate),
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Whether what a key elsewhere gave is a signature.
+
+use aws_lc_rs::digest::{self, Digest};
+use aws_lc_rs::signature::{self as lc, UnparsedPublicKey, VerificationAlgorithm};
+use x509::der;
+
+use crate::software::ecdsa_digest;
+use crate::{Hash, KeyType, Scheme};
+
+/// What a service that signs digests is to be given for a key of this kind, and the hash it belongs to: the digest itself
+/// for RSA. ECDSA reads a digest as a number, so any of them is given as one of the curve's own hash.
+///
+/// `None` for what such services do not sign: Ed25519, and RSA with MD5, SHA-1 or SHA-224.
+#[must_use]
+pub fn digest_for_service(kind: KeyType, scheme: Scheme, input: &[u8]) -> Option<(Scheme, Vec<u8>)> {
+    match scheme {
+        Scheme::RsaPkcs1(hash) | Scheme::RsaPss(hash) => {
+            rsa_digest(hash, input).map(|digest| (scheme, digest.as_ref().to_vec()))
+        }
+        Scheme::Ecdsa(_) => {
+            let own = Scheme::of(kind).filter(|own| matches!(own, Scheme::Ecdsa(_)))?;
+            ecdsa_digest(kind, input).map(|digest| (own, digest.as_ref().to_vec()))
+        }
+        Scheme::Ed25519 => None,
+    }
+}
+
+/// Whether `signature` is one over the digest `input` by the key whose public half is `spki`, made so. PSS has a salt as
+/// long as its hash. ECDSA is DER. False for what [`digest_for_service`] has no digest for.
+#[must_use]
+pub fn verifies(spki: &[u8], kind: KeyType, scheme: Scheme, input: &[u8], signature: &[u8]) -> bool {
+    let (algorithm, digest): (&'static dyn VerificationAlgorithm, _) = match scheme {
+        Scheme::RsaPkcs1(hash) => match hash {
+            Hash::Sha256 => (&lc::RSA_PKCS1_2048_8192_SHA256, rsa_digest(hash, input)),
+            Hash::Sha384 => (&lc::RSA_PKCS1_2048_8192_SHA384, rsa_digest(hash, input)),
+            Hash::Sha512 => (&lc::RSA_PKCS1_2048_8192_SHA512, rsa_digest(hash, input)),
+            Hash::Md5Sha1 | Hash::Sha1 | Hash::Sha224 => return false,
+        },
+        Scheme::RsaPss(hash) => match hash {
+            Hash::Sha256 => (&lc::RSA_PSS_2048_8192_SHA256, rsa_digest(hash, input)),
+            Hash::Sha384 => (&lc::RSA_PSS_2048_8192_SHA384, rsa_digest(hash, input)),
+            Hash::Sha512 => (&lc::RSA_PSS_2048_8192_SHA512, rsa_digest(hash, input)),
+            Hash::Md5Sha1 | Hash::Sha1 | Hash::Sha224 => return false,
+        },
+        Scheme::Ecdsa(_) => match kind {
+            KeyType::P256 => (&lc::ECDSA_P256_SHA256_ASN1, ecdsa_digest(kind, input)),
+            KeyType::P384 => (&lc::ECDSA_P384_SHA384_ASN1, ecdsa_digest(kind, input)),
+            KeyType::P521 => (&lc::ECDSA_P521_SHA512_ASN1, ecdsa_digest(kind, input)),
+            _ => return false,
+        },
+        Scheme::Ed25519 => return false,
+    };
+    let Some(digest) = digest else { return false };
+    UnparsedPublicKey::new(algorithm, spki).verify_digest(&digest, signature).is_ok()
+}
+
+/// `None` for hashes that nobody should trust a signature over, and for what is no value of the hash.
+pub(crate) fn rsa_digest(hash: Hash, input: &[u8]) -> Option<Digest> {
+    let algorithm = match hash {
+        Hash::Sha256 => &digest::SHA256,
+        Hash::Sha384 => &digest::SHA384,
+        Hash::Sha512 => &digest::SHA512,
+        Hash::Md5Sha1 | Hash::Sha1 | Hash::Sha224 => return None,
+    };
+    Digest::import_less_safe(input, algorithm).ok()
+}
+
+/// An ECDSA signature as DER (RFC 3279 section 2.2.3), of r and s side by side (PKCS#11 section 6.3.1, RFC 7518 section 3.4).
+/// `None` for what cannot be two numbers of one length.
+#[must_use]
+pub fn ecdsa_der(raw: &[u8]) -> Option<Vec<u8>> {
+    if raw.is_empty() || raw.len() % 2 == 1 {
+        return None;
+    }
+    let (r, s) = raw.split_at(raw.len() / 2);
+    Some(der::write(|w| {
+        w.sequence(|w| {
+            w.unsigned(r).unsigned(s);
+        });
+    }))
+}
