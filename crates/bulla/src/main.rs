@@ -19,6 +19,7 @@ mod fleet_command;
 mod inventory;
 mod keys_command;
 mod keys_node;
+mod keys_seen;
 mod listing;
 mod output;
 mod rules;

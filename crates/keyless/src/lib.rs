@@ -13,6 +13,7 @@
 //! - [`routing`]: asking the nearest of the nodes that can.
 //! - [`places`]: where keys may be used.
 //! - [`Metrics`]: what is counted.
+//! - [`traces`]: what became of single requests.
 
 mod budget;
 pub mod client;
@@ -27,6 +28,7 @@ pub mod routing;
 pub mod server;
 pub mod stage;
 pub mod tenant;
+pub mod traces;
 pub mod wire;
 
 pub use folder::{FileKind, FileProblem, Folder, FolderError, Look, NoKey};

@@ -33,6 +33,7 @@ pub(crate) use ca::AuthorityCommand;
 pub(crate) use certificate::CertificateCommand;
 pub(crate) use credential::{CredentialArgs, run as run_credential};
 pub(crate) use document::{Document, DocumentCommand};
+pub(crate) use input::segment;
 pub(crate) use job::{ApprovalCommand, JobCommand, PolicyCommand, TeamDocument};
 pub(crate) use key::KeyCommand;
 pub(crate) use key_policy::KeyPolicyCommand;

@@ -10,6 +10,7 @@ mod endings;
 mod help;
 mod inventory;
 mod key_service;
+mod keys_seen;
 mod outputs;
 mod postgres;
 mod resume;
