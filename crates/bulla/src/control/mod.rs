@@ -13,6 +13,7 @@ mod key;
 mod key_policy;
 mod ownership;
 mod place;
+mod place_effect;
 mod profile;
 mod route;
 mod sealed_key;
