@@ -87,7 +87,8 @@ impl Rates {
 
     /// The sum of a figure over all labels but those that are given.
     pub(super) fn sum(&self, name: &str, of: &[(&str, &str)]) -> f64 {
-        self.of(name, of).map(|(_, value)| value).sum()
+        // From nothing, which `sum` of none would write as -0.
+        self.of(name, of).fold(0.0, |all, (_, value)| all + value)
     }
 
     /// The worst of a figure that is no amount; `None` where there is none.
@@ -200,6 +201,7 @@ mod tests {
         assert_eq!(rates.sum("bulla_keyless_a_total", &[]), 5.0);
         assert_eq!(rates.worst("bulla_keyless_site_round_trip_seconds", &[("site", "x")]), Some(0.2));
         assert_eq!(rates.worst("bulla_keyless_site_round_trip_seconds", &[("site", "y")]), None);
+        assert!(rates.sum("bulla_keyless_none", &[]).is_sign_positive(), "-0 is no figure for people");
     }
 
     #[test]

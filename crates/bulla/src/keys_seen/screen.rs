@@ -10,6 +10,8 @@ use crate::terminal::{Paint, clean, table};
 
 /// Rows of a table of tenants or sites for people; the document has all.
 const ROWS_MAX: usize = 20;
+/// Rows and columns of a terminal that does not say.
+const SIZE: (u16, u16) = (24, 100);
 /// A worker's time that is taken: beyond it queues grow.
 const BUSY: f64 = 0.8;
 
@@ -199,16 +201,19 @@ impl Screen {
         Ok(Self)
     }
 
-    /// Shows lines from the top, as many as there is room for.
+    /// Shows lines from the top, as many and as much of each as there is room for.
     pub(super) fn show(&self, text: &str) -> io::Result<()> {
-        let (rows, _) = console::Term::stdout().size_checked().unwrap_or((24, 80));
-        write(frame(text, usize::from(rows)).as_bytes())
+        // A terminal may not know its size.
+        let size = console::Term::stdout().size_checked().filter(|(rows, columns)| *rows > 0 && *columns > 0);
+        let (rows, columns) = size.unwrap_or(SIZE);
+        write(frame(text, usize::from(rows), usize::from(columns)).as_bytes())
     }
 }
 
 /// Each line over the former one, and nothing below: what stays the same does not flicker.
-fn frame(text: &str, rows: usize) -> String {
-    let lines: Vec<&str> = text.lines().take(rows.max(1)).collect();
+fn frame(text: &str, rows: usize, columns: usize) -> String {
+    let lines: Vec<_> =
+        text.lines().take(rows).map(|line| console::truncate_str(line, columns, "…")).collect();
     format!("\x1b[H{}\x1b[K\x1b[J", lines.join("\x1b[K\r\n"))
 }
 
@@ -242,7 +247,8 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_has_no_more_lines_than_the_terminal() {
-        assert_eq!(frame("a\nb\nc", 2), "\x1b[Ha\x1b[K\r\nb\x1b[K\x1b[J");
+    fn a_frame_has_no_more_lines_and_columns_than_the_terminal() {
+        assert_eq!(frame("a\nb\nc", 2, 9), "\x1b[Ha\x1b[K\r\nb\x1b[K\x1b[J");
+        assert_eq!(frame("abcd", 2, 3), "\x1b[Hab…\x1b[K\x1b[J");
     }
 }

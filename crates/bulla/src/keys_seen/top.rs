@@ -94,7 +94,7 @@ async fn live(services: &Services, args: &TopArgs) -> Outcome<Exit> {
         };
         let Some(after) = until(&stop, next).await else { return Ok(Exit::Ok) };
         let foot = paint.faint(&format!("every {} ms; Ctrl-C ends", args.interval.as_millis()));
-        show(&format!("{}\n\n{foot}", text(&view(&before, &after), paint, width())))?;
+        show(&format!("{}\n\n{foot}", text(&view(&before, &after), paint, None)))?;
         before = after;
     }
 }
