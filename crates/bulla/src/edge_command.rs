@@ -146,7 +146,7 @@ pub(crate) async fn run(args: &EdgeArgs, global: &Global) -> Outcome<Exit> {
             metrics.register(registry);
             client_metrics.register(registry);
         });
-        background.spawn(server::listen::serve_figures(listener, all, stop.clone()));
+        background.spawn(server::listen::serve_figures(listener, all, None, stop.clone()));
     }
     announce(&running, &loaded, &servers);
     keep(&settings, &running, &client, tls, inventory, hangup, &stop).await;

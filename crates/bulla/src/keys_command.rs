@@ -1,6 +1,7 @@
 //! `bulla keys`: the key service, which signs for TLS terminators.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -9,6 +10,7 @@ use keyless::tenant::TenantOptions;
 use keyless::{Folder, KeySet, Look, Metrics};
 use lifecycle::signing_keys::{SigningKeys, SigningKeysError};
 use outbound::resolve::Resolver;
+use server::listen::{Documents, serve_figures};
 use store::Clock;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -17,6 +19,7 @@ use crate::cli::Global;
 use crate::config::{Configuration, KeyServiceSettings, Settings};
 use crate::exit::{Exit, Outcome, Problem, chain};
 use crate::keys_node::{Node, NodeArgs};
+use crate::keys_seen::{self, TopArgs, TraceArgs};
 use crate::serve_command::{
     bound_connections, certificate, figures_listener, files, master_keys, memory, socket,
 };
@@ -36,6 +39,10 @@ pub(crate) struct KeysArgs {
 enum KeysCommand {
     /// Sign for TLS terminators by the Keyless protocol: over mutual TLS, and over a Unix socket for this user
     Serve(ServeArgs),
+    /// Show what key services do: requests, times, queues, tenants, sites; refreshed every second
+    Top(TopArgs),
+    /// Show what became of a request, on every node that had a part in it
+    Trace(TraceArgs),
 }
 
 /// `bulla keys serve`
@@ -107,6 +114,8 @@ impl KeyServiceSettings {
 pub(crate) async fn run(args: &KeysArgs, global: &Global) -> Outcome<Exit> {
     match &args.command {
         KeysCommand::Serve(args) => Box::pin(serve(args, global)).await,
+        KeysCommand::Top(args) => Box::pin(keys_seen::top(args, global)).await,
+        KeysCommand::Trace(args) => Box::pin(keys_seen::trace(args, global)).await,
     }
 }
 
@@ -147,7 +156,10 @@ async fn serve(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
             metrics.register(registry);
             node.iter().for_each(|node| node.register(registry));
         });
-        background.spawn(server::listen::serve_figures(listener, all, stop.clone()));
+        node.iter().for_each(|node| node.name_in(metrics.traces()));
+        let traces = metrics.traces().clone();
+        let documents: Documents = Arc::new(move |path| traces.answer(path));
+        background.spawn(serve_figures(listener, all, Some(documents), stop.clone()));
     }
     announce(&settings, &running, &set)?;
     node.iter().for_each(Node::announce);

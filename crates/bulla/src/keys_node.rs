@@ -6,6 +6,7 @@ use clap::Args;
 use keyless::KeySet;
 use keyless::routing::RoutingMetrics;
 use keyless::server::{NodesOptions, Running};
+use keyless::traces::Traces;
 use keys::Secret;
 use lifecycle::joining::client::JoinOptions;
 use lifecycle::key_node::{KeyNode, NodeError, NodeMetrics, NodeTls};
@@ -168,6 +169,11 @@ impl Node {
     pub(crate) fn register(&self, registry: &mut Registry) {
         self.metrics.register(registry);
         self.routing.register(registry);
+    }
+
+    /// Has what is kept of requests say where it was.
+    pub(crate) fn name_in(&self, traces: &Traces) {
+        traces.is_node(self.node.name(), self.node.site());
     }
 
     pub(crate) fn announce(&self) {

@@ -20,6 +20,7 @@ mod inventory;
 mod keys_clouds;
 mod keys_command;
 mod keys_node;
+mod keys_seen;
 mod listing;
 mod output;
 mod proxy_authority;

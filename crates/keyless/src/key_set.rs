@@ -1,6 +1,7 @@
 //! Keys by their identifiers.
 
 use std::collections::{BTreeSet, HashMap};
+use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -39,6 +40,24 @@ pub struct Key {
     pub(crate) route: Option<Arc<RoutedKey>>,
     /// Requests under way to a key elsewhere.
     elsewhere: Arc<AtomicUsize>,
+}
+
+/// How a request names its key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum KeyName {
+    /// By its identifier.
+    Ski(Ski),
+    /// By its public half.
+    Spki(SpkiHash),
+}
+
+impl fmt::Display for KeyName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ski(ski) => ski.fmt(f),
+            Self::Spki(spki) => spki.fmt(f),
+        }
+    }
 }
 
 /// One request under way to a key elsewhere, until dropped.

@@ -14,6 +14,7 @@
 //! - [`routing`]: asking the nearest of the nodes that can.
 //! - [`places`]: where keys may be used.
 //! - [`Metrics`]: what is counted.
+//! - [`traces`]: what became of single requests.
 
 mod budget;
 pub mod client;
@@ -30,6 +31,7 @@ pub mod routing;
 pub mod server;
 pub mod stage;
 pub mod tenant;
+pub mod traces;
 pub mod wire;
 
 pub use folder::{FileKind, FileProblem, Folder, FolderError, Look, NoKey};

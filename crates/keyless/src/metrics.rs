@@ -17,7 +17,9 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 use crate::operation::OPERATIONS;
+use crate::server::ELSEWHERE_MAX;
 use crate::stage::{Asker, Cost, LaneFigures, Stage};
+use crate::traces::Traces;
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
 struct OpcodeLabel {
@@ -103,6 +105,9 @@ struct TenantKindLabels {
 pub(crate) struct TenantCounters {
     pub(crate) requests: Counter,
     pub(crate) in_flight: Gauge,
+    pub(crate) in_flight_max: Gauge,
+    /// Seconds that requests took, in all.
+    pub(crate) took: Counter<f64, AtomicU64>,
     pub(crate) queued: Histogram,
     pub(crate) ratio: Gauge<f64, AtomicU64>,
     refusals: Vec<Counter>,
@@ -126,16 +131,23 @@ struct Inner {
     tenant_requests: Family<TenantLabel, Counter>,
     tenant_refusals: Family<TenantKindLabels, Counter>,
     tenant_in_flight: Family<TenantLabel, Gauge>,
+    tenant_in_flight_max: Family<TenantLabel, Gauge>,
+    tenant_took: Family<TenantLabel, Counter<f64, AtomicU64>>,
     tenant_queued: Family<TenantLabel, Histogram, fn() -> Histogram>,
     ratio: Family<TenantLabel, Gauge<f64, AtomicU64>>,
     in_flight: Family<OpcodeLabel, Gauge>,
     in_flight_by_place: Vec<Gauge>,
     refusals: Family<KindLabel, Counter>,
     refusals_by_kind: Vec<Counter>,
+    opcode_refusals: Family<OpcodeLabel, Counter>,
+    opcode_refusals_by_place: Vec<Counter>,
+    elsewhere: Gauge,
     connections: Gauge,
+    connections_max: Gauge,
     ends: Family<KindLabel, Counter>,
     keys: Gauge,
     broken_files: Gauge,
+    traces: Traces,
     /// Others that are registered with these.
     others: Mutex<Vec<Registration>>,
 }
@@ -158,6 +170,9 @@ impl Default for Metrics {
         let counter =
             |(_, kind): &(Refusal, &'static str)| refusals.get_or_create(&KindLabel { kind }).clone();
         let refusals_by_kind = Refusal::ALL.iter().map(counter).collect();
+        let opcode_refusals = Family::<OpcodeLabel, Counter>::default();
+        let opcode_refusals_by_place =
+            labels().map(|label| opcode_refusals.get_or_create(&label).clone()).collect();
         Self(Arc::new(Inner {
             durations,
             by_place,
@@ -165,16 +180,23 @@ impl Default for Metrics {
             tenant_requests: Family::default(),
             tenant_refusals: Family::default(),
             tenant_in_flight: Family::default(),
+            tenant_in_flight_max: Family::default(),
+            tenant_took: Family::default(),
             tenant_queued: Family::new_with_constructor(self::durations),
             ratio: Family::default(),
             in_flight,
             in_flight_by_place,
             refusals,
             refusals_by_kind,
+            opcode_refusals,
+            opcode_refusals_by_place,
+            elsewhere: Gauge::default(),
             connections: Gauge::default(),
+            connections_max: Gauge::default(),
             ends: Family::default(),
             keys: Gauge::default(),
             broken_files: Gauge::default(),
+            traces: Traces::default(),
             others: Mutex::default(),
         }))
     }
@@ -205,6 +227,11 @@ impl Metrics {
             inner.refusals.clone(),
         );
         registry.register(
+            "bulla_keyless_opcode_refusals",
+            "Requests refused at once because a limit was reached, by opcode",
+            inner.opcode_refusals.clone(),
+        );
+        registry.register(
             "bulla_keyless_tenant_requests",
             "Requests read, by tenant",
             inner.tenant_requests.clone(),
@@ -220,6 +247,16 @@ impl Metrics {
             inner.tenant_in_flight.clone(),
         );
         registry.register(
+            "bulla_keyless_tenant_requests_in_flight_max",
+            "Requests of the tenant that may be under way",
+            inner.tenant_in_flight_max.clone(),
+        );
+        registry.register(
+            "bulla_keyless_tenant_request_seconds",
+            "Time that requests took from read to answered, by tenant",
+            inner.tenant_took.clone(),
+        );
+        registry.register(
             "bulla_keyless_tenant_queue_seconds",
             "How long signatures waited for their turn, by tenant",
             inner.tenant_queued.clone(),
@@ -230,7 +267,20 @@ impl Metrics {
              waits that is not measured",
             inner.ratio.clone(),
         );
+        registry.register(
+            "bulla_keyless_elsewhere_in_flight",
+            "Requests under way to keys that other nodes, tokens or services hold",
+            inner.elsewhere.clone(),
+        );
+        let elsewhere_max = Gauge::<i64>::default();
+        elsewhere_max.set(ELSEWHERE_MAX as i64);
+        registry.register("bulla_keyless_elsewhere_in_flight_max", "As many as may be", elsewhere_max);
         registry.register("bulla_keyless_connections", "Connections open", inner.connections.clone());
+        registry.register(
+            "bulla_keyless_connections_max",
+            "Connections that may be open, of all kinds together",
+            inner.connections_max.clone(),
+        );
         registry.register(
             "bulla_keyless_connection_ends",
             "Connections that ended, and why",
@@ -242,7 +292,14 @@ impl Metrics {
             "Key files that could not be read when they last changed",
             inner.broken_files.clone(),
         );
+        inner.traces.register(registry);
         inner.others.lock().iter().for_each(|add| add(registry));
+    }
+
+    /// What became of single requests.
+    #[must_use]
+    pub fn traces(&self) -> &Traces {
+        &self.0.traces
     }
 
     /// Has `add` called by [`Self::register`], too.
@@ -283,6 +340,8 @@ impl Metrics {
         TenantCounters {
             requests: self.0.tenant_requests.get_or_create(&label).clone(),
             in_flight: self.0.tenant_in_flight.get_or_create(&label).clone(),
+            in_flight_max: self.0.tenant_in_flight_max.get_or_create(&label).clone(),
+            took: self.0.tenant_took.get_or_create(&label).clone(),
             queued: self.0.tenant_queued.get_or_create(&label).clone(),
             refusals: Refusal::ALL.iter().map(refusal).collect(),
             ratio,
@@ -294,6 +353,8 @@ impl Metrics {
         let label = TenantLabel { tenant: tenant.to_owned() };
         self.0.tenant_requests.remove(&label);
         self.0.tenant_in_flight.remove(&label);
+        self.0.tenant_in_flight_max.remove(&label);
+        self.0.tenant_took.remove(&label);
         self.0.tenant_queued.remove(&label);
         self.0.ratio.remove(&label);
         for (_, kind) in Refusal::ALL {
@@ -303,6 +364,21 @@ impl Metrics {
 
     pub(crate) fn refused(&self, refusal: Refusal) {
         self.0.refusals_by_kind[refusal as usize].inc();
+    }
+
+    /// `place` is the operation's of what was [`Self::refused`].
+    pub(crate) fn opcode_refused(&self, place: usize) {
+        self.0.opcode_refusals_by_place[place].inc();
+    }
+
+    /// Counts a request to a key elsewhere until dropped.
+    pub(crate) fn elsewhere(&self) -> Counted {
+        self.0.elsewhere.inc();
+        Counted(self.0.elsewhere.clone())
+    }
+
+    pub(crate) fn connections_max(&self, most: usize) {
+        self.0.connections_max.set(most as i64);
     }
 
     /// Counts a connection until dropped.
@@ -399,14 +475,21 @@ impl<A: Asker> Collector for Lanes<A> {
                 ConstCounter::new(count).encode(metric.encode_family(&labels)?)?;
             }
         }
-        let mut metric = encoder.encode_descriptor(
-            "bulla_keyless_stage_busy_seconds",
-            "Time spent signing, by class of cost",
-            None,
-            MetricType::Counter,
-        )?;
-        for (cost, figures) in &all {
-            ConstCounter::new(figures.busy.as_secs_f64()).encode(metric.encode_family(&label(*cost))?)?;
+        let seconds: [(&str, &str, fn(&LaneFigures) -> Duration); 2] = [
+            ("bulla_keyless_stage_busy_seconds", "Time spent signing, by class of cost", |figures| {
+                figures.busy
+            }),
+            (
+                "bulla_keyless_stage_queue_seconds",
+                "Time that signatures waited for their turn, by class of cost",
+                |figures| figures.waited,
+            ),
+        ];
+        for (name, help, of) in seconds {
+            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for (cost, figures) in &all {
+                ConstCounter::new(of(figures).as_secs_f64()).encode(metric.encode_family(&label(*cost))?)?;
+            }
         }
         Ok(())
     }

@@ -125,8 +125,10 @@ pub trait Asker: Send + 'static {
     /// Whether anybody still does; asked just before the work.
     fn is_there(&self) -> bool;
 
-    /// Its turn has come; told before the work.
-    fn taken(&mut self) {}
+    /// Its turn has come; told before the work. Says how long it waited.
+    fn taken(&mut self) -> Duration {
+        Duration::ZERO
+    }
 
     /// The end of it; not called when nobody is there.
     fn answer(self, signed: Result<Vec<u8>, StageError>);
@@ -166,6 +168,8 @@ pub struct LaneFigures {
     pub unwanted: u64,
     /// Time spent signing.
     pub busy: Duration,
+    /// Time that jobs waited for their turn.
+    pub waited: Duration,
 }
 
 /// The queue of one class and what is known of it.
@@ -183,6 +187,7 @@ struct Lane<A> {
     late: AtomicU64,
     unwanted: AtomicU64,
     busy_ns: AtomicU64,
+    waited_ns: AtomicU64,
 }
 
 struct Queue<A> {
@@ -267,6 +272,7 @@ impl<A: Asker> Stage<A> {
             late: lane.late.load(Relaxed),
             unwanted: lane.unwanted.load(Relaxed),
             busy: Duration::from_nanos(lane.busy_ns.load(Relaxed)),
+            waited: Duration::from_nanos(lane.waited_ns.load(Relaxed)),
         }
     }
 
@@ -321,6 +327,7 @@ impl<A> Lane<A> {
             late: AtomicU64::new(0),
             unwanted: AtomicU64::new(0),
             busy_ns: AtomicU64::new(0),
+            waited_ns: AtomicU64::new(0),
         }
     }
 
@@ -408,8 +415,9 @@ impl<A: Asker> Lane<A> {
         self.running.fetch_add(slice.len(), Relaxed);
         let taken = slice.len();
         let mut wanted = Vec::with_capacity(taken);
+        let mut waited = Duration::ZERO;
         for mut job in slice.drain(..) {
-            job.asker.taken();
+            waited += job.asker.taken();
             if !job.asker.is_there() {
                 self.unwanted.fetch_add(1, Relaxed);
             } else if job.deadline <= began {
@@ -419,6 +427,7 @@ impl<A: Asker> Lane<A> {
                 wanted.push(job);
             }
         }
+        self.waited_ns.fetch_add(nanos(waited), Relaxed);
         let jobs: Vec<SignJob<'_>> = wanted
             .iter()
             .map(|job| SignJob { key: &job.key, scheme: job.scheme, input: &job.input })
@@ -429,11 +438,15 @@ impl<A: Asker> Lane<A> {
             tracing::error!("a signature panicked");
             jobs.iter().map(|_| Err(SignError::Failed("the library panicked".to_owned()))).collect()
         });
-        self.busy_ns.fetch_add(u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX), Relaxed);
+        self.busy_ns.fetch_add(nanos(began.elapsed()), Relaxed);
         self.done.fetch_add(wanted.len() as u64, Relaxed);
         self.running.fetch_sub(taken, Relaxed);
         for (job, signed) in wanted.into_iter().zip(signed) {
             job.asker.answer(signed.map_err(StageError::Key));
         }
     }
+}
+
+fn nanos(of: Duration) -> u64 {
+    u64::try_from(of.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -188,10 +188,14 @@ impl Client {
     }
 
     /// Changes what is there into what `to_be` makes of it, unless somebody else has changed it meanwhile.
-    pub(crate) async fn change(&self, path: &str, to_be: impl FnOnce(&Value) -> Value) -> Outcome<Value> {
+    pub(crate) async fn change(
+        &self,
+        path: &str,
+        to_be: impl AsyncFnOnce(&Value) -> Outcome<Value>,
+    ) -> Outcome<Value> {
         let before = self.ask(Method::GET, path, &[], None).await?;
         let revision = before.headers().get(ETAG).cloned();
-        let body = to_be(&json(before).await?);
+        let body = to_be(&json(before).await?).await?;
         json(self.ask_if(Method::PUT, path, &[], (Some(&body), revision)).await?).await
     }
 

@@ -44,7 +44,7 @@ pub(super) fn pair(text: &str) -> Result<(String, String), String> {
 }
 
 /// A text as it may stand in a path (RFC 3986 section 3.3).
-pub(super) fn segment(text: &str) -> String {
+pub(crate) fn segment(text: &str) -> String {
     let plain = |octet: u8| octet.is_ascii_alphanumeric() || b"-._~".contains(&octet);
     text.bytes()
         .map(|octet| if plain(octet) { char::from(octet).to_string() } else { format!("%{octet:02X}") })

@@ -12,7 +12,7 @@ use crate::exit::{Outcome, Problem};
 use crate::listing::Printer;
 use crate::output::Format;
 
-const POLICIES: &str = "/api/v1/key-policies";
+pub(super) const POLICIES: &str = "/api/v1/key-policies";
 
 /// Policies of keys.
 #[derive(Debug, Subcommand)]

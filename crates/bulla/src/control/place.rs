@@ -7,6 +7,8 @@ use reqwest::Method;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
+use super::key_policy::confirm;
+use super::place_effect::{Policies, nodes_of};
 use super::{Run, input};
 use crate::api::{Client, Columns, Listing, Output, show_one};
 use crate::exit::{Outcome, Problem};
@@ -63,6 +65,9 @@ pub(crate) struct SiteChange {
     /// An attribute to take away; may be repeated
     #[arg(long = "without", value_name = "NAME")]
     without: Vec<String>,
+    /// Do not ask
+    #[arg(long)]
+    yes: bool,
     #[command(flatten)]
     show: Output,
 }
@@ -82,7 +87,33 @@ impl SiteChange {
             return Err(Problem::usage("there is nothing to change")
                 .hint("give --attribute NAME=VALUE, --without NAME or --rename NAME"));
         }
-        show_one(&client.change(&site(&self.name), |before| self.body(before)).await?, &self.show)
+        let to_be = async |before: &Value| {
+            let after = self.body(before);
+            // A name opens nothing.
+            if !self.yes && before["attributes"] != after["attributes"] {
+                self.ask(client, before, &after).await?;
+            }
+            Ok(after)
+        };
+        show_one(&client.change(&site(&self.name), to_be).await?, &self.show)
+    }
+
+    /// Shows who may open what from then on, and asks.
+    async fn ask(&self, client: &Client, before: &Value, after: &Value) -> Outcome<()> {
+        let name = before["name"].as_str().unwrap_or_default();
+        let nodes = nodes_of(client, NODES, name).await?;
+        eprintln!("{} nodes at the site {name}", nodes.len());
+        match Policies::read(client).await? {
+            Some(policies) => {
+                let lines = policies.moved(&nodes, &before["attributes"], &after["attributes"]);
+                lines.iter().for_each(|line| eprintln!("  {line}"));
+                if lines.is_empty() {
+                    eprintln!("  the same policies are open to them as before");
+                }
+            }
+            None => eprintln!("  which policies gain or lose them is not shown: that needs key_policy.read"),
+        }
+        confirm(&format!("Change the site {name:?}?"), false)
     }
 }
 
@@ -149,9 +180,13 @@ pub(crate) enum NodeCommand {
     Retire {
         /// Its name or id
         name: String,
-        /// It is not trusted any more, and neither is what was open to it
+        /// It is not trusted any more, and neither is what was open to it: the policies of which it could open keys are
+        /// rotated, which is shown first
         #[arg(long)]
         hostile: bool,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
     },
 }
 
@@ -195,12 +230,30 @@ impl Run for NodeCommand {
                 listing.print(client, NODES, &query, COLUMNS).await
             }
             Self::Show { name, show } => show_one(&client.get(&one(name), &[]).await?, show),
-            Self::Retire { name, hostile } => {
+            Self::Retire { name, hostile, yes } => {
+                if *hostile && !yes {
+                    ask_of_hostile(client, &client.get(&one(name), &[]).await?).await?;
+                }
                 let body = json!({ "hostile": hostile });
                 client.send(Method::POST, &format!("{}/retire", one(name)), Some(&body)).await.map(drop)
             }
         }
     }
+}
+
+/// Shows what is not trusted any more with a node, and asks.
+async fn ask_of_hostile(client: &Client, node: &Value) -> Outcome<()> {
+    let text = |member: &str| node[member].as_str().unwrap_or_default();
+    let (name, at) = (text("name"), text("site"));
+    eprintln!("the node {name} at {at} is let in no more, and what was open to it is not trusted");
+    match Policies::read(client).await? {
+        Some(policies) => match policies.open_to(&node["attributes"]).as_slice() {
+            [] => eprintln!("  no policy is open to it now"),
+            open => eprintln!("  rotated, with all keys sealed to them: {}", open.join(", ")),
+        },
+        None => eprintln!("  which policies are rotated is not shown: that needs key_policy.read"),
+    }
+    confirm(&format!("Retire the node {name:?} as hostile?"), false)
 }
 
 fn site(name: &str) -> String {
@@ -226,6 +279,7 @@ mod tests {
             rename: None,
             attributes: vec![(text("country"), text("FR"))],
             without: vec![text("tier")],
+            yes: true,
             show,
         };
         let before = json!({ "name": "a", "attributes": { "country": "DE", "region": "EU", "tier": "1" } });

@@ -52,7 +52,7 @@ pub(super) async fn list(client: &Client, listing: &Listing) -> Outcome<()> {
     const COLUMNS: Columns = &[
         ("Name", "/name"),
         ("Kind", "/kind"),
-        ("Policy", "/policy"),
+        ("Policy", "/policy_name"),
         ("Generation", "/generation"),
         ("Sealed", "/updated_at"),
         ("By", "/created_by"),

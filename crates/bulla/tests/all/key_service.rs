@@ -211,6 +211,13 @@ fn a_folder_is_all_it_needs() {
         "bulla_keyless_broken_key_files 1",
         "bulla_keyless_errors_total{opcode=\"rsa-sha256\",error=\"cryptography\"} 1",
         "bulla_keyless_connections 1",
+        "bulla_keyless_connections_max ",
+        "bulla_keyless_tenant_requests_in_flight_max{tenant=\"default\"} 8192",
+        "bulla_keyless_tenant_request_seconds_total{tenant=\"default\"} ",
+        "bulla_keyless_stage_queue_seconds_total{cost=\"light\"} ",
+        "bulla_keyless_opcode_refusals_total{opcode=\"ed25519\"} 0",
+        "bulla_keyless_elsewhere_in_flight_max 16384",
+        "bulla_keyless_traces_dropped_total 0",
         "bulla_tasks_live{kind=\"keyless-connection\"} 1",
     ] {
         assert!(figures.contains(line), "{line} is missing in\n{figures}");

@@ -11,6 +11,7 @@ mod help;
 mod inventory;
 mod key_service;
 mod keys_of_clouds;
+mod keys_seen;
 mod outputs;
 mod postgres;
 mod proxy;

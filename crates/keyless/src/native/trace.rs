@@ -43,6 +43,14 @@ impl TraceParent {
         Self { trace: trace.max(1), parent: span.max(1), flags: 0 }
     }
 
+    pub(crate) const fn trace(&self) -> u128 {
+        self.trace
+    }
+
+    pub(crate) const fn parent(&self) -> u64 {
+        self.parent
+    }
+
     /// The trace, 32 hexadecimal digits.
     #[must_use]
     pub fn trace_id(&self) -> String {

@@ -15,6 +15,7 @@ use super::peer::{Asked, Peer, PeerError};
 use super::{Router, TRIES_MAX};
 use crate::native::proto::{SignRequest, sign_request};
 use crate::native::{TraceParent, named};
+use crate::traces::{HopNumber, Hops};
 use crate::wire::Ski;
 
 /// For whom, and until when.
@@ -22,7 +23,22 @@ use crate::wire::Ski;
 pub(crate) struct Asking<'a> {
     pub(crate) tenant: &'a str,
     pub(crate) trace: Option<TraceParent>,
+    /// Where to note who is asked.
+    pub(crate) hops: Option<&'a Hops>,
     pub(crate) deadline: Deadline,
+}
+
+impl Asking<'_> {
+    fn asked(&self, peer: &Peer, why: &'static str) -> Option<HopNumber> {
+        let (node, site) = (&peer.member().name, &peer.member().site);
+        self.hops.map(|hops| hops.asked(node, site, why))
+    }
+
+    fn ended(&self, hop: Option<HopNumber>, done: &Result<Vec<u8>, PeerError>) {
+        if let (Some(hops), Some(hop)) = (self.hops, hop) {
+            hops.ended(hop, done.as_ref().err().map(PeerError::name));
+        }
+    }
 }
 
 /// Why no node signed. Each names those that were asked, and the one that gave up.
@@ -121,7 +137,7 @@ impl RoutedKey {
         let Some(first) = rest.pop_front() else { return Err(RouteError::Nobody) };
         let mut hedge_after = first.hedge_after();
         self.check_distance(&first, asking.deadline)?;
-        tries.push(self.attempt(first, &request, asking));
+        tries.push(self.attempt(first, &request, asking, "first"));
         loop {
             tokio::select! {
                 Some((peer, done)) = tries.next() => match done {
@@ -136,7 +152,9 @@ impl RoutedKey {
                         let why = if error.was_free() { None } else { Some("retried") };
                         failures.note(&peer, error);
                         match self.another(&mut rest, asking.deadline, why) {
-                            Some(next) => tries.push(self.attempt(next, &request, asking)),
+                            Some(next) => {
+                                tries.push(self.attempt(next, &request, asking, why.unwrap_or("next")));
+                            }
                             None if tries.is_empty() => return Err(failures.told()),
                             None => {}
                         }
@@ -145,7 +163,7 @@ impl RoutedKey {
                 () = tokio::time::sleep(hedge_after), if !rest.is_empty() => {
                     if let Some(next) = self.another(&mut rest, asking.deadline, Some("hedged")) {
                         hedge_after = next.hedge_after();
-                        tries.push(self.attempt(next, &request, asking));
+                        tries.push(self.attempt(next, &request, asking, "hedged"));
                     } else {
                         hedge_after *= 2;
                     }
@@ -199,13 +217,23 @@ impl RoutedKey {
         rest.retain(|peer| self.check_distance(peer, deadline).is_ok());
         rest.front()?;
         let Some(why) = why else { return rest.pop_front() };
-        let may = self.router.0.budget.spend();
-        self.router.0.metrics.second_try(if may { why } else { "out-of-budget" });
-        if may { rest.pop_front() } else { None }
+        if !self.router.0.budget.spend() {
+            self.router.0.metrics.second_try("out-of-budget");
+            return None;
+        }
+        self.router.0.metrics.second_try(why);
+        rest.pop_front().inspect(|peer| peer.metrics.second_try(why))
     }
 
     /// One try. The node is told what is left without the way back: it gives up first, and says so.
-    async fn attempt(&self, peer: Arc<Peer>, request: &SignRequest, asking: &Asking<'_>) -> Tried {
+    async fn attempt(
+        &self,
+        peer: Arc<Peer>,
+        request: &SignRequest,
+        asking: &Asking<'_>,
+        why: &'static str,
+    ) -> Tried {
+        let hop = asking.asked(&peer, why);
         let patience = asking.deadline.saturating_duration_since(Instant::now());
         let there = patience.saturating_sub(self.way(&peer)).max(Duration::from_millis(1));
         let timeout_ms = u32::try_from(there.as_millis()).unwrap_or(u32::MAX);
@@ -218,6 +246,7 @@ impl RoutedKey {
                 Err(error)
             }
         };
+        asking.ended(hop, &done);
         (peer, done)
     }
 }
@@ -282,7 +311,7 @@ impl Signer for RoutedKey {
         input: &'a [u8],
         deadline: Deadline,
     ) -> BoxFuture<'a, Result<Vec<u8>, SignError>> {
-        let asking = Asking { tenant: crate::tenant::DEFAULT, trace: None, deadline };
+        let asking = Asking { tenant: crate::tenant::DEFAULT, trace: None, hops: None, deadline };
         Box::pin(async move { Ok(self.ask(scheme, input, &asking).await?) })
     }
 }

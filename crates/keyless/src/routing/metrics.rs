@@ -12,7 +12,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-use super::peer::PeerError;
+use super::peer::{IN_FLIGHT_MAX, PeerError};
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
 struct SiteLabel {
@@ -23,6 +23,12 @@ struct SiteLabel {
 struct ErrorLabels {
     site: String,
     error: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct SiteKindLabels {
+    site: String,
+    kind: &'static str,
 }
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
@@ -37,10 +43,12 @@ pub struct RoutingMetrics(Arc<Inner>);
 struct Inner {
     durations: Family<SiteLabel, Histogram, fn() -> Histogram>,
     in_flight: Family<SiteLabel, Gauge>,
+    in_flight_max: Family<SiteLabel, Gauge>,
     nodes_up: Family<SiteLabel, Gauge>,
     round_trip: Family<SiteLabel, Gauge<f64, AtomicU64>>,
     errors: Family<ErrorLabels, Counter>,
     second_tries: Family<KindLabel, Counter>,
+    site_second_tries: Family<SiteKindLabels, Counter>,
 }
 
 /// 128 µs to 8 s, doubling.
@@ -53,10 +61,12 @@ impl Default for RoutingMetrics {
         Self(Arc::new(Inner {
             durations: Family::new_with_constructor(durations),
             in_flight: Family::default(),
+            in_flight_max: Family::default(),
             nodes_up: Family::default(),
             round_trip: Family::default(),
             errors: Family::default(),
             second_tries: Family::default(),
+            site_second_tries: Family::default(),
         }))
     }
 }
@@ -74,6 +84,11 @@ impl RoutingMetrics {
             "bulla_keyless_site_requests_in_flight",
             "Requests passed on to nodes that are under way, by their site",
             inner.in_flight.clone(),
+        );
+        registry.register(
+            "bulla_keyless_site_requests_in_flight_max",
+            "Requests that may be under way to the nodes of a site that can be asked",
+            inner.in_flight_max.clone(),
         );
         registry.register(
             "bulla_keyless_site_nodes_up",
@@ -95,6 +110,11 @@ impl RoutingMetrics {
             "Second and third nodes that could be asked for one signature: retried, hedged, or out of the budget",
             inner.second_tries.clone(),
         );
+        registry.register(
+            "bulla_keyless_site_second_tries",
+            "Nodes asked as the second or third for one signature, by their site: retried or hedged",
+            inner.site_second_tries.clone(),
+        );
     }
 
     pub(super) fn second_try(&self, kind: &'static str) {
@@ -107,6 +127,7 @@ impl RoutingMetrics {
         SiteMetrics {
             durations: self.0.durations.get_or_create(&label).clone(),
             in_flight: self.0.in_flight.get_or_create(&label).clone(),
+            in_flight_max: self.0.in_flight_max.get_or_create(&label).clone(),
             nodes_up: self.0.nodes_up.get_or_create(&label).clone(),
             round_trip: self.0.round_trip.get_or_create(&label).clone(),
             site: label.site,
@@ -125,6 +146,7 @@ impl fmt::Debug for RoutingMetrics {
 pub(super) struct SiteMetrics {
     durations: Histogram,
     in_flight: Gauge,
+    in_flight_max: Gauge,
     nodes_up: Gauge,
     round_trip: Gauge<f64, AtomicU64>,
     site: String,
@@ -146,6 +168,12 @@ impl SiteMetrics {
         self.all.0.errors.get_or_create(&labels).inc();
     }
 
+    /// A node of it is asked as the second or third.
+    pub(super) fn second_try(&self, kind: &'static str) {
+        let labels = SiteKindLabels { site: self.site.clone(), kind };
+        self.all.0.site_second_tries.get_or_create(&labels).inc();
+    }
+
     pub(super) fn round_trip(&self, measured: Duration) {
         self.round_trip.set(measured.as_secs_f64());
     }
@@ -153,5 +181,6 @@ impl SiteMetrics {
     /// One more, or one less.
     pub(super) fn up(&self, change: i64) {
         self.nodes_up.inc_by(change);
+        self.in_flight_max.inc_by(change * IN_FLIGHT_MAX as i64);
     }
 }

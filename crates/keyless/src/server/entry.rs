@@ -2,17 +2,19 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use keys::{Misfit, SignError, TicketError};
 use tonic::Code;
 use tracing::Span;
 
 use super::work::Held;
+use crate::key_set::KeyName;
 use crate::metrics::{Metrics, Refusal};
 use crate::native::TraceParent;
 use crate::routing::RouteError;
 use crate::tenant::Tenant;
+use crate::traces::{self, End, Hops, HopsDone, Kind, Record, SLOW};
 use crate::wire::ErrorCode;
 
 /// Why a request was not done.
@@ -135,6 +137,25 @@ impl From<RouteError> for Failure {
     }
 }
 
+/// What a request says of itself, beside what it asks for.
+#[derive(Default)]
+pub(super) struct Origin {
+    /// For the log.
+    pub(super) span: Option<Span>,
+    /// The caller's.
+    pub(super) trace: Option<TraceParent>,
+    /// By which key, where one is named.
+    pub(super) key: Option<KeyName>,
+    /// What the client calls it.
+    pub(super) request_id: Option<Box<str>>,
+}
+
+/// What was passed on to other nodes: the span by which they know it, and who was asked.
+struct Passed {
+    as_span: TraceParent,
+    hops: Arc<Hops>,
+}
+
 /// A request from when it was read until it is answered, or nobody waits for it any more.
 pub(super) struct Entry {
     metrics: Metrics,
@@ -149,24 +170,36 @@ pub(super) struct Entry {
     stage: Span,
     /// What is to be signed.
     held: Option<Held>,
-    /// The caller's.
     trace: Option<TraceParent>,
+    key: Option<KeyName>,
+    request_id: Option<Box<str>>,
+    passed: Option<Passed>,
     open: bool,
 }
 
 impl Entry {
     /// `place` is the operation's among [`crate::operation::OPERATIONS`].
-    pub(super) fn new(
-        metrics: Metrics,
-        tenant: Arc<Tenant>,
-        place: usize,
-        (span, trace): (Span, Option<TraceParent>),
-    ) -> Self {
+    pub(super) fn new(metrics: Metrics, tenant: Arc<Tenant>, place: usize, origin: Origin) -> Self {
         let began = Instant::now();
         metrics.began(place);
         let in_flight = tenant.began(began);
-        let (stage, held) = (Span::none(), None);
-        Self { metrics, tenant, place, began, in_flight, queued: None, span, stage, held, trace, open: true }
+        let Origin { span, trace, key, request_id } = origin;
+        Self {
+            metrics,
+            tenant,
+            place,
+            began,
+            in_flight,
+            queued: None,
+            span: span.unwrap_or_else(Span::none),
+            stage: Span::none(),
+            held: None,
+            trace,
+            key,
+            request_id,
+            passed: None,
+            open: true,
+        }
     }
 
     pub(super) fn began(&self) -> Instant {
@@ -191,26 +224,30 @@ impl Entry {
         self.stage = self.child("queue");
     }
 
-    /// Its turn has come.
-    pub(super) fn taken(&mut self) {
+    /// Its turn has come. Says how long it waited.
+    pub(super) fn taken(&mut self) -> Duration {
         let queued = self.began.elapsed();
         self.queued = Some(queued);
         self.tenant.counters().queued.observe(queued.as_secs_f64());
         self.stage = self.child("sign");
+        queued
     }
 
-    /// It goes to another node, as this span of its trace; of one of its own where the caller has none.
-    pub(super) fn passed_on(&mut self) -> TraceParent {
+    /// It goes to another node, as this span of its trace; of one of its own where the caller has none. Who is asked is to be
+    /// noted.
+    pub(super) fn passed_on(&mut self) -> (TraceParent, Arc<Hops>) {
         let span = random();
         let passed = match &self.trace {
             Some(trace) => trace.child(span),
-            None => TraceParent::root(u128::from(random()) << 64 | u128::from(random()), span),
+            None => TraceParent::root(random_trace(), span),
         };
         if !self.span.is_disabled() {
             let (trace_id, span_id) = (passed.trace_id(), passed.parent_id());
             self.stage = tracing::debug_span!(parent: &self.span, "stage", stage = "wire", trace_id, span_id);
         }
-        passed
+        let hops = Arc::new(Hops::new());
+        self.passed = Some(Passed { as_span: passed, hops: Arc::clone(&hops) });
+        (passed, hops)
     }
 
     fn child(&self, stage: &'static str) -> Span {
@@ -224,19 +261,25 @@ impl Entry {
     pub(super) fn failed(&mut self, failure: &Failure, name: &'static str) {
         if let Failure::Overloaded(refusal) = failure {
             self.metrics.refused(*refusal);
+            self.metrics.opcode_refused(self.place);
             self.tenant.counters().refused(*refusal);
         }
         self.metrics.error(Some(self.place), name);
         self.span.in_scope(|| tracing::debug!(%failure, error = name, "answered with an error"));
-        self.ended();
+        self.ended(Some((name, failure)), false);
     }
 
     /// It is answered.
     pub(super) fn done(&mut self) {
-        self.ended();
+        self.ended(None, false);
     }
 
-    fn ended(&mut self) {
+    /// Nobody waits for it any more.
+    pub(super) fn gone(&mut self) {
+        self.ended(None, true);
+    }
+
+    fn ended(&mut self, failed: Option<(&'static str, &Failure)>, gone: bool) {
         if !std::mem::take(&mut self.open) {
             return;
         }
@@ -248,16 +291,54 @@ impl Entry {
         let queued_us = self.queued.unwrap_or_default().as_micros() as u64;
         self.span
             .in_scope(|| tracing::debug!(took_us = took.as_micros() as u64, queued_us, "the request ended"));
+        self.keep(took, failed, gone);
+    }
+
+    /// Keeps what became of it, where somebody may ask: what failed or took long, and what has a name. What was refused at once
+    /// comes in crowds, and must not take the places of other failures.
+    fn keep(&mut self, took: Duration, failed: Option<(&'static str, &Failure)>, gone: bool) {
+        let is_refusal = matches!(failed, Some((_, Failure::Overloaded(_))));
+        let is_notable = took >= SLOW || (failed.is_some() && !is_refusal);
+        let has_name = self.trace.is_some() || self.passed.is_some() || self.request_id.is_some();
+        if !is_notable && !has_name {
+            return;
+        }
+        let known = self.passed.as_ref().map(|passed| passed.as_span);
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let end = match failed {
+            Some((name, failure)) => End::Failed(name, traces::failure(failure)),
+            None if gone => End::Gone,
+            None => End::Done,
+        };
+        let record = Record {
+            trace: known.or(self.trace).map_or_else(random_trace, |trace| trace.trace()),
+            span: known.map_or_else(random, |passed| passed.parent()),
+            parent: self.trace.map_or(0, |trace| trace.parent()),
+            request_id: self.request_id.take(),
+            at_us: u64::try_from(now.saturating_sub(took).as_micros()).unwrap_or(u64::MAX),
+            tenant: self.tenant.name().into(),
+            key: self.key,
+            place: self.place,
+            took,
+            queued: self.queued,
+            hops: self.passed.as_ref().map(|passed| Box::new(HopsDone::of(&passed.hops))),
+            end,
+        };
+        self.metrics.traces().keep(if is_notable { Kind::Notable } else { Kind::Other }, record);
     }
 }
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        self.ended();
+        self.gone();
     }
 }
 
 /// For names of spans: unlike each other, secret to nobody.
 fn random() -> u64 {
     RandomState::new().build_hasher().finish()
+}
+
+fn random_trace() -> u128 {
+    u128::from(random()) << 64 | u128::from(random())
 }

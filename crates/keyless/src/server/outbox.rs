@@ -155,7 +155,7 @@ impl Ticket {
     fn give_error(&mut self, failure: &Failure) {
         if !self.outbox.is_there() {
             // Nobody is given it.
-            self.entry.done();
+            self.entry.gone();
             return self.end();
         }
         let code = failure.keyless();

@@ -6,10 +6,11 @@ use std::time::Instant;
 use tracing::{Level, Span};
 
 use super::Shared;
-use super::entry::{Entry, Failure};
+use super::entry::{Entry, Failure, Origin};
 use super::outbox::{Outbox, Ticket};
-use super::work::{Caller, KeyName};
+use super::work::Caller;
 use crate::ELSEWHERE_PER_KEY_MAX;
+use crate::key_set::KeyName;
 use crate::metrics::Refusal;
 use crate::native::TraceParent;
 use crate::operation::{self, OPERATIONS, Operation};
@@ -41,10 +42,8 @@ impl Shared {
         match operation::place(items.opcode) {
             Ok(place) => {
                 let tenant = outbox.client().tenant(&self.tenants);
-                let span = span(&items, tenant.name());
-                let trace =
-                    items.trace.and_then(|trace| TraceParent::parse(std::str::from_utf8(trace).ok()?));
-                let entry = Entry::new(self.metrics.clone(), tenant, place, (span, trace));
+                let origin = origin(&items, tenant.name());
+                let entry = Entry::new(self.metrics.clone(), tenant, place, origin);
                 self.begin(Ticket::new(outbox, header.id, entry), place, &items);
             }
             Err(code) => outbox.refuse(header.id, code),
@@ -86,23 +85,33 @@ impl Shared {
     }
 }
 
+fn origin(items: &Items<'_>, tenant: &str) -> Origin {
+    let request_id = items.context.and_then(request_id);
+    let span = tracing::enabled!(Level::DEBUG).then(|| span(items, tenant, request_id.as_deref()));
+    let trace = items.trace.and_then(|trace| TraceParent::parse(std::str::from_utf8(trace).ok()?));
+    Origin { span, trace, key: items.ski.map(KeyName::Ski), request_id }
+}
+
 /// What a request is known by, for whoever looks (`--log keyless=debug`).
-fn span(items: &Items<'_>, tenant: &str) -> Span {
-    if !tracing::enabled!(Level::DEBUG) {
-        return Span::none();
-    }
+fn span(items: &Items<'_>, tenant: &str, request_id: Option<&str>) -> Span {
     let opcode = operation::place(items.opcode).map_or("unknown", |place| OPERATIONS[place].1);
-    let request_id = items.context.and_then(request_id).unwrap_or_default();
+    let request_id = request_id.unwrap_or_default();
     let trace = items.trace.map(shown).unwrap_or_default();
     let ski = items.ski.map(|ski| ski.to_string()).unwrap_or_default();
     tracing::debug_span!("keyless", tenant, opcode, ski, request_id, trace)
 }
 
+/// As much of a visitor's context as is read.
+#[derive(serde::Deserialize)]
+struct Context<'a> {
+    #[serde(borrow)]
+    request_id: std::borrow::Cow<'a, str>,
+}
+
 /// `request_id` of the context.
-fn request_id(context: &[u8]) -> Option<String> {
-    let context: serde_json::Value = serde_json::from_slice(context).ok()?;
-    let id = context.get("request_id")?.as_str()?;
-    Some(id.chars().take(REQUEST_ID_MAX).filter(|c| !c.is_control()).collect())
+fn request_id(context: &[u8]) -> Option<Box<str>> {
+    let Context { request_id } = serde_json::from_slice(context).ok()?;
+    Some(request_id.chars().take(REQUEST_ID_MAX).filter(|c| !c.is_control()).collect())
 }
 
 /// A span context as it is when it is text, else in hexadecimal.

@@ -14,10 +14,11 @@ use tracing::{Level, Span};
 use x509::SpkiHash;
 
 use super::Shared;
-use super::entry::{Entry, Failure};
+use super::entry::{Entry, Failure, Origin};
 use super::replies::{Inbox, Outcome, Unread};
-use super::work::{Caller, KeyName};
+use super::work::Caller;
 use crate::Key;
+use crate::key_set::KeyName;
 use crate::metrics::Refusal;
 use crate::native::proto::key_service_server::KeyService;
 use crate::native::proto::{self, SignReply, SignRequest, sign_reply, sign_request};
@@ -127,12 +128,10 @@ impl Keys {
     fn entry(&self, place: usize, name: Option<KeyName>, request: &SignRequest, given: &Given) -> Entry {
         let tenant = self.client.tenant_of(&request.tenant, &self.shared.tenants);
         let trace = TraceParent::parse(&request.traceparent).or(given.trace);
-        let span = if tracing::enabled!(Level::DEBUG) {
-            span(tenant.name(), OPERATIONS[place].1, name, trace)
-        } else {
-            Span::none()
-        };
-        Entry::new(self.shared.metrics.clone(), tenant, place, (span, trace))
+        let span =
+            tracing::enabled!(Level::DEBUG).then(|| span(tenant.name(), OPERATIONS[place].1, name, trace));
+        let origin = Origin { span, trace, key: name, request_id: None };
+        Entry::new(self.shared.metrics.clone(), tenant, place, origin)
     }
 
     /// Seals or unseals at most so many octets: `opcode` is the Keyless protocol's.
@@ -195,11 +194,7 @@ fn listed(key: &Key) -> proto::Key {
 
 /// What a request is known by, for whoever looks (`--log keyless=debug`); its parent is the caller's.
 fn span(tenant: &str, opcode: &str, name: Option<KeyName>, trace: Option<TraceParent>) -> Span {
-    let key = match name {
-        Some(KeyName::Ski(ski)) => ski.to_string(),
-        Some(KeyName::Spki(spki)) => spki.to_string(),
-        None => String::new(),
-    };
+    let key = name.map(|name| name.to_string()).unwrap_or_default();
     let (trace_id, parent_id) = trace.map(|trace| (trace.trace_id(), trace.parent_id())).unwrap_or_default();
     tracing::debug_span!("native", tenant, opcode, key, trace_id, parent_id)
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
 use keys::{Misfit, Scheme, SignError};
@@ -13,11 +13,12 @@ use super::entry::{Entry, Failure};
 use super::outbox::Ticket;
 use super::replies::Call;
 use crate::Key;
+use crate::key_set::KeyName;
 use crate::metrics::Refusal;
 use crate::routing::Asking;
 use crate::stage::{Asker, Cost, Job, StageError};
 use crate::tenant::{Counted, Tenant};
-use crate::wire::{Ski, opcode};
+use crate::wire::opcode;
 
 /// Requests to keys elsewhere that may be under way, over all keys and connections: 2 KB each.
 pub const ELSEWHERE_MAX: usize = 16_384;
@@ -54,15 +55,6 @@ impl Drop for Held {
     fn drop(&mut self) {
         self.0.fetch_sub(self.1, Relaxed);
     }
-}
-
-/// How a request names its key.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum KeyName {
-    /// By its identifier.
-    Ski(Ski),
-    /// By its public half.
-    Spki(SpkiHash),
 }
 
 /// Whoever waits for an answer. It gets one in any case: dropped, it says that the service stops.
@@ -140,8 +132,8 @@ impl Asker for Caller {
         }
     }
 
-    fn taken(&mut self) {
-        self.entry_mut().taken();
+    fn taken(&mut self) -> Duration {
+        self.entry_mut().taken()
     }
 
     fn answer(self, signed: Result<Vec<u8>, StageError>) {
@@ -271,9 +263,10 @@ impl Shared {
         let Some(of_all) = self.elsewhere.take(ELSEWHERE_MAX) else {
             return caller.fail(Failure::Overloaded(Refusal::Elsewhere));
         };
+        let counted = self.metrics.elsewhere();
         self.tracker.spawn(async move {
             let _live = telemetry::tasks::guard("keyless-elsewhere");
-            let _places = (of_key, of_all);
+            let _places = (of_key, of_all, counted);
             caller.entry_mut().taken();
             let gone = caller.gone();
             let asking = elsewhere(&mut caller, &key, wanted, &input, deadline);
@@ -311,7 +304,8 @@ async fn elsewhere(
     };
     let Some(route) = &key.route else { return Ok(key.signer.sign_digest(scheme, input, deadline).await?) };
     let entry = caller.entry_mut();
-    let trace = Some(entry.passed_on());
+    let (trace, hops) = entry.passed_on();
     let tenant = Arc::clone(entry.tenant());
-    Ok(route.ask(scheme, input, &Asking { tenant: tenant.name(), trace, deadline }).await?)
+    let asking = Asking { tenant: tenant.name(), trace: Some(trace), hops: Some(&hops), deadline };
+    Ok(route.ask(scheme, input, &asking).await?)
 }

@@ -170,6 +170,7 @@ impl Tenant {
             },
             |before| before.limiter.clone(),
         );
+        account.counters.in_flight_max.set(options.in_flight_max as i64);
         Self {
             patterns: options.clients.iter().filter_map(|text| Pattern::parse(text)).collect(),
             rights: Rights::new(&options.keys),
@@ -217,6 +218,7 @@ impl Tenant {
     /// A request that took so long has ended.
     pub(crate) fn ended(&self, now: Instant, took: Duration) {
         self.account.counters.in_flight.dec();
+        self.account.counters.took.inc_by(took.as_secs_f64());
         let mut flow = self.account.flow.lock();
         flow.step(now, -1);
         flow.took += took;

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
@@ -350,6 +350,10 @@ pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 impl Log {
     /// Everything that this thread logs from now on, spans at their end.
     pub(crate) fn of_this_thread() -> (Self, tracing::subscriber::DefaultGuard) {
+        // While there is one subscriber alone, whether a place in the code logs is decided by the thread that comes by first, which
+        // may be another test's and have none. With two each is asked.
+        static OTHER: OnceLock<tracing::Dispatch> = OnceLock::new();
+        OTHER.get_or_init(|| tracing::Dispatch::new(tracing_subscriber::registry()));
         let log = Self::default();
         let writer = log.clone();
         let subscriber = tracing_subscriber::fmt()

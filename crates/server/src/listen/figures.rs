@@ -18,6 +18,8 @@ use tokio_util::task::TaskTracker;
 use super::ACCEPT_PAUSE;
 use crate::metrics::{MEDIA_TYPE, Metrics};
 
+/// What is no figure and no document.
+const PLAIN: &str = "text/plain; charset=utf-8";
 /// Connections at once: a few scrapers, and whoever looks.
 const CONNECTIONS_MAX: usize = 32;
 /// For a request's head.
@@ -25,8 +27,16 @@ const HEAD_WITHIN: Duration = Duration::from_secs(10);
 /// For a whole connection; scrapers come back.
 const CONNECTION_WITHIN: Duration = Duration::from_secs(300);
 
-/// Answers `/metrics` with the figures, and `/healthz` with 200, until `stop`.
-pub async fn serve_figures(listener: TcpListener, metrics: Metrics, stop: CancellationToken) {
+/// What is told beside the figures: JSON, by path.
+pub type Documents = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
+
+/// Answers `/metrics` with the figures, `/healthz` with 200, and other paths with what there is in `documents`, until `stop`.
+pub async fn serve_figures(
+    listener: TcpListener,
+    metrics: Metrics,
+    documents: Option<Documents>,
+    stop: CancellationToken,
+) {
     let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let tracker = TaskTracker::new();
     loop {
@@ -39,11 +49,11 @@ pub async fn serve_figures(listener: TcpListener, metrics: Metrics, stop: Cancel
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        let (metrics, stop) = (metrics.clone(), stop.clone());
+        let (metrics, documents, stop) = (metrics.clone(), documents.clone(), stop.clone());
         tracker.spawn(async move {
             let _permit = permit;
             let service = service_fn(|request: Request<Incoming>| {
-                std::future::ready(Ok::<_, Infallible>(answer(&request, &metrics)))
+                std::future::ready(Ok::<_, Infallible>(answer(&request, &metrics, documents.as_ref())))
             });
             let mut builder = http1::Builder::new();
             builder.timer(TokioTimer::new()).header_read_timeout(HEAD_WITHIN);
@@ -59,14 +69,20 @@ pub async fn serve_figures(listener: TcpListener, metrics: Metrics, stop: Cancel
     tracker.wait().await;
 }
 
-fn answer(request: &Request<Incoming>, metrics: &Metrics) -> Response<String> {
-    let (status, text) = match (request.method(), request.uri().path()) {
-        (&Method::GET, "/metrics") => (StatusCode::OK, metrics.encode()),
-        (&Method::GET, "/healthz") => (StatusCode::OK, "ok\n".to_owned()),
-        _ => (StatusCode::NOT_FOUND, "there is /metrics and /healthz\n".to_owned()),
+fn answer(request: &Request<Incoming>, metrics: &Metrics, documents: Option<&Documents>) -> Response<String> {
+    let path = request.uri().path();
+    let document =
+        || documents.filter(|_| request.method() == Method::GET).and_then(|documents| documents(path));
+    let (status, kind, text) = match (request.method(), path) {
+        (&Method::GET, "/metrics") => (StatusCode::OK, MEDIA_TYPE, metrics.encode()),
+        (&Method::GET, "/healthz") => (StatusCode::OK, PLAIN, "ok\n".to_owned()),
+        _ => match document() {
+            Some(document) => (StatusCode::OK, "application/json", document),
+            None => (StatusCode::NOT_FOUND, PLAIN, "there is /metrics and /healthz\n".to_owned()),
+        },
     };
     let mut response = Response::new(text);
     *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response
 }

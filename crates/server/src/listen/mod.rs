@@ -27,7 +27,7 @@ use crate::router::{credential_router, public_router, router};
 use crate::state::State;
 use tls::Presented;
 
-pub use figures::serve_figures;
+pub use figures::{Documents, serve_figures};
 pub use tls::{TlsError, server_certificate};
 
 /// After an error of `accept` (no descriptors left), before the next try.

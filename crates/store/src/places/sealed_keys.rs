@@ -22,6 +22,8 @@ pub struct SealedKeyRow {
     pub kind: String,
     /// Sealed to this policy.
     pub policy: Uuid,
+    /// That policy's name; read with it, never stored here.
+    pub policy_name: String,
     /// To this pair of it.
     pub generation: u32,
     /// Who sealed it.
@@ -59,17 +61,17 @@ macro_rules! key_select {
         concat!(
             "-- ",
             $name,
-            "\nSELECT spki_sha256, spki, name, kind, policy, generation, created_by, created_at, updated_at, id \
-             FROM sealed_keys\n",
+            "\nSELECT k.spki_sha256, k.spki, k.name, k.kind, k.policy, COALESCE(p.name, ''), k.generation, k.created_by, \
+             k.created_at, k.updated_at, k.id FROM sealed_keys k LEFT JOIN key_policies p ON p.uuid = k.policy\n",
             $rest
         )
     };
 }
 
-pub(super) const KEY: &str = key_select!("sealed_key", "WHERE spki_sha256 = ?1 AND removed_at IS NULL");
+pub(super) const KEY: &str = key_select!("sealed_key", "WHERE k.spki_sha256 = ?1 AND k.removed_at IS NULL");
 pub(super) const KEYS: &str = key_select!(
     "sealed_keys",
-    "WHERE (name, id) > (?1, ?2) AND removed_at IS NULL ORDER BY name, id LIMIT ?3"
+    "WHERE (k.name, k.id) > (?1, ?2) AND k.removed_at IS NULL ORDER BY k.name, k.id LIMIT ?3"
 );
 
 pub(super) const COUNT: &str = "-- sealed_keys_count
@@ -275,6 +277,7 @@ fn key_of(row: &mut Row) -> Result<SealedKeyRow, StoreError> {
         name: row.text()?,
         kind: row.text()?,
         policy: row.uuid()?,
+        policy_name: row.text()?,
         generation: row.number()?,
         created_by: row.text()?,
         created_at_us: row.int()?,

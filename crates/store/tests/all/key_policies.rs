@@ -53,6 +53,7 @@ fn sealed_key(number: u8, policy: &PolicyRow, generation: u32) -> SealedKeyRow {
         name: format!("k{number}"),
         kind: "p256".to_owned(),
         policy: policy.id,
+        policy_name: policy.name.clone(),
         generation,
         created_by: "user:alice".to_owned(),
         created_at_us: NOW,

@@ -9,7 +9,7 @@ use tokio::runtime::Runtime;
 
 use super::House;
 use super::house::free_port;
-use super::signing::{Service, started};
+use super::signing::{Service, started_saying};
 use crate::world::{describe, run, stderr};
 
 /// Beyond it a signature is none.
@@ -20,6 +20,8 @@ struct Node {
     name: String,
     port: u16,
     service: Option<Service>,
+    /// Where it shows its figures.
+    figures: String,
 }
 
 impl Node {
@@ -28,7 +30,8 @@ impl Node {
         let made = house.json(&["node", "token", "--site", site]);
         let token = made["token"].as_str().unwrap().to_owned();
         std::fs::create_dir(house.path(name)).unwrap();
-        let mut node = Self { name: name.to_owned(), port: free_port(), service: None };
+        let mut node =
+            Self { name: name.to_owned(), port: free_port(), service: None, figures: String::new() };
         node.start(house, &["--token", &token, "--node-name", name]);
         let socket = house.path(&format!("{name}/native.sock"));
         let client = runtime.block_on(async { Client::socket(socket) });
@@ -40,7 +43,14 @@ impl Node {
         let socket = house.path(&format!("{}/native.sock", self.name)).display().to_string();
         let (url, root) = (house.url(), house.root().display().to_string());
         let mut arguments = vec!["keys", "serve", "--join", &url, "--ca", &root, "--nodes-listen", &address];
-        arguments.extend(["--advertise", &address, "--native-socket", &socket, "--metrics-listen", ""]);
+        arguments.extend([
+            "--advertise",
+            &address,
+            "--native-socket",
+            &socket,
+            "--metrics-listen",
+            "127.0.0.1:0",
+        ]);
         arguments.extend(more);
         let mut command = house.bulla(&arguments);
         command.env("BULLA_DATA", house.path(&self.name));
@@ -48,8 +58,9 @@ impl Node {
     }
 
     fn start(&mut self, house: &House, more: &[&str]) {
-        let (service, _) = started(&mut self.command(house, more), "it is the node ");
-        self.service = Some(service);
+        let (service, _, said) = started_saying(&mut self.command(house, more), "it is the node ");
+        let figures = said.split("figures at ").nth(1).unwrap().split("/metrics").next().unwrap();
+        (self.service, self.figures) = (Some(service), figures.to_owned());
     }
 
     fn kill(&mut self) {
@@ -57,12 +68,17 @@ impl Node {
     }
 }
 
-/// Signs by the key of `NAME.pub`, and has OpenSSL verify it.
-fn signs(house: &House, runtime: &Runtime, client: &Client, name: &str) -> Result<(), String> {
+fn request(house: &House, name: &str) -> SignRequest {
     let hash = hash_of(house, name).as_bytes().to_vec();
     let mut request = SignRequest { key: Some(Key::SpkiSha256(hash)), ..SignRequest::default() };
     request.input = vec![7; 32];
     request.set_scheme(Scheme::EcdsaSha256);
+    request
+}
+
+/// Signs by the key of `NAME.pub`, and has OpenSSL verify it.
+fn signs(house: &House, runtime: &Runtime, client: &Client, name: &str) -> Result<(), String> {
+    let request = request(house, name);
     let signed = runtime.block_on(client.sign(request, Terms::within(PATIENCE)));
     std::fs::write(house.path("signature"), signed.map_err(|status| status.to_string())?).unwrap();
     std::fs::write(house.path("digest"), [7; 32]).unwrap();
@@ -94,6 +110,38 @@ fn make_key(house: &House, name: &str) {
     house.openssl(&["pkey", "-in", &key, "-pubout", "-out", &public]);
 }
 
+/// A request from newyork that frankfurt signed is one tree, whoever of the two is asked first.
+fn is_followed(house: &House, runtime: &Runtime, client: &Client, (newyork, frankfurt): (&Node, &Node)) {
+    const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+    let mut request = request(house, "shop");
+    request.traceparent = format!("00-{TRACE}-00f067aa0ba902b7-01");
+    runtime.block_on(client.sign(request, Terms::within(PATIENCE))).unwrap();
+    let mut ask =
+        house.bulla(&["keys", "trace", TRACE, "--url", &frankfurt.figures, "--url", &newyork.figures]);
+    let shown = run(ask.arg("--json"));
+    let tree: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap_or_default();
+    let [asked] = tree["requests"].as_array().unwrap().as_slice() else { panic!("{}", describe(&shown)) };
+    assert_eq!((&asked["node"], &asked["site"]), (&"nyc-1".into(), &"newyork".into()), "{tree}");
+    assert!(asked["stages"]["wire_us"].is_u64() && asked["stages"]["connect_us"].is_u64(), "{tree}");
+    let hops = asked["asked"].as_array().unwrap();
+    let hop = hops.iter().find(|hop| hop["outcome"] == "done").unwrap();
+    assert_eq!((&hop["node"], &hop["why"]), (&"fra-1".into(), &"first".into()), "{tree}");
+    let below = &hop["request"];
+    assert_eq!((&below["node"], &below["outcome"]), (&"fra-1".into(), &"done".into()), "{tree}");
+    assert_eq!(below["parent_id"], asked["span_id"], "{tree}");
+    assert!(below["stages"]["sign_us"].is_u64(), "{tree}");
+    let shown = run(&mut house.bulla(&["keys", "trace", TRACE, "--url", &newyork.figures]));
+    let said = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(said.contains("by nyc-1 at newyork") && said.contains("first fra-1 at frankfurt"), "{said}");
+    house.until("top to show frankfurt", || {
+        let look = ["keys", "top", "--json", "--interval", "100ms", "--url", &newyork.figures];
+        let top: serde_json::Value =
+            serde_json::from_slice(&run(&mut house.bulla(&look)).stdout).unwrap_or_default();
+        let site = &top["sites"][0];
+        site["site"] == "frankfurt" && site["nodes_up"] == 1.0 && site["in_flight_max"] == 4096.0
+    });
+}
+
 /// Two places, a policy, and a key under it: signed with from both, opened in one.
 #[test]
 fn a_key_signs_everywhere_and_is_opened_where_its_policy_says() {
@@ -120,6 +168,7 @@ fn a_key_signs_everywhere_and_is_opened_where_its_policy_says() {
     ]);
     house.until("it signs in frankfurt", || signs(&house, &runtime, &in_frankfurt, "shop").is_ok());
     house.until("it is signed for in newyork", || signs(&house, &runtime, &in_newyork, "shop").is_ok());
+    is_followed(&house, &runtime, &in_newyork, (&newyork, &frankfurt));
 
     // Where the policy does not let it be, it cannot be had: not while the other is away, and not from the folder.
     frankfurt.kill();
@@ -179,7 +228,7 @@ fn opens(house: &House, node: &str) -> bool {
 fn who_cannot_join_is_told_why() {
     let house = House::up_with("[keys]\nmetrics_listen = \"\"\nsocket = \"none\"\n", None);
     std::fs::create_dir(house.path("lost")).unwrap();
-    let node = Node { name: "lost".to_owned(), port: free_port(), service: None };
+    let node = Node { name: "lost".to_owned(), port: free_port(), service: None, figures: String::new() };
     for (more, exit, says) in [
         (&[][..], 2, "bulla node token"),
         (&["--token", "bulla-node-nonsense"], 6, "unknown, used, or expired"),

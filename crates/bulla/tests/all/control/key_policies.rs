@@ -128,7 +128,15 @@ fn a_key_that_was_sealed_here_opens_where_its_policy_says() {
     assert_eq!((state["keys"].as_array().unwrap().len(), state["wraps"].as_array().unwrap().len()), (1, 0));
 
     // One is not trusted any more: the policy has another pair, and the key is sealed to it.
-    house.does(&["node", "retire", "f2", "--hostile"]);
+    let unasked = run(&mut house.bulla(&["node", "retire", "f2", "--hostile"]));
+    let said = String::from_utf8_lossy(&unasked.stderr).into_owned();
+    assert_eq!(unasked.status.code(), Some(2), "{}", describe(&unasked));
+    assert!(said.contains("sealed to them: de") && said.contains("--yes"), "{said}");
+    assert_eq!(house.json(&["node", "show", "f2"])["hostile"], false);
+    let unasked = run(&mut house.bulla(&["site", "update", "frankfurt", "--attribute", "country=AT"]));
+    let said = String::from_utf8_lossy(&unasked.stderr).into_owned();
+    assert!(!unasked.status.success() && said.contains("de: lost by 2 nodes (f1, f2)"), "{said}");
+    house.does(&["node", "retire", "f2", "--hostile", "--yes"]);
     house.until("the key to be sealed anew and the former pair to be gone", || {
         let shown = house.json(&["key-policy", "show", "de"]);
         let generations = shown["generations"].as_array().unwrap();
@@ -145,6 +153,10 @@ fn a_key_that_was_sealed_here_opens_where_its_policy_says() {
 
     let listed = house.json(&["key", "sealed"]);
     assert_eq!(listed["rows"][0]["generation"], 2, "{listed}");
+    assert_eq!(listed["rows"][0]["policy_name"], "de", "{listed}");
+    let table = run(&mut house.bulla(&["key", "sealed"]));
+    let shown = String::from_utf8_lossy(&table.stdout).into_owned();
+    assert!(shown.lines().any(|line| line.split_whitespace().any(|word| word == "de")), "{shown}");
     let full = run(&mut house.bulla(&["key-policy", "delete", "de"]));
     assert_eq!(full.status.code(), Some(6), "{}", describe(&full));
     house.does(&["key", "withdraw", &key.spki_hash().to_string(), "--yes"]);

@@ -4,7 +4,7 @@ use keys::sealed::NodeKey;
 use serde_json::{Value, json};
 
 use super::House;
-use crate::world::{describe, run};
+use crate::world::{describe, run, stderr};
 
 /// A host with a key, a certificate once it has joined, and curl.
 struct Node<'h> {
@@ -118,13 +118,19 @@ fn nodes_join_see_each_other_and_are_gone_when_they_say_no_more() {
     });
 
     // What is said of a site's nodes follows the site.
-    house.does(&["site", "update", "frankfurt", "--attribute", "tier=1", "--without", "region"]);
+    let update = ["site", "update", "frankfurt", "--attribute", "tier=1", "--without", "region"];
+    let unasked = run(&mut house.bulla(&update));
+    let said = stderr(&unasked);
+    assert_eq!(unasked.status.code(), Some(2), "{}", describe(&unasked));
+    assert!(said.contains("2 nodes at the site frankfurt") && said.contains("--yes"), "{said}");
+    assert_eq!(a.shown()["attributes"]["region"], "EU", "nothing was changed");
+    house.does(&[&update[..], &["--yes"]].concat());
     assert_eq!(a.shown()["attributes"], json!({ "country": "DE", "security": "high", "tier": "1" }));
     let full = run(&mut house.bulla(&["site", "delete", "frankfurt"]));
     assert_eq!(full.status.code(), Some(6), "{}", describe(&full));
 
     for _ in 0..2 {
-        house.does(&["node", "retire", "b", "--hostile"]);
+        house.does(&["node", "retire", "b", "--hostile", "--yes"]);
     }
     let (status, refused) = b.beat(0);
     assert!([401, 403, 409].contains(&status), "{status} {refused}");

@@ -27,6 +27,12 @@ fn serve(house: &House) -> (Service, usize) {
 
 /// A command that runs on, once it says a line that begins so; what follows.
 pub(super) fn started(command: &mut Command, begin: &str) -> (Service, String) {
+    let (service, rest, _) = started_saying(command, begin);
+    (service, rest)
+}
+
+/// The same, and all that it said before.
+pub(super) fn started_saying(command: &mut Command, begin: &str) -> (Service, String, String) {
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
     let service = Service(child);
@@ -36,7 +42,7 @@ pub(super) fn started(command: &mut Command, begin: &str) -> (Service, String) {
         if let Some(rest) = line.strip_prefix(begin) {
             let rest = rest.to_owned();
             std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
-            return (service, rest);
+            return (service, rest, said);
         }
         said += &(line + "\n");
     }

@@ -62,6 +62,7 @@ impl KeyPolicies {
             name: new.name,
             kind: kind.name().to_owned(),
             policy: new.policy,
+            policy_name: String::new(),
             generation: new.generation,
             created_by: actor.to_owned(),
             created_at_us: at,

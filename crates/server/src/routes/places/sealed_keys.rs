@@ -47,6 +47,9 @@ struct KeyView {
     kind: String,
     /// Identity of the policy that it is sealed to.
     policy: Uuid,
+    /// That policy's name.
+    #[schema(example = "eu")]
+    policy_name: String,
     /// To this pair of it.
     generation: u32,
     /// Who sealed it.
@@ -64,6 +67,7 @@ impl KeyView {
             name: row.name,
             kind: row.kind,
             policy: row.policy,
+            policy_name: row.policy_name,
             generation: row.generation,
             created_by: row.created_by,
             created_at: shown(row.created_at_us),

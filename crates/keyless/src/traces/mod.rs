@@ -1,0 +1,303 @@
+//! What became of single requests: the last that failed or took long, and the last that can be asked for by a name.
+//!
+//! Kept in memory alone, in rings of a fixed size. Whoever ends a request never waits here: where every ring that it tries is
+//! in somebody's hands, the request is not kept, and counted.
+
+mod record;
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::registry::Registry;
+use serde::Serialize;
+
+use record::RecordView;
+pub(crate) use record::{End, HopNumber, Hops, HopsDone, Record, failure};
+
+/// Requests of each kind that are kept: those that failed or took long, and the others. 0.4 KB each; one that was passed on to
+/// three nodes, failed, and has the longest names has 2 KB, so that both kinds have 8 MB at most.
+pub const KEPT_MAX: usize = 2_048;
+/// What takes longer is kept, whoever asked: more than the way around the world.
+pub const SLOW: Duration = Duration::from_millis(500);
+/// Requests in one answer.
+pub const TOLD_MAX: usize = 256;
+
+/// Rings of each kind, so that those who end requests at the same time do not meet.
+const SHARDS: usize = 16;
+/// Rings that are tried before a request is given up.
+const TRIES: usize = 4;
+/// Where the answers are.
+const PATH: &str = "/traces";
+
+/// The requests that are kept. Cheap to clone; the clones share them.
+#[derive(Clone, Default)]
+pub struct Traces(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    /// The node and its site, where this is one.
+    own: OnceLock<(String, String)>,
+    /// What failed or took long.
+    notable: Rings,
+    others: Rings,
+    dropped: Counter,
+}
+
+/// Which ring a request is kept in.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Kind {
+    /// It failed, or took long.
+    Notable,
+    /// Neither.
+    Other,
+}
+
+#[derive(Default)]
+struct Rings {
+    next: AtomicUsize,
+    shards: [Mutex<VecDeque<Arc<Record>>>; SHARDS],
+}
+
+impl Rings {
+    /// False when nobody had time for it.
+    fn put(&self, record: Record) -> bool {
+        let (first, record) = (self.next.fetch_add(1, Relaxed), Arc::new(record));
+        for shard in (0..TRIES).map(|more| &self.shards[(first + more) % SHARDS]) {
+            if let Some(mut ring) = shard.try_lock() {
+                let oldest = if ring.len() < KEPT_MAX / SHARDS { None } else { ring.pop_front() };
+                ring.push_back(record);
+                drop(ring);
+                // Freed where nobody waits for the lock.
+                drop(oldest);
+                return true;
+            }
+        }
+        false
+    }
+
+    fn all(&self) -> impl Iterator<Item = Arc<Record>> {
+        self.shards.iter().flat_map(|shard| shard.lock().iter().cloned().collect::<Vec<_>>())
+    }
+}
+
+/// What is told.
+#[derive(Serialize)]
+struct Answer<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    site: Option<&'a str>,
+    requests: Vec<RecordView<'a>>,
+    /// There are more than are told.
+    more: bool,
+}
+
+impl Traces {
+    /// This service is this node.
+    pub fn is_node(&self, node: &str, site: &str) {
+        // Once: a node keeps its name.
+        let _ = self.0.own.set((node.to_owned(), site.to_owned()));
+    }
+
+    /// The answer to whoever asks for `path`: `/traces` tells the last that failed or took long, `/traces/ID` those of a trace
+    /// (32 hexadecimal digits) or of a request id. JSON; `None` for other paths. The newest come first.
+    #[must_use]
+    pub fn answer(&self, path: &str) -> Option<String> {
+        let rest = path.strip_prefix(PATH)?;
+        let mut found: Vec<Arc<Record>> = match rest.strip_prefix('/') {
+            None if rest.is_empty() => self.0.notable.all().collect(),
+            Some(id) if !id.is_empty() => self.named(&decoded(id)?),
+            _ => return None,
+        };
+        found.sort_by_key(|record| std::cmp::Reverse(record.at_us));
+        let more = found.len() > TOLD_MAX;
+        found.truncate(TOLD_MAX);
+        let own = self.0.own.get();
+        let requests = found.iter().map(|record| record.view()).collect();
+        let (node, site) = (own.map(|own| own.0.as_str()), own.map(|own| own.1.as_str()));
+        serde_json::to_string(&Answer { node, site, requests, more }).ok()
+    }
+
+    fn named(&self, id: &str) -> Vec<Arc<Record>> {
+        let is_trace = id.len() == 32 && id.bytes().all(|octet| octet.is_ascii_hexdigit());
+        let trace = if is_trace { u128::from_str_radix(id, 16).ok() } else { None };
+        let is_it = |record: &Arc<Record>| {
+            trace == Some(record.trace) || record.request_id.as_deref().is_some_and(|own| own == id)
+        };
+        self.0.notable.all().chain(self.0.others.all()).filter(is_it).collect()
+    }
+
+    pub(crate) fn keep(&self, kind: Kind, record: Record) {
+        let rings = match kind {
+            Kind::Notable => &self.0.notable,
+            Kind::Other => &self.0.others,
+        };
+        if !rings.put(record) {
+            self.0.dropped.inc();
+        }
+    }
+
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "bulla_keyless_traces_dropped",
+            "Requests that were worth keeping for `bulla keys trace` and were not, because others were being kept",
+            self.0.dropped.clone(),
+        );
+    }
+}
+
+impl fmt::Debug for Traces {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Traces")
+    }
+}
+
+/// A segment of a path without its percent-encoding (RFC 3986 section 2.1).
+fn decoded(segment: &str) -> Option<String> {
+    let (mut octets, mut rest) = (Vec::with_capacity(segment.len()), segment.as_bytes());
+    while let Some((first, more)) = rest.split_first() {
+        rest = match first {
+            b'%' => {
+                let digits = std::str::from_utf8(more.get(..2)?).ok()?;
+                octets.push(u8::from_str_radix(digits, 16).ok()?);
+                &more[2..]
+            }
+            octet => {
+                octets.push(*octet);
+                more
+            }
+        };
+    }
+    String::from_utf8(octets).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+
+    fn record(trace: u128, at_us: u64) -> Record {
+        Record {
+            trace,
+            span: 1,
+            parent: 0,
+            request_id: Some("a/b c".into()),
+            at_us,
+            tenant: "shop".into(),
+            key: None,
+            place: 0,
+            took: Duration::from_micros(30),
+            queued: Some(Duration::from_micros(10)),
+            hops: None,
+            end: End::Done,
+        }
+    }
+
+    fn asked(traces: &Traces, path: &str) -> Value {
+        serde_json::from_str(&traces.answer(path).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_request_is_found_by_its_trace_and_by_its_id_and_is_nowhere_else() {
+        let traces = Traces::default();
+        traces.is_node("fra-1", "frankfurt");
+        traces.keep(Kind::Other, record(0xab, 1));
+        let id = format!("{:032x}", 0xab);
+        let found = asked(&traces, &format!("/traces/{id}"));
+        assert_eq!((&found["node"], &found["site"]), (&"fra-1".into(), &"frankfurt".into()));
+        assert_eq!(found["requests"][0]["trace_id"], id);
+        assert_eq!(found["requests"][0]["stages"], serde_json::json!({ "queue_us": 10, "sign_us": 20 }));
+        assert_eq!(
+            asked(&traces, &format!("/traces/{}", id.to_uppercase()))["requests"][0]["tenant"],
+            "shop"
+        );
+        assert_eq!(asked(&traces, "/traces/a%2Fb%20c")["requests"].as_array().unwrap().len(), 1);
+        for none in ["/traces/ab", "/traces/x", "/traces"] {
+            assert_eq!(asked(&traces, none)["requests"], serde_json::json!([]), "{none}");
+        }
+        for no_path in ["/", "/trace", "/traces/", "/tracesx", "/traces/%", "/traces/%zz", "/traces/%ff"] {
+            assert_eq!(traces.answer(no_path), None, "{no_path}");
+        }
+        traces.keep(Kind::Notable, record(0xcd, 2));
+        assert_eq!(asked(&traces, "/traces")["requests"][0]["trace_id"], format!("{:032x}", 0xcd));
+    }
+
+    #[test]
+    fn the_rings_keep_the_newest_and_no_more_than_they_may() {
+        let traces = Traces::default();
+        for at in 0..3 * KEPT_MAX as u64 {
+            traces.keep(Kind::Notable, record(7, at));
+        }
+        let kept: Vec<u64> = traces.0.notable.all().map(|record| record.at_us).collect();
+        assert_eq!(kept.len(), KEPT_MAX);
+        assert!(kept.iter().all(|at| *at >= 2 * KEPT_MAX as u64), "an old one is there");
+        let told = asked(&traces, "/traces");
+        assert_eq!((told["requests"].as_array().unwrap().len(), &told["more"]), (TOLD_MAX, &true.into()));
+        assert_eq!(told["requests"][0]["at_us"], 3 * KEPT_MAX as u64 - 1, "the newest first");
+    }
+
+    #[test]
+    fn many_at_once_keep_the_bound_and_lose_none_uncounted() {
+        const THREADS: u64 = 8;
+        const EACH: u64 = 60;
+        let traces = Traces::default();
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let traces = traces.clone();
+                scope.spawn(move || {
+                    for at in 0..EACH {
+                        traces.keep(Kind::Other, record(1, thread * EACH + at));
+                        // Whoever looks is in the way, and nobody waits for it.
+                        if at % 20 == 0 {
+                            let _ = traces.answer("/traces/1");
+                        }
+                    }
+                });
+            }
+        });
+        let kept = traces.0.others.all().count() as u64;
+        // Rings are filled in turn, but for those that step aside to the next three: none is full here.
+        assert!(THREADS * EACH * TRIES as u64 <= KEPT_MAX as u64, "all have room");
+        assert_eq!(kept + traces.0.dropped.get(), THREADS * EACH);
+    }
+
+    #[test]
+    fn a_request_that_finds_every_ring_taken_does_not_wait() {
+        let traces = Traces::default();
+        let held: Vec<_> = traces.0.others.shards.iter().map(|shard| shard.lock()).collect();
+        traces.keep(Kind::Other, record(1, 1));
+        assert_eq!(traces.0.dropped.get(), 1);
+        drop(held);
+        traces.keep(Kind::Other, record(1, 1));
+        assert_eq!((traces.0.others.all().count(), traces.0.dropped.get()), (1, 1));
+    }
+
+    #[test]
+    fn hops_tell_who_was_asked_and_what_came_of_it() {
+        let hops = Hops::new();
+        let first = hops.asked("fra-1", "frankfurt", "first");
+        let second = hops.asked("par-1", "paris", "hedged");
+        hops.ended(second, None);
+        hops.ended(first, Some("late"));
+        hops.asked("ams-1", "amsterdam", "hedged");
+        let mut kept = record(1, 1);
+        kept.hops = Some(Box::new(HopsDone::of(&hops)));
+        let shown = serde_json::to_value(kept.view()).unwrap();
+        let of = |member: &str| -> Vec<&str> {
+            shown["asked"].as_array().unwrap().iter().map(|hop| hop[member].as_str().unwrap()).collect()
+        };
+        assert_eq!(of("node"), ["fra-1", "par-1", "ams-1"]);
+        assert_eq!(of("outcome"), ["late", "done", "taken-back"]);
+        assert!(shown["stages"]["wire_us"].is_u64() && shown["stages"]["sign_us"].is_null(), "{shown}");
+        for _ in 0..100 {
+            let more = hops.asked("x", "y", "retried");
+            hops.ended(more, None);
+        }
+        assert!(HopsDone::of(&hops).all_len() <= 8);
+    }
+}

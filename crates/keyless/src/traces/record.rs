@@ -1,0 +1,229 @@
+//! One request that is kept: whose it was, who was asked for it, what took how long, how it ended.
+
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use serde::Serialize;
+
+use crate::key_set::KeyName;
+use crate::operation::OPERATIONS;
+
+/// Characters of a failure that are kept.
+const FAILURE_MAX: usize = 512;
+/// Nodes asked for one request that are kept: more than are ever asked.
+const HOPS_MAX: usize = 8;
+
+/// The nodes that were asked for one request, from when it was to go to one.
+#[derive(Debug)]
+pub(crate) struct Hops {
+    since: Instant,
+    all: Mutex<Vec<Hop>>,
+}
+
+/// One node that was asked.
+#[derive(Clone, Debug)]
+struct Hop {
+    node: String,
+    site: String,
+    why: &'static str,
+    after: Duration,
+    /// How long it took, and why it was in vain; `None` while nothing came of it.
+    end: Option<(Duration, Option<&'static str>)>,
+}
+
+/// Which of the nodes asked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HopNumber(usize);
+
+impl Hops {
+    pub(crate) fn new() -> Self {
+        Self { since: Instant::now(), all: Mutex::default() }
+    }
+
+    /// One is asked: `why` is `first`, `retried`, `hedged`, or `next` for one after another that did nothing.
+    pub(crate) fn asked(&self, node: &str, site: &str, why: &'static str) -> HopNumber {
+        let after = self.since.elapsed();
+        let (node, site) = (node.to_owned(), site.to_owned());
+        let mut all = self.all.lock();
+        if all.len() < HOPS_MAX {
+            all.push(Hop { node, site, why, after, end: None });
+            return HopNumber(all.len() - 1);
+        }
+        HopNumber(HOPS_MAX)
+    }
+
+    /// It answered, or `error` is why it did not.
+    pub(crate) fn ended(&self, hop: HopNumber, error: Option<&'static str>) {
+        let now = self.since.elapsed();
+        if let Some(hop) = self.all.lock().get_mut(hop.0) {
+            hop.end = Some((now.saturating_sub(hop.after), error));
+        }
+    }
+}
+
+/// How a request ended.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum End {
+    /// Answered.
+    Done,
+    /// Nobody waited any more.
+    Gone,
+    /// Answered with an error: its name in the protocol, and what it says.
+    Failed(&'static str, String),
+}
+
+/// A request that has ended.
+#[derive(Debug)]
+pub(crate) struct Record {
+    pub(crate) trace: u128,
+    /// Its own; of what was passed on, that by which the other node knows it.
+    pub(crate) span: u64,
+    /// Of whoever asked; 0 where nobody said.
+    pub(crate) parent: u64,
+    pub(crate) request_id: Option<Box<str>>,
+    /// When it was read, µs since 1970.
+    pub(crate) at_us: u64,
+    pub(crate) tenant: Box<str>,
+    pub(crate) key: Option<KeyName>,
+    /// Among [`OPERATIONS`].
+    pub(crate) place: usize,
+    pub(crate) took: Duration,
+    /// From read to its turn; `None` where it never came.
+    pub(crate) queued: Option<Duration>,
+    pub(crate) hops: Option<Box<HopsDone>>,
+    pub(crate) end: End,
+}
+
+/// Nodes asked, once all is over.
+#[derive(Debug)]
+pub(crate) struct HopsDone {
+    /// Until the first was asked: for a connection to one. `None` when there was none.
+    connect: Option<Duration>,
+    /// From then on.
+    wire: Option<Duration>,
+    all: Vec<Hop>,
+}
+
+impl HopsDone {
+    pub(crate) fn of(hops: &Hops) -> Self {
+        let all = hops.all.lock().clone();
+        let connect = all.first().map(|hop| hop.after);
+        let wire = connect.map(|connect| hops.since.elapsed().saturating_sub(connect));
+        Self { connect, wire, all }
+    }
+
+    #[cfg(test)]
+    pub(super) fn all_len(&self) -> usize {
+        self.all.len()
+    }
+}
+
+/// What is told of a request.
+#[derive(Debug, Serialize)]
+pub(super) struct RecordView<'a> {
+    trace_id: String,
+    span_id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parent_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request_id: Option<&'a str>,
+    at_us: u64,
+    tenant: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<String>,
+    opcode: &'static str,
+    /// `done`, `gone`, or an error's name.
+    outcome: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failure: Option<&'a str>,
+    took_us: u64,
+    stages: StagesView,
+    asked: Vec<HopView<'a>>,
+}
+
+/// What took how long, µs; what there was not is absent.
+#[derive(Debug, Serialize)]
+struct StagesView {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    queue_us: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    connect_us: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    wire_us: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sign_us: Option<u64>,
+}
+
+#[derive(Debug, Serialize)]
+struct HopView<'a> {
+    node: &'a str,
+    site: &'a str,
+    why: &'static str,
+    after_us: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    took_us: Option<u64>,
+    /// `done`, `taken-back`, or an error's name.
+    outcome: &'static str,
+}
+
+impl Record {
+    pub(super) fn view(&self) -> RecordView<'_> {
+        let hops = self.hops.as_deref();
+        let signing = self.queued.filter(|_| hops.is_none()).map(|queued| self.took.saturating_sub(queued));
+        let (outcome, failure) = match &self.end {
+            End::Done => ("done", None),
+            End::Gone => ("gone", None),
+            End::Failed(name, why) => (*name, Some(why.as_str())),
+        };
+        RecordView {
+            trace_id: format!("{:032x}", self.trace),
+            span_id: format!("{:016x}", self.span),
+            parent_id: (self.parent != 0).then(|| format!("{:016x}", self.parent)),
+            request_id: self.request_id.as_deref(),
+            at_us: self.at_us,
+            tenant: &self.tenant,
+            key: self.key.map(|key| key.to_string()),
+            opcode: OPERATIONS.get(self.place).map_or("unknown", |(_, name, _)| name),
+            outcome,
+            failure,
+            took_us: micros(self.took),
+            stages: StagesView {
+                queue_us: self.queued.map(micros),
+                connect_us: hops.and_then(|hops| hops.connect).map(micros),
+                wire_us: hops.and_then(|hops| hops.wire).map(micros),
+                sign_us: signing.map(micros),
+            },
+            asked: hops.into_iter().flat_map(|hops| &hops.all).map(Hop::view).collect(),
+        }
+    }
+}
+
+impl Hop {
+    fn view(&self) -> HopView<'_> {
+        HopView {
+            node: &self.node,
+            site: &self.site,
+            why: self.why,
+            after_us: micros(self.after),
+            took_us: self.end.map(|(took, _)| micros(took)),
+            outcome: match self.end {
+                None => "taken-back",
+                Some((_, None)) => "done",
+                Some((_, Some(error))) => error,
+            },
+        }
+    }
+}
+
+/// What is kept of a failure.
+pub(crate) fn failure(failure: &impl std::fmt::Display) -> String {
+    let mut text = failure.to_string();
+    if let Some((at, _)) = text.char_indices().nth(FAILURE_MAX) {
+        text.truncate(at);
+    }
+    text
+}
+
+fn micros(of: Duration) -> u64 {
+    u64::try_from(of.as_micros()).unwrap_or(u64::MAX)
+}
