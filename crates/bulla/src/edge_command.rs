@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use intercept::edge::{self, EdgeMetrics, Loaded, Options, Running};
+use intercept::edge::{self, EdgeMetrics, Loaded, Options, Running, StapleOptions};
 use keyless::client::{Client, ClientMetrics, ClientOptions, ClientTls, Server};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
@@ -19,6 +19,8 @@ use crate::serve_command::{bound_connections, certificate, figures_listener, fil
 
 /// Of chains, in the data folder, where no other is named.
 const FOLDER: &str = "edge";
+/// Of fetched staples, in the data folder.
+const STAPLES: &str = "edge-staples";
 /// Beyond what connections are given at the stop.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -137,7 +139,8 @@ pub(crate) async fn run(args: &EdgeArgs, global: &Global) -> Outcome<Exit> {
         ),
         false => None,
     };
-    let options = Options { listen: socket("edge.listen", &settings.listen)?, ..settings.options()? };
+    let listen = socket("edge.listen", &settings.listen)?;
+    let options = Options { listen, staples: staples(&settings)?, ..settings.options()? };
     let (running, loaded) = start(options, client.clone(), metrics.clone()).await?;
     let mut background = JoinSet::new();
     if let Some(listener) = figures_listener("edge", &settings.metrics_listen).await? {
@@ -170,6 +173,15 @@ async fn start(options: Options, client: Client, metrics: EdgeMetrics) -> Outcom
         let exit = if matches!(error, edge::StartError::NoRoute) { Exit::Usage } else { Exit::Machine };
         Problem::new(exit, chain(&error)).hint(hint)
     })
+}
+
+/// How OCSP responses are fetched, if they are.
+fn staples(settings: &EdgeSettings) -> Outcome<Option<StapleOptions>> {
+    let options = || {
+        let folder = crate::data::folder()?.join(STAPLES);
+        Ok(StapleOptions { folder, http: outbound::http::Options::default() })
+    };
+    settings.fetch_staples.then(options).transpose()
 }
 
 fn speaks_tls(settings: &EdgeSettings) -> bool {

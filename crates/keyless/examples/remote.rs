@@ -53,7 +53,7 @@ async fn main() {
         "way ms", "in flight", "a second", "p50 ms", "p99 ms", "p99.9", "of the way's", "CPU us (there)"
     );
     for way_ms in [0, 20, 100] {
-        for in_flight in [1, 128, 1_024, TENANT_IN_FLIGHT_MAX] {
+        for in_flight in [1, 128, 1_024, TENANT_IN_FLIGHT_MAX / 2, TENANT_IN_FLIGHT_MAX] {
             measure(&there, way_ms, in_flight, span).await;
         }
     }

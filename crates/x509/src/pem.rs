@@ -49,6 +49,13 @@ pub fn encode(label: &str, der: &[u8]) -> String {
     out
 }
 
+/// Octets as base64 in one line (RFC 4648 section 4).
+pub(crate) fn base64(octets: &[u8]) -> String {
+    let mut out = String::with_capacity(octets.len().div_ceil(3) * 4);
+    octets.chunks(3).for_each(|group| push_group(&mut out, group));
+    out
+}
+
 /// Four letters of up to three octets (RFC 4648 section 4).
 fn push_group(out: &mut String, group: &[u8]) {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";

@@ -295,6 +295,11 @@ pub(super) const KEYS: &[(&str, Kind, &str)] = &[
     ),
     ("edge.inventory_tag", Kind::Text, "only of those with this tag, NAME=VALUE; empty: of all"),
     (
+        "edge.fetch_staples",
+        Kind::Truth,
+        "OCSP responses to be stapled are asked of the responders that certificates name",
+    ),
+    (
         "edge.default_certificate",
         Kind::Text,
         "the file of that folder, without its ending, for who names no host; empty: refused",

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keyless::client::Client;
+use outbound::http;
 use outbound::resolve::{ResolveError, Resolver};
 use parking_lot::RwLock;
 use tokio::net::{TcpListener, TcpStream};
@@ -18,6 +19,7 @@ use super::hello;
 use super::hello::Current;
 use super::keeper::{KeepError, Keeper, Loaded};
 use super::metrics::{EdgeMetrics, End};
+use super::staples::Staples;
 use crate::doors::{Doors, Host};
 
 /// Why the terminator did not start.
@@ -43,6 +45,9 @@ pub enum StartError {
     /// This machine's resolver.
     #[error("names of upstreams cannot be resolved: {0}")]
     Resolver(#[from] ResolveError),
+    /// The HTTP client.
+    #[error("staples cannot be fetched: {0}")]
+    Http(#[from] http::SetupError),
 }
 
 /// A terminator that runs, until [`Running::stop`].
@@ -72,14 +77,19 @@ pub async fn start(
         return Err(StartError::NoRoute);
     }
     let current: Current = Arc::new(RwLock::default());
-    let (keeper, loaded) = Keeper::start(&options, client, metrics.clone(), Arc::clone(&current)).await?;
+    let staples = Staples::new(options.staples.clone());
+    let (keeper, loaded) =
+        Keeper::start(&options, client, metrics.clone(), Arc::clone(&current), staples.clone()).await?;
     let routes = Arc::new(options.routes.clone());
     let config = hello::config(current, Arc::clone(&routes))?;
     let resolver = Resolver::system()?;
+    let fetching =
+        options.staples.as_ref().map(|staples| http::Client::new(&resolver, &staples.http)).transpose()?;
     let failed = |source| StartError::Bind { address: options.listen, source };
     let listener = TcpListener::bind(options.listen).await.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
     metrics.may_be_open(options.connections_max);
+    let counted = metrics.clone();
     let shared = Arc::new(Shared {
         config,
         routes,
@@ -91,6 +101,10 @@ pub async fn start(
     });
     let running = Running { address, now: Arc::default(), doors: Doors::default() };
     running.doors.spawn(keeper.keep(Arc::clone(&running.now), running.doors.stopping()));
+    if let Some(http) = fetching {
+        let (look, stop) = (Arc::clone(&running.now), running.doors.stopping());
+        running.doors.spawn(staples.fetch(http, counted, look, stop));
+    }
     running.doors.open(listener, shared, options.connections_max);
     Ok((running, loaded))
 }

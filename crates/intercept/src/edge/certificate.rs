@@ -17,7 +17,7 @@ const FILE_MAX: u64 = 1 << 20;
 /// Certificates of a chain; real ones have two or three.
 const CHAIN_MAX: usize = 10;
 /// Octets of a response that is stapled to every handshake.
-const STAPLE_MAX: u64 = 16 << 10;
+pub(super) const STAPLE_MAX: u64 = 16 << 10;
 
 /// A chain that can be presented.
 #[derive(Clone)]
@@ -36,17 +36,19 @@ pub struct CertificateFile {
     pub not_after: UnixTime,
     pub(super) spki: Arc<[u8]>,
     pub(super) pem: Vec<u8>,
-    serial: SerialNumber,
+    pub(super) leaf: Arc<Certificate>,
+    /// Who signed it, where the file has that, and a responder is to be asked about it.
+    pub(super) issuer: Option<Arc<Certificate>>,
     pub(super) staple: Option<Staple>,
     /// What is wrong with the file of the staple.
     pub(super) not_stapled: Option<String>,
 }
 
-/// An OCSP response of the file beside it.
+/// An OCSP response, of the file beside the chain or fetched.
 #[derive(Clone)]
 pub(super) struct Staple {
     pub(super) der: Arc<[u8]>,
-    serial: SerialNumber,
+    pub(super) serial: SerialNumber,
     /// When it counts no more.
     pub(super) until: Option<UnixTime>,
 }
@@ -148,7 +150,8 @@ impl CertificateFile {
             not_after: leaf.not_after,
             spki: Arc::clone(&leaf.public_key.spki),
             pem,
-            serial: leaf.serial,
+            issuer: issuer_of(&leaf, chain.get(1)),
+            leaf: Arc::new(leaf),
             staple,
             not_stapled,
         })
@@ -158,7 +161,7 @@ impl CertificateFile {
     pub(super) fn after(self: Arc<Self>, before: &[Arc<Self>]) -> Arc<Self> {
         let before = before.iter().find(|before| before.name == self.name);
         let staple = before.and_then(|before| before.staple.clone());
-        match staple.filter(|staple| self.not_stapled.is_some() && staple.serial == self.serial) {
+        match staple.filter(|staple| self.not_stapled.is_some() && staple.serial == self.leaf.serial) {
             Some(staple) => Arc::new(Self { staple: Some(staple), ..Self::clone(&self) }),
             None => self,
         }
@@ -206,7 +209,13 @@ impl Staple {
     }
 }
 
-fn read_at_most(path: &Path, max: u64) -> Result<Zeroizing<Vec<u8>>, BadCertificate> {
+/// The next of the chain, where it signed the leaf, and the leaf names a responder.
+fn issuer_of(leaf: &Certificate, next: Option<&Vec<u8>>) -> Option<Arc<Certificate>> {
+    let issuer = Certificate::parse(next.filter(|_| !leaf.ocsp_urls.is_empty())?).ok()?;
+    leaf.signed_by(&issuer.public_key).is_ok().then(|| Arc::new(issuer))
+}
+
+pub(super) fn read_at_most(path: &Path, max: u64) -> Result<Zeroizing<Vec<u8>>, BadCertificate> {
     use io::Read;
     let mut octets = Zeroizing::new(Vec::new());
     std::fs::File::open(path)?.take(max + 1).read_to_end(&mut octets)?;

@@ -1,8 +1,9 @@
 //! Keeps certificates, what is stapled to them and ticket keys as the files say.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use keyless::FolderError;
 use keyless::client::Client;
@@ -15,6 +16,7 @@ use super::certificate::{self, BadCertificate, CertificateFile, CertificateFolde
 use super::hello::Current;
 use super::metrics::EdgeMetrics;
 use super::sites::{Building, Sites};
+use super::staples::Staples;
 use super::tickets::{BadTicketKeys, TicketKeys};
 
 /// Why certificates cannot be presented.
@@ -56,11 +58,14 @@ pub(super) struct Keeper {
     current: Current,
     folder: CertificateFolder,
     tickets: TicketKeys,
+    staples: Staples,
     held: Vec<Arc<CertificateFile>>,
     /// Whether something is known that is not presented yet.
     is_stale: bool,
     /// When what is presented is to be chosen anew, for something of it begins or ends.
     due: Option<UnixTime>,
+    /// Chains that are to be stapled to and are not, as far as it was told.
+    told_bare: BTreeSet<String>,
 }
 
 impl Keeper {
@@ -70,6 +75,7 @@ impl Keeper {
         client: Client,
         metrics: EdgeMetrics,
         current: Current,
+        staples: Staples,
     ) -> Result<(Self, Loaded), KeepError> {
         let tickets =
             TicketKeys::new(options.ticket_keys_file.clone(), options.ticket_key_life, Instant::now())?;
@@ -80,9 +86,11 @@ impl Keeper {
             metrics,
             current,
             tickets,
+            staples,
             held: Vec::new(),
             is_stale: true,
             due: None,
+            told_bare: BTreeSet::new(),
         };
         let (keeper, loaded) = aside(keeper, |keeper| keeper.look(true)).await?;
         Ok((keeper, loaded?))
@@ -91,11 +99,10 @@ impl Keeper {
     /// Looks again and again, and whenever `now` says so, until told to stop.
     pub(super) async fn keep(mut self, now: Arc<Notify>, stop: CancellationToken) {
         let _live = telemetry::tasks::guard("edge-keeper");
-        let every = self.options.reload;
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = tokio::time::sleep(every) => {}
+                () = tokio::time::sleep(self.pause()) => {}
                 () = now.notified() => {}
             }
             let Ok((keeper, looked)) = aside(self, |keeper| keeper.look(false)).await else { return };
@@ -114,6 +121,12 @@ impl Keeper {
         }
     }
 
+    /// Until the next look, be it that something of what is presented begins or ends before.
+    fn pause(&self) -> Duration {
+        let due = self.due.map(|due| Duration::from_secs(due.since(now()).max(1) as u64));
+        due.map_or(self.options.reload, |due| due.min(self.options.reload))
+    }
+
     /// Looks, on this thread.
     fn look(&mut self, first: bool) -> Result<Loaded, KeepError> {
         let tickets = self.tickets.look(Instant::now());
@@ -128,8 +141,10 @@ impl Keeper {
         if look.changed {
             not_stapled = self.newly_not_stapled(look.held.iter().map(|(_, file)| &**file));
             self.held = look.held.into_iter().map(|(_, file)| file.after(&self.held)).collect();
+            self.staples.want(&self.held, now);
             self.is_stale = true;
         }
+        self.is_stale |= self.staples.have_news();
         if self.is_stale || self.due.is_some_and(|due| now >= due) {
             self.build(now)?;
             self.is_stale = false;
@@ -140,10 +155,28 @@ impl Keeper {
                 );
             }
         }
+        self.count_staples(now);
         let expiry = self.held.iter().map(|file| file.not_after.0).min();
         let broken = look.broken_in_all + self.held.iter().filter(|file| file.not_stapled.is_some()).count();
         self.metrics.certificates(self.held.len(), broken, expiry);
         Ok(Loaded { certificates: self.held.clone(), broken: look.broken, not_stapled })
+    }
+
+    /// Counts, and tells of chains that clients refuse for want of a staple (RFC 7633).
+    fn count_staples(&mut self, now: UnixTime) {
+        let has_staple = |file: &&Arc<CertificateFile>| self.staples.of(file, now).is_some();
+        let stapled = self.held.iter().filter(has_staple).count();
+        let bare: BTreeSet<String> = self
+            .held
+            .iter()
+            .filter(|file| file.leaf.must_staple && !has_staple(file))
+            .map(|file| file.name.clone())
+            .collect();
+        self.metrics.staples(stapled, bare.len());
+        for name in bare.difference(&self.told_bare) {
+            tracing::warn!(name, "clients refuse this certificate: it asks for a staple, and there is none");
+        }
+        self.told_bare = bare;
     }
 
     fn newly_not_stapled<'a>(
@@ -167,6 +200,7 @@ impl Keeper {
         let with = Building {
             client: &self.client,
             tickets: &self.tickets.secrets,
+            staples: &self.staples,
             sign_timeout: self.options.sign_timeout,
             metrics: &self.metrics,
             now,
@@ -174,8 +208,8 @@ impl Keeper {
         let sites = Sites::build(&self.held, default, self.options.unknown_names_get_default, &with)?;
         *self.current.write() = Arc::new(sites);
         let moments = self.held.iter().flat_map(|file| {
-            let staple = file.staple.as_ref().and_then(|staple| staple.until);
-            [Some(file.not_before), Some(file.not_after.plus(1)), staple]
+            let own = file.staple.as_ref().and_then(|staple| staple.until);
+            [Some(file.not_before), Some(file.not_after.plus(1)), own, self.staples.until(file)]
         });
         self.due = moments.flatten().filter(|moment| *moment > now).min();
         Ok(())
@@ -194,7 +228,7 @@ async fn aside<T: Send + 'static>(
     done.await.map_err(|_| KeepError::Stopped)
 }
 
-fn now() -> UnixTime {
+pub(super) fn now() -> UnixTime {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     UnixTime(since.as_secs() as i64)
 }

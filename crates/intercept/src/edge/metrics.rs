@@ -123,6 +123,9 @@ struct Inner {
     broken_files: Gauge,
     broken_ticket_keys: Gauge,
     inventory_away: Gauge,
+    stapled: Gauge,
+    bare: Gauge,
+    staple_fetches: Family<OutcomeLabel, Counter>,
     first_expiry: Gauge,
 }
 
@@ -155,6 +158,9 @@ impl Default for EdgeMetrics {
             broken_files: Gauge::default(),
             broken_ticket_keys: Gauge::default(),
             inventory_away: Gauge::default(),
+            stapled: Gauge::default(),
+            bare: Gauge::default(),
+            staple_fetches: Family::default(),
             first_expiry: Gauge::default(),
         }))
     }
@@ -182,6 +188,12 @@ impl EdgeMetrics {
                 "inventory_away",
                 "Whether the server could not be asked for certificates under management when it was last to be",
                 &inner.inventory_away,
+            ),
+            ("stapled_certificates", "Chains that are presented with an OCSP response", &inner.stapled),
+            (
+                "bare_must_staple_certificates",
+                "Chains that ask for an OCSP response and are presented without one, which clients refuse",
+                &inner.bare,
             ),
             (
                 "first_expiry_timestamp_seconds",
@@ -216,6 +228,11 @@ impl EdgeMetrics {
             "bulla_intercept_edge_signatures",
             "Signatures asked of key services, by outcome",
             inner.signatures.clone(),
+        );
+        registry.register(
+            "bulla_intercept_edge_staple_fetches",
+            "OCSP responses asked of responders, by outcome",
+            inner.staple_fetches.clone(),
         );
         registry.register(
             "bulla_intercept_edge_passed_octets",
@@ -267,6 +284,16 @@ impl EdgeMetrics {
         self.0.certificates.set(certificates as i64);
         self.0.broken_files.set(broken_files as i64);
         self.0.first_expiry.set(first_expiry.unwrap_or(0));
+    }
+
+    /// How many chains are stapled to, and how many are not that should be.
+    pub(super) fn staples(&self, stapled: usize, bare: usize) {
+        self.0.stapled.set(stapled as i64);
+        self.0.bare.set(bare as i64);
+    }
+
+    pub(super) fn staple_fetched(&self, outcome: &'static str) {
+        self.0.staple_fetches.get_or_create(&OutcomeLabel { outcome }).inc();
     }
 
     /// Whether the server could not be asked for certificates under management.

@@ -2,7 +2,8 @@
 //! key service; what a handshake leads to is bytes between a client and an upstream.
 //!
 //! A connection's way: `accept` (places), `connection` (deadlines), `hello` (which certificate), `signing` (the key
-//! service), `flight` (nothing is said before there is a signature), `upstream` (who gets it), `relay` (bytes).
+//! service), `flight` (nothing is said before there is a signature), `upstream` (who gets it), `relay` (bytes). Off that way
+//! `keeper` keeps what is presented as the files say, and `staples` what is stapled to it.
 
 mod accept;
 mod certificate;
@@ -16,6 +17,7 @@ mod proxy_protocol;
 mod routes;
 mod signing;
 mod sites;
+mod staples;
 mod tickets;
 mod upstream;
 
@@ -24,6 +26,7 @@ pub use certificate::{BadCertificate, CertificateFile};
 pub use keeper::{KeepError, Loaded};
 pub use metrics::EdgeMetrics;
 pub use routes::{BadRoute, Route, Routes};
+pub use staples::StapleOptions;
 pub use tickets::{BadTicketKeys, TICKET_KEYS_MAX};
 
 use std::net::SocketAddr;
@@ -42,6 +45,8 @@ pub struct Options {
     pub default_certificate: Option<String>,
     /// Otherwise they get the alert unrecognized_name (RFC 6066 section 3).
     pub unknown_names_get_default: bool,
+    /// How staples are fetched for chains that name a responder and have none beside them; `None`: they are not.
+    pub staples: Option<StapleOptions>,
     /// Who gets the connections, by the name asked for.
     pub routes: Routes,
     /// The keys that session tickets are sealed under, shared by those who serve the same names. Made here when `None`.
@@ -69,6 +74,7 @@ impl Default for Options {
             certificates: PathBuf::new(),
             default_certificate: None,
             unknown_names_get_default: false,
+            staples: None,
             routes: Routes::default(),
             ticket_keys_file: None,
             ticket_key_life: Duration::from_secs(12 * 3_600),

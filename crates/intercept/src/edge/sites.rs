@@ -16,6 +16,7 @@ use x509::UnixTime;
 use super::certificate::CertificateFile;
 use super::metrics::EdgeMetrics;
 use super::signing::{HeldElsewhere, RemoteSigning};
+use super::staples::Staples;
 use super::tickets::TicketSecrets;
 
 /// TLS 1.2 and 1.3, forward secrecy and authenticated encryption only, X25519MLKEM768 for who has it.
@@ -45,6 +46,7 @@ pub(super) enum NoSite {
 pub(super) struct Building<'a> {
     pub(super) client: &'a Client,
     pub(super) tickets: &'a TicketSecrets,
+    pub(super) staples: &'a Staples,
     pub(super) sign_timeout: Duration,
     pub(super) metrics: &'a EdgeMetrics,
     pub(super) now: UnixTime,
@@ -172,8 +174,8 @@ pub(super) fn policy() -> Result<Policy, Error> {
 fn chain(file: &CertificateFile, with: &Building<'_>) -> Result<CertificateChain<'static>, Error> {
     let mut builder = cert_chain::Builder::new()?;
     builder.load_public_pem(&file.pem)?;
-    if let Some(staple) = file.staple.as_ref().filter(|staple| staple.counts(with.now)) {
-        builder.set_ocsp_data(&staple.der)?;
+    if let Some(staple) = with.staples.of(file, with.now) {
+        builder.set_ocsp_data(&staple)?;
     }
     let key = with.client.key(&file.spki);
     let key = key.ok_or_else(|| Error::application("the key service signs with no such key".into()))?;

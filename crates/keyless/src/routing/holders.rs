@@ -1,6 +1,6 @@
 //! The nodes that can use some keys, and which of them are the nearest.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,7 @@ use super::{Member, NodeId, TRIES_MAX};
 /// The nodes that can use some keys: those of one policy share them.
 #[derive(Debug, Default)]
 pub struct Holders {
+    /// In order.
     nodes: RwLock<Vec<NodeId>>,
     /// Those that are connected to.
     peers: RwLock<Arc<[Arc<Peer>]>>,
@@ -23,8 +24,15 @@ pub struct Holders {
 const LACKING_FOR: Duration = Duration::from_secs(1);
 
 impl Holders {
-    pub(super) fn change(&self, nodes: Vec<NodeId>) {
+    pub(super) fn change(&self, mut nodes: Vec<NodeId>) {
+        nodes.sort_unstable();
         *self.nodes.write() = nodes;
+    }
+
+    /// Whether one of these can use the keys.
+    pub(super) fn has_any(&self, nodes: &HashSet<NodeId>) -> bool {
+        let own = self.nodes.read();
+        nodes.iter().any(|node| own.binary_search(node).is_ok())
     }
 
     /// Those of all nodes that live.

@@ -2,7 +2,7 @@
 //! connections to each site however many nodes are there, a site's load is spread over all of its nodes, and who goes is
 //! replaced by whoever comes next in the same order (rendezvous hashing).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Weak};
 
@@ -42,21 +42,28 @@ impl Links {
         self.holders.push(Arc::downgrade(holders));
     }
 
-    /// Other members: everything is looked at again. A node that is the same as before keeps its connection.
+    /// Other members, of which these came, changed or went. What they hold is looked at again; all else keeps its connections.
     pub(super) fn renew(
         &mut self,
         own: NodeId,
         members: &HashMap<NodeId, Member>,
+        changed: &HashSet<NodeId>,
         mut begin: impl FnMut(&Member) -> Arc<Peer>,
     ) {
-        let mut before = std::mem::take(&mut self.peers);
-        before.retain(|id, link| members.get(id) == Some(link.peer.member()));
-        before.values_mut().for_each(|link| link.wanted = 0);
-        self.peers = before;
+        // For whose sake there were connections that nobody asks by any more is not known: all are counted anew.
+        let is_any_gone = self.holders.iter().any(|holders| holders.strong_count() == 0);
+        self.peers.retain(|id, _| !changed.contains(id));
+        if is_any_gone {
+            self.peers.values_mut().for_each(|link| link.wanted = 0);
+        }
         let mut living = Vec::new();
         self.holders.retain(|holders| holders.upgrade().map(|holders| living.push(holders)).is_some());
         for holders in living {
-            holders.set_linked(Arc::default());
+            if is_any_gone {
+                holders.set_linked(Arc::default());
+            } else if !holders.has_any(changed) {
+                continue;
+            }
             self.link(own, &holders, members, &mut begin);
         }
         self.peers.retain(|_, link| link.wanted > 0);
@@ -81,7 +88,8 @@ impl Links {
         holders.set_linked(linked.into());
         for peer in before.iter() {
             let id = peer.member().id;
-            if let Some(link) = self.peers.get_mut(&id) {
+            // A node that changed has another link by now.
+            if let Some(link) = self.peers.get_mut(&id).filter(|link| Arc::ptr_eq(&link.peer, peer)) {
                 link.wanted -= 1;
                 if link.wanted == 0 {
                     self.peers.remove(&id);
@@ -114,8 +122,10 @@ fn rank(own: NodeId, other: NodeId) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
+    use proptest::prelude::*;
+    use tokio_util::sync::CancellationToken;
 
+    use super::super::RoutingMetrics;
     use super::*;
 
     fn member(number: u32, site: u32) -> Member {
@@ -161,6 +171,55 @@ mod tests {
             let after = ids(&chosen(own, rest));
             assert_eq!(after.len(), before.len());
             assert_eq!(before.difference(&after).collect::<Vec<_>>(), [gone]);
+        }
+    }
+
+    /// What is connected to is what a look at everything would choose, whatever came, changed and went before.
+    fn is_as_chosen(links: &Links, own: NodeId, holders: &[Arc<Holders>], members: &HashMap<NodeId, Member>) {
+        let mut all = HashSet::new();
+        for holders in holders {
+            let linked: HashSet<NodeId> = holders.linked().iter().map(|peer| peer.member().id).collect();
+            assert_eq!(linked, ids(&chosen(own, holders.living(members))));
+            for peer in holders.linked().iter() {
+                assert_eq!(Some(peer.member()), members.get(&peer.member().id), "as it is stated now");
+                assert!(links.peers.get(&peer.member().id).is_some_and(|link| Arc::ptr_eq(&link.peer, peer)));
+            }
+            all.extend(linked);
+        }
+        assert_eq!(links.peers.keys().copied().collect::<HashSet<_>>(), all, "and nobody for no one's sake");
+    }
+
+    proptest! {
+        #[test]
+        fn what_changed_alone_is_looked_at(
+            held in proptest::collection::vec(proptest::collection::vec(0..40_u32, 0..30), 1..6),
+            steps in proptest::collection::vec((0..40_u32, 0..4_u8), 1..30),
+        ) {
+            let (mut links, mut members) = (Links::default(), HashMap::new());
+            let own = member(1_000, 99).id;
+            let begin = |member: &Member| {
+                let metrics = RoutingMetrics::default().of(&member.site);
+                Arc::new(Peer::new(member.clone(), metrics, CancellationToken::new(), Arc::default()))
+            };
+            let mut holders = Vec::new();
+            for numbers in held {
+                let one = Arc::new(Holders::default());
+                one.change(numbers.iter().map(|number| member(*number, 0).id).collect());
+                links.link(own, &one, &members, begin);
+                links.add(&one);
+                holders.push(one);
+            }
+            for (number, what) in steps {
+                let other = member(number, number / 10);
+                match what {
+                    0 => drop(members.remove(&other.id)),
+                    1 if holders.len() > 1 => drop(holders.pop()),
+                    2 => drop(members.insert(other.id, Member { address: "127.0.0.2:1".to_owned(), ..other.clone() })),
+                    _ => drop(members.insert(other.id, other.clone())),
+                }
+                links.renew(own, &members, &HashSet::from([other.id]), begin);
+                is_as_chosen(&links, own, &holders, &members);
+            }
         }
     }
 }

@@ -13,7 +13,7 @@ mod links;
 mod metrics;
 mod peer;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -194,7 +194,8 @@ impl Router {
         let others = members.into_iter().filter(|member| member.id != inner.own);
         let members: HashMap<NodeId, Member> = others.map(|member| (member.id, member)).collect();
         let mut links = inner.links.lock();
-        links.renew(inner.own, &members, |member| self.begin(member));
+        let changed = difference(&inner.members.read(), &members);
+        links.renew(inner.own, &members, &changed, |member| self.begin(member));
         *inner.members.write() = members;
         inner.changed.notify_waiters();
     }
@@ -269,6 +270,15 @@ impl Router {
         self.0.tracker.close();
         self.0.tracker.wait().await;
     }
+}
+
+/// Who came, changed or went.
+fn difference(before: &HashMap<NodeId, Member>, now: &HashMap<NodeId, Member>) -> HashSet<NodeId> {
+    let others = |of: &HashMap<NodeId, Member>, than: &HashMap<NodeId, Member>| {
+        let others = of.iter().filter(|(id, member)| than.get(id) != Some(member));
+        others.map(|(id, _)| *id).collect::<Vec<_>>()
+    };
+    others(before, now).into_iter().chain(others(now, before)).collect()
 }
 
 /// What a URI of a certificate says of a node.

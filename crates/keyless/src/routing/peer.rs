@@ -16,11 +16,20 @@ use super::latency::{Latency, smoothed};
 use super::metrics::SiteMetrics;
 use crate::native::proto::SignRequest;
 use crate::server::STREAM_MAX;
+use crate::stage::Cost;
+use crate::{ELSEWHERE_PER_KEY_MAX, tenant};
 
-/// Requests under way to one node: as many as it takes of one stream.
+/// Requests under way to one node, 2 KB each here and 1 KB there: as many as it takes of one stream.
 pub const IN_FLIGHT_MAX: usize = STREAM_MAX;
-/// Of one tenant: at 100 ms 20,000 a second, and the same is left for the others.
+/// Of one tenant: at 100 ms 40,960 a second, and the same is left for the others. What is asked for is half of that, for
+/// replies are late when there is much to do, and then more are under way for the same rate.
 pub const TENANT_IN_FLIGHT_MAX: usize = IN_FLIGHT_MAX / 2;
+// One tenant with one key gets as far as that: its other bounds, here and there, are no narrower.
+const _: () = assert!(
+    TENANT_IN_FLIGHT_MAX <= ELSEWHERE_PER_KEY_MAX
+        && TENANT_IN_FLIGHT_MAX <= tenant::IN_FLIGHT_MAX
+        && TENANT_IN_FLIGHT_MAX <= Cost::Light.waiting_max()
+);
 /// Before a node that owes an answer is asked after the others: at least, and at most, which is more than between two pings.
 const SUSPECT_MIN: Duration = Duration::from_millis(250);
 const SUSPECT_MAX: Duration = Duration::from_millis(1_500);

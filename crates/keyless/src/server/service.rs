@@ -35,8 +35,8 @@ pub const BATCH_MAX: usize = 256;
 pub const INPUT_MAX: usize = 65_532;
 /// Octets of what is sealed, so that it can be unsealed.
 const SEALED_MAX: usize = INPUT_MAX - keys::TICKET_OVERHEAD;
-/// Requests of one stream under way, replies that are not read yet among them: some 1 KB each.
-pub const STREAM_MAX: usize = 4_096;
+/// Requests of one stream under way, replies that are not read yet among them: some 1 KB each, 8 MB.
+pub const STREAM_MAX: usize = 8_192;
 /// Keys of a page, unless it is said otherwise and at most.
 const PAGE: usize = 100;
 const PAGE_MAX: usize = 1_000;

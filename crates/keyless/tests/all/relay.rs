@@ -3,8 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -67,7 +66,12 @@ async fn connect(near: TcpStream, target: SocketAddr, delay: Duration, way: watc
 }
 
 /// Everything that comes goes on so much later.
-async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, delay: Duration, way: watch::Receiver<Way>) {
+pub(crate) async fn carry(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    delay: Duration,
+    way: watch::Receiver<Way>,
+) {
     let (send, mut chunks) = mpsc::channel::<(Instant, Vec<u8>)>(ON_THE_WAY);
     let read = async {
         let mut buffer = vec![0; 64 << 10];

@@ -463,9 +463,9 @@ async fn a_tenant_whose_keys_are_slow_leaves_half_of_the_way_to_the_others() {
     world.front.keys.put_sources("routed", vec![route(&*slow), route(&fast), route(&other)]);
     let client = world.front.client();
     // One call each: what a connection may have under way is less than this.
-    let clients: Vec<Client> = (0..3).map(|_| world.front.client()).collect();
+    let clients: Vec<Client> = (0..5).map(|_| world.front.client()).collect();
     let many = join_all((0..TENANT_IN_FLIGHT_MAX).map(|at| {
-        let client = &clients[at % 3];
+        let client = &clients[at % 5];
         client.sign(request(0, &*slow, EC, &[1; 32]), patient())
     }));
     let full = async {

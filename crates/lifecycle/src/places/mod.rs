@@ -1,7 +1,7 @@
 //! Places where private keys may be, as the control plane sees them: sites with their attributes, the key service nodes
 //! at them, and who of them is there.
 //!
-//! A node joins by a token that is used once, and says every half second that it is there. What the others are told of it
+//! A node joins by a token that is used once, and says every quarter of a second that it is there. What the others are told of it
 //! is a [`Statement`](keyless::places::Statement), signed here: its site's attributes and those of its token, never what
 //! it says of itself. [`work`] is what nodes and the control plane say to each other.
 
@@ -45,9 +45,17 @@ pub const SITES_MAX: i64 = 1_000;
 /// Nodes that are not retired at most: every server and every node holds the statements of all, 3 KB each.
 pub const NODES_MAX: i64 = 10_000;
 /// A node says this often that it is there.
-pub const BEAT_EVERY: Duration = Duration::from_millis(500);
-/// How long it is believed: two beats may be lost.
-pub const LEASE: Duration = Duration::from_millis(1_500);
+pub const BEAT_EVERY: Duration = Duration::from_millis(250);
+/// How long it is believed: three beats may be lost, or one come 800 ms late. Called gone by mistake, it comes back with its next
+/// beat; meanwhile the others ask other nodes, and connect to it anew.
+pub const LEASE: Duration = Duration::from_millis(1_100);
+/// Within which all are told that a node is gone, from its death: its lease, the round that finds it over, that in which
+/// another server reads so, and the beat that is answered so. What is left is for statements and for the way.
+const TOLD_WITHIN: Duration = Duration::from_secs(2);
+const _: () = assert!(
+    LEASE.as_millis() + 2 * round::ROUND.as_millis() + BEAT_EVERY.as_millis() + 100 < TOLD_WITHIN.as_millis()
+);
+const _: () = assert!(LEASE.as_millis() > 4 * BEAT_EVERY.as_millis(), "three beats may be lost");
 
 /// Why something about sites or nodes was not done.
 #[derive(Debug, thiserror::Error)]

@@ -12,7 +12,9 @@ use super::{LEASE, PlaceError, Places};
 use crate::joining::TOKENS_KEPT_US;
 
 /// Between two rounds: a few statements, however many nodes.
-const ROUND: Duration = Duration::from_millis(250);
+pub(super) const ROUND: Duration = Duration::from_millis(250);
+/// A round so long after the last one was late, and so are beats that came meanwhile: they are heard before the next.
+const LATE: Duration = Duration::from_millis(2 * ROUND.as_millis() as u64);
 /// Every so many of them while there is no node: another server may have made one.
 const IDLE_ROUNDS: u32 = 8;
 /// How often tokens long expired are removed.
@@ -28,6 +30,8 @@ const LOOK_WRAPS: usize = 10_000;
 pub(super) struct Steadiness {
     since_us: i64,
     last_us: i64,
+    /// The last round was late, and called nobody gone: the next one does, late or not.
+    was_passed_over: bool,
 }
 
 impl Steadiness {
@@ -37,8 +41,10 @@ impl Steadiness {
         if !(self.last_us..self.last_us + lease).contains(&now_us) {
             self.since_us = now_us;
         }
+        let is_late = now_us - self.last_us >= LATE.as_micros() as i64;
+        self.was_passed_over = is_late && !self.was_passed_over;
         self.last_us = now_us;
-        now_us - self.since_us >= lease
+        now_us - self.since_us >= lease && !self.was_passed_over
     }
 }
 
@@ -73,9 +79,11 @@ impl Places {
 
     /// What failed. Without a key that signs, it is still looked at who came and went.
     async fn round(&self) -> Vec<PlaceError> {
-        // Where beats are not written, leases are over that are none: nobody is called gone by them.
+        // Where beats are not written, leases are over that are none: nobody is called gone by them. Nor by what passed while
+        // they were written: beats that came meanwhile are not.
+        let now = self.now_us();
         let told = match self.write_beats().await {
-            Ok(()) => self.tell().await,
+            Ok(()) => self.tell(now).await,
             failed => failed,
         };
         let (signed, looked) = (self.sign_due().await, self.look().await);
@@ -105,9 +113,8 @@ impl Places {
         written
     }
 
-    /// Tells of those who came, and of those who are gone as far as this server can say.
-    async fn tell(&self) -> Result<(), StoreError> {
-        let now = self.now_us();
+    /// Tells of those who came, and of those who were gone by `now`, as far as this server can say.
+    async fn tell(&self, now: i64) -> Result<(), StoreError> {
         let steady = self.0.steadiness.lock().round(now);
         let mut flips = self.store().node_flips(now).await?;
         flips.retain(|(_, present)| *present || steady);
@@ -156,18 +163,39 @@ impl Places {
 mod tests {
     use super::*;
 
+    const SECOND: i64 = 1_000_000;
+    const BEGIN: i64 = 1_000 * SECOND;
+    const LEASE_US: i64 = LEASE.as_micros() as i64;
+
+    /// Rounds in time, from one to another; the last one's word.
+    fn rounds(steadiness: &mut Steadiness, from: i64, to: i64) -> bool {
+        let every = ROUND.as_micros() as usize;
+        (from..=to).step_by(every).map(|at| steadiness.round(at)).last().unwrap()
+    }
+
     #[test]
     fn after_a_gap_nobody_is_gone_before_having_had_a_lease_to_be_heard() {
-        const SECOND: i64 = 1_000_000;
         let mut steadiness = Steadiness::default();
-        let begin = 1_000 * SECOND;
-        assert!(!steadiness.round(begin), "just started");
-        assert!(!steadiness.round(begin + SECOND));
-        assert!(steadiness.round(begin + 2 * SECOND));
-        assert!(steadiness.round(begin + 3 * SECOND));
-        assert!(!steadiness.round(begin + 9 * SECOND), "it was stopped");
-        assert!(!steadiness.round(begin + 10 * SECOND));
-        assert!(steadiness.round(begin + 11 * SECOND));
-        assert!(!steadiness.round(begin), "a clock set back");
+        assert!(!steadiness.round(BEGIN), "just started");
+        assert!(!rounds(&mut steadiness, BEGIN, BEGIN + LEASE_US - 1));
+        assert!(rounds(&mut steadiness, BEGIN + LEASE_US, BEGIN + 3 * SECOND));
+        let again = BEGIN + 9 * SECOND;
+        assert!(!rounds(&mut steadiness, again, again + LEASE_US - 1), "it was stopped");
+        assert!(rounds(&mut steadiness, again + LEASE_US, again + 2 * SECOND));
+        assert!(!steadiness.round(BEGIN), "a clock set back");
+    }
+
+    #[test]
+    fn a_late_round_calls_nobody_gone_and_the_next_one_does() {
+        let (late, every) = (LATE.as_micros() as i64, ROUND.as_micros() as i64);
+        let mut steadiness = Steadiness::default();
+        assert!(rounds(&mut steadiness, BEGIN, BEGIN + 3 * SECOND));
+        assert!(steadiness.round(BEGIN + 3 * SECOND + late - 1), "a little late");
+        let at = BEGIN + 3 * SECOND + 2 * late;
+        assert!(!steadiness.round(at), "what came meanwhile may not have been heard");
+        assert!(steadiness.round(at + every));
+        // Where all rounds take long, every second one counts.
+        assert!(!steadiness.round(at + every + late));
+        assert!(steadiness.round(at + every + 2 * late));
     }
 }

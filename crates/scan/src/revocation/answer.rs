@@ -1,6 +1,6 @@
 //! What an OCSP response, stapled or asked for, says of a certificate (RFC 6960 section 3.2).
 
-use x509::ocsp::{BasicResponse, ResponderError, ResponseError, Status};
+use x509::ocsp::{NoAnswer, ResponderError, ResponseError, Status, checked};
 use x509::{Certificate, UnixTime};
 
 use super::list::SKEW;
@@ -24,15 +24,13 @@ impl Answer {
         issuer: &Certificate,
         now: UnixTime,
     ) -> Result<Self, Cause> {
-        let response = BasicResponse::parse(der).map_err(|error| match error {
-            ResponseError::Malformed(_) => Cause::Malformed(error.to_string()),
-            ResponseError::NoAnswer(code) => Cause::NoAnswer(code),
-        })?;
-        let about = response.about(issuer, &certificate.serial).ok_or(Cause::OtherCertificate)?;
-        response.authorized_by(issuer, now).map_err(|error| match error {
-            ResponderError::NotAuthorized => Cause::NotAuthorized,
-            ResponderError::BadSignature => Cause::BadSignature,
-            ResponderError::Unsupported(why) => Cause::Unverifiable(why),
+        let about = checked(der, certificate, issuer, now).map_err(|error| match error {
+            NoAnswer::Response(ResponseError::Malformed(_)) => Cause::Malformed(error.to_string()),
+            NoAnswer::Response(ResponseError::NoAnswer(code)) => Cause::NoAnswer(code),
+            NoAnswer::OtherCertificate => Cause::OtherCertificate,
+            NoAnswer::Responder(ResponderError::NotAuthorized) => Cause::NotAuthorized,
+            NoAnswer::Responder(ResponderError::BadSignature) => Cause::BadSignature,
+            NoAnswer::Responder(ResponderError::Unsupported(why)) => Cause::Unverifiable(why),
         })?;
         let until = about.next_update.unwrap_or_else(|| about.this_update.plus(SKEW));
         let answer = Self { status: about.status, this_update: about.this_update, until };

@@ -4,8 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use flight::{Failed, Fresh};
 use http::StatusCode;
 use outbound::Deadline;
@@ -172,9 +170,7 @@ async fn asked(
 ) -> Result<Answer, Cause> {
     // SHA-1 names the issuer here and protects nothing; it is what all responders know (RFC 9654 section 2.1).
     let id = CertificateId::of(issuer, certificate.serial.clone(), OcspHash::Sha1);
-    let request = Request { certificates: vec![id], nonce: None }.encode();
-    let path = STANDARD.encode(request).replace('+', "%2B").replace('/', "%2F").replace('=', "%3D");
-    let asked = format!("{}/{path}", url.trim_end_matches('/'));
+    let asked = Request { certificates: vec![id], nonce: None }.get_url(url);
     let reply = {
         let _room = inner.room.small.acquire().await;
         get(inner, &asked, &[], RESPONSE_MAX, SMALL_LIMIT, Follow::Nothing).await?

@@ -3,11 +3,13 @@
 
 mod basic;
 mod build;
+mod checked;
 mod request;
 mod response;
 
 pub use basic::{BasicResponse, ResponderError, ResponseError, SingleAnswer};
 pub use build::{Answer, basic_response, error_response, tbs_response};
+pub use checked::{NoAnswer, checked};
 pub use request::{CertificateId, OcspHash, Request};
 pub use response::{Outcome, Responder, Response, parse_response};
 

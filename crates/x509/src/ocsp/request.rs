@@ -4,6 +4,7 @@ use aws_lc_rs::digest::{self, digest};
 
 use crate::build::identifier;
 use crate::der::{self, DerError, Reader, Writer, tag};
+use crate::pem::base64;
 use crate::{Certificate, SerialNumber, extension, oid};
 
 /// The hash a request names the issuer by.
@@ -162,6 +163,13 @@ impl Request {
         };
         tbs.end()?;
         Ok(Self { certificates, nonce })
+    }
+
+    /// Where to ask this by GET of the responder at `url` (RFC 6960 appendix A.1).
+    #[must_use]
+    pub fn get_url(&self, url: &str) -> String {
+        let text = base64(&self.encode()).replace('+', "%2B").replace('/', "%2F").replace('=', "%3D");
+        format!("{}/{text}", url.trim_end_matches('/'))
     }
 
     /// The DER OCSPRequest, unsigned.

@@ -119,6 +119,9 @@ pub enum PolicyError {
         /// Why not.
         why: String,
     },
+    /// Who satisfies what was not looked at to the end.
+    #[error("the look at who satisfies which policies was broken off")]
+    Stopped,
     /// The cryptographic library.
     #[error("no pair can be made: {0}")]
     Pair(SealedError),

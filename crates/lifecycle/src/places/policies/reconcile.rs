@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use ::keys::sealed::{KemPublic, PolicyKey, SealedError, WrapContext};
 use futures_util::FutureExt;
+use keyless::places::Classes;
 use store::PAGE_ROWS_MAX;
 use store::places::{GenerationRow, NewWrap, PlacedNode, PolicyRow, WrapKey};
 use uuid::Uuid;
@@ -46,7 +47,9 @@ struct Scene {
     /// By identity, the order of the database.
     nodes: Vec<PlacedNode>,
     /// Numbers within `nodes` of those that satisfy a policy, in their order.
-    satisfying: HashMap<Uuid, Vec<usize>>,
+    satisfying: HashMap<Uuid, Vec<u32>>,
+    /// The same for the same policies, generations and nodes.
+    fingerprint: u64,
 }
 
 impl KeyPolicies {
@@ -71,7 +74,7 @@ impl KeyPolicies {
         // Before all else: what comes meanwhile is another pass's.
         let change = self.store().last_key_change().await?;
         let scene = self.scene().await?;
-        let seen = scene.fingerprint();
+        let seen = scene.fingerprint;
         let is_over = passes.walked.is_none_or(|walked| walked.elapsed() >= WALK_EVERY);
         passes.change = change;
         if passes.seen == Some(seen) && !is_over {
@@ -100,13 +103,9 @@ impl KeyPolicies {
             generations.extend(page.into_iter().map(|row| ((row.policy, row.generation), row)));
         }
         let nodes = self.placed_nodes().await?;
-        let attributes: Vec<_> = nodes.iter().map(attributes_of).collect();
-        let satisfying = policies.into_iter().map(|policy| {
-            let formula = stored_formula(&policy.formula);
-            let fits = |at: &usize| formula.as_ref().is_some_and(|it| it.satisfied_by(&attributes[*at]));
-            (policy.id, (0..nodes.len()).filter(fits).collect())
-        });
-        Ok(Scene { generations, satisfying: satisfying.collect(), nodes })
+        // Thousands of policies and nodes are a processor's work, too.
+        let scene = tokio::task::spawn_blocking(move || Scene::of(&policies, generations, nodes));
+        scene.await.map_err(|_| PolicyError::Stopped)
     }
 
     async fn all_policies(&self) -> Result<Vec<PolicyRow>, PolicyError> {
@@ -228,6 +227,22 @@ impl KeyPolicies {
 }
 
 impl Scene {
+    fn of(
+        policies: &[PolicyRow],
+        generations: BTreeMap<(Uuid, u32), GenerationRow>,
+        nodes: Vec<PlacedNode>,
+    ) -> Self {
+        let classes = Classes::of(nodes.iter().map(attributes_of));
+        let who = |policy: &PolicyRow| {
+            let formula = stored_formula(&policy.formula);
+            (policy.id, formula.map(|formula| classes.satisfying(&formula)).unwrap_or_default())
+        };
+        let satisfying = policies.iter().map(who).collect();
+        let mut scene = Self { generations, nodes, satisfying, fingerprint: 0 };
+        scene.fingerprint = scene.fingerprint();
+        scene
+    }
+
     fn generation(&self, key: &WrapKey) -> Option<&GenerationRow> {
         self.generations.get(&(key.policy, key.generation))
     }
@@ -237,13 +252,13 @@ impl Scene {
         self.generations.keys().flat_map(|(policy, generation)| {
             let nodes = self.satisfying.get(policy).map(Vec::as_slice).unwrap_or_default();
             nodes.iter().map(|at| {
-                let node = self.nodes[*at].id;
-                (WrapKey { policy: *policy, generation: *generation, node }, *at)
+                let at = *at as usize;
+                let node = self.nodes[at].id;
+                (WrapKey { policy: *policy, generation: *generation, node }, at)
             })
         })
     }
 
-    /// The same for the same policies, generations and nodes.
     fn fingerprint(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         for key in self.wanted() {

@@ -48,7 +48,7 @@ impl From<PolicyError> for Problem {
             | PolicyError::HasKeys(_)
             | PolicyError::Rotating
             | PolicyError::Full { .. } => Self::conflict(error),
-            PolicyError::Seed { .. } | PolicyError::Pair(_) => Self::internal(error),
+            PolicyError::Seed { .. } | PolicyError::Pair(_) | PolicyError::Stopped => Self::internal(error),
             PolicyError::Store(error) => error.into(),
         }
     }

@@ -1,0 +1,188 @@
+//! OCSP responses that the terminator fetches, by a responder that `openssl ocsp` answers for.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use super::P256;
+use super::upstream::hello;
+use super::world::{Edge, World, sum};
+use crate::key_service::until;
+use crate::world::{describe, run};
+
+/// A responder for one CA. It answers as its `index` says, signed by `signer`; without a file `up`, by 503.
+struct Responder {
+    url: String,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Responder {
+    fn new(folder: PathBuf) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/ocsp", listener.local_addr().unwrap());
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&asked);
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                answer(&stream.unwrap(), &folder);
+                count.fetch_add(1, Relaxed);
+            }
+        });
+        Self { url, asked }
+    }
+}
+
+/// `GET /ocsp/BASE64` (RFC 6960 appendix A.1).
+fn answer(mut stream: &TcpStream, folder: &Path) {
+    let mut lines = BufReader::new(stream).lines();
+    let first = lines.next().unwrap().unwrap();
+    while !lines.next().unwrap().unwrap().is_empty() {}
+    let path = first.strip_prefix("GET /ocsp/").unwrap().split(' ').next().unwrap();
+    let text = path.replace("%2B", "+").replace("%2F", "/").replace("%3D", "=");
+    if !folder.join("up").exists() {
+        let away = b"HTTP/1.1 503 Away\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+        return stream.write_all(away).unwrap();
+    }
+    std::fs::write(folder.join("asked.txt"), text).unwrap();
+    openssl(folder, "base64 -d -A -in asked.txt -out asked.der");
+    openssl(
+        folder,
+        "ocsp -index index -CA ca.pem -rsigner signer.pem -rkey signer.key -reqin asked.der -respout said.der -ndays 1",
+    );
+    let said = std::fs::read(folder.join("said.der")).unwrap();
+    let head = format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", said.len());
+    stream.write_all(&[head.as_bytes(), &said].concat()).unwrap();
+}
+
+fn openssl(folder: &Path, arguments: &str) {
+    let output = run(Command::new("openssl").current_dir(folder).args(arguments.split_whitespace()));
+    assert!(output.status.success(), "{arguments}: {}", describe(&output));
+}
+
+/// `a.example`, must-staple, with its issuer, and the responder that it names.
+fn world() -> (World, Responder) {
+    let mut world = World::new(&[("a", P256, "DNS:a.example")]);
+    let folder = world.place.folder.path().to_owned();
+    let responder = Responder::new(folder.clone());
+    openssl(
+        &folder,
+        &format!(
+            "req -x509 -key keys/a.key -out leaf.pem -subj /CN=a -CA ca.pem -CAkey ca.key -set_serial 0x1234 \
+             -addext subjectAltName=DNS:a.example -addext basicConstraints=critical,CA:FALSE \
+             -addext tlsfeature=status_request -addext authorityInfoAccess=OCSP;URI:{}",
+            responder.url
+        ),
+    );
+    let chain =
+        [std::fs::read(folder.join("leaf.pem")).unwrap(), std::fs::read(folder.join("ca.pem")).unwrap()];
+    world.put("certs/a.pem", &chain.concat());
+    put_status(&world, "V\t350101000000Z\t\t1234\tunknown\t/CN=a\n");
+    put_signer(&world, "ca");
+    world.serve(&[]);
+    (world, responder)
+}
+
+fn put_status(world: &World, line: &str) {
+    world.put("index", line.as_bytes());
+}
+
+fn put_signer(world: &World, name: &str) {
+    for ending in ["pem", "key"] {
+        let octets = std::fs::read(world.place.path(&format!("{name}.{ending}"))).unwrap();
+        world.put(&format!("signer.{ending}"), &octets);
+    }
+}
+
+fn start(world: &World) -> Edge {
+    world.edge(&["--upstream", &hello()])
+}
+
+fn is_stapled(world: &World, edge: &Edge) -> bool {
+    let said = world.s_client(edge, "-servername a.example -status", "");
+    assert!(said.contains("BEGIN CERTIFICATE"), "it is presented in any case: {said}");
+    said.contains("Cert Status: good")
+}
+
+fn fetched(edge: &Edge, outcome: &str) -> f64 {
+    sum(&edge.figures(), "bulla_intercept_edge_staple_fetches_total", outcome)
+}
+
+fn bare(edge: &Edge) -> f64 {
+    sum(&edge.figures(), "bulla_intercept_edge_bare_must_staple_certificates ", "")
+}
+
+#[test]
+fn staples_are_fetched_kept_and_held_to_the_rules() {
+    let (world, responder) = world();
+    let kept =
+        || std::fs::read_dir(world.place.path("data/edge-staples")).unwrap().next().unwrap().unwrap().path();
+
+    // The responder is away: the chain is presented, and that it asks for a staple is told.
+    let edge = start(&world);
+    until("the responder was asked", || fetched(&edge, "unanswered") == 1.0);
+    assert!(!is_stapled(&world, &edge));
+    assert_eq!(bare(&edge), 1.0);
+    assert_eq!(edge.stop(), Some(0));
+
+    // It is there.
+    world.put("up", b"");
+    let edge = start(&world);
+    until("it is stapled", || is_stapled(&world, &edge));
+    until("nothing is missing", || bare(&edge) == 0.0);
+    let said = world.s_client(&edge, "-servername a.example -status -tls1_2", "");
+    assert!(said.contains("Cert Status: good"), "{said}");
+    assert_eq!(fetched(&edge, "read"), 1.0, "once, however many handshakes");
+    until("it is kept", || {
+        world.place.path("data/edge-staples").exists() && kept().extension().unwrap() == "ocsp"
+    });
+    assert_eq!(edge.stop(), Some(0));
+
+    // What is kept needs no responder.
+    std::fs::remove_file(world.place.path("up")).unwrap();
+    let asked = responder.asked.load(Relaxed);
+    let edge = start(&world);
+    assert!(is_stapled(&world, &edge), "with the first handshake");
+    assert_eq!(edge.stop(), Some(0));
+    assert_eq!(responder.asked.load(Relaxed), asked, "it is not yet time");
+
+    // Nor is it used when it is off, or is not what it was.
+    world.configure("[edge]\nfetch_staples = false\n");
+    let edge = world.edge(&["--upstream", &hello(), "--config", "edge.toml"]);
+    assert!(!is_stapled(&world, &edge));
+    assert_eq!(edge.stop(), Some(0));
+    let mut octets = std::fs::read(kept()).unwrap();
+    // The last digit of a time that is signed (GeneralizedTime, 15 octets).
+    let time = octets.windows(2).position(|two| two == [0x18, 0x0f]).unwrap();
+    octets[time + 15] ^= 1;
+    std::fs::write(kept(), octets).unwrap();
+    let edge = start(&world);
+    until("another is asked for", || fetched(&edge, "unanswered") == 1.0);
+    assert!(!is_stapled(&world, &edge));
+    assert_eq!(edge.stop(), Some(0));
+}
+
+#[test]
+fn what_a_responder_may_not_say_is_not_stapled() {
+    let (world, _responder) = world();
+    world.put("up", b"");
+    // Somebody else's signature.
+    world.place.openssl(
+        "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout other.key -out other.pem -subj /CN=ca",
+    );
+    put_signer(&world, "other");
+    let edge = start(&world);
+    until("its answer does not count", || fetched(&edge, "unusable") == 1.0);
+    assert!(!is_stapled(&world, &edge));
+    assert_eq!(edge.stop(), Some(0));
+    // The truth, which is no better.
+    put_signer(&world, "ca");
+    put_status(&world, "R\t350101000000Z\t240101000000Z\t1234\tunknown\t/CN=a\n");
+    let edge = start(&world);
+    until("it is found revoked", || fetched(&edge, "revoked") == 1.0);
+    assert!(!is_stapled(&world, &edge));
+    assert_eq!(bare(&edge), 1.0);
+    assert_eq!(edge.stop(), Some(0));
+}
