@@ -503,12 +503,14 @@ fn variable_of(key: &str) -> String {
 fn key_of(variable: &str) -> Outcome<Option<(&'static str, Kind)>> {
     /// Holds a secret, so it is no key of the file.
     const TOKEN: &str = "BULLA_CLIENT_TOKEN";
+    /// Where `libbulla_pkcs11.so` finds its settings, in the environment of the terminator that loads it.
+    const MODULE_CONFIG: &str = "BULLA_PKCS11_CONFIG";
     let ours = |section: &str| {
         KEYS.iter()
             .any(|(key, ..)| key.split('.').next().is_some_and(|own| own.eq_ignore_ascii_case(section)))
     };
     let section = variable.strip_prefix("BULLA_").and_then(|rest| rest.split_once('_'));
-    if variable == TOKEN || !section.is_some_and(|(section, _)| ours(section)) {
+    if [TOKEN, MODULE_CONFIG].contains(&variable) || !section.is_some_and(|(section, _)| ours(section)) {
         return Ok(None);
     }
     match KEYS.iter().find(|(key, _, _)| variable_of(key) == variable) {

@@ -96,7 +96,7 @@ pub(crate) async fn run(args: &ProxyArgs, global: &Global) -> Outcome<Exit> {
     if let Some(listener) = figures_listener("proxy", &settings.metrics_listen).await? {
         let all = server::metrics::Metrics::default();
         all.register(|registry| metrics.register(registry));
-        background.spawn(server::listen::serve_figures(listener, all, stop.clone()));
+        background.spawn(server::listen::serve_figures(listener, all, None, stop.clone()));
     }
     eprintln!("the proxy is at http://{}", running.address);
     eprintln!("clients have to trust its authority: {}", made.certificate.display());

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
 use keys::{Misfit, Scheme, SignError};
-use x509::SpkiHash;
 
 use super::Shared;
 use super::entry::{Entry, Failure};
