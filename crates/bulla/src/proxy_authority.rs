@@ -36,7 +36,20 @@ pub(crate) fn of(settings: &ProxySettings) -> Outcome<Made> {
         Problem::usage(format_args!("the proxy's authority in {}: {error}", certificate.display()))
             .hint("give an authority's own certificate first, and its key: --ca-certificate, --ca-key")
     })?;
+    is_in_force(&authority, &certificate)?;
     Ok(Made { authority, certificate })
+}
+
+fn is_in_force(authority: &Authority, file: &Path) -> Outcome<()> {
+    let (own, now) = (authority.certificate(), UnixTime(store::Clock::system().now_seconds()));
+    if (own.not_before..=own.not_after).contains(&now) {
+        return Ok(());
+    }
+    Err(Problem::usage(format_args!(
+        "the proxy's authority in {} has ended, or has not begun",
+        file.display()
+    ))
+    .hint("give one that is in force, --ca-certificate and --ca-key; or check this machine's clock"))
 }
 
 fn in_data_folder() -> Outcome<(PathBuf, PathBuf)> {
@@ -45,8 +58,9 @@ fn in_data_folder() -> Outcome<(PathBuf, PathBuf)> {
     let is_there = |path: &Path| path.try_exists().unwrap_or(true);
     match (is_there(&certificate), is_there(&key)) {
         (true, true) => {}
-        // The key alone is what an interrupted start leaves, which nobody trusts yet.
-        (false, _) => make(&certificate, &key)?,
+        // The key alone is what an interrupted start leaves, or whoever moved the certificate away: clients may trust it, so it
+        // stays, and what is made for it has the same name.
+        (false, is_there) => make(&certificate, &key, is_there)?,
         (true, false) => {
             return Err(Problem::new(Exit::Machine, format_args!("{} is gone", key.display())).hint(format!(
                 "bring it back, or delete {} to have another authority made, which clients have to trust anew",
@@ -57,14 +71,19 @@ fn in_data_folder() -> Outcome<(PathBuf, PathBuf)> {
     Ok((certificate, key))
 }
 
-fn make(certificate: &Path, key: &Path) -> Outcome<()> {
+fn make(certificate: &Path, key: &Path, has_key: bool) -> Outcome<()> {
     let failed = |error: &dyn std::error::Error| {
         Problem::new(Exit::Machine, format_args!("no authority for the proxy: {error}"))
             .hint("give one: --ca-certificate and --ca-key")
     };
-    let own = PrivateKey::generate(KeyType::P256).map_err(|error| failed(&error))?;
+    let own = match has_key {
+        true => PrivateKey::from_file(key).map_err(|error| failed(&error))?,
+        false => PrivateKey::generate(KeyType::P256).map_err(|error| failed(&error))?,
+    };
     let now = UnixTime(store::Clock::system().now_seconds());
     let root = new_root(&own, now).map_err(|error| failed(&error))?;
-    files::put(key, &own.to_pkcs8_pem())?;
+    if !has_key {
+        files::put(key, &own.to_pkcs8_pem())?;
+    }
     files::put(certificate, &x509::pem::encode("CERTIFICATE", &root))
 }

@@ -85,12 +85,13 @@ pub(crate) async fn run(args: &ProxyArgs, global: &Global) -> Outcome<Exit> {
     let grace = Duration::from_secs(settings.stop_s);
     let stop = crate::stop::on_signal_within(grace + GRACE)?;
     let made = proxy_authority::of(&settings)?;
+    let listen = socket("proxy.listen", &settings.listen)?;
+    if !listen.ip().is_loopback() && settings.clients.is_empty() {
+        eprintln!("warning: whoever reaches {listen} may use the proxy");
+        eprintln!("hint: say whose clients may: --client NETWORK, or proxy.clients");
+    }
     let metrics = ProxyMetrics::default();
-    let options = Options {
-        listen: socket("proxy.listen", &settings.listen)?,
-        upstream_roots: upstream_roots(&settings)?,
-        ..settings.options()?
-    };
+    let options = Options { listen, upstream_roots: upstream_roots(&settings)?, ..settings.options()? };
     let running = start(options, made.authority, metrics.clone()).await?;
     let mut background = JoinSet::new();
     if let Some(listener) = figures_listener("proxy", &settings.metrics_listen).await? {

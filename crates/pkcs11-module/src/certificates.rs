@@ -48,6 +48,12 @@ pub(crate) enum BadCertificate {
     Kind,
 }
 
+impl BadCertificate {
+    fn is_denied(&self) -> bool {
+        matches!(self, Self::Io(error) if error.kind() == io::ErrorKind::PermissionDenied)
+    }
+}
+
 impl FileProblem for BadCertificate {
     fn may_heal(&self) -> bool {
         matches!(self, Self::Io(_))
@@ -91,7 +97,7 @@ impl Files {
     }
 
     /// What there is now, ordered by name; files that did not change are not read again. What cannot be read keeps what
-    /// it held, be it `before`, by a process that could; it is told of once.
+    /// it held, be it `before`, by a process that could; it is told of once, unless it was never for this process to read.
     ///
     /// # Errors
     /// What is wrong with a folder; all stays as it was then.
@@ -99,13 +105,23 @@ impl Files {
         let mut all: Vec<Named> = Vec::new();
         for folder in &mut self.folders {
             let look = folder.look().map_err(|error| error.to_string())?;
+            let mut inherited = HashSet::new();
+            if !look.broken.is_empty() {
+                let own: HashSet<&str> = look.held.iter().map(|(file, _)| stem(file)).collect();
+                inherited.extend(before.iter().map(|(name, _)| name.as_str()));
+                inherited.retain(|name| !own.contains(name));
+            }
             for (path, why) in look.broken {
-                report::say(format_args!("no certificate in {}: {why}", path.display()));
+                let file = path.file_name().unwrap_or_default().to_string_lossy();
+                let name = stem(&file);
+                if !(why.is_denied() && inherited.contains(name)) {
+                    report::say(format_args!("no certificate in {}: {why}", path.display()));
+                }
                 if matches!(why, BadCertificate::Io(_)) {
-                    self.unreadable.insert(stem(&path.file_name().unwrap_or_default().to_string_lossy()));
+                    self.unreadable.insert(name.to_owned());
                 }
             }
-            all.extend(look.held.into_iter().map(|(file, known)| (stem(&file), known)));
+            all.extend(look.held.into_iter().map(|(file, known)| (stem(&file).to_owned(), known)));
         }
         let held: HashSet<&String> = all.iter().map(|(name, _)| name).collect();
         self.unreadable.retain(|name| !held.contains(name));
@@ -127,6 +143,6 @@ impl Files {
     }
 }
 
-fn stem(file: &str) -> String {
-    file.strip_suffix(".pem").unwrap_or(file).to_owned()
+fn stem(file: &str) -> &str {
+    file.strip_suffix(".pem").unwrap_or(file)
 }

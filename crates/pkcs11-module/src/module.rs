@@ -12,7 +12,7 @@ use crate::certificates::Files;
 use crate::config::{ConfigError, FILE_VARIABLE, Settings};
 use crate::mechanism::{self, Mechanism, Parameter};
 use crate::objects::{Object, Objects};
-use crate::report::{say, say_seldom};
+use crate::report::{Seldom, say};
 use crate::service::Service;
 use crate::session::{Session, Sessions, Signing, locked};
 
@@ -106,8 +106,9 @@ impl Module {
 
     /// Has certificates count that the files hold now. What cannot be read stays as it was.
     fn look(&self) -> Arc<Objects> {
+        static NOT_LOOKED_AT: Seldom = Seldom::new();
         self.read_files().unwrap_or_else(|why| {
-            say_seldom(why);
+            NOT_LOOKED_AT.say(why);
             self.setup.objects()
         })
     }

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Between two lines about signatures that were not made: a service that is away fails all of them.
+/// Between two lines of a kind: a service that is away fails all signatures.
 const PAUSE_S: u64 = 5;
 
 /// Says it.
@@ -15,13 +15,22 @@ pub(crate) fn say(what: impl Display) {
     let _ = std::io::stderr().write_all(format!("bulla-pkcs11: {what}\n").as_bytes());
 }
 
-/// Says it, unless the like was said within [`PAUSE_S`] seconds. No lock: a fork may come at any time.
-pub(crate) fn say_seldom(what: impl Display) {
-    static SAID_S: AtomicU64 = AtomicU64::new(0);
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let said = SAID_S.load(Ordering::Relaxed);
-    let is_due = now.abs_diff(said) >= PAUSE_S;
-    if is_due && SAID_S.compare_exchange(said, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-        say(what);
+/// A kind of line, and when the last one was said. Of one's own for each kind, so that none hides another. It has no lock;
+/// standard error has.
+pub(crate) struct Seldom(AtomicU64);
+
+impl Seldom {
+    pub(crate) const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    /// Says it, unless one of the kind was said within [`PAUSE_S`] seconds.
+    pub(crate) fn say(&self, what: impl Display) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let said = self.0.load(Ordering::Relaxed);
+        let is_due = now.abs_diff(said) >= PAUSE_S;
+        if is_due && self.0.compare_exchange(said, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            say(what);
+        }
     }
 }

@@ -11,7 +11,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::Outcome;
 use crate::certificates::Known;
 use crate::ffi::signals;
-use crate::report::{say, say_seldom};
+use crate::report::{Seldom, say};
 
 /// For tasks at the end; they have nothing to finish.
 const STOP: Duration = Duration::from_secs(2);
@@ -55,11 +55,12 @@ impl Service {
     /// `CKR_DEVICE_ERROR` when it may be made if asked for again: nobody can be reached, or nobody answered in time.
     /// `CKR_FUNCTION_FAILED` when it is refused.
     pub(crate) fn sign(&self, key: &Known, scheme: Scheme, input: &[u8]) -> Outcome<Vec<u8>> {
+        static NOT_SIGNED: Seldom = Seldom::new();
         let runtime = self.runtime.as_ref().ok_or(CKR_GENERAL_ERROR)?;
         let remote = self.client.key(&key.leaf.public_key.spki).ok_or(CKR_FUNCTION_FAILED)?;
         let deadline = Instant::now() + self.timeout;
         runtime.block_on(remote.sign_digest(scheme, input, deadline)).map_err(|error| {
-            say_seldom(format_args!("not signed with {}: {error}", key.ski));
+            NOT_SIGNED.say(format_args!("not signed with {}: {error}", key.ski));
             match error {
                 SignError::Late | SignError::Unavailable(_) => CKR_DEVICE_ERROR,
                 SignError::Failed(_) => CKR_FUNCTION_FAILED,

@@ -51,9 +51,18 @@ pub(crate) async fn run(args: &TraceArgs, global: &Global) -> Outcome<Exit> {
     }
     match (&args.id, tree.requests.is_empty()) {
         (Some(id), true) => {
-            let told = format!("no service that was asked knows {}", clean(id));
+            // One that is away may know it.
+            let (exit, told) = match tree.away.len() {
+                0 => (Exit::Refused, format!("no service that was asked knows {}", clean(id))),
+                away => {
+                    let all = tree.services + away;
+                    let told =
+                        format!("no service that answered knows {}; {away} of {all} are away", clean(id));
+                    (Exit::Incomplete, told)
+                }
+            };
             let (kept, slow) = (traces::KEPT_MAX, traces::SLOW.as_millis());
-            return Err(Problem::new(Exit::Refused, told).hint(format!(
+            return Err(Problem::new(exit, told).hint(format!(
                 "each keeps the last {kept} requests that failed or took over {slow} ms, and the last {kept} others that came \
                  with a traceparent or a request id, until it is restarted; --url names more services"
             )));

@@ -133,6 +133,12 @@ fn curl_is_looked_into_below_an_authority_that_stays() {
     let proxy = world.proxy(&[]);
     assert_eq!(std::fs::read(world.authority()).unwrap(), first);
     assert!(world.curl(&proxy, &[]).status.success());
+    // Its certificate moved away: one of the same name over the same key is made, which clients trust.
+    drop(proxy);
+    std::fs::rename(world.authority(), world.place.path("trusted.pem")).unwrap();
+    let proxy = world.proxy(&[]);
+    let trusted = world.place.path("trusted.pem");
+    assert!(world.curl(&proxy, &["--cacert", trusted.to_str().unwrap()]).status.success());
     // Who does not trust it is not deceived.
     let refused = world.curl(&proxy, &["--cacert", "/etc/ssl/certs/ca-certificates.crt"]);
     assert_eq!(refused.status.code(), Some(60), "{}", describe(&refused));

@@ -127,6 +127,11 @@ impl CertificateStore {
         W: Future<Output = Result<Leaf, MintError>> + Send + 'static,
     {
         match self.0.leaves.get(id) {
+            // The cache counts a clock that stands still while the machine sleeps, and that nobody sets.
+            Some(cached) if cached.outcome.as_ref().is_ok_and(|leaf| !leaf.holds_at(now)) => {
+                self.0.leaves.invalidate(id);
+                self.fetch_new(id, client, now, mint).await
+            }
             Some(cached) if cached.ends_soon(Instant::now(), RENEW_PARTS) && cached.outcome.is_ok() => {
                 self.renew(id.clone(), now, mint);
                 cached.outcome.clone()

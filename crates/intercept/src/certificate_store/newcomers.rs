@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -44,7 +45,12 @@ impl Newcomers {
     #[must_use]
     pub fn new(per_minute: u32, burst: u32) -> Self {
         let refilled = Duration::from_secs(60 * u64::from(burst) / u64::from(per_minute.max(1)) + 60);
-        let buckets = Cache::builder().max_capacity(CLIENTS_MAX).time_to_idle(refilled).build();
+        let buckets = Cache::builder()
+            .max_capacity(CLIENTS_MAX)
+            .time_to_idle(refilled)
+            // The default policy may refuse a newcomer, who would have a whole burst each time.
+            .eviction_policy(EvictionPolicy::lru())
+            .build();
         Self { per_minute: per_minute.max(1), burst: burst.max(1), buckets }
     }
 

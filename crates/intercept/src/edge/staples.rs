@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -31,6 +32,8 @@ const PIECE: usize = 256;
 const WITHIN: Duration = Duration::from_secs(10);
 /// Responders of one certificate that are asked, one after the other.
 const RESPONDERS_MAX: usize = 2;
+/// A response of the file beside a chain is followed by one of the responder's so long before its end.
+const OWN_ENDS_S: i64 = 3_600;
 /// As far as clocks may differ, seconds.
 const SKEW_S: i64 = 300;
 /// After a failure, doubling.
@@ -135,20 +138,27 @@ impl Staples {
     /// These are presented from now on. What is kept of them is read, on this thread, and the rest is forgotten.
     pub(super) fn want(&self, files: &[Arc<CertificateFile>], now: UnixTime) {
         let Some(options) = &self.0.options else { return };
-        let wanted: Vec<_> = files.iter().filter(|file| file.issuer.is_some()).cloned().collect();
+        let wanted: Vec<_> =
+            files.iter().filter(|file| file.issuer.is_some() && file.not_after > now).cloned().collect();
         let leaves: HashSet<Fingerprint> = wanted.iter().map(|file| file.leaf.fingerprint).collect();
-        let mut known = self.0.fetched.read().clone();
-        known.retain(|leaf, _| leaves.contains(leaf));
+        let known: HashSet<Fingerprint> = self.0.fetched.read().keys().copied().collect();
+        let mut read = Vec::new();
         for file in &wanted {
             let leaf = file.leaf.fingerprint;
-            if !known.contains_key(&leaf)
+            if !known.contains(&leaf)
                 && let Ok(der) = read_at_most(&kept_at(&options.folder, leaf), STAPLE_MAX)
                 && let Ok(fetched) = Fetched::read(&der, file, now)
             {
-                known.insert(leaf, fetched);
+                read.push((leaf, fetched));
             }
         }
-        *self.0.fetched.write() = known;
+        // What came meanwhile is newer than what was read.
+        let mut fetched = self.0.fetched.write();
+        fetched.retain(|leaf, _| leaves.contains(leaf));
+        for (leaf, kept) in read {
+            fetched.entry(leaf).or_insert(kept);
+        }
+        drop(fetched);
         forget_others(&options.folder, &leaves);
         self.0.wanted.send_replace(wanted);
     }
@@ -194,16 +204,19 @@ impl Staples {
                 let answer = ask(http, &file).await;
                 (file, answer)
             });
-            let answers: Vec<_> = asking.buffer_unordered(IN_FLIGHT).collect().await;
-            let mut kept = Vec::new();
-            for (file, answer) in answers {
-                metrics.staple_fetched(answer.as_ref().map_or_else(NotStapled::name, |_| "read"));
-                kept.extend(self.take(&file, answer, &mut failures));
-            }
-            if !kept.is_empty() {
-                self.0.has_news.store(true, Relaxed);
-                look.notify_one();
-                self.keep(kept).await;
+            let mut answers = pin!(asking.buffer_unordered(IN_FLIGHT).ready_chunks(IN_FLIGHT));
+            // As they come: a responder that does not answer holds up nobody else's.
+            while let Some(some) = answers.next().await {
+                let mut kept = Vec::new();
+                for (file, answer) in some {
+                    metrics.staple_fetched(answer.as_ref().map_or_else(NotStapled::name, |_| "read"));
+                    kept.extend(self.take(&file, answer, &mut failures));
+                }
+                if !kept.is_empty() {
+                    self.0.has_news.store(true, Relaxed);
+                    look.notify_one();
+                    self.keep(kept).await;
+                }
             }
         }
     }
@@ -216,7 +229,10 @@ impl Staples {
         now: UnixTime,
     ) -> UnixTime {
         if let Some(own) = file.staple.as_ref().filter(|own| own.counts(now)) {
-            return own.until.unwrap_or(file.not_after);
+            let before_its_end = own.until.unwrap_or(file.not_after).plus(-OWN_ENDS_S);
+            if before_its_end > now {
+                return before_its_end;
+            }
         }
         let leaf = file.leaf.fingerprint;
         let failed = failures.get(&leaf).map(|failures| failures.again_at);
@@ -259,7 +275,10 @@ impl Staples {
         let Some(folder) = self.0.options.as_ref().map(|options| options.folder.clone()) else { return };
         let kept = tokio::task::spawn_blocking(move || {
             std::fs::create_dir_all(&folder)?;
-            all.into_iter().try_for_each(|(leaf, der)| write(&kept_at(&folder, leaf), der.as_deref()))
+            // All of them, whatever becomes of one.
+            let written: Vec<_> =
+                all.into_iter().map(|(leaf, der)| write(&kept_at(&folder, leaf), der.as_deref())).collect();
+            written.into_iter().collect::<io::Result<()>>()
         });
         if let Ok(Err(error)) = kept.await {
             tracing::warn!(%error, "staples are not kept for the next start");

@@ -57,11 +57,19 @@ pub enum MintError {
 pub struct Leaf {
     /// The chain and the key.
     pub certified: Arc<CertifiedKey>,
+    /// Its first second.
+    pub not_before: UnixTime,
     /// Its last second.
     pub not_after: UnixTime,
 }
 
 impl Leaf {
+    /// Whether it is in force at `now`.
+    #[must_use]
+    pub fn holds_at(&self, now: UnixTime) -> bool {
+        (self.not_before..=self.not_after).contains(&now)
+    }
+
     /// Octets it takes, its key aside, which all share.
     #[must_use]
     pub fn octets(&self) -> usize {
@@ -103,13 +111,14 @@ impl Minter {
         if not_after.since(now) < VALIDITY_MIN.as_secs() as i64 {
             return Err(MintError::AuthorityEnds);
         }
+        let not_before = now.plus(-CLOCK_SKEW_S).max(authority.not_before());
         let subject = subject_of(name);
         let spec = CertificateSpec {
             serial: &new_serial()?,
             signature: authority.signer().algorithm(),
             issuer: authority.subject(),
             subject: &subject.der,
-            not_before: now.plus(-CLOCK_SKEW_S).max(authority.not_before()),
+            not_before,
             not_after,
             spki: key.spki(),
             extensions: &self.extensions(name, &key, subject == DistinguishedName::empty()),
@@ -119,7 +128,7 @@ impl Minter {
         let signature = authority.signer().sign(&tbs, deadline).await?;
         let der = build::signed(&tbs, &spec.signature, &signature);
         let chain = std::iter::once(CertificateDer::from(der)).chain(authority.chain()).collect();
-        Ok(Leaf { certified: Arc::new(CertifiedKey::new(chain, key.signing())), not_after })
+        Ok(Leaf { certified: Arc::new(CertifiedKey::new(chain, key.signing())), not_before, not_after })
     }
 
     fn extensions(&self, name: &LeafName, key: &LeafKey, no_subject: bool) -> Vec<Extension> {

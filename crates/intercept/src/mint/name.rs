@@ -32,7 +32,8 @@ impl LeafName {
     pub fn parse(text: &str) -> Result<Self, BadLeafName> {
         let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
         if let Ok(address) = bare.parse::<IpAddr>() {
-            return Ok(Self::Ip(address));
+            // One address has one name: ::ffff:10.0.0.1 is 10.0.0.1.
+            return Ok(Self::Ip(address.to_canonical()));
         }
         HostName::parse(text)
             .map(Self::Dns)
@@ -68,6 +69,7 @@ mod tests {
         assert_eq!(of("A.Example.").unwrap(), "a.example");
         assert_eq!(of("[2001:DB8::1]").unwrap(), "2001:db8::1");
         assert_eq!(of("10.0.0.1").unwrap(), "10.0.0.1");
+        assert_eq!(of("[::ffff:10.0.0.1]").unwrap(), "10.0.0.1");
         for wrong in ["", "a..b", "*.a.example", "a b", "a/b", &"a.".repeat(140)] {
             assert!(of(wrong).is_err(), "{wrong:?}");
         }

@@ -81,10 +81,17 @@ impl Proxy {
         let way = self.way(target, Some(name), http2, action);
         let proxy = Arc::clone(&self);
         let answer = move |request: Request<Incoming>| proxy.clone().exchanged(request, way.clone());
-        match http2 {
-            true => self.http2(stream, answer).await,
-            false => self.http1(stream, answer).await,
-        };
+        if !http2 {
+            self.http1(stream, answer).await;
+            return;
+        }
+        let opening = opening::read(stream, self.options.idle);
+        match tokio::time::timeout(self.options.head_timeout, opening).await {
+            Ok(Ok((Opening::Http2, stream))) => {
+                self.http2(stream, answer).await;
+            }
+            _ => tracing::debug!(%client, "HTTP/2 was agreed upon and not spoken"),
+        }
     }
 
     fn way(&self, target: Target, server: Option<LeafName>, http2: bool, action: Action) -> Way {

@@ -25,6 +25,8 @@ use crate::doors::{Doors, Host};
 const HEAD_OCTETS_MAX: usize = 64 << 10;
 /// Requests of one connection under way (HTTP/2).
 const STREAMS_MAX: u32 = 256;
+/// Octets of an answer that wait for a client to read, of each request (HTTP/2).
+const SEND_OCTETS_MAX: usize = 64 << 10;
 /// Streams that a client reset before they were looked at (CVE-2023-44487, "rapid reset").
 const RESETS_MAX: usize = 64;
 
@@ -175,6 +177,7 @@ impl Proxy {
             .max_concurrent_streams(STREAMS_MAX)
             .max_header_list_size(HEAD_OCTETS_MAX as u32)
             .max_pending_accept_reset_streams(RESETS_MAX)
+            .max_send_buf_size(SEND_OCTETS_MAX)
             .keep_alive_interval(self.options.head_timeout)
             .serve_connection(TokioIo::new(stream), service_fn(|request| infallible(answer(request))));
         let mut serving = std::pin::pin!(serving);

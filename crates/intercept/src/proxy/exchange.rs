@@ -4,12 +4,16 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use http_body_util::Either;
-use hyper::body::Incoming;
-use hyper::header::{CONNECTION, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRANSFER_ENCODING, UPGRADE};
+use hyper::body::{Body as _, Incoming};
+use hyper::header::{
+    CONNECTION, CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRANSFER_ENCODING,
+    UPGRADE,
+};
 use hyper::http::uri::{Authority, Parts, PathAndQuery, Scheme, Uri};
-use hyper::{Request, Response, StatusCode, Version};
+use hyper::{Method, Request, Response, StatusCode, Version};
 use hyper_util::rt::TokioIo;
 use outbound::dial::DialError;
+use outbound::resolve::ResolveError;
 
 use super::Action;
 use super::connection::{Proxy, rejected_page};
@@ -19,7 +23,8 @@ use super::upstream::{NoAnswer, NoConnection, Relayed};
 use crate::mint::LeafName;
 
 /// Those of a connection alone, beside what `Connection` names.
-const HOP_BY_HOP: [HeaderName; 7] = [
+const HOP_BY_HOP: [HeaderName; 8] = [
+    HeaderName::from_static("http2-settings"),
     CONNECTION,
     HeaderName::from_static("keep-alive"),
     HeaderName::from_static("proxy-connection"),
@@ -37,6 +42,10 @@ impl Proxy {
 
     /// Asks the origin, and gives its answer or says why there is none.
     pub(super) async fn exchange(self: &Arc<Self>, request: Request<Incoming>, way: &Way) -> Response<Body> {
+        if request.method() == Method::CONNECT {
+            let detail = "CONNECT is for the proxy itself, not for what is behind it";
+            return page::problem(StatusCode::METHOD_NOT_ALLOWED, "http_request_error", detail);
+        }
         if way.rejected {
             self.metrics.rejected();
             return rejected_page(&way.origin.target);
@@ -44,24 +53,15 @@ impl Proxy {
         let began = Instant::now();
         let response = match authority_of(&request) {
             // Whatever name the connection was made under.
-            Ok(authority) if self.is_rejected(&authority) => {
+            Ok((_, host)) if self.options.rules.decide(&host) == Action::Reject => {
                 self.metrics.rejected();
                 rejected_page(&way.origin.target)
             }
-            Ok(authority) => self.ask(request, way, &authority).await,
+            Ok((authority, _)) => self.ask(request, way, &authority).await,
             Err(error) => page::problem(StatusCode::BAD_REQUEST, "http_request_error", error),
         };
         self.metrics.request(response.status(), began.elapsed());
         response
-    }
-
-    fn is_rejected(&self, authority: &HeaderValue) -> bool {
-        let rules = &self.options.rules;
-        let host = || authority.to_str().ok()?.parse::<Authority>().ok();
-        rules.may_reject()
-            && host().is_some_and(|host| {
-                LeafName::parse(host.host()).is_ok_and(|name| rules.decide(&name) == Action::Reject)
-            })
     }
 
     async fn ask(
@@ -118,18 +118,29 @@ impl Proxy {
     }
 }
 
-/// The host a request names: HTTP/2's `:authority`, or `Host`. One of the two, and one only (RFC 9112 section 3.2).
-fn authority_of(request: &Request<Incoming>) -> Result<HeaderValue, &'static str> {
+/// The host a request names: HTTP/2's `:authority`, or `Host`. One of the two, and one only (RFC 9112 section 3.2); one that
+/// cannot be read is none, as nobody could say whether it is refused.
+fn authority_of(request: &Request<Incoming>) -> Result<(HeaderValue, LeafName), &'static str> {
+    const UNREADABLE: &str = "the host is no name or address";
     let mut hosts = request.headers().get_all(HOST).iter();
     let (host, another) = (hosts.next(), hosts.next());
     if another.is_some() {
         return Err("a request names one host");
     }
-    match request.uri().authority() {
+    let authority = match request.uri().authority() {
         // Host is what a request in full says, whatever else it carries.
-        Some(authority) => HeaderValue::try_from(authority.as_str()).map_err(|_| "the host is not readable"),
-        None => host.cloned().ok_or("the request names no host"),
+        Some(authority) => authority.clone(),
+        None => {
+            let host = host.ok_or("the request names no host")?;
+            Authority::try_from(host.as_bytes()).map_err(|_| UNREADABLE)?
+        }
+    };
+    if authority.as_str().contains('@') {
+        return Err("a host is named without a user");
     }
+    let name = LeafName::parse(authority.host()).map_err(|_| UNREADABLE)?;
+    let value = HeaderValue::try_from(authority.as_str()).map_err(|_| UNREADABLE)?;
+    Ok((value, name))
 }
 
 /// Puts the request into the form that the origin's protocol has.
@@ -144,6 +155,11 @@ fn address(request: &mut Request<Incoming>, origin: &Origin, authority: &HeaderV
         *request.version_mut() = Version::HTTP_2;
     } else {
         request.headers_mut().insert(HOST, authority.clone());
+        join_cookies(request.headers_mut());
+        // Else a body of unknown length would be none, with methods that seldom have one.
+        if !request.body().is_end_stream() && request.body().size_hint().exact().is_none() {
+            request.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        }
         *request.version_mut() = Version::HTTP_11;
     }
     if let Ok(uri) = Uri::from_parts(parts) {
@@ -151,9 +167,19 @@ fn address(request: &mut Request<Incoming>, origin: &Origin, authority: &HeaderV
     }
 }
 
-/// The protocol a client wants to change to (RFC 9110 section 7.8).
+/// One line of cookies, as HTTP/1.1 has it (RFC 9113 section 8.2.3).
+fn join_cookies(headers: &mut HeaderMap) {
+    let crumbs: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if crumbs.len() > 1
+        && let Ok(whole) = HeaderValue::from_bytes(&crumbs.join(&b"; "[..]))
+    {
+        headers.insert(COOKIE, whole);
+    }
+}
+
+/// The protocol a client wants to change to (RFC 9110 section 7.8); not HTTP/2, whose requests would not be seen.
 fn take_upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
-    let wanted = headers.get(UPGRADE)?;
+    let wanted = headers.get(UPGRADE).filter(|wanted| !wanted.as_bytes().eq_ignore_ascii_case(b"h2c"))?;
     named_by_connection(headers).any(|name| name.eq_ignore_ascii_case("upgrade")).then(|| wanted.clone())
 }
 
@@ -170,6 +196,10 @@ fn clean(headers: &mut HeaderMap) {
         for name in named {
             headers.remove(name);
         }
+    }
+    // Where both are, the chunks count (RFC 9112 section 6.3).
+    if headers.contains_key(TRANSFER_ENCODING) {
+        headers.remove(CONTENT_LENGTH);
     }
     for name in &HOP_BY_HOP {
         headers.remove(name);
@@ -191,16 +221,23 @@ fn unanswered(error: &NoAnswer) -> Response<Body> {
         NoAnswer::Late => (StatusCode::GATEWAY_TIMEOUT, "http_response_timeout"),
         NoAnswer::Broken(_) => (StatusCode::BAD_GATEWAY, "http_response_incomplete"),
         NoAnswer::Connection(error) => match error {
+            C::Name(ResolveError::TimedOut) => (StatusCode::GATEWAY_TIMEOUT, "dns_timeout"),
             C::Name(_) => (StatusCode::BAD_GATEWAY, "dns_error"),
             C::Dial(DialError::TimedOut) | C::Late => (StatusCode::GATEWAY_TIMEOUT, "connection_timeout"),
             C::Dial(DialError::Refused) => (StatusCode::BAD_GATEWAY, "connection_refused"),
             C::Dial(_) => (StatusCode::BAD_GATEWAY, "destination_unavailable"),
             C::Loop => (StatusCode::LOOP_DETECTED, "proxy_loop_detected"),
-            C::Tls(_) => (StatusCode::BAD_GATEWAY, "tls_certificate_error"),
+            C::Tls(error) if is_of_certificate(error) => (StatusCode::BAD_GATEWAY, "tls_certificate_error"),
+            C::Tls(_) => (StatusCode::BAD_GATEWAY, "tls_protocol_error"),
             C::Full => (StatusCode::SERVICE_UNAVAILABLE, "connection_limit_reached"),
             C::ClosedAtOnce => (StatusCode::BAD_GATEWAY, "connection_terminated"),
             C::Http(_) => (StatusCode::BAD_GATEWAY, "http_protocol_error"),
         },
     };
     page::problem(status, reason, &error.to_string())
+}
+
+fn is_of_certificate(error: &std::io::Error) -> bool {
+    let of_tls = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
+    matches!(of_tls, Some(rustls::Error::InvalidCertificate(_)))
 }

@@ -17,8 +17,10 @@ use crate::mint::LeafKeyKind;
 const HELLO_OCTETS_MAX: usize = 64 << 10;
 /// TLS's content type of handshakes.
 const HANDSHAKE: u8 = 22;
-/// How HTTP/2 begins in the clear (RFC 9113 section 3.4), as far as nothing else does.
-const PREFACE: &[u8] = b"PRI";
+/// How HTTP/2 begins (RFC 9113 section 3.4), and as much of it as nothing else begins with. All of it is waited for here, as the
+/// library waits for it without a limit.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const PREFACE_ALONE: usize = 3;
 
 /// A stream whose first octets have been read, and to which nothing is written for ever.
 #[derive(Debug)]
@@ -150,8 +152,10 @@ pub(super) async fn read<S: AsyncRead + Unpin>(
             }
         } else if !first[0].is_ascii_uppercase() {
             break Opening::Other;
+        } else if first.len() >= PREFACE_ALONE && !first.starts_with(&PREFACE[..PREFACE_ALONE]) {
+            break Opening::Http1;
         } else if first.len() >= PREFACE.len() {
-            break if first.starts_with(PREFACE) { Opening::Http2 } else { Opening::Http1 };
+            break if first.starts_with(PREFACE) { Opening::Http2 } else { Opening::Other };
         }
     };
     Ok((opening, Rewound::new(first.freeze(), stream, stall)))

@@ -43,20 +43,18 @@ pub struct Rules {
     below: HashMap<String, Action>,
     addresses: HashMap<IpAddr, Action>,
     default: Action,
-    rejects: bool,
 }
 
 impl Rules {
     /// With `default` for whatever no pattern is for.
     #[must_use]
     pub fn new(default: Action) -> Self {
-        Self { default, rejects: default == Action::Reject, ..Self::default() }
+        Self { default, ..Self::default() }
     }
 
     /// # Errors
     /// [`BadRule`]
     pub fn add(&mut self, patterns: &[String], action: Action) -> Result<(), BadRule> {
-        self.rejects |= action == Action::Reject && !patterns.is_empty();
         for pattern in patterns {
             if self.exact.len() + self.below.len() + self.addresses.len() >= PATTERNS_MAX {
                 return Err(BadRule::TooMany);
@@ -76,12 +74,6 @@ impl Rules {
             }
         }
         Ok(())
-    }
-
-    /// Whether any name is refused at all.
-    #[must_use]
-    pub fn may_reject(&self) -> bool {
-        self.rejects
     }
 
     /// For a name.

@@ -143,3 +143,15 @@ async fn memory_is_bounded_whatever_names_come() {
     let held = store.len();
     assert!(held > 10 && held * octets as u64 <= 64 << 10, "{held} of {octets}");
 }
+
+#[tokio::test]
+async fn a_leaf_that_has_ended_is_not_given_out_whatever_the_cache_counts() {
+    let (store, minter, id) = (store(), minter(Duration::from_secs(86_400)), id("a.example"));
+    let first = fetch(&store, &id, &minter).await.unwrap();
+    // The machine slept for two days: its clock went on, the one that lives are counted by did not.
+    let later = now().plus(2 * 86_400);
+    let (mint, name) = (minter.clone(), id.name.clone());
+    let mint = move || async move { mint.mint(&name, LeafKeyKind::P256, later).await };
+    let second = store.fetch(&id, CLIENT, later, mint).await.unwrap();
+    assert!(second.holds_at(later) && !first.holds_at(later));
+}

@@ -42,6 +42,12 @@ async fn who_says_nothing_is_let_go() {
     };
     ends(world.tcp().await).await;
     ends(world.connect("localhost:1").await.1).await;
+    // HTTP/2 that never begins, before TLS and within.
+    for opening in [&b"PRI"[..], b"PRI * HTTP/2.0\r\n\r\nSM\r\n"] {
+        let mut stream = world.tcp().await;
+        let _ = stream.write_all(opening).await;
+        ends(stream).await;
+    }
     let (_, mut half) = world.connect("localhost:1").await;
     // It may have been let go already, on a slow machine.
     let _ = half.write_all(&[22, 3, 1, 2, 0, 1]).await;
@@ -60,6 +66,8 @@ async fn requests_that_two_would_read_differently_are_refused() {
     for request in [
         "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
         "GET / HTTP/1.1\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: x..bad.example\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a@b\r\n\r\n",
         "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
         "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked, x\r\n\r\n",
         "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: +1\r\n\r\na",
@@ -124,4 +132,33 @@ async fn two_authorities_never_have_the_same_leaf_key() {
         seen.push(leaf.public_key.spki);
     }
     assert_ne!(seen[0], seen[1]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connect_within_a_connection_is_not_passed_on() {
+    let upstream = Upstream::start("localhost").await;
+    let world = World::new(&upstream.root, |_| {}).await;
+    let client = Client::of(&world.root, "http/1.1");
+    let target = format!("localhost:{}", upstream.address.port());
+    let mut stream = world.tls(&client, &target, "localhost").await.unwrap();
+    let said = ask(&mut stream, "CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\n\r\n").await;
+    assert!(said.starts_with("HTTP/1.1 405"), "{said}");
+    assert_eq!(upstream.made(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn other_spellings_of_an_address_are_that_address() {
+    let upstream = Upstream::start("localhost").await;
+    let world = World::new(&upstream.root, |options| {
+        options.rules.add(&["127.0.0.9".to_owned()], intercept::proxy::Action::Reject).unwrap();
+    })
+    .await;
+    let (said, _) = world.connect("[::ffff:127.0.0.9]:443").await;
+    assert!(said.starts_with("HTTP/1.1 403"), "{said}");
+    let port = world.running.address.port();
+    for host in ["127.0.0.1", "[::ffff:127.0.0.1]", "0.0.0.0"] {
+        let (_, mut stream) = world.connect(&format!("{host}:{port}")).await;
+        let said = ask(&mut stream, "GET /x HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        assert!(said.starts_with("HTTP/1.1 508"), "{host}: {said}");
+    }
 }

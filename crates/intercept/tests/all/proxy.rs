@@ -138,6 +138,54 @@ async fn names_are_tunnelled_and_refused_by_rules() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_belongs_to_one_user_or_one_protocol_stays_there() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let made = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let counted = std::sync::Arc::clone(&made);
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            tokio::spawn(async move {
+                loop {
+                    let asked = head(&mut stream).await;
+                    if asked.is_empty() {
+                        return;
+                    }
+                    let said = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{asked}", asked.len());
+                    let _ = stream.write_all(said.as_bytes()).await;
+                }
+            });
+        }
+    });
+    let upstream = Upstream::start("localhost").await;
+    let world = World::new(&upstream.root, |_| {}).await;
+    let get = |more: &str| format!("GET http://{address}/ HTTP/1.1\r\nHost: {address}\r\n{more}\r\n");
+    // A connection that NTLM has authenticated is nobody else's.
+    for more in ["Authorization: NTLM abc\r\n", "Authorization: negotiate abc\r\n", ""] {
+        let said = ask(&mut world.tcp().await, &get(more)).await;
+        assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    }
+    ask(&mut world.tcp().await, &get("")).await;
+    assert_eq!(
+        made.load(std::sync::atomic::Ordering::Relaxed),
+        3,
+        "two for two users, and one for both others"
+    );
+    // HTTP/2's cookies are one line of HTTP/1.1, and its bodies of unknown length arrive.
+    let (said, tunnel) = world.connect(&address.to_string()).await;
+    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    let (mut sender, connection) =
+        http2::handshake(TokioExecutor::new(), TokioIo::new(tunnel)).await.unwrap();
+    tokio::spawn(connection);
+    let request =
+        Request::get(format!("http://{address}/two")).header("cookie", "a=1").header("cookie", "b=2");
+    let answer = sender.send_request(request.body(Full::<Bytes>::default()).unwrap()).await.unwrap();
+    let said = String::from_utf8(answer.collect().await.unwrap().to_bytes().to_vec()).unwrap();
+    assert!(said.contains("cookie: a=1; b=2\r\n"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn plain_http_is_passed_on_and_protocols_change() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

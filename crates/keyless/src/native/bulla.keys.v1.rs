@@ -334,7 +334,7 @@ pub mod key_service_client {
                 .insert(GrpcMethod::new("bulla.keys.v1.KeyService", "SignBatch"));
             self.inner.unary(req, path, codec).await
         }
-        /// Signatures as they are asked for, replies in any order: `id` tells which is whose. Up to 4,096 under way.
+        /// Signatures as they are asked for, replies in any order: `id` tells which is whose. Up to 8,192 under way.
         pub async fn sign_stream(
             &mut self,
             request: impl tonic::IntoStreamingRequest<Message = super::SignRequest>,
@@ -478,7 +478,7 @@ pub mod key_service_server {
             >
             + std::marker::Send
             + 'static;
-        /// Signatures as they are asked for, replies in any order: `id` tells which is whose. Up to 4,096 under way.
+        /// Signatures as they are asked for, replies in any order: `id` tells which is whose. Up to 8,192 under way.
         async fn sign_stream(
             &self,
             request: tonic::Request<tonic::Streaming<super::SignRequest>>,

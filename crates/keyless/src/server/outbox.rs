@@ -90,20 +90,20 @@ impl Outbox {
         self.gone.cancelled().await;
     }
 
-    fn reply(&self, id: u32, opcode: u8, payload: &[u8]) -> Result<(), wire::TooLong> {
+    /// Has a whole message written.
+    fn put(&self, message: &[u8]) {
         {
             let mut waiting = self.waiting.lock();
             if self.closed.load(Ordering::Relaxed) {
-                return Ok(());
+                return;
             }
             if waiting.len() > WAITING_MAX {
                 self.overflowed.store(true, Ordering::Relaxed);
             } else {
-                wire::reply(id, opcode, payload, &mut waiting)?;
+                waiting.extend_from_slice(message);
             }
         }
         self.waker.wake();
-        Ok(())
     }
 
     /// Answers what is no operation.
@@ -113,8 +113,10 @@ impl Outbox {
     }
 
     fn error(&self, id: u32, code: ErrorCode) {
+        let mut message = Vec::new();
         // One octet always fits.
-        let _ = self.reply(id, opcode::ERROR, &[code as u8]);
+        let _ = wire::reply(id, opcode::ERROR, &[code as u8], &mut message);
+        self.put(&message);
     }
 }
 
@@ -137,9 +139,12 @@ impl Ticket {
     }
 
     pub(super) fn reply(mut self, opcode: u8, payload: &[u8]) {
-        match self.outbox.reply(self.id, opcode, payload) {
+        let mut message = Vec::new();
+        match wire::reply(self.id, opcode, payload, &mut message) {
             Ok(()) => {
+                // Before the reply: who has it may ask what became of it.
                 self.entry.done();
+                self.outbox.put(&message);
                 self.end();
             }
             Err(wire::TooLong) => {
@@ -159,8 +164,8 @@ impl Ticket {
             return self.end();
         }
         let code = failure.keyless();
-        self.outbox.error(self.id, code);
         self.entry.failed(failure, code.name());
+        self.outbox.error(self.id, code);
         self.end();
     }
 

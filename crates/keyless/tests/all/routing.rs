@@ -241,9 +241,14 @@ async fn the_nearest_node_that_holds_the_key_signs() {
     let members = world.members().into_iter().filter(|member| member.name != "node-3").collect();
     world.front.router.set_members(members);
     let before = world.asked();
-    world.sign().await.unwrap();
+    let began = Instant::now();
+    // A stall while it was measured makes it look far away for a while.
+    while world.asked()[2] == before[2] {
+        assert!(began.elapsed() < PATIENCE, "it is not asked: {:?}", world.asked());
+        world.sign().await.unwrap();
+    }
     let after = world.asked();
-    assert!(after[2] > before[2] && after[1] == before[1], "{before:?} {after:?}");
+    assert!(after[1] == before[1], "{before:?} {after:?}");
     // And comes back.
     world.connect();
     world.front.reaches(3).await;

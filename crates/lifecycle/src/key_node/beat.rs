@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use uuid::Uuid;
 
 use super::{KeyNode, NodeError};
 use crate::joining::client::{ApiError, backoff};
+use crate::places::AWAY_PAUSE_MAX;
 use crate::places::work::{Beat, BeatAnswer, MEASURED_MAX, Membership};
 
 /// For the answer to a beat: the next one is due long before.
@@ -24,7 +26,7 @@ const AGAIN_AFTER: Duration = Duration::from_millis(400);
 const SENT_ONCE: u32 = 8;
 /// Between two beats, whatever the control plane says; and while it does not answer, when all nodes ask it.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
-const PAUSE_MAX: Duration = Duration::from_secs(5);
+const PAUSE_MAX: Duration = AWAY_PAUSE_MAX;
 /// A control plane that refuses this node for so long has retired it. Longer than a server takes that starts with another
 /// database by mistake and is stopped at once.
 const REFUSED_FOR: Duration = Duration::from_secs(10);
@@ -117,7 +119,18 @@ impl KeyNode {
         // At once when much changes seldom, and not at each of many changes.
         if known.noted.elapsed() >= NOTE_EVERY || known.members.count() < NOTED_AT_ONCE {
             known.noted = Instant::now();
-            if let Err(error) = self.folder.write_members(&known.members.known()) {
+            self.to_note.send_replace(Some(Arc::new(known.members.known())));
+        }
+    }
+
+    /// Notes who is there, the newest alone, on a thread of its own: a slow disk costs no beat.
+    pub(super) async fn note_members(&self) {
+        let mut to_note = self.to_note.subscribe();
+        while to_note.changed().await.is_ok() {
+            let Some(members) = to_note.borrow_and_update().clone() else { continue };
+            let folder = self.folder.clone();
+            let noted = tokio::task::spawn_blocking(move || folder.write_members(&members)).await;
+            if let Ok(Err(error)) = noted {
                 tracing::warn!(%error, "who is there is not noted for the next start");
             }
         }

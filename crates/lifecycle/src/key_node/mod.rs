@@ -25,7 +25,7 @@ use parking_lot::{Mutex, RwLock};
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
 use store::Clock;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -33,7 +33,7 @@ use uuid::Uuid;
 use crate::deploy::StateError;
 use crate::joining::client::{self, Api, ApiError, Identity, JoinError, JoinOptions, REQUEST, bare_csr};
 use crate::places::work::{EnrolledNode, News, NodeEnrolment};
-use folder::{Folder, Settings};
+use folder::{Folder, KnownMembers, Settings};
 use members::Members;
 use sealed::SealedKeys;
 
@@ -125,6 +125,8 @@ pub struct KeyNode {
     shown: Mutex<(Settings, Identity)>,
     /// Who is there and what is sealed: looked at and changed in one go, never held over a wait.
     known: Mutex<Known>,
+    /// Who is there, to be written down for the next start.
+    to_note: watch::Sender<Option<Arc<KnownMembers>>>,
     router: Router,
     keys: KeySet,
     metrics: NodeMetrics,
@@ -246,6 +248,7 @@ impl KeyNode {
             api: RwLock::new(Arc::new(api)),
             shown: Mutex::new((settings, identity)),
             known: Mutex::new(Known { members, sealed, noted: Instant::now() }),
+            to_note: watch::Sender::new(None),
             router,
             keys,
             metrics,
@@ -289,7 +292,7 @@ impl KeyNode {
     /// fails; what is known stays.
     pub async fn run(&self, on_tls: impl Fn(&NodeTls), stop: &CancellationToken) {
         let _live = telemetry::tasks::guard("key-node");
-        let all = async { tokio::join!(self.beat(), self.learn(), self.renew(on_tls)) };
+        let all = async { tokio::join!(self.beat(), self.learn(), self.renew(on_tls), self.note_members()) };
         stop.run_until_cancelled(all).await;
     }
 

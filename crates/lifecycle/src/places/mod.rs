@@ -46,9 +46,12 @@ pub const SITES_MAX: i64 = 1_000;
 pub const NODES_MAX: i64 = 10_000;
 /// A node says this often that it is there.
 pub const BEAT_EVERY: Duration = Duration::from_millis(250);
-/// How long it is believed: three beats may be lost, or one come 800 ms late. Called gone by mistake, it comes back with its next
+/// How long it is believed: three beats may be lost, or one come 800 ms late; where several servers hear them two, or one 500 ms
+/// late, less what their writing takes and their clocks differ. Called gone by mistake, it comes back with its next
 /// beat; meanwhile the others ask other nodes, and connect to it anew.
 pub const LEASE: Duration = Duration::from_millis(1_100);
+/// How long a node waits at most before it asks a control plane again that did not answer.
+pub const AWAY_PAUSE_MAX: Duration = Duration::from_secs(5);
 /// Within which all are told that a node is gone, from its death: its lease, the round that finds it over, that in which
 /// another server reads so, and the beat that is answered so. What is left is for statements and for the way.
 const TOLD_WITHIN: Duration = Duration::from_secs(2);
@@ -56,6 +59,8 @@ const _: () = assert!(
     LEASE.as_millis() + 2 * round::ROUND.as_millis() + BEAT_EVERY.as_millis() + 100 < TOLD_WITHIN.as_millis()
 );
 const _: () = assert!(LEASE.as_millis() > 4 * BEAT_EVERY.as_millis(), "three beats may be lost");
+const _: () =
+    assert!(LEASE.as_millis() > 3 * BEAT_EVERY.as_millis() + round::ROUND.as_millis(), "or two, elsewhere");
 
 /// Why something about sites or nodes was not done.
 #[derive(Debug, thiserror::Error)]

@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use store::StoreError;
 use tokio_util::sync::CancellationToken;
 
-use super::{LEASE, PlaceError, Places};
+use super::{AWAY_PAUSE_MAX, LEASE, PlaceError, Places};
 use crate::joining::TOKENS_KEPT_US;
 
 /// Between two rounds: a few statements, however many nodes.
@@ -23,6 +23,9 @@ const PURGE_EVERY: Duration = Duration::from_secs(3_600);
 const LOOK_ROWS: usize = 1_000;
 /// Wraps of one look, 10 ms of the database; their nodes ask for all that there is, and the rest follows with the next.
 const LOOK_WRAPS: usize = 10_000;
+
+/// After a gap: everybody has asked again by then, and beaten since.
+const GRACE: Duration = AWAY_PAUSE_MAX.saturating_add(LEASE);
 
 /// Since when this server has heard beats without a gap. After one (it was stopped, or the database was away) all leases
 /// are over, and nobody may be called gone before having had the time to be heard again.
@@ -44,7 +47,7 @@ impl Steadiness {
         let is_late = now_us - self.last_us >= LATE.as_micros() as i64;
         self.was_passed_over = is_late && !self.was_passed_over;
         self.last_us = now_us;
-        now_us - self.since_us >= lease && !self.was_passed_over
+        now_us - self.since_us >= GRACE.as_micros() as i64 && !self.was_passed_over
     }
 }
 
@@ -165,7 +168,7 @@ mod tests {
 
     const SECOND: i64 = 1_000_000;
     const BEGIN: i64 = 1_000 * SECOND;
-    const LEASE_US: i64 = LEASE.as_micros() as i64;
+    const GRACE_US: i64 = GRACE.as_micros() as i64;
 
     /// Rounds in time, from one to another; the last one's word.
     fn rounds(steadiness: &mut Steadiness, from: i64, to: i64) -> bool {
@@ -174,14 +177,14 @@ mod tests {
     }
 
     #[test]
-    fn after_a_gap_nobody_is_gone_before_having_had_a_lease_to_be_heard() {
+    fn after_a_gap_nobody_is_gone_before_having_had_the_time_to_be_heard() {
         let mut steadiness = Steadiness::default();
         assert!(!steadiness.round(BEGIN), "just started");
-        assert!(!rounds(&mut steadiness, BEGIN, BEGIN + LEASE_US - 1));
-        assert!(rounds(&mut steadiness, BEGIN + LEASE_US, BEGIN + 3 * SECOND));
-        let again = BEGIN + 9 * SECOND;
-        assert!(!rounds(&mut steadiness, again, again + LEASE_US - 1), "it was stopped");
-        assert!(rounds(&mut steadiness, again + LEASE_US, again + 2 * SECOND));
+        assert!(!rounds(&mut steadiness, BEGIN, BEGIN + GRACE_US - 1));
+        assert!(rounds(&mut steadiness, BEGIN + GRACE_US, BEGIN + 8 * SECOND));
+        let again = BEGIN + 20 * SECOND;
+        assert!(!rounds(&mut steadiness, again, again + GRACE_US - 1), "it was stopped");
+        assert!(rounds(&mut steadiness, again + GRACE_US, again + 8 * SECOND));
         assert!(!steadiness.round(BEGIN), "a clock set back");
     }
 
@@ -189,9 +192,9 @@ mod tests {
     fn a_late_round_calls_nobody_gone_and_the_next_one_does() {
         let (late, every) = (LATE.as_micros() as i64, ROUND.as_micros() as i64);
         let mut steadiness = Steadiness::default();
-        assert!(rounds(&mut steadiness, BEGIN, BEGIN + 3 * SECOND));
-        assert!(steadiness.round(BEGIN + 3 * SECOND + late - 1), "a little late");
-        let at = BEGIN + 3 * SECOND + 2 * late;
+        assert!(rounds(&mut steadiness, BEGIN, BEGIN + 8 * SECOND));
+        assert!(steadiness.round(BEGIN + 8 * SECOND + late - 1), "a little late");
+        let at = BEGIN + 8 * SECOND + 2 * late;
         assert!(!steadiness.round(at), "what came meanwhile may not have been heard");
         assert!(steadiness.round(at + every));
         // Where all rounds take long, every second one counts.

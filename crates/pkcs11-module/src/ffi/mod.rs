@@ -138,7 +138,7 @@ unsafe extern "C" fn get_slot_list(
     count: *mut CK_ULONG,
 ) -> CK_RV {
     guarded(|| {
-        process::module()?;
+        process::module_at_first()?;
         // SAFETY: promised by the program.
         let (place, room) = unsafe { Place::of(slots, count) }?;
         place.fill(&[SLOT], room)
@@ -228,7 +228,7 @@ unsafe extern "C" fn open_session(
     session: *mut CK_SESSION_HANDLE,
 ) -> CK_RV {
     guarded(|| {
-        let module = process::module()?;
+        let module = process::module_at_first()?;
         if session.is_null() {
             return Err(CKR_ARGUMENTS_BAD);
         }

@@ -3,9 +3,11 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hyper::client::conn::{http1, http2};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper::rt::Executor;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use outbound::Deadline;
 use outbound::dial::{DialError, happy_eyeballs};
 use outbound::resolve::{Families, ResolveError, Resolver};
@@ -25,6 +27,9 @@ use crate::mint::LeafName;
 
 /// Octets of an upstream's heads.
 const HEAD_OCTETS_MAX: usize = 128 << 10;
+
+/// For a place where all are taken, after the connection that waited the longest was closed for it.
+const PLACE_WITHIN: Duration = Duration::from_millis(500);
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
@@ -63,6 +68,23 @@ impl Drop for Place {
                 hosts.remove(&self.target);
             }
         }
+    }
+}
+
+/// Whose tasks, the connection itself among them, end with the service and hold its place.
+#[derive(Clone)]
+struct Owned {
+    doors: Doors,
+    place: Arc<Place>,
+}
+
+impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Owned {
+    fn execute(&self, work: F) {
+        let place = Arc::clone(&self.place);
+        self.doors.spawn_bounded(async move {
+            let _place = place;
+            work.await;
+        });
     }
 }
 
@@ -134,7 +156,7 @@ impl Dialler {
         target: &Target,
         deadline: Deadline,
     ) -> Result<(TcpStream, Place), NoConnection> {
-        let place = self.place(target)?;
+        let place = self.place(target, deadline).await?;
         let found = match &target.name {
             LeafName::Ip(address) => vec![*address],
             LeafName::Dns(name) => {
@@ -143,20 +165,27 @@ impl Dialler {
             }
         };
         let dialled = happy_eyeballs(&found, target.port, deadline.remaining()).await;
-        let (stream, address) = dialled.map_err(|(_, error)| NoConnection::Dial(error))?;
-        let to_ourselves = target.port == self.own.port()
-            && (address == self.own.ip()
-                || self.own.ip().is_unspecified()
-                    && stream.local_addr().is_ok_and(|own| own.ip() == address));
-        if to_ourselves {
+        let (stream, _) = dialled.map_err(|(_, error)| NoConnection::Dial(error))?;
+        if self.is_own(&stream) {
             return Err(NoConnection::Loop);
         }
         let _ = stream.set_nodelay(true);
         Ok((stream, place))
     }
 
-    fn place(&self, target: &Target) -> Result<Place, NoConnection> {
-        let whole = Arc::clone(&self.places).try_acquire_owned().map_err(|_| NoConnection::Full)?;
+    /// Whether it leads back to where clients find us.
+    fn is_own(&self, stream: &TcpStream) -> bool {
+        let (Ok(peer), Ok(local)) = (stream.peer_addr(), stream.local_addr()) else { return false };
+        let (peer_ip, own) = (peer.ip().to_canonical(), self.own.ip().to_canonical());
+        let is_here = peer_ip.is_loopback() || peer_ip == local.ip().to_canonical();
+        peer.port() == self.own.port() && (peer_ip == own || own.is_unspecified() && is_here)
+    }
+
+    /// One that is free, or that one which was just given up is about to leave.
+    async fn place(&self, target: &Target, deadline: Deadline) -> Result<Place, NoConnection> {
+        let waiting = Arc::clone(&self.places).acquire_owned();
+        let whole = tokio::time::timeout(deadline.remaining().min(PLACE_WITHIN), waiting).await;
+        let Ok(Ok(whole)) = whole else { return Err(NoConnection::Full) };
         let mut hosts = self.hosts.lock();
         let open = hosts.entry(target.clone()).or_default();
         if *open >= self.per_host_max {
@@ -190,16 +219,16 @@ impl Dialler {
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let (sender, connection) = http2::Builder::new(TokioExecutor::new())
-            .timer(TokioTimer::new())
-            .max_header_list_size(HEAD_OCTETS_MAX as u32)
-            .keep_alive_interval(std::time::Duration::from_secs(20))
-            .handshake(TokioIo::new(stream))
-            .await
-            .map_err(NoConnection::Http)?;
+        let (sender, connection) =
+            http2::Builder::new(Owned { doors: self.doors.clone(), place: Arc::new(place) })
+                .timer(TokioTimer::new())
+                .max_header_list_size(HEAD_OCTETS_MAX as u32)
+                .keep_alive_interval(Duration::from_secs(20))
+                .handshake(TokioIo::new(stream))
+                .await
+                .map_err(NoConnection::Http)?;
         self.doors.spawn_bounded(async move {
             let _live = telemetry::tasks::guard("proxy-upstream");
-            let _place = place;
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "a connection to an upstream broke");
             }

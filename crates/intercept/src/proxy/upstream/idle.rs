@@ -31,8 +31,20 @@ impl Idle {
         Self { most, life, order: VecDeque::new(), waiting: HashMap::new(), count: 0, next: 0 }
     }
 
-    /// The one used last for `origin`.
+    /// The one used last for `origin`. One that many share (HTTP/2) stays, as the one used last.
     pub(super) fn take(&mut self, origin: &Arc<Origin>) -> Option<Sender> {
+        let of_origin = self.waiting.get_mut(origin)?;
+        if let Some(Waiting { sender: Sender::Http2(shared), .. }) = of_origin.last()
+            && !shared.is_closed()
+        {
+            let shared = shared.clone();
+            of_origin.pop();
+            self.count -= 1;
+            // The number in `order` is another one then, so that it grows old from now on.
+            let excess = self.put(origin, Sender::Http2(shared.clone()));
+            debug_assert!(excess.is_none(), "its own place is free");
+            return Some(Sender::Http2(shared));
+        }
         let of_origin = self.waiting.get_mut(origin)?;
         let taken = of_origin.pop();
         if of_origin.is_empty() {

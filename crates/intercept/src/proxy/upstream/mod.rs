@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1, http2};
+use hyper::header::{AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE};
 use hyper::{Request, Response};
 use outbound::Deadline;
 use outbound::resolve::Resolver;
@@ -30,6 +31,8 @@ use body::GiveBack;
 use connect::{Dialler, Place};
 use idle::Idle;
 
+/// Kept connections that a request is tried on before a new one is made for it.
+const KEPT_TRIES: usize = 3;
 /// Between two looks for connections that have waited too long.
 const SWEEP: Duration = Duration::from_secs(1);
 
@@ -106,8 +109,8 @@ impl Upstreams {
         mut request: Request<Incoming>,
         prepare: impl Fn(&mut Request<Incoming>, bool),
     ) -> Result<Response<Relayed>, NoAnswer> {
-        loop {
-            let kept = self.take(origin);
+        for tries in 0.. {
+            let kept = if tries < KEPT_TRIES { self.take(origin) } else { None };
             let reused = kept.is_some();
             let sender = match kept {
                 Some(sender) => sender,
@@ -118,9 +121,10 @@ impl Upstreams {
             match self.send_on(origin, sender, request).await? {
                 Ok(response) => return Ok(response),
                 Err(unsent) if reused => request = *unsent,
-                Err(_) => return Err(NoAnswer::Connection(NoConnection::ClosedAtOnce)),
+                Err(_) => break,
             }
         }
+        Err(NoAnswer::Connection(NoConnection::ClosedAtOnce))
     }
 
     fn doors(&self) -> &Doors {
@@ -129,6 +133,7 @@ impl Upstreams {
 
     /// Octets to `target`, and their place.
     pub(super) async fn tcp(&self, target: &Target) -> Result<(TcpStream, Place), NoConnection> {
+        self.make_room();
         self.0.dialler.tcp(target, Deadline::within(self.0.connect_timeout)).await
     }
 
@@ -136,28 +141,25 @@ impl Upstreams {
     fn take(&self, origin: &Arc<Origin>) -> Option<Sender> {
         loop {
             let kept = self.0.idle.lock().take(origin)?;
-            match kept {
-                Sender::Http1(sender) => {
-                    if sender.is_ready() {
-                        return Some(Sender::Http1(sender));
-                    }
-                }
-                Sender::Http2(sender) => {
-                    if !sender.is_closed() {
-                        self.keep(origin, Sender::Http2(sender.clone()));
-                        return Some(Sender::Http2(sender));
-                    }
-                }
+            match &kept {
+                Sender::Http1(sender) if sender.is_ready() => return Some(kept),
+                Sender::Http2(sender) if !sender.is_closed() => return Some(kept),
+                _ => {}
             }
+        }
+    }
+
+    /// Where there is no place for another connection, the one that waits the longest goes.
+    fn make_room(&self) {
+        if !self.0.dialler.has_place() {
+            let oldest = self.0.idle.lock().take_oldest();
+            drop(oldest);
         }
     }
 
     async fn connect(&self, origin: &Arc<Origin>) -> Result<Sender, NoConnection> {
         let deadline = Deadline::within(self.0.connect_timeout);
-        if !self.0.dialler.has_place() {
-            let oldest = self.0.idle.lock().take_oldest();
-            drop(oldest);
-        }
+        self.make_room();
         let sender = self.0.dialler.connect(origin, deadline).await?;
         if let Sender::Http2(shared) = &sender {
             self.keep(origin, Sender::Http2(shared.clone()));
@@ -171,6 +173,7 @@ impl Upstreams {
         sender: Sender,
         request: Request<Incoming>,
     ) -> Result<Result<Response<Relayed>, Box<Request<Incoming>>>, NoAnswer> {
+        let is_of_one = authenticates_connection(request.headers().get_all(AUTHORIZATION));
         let (sent, back) = match sender {
             Sender::Http1(mut sender) => {
                 let sent =
@@ -182,7 +185,11 @@ impl Upstreams {
             }
         };
         match sent.map_err(|_| NoAnswer::Late)? {
-            Ok(response) => Ok(Ok(response.map(|body| Relayed::new(body, back, self.0.idle_body)))),
+            Ok(response) => {
+                let asked_for = authenticates_connection(response.headers().get_all(WWW_AUTHENTICATE));
+                let back = back.filter(|_| !is_of_one && !asked_for);
+                Ok(Ok(response.map(|body| Relayed::new(body, back, self.0.idle_body))))
+            }
             Err(error) => unsent_or_broken(error).map(Err),
         }
     }
@@ -200,4 +207,13 @@ fn unsent_or_broken(mut error: TrySendError<Request<Incoming>>) -> Result<Box<Re
         Some(request) => Ok(Box::new(request)),
         None => Err(NoAnswer::Broken(error.into_error())),
     }
+}
+
+/// Whether a connection is, or is about to be, one user's alone: NTLM authenticates it rather than requests, and so does
+/// Negotiate by it (RFC 4559 section 6).
+fn authenticates_connection(values: hyper::header::GetAll<'_, HeaderValue>) -> bool {
+    let is = |value: &HeaderValue, scheme: &[u8]| {
+        value.as_bytes().get(..scheme.len()).is_some_and(|begins| begins.eq_ignore_ascii_case(scheme))
+    };
+    values.iter().any(|value| is(value, b"ntlm") || is(value, b"negotiate"))
 }
