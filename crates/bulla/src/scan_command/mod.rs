@@ -57,7 +57,7 @@ pub(crate) async fn run(args: &ScanArgs, global: &Global) -> Outcome<Exit> {
     let ended = if args.liveness {
         liveness::run(args, &spec, demo.as_ref(), &stop).await
     } else {
-        scan(args, &settings, spec, demo.as_ref(), stop).await
+        Box::pin(scan(args, &settings, spec, demo.as_ref(), stop)).await
     };
     if let Some(demo) = demo {
         demo.stop().await;

@@ -56,12 +56,12 @@ enum Manner {
 
 /// `bulla serve`
 pub(crate) async fn serve(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
-    run(args, global, Manner::Serve).await
+    Box::pin(run(args, global, Manner::Serve)).await
 }
 
 /// `bulla up`
 pub(crate) async fn up(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
-    run(args, global, Manner::Up).await
+    Box::pin(run(args, global, Manner::Up)).await
 }
 
 async fn run(args: &ServeArgs, global: &Global, manner: Manner) -> Outcome<Exit> {
