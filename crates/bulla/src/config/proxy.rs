@@ -113,6 +113,10 @@ impl ProxySettings {
         within("upstream_connections_max", self.upstream_connections_max as u64, 1, MANY)?;
         within("upstream_per_host_max", self.upstream_per_host_max as u64, 1, MANY)?;
         within("upstream_idle_max", self.upstream_idle_max as u64, 0, MANY)?;
+        if self.upstream_idle_max >= self.upstream_per_host_max {
+            return Err(Problem::usage("proxy.upstream_idle_max is below proxy.upstream_per_host_max")
+                .hint("else connections that wait could take all places of a host with many names"));
+        }
         within("upstream_idle_s", self.upstream_idle_s, 1, 3_600)?;
         within("handshake_timeout_ms", self.handshake_timeout_ms, 1, MINUTE_MS)?;
         within("head_timeout_ms", self.head_timeout_ms, 1, 10 * MINUTE_MS)?;

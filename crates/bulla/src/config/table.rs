@@ -402,7 +402,11 @@ pub(super) const KEYS: &[(&str, Kind, &str)] = &[
         "connections to upstreams at once, those that wait for a request included",
     ),
     ("proxy.upstream_per_host_max", Kind::Number, "of those, to one host and port"),
-    ("proxy.upstream_idle_max", Kind::Number, "of those, such as wait for a request"),
+    (
+        "proxy.upstream_idle_max",
+        Kind::Number,
+        "of all, such as wait for a request; below upstream_per_host_max",
+    ),
     ("proxy.upstream_idle_s", Kind::Number, "how long one waits"),
     (
         "proxy.handshake_timeout_ms",

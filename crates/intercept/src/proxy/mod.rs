@@ -61,7 +61,8 @@ pub struct Options {
     pub upstream_connections_max: usize,
     /// Of those, to one host and port.
     pub upstream_per_host_max: usize,
-    /// Of those, such as wait for the next request; the one that waits the longest is closed for another.
+    /// Of all, such as wait for the next request; the one that waits the longest is closed for another. Below
+    /// [`Self::upstream_per_host_max`], so that those of other names of a host leave it places.
     pub upstream_idle_max: usize,
     /// How long one waits.
     pub upstream_idle: Duration,
@@ -92,7 +93,7 @@ impl Default for Options {
             connections_max: 8_192,
             upstream_connections_max: 8_192,
             upstream_per_host_max: 1_024,
-            upstream_idle_max: 1_024,
+            upstream_idle_max: 512,
             upstream_idle: Duration::from_secs(60),
             handshake_timeout: Duration::from_secs(10),
             head_timeout: Duration::from_secs(30),
