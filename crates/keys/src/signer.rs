@@ -44,12 +44,21 @@ pub trait Signer: Send + Sync + fmt::Debug {
     }
 
     /// Signs the whole `message`; it is hashed inside as the algorithm wants. ECDSA signatures are
-    /// DER (RFC 3279 section 2.2.3).
+    /// DER (RFC 3279 section 2.2.3). Unless a key does it otherwise, it is hashed here and signed by
+    /// [`Self::sign_digest`].
     ///
     /// # Errors
     /// [`SignError`]; never later than shortly after `deadline`.
-    fn sign<'a>(&'a self, message: &'a [u8], deadline: Deadline)
-    -> BoxFuture<'a, Result<Vec<u8>, SignError>>;
+    fn sign<'a>(
+        &'a self,
+        message: &'a [u8],
+        deadline: Deadline,
+    ) -> BoxFuture<'a, Result<Vec<u8>, SignError>> {
+        Box::pin(async move {
+            let (scheme, input) = Scheme::of_message(self.key_type(), message)?;
+            self.sign_digest(scheme, &input, deadline).await
+        })
+    }
 
     /// Signs what was hashed elsewhere; `input` is a digest, for [`Scheme::Ed25519`] a whole message. Whoever asks has
     /// checked [`Scheme::check`]; a key that signs whole messages alone fails.

@@ -59,17 +59,6 @@ impl Signer for RemoteKey {
         &self.spki
     }
 
-    fn sign<'a>(
-        &'a self,
-        message: &'a [u8],
-        deadline: Deadline,
-    ) -> BoxFuture<'a, Result<Vec<u8>, SignError>> {
-        Box::pin(async move {
-            let (scheme, input) = Scheme::of_message(self.kind, message)?;
-            self.ask(scheme, &input, deadline).await
-        })
-    }
-
     fn sign_digest<'a>(
         &'a self,
         scheme: Scheme,

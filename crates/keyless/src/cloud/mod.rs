@@ -284,17 +284,6 @@ impl Signer for CloudKey {
         &self.spki
     }
 
-    fn sign<'a>(
-        &'a self,
-        message: &'a [u8],
-        deadline: Deadline,
-    ) -> BoxFuture<'a, Result<Vec<u8>, SignError>> {
-        Box::pin(async move {
-            let (scheme, input) = Scheme::of_message(self.kind, message)?;
-            self.sign_by(scheme, &input, deadline).await
-        })
-    }
-
     fn sign_digest<'a>(
         &'a self,
         scheme: Scheme,
