@@ -5,6 +5,7 @@
 //!   [`certificate_store`].
 
 pub mod certificate_store;
+mod clock;
 mod doors;
 pub mod edge;
 pub mod mint;

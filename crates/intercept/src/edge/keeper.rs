@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use keyless::FolderError;
 use keyless::client::Client;
@@ -18,6 +18,7 @@ use super::metrics::EdgeMetrics;
 use super::sites::{Building, Sites};
 use super::staples::Staples;
 use super::tickets::{BadTicketKeys, TicketKeys};
+use crate::clock::now;
 
 /// Why certificates cannot be presented.
 #[derive(Debug, thiserror::Error)]
@@ -226,9 +227,4 @@ async fn aside<T: Send + 'static>(
         (keeper, done)
     });
     done.await.map_err(|_| KeepError::Stopped)
-}
-
-pub(super) fn now() -> UnixTime {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    UnixTime(since.as_secs() as i64)
 }

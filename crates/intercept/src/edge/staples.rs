@@ -21,8 +21,8 @@ use x509::ocsp::{CertificateId, OcspHash, Request, Status, checked};
 use x509::{Fingerprint, UnixTime};
 
 use super::certificate::{CertificateFile, STAPLE_MAX, Staple, read_at_most};
-use super::keeper::now;
 use super::metrics::EdgeMetrics;
+use crate::clock::now;
 
 /// Responders asked at once: 16 KB of an answer each.
 const IN_FLIGHT: usize = 16;

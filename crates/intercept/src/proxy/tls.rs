@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use rustls::crypto::aws_lc_rs::{self, Ticketer};
 use rustls::server::{ClientHello, ResolvesServerCert};
@@ -11,10 +11,10 @@ use rustls::{HandshakeKind, ServerConfig};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
-use x509::UnixTime;
 
 use super::opening::Hello;
 use crate::certificate_store::{CertificateStore, FetchError, LeafId};
+use crate::clock::now;
 use crate::mint::{LeafName, Minter};
 
 /// How leaves are made; there is one way so far.
@@ -119,9 +119,4 @@ impl Interception {
 /// Whether the client came back with a ticket.
 pub(super) fn was_resumed<S>(stream: &TlsStream<S>) -> bool {
     stream.get_ref().1.handshake_kind() == Some(HandshakeKind::Resumed)
-}
-
-fn now() -> UnixTime {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    UnixTime(since.map_or(0, |since| since.as_secs() as i64))
 }
