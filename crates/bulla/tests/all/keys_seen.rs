@@ -147,7 +147,8 @@ fn a_service_that_is_away_is_named_with_what_to_do() {
 fn top_goes_on_until_it_is_interrupted() {
     let world = World::new();
     let binary = env!("CARGO_BIN_EXE_bulla");
-    let command = format!("{binary} keys top --interval 100ms --url {} --url {NOBODY}", world.url);
+    // The shell that `script` starts, which may be any, gives way: one that stays ends by the Ctrl-C itself (dash: 130).
+    let command = format!("exec {binary} keys top --interval 100ms --url {} --url {NOBODY}", world.url);
     let mut script = Command::new("script");
     script.args(["-q", "-e", "-c", &command, "/dev/null"]).env("TERM", "xterm");
     let spawned = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
