@@ -1,7 +1,10 @@
 //! What the proxy costs a request, in processor time of its own process alone, as client and upstream share the machine with it:
-//! a new connection each to one host, to many, to hosts nobody asked for before; and on a connection that stays.
+//! a new connection each to one host, to many, to hosts nobody asked for before; and on a connection that stays; and how many
+//! leaves are seen when many ask for the same new hosts at once.
 //!
-//! `cargo run --release -p intercept --example proxy_costs -- [SECONDS] [CLIENTS]`
+//! `cargo run --release -p intercept --example proxy_costs -- [SECONDS] [CLIENTS]`. Other proxies beside it: `PEERS`, a line each,
+//! `NAME=COMMAND` of the shell, which listens on `ADDRESS`, has the files (PEM) `CA_CERT`, `CA_KEY` and `UPSTREAM_ROOT`, and `FOLDER` to
+//! itself. `.ci/proxy-peers/run` brings some.
 
 #![allow(clippy::unwrap_used, reason = "an example")]
 
@@ -9,10 +12,11 @@
 #[allow(dead_code, reason = "the tests use more of it")]
 mod world;
 
-use std::io::{BufRead, BufReader, Write};
+use std::collections::HashSet;
+use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use intercept::mint::Authority;
@@ -41,7 +45,7 @@ fn main() {
     runtime.block_on(all(Duration::from_secs(seconds), clients));
 }
 
-/// The proxy, until its standard input ends.
+/// The proxy, until it is killed.
 async fn serve(upstream_root: &[u8], root: &[u8], key: &[u8]) {
     let key = PrivateKey::from_der(key).unwrap();
     let authority = Authority::new(&[root.to_vec()], Arc::new(key), Vec::new()).unwrap();
@@ -54,23 +58,20 @@ async fn serve(upstream_root: &[u8], root: &[u8], key: &[u8]) {
     };
     let running = proxy::start(options, authority, ProxyMetrics::default()).await.unwrap();
     println!("{}", running.address);
-    for line in std::io::stdin().lines() {
-        if line.is_ok() {
-            println!("{}", running.store().counts().minted);
-        }
-    }
+    std::future::pending::<()>().await;
 }
 
-/// The proxy's process.
+/// The process of ours or of a peer.
 struct Proxy {
     process: Child,
-    said: BufReader<std::process::ChildStdout>,
     address: String,
     client: Client,
+    _folder: tempfile::TempDir,
 }
 
 impl Proxy {
-    fn start(upstream: &Upstream) -> Self {
+    /// Ours without a command.
+    async fn start(upstream: &Upstream, peer: Option<&str>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let key = PrivateKey::generate(keys::KeyType::P256).unwrap();
         let root = intercept::mint::new_root(&key, world::now()).unwrap();
@@ -78,22 +79,39 @@ impl Proxy {
             std::fs::write(folder.path().join(name), octets).unwrap();
             folder.path().join(name)
         };
-        let files =
-            [write("upstream", &upstream.root), write("root", &root), write("key", &key.to_pkcs8_der())];
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        let mut process =
-            command.arg("serve").args(files).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut said = BufReader::new(process.stdout.take().unwrap());
-        let mut address = String::new();
-        said.read_line(&mut address).unwrap();
-        Self { process, said, address: address.trim().to_owned(), client: Client::fresh(&root) }
-    }
-
-    fn minted(&mut self) -> u64 {
-        let mut line = String::new();
-        self.process.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
-        self.said.read_line(&mut line).unwrap();
-        line.trim().parse().unwrap()
+        let pem = |label: &str, der: &[u8]| x509::pem::encode(label, der).into_bytes();
+        let (process, address) = match peer {
+            None => {
+                let der = key.to_pkcs8_der();
+                let files = [write("upstream", &upstream.root), write("root", &root), write("key", &der)];
+                let mut command = Command::new(std::env::current_exe().unwrap());
+                let mut process = command.arg("serve").args(files).stdout(Stdio::piped()).spawn().unwrap();
+                let mut said = BufReader::new(process.stdout.take().unwrap());
+                let mut address = String::new();
+                said.read_line(&mut address).unwrap();
+                (process, address.trim().to_owned())
+            }
+            Some(command) => {
+                let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+                let process = Command::new("sh")
+                    .args(["-c", command])
+                    .env("ADDRESS", address.to_string())
+                    .env("CA_CERT", write("root.pem", &pem("CERTIFICATE", &root)))
+                    .env("CA_KEY", write("key.pem", &pem("PRIVATE KEY", &key.to_pkcs8_der())))
+                    .env("UPSTREAM_ROOT", write("upstream.pem", &pem("CERTIFICATE", &upstream.root)))
+                    .env("FOLDER", folder.path())
+                    .stdout(Stdio::null())
+                    .spawn()
+                    .unwrap();
+                (process, address.to_string())
+            }
+        };
+        let began = Instant::now();
+        while TcpStream::connect(&address).await.is_err() {
+            assert!(began.elapsed() < world::PATIENCE, "{peer:?} does not listen on {address}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        Self { process, address, client: Client::fresh(&root), _folder: folder }
     }
 
     fn cpu(&self) -> Duration {
@@ -123,92 +141,133 @@ fn cpu_of(pid: u32) -> Duration {
     Duration::from_millis(10 * ticks)
 }
 
+/// What is asked.
+struct Load {
+    name: &'static str,
+    hosts: usize,
+    /// Requests in all, or as many as the time allows.
+    requests: Option<usize>,
+    clients: usize,
+    /// On one connection for each client.
+    kept: bool,
+}
+
 async fn all(length: Duration, clients: usize) {
     let upstream = Upstream::for_all().await;
+    let peers = std::env::var("PEERS").unwrap_or_default();
+    let peers: Vec<(&str, &str)> = peers.lines().filter_map(|line| line.split_once('=')).collect();
     println!("{clients} clients, {} s a row; P-256; processor time of the proxy alone", length.as_secs());
     println!(
-        "{:<46} {:>9} {:>8} {:>8} {:>8} {:>7} {:>8}",
-        "row", "a second", "p50 ms", "p99 ms", "ms each", "leaves", "MiB"
+        "{:<52} {:<10} {:>9} {:>6} {:>8} {:>8} {:>8} {:>6} {:>6}",
+        "row", "proxy", "a second", "failed", "p50 ms", "p99 ms", "ms each", "leaves", "MiB"
     );
-    for (name, hosts, kept) in [
-        ("new connection, one host, kept upstream", 1, false),
-        ("new connection, 100 hosts, kept upstream", 100, false),
-        ("new connection, 10,000 hosts, new upstream", HOSTS_COLD, false),
-        ("connection that stays", 1, true),
+    let load = |name, hosts, requests, kept| Load { name, hosts, requests, clients, kept };
+    for load in [
+        load("new connection, one host, kept upstream", 1, None, false),
+        load("new connection, 100 hosts, kept upstream", 100, None, false),
+        load("new connection, 10,000 hosts, new upstream", HOSTS_COLD, Some(HOSTS_COLD), false),
+        load("connection that stays", 1, None, true),
+        Load { clients: 1_600, ..load("50 new hosts, 32 at once each", 50, Some(1_600), false) },
     ] {
-        let mut proxy = Proxy::start(&upstream);
-        let row = run(&proxy, &upstream, hosts, kept, length, clients).await;
-        let cpu = proxy.cpu().as_secs_f64() * 1_000.0 / row.took.len() as f64;
-        let at = |part: usize| row.took[row.took.len() * part / 100].as_secs_f64() * 1_000.0;
-        println!(
-            "{name:<46} {:>9.0} {:>8.2} {:>8.2} {cpu:>8.3} {:>7} {:>8}",
-            row.took.len() as f64 / row.length.as_secs_f64(),
-            at(50),
-            at(99),
-            proxy.minted(),
-            proxy.resident(),
-        );
+        let ours = std::iter::once(("bulla", None));
+        let mut least = None;
+        for (name, command) in ours.chain(peers.iter().map(|(name, command)| (*name, Some(*command)))) {
+            let proxy = Proxy::start(&upstream, command).await;
+            let before = proxy.cpu();
+            let row = run(&proxy, &upstream, &load, length).await;
+            let cpu = (proxy.cpu() - before).as_secs_f64() * 1_000.0 / row.took.len().max(1) as f64;
+            let at = |part: usize| {
+                row.took.get(row.took.len() * part / 100).copied().unwrap_or_default().as_secs_f64() * 1_000.0
+            };
+            let least = *least.get_or_insert(cpu);
+            println!(
+                "{:<52} {name:<10} {:>9.0} {:>6} {:>8.2} {:>8.2} {cpu:>8.3} {:>6} {:>6}   × {:.2}",
+                load.name,
+                row.took.len() as f64 / row.length.as_secs_f64(),
+                row.failed,
+                at(50),
+                at(99),
+                row.leaves,
+                proxy.resident(),
+                cpu / least,
+            );
+        }
     }
 }
 
 struct Row {
     took: Vec<Duration>,
+    failed: usize,
+    leaves: usize,
     length: Duration,
 }
 
-/// Each host is another name for the same upstream: it is asked of as `localhost`, which its certificate is for, on a port that
-/// CONNECT names; what the leaf is for is told by the ClientHello.
-async fn run(
-    proxy: &Proxy,
-    upstream: &Upstream,
-    hosts: usize,
-    kept: bool,
-    length: Duration,
-    clients: usize,
-) -> Row {
+/// A connection through the proxy to a host.
+async fn connect(proxy: &str, client: &Client, host: &str, port: u16) -> Option<Stream> {
+    let mut stream = TcpStream::connect(proxy).await.ok()?;
+    stream.set_nodelay(true).ok()?;
+    let connect = format!("CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n");
+    stream.write_all(connect.as_bytes()).await.ok()?;
+    if !head(&mut stream).await.contains(" 200") {
+        return None;
+    }
+    client.0.connect(ServerName::try_from(host.to_owned()).unwrap(), stream).await.ok()
+}
+
+type Stream = tokio_rustls::client::TlsStream<TcpStream>;
+
+/// Each host is another name for the same upstream, on this machine.
+async fn run(proxy: &Proxy, upstream: &Upstream, load: &Load, length: Duration) -> Row {
     let (began, next) = (Instant::now(), Arc::new(AtomicUsize::new(0)));
-    let whole = hosts == HOSTS_COLD;
+    let leaves = Arc::new(Mutex::new(HashSet::new()));
+    let (hosts, requests, kept) = (load.hosts, load.requests, load.kept);
     let mut all = Vec::new();
-    for _ in 0..clients {
+    for _ in 0..load.clients {
         let (address, client) = (proxy.address.clone(), proxy.client.clone());
-        let (target, next) = (format!("localhost:{}", upstream.address.port()), Arc::clone(&next));
+        let (port, next, leaves) = (upstream.address.port(), Arc::clone(&next), Arc::clone(&leaves));
         all.push(tokio::spawn(async move {
-            let mut took = Vec::new();
-            let mut stays = None;
+            let (mut took, mut failed, mut stays) = (Vec::new(), 0, None);
             loop {
                 let number = next.fetch_add(1, Relaxed);
-                if if whole { number >= hosts } else { began.elapsed() >= length } {
-                    return took;
+                if requests.map_or(began.elapsed() >= length, |requests| number >= requests) {
+                    return (took, failed);
                 }
                 let asked = Instant::now();
-                let name = if hosts == 1 {
+                let host = if hosts == 1 {
                     "localhost".to_owned()
                 } else {
                     format!("h{}.localhost", number % hosts)
                 };
-                let mut stream = match stays.take() {
-                    Some(stream) => stream,
-                    None => {
-                        let mut stream = TcpStream::connect(&address).await.unwrap();
-                        stream.set_nodelay(true).unwrap();
-                        let connect = format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n");
-                        stream.write_all(connect.as_bytes()).await.unwrap();
-                        assert!(head(&mut stream).await.starts_with("HTTP/1.1 200"));
-                        client.0.connect(ServerName::try_from(name).unwrap(), stream).await.unwrap()
-                    }
+                let stream = match stays.take() {
+                    Some(stream) => Some(stream),
+                    None => connect(&address, &client, &host, port).await,
                 };
-                let said = ask(&mut stream, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
-                assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+                let Some(mut stream) = stream else {
+                    failed += 1;
+                    continue;
+                };
+                if let Some([leaf, ..]) = stream.get_ref().1.peer_certificates() {
+                    leaves.lock().unwrap().insert(leaf.to_vec());
+                }
+                let request = format!("GET / HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n");
+                let said = ask(&mut stream, &request).await;
+                if !said.starts_with("HTTP/1.1 200") {
+                    failed += 1;
+                    continue;
+                }
                 took.push(asked.elapsed());
                 stays = kept.then_some(stream);
             }
         }));
     }
-    let mut took = Vec::new();
+    let (mut took, mut failed) = (Vec::new(), 0);
     for one in all {
-        took.extend(one.await.unwrap());
+        // One that was cut off in the middle has ended its task.
+        let (part, of_it) = one.await.unwrap_or_else(|_| (Vec::new(), 1));
+        took.extend(part);
+        failed += of_it;
     }
-    let length = began.elapsed();
     took.sort_unstable();
-    Row { took, length }
+    let leaves = leaves.lock().unwrap().len();
+    Row { took, failed, leaves, length: began.elapsed() }
 }
