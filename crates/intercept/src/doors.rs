@@ -49,7 +49,7 @@ impl Doors {
 
     /// As [`Self::spawn`], cut off at the stop when its time is over.
     pub(crate) fn spawn_bounded(&self, work: impl Future<Output = ()> + Send + 'static) {
-        let kill = self.kill.clone();
+        let (kill, work) = (self.kill.clone(), Box::pin(work));
         self.tracker.spawn(async move {
             kill.run_until_cancelled(work).await;
         });
@@ -89,7 +89,9 @@ impl Doors {
             let _place = place;
             // Answers are written whole: waiting for more only delays them.
             let _ = stream.set_nodelay(true);
-            if kill.run_until_cancelled(Arc::clone(&host).serve(stream, client)).await.is_none() {
+            // On the heap at once: it is large, and moved some times on its way into a task.
+            let serving = Box::pin(Arc::clone(&host).serve(stream, client));
+            if kill.run_until_cancelled(serving).await.is_none() {
                 host.cut_off();
             }
         });

@@ -12,7 +12,6 @@ use outbound::Deadline;
 use outbound::dial::{DialError, happy_eyeballs};
 use outbound::resolve::{Families, ResolveError, Resolver};
 use parking_lot::Mutex;
-use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -21,6 +20,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsConnector;
 
 use super::super::target::{Origin, Target};
+use super::super::tls::provider;
 use super::Sender;
 use crate::doors::Doors;
 use crate::mint::LeafName;
@@ -110,7 +110,7 @@ impl Dialler {
         per_host_max: usize,
         doors: Doors,
     ) -> Result<Self, rustls::Error> {
-        let provider = Arc::new(aws_lc_rs::default_provider());
+        let provider = Arc::new(provider());
         let mut config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
             .with_root_certificates(roots)
