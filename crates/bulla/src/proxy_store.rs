@@ -39,7 +39,15 @@ async fn keystore(settings: &Settings, store: &Store) -> Outcome<KeyStore> {
     let resolver = Resolver::system()
         .map_err(|error| Problem::new(Exit::Machine, chain(&error)).hint("check /etc/resolv.conf"))?;
     let known = store.master_keys().await.map_err(|error| Problem::inventory(&error))?;
-    master_keys::keystore(settings, store, &Clock::system(), &resolver, known.is_empty()).await
+    let create = known.is_empty();
+    let opened = master_keys::keystore(settings, store, &Clock::system(), &resolver, create).await;
+    opened.map_err(|problem| match create || problem.exit == Exit::Usage {
+        true => problem,
+        false => problem.hint(
+            "what is kept is sealed under the master key of whoever kept it first: copy master.key of its data folder to this one's, \
+             or name it in authority.master_key_file",
+        ),
+    })
 }
 
 fn away(problem: Problem, backend: LeafBackend) -> Problem {
