@@ -151,7 +151,7 @@ pub struct KeyStore {
 
 struct Inner {
     store: Store,
-    keyring: Keyring,
+    keyring: Arc<Keyring>,
     clock: Clock,
     open: Cache<KeyId, KeyRef, KeyStoreError>,
     providers: RwLock<Vec<Arc<dyn KeyProvider>>>,
@@ -173,7 +173,7 @@ impl KeyStore {
     pub fn new(store: Store, keyring: Keyring, clock: Clock) -> Self {
         let inner = Inner {
             store,
-            keyring,
+            keyring: Arc::new(keyring),
             clock,
             open: Cache::with_entries(OPEN_KEYS_MAX),
             providers: RwLock::default(),
@@ -186,6 +186,12 @@ impl KeyStore {
     #[must_use]
     pub fn keyring(&self) -> &Keyring {
         &self.inner.keyring
+    }
+
+    /// [`Self::keyring`], for whoever seals without the rest of this.
+    #[must_use]
+    pub fn ring(&self) -> Arc<Keyring> {
+        Arc::clone(&self.inner.keyring)
     }
 
     /// Adds what holds keys elsewhere.

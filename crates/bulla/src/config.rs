@@ -5,6 +5,7 @@ mod key_clouds;
 mod key_service;
 mod master_key;
 mod proxy;
+mod proxy_store;
 mod store_settings;
 mod table;
 
@@ -30,6 +31,7 @@ pub(crate) use master_key::{
     AuthoritySettings, AwsKmsSettings, MasterKeySettings, ModuleSettings, goes_in_clear,
 };
 pub(crate) use proxy::{Others, ProxySettings};
+pub(crate) use proxy_store::{LeafBackend, ProxyStoreSettings};
 pub(crate) use store_settings::StoreSettings;
 
 /// All settings.
@@ -462,7 +464,7 @@ impl Configuration {
             }
             let origin = self.origins.get(key).unwrap_or(&Origin::Default);
             let value = match (*key, lookup(&values, key)) {
-                ("store.url", Some(toml::Value::String(url))) => {
+                ("store.url" | "proxy.store.url", Some(toml::Value::String(url))) => {
                     toml::Value::String(without_password(url)).to_string()
                 }
                 (_, Some(value)) => value.to_string(),

@@ -75,8 +75,9 @@ impl ProxySettings {
 pub(crate) async fn run(args: &ProxyArgs, global: &Global) -> Outcome<Exit> {
     let configuration = Configuration::load(global.config.as_deref())?;
     let core_dumps = configuration.settings.server.core_dumps;
-    let mut settings = configuration.settings.proxy.clone();
-    settings.take(args);
+    let mut all = configuration.settings;
+    all.proxy.take(args);
+    let mut settings = all.proxy.clone();
     settings.check()?;
     memory::keep(core_dumps)?;
     let third = outbound::limits::descriptor_budget() / 3;
@@ -91,7 +92,9 @@ pub(crate) async fn run(args: &ProxyArgs, global: &Global) -> Outcome<Exit> {
         eprintln!("hint: say whose clients may: --client NETWORK, or proxy.clients");
     }
     let metrics = ProxyMetrics::default();
-    let options = Options { listen, upstream_roots: upstream_roots(&settings)?, ..settings.options()? };
+    let second_level = crate::proxy_store::of(&all).await?;
+    let upstream_roots = upstream_roots(&settings)?;
+    let options = Options { listen, upstream_roots, second_level, ..settings.options()? };
     let running = start(options, made.authority, metrics.clone()).await?;
     let mut background = JoinSet::new();
     if let Some(listener) = figures_listener("proxy", &settings.metrics_listen).await? {

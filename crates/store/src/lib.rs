@@ -44,6 +44,7 @@ pub mod places;
 pub mod policies;
 mod postgres;
 mod profiles;
+pub mod proxy_leaves;
 mod record;
 mod revocations;
 mod scans;

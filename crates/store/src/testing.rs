@@ -303,6 +303,15 @@ fn is_root() -> bool {
     fs::metadata(Path::new("/proc/self")).is_ok_and(|me| me.uid() == 0)
 }
 
+/// Changes a SQLite database behind everybody's back.
+///
+/// # Panics
+/// When it cannot be changed so.
+pub fn execute(file: &Path, statement: &str) {
+    let done = rusqlite::Connection::open(file).and_then(|database| database.execute(statement, ()));
+    done.unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+}
+
 /// Every row of every table of a SQLite database, as text: what is in the file and what is in its log beside it.
 ///
 /// # Panics

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use intercept::mint::VALIDITY_MAX;
+use intercept::mint::{LEAF_KEY_LIFE_MAX, VALIDITY_MAX};
 use intercept::proxy::{Action, BadRule, Options, Rules};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
@@ -41,6 +41,7 @@ pub(crate) struct ProxySettings {
     pub(crate) response_timeout_ms: u64,
     pub(crate) idle_s: u64,
     pub(crate) stop_s: u64,
+    pub(crate) store: super::ProxyStoreSettings,
 }
 
 /// What becomes of connections to names in no list.
@@ -88,6 +89,7 @@ impl Default for ProxySettings {
             response_timeout_ms: ms(usual.response_timeout),
             idle_s: usual.idle.as_secs(),
             stop_s: 5,
+            store: super::ProxyStoreSettings::default(),
         }
     }
 }
@@ -105,7 +107,7 @@ impl ProxySettings {
                 .hint("see `bulla config show`"))
         };
         within("leaf_validity_s", self.leaf_validity_s, 60, VALIDITY_MAX.as_secs())?;
-        within("leaf_key_s", self.leaf_key_s, 60, DAY_S)?;
+        within("leaf_key_s", self.leaf_key_s, 60, LEAF_KEY_LIFE_MAX.as_secs())?;
         within("store_octets_max", self.store_octets_max, 1 << 20, 64 << 30)?;
         within("new_names_per_minute", self.new_names_per_minute.into(), 1, MANY)?;
         within("new_names_burst", self.new_names_burst.into(), 1, MANY)?;
@@ -124,6 +126,7 @@ impl ProxySettings {
         within("response_timeout_ms", self.response_timeout_ms, 1, 60 * MINUTE_MS)?;
         within("idle_s", self.idle_s, 1, DAY_S)?;
         within("stop_s", self.stop_s, 0, 3_600)?;
+        self.store.check()?;
         if self.ca_certificate_file.as_os_str().is_empty() != self.ca_key_file.as_os_str().is_empty() {
             return Err(Problem::usage("proxy.ca_certificate_file and proxy.ca_key_file go together")
                 .hint("give both, or neither to have an authority made in the data folder"));

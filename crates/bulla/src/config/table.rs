@@ -418,4 +418,19 @@ pub(super) const KEYS: &[(&str, Kind, &str)] = &[
     ("proxy.response_timeout_ms", Kind::Number, "for the head of an answer, from when it was asked for"),
     ("proxy.idle_s", Kind::Number, "a body or a tunnel on which nothing came is cut off after so long"),
     ("proxy.stop_s", Kind::Number, "how long connections may go on at the stop"),
+    (
+        "proxy.store.backend",
+        Kind::Text,
+        "what keeps leaves behind memory: memory (nothing), disk or database",
+    ),
+    ("proxy.store.folder", Kind::Text, "of disk: where its file is; empty: the data folder"),
+    (
+        "proxy.store.url",
+        Kind::Text,
+        "of database: its address, for all proxies that share leaves; empty: store.url",
+    ),
+    ("proxy.store.connections", Kind::Number, "of database: connections to PostgreSQL at most"),
+    ("proxy.store.when_away", Kind::Text, "for new names while it is away: mint or refuse"),
+    ("proxy.store.timeout_ms", Kind::Number, "for one trip to it"),
+    ("proxy.store.leaves_max", Kind::Number, "leaves it keeps; beyond, the oldest go"),
 ];

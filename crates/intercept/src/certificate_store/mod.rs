@@ -4,10 +4,18 @@
 //! Whoever asks first mints, the others wait for the same; it is renewed before it ends without a caller waiting; a failure
 //! is remembered for a moment, so that a broken authority is not asked by every connection. Names come from clients: memory
 //! is bounded in octets, and so are the names that one client may have minted in a time ([`Newcomers`]).
+//!
+//! Behind memory there may be a [`SecondLevel`] that outlives the process and that several proxies share: a leaf that is not in
+//! memory is looked for there, by the one of all who ask, before it is minted.
 
 mod newcomers;
+mod second_level;
 
 pub use newcomers::{Newcomers, TooManyNames};
+pub use second_level::{
+    Backend, LEASE, LEAVES_MAX, SecondLevel, SecondLevelCounts, SecondLevelOptions, TRIP_TIMEOUT, Unopened,
+    WhenAway,
+};
 
 use std::fmt;
 use std::net::IpAddr;
@@ -20,7 +28,8 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use x509::{Fingerprint, UnixTime};
 
-use crate::mint::{Leaf, LeafKeyKind, LeafName, MintError};
+use crate::mint::{Leaf, LeafKeyKind, LeafName, MintError, VALIDITY_MIN};
+use second_level::Made;
 
 /// Octets of all leaves, unless said otherwise: some 50,000 names.
 pub const OCTETS_MAX: u64 = 64 << 20;
@@ -55,6 +64,9 @@ pub enum FetchError {
     /// The client has asked for too many names that nobody asked for before.
     #[error(transparent)]
     TooManyNames(#[from] TooManyNames),
+    /// The second level is away, and by [`WhenAway::Refuse`] nothing is minted meanwhile.
+    #[error("the certificate store is away, and no leaf is minted without it")]
+    Away,
 }
 
 /// How often each thing happened.
@@ -70,6 +82,8 @@ pub struct StoreCounts {
     pub failed: u64,
     /// Refused for the number of names.
     pub refused: u64,
+    /// With the second level; nothing where there is none.
+    pub second: SecondLevelCounts,
 }
 
 /// Leaves by what they are. Cheap to clone; clones are one store.
@@ -79,6 +93,7 @@ pub struct CertificateStore(Arc<Inner>);
 struct Inner {
     leaves: Cache<LeafId, Arc<Leaf>, FetchError>,
     newcomers: Newcomers,
+    second: Option<SecondLevel>,
     minted: AtomicU64,
     failed: AtomicU64,
     refused: AtomicU64,
@@ -94,6 +109,12 @@ impl CertificateStore {
     /// Which holds at most `octets_max` octets; what was asked for the longest ago goes first.
     #[must_use]
     pub fn new(octets_max: u64, newcomers: Newcomers) -> Self {
+        Self::with_second_level(octets_max, newcomers, None)
+    }
+
+    /// [`Self::new`] with a level behind memory; whoever calls spawns its [`SecondLevel::keep`].
+    #[must_use]
+    pub fn with_second_level(octets_max: u64, newcomers: Newcomers, second: Option<SecondLevel>) -> Self {
         let weigh = |id: &LeafId, leaf: &Result<Arc<Leaf>, FetchError>| {
             let name = id.name.dns().map_or(0, str::len);
             let octets = ENTRY_OCTETS + name + leaf.as_ref().map_or(0, |leaf| leaf.octets());
@@ -102,6 +123,7 @@ impl CertificateStore {
         Self(Arc::new(Inner {
             leaves: Cache::with_weight(octets_max, weigh),
             newcomers,
+            second,
             minted: AtomicU64::default(),
             failed: AtomicU64::default(),
             refused: AtomicU64::default(),
@@ -133,7 +155,8 @@ impl CertificateStore {
                 self.fetch_new(id, client, now, mint).await
             }
             Some(cached) if cached.ends_soon(Instant::now(), RENEW_PARTS) && cached.outcome.is_ok() => {
-                self.renew(id.clone(), now, mint);
+                let ends_from = cached.outcome.as_ref().map_or(now, |leaf| leaf.not_after.plus(1));
+                self.renew(id.clone(), now, ends_from, mint);
                 cached.outcome.clone()
             }
             Some(cached) => cached.outcome.clone(),
@@ -155,12 +178,13 @@ impl CertificateStore {
         let charged = Newcomers::of(client);
         let mint = Arc::new(Mutex::new(Some(mint)));
         loop {
-            let (store, name, mint) = (Arc::clone(&self.0), id.name.clone(), Arc::clone(&mint));
+            let (store, wanted, mint) = (Arc::clone(&self.0), id.clone(), Arc::clone(&mint));
             let making = move || async move {
-                store.admit(charged, &name)?;
+                store.admit(charged, &wanted.name)?;
                 let mint = mint.lock().take();
+                let ends_from = now.plus(VALIDITY_MIN.as_secs() as i64);
                 match mint {
-                    Some(mint) => store.make(now, mint()).await,
+                    Some(mint) => store.make(&wanted, Some(charged), now, ends_from, mint()).await,
                     None => unreachable!("who begins ends the loop"),
                 }
             };
@@ -171,16 +195,21 @@ impl CertificateStore {
         }
     }
 
-    /// Beside whoever asks, who has one that still holds.
-    fn renew<W>(&self, id: LeafId, now: UnixTime, mint: impl FnOnce() -> W + Send + 'static)
-    where
+    /// Beside whoever asks, who has one that still holds. Another proxy's will do, where it ends later.
+    fn renew<W>(
+        &self,
+        id: LeafId,
+        now: UnixTime,
+        ends_from: UnixTime,
+        mint: impl FnOnce() -> W + Send + 'static,
+    ) where
         W: Future<Output = Result<Leaf, MintError>> + Send + 'static,
     {
         let store = Arc::clone(&self.0);
         tokio::spawn(async move {
             let _live = telemetry::tasks::guard("leaf-renewal");
-            let inner = Arc::clone(&store);
-            let making = move || async move { inner.make(now, mint()).await };
+            let (inner, wanted) = (Arc::clone(&store), id.clone());
+            let making = move || async move { inner.make(&wanted, None, now, ends_from, mint()).await };
             if let Some(Err(error)) = store.leaves.refresh(&id, making).await {
                 tracing::warn!(%error, name = %id.name, "a leaf that ends soon was not made anew");
             }
@@ -220,6 +249,7 @@ impl CertificateStore {
             minted: self.0.minted.load(Relaxed),
             failed: self.0.failed.load(Relaxed),
             refused: self.0.refused.load(Relaxed),
+            second: self.0.second.as_ref().map(SecondLevel::counts).unwrap_or_default(),
         }
     }
 }
@@ -233,21 +263,34 @@ impl Inner {
         })
     }
 
+    /// A leaf that ends at `ends_from` at least, found or minted; `charged` for a new name is who asks.
     async fn make(
         &self,
+        id: &LeafId,
+        charged: Option<IpAddr>,
         now: UnixTime,
+        ends_from: UnixTime,
         minting: impl Future<Output = Result<Leaf, MintError>>,
     ) -> Result<Fresh<Arc<Leaf>>, Failed<FetchError>> {
-        match minting.await {
-            Ok(leaf) => {
+        let made = match &self.second {
+            Some(second) => second.fetch(id, now, ends_from, minting).await,
+            None => minting.await.map(Made::Minted).map_err(FetchError::from),
+        };
+        let leaf = match made {
+            Ok(Made::Minted(leaf)) => {
                 self.minted.fetch_add(1, Relaxed);
-                let lifetime = Duration::from_secs(leaf.not_after.since(now).max(0) as u64);
-                Ok(Fresh { value: Arc::new(leaf), lifetime })
+                leaf
+            }
+            Ok(Made::Found(leaf)) => {
+                charged.inspect(|client| self.newcomers.give_back(*client));
+                leaf
             }
             Err(error) => {
                 self.failed.fetch_add(1, Relaxed);
-                Err(Failed { error: error.into(), lifetime: FAILURE_LIFE })
+                return Err(Failed { error, lifetime: FAILURE_LIFE });
             }
-        }
+        };
+        let lifetime = Duration::from_secs(leaf.not_after.since(now).max(0) as u64);
+        Ok(Fresh { value: Arc::new(leaf), lifetime })
     }
 }

@@ -14,6 +14,10 @@ use crate::mint::LeafName;
 /// Clients that are remembered; of those, the ones that asked the longest ago are forgotten.
 const CLIENTS_MAX: u64 = 65_536;
 
+/// Names a client may ask for, to each that it may have minted: the others are found with the second level, and not charged
+/// for as new, but cost a trip.
+const LOOKS_PER_NAME: u32 = 10;
+
 /// Refused, at once.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{client} asks for too many new names: {per_minute} a minute, {burst} at once")]
@@ -37,6 +41,7 @@ pub struct Newcomers {
 #[derive(Debug)]
 struct Bucket {
     left: f64,
+    looks: f64,
     at: Instant,
 }
 
@@ -68,19 +73,37 @@ impl Newcomers {
     /// [`TooManyNames`]
     pub(super) fn admit(&self, client: IpAddr, name: &LeafName) -> Result<(), TooManyNames> {
         let bucket = self.buckets.get_with(client, || {
-            Arc::new(Mutex::new(Bucket { left: f64::from(self.burst), at: Instant::now() }))
+            Arc::new(Mutex::new(Bucket {
+                left: f64::from(self.burst),
+                looks: self.looks_max(),
+                at: Instant::now(),
+            }))
         });
         let mut bucket = bucket.lock();
         let now = Instant::now();
         let came = now.duration_since(bucket.at).as_secs_f64() * f64::from(self.per_minute) / 60.0;
         bucket.left = (bucket.left + came).min(f64::from(self.burst));
+        bucket.looks = (bucket.looks + came * f64::from(LOOKS_PER_NAME)).min(self.looks_max());
         bucket.at = now;
-        if bucket.left < 1.0 {
+        if bucket.left < 1.0 || bucket.looks < 1.0 {
             tracing::debug!(%client, %name, "too many new names");
             return Err(TooManyNames { client, per_minute: self.per_minute, burst: self.burst });
         }
         bucket.left -= 1.0;
+        bucket.looks -= 1.0;
         Ok(())
+    }
+
+    /// The name was not new: the second level had it. The look stays charged for.
+    pub(super) fn give_back(&self, client: IpAddr) {
+        if let Some(bucket) = self.buckets.get(&client) {
+            let mut bucket = bucket.lock();
+            bucket.left = (bucket.left + 1.0).min(f64::from(self.burst));
+        }
+    }
+
+    fn looks_max(&self) -> f64 {
+        f64::from(self.burst) * f64::from(LOOKS_PER_NAME)
     }
 }
 
@@ -99,5 +122,19 @@ mod tests {
         tokio::time::advance(Duration::from_secs(1)).await;
         assert!(admit("2001:db8::3"));
         assert!(!admit("2001:db8::3"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn names_that_were_not_new_are_given_back_up_to_ten_times_as_many() {
+        let newcomers = Newcomers::new(1, 3);
+        let name = LeafName::parse("a.example").unwrap();
+        let client = "10.0.0.1".parse().unwrap();
+        for number in 0..30 {
+            assert!(newcomers.admit(client, &name).is_ok(), "{number}");
+            newcomers.give_back(client);
+        }
+        assert!(newcomers.admit(client, &name).is_err(), "there is an end to looking, too");
+        tokio::time::advance(Duration::from_secs(6)).await;
+        assert!(newcomers.admit(client, &name).is_ok(), "ten a minute");
     }
 }

@@ -15,6 +15,8 @@ use super::MintError;
 
 /// How long a new leaf is made over the same key, unless said otherwise.
 pub const LEAF_KEY_LIFE: Duration = Duration::from_secs(3_600);
+/// The longest that may be said: whoever keeps leaves keeps their keys by it.
+pub const LEAF_KEY_LIFE_MAX: Duration = Duration::from_secs(86_400);
 
 /// What key a client can be shown.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -38,6 +40,8 @@ impl LeafKeyKind {
 #[derive(Clone)]
 pub struct LeafKey {
     kind: LeafKeyKind,
+    /// For whoever keeps it, sealed.
+    private: PrivateKey,
     spki: Arc<[u8]>,
     id: [u8; 20],
     signing: Arc<dyn SigningKey>,
@@ -50,12 +54,22 @@ impl fmt::Debug for LeafKey {
 }
 
 impl LeafKey {
+    /// One that was kept.
+    pub(crate) fn read(key: PrivateKey) -> Result<Self, KeyError> {
+        let kind = match key.key_type() {
+            KeyType::P256 => LeafKeyKind::P256,
+            KeyType::Rsa2048 => LeafKeyKind::Rsa2048,
+            other => return Err(KeyError::Unsound(format!("leaves stand over no {other}"))),
+        };
+        Self::of(kind, &key)
+    }
+
     fn of(kind: LeafKeyKind, key: &PrivateKey) -> Result<Self, KeyError> {
         let pkcs8 = key.to_pkcs8_der();
         let der = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(pkcs8.as_slice()));
         let signing = any_supported_type(&der).map_err(|error| KeyError::Unsound(error.to_string()))?;
         let spki: Arc<[u8]> = key.spki().into();
-        Ok(Self { kind, id: x509::build::key_id(&spki), spki, signing })
+        Ok(Self { kind, private: key.clone(), id: x509::build::key_id(&spki), spki, signing })
     }
 
     /// What it is.
@@ -64,7 +78,11 @@ impl LeafKey {
         self.kind
     }
 
-    pub(super) fn spki(&self) -> &[u8] {
+    pub(crate) fn private(&self) -> &PrivateKey {
+        &self.private
+    }
+
+    pub(crate) fn spki(&self) -> &[u8] {
         &self.spki
     }
 

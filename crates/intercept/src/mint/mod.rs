@@ -8,7 +8,7 @@ mod keys;
 mod name;
 
 pub use self::authority::{Authority, BadAuthority, new_root};
-pub use self::keys::{LEAF_KEY_LIFE, LeafKey, LeafKeyKind, LeafKeys};
+pub use self::keys::{LEAF_KEY_LIFE, LEAF_KEY_LIFE_MAX, LeafKey, LeafKeyKind, LeafKeys};
 pub use self::name::{BadLeafName, LeafName};
 
 use std::sync::Arc;
@@ -27,9 +27,9 @@ const CLOCK_SKEW_S: i64 = 3_600;
 /// The most a leaf may hold: browsers refuse longer from 2029 on (CA/Browser Forum ballot SC-081).
 pub const VALIDITY_MAX: Duration = Duration::from_secs(47 * 86_400);
 /// What a leaf still holds at least when it is handed out; an authority that ends sooner signs no more.
-const VALIDITY_MIN: Duration = Duration::from_secs(60);
+pub(crate) const VALIDITY_MIN: Duration = Duration::from_secs(60);
 /// For the authority's signature.
-const SIGN_TIMEOUT: Duration = Duration::from_secs(5);
+pub const SIGN_TIMEOUT: Duration = Duration::from_secs(5);
 /// id-kp-serverAuth (RFC 5280 section 4.2.1.12).
 const SERVER_AUTH: &str = "1.3.6.1.5.5.7.3.1";
 /// The longest common name (RFC 5280 appendix A.1, ub-common-name).
@@ -61,9 +61,35 @@ pub struct Leaf {
     pub not_before: UnixTime,
     /// Its last second.
     pub not_after: UnixTime,
+    /// What it stands over.
+    pub(crate) key: LeafKey,
+}
+
+/// Why a chain is no leaf's.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum BadLeaf {
+    /// There is no certificate, or one that is not read.
+    #[error("its certificate cannot be read: {0}")]
+    Unreadable(#[from] x509::ParseError),
+    /// It stands over another key.
+    #[error("its certificate stands over another key")]
+    OtherKey,
 }
 
 impl Leaf {
+    /// One that was kept: its chain, its own certificate first.
+    ///
+    /// # Errors
+    /// [`BadLeaf`]
+    pub(crate) fn of_chain(chain: Vec<CertificateDer<'static>>, key: LeafKey) -> Result<Self, BadLeaf> {
+        let own = x509::Certificate::parse(chain.first().map_or(&[], |der| der.as_ref()))?;
+        if *own.public_key.spki != *key.spki() {
+            return Err(BadLeaf::OtherKey);
+        }
+        let certified = Arc::new(CertifiedKey::new(chain, key.signing()));
+        Ok(Self { certified, not_before: own.not_before, not_after: own.not_after, key })
+    }
+
     /// Whether it is in force at `now`.
     #[must_use]
     pub fn holds_at(&self, now: UnixTime) -> bool {
@@ -128,7 +154,8 @@ impl Minter {
         let signature = authority.signer().sign(&tbs, deadline).await?;
         let der = build::signed(&tbs, &spec.signature, &signature);
         let chain = std::iter::once(CertificateDer::from(der)).chain(authority.chain()).collect();
-        Ok(Leaf { certified: Arc::new(CertifiedKey::new(chain, key.signing())), not_before, not_after })
+        let certified = Arc::new(CertifiedKey::new(chain, key.signing()));
+        Ok(Leaf { certified, not_before, not_after, key })
     }
 
     fn extensions(&self, name: &LeafName, key: &LeafKey, no_subject: bool) -> Vec<Extension> {

@@ -233,11 +233,26 @@ impl Collector for StoreFigures {
             ("leaf_joins", "Callers that waited for another's minting", counts.joined),
             ("leaf_refusals", "Refused: too many new names of a client", counts.refused),
         ];
+        let second = counts.second;
+        let figures = figures.into_iter().chain([
+            ("store_found", "Leaves that the second level had", second.found),
+            ("store_awaited", "Leaves that another proxy was minting", second.awaited),
+            ("store_unopened", "Kept leaves that did not open, and were minted anew", second.unopened),
+            ("store_failures", "Trips to the second level that failed or took too long", second.failures),
+            ("store_without", "Leaves minted or refused without the second level", second.without),
+        ]);
         for (name, help, count) in figures {
             let name = format!("bulla_intercept_{name}");
             let counter = ConstCounter::new(count);
             counter.encode(encoder.encode_descriptor(&name, help, None, counter.metric_type())?)?;
         }
+        let away = ConstGauge::new(i64::from(second.away));
+        away.encode(encoder.encode_descriptor(
+            "bulla_intercept_store_away",
+            "Whether the second level of the certificate store is away",
+            None,
+            away.metric_type(),
+        )?)?;
         held.encode(encoder.encode_descriptor(
             "bulla_intercept_leaves",
             "Leaves held",

@@ -30,7 +30,7 @@ use outbound::resolve::{ResolveError, Resolver};
 use rustls::pki_types::CertificateDer;
 use tokio::net::TcpListener;
 
-use crate::certificate_store::{self, CertificateStore, Newcomers};
+use crate::certificate_store::{self, CertificateStore, Newcomers, SecondLevel};
 use crate::doors::Doors;
 use crate::mint::{Authority, LEAF_KEY_LIFE, LeafKeys, Minter, VALIDITY_MAX};
 
@@ -49,6 +49,8 @@ pub struct Options {
     pub leaf_key_life: Duration,
     /// Octets of leaves in memory.
     pub store_octets_max: u64,
+    /// What keeps leaves behind memory, and is shared with other proxies.
+    pub second_level: Option<SecondLevel>,
     /// Names a minute that one client may have minted which nobody had before, and how many at once.
     pub new_names_per_minute: u32,
     /// The latter.
@@ -87,6 +89,7 @@ impl Default for Options {
             leaf_validity: Duration::from_secs(7 * 86_400).min(VALIDITY_MAX),
             leaf_key_life: LEAF_KEY_LIFE,
             store_octets_max: certificate_store::OCTETS_MAX,
+            second_level: None,
             new_names_per_minute: 600,
             new_names_burst: 2_000,
             upstream_roots: Vec::new(),
@@ -166,11 +169,15 @@ pub async fn start(
     let listener = TcpListener::bind(options.listen).await.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
     let newcomers = Newcomers::new(options.new_names_per_minute, options.new_names_burst);
-    let store = CertificateStore::new(options.store_octets_max, newcomers);
+    let second_level = options.second_level.clone();
+    let store = CertificateStore::with_second_level(options.store_octets_max, newcomers, second_level);
     metrics.watch(&store);
     let upstreams =
         upstream::Upstreams::new(&options, address, resolver, roots, doors.clone(), metrics.clone())?;
     doors.spawn(keep_keys(Arc::clone(&keys), options.leaf_key_life, doors.clone()));
+    if let Some(level) = &options.second_level {
+        doors.spawn(level.clone().keep(doors.stopping()));
+    }
     doors.spawn(upstreams.clone().sweep(doors.stopping()));
     let tls = tls::Interception::new(
         Minter::new(authority, keys, options.leaf_validity),

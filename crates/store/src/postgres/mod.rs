@@ -128,6 +128,19 @@ impl Postgres {
         Ok(changed)
     }
 
+    /// [`Self::execute`] of a statement that finds its rows by an index and answers them.
+    pub(crate) async fn write_rows(
+        &self,
+        statement: &str,
+        parameters: &[Value],
+    ) -> Result<Vec<Row>, StoreError> {
+        let mut taken = self.writers.take(Planned::Once).await?;
+        let rows = taken.connected.rows(statement, parameters).await?;
+        self.sent.fetch_add(1, Ordering::Relaxed);
+        self.writers.give_back(taken);
+        Ok(rows)
+    }
+
     fn replica(url: &StoreUrl, connections: usize, alone: Duration) -> Result<Replica, StoreError> {
         let Place::Postgres(address) = &url.0 else {
             let reason = "a standby is a PostgreSQL server, as in postgres://bulla@standby/bulla".to_owned();

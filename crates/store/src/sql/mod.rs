@@ -71,6 +71,7 @@ migrations! {
     25 "credential_marks" "0025_credential_marks.sql",
     26 "places" "0026_places.sql",
     27 "key_policies" "0027_key_policies.sql",
+    28 "proxy_leaves" "0028_proxy_leaves.sql",
 }
 
 /// What a module sends: statements of both databases, of one of them, and over many rows.
@@ -123,6 +124,7 @@ pub(crate) const MODULES: &[Sends] = &[
         composed: Vec::new,
     },
     sends(crate::profiles::ALL, &[]),
+    crate::proxy_leaves::SENDS,
     sends(crate::issued::insert::ALL, crate::issued::insert::BULKS),
     Sends {
         both: crate::issued::ALL,

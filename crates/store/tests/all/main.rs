@@ -18,6 +18,7 @@ mod listing;
 mod ownership;
 mod places;
 mod plans;
+mod proxy_leaves;
 mod recording;
 mod watches;
 mod world;
@@ -38,6 +39,12 @@ macro_rules! battery {
 }
 
 battery! {
+    proxy_leaves::one_mints_and_the_others_find
+    proxy_leaves::a_lease_is_taken_over_after_its_end_and_given_back_before
+    proxy_leaves::a_leaf_is_given_out_while_one_renews_it
+    proxy_leaves::of_many_who_ask_at_once_one_mints
+    proxy_leaves::what_has_ended_goes_and_the_oldest_beyond_the_limit
+    proxy_leaves::a_cold_leaf_costs_few_statements
     agents::a_token_enrols_once_and_not_after_its_end
     agents::agents_are_found_by_key_name_and_labels
     agents::agents_are_seen_many_at_once

@@ -30,6 +30,8 @@ const LARGE: &[&str] = &[
     "history_sketches",
     "issuance_keys",
     "issued",
+    "proxy_leaves",
+    "proxy_leaf_keys",
     "revocations",
 ];
 
@@ -46,6 +48,12 @@ const WALKS: &[&str] = &[
     "sealed_heads credential_wraps.sealed",
     "sealed_page credential_versions.sealed",
     "sealed_page credential_wraps.sealed",
+    // Once a minute, by one proxy of all.
+    "proxy_leaves_count",
+    "sealed_count proxy_leaves.sealed",
+    "sealed_heads proxy_leaves.sealed",
+    "sealed_count proxy_leaf_keys.sealed",
+    "sealed_heads proxy_leaf_keys.sealed",
 ];
 
 /// The tables of [`LARGE`] that a plan reads from end to end, table or index.

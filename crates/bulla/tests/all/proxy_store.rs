@@ -1,0 +1,140 @@
+//! `[proxy.store]`: proxies that share leaves, and one that finds its own again.
+
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::proxy::{Proxy, World};
+use crate::world::{describe, run, stdout};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What the proxy's figure is now.
+fn figure(proxy: &Proxy, name: &str) -> u64 {
+    let output = Command::new("curl").args(["-sS", &proxy.figures]).output().unwrap();
+    let all = stdout(&output);
+    let line = all.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("no {name} in {all}")).parse().unwrap()
+}
+
+fn until(what: &str, so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !so() {
+        assert!(began.elapsed() < PATIENCE, "never: {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// The serial number of the leaf that a client is shown for `name`.
+fn serial(world: &World, proxy: &Proxy, name: &str) -> String {
+    let mut shown = Command::new("openssl")
+        .args(["s_client", "-proxy", proxy.address.trim_start_matches("http://"), "-servername", name])
+        .args(["-connect", &format!("localhost:{}", world.port)])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap_or_else(|error| panic!("apt-get install -y openssl ({error})"));
+    let said = Command::new("openssl")
+        .args(["x509", "-noout", "-serial"])
+        .stdin(shown.stdout.take().unwrap())
+        .output()
+        .unwrap();
+    shown.wait().unwrap();
+    assert!(said.status.success(), "{}", describe(&said));
+    stdout(&said)
+}
+
+fn shared(world: &World, url: &str) -> Command {
+    let mut command = world.command(&[]);
+    command.env("BULLA_PROXY_STORE_BACKEND", "database").env("BULLA_PROXY_STORE_URL", url);
+    command
+}
+
+/// Each leaf once for both, while the database is there; while it is not, each goes on.
+#[test]
+fn two_proxies_on_postgresql_show_the_same_leaf() {
+    let world = World::new();
+    let cluster = store::testing::Cluster::start();
+    let url = cluster.database().to_string();
+    let first = World::start(&mut shared(&world, &url));
+    let second = World::start(&mut shared(&world, &url));
+    for proxy in [&first, &second] {
+        let output = world.curl(proxy, &[]);
+        assert!(output.status.success() && stdout(&output).contains("s_server"), "{}", describe(&output));
+    }
+    let shown = serial(&world, &first, "localhost");
+    assert_eq!(serial(&world, &second, "localhost"), shown);
+    let minted = |proxy| figure(proxy, "bulla_intercept_leaves_minted_total");
+    assert_eq!((minted(&first), minted(&second)), (1, 0));
+    assert_eq!(figure(&second, "bulla_intercept_store_found_total"), 1);
+    assert_eq!(figure(&second, "bulla_intercept_store_away"), 0);
+
+    cluster.stop();
+    assert_eq!(serial(&world, &second, "localhost"), shown, "from memory");
+    assert!(serial(&world, &second, "new.example").contains("serial="), "minted here");
+    assert_eq!(figure(&second, "bulla_intercept_store_away"), 1);
+    assert_eq!(figure(&second, "bulla_intercept_store_without_total"), 1);
+    cluster.resume();
+    until("it is back", || figure(&second, "bulla_intercept_store_away") == 0);
+    // The other may have noticed nothing, and is told by its first trip.
+    until("they share again", || {
+        let name = format!("n{}.example", minted(&first) + minted(&second));
+        serial(&world, &first, &name) == serial(&world, &second, &name)
+    });
+}
+
+#[test]
+fn leaves_on_disk_are_found_after_a_restart() {
+    let world = World::new();
+    let kept = |arguments: &[&str]| {
+        let mut command = world.command(arguments);
+        command
+            .env("BULLA_PROXY_STORE_BACKEND", "disk")
+            .env("BULLA_PROXY_STORE_FOLDER", world.place.path("kept"));
+        World::start(&mut command)
+    };
+    let proxy = kept(&[]);
+    assert!(world.curl(&proxy, &[]).status.success());
+    let shown = serial(&world, &proxy, "localhost");
+    drop(proxy);
+    let proxy = kept(&[]);
+    assert_eq!(serial(&world, &proxy, "localhost"), shown);
+    assert!(world.curl(&proxy, &[]).status.success(), "its key was found with it");
+    assert_eq!(figure(&proxy, "bulla_intercept_leaves_minted_total"), 0);
+    let file = std::fs::metadata(world.place.path("kept/proxy-leaves.db")).unwrap();
+    assert_eq!(file.permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_a_hint() {
+    let world = World::new();
+    let refused = |command: &mut Command, code: i32, wanted: &[&str]| {
+        let output = run(command);
+        let said = describe(&output);
+        assert!(output.status.code() == Some(code) && said.contains("hint:"), "{said}");
+        assert!(wanted.iter().all(|part| said.contains(part)), "{wanted:?}: {said}");
+    };
+    let mut none = world.command(&[]);
+    none.env("BULLA_PROXY_STORE_BACKEND", "database");
+    refused(&mut none, 2, &["needs a database", "proxy.store.url"]);
+    let mut misplaced = world.command(&[]);
+    misplaced.env("BULLA_PROXY_STORE_URL", "postgres://bulla@localhost/bulla");
+    refused(&mut misplaced, 2, &["proxy.store.url is for", "database"]);
+    let nobody = format!("postgres://bulla@/bulla?host={}", world.place.folder.path().display());
+    refused(&mut shared(&world, &nobody), 4, &["start the database"]);
+    // Another's master key.
+    let kept = world.place.path("kept");
+    let on_disk = |data: &str| {
+        let mut command = world.command(&[]);
+        command.env("BULLA_PROXY_STORE_BACKEND", "disk").env("BULLA_PROXY_STORE_FOLDER", &kept);
+        command.env("BULLA_DATA", world.place.path(data));
+        command
+    };
+    drop(World::start(&mut on_disk("data")));
+    refused(&mut on_disk("other"), 5, &["master.key", "does not exist", "copy master.key"]);
+    std::fs::write(world.place.path("other/master.key"), [7; 32]).unwrap();
+    let mode = std::fs::Permissions::from_mode(0o600);
+    std::fs::set_permissions(world.place.path("other/master.key"), mode).unwrap();
+    refused(&mut on_disk("other"), 5, &["nothing was written", "copy master.key"]);
+}

@@ -1,0 +1,82 @@
+//! What a second level is made of.
+
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use store::proxy_leaves::{LeafAsk, LeafLook, NewLeaf};
+use store::{Store, StoreError};
+use uuid::Uuid;
+
+/// The lease of whoever tidies.
+const TIDY_LEASE: &str = "proxy-leaves-tidy";
+
+/// Keeps leaves and their keys, sealed, and says who mints what. All who share one see what the others put.
+pub trait Backend: Send + Sync + 'static {
+    /// The leaf, or the lease to mint it, or neither where another has it.
+    fn look<'a>(&'a self, ask: LeafAsk<'a>) -> BoxFuture<'a, Result<LeafLook, StoreError>>;
+
+    /// Puts the leaf and ends the lease; false, and nothing, where the holder has it no longer.
+    fn put<'a>(&'a self, leaf: NewLeaf<'a>) -> BoxFuture<'a, Result<bool, StoreError>>;
+
+    /// Keeps a leaf's key until then at least.
+    fn put_key<'a>(
+        &'a self,
+        id: &'a str,
+        sealed: &'a [u8],
+        ends_at_us: i64,
+    ) -> BoxFuture<'a, Result<(), StoreError>>;
+
+    /// Gives a lease back, if the holder has it.
+    fn release<'a>(&'a self, id: &'a str, holder: Uuid) -> BoxFuture<'a, Result<(), StoreError>>;
+
+    /// Deletes a batch of what has ended and of the oldest beyond `leaves_max`, where no other has done so within `every`.
+    /// Says how many leaves.
+    fn tidy(
+        &self,
+        holder: Uuid,
+        now_us: i64,
+        every: Duration,
+        leaves_max: u64,
+    ) -> BoxFuture<'_, Result<u64, StoreError>>;
+}
+
+impl Backend for Store {
+    fn look<'a>(&'a self, ask: LeafAsk<'a>) -> BoxFuture<'a, Result<LeafLook, StoreError>> {
+        async move { self.look_for_leaf(&ask).await }.boxed()
+    }
+
+    fn put<'a>(&'a self, leaf: NewLeaf<'a>) -> BoxFuture<'a, Result<bool, StoreError>> {
+        async move { self.put_leaf(&leaf).await }.boxed()
+    }
+
+    fn put_key<'a>(
+        &'a self,
+        id: &'a str,
+        sealed: &'a [u8],
+        ends_at_us: i64,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        self.put_leaf_key(id, sealed, ends_at_us).boxed()
+    }
+
+    fn release<'a>(&'a self, id: &'a str, holder: Uuid) -> BoxFuture<'a, Result<(), StoreError>> {
+        self.release_leaf(id, holder).boxed()
+    }
+
+    fn tidy(
+        &self,
+        holder: Uuid,
+        now_us: i64,
+        every: Duration,
+        leaves_max: u64,
+    ) -> BoxFuture<'_, Result<u64, StoreError>> {
+        let every_us = i64::try_from(every.as_micros()).unwrap_or(i64::MAX);
+        async move {
+            if !self.lease(TIDY_LEASE, holder, now_us, every_us).await? {
+                return Ok(0);
+            }
+            self.tidy_leaves(now_us, leaves_max).await
+        }
+        .boxed()
+    }
+}
