@@ -5,6 +5,7 @@ mod key_clouds;
 mod key_service;
 mod master_key;
 mod proxy;
+mod proxy_access;
 mod store_settings;
 mod table;
 

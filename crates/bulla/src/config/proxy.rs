@@ -8,6 +8,7 @@ use intercept::proxy::{Action, BadRule, Options, Rules};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+use super::proxy_access::AccessSettings;
 use crate::exit::{Outcome, Problem};
 
 /// `[proxy]`
@@ -41,6 +42,7 @@ pub(crate) struct ProxySettings {
     pub(crate) response_timeout_ms: u64,
     pub(crate) idle_s: u64,
     pub(crate) stop_s: u64,
+    pub(crate) access: AccessSettings,
 }
 
 /// What becomes of connections to names in no list.
@@ -88,6 +90,7 @@ impl Default for ProxySettings {
             response_timeout_ms: ms(usual.response_timeout),
             idle_s: usual.idle.as_secs(),
             stop_s: 5,
+            access: AccessSettings::default(),
         }
     }
 }
@@ -128,6 +131,7 @@ impl ProxySettings {
             return Err(Problem::usage("proxy.ca_certificate_file and proxy.ca_key_file go together")
                 .hint("give both, or neither to have an authority made in the data folder"));
         }
+        self.access.check()?;
         self.rules().map(drop)
     }
 
@@ -151,6 +155,7 @@ impl ProxySettings {
     pub(crate) fn options(&self) -> Outcome<Options> {
         Ok(Options {
             clients: self.clients.clone(),
+            access: self.access.options()?,
             rules: self.rules()?,
             leaf_validity: Duration::from_secs(self.leaf_validity_s),
             leaf_key_life: Duration::from_secs(self.leaf_key_s),

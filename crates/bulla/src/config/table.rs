@@ -418,4 +418,22 @@ pub(super) const KEYS: &[(&str, Kind, &str)] = &[
     ("proxy.response_timeout_ms", Kind::Number, "for the head of an answer, from when it was asked for"),
     ("proxy.idle_s", Kind::Number, "a body or a tunnel on which nothing came is cut off after so long"),
     ("proxy.stop_s", Kind::Number, "how long connections may go on at the stop"),
+    (
+        "proxy.access.users_file",
+        Kind::Text,
+        "users and hashes of their passwords, as `htpasswd -5` makes them; empty: nobody has to say who they are",
+    ),
+    (
+        "proxy.access.tokens",
+        Kind::Toml,
+        "bearer tokens by their digests: [{ name = \"ci\", sha256 = \"…\" }]",
+    ),
+    (
+        "proxy.access.certificate_file",
+        Kind::Text,
+        "the proxy's own certificate and its chain (PEM), for clients that speak TLS to it",
+    ),
+    ("proxy.access.key_file", Kind::Text, "its key (PEM)"),
+    ("proxy.access.client_ca_files", Kind::List, "roots (PEM) that certificates of clients stand below"),
+    ("proxy.access.tls_only", Kind::Truth, "who speaks to the proxy in the clear is closed out"),
 ];

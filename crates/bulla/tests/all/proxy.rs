@@ -8,10 +8,10 @@ use crate::key_service::Place;
 use crate::world::{bulla, describe, run, stdout};
 
 /// A proxy that runs in a folder of its own.
-struct Proxy {
+pub(crate) struct Proxy {
     process: Child,
-    address: String,
-    figures: String,
+    pub(crate) address: String,
+    pub(crate) figures: String,
 }
 
 impl Drop for Proxy {
@@ -21,10 +21,10 @@ impl Drop for Proxy {
     }
 }
 
-struct World {
-    place: Place,
+pub(crate) struct World {
+    pub(crate) place: Place,
     upstream: Child,
-    port: u16,
+    pub(crate) port: u16,
 }
 
 impl Drop for World {
@@ -36,7 +36,7 @@ impl Drop for World {
 
 impl World {
     /// With an upstream that says what it negotiated.
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let place = Place::new();
         place.openssl(
             "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout ca.key -out ca.pem -subj /CN=ca",
@@ -64,7 +64,7 @@ impl World {
         Self { place, upstream, port }
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = bulla();
         command
             .current_dir(self.place.folder.path())
@@ -83,7 +83,7 @@ impl World {
         command
     }
 
-    fn proxy(&self, arguments: &[&str]) -> Proxy {
+    pub(crate) fn proxy(&self, arguments: &[&str]) -> Proxy {
         let mut process = self.command(arguments).stderr(Stdio::piped()).spawn().unwrap();
         let mut errors = BufReader::new(process.stderr.take().unwrap());
         let mut said = String::new();
@@ -95,7 +95,7 @@ impl World {
         Proxy { process, address: after("the proxy is at "), figures: after("figures at ") }
     }
 
-    fn authority(&self) -> PathBuf {
+    pub(crate) fn authority(&self) -> PathBuf {
         self.place.path("data/proxy-ca.pem")
     }
 

@@ -1,6 +1,5 @@
 //! What a client says after CONNECT.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use hyper::Request;
@@ -8,6 +7,7 @@ use hyper::body::Incoming;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Action;
+use super::client::Client;
 use super::connection::Proxy;
 use super::metrics::Handshake;
 use super::opening::{self, Hello, Opening};
@@ -18,7 +18,7 @@ use crate::relay::{Octets, relay};
 
 impl Proxy {
     /// Serves what stands behind CONNECT, to its end.
-    pub(super) async fn after_connect<S>(self: Arc<Self>, stream: S, target: Target, client: SocketAddr)
+    pub(super) async fn after_connect<S>(self: Arc<Self>, stream: S, target: Target, client: Client)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
@@ -39,23 +39,23 @@ impl Proxy {
         match opening {
             Opening::Tls(hello) => self.tls(stream, target, hello, client).await,
             Opening::Http1 => {
-                let way = self.way(target, None, false, Action::Intercept);
+                let way = self.way(target, None, false, Action::Intercept, client);
                 let proxy = Arc::clone(&self);
                 self.http1(stream, move |request| proxy.clone().exchanged(request, way.clone())).await;
             }
             Opening::Http2 => {
-                let way = self.way(target, None, true, Action::Intercept);
+                let way = self.way(target, None, true, Action::Intercept, client);
                 let proxy = Arc::clone(&self);
                 self.http2(stream, move |request| proxy.clone().exchanged(request, way.clone())).await;
             }
-            Opening::Other => {
+            Opening::Socks | Opening::Other => {
                 tracing::info!(%client, %target, "neither TLS nor HTTP after CONNECT: closed; see the rules for tunnels")
             }
         }
     }
 
     /// Decides by the name in the ClientHello, and by that of CONNECT where there is none.
-    async fn tls<S>(self: Arc<Self>, stream: S, target: Target, hello: Hello, client: SocketAddr)
+    async fn tls<S>(self: Arc<Self>, stream: S, target: Target, hello: Hello, client: Client)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
@@ -78,7 +78,7 @@ impl Proxy {
         };
         self.metrics.handshake(if was_resumed(&stream) { Handshake::Resumed } else { Handshake::Full });
         let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-        let way = self.way(target, Some(name), http2, action);
+        let way = self.way(target, Some(name), http2, action, client.clone());
         let proxy = Arc::clone(&self);
         let answer = move |request: Request<Incoming>| proxy.clone().exchanged(request, way.clone());
         if !http2 {
@@ -94,10 +94,17 @@ impl Proxy {
         }
     }
 
-    fn way(&self, target: Target, server: Option<LeafName>, http2: bool, action: Action) -> Way {
+    fn way(
+        &self,
+        target: Target,
+        server: Option<LeafName>,
+        http2: bool,
+        action: Action,
+        client: Client,
+    ) -> Way {
         // Without TLS nobody says which protocol an upstream speaks.
         let http2 = http2 && server.is_some();
-        Way { origin: Arc::new(Origin { target, server, http2 }), rejected: action == Action::Reject }
+        Way { origin: Arc::new(Origin { target, server, http2 }), rejected: action == Action::Reject, client }
     }
 
     async fn tunnel<S>(&self, stream: S, target: &Target)

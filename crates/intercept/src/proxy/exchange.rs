@@ -84,7 +84,7 @@ impl Proxy {
         match self.upstreams.send(origin, request, prepare).await {
             Ok(response) => self.passed_on(response, client),
             Err(error) => {
-                tracing::debug!(target = %origin.target, %error, "no answer of an upstream");
+                tracing::debug!(client = %way.client, target = %origin.target, %error, "no answer of an upstream");
                 unanswered(&error)
             }
         }

@@ -4,6 +4,8 @@
 //! ClientHello tells the name, or plain HTTP), `rules` (tunnel, reject, intercept), the certificate store, `exchange` (one
 //! request: what a proxy must change in it), `upstream` (the pool).
 
+mod access;
+mod client;
 mod connect;
 mod connection;
 mod exchange;
@@ -11,10 +13,12 @@ mod metrics;
 mod opening;
 mod page;
 mod rules;
+mod socks;
 mod target;
 mod tls;
 mod upstream;
 
+pub use access::{AccessOptions, BadOwnTls, BadUsers, OwnTls, Token, Users};
 pub use metrics::ProxyMetrics;
 pub use rules::{Action, BadRule, Rules};
 
@@ -41,6 +45,8 @@ pub struct Options {
     pub listen: SocketAddr,
     /// Who may ask: all when empty.
     pub clients: Vec<IpNet>,
+    /// Who may, of these: all when nobody is named.
+    pub access: AccessOptions,
     /// What becomes of a connection, by the name it is for.
     pub rules: Rules,
     /// How long leaves hold.
@@ -83,6 +89,7 @@ impl Default for Options {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 3128)),
             clients: Vec::new(),
+            access: AccessOptions::default(),
             rules: Rules::default(),
             leaf_validity: Duration::from_secs(7 * 86_400).min(VALIDITY_MAX),
             leaf_key_life: LEAF_KEY_LIFE,
@@ -124,6 +131,12 @@ pub enum StartError {
     /// Upstreams could not be told from anybody else.
     #[error("there are no roots to hold upstreams against")]
     NoRoots,
+    /// Its own TLS.
+    #[error("clients cannot speak TLS to the proxy: {0}")]
+    OwnTls(#[from] BadOwnTls),
+    /// The system's generator of randomness.
+    #[error("the system gives no randomness")]
+    NoRandomness,
     /// This machine's resolver.
     #[error("names cannot be resolved: {0}")]
     Resolver(#[from] ResolveError),
@@ -178,7 +191,8 @@ pub async fn start(
         options.handshake_timeout,
     )?;
     let connections_max = options.connections_max;
-    let proxy = connection::Proxy { options, address, tls, upstreams, metrics, doors: doors.clone() };
+    let access = access::Access::new(&options.access)?;
+    let proxy = connection::Proxy { options, address, access, tls, upstreams, metrics, doors: doors.clone() };
     doors.open(listener, Arc::new(proxy), connections_max);
     Ok(Running { address, doors, store })
 }

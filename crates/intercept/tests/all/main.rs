@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod access;
 mod certificate_store;
 mod hostile;
 mod proxy;
