@@ -90,6 +90,10 @@ pub(crate) async fn run(args: &ProxyArgs, global: &Global) -> Outcome<Exit> {
         eprintln!("warning: whoever reaches {listen} may use the proxy");
         eprintln!("hint: say whose clients may: --client NETWORK, or proxy.clients; or who, [proxy.access]");
     }
+    for upstream in settings.upstreams.iter().filter(|upstream| !upstream.verify) {
+        eprintln!("warning: whoever stands between may be {}", upstream.names.join(", "));
+        eprintln!("hint: name their roots, ca_files in [[proxy.upstreams]], instead of verify = false");
+    }
     let metrics = ProxyMetrics::default();
     let options = Options { listen, upstream_roots: upstream_roots(&settings)?, ..settings.options()? };
     let speaks_tls = settings.access.speaks_tls();

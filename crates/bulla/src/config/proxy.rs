@@ -9,6 +9,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use super::proxy_access::AccessSettings;
+use super::proxy_upstreams::{self, ParentSettings, UpstreamSettings};
 use crate::exit::{Outcome, Problem};
 
 /// `[proxy]`
@@ -42,7 +43,11 @@ pub(crate) struct ProxySettings {
     pub(crate) response_timeout_ms: u64,
     pub(crate) idle_s: u64,
     pub(crate) stop_s: u64,
+    pub(crate) auto_tunnel: bool,
+    pub(crate) auto_tunnel_s: u64,
+    pub(crate) upstreams: Vec<UpstreamSettings>,
     pub(crate) access: AccessSettings,
+    pub(crate) parent: ParentSettings,
 }
 
 /// What becomes of connections to names in no list.
@@ -90,7 +95,11 @@ impl Default for ProxySettings {
             response_timeout_ms: ms(usual.response_timeout),
             idle_s: usual.idle.as_secs(),
             stop_s: 5,
+            auto_tunnel: false,
+            auto_tunnel_s: 86_400,
+            upstreams: Vec::new(),
             access: AccessSettings::default(),
+            parent: ParentSettings::default(),
         }
     }
 }
@@ -131,6 +140,7 @@ impl ProxySettings {
             return Err(Problem::usage("proxy.ca_certificate_file and proxy.ca_key_file go together")
                 .hint("give both, or neither to have an authority made in the data folder"));
         }
+        within("auto_tunnel_s", self.auto_tunnel_s, 60, 30 * DAY_S)?;
         self.access.check()?;
         self.rules().map(drop)
     }
@@ -156,6 +166,8 @@ impl ProxySettings {
         Ok(Options {
             clients: self.clients.clone(),
             access: self.access.options()?,
+            upstreams: proxy_upstreams::policies(&self.parent, &self.upstreams)?,
+            auto_tunnel: self.auto_tunnel.then(|| Duration::from_secs(self.auto_tunnel_s)),
             rules: self.rules()?,
             leaf_validity: Duration::from_secs(self.leaf_validity_s),
             leaf_key_life: Duration::from_secs(self.leaf_key_s),

@@ -419,6 +419,23 @@ pub(super) const KEYS: &[(&str, Kind, &str)] = &[
     ("proxy.idle_s", Kind::Number, "a body or a tunnel on which nothing came is cut off after so long"),
     ("proxy.stop_s", Kind::Number, "how long connections may go on at the stop"),
     (
+        "proxy.auto_tunnel",
+        Kind::Truth,
+        "names whose leaf a client refuses are passed on to it the next time: it may so pass unseen",
+    ),
+    ("proxy.auto_tunnel_s", Kind::Number, "how long that is remembered"),
+    (
+        "proxy.upstreams",
+        Kind::Toml,
+        "what differs by name: [{ names = [\"a.example\"], ca_files, verify, client_certificate_file, client_key_file, parent, parent_credentials_file }]",
+    ),
+    (
+        "proxy.parent.url",
+        Kind::Text,
+        "the proxy by which upstreams are reached, http:// or https://; empty: none",
+    ),
+    ("proxy.parent.credentials_file", Kind::Text, "the file with USER:PASSWORD for it"),
+    (
         "proxy.access.users_file",
         Kind::Text,
         "users and hashes of their passwords, as `htpasswd -5` makes them; empty: nobody has to say who they are",

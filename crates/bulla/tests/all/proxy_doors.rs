@@ -126,3 +126,51 @@ fn access_that_cannot_be_is_refused_with_a_hint() {
         assert!(!said.contains("token-of-ci"), "what may be a secret is not said: {said}");
     }
 }
+
+#[test]
+fn an_upstream_that_asks_for_a_certificate_is_reached_by_another_proxy() {
+    let world = World::with(&["-Verify", "1", "-verify_return_error", "-CAfile", "ca.pem"]);
+    world.place.openssl(
+        "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout own.key -out own.pem -subj /CN=own \
+         -CA ca.pem -CAkey ca.key -addext basicConstraints=critical,CA:FALSE",
+    );
+    std::fs::write(world.place.path("users"), format!("alice:{}\n", hash(&world))).unwrap();
+    std::fs::write(world.place.path("credentials"), "alice:secret\n").unwrap();
+    let parent = configured(&world, "[proxy]\nothers = \"tunnel\"\n[proxy.access]\nusers_file = \"users\"\n");
+    let text = format!(
+        "[proxy.parent]\nurl = \"{}\"\ncredentials_file = \"credentials\"\n[[proxy.upstreams]]\nnames = [\"localhost\"]\n\
+         client_certificate_file = \"own.pem\"\nclient_key_file = \"own.key\"\n",
+        parent.address
+    );
+    let proxy = configured(&world, &text);
+    is_let_in(&world, &["--proxy", &proxy.address]);
+    let figures = stdout(&Command::new("curl").args(["-sS", &parent.figures]).output().unwrap());
+    assert!(figures.contains("bulla_intercept_proxy_tunnels_total 1"), "{figures}");
+    // Without the certificate it is not served.
+    let proxy = configured(&world, "[proxy]\n");
+    let output = curl(&world, &["--proxy", &proxy.address]);
+    assert!(!stdout(&output).contains("s_server"), "{}", describe(&output));
+}
+
+#[test]
+fn upstreams_that_cannot_be_are_refused_with_a_hint() {
+    let world = World::new();
+    std::fs::write(world.place.path("credentials"), "alice\n").unwrap();
+    for (text, wanted) in [
+        ("[proxy.parent]\nurl = \"proxy.example\"", "is not http://HOST:PORT"),
+        ("[proxy.parent]\ncredentials_file = \"credentials\"", "and no parent"),
+        ("[proxy.parent]\nurl = \"http://p:1\"\ncredentials_file = \"credentials\"", "USER:PASSWORD"),
+        ("[[proxy.upstreams]]\nnames = []", "there is no name"),
+        ("[[proxy.upstreams]]\nnames = [\"a*\"]", "is no host name or address"),
+        (
+            "[[proxy.upstreams]]\nnames = [\"a\"]\nverify = false\nca_files = [\"ca.pem\"]",
+            "count for nothing",
+        ),
+        ("[[proxy.upstreams]]\nnames = [\"a\"]\nclient_key_file = \"up.key\"", "go together"),
+    ] {
+        std::fs::write(world.place.path("bulla.toml"), format!("{text}\n")).unwrap();
+        let output = run(&mut world.command(&["--config", "bulla.toml"]));
+        let said = describe(&output);
+        assert!(output.status.code() == Some(2) && said.contains(wanted) && said.contains("hint:"), "{said}");
+    }
+}

@@ -24,7 +24,7 @@ impl Proxy {
     {
         // A host that is let through may let its server speak first.
         if self.options.rules.decide(&target.name) == Action::Tunnel {
-            return self.tunnel(stream, &target).await;
+            return self.tunnel(stream, &target, &target.name).await;
         }
         let read =
             tokio::time::timeout(self.options.handshake_timeout, opening::read(stream, self.options.idle))
@@ -63,7 +63,11 @@ impl Proxy {
         let name = named.unwrap_or_else(|| target.name.clone());
         let action = self.options.rules.decide(&name);
         if action == Action::Tunnel {
-            return self.tunnel(stream, &target).await;
+            return self.tunnel(stream, &target, &name).await;
+        }
+        if action == Action::Intercept && self.refusals.has(&client, &name) {
+            self.metrics.auto_tunnel();
+            return self.tunnel(stream, &target, &name).await;
         }
         let stream = match self.tls.accept(stream, &name, &hello, client.ip()).await {
             Ok(stream) => stream,
@@ -73,7 +77,11 @@ impl Proxy {
                     NotIntercepted::Late => Handshake::Late,
                     NotIntercepted::Handshake(_) => Handshake::Failed,
                 });
-                return tracing::info!(%client, %name, %error, "a client was not intercepted");
+                tracing::info!(%client, %name, %error, "a client was not intercepted");
+                if self.refusals.note(&client, &name, &error) {
+                    tracing::warn!(%client, %name, "a client refuses the leaf: the next connection is passed on");
+                }
+                return;
             }
         };
         self.metrics.handshake(if was_resumed(&stream) { Handshake::Resumed } else { Handshake::Full });
@@ -107,12 +115,13 @@ impl Proxy {
         Way { origin: Arc::new(Origin { target, server, http2 }), rejected: action == Action::Reject, client }
     }
 
-    async fn tunnel<S>(&self, stream: S, target: &Target)
+    /// `name`: what it is known as, whatever CONNECT said.
+    async fn tunnel<S>(&self, stream: S, target: &Target, name: &LeafName)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let octets = self.metrics.tunnel();
-        match self.upstreams.tcp(target).await {
+        match self.upstreams.link(target, name).await {
             Ok((upstream, _place)) => {
                 let ended = relay(stream, upstream, self.options.idle, &octets).await;
                 tracing::debug!(%target, ?ended, "a tunnel ended");

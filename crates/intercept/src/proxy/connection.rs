@@ -17,6 +17,7 @@ use super::client::Client;
 use super::metrics::{End, ProxyMetrics};
 use super::opening::{self, Opening, Rewound};
 use super::page::{self, Body};
+use super::refusals::Refusals;
 use super::target::{Origin, Target, Way};
 use super::tls::Interception;
 use super::upstream::Upstreams;
@@ -37,6 +38,7 @@ pub(super) struct Proxy {
     pub(super) options: Options,
     pub(super) address: SocketAddr,
     pub(super) access: Access,
+    pub(super) refusals: Refusals,
     pub(super) tls: Interception,
     pub(super) upstreams: Upstreams,
     pub(super) metrics: ProxyMetrics,

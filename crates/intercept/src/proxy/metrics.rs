@@ -114,6 +114,7 @@ struct Inner {
     requests: Family<ClassLabel, Histogram>,
     rejected: Counter,
     denied: Family<WhyLabel, Counter>,
+    auto_tunnels: Counter,
     upstream_requests: Family<ConnectionLabel, Counter>,
     tunnels: Counter,
     octets: Family<DirectionLabel, Counter>,
@@ -131,6 +132,7 @@ impl Default for Inner {
             requests: Family::new_with_constructor(durations),
             rejected: Counter::default(),
             denied: Family::default(),
+            auto_tunnels: Counter::default(),
             upstream_requests: Family::default(),
             tunnels: Counter::default(),
             octets: Family::default(),
@@ -173,6 +175,11 @@ impl ProxyMetrics {
             "Requests to upstreams, on a connection that was kept or a new one",
             inner.upstream_requests.clone(),
         );
+        registry.register(
+            "auto_tunnels",
+            "Connections passed on because their client had refused a leaf of that name",
+            inner.auto_tunnels.clone(),
+        );
         registry.register("tunnels", "Connections passed on as they are", inner.tunnels.clone());
         registry.register(
             "tunnel_octets",
@@ -212,6 +219,10 @@ impl ProxyMetrics {
 
     pub(super) fn rejected(&self) {
         self.0.rejected.inc();
+    }
+
+    pub(super) fn auto_tunnel(&self) {
+        self.0.auto_tunnels.inc();
     }
 
     pub(super) fn denied(&self, denied: Denied) {

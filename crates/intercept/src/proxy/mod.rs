@@ -1,8 +1,8 @@
 //! The forward proxy that looks into TLS: clients send it CONNECT, and it shows them a leaf minted for the name they ask for.
 //!
-//! A connection's way: `connection` (HTTP to the proxy itself), `connect` (what the client says after CONNECT: TLS, whose
-//! ClientHello tells the name, or plain HTTP), `rules` (tunnel, reject, intercept), the certificate store, `exchange` (one
-//! request: what a proxy must change in it), `upstream` (the pool).
+//! A connection's way: `connection` (HTTP to the proxy itself; `socks`), `access` (who may), `connect` (what the client says
+//! after CONNECT: TLS, whose ClientHello tells the name, or plain HTTP), `rules` (tunnel, reject, intercept), the certificate
+//! store, `exchange` (one request: what a proxy must change in it), `upstream` (the pool, and by which way).
 
 mod access;
 mod client;
@@ -10,8 +10,10 @@ mod connect;
 mod connection;
 mod exchange;
 mod metrics;
+mod names;
 mod opening;
 mod page;
+mod refusals;
 mod rules;
 mod socks;
 mod target;
@@ -21,6 +23,7 @@ mod upstream;
 pub use access::{AccessOptions, BadOwnTls, BadUsers, OwnTls, Token, Users};
 pub use metrics::ProxyMetrics;
 pub use rules::{Action, BadRule, Rules};
+pub use upstream::{BadParent, Parent, UpstreamPolicies, UpstreamPolicy, UpstreamWay};
 
 use std::fmt;
 use std::io;
@@ -61,6 +64,10 @@ pub struct Options {
     pub new_names_burst: u32,
     /// Roots in DER that upstreams are held against.
     pub upstream_roots: Vec<Vec<u8>>,
+    /// What differs for certain upstreams, and by which way they are reached.
+    pub upstreams: UpstreamPolicies,
+    /// How long it is remembered that a client refused a leaf, whose connections to that name are passed on then; `None`: not at all.
+    pub auto_tunnel: Option<Duration>,
     /// Connections of clients at once; more are closed at once.
     pub connections_max: usize,
     /// Connections to upstreams at once, those that wait for the next request included.
@@ -97,6 +104,8 @@ impl Default for Options {
             new_names_per_minute: 600,
             new_names_burst: 2_000,
             upstream_roots: Vec::new(),
+            upstreams: UpstreamPolicies::default(),
+            auto_tunnel: None,
             connections_max: 8_192,
             upstream_connections_max: 8_192,
             upstream_per_host_max: 1_024,
@@ -192,7 +201,17 @@ pub async fn start(
     )?;
     let connections_max = options.connections_max;
     let access = access::Access::new(&options.access)?;
-    let proxy = connection::Proxy { options, address, access, tls, upstreams, metrics, doors: doors.clone() };
+    let refusals = refusals::Refusals::new(options.auto_tunnel);
+    let proxy = connection::Proxy {
+        options,
+        refusals,
+        address,
+        access,
+        tls,
+        upstreams,
+        metrics,
+        doors: doors.clone(),
+    };
     doors.open(listener, Arc::new(proxy), connections_max);
     Ok(Running { address, doors, store })
 }

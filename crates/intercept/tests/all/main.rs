@@ -6,4 +6,5 @@ mod access;
 mod certificate_store;
 mod hostile;
 mod proxy;
+mod ways;
 mod world;
