@@ -142,7 +142,7 @@ fn basic(credentials: &str) -> Result<HeaderValue, BadParent> {
 /// Why a parent is of no use.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NoParent {
-    #[error("it is not reached: {0}")]
+    #[error("{0}")]
     Connection(Box<NoConnection>),
     #[error("it did not connect in its time")]
     Late,
