@@ -5,7 +5,9 @@ mod key_clouds;
 mod key_service;
 mod master_key;
 mod proxy;
+mod proxy_access;
 mod proxy_store;
+mod proxy_upstreams;
 mod store_settings;
 mod table;
 

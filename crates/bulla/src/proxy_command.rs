@@ -87,14 +87,19 @@ pub(crate) async fn run(args: &ProxyArgs, global: &Global) -> Outcome<Exit> {
     let stop = crate::stop::on_signal_within(grace + GRACE)?;
     let made = proxy_authority::of(&settings)?;
     let listen = socket("proxy.listen", &settings.listen)?;
-    if !listen.ip().is_loopback() && settings.clients.is_empty() {
+    if !listen.ip().is_loopback() && settings.clients.is_empty() && !settings.access.asks() {
         eprintln!("warning: whoever reaches {listen} may use the proxy");
-        eprintln!("hint: say whose clients may: --client NETWORK, or proxy.clients");
+        eprintln!("hint: say whose clients may: --client NETWORK, or proxy.clients; or who, [proxy.access]");
+    }
+    for upstream in settings.upstreams.iter().filter(|upstream| !upstream.verify) {
+        eprintln!("warning: whoever stands between may be {}", upstream.names.join(", "));
+        eprintln!("hint: name their roots, ca_files in [[proxy.upstreams]], instead of verify = false");
     }
     let metrics = ProxyMetrics::default();
     let second_level = crate::proxy_store::of(&all).await?;
     let upstream_roots = upstream_roots(&settings)?;
     let options = Options { listen, upstream_roots, second_level, ..settings.options()? };
+    let speaks_tls = settings.access.speaks_tls();
     let running = start(options, made.authority, metrics.clone()).await?;
     let mut background = JoinSet::new();
     if let Some(listener) = figures_listener("proxy", &settings.metrics_listen).await? {
@@ -103,6 +108,9 @@ pub(crate) async fn run(args: &ProxyArgs, global: &Global) -> Outcome<Exit> {
         background.spawn(server::listen::serve_figures(listener, all, None, stop.clone()));
     }
     eprintln!("the proxy is at http://{}", running.address);
+    if speaks_tls {
+        eprintln!("and at https://{}", running.address);
+    }
     eprintln!("clients have to trust its authority: {}", made.certificate.display());
     eprintln!(
         "try: curl --proxy http://{} --cacert {} https://example.com",

@@ -8,6 +8,8 @@ use intercept::proxy::{Action, BadRule, Options, Rules};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+use super::proxy_access::AccessSettings;
+use super::proxy_upstreams::{self, ParentSettings, UpstreamSettings};
 use crate::exit::{Outcome, Problem};
 
 /// `[proxy]`
@@ -42,6 +44,11 @@ pub(crate) struct ProxySettings {
     pub(crate) idle_s: u64,
     pub(crate) stop_s: u64,
     pub(crate) store: super::ProxyStoreSettings,
+    pub(crate) auto_tunnel: bool,
+    pub(crate) auto_tunnel_s: u64,
+    pub(crate) upstreams: Vec<UpstreamSettings>,
+    pub(crate) access: AccessSettings,
+    pub(crate) parent: ParentSettings,
 }
 
 /// What becomes of connections to names in no list.
@@ -90,6 +97,11 @@ impl Default for ProxySettings {
             idle_s: usual.idle.as_secs(),
             stop_s: 5,
             store: super::ProxyStoreSettings::default(),
+            auto_tunnel: false,
+            auto_tunnel_s: 86_400,
+            upstreams: Vec::new(),
+            access: AccessSettings::default(),
+            parent: ParentSettings::default(),
         }
     }
 }
@@ -131,6 +143,8 @@ impl ProxySettings {
             return Err(Problem::usage("proxy.ca_certificate_file and proxy.ca_key_file go together")
                 .hint("give both, or neither to have an authority made in the data folder"));
         }
+        within("auto_tunnel_s", self.auto_tunnel_s, 60, 30 * DAY_S)?;
+        self.access.check()?;
         self.rules().map(drop)
     }
 
@@ -154,6 +168,9 @@ impl ProxySettings {
     pub(crate) fn options(&self) -> Outcome<Options> {
         Ok(Options {
             clients: self.clients.clone(),
+            access: self.access.options()?,
+            upstreams: proxy_upstreams::policies(&self.parent, &self.upstreams)?,
+            auto_tunnel: self.auto_tunnel.then(|| Duration::from_secs(self.auto_tunnel_s)),
             rules: self.rules()?,
             leaf_validity: Duration::from_secs(self.leaf_validity_s),
             leaf_key_life: Duration::from_secs(self.leaf_key_s),

@@ -433,4 +433,39 @@ pub(super) const KEYS: &[(&str, Kind, &str)] = &[
     ("proxy.store.when_away", Kind::Text, "for new names while it is away: mint or refuse"),
     ("proxy.store.timeout_ms", Kind::Number, "for one trip to it"),
     ("proxy.store.leaves_max", Kind::Number, "leaves it keeps; beyond, the oldest go"),
+    (
+        "proxy.auto_tunnel",
+        Kind::Truth,
+        "names whose leaf a client refuses are passed on to it the next time: it may so pass unseen",
+    ),
+    ("proxy.auto_tunnel_s", Kind::Number, "how long that is remembered"),
+    (
+        "proxy.upstreams",
+        Kind::Toml,
+        "what differs by name: [{ names = [\"a.example\"], ca_files, verify, client_certificate_file, client_key_file, parent, parent_credentials_file }]",
+    ),
+    (
+        "proxy.parent.url",
+        Kind::Text,
+        "the proxy by which upstreams are reached, http:// or https://; empty: none",
+    ),
+    ("proxy.parent.credentials_file", Kind::Text, "the file with USER:PASSWORD for it"),
+    (
+        "proxy.access.users_file",
+        Kind::Text,
+        "users and hashes of their passwords, as `htpasswd -5` makes them; empty: nobody has to say who they are",
+    ),
+    (
+        "proxy.access.tokens",
+        Kind::Toml,
+        "bearer tokens by their digests: [{ name = \"ci\", sha256 = \"…\" }]",
+    ),
+    (
+        "proxy.access.certificate_file",
+        Kind::Text,
+        "the proxy's own certificate and its chain (PEM), for clients that speak TLS to it",
+    ),
+    ("proxy.access.key_file", Kind::Text, "its key (PEM)"),
+    ("proxy.access.client_ca_files", Kind::List, "roots (PEM) that certificates of clients stand below"),
+    ("proxy.access.tls_only", Kind::Truth, "who speaks to the proxy in the clear is closed out"),
 ];

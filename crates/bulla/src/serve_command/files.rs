@@ -85,7 +85,7 @@ pub(crate) fn crls(key: &str, path: &Path) -> Outcome<Vec<Vec<u8>>> {
 }
 
 /// The secret in a file that the configuration names by `key`, without the line's end.
-pub(super) fn secret(key: &str, path: &Path) -> Outcome<SecretString> {
+pub(crate) fn secret(key: &str, path: &Path) -> Outcome<SecretString> {
     let text = std::fs::read_to_string(path).map_err(|error| unreadable(key, path, &error))?;
     let text = SecretString::from(text);
     Ok(SecretString::from(text.expose_secret().trim_end_matches(['\r', '\n'])))

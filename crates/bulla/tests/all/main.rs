@@ -15,6 +15,7 @@ mod keys_seen;
 mod outputs;
 mod postgres;
 mod proxy;
+mod proxy_doors;
 mod proxy_store;
 mod resume;
 mod world;

@@ -37,6 +37,11 @@ impl Drop for World {
 impl World {
     /// With an upstream that says what it negotiated.
     pub(crate) fn new() -> Self {
+        Self::with(&[])
+    }
+
+    /// With an upstream that is told more.
+    pub(crate) fn with(more: &[&str]) -> Self {
         let place = Place::new();
         place.openssl(
             "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout ca.key -out ca.pem -subj /CN=ca",
@@ -49,6 +54,7 @@ impl World {
         command
             .current_dir(place.folder.path())
             .args(["s_server", "-accept", "127.0.0.1:0", "-cert", "up.pem", "-key", "up.key", "-www"])
+            .args(more)
             .stdout(Stdio::piped())
             .stderr(Stdio::null());
         let mut upstream =
@@ -83,7 +89,7 @@ impl World {
         command
     }
 
-    fn proxy(&self, arguments: &[&str]) -> Proxy {
+    pub(crate) fn proxy(&self, arguments: &[&str]) -> Proxy {
         Self::start(&mut self.command(arguments))
     }
 
@@ -99,7 +105,7 @@ impl World {
         Proxy { process, address: after("the proxy is at "), figures: after("figures at ") }
     }
 
-    fn authority(&self) -> PathBuf {
+    pub(crate) fn authority(&self) -> PathBuf {
         self.place.path("data/proxy-ca.pem")
     }
 

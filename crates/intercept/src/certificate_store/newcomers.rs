@@ -60,7 +60,7 @@ impl Newcomers {
     }
 
     /// The client that an address belongs to.
-    pub(super) fn of(address: IpAddr) -> IpAddr {
+    pub(crate) fn of(address: IpAddr) -> IpAddr {
         match address.to_canonical() {
             IpAddr::V6(address) => IpAddr::V6((address.to_bits() & (u128::MAX << 64)).into()),
             four => four,

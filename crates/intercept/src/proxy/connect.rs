@@ -1,6 +1,5 @@
 //! What a client says after CONNECT.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use hyper::Request;
@@ -8,6 +7,7 @@ use hyper::body::Incoming;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Action;
+use super::client::Client;
 use super::connection::Proxy;
 use super::metrics::Handshake;
 use super::opening::{self, Hello, Opening};
@@ -18,13 +18,13 @@ use crate::relay::{Octets, relay};
 
 impl Proxy {
     /// Serves what stands behind CONNECT, to its end.
-    pub(super) async fn after_connect<S>(self: Arc<Self>, stream: S, target: Target, client: SocketAddr)
+    pub(super) async fn after_connect<S>(self: Arc<Self>, stream: S, target: Target, client: Client)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         // A host that is let through may let its server speak first.
         if self.options.rules.decide(&target.name) == Action::Tunnel {
-            return self.tunnel(stream, &target).await;
+            return self.tunnel(stream, &target, &target.name).await;
         }
         let read =
             tokio::time::timeout(self.options.handshake_timeout, opening::read(stream, self.options.idle))
@@ -39,23 +39,23 @@ impl Proxy {
         match opening {
             Opening::Tls(hello) => self.tls(stream, target, hello, client).await,
             Opening::Http1 => {
-                let way = self.way(target, None, false, Action::Intercept);
+                let way = self.way(target, None, false, Action::Intercept, client);
                 let proxy = Arc::clone(&self);
                 self.http1(stream, move |request| proxy.clone().exchanged(request, way.clone())).await;
             }
             Opening::Http2 => {
-                let way = self.way(target, None, true, Action::Intercept);
+                let way = self.way(target, None, true, Action::Intercept, client);
                 let proxy = Arc::clone(&self);
                 self.http2(stream, move |request| proxy.clone().exchanged(request, way.clone())).await;
             }
-            Opening::Other => {
+            Opening::Socks | Opening::Other => {
                 tracing::info!(%client, %target, "neither TLS nor HTTP after CONNECT: closed; see the rules for tunnels")
             }
         }
     }
 
     /// Decides by the name in the ClientHello, and by that of CONNECT where there is none.
-    async fn tls<S>(self: Arc<Self>, stream: S, target: Target, hello: Hello, client: SocketAddr)
+    async fn tls<S>(self: Arc<Self>, stream: S, target: Target, hello: Hello, client: Client)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
@@ -63,7 +63,11 @@ impl Proxy {
         let name = named.unwrap_or_else(|| target.name.clone());
         let action = self.options.rules.decide(&name);
         if action == Action::Tunnel {
-            return self.tunnel(stream, &target).await;
+            return self.tunnel(stream, &target, &name).await;
+        }
+        if action == Action::Intercept && self.refusals.has(&client, &name) {
+            self.metrics.auto_tunnel();
+            return self.tunnel(stream, &target, &name).await;
         }
         let stream = match self.tls.accept(stream, &name, &hello, client.ip()).await {
             Ok(stream) => stream,
@@ -73,12 +77,16 @@ impl Proxy {
                     NotIntercepted::Late => Handshake::Late,
                     NotIntercepted::Handshake(_) => Handshake::Failed,
                 });
-                return tracing::info!(%client, %name, %error, "a client was not intercepted");
+                tracing::info!(%client, %name, %error, "a client was not intercepted");
+                if self.refusals.note(&client, &name, &error) {
+                    tracing::warn!(%client, %name, "a client refuses the leaf: the next connection is passed on");
+                }
+                return;
             }
         };
         self.metrics.handshake(if was_resumed(&stream) { Handshake::Resumed } else { Handshake::Full });
         let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-        let way = self.way(target, Some(name), http2, action);
+        let way = self.way(target, Some(name), http2, action, client.clone());
         let proxy = Arc::clone(&self);
         let answer = move |request: Request<Incoming>| proxy.clone().exchanged(request, way.clone());
         if !http2 {
@@ -94,18 +102,26 @@ impl Proxy {
         }
     }
 
-    fn way(&self, target: Target, server: Option<LeafName>, http2: bool, action: Action) -> Way {
+    fn way(
+        &self,
+        target: Target,
+        server: Option<LeafName>,
+        http2: bool,
+        action: Action,
+        client: Client,
+    ) -> Way {
         // Without TLS nobody says which protocol an upstream speaks.
         let http2 = http2 && server.is_some();
-        Way { origin: Arc::new(Origin { target, server, http2 }), rejected: action == Action::Reject }
+        Way { origin: Arc::new(Origin { target, server, http2 }), rejected: action == Action::Reject, client }
     }
 
-    async fn tunnel<S>(&self, stream: S, target: &Target)
+    /// `name`: what it is known as, whatever CONNECT said.
+    async fn tunnel<S>(&self, stream: S, target: &Target, name: &LeafName)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let octets = self.metrics.tunnel();
-        match self.upstreams.tcp(target).await {
+        match self.upstreams.link(target, name).await {
             Ok((upstream, _place)) => {
                 let ended = relay(stream, upstream, self.options.idle, &octets).await;
                 tracing::debug!(%target, ?ended, "a tunnel ended");

@@ -12,9 +12,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_util::task::TaskTracker;
 
+use super::access::Access;
+use super::client::Client;
 use super::metrics::{End, ProxyMetrics};
-use super::opening::{self, Opening};
+use super::opening::{self, Opening, Rewound};
 use super::page::{self, Body};
+use super::refusals::Refusals;
 use super::target::{Origin, Target, Way};
 use super::tls::Interception;
 use super::upstream::Upstreams;
@@ -34,6 +37,8 @@ const RESETS_MAX: usize = 64;
 pub(super) struct Proxy {
     pub(super) options: Options,
     pub(super) address: SocketAddr,
+    pub(super) access: Access,
+    pub(super) refusals: Refusals,
     pub(super) tls: Interception,
     pub(super) upstreams: Upstreams,
     pub(super) metrics: ProxyMetrics,
@@ -65,45 +70,105 @@ impl Proxy {
         {
             return End::Refused;
         }
-        let read =
-            tokio::time::timeout(self.options.head_timeout, opening::read(stream, self.options.idle)).await;
-        let (opening, stream) = match read {
-            Ok(Ok(opened)) => opened,
-            Ok(Err(error)) => {
-                tracing::debug!(%client, %error, "a connection that says nothing of use");
-                return End::NoRequest;
+        let client = Client::at(client);
+        let Some((opening, stream)) = self.opening(stream, &client).await else { return End::NoRequest };
+        match (&opening, self.access.door()) {
+            (Opening::Tls(_), Some(door)) => {
+                let accepted =
+                    tokio::time::timeout(self.options.handshake_timeout, door.accept(stream)).await;
+                let (stream, user) = match accepted {
+                    Ok(Ok(accepted)) => accepted,
+                    Ok(Err(error)) => {
+                        tracing::info!(%client, %error, "a client's TLS to the proxy itself failed");
+                        return End::NoRequest;
+                    }
+                    Err(_) => return End::NoRequest,
+                };
+                let client = client.known_as(user);
+                match self.opening(stream, &client).await {
+                    Some((opening, stream)) => Box::pin(self.spoken_to(opening, stream, client)).await,
+                    None => End::NoRequest,
+                }
             }
-            Err(_) => return End::NoRequest,
-        };
+            (_, Some(door)) if door.only => End::Refused,
+            _ => self.spoken_to(opening, stream, client).await,
+        }
+    }
+
+    /// What a client begins with, if it is in time.
+    async fn opening<S>(&self, stream: S, client: &Client) -> Option<(Opening, Rewound<S>)>
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let read = opening::read(stream, self.options.idle);
+        let read = tokio::time::timeout(self.options.head_timeout, read).await.ok()?;
+        read.inspect_err(|error| tracing::debug!(%client, %error, "a connection that says nothing of use"))
+            .ok()
+    }
+
+    async fn spoken_to<S>(self: &Arc<Self>, opening: Opening, stream: S, client: Client) -> End
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        if opening == Opening::Socks {
+            return self.by_socks(stream, client).await;
+        }
         // What becomes of CONNECT goes on after its connection's own part has ended.
         let tunnels = TaskTracker::new();
         let (proxy, spawn) = (Arc::clone(self), tunnels.clone());
         let answer = move |request: Request<Incoming>| {
-            let (proxy, spawn) = (Arc::clone(&proxy), spawn.clone());
-            async move { proxy.answer(request, client, &spawn).await }
+            let (proxy, spawn, client) = (Arc::clone(&proxy), spawn.clone(), client.clone());
+            async move { proxy.answer(request, &client, &spawn).await }
         };
         let end = match opening {
             Opening::Http1 => self.http1(stream, answer).await,
             Opening::Http2 => self.http2(stream, answer).await,
-            Opening::Tls(_) | Opening::Other => End::NoRequest,
+            Opening::Tls(_) | Opening::Socks | Opening::Other => End::NoRequest,
         };
         tunnels.close();
         tunnels.wait().await;
         end
     }
 
+    async fn by_socks<S>(self: &Arc<Self>, mut stream: S, client: Client) -> End
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let asked = tokio::time::timeout(self.options.head_timeout, self.socks(&mut stream, &client)).await;
+        let (target, client) = match asked {
+            Ok(Ok(asked)) => asked,
+            Ok(Err(error)) => {
+                tracing::info!(%client, %error, "nothing comes of a request by SOCKS5");
+                return End::NoRequest;
+            }
+            Err(_) => return End::NoRequest,
+        };
+        Box::pin(Arc::clone(self).after_connect(stream, target, client)).await;
+        End::Closed
+    }
+
     /// A request to the proxy, not through a tunnel.
     async fn answer(
         self: Arc<Self>,
         request: Request<Incoming>,
-        client: SocketAddr,
+        client: &Client,
         tunnels: &TaskTracker,
     ) -> Response<Body> {
-        if request.method() == Method::CONNECT {
-            return self.connect(request, client, tunnels);
-        }
-        if request.uri().authority().is_none() || self.is_for_itself(&request) {
+        let is_connect = request.method() == Method::CONNECT;
+        // What is there to be trusted, and how to be found, is for everybody.
+        if !is_connect && (request.uri().authority().is_none() || self.is_for_itself(&request)) {
             return self.own_page(&request);
+        }
+        let client = match self.access.of_request(request.headers(), client).await {
+            Ok(client) => client,
+            Err(denied) => {
+                self.metrics.denied(denied);
+                tracing::info!(%client, %denied, "a client was not let in");
+                return self.access.refusal(denied);
+            }
+        };
+        if is_connect {
+            return self.connect(request, client, tunnels);
         }
         let target = match Target::of_absolute(request.uri()) {
             Ok(target) => target,
@@ -111,13 +176,13 @@ impl Proxy {
         };
         let rejected = self.options.rules.decide(&target.name) == Action::Reject;
         let origin = Origin { target, server: None, http2: false };
-        self.exchange(request, &Way { origin: Arc::new(origin), rejected }).await
+        self.exchange(request, &Way { origin: Arc::new(origin), rejected, client }).await
     }
 
     fn connect(
         self: Arc<Self>,
         request: Request<Incoming>,
-        client: SocketAddr,
+        client: Client,
         tunnels: &TaskTracker,
     ) -> Response<Body> {
         let target = match Target::of_connect(request.uri()) {

@@ -19,7 +19,7 @@ use super::Action;
 use super::connection::{Proxy, rejected_page};
 use super::page::{self, Body};
 use super::target::{Origin, Way};
-use super::upstream::{NoAnswer, NoConnection, Relayed};
+use super::upstream::{NoAnswer, NoConnection, NoParent, Relayed};
 use crate::mint::LeafName;
 
 /// Those of a connection alone, beside what `Connection` names.
@@ -84,7 +84,7 @@ impl Proxy {
         match self.upstreams.send(origin, request, prepare).await {
             Ok(response) => self.passed_on(response, client),
             Err(error) => {
-                tracing::debug!(target = %origin.target, %error, "no answer of an upstream");
+                tracing::debug!(client = %way.client, target = %origin.target, %error, "no answer of an upstream");
                 unanswered(&error)
             }
         }
@@ -216,25 +216,35 @@ fn clean(headers: &mut HeaderMap) {
 
 /// RFC 9209's name for what went wrong, and a status.
 fn unanswered(error: &NoAnswer) -> Response<Body> {
-    use NoConnection as C;
     let (status, reason) = match error {
         NoAnswer::Late => (StatusCode::GATEWAY_TIMEOUT, "http_response_timeout"),
         NoAnswer::Broken(_) => (StatusCode::BAD_GATEWAY, "http_response_incomplete"),
-        NoAnswer::Connection(error) => match error {
-            C::Name(ResolveError::TimedOut) => (StatusCode::GATEWAY_TIMEOUT, "dns_timeout"),
-            C::Name(_) => (StatusCode::BAD_GATEWAY, "dns_error"),
-            C::Dial(DialError::TimedOut) | C::Late => (StatusCode::GATEWAY_TIMEOUT, "connection_timeout"),
-            C::Dial(DialError::Refused) => (StatusCode::BAD_GATEWAY, "connection_refused"),
-            C::Dial(_) => (StatusCode::BAD_GATEWAY, "destination_unavailable"),
-            C::Loop => (StatusCode::LOOP_DETECTED, "proxy_loop_detected"),
-            C::Tls(error) if is_of_certificate(error) => (StatusCode::BAD_GATEWAY, "tls_certificate_error"),
-            C::Tls(_) => (StatusCode::BAD_GATEWAY, "tls_protocol_error"),
-            C::Full => (StatusCode::SERVICE_UNAVAILABLE, "connection_limit_reached"),
-            C::ClosedAtOnce => (StatusCode::BAD_GATEWAY, "connection_terminated"),
-            C::Http(_) => (StatusCode::BAD_GATEWAY, "http_protocol_error"),
-        },
+        NoAnswer::Connection(error) => unconnected(error),
     };
     page::problem(status, reason, &error.to_string())
+}
+
+fn unconnected(error: &NoConnection) -> (StatusCode, &'static str) {
+    use NoConnection as C;
+    match error {
+        C::Name(ResolveError::TimedOut) => (StatusCode::GATEWAY_TIMEOUT, "dns_timeout"),
+        C::Name(_) => (StatusCode::BAD_GATEWAY, "dns_error"),
+        C::Dial(DialError::TimedOut) | C::Late => (StatusCode::GATEWAY_TIMEOUT, "connection_timeout"),
+        C::Dial(DialError::Refused) => (StatusCode::BAD_GATEWAY, "connection_refused"),
+        C::Dial(_) => (StatusCode::BAD_GATEWAY, "destination_unavailable"),
+        C::Loop => (StatusCode::LOOP_DETECTED, "proxy_loop_detected"),
+        C::Tls(error) if is_of_certificate(error) => (StatusCode::BAD_GATEWAY, "tls_certificate_error"),
+        C::Tls(_) => (StatusCode::BAD_GATEWAY, "tls_protocol_error"),
+        C::Full => (StatusCode::SERVICE_UNAVAILABLE, "connection_limit_reached"),
+        C::ClosedAtOnce => (StatusCode::BAD_GATEWAY, "connection_terminated"),
+        C::Http(_) => (StatusCode::BAD_GATEWAY, "http_protocol_error"),
+        C::Parent { why: NoParent::Connection(error), .. } => unconnected(error),
+        C::Parent { why: NoParent::Late, .. } => (StatusCode::GATEWAY_TIMEOUT, "connection_timeout"),
+        C::Parent { why: NoParent::Refused(StatusCode::GATEWAY_TIMEOUT), .. } => {
+            (StatusCode::GATEWAY_TIMEOUT, "destination_unavailable")
+        }
+        C::Parent { .. } => (StatusCode::BAD_GATEWAY, "destination_unavailable"),
+    }
 }
 
 fn is_of_certificate(error: &std::io::Error) -> bool {

@@ -13,6 +13,7 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
+use super::access::Denied;
 use crate::certificate_store::CertificateStore;
 use crate::relay::Octets;
 
@@ -34,6 +35,11 @@ struct ClassLabel {
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
 struct ConnectionLabel {
     connection: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct WhyLabel {
+    why: &'static str,
 }
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
@@ -107,6 +113,8 @@ struct Inner {
     handshakes: Family<OutcomeLabel, Counter>,
     requests: Family<ClassLabel, Histogram>,
     rejected: Counter,
+    denied: Family<WhyLabel, Counter>,
+    auto_tunnels: Counter,
     upstream_requests: Family<ConnectionLabel, Counter>,
     tunnels: Counter,
     octets: Family<DirectionLabel, Counter>,
@@ -123,6 +131,8 @@ impl Default for Inner {
             handshakes: Family::default(),
             requests: Family::new_with_constructor(durations),
             rejected: Counter::default(),
+            denied: Family::default(),
+            auto_tunnels: Counter::default(),
             upstream_requests: Family::default(),
             tunnels: Counter::default(),
             octets: Family::default(),
@@ -156,9 +166,19 @@ impl ProxyMetrics {
         );
         registry.register("rejected", "Refused by a rule", inner.rejected.clone());
         registry.register(
+            "denied",
+            "Not let in: who asked did not say, or not rightly, who they are",
+            inner.denied.clone(),
+        );
+        registry.register(
             "upstream_requests",
             "Requests to upstreams, on a connection that was kept or a new one",
             inner.upstream_requests.clone(),
+        );
+        registry.register(
+            "auto_tunnels",
+            "Connections passed on because their client had refused a leaf of that name",
+            inner.auto_tunnels.clone(),
         );
         registry.register("tunnels", "Connections passed on as they are", inner.tunnels.clone());
         registry.register(
@@ -199,6 +219,14 @@ impl ProxyMetrics {
 
     pub(super) fn rejected(&self) {
         self.0.rejected.inc();
+    }
+
+    pub(super) fn auto_tunnel(&self) {
+        self.0.auto_tunnels.inc();
+    }
+
+    pub(super) fn denied(&self, denied: Denied) {
+        self.0.denied.get_or_create(&WhyLabel { why: denied.name() }).inc();
     }
 
     pub(super) fn upstream_request(&self, reused: bool) {

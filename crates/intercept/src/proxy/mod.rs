@@ -1,22 +1,29 @@
 //! The forward proxy that looks into TLS: clients send it CONNECT, and it shows them a leaf minted for the name they ask for.
 //!
-//! A connection's way: `connection` (HTTP to the proxy itself), `connect` (what the client says after CONNECT: TLS, whose
-//! ClientHello tells the name, or plain HTTP), `rules` (tunnel, reject, intercept), the certificate store, `exchange` (one
-//! request: what a proxy must change in it), `upstream` (the pool).
+//! A connection's way: `connection` (HTTP to the proxy itself; `socks`), `access` (who may), `connect` (what the client says
+//! after CONNECT: TLS, whose ClientHello tells the name, or plain HTTP), `rules` (tunnel, reject, intercept), the certificate
+//! store, `exchange` (one request: what a proxy must change in it), `upstream` (the pool, and by which way).
 
+mod access;
+mod client;
 mod connect;
 mod connection;
 mod exchange;
 mod metrics;
+mod names;
 mod opening;
 mod page;
+mod refusals;
 mod rules;
+mod socks;
 mod target;
 mod tls;
 mod upstream;
 
+pub use access::{AccessOptions, BadOwnTls, BadUsers, OwnTls, Token, Users};
 pub use metrics::ProxyMetrics;
 pub use rules::{Action, BadRule, Rules};
+pub use upstream::{BadParent, Parent, UpstreamPolicies, UpstreamPolicy, UpstreamWay};
 
 use std::fmt;
 use std::io;
@@ -41,6 +48,8 @@ pub struct Options {
     pub listen: SocketAddr,
     /// Who may ask: all when empty.
     pub clients: Vec<IpNet>,
+    /// Who may, of these: all when nobody is named.
+    pub access: AccessOptions,
     /// What becomes of a connection, by the name it is for.
     pub rules: Rules,
     /// How long leaves hold.
@@ -57,6 +66,10 @@ pub struct Options {
     pub new_names_burst: u32,
     /// Roots in DER that upstreams are held against.
     pub upstream_roots: Vec<Vec<u8>>,
+    /// What differs for certain upstreams, and by which way they are reached.
+    pub upstreams: UpstreamPolicies,
+    /// How long it is remembered that a client refused a leaf, whose connections to that name are passed on then; `None`: not at all.
+    pub auto_tunnel: Option<Duration>,
     /// Connections of clients at once; more are closed at once.
     pub connections_max: usize,
     /// Connections to upstreams at once, those that wait for the next request included.
@@ -85,6 +98,7 @@ impl Default for Options {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 3128)),
             clients: Vec::new(),
+            access: AccessOptions::default(),
             rules: Rules::default(),
             leaf_validity: Duration::from_secs(7 * 86_400).min(VALIDITY_MAX),
             leaf_key_life: LEAF_KEY_LIFE,
@@ -93,6 +107,8 @@ impl Default for Options {
             new_names_per_minute: 600,
             new_names_burst: 2_000,
             upstream_roots: Vec::new(),
+            upstreams: UpstreamPolicies::default(),
+            auto_tunnel: None,
             connections_max: 8_192,
             upstream_connections_max: 8_192,
             upstream_per_host_max: 1_024,
@@ -127,6 +143,12 @@ pub enum StartError {
     /// Upstreams could not be told from anybody else.
     #[error("there are no roots to hold upstreams against")]
     NoRoots,
+    /// Its own TLS.
+    #[error("clients cannot speak TLS to the proxy: {0}")]
+    OwnTls(#[from] BadOwnTls),
+    /// The system's generator of randomness.
+    #[error("the system gives no randomness")]
+    NoRandomness,
     /// This machine's resolver.
     #[error("names cannot be resolved: {0}")]
     Resolver(#[from] ResolveError),
@@ -185,7 +207,18 @@ pub async fn start(
         options.handshake_timeout,
     )?;
     let connections_max = options.connections_max;
-    let proxy = connection::Proxy { options, address, tls, upstreams, metrics, doors: doors.clone() };
+    let access = access::Access::new(&options.access)?;
+    let refusals = refusals::Refusals::new(options.auto_tunnel);
+    let proxy = connection::Proxy {
+        options,
+        refusals,
+        address,
+        access,
+        tls,
+        upstreams,
+        metrics,
+        doors: doors.clone(),
+    };
     doors.open(listener, Arc::new(proxy), connections_max);
     Ok(Running { address, doors, store })
 }

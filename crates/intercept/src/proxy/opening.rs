@@ -11,6 +11,7 @@ use rustls::{CipherSuite, SignatureScheme};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
+use super::socks;
 use crate::mint::LeafKeyKind;
 
 /// Octets of a ClientHello, with its record headers: several times what post-quantum shares take.
@@ -106,6 +107,8 @@ pub(super) enum Opening {
     Http1,
     /// HTTP/2 in the clear.
     Http2,
+    /// SOCKS5, to the proxy itself.
+    Socks,
     /// Something else.
     Other,
 }
@@ -150,6 +153,8 @@ pub(super) async fn read<S: AsyncRead + Unpin>(
                 None if first.len() > HELLO_OCTETS_MAX => return Err(NoOpening::TooLong),
                 None => seen = first.len(),
             }
+        } else if first[0] == socks::VERSION {
+            break Opening::Socks;
         } else if !first[0].is_ascii_uppercase() {
             break Opening::Other;
         } else if first.len() >= PREFACE_ALONE && !first.starts_with(&PREFACE[..PREFACE_ALONE]) {

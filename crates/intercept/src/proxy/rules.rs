@@ -1,14 +1,8 @@
 //! What becomes of a connection, by the name it is for.
 
-use std::collections::HashMap;
-use std::net::IpAddr;
-
-use x509::HostName;
-
+pub use super::names::BadRule;
+use super::names::Names;
 use crate::mint::LeafName;
-
-/// Patterns of all rules.
-const PATTERNS_MAX: usize = 1_000_000;
 
 /// What becomes of it.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -22,26 +16,10 @@ pub enum Action {
     Reject,
 }
 
-/// A pattern that cannot be a rule.
-#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum BadRule {
-    /// Neither a name, nor `*.` and one, nor an address.
-    #[error("{0:?} is no host name or address; *.NAME stands for all below NAME")]
-    Pattern(String),
-    /// Twice.
-    #[error("{0:?} stands in two rules")]
-    Twice(String),
-    /// More than are held.
-    #[error("there are more than {PATTERNS_MAX} patterns")]
-    TooMany,
-}
-
 /// All of them: a name's own before one below which it stands, the nearest of these first, then the default.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
-    exact: HashMap<String, Action>,
-    below: HashMap<String, Action>,
-    addresses: HashMap<IpAddr, Action>,
+    names: Names<Action>,
     default: Action,
 }
 
@@ -55,42 +33,13 @@ impl Rules {
     /// # Errors
     /// [`BadRule`]
     pub fn add(&mut self, patterns: &[String], action: Action) -> Result<(), BadRule> {
-        for pattern in patterns {
-            if self.exact.len() + self.below.len() + self.addresses.len() >= PATTERNS_MAX {
-                return Err(BadRule::TooMany);
-            }
-            let before = match pattern.strip_prefix("*.") {
-                Some(rest) => {
-                    let name = HostName::parse(rest).map_err(|_| BadRule::Pattern(pattern.clone()))?;
-                    self.below.insert(name.as_str().to_owned(), action)
-                }
-                None => match LeafName::parse(pattern).map_err(|_| BadRule::Pattern(pattern.clone()))? {
-                    LeafName::Dns(name) => self.exact.insert(name.as_str().to_owned(), action),
-                    LeafName::Ip(address) => self.addresses.insert(address, action),
-                },
-            };
-            if before.is_some() {
-                return Err(BadRule::Twice(pattern.clone()));
-            }
-        }
-        Ok(())
+        patterns.iter().try_for_each(|pattern| self.names.add(pattern, action))
     }
 
     /// For a name.
     #[must_use]
     pub fn decide(&self, name: &LeafName) -> Action {
-        let found = match name {
-            LeafName::Ip(address) => self.addresses.get(address),
-            LeafName::Dns(name) => self.exact.get(name.as_str()).or_else(|| self.above(name.as_str())),
-        };
-        found.copied().unwrap_or(self.default)
-    }
-
-    fn above(&self, name: &str) -> Option<&Action> {
-        if self.below.is_empty() {
-            return None;
-        }
-        name.match_indices('.').find_map(|(dot, _)| self.below.get(&name[dot + 1..]))
+        self.names.get(name).copied().unwrap_or(self.default)
     }
 }
 

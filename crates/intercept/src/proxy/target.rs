@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use hyper::http::uri::{Authority, Scheme, Uri};
 
+use super::client::Client;
 use crate::mint::LeafName;
 
 /// A host and a port, as a client named them.
@@ -68,4 +69,6 @@ pub(super) struct Way {
     pub(super) origin: Arc<Origin>,
     /// Every request is answered with a page that says so.
     pub(super) rejected: bool,
+    /// Whose they are.
+    pub(super) client: Client,
 }

@@ -2,8 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod access;
 mod certificate_store;
 mod hostile;
 mod proxy;
 mod second_level;
+mod ways;
 mod world;

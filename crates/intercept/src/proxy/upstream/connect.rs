@@ -13,15 +13,16 @@ use outbound::dial::{DialError, happy_eyeballs};
 use outbound::resolve::{Families, ResolveError, Resolver};
 use parking_lot::Mutex;
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 use super::super::target::{Origin, Target};
-use super::super::tls::provider;
 use super::Sender;
+use super::parent::{Link, NoParent, Parent};
+use super::policy::{Policies, UpstreamWay};
 use crate::doors::Doors;
 use crate::mint::LeafName;
 
@@ -44,12 +45,36 @@ pub(crate) enum NoConnection {
     Tls(std::io::Error),
     #[error("its TLS was not done in its time")]
     Late,
+    #[error("the parent proxy {parent}: {why}")]
+    Parent { parent: String, why: NoParent },
     #[error("there are as many connections as there may be")]
     Full,
     #[error("it closed the connection at once")]
     ClosedAtOnce,
     #[error("it does not speak HTTP: {0}")]
     Http(hyper::Error),
+}
+
+impl NoConnection {
+    pub(super) fn by(parent: &Parent, why: NoParent) -> Self {
+        Self::Parent { parent: parent.to_string(), why }
+    }
+}
+
+/// TLS with `server`.
+async fn handshake<S: AsyncRead + AsyncWrite + Unpin>(
+    connector: &TlsConnector,
+    server: &LeafName,
+    stream: S,
+    deadline: Deadline,
+) -> Result<TlsStream<S>, NoConnection> {
+    let name = match server {
+        LeafName::Ip(address) => ServerName::from(*address),
+        LeafName::Dns(name) => ServerName::try_from(name.as_str().to_owned())
+            .map_err(|error| NoConnection::Tls(std::io::Error::other(error)))?,
+    };
+    let done = tokio::time::timeout(deadline.remaining(), connector.connect(name, stream)).await;
+    done.map_err(|_| NoConnection::Late)?.map_err(NoConnection::Tls)
 }
 
 /// A place among all connections and among those of a host, until it is dropped.
@@ -91,9 +116,7 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Owned {
 /// Makes them.
 pub(super) struct Dialler {
     resolver: Resolver,
-    /// Offering HTTP/1.1, and HTTP/2 before it. They share sessions, so that the next handshake is a short one.
-    http1: TlsConnector,
-    http2: TlsConnector,
+    policies: Policies,
     own: SocketAddr,
     places: Arc<Semaphore>,
     per_host_max: usize,
@@ -104,22 +127,13 @@ pub(super) struct Dialler {
 impl Dialler {
     pub(super) fn new(
         resolver: Resolver,
-        roots: RootCertStore,
+        policies: Policies,
         own: SocketAddr,
         places: Arc<Semaphore>,
         per_host_max: usize,
         doors: Doors,
-    ) -> Result<Self, rustls::Error> {
-        let provider = Arc::new(provider());
-        let mut config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        let http1 = TlsConnector::from(Arc::new(config.clone()));
-        config.alpn_protocols.insert(0, b"h2".to_vec());
-        let http2 = TlsConnector::from(Arc::new(config));
-        Ok(Self { resolver, http1, http2, own, places, per_host_max, hosts: Arc::default(), doors })
+    ) -> Self {
+        Self { resolver, policies, own, places, per_host_max, hosts: Arc::default(), doors }
     }
 
     /// Who owns the tasks of connections.
@@ -132,31 +146,63 @@ impl Dialler {
         self.places.available_permits() > 0
     }
 
+    /// The parent that is asked by whole requests for `origin` rather than to connect to it: what is in the clear anyway.
+    pub(super) fn asked_by_request(&self, origin: &Origin) -> Option<&Parent> {
+        match &self.policies.of_origin(origin).way {
+            UpstreamWay::Parent(parent) if origin.server.is_none() => Some(parent),
+            _ => None,
+        }
+    }
+
     /// A connection that requests can be sent on.
     pub(super) async fn connect(&self, origin: &Origin, deadline: Deadline) -> Result<Sender, NoConnection> {
-        let (stream, place) = self.tcp(&origin.target, deadline).await?;
-        let Some(server) = &origin.server else { return self.http1(stream, place).await };
-        let name = match server {
-            LeafName::Ip(address) => ServerName::from(*address),
-            LeafName::Dns(name) => ServerName::try_from(name.as_str().to_owned())
-                .map_err(|error| NoConnection::Tls(std::io::Error::other(error)))?,
-        };
-        let connector = if origin.http2 { &self.http2 } else { &self.http1 };
-        let handshake = tokio::time::timeout(deadline.remaining(), connector.connect(name, stream)).await;
-        let stream = handshake.map_err(|_| NoConnection::Late)?.map_err(NoConnection::Tls)?;
+        if let Some(parent) = self.asked_by_request(origin) {
+            let place = self.place(&origin.target, deadline).await?;
+            return self.http1(self.to_parent(parent, deadline).await?, place).await;
+        }
+        let name = origin.server.as_ref().unwrap_or(&origin.target.name);
+        let (link, place) = self.link(&origin.target, name, deadline).await?;
+        let Some(server) = &origin.server else { return self.http1(link, place).await };
+        let policy = self.policies.of(server);
+        let connector = if origin.http2 { &policy.http2 } else { &policy.http1 };
+        let stream = handshake(connector, server, link, deadline).await?;
         match stream.get_ref().1.alpn_protocol() {
             Some(b"h2") => self.http2(stream, place).await,
             _ => self.http1(stream, place).await,
         }
     }
 
-    /// Octets to a target and back.
-    pub(super) async fn tcp(
+    /// Octets to a target and back, by the way that `name` has.
+    pub(super) async fn link(
         &self,
         target: &Target,
+        name: &LeafName,
         deadline: Deadline,
-    ) -> Result<(TcpStream, Place), NoConnection> {
+    ) -> Result<(Link, Place), NoConnection> {
         let place = self.place(target, deadline).await?;
+        let UpstreamWay::Parent(parent) = &self.policies.of(name).way else {
+            return Ok((Link::Direct(self.dial(target, deadline).await?), place));
+        };
+        let link = self.to_parent(parent, deadline).await?;
+        let asked =
+            tokio::time::timeout(deadline.remaining(), parent.connect(link, target, &self.doors)).await;
+        let link = asked.unwrap_or(Err(NoParent::Late)).map_err(|why| NoConnection::by(parent, why))?;
+        Ok((link, place))
+    }
+
+    async fn to_parent(&self, parent: &Parent, deadline: Deadline) -> Result<Link, NoConnection> {
+        let reached = async {
+            let stream = self.dial(&parent.target, deadline).await?;
+            if !parent.tls {
+                return Ok(Link::Direct(stream));
+            }
+            let connector = &self.policies.usual().http1;
+            Ok(Link::Tls(Box::new(handshake(connector, &parent.target.name, stream, deadline).await?)))
+        };
+        reached.await.map_err(|error| NoConnection::by(parent, NoParent::Connection(Box::new(error))))
+    }
+
+    async fn dial(&self, target: &Target, deadline: Deadline) -> Result<TcpStream, NoConnection> {
         let found = match &target.name {
             LeafName::Ip(address) => vec![*address],
             LeafName::Dns(name) => {
@@ -170,7 +216,7 @@ impl Dialler {
             return Err(NoConnection::Loop);
         }
         let _ = stream.set_nodelay(true);
-        Ok((stream, place))
+        Ok(stream)
     }
 
     /// Whether it leads back to where clients find us.

@@ -3,9 +3,14 @@
 mod body;
 mod connect;
 mod idle;
+mod parent;
+mod policy;
 
 pub(super) use body::Relayed;
 pub(super) use connect::NoConnection;
+pub(super) use parent::NoParent;
+pub use parent::{BadParent, Parent};
+pub use policy::{UpstreamPolicies, UpstreamPolicy, UpstreamWay};
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,12 +19,11 @@ use std::time::Duration;
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1, http2};
 use hyper::header::{AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE};
-use hyper::{Request, Response};
+use hyper::{Request, Response, StatusCode};
 use outbound::Deadline;
 use outbound::resolve::Resolver;
 use parking_lot::Mutex;
 use rustls::RootCertStore;
-use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -27,9 +31,12 @@ use super::Options;
 use super::metrics::ProxyMetrics;
 use super::target::{Origin, Target};
 use crate::doors::Doors;
+use crate::mint::LeafName;
 use body::GiveBack;
 use connect::{Dialler, Place};
 use idle::Idle;
+use parent::Link;
+use policy::Policies;
 
 /// Kept connections that a request is tried on before a new one is made for it.
 const KEPT_TRIES: usize = 3;
@@ -76,7 +83,14 @@ impl Upstreams {
         metrics: ProxyMetrics,
     ) -> Result<Self, rustls::Error> {
         let places = Arc::new(Semaphore::new(options.upstream_connections_max));
-        let dialler = Dialler::new(resolver, roots, own, places, options.upstream_per_host_max, doors)?;
+        let dialler = Dialler::new(
+            resolver,
+            Policies::new(&options.upstreams, roots)?,
+            own,
+            places,
+            options.upstream_per_host_max,
+            doors,
+        );
         let idle = Idle::new(options.upstream_idle_max, options.upstream_idle);
         Ok(Self(Arc::new(Inner {
             dialler,
@@ -118,7 +132,20 @@ impl Upstreams {
             };
             self.0.metrics.upstream_request(reused);
             prepare(&mut request, matches!(sender, Sender::Http2(_)));
+            let parent = self.0.dialler.asked_by_request(origin);
+            if let Some(parent) = parent {
+                parent.address(&mut request, &origin.target);
+            }
             match self.send_on(origin, sender, request).await? {
+                // It is we who are asked, not our client.
+                Ok(response) if response.status() == StatusCode::PROXY_AUTHENTICATION_REQUIRED => {
+                    return match parent {
+                        Some(parent) => {
+                            Err(NoConnection::by(parent, NoParent::Refused(response.status())).into())
+                        }
+                        None => Ok(response),
+                    };
+                }
                 Ok(response) => return Ok(response),
                 Err(unsent) if reused => request = *unsent,
                 Err(_) => break,
@@ -131,10 +158,10 @@ impl Upstreams {
         self.0.dialler.doors()
     }
 
-    /// Octets to `target`, and their place.
-    pub(super) async fn tcp(&self, target: &Target) -> Result<(TcpStream, Place), NoConnection> {
+    /// Octets to `target`, by the way that `name` has, and their place.
+    pub(super) async fn link(&self, target: &Target, name: &LeafName) -> Result<(Link, Place), NoConnection> {
         self.make_room();
-        self.0.dialler.tcp(target, Deadline::within(self.0.connect_timeout)).await
+        self.0.dialler.link(target, name, Deadline::within(self.0.connect_timeout)).await
     }
 
     /// One that is ready; those that have ended meanwhile are dropped.

@@ -1,0 +1,176 @@
+//! Who is let into `bulla proxy`, and how: curl with passwords, tokens, certificates, by TLS and by SOCKS5.
+
+use std::process::{Command, Output};
+
+use crate::proxy::{Proxy, World};
+use crate::world::{describe, run, stdout};
+
+/// What curl says of the upstream through the proxy.
+fn curl(world: &World, arguments: &[&str]) -> Output {
+    let mut command = Command::new("curl");
+    command
+        .current_dir(world.place.folder.path())
+        .args(["-sS", "--max-time", "60", "--noproxy", "", "--cacert"])
+        .arg(world.authority())
+        .args(arguments)
+        .arg(format!("https://localhost:{}/", world.port));
+    command.output().unwrap_or_else(|error| panic!("apt-get install -y curl ({error})"))
+}
+
+fn configured(world: &World, text: &str) -> Proxy {
+    std::fs::write(world.place.path("bulla.toml"), text).unwrap();
+    world.proxy(&["--config", "bulla.toml"])
+}
+
+fn is_let_in(world: &World, arguments: &[&str]) {
+    let output = curl(world, arguments);
+    assert!(
+        output.status.success() && stdout(&output).contains("s_server"),
+        "{arguments:?}: {}",
+        describe(&output)
+    );
+}
+
+/// `status`: what the proxy answered CONNECT, `000` when nothing.
+fn is_kept_out(world: &World, arguments: &[&str], status: &str) {
+    let arguments = [arguments, &["-o", "/dev/null", "-w", "%{http_connect}"]].concat();
+    let output = curl(world, &arguments);
+    assert!(!output.status.success() && stdout(&output) == status, "{arguments:?}: {}", describe(&output));
+}
+
+/// A line of `openssl passwd`, for `secret`.
+fn hash(world: &World) -> String {
+    let output = Command::new("openssl")
+        .current_dir(world.place.folder.path())
+        .args(["passwd", "-6", "secret"])
+        .output()
+        .unwrap_or_else(|error| panic!("apt-get install -y openssl ({error})"));
+    stdout(&output).trim().to_owned()
+}
+
+#[test]
+fn curl_is_let_in_by_password_and_token_over_http_and_socks() {
+    let world = World::new();
+    let hash = hash(&world);
+    std::fs::write(world.place.path("users"), format!("# people\nalice:{hash}\n")).unwrap();
+    // `printf token-of-ci | sha256sum`
+    let digest = x509::Fingerprint::of(b"token-of-ci");
+    let proxy = configured(
+        &world,
+        &format!(
+            "[proxy.access]\nusers_file = \"users\"\ntokens = [{{ name = \"ci\", sha256 = \"{digest}\" }}]\n"
+        ),
+    );
+    let http = ["--proxy", proxy.address.as_str()];
+    is_let_in(&world, &[&http[..], &["--proxy-user", "alice:secret"]].concat());
+    is_let_in(&world, &[&http[..], &["--proxy-header", "Proxy-Authorization: Bearer token-of-ci"]].concat());
+    // As it is told what it may say, it says it.
+    is_let_in(&world, &[&http[..], &["--proxy-anyauth", "--proxy-user", "alice:secret"]].concat());
+    is_kept_out(&world, &http, "407");
+    is_kept_out(&world, &[&http[..], &["--proxy-user", "alice:Secret"]].concat(), "407");
+    let address = proxy.address.strip_prefix("http://").unwrap();
+    is_let_in(&world, &["--proxy", &format!("socks5h://alice:secret@{address}")]);
+    is_kept_out(&world, &["--proxy", &format!("socks5h://alice:Secret@{address}")], "000");
+    is_kept_out(&world, &["--proxy", &format!("socks5h://{address}")], "000");
+    let figures = stdout(&Command::new("curl").args(["-sS", &proxy.figures]).output().unwrap());
+    assert!(figures.contains("bulla_intercept_proxy_denied_total{why=\"wrong\"} 2"), "{figures}");
+}
+
+#[test]
+fn curl_speaks_tls_to_the_proxy_and_shows_a_certificate() {
+    let world = World::new();
+    let leaf = |file: &str, name: &str| {
+        world.place.openssl(&format!(
+            "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout {file}.key -out {file}.pem -subj /CN={name} \
+             -CA ca.pem -CAkey ca.key -addext subjectAltName=DNS:localhost -addext basicConstraints=critical,CA:FALSE"
+        ));
+    };
+    leaf("own", "proxy");
+    leaf("alice", "alice");
+    world.place.openssl(
+        "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout eve.key -out eve.pem -subj /CN=alice",
+    );
+    std::fs::write(world.place.path("users"), format!("bob:{}\n", hash(&world))).unwrap();
+    let text = "[proxy.access]\ncertificate_file = \"own.pem\"\nkey_file = \"own.key\"\n\
+                client_ca_files = [\"ca.pem\"]\nusers_file = \"users\"\ntls_only = true\n";
+    let proxy = configured(&world, text);
+    let port = proxy.address.rsplit(':').next().unwrap().to_owned();
+    let address = format!("https://localhost:{port}");
+    let https = ["--proxy", address.as_str(), "--proxy-cacert", "ca.pem"];
+    is_let_in(&world, &[&https[..], &["--proxy-cert", "alice.pem", "--proxy-key", "alice.key"]].concat());
+    is_let_in(&world, &[&https[..], &["--proxy-user", "bob:secret"]].concat());
+    is_kept_out(&world, &https, "407");
+    is_kept_out(
+        &world,
+        &[&https[..], &["--proxy-cert", "eve.pem", "--proxy-key", "eve.key"]].concat(),
+        "000",
+    );
+    is_kept_out(&world, &["--proxy", &proxy.address, "--proxy-user", "bob:secret"], "000");
+}
+
+#[test]
+fn access_that_cannot_be_is_refused_with_a_hint() {
+    let world = World::new();
+    std::fs::write(world.place.path("plain"), "alice:secret\n").unwrap();
+    for (text, wanted) in [
+        ("users_file = \"plain\"", "line 1: the hash is neither"),
+        ("users_file = \"nowhere\"", "nowhere"),
+        ("tokens = [{ name = \"ci\", sha256 = \"token-of-ci\" }]", "has no SHA-256"),
+        ("certificate_file = \"up.pem\"", "go together"),
+        ("tls_only = true", "need TLS"),
+    ] {
+        std::fs::write(world.place.path("bulla.toml"), format!("[proxy.access]\n{text}\n")).unwrap();
+        let output = run(&mut world.command(&["--config", "bulla.toml"]));
+        let said = describe(&output);
+        assert!(output.status.code() == Some(2) && said.contains(wanted) && said.contains("hint:"), "{said}");
+        assert!(!said.contains("token-of-ci"), "what may be a secret is not said: {said}");
+    }
+}
+
+#[test]
+fn an_upstream_that_asks_for_a_certificate_is_reached_by_another_proxy() {
+    let world = World::with(&["-Verify", "1", "-verify_return_error", "-CAfile", "ca.pem"]);
+    world.place.openssl(
+        "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout own.key -out own.pem -subj /CN=own \
+         -CA ca.pem -CAkey ca.key -addext basicConstraints=critical,CA:FALSE",
+    );
+    std::fs::write(world.place.path("users"), format!("alice:{}\n", hash(&world))).unwrap();
+    std::fs::write(world.place.path("credentials"), "alice:secret\n").unwrap();
+    let parent = configured(&world, "[proxy]\nothers = \"tunnel\"\n[proxy.access]\nusers_file = \"users\"\n");
+    let text = format!(
+        "[proxy.parent]\nurl = \"{}\"\ncredentials_file = \"credentials\"\n[[proxy.upstreams]]\nnames = [\"localhost\"]\n\
+         client_certificate_file = \"own.pem\"\nclient_key_file = \"own.key\"\n",
+        parent.address
+    );
+    let proxy = configured(&world, &text);
+    is_let_in(&world, &["--proxy", &proxy.address]);
+    let figures = stdout(&Command::new("curl").args(["-sS", &parent.figures]).output().unwrap());
+    assert!(figures.contains("bulla_intercept_proxy_tunnels_total 1"), "{figures}");
+    // Without the certificate it is not served.
+    let proxy = configured(&world, "[proxy]\n");
+    let output = curl(&world, &["--proxy", &proxy.address]);
+    assert!(!stdout(&output).contains("s_server"), "{}", describe(&output));
+}
+
+#[test]
+fn upstreams_that_cannot_be_are_refused_with_a_hint() {
+    let world = World::new();
+    std::fs::write(world.place.path("credentials"), "alice\n").unwrap();
+    for (text, wanted) in [
+        ("[proxy.parent]\nurl = \"proxy.example\"", "is not http://HOST:PORT"),
+        ("[proxy.parent]\ncredentials_file = \"credentials\"", "and no parent"),
+        ("[proxy.parent]\nurl = \"http://p:1\"\ncredentials_file = \"credentials\"", "USER:PASSWORD"),
+        ("[[proxy.upstreams]]\nnames = []", "there is no name"),
+        ("[[proxy.upstreams]]\nnames = [\"a*\"]", "is no host name or address"),
+        (
+            "[[proxy.upstreams]]\nnames = [\"a\"]\nverify = false\nca_files = [\"ca.pem\"]",
+            "count for nothing",
+        ),
+        ("[[proxy.upstreams]]\nnames = [\"a\"]\nclient_key_file = \"up.key\"", "go together"),
+    ] {
+        std::fs::write(world.place.path("bulla.toml"), format!("{text}\n")).unwrap();
+        let output = run(&mut world.command(&["--config", "bulla.toml"]));
+        let said = describe(&output);
+        assert!(output.status.code() == Some(2) && said.contains(wanted) && said.contains("hint:"), "{said}");
+    }
+}

@@ -1,0 +1,173 @@
+//! Users and what proves them: a file as `htpasswd -5` and `openssl passwd -6` make it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use argon2::{Argon2, Params, PasswordHash, PasswordVerifier as _};
+use sha_crypt::ShaCrypt;
+
+/// Users of one file.
+const USERS_MAX: usize = 100_000;
+/// Octets of a name and of a password, as SOCKS has them (RFC 1929 section 2).
+pub(super) const CREDENTIAL_OCTETS_MAX: usize = 255;
+/// What one password may cost: rounds of SHA-crypt, and KiB, passes and lanes of argon2.
+const ROUNDS_MAX: u32 = 1_000_000;
+const MEMORY_KIB_MAX: u32 = 256 << 10;
+const PASSES_MAX: u32 = 32;
+const LANES_MAX: u32 = 16;
+
+/// A line that is no user.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum BadUsers {
+    /// Neither empty, nor a comment, nor `NAME:HASH`. The line is not shown, as it may be a password.
+    #[error("line {0} is not NAME:HASH, with a name of 1 to {CREDENTIAL_OCTETS_MAX} octets")]
+    Line(usize),
+    /// A hash that is not understood, or too weak to be one.
+    #[error("line {0}: the hash is neither of SHA-crypt ($6$, $5$) nor of argon2 ($argon2id$)")]
+    Hash(usize),
+    /// One that would keep a processor busy for whoever asks.
+    #[error(
+        "line {0}: the hash costs more than {ROUNDS_MAX} rounds, or {MEMORY_KIB_MAX} KiB, {PASSES_MAX} passes and {LANES_MAX} lanes"
+    )]
+    Dear(usize),
+    /// A name in two lines.
+    #[error("line {0}: the name stands there already")]
+    Twice(usize),
+    /// More than are held.
+    #[error("there are more than {USERS_MAX} users")]
+    TooMany,
+}
+
+/// Names and hashes of their passwords.
+#[derive(Clone, Debug, Default)]
+pub struct Users(HashMap<Arc<str>, Hash>);
+
+/// Not shown: who has it may guess for as long as they like.
+#[derive(Clone)]
+pub(super) enum Hash {
+    ShaCrypt(Arc<str>),
+    Argon2(Arc<PasswordHash>),
+}
+
+impl std::fmt::Debug for Hash {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Hash")
+    }
+}
+
+impl Users {
+    /// Of lines `NAME:HASH`; empty ones and those that begin with `#` are left out.
+    ///
+    /// # Errors
+    /// [`BadUsers`]
+    pub fn parse(text: &str) -> Result<Self, BadUsers> {
+        let mut users = HashMap::new();
+        for (number, line) in (1..).zip(text.lines().map(str::trim)) {
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let (name, hash) = line.split_once(':').ok_or(BadUsers::Line(number))?;
+            if !(1..=CREDENTIAL_OCTETS_MAX).contains(&name.len()) || name.chars().any(char::is_control) {
+                return Err(BadUsers::Line(number));
+            }
+            if users.len() >= USERS_MAX {
+                return Err(BadUsers::TooMany);
+            }
+            if users.insert(Arc::from(name), Hash::parse(hash, number)?).is_some() {
+                return Err(BadUsers::Twice(number));
+            }
+        }
+        Ok(Self(users))
+    }
+
+    /// Whether there is nobody.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The user's, or anybody's, so that asking for a name that is none takes as long.
+    pub(super) fn hash_of(&self, name: &str) -> Option<(Option<Arc<str>>, Hash)> {
+        match self.0.get_key_value(name) {
+            Some((name, hash)) => Some((Some(Arc::clone(name)), hash.clone())),
+            None => self.0.values().next().map(|hash| (None, hash.clone())),
+        }
+    }
+}
+
+impl Hash {
+    fn parse(text: &str, number: usize) -> Result<Self, BadUsers> {
+        if text.starts_with("$6$") || text.starts_with("$5$") {
+            let fields: Vec<&str> = text.split('$').skip(2).collect();
+            let length = if text.starts_with("$6$") { 86 } else { 43 };
+            let rounds = match fields.as_slice() {
+                [_, hash] if hash.len() == length => None,
+                [rounds, _, hash] if hash.len() == length => rounds.strip_prefix("rounds="),
+                _ => return Err(BadUsers::Hash(number)),
+            };
+            let rounds = rounds.map(str::parse::<u32>).transpose().map_err(|_| BadUsers::Hash(number))?;
+            if rounds.is_some_and(|rounds| rounds > ROUNDS_MAX) {
+                return Err(BadUsers::Dear(number));
+            }
+            return Ok(Self::ShaCrypt(text.into()));
+        }
+        let hash = PasswordHash::new(text).map_err(|_| BadUsers::Hash(number))?;
+        let params = Params::try_from(&hash).map_err(|_| BadUsers::Hash(number))?;
+        if hash.algorithm.as_str() != "argon2id" || hash.salt.is_none() || hash.hash.is_none() {
+            return Err(BadUsers::Hash(number));
+        }
+        let dear =
+            params.m_cost() > MEMORY_KIB_MAX || params.t_cost() > PASSES_MAX || params.p_cost() > LANES_MAX;
+        if dear { Err(BadUsers::Dear(number)) } else { Ok(Self::Argon2(Arc::new(hash))) }
+    }
+
+    /// Whether `password` is the one. Takes milliseconds and more, on purpose.
+    pub(super) fn fits(&self, password: &[u8]) -> bool {
+        match self {
+            Self::ShaCrypt(hash) => ShaCrypt::default().verify_password(password, &**hash).is_ok(),
+            Self::Argon2(hash) => Argon2::default().verify_password(password, hash.as_ref()).is_ok(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `openssl passwd -6 -salt saltsalt secret`
+    const SHA512: &str =
+        "$6$saltsalt$TVLlQcbpFVof5W3Yz4DTP6gRstiNuHwwTt6GLc1E5n0U0aDehy0S5knV8wiOQSpT0Y77vwPZN.Pq.H91p5hVO1";
+
+    #[test]
+    fn hashes_of_other_programs_fit_their_password_alone() {
+        let argon2 = argon2::PasswordHasher::hash_password(&Argon2::default(), b"secret").unwrap();
+        let users = Users::parse(&format!("a:{SHA512}\nb:{argon2}\n")).unwrap();
+        for name in ["a", "b"] {
+            let (user, hash) = users.hash_of(name).unwrap();
+            assert_eq!(user.as_deref(), Some(name));
+            assert!(hash.fits(b"secret") && !hash.fits(b"Secret") && !hash.fits(b""), "{name}");
+        }
+        let (user, _) = users.hash_of("c").unwrap();
+        assert_eq!(user, None, "nobody, though something is there to be hashed");
+    }
+
+    #[test]
+    fn lines_that_are_no_users_are_refused_by_number() {
+        let sha = format!("a:{SHA512}");
+        for (text, wanted) in [
+            ("\n# none\nalice", BadUsers::Line(3)),
+            (":$6$a$b", BadUsers::Line(1)),
+            ("a:secret", BadUsers::Hash(1)),
+            ("a:$apr1$aaaaaaaa$bbbbbbbbbbbbbbbbbbbbbb", BadUsers::Hash(1)),
+            ("a:$6$rounds=9999999$", BadUsers::Hash(1)),
+            (&format!("a:$6$rounds=9999999$a${}", "x".repeat(86)), BadUsers::Dear(1)),
+            (&format!("{sha}\n{sha}"), BadUsers::Twice(2)),
+            (
+                "a:$argon2id$v=19$m=1048576,t=1,p=1$c2FsdHNhbHQ$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
+                BadUsers::Dear(1),
+            ),
+        ] {
+            assert_eq!(Users::parse(text).unwrap_err(), wanted, "{text}");
+        }
+    }
+}

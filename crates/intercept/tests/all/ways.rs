@@ -1,0 +1,122 @@
+//! How upstreams are reached and believed, and what is passed on to whom.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use intercept::proxy::{Action, Parent, Rules, UpstreamPolicy, UpstreamWay, Users};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpListener;
+use tokio::time::Instant;
+
+use crate::world::{Client, PATIENCE, Upstream, World, ask, authority, head};
+
+/// `alice`, `secret`
+const USER: &str = "alice:$6$saltsalt$TVLlQcbpFVof5W3Yz4DTP6gRstiNuHwwTt6GLc1E5n0U0aDehy0S5knV8wiOQSpT0Y77vwPZN.Pq.H91p5hVO1";
+
+/// Says what it was asked, in the clear.
+async fn plain() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let asked = head(&mut stream).await;
+            let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{asked}", asked.len());
+            let _ = stream.write_all(answer.as_bytes()).await;
+        }
+    });
+    port
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_proxy_is_asked_with_its_credentials_and_never_the_clients() {
+    let upstream = Upstream::start("localhost").await;
+    let plain = plain().await;
+    let parent = World::new(&upstream.root, |options| {
+        options.rules = Rules::new(Action::Tunnel);
+        options.access.users = Users::parse(USER).unwrap();
+    })
+    .await;
+    let below = async |credentials: &str| {
+        let url = format!("http://{}", parent.running.address);
+        let way = UpstreamWay::Parent(Arc::new(Parent::new(&url, Some(credentials)).unwrap()));
+        World::new(&upstream.root, |options| {
+            options.upstreams.way = way;
+            let direct = UpstreamPolicy { way: Some(UpstreamWay::Direct), ..UpstreamPolicy::default() };
+            options.upstreams.add(&["127.0.0.1".to_owned()], direct).unwrap();
+        })
+        .await
+    };
+    let port = upstream.address.port();
+    let asked = async |world: &World, host: &str| {
+        let client = Client::of(&world.root, "http/1.1");
+        let mut stream = world.tls(&client, &format!("{host}:{port}"), host).await.unwrap();
+        let by_tls = ask(&mut stream, &format!("GET / HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n")).await;
+        let request = format!(
+            "GET http://{host}:{plain}/p HTTP/1.1\r\nHost: {host}:{plain}\r\nProxy-Authorization: Basic eDp5\r\n\r\n"
+        );
+        (by_tls, ask(&mut world.tcp().await, &request).await)
+    };
+    let world = below("alice:secret").await;
+    let (by_tls, in_the_clear) = asked(&world, "localhost").await;
+    assert!(by_tls.starts_with("HTTP/1.1 200"), "{by_tls}");
+    assert!(
+        in_the_clear.starts_with("HTTP/1.1 200") && in_the_clear.contains("GET /p HTTP/1.1"),
+        "{in_the_clear}"
+    );
+    assert!(!in_the_clear.to_ascii_lowercase().contains("proxy-authorization"), "{in_the_clear}");
+
+    let world = below("alice:Secret").await;
+    let (by_tls, in_the_clear) = asked(&world, "localhost").await;
+    for said in [by_tls, in_the_clear] {
+        assert!(said.starts_with("HTTP/1.1 502") && said.contains("answered 407"), "{said}");
+        assert!(
+            said.contains("error=destination_unavailable") && !said.contains("proxy-authenticate"),
+            "{said}"
+        );
+    }
+    // What goes by itself does so whatever the parent says.
+    let (_, in_the_clear) = asked(&world, "127.0.0.1").await;
+    assert!(in_the_clear.starts_with("HTTP/1.1 200"), "{in_the_clear}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upstream_of_another_root_is_believed_where_it_is_said_alone() {
+    let upstream = Upstream::for_all().await;
+    let (_, other_root) = authority();
+    let world = World::new(&other_root, |options| {
+        let roots = UpstreamPolicy { roots: vec![upstream.root.clone()], ..UpstreamPolicy::default() };
+        options.upstreams.add(&["*.own.example".to_owned()], roots).unwrap();
+        let anybody = UpstreamPolicy { verify: false, ..UpstreamPolicy::default() };
+        options.upstreams.add(&["any.example".to_owned()], anybody).unwrap();
+    })
+    .await;
+    let client = Client::of(&world.root, "http/1.1");
+    let target = format!("127.0.0.1:{}", upstream.address.port());
+    for (name, status) in [("a.own.example", "200"), ("any.example", "200"), ("own.example", "502")] {
+        let mut stream = world.tls(&client, &target, name).await.unwrap();
+        let said = ask(&mut stream, &format!("GET / HTTP/1.1\r\nHost: {name}\r\n\r\n")).await;
+        assert!(said.starts_with(&format!("HTTP/1.1 {status}")), "{name}: {said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_refuses_the_leaf_is_passed_on_where_that_is_asked_for() {
+    let upstream = Upstream::for_all().await;
+    let target = format!("127.0.0.1:{}", upstream.address.port());
+    // It believes the upstream, and not the proxy.
+    let pinned = Client::of(&upstream.root, "http/1.1");
+    let world =
+        World::new(&upstream.root, |options| options.auto_tunnel = Some(Duration::from_secs(3_600))).await;
+    assert!(world.tls(&pinned, &target, "pinned.example").await.is_err());
+    // Its alert may still be on the way.
+    let began = Instant::now();
+    while let Err(error) = world.tls(&pinned, &target, "pinned.example").await {
+        assert!(began.elapsed() < PATIENCE, "{error}");
+    }
+    assert!(world.tls(&pinned, &target, "other.example").await.is_err(), "a name that was not refused yet");
+
+    let world = World::new(&upstream.root, |_| {}).await;
+    for _ in 0..10 {
+        assert!(world.tls(&pinned, &target, "pinned.example").await.is_err());
+    }
+}
