@@ -8,6 +8,8 @@ use intercept::proxy::{Action, BadRule, Options, Rules};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+use super::proxy_authority::ProxyAuthoritySettings;
+use super::proxy_minting::MintingSettings;
 use crate::exit::{Outcome, Problem};
 
 /// `[proxy]`
@@ -41,6 +43,8 @@ pub(crate) struct ProxySettings {
     pub(crate) response_timeout_ms: u64,
     pub(crate) idle_s: u64,
     pub(crate) stop_s: u64,
+    pub(crate) authority: ProxyAuthoritySettings,
+    pub(crate) minting: MintingSettings,
 }
 
 /// What becomes of connections to names in no list.
@@ -88,6 +92,8 @@ impl Default for ProxySettings {
             response_timeout_ms: ms(usual.response_timeout),
             idle_s: usual.idle.as_secs(),
             stop_s: 5,
+            authority: ProxyAuthoritySettings::default(),
+            minting: MintingSettings::default(),
         }
     }
 }
@@ -124,7 +130,16 @@ impl ProxySettings {
         within("response_timeout_ms", self.response_timeout_ms, 1, 60 * MINUTE_MS)?;
         within("idle_s", self.idle_s, 1, DAY_S)?;
         within("stop_s", self.stop_s, 0, 3_600)?;
-        if self.ca_certificate_file.as_os_str().is_empty() != self.ca_key_file.as_os_str().is_empty() {
+        self.authority.check()?;
+        self.minting.check()?;
+        if self.authority.is_elsewhere() {
+            if !self.ca_key_file.as_os_str().is_empty() || self.ca_certificate_file.as_os_str().is_empty() {
+                return Err(Problem::usage(
+                    "an authority whose key is elsewhere has proxy.ca_certificate_file and no proxy.ca_key_file",
+                )
+                .hint("give its certificate and chain: --ca-certificate, or proxy.ca_certificate_file"));
+            }
+        } else if self.ca_certificate_file.as_os_str().is_empty() != self.ca_key_file.as_os_str().is_empty() {
             return Err(Problem::usage("proxy.ca_certificate_file and proxy.ca_key_file go together")
                 .hint("give both, or neither to have an authority made in the data folder"));
         }
@@ -167,6 +182,8 @@ impl ProxySettings {
             connect_timeout: Duration::from_millis(self.connect_timeout_ms),
             response_timeout: Duration::from_millis(self.response_timeout_ms),
             idle: Duration::from_secs(self.idle_s),
+            intermediate: self.authority.intermediate(),
+            minting: self.minting.options(Duration::from_secs(self.leaf_key_s))?,
             ..Options::default()
         })
     }

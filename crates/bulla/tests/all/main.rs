@@ -15,5 +15,6 @@ mod keys_seen;
 mod outputs;
 mod postgres;
 mod proxy;
+mod proxy_minting;
 mod resume;
 mod world;

@@ -8,10 +8,12 @@ use crate::key_service::Place;
 use crate::world::{bulla, describe, run, stdout};
 
 /// A proxy that runs in a folder of its own.
-struct Proxy {
+pub(crate) struct Proxy {
     process: Child,
-    address: String,
-    figures: String,
+    pub(crate) address: String,
+    pub(crate) figures: String,
+    /// Where others ask for leaves.
+    pub(crate) minting: Option<String>,
 }
 
 impl Drop for Proxy {
@@ -21,8 +23,8 @@ impl Drop for Proxy {
     }
 }
 
-struct World {
-    place: Place,
+pub(crate) struct World {
+    pub(crate) place: Place,
     upstream: Child,
     port: u16,
 }
@@ -36,7 +38,7 @@ impl Drop for World {
 
 impl World {
     /// With an upstream that says what it negotiated.
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let place = Place::new();
         place.openssl(
             "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout ca.key -out ca.pem -subj /CN=ca",
@@ -64,7 +66,7 @@ impl World {
         Self { place, upstream, port }
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = bulla();
         command
             .current_dir(self.place.folder.path())
@@ -84,7 +86,11 @@ impl World {
     }
 
     fn proxy(&self, arguments: &[&str]) -> Proxy {
-        let mut process = self.command(arguments).stderr(Stdio::piped()).spawn().unwrap();
+        self.start(&mut self.command(arguments))
+    }
+
+    pub(crate) fn start(&self, command: &mut Command) -> Proxy {
+        let mut process = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut errors = BufReader::new(process.stderr.take().unwrap());
         let mut said = String::new();
         while !said.contains("try: curl") {
@@ -92,14 +98,15 @@ impl World {
         }
         std::thread::spawn(move || errors.read_to_end(&mut Vec::new()));
         let after = |mark: &str| said.split(mark).nth(1).unwrap().lines().next().unwrap().to_owned();
-        Proxy { process, address: after("the proxy is at "), figures: after("figures at ") }
+        let minting = said.contains("leaves for others").then(|| after("leaves for others are at "));
+        Proxy { process, address: after("the proxy is at "), figures: after("figures at "), minting }
     }
 
-    fn authority(&self) -> PathBuf {
+    pub(crate) fn authority(&self) -> PathBuf {
         self.place.path("data/proxy-ca.pem")
     }
 
-    fn curl(&self, proxy: &Proxy, arguments: &[&str]) -> std::process::Output {
+    pub(crate) fn curl(&self, proxy: &Proxy, arguments: &[&str]) -> std::process::Output {
         let mut command = Command::new("curl");
         command
             .args(["-sS", "--max-time", "60", "--noproxy", "", "--proxy", &proxy.address, "--cacert"])

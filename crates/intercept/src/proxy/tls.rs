@@ -15,7 +15,7 @@ use tokio_rustls::server::TlsStream;
 use super::opening::Hello;
 use crate::certificate_store::{CertificateStore, FetchError, LeafId};
 use crate::clock::now;
-use crate::mint::{LeafName, Minter};
+use crate::mint::{Authority, LeafName, Minter};
 
 /// How leaves are made; there is one way so far.
 const PROFILE: &str = "default";
@@ -50,6 +50,7 @@ pub(super) enum NotIntercepted {
 /// Shows clients leaves.
 pub(super) struct Interception {
     minter: Minter,
+    trusted: Authority,
     store: CertificateStore,
     acceptor: TlsAcceptor,
     profile: Arc<str>,
@@ -59,6 +60,7 @@ pub(super) struct Interception {
 impl Interception {
     pub(super) fn new(
         minter: Minter,
+        trusted: Authority,
         store: CertificateStore,
         timeout: Duration,
     ) -> Result<Self, rustls::Error> {
@@ -72,12 +74,19 @@ impl Interception {
         config.ticketer = Ticketer::new()?;
         // One is enough: a client that uses several at once has a connection by HTTP/2.
         config.send_tls13_tickets = 1;
-        Ok(Self { minter, store, acceptor: Arc::new(config).into(), profile: PROFILE.into(), timeout })
+        Ok(Self {
+            minter,
+            trusted,
+            store,
+            acceptor: Arc::new(config).into(),
+            profile: PROFILE.into(),
+            timeout,
+        })
     }
 
     /// The authority, for people who want to trust it.
-    pub(super) fn minter(&self) -> &Minter {
-        &self.minter
+    pub(super) fn trusted(&self) -> &Authority {
+        &self.trusted
     }
 
     /// Handshakes with who said `hello`, as `name`.

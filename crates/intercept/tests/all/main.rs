@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod certificate_store;
+mod generated;
 mod hostile;
+mod minting;
 mod proxy;
 mod world;
