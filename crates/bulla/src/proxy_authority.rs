@@ -26,6 +26,10 @@ pub(crate) struct Made {
 
 /// That of the settings, or the one in the data folder, which is made when it is not there.
 pub(crate) async fn of(whole: &Settings, settings: &ProxySettings, metrics: ClientMetrics) -> Outcome<Made> {
+    if settings.authority.is_elsewhere() && settings.ca_certificate_file.as_os_str().is_empty() {
+        return Err(Problem::usage("the authority's key is elsewhere, and its certificate is not given")
+            .hint("give it, with its chain: --ca-certificate, or proxy.ca_certificate_file"));
+    }
     let is_given = settings.authority.is_elsewhere() || !settings.ca_key_file.as_os_str().is_empty();
     let (certificate, key) = match is_given {
         true => (settings.ca_certificate_file.clone(), settings.ca_key_file.clone()),

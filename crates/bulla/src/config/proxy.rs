@@ -133,7 +133,7 @@ impl ProxySettings {
         self.authority.check()?;
         self.minting.check()?;
         if self.authority.is_elsewhere() {
-            if !self.ca_key_file.as_os_str().is_empty() || self.ca_certificate_file.as_os_str().is_empty() {
+            if !self.ca_key_file.as_os_str().is_empty() {
                 return Err(Problem::usage(
                     "an authority whose key is elsewhere has proxy.ca_certificate_file and no proxy.ca_key_file",
                 )

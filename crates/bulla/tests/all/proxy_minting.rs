@@ -1,6 +1,7 @@
 //! `bulla proxy` with leaves for others, and with its authority's key elsewhere.
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -31,10 +32,11 @@ fn figures(proxy: &Proxy) -> String {
     stdout(&asked.unwrap_or_else(|error| panic!("apt-get install -y curl ({error})")))
 }
 
+/// Until somebody answers there.
 fn wait_for(path: &std::path::Path) {
     let limit = Instant::now() + Duration::from_secs(60);
-    while !path.exists() {
-        assert!(Instant::now() < limit, "{} never was", path.display());
+    while UnixStream::connect(path).is_err() {
+        assert!(Instant::now() < limit, "nobody answers at {}", path.display());
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -98,10 +100,10 @@ fn leaves_for_others_are_refused_in_the_clear_and_for_no_names() {
 fn the_authoritys_key_is_with_a_key_service_and_signs_an_intermediate() {
     let mut world = World::new();
     std::fs::copy(world.place.path("ca.key"), world.place.path("keys/ca.key")).unwrap();
-    world.place.serve(&["--keys", "keys", "--socket", "keys.sock"]);
+    world.place.serve(&["--dir", "keys"]);
     let mut command = world.command(&["--ca-certificate", "ca.pem"]);
     command
-        .env("BULLA_PROXY_AUTHORITY_KEYS", format!("unix:{}", world.place.path("keys.sock").display()))
+        .env("BULLA_PROXY_AUTHORITY_KEYS", format!("unix:{}", world.place.path("data/keys.sock").display()))
         .env("BULLA_PROXY_AUTHORITY_INTERMEDIATE", "true");
     let proxy = world.start(&mut command);
     let ca = world.place.path("ca.pem");
