@@ -6,6 +6,8 @@ mod key_service;
 mod master_key;
 mod proxy;
 mod proxy_access;
+mod proxy_authority;
+mod proxy_minting;
 mod proxy_store;
 mod proxy_upstreams;
 mod store_settings;
@@ -33,6 +35,7 @@ pub(crate) use master_key::{
     AuthoritySettings, AwsKmsSettings, MasterKeySettings, ModuleSettings, goes_in_clear,
 };
 pub(crate) use proxy::{Others, ProxySettings};
+pub(crate) use proxy_authority::ProxyAuthoritySettings;
 pub(crate) use proxy_store::{LeafBackend, ProxyStoreSettings};
 pub(crate) use store_settings::StoreSettings;
 

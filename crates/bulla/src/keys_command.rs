@@ -130,7 +130,7 @@ async fn serve(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
     memory::keep(settings.server.core_dumps)?;
     let stop = crate::stop::on_signal_within(GRACE)?;
     let (set, metrics) = (KeySet::default(), Metrics::default());
-    let held = master_keys::token_keys(&settings, &settings.keys.pkcs11_labels).await?;
+    let held = master_keys::token_keys(&settings, "keys.pkcs11_labels", &settings.keys.pkcs11_labels).await?;
     set.put_named("pkcs11", settings.keys.pkcs11_labels.iter().cloned().zip(held).collect());
     crate::keys_clouds::put(&settings.keys, &set, &metrics).await?;
     let inventory = if settings.keys.inventory { Some(inventory(&settings).await?) } else { None };

@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use intercept::mint::{Authority, BadAuthority, new_root};
-use keys::{KeyType, PrivateKey};
-use x509::UnixTime;
+use keyless::client::{Client, ClientMetrics, ClientOptions};
+use keys::{KeyRef, KeyType, PrivateKey};
+use x509::{Certificate, UnixTime};
 
-use crate::config::ProxySettings;
+use crate::config::{ProxyAuthoritySettings, ProxySettings, Settings};
 use crate::exit::{Exit, Outcome, Problem, chain};
-use crate::serve_command::files;
+use crate::serve_command::{files, master_keys};
 
 /// In the data folder.
 const CERTIFICATE: &str = "proxy-ca.pem";
@@ -19,25 +20,70 @@ const KEY: &str = "proxy-ca.key";
 pub(crate) struct Made {
     pub(crate) authority: Authority,
     pub(crate) certificate: PathBuf,
+    /// Through which its key signs, if that is with a key service.
+    pub(crate) client: Option<Client>,
 }
 
 /// That of the settings, or the one in the data folder, which is made when it is not there.
-pub(crate) fn of(settings: &ProxySettings) -> Outcome<Made> {
-    let (certificate, key) = match settings.ca_key_file.as_os_str().is_empty() {
-        false => (settings.ca_certificate_file.clone(), settings.ca_key_file.clone()),
-        true => in_data_folder()?,
+pub(crate) async fn of(whole: &Settings, settings: &ProxySettings, metrics: ClientMetrics) -> Outcome<Made> {
+    if settings.authority.is_elsewhere() && settings.ca_certificate_file.as_os_str().is_empty() {
+        return Err(Problem::usage("the authority's key is elsewhere, and its certificate is not given")
+            .hint("give it, with its chain: --ca-certificate, or proxy.ca_certificate_file"));
+    }
+    let is_given = settings.authority.is_elsewhere() || !settings.ca_key_file.as_os_str().is_empty();
+    let (certificate, key) = match is_given {
+        true => (settings.ca_certificate_file.clone(), settings.ca_key_file.clone()),
+        false => in_data_folder()?,
     };
     let chain_der = files::certificates("proxy.ca_certificate_file", &certificate)?;
-    let signer = PrivateKey::from_file(&key).map_err(|error| {
-        Problem::usage(format_args!("{}: {}", key.display(), chain(&error))).hint("check proxy.ca_key_file")
-    })?;
-    let authority = Authority::new(&chain_der, Arc::new(signer), settings.crl_urls.clone());
+    let (signer, client) = match settings.authority.is_elsewhere() {
+        true => elsewhere(whole, &settings.authority, &chain_der, metrics).await?,
+        false => (in_file(&key)?, None),
+    };
+    let authority = Authority::new(&chain_der, signer, settings.crl_urls.clone());
     let authority = authority.map_err(|error: BadAuthority| {
         Problem::usage(format_args!("the proxy's authority in {}: {error}", certificate.display()))
             .hint("give an authority's own certificate first, and its key: --ca-certificate, --ca-key")
     })?;
     is_in_force(&authority, &certificate)?;
-    Ok(Made { authority, certificate })
+    Ok(Made { authority, certificate, client })
+}
+
+fn in_file(key: &Path) -> Outcome<KeyRef> {
+    let signer = PrivateKey::from_file(key).map_err(|error| {
+        Problem::usage(format_args!("{}: {}", key.display(), chain(&error))).hint("check proxy.ca_key_file")
+    })?;
+    Ok(Arc::new(signer))
+}
+
+/// In the security module, or with a key service.
+async fn elsewhere(
+    whole: &Settings,
+    settings: &ProxyAuthoritySettings,
+    chain_der: &[Vec<u8>],
+    metrics: ClientMetrics,
+) -> Outcome<(KeyRef, Option<Client>)> {
+    let label = &settings.pkcs11_label;
+    if !label.is_empty() {
+        const KEY: &str = "proxy.authority.pkcs11_label";
+        let found = master_keys::token_keys(whole, KEY, std::slice::from_ref(label)).await?;
+        let missing =
+            || Problem::usage(format_args!("the token has no key {label:?}")).hint(format!("correct {KEY}"));
+        return Ok((found.into_iter().next().ok_or_else(missing)?, None));
+    }
+    let tls = settings.client_tls()?;
+    let options = ClientOptions { servers: settings.servers()?, tls, ..ClientOptions::default() };
+    let client = Client::start(&options, metrics).map_err(|error| {
+        Problem::usage(chain(&error))
+            .hint("see proxy.authority.keys, and its keys_certificate_file, keys_key_file and keys_ca_files")
+    })?;
+    let own = chain_der.first().and_then(|der| Certificate::parse(der).ok());
+    let key = own.as_ref().and_then(|own| client.key(&own.public_key.spki));
+    let key = key.ok_or_else(|| {
+        Problem::usage("key services sign by no key like that of proxy.ca_certificate_file")
+            .hint("give the authority's own certificate first; RSA, ECDSA and Ed25519 keys sign")
+    })?;
+    Ok((Arc::new(key), Some(client)))
 }
 
 fn is_in_force(authority: &Authority, file: &Path) -> Outcome<()> {

@@ -4,8 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use intercept::minting;
 use intercept::proxy::{self, Options, ProxyMetrics, Running};
 use ipnet::IpNet;
+use keyless::client::ClientMetrics;
 use tokio::task::JoinSet;
 
 use crate::cli::Global;
@@ -24,7 +26,7 @@ pub(crate) struct ProxyArgs {
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
     /// The authority that leaves stand below, and its chain (PEM) [default: made in the data folder]
-    #[arg(long, value_name = "FILE", requires = "ca_key")]
+    #[arg(long, value_name = "FILE")]
     ca_certificate: Option<PathBuf>,
     /// The authority's key (PEM)
     #[arg(long, value_name = "FILE", requires = "ca_certificate")]
@@ -85,7 +87,8 @@ pub(crate) async fn run(args: &ProxyArgs, global: &Global) -> Outcome<Exit> {
     bound_connections("proxy.upstream_connections_max", &mut settings.upstream_connections_max, third);
     let grace = Duration::from_secs(settings.stop_s);
     let stop = crate::stop::on_signal_within(grace + GRACE)?;
-    let made = proxy_authority::of(&settings)?;
+    let client_metrics = ClientMetrics::default();
+    let made = proxy_authority::of(&all, &settings, client_metrics.clone()).await?;
     let listen = socket("proxy.listen", &settings.listen)?;
     if !listen.ip().is_loopback() && settings.clients.is_empty() && !settings.access.asks() {
         eprintln!("warning: whoever reaches {listen} may use the proxy");
@@ -104,8 +107,14 @@ pub(crate) async fn run(args: &ProxyArgs, global: &Global) -> Outcome<Exit> {
     let mut background = JoinSet::new();
     if let Some(listener) = figures_listener("proxy", &settings.metrics_listen).await? {
         let all = server::metrics::Metrics::default();
-        all.register(|registry| metrics.register(registry));
+        all.register(|registry| {
+            metrics.register(registry);
+            client_metrics.register(registry);
+        });
         background.spawn(server::listen::serve_figures(listener, all, None, stop.clone()));
+    }
+    if let Some(address) = running.minting {
+        eprintln!("leaves for others are at {address}");
     }
     eprintln!("the proxy is at http://{}", running.address);
     if speaks_tls {
@@ -120,6 +129,9 @@ pub(crate) async fn run(args: &ProxyArgs, global: &Global) -> Outcome<Exit> {
     stop.cancelled().await;
     eprintln!("stopping: connections are let come to their end, for {} s", settings.stop_s);
     let drained = running.stop(grace).await;
+    if let Some(client) = made.client {
+        client.stop().await;
+    }
     while background.join_next().await.is_some() {}
     if !drained {
         eprintln!("some connections had not ended and were cut off");
@@ -145,6 +157,13 @@ async fn start(
             proxy::StartError::Bind { .. } => "choose another place: --listen, or proxy.listen",
             proxy::StartError::NoRoots => {
                 "install the system's (ca-certificates), or name some: --upstream-ca"
+            }
+            proxy::StartError::Minting(minting::StartError::InTheClear(_)) => {
+                "listen on 127.0.0.1 or unix:PATH, or give certificate_file, key_file and client_ca_files of [proxy.minting]"
+            }
+            proxy::StartError::Minting(_) => "check [proxy.minting]",
+            proxy::StartError::Intermediate(_) => {
+                "check the authority and where its key is: proxy.ca_certificate_file, [proxy.authority]"
             }
             _ => "check [proxy]",
         };

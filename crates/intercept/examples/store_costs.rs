@@ -44,6 +44,7 @@ async fn fetch(store: &CertificateStore, minter: &Minter, name: String) -> Durat
         kind: LeafKeyKind::P256,
         profile: "default".into(),
         mirrored: None,
+        is_handed_out: false,
     };
     let (minter, host) = (minter.clone(), id.name.clone());
     let mint = move || async move { minter.mint(&host, LeafKeyKind::P256, now()).await };

@@ -9,6 +9,8 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use super::proxy_access::AccessSettings;
+use super::proxy_authority::ProxyAuthoritySettings;
+use super::proxy_minting::MintingSettings;
 use super::proxy_upstreams::{self, ParentSettings, UpstreamSettings};
 use crate::exit::{Outcome, Problem};
 
@@ -49,6 +51,8 @@ pub(crate) struct ProxySettings {
     pub(crate) upstreams: Vec<UpstreamSettings>,
     pub(crate) access: AccessSettings,
     pub(crate) parent: ParentSettings,
+    pub(crate) authority: ProxyAuthoritySettings,
+    pub(crate) minting: MintingSettings,
 }
 
 /// What becomes of connections to names in no list.
@@ -102,6 +106,8 @@ impl Default for ProxySettings {
             upstreams: Vec::new(),
             access: AccessSettings::default(),
             parent: ParentSettings::default(),
+            authority: ProxyAuthoritySettings::default(),
+            minting: MintingSettings::default(),
         }
     }
 }
@@ -139,7 +145,16 @@ impl ProxySettings {
         within("idle_s", self.idle_s, 1, DAY_S)?;
         within("stop_s", self.stop_s, 0, 3_600)?;
         self.store.check()?;
-        if self.ca_certificate_file.as_os_str().is_empty() != self.ca_key_file.as_os_str().is_empty() {
+        self.authority.check()?;
+        self.minting.check()?;
+        if self.authority.is_elsewhere() {
+            if !self.ca_key_file.as_os_str().is_empty() {
+                return Err(Problem::usage(
+                    "an authority whose key is elsewhere has proxy.ca_certificate_file and no proxy.ca_key_file",
+                )
+                .hint("give its certificate and chain: --ca-certificate, or proxy.ca_certificate_file"));
+            }
+        } else if self.ca_certificate_file.as_os_str().is_empty() != self.ca_key_file.as_os_str().is_empty() {
             return Err(Problem::usage("proxy.ca_certificate_file and proxy.ca_key_file go together")
                 .hint("give both, or neither to have an authority made in the data folder"));
         }
@@ -187,6 +202,8 @@ impl ProxySettings {
             connect_timeout: Duration::from_millis(self.connect_timeout_ms),
             response_timeout: Duration::from_millis(self.response_timeout_ms),
             idle: Duration::from_secs(self.idle_s),
+            intermediate: self.authority.intermediate(),
+            minting: self.minting.options(Duration::from_secs(self.leaf_key_s))?,
             ..Options::default()
         })
     }

@@ -468,4 +468,43 @@ pub(super) const KEYS: &[(&str, Kind, &str)] = &[
     ("proxy.access.key_file", Kind::Text, "its key (PEM)"),
     ("proxy.access.client_ca_files", Kind::List, "roots (PEM) that certificates of clients stand below"),
     ("proxy.access.tls_only", Kind::Truth, "who speaks to the proxy in the clear is closed out"),
+    (
+        "proxy.authority.pkcs11_label",
+        Kind::Text,
+        "the label of the authority's key on the token of [pkcs11], in place of proxy.ca_key_file",
+    ),
+    (
+        "proxy.authority.keys",
+        Kind::List,
+        "key services that hold the authority's key, unix:PATH or tls:HOST:PORT, in place of proxy.ca_key_file",
+    ),
+    ("proxy.authority.keys_certificate_file", Kind::Text, "the own chain for key services over TLS (PEM)"),
+    ("proxy.authority.keys_key_file", Kind::Text, "its key (PEM)"),
+    ("proxy.authority.keys_ca_files", Kind::List, "roots (PEM) below which key services' certificates stand"),
+    (
+        "proxy.authority.intermediate",
+        Kind::Truth,
+        "have leaves stand below an authority whose key is made at the start and only in memory",
+    ),
+    ("proxy.authority.intermediate_s", Kind::Number, "how long such a one holds; it is replaced before"),
+    (
+        "proxy.minting.listen",
+        Kind::Text,
+        "where others ask for leaves and their keys, an address or unix:PATH; empty: nowhere",
+    ),
+    ("proxy.minting.names", Kind::List, "names that there are leaves for, NAME or *.NAME"),
+    (
+        "proxy.minting.certificate_file",
+        Kind::Text,
+        "the chain shown to who asks (PEM); empty: loopback alone",
+    ),
+    ("proxy.minting.key_file", Kind::Text, "its key (PEM)"),
+    (
+        "proxy.minting.client_ca_files",
+        Kind::List,
+        "the roots (PEM) below which certificates of who asks stand",
+    ),
+    ("proxy.minting.connections_max", Kind::Number, "connections of who asks at once; more are closed"),
+    ("proxy.minting.streams_max", Kind::Number, "streams of secret discovery at once; more are refused"),
+    ("proxy.minting.names_per_stream_max", Kind::Number, "names of one such stream; more end it"),
 ];

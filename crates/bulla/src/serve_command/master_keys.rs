@@ -38,12 +38,12 @@ pub(crate) async fn keystore(
     Ok(keystore)
 }
 
-/// The keys with these labels on the token of `[pkcs11]`.
-pub(crate) async fn token_keys(settings: &Settings, labels: &[String]) -> Outcome<Vec<KeyRef>> {
+/// The keys with these labels on the token of `[pkcs11]`; the configuration names them by `key`.
+pub(crate) async fn token_keys(settings: &Settings, key: &str, labels: &[String]) -> Outcome<Vec<KeyRef>> {
     if labels.is_empty() {
         return Ok(Vec::new());
     }
-    Module::open(settings).await?.keys(labels).await
+    Module::open(settings).await?.keys(key, labels).await
 }
 
 /// What `bulla config check` says of the master keys; none of them is opened, and nobody is asked.
@@ -231,15 +231,15 @@ mod module {
             Ok(MasterKey::Pkcs11(WrappedMaster { token, key_label, path, create }))
         }
 
-        pub(super) async fn keys(&self, labels: &[String]) -> Outcome<Vec<KeyRef>> {
+        pub(super) async fn keys(&self, name: &str, labels: &[String]) -> Outcome<Vec<KeyRef>> {
             let token = self.0.as_ref().ok_or_else(|| {
-                Problem::usage("keys.pkcs11_labels names keys, and pkcs11.module is empty")
+                Problem::usage(format_args!("{name} names keys, and pkcs11.module is empty"))
                     .hint("name the security module in [pkcs11]")
             })?;
             let mut keys: Vec<KeyRef> = Vec::new();
             for label in labels {
                 let key = token.key_by_label(label).await.map_err(|error| {
-                    Problem::new(Exit::Machine, chain(&error)).hint("correct keys.pkcs11_labels")
+                    Problem::new(Exit::Machine, chain(&error)).hint(format!("correct {name}"))
                 })?;
                 keys.push(Arc::new(key));
             }
@@ -279,9 +279,9 @@ mod no_module {
                 .hint("build with `--features pkcs11`"))
         }
 
-        pub(super) async fn keys(&self, _: &[String]) -> Outcome<Vec<KeyRef>> {
-            Err(Problem::usage("keys.pkcs11_labels names keys, and this build has no PKCS#11")
-                .hint("build with `--features pkcs11`, or leave keys.pkcs11_labels empty"))
+        pub(super) async fn keys(&self, name: &str, _: &[String]) -> Outcome<Vec<KeyRef>> {
+            Err(Problem::usage(format_args!("{name} names keys, and this build has no PKCS#11"))
+                .hint(format!("build with `--features pkcs11`, or leave {name} empty")))
         }
 
         pub(super) fn provide(self, _: &KeyStore) {}

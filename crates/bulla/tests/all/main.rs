@@ -16,6 +16,7 @@ mod outputs;
 mod postgres;
 mod proxy;
 mod proxy_doors;
+mod proxy_minting;
 mod proxy_store;
 mod resume;
 mod world;

@@ -12,6 +12,8 @@ pub(crate) struct Proxy {
     process: Child,
     pub(crate) address: String,
     pub(crate) figures: String,
+    /// Where others ask for leaves.
+    pub(crate) minting: Option<String>,
 }
 
 impl Drop for Proxy {
@@ -102,7 +104,8 @@ impl World {
         }
         std::thread::spawn(move || errors.read_to_end(&mut Vec::new()));
         let after = |mark: &str| said.split(mark).nth(1).unwrap().lines().next().unwrap().to_owned();
-        Proxy { process, address: after("the proxy is at "), figures: after("figures at ") }
+        let minting = said.contains("leaves for others").then(|| after("leaves for others are at "));
+        Proxy { process, address: after("the proxy is at "), figures: after("figures at "), minting }
     }
 
     pub(crate) fn authority(&self) -> PathBuf {

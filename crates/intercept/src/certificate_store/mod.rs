@@ -53,6 +53,8 @@ pub struct LeafId {
     pub profile: Arc<str>,
     /// The certificate whose like it is, if it is one's.
     pub mirrored: Option<Fingerprint>,
+    /// Whether its key goes to another process. Such a leaf is kept in memory alone.
+    pub is_handed_out: bool,
 }
 
 /// Why a client gets no leaf.
@@ -272,7 +274,7 @@ impl Inner {
         ends_from: UnixTime,
         minting: impl Future<Output = Result<Leaf, MintError>>,
     ) -> Result<Fresh<Arc<Leaf>>, Failed<FetchError>> {
-        let made = match &self.second {
+        let made = match self.second.as_ref().filter(|_| !id.is_handed_out) {
             Some(second) => second.fetch(id, now, ends_from, minting).await,
             None => minting.await.map(Made::Minted).map_err(FetchError::from),
         };

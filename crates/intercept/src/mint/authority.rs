@@ -101,6 +101,11 @@ impl Authority {
         &self.key_id
     }
 
+    /// Whether a certificate of another authority may stand below it.
+    pub(super) fn permits_below(&self) -> bool {
+        self.certificate.basic_constraints.is_some_and(|own| own.path_len != Some(0))
+    }
+
     pub(super) fn crl_urls(&self) -> &[String] {
         &self.crl_urls
     }

@@ -10,6 +10,7 @@ use rustls::crypto::aws_lc_rs::sign::any_supported_type;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::sign::SigningKey;
 use tokio_util::sync::CancellationToken;
+use zeroize::Zeroizing;
 
 use super::MintError;
 
@@ -45,6 +46,8 @@ pub struct LeafKey {
     spki: Arc<[u8]>,
     id: [u8; 20],
     signing: Arc<dyn SigningKey>,
+    /// Whether it was made to be handed to another process.
+    is_handed_out: bool,
 }
 
 impl fmt::Debug for LeafKey {
@@ -69,7 +72,20 @@ impl LeafKey {
         let der = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(pkcs8.as_slice()));
         let signing = any_supported_type(&der).map_err(|error| KeyError::Unsound(error.to_string()))?;
         let spki: Arc<[u8]> = key.spki().into();
-        Ok(Self { kind, private: key.clone(), id: x509::build::key_id(&spki), spki, signing })
+        Ok(Self {
+            kind,
+            private: key.clone(),
+            id: x509::build::key_id(&spki),
+            spki,
+            signing,
+            is_handed_out: false,
+        })
+    }
+
+    /// The key itself (PKCS#8), if it was made for another process ([`LeafKeys::for_another`]).
+    #[must_use]
+    pub fn to_pkcs8_pem(&self) -> Option<Zeroizing<String>> {
+        self.is_handed_out.then(|| self.private.to_pkcs8_pem())
     }
 
     /// What it is.
@@ -110,6 +126,16 @@ impl LeafKeys {
     pub fn new() -> Result<Self, KeyError> {
         let first = LeafKey::of(LeafKeyKind::P256, &PrivateKey::generate(KeyType::P256)?)?;
         Ok(Self { p256: RwLock::new(first), rsa: RwLock::default() })
+    }
+
+    /// With a P-256 key alone, which may be handed to the one process it is made for: never the proxy's own.
+    ///
+    /// # Errors
+    /// [`KeyError`] when the library fails.
+    pub fn for_another() -> Result<Self, KeyError> {
+        let own = LeafKey::of(LeafKeyKind::P256, &PrivateKey::generate(KeyType::P256)?)?;
+        let key = LeafKey { is_handed_out: true, ..own };
+        Ok(Self { p256: RwLock::new(key), rsa: RwLock::default() })
     }
 
     /// What new leaves stand over now.

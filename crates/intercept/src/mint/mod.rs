@@ -4,10 +4,12 @@
 //! randomness and changed by time. They are never derived from anything, and never the authority's.
 
 mod authority;
+mod intermediate;
 mod keys;
 mod name;
 
 pub use self::authority::{Authority, BadAuthority, new_root};
+pub use self::intermediate::Intermediates;
 pub use self::keys::{LEAF_KEY_LIFE, LEAF_KEY_LIFE_MAX, LeafKey, LeafKeyKind, LeafKeys};
 pub use self::name::{BadLeafName, LeafName};
 
@@ -16,11 +18,13 @@ use std::time::Duration;
 
 use ::keys::SignError;
 use aws_lc_rs::rand;
+use parking_lot::RwLock;
 use rustls::pki_types::CertificateDer;
 use rustls::sign::CertifiedKey;
 use tokio::time::Instant;
 use x509::build::{self, CertificateSpec, Extension};
 use x509::{BasicConstraints, DistinguishedName, GeneralName, KeyUsage, SerialNumber, UnixTime};
+use zeroize::Zeroizing;
 
 /// How far the past a leaf begins, for clients whose clocks are behind.
 const CLOCK_SKEW_S: i64 = 3_600;
@@ -50,6 +54,12 @@ pub enum MintError {
     /// The library.
     #[error("there is no randomness")]
     NoRandomness,
+    /// The authority is not to have another below it (RFC 5280 section 4.2.1.9).
+    #[error("the authority permits none below it: give one whose pathlen is 1 or more, or that has none")]
+    NoneBelow,
+    /// The intermediate's own.
+    #[error("an intermediate's certificate is not sound: {0}")]
+    Intermediate(#[from] BadAuthority),
 }
 
 /// A leaf, ready for handshakes.
@@ -57,12 +67,12 @@ pub enum MintError {
 pub struct Leaf {
     /// The chain and the key.
     pub certified: Arc<CertifiedKey>,
+    /// What it stands over.
+    pub key: LeafKey,
     /// Its first second.
     pub not_before: UnixTime,
     /// Its last second.
     pub not_after: UnixTime,
-    /// What it stands over.
-    pub(crate) key: LeafKey,
 }
 
 /// Why a chain is no leaf's.
@@ -96,6 +106,21 @@ impl Leaf {
         (self.not_before..=self.not_after).contains(&now)
     }
 
+    /// The chain and the key in PEM, if the key is one to be handed out ([`LeafKeys::for_another`]).
+    #[must_use]
+    pub fn to_pem(&self) -> Option<Zeroizing<String>> {
+        let key = self.key.to_pkcs8_pem()?;
+        let mut text = Zeroizing::new(self.chain_pem());
+        text.push_str(&key);
+        Some(text)
+    }
+
+    /// The chain in PEM, the leaf first.
+    #[must_use]
+    pub fn chain_pem(&self) -> String {
+        self.certified.cert.iter().map(|der| x509::pem::encode("CERTIFICATE", der)).collect()
+    }
+
     /// Octets it takes, its key aside, which all share.
     #[must_use]
     pub fn octets(&self) -> usize {
@@ -107,7 +132,8 @@ impl Leaf {
 /// Makes leaves below an authority.
 #[derive(Clone, Debug)]
 pub struct Minter {
-    authority: Arc<Authority>,
+    /// The current one, for all clones.
+    authority: Arc<RwLock<Arc<Authority>>>,
     keys: Arc<LeafKeys>,
     validity: Duration,
 }
@@ -117,13 +143,25 @@ impl Minter {
     #[must_use]
     pub fn new(authority: Authority, keys: Arc<LeafKeys>, validity: Duration) -> Self {
         let validity = validity.clamp(VALIDITY_MIN, VALIDITY_MAX);
-        Self { authority: Arc::new(authority), keys, validity }
+        Self { authority: Arc::new(RwLock::new(Arc::new(authority))), keys, validity }
     }
 
-    /// Who signs.
+    /// As this one, over other keys.
     #[must_use]
-    pub fn authority(&self) -> &Authority {
-        &self.authority
+    pub fn over(&self, keys: Arc<LeafKeys>) -> Self {
+        Self { keys, ..self.clone() }
+    }
+
+    /// Who signs now.
+    #[must_use]
+    pub fn authority(&self) -> Arc<Authority> {
+        Arc::clone(&self.authority.read())
+    }
+
+    /// Has another sign from now on, for all clones. Leaves below the one before have another identity, so they are given out
+    /// no more.
+    pub fn change_authority(&self, authority: Authority) {
+        *self.authority.write() = Arc::new(authority);
     }
 
     /// A new leaf for `name`, in force at `now`.
@@ -132,7 +170,7 @@ impl Minter {
     /// [`MintError`]
     pub async fn mint(&self, name: &LeafName, kind: LeafKeyKind, now: UnixTime) -> Result<Leaf, MintError> {
         let key = self.keys.current(kind)?;
-        let authority = &self.authority;
+        let authority = self.authority();
         let not_after = now.plus(self.validity.as_secs() as i64).min(authority.not_after());
         if not_after.since(now) < VALIDITY_MIN.as_secs() as i64 {
             return Err(MintError::AuthorityEnds);
@@ -147,7 +185,7 @@ impl Minter {
             not_before,
             not_after,
             spki: key.spki(),
-            extensions: &self.extensions(name, &key, subject == DistinguishedName::empty()),
+            extensions: &extensions(&authority, name, &key, subject == DistinguishedName::empty()),
         };
         let tbs = build::tbs_certificate(&spec);
         let deadline = (Instant::now() + SIGN_TIMEOUT).into_std();
@@ -157,25 +195,25 @@ impl Minter {
         let certified = Arc::new(CertifiedKey::new(chain, key.signing()));
         Ok(Leaf { certified, not_before, not_after, key })
     }
+}
 
-    fn extensions(&self, name: &LeafName, key: &LeafKey, no_subject: bool) -> Vec<Extension> {
-        let usage = match key.kind() {
-            LeafKeyKind::P256 => KeyUsage::DIGITAL_SIGNATURE,
-            LeafKeyKind::Rsa2048 => KeyUsage::DIGITAL_SIGNATURE | KeyUsage::KEY_ENCIPHERMENT,
-        };
-        let mut all = vec![
-            Extension::subject_alt_names(&[name.general_name()], no_subject),
-            Extension::basic_constraints(BasicConstraints { ca: false, path_len: None }),
-            Extension::key_usage(KeyUsage(usage)),
-            Extension::extended_key_usage(&[SERVER_AUTH.to_owned()]),
-            Extension::subject_key_id(key.id()),
-            Extension::authority_key_id(self.authority.key_id()),
-        ];
-        if !self.authority.crl_urls().is_empty() {
-            all.push(Extension::crl_distribution_points(self.authority.crl_urls()));
-        }
-        all
+fn extensions(authority: &Authority, name: &LeafName, key: &LeafKey, no_subject: bool) -> Vec<Extension> {
+    let usage = match key.kind() {
+        LeafKeyKind::P256 => KeyUsage::DIGITAL_SIGNATURE,
+        LeafKeyKind::Rsa2048 => KeyUsage::DIGITAL_SIGNATURE | KeyUsage::KEY_ENCIPHERMENT,
+    };
+    let mut all = vec![
+        Extension::subject_alt_names(&[name.general_name()], no_subject),
+        Extension::basic_constraints(BasicConstraints { ca: false, path_len: None }),
+        Extension::key_usage(KeyUsage(usage)),
+        Extension::extended_key_usage(&[SERVER_AUTH.to_owned()]),
+        Extension::subject_key_id(key.id()),
+        Extension::authority_key_id(authority.key_id()),
+    ];
+    if !authority.crl_urls().is_empty() {
+        all.push(Extension::crl_distribution_points(authority.crl_urls()));
     }
+    all
 }
 
 fn new_serial() -> Result<SerialNumber, MintError> {

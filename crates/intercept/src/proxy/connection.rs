@@ -269,7 +269,7 @@ impl Proxy {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             return page::empty(StatusCode::METHOD_NOT_ALLOWED);
         }
-        let root = self.tls.minter().authority().certificate();
+        let root = self.tls.trusted().certificate();
         match request.uri().path() {
             "/ca.crt" | "/ca.cer" => {
                 page::text(StatusCode::OK, "application/x-x509-ca-cert", root.der.to_vec().into())

@@ -15,6 +15,7 @@ use prometheus_client::registry::Registry;
 
 use super::access::Denied;
 use crate::certificate_store::CertificateStore;
+use crate::minting::MintingMetrics;
 use crate::relay::Octets;
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
@@ -119,6 +120,7 @@ struct Inner {
     tunnels: Counter,
     octets: Family<DirectionLabel, Counter>,
     store: Arc<OnceLock<CertificateStore>>,
+    minting: MintingMetrics,
 }
 
 impl Default for Inner {
@@ -137,6 +139,7 @@ impl Default for Inner {
             tunnels: Counter::default(),
             octets: Family::default(),
             store: Arc::default(),
+            minting: MintingMetrics::default(),
         }
     }
 }
@@ -155,6 +158,7 @@ impl ProxyMetrics {
     pub fn register(&self, registry: &mut Registry) {
         let inner = &self.0;
         registry.register_collector(Box::new(StoreFigures(Arc::clone(&inner.store))));
+        inner.minting.register(registry);
         let registry = registry.sub_registry_with_prefix("bulla_intercept_proxy");
         registry.register("connections", "Connections of clients", inner.connections.clone());
         registry.register("connection_ends", "Connections of clients that ended", inner.ends.clone());
@@ -191,6 +195,11 @@ impl ProxyMetrics {
     /// Has the store's figures among the others.
     pub(super) fn watch(&self, store: &CertificateStore) {
         let _ = self.0.store.set(store.clone());
+    }
+
+    /// Those of leaves for others.
+    pub(super) fn minting(&self) -> MintingMetrics {
+        self.0.minting.clone()
     }
 
     pub(super) fn connection(&self) -> Open {

@@ -38,8 +38,10 @@ use rustls::pki_types::CertificateDer;
 use tokio::net::TcpListener;
 
 use crate::certificate_store::{self, CertificateStore, Newcomers, SecondLevel};
+use crate::clock::now;
 use crate::doors::Doors;
-use crate::mint::{Authority, LEAF_KEY_LIFE, LeafKeys, Minter, VALIDITY_MAX};
+use crate::mint::{Authority, Intermediates, LEAF_KEY_LIFE, LeafKeys, MintError, Minter, VALIDITY_MAX};
+use crate::minting;
 
 /// How the proxy listens, what it decides and what it is limited to.
 #[derive(Clone, Debug)]
@@ -91,6 +93,11 @@ pub struct Options {
     pub response_timeout: Duration,
     /// A body or a tunnel on which nothing came, before it is cut off.
     pub idle: Duration,
+    /// How long an authority below the one given holds that is made here, its key in memory alone; none: leaves stand below
+    /// the one given.
+    pub intermediate: Option<Duration>,
+    /// How leaves are handed to others, if they are.
+    pub minting: Option<minting::Options>,
 }
 
 impl Default for Options {
@@ -119,6 +126,8 @@ impl Default for Options {
             connect_timeout: Duration::from_secs(10),
             response_timeout: Duration::from_secs(300),
             idle: Duration::from_secs(600),
+            intermediate: None,
+            minting: None,
         }
     }
 }
@@ -152,12 +161,20 @@ pub enum StartError {
     /// This machine's resolver.
     #[error("names cannot be resolved: {0}")]
     Resolver(#[from] ResolveError),
+    /// The authority below the one given.
+    #[error("no intermediate authority: {0}")]
+    Intermediate(MintError),
+    /// Leaves for others.
+    #[error("leaves are not handed out: {0}")]
+    Minting(#[from] minting::StartError),
 }
 
 /// A proxy that runs, until [`Running::stop`].
 pub struct Running {
     /// Where it listens.
     pub address: SocketAddr,
+    /// Where leaves are handed out, if that is an address.
+    pub minting: Option<SocketAddr>,
     doors: Doors,
     store: CertificateStore,
 }
@@ -201,11 +218,14 @@ pub async fn start(
         doors.spawn(level.clone().keep(doors.stopping()));
     }
     doors.spawn(upstreams.clone().sweep(doors.stopping()));
-    let tls = tls::Interception::new(
-        Minter::new(authority, keys, options.leaf_validity),
-        store.clone(),
-        options.handshake_timeout,
-    )?;
+    let (minter, trusted) = minter(&options, authority, keys, &doors).await?;
+    let tls = tls::Interception::new(minter.clone(), trusted, store.clone(), options.handshake_timeout)?;
+    let minting = match options.minting.clone() {
+        Some(minting) => {
+            minting::start(minting, minter, store.clone(), doors.clone(), metrics.minting()).await?.address
+        }
+        None => None,
+    };
     let connections_max = options.connections_max;
     let access = access::Access::new(&options.access)?;
     let refusals = refusals::Refusals::new(options.auto_tunnel);
@@ -220,7 +240,26 @@ pub async fn start(
         doors: doors.clone(),
     };
     doors.open(listener, Arc::new(proxy), connections_max);
-    Ok(Running { address, doors, store })
+    Ok(Running { address, minting, doors, store })
+}
+
+/// Who makes leaves, and the authority that clients have to trust.
+async fn minter(
+    options: &Options,
+    authority: Authority,
+    keys: Arc<LeafKeys>,
+    doors: &Doors,
+) -> Result<(Minter, Authority), StartError> {
+    let Some(life) = options.intermediate else {
+        return Ok((Minter::new(authority.clone(), keys, options.leaf_validity), authority));
+    };
+    let intermediates = Intermediates::new(authority.clone(), life);
+    let first = intermediates.make(now()).await.map_err(StartError::Intermediate)?;
+    let minter = Minter::new(first, keys, options.leaf_validity);
+    let stop = doors.stopping();
+    let (renewed, kept) = (minter.clone(), intermediates);
+    doors.spawn(async move { kept.keep(renewed, stop).await });
+    Ok((minter, authority))
 }
 
 async fn keep_keys(keys: Arc<LeafKeys>, life: Duration, doors: Doors) {

@@ -16,7 +16,7 @@ use tokio_rustls::server::TlsStream;
 use super::opening::Hello;
 use crate::certificate_store::{CertificateStore, FetchError, LeafId};
 use crate::clock::now;
-use crate::mint::{LeafName, Minter};
+use crate::mint::{Authority, LeafName, Minter};
 
 /// How leaves are made; there is one way so far.
 const PROFILE: &str = "default";
@@ -51,6 +51,7 @@ pub(super) enum NotIntercepted {
 /// Shows clients leaves.
 pub(super) struct Interception {
     minter: Minter,
+    trusted: Authority,
     store: CertificateStore,
     acceptor: TlsAcceptor,
     profile: Arc<str>,
@@ -60,6 +61,7 @@ pub(super) struct Interception {
 impl Interception {
     pub(super) fn new(
         minter: Minter,
+        trusted: Authority,
         store: CertificateStore,
         timeout: Duration,
     ) -> Result<Self, rustls::Error> {
@@ -74,12 +76,19 @@ impl Interception {
         config.ticketer = Ticketer::new()?;
         // One is enough: a client that uses several at once has a connection by HTTP/2.
         config.send_tls13_tickets = 1;
-        Ok(Self { minter, store, acceptor: Arc::new(config).into(), profile: PROFILE.into(), timeout })
+        Ok(Self {
+            minter,
+            trusted,
+            store,
+            acceptor: Arc::new(config).into(),
+            profile: PROFILE.into(),
+            timeout,
+        })
     }
 
     /// The authority, for people who want to trust it.
-    pub(super) fn minter(&self) -> &Minter {
-        &self.minter
+    pub(super) fn trusted(&self) -> &Authority {
+        &self.trusted
     }
 
     /// Handshakes with who said `hello`, as `name`.
@@ -110,6 +119,7 @@ impl Interception {
             kind: hello.kind,
             profile: Arc::clone(&self.profile),
             mirrored: None,
+            is_handed_out: false,
         };
         let now = now();
         let (minter, name, kind) = (self.minter.clone(), id.name.clone(), id.kind);

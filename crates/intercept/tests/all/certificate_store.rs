@@ -21,6 +21,7 @@ fn id(name: &str) -> LeafId {
         kind: LeafKeyKind::P256,
         profile: "default".into(),
         mirrored: None,
+        is_handed_out: false,
     }
 }
 

@@ -4,7 +4,9 @@
 
 mod access;
 mod certificate_store;
+mod generated;
 mod hostile;
+mod minting;
 mod proxy;
 mod second_level;
 mod ways;

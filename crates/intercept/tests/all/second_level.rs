@@ -90,6 +90,7 @@ impl Proxy {
             kind: LeafKeyKind::P256,
             profile: "default".into(),
             mirrored: None,
+            is_handed_out: false,
         }
     }
 

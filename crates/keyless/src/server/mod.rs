@@ -40,7 +40,8 @@ use work::{Caller, Octets};
 pub use door::HANDSHAKES_MAX;
 pub use native::CALLS_MAX;
 pub use service::{BATCH_MAX, INPUT_MAX, STREAM_MAX};
-pub use tls::{TlsError, TlsOptions};
+pub use socket::Bound as BoundSocket;
+pub use tls::{TlsError, TlsOptions, mutual_tls};
 pub use work::ELSEWHERE_MAX;
 
 /// The port that clients of the protocol expect.

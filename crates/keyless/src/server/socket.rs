@@ -13,7 +13,7 @@ const FOLDER_MODE: u32 = 0o700;
 
 /// A socket that is there.
 #[derive(Debug)]
-pub(super) struct Bound {
+pub struct Bound {
     path: PathBuf,
     /// What it is known by, so that another's is not removed.
     inode: u64,
@@ -21,7 +21,10 @@ pub(super) struct Bound {
 
 impl Bound {
     /// Listens there. What is left of a server that is gone is replaced.
-    pub(super) async fn at(path: &Path) -> io::Result<(Self, UnixListener)> {
+    ///
+    /// # Errors
+    /// What the system said; something else that is there, or a server that answers.
+    pub async fn at(path: &Path) -> io::Result<(Self, UnixListener)> {
         if let Ok(found) = std::fs::symlink_metadata(path) {
             if !found.file_type().is_socket() || found.uid() != rustix::process::getuid().as_raw() {
                 return Err(io::Error::new(io::ErrorKind::AlreadyExists, "something else is there"));
@@ -51,7 +54,8 @@ impl Bound {
         placed
     }
 
-    pub(super) fn remove(&self) {
+    /// Takes it away, unless another has taken its place.
+    pub fn remove(&self) {
         let same = std::fs::symlink_metadata(&self.path).is_ok_and(|found| found.ino() == self.inode);
         if same && let Err(error) = std::fs::remove_file(&self.path) {
             tracing::warn!(%error, "the socket stays behind");

@@ -54,14 +54,18 @@ pub(super) struct Configs {
 }
 
 pub(super) fn configs(options: &TlsOptions) -> Result<Configs, TlsError> {
-    let keyless = config(options)?;
+    let keyless = mutual_tls(options)?;
     let mut native = keyless.clone();
     native.alpn_protocols = vec![b"h2".to_vec()];
     Ok(Configs { keyless: Arc::new(keyless), native: Arc::new(native) })
 }
 
-/// Sessions are not resumed: a resumed one would let a client in whose certificate has ended, and connections are long.
-fn config(options: &TlsOptions) -> Result<ServerConfig, TlsError> {
+/// Where both sides have certificates. Sessions are not resumed: a resumed one would let a client in whose certificate has
+/// ended, and connections are long.
+///
+/// # Errors
+/// [`TlsError`]
+pub fn mutual_tls(options: &TlsOptions) -> Result<ServerConfig, TlsError> {
     if options.client_roots.is_empty() {
         return Err(TlsError::NoRoots);
     }

@@ -1,0 +1,63 @@
+//! Who asks, and the key that leaves for it stand over.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use keys::KeyError;
+use moka::policy::EvictionPolicy;
+use moka::sync::Cache;
+use rustls::pki_types::CertificateDer;
+use x509::{Certificate, UnixTime};
+
+use crate::mint::LeafKeys;
+
+/// Consumers whose keys are kept, some 1 KiB each; of more, the one that asked the longest ago gets another key.
+pub const CONSUMERS_MAX: u64 = 1_024;
+/// Of whoever shows no certificate, as it is on this machine.
+const LOCAL: &str = "minted-for-this-machine";
+
+/// One of them, on one connection.
+#[derive(Clone, Debug)]
+pub(super) struct Consumer {
+    /// The profile of its leaves: no two consumers share a leaf.
+    pub(super) profile: Arc<str>,
+    /// Charged for names that are new.
+    pub(super) address: IpAddr,
+    /// Until when it is who it is.
+    pub(super) until: Option<UnixTime>,
+}
+
+impl Consumer {
+    /// One on this machine.
+    pub(super) fn local() -> Self {
+        Self { profile: LOCAL.into(), address: IpAddr::V4(Ipv4Addr::LOCALHOST), until: None }
+    }
+
+    /// By the certificate it has shown: its subject, and the names it is for, so that its next certificate makes it no other.
+    pub(super) fn of_chain(chain: Option<&[CertificateDer<'_>]>, from: SocketAddr) -> Option<Self> {
+        let leaf = Certificate::parse(chain?.first()?).ok()?;
+        let who = format!("minted-for {} {:?}", leaf.subject.text, leaf.subject_alt_names);
+        Some(Self { profile: who.into(), address: from.ip().to_canonical(), until: Some(leaf.not_after) })
+    }
+}
+
+/// The current key of each consumer.
+pub(super) struct ConsumerKeys(Cache<Arc<str>, Arc<LeafKeys>>);
+
+impl ConsumerKeys {
+    /// Of which each is made anew after `life`.
+    pub(super) fn new(life: Duration) -> Self {
+        let cache = Cache::builder()
+            .max_capacity(CONSUMERS_MAX)
+            .time_to_live(life)
+            .eviction_policy(EvictionPolicy::lru())
+            .build();
+        Self(cache)
+    }
+
+    /// Made at the first request: some 30 µs.
+    pub(super) fn of(&self, consumer: &Consumer) -> Result<Arc<LeafKeys>, Arc<KeyError>> {
+        self.0.try_get_with(Arc::clone(&consumer.profile), || LeafKeys::for_another().map(Arc::new))
+    }
+}

@@ -1,0 +1,121 @@
+//! Requests of consumers: Caddy's form, and gRPC.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use hyper::{Method, Request, Response, StatusCode};
+use percent_encoding::percent_decode_str;
+use tonic::body::Body;
+use tower::Service;
+
+use super::Shared;
+use super::consumer::Consumer;
+use super::desk::NoLeaf;
+use super::metrics::Door;
+use super::sds::{MESSAGE_MAX, SecretDiscovery, proto};
+use crate::certificate_store::FetchError;
+use proto::secret_discovery_service_server::SecretDiscoveryServiceServer;
+
+/// Where Caddy asks (`get_certificate http`).
+const CERTIFICATE: &str = "/certificate";
+/// Where gRPC's methods are.
+const SDS: &str = "/envoy.service.secret.v3.SecretDiscoveryService/";
+/// ecdsa_secp256r1_sha256 (RFC 8446 section 4.2.3), as Caddy writes it.
+const P256: &str = "403";
+
+/// For one connection.
+pub(super) struct Answering {
+    shared: Arc<Shared>,
+    consumer: Consumer,
+    sds: SecretDiscoveryServiceServer<SecretDiscovery>,
+}
+
+impl Answering {
+    pub(super) fn new(shared: Arc<Shared>, consumer: Consumer) -> Self {
+        let discovery = SecretDiscovery::new(Arc::clone(&shared), consumer.clone());
+        let sds = SecretDiscoveryServiceServer::new(discovery).max_decoding_message_size(MESSAGE_MAX);
+        Self { shared, consumer, sds }
+    }
+
+    pub(super) async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+        if request.uri().path().starts_with(SDS) {
+            let answered = self.sds.clone().call(request).await;
+            return answered.unwrap_or_else(|never| match never {});
+        }
+        if request.uri().path() != CERTIFICATE {
+            return text(StatusCode::NOT_FOUND, "there is /certificate?server_name=NAME, and Envoy's SDS\n");
+        }
+        if request.method() != Method::GET {
+            return text(StatusCode::METHOD_NOT_ALLOWED, "certificates are asked for by GET\n");
+        }
+        self.certificate(request.uri().query().unwrap_or_default()).await
+    }
+
+    /// The chain and its key, or 204 where Caddy is to look elsewhere.
+    async fn certificate(&self, query: &str) -> Response<Body> {
+        let Some(name) = parameter(query, "server_name").filter(|name| !name.is_empty()) else {
+            return empty(StatusCode::NO_CONTENT);
+        };
+        // Keys that are handed out are P-256: a client that cannot verify by one gets none.
+        let schemes = parameter(query, "signature_schemes").unwrap_or_default();
+        if !schemes.is_empty() && !schemes.split(',').any(|scheme| scheme.trim_start_matches('0') == P256) {
+            return empty(StatusCode::NO_CONTENT);
+        }
+        match self.shared.desk.leaf(&self.consumer, &name, Door::Http).await {
+            Ok(leaf) => match leaf.to_pem() {
+                Some(pem) => {
+                    let mut response = text(StatusCode::OK, pem.to_string());
+                    let kind = HeaderValue::from_static("application/x-pem-file");
+                    response.headers_mut().insert(CONTENT_TYPE, kind);
+                    response
+                }
+                None => text(StatusCode::SERVICE_UNAVAILABLE, "the leaf is none to be handed out\n"),
+            },
+            Err(NoLeaf::NotAllowed) => empty(StatusCode::NO_CONTENT),
+            Err(error @ NoLeaf::NotFetched(FetchError::TooManyNames(_))) => {
+                let mut response = text(StatusCode::TOO_MANY_REQUESTS, format!("{error}\n"));
+                response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+                response
+            }
+            Err(error) => text(StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")),
+        }
+    }
+}
+
+/// The first of that name in a query.
+fn parameter(query: &str, name: &str) -> Option<String> {
+    let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+    let (_, value) = pairs.find(|(key, _)| *key == name)?;
+    percent_decode_str(value).decode_utf8().ok().map(Into::into)
+}
+
+fn empty(status: StatusCode) -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = status;
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+fn text(status: StatusCode, said: impl Into<Bytes>) -> Response<Body> {
+    let mut response = empty(status);
+    *response.body_mut() = Body::new(Full::new(said.into()));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parameter;
+
+    #[test]
+    fn parameters_are_read_as_go_writes_them() {
+        let query = "cipher_suites=1301%2C1302&server_name=a.example&signature_schemes=804%2C403";
+        assert_eq!(parameter(query, "server_name").as_deref(), Some("a.example"));
+        assert_eq!(parameter(query, "signature_schemes").as_deref(), Some("804,403"));
+        assert_eq!(parameter(query, "name"), None);
+        assert_eq!(parameter("server_name=%ff", "server_name"), None);
+    }
+}

@@ -1,0 +1,101 @@
+//! What is counted of leaves for others.
+
+use std::fmt;
+use std::sync::Arc;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct AnswerLabels {
+    door: &'static str,
+    outcome: &'static str,
+}
+
+/// By what a consumer asks.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Door {
+    Http,
+    Sds,
+}
+
+/// What it gets.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Outcome {
+    Leaf,
+    NotAllowed,
+    TooManyNames,
+    Failed,
+}
+
+/// Cheap to clone.
+#[derive(Clone, Default)]
+pub(crate) struct MintingMetrics(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    answers: Family<AnswerLabels, Counter>,
+    streams: Gauge,
+    refused: Counter,
+    nacks: Counter,
+}
+
+impl fmt::Debug for MintingMetrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MintingMetrics").finish_non_exhaustive()
+    }
+}
+
+/// A stream of secret discovery, counted while it is held.
+pub(super) struct Streaming(Gauge);
+
+impl Drop for Streaming {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+impl MintingMetrics {
+    /// Makes them part of what is served.
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        let registry = registry.sub_registry_with_prefix("bulla_intercept_minting");
+        registry.register("answers", "Leaves asked for by others", self.0.answers.clone());
+        registry.register("streams", "Streams of secret discovery", self.0.streams.clone());
+        registry.register(
+            "refused_connections",
+            "Connections without a place or a certificate",
+            self.0.refused.clone(),
+        );
+        registry.register("nacks", "Leaves that a consumer did not take", self.0.nacks.clone());
+    }
+
+    pub(super) fn answered(&self, door: Door, outcome: Outcome) {
+        let door = match door {
+            Door::Http => "http",
+            Door::Sds => "sds",
+        };
+        let outcome = match outcome {
+            Outcome::Leaf => "leaf",
+            Outcome::NotAllowed => "not-allowed",
+            Outcome::TooManyNames => "too-many-names",
+            Outcome::Failed => "failed",
+        };
+        self.0.answers.get_or_create(&AnswerLabels { door, outcome }).inc();
+    }
+
+    pub(super) fn streaming(&self) -> Streaming {
+        self.0.streams.inc();
+        Streaming(self.0.streams.clone())
+    }
+
+    pub(super) fn refused(&self) {
+        self.0.refused.inc();
+    }
+
+    pub(super) fn nack(&self) {
+        self.0.nacks.inc();
+    }
+}

@@ -1,0 +1,150 @@
+//! Leaves for others: programs that speak TLS themselves get theirs out of the same store, by HTTP as Caddy asks
+//! (`get_certificate http`) or by Envoy's secret discovery (SDS).
+//!
+//! What is handed out includes a private key, so it goes over loopback, a Unix socket, or TLS where both sides have shown
+//! certificates; and it is never the proxy's own: each consumer has a leaf key of its own, changed as often as that.
+
+mod consumer;
+mod desk;
+mod http;
+mod listening;
+mod metrics;
+pub mod sds;
+mod subscriptions;
+
+pub use consumer::CONSUMERS_MAX;
+pub(crate) use metrics::MintingMetrics;
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use keyless::server::{BoundSocket, TlsError, TlsOptions, mutual_tls};
+use rustls::ServerConfig;
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::Semaphore;
+
+use crate::certificate_store::CertificateStore;
+use crate::doors::Doors;
+use crate::mint::Minter;
+use crate::proxy::Rules;
+use desk::Desk;
+
+/// Where consumers find it.
+#[derive(Clone, Debug)]
+pub enum Listen {
+    /// Of this machine alone, in the clear.
+    Loopback(SocketAddr),
+    /// For its owner alone.
+    Socket(PathBuf),
+    /// Anywhere, with certificates on both sides.
+    Tls(SocketAddr, TlsOptions),
+}
+
+/// How leaves are handed to others.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where.
+    pub listen: Listen,
+    /// The names there are leaves for: those that these rules would have intercepted.
+    pub names: Rules,
+    /// Connections at once; more are closed at once.
+    pub connections_max: usize,
+    /// Streams of secret discovery at once; more are refused.
+    pub streams_max: usize,
+    /// Names of one stream; more are refused.
+    pub names_per_stream_max: usize,
+    /// How long new leaves of a consumer stand over the same key.
+    pub key_life: Duration,
+}
+
+/// Why leaves are not handed out.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Somebody else listens there, or it is not permitted.
+    #[error("cannot listen on {place}: {source}")]
+    Bind {
+        /// Where.
+        place: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Anybody who sees the network would have the keys.
+    #[error("{0} is not of this machine alone, and leaves go out with their private keys")]
+    InTheClear(SocketAddr),
+    /// The certificates.
+    #[error("TLS cannot be set up: {0}")]
+    Tls(#[from] TlsError),
+}
+
+enum Listener {
+    Tcp(TcpListener, Option<Arc<ServerConfig>>),
+    Unix(UnixListener, BoundSocket),
+}
+
+/// What all connections share.
+struct Shared {
+    desk: Desk,
+    streams: Arc<Semaphore>,
+    names_per_stream_max: usize,
+    doors: Doors,
+    metrics: MintingMetrics,
+}
+
+/// Where it listens; the socket goes with it.
+#[derive(Debug)]
+pub(crate) struct Open {
+    /// The address, where it is one.
+    pub(crate) address: Option<SocketAddr>,
+}
+
+/// Listens, as one of the services behind `doors`.
+pub(crate) async fn start(
+    options: Options,
+    minter: Minter,
+    store: CertificateStore,
+    doors: Doors,
+    metrics: MintingMetrics,
+) -> Result<Open, StartError> {
+    let listener = listen(options.listen).await?;
+    let address = match &listener {
+        Listener::Tcp(listener, _) => listener.local_addr().ok(),
+        Listener::Unix(..) => None,
+    };
+    let desk = Desk::new(minter, store, options.names, options.key_life, metrics.clone());
+    let shared = Arc::new(Shared {
+        desk,
+        streams: Arc::new(Semaphore::new(options.streams_max)),
+        names_per_stream_max: options.names_per_stream_max,
+        doors: doors.clone(),
+        metrics,
+    });
+    let places = Arc::new(Semaphore::new(options.connections_max));
+    doors.spawn(listening::accept(shared, listener, places));
+    Ok(Open { address })
+}
+
+async fn listen(listen: Listen) -> Result<Listener, StartError> {
+    let failed = |place: String| move |source| StartError::Bind { place, source };
+    match listen {
+        Listen::Loopback(address) if !address.ip().to_canonical().is_loopback() => {
+            Err(StartError::InTheClear(address))
+        }
+        Listen::Loopback(address) => {
+            let listener = TcpListener::bind(address).await.map_err(failed(address.to_string()))?;
+            Ok(Listener::Tcp(listener, None))
+        }
+        Listen::Tls(address, tls) => {
+            let mut config = mutual_tls(&tls)?;
+            config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+            let listener = TcpListener::bind(address).await.map_err(failed(address.to_string()))?;
+            Ok(Listener::Tcp(listener, Some(Arc::new(config))))
+        }
+        Listen::Socket(path) => {
+            let bound = BoundSocket::at(&path).await.map_err(failed(path.display().to_string()))?;
+            Ok(Listener::Unix(bound.1, bound.0))
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! Envoy's secret discovery: a stream on which a consumer names what it wants, and is told of each leaf when it is there and
+//! whenever another takes its place. Names that there are no leaves for are said to be removed (delta), or not said at all
+//! (state of the world, which has no word for it).
+
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use futures_util::stream::{self, BoxStream};
+use prost::Message;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::Shared;
+use super::consumer::Consumer;
+use super::desk::NoLeaf;
+use super::metrics::{Door, Streaming as Counted};
+use super::subscriptions::{Change, Subscriptions, TooMany, version_of};
+use crate::mint::Leaf;
+use proto::secret_discovery_service_server::SecretDiscoveryService;
+use proto::{
+    Any, DataSource, DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
+    Resource, Secret, TlsCertificate,
+};
+
+/// Messages, client and server as generated from the protocol's definition, and kept here so that a build needs no compiler
+/// for that: a test makes them anew and compares.
+#[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic)]
+pub mod proto {
+    include!("envoy.service.secret.v3.rs");
+}
+
+/// What is told of.
+pub const TYPE_URL: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
+/// Octets of a request: 4,096 names of the usual length.
+pub(super) const MESSAGE_MAX: usize = 256 << 10;
+
+/// For one connection.
+pub(super) struct SecretDiscovery {
+    shared: Arc<Shared>,
+    consumer: Consumer,
+}
+
+impl SecretDiscovery {
+    pub(super) fn new(shared: Arc<Shared>, consumer: Consumer) -> Self {
+        Self { shared, consumer }
+    }
+
+    fn stream<R>(&self, asked: Streaming<R>) -> Result<Told<R>, Status> {
+        let place = Arc::clone(&self.shared.streams).try_acquire_owned();
+        let place =
+            place.map_err(|_| Status::resource_exhausted("there are as many streams as there may be"))?;
+        Ok(Told {
+            asked,
+            subscriptions: Subscriptions::new(Arc::clone(&self.shared), self.consumer.clone()),
+            shared: Arc::clone(&self.shared),
+            stopping: self.shared.doors.stopping(),
+            said: 0,
+            _counted: self.shared.metrics.streaming(),
+            _place: place,
+        })
+    }
+}
+
+/// One stream.
+struct Told<R> {
+    asked: Streaming<R>,
+    subscriptions: Subscriptions,
+    shared: Arc<Shared>,
+    stopping: CancellationToken,
+    /// Responses so far, by which they are acknowledged.
+    said: u64,
+    _counted: Counted,
+    _place: OwnedSemaphorePermit,
+}
+
+/// What a stream waits for.
+enum Event<R> {
+    Asked(R),
+    Changed(Change),
+}
+
+impl<R> Told<R> {
+    /// `None` at the end.
+    async fn event(&mut self) -> Result<Option<Event<R>>, Status> {
+        tokio::select! {
+            () = self.stopping.cancelled() => Ok(None),
+            asked = self.asked.message() => Ok(asked?.map(Event::Asked)),
+            change = self.subscriptions.changed() => Ok(Some(Event::Changed(change))),
+        }
+    }
+
+    fn nonce(&mut self) -> String {
+        self.said += 1;
+        self.said.to_string()
+    }
+
+    fn not_taken(&self, error: Option<&proto::Status>) {
+        if let Some(error) = error {
+            self.shared.metrics.nack();
+            tracing::warn!(error = error.message, "a consumer did not take a leaf");
+        }
+    }
+}
+
+fn fits(type_url: &str) -> Result<(), Status> {
+    match type_url.is_empty() || type_url == TYPE_URL {
+        true => Ok(()),
+        false => Err(Status::invalid_argument(format!("there are resources of {TYPE_URL} alone"))),
+    }
+}
+
+fn too_many(_: TooMany) -> Status {
+    Status::resource_exhausted("the stream has as many names as it may")
+}
+
+fn packed(name: &str, leaf: &Leaf) -> Option<Any> {
+    let key = leaf.key.to_pkcs8_pem()?;
+    let certificate = TlsCertificate {
+        certificate_chain: Some(DataSource { inline_bytes: leaf.chain_pem().into_bytes() }),
+        private_key: Some(DataSource { inline_bytes: key.as_bytes().to_vec() }),
+    };
+    let secret = Secret { name: name.to_owned(), tls_certificate: Some(certificate) };
+    Some(Any { type_url: TYPE_URL.to_owned(), value: secret.encode_to_vec() })
+}
+
+impl Told<DeltaDiscoveryRequest> {
+    async fn next(&mut self) -> Result<Option<DeltaDiscoveryResponse>, Status> {
+        loop {
+            match self.event().await? {
+                None => return Ok(None),
+                Some(Event::Asked(asked)) => self.take(&asked)?,
+                Some(Event::Changed(change)) => return Ok(Some(self.said(change))),
+            }
+        }
+    }
+
+    fn take(&mut self, asked: &DeltaDiscoveryRequest) -> Result<(), Status> {
+        fits(&asked.type_url)?;
+        self.not_taken(asked.error_detail.as_ref());
+        for name in &asked.resource_names_unsubscribe {
+            self.subscriptions.remove(name);
+        }
+        for name in asked.resource_names_subscribe.iter().filter(|name| *name != "*") {
+            let has = asked.initial_resource_versions.get(name).map_or("", String::as_str);
+            // Who names it again wants to be told again.
+            self.subscriptions.add(name, has).map_err(too_many)?;
+        }
+        Ok(())
+    }
+
+    fn said(&mut self, change: Change) -> DeltaDiscoveryResponse {
+        let mut said = DeltaDiscoveryResponse {
+            type_url: TYPE_URL.to_owned(),
+            nonce: self.nonce(),
+            ..DeltaDiscoveryResponse::default()
+        };
+        match change {
+            Change::Leaf(name, leaf, version) => {
+                said.system_version_info.clone_from(&version);
+                let resource = packed(&name, &leaf);
+                said.resources.push(Resource { version, resource, name });
+            }
+            Change::Gone(name) => said.removed_resources.push(name),
+        }
+        said
+    }
+}
+
+impl Told<DiscoveryRequest> {
+    async fn next(&mut self) -> Result<Option<DiscoveryResponse>, Status> {
+        loop {
+            match self.event().await? {
+                None => return Ok(None),
+                Some(Event::Asked(asked)) => self.take(&asked)?,
+                Some(Event::Changed(Change::Leaf(name, leaf, version))) => {
+                    return Ok(Some(DiscoveryResponse {
+                        version_info: version,
+                        resources: packed(&name, &leaf).into_iter().collect(),
+                        type_url: TYPE_URL.to_owned(),
+                        nonce: self.nonce(),
+                    }));
+                }
+                Some(Event::Changed(Change::Gone(_))) => {}
+            }
+        }
+    }
+
+    fn take(&mut self, asked: &DiscoveryRequest) -> Result<(), Status> {
+        fits(&asked.type_url)?;
+        self.not_taken(asked.error_detail.as_ref());
+        // What was said before our last response is of no account: the consumer says it again.
+        if !asked.response_nonce.is_empty() && asked.response_nonce != self.said.to_string() {
+            return Ok(());
+        }
+        let wanted = &asked.resource_names;
+        let gone: Vec<String> =
+            self.subscriptions.names().filter(|name| !wanted.contains(name)).cloned().collect();
+        gone.iter().for_each(|name| self.subscriptions.remove(name));
+        for name in wanted {
+            if !self.subscriptions.contains(name) {
+                self.subscriptions.add(name, "").map_err(too_many)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[tonic::async_trait]
+impl SecretDiscoveryService for SecretDiscovery {
+    type DeltaSecretsStream = BoxStream<'static, Result<DeltaDiscoveryResponse, Status>>;
+    type StreamSecretsStream = BoxStream<'static, Result<DiscoveryResponse, Status>>;
+
+    async fn delta_secrets(
+        &self,
+        request: Request<Streaming<DeltaDiscoveryRequest>>,
+    ) -> Result<Response<Self::DeltaSecretsStream>, Status> {
+        let told = self.stream(request.into_inner())?;
+        let said =
+            stream::try_unfold(
+                told,
+                |mut told| async move { Ok(told.next().await?.map(|said| (said, told))) },
+            );
+        Ok(Response::new(said.boxed()))
+    }
+
+    async fn stream_secrets(
+        &self,
+        request: Request<Streaming<DiscoveryRequest>>,
+    ) -> Result<Response<Self::StreamSecretsStream>, Status> {
+        let told = self.stream(request.into_inner())?;
+        let said =
+            stream::try_unfold(
+                told,
+                |mut told| async move { Ok(told.next().await?.map(|said| (said, told))) },
+            );
+        Ok(Response::new(said.boxed()))
+    }
+
+    async fn fetch_secrets(
+        &self,
+        request: Request<DiscoveryRequest>,
+    ) -> Result<Response<DiscoveryResponse>, Status> {
+        let asked = request.into_inner();
+        fits(&asked.type_url)?;
+        if asked.resource_names.len() > self.shared.names_per_stream_max {
+            return Err(too_many(TooMany));
+        }
+        let mut said = DiscoveryResponse { type_url: TYPE_URL.to_owned(), ..DiscoveryResponse::default() };
+        for name in &asked.resource_names {
+            match self.shared.desk.leaf(&self.consumer, name, Door::Sds).await {
+                Ok(leaf) => {
+                    said.version_info = version_of(&leaf);
+                    said.resources.extend(packed(name, &leaf));
+                }
+                Err(NoLeaf::NotAllowed) => {}
+                Err(error) => return Err(Status::unavailable(error.to_string())),
+            }
+        }
+        Ok(Response::new(said))
+    }
+}

@@ -1,0 +1,216 @@
+//! The names of one stream, and what changes of them: a leaf that is there, one that was made anew, one that there is not.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{AbortHandle, Abortable, BoxFuture};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+
+use super::Shared;
+use super::consumer::Consumer;
+use super::desk::NoLeaf;
+use super::metrics::Door;
+use crate::clock::now;
+use crate::mint::Leaf;
+
+/// Before a leaf that could not be had is asked for again.
+const RETRY: Duration = Duration::from_secs(10);
+/// A leaf is asked for again when three parts in four of what it still held are over: by then the store makes it anew.
+const RENEW_PARTS: u32 = 4;
+
+/// What a consumer is to be told.
+#[derive(Debug)]
+pub(super) enum Change {
+    /// There is this leaf now, of this version.
+    Leaf(String, Arc<Leaf>, String),
+    /// There is none.
+    Gone(String),
+}
+
+struct Held {
+    /// What the consumer has; empty when it has nothing.
+    version: String,
+    /// Whether it was told that there is none.
+    told_none: bool,
+    asking: AbortHandle,
+}
+
+type Asked = (String, Result<Arc<Leaf>, NoLeaf>);
+
+pub(super) struct Subscriptions {
+    shared: Arc<Shared>,
+    consumer: Consumer,
+    names: HashMap<String, Held>,
+    asking: FuturesUnordered<Abortable<BoxFuture<'static, Asked>>>,
+}
+
+/// The stream has as many names as it may.
+#[derive(Debug)]
+pub(super) struct TooMany;
+
+impl Drop for Subscriptions {
+    fn drop(&mut self) {
+        self.names.values().for_each(|held| held.asking.abort());
+    }
+}
+
+impl Subscriptions {
+    pub(super) fn new(shared: Arc<Shared>, consumer: Consumer) -> Self {
+        Self { shared, consumer, names: HashMap::new(), asking: FuturesUnordered::new() }
+    }
+
+    pub(super) fn contains(&self, name: &str) -> bool {
+        self.names.contains_key(name)
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = &String> {
+        self.names.keys()
+    }
+
+    /// Has `name` told of from now on, at once if the consumer has not `version` already.
+    pub(super) fn add(&mut self, name: &str, version: &str) -> Result<(), TooMany> {
+        self.remove(name);
+        if self.names.len() >= self.shared.names_per_stream_max {
+            return Err(TooMany);
+        }
+        let asking = self.ask(name, Duration::ZERO);
+        let held = Held { version: version.to_owned(), told_none: false, asking };
+        self.names.insert(name.to_owned(), held);
+        Ok(())
+    }
+
+    pub(super) fn remove(&mut self, name: &str) {
+        if let Some(held) = self.names.remove(name) {
+            held.asking.abort();
+        }
+    }
+
+    /// The next change. Waits for ever where there is no name.
+    ///
+    /// # Cancellation
+    /// Nothing is lost.
+    pub(super) async fn changed(&mut self) -> Change {
+        loop {
+            let Some(asked) = self.asking.next().await else {
+                return std::future::pending().await;
+            };
+            // Else somebody who asks for the name no more.
+            if let Ok((name, asked)) = asked
+                && let Some(change) = self.take(name, asked)
+            {
+                return change;
+            }
+        }
+    }
+
+    fn take(&mut self, name: String, asked: Result<Arc<Leaf>, NoLeaf>) -> Option<Change> {
+        let again = match &asked {
+            // Names are allowed from the start on, or never.
+            Err(NoLeaf::NotAllowed) => None,
+            Err(_) => Some(RETRY),
+            Ok(leaf) => Some(asked_again_after(leaf)),
+        };
+        let version = asked.as_ref().ok().map(|leaf| version_of(leaf));
+        let unchanged = version.as_ref() == Some(&self.names.get(&name)?.version);
+        let asking = again.map(|after| self.ask(&name, after));
+        let held = self.names.get_mut(&name)?;
+        if let Some(asking) = asking {
+            held.asking = asking;
+        }
+        match (asked, version) {
+            (Ok(leaf), Some(version)) if !unchanged => {
+                held.version.clone_from(&version);
+                held.told_none = false;
+                Some(Change::Leaf(name, leaf, version))
+            }
+            // One that it has still holds.
+            (Err(NoLeaf::NotAllowed), _) => Some(Change::Gone(name)),
+            (Err(_), _) if held.version.is_empty() && !held.told_none => {
+                held.told_none = true;
+                Some(Change::Gone(name))
+            }
+            _ => None,
+        }
+    }
+
+    fn ask(&self, name: &str, after: Duration) -> AbortHandle {
+        let (shared, consumer, name) = (Arc::clone(&self.shared), self.consumer.clone(), name.to_owned());
+        let work: BoxFuture<'static, Asked> = Box::pin(async move {
+            tokio::time::sleep(after).await;
+            let asked = shared.desk.leaf(&consumer, &name, Door::Sds).await;
+            (name, asked)
+        });
+        let (work, handle) = futures_util::future::abortable(work);
+        self.asking.push(work);
+        handle
+    }
+}
+
+/// Soon, where it is being made anew right now.
+fn asked_again_after(leaf: &Leaf) -> Duration {
+    let seconds = |from| Duration::from_secs(leaf.not_after.since(from).max(0) as u64);
+    let (left, whole) = (seconds(now()), seconds(leaf.not_before));
+    match left < whole / RENEW_PARTS {
+        true => RETRY,
+        false => left / RENEW_PARTS * (RENEW_PARTS - 1),
+    }
+}
+
+/// As long as it is the same leaf.
+pub(super) fn version_of(leaf: &Leaf) -> String {
+    leaf.certified.cert.first().map(|der| x509::Fingerprint::of(der).to_string()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::certificate_store::{CertificateStore, Newcomers};
+    use crate::doors::Doors;
+    use crate::mint::{Authority, LeafKeys, Minter, new_root};
+    use crate::minting::MintingMetrics;
+    use crate::minting::desk::Desk;
+    use crate::proxy::{Action, Rules};
+    use keys::{KeyType, PrivateKey};
+    use tokio::sync::Semaphore;
+
+    fn subscriptions(names_per_stream_max: usize) -> Subscriptions {
+        let key = PrivateKey::generate(KeyType::P256).unwrap();
+        let root = new_root(&key, now()).unwrap();
+        let authority = Authority::new(&[root], Arc::new(key), Vec::new()).unwrap();
+        let minter = Minter::new(authority, Arc::new(LeafKeys::new().unwrap()), Duration::from_secs(86_400));
+        let store = CertificateStore::new(1 << 20, Newcomers::new(1_000, 1_000));
+        let mut names = Rules::new(Action::Reject);
+        names.add(&["*.example".to_owned()], Action::Intercept).unwrap();
+        let metrics = MintingMetrics::default();
+        let desk = Desk::new(minter, store, names, Duration::from_secs(3_600), metrics.clone());
+        let streams = Arc::new(Semaphore::new(1));
+        let doors = Doors::default();
+        let shared = Shared { desk, streams, names_per_stream_max, doors, metrics };
+        Subscriptions::new(Arc::new(shared), Consumer::local())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_leaf_that_ends_soon_is_followed_by_another_unasked() {
+        let mut names = subscriptions(10);
+        names.add("a.example", "").unwrap();
+        let Change::Leaf(_, _, first) = names.changed().await else { panic!("no leaf") };
+        let Change::Leaf(name, _, second) = names.changed().await else { panic!("no other leaf") };
+        assert_eq!(name, "a.example");
+        assert_ne!(first, second);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_asked_for_no_more_leaves_nothing_behind() {
+        let mut names = subscriptions(2);
+        for _ in 0..1_000 {
+            names.add("a.example", "").unwrap();
+            names.remove("a.example");
+        }
+        names.add("b.other", "").unwrap();
+        assert!(matches!(names.changed().await, Change::Gone(name) if name == "b.other"));
+        assert!(names.asking.is_empty(), "{}", names.asking.len());
+        names.add("c.example", "").unwrap();
+        assert!(names.add("d.example", "").is_err(), "more than it may have");
+    }
+}
