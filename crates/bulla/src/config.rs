@@ -5,6 +5,7 @@ mod key_clouds;
 mod key_service;
 mod master_key;
 mod proxy;
+mod proxy_requests;
 mod store_settings;
 mod table;
 
@@ -30,6 +31,7 @@ pub(crate) use master_key::{
     AuthoritySettings, AwsKmsSettings, MasterKeySettings, ModuleSettings, goes_in_clear,
 };
 pub(crate) use proxy::{Others, ProxySettings};
+pub(crate) use proxy_requests::ProxyRequestSettings;
 pub(crate) use store_settings::StoreSettings;
 
 /// All settings.

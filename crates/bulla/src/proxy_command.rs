@@ -12,6 +12,7 @@ use crate::cli::Global;
 use crate::config::{Configuration, ProxySettings};
 use crate::exit::{Exit, Outcome, Problem, chain};
 use crate::proxy_authority;
+use crate::proxy_rules::{ConfiguredRules, StoreSecrets};
 use crate::serve_command::{bound_connections, figures_listener, files, memory, socket};
 
 /// Beyond what connections are given at the stop.
@@ -50,7 +51,8 @@ pub(crate) struct ProxyArgs {
 }
 
 impl ProxySettings {
-    fn take(&mut self, args: &ProxyArgs) {
+    /// What flags say goes before what the file says.
+    pub(crate) fn take(&mut self, args: &ProxyArgs) {
         fn given<T: Clone>(into: &mut T, given: &Option<T>) {
             if let Some(given) = given {
                 into.clone_from(given);
@@ -91,7 +93,10 @@ pub(crate) async fn run(args: &ProxyArgs, global: &Global) -> Outcome<Exit> {
         eprintln!("hint: say whose clients may: --client NETWORK, or proxy.clients");
     }
     let metrics = ProxyMetrics::default();
-    let options = Options { listen, upstream_roots: upstream_roots(&settings)?, ..settings.options()? };
+    let mut options = Options { listen, upstream_roots: upstream_roots(&settings)?, ..settings.options()? };
+    let secrets = StoreSecrets::default();
+    options.requests.secrets = secrets.needed_by(&options.requests.rules, &configuration)?;
+    let rules = ConfiguredRules::new(&configuration, metrics.requests().clone(), secrets)?;
     let running = start(options, made.authority, metrics.clone()).await?;
     let mut background = JoinSet::new();
     if let Some(listener) = figures_listener("proxy", &settings.metrics_listen).await? {
@@ -106,7 +111,7 @@ pub(crate) async fn run(args: &ProxyArgs, global: &Global) -> Outcome<Exit> {
         running.address,
         made.certificate.display()
     );
-    stop.cancelled().await;
+    rules.keep(&running, args, &stop).await;
     eprintln!("stopping: connections are let come to their end, for {} s", settings.stop_s);
     let drained = running.stop(grace).await;
     while background.join_next().await.is_some() {}
@@ -134,6 +139,9 @@ async fn start(
             proxy::StartError::Bind { .. } => "choose another place: --listen, or proxy.listen",
             proxy::StartError::NoRoots => {
                 "install the system's (ca-certificates), or name some: --upstream-ca"
+            }
+            proxy::StartError::AccessLog(_) => {
+                "check proxy.requests.access_log_file, its folder and permissions"
             }
             _ => "check [proxy]",
         };

@@ -4,10 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use intercept::mint::VALIDITY_MAX;
+use intercept::proxy::requests::RuleText;
 use intercept::proxy::{Action, BadRule, Options, Rules};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+use super::ProxyRequestSettings;
 use crate::exit::{Outcome, Problem};
 
 /// `[proxy]`
@@ -41,6 +43,8 @@ pub(crate) struct ProxySettings {
     pub(crate) response_timeout_ms: u64,
     pub(crate) idle_s: u64,
     pub(crate) stop_s: u64,
+    pub(crate) rules: Vec<RuleText>,
+    pub(crate) requests: ProxyRequestSettings,
 }
 
 /// What becomes of connections to names in no list.
@@ -88,6 +92,8 @@ impl Default for ProxySettings {
             response_timeout_ms: ms(usual.response_timeout),
             idle_s: usual.idle.as_secs(),
             stop_s: 5,
+            rules: Vec::new(),
+            requests: ProxyRequestSettings::default(),
         }
     }
 }
@@ -128,10 +134,13 @@ impl ProxySettings {
             return Err(Problem::usage("proxy.ca_certificate_file and proxy.ca_key_file go together")
                 .hint("give both, or neither to have an authority made in the data folder"));
         }
-        self.rules().map(drop)
+        self.requests.check()?;
+        self.request_rules()?;
+        self.names().map(drop)
     }
 
-    pub(crate) fn rules(&self) -> Outcome<Rules> {
+    /// The lists of names.
+    pub(crate) fn names(&self) -> Outcome<Rules> {
         let wrong = |error: BadRule| {
             Problem::usage(format_args!("a list of [proxy]: {error}"))
                 .hint("see proxy.intercept, proxy.tunnel and proxy.reject")
@@ -151,7 +160,8 @@ impl ProxySettings {
     pub(crate) fn options(&self) -> Outcome<Options> {
         Ok(Options {
             clients: self.clients.clone(),
-            rules: self.rules()?,
+            rules: self.names()?,
+            requests: self.requests()?,
             leaf_validity: Duration::from_secs(self.leaf_validity_s),
             leaf_key_life: Duration::from_secs(self.leaf_key_s),
             store_octets_max: self.store_octets_max,

@@ -418,4 +418,24 @@ pub(super) const KEYS: &[(&str, Kind, &str)] = &[
     ("proxy.response_timeout_ms", Kind::Number, "for the head of an answer, from when it was asked for"),
     ("proxy.idle_s", Kind::Number, "a body or a tunnel on which nothing came is cut off after so long"),
     ("proxy.stop_s", Kind::Number, "how long connections may go on at the stop"),
+    ("proxy.rules", Kind::Toml, "rules on requests, [[proxy.rules]]: see docs/proxy.md"),
+    (
+        "proxy.requests.access_log_file",
+        Kind::Text,
+        "where a JSON line for each request goes; -: standard output; empty: nowhere",
+    ),
+    ("proxy.requests.access_log_query", Kind::Truth, "whether these lines have queries"),
+    (
+        "proxy.requests.record_folder",
+        Kind::Text,
+        "where rules that record put HAR files; empty: proxy-har in the data folder",
+    ),
+    ("proxy.requests.record_body_octets_max", Kind::Number, "octets of a recorded body, each way"),
+    ("proxy.requests.record_octets_max", Kind::Number, "octets of all recordings; the oldest are removed"),
+    (
+        "proxy.requests.record_redact_headers",
+        Kind::List,
+        "headers whose values are not recorded, beside those that never are",
+    ),
+    ("proxy.requests.record_redact_query", Kind::List, "parameters of queries whose values are not recorded"),
 ];

@@ -15,5 +15,6 @@ mod keys_seen;
 mod outputs;
 mod postgres;
 mod proxy;
+mod proxy_rules;
 mod resume;
 mod world;

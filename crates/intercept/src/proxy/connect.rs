@@ -3,14 +3,15 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use hyper::Request;
 use hyper::body::Incoming;
+use hyper::{HeaderMap, Request, StatusCode};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Action;
 use super::connection::Proxy;
 use super::metrics::Handshake;
 use super::opening::{self, Hello, Opening};
+use super::requests::Counted;
 use super::target::{Origin, Target, Way};
 use super::tls::{NotIntercepted, was_resumed};
 use crate::mint::LeafName;
@@ -23,8 +24,8 @@ impl Proxy {
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         // A host that is let through may let its server speak first.
-        if self.options.rules.decide(&target.name) == Action::Tunnel {
-            return self.tunnel(stream, &target).await;
+        if self.rules.now().names.decide(&target.name) == Action::Tunnel {
+            return self.tunnel(stream, &target, client).await;
         }
         let read =
             tokio::time::timeout(self.options.handshake_timeout, opening::read(stream, self.options.idle))
@@ -39,12 +40,12 @@ impl Proxy {
         match opening {
             Opening::Tls(hello) => self.tls(stream, target, hello, client).await,
             Opening::Http1 => {
-                let way = self.way(target, None, false, Action::Intercept);
+                let way = way(target, None, false, client);
                 let proxy = Arc::clone(&self);
                 self.http1(stream, move |request| proxy.clone().exchanged(request, way.clone())).await;
             }
             Opening::Http2 => {
-                let way = self.way(target, None, true, Action::Intercept);
+                let way = way(target, None, true, client);
                 let proxy = Arc::clone(&self);
                 self.http2(stream, move |request| proxy.clone().exchanged(request, way.clone())).await;
             }
@@ -61,9 +62,8 @@ impl Proxy {
     {
         let named = hello.server_name.as_deref().and_then(|name| LeafName::parse(name).ok());
         let name = named.unwrap_or_else(|| target.name.clone());
-        let action = self.options.rules.decide(&name);
-        if action == Action::Tunnel {
-            return self.tunnel(stream, &target).await;
+        if self.rules.now().names.decide(&name) == Action::Tunnel {
+            return self.tunnel(stream, &target, client).await;
         }
         let stream = match self.tls.accept(stream, &name, &hello, client.ip()).await {
             Ok(stream) => stream,
@@ -78,7 +78,7 @@ impl Proxy {
         };
         self.metrics.handshake(if was_resumed(&stream) { Handshake::Resumed } else { Handshake::Full });
         let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-        let way = self.way(target, Some(name), http2, action);
+        let way = way(target, Some(name), http2, client);
         let proxy = Arc::clone(&self);
         let answer = move |request: Request<Incoming>| proxy.clone().exchanged(request, way.clone());
         if !http2 {
@@ -94,23 +94,25 @@ impl Proxy {
         }
     }
 
-    fn way(&self, target: Target, server: Option<LeafName>, http2: bool, action: Action) -> Way {
-        // Without TLS nobody says which protocol an upstream speaks.
-        let http2 = http2 && server.is_some();
-        Way { origin: Arc::new(Origin { target, server, http2 }), rejected: action == Action::Reject }
-    }
-
-    async fn tunnel<S>(&self, stream: S, target: &Target)
+    async fn tunnel<S>(&self, stream: S, target: &Target, client: SocketAddr)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let octets = self.metrics.tunnel();
+        let mut sight = self.requests.tunnel(client.ip(), target);
+        let mut answered =
+            |status| sight.iter_mut().for_each(|sight| sight.answered(status, &HeaderMap::new()));
         match self.upstreams.tcp(target).await {
             Ok((upstream, _place)) => {
+                answered(StatusCode::OK);
+                let stream = Counted::new(stream, sight.as_deref());
                 let ended = relay(stream, upstream, self.options.idle, &octets).await;
                 tracing::debug!(%target, ?ended, "a tunnel ended");
             }
-            Err(error) => tracing::info!(%target, %error, "a tunnel has no other end"),
+            Err(error) => {
+                answered(StatusCode::BAD_GATEWAY);
+                tracing::info!(%target, %error, "a tunnel has no other end");
+            }
         }
     }
 
@@ -123,4 +125,10 @@ impl Proxy {
         let octets: Octets = self.metrics.upgraded();
         relay(client, upstream, self.options.idle, &octets).await;
     }
+}
+
+fn way(target: Target, server: Option<LeafName>, http2: bool, client: SocketAddr) -> Way {
+    // Without TLS nobody says which protocol an upstream speaks.
+    let http2 = http2 && server.is_some();
+    Way { origin: Arc::new(Origin { target, server, http2 }), client }
 }

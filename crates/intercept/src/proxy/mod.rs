@@ -2,7 +2,7 @@
 //!
 //! A connection's way: `connection` (HTTP to the proxy itself), `connect` (what the client says after CONNECT: TLS, whose
 //! ClientHello tells the name, or plain HTTP), `rules` (tunnel, reject, intercept), the certificate store, `exchange` (one
-//! request: what a proxy must change in it), `upstream` (the pool).
+//! request: what a proxy must change in it), `requests` (what rules change in it), `upstream` (the pool).
 
 mod connect;
 mod connection;
@@ -10,6 +10,7 @@ mod exchange;
 mod metrics;
 mod opening;
 mod page;
+pub mod requests;
 mod rules;
 mod target;
 mod tls;
@@ -43,6 +44,8 @@ pub struct Options {
     pub clients: Vec<IpNet>,
     /// What becomes of a connection, by the name it is for.
     pub rules: Rules,
+    /// What becomes of requests, and what is left behind of them.
+    pub requests: requests::Options,
     /// How long leaves hold.
     pub leaf_validity: Duration,
     /// How long new leaves stand over the same key.
@@ -84,6 +87,7 @@ impl Default for Options {
             listen: SocketAddr::from(([127, 0, 0, 1], 3128)),
             clients: Vec::new(),
             rules: Rules::default(),
+            requests: requests::Options::default(),
             leaf_validity: Duration::from_secs(7 * 86_400).min(VALIDITY_MAX),
             leaf_key_life: LEAF_KEY_LIFE,
             store_octets_max: certificate_store::OCTETS_MAX,
@@ -124,6 +128,9 @@ pub enum StartError {
     /// Upstreams could not be told from anybody else.
     #[error("there are no roots to hold upstreams against")]
     NoRoots,
+    /// The access log.
+    #[error("the access log cannot be written: {0}")]
+    AccessLog(io::Error),
     /// This machine's resolver.
     #[error("names cannot be resolved: {0}")]
     Resolver(#[from] ResolveError),
@@ -135,6 +142,8 @@ pub struct Running {
     pub address: SocketAddr,
     doors: Doors,
     store: CertificateStore,
+    rules: requests::Live,
+    reopen: requests::Reopen,
 }
 
 impl fmt::Debug for Running {
@@ -178,9 +187,22 @@ pub async fn start(
         options.handshake_timeout,
     )?;
     let connections_max = options.connections_max;
-    let proxy = connection::Proxy { options, address, tls, upstreams, metrics, doors: doors.clone() };
+    let (rules, reopen) =
+        (requests::Live::new(options.rules.clone(), &options.requests), requests::Reopen::default());
+    let requests = requests::Requests::start(&options.requests, metrics.requests(), &doors, &reopen)
+        .map_err(StartError::AccessLog)?;
+    let proxy = connection::Proxy {
+        options,
+        address,
+        tls,
+        upstreams,
+        metrics,
+        doors: doors.clone(),
+        rules: rules.clone(),
+        requests,
+    };
     doors.open(listener, Arc::new(proxy), connections_max);
-    Ok(Running { address, doors, store })
+    Ok(Running { address, doors, store, rules, reopen })
 }
 
 async fn keep_keys(keys: Arc<LeafKeys>, life: Duration, doors: Doors) {
@@ -192,6 +214,21 @@ impl Running {
     #[must_use]
     pub fn store(&self) -> &CertificateStore {
         &self.store
+    }
+
+    /// Other rules from the next request and the next CONNECT on, of connections that are there too.
+    pub fn change_rules(
+        &self,
+        names: Rules,
+        rules: requests::RequestRules,
+        secrets: Option<Arc<dyn requests::Secrets>>,
+    ) {
+        self.rules.change(names, rules, secrets);
+    }
+
+    /// Opens the access log anew and begins another recording: whoever moved files away has them.
+    pub fn reopen(&self) {
+        self.reopen.all();
     }
 
     /// Takes no more connections, lets those there are come to their end for `grace`, and ends. False when some were cut off.

@@ -1,6 +1,7 @@
 //! Whom a request is for.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use hyper::http::uri::{Authority, Scheme, Uri};
@@ -66,6 +67,5 @@ impl fmt::Display for Target {
 #[derive(Clone, Debug)]
 pub(super) struct Way {
     pub(super) origin: Arc<Origin>,
-    /// Every request is answered with a page that says so.
-    pub(super) rejected: bool,
+    pub(super) client: SocketAddr,
 }

@@ -5,4 +5,5 @@
 mod certificate_store;
 mod hostile;
 mod proxy;
+mod requests;
 mod world;

@@ -11,7 +11,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1, http2};
 use hyper::header::{AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE};
 use hyper::{Request, Response};
@@ -25,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Options;
 use super::metrics::ProxyMetrics;
+use super::requests::RequestBody;
 use super::target::{Origin, Target};
 use crate::doors::Doors;
 use body::GiveBack;
@@ -49,9 +49,13 @@ pub(super) enum NoAnswer {
 
 /// What requests are sent on.
 pub(super) enum Sender {
-    Http1(http1::SendRequest<Incoming>),
-    Http2(http2::SendRequest<Incoming>),
+    Http1(http1::SendRequest<RequestBody>),
+    Http2(http2::SendRequest<RequestBody>),
 }
+
+/// Of an answer: whether its connection had been kept.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Kept(pub(super) bool);
 
 /// All of them. Cheap to clone.
 #[derive(Clone)]
@@ -106,8 +110,8 @@ impl Upstreams {
     pub(super) async fn send(
         &self,
         origin: &Arc<Origin>,
-        mut request: Request<Incoming>,
-        prepare: impl Fn(&mut Request<Incoming>, bool),
+        mut request: Request<RequestBody>,
+        prepare: impl Fn(&mut Request<RequestBody>, bool),
     ) -> Result<Response<Relayed>, NoAnswer> {
         for tries in 0.. {
             let kept = if tries < KEPT_TRIES { self.take(origin) } else { None };
@@ -119,7 +123,10 @@ impl Upstreams {
             self.0.metrics.upstream_request(reused);
             prepare(&mut request, matches!(sender, Sender::Http2(_)));
             match self.send_on(origin, sender, request).await? {
-                Ok(response) => return Ok(response),
+                Ok(mut response) => {
+                    response.extensions_mut().insert(Kept(reused));
+                    return Ok(response);
+                }
                 Err(unsent) if reused => request = *unsent,
                 Err(_) => break,
             }
@@ -171,8 +178,8 @@ impl Upstreams {
         &self,
         origin: &Arc<Origin>,
         sender: Sender,
-        request: Request<Incoming>,
-    ) -> Result<Result<Response<Relayed>, Box<Request<Incoming>>>, NoAnswer> {
+        request: Request<RequestBody>,
+    ) -> Result<Result<Response<Relayed>, Box<Request<RequestBody>>>, NoAnswer> {
         let is_of_one = authenticates_connection(request.headers().get_all(AUTHORIZATION));
         let (sent, back) = match sender {
             Sender::Http1(mut sender) => {
@@ -202,7 +209,9 @@ impl Upstreams {
     }
 }
 
-fn unsent_or_broken(mut error: TrySendError<Request<Incoming>>) -> Result<Box<Request<Incoming>>, NoAnswer> {
+fn unsent_or_broken(
+    mut error: TrySendError<Request<RequestBody>>,
+) -> Result<Box<Request<RequestBody>>, NoAnswer> {
     match error.take_message() {
         Some(request) => Ok(Box::new(request)),
         None => Err(NoAnswer::Broken(error.into_error())),
