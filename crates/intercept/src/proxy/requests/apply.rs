@@ -150,9 +150,9 @@ impl Judged {
             if all.iter().any(|done| *done.header() == injection.header) {
                 continue;
             }
-            if let Err(refusal) = self.may_have(request.method(), injection.insecure) {
+            if let Err((status, why)) = self.may_have(request.method(), injection.insecure) {
                 metrics.injected("refused");
-                return Err(refusal);
+                return Err(page::problem(status, "http_request_denied", why));
             }
             match injection.put(request.headers_mut(), secrets).await {
                 Ok(injected) => {
@@ -170,8 +170,8 @@ impl Judged {
     }
 
     /// A credential goes to whom its rule names and nobody else: the certificate that was asked for is that host's.
-    fn may_have(&self, method: &Method, insecure: bool) -> Result<(), Response<Body>> {
-        let refuse = |status, why| Err(page::problem(status, "http_request_denied", why));
+    fn may_have(&self, method: &Method, insecure: bool) -> Result<(), (StatusCode, &'static str)> {
+        let refuse = |status, why| Err((status, why));
         if method == Method::TRACE {
             let why = "TRACE shows the client what the server is sent, a credential among it";
             return refuse(StatusCode::METHOD_NOT_ALLOWED, why);
