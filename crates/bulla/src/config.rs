@@ -8,6 +8,7 @@ mod proxy;
 mod proxy_access;
 mod proxy_authority;
 mod proxy_minting;
+mod proxy_requests;
 mod proxy_store;
 mod proxy_upstreams;
 mod store_settings;
@@ -36,6 +37,7 @@ pub(crate) use master_key::{
 };
 pub(crate) use proxy::{Others, ProxySettings};
 pub(crate) use proxy_authority::ProxyAuthoritySettings;
+pub(crate) use proxy_requests::ProxyRequestSettings;
 pub(crate) use proxy_store::{LeafBackend, ProxyStoreSettings};
 pub(crate) use store_settings::StoreSettings;
 

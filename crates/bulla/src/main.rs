@@ -25,6 +25,7 @@ mod listing;
 mod output;
 mod proxy_authority;
 mod proxy_command;
+mod proxy_rules;
 mod proxy_store;
 mod rules;
 mod scan_command;

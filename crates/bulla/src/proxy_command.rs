@@ -14,6 +14,7 @@ use crate::cli::Global;
 use crate::config::{Configuration, ProxySettings};
 use crate::exit::{Exit, Outcome, Problem, chain};
 use crate::proxy_authority;
+use crate::proxy_rules::{ConfiguredRules, StoreSecrets};
 use crate::serve_command::{bound_connections, figures_listener, files, memory, socket};
 
 /// Beyond what connections are given at the stop.
@@ -52,7 +53,8 @@ pub(crate) struct ProxyArgs {
 }
 
 impl ProxySettings {
-    fn take(&mut self, args: &ProxyArgs) {
+    /// What flags say goes before what the file says.
+    pub(crate) fn take(&mut self, args: &ProxyArgs) {
         fn given<T: Clone>(into: &mut T, given: &Option<T>) {
             if let Some(given) = given {
                 into.clone_from(given);
@@ -77,7 +79,7 @@ impl ProxySettings {
 pub(crate) async fn run(args: &ProxyArgs, global: &Global) -> Outcome<Exit> {
     let configuration = Configuration::load(global.config.as_deref())?;
     let core_dumps = configuration.settings.server.core_dumps;
-    let mut all = configuration.settings;
+    let mut all = configuration.settings.clone();
     all.proxy.take(args);
     let mut settings = all.proxy.clone();
     settings.check()?;
@@ -101,7 +103,10 @@ pub(crate) async fn run(args: &ProxyArgs, global: &Global) -> Outcome<Exit> {
     let metrics = ProxyMetrics::default();
     let second_level = crate::proxy_store::of(&all).await?;
     let upstream_roots = upstream_roots(&settings)?;
-    let options = Options { listen, upstream_roots, second_level, ..settings.options()? };
+    let mut options = Options { listen, upstream_roots, second_level, ..settings.options()? };
+    let secrets = StoreSecrets::default();
+    options.requests.secrets = secrets.needed_by(&options.requests.rules, &configuration)?;
+    let rules = ConfiguredRules::new(&configuration, metrics.requests().clone(), secrets)?;
     let speaks_tls = settings.access.speaks_tls();
     let running = start(options, made.authority, metrics.clone()).await?;
     let mut background = JoinSet::new();
@@ -126,7 +131,7 @@ pub(crate) async fn run(args: &ProxyArgs, global: &Global) -> Outcome<Exit> {
         running.address,
         made.certificate.display()
     );
-    stop.cancelled().await;
+    rules.keep(&running, args, &stop).await;
     eprintln!("stopping: connections are let come to their end, for {} s", settings.stop_s);
     let drained = running.stop(grace).await;
     if let Some(client) = made.client {
@@ -164,6 +169,9 @@ async fn start(
             proxy::StartError::Minting(_) => "check [proxy.minting]",
             proxy::StartError::Intermediate(_) => {
                 "check the authority and where its key is: proxy.ca_certificate_file, [proxy.authority]"
+            }
+            proxy::StartError::AccessLog(_) => {
+                "check proxy.requests.access_log_file, its folder and permissions"
             }
             _ => "check [proxy]",
         };

@@ -241,6 +241,16 @@ impl Client {
         self.0.changes.subscribe()
     }
 
+    /// Whoever took what is current under a name did not believe it: it is asked for anew before it is answered again, if the
+    /// store answers.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for what is no name.
+    pub fn doubt(&self, name: &str) -> Result<(), Error> {
+        self.doubted(Some(Name::parse(name)?));
+        Ok(())
+    }
+
     /// What this client has done so far.
     #[must_use]
     pub fn stats(&self) -> Stats {

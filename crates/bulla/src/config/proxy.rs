@@ -4,10 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use intercept::mint::{LEAF_KEY_LIFE_MAX, VALIDITY_MAX};
+use intercept::proxy::requests::RuleText;
 use intercept::proxy::{Action, BadRule, Options, Rules};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+use super::ProxyRequestSettings;
 use super::proxy_access::AccessSettings;
 use super::proxy_authority::ProxyAuthoritySettings;
 use super::proxy_minting::MintingSettings;
@@ -53,6 +55,8 @@ pub(crate) struct ProxySettings {
     pub(crate) parent: ParentSettings,
     pub(crate) authority: ProxyAuthoritySettings,
     pub(crate) minting: MintingSettings,
+    pub(crate) rules: Vec<RuleText>,
+    pub(crate) requests: ProxyRequestSettings,
 }
 
 /// What becomes of connections to names in no list.
@@ -108,6 +112,8 @@ impl Default for ProxySettings {
             parent: ParentSettings::default(),
             authority: ProxyAuthoritySettings::default(),
             minting: MintingSettings::default(),
+            rules: Vec::new(),
+            requests: ProxyRequestSettings::default(),
         }
     }
 }
@@ -160,10 +166,13 @@ impl ProxySettings {
         }
         within("auto_tunnel_s", self.auto_tunnel_s, 60, 30 * DAY_S)?;
         self.access.check()?;
-        self.rules().map(drop)
+        self.requests.check()?;
+        self.request_rules()?;
+        self.names().map(drop)
     }
 
-    pub(crate) fn rules(&self) -> Outcome<Rules> {
+    /// The lists of names.
+    pub(crate) fn names(&self) -> Outcome<Rules> {
         let wrong = |error: BadRule| {
             Problem::usage(format_args!("a list of [proxy]: {error}"))
                 .hint("see proxy.intercept, proxy.tunnel and proxy.reject")
@@ -186,7 +195,8 @@ impl ProxySettings {
             access: self.access.options()?,
             upstreams: proxy_upstreams::policies(&self.parent, &self.upstreams)?,
             auto_tunnel: self.auto_tunnel.then(|| Duration::from_secs(self.auto_tunnel_s)),
-            rules: self.rules()?,
+            rules: self.names()?,
+            requests: self.requests()?,
             leaf_validity: Duration::from_secs(self.leaf_validity_s),
             leaf_key_life: Duration::from_secs(self.leaf_key_s),
             store_octets_max: self.store_octets_max,

@@ -507,4 +507,24 @@ pub(super) const KEYS: &[(&str, Kind, &str)] = &[
     ("proxy.minting.connections_max", Kind::Number, "connections of who asks at once; more are closed"),
     ("proxy.minting.streams_max", Kind::Number, "streams of secret discovery at once; more are refused"),
     ("proxy.minting.names_per_stream_max", Kind::Number, "names of one such stream; more end it"),
+    ("proxy.rules", Kind::Toml, "rules on requests, [[proxy.rules]]: see docs/proxy.md"),
+    (
+        "proxy.requests.access_log_file",
+        Kind::Text,
+        "where a JSON line for each request goes; -: standard output; empty: nowhere",
+    ),
+    ("proxy.requests.access_log_query", Kind::Truth, "whether these lines have queries"),
+    (
+        "proxy.requests.record_folder",
+        Kind::Text,
+        "where rules that record put HAR files; empty: proxy-har in the data folder",
+    ),
+    ("proxy.requests.record_body_octets_max", Kind::Number, "octets of a recorded body, each way"),
+    ("proxy.requests.record_octets_max", Kind::Number, "octets of all recordings; the oldest are removed"),
+    (
+        "proxy.requests.record_redact_headers",
+        Kind::List,
+        "headers whose values are not recorded, beside those that never are",
+    ),
+    ("proxy.requests.record_redact_query", Kind::List, "parameters of queries whose values are not recorded"),
 ];

@@ -44,7 +44,7 @@ fn wait_for(path: &std::path::Path) {
 #[test]
 fn caddy_serves_leaves_of_the_proxys_authority() {
     let world = World::new();
-    let proxy = world.start(&mut with_names(&world));
+    let proxy = World::start(&mut with_names(&world));
     let (minting, socket) = (proxy.minting.clone().unwrap(), world.place.path("caddy.sock"));
     let settings = format!(
         "{{\n admin off\n storage file_system {}\n}}\nhttps:// {{\n bind unix/{}\n tls {{\n \
@@ -105,7 +105,7 @@ fn the_authoritys_key_is_with_a_key_service_and_signs_an_intermediate() {
     command
         .env("BULLA_PROXY_AUTHORITY_KEYS", format!("unix:{}", world.place.path("data/keys.sock").display()))
         .env("BULLA_PROXY_AUTHORITY_INTERMEDIATE", "true");
-    let proxy = world.start(&mut command);
+    let proxy = World::start(&mut command);
     let ca = world.place.path("ca.pem");
     let output = world.curl(&proxy, &["-v", "--cacert", ca.to_str().unwrap()]);
     let said = describe(&output);
@@ -122,7 +122,7 @@ fn the_authoritys_key_is_with_a_key_service_and_signs_an_intermediate() {
 #[ignore = "Envoy is not in Debian"]
 fn envoy_is_told_of_leaves_on_demand() {
     let world = World::new();
-    let proxy = world.start(&mut with_names(&world));
+    let proxy = World::start(&mut with_names(&world));
     let (minting, socket) = (proxy.minting.clone().unwrap(), world.place.path("envoy.sock"));
     let settings = include_str!("envoy_on_demand.yaml")
         .replace("SOCKET", &socket.display().to_string())
@@ -154,7 +154,7 @@ fn envoy_is_told_of_leaves_on_demand() {
 #[ignore = "goproxy is built by .ci/interop"]
 fn goproxy_has_each_leaf_minted_once() {
     let world = World::new();
-    let proxy = world.start(&mut with_names(&world));
+    let proxy = World::start(&mut with_names(&world));
     let mut goproxy = Command::new("goproxy-leaves");
     goproxy.arg(format!("http://{}/certificate", proxy.minting.clone().unwrap())).stdout(Stdio::piped());
     let goproxy = goproxy.spawn().unwrap_or_else(|error| panic!("see .ci/interop leaves ({error})"));

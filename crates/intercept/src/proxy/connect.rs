@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use hyper::Request;
 use hyper::body::Incoming;
+use hyper::{HeaderMap, Request, StatusCode};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Action;
@@ -11,6 +11,7 @@ use super::client::Client;
 use super::connection::Proxy;
 use super::metrics::Handshake;
 use super::opening::{self, Hello, Opening};
+use super::requests::Counted;
 use super::target::{Origin, Target, Way};
 use super::tls::{NotIntercepted, was_resumed};
 use crate::mint::LeafName;
@@ -23,8 +24,8 @@ impl Proxy {
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         // A host that is let through may let its server speak first.
-        if self.options.rules.decide(&target.name) == Action::Tunnel {
-            return self.tunnel(stream, &target, &target.name).await;
+        if self.rules.now().names.decide(&target.name) == Action::Tunnel {
+            return self.tunnel(stream, &target, &target.name, &client).await;
         }
         let read =
             tokio::time::timeout(self.options.handshake_timeout, opening::read(stream, self.options.idle))
@@ -39,12 +40,12 @@ impl Proxy {
         match opening {
             Opening::Tls(hello) => self.tls(stream, target, hello, client).await,
             Opening::Http1 => {
-                let way = self.way(target, None, false, Action::Intercept, client);
+                let way = way(target, None, false, client);
                 let proxy = Arc::clone(&self);
                 self.http1(stream, move |request| proxy.clone().exchanged(request, way.clone())).await;
             }
             Opening::Http2 => {
-                let way = self.way(target, None, true, Action::Intercept, client);
+                let way = way(target, None, true, client);
                 let proxy = Arc::clone(&self);
                 self.http2(stream, move |request| proxy.clone().exchanged(request, way.clone())).await;
             }
@@ -61,13 +62,13 @@ impl Proxy {
     {
         let named = hello.server_name.as_deref().and_then(|name| LeafName::parse(name).ok());
         let name = named.unwrap_or_else(|| target.name.clone());
-        let action = self.options.rules.decide(&name);
+        let action = self.rules.now().names.decide(&name);
         if action == Action::Tunnel {
-            return self.tunnel(stream, &target, &name).await;
+            return self.tunnel(stream, &target, &name, &client).await;
         }
         if action == Action::Intercept && self.refusals.has(&client, &name) {
             self.metrics.auto_tunnel();
-            return self.tunnel(stream, &target, &name).await;
+            return self.tunnel(stream, &target, &name, &client).await;
         }
         let stream = match self.tls.accept(stream, &name, &hello, client.ip()).await {
             Ok(stream) => stream,
@@ -86,7 +87,7 @@ impl Proxy {
         };
         self.metrics.handshake(if was_resumed(&stream) { Handshake::Resumed } else { Handshake::Full });
         let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-        let way = self.way(target, Some(name), http2, action, client.clone());
+        let way = way(target, Some(name), http2, client.clone());
         let proxy = Arc::clone(&self);
         let answer = move |request: Request<Incoming>| proxy.clone().exchanged(request, way.clone());
         if !http2 {
@@ -102,31 +103,26 @@ impl Proxy {
         }
     }
 
-    fn way(
-        &self,
-        target: Target,
-        server: Option<LeafName>,
-        http2: bool,
-        action: Action,
-        client: Client,
-    ) -> Way {
-        // Without TLS nobody says which protocol an upstream speaks.
-        let http2 = http2 && server.is_some();
-        Way { origin: Arc::new(Origin { target, server, http2 }), rejected: action == Action::Reject, client }
-    }
-
     /// `name`: what it is known as, whatever CONNECT said.
-    async fn tunnel<S>(&self, stream: S, target: &Target, name: &LeafName)
+    async fn tunnel<S>(&self, stream: S, target: &Target, name: &LeafName, client: &Client)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let octets = self.metrics.tunnel();
+        let mut sight = self.requests.tunnel(client.ip(), target);
+        let mut answered =
+            |status| sight.iter_mut().for_each(|sight| sight.answered(status, &HeaderMap::new()));
         match self.upstreams.link(target, name).await {
             Ok((upstream, _place)) => {
+                answered(StatusCode::OK);
+                let stream = Counted::new(stream, sight.as_deref());
                 let ended = relay(stream, upstream, self.options.idle, &octets).await;
                 tracing::debug!(%target, ?ended, "a tunnel ended");
             }
-            Err(error) => tracing::info!(%target, %error, "a tunnel has no other end"),
+            Err(error) => {
+                answered(StatusCode::BAD_GATEWAY);
+                tracing::info!(%target, %error, "a tunnel has no other end");
+            }
         }
     }
 
@@ -139,4 +135,10 @@ impl Proxy {
         let octets: Octets = self.metrics.upgraded();
         relay(client, upstream, self.options.idle, &octets).await;
     }
+}
+
+fn way(target: Target, server: Option<LeafName>, http2: bool, client: Client) -> Way {
+    // Without TLS nobody says which protocol an upstream speaks.
+    let http2 = http2 && server.is_some();
+    Way { origin: Arc::new(Origin { target, server, http2 }), client }
 }

@@ -18,6 +18,7 @@ use super::metrics::{End, ProxyMetrics};
 use super::opening::{self, Opening, Rewound};
 use super::page::{self, Body};
 use super::refusals::Refusals;
+use super::requests::{Live, Requests};
 use super::target::{Origin, Target, Way};
 use super::tls::Interception;
 use super::upstream::Upstreams;
@@ -43,6 +44,8 @@ pub(super) struct Proxy {
     pub(super) upstreams: Upstreams,
     pub(super) metrics: ProxyMetrics,
     pub(super) doors: Doors,
+    pub(super) rules: Live,
+    pub(super) requests: Requests,
 }
 
 impl Host for Proxy {
@@ -174,9 +177,8 @@ impl Proxy {
             Ok(target) => target,
             Err(error) => return page::problem(StatusCode::BAD_REQUEST, "http_request_error", &error),
         };
-        let rejected = self.options.rules.decide(&target.name) == Action::Reject;
         let origin = Origin { target, server: None, http2: false };
-        self.exchange(request, &Way { origin: Arc::new(origin), rejected, client }).await
+        self.exchange(request, &Way { origin: Arc::new(origin), client }).await
     }
 
     fn connect(
@@ -189,8 +191,9 @@ impl Proxy {
             Ok(target) => target,
             Err(error) => return page::problem(StatusCode::BAD_REQUEST, "http_request_error", &error),
         };
-        if self.options.rules.decide(&target.name) == Action::Reject {
+        if self.rules.now().names.decide(&target.name) == Action::Reject {
             self.metrics.rejected();
+            self.requests.refused(client.ip(), &target);
             return rejected_page(&target);
         }
         let doors = self.doors.clone();

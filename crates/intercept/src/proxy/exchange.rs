@@ -18,8 +18,11 @@ use outbound::resolve::ResolveError;
 use super::Action;
 use super::connection::{Proxy, rejected_page};
 use super::page::{self, Body};
+use super::requests::{
+    Counted, Injected, Judged, Place, RequestBody, RuleSet, Sight, headers_of, redact, was_taken,
+};
 use super::target::{Origin, Way};
-use super::upstream::{NoAnswer, NoConnection, NoParent, Relayed};
+use super::upstream::{Kept, NoAnswer, NoConnection, NoParent, Relayed};
 use crate::mint::LeafName;
 
 /// Those of a connection alone, beside what `Connection` names.
@@ -46,30 +49,58 @@ impl Proxy {
             let detail = "CONNECT is for the proxy itself, not for what is behind it";
             return page::problem(StatusCode::METHOD_NOT_ALLOWED, "http_request_error", detail);
         }
-        if way.rejected {
-            self.metrics.rejected();
-            return rejected_page(&way.origin.target);
-        }
         let began = Instant::now();
+        let rules = self.rules.now();
+        let mut sight = self.requests.sight(&request, way.client.ip());
+        let is_rejected = |name: &LeafName| rules.names.decide(name) == Action::Reject;
+        let own_name = way.origin.server.as_ref().unwrap_or(&way.origin.target.name);
         let response = match authority_of(&request) {
-            // Whatever name the connection was made under.
-            Ok((_, host)) if self.options.rules.decide(&host) == Action::Reject => {
-                self.metrics.rejected();
-                rejected_page(&way.origin.target)
+            // Whatever name the connection was made under, and whatever it names.
+            _ if is_rejected(own_name) => self.rejected(way),
+            Ok((_, host)) if is_rejected(&host) => self.rejected(way),
+            Ok((authority, host)) => {
+                let judged = rules.requests.judge(&request, way, &host);
+                let place = Place { origin: Arc::clone(&way.origin), authority };
+                let asking = Asking { rules: &rules, judged: judged.as_ref(), sight: &mut sight };
+                self.ask(request, place, asking).await
             }
-            Ok((authority, _)) => self.ask(request, way, &authority).await,
             Err(error) => page::problem(StatusCode::BAD_REQUEST, "http_request_error", error),
         };
+        if let Some(mut sight) = sight {
+            sight.answered(response.status(), response.headers());
+            sight.down().count(response.body().size_hint().exact().unwrap_or(0) as usize);
+        }
         self.metrics.request(response.status(), began.elapsed());
         response
+    }
+
+    fn rejected(&self, way: &Way) -> Response<Body> {
+        self.metrics.rejected();
+        rejected_page(&way.origin.target)
     }
 
     async fn ask(
         self: &Arc<Self>,
         mut request: Request<Incoming>,
-        way: &Way,
-        authority: &HeaderValue,
+        mut place: Place,
+        asking: Asking<'_>,
     ) -> Response<Body> {
+        let Asking { rules, judged, sight } = asking;
+        if let Some(judged) = judged {
+            if let Some(delay) = judged.delay() {
+                tokio::time::sleep(delay).await;
+            }
+            if let Some(sight) = sight {
+                sight.rules(judged.names());
+                if judged.records() {
+                    sight.record(&request, url_of(&request, &place));
+                }
+            }
+            if let Some(answer) = judged.own_answer() {
+                self.requests.metrics().answered();
+                return answer;
+            }
+        }
         let upgrade = take_upgrade(request.headers());
         // Before the request is sent: what belongs to the client's connection stays with us.
         let client = upgrade.is_some().then(|| hyper::upgrade::on(&mut request));
@@ -78,13 +109,36 @@ impl Proxy {
             request.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
             request.headers_mut().insert(UPGRADE, protocol.clone());
         }
-        let origin = &way.origin;
+        let tee = sight.as_ref().map(|sight| sight.up());
+        let mut request = request.map(|body| RequestBody::new(body, tee));
+        let secrets = rules.secrets.as_deref();
+        let mut injected = Vec::new();
+        if let Some(judged) = judged {
+            judged.change(&mut request, &mut place);
+            if rules.names.decide(&place.origin.target.name) == Action::Reject {
+                self.metrics.rejected();
+                return rejected_page(&place.origin.target);
+            }
+            let verified = self.upstreams.verifies(&place.origin);
+            injected = match judged.inject(&mut request, verified, secrets, self.requests.metrics()).await {
+                Ok(injected) => injected,
+                Err(answer) => return answer,
+            };
+            if let Some(sight) = sight {
+                headers_of(&injected).for_each(|header| sight.hide(header));
+            }
+        }
+        let Place { origin, authority } = &place;
         let prepare =
-            |request: &mut Request<Incoming>, http2: bool| address(request, origin, authority, http2);
+            |request: &mut Request<RequestBody>, http2: bool| address(request, origin, authority, http2);
         match self.upstreams.send(origin, request, prepare).await {
-            Ok(response) => self.passed_on(response, client),
+            Ok(mut response) => {
+                was_taken(response.status(), &injected, secrets);
+                redact(&mut response, &injected);
+                self.passed_on(response, client, judged, sight, injected)
+            }
             Err(error) => {
-                tracing::debug!(client = %way.client, target = %origin.target, %error, "no answer of an upstream");
+                tracing::debug!(target = %origin.target, %error, "no answer of an upstream");
                 unanswered(&error)
             }
         }
@@ -94,7 +148,18 @@ impl Proxy {
         self: &Arc<Self>,
         mut response: Response<Relayed>,
         client: Option<hyper::upgrade::OnUpgrade>,
+        judged: Option<&Judged>,
+        sight: &mut Option<Box<Sight>>,
+        injected: Vec<Injected>,
     ) -> Response<Body> {
+        if let (Some(sight), Some(Kept(kept))) = (sight.as_mut(), response.extensions().get()) {
+            sight.upstream(*kept);
+        }
+        if let (Some(sight), Some(judged)) = (sight.as_mut(), judged)
+            && !judged.records_answer(response.headers())
+        {
+            sight.forget_recording();
+        }
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let Some(client) = client else {
                 return page::problem(
@@ -105,17 +170,40 @@ impl Proxy {
             };
             let upstream = hyper::upgrade::on(&mut response);
             let proxy = Arc::clone(self);
+            let mut sight = sight.take();
+            sight.iter_mut().for_each(|sight| sight.answered(response.status(), response.headers()));
             self.doors.spawn_bounded(async move {
                 let _live = telemetry::tasks::guard("proxy-upgraded");
                 if let Ok((client, upstream)) = futures_util::future::try_join(client, upstream).await {
-                    proxy.relay_upgraded(TokioIo::new(client), TokioIo::new(upstream)).await;
+                    let client = Counted::new(TokioIo::new(client), sight.as_deref());
+                    proxy.relay_upgraded(client, TokioIo::new(upstream)).await;
                 }
             });
             return response.map(Either::Left);
         }
         clean(response.headers_mut());
-        response.map(Either::Left)
+        if let Some(answer) = judged.and_then(|judged| judged.answered(&mut response)) {
+            self.requests.metrics().answered();
+            return answer;
+        }
+        let mut sight = sight.take();
+        sight.iter_mut().for_each(|sight| sight.answered(response.status(), response.headers()));
+        response.map(|body| Either::Left(body.seen(sight, injected)))
     }
+}
+
+/// What goes with a request on its way.
+struct Asking<'a> {
+    rules: &'a RuleSet,
+    judged: Option<&'a Judged>,
+    sight: &'a mut Option<Box<Sight>>,
+}
+
+/// As the client would write it.
+fn url_of(request: &Request<Incoming>, place: &Place) -> String {
+    let scheme = if place.origin.server.is_some() { "https" } else { "http" };
+    let path = request.uri().path_and_query().map_or("/", PathAndQuery::as_str);
+    format!("{scheme}://{}{path}", place.authority.to_str().unwrap_or_default())
 }
 
 /// The host a request names: HTTP/2's `:authority`, or `Host`. One of the two, and one only (RFC 9112 section 3.2); one that
@@ -144,7 +232,7 @@ fn authority_of(request: &Request<Incoming>) -> Result<(HeaderValue, LeafName), 
 }
 
 /// Puts the request into the form that the origin's protocol has.
-fn address(request: &mut Request<Incoming>, origin: &Origin, authority: &HeaderValue, http2: bool) {
+fn address(request: &mut Request<RequestBody>, origin: &Origin, authority: &HeaderValue, http2: bool) {
     let path = request.uri().path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
     let mut parts = Parts::default();
     parts.path_and_query = Some(path);

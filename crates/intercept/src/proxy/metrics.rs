@@ -14,6 +14,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 use super::access::Denied;
+use super::requests::RequestMetrics;
 use crate::certificate_store::CertificateStore;
 use crate::minting::MintingMetrics;
 use crate::relay::Octets;
@@ -119,6 +120,7 @@ struct Inner {
     upstream_requests: Family<ConnectionLabel, Counter>,
     tunnels: Counter,
     octets: Family<DirectionLabel, Counter>,
+    rules: RequestMetrics,
     store: Arc<OnceLock<CertificateStore>>,
     minting: MintingMetrics,
 }
@@ -138,6 +140,7 @@ impl Default for Inner {
             upstream_requests: Family::default(),
             tunnels: Counter::default(),
             octets: Family::default(),
+            rules: RequestMetrics::default(),
             store: Arc::default(),
             minting: MintingMetrics::default(),
         }
@@ -160,6 +163,7 @@ impl ProxyMetrics {
         registry.register_collector(Box::new(StoreFigures(Arc::clone(&inner.store))));
         inner.minting.register(registry);
         let registry = registry.sub_registry_with_prefix("bulla_intercept_proxy");
+        inner.rules.register(registry);
         registry.register("connections", "Connections of clients", inner.connections.clone());
         registry.register("connection_ends", "Connections of clients that ended", inner.ends.clone());
         registry.register("handshakes", "Handshakes with clients", inner.handshakes.clone());
@@ -190,6 +194,12 @@ impl ProxyMetrics {
             "Octets of tunnels and upgraded connections",
             inner.octets.clone(),
         );
+    }
+
+    /// Figures of requests' rules.
+    #[must_use]
+    pub fn requests(&self) -> &RequestMetrics {
+        &self.0.rules
     }
 
     /// Has the store's figures among the others.

@@ -2,7 +2,8 @@
 //!
 //! A connection's way: `connection` (HTTP to the proxy itself; `socks`), `access` (who may), `connect` (what the client says
 //! after CONNECT: TLS, whose ClientHello tells the name, or plain HTTP), `rules` (tunnel, reject, intercept), the certificate
-//! store, `exchange` (one request: what a proxy must change in it), `upstream` (the pool, and by which way).
+//! store, `exchange` (one request: what a proxy must change in it), `requests` (what rules change in it), `upstream` (the pool,
+//! and by which way).
 
 mod access;
 mod client;
@@ -14,6 +15,7 @@ mod names;
 mod opening;
 mod page;
 mod refusals;
+pub mod requests;
 mod rules;
 mod socks;
 mod target;
@@ -54,6 +56,8 @@ pub struct Options {
     pub access: AccessOptions,
     /// What becomes of a connection, by the name it is for.
     pub rules: Rules,
+    /// What becomes of requests, and what is left behind of them.
+    pub requests: requests::Options,
     /// How long leaves hold.
     pub leaf_validity: Duration,
     /// How long new leaves stand over the same key.
@@ -107,6 +111,7 @@ impl Default for Options {
             clients: Vec::new(),
             access: AccessOptions::default(),
             rules: Rules::default(),
+            requests: requests::Options::default(),
             leaf_validity: Duration::from_secs(7 * 86_400).min(VALIDITY_MAX),
             leaf_key_life: LEAF_KEY_LIFE,
             store_octets_max: certificate_store::OCTETS_MAX,
@@ -158,6 +163,9 @@ pub enum StartError {
     /// The system's generator of randomness.
     #[error("the system gives no randomness")]
     NoRandomness,
+    /// The access log.
+    #[error("the access log cannot be written: {0}")]
+    AccessLog(io::Error),
     /// This machine's resolver.
     #[error("names cannot be resolved: {0}")]
     Resolver(#[from] ResolveError),
@@ -177,6 +185,8 @@ pub struct Running {
     pub minting: Option<SocketAddr>,
     doors: Doors,
     store: CertificateStore,
+    rules: requests::Live,
+    reopen: requests::Reopen,
 }
 
 impl fmt::Debug for Running {
@@ -227,6 +237,10 @@ pub async fn start(
         None => None,
     };
     let connections_max = options.connections_max;
+    let (rules, reopen) =
+        (requests::Live::new(options.rules.clone(), &options.requests), requests::Reopen::default());
+    let requests = requests::Requests::start(&options.requests, metrics.requests(), &doors, &reopen)
+        .map_err(StartError::AccessLog)?;
     let access = access::Access::new(&options.access)?;
     let refusals = refusals::Refusals::new(options.auto_tunnel);
     let proxy = connection::Proxy {
@@ -238,9 +252,11 @@ pub async fn start(
         upstreams,
         metrics,
         doors: doors.clone(),
+        rules: rules.clone(),
+        requests,
     };
     doors.open(listener, Arc::new(proxy), connections_max);
-    Ok(Running { address, minting, doors, store })
+    Ok(Running { address, minting, doors, store, rules, reopen })
 }
 
 /// Who makes leaves, and the authority that clients have to trust.
@@ -271,6 +287,21 @@ impl Running {
     #[must_use]
     pub fn store(&self) -> &CertificateStore {
         &self.store
+    }
+
+    /// Other rules from the next request and the next CONNECT on, of connections that are there too.
+    pub fn change_rules(
+        &self,
+        names: Rules,
+        rules: requests::RequestRules,
+        secrets: Option<Arc<dyn requests::Secrets>>,
+    ) {
+        self.rules.change(names, rules, secrets);
+    }
+
+    /// Opens the access log anew and begins another recording: whoever moved files away has them.
+    pub fn reopen(&self) {
+        self.reopen.all();
     }
 
     /// Takes no more connections, lets those there are come to their end for `grace`, and ends. False when some were cut off.

@@ -83,7 +83,7 @@ impl Proxy {
                 });
             }
         };
-        if self.options.rules.decide(&target.name) == Action::Reject {
+        if self.rules.now().names.decide(&target.name) == Action::Reject {
             self.metrics.rejected();
             reply(stream, Reply::NotAllowed).await?;
             return Err(NoRequest::Rejected(target));

@@ -67,8 +67,6 @@ impl fmt::Display for Target {
 #[derive(Clone, Debug)]
 pub(super) struct Way {
     pub(super) origin: Arc<Origin>,
-    /// Every request is answered with a page that says so.
-    pub(super) rejected: bool,
     /// Whose they are.
     pub(super) client: Client,
 }

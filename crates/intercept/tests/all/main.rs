@@ -8,6 +8,7 @@ mod generated;
 mod hostile;
 mod minting;
 mod proxy;
+mod requests;
 mod second_level;
 mod ways;
 mod world;

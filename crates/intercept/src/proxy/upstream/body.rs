@@ -11,6 +11,7 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::client::conn::http1::SendRequest;
 use tokio::time::{Instant, Sleep};
 
+use super::super::requests::{Injected, RequestBody, Sight};
 use super::super::target::Origin;
 use super::{Sender, Upstreams};
 
@@ -21,7 +22,7 @@ const READY_WITHIN: Duration = Duration::from_secs(1);
 pub(super) struct GiveBack {
     pub(super) pool: Upstreams,
     pub(super) origin: Arc<Origin>,
-    pub(super) sender: SendRequest<Incoming>,
+    pub(super) sender: SendRequest<RequestBody>,
 }
 
 impl GiveBack {
@@ -50,15 +51,25 @@ pub(crate) struct Relayed {
     /// Made when something is first waited for.
     sleep: Option<Pin<Box<Sleep>>>,
     waits: bool,
+    /// Who sees what goes by.
+    sight: Option<Box<Sight>>,
+    injected: Vec<Injected>,
 }
 
 impl Relayed {
     pub(super) fn new(body: Incoming, back: Option<GiveBack>, idle: Duration) -> Self {
-        let mut relayed = Self { body, back, idle, sleep: None, waits: false };
+        let mut relayed =
+            Self { body, back, idle, sleep: None, waits: false, sight: None, injected: Vec::new() };
         if relayed.body.is_end_stream() {
             relayed.end();
         }
         relayed
+    }
+
+    /// Has `sight` see it; takes what was put into the request out of trailers.
+    pub(in crate::proxy) fn seen(mut self, sight: Option<Box<Sight>>, injected: Vec<Injected>) -> Self {
+        (self.sight, self.injected) = (sight, injected);
+        self
     }
 
     fn end(&mut self) {
@@ -86,11 +97,21 @@ impl Body for Relayed {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) else {
+        let Poll::Ready(mut frame) = Pin::new(&mut self.body).poll_frame(cx) else {
             ready!(self.poll_idle(cx));
             return Poll::Ready(Some(Err(io::ErrorKind::TimedOut.into())));
         };
         self.waits = false;
+        if let (Some(sight), Some(Ok(frame))) = (&self.sight, &frame)
+            && let Some(data) = frame.data_ref()
+        {
+            sight.passed(data);
+        }
+        if let Some(Ok(frame)) = &mut frame
+            && let Some(trailers) = frame.trailers_mut()
+        {
+            self.injected.iter().for_each(|one| one.redact(trailers));
+        }
         if frame.is_none() || (self.body.is_end_stream() && matches!(frame, Some(Ok(_)))) {
             self.end();
         }

@@ -136,6 +136,11 @@ impl Dialler {
         Self { resolver, policies, own, places, per_host_max, hosts: Arc::default(), doors }
     }
 
+    /// Whether who answers is held against roots.
+    pub(super) fn verifies(&self, origin: &Origin) -> bool {
+        self.policies.of_origin(origin).verifies
+    }
+
     /// Who owns the tasks of connections.
     pub(super) fn doors(&self) -> &Doors {
         &self.doors

@@ -16,7 +16,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1, http2};
 use hyper::header::{AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE};
 use hyper::{Request, Response, StatusCode};
@@ -29,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Options;
 use super::metrics::ProxyMetrics;
+use super::requests::RequestBody;
 use super::target::{Origin, Target};
 use crate::doors::Doors;
 use crate::mint::LeafName;
@@ -56,9 +56,13 @@ pub(super) enum NoAnswer {
 
 /// What requests are sent on.
 pub(super) enum Sender {
-    Http1(http1::SendRequest<Incoming>),
-    Http2(http2::SendRequest<Incoming>),
+    Http1(http1::SendRequest<RequestBody>),
+    Http2(http2::SendRequest<RequestBody>),
 }
+
+/// Of an answer: whether its connection had been kept.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Kept(pub(super) bool);
 
 /// All of them. Cheap to clone.
 #[derive(Clone)]
@@ -120,8 +124,8 @@ impl Upstreams {
     pub(super) async fn send(
         &self,
         origin: &Arc<Origin>,
-        mut request: Request<Incoming>,
-        prepare: impl Fn(&mut Request<Incoming>, bool),
+        mut request: Request<RequestBody>,
+        prepare: impl Fn(&mut Request<RequestBody>, bool),
     ) -> Result<Response<Relayed>, NoAnswer> {
         for tries in 0.. {
             let kept = if tries < KEPT_TRIES { self.take(origin) } else { None };
@@ -143,15 +147,20 @@ impl Upstreams {
                         Some(parent) => {
                             Err(NoConnection::by(parent, NoParent::Refused(response.status())).into())
                         }
-                        None => Ok(response),
+                        None => Ok(marked(response, reused)),
                     };
                 }
-                Ok(response) => return Ok(response),
+                Ok(response) => return Ok(marked(response, reused)),
                 Err(unsent) if reused => request = *unsent,
                 Err(_) => break,
             }
         }
         Err(NoAnswer::Connection(NoConnection::ClosedAtOnce))
+    }
+
+    /// Whether it is known that nobody stands between when `origin` is spoken to.
+    pub(super) fn verifies(&self, origin: &Origin) -> bool {
+        origin.server.is_some() && self.0.dialler.verifies(origin)
     }
 
     fn doors(&self) -> &Doors {
@@ -198,8 +207,8 @@ impl Upstreams {
         &self,
         origin: &Arc<Origin>,
         sender: Sender,
-        request: Request<Incoming>,
-    ) -> Result<Result<Response<Relayed>, Box<Request<Incoming>>>, NoAnswer> {
+        request: Request<RequestBody>,
+    ) -> Result<Result<Response<Relayed>, Box<Request<RequestBody>>>, NoAnswer> {
         let is_of_one = authenticates_connection(request.headers().get_all(AUTHORIZATION));
         let (sent, back) = match sender {
             Sender::Http1(mut sender) => {
@@ -229,7 +238,15 @@ impl Upstreams {
     }
 }
 
-fn unsent_or_broken(mut error: TrySendError<Request<Incoming>>) -> Result<Box<Request<Incoming>>, NoAnswer> {
+/// With whether its connection had been kept.
+fn marked(mut response: Response<Relayed>, reused: bool) -> Response<Relayed> {
+    response.extensions_mut().insert(Kept(reused));
+    response
+}
+
+fn unsent_or_broken(
+    mut error: TrySendError<Request<RequestBody>>,
+) -> Result<Box<Request<RequestBody>>, NoAnswer> {
     match error.take_message() {
         Some(request) => Ok(Box::new(request)),
         None => Err(NoAnswer::Broken(error.into_error())),

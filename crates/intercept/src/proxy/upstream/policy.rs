@@ -75,6 +75,8 @@ pub(super) struct Compiled {
     pub(super) http1: TlsConnector,
     pub(super) http2: TlsConnector,
     pub(super) way: UpstreamWay,
+    /// Whether upstreams are held against roots.
+    pub(super) verifies: bool,
 }
 
 /// Policies by name, ready to be used. A connection is one origin's, and what an origin's policy is never changes.
@@ -135,7 +137,8 @@ fn compiled(
     let http1 = TlsConnector::from(Arc::new(config.clone()));
     config.alpn_protocols.insert(0, b"h2".to_vec());
     let http2 = TlsConnector::from(Arc::new(config));
-    Ok(Compiled { http1, http2, way: policy.way.as_ref().unwrap_or(way).clone() })
+    let way = policy.way.as_ref().unwrap_or(way).clone();
+    Ok(Compiled { http1, http2, way, verifies: policy.verify })
 }
 
 /// Takes whatever certificate there is, as long as who shows it has its key.

@@ -1,0 +1,274 @@
+//! Rules of `bulla proxy` with Bulla's own credential store behind it, OpenSSL as the server and curl as the client.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdin, Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::control::House;
+use crate::world::{bulla, describe, run};
+
+const FIRST: &str = "canary-first-5d1c";
+const SECOND: &str = "canary-second-77e0";
+/// A laden machine may take long.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A program that runs beside the test, and what it says.
+struct Beside {
+    child: Child,
+    input: Option<ChildStdin>,
+    said: Arc<Mutex<String>>,
+}
+
+impl Beside {
+    fn start(command: &mut Command) -> Self {
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let said = Arc::<Mutex<String>>::default();
+        let (out, errors) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+        for stream in [Box::new(out) as Box<dyn Read + Send>, Box::new(errors)] {
+            let said = Arc::clone(&said);
+            std::thread::spawn(move || {
+                for line in BufReader::new(stream).lines().map_while(Result::ok) {
+                    *said.lock().unwrap() += &format!("{line}\n");
+                }
+            });
+        }
+        Self { input: child.stdin.take(), child, said }
+    }
+
+    fn said(&self) -> String {
+        self.said.lock().unwrap().clone()
+    }
+
+    /// What it has said after so many octets, once `done` says that it is enough.
+    fn says(&self, after: usize, done: impl Fn(&str) -> bool) -> String {
+        let began = Instant::now();
+        loop {
+            let said = self.said().split_off(after);
+            if done(&said) {
+                return said;
+            }
+            assert!(
+                began.elapsed() < PATIENCE,
+                "it said only: {}",
+                said.chars().take(4_000).collect::<String>()
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+struct World {
+    house: House,
+    upstream: Beside,
+    port: u16,
+    proxy: Beside,
+    address: String,
+    /// Of the upstream's words, those that were answered.
+    heard: usize,
+}
+
+fn rules(port: u16, more: &str) -> String {
+    format!(
+        "[proxy]\nlisten = \"127.0.0.1:0\"\nmetrics_listen = \"127.0.0.1:0\"\nupstream_ca_files = [\"ca.pem\"]\n\
+         [proxy.requests]\naccess_log_file = \"access.log\"\nrecord_folder = \"har\"\n\
+         [[proxy.rules]]\nname = \"the api\"\nhost = [\"localhost\"]\npath = [\"/api/*\"]\nrecord = true\n\
+         inject = {{ credential = \"/team/api\" }}\n{more}# {port}\n"
+    )
+}
+
+impl World {
+    fn new() -> Self {
+        let mut house = House::up();
+        set(&house, "/team/api", FIRST);
+        let key = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
+        let ca = format!("{key} -keyout ca.key -out ca.pem -subj /CN=ca");
+        let up = format!(
+            "{key} -keyout up.key -out up.pem -subj /CN=up -CA ca.pem -CAkey ca.key -addext subjectAltName=DNS:localhost \
+             -addext basicConstraints=critical,CA:FALSE"
+        );
+        for command in [ca, up] {
+            house.openssl(&command.split_whitespace().collect::<Vec<_>>());
+        }
+        let mut server = Command::new("openssl");
+        server.current_dir(house.path(""));
+        let upstream = Beside::start(server.args([
+            "s_server",
+            "-accept",
+            "127.0.0.1:0",
+            "-cert",
+            "up.pem",
+            "-key",
+            "up.key",
+        ]));
+        let said = upstream.says(0, |said| said.lines().any(|line| line.starts_with("ACCEPT ")));
+        let line = said.lines().find(|line| line.starts_with("ACCEPT ")).unwrap();
+        let port = line.trim().rsplit(':').next().unwrap().parse().unwrap();
+        house.configure(&rules(port, ""));
+        let proxy = Beside::start(&mut house.bulla(&["proxy", "--log", "trace"]));
+        let said = proxy.says(0, |said| said.contains("try: curl"));
+        let address = said.split("the proxy is at ").nth(1).unwrap().lines().next().unwrap().to_owned();
+        Self { house, upstream, port, proxy, address, heard: 0 }
+    }
+
+    fn curl(&self, path: &str) -> Command {
+        let mut command = Command::new("curl");
+        command
+            .args([
+                "-sS",
+                "-i",
+                "-v",
+                "--http1.1",
+                "--max-time",
+                "100",
+                "--noproxy",
+                "",
+                "--proxy",
+                &self.address,
+            ])
+            .args(["-H", "Authorization: Bearer of-the-client", "--cacert"])
+            .arg(self.house.path("data/proxy-ca.pem"))
+            .arg(format!("https://localhost:{}{path}", self.port))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    /// Asks, and answers as the server, which shows what it was given: what that was, and what the client has.
+    fn asks(&mut self, path: &str, status: impl Fn(&str) -> &'static str) -> (String, Output) {
+        let client =
+            self.curl(path).spawn().unwrap_or_else(|error| panic!("apt-get install -y curl ({error})"));
+        let line = format!("GET {path} HTTP/1.1");
+        let asked = self
+            .upstream
+            .says(self.heard, |said| said.split_once(&line).is_some_and(|(_, after)| after.contains("\n\n")));
+        self.heard += asked.len();
+        let shown = asked
+            .lines()
+            .find_map(|line| line.strip_prefix("authorization: "))
+            .unwrap_or_default()
+            .to_owned();
+        let status = status(&shown);
+        let answer = format!("HTTP/1.1 {status}\r\nX-Echo: you sent {shown}\r\nContent-Length: 2\r\n\r\nok");
+        // In one piece: openssl takes single letters for commands.
+        let input = self.upstream.input.as_mut().unwrap();
+        input.write_all(answer.as_bytes()).and_then(|()| input.flush()).unwrap();
+        (shown, client.wait_with_output().unwrap())
+    }
+
+    fn until(&self, what: &str, mut done: impl FnMut() -> bool) {
+        self.house.until(what, &mut done);
+    }
+}
+
+fn set(house: &House, name: &str, value: &str) {
+    std::fs::write(house.path("value"), value).unwrap();
+    house.does(&["credential", "set", name, "--type", "password", "--file", "value"]);
+    std::fs::remove_file(house.path("value")).unwrap();
+}
+
+#[test]
+fn a_credential_is_put_in_and_seen_by_nobody_but_the_server() {
+    let mut world = World::new();
+    let (shown, output) = world.asks("/api/1", |_| "200 OK");
+    assert_eq!(shown, format!("Bearer {FIRST}"));
+    let said = describe(&output);
+    assert!(
+        said.contains("200 OK") && said.to_lowercase().contains("x-echo: you sent bearer [redacted]"),
+        "{said}"
+    );
+    assert!(!said.contains("canary"), "{said}");
+    // It is another one now. The change may have been told of already; if not, the refusal tells.
+    set(&world.house, "/team/api", SECOND);
+    let only_new = |shown: &str| if shown.ends_with(SECOND) { "200 OK" } else { "401 Unauthorized" };
+    let (mut shown, mut output) = world.asks("/api/2", only_new);
+    if shown != format!("Bearer {SECOND}") {
+        assert!(describe(&output).contains("401"), "{}", describe(&output));
+        (shown, output) = world.asks("/api/3", only_new);
+    }
+    assert_eq!(shown, format!("Bearer {SECOND}"), "{}", describe(&output));
+    assert!(!describe(&output).contains("canary"), "{}", describe(&output));
+    // What is written of it all.
+    let read = |name: &str| std::fs::read_to_string(world.house.path(name)).unwrap_or_default();
+    world.until("the access log", || read("access.log").lines().count() >= 2);
+    let har = || {
+        let files = std::fs::read_dir(world.house.path("har")).into_iter().flatten();
+        files.map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap()).collect::<String>()
+    };
+    world.until("the recording", || har().contains("/api/2"));
+    assert!(har().contains("\"status\":200") && har().contains("\"version\":\"1.2\""), "{}", har());
+    let log = world.proxy.said();
+    assert!(log.contains("TRACE"), "the log says everything");
+    let output = describe(&output);
+    let all =
+        [("log", &log), ("access log", &read("access.log")), ("recording", &har()), ("client", &output)];
+    for (what, text) in all {
+        for secret in [FIRST, SECOND, "of-the-client"] {
+            // The client's own is in what curl says of itself.
+            assert!(
+                !text.contains(secret) || (what == "client" && secret == "of-the-client"),
+                "{secret} in the {what}"
+            );
+        }
+    }
+}
+
+#[test]
+fn rules_follow_the_file_and_a_store_that_is_away_lets_nothing_through() {
+    let mut world = World::new();
+    let more = "[[proxy.rules]]\nhost = [\"localhost\"]\npath = [\"/blocked\"]\nblock = 418\n\
+                [[proxy.rules]]\nhost = [\"localhost\"]\npath = [\"/other\"]\ninject = { credential = \"/team/other\" }\n";
+    let changed = rules(world.port, more);
+    let before = world.proxy.said().len();
+    world.house.configure(&changed);
+    world.proxy.says(before, |said| said.contains("were read again"));
+    let output = run(&mut world.curl("/blocked"));
+    assert!(describe(&output).contains("418"), "{}", describe(&output));
+    // What cannot be used changes nothing, and is said.
+    let before = world.proxy.said().len();
+    world.house.configure(&rules(world.port, "[[proxy.rules]]\nblock = 200\n"));
+    let said = world.proxy.says(before, |said| said.contains("stay as they were"));
+    assert!(said.contains("rule 2: block: 200 refuses nothing"), "{said}");
+    let output = run(&mut world.curl("/blocked"));
+    assert!(describe(&output).contains("418"), "{}", describe(&output));
+    // Told to look, it looks at once.
+    let before = world.proxy.said().len();
+    world.house.configure(&changed);
+    assert!(
+        Command::new("kill").args(["-HUP", &world.proxy.child.id().to_string()]).status().unwrap().success()
+    );
+    world.proxy.says(before, |said| said.contains("were read again"));
+    // The store falls: what it was never asked for is not there, and nothing is sent.
+    world.house.kill();
+    let output = run(&mut world.curl("/other"));
+    let said = describe(&output);
+    assert!(said.contains("503") && said.to_lowercase().contains("proxy-status: bulla; error="), "{said}");
+    assert!(!world.upstream.said().contains("/other"), "{}", world.upstream.said());
+}
+
+#[test]
+fn a_rule_that_cannot_be_is_refused_with_its_number_and_a_hint() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("bulla.toml");
+    for (rule, wanted) in [
+        (
+            "set_request_headers = { X-A = \"a\\r\\nHost: evil\" }",
+            "proxy.rules: rule 1: set_request_headers: ",
+        ),
+        ("inject = { credential = \"/a\" }", "rule 1: inject: without `host`"),
+        ("blocked = 403", "unknown field `blocked`"),
+    ] {
+        std::fs::write(&file, format!("[[proxy.rules]]\n{rule}\n")).unwrap();
+        let output = run(bulla().args(["proxy", "--config"]).arg(&file).env("HOME", folder.path()));
+        let said = describe(&output);
+        assert!(output.status.code() == Some(2) && said.contains(wanted) && said.contains("hint:"), "{said}");
+    }
+}

@@ -1,0 +1,128 @@
+//! The access log: a line for each request, each tunnel, each CONNECT that was refused.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use hyper::header::HeaderMap;
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::spool::Sink;
+
+/// Lines that wait to be written: some megabytes, a second of a proxy under load.
+pub(super) const LINES_MAX: usize = 8_192;
+/// Octets of a path in a line.
+const PATH_OCTETS_MAX: usize = 2_048;
+
+/// Where lines go.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum AccessLog {
+    /// Standard output.
+    Output,
+    /// A file that is added to, its owner's alone when it is made.
+    File(PathBuf),
+}
+
+/// A line.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Line {
+    pub(super) time: Timestamp,
+    pub(super) client: IpAddr,
+    pub(super) method: String,
+    /// As the client named it, with its port where it said one.
+    pub(super) host: String,
+    pub(super) path: String,
+    /// None when the client went away before there was one.
+    pub(super) status: Option<u16>,
+    /// Octets of bodies, or of a tunnel.
+    pub(super) octets_up: u64,
+    pub(super) octets_down: u64,
+    pub(super) duration_ms: f64,
+    /// `kept` or `new`; none where the proxy answered itself.
+    pub(super) upstream: Option<&'static str>,
+    /// Those that were applied.
+    pub(super) rules: Vec<std::sync::Arc<str>>,
+    /// Of `traceparent` (W3C Trace Context).
+    pub(super) trace_id: Option<String>,
+}
+
+impl Line {
+    /// Told to the house's log, where that is asked for (`--log access=info`).
+    pub(super) fn tell(&self) {
+        tracing::info!(
+            target: "access",
+            client = %self.client,
+            method = self.method,
+            host = self.host,
+            path = self.path,
+            status = self.status,
+            octets_up = self.octets_up,
+            octets_down = self.octets_down,
+            duration_ms = self.duration_ms,
+            upstream = self.upstream,
+            rules = ?self.rules,
+            trace_id = self.trace_id,
+            "request"
+        );
+    }
+}
+
+/// A path as it may stand in a line.
+pub(super) fn path_of(uri: &hyper::Uri, with_query: bool) -> String {
+    let whole = match uri.path_and_query() {
+        Some(whole) if with_query => whole.as_str(),
+        _ => uri.path(),
+    };
+    whole.chars().take(PATH_OCTETS_MAX).collect()
+}
+
+pub(super) fn trace_of(headers: &HeaderMap) -> Option<String> {
+    let id = headers.get("traceparent")?.to_str().ok()?.split('-').nth(1)?;
+    (id.len() == 32 && id.bytes().all(|octet| octet.is_ascii_hexdigit())).then(|| id.to_owned())
+}
+
+/// Writes lines as JSON.
+pub(super) struct AccessFile {
+    place: AccessLog,
+    file: Option<File>,
+}
+
+impl AccessFile {
+    /// # Errors
+    /// When the file cannot be written to.
+    pub(super) fn open(place: AccessLog) -> io::Result<Self> {
+        let mut this = Self { place, file: None };
+        this.reopen()?;
+        Ok(this)
+    }
+}
+
+impl Sink for AccessFile {
+    type Item = Line;
+    const TASK: &'static str = "proxy-access-log";
+
+    fn write(&mut self, items: &[Line]) -> io::Result<()> {
+        let mut text = Vec::new();
+        for line in items {
+            serde_json::to_writer(&mut text, line)?;
+            text.push(b'\n');
+        }
+        match &mut self.file {
+            Some(file) => file.write_all(&text),
+            None => {
+                let mut out = io::stdout().lock();
+                out.write_all(&text)?;
+                out.flush()
+            }
+        }
+    }
+
+    fn reopen(&mut self) -> io::Result<()> {
+        if let AccessLog::File(path) = &self.place {
+            self.file = Some(super::har::private().append(true).create(true).open(path)?);
+        }
+        Ok(())
+    }
+}

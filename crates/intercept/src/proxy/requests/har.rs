@@ -1,0 +1,279 @@
+//! Recordings: HAR 1.2, a file for each hour, whole after each write.
+
+use std::collections::VecDeque;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::PathBuf;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use hyper::header::HeaderMap;
+use hyper::{Method, StatusCode, Version};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::inject::REDACTED;
+use super::spool::Sink;
+
+/// What a file ends with; the next entry is written over it.
+const TAIL: &str = "\n]}}\n";
+/// Begins the names of all files: those alone are ever removed.
+const NAMED: &str = "bulla-proxy-";
+/// Files have so many parts of all octets at most, so that removing the oldest leaves something.
+const PARTS: u64 = 8;
+/// Headers that are never recorded, beside those that are configured and those that a rule puts in.
+const HIDDEN: [&str; 4] = ["authorization", "cookie", "set-cookie", "proxy-authorization"];
+
+/// How recordings are kept.
+#[derive(Clone, Debug)]
+pub struct RecordOptions {
+    /// Where; made when it is missing.
+    pub folder: PathBuf,
+    /// Octets of a body, each way; what is over is left out.
+    pub body_octets_max: usize,
+    /// Octets of all files; the oldest are removed.
+    pub octets_max: u64,
+    /// Names of headers whose values are left out, beside those that always are.
+    pub redact_headers: Vec<String>,
+    /// The same of the query.
+    pub redact_query: Vec<String>,
+}
+
+/// A body as far as it was kept.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    pub(super) octets: u64,
+    pub(super) text: Vec<u8>,
+}
+
+/// A message and its answer.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    pub(super) began: Timestamp,
+    pub(super) wait_ms: f64,
+    pub(super) receive_ms: f64,
+    pub(super) method: Method,
+    pub(super) url: String,
+    pub(super) version: Version,
+    pub(super) request: HeaderMap,
+    pub(super) asked: Kept,
+    pub(super) status: Option<StatusCode>,
+    pub(super) response: HeaderMap,
+    pub(super) answered: Kept,
+    /// Why the answer's body is not there, if it is not.
+    pub(super) without: Option<&'static str>,
+    pub(super) rules: Vec<std::sync::Arc<str>>,
+}
+
+/// Writes entries.
+pub(super) struct HarFolder {
+    options: RecordOptions,
+    current: Option<Current>,
+    /// Files that are done, the oldest first.
+    done: VecDeque<(PathBuf, u64)>,
+}
+
+struct Current {
+    path: PathBuf,
+    file: File,
+    octets: u64,
+    is_empty: bool,
+    hour: i64,
+}
+
+/// For files and folders that are their owner's alone.
+pub(super) fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.mode(0o600);
+    options
+}
+
+impl HarFolder {
+    pub(super) fn new(options: RecordOptions) -> Self {
+        Self { options, current: None, done: VecDeque::new() }
+    }
+
+    fn file(&mut self, hour: i64) -> io::Result<&mut Current> {
+        let most = self.options.octets_max / PARTS;
+        // What began in the hour before and ended in this one stays here.
+        let hour = self.current.as_ref().map_or(hour, |current| current.hour.max(hour));
+        if self.current.as_ref().is_some_and(|current| current.hour != hour || current.octets >= most) {
+            self.finish();
+        }
+        if self.current.is_none() {
+            self.current = Some(self.begin(hour)?);
+        }
+        self.current.as_mut().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn finish(&mut self) {
+        if let Some(current) = self.current.take() {
+            self.done.push_back((current.path, current.octets));
+        }
+    }
+
+    fn begin(&mut self, hour: i64) -> io::Result<Current> {
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.options.folder)?;
+        self.look()?;
+        let stamp =
+            Timestamp::from_second(hour * 3_600).unwrap_or_default().strftime("%Y%m%dT%HZ").to_string();
+        let head = json!({ "name": "bulla", "version": env!("CARGO_PKG_VERSION") });
+        let head = format!("{{\"log\":{{\"version\":\"1.2\",\"creator\":{head},\"entries\":[{TAIL}");
+        for number in 0..100_000 {
+            let path = self.options.folder.join(format!("{NAMED}{stamp}-{number:05}.har"));
+            match private().write(true).create_new(true).open(&path) {
+                Ok(file) => {
+                    file.write_all_at(head.as_bytes(), 0)?;
+                    return Ok(Current { path, file, octets: head.len() as u64, is_empty: true, hour });
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(io::ErrorKind::AlreadyExists.into())
+    }
+
+    /// What is there, of earlier processes too.
+    fn look(&mut self) -> io::Result<()> {
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir(&self.options.folder)? {
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.starts_with(NAMED) && name.ends_with(".har") {
+                found.push((entry.path(), entry.metadata()?.len()));
+            }
+        }
+        found.sort();
+        self.done = found.into();
+        Ok(())
+    }
+
+    /// The oldest go until all fit.
+    fn make_room(&mut self) -> io::Result<()> {
+        let current = self.current.as_ref().map_or(0, |current| current.octets);
+        let mut all = current + self.done.iter().map(|(_, octets)| octets).sum::<u64>();
+        while all > self.options.octets_max
+            && let Some((path, octets)) = self.done.pop_front()
+        {
+            match std::fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => all -= octets,
+            }
+        }
+        Ok(())
+    }
+
+    fn headers(&self, headers: &HeaderMap) -> Value {
+        let hidden = |name: &str| {
+            HIDDEN.contains(&name)
+                || self.options.redact_headers.iter().any(|one| one.eq_ignore_ascii_case(name))
+        };
+        let all = headers.iter().map(|(name, value)| {
+            let text = String::from_utf8_lossy(value.as_bytes());
+            let value = match name.as_str() {
+                name if value.is_sensitive() || hidden(name) => REDACTED.to_owned(),
+                "location" | "content-location" | "referer" => self.url(&text).0,
+                _ => text.into_owned(),
+            };
+            json!({ "name": name.as_str(), "value": value })
+        });
+        all.collect()
+    }
+
+    /// The URL and its query, with what is to be left out left out.
+    fn url(&self, url: &str) -> (String, Value) {
+        let Some((before, query)) = url.split_once('?') else { return (url.to_owned(), json!([])) };
+        let mut all = Vec::new();
+        let pairs: Vec<String> = query
+            .split('&')
+            .map(|pair| {
+                let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+                let hidden = self.options.redact_query.iter().any(|one| one.eq_ignore_ascii_case(name));
+                let value = if hidden { REDACTED } else { value };
+                all.push(json!({ "name": name, "value": value }));
+                if pair.contains('=') { format!("{name}={value}") } else { name.to_owned() }
+            })
+            .collect();
+        (format!("{before}?{}", pairs.join("&")), Value::Array(all))
+    }
+
+    fn entry(&self, exchange: &Exchange) -> Value {
+        let version = format!("{:?}", exchange.version);
+        let (url, query) = self.url(&exchange.url);
+        let mut request = json!({
+            "method": exchange.method.as_str(), "url": url, "httpVersion": version, "cookies": [],
+            "headers": self.headers(&exchange.request), "queryString": query,
+            "headersSize": -1, "bodySize": exchange.asked.octets,
+        });
+        if exchange.asked.octets > 0 {
+            let mut post = body(&exchange.asked, &exchange.request);
+            post["params"] = json!([]);
+            request["postData"] = post;
+        }
+        let mut content = body(&exchange.answered, &exchange.response);
+        content["size"] = json!(exchange.answered.octets);
+        if let Some(why) = exchange.without {
+            content["comment"] = json!(why);
+        }
+        let status = exchange.status.map_or(0, |status| status.as_u16());
+        let location = exchange.response.get("location").and_then(|to| to.to_str().ok()).unwrap_or_default();
+        json!({
+            "startedDateTime": exchange.began.to_string(),
+            "time": exchange.wait_ms + exchange.receive_ms,
+            "request": request,
+            "response": {
+                "status": status,
+                "statusText": exchange.status.and_then(|status| status.canonical_reason()).unwrap_or_default(),
+                "httpVersion": version, "cookies": [], "headers": self.headers(&exchange.response),
+                "content": content, "redirectURL": self.url(location).0, "headersSize": -1,
+                "bodySize": exchange.answered.octets,
+            },
+            "cache": {},
+            "timings": { "send": 0, "wait": exchange.wait_ms, "receive": exchange.receive_ms },
+            "_rules": exchange.rules,
+        })
+    }
+}
+
+/// A body's type and text; what was over the limit is said.
+fn body(kept: &Kept, headers: &HeaderMap) -> Value {
+    let kind = headers.get("content-type").and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let mut body = json!({ "mimeType": kind });
+    match std::str::from_utf8(&kept.text) {
+        Ok(text) => body["text"] = json!(text),
+        Err(_) => {
+            body["text"] = json!(STANDARD.encode(&kept.text));
+            body["encoding"] = json!("base64");
+        }
+    }
+    if (kept.text.len() as u64) < kept.octets {
+        body["comment"] = json!(format!("the first {} of {} octets", kept.text.len(), kept.octets));
+    }
+    body
+}
+
+impl Sink for HarFolder {
+    type Item = super::sight::Recorded;
+    const TASK: &'static str = "proxy-recorder";
+
+    fn write(&mut self, items: &[Self::Item]) -> io::Result<()> {
+        for item in items {
+            let entry = self.entry(&item.exchange).to_string();
+            let current = self.file(item.exchange.began.as_second().div_euclid(3_600))?;
+            let before = if current.is_empty { "\n" } else { ",\n" };
+            let at = current.octets - TAIL.len() as u64;
+            let text = format!("{before}{entry}{TAIL}");
+            current.file.write_all_at(text.as_bytes(), at)?;
+            current.octets = at + text.len() as u64;
+            current.is_empty = false;
+            self.make_room()?;
+        }
+        Ok(())
+    }
+
+    fn reopen(&mut self) -> io::Result<()> {
+        self.finish();
+        Ok(())
+    }
+}

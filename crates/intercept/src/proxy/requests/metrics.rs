@@ -1,0 +1,72 @@
+//! What is counted of rules, injected credentials, recordings and the access log.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct OutcomeLabel {
+    outcome: &'static str,
+}
+
+/// Figures of requests' rules. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct RequestMetrics {
+    reloads: Family<OutcomeLabel, Counter>,
+    outdated: Gauge,
+    injected: Family<OutcomeLabel, Counter>,
+    answered: Counter,
+    pub(super) recorded: Counter,
+    pub(super) recordings_dropped: Counter,
+    pub(super) lines_dropped: Counter,
+}
+
+impl RequestMetrics {
+    /// `registry` has the prefix already.
+    pub(in crate::proxy) fn register(&self, registry: &mut Registry) {
+        registry.register("rule_reloads", "Rules read again, by outcome", self.reloads.clone());
+        registry.register(
+            "rules_outdated",
+            "1 while the configuration has rules that cannot be used and the ones before count",
+            self.outdated.clone(),
+        );
+        registry.register(
+            "credentials_injected",
+            "Credentials put into requests, by outcome",
+            self.injected.clone(),
+        );
+        registry.register(
+            "rule_answers",
+            "Requests that a rule blocked or redirected",
+            self.answered.clone(),
+        );
+        registry.register("recordings", "Requests recorded", self.recorded.clone());
+        registry.register(
+            "recordings_dropped",
+            "Recordings for which there was no room, or that could not be written",
+            self.recordings_dropped.clone(),
+        );
+        registry.register(
+            "access_lines_dropped",
+            "Lines of the access log for which there was no room, or that could not be written",
+            self.lines_dropped.clone(),
+        );
+    }
+
+    /// Rules were read again; when they could not be used, those before go on.
+    pub fn reloaded(&self, used: bool) {
+        let outcome = if used { "done" } else { "failed" };
+        self.reloads.get_or_create(&OutcomeLabel { outcome }).inc();
+        self.outdated.set(i64::from(!used));
+    }
+
+    pub(super) fn injected(&self, outcome: &'static str) {
+        self.injected.get_or_create(&OutcomeLabel { outcome }).inc();
+    }
+
+    pub(in crate::proxy) fn answered(&self) {
+        self.answered.inc();
+    }
+}

@@ -1,0 +1,287 @@
+//! One request as it is seen: what is counted and kept of it while it passes, and told when it has.
+
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::{HeaderMap, Request, StatusCode};
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::Requests;
+use super::access::{Line, path_of, trace_of};
+use super::har::{Exchange, Kept};
+
+/// Counts octets of one direction, and keeps the first of them where that is asked for.
+#[derive(Debug, Default)]
+pub(in crate::proxy) struct Tee {
+    octets: AtomicU64,
+    text: Mutex<Vec<u8>>,
+    /// Octets that are kept at most.
+    most: AtomicU64,
+}
+
+impl Tee {
+    pub(in crate::proxy) fn count(&self, octets: usize) {
+        self.octets.fetch_add(octets as u64, Relaxed);
+    }
+
+    fn pass(&self, data: &[u8]) {
+        self.count(data.len());
+        let most = self.most.load(Relaxed) as usize;
+        if most > 0 {
+            let mut text = self.text.lock();
+            let room = most.saturating_sub(text.len()).min(data.len());
+            text.extend_from_slice(&data[..room]);
+        }
+    }
+
+    fn take(&self) -> Kept {
+        Kept { octets: self.octets.load(Relaxed), text: std::mem::take(&mut *self.text.lock()) }
+    }
+}
+
+/// A recording that is under way.
+struct Recording {
+    exchange: Exchange,
+    place: OwnedSemaphorePermit,
+}
+
+/// One that is to be written; its place is free again once it is.
+pub(super) struct Recorded {
+    pub(super) exchange: Box<Exchange>,
+    _place: OwnedSemaphorePermit,
+}
+
+/// A request under way; told when it is dropped.
+pub(in crate::proxy) struct Sight {
+    requests: Requests,
+    line: Line,
+    began: Instant,
+    answered: Option<Instant>,
+    up: Arc<Tee>,
+    down: Arc<Tee>,
+    recording: Option<Box<Recording>>,
+}
+
+impl Sight {
+    pub(super) fn new(requests: &Requests, client: IpAddr, method: String, host: String) -> Self {
+        let line = Line {
+            time: Timestamp::now(),
+            client: client.to_canonical(),
+            method,
+            host,
+            path: String::new(),
+            status: None,
+            octets_up: 0,
+            octets_down: 0,
+            duration_ms: 0.0,
+            upstream: None,
+            rules: Vec::new(),
+            trace_id: None,
+        };
+        let (up, down) = (Arc::default(), Arc::default());
+        Self {
+            requests: requests.clone(),
+            line,
+            began: Instant::now(),
+            answered: None,
+            up,
+            down,
+            recording: None,
+        }
+    }
+
+    pub(super) fn of<B>(requests: &Requests, request: &Request<B>, client: IpAddr) -> Self {
+        let named = request.uri().authority().map(|authority| authority.as_str());
+        let host = named.or_else(|| request.headers().get("host")?.to_str().ok()).unwrap_or_default();
+        let host = host.chars().take(300).collect();
+        let mut sight = Self::new(requests, client, request.method().as_str().to_owned(), host);
+        sight.line.path = path_of(request.uri(), requests.0.with_query);
+        sight.line.trace_id = trace_of(request.headers());
+        sight
+    }
+
+    pub(in crate::proxy) fn rules(&mut self, rules: Vec<Arc<str>>) {
+        self.line.rules = rules;
+    }
+
+    /// Keeps what goes by from now on, if there is a place.
+    pub(in crate::proxy) fn record<B>(&mut self, request: &Request<B>, url: String) {
+        let Some((place, most)) = self.requests.place_to_record() else { return };
+        self.up.most.store(most as u64, Relaxed);
+        self.down.most.store(most as u64, Relaxed);
+        let exchange = Exchange {
+            began: self.line.time,
+            wait_ms: 0.0,
+            receive_ms: 0.0,
+            method: request.method().clone(),
+            url,
+            version: request.version(),
+            request: request.headers().clone(),
+            asked: Kept::default(),
+            status: None,
+            response: HeaderMap::new(),
+            answered: Kept::default(),
+            without: None,
+            rules: self.line.rules.clone(),
+        };
+        self.recording = Some(Box::new(Recording { exchange, place }));
+    }
+
+    /// A header was put in that nobody is to see; of the answer's body nobody can say that it is not in there.
+    pub(in crate::proxy) fn hide(&mut self, header: &hyper::header::HeaderName) {
+        self.down.most.store(0, Relaxed);
+        if let Some(recording) = &mut self.recording {
+            let redacted = hyper::header::HeaderValue::from_static(super::inject::REDACTED);
+            recording.exchange.request.insert(header.clone(), redacted);
+            recording.exchange.without = Some("not kept: a credential was put into the request");
+        }
+    }
+
+    pub(in crate::proxy) fn forget_recording(&mut self) {
+        self.recording = None;
+    }
+
+    /// Where the request's body is counted.
+    pub(in crate::proxy) fn up(&self) -> Arc<Tee> {
+        Arc::clone(&self.up)
+    }
+
+    /// Where the answer's is.
+    pub(in crate::proxy) fn down(&self) -> Arc<Tee> {
+        Arc::clone(&self.down)
+    }
+
+    pub(in crate::proxy) fn upstream(&mut self, kept: bool) {
+        self.line.upstream = Some(if kept { "kept" } else { "new" });
+    }
+
+    /// The head of the answer, as the client gets it.
+    pub(in crate::proxy) fn answered(&mut self, status: StatusCode, headers: &HeaderMap) {
+        self.line.status = Some(status.as_u16());
+        self.answered = Some(Instant::now());
+        if let Some(recording) = &mut self.recording {
+            recording.exchange.status = Some(status);
+            recording.exchange.response = headers.clone();
+        }
+    }
+
+    /// Octets of the answer's body.
+    pub(in crate::proxy) fn passed(&self, data: &[u8]) {
+        self.down.pass(data);
+    }
+}
+
+impl Drop for Sight {
+    fn drop(&mut self) {
+        let ms = |from: Instant, to: Instant| to.saturating_duration_since(from).as_secs_f64() * 1_000.0;
+        let now = Instant::now();
+        self.line.duration_ms = (ms(self.began, now) * 1_000.0).round() / 1_000.0;
+        self.line.octets_up = self.up.octets.load(Relaxed);
+        self.line.octets_down = self.down.octets.load(Relaxed);
+        if let Some(recording) = self.recording.take() {
+            let Recording { mut exchange, place } = *recording;
+            let answered = self.answered.unwrap_or(now);
+            (exchange.wait_ms, exchange.receive_ms) = (ms(self.began, answered), ms(answered, now));
+            (exchange.asked, exchange.answered) = (self.up.take(), self.down.take());
+            self.requests.recorded(Recorded { exchange: Box::new(exchange), _place: place });
+        }
+        self.requests.tell(&self.line);
+    }
+}
+
+/// A request's body on its way to the upstream.
+pub(in crate::proxy) struct RequestBody {
+    body: Incoming,
+    tee: Option<Arc<Tee>>,
+}
+
+impl RequestBody {
+    pub(in crate::proxy) fn new(body: Incoming, tee: Option<Arc<Tee>>) -> Self {
+        Self { body, tee }
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        if let (Some(tee), Poll::Ready(Some(Ok(frame)))) = (&self.tee, &polled)
+            && let Some(data) = frame.data_ref()
+        {
+            tee.pass(data);
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// A client's side of a tunnel, counted.
+pub(in crate::proxy) struct Counted<S> {
+    stream: S,
+    up: Option<Arc<Tee>>,
+    down: Option<Arc<Tee>>,
+}
+
+impl<S> Counted<S> {
+    pub(in crate::proxy) fn new(stream: S, sight: Option<&Sight>) -> Self {
+        Self { stream, up: sight.map(Sight::up), down: sight.map(Sight::down) }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        if let Some(up) = &self.up {
+            up.count(buffer.filled().len().saturating_sub(before));
+        }
+        polled
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        octets: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        let polled = Pin::new(&mut self.stream).poll_write(cx, octets);
+        if let (Some(down), Poll::Ready(Ok(count))) = (&self.down, &polled) {
+            down.count(*count);
+        }
+        polled
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,316 @@
+//! Rules on requests: what they do, whom a credential goes to, and what is left behind.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use intercept::proxy::requests::{
+    AccessLog, Fetching, InjectText, NoSecret, RecordOptions, RequestRules, RewriteText, RuleText, Secrets,
+};
+use intercept::proxy::{Options, Rules};
+use keys::Secret;
+use parking_lot::Mutex;
+use tokio::io::AsyncWriteExt;
+
+use crate::world::{Client, PATIENCE, Upstream, World, ask, head};
+
+const CANARY: &str = "canary-4711-injected";
+
+/// A store that has one credential, or is away.
+#[derive(Debug, Default)]
+struct Store {
+    value: Mutex<Option<String>>,
+    asked: AtomicUsize,
+}
+
+impl Store {
+    fn with(value: &str) -> Arc<Self> {
+        Arc::new(Self { value: Mutex::new(Some(value.to_owned())), ..Self::default() })
+    }
+}
+
+impl Secrets for Store {
+    fn fetch<'a>(&'a self, path: &'a str, _: &'a [Vec<String>]) -> Fetching<'a> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        let value = self.value.lock().clone().map(Secret::new);
+        Box::pin(async move {
+            assert_eq!(path, "/team/api");
+            value.map(|value| vec![value]).ok_or(NoSecret::Away("it is a test".to_owned()))
+        })
+    }
+
+    fn doubt(&self, _: &str) {}
+}
+
+fn list(all: &[&str]) -> Vec<String> {
+    all.iter().map(ToString::to_string).collect()
+}
+
+fn rule(path: &str) -> RuleText {
+    RuleText { path: list(&[path]), ..RuleText::default() }
+}
+
+fn inject(host: &str) -> RuleText {
+    let inject = InjectText { credential: Some("/team/api".to_owned()), ..InjectText::default() };
+    RuleText { host: list(&[host]), inject: Some(inject), ..RuleText::default() }
+}
+
+async fn world(upstream: &Upstream, rules: &[RuleText], change: impl FnOnce(&mut Options)) -> World {
+    let rules = RequestRules::compile(rules).unwrap();
+    World::new(&upstream.root, |options| {
+        options.requests.rules = rules;
+        change(options);
+    })
+    .await
+}
+
+/// Asks for a path behind a connection of its own.
+async fn get(world: &World, target: &str, name: &str, path: &str, more: &str) -> String {
+    let client = Client::of(&world.root, "http/1.1");
+    let mut stream = world.tls(&client, target, name).await.unwrap();
+    ask(&mut stream, &format!("GET {path} HTTP/1.1\r\nHost: {name}\r\n{more}\r\n")).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rules_block_redirect_rewrite_and_change_headers() {
+    let upstream = Upstream::for_all().await;
+    let of = |name: &str, value: &str| [(name.to_owned(), value.to_owned())].into();
+    let port = upstream.address.port();
+    let rules = [
+        RuleText { block: Some(451), page: Some("<p>not here".into()), ..rule("/admin*") },
+        RuleText {
+            redirect: Some("https://b.example/x".into()),
+            redirect_status: Some(308),
+            ..rule("/moved")
+        },
+        RuleText {
+            set_request_headers: of("X-Team", "ours"),
+            remove_request_headers: list(&["X-Gone"]),
+            set_response_headers: of("X-Seen", "by us"),
+            rewrite: Some(RewriteText { path: Some("/old/".into()), to: Some("/new/".into()), host: None }),
+            ..rule("/old/*")
+        },
+        RuleText { remove_response_headers: list(&["X-Seen"]), ..rule("/old/gone") },
+        RuleText { response_type: list(&["text/*"]), block: Some(403), ..rule("/*") },
+        RuleText {
+            rewrite: Some(RewriteText { host: Some(format!("localhost:{port}")), ..RewriteText::default() }),
+            host: list(&["*.a.example"]),
+            delay_ms: Some(1),
+            ..RuleText::default()
+        },
+    ];
+    let world = world(&upstream, &rules, |_| {}).await;
+    let target = format!("127.0.0.1:{port}");
+    for spelling in ["/admin", "/%61dmin/x", "/x/../admin"] {
+        let said = get(&world, &target, "b.example", spelling, "").await;
+        assert!(said.starts_with("HTTP/1.1 451") && said.contains("<p>not here"), "{spelling}: {said}");
+        assert!(said.contains("content-type: text/html"), "{said}");
+    }
+    let said = get(&world, &target, "b.example", "/moved", "").await;
+    assert!(said.starts_with("HTTP/1.1 308") && said.contains("location: https://b.example/x"), "{said}");
+    let more = "X-Team: theirs\r\nX-Gone: 1\r\nX-Team: twice\r\n";
+    let said = get(&world, &target, "b.example", "/old/y?q=1", more).await;
+    assert!(said.contains("GET /new/y?q=1 HTTP/1.1\n") && said.contains("x-team: ours\n"), "{said}");
+    assert!(!said.contains("theirs") && !said.contains("twice") && !said.contains("x-gone"), "{said}");
+    assert!(said.contains("x-seen: by us\r\n"), "{said}");
+    let said = get(&world, &target, "b.example", "/old/gone", "").await;
+    assert!(said.contains("GET /new/gone HTTP/1.1\n") && !said.contains("x-seen"), "{said}");
+    // Another host: whom the request names and whom the upstream is held against.
+    let said = get(&world, "127.0.0.1:1", "x.a.example", "/", "").await;
+    assert!(said.contains(&format!("host: localhost:{port}\n")), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_credential_goes_to_the_host_of_its_rule_and_to_nobody_else() {
+    let upstream = Upstream::for_all().await;
+    let store = Store::with(CANARY);
+    let secrets: Arc<dyn Secrets> = Arc::<Store>::clone(&store);
+    let world = world(&upstream, &[inject("api.example")], |options| {
+        options.requests.secrets = Some(secrets);
+    })
+    .await;
+    let target = format!("127.0.0.1:{}", upstream.address.port());
+    let said = get(&world, &target, "api.example", "/", "Authorization: mine\r\n").await;
+    assert!(said.contains(&format!("authorization: Bearer {CANARY}\n")) && !said.contains("mine"), "{said}");
+    assert!(!get(&world, &target, "other.example", "/", "").await.contains("canary"));
+    // Whoever has a certificate for another name is not to be told, though the request names the host.
+    let client = Client::of(&world.root, "http/1.1");
+    let mut stream = world.tls(&client, &target, "evil.example").await.unwrap();
+    let said = ask(&mut stream, "GET / HTTP/1.1\r\nHost: api.example\r\n\r\n").await;
+    assert!(said.starts_with("HTTP/1.1 421") && !said.contains("canary"), "{said}");
+    // Nor does it go in the clear, nor is it asked to be shown.
+    let mut stream = world.tcp().await;
+    let said = ask(&mut stream, "GET http://api.example/ HTTP/1.1\r\nHost: api.example\r\n\r\n").await;
+    assert!(said.starts_with("HTTP/1.1 403") && said.contains("plain HTTP"), "{said}");
+    let mut stream = world.tls(&client, &target, "api.example").await.unwrap();
+    let said = ask(&mut stream, "TRACE / HTTP/1.1\r\nHost: api.example\r\n\r\n").await;
+    assert!(said.starts_with("HTTP/1.1 405") && !said.contains("canary"), "{said}");
+    // Without it nothing is sent.
+    *store.value.lock() = None;
+    let made = upstream.made();
+    let said = get(&world, &target, "api.example", "/", "").await;
+    assert!(said.starts_with("HTTP/1.1 503") && said.contains("proxy-status: bulla; error="), "{said}");
+    assert!(!said.contains("/team/api"), "where it stands is nobody's business: {said}");
+    assert_eq!(upstream.made(), made);
+}
+
+/// Waits for a file to be as wanted.
+async fn until(path: &Path, wanted: impl Fn(&str) -> bool) -> String {
+    let began = std::time::Instant::now();
+    loop {
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        if wanted(&text) {
+            return text;
+        }
+        assert!(began.elapsed() < PATIENCE, "{}: {text}", path.display());
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+/// All that is recorded, once it is so many entries: of one hour, or of two when one ends meanwhile.
+async fn recorded(folder: &Path, count: usize) -> (String, Vec<serde_json::Value>) {
+    let began = std::time::Instant::now();
+    loop {
+        let mut files: Vec<_> =
+            std::fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap().path()).collect();
+        files.sort();
+        let text: Vec<String> = files.iter().map(|file| std::fs::read_to_string(file).unwrap()).collect();
+        let all: Vec<serde_json::Value> =
+            text.iter().filter_map(|text| serde_json::from_str(text).ok()).collect();
+        let entries: Vec<serde_json::Value> =
+            all.iter().flat_map(|one| one["log"]["entries"].as_array().unwrap().clone()).collect();
+        if entries.len() == count {
+            for one in &all {
+                let creator = &one["log"]["creator"]["name"];
+                assert_eq!((&one["log"]["version"], creator), (&"1.2".into(), &"bulla".into()));
+            }
+            return (text.concat(), entries);
+        }
+        assert!(began.elapsed() < PATIENCE, "{text:?}");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_are_recorded_as_har_and_told_in_lines_without_what_is_secret() {
+    let folder = tempfile::tempdir().unwrap();
+    let (har, log) = (folder.path().join("har"), folder.path().join("access.log"));
+    let upstream = Upstream::for_all().await;
+    let record = RecordOptions {
+        folder: har.clone(),
+        body_octets_max: 16,
+        octets_max: 1 << 20,
+        redact_headers: list(&["X-Mine"]),
+        redact_query: list(&["token"]),
+    };
+    let rules =
+        [RuleText { name: "seen".into(), record: true, ..RuleText::default() }, inject("api.example")];
+    let world = world(&upstream, &rules, |options| {
+        options.requests.secrets = Some(Store::with(CANARY));
+        options.requests.record = Some(record);
+        options.requests.access_log = Some(AccessLog::File(log.clone()));
+    })
+    .await;
+    let port = upstream.address.port();
+    let target = format!("127.0.0.1:{port}");
+    let client = Client::of(&world.root, "http/1.1");
+    let mut stream = world.tls(&client, &target, "b.example").await.unwrap();
+    let body = "0123456789abcdefghij";
+    let trace = "0af7651916cd43dd8448eb211c80319c";
+    let request = format!(
+        "POST /x?token=hidden-1&b=2 HTTP/1.1\r\nHost: b.example\r\nAuthorization: hidden-2\r\nCookie: hidden-3\r\nX-Mine: hidden-4\r\n\
+         Content-Type: text/plain\r\ntraceparent: 00-{trace}-b7ad6b7169203331-01\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let said = ask(&mut stream, &request).await;
+    assert!(said.contains("hidden-4"), "the server has it all: {said}");
+    ask(&mut stream, "GET /again HTTP/1.1\r\nHost: b.example\r\n\r\n").await;
+    get(&world, &target, "api.example", "/secret", "").await;
+    let text = until(&log, |text| text.lines().count() == 3).await;
+    let lines: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let first = &lines[0];
+    assert_eq!(
+        (&first["method"], &first["host"], &first["path"]),
+        (&"POST".into(), &"b.example".into(), &"/x".into())
+    );
+    assert_eq!((&first["status"], &first["octets_up"]), (&200.into(), &20.into()));
+    assert_eq!((&first["upstream"], &first["rules"]), (&"new".into(), &serde_json::json!(["seen"])));
+    assert_eq!((&first["trace_id"], &first["client"]), (&trace.into(), &"127.0.0.1".into()));
+    assert_eq!(lines[1]["upstream"], "kept");
+    assert!(first["octets_down"].as_u64() > Some(20), "{first}");
+    let (recorded, entries) = recorded(&har, 3).await;
+    for entry in &entries {
+        for key in ["startedDateTime", "time", "request", "response", "cache", "timings"] {
+            assert!(!entry[key].is_null(), "{key}: {entry}");
+        }
+    }
+    let entry = &entries[0];
+    assert_eq!(entry["request"]["url"], "https://b.example/x?token=[redacted]&b=2");
+    assert_eq!(entry["request"]["queryString"][1], serde_json::json!({ "name": "b", "value": "2" }));
+    assert_eq!(entry["request"]["postData"]["text"], "0123456789abcdef");
+    assert_eq!((&entry["request"]["bodySize"], &entry["response"]["status"]), (&20.into(), &200.into()));
+    assert_eq!(entry["response"]["content"]["text"].as_str().unwrap().len(), 16);
+    assert!(
+        entries[2]["response"]["content"]["comment"].as_str().unwrap().contains("credential"),
+        "{}",
+        entries[2]
+    );
+    assert!(entries[2]["request"]["headers"].to_string().contains("[redacted]"), "{}", entries[2]);
+    for (what, text) in [("the log", &text), ("the recording", &recorded)] {
+        assert!(!text.contains("hidden") && !text.contains("canary"), "{what}: {text}");
+    }
+    // A file that was moved away is opened anew.
+    std::fs::rename(&log, folder.path().join("old.log")).unwrap();
+    world.running.reopen();
+    until(&log, |_| log.exists()).await;
+    ask(&mut stream, "GET /third HTTP/1.1\r\nHost: b.example\r\n\r\n").await;
+    until(&log, |text| text.contains("/third")).await;
+    // A CONNECT that is refused, from now on.
+    let mut names = Rules::new(intercept::proxy::Action::Intercept);
+    names.add(&list(&["no.example"]), intercept::proxy::Action::Reject).unwrap();
+    world.running.change_rules(names, RequestRules::default(), None);
+    let (said, _) = world.connect("no.example:443").await;
+    assert!(said.starts_with("HTTP/1.1 403"), "{said}");
+    let text = until(&log, |text| text.contains("no.example:443")).await;
+    assert!(text.contains("\"method\":\"CONNECT\"") && text.contains("\"status\":403"), "{text}");
+    // At the stop all of it is written.
+    stream.write_all(b"GET /last HTTP/1.1\r\nHost: b.example\r\nConnection: close\r\n\r\n").await.unwrap();
+    head(&mut stream).await;
+    drop(stream);
+    assert!(world.running.stop(PATIENCE).await);
+    assert!(std::fs::read_to_string(&log).unwrap().contains("/last"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn other_rules_count_from_the_next_request_on_and_none_fails() {
+    let upstream = Upstream::for_all().await;
+    let of = |value: &str| {
+        let set = [("X-Rule".to_owned(), value.to_owned())].into();
+        RequestRules::compile(&[RuleText { set_request_headers: set, ..RuleText::default() }]).unwrap()
+    };
+    let world = Arc::new(World::new(&upstream.root, |options| options.requests.rules = of("0")).await);
+    let target = format!("127.0.0.1:{}", upstream.address.port());
+    let client = Client::of(&world.root, "http/1.1");
+    let mut askers = Vec::new();
+    for _ in 0..8 {
+        let mut stream = world.tls(&client, &target, "b.example").await.unwrap();
+        askers.push(tokio::spawn(async move {
+            for _ in 0..100 {
+                let said = ask(&mut stream, "GET / HTTP/1.1\r\nHost: b.example\r\n\r\n").await;
+                assert!(said.starts_with("HTTP/1.1 200") && said.contains("x-rule: "), "{said}");
+            }
+            stream
+        }));
+    }
+    for time in 0..50 {
+        world.running.change_rules(Rules::default(), of(&time.to_string()), None);
+        tokio::task::yield_now().await;
+    }
+    world.running.change_rules(Rules::default(), of("last"), None);
+    for asker in askers {
+        let mut stream = asker.await.unwrap();
+        let said = ask(&mut stream, "GET / HTTP/1.1\r\nHost: b.example\r\n\r\n").await;
+        assert!(said.contains("x-rule: last\n"), "a connection that was there: {said}");
+    }
+}
