@@ -1,5 +1,7 @@
 //! The authority of the proxy's leaves: files of the operator's, or one made in the data folder.
 
+use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,6 +17,8 @@ use crate::serve_command::{files, master_keys};
 /// In the data folder.
 const CERTIFICATE: &str = "proxy-ca.pem";
 const KEY: &str = "proxy-ca.key";
+/// Of whom the two above are made by.
+const LOCK: &str = "proxy-ca.lock";
 
 /// An authority, and where its certificate is.
 pub(crate) struct Made {
@@ -100,6 +104,8 @@ fn is_in_force(authority: &Authority, file: &Path) -> Outcome<()> {
 
 fn in_data_folder() -> Outcome<(PathBuf, PathBuf)> {
     let folder = files::folder()?;
+    // One start at a time: two that find nothing would each make an authority, and mix their files.
+    let _alone = alone(&folder.join(LOCK))?;
     let (certificate, key) = (folder.join(CERTIFICATE), folder.join(KEY));
     let is_there = |path: &Path| path.try_exists().unwrap_or(true);
     match (is_there(&certificate), is_there(&key)) {
@@ -115,6 +121,15 @@ fn in_data_folder() -> Outcome<(PathBuf, PathBuf)> {
         }
     }
     Ok((certificate, key))
+}
+
+/// Held until it is dropped, or the process ends.
+fn alone(path: &Path) -> Outcome<File> {
+    let file = File::options().create(true).append(true).mode(0o600).open(path);
+    file.and_then(|file| file.lock().map(|()| file)).map_err(|error| {
+        Problem::new(Exit::Machine, format_args!("{}: {error}", path.display()))
+            .hint("check the data folder's permissions, or name another: BULLA_DATA")
+    })
 }
 
 fn make(certificate: &Path, key: &Path, has_key: bool) -> Outcome<()> {

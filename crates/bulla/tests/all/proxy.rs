@@ -157,6 +157,19 @@ fn curl_is_looked_into_below_an_authority_that_stays() {
     assert_eq!(refused.status.code(), Some(60), "{}", describe(&refused));
 }
 
+/// Each finds no authority and would make one: all have to come to have the same.
+#[test]
+fn proxies_that_start_for_the_first_time_at_once_have_one_authority() {
+    let world = World::new();
+    let proxies: Vec<Proxy> = std::thread::scope(|scope| {
+        let starts: Vec<_> = (0..4).map(|_| scope.spawn(|| world.proxy(&[]))).collect();
+        starts.into_iter().map(|start| start.join().unwrap()).collect()
+    });
+    for proxy in &proxies {
+        assert!(world.curl(proxy, &[]).status.success());
+    }
+}
+
 #[test]
 fn names_are_passed_on_or_refused_and_signals_end_it() {
     let world = World::new();
