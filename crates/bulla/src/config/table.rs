@@ -419,6 +419,18 @@ pub(super) const KEYS: &[(&str, Kind, &str)] = &[
     ("proxy.idle_s", Kind::Number, "a body or a tunnel on which nothing came is cut off after so long"),
     ("proxy.stop_s", Kind::Number, "how long connections may go on at the stop"),
     (
+        "proxy.auto_tunnel",
+        Kind::Truth,
+        "names whose leaf a client refuses are passed on to it the next time: it may so pass unseen",
+    ),
+    ("proxy.auto_tunnel_s", Kind::Number, "how long that is remembered"),
+    (
+        "proxy.upstreams",
+        Kind::Toml,
+        "what differs by name: [{ names = [\"a.example\"], ca_files, verify, client_certificate_file, client_key_file, parent, parent_credentials_file }]",
+    ),
+    ("proxy.rules", Kind::Toml, "rules on requests, [[proxy.rules]]: see docs/proxy.md"),
+    (
         "proxy.store.backend",
         Kind::Text,
         "what keeps leaves behind memory: memory (nothing), disk or database",
@@ -433,17 +445,6 @@ pub(super) const KEYS: &[(&str, Kind, &str)] = &[
     ("proxy.store.when_away", Kind::Text, "for new names while it is away: mint or refuse"),
     ("proxy.store.timeout_ms", Kind::Number, "for one trip to it"),
     ("proxy.store.leaves_max", Kind::Number, "leaves it keeps; beyond, the oldest go"),
-    (
-        "proxy.auto_tunnel",
-        Kind::Truth,
-        "names whose leaf a client refuses are passed on to it the next time: it may so pass unseen",
-    ),
-    ("proxy.auto_tunnel_s", Kind::Number, "how long that is remembered"),
-    (
-        "proxy.upstreams",
-        Kind::Toml,
-        "what differs by name: [{ names = [\"a.example\"], ca_files, verify, client_certificate_file, client_key_file, parent, parent_credentials_file }]",
-    ),
     (
         "proxy.parent.url",
         Kind::Text,
@@ -507,7 +508,6 @@ pub(super) const KEYS: &[(&str, Kind, &str)] = &[
     ("proxy.minting.connections_max", Kind::Number, "connections of who asks at once; more are closed"),
     ("proxy.minting.streams_max", Kind::Number, "streams of secret discovery at once; more are refused"),
     ("proxy.minting.names_per_stream_max", Kind::Number, "names of one such stream; more end it"),
-    ("proxy.rules", Kind::Toml, "rules on requests, [[proxy.rules]]: see docs/proxy.md"),
     (
         "proxy.requests.access_log_file",
         Kind::Text,
