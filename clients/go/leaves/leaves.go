@@ -21,6 +21,8 @@ const (
 	answerMax = 64 << 10
 	// again is how long a failure, or a certificate made in its place, stands for all who ask.
 	again = time.Second
+	// atOnce bounds the questions under way; more wait for their turn, within the time each has.
+	atOnce = 64
 	// renewParts: a certificate is asked for anew when one part in so many of its life is left.
 	renewParts = 3
 )
@@ -60,6 +62,8 @@ type Store struct {
 	// Of *entry, what was asked for last first.
 	order  *list.List
 	flying map[string]*flight
+	// A place for each question.
+	places chan struct{}
 }
 
 // entry is what stands for a host.
@@ -75,6 +79,8 @@ type flight struct {
 	done        chan struct{}
 	certificate *tls.Certificate
 	err         error
+	// made here, in place of one of the proxy's.
+	local bool
 }
 
 // New asks at address, which is like http://127.0.0.1:2410/certificate.
@@ -97,6 +103,7 @@ func New(address string, options Options) (*Store, error) {
 	}
 	return &Store{
 		url: *parsed, options: options, held: map[string]*list.Element{}, order: list.New(), flying: map[string]*flight{},
+		places: make(chan struct{}, atOnce),
 	}, nil
 }
 
@@ -144,6 +151,7 @@ func (s *Store) begin(hostname string, gen func() (*tls.Certificate, error)) *fl
 		defer s.end(hostname, flying)
 		certificate, err := s.ask(hostname)
 		if err != nil && !errors.Is(err, ErrNone) && s.options.Fallback == WhenAway && gen != nil {
+			flying.local = true
 			certificate, err = gen()
 			if err == nil && certificate == nil {
 				err = errors.New("leaves: the certificate made here is none")
@@ -162,7 +170,7 @@ func (s *Store) end(hostname string, flying *flight) {
 	delete(s.flying, hostname)
 	defer close(flying.done)
 	kept := &entry{host: hostname, certificate: flying.certificate, err: flying.err, ends: now.Add(again)}
-	if flying.err == nil && flying.certificate.Leaf != nil {
+	if flying.err == nil && !flying.local && flying.certificate.Leaf != nil {
 		left := flying.certificate.Leaf.NotAfter.Sub(now)
 		kept.ends, kept.renew = now.Add(left), now.Add(left-left/renewParts)
 	}
@@ -189,6 +197,12 @@ func (s *Store) drop(element *list.Element) {
 func (s *Store) ask(hostname string) (*tls.Certificate, error) {
 	asked, cancel := context.WithTimeout(context.Background(), s.options.Within)
 	defer cancel()
+	select {
+	case s.places <- struct{}{}:
+		defer func() { <-s.places }()
+	case <-asked.Done():
+		return nil, fmt.Errorf("leaves: %d questions are under way: %w", atOnce, asked.Err())
+	}
 	address := s.url
 	query := address.Query()
 	query.Set("server_name", hostname)

@@ -138,7 +138,8 @@ func TestFallbackIsByPolicyAndNeverForWhatIsRefused(t *testing.T) {
 		}
 		writer.WriteHeader(status)
 	})
-	gen := func() (*tls.Certificate, error) { return &tls.Certificate{}, nil }
+	long := &x509.Certificate{NotAfter: time.Now().Add(1_000 * time.Hour)}
+	gen := func() (*tls.Certificate, error) { return &tls.Certificate{Leaf: long}, nil }
 	never, away := store(t, address, Options{}), store(t, address, Options{Fallback: WhenAway})
 	if _, err := never.Fetch("a.example", gen); err == nil {
 		t.Fatal("made against the policy")
@@ -150,6 +151,13 @@ func TestFallbackIsByPolicyAndNeverForWhatIsRefused(t *testing.T) {
 	}
 	if asked.Load() > 5 {
 		t.Fatalf("%d questions: it is asked again for each", asked.Load())
+	}
+	// One that was made here stands for a second, however long it holds: then the proxy may be back.
+	away.lock.Lock()
+	ends := away.held["a.example"].Value.(*entry).ends
+	away.lock.Unlock()
+	if left := time.Until(ends); left > 2*time.Second {
+		t.Fatalf("what was made here stands for %s", left)
 	}
 	if _, err := away.Fetch("refused.example", gen); !errors.Is(err, ErrNone) {
 		t.Fatal(fmt.Sprint("not refused: ", err))

@@ -152,6 +152,11 @@ impl ProxySettings {
         within("stop_s", self.stop_s, 0, 3_600)?;
         self.store.check()?;
         self.authority.check()?;
+        if self.authority.intermediate && self.store.backend != super::LeafBackend::Memory {
+            return Err(Problem::usage("proxy.authority.intermediate and proxy.store exclude each other").hint(
+                "each start makes another intermediate, and leaves below it are nobody else's: leave one of the two out",
+            ));
+        }
         self.minting.check()?;
         if self.authority.is_elsewhere() {
             if !self.ca_key_file.as_os_str().is_empty() {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use intercept::certificate_store::{LEASE, LEAVES_MAX, SecondLevelOptions, TRIP_TIMEOUT, WhenAway};
+use intercept::certificate_store::{LEAVES_MAX, SecondLevelOptions, TRIP_TIMEOUT, WhenAway, lease_of};
 use serde::{Deserialize, Serialize};
 use store::StoreUrl;
 
@@ -115,7 +115,7 @@ impl ProxyStoreSettings {
                 OrRefuse::Refuse => WhenAway::Refuse,
             },
             trip_timeout,
-            lease: LEASE.saturating_sub(TRIP_TIMEOUT) + trip_timeout,
+            lease: lease_of(trip_timeout),
             leaves_max: self.leaves_max,
         }
     }
@@ -159,8 +159,8 @@ mod tests {
     }
 
     #[test]
-    fn a_minter_has_the_signature_and_the_trip_before_another_takes_over() {
+    fn a_minter_has_the_signature_and_its_trips_before_another_takes_over() {
         let options = ProxyStoreSettings { timeout_ms: 2_000, ..Default::default() }.options();
-        assert_eq!(options.lease, LEASE + Duration::from_secs(1));
+        assert_eq!(options.lease, Duration::from_secs(5 + 3 * 2));
     }
 }

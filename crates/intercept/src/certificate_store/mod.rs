@@ -14,7 +14,7 @@ mod second_level;
 pub use newcomers::{Newcomers, TooManyNames};
 pub use second_level::{
     Backend, LEASE, LEAVES_MAX, SecondLevel, SecondLevelCounts, SecondLevelOptions, TRIP_TIMEOUT, Unopened,
-    WhenAway,
+    WhenAway, lease_of,
 };
 
 use std::fmt;
@@ -35,6 +35,8 @@ use second_level::Made;
 pub const OCTETS_MAX: u64 = 64 << 20;
 /// How long a failure stands for all who ask.
 const FAILURE_LIFE: Duration = Duration::from_secs(1);
+/// Leaves of which it is known that a renewal was begun within that time: of more, some are tried sooner again.
+const RENEWALS_MAX: u64 = 65_536;
 /// What an entry costs beside its leaf: the cache's own nodes, and the key.
 const ENTRY_OCTETS: usize = 320;
 /// A leaf is made anew when less than one part in so many of its life is left.
@@ -66,6 +68,9 @@ pub enum FetchError {
     /// The client has asked for too many names that nobody asked for before.
     #[error(transparent)]
     TooManyNames(#[from] TooManyNames),
+    /// Another proxy has taken too long to mint it, and by [`WhenAway::Refuse`] it is not minted here.
+    #[error("another proxy has taken too long to mint the certificate")]
+    Awaited,
     /// The second level is away, and by [`WhenAway::Refuse`] nothing is minted meanwhile.
     #[error("the certificate store is away, and no leaf is minted without it")]
     Away,
@@ -95,6 +100,8 @@ pub struct CertificateStore(Arc<Inner>);
 struct Inner {
     leaves: Cache<LeafId, Arc<Leaf>, FetchError>,
     newcomers: Newcomers,
+    /// Leaves whose renewal was begun a moment ago, whatever came of it.
+    renewals: moka::sync::Cache<LeafId, ()>,
     second: Option<SecondLevel>,
     minted: AtomicU64,
     failed: AtomicU64,
@@ -125,6 +132,10 @@ impl CertificateStore {
         Self(Arc::new(Inner {
             leaves: Cache::with_weight(octets_max, weigh),
             newcomers,
+            renewals: moka::sync::Cache::builder()
+                .max_capacity(RENEWALS_MAX)
+                .time_to_live(FAILURE_LIFE)
+                .build(),
             second,
             minted: AtomicU64::default(),
             failed: AtomicU64::default(),
@@ -157,8 +168,11 @@ impl CertificateStore {
                 self.fetch_new(id, client, now, mint).await
             }
             Some(cached) if cached.ends_soon(Instant::now(), RENEW_PARTS) && cached.outcome.is_ok() => {
-                let ends_from = cached.outcome.as_ref().map_or(now, |leaf| leaf.not_after.plus(1));
-                self.renew(id.clone(), now, ends_from, mint);
+                if !self.0.renewals.contains_key(id) {
+                    self.0.renewals.insert(id.clone(), ());
+                    let ends_from = cached.outcome.as_ref().map_or(now, |leaf| leaf.not_after.plus(1));
+                    self.renew(id.clone(), now, ends_from, mint);
+                }
                 cached.outcome.clone()
             }
             Some(cached) => cached.outcome.clone(),

@@ -98,7 +98,37 @@ impl Intermediates {
         }
     }
 
+    /// Whether it is time, and the next one would hold longer: below an authority that ends soon it would not.
     fn is_due(&self, current: &Authority, now: UnixTime) -> bool {
-        current.not_after().since(now) * RENEW_PARTS <= self.life.as_secs() as i64
+        let life = self.life.as_secs() as i64;
+        let next = now.plus(life).min(self.above.not_after());
+        current.not_after().since(now) * RENEW_PARTS <= life && next > current.not_after()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mint::new_root;
+
+    #[test]
+    fn it_is_replaced_in_time_and_never_for_one_that_ends_no_later() {
+        const LIFE: i64 = 9 * 3_600;
+        let ending = |at| {
+            let key = PrivateKey::generate(KeyType::P256).unwrap();
+            Authority::new(&[new_root(&key, at).unwrap()], Arc::new(key), Vec::new()).unwrap()
+        };
+        let began = now();
+        let all = Intermediates::new(ending(began), Duration::from_secs(LIFE as u64));
+        // Times before its end.
+        let due = |current: &Authority, before: i64| all.is_due(current, current.not_after().plus(-before));
+        let early = ending(began.plus(-86_400));
+        for (before, is) in [(LIFE, false), (LIFE / 3 + 60, false), (LIFE / 3 - 60, true), (0, true)] {
+            assert_eq!(due(&early, before), is, "{before} s before it ends");
+        }
+        // The next would end with the authority above, as this one does.
+        for before in [LIFE, LIFE / 3 - 60, 0] {
+            assert!(!due(&ending(began), before), "{before} s before both end");
+        }
     }
 }

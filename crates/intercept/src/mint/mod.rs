@@ -152,6 +152,13 @@ impl Minter {
         Self { keys, ..self.clone() }
     }
 
+    /// What makes its leaves differ from those of a minter of other settings.
+    #[must_use]
+    pub fn profile(&self) -> String {
+        let urls = self.authority().crl_urls().join(" ");
+        format!("{} s {urls}", self.validity.as_secs())
+    }
+
     /// Who signs now.
     #[must_use]
     pub fn authority(&self) -> Arc<Authority> {

@@ -34,6 +34,11 @@ impl Consumer {
         Self { profile: LOCAL.into(), address: IpAddr::V4(Ipv4Addr::LOCALHOST), until: None }
     }
 
+    /// Whether it is known by being on this machine alone.
+    pub(super) fn is_local(&self) -> bool {
+        self.until.is_none()
+    }
+
     /// By the certificate it has shown: its subject, and the names it is for, so that its next certificate makes it no other.
     pub(super) fn of_chain(chain: Option<&[CertificateDer<'_>]>, from: SocketAddr) -> Option<Self> {
         let leaf = Certificate::parse(chain?.first()?).ok()?;

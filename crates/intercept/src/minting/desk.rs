@@ -61,7 +61,8 @@ impl Desk {
             },
         );
         if let Err(error) = &fetched {
-            tracing::info!(consumer = &*consumer.profile, name, %error, "a consumer gets no leaf");
+            let name = LeafName::parse(name).ok();
+            tracing::info!(consumer = &*consumer.profile, ?name, %error, "a consumer gets no leaf");
         }
         fetched
     }

@@ -1,11 +1,13 @@
 //! Requests of consumers: Caddy's form, and gRPC.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderValue, RETRY_AFTER};
+use hyper::http::uri::Authority;
 use hyper::{Method, Request, Response, StatusCode};
 use percent_encoding::percent_decode_str;
 use tonic::body::Body;
@@ -15,7 +17,7 @@ use super::Shared;
 use super::consumer::Consumer;
 use super::desk::NoLeaf;
 use super::metrics::Door;
-use super::sds::{MESSAGE_MAX, SecretDiscovery, proto};
+use super::sds::{SecretDiscovery, message_max, proto};
 use crate::certificate_store::FetchError;
 use proto::secret_discovery_service_server::SecretDiscoveryServiceServer;
 
@@ -36,7 +38,8 @@ pub(super) struct Answering {
 impl Answering {
     pub(super) fn new(shared: Arc<Shared>, consumer: Consumer) -> Self {
         let discovery = SecretDiscovery::new(Arc::clone(&shared), consumer.clone());
-        let sds = SecretDiscoveryServiceServer::new(discovery).max_decoding_message_size(MESSAGE_MAX);
+        let octets_max = message_max(shared.names_per_stream_max);
+        let sds = SecretDiscoveryServiceServer::new(discovery).max_decoding_message_size(octets_max);
         Self { shared, consumer, sds }
     }
 
@@ -50,6 +53,10 @@ impl Answering {
         }
         if request.method() != Method::GET {
             return text(StatusCode::METHOD_NOT_ALLOWED, "certificates are asked for by GET\n");
+        }
+        // Whoever is of this machine by its address alone may be a browser that was told the address is another site's.
+        if self.consumer.is_local() && !names_this_machine(&request) {
+            return text(StatusCode::MISDIRECTED_REQUEST, "ask by 127.0.0.1, [::1] or localhost\n");
         }
         self.certificate(request.uri().query().unwrap_or_default()).await
     }
@@ -67,7 +74,7 @@ impl Answering {
         match self.shared.desk.leaf(&self.consumer, &name, Door::Http).await {
             Ok(leaf) => match leaf.to_pem() {
                 Some(pem) => {
-                    let mut response = text(StatusCode::OK, pem.to_string());
+                    let mut response = text(StatusCode::OK, Bytes::from_owner(pem));
                     let kind = HeaderValue::from_static("application/x-pem-file");
                     response.headers_mut().insert(CONTENT_TYPE, kind);
                     response
@@ -83,6 +90,13 @@ impl Answering {
             Err(error) => text(StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")),
         }
     }
+}
+
+fn names_this_machine<B>(request: &Request<B>) -> bool {
+    let header = || request.headers().get(HOST).and_then(|host| Authority::try_from(host.as_bytes()).ok());
+    let Some(named) = request.uri().authority().cloned().or_else(header) else { return false };
+    let host = named.host().trim_start_matches('[').trim_end_matches(']');
+    host.eq_ignore_ascii_case("localhost") || host.parse().is_ok_and(|address: IpAddr| address.is_loopback())
 }
 
 /// The first of that name in a query.
@@ -108,7 +122,23 @@ fn text(status: StatusCode, said: impl Into<Bytes>) -> Response<Body> {
 
 #[cfg(test)]
 mod tests {
-    use super::parameter;
+    use super::{Request, names_this_machine, parameter};
+
+    #[test]
+    fn a_page_of_another_name_is_not_of_this_machine() {
+        for (host, is) in [
+            ("127.0.0.1:2410", true),
+            ("[::1]:2410", true),
+            ("localhost", true),
+            ("evil.example:2410", false),
+            ("127.0.0.1.evil.example", false),
+            ("", false),
+        ] {
+            let request = Request::builder().uri("/certificate").header("host", host).body(()).unwrap();
+            assert_eq!(names_this_machine(&request), is, "{host}");
+        }
+        assert!(!names_this_machine(&Request::new(())));
+    }
 
     #[test]
     fn parameters_are_read_as_go_writes_them() {

@@ -32,6 +32,9 @@ use crate::mint::Minter;
 use crate::proxy::Rules;
 use desk::Desk;
 
+/// Names of all streams together, some 1 KiB each.
+pub const NAMES_MAX: usize = 262_144;
+
 /// Where consumers find it.
 #[derive(Clone, Debug)]
 pub enum Listen {
@@ -88,6 +91,8 @@ enum Listener {
 struct Shared {
     desk: Desk,
     streams: Arc<Semaphore>,
+    /// Of all streams together.
+    names: Arc<Semaphore>,
     names_per_stream_max: usize,
     doors: Doors,
     metrics: MintingMetrics,
@@ -117,6 +122,7 @@ pub(crate) async fn start(
     let shared = Arc::new(Shared {
         desk,
         streams: Arc::new(Semaphore::new(options.streams_max)),
+        names: Arc::new(Semaphore::new(NAMES_MAX)),
         names_per_stream_max: options.names_per_stream_max,
         doors: doors.clone(),
         metrics,

@@ -2,6 +2,7 @@
 //! whenever another takes its place. Names that there are no leaves for are said to be removed (delta), or not said at all
 //! (state of the world, which has no word for it).
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use futures_util::StreamExt;
@@ -10,12 +11,13 @@ use prost::Message;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
+use zeroize::Zeroize;
 
 use super::Shared;
 use super::consumer::Consumer;
 use super::desk::NoLeaf;
 use super::metrics::{Door, Streaming as Counted};
-use super::subscriptions::{Change, Subscriptions, TooMany, version_of};
+use super::subscriptions::{Change, NAME_MAX, Refused, Subscriptions, version_of};
 use crate::mint::Leaf;
 use proto::secret_discovery_service_server::SecretDiscoveryService;
 use proto::{
@@ -32,8 +34,13 @@ pub mod proto {
 
 /// What is told of.
 pub const TYPE_URL: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
-/// Octets of a request: 4,096 names of the usual length.
-pub(super) const MESSAGE_MAX: usize = 256 << 10;
+/// Octets of a request for each name that a stream may have: a long one, said to be asked for and again with its version.
+const NAME_OCTETS: usize = 640;
+
+/// Octets of a request.
+pub(super) fn message_max(names_per_stream_max: usize) -> usize {
+    names_per_stream_max.saturating_mul(NAME_OCTETS).clamp(256 << 10, 4 << 20)
+}
 
 /// For one connection.
 pub(super) struct SecretDiscovery {
@@ -110,8 +117,11 @@ fn fits(type_url: &str) -> Result<(), Status> {
     }
 }
 
-fn too_many(_: TooMany) -> Status {
-    Status::resource_exhausted("the stream has as many names as it may")
+fn refused(refused: Refused) -> Status {
+    match refused {
+        Refused::TooMany => Status::resource_exhausted("there are as many names as there may be"),
+        Refused::TooLong => Status::invalid_argument(format!("a name has at most {NAME_MAX} octets")),
+    }
 }
 
 fn packed(name: &str, leaf: &Leaf) -> Option<Any> {
@@ -120,8 +130,12 @@ fn packed(name: &str, leaf: &Leaf) -> Option<Any> {
         certificate_chain: Some(DataSource { inline_bytes: leaf.chain_pem().into_bytes() }),
         private_key: Some(DataSource { inline_bytes: key.as_bytes().to_vec() }),
     };
-    let secret = Secret { name: name.to_owned(), tls_certificate: Some(certificate) };
-    Some(Any { type_url: TYPE_URL.to_owned(), value: secret.encode_to_vec() })
+    let mut secret = Secret { name: name.to_owned(), tls_certificate: Some(certificate) };
+    let value = secret.encode_to_vec();
+    if let Some(key) = secret.tls_certificate.as_mut().and_then(|all| all.private_key.as_mut()) {
+        key.inline_bytes.zeroize();
+    }
+    Some(Any { type_url: TYPE_URL.to_owned(), value })
 }
 
 impl Told<DeltaDiscoveryRequest> {
@@ -144,7 +158,7 @@ impl Told<DeltaDiscoveryRequest> {
         for name in asked.resource_names_subscribe.iter().filter(|name| *name != "*") {
             let has = asked.initial_resource_versions.get(name).map_or("", String::as_str);
             // Who names it again wants to be told again.
-            self.subscriptions.add(name, has).map_err(too_many)?;
+            self.subscriptions.add(name, has).map_err(refused)?;
         }
         Ok(())
     }
@@ -193,13 +207,16 @@ impl Told<DiscoveryRequest> {
         if !asked.response_nonce.is_empty() && asked.response_nonce != self.said.to_string() {
             return Ok(());
         }
-        let wanted = &asked.resource_names;
+        if asked.resource_names.len() > self.shared.names_per_stream_max {
+            return Err(refused(Refused::TooMany));
+        }
+        let wanted: HashSet<&str> = asked.resource_names.iter().map(String::as_str).collect();
         let gone: Vec<String> =
-            self.subscriptions.names().filter(|name| !wanted.contains(name)).cloned().collect();
+            self.subscriptions.names().filter(|name| !wanted.contains(name.as_str())).cloned().collect();
         gone.iter().for_each(|name| self.subscriptions.remove(name));
         for name in wanted {
             if !self.subscriptions.contains(name) {
-                self.subscriptions.add(name, "").map_err(too_many)?;
+                self.subscriptions.add(name, "").map_err(refused)?;
             }
         }
         Ok(())
@@ -244,7 +261,7 @@ impl SecretDiscoveryService for SecretDiscovery {
         let asked = request.into_inner();
         fits(&asked.type_url)?;
         if asked.resource_names.len() > self.shared.names_per_stream_max {
-            return Err(too_many(TooMany));
+            return Err(refused(Refused::TooMany));
         }
         let mut said = DiscoveryResponse { type_url: TYPE_URL.to_owned(), ..DiscoveryResponse::default() };
         for name in &asked.resource_names {

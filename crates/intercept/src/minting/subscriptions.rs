@@ -1,11 +1,14 @@
 //! The names of one stream, and what changes of them: a leaf that is there, one that was made anew, one that there is not.
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{AbortHandle, Abortable, BoxFuture};
 use futures_util::stream::{FuturesUnordered, StreamExt};
+
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::Shared;
 use super::consumer::Consumer;
@@ -14,8 +17,11 @@ use super::metrics::Door;
 use crate::clock::now;
 use crate::mint::Leaf;
 
-/// Before a leaf that could not be had is asked for again.
+/// Before a leaf that could not be had is asked for again at first; after each failure twice as long, up to the last.
 const RETRY: Duration = Duration::from_secs(10);
+const RETRY_LAST: Duration = Duration::from_secs(160);
+/// Octets of a name: a host has 253 at most.
+pub(super) const NAME_MAX: usize = 255;
 /// A leaf is asked for again when three parts in four of what it still held are over: by then the store makes it anew.
 const RENEW_PARTS: u32 = 4;
 
@@ -34,6 +40,9 @@ struct Held {
     /// Whether it was told that there is none.
     told_none: bool,
     asking: AbortHandle,
+    /// How often in a row it could not be had.
+    failures: u32,
+    _place: OwnedSemaphorePermit,
 }
 
 type Asked = (String, Result<Arc<Leaf>, NoLeaf>);
@@ -45,9 +54,14 @@ pub(super) struct Subscriptions {
     asking: FuturesUnordered<Abortable<BoxFuture<'static, Asked>>>,
 }
 
-/// The stream has as many names as it may.
+/// Why a name is not told of.
 #[derive(Debug)]
-pub(super) struct TooMany;
+pub(super) enum Refused {
+    /// The stream, or all streams together, have as many as they may.
+    TooMany,
+    /// It is no name of a host.
+    TooLong,
+}
 
 impl Drop for Subscriptions {
     fn drop(&mut self) {
@@ -69,13 +83,18 @@ impl Subscriptions {
     }
 
     /// Has `name` told of from now on, at once if the consumer has not `version` already.
-    pub(super) fn add(&mut self, name: &str, version: &str) -> Result<(), TooMany> {
+    pub(super) fn add(&mut self, name: &str, version: &str) -> Result<(), Refused> {
+        if name.len() > NAME_MAX {
+            return Err(Refused::TooLong);
+        }
         self.remove(name);
         if self.names.len() >= self.shared.names_per_stream_max {
-            return Err(TooMany);
+            return Err(Refused::TooMany);
         }
+        let place = Arc::clone(&self.shared.names).try_acquire_owned();
+        let _place = place.map_err(|_| Refused::TooMany)?;
         let asking = self.ask(name, Duration::ZERO);
-        let held = Held { version: version.to_owned(), told_none: false, asking };
+        let held = Held { version: version.to_owned(), told_none: false, asking, failures: 0, _place };
         self.names.insert(name.to_owned(), held);
         Ok(())
     }
@@ -108,7 +127,11 @@ impl Subscriptions {
         let again = match &asked {
             // Names are allowed from the start on, or never.
             Err(NoLeaf::NotAllowed) => None,
-            Err(_) => Some(RETRY),
+            Err(_) => {
+                let held = self.names.get_mut(&name)?;
+                held.failures = held.failures.saturating_add(1);
+                Some(retry_after(held.failures, &name))
+            }
             Ok(leaf) => Some(asked_again_after(leaf)),
         };
         let version = asked.as_ref().ok().map(|leaf| version_of(leaf));
@@ -122,10 +145,14 @@ impl Subscriptions {
             (Ok(leaf), Some(version)) if !unchanged => {
                 held.version.clone_from(&version);
                 held.told_none = false;
+                held.failures = 0;
                 Some(Change::Leaf(name, leaf, version))
             }
             // One that it has still holds.
-            (Err(NoLeaf::NotAllowed), _) => Some(Change::Gone(name)),
+            (Err(NoLeaf::NotAllowed), _) => {
+                self.names.remove(&name);
+                Some(Change::Gone(name))
+            }
             (Err(_), _) if held.version.is_empty() && !held.told_none => {
                 held.told_none = true;
                 Some(Change::Gone(name))
@@ -147,6 +174,14 @@ impl Subscriptions {
     }
 }
 
+/// Names that failed together are not asked for together again: each within the second half of its pause.
+fn retry_after(failures: u32, name: &str) -> Duration {
+    let pause = RETRY.saturating_mul(1 << (failures.clamp(1, 8) - 1)).min(RETRY_LAST);
+    let mut hasher = DefaultHasher::new();
+    (name, failures).hash(&mut hasher);
+    pause / 2 + pause.mul_f64((hasher.finish() % 1_000) as f64 / 2_000.0)
+}
+
 /// Soon, where it is being made anew right now.
 fn asked_again_after(leaf: &Leaf) -> Duration {
     let seconds = |from| Duration::from_secs(leaf.not_after.since(from).max(0) as u64);
@@ -159,7 +194,12 @@ fn asked_again_after(leaf: &Leaf) -> Duration {
 
 /// As long as it is the same leaf.
 pub(super) fn version_of(leaf: &Leaf) -> String {
-    leaf.certified.cert.first().map(|der| x509::Fingerprint::of(der).to_string()).unwrap_or_default()
+    leaf.certified.cert.first().map(|der| version_of_certificate(der)).unwrap_or_default()
+}
+
+/// 64 bits of its digest: clients say it with each name when they come back.
+fn version_of_certificate(der: &[u8]) -> String {
+    x509::Fingerprint::of(der).to_string().chars().filter(char::is_ascii_hexdigit).take(16).collect()
 }
 
 #[cfg(test)]
@@ -186,7 +226,8 @@ mod tests {
         let desk = Desk::new(minter, store, names, Duration::from_secs(3_600), metrics.clone());
         let streams = Arc::new(Semaphore::new(1));
         let doors = Doors::default();
-        let shared = Shared { desk, streams, names_per_stream_max, doors, metrics };
+        let names = Arc::new(Semaphore::new(3));
+        let shared = Shared { desk, streams, names, names_per_stream_max, doors, metrics };
         Subscriptions::new(Arc::new(shared), Consumer::local())
     }
 
@@ -210,7 +251,36 @@ mod tests {
         names.add("b.other", "").unwrap();
         assert!(matches!(names.changed().await, Change::Gone(name) if name == "b.other"));
         assert!(names.asking.is_empty(), "{}", names.asking.len());
+        // One that there is none of takes no place.
         names.add("c.example", "").unwrap();
-        assert!(names.add("d.example", "").is_err(), "more than it may have");
+        names.add("d.example", "").unwrap();
+        assert!(matches!(names.add("e.example", ""), Err(Refused::TooMany)), "more than it may have");
+        assert!(matches!(names.add(&"x".repeat(300), ""), Err(Refused::TooLong)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_streams_have_so_many_names_together() {
+        let mut one = subscriptions(10);
+        let mut other = Subscriptions::new(Arc::clone(&one.shared), Consumer::local());
+        for name in ["a.example", "b.example"] {
+            one.add(name, "").unwrap();
+        }
+        other.add("c.example", "").unwrap();
+        assert!(matches!(other.add("d.example", ""), Err(Refused::TooMany)));
+        one.remove("a.example");
+        other.add("d.example", "").unwrap();
+        drop(one);
+        other.add("e.example", "").unwrap();
+    }
+
+    #[test]
+    fn failures_are_tried_less_and_less_often() {
+        for (failures, least, most) in
+            [(1, 5, 10), (2, 10, 20), (5, 80, 160), (9, 80, 160), (u32::MAX, 80, 160)]
+        {
+            let pause = retry_after(failures, "a.example");
+            assert!(pause >= Duration::from_secs(least) && pause <= Duration::from_secs(most), "{pause:?}");
+        }
+        assert_ne!(retry_after(1, "a.example"), retry_after(1, "b.example"));
     }
 }

@@ -18,8 +18,6 @@ use crate::certificate_store::{CertificateStore, FetchError, LeafId};
 use crate::clock::now;
 use crate::mint::{Authority, LeafName, Minter};
 
-/// How leaves are made; there is one way so far.
-const PROFILE: &str = "default";
 /// Octets that one side may leave unread within rustls.
 const BUFFER_MAX: usize = 64 << 10;
 
@@ -76,14 +74,8 @@ impl Interception {
         config.ticketer = Ticketer::new()?;
         // One is enough: a client that uses several at once has a connection by HTTP/2.
         config.send_tls13_tickets = 1;
-        Ok(Self {
-            minter,
-            trusted,
-            store,
-            acceptor: Arc::new(config).into(),
-            profile: PROFILE.into(),
-            timeout,
-        })
+        let profile = minter.profile().into();
+        Ok(Self { minter, trusted, store, acceptor: Arc::new(config).into(), profile, timeout })
     }
 
     /// The authority, for people who want to trust it.

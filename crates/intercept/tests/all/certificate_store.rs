@@ -113,6 +113,27 @@ async fn a_leaf_is_renewed_before_it_ends_and_nobody_waits() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_renewal_that_failed_is_not_tried_by_each_who_asks() {
+    let (store, minter, id) = (store(), minter(Duration::from_secs(300)), id("a.example"));
+    let first = fetch(&store, &id, &minter).await.unwrap();
+    tokio::time::advance(Duration::from_secs(210)).await;
+    let calls = Arc::new(AtomicUsize::new(0));
+    for _ in 0..1_000 {
+        let calls = Arc::clone(&calls);
+        let mint = move || async move {
+            calls.fetch_add(1, Ordering::Relaxed);
+            Err(MintError::NoRsaKey)
+        };
+        let held = store.fetch(&id, CLIENT, now(), mint).await.unwrap();
+        assert_eq!(held.certified.cert[0], first.certified.cert[0]);
+        tokio::task::yield_now().await;
+    }
+    until(|| calls.load(Ordering::Relaxed) > 0).await;
+    // Once a second, by a clock that tests do not set.
+    assert!(calls.load(Ordering::Relaxed) <= 10, "{calls:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_failure_stands_for_a_second() {
     let (store, id) = (store(), id("a.example"));
     let calls = Arc::new(AtomicUsize::new(0));

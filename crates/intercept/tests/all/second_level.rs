@@ -301,6 +301,32 @@ async fn two_proxies_on_one_file_mint_each_name_once() {
     each_name_is_minted_once(Place::sqlite()).await;
 }
 
+/// `proxy` begins to mint, and never comes to an end.
+async fn minting_for_ever(proxy: &Proxy) -> tokio::task::JoinHandle<Result<(), FetchError>> {
+    let (id, begun) = (proxy.id("a.example"), Arc::clone(&proxy.minted));
+    let mint = move || async move {
+        begun.fetch_add(1, SeqCst);
+        std::future::pending::<Result<Leaf, MintError>>().await
+    };
+    let store = proxy.store.clone();
+    let minting = tokio::spawn(async move { store.fetch(&id, CLIENT, now(), mint).await.map(drop) });
+    until("it begins to mint", || proxy.minted() == 1).await;
+    minting
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn minting_that_nobody_waits_for_any_more_gives_the_lease_back() {
+    const HOUR: Duration = Duration::from_secs(3_600);
+    let place = Place::postgres().await;
+    let (ring, (authority, _)) = (ring(), authority());
+    let long = SecondLevelOptions { lease: HOUR, ..PATIENT };
+    let leaving = Proxy::new(place.open().await, &ring, long, authority.clone());
+    let other = Proxy::new(place.open().await, &ring, long, authority);
+    minting_for_ever(&leaving).await.abort();
+    tokio::time::timeout(PATIENCE, other.fetch("a.example")).await.expect("it waits for the lease").unwrap();
+    assert_eq!(other.minted(), 1);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_minters_lease_is_taken_over_after_its_end() {
     let place = Place::postgres().await;
@@ -308,15 +334,7 @@ async fn a_dead_minters_lease_is_taken_over_after_its_end() {
     let short = SecondLevelOptions { lease: SHORT, ..PATIENT };
     let dying = Proxy::new(place.open().await, &ring, short, authority.clone());
     let other = Proxy::new(place.open().await, &ring, short, authority);
-    let (id, begun) = (dying.id("a.example"), Arc::clone(&dying.minted));
-    let mint = move || async move {
-        begun.fetch_add(1, SeqCst);
-        std::future::pending::<Result<Leaf, MintError>>().await
-    };
-    let store = dying.store.clone();
-    let minting = tokio::spawn(async move { store.fetch(&id, CLIENT, now(), mint).await.map(drop) });
-    until("it begins to mint", || dying.minted() == 1).await;
-    minting.abort();
+    let minting = minting_for_ever(&dying).await;
     other.fetch("a.example").await.unwrap();
     let counts = other.store.counts().second;
     assert_eq!(
@@ -325,6 +343,8 @@ async fn a_dead_minters_lease_is_taken_over_after_its_end() {
         "it waited, and minted with the lease"
     );
     // Who comes back finds what the other made.
+    minting.abort();
+    assert!(minting.await.unwrap_err().is_cancelled());
     let (dying_again, theirs) =
         (dying.fetch("a.example").await.unwrap(), other.fetch("a.example").await.unwrap());
     assert_eq!(der(&dying_again), der(&theirs));

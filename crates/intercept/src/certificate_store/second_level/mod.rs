@@ -35,8 +35,14 @@ use crate::mint::{LEAF_KEY_LIFE_MAX, Leaf, LeafKey, MintError, SIGN_TIMEOUT, VAL
 
 /// For one trip to the backend, unless said otherwise.
 pub const TRIP_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long a minter has before another takes over: its authority's signature, and the trip that puts the leaf.
-pub const LEASE: Duration = SIGN_TIMEOUT.saturating_add(TRIP_TIMEOUT);
+/// How long a minter has before another takes over, its trips lasting the usual time at most.
+pub const LEASE: Duration = lease_of(TRIP_TIMEOUT);
+
+/// Within it are the rest of the trip that took it, the authority's signature, and the trips that put key and leaf.
+#[must_use]
+pub const fn lease_of(trip: Duration) -> Duration {
+    SIGN_TIMEOUT.saturating_add(trip.saturating_mul(3))
+}
 /// Leaves kept, unless said otherwise; some 1.5 KiB each.
 pub const LEAVES_MAX: u64 = 100_000;
 /// How soon a waiter asks again at first, and how soon in the end; between, each time after twice as long.
@@ -143,6 +149,29 @@ enum Turn {
     Ours,
 }
 
+/// Ours while we mint. Given back when nobody waits for the leaf any more and the minting is dropped.
+struct Lease {
+    level: Arc<Level>,
+    id: String,
+    is_done: bool,
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if self.is_done || self.level.away.load(Relaxed) {
+            return;
+        }
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let (level, id) = (Arc::clone(&self.level), std::mem::take(&mut self.id));
+            // It ends by itself: a trip has its limit.
+            runtime.spawn(async move {
+                let _live = telemetry::tasks::guard("leaf-lease-release");
+                level.trip("release", level.backend.release(&id, level.holder)).await;
+            });
+        }
+    }
+}
+
 /// One leaf asked for.
 struct Asking {
     /// Its digest, 64 hexadecimal digits.
@@ -211,7 +240,12 @@ impl SecondLevel {
         let asking = Asking { id: kept::digest_of(id), now_us: micros_of(now), began: Instant::now() };
         match self.0.turn(&asking, micros_of(ends_from)).await {
             Some(Turn::Found(leaf)) => Ok(Made::Found(leaf)),
-            Some(Turn::Ours) => self.0.mint(&asking, micros_of(ends_from), minting).await,
+            Some(Turn::Ours) => {
+                let mut lease = Lease { level: Arc::clone(&self.0), id: asking.id.clone(), is_done: false };
+                let made = self.0.mint(&asking, micros_of(ends_from), minting).await;
+                lease.is_done = true;
+                made
+            }
             None => self.0.without(minting).await,
         }
     }
@@ -219,24 +253,26 @@ impl SecondLevel {
     /// Deletes what has ended, and asks for the backend while it is away, until `stop`.
     pub async fn keep(self, stop: CancellationToken) {
         let level = &self.0;
-        let mut tidy_at = Instant::now();
-        let kept = async {
+        let probing = async {
             loop {
                 if level.away.load(Relaxed) {
                     tokio::time::sleep(PROBE_EVERY).await;
                     level.probe().await;
-                    continue;
-                }
-                tokio::select! {
-                    () = level.trouble.notified() => {}
-                    () = tokio::time::sleep_until(tidy_at) => {
-                        level.tidy().await;
-                        tidy_at = Instant::now() + TIDY_EVERY;
-                    }
+                } else {
+                    level.trouble.notified().await;
                 }
             }
         };
-        stop.run_until_cancelled(kept).await;
+        // Beside it: deleting may take long.
+        let tidying = async {
+            loop {
+                if !level.away.load(Relaxed) {
+                    level.tidy().await;
+                }
+                tokio::time::sleep(TIDY_EVERY).await;
+            }
+        };
+        stop.run_until_cancelled(async { tokio::join!(probing, tidying) }).await;
     }
 }
 
@@ -345,7 +381,8 @@ impl Level {
         self.without.fetch_add(1, Relaxed);
         match self.options.when_away {
             WhenAway::Mint => Ok(Made::Minted(minting.await?)),
-            WhenAway::Refuse => Err(FetchError::Away),
+            WhenAway::Refuse if self.away.load(Relaxed) => Err(FetchError::Away),
+            WhenAway::Refuse => Err(FetchError::Awaited),
         }
     }
 
@@ -355,15 +392,7 @@ impl Level {
         what: &'static str,
         asked: impl Future<Output = Result<T, StoreError>>,
     ) -> Option<T> {
-        self.trip_within(self.options.trip_timeout, what, asked).await
-    }
-
-    async fn trip_within<T>(
-        &self,
-        limit: Duration,
-        what: &'static str,
-        asked: impl Future<Output = Result<T, StoreError>>,
-    ) -> Option<T> {
+        let limit = self.options.trip_timeout;
         let why = match tokio::time::timeout(limit, asked).await {
             Ok(Ok(answer)) => return Some(answer),
             Ok(Err(error)) => error.to_string(),
@@ -392,11 +421,19 @@ impl Level {
         for _ in 0..TIDY_BATCHES_MAX {
             let now_us = micros_of(clock::now());
             let tidying = self.backend.tidy(self.holder, now_us, TIDY_EVERY, self.options.leaves_max);
-            match self.trip_within(TIDY_TIMEOUT, "tidy", tidying).await {
-                Some(deleted) if deleted >= TIDIED_MAX => {}
-                _ => return,
+            // Slow as it may be, it says nothing of whether leaves are had.
+            match tokio::time::timeout(TIDY_TIMEOUT, tidying).await {
+                Ok(Ok(deleted)) if deleted >= TIDIED_MAX => {}
+                Ok(Ok(_)) => return,
+                Ok(Err(error)) => return self.not_tidied(&error),
+                Err(late) => return self.not_tidied(&late),
             }
         }
+    }
+
+    fn not_tidied(&self, why: &dyn fmt::Display) {
+        self.failures.fetch_add(1, Relaxed);
+        tracing::warn!(%why, "leaves that have ended were not deleted");
     }
 
     /// Once, until one opens again: with the wrong master key it is all of them.
