@@ -1,5 +1,7 @@
 //! Connections to upstreams by HTTP/2, which requests share.
 
+use std::time::Duration;
+
 use futures_util::future::join_all;
 
 use crate::world::{Client, Http2, PATIENCE, Speaks, Upstream, World, answer, authority, get, http2};
@@ -13,7 +15,9 @@ async fn client(world: &World, upstream: &Upstream) -> (Http2, String) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_who_ask_at_once_share_one_connection() {
-    let upstream = Upstream::start("localhost").await;
+    // So that all have asked before there is one.
+    let slow = Speaks { takes: Duration::from_millis(500), ..Speaks::default() };
+    let upstream = Upstream::that(slow).await;
     let world = World::new(&upstream.root, |_| {}).await;
     let (sender, url) = client(&world, &upstream).await;
     let all = join_all((0..50).map(|_| answer(&sender, get(&url)))).await;

@@ -82,6 +82,7 @@ impl Upstream {
                         return;
                     };
                     let asked = start.client_hello().server_name().unwrap_or("localhost").to_owned();
+                    tokio::time::sleep(speaks.takes).await;
                     let name = LeafName::parse(&name.unwrap_or(asked)).unwrap();
                     let leaf = minter.mint(&name, LeafKeyKind::P256, now()).await.unwrap();
                     let mut config = ServerConfig::builder()
@@ -110,11 +111,13 @@ pub(crate) struct Speaks {
     pub(crate) alpn: &'static [&'static str],
     /// Requests of one connection under way.
     pub(crate) streams_max: u32,
+    /// How long it takes over a handshake.
+    pub(crate) takes: Duration,
 }
 
 impl Default for Speaks {
     fn default() -> Self {
-        Self { alpn: &["h2", "http/1.1"], streams_max: 200 }
+        Self { alpn: &["h2", "http/1.1"], streams_max: 200, takes: Duration::ZERO }
     }
 }
 
