@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_util::task::TaskTracker;
@@ -19,6 +19,7 @@ use super::opening::{self, Opening, Rewound};
 use super::page::{self, Body};
 use super::refusals::Refusals;
 use super::requests::{Live, Requests};
+use super::streams::{Noted, Streams};
 use super::target::{Origin, Target, Way};
 use super::tls::Interception;
 use super::upstream::Upstreams;
@@ -240,14 +241,15 @@ impl Proxy {
         A: Fn(Request<Incoming>) -> F,
         F: Future<Output = Response<Body>> + Send + 'static,
     {
-        let serving = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+        let streams = Streams::new(self.options.idle);
+        let serving = hyper::server::conn::http2::Builder::new(streams.clone())
             .timer(TokioTimer::new())
             .max_concurrent_streams(STREAMS_MAX)
             .max_header_list_size(HEAD_OCTETS_MAX as u32)
             .max_pending_accept_reset_streams(RESETS_MAX)
             .max_send_buf_size(SEND_OCTETS_MAX)
             .keep_alive_interval(self.options.head_timeout)
-            .serve_connection(TokioIo::new(stream), service_fn(|request| infallible(answer(request))));
+            .serve_connection(TokioIo::new(stream), service_fn(|request| noted(answer(request))));
         let mut serving = std::pin::pin!(serving);
         let stopping = self.doors.stopping();
         let ended = tokio::select! {
@@ -255,6 +257,14 @@ impl Proxy {
             () = stopping.cancelled() => {
                 serving.as_mut().graceful_shutdown();
                 serving.await
+            }
+            // Pings keep it alive, not open for ever.
+            () = streams.idle() => {
+                serving.as_mut().graceful_shutdown();
+                match tokio::time::timeout(self.options.idle, serving).await {
+                    Ok(ended) => ended,
+                    Err(_) => return End::CutOff,
+                }
             }
         };
         End::of(ended)
@@ -308,4 +318,8 @@ pub(super) fn rejected_page(target: &Target) -> Response<Body> {
 
 async fn infallible(answer: impl Future<Output = Response<Body>>) -> Result<Response<Body>, Infallible> {
     Ok(answer.await)
+}
+
+async fn noted(answer: impl Future<Output = Response<Body>>) -> Result<Response<Noted>, Infallible> {
+    Ok(answer.await.map(Noted))
 }

@@ -21,6 +21,7 @@ use super::page::{self, Body};
 use super::requests::{
     Counted, Injected, Judged, Place, RequestBody, RuleSet, Sight, headers_of, redact, was_taken,
 };
+use super::stall::Upload;
 use super::target::{Origin, Way};
 use super::upstream::{Kept, NoAnswer, NoConnection, NoParent, Relayed};
 use crate::mint::LeafName;
@@ -110,7 +111,9 @@ impl Proxy {
             request.headers_mut().insert(UPGRADE, protocol.clone());
         }
         let tee = sight.as_ref().map(|sight| sight.up());
-        let mut request = request.map(|body| RequestBody::new(body, tee));
+        let version = request.version();
+        let (upload, uploading) = Upload::within(self.options.idle);
+        let mut request = request.map(|body| RequestBody::new(body, tee, upload));
         let secrets = rules.secrets.as_deref();
         let mut injected = Vec::new();
         if let Some(judged) = judged {
@@ -132,11 +135,13 @@ impl Proxy {
         let prepare =
             |request: &mut Request<RequestBody>, http2: bool| address(request, origin, authority, http2);
         match self.upstreams.send(origin, request, prepare).await {
-            Ok(mut response) => {
+            Ok(response) => {
+                let mut response = response.map(|body| body.beside(&uploading));
                 was_taken(response.status(), &injected, secrets);
                 redact(&mut response, &injected);
                 self.passed_on(response, client, judged, sight, injected)
             }
+            Err(_) if uploading.has_stalled() => stalled(version),
             Err(error) => {
                 tracing::debug!(target = %origin.target, %error, "no answer of an upstream");
                 unanswered(&error)
@@ -300,6 +305,16 @@ fn clean(headers: &mut HeaderMap) {
             headers.insert(TE, HeaderValue::from_static("trailers"));
         }
     }
+}
+
+/// Of a client that began a request and did not go on.
+fn stalled(version: Version) -> Response<Body> {
+    let detail = "nothing more came of the request's body";
+    let mut response = page::problem(StatusCode::REQUEST_TIMEOUT, "http_request_error", detail);
+    if version < Version::HTTP_2 {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
 }
 
 /// RFC 9209's name for what went wrong, and a status.

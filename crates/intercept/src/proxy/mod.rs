@@ -18,6 +18,8 @@ mod refusals;
 pub mod requests;
 mod rules;
 mod socks;
+mod stall;
+mod streams;
 mod target;
 mod tls;
 mod upstream;
@@ -95,7 +97,8 @@ pub struct Options {
     pub connect_timeout: Duration,
     /// For the head of an answer, from when the request was sent.
     pub response_timeout: Duration,
-    /// A body or a tunnel on which nothing came, before it is cut off.
+    /// A body or a tunnel on which nothing came, before it is cut off; a client's HTTP/2 connection without requests, before it is
+    /// closed.
     pub idle: Duration,
     /// How long an authority below the one given holds that is made here, its key in memory alone; none: leaves stand below
     /// the one given.

@@ -9,9 +9,9 @@ use bytes::{Buf, Bytes, BytesMut};
 use rustls::server::{Acceptor, ClientHello};
 use rustls::{CipherSuite, SignatureScheme};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
-use tokio::time::Sleep;
 
 use super::socks;
+use super::stall::Stall;
 use crate::mint::LeafKeyKind;
 
 /// Octets of a ClientHello, with its record headers: several times what post-quantum shares take.
@@ -29,13 +29,12 @@ pub(super) struct Rewound<S> {
     first: Bytes,
     stream: S,
     /// How long a write may wait for a peer that does not read.
-    stall: Duration,
-    stalled: Option<Pin<Box<Sleep>>>,
+    stall: Stall,
 }
 
 impl<S> Rewound<S> {
     fn new(first: Bytes, stream: S, stall: Duration) -> Self {
-        Self { first, stream, stall, stalled: None }
+        Self { first, stream, stall: Stall::new(stall) }
     }
 
     /// What a write came to, or an error once nothing could be written for too long.
@@ -45,12 +44,10 @@ impl<S> Rewound<S> {
         written: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
         if written.is_ready() {
-            self.stalled = None;
+            self.stall.over();
             return written;
         }
-        let stall = self.stall;
-        let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(stall)));
-        ready!(stalled.as_mut().poll(cx));
+        ready!(self.stall.poll(cx));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use intercept::certificate_store::{CertificateStore, LeafId, Newcomers};
 use intercept::mint::{LeafKeyKind, LeafKeys, LeafName, Minter};
 use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
@@ -108,6 +109,41 @@ async fn new_names_of_one_client_are_limited() {
     assert!(refused >= 15, "{refused}");
     assert_eq!(world.running.store().counts().refused, refused);
     world.tls(&client, &target, "h0.example").await.expect("one that is there is given to everybody");
+}
+
+#[tokio::test]
+async fn a_hundred_thousand_names_of_one_client_cost_its_burst_and_bounded_memory() {
+    const NAMES: u64 = 100_000;
+    const BURST: u32 = 2_000;
+    const OCTETS_MAX: u64 = 512 << 10;
+    let (authority, _) = authority();
+    let minter = Minter::new(authority, Arc::new(LeafKeys::new().unwrap()), Duration::from_secs(86_400));
+    let store = CertificateStore::new(OCTETS_MAX, Newcomers::new(1, BURST));
+    let id = |number: u64| LeafId {
+        name: LeafName::parse(&format!("host{number}.example")).unwrap(),
+        authority: x509::Fingerprint::of(b"one"),
+        kind: LeafKeyKind::P256,
+        profile: "default".into(),
+        mirrored: None,
+        is_handed_out: false,
+    };
+    let fetch = async |client: [u8; 4], number: u64| {
+        let (minter, id) = (minter.clone(), id(number));
+        let name = id.name.clone();
+        let mint = move || async move { minter.mint(&name, LeafKeyKind::P256, now()).await };
+        store.fetch(&id, client.into(), now(), mint).await
+    };
+    for number in 0..NAMES {
+        let _ = fetch([10, 0, 0, 1], number).await;
+    }
+    let counts = store.counts();
+    assert_eq!(counts.minted + counts.refused, NAMES);
+    let in_an_hour = u64::from(BURST) + 60;
+    assert!((u64::from(BURST)..in_an_hour).contains(&counts.minted), "{counts:?}");
+    let held = (0..in_an_hour).filter_map(|number| store.held(&id(number)));
+    let octets: usize = held.map(|held| held.outcome.as_ref().unwrap().certified.cert[0].len()).sum();
+    assert!(octets as u64 <= OCTETS_MAX && !store.is_empty(), "{octets} octets of {}", store.len());
+    fetch([10, 0, 0, 2], NAMES).await.expect("another client has its own");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,11 +7,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::client::conn::http2;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use intercept::mint::{Authority, LeafKeyKind, LeafKeys, LeafName, Minter, new_root};
 use intercept::proxy::{self, Options, ProxyMetrics, Running};
 use keys::{KeyType, PrivateKey};
@@ -20,7 +22,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::server::Acceptor;
 use rustls::sign::SingleCertAndKey;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::{LazyConfigAcceptor, TlsConnector};
@@ -48,15 +50,20 @@ pub(crate) struct Upstream {
 
 impl Upstream {
     pub(crate) async fn start(name: &str) -> Self {
-        Self::with(Some(name)).await
+        Self::with(Some(name), Speaks::default()).await
+    }
+
+    /// As `localhost`.
+    pub(crate) async fn that(speaks: Speaks) -> Self {
+        Self::with(Some("localhost"), speaks).await
     }
 
     /// For whatever name it is asked for.
     pub(crate) async fn for_all() -> Self {
-        Self::with(None).await
+        Self::with(None, Speaks::default()).await
     }
 
-    async fn with(name: Option<&str>) -> Self {
+    async fn with(name: Option<&str>, speaks: Speaks) -> Self {
         let (authority, root) = authority();
         let keys = Arc::new(LeafKeys::new().unwrap());
         let minter = Minter::new(authority, keys, Duration::from_secs(86_400));
@@ -75,15 +82,17 @@ impl Upstream {
                         return;
                     };
                     let asked = start.client_hello().server_name().unwrap_or("localhost").to_owned();
+                    tokio::time::sleep(speaks.takes).await;
                     let name = LeafName::parse(&name.unwrap_or(asked)).unwrap();
                     let leaf = minter.mint(&name, LeafKeyKind::P256, now()).await.unwrap();
                     let mut config = ServerConfig::builder()
                         .with_no_client_auth()
                         .with_cert_resolver(Arc::new(SingleCertAndKey::from((*leaf.certified).clone())));
-                    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+                    config.alpn_protocols = speaks.alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
                     config.ticketer = ticketer;
                     let Ok(stream) = start.into_stream(Arc::new(config)).await else { return };
-                    let http = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+                    let mut http = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+                    http.http2().max_concurrent_streams(speaks.streams_max);
                     let _ = http.serve_connection(TokioIo::new(stream), service_fn(say)).await;
                 });
             }
@@ -96,15 +105,35 @@ impl Upstream {
     }
 }
 
-/// The request's line, its headers and its body.
-async fn say(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+/// How an upstream speaks.
+#[derive(Clone, Copy)]
+pub(crate) struct Speaks {
+    pub(crate) alpn: &'static [&'static str],
+    /// Requests of one connection under way.
+    pub(crate) streams_max: u32,
+    /// How long it takes over a handshake.
+    pub(crate) takes: Duration,
+}
+
+impl Default for Speaks {
+    fn default() -> Self {
+        Self { alpn: &["h2", "http/1.1"], streams_max: 200, takes: Duration::ZERO }
+    }
+}
+
+/// The request's line, its headers and its body; of `/held` the head alone, as long as anybody waits.
+async fn say(request: Request<Incoming>) -> Result<Response<UnsyncBoxBody<Bytes, Infallible>>, Infallible> {
+    if request.uri().path() == "/held" {
+        let never = futures_util::stream::pending::<Result<Frame<Bytes>, Infallible>>();
+        return Ok(Response::new(StreamBody::new(never).boxed_unsync()));
+    }
     let mut said = format!("{} {} {:?}\n", request.method(), request.uri(), request.version());
     for (name, value) in request.headers() {
         said.push_str(&format!("{name}: {}\n", value.to_str().unwrap_or("?")));
     }
     let body = request.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
     said.push_str(&format!("body of {}\n", body.len()));
-    Ok(Response::new(Full::new(said.into())))
+    Ok(Response::new(Full::new(said.into()).boxed_unsync()))
 }
 
 /// A proxy that believes `upstream`.
@@ -150,6 +179,43 @@ impl World {
         assert!(said.starts_with("HTTP/1.1 200"), "{said}");
         client.0.connect(ServerName::try_from(name.to_owned()).unwrap(), stream).await
     }
+}
+
+/// A body of whatever kind.
+pub(crate) type AnyBody = UnsyncBoxBody<Bytes, Infallible>;
+pub(crate) type Http2 = http2::SendRequest<AnyBody>;
+
+/// Speaks HTTP/2 over `stream`; the connection's task ends with it.
+pub(crate) async fn http2<S>(stream: S) -> (Http2, tokio::task::JoinHandle<hyper::Result<()>>)
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .keep_alive_interval(Duration::from_millis(50))
+        .keep_alive_timeout(PATIENCE)
+        .keep_alive_while_idle(true)
+        .handshake(TokioIo::new(stream))
+        .await
+        .unwrap();
+    (sender, tokio::spawn(connection))
+}
+
+/// Of a body that is whole.
+pub(crate) fn get(url: &str) -> Request<AnyBody> {
+    Request::get(url).body(Full::<Bytes>::default().boxed_unsync()).unwrap()
+}
+
+/// The status and the body of an answer.
+pub(crate) async fn answer(sender: &Http2, request: Request<AnyBody>) -> (u16, String) {
+    let mut sender = sender.clone();
+    let asked = async {
+        let response = sender.send_request(request).await.unwrap();
+        let status = response.status().as_u16();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    };
+    tokio::time::timeout(PATIENCE, asked).await.expect("an answer")
 }
 
 /// Octets up to the empty line.

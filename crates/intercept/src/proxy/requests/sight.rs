@@ -1,10 +1,11 @@
 //! One request as it is seen: what is counted and kept of it while it passes, and told when it has.
 
+use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -15,6 +16,7 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::super::stall::Upload;
 use super::Requests;
 use super::access::{Line, path_of, trace_of};
 use super::har::{Exchange, Kept};
@@ -198,33 +200,38 @@ impl Drop for Sight {
     }
 }
 
-/// A request's body on its way to the upstream.
+/// A request's body on its way to the upstream; cut off when nothing comes for too long.
 pub(in crate::proxy) struct RequestBody {
     body: Incoming,
     tee: Option<Arc<Tee>>,
+    upload: Upload,
 }
 
 impl RequestBody {
-    pub(in crate::proxy) fn new(body: Incoming, tee: Option<Arc<Tee>>) -> Self {
-        Self { body, tee }
+    pub(in crate::proxy) fn new(body: Incoming, tee: Option<Arc<Tee>>, upload: Upload) -> Self {
+        Self { body, tee, upload }
     }
 }
 
 impl Body for RequestBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = io::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let polled = Pin::new(&mut self.body).poll_frame(cx);
-        if let (Some(tee), Poll::Ready(Some(Ok(frame)))) = (&self.tee, &polled)
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) else {
+            ready!(self.upload.poll(cx));
+            return Poll::Ready(Some(Err(io::ErrorKind::TimedOut.into())));
+        };
+        self.upload.over();
+        if let (Some(tee), Some(Ok(frame))) = (&self.tee, &frame)
             && let Some(data) = frame.data_ref()
         {
             tee.pass(data);
         }
-        polled
+        Poll::Ready(frame.map(|frame| frame.map_err(io::Error::other)))
     }
 
     fn is_end_stream(&self) -> bool {

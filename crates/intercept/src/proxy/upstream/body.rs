@@ -9,10 +9,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::client::conn::http1::SendRequest;
-use tokio::time::{Instant, Sleep};
 
 use super::super::requests::{Injected, RequestBody, Sight};
+use super::super::stall::{Answering, Stall, Uploading};
 use super::super::target::Origin;
+use super::shared::Stream;
 use super::{Sender, Upstreams};
 
 /// How long a connection may take to be ready for the next request after its answer was read.
@@ -47,19 +48,26 @@ impl GiveBack {
 pub(crate) struct Relayed {
     body: Incoming,
     back: Option<GiveBack>,
-    idle: Duration,
-    /// Made when something is first waited for.
-    sleep: Option<Pin<Box<Sleep>>>,
-    waits: bool,
+    /// Its place among those of a connection that many share, until it has ended.
+    stream: Option<Stream>,
+    /// Told to who waits for the rest of the request.
+    answering: Option<Answering>,
+    stall: Stall,
     /// Who sees what goes by.
     sight: Option<Box<Sight>>,
     injected: Vec<Injected>,
 }
 
 impl Relayed {
-    pub(super) fn new(body: Incoming, back: Option<GiveBack>, idle: Duration) -> Self {
+    pub(super) fn new(
+        body: Incoming,
+        back: Option<GiveBack>,
+        stream: Option<Stream>,
+        idle: Duration,
+    ) -> Self {
+        let stall = Stall::new(idle);
         let mut relayed =
-            Self { body, back, idle, sleep: None, waits: false, sight: None, injected: Vec::new() };
+            Self { body, back, stream, answering: None, stall, sight: None, injected: Vec::new() };
         if relayed.body.is_end_stream() {
             relayed.end();
         }
@@ -72,20 +80,17 @@ impl Relayed {
         self
     }
 
+    /// Lets `upload` know, as long as it is under way.
+    pub(in crate::proxy) fn beside(mut self, upload: &Uploading) -> Self {
+        self.answering = (!self.body.is_end_stream()).then(|| upload.answering());
+        self
+    }
+
     fn end(&mut self) {
+        (self.stream, self.answering) = (None, None);
         if let Some(back) = self.back.take() {
             back.give();
         }
-    }
-
-    fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let until = Instant::now() + self.idle;
-        let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
-        if !self.waits {
-            self.waits = true;
-            sleep.as_mut().reset(until);
-        }
-        sleep.as_mut().poll(cx)
     }
 }
 
@@ -98,10 +103,10 @@ impl Body for Relayed {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
         let Poll::Ready(mut frame) = Pin::new(&mut self.body).poll_frame(cx) else {
-            ready!(self.poll_idle(cx));
+            ready!(self.stall.poll(cx));
             return Poll::Ready(Some(Err(io::ErrorKind::TimedOut.into())));
         };
-        self.waits = false;
+        self.stall.over();
         if let (Some(sight), Some(Ok(frame))) = (&self.sight, &frame)
             && let Some(data) = frame.data_ref()
         {

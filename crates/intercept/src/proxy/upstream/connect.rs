@@ -1,7 +1,9 @@
 //! Making connections to upstreams.
 
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +25,7 @@ use super::super::target::{Origin, Target};
 use super::Sender;
 use super::parent::{Link, NoParent, Parent};
 use super::policy::{Policies, UpstreamWay};
+use super::shared::Http2;
 use crate::doors::Doors;
 use crate::mint::LeafName;
 
@@ -278,12 +281,17 @@ impl Dialler {
                 .handshake(TokioIo::new(stream))
                 .await
                 .map_err(NoConnection::Http)?;
+        // Behind a lock, so that it can be asked what the upstream allows. Its task alone keeps it.
+        let connection = Arc::new(Mutex::new(connection));
+        let asked = Arc::downgrade(&connection);
+        let allowed = move || asked.upgrade().map_or(0, |asked| asked.lock().current_max_send_streams());
         self.doors.spawn_bounded(async move {
             let _live = telemetry::tasks::guard("proxy-upstream");
-            if let Err(error) = connection.await {
+            let served = poll_fn(move |cx| Pin::new(&mut *connection.lock()).poll(cx));
+            if let Err(error) = served.await {
                 tracing::debug!(%error, "a connection to an upstream broke");
             }
         });
-        Ok(Sender::Http2(sender))
+        Ok(Sender::Http2(Http2::new(sender, allowed)))
     }
 }

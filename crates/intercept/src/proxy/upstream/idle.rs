@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use super::super::target::Origin;
 use super::Sender;
+use super::shared::Stream;
 
 /// Bounded in number and in time. Of one origin the one used last goes first, so that the others grow old.
 pub(super) struct Idle {
@@ -31,27 +32,32 @@ impl Idle {
         Self { most, life, order: VecDeque::new(), waiting: HashMap::new(), count: 0, next: 0 }
     }
 
-    /// The one used last for `origin`. One that many share (HTTP/2) stays, as the one used last.
-    pub(super) fn take(&mut self, origin: &Arc<Origin>) -> Option<Sender> {
+    /// The one used last for `origin` that has a place for a request, and that place. One that many share (HTTP/2) stays, as the
+    /// one used last.
+    pub(super) fn take(&mut self, origin: &Arc<Origin>) -> Option<(Sender, Option<Stream>)> {
         let of_origin = self.waiting.get_mut(origin)?;
-        if let Some(Waiting { sender: Sender::Http2(shared), .. }) = of_origin.last()
-            && !shared.is_closed()
-        {
-            let shared = shared.clone();
-            of_origin.pop();
-            self.count -= 1;
-            // The number in `order` is another one then, so that it grows old from now on.
-            let excess = self.put(origin, Sender::Http2(shared.clone()));
-            debug_assert!(excess.is_none(), "its own place is free");
-            return Some(Sender::Http2(shared));
+        if matches!(of_origin.last(), Some(Waiting { sender: Sender::Http2(_), .. })) {
+            let before = of_origin.len();
+            of_origin.retain(|one| !matches!(&one.sender, Sender::Http2(shared) if shared.is_closed()));
+            self.count -= before - of_origin.len();
         }
-        let of_origin = self.waiting.get_mut(origin)?;
-        let taken = of_origin.pop();
+        let place = |(at, one): (usize, &Waiting)| match &one.sender {
+            Sender::Http1(_) => Some((at, None)),
+            Sender::Http2(shared) => shared.claim().map(|stream| (at, Some(stream))),
+        };
+        let found = of_origin.iter().enumerate().rev().find_map(place);
+        let taken = found.map(|(at, stream)| (of_origin.remove(at).sender, stream));
         if of_origin.is_empty() {
             self.waiting.remove(origin);
         }
-        self.count -= usize::from(taken.is_some());
-        Some(taken?.sender)
+        let (sender, stream) = taken?;
+        self.count -= 1;
+        if let Sender::Http2(shared) = &sender {
+            // The number in `order` is another one then, so that it grows old from now on.
+            let excess = self.put(origin, Sender::Http2(shared.clone()));
+            debug_assert!(excess.is_none(), "its own place is free");
+        }
+        Some((sender, stream))
     }
 
     /// Lets it wait. What comes back has no place any more.

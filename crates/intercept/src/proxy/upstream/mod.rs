@@ -5,6 +5,8 @@ mod connect;
 mod idle;
 mod parent;
 mod policy;
+mod shared;
+mod single;
 
 pub(super) use body::Relayed;
 pub(super) use connect::NoConnection;
@@ -16,7 +18,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::client::conn::{TrySendError, http1, http2};
+use hyper::client::conn::{TrySendError, http1};
 use hyper::header::{AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE};
 use hyper::{Request, Response, StatusCode};
 use outbound::Deadline;
@@ -37,6 +39,8 @@ use connect::{Dialler, Place};
 use idle::Idle;
 use parent::Link;
 use policy::Policies;
+use shared::{Http2, Stream};
+use single::{HTTP1_ORIGINS_MAX, Making};
 
 /// Kept connections that a request is tried on before a new one is made for it.
 const KEPT_TRIES: usize = 3;
@@ -46,8 +50,9 @@ const SWEEP: Duration = Duration::from_secs(1);
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NoAnswer {
+    /// One for all who have waited for the same connection.
     #[error(transparent)]
-    Connection(#[from] NoConnection),
+    Connection(#[from] Arc<NoConnection>),
     #[error("the upstream did not answer in its time")]
     Late,
     #[error("the upstream broke off: {0}")]
@@ -55,9 +60,18 @@ pub(super) enum NoAnswer {
 }
 
 /// What requests are sent on.
-pub(super) enum Sender {
+enum Sender {
     Http1(http1::SendRequest<RequestBody>),
-    Http2(http2::SendRequest<RequestBody>),
+    Http2(Http2),
+}
+
+/// A connection for one request.
+struct Ready {
+    sender: Sender,
+    /// Its place on one that others share.
+    stream: Option<Stream>,
+    /// Whether it was there, or made for another.
+    kept: bool,
 }
 
 /// Of an answer: whether its connection had been kept.
@@ -71,6 +85,9 @@ pub(super) struct Upstreams(Arc<Inner>);
 struct Inner {
     dialler: Dialler,
     idle: Mutex<Idle>,
+    /// Whether any connection may wait for a request.
+    keeps: bool,
+    making: Making,
     connect_timeout: Duration,
     response_timeout: Duration,
     idle_body: Duration,
@@ -99,6 +116,8 @@ impl Upstreams {
         Ok(Self(Arc::new(Inner {
             dialler,
             idle: Mutex::new(idle),
+            keeps: options.upstream_idle_max > 0,
+            making: Making::with_entries(HTTP1_ORIGINS_MAX),
             connect_timeout: options.connect_timeout,
             response_timeout: options.response_timeout,
             idle_body: options.idle,
@@ -129,24 +148,23 @@ impl Upstreams {
     ) -> Result<Response<Relayed>, NoAnswer> {
         for tries in 0.. {
             let kept = if tries < KEPT_TRIES { self.take(origin) } else { None };
-            let reused = kept.is_some();
-            let sender = match kept {
-                Some(sender) => sender,
-                None => self.connect(origin).await?,
+            let ready = match kept {
+                Some(ready) => ready,
+                None if tries < KEPT_TRIES => self.connection(origin).await?,
+                None => self.connect(origin).await.map_err(Arc::new)?,
             };
+            let reused = ready.kept;
             self.0.metrics.upstream_request(reused);
-            prepare(&mut request, matches!(sender, Sender::Http2(_)));
+            prepare(&mut request, matches!(ready.sender, Sender::Http2(_)));
             let parent = self.0.dialler.asked_by_request(origin);
             if let Some(parent) = parent {
                 parent.address(&mut request, &origin.target);
             }
-            match self.send_on(origin, sender, request).await? {
+            match self.send_on(origin, ready, request).await? {
                 // It is we who are asked, not our client.
                 Ok(response) if response.status() == StatusCode::PROXY_AUTHENTICATION_REQUIRED => {
                     return match parent {
-                        Some(parent) => {
-                            Err(NoConnection::by(parent, NoParent::Refused(response.status())).into())
-                        }
+                        Some(parent) => Err(refused(parent, response.status())),
                         None => Ok(marked(response, reused)),
                     };
                 }
@@ -155,7 +173,7 @@ impl Upstreams {
                 Err(_) => break,
             }
         }
-        Err(NoAnswer::Connection(NoConnection::ClosedAtOnce))
+        Err(NoAnswer::Connection(Arc::new(NoConnection::ClosedAtOnce)))
     }
 
     /// Whether it is known that nobody stands between when `origin` is spoken to.
@@ -174,13 +192,12 @@ impl Upstreams {
     }
 
     /// One that is ready; those that have ended meanwhile are dropped.
-    fn take(&self, origin: &Arc<Origin>) -> Option<Sender> {
+    fn take(&self, origin: &Arc<Origin>) -> Option<Ready> {
         loop {
-            let kept = self.0.idle.lock().take(origin)?;
-            match &kept {
-                Sender::Http1(sender) if sender.is_ready() => return Some(kept),
-                Sender::Http2(sender) if !sender.is_closed() => return Some(kept),
-                _ => {}
+            let (sender, stream) = self.0.idle.lock().take(origin)?;
+            match &sender {
+                Sender::Http1(sender) if !sender.is_ready() => {}
+                _ => return Some(Ready { sender, stream, kept: true }),
             }
         }
     }
@@ -193,30 +210,34 @@ impl Upstreams {
         }
     }
 
-    async fn connect(&self, origin: &Arc<Origin>) -> Result<Sender, NoConnection> {
+    /// A new one, which others may share from now on.
+    async fn connect(&self, origin: &Arc<Origin>) -> Result<Ready, NoConnection> {
         let deadline = Deadline::within(self.0.connect_timeout);
         self.make_room();
         let sender = self.0.dialler.connect(origin, deadline).await?;
+        let mut stream = None;
         if let Sender::Http2(shared) = &sender {
+            stream = Some(shared.claim_first());
             self.keep(origin, Sender::Http2(shared.clone()));
         }
-        Ok(sender)
+        Ok(Ready { sender, stream, kept: false })
     }
 
     async fn send_on(
         &self,
         origin: &Arc<Origin>,
-        sender: Sender,
+        ready: Ready,
         request: Request<RequestBody>,
     ) -> Result<Result<Response<Relayed>, Box<Request<RequestBody>>>, NoAnswer> {
         let is_of_one = authenticates_connection(request.headers().get_all(AUTHORIZATION));
+        let Ready { sender, stream, .. } = ready;
         let (sent, back) = match sender {
             Sender::Http1(mut sender) => {
                 let sent =
                     tokio::time::timeout(self.0.response_timeout, sender.try_send_request(request)).await;
                 (sent, Some(GiveBack { pool: self.clone(), origin: Arc::clone(origin), sender }))
             }
-            Sender::Http2(mut sender) => {
+            Sender::Http2(Http2 { mut sender, .. }) => {
                 (tokio::time::timeout(self.0.response_timeout, sender.try_send_request(request)).await, None)
             }
         };
@@ -224,7 +245,7 @@ impl Upstreams {
             Ok(response) => {
                 let asked_for = authenticates_connection(response.headers().get_all(WWW_AUTHENTICATE));
                 let back = back.filter(|_| !is_of_one && !asked_for);
-                Ok(Ok(response.map(|body| Relayed::new(body, back, self.0.idle_body))))
+                Ok(Ok(response.map(|body| Relayed::new(body, back, stream, self.0.idle_body))))
             }
             Err(error) => unsent_or_broken(error).map(Err),
         }
@@ -236,6 +257,10 @@ impl Upstreams {
         // Closed outside of the lock.
         drop(excess);
     }
+}
+
+fn refused(parent: &Parent, status: StatusCode) -> NoAnswer {
+    NoAnswer::Connection(Arc::new(NoConnection::by(parent, NoParent::Refused(status))))
 }
 
 /// With whether its connection had been kept.

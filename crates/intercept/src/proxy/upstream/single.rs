@@ -1,0 +1,82 @@
+//! One connection by HTTP/2 for all who ask an origin at once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use flight::{Failed, Fresh};
+use outbound::Deadline;
+use parking_lot::Mutex;
+
+use super::super::target::Origin;
+use super::shared::Http2;
+use super::{NoConnection, Ready, Sender, Upstreams};
+
+/// Origins that are known to speak HTTP/1.1 alone, and for how long: who asks them makes a connection without waiting for others.
+pub(super) const HTTP1_ORIGINS_MAX: u64 = 4_096;
+const HTTP1_LIFE: Duration = Duration::from_secs(60);
+
+/// What all share who have waited for one connection.
+#[derive(Clone)]
+pub(super) enum Made {
+    Http2(Http2),
+    /// It is of one alone.
+    Http1,
+}
+
+/// Connections that are being made, by whom they are to.
+pub(super) type Making = flight::Cache<Arc<Origin>, Made, Arc<NoConnection>>;
+
+/// For who has it made.
+type Own = Arc<Mutex<Option<Ready>>>;
+
+impl Upstreams {
+    /// A connection for one more request, where none waits: one that another has made meanwhile, or a new one.
+    pub(super) async fn connection(&self, origin: &Arc<Origin>) -> Result<Ready, Arc<NoConnection>> {
+        if !origin.http2 || !self.0.keeps {
+            return self.connect(origin).await.map_err(Arc::new);
+        }
+        let own = Own::default();
+        let deadline = Deadline::within(self.0.connect_timeout);
+        // Each time around one was made, and others have taken all of its places: it ends where no more may be made.
+        while !deadline.remaining().is_zero() {
+            let (pool, wanted, own_made) = (self.clone(), Arc::clone(origin), Arc::clone(&own));
+            let making = move || async move { pool.make(&wanted, &own_made).await };
+            let made = self.0.making.fetch(origin, making).await?;
+            if let Some(ready) = own.lock().take() {
+                return Ok(ready);
+            }
+            let Made::Http2(shared) = made else {
+                return self.connect(origin).await.map_err(Arc::new);
+            };
+            if let Some(stream) = shared.claim() {
+                return Ok(Ready { sender: Sender::Http2(shared), stream: Some(stream), kept: true });
+            }
+            if let Some(ready) = self.take(origin) {
+                return Ok(ready);
+            }
+        }
+        Err(Arc::new(NoConnection::Late))
+    }
+
+    /// One for whoever asked first, left in `own`, and for all who have asked since, if they can share it.
+    async fn make(
+        &self,
+        origin: &Arc<Origin>,
+        own: &Mutex<Option<Ready>>,
+    ) -> Result<Fresh<Made>, Failed<Arc<NoConnection>>> {
+        // Somebody may just have been done with it.
+        let ready = match self.take(origin) {
+            Some(ready) => ready,
+            None => {
+                let failed = |error| Failed { error: Arc::new(error), lifetime: Duration::ZERO };
+                self.connect(origin).await.map_err(failed)?
+            }
+        };
+        let fresh = match &ready.sender {
+            Sender::Http2(shared) => Fresh { value: Made::Http2(shared.clone()), lifetime: Duration::ZERO },
+            Sender::Http1(_) => Fresh { value: Made::Http1, lifetime: HTTP1_LIFE },
+        };
+        *own.lock() = Some(ready);
+        Ok(fresh)
+    }
+}

@@ -1,0 +1,95 @@
+//! Who does not go on is not waited for.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use http_body_util::{BodyExt, StreamBody};
+use hyper::Request;
+use hyper::body::Frame;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use crate::world::{Client, PATIENCE, Upstream, World, answer, ask, get, head, http2};
+
+/// Longer than anything here takes between two steps that are not to be cut off.
+const IDLE: Duration = Duration::from_secs(2);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_stalls_is_answered_and_its_upstream_let_go() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let waiting = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        head(&mut stream).await;
+        let mut body = Vec::new();
+        let _ = stream.read_to_end(&mut body).await;
+        body
+    });
+    let upstream = Upstream::start("localhost").await;
+    let world = World::new(&upstream.root, |options| options.idle = IDLE).await;
+    let mut stream = world.tcp().await;
+    let request = format!("POST http://{address}/ HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nabc");
+    let said = ask(&mut stream, &request).await;
+    assert!(said.starts_with("HTTP/1.1 408") && said.contains("connection: close\r\n"), "{said}");
+    let body = tokio::time::timeout(PATIENCE, waiting).await.expect("it is let go").unwrap();
+    assert!(b"abc".starts_with(&body), "{body:?}");
+    let mut rest = Vec::new();
+    let _ = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut rest)).await.expect("it is closed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_stalls_ends_alone() {
+    let upstream = Upstream::start("localhost").await;
+    let world = World::new(&upstream.root, |options| options.idle = IDLE).await;
+    let target = format!("localhost:{}", upstream.address.port());
+    let stream = world.tls(&Client::of(&world.root, "h2"), &target, "localhost").await.unwrap();
+    let (sender, _connection) = http2(stream).await;
+    let some = stream::iter([Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"abc")))]);
+    let body = StreamBody::new(some.chain(stream::pending())).boxed_unsync();
+    let url = format!("https://{target}/");
+    let stalled = answer(&sender, Request::post(&url).body(body).unwrap()).await;
+    assert_eq!(stalled.0, 408, "{}", stalled.1);
+    assert_eq!(upstream.made(), 1);
+    let stream = world.tls(&Client::of(&world.root, "h2"), &target, "localhost").await.unwrap();
+    assert_eq!(answer(&http2(stream).await.0, get(&url)).await.0, 200);
+    assert_eq!(upstream.made(), 1, "others share the connection as before");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_without_requests_is_closed_although_its_client_pings() {
+    let upstream = Upstream::start("localhost").await;
+    let world = World::new(&upstream.root, |options| options.idle = IDLE).await;
+    let target = format!("localhost:{}", upstream.address.port());
+    let stream = world.tls(&Client::of(&world.root, "h2"), &target, "localhost").await.unwrap();
+    let (sender, connection) = http2(stream).await;
+    let ended = tokio::time::timeout(PATIENCE, connection).await.expect("it is closed").unwrap();
+    assert!(ended.is_ok(), "and told so: {ended:?}");
+    drop(sender);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_by_http2_that_is_not_read_is_given_up() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    // An answer without end, until its connection is gone.
+    let sending = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        head(&mut stream).await;
+        stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
+        while stream.write_all(&[0; 65_536]).await.is_ok() {}
+    });
+    let upstream = Upstream::start("localhost").await;
+    let world = World::new(&upstream.root, |options| options.idle = IDLE).await;
+    let (_, tunnel) = world.connect(&address.to_string()).await;
+    let (mut sender, _connection) = http2(tunnel).await;
+    let asked = sender.send_request(get(&format!("http://{address}/")));
+    let unread = tokio::time::timeout(PATIENCE, asked).await.unwrap().unwrap();
+    tokio::time::timeout(PATIENCE, sending)
+        .await
+        .expect("it ends although the client answers pings")
+        .unwrap();
+    let read = tokio::time::timeout(PATIENCE, unread.into_body().collect()).await.unwrap();
+    assert!(read.is_err(), "and not as if it were whole");
+}
