@@ -97,7 +97,7 @@ impl Upstream {
 }
 
 /// The request's line, its headers and its body.
-async fn say(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+pub(crate) async fn say(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
     let mut said = format!("{} {} {:?}\n", request.method(), request.uri(), request.version());
     for (name, value) in request.headers() {
         said.push_str(&format!("{name}: {}\n", value.to_str().unwrap_or("?")));
