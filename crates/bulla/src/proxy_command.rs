@@ -35,6 +35,9 @@ pub(crate) struct ProxyArgs {
     /// A network whose clients may use it; may be repeated [default: all that reach it]
     #[arg(long = "client", value_name = "NETWORK")]
     clients: Vec<IpNet>,
+    /// Names to look into with leaves like the servers' own certificates, NAME or *.NAME; may be repeated
+    #[arg(long, value_name = "NAME")]
+    mirror: Vec<String>,
     /// Names to pass on without a look, NAME or *.NAME; may be repeated
     #[arg(long, value_name = "NAME")]
     tunnel: Vec<String>,
@@ -65,6 +68,7 @@ impl ProxySettings {
         given(&mut self.ca_key_file, &args.ca_key);
         given(&mut self.metrics_listen, &args.metrics_listen);
         self.clients.extend_from_slice(&args.clients);
+        self.mirror.extend_from_slice(&args.mirror);
         self.tunnel.extend_from_slice(&args.tunnel);
         self.reject.extend_from_slice(&args.reject);
         self.upstream_ca_files.extend_from_slice(&args.upstream_ca_files);

@@ -26,6 +26,7 @@ pub(crate) struct ProxySettings {
     pub(crate) crl_urls: Vec<String>,
     pub(crate) clients: Vec<IpNet>,
     pub(crate) intercept: Vec<String>,
+    pub(crate) mirror: Vec<String>,
     pub(crate) tunnel: Vec<String>,
     pub(crate) reject: Vec<String>,
     pub(crate) others: Others,
@@ -66,6 +67,8 @@ pub(crate) enum Others {
     /// Their requests are seen.
     #[default]
     Intercept,
+    /// Likewise, under leaves like the servers' own certificates.
+    Mirror,
     /// They are passed on as they are.
     Tunnel,
     /// They are refused.
@@ -83,6 +86,7 @@ impl Default for ProxySettings {
             crl_urls: Vec::new(),
             clients: Vec::new(),
             intercept: Vec::new(),
+            mirror: Vec::new(),
             tunnel: Vec::new(),
             reject: Vec::new(),
             others: Others::Intercept,
@@ -180,14 +184,16 @@ impl ProxySettings {
     pub(crate) fn names(&self) -> Outcome<Rules> {
         let wrong = |error: BadRule| {
             Problem::usage(format_args!("a list of [proxy]: {error}"))
-                .hint("see proxy.intercept, proxy.tunnel and proxy.reject")
+                .hint("see proxy.intercept, proxy.mirror, proxy.tunnel and proxy.reject")
         };
         let mut rules = Rules::new(match self.others {
             Others::Intercept => Action::Intercept,
+            Others::Mirror => Action::Mirror,
             Others::Tunnel => Action::Tunnel,
             Others::Reject => Action::Reject,
         });
         rules.add(&self.intercept, Action::Intercept).map_err(wrong)?;
+        rules.add(&self.mirror, Action::Mirror).map_err(wrong)?;
         rules.add(&self.tunnel, Action::Tunnel).map_err(wrong)?;
         rules.add(&self.reject, Action::Reject).map_err(wrong)?;
         Ok(rules)

@@ -369,12 +369,13 @@ pub(super) const KEYS: &[(&str, Kind, &str)] = &[
     ("proxy.crl_urls", Kind::List, "where leaves say that the CRL is, for clients that insist on one"),
     ("proxy.clients", Kind::List, "networks whose clients may use it; empty: all that reach it"),
     ("proxy.intercept", Kind::List, "names to look into, NAME or *.NAME, where `others` says otherwise"),
+    ("proxy.mirror", Kind::List, "names to look into with leaves like the servers' own certificates"),
     ("proxy.tunnel", Kind::List, "names to pass on without a look"),
     ("proxy.reject", Kind::List, "names to refuse"),
     (
         "proxy.others",
         Kind::Text,
-        "what becomes of connections to names in none of these: intercept, tunnel or reject",
+        "what becomes of connections to names in none of these: intercept, mirror, tunnel or reject",
     ),
     (
         "proxy.upstream_ca_files",

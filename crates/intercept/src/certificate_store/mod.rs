@@ -11,6 +11,7 @@
 mod newcomers;
 mod second_level;
 
+pub(crate) use newcomers::LOOKS_PER_NAME;
 pub use newcomers::{Newcomers, TooManyNames};
 pub use second_level::{
     Backend, LEASE, LEAVES_MAX, SecondLevel, SecondLevelCounts, SecondLevelOptions, TRIP_TIMEOUT, Unopened,

@@ -16,7 +16,7 @@ const CLIENTS_MAX: u64 = 65_536;
 
 /// Names a client may ask for, to each that it may have minted: the others are found with the second level, and not charged
 /// for as new, but cost a trip.
-const LOOKS_PER_NAME: u32 = 10;
+pub(crate) const LOOKS_PER_NAME: u32 = 10;
 
 /// Refused, at once.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -71,7 +71,7 @@ impl Newcomers {
     ///
     /// # Errors
     /// [`TooManyNames`]
-    pub(super) fn admit(&self, client: IpAddr, name: &LeafName) -> Result<(), TooManyNames> {
+    pub(crate) fn admit(&self, client: IpAddr, name: &LeafName) -> Result<(), TooManyNames> {
         let bucket = self.buckets.get_with(client, || {
             Arc::new(Mutex::new(Bucket {
                 left: f64::from(self.burst),

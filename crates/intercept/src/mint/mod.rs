@@ -6,11 +6,13 @@
 mod authority;
 mod intermediate;
 mod keys;
+mod likeness;
 mod name;
 
 pub use self::authority::{Authority, BadAuthority, new_root};
 pub use self::intermediate::Intermediates;
 pub use self::keys::{LEAF_KEY_LIFE, LEAF_KEY_LIFE_MAX, LeafKey, LeafKeyKind, LeafKeys};
+pub use self::likeness::{Likeness, NoLikeness};
 pub use self::name::{BadLeafName, LeafName};
 
 use std::sync::Arc;
@@ -45,6 +47,9 @@ pub enum MintError {
     /// The authority ends within a minute, or has.
     #[error("the authority of the leaves ends: give the proxy another one")]
     AuthorityEnds,
+    /// The certificate that is mirrored ends within a minute, or has.
+    #[error("the certificate that the leaf is to be like ends")]
+    MirroredEnds,
     /// Its key.
     #[error("the authority's key did not sign: {0}")]
     NotSigned(#[from] SignError),
@@ -176,23 +181,50 @@ impl Minter {
     /// # Errors
     /// [`MintError`]
     pub async fn mint(&self, name: &LeafName, kind: LeafKeyKind, now: UnixTime) -> Result<Leaf, MintError> {
+        let names = [name.general_name()];
+        let wanted = Wanted { subject: &subject_of(name), names: &names, within: None };
+        self.make(wanted, kind, now).await
+    }
+
+    /// A new leaf like a server's own certificate, in force at `now`, and never longer than that one.
+    ///
+    /// # Errors
+    /// [`MintError`]
+    pub async fn mint_like(
+        &self,
+        likeness: &Likeness,
+        kind: LeafKeyKind,
+        now: UnixTime,
+    ) -> Result<Leaf, MintError> {
+        let within = Some((likeness.not_before, likeness.not_after));
+        let wanted = Wanted { subject: &likeness.subject, names: &likeness.names, within };
+        self.make(wanted, kind, now).await
+    }
+
+    async fn make(&self, wanted: Wanted<'_>, kind: LeafKeyKind, now: UnixTime) -> Result<Leaf, MintError> {
         let key = self.keys.current(kind)?;
         let authority = self.authority();
-        let not_after = now.plus(self.validity.as_secs() as i64).min(authority.not_after());
-        if not_after.since(now) < VALIDITY_MIN.as_secs() as i64 {
+        let is_too_short = |end: UnixTime| end.since(now) < VALIDITY_MIN.as_secs() as i64;
+        let mut not_after = now.plus(self.validity.as_secs() as i64).min(authority.not_after());
+        if is_too_short(not_after) {
             return Err(MintError::AuthorityEnds);
         }
-        let not_before = now.plus(-CLOCK_SKEW_S).max(authority.not_before());
-        let subject = subject_of(name);
+        let mut not_before = now.plus(-CLOCK_SKEW_S).max(authority.not_before());
+        if let Some((first, last)) = wanted.within {
+            (not_before, not_after) = (not_before.max(first), not_after.min(last));
+            if is_too_short(not_after) {
+                return Err(MintError::MirroredEnds);
+            }
+        }
         let spec = CertificateSpec {
             serial: &new_serial()?,
             signature: authority.signer().algorithm(),
             issuer: authority.subject(),
-            subject: &subject.der,
+            subject: &wanted.subject.der,
             not_before,
             not_after,
             spki: key.spki(),
-            extensions: &extensions(&authority, name, &key, subject == DistinguishedName::empty()),
+            extensions: &extensions(&authority, &wanted, &key),
         };
         let tbs = build::tbs_certificate(&spec);
         let deadline = (Instant::now() + SIGN_TIMEOUT).into_std();
@@ -204,13 +236,21 @@ impl Minter {
     }
 }
 
-fn extensions(authority: &Authority, name: &LeafName, key: &LeafKey, no_subject: bool) -> Vec<Extension> {
+/// What a leaf says of whom it is for.
+struct Wanted<'a> {
+    subject: &'a DistinguishedName,
+    names: &'a [GeneralName],
+    /// Its first and last second at most.
+    within: Option<(UnixTime, UnixTime)>,
+}
+
+fn extensions(authority: &Authority, wanted: &Wanted<'_>, key: &LeafKey) -> Vec<Extension> {
     let usage = match key.kind() {
         LeafKeyKind::P256 => KeyUsage::DIGITAL_SIGNATURE,
         LeafKeyKind::Rsa2048 => KeyUsage::DIGITAL_SIGNATURE | KeyUsage::KEY_ENCIPHERMENT,
     };
     let mut all = vec![
-        Extension::subject_alt_names(&[name.general_name()], no_subject),
+        Extension::subject_alt_names(wanted.names, wanted.subject.is_empty()),
         Extension::basic_constraints(BasicConstraints { ca: false, path_len: None }),
         Extension::key_usage(KeyUsage(usage)),
         Extension::extended_key_usage(&[SERVER_AUTH.to_owned()]),

@@ -66,11 +66,16 @@ impl Proxy {
         if action == Action::Tunnel {
             return self.tunnel(stream, &target, &name, &client).await;
         }
-        if action == Action::Intercept && self.refusals.has(&client, &name) {
+        if action.looks() && self.refusals.has(&client, &name) {
             self.metrics.auto_tunnel();
             return self.tunnel(stream, &target, &name, &client).await;
         }
-        let stream = match self.tls.accept(stream, &name, &hello, client.ip()).await {
+        let mirrored = match action {
+            Action::Mirror => self.mirrors.of(&target, &name, hello.http2, client.ip()).await,
+            _ => None,
+        };
+        let is_mirrored = mirrored.is_some();
+        let stream = match self.tls.accept(stream, &name, mirrored.as_ref(), &hello, client.ip()).await {
             Ok(stream) => stream,
             Err(error) => {
                 self.metrics.handshake(match &error {
@@ -87,7 +92,7 @@ impl Proxy {
         };
         self.metrics.handshake(if was_resumed(&stream) { Handshake::Resumed } else { Handshake::Full });
         let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-        let way = way(target, Some(name), http2, client.clone());
+        let way = Way { is_mirrored, ..way(target, Some(name), http2, client.clone()) };
         let proxy = Arc::clone(&self);
         let answer = move |request: Request<Incoming>| proxy.clone().exchanged(request, way.clone());
         if !http2 {
@@ -140,5 +145,5 @@ impl Proxy {
 fn way(target: Target, server: Option<LeafName>, http2: bool, client: Client) -> Way {
     // Without TLS nobody says which protocol an upstream speaks.
     let http2 = http2 && server.is_some();
-    Way { origin: Arc::new(Origin { target, server, http2 }), client }
+    Way { origin: Arc::new(Origin { target, server, http2 }), client, is_mirrored: false }
 }

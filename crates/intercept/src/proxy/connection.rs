@@ -15,6 +15,7 @@ use tokio_util::task::TaskTracker;
 use super::access::Access;
 use super::client::Client;
 use super::metrics::{End, ProxyMetrics};
+use super::mirror::Mirrors;
 use super::opening::{self, Opening, Rewound};
 use super::page::{self, Body};
 use super::refusals::Refusals;
@@ -41,6 +42,7 @@ pub(super) struct Proxy {
     pub(super) address: SocketAddr,
     pub(super) access: Access,
     pub(super) refusals: Refusals,
+    pub(super) mirrors: Mirrors,
     pub(super) tls: Interception,
     pub(super) upstreams: Upstreams,
     pub(super) metrics: ProxyMetrics,
@@ -179,7 +181,7 @@ impl Proxy {
             Err(error) => return page::problem(StatusCode::BAD_REQUEST, "http_request_error", &error),
         };
         let origin = Origin { target, server: None, http2: false };
-        self.exchange(request, &Way { origin: Arc::new(origin), client }).await
+        self.exchange(request, &Way { origin: Arc::new(origin), client, is_mirrored: false }).await
     }
 
     fn connect(

@@ -17,6 +17,7 @@ use outbound::resolve::ResolveError;
 
 use super::Action;
 use super::connection::{Proxy, rejected_page};
+use super::mirror::misdirected_page;
 use super::page::{self, Body};
 use super::requests::{
     Counted, Injected, Judged, Place, RequestBody, RuleSet, Sight, headers_of, redact, was_taken,
@@ -59,6 +60,7 @@ impl Proxy {
             // Whatever name the connection was made under, and whatever it names.
             _ if is_rejected(own_name) => self.rejected(way),
             Ok((_, host)) if is_rejected(&host) => self.rejected(way),
+            Ok((_, host)) if self.is_misdirected(way, &host, &rules) => misdirected_page(&host),
             Ok((authority, host)) => {
                 let judged = rules.requests.judge(&request, way, &host);
                 let place = Place { origin: Arc::clone(&way.origin), authority };

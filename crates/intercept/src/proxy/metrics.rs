@@ -117,6 +117,7 @@ struct Inner {
     rejected: Counter,
     denied: Family<WhyLabel, Counter>,
     auto_tunnels: Counter,
+    mirrored: Family<OutcomeLabel, Counter>,
     upstream_requests: Family<ConnectionLabel, Counter>,
     tunnels: Counter,
     octets: Family<DirectionLabel, Counter>,
@@ -137,6 +138,7 @@ impl Default for Inner {
             rejected: Counter::default(),
             denied: Family::default(),
             auto_tunnels: Counter::default(),
+            mirrored: Family::default(),
             upstream_requests: Family::default(),
             tunnels: Counter::default(),
             octets: Family::default(),
@@ -187,6 +189,11 @@ impl ProxyMetrics {
             "auto_tunnels",
             "Connections passed on because their client had refused a leaf of that name",
             inner.auto_tunnels.clone(),
+        );
+        registry.register(
+            "mirror_looks",
+            "Connections made to see a server's certificate before its client is shown one like it",
+            inner.mirrored.clone(),
         );
         registry.register("tunnels", "Connections passed on as they are", inner.tunnels.clone());
         registry.register(
@@ -242,6 +249,10 @@ impl ProxyMetrics {
 
     pub(super) fn auto_tunnel(&self) {
         self.0.auto_tunnels.inc();
+    }
+
+    pub(super) fn mirror_look(&self, outcome: &'static str) {
+        self.0.mirrored.get_or_create(&OutcomeLabel { outcome }).inc();
     }
 
     pub(super) fn denied(&self, denied: Denied) {

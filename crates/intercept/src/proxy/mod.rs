@@ -1,8 +1,8 @@
 //! The forward proxy that looks into TLS: clients send it CONNECT, and it shows them a leaf minted for the name they ask for.
 //!
 //! A connection's way: `connection` (HTTP to the proxy itself; `socks`), `access` (who may), `connect` (what the client says
-//! after CONNECT: TLS, whose ClientHello tells the name, or plain HTTP), `rules` (tunnel, reject, intercept), the certificate
-//! store, `exchange` (one request: what a proxy must change in it), `requests` (what rules change in it), `upstream` (the pool,
+//! after CONNECT: TLS, whose ClientHello tells the name, or plain HTTP), `rules` (tunnel, reject, intercept, mirror), `mirror`
+//! (what the server shows), the certificate store, `exchange` (one request: what a proxy must change in it), `requests` (what rules change in it), `upstream` (the pool,
 //! and by which way).
 
 mod access;
@@ -11,6 +11,7 @@ mod connect;
 mod connection;
 mod exchange;
 mod metrics;
+mod mirror;
 mod names;
 mod opening;
 mod page;
@@ -246,8 +247,10 @@ pub async fn start(
         .map_err(StartError::AccessLog)?;
     let access = access::Access::new(&options.access)?;
     let refusals = refusals::Refusals::new(options.auto_tunnel);
+    let mirrors = mirror::Mirrors::new(&options, upstreams.clone(), metrics.clone());
     let proxy = connection::Proxy {
         options,
+        mirrors,
         refusals,
         address,
         access,

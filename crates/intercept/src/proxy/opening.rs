@@ -117,6 +117,10 @@ pub(super) struct Hello {
     pub(super) server_name: Option<String>,
     /// What key it can be shown.
     pub(super) kind: LeafKeyKind,
+    /// Whether it offers HTTP/2.
+    pub(super) http2: bool,
+    /// Whether it offers HTTP/1.1, as it does that offers nothing.
+    pub(super) http1: bool,
 }
 
 /// Why there is nothing to judge.
@@ -171,7 +175,13 @@ fn hello(acceptor: &mut Acceptor, mut more: &[u8]) -> Result<Option<Hello>, NoOp
         let Some(accepted) = accepted else { continue };
         let said = accepted.client_hello();
         let kind = if takes_ecdsa(&said) { LeafKeyKind::P256 } else { LeafKeyKind::Rsa2048 };
-        return Ok(Some(Hello { server_name: said.server_name().map(str::to_ascii_lowercase), kind }));
+        let offers = |protocol: &[u8]| said.alpn().map(|mut all| all.any(|one| one == protocol));
+        return Ok(Some(Hello {
+            server_name: said.server_name().map(str::to_ascii_lowercase),
+            kind,
+            http2: offers(b"h2").unwrap_or(false),
+            http1: offers(b"http/1.1").unwrap_or(true),
+        }));
     }
     Ok(None)
 }

@@ -10,10 +10,20 @@ pub enum Action {
     /// Its requests are seen.
     #[default]
     Intercept,
+    /// Its requests are seen, under a leaf like the server's own certificate.
+    Mirror,
     /// Octets are passed on as they are.
     Tunnel,
     /// It is refused, with a page where there can be one.
     Reject,
+}
+
+impl Action {
+    /// Whether requests are seen.
+    #[must_use]
+    pub fn looks(self) -> bool {
+        matches!(self, Self::Intercept | Self::Mirror)
+    }
 }
 
 /// All of them: a name's own before one below which it stands, the nearest of these first, then the default.

@@ -69,4 +69,6 @@ pub(super) struct Way {
     pub(super) origin: Arc<Origin>,
     /// Whose they are.
     pub(super) client: Client,
+    /// Whether the client was shown all names of the server's certificate, and may ask for any of them.
+    pub(super) is_mirrored: bool,
 }

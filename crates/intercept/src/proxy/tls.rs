@@ -13,6 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+use super::mirror::Mirrored;
 use super::opening::Hello;
 use crate::certificate_store::{CertificateStore, FetchError, LeafId};
 use crate::clock::now;
@@ -52,6 +53,8 @@ pub(super) struct Interception {
     trusted: Authority,
     store: CertificateStore,
     acceptor: TlsAcceptor,
+    /// Which offers no HTTP/2.
+    http1: TlsAcceptor,
     profile: Arc<str>,
     timeout: Duration,
 }
@@ -75,7 +78,17 @@ impl Interception {
         // One is enough: a client that uses several at once has a connection by HTTP/2.
         config.send_tls13_tickets = 1;
         let profile = minter.profile().into();
-        Ok(Self { minter, trusted, store, acceptor: Arc::new(config).into(), profile, timeout })
+        let mut http1 = config.clone();
+        http1.alpn_protocols.remove(0);
+        Ok(Self {
+            minter,
+            trusted,
+            store,
+            acceptor: Arc::new(config).into(),
+            http1: Arc::new(http1).into(),
+            profile,
+            timeout,
+        })
     }
 
     /// The authority, for people who want to trust it.
@@ -83,17 +96,23 @@ impl Interception {
         &self.trusted
     }
 
-    /// Handshakes with who said `hello`, as `name`.
+    /// Handshakes with who said `hello`, as `name` or, where its server's certificate was seen, as its like.
     pub(super) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
         stream: S,
         name: &LeafName,
+        mirrored: Option<&Mirrored>,
         hello: &Hello,
         client: IpAddr,
     ) -> Result<TlsStream<S>, NotIntercepted> {
+        // What the server does not speak is not agreed upon, unless the client speaks nothing else.
+        let acceptor = match mirrored {
+            Some(Mirrored { http2: false, .. }) if hello.http1 => &self.http1,
+            _ => &self.acceptor,
+        };
         let handshake = async {
-            let leaf = self.leaf(name, hello, client).await?;
-            let accepting = self.acceptor.accept_with(stream, |tls| tls.set_buffer_limit(Some(BUFFER_MAX)));
+            let leaf = self.leaf(name, mirrored, hello, client).await?;
+            let accepting = acceptor.accept_with(stream, |tls| tls.set_buffer_limit(Some(BUFFER_MAX)));
             LEAF.scope(leaf, accepting).await.map_err(NotIntercepted::Handshake)
         };
         tokio::time::timeout(self.timeout, handshake).await.unwrap_or(Err(NotIntercepted::Late))
@@ -102,20 +121,28 @@ impl Interception {
     async fn leaf(
         &self,
         name: &LeafName,
+        mirrored: Option<&Mirrored>,
         hello: &Hello,
         client: IpAddr,
     ) -> Result<Arc<CertifiedKey>, FetchError> {
+        let likeness = mirrored.map(|mirrored| Arc::clone(&mirrored.likeness));
         let id = LeafId {
-            name: name.clone(),
+            // Whose certificate it is like says what it is: all hosts of that certificate have one leaf.
+            name: likeness.as_ref().map_or(name, |likeness| likeness.first_name()).clone(),
             authority: self.minter.authority().fingerprint(),
             kind: hello.kind,
             profile: Arc::clone(&self.profile),
-            mirrored: None,
+            mirrored: likeness.as_ref().map(|likeness| likeness.fingerprint()),
             is_handed_out: false,
         };
         let now = now();
         let (minter, name, kind) = (self.minter.clone(), id.name.clone(), id.kind);
-        let mint = move || async move { minter.mint(&name, kind, now).await };
+        let mint = move || async move {
+            match likeness {
+                Some(likeness) => minter.mint_like(&likeness, kind, now).await,
+                None => minter.mint(&name, kind, now).await,
+            }
+        };
         Ok(Arc::clone(&self.store.fetch(&id, client, now, mint).await?.certified))
     }
 }

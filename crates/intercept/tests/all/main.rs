@@ -8,6 +8,7 @@ mod generated;
 mod hostile;
 mod hostile_http2;
 mod minting;
+mod mirror;
 mod proxy;
 mod requests;
 mod second_level;

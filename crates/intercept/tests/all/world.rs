@@ -122,7 +122,9 @@ impl Default for Speaks {
 }
 
 /// The request's line, its headers and its body; of `/held` the head alone, as long as anybody waits.
-async fn say(request: Request<Incoming>) -> Result<Response<UnsyncBoxBody<Bytes, Infallible>>, Infallible> {
+pub(crate) async fn say(
+    request: Request<Incoming>,
+) -> Result<Response<UnsyncBoxBody<Bytes, Infallible>>, Infallible> {
     if request.uri().path() == "/held" {
         let never = futures_util::stream::pending::<Result<Frame<Bytes>, Infallible>>();
         return Ok(Response::new(StreamBody::new(never).boxed_unsync()));

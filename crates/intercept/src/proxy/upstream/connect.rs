@@ -14,7 +14,7 @@ use outbound::Deadline;
 use outbound::dial::{DialError, happy_eyeballs};
 use outbound::resolve::{Families, ResolveError, Resolver};
 use parking_lot::Mutex;
-use rustls::pki_types::ServerName;
+use rustls::pki_types::{CertificateDer, ServerName};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -168,16 +168,39 @@ impl Dialler {
             let place = self.place(&origin.target, deadline).await?;
             return self.http1(self.to_parent(parent, deadline).await?, place).await;
         }
-        let name = origin.server.as_ref().unwrap_or(&origin.target.name);
-        let (link, place) = self.link(&origin.target, name, deadline).await?;
-        let Some(server) = &origin.server else { return self.http1(link, place).await };
+        let Some(server) = &origin.server else {
+            let (link, place) = self.link(&origin.target, &origin.target.name, deadline).await?;
+            return self.http1(link, place).await;
+        };
+        Ok(self.connect_by_tls(origin, server, deadline).await?.0)
+    }
+
+    /// One to `origin` as `server`, and the certificate that it showed.
+    pub(super) async fn connect_by_tls(
+        &self,
+        origin: &Origin,
+        server: &LeafName,
+        deadline: Deadline,
+    ) -> Result<(Sender, Option<CertificateDer<'static>>), NoConnection> {
+        let (link, place) = self.link(&origin.target, server, deadline).await?;
         let policy = self.policies.of(server);
         let connector = if origin.http2 { &policy.http2 } else { &policy.http1 };
         let stream = handshake(connector, server, link, deadline).await?;
-        match stream.get_ref().1.alpn_protocol() {
-            Some(b"h2") => self.http2(stream, place).await,
-            _ => self.http1(stream, place).await,
-        }
+        let (shown, speaks_http2) = {
+            let tls = &stream.get_ref().1;
+            let own = tls.peer_certificates().and_then(|chain| chain.first()).cloned();
+            (own, tls.alpn_protocol() == Some(b"h2"))
+        };
+        let sender = match speaks_http2 {
+            true => self.http2(stream, place).await?,
+            false => self.http1(stream, place).await?,
+        };
+        Ok((sender, shown))
+    }
+
+    /// Whether both names are believed and reached alike.
+    pub(super) fn treats_alike(&self, one: &LeafName, other: &LeafName) -> bool {
+        std::ptr::eq(self.policies.of(one), self.policies.of(other))
     }
 
     /// Octets to a target and back, by the way that `name` has.

@@ -25,6 +25,7 @@ use outbound::Deadline;
 use outbound::resolve::Resolver;
 use parking_lot::Mutex;
 use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -77,6 +78,14 @@ struct Ready {
 /// Of an answer: whether its connection had been kept.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Kept(pub(super) bool);
+
+/// A server that was spoken to before there was a request for it.
+pub(super) struct Introduced {
+    /// What it showed.
+    pub(super) certificate: Option<CertificateDer<'static>>,
+    /// Whether it speaks HTTP/2.
+    pub(super) http2: bool,
+}
 
 /// All of them. Cheap to clone.
 #[derive(Clone)]
@@ -179,6 +188,34 @@ impl Upstreams {
     /// Whether it is known that nobody stands between when `origin` is spoken to.
     pub(super) fn verifies(&self, origin: &Origin) -> bool {
         origin.server.is_some() && self.0.dialler.verifies(origin)
+    }
+
+    /// Whether both names are believed and reached alike.
+    pub(super) fn treats_alike(&self, one: &LeafName, other: &LeafName) -> bool {
+        self.0.dialler.treats_alike(one, other)
+    }
+
+    /// Makes a connection to `target` as `server`, with HTTP/2 where `http2` and the server say so. It is kept for the first request
+    /// of a client who is told to speak as the server does.
+    pub(super) async fn introduce(
+        &self,
+        target: &Target,
+        server: &LeafName,
+        http2: bool,
+    ) -> Result<Introduced, NoConnection> {
+        let deadline = Deadline::within(self.0.connect_timeout);
+        self.make_room();
+        let mut origin = Origin { target: target.clone(), server: Some(server.clone()), http2 };
+        let (mut sender, certificate) = self.0.dialler.connect_by_tls(&origin, server, deadline).await?;
+        if let Sender::Http1(sender) = &mut sender {
+            // One that is kept can be used at once.
+            let ready = tokio::time::timeout(deadline.remaining(), sender.ready()).await;
+            ready.map_err(|_| NoConnection::Late)?.map_err(NoConnection::Http)?;
+        }
+        origin.http2 = matches!(sender, Sender::Http2(_));
+        let http2 = origin.http2;
+        self.keep(&Arc::new(origin), sender);
+        Ok(Introduced { certificate, http2 })
     }
 
     fn doors(&self) -> &Doors {

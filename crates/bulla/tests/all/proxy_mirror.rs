@@ -1,0 +1,39 @@
+//! `bulla proxy --mirror`, with curl before it and OpenSSL behind it.
+
+use std::process::Command;
+
+use crate::proxy::{Proxy, World};
+use crate::world::{describe, stdout};
+
+/// What curl says of the leaf it was shown.
+fn subject(world: &World, proxy: &Proxy) -> String {
+    let output = world.curl(proxy, &["-v"]);
+    assert!(output.status.success() && stdout(&output).contains("s_server"), "{}", describe(&output));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let subject = said.lines().find_map(|line| line.split_once("subject: ")).map(|(_, subject)| subject);
+    subject.unwrap_or_else(|| panic!("{said}")).trim().to_owned()
+}
+
+#[test]
+fn curl_is_shown_the_servers_subject_where_its_name_is_mirrored() {
+    let world = World::new();
+    let proxy = world.proxy(&["--mirror", "localhost"]);
+    assert_eq!(subject(&world, &proxy), "CN=up");
+    assert_eq!(subject(&world, &proxy), "CN=up");
+    let output = Command::new("curl").args(["-sS", &proxy.figures]).output().unwrap();
+    let figures = stdout(&output);
+    for wanted in
+        ["proxy_mirror_looks_total{outcome=\"mirrored\"} 1\n", "bulla_intercept_leaves_minted_total 1\n"]
+    {
+        assert!(figures.contains(wanted), "{wanted}: {figures}");
+    }
+    drop(proxy);
+    let proxy = world.proxy(&["--mirror", "*.localhost"]);
+    assert_eq!(subject(&world, &proxy), "CN=localhost");
+    drop(proxy);
+    // By the file, for all names in no list.
+    std::fs::write(world.place.path("bulla.toml"), "[proxy]\nothers = \"mirror\"\n").unwrap();
+    let config = world.place.path("bulla.toml");
+    let proxy = World::start(world.command(&[]).arg("--config").arg(config));
+    assert_eq!(subject(&world, &proxy), "CN=up");
+}
