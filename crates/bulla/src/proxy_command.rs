@@ -21,7 +21,7 @@ use crate::serve_command::{bound_connections, figures_listener, files, memory, s
 const GRACE: Duration = Duration::from_secs(5);
 
 /// `bulla proxy`
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub(crate) struct ProxyArgs {
     /// Where clients find it, an address and a port [default: 127.0.0.1:3128]
     #[arg(long, value_name = "ADDRESS")]

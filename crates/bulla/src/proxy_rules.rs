@@ -1,12 +1,12 @@
 //! The proxy's rules kept as the configuration has them, and the credential store that they name.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use client::{Error, Limits};
-use intercept::proxy::Running;
 use intercept::proxy::requests::{Fetching, NoSecret, RequestMetrics, RequestRules, Secrets};
+use intercept::proxy::{Rules, Running};
 use keys::Secret;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -22,8 +22,9 @@ const LOOK: Duration = Duration::from_secs(1);
 const CREDENTIAL_WITHIN: Duration = Duration::from_secs(10);
 
 /// The credential store, by the house's client: one pool, one cache, one request for all who wait. Made when a rule first needs it.
-#[derive(Debug, Default)]
-pub(crate) struct StoreSecrets(OnceLock<Arc<OfStore>>);
+/// Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StoreSecrets(Arc<OnceLock<Arc<OfStore>>>);
 
 #[derive(Debug)]
 struct OfStore(client::Client);
@@ -84,10 +85,40 @@ impl Secrets for OfStore {
 /// What a file looks like from outside: another look means another content.
 type Look = Option<(SystemTime, u64, u64)>;
 
+/// What a file has looked like.
+#[derive(Debug)]
+struct Looks {
+    /// When it was last read.
+    read: Look,
+    /// When it was last looked at.
+    last: Look,
+}
+
+impl Looks {
+    fn new(look: Look) -> Self {
+        Self { read: look, last: look }
+    }
+
+    /// Whether the file is to be read that looks like this now: it is another one, and nobody writes it, as it looked the same before.
+    fn is_ripe(&mut self, now: Look) -> bool {
+        let is_steady = std::mem::replace(&mut self.last, now) == now;
+        is_steady && now != self.read
+    }
+
+    /// Whether what was read counts: it looks after it as it did before. Else it is looked at again.
+    fn was_read(&mut self, before: Look, after: Look) -> bool {
+        self.last = after;
+        if before == after {
+            self.read = after;
+        }
+        before == after
+    }
+}
+
 /// The rules as the configuration's file has them.
 pub(crate) struct ConfiguredRules {
     file: Option<PathBuf>,
-    seen: Look,
+    looks: Looks,
     metrics: RequestMetrics,
     secrets: StoreSecrets,
     hangup: Signal,
@@ -102,15 +133,8 @@ impl ConfiguredRules {
         let failed = |error| Problem::new(Exit::Machine, format_args!("signals cannot be handled: {error}"));
         let hangup = signal(SignalKind::hangup()).map_err(failed)?;
         let file = configuration.file().map(PathBuf::from);
-        let mut this = Self { file, seen: None, metrics, secrets, hangup };
-        this.seen = this.look();
-        Ok(this)
-    }
-
-    fn look(&self) -> Look {
-        use std::os::unix::fs::MetadataExt;
-        let about = std::fs::metadata(self.file.as_ref()?).ok()?;
-        Some((about.modified().ok()?, about.len(), about.ino()))
+        let looks = Looks::new(look(file.as_deref()));
+        Ok(Self { file, looks, metrics, secrets, hangup })
     }
 
     /// Has rules count that are changed in the file, at once when told to look (SIGHUP), until told to stop. What cannot be used
@@ -126,13 +150,19 @@ impl ConfiguredRules {
             if told {
                 running.reopen();
             }
-            let look = self.look();
-            if !told && look == self.seen {
+            let before = look(self.file.as_deref());
+            if !self.looks.is_ripe(before) && !told {
                 continue;
             }
-            self.seen = look;
-            match self.read(running, args) {
-                Ok(count) => {
+            let read = self.read(args).await;
+            if !self.looks.was_read(before, look(self.file.as_deref())) {
+                tracing::info!("the configuration's file changed while it was read: it is read again");
+                continue;
+            }
+            match read {
+                Ok((names, rules, secrets)) => {
+                    let count = rules.len();
+                    running.change_rules(names, rules, secrets);
                     self.metrics.reloaded(true);
                     tracing::warn!(rules = count, "the proxy's rules were read again and count from now on");
                 }
@@ -148,15 +178,51 @@ impl ConfiguredRules {
         }
     }
 
-    fn read(&self, running: &Running, args: &ProxyArgs) -> Outcome<usize> {
-        let configuration = Configuration::load(self.file.as_deref())?;
-        let mut settings = configuration.settings.proxy.clone();
-        settings.take(args);
-        settings.check()?;
-        let rules = settings.request_rules()?;
-        let secrets = self.secrets.needed_by(&rules, &configuration)?;
-        let count = rules.len();
-        running.change_rules(settings.names()?, rules, secrets);
-        Ok(count)
+    /// Beside the tasks of the proxy, as files and thousands of rules take their time.
+    async fn read(&self, args: &ProxyArgs) -> Outcome<Read> {
+        let (file, secrets, args) = (self.file.clone(), self.secrets.clone(), args.clone());
+        let read = tokio::task::spawn_blocking(move || read(file.as_deref(), &secrets, &args));
+        read.await.map_err(|error| Problem::new(Exit::Machine, error))?
+    }
+}
+
+/// Names, rules, and the credential store if they need it.
+type Read = (Rules, RequestRules, Option<Arc<dyn Secrets>>);
+
+fn read(file: Option<&Path>, secrets: &StoreSecrets, args: &ProxyArgs) -> Outcome<Read> {
+    let configuration = Configuration::load(file)?;
+    let mut settings = configuration.settings.proxy.clone();
+    settings.take(args);
+    settings.check()?;
+    let rules = settings.request_rules()?;
+    let secrets = secrets.needed_by(&rules, &configuration)?;
+    Ok((settings.names()?, rules, secrets))
+}
+
+fn look(file: Option<&Path>) -> Look {
+    use std::os::unix::fs::MetadataExt;
+    let about = std::fs::metadata(file?).ok()?;
+    Some((about.modified().ok()?, about.len(), about.ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_being_written_is_left_until_it_rests() {
+        let look = |octets| Some((SystemTime::UNIX_EPOCH, octets, 1));
+        let mut looks = Looks::new(look(1));
+        assert!(!looks.is_ripe(look(1)), "it was read");
+        for octets in 2..5 {
+            assert!(!looks.is_ripe(look(octets)), "it grows: {octets}");
+        }
+        assert!(looks.is_ripe(look(4)));
+        // It grew while it was read: what was read is not all of it.
+        assert!(!looks.was_read(look(4), look(5)));
+        assert!(looks.is_ripe(look(5)));
+        assert!(looks.was_read(look(5), look(5)));
+        assert!(!looks.is_ripe(look(5)), "once is enough");
+        assert!(!looks.is_ripe(None) && looks.is_ripe(None), "one that is gone is told of");
     }
 }

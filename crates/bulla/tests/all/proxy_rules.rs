@@ -81,7 +81,7 @@ fn rules(port: u16, more: &str) -> String {
         "[proxy]\nlisten = \"127.0.0.1:0\"\nmetrics_listen = \"127.0.0.1:0\"\nupstream_ca_files = [\"ca.pem\"]\n\
          [proxy.requests]\naccess_log_file = \"access.log\"\nrecord_folder = \"har\"\n\
          [[proxy.rules]]\nname = \"the api\"\nhost = [\"localhost\"]\npath = [\"/api/*\"]\nrecord = true\n\
-         inject = {{ credential = \"/team/api\" }}\n{more}# {port}\n"
+         inject = {{ credential = \"/team/api\", port = [{port}] }}\n{more}"
     )
 }
 
@@ -224,9 +224,13 @@ fn a_credential_is_put_in_and_seen_by_nobody_but_the_server() {
 #[test]
 fn rules_follow_the_file_and_a_store_that_is_away_lets_nothing_through() {
     let mut world = World::new();
-    let more = "[[proxy.rules]]\nhost = [\"localhost\"]\npath = [\"/blocked\"]\nblock = 418\n\
-                [[proxy.rules]]\nhost = [\"localhost\"]\npath = [\"/other\"]\ninject = { credential = \"/team/other\" }\n";
-    let changed = rules(world.port, more);
+    let more = format!(
+        "[[proxy.rules]]\nhost = [\"localhost\"]\npath = [\"/blocked\"]\nblock = 418\n\
+         [[proxy.rules]]\nhost = [\"localhost\"]\npath = [\"/other\"]\n\
+         inject = {{ credential = \"/team/other\", port = [{}] }}\n",
+        world.port
+    );
+    let changed = rules(world.port, &more);
     let before = world.proxy.said().len();
     world.house.configure(&changed);
     world.proxy.says(before, |said| said.contains("were read again"));

@@ -46,30 +46,46 @@ impl Proxy {
     }
 
     /// Asks the origin, and gives its answer or says why there is none.
-    pub(super) async fn exchange(self: &Arc<Self>, request: Request<Incoming>, way: &Way) -> Response<Body> {
+    pub(super) async fn exchange(
+        self: &Arc<Self>,
+        mut request: Request<Incoming>,
+        way: &Way,
+    ) -> Response<Body> {
         if request.method() == Method::CONNECT {
             let detail = "CONNECT is for the proxy itself, not for what is behind it";
             return page::problem(StatusCode::METHOD_NOT_ALLOWED, "http_request_error", detail);
         }
         let began = Instant::now();
         let rules = self.rules.now();
-        let mut sight = self.requests.sight(&request, way.client.ip());
+        let mut sight = self.requests.sight(&request, way.client.ip(), &rules.requests);
         let is_rejected = |name: &LeafName| rules.names.decide(name) == Action::Reject;
-        let own_name = way.origin.server.as_ref().unwrap_or(&way.origin.target.name);
+        let (target, server) = (&way.origin.target.name, way.origin.server.as_ref());
+        let mut judged = None;
         let response = match authority_of(&request) {
             // Whatever name the connection was made under, and whatever it names.
-            _ if is_rejected(own_name) => self.rejected(way),
+            _ if is_rejected(target) || server.is_some_and(is_rejected) => self.rejected(way),
             Ok((_, host)) if is_rejected(&host) => self.rejected(way),
             Ok((_, host)) if self.is_misdirected(way, &host, &rules) => misdirected_page(&host),
             Ok((authority, host)) => {
-                let judged = rules.requests.judge(&request, way, &host);
-                let place = Place { origin: Arc::clone(&way.origin), authority };
-                let asking = Asking { rules: &rules, judged: judged.as_ref(), sight: &mut sight };
-                self.ask(request, place, asking).await
+                let upgrade = take_upgrade(request.headers());
+                // Before the request is judged and sent: what belongs to the client's connection stays with us.
+                clean(request.headers_mut());
+                match rules.requests.judge(&mut request, way, &host) {
+                    Ok(met) => {
+                        let judged = judged.insert(met).as_ref();
+                        let place = Place { origin: Arc::clone(&way.origin), authority };
+                        let asking = Asking { rules: &rules, judged, sight: &mut sight, upgrade };
+                        self.ask(request, place, asking).await
+                    }
+                    Err(error) => page::problem(StatusCode::BAD_REQUEST, "http_request_error", error),
+                }
             }
             Err(error) => page::problem(StatusCode::BAD_REQUEST, "http_request_error", error),
         };
         if let Some(mut sight) = sight {
+            if let Some(judged) = judged.flatten() {
+                sight.decide(judged.records_answer(response.headers()));
+            }
             sight.answered(response.status(), response.headers());
             sight.down().count(response.body().size_hint().exact().unwrap_or(0) as usize);
         }
@@ -88,7 +104,7 @@ impl Proxy {
         mut place: Place,
         asking: Asking<'_>,
     ) -> Response<Body> {
-        let Asking { rules, judged, sight } = asking;
+        let Asking { rules, judged, sight, upgrade } = asking;
         if let Some(judged) = judged {
             if let Some(delay) = judged.delay() {
                 tokio::time::sleep(delay).await;
@@ -104,10 +120,7 @@ impl Proxy {
                 return answer;
             }
         }
-        let upgrade = take_upgrade(request.headers());
-        // Before the request is sent: what belongs to the client's connection stays with us.
         let client = upgrade.is_some().then(|| hyper::upgrade::on(&mut request));
-        clean(request.headers_mut());
         if let Some(protocol) = &upgrade {
             request.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
             request.headers_mut().insert(UPGRADE, protocol.clone());
@@ -162,10 +175,9 @@ impl Proxy {
         if let (Some(sight), Some(Kept(kept))) = (sight.as_mut(), response.extensions().get()) {
             sight.upstream(*kept);
         }
-        if let (Some(sight), Some(judged)) = (sight.as_mut(), judged)
-            && !judged.records_answer(response.headers())
-        {
-            sight.forget_recording();
+        if let (Some(sight), Some(judged)) = (sight.as_mut(), judged) {
+            sight.more_rules(judged.names_of_answer(response.headers()));
+            sight.decide(judged.records_answer(response.headers()));
         }
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let Some(client) = client else {
@@ -204,6 +216,8 @@ struct Asking<'a> {
     rules: &'a RuleSet,
     judged: Option<&'a Judged>,
     sight: &'a mut Option<Box<Sight>>,
+    /// The protocol that the client wants to change to.
+    upgrade: Option<HeaderValue>,
 }
 
 /// As the client would write it.

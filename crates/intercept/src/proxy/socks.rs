@@ -85,6 +85,7 @@ impl Proxy {
         };
         if self.rules.now().names.decide(&target.name) == Action::Reject {
             self.metrics.rejected();
+            self.requests.refused(client.ip(), &target);
             reply(stream, Reply::NotAllowed).await?;
             return Err(NoRequest::Rejected(target));
         }

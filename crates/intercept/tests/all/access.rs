@@ -1,5 +1,6 @@
 //! Who is let in, and by what.
 
+use intercept::proxy::requests::AccessLog;
 use intercept::proxy::{Token, Users};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -109,7 +110,10 @@ fn to(kind: u8, address: &[u8], port: u16) -> Vec<u8> {
 #[tokio::test(flavor = "multi_thread")]
 async fn socks_asks_for_names_and_addresses() {
     let upstream = Upstream::start("localhost").await;
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("access.log");
     let world = World::new(&upstream.root, |options| {
+        options.requests.access_log = Some(AccessLog::File(log.clone()));
         options.rules.add(&["bad.example".to_owned()], intercept::proxy::Action::Reject).unwrap();
     })
     .await;
@@ -138,6 +142,9 @@ async fn socks_asks_for_names_and_addresses() {
     // Nothing in common.
     let (said, _) = socks(&world, &[&[5, 1, 1]], &[2]).await;
     assert_eq!(said, [5, 0xff]);
+    let text = crate::requests::until(&log, |text| text.contains("bad.example:443")).await;
+    let refused = text.lines().find(|line| line.contains("bad.example")).unwrap();
+    assert!(refused.contains("\"method\":\"CONNECT\"") && refused.contains("\"status\":403"), "{refused}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use intercept::proxy::requests::{
     AccessLog, Fetching, InjectText, NoSecret, RecordOptions, RequestRules, RewriteText, RuleText, Secrets,
 };
-use intercept::proxy::{Options, Rules};
+use intercept::proxy::{Options, Rules, UpstreamPolicy};
 use keys::Secret;
 use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt;
@@ -50,8 +50,9 @@ fn rule(path: &str) -> RuleText {
     RuleText { path: list(&[path]), ..RuleText::default() }
 }
 
-fn inject(host: &str) -> RuleText {
-    let inject = InjectText { credential: Some("/team/api".to_owned()), ..InjectText::default() };
+fn inject(host: &str, port: u16) -> RuleText {
+    let credential = Some("/team/api".to_owned());
+    let inject = InjectText { credential, port: vec![port], ..InjectText::default() };
     RuleText { host: list(&[host]), inject: Some(inject), ..RuleText::default() }
 }
 
@@ -125,37 +126,148 @@ async fn a_credential_goes_to_the_host_of_its_rule_and_to_nobody_else() {
     let upstream = Upstream::for_all().await;
     let store = Store::with(CANARY);
     let secrets: Arc<dyn Secrets> = Arc::<Store>::clone(&store);
-    let world = world(&upstream, &[inject("api.example")], |options| {
+    let port = upstream.address.port();
+    let world = world(&upstream, &[inject("localhost", port)], |options| {
         options.requests.secrets = Some(secrets);
     })
     .await;
-    let target = format!("127.0.0.1:{}", upstream.address.port());
-    let said = get(&world, &target, "api.example", "/", "Authorization: mine\r\n").await;
+    let target = format!("localhost:{port}");
+    let said = get(&world, &target, "localhost", "/", "Authorization: mine\r\n").await;
     assert!(said.contains(&format!("authorization: Bearer {CANARY}\n")) && !said.contains("mine"), "{said}");
     assert!(!get(&world, &target, "other.example", "/", "").await.contains("canary"));
     // Whoever has a certificate for another name is not to be told, though the request names the host.
     let client = Client::of(&world.root, "http/1.1");
     let mut stream = world.tls(&client, &target, "evil.example").await.unwrap();
-    let said = ask(&mut stream, "GET / HTTP/1.1\r\nHost: api.example\r\n\r\n").await;
+    let said = ask(&mut stream, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+    assert!(said.starts_with("HTTP/1.1 421") && !said.contains("canary"), "{said}");
+    // Nor is another machine of that name, whatever certificate it has.
+    let elsewhere = format!("127.0.0.1:{port}");
+    let said = get(&world, &elsewhere, "localhost", "/", "").await;
     assert!(said.starts_with("HTTP/1.1 421") && !said.contains("canary"), "{said}");
     // Nor does it go in the clear, nor is it asked to be shown.
     let mut stream = world.tcp().await;
-    let said = ask(&mut stream, "GET http://api.example/ HTTP/1.1\r\nHost: api.example\r\n\r\n").await;
+    let said = ask(&mut stream, "GET http://localhost/ HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
     assert!(said.starts_with("HTTP/1.1 403") && said.contains("plain HTTP"), "{said}");
-    let mut stream = world.tls(&client, &target, "api.example").await.unwrap();
-    let said = ask(&mut stream, "TRACE / HTTP/1.1\r\nHost: api.example\r\n\r\n").await;
+    let mut stream = world.tls(&client, &target, "localhost").await.unwrap();
+    let said = ask(&mut stream, "TRACE / HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
     assert!(said.starts_with("HTTP/1.1 405") && !said.contains("canary"), "{said}");
     // Without it nothing is sent.
     *store.value.lock() = None;
     let made = upstream.made();
-    let said = get(&world, &target, "api.example", "/", "").await;
+    let said = get(&world, &target, "localhost", "/", "").await;
     assert!(said.starts_with("HTTP/1.1 503") && said.contains("proxy-status: bulla; error="), "{said}");
     assert!(!said.contains("/team/api"), "where it stands is nobody's business: {said}");
     assert_eq!(upstream.made(), made);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn an_insecure_credential_goes_to_no_server_that_the_client_picks() {
+    let upstream = Upstream::for_all().await;
+    let (port, plain) = (upstream.address.port(), crate::ways::plain().await);
+    let mut rule = inject("localhost", port);
+    let inject = rule.inject.as_mut().unwrap();
+    (inject.insecure, inject.port) = (true, vec![port, plain]);
+    let world = world(&upstream, &[rule], |options| {
+        options.requests.secrets = Some(Store::with(CANARY));
+        let policy = UpstreamPolicy { verify: false, ..UpstreamPolicy::default() };
+        options.upstreams.add(&["localhost".to_owned(), "127.0.0.1".to_owned()], policy).unwrap();
+    })
+    .await;
+    let (host, bearer) = ("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", format!("Bearer {CANARY}"));
+    for (server, status) in [("localhost", "200"), ("127.0.0.1", "421")] {
+        // In the clear behind CONNECT: whom the request names is not whom the client has dialled.
+        let (_, mut stream) = world.connect(&format!("{server}:{plain}")).await;
+        let said = ask(&mut stream, host).await;
+        assert!(said.starts_with(&format!("HTTP/1.1 {status}")), "{server}: {said}");
+        assert_eq!(said.contains(&bearer), status == "200", "{server}: {said}");
+        // In TLS: the name in the handshake is the client's word, too, where no certificate is held against it.
+        let said = get(&world, &format!("{server}:{port}"), "localhost", "/", "").await;
+        assert!(said.starts_with(&format!("HTTP/1.1 {status}")), "{server}: {said}");
+        assert_eq!(said.contains(&bearer), status == "200", "{server}: {said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_credential_goes_to_ports_that_its_rule_names() {
+    let (upstream, other) = (Upstream::for_all().await, Upstream::for_all().await);
+    let rules = [inject("localhost", upstream.address.port())];
+    let world = world(&upstream, &rules, |options| {
+        options.requests.secrets = Some(Store::with(CANARY));
+        options.upstream_roots.push(other.root.clone());
+    })
+    .await;
+    let of = |upstream: &Upstream| format!("localhost:{}", upstream.address.port());
+    let said = get(&world, &of(&upstream), "localhost", "/", "").await;
+    assert!(said.contains(CANARY), "{said}");
+    let said = get(&world, &of(&other), "localhost", "/", "").await;
+    assert!(said.starts_with("HTTP/1.1 421") && said.contains("port"), "{said}");
+    assert_eq!(other.made(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_spelling_of_a_path_takes_a_credential_elsewhere_or_goes_around_a_block() {
+    let upstream = Upstream::for_all().await;
+    let port = upstream.address.port();
+    let rules = [
+        RuleText { block: Some(451), ..rule("/admin*") },
+        RuleText { block: Some(451), ..rule("/@evil/*") },
+        RuleText { block: Some(451), ..rule("/caf%C3%A9") },
+        RuleText { path: list(&["/v1/*"]), ..inject("localhost", port) },
+    ];
+    let world =
+        world(&upstream, &rules, |options| options.requests.secrets = Some(Store::with(CANARY))).await;
+    let target = format!("localhost:{port}");
+    for (path, wanted) in [
+        ("/v1//x/./y?a=//..", "GET /v1/x/y?a=//.. HTTP/1.1\n"),
+        ("/v1/a%3bb%21/%7e", "GET /v1/a%3Bb%21/~ HTTP/1.1\n"),
+        ("/v2//x", "GET /v2//x HTTP/1.1\n"),
+        ("/v2/%2e%2e/x", "GET /x HTTP/1.1\n"),
+        ("/v2/a%2Fb", "GET /v2/a%2Fb HTTP/1.1\n"),
+    ] {
+        let said = get(&world, &target, "localhost", path, "").await;
+        assert!(said.contains(wanted), "{path}: {said}");
+        assert_eq!(said.contains(CANARY), path.starts_with("/v1/"), "{path}: {said}");
+    }
+    for (path, status) in [
+        ("/v1/x%2F..%2F..%2Fadmin", "400"),
+        ("/v1/..;/admin", "400"),
+        ("/v1/a%2fb", "400"),
+        ("/v1/a\\b", "400"),
+        ("/v1/a%00", "400"),
+        ("/v1/%252e%252e/admin", "400"),
+        ("/v2/..%2fadmin", "400"),
+        ("/v1//../admin", "451"),
+        ("//admin", "451"),
+        ("/%40evil/x", "451"),
+        ("/caf\u{e9}", "451"),
+    ] {
+        let said = get(&world, &target, "localhost", path, "").await;
+        assert!(said.starts_with(&format!("HTTP/1.1 {status}")), "{path}: {said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_content_type_that_cannot_be_told_goes_around_no_rule() {
+    let upstream = Upstream::for_all().await;
+    let rules = [RuleText { request_type: list(&["text/x"]), block: Some(451), ..RuleText::default() }];
+    let world = world(&upstream, &rules, |_| {}).await;
+    let target = format!("127.0.0.1:{}", upstream.address.port());
+    for (headers, status) in [
+        ("Content-Type: text/y\r\n", "200"),
+        ("Content-Type: TEXT/x ; a=b\r\n", "451"),
+        ("Content-Type: text/y\r\nContent-Type: text/x\r\n", "400"),
+        ("Content-Type: text/y, text/x\r\n", "451"),
+        // Of the connection alone: gone before the server is asked, and before rules are.
+        ("Content-Type: text/x\r\nConnection: content-type\r\n", "200"),
+    ] {
+        let said = get(&world, &target, "b.example", "/", headers).await;
+        assert!(said.starts_with(&format!("HTTP/1.1 {status}")), "{headers}: {said}");
+        assert!(status != "200" || !said.contains("text/x"), "{said}");
+    }
+}
+
 /// Waits for a file to be as wanted.
-async fn until(path: &Path, wanted: impl Fn(&str) -> bool) -> String {
+pub(crate) async fn until(path: &Path, wanted: impl Fn(&str) -> bool) -> String {
     let began = std::time::Instant::now();
     loop {
         let text = std::fs::read_to_string(path).unwrap_or_default();
@@ -203,15 +315,15 @@ async fn requests_are_recorded_as_har_and_told_in_lines_without_what_is_secret()
         redact_headers: list(&["X-Mine"]),
         redact_query: list(&["token"]),
     };
+    let port = upstream.address.port();
     let rules =
-        [RuleText { name: "seen".into(), record: true, ..RuleText::default() }, inject("api.example")];
+        [RuleText { name: "seen".into(), record: true, ..RuleText::default() }, inject("localhost", port)];
     let world = world(&upstream, &rules, |options| {
         options.requests.secrets = Some(Store::with(CANARY));
         options.requests.record = Some(record);
         options.requests.access_log = Some(AccessLog::File(log.clone()));
     })
     .await;
-    let port = upstream.address.port();
     let target = format!("127.0.0.1:{port}");
     let client = Client::of(&world.root, "http/1.1");
     let mut stream = world.tls(&client, &target, "b.example").await.unwrap();
@@ -225,7 +337,7 @@ async fn requests_are_recorded_as_har_and_told_in_lines_without_what_is_secret()
     let said = ask(&mut stream, &request).await;
     assert!(said.contains("hidden-4"), "the server has it all: {said}");
     ask(&mut stream, "GET /again HTTP/1.1\r\nHost: b.example\r\n\r\n").await;
-    get(&world, &target, "api.example", "/secret", "").await;
+    get(&world, &format!("localhost:{port}"), "localhost", "/secret", "").await;
     let text = until(&log, |text| text.lines().count() == 3).await;
     let lines: Vec<serde_json::Value> =
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -283,6 +395,57 @@ async fn requests_are_recorded_as_har_and_told_in_lines_without_what_is_secret()
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_is_recorded_and_named_is_what_the_answer_met() {
+    let folder = tempfile::tempdir().unwrap();
+    let (har, log) = (folder.path().join("har"), folder.path().join("access.log"));
+    let upstream = Upstream::for_all().await;
+    let of_type = |name: &str, kind: &str, record| RuleText {
+        name: name.into(),
+        response_type: list(&[kind]),
+        record,
+        set_response_headers: [("X-Seen".to_owned(), name.to_owned())].into(),
+        ..RuleText::default()
+    };
+    let rules = [
+        RuleText { block: Some(403), ..rule("/blocked") },
+        of_type("pages", "text/html", true),
+        of_type("problems", "application/problem+json", false),
+        RuleText { record: true, name: "all".into(), ..rule("/seen") },
+    ];
+    let world = world(&upstream, &rules, |options| {
+        options.requests.record = Some(RecordOptions {
+            folder: har.clone(),
+            body_octets_max: 16,
+            octets_max: 1 << 20,
+            redact_headers: Vec::new(),
+            redact_query: Vec::new(),
+        });
+        options.requests.access_log = Some(AccessLog::File(log.clone()));
+    })
+    .await;
+    let target = format!("127.0.0.1:{}", upstream.address.port());
+    // Neither is a page: what the proxy says itself, and what the upstream says.
+    get(&world, &target, "b.example", "/blocked", "").await;
+    get(&world, &target, "b.example", "/other", "").await;
+    get(&world, &target, "b.example", "/seen", "").await;
+    let (_, entries) = recorded(&har, 1).await;
+    assert_eq!(entries[0]["request"]["url"], "https://b.example/seen");
+    assert_eq!(entries[0]["_rules"], serde_json::json!(["all"]));
+    // A rule that an answer meets is named, and a long method cut.
+    let blocks = RuleText { name: "later".into(), block: Some(403), ..of_type("", "text/*", false) };
+    let typed = RequestRules::compile(&[blocks]).unwrap();
+    world.running.change_rules(Rules::default(), typed, None);
+    let typed = crate::ways::typed("text/html").await;
+    let (_, mut stream) = world.connect(&format!("localhost:{typed}")).await;
+    let method = "M".repeat(1_000);
+    let said = ask(&mut stream, &format!("{method} /typed HTTP/1.1\r\nHost: localhost\r\n\r\n")).await;
+    assert!(said.starts_with("HTTP/1.1 403"), "{said}");
+    let text = until(&log, |text| text.contains("/typed")).await;
+    let line: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    assert_eq!((&line["rules"], &line["method"]), (&serde_json::json!(["later"]), &"M".repeat(32).into()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn other_rules_count_from_the_next_request_on_and_none_fails() {
     let upstream = Upstream::for_all().await;
     let of = |value: &str| {
@@ -303,7 +466,9 @@ async fn other_rules_count_from_the_next_request_on_and_none_fails() {
             stream
         }));
     }
-    for time in 0..50 {
+    let mut time = 0;
+    while time < 50 || !askers.iter().all(tokio::task::JoinHandle::is_finished) {
+        time += 1;
         world.running.change_rules(Rules::default(), of(&time.to_string()), None);
         tokio::task::yield_now().await;
     }

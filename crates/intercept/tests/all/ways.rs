@@ -14,13 +14,20 @@ use crate::world::{Client, PATIENCE, Upstream, World, ask, authority, head};
 const USER: &str = "alice:$6$saltsalt$TVLlQcbpFVof5W3Yz4DTP6gRstiNuHwwTt6GLc1E5n0U0aDehy0S5knV8wiOQSpT0Y77vwPZN.Pq.H91p5hVO1";
 
 /// Says what it was asked, in the clear.
-async fn plain() -> u16 {
+pub(crate) async fn plain() -> u16 {
+    typed("text/plain").await
+}
+
+/// The same, as `kind`.
+pub(crate) async fn typed(kind: &'static str) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             let asked = head(&mut stream).await;
-            let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{asked}", asked.len());
+            let length = asked.len();
+            let answer =
+                format!("HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\r\n{asked}");
             let _ = stream.write_all(answer.as_bytes()).await;
         }
     });

@@ -97,13 +97,8 @@ impl AccessFile {
         this.reopen()?;
         Ok(this)
     }
-}
 
-impl Sink for AccessFile {
-    type Item = Line;
-    const TASK: &'static str = "proxy-access-log";
-
-    fn write(&mut self, items: &[Line]) -> io::Result<()> {
+    fn add(&mut self, items: &[Line]) -> io::Result<()> {
         let mut text = Vec::new();
         for line in items {
             serde_json::to_writer(&mut text, line)?;
@@ -117,6 +112,16 @@ impl Sink for AccessFile {
                 out.flush()
             }
         }
+    }
+}
+
+impl Sink for AccessFile {
+    type Item = Line;
+    const TASK: &'static str = "proxy-access-log";
+
+    fn write(&mut self, items: &[Line]) -> (usize, io::Result<()>) {
+        let done = self.add(items);
+        (if done.is_ok() { items.len() } else { 0 }, done)
     }
 
     fn reopen(&mut self) -> io::Result<()> {

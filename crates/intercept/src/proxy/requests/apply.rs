@@ -10,11 +10,12 @@ use hyper::http::uri::{PathAndQuery, Uri};
 use hyper::{Method, Request, Response, StatusCode};
 
 use super::super::page::{self, Body};
-use super::super::target::{Origin, Way};
+use super::super::target::{Origin, Target, Way};
 use super::super::upstream::Relayed;
-use super::compile::{Answer, Compiled, Headers, Rewrite, Rule};
-use super::inject::{Injected, NoSecret, Secrets};
-use super::matcher::{is_like, is_named, plain_path};
+use super::compile::{Answer, Compiled, Headers, Rule};
+use super::inject::{Injected, Injection, NoSecret, Secrets};
+use super::matcher::{has_dots, hides_dots, is_doubtful, is_like, is_named, plain_path, sent_path};
+use super::rewrite::Rewrite;
 use super::{RequestMetrics, RequestRules};
 use crate::mint::LeafName;
 
@@ -23,6 +24,8 @@ pub(in crate::proxy) struct Judged {
     compiled: Arc<Compiled>,
     met: Vec<u32>,
     host: LeafName,
+    /// Whom the connection was asked for, whatever rules make of it.
+    target: Target,
     /// What the connection is for, in TLS.
     server: Option<LeafName>,
 }
@@ -34,52 +37,84 @@ pub(in crate::proxy) struct Place {
 }
 
 impl RequestRules {
-    /// Those that `request` meets, `host` being whom it names; none where there are none.
+    /// Those that `request` meets, `host` being whom it names; none where there are none. Dot segments are taken out of its path, as no
+    /// server is to see another one than rules do.
+    ///
+    /// # Errors
+    /// What a request is refused for that could be read in two ways, in what rules go by.
     pub(in crate::proxy) fn judge<B>(
         &self,
-        request: &Request<B>,
+        request: &mut Request<B>,
         way: &Way,
         host: &LeafName,
-    ) -> Option<Judged> {
+    ) -> Result<Option<Judged>, &'static str> {
         if self.is_empty() {
-            return None;
+            return Ok(None);
         }
-        let path = plain_path(request.uri().path());
-        let name = host.to_string();
-        let mut met = self.0.index.find(&name, &path);
+        let plain = plain_path(request.uri().path()).into_owned();
+        if self.0.by_path && hides_dots(&plain) {
+            return Err("its path has dot segments that some servers find and some do not");
+        }
+        if self.0.by_path && has_dots(request.uri().path()) {
+            settle_path(request);
+        }
+        if self.0.by_request_type && request.headers().get_all(CONTENT_TYPE).iter().nth(1).is_some() {
+            return Err("a request has one content-type");
+        }
+        let mut met = self.0.met(&host.to_string(), &plain);
         if met.is_empty() {
-            return None;
+            return Ok(None);
         }
         let server = way.origin.server.clone();
         let server_name = server.as_ref().map(LeafName::to_string);
-        let kind = kind_of(request.headers());
+        let kind = Kind::of(request.headers());
         let client = way.client.ip().to_canonical();
         met.retain(|at| {
             let Some(rule) = self.0.rules.get(*at as usize) else { return false };
-            let any = |patterns: &[String], is: &dyn Fn(&str) -> bool| {
-                patterns.is_empty() || patterns.iter().any(|pattern| is(pattern))
-            };
-            any(&rule.hosts, &|pattern| is_named(pattern, &name))
-                && any(&rule.paths, &|pattern| is_like(pattern, &path))
-                && (rule.methods.is_empty() || rule.methods.contains(request.method()))
+            let is_named =
+                |pattern: &String| server_name.as_ref().is_some_and(|name| is_named(pattern, name));
+            (rule.methods.is_empty() || rule.methods.contains(request.method()))
                 && (rule.clients.is_empty() || rule.clients.iter().any(|net| net.contains(&client)))
-                && any(&rule.server_names, &|pattern| {
-                    server_name.as_ref().is_some_and(|name| is_named(pattern, name))
-                })
-                && (rule.request_types.is_empty() || is_kind(&rule.request_types, kind.as_deref()))
+                && (rule.server_names.is_empty() || rule.server_names.iter().any(is_named))
+                && kind.is_one_of(&rule.request_types, rule)
         });
-        (!met.is_empty()).then(|| Judged { compiled: Arc::clone(&self.0), met, host: host.clone(), server })
+        let (compiled, target) = (Arc::clone(&self.0), way.origin.target.clone());
+        Ok((!met.is_empty()).then(|| Judged { compiled, met, host: host.clone(), target, server }))
     }
 }
 
-/// A media type without its parameters, in lower case.
-fn kind_of(headers: &HeaderMap) -> Option<String> {
-    let kind = headers.get(CONTENT_TYPE)?.to_str().ok()?;
-    Some(kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase())
+/// A message's media type.
+enum Kind {
+    Missing,
+    /// Without its parameters, in lower case.
+    Of(String),
+    /// There are two, or it is no text: who gets it may take it for any.
+    Unreadable,
 }
 
-fn is_kind(patterns: &[String], kind: Option<&str>) -> bool {
-    kind.is_some_and(|kind| patterns.iter().any(|pattern| is_like(pattern, kind)))
+impl Kind {
+    fn of(headers: &HeaderMap) -> Self {
+        let mut all = headers.get_all(CONTENT_TYPE).iter();
+        let kind = match (all.next(), all.next()) {
+            (None, _) => return Self::Missing,
+            (Some(kind), None) => kind.to_str().ok(),
+            _ => None,
+        };
+        match kind.and_then(|kind| kind.split(';').next()) {
+            Some(kind) if !kind.contains(',') => Self::Of(kind.trim().to_ascii_lowercase()),
+            _ => Self::Unreadable,
+        }
+    }
+
+    /// Whether it is one of a rule's, or none is asked for; one that cannot be read is what is blocked.
+    fn is_one_of(&self, patterns: &[String], rule: &Rule) -> bool {
+        patterns.is_empty()
+            || match self {
+                Self::Missing => false,
+                Self::Of(kind) => patterns.iter().any(|pattern| is_like(pattern, kind)),
+                Self::Unreadable => matches!(rule.answer, Some(Answer::Block(..))),
+            }
+    }
 }
 
 impl Judged {
@@ -112,14 +147,18 @@ impl Judged {
 
     /// Whether it has to be, its answer being known.
     pub(in crate::proxy) fn records_answer(&self, headers: &HeaderMap) -> bool {
-        self.of_answers(headers).any(|rule| rule.record)
+        self.of_answers(&Kind::of(headers)).any(|rule| rule.record)
     }
 
-    fn of_answers(&self, headers: &HeaderMap) -> impl Iterator<Item = &Rule> {
-        let kind = kind_of(headers);
-        self.rules().filter(move |rule| {
-            rule.response_types.is_empty() || is_kind(&rule.response_types, kind.as_deref())
-        })
+    /// Those that are met by the answer's type.
+    pub(in crate::proxy) fn names_of_answer(&self, headers: &HeaderMap) -> Vec<Arc<str>> {
+        let kind = Kind::of(headers);
+        let by_type = self.of_answers(&kind).filter(|rule| !rule.response_types.is_empty());
+        by_type.map(|rule| Arc::clone(&rule.name)).collect()
+    }
+
+    fn of_answers(&self, kind: &Kind) -> impl Iterator<Item = &Rule> {
+        self.rules().filter(move |rule| kind.is_one_of(&rule.response_types, rule))
     }
 
     /// Headers, path and place.
@@ -152,18 +191,32 @@ impl Judged {
             if all.iter().any(|done| *done.header() == injection.header) {
                 continue;
             }
-            if let Err((status, why)) = self.may_have(request.method(), is_verified, injection.insecure) {
+            if let Err((status, why)) = self.may_have(request.method(), is_verified, injection) {
                 metrics.injected("refused");
                 return Err(page::problem(status, "http_request_denied", why));
             }
+            if self.compiled.by_path {
+                if is_doubtful(&plain_path(request.uri().path())) {
+                    metrics.injected("refused");
+                    let why = "its path has escapes that servers read in several ways, and its credential is not for all paths";
+                    return Err(page::problem(StatusCode::BAD_REQUEST, "http_request_error", why));
+                }
+                settle_path(request);
+            }
             match injection.put(request.headers_mut(), secrets).await {
                 Ok(injected) => {
+                    injection.is_news(false);
                     metrics.injected("done");
                     all.push(injected);
                 }
                 Err(error) => {
                     metrics.injected("failed");
-                    tracing::warn!(rule = %rule.name, credential = injection.called(), %error, "a request was not sent, as its credential is not there");
+                    let (rule, credential) = (&rule.name, injection.called());
+                    if injection.is_news(true) {
+                        tracing::warn!(%rule, credential, %error, "requests are not sent, as their credential is not there");
+                    } else {
+                        tracing::debug!(%rule, credential, %error, "a request was not sent, as its credential is not there");
+                    }
                     return Err(no_credential(&error));
                 }
             }
@@ -171,38 +224,45 @@ impl Judged {
         Ok(all)
     }
 
-    /// A credential goes to whom its rule names and nobody else: the certificate that was asked for is that host's.
+    /// A credential goes to whom its rule names and nobody else: the connection was asked for that host and a port that it is for, and
+    /// the certificate that was asked for is that host's.
     fn may_have(
         &self,
         method: &Method,
         is_verified: bool,
-        insecure: bool,
+        injection: &Injection,
     ) -> Result<(), (StatusCode, &'static str)> {
         let refuse = |status, why| Err((status, why));
+        let in_tls = self.server.is_some();
         if method == Method::TRACE {
             let why = "TRACE shows the client what the server is sent, a credential among it";
             return refuse(StatusCode::METHOD_NOT_ALLOWED, why);
         }
-        match &self.server {
-            Some(server) if *server != self.host => {
-                let why = "the request names another host than its connection was made for, and its credential is that host's";
-                refuse(StatusCode::MISDIRECTED_REQUEST, why)
-            }
-            None if !insecure => {
-                let why = "its credential does not go over plain HTTP: ask by https://";
-                refuse(StatusCode::FORBIDDEN, why)
-            }
-            Some(_) if !is_verified && !insecure => {
+        if self.target.name != self.host || self.server.as_ref().is_some_and(|server| *server != self.host) {
+            let why = "the request names another host than its connection was made for, and its credential is that host's";
+            return refuse(StatusCode::MISDIRECTED_REQUEST, why);
+        }
+        if !injection.is_for_port(self.target.port, in_tls) {
+            let why = "its credential does not go to this port of its host, unless the rule names it: inject = { port = [...] }";
+            return refuse(StatusCode::MISDIRECTED_REQUEST, why);
+        }
+        match (in_tls, is_verified) {
+            _ if injection.insecure => Ok(()),
+            (true, true) => Ok(()),
+            (true, false) => {
                 let why = "its credential does not go to a server that is not verified (verify = false in proxy.upstreams)";
                 refuse(StatusCode::FORBIDDEN, why)
             }
-            _ => Ok(()),
+            (false, _) => {
+                let why = "its credential does not go over plain HTTP: ask by https://";
+                refuse(StatusCode::FORBIDDEN, why)
+            }
         }
     }
 
     /// Headers of the answer; a page in its place where a rule says so.
     pub(in crate::proxy) fn answered(&self, response: &mut Response<Relayed>) -> Option<Response<Body>> {
-        let as_it_came = response.headers().clone();
+        let as_it_came = Kind::of(response.headers());
         for rule in self.of_answers(&as_it_came) {
             change(response.headers_mut(), &rule.response);
             if let Some(answer) = &rule.answer {
@@ -257,10 +317,24 @@ fn no_credential(error: &NoSecret) -> Response<Body> {
 fn rewritten(uri: &Uri, from: &str, to: &str) -> Option<Uri> {
     let path = plain_path(uri.path());
     let rest = path.strip_prefix(from)?;
+    with_path(uri, &format!("{to}{rest}"))
+}
+
+fn with_path(uri: &Uri, path: &str) -> Option<Uri> {
     let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
     let mut parts = uri.clone().into_parts();
-    parts.path_and_query = Some(PathAndQuery::try_from(format!("{to}{rest}{query}")).ok()?);
+    parts.path_and_query = Some(PathAndQuery::try_from(format!("{path}{query}")).ok()?);
     Uri::from_parts(parts).ok()
+}
+
+/// Has the server asked for the path that rules have seen.
+fn settle_path<B>(request: &mut Request<B>) {
+    let path = sent_path(request.uri().path());
+    if path != request.uri().path()
+        && let Some(uri) = with_path(request.uri(), &path)
+    {
+        *request.uri_mut() = uri;
+    }
 }
 
 fn moved(rewrite: &Rewrite, place: &Place) -> Option<Place> {

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::header::{HeaderName, HeaderValue};
-use hyper::http::uri::Authority;
 use hyper::{Method, StatusCode, Uri};
 use ipnet::IpNet;
 use x509::HostName;
 
 use super::inject::Injection;
-use super::matcher::Index;
-use super::rule::{BadRequestRule, RewriteText, RuleText};
+use super::matcher::{Index, is_like, is_named, plain_path};
+use super::rewrite::Rewrite;
+use super::rule::{BadRequestRule, RuleText};
 use crate::mint::LeafName;
 
 /// Rules of one proxy: what is matched linearly stays short, and a slip of a generator is noticed.
@@ -74,13 +74,6 @@ pub(super) enum Answer {
     Block(StatusCode, Option<String>),
 }
 
-/// Another place.
-#[derive(Debug)]
-pub(super) struct Rewrite {
-    pub(super) path: Option<(String, String)>,
-    pub(super) host: Option<(LeafName, Option<u16>)>,
-}
-
 /// All rules, compiled. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct RequestRules(pub(super) Arc<Compiled>);
@@ -89,6 +82,12 @@ pub struct RequestRules(pub(super) Arc<Compiled>);
 pub(super) struct Compiled {
     pub(super) rules: Vec<Rule>,
     pub(super) index: Index,
+    /// Whether any records.
+    records: bool,
+    /// Whether any is for some paths alone: how a path is spelled counts then.
+    pub(super) by_path: bool,
+    /// Whether any is for some types of requests.
+    pub(super) by_request_type: bool,
 }
 
 impl RequestRules {
@@ -116,6 +115,9 @@ impl RequestRules {
             }
             let rule = Rule::read(text, place).map_err(named)?;
             compiled.index.add(&rule.hosts, &rule.paths, place as u32);
+            compiled.records |= rule.record;
+            compiled.by_path |= !rule.paths.is_empty();
+            compiled.by_request_type |= !rule.request_types.is_empty();
             compiled.rules.push(rule);
         }
         Ok(Self(Arc::new(compiled)))
@@ -142,13 +144,22 @@ impl RequestRules {
     /// Whether any records.
     #[must_use]
     pub fn record(&self) -> bool {
-        self.0.rules.iter().any(|rule| rule.record)
+        self.0.records
     }
 
-    /// How many rules a request could meet by its host and path alone: what a look costs.
+    /// How many rules a request meets by its host and its path as it was sent, all else aside: what a look costs.
     #[must_use]
-    pub fn candidates(&self, host: &str, path: &str) -> usize {
-        self.0.index.find(host, path).len()
+    pub fn met(&self, host: &str, path: &str) -> usize {
+        self.0.met(host, &plain_path(path)).len()
+    }
+}
+
+impl Compiled {
+    /// Those that are for a host and a [`plain_path`], in their order.
+    pub(super) fn met(&self, host: &str, path: &str) -> Vec<u32> {
+        let mut met = self.index.find(host, path);
+        met.retain(|at| self.rules.get(*at as usize).is_some_and(|rule| rule.is_for(host, path)));
+        met
     }
 }
 
@@ -164,6 +175,11 @@ pub(super) fn wrong(key: &'static str, why: impl Into<String>, hint: &'static st
 }
 
 impl Rule {
+    fn is_for(&self, host: &str, path: &str) -> bool {
+        (self.hosts.is_empty() || self.hosts.iter().any(|pattern| is_named(pattern, host)))
+            && (self.paths.is_empty() || self.paths.iter().any(|pattern| is_like(pattern, path)))
+    }
+
     fn read(text: &RuleText, place: usize) -> Result<Self, Wrong> {
         let name: Arc<str> = match text.name.as_str() {
             "" => format!("#{}", place + 1).into(),
@@ -267,12 +283,20 @@ fn paths(paths: &[String]) -> Result<Vec<String>, Wrong> {
             let hint = "it begins with / or *, is escaped as in URLs, and has no query: /v1/*";
             return Err(wrong("path", format!("{path:?} is no path"), hint));
         }
-        if super::matcher::plain_path(path) != path.as_str() {
-            let hint = "write it plain: no %41 for A, no dot segments";
-            return Err(wrong("path", format!("{path:?} would never be met"), hint));
-        }
+        plain("path", path)?;
     }
     Ok(paths.to_vec())
+}
+
+/// Paths are compared in one spelling: another is never met.
+pub(super) fn plain(key: &'static str, path: &str) -> Result<(), Wrong> {
+    // What stands before a first star is no segment of its own.
+    let whole = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
+    if plain_path(&whole) != whole {
+        let hint = "write it plain: no %41 for A, %C3%A9 for \u{e9}, no dot segments, no // in it";
+        return Err(wrong(key, format!("{path:?} would never be met"), hint));
+    }
+    Ok(())
 }
 
 fn types(key: &'static str, types: &[String]) -> Result<Vec<String>, Wrong> {
@@ -368,57 +392,9 @@ fn answer(text: &RuleText) -> Result<Option<Answer>, Wrong> {
     }
 }
 
-impl Rewrite {
-    fn read(text: &RewriteText) -> Result<Self, Wrong> {
-        let path = match (&text.path, &text.to) {
-            (None, None) => None,
-            (Some(from), Some(to)) => {
-                for path in [from, to] {
-                    let is_path = path.starts_with('/')
-                        && path.parse::<Uri>().is_ok()
-                        && !path.contains(['?', '*', '#']);
-                    if !is_path {
-                        let hint = "what paths begin with: /old/";
-                        return Err(wrong("rewrite", format!("{path:?} is no beginning of a path"), hint));
-                    }
-                }
-                Some((from.clone(), to.clone()))
-            }
-            _ => {
-                return Err(wrong(
-                    "rewrite",
-                    "`path` and `to` go together",
-                    "{ path = \"/old/\", to = \"/new/\" }",
-                ));
-            }
-        };
-        let host = text.host.as_deref().map(host_and_port).transpose()?;
-        if path.is_none() && host.is_none() {
-            return Err(wrong(
-                "rewrite",
-                "it rewrites nothing",
-                "{ path = \"/old/\", to = \"/new/\" } or { host = \"b.example\" }",
-            ));
-        }
-        Ok(Self { path, host })
-    }
-}
-
-fn host_and_port(text: &str) -> Result<(LeafName, Option<u16>), Wrong> {
-    let bad =
-        || wrong("rewrite", format!("{text:?} is no host"), "host = \"b.example\", or \"b.example:8443\"");
-    let authority: Authority = text.parse().map_err(|_| bad())?;
-    let name = LeafName::parse(authority.host()).map_err(|_| bad())?;
-    let port =
-        authority.port().map(|port| port.as_str().parse().ok().filter(|port| *port > 0).ok_or_else(bad));
-    if text.contains('@') {
-        return Err(bad());
-    }
-    Ok((name, port.transpose()?))
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::RewriteText;
     use super::*;
 
     fn refused(text: RuleText) -> String {
@@ -443,6 +419,10 @@ mod tests {
             assert!(refused(set(name, "1")).contains("not a rule's to change"), "{name}");
         }
         assert!(refused(set("X A", "1")).contains("is no header"));
+        let rewrite = |from: &str| {
+            let rewrite = RewriteText { path: Some(from.into()), to: Some("/new/".into()), host: None };
+            RuleText { rewrite: Some(rewrite), ..RuleText::default() }
+        };
         let inject =
             || Some(super::super::InjectText { credential: Some("/a".into()), ..Default::default() });
         let table = [
@@ -455,6 +435,9 @@ mod tests {
             ),
             (RuleText { path: vec!["v1".into()], record: true, ..RuleText::default() }, "path: \"v1\""),
             (RuleText { path: vec!["/%61".into()], record: true, ..RuleText::default() }, "path: \"/%61\""),
+            (RuleText { path: vec!["//a".into()], record: true, ..RuleText::default() }, "path: \"//a\""),
+            (rewrite("/%6Fld/"), "rewrite: \"/%6Fld/\" would never"),
+            (rewrite("/a/../"), "rewrite: \"/a/../\" would never"),
             (RuleText { redirect: Some("/x".into()), ..RuleText::default() }, "redirect: \"/x\""),
             (RuleText { delay_ms: Some(60_001), ..RuleText::default() }, "delay_ms: "),
             (RuleText { name: "mine".into(), ..RuleText::default() }, "rule 2 (mine): name: it does nothing"),

@@ -4,13 +4,14 @@ use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hyper::header::HeaderMap;
-use hyper::{Method, StatusCode, Version};
+use hyper::{StatusCode, Version};
 use jiff::Timestamp;
+use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
 use super::inject::REDACTED;
@@ -22,6 +23,8 @@ const TAIL: &str = "\n]}}\n";
 const NAMED: &str = "bulla-proxy-";
 /// Files have so many parts of all octets at most, so that removing the oldest leaves something.
 const PARTS: u64 = 8;
+/// Files of an hour, so that their names stand in their order.
+const NUMBERS_MAX: u32 = 100_000;
 /// Headers that are never recorded, beside those that are configured and those that a rule puts in.
 const HIDDEN: [&str; 4] = ["authorization", "cookie", "set-cookie", "proxy-authorization"];
 
@@ -53,7 +56,7 @@ pub(super) struct Exchange {
     pub(super) began: Timestamp,
     pub(super) wait_ms: f64,
     pub(super) receive_ms: f64,
-    pub(super) method: Method,
+    pub(super) method: String,
     pub(super) url: String,
     pub(super) version: Version,
     pub(super) request: HeaderMap,
@@ -120,11 +123,17 @@ impl HarFolder {
             Timestamp::from_second(hour * 3_600).unwrap_or_default().strftime("%Y%m%dT%HZ").to_string();
         let head = json!({ "name": "bulla", "version": env!("CARGO_PKG_VERSION") });
         let head = format!("{{\"log\":{{\"version\":\"1.2\",\"creator\":{head},\"entries\":[{TAIL}");
-        for number in 0..100_000 {
+        // After the last of this hour: a number that is free again would make the newest file the oldest.
+        let first = self.done.iter().filter_map(|(path, _)| number_of(path, &stamp)).max();
+        for number in first.map_or(0, |last| last + 1)..NUMBERS_MAX {
             let path = self.options.folder.join(format!("{NAMED}{stamp}-{number:05}.har"));
             match private().write(true).create_new(true).open(&path) {
                 Ok(file) => {
-                    file.write_all_at(head.as_bytes(), 0)?;
+                    if let Err(error) = file.write_all_at(head.as_bytes(), 0) {
+                        // Half a beginning is nothing that could be read; what stays says of itself nothing either.
+                        let _ = std::fs::remove_file(&path);
+                        return Err(error);
+                    }
                     return Ok(Current { path, file, octets: head.len() as u64, is_empty: true, hour });
                 }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -146,6 +155,23 @@ impl HarFolder {
         }
         found.sort();
         self.done = found.into();
+        Ok(())
+    }
+
+    /// Adds an entry; where that fails, the file stays as it was and gets no more.
+    fn add(&mut self, exchange: &Exchange) -> io::Result<()> {
+        let entry = self.entry(exchange).to_string();
+        let current = self.file(exchange.began.as_second().div_euclid(3_600))?;
+        let before = if current.is_empty { "\n" } else { ",\n" };
+        let at = current.octets - TAIL.len() as u64;
+        let text = format!("{before}{entry}{TAIL}");
+        if let Err(error) = current.file.write_all_at(text.as_bytes(), at) {
+            let taken_back = take_back(&current.file, at);
+            self.finish();
+            return taken_back.and(Err(error));
+        }
+        current.octets = at + text.len() as u64;
+        current.is_empty = false;
         Ok(())
     }
 
@@ -181,28 +207,37 @@ impl HarFolder {
         all.collect()
     }
 
-    /// The URL and its query, with what is to be left out left out.
+    /// The URL and its query, with what is to be left out left out. Of a fragment nothing stays that could hold a token (RFC 6749
+    /// section 4.2.2).
     fn url(&self, url: &str) -> (String, Value) {
-        let Some((before, query)) = url.split_once('?') else { return (url.to_owned(), json!([])) };
+        let (url, fragment) = match url.split_once('#') {
+            Some((url, fragment)) if fragment.contains('=') => (url, format!("#{REDACTED}")),
+            Some((url, fragment)) => (url, format!("#{fragment}")),
+            None => (url, String::new()),
+        };
+        let Some((before, query)) = url.split_once('?') else {
+            return (format!("{url}{fragment}"), json!([]));
+        };
         let mut all = Vec::new();
         let pairs: Vec<String> = query
             .split('&')
             .map(|pair| {
                 let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-                let hidden = self.options.redact_query.iter().any(|one| one.eq_ignore_ascii_case(name));
+                let plain = percent_decode_str(name).decode_utf8_lossy();
+                let hidden = self.options.redact_query.iter().any(|one| one.eq_ignore_ascii_case(&plain));
                 let value = if hidden { REDACTED } else { value };
                 all.push(json!({ "name": name, "value": value }));
                 if pair.contains('=') { format!("{name}={value}") } else { name.to_owned() }
             })
             .collect();
-        (format!("{before}?{}", pairs.join("&")), Value::Array(all))
+        (format!("{before}?{}{fragment}", pairs.join("&")), Value::Array(all))
     }
 
     fn entry(&self, exchange: &Exchange) -> Value {
         let version = format!("{:?}", exchange.version);
         let (url, query) = self.url(&exchange.url);
         let mut request = json!({
-            "method": exchange.method.as_str(), "url": url, "httpVersion": version, "cookies": [],
+            "method": exchange.method, "url": url, "httpVersion": version, "cookies": [],
             "headers": self.headers(&exchange.request), "queryString": query,
             "headersSize": -1, "bodySize": exchange.asked.octets,
         });
@@ -236,6 +271,18 @@ impl HarFolder {
     }
 }
 
+/// Of a file of this hour.
+fn number_of(path: &Path, stamp: &str) -> Option<u32> {
+    let name = path.file_name()?.to_str()?.strip_prefix(NAMED)?.strip_prefix(stamp)?;
+    name.strip_prefix('-')?.strip_suffix(".har")?.parse().ok().filter(|number| *number < NUMBERS_MAX)
+}
+
+/// What was written in part is taken back: the end goes where it was, for which there was room before.
+fn take_back(file: &File, at: u64) -> io::Result<()> {
+    file.write_all_at(TAIL.as_bytes(), at)?;
+    file.set_len(at + TAIL.len() as u64)
+}
+
 /// A body's type and text; what was over the limit is said.
 fn body(kept: &Kept, headers: &HeaderMap) -> Value {
     let kind = headers.get("content-type").and_then(|kind| kind.to_str().ok()).unwrap_or_default();
@@ -257,23 +304,119 @@ impl Sink for HarFolder {
     type Item = super::sight::Recorded;
     const TASK: &'static str = "proxy-recorder";
 
-    fn write(&mut self, items: &[Self::Item]) -> io::Result<()> {
-        for item in items {
-            let entry = self.entry(&item.exchange).to_string();
-            let current = self.file(item.exchange.began.as_second().div_euclid(3_600))?;
-            let before = if current.is_empty { "\n" } else { ",\n" };
-            let at = current.octets - TAIL.len() as u64;
-            let text = format!("{before}{entry}{TAIL}");
-            current.file.write_all_at(text.as_bytes(), at)?;
-            current.octets = at + text.len() as u64;
-            current.is_empty = false;
-            self.make_room()?;
+    fn write(&mut self, items: &[Self::Item]) -> (usize, io::Result<()>) {
+        for (written, item) in items.iter().enumerate() {
+            if let Err(error) = self.add(&item.exchange) {
+                return (written, Err(error));
+            }
+            if let Err(error) = self.make_room() {
+                return (written + 1, Err(error));
+            }
         }
-        Ok(())
+        (items.len(), Ok(()))
     }
 
     fn reopen(&mut self) -> io::Result<()> {
         self.finish();
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(place: &Path, octets_max: u64) -> HarFolder {
+        HarFolder::new(RecordOptions {
+            folder: place.to_owned(),
+            body_octets_max: 1 << 10,
+            octets_max,
+            redact_headers: Vec::new(),
+            redact_query: vec!["access_token".to_owned()],
+        })
+    }
+
+    fn exchange(url: &str) -> Exchange {
+        Exchange {
+            began: Timestamp::UNIX_EPOCH,
+            wait_ms: 1.0,
+            receive_ms: 1.0,
+            method: "GET".to_owned(),
+            url: url.to_owned(),
+            version: Version::HTTP_11,
+            request: HeaderMap::new(),
+            asked: Kept::default(),
+            status: Some(StatusCode::OK),
+            response: HeaderMap::new(),
+            answered: Kept::default(),
+            without: None,
+            rules: Vec::new(),
+        }
+    }
+
+    /// The URLs of all entries, file by file; each file has to be whole.
+    fn urls(place: &Path) -> Vec<String> {
+        let mut files: Vec<_> =
+            std::fs::read_dir(place).unwrap().map(|entry| entry.unwrap().path()).collect();
+        files.sort();
+        let read = |path: &PathBuf| {
+            let text = std::fs::read_to_string(path).unwrap();
+            let all: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+            let urls = all["log"]["entries"].as_array().unwrap().iter();
+            urls.map(|entry| entry["request"]["url"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        files.iter().flat_map(read).collect()
+    }
+
+    #[test]
+    fn the_oldest_go_and_never_the_newest() {
+        let place = tempfile::tempdir().unwrap();
+        let mut har = folder(place.path(), 8 << 10);
+        for number in 0..40 {
+            har.add(&exchange(&format!("https://a/{number}"))).unwrap();
+            har.make_room().unwrap();
+            let kept = urls(place.path());
+            assert_eq!(kept.last().unwrap(), &format!("https://a/{number}"), "{kept:?}");
+        }
+        let kept = urls(place.path());
+        let wanted: Vec<_> = (40 - kept.len()..40).map(|number| format!("https://a/{number}")).collect();
+        assert_eq!(kept, wanted);
+        assert!((4..20).contains(&kept.len()), "{}", kept.len());
+    }
+
+    #[test]
+    fn a_write_that_fails_leaves_whole_files_and_another_goes_on() {
+        let place = tempfile::tempdir().unwrap();
+        let mut har = folder(place.path(), 1 << 20);
+        har.add(&exchange("https://a/1")).unwrap();
+        let current = har.current.as_mut().unwrap();
+        // As a disk that was full half way through the next entry leaves it.
+        let (at, whole) =
+            (current.octets - TAIL.len() as u64, std::fs::read_to_string(&current.path).unwrap());
+        current.file.write_all_at(b",\n{\"startedDateTime\":\"19", at).unwrap();
+        take_back(&current.file, at).unwrap();
+        assert_eq!(std::fs::read_to_string(&current.path).unwrap(), whole);
+        // One that cannot be written to.
+        current.file = File::open(&current.path).unwrap();
+        har.add(&exchange("https://a/2")).unwrap_err();
+        har.add(&exchange("https://a/3")).unwrap();
+        assert_eq!(urls(place.path()), ["https://a/1", "https://a/3"]);
+    }
+
+    #[test]
+    fn no_spelling_of_a_url_shows_what_is_left_out() {
+        let har = folder(Path::new("/nowhere"), 0);
+        for (url, wanted) in [
+            ("/x#access_token=1", "/x#[redacted]"),
+            ("/x?a=1#top", "/x?a=1#top"),
+            ("/x?a=1&access_token=2#b=3", "/x?a=1&access_token=[redacted]#[redacted]"),
+            (
+                "/x?access%5Ftoken=1&%61ccess_Token=2",
+                "/x?access%5Ftoken=[redacted]&%61ccess_Token=[redacted]",
+            ),
+            ("/x#a?access_token=1", "/x#[redacted]"),
+        ] {
+            assert_eq!(har.url(url).0, wanted);
+        }
     }
 }

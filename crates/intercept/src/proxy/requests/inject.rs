@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use aws_lc_rs::digest::{SHA256, digest};
@@ -60,7 +61,10 @@ pub(super) struct Injection {
     form: Form,
     user: Option<String>,
     prefix: String,
+    ports: Vec<u16>,
     pub(super) insecure: bool,
+    /// Whether it could not be had when it was last asked for.
+    is_missing: AtomicBool,
     /// What of it a server refused last (SHA-256): it is asked for anew once, not with each request.
     refused: Mutex<Option<[u8; 32]>>,
 }
@@ -132,12 +136,31 @@ impl Injection {
             (Some(_), Some(_)) => return Err(bad("it names two", HINT)),
             _ => return Err(bad("its path does not begin with /", HINT)),
         };
-        let (form, user, insecure) = (text.form, text.user.clone(), text.insecure);
-        Ok(Self { source, header, form, user, prefix, insecure, refused: Mutex::default() })
+        Ok(Self {
+            source,
+            header,
+            form: text.form,
+            user: text.user.clone(),
+            prefix,
+            ports: text.port.clone(),
+            insecure: text.insecure,
+            is_missing: AtomicBool::new(false),
+            refused: Mutex::default(),
+        })
     }
 
     pub(super) fn is_of_store(&self) -> bool {
         matches!(self.source, Source::Store { .. })
+    }
+
+    /// Whether it may go to this port of its hosts.
+    pub(super) fn is_for_port(&self, port: u16, in_tls: bool) -> bool {
+        port == if in_tls { 443 } else { 80 } || self.ports.contains(&port)
+    }
+
+    /// Says whether it could be had: true where that is news.
+    pub(super) fn is_news(&self, is_missing: bool) -> bool {
+        self.is_missing.swap(is_missing, Relaxed) != is_missing
     }
 
     /// What it is called: never its value.
@@ -252,8 +275,14 @@ async fn of_file(
 /// A file that its owner alone may read, without the line break at its end.
 fn read_file(path: &Path) -> Result<Secret, NoSecret> {
     let failed = |why: String| NoSecret::Unusable(format!("{}: {why}", path.display()));
-    let file = std::fs::File::open(path).map_err(|error| failed(error.to_string()))?;
+    // A pipe would have us wait for somebody to write into it.
+    let mut options = std::fs::OpenOptions::new();
+    options.read(true).custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32);
+    let file = options.open(path).map_err(|error| failed(error.to_string()))?;
     let about = file.metadata().map_err(|error| failed(error.to_string()))?;
+    if !about.is_file() {
+        return Err(failed("it is no file".to_owned()));
+    }
     if about.permissions().mode() & 0o077 != 0 {
         return Err(failed("others may read it: chmod 600".to_owned()));
     }
@@ -319,6 +348,16 @@ mod tests {
         Arc::new(Injection::read(&text).map_err(|wrong| wrong.why).unwrap())
     }
 
+    #[test]
+    fn a_pipe_is_no_file_and_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)
+            .unwrap();
+        let refused = read_file(&path).err().unwrap().to_string();
+        assert!(refused.contains("it is no file"), "{refused}");
+    }
+
     #[tokio::test]
     async fn a_file_is_written_in_each_form_and_its_echo_taken_out() {
         let folder = tempfile::tempdir().unwrap();
@@ -338,6 +377,8 @@ mod tests {
         let refused = bearer.put(&mut headers, None).await.err().unwrap();
         assert!(refused.to_string().contains("chmod 600") && headers.is_empty(), "{refused}");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        assert!(!bearer.is_news(false) && bearer.is_news(true) && !bearer.is_news(true), "said once");
+        assert!(bearer.is_news(false) && bearer.is_news(true), "and again once it could be had");
         for (text, wanted) in [
             (of(Form::Bearer, None), "Bearer me:pa ss:word"),
             (of(Form::Basic, None), "Basic bWU6cGEgc3M6d29yZA=="),

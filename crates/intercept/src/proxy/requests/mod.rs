@@ -9,6 +9,7 @@ mod har;
 mod inject;
 mod matcher;
 mod metrics;
+mod rewrite;
 mod rule;
 mod sight;
 mod spool;
@@ -156,15 +157,20 @@ impl Requests {
         Ok(Self(Arc::new(Inner { log, with_query, recorder, metrics: metrics.clone() })))
     }
 
-    /// A request, if anybody wants to see it.
-    pub(super) fn sight<B>(&self, request: &Request<B>, client: IpAddr) -> Option<Box<Sight>> {
-        self.is_watched().then(|| Box::new(Sight::of(self, request, client)))
+    /// A request, if anybody wants to see it: `rules` may be such as record.
+    pub(super) fn sight<B>(
+        &self,
+        request: &Request<B>,
+        client: IpAddr,
+        rules: &RequestRules,
+    ) -> Option<Box<Sight>> {
+        let may_record = rules.record() && self.0.recorder.is_some();
+        (may_record || self.is_told()).then(|| Box::new(Sight::of(self, request, client)))
     }
 
     /// A tunnel, or a CONNECT that was refused.
     pub(super) fn tunnel(&self, client: IpAddr, target: &dyn fmt::Display) -> Option<Box<Sight>> {
-        self.is_watched()
-            .then(|| Box::new(Sight::new(self, client, "CONNECT".to_owned(), target.to_string())))
+        self.is_told().then(|| Box::new(Sight::new(self, client, "CONNECT".to_owned(), target.to_string())))
     }
 
     /// A CONNECT that was refused.
@@ -178,10 +184,8 @@ impl Requests {
         &self.0.metrics
     }
 
-    fn is_watched(&self) -> bool {
-        self.0.log.is_some()
-            || self.0.recorder.is_some()
-            || tracing::enabled!(target: "access", tracing::Level::INFO)
+    fn is_told(&self) -> bool {
+        self.0.log.is_some() || tracing::enabled!(target: "access", tracing::Level::INFO)
     }
 
     fn tell(&self, line: &Line) {

@@ -112,7 +112,10 @@ pub struct InjectText {
     /// What stands before it there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prefix: Option<String>,
-    /// Whether it may go over plain HTTP.
+    /// Ports of its hosts beside 443 (in the clear 80) to which it may go.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub port: Vec<u16>,
+    /// Whether it may go over plain HTTP, or to a server that is not verified.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub insecure: bool,
 }

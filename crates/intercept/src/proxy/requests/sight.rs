@@ -21,6 +21,9 @@ use super::Requests;
 use super::access::{Line, path_of, trace_of};
 use super::har::{Exchange, Kept};
 
+/// Octets of a method in what is left behind: it is for the client to choose, and may be as long as a head.
+const METHOD_OCTETS_MAX: usize = 32;
+
 /// Counts octets of one direction, and keeps the first of them where that is asked for.
 #[derive(Debug, Default)]
 pub(in crate::proxy) struct Tee {
@@ -37,12 +40,20 @@ impl Tee {
 
     fn pass(&self, data: &[u8]) {
         self.count(data.len());
-        let most = self.most.load(Relaxed) as usize;
-        if most > 0 {
+        if self.most.load(Relaxed) > 0 {
             let mut text = self.text.lock();
+            // It may have been forgotten meanwhile.
+            let most = self.most.load(Relaxed) as usize;
             let room = most.saturating_sub(text.len()).min(data.len());
             text.extend_from_slice(&data[..room]);
         }
+    }
+
+    /// Keeps nothing, and gives back what it has.
+    fn forget(&self) {
+        let mut text = self.text.lock();
+        self.most.store(0, Relaxed);
+        drop(std::mem::take(&mut *text));
     }
 
     fn take(&self) -> Kept {
@@ -71,6 +82,8 @@ pub(in crate::proxy) struct Sight {
     up: Arc<Tee>,
     down: Arc<Tee>,
     recording: Option<Box<Recording>>,
+    /// Whether it is known that it is to be recorded, or that it is not.
+    is_decided: bool,
 }
 
 impl Sight {
@@ -98,6 +111,7 @@ impl Sight {
             up,
             down,
             recording: None,
+            is_decided: false,
         }
     }
 
@@ -105,7 +119,8 @@ impl Sight {
         let named = request.uri().authority().map(|authority| authority.as_str());
         let host = named.or_else(|| request.headers().get("host")?.to_str().ok()).unwrap_or_default();
         let host = host.chars().take(300).collect();
-        let mut sight = Self::new(requests, client, request.method().as_str().to_owned(), host);
+        let method = request.method().as_str().chars().take(METHOD_OCTETS_MAX).collect();
+        let mut sight = Self::new(requests, client, method, host);
         sight.line.path = path_of(request.uri(), requests.0.with_query);
         sight.line.trace_id = trace_of(request.headers());
         sight
@@ -113,6 +128,11 @@ impl Sight {
 
     pub(in crate::proxy) fn rules(&mut self, rules: Vec<Arc<str>>) {
         self.line.rules = rules;
+    }
+
+    /// Those that are met by the answer.
+    pub(in crate::proxy) fn more_rules(&mut self, rules: Vec<Arc<str>>) {
+        self.line.rules.extend(rules);
     }
 
     /// Keeps what goes by from now on, if there is a place.
@@ -124,7 +144,7 @@ impl Sight {
             began: self.line.time,
             wait_ms: 0.0,
             receive_ms: 0.0,
-            method: request.method().clone(),
+            method: self.line.method.clone(),
             url,
             version: request.version(),
             request: request.headers().clone(),
@@ -133,7 +153,7 @@ impl Sight {
             response: HeaderMap::new(),
             answered: Kept::default(),
             without: None,
-            rules: self.line.rules.clone(),
+            rules: Vec::new(),
         };
         self.recording = Some(Box::new(Recording { exchange, place }));
     }
@@ -148,8 +168,13 @@ impl Sight {
         }
     }
 
-    pub(in crate::proxy) fn forget_recording(&mut self) {
-        self.recording = None;
+    /// Once the answer is known: of several, the first who knows counts.
+    pub(in crate::proxy) fn decide(&mut self, is_recorded: bool) {
+        if !std::mem::replace(&mut self.is_decided, true) && !is_recorded {
+            self.recording = None;
+            self.up.forget();
+            self.down.forget();
+        }
     }
 
     /// Where the request's body is counted.
@@ -194,6 +219,7 @@ impl Drop for Sight {
             let answered = self.answered.unwrap_or(now);
             (exchange.wait_ms, exchange.receive_ms) = (ms(self.began, answered), ms(answered, now));
             (exchange.asked, exchange.answered) = (self.up.take(), self.down.take());
+            exchange.rules.clone_from(&self.line.rules);
             self.requests.recorded(Recorded { exchange: Box::new(exchange), _place: place });
         }
         self.requests.tell(&self.line);
@@ -290,5 +316,23 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_forgotten_is_counted_and_not_kept() {
+        let tee = Tee::default();
+        tee.most.store(8, Relaxed);
+        tee.pass(b"12345");
+        assert_eq!(tee.text.lock().as_slice(), b"12345");
+        tee.forget();
+        tee.pass(b"67890");
+        let kept = tee.take();
+        assert_eq!((kept.octets, kept.text.as_slice()), (10, &b""[..]));
+        assert_eq!(kept.text.capacity(), 0, "nor is its room");
     }
 }

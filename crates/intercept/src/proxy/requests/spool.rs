@@ -15,7 +15,8 @@ pub(super) trait Sink: Send + 'static {
     /// The name of its task.
     const TASK: &'static str;
 
-    fn write(&mut self, items: &[Self::Item]) -> io::Result<()>;
+    /// Writes them in their order, up to the first that cannot be: how many were, and why not the others.
+    fn write(&mut self, items: &[Self::Item]) -> (usize, io::Result<()>);
 
     /// Somebody has moved the file away.
     fn reopen(&mut self) -> io::Result<()>;
@@ -67,19 +68,19 @@ async fn keep<S: Sink>(
             }
             () = reopen.notified() => true,
         };
-        let count = items.len() as u64;
+        let count = items.len();
         let work = tokio::task::spawn_blocking(move || {
-            let done = if moved { sink.reopen() } else { sink.write(&items) };
-            (sink, done)
+            let (written, done) = if moved { (0, sink.reopen()) } else { sink.write(&items) };
+            (sink, written, done)
         });
-        let Ok((back, done)) = work.await else {
+        let Ok((back, written, done)) = work.await else {
             return tracing::error!(task = S::TASK, "ended: what requests leave behind is lost from now on");
         };
         sink = back;
         match done {
             Ok(()) => is_failing = false,
             Err(error) => {
-                dropped.inc_by(count);
+                dropped.inc_by(count.saturating_sub(written) as u64);
                 if !is_failing {
                     tracing::warn!(task = S::TASK, %error, "cannot be written: see what is dropped among the metrics");
                 }
