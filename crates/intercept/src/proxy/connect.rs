@@ -85,6 +85,7 @@ impl Proxy {
                 return;
             }
         };
+        self.refusals.accepted(&client, &name);
         self.metrics.handshake(if was_resumed(&stream) { Handshake::Resumed } else { Handshake::Full });
         let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
         let way = way(target, Some(name), http2, client.clone());
@@ -112,7 +113,7 @@ impl Proxy {
         let mut sight = self.requests.tunnel(client.ip(), target);
         let mut answered =
             |status| sight.iter_mut().for_each(|sight| sight.answered(status, &HeaderMap::new()));
-        match self.upstreams.link(target, name).await {
+        match self.upstreams.link(target, name, client.is_here()).await {
             Ok((upstream, _place)) => {
                 answered(StatusCode::OK);
                 let stream = Counted::new(stream, sight.as_deref());
@@ -140,5 +141,6 @@ impl Proxy {
 fn way(target: Target, server: Option<LeafName>, http2: bool, client: Client) -> Way {
     // Without TLS nobody says which protocol an upstream speaks.
     let http2 = http2 && server.is_some();
-    Way { origin: Arc::new(Origin { target, server, http2 }), client }
+    let origin = Origin { target, server, http2, in_full: false, may_be_here: client.is_here() };
+    Way { origin: Arc::new(origin), client }
 }

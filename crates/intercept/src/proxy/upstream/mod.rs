@@ -80,7 +80,7 @@ struct Inner {
 impl Upstreams {
     pub(super) fn new(
         options: &Options,
-        own: SocketAddr,
+        own: Vec<SocketAddr>,
         resolver: Resolver,
         roots: RootCertStore,
         doors: Doors,
@@ -167,10 +167,15 @@ impl Upstreams {
         self.0.dialler.doors()
     }
 
-    /// Octets to `target`, by the way that `name` has, and their place.
-    pub(super) async fn link(&self, target: &Target, name: &LeafName) -> Result<(Link, Place), NoConnection> {
+    /// Octets to `target`, by the way that `name` has, and their place; `may_be_here` as in [`Origin`].
+    pub(super) async fn link(
+        &self,
+        target: &Target,
+        name: &LeafName,
+        may_be_here: bool,
+    ) -> Result<(Link, Place), NoConnection> {
         self.make_room();
-        self.0.dialler.link(target, name, Deadline::within(self.0.connect_timeout)).await
+        self.0.dialler.link(target, name, may_be_here, Deadline::within(self.0.connect_timeout)).await
     }
 
     /// One that is ready; those that have ended meanwhile are dropped.
