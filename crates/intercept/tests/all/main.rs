@@ -7,6 +7,7 @@ mod certificate_store;
 mod generated;
 mod hostile;
 mod minting;
+mod own_tls;
 mod proxy;
 mod requests;
 mod second_level;
