@@ -1,6 +1,6 @@
 //! `bulla proxy`: the forward proxy that looks into TLS.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
@@ -104,6 +104,10 @@ pub(crate) async fn run(args: &ProxyArgs, global: &Global) -> Outcome<Exit> {
         eprintln!("warning: whoever stands between may be {}", upstream.names.join(", "));
         eprintln!("hint: name their roots, ca_files in [[proxy.upstreams]], instead of verify = false");
     }
+    if !listen.ip().is_loopback() && settings.access.is_heard() {
+        eprintln!("warning: passwords and tokens pass in the clear on their way to {listen}");
+        eprintln!("hint: give certificate_file and key_file of [proxy.access], and tls_only = true");
+    }
     let metrics = ProxyMetrics::default();
     let second_level = crate::proxy_store::of(&all).await?;
     let upstream_roots = upstream_roots(&settings)?;
@@ -111,10 +115,12 @@ pub(crate) async fn run(args: &ProxyArgs, global: &Global) -> Outcome<Exit> {
     let secrets = StoreSecrets::default();
     options.requests.secrets = secrets.needed_by(&options.requests.rules, &configuration)?;
     let rules = ConfiguredRules::new(&configuration, metrics.requests().clone(), secrets)?;
-    let speaks_tls = settings.access.speaks_tls();
+    // Before the proxy, which has to know the address: it connects nobody there.
+    let figures = figures_listener("proxy", &settings.metrics_listen).await?;
+    options.own_addresses.extend(figures.as_ref().and_then(|figures| figures.local_addr().ok()));
     let running = start(options, made.authority, metrics.clone()).await?;
     let mut background = JoinSet::new();
-    if let Some(listener) = figures_listener("proxy", &settings.metrics_listen).await? {
+    if let Some(listener) = figures {
         let all = server::metrics::Metrics::default();
         all.register(|registry| {
             metrics.register(registry);
@@ -125,16 +131,7 @@ pub(crate) async fn run(args: &ProxyArgs, global: &Global) -> Outcome<Exit> {
     if let Some(address) = running.minting {
         eprintln!("leaves for others are at {address}");
     }
-    eprintln!("the proxy is at http://{}", running.address);
-    if speaks_tls {
-        eprintln!("and at https://{}", running.address);
-    }
-    eprintln!("clients have to trust its authority: {}", made.certificate.display());
-    eprintln!(
-        "try: curl --proxy http://{} --cacert {} https://example.com",
-        running.address,
-        made.certificate.display()
-    );
+    say_how(&settings, &running, &made.certificate);
     rules.keep(&running, args, &stop).await;
     eprintln!("stopping: connections are let come to their end, for {} s", settings.stop_s);
     let drained = running.stop(grace).await;
@@ -146,6 +143,23 @@ pub(crate) async fn run(args: &ProxyArgs, global: &Global) -> Outcome<Exit> {
         eprintln!("some connections had not ended and were cut off");
     }
     Ok(Exit::Ok)
+}
+
+/// What clients have to do.
+fn say_how(settings: &ProxySettings, running: &Running, certificate: &Path) {
+    let access = &settings.access;
+    let scheme = if access.tls_only { "https" } else { "http" };
+    eprintln!("the proxy is at {scheme}://{}", running.address);
+    if access.speaks_tls() && !access.tls_only {
+        eprintln!("and at https://{}", running.address);
+    }
+    let certificate = certificate.display();
+    eprintln!("clients have to trust its authority: {certificate}");
+    let user = if access.has_users() { " --proxy-user NAME" } else { "" };
+    eprintln!(
+        "try: curl --proxy {scheme}://{}{user} --cacert {certificate} https://example.com",
+        running.address
+    );
 }
 
 fn upstream_roots(settings: &ProxySettings) -> Outcome<Vec<Vec<u8>>> {

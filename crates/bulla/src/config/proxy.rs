@@ -175,6 +175,7 @@ impl ProxySettings {
         }
         within("auto_tunnel_s", self.auto_tunnel_s, 60, 30 * DAY_S)?;
         self.access.check()?;
+        proxy_upstreams::check(&self.parent, &self.upstreams)?;
         self.requests.check()?;
         self.request_rules()?;
         self.names().map(drop)

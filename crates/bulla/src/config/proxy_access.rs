@@ -34,7 +34,17 @@ pub(crate) struct TokenSettings {
 impl AccessSettings {
     /// Whether somebody has to say who they are.
     pub(crate) fn asks(&self) -> bool {
-        !self.users_file.as_os_str().is_empty() || !self.tokens.is_empty() || !self.client_ca_files.is_empty()
+        self.has_users() || !self.tokens.is_empty() || !self.client_ca_files.is_empty()
+    }
+
+    /// Whether there are passwords.
+    pub(crate) fn has_users(&self) -> bool {
+        !self.users_file.as_os_str().is_empty()
+    }
+
+    /// Whether what clients show can be read on its way.
+    pub(crate) fn is_heard(&self) -> bool {
+        !self.tls_only && (self.has_users() || !self.tokens.is_empty())
     }
 
     /// Whether TLS is spoken with clients.
@@ -67,7 +77,7 @@ impl AccessSettings {
     /// What the proxy is told; files are read.
     pub(crate) fn options(&self) -> Outcome<AccessOptions> {
         let mut options = AccessOptions { tokens: self.tokens()?, ..AccessOptions::default() };
-        if !self.users_file.as_os_str().is_empty() {
+        if self.has_users() {
             let wrong = |why: String| {
                 Problem::usage(format_args!("{}: {why}", self.users_file.display())).hint(
                     "proxy.access.users_file has lines NAME:HASH, as `htpasswd -c -5 FILE NAME` makes them",

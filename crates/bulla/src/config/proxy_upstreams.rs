@@ -46,27 +46,42 @@ const fn yes() -> bool {
     true
 }
 
-/// Reads all of it, files among it.
-pub(crate) fn policies(parent: &ParentSettings, upstreams: &[UpstreamSettings]) -> Outcome<UpstreamPolicies> {
+/// All that can be said without reading files.
+pub(super) fn check(parent: &ParentSettings, upstreams: &[UpstreamSettings]) -> Outcome<()> {
     if upstreams.len() > UPSTREAMS_MAX {
         return Err(Problem::usage(format_args!("proxy.upstreams has more than {UPSTREAMS_MAX} entries"))
             .hint("an entry may have many names"));
     }
+    way(&parent.url, &parent.credentials_file, None)?;
+    let mut names = UpstreamPolicies::default();
+    for upstream in upstreams {
+        upstream.check()?;
+        add(&mut names, upstream, UpstreamPolicy::default())?;
+    }
+    Ok(())
+}
+
+/// Reads all of it, files among it; of what was checked.
+pub(crate) fn policies(parent: &ParentSettings, upstreams: &[UpstreamSettings]) -> Outcome<UpstreamPolicies> {
     let mut policies = UpstreamPolicies::default();
-    if let Some(way) = way(&parent.url, &parent.credentials_file)? {
+    if let Some(way) = read_way(&parent.url, &parent.credentials_file)? {
         policies.way = way;
     }
     for upstream in upstreams {
-        policies.add(&upstream.names, upstream.policy()?).map_err(|error| {
-            Problem::usage(format_args!("names of proxy.upstreams: {error}"))
-                .hint("for example names = [\"a.example\", \"*.b.example\"]")
-        })?;
+        add(&mut policies, upstream, upstream.policy()?)?;
     }
     Ok(policies)
 }
 
+fn add(into: &mut UpstreamPolicies, upstream: &UpstreamSettings, policy: UpstreamPolicy) -> Outcome<()> {
+    into.add(&upstream.names, policy).map_err(|error| {
+        Problem::usage(format_args!("names of proxy.upstreams: {error}"))
+            .hint("for example names = [\"a.example\", \"*.b.example\"]")
+    })
+}
+
 impl UpstreamSettings {
-    fn policy(&self) -> Outcome<UpstreamPolicy> {
+    fn check(&self) -> Outcome<()> {
         let wrong = |what: &str, hint: &str| {
             Err(Problem::usage(format_args!("proxy.upstreams for {:?}: {what}", self.names)).hint(hint))
         };
@@ -83,6 +98,11 @@ impl UpstreamSettings {
         if certificate.as_os_str().is_empty() != key.as_os_str().is_empty() {
             return wrong("client_certificate_file and client_key_file go together", "give both, or neither");
         }
+        way(&self.parent, &self.parent_credentials_file, None).map(drop)
+    }
+
+    fn policy(&self) -> Outcome<UpstreamPolicy> {
+        let (certificate, key) = (&self.client_certificate_file, &self.client_key_file);
         let mut roots = Vec::new();
         for path in &self.ca_files {
             roots.extend(files::certificates("proxy.upstreams.ca_files", path)?);
@@ -91,12 +111,21 @@ impl UpstreamSettings {
             true => None,
             false => Some(certificate::from_files("proxy.upstreams.client_", certificate, key)?),
         };
-        let way = way(&self.parent, &self.parent_credentials_file)?;
+        let way = read_way(&self.parent, &self.parent_credentials_file)?;
         Ok(UpstreamPolicy { roots, verify: self.verify, certificate, way })
     }
 }
 
-fn way(url: &str, credentials: &Path) -> Outcome<Option<UpstreamWay>> {
+/// With the credentials that stand in the file, if one is named.
+fn read_way(url: &str, credentials: &Path) -> Outcome<Option<UpstreamWay>> {
+    let secret = match credentials.as_os_str().is_empty() {
+        true => None,
+        false => Some(files::secret("the parent proxy's credentials_file", credentials)?),
+    };
+    way(url, credentials, secret.as_ref().map(ExposeSecret::expose_secret))
+}
+
+fn way(url: &str, credentials: &Path, secret: Option<&str>) -> Outcome<Option<UpstreamWay>> {
     let has_credentials = !credentials.as_os_str().is_empty();
     if matches!(url, "" | DIRECT) {
         if has_credentials {
@@ -105,11 +134,7 @@ fn way(url: &str, credentials: &Path) -> Outcome<Option<UpstreamWay>> {
         }
         return Ok((url == DIRECT).then_some(UpstreamWay::Direct));
     }
-    let secret = match has_credentials {
-        true => Some(files::secret("the parent proxy's credentials_file", credentials)?),
-        false => None,
-    };
-    let parent = Parent::new(url, secret.as_ref().map(ExposeSecret::expose_secret)).map_err(|error| {
+    let parent = Parent::new(url, secret).map_err(|error| {
         Problem::usage(format_args!("a parent proxy of [proxy]: {error}"))
             .hint("give http://HOST:PORT or https://HOST:PORT, and USER:PASSWORD in a file of its own; or \"direct\"")
     })?;

@@ -3,7 +3,7 @@
 use std::process::{Command, Output};
 
 use crate::proxy::{Proxy, World};
-use crate::world::{describe, run, stdout};
+use crate::world::{bulla, describe, run, stdout};
 
 /// What curl says of the upstream through the proxy.
 fn curl(world: &World, arguments: &[&str]) -> Output {
@@ -74,6 +74,8 @@ fn curl_is_let_in_by_password_and_token_over_http_and_socks() {
     is_kept_out(&world, &["--proxy", &format!("socks5h://{address}")], "000");
     let figures = stdout(&Command::new("curl").args(["-sS", &proxy.figures]).output().unwrap());
     assert!(figures.contains("bulla_intercept_proxy_denied_total{why=\"wrong\"} 2"), "{figures}");
+    // One of each that showed nothing, and the question that curl asks with --proxy-anyauth.
+    assert!(figures.contains("bulla_intercept_proxy_denied_total{why=\"missing\"} 3"), "{figures}");
 }
 
 #[test]
@@ -95,6 +97,7 @@ fn curl_speaks_tls_to_the_proxy_and_shows_a_certificate() {
                 client_ca_files = [\"ca.pem\"]\nusers_file = \"users\"\ntls_only = true\n";
     let proxy = configured(&world, text);
     let port = proxy.address.rsplit(':').next().unwrap().to_owned();
+    assert_eq!(proxy.address, format!("https://127.0.0.1:{port}"), "where it is reached at all");
     let address = format!("https://localhost:{port}");
     let https = ["--proxy", address.as_str(), "--proxy-cacert", "ca.pem"];
     is_let_in(&world, &[&https[..], &["--proxy-cert", "alice.pem", "--proxy-key", "alice.key"]].concat());
@@ -105,7 +108,25 @@ fn curl_speaks_tls_to_the_proxy_and_shows_a_certificate() {
         &[&https[..], &["--proxy-cert", "eve.pem", "--proxy-key", "eve.key"]].concat(),
         "000",
     );
-    is_kept_out(&world, &["--proxy", &proxy.address, "--proxy-user", "bob:secret"], "000");
+    let in_the_clear = format!("http://127.0.0.1:{port}");
+    is_kept_out(&world, &["--proxy", &in_the_clear, "--proxy-user", "bob:secret"], "000");
+    // Its pages, by the name that they are asked for by.
+    for version in ["--http2", "--http1.1"] {
+        for (path, wanted) in
+            [("proxy.pac", format!("HTTPS localhost:{port}")), ("ca.pem", "BEGIN CERT".into())]
+        {
+            let mut command = Command::new("curl");
+            command.current_dir(world.place.folder.path()).args([
+                "-sS",
+                "--noproxy",
+                "*",
+                "--cacert",
+                "ca.pem",
+            ]);
+            let output = command.arg(version).arg(format!("{address}/{path}")).output().unwrap();
+            assert!(stdout(&output).contains(&wanted), "{version} {path}: {}", describe(&output));
+        }
+    }
 }
 
 #[test]
@@ -172,5 +193,40 @@ fn upstreams_that_cannot_be_are_refused_with_a_hint() {
         let output = run(&mut world.command(&["--config", "bulla.toml"]));
         let said = describe(&output);
         assert!(output.status.code() == Some(2) && said.contains(wanted) && said.contains("hint:"), "{said}");
+        // A look at the configuration finds it too, but for what stands in files.
+        if wanted != "USER:PASSWORD" {
+            let output =
+                run(bulla().args(["config", "check", "--config"]).arg(world.place.path("bulla.toml")));
+            let said = describe(&output);
+            assert!(output.status.code() == Some(2) && said.contains(wanted), "{said}");
+        }
+    }
+}
+
+/// What listens on this machine and takes whoever connects from it for one who may.
+#[test]
+fn nobody_comes_through_the_proxy_to_its_own_listeners() {
+    let world = World::new();
+    let mut command = world.command(&[]);
+    command.env("BULLA_PROXY_MINTING_LISTEN", "127.0.0.1:0").env("BULLA_PROXY_MINTING_NAMES", "*.example");
+    let proxy = World::start(&mut command);
+    let minting = proxy.minting.as_deref().unwrap().rsplit(':').next().unwrap().to_owned();
+    let figures = proxy.figures.split([':', '/']).nth(4).unwrap().to_owned();
+    let by = |more: &[&str], url: &str| {
+        let mut command = Command::new("curl");
+        command
+            .args(["-sS", "--max-time", "60", "--noproxy", "", "--proxy", &proxy.address])
+            .args(more)
+            .arg(url);
+        stdout(&command.output().unwrap_or_else(|error| panic!("apt-get install -y curl ({error})")))
+    };
+    let hosts = ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]"];
+    for (port, path) in [(&minting, "certificate?server_name=a.example"), (&figures, "metrics")] {
+        for url in hosts.map(|host| format!("http://{host}:{port}/{path}")) {
+            for way in [&[][..], &["--proxytunnel"]] {
+                let said = by(way, &url);
+                assert!(said.contains("that is this proxy itself"), "{url} {way:?}: {said}");
+            }
+        }
     }
 }

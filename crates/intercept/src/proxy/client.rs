@@ -23,6 +23,11 @@ impl Client {
         Self { address: self.address, user: user.or_else(|| self.user.clone()) }
     }
 
+    /// Whether it is on this machine, and reaches what is of this machine alone without the proxy too.
+    pub(super) fn is_here(&self) -> bool {
+        self.ip().is_loopback()
+    }
+
     /// Its address alone, one of IPv4 as such.
     pub(super) fn ip(&self) -> IpAddr {
         self.address.ip().to_canonical()

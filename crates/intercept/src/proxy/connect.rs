@@ -71,7 +71,7 @@ impl Proxy {
             return self.tunnel(stream, &target, &name, &client).await;
         }
         let mirrored = match action {
-            Action::Mirror => self.mirrors.of(&target, &name, hello.http2, client.ip()).await,
+            Action::Mirror => self.mirrors.of(&target, &name, hello.http2, &client).await,
             _ => None,
         };
         let is_mirrored = mirrored.is_some();
@@ -90,6 +90,7 @@ impl Proxy {
                 return;
             }
         };
+        self.refusals.accepted(&client, &name);
         self.metrics.handshake(if was_resumed(&stream) { Handshake::Resumed } else { Handshake::Full });
         let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
         let way = Way { is_mirrored, ..way(target, Some(name), http2, client.clone()) };
@@ -117,7 +118,7 @@ impl Proxy {
         let mut sight = self.requests.tunnel(client.ip(), target);
         let mut answered =
             |status| sight.iter_mut().for_each(|sight| sight.answered(status, &HeaderMap::new()));
-        match self.upstreams.link(target, name).await {
+        match self.upstreams.link(target, name, client.is_here()).await {
             Ok((upstream, _place)) => {
                 answered(StatusCode::OK);
                 let stream = Counted::new(stream, sight.as_deref());
@@ -145,5 +146,6 @@ impl Proxy {
 fn way(target: Target, server: Option<LeafName>, http2: bool, client: Client) -> Way {
     // Without TLS nobody says which protocol an upstream speaks.
     let http2 = http2 && server.is_some();
-    Way { origin: Arc::new(Origin { target, server, http2 }), client, is_mirrored: false }
+    let origin = Origin { target, server, http2, in_full: false, may_be_here: client.is_here() };
+    Way { origin: Arc::new(origin), client, is_mirrored: false }
 }

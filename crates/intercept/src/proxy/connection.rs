@@ -5,8 +5,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use hyper::body::Incoming;
+use hyper::http::uri::Scheme;
 use hyper::service::service_fn;
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{Method, Request, Response, StatusCode, Version};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -35,6 +36,14 @@ const STREAMS_MAX: u32 = 256;
 const SEND_OCTETS_MAX: usize = 64 << 10;
 /// Streams that a client reset before they were looked at (CVE-2023-44487, "rapid reset").
 const RESETS_MAX: usize = 64;
+
+/// How a client came to the proxy itself.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reached {
+    /// Our address in its connection.
+    pub(super) at: SocketAddr,
+    pub(super) by_tls: bool,
+}
 
 /// What all connections share.
 pub(super) struct Proxy {
@@ -77,6 +86,7 @@ impl Proxy {
             return End::Refused;
         }
         let client = Client::at(client);
+        let Ok(at) = stream.local_addr() else { return End::NoRequest };
         let Some((opening, stream)) = self.opening(stream, &client).await else { return End::NoRequest };
         match (&opening, self.access.door()) {
             (Opening::Tls(_), Some(door)) => {
@@ -92,12 +102,15 @@ impl Proxy {
                 };
                 let client = client.known_as(user);
                 match self.opening(stream, &client).await {
-                    Some((opening, stream)) => Box::pin(self.spoken_to(opening, stream, client)).await,
+                    Some((opening, stream)) => {
+                        let reached = Reached { at, by_tls: true };
+                        Box::pin(self.spoken_to(opening, stream, client, reached)).await
+                    }
                     None => End::NoRequest,
                 }
             }
             (_, Some(door)) if door.only => End::Refused,
-            _ => self.spoken_to(opening, stream, client).await,
+            _ => self.spoken_to(opening, stream, client, Reached { at, by_tls: false }).await,
         }
     }
 
@@ -112,7 +125,13 @@ impl Proxy {
             .ok()
     }
 
-    async fn spoken_to<S>(self: &Arc<Self>, opening: Opening, stream: S, client: Client) -> End
+    async fn spoken_to<S>(
+        self: &Arc<Self>,
+        opening: Opening,
+        stream: S,
+        client: Client,
+        reached: Reached,
+    ) -> End
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
@@ -124,7 +143,7 @@ impl Proxy {
         let (proxy, spawn) = (Arc::clone(self), tunnels.clone());
         let answer = move |request: Request<Incoming>| {
             let (proxy, spawn, client) = (Arc::clone(&proxy), spawn.clone(), client.clone());
-            async move { proxy.answer(request, &client, &spawn).await }
+            async move { proxy.answer(request, &client, reached, &spawn).await }
         };
         let end = match opening {
             Opening::Http1 => self.http1(stream, answer).await,
@@ -158,12 +177,13 @@ impl Proxy {
         self: Arc<Self>,
         request: Request<Incoming>,
         client: &Client,
+        reached: Reached,
         tunnels: &TaskTracker,
     ) -> Response<Body> {
         let is_connect = request.method() == Method::CONNECT;
         // What is there to be trusted, and how to be found, is for everybody.
-        if !is_connect && (request.uri().authority().is_none() || self.is_for_itself(&request)) {
-            return self.own_page(&request);
+        if !is_connect && self.is_for_itself(&request, reached) {
+            return self.own_page(&request, reached);
         }
         let client = match self.access.of_request(request.headers(), client).await {
             Ok(client) => client,
@@ -180,7 +200,8 @@ impl Proxy {
             Ok(target) => target,
             Err(error) => return page::problem(StatusCode::BAD_REQUEST, "http_request_error", &error),
         };
-        let origin = Origin { target, server: None, http2: false };
+        let origin =
+            Origin { target, server: None, http2: false, in_full: true, may_be_here: client.is_here() };
         self.exchange(request, &Way { origin: Arc::new(origin), client, is_mirrored: false }).await
     }
 
@@ -273,14 +294,19 @@ impl Proxy {
     }
 
     /// Whether it is asked for by its own address: a browser's way to its pages when it is set up as a proxy.
-    fn is_for_itself(&self, request: &Request<Incoming>) -> bool {
+    fn is_for_itself(&self, request: &Request<Incoming>, reached: Reached) -> bool {
         let Some(authority) = request.uri().authority() else { return true };
-        authority.host() == OWN_NAME
+        // HTTP/2 names a host always. By TLS to the proxy, that is the proxy, whatever its name: nobody is asked for https:// so.
+        let is_its_own_tls = reached.by_tls
+            && request.version() == Version::HTTP_2
+            && request.uri().scheme() == Some(&Scheme::HTTPS);
+        is_its_own_tls
+            || authority.host() == OWN_NAME
             || authority.port_u16() == Some(self.address.port())
                 && authority.host().parse() == Ok(self.address.ip())
     }
 
-    fn own_page(&self, request: &Request<Incoming>) -> Response<Body> {
+    fn own_page(&self, request: &Request<Incoming>, reached: Reached) -> Response<Body> {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             return page::empty(StatusCode::METHOD_NOT_ALLOWED);
         }
@@ -294,7 +320,7 @@ impl Proxy {
                 page::text(StatusCode::OK, "application/x-pem-file", pem.into())
             }
             "/proxy.pac" => {
-                let pac = page::pac(&self.address, request.headers());
+                let pac = page::pac(reached, request.uri(), request.headers());
                 page::text(StatusCode::OK, "application/x-ns-proxy-autoconfig", pac.into())
             }
             "/" => {

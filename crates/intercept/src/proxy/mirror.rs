@@ -5,13 +5,13 @@
 //! is not reached or not believed is no reason to end the client's handshake: it is shown a leaf like any other, and its requests
 //! are told what is wrong.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use flight::{Cache, Failed, Fresh};
 use hyper::{Response, StatusCode};
 
+use super::client::Client;
 use super::connection::Proxy;
 use super::metrics::ProxyMetrics;
 use super::page::{self, Body};
@@ -107,23 +107,30 @@ impl Mirrors {
         target: &Target,
         name: &LeafName,
         http2: bool,
-        client: IpAddr,
+        client: &Client,
     ) -> Option<Mirrored> {
-        let origin = Arc::new(Origin { target: target.clone(), server: Some(name.clone()), http2 });
+        let origin = Arc::new(Origin {
+            target: target.clone(),
+            server: Some(name.clone()),
+            http2,
+            in_full: false,
+            may_be_here: client.is_here(),
+        });
         // Names that nobody vouched for are not vouched for here.
         if !self.upstreams.verifies(&origin) {
             return None;
         }
         let (upstreams, metrics) = (self.upstreams.clone(), self.metrics.clone());
-        let (target, name, newcomers) = (target.clone(), name.clone(), Arc::clone(&self.newcomers));
+        let (asked, name, newcomers) = (Arc::clone(&origin), name.clone(), Arc::clone(&self.newcomers));
+        let charged = Newcomers::of(client.ip());
         let look = move || async move {
-            let looked = match newcomers.admit(Newcomers::of(client), &name) {
-                Ok(()) => look(&upstreams, &target, &name, http2).await,
+            let looked = match newcomers.admit(charged, &name) {
+                Ok(()) => look(&upstreams, &asked, &name).await,
                 Err(refused) => Err(refused.into()),
             };
             metrics.mirror_look(looked.as_ref().map_or_else(NotMirrored::outcome, |_| "mirrored"));
             looked.map_err(|error| {
-                tracing::info!(%target, %name, %error, "the leaf is not like the server's certificate");
+                tracing::info!(target = %asked.target, %name, %error, "the leaf is not like the server's certificate");
                 Failed { lifetime: error.lifetime(), error }
             })
         };
@@ -133,11 +140,10 @@ impl Mirrors {
 
 async fn look(
     upstreams: &Upstreams,
-    target: &Target,
+    origin: &Origin,
     name: &LeafName,
-    http2: bool,
 ) -> Result<Fresh<Mirrored>, NotMirrored> {
-    let introduced = upstreams.introduce(target, name, http2).await;
+    let introduced = upstreams.introduce(origin, name).await;
     let introduced = introduced.map_err(|error| NotMirrored::Unreached(Arc::new(error)))?;
     let shown = introduced.certificate.ok_or(NotMirrored::Nothing)?;
     let now = now();

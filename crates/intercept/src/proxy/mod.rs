@@ -53,6 +53,8 @@ use crate::minting;
 pub struct Options {
     /// Where; port 0 takes a free one.
     pub listen: SocketAddr,
+    /// Where this process listens besides: no client is connected to these.
+    pub own_addresses: Vec<SocketAddr>,
     /// Who may ask: all when empty.
     pub clients: Vec<IpNet>,
     /// Who may, of these: all when nobody is named.
@@ -112,6 +114,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 3128)),
+            own_addresses: Vec::new(),
             clients: Vec::new(),
             access: AccessOptions::default(),
             rules: Rules::default(),
@@ -225,13 +228,10 @@ pub async fn start(
     let second_level = options.second_level.clone();
     let store = CertificateStore::with_second_level(options.store_octets_max, newcomers, second_level);
     metrics.watch(&store);
-    let upstreams =
-        upstream::Upstreams::new(&options, address, resolver, roots, doors.clone(), metrics.clone())?;
     doors.spawn(keep_keys(Arc::clone(&keys), options.leaf_key_life, doors.clone()));
     if let Some(level) = &options.second_level {
         doors.spawn(level.clone().keep(doors.stopping()));
     }
-    doors.spawn(upstreams.clone().sweep(doors.stopping()));
     let (minter, trusted) = minter(&options, authority, keys, &doors).await?;
     let tls = tls::Interception::new(minter.clone(), trusted, store.clone(), options.handshake_timeout)?;
     let minting = match options.minting.clone() {
@@ -240,6 +240,9 @@ pub async fn start(
         }
         None => None,
     };
+    let own = [address].into_iter().chain(minting).chain(options.own_addresses.iter().copied()).collect();
+    let upstreams = upstream::Upstreams::new(&options, own, resolver, roots, doors.clone(), metrics.clone())?;
+    doors.spawn(upstreams.clone().sweep(doors.stopping()));
     let connections_max = options.connections_max;
     let (rules, reopen) =
         (requests::Live::new(options.rules.clone(), &options.requests), requests::Reopen::default());

@@ -63,6 +63,14 @@ impl<T> Names<T> {
         }
     }
 
+    /// Whether it has an entry of its own.
+    pub(super) fn has(&self, name: &LeafName) -> bool {
+        match name {
+            LeafName::Ip(address) => self.addresses.contains_key(address),
+            LeafName::Dns(name) => self.exact.contains_key(name.as_str()),
+        }
+    }
+
     fn above(&self, name: &str) -> Option<&T> {
         if self.below.is_empty() {
             return None;

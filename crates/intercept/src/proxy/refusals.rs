@@ -10,6 +10,8 @@ use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 use rustls::AlertDescription;
 
+use tokio::time::Instant;
+
 use super::client::Client;
 use super::tls::NotIntercepted;
 use crate::certificate_store::Newcomers;
@@ -19,6 +21,8 @@ use crate::mint::LeafName;
 const REMEMBERED_MAX: u64 = 65_536;
 /// Handshakes that end without a word, before that is a refusal: a client may have other reasons to go.
 const BROKEN_OFF: u8 = 3;
+/// And within so long of the first of them.
+const BROKEN_OFF_WITHIN: Duration = Duration::from_secs(60);
 
 /// A user or, where that is not known, an address (of IPv6, its network of 64 bits).
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
@@ -27,8 +31,31 @@ enum Who {
     Address(IpAddr),
 }
 
+/// How often, and since when.
+#[derive(Clone, Copy, Debug)]
+struct Refused {
+    times: u8,
+    first: Instant,
+}
+
+impl Refused {
+    fn is_enough(self) -> bool {
+        self.times >= BROKEN_OFF
+    }
+
+    /// With another one, of `weight`.
+    fn and(before: Option<Self>, weight: u8) -> Self {
+        match before {
+            Some(before) if before.is_enough() || before.first.elapsed() <= BROKEN_OFF_WITHIN => {
+                Self { times: before.times.saturating_add(weight), ..before }
+            }
+            _ => Self { times: weight, first: Instant::now() },
+        }
+    }
+}
+
 /// Who refused what.
-pub(super) struct Refusals(Option<Cache<(Who, LeafName), u8>>);
+pub(super) struct Refusals(Option<Cache<(Who, LeafName), Refused>>);
 
 impl Refusals {
     /// Remembered for `life`; nothing is when there is none.
@@ -43,7 +70,7 @@ impl Refusals {
     /// Whether `client` is passed on to `name`.
     pub(super) fn has(&self, client: &Client, name: &LeafName) -> bool {
         let Some(remembered) = &self.0 else { return false };
-        remembered.get(&key(client, name)).is_some_and(|times| times >= BROKEN_OFF)
+        remembered.get(&key(client, name)).is_some_and(Refused::is_enough)
     }
 
     /// A handshake failed. True when the next connection is passed on.
@@ -53,8 +80,17 @@ impl Refusals {
         let Some(weight) = weight(error) else { return false };
         let counted = remembered
             .entry(key(client, name))
-            .and_upsert_with(|before| before.map_or(0, |entry| entry.into_value()).saturating_add(weight));
-        counted.into_value() >= BROKEN_OFF
+            .and_upsert_with(|before| Refused::and(before.map(|entry| entry.into_value()), weight));
+        counted.into_value().is_enough()
+    }
+
+    /// A handshake was done: those that were broken off before had other reasons.
+    pub(super) fn accepted(&self, client: &Client, name: &LeafName) {
+        let Some(remembered) = &self.0 else { return };
+        let key = key(client, name);
+        if remembered.get(&key).is_some_and(|refused| !refused.is_enough()) {
+            remembered.invalidate(&key);
+        }
     }
 }
 
@@ -82,5 +118,49 @@ fn weight(error: &std::io::Error) -> Option<u8> {
             matches!(error.kind(), Kind::UnexpectedEof | Kind::ConnectionReset | Kind::BrokenPipe)
                 .then_some(1)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Error, ErrorKind};
+
+    use super::*;
+
+    fn broken_off() -> NotIntercepted {
+        NotIntercepted::Handshake(Error::from(ErrorKind::UnexpectedEof))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn handshakes_broken_off_count_one_after_another_and_within_a_minute() {
+        let refusals = Refusals::new(Some(Duration::from_secs(3_600)));
+        let client = Client::at("192.0.2.1:1".parse().unwrap());
+        let name = LeafName::parse("a.example").unwrap();
+        let note = || refusals.note(&client, &name, &broken_off());
+        assert!(!note() && !note());
+        refusals.accepted(&client, &name);
+        assert!(!note() && !note(), "the one that was done stands between");
+        tokio::time::advance(BROKEN_OFF_WITHIN + Duration::from_secs(1)).await;
+        assert!(!note() && !note(), "those before are long ago");
+        assert!(!refusals.has(&client, &name));
+        assert!(note() && refusals.has(&client, &name));
+        // One that began before and ends now changes nothing, nor does time.
+        refusals.accepted(&client, &name);
+        tokio::time::advance(BROKEN_OFF_WITHIN + Duration::from_secs(1)).await;
+        assert!(note() && refusals.has(&client, &name));
+    }
+
+    #[test]
+    fn one_alert_that_says_so_is_enough_and_others_are_none() {
+        let refusals = Refusals::new(Some(Duration::from_secs(3_600)));
+        let client = Client::at("192.0.2.1:1".parse().unwrap());
+        let alert = |alert| NotIntercepted::Handshake(Error::other(rustls::Error::AlertReceived(alert)));
+        let name = LeafName::parse("a.example").unwrap();
+        for _ in 0..10 {
+            assert!(!refusals.note(&client, &name, &alert(AlertDescription::HandshakeFailure)));
+            assert!(!refusals.note(&client, &name, &NotIntercepted::Late));
+        }
+        assert!(refusals.note(&client, &name, &alert(AlertDescription::UnknownCA)));
+        assert!(!Refusals::new(None).note(&client, &name, &alert(AlertDescription::UnknownCA)));
     }
 }

@@ -61,13 +61,17 @@ impl Proxy {
         }
         let methods = counted(stream).await?;
         let wanted = match self.access.asks() && client.user.is_none() {
-            true => USER_AND_PASSWORD,
-            false => NO_AUTHENTICATION,
+            // Tokens and certificates are not shown by SOCKS5.
+            true => self.access.has_users().then_some(USER_AND_PASSWORD),
+            false => Some(NO_AUTHENTICATION),
         };
-        if !methods.contains(&wanted) {
+        let Some(wanted) = wanted.filter(|wanted| methods.contains(wanted)) else {
+            if wanted != Some(NO_AUTHENTICATION) {
+                self.metrics.denied(Denied::Missing);
+            }
             stream.write_all(&[VERSION, NO_ACCEPTABLE_METHOD]).await?;
             return Err(NoRequest::NoMethod);
-        }
+        };
         stream.write_all(&[VERSION, wanted]).await?;
         let client = match wanted {
             USER_AND_PASSWORD => self.socks_user(stream, client).await?,

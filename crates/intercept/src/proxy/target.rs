@@ -23,6 +23,11 @@ pub(super) struct Origin {
     pub(super) server: Option<LeafName>,
     /// Whether HTTP/2 is offered to it.
     pub(super) http2: bool,
+    /// Whether it is asked for by requests with a whole URL rather than behind CONNECT or SOCKS5.
+    pub(super) in_full: bool,
+    /// Whether those who ask may reach what is of this machine alone. Part of what tells connections apart, so that one that was
+    /// made for such a client never serves another.
+    pub(super) may_be_here: bool,
 }
 
 impl Target {

@@ -162,3 +162,15 @@ async fn socks_takes_the_same_passwords() {
     assert_eq!(said[..4], [5, 2, 1, 0]);
     assert_eq!(said[5], 0);
 }
+
+/// Tokens cannot be said by SOCKS5: nothing is offered where there are no passwords.
+#[tokio::test(flavor = "multi_thread")]
+async fn socks_asks_for_no_password_where_there_is_none() {
+    let upstream = Upstream::start("localhost").await;
+    let world = World::new(&upstream.root, |options| {
+        options.access.tokens = vec![Token { name: "bob".into(), digest: [1; 32] }];
+    })
+    .await;
+    let (said, _) = socks(&world, &[&[5, 2, 0, 2]], &[2]).await;
+    assert_eq!(said, [5, 0xff]);
+}

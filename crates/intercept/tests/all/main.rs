@@ -9,6 +9,7 @@ mod hostile;
 mod hostile_http2;
 mod minting;
 mod mirror;
+mod own_tls;
 mod proxy;
 mod requests;
 mod second_level;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use intercept::proxy::{Action, Parent, Rules, UpstreamPolicy, UpstreamWay, Users};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::world::{Client, PATIENCE, Upstream, World, ask, authority, head};
@@ -84,6 +85,89 @@ async fn another_proxy_is_asked_with_its_credentials_and_never_the_clients() {
     // What goes by itself does so whatever the parent says.
     let (_, in_the_clear) = asked(&world, "127.0.0.1").await;
     assert!(in_the_clear.starts_with("HTTP/1.1 200"), "{in_the_clear}");
+}
+
+/// A parent that notes each request's head, and answers CONNECT and what follows it.
+async fn noting_parent() -> (String, mpsc::UnboundedReceiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let (note, noted) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let note = note.clone();
+            tokio::spawn(async move {
+                loop {
+                    let asked = head(&mut stream).await;
+                    let is_connect = asked.starts_with("CONNECT");
+                    if asked.is_empty() || note.send(asked).is_err() {
+                        break;
+                    }
+                    let answer = match is_connect {
+                        true => "HTTP/1.1 200 OK\r\n\r\n",
+                        false => "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+                    };
+                    let _ = stream.write_all(answer.as_bytes()).await;
+                }
+            });
+        }
+    });
+    (url, noted)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_parent_is_asked_as_the_proxy_was_and_told_nothing_of_the_client() {
+    let (url, mut noted) = noting_parent().await;
+    let (_, root) = authority();
+    let world = World::new(&root, |options| {
+        options.upstreams.way = UpstreamWay::Parent(Arc::new(Parent::new(&url, None).unwrap()));
+    })
+    .await;
+    let mut next = async || tokio::time::timeout(PATIENCE, noted.recv()).await.unwrap().unwrap();
+    let own = "Proxy-Authorization: Basic eDp5\r\n";
+    // In full: the host is in the URL.
+    let request = format!("GET http://a.example/p HTTP/1.1\r\nHost: a.example\r\n{own}\r\n");
+    let said = ask(&mut world.tcp().await, &request).await;
+    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    let told = next().await;
+    assert!(told.starts_with("GET http://a.example:80/p HTTP/1.1\r\n"), "{told}");
+    assert!(!told.to_ascii_lowercase().contains("proxy-authorization"), "{told}");
+    // Behind CONNECT to an address: the host stays the one that the client names.
+    let (_, mut stream) = world.connect("192.0.2.1:80").await;
+    let said = ask(&mut stream, &format!("GET /q HTTP/1.1\r\nHost: b.example\r\n{own}\r\n")).await;
+    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    let told = next().await;
+    assert!(told.starts_with("CONNECT 192.0.2.1:80 HTTP/1.1\r\n"), "{told}");
+    assert!(!told.to_ascii_lowercase().contains("proxy-authorization"), "{told}");
+    let told = next().await.to_ascii_lowercase();
+    assert!(told.starts_with("get /q http/1.1\r\n") && told.contains("host: b.example\r\n"), "{told}");
+    assert!(!told.contains("proxy-authorization"), "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_is_connected_to_what_else_this_process_listens_on() {
+    let upstream = Upstream::start("localhost").await;
+    let own = plain().await;
+    let world = World::new(&upstream.root, |options| {
+        options.own_addresses = vec![([127, 0, 0, 1], own).into()];
+    })
+    .await;
+    for host in ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]"] {
+        let request = format!("GET http://{host}:{own}/ HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        let in_full = ask(&mut world.tcp().await, &request).await;
+        let (_, mut stream) = world.connect(&format!("{host}:{own}")).await;
+        let behind = ask(&mut stream, &format!("GET / HTTP/1.1\r\nHost: {host}:{own}\r\n\r\n")).await;
+        for said in [in_full, behind] {
+            assert!(
+                said.starts_with("HTTP/1.1 508") && said.contains("error=proxy_loop_detected"),
+                "{host}: {said}"
+            );
+        }
+    }
+    // Another port of the same address is nobody's secret to a client of this machine.
+    let other = plain().await;
+    let request = format!("GET http://127.0.0.1:{other}/ HTTP/1.1\r\nHost: x\r\n\r\n");
+    let said = ask(&mut world.tcp().await, &request).await;
+    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

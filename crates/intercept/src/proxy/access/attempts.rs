@@ -1,5 +1,6 @@
 //! How often who is not known may try.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +19,51 @@ const BURST: f64 = 20.0;
 /// And how long until there is another.
 const ANOTHER: Duration = Duration::from_secs(3);
 
+/// Passwords of one client that wait to be looked at, or are.
+const WAITING_OF_ONE_MAX: usize = 16;
+/// Of all of them.
+const WAITING_MAX: usize = 256;
+
+/// Passwords that wait to be looked at; more are told to come back.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Waiting(Arc<Mutex<HashMap<IpAddr, usize>>>);
+
+/// One of them, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Waits {
+    client: IpAddr,
+    all: Waiting,
+}
+
+impl Waiting {
+    /// None where there are as many as there may be.
+    pub(super) fn enter(&self, client: IpAddr) -> Option<Waits> {
+        let client = Newcomers::of(client);
+        let mut all = self.0.lock();
+        if all.values().sum::<usize>() >= WAITING_MAX {
+            return None;
+        }
+        let of_client = all.entry(client).or_default();
+        if *of_client >= WAITING_OF_ONE_MAX {
+            return None;
+        }
+        *of_client += 1;
+        Some(Waits { client, all: self.clone() })
+    }
+}
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        let mut all = self.all.0.lock();
+        if let Some(waiting) = all.get_mut(&self.client) {
+            *waiting -= 1;
+            if *waiting == 0 {
+                all.remove(&self.client);
+            }
+        }
+    }
+}
+
 /// Of each client (an IPv4 address, or an IPv6 network of 64 bits) so many may fail.
 #[derive(Clone, Debug)]
 pub(super) struct Attempts(Cache<IpAddr, Arc<Mutex<Left>>>);
@@ -26,6 +72,17 @@ pub(super) struct Attempts(Cache<IpAddr, Arc<Mutex<Left>>>);
 struct Left {
     tries: f64,
     at: Instant,
+}
+
+impl Left {
+    /// With those that came since.
+    fn now(&mut self) -> f64 {
+        let now = Instant::now();
+        let came = now.duration_since(self.at).as_secs_f64() / ANOTHER.as_secs_f64();
+        self.tries = (self.tries + came).min(BURST);
+        self.at = now;
+        self.tries
+    }
 }
 
 impl Attempts {
@@ -43,13 +100,14 @@ impl Attempts {
     pub(super) fn begin(&self, client: IpAddr) -> bool {
         let left = self.of(client);
         let mut left = left.lock();
-        let now = Instant::now();
-        let came = now.duration_since(left.at).as_secs_f64() / ANOTHER.as_secs_f64();
-        left.tries = (left.tries + came).min(BURST);
-        left.at = now;
-        let may = left.tries >= 1.0;
+        let may = left.now() >= 1.0;
         left.tries -= if may { 1.0 } else { 0.0 };
         may
+    }
+
+    /// Whether one could be made.
+    pub(super) fn may_begin(&self, client: IpAddr) -> bool {
+        self.of(client).lock().now() >= 1.0
     }
 
     /// It did not fail after all.
@@ -79,9 +137,27 @@ mod tests {
         }
         let failing = (0..1_000).filter(|_| attempts.begin(one)).count();
         assert_eq!(failing, BURST as usize);
+        assert!(!attempts.may_begin(one) && attempts.may_begin(other));
         assert!(attempts.begin(other));
         tokio::time::advance(ANOTHER).await;
+        assert!(attempts.may_begin(one), "a look takes nothing");
         assert!(attempts.begin(one));
         assert!(!attempts.begin(one));
+    }
+
+    #[test]
+    fn one_client_leaves_places_to_others_and_all_of_them_are_bounded() {
+        let waiting = Waiting::default();
+        let (one, other) = ("2001:db8::1".parse().unwrap(), "10.0.0.2".parse().unwrap());
+        let mut waits: Vec<_> = (0..WAITING_OF_ONE_MAX).map(|_| waiting.enter(one).unwrap()).collect();
+        assert!(waiting.enter(one).is_none() && waiting.enter("2001:db8::2".parse().unwrap()).is_none());
+        drop(waiting.enter(other).unwrap());
+        waits.pop();
+        waits.extend(waiting.enter(one));
+        let more = (0..255).flat_map(|last| [last; WAITING_OF_ONE_MAX]);
+        waits.extend(more.map_while(|last| waiting.enter(IpAddr::from([10, 0, 1, last]))));
+        assert_eq!(waits.len(), WAITING_MAX);
+        drop(waits);
+        assert!(waiting.0.lock().is_empty());
     }
 }

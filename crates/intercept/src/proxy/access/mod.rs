@@ -29,7 +29,7 @@ use zeroize::Zeroizing;
 use super::StartError;
 use super::client::Client;
 use super::page::{self, Body};
-use attempts::Attempts;
+use attempts::{Attempts, Waiting};
 use passwords::CREDENTIAL_OCTETS_MAX;
 use tls::Door;
 
@@ -37,9 +37,7 @@ use tls::Door;
 const REMEMBERED_MAX: u64 = 65_536;
 /// For how long.
 const REMEMBERED: Duration = Duration::from_secs(600);
-/// Passwords that wait to be looked at; more are told to come back.
-const WAITING_MAX: usize = 256;
-/// How long they wait.
+/// How long passwords wait to be looked at.
 const WAIT: Duration = Duration::from_secs(10);
 /// Octets of SHA-256.
 const DIGEST: usize = 32;
@@ -102,7 +100,7 @@ pub(super) struct Access {
     attempts: Attempts,
     /// Of those that hash.
     workers: Arc<Semaphore>,
-    waiting: Arc<Semaphore>,
+    waiting: Waiting,
 }
 
 impl Access {
@@ -125,13 +123,18 @@ impl Access {
             remembered: Cache::with_entries(REMEMBERED_MAX),
             attempts: Attempts::new(),
             workers: Arc::new(Semaphore::new(workers)),
-            waiting: Arc::new(Semaphore::new(WAITING_MAX)),
+            waiting: Waiting::default(),
         })
     }
 
     /// Whether somebody has to say who they are.
     pub(super) fn asks(&self) -> bool {
         self.certificates || !self.users.is_empty() || !self.tokens.is_empty()
+    }
+
+    /// Whether passwords are of use.
+    pub(super) fn has_users(&self) -> bool {
+        !self.users.is_empty()
     }
 
     /// TLS of its own.
@@ -182,14 +185,20 @@ impl Access {
         if let Some(cached) = self.remembered.get(&key) {
             return cached.outcome.clone();
         }
-        let (user, hash) = self.users.hash_of(name).ok_or(Denied::Wrong)?;
+        // Whose hash stands in for a name that is none is the same each time, and known to nobody.
+        let stand_in = under(&self.key, &[b"stand-in", &[0], name.as_bytes()]);
+        let (user, hash) = self.users.hash_of(name, &stand_in).ok_or(Denied::Wrong)?;
         let password = Zeroizing::new(password.to_vec());
         let (attempts, workers, waiting) =
-            (self.attempts.clone(), Arc::clone(&self.workers), Arc::clone(&self.waiting));
+            (self.attempts.clone(), Arc::clone(&self.workers), self.waiting.clone());
         let look = move || async move {
             // A failure is not remembered: the next try is another one, and counts.
             let denied = |error| Failed { error, lifetime: Duration::ZERO };
-            let _waits = waiting.try_acquire_owned().map_err(|_| denied(Denied::Busy))?;
+            // Who may not try takes nobody's place.
+            if !attempts.may_begin(client) {
+                return Err(denied(Denied::TooOften));
+            }
+            let _waits = waiting.enter(client).ok_or_else(|| denied(Denied::Busy))?;
             let worker = tokio::time::timeout(WAIT, workers.acquire_owned()).await;
             let Ok(Ok(worker)) = worker else { return Err(denied(Denied::Busy)) };
             if !attempts.begin(client) {
@@ -197,13 +206,17 @@ impl Access {
             }
             let looked = tokio::task::spawn_blocking(move || {
                 let _worker = worker;
-                hash.fits(&password)
-            });
-            match (looked.await, user) {
-                (Ok(true), Some(user)) => {
+                // Also for a name that is none: it takes as long.
+                let fits = hash.fits(&password);
+                let user = user.filter(|_| fits);
+                // Here, so that it counts too when whoever asked has gone meanwhile.
+                if user.is_some() {
                     attempts.succeeded(client);
-                    Ok(Fresh { value: user, lifetime: REMEMBERED })
                 }
+                user
+            });
+            match looked.await {
+                Ok(Some(user)) => Ok(Fresh { value: user, lifetime: REMEMBERED }),
                 _ => Err(denied(Denied::Wrong)),
             }
         };

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use argon2::{Argon2, Params, PasswordHash, PasswordVerifier as _};
 use sha_crypt::ShaCrypt;
 
+use super::DIGEST;
+
 /// Users of one file.
 const USERS_MAX: usize = 100_000;
 /// Octets of a name and of a password, as SOCKS has them (RFC 1929 section 2).
@@ -15,6 +17,10 @@ const ROUNDS_MAX: u32 = 1_000_000;
 const MEMORY_KIB_MAX: u32 = 256 << 10;
 const PASSES_MAX: u32 = 32;
 const LANES_MAX: u32 = 16;
+/// Rounds of SHA-crypt that are always made, and those where none are written; octets of its salt that count.
+const ROUNDS_MIN: u32 = 1_000;
+const ROUNDS_USUAL: u32 = 5_000;
+const SALT_OCTETS_MAX: usize = 16;
 
 /// A line that is no user.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -40,7 +46,11 @@ pub enum BadUsers {
 
 /// Names and hashes of their passwords.
 #[derive(Clone, Debug, Default)]
-pub struct Users(HashMap<Arc<str>, Hash>);
+pub struct Users {
+    /// Where each one's hash stands.
+    names: HashMap<Arc<str>, usize>,
+    hashes: Vec<Hash>,
+}
 
 /// Not shown: who has it may guess for as long as they like.
 #[derive(Clone)]
@@ -61,7 +71,7 @@ impl Users {
     /// # Errors
     /// [`BadUsers`]
     pub fn parse(text: &str) -> Result<Self, BadUsers> {
-        let mut users = HashMap::new();
+        let mut users = Self::default();
         for (number, line) in (1..).zip(text.lines().map(str::trim)) {
             if line.is_empty() || line.starts_with('#') {
                 continue;
@@ -70,46 +80,45 @@ impl Users {
             if !(1..=CREDENTIAL_OCTETS_MAX).contains(&name.len()) || name.chars().any(char::is_control) {
                 return Err(BadUsers::Line(number));
             }
-            if users.len() >= USERS_MAX {
+            if users.hashes.len() >= USERS_MAX {
                 return Err(BadUsers::TooMany);
             }
-            if users.insert(Arc::from(name), Hash::parse(hash, number)?).is_some() {
+            let hash = Hash::parse(hash, number)?;
+            if users.names.insert(Arc::from(name), users.hashes.len()).is_some() {
                 return Err(BadUsers::Twice(number));
             }
+            users.hashes.push(hash);
         }
-        Ok(Self(users))
+        Ok(users)
     }
 
     /// Whether there is nobody.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.hashes.is_empty()
     }
 
-    /// The user's, or anybody's, so that asking for a name that is none takes as long.
-    pub(super) fn hash_of(&self, name: &str) -> Option<(Option<Arc<str>>, Hash)> {
-        match self.0.get_key_value(name) {
-            Some((name, hash)) => Some((Some(Arc::clone(name)), hash.clone())),
-            None => self.0.values().next().map(|hash| (None, hash.clone())),
-        }
+    /// The user's; for a name that is none that of the one whom `stand_in` says, so that asking takes as long as for some user.
+    pub(super) fn hash_of(&self, name: &str, stand_in: &[u8; DIGEST]) -> Option<(Option<Arc<str>>, Hash)> {
+        let (user, at) = match self.names.get_key_value(name) {
+            Some((name, at)) => (Some(Arc::clone(name)), *at),
+            None => {
+                let drawn = stand_in.iter().fold(0_u64, |drawn, octet| (drawn << 8) ^ u64::from(*octet));
+                (None, usize::try_from(drawn.checked_rem(self.hashes.len() as u64)?).ok()?)
+            }
+        };
+        self.hashes.get(at).map(|hash| (user, hash.clone()))
     }
 }
 
 impl Hash {
     fn parse(text: &str, number: usize) -> Result<Self, BadUsers> {
         if text.starts_with("$6$") || text.starts_with("$5$") {
-            let fields: Vec<&str> = text.split('$').skip(2).collect();
-            let length = if text.starts_with("$6$") { 86 } else { 43 };
-            let rounds = match fields.as_slice() {
-                [_, hash] if hash.len() == length => None,
-                [rounds, _, hash] if hash.len() == length => rounds.strip_prefix("rounds="),
-                _ => return Err(BadUsers::Hash(number)),
+            let rounds = sha_crypt_rounds(text).ok_or(BadUsers::Hash(number))?;
+            return match rounds > ROUNDS_MAX {
+                true => Err(BadUsers::Dear(number)),
+                false => Ok(Self::ShaCrypt(text.into())),
             };
-            let rounds = rounds.map(str::parse::<u32>).transpose().map_err(|_| BadUsers::Hash(number))?;
-            if rounds.is_some_and(|rounds| rounds > ROUNDS_MAX) {
-                return Err(BadUsers::Dear(number));
-            }
-            return Ok(Self::ShaCrypt(text.into()));
         }
         let hash = PasswordHash::new(text).map_err(|_| BadUsers::Hash(number))?;
         let params = Params::try_from(&hash).map_err(|_| BadUsers::Hash(number))?;
@@ -130,6 +139,30 @@ impl Hash {
     }
 }
 
+/// Those of a hash that something can fit: `$6$SALT$HASH` or `$6$rounds=ROUNDS$SALT$HASH`, as crypt(3) writes it.
+fn sha_crypt_rounds(text: &str) -> Option<u32> {
+    let is_plain =
+        |text: &str| text.bytes().all(|octet| octet.is_ascii_alphanumeric() || matches!(octet, b'.' | b'/'));
+    let fields: Vec<&str> = text.split('$').skip(2).collect();
+    let (rounds, salt, hash) = match fields.as_slice() {
+        [salt, hash] => (ROUNDS_USUAL, salt, hash),
+        [rounds, salt, hash] => {
+            let digits = rounds.strip_prefix("rounds=")?;
+            // A sign or a nought before it would not be written again.
+            let is_number = digits.bytes().all(|octet| octet.is_ascii_digit()) && !digits.starts_with('0');
+            (digits.parse().ok().filter(|_| is_number)?, salt, hash)
+        }
+        _ => return None,
+    };
+    let length = if text.starts_with("$6$") { 86 } else { 43 };
+    let is_right = rounds >= ROUNDS_MIN
+        && (1..=SALT_OCTETS_MAX).contains(&salt.len())
+        && is_plain(salt)
+        && hash.len() == length
+        && is_plain(hash);
+    is_right.then_some(rounds)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -138,17 +171,34 @@ mod tests {
     const SHA512: &str =
         "$6$saltsalt$TVLlQcbpFVof5W3Yz4DTP6gRstiNuHwwTt6GLc1E5n0U0aDehy0S5knV8wiOQSpT0Y77vwPZN.Pq.H91p5hVO1";
 
+    /// `openssl passwd -5 -salt saltsalt secret`
+    const SHA256: &str = "$5$saltsalt$0IyaXrmV7.sGNS6tirgqHLqX/G.FBvgkYA.lpPdS5sA";
+    /// `openssl passwd -5 -salt 'rounds=1000$saltsalt' secret`
+    const ROUNDS: &str = "$5$rounds=1000$saltsalt$eKLZU9t9OoPWrqOQsoTIKG0aYkZ5rGOoOQhiIvoSWX2";
+
     #[test]
     fn hashes_of_other_programs_fit_their_password_alone() {
         let argon2 = argon2::PasswordHasher::hash_password(&Argon2::default(), b"secret").unwrap();
-        let users = Users::parse(&format!("a:{SHA512}\nb:{argon2}\n")).unwrap();
-        for name in ["a", "b"] {
-            let (user, hash) = users.hash_of(name).unwrap();
+        let users = Users::parse(&format!("a:{SHA512}\nb:{argon2}\nc:{SHA256}\nd:{ROUNDS}\n")).unwrap();
+        for name in ["a", "b", "c", "d"] {
+            let (user, hash) = users.hash_of(name, &[0; DIGEST]).unwrap();
             assert_eq!(user.as_deref(), Some(name));
             assert!(hash.fits(b"secret") && !hash.fits(b"Secret") && !hash.fits(b""), "{name}");
         }
-        let (user, _) = users.hash_of("c").unwrap();
-        assert_eq!(user, None, "nobody, though something is there to be hashed");
+        // Nobody, though something is there to be hashed: any of them, the same each time.
+        let mut stood_in = [0; 4];
+        for drawn in 0..=255 {
+            let (user, hash) = users.hash_of("e", &[drawn; DIGEST]).unwrap();
+            assert_eq!(user, None);
+            let same = |other: &Hash| match (&hash, other) {
+                (Hash::ShaCrypt(one), Hash::ShaCrypt(other)) => Arc::ptr_eq(one, other),
+                (Hash::Argon2(one), Hash::Argon2(other)) => Arc::ptr_eq(one, other),
+                _ => false,
+            };
+            stood_in[users.hashes.iter().position(same).unwrap()] += 1;
+        }
+        assert!(stood_in.iter().all(|times| *times > 0), "{stood_in:?}");
+        assert!(Users::default().hash_of("e", &[1; DIGEST]).is_none());
     }
 
     #[test]
@@ -161,7 +211,20 @@ mod tests {
             ("a:$apr1$aaaaaaaa$bbbbbbbbbbbbbbbbbbbbbb", BadUsers::Hash(1)),
             ("a:$6$rounds=9999999$", BadUsers::Hash(1)),
             (&format!("a:$6$rounds=9999999$a${}", "x".repeat(86)), BadUsers::Dear(1)),
+            (&format!("a:$6$rounds=999$salt${}", "x".repeat(86)), BadUsers::Hash(1)),
+            (&format!("a:$6$rounds=+5000$salt${}", "x".repeat(86)), BadUsers::Hash(1)),
+            (&format!("a:$6$rounds=05000$salt${}", "x".repeat(86)), BadUsers::Hash(1)),
+            (&format!("a:$6$rounds=$salt${}", "x".repeat(86)), BadUsers::Hash(1)),
+            (&format!("a:$6$5000$salt${}", "x".repeat(86)), BadUsers::Hash(1)),
+            (&format!("a:$6$$salt${}", "x".repeat(86)), BadUsers::Hash(1)),
+            (&format!("a:$6$sa-lt${}", "x".repeat(86)), BadUsers::Hash(1)),
+            (&format!("a:$6$seventeen17octets${}", "x".repeat(86)), BadUsers::Hash(1)),
+            (&format!("a:$5$salt${}", "-".repeat(43)), BadUsers::Hash(1)),
             (&format!("{sha}\n{sha}"), BadUsers::Twice(2)),
+            (
+                "a:$argon2id$v=19$m=65536,t=1,p=1$c2FsdA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
+                BadUsers::Hash(1),
+            ),
             (
                 "a:$argon2id$v=19$m=1048576,t=1,p=1$c2FsdHNhbHQ$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
                 BadUsers::Dear(1),

@@ -340,6 +340,8 @@ fn settle_path<B>(request: &mut Request<B>) {
 fn moved(rewrite: &Rewrite, place: &Place) -> Option<Place> {
     let (name, port) = rewrite.host.as_ref()?;
     let mut origin = (*place.origin).clone();
+    // It is the rule's author who names it, not the client.
+    origin.may_be_here = true;
     origin.target.name = name.clone();
     origin.target.port = port.unwrap_or(origin.target.port);
     if origin.server.is_some() {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::future::poll_fn;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,6 +44,8 @@ pub(crate) enum NoConnection {
     Dial(DialError),
     #[error("that is this proxy itself")]
     Loop,
+    #[error("its address is one that only the proxy's own machine reaches, for clients of that machine")]
+    NotAllowed,
     #[error("its TLS is refused: {0}")]
     Tls(std::io::Error),
     #[error("its TLS was not done in its time")]
@@ -78,6 +80,32 @@ async fn handshake<S: AsyncRead + AsyncWrite + Unpin>(
     };
     let done = tokio::time::timeout(deadline.remaining(), connector.connect(name, stream)).await;
     done.map_err(|_| NoConnection::Late)?.map_err(NoConnection::Tls)
+}
+
+/// Of the addresses of `target`, those that who asks may reach: all of them where `may_be_here`, or where the configuration names
+/// the target or the address. Whatever the name was, it is the address that is judged.
+fn reachable(
+    mut found: Vec<IpAddr>,
+    target: &Target,
+    may_be_here: bool,
+    policies: &Policies,
+) -> Result<Vec<IpAddr>, NoConnection> {
+    if may_be_here || found.is_empty() || policies.name(&target.name) {
+        return Ok(found);
+    }
+    found.retain(|address| {
+        let address = address.to_canonical();
+        !is_of_this_place(address) || policies.name(&LeafName::Ip(address))
+    });
+    if found.is_empty() { Err(NoConnection::NotAllowed) } else { Ok(found) }
+}
+
+/// Whether it is another machine's, or none's, where somebody else says it: loopback, unspecified, of the link.
+fn is_of_this_place(address: IpAddr) -> bool {
+    match address.to_canonical() {
+        IpAddr::V4(v4) => v4.is_loopback() || v4.octets()[0] == 0 || v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_loopback() || v6.is_unspecified() || v6.is_unicast_link_local(),
+    }
 }
 
 /// A place among all connections and among those of a host, until it is dropped.
@@ -120,7 +148,7 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Owned {
 pub(super) struct Dialler {
     resolver: Resolver,
     policies: Policies,
-    own: SocketAddr,
+    own: Vec<SocketAddr>,
     places: Arc<Semaphore>,
     per_host_max: usize,
     hosts: Arc<Mutex<HashMap<Target, usize>>>,
@@ -131,7 +159,7 @@ impl Dialler {
     pub(super) fn new(
         resolver: Resolver,
         policies: Policies,
-        own: SocketAddr,
+        own: Vec<SocketAddr>,
         places: Arc<Semaphore>,
         per_host_max: usize,
         doors: Doors,
@@ -154,10 +182,10 @@ impl Dialler {
         self.places.available_permits() > 0
     }
 
-    /// The parent that is asked by whole requests for `origin` rather than to connect to it: what is in the clear anyway.
+    /// The parent that is asked by whole requests for `origin` rather than to connect to it: as it was asked itself.
     pub(super) fn asked_by_request(&self, origin: &Origin) -> Option<&Parent> {
         match &self.policies.of_origin(origin).way {
-            UpstreamWay::Parent(parent) if origin.server.is_none() => Some(parent),
+            UpstreamWay::Parent(parent) if origin.in_full && origin.server.is_none() => Some(parent),
             _ => None,
         }
     }
@@ -165,11 +193,13 @@ impl Dialler {
     /// A connection that requests can be sent on.
     pub(super) async fn connect(&self, origin: &Origin, deadline: Deadline) -> Result<Sender, NoConnection> {
         if let Some(parent) = self.asked_by_request(origin) {
+            self.judge_named(&origin.target, origin.may_be_here)?;
             let place = self.place(&origin.target, deadline).await?;
             return self.http1(self.to_parent(parent, deadline).await?, place).await;
         }
         let Some(server) = &origin.server else {
-            let (link, place) = self.link(&origin.target, &origin.target.name, deadline).await?;
+            let (link, place) =
+                self.link(&origin.target, &origin.target.name, origin.may_be_here, deadline).await?;
             return self.http1(link, place).await;
         };
         Ok(self.connect_by_tls(origin, server, deadline).await?.0)
@@ -182,7 +212,7 @@ impl Dialler {
         server: &LeafName,
         deadline: Deadline,
     ) -> Result<(Sender, Option<CertificateDer<'static>>), NoConnection> {
-        let (link, place) = self.link(&origin.target, server, deadline).await?;
+        let (link, place) = self.link(&origin.target, server, origin.may_be_here, deadline).await?;
         let policy = self.policies.of(server);
         let connector = if origin.http2 { &policy.http2 } else { &policy.http1 };
         let stream = handshake(connector, server, link, deadline).await?;
@@ -208,12 +238,14 @@ impl Dialler {
         &self,
         target: &Target,
         name: &LeafName,
+        may_be_here: bool,
         deadline: Deadline,
     ) -> Result<(Link, Place), NoConnection> {
         let place = self.place(target, deadline).await?;
         let UpstreamWay::Parent(parent) = &self.policies.of(name).way else {
-            return Ok((Link::Direct(self.dial(target, deadline).await?), place));
+            return Ok((Link::Direct(self.dial(target, may_be_here, deadline).await?), place));
         };
+        self.judge_named(target, may_be_here)?;
         let link = self.to_parent(parent, deadline).await?;
         let asked =
             tokio::time::timeout(deadline.remaining(), parent.connect(link, target, &self.doors)).await;
@@ -223,7 +255,7 @@ impl Dialler {
 
     async fn to_parent(&self, parent: &Parent, deadline: Deadline) -> Result<Link, NoConnection> {
         let reached = async {
-            let stream = self.dial(&parent.target, deadline).await?;
+            let stream = self.dial(&parent.target, true, deadline).await?;
             if !parent.tls {
                 return Ok(Link::Direct(stream));
             }
@@ -233,7 +265,20 @@ impl Dialler {
         reached.await.map_err(|error| NoConnection::by(parent, NoParent::Connection(Box::new(error))))
     }
 
-    async fn dial(&self, target: &Target, deadline: Deadline) -> Result<TcpStream, NoConnection> {
+    /// What an address says before a parent is asked for it, who may be on this machine; names are the parent's to resolve.
+    fn judge_named(&self, target: &Target, may_be_here: bool) -> Result<(), NoConnection> {
+        match &target.name {
+            LeafName::Ip(address) => reachable(vec![*address], target, may_be_here, &self.policies).map(drop),
+            LeafName::Dns(_) => Ok(()),
+        }
+    }
+
+    async fn dial(
+        &self,
+        target: &Target,
+        may_be_here: bool,
+        deadline: Deadline,
+    ) -> Result<TcpStream, NoConnection> {
         let found = match &target.name {
             LeafName::Ip(address) => vec![*address],
             LeafName::Dns(name) => {
@@ -241,6 +286,7 @@ impl Dialler {
                 self.resolver.resolve(name.as_str(), Families::Both, limit).await?.addresses
             }
         };
+        let found = reachable(found, target, may_be_here, &self.policies)?;
         let dialled = happy_eyeballs(&found, target.port, deadline.remaining()).await;
         let (stream, _) = dialled.map_err(|(_, error)| NoConnection::Dial(error))?;
         if self.is_own(&stream) {
@@ -250,12 +296,15 @@ impl Dialler {
         Ok(stream)
     }
 
-    /// Whether it leads back to where clients find us.
+    /// Whether it leads back to where this process listens: what is told apart there by who connects, would take us for all clients.
     fn is_own(&self, stream: &TcpStream) -> bool {
         let (Ok(peer), Ok(local)) = (stream.peer_addr(), stream.local_addr()) else { return false };
-        let (peer_ip, own) = (peer.ip().to_canonical(), self.own.ip().to_canonical());
+        let peer_ip = peer.ip().to_canonical();
         let is_here = peer_ip.is_loopback() || peer_ip == local.ip().to_canonical();
-        peer.port() == self.own.port() && (peer_ip == own || own.is_unspecified() && is_here)
+        self.own.iter().any(|own| {
+            let own_ip = own.ip().to_canonical();
+            peer.port() == own.port() && (peer_ip == own_ip || own_ip.is_unspecified() && is_here)
+        })
     }
 
     /// One that is free, or that one which was just given up is about to leave.
@@ -316,5 +365,73 @@ impl Dialler {
             }
         });
         Ok(Sender::Http2(Http2::new(sender, allowed)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use keys::{KeyType, PrivateKey};
+    use rustls::RootCertStore;
+
+    use super::super::policy::{UpstreamPolicies, UpstreamPolicy};
+    use super::*;
+    use crate::clock::now;
+    use crate::mint::new_root;
+
+    fn policies(named: &[&str]) -> Policies {
+        let root = new_root(&PrivateKey::generate(KeyType::P256).unwrap(), now()).unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(root.into()).unwrap();
+        let mut options = UpstreamPolicies::default();
+        let named: Vec<String> = named.iter().map(ToString::to_string).collect();
+        options.add(&named, UpstreamPolicy::default()).unwrap();
+        Policies::new(&options, roots).unwrap()
+    }
+
+    fn target(name: &str) -> Target {
+        Target { name: LeafName::parse(name).unwrap(), port: 2410 }
+    }
+
+    const OF_THIS_PLACE: [&str; 10] = [
+        "127.0.0.1",
+        "127.255.0.9",
+        "0.0.0.0",
+        "0.1.2.3",
+        "169.254.169.254",
+        "::1",
+        "::",
+        "fe80::1",
+        "::ffff:127.0.0.1",
+        "::ffff:169.254.1.1",
+    ];
+
+    #[test]
+    fn who_is_elsewhere_does_not_reach_what_is_of_this_machine_by_whatever_name() {
+        let policies = policies(&["*.example"]);
+        for text in OF_THIS_PLACE {
+            let address: IpAddr = text.parse().unwrap();
+            for name in ["a.example", "localhost", text] {
+                let judged = reachable(vec![address], &target(name), false, &policies);
+                assert!(matches!(judged, Err(NoConnection::NotAllowed)), "{name} at {text}");
+                assert!(reachable(vec![address], &target(name), true, &policies).is_ok(), "{name} at {text}");
+            }
+        }
+        for text in ["10.0.0.1", "192.0.2.1", "2001:db8::1", "fd00::1", "::ffff:10.0.0.1"] {
+            assert!(reachable(vec![text.parse().unwrap()], &target("a.example"), false, &policies).is_ok());
+        }
+        let both = vec!["127.0.0.1".parse().unwrap(), "192.0.2.1".parse().unwrap()];
+        let left = reachable(both, &target("a.example"), false, &policies).unwrap();
+        assert_eq!(left, ["192.0.2.1".parse::<IpAddr>().unwrap()]);
+    }
+
+    #[test]
+    fn what_the_configuration_names_is_reached() {
+        let policies = policies(&["here.example", "127.0.0.2"]);
+        let reached = |name: &str, address: &str| {
+            reachable(vec![address.parse().unwrap()], &target(name), false, &policies).is_ok()
+        };
+        assert!(reached("here.example", "127.0.0.1"));
+        assert!(reached("127.0.0.2", "127.0.0.2") && reached("a.example", "::ffff:127.0.0.2"));
+        assert!(!reached("a.here.example", "127.0.0.1") && !reached("127.0.0.1", "127.0.0.1"));
     }
 }

@@ -106,7 +106,7 @@ struct Inner {
 impl Upstreams {
     pub(super) fn new(
         options: &Options,
-        own: SocketAddr,
+        own: Vec<SocketAddr>,
         resolver: Resolver,
         roots: RootCertStore,
         doors: Doors,
@@ -195,26 +195,23 @@ impl Upstreams {
         self.0.dialler.treats_alike(one, other)
     }
 
-    /// Makes a connection to `target` as `server`, with HTTP/2 where `http2` and the server say so. It is kept for the first request
-    /// of a client who is told to speak as the server does.
+    /// Makes a connection to `origin` as `server`, with HTTP/2 where both say so. It is kept for the first request of a client who is
+    /// told to speak as the server does.
     pub(super) async fn introduce(
         &self,
-        target: &Target,
+        origin: &Origin,
         server: &LeafName,
-        http2: bool,
     ) -> Result<Introduced, NoConnection> {
         let deadline = Deadline::within(self.0.connect_timeout);
         self.make_room();
-        let mut origin = Origin { target: target.clone(), server: Some(server.clone()), http2 };
-        let (mut sender, certificate) = self.0.dialler.connect_by_tls(&origin, server, deadline).await?;
+        let (mut sender, certificate) = self.0.dialler.connect_by_tls(origin, server, deadline).await?;
         if let Sender::Http1(sender) = &mut sender {
             // One that is kept can be used at once.
             let ready = tokio::time::timeout(deadline.remaining(), sender.ready()).await;
             ready.map_err(|_| NoConnection::Late)?.map_err(NoConnection::Http)?;
         }
-        origin.http2 = matches!(sender, Sender::Http2(_));
-        let http2 = origin.http2;
-        self.keep(&Arc::new(origin), sender);
+        let http2 = matches!(sender, Sender::Http2(_));
+        self.keep(&Arc::new(Origin { http2, ..origin.clone() }), sender);
         Ok(Introduced { certificate, http2 })
     }
 
@@ -222,10 +219,15 @@ impl Upstreams {
         self.0.dialler.doors()
     }
 
-    /// Octets to `target`, by the way that `name` has, and their place.
-    pub(super) async fn link(&self, target: &Target, name: &LeafName) -> Result<(Link, Place), NoConnection> {
+    /// Octets to `target`, by the way that `name` has, and their place; `may_be_here` as in [`Origin`].
+    pub(super) async fn link(
+        &self,
+        target: &Target,
+        name: &LeafName,
+        may_be_here: bool,
+    ) -> Result<(Link, Place), NoConnection> {
         self.make_room();
-        self.0.dialler.link(target, name, Deadline::within(self.0.connect_timeout)).await
+        self.0.dialler.link(target, name, may_be_here, Deadline::within(self.0.connect_timeout)).await
     }
 
     /// One that is ready; those that have ended meanwhile are dropped.

@@ -18,6 +18,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
+use zeroize::Zeroizing;
 
 use super::super::target::Target;
 use super::connect::NoConnection;
@@ -133,7 +134,10 @@ fn basic(credentials: &str) -> Result<HeaderValue, BadParent> {
     if !credentials.contains(':') || credentials.chars().any(char::is_control) {
         return Err(BadParent::Credentials);
     }
-    let text = zeroize::Zeroizing::new(format!("Basic {}", STANDARD.encode(credentials)));
+    // Long enough at once, so that no copy is left behind.
+    let mut text = Zeroizing::new(String::with_capacity("Basic ".len() + credentials.len().div_ceil(3) * 4));
+    text.push_str("Basic ");
+    STANDARD.encode_string(credentials, &mut text);
     let mut value = HeaderValue::from_str(&text).map_err(|_| BadParent::Credentials)?;
     value.set_sensitive(true);
     Ok(value)

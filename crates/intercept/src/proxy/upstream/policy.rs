@@ -100,6 +100,11 @@ impl Policies {
         &self.all[self.names.get(name).copied().unwrap_or(0)]
     }
 
+    /// Whether they name it itself, rather than what is above it.
+    pub(super) fn name(&self, name: &LeafName) -> bool {
+        self.names.has(name)
+    }
+
     /// That of the name an origin is spoken to as.
     pub(super) fn of_origin(&self, origin: &Origin) -> &Compiled {
         self.of(origin.server.as_ref().unwrap_or(&origin.target.name))
