@@ -1,5 +1,6 @@
 //! `bulla proxy`: the forward proxy that looks into TLS.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -96,18 +97,7 @@ pub(crate) async fn run(args: &ProxyArgs, global: &Global) -> Outcome<Exit> {
     let client_metrics = ClientMetrics::default();
     let made = proxy_authority::of(&all, &settings, client_metrics.clone()).await?;
     let listen = socket("proxy.listen", &settings.listen)?;
-    if !listen.ip().is_loopback() && settings.clients.is_empty() && !settings.access.asks() {
-        eprintln!("warning: whoever reaches {listen} may use the proxy");
-        eprintln!("hint: say whose clients may: --client NETWORK, or proxy.clients; or who, [proxy.access]");
-    }
-    for upstream in settings.upstreams.iter().filter(|upstream| !upstream.verify) {
-        eprintln!("warning: whoever stands between may be {}", upstream.names.join(", "));
-        eprintln!("hint: name their roots, ca_files in [[proxy.upstreams]], instead of verify = false");
-    }
-    if !listen.ip().is_loopback() && settings.access.is_heard() {
-        eprintln!("warning: passwords and tokens pass in the clear on their way to {listen}");
-        eprintln!("hint: give certificate_file and key_file of [proxy.access], and tls_only = true");
-    }
+    warn(&settings, listen);
     let metrics = ProxyMetrics::default();
     let second_level = crate::proxy_store::of(&all).await?;
     let upstream_roots = upstream_roots(&settings)?;
@@ -143,6 +133,22 @@ pub(crate) async fn run(args: &ProxyArgs, global: &Global) -> Outcome<Exit> {
         eprintln!("some connections had not ended and were cut off");
     }
     Ok(Exit::Ok)
+}
+
+/// Of what others may do where it listens, or stands between.
+fn warn(settings: &ProxySettings, listen: SocketAddr) {
+    if !listen.ip().is_loopback() && settings.clients.is_empty() && !settings.access.asks() {
+        eprintln!("warning: whoever reaches {listen} may use the proxy");
+        eprintln!("hint: say whose clients may: --client NETWORK, or proxy.clients; or who, [proxy.access]");
+    }
+    for upstream in settings.upstreams.iter().filter(|upstream| !upstream.verify) {
+        eprintln!("warning: whoever stands between may be {}", upstream.names.join(", "));
+        eprintln!("hint: name their roots, ca_files in [[proxy.upstreams]], instead of verify = false");
+    }
+    if !listen.ip().is_loopback() && settings.access.is_heard() {
+        eprintln!("warning: passwords and tokens pass in the clear on their way to {listen}");
+        eprintln!("hint: give certificate_file and key_file of [proxy.access], and tls_only = true");
+    }
 }
 
 /// What clients have to do.

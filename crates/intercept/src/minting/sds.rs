@@ -27,7 +27,7 @@ use proto::{
 
 /// Messages, client and server as generated from the protocol's definition, and kept here so that a build needs no compiler
 /// for that: a test makes them anew and compares.
-#[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic)]
+#[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, reason = "generated")]
 pub mod proto {
     include!("envoy.service.secret.v3.rs");
 }
@@ -138,7 +138,22 @@ fn packed(name: &str, leaf: &Leaf) -> Option<Any> {
     Some(Any { type_url: TYPE_URL.to_owned(), value })
 }
 
-impl Told<DeltaDiscoveryRequest> {
+/// A stream that is told of what changes.
+trait Tells: Sized + Send + 'static {
+    type Said: 'static;
+
+    /// What is said next; `None` at the end.
+    fn next(&mut self) -> impl Future<Output = Result<Option<Self::Said>, Status>> + Send;
+
+    fn all(self) -> BoxStream<'static, Result<Self::Said, Status>> {
+        let said = |mut told: Self| async move { Ok(told.next().await?.map(|said| (said, told))) };
+        stream::try_unfold(self, said).boxed()
+    }
+}
+
+impl Tells for Told<DeltaDiscoveryRequest> {
+    type Said = DeltaDiscoveryResponse;
+
     async fn next(&mut self) -> Result<Option<DeltaDiscoveryResponse>, Status> {
         loop {
             match self.event().await? {
@@ -148,7 +163,9 @@ impl Told<DeltaDiscoveryRequest> {
             }
         }
     }
+}
 
+impl Told<DeltaDiscoveryRequest> {
     fn take(&mut self, asked: &DeltaDiscoveryRequest) -> Result<(), Status> {
         fits(&asked.type_url)?;
         self.not_taken(asked.error_detail.as_ref());
@@ -181,7 +198,9 @@ impl Told<DeltaDiscoveryRequest> {
     }
 }
 
-impl Told<DiscoveryRequest> {
+impl Tells for Told<DiscoveryRequest> {
+    type Said = DiscoveryResponse;
+
     async fn next(&mut self) -> Result<Option<DiscoveryResponse>, Status> {
         loop {
             match self.event().await? {
@@ -199,7 +218,9 @@ impl Told<DiscoveryRequest> {
             }
         }
     }
+}
 
+impl Told<DiscoveryRequest> {
     fn take(&mut self, asked: &DiscoveryRequest) -> Result<(), Status> {
         fits(&asked.type_url)?;
         self.not_taken(asked.error_detail.as_ref());
@@ -232,26 +253,14 @@ impl SecretDiscoveryService for SecretDiscovery {
         &self,
         request: Request<Streaming<DeltaDiscoveryRequest>>,
     ) -> Result<Response<Self::DeltaSecretsStream>, Status> {
-        let told = self.stream(request.into_inner())?;
-        let said =
-            stream::try_unfold(
-                told,
-                |mut told| async move { Ok(told.next().await?.map(|said| (said, told))) },
-            );
-        Ok(Response::new(said.boxed()))
+        Ok(Response::new(self.stream(request.into_inner())?.all()))
     }
 
     async fn stream_secrets(
         &self,
         request: Request<Streaming<DiscoveryRequest>>,
     ) -> Result<Response<Self::StreamSecretsStream>, Status> {
-        let told = self.stream(request.into_inner())?;
-        let said =
-            stream::try_unfold(
-                told,
-                |mut told| async move { Ok(told.next().await?.map(|said| (said, told))) },
-            );
-        Ok(Response::new(said.boxed()))
+        Ok(Response::new(self.stream(request.into_inner())?.all()))
     }
 
     async fn fetch_secrets(
