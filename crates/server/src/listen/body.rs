@@ -28,7 +28,7 @@ impl SlowBody {
     }
 }
 
-/// Octets of a body that nobody wants, before its stream is reset all the same.
+/// Octets of a body that nobody wants, before its stream is reset or its connection closed all the same.
 const REST_MAX: usize = 1 << 20;
 
 /// A request's body with a limit for the whole of it.
@@ -42,8 +42,10 @@ pub(super) struct TimelyBody {
 }
 
 impl TimelyBody {
-    /// With `rest` (HTTP/2) what its handler leaves of it is read by a task of its own: dropping it would reset the
-    /// stream (RFC 9113 section 8.1), and clients such as curl before 8.0 lose the answer then.
+    /// With `rest` what its handler leaves of it is read by a task of its own. Dropping it would reset the stream of
+    /// HTTP/2 (RFC 9113 section 8.1), and clients such as curl before 8.0 lose the answer then; it would close the
+    /// connection of HTTP/1.1, and clients that send head and body apart, such as Python's, fail in writing the body
+    /// and never read the answer.
     pub(super) fn new(inner: Incoming, limit: Duration, slow: SlowBody, rest: Option<Streams>) -> Self {
         Self { inner: Some(inner), limit, timer: None, slow, rest }
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
-use http::header::{CONNECTION, HeaderValue};
+use http::header::{CONNECTION, EXPECT, HeaderValue};
 use http::{HeaderMap, Request, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper::rt::Executor;
@@ -150,8 +150,7 @@ where
     let activity = Activity::new();
     let streams = Streams { tracker: shared.tracker.clone(), kill: kill.clone() };
     let service = {
-        let (activity, shared, rest) =
-            (Arc::clone(&activity), Arc::clone(shared), http2.then(|| streams.clone()));
+        let (activity, shared, rest) = (Arc::clone(&activity), Arc::clone(shared), streams.clone());
         hyper::service::service_fn(move |request: Request<Incoming>| {
             let mut peer = peer.clone();
             peer.address = behind(peer.address, request.headers(), &shared.options.trusted_proxies);
@@ -218,11 +217,13 @@ async fn answer(
     request: Request<Incoming>,
     peer: Peer,
     activity: Arc<Activity>,
-    (body_timeout, rest): (Duration, Option<Streams>),
+    (body_timeout, streams): (Duration, Streams),
 ) -> Result<Response, Infallible> {
     let in_flight = activity.request();
     let slow = SlowBody::default();
     let http1 = request.version() < Version::HTTP_2;
+    // Who asks first whether to send it (RFC 9110 section 10.1.1) is not told to.
+    let rest = (!request.headers().contains_key(EXPECT)).then_some(streams);
     let mut request = request.map(|body| Body::new(TimelyBody::new(body, body_timeout, slow.clone(), rest)));
     request.extensions_mut().insert(peer);
     let mut response = router.oneshot(request).await?;

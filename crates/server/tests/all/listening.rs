@@ -227,6 +227,25 @@ async fn an_answer_that_waits_for_no_body_does_not_reset_its_stream() {
 }
 
 #[tokio::test]
+async fn an_answer_that_waits_for_no_body_does_not_close_its_connection() {
+    let world = World::start().await;
+    let mut stream = world.raw().await;
+    let head = |more: &str| {
+        format!("POST /api/v1/tokens HTTP/1.1\r\nhost: x\r\ncontent-length: 40000\r\n{more}\r\n")
+    };
+    for _ in 0..2 {
+        stream.write_all(head("").as_bytes()).await.unwrap();
+        let said = read_until(&mut stream, "}").await;
+        assert!(said.starts_with("HTTP/1.1 401"), "before the body came: {said}");
+        stream.write_all(&[b'x'; 40_000]).await.unwrap();
+    }
+    // Who waits to hear whether the body is wanted hears the answer alone.
+    stream.write_all(head("expect: 100-continue\r\n").as_bytes()).await.unwrap();
+    let said = read_until(&mut stream, "never").await;
+    assert!(said.starts_with("HTTP/1.1 401"), "{said}");
+}
+
+#[tokio::test]
 async fn a_request_in_flight_is_answered_before_the_stop() {
     let mut world = World::start().await;
     let mut stream = world.raw().await;
