@@ -14,5 +14,6 @@ pub mod rate;
 pub mod resolve;
 pub mod retry;
 pub mod tls;
+pub mod unwanted;
 
 pub use deadline::Deadline;

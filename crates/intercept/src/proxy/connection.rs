@@ -14,6 +14,7 @@ use tokio::net::TcpStream;
 use tokio_util::task::TaskTracker;
 
 use super::access::Access;
+use super::asked::Asked;
 use super::client::Client;
 use super::metrics::{End, ProxyMetrics};
 use super::mirror::Mirrors;
@@ -180,6 +181,7 @@ impl Proxy {
         reached: Reached,
         tunnels: &TaskTracker,
     ) -> Response<Body> {
+        let request = self.asked(request);
         let is_connect = request.method() == Method::CONNECT;
         // What is there to be trusted, and how to be found, is for everybody.
         if !is_connect && self.is_for_itself(&request, reached) {
@@ -207,7 +209,7 @@ impl Proxy {
 
     fn connect(
         self: Arc<Self>,
-        request: Request<Incoming>,
+        request: Request<Asked>,
         client: Client,
         tunnels: &TaskTracker,
     ) -> Response<Body> {
@@ -294,7 +296,7 @@ impl Proxy {
     }
 
     /// Whether it is asked for by its own address: a browser's way to its pages when it is set up as a proxy.
-    fn is_for_itself(&self, request: &Request<Incoming>, reached: Reached) -> bool {
+    fn is_for_itself(&self, request: &Request<Asked>, reached: Reached) -> bool {
         let Some(authority) = request.uri().authority() else { return true };
         // HTTP/2 names a host always. By TLS to the proxy, that is the proxy, whatever its name: nobody is asked for https:// so.
         let is_its_own_tls = reached.by_tls
@@ -306,7 +308,7 @@ impl Proxy {
                 && authority.host().parse() == Ok(self.address.ip())
     }
 
-    fn own_page(&self, request: &Request<Incoming>, reached: Reached) -> Response<Body> {
+    fn own_page(&self, request: &Request<Asked>, reached: Reached) -> Response<Body> {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             return page::empty(StatusCode::METHOD_NOT_ALLOWED);
         }

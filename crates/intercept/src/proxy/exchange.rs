@@ -16,6 +16,7 @@ use outbound::dial::DialError;
 use outbound::resolve::ResolveError;
 
 use super::Action;
+use super::asked::Asked;
 use super::connection::{Proxy, rejected_page};
 use super::mirror::misdirected_page;
 use super::page::{self, Body};
@@ -42,15 +43,17 @@ const HOP_BY_HOP: [HeaderName; 8] = [
 impl Proxy {
     /// As [`Self::exchange`], for services that own what they use.
     pub(super) async fn exchanged(self: Arc<Self>, request: Request<Incoming>, way: Way) -> Response<Body> {
+        let request = self.asked(request);
         self.exchange(request, &way).await
     }
 
+    /// What is not wanted of its body is read away, as a request's head may take.
+    pub(super) fn asked(&self, request: Request<Incoming>) -> Request<Asked> {
+        Asked::of(request, &self.doors, self.options.head_timeout)
+    }
+
     /// Asks the origin, and gives its answer or says why there is none.
-    pub(super) async fn exchange(
-        self: &Arc<Self>,
-        mut request: Request<Incoming>,
-        way: &Way,
-    ) -> Response<Body> {
+    pub(super) async fn exchange(self: &Arc<Self>, mut request: Request<Asked>, way: &Way) -> Response<Body> {
         if request.method() == Method::CONNECT {
             let detail = "CONNECT is for the proxy itself, not for what is behind it";
             return page::problem(StatusCode::METHOD_NOT_ALLOWED, "http_request_error", detail);
@@ -100,7 +103,7 @@ impl Proxy {
 
     async fn ask(
         self: &Arc<Self>,
-        mut request: Request<Incoming>,
+        mut request: Request<Asked>,
         mut place: Place,
         asking: Asking<'_>,
     ) -> Response<Body> {
@@ -221,7 +224,7 @@ struct Asking<'a> {
 }
 
 /// As the client would write it.
-fn url_of(request: &Request<Incoming>, place: &Place) -> String {
+fn url_of(request: &Request<Asked>, place: &Place) -> String {
     let scheme = if place.origin.server.is_some() { "https" } else { "http" };
     let path = request.uri().path_and_query().map_or("/", PathAndQuery::as_str);
     format!("{scheme}://{}{path}", place.authority.to_str().unwrap_or_default())
@@ -229,7 +232,7 @@ fn url_of(request: &Request<Incoming>, place: &Place) -> String {
 
 /// The host a request names: HTTP/2's `:authority`, or `Host`. One of the two, and one only (RFC 9112 section 3.2); one that
 /// cannot be read is none, as nobody could say whether it is refused.
-fn authority_of(request: &Request<Incoming>) -> Result<(HeaderValue, LeafName), &'static str> {
+fn authority_of(request: &Request<Asked>) -> Result<(HeaderValue, LeafName), &'static str> {
     const UNREADABLE: &str = "the host is no name or address";
     let mut hosts = request.headers().get_all(HOST).iter();
     let (host, another) = (hosts.next(), hosts.next());

@@ -6,6 +6,7 @@
 //! and by which way).
 
 mod access;
+mod asked;
 mod client;
 mod connect;
 mod connection;

@@ -138,6 +138,25 @@ async fn names_are_tunnelled_and_refused_by_rules() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_still_sends_a_body_is_told_that_it_is_not_wanted() {
+    let upstream = Upstream::start("localhost").await;
+    let world = World::new(&upstream.root, |options| {
+        options.rules = rules(Action::Intercept, &["*.bad.example"], Action::Reject);
+    })
+    .await;
+    let client = Client::of(&world.root, "http/1.1");
+    let target = format!("127.0.0.1:{}", upstream.address.port());
+    let mut stream = world.tls(&client, &target, "x.bad.example").await.unwrap();
+    // Head and body apart, as many clients send them.
+    for _ in 0..3 {
+        let head = "POST / HTTP/1.1\r\nHost: x.bad.example\r\nContent-Length: 40000\r\n\r\n";
+        let said = ask(&mut stream, head).await;
+        assert!(said.starts_with("HTTP/1.1 403"), "before the body came: {said}");
+        stream.write_all(&[b'x'; 40_000]).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_belongs_to_one_user_or_one_protocol_stays_there() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

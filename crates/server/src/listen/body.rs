@@ -7,8 +7,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use http_body_util::BodyExt;
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
+use outbound::unwanted::read_away;
 use tokio::time::{Instant, Sleep};
 
 use super::connection::Streams;
@@ -27,9 +27,6 @@ impl SlowBody {
         self.0.load(Ordering::Relaxed)
     }
 }
-
-/// Octets of a body that nobody wants, before its stream is reset or its connection closed all the same.
-const REST_MAX: usize = 1 << 20;
 
 /// A request's body with a limit for the whole of it.
 pub(super) struct TimelyBody {
@@ -58,22 +55,6 @@ impl Drop for TimelyBody {
             rest.beside(read_away(left, self.limit));
         }
     }
-}
-
-/// Reads what is left of a body, up to [`REST_MAX`] and for no longer than it might take.
-async fn read_away(mut left: Incoming, limit: Duration) {
-    let reading = async {
-        let mut room = REST_MAX;
-        while let Some(Ok(frame)) = left.frame().await {
-            let octets = frame.data_ref().map_or(0, Bytes::len);
-            match room.checked_sub(octets) {
-                Some(less) => room = less,
-                None => return,
-            }
-        }
-    };
-    // What comes too late is reset.
-    let _ = tokio::time::timeout(limit, reading).await;
 }
 
 impl HttpBody for TimelyBody {

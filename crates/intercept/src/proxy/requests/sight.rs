@@ -9,13 +9,14 @@ use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use bytes::Bytes;
-use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::body::{Body, Frame, SizeHint};
 use hyper::{HeaderMap, Request, StatusCode};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::super::asked::Asked;
 use super::super::stall::Upload;
 use super::Requests;
 use super::access::{Line, path_of, trace_of};
@@ -228,13 +229,13 @@ impl Drop for Sight {
 
 /// A request's body on its way to the upstream; cut off when nothing comes for too long.
 pub(in crate::proxy) struct RequestBody {
-    body: Incoming,
+    body: Asked,
     tee: Option<Arc<Tee>>,
     upload: Upload,
 }
 
 impl RequestBody {
-    pub(in crate::proxy) fn new(body: Incoming, tee: Option<Arc<Tee>>, upload: Upload) -> Self {
+    pub(in crate::proxy) fn new(body: Asked, tee: Option<Arc<Tee>>, upload: Upload) -> Self {
         Self { body, tee, upload }
     }
 }
@@ -249,6 +250,7 @@ impl Body for RequestBody {
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
         let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) else {
             ready!(self.upload.poll(cx));
+            self.body.give_up();
             return Poll::Ready(Some(Err(io::ErrorKind::TimedOut.into())));
         };
         self.upload.over();

@@ -4,7 +4,7 @@
 //! What kills is put into the process by the loader (`shim.c`), so that nothing in the product knows of it. On
 //! PostgreSQL a proxy in front of the database does the same (`proxy.rs`).
 //!
-//! A run of all tests tries a few of the points, `.ci/run crashes` more, `BULLA_CRASHES=all` every one.
+//! A run of all tests tries a few of the points, `.ci/run tests` more, `BULLA_CRASHES=all` every one.
 
 mod agent;
 mod credential;
