@@ -5,6 +5,7 @@ use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
 
 use keys::{KeyRef, KeyType, PrivateKey};
 use parking_lot::RwLock;
@@ -42,6 +43,11 @@ pub struct Key {
     /// Requests under way to a key elsewhere.
     elsewhere: Arc<AtomicUsize>,
 }
+
+/// What takes longer than that many times what 99 of 100 take is not coming.
+const PATIENCE_FACTOR: u32 = 10;
+/// Time for a second node and a third one, and for a connection that is made anew.
+const PATIENCE_MIN: Duration = Duration::from_secs(1);
 
 /// How a request names its key.
 #[derive(Clone, Copy, Debug)]
@@ -88,6 +94,14 @@ impl Key {
             route,
             elsewhere: Arc::default(),
         }
+    }
+
+    /// How long a signature is worth waiting for where nobody says it: ten times what it usually takes the nodes that hold the
+    /// key, [`PATIENCE_MIN`] at least and `most` at most; that, where it is not known.
+    pub(crate) fn patience(&self, most: Duration) -> Duration {
+        let route = self.route.as_ref().filter(|_| self.here.is_none());
+        let usual = route.and_then(|route| route.usual());
+        usual.map_or(most, |usual| (usual * PATIENCE_FACTOR).max(PATIENCE_MIN).min(most))
     }
 
     /// `None` when as many are under way as may.

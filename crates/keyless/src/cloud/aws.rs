@@ -54,7 +54,8 @@ impl AwsKms {
             return Err(CloudKeyError::Name { key: "aws_kms".to_owned(), problem: "no key is named" });
         }
         let question = json!({ "KeyId": key });
-        let answer = described(KIND, key, || self.0.call("GetPublicKey", &question)).await?;
+        let answer =
+            described(KIND, key, || self.0.ready(), || self.0.call("GetPublicKey", &question)).await?;
         let found = found(&answer).ok_or_else(|| CloudKeyError::Unusable {
             service: KIND.name,
             key: key.to_owned(),
@@ -82,6 +83,10 @@ struct Kms {
 }
 
 impl Service for Kms {
+    fn ready(&self) -> BoxFuture<'_, Result<(), ApiError>> {
+        self.service.ready().boxed()
+    }
+
     fn sign<'a>(&'a self, scheme: Scheme, digest: &'a [u8]) -> BoxFuture<'a, Result<Vec<u8>, ApiError>> {
         async move {
             let algorithm = ALGORITHMS.iter().find(|(of, _)| *of == scheme).map(|(_, name)| *name);

@@ -95,7 +95,7 @@ pub async fn open(
     };
     let tokens = Tokens::new(credential, format!("{resource}/.default"));
     let mut vault = Vault { http, tokens, key: format!("{origin}/{path}") };
-    let answer = described(KIND, &key.key, || vault.get()).await?;
+    let answer = described(KIND, &key.key, || vault.ready(), || vault.get()).await?;
     let unusable = |problem: &str| CloudKeyError::Unusable {
         service: KIND.name,
         key: key.key.clone(),
@@ -217,7 +217,7 @@ impl Vault {
         let mut error = ApiError::of_status(status, text("/error/code"), text("/error/message"), retry_after);
         if status == 401 {
             // A token that ended before its time.
-            self.tokens.forget(&token).await;
+            self.tokens.forget(&token);
             error.verdict = Verdict::MayHeal;
         }
         Err(error)
@@ -225,6 +225,10 @@ impl Vault {
 }
 
 impl Service for Vault {
+    fn ready(&self) -> BoxFuture<'_, Result<(), ApiError>> {
+        async move { self.tokens.current().await.map(drop) }.boxed()
+    }
+
     fn sign<'a>(&'a self, scheme: Scheme, digest: &'a [u8]) -> BoxFuture<'a, Result<Vec<u8>, ApiError>> {
         async move {
             let algorithm = ALGORITHMS.iter().find(|(of, _)| *of == scheme).map(|(_, name)| *name);

@@ -70,7 +70,7 @@ pub async fn open(
     };
     let endpoint = options.endpoint.as_deref().unwrap_or(ENDPOINT).trim_end_matches('/');
     let version = Version { http, credentials, url: format!("{endpoint}/v1/{}", key.version) };
-    let answer = described(KIND, &key.version, || version.public_key()).await?;
+    let answer = described(KIND, &key.version, || version.ready(), || version.public_key()).await?;
     let found = found(&answer).ok_or_else(|| CloudKeyError::Unusable {
         service: KIND.name,
         key: key.version.clone(),
@@ -144,6 +144,10 @@ impl Version {
 }
 
 impl Service for Version {
+    fn ready(&self) -> BoxFuture<'_, Result<(), ApiError>> {
+        async move { headers(&self.credentials).await.map(drop) }.boxed()
+    }
+
     fn sign<'a>(&'a self, scheme: Scheme, digest: &'a [u8]) -> BoxFuture<'a, Result<Vec<u8>, ApiError>> {
         async move {
             // The padding is the version's.

@@ -93,6 +93,9 @@ impl CloudKeyError {
             Self::Refused { answer, needs, .. } if answer.denied => {
                 format!("check the credentials of this process, and give them {needs}")
             }
+            Self::Refused { answer, .. } if answer.code == "credentials" => {
+                "check the credentials of this process, and the way to whoever gives them".to_owned()
+            }
             Self::Refused { .. } => "check the key's name, its region, and the way to the service".to_owned(),
             Self::Unusable { .. } => {
                 "name an enabled key for signing: RSA of 2,048, 3,072 or 4,096 bits, P-256, P-384 or P-521"
@@ -104,6 +107,10 @@ impl CloudKeyError {
 
 /// How one service is asked; one call each, without tries of its own.
 trait Service: Send + Sync + fmt::Debug {
+    /// There are credentials for the next call: waited for as long as it takes, which is none of the call's time. What was begun
+    /// goes on for the next request when this one ends.
+    fn ready(&self) -> BoxFuture<'_, Result<(), ApiError>>;
+
     /// A signature over `digest`, ECDSA as DER.
     fn sign<'a>(&'a self, scheme: Scheme, digest: &'a [u8]) -> BoxFuture<'a, Result<Vec<u8>, ApiError>>;
 }
@@ -232,19 +239,28 @@ impl CloudKey {
             ))
         })?;
         self.budget.earn();
+        let mut asking = Asking { key: self, deadline, waits_for: Mutex::new("its turn"), is_told: false };
         let turn = tokio::time::timeout_at(deadline.into(), self.turns.acquire()).await;
         let turn = turn.map_err(|_| SignError::Late)?;
         let _turn = turn.map_err(|_| SignError::Unavailable("shutting down".to_owned()))?;
-        let call = || self.service.sign(own, &digest);
-        let signature = match tried(call, deadline, || self.budget.spend()).await {
+        let ready = || {
+            *asking.waits_for.lock() = "credentials";
+            self.service.ready()
+        };
+        let call = || {
+            *asking.waits_for.lock() = "the service";
+            self.service.sign(own, &digest)
+        };
+        let signature = match tried(ready, call, deadline, || self.budget.spend()).await {
             Ok(signature) => signature,
-            Err(failure) => {
-                self.calls.count(self.of.name, failure.outcome());
-                return Err(self.failed(failure));
+            Err(Tried::Late) => return Err(SignError::Late),
+            Err(Tried::Answer(answer)) => {
+                asking.became(outcome(&answer));
+                return Err(self.failed(&answer));
             }
         };
         if !verifies(&self.spki, self.kind, own, &digest, &signature) {
-            self.calls.count(self.of.name, "wrong");
+            asking.became("wrong");
             tracing::error!(
                 key = self.name,
                 service = self.of.name,
@@ -253,16 +269,23 @@ impl CloudKey {
             let why = format!("{} gave what is no signature of this key; it was held back", self.of.name);
             return Err(SignError::Failed(why));
         }
-        self.calls.count(self.of.name, "done");
+        asking.became("done");
         Ok(signature)
     }
 
-    /// What clients hear: the service's code. Its words, which name accounts, and what to do are for the log.
-    fn failed(&self, failure: Tried) -> SignError {
-        let Tried::Answer(answer) = failure else { return SignError::Late };
+    /// Whether the log is to hear of it now.
+    fn may_tell(&self) -> bool {
         let mut told = self.told.lock();
-        if told.is_none_or(|told| told.elapsed() >= TOLD_EVERY) {
+        let may = told.is_none_or(|told| told.elapsed() >= TOLD_EVERY);
+        if may {
             *told = Some(Instant::now());
+        }
+        may
+    }
+
+    /// What clients hear: the service's code. Its words, which name accounts, and what to do are for the log.
+    fn failed(&self, answer: &ApiError) -> SignError {
+        if self.may_tell() {
             let hint = if answer.denied { self.of.needs } else { "" };
             let (key, service) = (&self.name, self.of.name);
             tracing::warn!(key, service, %answer, needs = hint, "a key in a cloud does not sign");
@@ -271,6 +294,39 @@ impl CloudKey {
         match answer.verdict {
             Verdict::Throttled { .. } | Verdict::MayHeal if !answer.denied => SignError::Unavailable(what),
             _ => SignError::Failed(what),
+        }
+    }
+}
+
+/// A signature that is asked for. What becomes of it is counted once, also of one that nobody waits for any more: whoever waits
+/// may give up at the deadline before this does.
+struct Asking<'a> {
+    key: &'a CloudKey,
+    deadline: Deadline,
+    /// What it waits for now.
+    waits_for: Mutex<&'static str>,
+    is_told: bool,
+}
+
+impl Asking<'_> {
+    fn became(&mut self, outcome: &'static str) {
+        self.is_told = true;
+        self.key.calls.count(self.key.of.name, outcome);
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        if self.is_told {
+            return;
+        }
+        if Instant::now() < self.deadline {
+            return self.became("gone");
+        }
+        self.became("late");
+        if self.key.may_tell() {
+            let (key, service, waited_for) = (&self.key.name, self.key.of.name, *self.waits_for.get_mut());
+            tracing::warn!(key, service, waited_for, "a key in a cloud does not sign in time");
         }
     }
 }
@@ -308,34 +364,40 @@ enum Tried {
     Late,
 }
 
-impl Tried {
-    fn outcome(&self) -> &'static str {
-        match self {
-            Self::Late => "late",
-            Self::Answer(answer) if answer.denied => "denied",
-            Self::Answer(answer) => match answer.verdict {
-                Verdict::Throttled { .. } => "throttled",
-                Verdict::MayHeal => "unavailable",
-                Verdict::Final => "refused",
-            },
-        }
+/// In figures.
+fn outcome(answer: &ApiError) -> &'static str {
+    match answer.verdict {
+        _ if answer.denied => "denied",
+        Verdict::Throttled { .. } => "throttled",
+        Verdict::MayHeal => "unavailable",
+        Verdict::Final => "refused",
     }
 }
 
-/// Calls until there is an answer that asking again does not change, the deadline, or no leave for another try.
-async fn tried<T, F: Future<Output = Result<T, ApiError>>>(
+/// Calls until there is an answer that asking again does not change, the deadline, or no leave for another try; each time with
+/// credentials that are there.
+async fn tried<T, R, F>(
+    mut ready: impl FnMut() -> R,
     mut call: impl FnMut() -> F,
     deadline: Deadline,
     may_try_again: impl Fn() -> bool,
-) -> Result<T, Tried> {
+) -> Result<T, Tried>
+where
+    R: Future<Output = Result<(), ApiError>>,
+    F: Future<Output = Result<T, ApiError>>,
+{
     let mut waits = RETRY.waits(retry::random);
     loop {
+        let is_ready = tokio::time::timeout_at(deadline.into(), ready()).await.map_err(|_| Tried::Late)?;
         let until = deadline.min(Instant::now() + CALL_LIMIT);
-        let answer = match tokio::time::timeout_at(until.into(), call()).await {
-            Ok(Ok(found)) => return Ok(found),
-            Ok(Err(answer)) => answer,
-            Err(_) if until == deadline => return Err(Tried::Late),
-            Err(silent) => ApiError::unreachable(&silent),
+        let answer = match is_ready {
+            Ok(()) => match tokio::time::timeout_at(until.into(), call()).await {
+                Ok(Ok(found)) => return Ok(found),
+                Ok(Err(answer)) => answer,
+                Err(_) if until == deadline => return Err(Tried::Late),
+                Err(silent) => ApiError::unreachable(&silent),
+            },
+            Err(answer) => answer,
         };
         let wait = match answer.verdict {
             Verdict::Final => None,
@@ -353,12 +415,17 @@ async fn tried<T, F: Future<Output = Result<T, ApiError>>>(
 }
 
 /// What a service says of a key, at the start.
-async fn described<T, F: Future<Output = Result<T, ApiError>>>(
+async fn described<T, R, F>(
     of: Kind,
     key: &str,
+    ready: impl FnMut() -> R,
     call: impl FnMut() -> F,
-) -> Result<T, CloudKeyError> {
-    let found = tried(call, Instant::now() + START_LIMIT, || true).await;
+) -> Result<T, CloudKeyError>
+where
+    R: Future<Output = Result<(), ApiError>>,
+    F: Future<Output = Result<T, ApiError>>,
+{
+    let found = tried(ready, call, Instant::now() + START_LIMIT, || true).await;
     found.map_err(|failure| CloudKeyError::Refused {
         service: of.name,
         key: key.to_owned(),

@@ -105,6 +105,14 @@ impl RoutedKey {
         Some(Self { router, holders, ski: Ski::of_spki(spki), kind, spki: spki.into() })
     }
 
+    /// What all but a hundredth of the replies take, of the slowest of those that may be asked; `None` while that is not known of
+    /// each of them. What came too late counts as what it took until then, so that this grows where they grow slower.
+    pub(crate) fn usual(&self) -> Option<Duration> {
+        let nearest = self.holders.nearest();
+        let usual: Option<Vec<Duration>> = nearest.iter().map(|peer| peer.usual()).collect();
+        usual?.into_iter().max()
+    }
+
     /// Asks the nearest node. A second and a third one when that is gone, late or has too much to do, and when it takes
     /// longer than nineteen of twenty replies of it; for a tenth of all requests at most, those aside that did no work there. The first answer counts, and the
     /// other tries are taken back.

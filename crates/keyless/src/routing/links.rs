@@ -38,8 +38,16 @@ impl Links {
         self.peers.values().map(|link| &link.peer)
     }
 
-    pub(super) fn add(&mut self, holders: &Arc<Holders>) {
+    /// Connects to those that these holders want, now and with each change of the members.
+    pub(super) fn add(
+        &mut self,
+        own: NodeId,
+        holders: &Arc<Holders>,
+        members: &HashMap<NodeId, Member>,
+        begin: impl FnMut(&Member) -> Arc<Peer>,
+    ) {
         self.holders.push(Arc::downgrade(holders));
+        self.link(own, holders, members, begin);
     }
 
     /// Other members, of which these came, changed or went. What they hold is looked at again; all else keeps its connections.
@@ -205,8 +213,7 @@ mod tests {
             for numbers in held {
                 let one = Arc::new(Holders::default());
                 one.change(numbers.iter().map(|number| member(*number, 0).id).collect());
-                links.link(own, &one, &members, begin);
-                links.add(&one);
+                links.add(own, &one, &members, begin);
                 holders.push(one);
             }
             for (number, what) in steps {

@@ -213,9 +213,15 @@ impl Router {
     /// These nodes, as far as they are there, now and later. Must be called on a runtime.
     #[must_use]
     pub fn holders(&self, nodes: Vec<NodeId>) -> Arc<Holders> {
+        let inner = &self.0;
         let holders = Arc::new(Holders::default());
-        self.change_holders(&holders, nodes);
-        self.0.links.lock().add(&holders);
+        holders.change(nodes);
+        {
+            // In one go: who is linked and not known to be would lose its connections with the next change of members.
+            let mut links = inner.links.lock();
+            links.add(inner.own, &holders, &inner.members.read(), |member| self.begin(member));
+        }
+        inner.changed.notify_waiters();
         holders
     }
 

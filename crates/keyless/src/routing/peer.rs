@@ -199,6 +199,11 @@ impl Peer {
         self.suspect_after_us.store(suspect.as_micros() as u64, Relaxed);
     }
 
+    /// What all but a hundredth of its replies take, once enough are known.
+    pub(super) fn usual(&self) -> Option<Duration> {
+        self.figures.lock().replies.quantile(99)
+    }
+
     /// After how long another node is asked for the same.
     pub(super) fn hedge_after(&self) -> Duration {
         let figures = self.figures.lock();

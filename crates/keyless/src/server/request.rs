@@ -1,7 +1,6 @@
 //! One message of the Keyless protocol: what it asks for is looked up, and handed on. Nothing here waits.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use tracing::{Level, Span};
 
@@ -60,28 +59,23 @@ impl Shared {
             Operation::RsaDecrypt if !self.decrypts_for(ticket.entry.tenant()) => {
                 ticket.fail(Failure::NoDecryption);
             }
-            Operation::RsaDecrypt => self.by_key(ticket, items, |caller, name, input, deadline| {
-                self.decrypt(caller, name, input, deadline);
+            // Its clients do not say how long they wait.
+            Operation::RsaDecrypt => self.by_key(ticket, items, |caller, name, input| {
+                self.decrypt(caller, name, input, None);
             }),
-            Operation::Sign(scheme) => self.by_key(ticket, items, |caller, name, input, deadline| {
-                self.sign(caller, name, scheme, input, deadline);
+            Operation::Sign(scheme) => self.by_key(ticket, items, |caller, name, input| {
+                self.sign(caller, name, scheme, input, None);
             }),
         }
     }
 
     /// Has `work` done by the key that a message names.
-    fn by_key(
-        &self,
-        ticket: Ticket,
-        items: &Items<'_>,
-        work: impl FnOnce(Caller, KeyName, Box<[u8]>, Instant),
-    ) {
+    fn by_key(&self, ticket: Ticket, items: &Items<'_>, work: impl FnOnce(Caller, KeyName, Box<[u8]>)) {
         let Some(ski) = items.ski else { return ticket.fail(Failure::NoKey) };
         if ticket.outbox().in_flight() > OF_CONNECTION_MAX {
             return ticket.fail(Failure::Overloaded(Refusal::Connection));
         }
-        let deadline = ticket.entry.began() + self.options.deadline;
-        work(Caller::Keyless(ticket), KeyName::Ski(ski), items.payload.into(), deadline);
+        work(Caller::Keyless(ticket), KeyName::Ski(ski), items.payload.into());
     }
 }
 

@@ -96,13 +96,9 @@ impl Keys {
         let name = key_name(&request);
         let mut call = inbox.call(number, self.entry(place, name, &request, given));
         call.is_node = self.client.is_node();
-        let began = call.entry.began();
-        let patience = match request.timeout_ms {
-            0 => self.shared.options.deadline,
-            ms => Duration::from_millis(ms.into()).min(DEADLINE_MAX),
-        };
-        let own = (request.timeout_ms > 0 || given.due.is_none()).then(|| began + patience);
-        let deadline = own.into_iter().chain(given.due).min().unwrap_or(began);
+        let patience = Duration::from_millis(request.timeout_ms.into()).min(DEADLINE_MAX);
+        let own = (request.timeout_ms > 0).then(|| call.entry.began() + patience);
+        let due = own.into_iter().chain(given.due).min();
         if request.input.len() > INPUT_MAX {
             return call.fail(Failure::TooLong { given: request.input.len(), most: INPUT_MAX });
         }
@@ -110,7 +106,7 @@ impl Keys {
         if !self.shared.lets_in(self.client.identity()) {
             return call.fail(Failure::UnknownKey);
         }
-        self.shared.sign(Caller::Native(call), name, scheme, request.input.into(), deadline);
+        self.shared.sign(Caller::Native(call), name, scheme, request.input.into(), due);
     }
 
     /// Nodes have each other sign, and nothing else.

@@ -29,6 +29,9 @@ const DIGEST_MAX: usize = 64;
 /// A message of so many octets is no light work, whatever the key: hashing it takes longer than signing.
 const LONG: usize = 4_096;
 
+/// Past the deadline, for saying who did not answer.
+const NAMING: Duration = Duration::from_millis(20);
+
 /// Octets that wait to be signed.
 #[derive(Debug, Default)]
 pub(super) struct Octets(Arc<AtomicUsize>);
@@ -171,7 +174,7 @@ impl Shared {
         name: KeyName,
         scheme: Scheme,
         input: Box<[u8]>,
-        deadline: Instant,
+        due: Option<Instant>,
     ) {
         let tenant = Arc::clone(caller.entry().tenant());
         let key = match self.key_for(&caller, name) {
@@ -183,6 +186,7 @@ impl Shared {
         if let Err(misfit) = scheme.check(key.kind, input.len()) {
             return caller.fail(Failure::Misfit(misfit));
         }
+        let deadline = self.deadline(&caller, &key, due);
         if deadline <= Instant::now() {
             return caller.fail(Failure::Late);
         }
@@ -215,6 +219,11 @@ impl Shared {
         found.filter(|key| may_use(key) && is_for(key)).ok_or(Failure::UnknownKey)
     }
 
+    /// When it is due: as the caller says, else as long as the key is worth waiting for.
+    fn deadline(&self, caller: &Caller, key: &Key, due: Option<Instant>) -> Instant {
+        due.unwrap_or_else(|| caller.entry().began() + key.patience(self.options.deadline))
+    }
+
     /// Whether anything is decrypted for this tenant.
     pub(super) fn decrypts_for(&self, tenant: &Tenant) -> bool {
         self.options.rsa_decrypt && tenant.may_decrypt()
@@ -226,7 +235,7 @@ impl Shared {
         mut caller: Caller,
         name: KeyName,
         input: Box<[u8]>,
-        deadline: Instant,
+        due: Option<Instant>,
     ) {
         let key = match self.key_for(&caller, name) {
             Ok(key) => key,
@@ -242,6 +251,7 @@ impl Shared {
         if key.here.is_some() || key.route.is_some() {
             return caller.fail(Failure::NoDecryption);
         }
+        let deadline = self.deadline(&caller, &key, due);
         if deadline <= Instant::now() {
             return caller.fail(Failure::Late);
         }
@@ -269,11 +279,13 @@ impl Shared {
             caller.entry_mut().taken();
             let gone = caller.gone();
             let asking = elsewhere(&mut caller, &key, wanted, &input, deadline);
+            // Whoever it waits for is told of by whoever waits, which ends at the deadline by itself.
+            let end = deadline + NAMING;
             let done = tokio::select! {
                 // What nobody wants is not done, even if it can be.
                 biased;
                 () = gone => None,
-                done = tokio::time::timeout_at(deadline.into(), asking) => Some(done),
+                done = tokio::time::timeout_at(end.into(), asking) => Some(done),
             };
             if let Some(done) = done {
                 caller.end(done.unwrap_or(Err(Failure::Late)));

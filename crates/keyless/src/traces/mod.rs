@@ -1,11 +1,13 @@
 //! What became of single requests: the last that failed or took long, and the last that can be asked for by a name.
 //!
-//! Kept in memory alone, in rings of a fixed size. Whoever ends a request never waits here: where every ring that it tries is
+//! Kept in memory alone, in rings of a fixed size, which tenants share: where a ring is full the tenant that has most of it gives
+//! way, so that none pushes out what is kept of the others. Whoever ends a request never waits here: where every ring that it tries is
 //! in somebody's hands, the request is not kept, and counted.
 
 mod record;
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -60,7 +62,41 @@ pub(crate) enum Kind {
 #[derive(Default)]
 struct Rings {
     next: AtomicUsize,
-    shards: [Mutex<VecDeque<Arc<Record>>>; SHARDS],
+    shards: [Mutex<Ring>; SHARDS],
+}
+
+/// Requests by tenant, in the order in which they ended. As many tenants at most as requests.
+#[derive(Default)]
+struct Ring {
+    tenants: HashMap<Box<str>, VecDeque<Arc<Record>>>,
+    len: usize,
+}
+
+impl Ring {
+    /// What had to go for it: the oldest of the tenant that has most.
+    fn put(&mut self, record: Arc<Record>) -> Option<Arc<Record>> {
+        let oldest = if self.len < KEPT_MAX / SHARDS { None } else { self.take_one() };
+        match self.tenants.get_mut(&record.tenant) {
+            Some(own) => own.push_back(record),
+            None => drop(self.tenants.insert(record.tenant.clone(), VecDeque::from([record]))),
+        }
+        self.len += 1;
+        oldest
+    }
+
+    fn take_one(&mut self) -> Option<Arc<Record>> {
+        // Of two that have as much, whose oldest is older.
+        let most =
+            |own: &VecDeque<Arc<Record>>| (own.len(), Reverse(own.front().map_or(0, |record| record.at_us)));
+        let most = self.tenants.iter().max_by_key(|(_, own)| most(own)).map(|(tenant, _)| tenant.clone())?;
+        let own = self.tenants.get_mut(&most)?;
+        let oldest = own.pop_front();
+        if own.is_empty() {
+            self.tenants.remove(&most);
+        }
+        self.len -= usize::from(oldest.is_some());
+        oldest
+    }
 }
 
 impl Rings {
@@ -69,8 +105,7 @@ impl Rings {
         let (first, record) = (self.next.fetch_add(1, Relaxed), Arc::new(record));
         for shard in (0..TRIES).map(|more| &self.shards[(first + more) % SHARDS]) {
             if let Some(mut ring) = shard.try_lock() {
-                let oldest = if ring.len() < KEPT_MAX / SHARDS { None } else { ring.pop_front() };
-                ring.push_back(record);
+                let oldest = ring.put(record);
                 drop(ring);
                 // Freed where nobody waits for the lock.
                 drop(oldest);
@@ -81,7 +116,8 @@ impl Rings {
     }
 
     fn all(&self) -> impl Iterator<Item = Arc<Record>> {
-        self.shards.iter().flat_map(|shard| shard.lock().iter().cloned().collect::<Vec<_>>())
+        let of = |ring: &Ring| ring.tenants.values().flatten().cloned().collect::<Vec<_>>();
+        self.shards.iter().flat_map(move |shard| of(&shard.lock()))
     }
 }
 
@@ -114,9 +150,8 @@ impl Traces {
             Some(id) if !id.is_empty() => self.named(&decoded(id)?),
             _ => return None,
         };
-        found.sort_by_key(|record| std::cmp::Reverse(record.at_us));
         let more = found.len() > TOLD_MAX;
-        found.truncate(TOLD_MAX);
+        found = newest(found);
         let own = self.0.own.get();
         let requests = found.iter().map(|record| record.view()).collect();
         let (node, site) = (own.map(|own| own.0.as_str()), own.map(|own| own.1.as_str()));
@@ -155,6 +190,23 @@ impl fmt::Debug for Traces {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Traces")
     }
+}
+
+/// [`TOLD_MAX`] of them, the newest first: of each tenant as many as of the others, as far as it has them.
+fn newest(mut found: Vec<Arc<Record>>) -> Vec<Arc<Record>> {
+    found.sort_by_key(|record| Reverse(record.at_us));
+    let mut ranks: HashMap<Box<str>, usize> = HashMap::new();
+    let mut ranked: Vec<(usize, Arc<Record>)> = Vec::with_capacity(found.len());
+    for record in found {
+        let rank = ranks.entry(record.tenant.clone()).or_default();
+        ranked.push((*rank, record));
+        *rank += 1;
+    }
+    // Within a rank as before: the newest first.
+    ranked.sort_by_key(|(rank, _)| *rank);
+    ranked.truncate(TOLD_MAX);
+    ranked.sort_by_key(|(_, record)| Reverse(record.at_us));
+    ranked.into_iter().map(|(_, record)| record).collect()
 }
 
 /// A segment of a path without its percent-encoding (RFC 3986 section 2.1).
@@ -239,6 +291,32 @@ mod tests {
         let told = asked(&traces, "/traces");
         assert_eq!((told["requests"].as_array().unwrap().len(), &told["more"]), (TOLD_MAX, &true.into()));
         assert_eq!(told["requests"][0]["at_us"], 3 * KEPT_MAX as u64 - 1, "the newest first");
+    }
+
+    #[test]
+    fn a_tenant_that_fails_much_pushes_out_nothing_of_the_others() {
+        let traces = Traces::default();
+        let fail = |tenant: &str, at| {
+            traces.keep(Kind::Notable, Record { tenant: tenant.into(), ..record(7, at) });
+        };
+        (0..20).for_each(|at| fail("quiet", at));
+        (20..4 * KEPT_MAX as u64).for_each(|at| fail("noisy", at));
+        let kept = |tenant: &str| traces.0.notable.all().filter(|record| &*record.tenant == tenant).count();
+        assert_eq!((kept("quiet"), kept("noisy")), (20, KEPT_MAX - 20));
+        let told = asked(&traces, "/traces");
+        let told = told["requests"].as_array().unwrap();
+        let quiet = told.iter().filter(|request| request["tenant"] == "quiet").count();
+        assert_eq!((quiet, told.len()), (20, TOLD_MAX), "and all of them are told");
+        // Each that fails as much has as much, and no more is kept in all.
+        let from = 5 * KEPT_MAX as u64;
+        let all = ["noisy", "second", "third", "fourth", "fifth"];
+        for at in 0..4 * KEPT_MAX as u64 {
+            all.into_iter().for_each(|tenant| fail(tenant, from + at));
+        }
+        assert_eq!((kept("quiet"), traces.0.notable.all().count()), (20, KEPT_MAX));
+        for tenant in all {
+            assert!(kept(tenant) > KEPT_MAX / 6, "{tenant}: {}", kept(tenant));
+        }
     }
 
     #[test]

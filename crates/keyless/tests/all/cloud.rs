@@ -1,7 +1,7 @@
 //! Keys in the key services of clouds, as the fleet simulates them.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use azure_core::credentials::{AccessToken, TokenCredential, TokenRequestOptions};
@@ -31,7 +31,19 @@ const SERVICES: [&str; 3] = ["aws", "azure", "gcp"];
 /// Gives tokens that the services know.
 struct Tokens {
     services: Arc<KeyServices>,
-    given: Arc<AtomicUsize>,
+    giving: Arc<Giving>,
+}
+
+/// How tokens are given.
+#[derive(Default)]
+struct Giving {
+    given: AtomicUsize,
+    /// So many of the first have ended when they come.
+    ended: AtomicUsize,
+    /// So many of the next are none, for a moment.
+    blips: AtomicUsize,
+    /// How long each takes.
+    takes: Mutex<Duration>,
 }
 
 impl std::fmt::Debug for Tokens {
@@ -42,7 +54,7 @@ impl std::fmt::Debug for Tokens {
 
 impl Tokens {
     fn next(&self) -> String {
-        self.given.fetch_add(1, Relaxed);
+        self.giving.given.fetch_add(1, Relaxed);
         self.services.token()
     }
 }
@@ -54,7 +66,16 @@ impl TokenCredential for Tokens {
         _: &[&str],
         _: Option<TokenRequestOptions<'_>>,
     ) -> azure_core::Result<AccessToken> {
-        Ok(AccessToken::new(self.next(), OffsetDateTime::now_utc() + AzureDuration::hours(1)))
+        let less = |count: usize| count.checked_sub(1);
+        let token = self.next();
+        let takes = *self.giving.takes.lock().unwrap();
+        tokio::time::sleep(takes).await;
+        if self.giving.blips.fetch_update(Relaxed, Relaxed, less).is_ok() {
+            return Err(azure_core::Error::with_message(azure_core::error::ErrorKind::Io, "for a moment"));
+        }
+        let has_ended = self.giving.ended.fetch_update(Relaxed, Relaxed, less).is_ok();
+        let life = AzureDuration::hours(if has_ended { 0 } else { 1 });
+        Ok(AccessToken::new(token, OffsetDateTime::now_utc() + life))
     }
 }
 
@@ -76,7 +97,7 @@ struct World {
     services: Arc<KeyServices>,
     http: HttpClient,
     calls: Calls,
-    given: Arc<AtomicUsize>,
+    giving: Arc<Giving>,
 }
 
 impl World {
@@ -87,11 +108,11 @@ impl World {
     fn with(manners: &Manners) -> Self {
         let services = Arc::new(KeyServices::start(manners).unwrap());
         let http = HttpClient::new(&[]).unwrap();
-        Self { services, http, calls: Calls::default(), given: Arc::default() }
+        Self { services, http, calls: Calls::default(), giving: Arc::default() }
     }
 
     fn tokens(&self) -> Tokens {
-        Tokens { services: Arc::clone(&self.services), given: Arc::clone(&self.given) }
+        Tokens { services: Arc::clone(&self.services), giving: Arc::clone(&self.giving) }
     }
 
     async fn open(&self, service: &str, name: &str) -> Result<CloudKey, CloudKeyError> {
@@ -121,6 +142,10 @@ impl World {
                 open_gcp(GcpKey { version: self.services.gcp(name, version) }, &options, http, calls).await
             }
         }
+    }
+
+    fn given(&self) -> usize {
+        self.giving.given.load(Relaxed)
     }
 
     /// Calls so far that were to sign, of all services.
@@ -244,19 +269,44 @@ async fn an_expired_token_is_renewed_and_the_call_made_again() {
     let world = World::new();
     for service in SERVICES {
         let key = world.open(service, "p-256").await.unwrap();
-        let given = world.given.load(Relaxed);
+        let given = world.given();
         for _ in 0..3 {
             key.sign_digest(Scheme::Ecdsa(Hash::Sha256), &[7; 32], soon()).await.unwrap();
         }
         if service == "azure" {
-            assert_eq!(world.given.load(Relaxed), given, "one token for all");
+            assert_eq!(world.given(), given, "one token for all");
         }
         world.services.set_fault(Fault::ExpiredTokens(1));
         key.sign_digest(Scheme::Ecdsa(Hash::Sha256), &[7; 32], soon()).await.unwrap();
         if service == "azure" {
-            assert_eq!(world.given.load(Relaxed), given + 1, "and then the next");
+            assert_eq!(world.given(), given + 1, "and then the next");
         }
     }
+}
+
+/// Credentials that take longer than a call may, and are not there for a moment, cost a request its time and nothing else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn credentials_that_take_long_or_fail_for_a_moment_are_waited_for() {
+    let world = World::new();
+    // The question for the public half, and whether there are any for it.
+    world.giving.ended.store(2, Relaxed);
+    let key = world.open("azure", "p-256").await.unwrap();
+    assert_eq!(world.given(), 2);
+    // More than a call has.
+    *world.giving.takes.lock().unwrap() = Duration::from_millis(2_500);
+    let soon = Instant::now() + Duration::from_millis(100);
+    let signed = key.sign_digest(Scheme::Ecdsa(Hash::Sha256), &[7; 32], soon).await;
+    assert_eq!(signed, Err(SignError::Late));
+    assert_eq!(world.calls.counted("Azure Key Vault", "late"), 1);
+    key.sign_digest(Scheme::Ecdsa(Hash::Sha256), &[7; 32], self::soon()).await.unwrap();
+    assert_eq!(world.given(), 3, "what the first began was for the second");
+
+    let world = World::new();
+    world.giving.ended.store(2, Relaxed);
+    let key = world.open("azure", "p-256").await.unwrap();
+    world.giving.blips.store(2, Relaxed);
+    key.sign_digest(Scheme::Ecdsa(Hash::Sha256), &[7; 32], self::soon()).await.unwrap();
+    assert_eq!((world.given(), world.signed()), (5, 1));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -303,6 +353,17 @@ async fn a_silent_service_is_waited_for_until_the_deadline() {
         let signed = key.sign_digest(Scheme::Ecdsa(Hash::Sha256), &[7; 32], deadline).await;
         assert_eq!(signed, Err(SignError::Late), "{service}");
         assert!(began.elapsed() >= Duration::from_millis(300));
+        // More than may be under way: those that never had their turn are counted as well.
+        let deadline = Instant::now() + Duration::from_millis(300);
+        let sign = || key.sign_digest(Scheme::Ecdsa(Hash::Sha256), &[7; 32], deadline);
+        let all = futures_util::future::join_all((0..40).map(|_| sign())).await;
+        assert!(all.iter().all(|signed| *signed == Err(SignError::Late)));
+        let name = match service {
+            "aws" => "AWS KMS",
+            "azure" => "Azure Key Vault",
+            _ => "Google Cloud KMS",
+        };
+        assert_eq!(world.calls.counted(name, "late"), 41);
         world.services.set_fault(Fault::None);
         assert!(key.sign_digest(Scheme::Ecdsa(Hash::Sha256), &[7; 32], soon()).await.is_ok());
     }

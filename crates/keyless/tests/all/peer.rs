@@ -108,7 +108,7 @@ impl World {
     }
 
     pub(crate) async fn connect_socket(&self) -> Peer {
-        Peer::new(Box::new(UnixStream::connect(self.socket()).await.unwrap()))
+        Peer::over(&self.socket()).await
     }
 
     /// Over TLS; a client is let in or not once it has heard from the server: see [`Peer::is_let_in`].
@@ -212,6 +212,11 @@ impl Peer {
     }
 
     /// Sends octets as they are.
+    /// Over a Unix socket.
+    pub(crate) async fn over(socket: &Path) -> Self {
+        Self::new(Box::new(UnixStream::connect(socket).await.unwrap()))
+    }
+
     pub(crate) async fn send(&mut self, octets: &[u8]) -> std::io::Result<()> {
         tokio::time::timeout(PATIENCE, self.stream.write_all(octets)).await.expect("it is read")?;
         tokio::time::timeout(PATIENCE, self.stream.flush()).await.expect("it is read")

@@ -25,7 +25,7 @@ use x509::GeneralName;
 
 use crate::certificates::{Authority, CLIENT_AUTH, SERVER_AUTH};
 use crate::native::{EC, Log, patient, request};
-use crate::peer::{Gated, PATIENCE, openssl_verifies, until};
+use crate::peer::{Gated, PATIENCE, Peer, openssl_verifies, ski, until};
 use crate::relay::{Relay, Way};
 
 /// A node that does not answer for so long is gone.
@@ -419,6 +419,36 @@ async fn the_hop_that_gave_up_is_named_and_nothing_is_done_after_it() {
     assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
     assert!(status.message().contains("ms away and"), "{status}");
     assert_eq!(world.held[0].signed.load(Relaxed), 1);
+    world.stop().await;
+}
+
+/// A request that says nothing of its deadline waits ten times as long as its node usually takes, not as long as may be.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_names_no_deadline_waits_by_what_the_node_usually_takes() {
+    let options = || Options { deadline: PATIENCE, ..Options::default() };
+    let world = World::with(&[250], options).await;
+    assert_eq!(world.sign_many(40).await.0, 40);
+    world.gates.set(0, false);
+    let mut peer = Peer::over(&world.front.folder.path().join("keys.sock")).await;
+    let began = Instant::now();
+    let reply = peer.sign(0x15, ski(&world.key), &[1; 32]).await;
+    assert_eq!(reply.error(), Some(8));
+    // Ten times a quarter of a second, of which a second is kept for the way back here.
+    assert!((Duration::from_secs(1)..PATIENCE / 2).contains(&began.elapsed()), "{:?}", began.elapsed());
+    world.gates.set(0, true);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_says_nothing_is_named_by_who_waited_for_it() {
+    let world = World::new(&[0]).await;
+    world.sign().await.unwrap();
+    world.others[0].relay.set(Way::Hole);
+    // Shorter than the silence after which its connection is given up.
+    let late = SignRequest { timeout_ms: 2_500, ..request(0, &world.key, EC, &[1; 32]) };
+    let status = world.front.client().sign(late, patient()).await.unwrap_err();
+    assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+    assert!(status.message().contains("node-2: it did not answer in time"), "{status}");
     world.stop().await;
 }
 

@@ -4,13 +4,14 @@
 //! either, until it is let in again.
 
 use std::collections::BTreeMap;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
+use tokio::task::JoinError;
 use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
 use uuid::Uuid;
 
 use super::{KeyNode, NodeError};
@@ -20,7 +21,7 @@ use crate::places::work::{Beat, BeatAnswer, MEASURED_MAX, Membership};
 
 /// For the answer to a beat: the next one is due long before.
 const BEAT_WITHIN: Duration = Duration::from_secs(5);
-/// A beat without an answer is sent once more after this, over another connection: there is time for it in the lease.
+/// A beat without an answer is sent once more after this, over another connection: there is time for it in the lease. Both are kept.
 const AGAIN_AFTER: Duration = Duration::from_millis(400);
 /// Beats that are sent once, after one that was sent twice: a control plane that is slow gets an eighth more to do at most.
 const SENT_ONCE: u32 = 8;
@@ -39,8 +40,7 @@ const NOTED_AT_ONCE: usize = 100;
 #[derive(Default)]
 struct Standing {
     failures: u32,
-    /// Beats left that are not sent twice.
-    sent_once: u32,
+    twice: Twice<BeatAnswer>,
     /// Since when the control plane refuses this node.
     refused_since: Option<Instant>,
     /// The number of what is new, as it was told last.
@@ -79,10 +79,16 @@ impl KeyNode {
     /// One beat, and what follows from its answer; when the next one is due.
     async fn one_beat(&self, standing: &mut Standing) -> Result<Duration, ApiError> {
         let since = self.known.lock().members.since();
-        let beat = Beat { address: Some(self.address.clone()), since, measured: self.measured() };
+        let beat = Arc::new(Beat { address: Some(self.address.clone()), since, measured: self.measured() });
         let api = self.api();
-        let ask = || api.post::<BeatAnswer>("/api/v1/key-nodes/self/beat", &beat, BEAT_WITHIN);
-        let answer = once_more(&mut standing.sent_once, ask).await?;
+        let ask = || {
+            let (api, beat) = (Arc::clone(&api), Arc::clone(&beat));
+            AbortOnDropHandle::new(tokio::spawn(async move {
+                let _live = telemetry::tasks::guard("key-node-beat");
+                api.post::<BeatAnswer>("/api/v1/key-nodes/self/beat", &*beat, BEAT_WITHIN).await
+            }))
+        };
+        let answer = once_more(&mut standing.twice, ask).await?;
         self.let_in(standing);
         let (more, anew) = (answer.membership.more, answer.membership.anew);
         self.take_members(answer.membership);
@@ -128,9 +134,8 @@ impl KeyNode {
         let mut to_note = self.to_note.subscribe();
         while to_note.changed().await.is_ok() {
             let Some(members) = to_note.borrow_and_update().clone() else { continue };
-            let folder = self.folder.clone();
-            let noted = tokio::task::spawn_blocking(move || folder.write_members(&members)).await;
-            if let Ok(Err(error)) = noted {
+            let noted = self.aside(move |folder| Ok(folder.write_members(&members)?)).await;
+            if let Err(error) = noted {
                 tracing::warn!(%error, "who is there is not noted for the next start");
             }
         }
@@ -148,7 +153,7 @@ impl KeyNode {
         }
         tracing::error!(%error, "the control plane knows this node no more: what was sealed for it signs no more");
         self.put_keys();
-        self.note_suspended(true);
+        self.to_suspend.send_replace(true);
     }
 
     /// The control plane knows this node.
@@ -157,13 +162,19 @@ impl KeyNode {
         if self.is_suspended.swap(false, Ordering::AcqRel) {
             tracing::info!("the control plane knows this node again");
             self.put_keys();
-            self.note_suspended(false);
+            self.to_suspend.send_replace(false);
         }
     }
 
-    fn note_suspended(&self, suspended: bool) {
-        if let Err(error) = self.folder.suspend(suspended).map_err(NodeError::from) {
-            tracing::warn!(%error, "that is not noted for the next start");
+    /// Notes whether the node is suspended, the newest alone.
+    pub(super) async fn note_suspended(&self) {
+        let mut to_suspend = self.to_suspend.subscribe();
+        while to_suspend.changed().await.is_ok() {
+            let suspended = *to_suspend.borrow_and_update();
+            let noted = self.aside(move |folder| folder.suspend(suspended).map_err(NodeError::from)).await;
+            if let Err(error) = noted {
+                tracing::warn!(%error, "that is not noted for the next start");
+            }
         }
     }
 }
@@ -176,48 +187,98 @@ fn pause_after(failures: u32, asked: Option<Duration>) -> Duration {
     backoff(failures.saturating_sub(1), asked).min(PAUSE_MAX)
 }
 
-/// Asks, and once more where there is no answer in time, unless that was done a few beats ago. The first good answer counts.
-async fn once_more<T, E, F>(sent_once: &mut u32, ask: impl Fn() -> F) -> Result<T, E>
-where
-    F: Future<Output = Result<T, E>>,
-{
-    let mut first = pin!(ask());
-    if *sent_once > 0 {
-        *sent_once -= 1;
-        return first.await;
+/// A request that goes on by itself until it ends, or this does.
+type Asked<T> = AbortOnDropHandle<Result<T, ApiError>>;
+
+/// Asks, and once more where there is no answer in time, unless that was done a few beats ago. The first good answer counts. The other
+/// request comes to its end, unless it is still under way when another two are: an HTTP/1.1 connection is closed with a request
+/// that is given up, and the next second try would begin with a handshake.
+async fn once_more<T: Send + 'static>(
+    twice: &mut Twice<T>,
+    ask: impl Fn() -> Asked<T>,
+) -> Result<T, ApiError> {
+    let mut first = ask();
+    if twice.sent_once > 0 {
+        twice.sent_once -= 1;
+        return answered(first.await);
     }
     if let Ok(answer) = tokio::time::timeout(AGAIN_AFTER, &mut first).await {
-        return answer;
+        return answered(answer);
     }
-    *sent_once = SENT_ONCE;
-    match select(first, pin!(ask())).await {
-        Either::Left((Err(_), other)) | Either::Right((Err(_), other)) => other.await,
-        Either::Left((answer, _)) | Either::Right((answer, _)) => answer,
+    twice.sent_once = SENT_ONCE;
+    let (answer, other) = match select(first, ask()).await {
+        Either::Left((answer, other)) | Either::Right((answer, other)) => (answered(answer), other),
+    };
+    if answer.is_err() {
+        return answered(other.await);
     }
+    twice.other = Some(other);
+    answer
+}
+
+/// Beats that are sent twice.
+struct Twice<T> {
+    /// Beats left that are not.
+    sent_once: u32,
+    /// The one of two whose answer did not count.
+    other: Option<Asked<T>>,
+}
+
+impl<T> Default for Twice<T> {
+    fn default() -> Self {
+        Self { sent_once: 0, other: None }
+    }
+}
+
+fn answered<T>(ended: Result<Result<T, ApiError>, JoinError>) -> Result<T, ApiError> {
+    ended.unwrap_or_else(|error| {
+        Err(ApiError::Away { server: "the control plane".to_owned(), reason: error.to_string() })
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
     use std::future::pending;
+    use std::sync::atomic::AtomicU32;
 
     use super::*;
     use crate::places::{BEAT_EVERY, LEASE};
 
-    /// The first is lost, and whatever is asked after it is answered.
-    async fn lossy(asked: &Cell<u32>) -> Result<u32, ()> {
-        asked.set(asked.get() + 1);
-        if asked.get() == 1 {
-            pending::<()>().await;
+    /// Requests asked, and those that came to their end.
+    #[derive(Clone, Default)]
+    struct Counted(Arc<(AtomicU32, AtomicU32)>);
+
+    impl Counted {
+        fn asked(&self) -> u32 {
+            self.0.0.load(Ordering::Relaxed)
         }
-        Ok(asked.get())
+
+        fn ended(&self) -> u32 {
+            self.0.1.load(Ordering::Relaxed)
+        }
+
+        /// One more, which takes as long as `takes` says of its number; `None` for ever.
+        fn ask(&self, takes: impl Fn(u32) -> Option<Duration>) -> Asked<u32> {
+            let number = self.0.0.fetch_add(1, Ordering::Relaxed) + 1;
+            let (counted, takes) = (self.clone(), takes(number));
+            AbortOnDropHandle::new(tokio::spawn(async move {
+                match takes {
+                    Some(takes) => tokio::time::sleep(takes).await,
+                    None => pending().await,
+                }
+                counted.0.1.fetch_add(1, Ordering::Relaxed);
+                Ok(number)
+            }))
+        }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_beat_that_is_lost_ends_no_lease() {
-        let (asked, mut sent_once, began) = (Cell::new(0), 0, Instant::now());
-        let told = once_more(&mut sent_once, || lossy(&asked)).await;
-        assert_eq!((told, asked.get()), (Ok(2), 2));
+        let (counted, mut twice, began) = (Counted::default(), Twice::default(), Instant::now());
+        // The first is lost, and whatever is asked after it is answered.
+        let lossy = |number| (number > 1).then_some(Duration::ZERO);
+        let told = once_more(&mut twice, || counted.ask(lossy)).await.unwrap();
+        assert_eq!((told, counted.asked()), (2, 2));
         assert!(BEAT_EVERY + began.elapsed() + BEAT_EVERY < LEASE, "{:?}", began.elapsed());
         // After a failure the next is sent in time, too.
         assert!(BEAT_EVERY + pause_after(1, None) + BEAT_EVERY < LEASE);
@@ -226,15 +287,21 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_slow_control_plane_is_asked_twice_now_and_then_only() {
-        let (asked, mut sent_once) = (Cell::new(0), 0);
-        let slow = || async {
-            asked.set(asked.get() + 1);
-            tokio::time::sleep(2 * AGAIN_AFTER).await;
-            Ok::<_, ()>(())
-        };
+        let (counted, mut twice) = (Counted::default(), Twice::default());
         for _ in 0..2 * (SENT_ONCE + 1) {
-            once_more(&mut sent_once, slow).await.unwrap();
+            once_more(&mut twice, || counted.ask(|_| Some(2 * AGAIN_AFTER))).await.unwrap();
         }
-        assert_eq!(asked.get(), 2 * (SENT_ONCE + 1) + 2);
+        assert_eq!(counted.asked(), 2 * (SENT_ONCE + 1) + 2);
+    }
+
+    /// Given up, it would take its connection with it.
+    #[tokio::test(start_paused = true)]
+    async fn of_two_beats_the_one_that_does_not_count_comes_to_its_end() {
+        let (counted, mut twice) = (Counted::default(), Twice::default());
+        let slow = |number| Some(if number == 1 { 4 * AGAIN_AFTER } else { Duration::ZERO });
+        assert_eq!(once_more(&mut twice, || counted.ask(slow)).await.unwrap(), 2);
+        assert_eq!(counted.ended(), 1);
+        tokio::time::sleep(8 * AGAIN_AFTER).await;
+        assert_eq!(counted.ended(), 2);
     }
 }

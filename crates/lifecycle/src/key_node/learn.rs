@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use keys::sealed::{NodeKey, PolicyKey};
 
+use super::folder::Log;
 use super::sealed::{Opened, ToOpen, ToUnwrap};
 use super::{KeyNode, NodeError};
 use crate::joining::client::{REQUEST, backoff};
@@ -22,7 +23,8 @@ const PAGES_MIN: u64 = 1 << 20;
 impl KeyNode {
     /// Learns for ever.
     pub(super) async fn learn(&self) {
-        let (mut failures, mut written) = (0_u32, self.folder.pages().octets());
+        let written = self.aside(|folder| Ok(folder.pages().octets())).await;
+        let (mut failures, mut written) = (0_u32, written.unwrap_or_default());
         loop {
             match self.ask(&mut written).await {
                 Ok(()) => {
@@ -49,12 +51,7 @@ impl KeyNode {
             let page: News = self.api().get("/api/v1/key-nodes/self/state", &query, REQUEST).await?;
             let (more, is_news) = (page.more, is_news(&page));
             // Kept first: what signs is known after a crash.
-            let log = self.folder.pages();
-            if page.anew {
-                log.replace(&page)?;
-            } else if is_news {
-                log.append(&page)?;
-            }
+            let page = self.aside(move |folder| keep(&folder.pages(), page)).await?;
             {
                 let known = &mut *self.known.lock();
                 known.sealed.take(page, &known.members);
@@ -63,18 +60,22 @@ impl KeyNode {
                 self.open_all().await;
             }
             if !more {
-                return self.compact(written);
+                return self.compact(written).await;
             }
         }
     }
 
     /// Writes what is known as one page, once changes have made it twice as long.
-    fn compact(&self, written: &mut u64) -> Result<(), NodeError> {
-        let log = self.folder.pages();
-        if log.octets() > PAGES_MIN.max(2 * *written) {
+    async fn compact(&self, written: &mut u64) -> Result<(), NodeError> {
+        let octets = self.aside(|folder| Ok(folder.pages().octets())).await?;
+        if octets > PAGES_MIN.max(2 * *written) {
             let whole = self.known.lock().sealed.whole();
-            log.replace(&whole)?;
-            *written = log.octets();
+            *written = self
+                .aside(move |folder| {
+                    folder.pages().replace(&whole)?;
+                    Ok(folder.pages().octets())
+                })
+                .await?;
         }
         Ok(())
     }
@@ -102,6 +103,16 @@ impl KeyNode {
         self.known.lock().sealed.route_the_rest();
         self.put_keys();
     }
+}
+
+/// Writes a page down, where there is anything in it.
+fn keep(log: &Log, page: News) -> Result<News, NodeError> {
+    if page.anew {
+        log.replace(&page)?;
+    } else if is_news(&page) {
+        log.append(&page)?;
+    }
+    Ok(page)
 }
 
 /// Whether there is anything in it.

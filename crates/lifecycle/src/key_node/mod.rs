@@ -127,6 +127,8 @@ pub struct KeyNode {
     known: Mutex<Known>,
     /// Who is there, to be written down for the next start.
     to_note: watch::Sender<Option<Arc<KnownMembers>>>,
+    /// Whether it is suspended, to be written down.
+    to_suspend: watch::Sender<bool>,
     router: Router,
     keys: KeySet,
     metrics: NodeMetrics,
@@ -249,6 +251,7 @@ impl KeyNode {
             shown: Mutex::new((settings, identity)),
             known: Mutex::new(Known { members, sealed, noted: Instant::now() }),
             to_note: watch::Sender::new(None),
+            to_suspend: watch::Sender::new(is_suspended.load(Ordering::Relaxed)),
             router,
             keys,
             metrics,
@@ -292,12 +295,31 @@ impl KeyNode {
     /// fails; what is known stays.
     pub async fn run(&self, on_tls: impl Fn(&NodeTls), stop: &CancellationToken) {
         let _live = telemetry::tasks::guard("key-node");
-        let all = async { tokio::join!(self.beat(), self.learn(), self.renew(on_tls), self.note_members()) };
+        let all = async {
+            tokio::join!(
+                self.beat(),
+                self.learn(),
+                self.renew(on_tls),
+                self.note_members(),
+                self.note_suspended()
+            )
+        };
         stop.run_until_cancelled(all).await;
     }
 
     fn api(&self) -> Arc<Api> {
         Arc::clone(&self.api.read())
+    }
+
+    /// Does something with the folder on a thread of its own: a disk that is slow costs no beat, for all that a node does for itself
+    /// is one task.
+    async fn aside<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Folder) -> Result<T, NodeError> + Send + 'static,
+    ) -> Result<T, NodeError> {
+        let folder = self.folder.clone();
+        let done = tokio::task::spawn_blocking(move || work(&folder)).await;
+        done.unwrap_or_else(|error| Err(JoinError::Identity(format!("the folder: {error}")).into()))
     }
 
     /// Has the keys that may sign now be those of the service.

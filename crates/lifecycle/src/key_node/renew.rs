@@ -33,18 +33,24 @@ impl KeyNode {
         let request = NodeRenewal { csr_pem: bare_csr(&key)? };
         let renewed: EnrolledNode =
             self.api().post("/api/v1/key-nodes/self/renew", &request, REQUEST).await?;
-        let joined = self.folder.joined();
-        joined.write_certificate(&key, &renewed.certificate_pem)?;
-        if !renewed.ca_pem.is_empty() {
-            joined.add_ca(&renewed.ca_pem)?;
-        }
-        let identity = joined.identity()?.ok_or_else(|| NodeError::NotJoined(joined.path("")))?;
         let mut settings = self.shown.lock().0.clone();
-        settings.nodes_ca_pem = renewed.ca_pem;
-        self.folder.write_settings(&settings)?;
+        let (settings, identity, api) = self
+            .aside(move |folder| {
+                let joined = folder.joined();
+                joined.write_certificate(&key, &renewed.certificate_pem)?;
+                if !renewed.ca_pem.is_empty() {
+                    joined.add_ca(&renewed.ca_pem)?;
+                }
+                let identity = joined.identity()?.ok_or_else(|| NodeError::NotJoined(joined.path("")))?;
+                settings.nodes_ca_pem = renewed.ca_pem;
+                folder.write_settings(&settings)?;
+                let api = api_of(folder, &settings, &identity)?;
+                Ok((settings, identity, api))
+            })
+            .await?;
         let tls = tls_of(&settings, &identity)?;
         self.router.change_tls(&tls.client()).map_err(tls_failed)?;
-        *self.api.write() = Arc::new(api_of(&self.folder, &settings, &identity)?);
+        *self.api.write() = Arc::new(api);
         tracing::info!(until = identity.leaf.not_after.0, "the node's certificate is renewed");
         *self.shown.lock() = (settings, identity);
         Ok(tls)

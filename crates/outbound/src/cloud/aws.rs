@@ -24,10 +24,9 @@ use serde_json::Value;
 
 use super::ApiError;
 use super::http::{HttpClient, HttpError};
+use super::lasting::{Fetching, Lasting};
 use crate::pool::Verdict;
 
-/// Credentials with less left than this are not begun with.
-const CREDENTIALS_SPARE: Duration = Duration::from_secs(60);
 /// How long credentials without an end are kept.
 const CREDENTIALS_KEPT: Duration = Duration::from_secs(15 * 60);
 /// The media type of services that speak JSON.
@@ -109,7 +108,8 @@ impl JsonService {
     /// # Cancellation
     /// Dropping the future drops the call.
     pub async fn call(&self, operation: &'static str, body: &Value) -> Result<Value, ApiError> {
-        let request = self.signed(operation, body.to_string().into()).await?;
+        let credentials = self.current().await?;
+        let request = self.signed(operation, body.to_string().into(), &credentials)?;
         let answer = self.http.send(request).await.map_err(|error| ApiError::unreachable(&error))?;
         let said: Value = serde_json::from_slice(answer.body()).unwrap_or_default();
         if answer.status().is_success() && said.is_object() {
@@ -121,18 +121,37 @@ impl JsonService {
         let retry_after = answer.headers().get("retry-after").and_then(|value| value.to_str().ok());
         let mut error = ApiError::of_status(answer.status().as_u16(), code, message, retry_after);
         if matches!(code, "ExpiredTokenException" | "ExpiredToken") {
-            if let Some(credentials) = &self.credentials {
-                credentials.forget().await;
+            if let Some(kept) = &self.credentials {
+                kept.forget_these(&credentials);
             }
             error.verdict = Verdict::MayHeal;
         }
         Err(error)
     }
 
-    async fn signed(&self, operation: &str, body: Bytes) -> Result<http::Request<Bytes>, ApiError> {
+    /// There are credentials for the next call; waits until there are.
+    ///
+    /// # Errors
+    /// [`ApiError`]: denied, unless it passes.
+    ///
+    /// # Cancellation
+    /// Fetching them goes on, for the next call.
+    pub async fn ready(&self) -> Result<(), ApiError> {
+        self.current().await.map(drop)
+    }
+
+    async fn current(&self) -> Result<Credentials, ApiError> {
         let none = || ApiError::credentials(&CredentialsError::not_loaded("there is no chain"));
-        let credentials = self.credentials.as_ref().ok_or_else(none)?.current().await;
-        let identity = credentials.map_err(|error| ApiError::credentials(&error))?.into();
+        self.credentials.as_ref().ok_or_else(none)?.current().await
+    }
+
+    fn signed(
+        &self,
+        operation: &str,
+        body: Bytes,
+        credentials: &Credentials,
+    ) -> Result<http::Request<Bytes>, ApiError> {
+        let identity = credentials.clone().into();
         let parameters = v4::SigningParams::builder()
             .identity(&identity)
             .region(&self.region)
@@ -170,15 +189,10 @@ impl fmt::Debug for JsonService {
     }
 }
 
-/// Credentials kept until shortly before their end, or until AWS calls them expired, whichever comes first.
+/// Credentials kept until their end, or until AWS calls them expired, whichever comes first, and renewed before that. Cheap to
+/// clone; the clones share them.
 #[derive(Clone)]
-pub struct Renewable(Arc<Kept>);
-
-struct Kept {
-    provider: SharedCredentialsProvider,
-    /// Held while new ones are fetched: they are fetched once for all who wait.
-    kept: tokio::sync::Mutex<Option<(Credentials, SystemTime)>>,
-}
+pub struct Renewable(Arc<Lasting<Credentials>>);
 
 impl fmt::Debug for Renewable {
     /// Says nothing of the credentials: they are secrets.
@@ -191,26 +205,40 @@ impl Renewable {
     /// Those that `provider` gives.
     #[must_use]
     pub fn new(provider: SharedCredentialsProvider) -> Self {
-        Self(Arc::new(Kept { provider, kept: tokio::sync::Mutex::default() }))
+        let source = move |_| -> Fetching<Credentials> {
+            let provider = provider.clone();
+            Box::pin(async move {
+                let credentials = provider.provide_credentials().await.map_err(|error| none_given(&error))?;
+                let end = credentials.expiry().unwrap_or_else(|| SystemTime::now() + CREDENTIALS_KEPT);
+                Ok((credentials, end))
+            })
+        };
+        Self(Arc::new(Lasting::new(Box::new(source))))
     }
 
     /// New ones with the next call.
-    pub async fn forget(&self) {
-        *self.0.kept.lock().await = None;
+    pub fn forget(&self) {
+        self.0.forget(|_| true);
     }
 
-    async fn current(&self) -> Result<Credentials, CredentialsError> {
-        let mut kept = self.0.kept.lock().await;
-        let now = SystemTime::now();
-        if let Some((credentials, until)) = &*kept
-            && now + CREDENTIALS_SPARE < *until
-        {
-            return Ok(credentials.clone());
+    /// New ones with the next call, where these are kept: of many whose calls were refused with them, the first fetches the next.
+    fn forget_these(&self, refused: &Credentials) {
+        let id = |of: &Credentials| (of.access_key_id().to_owned(), of.session_token().map(str::to_owned));
+        self.0.forget(|kept| id(kept) == id(refused));
+    }
+
+    async fn current(&self) -> Result<Credentials, ApiError> {
+        self.0.current().await
+    }
+}
+
+/// Whether a failure passes, as far as the SDK says: one of a service that gives credentials may, one of the configuration does not.
+fn none_given(error: &CredentialsError) -> ApiError {
+    match error {
+        CredentialsError::ProviderTimedOut(_) | CredentialsError::ProviderError(_) => {
+            ApiError::credentials_away(error)
         }
-        let credentials = self.0.provider.provide_credentials().await?;
-        let until = credentials.expiry().unwrap_or(now + CREDENTIALS_KEPT);
-        *kept = Some((credentials.clone(), until));
-        Ok(credentials)
+        _ => ApiError::credentials(error),
     }
 }
 
@@ -219,7 +247,9 @@ impl ProvideCredentials for Renewable {
     where
         Self: 'a,
     {
-        future::ProvideCredentials::new(self.current())
+        future::ProvideCredentials::new(async {
+            self.current().await.map_err(CredentialsError::provider_error)
+        })
     }
 }
 

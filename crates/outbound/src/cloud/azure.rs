@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use async_trait::async_trait;
 use azure_core::credentials::{AccessToken, Secret, TokenCredential, TokenRequestOptions};
@@ -10,7 +11,6 @@ use azure_core::http::headers::Headers;
 use azure_core::http::{
     AsyncRawResponse, Body, ClientOptions, HttpClient as AzureHttpClient, Request, RetryOptions, Transport,
 };
-use azure_core::time::{Duration as AzureDuration, OffsetDateTime};
 use azure_identity::{
     ClientAssertionCredentialOptions, ClientSecretCredential, ClientSecretCredentialOptions,
     DeveloperToolsCredential, ManagedIdentityCredential, ManagedIdentityCredentialOptions,
@@ -18,49 +18,48 @@ use azure_identity::{
 };
 
 use super::http::{HttpClient, HttpError};
+use super::lasting::{Fetching, Lasting};
 use super::{ApiError, chain};
 
-/// A token with less left than this is not begun with.
-const TOKEN_SPARE: AzureDuration = AzureDuration::seconds(60);
-
-/// Tokens of one credential for one scope, fetched once for all who ask and kept until shortly before their end.
+/// Tokens of one credential for one scope, fetched once for all who ask, kept until their end and renewed before it.
 pub struct Tokens {
-    credential: Arc<dyn TokenCredential>,
+    lasting: Lasting<AccessToken>,
     scope: String,
-    kept: tokio::sync::Mutex<Option<AccessToken>>,
 }
 
 impl Tokens {
     /// Tokens for `scope`: `https://vault.azure.net/.default`.
     #[must_use]
     pub fn new(credential: Arc<dyn TokenCredential>, scope: String) -> Self {
-        Self { credential, scope, kept: tokio::sync::Mutex::default() }
+        let of = scope.clone();
+        let source = move |refused: Option<AccessToken>| -> Fetching<AccessToken> {
+            let (credential, scope) = (Arc::clone(&credential), of.clone());
+            Box::pin(async move {
+                let mut options = TokenRequestOptions::default();
+                if let Some(refused) = refused {
+                    options.method_options.context.insert(Refused(refused.token));
+                }
+                let token = credential.get_token(&[&scope], Some(options)).await;
+                let token = token.map_err(|error| no_token(&error))?;
+                let end = SystemTime::from(token.expires_on);
+                Ok((token, end))
+            })
+        };
+        Self { lasting: Lasting::new(Box::new(source)), scope }
     }
 
-    /// One that is good.
+    /// One that is good. Waits only where none is; what is fetched is there for the next although nobody waits for it any more.
     ///
     /// # Errors
-    /// [`ApiError`], denied.
+    /// [`ApiError`]: denied, unless it passes.
     pub async fn current(&self) -> Result<AccessToken, ApiError> {
-        let mut kept = self.kept.lock().await;
-        if let Some(token) = &*kept
-            && OffsetDateTime::now_utc() + TOKEN_SPARE < token.expires_on
-        {
-            return Ok(token.clone());
-        }
-        let token = self.credential.get_token(&[&self.scope], None).await;
-        let token = token.map_err(|error| ApiError::credentials(&error))?;
-        *kept = Some(token.clone());
-        Ok(token)
+        self.lasting.current().await
     }
 
     /// Another one with the next call, where `refused` is the one that is kept: of many whose calls were refused with one token,
     /// the first fetches the next.
-    pub async fn forget(&self, refused: &AccessToken) {
-        let mut kept = self.kept.lock().await;
-        if kept.as_ref().is_some_and(|token| token.token.secret() == refused.token.secret()) {
-            *kept = None;
-        }
+    pub fn forget(&self, refused: &AccessToken) {
+        self.lasting.forget(|kept| kept.token.secret() == refused.token.secret());
     }
 }
 
@@ -69,6 +68,26 @@ impl fmt::Debug for Tokens {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tokens").field("scope", &self.scope).finish_non_exhaustive()
     }
+}
+
+/// In the context of a request for a token: the one that the service refused before its end.
+struct Refused(Secret);
+
+/// Whether a failure passes, by what is below it: who gives tokens cannot be reached, or fails itself.
+fn no_token(error: &Error) -> ApiError {
+    let passes = |error: &Error| match error.kind() {
+        ErrorKind::Connection | ErrorKind::Io | ErrorKind::DataConversion => true,
+        ErrorKind::HttpResponse { status, .. } => matches!(u16::from(*status), 408 | 429 | 500..),
+        _ => false,
+    };
+    let mut below: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(one) = below {
+        if one.downcast_ref().is_some_and(passes) {
+            return ApiError::credentials_away(error);
+        }
+        below = one.source();
+    }
+    ApiError::credentials(error)
 }
 
 /// Our client, and no tries of the SDK's own: whoever asks must see every throttling answer.
@@ -87,9 +106,14 @@ pub fn client_options(http: &HttpClient) -> ClientOptions {
 /// # Errors
 /// When credentials are configured and wrong.
 pub fn standard(http: &HttpClient) -> Result<Arc<dyn TokenCredential>, Error> {
+    let http = http.clone();
+    Ok(Arc::new(Standard::new(Box::new(move || standard_chain(&http)))?))
+}
+
+fn standard_chain(http: &HttpClient) -> Result<Chain, Error> {
     let client_options = || client_options(http);
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let mut credentials: Vec<Arc<dyn TokenCredential>> = Vec::new();
+    let mut credentials: Chain = Vec::new();
     if let (Some(tenant), Some(client), Some(secret)) =
         (variable("AZURE_TENANT_ID"), variable("AZURE_CLIENT_ID"), variable("AZURE_CLIENT_SECRET"))
     {
@@ -104,13 +128,48 @@ pub fn standard(http: &HttpClient) -> Result<Arc<dyn TokenCredential>, Error> {
     let options = ManagedIdentityCredentialOptions { client_options: client_options(), ..Default::default() };
     credentials.push(ManagedIdentityCredential::new(Some(options))?);
     credentials.push(DeveloperToolsCredential::new(None)?);
-    Ok(Arc::new(Standard { credentials, works: parking_lot::Mutex::new(None) }))
+    Ok(credentials)
 }
 
-/// The first of several credentials that gives a token; from then on only that one.
+type Chain = Vec<Arc<dyn TokenCredential>>;
+type MakeChain = Box<dyn Fn() -> Result<Chain, Error> + Send + Sync>;
+
+/// The first of several credentials that gives a token; from then on only that one. The SDK's keep their tokens until five minutes
+/// before the end, refused or not: one that gives a token which was refused is made anew.
 struct Standard {
-    credentials: Vec<Arc<dyn TokenCredential>>,
+    make: MakeChain,
+    credentials: parking_lot::Mutex<Arc<Chain>>,
     works: parking_lot::Mutex<Option<usize>>,
+}
+
+impl Standard {
+    fn new(make: MakeChain) -> Result<Self, Error> {
+        let credentials = parking_lot::Mutex::new(Arc::new(make()?));
+        Ok(Self { make, credentials, works: parking_lot::Mutex::new(None) })
+    }
+
+    async fn ask(
+        &self,
+        scopes: &[&str],
+        options: Option<TokenRequestOptions<'_>>,
+    ) -> azure_core::Result<AccessToken> {
+        let credentials = Arc::clone(&self.credentials.lock());
+        let works = *self.works.lock();
+        if let Some(credential) = works.and_then(|index| credentials.get(index)) {
+            return credential.get_token(scopes, options).await;
+        }
+        let mut why = Vec::new();
+        for (index, credential) in credentials.iter().enumerate() {
+            match credential.get_token(scopes, options.clone()).await {
+                Ok(token) => {
+                    *self.works.lock() = Some(index);
+                    return Ok(token);
+                }
+                Err(error) => why.push(chain(&error)),
+            }
+        }
+        Err(Error::with_message(ErrorKind::Credential, why.join("; ")))
+    }
 }
 
 impl fmt::Debug for Standard {
@@ -127,21 +186,15 @@ impl TokenCredential for Standard {
         scopes: &[&str],
         options: Option<TokenRequestOptions<'_>>,
     ) -> azure_core::Result<AccessToken> {
-        let works = *self.works.lock();
-        if let Some(index) = works {
-            return self.credentials[index].get_token(scopes, options).await;
+        let refused = options.as_ref().and_then(|options| options.method_options.context.value::<Refused>());
+        let refused = refused.map(|refused| refused.0.secret().to_owned());
+        let token = self.ask(scopes, options.clone()).await?;
+        if refused.is_none_or(|refused| refused != token.token.secret()) {
+            return Ok(token);
         }
-        let mut why = Vec::new();
-        for (index, credential) in self.credentials.iter().enumerate() {
-            match credential.get_token(scopes, options.clone()).await {
-                Ok(token) => {
-                    *self.works.lock() = Some(index);
-                    return Ok(token);
-                }
-                Err(error) => why.push(chain(&error)),
-            }
-        }
-        Err(Error::with_message(ErrorKind::Credential, why.join("; ")))
+        let anew = (self.make)()?;
+        *self.credentials.lock() = Arc::new(anew);
+        self.ask(scopes, options).await
     }
 }
 
@@ -169,5 +222,68 @@ impl AzureHttpClient for HttpClient {
         }
         let status = response.status().as_u16().into();
         Ok(AsyncRawResponse::from_bytes(status, headers, response.into_body()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+    use azure_core::time::{Duration, OffsetDateTime};
+
+    use super::*;
+
+    /// Gives the token that it was made with for ever, as the SDK's credentials give theirs.
+    #[derive(Debug)]
+    struct Keeps(u32);
+
+    #[async_trait]
+    impl TokenCredential for Keeps {
+        async fn get_token(
+            &self,
+            _: &[&str],
+            _: Option<TokenRequestOptions<'_>>,
+        ) -> azure_core::Result<AccessToken> {
+            let end = OffsetDateTime::now_utc() + Duration::hours(1);
+            Ok(AccessToken::new(format!("token-{}", self.0), end))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_refused_token_is_given_by_nobody_again() {
+        let made = AtomicU32::new(0);
+        let make = move || -> Result<Chain, Error> {
+            let one: Arc<dyn TokenCredential> = Arc::new(Keeps(made.fetch_add(1, Relaxed)));
+            Ok(vec![one])
+        };
+        let tokens = Tokens::new(Arc::new(Standard::new(Box::new(make)).unwrap()), "scope".to_owned());
+        let first = tokens.current().await.unwrap();
+        assert_eq!(tokens.current().await.unwrap().token.secret(), first.token.secret());
+        // Each of many calls that were refused says so.
+        (0..10).for_each(|_| tokens.forget(&first));
+        assert_eq!(tokens.current().await.unwrap().token.secret(), "token-1");
+        tokens.forget(&first);
+        assert_eq!(tokens.current().await.unwrap().token.secret(), "token-1", "and one new one only");
+    }
+
+    #[test]
+    fn what_passes_is_told_from_what_does_not() {
+        let io = || Error::with_message(ErrorKind::Io, "reset");
+        let status = |status: u16| {
+            let status = azure_core::http::StatusCode::from(status);
+            let kind = ErrorKind::HttpResponse { status, error_code: None, raw_response: None };
+            Error::with_error(ErrorKind::Credential, kind.into_error(), "no token")
+        };
+        for (error, passes) in [
+            (io(), true),
+            (Error::with_error(ErrorKind::Credential, io(), "no token"), true),
+            (status(503), true),
+            (status(429), true),
+            (status(401), false),
+            (Error::with_message(ErrorKind::Credential, "no secret"), false),
+        ] {
+            let told = no_token(&error);
+            assert_eq!((told.denied, told.code.as_str()), (!passes, "credentials"), "{error}");
+        }
     }
 }

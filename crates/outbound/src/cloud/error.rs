@@ -57,6 +57,12 @@ impl ApiError {
         Self { code: "credentials".into(), message: chain(error), verdict: Verdict::Final, denied: true }
     }
 
+    /// No credentials for now: who gives them is away or has too much to do, which passes.
+    #[must_use]
+    pub fn credentials_away(error: &(dyn std::error::Error + 'static)) -> Self {
+        Self { verdict: Verdict::MayHeal, denied: false, ..Self::credentials(error) }
+    }
+
     /// An answer that breaks the provider's own description of it, such as half a page: the next may be whole.
     #[must_use]
     pub fn malformed(what: &str) -> Self {

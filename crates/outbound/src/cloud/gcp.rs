@@ -2,6 +2,7 @@
 //! the last has ended.
 
 use google_cloud_auth::credentials::{Builder, CacheableResource, Credentials};
+use google_cloud_auth::errors::CredentialsError;
 use http::{Extensions, HeaderMap};
 
 use super::ApiError;
@@ -21,10 +22,12 @@ pub fn standard() -> Result<Credentials, ApiError> {
 /// The headers of a request with `credentials`.
 ///
 /// # Errors
-/// [`ApiError`], denied: when they give no token.
+/// [`ApiError`], when they give no token: denied, unless that passes.
 pub async fn headers(credentials: &Credentials) -> Result<HeaderMap, ApiError> {
-    let headers = credentials.headers(Extensions::new()).await;
-    match headers.map_err(|error| ApiError::credentials(&error))? {
+    let failed = |error: CredentialsError| {
+        if error.is_transient() { ApiError::credentials_away(&error) } else { ApiError::credentials(&error) }
+    };
+    match credentials.headers(Extensions::new()).await.map_err(failed)? {
         CacheableResource::New { data, .. } => Ok(data),
         // Answered to whoever says what it has, which was not done.
         CacheableResource::NotModified => Err(ApiError::malformed("the credentials gave no headers")),

@@ -3,7 +3,7 @@
 //!
 //! - [`ApiError`]: a bad answer.
 //! - `http` (with any of the features below): the client.
-//! - `aws`, `azure`, `gcp` (features): their credentials, as their own libraries find them.
+//! - `aws`, `azure`, `gcp` (features): their credentials, as their own libraries find them, kept until their end.
 
 #[cfg(feature = "aws")]
 pub mod aws;
@@ -14,5 +14,7 @@ mod error;
 pub mod gcp;
 #[cfg(feature = "cloud")]
 pub mod http;
+#[cfg(any(feature = "aws", feature = "azure"))]
+mod lasting;
 
 pub use error::{ApiError, chain};

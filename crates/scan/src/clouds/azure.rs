@@ -189,7 +189,7 @@ impl AzureSource {
         let retry_after = response.headers().get("retry-after").and_then(|value| value.to_str().ok());
         let mut error = of_answer(status, response.body(), retry_after);
         if status == 401 {
-            self.tokens.forget(&token).await;
+            self.tokens.forget(&token);
             error.verdict = Verdict::MayHeal;
         }
         Err(error)

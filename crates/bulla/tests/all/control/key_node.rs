@@ -222,6 +222,33 @@ fn a_key_signs_everywhere_and_is_opened_where_its_policy_says() {
     house.until("it signs no more", || signs(&house, &runtime, &in_frankfurt, "till").is_err());
 }
 
+/// A disk that never comes back holds what is new of keys, and no beat: the node is there for the others.
+#[test]
+fn a_disk_that_stands_still_costs_a_node_no_beat() {
+    let house = House::up_with("[keys]\nmetrics_listen = \"\"\nsocket = \"none\"\n", None);
+    let runtime = Runtime::new().unwrap();
+    house.does(&["site", "create", "frankfurt", "--attribute", "region=EU"]);
+    let (_frankfurt, _) = Node::join(&house, &runtime, "fra-1", "frankfurt");
+    let lease = || house.json(&["node", "list"])["rows"][0]["lease_until"].as_str().map(str::to_owned);
+    house.until("it is there", || lease().is_some());
+    // Who opens one of these to write waits for somebody who reads.
+    for name in ["sealed.log", "sealed.new"] {
+        let path = house.path("fra-1/key-node").join(name);
+        let _ = std::fs::remove_file(&path);
+        assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+    }
+    make_key(&house, "shop");
+    house.does(&["key-policy", "create", "europe", "region: EU", "--yes"]);
+    let key = house.path("shop.key").display().to_string();
+    house.does(&["key", "seal", "--policy", "europe", "--key", &key]);
+    // Some seconds of beats: it has heard of the key long before.
+    let mut leases = std::collections::HashSet::new();
+    house.until("it goes on to be there", || {
+        leases.extend(lease());
+        leases.len() > 30
+    });
+}
+
 /// Whether anything in the node's folder is wrapped to it.
 fn opens(house: &House, node: &str) -> bool {
     let log = std::fs::read_to_string(house.path(node).join("key-node/sealed.log")).unwrap_or_default();

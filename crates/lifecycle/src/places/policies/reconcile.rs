@@ -131,8 +131,9 @@ impl KeyPolicies {
             let page = self.store().live_wraps(after, PAGE_ROWS_MAX).await?;
             after = page.last().copied();
             for found in page {
-                while let Some((key, place)) = wanted.next_if(|(key, _)| *key < found) {
-                    missing.push((key, place));
+                while let Some(next) = wanted.next_if(|(key, _)| *key < found) {
+                    missing.push(next);
+                    whole &= self.wrap_batch(scene, &mut missing, &mut done).await?;
                 }
                 if wanted.next_if(|(key, _)| *key == found).is_none() {
                     stray.push(found);
@@ -140,11 +141,12 @@ impl KeyPolicies {
             }
             let is_last = after.is_none();
             if is_last {
-                missing.extend(wanted.by_ref());
+                for next in wanted.by_ref() {
+                    missing.push(next);
+                    whole &= self.wrap_batch(scene, &mut missing, &mut done).await?;
+                }
             }
-            for some in missing.chunks(BATCH) {
-                whole &= self.wrap(scene, some, &mut done).await?;
-            }
+            whole &= self.wrap(scene, &missing, &mut done).await?;
             for some in stray.chunks(BATCH) {
                 done.withdrawn += self.withdraw_wraps(some.to_vec(), seen).await?;
             }
@@ -156,6 +158,21 @@ impl KeyPolicies {
         }
     }
 
+    /// The same, once they are a batch: however many are missing, no more of them are held.
+    async fn wrap_batch(
+        &self,
+        scene: &Scene,
+        missing: &mut Vec<(WrapKey, usize)>,
+        done: &mut Reconciled,
+    ) -> Result<bool, PolicyError> {
+        if missing.len() < BATCH {
+            return Ok(true);
+        }
+        let is_whole = self.wrap(scene, missing, done).await?;
+        missing.clear();
+        Ok(is_whole)
+    }
+
     /// Makes wraps and stores them; false when they were made by what is no longer so.
     async fn wrap(
         &self,
@@ -163,6 +180,9 @@ impl KeyPolicies {
         missing: &[(WrapKey, usize)],
         done: &mut Reconciled,
     ) -> Result<bool, PolicyError> {
+        if missing.is_empty() {
+            return Ok(true);
+        }
         let mut nodes: Vec<Uuid> = missing.iter().map(|(key, _)| key.node).collect();
         nodes.sort_unstable();
         nodes.dedup();

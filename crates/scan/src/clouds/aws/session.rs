@@ -107,7 +107,7 @@ impl Regional {
             async {
                 match sending.await {
                     Ok(found) => Ok(found),
-                    Err(error) => Err(self.judge(&error).await),
+                    Err(error) => Err(self.judge(&error)),
                 }
             }
         };
@@ -115,7 +115,7 @@ impl Regional {
     }
 
     /// What AWS's answer means; credentials that it calls expired are not used again.
-    async fn judge<E: ProvideErrorMetadata + std::error::Error + 'static>(
+    fn judge<E: ProvideErrorMetadata + std::error::Error + 'static>(
         &self,
         error: &SdkError<E, HttpResponse>,
     ) -> ApiError {
@@ -127,7 +127,7 @@ impl Regional {
                 let message = meta.message().unwrap_or_default();
                 let mut found = ApiError::of_status(raw.status().as_u16(), code, message, retry_after);
                 if matches!(code, "ExpiredTokenException" | "ExpiredToken") {
-                    self.credentials.forget().await;
+                    self.credentials.forget();
                     found.verdict = Verdict::MayHeal;
                 }
                 found
