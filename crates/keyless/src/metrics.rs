@@ -475,6 +475,15 @@ impl<A: Asker> Collector for Lanes<A> {
                 ConstCounter::new(count).encode(metric.encode_family(&labels)?)?;
             }
         }
+        let mut metric = encoder.encode_descriptor(
+            "bulla_keyless_stage_batched",
+            "Signatures made in batches, by class of cost",
+            None,
+            MetricType::Counter,
+        )?;
+        for (cost, figures) in &all {
+            ConstCounter::new(figures.batched).encode(metric.encode_family(&label(*cost))?)?;
+        }
         let seconds: [(&str, &str, fn(&LaneFigures) -> Duration); 2] = [
             ("bulla_keyless_stage_busy_seconds", "Time spent signing, by class of cost", |figures| {
                 figures.busy

@@ -3,8 +3,9 @@
 //! served by its share ([`crate::fair`]), so that nobody's crowd delays the others.
 //!
 //! Light work (15 µs) runs on the runtime's own threads, for handing it over costs as much; dearer work has threads of its
-//! own, among which and the runtime's the system shares the processors fairly. Work is taken in slices, so that a kernel
-//! that makes several signatures at once gets several (see [`keys::sign_slice`]).
+//! own, among which and the runtime's the system shares the processors fairly. Work is taken in slices. Where the processor
+//! makes several signatures at once ([`keys::is_batched`]) and so many wait that it is worth it, whoever comes free takes a
+//! batch of them; nobody waits for a batch to fill.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -12,7 +13,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use keys::{KeyType, PrivateKey, Scheme, SignError, SignJob, Signer, sign_slice};
+use keys::{
+    BATCH, BATCH_MIN, KeyType, PrivateKey, Scheme, SignError, SignJob, Signer, is_batched, sign_slice,
+};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -75,10 +78,12 @@ impl Cost {
         }
     }
 
-    /// Jobs taken at once: 100 µs of light work, after which others have their turn.
-    const fn slice(self) -> usize {
+    /// Jobs taken at once where so many wait that are made in batches: 100 µs of light work, after which others have their
+    /// turn, and a batch with what stands between its jobs.
+    const fn slice(self, batched: usize) -> usize {
         match self {
             Self::Light => 8,
+            Self::Medium if batched >= BATCH_MIN => BATCH,
             Self::Medium | Self::Heavy => 1,
         }
     }
@@ -151,6 +156,12 @@ pub struct Job<A> {
     pub asker: A,
 }
 
+impl<A> Job<A> {
+    fn is_batched(&self) -> bool {
+        is_batched(self.key.key_type(), self.scheme)
+    }
+}
+
 /// What a class has done and has to do.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct LaneFigures {
@@ -160,6 +171,8 @@ pub struct LaneFigures {
     pub running: usize,
     /// Jobs done.
     pub done: u64,
+    /// Of them those done in batches.
+    pub batched: u64,
     /// Jobs refused because the queue was full.
     pub refused: u64,
     /// Jobs whose deadline passed while they waited.
@@ -183,6 +196,7 @@ struct Lane<A> {
     waiting: AtomicUsize,
     running: AtomicUsize,
     done: AtomicU64,
+    batched: AtomicU64,
     refused: AtomicU64,
     late: AtomicU64,
     unwanted: AtomicU64,
@@ -192,6 +206,8 @@ struct Lane<A> {
 
 struct Queue<A> {
     jobs: Fair<Job<A>>,
+    /// Of the jobs those that are made in batches.
+    batched: usize,
     closed: bool,
 }
 
@@ -268,6 +284,7 @@ impl<A: Asker> Stage<A> {
             waiting: lane.waiting.load(Relaxed),
             running: lane.running.load(Relaxed),
             done: lane.done.load(Relaxed),
+            batched: lane.batched.load(Relaxed),
             refused: lane.refused.load(Relaxed),
             late: lane.late.load(Relaxed),
             unwanted: lane.unwanted.load(Relaxed),
@@ -317,12 +334,17 @@ impl<A> Lane<A> {
     fn new(cost: Cost) -> Self {
         Self {
             cost,
-            queue: Mutex::new(Queue { jobs: Fair::new(cost.waiting_max(), cost.dearest()), closed: false }),
+            queue: Mutex::new(Queue {
+                jobs: Fair::new(cost.waiting_max(), cost.dearest()),
+                batched: 0,
+                closed: false,
+            }),
             filled: Condvar::new(),
             filled_task: Notify::new(),
             waiting: AtomicUsize::new(0),
             running: AtomicUsize::new(0),
             done: AtomicU64::new(0),
+            batched: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             late: AtomicU64::new(0),
             unwanted: AtomicU64::new(0),
@@ -335,6 +357,7 @@ impl<A> Lane<A> {
         let dropped = {
             let mut queue = self.queue.lock();
             queue.closed = true;
+            queue.batched = 0;
             queue.jobs.take_all()
         };
         self.waiting.store(0, Relaxed);
@@ -348,7 +371,9 @@ impl<A> Lane<A> {
         {
             let mut queue = self.queue.lock();
             let (line, work) = (job.line, work(job.key.key_type(), job.input.len()));
+            let batched = usize::from(job.is_batched());
             let put = if queue.closed { Err(job) } else { queue.jobs.put(line, work, job) };
+            queue.batched += if put.is_ok() { batched } else { 0 };
             self.waiting.store(queue.jobs.waiting(), Relaxed);
             if let Err(job) = put {
                 drop(queue);
@@ -365,9 +390,11 @@ impl<A> Lane<A> {
 
     /// A slice of what waits, into `slice`. False when there is nothing, or no more ever.
     fn take(&self, queue: &mut Queue<A>, slice: &mut Vec<Job<A>>) -> bool {
-        while slice.len() < self.cost.slice()
+        let most = self.cost.slice(queue.batched);
+        while slice.len() < most
             && let Some(job) = queue.jobs.take()
         {
+            queue.batched -= usize::from(job.is_batched());
             slice.push(job);
         }
         self.waiting.store(queue.jobs.waiting(), Relaxed);
@@ -378,7 +405,7 @@ impl<A> Lane<A> {
 impl<A: Asker> Lane<A> {
     async fn work_as_task(self: Arc<Self>, stopping: CancellationToken) {
         let _live = telemetry::tasks::guard("keyless-signing");
-        let mut slice = Vec::with_capacity(self.cost.slice());
+        let mut slice = Vec::with_capacity(self.cost.slice(0));
         loop {
             let found = self.take(&mut self.queue.lock(), &mut slice);
             if !found {
@@ -394,7 +421,7 @@ impl<A: Asker> Lane<A> {
     }
 
     fn work_on_thread(self: Arc<Self>) {
-        let mut slice = Vec::with_capacity(self.cost.slice());
+        let mut slice = Vec::with_capacity(BATCH);
         loop {
             {
                 let mut queue = self.queue.lock();
@@ -405,7 +432,23 @@ impl<A: Asker> Lane<A> {
                     self.filled.wait(&mut queue);
                 }
             }
-            self.sign(&mut slice);
+            self.sign_batch(&mut slice);
+        }
+    }
+
+    /// A batch as one, and before it the jobs between, each by itself: a slice's answers come when all of it is made.
+    fn sign_batch(&self, slice: &mut Vec<Job<A>>) {
+        let (mut batch, mut alone): (Vec<_>, Vec<_>) = slice.drain(..).partition(Job::is_batched);
+        if batch.len() < BATCH_MIN {
+            alone.append(&mut batch);
+        }
+        for job in alone {
+            slice.push(job);
+            self.sign(slice);
+        }
+        if !batch.is_empty() {
+            self.batched.fetch_add(batch.len() as u64, Relaxed);
+            self.sign(&mut batch);
         }
     }
 

@@ -3,7 +3,7 @@
 //! - [`Signer`]: the one way to use a private key, wherever it lives.
 //! - [`PrivateKey`]: a key in this process; PKCS#8 in and out, PKCS#1 and SEC 1 in.
 //! - [`Keyring`]: secrets sealed at rest under master keys that can be changed while all runs.
-//! - [`Scheme`] and [`sign_slice`]: signatures over what was hashed elsewhere.
+//! - [`Scheme`] and [`sign_slice`]: signatures over what was hashed elsewhere, several at once where that is cheaper.
 //! - [`verify`]: whether a key elsewhere really signed.
 //! - [`sealed`]: keys that only certain nodes can open, wherever they lie.
 //! - [`TicketKeys`]: what is sealed for hours only.
@@ -16,7 +16,9 @@ pub(crate) mod encoding;
 pub(crate) mod encrypted;
 pub mod key_type;
 pub mod keyring;
+mod lanes;
 mod master;
+mod padding;
 #[cfg(feature = "pkcs11")]
 pub mod pkcs11;
 pub mod provider;
@@ -34,6 +36,7 @@ pub use keyring::{
     Argon2Cost, Context, Keyring, KeyringConfig, KeyringError, MasterKey, MasterKeyId, OpenError,
     PassphraseSource, UnwrappedKey, Wrapper,
 };
+pub use lanes::{BATCH, BATCH_MIN, is_batched};
 pub use provider::{Held, KeyProvider};
 pub use scheme::{Hash, Misfit, Scheme, SignJob, sign_slice};
 pub use secret::Secret;

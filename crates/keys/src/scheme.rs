@@ -2,7 +2,7 @@
 
 use aws_lc_rs::digest;
 
-use crate::{KeyType, PrivateKey, SignError};
+use crate::{BATCH_MIN, KeyType, PrivateKey, SignError, lanes};
 
 /// A hash whose value is signed.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -156,11 +156,16 @@ pub struct SignJob<'a> {
     pub input: &'a [u8],
 }
 
-/// Makes several signatures, on this thread; one result a job, in their order. Today one after the other: a kernel that
-/// makes several at once takes its place here, beside the keys it needs.
+/// Makes several signatures, on this thread; one result a job, in their order. Those that are made in batches
+/// ([`crate::is_batched`]) are, [`crate::BATCH`] at a time while there are [`crate::BATCH_MIN`]; the others one after the other.
 #[must_use]
 pub fn sign_slice(jobs: &[SignJob<'_>]) -> Vec<Result<Vec<u8>, SignError>> {
-    jobs.iter().map(|job| job.key.sign_digest_now(job.scheme, job.input)).collect()
+    let alone = |job: &SignJob<'_>| job.key.sign_digest_now(job.scheme, job.input);
+    if jobs.len() < BATCH_MIN {
+        return jobs.iter().map(alone).collect();
+    }
+    let batched = lanes::sign(jobs);
+    jobs.iter().zip(batched).map(|(job, signed)| signed.map_or_else(|| alone(job), Ok)).collect()
 }
 
 #[cfg(test)]

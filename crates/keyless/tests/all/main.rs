@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod batches;
 mod certificates;
 mod client;
 #[cfg(all(feature = "aws", feature = "azure", feature = "gcp"))]

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod age;
+mod batches;
 mod masters;
 mod openssl;
 #[cfg(feature = "pkcs11")]

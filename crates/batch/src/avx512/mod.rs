@@ -1,0 +1,194 @@
+//! The operations on a processor with AVX-512 IFMA.
+
+mod montgomery;
+mod power;
+mod wide;
+
+use std::arch::x86_64::{
+    __m512i, _mm256_extract_epi64, _mm512_add_epi64, _mm512_extracti64x4_epi64, _mm512_set_epi64,
+    _mm512_set1_epi64, _mm512_setzero_si512, _mm512_sub_epi64,
+};
+
+use zeroize::{Zeroize, ZeroizeOnDrop};
+
+use crate::{Job, Kernel, LANES, OCTETS, number};
+use montgomery::{Eight, LIMBS, Moduli, multiply};
+use power::{ENTRIES, Exponents, Table, power};
+use wide::{EightWide, WIDE, WideModuli, carry, multiply_add, multiply_wide, reduce, same};
+
+/// Whether the processor has the instructions, and the system keeps their registers.
+pub(crate) fn is_there() -> bool {
+    is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512ifma")
+}
+
+/// As [`Kernel::private_operations`]; each lane a job.
+#[allow(unsafe_code)]
+pub(crate) fn private_operations(_there: Kernel, jobs: &[Job<'_>; LANES]) -> [Option<[u8; OCTETS]>; LANES] {
+    // SAFETY: there is a `Kernel` only where `is_there` has found the features that the function is compiled for.
+    unsafe { operate(jobs) }
+}
+
+/// Everything secret that is computed on the way. The registers, and what the compiler puts aside of them, are not in it.
+#[derive(Zeroize, ZeroizeOnDrop)]
+struct Scratch {
+    moduli: [Moduli; 2],
+    /// R² and R³ modulo each prime.
+    powers_of_r: [[Eight; 2]; 2],
+    exponents: [Exponents; 2],
+    coefficient: Eight,
+    /// 1, times R.
+    ones: [Eight; 2],
+    tables: [Table; 2],
+    numbers: [Eight; 2],
+    high: Eight,
+    result: EightWide,
+    raised: EightWide,
+}
+
+impl Scratch {
+    #[target_feature(enable = "avx512f")]
+    fn of(jobs: &[Job<'_>; LANES]) -> Box<Self> {
+        let zero = _mm512_setzero_si512();
+        let moduli = |side: usize| Moduli {
+            limbs: gather(&jobs.map(|job| &job.key.sides[side].prime)),
+            inverse: across(jobs.map(|job| job.key.sides[side].inverse)),
+        };
+        let powers_of_r = |side: usize| {
+            let r2 = gather(&jobs.map(|job| &job.key.sides[side].r2));
+            [r2, gather(&jobs.map(|job| &job.key.sides[side].r3))]
+        };
+        let exponents = |side: usize| gather(&jobs.map(|job| &job.key.sides[side].exponent));
+        Box::new(Self {
+            moduli: [moduli(0), moduli(1)],
+            powers_of_r: [powers_of_r(0), powers_of_r(1)],
+            exponents: [exponents(0), exponents(1)],
+            coefficient: gather(&jobs.map(|job| &job.key.coefficient)),
+            ones: [[zero; LIMBS]; 2],
+            tables: [[[zero; LIMBS]; ENTRIES]; 2],
+            numbers: [[zero; LIMBS]; 2],
+            high: [zero; LIMBS],
+            result: [zero; WIDE],
+            raised: [zero; WIDE],
+        })
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512ifma")]
+fn operate(jobs: &[Job<'_>; LANES]) -> [Option<[u8; OCTETS]>; LANES] {
+    let words = jobs.map(|job| number::words::<{ OCTETS / 8 }>(job.input).unwrap_or_default());
+    let inputs = words.map(|words| number::limbs(&words));
+    let input: EightWide = gather(&inputs.each_ref());
+    let mut scratch = Scratch::of(jobs);
+    raise(&input, &mut scratch);
+    recombine(&mut scratch);
+    let sound = leads_back(&input, jobs, &mut scratch);
+    let limbs = scratch.result.map(|limb| lanes(limb));
+    std::array::from_fn(|lane| {
+        // That a result is faulty is no secret, once it does not leave.
+        let result = || number::octets::<WIDE, OCTETS>(&limbs.map(|limb| limb[lane]));
+        (sound >> lane & 1 == 1).then(result)
+    })
+}
+
+/// The input to the exponent of each prime.
+#[target_feature(enable = "avx512f,avx512ifma")]
+fn raise(input: &EightWide, scratch: &mut Scratch) {
+    let Scratch { moduli, powers_of_r, exponents, ones, tables, numbers, high, .. } = scratch;
+    let one = one();
+    for side in 0..2 {
+        let (number, modulus, [r2, r3]) = (&mut numbers[side], &moduli[side], &powers_of_r[side]);
+        // The lower half and the upper one, which stands R higher; both times R.
+        number.copy_from_slice(&input[..LIMBS]);
+        high.copy_from_slice(&input[LIMBS..]);
+        multiply(number, r2, modulus);
+        multiply(high, r3, modulus);
+        for limb in 0..LIMBS {
+            number[limb] = _mm512_add_epi64(number[limb], high[limb]);
+        }
+        carry(number);
+        ones[side] = *r2;
+        multiply(&mut ones[side], &one, modulus);
+    }
+    power(numbers, ones, exponents, moduli, tables);
+    for side in 0..2 {
+        multiply(&mut numbers[side], &one, &moduli[side]);
+        reduce(&mut numbers[side], &moduli[side].limbs);
+    }
+}
+
+/// One number modulo n of the two modulo p and q (Garner): with `h` = (m1 - m2)/q modulo p it is m2 + h·q.
+#[target_feature(enable = "avx512f,avx512ifma")]
+fn recombine(scratch: &mut Scratch) {
+    let Scratch { moduli: [p, q], coefficient, numbers: [h, m2], result, .. } = scratch;
+    for limb in 0..LIMBS {
+        // Twice p is more than q, as the primes have the same number of bits.
+        let more = _mm512_add_epi64(h[limb], _mm512_add_epi64(p.limbs[limb], p.limbs[limb]));
+        h[limb] = _mm512_sub_epi64(more, m2[limb]);
+    }
+    carry(h);
+    multiply(h, coefficient, p);
+    reduce(h, &p.limbs);
+    *result = multiply_add(h, &q.limbs, m2);
+}
+
+/// The lanes whose result, to the public exponent 65,537 modulo n, is the input.
+#[target_feature(enable = "avx512f,avx512ifma")]
+fn leads_back(input: &EightWide, jobs: &[Job<'_>; LANES], scratch: &mut Scratch) -> u8 {
+    let modulus = WideModuli {
+        limbs: gather(&jobs.map(|job| &job.key.modulus)),
+        inverse: across(jobs.map(|job| job.key.inverse)),
+    };
+    let r4 = gather(&jobs.map(|job| &job.key.r4));
+    let Scratch { result, raised, .. } = scratch;
+    *raised = multiply_wide(result, &r4, &modulus);
+    for _ in 0..16 {
+        *raised = multiply_wide(raised, raised, &modulus);
+    }
+    // By the result as it is, which takes the last R out again.
+    *raised = multiply_wide(raised, result, &modulus);
+    reduce(raised, &modulus.limbs);
+    same(raised, input)
+}
+
+/// 1 in each lane.
+#[target_feature(enable = "avx512f")]
+fn one() -> Eight {
+    let mut one = [_mm512_setzero_si512(); LIMBS];
+    one[0] = _mm512_set1_epi64(1);
+    one
+}
+
+/// The numbers of eight lanes, limb by limb.
+#[target_feature(enable = "avx512f")]
+fn gather<const LENGTH: usize>(lanes: &[&[u64; LENGTH]; LANES]) -> [__m512i; LENGTH] {
+    let mut gathered = [_mm512_setzero_si512(); LENGTH];
+    for (at, limb) in gathered.iter_mut().enumerate() {
+        *limb = across(lanes.map(|lane| lane[at]));
+    }
+    gathered
+}
+
+/// A value for each lane.
+#[target_feature(enable = "avx512f")]
+fn across(of: [u64; LANES]) -> __m512i {
+    let [a, b, c, d, e, f, g, h] = of.map(u64::cast_signed);
+    _mm512_set_epi64(h, g, f, e, d, c, b, a)
+}
+
+/// The value of each lane.
+#[target_feature(enable = "avx512f")]
+fn lanes(of: __m512i) -> [u64; LANES] {
+    let low = _mm512_extracti64x4_epi64::<0>(of);
+    let high = _mm512_extracti64x4_epi64::<1>(of);
+    [
+        _mm256_extract_epi64::<0>(low),
+        _mm256_extract_epi64::<1>(low),
+        _mm256_extract_epi64::<2>(low),
+        _mm256_extract_epi64::<3>(low),
+        _mm256_extract_epi64::<0>(high),
+        _mm256_extract_epi64::<1>(high),
+        _mm256_extract_epi64::<2>(high),
+        _mm256_extract_epi64::<3>(high),
+    ]
+    .map(i64::cast_unsigned)
+}

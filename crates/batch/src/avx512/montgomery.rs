@@ -1,0 +1,153 @@
+//! Montgomery multiplication of eight pairs of 1,024-bit numbers at once: "almost", in that what comes out is below twice the
+//! modulus when what goes in is (R is 2^1040, sixteen bits above the modulus), so that nothing is ever subtracted.
+//!
+//! A number stands as twenty limbs of 52 bits; a vector is one limb of eight numbers. The 64-bit sums leave twelve bits for up
+//! to eighty products before anything is carried.
+
+use std::arch::x86_64::{
+    __m512i, _mm512_add_epi64, _mm512_and_si512, _mm512_madd52hi_epu64, _mm512_madd52lo_epu64,
+    _mm512_or_si512, _mm512_set1_epi64, _mm512_setzero_si512, _mm512_srli_epi64,
+};
+
+use zeroize::{Zeroize, ZeroizeOnDrop};
+
+/// Limbs of a number as long as a prime.
+pub(super) const LIMBS: usize = 20;
+/// Positions that one row of products touches: the window of sums that are kept in registers.
+const WINDOW: usize = LIMBS + 1;
+/// Bits of a limb.
+pub(super) const BITS: u32 = 52;
+/// A limb of ones.
+pub(super) const LIMB_MAX: i64 = (1 << BITS) - 1;
+
+/// Eight numbers.
+pub(super) type Eight = [__m512i; LIMBS];
+
+/// Eight moduli: secrets, as primes are.
+#[derive(Zeroize, ZeroizeOnDrop)]
+pub(super) struct Moduli {
+    /// Their limbs.
+    pub(super) limbs: Eight,
+    /// -1/modulus modulo 2^52.
+    pub(super) inverse: __m512i,
+}
+
+/// Does each row of a product in turn, and tells it the limbs after its own. All in one piece of code, so that every sum has a
+/// register of its own: the window moves by names, not by moves.
+macro_rules! rows {
+    ($row:ident) => {
+        $row!(0; 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19);
+        $row!(1; 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19);
+        $row!(2; 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19);
+        $row!(3; 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19);
+        $row!(4; 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19);
+        $row!(5; 6 7 8 9 10 11 12 13 14 15 16 17 18 19);
+        $row!(6; 7 8 9 10 11 12 13 14 15 16 17 18 19);
+        $row!(7; 8 9 10 11 12 13 14 15 16 17 18 19);
+        $row!(8; 9 10 11 12 13 14 15 16 17 18 19);
+        $row!(9; 10 11 12 13 14 15 16 17 18 19);
+        $row!(10; 11 12 13 14 15 16 17 18 19);
+        $row!(11; 12 13 14 15 16 17 18 19);
+        $row!(12; 13 14 15 16 17 18 19);
+        $row!(13; 14 15 16 17 18 19);
+        $row!(14; 15 16 17 18 19);
+        $row!(15; 16 17 18 19);
+        $row!(16; 17 18 19);
+        $row!(17; 18 19);
+        $row!(18; 19);
+        $row!(19;);
+    };
+}
+
+/// Adds $by times $of to the window of row $at, at limb $limb.
+macro_rules! add_product {
+    ($window:ident, $at:literal, $limb:expr, $by:expr, $of:expr) => {{
+        let (low, high) = (($at + $limb) % WINDOW, ($at + $limb + 1) % WINDOW);
+        $window[low] = _mm512_madd52lo_epu64($window[low], $by, $of);
+        $window[high] = _mm512_madd52hi_epu64($window[high], $by, $of);
+    }};
+}
+
+/// Adds $by times each limb of $of.
+macro_rules! add_row {
+    ($window:ident, $at:literal, $by:expr, $of:expr) => {
+        add_row!($window, $at, $by, $of, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19)
+    };
+    ($window:ident, $at:literal, $by:expr, $of:expr, $($limb:literal)*) => {
+        $(add_product!($window, $at, $limb, $by, $of[$limb]);)*
+    };
+}
+
+/// How often the modulus must be added for the lowest limb of the window to become zero.
+macro_rules! quotient {
+    ($window:ident, $at:literal, $modulus:ident) => {
+        _mm512_madd52lo_epu64(_mm512_setzero_si512(), $window[$at % WINDOW], $modulus.inverse)
+    };
+}
+
+/// Adds the modulus so often, and carries what is above the lowest limb.
+macro_rules! reduce {
+    ($window:ident, $at:literal, $quotient:ident, $modulus:ident) => {{
+        add_row!($window, $at, $quotient, $modulus.limbs);
+        let carry = _mm512_srli_epi64::<BITS>($window[$at % WINDOW]);
+        $window[($at + 1) % WINDOW] = _mm512_add_epi64($window[($at + 1) % WINDOW], carry);
+        $window[$at % WINDOW] = _mm512_setzero_si512();
+    }};
+}
+
+/// a·b/R modulo the modulus instead of a: below twice the modulus where a·b is below R times it.
+#[target_feature(enable = "avx512f,avx512ifma")]
+pub(super) fn multiply(a: &mut Eight, b: &Eight, modulus: &Moduli) {
+    let mut window = [_mm512_setzero_si512(); WINDOW];
+    macro_rules! row {
+        ($at:literal; $($after:literal)*) => {{
+            let by = b[$at];
+            add_product!(window, $at, 0, by, a[0]);
+            let quotient = quotient!(window, $at, modulus);
+            add_row!(window, $at, by, a, 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19);
+            reduce!(window, $at, quotient, modulus);
+        }};
+    }
+    rows!(row);
+    carried(a, &window);
+}
+
+/// a·a/R modulo the modulus instead of a, as [`multiply`]: products of two different limbs are made once, by a limb and the
+/// doubled rest.
+#[target_feature(enable = "avx512f,avx512ifma")]
+pub(super) fn square(a: &mut Eight, modulus: &Moduli) {
+    let mut window = [_mm512_setzero_si512(); WINDOW];
+    // 2a, and each of its limbs without what the limb below carries into it; bits past the limb's are not looked at.
+    let (mut shifted, mut doubled) = (*a, *a);
+    for limb in 0..LIMBS {
+        shifted[limb] = _mm512_add_epi64(a[limb], a[limb]);
+        doubled[limb] = match limb {
+            0 => shifted[0],
+            _ => _mm512_or_si512(shifted[limb], _mm512_srli_epi64::<{ BITS - 1 }>(a[limb - 1])),
+        };
+    }
+    macro_rules! row {
+        ($at:literal; $($after:literal)*) => {{
+            let by = a[$at];
+            add_product!(window, $at, $at, by, by);
+            $(add_product!(window, $at, $after, by, if $after == $at + 1 { shifted[$after] } else { doubled[$after] });)*
+            let quotient = quotient!(window, $at, modulus);
+            reduce!(window, $at, quotient, modulus);
+        }};
+    }
+    rows!(row);
+    carried(a, &window);
+}
+
+/// The number that a window after its last row holds, in limbs of 52 bits.
+#[inline]
+#[target_feature(enable = "avx512f,avx512ifma")]
+fn carried(number: &mut Eight, window: &[__m512i; WINDOW]) {
+    let mask = _mm512_set1_epi64(LIMB_MAX);
+    let mut carry = _mm512_setzero_si512();
+    for limb in 0..LIMBS {
+        let sum = _mm512_add_epi64(window[(LIMBS + limb) % WINDOW], carry);
+        number[limb] = _mm512_and_si512(sum, mask);
+        carry = _mm512_srli_epi64::<BITS>(sum);
+    }
+}

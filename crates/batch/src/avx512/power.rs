@@ -1,0 +1,72 @@
+//! Powers modulo the two primes of eight keys, side by side: while one waits for its last carries the other has products to make.
+
+use std::arch::x86_64::{
+    __m512i, _mm512_and_si512, _mm512_cmpeq_epi64_mask, _mm512_mask_mov_epi64, _mm512_set1_epi64,
+    _mm512_setzero_si512, _mm512_srlv_epi64,
+};
+
+use super::montgomery::{Eight, LIMBS, Moduli, multiply, square};
+
+/// Bits of an exponent that are read at once. With five the tables outgrow the nearest cache.
+const WINDOW: usize = 4;
+/// Powers in a table.
+pub(super) const ENTRIES: usize = 1 << WINDOW;
+/// Words of an exponent.
+pub(super) const WORDS: usize = 16;
+/// Windows of a word.
+const WINDOWS: usize = 64 / WINDOW;
+
+/// Eight exponents, in words.
+pub(super) type Exponents = [__m512i; WORDS];
+/// The first powers of eight bases.
+pub(super) type Table = [Eight; ENTRIES];
+
+/// Each of `numbers` to its exponent, modulo its modulus; all times R. `ones` are R.
+#[target_feature(enable = "avx512f,avx512ifma")]
+pub(super) fn power(
+    numbers: &mut [Eight; 2],
+    ones: &[Eight; 2],
+    exponents: &[Exponents; 2],
+    moduli: &[Moduli; 2],
+    tables: &mut [Table; 2],
+) {
+    for side in 0..2 {
+        let table = &mut tables[side];
+        table[0] = ones[side];
+        for entry in 1..ENTRIES {
+            table[entry] = table[entry - 1];
+            multiply(&mut table[entry], &numbers[side], &moduli[side]);
+        }
+    }
+    let mut chosen = *ones;
+    *numbers = *ones;
+    for word in (0..WORDS).rev() {
+        for window in (0..WINDOWS).rev() {
+            for _ in 0..WINDOW {
+                for side in 0..2 {
+                    square(&mut numbers[side], &moduli[side]);
+                }
+            }
+            for side in 0..2 {
+                let shift = _mm512_set1_epi64((WINDOW * window) as i64);
+                let bits = _mm512_srlv_epi64(exponents[side][word], shift);
+                let index = _mm512_and_si512(bits, _mm512_set1_epi64(ENTRIES as i64 - 1));
+                choose(&mut chosen[side], &tables[side], index);
+                multiply(&mut numbers[side], &chosen[side], &moduli[side]);
+            }
+        }
+    }
+}
+
+/// Of each lane's table the power that its index says. All are read, whatever it says.
+#[target_feature(enable = "avx512f")]
+fn choose(chosen: &mut Eight, table: &Table, index: __m512i) {
+    let mut found = [_mm512_setzero_si512(); LIMBS];
+    for (entry, candidate) in table.iter().enumerate() {
+        let here = _mm512_cmpeq_epi64_mask(index, _mm512_set1_epi64(entry as i64));
+        for limb in 0..LIMBS {
+            found[limb] = _mm512_mask_mov_epi64(found[limb], here, candidate[limb]);
+        }
+    }
+    *chosen = found;
+}

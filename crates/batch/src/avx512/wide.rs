@@ -1,0 +1,104 @@
+//! Numbers as long as the whole modulus: too many limbs for the registers, and seldom multiplied.
+
+use std::arch::x86_64::{
+    __m512i, __mmask8, _mm512_add_epi64, _mm512_and_si512, _mm512_cmpeq_epi64_mask, _mm512_cmplt_epi64_mask,
+    _mm512_madd52hi_epu64, _mm512_madd52lo_epu64, _mm512_mask_mov_epi64, _mm512_set1_epi64,
+    _mm512_setzero_si512, _mm512_srai_epi64, _mm512_srli_epi64, _mm512_sub_epi64,
+};
+
+use super::montgomery::{BITS, Eight, LIMB_MAX, LIMBS};
+
+/// Limbs of a modulus.
+pub(super) const WIDE: usize = 2 * LIMBS;
+
+/// Eight numbers as long as a modulus.
+pub(super) type EightWide = [__m512i; WIDE];
+
+/// Eight moduli of keys.
+pub(super) struct WideModuli {
+    /// Their limbs.
+    pub(super) limbs: EightWide,
+    /// -1/modulus modulo 2^52.
+    pub(super) inverse: __m512i,
+}
+
+/// a·b/R² modulo the modulus, below twice the modulus where both factors are.
+#[target_feature(enable = "avx512f,avx512ifma")]
+pub(super) fn multiply_wide(a: &EightWide, b: &EightWide, modulus: &WideModuli) -> EightWide {
+    let zero = _mm512_setzero_si512();
+    let mut sums = [zero; WIDE];
+    for by in b {
+        let lowest = _mm512_madd52lo_epu64(sums[0], *by, a[0]);
+        let quotient = _mm512_madd52lo_epu64(zero, lowest, modulus.inverse);
+        let lowest = _mm512_madd52lo_epu64(lowest, quotient, modulus.limbs[0]);
+        let mut carry = _mm512_srli_epi64::<BITS>(lowest);
+        for limb in 1..WIDE {
+            let sum = _mm512_add_epi64(sums[limb], carry);
+            let sum = _mm512_madd52hi_epu64(sum, *by, a[limb - 1]);
+            let sum = _mm512_madd52hi_epu64(sum, quotient, modulus.limbs[limb - 1]);
+            let sum = _mm512_madd52lo_epu64(sum, *by, a[limb]);
+            sums[limb - 1] = _mm512_madd52lo_epu64(sum, quotient, modulus.limbs[limb]);
+            carry = zero;
+        }
+        let highest = _mm512_madd52hi_epu64(zero, *by, a[WIDE - 1]);
+        sums[WIDE - 1] = _mm512_madd52hi_epu64(highest, quotient, modulus.limbs[WIDE - 1]);
+    }
+    carry(&mut sums);
+    sums
+}
+
+/// a·b + c.
+#[target_feature(enable = "avx512f,avx512ifma")]
+pub(super) fn multiply_add(a: &Eight, b: &Eight, c: &Eight) -> EightWide {
+    let mut sums = [_mm512_setzero_si512(); WIDE];
+    sums[..LIMBS].copy_from_slice(c);
+    for (at, by) in b.iter().enumerate() {
+        for (limb, of) in a.iter().enumerate() {
+            sums[at + limb] = _mm512_madd52lo_epu64(sums[at + limb], *by, *of);
+            sums[at + limb + 1] = _mm512_madd52hi_epu64(sums[at + limb + 1], *by, *of);
+        }
+    }
+    carry(&mut sums);
+    sums
+}
+
+/// Gives each limb its 52 bits and the next what is above them, which may be less than nothing.
+#[target_feature(enable = "avx512f")]
+pub(super) fn carry(limbs: &mut [__m512i]) {
+    let mask = _mm512_set1_epi64(LIMB_MAX);
+    let mut carry = _mm512_setzero_si512();
+    for limb in limbs {
+        let sum = _mm512_add_epi64(*limb, carry);
+        *limb = _mm512_and_si512(sum, mask);
+        carry = _mm512_srai_epi64::<BITS>(sum);
+    }
+}
+
+/// Takes the modulus off once where the number is not below it.
+#[target_feature(enable = "avx512f")]
+pub(super) fn reduce<const LENGTH: usize>(number: &mut [__m512i; LENGTH], modulus: &[__m512i; LENGTH]) {
+    let zero = _mm512_setzero_si512();
+    let mask = _mm512_set1_epi64(LIMB_MAX);
+    let mut less = [zero; LENGTH];
+    let mut borrow = zero;
+    for limb in 0..LENGTH {
+        let difference = _mm512_sub_epi64(number[limb], modulus[limb]);
+        let difference = _mm512_add_epi64(difference, borrow);
+        less[limb] = _mm512_and_si512(difference, mask);
+        borrow = _mm512_srai_epi64::<BITS>(difference);
+    }
+    let below = _mm512_cmplt_epi64_mask(borrow, zero);
+    for limb in 0..LENGTH {
+        number[limb] = _mm512_mask_mov_epi64(less[limb], below, number[limb]);
+    }
+}
+
+/// The lanes in which two numbers are the same.
+#[target_feature(enable = "avx512f")]
+pub(super) fn same(a: &EightWide, b: &EightWide) -> __mmask8 {
+    let mut same = __mmask8::MAX;
+    for limb in 0..WIDE {
+        same &= _mm512_cmpeq_epi64_mask(a[limb], b[limb]);
+    }
+    same
+}

@@ -1,0 +1,134 @@
+//! Numbers of one lane: words of 64 bits, the lowest first, and limbs of 52. Nothing here branches on their values.
+
+/// Bits of a limb.
+pub(crate) const BITS: usize = 52;
+/// A limb of ones.
+pub(crate) const LIMB_MAX: u64 = (1 << BITS) - 1;
+
+/// A big-endian number. `None` when it needs more words; zeros before it are passed over.
+pub(crate) fn words<const WORDS: usize>(octets: &[u8]) -> Option<[u64; WORDS]> {
+    let mut words = [0; WORDS];
+    for (at, octet) in octets.iter().rev().enumerate() {
+        match words.get_mut(at / 8) {
+            Some(word) => *word |= u64::from(*octet) << (8 * (at % 8)),
+            None if *octet == 0 => {}
+            None => return None,
+        }
+    }
+    Some(words)
+}
+
+/// The same number in limbs; bits past them are left out.
+pub(crate) fn limbs<const WORDS: usize, const LIMBS: usize>(words: &[u64; WORDS]) -> [u64; LIMBS] {
+    std::array::from_fn(|limb| {
+        let (word, bit) = (limb * BITS / 64, limb * BITS % 64);
+        let low = words.get(word).map_or(0, |low| low >> bit);
+        let high = match bit {
+            0 => 0,
+            _ => words.get(word + 1).map_or(0, |high| high << (64 - bit)),
+        };
+        (low | high) & LIMB_MAX
+    })
+}
+
+/// A number in limbs, each below 2^52, as big-endian octets; bits past them are left out.
+pub(crate) fn octets<const LIMBS: usize, const OCTETS: usize>(limbs: &[u64; LIMBS]) -> [u8; OCTETS] {
+    let mut octets = [0; OCTETS];
+    for (at, octet) in octets.iter_mut().rev().enumerate() {
+        let (limb, bit) = (8 * at / BITS, 8 * at % BITS);
+        let low = limbs.get(limb).map_or(0, |low| low >> bit);
+        // At most four of the octet's bits are the next limb's.
+        let high = match bit {
+            45.. => limbs.get(limb + 1).map_or(0, |high| high << (BITS - bit)),
+            _ => 0,
+        };
+        *octet = (low | high) as u8;
+    }
+    octets
+}
+
+/// `number`·2^`times` modulo `modulus`, for a number below it.
+pub(crate) fn doubled<const WORDS: usize>(
+    number: &[u64; WORDS],
+    modulus: &[u64; WORDS],
+    times: usize,
+) -> [u64; WORDS] {
+    let mut number = *number;
+    for _ in 0..times {
+        let (mut carry, mut borrow) = (0, false);
+        let mut less = [0; WORDS];
+        for word in 0..WORDS {
+            let twice = number[word] << 1 | carry;
+            carry = number[word] >> 63;
+            number[word] = twice;
+            let (difference, first) = twice.overflowing_sub(modulus[word]);
+            let (difference, second) = difference.overflowing_sub(u64::from(borrow));
+            less[word] = difference;
+            borrow = first | second;
+        }
+        // Twice the number is not below the modulus: it has a bit more, or nothing was borrowed.
+        let keep = u64::from(borrow) & (carry ^ 1);
+        let mask = std::hint::black_box(keep.wrapping_neg());
+        for word in 0..WORDS {
+            number[word] = number[word] & mask | less[word] & !mask;
+        }
+    }
+    number
+}
+
+/// -1/`odd` modulo 2^52.
+pub(crate) fn negative_inverse(odd: u64) -> u64 {
+    // Right in three bits; each step doubles them (Newton).
+    let mut inverse = odd;
+    for _ in 0..5 {
+        inverse = inverse.wrapping_mul(2_u64.wrapping_sub(odd.wrapping_mul(inverse)));
+    }
+    inverse.wrapping_neg() & LIMB_MAX
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use num_bigint::BigUint;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn octets_come_back(given in prop::collection::vec(any::<u8>(), 256)) {
+            let words: [u64; 32] = words(&given).unwrap();
+            let limbs: [u64; 40] = limbs(&words);
+            prop_assert!(limbs.iter().all(|limb| *limb <= LIMB_MAX));
+            prop_assert_eq!(octets::<40, 256>(&limbs).to_vec(), given);
+        }
+
+        #[test]
+        fn doubling_is_that_of_numbers(
+            number in prop::array::uniform4(any::<u64>()),
+            modulus in prop::array::uniform4(any::<u64>()),
+            times in 0_usize..300,
+        ) {
+            let modulus = [modulus[0] | 1, modulus[1], modulus[2], modulus[3] | 1 << 63];
+            let big = |words: &[u64; 4]| {
+                words.iter().rev().fold(BigUint::ZERO, |sum, word| (sum << 64) + *word)
+            };
+            let below = big(&number) % big(&modulus);
+            let number: [u64; 4] = words(&below.to_bytes_be()).unwrap();
+            let wanted = (below << times) % big(&modulus);
+            prop_assert_eq!(big(&doubled(&number, &modulus, times)), wanted);
+        }
+
+        #[test]
+        fn an_inverse_is_one(odd: u64) {
+            let odd = odd | 1;
+            prop_assert_eq!(odd.wrapping_mul(negative_inverse(odd)) & LIMB_MAX, LIMB_MAX);
+        }
+    }
+
+    #[test]
+    fn what_is_too_long_is_no_number() {
+        assert_eq!(words::<1>(&[0, 0, 1, 2, 3, 4, 5, 6, 7, 8]), Some([0x0102_0304_0506_0708]));
+        assert_eq!(words::<1>(&[1, 1, 2, 3, 4, 5, 6, 7, 8]), None);
+    }
+}

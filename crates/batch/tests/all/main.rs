@@ -1,0 +1,5 @@
+//! Tests of the batch: every lane beside what plain numbers make of the same.
+
+#![allow(clippy::unwrap_used)]
+
+mod lanes;

@@ -1,0 +1,100 @@
+//! Where many RSA signatures wait, they are made in batches; nobody waits for a batch to fill.
+
+use std::sync::mpsc;
+use std::time::Instant;
+
+use keyless::stage::{Asker, Cost, Job, Stage, StageError};
+use keys::{BATCH, BATCH_MIN, Hash, KeyType, PrivateKey, Scheme, Signer, is_batched, verify::verifies};
+
+use crate::peer::{PATIENCE, key};
+
+const PSS: Scheme = Scheme::RsaPss(Hash::Sha256);
+const DIGEST: [u8; 32] = [7; 32];
+
+/// Tells through a channel which job it was; holds the worker until its gate is open, where it has one.
+struct Waiting {
+    number: usize,
+    gate: Option<(mpsc::Sender<()>, mpsc::Receiver<()>)>,
+    answer: mpsc::Sender<(usize, Result<Vec<u8>, StageError>)>,
+}
+
+impl Asker for Waiting {
+    fn is_there(&self) -> bool {
+        if let Some((here, open)) = &self.gate {
+            here.send(()).unwrap();
+            open.recv_timeout(PATIENCE).unwrap();
+        }
+        true
+    }
+
+    fn answer(self, signed: Result<Vec<u8>, StageError>) {
+        self.answer.send((self.number, signed)).unwrap();
+    }
+}
+
+/// Has one worker find these keys' jobs in its queue all at once; says in what order they were answered, and how many were
+/// made in batches.
+async fn answered(kinds: &[KeyType]) -> (Vec<usize>, u64) {
+    let stage = Stage::start(1).unwrap();
+    let (answer, answers) = mpsc::channel();
+    let job = |number, key: &PrivateKey, gate| Job {
+        key: key.clone(),
+        scheme: scheme(key.key_type()),
+        input: DIGEST.into(),
+        deadline: Instant::now() + PATIENCE,
+        line: 0,
+        asker: Waiting { number, gate, answer: answer.clone() },
+    };
+    let ((here, is_here), (open, opened)) = (mpsc::channel(), mpsc::channel());
+    let first = job(usize::MAX, key(KeyType::P384), Some((here, opened)));
+    assert!(stage.submit(Cost::Medium, first).is_ok());
+    is_here.recv_timeout(PATIENCE).unwrap();
+    for (number, kind) in kinds.iter().enumerate() {
+        assert!(stage.submit(Cost::Medium, job(number, key(*kind), None)).is_ok());
+    }
+    assert_eq!(stage.figures(Cost::Medium).waiting, kinds.len());
+    open.send(()).unwrap();
+    assert_eq!(answers.recv_timeout(PATIENCE).unwrap().0, usize::MAX);
+    let mut order = Vec::new();
+    for _ in kinds {
+        let (number, signed) = answers.recv_timeout(PATIENCE).unwrap();
+        let (key, signed) = (key(kinds[number]), signed.unwrap());
+        let kind = key.key_type();
+        assert!(verifies(key.spki(), kind, scheme(kind), &DIGEST, &signed), "{number} {kind}");
+        order.push(number);
+    }
+    stage.stop().await;
+    let figures = stage.figures(Cost::Medium);
+    assert_eq!((figures.waiting, figures.running, figures.done), (0, 0, kinds.len() as u64 + 1));
+    (order, figures.batched)
+}
+
+fn scheme(kind: KeyType) -> Scheme {
+    if kind == KeyType::Rsa2048 { PSS } else { Scheme::Ecdsa(Hash::Sha256) }
+}
+
+#[tokio::test]
+async fn what_waits_is_made_in_batches_and_the_rest_one_by_one() {
+    // Two full batches, and too few for a third.
+    let (order, batched) = answered(&[KeyType::Rsa2048; 2 * BATCH + BATCH_MIN - 1]).await;
+    assert_eq!(order, (0..order.len()).collect::<Vec<_>>());
+    let expected = if is_batched(KeyType::Rsa2048, PSS) { 2 * BATCH as u64 } else { 0 };
+    assert_eq!(batched, expected);
+}
+
+#[tokio::test]
+async fn as_few_as_are_worth_it_make_a_batch() {
+    let (_, batched) = answered(&[KeyType::Rsa2048; BATCH_MIN]).await;
+    assert_eq!(batched, if is_batched(KeyType::Rsa2048, PSS) { BATCH_MIN as u64 } else { 0 });
+    let (_, batched) = answered(&[KeyType::Rsa2048; BATCH_MIN - 1]).await;
+    assert_eq!(batched, 0);
+}
+
+#[tokio::test]
+async fn what_stands_between_does_not_wait_for_the_batch() {
+    let (rsa, ec) = (KeyType::Rsa2048, KeyType::P384);
+    let (order, batched) = answered(&[rsa, rsa, ec, rsa, rsa, rsa, ec, rsa]).await;
+    if is_batched(rsa, PSS) {
+        assert_eq!((order, batched), (vec![2, 6, 0, 1, 3, 4, 5, 7], 6));
+    }
+}

@@ -1,0 +1,131 @@
+//! Signatures that are made eight at a time ([`batch`]), where the processor can.
+
+use batch::{Job, Kernel, Key, Parts};
+use x509::der::{Reader, tag};
+
+use crate::{Hash, KeyType, Scheme, SignJob, Signer, encoding, padding};
+
+/// Signatures in a full batch.
+pub const BATCH: usize = batch::LANES;
+
+/// From so many on a batch is made: it costs as much as three to four signatures made one by one, full or not, and those wait for
+/// each other that would not have.
+pub const BATCH_MIN: usize = 5;
+
+/// Whether signatures like this are made in batches on this machine: by RSA keys of 2,048 bits. The few of them that have
+/// primes of different lengths or an unusual exponent are still made one by one.
+#[must_use]
+pub fn is_batched(kind: KeyType, scheme: Scheme) -> bool {
+    let is_made = matches!(
+        scheme,
+        Scheme::RsaPkcs1(Hash::Sha256 | Hash::Sha384 | Hash::Sha512)
+            | Scheme::RsaPss(Hash::Sha256 | Hash::Sha384 | Hash::Sha512)
+    );
+    kind == KeyType::Rsa2048 && is_made && Kernel::detect().is_some()
+}
+
+/// The numbers of an RSA key as batches read them.
+pub(crate) fn numbers(pkcs8: &[u8]) -> Option<Box<Key>> {
+    let mut fields = Reader::new(encoding::inner_key(pkcs8)?).sequence().ok()?;
+    fields.expect(tag::INTEGER).ok()?;
+    let mut next = || fields.expect(tag::INTEGER).ok().map(|number| number.content);
+    let (modulus, public_exponent, _private_exponent) = (next()?, next()?, next()?);
+    let (first_prime, second_prime) = (next()?, next()?);
+    let (first_exponent, second_exponent) = (next()?, next()?);
+    let coefficient = next()?;
+    let parts = Parts {
+        modulus,
+        public_exponent,
+        first_prime,
+        second_prime,
+        first_exponent,
+        second_exponent,
+        coefficient,
+    };
+    Key::new(&parts).map(Box::new)
+}
+
+/// The signatures that make batches; `None` for the other jobs.
+pub(crate) fn sign(jobs: &[SignJob<'_>]) -> Vec<Option<Vec<u8>>> {
+    let mut signed = vec![None; jobs.len()];
+    let Some(kernel) = Kernel::detect() else { return signed };
+    let fits = |job: &SignJob<'_>| {
+        let kind = job.key.key_type();
+        is_batched(kind, job.scheme) && job.scheme.check(kind, job.input.len()).is_ok()
+    };
+    let fitting: Vec<usize> = (0..jobs.len()).filter(|at| fits(&jobs[*at])).collect();
+    for places in fitting.chunks(BATCH).filter(|places| places.len() >= BATCH_MIN) {
+        let read = |at: &usize| {
+            let SignJob { key, scheme, input } = jobs[*at];
+            Some((*at, key.lanes()?, padding::encoded(scheme, input)?))
+        };
+        let read: Vec<_> = places.iter().filter_map(read).collect();
+        if read.len() < BATCH_MIN {
+            continue;
+        }
+        let lanes: Vec<Job<'_>> = read.iter().map(|(_, key, input)| Job { key, input }).collect();
+        for ((at, ..), signature) in read.iter().zip(kernel.private_operations(&lanes)) {
+            if signature.is_none() {
+                // The library has found the key sound, and the encoded message is below every modulus.
+                tracing::error!(key = ?jobs[*at].key, "a signature was faulty and is made again: look at this machine");
+            }
+            signed[*at] = signature.map(|octets| octets.to_vec());
+        }
+    }
+    signed
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::{PrivateKey, sign_slice, verify::verifies};
+
+    const HASHES: [Hash; 3] = [Hash::Sha256, Hash::Sha384, Hash::Sha512];
+
+    #[test]
+    fn a_batch_signs_as_the_library_does() {
+        let keys = [KeyType::Rsa2048; 3].map(|kind| PrivateKey::generate(kind).unwrap());
+        let other = PrivateKey::generate(KeyType::P256).unwrap();
+        let mut cases = Vec::new();
+        for (number, hash) in HASHES.into_iter().cycle().take(9).enumerate() {
+            let digest = vec![number as u8; hash.octets()];
+            for scheme in [Scheme::RsaPkcs1(hash), Scheme::RsaPss(hash)] {
+                cases.push((&keys[number % 3], scheme, digest.clone()));
+            }
+            cases.push((&other, Scheme::Ecdsa(hash), digest));
+        }
+        let jobs: Vec<SignJob<'_>> =
+            cases.iter().map(|(key, scheme, input)| SignJob { key, scheme: *scheme, input }).collect();
+        if Kernel::detect().is_some() {
+            let rsa = jobs.iter().map(|job| job.key.key_type() == KeyType::Rsa2048);
+            // Eighteen: two full batches, and two that are not worth one.
+            let made: Vec<bool> = sign(&jobs).iter().map(Option::is_some).collect();
+            assert_eq!(made.iter().filter(|made| **made).count(), 2 * BATCH);
+            assert!(rsa.zip(made).all(|(rsa, made)| rsa || !made));
+        }
+        for (job, signed) in jobs.iter().zip(sign_slice(&jobs)) {
+            let signed = signed.unwrap();
+            let kind = job.key.key_type();
+            assert!(verifies(job.key.spki(), kind, job.scheme, job.input, &signed), "{:?}", job.scheme);
+            if let Scheme::RsaPkcs1(_) = job.scheme {
+                assert_eq!(Ok(signed), job.key.sign_digest_now(job.scheme, job.input));
+            }
+        }
+    }
+
+    #[test]
+    fn too_few_make_no_batch_and_what_does_not_fit_is_refused() {
+        let key = PrivateKey::generate(KeyType::Rsa2048).unwrap();
+        let job = |scheme, input| SignJob { key: &key, scheme, input };
+        let pss = job(Scheme::RsaPss(Hash::Sha256), &[7; 32]);
+        assert!(sign(&[pss; BATCH_MIN - 1]).iter().all(Option::is_none));
+        assert!(sign_slice(&[pss; BATCH_MIN - 1]).iter().all(Result::is_ok));
+        let mut jobs = vec![pss; BATCH];
+        jobs[0] = job(Scheme::RsaPss(Hash::Sha1), &[7; 20]);
+        jobs[1] = job(Scheme::RsaPkcs1(Hash::Sha256), &[7; 31]);
+        jobs[2] = job(Scheme::Ecdsa(Hash::Sha256), &[7; 32]);
+        let refused: Vec<bool> = sign_slice(&jobs).iter().map(Result::is_err).collect();
+        assert_eq!(refused, [true, true, true, false, false, false, false, false]);
+    }
+}

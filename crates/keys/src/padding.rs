@@ -1,0 +1,110 @@
+//! What RSA signs of a digest: EMSA-PKCS1-v1_5 and EMSA-PSS (RFC 8017 section 9), for moduli of 2,048 bits. The library puts its
+//! own around what it signs; this is for what is signed without it.
+
+use aws_lc_rs::{digest, rand};
+use batch::OCTETS;
+
+use crate::{Hash, Scheme};
+
+/// The DigestInfo before a digest (RFC 8017 section 9.2, note 1) but for what depends on the hash.
+const DIGEST_INFO: [u8; 19] =
+    [0x30, 0, 0x30, 0x0d, 0x06, 0x09, 0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, 0, 0x05, 0x00, 0x04, 0];
+
+/// The encoded message, big-endian, below every modulus of 2,048 bits. `None` for schemes and lengths that are not made.
+pub(crate) fn encoded(scheme: Scheme, digest: &[u8]) -> Option<[u8; OCTETS]> {
+    match scheme {
+        Scheme::RsaPkcs1(hash) => pkcs1(hash, digest),
+        Scheme::RsaPss(hash) => {
+            let mut salt = [0; digest::MAX_OUTPUT_LEN];
+            let salt = salt.get_mut(..hash.octets())?;
+            rand::fill(salt).ok()?;
+            pss(hash, digest, salt)
+        }
+        Scheme::Ecdsa(_) | Scheme::Ed25519 => None,
+    }
+}
+
+/// The library's hash, and the last number of its object identifier. `None` for hashes under which nothing is signed.
+fn algorithm(hash: Hash, digest: &[u8]) -> Option<(&'static digest::Algorithm, u8)> {
+    let found = match hash {
+        Hash::Sha256 => (&digest::SHA256, 1),
+        Hash::Sha384 => (&digest::SHA384, 2),
+        Hash::Sha512 => (&digest::SHA512, 3),
+        Hash::Md5Sha1 | Hash::Sha1 | Hash::Sha224 => return None,
+    };
+    (digest.len() == hash.octets()).then_some(found)
+}
+
+fn pkcs1(hash: Hash, digest: &[u8]) -> Option<[u8; OCTETS]> {
+    let (_, name) = algorithm(hash, digest)?;
+    let mut info = DIGEST_INFO;
+    (info[1], info[14], info[18]) = (17 + digest.len() as u8, name, digest.len() as u8);
+    let mut message = [0xff; OCTETS];
+    (message[0], message[1]) = (0, 1);
+    let at = OCTETS - digest.len();
+    message[at..].copy_from_slice(digest);
+    message[at - info.len()..at].copy_from_slice(&info);
+    message[at - info.len() - 1] = 0;
+    Some(message)
+}
+
+fn pss(hash: Hash, digest: &[u8], salt: &[u8]) -> Option<[u8; OCTETS]> {
+    let (algorithm, _) = algorithm(hash, digest)?;
+    let mut context = digest::Context::new(algorithm);
+    for part in [&[0; 8], digest, salt] {
+        context.update(part);
+    }
+    let seed = context.finish();
+    let mut message = [0; OCTETS];
+    let (block, rest) = message.split_at_mut(OCTETS - hash.octets() - 1);
+    let (hashed, last) = rest.split_at_mut(hash.octets());
+    hashed.copy_from_slice(seed.as_ref());
+    last.fill(0xbc);
+    let at = block.len() - salt.len();
+    block[at..].copy_from_slice(salt);
+    block[at - 1] = 1;
+    mask(algorithm, seed.as_ref(), block);
+    // One bit less than the modulus has.
+    block[0] &= 0x7f;
+    Some(message)
+}
+
+/// MGF1 (RFC 8017 appendix B.2.1) laid over a block.
+fn mask(algorithm: &'static digest::Algorithm, seed: &[u8], block: &mut [u8]) {
+    for (counter, part) in (0_u32..).zip(block.chunks_mut(algorithm.output_len())) {
+        let mut context = digest::Context::new(algorithm);
+        context.update(seed);
+        context.update(&counter.to_be_bytes());
+        for (octet, mask) in part.iter_mut().zip(context.finish().as_ref()) {
+            *octet ^= mask;
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_made_is_not_encoded() {
+        for hash in [Hash::Md5Sha1, Hash::Sha1, Hash::Sha224] {
+            let digest = vec![1; hash.octets()];
+            assert_eq!(encoded(Scheme::RsaPkcs1(hash), &digest), None);
+            assert_eq!(encoded(Scheme::RsaPss(hash), &digest), None);
+        }
+        for octets in [0, 31, 33] {
+            assert_eq!(encoded(Scheme::RsaPkcs1(Hash::Sha256), &vec![1; octets]), None);
+            assert_eq!(encoded(Scheme::RsaPss(Hash::Sha256), &vec![1; octets]), None);
+        }
+        assert_eq!(encoded(Scheme::Ecdsa(Hash::Sha256), &[1; 32]), None);
+    }
+
+    #[test]
+    fn salts_differ() {
+        let encoded = || encoded(Scheme::RsaPss(Hash::Sha512), &[7; 64]).unwrap();
+        let (first, second) = (encoded(), encoded());
+        assert_ne!(first, second);
+        assert_eq!((first[OCTETS - 1], first[0] >> 7), (0xbc, 0));
+    }
+}

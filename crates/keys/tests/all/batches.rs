@@ -1,0 +1,52 @@
+//! Signatures that are made together, as OpenSSL checks them; and keys that make none so.
+
+use std::process::Command;
+
+use keys::{BATCH, BATCH_MIN, Hash, KeyType, PrivateKey, Scheme, SignJob, Signer, sign_slice};
+
+use crate::scheme::openssl_verifies;
+use crate::software::key;
+
+#[test]
+fn openssl_takes_what_a_batch_makes() {
+    let key = key(KeyType::Rsa2048);
+    let digest: Vec<u8> = (0..64).map(|at| 0xff - at).collect();
+    let schemes: Vec<Scheme> = [Hash::Sha256, Hash::Sha384, Hash::Sha512]
+        .into_iter()
+        .flat_map(|hash| [Scheme::RsaPkcs1(hash), Scheme::RsaPss(hash)])
+        .collect();
+    let octets = |scheme| match scheme {
+        Scheme::RsaPkcs1(hash) | Scheme::RsaPss(hash) => hash.octets(),
+        Scheme::Ecdsa(_) | Scheme::Ed25519 => 0,
+    };
+    let job = |scheme: &Scheme| SignJob { key: &key, scheme: *scheme, input: &digest[..octets(*scheme)] };
+    let jobs: Vec<SignJob<'_>> = schemes.iter().map(job).collect();
+    assert!((BATCH_MIN..=BATCH).contains(&jobs.len()), "one batch, not full");
+    for (job, signed) in jobs.iter().zip(sign_slice(&jobs)) {
+        let signed = signed.unwrap();
+        assert!(openssl_verifies(key.spki(), job.scheme, job.input, &signed), "{:?}", job.scheme);
+        let mut other = job.input.to_vec();
+        other[0] ^= 1;
+        assert!(!openssl_verifies(key.spki(), job.scheme, &other, &signed), "{:?}", job.scheme);
+    }
+}
+
+/// A public exponent of 3: the batch does not check by it.
+#[test]
+fn an_unusual_key_among_others_signs_all_the_same() {
+    let made = Command::new("openssl")
+        .args(["genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"])
+        .args(["-pkeyopt", "rsa_keygen_pubexp:3"])
+        .output();
+    let made =
+        made.unwrap_or_else(|error| panic!("this test needs openssl: apt-get install -y openssl ({error})"));
+    let unusual = PrivateKey::from_pem(&String::from_utf8(made.stdout).unwrap()).unwrap();
+    let usual = key(KeyType::Rsa2048);
+    let (scheme, digest) = (Scheme::RsaPkcs1(Hash::Sha256), [0x5a; 32]);
+    let keys = [&unusual, &usual, &usual, &unusual, &usual, &usual, &usual, &unusual];
+    let jobs = keys.map(|key| SignJob { key, scheme, input: &digest });
+    for (job, signed) in jobs.iter().zip(sign_slice(&jobs)) {
+        assert_eq!(signed, job.key.sign_digest_now(scheme, &digest));
+        assert!(openssl_verifies(job.key.spki(), scheme, &digest, &signed.unwrap()));
+    }
+}
