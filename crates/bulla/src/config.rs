@@ -6,6 +6,7 @@ mod key_service;
 mod master_key;
 mod proxy;
 mod proxy_access;
+mod proxy_ask;
 mod proxy_authority;
 mod proxy_minting;
 mod proxy_requests;

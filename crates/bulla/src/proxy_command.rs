@@ -194,6 +194,9 @@ async fn start(
             proxy::StartError::Intermediate(_) => {
                 "check the authority and where its key is: proxy.ca_certificate_file, [proxy.authority]"
             }
+            proxy::StartError::Permission(_) => {
+                "proxy.ask.url is https://HOST/PATH, or http://127.0.0.1:PORT/PATH; check proxy.ask.ca_files"
+            }
             proxy::StartError::AccessLog(_) => {
                 "check proxy.requests.access_log_file, its folder and permissions"
             }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::StreamExt;
 use intercept::certificate_store::{CertificateStore, LeafId, Newcomers, SecondLevel, SecondLevelOptions};
-use intercept::mint::{Authority, LeafKeyKind, LeafKeys, LeafName, Minter, new_root};
+use intercept::mint::{Authority, KeysOfLeaves, LeafKeyKind, LeafKeys, LeafName, Minter, new_root};
 use keys::{KeyType, Keyring, PrivateKey};
 use store::testing::Cluster;
 use store::{Store, StoreUrl};
@@ -42,6 +42,7 @@ async fn fetch(store: &CertificateStore, minter: &Minter, name: String) -> Durat
         name: LeafName::parse(&name).unwrap(),
         authority: minter.authority().fingerprint(),
         kind: LeafKeyKind::P256,
+        keys: KeysOfLeaves::Shared,
         profile: "default".into(),
         mirrored: None,
         is_handed_out: false,

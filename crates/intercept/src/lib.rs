@@ -4,6 +4,7 @@
 //! - [`proxy`]: looks into the TLS of clients that trust its authority, with leaves of [`mint`] out of the
 //!   [`certificate_store`].
 //! - [`minting`]: hands leaves out of the same store to others that speak TLS.
+//! - [`permission`]: asks whether there may be a leaf before anything is looked up or minted.
 
 pub mod certificate_store;
 mod clock;
@@ -11,5 +12,7 @@ mod doors;
 pub mod edge;
 pub mod mint;
 pub mod minting;
+pub mod permission;
 pub mod proxy;
 mod relay;
+pub mod revocation;

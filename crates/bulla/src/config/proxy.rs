@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use intercept::mint::{LEAF_KEY_LIFE_MAX, VALIDITY_MAX};
+use intercept::mint::{KeysOfLeaves, LEAF_KEY_LIFE_MAX, VALIDITY_MAX};
 use intercept::proxy::requests::RuleText;
 use intercept::proxy::{Action, BadRule, Options, Rules};
 use ipnet::IpNet;
@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ProxyRequestSettings;
 use super::proxy_access::AccessSettings;
+use super::proxy_ask::AskSettings;
 use super::proxy_authority::ProxyAuthoritySettings;
 use super::proxy_minting::MintingSettings;
 use super::proxy_upstreams::{self, ParentSettings, UpstreamSettings};
@@ -32,6 +33,7 @@ pub(crate) struct ProxySettings {
     pub(crate) others: Others,
     pub(crate) upstream_ca_files: Vec<PathBuf>,
     pub(crate) leaf_validity_s: u64,
+    pub(crate) leaf_keys: LeafKeysOf,
     pub(crate) leaf_key_s: u64,
     pub(crate) store_octets_max: u64,
     pub(crate) new_names_per_minute: u32,
@@ -56,6 +58,7 @@ pub(crate) struct ProxySettings {
     pub(crate) parent: ParentSettings,
     pub(crate) authority: ProxyAuthoritySettings,
     pub(crate) minting: MintingSettings,
+    pub(crate) ask: AskSettings,
     pub(crate) rules: Vec<RuleText>,
     pub(crate) requests: ProxyRequestSettings,
 }
@@ -75,6 +78,26 @@ pub(crate) enum Others {
     Reject,
 }
 
+/// Which leaves stand over one key.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum LeafKeysOf {
+    /// All of an hour.
+    #[default]
+    Shared,
+    /// Each over its own.
+    ByHost,
+}
+
+impl From<LeafKeysOf> for KeysOfLeaves {
+    fn from(of: LeafKeysOf) -> Self {
+        match of {
+            LeafKeysOf::Shared => Self::Shared,
+            LeafKeysOf::ByHost => Self::ByHost,
+        }
+    }
+}
+
 impl Default for ProxySettings {
     fn default() -> Self {
         let usual = Options::default();
@@ -92,6 +115,7 @@ impl Default for ProxySettings {
             others: Others::Intercept,
             upstream_ca_files: Vec::new(),
             leaf_validity_s: usual.leaf_validity.as_secs(),
+            leaf_keys: LeafKeysOf::Shared,
             leaf_key_s: usual.leaf_key_life.as_secs(),
             store_octets_max: usual.store_octets_max,
             new_names_per_minute: usual.new_names_per_minute,
@@ -116,6 +140,7 @@ impl Default for ProxySettings {
             parent: ParentSettings::default(),
             authority: ProxyAuthoritySettings::default(),
             minting: MintingSettings::default(),
+            ask: AskSettings::default(),
             rules: Vec::new(),
             requests: ProxyRequestSettings::default(),
         }
@@ -162,6 +187,7 @@ impl ProxySettings {
             ));
         }
         self.minting.check()?;
+        self.ask.check()?;
         if self.authority.is_elsewhere() {
             if !self.ca_key_file.as_os_str().is_empty() {
                 return Err(Problem::usage(
@@ -210,6 +236,7 @@ impl ProxySettings {
             rules: self.names()?,
             requests: self.requests()?,
             leaf_validity: Duration::from_secs(self.leaf_validity_s),
+            leaf_keys: self.leaf_keys.into(),
             leaf_key_life: Duration::from_secs(self.leaf_key_s),
             store_octets_max: self.store_octets_max,
             new_names_per_minute: self.new_names_per_minute,
@@ -226,6 +253,7 @@ impl ProxySettings {
             idle: Duration::from_secs(self.idle_s),
             intermediate: self.authority.intermediate(),
             minting: self.minting.options(Duration::from_secs(self.leaf_key_s))?,
+            permission: self.ask.options()?,
             ..Options::default()
         })
     }

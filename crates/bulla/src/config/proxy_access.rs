@@ -20,6 +20,7 @@ pub(crate) struct AccessSettings {
     pub(crate) certificate_file: PathBuf,
     pub(crate) key_file: PathBuf,
     pub(crate) client_ca_files: Vec<PathBuf>,
+    pub(crate) client_crl_files: Vec<PathBuf>,
     pub(crate) tls_only: bool,
 }
 
@@ -63,6 +64,10 @@ impl AccessSettings {
             return Err(Problem::usage("proxy.access.client_ca_files and proxy.access.tls_only need TLS")
                 .hint("give proxy.access.certificate_file and proxy.access.key_file"));
         }
+        if self.client_ca_files.is_empty() && !self.client_crl_files.is_empty() {
+            return Err(Problem::usage("proxy.access.client_crl_files is for proxy.access.client_ca_files")
+                .hint("give the roots of clients' certificates too, or leave the lists out"));
+        }
         self.tokens().map(drop)
     }
 
@@ -94,9 +99,10 @@ impl AccessSettings {
             for path in &self.client_ca_files {
                 client_roots.extend(files::certificates("proxy.access.client_ca_files", path)?);
             }
+            let revoked = files::revocation_lists("proxy.access.client_crl_files", &self.client_crl_files);
             let certificate =
                 certificate::from_files("proxy.access.", &self.certificate_file, &self.key_file)?;
-            options.tls = Some(OwnTls { certificate, client_roots, only: self.tls_only });
+            options.tls = Some(OwnTls { certificate, client_roots, revoked, only: self.tls_only });
         }
         Ok(options)
     }

@@ -20,6 +20,7 @@ pub(crate) struct MintingSettings {
     pub(crate) certificate_file: PathBuf,
     pub(crate) key_file: PathBuf,
     pub(crate) client_ca_files: Vec<PathBuf>,
+    pub(crate) client_crl_files: Vec<PathBuf>,
     pub(crate) connections_max: usize,
     pub(crate) streams_max: usize,
     pub(crate) names_per_stream_max: usize,
@@ -33,6 +34,7 @@ impl Default for MintingSettings {
             certificate_file: PathBuf::new(),
             key_file: PathBuf::new(),
             client_ca_files: Vec::new(),
+            client_crl_files: Vec::new(),
             connections_max: 1_024,
             streams_max: 16_384,
             names_per_stream_max: 4_096,
@@ -64,6 +66,11 @@ impl MintingSettings {
             )
             .hint("give all three to have leaves asked for over TLS, by whoever has a certificate below these"));
         }
+        if !self.speaks_tls() && !self.client_crl_files.is_empty() {
+            return Err(Problem::usage("proxy.minting.client_crl_files needs TLS").hint(
+                "give proxy.minting.certificate_file, key_file and client_ca_files, or leave the lists out",
+            ));
+        }
         let is_on = !self.listen.is_empty();
         if is_on && self.names.is_empty() {
             return Err(Problem::usage("proxy.minting.names is empty: there would be no leaf for anybody")
@@ -91,6 +98,7 @@ impl MintingSettings {
         }
         Ok(Some(Options {
             listen: self.place()?,
+            revoked: files::revocation_lists("proxy.minting.client_crl_files", &self.client_crl_files),
             names: self.rules()?,
             connections_max: self.connections_max,
             streams_max: self.streams_max,

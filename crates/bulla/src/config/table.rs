@@ -383,6 +383,7 @@ pub(super) const KEYS: &[(&str, Kind, &str)] = &[
         "roots (PEM) that upstreams may stand below, beside this system's",
     ),
     ("proxy.leaf_validity_s", Kind::Number, "how long leaves hold; never longer than their authority"),
+    ("proxy.leaf_keys", Kind::Text, "which leaves stand over one key: shared, or by-host (each its own)"),
     ("proxy.leaf_key_s", Kind::Number, "how long new leaves stand over the same key"),
     ("proxy.store_octets_max", Kind::Number, "octets of leaves in memory; some 1,300 a name"),
     (
@@ -469,6 +470,11 @@ pub(super) const KEYS: &[(&str, Kind, &str)] = &[
     ),
     ("proxy.access.key_file", Kind::Text, "its key (PEM)"),
     ("proxy.access.client_ca_files", Kind::List, "roots (PEM) that certificates of clients stand below"),
+    (
+        "proxy.access.client_crl_files",
+        Kind::List,
+        "lists (CRLs, PEM or DER) of those that were revoked, read again when they change",
+    ),
     ("proxy.access.tls_only", Kind::Truth, "who speaks to the proxy in the clear is closed out"),
     (
         "proxy.authority.pkcs11_label",
@@ -506,9 +512,32 @@ pub(super) const KEYS: &[(&str, Kind, &str)] = &[
         Kind::List,
         "the roots (PEM) below which certificates of who asks stand",
     ),
+    (
+        "proxy.minting.client_crl_files",
+        Kind::List,
+        "lists (CRLs, PEM or DER) of those that were revoked, read again when they change",
+    ),
     ("proxy.minting.connections_max", Kind::Number, "connections of who asks at once; more are closed"),
     ("proxy.minting.streams_max", Kind::Number, "streams of secret discovery at once; more are refused"),
     ("proxy.minting.names_per_stream_max", Kind::Number, "names of one such stream; more end it"),
+    (
+        "proxy.ask.url",
+        Kind::Text,
+        "who is asked before there is a leaf, https:// or http:// of loopback; empty: nobody",
+    ),
+    ("proxy.ask.token_file", Kind::Text, "the file with the bearer token shown there; empty: none"),
+    ("proxy.ask.ca_files", Kind::List, "the only certificates trusted for it; empty: the system's"),
+    ("proxy.ask.timeout_ms", Kind::Number, "for one question"),
+    ("proxy.ask.when_away", Kind::Text, "for names of which there is no answer: refuse or allow"),
+    ("proxy.ask.yes_s", Kind::Number, "how long a yes counts"),
+    ("proxy.ask.no_s", Kind::Number, "how long a no counts"),
+    ("proxy.ask.answers_max", Kind::Number, "answers remembered"),
+    ("proxy.ask.questions_max", Kind::Number, "questions at once; a quarter of them of one client"),
+    (
+        "proxy.ask.names_clients",
+        Kind::Truth,
+        "whether it is told which client asks, and its answer counts for that one alone",
+    ),
     (
         "proxy.requests.access_log_file",
         Kind::Text,

@@ -1,5 +1,6 @@
 //! What a server leaves in the data folder for the commands on the same machine.
 
+use intercept::revocation::RevocationLists;
 use rustls::pki_types::CertificateRevocationListDer;
 use rustls::pki_types::pem::PemObject;
 use std::io::Write;
@@ -82,6 +83,21 @@ pub(crate) fn crls(key: &str, path: &Path) -> Outcome<Vec<Vec<u8>>> {
     };
     let is_one = |der: &Vec<u8>| x509::crl::Crl::parse(der).is_ok();
     if all.iter().all(is_one) { Ok(all) } else { Err(none()) }
+}
+
+/// The CRLs of files that the configuration names by `key`, read each time they are asked for; none where none is named.
+pub(crate) fn revocation_lists(key: &'static str, paths: &[PathBuf]) -> Option<RevocationLists> {
+    if paths.is_empty() {
+        return None;
+    }
+    let paths = paths.to_vec();
+    Some(RevocationLists::new(move || {
+        let mut all = Vec::new();
+        for path in &paths {
+            all.extend(crls(key, path).map_err(|problem| problem.message)?);
+        }
+        Ok(all)
+    }))
 }
 
 /// The secret in a file that the configuration names by `key`, without the line's end.

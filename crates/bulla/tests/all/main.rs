@@ -15,6 +15,7 @@ mod keys_seen;
 mod outputs;
 mod postgres;
 mod proxy;
+mod proxy_ask;
 mod proxy_doors;
 mod proxy_minting;
 mod proxy_mirror;

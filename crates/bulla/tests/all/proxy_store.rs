@@ -84,6 +84,35 @@ fn two_proxies_on_postgresql_show_the_same_leaf() {
     });
 }
 
+/// The names that are asked for meanwhile are minted here, or refused; then the empty database gets its schema, and is shared.
+#[test]
+fn a_proxy_that_starts_before_its_database_joins_it() {
+    let world = World::new();
+    let cluster = store::testing::Cluster::start();
+    let url = cluster.database().to_string();
+    cluster.stop();
+    let minting = World::start(&mut shared(&world, &url));
+    let refusing = World::start(shared(&world, &url).env("BULLA_PROXY_STORE_WHEN_AWAY", "refuse"));
+    for proxy in [&minting, &refusing] {
+        assert_eq!(figure(proxy, "bulla_intercept_store_away"), 1);
+    }
+    assert!(world.curl(&minting, &[]).status.success(), "minted here");
+    assert!(!world.curl(&refusing, &[]).status.success(), "not without it");
+    assert_eq!(figure(&refusing, "bulla_intercept_leaves_minted_total"), 0);
+    cluster.resume();
+    for proxy in [&minting, &refusing] {
+        until("it joins", || figure(proxy, "bulla_intercept_store_away") == 0);
+    }
+    let shown = serial(&world, &minting, "joined.example");
+    assert_eq!(serial(&world, &refusing, "joined.example"), shown);
+    assert_eq!(figure(&refusing, "bulla_intercept_store_found_total"), 1);
+    // What is wrong with a database that is there ends the start.
+    let mut other = shared(&world, &url);
+    other.env("BULLA_DATA", world.place.path("other"));
+    let said = describe(&run(&mut other));
+    assert!(said.contains("copy master.key"), "{said}");
+}
+
 #[test]
 fn leaves_on_disk_are_found_after_a_restart() {
     let world = World::new();
@@ -121,8 +150,6 @@ fn what_cannot_be_is_refused_with_a_hint() {
     let mut misplaced = world.command(&[]);
     misplaced.env("BULLA_PROXY_STORE_URL", "postgres://bulla@localhost/bulla");
     refused(&mut misplaced, 2, &["proxy.store.url is for", "database"]);
-    let nobody = format!("postgres://bulla@/bulla?host={}", world.place.folder.path().display());
-    refused(&mut shared(&world, &nobody), 4, &["start the database"]);
     // Another's master key.
     let kept = world.place.path("kept");
     let on_disk = |data: &str| {

@@ -14,8 +14,8 @@ mod second_level;
 pub(crate) use newcomers::LOOKS_PER_NAME;
 pub use newcomers::{Newcomers, TooManyNames};
 pub use second_level::{
-    Backend, LEASE, LEAVES_MAX, SecondLevel, SecondLevelCounts, SecondLevelOptions, TRIP_TIMEOUT, Unopened,
-    WhenAway, lease_of,
+    Backend, LEASE, LEAVES_MAX, Opened, Opening, SecondLevel, SecondLevelCounts, SecondLevelOptions,
+    TRIP_TIMEOUT, Unopened, WhenAway, lease_of,
 };
 
 use std::fmt;
@@ -29,7 +29,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use x509::{Fingerprint, UnixTime};
 
-use crate::mint::{Leaf, LeafKeyKind, LeafName, MintError, VALIDITY_MIN};
+use crate::mint::{KeysOfLeaves, Leaf, LeafKeyKind, LeafName, MintError, VALIDITY_MIN};
 use second_level::Made;
 
 /// Octets of all leaves, unless said otherwise: some 50,000 names.
@@ -40,6 +40,8 @@ const FAILURE_LIFE: Duration = Duration::from_secs(1);
 const RENEWALS_MAX: u64 = 65_536;
 /// What an entry costs beside its leaf: the cache's own nodes, and the key.
 const ENTRY_OCTETS: usize = 320;
+/// What a leaf's own P-256 key takes: its text (PKCS#8), the library's form, the public key.
+const KEY_OCTETS: usize = 1_024;
 /// A leaf is made anew when less than one part in so many of its life is left.
 const RENEW_PARTS: u32 = 3;
 
@@ -52,6 +54,8 @@ pub struct LeafId {
     pub authority: Fingerprint,
     /// The key's type.
     pub kind: LeafKeyKind,
+    /// Whether others stand over its key too.
+    pub keys: KeysOfLeaves,
     /// How it is made.
     pub profile: Arc<str>,
     /// The certificate whose like it is, if it is one's.
@@ -127,7 +131,8 @@ impl CertificateStore {
     pub fn with_second_level(octets_max: u64, newcomers: Newcomers, second: Option<SecondLevel>) -> Self {
         let weigh = |id: &LeafId, leaf: &Result<Arc<Leaf>, FetchError>| {
             let name = id.name.dns().map_or(0, str::len);
-            let octets = ENTRY_OCTETS + name + leaf.as_ref().map_or(0, |leaf| leaf.octets());
+            let key = if id.keys == KeysOfLeaves::ByHost { KEY_OCTETS } else { 0 };
+            let octets = ENTRY_OCTETS + name + key + leaf.as_ref().map_or(0, |leaf| leaf.octets());
             u32::try_from(octets).unwrap_or(u32::MAX)
         };
         Self(Arc::new(Inner {

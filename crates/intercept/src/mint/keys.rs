@@ -48,6 +48,8 @@ pub struct LeafKey {
     signing: Arc<dyn SigningKey>,
     /// Whether it was made to be handed to another process.
     is_handed_out: bool,
+    /// Whether it was made for one leaf.
+    is_of_one_leaf: bool,
 }
 
 impl fmt::Debug for LeafKey {
@@ -79,6 +81,7 @@ impl LeafKey {
             spki,
             signing,
             is_handed_out: false,
+            is_of_one_leaf: false,
         })
     }
 
@@ -86,6 +89,12 @@ impl LeafKey {
     #[must_use]
     pub fn to_pkcs8_pem(&self) -> Option<Zeroizing<String>> {
         self.is_handed_out.then(|| self.private.to_pkcs8_pem())
+    }
+
+    /// Whether no other leaf stands over it ([`KeysOfLeaves::ByHost`]).
+    #[must_use]
+    pub fn is_of_one_leaf(&self) -> bool {
+        self.is_of_one_leaf
     }
 
     /// What it is.
@@ -111,11 +120,23 @@ impl LeafKey {
     }
 }
 
+/// Which leaves stand over one key.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum KeysOfLeaves {
+    /// All that are made within the key's life: a leaf is one signature.
+    #[default]
+    Shared,
+    /// None but one: a P-256 key is made from the system's randomness with each leaf, renewals included. Leaves over RSA stand over
+    /// one all the same, as no request waits for such a key.
+    ByHost,
+}
+
 /// The current key of each kind. No request waits for one to be made: P-256 is there from the start, RSA soon after it.
 #[derive(Debug)]
 pub struct LeafKeys {
     p256: RwLock<LeafKey>,
     rsa: RwLock<Option<LeafKey>>,
+    of_leaves: KeysOfLeaves,
 }
 
 impl LeafKeys {
@@ -125,7 +146,18 @@ impl LeafKeys {
     /// [`KeyError`] when the library fails.
     pub fn new() -> Result<Self, KeyError> {
         let first = LeafKey::of(LeafKeyKind::P256, &PrivateKey::generate(KeyType::P256)?)?;
-        Ok(Self { p256: RwLock::new(first), rsa: RwLock::default() })
+        Ok(Self { p256: RwLock::new(first), rsa: RwLock::default(), of_leaves: KeysOfLeaves::Shared })
+    }
+
+    /// The same, with keys for leaves by `of_leaves`.
+    #[must_use]
+    pub fn of_leaves(self, of_leaves: KeysOfLeaves) -> Self {
+        Self { of_leaves, ..self }
+    }
+
+    /// Which leaves stand over one key.
+    pub(super) fn which(&self) -> KeysOfLeaves {
+        self.of_leaves
     }
 
     /// With a P-256 key alone, which may be handed to the one process it is made for: never the proxy's own.
@@ -135,15 +167,23 @@ impl LeafKeys {
     pub fn for_another() -> Result<Self, KeyError> {
         let own = LeafKey::of(LeafKeyKind::P256, &PrivateKey::generate(KeyType::P256)?)?;
         let key = LeafKey { is_handed_out: true, ..own };
-        Ok(Self { p256: RwLock::new(key), rsa: RwLock::default() })
+        Ok(Self { p256: RwLock::new(key), rsa: RwLock::default(), of_leaves: KeysOfLeaves::Shared })
     }
 
-    /// What new leaves stand over now.
+    /// For one leaf: some 30 µs, a third of what its signature takes.
+    fn of_one_leaf() -> Result<LeafKey, MintError> {
+        let made = PrivateKey::generate(KeyType::P256).and_then(|key| LeafKey::of(LeafKeyKind::P256, &key));
+        let key = made.map_err(|error| MintError::NoKey(error.to_string()))?;
+        Ok(LeafKey { is_of_one_leaf: true, ..key })
+    }
+
+    /// What a new leaf stands over.
     ///
     /// # Errors
-    /// [`MintError::NoRsaKey`]
+    /// [`MintError::NoRsaKey`], [`MintError::NoKey`]
     pub fn current(&self, kind: LeafKeyKind) -> Result<LeafKey, MintError> {
         match kind {
+            LeafKeyKind::P256 if self.of_leaves == KeysOfLeaves::ByHost => Self::of_one_leaf(),
             LeafKeyKind::P256 => Ok(self.p256.read().clone()),
             LeafKeyKind::Rsa2048 => self.rsa.read().clone().ok_or(MintError::NoRsaKey),
         }

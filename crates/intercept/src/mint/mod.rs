@@ -1,7 +1,7 @@
 //! Leaf certificates for whatever name a client asks for, each below an authority of the operator's.
 //!
 //! A leaf is one signature: all leaves of a process stand over the same few keys ([`LeafKeys`]), made from the system's
-//! randomness and changed by time. They are never derived from anything, and never the authority's.
+//! randomness and changed by time, or each over one of its own ([`KeysOfLeaves`]). They are never derived from anything, and never the authority's.
 
 mod authority;
 mod intermediate;
@@ -11,7 +11,7 @@ mod name;
 
 pub use self::authority::{Authority, BadAuthority, new_root};
 pub use self::intermediate::Intermediates;
-pub use self::keys::{LEAF_KEY_LIFE, LEAF_KEY_LIFE_MAX, LeafKey, LeafKeyKind, LeafKeys};
+pub use self::keys::{KeysOfLeaves, LEAF_KEY_LIFE, LEAF_KEY_LIFE_MAX, LeafKey, LeafKeyKind, LeafKeys};
 pub use self::likeness::{Likeness, NoLikeness};
 pub use self::name::{BadLeafName, LeafName};
 
@@ -56,6 +56,9 @@ pub enum MintError {
     /// The client needs an RSA key, and none is ready yet.
     #[error("no RSA key is ready yet")]
     NoRsaKey,
+    /// The leaf's own key.
+    #[error("no key for the leaf: {0}")]
+    NoKey(String),
     /// The library.
     #[error("there is no randomness")]
     NoRandomness,
@@ -162,6 +165,12 @@ impl Minter {
     pub fn profile(&self) -> String {
         let urls = self.authority().crl_urls().join(" ");
         format!("{} s {urls}", self.validity.as_secs())
+    }
+
+    /// Which of its leaves stand over one key.
+    #[must_use]
+    pub fn keys(&self) -> KeysOfLeaves {
+        self.keys.which()
     }
 
     /// Who signs now.

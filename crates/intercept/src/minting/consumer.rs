@@ -22,6 +22,8 @@ const LOCAL: &str = "minted-for-this-machine";
 pub(super) struct Consumer {
     /// The profile of its leaves: no two consumers share a leaf.
     pub(super) profile: Arc<str>,
+    /// As who is asked for permission is told of it.
+    pub(super) name: Arc<str>,
     /// Charged for names that are new.
     pub(super) address: IpAddr,
     /// Until when it is who it is.
@@ -31,7 +33,12 @@ pub(super) struct Consumer {
 impl Consumer {
     /// One on this machine.
     pub(super) fn local() -> Self {
-        Self { profile: LOCAL.into(), address: IpAddr::V4(Ipv4Addr::LOCALHOST), until: None }
+        Self {
+            profile: LOCAL.into(),
+            name: "local".into(),
+            address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            until: None,
+        }
     }
 
     /// Whether it is known by being on this machine alone.
@@ -43,7 +50,12 @@ impl Consumer {
     pub(super) fn of_chain(chain: Option<&[CertificateDer<'_>]>, from: SocketAddr) -> Option<Self> {
         let leaf = Certificate::parse(chain?.first()?).ok()?;
         let who = format!("minted-for {} {:?}", leaf.subject.text, leaf.subject_alt_names);
-        Some(Self { profile: who.into(), address: from.ip().to_canonical(), until: Some(leaf.not_after) })
+        let name = match leaf.subject.text.as_str() {
+            "" => leaf.subject_alt_names.first().map(ToString::to_string).unwrap_or_default().into(),
+            subject => Arc::from(subject),
+        };
+        let address = from.ip().to_canonical();
+        Some(Self { profile: who.into(), name, address, until: Some(leaf.not_after) })
     }
 }
 

@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use keys::KeyError;
 
+use super::Leaves;
 use super::consumer::{Consumer, ConsumerKeys};
 use super::metrics::{Door, MintingMetrics, Outcome};
-use crate::certificate_store::{CertificateStore, FetchError, LeafId};
+use crate::certificate_store::{FetchError, LeafId};
 use crate::clock::now;
-use crate::mint::{Leaf, LeafKeyKind, LeafName, Minter};
+use crate::mint::{KeysOfLeaves, Leaf, LeafKeyKind, LeafName};
+use crate::permission::{Asker, NotPermitted};
 use crate::proxy::{Action, Rules};
 
 /// Why there is none.
@@ -18,29 +20,38 @@ pub(super) enum NoLeaf {
     /// Not one of the names that leaves are handed out for.
     #[error("there are no leaves for that name here")]
     NotAllowed,
+    /// Who is asked says that there may not be one, now.
+    #[error("the name is not permitted")]
+    NotPermitted,
+    /// There is nobody who says that there may be.
+    #[error(transparent)]
+    Unknown(NotPermitted),
     #[error(transparent)]
     NotFetched(#[from] FetchError),
     #[error("no key for a consumer: {0}")]
     Key(#[from] Arc<KeyError>),
 }
 
+impl NoLeaf {
+    fn of(refused: NotPermitted) -> Self {
+        match refused {
+            NotPermitted::No => Self::NotPermitted,
+            NotPermitted::TooMany(names) => Self::NotFetched(names.into()),
+            NotPermitted::Unknown(_) | NotPermitted::Busy => Self::Unknown(refused),
+        }
+    }
+}
+
 pub(super) struct Desk {
-    minter: Minter,
-    store: CertificateStore,
+    leaves: Leaves,
     names: Rules,
     keys: ConsumerKeys,
     metrics: MintingMetrics,
 }
 
 impl Desk {
-    pub(super) fn new(
-        minter: Minter,
-        store: CertificateStore,
-        names: Rules,
-        key_life: Duration,
-        metrics: MintingMetrics,
-    ) -> Self {
-        Self { minter, store, names, keys: ConsumerKeys::new(key_life), metrics }
+    pub(super) fn new(leaves: Leaves, names: Rules, key_life: Duration, metrics: MintingMetrics) -> Self {
+        Self { leaves, names, keys: ConsumerKeys::new(key_life), metrics }
     }
 
     /// The leaf for `name`: minted once, however many ask. Whether there may be one is asked before anything is looked up.
@@ -56,6 +67,7 @@ impl Desk {
             match &fetched {
                 Ok(_) => Outcome::Leaf,
                 Err(NoLeaf::NotAllowed) => Outcome::NotAllowed,
+                Err(NoLeaf::NotPermitted) => Outcome::NotPermitted,
                 Err(NoLeaf::NotFetched(FetchError::TooManyNames(_))) => Outcome::TooManyNames,
                 Err(_) => Outcome::Failed,
             },
@@ -75,17 +87,21 @@ impl Desk {
     async fn fetch(&self, consumer: &Consumer, name: &str) -> Result<Arc<Leaf>, NoLeaf> {
         const KIND: LeafKeyKind = LeafKeyKind::P256;
         let name = self.allows(name).ok_or(NoLeaf::NotAllowed)?;
-        let minter = self.minter.over(self.keys.of(consumer)?);
+        let address = consumer.address;
+        let asker = Asker { address, user: None, consumer: Some(&*consumer.name) };
+        self.leaves.permission.ask(asker, &name).await.map_err(NoLeaf::of)?;
+        let minter = self.leaves.minter.over(self.keys.of(consumer)?);
         let id = LeafId {
             name: name.clone(),
             authority: minter.authority().fingerprint(),
             kind: KIND,
+            keys: KeysOfLeaves::Shared,
             profile: Arc::clone(&consumer.profile),
             mirrored: None,
             is_handed_out: true,
         };
         let now = now();
         let mint = move || async move { minter.mint(&name, KIND, now).await };
-        Ok(self.store.fetch(&id, consumer.address, now, mint).await?)
+        Ok(self.leaves.store.fetch(&id, consumer.address, now, mint).await?)
     }
 }

@@ -81,7 +81,7 @@ impl Answering {
                 }
                 None => text(StatusCode::SERVICE_UNAVAILABLE, "the leaf is none to be handed out\n"),
             },
-            Err(NoLeaf::NotAllowed) => empty(StatusCode::NO_CONTENT),
+            Err(NoLeaf::NotAllowed | NoLeaf::NotPermitted) => empty(StatusCode::NO_CONTENT),
             Err(error @ NoLeaf::NotFetched(FetchError::TooManyNames(_))) => {
                 let mut response = text(StatusCode::TOO_MANY_REQUESTS, format!("{error}\n"));
                 response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));

@@ -10,7 +10,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use rustls::ServerConfig;
+use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -19,6 +19,7 @@ use tokio_rustls::TlsAcceptor;
 use super::consumer::Consumer;
 use super::{Listener, Shared, http};
 use crate::clock::now;
+use crate::revocation::Guarded;
 
 /// After an error of `accept` (no descriptors left), before the next try.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -91,10 +92,10 @@ async fn over_tls(
     shared: Arc<Shared>,
     stream: TcpStream,
     from: SocketAddr,
-    tls: Arc<ServerConfig>,
+    tls: Arc<Guarded>,
     place: OwnedSemaphorePermit,
 ) {
-    let shaking = TlsAcceptor::from(tls).accept(stream);
+    let shaking = TlsAcceptor::from(tls.tls()).accept(stream);
     let stream = match tokio::time::timeout(HANDSHAKE_WITHIN, shaking).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
@@ -106,7 +107,11 @@ async fn over_tls(
     let Some(consumer) = Consumer::of_chain(stream.get_ref().1.peer_certificates(), from) else {
         return shared.metrics.refused();
     };
-    serve(shared, stream, consumer, place).await;
+    let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first).cloned();
+    tokio::select! {
+        () = serve(shared, stream, consumer, place) => {}
+        () = tls.revoked(shown.map(CertificateDer::into_owned)) => {}
+    }
 }
 
 async fn serve<S>(shared: Arc<Shared>, stream: S, consumer: Consumer, _place: OwnedSemaphorePermit)

@@ -9,6 +9,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use crate::revocation::RevocationMetrics;
+
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
 struct AnswerLabels {
     door: &'static str,
@@ -27,6 +29,7 @@ pub(super) enum Door {
 pub(super) enum Outcome {
     Leaf,
     NotAllowed,
+    NotPermitted,
     TooManyNames,
     Failed,
 }
@@ -41,6 +44,7 @@ struct Inner {
     streams: Gauge,
     refused: Counter,
     nacks: Counter,
+    revocation: RevocationMetrics,
 }
 
 impl fmt::Debug for MintingMetrics {
@@ -61,6 +65,7 @@ impl Drop for Streaming {
 impl MintingMetrics {
     /// Makes them part of what is served.
     pub(crate) fn register(&self, registry: &mut Registry) {
+        self.0.revocation.register(registry);
         let registry = registry.sub_registry_with_prefix("bulla_intercept_minting");
         registry.register("answers", "Leaves asked for by others", self.0.answers.clone());
         registry.register("streams", "Streams of secret discovery", self.0.streams.clone());
@@ -72,6 +77,11 @@ impl MintingMetrics {
         registry.register("nacks", "Leaves that a consumer did not take", self.0.nacks.clone());
     }
 
+    /// Those of lists of revoked certificates, of other doors too.
+    pub(crate) fn revocation(&self) -> RevocationMetrics {
+        self.0.revocation.clone()
+    }
+
     pub(super) fn answered(&self, door: Door, outcome: Outcome) {
         let door = match door {
             Door::Http => "http",
@@ -80,6 +90,7 @@ impl MintingMetrics {
         let outcome = match outcome {
             Outcome::Leaf => "leaf",
             Outcome::NotAllowed => "not-allowed",
+            Outcome::NotPermitted => "not-permitted",
             Outcome::TooManyNames => "too-many-names",
             Outcome::Failed => "failed",
         };

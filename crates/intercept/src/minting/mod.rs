@@ -22,14 +22,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keyless::server::{BoundSocket, TlsError, TlsOptions, mutual_tls};
-use rustls::ServerConfig;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Semaphore;
 
 use crate::certificate_store::CertificateStore;
 use crate::doors::Doors;
 use crate::mint::Minter;
+use crate::permission::Permission;
 use crate::proxy::Rules;
+use crate::revocation::{BadLists, Guarded, Lists, RevocationLists, RevocationMetrics};
 use desk::Desk;
 
 /// Names of all streams together, some 1 KiB each.
@@ -51,6 +52,8 @@ pub enum Listen {
 pub struct Options {
     /// Where.
     pub listen: Listen,
+    /// Lists of revoked certificates, where consumers show theirs.
+    pub revoked: Option<RevocationLists>,
     /// The names there are leaves for: those that these rules would have intercepted.
     pub names: Rules,
     /// Connections at once; more are closed at once.
@@ -80,10 +83,13 @@ pub enum StartError {
     /// The certificates.
     #[error("TLS cannot be set up: {0}")]
     Tls(#[from] TlsError),
+    /// Of revoked certificates.
+    #[error(transparent)]
+    Lists(#[from] BadLists),
 }
 
 enum Listener {
-    Tcp(TcpListener, Option<Arc<ServerConfig>>),
+    Tcp(TcpListener, Option<Arc<Guarded>>),
     Unix(UnixListener, BoundSocket),
 }
 
@@ -105,20 +111,30 @@ pub(crate) struct Open {
     pub(crate) address: Option<SocketAddr>,
 }
 
+/// Where leaves are from.
+pub(crate) struct Leaves {
+    pub(crate) minter: Minter,
+    pub(crate) store: CertificateStore,
+    /// Who is asked before there is one.
+    pub(crate) permission: Permission,
+}
+
 /// Listens, as one of the services behind `doors`.
 pub(crate) async fn start(
     options: Options,
-    minter: Minter,
-    store: CertificateStore,
+    leaves: Leaves,
     doors: Doors,
     metrics: MintingMetrics,
 ) -> Result<Open, StartError> {
-    let listener = listen(options.listen).await?;
+    let listener = listen(options.listen, options.revoked, metrics.revocation()).await?;
     let address = match &listener {
         Listener::Tcp(listener, _) => listener.local_addr().ok(),
         Listener::Unix(..) => None,
     };
-    let desk = Desk::new(minter, store, options.names, options.key_life, metrics.clone());
+    if let Listener::Tcp(_, Some(tls)) = &listener {
+        doors.spawn(Arc::clone(tls).keep(doors.stopping()));
+    }
+    let desk = Desk::new(leaves, options.names, options.key_life, metrics.clone());
     let shared = Arc::new(Shared {
         desk,
         streams: Arc::new(Semaphore::new(options.streams_max)),
@@ -132,7 +148,11 @@ pub(crate) async fn start(
     Ok(Open { address })
 }
 
-async fn listen(listen: Listen) -> Result<Listener, StartError> {
+async fn listen(
+    listen: Listen,
+    revoked: Option<RevocationLists>,
+    metrics: RevocationMetrics,
+) -> Result<Listener, StartError> {
     let failed = |place: String| move |source| StartError::Bind { place, source };
     match listen {
         Listen::Loopback(address) if !address.ip().to_canonical().is_loopback() => {
@@ -143,10 +163,17 @@ async fn listen(listen: Listen) -> Result<Listener, StartError> {
             Ok(Listener::Tcp(listener, None))
         }
         Listen::Tls(address, tls) => {
-            let mut config = mutual_tls(&tls)?;
-            config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+            let lists = Lists::of(revoked.as_ref())?;
+            let build = move |crls: &[Vec<u8>]| {
+                let mut config = mutual_tls(&TlsOptions { client_crls: crls.to_vec(), ..tls.clone() })?;
+                config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+                Ok::<_, TlsError>(config)
+            };
+            let config = build(&lists.ders)?;
+            let build = Box::new(move |crls: &[Vec<u8>]| build(crls).map_err(|error| error.to_string()));
+            let guarded = Guarded::new(config, lists, revoked, build, (metrics, "minting"));
             let listener = TcpListener::bind(address).await.map_err(failed(address.to_string()))?;
-            Ok(Listener::Tcp(listener, Some(Arc::new(config))))
+            Ok(Listener::Tcp(listener, Some(Arc::new(guarded))))
         }
         Listen::Socket(path) => {
             let bound = BoundSocket::at(&path).await.map_err(failed(path.display().to_string()))?;

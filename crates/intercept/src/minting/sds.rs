@@ -279,7 +279,7 @@ impl SecretDiscoveryService for SecretDiscovery {
                     said.version_info = version_of(&leaf);
                     said.resources.extend(packed(name, &leaf));
                 }
-                Err(NoLeaf::NotAllowed) => {}
+                Err(NoLeaf::NotAllowed | NoLeaf::NotPermitted) => {}
                 Err(error) => return Err(Status::unavailable(error.to_string())),
             }
         }

@@ -148,11 +148,17 @@ impl Subscriptions {
                 held.failures = 0;
                 Some(Change::Leaf(name, leaf, version))
             }
-            // One that it has still holds.
             (Err(NoLeaf::NotAllowed), _) => {
                 self.names.remove(&name);
                 Some(Change::Gone(name))
             }
+            // One that it has is taken back.
+            (Err(NoLeaf::NotPermitted), _) if !held.told_none => {
+                held.version.clear();
+                held.told_none = true;
+                Some(Change::Gone(name))
+            }
+            // One that it has still holds.
             (Err(_), _) if held.version.is_empty() && !held.told_none => {
                 held.told_none = true;
                 Some(Change::Gone(name))
@@ -208,8 +214,9 @@ mod tests {
     use crate::certificate_store::{CertificateStore, Newcomers};
     use crate::doors::Doors;
     use crate::mint::{Authority, LeafKeys, Minter, new_root};
-    use crate::minting::MintingMetrics;
     use crate::minting::desk::Desk;
+    use crate::minting::{Leaves, MintingMetrics};
+    use crate::permission::Permission;
     use crate::proxy::{Action, Rules};
     use keys::{KeyType, PrivateKey};
     use tokio::sync::Semaphore;
@@ -223,7 +230,8 @@ mod tests {
         let mut names = Rules::new(Action::Reject);
         names.add(&["*.example".to_owned()], Action::Intercept).unwrap();
         let metrics = MintingMetrics::default();
-        let desk = Desk::new(minter, store, names, Duration::from_secs(3_600), metrics.clone());
+        let leaves = Leaves { minter, store, permission: Permission::default() };
+        let desk = Desk::new(leaves, names, Duration::from_secs(3_600), metrics.clone());
         let streams = Arc::new(Semaphore::new(1));
         let doors = Doors::default();
         let names = Arc::new(Semaphore::new(3));

@@ -70,6 +70,9 @@ impl Proxy {
             self.metrics.auto_tunnel();
             return self.tunnel(stream, &target, &name, &client).await;
         }
+        if action.looks() && self.permits(&target, &name, &client).await.is_err() {
+            return self.metrics.handshake(Handshake::NoLeaf);
+        }
         let mirrored = match action {
             Action::Mirror => self.mirrors.of(&target, &name, hello.http2, &client).await,
             _ => None,

@@ -20,6 +20,7 @@ use super::metrics::{End, ProxyMetrics};
 use super::mirror::Mirrors;
 use super::opening::{self, Opening, Rewound};
 use super::page::{self, Body};
+use super::permitted;
 use super::refusals::Refusals;
 use super::requests::{Live, Requests};
 use super::streams::{Noted, Streams};
@@ -28,6 +29,7 @@ use super::tls::Interception;
 use super::upstream::Upstreams;
 use super::{Action, Options};
 use crate::doors::{Doors, Host};
+use crate::permission::Permission;
 
 /// Octets of a request's head.
 const HEAD_OCTETS_MAX: usize = 64 << 10;
@@ -52,6 +54,7 @@ pub(super) struct Proxy {
     pub(super) address: SocketAddr,
     pub(super) access: Access,
     pub(super) refusals: Refusals,
+    pub(super) permission: Permission,
     pub(super) mirrors: Mirrors,
     pub(super) tls: Interception,
     pub(super) upstreams: Upstreams,
@@ -93,7 +96,7 @@ impl Proxy {
             (Opening::Tls(_), Some(door)) => {
                 let accepted =
                     tokio::time::timeout(self.options.handshake_timeout, door.accept(stream)).await;
-                let (stream, user) = match accepted {
+                let (stream, user, shown) = match accepted {
                     Ok(Ok(accepted)) => accepted,
                     Ok(Err(error)) => {
                         tracing::info!(%client, %error, "a client's TLS to the proxy itself failed");
@@ -105,7 +108,10 @@ impl Proxy {
                 match self.opening(stream, &client).await {
                     Some((opening, stream)) => {
                         let reached = Reached { at, by_tls: true };
-                        Box::pin(self.spoken_to(opening, stream, client, reached)).await
+                        tokio::select! {
+                            end = Box::pin(self.spoken_to(opening, stream, client, reached)) => end,
+                            () = door.guarded().revoked(shown) => End::CutOff,
+                        }
                     }
                     None => End::NoRequest,
                 }
@@ -196,7 +202,7 @@ impl Proxy {
             }
         };
         if is_connect {
-            return self.connect(request, client, tunnels);
+            return self.connect(request, client, tunnels).await;
         }
         let target = match Target::of_absolute(request.uri()) {
             Ok(target) => target,
@@ -207,7 +213,7 @@ impl Proxy {
         self.exchange(request, &Way { origin: Arc::new(origin), client, is_mirrored: false }).await
     }
 
-    fn connect(
+    async fn connect(
         self: Arc<Self>,
         request: Request<Asked>,
         client: Client,
@@ -221,6 +227,9 @@ impl Proxy {
             self.metrics.rejected();
             self.requests.refused(client.ip(), &target);
             return rejected_page(&target);
+        }
+        if let Err(refused) = self.permits_target(&target, &client).await {
+            return permitted::page(&target.name, &refused);
         }
         let doors = self.doors.clone();
         let tunnel = tunnels.token();

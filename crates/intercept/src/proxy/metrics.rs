@@ -17,6 +17,7 @@ use super::access::Denied;
 use super::requests::RequestMetrics;
 use crate::certificate_store::CertificateStore;
 use crate::minting::MintingMetrics;
+use crate::permission::PermissionMetrics;
 use crate::relay::Octets;
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
@@ -124,6 +125,7 @@ struct Inner {
     rules: RequestMetrics,
     store: Arc<OnceLock<CertificateStore>>,
     minting: MintingMetrics,
+    permission: PermissionMetrics,
 }
 
 impl Default for Inner {
@@ -145,6 +147,7 @@ impl Default for Inner {
             rules: RequestMetrics::default(),
             store: Arc::default(),
             minting: MintingMetrics::default(),
+            permission: PermissionMetrics::default(),
         }
     }
 }
@@ -164,6 +167,7 @@ impl ProxyMetrics {
         let inner = &self.0;
         registry.register_collector(Box::new(StoreFigures(Arc::clone(&inner.store))));
         inner.minting.register(registry);
+        inner.permission.register(registry);
         let registry = registry.sub_registry_with_prefix("bulla_intercept_proxy");
         inner.rules.register(registry);
         registry.register("connections", "Connections of clients", inner.connections.clone());
@@ -217,6 +221,11 @@ impl ProxyMetrics {
     /// Those of leaves for others.
     pub(super) fn minting(&self) -> MintingMetrics {
         self.0.minting.clone()
+    }
+
+    /// Those of questions for permission.
+    pub(super) fn permission(&self) -> PermissionMetrics {
+        self.0.permission.clone()
     }
 
     pub(super) fn connection(&self) -> Open {

@@ -16,6 +16,7 @@ mod mirror;
 mod names;
 mod opening;
 mod page;
+mod permitted;
 mod refusals;
 pub mod requests;
 mod rules;
@@ -46,8 +47,11 @@ use tokio::net::TcpListener;
 use crate::certificate_store::{self, CertificateStore, Newcomers, SecondLevel};
 use crate::clock::now;
 use crate::doors::Doors;
-use crate::mint::{Authority, Intermediates, LEAF_KEY_LIFE, LeafKeys, MintError, Minter, VALIDITY_MAX};
+use crate::mint::{
+    Authority, Intermediates, KeysOfLeaves, LEAF_KEY_LIFE, LeafKeys, MintError, Minter, VALIDITY_MAX,
+};
 use crate::minting;
+use crate::permission::{self, BadPermission, Permission};
 
 /// How the proxy listens, what it decides and what it is limited to.
 #[derive(Clone, Debug)]
@@ -66,6 +70,8 @@ pub struct Options {
     pub requests: requests::Options,
     /// How long leaves hold.
     pub leaf_validity: Duration,
+    /// Which leaves stand over one key.
+    pub leaf_keys: KeysOfLeaves,
     /// How long new leaves stand over the same key.
     pub leaf_key_life: Duration,
     /// Octets of leaves in memory.
@@ -107,6 +113,8 @@ pub struct Options {
     /// How long an authority below the one given holds that is made here, its key in memory alone; none: leaves stand below
     /// the one given.
     pub intermediate: Option<Duration>,
+    /// Who is asked before there is a leaf; everything is permitted when nobody is.
+    pub permission: Option<permission::Options>,
     /// How leaves are handed to others, if they are.
     pub minting: Option<minting::Options>,
 }
@@ -121,6 +129,7 @@ impl Default for Options {
             rules: Rules::default(),
             requests: requests::Options::default(),
             leaf_validity: Duration::from_secs(7 * 86_400).min(VALIDITY_MAX),
+            leaf_keys: KeysOfLeaves::Shared,
             leaf_key_life: LEAF_KEY_LIFE,
             store_octets_max: certificate_store::OCTETS_MAX,
             second_level: None,
@@ -140,6 +149,7 @@ impl Default for Options {
             response_timeout: Duration::from_secs(300),
             idle: Duration::from_secs(600),
             intermediate: None,
+            permission: None,
             minting: None,
         }
     }
@@ -180,6 +190,9 @@ pub enum StartError {
     /// The authority below the one given.
     #[error("no intermediate authority: {0}")]
     Intermediate(MintError),
+    /// Who is asked before there is a leaf.
+    #[error(transparent)]
+    Permission(#[from] BadPermission),
     /// Leaves for others.
     #[error("leaves are not handed out: {0}")]
     Minting(#[from] minting::StartError),
@@ -213,7 +226,7 @@ pub async fn start(
     metrics: ProxyMetrics,
 ) -> Result<Running, StartError> {
     let doors = Doors::default();
-    let keys = Arc::new(LeafKeys::new()?);
+    let keys = Arc::new(LeafKeys::new()?.of_leaves(options.leaf_keys));
     let resolver = Resolver::system()?;
     let mut roots = rustls::RootCertStore::empty();
     roots.add_parsable_certificates(
@@ -223,6 +236,13 @@ pub async fn start(
         return Err(StartError::NoRoots);
     }
     let failed = |source| StartError::Bind { address: options.listen, source };
+    let permission = Permission::new(
+        options.permission.as_ref(),
+        &resolver,
+        options.new_names_per_minute,
+        options.new_names_burst,
+        &metrics.permission(),
+    )?;
     let listener = TcpListener::bind(options.listen).await.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
     let newcomers = Newcomers::new(options.new_names_per_minute, options.new_names_burst);
@@ -237,7 +257,8 @@ pub async fn start(
     let tls = tls::Interception::new(minter.clone(), trusted, store.clone(), options.handshake_timeout)?;
     let minting = match options.minting.clone() {
         Some(minting) => {
-            minting::start(minting, minter, store.clone(), doors.clone(), metrics.minting()).await?.address
+            let leaves = minting::Leaves { minter, store: store.clone(), permission: permission.clone() };
+            minting::start(minting, leaves, doors.clone(), metrics.minting()).await?.address
         }
         None => None,
     };
@@ -249,13 +270,17 @@ pub async fn start(
         (requests::Live::new(options.rules.clone(), &options.requests), requests::Reopen::default());
     let requests = requests::Requests::start(&options.requests, metrics.requests(), &doors, &reopen)
         .map_err(StartError::AccessLog)?;
-    let access = access::Access::new(&options.access)?;
+    let access = access::Access::new(&options.access, &metrics.minting().revocation())?;
+    if let Some(door) = access.door() {
+        doors.spawn(Arc::clone(door.guarded()).keep(doors.stopping()));
+    }
     let refusals = refusals::Refusals::new(options.auto_tunnel);
     let mirrors = mirror::Mirrors::new(&options, upstreams.clone(), metrics.clone());
     let proxy = connection::Proxy {
         options,
         mirrors,
         refusals,
+        permission,
         address,
         access,
         tls,

@@ -11,6 +11,7 @@ use super::client::Client;
 use super::connection::Proxy;
 use super::target::Target;
 use crate::mint::LeafName;
+use crate::permission::NotPermitted;
 
 /// How it begins, and what each message of it begins with.
 pub(super) const VERSION: u8 = 5;
@@ -47,6 +48,8 @@ pub(super) enum NoRequest {
     Address,
     #[error("connections to {0} are not allowed here")]
     Rejected(Target),
+    #[error("there is no leaf for {0}: {1}")]
+    NotPermitted(Target, NotPermitted),
 }
 
 impl Proxy {
@@ -92,6 +95,10 @@ impl Proxy {
             self.requests.refused(client.ip(), &target);
             reply(stream, Reply::NotAllowed).await?;
             return Err(NoRequest::Rejected(target));
+        }
+        if let Err(refused) = self.permits_target(&target, &client).await {
+            reply(stream, Reply::NotAllowed).await?;
+            return Err(NoRequest::NotPermitted(target, refused));
         }
         // As with CONNECT, whether the target is there shows when something is asked of it.
         reply(stream, Reply::Succeeded).await?;

@@ -131,6 +131,7 @@ impl Interception {
             name: likeness.as_ref().map_or(name, |likeness| likeness.first_name()).clone(),
             authority: self.minter.authority().fingerprint(),
             kind: hello.kind,
+            keys: self.minter.keys(),
             profile: Arc::clone(&self.profile),
             mirrored: likeness.as_ref().map(|likeness| likeness.fingerprint()),
             is_handed_out: false,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use intercept::certificate_store::{CertificateStore, FetchError, LeafId, Newcomers};
-use intercept::mint::{Leaf, LeafKeyKind, LeafKeys, LeafName, MintError, Minter};
+use intercept::mint::{KeysOfLeaves, Leaf, LeafKeyKind, LeafKeys, LeafName, MintError, Minter};
 use tokio::sync::Semaphore;
 use x509::Fingerprint;
 
@@ -19,6 +19,7 @@ fn id(name: &str) -> LeafId {
         name: LeafName::parse(name).unwrap(),
         authority: Fingerprint::of(b"one"),
         kind: LeafKeyKind::P256,
+        keys: KeysOfLeaves::Shared,
         profile: "default".into(),
         mirrored: None,
         is_handed_out: false,
@@ -85,6 +86,7 @@ async fn whatever_makes_a_leaf_what_it_is_tells_it_from_others() {
         LeafId { authority: Fingerprint::of(b"two"), ..plain.clone() },
         LeafId { kind: LeafKeyKind::Rsa2048, ..plain.clone() },
         LeafId { profile: "another".into(), ..plain.clone() },
+        LeafId { keys: KeysOfLeaves::ByHost, ..plain.clone() },
         LeafId { mirrored: Some(Fingerprint::of(b"origin")), ..plain.clone() },
         id("b.example"),
     ];

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use intercept::certificate_store::{CertificateStore, LeafId, Newcomers};
-use intercept::mint::{LeafKeyKind, LeafKeys, LeafName, Minter};
+use intercept::mint::{KeysOfLeaves, LeafKeyKind, LeafKeys, LeafName, Minter};
 use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
 use std::sync::Arc;
@@ -123,6 +123,7 @@ async fn a_hundred_thousand_names_of_one_client_cost_its_burst_and_bounded_memor
         name: LeafName::parse(&format!("host{number}.example")).unwrap(),
         authority: x509::Fingerprint::of(b"one"),
         kind: LeafKeyKind::P256,
+        keys: KeysOfLeaves::Shared,
         profile: "default".into(),
         mirrored: None,
         is_handed_out: false,

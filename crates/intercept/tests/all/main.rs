@@ -10,6 +10,7 @@ mod hostile_http2;
 mod minting;
 mod mirror;
 mod own_tls;
+mod permission;
 mod proxy;
 mod requests;
 mod second_level;

@@ -34,6 +34,7 @@ fn options() -> Options {
     names.add(&["*.example".to_owned()], Action::Intercept).unwrap();
     Options {
         listen: Listen::Loopback(SocketAddr::from(([127, 0, 0, 1], 0))),
+        revoked: None,
         names,
         connections_max: 64,
         streams_max: 2,

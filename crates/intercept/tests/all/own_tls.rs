@@ -28,7 +28,8 @@ async fn guarded(upstream: &Upstream, change: impl FnOnce(&mut Options)) -> (Wor
     let name = LeafName::parse("localhost").unwrap();
     let certificate = minter.mint(&name, LeafKeyKind::P256, now()).await.unwrap().certified.clone();
     let world = World::new(&upstream.root, |options| {
-        options.access.tls = Some(OwnTls { certificate, client_roots: Vec::new(), only: true });
+        options.access.tls =
+            Some(OwnTls { certificate, client_roots: Vec::new(), revoked: None, only: true });
         options.access.users = Users::parse(USER).unwrap();
         change(options);
     })

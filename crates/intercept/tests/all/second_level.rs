@@ -11,7 +11,7 @@ use futures_util::future::BoxFuture;
 use intercept::certificate_store::{
     Backend, CertificateStore, FetchError, LeafId, Newcomers, SecondLevel, SecondLevelOptions, WhenAway,
 };
-use intercept::mint::{Authority, Leaf, LeafKeyKind, LeafKeys, LeafName, MintError, Minter};
+use intercept::mint::{Authority, KeysOfLeaves, Leaf, LeafKeyKind, LeafKeys, LeafName, MintError, Minter};
 use keys::Keyring;
 use store::proxy_leaves::{LeafAsk, LeafLook, NewLeaf};
 use store::testing::Cluster;
@@ -88,6 +88,7 @@ impl Proxy {
             name: LeafName::parse(name).unwrap(),
             authority: self.minter.authority().fingerprint(),
             kind: LeafKeyKind::P256,
+            keys: KeysOfLeaves::Shared,
             profile: "default".into(),
             mirrored: None,
             is_handed_out: false,

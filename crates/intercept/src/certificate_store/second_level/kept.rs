@@ -11,7 +11,7 @@ use store::proxy_leaves::{HeldLeaf, SEALED_LEAF_KEYS, SEALED_LEAVES};
 use x509::Fingerprint;
 
 use crate::certificate_store::LeafId;
-use crate::mint::{BadLeaf, Leaf, LeafKey, LeafKeyKind, LeafName};
+use crate::mint::{BadLeaf, KeysOfLeaves, Leaf, LeafKey, LeafKeyKind, LeafName};
 
 /// Octets of a certificate's length.
 const LENGTH: usize = 4;
@@ -120,6 +120,10 @@ pub(super) fn digest_of(id: &LeafId) -> String {
         LeafKeyKind::Rsa2048 => b"rsa2048",
     });
     part(id.profile.as_bytes());
+    // Those over shared keys are kept as they were before there were others.
+    if id.keys == KeysOfLeaves::ByHost {
+        part(b"by-host");
+    }
     part(id.mirrored.as_ref().map_or(&[], |mirrored| mirrored.as_bytes().as_slice()));
     hex(Fingerprint::of(&text).as_bytes())
 }

@@ -9,9 +9,11 @@
 
 mod backend;
 mod kept;
+mod place;
 
 pub use backend::Backend;
 pub use kept::Unopened;
+pub use place::{Opened, Opening};
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 use x509::UnixTime;
 
-use self::kept::Seals;
+use self::place::Place;
 use super::{FetchError, LeafId};
 use crate::clock;
 use crate::mint::{LEAF_KEY_LIFE_MAX, Leaf, LeafKey, MintError, SIGN_TIMEOUT, VALIDITY_MAX};
@@ -116,8 +118,7 @@ pub struct SecondLevelCounts {
 pub struct SecondLevel(Arc<Level>);
 
 struct Level {
-    backend: Box<dyn Backend>,
-    seals: Seals,
+    place: Place,
     options: SecondLevelOptions,
     /// This process, in leases.
     holder: Uuid,
@@ -166,7 +167,7 @@ impl Drop for Lease {
             // It ends by itself: a trip has its limit.
             runtime.spawn(async move {
                 let _live = telemetry::tasks::guard("leaf-lease-release");
-                level.trip("release", level.backend.release(&id, level.holder)).await;
+                level.release(&id).await;
             });
         }
     }
@@ -197,14 +198,23 @@ impl SecondLevel {
     /// Keeps leaves and their keys in `backend`, sealed under `ring`: all who share the backend have the same master keys.
     #[must_use]
     pub fn new(backend: impl Backend, ring: Arc<Keyring>, options: SecondLevelOptions) -> Self {
+        Self::at(Place::of(Opened::new(backend, ring)), false, options)
+    }
+
+    /// One whose backend is away from the start: `opening` is tried each second by [`Self::keep`], until it is there.
+    #[must_use]
+    pub fn awaited(opening: Opening, options: SecondLevelOptions) -> Self {
+        Self::at(Place::awaited(opening), true, options)
+    }
+
+    fn at(place: Place, away: bool, options: SecondLevelOptions) -> Self {
         Self(Arc::new(Level {
-            backend: Box::new(backend),
-            seals: Seals::new(ring),
+            place,
             options,
             holder: Uuid::now_v7(),
             open: Cache::new(KEYS_OPEN_MAX),
             said: Cache::builder().max_capacity(KEYS_OPEN_MAX).time_to_live(KEY_SAID_FOR).build(),
-            away: AtomicBool::new(false),
+            away: AtomicBool::new(away),
             trouble: Notify::new(),
             opens: AtomicBool::new(true),
             found: AtomicU64::default(),
@@ -279,6 +289,7 @@ impl SecondLevel {
 impl Level {
     /// Whose turn it is; nothing where that cannot be said: it is away, or others have taken too long.
     async fn turn(&self, asking: &Asking, mut ends_from_us: i64) -> Option<Turn> {
+        let place = self.place.get()?;
         let began = Instant::now();
         let patience = self.options.lease + self.options.trip_timeout;
         let mut pause = POLL_FIRST;
@@ -292,9 +303,9 @@ impl Level {
                 now_us,
                 until_us: now_us.saturating_add(micros(self.options.lease)),
             };
-            match self.trip("look", self.backend.look(ask)).await? {
+            match self.trip("look", place.backend.look(ask)).await? {
                 LeafLook::Leased => return Some(Turn::Ours),
-                LeafLook::Held(held) => match self.seals.open(&asking.id, &held, &self.open) {
+                LeafLook::Held(held) => match place.seals.open(&asking.id, &held, &self.open) {
                     Ok(leaf) => {
                         self.opens.store(true, Relaxed);
                         self.found.fetch_add(1, Relaxed);
@@ -331,7 +342,7 @@ impl Level {
         let leaf = match minting.await {
             Ok(leaf) => leaf,
             Err(error) => {
-                self.trip("release", self.backend.release(&asking.id, self.holder)).await;
+                self.release(&asking.id).await;
                 return Err(error.into());
             }
         };
@@ -353,16 +364,23 @@ impl Level {
 
     /// Whether it is put; nothing where the backend is away.
     async fn put(&self, asking: &Asking, leaf: &Leaf) -> Option<bool> {
+        let place = self.place.get()?;
         let key_id = kept::key_id_of(&leaf.key);
         let now_us = asking.now_us();
         if !self.said.contains_key(&key_id) {
-            let sealed = self.seals.seal_key(&key_id, &leaf.key);
-            let ends_at_us = now_us.saturating_add(micros(KEY_KEPT));
-            self.trip("put the key", self.backend.put_key(&key_id, &sealed, ends_at_us)).await?;
-            self.open.insert(key_id.clone(), leaf.key.clone());
-            self.said.insert(key_id.clone(), ());
+            let sealed = place.seals.seal_key(&key_id, &leaf.key);
+            let ends_at_us = match leaf.key.is_of_one_leaf() {
+                true => micros_of(leaf.not_after.plus(1)),
+                false => now_us.saturating_add(micros(KEY_KEPT)),
+            };
+            self.trip("put the key", place.backend.put_key(&key_id, &sealed, ends_at_us)).await?;
+            // Nobody asks for that of one leaf again: what is in memory has it.
+            if !leaf.key.is_of_one_leaf() {
+                self.open.insert(key_id.clone(), leaf.key.clone());
+                self.said.insert(key_id.clone(), ());
+            }
         }
-        let sealed = self.seals.seal_leaf(&asking.id, leaf);
+        let sealed = place.seals.seal_leaf(&asking.id, leaf);
         let new = NewLeaf {
             id: &asking.id,
             holder: self.holder,
@@ -371,7 +389,13 @@ impl Level {
             ends_at_us: micros_of(leaf.not_after),
             now_us,
         };
-        self.trip("put", self.backend.put(new)).await
+        self.trip("put", place.backend.put(new)).await
+    }
+
+    async fn release(&self, id: &str) {
+        if let Some(place) = self.place.get() {
+            self.trip("release", place.backend.release(id, self.holder)).await;
+        }
     }
 
     async fn without(
@@ -410,17 +434,28 @@ impl Level {
     }
 
     async fn probe(&self) {
-        // Writes, to nobody's row: a server that can be read alone is of no use.
-        if self.trip("probe", self.backend.release("", self.holder)).await.is_some() {
+        let is_back = match self.place.get() {
+            // Writes, to nobody's row: a server that can be read alone is of no use.
+            Some(place) => self.trip("probe", place.backend.release("", self.holder)).await.is_some(),
+            None => match self.place.open().await {
+                Ok(()) => true,
+                Err(()) => {
+                    self.failures.fetch_add(1, Relaxed);
+                    false
+                }
+            },
+        };
+        if is_back {
             self.away.store(false, Relaxed);
             tracing::info!("the certificate store is back");
         }
     }
 
     async fn tidy(&self) {
+        let Some(place) = self.place.get() else { return };
         for _ in 0..TIDY_BATCHES_MAX {
             let now_us = micros_of(clock::now());
-            let tidying = self.backend.tidy(self.holder, now_us, TIDY_EVERY, self.options.leaves_max);
+            let tidying = place.backend.tidy(self.holder, now_us, TIDY_EVERY, self.options.leaves_max);
             // Slow as it may be, it says nothing of whether leaves are had.
             match tokio::time::timeout(TIDY_TIMEOUT, tidying).await {
                 Ok(Ok(deleted)) if deleted >= TIDIED_MAX => {}

@@ -29,6 +29,7 @@ use zeroize::Zeroizing;
 use super::StartError;
 use super::client::Client;
 use super::page::{self, Body};
+use crate::revocation::RevocationMetrics;
 use attempts::{Attempts, Waiting};
 use passwords::CREDENTIAL_OCTETS_MAX;
 use tls::Door;
@@ -104,11 +105,11 @@ pub(super) struct Access {
 }
 
 impl Access {
-    pub(super) fn new(options: &AccessOptions) -> Result<Self, StartError> {
+    pub(super) fn new(options: &AccessOptions, metrics: &RevocationMetrics) -> Result<Self, StartError> {
         let mut secret = Zeroizing::new([0; DIGEST]);
         rand::fill(&mut *secret).map_err(|_| StartError::NoRandomness)?;
         let or_else = !options.users.is_empty() || !options.tokens.is_empty();
-        let door = options.tls.as_ref().map(|own| Door::new(own, or_else)).transpose()?;
+        let door = options.tls.as_ref().map(|own| Door::new(own, or_else, metrics.clone())).transpose()?;
         let key = hmac::Key::new(hmac::HMAC_SHA256, &*secret);
         let token = |token: &Token| (under(&key, &[&token.digest]), Arc::from(token.name.as_str()));
         let tokens = options.tokens.iter().map(token).collect();

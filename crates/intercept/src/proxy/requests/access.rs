@@ -36,6 +36,8 @@ pub(super) struct Line {
     pub(super) path: String,
     /// None when the client went away before there was one.
     pub(super) status: Option<u16>,
+    /// Why it was refused, where it was for want of permission.
+    pub(super) reason: Option<&'static str>,
     /// Octets of bodies, or of a tunnel.
     pub(super) octets_up: u64,
     pub(super) octets_down: u64,
@@ -58,6 +60,7 @@ impl Line {
             host = self.host,
             path = self.path,
             status = self.status,
+            reason = self.reason,
             octets_up = self.octets_up,
             octets_down = self.octets_down,
             duration_ms = self.duration_ms,

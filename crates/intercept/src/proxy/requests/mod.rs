@@ -180,6 +180,20 @@ impl Requests {
         }
     }
 
+    /// A CONNECT for which there is no leaf, and why.
+    pub(super) fn not_permitted(
+        &self,
+        client: IpAddr,
+        target: &dyn fmt::Display,
+        status: StatusCode,
+        reason: &'static str,
+    ) {
+        if let Some(mut sight) = self.tunnel(client, target) {
+            sight.refused_for(reason);
+            sight.answered(status, &hyper::HeaderMap::new());
+        }
+    }
+
     pub(super) fn metrics(&self) -> &RequestMetrics {
         &self.0.metrics
     }

@@ -96,6 +96,7 @@ impl Sight {
             host,
             path: String::new(),
             status: None,
+            reason: None,
             octets_up: 0,
             octets_down: 0,
             duration_ms: 0.0,
@@ -193,6 +194,11 @@ impl Sight {
     }
 
     /// The head of the answer, as the client gets it.
+    /// Why it is refused.
+    pub(super) fn refused_for(&mut self, reason: &'static str) {
+        self.line.reason = Some(reason);
+    }
+
     pub(in crate::proxy) fn answered(&mut self, status: StatusCode, headers: &HeaderMap) {
         self.line.status = Some(status.as_u16());
         self.answered = Some(Instant::now());

@@ -1,0 +1,259 @@
+//! `[proxy.ask]`, `client_crl_files` and `leaf_keys` of `bulla proxy`.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::proxy::{Proxy, World};
+use crate::world::{describe, run, stdout};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A small service that is asked: the line of its answer, and who asked what.
+struct Judge {
+    address: SocketAddr,
+    answer: Arc<Mutex<&'static str>>,
+    asked: Arc<Mutex<Vec<String>>>,
+    connections: Arc<AtomicUsize>,
+}
+
+impl Judge {
+    fn that(answer: &'static str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let judge = Self {
+            address: listener.local_addr().unwrap(),
+            answer: Arc::new(Mutex::new(answer)),
+            asked: Arc::default(),
+            connections: Arc::default(),
+        };
+        let (answer, asked) = (Arc::clone(&judge.answer), Arc::clone(&judge.asked));
+        let connections = Arc::clone(&judge.connections);
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (Ok(mut stream), answer, asked) = (stream, Arc::clone(&answer), Arc::clone(&asked))
+                else {
+                    continue;
+                };
+                connections.fetch_add(1, SeqCst);
+                std::thread::spawn(move || {
+                    let mut lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
+                    while let Some(first) = lines.next() {
+                        let head: Vec<String> = lines.by_ref().take_while(|line| !line.is_empty()).collect();
+                        let token = head.iter().find(|line| line.starts_with("authorization:"));
+                        asked.lock().unwrap().push(format!("{first} {}", token.map_or("", String::as_str)));
+                        let answer = *answer.lock().unwrap();
+                        let _ = write!(stream, "HTTP/1.1 {answer}\r\nContent-Length: 0\r\n\r\n");
+                    }
+                });
+            }
+        });
+        judge
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}/leaf", self.address)
+    }
+
+    fn asked(&self) -> Vec<String> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+fn figures(proxy: &Proxy) -> String {
+    let asked = Command::new("curl").args(["-sS", "--noproxy", "*", &proxy.figures]).output();
+    stdout(&asked.unwrap_or_else(|error| panic!("apt-get install -y curl ({error})")))
+}
+
+#[test]
+fn a_service_says_for_which_names_there_are_leaves() {
+    let world = World::new();
+    let judge = Judge::that("403 Forbidden");
+    std::fs::write(world.place.path("token"), "hunter2\n").unwrap();
+    let log = world.place.path("access.log");
+    let asking = |no_s: &str| {
+        let mut command = world.command(&[]);
+        command
+            .env("BULLA_PROXY_ASK_URL", judge.url())
+            .env("BULLA_PROXY_ASK_TOKEN_FILE", world.place.path("token"))
+            .env("BULLA_PROXY_ASK_TIMEOUT_MS", "5000")
+            .env("BULLA_PROXY_ASK_NO_S", no_s)
+            .env("BULLA_PROXY_REQUESTS_ACCESS_LOG_FILE", &log);
+        World::start(&mut command)
+    };
+    let proxy = asking("3600");
+    for _ in 0..2 {
+        let output = world.curl(&proxy, &["-v"]);
+        let said = describe(&output);
+        assert!(!output.status.success() && said.contains("403"), "{said}");
+        assert!(said.contains("Proxy-Status: bulla; error=http_request_denied"), "{said}");
+    }
+    let question = "GET /leaf?domain=localhost&client=127.0.0.1 HTTP/1.1 authorization: Bearer hunter2";
+    assert_eq!(judge.asked(), [question]);
+    let said = figures(&proxy);
+    assert!(said.contains("bulla_intercept_permission_questions_total{outcome=\"no\"} 1\n"), "{said}");
+    assert!(said.contains("bulla_intercept_permission_refusals_total{why=\"not-permitted\"} 2\n"), "{said}");
+    assert!(said.contains("bulla_intercept_permission_answers 1\n"), "{said}");
+    assert!(said.contains("bulla_intercept_leaves_minted_total 0\n"), "{said}");
+    let began = Instant::now();
+    while std::fs::read_to_string(&log).unwrap_or_default().matches("\"reason\":\"not-permitted\"").count()
+        < 2
+    {
+        assert!(began.elapsed() < PATIENCE, "{}", std::fs::read_to_string(&log).unwrap());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    drop(proxy);
+    *judge.answer.lock().unwrap() = "204 No Content";
+    let proxy = asking("1");
+    for _ in 0..3 {
+        assert!(world.curl(&proxy, &[]).status.success());
+    }
+    assert_eq!(
+        (judge.asked().len(), judge.connections.load(SeqCst)),
+        (2, 2),
+        "one question, one connection each"
+    );
+}
+
+#[test]
+fn who_cannot_be_asked_is_refused_with_a_hint() {
+    let world = World::new();
+    for (key, value, wanted) in [
+        ("ASK_URL", "http://permission.example/", "has to be spoken to by https"),
+        ("ASK_URL", "permission.example", "is no http or https URL"),
+        ("ASK_TOKEN_FILE", "token", "are for proxy.ask.url"),
+        ("ASK_TIMEOUT_MS", "60000", "proxy.ask.timeout_ms is from 10 to 5000"),
+        ("ASK_WHEN_AWAY", "perhaps", "refuse"),
+        ("MINTING_CLIENT_CRL_FILES", "a.crl", "needs TLS"),
+        ("ACCESS_CLIENT_CRL_FILES", "a.crl", "is for proxy.access.client_ca_files"),
+        ("LEAF_KEYS", "by-moon", "by-host"),
+    ] {
+        let said = describe(&run(world.command(&[]).env(format!("BULLA_PROXY_{key}"), value)));
+        assert!(said.contains(wanted) && said.contains("hint:"), "{key}: {said}");
+    }
+}
+
+/// A consumer, and a client, whose certificate is revoked while the proxy runs.
+#[test]
+fn whose_certificate_was_revoked_gets_no_more_keys_and_is_not_let_in() {
+    let world = World::new();
+    let place = &world.place;
+    place.openssl(
+        "req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout consumer.key -out consumer.csr -subj /CN=consumer",
+    );
+    std::fs::write(place.path("index.txt"), "").unwrap();
+    std::fs::write(place.path("serial"), "1000\n").unwrap();
+    std::fs::write(place.path("crlnumber"), "01\n").unwrap();
+    std::fs::write(
+        place.path("ca.cnf"),
+        "[ca]\ndefault_ca=own\n[own]\ndatabase=index.txt\nserial=serial\nnew_certs_dir=.\ndefault_md=sha256\n\
+         default_days=7\ndefault_crl_days=7\npolicy=any\nprivate_key=ca.key\ncertificate=ca.pem\n\
+         crlnumber=crlnumber\nx509_extensions=client\n[any]\ncommonName=supplied\n\
+         [client]\nbasicConstraints=CA:FALSE\nextendedKeyUsage=clientAuth\n",
+    )
+    .unwrap();
+    place.openssl("ca -batch -config ca.cnf -in consumer.csr -out consumer.pem -notext");
+    place.openssl("ca -config ca.cnf -gencrl -out empty.crl");
+    place.openssl("ca -config ca.cnf -revoke consumer.pem");
+    place.openssl("ca -config ca.cnf -gencrl -out revoked.crl");
+    std::fs::copy(place.path("empty.crl"), place.path("clients.crl")).unwrap();
+    let mut command = world.command(&[]);
+    for (key, value) in [
+        ("LISTEN", "127.0.0.1:0"),
+        ("NAMES", "*.sandbox.example"),
+        ("CERTIFICATE_FILE", "up.pem"),
+        ("KEY_FILE", "up.key"),
+        ("CLIENT_CA_FILES", "ca.pem"),
+        ("CLIENT_CRL_FILES", "clients.crl"),
+    ] {
+        command.env(format!("BULLA_PROXY_MINTING_{key}"), value);
+    }
+    for (key, value) in [
+        ("CERTIFICATE_FILE", "up.pem"),
+        ("KEY_FILE", "up.key"),
+        ("CLIENT_CA_FILES", "ca.pem"),
+        ("CLIENT_CRL_FILES", "clients.crl"),
+    ] {
+        command.env(format!("BULLA_PROXY_ACCESS_{key}"), value);
+    }
+    let proxy = World::start(&mut command);
+    let door = proxy.address.rsplit(':').next().unwrap().to_owned();
+    let through = || {
+        let mut curl = Command::new("curl");
+        curl.current_dir(place.folder.path()).args(["-sS", "--max-time", "60", "--noproxy", ""]);
+        curl.args(["--proxy", &format!("https://localhost:{door}"), "--proxy-cacert", "ca.pem"]);
+        curl.args(["--proxy-cert", "consumer.pem", "--proxy-key", "consumer.key", "--cacert"]);
+        curl.arg(world.authority()).arg(format!("https://localhost:{}/", world.port));
+        curl.output().unwrap_or_else(|error| panic!("apt-get install -y curl ({error})"))
+    };
+    let output = through();
+    assert!(output.status.success(), "{}", describe(&output));
+    let port = proxy.minting.clone().unwrap().rsplit(':').next().unwrap().to_owned();
+    let ask = || {
+        let url = format!("https://localhost:{port}/certificate?server_name=a.sandbox.example");
+        let mut curl = Command::new("curl");
+        curl.current_dir(place.folder.path()).args(["-sS", "--max-time", "60", "--noproxy", "*"]);
+        curl.args(["--cacert", "ca.pem", "--cert", "consumer.pem", "--key", "consumer.key", &url]);
+        curl.output().unwrap_or_else(|error| panic!("apt-get install -y curl ({error})"))
+    };
+    let output = ask();
+    assert!(stdout(&output).contains("PRIVATE KEY"), "{}", describe(&output));
+    let until = |what: &str, so: &dyn Fn() -> bool| {
+        let began = Instant::now();
+        while !so() {
+            assert!(began.elapsed() < PATIENCE, "never: {what}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    };
+    // One that is broken changes nothing, and is told.
+    std::fs::write(place.path("clients.crl"), "no list").unwrap();
+    let broken = |wanted: u8| {
+        let line = format!("bulla_intercept_client_crls_broken{{door=\"minting\"}} {wanted}\n");
+        figures(&proxy).contains(&line)
+    };
+    until("it is told", &|| broken(1));
+    assert!(ask().status.success(), "the one before counts");
+    // A connection that is there ends with the certificate.
+    let mut held = Command::new("openssl")
+        .current_dir(place.folder.path())
+        .args(["s_client", "-connect", &format!("localhost:{port}"), "-CAfile", "ca.pem"])
+        .args(["-cert", "consumer.pem", "-key", "consumer.key"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap_or_else(|error| panic!("apt-get install -y openssl ({error})"));
+    let mut said = BufReader::new(held.stdout.take().unwrap()).lines().map_while(Result::ok);
+    assert!(said.any(|line| line.contains("Verify return code: 0")), "no handshake");
+    std::fs::rename(place.path("revoked.crl"), place.path("clients.crl")).unwrap();
+    until("it is refused", &|| !ask().status.success());
+    until("it is not let in", &|| !through().status.success());
+    until("it is well", &|| broken(0));
+    said.by_ref().for_each(drop);
+    held.wait().unwrap();
+    let ended = figures(&proxy);
+    assert!(ended.contains("_client_crls_ended_connections_total{door=\"minting\"} 1\n"), "{ended}");
+}
+
+#[test]
+fn each_leaf_stands_over_a_key_of_its_own_where_that_is_said() {
+    let world = World::new();
+    let spki = |proxy: &Proxy, name: &str| {
+        let shown = Command::new("sh")
+            .args(["-c", "openssl s_client -proxy \"$0\" -servername \"$1\" -connect \"$2\" </dev/null 2>/dev/null | openssl x509 -noout -pubkey"])
+            .args([proxy.address.trim_start_matches("http://"), name, &format!("localhost:{}", world.port)])
+            .output()
+            .unwrap();
+        assert!(shown.status.success() && !stdout(&shown).is_empty(), "{}", describe(&shown));
+        stdout(&shown)
+    };
+    let shared = world.proxy(&[]);
+    assert_eq!(spki(&shared, "a.example"), spki(&shared, "b.example"));
+    let by_host = World::start(world.command(&[]).env("BULLA_PROXY_LEAF_KEYS", "by-host"));
+    let first = spki(&by_host, "a.example");
+    assert_ne!(first, spki(&by_host, "b.example"));
+    assert_eq!(first, spki(&by_host, "a.example"), "one leaf, one key");
+    assert!(world.curl(&by_host, &[]).status.success());
+}

@@ -1,0 +1,125 @@
+//! What is counted of questions for permission.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+use super::{Question, Unanswered};
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct OutcomeLabel {
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct WhyLabel {
+    why: &'static str,
+}
+
+type Answers = flight::Cache<Question, bool, Unanswered>;
+
+/// Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct PermissionMetrics(Arc<Inner>);
+
+struct Inner {
+    questions: Family<OutcomeLabel, Counter>,
+    durations: Histogram,
+    refusals: Family<WhyLabel, Counter>,
+    allowed_unanswered: Counter,
+    answers: Arc<OnceLock<Answers>>,
+}
+
+impl Default for PermissionMetrics {
+    fn default() -> Self {
+        Self(Arc::new(Inner {
+            questions: Family::default(),
+            // 1 ms to some 16 s
+            durations: Histogram::new(exponential_buckets(0.001, 2.0, 15)),
+            refusals: Family::default(),
+            allowed_unanswered: Counter::default(),
+            answers: Arc::default(),
+        }))
+    }
+}
+
+impl fmt::Debug for PermissionMetrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PermissionMetrics").finish_non_exhaustive()
+    }
+}
+
+impl PermissionMetrics {
+    /// Makes them part of what is served.
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        registry.register_collector(Box::new(Remembered(Arc::clone(&self.0.answers))));
+        let registry = registry.sub_registry_with_prefix("bulla_intercept_permission");
+        registry.register("questions", "Questions whether there may be a leaf", self.0.questions.clone());
+        registry.register(
+            "question_duration_seconds",
+            "From a question to its answer, or until it was given up",
+            self.0.durations.clone(),
+        );
+        registry.register("refusals", "Leaves that there may not be, or not now", self.0.refusals.clone());
+        registry.register(
+            "allowed_unanswered",
+            "Leaves that there were though nobody said that there may be",
+            self.0.allowed_unanswered.clone(),
+        );
+    }
+
+    /// Has the number of what is remembered among the others.
+    pub(super) fn watch(&self, answers: Answers) {
+        let _ = self.0.answers.set(answers);
+    }
+
+    /// `None`: there was no answer.
+    pub(super) fn asked(&self, answer: Option<bool>, took: Duration) {
+        let outcome = match answer {
+            Some(true) => "yes",
+            Some(false) => "no",
+            None => "failed",
+        };
+        self.0.questions.get_or_create(&OutcomeLabel { outcome }).inc();
+        self.0.durations.observe(took.as_secs_f64());
+    }
+
+    pub(super) fn refused(&self, why: &'static str) {
+        self.0.refusals.get_or_create(&WhyLabel { why }).inc();
+    }
+
+    pub(super) fn allowed_unanswered(&self) {
+        self.0.allowed_unanswered.inc();
+    }
+}
+
+/// Counted when it is looked at.
+#[derive(Clone)]
+struct Remembered(Arc<OnceLock<Answers>>);
+
+impl fmt::Debug for Remembered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Remembered").finish_non_exhaustive()
+    }
+}
+
+impl Collector for Remembered {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let Some(answers) = self.0.get() else { return Ok(()) };
+        let held = ConstGauge::new(i64::try_from(answers.entries()).unwrap_or(i64::MAX));
+        held.encode(encoder.encode_descriptor(
+            "bulla_intercept_permission_answers",
+            "Answers remembered",
+            None,
+            held.metric_type(),
+        )?)
+    }
+}

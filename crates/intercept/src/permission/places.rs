@@ -1,0 +1,77 @@
+//! Questions at once: some of all, fewer of each client, so that nobody's many names keep others from asking.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use moka::policy::EvictionPolicy;
+use moka::sync::Cache;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// A client has one part in so many of all places.
+const SHARE: usize = 4;
+/// Clients of whom it is known how many ask; of more, some have a whole share again.
+const CLIENTS_MAX: u64 = 65_536;
+/// A client is forgotten that has not asked for so long: longer than any question takes.
+const IDLE: Duration = Duration::from_secs(300);
+
+pub(super) struct Places {
+    all: Arc<Semaphore>,
+    share: usize,
+    of: Cache<IpAddr, Arc<Semaphore>>,
+}
+
+/// Held while a question is under way.
+pub(super) struct Place {
+    _own: OwnedSemaphorePermit,
+    _of_all: OwnedSemaphorePermit,
+}
+
+impl Places {
+    /// With so many in all.
+    pub(super) fn new(questions_max: usize) -> Self {
+        let of = Cache::builder().max_capacity(CLIENTS_MAX).time_to_idle(IDLE);
+        Self {
+            all: Arc::new(Semaphore::new(questions_max)),
+            share: questions_max.div_ceil(SHARE),
+            of: of.eviction_policy(EvictionPolicy::lru()).build(),
+        }
+    }
+
+    /// A place of the client's own, for which it waits behind itself alone, `limit` at most; of all, one that is there at once.
+    /// None where there is none.
+    pub(super) async fn enter(&self, client: IpAddr, limit: Duration) -> Option<Place> {
+        let own = self.of.get_with(client, || Arc::new(Semaphore::new(self.share)));
+        let own = tokio::time::timeout(limit, own.acquire_owned()).await.ok()?.ok()?;
+        let of_all = Arc::clone(&self.all).try_acquire_owned().ok()?;
+        Some(Place { _own: own, _of_all: of_all })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn one_client_waits_behind_itself_and_keeps_nobody_from_asking() {
+        let places = Places::new(8);
+        let client = |last: u8| IpAddr::from([192, 0, 2, last]);
+        let limit = Duration::from_secs(2);
+        let mut held = Vec::new();
+        for _ in 0..2 {
+            held.push(places.enter(client(1), limit).await.unwrap());
+        }
+        assert!(places.enter(client(1), limit).await.is_none(), "its share is taken");
+        let (_, waited) = tokio::join!(async { drop(held.pop()) }, places.enter(client(1), limit));
+        held.push(waited.unwrap());
+        for other in 2..5 {
+            for _ in 0..2 {
+                held.push(places.enter(client(other), limit).await.unwrap());
+            }
+        }
+        // All are taken: who comes now is told so at once.
+        let began = tokio::time::Instant::now();
+        assert!(places.enter(client(9), limit).await.is_none());
+        assert_eq!(began.elapsed(), Duration::ZERO);
+    }
+}
