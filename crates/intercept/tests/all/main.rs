@@ -15,5 +15,8 @@ mod requests;
 mod second_level;
 mod sharing;
 mod stalls;
+mod transparent;
+mod users;
 mod ways;
+mod websockets;
 mod world;
