@@ -11,6 +11,7 @@ mod proxy_authority;
 mod proxy_minting;
 mod proxy_requests;
 mod proxy_store;
+mod proxy_transparent;
 mod proxy_upstreams;
 mod store_settings;
 mod table;

@@ -121,6 +121,9 @@ pub(crate) async fn run(args: &ProxyArgs, global: &Global) -> Outcome<Exit> {
     if let Some(address) = running.minting {
         eprintln!("leaves for others are at {address}");
     }
+    for address in &running.redirected {
+        eprintln!("redirected connections come in at {address}");
+    }
     say_how(&settings, &running, &made.certificate);
     rules.keep(&running, args, &stop).await;
     eprintln!("stopping: connections are let come to their end, for {} s", settings.stop_s);
@@ -183,7 +186,7 @@ async fn start(
 ) -> Outcome<Running> {
     proxy::start(options, authority, metrics).await.map_err(|error| {
         let hint = match &error {
-            proxy::StartError::Bind { .. } => "choose another place: --listen, or proxy.listen",
+            proxy::StartError::Bind { .. } => "choose another place: --listen or proxy.listen, proxy.transparent.listen",
             proxy::StartError::NoRoots => {
                 "install the system's (ca-certificates), or name some: --upstream-ca"
             }

@@ -57,7 +57,11 @@ impl Doors {
 
     /// Lets in who comes, as long as there are places.
     pub(crate) fn open<H: Host>(&self, listener: TcpListener, host: Arc<H>, connections_max: usize) {
-        let places = Arc::new(Semaphore::new(connections_max));
+        self.open_sharing(listener, host, Arc::new(Semaphore::new(connections_max)));
+    }
+
+    /// As [`Self::open`], with places that other listeners take too.
+    pub(crate) fn open_sharing<H: Host>(&self, listener: TcpListener, host: Arc<H>, places: Arc<Semaphore>) {
         self.tracker.spawn(self.clone().accept(listener, host, places));
     }
 

@@ -1,10 +1,11 @@
 //! `[proxy]`: the forward proxy that looks into TLS.
 
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use intercept::mint::{KeysOfLeaves, LEAF_KEY_LIFE_MAX, VALIDITY_MAX};
-use intercept::proxy::requests::RuleText;
+use intercept::proxy::requests::{RequestRules, RuleText};
 use intercept::proxy::{Action, BadRule, Options, Rules};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
@@ -14,6 +15,7 @@ use super::proxy_access::AccessSettings;
 use super::proxy_ask::AskSettings;
 use super::proxy_authority::ProxyAuthoritySettings;
 use super::proxy_minting::MintingSettings;
+use super::proxy_transparent::TransparentSettings;
 use super::proxy_upstreams::{self, ParentSettings, UpstreamSettings};
 use crate::exit::{Outcome, Problem};
 
@@ -55,12 +57,16 @@ pub(crate) struct ProxySettings {
     pub(crate) auto_tunnel_s: u64,
     pub(crate) upstreams: Vec<UpstreamSettings>,
     pub(crate) access: AccessSettings,
+    pub(crate) transparent: TransparentSettings,
     pub(crate) parent: ParentSettings,
     pub(crate) authority: ProxyAuthoritySettings,
     pub(crate) minting: MintingSettings,
     pub(crate) ask: AskSettings,
     pub(crate) rules: Vec<RuleText>,
     pub(crate) requests: ProxyRequestSettings,
+    /// `rules`, once they were asked for.
+    #[serde(skip)]
+    pub(super) compiled: OnceLock<RequestRules>,
 }
 
 /// What becomes of connections to names in no list.
@@ -137,12 +143,14 @@ impl Default for ProxySettings {
             auto_tunnel_s: 86_400,
             upstreams: Vec::new(),
             access: AccessSettings::default(),
+            transparent: TransparentSettings::default(),
             parent: ParentSettings::default(),
             authority: ProxyAuthoritySettings::default(),
             minting: MintingSettings::default(),
             ask: AskSettings::default(),
             rules: Vec::new(),
             requests: ProxyRequestSettings::default(),
+            compiled: OnceLock::new(),
         }
     }
 }
@@ -201,6 +209,7 @@ impl ProxySettings {
         }
         within("auto_tunnel_s", self.auto_tunnel_s, 60, 30 * DAY_S)?;
         self.access.check()?;
+        self.transparent.check(self.access.asks())?;
         proxy_upstreams::check(&self.parent, &self.upstreams)?;
         self.requests.check()?;
         self.request_rules()?;
@@ -231,6 +240,7 @@ impl ProxySettings {
         Ok(Options {
             clients: self.clients.clone(),
             access: self.access.options()?,
+            transparent: self.transparent.options()?,
             upstreams: proxy_upstreams::policies(&self.parent, &self.upstreams)?,
             auto_tunnel: self.auto_tunnel.then(|| Duration::from_secs(self.auto_tunnel_s)),
             rules: self.names()?,

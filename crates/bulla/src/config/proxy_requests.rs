@@ -60,10 +60,14 @@ impl ProxyRequestSettings {
 }
 
 impl ProxySettings {
-    /// The rules, compiled.
+    /// The rules, compiled: once, whoever asks, as thousands of them take their time.
     pub(crate) fn request_rules(&self) -> Outcome<RequestRules> {
-        RequestRules::compile(&self.rules)
-            .map_err(|bad| Problem::usage(format_args!("proxy.rules: {bad}")).hint(bad.hint))
+        if let Some(compiled) = self.compiled.get() {
+            return Ok(compiled.clone());
+        }
+        let compiled = RequestRules::compile(&self.rules)
+            .map_err(|bad| Problem::usage(format_args!("proxy.rules: {bad}")).hint(bad.hint))?;
+        Ok(self.compiled.get_or_init(|| compiled).clone())
     }
 
     /// What the proxy is told of requests, but for where credentials come from. Recording is always ready, as rules that come later
@@ -84,5 +88,22 @@ impl ProxySettings {
         });
         let (access_log, access_log_query) = (settings.access_log(), settings.access_log_query);
         Ok(Options { rules, secrets: None, access_log, access_log_query, record })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use intercept::proxy::requests::RuleText;
+
+    use super::*;
+
+    #[test]
+    fn rules_are_compiled_once_however_often_they_are_asked_for() {
+        let rule = RuleText { path: vec!["/a".into()], block: Some(403), ..RuleText::default() };
+        let mut settings = ProxySettings { rules: vec![rule], ..ProxySettings::default() };
+        settings.check().unwrap();
+        // Compiled anew, there would be none.
+        settings.rules.clear();
+        assert_eq!(settings.clone().request_rules().unwrap().len(), 1);
     }
 }

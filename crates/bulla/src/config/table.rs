@@ -477,6 +477,12 @@ pub(super) const KEYS: &[(&str, Kind, &str)] = &[
     ),
     ("proxy.access.tls_only", Kind::Truth, "who speaks to the proxy in the clear is closed out"),
     (
+        "proxy.transparent.listen",
+        Kind::List,
+        "where connections come in that the host's firewall redirects (Linux); empty: nowhere",
+    ),
+    ("proxy.transparent.clients", Kind::List, "networks whose connections those are; empty: proxy.clients"),
+    (
         "proxy.authority.pkcs11_label",
         Kind::Text,
         "the label of the authority's key on the token of [pkcs11], in place of proxy.ca_key_file",

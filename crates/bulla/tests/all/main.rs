@@ -21,5 +21,6 @@ mod proxy_minting;
 mod proxy_mirror;
 mod proxy_rules;
 mod proxy_store;
+mod proxy_transparent;
 mod resume;
 mod world;

@@ -12,14 +12,13 @@ mod newcomers;
 mod second_level;
 
 pub(crate) use newcomers::LOOKS_PER_NAME;
-pub use newcomers::{Newcomers, TooManyNames};
+pub use newcomers::{Charged, Newcomers, TooManyNames};
 pub use second_level::{
     Backend, LEASE, LEAVES_MAX, Opened, Opening, SecondLevel, SecondLevelCounts, SecondLevelOptions,
     TRIP_TIMEOUT, Unopened, WhenAway, lease_of,
 };
 
 use std::fmt;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -160,7 +159,7 @@ impl CertificateStore {
     pub async fn fetch<W>(
         &self,
         id: &LeafId,
-        client: IpAddr,
+        client: impl Into<Charged>,
         now: UnixTime,
         mint: impl FnOnce() -> W + Send + 'static,
     ) -> Result<Arc<Leaf>, FetchError>
@@ -171,7 +170,7 @@ impl CertificateStore {
             // The cache counts a clock that stands still while the machine sleeps, and that nobody sets.
             Some(cached) if cached.outcome.as_ref().is_ok_and(|leaf| !leaf.holds_at(now)) => {
                 self.0.leaves.invalidate(id);
-                self.fetch_new(id, client, now, mint).await
+                self.fetch_new(id, client.into(), now, mint).await
             }
             Some(cached) if cached.ends_soon(Instant::now(), RENEW_PARTS) && cached.outcome.is_ok() => {
                 if !self.0.renewals.contains_key(id) {
@@ -182,7 +181,7 @@ impl CertificateStore {
                 cached.outcome.clone()
             }
             Some(cached) => cached.outcome.clone(),
-            None => self.fetch_new(id, client, now, mint).await,
+            None => self.fetch_new(id, client.into(), now, mint).await,
         }
     }
 
@@ -190,23 +189,23 @@ impl CertificateStore {
     async fn fetch_new<W>(
         &self,
         id: &LeafId,
-        client: IpAddr,
+        charged: Charged,
         now: UnixTime,
         mint: impl FnOnce() -> W + Send + 'static,
     ) -> Result<Arc<Leaf>, FetchError>
     where
         W: Future<Output = Result<Leaf, MintError>> + Send + 'static,
     {
-        let charged = Newcomers::of(client);
         let mint = Arc::new(Mutex::new(Some(mint)));
         loop {
             let (store, wanted, mint) = (Arc::clone(&self.0), id.clone(), Arc::clone(&mint));
+            let asker = charged.clone();
             let making = move || async move {
-                store.admit(charged, &wanted.name)?;
+                store.admit(&asker, &wanted.name)?;
                 let mint = mint.lock().take();
                 let ends_from = now.plus(VALIDITY_MIN.as_secs() as i64);
                 match mint {
-                    Some(mint) => store.make(&wanted, Some(charged), now, ends_from, mint()).await,
+                    Some(mint) => store.make(&wanted, Some(&asker), now, ends_from, mint()).await,
                     None => unreachable!("who begins ends the loop"),
                 }
             };
@@ -277,7 +276,7 @@ impl CertificateStore {
 }
 
 impl Inner {
-    fn admit(&self, client: IpAddr, name: &LeafName) -> Result<(), Failed<FetchError>> {
+    fn admit(&self, client: &Charged, name: &LeafName) -> Result<(), Failed<FetchError>> {
         self.newcomers.admit(client, name).map_err(|error| {
             self.refused.fetch_add(1, Relaxed);
             // Not remembered: the next client may.
@@ -289,7 +288,7 @@ impl Inner {
     async fn make(
         &self,
         id: &LeafId,
-        charged: Option<IpAddr>,
+        charged: Option<&Charged>,
         now: UnixTime,
         ends_from: UnixTime,
         minting: impl Future<Output = Result<Leaf, MintError>>,
@@ -304,7 +303,7 @@ impl Inner {
                 leaf
             }
             Ok(Made::Found(leaf)) => {
-                charged.inspect(|client| self.newcomers.give_back(*client));
+                charged.inspect(|client| self.newcomers.give_back(client));
                 leaf
             }
             Err(error) => {

@@ -1,5 +1,6 @@
 //! How many names one client may have minted that nobody had before.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,24 +19,49 @@ const CLIENTS_MAX: u64 = 65_536;
 /// for as new, but cost a trip.
 pub(crate) const LOOKS_PER_NAME: u32 = 10;
 
+/// Who asks, and is charged: a user or, where that is not known, an address (of IPv6, its network of 64 bits, as one machine
+/// has all of it).
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub enum Charged {
+    /// By name.
+    User(Arc<str>),
+    /// As [`Newcomers`] tells addresses apart.
+    Address(IpAddr),
+}
+
+impl From<IpAddr> for Charged {
+    fn from(address: IpAddr) -> Self {
+        Self::Address(Newcomers::of(address))
+    }
+}
+
+impl fmt::Display for Charged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::User(user) => write!(f, "{user}"),
+            Self::Address(address) => write!(f, "{address}"),
+        }
+    }
+}
+
 /// Refused, at once.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{client} asks for too many new names: {per_minute} a minute, {burst} at once")]
 pub struct TooManyNames {
-    /// Who asks: an address or, of IPv6, a network of 64 bits.
-    pub client: IpAddr,
+    /// Who asks.
+    pub client: Charged,
     /// That are let in.
     pub per_minute: u32,
     /// That are let in at once.
     pub burst: u32,
 }
 
-/// A bucket for each client: an IPv4 address, or an IPv6 network of 64 bits, as one machine has all of it.
+/// A bucket for each client.
 #[derive(Debug)]
 pub struct Newcomers {
     per_minute: u32,
     burst: u32,
-    buckets: Cache<IpAddr, Arc<Mutex<Bucket>>>,
+    buckets: Cache<Charged, Arc<Mutex<Bucket>>>,
 }
 
 #[derive(Debug)]
@@ -67,12 +93,10 @@ impl Newcomers {
         }
     }
 
-    /// For a client as [`Self::of`] has it.
-    ///
     /// # Errors
     /// [`TooManyNames`]
-    pub(crate) fn admit(&self, client: IpAddr, name: &LeafName) -> Result<(), TooManyNames> {
-        let bucket = self.buckets.get_with(client, || {
+    pub(crate) fn admit(&self, client: &Charged, name: &LeafName) -> Result<(), TooManyNames> {
+        let bucket = self.buckets.get_with_by_ref(client, || {
             Arc::new(Mutex::new(Bucket {
                 left: f64::from(self.burst),
                 looks: self.looks_max(),
@@ -87,6 +111,7 @@ impl Newcomers {
         bucket.at = now;
         if bucket.left < 1.0 || bucket.looks < 1.0 {
             tracing::debug!(%client, %name, "too many new names");
+            let client = client.clone();
             return Err(TooManyNames { client, per_minute: self.per_minute, burst: self.burst });
         }
         bucket.left -= 1.0;
@@ -95,8 +120,8 @@ impl Newcomers {
     }
 
     /// The name was not new: the second level had it. The look stays charged for.
-    pub(super) fn give_back(&self, client: IpAddr) {
-        if let Some(bucket) = self.buckets.get(&client) {
+    pub(super) fn give_back(&self, client: &Charged) {
+        if let Some(bucket) = self.buckets.get(client) {
             let mut bucket = bucket.lock();
             bucket.left = (bucket.left + 1.0).min(f64::from(self.burst));
         }
@@ -115,10 +140,13 @@ mod tests {
     async fn a_client_gets_its_burst_and_then_its_rate_and_others_theirs() {
         let newcomers = Newcomers::new(60, 3);
         let name = LeafName::parse("a.example").unwrap();
-        let admit = |client: &str| newcomers.admit(Newcomers::of(client.parse().unwrap()), &name).is_ok();
+        let of = |client: &str| {
+            client.parse::<IpAddr>().map_or_else(|_| Charged::User(client.into()), Charged::from)
+        };
+        let admit = |client: &str| newcomers.admit(&of(client), &name).is_ok();
         assert!((0..3).all(|_| admit("2001:db8::1")));
         assert!(!admit("2001:db8::2"), "the same network");
-        assert!(admit("2001:db8:0:1::1") && admit("10.0.0.1"), "others");
+        assert!(admit("2001:db8:0:1::1") && admit("10.0.0.1") && admit("alice"), "others");
         tokio::time::advance(Duration::from_secs(1)).await;
         assert!(admit("2001:db8::3"));
         assert!(!admit("2001:db8::3"));
@@ -128,13 +156,13 @@ mod tests {
     async fn names_that_were_not_new_are_given_back_up_to_ten_times_as_many() {
         let newcomers = Newcomers::new(1, 3);
         let name = LeafName::parse("a.example").unwrap();
-        let client = "10.0.0.1".parse().unwrap();
+        let client = Charged::from("10.0.0.1".parse::<IpAddr>().unwrap());
         for number in 0..30 {
-            assert!(newcomers.admit(client, &name).is_ok(), "{number}");
-            newcomers.give_back(client);
+            assert!(newcomers.admit(&client, &name).is_ok(), "{number}");
+            newcomers.give_back(&client);
         }
-        assert!(newcomers.admit(client, &name).is_err(), "there is an end to looking, too");
+        assert!(newcomers.admit(&client, &name).is_err(), "there is an end to looking, too");
         tokio::time::advance(Duration::from_secs(6)).await;
-        assert!(newcomers.admit(client, &name).is_ok(), "ten a minute");
+        assert!(newcomers.admit(&client, &name).is_ok(), "ten a minute");
     }
 }

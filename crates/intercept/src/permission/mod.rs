@@ -22,7 +22,7 @@ use outbound::resolve::Resolver;
 use tokio::time::Instant;
 use zeroize::Zeroizing;
 
-use crate::certificate_store::{LOOKS_PER_NAME, Newcomers, TooManyNames};
+use crate::certificate_store::{Charged, LOOKS_PER_NAME, Newcomers, TooManyNames};
 use crate::mint::LeafName;
 use asking::{Asking, NoAnswer};
 use places::Places;
@@ -163,12 +163,19 @@ impl NotPermitted {
 /// For whom a leaf is to be.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asker<'a> {
-    /// Where it is; charged for the question.
+    /// Where it is.
     pub(crate) address: IpAddr,
     /// Who it is, where it had to say.
     pub(crate) user: Option<&'a str>,
     /// A consumer of leaves and their keys, if it is one.
     pub(crate) consumer: Option<&'a str>,
+}
+
+impl Asker<'_> {
+    /// Who is charged for the question.
+    fn charged(&self) -> Charged {
+        self.user.map_or_else(|| self.address.into(), |user| Charged::User(user.into()))
+    }
 }
 
 /// All that is asked. An answer counts for the same question.
@@ -197,8 +204,8 @@ impl Question {
 enum Unanswered {
     NoAnswer(Arc<str>),
     TooMany(TooManyNames),
-    /// Of this client, as [`Newcomers::of`] has it.
-    Busy(IpAddr),
+    /// Of this client.
+    Busy(Charged),
 }
 
 /// Tells whether there may be a leaf. Cheap to clone; clones share what is remembered.
@@ -254,11 +261,11 @@ impl Permission {
     /// Dropping the future cancels nothing for others; with the last of them the question is given up.
     pub(crate) async fn ask(&self, asker: Asker<'_>, name: &LeafName) -> Result<(), NotPermitted> {
         let Some(inner) = &self.0 else { return Ok(()) };
-        let charged = Newcomers::of(asker.address);
+        let charged = asker.charged();
         let question = Question::new(name, asker, inner.names_clients);
         let answer = loop {
-            let (this, asked) = (Arc::clone(inner), question.clone());
-            let making = move || async move { this.put(&asked, charged).await };
+            let (this, asked, charged_for_it) = (Arc::clone(inner), question.clone(), charged.clone());
+            let making = move || async move { this.put(&asked, charged_for_it).await };
             match inner.answers.fetch(&question, making).await {
                 // Of another client who asks the same: this one begins anew.
                 Err(Unanswered::TooMany(refused)) if refused.client != charged => {}
@@ -284,12 +291,12 @@ impl Permission {
 
 impl Inner {
     /// Puts the question, once for all who wait for it.
-    async fn put(&self, question: &Question, charged: IpAddr) -> Result<Fresh<bool>, Failed<Unanswered>> {
+    async fn put(&self, question: &Question, charged: Charged) -> Result<Fresh<bool>, Failed<Unanswered>> {
         // Not remembered: it says nothing of the name, and the next client may.
         let ours = |error| Failed { error, lifetime: Duration::ZERO };
-        let admitted = self.newcomers.admit(charged, &question.name);
+        let admitted = self.newcomers.admit(&charged, &question.name);
         admitted.map_err(|refused| ours(Unanswered::TooMany(refused)))?;
-        let place = self.places.enter(charged, self.asking.timeout()).await;
+        let place = self.places.enter(&charged, self.asking.timeout()).await;
         let _place = place.ok_or_else(|| ours(Unanswered::Busy(charged)))?;
         let began = Instant::now();
         let answer = self.asking.put(question).await;

@@ -1,12 +1,13 @@
 //! Questions at once: some of all, fewer of each client, so that nobody's many names keep others from asking.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::certificate_store::Charged;
 
 /// A client has one part in so many of all places.
 const SHARE: usize = 4;
@@ -18,7 +19,7 @@ const IDLE: Duration = Duration::from_secs(300);
 pub(super) struct Places {
     all: Arc<Semaphore>,
     share: usize,
-    of: Cache<IpAddr, Arc<Semaphore>>,
+    of: Cache<Charged, Arc<Semaphore>>,
 }
 
 /// Held while a question is under way.
@@ -40,8 +41,8 @@ impl Places {
 
     /// A place of the client's own, for which it waits behind itself alone, `limit` at most; of all, one that is there at once.
     /// None where there is none.
-    pub(super) async fn enter(&self, client: IpAddr, limit: Duration) -> Option<Place> {
-        let own = self.of.get_with(client, || Arc::new(Semaphore::new(self.share)));
+    pub(super) async fn enter(&self, client: &Charged, limit: Duration) -> Option<Place> {
+        let own = self.of.get_with_by_ref(client, || Arc::new(Semaphore::new(self.share)));
         let own = tokio::time::timeout(limit, own.acquire_owned()).await.ok()?.ok()?;
         let of_all = Arc::clone(&self.all).try_acquire_owned().ok()?;
         Some(Place { _own: own, _of_all: of_all })
@@ -50,28 +51,31 @@ impl Places {
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]
     async fn one_client_waits_behind_itself_and_keeps_nobody_from_asking() {
         let places = Places::new(8);
-        let client = |last: u8| IpAddr::from([192, 0, 2, last]);
+        let client = |last: u8| Charged::from(IpAddr::from([192, 0, 2, last]));
         let limit = Duration::from_secs(2);
         let mut held = Vec::new();
         for _ in 0..2 {
-            held.push(places.enter(client(1), limit).await.unwrap());
+            held.push(places.enter(&client(1), limit).await.unwrap());
         }
-        assert!(places.enter(client(1), limit).await.is_none(), "its share is taken");
-        let (_, waited) = tokio::join!(async { drop(held.pop()) }, places.enter(client(1), limit));
+        assert!(places.enter(&client(1), limit).await.is_none(), "its share is taken");
+        let again = client(1);
+        let (_, waited) = tokio::join!(async { drop(held.pop()) }, places.enter(&again, limit));
         held.push(waited.unwrap());
         for other in 2..5 {
             for _ in 0..2 {
-                held.push(places.enter(client(other), limit).await.unwrap());
+                held.push(places.enter(&client(other), limit).await.unwrap());
             }
         }
         // All are taken: who comes now is told so at once.
         let began = tokio::time::Instant::now();
-        assert!(places.enter(client(9), limit).await.is_none());
+        assert!(places.enter(&client(9), limit).await.is_none());
         assert_eq!(began.elapsed(), Duration::ZERO);
     }
 }

@@ -4,6 +4,8 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use crate::certificate_store::Charged;
+
 /// A client: where it is and, where it had to say, who it is.
 #[derive(Clone, Debug)]
 pub(super) struct Client {
@@ -26,6 +28,14 @@ impl Client {
     /// Whether it is on this machine, and reaches what is of this machine alone without the proxy too.
     pub(super) fn is_here(&self) -> bool {
         self.ip().is_loopback()
+    }
+
+    /// Who is charged for what it asks.
+    pub(super) fn charged(&self) -> Charged {
+        match &self.user {
+            Some(user) => Charged::User(Arc::clone(user)),
+            None => Charged::from(self.ip()),
+        }
     }
 
     /// Its address alone, one of IPv4 as such.

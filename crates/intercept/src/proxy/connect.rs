@@ -1,4 +1,4 @@
-//! What a client says after CONNECT.
+//! What a client says after CONNECT, or once it was redirected.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ impl Proxy {
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         // A host that is let through may let its server speak first.
-        if self.rules.now().names.decide(&target.name) == Action::Tunnel {
+        if target.action(&self.rules.now().names) == Some(Action::Tunnel) {
             return self.tunnel(stream, &target, &target.name, &client).await;
         }
         let read =
@@ -47,9 +47,15 @@ impl Proxy {
             Opening::Http2 => {
                 let way = way(target, None, true, client);
                 let proxy = Arc::clone(&self);
-                self.http2(stream, move |request| proxy.clone().exchanged(request, way.clone())).await;
+                let answer = move |request| proxy.clone().exchanged(request, way.clone());
+                self.http2(stream, answer, true).await;
             }
             Opening::Socks | Opening::Other => {
+                // An address that no list has is for the default, now that there is no name to come.
+                let action = self.rules.now().names.decide(&target.name);
+                if action == Action::Tunnel {
+                    return self.tunnel(stream, &target, &target.name, &client).await;
+                }
                 tracing::info!(%client, %target, "neither TLS nor HTTP after CONNECT: closed; see the rules for tunnels")
             }
         }
@@ -78,7 +84,7 @@ impl Proxy {
             _ => None,
         };
         let is_mirrored = mirrored.is_some();
-        let stream = match self.tls.accept(stream, &name, mirrored.as_ref(), &hello, client.ip()).await {
+        let stream = match self.tls.accept(stream, &name, mirrored.as_ref(), &hello, &client).await {
             Ok(stream) => stream,
             Err(error) => {
                 self.metrics.handshake(match &error {
@@ -106,19 +112,19 @@ impl Proxy {
         let opening = opening::read(stream, self.options.idle);
         match tokio::time::timeout(self.options.head_timeout, opening).await {
             Ok(Ok((Opening::Http2, stream))) => {
-                self.http2(stream, answer).await;
+                self.http2(stream, answer, true).await;
             }
             _ => tracing::debug!(%client, "HTTP/2 was agreed upon and not spoken"),
         }
     }
 
     /// `name`: what it is known as, whatever CONNECT said.
-    async fn tunnel<S>(&self, stream: S, target: &Target, name: &LeafName, client: &Client)
+    pub(super) async fn tunnel<S>(&self, stream: S, target: &Target, name: &LeafName, client: &Client)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let octets = self.metrics.tunnel();
-        let mut sight = self.requests.tunnel(client.ip(), target);
+        let mut sight = self.requests.tunnel(client, target, name);
         let mut answered =
             |status| sight.iter_mut().for_each(|sight| sight.answered(status, &HeaderMap::new()));
         match self.upstreams.link(target, name, client.is_here()).await {

@@ -84,12 +84,10 @@ impl Host for Proxy {
 
 impl Proxy {
     async fn connection(self: &Arc<Self>, stream: TcpStream, client: SocketAddr) -> End {
-        let address = client.ip().to_canonical();
-        if !self.options.clients.is_empty() && !self.options.clients.iter().any(|net| net.contains(&address))
-        {
+        let client = Client::at(client);
+        if !self.lets_in(&client) {
             return End::Refused;
         }
-        let client = Client::at(client);
         let Ok(at) = stream.local_addr() else { return End::NoRequest };
         let Some((opening, stream)) = self.opening(stream, &client).await else { return End::NoRequest };
         match (&opening, self.access.door()) {
@@ -119,6 +117,12 @@ impl Proxy {
             (_, Some(door)) if door.only => End::Refused,
             _ => self.spoken_to(opening, stream, client, Reached { at, by_tls: false }).await,
         }
+    }
+
+    /// Whether it may use the proxy, by where it is.
+    pub(super) fn lets_in(&self, client: &Client) -> bool {
+        let nets = &self.options.clients;
+        nets.is_empty() || nets.iter().any(|net| net.contains(&client.ip()))
     }
 
     /// What a client begins with, if it is in time.
@@ -154,7 +158,7 @@ impl Proxy {
         };
         let end = match opening {
             Opening::Http1 => self.http1(stream, answer).await,
-            Opening::Http2 => self.http2(stream, answer).await,
+            Opening::Http2 => self.http2(stream, answer, false).await,
             Opening::Tls(_) | Opening::Socks | Opening::Other => End::NoRequest,
         };
         tunnels.close();
@@ -225,7 +229,7 @@ impl Proxy {
         };
         if self.rules.now().names.decide(&target.name) == Action::Reject {
             self.metrics.rejected();
-            self.requests.refused(client.ip(), &target);
+            self.requests.refused(&client, &target);
             return rejected_page(&target);
         }
         if let Err(refused) = self.permits_target(&target, &client).await {
@@ -268,15 +272,19 @@ impl Proxy {
         End::of(ended)
     }
 
-    /// HTTP/2 to a client.
-    pub(super) async fn http2<S, A, F>(&self, stream: S, answer: A) -> End
+    /// HTTP/2 to a client, who may ask for WebSockets by it where there are `websockets`.
+    pub(super) async fn http2<S, A, F>(&self, stream: S, answer: A, websockets: bool) -> End
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
         A: Fn(Request<Incoming>) -> F,
         F: Future<Output = Response<Body>> + Send + 'static,
     {
         let streams = Streams::new(self.options.idle);
-        let serving = hyper::server::conn::http2::Builder::new(streams.clone())
+        let mut http = hyper::server::conn::http2::Builder::new(streams.clone());
+        if websockets {
+            http.enable_connect_protocol();
+        }
+        let serving = http
             .timer(TokioTimer::new())
             .max_concurrent_streams(STREAMS_MAX)
             .max_header_list_size(HEAD_OCTETS_MAX as u32)

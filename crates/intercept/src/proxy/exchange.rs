@@ -26,6 +26,7 @@ use super::requests::{
 use super::stall::Upload;
 use super::target::{Origin, Way};
 use super::upstream::{Kept, NoAnswer, NoConnection, NoParent, Relayed};
+use super::websocket::Websocket;
 use crate::mint::LeafName;
 
 /// Those of a connection alone, beside what `Connection` names.
@@ -54,19 +55,21 @@ impl Proxy {
 
     /// Asks the origin, and gives its answer or says why there is none.
     pub(super) async fn exchange(self: &Arc<Self>, mut request: Request<Asked>, way: &Way) -> Response<Body> {
+        let websocket = Websocket::of(&mut request);
         if request.method() == Method::CONNECT {
             let detail = "CONNECT is for the proxy itself, not for what is behind it";
             return page::problem(StatusCode::METHOD_NOT_ALLOWED, "http_request_error", detail);
         }
         let began = Instant::now();
         let rules = self.rules.now();
-        let mut sight = self.requests.sight(&request, way.client.ip(), &rules.requests);
+        let mut sight = self.requests.sight(&request, &way.client, &rules.requests);
         let is_rejected = |name: &LeafName| rules.names.decide(name) == Action::Reject;
-        let (target, server) = (&way.origin.target.name, way.origin.server.as_ref());
+        let is_target_rejected = way.origin.target.action(&rules.names) == Some(Action::Reject);
+        let server = way.origin.server.as_ref();
         let mut judged = None;
         let response = match authority_of(&request) {
             // Whatever name the connection was made under, and whatever it names.
-            _ if is_rejected(target) || server.is_some_and(is_rejected) => self.rejected(way),
+            _ if is_target_rejected || server.is_some_and(is_rejected) => self.rejected(way),
             Ok((_, host)) if is_rejected(&host) => self.rejected(way),
             Ok((_, host)) if self.is_misdirected(way, &host, &rules) => misdirected_page(&host),
             Ok((authority, host)) => {
@@ -76,7 +79,7 @@ impl Proxy {
                 match rules.requests.judge(&mut request, way, &host) {
                     Ok(met) => {
                         let judged = judged.insert(met).as_ref();
-                        let place = Place { origin: Arc::clone(&way.origin), authority };
+                        let place = Place { origin: origin_of(way, websocket.as_ref()), authority };
                         let asking = Asking { rules: &rules, judged, sight: &mut sight, upgrade };
                         self.ask(request, place, asking).await
                     }
@@ -92,6 +95,10 @@ impl Proxy {
             sight.answered(response.status(), response.headers());
             sight.down().count(response.body().size_hint().exact().unwrap_or(0) as usize);
         }
+        let response = match websocket {
+            Some(websocket) => websocket.answered(response),
+            None => response,
+        };
         self.metrics.request(response.status(), began.elapsed());
         response
     }
@@ -136,7 +143,7 @@ impl Proxy {
         let mut injected = Vec::new();
         if let Some(judged) = judged {
             judged.change(&mut request, &mut place);
-            if rules.names.decide(&place.origin.target.name) == Action::Reject {
+            if place.origin.target.action(&rules.names) == Some(Action::Reject) {
                 self.metrics.rejected();
                 return rejected_page(&place.origin.target);
             }
@@ -221,6 +228,14 @@ struct Asking<'a> {
     sight: &'a mut Option<Box<Sight>>,
     /// The protocol that the client wants to change to.
     upgrade: Option<HeaderValue>,
+}
+
+/// Where requests of `way` go: by HTTP/1.1 for what only that changes to.
+fn origin_of(way: &Way, websocket: Option<&Websocket>) -> Arc<Origin> {
+    match websocket {
+        Some(_) if way.origin.http2 => Arc::new(Origin { http2: false, ..(*way.origin).clone() }),
+        _ => Arc::clone(&way.origin),
+    }
 }
 
 /// As the client would write it.

@@ -81,6 +81,8 @@ pub(super) enum End {
     Refused,
     Full,
     CutOff,
+    /// It led back here.
+    Loop,
 }
 
 impl End {
@@ -96,6 +98,7 @@ impl End {
             Self::Refused => "refused",
             Self::Full => "full",
             Self::CutOff => "cut-off",
+            Self::Loop => "loop",
         }
     }
 }
@@ -120,6 +123,7 @@ struct Inner {
     auto_tunnels: Counter,
     mirrored: Family<OutcomeLabel, Counter>,
     upstream_requests: Family<ConnectionLabel, Counter>,
+    redirected: Counter,
     tunnels: Counter,
     octets: Family<DirectionLabel, Counter>,
     rules: RequestMetrics,
@@ -142,6 +146,7 @@ impl Default for Inner {
             auto_tunnels: Counter::default(),
             mirrored: Family::default(),
             upstream_requests: Family::default(),
+            redirected: Counter::default(),
             tunnels: Counter::default(),
             octets: Family::default(),
             rules: RequestMetrics::default(),
@@ -199,6 +204,11 @@ impl ProxyMetrics {
             "Connections made to see a server's certificate before its client is shown one like it",
             inner.mirrored.clone(),
         );
+        registry.register(
+            "redirected",
+            "Connections that the host's firewall redirected here",
+            inner.redirected.clone(),
+        );
         registry.register("tunnels", "Connections passed on as they are", inner.tunnels.clone());
         registry.register(
             "tunnel_octets",
@@ -254,6 +264,10 @@ impl ProxyMetrics {
 
     pub(super) fn rejected(&self) {
         self.0.rejected.inc();
+    }
+
+    pub(super) fn redirected(&self) {
+        self.0.redirected.inc();
     }
 
     pub(super) fn auto_tunnel(&self) {

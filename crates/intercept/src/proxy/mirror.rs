@@ -122,9 +122,9 @@ impl Mirrors {
         }
         let (upstreams, metrics) = (self.upstreams.clone(), self.metrics.clone());
         let (asked, name, newcomers) = (Arc::clone(&origin), name.clone(), Arc::clone(&self.newcomers));
-        let charged = Newcomers::of(client.ip());
+        let charged = client.charged();
         let look = move || async move {
-            let looked = match newcomers.admit(charged, &name) {
+            let looked = match newcomers.admit(&charged, &name) {
                 Ok(()) => look(&upstreams, &asked, &name).await,
                 Err(refused) => Err(refused.into()),
             };

@@ -1,6 +1,6 @@
 //! The forward proxy that looks into TLS: clients send it CONNECT, and it shows them a leaf minted for the name they ask for.
 //!
-//! A connection's way: `connection` (HTTP to the proxy itself; `socks`), `access` (who may), `connect` (what the client says
+//! A connection's way: `connection` (HTTP to the proxy itself; `socks`; `transparent`, where its client knows of no proxy), `access` (who may), `connect` (what the client says
 //! after CONNECT: TLS, whose ClientHello tells the name, or plain HTTP), `rules` (tunnel, reject, intercept, mirror), `mirror`
 //! (what the server shows), the certificate store, `exchange` (one request: what a proxy must change in it), `requests` (what rules change in it), `upstream` (the pool,
 //! and by which way).
@@ -25,11 +25,14 @@ mod stall;
 mod streams;
 mod target;
 mod tls;
+mod transparent;
 mod upstream;
+mod websocket;
 
 pub use access::{AccessOptions, BadOwnTls, BadUsers, OwnTls, Token, Users};
 pub use metrics::ProxyMetrics;
 pub use rules::{Action, BadRule, Rules};
+pub use transparent::TransparentOptions;
 pub use upstream::{BadParent, Parent, UpstreamPolicies, UpstreamPolicy, UpstreamWay};
 
 use std::fmt;
@@ -43,6 +46,7 @@ use keys::KeyError;
 use outbound::resolve::{ResolveError, Resolver};
 use rustls::pki_types::CertificateDer;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 
 use crate::certificate_store::{self, CertificateStore, Newcomers, SecondLevel};
 use crate::clock::now;
@@ -58,6 +62,8 @@ use crate::permission::{self, BadPermission, Permission};
 pub struct Options {
     /// Where; port 0 takes a free one.
     pub listen: SocketAddr,
+    /// Where connections come in that the host's firewall redirects.
+    pub transparent: TransparentOptions,
     /// Where this process listens besides: no client is connected to these.
     pub own_addresses: Vec<SocketAddr>,
     /// Who may ask: all when empty.
@@ -123,6 +129,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 3128)),
+            transparent: TransparentOptions::default(),
             own_addresses: Vec::new(),
             clients: Vec::new(),
             access: AccessOptions::default(),
@@ -202,6 +209,8 @@ pub enum StartError {
 pub struct Running {
     /// Where it listens.
     pub address: SocketAddr,
+    /// Where redirected connections come in.
+    pub redirected: Vec<SocketAddr>,
     /// Where leaves are handed out, if that is an address.
     pub minting: Option<SocketAddr>,
     doors: Doors,
@@ -262,10 +271,12 @@ pub async fn start(
         }
         None => None,
     };
-    let own = [address].into_iter().chain(minting).chain(options.own_addresses.iter().copied()).collect();
+    let redirected = transparent::listen(&options.transparent).await?;
+    let own = [address].into_iter().chain(minting).chain(options.own_addresses.iter().copied());
+    let own = own.chain(redirected.iter().map(|(_, address)| *address)).collect();
     let upstreams = upstream::Upstreams::new(&options, own, resolver, roots, doors.clone(), metrics.clone())?;
     doors.spawn(upstreams.clone().sweep(doors.stopping()));
-    let connections_max = options.connections_max;
+    let places = Arc::new(Semaphore::new(options.connections_max));
     let (rules, reopen) =
         (requests::Live::new(options.rules.clone(), &options.requests), requests::Reopen::default());
     let requests = requests::Requests::start(&options.requests, metrics.requests(), &doors, &reopen)
@@ -290,8 +301,15 @@ pub async fn start(
         rules: rules.clone(),
         requests,
     };
-    doors.open(listener, Arc::new(proxy), connections_max);
-    Ok(Running { address, minting, doors, store, rules, reopen })
+    let proxy = Arc::new(proxy);
+    let mut running = Running { address, redirected: Vec::new(), minting, doors, store, rules, reopen };
+    for (listener, address) in redirected {
+        let host = transparent::Transparent(Arc::clone(&proxy));
+        running.doors.open_sharing(listener, Arc::new(host), Arc::clone(&places));
+        running.redirected.push(address);
+    }
+    running.doors.open_sharing(listener, proxy, places);
+    Ok(running)
 }
 
 /// Who makes leaves, and the authority that clients have to trust.

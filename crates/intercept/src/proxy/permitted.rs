@@ -31,7 +31,7 @@ impl Proxy {
         let asker = Asker { address: client.ip(), user: client.user.as_deref(), consumer: None };
         let permitted = self.permission.ask(asker, name).await;
         if let Err(refused) = &permitted {
-            self.requests.not_permitted(client.ip(), target, status(refused), refused.name());
+            self.requests.not_permitted(client, target, name, (status(refused), refused.name()));
             tracing::info!(%client, %target, %name, %refused, "a client was not intercepted");
         }
         permitted

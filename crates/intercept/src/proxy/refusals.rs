@@ -2,19 +2,16 @@
 //!
 //! Whoever wants to get past the proxy unseen only needs to refuse, so this is done where it is asked for alone.
 
-use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 use rustls::AlertDescription;
-
 use tokio::time::Instant;
 
 use super::client::Client;
 use super::tls::NotIntercepted;
-use crate::certificate_store::Newcomers;
+use crate::certificate_store::Charged;
 use crate::mint::LeafName;
 
 /// Names of clients that are remembered; those refused the longest ago are forgotten.
@@ -23,13 +20,6 @@ const REMEMBERED_MAX: u64 = 65_536;
 const BROKEN_OFF: u8 = 3;
 /// And within so long of the first of them.
 const BROKEN_OFF_WITHIN: Duration = Duration::from_secs(60);
-
-/// A user or, where that is not known, an address (of IPv6, its network of 64 bits).
-#[derive(Clone, Debug, Eq, Hash, PartialEq)]
-enum Who {
-    User(Arc<str>),
-    Address(IpAddr),
-}
 
 /// How often, and since when.
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +45,7 @@ impl Refused {
 }
 
 /// Who refused what.
-pub(super) struct Refusals(Option<Cache<(Who, LeafName), Refused>>);
+pub(super) struct Refusals(Option<Cache<(Charged, LeafName), Refused>>);
 
 impl Refusals {
     /// Remembered for `life`; nothing is when there is none.
@@ -94,12 +84,8 @@ impl Refusals {
     }
 }
 
-fn key(client: &Client, name: &LeafName) -> (Who, LeafName) {
-    let who = match &client.user {
-        Some(user) => Who::User(Arc::clone(user)),
-        None => Who::Address(Newcomers::of(client.ip())),
-    };
-    (who, name.clone())
+fn key(client: &Client, name: &LeafName) -> (Charged, LeafName) {
+    (client.charged(), name.clone())
 }
 
 /// How much a failure says that the leaf was not wanted.

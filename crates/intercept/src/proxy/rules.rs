@@ -49,7 +49,12 @@ impl Rules {
     /// For a name.
     #[must_use]
     pub fn decide(&self, name: &LeafName) -> Action {
-        self.names.get(name).copied().unwrap_or(self.default)
+        self.listed(name).unwrap_or(self.default)
+    }
+
+    /// For a name that a list has, or one above it.
+    pub(super) fn listed(&self, name: &LeafName) -> Option<Action> {
+        self.names.get(name).copied()
     }
 }
 

@@ -92,7 +92,7 @@ impl Proxy {
         };
         if self.rules.now().names.decide(&target.name) == Action::Reject {
             self.metrics.rejected();
-            self.requests.refused(client.ip(), &target);
+            self.requests.refused(&client, &target);
             reply(stream, Reply::NotAllowed).await?;
             return Err(NoRequest::Rejected(target));
         }
@@ -148,7 +148,7 @@ async fn request<S: AsyncRead + Unpin>(stream: &mut S) -> Result<Result<Target, 
         return Ok(Err(Reply::CommandNotSupported));
     }
     match name {
-        Some(name) if port > 0 => Ok(Ok(Target { name, port })),
+        Some(name) if port > 0 => Ok(Ok(Target { name, port, redirected: false })),
         _ => Ok(Err(Reply::AddressTypeNotSupported)),
     }
 }

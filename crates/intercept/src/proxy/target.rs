@@ -1,11 +1,13 @@
 //! Whom a request is for.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use hyper::http::uri::{Authority, Scheme, Uri};
 
 use super::client::Client;
+use super::{Action, Rules};
 use crate::mint::LeafName;
 
 /// A host and a port, as a client named them.
@@ -13,6 +15,8 @@ use crate::mint::LeafName;
 pub(super) struct Target {
     pub(super) name: LeafName,
     pub(super) port: u16,
+    /// Whether the client named nobody: it is where it connected to, before it was redirected here.
+    pub(super) redirected: bool,
 }
 
 /// Where requests go: a target, spoken to in the clear or under a server's name, by HTTP/2 where it can be.
@@ -55,7 +59,18 @@ impl Target {
             return Err("a host is named without a user".to_owned());
         }
         let name = LeafName::parse(authority.host()).map_err(|error| error.to_string())?;
-        Ok(Self { name, port })
+        Ok(Self { name, port, redirected: false })
+    }
+
+    /// Where a client connected to that was redirected here.
+    pub(super) fn redirected(destination: SocketAddr) -> Self {
+        Self { name: LeafName::Ip(destination.ip()), port: destination.port(), redirected: true }
+    }
+
+    /// What rules say of it before its client has said anything. An address that nobody named stands for itself alone: what becomes
+    /// of all others in no list is decided by the name that is still to come.
+    pub(super) fn action(&self, rules: &Rules) -> Option<Action> {
+        if self.redirected { rules.listed(&self.name) } else { Some(rules.decide(&self.name)) }
     }
 }
 

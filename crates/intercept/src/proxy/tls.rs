@@ -1,6 +1,5 @@
 //! TLS towards clients: one configuration, one set of ticket keys, a leaf for each name.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+use super::client::Client;
 use super::mirror::Mirrored;
 use super::opening::Hello;
 use crate::certificate_store::{CertificateStore, FetchError, LeafId};
@@ -103,7 +103,7 @@ impl Interception {
         name: &LeafName,
         mirrored: Option<&Mirrored>,
         hello: &Hello,
-        client: IpAddr,
+        client: &Client,
     ) -> Result<TlsStream<S>, NotIntercepted> {
         // What the server does not speak is not agreed upon, unless the client speaks nothing else.
         let acceptor = match mirrored {
@@ -123,7 +123,7 @@ impl Interception {
         name: &LeafName,
         mirrored: Option<&Mirrored>,
         hello: &Hello,
-        client: IpAddr,
+        client: &Client,
     ) -> Result<Arc<CertifiedKey>, FetchError> {
         let likeness = mirrored.map(|mirrored| Arc::clone(&mirrored.likeness));
         let id = LeafId {
@@ -144,7 +144,7 @@ impl Interception {
                 None => minter.mint(&name, kind, now).await,
             }
         };
-        Ok(Arc::clone(&self.store.fetch(&id, client, now, mint).await?.certified))
+        Ok(Arc::clone(&self.store.fetch(&id, client.charged(), now, mint).await?.certified))
     }
 }
 

@@ -132,7 +132,7 @@ async fn a_hundred_thousand_names_of_one_client_cost_its_burst_and_bounded_memor
         let (minter, id) = (minter.clone(), id(number));
         let name = id.name.clone();
         let mint = move || async move { minter.mint(&name, LeafKeyKind::P256, now()).await };
-        store.fetch(&id, client.into(), now(), mint).await
+        store.fetch(&id, std::net::IpAddr::from(client), now(), mint).await
     };
     for number in 0..NAMES {
         let _ = fetch([10, 0, 0, 1], number).await;

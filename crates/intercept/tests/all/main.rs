@@ -16,5 +16,8 @@ mod requests;
 mod second_level;
 mod sharing;
 mod stalls;
+mod transparent;
+mod users;
 mod ways;
+mod websockets;
 mod world;

@@ -93,7 +93,7 @@ impl Upstream {
                     let Ok(stream) = start.into_stream(Arc::new(config)).await else { return };
                     let mut http = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
                     http.http2().max_concurrent_streams(speaks.streams_max);
-                    let _ = http.serve_connection(TokioIo::new(stream), service_fn(say)).await;
+                    let _ = http.serve_connection_with_upgrades(TokioIo::new(stream), service_fn(say)).await;
                 });
             }
         });
@@ -121,10 +121,13 @@ impl Default for Speaks {
     }
 }
 
-/// The request's line, its headers and its body; of `/held` the head alone, as long as anybody waits.
+/// The request's line, its headers and its body; below `/ws` a WebSocket; of `/held` the head alone, as long as anybody waits.
 pub(crate) async fn say(
     request: Request<Incoming>,
 ) -> Result<Response<UnsyncBoxBody<Bytes, Infallible>>, Infallible> {
+    if request.uri().path().starts_with("/ws") {
+        return Ok(crate::websockets::upgraded(request));
+    }
     if request.uri().path() == "/held" {
         let never = futures_util::stream::pending::<Result<Frame<Bytes>, Infallible>>();
         return Ok(Response::new(StreamBody::new(never).boxed_unsync()));

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use hyper::header::HeaderMap;
 use jiff::Timestamp;
@@ -30,9 +31,13 @@ pub enum AccessLog {
 pub(super) struct Line {
     pub(super) time: Timestamp,
     pub(super) client: IpAddr,
+    /// Who has shown a password, a token or a certificate.
+    pub(super) user: Option<Arc<str>>,
     pub(super) method: String,
     /// As the client named it, with its port where it said one.
     pub(super) host: String,
+    /// Of a tunnel, the name in its ClientHello where that is another.
+    pub(super) server_name: Option<String>,
     pub(super) path: String,
     /// None when the client went away before there was one.
     pub(super) status: Option<u16>,
@@ -45,7 +50,7 @@ pub(super) struct Line {
     /// `kept` or `new`; none where the proxy answered itself.
     pub(super) upstream: Option<&'static str>,
     /// Those that were applied.
-    pub(super) rules: Vec<std::sync::Arc<str>>,
+    pub(super) rules: Vec<Arc<str>>,
     /// Of `traceparent` (W3C Trace Context).
     pub(super) trace_id: Option<String>,
 }
@@ -56,8 +61,10 @@ impl Line {
         tracing::info!(
             target: "access",
             client = %self.client,
+            user = self.user.as_deref(),
             method = self.method,
             host = self.host,
+            server_name = self.server_name,
             path = self.path,
             status = self.status,
             reason = self.reason,

@@ -238,7 +238,13 @@ impl Judged {
             let why = "TRACE shows the client what the server is sent, a credential among it";
             return refuse(StatusCode::METHOD_NOT_ALLOWED, why);
         }
-        if self.target.name != self.host || self.server.as_ref().is_some_and(|server| *server != self.host) {
+        // The address is the client's to choose who was redirected: who is there has to show that it is the host.
+        if self.target.redirected && !is_verified {
+            let why = "its credential goes from where clients are redirected to servers that are verified alone: ask by https://";
+            return refuse(StatusCode::FORBIDDEN, why);
+        }
+        let is_its_address = self.target.redirected || self.target.name == self.host;
+        if !is_its_address || self.server.as_ref().is_some_and(|server| *server != self.host) {
             let why = "the request names another host than its connection was made for, and its credential is that host's";
             return refuse(StatusCode::MISDIRECTED_REQUEST, why);
         }
@@ -343,6 +349,7 @@ fn moved(rewrite: &Rewrite, place: &Place) -> Option<Place> {
     // It is the rule's author who names it, not the client.
     origin.may_be_here = true;
     origin.target.name = name.clone();
+    origin.target.redirected = false;
     origin.target.port = port.unwrap_or(origin.target.port);
     if origin.server.is_some() {
         origin.server = Some(name.clone());

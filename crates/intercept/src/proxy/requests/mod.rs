@@ -27,7 +27,6 @@ pub(super) use sight::{Counted, RequestBody, Sight};
 
 use std::fmt;
 use std::io;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use hyper::{Request, StatusCode};
@@ -35,7 +34,10 @@ use parking_lot::RwLock;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use super::Rules;
+use super::client::Client;
+use super::target::Target;
 use crate::doors::Doors;
+use crate::mint::LeafName;
 use access::{AccessFile, LINES_MAX, Line};
 use har::HarFolder;
 use sight::Recorded;
@@ -161,21 +163,26 @@ impl Requests {
     pub(super) fn sight<B>(
         &self,
         request: &Request<B>,
-        client: IpAddr,
+        client: &Client,
         rules: &RequestRules,
     ) -> Option<Box<Sight>> {
         let may_record = rules.record() && self.0.recorder.is_some();
         (may_record || self.is_told()).then(|| Box::new(Sight::of(self, request, client)))
     }
 
-    /// A tunnel, or a CONNECT that was refused.
-    pub(super) fn tunnel(&self, client: IpAddr, target: &dyn fmt::Display) -> Option<Box<Sight>> {
-        self.is_told().then(|| Box::new(Sight::new(self, client, "CONNECT".to_owned(), target.to_string())))
+    /// A tunnel to `target`, as `server` where that is another name.
+    pub(super) fn tunnel(&self, client: &Client, target: &Target, name: &LeafName) -> Option<Box<Sight>> {
+        let new = || {
+            let mut sight = Sight::new(self, client, "CONNECT".to_owned(), target.to_string());
+            sight.server((*name != target.name).then(|| name.to_string()));
+            Box::new(sight)
+        };
+        self.is_told().then(new)
     }
 
-    /// A CONNECT that was refused.
-    pub(super) fn refused(&self, client: IpAddr, target: &dyn fmt::Display) {
-        if let Some(mut sight) = self.tunnel(client, target) {
+    /// A connection that was refused.
+    pub(super) fn refused(&self, client: &Client, target: &Target) {
+        if let Some(mut sight) = self.tunnel(client, target, &target.name) {
             sight.answered(StatusCode::FORBIDDEN, &hyper::HeaderMap::new());
         }
     }
@@ -183,12 +190,12 @@ impl Requests {
     /// A CONNECT for which there is no leaf, and why.
     pub(super) fn not_permitted(
         &self,
-        client: IpAddr,
-        target: &dyn fmt::Display,
-        status: StatusCode,
-        reason: &'static str,
+        client: &Client,
+        target: &Target,
+        name: &LeafName,
+        (status, reason): (StatusCode, &'static str),
     ) {
-        if let Some(mut sight) = self.tunnel(client, target) {
+        if let Some(mut sight) = self.tunnel(client, target, name) {
             sight.refused_for(reason);
             sight.answered(status, &hyper::HeaderMap::new());
         }

@@ -1,7 +1,6 @@
 //! One request as it is seen: what is counted and kept of it while it passes, and told when it has.
 
 use std::io;
-use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -17,6 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::super::asked::Asked;
+use super::super::client::Client;
 use super::super::stall::Upload;
 use super::Requests;
 use super::access::{Line, path_of, trace_of};
@@ -88,12 +88,14 @@ pub(in crate::proxy) struct Sight {
 }
 
 impl Sight {
-    pub(super) fn new(requests: &Requests, client: IpAddr, method: String, host: String) -> Self {
+    pub(super) fn new(requests: &Requests, client: &Client, method: String, host: String) -> Self {
         let line = Line {
             time: Timestamp::now(),
-            client: client.to_canonical(),
+            client: client.ip(),
+            user: client.user.clone(),
             method,
             host,
+            server_name: None,
             path: String::new(),
             status: None,
             reason: None,
@@ -117,7 +119,7 @@ impl Sight {
         }
     }
 
-    pub(super) fn of<B>(requests: &Requests, request: &Request<B>, client: IpAddr) -> Self {
+    pub(super) fn of<B>(requests: &Requests, request: &Request<B>, client: &Client) -> Self {
         let named = request.uri().authority().map(|authority| authority.as_str());
         let host = named.or_else(|| request.headers().get("host")?.to_str().ok()).unwrap_or_default();
         let host = host.chars().take(300).collect();
@@ -126,6 +128,11 @@ impl Sight {
         sight.line.path = path_of(request.uri(), requests.0.with_query);
         sight.line.trace_id = trace_of(request.headers());
         sight
+    }
+
+    /// As whom a tunnel's client asks for its host.
+    pub(super) fn server(&mut self, name: Option<String>) {
+        self.line.server_name = name;
     }
 
     pub(in crate::proxy) fn rules(&mut self, rules: Vec<Arc<str>>) {

@@ -1,6 +1,6 @@
 //! Making connections to upstreams.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
@@ -108,15 +108,33 @@ fn is_of_this_place(address: IpAddr) -> bool {
     }
 }
 
+/// From which address to which: no two connections that are open have both.
+type Ends = (SocketAddr, SocketAddr);
+
 /// A place among all connections and among those of a host, until it is dropped.
 pub(crate) struct Place {
     _whole: OwnedSemaphorePermit,
     target: Target,
     hosts: Arc<Mutex<HashMap<Target, usize>>>,
+    /// Of the connection that has it, once that is made.
+    ends: Option<Ends>,
+    open: Arc<Mutex<HashSet<Ends>>>,
+}
+
+impl Place {
+    /// Whose it is from now on.
+    fn taken_by(&mut self, stream: &TcpStream) {
+        let (Ok(from), Ok(to)) = (stream.local_addr(), stream.peer_addr()) else { return };
+        self.ends = Some((from, to));
+        self.open.lock().insert((from, to));
+    }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
+        if let Some(ends) = &self.ends {
+            self.open.lock().remove(ends);
+        }
         let mut hosts = self.hosts.lock();
         if let Some(open) = hosts.get_mut(&self.target) {
             *open -= 1;
@@ -152,6 +170,8 @@ pub(super) struct Dialler {
     places: Arc<Semaphore>,
     per_host_max: usize,
     hosts: Arc<Mutex<HashMap<Target, usize>>>,
+    /// Connections that are open: as many as there are places at most.
+    open: Arc<Mutex<HashSet<Ends>>>,
     doors: Doors,
 }
 
@@ -164,12 +184,18 @@ impl Dialler {
         per_host_max: usize,
         doors: Doors,
     ) -> Self {
-        Self { resolver, policies, own, places, per_host_max, hosts: Arc::default(), doors }
+        let (hosts, open) = (Arc::default(), Arc::default());
+        Self { resolver, policies, own, places, per_host_max, hosts, open, doors }
     }
 
     /// Whether who answers is held against roots.
     pub(super) fn verifies(&self, origin: &Origin) -> bool {
         self.policies.of_origin(origin).verifies
+    }
+
+    /// Whether the proxy itself made the connection between these, or makes it still: nothing was sent on it before it is known here.
+    pub(super) fn made(&self, from: SocketAddr, to: SocketAddr) -> bool {
+        self.open.lock().contains(&(from, to))
     }
 
     /// Who owns the tasks of connections.
@@ -194,8 +220,8 @@ impl Dialler {
     pub(super) async fn connect(&self, origin: &Origin, deadline: Deadline) -> Result<Sender, NoConnection> {
         if let Some(parent) = self.asked_by_request(origin) {
             self.judge_named(&origin.target, origin.may_be_here)?;
-            let place = self.place(&origin.target, deadline).await?;
-            return self.http1(self.to_parent(parent, deadline).await?, place).await;
+            let mut place = self.place(&origin.target, deadline).await?;
+            return self.http1(self.to_parent(parent, &mut place, deadline).await?, place).await;
         }
         let Some(server) = &origin.server else {
             let (link, place) =
@@ -241,21 +267,27 @@ impl Dialler {
         may_be_here: bool,
         deadline: Deadline,
     ) -> Result<(Link, Place), NoConnection> {
-        let place = self.place(target, deadline).await?;
+        let mut place = self.place(target, deadline).await?;
         let UpstreamWay::Parent(parent) = &self.policies.of(name).way else {
-            return Ok((Link::Direct(self.dial(target, may_be_here, deadline).await?), place));
+            let stream = self.dial(target, may_be_here, &mut place, deadline).await?;
+            return Ok((Link::Direct(stream), place));
         };
         self.judge_named(target, may_be_here)?;
-        let link = self.to_parent(parent, deadline).await?;
+        let link = self.to_parent(parent, &mut place, deadline).await?;
         let asked =
             tokio::time::timeout(deadline.remaining(), parent.connect(link, target, &self.doors)).await;
         let link = asked.unwrap_or(Err(NoParent::Late)).map_err(|why| NoConnection::by(parent, why))?;
         Ok((link, place))
     }
 
-    async fn to_parent(&self, parent: &Parent, deadline: Deadline) -> Result<Link, NoConnection> {
+    async fn to_parent(
+        &self,
+        parent: &Parent,
+        place: &mut Place,
+        deadline: Deadline,
+    ) -> Result<Link, NoConnection> {
         let reached = async {
-            let stream = self.dial(&parent.target, true, deadline).await?;
+            let stream = self.dial(&parent.target, true, place, deadline).await?;
             if !parent.tls {
                 return Ok(Link::Direct(stream));
             }
@@ -277,6 +309,7 @@ impl Dialler {
         &self,
         target: &Target,
         may_be_here: bool,
+        place: &mut Place,
         deadline: Deadline,
     ) -> Result<TcpStream, NoConnection> {
         let found = match &target.name {
@@ -292,6 +325,7 @@ impl Dialler {
         if self.is_own(&stream) {
             return Err(NoConnection::Loop);
         }
+        place.taken_by(&stream);
         let _ = stream.set_nodelay(true);
         Ok(stream)
     }
@@ -319,7 +353,8 @@ impl Dialler {
         }
         *open += 1;
         drop(hosts);
-        Ok(Place { _whole: whole, target: target.clone(), hosts: Arc::clone(&self.hosts) })
+        let (hosts, open) = (Arc::clone(&self.hosts), Arc::clone(&self.open));
+        Ok(Place { _whole: whole, target: target.clone(), hosts, ends: None, open })
     }
 
     async fn http1<S>(&self, stream: S, place: Place) -> Result<Sender, NoConnection>
@@ -389,7 +424,7 @@ mod tests {
     }
 
     fn target(name: &str) -> Target {
-        Target { name: LeafName::parse(name).unwrap(), port: 2410 }
+        Target { name: LeafName::parse(name).unwrap(), port: 2410, redirected: false }
     }
 
     const OF_THIS_PLACE: [&str; 10] = [

@@ -190,6 +190,11 @@ impl Upstreams {
         origin.server.is_some() && self.0.dialler.verifies(origin)
     }
 
+    /// Whether the proxy itself is at the other end of a connection that was accepted here.
+    pub(super) fn made(&self, from: SocketAddr, to: SocketAddr) -> bool {
+        self.0.dialler.made(from, to)
+    }
+
     /// Whether both names are believed and reached alike.
     pub(super) fn treats_alike(&self, one: &LeafName, other: &LeafName) -> bool {
         self.0.dialler.treats_alike(one, other)
