@@ -135,7 +135,11 @@ impl<T: Clone + Send + Sync + 'static> Lasting<T> {
         *fetching = Some(AbortOnDropHandle::new(tokio::spawn(async move {
             let _live = telemetry::tasks::guard("cloud-credentials");
             // Whoever began this may have fetched it meanwhile.
-            if inner.kept.lock().ended == before {
+            let is_needed = match inner.good() {
+                Some((_, standing)) => standing == Standing::Due,
+                None => inner.kept.lock().ended == before,
+            };
+            if is_needed {
                 let making = Arc::clone(&inner);
                 // Told to those who wait, and in the log.
                 let _ = inner.flight.fetch(&(), move || async move { making.fetched().await }).await;
