@@ -63,8 +63,8 @@ pub(crate) struct Side {
 
 impl Key {
     /// Takes the numbers of a key of 2,048 bits, whose primes have 1,024 each and whose public exponent is 65,537, as nearly all
-    /// have; `None` for others. Some 0.2 ms of work, by the numbers'
-    /// lengths alone. Whether they belong together shows when they are used.
+    /// have; `None` for others. Some 0.2 ms of work, which depends on the lengths of what is given alone. Whether the numbers
+    /// belong together shows when they are used.
     #[must_use]
     pub fn new(parts: &Parts<'_>) -> Option<Self> {
         let exponent: [u64; 1] = number::words(parts.public_exponent)?;
