@@ -88,7 +88,7 @@ fn a_service_says_for_which_names_there_are_leaves() {
         let output = world.curl(&proxy, &["-v"]);
         let said = describe(&output);
         assert!(!output.status.success() && said.contains("403"), "{said}");
-        assert!(said.contains("Proxy-Status: bulla; error=http_request_denied"), "{said}");
+        assert!(said.contains("proxy-status: bulla; error=http_request_denied"), "{said}");
     }
     let question = "GET /leaf?domain=localhost&client=127.0.0.1 HTTP/1.1 authorization: Bearer hunter2";
     assert_eq!(judge.asked(), [question]);

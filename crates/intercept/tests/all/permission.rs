@@ -239,7 +239,7 @@ async fn what_is_not_permitted_never_reaches_the_store() {
     for _ in 0..2 {
         let (said, mut stream) = world.connect("localhost:443").await;
         assert!(said.starts_with("HTTP/1.1 403") && said.contains("http_request_denied"), "{said}");
-        let mut page = [0; 50];
+        let mut page = [0; 45];
         stream.read_exact(&mut page).await.unwrap();
         let page = String::from_utf8_lossy(&page);
         assert!(page.contains("bulla proxy: localhost is not permitted here"), "{page}");
