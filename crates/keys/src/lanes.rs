@@ -42,7 +42,7 @@ pub(crate) fn numbers(pkcs8: &[u8]) -> Option<Box<Key>> {
         second_exponent,
         coefficient,
     };
-    Key::new(&parts).map(Box::new)
+    Key::new(&parts)
 }
 
 /// The signatures that make batches; `None` for the other jobs.

@@ -21,7 +21,7 @@ pub(super) type Exponents = [__m512i; WORDS];
 /// The first powers of eight bases.
 pub(super) type Table = [Eight; ENTRIES];
 
-/// Each of `numbers` to its exponent, modulo its modulus; all times R. `ones` are R.
+/// Each of `numbers` to its exponent, modulo its modulus; all times R. `ones` are R; `tables` and `chosen` are room.
 #[target_feature(enable = "avx512f,avx512ifma")]
 pub(super) fn power(
     numbers: &mut [Eight; 2],
@@ -29,6 +29,7 @@ pub(super) fn power(
     exponents: &[Exponents; 2],
     moduli: &[Moduli; 2],
     tables: &mut [Table; 2],
+    chosen: &mut Eight,
 ) {
     for side in 0..2 {
         let table = &mut tables[side];
@@ -38,7 +39,6 @@ pub(super) fn power(
             multiply(&mut table[entry], &numbers[side], &moduli[side]);
         }
     }
-    let mut chosen = *ones;
     *numbers = *ones;
     for word in (0..WORDS).rev() {
         for window in (0..WINDOWS).rev() {
@@ -51,8 +51,8 @@ pub(super) fn power(
                 let shift = _mm512_set1_epi64((WINDOW * window) as i64);
                 let bits = _mm512_srlv_epi64(exponents[side][word], shift);
                 let index = _mm512_and_si512(bits, _mm512_set1_epi64(ENTRIES as i64 - 1));
-                choose(&mut chosen[side], &tables[side], index);
-                multiply(&mut numbers[side], &chosen[side], &moduli[side]);
+                choose(chosen, &tables[side], index);
+                multiply(&mut numbers[side], chosen, &moduli[side]);
             }
         }
     }
