@@ -1,9 +1,10 @@
 //! Powers modulo the two primes of eight keys, side by side: while one waits for its last carries the other has products to make.
 
 use std::arch::x86_64::{
-    __m512i, _mm512_and_si512, _mm512_cmpeq_epi64_mask, _mm512_mask_mov_epi64, _mm512_set1_epi64,
-    _mm512_setzero_si512, _mm512_srlv_epi64,
+    __m512i, _mm512_and_si512, _mm512_or_si512, _mm512_set1_epi64, _mm512_setzero_si512, _mm512_srai_epi64,
+    _mm512_srlv_epi64, _mm512_sub_epi64, _mm512_xor_si512,
 };
+use std::hint::black_box;
 
 use super::montgomery::{Eight, LIMBS, Moduli, multiply, square};
 
@@ -58,14 +59,17 @@ pub(super) fn power(
     }
 }
 
-/// Of each lane's table the power that its index says. All are read, whatever it says.
+/// Of each lane's table the power that its index says. All are read whole, whatever it says: a load under a mask need not be.
 #[target_feature(enable = "avx512f")]
 fn choose(chosen: &mut Eight, table: &Table, index: __m512i) {
     let mut found = [_mm512_setzero_si512(); LIMBS];
     for (entry, candidate) in table.iter().enumerate() {
-        let here = _mm512_cmpeq_epi64_mask(index, _mm512_set1_epi64(entry as i64));
+        let differs = _mm512_xor_si512(index, _mm512_set1_epi64(entry as i64));
+        // Nothing less one is below nothing. The compiler would make a masked load of it, if it knew what it is.
+        let here = _mm512_srai_epi64::<63>(_mm512_sub_epi64(differs, _mm512_set1_epi64(1)));
+        let here = black_box(here);
         for limb in 0..LIMBS {
-            found[limb] = _mm512_mask_mov_epi64(found[limb], here, candidate[limb]);
+            found[limb] = _mm512_or_si512(found[limb], _mm512_and_si512(candidate[limb], here));
         }
     }
     *chosen = found;
