@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
+use zeroize::{Zeroize, ZeroizeOnDrop, zeroize_stack};
 
+use crate::STACK;
 use crate::number::{self, BITS};
 
 /// Words of a prime.
@@ -33,7 +34,7 @@ pub struct Parts<'a> {
 }
 
 /// A private key. It holds secrets: wiped when dropped, and not shown.
-#[derive(Clone, Zeroize, ZeroizeOnDrop)]
+#[derive(Zeroize, ZeroizeOnDrop)]
 pub struct Key {
     /// That of p, then that of q.
     pub(crate) sides: [Side; 2],
@@ -48,7 +49,7 @@ pub struct Key {
 }
 
 /// What is known of one prime.
-#[derive(Clone, Zeroize, ZeroizeOnDrop)]
+#[derive(Zeroize, ZeroizeOnDrop)]
 pub(crate) struct Side {
     pub(crate) prime: [u64; LIMBS],
     /// -1/prime modulo 2^52.
@@ -66,27 +67,38 @@ impl Key {
     /// have; `None` for others. Some 0.2 ms of work, which depends on the lengths of what is given alone. Whether the numbers
     /// belong together shows when they are used.
     #[must_use]
-    pub fn new(parts: &Parts<'_>) -> Option<Self> {
+    pub fn new(parts: &Parts<'_>) -> Option<Box<Self>> {
+        // Filled where it stays: what is moved leaves copies behind.
+        let mut key = Box::new(Self::zero());
+        let filled = key.fill(parts);
+        zeroize_stack::<STACK>();
+        filled.map(|()| key)
+    }
+
+    fn zero() -> Self {
+        let sides = [Side::zero(), Side::zero()];
+        let (modulus, r4) = ([0; 2 * LIMBS], [0; 2 * LIMBS]);
+        Self { sides, coefficient: [0; LIMBS], modulus, inverse: 0, r4 }
+    }
+
+    /// In a frame of its own, which can be wiped after it.
+    #[inline(never)]
+    fn fill(&mut self, parts: &Parts<'_>) -> Option<()> {
         let exponent: [u64; 1] = number::words(parts.public_exponent)?;
         let modulus: [u64; 2 * WORDS] = number::words(parts.modulus)?;
         if exponent != [65_537] || !is_odd_and_full(&modulus) {
             return None;
         }
-        let sides = [
-            Side::new(parts.first_prime, parts.first_exponent)?,
-            Side::new(parts.second_prime, parts.second_exponent)?,
-        ];
-        let prime: Zeroizing<[u64; WORDS]> = Zeroizing::new(number::words(parts.first_prime)?);
-        let coefficient: Zeroizing<[u64; WORDS]> = Zeroizing::new(number::words(parts.coefficient)?);
-        let coefficient = Zeroizing::new(number::doubled(&coefficient, &prime, R));
-        let r4 = number::doubled(&half(), &modulus, 4 * R - (64 * modulus.len() - 1));
-        Some(Self {
-            sides,
-            coefficient: number::limbs(&coefficient),
-            modulus: number::limbs(&modulus),
-            inverse: number::negative_inverse(modulus[0]),
-            r4: number::limbs(&r4),
-        })
+        let [first, second] = &mut self.sides;
+        first.fill(parts.first_prime, parts.first_exponent)?;
+        second.fill(parts.second_prime, parts.second_exponent)?;
+        let prime: [u64; WORDS] = number::words(parts.first_prime)?;
+        let coefficient: [u64; WORDS] = number::words(parts.coefficient)?;
+        self.coefficient = number::limbs(&number::doubled(&coefficient, &prime, R));
+        self.modulus = number::limbs(&modulus);
+        self.inverse = number::negative_inverse(modulus[0]);
+        self.r4 = number::limbs(&number::doubled(&half(), &modulus, 4 * R - (64 * modulus.len() - 1)));
+        Some(())
     }
 }
 
@@ -97,20 +109,23 @@ impl fmt::Debug for Key {
 }
 
 impl Side {
-    fn new(prime: &[u8], exponent: &[u8]) -> Option<Self> {
-        let prime: Zeroizing<[u64; WORDS]> = Zeroizing::new(number::words(prime)?);
+    fn zero() -> Self {
+        let (r2, r3) = ([0; LIMBS], [0; LIMBS]);
+        Self { prime: [0; LIMBS], inverse: 0, r2, r3, exponent: [0; WORDS] }
+    }
+
+    fn fill(&mut self, prime: &[u8], exponent: &[u8]) -> Option<()> {
+        let prime: [u64; WORDS] = number::words(prime)?;
         if !is_odd_and_full(&prime) {
             return None;
         }
-        let r2 = Zeroizing::new(number::doubled(&half(), &prime, 2 * R - (64 * WORDS - 1)));
-        let r3 = Zeroizing::new(number::doubled(&r2, &prime, R));
-        Some(Self {
-            prime: number::limbs(&prime),
-            inverse: number::negative_inverse(prime[0]),
-            r2: number::limbs(&r2),
-            r3: number::limbs(&r3),
-            exponent: number::words(exponent)?,
-        })
+        let r2 = number::doubled(&half(), &prime, 2 * R - (64 * WORDS - 1));
+        self.prime = number::limbs(&prime);
+        self.inverse = number::negative_inverse(prime[0]);
+        self.r2 = number::limbs(&r2);
+        self.r3 = number::limbs(&number::doubled(&r2, &prime, R));
+        self.exponent = number::words(exponent)?;
+        Some(())
     }
 }
 

@@ -7,7 +7,8 @@
 //!
 //! Time and memory addresses depend on no number of a key and on no input: every exponent is read in the same windows, tables are
 //! read whole, nothing is branched on. Each result is raised to the public exponent again and compared before it leaves, as a
-//! faulty one would give the key away (Boneh, DeMillo and Lipton 1997). What was computed on the way is wiped.
+//! faulty one would give the key away (Boneh, DeMillo and Lipton 1997). What was computed on the way is wiped, and the stack below
+//! the call with it, as far as a compiler lets one know where it puts things.
 
 #[cfg(target_arch = "x86_64")]
 mod avx512;
@@ -18,6 +19,9 @@ pub use key::{Key, Parts};
 
 /// Operations in a batch.
 pub const LANES: usize = 8;
+
+/// Octets of stack that are wiped after what handles secrets: several times what it takes, which the compiler decides.
+const STACK: usize = 128 * 1024;
 
 /// Octets of a modulus, and of what goes in and out.
 pub const OCTETS: usize = 256;

@@ -4,8 +4,8 @@
 //!
 //! Light work (15 µs) runs on the runtime's own threads, for handing it over costs as much; dearer work has threads of its
 //! own, among which and the runtime's the system shares the processors fairly. Work is taken in slices. Where the processor
-//! makes several signatures at once ([`keys::is_batched`]) and so many wait that it is worth it, whoever comes free takes a
-//! batch of them; nobody waits for a batch to fill.
+//! makes several signatures at once ([`PrivateKey::is_batched`]) and so many wait that it is worth it, whoever comes free while
+//! nobody is idle takes a batch of them; nobody waits for a batch to fill.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -13,10 +13,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use keys::{
-    BATCH, BATCH_MIN, KeyType, PrivateKey, Scheme, SignError, SignJob, Signer, is_batched, sign_slice,
-};
-use parking_lot::{Condvar, Mutex};
+use keys::{BATCH, BATCH_MIN, KeyType, PrivateKey, Scheme, SignError, SignJob, Signer, sign_slice};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -78,8 +76,8 @@ impl Cost {
         }
     }
 
-    /// Jobs taken at once where so many wait that are made in batches: 100 µs of light work, after which others have their
-    /// turn, and a batch with what stands between its jobs.
+    /// Jobs taken at once where so many wait for each free thread that are made in batches: 100 µs of light work, after which
+    /// others have their turn, and a batch with what stands between its jobs.
     const fn slice(self, batched: usize) -> usize {
         match self {
             Self::Light => 8,
@@ -156,10 +154,10 @@ pub struct Job<A> {
     pub asker: A,
 }
 
-impl<A> Job<A> {
-    fn is_batched(&self) -> bool {
-        is_batched(self.key.key_type(), self.scheme)
-    }
+/// A job that waits, and whether it is made in a batch: as was answered when it came, so that what is counted stays true.
+struct Queued<A> {
+    job: Job<A>,
+    batched: bool,
 }
 
 /// What a class has done and has to do.
@@ -167,7 +165,7 @@ impl<A> Job<A> {
 pub struct LaneFigures {
     /// Jobs that wait.
     pub waiting: usize,
-    /// Jobs being done.
+    /// Jobs being done, and those that a thread has taken to be done next.
     pub running: usize,
     /// Jobs done.
     pub done: u64,
@@ -205,9 +203,11 @@ struct Lane<A> {
 }
 
 struct Queue<A> {
-    jobs: Fair<Job<A>>,
+    jobs: Fair<Queued<A>>,
     /// Of the jobs those that are made in batches.
     batched: usize,
+    /// Threads without work, with those that have not begun.
+    idle: usize,
     closed: bool,
 }
 
@@ -242,7 +242,7 @@ impl<A: Asker> Stage<A> {
     /// # Errors
     /// What the system says when it starts no thread.
     pub fn start(processors: usize) -> std::io::Result<Self> {
-        let lanes = Cost::ALL.map(|cost| Arc::new(Lane::new(cost)));
+        let lanes = Cost::ALL.map(|cost| Arc::new(Lane::new(cost, cost.threads(processors))));
         let stopping = CancellationToken::new();
         let (mut tasks, mut threads) = (JoinSet::new(), Vec::new());
         for lane in &lanes {
@@ -283,8 +283,9 @@ impl<A: Asker> Stage<A> {
         LaneFigures {
             waiting: lane.waiting.load(Relaxed),
             running: lane.running.load(Relaxed),
-            done: lane.done.load(Relaxed),
+            // Before those done, of which they are.
             batched: lane.batched.load(Relaxed),
+            done: lane.done.load(Relaxed),
             refused: lane.refused.load(Relaxed),
             late: lane.late.load(Relaxed),
             unwanted: lane.unwanted.load(Relaxed),
@@ -331,12 +332,13 @@ impl<A> Drop for Inner<A> {
 }
 
 impl<A> Lane<A> {
-    fn new(cost: Cost) -> Self {
+    fn new(cost: Cost, threads: usize) -> Self {
         Self {
             cost,
             queue: Mutex::new(Queue {
                 jobs: Fair::new(cost.waiting_max(), cost.dearest()),
                 batched: 0,
+                idle: threads,
                 closed: false,
             }),
             filled: Condvar::new(),
@@ -371,14 +373,15 @@ impl<A> Lane<A> {
         {
             let mut queue = self.queue.lock();
             let (line, work) = (job.line, work(job.key.key_type(), job.input.len()));
-            let batched = usize::from(job.is_batched());
-            let put = if queue.closed { Err(job) } else { queue.jobs.put(line, work, job) };
-            queue.batched += if put.is_ok() { batched } else { 0 };
+            let batched = job.key.is_batched(job.scheme);
+            let queued = Queued { job, batched };
+            let put = if queue.closed { Err(queued) } else { queue.jobs.put(line, work, queued) };
+            queue.batched += usize::from(put.is_ok() && batched);
             self.waiting.store(queue.jobs.waiting(), Relaxed);
-            if let Err(job) = put {
+            if let Err(refused) = put {
                 drop(queue);
                 self.refused.fetch_add(1, Relaxed);
-                return Err(Box::new(job));
+                return Err(Box::new(refused.job));
             }
         }
         match self.cost {
@@ -388,15 +391,17 @@ impl<A> Lane<A> {
         Ok(())
     }
 
-    /// A slice of what waits, into `slice`. False when there is nothing, or no more ever.
-    fn take(&self, queue: &mut Queue<A>, slice: &mut Vec<Job<A>>) -> bool {
-        let most = self.cost.slice(queue.batched);
+    /// A slice of what waits, into `slice`. False when there is nothing, or no more ever. Threads that are idle have their
+    /// part of what waits, so that no batch is made of what they would do at once.
+    fn take(&self, queue: &mut Queue<A>, slice: &mut Vec<Queued<A>>) -> bool {
+        let most = self.cost.slice(queue.batched / (queue.idle + 1));
         while slice.len() < most
-            && let Some(job) = queue.jobs.take()
+            && let Some(queued) = queue.jobs.take()
         {
-            queue.batched -= usize::from(job.is_batched());
-            slice.push(job);
+            queue.batched -= usize::from(queued.batched);
+            slice.push(queued);
         }
+        self.running.fetch_add(slice.len(), Relaxed);
         self.waiting.store(queue.jobs.waiting(), Relaxed);
         !slice.is_empty()
     }
@@ -422,44 +427,43 @@ impl<A: Asker> Lane<A> {
 
     fn work_on_thread(self: Arc<Self>) {
         let mut slice = Vec::with_capacity(BATCH);
+        let mut queue = self.queue.lock();
+        queue.idle -= 1;
         loop {
-            {
-                let mut queue = self.queue.lock();
-                while !self.take(&mut queue, &mut slice) {
-                    if queue.closed {
-                        return;
-                    }
-                    self.filled.wait(&mut queue);
+            while !self.take(&mut queue, &mut slice) {
+                if queue.closed {
+                    return;
                 }
+                queue.idle += 1;
+                self.filled.wait(&mut queue);
+                queue.idle -= 1;
             }
-            self.sign_batch(&mut slice);
+            MutexGuard::unlocked(&mut queue, || self.sign_batch(&mut slice));
         }
     }
 
     /// A batch as one, and before it the jobs between, each by itself: a slice's answers come when all of it is made.
-    fn sign_batch(&self, slice: &mut Vec<Job<A>>) {
-        let (mut batch, mut alone): (Vec<_>, Vec<_>) = slice.drain(..).partition(Job::is_batched);
+    fn sign_batch(&self, slice: &mut Vec<Queued<A>>) {
+        let (mut batch, mut alone): (Vec<_>, Vec<_>) = slice.drain(..).partition(|queued| queued.batched);
         if batch.len() < BATCH_MIN {
             alone.append(&mut batch);
         }
-        for job in alone {
-            slice.push(job);
+        for queued in alone {
+            slice.push(queued);
             self.sign(slice);
         }
         if !batch.is_empty() {
-            self.batched.fetch_add(batch.len() as u64, Relaxed);
             self.sign(&mut batch);
         }
     }
 
-    /// Makes the signatures that are still wanted, and tells the askers of all.
-    fn sign(&self, slice: &mut Vec<Job<A>>) {
+    /// Makes the signatures that are still wanted, and tells the askers of all, which then run no more.
+    fn sign(&self, slice: &mut Vec<Queued<A>>) {
         let began = Instant::now();
-        self.running.fetch_add(slice.len(), Relaxed);
         let taken = slice.len();
         let mut wanted = Vec::with_capacity(taken);
         let mut waited = Duration::ZERO;
-        for mut job in slice.drain(..) {
+        for Queued { mut job, .. } in slice.drain(..) {
             waited += job.asker.taken();
             if !job.asker.is_there() {
                 self.unwanted.fetch_add(1, Relaxed);
@@ -477,12 +481,14 @@ impl<A: Asker> Lane<A> {
             .collect();
         // A library that panics costs its slice an answer, not the lane a worker.
         let signed = catch_unwind(AssertUnwindSafe(|| sign_slice(&jobs)));
-        let signed = signed.unwrap_or_else(|_| {
+        let (signed, batched) = signed.unwrap_or_else(|_| {
             tracing::error!("a signature panicked");
-            jobs.iter().map(|_| Err(SignError::Failed("the library panicked".to_owned()))).collect()
+            let failed = SignError::Failed("the library panicked".to_owned());
+            (vec![Err(failed); jobs.len()], 0)
         });
         self.busy_ns.fetch_add(nanos(began.elapsed()), Relaxed);
         self.done.fetch_add(wanted.len() as u64, Relaxed);
+        self.batched.fetch_add(batched as u64, Relaxed);
         self.running.fetch_sub(taken, Relaxed);
         for (job, signed) in wanted.into_iter().zip(signed) {
             job.asker.answer(signed.map_err(StageError::Key));

@@ -12,8 +12,8 @@ pub const BATCH: usize = batch::LANES;
 /// each other that would not have.
 pub const BATCH_MIN: usize = 5;
 
-/// Whether signatures like this are made in batches on this machine: by RSA keys of 2,048 bits. The few of them that have
-/// primes of different lengths or an unusual exponent are still made one by one.
+/// Whether signatures like this are made in batches on this machine: by RSA keys of 2,048 bits. A few of those keys make none
+/// ([`PrivateKey::is_batched`]).
 #[must_use]
 pub fn is_batched(kind: KeyType, scheme: Scheme) -> bool {
     let is_made = matches!(
@@ -24,8 +24,20 @@ pub fn is_batched(kind: KeyType, scheme: Scheme) -> bool {
     kind == KeyType::Rsa2048 && is_made && Kernel::detect().is_some()
 }
 
+/// Whether an RSA key of 2,048 bits is as batches need it, as nearly all are: primes of 1,024 bits, public exponent 65,537.
+pub(crate) fn fits(pkcs8: &[u8]) -> bool {
+    let is_full = |prime: &[u8]| matches!(prime, [0, rest @ ..] if rest.len() == 128 && rest[0] >> 7 == 1);
+    parts(pkcs8).is_some_and(|parts| {
+        parts.public_exponent == [1, 0, 1] && is_full(parts.first_prime) && is_full(parts.second_prime)
+    })
+}
+
 /// The numbers of an RSA key as batches read them.
 pub(crate) fn numbers(pkcs8: &[u8]) -> Option<Box<Key>> {
+    Key::new(&parts(pkcs8)?)
+}
+
+fn parts(pkcs8: &[u8]) -> Option<Parts<'_>> {
     let mut fields = Reader::new(encoding::inner_key(pkcs8)?).sequence().ok()?;
     fields.expect(tag::INTEGER).ok()?;
     let mut next = || fields.expect(tag::INTEGER).ok().map(|number| number.content);
@@ -33,7 +45,7 @@ pub(crate) fn numbers(pkcs8: &[u8]) -> Option<Box<Key>> {
     let (first_prime, second_prime) = (next()?, next()?);
     let (first_exponent, second_exponent) = (next()?, next()?);
     let coefficient = next()?;
-    let parts = Parts {
+    Some(Parts {
         modulus,
         public_exponent,
         first_prime,
@@ -41,8 +53,7 @@ pub(crate) fn numbers(pkcs8: &[u8]) -> Option<Box<Key>> {
         first_exponent,
         second_exponent,
         coefficient,
-    };
-    Key::new(&parts).map(Box::new)
+    })
 }
 
 /// The signatures that make batches; `None` for the other jobs.
@@ -51,7 +62,7 @@ pub(crate) fn sign(jobs: &[SignJob<'_>]) -> Vec<Option<Vec<u8>>> {
     let Some(kernel) = Kernel::detect() else { return signed };
     let fits = |job: &SignJob<'_>| {
         let kind = job.key.key_type();
-        is_batched(kind, job.scheme) && job.scheme.check(kind, job.input.len()).is_ok()
+        job.key.is_batched(job.scheme) && job.scheme.check(kind, job.input.len()).is_ok()
     };
     let fitting: Vec<usize> = (0..jobs.len()).filter(|at| fits(&jobs[*at])).collect();
     for places in fitting.chunks(BATCH).filter(|places| places.len() >= BATCH_MIN) {
@@ -104,7 +115,7 @@ mod tests {
             assert_eq!(made.iter().filter(|made| **made).count(), 2 * BATCH);
             assert!(rsa.zip(made).all(|(rsa, made)| rsa || !made));
         }
-        for (job, signed) in jobs.iter().zip(sign_slice(&jobs)) {
+        for (job, signed) in jobs.iter().zip(sign_slice(&jobs).0) {
             let signed = signed.unwrap();
             let kind = job.key.key_type();
             assert!(verifies(job.key.spki(), kind, job.scheme, job.input, &signed), "{:?}", job.scheme);
@@ -120,12 +131,16 @@ mod tests {
         let job = |scheme, input| SignJob { key: &key, scheme, input };
         let pss = job(Scheme::RsaPss(Hash::Sha256), &[7; 32]);
         assert!(sign(&[pss; BATCH_MIN - 1]).iter().all(Option::is_none));
-        assert!(sign_slice(&[pss; BATCH_MIN - 1]).iter().all(Result::is_ok));
+        let (signed, batched) = sign_slice(&[pss; BATCH_MIN - 1]);
+        assert_eq!(batched, 0);
+        assert!(signed.iter().all(Result::is_ok));
         let mut jobs = vec![pss; BATCH];
         jobs[0] = job(Scheme::RsaPss(Hash::Sha1), &[7; 20]);
         jobs[1] = job(Scheme::RsaPkcs1(Hash::Sha256), &[7; 31]);
         jobs[2] = job(Scheme::Ecdsa(Hash::Sha256), &[7; 32]);
-        let refused: Vec<bool> = sign_slice(&jobs).iter().map(Result::is_err).collect();
+        let (signed, batched) = sign_slice(&jobs);
+        assert_eq!(batched, if Kernel::detect().is_some() { 5 } else { 0 });
+        let refused: Vec<bool> = signed.iter().map(Result::is_err).collect();
         assert_eq!(refused, [true, true, true, false, false, false, false, false]);
     }
 }

@@ -156,16 +156,18 @@ pub struct SignJob<'a> {
     pub input: &'a [u8],
 }
 
-/// Makes several signatures, on this thread; one result a job, in their order. Those that are made in batches
-/// ([`crate::is_batched`]) are, [`crate::BATCH`] at a time while there are [`crate::BATCH_MIN`]; the others one after the other.
+/// Makes several signatures, on this thread; one result a job, in their order, and how many of them were made in batches. Those
+/// whose keys make batches ([`PrivateKey::is_batched`]) are, [`crate::BATCH`] at a time while there are [`crate::BATCH_MIN`]; the
+/// others one after the other.
 #[must_use]
-pub fn sign_slice(jobs: &[SignJob<'_>]) -> Vec<Result<Vec<u8>, SignError>> {
+pub fn sign_slice(jobs: &[SignJob<'_>]) -> (Vec<Result<Vec<u8>, SignError>>, usize) {
     let alone = |job: &SignJob<'_>| job.key.sign_digest_now(job.scheme, job.input);
     if jobs.len() < BATCH_MIN {
-        return jobs.iter().map(alone).collect();
+        return (jobs.iter().map(alone).collect(), 0);
     }
     let batched = lanes::sign(jobs);
-    jobs.iter().zip(batched).map(|(job, signed)| signed.map_or_else(|| alone(job), Ok)).collect()
+    let count = batched.iter().flatten().count();
+    (jobs.iter().zip(batched).map(|(job, signed)| signed.map_or_else(|| alone(job), Ok)).collect(), count)
 }
 
 #[cfg(test)]

@@ -97,6 +97,8 @@ struct Inner {
     kind: KeyType,
     spki: Vec<u8>,
     pkcs8: Zeroizing<Vec<u8>>,
+    /// Whether the key makes batches, by its numbers.
+    fits_lanes: bool,
     /// For batches: read from `pkcs8` when first needed, which takes 0.2 ms. `None` in it where the key makes none.
     lanes: OnceLock<Option<Box<batch::Key>>>,
 }
@@ -295,6 +297,13 @@ impl PrivateKey {
         Ok(room)
     }
 
+    /// Whether signatures like this are made in batches by this key on this machine ([`crate::is_batched`]): not by a key whose
+    /// public exponent is not 65,537, or whose primes have not 1,024 bits each.
+    #[must_use]
+    pub fn is_batched(&self, scheme: Scheme) -> bool {
+        self.inner.fits_lanes && lanes::is_batched(self.inner.kind, scheme)
+    }
+
     /// Its numbers as batches read them.
     pub(crate) fn lanes(&self) -> Option<&batch::Key> {
         self.inner.lanes.get_or_init(|| lanes::numbers(&self.inner.pkcs8)).as_deref()
@@ -328,7 +337,8 @@ impl PrivateKey {
         let public = PublicKey::parse(&spki).map_err(|error| KeyError::Malformed(error.to_string()))?;
         let kind = KeyType::of(&public)
             .ok_or_else(|| KeyError::Unsupported(format!("{} of {} bits", public.algorithm, public.bits)))?;
-        Ok(Self { inner: Arc::new(Inner { pair, kind, spki, pkcs8, lanes: OnceLock::new() }) })
+        let fits_lanes = kind == KeyType::Rsa2048 && lanes::fits(&pkcs8);
+        Ok(Self { inner: Arc::new(Inner { pair, kind, spki, pkcs8, fits_lanes, lanes: OnceLock::new() }) })
     }
 }
 

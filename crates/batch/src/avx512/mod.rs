@@ -9,11 +9,11 @@ use std::arch::x86_64::{
     _mm512_set1_epi64, _mm512_setzero_si512, _mm512_sub_epi64,
 };
 
-use zeroize::{Zeroize, ZeroizeOnDrop};
+use zeroize::{Zeroize, ZeroizeOnDrop, zeroize_stack};
 
-use crate::{Job, Kernel, LANES, OCTETS, number};
+use crate::{Job, Kernel, LANES, OCTETS, STACK, number};
 use montgomery::{Eight, LIMBS, Moduli, multiply};
-use power::{ENTRIES, Exponents, Table, power};
+use power::{ENTRIES, Exponents, Table, WORDS, power};
 use wide::{EightWide, WIDE, WideModuli, carry, multiply_add, multiply_wide, reduce, same};
 
 /// Whether the processor has the instructions, and the system keeps their registers.
@@ -25,10 +25,13 @@ pub(crate) fn is_there() -> bool {
 #[allow(unsafe_code)]
 pub(crate) fn private_operations(_there: Kernel, jobs: &[Job<'_>; LANES]) -> [Option<[u8; OCTETS]>; LANES] {
     // SAFETY: there is a `Kernel` only where `is_there` has found the features that the function is compiled for.
-    unsafe { operate(jobs) }
+    let results = unsafe { operate(jobs) };
+    zeroize_stack::<STACK>();
+    results
 }
 
-/// Everything secret that is computed on the way. The registers, and what the compiler puts aside of them, are not in it.
+/// Everything secret that is computed on the way. The registers, and what the compiler puts aside of them, are not in it: for those
+/// the stack is wiped.
 #[derive(Zeroize, ZeroizeOnDrop)]
 struct Scratch {
     moduli: [Moduli; 2],
@@ -39,6 +42,8 @@ struct Scratch {
     /// 1, times R.
     ones: [Eight; 2],
     tables: [Table; 2],
+    /// Of the tables, by a window of the exponents.
+    chosen: Eight,
     numbers: [Eight; 2],
     high: Eight,
     result: EightWide,
@@ -46,38 +51,53 @@ struct Scratch {
 }
 
 impl Scratch {
+    /// In a frame of its own, as nobody else needs one so large.
+    #[inline(never)]
     #[target_feature(enable = "avx512f")]
-    fn of(jobs: &[Job<'_>; LANES]) -> Box<Self> {
+    fn zero() -> Box<Self> {
         let zero = _mm512_setzero_si512();
-        let moduli = |side: usize| Moduli {
-            limbs: gather(&jobs.map(|job| &job.key.sides[side].prime)),
-            inverse: across(jobs.map(|job| job.key.sides[side].inverse)),
-        };
-        let powers_of_r = |side: usize| {
-            let r2 = gather(&jobs.map(|job| &job.key.sides[side].r2));
-            [r2, gather(&jobs.map(|job| &job.key.sides[side].r3))]
-        };
-        let exponents = |side: usize| gather(&jobs.map(|job| &job.key.sides[side].exponent));
+        let moduli = || Moduli { limbs: [zero; LIMBS], inverse: zero };
         Box::new(Self {
-            moduli: [moduli(0), moduli(1)],
-            powers_of_r: [powers_of_r(0), powers_of_r(1)],
-            exponents: [exponents(0), exponents(1)],
-            coefficient: gather(&jobs.map(|job| &job.key.coefficient)),
+            moduli: [moduli(), moduli()],
+            powers_of_r: [[[zero; LIMBS]; 2]; 2],
+            exponents: [[zero; WORDS]; 2],
+            coefficient: [zero; LIMBS],
             ones: [[zero; LIMBS]; 2],
             tables: [[[zero; LIMBS]; ENTRIES]; 2],
+            chosen: [zero; LIMBS],
             numbers: [[zero; LIMBS]; 2],
             high: [zero; LIMBS],
             result: [zero; WIDE],
             raised: [zero; WIDE],
         })
     }
+
+    /// Filled where it stays: what is moved leaves copies behind.
+    #[target_feature(enable = "avx512f")]
+    fn of(jobs: &[Job<'_>; LANES]) -> Box<Self> {
+        let mut scratch = Self::zero();
+        for side in 0..2 {
+            let Moduli { limbs, inverse } = &mut scratch.moduli[side];
+            gather(limbs, &jobs.map(|job| &job.key.sides[side].prime));
+            *inverse = across(jobs.map(|job| job.key.sides[side].inverse));
+            let [r2, r3] = &mut scratch.powers_of_r[side];
+            gather(r2, &jobs.map(|job| &job.key.sides[side].r2));
+            gather(r3, &jobs.map(|job| &job.key.sides[side].r3));
+            gather(&mut scratch.exponents[side], &jobs.map(|job| &job.key.sides[side].exponent));
+        }
+        gather(&mut scratch.coefficient, &jobs.map(|job| &job.key.coefficient));
+        scratch
+    }
 }
 
+/// In a frame of its own, which can be wiped after it.
+#[inline(never)]
 #[target_feature(enable = "avx512f,avx512ifma")]
 fn operate(jobs: &[Job<'_>; LANES]) -> [Option<[u8; OCTETS]>; LANES] {
     let words = jobs.map(|job| number::words::<{ OCTETS / 8 }>(job.input).unwrap_or_default());
     let inputs = words.map(|words| number::limbs(&words));
-    let input: EightWide = gather(&inputs.each_ref());
+    let mut input: EightWide = [_mm512_setzero_si512(); WIDE];
+    gather(&mut input, &inputs.each_ref());
     let mut scratch = Scratch::of(jobs);
     raise(&input, &mut scratch);
     recombine(&mut scratch);
@@ -93,7 +113,7 @@ fn operate(jobs: &[Job<'_>; LANES]) -> [Option<[u8; OCTETS]>; LANES] {
 /// The input to the exponent of each prime.
 #[target_feature(enable = "avx512f,avx512ifma")]
 fn raise(input: &EightWide, scratch: &mut Scratch) {
-    let Scratch { moduli, powers_of_r, exponents, ones, tables, numbers, high, .. } = scratch;
+    let Scratch { moduli, powers_of_r, exponents, ones, tables, chosen, numbers, high, .. } = scratch;
     let one = one();
     for side in 0..2 {
         let (number, modulus, [r2, r3]) = (&mut numbers[side], &moduli[side], &powers_of_r[side]);
@@ -109,7 +129,7 @@ fn raise(input: &EightWide, scratch: &mut Scratch) {
         ones[side] = *r2;
         multiply(&mut ones[side], &one, modulus);
     }
-    power(numbers, ones, exponents, moduli, tables);
+    power(numbers, ones, exponents, moduli, tables, chosen);
     for side in 0..2 {
         multiply(&mut numbers[side], &one, &moduli[side]);
         reduce(&mut numbers[side], &moduli[side].limbs);
@@ -134,11 +154,12 @@ fn recombine(scratch: &mut Scratch) {
 /// The lanes whose result, to the public exponent 65,537 modulo n, is the input.
 #[target_feature(enable = "avx512f,avx512ifma")]
 fn leads_back(input: &EightWide, jobs: &[Job<'_>; LANES], scratch: &mut Scratch) -> u8 {
-    let modulus = WideModuli {
-        limbs: gather(&jobs.map(|job| &job.key.modulus)),
-        inverse: across(jobs.map(|job| job.key.inverse)),
-    };
-    let r4 = gather(&jobs.map(|job| &job.key.r4));
+    let zero = _mm512_setzero_si512();
+    let inverse = across(jobs.map(|job| job.key.inverse));
+    let mut modulus = WideModuli { limbs: [zero; WIDE], inverse };
+    gather(&mut modulus.limbs, &jobs.map(|job| &job.key.modulus));
+    let mut r4: EightWide = [zero; WIDE];
+    gather(&mut r4, &jobs.map(|job| &job.key.r4));
     let Scratch { result, raised, .. } = scratch;
     *raised = multiply_wide(result, &r4, &modulus);
     for _ in 0..16 {
@@ -160,12 +181,10 @@ fn one() -> Eight {
 
 /// The numbers of eight lanes, limb by limb.
 #[target_feature(enable = "avx512f")]
-fn gather<const LENGTH: usize>(lanes: &[&[u64; LENGTH]; LANES]) -> [__m512i; LENGTH] {
-    let mut gathered = [_mm512_setzero_si512(); LENGTH];
-    for (at, limb) in gathered.iter_mut().enumerate() {
+fn gather<const LENGTH: usize>(into: &mut [__m512i; LENGTH], lanes: &[&[u64; LENGTH]; LANES]) {
+    for (at, limb) in into.iter_mut().enumerate() {
         *limb = across(lanes.map(|lane| lane[at]));
     }
-    gathered
 }
 
 /// A value for each lane.

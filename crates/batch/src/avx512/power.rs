@@ -1,9 +1,10 @@
 //! Powers modulo the two primes of eight keys, side by side: while one waits for its last carries the other has products to make.
 
 use std::arch::x86_64::{
-    __m512i, _mm512_and_si512, _mm512_cmpeq_epi64_mask, _mm512_mask_mov_epi64, _mm512_set1_epi64,
-    _mm512_setzero_si512, _mm512_srlv_epi64,
+    __m512i, _mm512_and_si512, _mm512_or_si512, _mm512_set1_epi64, _mm512_setzero_si512, _mm512_srai_epi64,
+    _mm512_srlv_epi64, _mm512_sub_epi64, _mm512_xor_si512,
 };
+use std::hint::black_box;
 
 use super::montgomery::{Eight, LIMBS, Moduli, multiply, square};
 
@@ -21,7 +22,7 @@ pub(super) type Exponents = [__m512i; WORDS];
 /// The first powers of eight bases.
 pub(super) type Table = [Eight; ENTRIES];
 
-/// Each of `numbers` to its exponent, modulo its modulus; all times R. `ones` are R.
+/// Each of `numbers` to its exponent, modulo its modulus; all times R. `ones` are R; `tables` and `chosen` are room.
 #[target_feature(enable = "avx512f,avx512ifma")]
 pub(super) fn power(
     numbers: &mut [Eight; 2],
@@ -29,6 +30,7 @@ pub(super) fn power(
     exponents: &[Exponents; 2],
     moduli: &[Moduli; 2],
     tables: &mut [Table; 2],
+    chosen: &mut Eight,
 ) {
     for side in 0..2 {
         let table = &mut tables[side];
@@ -38,7 +40,6 @@ pub(super) fn power(
             multiply(&mut table[entry], &numbers[side], &moduli[side]);
         }
     }
-    let mut chosen = *ones;
     *numbers = *ones;
     for word in (0..WORDS).rev() {
         for window in (0..WINDOWS).rev() {
@@ -51,21 +52,24 @@ pub(super) fn power(
                 let shift = _mm512_set1_epi64((WINDOW * window) as i64);
                 let bits = _mm512_srlv_epi64(exponents[side][word], shift);
                 let index = _mm512_and_si512(bits, _mm512_set1_epi64(ENTRIES as i64 - 1));
-                choose(&mut chosen[side], &tables[side], index);
-                multiply(&mut numbers[side], &chosen[side], &moduli[side]);
+                choose(chosen, &tables[side], index);
+                multiply(&mut numbers[side], chosen, &moduli[side]);
             }
         }
     }
 }
 
-/// Of each lane's table the power that its index says. All are read, whatever it says.
+/// Of each lane's table the power that its index says. All are read whole, whatever it says: a load under a mask need not be.
 #[target_feature(enable = "avx512f")]
 fn choose(chosen: &mut Eight, table: &Table, index: __m512i) {
     let mut found = [_mm512_setzero_si512(); LIMBS];
     for (entry, candidate) in table.iter().enumerate() {
-        let here = _mm512_cmpeq_epi64_mask(index, _mm512_set1_epi64(entry as i64));
+        let differs = _mm512_xor_si512(index, _mm512_set1_epi64(entry as i64));
+        // Nothing less one is below nothing. The compiler would make a masked load of it, if it knew what it is.
+        let here = _mm512_srai_epi64::<63>(_mm512_sub_epi64(differs, _mm512_set1_epi64(1)));
+        let here = black_box(here);
         for limb in 0..LIMBS {
-            found[limb] = _mm512_mask_mov_epi64(found[limb], here, candidate[limb]);
+            found[limb] = _mm512_or_si512(found[limb], _mm512_and_si512(candidate[limb], here));
         }
     }
     *chosen = found;

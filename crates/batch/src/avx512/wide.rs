@@ -1,10 +1,11 @@
 //! Numbers as long as the whole modulus: too many limbs for the registers, and seldom multiplied.
 
 use std::arch::x86_64::{
-    __m512i, __mmask8, _mm512_add_epi64, _mm512_and_si512, _mm512_cmpeq_epi64_mask, _mm512_cmplt_epi64_mask,
-    _mm512_madd52hi_epu64, _mm512_madd52lo_epu64, _mm512_mask_mov_epi64, _mm512_set1_epi64,
-    _mm512_setzero_si512, _mm512_srai_epi64, _mm512_srli_epi64, _mm512_sub_epi64,
+    __m512i, __mmask8, _mm512_add_epi64, _mm512_and_si512, _mm512_andnot_si512, _mm512_cmpeq_epi64_mask,
+    _mm512_madd52hi_epu64, _mm512_madd52lo_epu64, _mm512_or_si512, _mm512_set1_epi64, _mm512_setzero_si512,
+    _mm512_srai_epi64, _mm512_srli_epi64, _mm512_sub_epi64,
 };
+use std::hint::black_box;
 
 use super::montgomery::{BITS, Eight, LIMB_MAX, LIMBS};
 
@@ -87,9 +88,11 @@ pub(super) fn reduce<const LENGTH: usize>(number: &mut [__m512i; LENGTH], modulu
         less[limb] = _mm512_and_si512(difference, mask);
         borrow = _mm512_srai_epi64::<BITS>(difference);
     }
-    let below = _mm512_cmplt_epi64_mask(borrow, zero);
+    // The compiler would make masked loads and stores of it, if it knew what it is.
+    let below = black_box(_mm512_srai_epi64::<63>(borrow));
     for limb in 0..LENGTH {
-        number[limb] = _mm512_mask_mov_epi64(less[limb], below, number[limb]);
+        let kept = _mm512_and_si512(below, number[limb]);
+        number[limb] = _mm512_or_si512(kept, _mm512_andnot_si512(below, less[limb]));
     }
 }
 

@@ -11,11 +11,11 @@ use proptest::prelude::*;
 
 /// The numbers of a key, as the standard names them.
 #[derive(Clone)]
-struct Numbers {
+pub(crate) struct Numbers {
     n: BigUint,
-    d: BigUint,
-    p: BigUint,
-    q: BigUint,
+    pub(crate) d: BigUint,
+    pub(crate) p: BigUint,
+    pub(crate) q: BigUint,
 }
 
 impl Numbers {
@@ -35,7 +35,19 @@ impl Numbers {
     }
 
     fn key(&self) -> Key {
-        self.with_coefficient(&self.q.modinv(&self.p).unwrap()).unwrap()
+        *Key::new(&self.octets().parts()).unwrap()
+    }
+
+    /// As they are given to the batch.
+    pub(crate) fn octets(&self) -> Octets {
+        let one = BigUint::from(1_u8);
+        let (dp, dq) = (&self.d % (&self.p - &one), &self.d % (&self.q - &one));
+        self.octets_of(&dp, &dq, &self.q.modinv(&self.p).unwrap(), 65_537)
+    }
+
+    fn octets_of(&self, dp: &BigUint, dq: &BigUint, coefficient: &BigUint, e: u32) -> Octets {
+        let numbers = [&self.n, &BigUint::from(e), &self.p, &self.q, dp, dq, coefficient];
+        Octets(numbers.map(BigUint::to_bytes_be))
     }
 
     fn with_coefficient(&self, coefficient: &BigUint) -> Option<Key> {
@@ -45,19 +57,37 @@ impl Numbers {
     }
 
     fn with_exponents(&self, dp: &BigUint, dq: &BigUint, coefficient: &BigUint, e: u32) -> Option<Key> {
-        Key::new(&Parts {
-            modulus: &self.n.to_bytes_be(),
-            public_exponent: &e.to_be_bytes(),
-            first_prime: &self.p.to_bytes_be(),
-            second_prime: &self.q.to_bytes_be(),
-            first_exponent: &dp.to_bytes_be(),
-            second_exponent: &dq.to_bytes_be(),
-            coefficient: &coefficient.to_bytes_be(),
-        })
+        Key::new(&self.octets_of(dp, dq, coefficient, e).parts()).map(|key| *key)
     }
 
     fn raised(&self, input: &BigUint) -> BigUint {
         input.modpow(&self.d, &self.n)
+    }
+}
+
+/// What [`Parts`] points to, in its order.
+pub(crate) struct Octets([Vec<u8>; 7]);
+
+impl Octets {
+    pub(crate) fn parts(&self) -> Parts<'_> {
+        let [
+            modulus,
+            public_exponent,
+            first_prime,
+            second_prime,
+            first_exponent,
+            second_exponent,
+            coefficient,
+        ] = &self.0;
+        Parts {
+            modulus,
+            public_exponent,
+            first_prime,
+            second_prime,
+            first_exponent,
+            second_exponent,
+            coefficient,
+        }
     }
 }
 
@@ -79,9 +109,10 @@ fn integers(der: &[u8]) -> Vec<BigUint> {
     found
 }
 
-static KEYS: LazyLock<Vec<Numbers>> = LazyLock::new(|| (0..LANES).map(|_| Numbers::generated()).collect());
+pub(crate) static KEYS: LazyLock<Vec<Numbers>> =
+    LazyLock::new(|| (0..LANES).map(|_| Numbers::generated()).collect());
 
-fn kernel() -> Option<Kernel> {
+pub(crate) fn kernel() -> Option<Kernel> {
     let kernel = Kernel::detect();
     if kernel.is_none() {
         eprintln!("this processor has no AVX-512 IFMA: nothing to test");
@@ -89,7 +120,7 @@ fn kernel() -> Option<Kernel> {
     kernel
 }
 
-fn octets(number: &BigUint) -> [u8; OCTETS] {
+pub(crate) fn octets(number: &BigUint) -> [u8; OCTETS] {
     let octets = number.to_bytes_be();
     let mut padded = [0; OCTETS];
     padded[OCTETS - octets.len()..].copy_from_slice(&octets);

@@ -3,3 +3,5 @@
 #![allow(clippy::unwrap_used)]
 
 mod lanes;
+#[cfg(target_os = "linux")]
+mod stack;

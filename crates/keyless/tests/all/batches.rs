@@ -1,4 +1,4 @@
-//! Where many RSA signatures wait, they are made in batches; nobody waits for a batch to fill.
+//! Where many RSA signatures wait and nobody is idle, they are made in batches; nobody waits for a batch to fill.
 
 use std::sync::mpsc;
 use std::time::Instant;
@@ -97,4 +97,62 @@ async fn what_stands_between_does_not_wait_for_the_batch() {
     if is_batched(rsa, PSS) {
         assert_eq!((order, batched), (vec![2, 6, 0, 1, 3, 4, 5, 7], 6));
     }
+}
+
+/// Seven jobs for four workers: each takes one before any is without an idle one beside it, and four are worth no batch.
+#[tokio::test]
+async fn no_batch_is_made_while_others_are_idle() {
+    const WORKERS: usize = 4;
+    const JOBS: usize = BATCH - 1;
+    for _ in 0..8 {
+        let stage = Stage::start(WORKERS).unwrap();
+        let (answer, answers) = mpsc::channel();
+        for number in 0..JOBS {
+            let asker = Waiting { number, gate: None, answer: answer.clone() };
+            let (input, deadline) = (DIGEST.into(), Instant::now() + PATIENCE);
+            let key = key(KeyType::Rsa2048).clone();
+            let job = Job { key, scheme: PSS, input, deadline, line: 0, asker };
+            assert!(stage.submit(Cost::Medium, job).is_ok());
+        }
+        for _ in 0..JOBS {
+            assert!(answers.recv_timeout(PATIENCE).unwrap().1.is_ok());
+        }
+        stage.stop().await;
+        let figures = stage.figures(Cost::Medium);
+        assert_eq!((figures.done, figures.batched), (JOBS as u64, 0));
+    }
+}
+
+/// Half of a batch is late: the other half is not worth one, and is not counted as one.
+#[tokio::test]
+async fn what_is_late_is_in_no_batch() {
+    let stage = Stage::start(1).unwrap();
+    let (answer, answers) = mpsc::channel();
+    let job = |number, kind, deadline, gate| Job {
+        key: key(kind).clone(),
+        scheme: scheme(kind),
+        input: DIGEST.into(),
+        deadline,
+        line: 0,
+        asker: Waiting { number, gate, answer: answer.clone() },
+    };
+    let (now, then) = (Instant::now(), Instant::now() + PATIENCE);
+    let ((here, is_here), (open, opened)) = (mpsc::channel(), mpsc::channel());
+    let first = job(BATCH, KeyType::P384, then, Some((here, opened)));
+    assert!(stage.submit(Cost::Medium, first).is_ok());
+    is_here.recv_timeout(PATIENCE).unwrap();
+    for number in 0..BATCH {
+        let deadline = if number % 2 == 0 { now } else { then };
+        assert!(stage.submit(Cost::Medium, job(number, KeyType::Rsa2048, deadline, None)).is_ok());
+    }
+    open.send(()).unwrap();
+    for _ in 0..=BATCH {
+        let (number, signed) = answers.recv_timeout(PATIENCE).unwrap();
+        let is_late = number < BATCH && number % 2 == 0;
+        assert_eq!(signed.err(), is_late.then_some(StageError::Late), "{number}");
+    }
+    stage.stop().await;
+    let figures = stage.figures(Cost::Medium);
+    assert_eq!((figures.done, figures.late), (BATCH as u64 / 2 + 1, BATCH as u64 / 2));
+    assert_eq!((figures.batched, figures.running, figures.waiting), (0, 0, 0));
 }

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use keys::{BATCH, BATCH_MIN, Hash, KeyType, PrivateKey, Scheme, SignJob, Signer, sign_slice};
+use keys::{BATCH, BATCH_MIN, Hash, KeyType, PrivateKey, Scheme, SignJob, Signer, is_batched, sign_slice};
 
 use crate::scheme::openssl_verifies;
 use crate::software::key;
@@ -22,7 +22,7 @@ fn openssl_takes_what_a_batch_makes() {
     let job = |scheme: &Scheme| SignJob { key: &key, scheme: *scheme, input: &digest[..octets(*scheme)] };
     let jobs: Vec<SignJob<'_>> = schemes.iter().map(job).collect();
     assert!((BATCH_MIN..=BATCH).contains(&jobs.len()), "one batch, not full");
-    for (job, signed) in jobs.iter().zip(sign_slice(&jobs)) {
+    for (job, signed) in jobs.iter().zip(sign_slice(&jobs).0) {
         let signed = signed.unwrap();
         assert!(openssl_verifies(key.spki(), job.scheme, job.input, &signed), "{:?}", job.scheme);
         let mut other = job.input.to_vec();
@@ -45,7 +45,11 @@ fn an_unusual_key_among_others_signs_all_the_same() {
     let (scheme, digest) = (Scheme::RsaPkcs1(Hash::Sha256), [0x5a; 32]);
     let keys = [&unusual, &usual, &usual, &unusual, &usual, &usual, &usual, &unusual];
     let jobs = keys.map(|key| SignJob { key, scheme, input: &digest });
-    for (job, signed) in jobs.iter().zip(sign_slice(&jobs)) {
+    assert!(!unusual.is_batched(scheme));
+    assert_eq!(usual.is_batched(scheme), is_batched(KeyType::Rsa2048, scheme));
+    let (signed, batched) = sign_slice(&jobs);
+    assert_eq!(batched, if usual.is_batched(scheme) { 5 } else { 0 });
+    for (job, signed) in jobs.iter().zip(signed) {
         assert_eq!(signed, job.key.sign_digest_now(scheme, &digest));
         assert!(openssl_verifies(job.key.spki(), scheme, &digest, &signed.unwrap()));
     }

@@ -1,0 +1,84 @@
+//! Nothing of a key stays on the stack of a thread that made a batch with it, as the system shows the thread's memory.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use batch::Job;
+use num_bigint::BigUint;
+
+use crate::lanes::{KEYS, Numbers, kernel, octets};
+
+/// Octets of stack that are looked at: those the calls had, and many more.
+const DEPTH: usize = 256 * 1024;
+
+/// What lies below the caller's frame.
+#[inline(never)]
+fn below() -> Vec<u8> {
+    let mut found = vec![0; DEPTH];
+    let here = std::ptr::from_ref(&found).addr();
+    File::open("/proc/self/mem").unwrap().read_exact_at(&mut found, (here - DEPTH) as u64).unwrap();
+    found
+}
+
+/// As wide as what the kernel computes with, in every way in which it writes a secret.
+fn secrets(of: &Numbers) -> Vec<(&'static str, u64)> {
+    let one = BigUint::from(1_u8);
+    let words = |number: &BigUint, bits: u32| -> Vec<u64> {
+        let part = |at: u32| (number >> (at * bits)) & ((&one << bits) - &one);
+        (2..14).map(|at| part(at).to_u64_digits().first().copied().unwrap_or(0)).collect()
+    };
+    let r = |times: u32| &one << (1040 * times);
+    let mut secrets = Vec::new();
+    for (prime, other) in [(&of.p, &of.q), (&of.q, &of.p)] {
+        let exponent = &of.d % (prime - &one);
+        let coefficient = other.modinv(prime).unwrap() * r(1) % prime;
+        let numbers = [
+            ("prime", prime.clone()),
+            ("R", r(1) % prime),
+            ("R²", r(2) % prime),
+            ("R³", r(3) % prime),
+            ("coefficient", coefficient),
+            ("exponent", exponent),
+        ];
+        for (name, number) in numbers {
+            secrets
+                .extend([52, 64].into_iter().flat_map(|bits| words(&number, bits)).map(|word| (name, word)));
+        }
+    }
+    secrets
+}
+
+fn left(memory: &[u8], secrets: &[(&'static str, u64)]) -> Vec<&'static str> {
+    let words: std::collections::HashSet<u64> =
+        memory.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap())).collect();
+    secrets.iter().filter(|(_, secret)| words.contains(secret)).map(|(name, _)| *name).collect()
+}
+
+#[test]
+fn a_batch_leaves_no_secret_on_the_stack() {
+    let Some(kernel) = kernel() else { return };
+    let numbers = &KEYS[0];
+    let key = batch::Key::new(&numbers.octets().parts()).unwrap();
+    let secrets = secrets(numbers);
+    let input = octets(&BigUint::from(0x1234_5678_u32));
+    // On a thread of its own, on whose stack nothing was but this.
+    let memory = std::thread::spawn(move || {
+        assert!(kernel.private_operations(&[Job { key: &key, input: &input }])[0].is_some());
+        below()
+    });
+    assert_eq!(left(&memory.join().unwrap(), &secrets), [""; 0]);
+}
+
+#[test]
+fn a_key_that_is_read_leaves_no_secret_on_the_stack() {
+    let numbers = &KEYS[0];
+    let parts = numbers.octets();
+    let secrets = secrets(numbers);
+    let memory = std::thread::spawn(move || {
+        let key = batch::Key::new(&parts.parts());
+        let memory = below();
+        assert!(key.is_some());
+        memory
+    });
+    assert_eq!(left(&memory.join().unwrap(), &secrets), [""; 0]);
+}
