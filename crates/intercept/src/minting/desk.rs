@@ -88,7 +88,7 @@ impl Desk {
         const KIND: LeafKeyKind = LeafKeyKind::P256;
         let name = self.allows(name).ok_or(NoLeaf::NotAllowed)?;
         let address = consumer.address;
-        let asker = Asker { address, user: None, consumer: Some(&*consumer.name) };
+        let asker = Asker { address, user: None, consumer: Some(&consumer.identity) };
         self.leaves.permission.ask(asker, &name).await.map_err(NoLeaf::of)?;
         let minter = self.leaves.minter.over(self.keys.of(consumer)?);
         let id = LeafId {

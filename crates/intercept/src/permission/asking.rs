@@ -13,6 +13,11 @@ use super::{BadPermission, Options, Question};
 /// Octets of an answer's body, of which nothing is read but that it ends.
 const BODY_OCTETS_MAX: usize = 16 << 10;
 
+/// Octets of a user's name, a consumer's subject, or one of its names, in a question.
+const WHO_OCTETS_MAX: usize = 1_024;
+/// Names of a consumer in a question.
+const NAMES_MAX: usize = 16;
+
 /// Why there is none.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) struct NoAnswer(pub(super) String);
@@ -63,25 +68,33 @@ impl Asking {
         }
     }
 
-    /// As Caddy asks (`on_demand_tls`, `ask`): the name, an address too, is `domain`. Who asks stands beside it.
+    /// As Caddy asks (`on_demand_tls`, `ask`): the name, an address too, is `domain`. Who asks stands beside it, cut where it is
+    /// long; that is never taken for another all the same, as an answer counts for the whole [`Question`].
     fn url_of(&self, question: &Question) -> Result<String, HttpError> {
         let mut url = Guard::default().url(&self.url)?;
         let client = question.client.map(|client| client.to_string());
         {
             let mut query = url.query_pairs_mut();
             query.append_pair("domain", &question.name.to_string());
-            for (key, value) in [
-                ("client", client.as_deref()),
-                ("user", question.user.as_deref()),
-                ("consumer", question.consumer.as_deref()),
-            ] {
+            for (key, value) in [("client", client.as_deref()), ("user", question.user.as_deref())] {
                 if let Some(value) = value {
-                    query.append_pair(key, value);
+                    query.append_pair(key, cut(value));
+                }
+            }
+            if let Some(consumer) = &question.consumer {
+                query.append_pair("consumer", cut(&consumer.subject));
+                for name in consumer.names.iter().take(NAMES_MAX) {
+                    query.append_pair("consumer_name", cut(name));
                 }
             }
         }
         Ok(url.into())
     }
+}
+
+/// Where a letter ends.
+fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(WHO_OCTETS_MAX)]
 }
 
 fn is_of_this_machine(host: &str) -> bool {
@@ -151,13 +164,20 @@ mod tests {
             name: crate::mint::LeafName::parse("a.example").unwrap(),
             client: Some("2001:db8::1".parse().unwrap()),
             user: Some("al&domain=evil.example".into()),
-            consumer: Some("CN=a b".into()),
+            consumer: Some(std::sync::Arc::new(crate::permission::Identity {
+                whole: "".into(),
+                subject: "CN=a b".to_owned(),
+                names: vec!["spiffe://x.example/a&b".to_owned(), "b.example".to_owned()],
+            })),
         };
         assert_eq!(
             asking.url_of(&question).unwrap(),
             "http://127.0.0.1:1/ask?for=proxy&domain=a.example&client=2001%3Adb8%3A%3A1\
-             &user=al%26domain%3Devil.example&consumer=CN%3Da+b"
+             &user=al%26domain%3Devil.example&consumer=CN%3Da+b\
+             &consumer_name=spiffe%3A%2F%2Fx.example%2Fa%26b&consumer_name=b.example"
         );
+        let long = Question { user: Some("é".repeat(WHO_OCTETS_MAX).into()), consumer: None, ..question };
+        assert!(asking.url_of(&long).unwrap().ends_with(&"%C3%A9".repeat(WHO_OCTETS_MAX / 2)));
         assert_eq!(asking.authorization.unwrap().as_str(), "Bearer t");
     }
 }

@@ -40,9 +40,6 @@ pub const ANSWERS_MAX: u64 = 65_536;
 pub const QUESTIONS_MAX: usize = 256;
 /// How long it stands for the same question that there was no answer.
 const FAILURE_LIFE: Duration = Duration::from_secs(1);
-/// Octets of a user's or a consumer's name in a question.
-const WHO_OCTETS_MAX: usize = 1_024;
-
 /// What becomes of a name of which nobody says whether it may be.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum WhenAway {
@@ -168,7 +165,18 @@ pub(crate) struct Asker<'a> {
     /// Who it is, where it had to say.
     pub(crate) user: Option<&'a str>,
     /// A consumer of leaves and their keys, if it is one.
-    pub(crate) consumer: Option<&'a str>,
+    pub(crate) consumer: Option<&'a Arc<Identity>>,
+}
+
+/// A consumer, by its certificate.
+#[derive(Debug, Eq, Hash, PartialEq)]
+pub(crate) struct Identity {
+    /// All that tells it from others.
+    pub(crate) whole: Arc<str>,
+    /// The subject; empty where the certificate has none.
+    pub(crate) subject: String,
+    /// The subject alternative names, in the certificate's order.
+    pub(crate) names: Vec<String>,
 }
 
 impl Asker<'_> {
@@ -184,17 +192,16 @@ struct Question {
     name: LeafName,
     client: Option<IpAddr>,
     user: Option<Arc<str>>,
-    consumer: Option<Arc<str>>,
+    consumer: Option<Arc<Identity>>,
 }
 
 impl Question {
     fn new(name: &LeafName, asker: Asker<'_>, names_clients: bool) -> Self {
-        let who = |text: &str| -> Arc<str> { text[..text.floor_char_boundary(WHO_OCTETS_MAX)].into() };
         Self {
             name: name.clone(),
             client: names_clients.then_some(asker.address),
-            user: asker.user.filter(|_| names_clients).map(who),
-            consumer: asker.consumer.map(who),
+            user: asker.user.filter(|_| names_clients).map(Arc::from),
+            consumer: asker.consumer.map(Arc::clone),
         }
     }
 }
@@ -338,25 +345,37 @@ mod tests {
     #[test]
     fn an_answer_counts_for_what_was_asked_and_for_nobody_else() {
         let name = LeafName::parse("a.example").unwrap();
-        let asker =
-            |address: &str, user, consumer| Asker { address: address.parse().unwrap(), user, consumer };
-        let one = asker("192.0.2.1", Some("alice"), None);
+        let asker = |address: &str, user| Asker { address: address.parse().unwrap(), user, consumer: None };
+        let one = asker("192.0.2.1", Some("alice"));
+        let long = "é".repeat(1_024);
+        let (longer, other_longer) = (format!("{long}a"), format!("{long}b"));
         let others = [
-            asker("192.0.2.2", Some("alice"), None),
-            asker("192.0.2.1", Some("bob"), None),
-            asker("192.0.2.1", None, None),
+            asker("192.0.2.2", Some("alice")),
+            asker("192.0.2.1", Some("bob")),
+            asker("192.0.2.1", Some(&longer)),
+            asker("192.0.2.1", None),
         ];
         for other in others {
             assert_ne!(Question::new(&name, one, true), Question::new(&name, other, true));
             assert_eq!(Question::new(&name, one, false), Question::new(&name, other, false));
         }
         // A consumer gets keys: it is always told apart.
-        let consumer = asker("192.0.2.1", None, Some("CN=envoy"));
-        assert_ne!(Question::new(&name, one, false), Question::new(&name, consumer, false));
-        // Cut where a letter ends.
-        let long = "é".repeat(WHO_OCTETS_MAX);
-        let cut = Question::new(&name, Asker { user: Some(&long), ..one }, true).user.unwrap();
-        assert_eq!(cut.len(), WHO_OCTETS_MAX);
+        let identity = |whole: &str| {
+            Arc::new(Identity { whole: whole.into(), subject: "CN=envoy".to_owned(), names: Vec::new() })
+        };
+        let (envoy, another) = (identity("CN=envoy a"), identity("CN=envoy b"));
+        let consumer = |of| Asker { consumer: Some(of), ..one };
+        assert_ne!(Question::new(&name, one, false), Question::new(&name, consumer(&envoy), false));
+        assert_ne!(
+            Question::new(&name, consumer(&envoy), false),
+            Question::new(&name, consumer(&another), false)
+        );
+        // However much of it they have in common, and whatever of it is told.
+        let user = |user| Asker { user: Some(user), ..one };
+        assert_ne!(
+            Question::new(&name, user(&longer), true),
+            Question::new(&name, user(&other_longer), true)
+        );
     }
 
     #[test]

@@ -40,8 +40,10 @@ type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 /// How a question is answered.
 #[derive(Clone, Debug)]
-enum Says {
+pub(crate) enum Says {
     Status(u16),
+    /// No, to a question with this in it, and yes to others.
+    NoTo(&'static str),
     /// Never.
     Nothing,
     /// By another place, which would say yes.
@@ -54,7 +56,7 @@ enum Says {
 
 /// A service that is asked.
 #[derive(Clone)]
-struct Judge {
+pub(crate) struct Judge {
     address: SocketAddr,
     says: Arc<Mutex<Says>>,
     /// What it was asked, with what it was shown.
@@ -74,7 +76,7 @@ impl Drop for Waits {
 }
 
 impl Judge {
-    async fn that(says: Says) -> Self {
+    pub(crate) async fn that(says: Says) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let judge = Self {
             address: listener.local_addr().unwrap(),
@@ -106,6 +108,10 @@ impl Judge {
         let mut response = Response::new(Empty::new().boxed_unsync());
         match says {
             Says::Status(status) => *response.status_mut() = status.try_into().unwrap(),
+            Says::NoTo(part) if request.uri().to_string().contains(part) => {
+                *response.status_mut() = hyper::StatusCode::FORBIDDEN;
+            }
+            Says::NoTo(_) => {}
             Says::Nothing => {
                 let _waits = Waits(Arc::clone(&self.given_up));
                 std::future::pending::<()>().await;
@@ -126,7 +132,7 @@ impl Judge {
         response
     }
 
-    fn options(&self) -> Options {
+    pub(crate) fn options(&self) -> Options {
         let url = format!("http://{}/leaf?for=proxy", self.address);
         // A laden machine is no silence.
         Options { timeout: PATIENCE, ..Options::new(url) }
