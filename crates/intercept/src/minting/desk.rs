@@ -1,5 +1,6 @@
 //! Whether there is a leaf for a consumer, and which.
 
+use std::error::Error as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,8 +25,8 @@ pub(super) enum NoLeaf {
     #[error("the name is not permitted")]
     NotPermitted,
     /// There is nobody who says that there may be.
-    #[error(transparent)]
-    Unknown(NotPermitted),
+    #[error("nobody says now whether it is permitted")]
+    Unknown(#[source] NotPermitted),
     #[error(transparent)]
     NotFetched(#[from] FetchError),
     #[error("no key for a consumer: {0}")]
@@ -74,7 +75,8 @@ impl Desk {
         );
         if let Err(error) = &fetched {
             let name = LeafName::parse(name).ok();
-            tracing::info!(consumer = &*consumer.profile, ?name, %error, "a consumer gets no leaf");
+            let why = error.source().map(ToString::to_string);
+            tracing::info!(consumer = &*consumer.profile, ?name, %error, why, "a consumer gets no leaf");
         }
         fetched
     }

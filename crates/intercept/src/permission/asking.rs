@@ -20,7 +20,12 @@ const NAMES_MAX: usize = 16;
 
 /// Why there is none.
 #[derive(Debug, Eq, PartialEq)]
-pub(super) struct NoAnswer(pub(super) String);
+pub(super) enum NoAnswer {
+    /// It did not come, or says neither.
+    Silent(String),
+    /// The question cannot be put: that is no silence of who is asked.
+    NotPut(String),
+}
 
 /// Asks by HTTP: one client, whose connections are kept.
 pub(super) struct Asking {
@@ -36,6 +41,12 @@ impl Asking {
         let host = url.host_str().unwrap_or_default();
         if url.scheme() != "https" && !is_of_this_machine(host) {
             return Err(BadPermission::InTheClear(host.to_owned()));
+        }
+        let is_token = |token: &super::Token| {
+            !token.0.is_empty() && token.0.bytes().all(|octet| octet.is_ascii_graphic())
+        };
+        if !options.token.as_ref().is_none_or(is_token) {
+            return Err(BadPermission::Token);
         }
         let how = outbound::http::Options { roots: options.roots.clone(), ..Default::default() };
         let http = Client::new(resolver, &how)?;
@@ -55,16 +66,20 @@ impl Asking {
     /// # Cancellation
     /// Dropping the future gives up the question; by HTTP/1.1 its connection too.
     pub(super) async fn put(&self, question: &Question) -> Result<bool, NoAnswer> {
-        let url = self.url_of(question).map_err(|error| NoAnswer(error.to_string()))?;
+        let url = self.url_of(question).map_err(|error| NoAnswer::NotPut(error.to_string()))?;
         let header = self.authorization.as_ref().map(|value| ("authorization", value.as_str()));
         let deadline = Deadline::within(self.timeout);
         let answer = self.http.get(&url, header.as_slice(), BODY_OCTETS_MAX, deadline).await;
         match answer {
             Ok(reply) => meaning(reply.status.as_u16()),
             Err(HttpError::TimedOut { host }) => {
-                Err(NoAnswer(format!("{host} did not answer within {} ms", self.timeout.as_millis())))
+                let limit = self.timeout.as_millis();
+                Err(NoAnswer::Silent(format!("{host} did not answer within {limit} ms")))
             }
-            Err(error) => Err(NoAnswer(error.to_string())),
+            Err(error @ (HttpError::Refused(_) | HttpError::Header(_))) => {
+                Err(NoAnswer::NotPut(error.to_string()))
+            }
+            Err(error) => Err(NoAnswer::Silent(error.to_string())),
         }
     }
 
@@ -107,9 +122,8 @@ fn is_of_this_machine(host: &str) -> bool {
 fn meaning(status: u16) -> Result<bool, NoAnswer> {
     match status {
         200 | 204 => Ok(true),
-        401 | 407 | 408 | 425 | 429 => Err(NoAnswer(format!("the question was answered by {status}"))),
-        400..=499 => Ok(false),
-        _ => Err(NoAnswer(format!("the question was answered by {status}"))),
+        400..=499 if ![401, 407, 408, 425, 429].contains(&status) => Ok(false),
+        _ => Err(NoAnswer::Silent(format!("the question was answered by {status}"))),
     }
 }
 
@@ -152,6 +166,21 @@ mod tests {
         }
         for url in ["", "ftp://127.0.0.1/", "https://u:p@ask.example/", "https://169.254.169.254/"] {
             assert!(matches!(refused(url), Some(BadPermission::Url(_))), "{url}");
+        }
+    }
+
+    #[test]
+    fn a_token_that_cannot_be_sent_is_refused_at_the_start() {
+        let asking = |token: &str| {
+            let options = Options {
+                token: Some(super::super::Token::new(token.to_owned())),
+                ..Options::new("http://127.0.0.1:1/".to_owned())
+            };
+            Asking::new(&options, &Resolver::system().unwrap()).err()
+        };
+        assert!(asking("a-b.c~d+e/f=").is_none());
+        for token in ["", "one\ntwo", "sés", "two words", "\u{7f}"] {
+            assert!(matches!(asking(token), Some(BadPermission::Token)), "{token:?}");
         }
     }
 

@@ -7,6 +7,7 @@
 mod asking;
 mod metrics;
 mod places;
+mod silence;
 
 pub(crate) use metrics::PermissionMetrics;
 
@@ -26,6 +27,7 @@ use crate::certificate_store::{Charged, LOOKS_PER_NAME, Newcomers, TooManyNames}
 use crate::mint::LeafName;
 use asking::{Asking, NoAnswer};
 use places::Places;
+use silence::Silence;
 
 /// For a question, unless said otherwise: a fifth of a handshake's usual time, so that what is left does for a trip to the store
 /// and the authority's signature.
@@ -123,6 +125,9 @@ pub enum BadPermission {
         "who is to be asked for permission at {0} has to be spoken to by https, unless it is of this machine"
     )]
     InTheClear(String),
+    /// What is shown there can stand in no header. It is not said.
+    #[error("what is shown to who is asked for permission is empty, or has more than visible ASCII")]
+    Token,
     /// The roots, or the library.
     #[error("who is to be asked for permission: {0}")]
     Setup(#[from] SetupError),
@@ -210,6 +215,8 @@ impl Question {
 #[derive(Clone, Debug)]
 enum Unanswered {
     NoAnswer(Arc<str>),
+    /// Whatever [`WhenAway`] says: it is not away.
+    NotPut(Arc<str>),
     TooMany(TooManyNames),
     /// Of this client.
     Busy(Charged),
@@ -225,6 +232,7 @@ struct Inner {
     /// Who has questions asked: names come from clients.
     newcomers: Newcomers,
     places: Places,
+    silence: Silence,
     yes_for: Duration,
     no_for: Duration,
     when_away: WhenAway,
@@ -253,6 +261,7 @@ impl Permission {
             answers,
             newcomers: Newcomers::new(looks(per_minute), looks(burst)),
             places: Places::new(options.questions_max),
+            silence: Silence::default(),
             yes_for: options.yes_for,
             no_for: options.no_for,
             when_away: options.when_away,
@@ -262,7 +271,8 @@ impl Permission {
         }))))
     }
 
-    /// Whether `asker` may have a leaf for `name`. Takes the question's time twice at most, and none where the answer is known.
+    /// Whether `asker` may have a leaf for `name`. Takes the question's time four times at most, and none where the answer
+    /// is known: a place of its own client's, and the answer; once more where others who asked the same had no place.
     ///
     /// # Cancellation
     /// Dropping the future cancels nothing for others; with the last of them the question is given up.
@@ -270,13 +280,19 @@ impl Permission {
         let Some(inner) = &self.0 else { return Ok(()) };
         let charged = asker.charged();
         let question = Question::new(name, asker, inner.names_clients);
+        let (began, patience) = (Instant::now(), 2 * inner.asking.timeout());
         let answer = loop {
             let (this, asked, charged_for_it) = (Arc::clone(inner), question.clone(), charged.clone());
             let making = move || async move { this.put(&asked, charged_for_it).await };
             match inner.answers.fetch(&question, making).await {
                 // Of another client who asks the same: this one begins anew.
-                Err(Unanswered::TooMany(refused)) if refused.client != charged => {}
-                Err(Unanswered::Busy(client)) if client != charged => {}
+                Err(Unanswered::TooMany(TooManyNames { client, .. }) | Unanswered::Busy(client))
+                    if client != charged =>
+                {
+                    if began.elapsed() >= patience {
+                        break Err(Unanswered::Busy(charged));
+                    }
+                }
                 answer => break answer,
             }
         };
@@ -287,7 +303,7 @@ impl Permission {
                 inner.metrics.allowed_unanswered();
                 return Ok(());
             }
-            Err(Unanswered::NoAnswer(why)) => NotPermitted::Unknown(why),
+            Err(Unanswered::NoAnswer(why) | Unanswered::NotPut(why)) => NotPermitted::Unknown(why),
             Err(Unanswered::TooMany(refused)) => NotPermitted::TooMany(refused),
             Err(Unanswered::Busy(_)) => NotPermitted::Busy,
         };
@@ -303,6 +319,11 @@ impl Inner {
         let ours = |error| Failed { error, lifetime: Duration::ZERO };
         let admitted = self.newcomers.admit(&charged, &question.name);
         admitted.map_err(|refused| ours(Unanswered::TooMany(refused)))?;
+        // Who waits for nobody takes no place and no time.
+        if !self.silence.lets_through() {
+            let why = "who is asked has not answered the last questions; one a second is put".into();
+            return Err(Failed { error: Unanswered::NoAnswer(why), lifetime: FAILURE_LIFE });
+        }
         let place = self.places.enter(&charged, self.asking.timeout()).await;
         let _place = place.ok_or_else(|| ours(Unanswered::Busy(charged)))?;
         let began = Instant::now();
@@ -315,8 +336,11 @@ impl Inner {
                 tracing::debug!(name = %question.name, "a name is not permitted");
                 Ok(Fresh { value: false, lifetime: self.no_for })
             }
-            Err(NoAnswer(why)) => {
+            Err(NoAnswer::Silent(why)) => {
                 Err(Failed { error: Unanswered::NoAnswer(why.into()), lifetime: FAILURE_LIFE })
+            }
+            Err(NoAnswer::NotPut(why)) => {
+                Err(Failed { error: Unanswered::NotPut(why.into()), lifetime: FAILURE_LIFE })
             }
         }
     }
@@ -325,15 +349,20 @@ impl Inner {
     fn note(&self, answer: &Result<bool, NoAnswer>) {
         match answer {
             Ok(_) => {
+                self.silence.over();
                 if !self.answers_now.swap(true, Relaxed) {
                     tracing::warn!("who is asked for permission answers again");
                 }
             }
-            Err(NoAnswer(why)) if self.answers_now.swap(false, Relaxed) => {
+            Err(NoAnswer::Silent(why)) => {
+                self.silence.goes_on();
                 let when_away = self.when_away;
-                tracing::error!(why, ?when_away, "who is asked for permission does not answer");
+                match self.answers_now.swap(false, Relaxed) {
+                    true => tracing::error!(why, ?when_away, "who is asked for permission does not answer"),
+                    false => tracing::debug!(why, "who is asked for permission does not answer"),
+                }
             }
-            Err(NoAnswer(why)) => tracing::debug!(why, "who is asked for permission does not answer"),
+            Err(NoAnswer::NotPut(why)) => tracing::error!(why, "a question for permission cannot be put"),
         }
     }
 }

@@ -325,6 +325,33 @@ async fn no_answer_is_a_refusal_or_a_permission_as_the_policy_says() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_is_away_is_asked_seldom_and_noticed_when_it_is_back() {
+    let upstream = Upstream::start("localhost").await;
+    let judge = Judge::that(Says::Status(503)).await;
+    let world = world(&upstream, Options { when_away: WhenAway::Allow, ..judge.options() }).await;
+    let began = Instant::now();
+    for number in 0..40 {
+        let (said, _stream) = world.connect(&format!("n{number}.example:443")).await;
+        assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    }
+    let most = 8 + 1 + began.elapsed().as_secs() as usize;
+    assert!((8..=most).contains(&judge.asked()), "{} questions for 40 names", judge.asked());
+    judge.says(Says::Status(403));
+    let began = Instant::now();
+    while !world.connect("back.example:443").await.0.starts_with("HTTP/1.1 403") {
+        assert!(began.elapsed() < PATIENCE, "never asked again");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    // From then on each.
+    let asked = judge.asked();
+    for number in 0..3 {
+        let (said, _) = world.connect(&format!("m{number}.example:443")).await;
+        assert!(said.starts_with("HTTP/1.1 403"), "{said}");
+    }
+    assert_eq!(judge.asked(), asked + 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_question_is_given_up_with_the_last_who_waits() {
     let upstream = Upstream::start("localhost").await;
     let judge = Judge::that(Says::Nothing).await;
