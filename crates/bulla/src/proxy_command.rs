@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use intercept::minting;
+use intercept::permission::BadPermission;
 use intercept::proxy::{self, Options, ProxyMetrics, Running};
 use ipnet::IpNet;
 use keyless::client::ClientMetrics;
@@ -196,6 +197,9 @@ async fn start(
             proxy::StartError::Minting(_) => "check [proxy.minting]",
             proxy::StartError::Intermediate(_) => {
                 "check the authority and where its key is: proxy.ca_certificate_file, [proxy.authority]"
+            }
+            proxy::StartError::Permission(BadPermission::Token) => {
+                "proxy.ask.token_file holds one line of visible ASCII"
             }
             proxy::StartError::Permission(_) => {
                 "proxy.ask.url is https://HOST/PATH, or http://127.0.0.1:PORT/PATH; check proxy.ask.ca_files"

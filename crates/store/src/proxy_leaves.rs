@@ -15,6 +15,9 @@ use crate::value::{Row, Value};
 /// Rows deleted by one statement: some milliseconds of work.
 pub const TIDIED_MAX: u64 = 1_000;
 
+/// A key of one leaf ends so long after it, µs; a shared one later by far more.
+pub const OWN_KEY_ENDS_AFTER_US: i64 = 1_000_000;
+
 /// The leaves, sealed.
 pub const SEALED_LEAVES: SealedColumn = sealed_column!("proxy_leaves", "id" Text "text", "sealed");
 /// Their keys, sealed.
@@ -137,6 +140,12 @@ DELETE FROM proxy_leaf_keys WHERE id IN (
 const COUNT: &str = "-- proxy_leaves_count
 SELECT count(*) FROM proxy_leaves";
 
+/// Before the leaves themselves; shared keys stay. A leaf that is renewed between the two statements has another key by then.
+const EVICT_KEYS: &str = "-- proxy_leaf_keys_evict
+DELETE FROM proxy_leaf_keys WHERE id IN (
+  SELECT k.id FROM (SELECT leaf_key, ends_at FROM proxy_leaves WHERE until_at <= ?1 ORDER BY made_at LIMIT ?2) l
+  JOIN proxy_leaf_keys k ON k.id = l.leaf_key WHERE k.ends_at <= l.ends_at + ?3)";
+
 const EVICT: &str = "-- proxy_leaves_evict
 DELETE FROM proxy_leaves WHERE id IN (
   SELECT id FROM proxy_leaves WHERE until_at <= ?1 ORDER BY made_at LIMIT ?2)";
@@ -151,6 +160,7 @@ pub(crate) const SENDS: Sends = Sends {
         TIDY,
         TIDY_KEYS,
         COUNT,
+        EVICT_KEYS,
         EVICT,
         SEALED_LEAVES.page,
         SEALED_LEAVES.count,
@@ -219,19 +229,22 @@ impl Store {
         self.execute(PUT_KEY, vec![id.into(), sealed.into(), ends_at_us.into()]).await.map(drop)
     }
 
-    /// Deletes leaves and keys that have ended, and of the others the oldest beyond `leaves_max`; of each
-    /// [`TIDIED_MAX`] at most. Says how many leaves: call again while that is as many.
+    /// Deletes leaves and keys that have ended, and of the others the oldest beyond `leaves_max`, with keys of their own; of each
+    /// [`TIDIED_MAX`] at most. Says how many leaves or keys, of whichever more: call again while that is as many.
     ///
     /// # Errors
     /// Those of the database.
     pub async fn tidy_leaves(&self, now_us: i64, leaves_max: u64) -> Result<u64, StoreError> {
         let most = TIDIED_MAX as i64;
         let ended = self.execute(TIDY, vec![now_us.into(), most.into()]).await?;
-        self.execute(TIDY_KEYS, vec![now_us.into(), most.into()]).await?;
+        let keys = self.execute(TIDY_KEYS, vec![now_us.into(), most.into()]).await?;
+        let ended = ended.max(keys);
         let beyond = self.leaves().await?.saturating_sub(leaves_max).min(TIDIED_MAX);
         if beyond == 0 {
             return Ok(ended);
         }
+        let parameters = vec![now_us.into(), (beyond as i64).into(), OWN_KEY_ENDS_AFTER_US.into()];
+        self.execute(EVICT_KEYS, parameters).await?;
         let evicted = self.execute(EVICT, vec![now_us.into(), (beyond as i64).into()]).await?;
         Ok(ended.max(evicted))
     }

@@ -11,6 +11,7 @@ use rustls::pki_types::CertificateDer;
 use x509::{Certificate, UnixTime};
 
 use crate::mint::LeafKeys;
+use crate::permission::Identity;
 
 /// Consumers whose keys are kept, some 1 KiB each; of more, the one that asked the longest ago gets another key.
 pub const CONSUMERS_MAX: u64 = 1_024;
@@ -22,8 +23,8 @@ const LOCAL: &str = "minted-for-this-machine";
 pub(super) struct Consumer {
     /// The profile of its leaves: no two consumers share a leaf.
     pub(super) profile: Arc<str>,
-    /// As who is asked for permission is told of it.
-    pub(super) name: Arc<str>,
+    /// As who is asked for permission is told of it, and tells it from others.
+    pub(super) identity: Arc<Identity>,
     /// Charged for names that are new.
     pub(super) address: IpAddr,
     /// Until when it is who it is.
@@ -35,7 +36,11 @@ impl Consumer {
     pub(super) fn local() -> Self {
         Self {
             profile: LOCAL.into(),
-            name: "local".into(),
+            identity: Arc::new(Identity {
+                whole: LOCAL.into(),
+                subject: "local".to_owned(),
+                names: Vec::new(),
+            }),
             address: IpAddr::V4(Ipv4Addr::LOCALHOST),
             until: None,
         }
@@ -50,12 +55,14 @@ impl Consumer {
     pub(super) fn of_chain(chain: Option<&[CertificateDer<'_>]>, from: SocketAddr) -> Option<Self> {
         let leaf = Certificate::parse(chain?.first()?).ok()?;
         let who = format!("minted-for {} {:?}", leaf.subject.text, leaf.subject_alt_names);
-        let name = match leaf.subject.text.as_str() {
-            "" => leaf.subject_alt_names.first().map(ToString::to_string).unwrap_or_default().into(),
-            subject => Arc::from(subject),
-        };
+        let profile: Arc<str> = who.into();
+        let identity = Arc::new(Identity {
+            whole: Arc::clone(&profile),
+            subject: leaf.subject.text,
+            names: leaf.subject_alt_names.iter().map(ToString::to_string).collect(),
+        });
         let address = from.ip().to_canonical();
-        Some(Self { profile: who.into(), name, address, until: Some(leaf.not_after) })
+        Some(Self { profile, identity, address, until: Some(leaf.not_after) })
     }
 }
 

@@ -1,5 +1,6 @@
 //! Whether there is a leaf for a consumer, and which.
 
+use std::error::Error as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,8 +25,8 @@ pub(super) enum NoLeaf {
     #[error("the name is not permitted")]
     NotPermitted,
     /// There is nobody who says that there may be.
-    #[error(transparent)]
-    Unknown(NotPermitted),
+    #[error("nobody says now whether it is permitted")]
+    Unknown(#[source] NotPermitted),
     #[error(transparent)]
     NotFetched(#[from] FetchError),
     #[error("no key for a consumer: {0}")]
@@ -74,7 +75,8 @@ impl Desk {
         );
         if let Err(error) = &fetched {
             let name = LeafName::parse(name).ok();
-            tracing::info!(consumer = &*consumer.profile, ?name, %error, "a consumer gets no leaf");
+            let why = error.source().map(ToString::to_string);
+            tracing::info!(consumer = &*consumer.profile, ?name, %error, why, "a consumer gets no leaf");
         }
         fetched
     }
@@ -88,7 +90,7 @@ impl Desk {
         const KIND: LeafKeyKind = LeafKeyKind::P256;
         let name = self.allows(name).ok_or(NoLeaf::NotAllowed)?;
         let address = consumer.address;
-        let asker = Asker { address, user: None, consumer: Some(&*consumer.name) };
+        let asker = Asker { address, user: None, consumer: Some(&consumer.identity) };
         self.leaves.permission.ask(asker, &name).await.map_err(NoLeaf::of)?;
         let minter = self.leaves.minter.over(self.keys.of(consumer)?);
         let id = LeafId {

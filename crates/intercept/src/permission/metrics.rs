@@ -71,7 +71,7 @@ impl PermissionMetrics {
         registry.register("refusals", "Leaves that there may not be, or not now", self.0.refusals.clone());
         registry.register(
             "allowed_unanswered",
-            "Leaves that there were though nobody said that there may be",
+            "Questions without an answer that were taken for a yes; a connection may put two",
             self.0.allowed_unanswered.clone(),
         );
     }

@@ -7,6 +7,7 @@
 mod asking;
 mod metrics;
 mod places;
+mod silence;
 
 pub(crate) use metrics::PermissionMetrics;
 
@@ -26,6 +27,7 @@ use crate::certificate_store::{Charged, LOOKS_PER_NAME, Newcomers, TooManyNames}
 use crate::mint::LeafName;
 use asking::{Asking, NoAnswer};
 use places::Places;
+use silence::Silence;
 
 /// For a question, unless said otherwise: a fifth of a handshake's usual time, so that what is left does for a trip to the store
 /// and the authority's signature.
@@ -40,9 +42,6 @@ pub const ANSWERS_MAX: u64 = 65_536;
 pub const QUESTIONS_MAX: usize = 256;
 /// How long it stands for the same question that there was no answer.
 const FAILURE_LIFE: Duration = Duration::from_secs(1);
-/// Octets of a user's or a consumer's name in a question.
-const WHO_OCTETS_MAX: usize = 1_024;
-
 /// What becomes of a name of which nobody says whether it may be.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum WhenAway {
@@ -126,6 +125,9 @@ pub enum BadPermission {
         "who is to be asked for permission at {0} has to be spoken to by https, unless it is of this machine"
     )]
     InTheClear(String),
+    /// What is shown there can stand in no header. It is not said.
+    #[error("what is shown to who is asked for permission is empty, or has more than visible ASCII")]
+    Token,
     /// The roots, or the library.
     #[error("who is to be asked for permission: {0}")]
     Setup(#[from] SetupError),
@@ -168,7 +170,18 @@ pub(crate) struct Asker<'a> {
     /// Who it is, where it had to say.
     pub(crate) user: Option<&'a str>,
     /// A consumer of leaves and their keys, if it is one.
-    pub(crate) consumer: Option<&'a str>,
+    pub(crate) consumer: Option<&'a Arc<Identity>>,
+}
+
+/// A consumer, by its certificate.
+#[derive(Debug, Eq, Hash, PartialEq)]
+pub(crate) struct Identity {
+    /// All that tells it from others.
+    pub(crate) whole: Arc<str>,
+    /// The subject; empty where the certificate has none.
+    pub(crate) subject: String,
+    /// The subject alternative names, in the certificate's order.
+    pub(crate) names: Vec<String>,
 }
 
 impl Asker<'_> {
@@ -184,17 +197,16 @@ struct Question {
     name: LeafName,
     client: Option<IpAddr>,
     user: Option<Arc<str>>,
-    consumer: Option<Arc<str>>,
+    consumer: Option<Arc<Identity>>,
 }
 
 impl Question {
     fn new(name: &LeafName, asker: Asker<'_>, names_clients: bool) -> Self {
-        let who = |text: &str| -> Arc<str> { text[..text.floor_char_boundary(WHO_OCTETS_MAX)].into() };
         Self {
             name: name.clone(),
             client: names_clients.then_some(asker.address),
-            user: asker.user.filter(|_| names_clients).map(who),
-            consumer: asker.consumer.map(who),
+            user: asker.user.filter(|_| names_clients).map(Arc::from),
+            consumer: asker.consumer.map(Arc::clone),
         }
     }
 }
@@ -203,6 +215,8 @@ impl Question {
 #[derive(Clone, Debug)]
 enum Unanswered {
     NoAnswer(Arc<str>),
+    /// Whatever [`WhenAway`] says: it is not away.
+    NotPut(Arc<str>),
     TooMany(TooManyNames),
     /// Of this client.
     Busy(Charged),
@@ -218,6 +232,7 @@ struct Inner {
     /// Who has questions asked: names come from clients.
     newcomers: Newcomers,
     places: Places,
+    silence: Silence,
     yes_for: Duration,
     no_for: Duration,
     when_away: WhenAway,
@@ -246,6 +261,7 @@ impl Permission {
             answers,
             newcomers: Newcomers::new(looks(per_minute), looks(burst)),
             places: Places::new(options.questions_max),
+            silence: Silence::default(),
             yes_for: options.yes_for,
             no_for: options.no_for,
             when_away: options.when_away,
@@ -255,7 +271,8 @@ impl Permission {
         }))))
     }
 
-    /// Whether `asker` may have a leaf for `name`. Takes the question's time twice at most, and none where the answer is known.
+    /// Whether `asker` may have a leaf for `name`. Takes the question's time four times at most, and none where the answer
+    /// is known: a place of its own client's, and the answer; once more where others who asked the same had no place.
     ///
     /// # Cancellation
     /// Dropping the future cancels nothing for others; with the last of them the question is given up.
@@ -263,13 +280,19 @@ impl Permission {
         let Some(inner) = &self.0 else { return Ok(()) };
         let charged = asker.charged();
         let question = Question::new(name, asker, inner.names_clients);
+        let (began, patience) = (Instant::now(), 2 * inner.asking.timeout());
         let answer = loop {
             let (this, asked, charged_for_it) = (Arc::clone(inner), question.clone(), charged.clone());
             let making = move || async move { this.put(&asked, charged_for_it).await };
             match inner.answers.fetch(&question, making).await {
                 // Of another client who asks the same: this one begins anew.
-                Err(Unanswered::TooMany(refused)) if refused.client != charged => {}
-                Err(Unanswered::Busy(client)) if client != charged => {}
+                Err(Unanswered::TooMany(TooManyNames { client, .. }) | Unanswered::Busy(client))
+                    if client != charged =>
+                {
+                    if began.elapsed() >= patience {
+                        break Err(Unanswered::Busy(charged));
+                    }
+                }
                 answer => break answer,
             }
         };
@@ -280,7 +303,7 @@ impl Permission {
                 inner.metrics.allowed_unanswered();
                 return Ok(());
             }
-            Err(Unanswered::NoAnswer(why)) => NotPermitted::Unknown(why),
+            Err(Unanswered::NoAnswer(why) | Unanswered::NotPut(why)) => NotPermitted::Unknown(why),
             Err(Unanswered::TooMany(refused)) => NotPermitted::TooMany(refused),
             Err(Unanswered::Busy(_)) => NotPermitted::Busy,
         };
@@ -296,6 +319,11 @@ impl Inner {
         let ours = |error| Failed { error, lifetime: Duration::ZERO };
         let admitted = self.newcomers.admit(&charged, &question.name);
         admitted.map_err(|refused| ours(Unanswered::TooMany(refused)))?;
+        // Who waits for nobody takes no place and no time.
+        if !self.silence.lets_through() {
+            let why = "who is asked has not answered the last questions; one a second is put".into();
+            return Err(Failed { error: Unanswered::NoAnswer(why), lifetime: FAILURE_LIFE });
+        }
         let place = self.places.enter(&charged, self.asking.timeout()).await;
         let _place = place.ok_or_else(|| ours(Unanswered::Busy(charged)))?;
         let began = Instant::now();
@@ -308,8 +336,11 @@ impl Inner {
                 tracing::debug!(name = %question.name, "a name is not permitted");
                 Ok(Fresh { value: false, lifetime: self.no_for })
             }
-            Err(NoAnswer(why)) => {
+            Err(NoAnswer::Silent(why)) => {
                 Err(Failed { error: Unanswered::NoAnswer(why.into()), lifetime: FAILURE_LIFE })
+            }
+            Err(NoAnswer::NotPut(why)) => {
+                Err(Failed { error: Unanswered::NotPut(why.into()), lifetime: FAILURE_LIFE })
             }
         }
     }
@@ -318,15 +349,20 @@ impl Inner {
     fn note(&self, answer: &Result<bool, NoAnswer>) {
         match answer {
             Ok(_) => {
+                self.silence.over();
                 if !self.answers_now.swap(true, Relaxed) {
                     tracing::warn!("who is asked for permission answers again");
                 }
             }
-            Err(NoAnswer(why)) if self.answers_now.swap(false, Relaxed) => {
+            Err(NoAnswer::Silent(why)) => {
+                self.silence.goes_on();
                 let when_away = self.when_away;
-                tracing::error!(why, ?when_away, "who is asked for permission does not answer");
+                match self.answers_now.swap(false, Relaxed) {
+                    true => tracing::error!(why, ?when_away, "who is asked for permission does not answer"),
+                    false => tracing::debug!(why, "who is asked for permission does not answer"),
+                }
             }
-            Err(NoAnswer(why)) => tracing::debug!(why, "who is asked for permission does not answer"),
+            Err(NoAnswer::NotPut(why)) => tracing::error!(why, "a question for permission cannot be put"),
         }
     }
 }
@@ -338,25 +374,37 @@ mod tests {
     #[test]
     fn an_answer_counts_for_what_was_asked_and_for_nobody_else() {
         let name = LeafName::parse("a.example").unwrap();
-        let asker =
-            |address: &str, user, consumer| Asker { address: address.parse().unwrap(), user, consumer };
-        let one = asker("192.0.2.1", Some("alice"), None);
+        let asker = |address: &str, user| Asker { address: address.parse().unwrap(), user, consumer: None };
+        let one = asker("192.0.2.1", Some("alice"));
+        let long = "é".repeat(1_024);
+        let (longer, other_longer) = (format!("{long}a"), format!("{long}b"));
         let others = [
-            asker("192.0.2.2", Some("alice"), None),
-            asker("192.0.2.1", Some("bob"), None),
-            asker("192.0.2.1", None, None),
+            asker("192.0.2.2", Some("alice")),
+            asker("192.0.2.1", Some("bob")),
+            asker("192.0.2.1", Some(&longer)),
+            asker("192.0.2.1", None),
         ];
         for other in others {
             assert_ne!(Question::new(&name, one, true), Question::new(&name, other, true));
             assert_eq!(Question::new(&name, one, false), Question::new(&name, other, false));
         }
         // A consumer gets keys: it is always told apart.
-        let consumer = asker("192.0.2.1", None, Some("CN=envoy"));
-        assert_ne!(Question::new(&name, one, false), Question::new(&name, consumer, false));
-        // Cut where a letter ends.
-        let long = "é".repeat(WHO_OCTETS_MAX);
-        let cut = Question::new(&name, Asker { user: Some(&long), ..one }, true).user.unwrap();
-        assert_eq!(cut.len(), WHO_OCTETS_MAX);
+        let identity = |whole: &str| {
+            Arc::new(Identity { whole: whole.into(), subject: "CN=envoy".to_owned(), names: Vec::new() })
+        };
+        let (envoy, another) = (identity("CN=envoy a"), identity("CN=envoy b"));
+        let consumer = |of| Asker { consumer: Some(of), ..one };
+        assert_ne!(Question::new(&name, one, false), Question::new(&name, consumer(&envoy), false));
+        assert_ne!(
+            Question::new(&name, consumer(&envoy), false),
+            Question::new(&name, consumer(&another), false)
+        );
+        // However much of it they have in common, and whatever of it is told.
+        let user = |user| Asker { user: Some(user), ..one };
+        assert_ne!(
+            Question::new(&name, user(&longer), true),
+            Question::new(&name, user(&other_longer), true)
+        );
     }
 
     #[test]

@@ -72,6 +72,7 @@ impl Proxy {
             _ if is_target_rejected || server.is_some_and(is_rejected) => self.rejected(way),
             Ok((_, host)) if is_rejected(&host) => self.rejected(way),
             Ok((_, host)) if self.is_misdirected(way, &host, &rules) => misdirected_page(&host),
+            Ok((_, host)) if !self.permits_beside(way, &host).await => misdirected_page(&host),
             Ok((authority, host)) => {
                 let upgrade = take_upgrade(request.headers());
                 // Before the request is judged and sent: what belongs to the client's connection stays with us.

@@ -5,7 +5,7 @@ use hyper::{Response, StatusCode};
 use super::client::Client;
 use super::connection::Proxy;
 use super::page::{self, Body};
-use super::target::Target;
+use super::target::{Target, Way};
 use crate::mint::LeafName;
 use crate::permission::{Asker, NotPermitted};
 
@@ -19,6 +19,13 @@ impl Proxy {
             LeafName::Dns(_) if is_looked_into => self.permits(target, name, client).await,
             _ => Ok(()),
         }
+    }
+
+    /// Whether a request for `host` may be looked into on a connection whose leaf has the names of its server's certificate: that of
+    /// the connection was asked for before its handshake, its other names are not.
+    pub(super) async fn permits_beside(&self, way: &Way, host: &LeafName) -> bool {
+        let is_another = way.is_mirrored && way.origin.server.as_ref() != Some(host);
+        !is_another || self.permits(&way.origin.target, host, &way.client).await.is_ok()
     }
 
     /// Whether there may be a leaf for `name`, behind `target`. A refusal is told in both logs.

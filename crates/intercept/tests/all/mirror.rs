@@ -27,6 +27,7 @@ use tokio_rustls::client::TlsStream;
 use x509::build::{self, CertificateSpec, Extension};
 use x509::{Certificate, DistinguishedName, GeneralName, KeyUsage, SerialNumber, UnixTime};
 
+use crate::permission::{Judge, Says};
 use crate::world::{Client, PATIENCE, World, ask, authority, leaf, now, say};
 
 const DAY: i64 = 86_400;
@@ -345,6 +346,19 @@ async fn other_names_of_the_leaf_are_asked_for_unless_they_are_treated_otherwise
         [("a.shop", 200), ("b.shop", 200), ("unseen", 421), ("bad", 403), ("own", 421), ("a.shop", 200)];
     for (name, status) in cases {
         let said = get(&mut stream, &format!("{name}.example")).await;
+        assert!(said.starts_with(&format!("HTTP/1.1 {status}")), "{name}: {said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn other_names_of_the_leaf_are_looked_into_only_where_they_are_permitted() {
+    let server = Server::start(shown(&["a.shop.example", "b.shop.example", "c.shop.example"])).await;
+    let judge = Judge::that(Says::NoTo("domain=b.shop.example&")).await;
+    let world = server.proxy_with(|options| options.permission = Some(judge.options())).await;
+    let mut stream =
+        world.tls(&Client::fresh(&world.root), &server.target(), "a.shop.example").await.unwrap();
+    for (name, status) in [("a", 200), ("b", 421), ("c", 200), ("b", 421), ("a", 200)] {
+        let said = get(&mut stream, &format!("{name}.shop.example")).await;
         assert!(said.starts_with(&format!("HTTP/1.1 {status}")), "{name}: {said}");
     }
 }

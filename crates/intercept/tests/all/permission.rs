@@ -40,8 +40,10 @@ type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 /// How a question is answered.
 #[derive(Clone, Debug)]
-enum Says {
+pub(crate) enum Says {
     Status(u16),
+    /// No, to a question with this in it, and yes to others.
+    NoTo(&'static str),
     /// Never.
     Nothing,
     /// By another place, which would say yes.
@@ -54,7 +56,7 @@ enum Says {
 
 /// A service that is asked.
 #[derive(Clone)]
-struct Judge {
+pub(crate) struct Judge {
     address: SocketAddr,
     says: Arc<Mutex<Says>>,
     /// What it was asked, with what it was shown.
@@ -74,7 +76,7 @@ impl Drop for Waits {
 }
 
 impl Judge {
-    async fn that(says: Says) -> Self {
+    pub(crate) async fn that(says: Says) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let judge = Self {
             address: listener.local_addr().unwrap(),
@@ -106,6 +108,10 @@ impl Judge {
         let mut response = Response::new(Empty::new().boxed_unsync());
         match says {
             Says::Status(status) => *response.status_mut() = status.try_into().unwrap(),
+            Says::NoTo(part) if request.uri().to_string().contains(part) => {
+                *response.status_mut() = hyper::StatusCode::FORBIDDEN;
+            }
+            Says::NoTo(_) => {}
             Says::Nothing => {
                 let _waits = Waits(Arc::clone(&self.given_up));
                 std::future::pending::<()>().await;
@@ -126,7 +132,7 @@ impl Judge {
         response
     }
 
-    fn options(&self) -> Options {
+    pub(crate) fn options(&self) -> Options {
         let url = format!("http://{}/leaf?for=proxy", self.address);
         // A laden machine is no silence.
         Options { timeout: PATIENCE, ..Options::new(url) }
@@ -316,6 +322,33 @@ async fn no_answer_is_a_refusal_or_a_permission_as_the_policy_says() {
     let options = Options { timeout: PATIENCE, ..Options::new(format!("http://{gone}/")) };
     let (said, _) = world(&upstream, options).await.connect("localhost:443").await;
     assert!(said.starts_with("HTTP/1.1 503"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_away_is_asked_seldom_and_noticed_when_it_is_back() {
+    let upstream = Upstream::start("localhost").await;
+    let judge = Judge::that(Says::Status(503)).await;
+    let world = world(&upstream, Options { when_away: WhenAway::Allow, ..judge.options() }).await;
+    let began = Instant::now();
+    for number in 0..40 {
+        let (said, _stream) = world.connect(&format!("n{number}.example:443")).await;
+        assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    }
+    let most = 8 + 1 + began.elapsed().as_secs() as usize;
+    assert!((8..=most).contains(&judge.asked()), "{} questions for 40 names", judge.asked());
+    judge.says(Says::Status(403));
+    let began = Instant::now();
+    while !world.connect("back.example:443").await.0.starts_with("HTTP/1.1 403") {
+        assert!(began.elapsed() < PATIENCE, "never asked again");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    // From then on each.
+    let asked = judge.asked();
+    for number in 0..3 {
+        let (said, _) = world.connect(&format!("m{number}.example:443")).await;
+        assert!(said.starts_with("HTTP/1.1 403"), "{said}");
+    }
+    assert_eq!(judge.asked(), asked + 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,7 +1,7 @@
 //! Leaves of the proxies, their leases and their keys.
 
 use store::Store;
-use store::proxy_leaves::{HeldLeaf, LeafAsk, LeafLook, NewLeaf};
+use store::proxy_leaves::{HeldLeaf, LeafAsk, LeafLook, NewLeaf, OWN_KEY_ENDS_AFTER_US, SEALED_LEAF_KEYS};
 use uuid::Uuid;
 
 use crate::world::{NOW, World};
@@ -111,6 +111,36 @@ pub(crate) async fn what_has_ended_goes_and_the_oldest_beyond_the_limit(world: W
     store.tidy_leaves(NOW + 102 * SECOND, 100).await.unwrap();
     let held = look(store, &id(9), 1, NOW).await;
     assert!(matches!(held, LeafLook::Held(leaf) if leaf.key.is_none()), "its key has ended");
+}
+
+pub(crate) async fn keys_of_one_leaf_go_with_it_and_shared_ones_stay(world: World) {
+    let store = &world.store;
+    store.put_leaf_key(KEY, b"key", NOW + 1_000 * SECOND).await.unwrap();
+    let holder = Uuid::from_u128(1);
+    for number in 0..12 {
+        let (leaf, own) = (id(number), format!("{number:064x}"));
+        let ends_at_us = NOW + (100 + i64::from(number)) * SECOND;
+        assert_eq!(look(store, &leaf, 1, NOW).await, LeafLook::Leased);
+        // The first two stand over the shared key.
+        let key_id = if number < 2 { KEY } else { &own };
+        if number >= 2 {
+            store.put_leaf_key(key_id, b"own", ends_at_us + OWN_KEY_ENDS_AFTER_US).await.unwrap();
+        }
+        let made_at = NOW + i64::from(number);
+        let new = NewLeaf { id: &leaf, holder, sealed: b"leaf", key_id, ends_at_us, now_us: made_at };
+        assert!(store.put_leaf(&new).await.unwrap());
+    }
+    let keys = async || store.sealed_count(&SEALED_LEAF_KEYS, &[0; 9]).await.unwrap();
+    assert_eq!(keys().await, 11);
+    store.tidy_leaves(NOW + SECOND, 3).await.unwrap();
+    assert_eq!((store.leaves().await.unwrap(), keys().await), (3, 4), "those of leaves, and the shared one");
+    for number in 9..12 {
+        let held = look(store, &id(number), 1, NOW).await;
+        assert!(matches!(held, LeafLook::Held(leaf) if leaf.key.is_some()), "{number}");
+    }
+    // An hour of renewals: more keys end than leaves do.
+    assert_eq!(store.tidy_leaves(NOW + 113 * SECOND, 100).await.unwrap(), 3);
+    assert_eq!((store.leaves().await.unwrap(), keys().await), (0, 1));
 }
 
 pub(crate) async fn a_cold_leaf_costs_few_statements(world: World) {

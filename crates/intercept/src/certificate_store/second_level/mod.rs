@@ -23,7 +23,7 @@ use std::time::Duration;
 use keys::Keyring;
 use moka::sync::Cache;
 use store::StoreError;
-use store::proxy_leaves::{LeafAsk, LeafLook, NewLeaf, TIDIED_MAX};
+use store::proxy_leaves::{LeafAsk, LeafLook, NewLeaf, OWN_KEY_ENDS_AFTER_US, TIDIED_MAX};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -370,7 +370,7 @@ impl Level {
         if !self.said.contains_key(&key_id) {
             let sealed = place.seals.seal_key(&key_id, &leaf.key);
             let ends_at_us = match leaf.key.is_of_one_leaf() {
-                true => micros_of(leaf.not_after.plus(1)),
+                true => micros_of(leaf.not_after).saturating_add(OWN_KEY_ENDS_AFTER_US),
                 false => now_us.saturating_add(micros(KEY_KEPT)),
             };
             self.trip("put the key", place.backend.put_key(&key_id, &sealed, ends_at_us)).await?;

@@ -200,12 +200,12 @@ impl Sight {
         self.line.upstream = Some(if kept { "kept" } else { "new" });
     }
 
-    /// The head of the answer, as the client gets it.
     /// Why it is refused.
     pub(super) fn refused_for(&mut self, reason: &'static str) {
         self.line.reason = Some(reason);
     }
 
+    /// The head of the answer, as the client gets it.
     pub(in crate::proxy) fn answered(&mut self, status: StatusCode, headers: &HeaderMap) {
         self.line.status = Some(status.as_u16());
         self.answered = Some(Instant::now());

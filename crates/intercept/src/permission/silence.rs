@@ -1,0 +1,73 @@
+//! Who does not answer at all is asked seldom, so that nobody waits for nothing.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// Questions in a row without an answer: after these who is asked counts as away.
+pub(super) const AWAY_AFTER: u32 = 8;
+/// Between two questions while it is away.
+const PROBE_EVERY: Duration = Duration::from_secs(1);
+
+#[derive(Default)]
+pub(super) struct Silence(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    in_a_row: u32,
+    probed: Option<Instant>,
+}
+
+impl Silence {
+    /// Whether a question is to be put: while it is away, one in a time.
+    pub(super) fn lets_through(&self) -> bool {
+        let mut state = self.0.lock();
+        if state.in_a_row < AWAY_AFTER {
+            return true;
+        }
+        let now = Instant::now();
+        let is_time = state.probed.is_none_or(|probed| now.duration_since(probed) >= PROBE_EVERY);
+        if is_time {
+            state.probed = Some(now);
+        }
+        is_time
+    }
+
+    /// A question had no answer.
+    pub(super) fn goes_on(&self) {
+        let mut state = self.0.lock();
+        state.in_a_row = state.in_a_row.saturating_add(1);
+        if state.in_a_row == AWAY_AFTER {
+            state.probed = Some(Instant::now());
+        }
+    }
+
+    /// A question had one: a no is one too.
+    pub(super) fn over(&self) {
+        *self.0.lock() = State::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn who_is_away_is_asked_once_in_a_time_until_there_is_an_answer() {
+        let silence = Silence::default();
+        for _ in 0..AWAY_AFTER {
+            assert!(silence.lets_through());
+            silence.goes_on();
+        }
+        for _ in 0..3 {
+            assert!(!silence.lets_through());
+            tokio::time::advance(PROBE_EVERY).await;
+            assert!(silence.lets_through(), "one in a time");
+            assert!(!silence.lets_through());
+            silence.goes_on();
+        }
+        silence.over();
+        assert!((0..3).all(|_| silence.lets_through()));
+    }
+}
