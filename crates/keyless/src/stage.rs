@@ -7,7 +7,8 @@
 //! makes several signatures at once ([`PrivateKey::is_batched`]) and so many wait that it is worth it, whoever comes free while
 //! nobody is idle takes a batch of them; nobody waits for a batch to fill.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+mod attempt;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::thread;
@@ -20,6 +21,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::fair::Fair;
+use attempt::attempt;
 
 /// What a signature costs, roughly.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -479,13 +481,7 @@ impl<A: Asker> Lane<A> {
             .iter()
             .map(|job| SignJob { key: &job.key, scheme: job.scheme, input: &job.input })
             .collect();
-        // A library that panics costs its slice an answer, not the lane a worker.
-        let signed = catch_unwind(AssertUnwindSafe(|| sign_slice(&jobs)));
-        let (signed, batched) = signed.unwrap_or_else(|_| {
-            tracing::error!("a signature panicked");
-            let failed = SignError::Failed("the library panicked".to_owned());
-            (vec![Err(failed); jobs.len()], 0)
-        });
+        let (signed, batched) = attempt(&jobs, sign_slice);
         self.busy_ns.fetch_add(nanos(began.elapsed()), Relaxed);
         self.done.fetch_add(wanted.len() as u64, Relaxed);
         self.batched.fetch_add(batched as u64, Relaxed);

@@ -1,5 +1,7 @@
 //! Signatures that are made eight at a time ([`batch`]), where the processor can.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
 use batch::{Job, Kernel, Key, Parts};
 use x509::der::{Reader, tag};
 
@@ -12,8 +14,11 @@ pub const BATCH: usize = batch::LANES;
 /// each other that would not have.
 pub const BATCH_MIN: usize = 5;
 
-/// Whether signatures like this are made in batches on this machine: by RSA keys of 2,048 bits. A few of those keys make none
-/// ([`PrivateKey::is_batched`]).
+/// Set by the first faulty signature: whatever made it, this process makes no more batches.
+static FAULTY: AtomicBool = AtomicBool::new(false);
+
+/// Whether signatures like this are made in batches on this machine: by RSA keys of 2,048 bits, until one was faulty. A few of
+/// those keys make none ([`crate::PrivateKey::is_batched`]).
 #[must_use]
 pub fn is_batched(kind: KeyType, scheme: Scheme) -> bool {
     let is_made = matches!(
@@ -21,7 +26,7 @@ pub fn is_batched(kind: KeyType, scheme: Scheme) -> bool {
         Scheme::RsaPkcs1(Hash::Sha256 | Hash::Sha384 | Hash::Sha512)
             | Scheme::RsaPss(Hash::Sha256 | Hash::Sha384 | Hash::Sha512)
     );
-    kind == KeyType::Rsa2048 && is_made && Kernel::detect().is_some()
+    kind == KeyType::Rsa2048 && is_made && Kernel::detect().is_some() && !FAULTY.load(Relaxed)
 }
 
 /// Whether an RSA key of 2,048 bits is as batches need it, as nearly all are: primes of 1,024 bits, public exponent 65,537.
@@ -58,8 +63,14 @@ fn parts(pkcs8: &[u8]) -> Option<Parts<'_>> {
 
 /// The signatures that make batches; `None` for the other jobs.
 pub(crate) fn sign(jobs: &[SignJob<'_>]) -> Vec<Option<Vec<u8>>> {
+    match Kernel::detect() {
+        Some(kernel) => sign_by(kernel, jobs, &FAULTY),
+        None => vec![None; jobs.len()],
+    }
+}
+
+fn sign_by(kernel: Kernel, jobs: &[SignJob<'_>], faulty: &AtomicBool) -> Vec<Option<Vec<u8>>> {
     let mut signed = vec![None; jobs.len()];
-    let Some(kernel) = Kernel::detect() else { return signed };
     let fits = |job: &SignJob<'_>| {
         let kind = job.key.key_type();
         job.key.is_batched(job.scheme) && job.scheme.check(kind, job.input.len()).is_ok()
@@ -71,14 +82,14 @@ pub(crate) fn sign(jobs: &[SignJob<'_>]) -> Vec<Option<Vec<u8>>> {
             Some((*at, key.lanes()?, padding::encoded(scheme, input)?))
         };
         let read: Vec<_> = places.iter().filter_map(read).collect();
-        if read.len() < BATCH_MIN {
+        if read.len() < BATCH_MIN || faulty.load(Relaxed) {
             continue;
         }
         let lanes: Vec<Job<'_>> = read.iter().map(|(_, key, input)| Job { key, input }).collect();
         for ((at, ..), signature) in read.iter().zip(kernel.private_operations(&lanes)) {
-            if signature.is_none() {
-                // The library has found the key sound, and the encoded message is below every modulus.
-                tracing::error!(key = ?jobs[*at].key, "a signature was faulty and is made again: look at this machine");
+            // The library has found the key sound, and the encoded message is below every modulus.
+            if signature.is_none() && !faulty.swap(true, Relaxed) {
+                tracing::error!(key = ?jobs[*at].key, "a signature made in a batch was faulty: it is made again, and batches no more; look at this machine");
             }
             signed[*at] = signature.map(|octets| octets.to_vec());
         }
@@ -123,6 +134,25 @@ mod tests {
                 assert_eq!(Ok(signed), job.key.sign_digest_now(job.scheme, job.input));
             }
         }
+    }
+
+    #[test]
+    fn after_a_fault_there_are_no_batches() {
+        let Some(kernel) = Kernel::detect() else { return };
+        let sound = PrivateKey::generate(KeyType::Rsa2048).unwrap();
+        let pkcs8 = sound.to_pkcs8_der();
+        let wrong = Key::new(&Parts { coefficient: &[3], ..parts(&pkcs8).unwrap() }).unwrap();
+        let unsound = PrivateKey::with_lanes(&pkcs8, wrong);
+        let job = |key| SignJob { key, scheme: Scheme::RsaPkcs1(Hash::Sha256), input: &[7; 32] };
+        let mut jobs = [job(&sound); BATCH];
+        let faulty = AtomicBool::new(false);
+        assert!(sign_by(kernel, &jobs, &faulty).iter().all(Option::is_some));
+        assert!(!faulty.load(Relaxed));
+        jobs[2] = job(&unsound);
+        let made: Vec<bool> = sign_by(kernel, &jobs, &faulty).iter().map(Option::is_some).collect();
+        assert_eq!(made, [true, true, false, true, true, true, true, true]);
+        assert!(faulty.load(Relaxed));
+        assert!(sign_by(kernel, &[job(&sound); BATCH], &faulty).iter().all(Option::is_none));
     }
 
     #[test]

@@ -304,6 +304,15 @@ impl PrivateKey {
         self.inner.fits_lanes && lanes::is_batched(self.inner.kind, scheme)
     }
 
+    /// A key that makes batches by other numbers.
+    #[cfg(test)]
+    #[allow(clippy::unwrap_used)]
+    pub(crate) fn with_lanes(pkcs8: &[u8], lanes: Box<batch::Key>) -> Self {
+        let key = Self::from_pkcs8_der(pkcs8).unwrap();
+        key.inner.lanes.set(Some(lanes)).unwrap();
+        key
+    }
+
     /// Its numbers as batches read them.
     pub(crate) fn lanes(&self) -> Option<&batch::Key> {
         self.inner.lanes.get_or_init(|| lanes::numbers(&self.inner.pkcs8)).as_deref()
