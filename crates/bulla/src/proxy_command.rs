@@ -145,6 +145,13 @@ fn warn(settings: &ProxySettings, listen: SocketAddr) {
         eprintln!("warning: whoever reaches {listen} may use the proxy");
         eprintln!("hint: say whose clients may: --client NETWORK, or proxy.clients; or who, [proxy.access]");
     }
+    if settings.clients.is_empty() && settings.transparent.clients.is_empty() {
+        let open = |text: &&String| !text.parse::<SocketAddr>().is_ok_and(|at| at.ip().is_loopback());
+        for at in settings.transparent.listen.iter().filter(open) {
+            eprintln!("warning: whoever is redirected to {at} may use the proxy");
+            eprintln!("hint: say whose connections are: proxy.transparent.clients");
+        }
+    }
     for upstream in settings.upstreams.iter().filter(|upstream| !upstream.verify) {
         eprintln!("warning: whoever stands between may be {}", upstream.names.join(", "));
         eprintln!("hint: name their roots, ca_files in [[proxy.upstreams]], instead of verify = false");

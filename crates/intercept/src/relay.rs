@@ -1,12 +1,13 @@
 //! Bytes in both directions, each ending by itself.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 /// Octets of a buffer, one for each direction: a TLS record.
 const BUFFER: usize = 16 << 10;
@@ -60,11 +61,22 @@ pub(crate) async fn relay(
     idle: Duration,
     octets: &Octets,
 ) -> Ended {
+    relay_with(client, upstream, idle, idle, octets).await
+}
+
+/// As [`relay`]; once one side has ended, the other is silent for `half` at most.
+pub(crate) async fn relay_with(
+    client: impl AsyncRead + AsyncWrite + Unpin,
+    upstream: impl AsyncRead + AsyncWrite + Unpin,
+    idle: Duration,
+    half: Duration,
+    octets: &Octets,
+) -> Ended {
     let activity = Activity { began: Instant::now(), at_ms: AtomicU64::new(0) };
     let (from_client, to_client) = tokio::io::split(client);
     let (from_upstream, to_upstream) = tokio::io::split(upstream);
     // Whether a side has said all. Who has, may hang up without waiting for what the other still says.
-    let ended = AtomicBool::new(false);
+    let ended = CancellationToken::new();
     let both = async {
         tokio::try_join!(
             pass(from_client, to_upstream, &activity, &octets.up, &ended),
@@ -73,10 +85,14 @@ pub(crate) async fn relay(
     };
     tokio::select! {
         both = both => match both {
-            Err(error) if !ended.load(Relaxed) => Ended::Broken(error),
+            Err(error) if !ended.is_cancelled() => Ended::Broken(error),
             _ => Ended::Closed,
         },
         () = activity.idle(idle) => Ended::Idle,
+        () = async {
+            ended.cancelled().await;
+            activity.idle(half).await;
+        } => Ended::Idle,
     }
 }
 
@@ -85,13 +101,14 @@ async fn pass(
     mut to: impl AsyncWrite + Unpin,
     activity: &Activity,
     octets: &Counter,
-    ended: &AtomicBool,
+    ended: &CancellationToken,
 ) -> io::Result<()> {
     let mut buffer = vec![0; BUFFER];
     loop {
         let count = from.read(&mut buffer).await?;
         if count == 0 {
-            ended.store(true, Relaxed);
+            activity.now();
+            ended.cancel();
             return to.shutdown().await;
         }
         activity.now();
@@ -132,6 +149,22 @@ mod tests {
         assert!(matches!(ended, Ended::Closed), "{ended:?}");
         assert_eq!(said, ("question".into(), "the answer".into()));
         assert_eq!((counts.up.get(), counts.down.get()), (8, 10));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_is_left_alone_has_its_own_time() {
+        let ((mut client, near), (far, mut upstream)) = (duplex(64), duplex(64));
+        let began = Instant::now();
+        let talking = async {
+            tokio::time::sleep(Duration::from_secs(40)).await;
+            client.shutdown().await.unwrap();
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            upstream.write_all(b"still here").await.unwrap();
+        };
+        let (idle, half, counts) = (Duration::from_secs(60), Duration::from_secs(10), octets());
+        let (ended, ()) = tokio::join!(relay_with(near, far, idle, half, &counts), talking);
+        assert!(matches!(ended, Ended::Idle), "{ended:?}");
+        assert_eq!((began.elapsed().as_secs(), counts.down.get()), (55, 10));
     }
 
     #[tokio::test(start_paused = true)]

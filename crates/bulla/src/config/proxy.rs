@@ -209,7 +209,7 @@ impl ProxySettings {
         }
         within("auto_tunnel_s", self.auto_tunnel_s, 60, 30 * DAY_S)?;
         self.access.check()?;
-        self.transparent.check(self.access.asks())?;
+        self.transparent.check(&self.clients, self.access.asks())?;
         proxy_upstreams::check(&self.parent, &self.upstreams)?;
         self.requests.check()?;
         self.request_rules()?;

@@ -19,10 +19,16 @@ pub(crate) struct TransparentSettings {
 }
 
 impl TransparentSettings {
-    /// `asks`: whether clients of the proxy have to say who they are.
-    pub(crate) fn check(&self, asks: bool) -> Outcome<()> {
+    /// `all`: the networks whose clients may use the proxy, of whatever kind; `asks`: whether these have to say who they are.
+    pub(crate) fn check(&self, all: &[IpNet], asks: bool) -> Outcome<()> {
         if self.listen.is_empty() {
-            return Ok(());
+            return match self.clients.is_empty() {
+                true => Ok(()),
+                false => Err(Problem::usage(
+                    "[proxy.transparent] names clients, and has no proxy.transparent.listen",
+                )
+                .hint("say where their connections come in: proxy.transparent.listen = [\"[::]:3129\"]")),
+            };
         }
         if !cfg!(target_os = "linux") {
             return Err(Problem::usage("proxy.transparent is for Linux alone").hint(
@@ -33,7 +39,7 @@ impl TransparentSettings {
             return Err(Problem::usage(format_args!(
                 "proxy.transparent.listen names more than {LISTEN_MAX}"
             ))
-            .hint("0.0.0.0 and [::] stand for all addresses of the host"));
+            .hint("[::] stands for all addresses of the host, those of IPv4 among them"));
         }
         if asks && self.clients.is_empty() {
             return Err(Problem::usage(
@@ -42,6 +48,15 @@ impl TransparentSettings {
             .hint(
                 "name whose connections are served without: proxy.transparent.clients = [\"10.0.0.0/8\"]",
             ));
+        }
+        let is_let_in = |own: &IpNet| all.iter().any(|net| net.contains(own) || own.contains(net));
+        if !all.is_empty()
+            && let Some(own) = self.clients.iter().find(|own| !is_let_in(own))
+        {
+            return Err(Problem::usage(format_args!(
+                "proxy.transparent.clients names {own}, which proxy.clients has none of"
+            ))
+            .hint("redirected connections are served of networks that stand in both: name it in proxy.clients too"));
         }
         self.options().map(drop)
     }

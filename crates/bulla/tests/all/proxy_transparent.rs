@@ -168,13 +168,15 @@ impl World {
 
     /// The proxy on the gateway, whose firewall redirects what comes from `lan0`.
     fn proxy(&self, more: &str) -> Proxy {
+        let document = include_str!("../../../../docs/proxy.md");
+        let listen = document.split("[proxy.transparent]\n").nth(1).unwrap().lines().next().unwrap();
+        assert!(listen.starts_with("listen = "), "{listen}");
         let settings = format!(
             "[proxy]\nupstream_ca_files = [\"ca.pem\"]\nmetrics_listen = \"127.0.0.1:0\"\n{more}\n\
-             [proxy.transparent]\nlisten = [\"[::]:3129\"]\nclients = [\"10.77.0.0/24\", \"fd77::/64\", \"10.88.0.1/32\"]\n\
+             [proxy.transparent]\n{listen}\nclients = [\"10.77.0.0/24\", \"fd77::/64\", \"10.88.0.1/32\"]\n\
              [proxy.requests]\naccess_log_file = \"access.log\"\n"
         );
         std::fs::write(self.place.path("bulla.toml"), settings).unwrap();
-        let document = include_str!("../../../../docs/proxy.md");
         self.nft(document.split("```nft\n").nth(1).unwrap().split("```").next().unwrap());
         let mut command = self.gateway(bulla().get_program().to_str().unwrap());
         command.env("HOME", self.place.folder.path()).env("BULLA_DATA", self.place.path("data")).args([
@@ -255,6 +257,22 @@ fn what_the_firewall_redirects_is_looked_into_by_the_name_it_says_at_the_address
 }
 
 #[test]
+fn in_the_clear_a_name_does_not_open_an_address_that_is_closed() {
+    let world = World::new();
+    let _proxy = world.proxy("others = \"reject\"\nintercept = [\"api.example\", \"10.88.0.2\"]");
+    for (ca, url, address, wanted) in [
+        (PROXYS, "https://api.example/", "10.88.0.2", "tls api.example at 10.88.0.2"),
+        (PROXYS, "https://api.example/", "[fd88::2]", "tls api.example at fd88::2"),
+        (PROXYS, "http://api.example/", "10.88.0.2", "plain api.example at 10.88.0.2"),
+        (PROXYS, "http://api.example/", "10.88.0.3", "not allowed here"),
+        (PROXYS, "http://api.example/", "[fd88::2]", "not allowed here"),
+    ] {
+        let output = world.get(ca, url, address);
+        assert!(stdout(&output).contains(wanted), "{url} at {address}: {}", describe(&output));
+    }
+}
+
+#[test]
 fn what_leads_back_is_closed_counted_and_no_circle() {
     let world = World::new();
     let proxy = world.proxy("");
@@ -294,20 +312,30 @@ fn who_says_nothing_or_something_else_is_for_the_address() {
         let _ = talk.stdin.take().unwrap().write_all(b"\n");
         stdout(&talk.wait_with_output().unwrap())
     };
-    let proxy = world.proxy("handshake_timeout_ms = 100");
-    let (silent, other) = (talk("", "GET / HTTP/1.0\\r\\n\\r\\n"), talk("\\1\\2\\3", ""));
+    let again = |proxy: Proxy, settings: &str| {
+        drop(proxy);
+        let _ = run(world.gateway("nft").args(["flush", "ruleset"]));
+        world.proxy(settings)
+    };
+    // What is said is awaited as long as usual, so that it is said in time.
+    let proxy = world.proxy("");
+    let other = [talk("\\1\\2\\3", ""), talk("SSH-2.0-a b\\r\\n", "")];
+    world.until(&proxy, "connection_ends_total{end=\"closed\"} 2\n");
+    assert_eq!(other.map(end), [String::new(), String::new()]);
+    let proxy = again(proxy, "handshake_timeout_ms = 3000");
+    let silent = talk("", "GET / HTTP/1.0\\r\\n\\r\\n");
     world.until(&proxy, "connection_ends_total{end=\"no-request\"} 1\n");
-    world.until(&proxy, "connection_ends_total{end=\"closed\"} 1\n");
-    assert_eq!((end(silent), end(other)), (String::new(), String::new()));
-    drop(proxy);
-    let _ = run(world.gateway("nft").args(["flush", "ruleset"]));
-    let proxy = world.proxy("handshake_timeout_ms = 100\nothers = \"tunnel\"\nintercept = [\"api.example\"]");
+    assert_eq!(end(silent), String::new());
+    let proxy =
+        again(proxy, "handshake_timeout_ms = 3000\nothers = \"tunnel\"\nintercept = [\"api.example\"]");
     let silent = talk("", "GET / HTTP/1.0\\r\\nHost: silent.example\\r\\n\\r\\n");
     world.until(&proxy, "_tunnels_total 1\n");
     let said = end(silent);
     assert!(said.contains("plain silent.example at 10.88.0.2"), "{said}");
-    let said = end(talk("\\1\\2\\3\\r\\n\\r\\n", ""));
-    assert!(said.contains("400 Bad Request") && said.contains("nginx"), "{said}");
+    for first in ["\\1\\2\\3\\r\\n\\r\\n", "SSH-2.0-a b\\r\\n"] {
+        let said = end(talk(first, ""));
+        assert!(said.contains("400 Bad Request") && said.contains("nginx"), "{said}");
+    }
     // Names still decide where they are said.
     let output = world.get(PROXYS, "https://api.example/", "10.88.0.2");
     assert!(stdout(&output).contains("tls api.example"), "{}", describe(&output));
@@ -324,6 +352,11 @@ fn settings_that_cannot_be_are_refused_with_a_hint() {
         (
             format!("[proxy.transparent]\nlisten = [\"127.0.0.1:0\"]\n[proxy.access]\n{tokens}\n"),
             "which those of proxy.transparent cannot say",
+        ),
+        ("[proxy.transparent]\nclients = [\"10.0.0.0/8\"]\n".to_owned(), "has no proxy.transparent.listen"),
+        (
+            "[proxy]\nclients = [\"10.1.0.0/16\"]\n[proxy.transparent]\nlisten = [\"[::]:0\"]\nclients = [\"10.2.0.0/16\"]\n".to_owned(),
+            "10.2.0.0/16, which proxy.clients has none of",
         ),
     ] {
         std::fs::write(place.path("bulla.toml"), text).unwrap();

@@ -1,10 +1,12 @@
 //! What a client says after CONNECT, or once it was redirected.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::{HeaderMap, Request, StatusCode};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_util::task::TaskTracker;
 
 use super::Action;
 use super::client::Client;
@@ -15,7 +17,7 @@ use super::requests::Counted;
 use super::target::{Origin, Target, Way};
 use super::tls::{NotIntercepted, was_resumed};
 use crate::mint::LeafName;
-use crate::relay::{Octets, relay};
+use crate::relay::{Octets, relay, relay_with};
 
 impl Proxy {
     /// Serves what stands behind CONNECT, to its end.
@@ -33,22 +35,19 @@ impl Proxy {
         let (opening, stream) = match read {
             Ok(Ok(opened)) => opened,
             Ok(Err(error)) => {
-                return tracing::debug!(%client, %target, %error, "nothing of use after CONNECT");
+                return tracing::debug!(%client, %target, %error, "nothing of use to begin with");
             }
-            Err(_) => return tracing::debug!(%client, %target, "nothing after CONNECT in its time"),
+            Err(_) => return tracing::debug!(%client, %target, "nothing to begin with in its time"),
         };
         match opening {
             Opening::Tls(hello) => self.tls(stream, target, hello, client).await,
             Opening::Http1 => {
                 let way = way(target, None, false, client);
-                let proxy = Arc::clone(&self);
-                self.http1(stream, move |request| proxy.clone().exchanged(request, way.clone())).await;
+                self.http1_of(stream, way).await;
             }
             Opening::Http2 => {
                 let way = way(target, None, true, client);
-                let proxy = Arc::clone(&self);
-                let answer = move |request| proxy.clone().exchanged(request, way.clone());
-                self.http2(stream, answer, true).await;
+                self.http2_of(stream, way).await;
             }
             Opening::Socks | Opening::Other => {
                 // An address that no list has is for the default, now that there is no name to come.
@@ -56,7 +55,11 @@ impl Proxy {
                 if action == Action::Tunnel {
                     return self.tunnel(stream, &target, &target.name, &client).await;
                 }
-                tracing::info!(%client, %target, "neither TLS nor HTTP after CONNECT: closed; see the rules for tunnels")
+                if action == Action::Reject {
+                    self.metrics.rejected();
+                    return self.requests.refused(&client, &target);
+                }
+                tracing::info!(%client, %target, "neither TLS nor HTTP: closed; see the rules for tunnels")
             }
         }
     }
@@ -103,19 +106,38 @@ impl Proxy {
         self.metrics.handshake(if was_resumed(&stream) { Handshake::Resumed } else { Handshake::Full });
         let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
         let way = Way { is_mirrored, ..way(target, Some(name), http2, client.clone()) };
-        let proxy = Arc::clone(&self);
-        let answer = move |request: Request<Incoming>| proxy.clone().exchanged(request, way.clone());
         if !http2 {
-            self.http1(stream, answer).await;
-            return;
+            return self.http1_of(stream, way).await;
         }
         let opening = opening::read(stream, self.options.idle);
         match tokio::time::timeout(self.options.head_timeout, opening).await {
             Ok(Ok((Opening::Http2, stream))) => {
-                self.http2(stream, answer, true).await;
+                self.http2_of(stream, way).await;
             }
             _ => tracing::debug!(%client, "HTTP/2 was agreed upon and not spoken"),
         }
+    }
+
+    /// Requests of `way` by HTTP/1, and what they change to.
+    async fn http1_of<S>(self: &Arc<Self>, stream: S, way: Way)
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let (proxy, tunnels) = (Arc::clone(self), way.tunnels.clone());
+        let answer = move |request: Request<Incoming>| proxy.clone().exchanged(request, way.clone());
+        self.http1(stream, answer).await;
+        ended(&tunnels).await;
+    }
+
+    /// Those by HTTP/2.
+    async fn http2_of<S>(self: &Arc<Self>, stream: S, way: Way)
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let (proxy, tunnels) = (Arc::clone(self), way.tunnels.clone());
+        let answer = move |request: Request<Incoming>| proxy.clone().exchanged(request, way.clone());
+        self.http2(stream, answer, true).await;
+        ended(&tunnels).await;
     }
 
     /// `name`: what it is known as, whatever CONNECT said.
@@ -141,14 +163,14 @@ impl Proxy {
         }
     }
 
-    /// Passes on octets of connections that were HTTP before.
-    pub(super) async fn relay_upgraded<A, B>(&self, client: A, upstream: B)
+    /// Passes on octets of connections that were HTTP before; once one side has ended, the other is silent for `half` at most.
+    pub(super) async fn relay_upgraded<A, B>(&self, client: A, upstream: B, half: Duration)
     where
         A: AsyncRead + AsyncWrite + Unpin,
         B: AsyncRead + AsyncWrite + Unpin,
     {
         let octets: Octets = self.metrics.upgraded();
-        relay(client, upstream, self.options.idle, &octets).await;
+        relay_with(client, upstream, self.options.idle, half, &octets).await;
     }
 }
 
@@ -156,5 +178,11 @@ fn way(target: Target, server: Option<LeafName>, http2: bool, client: Client) ->
     // Without TLS nobody says which protocol an upstream speaks.
     let http2 = http2 && server.is_some();
     let origin = Origin { target, server, http2, in_full: false, may_be_here: client.is_here() };
-    Way { origin: Arc::new(origin), client, is_mirrored: false }
+    Way { origin: Arc::new(origin), client, is_mirrored: false, tunnels: TaskTracker::new() }
+}
+
+/// Once what went on after a connection's own part has ended too: until then it is its client's, and counts as its connection.
+pub(super) async fn ended(tunnels: &TaskTracker) {
+    tunnels.close();
+    tunnels.wait().await;
 }

@@ -16,6 +16,7 @@ use tokio_util::task::TaskTracker;
 use super::access::Access;
 use super::asked::Asked;
 use super::client::Client;
+use super::connect::ended;
 use super::metrics::{End, ProxyMetrics};
 use super::mirror::Mirrors;
 use super::opening::{self, Opening, Rewound};
@@ -23,7 +24,7 @@ use super::page::{self, Body};
 use super::permitted;
 use super::refusals::Refusals;
 use super::requests::{Live, Requests};
-use super::streams::{Noted, Streams};
+use super::streams::{self, Noted, Streams};
 use super::target::{Origin, Target, Way};
 use super::tls::Interception;
 use super::upstream::Upstreams;
@@ -37,6 +38,10 @@ const HEAD_OCTETS_MAX: usize = 64 << 10;
 const STREAMS_MAX: u32 = 256;
 /// Octets of an answer that wait for a client to read, of each request (HTTP/2).
 const SEND_OCTETS_MAX: usize = 64 << 10;
+/// Octets of a request's body, or of what is said on a WebSocket, that may wait for an upstream to read (HTTP/2).
+const STREAM_WINDOW: u32 = 256 << 10;
+/// Those of all requests of a connection: of one whose upstream does not read, the others have to be left some.
+const CONNECTION_WINDOW: u32 = 4 << 20;
 /// Streams that a client reset before they were looked at (CVE-2023-44487, "rapid reset").
 const RESETS_MAX: usize = 64;
 
@@ -149,7 +154,7 @@ impl Proxy {
         if opening == Opening::Socks {
             return self.by_socks(stream, client).await;
         }
-        // What becomes of CONNECT goes on after its connection's own part has ended.
+        // What becomes of CONNECT and of changes of protocol goes on after its connection's own part has ended.
         let tunnels = TaskTracker::new();
         let (proxy, spawn) = (Arc::clone(self), tunnels.clone());
         let answer = move |request: Request<Incoming>| {
@@ -161,8 +166,7 @@ impl Proxy {
             Opening::Http2 => self.http2(stream, answer, false).await,
             Opening::Tls(_) | Opening::Socks | Opening::Other => End::NoRequest,
         };
-        tunnels.close();
-        tunnels.wait().await;
+        ended(&tunnels).await;
         end
     }
 
@@ -214,7 +218,8 @@ impl Proxy {
         };
         let origin =
             Origin { target, server: None, http2: false, in_full: true, may_be_here: client.is_here() };
-        self.exchange(request, &Way { origin: Arc::new(origin), client, is_mirrored: false }).await
+        let way = Way { origin: Arc::new(origin), client, is_mirrored: false, tunnels: tunnels.clone() };
+        self.exchange(request, &way).await
     }
 
     async fn connect(
@@ -236,9 +241,10 @@ impl Proxy {
             return permitted::page(&target.name, &refused);
         }
         let doors = self.doors.clone();
-        let tunnel = tunnels.token();
+        let (tunnel, stream) = (tunnels.token(), streams::Spoken::on());
         doors.spawn_bounded(async move {
             let _tunnel = tunnel;
+            let _stream = stream;
             match hyper::upgrade::on(request).await {
                 Ok(upgraded) => self.after_connect(TokioIo::new(upgraded), target, client).await,
                 Err(error) => tracing::debug!(%client, %error, "CONNECT was not followed by anything"),
@@ -290,6 +296,8 @@ impl Proxy {
             .max_header_list_size(HEAD_OCTETS_MAX as u32)
             .max_pending_accept_reset_streams(RESETS_MAX)
             .max_send_buf_size(SEND_OCTETS_MAX)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
             .keep_alive_interval(self.options.head_timeout)
             .serve_connection(TokioIo::new(stream), service_fn(|request| noted(answer(request))));
         let mut serving = std::pin::pin!(serving);

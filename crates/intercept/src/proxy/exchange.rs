@@ -14,6 +14,7 @@ use hyper::{Method, Request, Response, StatusCode, Version};
 use hyper_util::rt::TokioIo;
 use outbound::dial::DialError;
 use outbound::resolve::ResolveError;
+use tokio_util::task::TaskTracker;
 
 use super::Action;
 use super::asked::Asked;
@@ -24,6 +25,7 @@ use super::requests::{
     Counted, Injected, Judged, Place, RequestBody, RuleSet, Sight, headers_of, redact, was_taken,
 };
 use super::stall::Upload;
+use super::streams::Spoken;
 use super::target::{Origin, Way};
 use super::upstream::{Kept, NoAnswer, NoConnection, NoParent, Relayed};
 use super::websocket::Websocket;
@@ -70,6 +72,8 @@ impl Proxy {
         let response = match authority_of(&request) {
             // Whatever name the connection was made under, and whatever it names.
             _ if is_target_rejected || server.is_some_and(is_rejected) => self.rejected(way),
+            // In the clear nobody shows that it is the name that was asked for: what the rules say of its address counts too.
+            Ok(_) if way.origin.is_unproven() && is_rejected(&way.origin.target.name) => self.rejected(way),
             Ok((_, host)) if is_rejected(&host) => self.rejected(way),
             Ok((_, host)) if self.is_misdirected(way, &host, &rules) => misdirected_page(&host),
             Ok((_, host)) if !self.permits_beside(way, &host).await => misdirected_page(&host),
@@ -81,13 +85,19 @@ impl Proxy {
                     Ok(met) => {
                         let judged = judged.insert(met).as_ref();
                         let place = Place { origin: origin_of(way, websocket.as_ref()), authority };
-                        let asking = Asking { rules: &rules, judged, sight: &mut sight, upgrade };
+                        let (tunnels, websocket) = (&way.tunnels, websocket.as_ref());
+                        let asking =
+                            Asking { rules: &rules, judged, sight: &mut sight, upgrade, websocket, tunnels };
                         self.ask(request, place, asking).await
                     }
                     Err(error) => page::problem(StatusCode::BAD_REQUEST, "http_request_error", error),
                 }
             }
             Err(error) => page::problem(StatusCode::BAD_REQUEST, "http_request_error", error),
+        };
+        let response = match &websocket {
+            Some(websocket) => websocket.answered(response),
+            None => response,
         };
         if let Some(mut sight) = sight {
             if let Some(judged) = judged.flatten() {
@@ -96,10 +106,6 @@ impl Proxy {
             sight.answered(response.status(), response.headers());
             sight.down().count(response.body().size_hint().exact().unwrap_or(0) as usize);
         }
-        let response = match websocket {
-            Some(websocket) => websocket.answered(response),
-            None => response,
-        };
         self.metrics.request(response.status(), began.elapsed());
         response
     }
@@ -115,7 +121,7 @@ impl Proxy {
         mut place: Place,
         asking: Asking<'_>,
     ) -> Response<Body> {
-        let Asking { rules, judged, sight, upgrade } = asking;
+        let Asking { rules, judged, sight, upgrade, websocket, tunnels } = asking;
         if let Some(judged) = judged {
             if let Some(delay) = judged.delay() {
                 tokio::time::sleep(delay).await;
@@ -131,7 +137,12 @@ impl Proxy {
                 return answer;
             }
         }
-        let client = upgrade.is_some().then(|| hyper::upgrade::on(&mut request));
+        let client = upgrade.is_some().then(|| Upgrading {
+            client: hyper::upgrade::on(&mut request),
+            websocket,
+            tunnels,
+            version: request.version(),
+        });
         if let Some(protocol) = &upgrade {
             request.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
             request.headers_mut().insert(UPGRADE, protocol.clone());
@@ -178,7 +189,7 @@ impl Proxy {
     fn passed_on(
         self: &Arc<Self>,
         mut response: Response<Relayed>,
-        client: Option<hyper::upgrade::OnUpgrade>,
+        client: Option<Upgrading<'_>>,
         judged: Option<&Judged>,
         sight: &mut Option<Box<Sight>>,
         injected: Vec<Injected>,
@@ -186,12 +197,16 @@ impl Proxy {
         if let (Some(sight), Some(Kept(kept))) = (sight.as_mut(), response.extensions().get()) {
             sight.upstream(*kept);
         }
+        let websocket = client.as_ref().and_then(|client| client.websocket);
+        if let Some(refusal) = websocket.and_then(|websocket| websocket.refusal(&response)) {
+            return refusal;
+        }
         if let (Some(sight), Some(judged)) = (sight.as_mut(), judged) {
             sight.more_rules(judged.names_of_answer(response.headers()));
             sight.decide(judged.records_answer(response.headers()));
         }
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            let Some(client) = client else {
+            let Some(Upgrading { client, tunnels, version, .. }) = client else {
                 return page::problem(
                     StatusCode::BAD_GATEWAY,
                     "http_protocol_error",
@@ -201,12 +216,18 @@ impl Proxy {
             let upstream = hyper::upgrade::on(&mut response);
             let proxy = Arc::clone(self);
             let mut sight = sight.take();
-            sight.iter_mut().for_each(|sight| sight.answered(response.status(), response.headers()));
+            let told = if websocket.is_some() { StatusCode::OK } else { response.status() };
+            sight.iter_mut().for_each(|sight| sight.answered(told, response.headers()));
+            // By HTTP/2 a stream that is reset cannot be told from one that its client has ended: no server is kept for it.
+            let half = if version == Version::HTTP_2 { self.options.head_timeout } else { self.options.idle };
+            let (tunnel, stream) = (tunnels.token(), Spoken::on());
             self.doors.spawn_bounded(async move {
                 let _live = telemetry::tasks::guard("proxy-upgraded");
+                let _tunnel = tunnel;
+                let _stream = stream;
                 if let Ok((client, upstream)) = futures_util::future::try_join(client, upstream).await {
                     let client = Counted::new(TokioIo::new(client), sight.as_deref());
-                    proxy.relay_upgraded(client, TokioIo::new(upstream)).await;
+                    proxy.relay_upgraded(client, TokioIo::new(upstream), half).await;
                 }
             });
             return response.map(Either::Left);
@@ -229,6 +250,18 @@ struct Asking<'a> {
     sight: &'a mut Option<Box<Sight>>,
     /// The protocol that the client wants to change to.
     upgrade: Option<HeaderValue>,
+    /// What was asked for by HTTP/2.
+    websocket: Option<&'a Websocket>,
+    /// What goes on when the client's connection has ended.
+    tunnels: &'a TaskTracker,
+}
+
+/// A client that waits for another protocol.
+struct Upgrading<'a> {
+    client: hyper::upgrade::OnUpgrade,
+    websocket: Option<&'a Websocket>,
+    tunnels: &'a TaskTracker,
+    version: Version,
 }
 
 /// Where requests of `way` go: by HTTP/1.1 for what only that changes to.

@@ -22,6 +22,10 @@ const HANDSHAKE: u8 = 22;
 /// library waits for it without a limit.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const PREFACE_ALONE: usize = 3;
+/// Octets of a method after which no space is waited for: none that is registered has more than 17.
+const METHOD_OCTETS: usize = 32;
+/// How SSH begins (RFC 4253 section 4.2), and no method that anybody uses.
+const SSH: &[u8] = b"SSH-";
 
 /// A stream whose first octets have been read, and to which nothing is written for ever.
 #[derive(Debug)]
@@ -156,15 +160,29 @@ pub(super) async fn read<S: AsyncRead + Unpin>(
             }
         } else if first[0] == socks::VERSION {
             break Opening::Socks;
-        } else if !first[0].is_ascii_uppercase() {
-            break Opening::Other;
-        } else if first.len() >= PREFACE_ALONE && !first.starts_with(&PREFACE[..PREFACE_ALONE]) {
-            break Opening::Http1;
-        } else if first.len() >= PREFACE.len() {
-            break if first.starts_with(PREFACE) { Opening::Http2 } else { Opening::Other };
+        } else if first.starts_with(&PREFACE[..PREFACE_ALONE]) {
+            if first.len() >= PREFACE.len() {
+                break if first.starts_with(PREFACE) { Opening::Http2 } else { Opening::Other };
+            }
+        } else if let Some(is_request) = begins_request(&first) {
+            break if is_request { Opening::Http1 } else { Opening::Other };
         }
     };
     Ok((opening, Rewound::new(first.freeze(), stream, stall)))
+}
+
+/// Whether these begin a request by HTTP/1 (RFC 9112 section 3): a method that begins in capitals, and a space. None where more octets
+/// have to tell.
+fn begins_request(first: &[u8]) -> Option<bool> {
+    if !first[0].is_ascii_uppercase() || first.starts_with(SSH) {
+        return Some(false);
+    }
+    let of_method = |octet: &u8| octet.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(octet);
+    match first.iter().position(|octet| !of_method(octet)) {
+        Some(end) => Some(first[end] == b' '),
+        None if first.len() >= METHOD_OCTETS => Some(true),
+        None => None,
+    }
 }
 
 /// What `more` completes.

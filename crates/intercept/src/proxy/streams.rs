@@ -88,7 +88,8 @@ impl Drop for UnderWay {
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
     fn execute(&self, work: F) {
         let (under_way, limit) = (self.begin(), self.0.limit);
-        let unread = Arc::new(Since(Mutex::new(None)));
+        // What a stream is spoken on after its answer is of the stream still.
+        let unread = UNREAD.try_with(Arc::clone).unwrap_or_else(|_| Arc::new(Since(Mutex::new(None))));
         tokio::spawn(async move {
             let _under_way = under_way;
             tokio::select! {
@@ -97,6 +98,25 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
                 () = unread.lasted(limit) => tracing::debug!("a client does not read an answer: its stream is reset"),
             }
         });
+    }
+}
+
+/// Who goes on speaking on the stream whose task asks, after its answer (CONNECT, a WebSocket). Once that is dropped, its client has
+/// the limit's time to take what is left.
+pub(super) struct Spoken(Option<Arc<Since>>);
+
+impl Spoken {
+    /// On the stream whose task asks; on none by HTTP/1.
+    pub(super) fn on() -> Self {
+        Self(UNREAD.try_with(Arc::clone).ok())
+    }
+}
+
+impl Drop for Spoken {
+    fn drop(&mut self) {
+        if let Some(unread) = &self.0 {
+            unread.set(Some(Instant::now()));
+        }
     }
 }
 
@@ -158,6 +178,16 @@ mod tests {
             UNREAD.with(|unread| unread.set(Some(Instant::now())));
             std::future::pending::<()>().await;
         });
+        streams.idle().await;
+        assert_eq!(began.elapsed().as_secs(), 120, "cut off, and idle after that");
+        // What is spoken on a stream is done, and not read.
+        let again = streams.clone();
+        streams.execute(async move {
+            let spoken = Spoken::on();
+            again.execute(std::future::pending());
+            drop(spoken);
+        });
+        let began = Instant::now();
         streams.idle().await;
         assert_eq!(began.elapsed().as_secs(), 120, "cut off, and idle after that");
         streams.execute(std::future::pending());

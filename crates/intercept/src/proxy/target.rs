@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use hyper::http::uri::{Authority, Scheme, Uri};
+use tokio_util::task::TaskTracker;
 
 use super::client::Client;
 use super::{Action, Rules};
@@ -74,6 +75,13 @@ impl Target {
     }
 }
 
+impl Origin {
+    /// Whether it is an address that nobody named, and nobody there shows whose it is: any name may be asked for there.
+    pub(super) fn is_unproven(&self) -> bool {
+        self.target.redirected && self.server.is_none()
+    }
+}
+
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.name {
@@ -91,4 +99,6 @@ pub(super) struct Way {
     pub(super) client: Client,
     /// Whether the client was shown all names of the server's certificate, and may ask for any of them.
     pub(super) is_mirrored: bool,
+    /// What goes on after the connection's own part has ended, which has to be waited for: changes of protocol.
+    pub(super) tunnels: TaskTracker,
 }

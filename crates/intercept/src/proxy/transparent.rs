@@ -90,7 +90,7 @@ impl Proxy {
             _ => match tokio::time::timeout(self.options.handshake_timeout, stream.peek(&mut [0])).await {
                 Ok(Ok(1..)) => {}
                 Ok(_) => return End::NoRequest,
-                Err(_) => return self.silent(stream, target, client).await,
+                Err(_) => return self.silent(stream, destination, target, client).await,
             },
         }
         // What it said was sent when the connection it comes by was known already.
@@ -102,7 +102,17 @@ impl Proxy {
     }
 
     /// Who says nothing waits for its server's word, and is for the server's address.
-    async fn silent(self: &Arc<Self>, stream: TcpStream, target: Target, client: Client) -> End {
+    async fn silent(
+        self: &Arc<Self>,
+        stream: TcpStream,
+        destination: SocketAddr,
+        target: Target,
+        client: Client,
+    ) -> End {
+        // It was not known at first, where we were told late that our own connection is made.
+        if self.is_ours(&client, destination) {
+            return End::Loop;
+        }
         let action = self.rules.now().names.decide(&target.name);
         match action {
             Action::Tunnel => {
@@ -133,14 +143,14 @@ impl Proxy {
     }
 }
 
-/// An address of IPv4 as such.
-fn canonical(address: SocketAddr) -> SocketAddr {
+/// An address of IPv4 as such, and of IPv6 without what is of one connection or interface alone (flow label, scope).
+pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 /// Where a connection went before it was redirected to `at`. An error where it was not.
 fn destination(stream: &TcpStream, at: SocketAddr) -> io::Result<SocketAddr> {
-    let destination = original_destination(stream, at)?;
+    let destination = canonical(original_destination(stream, at)?);
     match destination == canonical(at) {
         true => Err(io::Error::other("it was made to there")),
         false => Ok(destination),

@@ -49,24 +49,29 @@ impl Websocket {
     }
 
     /// What its client is told: 200 once the server has changed protocols, as octets follow then (RFC 8441 section 5).
-    pub(super) fn answered(self, mut response: Response<Body>) -> Response<Body> {
-        let status = response.status();
-        if status == StatusCode::SWITCHING_PROTOCOLS && self.is_accepted(&response) {
+    pub(super) fn answered(&self, mut response: Response<Body>) -> Response<Body> {
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS && self.is_accepted(&response) {
             *response.status_mut() = StatusCode::OK;
             for header in [CONNECTION, UPGRADE, SEC_WEBSOCKET_ACCEPT] {
                 response.headers_mut().remove(header);
             }
             return response;
         }
-        // The client would take it for the beginning of one.
-        if status.is_success() || status == StatusCode::SWITCHING_PROTOCOLS {
-            let detail = "the upstream did not change to a WebSocket";
-            return page::problem(StatusCode::BAD_GATEWAY, "http_upgrade_failed", detail);
-        }
-        response
+        self.refusal(&response).unwrap_or(response)
     }
 
-    fn is_accepted(&self, response: &Response<Body>) -> bool {
+    /// What its client is told instead where it would take `response` for the beginning of one that it is not.
+    pub(super) fn refusal<B>(&self, response: &Response<B>) -> Option<Response<Body>> {
+        let status = response.status();
+        let is_refused = match status {
+            StatusCode::SWITCHING_PROTOCOLS => !self.is_accepted(response),
+            _ => status.is_success(),
+        };
+        let detail = "the upstream did not change to a WebSocket";
+        is_refused.then(|| page::problem(StatusCode::BAD_GATEWAY, "http_upgrade_failed", detail))
+    }
+
+    fn is_accepted<B>(&self, response: &Response<B>) -> bool {
         let is = |header, wanted: &str| {
             response
                 .headers()

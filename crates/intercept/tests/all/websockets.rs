@@ -9,9 +9,11 @@ use hyper::body::Incoming;
 use hyper::ext::Protocol;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
+use intercept::proxy::{Action, Options};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
 
-use crate::world::{AnyBody, Client, Http2, PATIENCE, Upstream, World, answer, get, http2};
+use crate::world::{AnyBody, Client, Http2, PATIENCE, Upstream, World, answer, ask, get, head, http2};
 
 const TEXT: u8 = 1;
 const CLOSE: u8 = 8;
@@ -19,7 +21,7 @@ const FINAL: u8 = 0x80;
 const MASKED: u8 = 0x80;
 const MASK: [u8; 4] = [7, 11, 13, 17];
 
-/// What an upstream answers below `/ws`: it says frames again in capitals, to the end.
+/// What an upstream answers below `/ws`: it says frames again in capitals, to the end; of `/ws-silent` it says nothing and never ends.
 pub(crate) fn upgraded(mut request: Request<Incoming>) -> Response<AnyBody> {
     let header = |name: &str| request.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
     let is_asked = header("upgrade").as_deref() == Some("websocket")
@@ -28,12 +30,16 @@ pub(crate) fn upgraded(mut request: Request<Incoming>) -> Response<AnyBody> {
     let Some(key) = header("sec-websocket-key").filter(|_| is_asked) else {
         return Response::new(Full::new(Bytes::from_static(b"no WebSocket")).boxed_unsync());
     };
+    let is_silent = request.uri().path() == "/ws-silent";
     let key = if request.uri().path() == "/ws-deaf" { String::new() } else { key };
     let text = format!("{key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11");
     let accept = STANDARD.encode(digest(&SHA1_FOR_LEGACY_USE_ONLY, text.as_bytes()));
     tokio::spawn(async move {
         let Ok(stream) = hyper::upgrade::on(&mut request).await else { return };
         let mut stream = TokioIo::new(stream);
+        if is_silent {
+            return std::future::pending().await;
+        }
         while let Some((kind, payload)) = read_frame(&mut stream).await {
             let said = payload.to_ascii_uppercase();
             let _ = write_frame(&mut stream, kind, &said, None).await;
@@ -141,4 +147,92 @@ async fn what_is_no_websocket_is_not_said_to_be_one() {
         let (told, said) = answer(&sender, asking(&format!("https://{target}{path}"), protocol)).await;
         assert_eq!(told, status, "{path} {protocol}: {said}");
     }
+}
+
+/// Connections to upstreams; and a name that the proxy answers for.
+fn two(options: &mut Options) {
+    options.upstream_connections_max = 2;
+    options.rules.add(&["refused.example".to_owned()], Action::Reject).unwrap();
+}
+
+/// HTTP/2 to the proxy for `target`, whose settings have come.
+async fn known(world: &World, target: &str) -> Http2 {
+    let stream = world.tls(&Client::of(&world.root, "h2"), target, "localhost").await.unwrap();
+    let (sender, _connection) = http2(stream).await;
+    // The proxy's own word: no upstream is connected to.
+    assert_eq!(answer(&sender, get("https://refused.example/")).await.0, 403);
+    sender
+}
+
+/// Asks until the answer is 200.
+async fn until_there_is_a_place(sender: &Http2, url: &str) {
+    let asking = async { while asked(sender, self::asking(url, "websocket")).await.status() != 200 {} };
+    tokio::time::timeout(PATIENCE, asking).await.expect("a place that is free again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_has_a_place_among_connections_to_upstreams_to_its_end() {
+    let upstream = Upstream::start("localhost").await;
+    let world = World::new(&upstream.root, two).await;
+    let target = format!("localhost:{}", upstream.address.port());
+    let url = format!("https://{target}/ws");
+    let sender = known(&world, &target).await;
+    let first = asked(&sender, asking(&url, "websocket")).await;
+    let second = asked(&sender, asking(&url, "websocket")).await;
+    assert_eq!((first.status().as_u16(), second.status().as_u16()), (200, 200));
+    let mut stream = TokioIo::new(hyper::upgrade::on(first).await.unwrap());
+    write_frame(&mut stream, TEXT, b"here", Some(MASK)).await.unwrap();
+    assert!(tokio::time::timeout(PATIENCE, read_frame(&mut stream)).await.unwrap().is_some());
+    assert_eq!(asked(&sender, asking(&url, "websocket")).await.status(), 503);
+    drop(stream);
+    until_there_is_a_place(&sender, &url).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn those_that_are_reset_leave_no_silent_upstream_behind() {
+    let upstream = Upstream::start("localhost").await;
+    let world = World::new(&upstream.root, |options| {
+        two(options);
+        options.head_timeout = std::time::Duration::from_secs(3);
+    })
+    .await;
+    let target = format!("localhost:{}", upstream.address.port());
+    let url = format!("https://{target}/ws-silent");
+    let sender = known(&world, &target).await;
+    // Each answer is dropped, by which its stream is reset; places come back though the upstream never says anything.
+    for _ in 0..5 {
+        until_there_is_a_place(&sender, &url).await;
+    }
+}
+
+/// Whether there is a place for another client.
+async fn lets_in(world: &World, target: &str) -> bool {
+    let Ok(mut stream) = TcpStream::connect(world.running.address).await else { return false };
+    // It may have been closed already.
+    let _ = stream.write_all(format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n").as_bytes()).await;
+    head(&mut stream).await.starts_with("HTTP/1.1 200")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_has_changed_to_one_counts_as_a_connection() {
+    let upstream = Upstream::start("localhost").await;
+    let world = World::new(&upstream.root, |options| options.connections_max = 1).await;
+    let target = format!("localhost:{}", upstream.address.port());
+    let mut stream = world.tls(&Client::fresh(&world.root), &target, "localhost").await.unwrap();
+    let key = STANDARD.encode([7; 16]);
+    let request = format!(
+        "GET /ws HTTP/1.1\r\nHost: {target}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n\r\n"
+    );
+    let said = ask(&mut stream, &request).await;
+    assert!(said.starts_with("HTTP/1.1 101"), "{said}");
+    for word in ["one", "two", "three"] {
+        write_frame(&mut stream, TEXT, word.as_bytes(), Some(MASK)).await.unwrap();
+        let frame = tokio::time::timeout(PATIENCE, read_frame(&mut stream)).await.expect("a frame");
+        assert_eq!(frame, Some((TEXT, word.to_uppercase().into_bytes())));
+        assert!(!lets_in(&world, &target).await, "there is no place for another");
+    }
+    drop(stream);
+    let connecting = async { while !lets_in(&world, &target).await {} };
+    tokio::time::timeout(PATIENCE, connecting).await.expect("its place is free again");
 }

@@ -22,8 +22,10 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::super::target::{Origin, Target};
+use super::super::transparent::canonical;
 use super::Sender;
 use super::parent::{Link, NoParent, Parent};
+use super::placed::Placed;
 use super::policy::{Policies, UpstreamWay};
 use super::shared::Http2;
 use crate::doors::Doors;
@@ -108,14 +110,17 @@ fn is_of_this_place(address: IpAddr) -> bool {
     }
 }
 
+/// A name and a port, whoever named them.
+type Host = (LeafName, u16);
+
 /// From which address to which: no two connections that are open have both.
 type Ends = (SocketAddr, SocketAddr);
 
 /// A place among all connections and among those of a host, until it is dropped.
 pub(crate) struct Place {
     _whole: OwnedSemaphorePermit,
-    target: Target,
-    hosts: Arc<Mutex<HashMap<Target, usize>>>,
+    host: Host,
+    hosts: Arc<Mutex<HashMap<Host, usize>>>,
     /// Of the connection that has it, once that is made.
     ends: Option<Ends>,
     open: Arc<Mutex<HashSet<Ends>>>,
@@ -125,8 +130,9 @@ impl Place {
     /// Whose it is from now on.
     fn taken_by(&mut self, stream: &TcpStream) {
         let (Ok(from), Ok(to)) = (stream.local_addr(), stream.peer_addr()) else { return };
-        self.ends = Some((from, to));
-        self.open.lock().insert((from, to));
+        let ends = (canonical(from), canonical(to));
+        self.ends = Some(ends);
+        self.open.lock().insert(ends);
     }
 }
 
@@ -136,10 +142,10 @@ impl Drop for Place {
             self.open.lock().remove(ends);
         }
         let mut hosts = self.hosts.lock();
-        if let Some(open) = hosts.get_mut(&self.target) {
+        if let Some(open) = hosts.get_mut(&self.host) {
             *open -= 1;
             if *open == 0 {
-                hosts.remove(&self.target);
+                hosts.remove(&self.host);
             }
         }
     }
@@ -169,7 +175,7 @@ pub(super) struct Dialler {
     own: Vec<SocketAddr>,
     places: Arc<Semaphore>,
     per_host_max: usize,
-    hosts: Arc<Mutex<HashMap<Target, usize>>>,
+    hosts: Arc<Mutex<HashMap<Host, usize>>>,
     /// Connections that are open: as many as there are places at most.
     open: Arc<Mutex<HashSet<Ends>>>,
     doors: Doors,
@@ -195,7 +201,7 @@ impl Dialler {
 
     /// Whether the proxy itself made the connection between these, or makes it still: nothing was sent on it before it is known here.
     pub(super) fn made(&self, from: SocketAddr, to: SocketAddr) -> bool {
-        self.open.lock().contains(&(from, to))
+        self.open.lock().contains(&(canonical(from), canonical(to)))
     }
 
     /// Who owns the tasks of connections.
@@ -347,14 +353,15 @@ impl Dialler {
         let whole = tokio::time::timeout(deadline.remaining().min(PLACE_WITHIN), waiting).await;
         let Ok(Ok(whole)) = whole else { return Err(NoConnection::Full) };
         let mut hosts = self.hosts.lock();
-        let open = hosts.entry(target.clone()).or_default();
+        let host = (target.name.clone(), target.port);
+        let open = hosts.entry(host.clone()).or_default();
         if *open >= self.per_host_max {
             return Err(NoConnection::Full);
         }
         *open += 1;
         drop(hosts);
         let (hosts, open) = (Arc::clone(&self.hosts), Arc::clone(&self.open));
-        Ok(Place { _whole: whole, target: target.clone(), hosts, ends: None, open })
+        Ok(Place { _whole: whole, host, hosts, ends: None, open })
     }
 
     async fn http1<S>(&self, stream: S, place: Place) -> Result<Sender, NoConnection>
@@ -363,12 +370,11 @@ impl Dialler {
     {
         let (sender, connection) = http1::Builder::new()
             .max_buf_size(HEAD_OCTETS_MAX)
-            .handshake(TokioIo::new(stream))
+            .handshake(TokioIo::new(Placed::new(stream, place)))
             .await
             .map_err(NoConnection::Http)?;
         self.doors.spawn_bounded(async move {
             let _live = telemetry::tasks::guard("proxy-upstream");
-            let _place = place;
             if let Err(error) = connection.with_upgrades().await {
                 tracing::debug!(%error, "a connection to an upstream broke");
             }

@@ -4,6 +4,7 @@ mod body;
 mod connect;
 mod idle;
 mod parent;
+mod placed;
 mod policy;
 mod shared;
 mod single;
