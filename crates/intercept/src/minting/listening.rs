@@ -109,8 +109,10 @@ async fn over_tls(
     };
     let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first).cloned();
     tokio::select! {
-        () = serve(shared, stream, consumer, place) => {}
+        // First: what the handshake let in is not served before it was looked up.
+        biased;
         () = tls.revoked(shown.map(CertificateDer::into_owned)) => {}
+        () = serve(shared, stream, consumer, place) => {}
     }
 }
 

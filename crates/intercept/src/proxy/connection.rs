@@ -112,8 +112,10 @@ impl Proxy {
                     Some((opening, stream)) => {
                         let reached = Reached { at, by_tls: true };
                         tokio::select! {
-                            end = Box::pin(self.spoken_to(opening, stream, client, reached)) => end,
+                            // First: what the handshake let in is not served before it was looked up.
+                            biased;
                             () = door.guarded().revoked(shown) => End::CutOff,
+                            end = Box::pin(self.spoken_to(opening, stream, client, reached)) => end,
                         }
                     }
                     None => End::NoRequest,
