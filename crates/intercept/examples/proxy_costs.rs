@@ -8,6 +8,9 @@
 
 #![allow(clippy::unwrap_used, reason = "an example")]
 
+#[path = "../tests/all/echo.rs"]
+#[allow(dead_code, reason = "nobody asks for WebSockets here")]
+mod echo;
 #[path = "../tests/all/world.rs"]
 #[allow(dead_code, reason = "the tests use more of it")]
 mod world;

@@ -4,6 +4,7 @@
 
 mod access;
 mod certificate_store;
+mod echo;
 mod generated;
 mod hostile;
 mod hostile_http2;

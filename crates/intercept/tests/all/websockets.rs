@@ -1,6 +1,5 @@
 //! WebSockets that are asked for by HTTP/2 (RFC 8441), of an upstream that has them by HTTP/1.1.
 
-use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -10,83 +9,11 @@ use hyper::ext::Protocol;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use intercept::proxy::{Action, Options};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use crate::echo::{CLOSE, MASK, TEXT, read_frame, write_frame};
 use crate::world::{AnyBody, Client, Http2, PATIENCE, Upstream, World, answer, ask, get, head, http2};
-
-const TEXT: u8 = 1;
-const CLOSE: u8 = 8;
-const FINAL: u8 = 0x80;
-const MASKED: u8 = 0x80;
-const MASK: [u8; 4] = [7, 11, 13, 17];
-
-/// What an upstream answers below `/ws`: it says frames again in capitals, to the end; of `/ws-silent` it says nothing and never ends.
-pub(crate) fn upgraded(mut request: Request<Incoming>) -> Response<AnyBody> {
-    let header = |name: &str| request.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
-    let is_asked = header("upgrade").as_deref() == Some("websocket")
-        && header("sec-websocket-version").as_deref() == Some("13")
-        && request.method() == "GET";
-    let Some(key) = header("sec-websocket-key").filter(|_| is_asked) else {
-        return Response::new(Full::new(Bytes::from_static(b"no WebSocket")).boxed_unsync());
-    };
-    let is_silent = request.uri().path() == "/ws-silent";
-    let key = if request.uri().path() == "/ws-deaf" { String::new() } else { key };
-    let text = format!("{key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11");
-    let accept = STANDARD.encode(digest(&SHA1_FOR_LEGACY_USE_ONLY, text.as_bytes()));
-    tokio::spawn(async move {
-        let Ok(stream) = hyper::upgrade::on(&mut request).await else { return };
-        let mut stream = TokioIo::new(stream);
-        if is_silent {
-            return std::future::pending().await;
-        }
-        while let Some((kind, payload)) = read_frame(&mut stream).await {
-            let said = payload.to_ascii_uppercase();
-            let _ = write_frame(&mut stream, kind, &said, None).await;
-            if kind == CLOSE {
-                let _ = stream.shutdown().await;
-                return;
-            }
-        }
-    });
-    Response::builder()
-        .status(101)
-        .header("connection", "upgrade")
-        .header("upgrade", "websocket")
-        .header("sec-websocket-accept", accept)
-        .header("sec-websocket-protocol", "chat")
-        .body(Full::<Bytes>::default().boxed_unsync())
-        .unwrap()
-}
-
-/// A frame of less than 126 octets (RFC 6455 section 5.2).
-async fn write_frame(
-    stream: &mut (impl AsyncWrite + Unpin),
-    kind: u8,
-    payload: &[u8],
-    mask: Option<[u8; 4]>,
-) -> std::io::Result<()> {
-    let mut frame = vec![FINAL | kind, payload.len() as u8 | if mask.is_some() { MASKED } else { 0 }];
-    frame.extend(mask.iter().flatten());
-    let mask = mask.unwrap_or_default();
-    frame.extend(payload.iter().zip(mask.iter().cycle()).map(|(octet, mask)| octet ^ mask));
-    stream.write_all(&frame).await?;
-    stream.flush().await
-}
-
-/// One, unmasked; none at the end.
-async fn read_frame(stream: &mut (impl AsyncRead + Unpin)) -> Option<(u8, Vec<u8>)> {
-    let kind = stream.read_u8().await.ok()? & 0xf;
-    let length = stream.read_u8().await.ok()?;
-    let mut mask = [0; 4];
-    if length & MASKED != 0 {
-        stream.read_exact(&mut mask).await.ok()?;
-    }
-    let mut payload = vec![0; (length & 0x7f).into()];
-    stream.read_exact(&mut payload).await.ok()?;
-    payload.iter_mut().zip(mask.iter().cycle()).for_each(|(octet, mask)| *octet ^= mask);
-    Some((kind, payload))
-}
 
 fn asking(url: &str, protocol: &'static str) -> Request<AnyBody> {
     Request::connect(url)

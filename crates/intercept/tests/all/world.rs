@@ -126,7 +126,7 @@ pub(crate) async fn say(
     request: Request<Incoming>,
 ) -> Result<Response<UnsyncBoxBody<Bytes, Infallible>>, Infallible> {
     if request.uri().path().starts_with("/ws") {
-        return Ok(crate::websockets::upgraded(request));
+        return Ok(crate::echo::upgraded(request));
     }
     if request.uri().path() == "/held" {
         let never = futures_util::stream::pending::<Result<Frame<Bytes>, Infallible>>();
