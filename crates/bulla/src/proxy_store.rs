@@ -2,12 +2,14 @@
 //! opened once it is there.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use authority::keystore::KeyStore;
 use futures_util::FutureExt;
 use intercept::certificate_store::{Opened, SecondLevel};
 use outbound::resolve::Resolver;
 use store::{Clock, Store, StoreError, StoreUrl};
+use tokio::sync::Mutex;
 
 use crate::config::{LeafBackend, Settings, StoreSettings};
 use crate::exit::{Exit, Outcome, Problem, chain};
@@ -23,6 +25,39 @@ enum NotOpened {
     Away(String),
     /// Waiting does not heal it.
     Problem(Problem),
+    /// Likewise, of the master key: each try may cost one of a token's few, a second's work or somebody's money.
+    Key(Problem),
+}
+
+/// After what waiting does not heal, so long until the next try at first, and in the end; between, each time twice as long.
+const RETRY_FIRST: Duration = Duration::from_secs(60);
+const RETRY_LAST: Duration = Duration::from_secs(3_600);
+
+/// What waiting does not heal, of one that is opened late.
+#[derive(Default)]
+struct Trouble {
+    why: String,
+    pause: Duration,
+    /// When it is tried again; a token never is, as it locks after some wrong PINs.
+    until: Option<Instant>,
+}
+
+impl Trouble {
+    /// Why it is not tried now, if it is not.
+    fn now(&self) -> Option<String> {
+        let is_over = self.until.is_some_and(|until| until <= Instant::now());
+        (!self.why.is_empty() && !is_over).then(|| self.why.clone())
+    }
+
+    fn next(&self, why: String, is_final: bool) -> Self {
+        let pause = (2 * self.pause).clamp(RETRY_FIRST, RETRY_LAST);
+        match is_final {
+            true => {
+                Self { why: format!("{why}; it is not tried again: restart the proxy"), pause, until: None }
+            }
+            false => Self { why, pause, until: Some(Instant::now() + pause) },
+        }
+    }
 }
 
 impl NotOpened {
@@ -46,7 +81,7 @@ pub(crate) async fn of(settings: &Settings) -> Outcome<Option<SecondLevel>> {
     };
     match opened(settings, &url).await {
         Ok((store, keystore)) => Ok(Some(SecondLevel::new(store, keystore.ring(), own.options()))),
-        Err(NotOpened::Problem(problem)) => Err(hinted(problem, own.backend)),
+        Err(NotOpened::Problem(problem) | NotOpened::Key(problem)) => Err(hinted(problem, own.backend)),
         Err(NotOpened::Away(why)) => {
             eprintln!("warning: what keeps leaves is away: {why}");
             eprintln!(
@@ -58,17 +93,25 @@ pub(crate) async fn of(settings: &Settings) -> Outcome<Option<SecondLevel>> {
     }
 }
 
-/// Opened as soon as it can be: its schema and the master key are looked at then.
+/// Opened as soon as it can be: its schema and the master key are looked at then. What is wrong with these is not tried each second.
 fn awaited(settings: &Settings, url: StoreUrl) -> SecondLevel {
     let (settings, options) = (Arc::new(settings.clone()), settings.proxy.store.options());
+    let trouble: Arc<Mutex<Trouble>> = Arc::default();
     let opening = move || {
-        let (settings, url) = (Arc::clone(&settings), url.clone());
+        let (settings, url, trouble) = (Arc::clone(&settings), url.clone(), Arc::clone(&trouble));
         async move {
-            match opened(&settings, &url).await {
-                Ok((store, keystore)) => Ok(Opened::new(store, keystore.ring())),
-                Err(NotOpened::Away(why)) => Err(why),
-                Err(NotOpened::Problem(problem)) => Err(problem.message),
+            if let Some(why) = trouble.lock().await.now() {
+                return Err(why);
             }
+            let (problem, is_final) = match opened(&settings, &url).await {
+                Ok((store, keystore)) => return Ok(Opened::new(store, keystore.ring())),
+                Err(NotOpened::Away(why)) => return Err(why),
+                Err(NotOpened::Problem(problem)) => (problem, false),
+                Err(NotOpened::Key(problem)) => (problem, !settings.pkcs11.module.as_os_str().is_empty()),
+            };
+            let mut trouble = trouble.lock().await;
+            *trouble = trouble.next(problem.message, is_final);
+            Err(trouble.why.clone())
         }
         .boxed()
     };
@@ -84,7 +127,7 @@ async fn opened(settings: &Settings, url: &StoreUrl) -> Result<(Store, KeyStore)
     fits(store.connections().await.map_err(away)?).map_err(NotOpened::Problem)?;
     // A master key is made where nothing can have been sealed under another one.
     let create = store.master_keys().await.map_err(away)?.is_empty();
-    let keystore = keystore(settings, &store, create).await.map_err(NotOpened::Problem)?;
+    let keystore = keystore(settings, &store, create).await.map_err(NotOpened::Key)?;
     Ok((store, keystore))
 }
 
@@ -119,5 +162,30 @@ fn hinted(problem: Problem, backend: LeafBackend) -> Problem {
             problem.hint("check the database, or correct proxy.store.url")
         }
         _ => problem,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waiting_does_not_heal_is_tried_seldom_and_a_token_not_again() {
+        let none = Trouble::default();
+        assert_eq!(none.now(), None);
+        let mut trouble = none.next("no key".to_owned(), false);
+        let mut pauses = Vec::new();
+        for _ in 0..8 {
+            assert_eq!(trouble.now().as_deref(), Some("no key"));
+            pauses.push(trouble.pause.as_secs());
+            trouble.until = Some(Instant::now());
+            assert_eq!(trouble.now(), None, "it is time");
+            trouble = trouble.next("no key".to_owned(), false);
+        }
+        assert_eq!(pauses, [60, 120, 240, 480, 960, 1_920, 3_600, 3_600]);
+        let stopped = trouble.next("the PIN is wrong".to_owned(), true);
+        assert!(
+            stopped.until.is_none() && stopped.now().is_some_and(|why| why.contains("restart the proxy"))
+        );
     }
 }

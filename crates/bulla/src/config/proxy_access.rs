@@ -99,7 +99,7 @@ impl AccessSettings {
             for path in &self.client_ca_files {
                 client_roots.extend(files::certificates("proxy.access.client_ca_files", path)?);
             }
-            let revoked = files::revocation_lists("proxy.access.client_crl_files", &self.client_crl_files);
+            let revoked = files::revocation_lists("proxy.access.client_crl_files", &self.client_crl_files)?;
             let certificate =
                 certificate::from_files("proxy.access.", &self.certificate_file, &self.key_file)?;
             options.tls = Some(OwnTls { certificate, client_roots, revoked, only: self.tls_only });

@@ -98,7 +98,7 @@ impl MintingSettings {
         }
         Ok(Some(Options {
             listen: self.place()?,
-            revoked: files::revocation_lists("proxy.minting.client_crl_files", &self.client_crl_files),
+            revoked: files::revocation_lists("proxy.minting.client_crl_files", &self.client_crl_files)?,
             names: self.rules()?,
             connections_max: self.connections_max,
             streams_max: self.streams_max,

@@ -70,7 +70,10 @@ pub(crate) fn certificates(key: &str, path: &Path) -> Outcome<Vec<Vec<u8>>> {
 
 /// The CRLs (DER) of a file, PEM or DER, that the configuration names by `key`.
 pub(crate) fn crls(key: &str, path: &Path) -> Outcome<Vec<Vec<u8>>> {
-    let octets = std::fs::read(path).map_err(|error| unreadable(key, path, &error))?;
+    crls_of(key, path, std::fs::read(path).map_err(|error| unreadable(key, path, &error))?)
+}
+
+fn crls_of(key: &str, path: &Path, octets: Vec<u8>) -> Outcome<Vec<Vec<u8>>> {
     let pem: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(&octets).collect();
     let none = || {
         Problem::usage(format_args!("{} holds no CRL", path.display()))
@@ -85,19 +88,24 @@ pub(crate) fn crls(key: &str, path: &Path) -> Outcome<Vec<Vec<u8>>> {
     if all.iter().all(is_one) { Ok(all) } else { Err(none()) }
 }
 
-/// The CRLs of files that the configuration names by `key`, read each time they are asked for; none where none is named.
-pub(crate) fn revocation_lists(key: &'static str, paths: &[PathBuf]) -> Option<RevocationLists> {
+/// The CRLs of files that the configuration names by `key`, read each time they are asked for; none where none is named. They are
+/// read once here, so that who names them hears what is wrong.
+pub(crate) fn revocation_lists(key: &'static str, paths: &[PathBuf]) -> Outcome<Option<RevocationLists>> {
     if paths.is_empty() {
-        return None;
+        return Ok(None);
     }
-    let paths = paths.to_vec();
-    Some(RevocationLists::new(move || {
-        let mut all = Vec::new();
-        for path in &paths {
-            all.extend(crls(key, path).map_err(|problem| problem.message)?);
-        }
-        Ok(all)
-    }))
+    paths.iter().try_for_each(|path| crls(key, path).map(drop))?;
+    let (paths, read) = (paths.to_vec(), paths.to_vec());
+    let files = move || {
+        let file = |path: &PathBuf| std::fs::read(path).map_err(|error| unreadable(key, path, &error));
+        read.iter().map(file).collect::<Outcome<_>>().map_err(|problem| problem.message)
+    };
+    let ders = move |files: &[Vec<u8>]| {
+        let lists = paths.iter().zip(files).map(|(path, octets)| crls_of(key, path, octets.clone()));
+        let lists = lists.collect::<Outcome<Vec<_>>>().map_err(|problem| problem.message)?;
+        Ok(lists.into_iter().flatten().collect())
+    };
+    Ok(Some(RevocationLists::new(files, ders)))
 }
 
 /// The secret in a file that the configuration names by `key`, without the line's end.

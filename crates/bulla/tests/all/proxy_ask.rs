@@ -16,6 +16,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct Judge {
     address: SocketAddr,
     answer: Arc<Mutex<&'static str>>,
+    /// Questions with this in them are answered by a no.
+    refuses: Arc<Mutex<Option<&'static str>>>,
     asked: Arc<Mutex<Vec<String>>>,
     connections: Arc<AtomicUsize>,
 }
@@ -26,17 +28,17 @@ impl Judge {
         let judge = Self {
             address: listener.local_addr().unwrap(),
             answer: Arc::new(Mutex::new(answer)),
+            refuses: Arc::default(),
             asked: Arc::default(),
             connections: Arc::default(),
         };
         let (answer, asked) = (Arc::clone(&judge.answer), Arc::clone(&judge.asked));
-        let connections = Arc::clone(&judge.connections);
+        let (connections, refuses) = (Arc::clone(&judge.connections), Arc::clone(&judge.refuses));
         std::thread::spawn(move || {
             for stream in listener.incoming() {
-                let (Ok(mut stream), answer, asked) = (stream, Arc::clone(&answer), Arc::clone(&asked))
-                else {
-                    continue;
-                };
+                let Ok(mut stream) = stream else { continue };
+                let (answer, asked, refuses) =
+                    (Arc::clone(&answer), Arc::clone(&asked), Arc::clone(&refuses));
                 connections.fetch_add(1, SeqCst);
                 std::thread::spawn(move || {
                     let mut lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
@@ -44,7 +46,10 @@ impl Judge {
                         let head: Vec<String> = lines.by_ref().take_while(|line| !line.is_empty()).collect();
                         let token = head.iter().find(|line| line.starts_with("authorization:"));
                         asked.lock().unwrap().push(format!("{first} {}", token.map_or("", String::as_str)));
-                        let answer = *answer.lock().unwrap();
+                        let answer = match *refuses.lock().unwrap() {
+                            Some(part) if first.contains(part) => "403 Forbidden",
+                            _ => *answer.lock().unwrap(),
+                        };
                         let _ = write!(stream, "HTTP/1.1 {answer}\r\nContent-Length: 0\r\n\r\n");
                     }
                 });
@@ -133,6 +138,64 @@ fn who_cannot_be_asked_is_refused_with_a_hint() {
         let said = describe(&run(world.command(&[]).env(format!("BULLA_PROXY_{key}"), value)));
         assert!(said.contains(wanted) && said.contains("hint:"), "{key}: {said}");
     }
+    // What can stand in no header would else fail with each question.
+    let token = world.place.path("token");
+    std::fs::write(&token, "two\nlines\n").unwrap();
+    let mut command = world.command(&[]);
+    command.env("BULLA_PROXY_ASK_URL", "http://127.0.0.1:1/").env("BULLA_PROXY_ASK_TOKEN_FILE", &token);
+    let said = describe(&run(&mut command));
+    assert!(said.contains("proxy.ask.token_file holds one line of visible ASCII"), "{said}");
+    assert!(!said.contains("two"), "{said}");
+}
+
+/// Workloads of one mesh: their certificates have one subject, and a SPIFFE id each.
+#[test]
+fn consumers_of_one_subject_are_told_apart_by_their_other_names() {
+    let world = World::new();
+    let (place, judge) = (&world.place, Judge::that("200 OK"));
+    *judge.refuses.lock().unwrap() = Some("workload-b");
+    for workload in ["a", "b"] {
+        place.openssl(&format!(
+            "req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout {workload}.key -out {workload}.csr -subj /O=SPIRE"
+        ));
+        let extensions = format!(
+            "extendedKeyUsage=clientAuth\nsubjectAltName=URI:spiffe://mesh.example/workload-{workload}\n"
+        );
+        std::fs::write(place.path("names.cnf"), extensions).unwrap();
+        place.openssl(&format!(
+            "x509 -req -in {workload}.csr -CA ca.pem -CAkey ca.key -days 2 -extfile names.cnf -out {workload}.pem"
+        ));
+    }
+    let mut command = world.command(&[]);
+    command.env("BULLA_PROXY_ASK_URL", judge.url()).env("BULLA_PROXY_ASK_TIMEOUT_MS", "5000");
+    for (key, value) in [
+        ("LISTEN", "127.0.0.1:0"),
+        ("NAMES", "*.sandbox.example"),
+        ("CERTIFICATE_FILE", "up.pem"),
+        ("KEY_FILE", "up.key"),
+        ("CLIENT_CA_FILES", "ca.pem"),
+    ] {
+        command.env(format!("BULLA_PROXY_MINTING_{key}"), value);
+    }
+    let proxy = World::start(&mut command);
+    let port = proxy.minting.clone().unwrap().rsplit(':').next().unwrap().to_owned();
+    let ask = |workload: &str| {
+        let url = format!("https://localhost:{port}/certificate?server_name=a.sandbox.example");
+        let mut curl = Command::new("curl");
+        curl.current_dir(place.folder.path()).args(["-sS", "--max-time", "60", "--noproxy", "*"]);
+        curl.args(["-w", "%{http_code}", "--cacert", "ca.pem"]);
+        curl.args(["--cert", &format!("{workload}.pem"), "--key", &format!("{workload}.key"), &url]);
+        curl.output().unwrap_or_else(|error| panic!("apt-get install -y curl ({error})"))
+    };
+    let of_a = ask("a");
+    assert!(stdout(&of_a).contains("PRIVATE KEY") && stdout(&of_a).ends_with("200"), "{}", describe(&of_a));
+    assert_eq!(stdout(&ask("b")), "204", "the yes for one is none for the other");
+    let asked = judge.asked();
+    let of = |workload: &str| {
+        format!("consumer=O%3DSPIRE&consumer_name=spiffe%3A%2F%2Fmesh.example%2Fworkload-{workload} ")
+    };
+    assert_eq!(asked.len(), 2, "{asked:?}");
+    assert!(asked[0].contains(&of("a")) && asked[1].contains(&of("b")), "{asked:?}");
 }
 
 /// A consumer, and a client, whose certificate is revoked while the proxy runs.
@@ -157,7 +220,11 @@ fn whose_certificate_was_revoked_gets_no_more_keys_and_is_not_let_in() {
     place.openssl("ca -batch -config ca.cnf -in consumer.csr -out consumer.pem -notext");
     place.openssl("ca -config ca.cnf -gencrl -out empty.crl");
     place.openssl("ca -config ca.cnf -revoke consumer.pem");
-    place.openssl("ca -config ca.cnf -gencrl -out revoked.crl");
+    place.openssl("ca -config ca.cnf -gencrl -out newer.crl");
+    // The older one stays where it was, before the newer one and after it.
+    let list = |file: &str| std::fs::read_to_string(place.path(file)).unwrap();
+    let both = [list("empty.crl"), list("newer.crl"), list("empty.crl")].concat();
+    std::fs::write(place.path("revoked.crl"), both).unwrap();
     std::fs::copy(place.path("empty.crl"), place.path("clients.crl")).unwrap();
     let mut command = world.command(&[]);
     for (key, value) in [

@@ -413,6 +413,8 @@ async fn consumers_are_asked_for_too_and_refused_in_their_own_forms() {
     assert_eq!((get("b.example").await, fetch("b.example").await.unwrap()), (204, 0));
     judge.says(Says::Status(500));
     assert_eq!(get("c.example").await, 503);
-    assert_eq!(fetch("c.example").await.unwrap_err().code(), tonic::Code::Unavailable);
+    let error = fetch("c.example").await.unwrap_err();
+    assert_eq!(error.code(), tonic::Code::Unavailable);
+    assert_eq!(error.message(), "nobody says now whether it is permitted", "why is nothing of a consumer's");
     assert_eq!(world.running.store().counts().minted, 1);
 }

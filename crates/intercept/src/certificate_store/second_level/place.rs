@@ -65,7 +65,7 @@ impl Place {
             Err(why) => {
                 let mut told = self.told.lock();
                 if *told != why {
-                    tracing::error!(why, "the certificate store cannot be opened; it is tried each second");
+                    tracing::error!(why, "the certificate store cannot be opened yet");
                     *told = why;
                 }
                 Err(())
