@@ -1,9 +1,9 @@
 //! Keys on a token: SoftHSM, which Debian has.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use keys::pkcs11::{Token, TokenConfig, TokenError, WrappedMaster};
@@ -19,22 +19,17 @@ const INSTALL: &str = "this test needs SoftHSM: apt-get install -y softhsm2";
 const PIN: &str = "1234";
 const HERE: Context<'static> = Context { table: "keys", row: b"1", column: "sealed" };
 
-/// Set for the whole process before the library is loaded, and before any other thread reads the environment: the library
-/// reads it once.
-fn home() -> &'static Path {
-    static HOME: OnceLock<tempfile::TempDir> = OnceLock::new();
-    HOME.get_or_init(|| {
-        let folder = tempfile::tempdir().unwrap();
-        fs::create_dir(folder.path().join("tokens")).unwrap();
-        let tokens = folder.path().join("tokens");
-        let config = format!(
-            "directories.tokendir = {}\nobjectstore.backend = file\nlog.level = ERROR\n",
-            tokens.display()
-        );
-        fs::write(folder.path().join("softhsm2.conf"), config).unwrap();
-        folder
-    })
-    .path()
+/// Tokens of one case: SoftHSM writes to a token's files at a login, and a process that starts meanwhile may not see the token.
+fn home() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("tokens")).unwrap();
+    let tokens = folder.path().join("tokens");
+    let config = format!(
+        "directories.tokendir = {}\nobjectstore.backend = file\nlog.level = ERROR\n",
+        tokens.display()
+    );
+    fs::write(folder.path().join("softhsm2.conf"), config).unwrap();
+    folder
 }
 
 fn module() -> PathBuf {
@@ -49,19 +44,15 @@ fn module() -> PathBuf {
 /// SoftHSM finds its tokens by an environment variable, which a test process may not set for itself: every case runs in a
 /// process of its own, started by the test of the same name.
 fn in_a_process(case: &str) {
-    let conf = home().join("softhsm2.conf");
+    let home = home();
+    let conf = home.path().join("softhsm2.conf");
     for label in ["bulla", "other"] {
-        static MADE: Mutex<Vec<String>> = Mutex::new(Vec::new());
-        let mut made = MADE.lock().unwrap();
-        if !made.iter().any(|one| one == label) {
-            let run = Command::new("softhsm2-util")
-                .args(["--init-token", "--free", "--label", label, "--pin", PIN, "--so-pin", "5678"])
-                .env("SOFTHSM2_CONF", &conf)
-                .output();
-            let run = run.unwrap_or_else(|error| panic!("{INSTALL} ({error})"));
-            assert!(run.status.success(), "softhsm2-util: {}", String::from_utf8_lossy(&run.stderr));
-            made.push(label.to_owned());
-        }
+        let run = Command::new("softhsm2-util")
+            .args(["--init-token", "--free", "--label", label, "--pin", PIN, "--so-pin", "5678"])
+            .env("SOFTHSM2_CONF", &conf)
+            .output();
+        let run = run.unwrap_or_else(|error| panic!("{INSTALL} ({error})"));
+        assert!(run.status.success(), "softhsm2-util: {}", String::from_utf8_lossy(&run.stderr));
     }
     let run = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", &format!("pkcs11::inside::{case}"), "--ignored", "--nocapture"])
@@ -174,7 +165,7 @@ mod case {
         }
     }
 
-    fn runs(folder: &Path, program: &str, arguments: &str) {
+    fn runs(folder: &std::path::Path, program: &str, arguments: &str) {
         let run = Command::new(program).current_dir(folder).args(arguments.split_whitespace()).output();
         let run = run.unwrap_or_else(|error| panic!("apt-get install -y openssl softhsm2 ({error})"));
         assert!(run.status.success(), "{program} {arguments}: {}", String::from_utf8_lossy(&run.stderr));
