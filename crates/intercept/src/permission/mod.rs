@@ -1,7 +1,7 @@
 //! Whether there may be a leaf at all, asked of a service of the operator's before anything is looked up or minted.
 //!
 //! Whose names are refused never reach the store behind memory: the permission protects it too. An answer counts for the same
-//! question ([`Question`]) and for its time; one question is asked for all who wait for the same. Questions are bounded at once,
+//! question and for its time; one question is asked for all who wait for the same. Questions are bounded at once,
 //! and by client in a time; silence is no answer, and [`WhenAway`] says what becomes of it.
 
 mod asking;
