@@ -216,6 +216,17 @@ async fn start(
             }
             _ => "check [proxy]",
         };
-        Problem::new(Exit::Machine, chain(&error)).hint(hint)
+        Problem::new(exit_of(&error), chain(&error)).hint(hint)
     })
+}
+
+/// Settings that only show at the start to be none, and what this machine does not let us do.
+fn exit_of(error: &proxy::StartError) -> Exit {
+    match error {
+        proxy::StartError::Permission(BadPermission::Setup(_)) => Exit::Machine,
+        proxy::StartError::Permission(_) | proxy::StartError::Minting(minting::StartError::InTheClear(_)) => {
+            Exit::Usage
+        }
+        _ => Exit::Machine,
+    }
 }

@@ -67,6 +67,13 @@ impl Judge {
     }
 }
 
+/// Settings of `[proxy.SECTION]`.
+fn set(command: &mut Command, section: &str, settings: &[(&str, &str)]) {
+    for (key, value) in settings {
+        command.env(format!("BULLA_PROXY_{section}_{key}"), value);
+    }
+}
+
 fn figures(proxy: &Proxy) -> String {
     let asked = Command::new("curl").args(["-sS", "--noproxy", "*", &proxy.figures]).output();
     stdout(&asked.unwrap_or_else(|error| panic!("apt-get install -y curl ({error})")))
@@ -135,15 +142,19 @@ fn who_cannot_be_asked_is_refused_with_a_hint() {
         ("ACCESS_CLIENT_CRL_FILES", "a.crl", "is for proxy.access.client_ca_files"),
         ("LEAF_KEYS", "by-moon", "by-host"),
     ] {
-        let said = describe(&run(world.command(&[]).env(format!("BULLA_PROXY_{key}"), value)));
+        let refused = run(world.command(&[]).env(format!("BULLA_PROXY_{key}"), value));
+        let said = describe(&refused);
         assert!(said.contains(wanted) && said.contains("hint:"), "{key}: {said}");
+        assert_eq!(refused.status.code(), Some(2), "{key}: {said}");
     }
     // What can stand in no header would else fail with each question.
     let token = world.place.path("token");
     std::fs::write(&token, "two\nlines\n").unwrap();
     let mut command = world.command(&[]);
     command.env("BULLA_PROXY_ASK_URL", "http://127.0.0.1:1/").env("BULLA_PROXY_ASK_TOKEN_FILE", &token);
-    let said = describe(&run(&mut command));
+    let refused = run(&mut command);
+    let said = describe(&refused);
+    assert_eq!(refused.status.code(), Some(2), "{said}");
     assert!(said.contains("proxy.ask.token_file holds one line of visible ASCII"), "{said}");
     assert!(!said.contains("two"), "{said}");
 }
@@ -168,15 +179,17 @@ fn consumers_of_one_subject_are_told_apart_by_their_other_names() {
     }
     let mut command = world.command(&[]);
     command.env("BULLA_PROXY_ASK_URL", judge.url()).env("BULLA_PROXY_ASK_TIMEOUT_MS", "5000");
-    for (key, value) in [
-        ("LISTEN", "127.0.0.1:0"),
-        ("NAMES", "*.sandbox.example"),
-        ("CERTIFICATE_FILE", "up.pem"),
-        ("KEY_FILE", "up.key"),
-        ("CLIENT_CA_FILES", "ca.pem"),
-    ] {
-        command.env(format!("BULLA_PROXY_MINTING_{key}"), value);
-    }
+    set(
+        &mut command,
+        "MINTING",
+        &[
+            ("LISTEN", "127.0.0.1:0"),
+            ("NAMES", "*.sandbox.example"),
+            ("CERTIFICATE_FILE", "up.pem"),
+            ("KEY_FILE", "up.key"),
+            ("CLIENT_CA_FILES", "ca.pem"),
+        ],
+    );
     let proxy = World::start(&mut command);
     let port = proxy.minting.clone().unwrap().rsplit(':').next().unwrap().to_owned();
     let ask = |workload: &str| {
@@ -227,24 +240,28 @@ fn whose_certificate_was_revoked_gets_no_more_keys_and_is_not_let_in() {
     std::fs::write(place.path("revoked.crl"), both).unwrap();
     std::fs::copy(place.path("empty.crl"), place.path("clients.crl")).unwrap();
     let mut command = world.command(&[]);
-    for (key, value) in [
-        ("LISTEN", "127.0.0.1:0"),
-        ("NAMES", "*.sandbox.example"),
-        ("CERTIFICATE_FILE", "up.pem"),
-        ("KEY_FILE", "up.key"),
-        ("CLIENT_CA_FILES", "ca.pem"),
-        ("CLIENT_CRL_FILES", "clients.crl"),
-    ] {
-        command.env(format!("BULLA_PROXY_MINTING_{key}"), value);
-    }
-    for (key, value) in [
-        ("CERTIFICATE_FILE", "up.pem"),
-        ("KEY_FILE", "up.key"),
-        ("CLIENT_CA_FILES", "ca.pem"),
-        ("CLIENT_CRL_FILES", "clients.crl"),
-    ] {
-        command.env(format!("BULLA_PROXY_ACCESS_{key}"), value);
-    }
+    set(
+        &mut command,
+        "MINTING",
+        &[
+            ("LISTEN", "127.0.0.1:0"),
+            ("NAMES", "*.sandbox.example"),
+            ("CERTIFICATE_FILE", "up.pem"),
+            ("KEY_FILE", "up.key"),
+            ("CLIENT_CA_FILES", "ca.pem"),
+            ("CLIENT_CRL_FILES", "clients.crl"),
+        ],
+    );
+    set(
+        &mut command,
+        "ACCESS",
+        &[
+            ("CERTIFICATE_FILE", "up.pem"),
+            ("KEY_FILE", "up.key"),
+            ("CLIENT_CA_FILES", "ca.pem"),
+            ("CLIENT_CRL_FILES", "clients.crl"),
+        ],
+    );
     let proxy = World::start(&mut command);
     let door = proxy.address.rsplit(':').next().unwrap().to_owned();
     let through = || {
