@@ -88,7 +88,6 @@ pub(crate) fn negative_inverse(odd: u64) -> u64 {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use num_bigint::BigUint;
     use proptest::prelude::*;

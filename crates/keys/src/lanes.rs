@@ -98,7 +98,6 @@ fn sign_by(kernel: Kernel, jobs: &[SignJob<'_>], faulty: &AtomicBool) -> Vec<Opt
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use crate::{PrivateKey, sign_slice, verify::verifies};

@@ -82,7 +82,6 @@ fn mask(algorithm: &'static digest::Algorithm, seed: &[u8], block: &mut [u8]) {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -306,7 +306,6 @@ impl PrivateKey {
 
     /// A key that makes batches by other numbers.
     #[cfg(test)]
-    #[allow(clippy::unwrap_used)]
     pub(crate) fn with_lanes(pkcs8: &[u8], lanes: Box<batch::Key>) -> Self {
         let key = Self::from_pkcs8_der(pkcs8).unwrap();
         key.inner.lanes.set(Some(lanes)).unwrap();

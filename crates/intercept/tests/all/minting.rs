@@ -29,7 +29,7 @@ use x509::{Certificate, GeneralName};
 
 use crate::world::{PATIENCE, World, authority, now};
 
-fn options() -> Options {
+pub(crate) fn options() -> Options {
     let mut names = Rules::new(Action::Reject);
     names.add(&["*.example".to_owned()], Action::Intercept).unwrap();
     Options {

@@ -21,10 +21,8 @@ use intercept::certificate_store::{Backend, SecondLevel, SecondLevelOptions};
 use intercept::minting::sds::TYPE_URL;
 use intercept::minting::sds::proto::DiscoveryRequest;
 use intercept::minting::sds::proto::secret_discovery_service_client::SecretDiscoveryServiceClient;
-use intercept::minting::{self, Listen};
 use intercept::permission::{Options, Token, WhenAway};
 use intercept::proxy::requests::AccessLog;
-use intercept::proxy::{Action, Rules};
 use keys::Keyring;
 use parking_lot::Mutex;
 use store::proxy_leaves::{LeafAsk, LeafLook, NewLeaf};
@@ -372,19 +370,8 @@ async fn a_question_is_given_up_with_the_last_who_waits() {
 async fn consumers_are_asked_for_too_and_refused_in_their_own_forms() {
     let (_, root) = authority();
     let judge = Judge::that(Says::Status(200)).await;
-    let mut names = Rules::new(Action::Reject);
-    names.add(&["*.example".to_owned()], Action::Intercept).unwrap();
-    let minting = minting::Options {
-        listen: Listen::Loopback(SocketAddr::from(([127, 0, 0, 1], 0))),
-        revoked: None,
-        names,
-        connections_max: 64,
-        streams_max: 2,
-        names_per_stream_max: 3,
-        key_life: Duration::from_secs(3_600),
-    };
     let world = World::new(&root, |options| {
-        options.minting = Some(minting);
+        options.minting = Some(crate::minting::options());
         options.permission = Some(judge.options());
     })
     .await;
