@@ -31,6 +31,9 @@ pub struct StoreOptions {
     pub replica_alone: Duration,
     /// The largest size of an SQLite file in pages of 4 KiB; `None` leaves it to the disk.
     pub sqlite_pages_max: Option<u32>,
+    /// Whether a power cut may take what an SQLite file was given last, in favour of writes that do not wait for the disk; what is
+    /// left is whole. For what can be made again. A crash of the process alone loses nothing.
+    pub lossy: bool,
     /// Which fault the next transaction of `record` meets; for tests.
     #[doc(hidden)]
     pub fault: Arc<AtomicU8>,
@@ -43,6 +46,7 @@ impl Default for StoreOptions {
             replica: None,
             replica_alone: REPLICA_ALONE_DEFAULT,
             sqlite_pages_max: None,
+            lossy: false,
             fault: Arc::default(),
         }
     }

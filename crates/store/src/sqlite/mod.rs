@@ -1,7 +1,8 @@
 //! SQLite: one writer connection on a thread of its own, a few read connections.
 //!
-//! Journal: WAL with `synchronous = FULL`: a write that was acknowledged survives `kill -9` and a power cut. Work that
-//! waits together shares one commit, and so one flush of the disk.
+//! Journal: WAL with `synchronous = FULL`: a write that was acknowledged survives `kill -9` and a power cut. Transactions and
+//! statements that wait together share one commit, and so one flush of the disk. With [`StoreOptions::lossy`] the disk is flushed
+//! at checkpoints alone.
 //!
 //! Several processes may hold the same file open. Reading never waits; a transaction that writes waits up to
 //! [`BUSY_MS`] for another's and then fails with [`StoreError::Busy`], which the [`crate::Writer`] repeats.
@@ -13,6 +14,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use rusqlite::config::DbConfig;
 use rusqlite::types::{ToSqlOutput, ValueRef};
@@ -68,6 +70,8 @@ enum Job {
     Alone(Box<dyn FnOnce(&mut WriterState) + Send>),
     /// Shares a transaction with others that wait.
     Joint(Box<dyn Joint>),
+    /// Likewise, and needs none when nobody else waits.
+    Statement(Box<dyn Joint>),
 }
 
 /// What the writer thread owns.
@@ -89,6 +93,10 @@ impl Sqlite {
     pub(crate) fn open(path: &Path, options: &StoreOptions, now_us: i64) -> Result<Self, StoreError> {
         create_private(path).map_err(|source| open_error(path, source))?;
         let mut writer = connect(path, WRITER_CACHE_KIB)?;
+        if options.lossy {
+            // NORMAL.
+            pragma(&writer, "synchronous", 1).map_err(|error| translate("open", error))?;
+        }
         if let Some(pages) = options.sqlite_pages_max {
             pragma(&writer, "max_page_count", pages.into()).map_err(|error| translate("open", error))?;
         }
@@ -134,8 +142,25 @@ impl Sqlite {
         name: &'static str,
         work: impl for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<T, StoreError>> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let (job, answer) = JointWork::new(name, work);
-        self.jobs.send(Job::Joint(Box::new(job))).await.map_err(|_| StoreError::Closed)?;
+        self.enqueue(Job::Joint, name, work).await
+    }
+
+    /// Runs one statement; it may share the commit of others that wait.
+    pub(crate) async fn execute(&self, statement: String, parameters: Vec<Value>) -> Result<u64, StoreError> {
+        self.enqueue(Job::Statement, "-- statement", move |tx| {
+            async move { tx.execute(&statement, parameters).await }.boxed()
+        })
+        .await
+    }
+
+    async fn enqueue<T: Send + 'static>(
+        &self,
+        job: fn(Box<dyn Joint>) -> Job,
+        name: &'static str,
+        work: impl for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<T, StoreError>> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (work, answer) = JointWork::new(name, work);
+        self.jobs.send(job(Box::new(work))).await.map_err(|_| StoreError::Closed)?;
         answer.await.map_err(|_| StoreError::Closed)?
     }
 
@@ -150,14 +175,6 @@ impl Sqlite {
             PoolUse { name: "readers", in_use: reading, size: READERS },
             PoolUse { name: "writers", in_use: waiting, size: WRITES_WAITING_MAX },
         ]
-    }
-
-    pub(crate) async fn execute(&self, statement: String, parameters: Vec<Value>) -> Result<u64, StoreError> {
-        self.write(move |state| {
-            state.sent.fetch_add(1, Ordering::Relaxed);
-            execute(state.connection()?, &statement, &parameters)
-        })
-        .await
     }
 
     pub(crate) async fn record(
@@ -225,9 +242,17 @@ impl WriterState {
         execute(self.connection()?, statement, &[]).map(drop)
     }
 
-    /// Runs pieces of work in one transaction. A piece that fails is undone alone.
-    fn together(&mut self, mut jobs: Vec<Box<dyn Joint>>) {
-        let failed = self.try_together(&mut jobs).err();
+    /// Runs one statement, which is its own transaction.
+    fn alone(&mut self, mut job: Box<dyn Joint>) {
+        job.run(&mut self.tx);
+        self.sent.fetch_add(std::mem::take(&mut self.tx.sent), Ordering::Relaxed);
+        job.settle(None);
+    }
+
+    /// Runs pieces of work in one transaction. A piece that fails is undone alone. Faults are those of transactions: statements
+    /// alone meet none.
+    fn together(&mut self, mut jobs: Vec<Box<dyn Joint>>, meets_faults: bool) {
+        let failed = self.try_together(&mut jobs, meets_faults).err();
         if failed.is_some() && self.connection().is_ok_and(|connection| !connection.is_autocommit()) {
             // Nothing to be done about a failure to undo: the next BEGIN will tell.
             let _ = self.run("ROLLBACK");
@@ -239,7 +264,7 @@ impl WriterState {
         }
     }
 
-    fn try_together(&mut self, jobs: &mut [Box<dyn Joint>]) -> Result<(), StoreError> {
+    fn try_together(&mut self, jobs: &mut [Box<dyn Joint>], meets_faults: bool) -> Result<(), StoreError> {
         self.run("BEGIN IMMEDIATE")?;
         let alone = jobs.len() == 1;
         for job in jobs.iter_mut() {
@@ -255,11 +280,11 @@ impl WriterState {
             }
             self.run("RELEASE piece")?;
         }
-        if Fault::BeforeCommit.take(&self.fault) {
+        if meets_faults && Fault::BeforeCommit.take(&self.fault) {
             return Err(Fault::BeforeCommit.error());
         }
         self.run("COMMIT")?;
-        if Fault::AfterCommit.take(&self.fault) {
+        if meets_faults && Fault::AfterCommit.take(&self.fault) {
             return Err(Fault::AfterCommit.error());
         }
         Ok(())
@@ -291,22 +316,36 @@ impl WriterState {
 fn write_until_closed(mut state: WriterState, mut queue: mpsc::Receiver<Job>) {
     let mut next = None;
     while let Some(job) = next.take().or_else(|| queue.blocking_recv()) {
-        match job {
-            Job::Alone(work) => work(&mut state),
-            Job::Joint(first) => {
-                let mut jobs = vec![first];
-                while jobs.len() < JOINT_MAX {
-                    match queue.try_recv() {
-                        Ok(Job::Joint(job)) => jobs.push(job),
-                        Ok(other) => {
-                            next = Some(other);
-                            break;
-                        }
-                        Err(_) => break,
-                    }
-                }
-                state.together(jobs);
+        let (first, mut meets_faults) = match job {
+            Job::Alone(work) => {
+                work(&mut state);
+                continue;
             }
+            Job::Joint(first) => (first, true),
+            Job::Statement(first) => (first, false),
+        };
+        let mut jobs = vec![first];
+        while jobs.len() < JOINT_MAX {
+            match queue.try_recv() {
+                Ok(Job::Joint(job)) => {
+                    jobs.push(job);
+                    meets_faults = true;
+                }
+                Ok(Job::Statement(job)) => jobs.push(job),
+                Ok(other) => {
+                    next = Some(other);
+                    break;
+                }
+                Err(_) => break,
+            }
+        }
+        match jobs.pop() {
+            Some(statement) if jobs.is_empty() && !meets_faults => state.alone(statement),
+            Some(last) => {
+                jobs.push(last);
+                state.together(jobs, meets_faults);
+            }
+            None => {}
         }
     }
 }
@@ -532,5 +571,43 @@ mod tests {
         assert!(!Fault::AfterCommit.take(&fault));
         assert!(Fault::BeforeCommit.take(&fault));
         assert!(!Fault::BeforeCommit.take(&fault));
+    }
+
+    /// Commits in a log: its frames that say how large the file is after them (<https://sqlite.org/fileformat2.html#walformat>).
+    fn commits(log: &Path) -> usize {
+        let log = std::fs::read(log).unwrap();
+        log[32..].chunks_exact(24 + 4_096).filter(|frame| frame[4..8] != [0; 4]).count()
+    }
+
+    /// The writer is held while they come, so that they wait together.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn statements_that_wait_together_share_one_commit_and_fail_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.db");
+        let sqlite = Arc::new(Sqlite::open(&file, &StoreOptions::default(), 0).unwrap());
+        let put = |number: i64| {
+            let sqlite = Arc::clone(&sqlite);
+            async move { sqlite.execute("INSERT INTO few (n) VALUES (?1)".to_owned(), vec![number.into()]).await }
+        };
+        sqlite.execute("CREATE TABLE few (n INTEGER PRIMARY KEY)".to_owned(), Vec::new()).await.unwrap();
+        assert_eq!(put(0).await.unwrap(), 1);
+        let log = folder.path().join("a.db-wal");
+        let before = commits(&log);
+        let (release, held) = std::sync::mpsc::channel::<()>();
+        let holding = sqlite.write(move |_| Ok(held.recv().is_ok()));
+        let waiting = futures_util::future::join_all((0..10).map(put));
+        let release = async {
+            while sqlite.jobs.capacity() > WRITES_WAITING_MAX - 10 {
+                tokio::task::yield_now().await;
+            }
+            release.send(()).unwrap();
+        };
+        let (was_held, put, ()) = tokio::join!(holding, waiting, release);
+        assert!(was_held.unwrap());
+        assert!(put[0].is_err(), "it was there");
+        assert!(put[1..].iter().all(|put| matches!(put, Ok(1))), "{put:?}");
+        assert_eq!(commits(&log) - before, 1);
+        let mut counted = sqlite.point("SELECT count(*) FROM few", Vec::new()).await.unwrap();
+        assert_eq!(counted.remove(0).int().unwrap(), 10);
     }
 }
