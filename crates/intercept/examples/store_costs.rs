@@ -2,7 +2,8 @@
 //! "cold": nobody has it; "found": another proxy has put it.
 //!
 //! `cargo run --release -p intercept --example store_costs -- [NAMES] [POSTGRESQL'S ADDRESS]`; without an address a server is made in
-//! a temporary folder, which does not wait for its disk (`fsync=off`).
+//! a temporary folder, which does not wait for its disk (`fsync=off`). `… -- memory NAMES` says what they take in memory, all kept
+//! and within the usual bound.
 
 #![allow(clippy::unwrap_used, reason = "an example")]
 
@@ -11,11 +12,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::StreamExt;
-use intercept::certificate_store::{CertificateStore, LeafId, Newcomers, SecondLevel, SecondLevelOptions};
+use intercept::certificate_store::{
+    CertificateStore, LeafId, Newcomers, OCTETS_MAX, SecondLevel, SecondLevelOptions,
+};
 use intercept::mint::{Authority, KeysOfLeaves, LeafKeyKind, LeafKeys, LeafName, Minter, new_root};
 use keys::{KeyType, Keyring, PrivateKey};
 use store::testing::Cluster;
-use store::{Store, StoreUrl};
+use store::{Store, StoreOptions, StoreUrl};
 use x509::UnixTime;
 
 #[global_allocator]
@@ -97,6 +100,32 @@ async fn both(what: &str, store: &Store, minter: &Minter, names: usize) {
     }
 }
 
+/// Octets of this process that are in memory.
+fn resident() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1_024
+}
+
+/// Names that nobody asked for before, in a store of so many octets.
+async fn memory(minter: &Minter, names: usize, octets: u64) {
+    let store = CertificateStore::new(octets, Newcomers::new(1_000_000_000, 1_000_000_000));
+    let before = resident();
+    let began = Instant::now();
+    let asked = futures_util::stream::iter(0..names)
+        .map(|number| fetch(&store, minter, format!("host-{number}.memory.example")))
+        .buffer_unordered(AT_ONCE);
+    asked.for_each(|_| std::future::ready(())).await;
+    let (took, grown) = (began.elapsed().as_secs_f64(), resident() - before);
+    println!(
+        "{names:>9} names, {:>5} MiB allowed: {:>6.1} MiB more, {:>8.2} KiB a name, {:>7.0}/s",
+        octets >> 20,
+        grown as f64 / 1_048_576.0,
+        grown as f64 / 1_024.0 / names as f64,
+        names as f64 / took
+    );
+}
+
 fn per(statements: u64, names: usize) -> f64 {
     statements as f64 / names as f64
 }
@@ -104,11 +133,19 @@ fn per(statements: u64, names: usize) -> f64 {
 #[tokio::main]
 async fn main() {
     let mut arguments = std::env::args().skip(1);
-    let names: usize = arguments.next().map_or(2_000, |text| text.parse().unwrap());
+    let first = arguments.next();
     let key = PrivateKey::generate(KeyType::P256).unwrap();
     let root = new_root(&key, now()).unwrap();
     let authority = Authority::new(&[root], Arc::new(key), Vec::new()).unwrap();
     let minter = Minter::new(authority, Arc::new(LeafKeys::new().unwrap()), Duration::from_secs(7 * 86_400));
+    if first.as_deref() == Some("memory") {
+        let names = arguments.next().map_or(1_000_000, |text| text.parse().unwrap());
+        for octets in [1 << 32, OCTETS_MAX] {
+            memory(&minter, names, octets).await;
+        }
+        return;
+    }
+    let names: usize = first.map_or(2_000, |text| text.parse().unwrap());
     println!("{names} names a row, P-256");
     println!(
         "{:<22} {:>8} {:>10} {:>10} {:>10} {:>8} {:>8}",
@@ -118,7 +155,8 @@ async fn main() {
         row("memory, cold", None, &minter, names, at_once, &format!("{at_once}-")).await;
     }
     let folder = tempfile::tempdir().unwrap();
-    let disk = Store::open(&StoreUrl::sqlite(folder.path().join("proxy-leaves.db"))).await.unwrap();
+    let file = StoreUrl::sqlite(folder.path().join("proxy-leaves.db"));
+    let disk = Store::open_with(&file, &StoreOptions { lossy: true, ..Default::default() }).await.unwrap();
     both("disk", &disk, &minter, names).await;
     let (url, _cluster): (StoreUrl, Option<Cluster>) = match arguments.next() {
         Some(text) => (text.parse().unwrap(), None),

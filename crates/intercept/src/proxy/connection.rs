@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use futures_util::FutureExt;
 use hyper::body::Incoming;
 use hyper::http::uri::Scheme;
 use hyper::service::service_fn;
@@ -266,7 +267,10 @@ impl Proxy {
             .timer(TokioTimer::new())
             .header_read_timeout(self.options.head_timeout)
             .max_buf_size(HEAD_OCTETS_MAX)
-            .serve_connection(TokioIo::new(stream), service_fn(|request| infallible(answer(request))))
+            .serve_connection(
+                TokioIo::new(stream),
+                service_fn(|request| answer(request).map(Ok::<_, Infallible>)),
+            )
             .with_upgrades();
         let mut serving = std::pin::pin!(serving);
         let stopping = self.doors.stopping();
@@ -301,7 +305,7 @@ impl Proxy {
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .keep_alive_interval(self.options.head_timeout)
-            .serve_connection(TokioIo::new(stream), service_fn(|request| noted(answer(request))));
+            .serve_connection(TokioIo::new(stream), service_fn(|request| answer(request).map(noted)));
         let mut serving = std::pin::pin!(serving);
         let stopping = self.doors.stopping();
         let ended = tokio::select! {
@@ -373,10 +377,6 @@ pub(super) fn rejected_page(target: &Target) -> Response<Body> {
     page::problem(StatusCode::FORBIDDEN, "http_request_denied", &detail)
 }
 
-async fn infallible(answer: impl Future<Output = Response<Body>>) -> Result<Response<Body>, Infallible> {
-    Ok(answer.await)
-}
-
-async fn noted(answer: impl Future<Output = Response<Body>>) -> Result<Response<Noted>, Infallible> {
-    Ok(answer.await.map(Noted))
+fn noted(answer: Response<Body>) -> Result<Response<Noted>, Infallible> {
+    Ok(answer.map(Noted))
 }

@@ -11,8 +11,9 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::client::conn::http2;
+use hyper::header::{CONNECTION, HeaderValue};
 use hyper::service::service_fn;
-use hyper::{Request, Response};
+use hyper::{Request, Response, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use intercept::mint::{Authority, LeafKeyKind, LeafKeys, LeafName, Minter, new_root};
 use intercept::proxy::{self, Options, ProxyMetrics, Running};
@@ -121,7 +122,8 @@ impl Default for Speaks {
     }
 }
 
-/// The request's line, its headers and its body; below `/ws` a WebSocket; of `/held` the head alone, as long as anybody waits.
+/// The request's line, its headers and its body; below `/ws` a WebSocket; of `/held` the head alone, as long as anybody waits; `/closing`
+/// is the last that is asked on its connection.
 pub(crate) async fn say(
     request: Request<Incoming>,
 ) -> Result<Response<UnsyncBoxBody<Bytes, Infallible>>, Infallible> {
@@ -136,9 +138,14 @@ pub(crate) async fn say(
     for (name, value) in request.headers() {
         said.push_str(&format!("{name}: {}\n", value.to_str().unwrap_or("?")));
     }
+    let closes = request.uri().path() == "/closing" && request.version() < Version::HTTP_2;
     let body = request.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
     said.push_str(&format!("body of {}\n", body.len()));
-    Ok(Response::new(Full::new(said.into()).boxed_unsync()))
+    let mut response = Response::new(Full::new(said.into()).boxed_unsync());
+    if closes {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    Ok(response)
 }
 
 /// A proxy that believes `upstream`.

@@ -160,8 +160,9 @@ impl Upstreams {
             let kept = if tries < KEPT_TRIES { self.take(origin) } else { None };
             let ready = match kept {
                 Some(ready) => ready,
-                None if tries < KEPT_TRIES => self.connection(origin).await?,
-                None => self.connect(origin).await.map_err(Arc::new)?,
+                // Boxed: most requests go out on a kept one, and each carries what it may await.
+                None if tries < KEPT_TRIES => Box::pin(self.connection(origin)).await?,
+                None => Box::pin(self.connect(origin)).await.map_err(Arc::new)?,
             };
             let reused = ready.kept;
             self.0.metrics.upstream_request(reused);
