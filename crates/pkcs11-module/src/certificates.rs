@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use keyless::wire::Ski;
 use keyless::{FileKind, FileProblem, Folder};
-use keys::KeyType;
+use keys::{KeyType, Scheme};
 use x509::Certificate;
 use zeroize::Zeroizing;
 
@@ -43,7 +43,7 @@ pub(crate) enum BadCertificate {
     #[error("its first certificate cannot be read: {0}")]
     Leaf(x509::ParseError),
     #[error(
-        "its first certificate has a key of another kind than RSA (2048, 3072, 4096 bits) or ECDSA (P-256, P-384, P-521)"
+        "its first certificate has a key of another kind than RSA (2048, 3072, 4096 bits), ECDSA (P-256, P-384, P-521) or Ed25519"
     )]
     Kind,
 }
@@ -73,9 +73,7 @@ impl Known {
         }
         let (_, first) = x509::pem::certificates(&text).next().ok_or(BadCertificate::Empty)?;
         let leaf = Certificate::parse(&first).map_err(BadCertificate::Leaf)?;
-        let kind = KeyType::of(&leaf.public_key).filter(|kind| {
-            kind.rsa_bits().is_some() || matches!(kind, KeyType::P256 | KeyType::P384 | KeyType::P521)
-        });
+        let kind = KeyType::of(&leaf.public_key).filter(|kind| Scheme::of(*kind).is_some());
         let kind = kind.ok_or(BadCertificate::Kind)?;
         Ok(Arc::new(Self { ski: Ski::of_spki(&leaf.public_key.spki), kind, leaf }))
     }

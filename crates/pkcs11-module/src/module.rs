@@ -8,9 +8,9 @@ use cryptoki_sys::*;
 use keyless::client::ClientOptions;
 
 use crate::Outcome;
-use crate::certificates::Files;
+use crate::certificates::{Files, Known};
 use crate::config::{ConfigError, FILE_VARIABLE, Settings};
-use crate::mechanism::{self, Mechanism, Parameter};
+use crate::mechanism::{self, Intake, Mechanism, Parameter};
 use crate::objects::{Object, Objects};
 use crate::report::{Seldom, say};
 use crate::service::Service;
@@ -241,7 +241,7 @@ impl Module {
         session.signing = Some(Signing {
             key: Arc::clone(&object.key),
             mechanism,
-            hashing: mechanism.hashing(),
+            intake: mechanism.intake(),
             is_in_parts: false,
         });
         Ok(())
@@ -254,29 +254,23 @@ impl Module {
             Ok(signing) => signing,
             Err(answer) => return Ok(answer),
         };
-        let hashed = signing.hashing.clone().map(|mut hashing| {
-            hashing.update(data);
-            hashing.finish()
-        });
-        self.finish(&signing, hashed.as_ref().map_or(data, AsRef::as_ref))
+        match signing.intake {
+            Intake::Hash(mut context) => {
+                context.update(data);
+                self.finish(&signing.key, signing.mechanism, context.finish().as_ref())
+            }
+            Intake::Digest | Intake::Message(_) => self.finish(&signing.key, signing.mechanism, data),
+        }
     }
 
     pub(crate) fn sign_update(&self, session: CK_SESSION_HANDLE, part: &[u8]) -> Outcome {
         let session = self.sessions.get(session)?;
         let mut session = locked(&session);
         let signing = session.signing.as_mut().ok_or(CKR_OPERATION_NOT_INITIALIZED)?;
-        match &mut signing.hashing {
-            Some(hashing) => {
-                hashing.update(part);
-                signing.is_in_parts = true;
-                Ok(())
-            }
-            // Digests come at once (sections 2.1.6 and 2.3.6 of the mechanisms). Any other error ends the operation.
-            None => {
-                session.signing = None;
-                Err(CKR_FUNCTION_NOT_SUPPORTED)
-            }
-        }
+        let taken = signing.intake.take(part);
+        signing.is_in_parts = true;
+        // An error ends the operation.
+        taken.inspect_err(|_| session.signing = None)
     }
 
     /// Signs what came in parts.
@@ -286,8 +280,11 @@ impl Module {
             Ok(signing) => signing,
             Err(answer) => return Ok(answer),
         };
-        let hashed = signing.hashing.clone().ok_or(CKR_FUNCTION_NOT_SUPPORTED)?.finish();
-        self.finish(&signing, hashed.as_ref())
+        match signing.intake {
+            Intake::Hash(context) => self.finish(&signing.key, signing.mechanism, context.finish().as_ref()),
+            Intake::Message(message) => self.finish(&signing.key, signing.mechanism, &message),
+            Intake::Digest => Err(CKR_FUNCTION_NOT_SUPPORTED),
+        }
     }
 
     /// Ends the operation that there may be.
@@ -297,10 +294,10 @@ impl Module {
         ended.map(drop).ok_or(CKR_OPERATION_NOT_INITIALIZED)
     }
 
-    fn finish(&self, signing: &Signing, input: &[u8]) -> Outcome<Answer> {
-        let (scheme, input) = signing.mechanism.scheme(input)?;
-        let signature = self.service()?.sign(&signing.key, scheme, input)?;
-        let encoded = mechanism::encoded(signing.key.kind, signature).ok_or(CKR_DEVICE_ERROR)?;
+    fn finish(&self, key: &Known, mechanism: Mechanism, input: &[u8]) -> Outcome<Answer> {
+        let (scheme, input) = mechanism.scheme(input)?;
+        let signature = self.service()?.sign(key, scheme, input)?;
+        let encoded = mechanism::encoded(key.kind, signature).ok_or(CKR_DEVICE_ERROR)?;
         Ok(Answer::Octets(encoded))
     }
 

@@ -22,7 +22,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
 const CASE: Duration = Duration::from_secs(60);
 
 /// Every kind that the module shows, but for RSA of 3,072 and 4,096 bits, which take long to make.
-pub(crate) const KINDS: [KeyType; 4] = [KeyType::Rsa2048, KeyType::P256, KeyType::P384, KeyType::P521];
+pub(crate) const KINDS: [KeyType; 5] =
+    [KeyType::Rsa2048, KeyType::P256, KeyType::P384, KeyType::P521, KeyType::Ed25519];
 
 /// The module finds its settings by an environment variable, which a test process may not set for itself, and there is one
 /// of it in a process: every case runs in a process of its own, started by the test of the same name.
@@ -171,7 +172,7 @@ pub(crate) fn spki(world: &World, label: &str) -> Vec<u8> {
     x509::Certificate::parse(&der).unwrap().public_key.spki.to_vec()
 }
 
-/// Whether OpenSSL takes the signature over this digest; ECDSA's is r and s side by side.
+/// Whether OpenSSL takes the signature over this digest, for Ed25519 this message; ECDSA's is r and s side by side.
 pub(crate) fn openssl_verifies(spki: &[u8], scheme: Scheme, digest: &[u8], signature: &[u8]) -> bool {
     let folder = tempfile::tempdir().unwrap();
     let put = |name: &str, octets: &[u8]| std::fs::write(folder.path().join(name), octets).unwrap();
@@ -183,7 +184,8 @@ pub(crate) fn openssl_verifies(spki: &[u8], scheme: Scheme, digest: &[u8], signa
             "-pkeyopt rsa_padding_mode:pss -pkeyopt rsa_pss_saltlen:digest -pkeyopt digest:{}",
             name_of(hash)
         ),
-        _ => String::new(),
+        Scheme::Ecdsa(_) => String::new(),
+        Scheme::Ed25519 => "-rawin".to_owned(),
     };
     match scheme {
         Scheme::Ecdsa(_) => put("signature", &der_of(signature)),
