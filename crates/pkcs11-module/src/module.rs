@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use cryptoki_sys::*;
-use keyless::client::ClientOptions;
 
 use crate::Outcome;
 use crate::certificates::{Files, Known};
 use crate::config::{ConfigError, FILE_VARIABLE, Settings};
+use crate::identity::{Identity, Presented};
 use crate::mechanism::{self, Intake, Mechanism, Parameter};
 use crate::objects::{Object, Objects};
 use crate::report::{Seldom, say};
@@ -41,7 +41,7 @@ pub(crate) enum Answer {
 #[derive(Debug)]
 pub(crate) struct Setup {
     settings: Settings,
-    client: ClientOptions,
+    identity: Identity,
     objects: RwLock<Arc<Objects>>,
 }
 
@@ -53,8 +53,8 @@ impl Setup {
     pub(crate) fn read(path: &Path) -> Outcome<Self> {
         let read = || -> Result<Self, ConfigError> {
             let settings = Settings::read(path)?;
-            let client = settings.client_options()?;
-            Ok(Self { settings, client, objects: RwLock::default() })
+            let identity = Identity::read(&settings)?;
+            Ok(Self { settings, identity, objects: RwLock::default() })
         };
         read().map_err(|error| {
             say(format_args!("{error} ({FILE_VARIABLE} is {})", path.display()));
@@ -65,8 +65,17 @@ impl Setup {
     /// The same for a process that was forked off. No lock is waited for: a thread may have held it that is not there.
     pub(crate) fn inherited(&self) -> Self {
         let objects = self.objects.try_read().map(|objects| Arc::clone(&objects)).unwrap_or_default();
-        let (settings, client) = (self.settings.clone(), self.client.clone());
-        Self { settings, client, objects: RwLock::new(objects) }
+        let (settings, identity) = (self.settings.clone(), self.identity.inherited());
+        Self { settings, identity, objects: RwLock::new(objects) }
+    }
+
+    /// Whom to ask, and the own certificate for that as its files have it now.
+    pub(crate) fn presented(&self) -> Arc<Presented> {
+        self.identity.look(&self.settings)
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
     }
 
     fn objects(&self) -> Arc<Objects> {
@@ -107,6 +116,8 @@ impl Module {
     /// Has certificates count that the files hold now. What cannot be read stays as it was.
     fn look(&self) -> Arc<Objects> {
         static NOT_LOOKED_AT: Seldom = Seldom::new();
+        // For processes that are forked off this one, which may read what they may not.
+        self.setup.presented();
         self.read_files().unwrap_or_else(|why| {
             NOT_LOOKED_AT.say(why);
             self.setup.objects()
@@ -307,7 +318,7 @@ impl Module {
         if let Some(started) = &*service {
             return Ok(Arc::clone(started));
         }
-        let started = Arc::new(Service::start(&self.setup.client, self.setup.settings.sign_timeout())?);
+        let started = Arc::new(Service::start(&self.setup)?);
         *service = Some(Arc::clone(&started));
         Ok(started)
     }

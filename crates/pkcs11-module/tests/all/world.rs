@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use cryptoki::context::{CInitializeArgs, CInitializeFlags, Pkcs11};
 use cryptoki::object::{Attribute, ObjectClass, ObjectHandle};
 use cryptoki::session::Session;
-use keyless::server::{Options, Running, start};
+use keyless::server::{Options, Running, TlsOptions, start};
 use keyless::{KeySet, Metrics};
 use keys::{Hash, KeyRef, KeyType, PrivateKey, Scheme, Signer};
 use tokio::runtime::Runtime;
@@ -86,14 +86,9 @@ impl World {
         let folder = settings.parent().unwrap().to_owned();
         let chains = folder.join("chains");
         std::fs::create_dir(&chains).unwrap();
-        let text = format!(
-            "keys = ['unix:{}']\ncertificates = ['{}/*.pem']\n{more}",
-            folder.join("keys.sock").display(),
-            chains.display()
-        );
-        std::fs::write(settings, text).unwrap();
         let mut world =
             Self { runtime: Runtime::new().unwrap(), running: None, keys: KeySet::default(), folder };
+        world.settle(&format!("unix:{}", world.folder.join("keys.sock").display()), more);
         let all: Vec<PrivateKey> = KINDS.iter().map(|kind| PrivateKey::generate(*kind).unwrap()).collect();
         for key in &all {
             world.certify(key.key_type().name(), key);
@@ -101,6 +96,39 @@ impl World {
         world.keys.put("kinds", all.into_iter().map(|key| Arc::new(key) as KeyRef).collect());
         world.serve();
         world
+    }
+
+    /// The same over TLS. The module's own certificate is to be `own.pem` in [`Self::folder`], its key `own.key`, the service's
+    /// authority `ca.pem`.
+    pub(crate) fn over_tls(tls: TlsOptions) -> Self {
+        let mut world = Self::new();
+        world.stop();
+        let address = "127.0.0.1:0".parse().unwrap();
+        world.serve_by(Options { tls: Some((address, tls)), deadline: PATIENCE, ..Options::default() });
+        let address = world.running.as_ref().and_then(|running| running.address).unwrap();
+        let [chain, key, ca] =
+            ["own.pem", "own.key", "ca.pem"].map(|name| world.folder.join(name).display().to_string());
+        let more = format!(
+            "sign_timeout_ms = 5000\nkeys_certificate_file = '{chain}'\nkeys_key_file = '{key}'\nkeys_ca_files = ['{ca}']"
+        );
+        world.settle(&format!("tls:localhost:{}", address.port()), &more);
+        world
+    }
+
+    /// Whom the module asks, and what more its settings say.
+    fn settle(&self, keys: &str, more: &str) {
+        let text = format!("keys = ['{keys}']\ncertificates = ['{}/*.pem']\n{more}", self.chains().display());
+        std::fs::write(std::env::var_os("BULLA_PKCS11_CONFIG").unwrap(), text).unwrap();
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Believes other clients, and presents itself otherwise.
+    pub(crate) fn change_tls(&self, tls: &TlsOptions) {
+        let _entered = self.runtime.enter();
+        self.running.as_ref().unwrap().change_tls(tls).unwrap();
     }
 
     pub(crate) fn chains(&self) -> PathBuf {
@@ -114,7 +142,10 @@ impl World {
 
     pub(crate) fn serve(&mut self) {
         let socket = Some(self.folder.join("keys.sock"));
-        let options = Options { socket, deadline: PATIENCE, ..Options::default() };
+        self.serve_by(Options { socket, deadline: PATIENCE, ..Options::default() });
+    }
+
+    fn serve_by(&mut self, options: Options) {
         let serving = start(options, self.keys.clone(), Metrics::default());
         self.running = Some(self.runtime.block_on(serving).unwrap());
     }
