@@ -451,6 +451,9 @@ impl<A: Asker> Collector for Lanes<A> {
         gauge("bulla_keyless_stage_running", "Signatures being made, by class of cost", &|_, figures| {
             figures.running as f64
         })?;
+        gauge("bulla_keyless_stage_working", "Workers that sign, by class of cost", &|_, figures| {
+            figures.working as f64
+        })?;
         gauge("bulla_keyless_stage_waiting_max", "Signatures that may wait", &|cost, _| {
             cost.waiting_max() as f64
         })?;
@@ -475,14 +478,21 @@ impl<A: Asker> Collector for Lanes<A> {
                 ConstCounter::new(count).encode(metric.encode_family(&labels)?)?;
             }
         }
-        let mut metric = encoder.encode_descriptor(
-            "bulla_keyless_stage_batched",
-            "Signatures made in batches, by class of cost",
-            None,
-            MetricType::Counter,
-        )?;
-        for (cost, figures) in &all {
-            ConstCounter::new(figures.batched).encode(metric.encode_family(&label(*cost))?)?;
+        let counts: [(&str, &str, fn(&LaneFigures) -> u64); 2] = [
+            ("bulla_keyless_stage_batched", "Signatures made in batches, by class of cost", |figures| {
+                figures.batched
+            }),
+            (
+                "bulla_keyless_stage_faulty",
+                "Signatures made in batches that failed their check and did not leave, by class of cost",
+                |figures| figures.faulty,
+            ),
+        ];
+        for (name, help, of) in counts {
+            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for (cost, figures) in &all {
+                ConstCounter::new(of(figures)).encode(metric.encode_family(&label(*cost))?)?;
+            }
         }
         let seconds: [(&str, &str, fn(&LaneFigures) -> Duration); 2] = [
             ("bulla_keyless_stage_busy_seconds", "Time spent signing, by class of cost", |figures| {

@@ -53,7 +53,11 @@ pub(super) struct Class {
     pub(super) cost: String,
     /// Time spent signing over what there was of it: 1 when every worker was at it all the time.
     pub(super) busy: f64,
+    /// Signatures under way: a worker may have eight, as one batch.
     pub(super) running: f64,
+    /// Workers that have some of those.
+    pub(super) working: f64,
+    /// Workers.
     pub(super) running_max: f64,
     pub(super) waiting: f64,
     pub(super) waiting_max: f64,
@@ -163,6 +167,7 @@ fn class(rates: &Rates, cost: &str) -> Class {
         cost: cost.to_owned(),
         busy: if workers > 0.0 { short(busy / workers) } else { 0.0 },
         running: sum("bulla_keyless_stage_running"),
+        working: sum("bulla_keyless_stage_working"),
         running_max: workers,
         waiting: sum("bulla_keyless_stage_waiting"),
         waiting_max: sum("bulla_keyless_stage_waiting_max"),

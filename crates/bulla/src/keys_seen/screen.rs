@@ -91,7 +91,18 @@ fn opcodes(all: &[Opcode], paint: Paint, width: Option<u16>) -> Table {
 }
 
 fn classes(all: &[Class], paint: Paint, width: Option<u16>) -> Table {
-    let head = ["CLASS", "BUSY", "RUNNING", "WAITING", "DONE/S", "REFUSED/S", "LATE/S", "SIGN MS", "WAIT MS"];
+    let head = [
+        "CLASS",
+        "BUSY",
+        "WORKERS",
+        "SIGNING",
+        "WAITING",
+        "DONE/S",
+        "REFUSED/S",
+        "LATE/S",
+        "SIGN MS",
+        "WAIT MS",
+    ];
     let mut shown = new(&head, paint, width);
     for one in all {
         let busy = format!("{:.0} %", one.busy * 100.0);
@@ -99,7 +110,8 @@ fn classes(all: &[Class], paint: Paint, width: Option<u16>) -> Table {
         shown.add_row([
             name(&one.cost),
             busy.set_alignment(CellAlignment::Right),
-            figure(format!("{}/{}", one.running, one.running_max)),
+            figure(format!("{}/{}", one.working, one.running_max)),
+            figure(one.running.to_string()),
             figure(format!("{}/{}", one.waiting, one.waiting_max)),
             figure(rate(one.done_per_s)),
             figure(rate(one.refused_per_s)),

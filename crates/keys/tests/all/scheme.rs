@@ -113,7 +113,7 @@ async fn the_seam_and_the_slice_sign_the_same() {
         SignJob { key: &ec, scheme, input: &digest },
         SignJob { key: &ec, scheme: Scheme::Ecdsa(Hash::Sha256), input: &digest },
     ];
-    let (results, _) = sign_slice(&jobs);
+    let results = sign_slice(&jobs).signed;
     assert_eq!(results[0].as_ref(), Ok(&signed));
     assert!(results[1].is_err(), "an RSA scheme under a P-256 key");
     let signature = results[2].as_ref().unwrap();
