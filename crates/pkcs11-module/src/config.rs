@@ -40,6 +40,9 @@ pub struct Settings {
     pub keys_ca_files: Vec<PathBuf>,
     /// Folders of chains (`*.pem`, leaf first, no keys): `DIR` or `DIR/*.pem`.
     pub certificates: Vec<PathBuf>,
+    /// Whether certificates with Ed25519 keys are shown: programs that do not know such keys may find no others then, either.
+    #[serde(default)]
+    pub ed25519: bool,
     /// For a signature, from asked for to made; at most 60,000.
     #[serde(default = "sign_timeout_ms")]
     pub sign_timeout_ms: u64,

@@ -97,9 +97,10 @@ impl Module {
     /// `CKR_GENERAL_ERROR`, when there is nothing to begin with; standard error tells why.
     pub(crate) fn new(setup: Arc<Setup>) -> Outcome<Self> {
         let folders = setup.settings.folders().map_err(|_| CKR_GENERAL_ERROR)?;
+        let ed25519 = setup.settings.ed25519;
         let module = Self {
             setup,
-            files: Mutex::new(Files::new(folders)),
+            files: Mutex::new(Files::new(folders, ed25519)),
             sessions: Sessions::default(),
             is_logged_in: AtomicBool::new(false),
             service: Mutex::new(None),

@@ -77,7 +77,7 @@ impl World {
     /// A key of each kind with its certificate, served on a socket, and settings that name them. No signature is late because
     /// the machine is slow.
     pub(crate) fn new() -> Self {
-        Self::with("sign_timeout_ms = 60000")
+        Self::with("sign_timeout_ms = 60000\ned25519 = true")
     }
 
     /// With these settings beside them.
