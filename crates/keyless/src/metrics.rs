@@ -44,6 +44,8 @@ pub(crate) enum Refusal {
     Stage,
     /// As many requests to this key elsewhere are under way as may.
     Key,
+    /// As many requests of the tenant to this key elsewhere are under way as may.
+    TenantKey,
     /// As many requests to keys elsewhere are under way as may.
     Elsewhere,
     /// The tenant asks more often than it may.
@@ -61,9 +63,10 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    const ALL: [(Self, &'static str); 9] = [
+    const ALL: [(Self, &'static str); 10] = [
         (Self::Stage, "stage"),
         (Self::Key, "key"),
+        (Self::TenantKey, "tenant-key"),
         (Self::Elsewhere, "elsewhere"),
         (Self::Rate, "rate"),
         (Self::InFlight, "in-flight"),
@@ -78,6 +81,7 @@ impl Refusal {
         match self {
             Self::Stage => "as many of the tenant's signatures wait as may",
             Self::Key => "as many requests to this key are under way as may",
+            Self::TenantKey => "as many of the tenant's requests to this key are under way as may",
             Self::Elsewhere => "as many requests to keys elsewhere are under way as may",
             Self::Rate => "the tenant's rate is reached",
             Self::InFlight => "as many of the tenant's requests are under way as may",

@@ -276,6 +276,8 @@ mod tests {
         assert_eq!((medium.cost.as_str(), medium.busy), ("medium", 0.25));
         assert_eq!((medium.done_per_s, medium.sign_ms, medium.wait_ms), (45.0, Some(11.111), Some(2.0)));
         assert_eq!((medium.waiting, medium.waiting_max), (5.0, 2048.0));
+        // One of two workers has a batch.
+        assert_eq!((medium.working, medium.running_max, medium.running), (1.0, 2.0, 8.0));
         let shop = &view.tenants[0];
         assert_eq!((shop.tenant.as_str(), shop.requests_per_s, shop.in_flight), ("shop", 190.0, 12.0));
         // 19 s of requests in 2 s: 9.5 under way on average, 50 ms each.

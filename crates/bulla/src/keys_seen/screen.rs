@@ -258,6 +258,29 @@ mod tests {
         }
     }
 
+    /// Two workers with a batch each are two of two, not sixteen of them.
+    #[test]
+    fn workers_and_their_signatures_stand_apart() {
+        let medium = Class {
+            cost: "medium".to_owned(),
+            busy: 1.0,
+            running: 16.0,
+            working: 2.0,
+            running_max: 2.0,
+            waiting: 30.0,
+            waiting_max: 2_048.0,
+            done_per_s: 12_000.0,
+            refused_per_s: 0.0,
+            late_per_s: 0.0,
+            sign_ms: Some(0.16),
+            wait_ms: Some(2.5),
+        };
+        let shown = classes(&[medium], Paint(false), None).trim_fmt();
+        let rows: Vec<Vec<&str>> = shown.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(rows[0][..5], ["CLASS", "BUSY", "WORKERS", "SIGNING", "WAITING"]);
+        assert_eq!(rows[1][..6], ["medium", "100", "%", "2/2", "16", "30/2048"]);
+    }
+
     #[test]
     fn a_frame_has_no_more_lines_and_columns_than_the_terminal() {
         assert_eq!(frame("a\nb\nc", 2, 9), "\x1b[Ha\x1b[K\r\nb\x1b[K\x1b[J");

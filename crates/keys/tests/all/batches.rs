@@ -45,7 +45,7 @@ fn an_unusual_key_among_others_signs_all_the_same() {
         made.unwrap_or_else(|error| panic!("this test needs openssl: apt-get install -y openssl ({error})"));
     let unusual = PrivateKey::from_pem(&String::from_utf8(made.stdout).unwrap()).unwrap();
     let usual = key(KeyType::Rsa2048);
-    [&unusual, &usual].map(PrivateKey::prepare);
+    [&unusual, &usual].into_iter().for_each(PrivateKey::prepare);
     let (scheme, digest) = (Scheme::RsaPkcs1(Hash::Sha256), [0x5a; 32]);
     let keys = [&unusual, &usual, &usual, &unusual, &usual, &usual, &usual, &unusual];
     let jobs = keys.map(|key| SignJob { key, scheme, input: &digest });
