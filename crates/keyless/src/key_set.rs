@@ -371,7 +371,7 @@ mod tests {
         let tenants = Tenants::new(Metrics::default(), 1);
         let alone = tenants.named(DEFAULT);
         let places: Vec<_> = (0..ELSEWHERE_PER_KEY_MAX).map(|_| key.place(&alone, false).unwrap()).collect();
-        assert_eq!(key.place(&alone, false).err(), Some(Refusal::TenantKey));
+        assert_eq!(key.place(&alone, false).err(), Some(Refusal::Key));
         assert_eq!(key.place(&alone, true).err(), Some(Refusal::Key));
         drop(places);
         assert!(key.place(&alone, false).is_ok());

@@ -64,7 +64,7 @@ pub struct TenantOptions {
     /// Requests under way.
     pub in_flight_max: usize,
     /// Of those the ones to one destination: a key of a security module or a cloud, or another node. 0: half of what such a key
-    /// may have where there are other tenants, else all ([`ELSEWHERE_PER_KEY_MAX`]); of a node
+    /// may have where there are other tenants, else all; of a node
     /// [`routing::TENANT_IN_FLIGHT_MAX`], which is the most in any case.
     pub destination_in_flight_max: usize,
     /// Connections over TLS; 0: half of those there may be where there are other tenants, so that no tenant takes all.
@@ -194,7 +194,7 @@ impl Tenant {
     /// Requests under way to one key of a security module or a cloud.
     pub(crate) fn of_key_max(&self) -> usize {
         match self.options.destination_in_flight_max {
-            0 if self.is_alone => ELSEWHERE_PER_KEY_MAX,
+            0 if self.is_alone => usize::MAX,
             0 => ELSEWHERE_PER_KEY_MAX / 2,
             most => most,
         }
