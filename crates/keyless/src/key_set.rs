@@ -8,11 +8,13 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use keys::{KeyRef, KeyType, PrivateKey};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use x509::SpkiHash;
 
+use crate::metrics::Refusal;
 use crate::routing::RoutedKey;
 use crate::stage::Cost;
+use crate::tenant::{Counts, Tenant};
 use crate::wire::Ski;
 
 /// Requests to one key elsewhere (a token, a service, another node) that may be under way, 2 KB each, 8 MB: at 100 ms each
@@ -40,8 +42,9 @@ pub struct Key {
     pub(crate) for_nodes: bool,
     /// The way to it, where other nodes hold it.
     pub(crate) route: Option<Arc<RoutedKey>>,
-    /// Requests under way to a key elsewhere.
+    /// Requests under way to a key elsewhere; and by tenant, where no other node holds it, of which each has bounds of its own.
     elsewhere: Arc<AtomicUsize>,
+    by_tenant: Arc<Mutex<Counts>>,
 }
 
 /// What takes longer than that many times what 99 of 100 take is not coming.
@@ -93,6 +96,7 @@ impl Key {
             for_nodes,
             route,
             elsewhere: Arc::default(),
+            by_tenant: Arc::default(),
         }
     }
 
@@ -104,9 +108,47 @@ impl Key {
         usual.map_or(most, |usual| (usual * PATIENCE_FACTOR).max(PATIENCE_MIN).min(most))
     }
 
-    /// `None` when as many are under way as may.
-    pub(crate) fn place(&self) -> Option<Place> {
-        take(&self.elsewhere, ELSEWHERE_PER_KEY_MAX).map(Place)
+    /// A place among the requests under way to this key elsewhere. What another node asks for it has counted for its tenant.
+    ///
+    /// # Errors
+    /// As many are under way as may, of this tenant or of all.
+    pub(crate) fn place(&self, tenant: &Tenant, is_by_node: bool) -> Result<KeyPlace, Refusal> {
+        let of_tenant = match self.route {
+            None if !is_by_node => {
+                Some(TenantPlace::take(&self.by_tenant, tenant).ok_or(Refusal::TenantKey)?)
+            }
+            _ => None,
+        };
+        let of_all = take(&self.elsewhere, ELSEWHERE_PER_KEY_MAX).map(Place).ok_or(Refusal::Key)?;
+        Ok(KeyPlace { _of_all: of_all, _of_tenant: of_tenant })
+    }
+}
+
+/// One request under way to a key elsewhere, as its key counts it; until dropped.
+pub(crate) struct KeyPlace {
+    _of_all: Place,
+    _of_tenant: Option<TenantPlace>,
+}
+
+struct TenantPlace {
+    counts: Arc<Mutex<Counts>>,
+    tenant: Box<str>,
+}
+
+impl TenantPlace {
+    fn take(counts: &Arc<Mutex<Counts>>, tenant: &Tenant) -> Option<Self> {
+        let mut locked = counts.lock();
+        if locked.of(tenant.name()) >= tenant.of_key_max() {
+            return None;
+        }
+        locked.add(tenant.name());
+        Some(Self { counts: Arc::clone(counts), tenant: tenant.name().into() })
+    }
+}
+
+impl Drop for TenantPlace {
+    fn drop(&mut self) {
+        self.counts.lock().remove(&self.tenant);
     }
 }
 
@@ -271,6 +313,8 @@ impl Inner {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metrics::Metrics;
+    use crate::tenant::{DEFAULT, Tenants};
 
     #[test]
     fn a_source_has_what_was_put_last() {
@@ -324,9 +368,12 @@ mod tests {
         let ski = Ski::of_spki(signer.spki());
         let held = Held { signer, route: None, for_nodes: false, names: Vec::new() };
         let key = Key::new(ski, &held, false, Vec::new());
-        let places: Vec<_> = (0..ELSEWHERE_PER_KEY_MAX).map(|_| key.place().unwrap()).collect();
-        assert!(key.place().is_none());
+        let tenants = Tenants::new(Metrics::default(), 1);
+        let alone = tenants.named(DEFAULT);
+        let places: Vec<_> = (0..ELSEWHERE_PER_KEY_MAX).map(|_| key.place(&alone, false).unwrap()).collect();
+        assert_eq!(key.place(&alone, false).err(), Some(Refusal::Key));
+        assert_eq!(key.place(&alone, true).err(), Some(Refusal::Key));
         drop(places);
-        assert!(key.place().is_some());
+        assert!(key.place(&alone, false).is_ok());
     }
 }

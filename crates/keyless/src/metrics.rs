@@ -44,6 +44,8 @@ pub(crate) enum Refusal {
     Stage,
     /// As many requests to this key elsewhere are under way as may.
     Key,
+    /// As many requests of the tenant to this key elsewhere are under way as may.
+    TenantKey,
     /// As many requests to keys elsewhere are under way as may.
     Elsewhere,
     /// The tenant asks more often than it may.
@@ -61,9 +63,10 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    const ALL: [(Self, &'static str); 9] = [
+    const ALL: [(Self, &'static str); 10] = [
         (Self::Stage, "stage"),
         (Self::Key, "key"),
+        (Self::TenantKey, "tenant-key"),
         (Self::Elsewhere, "elsewhere"),
         (Self::Rate, "rate"),
         (Self::InFlight, "in-flight"),
@@ -78,6 +81,7 @@ impl Refusal {
         match self {
             Self::Stage => "as many of the tenant's signatures wait as may",
             Self::Key => "as many requests to this key are under way as may",
+            Self::TenantKey => "as many of the tenant's requests to this key are under way as may",
             Self::Elsewhere => "as many requests to keys elsewhere are under way as may",
             Self::Rate => "the tenant's rate is reached",
             Self::InFlight => "as many of the tenant's requests are under way as may",
@@ -451,6 +455,9 @@ impl<A: Asker> Collector for Lanes<A> {
         gauge("bulla_keyless_stage_running", "Signatures being made, by class of cost", &|_, figures| {
             figures.running as f64
         })?;
+        gauge("bulla_keyless_stage_working", "Workers that sign, by class of cost", &|_, figures| {
+            figures.working as f64
+        })?;
         gauge("bulla_keyless_stage_waiting_max", "Signatures that may wait", &|cost, _| {
             cost.waiting_max() as f64
         })?;
@@ -475,14 +482,21 @@ impl<A: Asker> Collector for Lanes<A> {
                 ConstCounter::new(count).encode(metric.encode_family(&labels)?)?;
             }
         }
-        let mut metric = encoder.encode_descriptor(
-            "bulla_keyless_stage_batched",
-            "Signatures made in batches, by class of cost",
-            None,
-            MetricType::Counter,
-        )?;
-        for (cost, figures) in &all {
-            ConstCounter::new(figures.batched).encode(metric.encode_family(&label(*cost))?)?;
+        let counts: [(&str, &str, fn(&LaneFigures) -> u64); 2] = [
+            ("bulla_keyless_stage_batched", "Signatures made in batches, by class of cost", |figures| {
+                figures.batched
+            }),
+            (
+                "bulla_keyless_stage_faulty",
+                "Signatures made in batches that failed their check and did not leave, by class of cost",
+                |figures| figures.faulty,
+            ),
+        ];
+        for (name, help, of) in counts {
+            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for (cost, figures) in &all {
+                ConstCounter::new(of(figures)).encode(metric.encode_family(&label(*cost))?)?;
+            }
         }
         let seconds: [(&str, &str, fn(&LaneFigures) -> Duration); 2] = [
             ("bulla_keyless_stage_busy_seconds", "Time spent signing, by class of cost", |figures| {

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use keys::{BATCH, BATCH_MIN, KeyType, PrivateKey, Scheme, SignError, SignJob, Signer, sign_slice};
+use keys::{BATCH, BATCH_MIN, KeyType, PrivateKey, Scheme, SignError, SignJob, Signer, Slice, sign_slice};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -169,10 +169,14 @@ pub struct LaneFigures {
     pub waiting: usize,
     /// Jobs being done, and those that a thread has taken to be done next.
     pub running: usize,
+    /// Workers that have some of those.
+    pub working: usize,
     /// Jobs done.
     pub done: u64,
     /// Of them those done in batches.
     pub batched: u64,
+    /// Signatures that a batch made and that failed its check. None left; they were made again.
+    pub faulty: u64,
     /// Jobs refused because the queue was full.
     pub refused: u64,
     /// Jobs whose deadline passed while they waited.
@@ -185,9 +189,13 @@ pub struct LaneFigures {
     pub waited: Duration,
 }
 
+/// What makes the signatures.
+type Sign = fn(&[SignJob<'_>]) -> Slice;
+
 /// The queue of one class and what is known of it.
 struct Lane<A> {
     cost: Cost,
+    sign: Sign,
     queue: Mutex<Queue<A>>,
     /// For the threads.
     filled: Condvar,
@@ -195,8 +203,10 @@ struct Lane<A> {
     filled_task: Notify,
     waiting: AtomicUsize,
     running: AtomicUsize,
+    working: AtomicUsize,
     done: AtomicU64,
     batched: AtomicU64,
+    faulty: AtomicU64,
     refused: AtomicU64,
     late: AtomicU64,
     unwanted: AtomicU64,
@@ -244,7 +254,11 @@ impl<A: Asker> Stage<A> {
     /// # Errors
     /// What the system says when it starts no thread.
     pub fn start(processors: usize) -> std::io::Result<Self> {
-        let lanes = Cost::ALL.map(|cost| Arc::new(Lane::new(cost, cost.threads(processors))));
+        Self::start_by(processors, sign_slice)
+    }
+
+    fn start_by(processors: usize, sign: Sign) -> std::io::Result<Self> {
+        let lanes = Cost::ALL.map(|cost| Arc::new(Lane::new(cost, cost.threads(processors), sign)));
         let stopping = CancellationToken::new();
         let (mut tasks, mut threads) = (JoinSet::new(), Vec::new());
         for lane in &lanes {
@@ -285,8 +299,10 @@ impl<A: Asker> Stage<A> {
         LaneFigures {
             waiting: lane.waiting.load(Relaxed),
             running: lane.running.load(Relaxed),
+            working: lane.working.load(Relaxed),
             // Before those done, of which they are.
             batched: lane.batched.load(Relaxed),
+            faulty: lane.faulty.load(Relaxed),
             done: lane.done.load(Relaxed),
             refused: lane.refused.load(Relaxed),
             late: lane.late.load(Relaxed),
@@ -296,7 +312,7 @@ impl<A: Asker> Stage<A> {
         }
     }
 
-    /// How many jobs of a class may run at once.
+    /// How many workers a class has. Each makes one signature at a time, or up to [`BATCH`] as one.
     #[must_use]
     pub fn running_max(&self, cost: Cost) -> usize {
         match cost.threads(self.inner.processors) {
@@ -334,9 +350,10 @@ impl<A> Drop for Inner<A> {
 }
 
 impl<A> Lane<A> {
-    fn new(cost: Cost, threads: usize) -> Self {
+    fn new(cost: Cost, threads: usize, sign: Sign) -> Self {
         Self {
             cost,
+            sign,
             queue: Mutex::new(Queue {
                 jobs: Fair::new(cost.waiting_max(), cost.dearest()),
                 batched: 0,
@@ -347,8 +364,10 @@ impl<A> Lane<A> {
             filled_task: Notify::new(),
             waiting: AtomicUsize::new(0),
             running: AtomicUsize::new(0),
+            working: AtomicUsize::new(0),
             done: AtomicU64::new(0),
             batched: AtomicU64::new(0),
+            faulty: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             late: AtomicU64::new(0),
             unwanted: AtomicU64::new(0),
@@ -422,7 +441,9 @@ impl<A: Asker> Lane<A> {
                     () = self.filled_task.notified() => continue,
                 }
             }
+            self.working.fetch_add(1, Relaxed);
             self.sign(&mut slice);
+            self.working.fetch_sub(1, Relaxed);
             tokio::task::yield_now().await;
         }
     }
@@ -446,6 +467,7 @@ impl<A: Asker> Lane<A> {
 
     /// A batch as one, and before it the jobs between, each by itself: a slice's answers come when all of it is made.
     fn sign_batch(&self, slice: &mut Vec<Queued<A>>) {
+        self.working.fetch_add(1, Relaxed);
         let (mut batch, mut alone): (Vec<_>, Vec<_>) = slice.drain(..).partition(|queued| queued.batched);
         if batch.len() < BATCH_MIN {
             alone.append(&mut batch);
@@ -457,9 +479,11 @@ impl<A: Asker> Lane<A> {
         if !batch.is_empty() {
             self.sign(&mut batch);
         }
+        self.working.fetch_sub(1, Relaxed);
     }
 
-    /// Makes the signatures that are still wanted, and tells the askers of all, which then run no more.
+    /// Makes the signatures that are still wanted, and tells the askers of all, which then run no more. What batches need of a key
+    /// is made once, after its first signature has left: neither that one nor a batch waits for it.
     fn sign(&self, slice: &mut Vec<Queued<A>>) {
         let began = Instant::now();
         let taken = slice.len();
@@ -481,17 +505,74 @@ impl<A: Asker> Lane<A> {
             .iter()
             .map(|job| SignJob { key: &job.key, scheme: job.scheme, input: &job.input })
             .collect();
-        let (signed, batched) = attempt(&jobs, sign_slice);
+        let Slice { signed, batched, faulty } = attempt(&jobs, self.sign);
+        let unprepared = jobs.iter().filter(|job| job.key.wants_preparing()).map(|job| job.key.clone());
+        let unprepared: Vec<PrivateKey> = unprepared.collect();
         self.busy_ns.fetch_add(nanos(began.elapsed()), Relaxed);
         self.done.fetch_add(wanted.len() as u64, Relaxed);
         self.batched.fetch_add(batched as u64, Relaxed);
+        self.faulty.fetch_add(faulty as u64, Relaxed);
         self.running.fetch_sub(taken, Relaxed);
         for (job, signed) in wanted.into_iter().zip(signed) {
             job.asker.answer(signed.map_err(StageError::Key));
+        }
+        if !unprepared.is_empty() {
+            let began = Instant::now();
+            unprepared.iter().for_each(PrivateKey::prepare);
+            self.busy_ns.fetch_add(nanos(began.elapsed()), Relaxed);
         }
     }
 }
 
 fn nanos(of: Duration) -> u64 {
     u64::try_from(of.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::encoding::text::encode;
+    use prometheus_client::registry::Registry;
+
+    use super::*;
+    use crate::metrics::{Metrics, register_stage};
+
+    struct Nobody;
+
+    impl Asker for Nobody {
+        fn is_there(&self) -> bool {
+            true
+        }
+
+        fn answer(self, _: Result<Vec<u8>, StageError>) {}
+    }
+
+    /// Says of every slice that one of it was faulty.
+    fn faulty(jobs: &[SignJob<'_>]) -> Slice {
+        Slice { faulty: 1, ..sign_slice(jobs) }
+    }
+
+    #[tokio::test]
+    async fn faulty_signatures_are_counted_where_operators_look() {
+        let stage = Stage::start_by(1, faulty).unwrap();
+        let metrics = Metrics::default();
+        register_stage(&metrics, &stage);
+        let figures = || {
+            let (mut registry, mut text) = (Registry::default(), String::new());
+            metrics.register(&mut registry);
+            encode(&mut text, &registry).unwrap();
+            text
+        };
+        let figure = |count| format!("bulla_keyless_stage_faulty_total{{cost=\"medium\"}} {count}\n");
+        assert!(figures().contains(&figure(0)), "{}", figures());
+        let key = PrivateKey::generate(KeyType::P384).unwrap();
+        let scheme = Scheme::Ecdsa(keys::Hash::Sha256);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let job = Job { key, scheme, input: [7; 32].into(), deadline, line: 0, asker: Nobody };
+        assert!(stage.submit(Cost::Medium, job).is_ok());
+        while stage.figures(Cost::Medium).done == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        stage.stop().await;
+        assert!(figures().contains(&figure(1)), "{}", figures());
+    }
 }

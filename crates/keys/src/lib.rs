@@ -38,7 +38,7 @@ pub use keyring::{
 };
 pub use lanes::{BATCH, BATCH_MIN, is_batched};
 pub use provider::{Held, KeyProvider};
-pub use scheme::{Hash, Misfit, Scheme, SignJob, sign_slice};
+pub use scheme::{Hash, Misfit, Scheme, SignJob, Slice, sign_slice};
 pub use secret::Secret;
 pub use signer::{Deadline, KeyRef, SignError, Signer};
 pub use software::{DecryptError, KeyError, KeyFileError, OaepHash, PrivateKey, constant_time_eq};

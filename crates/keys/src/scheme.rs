@@ -156,18 +156,30 @@ pub struct SignJob<'a> {
     pub input: &'a [u8],
 }
 
-/// Makes several signatures, on this thread; one result a job, in their order, and how many of them were made in batches. Those
-/// whose keys make batches ([`PrivateKey::is_batched`]) are, [`crate::BATCH`] at a time while there are [`crate::BATCH_MIN`]; the
-/// others one after the other.
+/// What became of several jobs.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Slice {
+    /// One a job, in their order.
+    pub signed: Vec<Result<Vec<u8>, SignError>>,
+    /// How many of them were made in batches.
+    pub batched: usize,
+    /// How many were made in a batch, failed its check, and were made again by themselves: see [`sign_slice`].
+    pub faulty: usize,
+}
+
+/// Makes several signatures, on this thread. Those whose keys make batches ([`PrivateKey::is_batched`]) are made so,
+/// [`crate::BATCH`] at a time while there are [`crate::BATCH_MIN`]; the others one after the other. What a batch made is checked
+/// before it leaves; after the first that fails, this process makes no more batches.
 #[must_use]
-pub fn sign_slice(jobs: &[SignJob<'_>]) -> (Vec<Result<Vec<u8>, SignError>>, usize) {
+pub fn sign_slice(jobs: &[SignJob<'_>]) -> Slice {
     let alone = |job: &SignJob<'_>| job.key.sign_digest_now(job.scheme, job.input);
     if jobs.len() < BATCH_MIN {
-        return (jobs.iter().map(alone).collect(), 0);
+        return Slice { signed: jobs.iter().map(alone).collect(), batched: 0, faulty: 0 };
     }
-    let batched = lanes::sign(jobs);
-    let count = batched.iter().flatten().count();
-    (jobs.iter().zip(batched).map(|(job, signed)| signed.map_or_else(|| alone(job), Ok)).collect(), count)
+    let (made, faulty) = lanes::sign(jobs);
+    let batched = made.iter().flatten().count();
+    let signed = jobs.iter().zip(made).map(|(job, made)| made.map_or_else(|| alone(job), Ok));
+    Slice { signed: signed.collect(), batched, faulty }
 }
 
 #[cfg(test)]

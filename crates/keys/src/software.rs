@@ -99,7 +99,7 @@ struct Inner {
     pkcs8: Zeroizing<Vec<u8>>,
     /// Whether the key makes batches, by its numbers.
     fits_lanes: bool,
-    /// For batches: read from `pkcs8` when first needed, which takes 0.2 ms. `None` in it where the key makes none.
+    /// For batches: read from `pkcs8` by [`PrivateKey::prepare`]. `None` in it where the key makes none.
     lanes: OnceLock<Option<Box<batch::Key>>>,
 }
 
@@ -298,10 +298,24 @@ impl PrivateKey {
     }
 
     /// Whether signatures like this are made in batches by this key on this machine ([`crate::is_batched`]): not by a key whose
-    /// public exponent is not 65,537, or whose primes have not 1,024 bits each.
+    /// public exponent is not 65,537, or whose primes have not 1,024 bits each, and not before [`Self::prepare`].
     #[must_use]
     pub fn is_batched(&self, scheme: Scheme) -> bool {
-        self.inner.fits_lanes && lanes::is_batched(self.inner.kind, scheme)
+        self.lanes().is_some() && lanes::is_batched(self.inner.kind, scheme)
+    }
+
+    /// Whether [`Self::prepare`] has something to do: by this key batches are made on this machine once it was called.
+    #[must_use]
+    pub fn wants_preparing(&self) -> bool {
+        self.inner.fits_lanes && self.inner.lanes.get().is_none() && lanes::are_made()
+    }
+
+    /// Makes what batches need of this key, once: 0.2 ms of work and 2 KB for as long as the key lives, so not for keys that sign
+    /// nothing, and where nobody waits for it.
+    pub fn prepare(&self) {
+        if self.wants_preparing() {
+            self.inner.lanes.get_or_init(|| lanes::numbers(&self.inner.pkcs8));
+        }
     }
 
     /// A key that makes batches by other numbers.
@@ -312,9 +326,9 @@ impl PrivateKey {
         key
     }
 
-    /// Its numbers as batches read them.
+    /// Its numbers as batches read them, once it is prepared.
     pub(crate) fn lanes(&self) -> Option<&batch::Key> {
-        self.inner.lanes.get_or_init(|| lanes::numbers(&self.inner.pkcs8)).as_deref()
+        self.inner.lanes.get()?.as_deref()
     }
 
     /// 20 to 60 µs: less than handing it over costs. Outside a runtime there is no other way.

@@ -8,11 +8,12 @@ use crate::software::ecdsa_digest;
 use crate::{Hash, KeyType, Scheme};
 
 /// What a service that signs digests is to be given for a key of this kind, and the hash it belongs to: the digest itself
-/// for RSA. ECDSA reads a digest as a number, so any of them is given as one of the curve's own hash.
+/// for RSA. ECDSA reads a digest as a number, so any of them is given as one of the curve's own hash. For Ed25519 it is the
+/// message.
 ///
-/// `None` for what such services do not sign: Ed25519, and RSA with MD5, SHA-1 or SHA-224.
+/// `None` for what such services do not sign: RSA with MD5, SHA-1 or SHA-224.
 #[must_use]
-pub fn digest_for_service(kind: KeyType, scheme: Scheme, input: &[u8]) -> Option<(Scheme, Vec<u8>)> {
+pub fn input_for_service(kind: KeyType, scheme: Scheme, input: &[u8]) -> Option<(Scheme, Vec<u8>)> {
     match scheme {
         Scheme::RsaPkcs1(hash) | Scheme::RsaPss(hash) => {
             rsa_digest(hash, input).map(|digest| (scheme, digest.as_ref().to_vec()))
@@ -21,12 +22,12 @@ pub fn digest_for_service(kind: KeyType, scheme: Scheme, input: &[u8]) -> Option
             let own = Scheme::of(kind).filter(|own| matches!(own, Scheme::Ecdsa(_)))?;
             ecdsa_digest(kind, input).map(|digest| (own, digest.as_ref().to_vec()))
         }
-        Scheme::Ed25519 => None,
+        Scheme::Ed25519 => (kind == KeyType::Ed25519).then(|| (scheme, input.to_vec())),
     }
 }
 
-/// Whether `signature` is one over the digest `input` by the key whose public half is `spki`, made so. PSS has a salt as
-/// long as its hash. ECDSA is DER. False for what [`digest_for_service`] has no digest for.
+/// Whether `signature` is one over the digest `input`, for Ed25519 the message, by the key whose public half is `spki`, made so.
+/// PSS has a salt as long as its hash. ECDSA is DER. False for what [`input_for_service`] has nothing for.
 #[must_use]
 pub fn verifies(spki: &[u8], kind: KeyType, scheme: Scheme, input: &[u8], signature: &[u8]) -> bool {
     let (algorithm, digest): (&'static dyn VerificationAlgorithm, _) = match scheme {
@@ -48,7 +49,10 @@ pub fn verifies(spki: &[u8], kind: KeyType, scheme: Scheme, input: &[u8], signat
             KeyType::P521 => (&lc::ECDSA_P521_SHA512_ASN1, ecdsa_digest(kind, input)),
             _ => return false,
         },
-        Scheme::Ed25519 => return false,
+        Scheme::Ed25519 => {
+            let key = UnparsedPublicKey::new(&lc::ED25519, spki);
+            return kind == KeyType::Ed25519 && key.verify(input, signature).is_ok();
+        }
     };
     let Some(digest) = digest else { return false };
     UnparsedPublicKey::new(algorithm, spki).verify_digest(&digest, signature).is_ok()

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use keyless::wire::Ski;
 use keyless::{FileKind, FileProblem, Folder};
-use keys::KeyType;
+use keys::{KeyType, Scheme};
 use x509::Certificate;
 use zeroize::Zeroizing;
 
@@ -43,9 +43,14 @@ pub(crate) enum BadCertificate {
     #[error("its first certificate cannot be read: {0}")]
     Leaf(x509::ParseError),
     #[error(
-        "its first certificate has a key of another kind than RSA (2048, 3072, 4096 bits) or ECDSA (P-256, P-384, P-521)"
+        "its first certificate has a key of another kind than RSA (2048, 3072, 4096 bits), ECDSA (P-256, P-384, P-521) or Ed25519"
     )]
     Kind,
+    #[error(
+        "its first certificate has an Ed25519 key: `ed25519 = true` has it shown, to programs that know such keys; OpenSSL's \
+         engine of libp11 0.4.12 finds no key at all then"
+    )]
+    Ed25519,
 }
 
 impl BadCertificate {
@@ -73,11 +78,14 @@ impl Known {
         }
         let (_, first) = x509::pem::certificates(&text).next().ok_or(BadCertificate::Empty)?;
         let leaf = Certificate::parse(&first).map_err(BadCertificate::Leaf)?;
-        let kind = KeyType::of(&leaf.public_key).filter(|kind| {
-            kind.rsa_bits().is_some() || matches!(kind, KeyType::P256 | KeyType::P384 | KeyType::P521)
-        });
+        let kind = KeyType::of(&leaf.public_key).filter(|kind| Scheme::of(*kind).is_some());
         let kind = kind.ok_or(BadCertificate::Kind)?;
         Ok(Arc::new(Self { ski: Ski::of_spki(&leaf.public_key.spki), kind, leaf }))
+    }
+
+    fn read_but_ed25519(path: &Path) -> Result<Arc<Self>, BadCertificate> {
+        let known = Self::read(path)?;
+        if known.kind == KeyType::Ed25519 { Err(BadCertificate::Ed25519) } else { Ok(known) }
     }
 }
 
@@ -90,8 +98,9 @@ pub(crate) struct Files {
 
 impl Files {
     /// Nothing is read yet.
-    pub(crate) fn new(folders: Vec<PathBuf>) -> Self {
-        let kind = || FileKind { ending: "pem", beside: None, secret: false, read: Known::read };
+    pub(crate) fn new(folders: Vec<PathBuf>, ed25519: bool) -> Self {
+        let read: fn(&Path) -> _ = if ed25519 { Known::read } else { Known::read_but_ed25519 };
+        let kind = || FileKind { ending: "pem", beside: None, secret: false, read };
         let folders = folders.into_iter().map(|path| Folder::of(path, kind())).collect();
         Self { folders, unreadable: HashSet::new() }
     }

@@ -40,6 +40,9 @@ pub struct Settings {
     pub keys_ca_files: Vec<PathBuf>,
     /// Folders of chains (`*.pem`, leaf first, no keys): `DIR` or `DIR/*.pem`.
     pub certificates: Vec<PathBuf>,
+    /// Whether certificates with Ed25519 keys are shown: programs that do not know such keys may find no others then, either.
+    #[serde(default)]
+    pub ed25519: bool,
     /// For a signature, from asked for to made; at most 60,000.
     #[serde(default = "sign_timeout_ms")]
     pub sign_timeout_ms: u64,
@@ -160,6 +163,17 @@ impl Settings {
         Ok(folders)
     }
 
+    /// The files that say who asks and who is believed; none where nobody is asked over TLS.
+    pub(crate) fn identity_files(&self) -> impl Iterator<Item = &Path> {
+        let own = [&self.keys_certificate_file, &self.keys_key_file];
+        let all = own.into_iter().chain(&self.keys_ca_files).filter(|_| self.has_identity());
+        all.map(PathBuf::as_path)
+    }
+
+    fn has_identity(&self) -> bool {
+        !self.keys_certificate_file.as_os_str().is_empty()
+    }
+
     /// For a signature.
     pub(crate) fn sign_timeout(&self) -> Duration {
         Duration::from_millis(self.sign_timeout_ms)
@@ -167,7 +181,7 @@ impl Settings {
 
     /// Whom to ask, with what the files hold now.
     pub(crate) fn client_options(&self) -> Result<ClientOptions, ConfigError> {
-        let tls = if self.keys_certificate_file.as_os_str().is_empty() { None } else { Some(self.tls()?) };
+        let tls = if self.has_identity() { Some(self.tls()?) } else { None };
         Ok(ClientOptions { servers: self.servers()?, tls, ..ClientOptions::default() })
     }
 

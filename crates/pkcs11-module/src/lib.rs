@@ -3,6 +3,7 @@
 //! files say which keys there are, and signatures are asked for.
 //!
 //! - [`config`](Settings): which key services, which certificates.
+//! - `identity`: the own certificate for them.
 //! - `certificates`: what the files hold. `objects`: the same as PKCS#11 shows it.
 //! - `mechanism`: what is signed how. `signature`: from one encoding into another.
 //! - `service`: who is asked, on threads of its own.
@@ -13,6 +14,7 @@
 mod certificates;
 mod config;
 mod ffi;
+mod identity;
 mod mechanism;
 mod module;
 mod objects;

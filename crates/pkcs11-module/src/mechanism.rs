@@ -1,4 +1,5 @@
-//! What is signed how: the mechanisms (PKCS#11 2.40 mechanisms, sections 2.1 and 2.3) and the schemes of the key service.
+//! What is signed how: the mechanisms (PKCS#11 2.40 mechanisms, sections 2.1 and 2.3; of 3.0 CKM_EDDSA, section 2.3.14) and the
+//! schemes of the key service.
 
 use aws_lc_rs::digest::{self, Context};
 use cryptoki_sys::*;
@@ -6,6 +7,10 @@ use keys::{Hash, KeyType, Scheme};
 
 use crate::Outcome;
 use crate::signature::{digest_of_info, raw_ecdsa};
+
+/// Octets of a message that a key signs itself (Ed25519): what the Keyless protocol carries beside a key and an opcode. TLS signs
+/// 200 of them.
+pub(crate) const MESSAGE_OCTETS_MAX: usize = 65_505;
 
 /// What comes with a mechanism.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +26,17 @@ enum Family {
     Pkcs1,
     Pss,
     Ecdsa,
+    Eddsa,
+}
+
+/// What becomes of what a program hands over.
+pub(crate) enum Intake {
+    /// It is a digest, or a DigestInfo, and comes at once.
+    Digest,
+    /// It is hashed.
+    Hash(Context),
+    /// It is kept, [`MESSAGE_OCTETS_MAX`] at most: the key signs the message itself.
+    Message(Vec<u8>),
 }
 
 /// One that was asked for.
@@ -29,12 +45,12 @@ pub(crate) struct Mechanism {
     family: Family,
     /// Known beforehand; of a DigestInfo and of ECDSA's digests what is handed over tells.
     hash: Option<Hash>,
-    /// Whether whole messages are handed over, which are hashed here.
+    /// Whether whole messages are handed over, which are hashed here. (Those of EdDSA are not.)
     hashes: bool,
 }
 
 /// All of them.
-pub(crate) const MECHANISMS: [CK_MECHANISM_TYPE; 14] = [
+pub(crate) const MECHANISMS: [CK_MECHANISM_TYPE; 15] = [
     CKM_RSA_PKCS,
     CKM_SHA256_RSA_PKCS,
     CKM_SHA384_RSA_PKCS,
@@ -49,6 +65,7 @@ pub(crate) const MECHANISMS: [CK_MECHANISM_TYPE; 14] = [
     CKM_ECDSA_SHA256,
     CKM_ECDSA_SHA384,
     CKM_ECDSA_SHA512,
+    CKM_EDDSA,
 ];
 
 impl Mechanism {
@@ -56,7 +73,7 @@ impl Mechanism {
     ///
     /// # Errors
     /// `CKR_MECHANISM_INVALID`, or `CKR_MECHANISM_PARAM_INVALID`: PSS is made with one hash throughout and a salt as long
-    /// as that, and no other.
+    /// as that, and no other; parameters of EdDSA would ask for Ed25519ctx or Ed25519ph, which are other signatures.
     pub(crate) fn of(number: CK_MECHANISM_TYPE, parameter: Parameter) -> Outcome<Self> {
         let mechanism = Self::of_number(number).ok_or(CKR_MECHANISM_INVALID)?;
         match (mechanism.family, parameter) {
@@ -67,7 +84,7 @@ impl Mechanism {
                 }
                 Ok(Self { hash: Some(hash), ..mechanism })
             }
-            (Family::Pkcs1 | Family::Ecdsa, Parameter::None) => Ok(mechanism),
+            (Family::Pkcs1 | Family::Ecdsa | Family::Eddsa, Parameter::None) => Ok(mechanism),
             _ => Err(CKR_MECHANISM_PARAM_INVALID),
         }
     }
@@ -88,6 +105,7 @@ impl Mechanism {
             CKM_ECDSA_SHA256 => (Family::Ecdsa, Some(Hash::Sha256)),
             CKM_ECDSA_SHA384 => (Family::Ecdsa, Some(Hash::Sha384)),
             CKM_ECDSA_SHA512 => (Family::Ecdsa, Some(Hash::Sha512)),
+            CKM_EDDSA => (Family::Eddsa, None),
             _ => return None,
         };
         Some(Self { family, hash, hashes: hash.is_some() })
@@ -95,26 +113,33 @@ impl Mechanism {
 
     /// Whether keys of this kind sign so.
     pub(crate) fn fits(self, kind: KeyType) -> bool {
-        (self.family == Family::Ecdsa) == kind.rsa_bits().is_none()
+        match self.family {
+            Family::Pkcs1 | Family::Pss => kind.rsa_bits().is_some(),
+            Family::Ecdsa => matches!(kind, KeyType::P256 | KeyType::P384 | KeyType::P521),
+            Family::Eddsa => kind == KeyType::Ed25519,
+        }
     }
 
-    /// Where the octets of a whole message go; `None` where a digest is handed over, at once.
-    pub(crate) fn hashing(self) -> Option<Context> {
-        let algorithm = match self.hash.filter(|_| self.hashes)? {
-            Hash::Sha1 => &digest::SHA1_FOR_LEGACY_USE_ONLY,
-            Hash::Sha224 => &digest::SHA224,
-            Hash::Sha256 => &digest::SHA256,
-            Hash::Sha384 => &digest::SHA384,
-            Hash::Sha512 => &digest::SHA512,
-            Hash::Md5Sha1 => return None,
+    /// Where what is handed over goes.
+    pub(crate) fn intake(self) -> Intake {
+        if self.family == Family::Eddsa {
+            return Intake::Message(Vec::new());
+        }
+        let algorithm = match self.hash.filter(|_| self.hashes) {
+            Some(Hash::Sha1) => &digest::SHA1_FOR_LEGACY_USE_ONLY,
+            Some(Hash::Sha224) => &digest::SHA224,
+            Some(Hash::Sha256) => &digest::SHA256,
+            Some(Hash::Sha384) => &digest::SHA384,
+            Some(Hash::Sha512) => &digest::SHA512,
+            Some(Hash::Md5Sha1) | None => return Intake::Digest,
         };
-        Some(Context::new(algorithm))
+        Intake::Hash(Context::new(algorithm))
     }
 
-    /// How the key service is asked, and for what, where this digest or DigestInfo was handed over or made.
+    /// How the key service is asked, and for what, where this digest, DigestInfo or message was handed over or made.
     ///
     /// # Errors
-    /// `CKR_DATA_INVALID` for what is no DigestInfo, `CKR_DATA_LEN_RANGE` for what is no digest.
+    /// `CKR_DATA_INVALID` for what is no DigestInfo, `CKR_DATA_LEN_RANGE` for what is no digest and for a message that is too long.
     pub(crate) fn scheme(self, input: &[u8]) -> Outcome<(Scheme, &[u8])> {
         let of_length = || Hash::ALL.into_iter().find(|hash| hash.octets() == input.len());
         match (self.family, self.hash) {
@@ -126,10 +151,36 @@ impl Mechanism {
             (Family::Pkcs1, Some(hash)) => Ok((Scheme::RsaPkcs1(hash), input)),
             (Family::Pss, Some(hash)) => Ok((Scheme::RsaPss(hash), input)),
             (Family::Pss, None) => Err(CKR_MECHANISM_PARAM_INVALID),
+            (Family::Eddsa, _) if input.len() > MESSAGE_OCTETS_MAX => Err(CKR_DATA_LEN_RANGE),
+            (Family::Eddsa, _) => Ok((Scheme::Ed25519, input)),
             (Family::Ecdsa, hash) => {
                 // A signature is over the digest's octets, whichever hash made them.
                 let hash = hash.or_else(of_length).filter(|hash| *hash != Hash::Md5Sha1);
                 Ok((Scheme::Ecdsa(hash.ok_or(CKR_DATA_LEN_RANGE)?), input))
+            }
+        }
+    }
+}
+
+impl Intake {
+    /// The next part of a message.
+    ///
+    /// # Errors
+    /// `CKR_FUNCTION_NOT_SUPPORTED` for digests, which come at once (sections 2.1.6 and 2.3.6 of the mechanisms);
+    /// `CKR_DATA_LEN_RANGE` for messages that are too long.
+    pub(crate) fn take(&mut self, part: &[u8]) -> Outcome {
+        match self {
+            Self::Digest => Err(CKR_FUNCTION_NOT_SUPPORTED),
+            Self::Hash(context) => {
+                context.update(part);
+                Ok(())
+            }
+            Self::Message(message) if part.len() > MESSAGE_OCTETS_MAX - message.len() => {
+                Err(CKR_DATA_LEN_RANGE)
+            }
+            Self::Message(message) => {
+                message.extend_from_slice(part);
+                Ok(())
             }
         }
     }
@@ -150,16 +201,17 @@ fn pss_hash(given: CK_RSA_PKCS_PSS_PARAMS) -> Option<Hash> {
 pub(crate) fn signature_octets(kind: KeyType) -> usize {
     match kind.rsa_bits() {
         Some(bits) => bits as usize / 8,
+        // Of Ed25519 as well: a point and a number (RFC 8032 section 5.1.6).
         None => 2 * order_octets(kind),
     }
 }
 
 /// What the key service made, as programs get it; `None` for what it cannot have made with this key.
 pub(crate) fn encoded(kind: KeyType, signature: Vec<u8>) -> Option<Vec<u8>> {
-    if kind.rsa_bits().is_none() {
-        return raw_ecdsa(&signature, order_octets(kind));
+    match kind {
+        KeyType::P256 | KeyType::P384 | KeyType::P521 => raw_ecdsa(&signature, order_octets(kind)),
+        _ => (signature.len() == signature_octets(kind)).then_some(signature),
     }
-    (signature.len() == signature_octets(kind)).then_some(signature)
 }
 
 /// Octets of the curve's order.
@@ -179,6 +231,12 @@ pub(crate) fn info(number: CK_MECHANISM_TYPE) -> Outcome<CK_MECHANISM_INFO> {
             ulMinKeySize: 256,
             ulMaxKeySize: 521,
             flags: CKF_SIGN | CKF_EC_F_P | CKF_EC_NAMEDCURVE | CKF_EC_UNCOMPRESS,
+        },
+        // Of edwards25519.
+        Family::Eddsa => CK_MECHANISM_INFO {
+            ulMinKeySize: 255,
+            ulMaxKeySize: 255,
+            flags: CKF_SIGN | CKF_EC_F_P | CKF_EC_CURVENAME,
         },
         _ => CK_MECHANISM_INFO { ulMinKeySize: 2048, ulMaxKeySize: 4096, flags: CKF_SIGN },
     })
@@ -207,6 +265,9 @@ mod tests {
             (CKM_RSA_PKCS_PSS, Parameter::Other),
             (CKM_RSA_PKCS, good),
             (CKM_ECDSA, Parameter::Other),
+            (CKM_EDDSA, Parameter::Other),
+            // As long as the parameters of EdDSA.
+            (CKM_EDDSA, good),
         ] {
             let found = Mechanism::of(number, parameter).err();
             assert_eq!(found, Some(CKR_MECHANISM_PARAM_INVALID), "{number:#x} {parameter:?}");
@@ -218,7 +279,8 @@ mod tests {
     fn what_is_listed_is_there_and_fits_one_kind_of_key() {
         for number in MECHANISMS {
             let mechanism = Mechanism::of_number(number).unwrap();
-            assert_ne!(mechanism.fits(KeyType::Rsa2048), mechanism.fits(KeyType::P256), "{number:#x}");
+            let kinds = [KeyType::Rsa2048, KeyType::P256, KeyType::Ed25519, KeyType::MlDsa65];
+            assert_eq!(kinds.into_iter().filter(|kind| mechanism.fits(*kind)).count(), 1, "{number:#x}");
             assert_eq!(info(number).unwrap().flags & CKF_SIGN, CKF_SIGN);
         }
     }
@@ -235,5 +297,29 @@ mod tests {
         let pss = Mechanism::of(CKM_RSA_PKCS_PSS, pss(CKM_SHA256, CKG_MGF1_SHA256, 32)).unwrap();
         assert_eq!(pss.scheme(&[1; 48]), Err(CKR_DATA_LEN_RANGE));
         assert_eq!(pss.scheme(&[1; 32]), Ok((Scheme::RsaPss(Hash::Sha256), &[1; 32][..])));
+    }
+
+    /// The longest that may be asked for is the longest that the protocol carries.
+    #[test]
+    fn messages_are_as_long_as_the_protocol_carries() {
+        use keyless::wire::{Items, Ski};
+        let eddsa = Mechanism::of(CKM_EDDSA, Parameter::None).unwrap();
+        let longest = vec![1; MESSAGE_OCTETS_MAX];
+        assert_eq!(eddsa.scheme(&longest), Ok((Scheme::Ed25519, &longest[..])));
+        let longer = vec![1; MESSAGE_OCTETS_MAX + 1];
+        assert_eq!(eddsa.scheme(&longer), Err(CKR_DATA_LEN_RANGE));
+        for (payload, fits) in [(&longest, true), (&longer, false)] {
+            let items = Items { opcode: 0x18, ski: Some(Ski([7; 20])), payload, ..Items::default() };
+            assert_eq!(items.encode(1, &mut Vec::new()).is_ok(), fits, "{}", payload.len());
+        }
+        let mut intake = eddsa.intake();
+        for _ in 0..MESSAGE_OCTETS_MAX / 5 {
+            assert_eq!(intake.take(&[1; 5]), Ok(()));
+        }
+        assert_eq!(intake.take(&[1; 1]), Err(CKR_DATA_LEN_RANGE));
+        assert_eq!(
+            Mechanism::of(CKM_ECDSA, Parameter::None).unwrap().intake().take(&[1]),
+            Err(CKR_FUNCTION_NOT_SUPPORTED)
+        );
     }
 }

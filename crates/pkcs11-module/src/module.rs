@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use cryptoki_sys::*;
-use keyless::client::ClientOptions;
 
 use crate::Outcome;
-use crate::certificates::Files;
+use crate::certificates::{Files, Known};
 use crate::config::{ConfigError, FILE_VARIABLE, Settings};
-use crate::mechanism::{self, Mechanism, Parameter};
+use crate::identity::{Identity, Presented};
+use crate::mechanism::{self, Intake, Mechanism, Parameter};
 use crate::objects::{Object, Objects};
 use crate::report::{Seldom, say};
 use crate::service::Service;
@@ -41,7 +41,7 @@ pub(crate) enum Answer {
 #[derive(Debug)]
 pub(crate) struct Setup {
     settings: Settings,
-    client: ClientOptions,
+    identity: Identity,
     objects: RwLock<Arc<Objects>>,
 }
 
@@ -53,8 +53,8 @@ impl Setup {
     pub(crate) fn read(path: &Path) -> Outcome<Self> {
         let read = || -> Result<Self, ConfigError> {
             let settings = Settings::read(path)?;
-            let client = settings.client_options()?;
-            Ok(Self { settings, client, objects: RwLock::default() })
+            let identity = Identity::read(&settings)?;
+            Ok(Self { settings, identity, objects: RwLock::default() })
         };
         read().map_err(|error| {
             say(format_args!("{error} ({FILE_VARIABLE} is {})", path.display()));
@@ -65,8 +65,17 @@ impl Setup {
     /// The same for a process that was forked off. No lock is waited for: a thread may have held it that is not there.
     pub(crate) fn inherited(&self) -> Self {
         let objects = self.objects.try_read().map(|objects| Arc::clone(&objects)).unwrap_or_default();
-        let (settings, client) = (self.settings.clone(), self.client.clone());
-        Self { settings, client, objects: RwLock::new(objects) }
+        let (settings, identity) = (self.settings.clone(), self.identity.inherited());
+        Self { settings, identity, objects: RwLock::new(objects) }
+    }
+
+    /// Whom to ask, and the own certificate for that as its files have it now.
+    pub(crate) fn presented(&self) -> Arc<Presented> {
+        self.identity.look(&self.settings)
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
     }
 
     fn objects(&self) -> Arc<Objects> {
@@ -88,9 +97,10 @@ impl Module {
     /// `CKR_GENERAL_ERROR`, when there is nothing to begin with; standard error tells why.
     pub(crate) fn new(setup: Arc<Setup>) -> Outcome<Self> {
         let folders = setup.settings.folders().map_err(|_| CKR_GENERAL_ERROR)?;
+        let ed25519 = setup.settings.ed25519;
         let module = Self {
             setup,
-            files: Mutex::new(Files::new(folders)),
+            files: Mutex::new(Files::new(folders, ed25519)),
             sessions: Sessions::default(),
             is_logged_in: AtomicBool::new(false),
             service: Mutex::new(None),
@@ -107,6 +117,8 @@ impl Module {
     /// Has certificates count that the files hold now. What cannot be read stays as it was.
     fn look(&self) -> Arc<Objects> {
         static NOT_LOOKED_AT: Seldom = Seldom::new();
+        // For processes that are forked off this one, which may read what they may not.
+        self.setup.presented();
         self.read_files().unwrap_or_else(|why| {
             NOT_LOOKED_AT.say(why);
             self.setup.objects()
@@ -241,7 +253,7 @@ impl Module {
         session.signing = Some(Signing {
             key: Arc::clone(&object.key),
             mechanism,
-            hashing: mechanism.hashing(),
+            intake: mechanism.intake(),
             is_in_parts: false,
         });
         Ok(())
@@ -254,29 +266,23 @@ impl Module {
             Ok(signing) => signing,
             Err(answer) => return Ok(answer),
         };
-        let hashed = signing.hashing.clone().map(|mut hashing| {
-            hashing.update(data);
-            hashing.finish()
-        });
-        self.finish(&signing, hashed.as_ref().map_or(data, AsRef::as_ref))
+        match signing.intake {
+            Intake::Hash(mut context) => {
+                context.update(data);
+                self.finish(&signing.key, signing.mechanism, context.finish().as_ref())
+            }
+            Intake::Digest | Intake::Message(_) => self.finish(&signing.key, signing.mechanism, data),
+        }
     }
 
     pub(crate) fn sign_update(&self, session: CK_SESSION_HANDLE, part: &[u8]) -> Outcome {
         let session = self.sessions.get(session)?;
         let mut session = locked(&session);
         let signing = session.signing.as_mut().ok_or(CKR_OPERATION_NOT_INITIALIZED)?;
-        match &mut signing.hashing {
-            Some(hashing) => {
-                hashing.update(part);
-                signing.is_in_parts = true;
-                Ok(())
-            }
-            // Digests come at once (sections 2.1.6 and 2.3.6 of the mechanisms). Any other error ends the operation.
-            None => {
-                session.signing = None;
-                Err(CKR_FUNCTION_NOT_SUPPORTED)
-            }
-        }
+        let taken = signing.intake.take(part);
+        signing.is_in_parts = true;
+        // An error ends the operation.
+        taken.inspect_err(|_| session.signing = None)
     }
 
     /// Signs what came in parts.
@@ -286,8 +292,11 @@ impl Module {
             Ok(signing) => signing,
             Err(answer) => return Ok(answer),
         };
-        let hashed = signing.hashing.clone().ok_or(CKR_FUNCTION_NOT_SUPPORTED)?.finish();
-        self.finish(&signing, hashed.as_ref())
+        match signing.intake {
+            Intake::Hash(context) => self.finish(&signing.key, signing.mechanism, context.finish().as_ref()),
+            Intake::Message(message) => self.finish(&signing.key, signing.mechanism, &message),
+            Intake::Digest => Err(CKR_FUNCTION_NOT_SUPPORTED),
+        }
     }
 
     /// Ends the operation that there may be.
@@ -297,10 +306,10 @@ impl Module {
         ended.map(drop).ok_or(CKR_OPERATION_NOT_INITIALIZED)
     }
 
-    fn finish(&self, signing: &Signing, input: &[u8]) -> Outcome<Answer> {
-        let (scheme, input) = signing.mechanism.scheme(input)?;
-        let signature = self.service()?.sign(&signing.key, scheme, input)?;
-        let encoded = mechanism::encoded(signing.key.kind, signature).ok_or(CKR_DEVICE_ERROR)?;
+    fn finish(&self, key: &Known, mechanism: Mechanism, input: &[u8]) -> Outcome<Answer> {
+        let (scheme, input) = mechanism.scheme(input)?;
+        let signature = self.service()?.sign(key, scheme, input)?;
+        let encoded = mechanism::encoded(key.kind, signature).ok_or(CKR_DEVICE_ERROR)?;
         Ok(Answer::Octets(encoded))
     }
 
@@ -310,7 +319,7 @@ impl Module {
         if let Some(started) = &*service {
             return Ok(Arc::clone(started));
         }
-        let started = Arc::new(Service::start(&self.setup.client, self.setup.settings.sign_timeout())?);
+        let started = Arc::new(Service::start(&self.setup)?);
         *service = Some(Arc::clone(&started));
         Ok(started)
     }

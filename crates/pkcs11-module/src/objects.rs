@@ -1,4 +1,4 @@
-//! Certificates and keys as PKCS#11 shows them: objects with attributes (PKCS#11 2.40 base, section 4).
+//! Certificates and keys as PKCS#11 shows them: objects with attributes (PKCS#11 2.40 base, section 4; keys of Ed25519 as in 3.0).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -221,8 +221,10 @@ impl Attributes {
             self.octets(CKA_MODULUS, modulus);
             self.octets(CKA_PUBLIC_EXPONENT, exponent);
         } else {
-            self.number(CKA_KEY_TYPE, CKK_EC);
+            let is_edwards = known.kind == KeyType::Ed25519;
+            self.number(CKA_KEY_TYPE, if is_edwards { CKK_EC_EDWARDS } else { CKK_EC });
             self.octets(CKA_EC_PARAMS, curve(known.kind));
+            // Of Ed25519 too, as version 3.0 has it and programs read it; 3.1 has it bare.
             let point = der::write(|point| {
                 point.octets(key.key_octets());
             });
@@ -241,11 +243,13 @@ fn rsa_parts(key: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((next()?, next()?))
 }
 
-/// The object identifier of a curve (RFC 5480 section 2.1.1.1).
+/// A curve by its object identifier (RFC 5480 section 2.1.1.1), or by its name (PKCS#11 3.0 mechanisms, section 2.3.10), by which
+/// more programs know it.
 fn curve(kind: KeyType) -> &'static [u8] {
     match kind {
         KeyType::P384 => b"\x06\x05\x2b\x81\x04\x00\x22",
         KeyType::P521 => b"\x06\x05\x2b\x81\x04\x00\x23",
+        KeyType::Ed25519 => b"\x13\x0cedwards25519",
         _ => b"\x06\x08\x2a\x86\x48\xce\x3d\x03\x01\x07",
     }
 }

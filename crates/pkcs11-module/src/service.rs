@@ -1,20 +1,25 @@
 //! Who is asked for signatures: a client of the key service on a runtime of its own, started with the first signature. A
 //! terminator that loads the module and then forks has no threads and no connections of ours until then.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cryptoki_sys::*;
-use keyless::client::{Client, ClientMetrics, ClientOptions};
+use keyless::client::{Client, ClientMetrics};
 use keys::{Scheme, SignError, Signer};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::Outcome;
 use crate::certificates::Known;
 use crate::ffi::signals;
+use crate::identity::Presented;
+use crate::module::Setup;
 use crate::report::{Seldom, say};
 
 /// For tasks at the end; they have nothing to finish.
 const STOP: Duration = Duration::from_secs(2);
+/// Between two looks at the files of the own certificate.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// The client, and what it runs on.
 pub(crate) struct Service {
@@ -29,7 +34,8 @@ impl Service {
     ///
     /// # Errors
     /// `CKR_GENERAL_ERROR`, when there are no threads to be had.
-    pub(crate) fn start(options: &ClientOptions, timeout: Duration) -> Outcome<Self> {
+    pub(crate) fn start(setup: &Arc<Setup>) -> Outcome<Self> {
+        let presented = setup.presented();
         // One thread reads and writes for all; the threads that ask wait for their own answers.
         let mut builder = Builder::new_multi_thread();
         builder.worker_threads(1).thread_name("bulla-pkcs11").enable_all();
@@ -37,9 +43,13 @@ impl Service {
         let built = signals::while_blocked(|| {
             let runtime = builder.build().map_err(|error| error.to_string())?;
             let entered = runtime.enter();
-            let client =
-                Client::start(options, ClientMetrics::default()).map_err(|error| error.to_string())?;
+            let client = Client::start(&presented.options, ClientMetrics::default())
+                .map_err(|error| error.to_string())?;
+            if presented.options.tls.is_some() {
+                tokio::spawn(present(client.clone(), Arc::clone(setup), presented));
+            }
             drop(entered);
+            let timeout = setup.settings().sign_timeout();
             Ok::<_, String>(Self { runtime: Some(runtime), client, timeout })
         });
         built.map_err(|error| {
@@ -66,6 +76,22 @@ impl Service {
                 SignError::Failed(_) => CKR_FUNCTION_FAILED,
             }
         })
+    }
+}
+
+/// Has the own certificate presented that its files hold, from the next connection on; ends with the runtime.
+async fn present(client: Client, setup: Arc<Setup>, mut presented: Arc<Presented>) {
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let looking = Arc::clone(&setup);
+        let Ok(now) = tokio::task::spawn_blocking(move || looking.presented()).await else { return };
+        let tls = now.options.tls.as_ref().filter(|_| !Arc::ptr_eq(&now, &presented));
+        if let Some(Err(error)) = tls.map(|tls| client.change_tls(tls)) {
+            say(format_args!(
+                "the certificate for the key service stays the one that was read before: {error}"
+            ));
+        }
+        presented = now;
     }
 }
 

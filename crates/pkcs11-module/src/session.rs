@@ -3,12 +3,11 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use aws_lc_rs::digest::Context;
 use cryptoki_sys::*;
 
 use crate::Outcome;
 use crate::certificates::Known;
-use crate::mechanism::Mechanism;
+use crate::mechanism::{Intake, Mechanism};
 
 /// Some hundred octets each. A terminator has one for each of its threads; whoever has more has lost some.
 pub(crate) const SESSIONS_MAX: usize = 4_096;
@@ -17,9 +16,9 @@ pub(crate) const SESSIONS_MAX: usize = 4_096;
 pub(crate) struct Signing {
     pub(crate) key: Arc<Known>,
     pub(crate) mechanism: Mechanism,
-    /// Of a whole message that comes in parts.
-    pub(crate) hashing: Option<Context>,
-    /// Whether parts of it have come.
+    /// Where what is handed over goes.
+    pub(crate) intake: Intake,
+    /// Whether parts of a message have come.
     pub(crate) is_in_parts: bool,
 }
 

@@ -107,6 +107,8 @@ pub(crate) struct TenantSettings {
     #[serde(default = "in_flight_max")]
     in_flight_max: usize,
     #[serde(default)]
+    destination_in_flight_max: usize,
+    #[serde(default)]
     connections_max: usize,
     #[serde(default)]
     keys: Vec<String>,
@@ -192,6 +194,7 @@ impl KeyServiceSettings {
             rate_per_s: tenant.rate_per_s,
             burst: tenant.burst,
             in_flight_max: tenant.in_flight_max,
+            destination_in_flight_max: tenant.destination_in_flight_max,
             connections_max: tenant.connections_max,
             keys: tenant.keys.clone(),
             rsa_decrypt: tenant.rsa_decrypt,

@@ -257,7 +257,7 @@ pub(super) const KEYS: &[(&str, Kind, &str)] = &[
         "keys.tenant",
         Kind::Toml,
         "whose clients there are: [[keys.tenant]] with name, clients, share, rate_per_s, burst, in_flight_max, \
-         connections_max, keys, rsa_decrypt",
+         destination_in_flight_max, connections_max, keys, rsa_decrypt",
     ),
     (
         "keys.node.server",

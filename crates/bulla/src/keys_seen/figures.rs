@@ -53,7 +53,11 @@ pub(super) struct Class {
     pub(super) cost: String,
     /// Time spent signing over what there was of it: 1 when every worker was at it all the time.
     pub(super) busy: f64,
+    /// Signatures under way: a worker may have eight, as one batch.
     pub(super) running: f64,
+    /// Workers that have some of those.
+    pub(super) working: f64,
+    /// Workers.
     pub(super) running_max: f64,
     pub(super) waiting: f64,
     pub(super) waiting_max: f64,
@@ -163,6 +167,7 @@ fn class(rates: &Rates, cost: &str) -> Class {
         cost: cost.to_owned(),
         busy: if workers > 0.0 { short(busy / workers) } else { 0.0 },
         running: sum("bulla_keyless_stage_running"),
+        working: sum("bulla_keyless_stage_working"),
         running_max: workers,
         waiting: sum("bulla_keyless_stage_waiting"),
         waiting_max: sum("bulla_keyless_stage_waiting_max"),
@@ -271,6 +276,8 @@ mod tests {
         assert_eq!((medium.cost.as_str(), medium.busy), ("medium", 0.25));
         assert_eq!((medium.done_per_s, medium.sign_ms, medium.wait_ms), (45.0, Some(11.111), Some(2.0)));
         assert_eq!((medium.waiting, medium.waiting_max), (5.0, 2048.0));
+        // One of two workers has a batch.
+        assert_eq!((medium.working, medium.running_max, medium.running), (1.0, 2.0, 8.0));
         let shop = &view.tenants[0];
         assert_eq!((shop.tenant.as_str(), shop.requests_per_s, shop.in_flight), ("shop", 190.0, 12.0));
         // 19 s of requests in 2 s: 9.5 under way on average, 50 ms each.

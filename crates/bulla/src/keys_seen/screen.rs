@@ -91,7 +91,18 @@ fn opcodes(all: &[Opcode], paint: Paint, width: Option<u16>) -> Table {
 }
 
 fn classes(all: &[Class], paint: Paint, width: Option<u16>) -> Table {
-    let head = ["CLASS", "BUSY", "RUNNING", "WAITING", "DONE/S", "REFUSED/S", "LATE/S", "SIGN MS", "WAIT MS"];
+    let head = [
+        "CLASS",
+        "BUSY",
+        "WORKERS",
+        "SIGNING",
+        "WAITING",
+        "DONE/S",
+        "REFUSED/S",
+        "LATE/S",
+        "SIGN MS",
+        "WAIT MS",
+    ];
     let mut shown = new(&head, paint, width);
     for one in all {
         let busy = format!("{:.0} %", one.busy * 100.0);
@@ -99,7 +110,8 @@ fn classes(all: &[Class], paint: Paint, width: Option<u16>) -> Table {
         shown.add_row([
             name(&one.cost),
             busy.set_alignment(CellAlignment::Right),
-            figure(format!("{}/{}", one.running, one.running_max)),
+            figure(format!("{}/{}", one.working, one.running_max)),
+            figure(one.running.to_string()),
             figure(format!("{}/{}", one.waiting, one.waiting_max)),
             figure(rate(one.done_per_s)),
             figure(rate(one.refused_per_s)),
@@ -244,6 +256,29 @@ mod tests {
         {
             assert_eq!(maybe(value), text);
         }
+    }
+
+    /// Two workers with a batch each are two of two, not sixteen of them.
+    #[test]
+    fn workers_and_their_signatures_stand_apart() {
+        let medium = Class {
+            cost: "medium".to_owned(),
+            busy: 1.0,
+            running: 16.0,
+            working: 2.0,
+            running_max: 2.0,
+            waiting: 30.0,
+            waiting_max: 2_048.0,
+            done_per_s: 12_000.0,
+            refused_per_s: 0.0,
+            late_per_s: 0.0,
+            sign_ms: Some(0.16),
+            wait_ms: Some(2.5),
+        };
+        let shown = classes(&[medium], Paint(false), None).trim_fmt();
+        let rows: Vec<Vec<&str>> = shown.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(rows[0][..5], ["CLASS", "BUSY", "WORKERS", "SIGNING", "WAITING"]);
+        assert_eq!(rows[1][..6], ["medium", "100", "%", "2/2", "16", "30/2048"]);
     }
 
     #[test]

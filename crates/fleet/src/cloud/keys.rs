@@ -13,8 +13,8 @@ use aws_lc_rs::rsa;
 use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_ASN1_SIGNING,
     ECDSA_P384_SHA384_FIXED_SIGNING, ECDSA_P521_SHA512_ASN1_SIGNING, ECDSA_P521_SHA512_FIXED_SIGNING,
-    EcdsaKeyPair, EcdsaSigningAlgorithm, KeyPair, RSA_PKCS1_SHA256, RSA_PKCS1_SHA384, RSA_PKCS1_SHA512,
-    RSA_PSS_SHA256, RSA_PSS_SHA384, RSA_PSS_SHA512, RsaEncoding,
+    EcdsaKeyPair, EcdsaSigningAlgorithm, Ed25519KeyPair, KeyPair, RSA_PKCS1_SHA256, RSA_PKCS1_SHA384,
+    RSA_PKCS1_SHA512, RSA_PSS_SHA256, RSA_PSS_SHA384, RSA_PSS_SHA512, RsaEncoding,
 };
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -34,7 +34,7 @@ const RING: &str = "projects/fleet/locations/global/keyRings/r/cryptoKeys";
 /// The one version of every key of Azure's.
 const VERSION: &str = "0123456789abcdef0123456789abcdef";
 
-/// A key that all three services have, by the name of its kind: `rsa-2048`, `p-256`, `p-384`, `p-521`.
+/// A key that all three services have, by the name of its kind: `rsa-2048`, `p-256`, `p-384`, `p-521`, `ed25519`.
 pub struct ServedKey {
     /// Its name in each service.
     pub name: &'static str,
@@ -52,6 +52,7 @@ enum Pair {
         curve: &'static str,
         hash: &'static digest::Algorithm,
     },
+    Ed25519(Ed25519KeyPair),
 }
 
 /// The running services. Dropping them stops them.
@@ -93,6 +94,7 @@ impl KeyServices {
                 "P-521",
                 (&ECDSA_P521_SHA512_ASN1_SIGNING, &ECDSA_P521_SHA512_FIXED_SIGNING, &digest::SHA512),
             )?,
+            ServedKey::ed25519()?,
         ];
         let inner = Arc::new(Inner { keys, tokens: Mutex::default(), port: AtomicU64::new(0) });
         let server = Server::start(Services(Arc::clone(&inner)), manners.clone(), None)?;
@@ -176,10 +178,17 @@ impl ServedKey {
         Ok(Self { name, spki: spki.as_ref().to_vec(), pair: Pair::Ec { der, fixed, curve, hash } })
     }
 
-    /// The signature over a digest, as DER or as two numbers; `None` for an algorithm that the key does not have, and a digest
-    /// of another length.
-    fn sign(&self, algorithm: Algorithm, digest: &[u8], as_der: bool) -> Option<Vec<u8>> {
-        let by_digest = |hash| Digest::import_less_safe(digest, hash).ok();
+    fn ed25519() -> Result<Self, FleetError> {
+        let failed = |_| FleetError::Key(KeyKind::Ed25519);
+        let pair = Ed25519KeyPair::generate().map_err(failed)?;
+        let spki: PublicKeyX509Der<'_> = pair.public_key().as_der().map_err(failed)?;
+        Ok(Self { name: "ed25519", spki: spki.as_ref().to_vec(), pair: Pair::Ed25519(pair) })
+    }
+
+    /// The signature over a digest (Ed25519: a message), as DER or as two numbers; `None` for an algorithm that the key does not
+    /// have, and a digest of another length.
+    fn sign(&self, algorithm: Algorithm, input: &[u8], as_der: bool) -> Option<Vec<u8>> {
+        let by_digest = |hash| Digest::import_less_safe(input, hash).ok();
         match (&self.pair, algorithm) {
             (Pair::Rsa(pair), Algorithm::Rsa(encoding, hash)) => {
                 let mut signature = vec![0; pair.public_modulus_len()];
@@ -190,6 +199,7 @@ impl ServedKey {
                 let pair = if as_der { der } else { fixed };
                 Some(pair.sign_digest(&by_digest(asked)?).ok()?.as_ref().to_vec())
             }
+            (Pair::Ed25519(pair), Algorithm::Ed25519) => Some(pair.sign(input).as_ref().to_vec()),
             _ => None,
         }
     }
@@ -199,6 +209,7 @@ impl ServedKey {
         let fits = |algorithm: &Algorithm| match (&self.pair, algorithm) {
             (Pair::Rsa(_), Algorithm::Rsa(..)) => true,
             (Pair::Ec { hash, .. }, Algorithm::Ec(of)) => hash == of,
+            (Pair::Ed25519(_), Algorithm::Ed25519 | Algorithm::Ed25519ph) => true,
             _ => false,
         };
         let all = algorithms();
@@ -223,6 +234,12 @@ impl ServedKey {
                 key["x"] = b64(x).into();
                 key["y"] = b64(y).into();
             }
+            // RFC 8037 section 2. It has none; were there one, it would be this.
+            Pair::Ed25519(pair) => {
+                key["kty"] = "OKP".into();
+                key["crv"] = "Ed25519".into();
+                key["x"] = b64(pair.public_key().as_ref()).into();
+            }
         }
         Some(key)
     }
@@ -241,12 +258,15 @@ fn numbers(der: &[u8]) -> Option<(&[u8], &[u8])> {
 enum Algorithm {
     Rsa(&'static dyn RsaEncoding, &'static digest::Algorithm),
     Ec(&'static digest::Algorithm),
+    Ed25519,
+    /// Over a digest; nobody asks for it.
+    Ed25519ph,
 }
 
-/// In AWS's words and Azure's.
-fn algorithms() -> [(&'static str, &'static str, Algorithm); 9] {
+/// In AWS's words and Azure's, which has no names for some.
+fn algorithms() -> [(&'static str, Option<&'static str>, Algorithm); 11] {
     let rsa = |encoding, hash| Algorithm::Rsa(encoding, hash);
-    [
+    let named = [
         ("RSASSA_PKCS1_V1_5_SHA_256", "RS256", rsa(&RSA_PKCS1_SHA256, &digest::SHA256)),
         ("RSASSA_PKCS1_V1_5_SHA_384", "RS384", rsa(&RSA_PKCS1_SHA384, &digest::SHA384)),
         ("RSASSA_PKCS1_V1_5_SHA_512", "RS512", rsa(&RSA_PKCS1_SHA512, &digest::SHA512)),
@@ -256,7 +276,10 @@ fn algorithms() -> [(&'static str, &'static str, Algorithm); 9] {
         ("ECDSA_SHA_256", "ES256", Algorithm::Ec(&digest::SHA256)),
         ("ECDSA_SHA_384", "ES384", Algorithm::Ec(&digest::SHA384)),
         ("ECDSA_SHA_512", "ES512", Algorithm::Ec(&digest::SHA512)),
-    ]
+        ("ED25519_SHA_512", "", Algorithm::Ed25519),
+        ("ED25519_PH_SHA_512", "", Algorithm::Ed25519ph),
+    ];
+    named.map(|(aws, azure, algorithm)| (aws, Some(azure).filter(|name| !name.is_empty()), algorithm))
 }
 
 impl Inner {
@@ -322,10 +345,17 @@ impl Inner {
                     "SigningAlgorithms": key.aws_algorithms()}),
             ),
             // Only the ARN that the public half came with: an alias may stand for another key by now.
-            "TrentService.Sign" if id == arn && text("MessageType") == "DIGEST" => {
+            "TrentService.Sign" if id == arn => {
+                // Ed25519 takes the message, all others a digest; neither is taken for the other.
+                let fits = |of: &Algorithm| match of {
+                    Algorithm::Ed25519 => text("MessageType") == "RAW",
+                    _ => text("MessageType") == "DIGEST",
+                };
                 let found = algorithms().into_iter().find(|(aws, ..)| *aws == text("SigningAlgorithm"));
-                let digest = STANDARD.decode(text("Message")).ok();
-                let signature = found.zip(digest).and_then(|((.., of), digest)| key.sign(of, &digest, true));
+                let found = found.filter(|(.., of)| fits(of));
+                let message = STANDARD.decode(text("Message")).ok();
+                let message = message.filter(|message| (1..=4_096).contains(&message.len()));
+                let signature = found.zip(message).and_then(|((.., of), input)| key.sign(of, &input, true));
                 match signature {
                     Some(signature) => Reply::json(
                         200,
@@ -371,7 +401,7 @@ impl Inner {
         }
         let body = serde_json::from_slice::<Value>(&ask.body).unwrap_or_default();
         let text = |name: &str| body.get(name).and_then(Value::as_str).unwrap_or_default();
-        let found = algorithms().into_iter().find(|(_, azure, _)| *azure == text("alg"));
+        let found = algorithms().into_iter().find(|(_, azure, _)| *azure == Some(text("alg")));
         let digest = URL_SAFE_NO_PAD.decode(text("value")).ok();
         let signature = found.zip(digest).and_then(|((.., of), digest)| key.sign(of, &digest, false));
         match signature
@@ -409,18 +439,23 @@ impl Inner {
         let Some(key) = self.key(name) else { return problem(404, "NOT_FOUND") };
         let second = last.starts_with('2');
         let (algorithm, of, field) = match (&key.pair, second) {
-            (Pair::Rsa(_), false) => {
-                ("RSA_SIGN_PSS_2048_SHA256", Algorithm::Rsa(&RSA_PSS_SHA256, &digest::SHA256), "sha256")
-            }
-            (Pair::Rsa(_), true) => {
-                ("RSA_SIGN_PKCS1_2048_SHA512", Algorithm::Rsa(&RSA_PKCS1_SHA512, &digest::SHA512), "sha512")
-            }
+            (Pair::Rsa(_), false) => (
+                "RSA_SIGN_PSS_2048_SHA256",
+                Algorithm::Rsa(&RSA_PSS_SHA256, &digest::SHA256),
+                "/digest/sha256",
+            ),
+            (Pair::Rsa(_), true) => (
+                "RSA_SIGN_PKCS1_2048_SHA512",
+                Algorithm::Rsa(&RSA_PKCS1_SHA512, &digest::SHA512),
+                "/digest/sha512",
+            ),
             (Pair::Ec { curve: "P-256", hash, .. }, _) => {
-                ("EC_SIGN_P256_SHA256", Algorithm::Ec(hash), "sha256")
+                ("EC_SIGN_P256_SHA256", Algorithm::Ec(hash), "/digest/sha256")
             }
             (Pair::Ec { curve: "P-384", hash, .. }, _) => {
-                ("EC_SIGN_P384_SHA384", Algorithm::Ec(hash), "sha384")
+                ("EC_SIGN_P384_SHA384", Algorithm::Ec(hash), "/digest/sha384")
             }
+            (Pair::Ed25519(_), _) => ("EC_SIGN_ED25519", Algorithm::Ed25519, "/data"),
             // It has no such keys.
             (Pair::Ec { .. }, _) => return problem(404, "NOT_FOUND"),
         };
@@ -432,10 +467,11 @@ impl Inner {
             return Reply::json(200, &json!({"pem": pem, "algorithm": algorithm, "protectionLevel": "HSM"}));
         }
         let body = serde_json::from_slice::<Value>(&ask.body).unwrap_or_default();
-        // By the hash of the version alone.
-        let digest = body.pointer(&format!("/digest/{field}")).and_then(Value::as_str);
-        let digest = digest.and_then(|text| STANDARD.decode(text).ok());
-        match digest.and_then(|digest| key.sign(of, &digest, true)).filter(|_| signs) {
+        // By the hash of the version alone; what is data has no digest.
+        let is_one = body.get("digest").is_some() != body.get("data").is_some();
+        let input = body.pointer(field).and_then(Value::as_str);
+        let input = input.and_then(|text| STANDARD.decode(text).ok());
+        match input.and_then(|input| key.sign(of, &input, true)).filter(|_| signs && is_one) {
             Some(signature) => Reply::json(
                 200,
                 &json!({"signature": STANDARD.encode(marred(ask, signature)), "protectionLevel": "HSM"}),

@@ -1,4 +1,4 @@
-//! AWS KMS: `GetPublicKey` and `Sign` with a digest.
+//! AWS KMS: `GetPublicKey` and `Sign` with a digest, with a message for Ed25519.
 
 use std::sync::Arc;
 
@@ -13,9 +13,12 @@ use serde_json::{Value, json};
 
 use super::{Calls, CloudKey, CloudKeyError, Described, Kind, Service, described};
 
-const KIND: Kind = Kind { name: "AWS KMS", needs: "kms:GetPublicKey and kms:Sign on the key" };
-/// The algorithms that are used here, in KMS's words. With MessageType DIGEST, PSS has a salt as long as its hash.
-const ALGORITHMS: [(Scheme, &str); 9] = [
+/// The message's length is that of `Sign`.
+const KIND: Kind =
+    Kind { name: "AWS KMS", needs: "kms:GetPublicKey and kms:Sign on the key", message_max: 4_096 };
+/// The algorithms that are used here, in KMS's words. With MessageType DIGEST, PSS has a salt as long as its hash; that of Ed25519
+/// (RFC 8032) takes MessageType RAW.
+const ALGORITHMS: [(Scheme, &str); 10] = [
     (Scheme::RsaPkcs1(Hash::Sha256), "RSASSA_PKCS1_V1_5_SHA_256"),
     (Scheme::RsaPkcs1(Hash::Sha384), "RSASSA_PKCS1_V1_5_SHA_384"),
     (Scheme::RsaPkcs1(Hash::Sha512), "RSASSA_PKCS1_V1_5_SHA_512"),
@@ -25,6 +28,7 @@ const ALGORITHMS: [(Scheme, &str); 9] = [
     (Scheme::Ecdsa(Hash::Sha256), "ECDSA_SHA_256"),
     (Scheme::Ecdsa(Hash::Sha384), "ECDSA_SHA_384"),
     (Scheme::Ecdsa(Hash::Sha512), "ECDSA_SHA_512"),
+    (Scheme::Ed25519, "ED25519_SHA_512"),
 ];
 
 /// KMS in one region, with credentials that all of its keys share. Cheap to clone.
@@ -87,10 +91,11 @@ impl Service for Kms {
         self.service.ready().boxed()
     }
 
-    fn sign<'a>(&'a self, scheme: Scheme, digest: &'a [u8]) -> BoxFuture<'a, Result<Vec<u8>, ApiError>> {
+    fn sign<'a>(&'a self, scheme: Scheme, input: &'a [u8]) -> BoxFuture<'a, Result<Vec<u8>, ApiError>> {
         async move {
             let algorithm = ALGORITHMS.iter().find(|(of, _)| *of == scheme).map(|(_, name)| *name);
-            let question = json!({ "KeyId": self.key_id, "Message": STANDARD.encode(digest), "MessageType": "DIGEST",
+            let of = if scheme == Scheme::Ed25519 { "RAW" } else { "DIGEST" };
+            let question = json!({ "KeyId": self.key_id, "Message": STANDARD.encode(input), "MessageType": of,
                 "SigningAlgorithm": algorithm });
             let answer = self.service.call("Sign", &question).await?;
             let signature = answer.get("Signature").and_then(Value::as_str);

@@ -21,6 +21,8 @@ use super::{Calls, CloudKey, CloudKeyError, Described, Kind, Service, described}
 const KIND: Kind = Kind {
     name: "Azure Key Vault",
     needs: "the role Key Vault Crypto User, or keys/get and keys/sign in the vault's access policy",
+    // It signs digests alone.
+    message_max: 0,
 };
 const API: &str = "api-version=7.4";
 /// The domains of vaults and managed HSMs, which are also who a token is for. A token is shown to nobody else.
@@ -103,6 +105,10 @@ pub async fn open(
     };
     if answer.pointer("/attributes/enabled") == Some(&Value::Bool(false)) {
         return Err(unusable("is disabled"));
+    }
+    let kty = answer.pointer("/key/kty").and_then(Value::as_str).unwrap_or_default();
+    if kty.starts_with("OKP") {
+        return Err(unusable("is on an Edwards curve (OKP), and the service has no such signatures"));
     }
     // Of the same vault: it is asked there, with the token.
     let kid = answer.pointer("/key/kid").and_then(Value::as_str).and_then(split);

@@ -1,6 +1,6 @@
-//! Google Cloud KMS, which has no P-521: `getPublicKey` and `asymmetricSign` with a digest.
+//! Google Cloud KMS, which has no P-521: `getPublicKey` and `asymmetricSign` with a digest, with the data itself for Ed25519.
 //!
-//! Its checksums (CRC32C) of digest and signature are left out: the signature is verified, which says more.
+//! Its checksums (CRC32C) of what is signed and of the signature are left out: the signature is verified, which says more.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -16,17 +16,23 @@ use serde_json::{Value, json};
 
 use super::{Calls, CloudKey, CloudKeyError, Described, Kind, Service, described};
 
-const KIND: Kind =
-    Kind { name: "Google Cloud KMS", needs: "the role roles/cloudkms.signerVerifier on the key" };
+/// No length of a message is documented: what our protocols carry is below it, or the service refuses it.
+const KIND: Kind = Kind {
+    name: "Google Cloud KMS",
+    needs: "the role roles/cloudkms.signerVerifier on the key",
+    message_max: usize::MAX,
+};
 const ENDPOINT: &str = "https://cloudkms.googleapis.com";
 /// How a version signs, by the word that stands before the key's size and the hash: a version has one algorithm.
-const ALGORITHMS: [(Scheme, &str, &str); 6] = [
+const ALGORITHMS: [(Scheme, &str, &str); 7] = [
     (Scheme::RsaPkcs1(Hash::Sha256), "RSA_SIGN_PKCS1_", "_SHA256"),
     (Scheme::RsaPkcs1(Hash::Sha512), "RSA_SIGN_PKCS1_", "_SHA512"),
     (Scheme::RsaPss(Hash::Sha256), "RSA_SIGN_PSS_", "_SHA256"),
     (Scheme::RsaPss(Hash::Sha512), "RSA_SIGN_PSS_", "_SHA512"),
     (Scheme::Ecdsa(Hash::Sha256), "EC_SIGN_P256", "_SHA256"),
     (Scheme::Ecdsa(Hash::Sha384), "EC_SIGN_P384", "_SHA384"),
+    // In pure mode.
+    (Scheme::Ed25519, "EC_SIGN_ED25519", "_ED25519"),
 ];
 
 /// Which version of a key.
@@ -148,15 +154,18 @@ impl Service for Version {
         async move { headers(&self.credentials).await.map(drop) }.boxed()
     }
 
-    fn sign<'a>(&'a self, scheme: Scheme, digest: &'a [u8]) -> BoxFuture<'a, Result<Vec<u8>, ApiError>> {
+    fn sign<'a>(&'a self, scheme: Scheme, input: &'a [u8]) -> BoxFuture<'a, Result<Vec<u8>, ApiError>> {
         async move {
             // The padding is the version's.
-            let hash = match scheme {
-                Scheme::RsaPkcs1(Hash::Sha512) | Scheme::RsaPss(Hash::Sha512) => "sha512",
-                Scheme::Ecdsa(Hash::Sha384) => "sha384",
-                _ => "sha256",
+            let input = STANDARD.encode(input);
+            let question = match scheme {
+                Scheme::Ed25519 => json!({ "data": input }),
+                Scheme::RsaPkcs1(Hash::Sha512) | Scheme::RsaPss(Hash::Sha512) => {
+                    json!({ "digest": { "sha512": input } })
+                }
+                Scheme::Ecdsa(Hash::Sha384) => json!({ "digest": { "sha384": input } }),
+                _ => json!({ "digest": { "sha256": input } }),
             };
-            let question = json!({ "digest": { hash: STANDARD.encode(digest) } });
             let request = http::Request::post(format!("{}:asymmetricSign", self.url));
             let answer = self.call(request, question.to_string().into()).await?;
             let signature = answer.get("signature").and_then(Value::as_str);

@@ -1,4 +1,5 @@
-//! Keys in the key services of clouds: AWS KMS, Azure Key Vault, Google Cloud KMS. One call a signature, by digest.
+//! Keys in the key services of clouds: AWS KMS, Azure Key Vault, Google Cloud KMS. One call a signature, by digest; by message for
+//! Ed25519, which Azure does not have.
 //!
 //! The public half is asked for once, at the start. A signature is held against it before anybody gets it: whatever a
 //! service, a proxy or a memory module does to one, it ends here. Calls that were throttled or may heal are made again
@@ -15,7 +16,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
-use keys::verify::{digest_for_service, verifies};
+use keys::verify::{input_for_service, verifies};
 use keys::{Deadline, Hash, KeyType, Scheme, SignError, Signer};
 use outbound::cloud::ApiError;
 use outbound::pool::Verdict;
@@ -98,7 +99,8 @@ impl CloudKeyError {
             }
             Self::Refused { .. } => "check the key's name, its region, and the way to the service".to_owned(),
             Self::Unusable { .. } => {
-                "name an enabled key for signing: RSA of 2,048, 3,072 or 4,096 bits, P-256, P-384 or P-521"
+                "name an enabled key for signing: RSA of 2,048, 3,072 or 4,096 bits, P-256, P-384, P-521 or, but for \
+                 Azure, Ed25519"
                     .to_owned()
             }
         }
@@ -111,8 +113,8 @@ trait Service: Send + Sync + fmt::Debug {
     /// goes on for the next request when this one ends.
     fn ready(&self) -> BoxFuture<'_, Result<(), ApiError>>;
 
-    /// A signature over `digest`, ECDSA as DER.
-    fn sign<'a>(&'a self, scheme: Scheme, digest: &'a [u8]) -> BoxFuture<'a, Result<Vec<u8>, ApiError>>;
+    /// A signature over `input`, a digest, for Ed25519 a message; ECDSA as DER.
+    fn sign<'a>(&'a self, scheme: Scheme, input: &'a [u8]) -> BoxFuture<'a, Result<Vec<u8>, ApiError>>;
 }
 
 /// What a service says of a key.
@@ -130,6 +132,8 @@ struct Kind {
     name: &'static str,
     /// What it takes to sign, for whoever is refused.
     needs: &'static str,
+    /// Octets of a message that it signs whole.
+    message_max: usize,
 }
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
@@ -229,9 +233,15 @@ impl CloudKey {
     async fn sign_by(&self, scheme: Scheme, input: &[u8], deadline: Deadline) -> Result<Vec<u8>, SignError> {
         let misfit = scheme.check(self.kind, input.len());
         misfit.map_err(|misfit| SignError::Failed(misfit.to_string()))?;
-        let given = digest_for_service(self.kind, scheme, input);
+        if scheme == Scheme::Ed25519 && input.len() > self.of.message_max {
+            let (service, most, given) = (self.of.name, self.of.message_max, input.len());
+            return Err(SignError::Failed(format!(
+                "{service} signs messages of {most} octets at most, this one has {given}"
+            )));
+        }
+        let given = input_for_service(self.kind, scheme, input);
         let given = given.filter(|(own, _)| self.schemes.contains(own));
-        let (own, digest) = given.ok_or_else(|| {
+        let (own, input) = given.ok_or_else(|| {
             SignError::Failed(format!(
                 "{} signs with this key by {} only",
                 self.of.name,
@@ -249,7 +259,7 @@ impl CloudKey {
         };
         let call = || {
             *asking.waits_for.lock() = "the service";
-            self.service.sign(own, &digest)
+            self.service.sign(own, &input)
         };
         let signature = match tried(ready, call, deadline, || self.budget.spend()).await {
             Ok(signature) => signature,
@@ -259,7 +269,7 @@ impl CloudKey {
                 return Err(self.failed(&answer));
             }
         };
-        if !verifies(&self.spki, self.kind, own, &digest, &signature) {
+        if !verifies(&self.spki, self.kind, own, &input, &signature) {
             asking.became("wrong");
             tracing::error!(
                 key = self.name,
@@ -444,7 +454,7 @@ fn fits(scheme: Scheme, kind: KeyType) -> bool {
             kind.rsa_bits().is_some() && matches!(hash, Hash::Sha256 | Hash::Sha384 | Hash::Sha512)
         }
         Scheme::Ecdsa(_) => Scheme::of(kind) == Some(scheme),
-        Scheme::Ed25519 => false,
+        Scheme::Ed25519 => kind == KeyType::Ed25519,
     }
 }
 

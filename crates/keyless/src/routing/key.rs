@@ -22,6 +22,8 @@ use crate::wire::Ski;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asking<'a> {
     pub(crate) tenant: &'a str,
+    /// Of the tenant, under way to one node.
+    pub(crate) most: usize,
     pub(crate) trace: Option<TraceParent>,
     /// Where to note who is asked.
     pub(crate) hops: Option<&'a Hops>,
@@ -246,7 +248,7 @@ impl RoutedKey {
         let there = patience.saturating_sub(self.way(&peer)).max(Duration::from_millis(1));
         let timeout_ms = u32::try_from(there.as_millis()).unwrap_or(u32::MAX);
         let request = SignRequest { timeout_ms, ..request.clone() };
-        let asked: Result<Asked, PeerError> = peer.ask(request, asking.tenant);
+        let asked: Result<Asked, PeerError> = peer.ask(request, asking.tenant, asking.most);
         let done = match asked {
             Ok(asked) => asked.answered(patience).await,
             Err(error) => {
@@ -308,7 +310,8 @@ impl Signer for RoutedKey {
         input: &'a [u8],
         deadline: Deadline,
     ) -> BoxFuture<'a, Result<Vec<u8>, SignError>> {
-        let asking = Asking { tenant: crate::tenant::DEFAULT, trace: None, hops: None, deadline };
+        let (tenant, most) = (crate::tenant::DEFAULT, super::TENANT_IN_FLIGHT_MAX);
+        let asking = Asking { tenant, most, trace: None, hops: None, deadline };
         Box::pin(async move { Ok(self.ask(scheme, input, &asking).await?) })
     }
 }

@@ -17,6 +17,7 @@ use super::metrics::SiteMetrics;
 use crate::native::proto::SignRequest;
 use crate::server::STREAM_MAX;
 use crate::stage::Cost;
+use crate::tenant::Counts;
 use crate::{ELSEWHERE_PER_KEY_MAX, tenant};
 
 /// Requests under way to one node, 2 KB each here and 1 KB there: as many as it takes of one stream.
@@ -85,7 +86,7 @@ struct Queue {
     state: State,
     sender: Option<mpsc::Sender<SignRequest>>,
     waiting: HashMap<u64, oneshot::Sender<Result<Vec<u8>, Status>>>,
-    by_tenant: HashMap<String, usize>,
+    by_tenant: Counts,
 }
 
 #[derive(Default)]
@@ -111,7 +112,7 @@ impl Peer {
             state: State::Connecting,
             sender: None,
             waiting: HashMap::new(),
-            by_tenant: HashMap::new(),
+            by_tenant: Counts::default(),
         };
         Self {
             member,
@@ -248,15 +249,20 @@ impl Peer {
         }
     }
 
-    /// Asks, for a tenant; the request's id is replaced.
-    pub(super) fn ask(self: &Arc<Self>, mut request: SignRequest, tenant: &str) -> Result<Asked, PeerError> {
+    /// Asks, for a tenant, which may have `most` under way here, [`TENANT_IN_FLIGHT_MAX`] at most; the request's id is replaced.
+    pub(super) fn ask(
+        self: &Arc<Self>,
+        mut request: SignRequest,
+        tenant: &str,
+        most: usize,
+    ) -> Result<Asked, PeerError> {
         let (sender, answer) = oneshot::channel();
         let id = self.next.fetch_add(1, Relaxed);
         {
             let mut queue = self.queue.lock();
             let Some(way) = &queue.sender else { return Err(PeerError::Unsent) };
-            let of_tenant = queue.by_tenant.get(tenant).copied().unwrap_or_default();
-            if self.in_flight.load(Relaxed) >= IN_FLIGHT_MAX || of_tenant >= TENANT_IN_FLIGHT_MAX {
+            let most = most.min(TENANT_IN_FLIGHT_MAX);
+            if self.in_flight.load(Relaxed) >= IN_FLIGHT_MAX || queue.by_tenant.of(tenant) >= most {
                 return Err(PeerError::Full);
             }
             request.id = id;
@@ -266,12 +272,7 @@ impl Peer {
                 Err(mpsc::error::TrySendError::Closed(_)) => return Err(PeerError::Unsent),
             }
             queue.waiting.insert(id, sender);
-            match queue.by_tenant.get_mut(tenant) {
-                Some(count) => *count += 1,
-                None => {
-                    queue.by_tenant.insert(tenant.to_owned(), 1);
-                }
-            }
+            queue.by_tenant.add(tenant);
             self.in_flight.fetch_add(1, Relaxed);
         }
         let _ = self.owes_since_us.compare_exchange(0, self.now_us().max(1), Relaxed, Relaxed);
@@ -283,12 +284,7 @@ impl Peer {
     /// Forgets a request; one that is under way still is taken back.
     fn forget(&self, id: u64, tenant: &str) {
         let mut queue = self.queue.lock();
-        if let Some(count) = queue.by_tenant.get_mut(tenant) {
-            *count -= 1;
-            if *count == 0 {
-                queue.by_tenant.remove(tenant);
-            }
-        }
+        queue.by_tenant.remove(tenant);
         self.in_flight.fetch_sub(1, Relaxed);
         let is_under_way = queue.waiting.remove(&id).is_some();
         if let Some(way) = queue.sender.as_ref().filter(|_| is_under_way) {

@@ -268,7 +268,10 @@ impl Shared {
         input: Box<[u8]>,
         deadline: Instant,
     ) {
-        let Some(of_key) = key.place() else { return caller.fail(Failure::Overloaded(Refusal::Key)) };
+        let of_key = match key.place(caller.entry().tenant(), caller.is_node()) {
+            Ok(place) => place,
+            Err(refusal) => return caller.fail(Failure::Overloaded(refusal)),
+        };
         let Some(of_all) = self.elsewhere.take(ELSEWHERE_MAX) else {
             return caller.fail(Failure::Overloaded(Refusal::Elsewhere));
         };
@@ -317,6 +320,7 @@ async fn elsewhere(
     let entry = caller.entry_mut();
     let (trace, hops) = entry.passed_on();
     let tenant = Arc::clone(entry.tenant());
-    let asking = Asking { tenant: tenant.name(), trace: Some(trace), hops: Some(&hops), deadline };
+    let most = tenant.of_node_max();
+    let asking = Asking { tenant: tenant.name(), most, trace: Some(trace), hops: Some(&hops), deadline };
     Ok(route.ask(scheme, input, &asking).await?)
 }

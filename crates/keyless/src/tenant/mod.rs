@@ -4,6 +4,7 @@
 //! [`DEFAULT`]'s, who comes through a Unix socket [`SOCKET`]'s. All of it can be changed while it runs: a tenant's counts
 //! stay, and every connection goes by what holds now from its next request on.
 
+mod counts;
 mod flow;
 mod identity;
 mod rights;
@@ -18,14 +19,16 @@ use std::time::{Duration, Instant};
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use parking_lot::{Mutex, RwLock};
 
-use crate::Key;
 use crate::fair::SHARE_MAX;
 use crate::metrics::{Metrics, Refusal, TenantCounters};
+use crate::routing;
 use crate::stage::{Asker, Stage};
+use crate::{ELSEWHERE_PER_KEY_MAX, Key};
 use flow::Flow;
 use identity::Pattern;
 use rights::Rights;
 
+pub(crate) use counts::Counts;
 pub(crate) use flow::LOOK_EVERY;
 pub use identity::Identity;
 
@@ -60,6 +63,10 @@ pub struct TenantOptions {
     pub burst: u32,
     /// Requests under way.
     pub in_flight_max: usize,
+    /// Of those the ones to one destination: a key of a security module or a cloud, or another node. 0: half of what such a key
+    /// may have where there are other tenants, else all; of a node
+    /// [`routing::TENANT_IN_FLIGHT_MAX`], which is the most in any case.
+    pub destination_in_flight_max: usize,
     /// Connections over TLS; 0: half of those there may be where there are other tenants, so that no tenant takes all.
     pub connections_max: usize,
     /// Which keys it may use: names of files or labels, with `*` for any characters; a key's SKI or the SHA-256 of its
@@ -80,6 +87,7 @@ impl TenantOptions {
             rate_per_s: 0,
             burst: 0,
             in_flight_max: IN_FLIGHT_MAX,
+            destination_in_flight_max: 0,
             connections_max: 0,
             keys: Vec::new(),
             rsa_decrypt: false,
@@ -155,11 +163,13 @@ pub(crate) struct Tenant {
     patterns: Vec<Pattern>,
     rights: Rights,
     limiter: Option<Arc<DefaultDirectRateLimiter>>,
+    /// Whether there are no others.
+    is_alone: bool,
     account: Arc<Account>,
 }
 
 impl Tenant {
-    fn new(options: &TenantOptions, account: Arc<Account>, before: Option<&Self>) -> Self {
+    fn new(options: &TenantOptions, account: Arc<Account>, before: Option<&Self>, is_alone: bool) -> Self {
         let rate = |options: &TenantOptions| (options.rate_per_s, options.burst);
         let same = before.filter(|before| rate(&before.options) == rate(options));
         let limiter = same.map_or_else(
@@ -176,7 +186,25 @@ impl Tenant {
             rights: Rights::new(&options.keys),
             limiter,
             options: options.clone(),
+            is_alone,
             account,
+        }
+    }
+
+    /// Requests under way to one key of a security module or a cloud.
+    pub(crate) fn of_key_max(&self) -> usize {
+        match self.options.destination_in_flight_max {
+            0 if self.is_alone => usize::MAX,
+            0 => ELSEWHERE_PER_KEY_MAX / 2,
+            most => most,
+        }
+    }
+
+    /// Requests under way to one other node.
+    pub(crate) fn of_node_max(&self) -> usize {
+        match self.options.destination_in_flight_max {
+            0 => routing::TENANT_IN_FLIGHT_MAX,
+            most => most.min(routing::TENANT_IN_FLIGHT_MAX),
         }
     }
 
@@ -311,7 +339,7 @@ impl Tenants {
     /// The default tenant alone.
     pub(crate) fn new(metrics: Metrics, connections_max: usize) -> Self {
         let account = Account::new(0, metrics.tenant(DEFAULT));
-        let default = Arc::new(Tenant::new(&TenantOptions::of_others(true), account, None));
+        let default = Arc::new(Tenant::new(&TenantOptions::of_others(true), account, None, true));
         let (tenants, by_name) = (vec![Arc::clone(&default)], HashMap::new());
         let table = Table { tenants, by_name, socket: Arc::clone(&default), default };
         Self { table: RwLock::new(Arc::new(table)), generation: AtomicU64::new(0), metrics, connections_max }
@@ -351,14 +379,14 @@ impl Tenants {
         let kept: HashSet<usize> =
             options.iter().filter_map(|tenant| before(&tenant.name)).map(|tenant| tenant.line()).collect();
         let mut free = (0..).filter(|line| !kept.contains(line));
-        let mut tenants = Vec::new();
+        let (mut tenants, is_alone) = (Vec::new(), options.len() == 1);
         for options in &options {
             let known = before(&options.name);
             let account = match known {
                 Some(known) => Arc::clone(&known.account),
                 None => Account::new(free.next().unwrap_or_default(), self.metrics.tenant(&options.name)),
             };
-            tenants.push(Arc::new(Tenant::new(options, account, known.map(|known| &**known))));
+            tenants.push(Arc::new(Tenant::new(options, account, known.map(|known| &**known), is_alone)));
         }
         for gone in &table.tenants {
             if !options.iter().any(|tenant| tenant.name == gone.name()) {
@@ -387,7 +415,7 @@ impl Tenants {
     }
 
     /// For whom a node asks: the tenant of that name, else the default one.
-    fn named(&self, name: &str) -> Arc<Tenant> {
+    pub(crate) fn named(&self, name: &str) -> Arc<Tenant> {
         let table = self.table.read();
         Arc::clone(table.by_name.get(name).unwrap_or(&table.default))
     }

@@ -50,6 +50,7 @@ async fn answered(kinds: &[KeyType]) -> (Vec<usize>, u64) {
     assert!(stage.submit(Cost::Medium, first).is_ok());
     is_here.recv_timeout(PATIENCE).unwrap();
     for (number, kind) in kinds.iter().enumerate() {
+        key(*kind).prepare();
         assert!(stage.submit(Cost::Medium, job(number, key(*kind), None)).is_ok());
     }
     assert_eq!(stage.figures(Cost::Medium).waiting, kinds.len());
@@ -66,6 +67,7 @@ async fn answered(kinds: &[KeyType]) -> (Vec<usize>, u64) {
     stage.stop().await;
     let figures = stage.figures(Cost::Medium);
     assert_eq!((figures.waiting, figures.running, figures.done), (0, 0, kinds.len() as u64 + 1));
+    assert_eq!((figures.working, figures.faulty), (0, 0));
     (order, figures.batched)
 }
 
@@ -88,6 +90,49 @@ async fn as_few_as_are_worth_it_make_a_batch() {
     assert_eq!(batched, if is_batched(KeyType::Rsa2048, PSS) { BATCH_MIN as u64 } else { 0 });
     let (_, batched) = answered(&[KeyType::Rsa2048; BATCH_MIN - 1]).await;
     assert_eq!(batched, 0);
+}
+
+/// One worker with eight signatures is one worker; the keys, which nobody prepared, are once they have signed.
+#[tokio::test]
+async fn a_key_makes_batches_after_its_first_signature_and_a_batch_is_one_workers() {
+    let keys = [(); BATCH].map(|()| PrivateKey::generate(KeyType::Rsa2048).unwrap());
+    let stage = Stage::start(1).unwrap();
+    for round in 0..2 {
+        let (answer, answers) = mpsc::channel();
+        let ((here, is_here), (open, opened)) = (mpsc::channel(), mpsc::channel());
+        let ((first_here, is_first_here), (open_first, first_opened)) = (mpsc::channel(), mpsc::channel());
+        let job = |number, key: &PrivateKey, gate| Job {
+            key: key.clone(),
+            scheme: scheme(key.key_type()),
+            input: DIGEST.into(),
+            deadline: Instant::now() + PATIENCE,
+            line: 0,
+            asker: Waiting { number, gate, answer: answer.clone() },
+        };
+        let first = job(BATCH, key(KeyType::P384), Some((first_here, first_opened)));
+        assert!(stage.submit(Cost::Medium, first).is_ok());
+        is_first_here.recv_timeout(PATIENCE).unwrap();
+        let mut gate = Some((here, opened));
+        for (number, key) in keys.iter().enumerate() {
+            assert!(stage.submit(Cost::Medium, job(number, key, gate.take())).is_ok());
+        }
+        open_first.send(()).unwrap();
+        is_here.recv_timeout(PATIENCE).unwrap();
+        let under_way = stage.figures(Cost::Medium);
+        let is_batch = round == 1 && is_batched(KeyType::Rsa2048, PSS);
+        assert_eq!((under_way.running, under_way.working), (if is_batch { BATCH } else { 1 }, 1), "{round}");
+        open.send(()).unwrap();
+        for _ in 0..=BATCH {
+            assert!(answers.recv_timeout(PATIENCE).unwrap().1.is_ok());
+        }
+        assert_eq!(stage.figures(Cost::Medium).batched, if is_batch { BATCH as u64 } else { 0 });
+        let deadline = Instant::now() + PATIENCE;
+        while keys.iter().any(PrivateKey::wants_preparing) {
+            assert!(Instant::now() < deadline, "every key is prepared by its first signature");
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+    stage.stop().await;
 }
 
 #[tokio::test]

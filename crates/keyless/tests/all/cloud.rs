@@ -19,11 +19,12 @@ use keys::{Hash, KeyType, Scheme, SignError, Signer};
 use outbound::cloud::aws::AwsOptions;
 use outbound::cloud::http::HttpClient;
 
-const KINDS: [(&str, KeyType); 4] = [
+const KINDS: [(&str, KeyType); 5] = [
     ("rsa-2048", KeyType::Rsa2048),
     ("p-256", KeyType::P256),
     ("p-384", KeyType::P384),
     ("p-521", KeyType::P521),
+    ("ed25519", KeyType::Ed25519),
 ];
 const RSA: [Hash; 3] = [Hash::Sha256, Hash::Sha384, Hash::Sha512];
 const SERVICES: [&str; 3] = ["aws", "azure", "gcp"];
@@ -156,9 +157,14 @@ impl World {
     }
 }
 
-/// Google has no P-521.
+/// Google has no P-521, Azure no Ed25519.
 fn kinds_of(service: &str) -> impl Iterator<Item = (&'static str, KeyType)> {
-    KINDS.into_iter().take(if service == "gcp" { 3 } else { 4 })
+    let lacks = match service {
+        "gcp" => Some(KeyType::P521),
+        "azure" => Some(KeyType::Ed25519),
+        _ => None,
+    };
+    KINDS.into_iter().filter(move |(_, kind)| Some(*kind) != lacks)
 }
 
 fn soon() -> Instant {
@@ -180,6 +186,7 @@ async fn every_kind_signs_by_every_scheme_in_every_service() {
             let mut schemes: Vec<Scheme> = Hash::ALL.into_iter().map(Scheme::Ecdsa).collect();
             schemes.extend(RSA.into_iter().map(Scheme::RsaPkcs1));
             schemes.extend(RSA.into_iter().map(Scheme::RsaPss));
+            schemes.push(Scheme::Ed25519);
             schemes.retain(|scheme| scheme.check(kind, digest_of(*scheme).len()).is_ok());
             if (service, kind) == ("gcp", KeyType::Rsa2048) {
                 schemes = vec![Scheme::RsaPss(Hash::Sha256)];
@@ -207,8 +214,32 @@ async fn every_kind_signs_by_every_scheme_in_every_service() {
 fn digest_of(scheme: Scheme) -> Vec<u8> {
     match scheme {
         Scheme::RsaPkcs1(hash) | Scheme::RsaPss(hash) | Scheme::Ecdsa(hash) => digest(hash),
-        Scheme::Ed25519 => Vec::new(),
+        Scheme::Ed25519 => b"what is signed, whole".to_vec(),
     }
+}
+
+/// What does not fit is refused here, and said; the service is not asked.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ed25519_signs_messages_as_long_as_the_service_takes_them() {
+    let world = World::new();
+    for (service, octets, signs) in [("aws", 4_096, true), ("aws", 4_097, false), ("gcp", 65_505, true)] {
+        let key = world.open(service, "ed25519").await.unwrap();
+        let (before, message) = (world.signed(), vec![7; octets]);
+        match (key.sign_digest(Scheme::Ed25519, &message, soon()).await, signs) {
+            (Ok(signature), true) => {
+                assert!(verifies(key.spki(), KeyType::Ed25519, Scheme::Ed25519, &message, &signature));
+            }
+            (Err(SignError::Failed(why)), false) => {
+                assert!(why.contains("4096 octets at most"), "{why}");
+                assert_eq!(world.signed(), before, "it was not asked");
+            }
+            (other, _) => panic!("{service} {octets}: {other:?}"),
+        }
+        let wrong = key.sign_digest(Scheme::Ecdsa(Hash::Sha256), &[7; 32], soon()).await;
+        assert!(matches!(wrong, Err(SignError::Failed(_))), "{wrong:?}");
+    }
+    let none = world.open("azure", "ed25519").await.unwrap_err();
+    assert!(matches!(none, CloudKeyError::Unusable { .. }) && none.to_string().contains("Edwards"), "{none}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -242,10 +273,11 @@ async fn what_is_no_signature_never_leaves() {
             let key = world.open(service, name).await.unwrap();
             let scheme = match kind {
                 KeyType::Rsa2048 => Scheme::RsaPss(Hash::Sha256),
+                KeyType::Ed25519 => Scheme::Ed25519,
                 _ => Scheme::Ecdsa(Hash::Sha256),
             };
             world.services.set_fault(Fault::WrongSignatures);
-            let (before, input) = (world.signed(), digest(Hash::Sha256));
+            let (before, input) = (world.signed(), digest_of(scheme));
             let signed = key.sign_digest(scheme, &input, soon()).await;
             assert!(
                 matches!(&signed, Err(SignError::Failed(why)) if why.contains("held back")),
@@ -256,7 +288,7 @@ async fn what_is_no_signature_never_leaves() {
             assert!(key.sign_digest(scheme, &input, soon()).await.is_ok());
         }
     }
-    for (service, keys) in [("AWS KMS", 4), ("Azure Key Vault", 4), ("Google Cloud KMS", 3)] {
+    for (service, keys) in [("AWS KMS", 5), ("Azure Key Vault", 4), ("Google Cloud KMS", 4)] {
         assert_eq!(
             (world.calls.counted(service, "wrong"), world.calls.counted(service, "done")),
             (keys, keys)

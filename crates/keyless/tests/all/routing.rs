@@ -517,6 +517,39 @@ async fn a_tenant_whose_keys_are_slow_leaves_half_of_the_way_to_the_others() {
     world.stop().await;
 }
 
+/// As the tenant's own setting says, and not its keys here.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tenant_has_so_many_under_way_to_one_node() {
+    let options = || {
+        let tenant = TenantOptions { destination_in_flight_max: 3, ..TenantOptions::new("socket") };
+        Options { tenants: vec![tenant], ..Options::default() }
+    };
+    let world = World::with(&[0], options).await;
+    let (slow, gate) = Gated::new(KeyType::P256);
+    let fast = PrivateKey::generate(KeyType::P256).unwrap();
+    world.others[0].holds("", vec![slow.clone(), Arc::new(fast.clone())]);
+    let route = |key: &dyn Signer| {
+        let routed = world.front.router.key(&world.holders, key.spki()).unwrap();
+        (String::new(), Source::Routed(Arc::new(routed)))
+    };
+    world.front.keys.put_sources("routed", vec![route(&*slow), route(&fast)]);
+    let here = PrivateKey::generate(KeyType::P256).unwrap();
+    world.front.keys.put("here", vec![Arc::new(here.clone())]);
+    let client = world.front.client();
+    let three = join_all((0..3).map(|_| client.sign(request(0, &*slow, EC, &[1; 32]), patient())));
+    let full = async {
+        until(|| slow.asked.load(Relaxed) == 3).await;
+        let status = client.sign(request(0, &fast, EC, &[1; 32]), patient()).await.unwrap_err();
+        assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+        assert!(client.sign(request(0, &here, EC, &[1; 32]), patient()).await.is_ok());
+        gate.send_replace(true);
+    };
+    let (done, ()) = tokio::join!(three, full);
+    assert!(done.iter().all(Result::is_ok));
+    client.sign(request(0, &fast, EC, &[1; 32]), patient()).await.unwrap();
+    world.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_passed_on_twice() {
     let world = World::new(&[0]).await;

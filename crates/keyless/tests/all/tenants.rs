@@ -191,6 +191,49 @@ async fn a_tenant_has_so_many_under_way() {
     world.running.stop().await;
 }
 
+/// Of requests to one key elsewhere a tenant has its own part: what it has elsewhere goes on, and so do others with that key.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tenant_has_so_many_under_way_to_one_destination() {
+    let ((slow, open), (other, open_other)) = (Gated::new(KeyType::P256), Gated::new(KeyType::P384));
+    let limited = |most| TenantOptions { destination_in_flight_max: most, ..tenant("a") };
+    let world = world(vec![limited(3)]).await;
+    world.keys.put("slow", vec![slow.clone(), other.clone()]);
+    let mut peer = world.connect_with(Some(&member(&world, "a")), &TLS13).await.unwrap();
+    let (native, p256) = (client(&world, "a"), key(KeyType::P256));
+    let at_slow = Items { opcode: 0x15, ski: Some(ski(&*slow)), payload: &[1; 32], ..Items::default() };
+    let elsewhere = "bulla_keyless_elsewhere_in_flight";
+    for _ in 0..3 {
+        peer.ask(&at_slow).await;
+    }
+    until(|| world.figure(elsewhere) == 3.0).await;
+    let refused = async || native.sign(request(0, &*slow, EC, &[1; 32]), patient()).await.unwrap_err();
+    let status = refused().await;
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    let wanted = "overloaded: as many of the tenant's requests to this key are under way as may";
+    assert_eq!(status.message(), wanted);
+    assert_eq!(world.figure("bulla_keyless_tenant_refusals_total{tenant=\"a\",kind=\"tenant-key\"}"), 1.0);
+    // Here, at another key elsewhere, and by another tenant.
+    assert!(native.sign(request(0, p256, EC, &[1; 32]), patient()).await.is_ok());
+    let mut others = world.connect_with(Some(&member(&world, "b")), &TLS13).await.unwrap();
+    others.ask(&at_slow).await;
+    peer.ask(&Items { ski: Some(ski(&*other)), ..at_slow }).await;
+    until(|| world.figure(elsewhere) == 5.0).await;
+    // Live, on the connection that stands.
+    world.running.change_tenants(&[limited(4)]).unwrap();
+    peer.ask(&at_slow).await;
+    until(|| world.figure(elsewhere) == 6.0).await;
+    assert_eq!(refused().await.message(), wanted);
+    open.send_replace(true);
+    open_other.send_replace(true);
+    for _ in 0..5 {
+        assert_eq!(peer.next().await.unwrap().error(), None);
+    }
+    assert_eq!(others.next().await.unwrap().error(), None);
+    until(|| world.figure(elsewhere) == 0.0).await;
+    native.sign(request(0, &*slow, EC, &[1; 32]), patient()).await.unwrap();
+    world.running.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tenant_takes_no_more_than_half_of_the_connections() {
     let tenants = vec![tenant("a"), TenantOptions { connections_max: 1, ..tenant("b") }];

@@ -2,7 +2,9 @@
 
 use std::process::Command;
 
-use keys::{BATCH, BATCH_MIN, Hash, KeyType, PrivateKey, Scheme, SignJob, Signer, is_batched, sign_slice};
+use keys::{
+    BATCH, BATCH_MIN, Hash, KeyType, PrivateKey, Scheme, SignJob, Signer, Slice, is_batched, sign_slice,
+};
 
 use crate::scheme::openssl_verifies;
 use crate::software::key;
@@ -10,6 +12,7 @@ use crate::software::key;
 #[test]
 fn openssl_takes_what_a_batch_makes() {
     let key = key(KeyType::Rsa2048);
+    key.prepare();
     let digest: Vec<u8> = (0..64).map(|at| 0xff - at).collect();
     let schemes: Vec<Scheme> = [Hash::Sha256, Hash::Sha384, Hash::Sha512]
         .into_iter()
@@ -22,7 +25,7 @@ fn openssl_takes_what_a_batch_makes() {
     let job = |scheme: &Scheme| SignJob { key: &key, scheme: *scheme, input: &digest[..octets(*scheme)] };
     let jobs: Vec<SignJob<'_>> = schemes.iter().map(job).collect();
     assert!((BATCH_MIN..=BATCH).contains(&jobs.len()), "one batch, not full");
-    for (job, signed) in jobs.iter().zip(sign_slice(&jobs).0) {
+    for (job, signed) in jobs.iter().zip(sign_slice(&jobs).signed) {
         let signed = signed.unwrap();
         assert!(openssl_verifies(key.spki(), job.scheme, job.input, &signed), "{:?}", job.scheme);
         let mut other = job.input.to_vec();
@@ -42,12 +45,13 @@ fn an_unusual_key_among_others_signs_all_the_same() {
         made.unwrap_or_else(|error| panic!("this test needs openssl: apt-get install -y openssl ({error})"));
     let unusual = PrivateKey::from_pem(&String::from_utf8(made.stdout).unwrap()).unwrap();
     let usual = key(KeyType::Rsa2048);
+    [&unusual, &usual].into_iter().for_each(PrivateKey::prepare);
     let (scheme, digest) = (Scheme::RsaPkcs1(Hash::Sha256), [0x5a; 32]);
     let keys = [&unusual, &usual, &usual, &unusual, &usual, &usual, &usual, &unusual];
     let jobs = keys.map(|key| SignJob { key, scheme, input: &digest });
     assert!(!unusual.is_batched(scheme));
     assert_eq!(usual.is_batched(scheme), is_batched(KeyType::Rsa2048, scheme));
-    let (signed, batched) = sign_slice(&jobs);
+    let Slice { signed, batched, .. } = sign_slice(&jobs);
     assert_eq!(batched, if usual.is_batched(scheme) { 5 } else { 0 });
     for (job, signed) in jobs.iter().zip(signed) {
         assert_eq!(signed, job.key.sign_digest_now(scheme, &digest));

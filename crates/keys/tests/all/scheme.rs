@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use keys::verify::{digest_for_service, verifies};
+use keys::verify::{input_for_service, verifies};
 use keys::{Hash, KeyType, PrivateKey, Scheme, SignJob, Signer, sign_slice};
 
 use crate::software::key;
@@ -113,7 +113,7 @@ async fn the_seam_and_the_slice_sign_the_same() {
         SignJob { key: &ec, scheme, input: &digest },
         SignJob { key: &ec, scheme: Scheme::Ecdsa(Hash::Sha256), input: &digest },
     ];
-    let (results, _) = sign_slice(&jobs);
+    let results = sign_slice(&jobs).signed;
     assert_eq!(results[0].as_ref(), Ok(&signed));
     assert!(results[1].is_err(), "an RSA scheme under a P-256 key");
     let signature = results[2].as_ref().unwrap();
@@ -149,7 +149,7 @@ fn what_a_key_signed_verifies_and_nothing_else_does() {
                 if scheme.check(kind, input.len()).is_err() {
                     continue;
                 }
-                let given = digest_for_service(kind, scheme, &input);
+                let given = input_for_service(kind, scheme, &input);
                 assert_eq!(given.is_some(), made(scheme), "{kind} {scheme:?}");
                 let Some((own, digest)) = given else {
                     assert!(!verifies(key.spki(), kind, scheme, &input, &[0; 256]), "{kind} {scheme:?}");
@@ -179,4 +179,27 @@ fn what_a_key_signed_verifies_and_nothing_else_does() {
         let signature = rsa.sign_digest_now(made, &[7; 32]).unwrap();
         assert!(!verifies(rsa.spki(), KeyType::Rsa2048, asked, &[7; 32], &signature), "{asked:?}");
     }
+}
+
+#[test]
+fn a_message_that_ed25519_signed_verifies_and_nothing_else_does() {
+    let (edwards, p256) = (key(KeyType::Ed25519), key(KeyType::P256));
+    for message in [&b"\0"[..], b"what is signed", &[7; 5_000]] {
+        let (own, given) = input_for_service(KeyType::Ed25519, Scheme::Ed25519, message).unwrap();
+        assert_eq!((own, &given[..]), (Scheme::Ed25519, message));
+        let mut signature = edwards.sign_digest_now(Scheme::Ed25519, message).unwrap();
+        let is_one = |message: &[u8], signature: &[u8]| {
+            verifies(edwards.spki(), KeyType::Ed25519, Scheme::Ed25519, message, signature)
+        };
+        assert!(is_one(message, &signature));
+        assert!(openssl_verifies(edwards.spki(), Scheme::Ed25519, message, &signature));
+        assert!(!is_one(&[message, &[0]].concat(), &signature));
+        assert!(!verifies(p256.spki(), KeyType::P256, Scheme::Ed25519, message, &signature));
+        for at in [0, 32, 63] {
+            signature[at] ^= 0x10;
+            assert!(!is_one(message, &signature), "octet {at} is wrong");
+            signature[at] ^= 0x10;
+        }
+    }
+    assert_eq!(input_for_service(KeyType::P256, Scheme::Ed25519, b"message"), None);
 }

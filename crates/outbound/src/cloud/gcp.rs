@@ -1,22 +1,132 @@
 //! Google Cloud: the application's default credentials, which keep their tokens themselves and fetch the next one before
-//! the last has ended.
+//! the last has ended. After a failure that their library calls final (a key that was withdrawn, a role that was not given yet)
+//! they ask nobody again: they are made anew, so that what an operator mends counts without a restart.
 
-use google_cloud_auth::credentials::{Builder, CacheableResource, Credentials};
+use std::fmt;
+use std::time::Duration;
+
+use google_cloud_auth::credentials::{Builder, CacheableResource, Credentials, CredentialsProvider};
 use google_cloud_auth::errors::CredentialsError;
 use http::{Extensions, HeaderMap};
+use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use super::ApiError;
 
 /// All of Google Cloud, as far as the account may.
 const SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
 
+/// From credentials that were made anew and failed for good to the next; twice as long after each that fails as well.
+const ANEW_AFTER: Duration = Duration::from_secs(1);
+/// The longest that grows to: so long after it is mended they are good at the latest.
+const ANEW_AFTER_MAX: Duration = Duration::from_secs(60);
+
 /// The application's default credentials: `GOOGLE_APPLICATION_CREDENTIALS`, those of gcloud, the metadata server's. Asks
-/// nobody.
+/// nobody. Must be called on a runtime.
 ///
 /// # Errors
 /// [`ApiError`], denied: when there are none.
 pub fn standard() -> Result<Credentials, ApiError> {
-    Builder::default().with_scopes([SCOPE]).build().map_err(|error| ApiError::credentials(&error))
+    let make =
+        || Builder::default().with_scopes([SCOPE]).build().map_err(|error| ApiError::credentials(&error));
+    Ok(Renewing::new(Box::new(make))?.into())
+}
+
+type Make = Box<dyn Fn() -> Result<Credentials, ApiError> + Send + Sync>;
+
+/// Credentials that are made anew where they failed for good: when somebody asks, so that nothing is done for nobody.
+struct Renewing {
+    make: Make,
+    /// Never held over a wait.
+    now: Mutex<Current>,
+}
+
+struct Current {
+    credentials: Credentials,
+    /// Those before it.
+    number: u64,
+    /// How often they were made anew since they were good.
+    failures: u32,
+    anew_at: Instant,
+}
+
+impl Renewing {
+    fn new(make: Make) -> Result<Self, ApiError> {
+        let credentials = make()?;
+        let now = Current { credentials, number: 0, failures: 0, anew_at: Instant::now() };
+        Ok(Self { make, now: Mutex::new(now) })
+    }
+
+    fn current(&self) -> (Credentials, u64) {
+        let now = self.now.lock();
+        (now.credentials.clone(), now.number)
+    }
+
+    fn were_good(&self, number: u64) {
+        let mut now = self.now.lock();
+        if now.number == number && now.failures > 0 {
+            (now.failures, now.anew_at) = (0, Instant::now());
+        }
+    }
+
+    /// Those after the ones of this number, which failed for good; `None` where it is not time yet.
+    fn after(&self, number: u64, error: &CredentialsError) -> Option<Credentials> {
+        let mut now = self.now.lock();
+        if now.number != number {
+            return Some(now.credentials.clone());
+        }
+        if Instant::now() < now.anew_at {
+            return None;
+        }
+        let wait = ANEW_AFTER.saturating_mul(1_u32.checked_shl(now.failures).unwrap_or(u32::MAX));
+        now.failures = now.failures.saturating_add(1);
+        now.anew_at = Instant::now() + wait.min(ANEW_AFTER_MAX);
+        tracing::warn!(%error, "the credentials for Google Cloud failed for good, as their library says: they are made anew");
+        match (self.make)() {
+            Ok(credentials) => {
+                now.credentials = credentials;
+                now.number += 1;
+                Some(now.credentials.clone())
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the credentials for Google Cloud cannot be made anew");
+                None
+            }
+        }
+    }
+}
+
+impl CredentialsProvider for Renewing {
+    async fn headers(
+        &self,
+        extensions: Extensions,
+    ) -> Result<CacheableResource<HeaderMap>, CredentialsError> {
+        let (credentials, number) = self.current();
+        let error = match credentials.headers(extensions.clone()).await {
+            Err(error) if !error.is_transient() => error,
+            said => {
+                if said.is_ok() {
+                    self.were_good(number);
+                }
+                return said;
+            }
+        };
+        match self.after(number, &error) {
+            Some(next) => next.headers(extensions).await,
+            None => Err(error),
+        }
+    }
+
+    async fn universe_domain(&self) -> Option<String> {
+        self.current().0.universe_domain().await
+    }
+}
+
+impl fmt::Debug for Renewing {
+    /// Says nothing of what is kept.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Renewing")
+    }
 }
 
 /// The headers of a request with `credentials`.
@@ -31,5 +141,145 @@ pub async fn headers(credentials: &Credentials) -> Result<HeaderMap, ApiError> {
         CacheableResource::New { data, .. } => Ok(data),
         // Answered to whoever says what it has, which was not done.
         CacheableResource::NotModified => Err(ApiError::malformed("the credentials gave no headers")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Read, Write};
+    use std::net::TcpListener;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+    use google_cloud_auth::credentials::{EntityTag, user_account};
+
+    use super::*;
+
+    /// Credentials that say one thing.
+    #[derive(Debug)]
+    struct Saying(Option<bool>);
+
+    impl CredentialsProvider for Saying {
+        async fn headers(&self, _: Extensions) -> Result<CacheableResource<HeaderMap>, CredentialsError> {
+            match self.0 {
+                None => Ok(CacheableResource::New { entity_tag: EntityTag::new(), data: HeaderMap::new() }),
+                Some(is_transient) => Err(CredentialsError::from_msg(is_transient, "no")),
+            }
+        }
+
+        async fn universe_domain(&self) -> Option<String> {
+            None
+        }
+    }
+
+    /// How often they were made, and whether they are good by now.
+    #[derive(Default)]
+    struct World {
+        made: AtomicUsize,
+        good: AtomicUsize,
+    }
+
+    fn renewing(world: &Arc<World>, fails: bool) -> Credentials {
+        let world = Arc::clone(world);
+        let make = move || {
+            world.made.fetch_add(1, Relaxed);
+            let says = if world.good.load(Relaxed) > 0 { None } else { Some(fails) };
+            Ok(Credentials::from(Saying(says)))
+        };
+        Renewing::new(Box::new(make)).unwrap().into()
+    }
+
+    /// Asked every second, as requests do.
+    #[tokio::test(start_paused = true)]
+    async fn after_a_final_failure_they_are_made_anew_ever_more_seldom() {
+        let world = Arc::new(World::default());
+        let credentials = renewing(&world, false);
+        let mut at = Vec::new();
+        for second in 0..200 {
+            let before = world.made.load(Relaxed);
+            assert!(headers(&credentials).await.unwrap_err().denied);
+            let made = world.made.load(Relaxed) - before;
+            at.extend(std::iter::repeat_n(second, made));
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        assert_eq!(at, [0, 1, 3, 7, 15, 31, 63, 123, 183]);
+        // What is mended counts with the next that are made, and is kept then.
+        world.good.store(1, Relaxed);
+        let mut waited = 0;
+        while headers(&credentials).await.is_err() {
+            waited += 1;
+            assert!(waited <= 60, "a minute at most");
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        let made = world.made.load(Relaxed);
+        for _ in 0..100 {
+            headers(&credentials).await.unwrap();
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        assert_eq!(world.made.load(Relaxed), made);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_passes_is_left_to_the_library() {
+        let world = Arc::new(World::default());
+        let credentials = renewing(&world, true);
+        for _ in 0..100 {
+            assert!(headers(&credentials).await.is_err());
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        assert_eq!(world.made.load(Relaxed), 1);
+    }
+
+    /// The library itself, towards a server that first refuses for good: alone it would say so for ever.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn the_librarys_own_credentials_recover() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let uri = format!("http://{}/token", listener.local_addr().unwrap());
+        std::thread::spawn(move || {
+            for asked in 0.. {
+                let Ok((mut stream, _)) = listener.accept() else { return };
+                let mut request = BufReader::new(stream.try_clone().unwrap());
+                let (mut line, mut octets) = (String::new(), 0);
+                while request.read_line(&mut line).unwrap() > 2 {
+                    if let Some(length) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                        octets = length.trim().parse().unwrap();
+                    }
+                    line.clear();
+                }
+                request.read_exact(&mut vec![0; octets]).unwrap();
+                let (status, body) = match asked {
+                    0 => ("400 Bad Request", r#"{"error":"invalid_grant"}"#),
+                    _ => ("200 OK", r#"{"access_token":"mended","expires_in":3600,"token_type":"Bearer"}"#),
+                };
+                write!(
+                    stream,
+                    "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+                    body.len()
+                )
+                .unwrap();
+            }
+        });
+        let user = serde_json::json!({ "type": "authorized_user", "client_id": "id", "client_secret": "secret",
+            "refresh_token": "token" });
+        let make = move || {
+            let builder = user_account::Builder::new(user.clone()).with_token_uri(&uri);
+            builder.build().map_err(|error| ApiError::credentials(&error))
+        };
+        let alone = make().unwrap();
+        for _ in 0..3 {
+            assert!(headers(&alone).await.unwrap_err().denied);
+        }
+        let credentials = Credentials::from(Renewing {
+            now: Mutex::new(Current {
+                credentials: alone.clone(),
+                number: 0,
+                failures: 0,
+                anew_at: Instant::now(),
+            }),
+            make: Box::new(make),
+        });
+        let found = headers(&credentials).await.unwrap();
+        assert_eq!(found.get("authorization").unwrap(), "Bearer mended");
+        assert!(headers(&alone).await.is_err(), "the library asks nobody again");
     }
 }

@@ -63,6 +63,48 @@ fn certificates_and_both_halves_of_their_keys_are_there_() {
     }
 }
 
+/// An Ed25519 key as tools read it: PKCS#11 3.0, mechanisms, section 2.3.11.
+#[test]
+fn an_ed25519_key_is_on_its_named_curve() {
+    in_a_process("certificates::an_ed25519_key_is_on_its_named_curve_");
+}
+
+#[test]
+#[ignore = "started by the test of the same name, with its own environment"]
+fn an_ed25519_key_is_on_its_named_curve_() {
+    let world = World::new();
+    let module = initialised();
+    let session = session(&module);
+    let public = spki(&world, "ed25519");
+    let point = [&[0x04, 0x20], &public[public.len() - 32..]].concat();
+    for class in [ObjectClass::PUBLIC_KEY, ObjectClass::PRIVATE_KEY] {
+        let kind = Attribute::KeyType(cryptoki::object::KeyType::EC_EDWARDS);
+        let found = session.find_objects(&[Attribute::Class(class), kind]).unwrap();
+        assert_eq!(found.len(), 1, "{class:?}");
+        let asked = [AttributeType::EcParams, AttributeType::EcPoint];
+        let told = session.get_attributes(found[0], &asked).unwrap();
+        let wanted =
+            [Attribute::EcParams(b"\x13\x0cedwards25519".to_vec()), Attribute::EcPoint(point.clone())];
+        assert_eq!(told, wanted, "{class:?}");
+    }
+}
+
+/// OpenSSL's engine as Debian 12 has it finds no key at all where there is one that it does not know.
+#[test]
+fn ed25519_is_shown_to_whoever_asks_for_it_alone() {
+    in_a_process("certificates::ed25519_is_shown_to_whoever_asks_for_it_alone_");
+}
+
+#[test]
+#[ignore = "started by the test of the same name, with its own environment"]
+fn ed25519_is_shown_to_whoever_asks_for_it_alone_() {
+    let _world = World::with("");
+    let module = initialised();
+    let session = session(&module);
+    assert_eq!(session.find_objects(&[]).unwrap().len(), 3 * (KINDS.len() - 1));
+    assert_eq!(session.find_objects(&[Attribute::Label("ed25519".into())]).unwrap(), []);
+}
+
 #[test]
 fn files_are_looked_at_again_when_a_program_searches() {
     in_a_process("certificates::files_are_looked_at_again_when_a_program_searches_");

@@ -5,6 +5,7 @@
 mod c;
 mod certificates;
 mod fork;
+mod identity;
 mod service;
 mod signing;
 mod world;

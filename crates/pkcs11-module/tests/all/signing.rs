@@ -3,6 +3,7 @@
 use std::thread;
 
 use cryptoki::error::{Error, RvError};
+use cryptoki::mechanism::eddsa::{EddsaParams, EddsaSignatureScheme};
 use cryptoki::mechanism::rsa::{PkcsMgfType, PkcsPssParams};
 use cryptoki::mechanism::{Mechanism, MechanismType};
 use keys::{Hash, KeyType, Scheme};
@@ -26,6 +27,10 @@ fn pss(hash: Hash, salt: u64) -> PkcsPssParams {
         _ => (MechanismType::SHA1, PkcsMgfType::MGF1_SHA1),
     };
     PkcsPssParams { hash_alg, mgf, s_len: salt.into() }
+}
+
+fn ed25519() -> Mechanism<'static> {
+    Mechanism::Eddsa(EddsaParams::new(EddsaSignatureScheme::Ed25519))
 }
 
 /// As PKCS #1 has it, written by hand.
@@ -95,8 +100,10 @@ fn every_mechanism_signs_() {
             check(kind, &ecdsa, MESSAGE, Scheme::Ecdsa(hash));
         }
     }
+    check(KeyType::Ed25519, &ed25519(), MESSAGE, Scheme::Ed25519);
     for kind in KINDS {
         let (mechanism, scheme) = match kind {
+            KeyType::Ed25519 => (ed25519(), Scheme::Ed25519),
             KeyType::Rsa2048 => (Mechanism::Sha256RsaPkcs, Scheme::RsaPkcs1(Hash::Sha256)),
             _ => (Mechanism::EcdsaSha256, Scheme::Ecdsa(Hash::Sha256)),
         };
@@ -118,13 +125,16 @@ fn what_does_not_fit_is_refused() {
 #[test]
 #[ignore = "started by the test of the same name, with its own environment"]
 fn what_does_not_fit_is_refused_() {
-    let _world = World::new();
+    let world = World::new();
     let module = initialised();
     let session = session(&module);
     let digest = Hash::Sha256.digest(MESSAGE).unwrap();
     let sha256 = pss(Hash::Sha256, 32);
     let other_mgf = PkcsPssParams { mgf: PkcsMgfType::MGF1_SHA1, ..sha256 };
     let mixed = digest_info(Hash::Sha384, &digest);
+    let with_context = Mechanism::Eddsa(EddsaParams::new(EddsaSignatureScheme::Ed25519ctx(b"context")));
+    let prehashed = Mechanism::Eddsa(EddsaParams::new(EddsaSignatureScheme::Ed25519ph(b"")));
+    let too_long = vec![0; 65_506];
     for (label, mechanism, data, wanted) in [
         ("rsa2048", Mechanism::RsaPkcs, &digest[..], RvError::DataInvalid),
         ("rsa2048", Mechanism::RsaPkcs, &mixed[..], RvError::DataInvalid),
@@ -137,6 +147,13 @@ fn what_does_not_fit_is_refused_() {
         ("rsa2048", Mechanism::RsaX509, &digest, RvError::MechanismInvalid),
         ("p256", Mechanism::RsaPkcs, &digest, RvError::KeyTypeInconsistent),
         ("p256", Mechanism::Ecdsa, &[0; 33], RvError::DataLenRange),
+        ("p256", ed25519(), MESSAGE, RvError::KeyTypeInconsistent),
+        ("rsa2048", ed25519(), MESSAGE, RvError::KeyTypeInconsistent),
+        ("ed25519", Mechanism::Ecdsa, &digest, RvError::KeyTypeInconsistent),
+        ("ed25519", Mechanism::EcdsaSha256, MESSAGE, RvError::KeyTypeInconsistent),
+        ("ed25519", with_context, MESSAGE, RvError::MechanismParamInvalid),
+        ("ed25519", prehashed, MESSAGE, RvError::MechanismParamInvalid),
+        ("ed25519", ed25519(), &too_long, RvError::DataLenRange),
     ] {
         let signed = session.sign(&mechanism, private_key(&session, label), data);
         assert_eq!(value_of(signed), wanted, "{label} {mechanism:?}");
@@ -147,6 +164,13 @@ fn what_does_not_fit_is_refused_() {
     update.unwrap();
     assert_eq!(value_of(session.sign_update(&digest)), RvError::FunctionNotSupported);
     assert_eq!(value_of(session.sign_final()), RvError::OperationNotInitialized);
+    // In parts as well, a message is bounded.
+    session.sign_init(&ed25519(), private_key(&session, "ed25519")).unwrap();
+    session.sign_update(&too_long[..65_505]).unwrap();
+    assert_eq!(value_of(session.sign_update(&[0])), RvError::DataLenRange);
+    assert_eq!(value_of(session.sign_final()), RvError::OperationNotInitialized);
+    let longest = session.sign(&ed25519(), private_key(&session, "ed25519"), &too_long[..65_505]).unwrap();
+    assert!(openssl_verifies(&spki(&world, "ed25519"), Scheme::Ed25519, &too_long[..65_505], &longest));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use cryptoki::context::{CInitializeArgs, CInitializeFlags, Pkcs11};
 use cryptoki::object::{Attribute, ObjectClass, ObjectHandle};
 use cryptoki::session::Session;
-use keyless::server::{Options, Running, start};
+use keyless::server::{Options, Running, TlsOptions, start};
 use keyless::{KeySet, Metrics};
 use keys::{Hash, KeyRef, KeyType, PrivateKey, Scheme, Signer};
 use tokio::runtime::Runtime;
@@ -22,7 +22,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
 const CASE: Duration = Duration::from_secs(60);
 
 /// Every kind that the module shows, but for RSA of 3,072 and 4,096 bits, which take long to make.
-pub(crate) const KINDS: [KeyType; 4] = [KeyType::Rsa2048, KeyType::P256, KeyType::P384, KeyType::P521];
+pub(crate) const KINDS: [KeyType; 5] =
+    [KeyType::Rsa2048, KeyType::P256, KeyType::P384, KeyType::P521, KeyType::Ed25519];
 
 /// The module finds its settings by an environment variable, which a test process may not set for itself, and there is one
 /// of it in a process: every case runs in a process of its own, started by the test of the same name.
@@ -76,7 +77,7 @@ impl World {
     /// A key of each kind with its certificate, served on a socket, and settings that name them. No signature is late because
     /// the machine is slow.
     pub(crate) fn new() -> Self {
-        Self::with("sign_timeout_ms = 60000")
+        Self::with("sign_timeout_ms = 60000\ned25519 = true")
     }
 
     /// With these settings beside them.
@@ -85,14 +86,9 @@ impl World {
         let folder = settings.parent().unwrap().to_owned();
         let chains = folder.join("chains");
         std::fs::create_dir(&chains).unwrap();
-        let text = format!(
-            "keys = ['unix:{}']\ncertificates = ['{}/*.pem']\n{more}",
-            folder.join("keys.sock").display(),
-            chains.display()
-        );
-        std::fs::write(settings, text).unwrap();
         let mut world =
             Self { runtime: Runtime::new().unwrap(), running: None, keys: KeySet::default(), folder };
+        world.settle(&format!("unix:{}", world.folder.join("keys.sock").display()), more);
         let all: Vec<PrivateKey> = KINDS.iter().map(|kind| PrivateKey::generate(*kind).unwrap()).collect();
         for key in &all {
             world.certify(key.key_type().name(), key);
@@ -100,6 +96,39 @@ impl World {
         world.keys.put("kinds", all.into_iter().map(|key| Arc::new(key) as KeyRef).collect());
         world.serve();
         world
+    }
+
+    /// The same over TLS. The module's own certificate is to be `own.pem` in [`Self::folder`], its key `own.key`, the service's
+    /// authority `ca.pem`.
+    pub(crate) fn over_tls(tls: TlsOptions) -> Self {
+        let mut world = Self::new();
+        world.stop();
+        let address = "127.0.0.1:0".parse().unwrap();
+        world.serve_by(Options { tls: Some((address, tls)), deadline: PATIENCE, ..Options::default() });
+        let address = world.running.as_ref().and_then(|running| running.address).unwrap();
+        let [chain, key, ca] =
+            ["own.pem", "own.key", "ca.pem"].map(|name| world.folder.join(name).display().to_string());
+        let more = format!(
+            "sign_timeout_ms = 5000\nkeys_certificate_file = '{chain}'\nkeys_key_file = '{key}'\nkeys_ca_files = ['{ca}']"
+        );
+        world.settle(&format!("tls:localhost:{}", address.port()), &more);
+        world
+    }
+
+    /// Whom the module asks, and what more its settings say.
+    fn settle(&self, keys: &str, more: &str) {
+        let text = format!("keys = ['{keys}']\ncertificates = ['{}/*.pem']\n{more}", self.chains().display());
+        std::fs::write(std::env::var_os("BULLA_PKCS11_CONFIG").unwrap(), text).unwrap();
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Believes other clients, and presents itself otherwise.
+    pub(crate) fn change_tls(&self, tls: &TlsOptions) {
+        let _entered = self.runtime.enter();
+        self.running.as_ref().unwrap().change_tls(tls).unwrap();
     }
 
     pub(crate) fn chains(&self) -> PathBuf {
@@ -113,7 +142,10 @@ impl World {
 
     pub(crate) fn serve(&mut self) {
         let socket = Some(self.folder.join("keys.sock"));
-        let options = Options { socket, deadline: PATIENCE, ..Options::default() };
+        self.serve_by(Options { socket, deadline: PATIENCE, ..Options::default() });
+    }
+
+    fn serve_by(&mut self, options: Options) {
         let serving = start(options, self.keys.clone(), Metrics::default());
         self.running = Some(self.runtime.block_on(serving).unwrap());
     }
@@ -171,7 +203,7 @@ pub(crate) fn spki(world: &World, label: &str) -> Vec<u8> {
     x509::Certificate::parse(&der).unwrap().public_key.spki.to_vec()
 }
 
-/// Whether OpenSSL takes the signature over this digest; ECDSA's is r and s side by side.
+/// Whether OpenSSL takes the signature over this digest, for Ed25519 this message; ECDSA's is r and s side by side.
 pub(crate) fn openssl_verifies(spki: &[u8], scheme: Scheme, digest: &[u8], signature: &[u8]) -> bool {
     let folder = tempfile::tempdir().unwrap();
     let put = |name: &str, octets: &[u8]| std::fs::write(folder.path().join(name), octets).unwrap();
@@ -183,7 +215,8 @@ pub(crate) fn openssl_verifies(spki: &[u8], scheme: Scheme, digest: &[u8], signa
             "-pkeyopt rsa_padding_mode:pss -pkeyopt rsa_pss_saltlen:digest -pkeyopt digest:{}",
             name_of(hash)
         ),
-        _ => String::new(),
+        Scheme::Ecdsa(_) => String::new(),
+        Scheme::Ed25519 => "-rawin".to_owned(),
     };
     match scheme {
         Scheme::Ecdsa(_) => put("signature", &der_of(signature)),
