@@ -43,6 +43,7 @@ async fn fetch(store: &CertificateStore, minter: &Minter, name: String) -> Durat
         authority: minter.authority().fingerprint(),
         kind: LeafKeyKind::P256,
         keys: KeysOfLeaves::Shared,
+        user: None,
         profile: "default".into(),
         mirrored: None,
         is_handed_out: false,

@@ -383,7 +383,11 @@ pub(super) const KEYS: &[(&str, Kind, &str)] = &[
         "roots (PEM) that upstreams may stand below, beside this system's",
     ),
     ("proxy.leaf_validity_s", Kind::Number, "how long leaves hold; never longer than their authority"),
-    ("proxy.leaf_keys", Kind::Text, "which leaves stand over one key: shared, or by-host (each its own)"),
+    (
+        "proxy.leaf_keys",
+        Kind::Text,
+        "which leaves stand over one key: shared, by-host (each its own), or by-user (those of a user)",
+    ),
     ("proxy.leaf_key_s", Kind::Number, "how long new leaves stand over the same key"),
     ("proxy.store_octets_max", Kind::Number, "octets of leaves in memory; some 1,300 a name"),
     (

@@ -7,11 +7,11 @@ use std::time::Duration;
 use keys::KeyError;
 
 use super::Leaves;
-use super::consumer::{Consumer, ConsumerKeys};
+use super::consumer::{CONSUMERS_MAX, Consumer};
 use super::metrics::{Door, MintingMetrics, Outcome};
 use crate::certificate_store::{FetchError, LeafId};
 use crate::clock::now;
-use crate::mint::{KeysOfLeaves, Leaf, LeafKeyKind, LeafName};
+use crate::mint::{KeysByOwner, KeysOfLeaves, Leaf, LeafKeyKind, LeafName, RsaStock};
 use crate::permission::{Asker, NotPermitted};
 use crate::proxy::{Action, Rules};
 
@@ -46,13 +46,14 @@ impl NoLeaf {
 pub(super) struct Desk {
     leaves: Leaves,
     names: Rules,
-    keys: ConsumerKeys,
+    keys: KeysByOwner,
     metrics: MintingMetrics,
 }
 
 impl Desk {
     pub(super) fn new(leaves: Leaves, names: Rules, key_life: Duration, metrics: MintingMetrics) -> Self {
-        Self { leaves, names, keys: ConsumerKeys::new(key_life), metrics }
+        let keys = KeysByOwner::of_consumers(CONSUMERS_MAX, key_life, RsaStock::default());
+        Self { leaves, names, keys, metrics }
     }
 
     /// The leaf for `name`: minted once, however many ask. Whether there may be one is asked before anything is looked up.
@@ -92,12 +93,13 @@ impl Desk {
         let address = consumer.address;
         let asker = Asker { address, user: None, consumer: Some(&consumer.identity) };
         self.leaves.permission.ask(asker, &name).await.map_err(NoLeaf::of)?;
-        let minter = self.leaves.minter.over(self.keys.of(consumer)?);
+        let minter = self.leaves.minter.over(self.keys.of(&consumer.profile)?);
         let id = LeafId {
             name: name.clone(),
             authority: minter.authority().fingerprint(),
             kind: KIND,
             keys: KeysOfLeaves::Shared,
+            user: None,
             profile: Arc::clone(&consumer.profile),
             mirrored: None,
             is_handed_out: true,

@@ -124,6 +124,7 @@ async fn a_hundred_thousand_names_of_one_client_cost_its_burst_and_bounded_memor
         authority: x509::Fingerprint::of(b"one"),
         kind: LeafKeyKind::P256,
         keys: KeysOfLeaves::Shared,
+        user: None,
         profile: "default".into(),
         mirrored: None,
         is_handed_out: false,

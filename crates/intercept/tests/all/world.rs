@@ -270,6 +270,16 @@ impl Client {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from(root.to_vec())).unwrap();
         let config = ClientConfig::builder_with_provider(Arc::new(provider))
+    /// Which verifies RSA's signatures alone.
+    pub(crate) fn without_ecdsa(root: &[u8]) -> Self {
+        let provider = rustls::crypto::aws_lc_rs::default_provider();
+        let rsa = |suite: &rustls::SupportedCipherSuite| {
+            format!("{:?}", suite.suite()).starts_with("TLS_ECDHE_RSA")
+        };
+        let suites = provider.cipher_suites.iter().filter(|suite| rsa(suite)).copied().collect();
+        Self::by(rustls::crypto::CryptoProvider { cipher_suites: suites, ..provider }, root)
+    }
+
             .with_protocol_versions(&[&rustls::version::TLS12])
             .unwrap()
             .with_root_certificates(roots)

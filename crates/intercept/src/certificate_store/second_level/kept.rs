@@ -124,6 +124,10 @@ pub(super) fn digest_of(id: &LeafId) -> String {
     if id.keys == KeysOfLeaves::ByHost {
         part(b"by-host");
     }
+    if let Some(user) = &id.user {
+        part(b"by-user");
+        part(user.as_bytes());
+    }
     part(id.mirrored.as_ref().map_or(&[], |mirrored| mirrored.as_bytes().as_slice()));
     hex(Fingerprint::of(&text).as_bytes())
 }

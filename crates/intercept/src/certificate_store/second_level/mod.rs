@@ -124,8 +124,8 @@ struct Level {
     holder: Uuid,
     /// Keys of leaves, by id.
     open: Cache<String, LeafKey>,
-    /// Keys that the backend has, by id.
-    said: Cache<String, ()>,
+    /// Keys that the backend has, by id, and until when, µs.
+    said: Cache<String, i64>,
     away: AtomicBool,
     /// Told when it goes away.
     trouble: Notify,
@@ -367,17 +367,18 @@ impl Level {
         let place = self.place.get()?;
         let key_id = kept::key_id_of(&leaf.key);
         let now_us = asking.now_us();
-        if !self.said.contains_key(&key_id) {
+        let with_leaves = leaf.key.ends_with_its_leaves();
+        let ends_at_us = match with_leaves {
+            true => micros_of(leaf.not_after).saturating_add(OWN_KEY_ENDS_AFTER_US),
+            false => now_us.saturating_add(micros(KEY_KEPT)),
+        };
+        if self.said.get(&key_id).is_none_or(|said| with_leaves && said < ends_at_us) {
             let sealed = place.seals.seal_key(&key_id, &leaf.key);
-            let ends_at_us = match leaf.key.is_of_one_leaf() {
-                true => micros_of(leaf.not_after).saturating_add(OWN_KEY_ENDS_AFTER_US),
-                false => now_us.saturating_add(micros(KEY_KEPT)),
-            };
             self.trip("put the key", place.backend.put_key(&key_id, &sealed, ends_at_us)).await?;
             // Nobody asks for that of one leaf again: what is in memory has it.
             if !leaf.key.is_of_one_leaf() {
                 self.open.insert(key_id.clone(), leaf.key.clone());
-                self.said.insert(key_id.clone(), ());
+                self.said.insert(key_id.clone(), ends_at_us);
             }
         }
         let sealed = place.seals.seal_leaf(&asking.id, leaf);
