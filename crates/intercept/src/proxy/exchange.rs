@@ -408,6 +408,7 @@ fn unconnected(error: &NoConnection) -> (StatusCode, &'static str) {
         C::Tls(error) if is_of_certificate(error) => (StatusCode::BAD_GATEWAY, "tls_certificate_error"),
         C::Tls(_) => (StatusCode::BAD_GATEWAY, "tls_protocol_error"),
         C::Full => (StatusCode::SERVICE_UNAVAILABLE, "connection_limit_reached"),
+        C::NoWebsockets => (StatusCode::BAD_GATEWAY, "http_upgrade_failed"),
         C::ClosedAtOnce => (StatusCode::BAD_GATEWAY, "connection_terminated"),
         C::Http(_) => (StatusCode::BAD_GATEWAY, "http_protocol_error"),
         C::Parent { why: NoParent::Connection(error), .. } => unconnected(error),
