@@ -566,5 +566,9 @@ pub(super) const KEYS: &[(&str, Kind, &str)] = &[
         Kind::List,
         "headers whose values are not recorded, beside those that never are",
     ),
-    ("proxy.requests.record_redact_query", Kind::List, "parameters of queries whose values are not recorded"),
+    (
+        "proxy.requests.record_redact_query",
+        Kind::List,
+        "parameters of queries, fields of forms and members of JSON whose values are not recorded",
+    ),
 ];

@@ -13,6 +13,7 @@ mod mirror;
 mod own_tls;
 mod permission;
 mod proxy;
+mod recordings;
 mod requests;
 mod second_level;
 mod sharing;
