@@ -11,7 +11,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::StreamExt;
-use intercept::certificate_store::{CertificateStore, LeafId, Newcomers, SecondLevel, SecondLevelOptions};
+use intercept::certificate_store::{
+    CertificateStore, KeyGoesTo, LeafId, Newcomers, SecondLevel, SecondLevelOptions,
+};
 use intercept::mint::{Authority, KeysOfLeaves, LeafKeyKind, LeafKeys, LeafName, Minter, new_root};
 use keys::{KeyType, Keyring, PrivateKey};
 use store::testing::Cluster;
@@ -46,7 +48,7 @@ async fn fetch(store: &CertificateStore, minter: &Minter, name: String) -> Durat
         user: None,
         profile: "default".into(),
         mirrored: None,
-        is_handed_out: false,
+        key_goes_to: KeyGoesTo::Nobody,
     };
     let (minter, host) = (minter.clone(), id.name.clone());
     let mint = move || async move { minter.mint(&host, LeafKeyKind::P256, now()).await };

@@ -531,6 +531,11 @@ pub(super) const KEYS: &[(&str, Kind, &str)] = &[
     ("proxy.minting.streams_max", Kind::Number, "streams of secret discovery at once; more are refused"),
     ("proxy.minting.names_per_stream_max", Kind::Number, "names of one such stream; more end it"),
     (
+        "proxy.minting.rsa_consumers",
+        Kind::List,
+        "consumers whose leaves may stand over RSA: a subject, another name of a certificate, or local",
+    ),
+    (
         "proxy.ask.url",
         Kind::Text,
         "who is asked before there is a leaf, https:// or http:// of loopback; empty: nobody",

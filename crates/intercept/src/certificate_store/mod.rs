@@ -64,8 +64,20 @@ pub struct LeafId {
     pub profile: Arc<str>,
     /// The certificate whose like it is, if it is one's.
     pub mirrored: Option<Fingerprint>,
-    /// Whether its key goes to another process. Such a leaf is kept in memory alone.
-    pub is_handed_out: bool,
+    /// Whether its key goes to another process.
+    pub key_goes_to: KeyGoesTo,
+}
+
+/// Which other process has a leaf's key too.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum KeyGoesTo {
+    /// None.
+    #[default]
+    Nobody,
+    /// Whichever asks on this machine: a second level that other machines share does not have such a leaf.
+    ThisMachine,
+    /// One consumer, which is [`LeafId::user`].
+    Consumer,
 }
 
 /// Why a client gets no leaf.
@@ -303,7 +315,7 @@ impl Inner {
         ends_from: UnixTime,
         minting: impl Future<Output = Result<Leaf, MintError>>,
     ) -> Result<Fresh<Arc<Leaf>>, Failed<FetchError>> {
-        let made = match self.second.as_ref().filter(|_| !id.is_handed_out) {
+        let made = match self.second.as_ref().filter(|level| level.keeps(id)) {
             Some(second) => second.fetch(id, now, ends_from, minting).await,
             None => minting.await.map(Made::Minted).map_err(FetchError::from),
         };

@@ -114,9 +114,9 @@ impl LeafKey {
         self.of != KeyOf::Process
     }
 
-    /// The same, as one that may be handed to another process.
-    pub(crate) fn handed_out(self) -> Self {
-        Self { is_handed_out: true, ..self }
+    /// The same, as one that may be handed to another process, or may not.
+    pub(crate) fn for_another(self, is_handed_out: bool) -> Self {
+        Self { is_handed_out, ..self }
     }
 
     /// What it is.
@@ -151,7 +151,7 @@ pub enum KeysOfLeaves {
     /// None but one: a P-256 key is made from the system's randomness with each leaf, renewals included. Leaves over RSA stand over
     /// one all the same, as no request waits for such a key.
     ByHost,
-    /// Those of one user that are made within the key's life ([`KeysByOwner`](super::KeysByOwner)); those for clients of whom no user is known
+    /// Those of one user, or consumer, that are made within the key's life ([`KeysByOwner`](super::KeysByOwner)); those for clients of whom no user is known
     /// stand over the process's.
     ByUser,
 }
@@ -212,8 +212,8 @@ impl LeafKeys {
     /// [`KeyError`] when the library fails.
     pub(super) fn of_consumer(stock: &RsaStock) -> Result<Self, KeyError> {
         let own = Self::of_user(stock)?;
-        let key = own.p256.read().clone().handed_out();
-        Ok(Self { p256: RwLock::new(key), of_leaves: KeysOfLeaves::Shared, ..own })
+        let key = own.p256.read().clone().for_another(true);
+        Ok(Self { p256: RwLock::new(key), ..own })
     }
 
     /// For one leaf: some 30 µs, a third of what its signature takes.
@@ -243,7 +243,7 @@ impl LeafKeys {
         let mut rsa = self.rsa.write();
         if rsa.is_none() {
             let taken = LeafKey { of: KeyOf::Owner, ..stock.take()? };
-            *rsa = Some(if self.p256.read().is_handed_out { taken.handed_out() } else { taken });
+            *rsa = Some(taken.for_another(self.p256.read().is_handed_out));
         }
         rsa.clone()
     }

@@ -16,7 +16,7 @@ const LOCAL: &str = "minted-for-this-machine";
 /// One of them, on one connection.
 #[derive(Clone, Debug)]
 pub(super) struct Consumer {
-    /// The profile of its leaves: no two consumers share a leaf.
+    /// Whose leaves its are: no two consumers share one.
     pub(super) profile: Arc<str>,
     /// As who is asked for permission is told of it, and tells it from others.
     pub(super) identity: Arc<Identity>,

@@ -276,7 +276,8 @@ pub async fn start(
     let tls = tls::Interception::new(minter.clone(), trusted, store.clone(), users, handshake_timeout)?;
     let minting = match options.minting.clone() {
         Some(minting) => {
-            let leaves = minting::Leaves { minter, store: store.clone(), permission: permission.clone() };
+            let (store, permission, profile) = (store.clone(), permission.clone(), minter.profile().into());
+            let leaves = minting::Leaves { minter, profile, store, permission, stock };
             minting::start(minting, leaves, doors.clone(), metrics.minting()).await?.address
         }
         None => None,

@@ -16,7 +16,7 @@ use tokio_rustls::server::TlsStream;
 use super::client::Client;
 use super::mirror::Mirrored;
 use super::opening::Hello;
-use crate::certificate_store::{CertificateStore, FetchError, LeafId};
+use crate::certificate_store::{CertificateStore, FetchError, KeyGoesTo, LeafId};
 use crate::clock::now;
 use crate::mint::{Authority, KeysByOwner, KeysOfLeaves, LeafName, MintError, Minter};
 
@@ -142,7 +142,7 @@ impl Interception {
             user: of_user.as_ref().map(|(_, user)| Arc::clone(user)),
             profile: Arc::clone(&self.profile),
             mirrored: likeness.as_ref().map(|likeness| likeness.fingerprint()),
-            is_handed_out: false,
+            key_goes_to: KeyGoesTo::Nobody,
         };
         let now = now();
         let (minter, name, kind) = (self.minter.clone(), id.name.clone(), id.kind);

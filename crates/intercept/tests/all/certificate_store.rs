@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use intercept::certificate_store::{CertificateStore, FetchError, LeafId, Newcomers};
+use intercept::certificate_store::{CertificateStore, FetchError, KeyGoesTo, LeafId, Newcomers};
 use intercept::mint::{KeysOfLeaves, Leaf, LeafKeyKind, LeafKeys, LeafName, MintError, Minter};
 use tokio::sync::Semaphore;
 use x509::Fingerprint;
@@ -23,7 +23,7 @@ fn id(name: &str) -> LeafId {
         user: None,
         profile: "default".into(),
         mirrored: None,
-        is_handed_out: false,
+        key_goes_to: KeyGoesTo::Nobody,
     }
 }
 
@@ -90,6 +90,7 @@ async fn whatever_makes_a_leaf_what_it_is_tells_it_from_others() {
         LeafId { keys: KeysOfLeaves::ByHost, ..plain.clone() },
         LeafId { keys: KeysOfLeaves::ByUser, user: Some("alice".into()), ..plain.clone() },
         LeafId { keys: KeysOfLeaves::ByUser, user: Some("bob".into()), ..plain.clone() },
+        LeafId { key_goes_to: KeyGoesTo::Consumer, ..plain.clone() },
         LeafId { mirrored: Some(Fingerprint::of(b"origin")), ..plain.clone() },
         id("b.example"),
     ];

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use intercept::certificate_store::{
-    Backend, CertificateStore, FetchError, LeafId, Newcomers, SecondLevel, SecondLevelOptions, WhenAway,
+    Backend, CertificateStore, FetchError, KeyGoesTo, LeafId, Newcomers, SecondLevel, SecondLevelOptions,
+    WhenAway,
 };
 use intercept::mint::{
     Authority, KeysByOwner, KeysOfLeaves, Leaf, LeafKeyKind, LeafKeys, LeafName, MintError, Minter, RsaStock,
@@ -38,6 +39,7 @@ const PATIENT: SecondLevelOptions = SecondLevelOptions {
     trip_timeout: PATIENCE,
     lease: Duration::from_secs(120),
     leaves_max: 100_000,
+    is_shared: true,
 };
 
 /// A proxy's store, its level and what it mints.
@@ -94,7 +96,7 @@ impl Proxy {
             user: None,
             profile: "default".into(),
             mirrored: None,
-            is_handed_out: false,
+            key_goes_to: KeyGoesTo::Nobody,
         }
     }
 
@@ -590,6 +592,48 @@ async fn one_user_at_two_proxies_has_each_leaf_minted_once() {
     let leaves: HashSet<Vec<u8>> =
         futures_util::future::join_all(all).await.into_iter().map(Result::unwrap).collect();
     assert_eq!((leaves.len(), proxies[0].0.minted() + proxies[1].0.minted()), (1, 1));
+}
+
+/// What a consumer is given: chain and key.
+async fn for_consumer(proxy: &Proxy, keys: &KeysByOwner, to: KeyGoesTo, kind: LeafKeyKind) -> String {
+    let who: Arc<str> = "minted-for CN=consumer".into();
+    let (user, keys) = (Some(Arc::clone(&who)), keys.clone());
+    let id = LeafId { keys: KeysOfLeaves::ByUser, user, kind, key_goes_to: to, ..proxy.id("a.example") };
+    let (minter, minted, host) = (proxy.minter.clone(), Arc::clone(&proxy.minted), id.name.clone());
+    let mint = move || async move {
+        minted.fetch_add(1, SeqCst);
+        minter.over(keys.of(&who).unwrap()).mint(&host, kind, now()).await
+    };
+    let leaf = proxy.store.fetch(&id, CLIENT, now(), mint).await.unwrap();
+    leaf.to_pem().expect("a key that may be handed out").to_string()
+}
+
+#[tokio::test]
+async fn a_consumer_is_given_one_leaf_and_key_by_all_who_share_a_database() {
+    let place = Place::postgres().await;
+    let (ring, (authority, _)) = (ring(), authority());
+    let stock = RsaStock::default();
+    let stop = CancellationToken::new();
+    tokio::spawn(stock.clone().keep(stop.clone()));
+    until("the stock is ready", || stock.ready() >= 2).await;
+    stop.cancel();
+    let proxy = async || Proxy::new(place.open().await, &ring, PATIENT, authority.clone());
+    let keys = || KeysByOwner::of_consumers(64, DAY, stock.clone());
+    let (first, second) = (proxy().await, proxy().await);
+    let (own, others) = (keys(), keys());
+    for kind in [LeafKeyKind::P256, LeafKeyKind::Rsa2048] {
+        let given = for_consumer(&first, &own, KeyGoesTo::Consumer, kind).await;
+        assert!(given.contains("PRIVATE KEY"));
+        assert_eq!(for_consumer(&second, &others, KeyGoesTo::Consumer, kind).await, given, "{kind:?}");
+    }
+    assert_eq!((first.minted(), second.minted()), (2, 0));
+    // The proxies' own are found, and never handed out.
+    first.fetch("a.example").await.unwrap();
+    let found = second.fetch("a.example").await.unwrap();
+    assert!(second.minted() == 0 && found.to_pem().is_none());
+    // Whoever is on this machine is not on the other's.
+    let here = for_consumer(&first, &own, KeyGoesTo::ThisMachine, LeafKeyKind::P256).await;
+    assert_ne!(for_consumer(&second, &others, KeyGoesTo::ThisMachine, LeafKeyKind::P256).await, here);
 }
 
 #[tokio::test]

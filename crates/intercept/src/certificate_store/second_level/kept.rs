@@ -10,7 +10,7 @@ use store::SealedColumn;
 use store::proxy_leaves::{HeldLeaf, SEALED_LEAF_KEYS, SEALED_LEAVES};
 use x509::Fingerprint;
 
-use crate::certificate_store::LeafId;
+use crate::certificate_store::{KeyGoesTo, LeafId};
 use crate::mint::{BadLeaf, KeysOfLeaves, Leaf, LeafKey, LeafKeyKind, LeafName};
 
 /// Octets of a certificate's length.
@@ -127,6 +127,9 @@ pub(super) fn digest_of(id: &LeafId) -> String {
     if let Some(user) = &id.user {
         part(b"by-user");
         part(user.as_bytes());
+    }
+    if id.key_goes_to != KeyGoesTo::Nobody {
+        part(b"handed-out");
     }
     part(id.mirrored.as_ref().map_or(&[], |mirrored| mirrored.as_bytes().as_slice()));
     hex(Fingerprint::of(&text).as_bytes())
