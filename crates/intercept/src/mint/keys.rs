@@ -10,6 +10,7 @@ use rustls::crypto::aws_lc_rs::sign::any_supported_type;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::sign::SigningKey;
 use tokio_util::sync::CancellationToken;
+use x509::Fingerprint;
 use zeroize::Zeroizing;
 
 use super::MintError;
@@ -117,6 +118,12 @@ impl LeafKey {
     /// The same, as one that may be handed to another process, or may not.
     pub(crate) fn for_another(self, is_handed_out: bool) -> Self {
         Self { is_handed_out, ..self }
+    }
+
+    /// SHA-256 of the public key (DER SubjectPublicKeyInfo).
+    #[must_use]
+    pub fn fingerprint(&self) -> Fingerprint {
+        Fingerprint::of(&self.spki)
     }
 
     /// What it is.

@@ -8,6 +8,8 @@ mod echo;
 mod generated;
 mod hostile;
 mod hostile_http2;
+mod leaves;
+mod limits;
 mod minting;
 mod mirror;
 mod own_tls;

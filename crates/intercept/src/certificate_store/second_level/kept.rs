@@ -137,7 +137,7 @@ pub(super) fn digest_of(id: &LeafId) -> String {
 
 /// By which a leaf's key is kept.
 pub(super) fn key_id_of(key: &LeafKey) -> String {
-    hex(Fingerprint::of(key.spki()).as_bytes())
+    hex(key.fingerprint().as_bytes())
 }
 
 fn hex(octets: &[u8]) -> String {
