@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::StreamExt;
 use intercept::certificate_store::{
-    CertificateStore, LeafId, Newcomers, OCTETS_MAX, SecondLevel, SecondLevelOptions,
+    CertificateStore, KeyGoesTo, LeafId, Newcomers, OCTETS_MAX, SecondLevel, SecondLevelOptions,
 };
 use intercept::mint::{Authority, KeysOfLeaves, LeafKeyKind, LeafKeys, LeafName, Minter, new_root};
 use keys::{KeyType, Keyring, PrivateKey};
@@ -46,9 +46,10 @@ async fn fetch(store: &CertificateStore, minter: &Minter, name: String) -> Durat
         authority: minter.authority().fingerprint(),
         kind: LeafKeyKind::P256,
         keys: KeysOfLeaves::Shared,
+        user: None,
         profile: "default".into(),
         mirrored: None,
-        is_handed_out: false,
+        key_goes_to: KeyGoesTo::Nobody,
     };
     let (minter, host) = (minter.clone(), id.name.clone());
     let mint = move || async move { minter.mint(&host, LeafKeyKind::P256, now()).await };

@@ -15,7 +15,7 @@ use crate::value::{Row, Value};
 /// Rows deleted by one statement: some milliseconds of work.
 pub const TIDIED_MAX: u64 = 1_000;
 
-/// A key of one leaf ends so long after it, µs; a shared one later by far more.
+/// A key of one leaf ends so long after it, µs, one of a user so long after the last leaf over it; one that all share later by far more.
 pub const OWN_KEY_ENDS_AFTER_US: i64 = 1_000_000;
 
 /// The leaves, sealed.
@@ -229,7 +229,7 @@ impl Store {
         self.execute(PUT_KEY, vec![id.into(), sealed.into(), ends_at_us.into()]).await.map(drop)
     }
 
-    /// Deletes leaves and keys that have ended, and of the others the oldest beyond `leaves_max`, with keys of their own; of each
+    /// Deletes leaves and keys that have ended, and of the others the oldest beyond `leaves_max`, with keys that end with them; of each
     /// [`TIDIED_MAX`] at most. Says how many leaves or keys, of whichever more: call again while that is as many.
     ///
     /// # Errors

@@ -93,6 +93,8 @@ pub(crate) enum LeafKeysOf {
     Shared,
     /// Each over its own.
     ByHost,
+    /// Those of a user.
+    ByUser,
 }
 
 impl From<LeafKeysOf> for KeysOfLeaves {
@@ -100,6 +102,7 @@ impl From<LeafKeysOf> for KeysOfLeaves {
         match of {
             LeafKeysOf::Shared => Self::Shared,
             LeafKeysOf::ByHost => Self::ByHost,
+            LeafKeysOf::ByUser => Self::ByUser,
         }
     }
 }
@@ -209,6 +212,10 @@ impl ProxySettings {
         }
         within("auto_tunnel_s", self.auto_tunnel_s, 60, 30 * DAY_S)?;
         self.access.check()?;
+        if self.leaf_keys == LeafKeysOf::ByUser && !self.access.asks() {
+            return Err(Problem::usage("proxy.leaf_keys is \"by-user\", and nobody says who they are")
+                .hint("name users in [proxy.access]: users_file, tokens or client_ca_files"));
+        }
         self.transparent.check(&self.clients, self.access.asks())?;
         proxy_upstreams::check(&self.parent, &self.upstreams)?;
         self.requests.check()?;

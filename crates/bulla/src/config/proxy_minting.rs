@@ -11,6 +11,9 @@ use serde::{Deserialize, Serialize};
 use crate::exit::{Outcome, Problem};
 use crate::serve_command::{certificate, files, socket};
 
+/// Keys of so many are held.
+const RSA_CONSUMERS_MAX: usize = intercept::minting::CONSUMERS_MAX as usize;
+
 /// `[proxy.minting]`
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
@@ -24,6 +27,7 @@ pub(crate) struct MintingSettings {
     pub(crate) connections_max: usize,
     pub(crate) streams_max: usize,
     pub(crate) names_per_stream_max: usize,
+    pub(crate) rsa_consumers: Vec<String>,
 }
 
 impl Default for MintingSettings {
@@ -38,6 +42,7 @@ impl Default for MintingSettings {
             connections_max: 1_024,
             streams_max: 16_384,
             names_per_stream_max: 4_096,
+            rsa_consumers: Vec::new(),
         }
     }
 }
@@ -70,6 +75,12 @@ impl MintingSettings {
             return Err(Problem::usage("proxy.minting.client_crl_files needs TLS").hint(
                 "give proxy.minting.certificate_file, key_file and client_ca_files, or leave the lists out",
             ));
+        }
+        if self.rsa_consumers.len() > RSA_CONSUMERS_MAX || self.rsa_consumers.iter().any(String::is_empty) {
+            return Err(Problem::usage(format_args!(
+                "proxy.minting.rsa_consumers has 1 to {RSA_CONSUMERS_MAX} names of consumers, or none"
+            ))
+            .hint("a certificate's subject as the log has it (\"CN=old\"), one of its alternative names, or \"local\""));
         }
         let is_on = !self.listen.is_empty();
         if is_on && self.names.is_empty() {
@@ -104,6 +115,7 @@ impl MintingSettings {
             streams_max: self.streams_max,
             names_per_stream_max: self.names_per_stream_max,
             key_life,
+            rsa_consumers: self.rsa_consumers.clone(),
         }))
     }
 
@@ -121,5 +133,24 @@ impl MintingSettings {
             client_roots.extend(files::certificates("proxy.minting.client_ca_files", path)?);
         }
         Ok(Listen::Tls(address, TlsOptions { certificate, client_roots, client_crls: Vec::new() }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn consumers_over_rsa_have_names_and_are_bounded_in_number() {
+        let of = |rsa_consumers| MintingSettings { rsa_consumers, ..MintingSettings::default() }.check();
+        assert!(of(vec!["local".to_owned(), "CN=old".to_owned()]).is_ok());
+        for wrong in [vec![String::new()], vec!["CN=old".to_owned(); RSA_CONSUMERS_MAX + 1]] {
+            let problem = of(wrong).unwrap_err();
+            assert!(
+                problem.message.contains("rsa_consumers") && problem.hint.is_some(),
+                "{}",
+                problem.message
+            );
+        }
     }
 }

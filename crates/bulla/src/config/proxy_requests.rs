@@ -34,7 +34,17 @@ impl Default for ProxyRequestSettings {
             record_body_octets_max: 64 << 10,
             record_octets_max: 256 << 20,
             record_redact_headers: names(&["x-api-key", "x-auth-token"]),
-            record_redact_query: names(&["access_token", "api_key", "key", "password", "sig", "token"]),
+            record_redact_query: names(&[
+                "access_token",
+                "api_key",
+                "client_secret",
+                "id_token",
+                "key",
+                "password",
+                "refresh_token",
+                "sig",
+                "token",
+            ]),
         }
     }
 }

@@ -117,6 +117,7 @@ impl ProxyStoreSettings {
             trip_timeout,
             lease: lease_of(trip_timeout),
             leaves_max: self.leaves_max,
+            is_shared: self.backend == LeafBackend::Database,
         }
     }
 }

@@ -383,7 +383,11 @@ pub(super) const KEYS: &[(&str, Kind, &str)] = &[
         "roots (PEM) that upstreams may stand below, beside this system's",
     ),
     ("proxy.leaf_validity_s", Kind::Number, "how long leaves hold; never longer than their authority"),
-    ("proxy.leaf_keys", Kind::Text, "which leaves stand over one key: shared, or by-host (each its own)"),
+    (
+        "proxy.leaf_keys",
+        Kind::Text,
+        "which leaves stand over one key: shared, by-host (each its own), or by-user (those of a user)",
+    ),
     ("proxy.leaf_key_s", Kind::Number, "how long new leaves stand over the same key"),
     ("proxy.store_octets_max", Kind::Number, "octets of leaves in memory; some 1,300 a name"),
     (
@@ -527,6 +531,11 @@ pub(super) const KEYS: &[(&str, Kind, &str)] = &[
     ("proxy.minting.streams_max", Kind::Number, "streams of secret discovery at once; more are refused"),
     ("proxy.minting.names_per_stream_max", Kind::Number, "names of one such stream; more end it"),
     (
+        "proxy.minting.rsa_consumers",
+        Kind::List,
+        "consumers whose leaves may stand over RSA: a subject, another name of a certificate, or local",
+    ),
+    (
         "proxy.ask.url",
         Kind::Text,
         "who is asked before there is a leaf, https:// or http:// of loopback; empty: nobody",
@@ -562,5 +571,9 @@ pub(super) const KEYS: &[(&str, Kind, &str)] = &[
         Kind::List,
         "headers whose values are not recorded, beside those that never are",
     ),
-    ("proxy.requests.record_redact_query", Kind::List, "parameters of queries whose values are not recorded"),
+    (
+        "proxy.requests.record_redact_query",
+        Kind::List,
+        "parameters of queries, fields of forms and members of JSON whose values are not recorded",
+    ),
 ];

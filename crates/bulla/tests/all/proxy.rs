@@ -16,6 +16,12 @@ pub(crate) struct Proxy {
     pub(crate) minting: Option<String>,
 }
 
+impl Proxy {
+    pub(crate) fn process_id(&self) -> u32 {
+        self.process.id()
+    }
+}
+
 impl Drop for Proxy {
     fn drop(&mut self) {
         let _ = self.process.kill();

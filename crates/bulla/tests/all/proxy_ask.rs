@@ -141,6 +141,7 @@ fn who_cannot_be_asked_is_refused_with_a_hint() {
         ("MINTING_CLIENT_CRL_FILES", "a.crl", "needs TLS"),
         ("ACCESS_CLIENT_CRL_FILES", "a.crl", "is for proxy.access.client_ca_files"),
         ("LEAF_KEYS", "by-moon", "by-host"),
+        ("LEAF_KEYS", "by-user", "nobody says who they are"),
     ] {
         let refused = run(world.command(&[]).env(format!("BULLA_PROXY_{key}"), value));
         let said = describe(&refused);

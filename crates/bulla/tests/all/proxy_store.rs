@@ -84,6 +84,47 @@ fn two_proxies_on_postgresql_show_the_same_leaf() {
     });
 }
 
+/// Its authority's key service does not answer, so that it has the lease and no leaf when it is killed.
+#[test]
+fn a_proxy_that_is_killed_while_it_mints_is_followed_by_another() {
+    let mut world = World::new();
+    let cluster = store::testing::Cluster::start();
+    let url = cluster.database();
+    std::fs::copy(world.place.path("ca.key"), world.place.path("keys/ca.key")).unwrap();
+    world.place.serve(&["--dir", "keys"]);
+    let socket = format!("unix:{}", world.place.path("data/keys.sock").display());
+    let with = |arguments: &[&str]| {
+        let mut command = world.command(arguments);
+        command.env("BULLA_PROXY_STORE_BACKEND", "database").env("BULLA_PROXY_STORE_URL", url.to_string());
+        // A laden machine is no trouble of the store; the lease is of 11 s then.
+        command.env("BULLA_PROXY_STORE_TIMEOUT_MS", "2000").env("BULLA_PROXY_HANDSHAKE_TIMEOUT_MS", "60000");
+        command
+    };
+    let first = World::start(with(&["--ca-certificate", "ca.pem"]).env("BULLA_PROXY_AUTHORITY_KEYS", socket));
+    let second = World::start(&mut with(&["--ca-certificate", "ca.pem", "--ca-key", "ca.key"]));
+    let service = world.place.service.as_ref().unwrap().id().to_string();
+    let signal =
+        |name: &str| assert!(Command::new("kill").args([name, &service]).status().unwrap().success());
+    signal("-STOP");
+    let ca = world.place.path("ca.pem");
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(|| world.curl(&first, &["--cacert", ca.to_str().unwrap()]));
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let store = runtime.block_on(store::Store::open(&url)).unwrap();
+        until("it has the lease", || runtime.block_on(store.leaves()).unwrap() == 1);
+        let killed = Command::new("kill").args(["-KILL", &first.process_id().to_string()]).status();
+        assert!(killed.unwrap().success());
+        assert!(!asked.join().unwrap().status.success());
+    });
+    // It waits for the lease to end, and mints in its stead.
+    assert!(serial(&world, &second, "localhost").contains("serial="));
+    let figure = |name: &str| figure(&second, name);
+    assert_eq!(figure("bulla_intercept_leaves_minted_total"), 1);
+    assert_eq!(figure("bulla_intercept_store_awaited_total"), 1, "it found the lease of the other");
+    assert_eq!(figure("bulla_intercept_store_without_total"), 0, "and took it over");
+    signal("-CONT");
+}
+
 /// The names that are asked for meanwhile are minted here, or refused; then the empty database gets its schema, and is shared.
 #[test]
 fn a_proxy_that_starts_before_its_database_joins_it() {

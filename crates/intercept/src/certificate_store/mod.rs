@@ -39,8 +39,11 @@ const FAILURE_LIFE: Duration = Duration::from_secs(1);
 const RENEWALS_MAX: u64 = 65_536;
 /// What an entry costs beside its leaf: the cache's own nodes, and the key.
 const ENTRY_OCTETS: usize = 320;
-/// What a leaf's own P-256 key takes: its text (PKCS#8), the library's form, the public key.
+/// What a leaf's own P-256 key takes: its text (PKCS#8), the library's form, the public key. Likewise one of a user, whose other leaves
+/// may have gone, or stand over another by now.
 const KEY_OCTETS: usize = 1_024;
+/// The same, of an RSA key of a user.
+const RSA_KEY_OCTETS: usize = 4_096;
 /// A leaf is made anew when less than one part in so many of its life is left.
 const RENEW_PARTS: u32 = 3;
 
@@ -55,12 +58,26 @@ pub struct LeafId {
     pub kind: LeafKeyKind,
     /// Whether others stand over its key too.
     pub keys: KeysOfLeaves,
+    /// Whose leaves alone stand over its key ([`KeysOfLeaves::ByUser`]).
+    pub user: Option<Arc<str>>,
     /// How it is made.
     pub profile: Arc<str>,
     /// The certificate whose like it is, if it is one's.
     pub mirrored: Option<Fingerprint>,
-    /// Whether its key goes to another process. Such a leaf is kept in memory alone.
-    pub is_handed_out: bool,
+    /// Whether its key goes to another process.
+    pub key_goes_to: KeyGoesTo,
+}
+
+/// Which other process has a leaf's key too.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum KeyGoesTo {
+    /// None.
+    #[default]
+    Nobody,
+    /// Whichever asks on this machine: a second level that other machines share does not have such a leaf.
+    ThisMachine,
+    /// One consumer, which is [`LeafId::user`].
+    Consumer,
 }
 
 /// Why a client gets no leaf.
@@ -130,8 +147,13 @@ impl CertificateStore {
     pub fn with_second_level(octets_max: u64, newcomers: Newcomers, second: Option<SecondLevel>) -> Self {
         let weigh = |id: &LeafId, leaf: &Result<Arc<Leaf>, FetchError>| {
             let name = id.name.dns().map_or(0, str::len);
-            let key = if id.keys == KeysOfLeaves::ByHost { KEY_OCTETS } else { 0 };
-            let octets = ENTRY_OCTETS + name + key + leaf.as_ref().map_or(0, |leaf| leaf.octets());
+            let user = id.user.as_ref().map_or(0, |user| user.len());
+            let key = match (id.keys, id.kind) {
+                (KeysOfLeaves::Shared, _) => 0,
+                (KeysOfLeaves::ByHost, _) | (KeysOfLeaves::ByUser, LeafKeyKind::P256) => KEY_OCTETS,
+                (KeysOfLeaves::ByUser, LeafKeyKind::Rsa2048) => RSA_KEY_OCTETS,
+            };
+            let octets = ENTRY_OCTETS + name + user + key + leaf.as_ref().map_or(0, |leaf| leaf.octets());
             u32::try_from(octets).unwrap_or(u32::MAX)
         };
         Self(Arc::new(Inner {
@@ -293,7 +315,7 @@ impl Inner {
         ends_from: UnixTime,
         minting: impl Future<Output = Result<Leaf, MintError>>,
     ) -> Result<Fresh<Arc<Leaf>>, Failed<FetchError>> {
-        let made = match self.second.as_ref().filter(|_| !id.is_handed_out) {
+        let made = match self.second.as_ref().filter(|level| level.keeps(id)) {
             Some(second) => second.fetch(id, now, ends_from, minting).await,
             None => minting.await.map(Made::Minted).map_err(FetchError::from),
         };

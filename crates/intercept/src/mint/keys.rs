@@ -10,9 +10,11 @@ use rustls::crypto::aws_lc_rs::sign::any_supported_type;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::sign::SigningKey;
 use tokio_util::sync::CancellationToken;
+use x509::Fingerprint;
 use zeroize::Zeroizing;
 
 use super::MintError;
+use super::stock::RsaStock;
 
 /// How long a new leaf is made over the same key, unless said otherwise.
 pub const LEAF_KEY_LIFE: Duration = Duration::from_secs(3_600);
@@ -48,8 +50,18 @@ pub struct LeafKey {
     signing: Arc<dyn SigningKey>,
     /// Whether it was made to be handed to another process.
     is_handed_out: bool,
-    /// Whether it was made for one leaf.
-    is_of_one_leaf: bool,
+    of: KeyOf,
+}
+
+/// Who has leaves over it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum KeyOf {
+    /// All for whom there is no other.
+    Process,
+    /// One user, or one consumer.
+    Owner,
+    /// One leaf.
+    Leaf,
 }
 
 impl fmt::Debug for LeafKey {
@@ -69,7 +81,7 @@ impl LeafKey {
         Self::of(kind, &key)
     }
 
-    fn of(kind: LeafKeyKind, key: &PrivateKey) -> Result<Self, KeyError> {
+    pub(super) fn of(kind: LeafKeyKind, key: &PrivateKey) -> Result<Self, KeyError> {
         let pkcs8 = key.to_pkcs8_der();
         let der = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(pkcs8.as_slice()));
         let signing = any_supported_type(&der).map_err(|error| KeyError::Unsound(error.to_string()))?;
@@ -81,11 +93,11 @@ impl LeafKey {
             spki,
             signing,
             is_handed_out: false,
-            is_of_one_leaf: false,
+            of: KeyOf::Process,
         })
     }
 
-    /// The key itself (PKCS#8), if it was made for another process ([`LeafKeys::for_another`]).
+    /// The key itself (PKCS#8), if it was made for another process ([`KeysByOwner::of_consumers`](super::KeysByOwner::of_consumers)).
     #[must_use]
     pub fn to_pkcs8_pem(&self) -> Option<Zeroizing<String>> {
         self.is_handed_out.then(|| self.private.to_pkcs8_pem())
@@ -94,7 +106,24 @@ impl LeafKey {
     /// Whether no other leaf stands over it ([`KeysOfLeaves::ByHost`]).
     #[must_use]
     pub fn is_of_one_leaf(&self) -> bool {
-        self.is_of_one_leaf
+        self.of == KeyOf::Leaf
+    }
+
+    /// Whether it is kept no longer than the leaves over it, as there are many such keys: one of a user, a consumer or a leaf.
+    #[must_use]
+    pub fn ends_with_its_leaves(&self) -> bool {
+        self.of != KeyOf::Process
+    }
+
+    /// The same, as one that may be handed to another process, or may not.
+    pub(crate) fn for_another(self, is_handed_out: bool) -> Self {
+        Self { is_handed_out, ..self }
+    }
+
+    /// SHA-256 of the public key (DER SubjectPublicKeyInfo).
+    #[must_use]
+    pub fn fingerprint(&self) -> Fingerprint {
+        Fingerprint::of(&self.spki)
     }
 
     /// What it is.
@@ -129,6 +158,9 @@ pub enum KeysOfLeaves {
     /// None but one: a P-256 key is made from the system's randomness with each leaf, renewals included. Leaves over RSA stand over
     /// one all the same, as no request waits for such a key.
     ByHost,
+    /// Those of one user, or consumer, that are made within the key's life ([`KeysByOwner`](super::KeysByOwner)); those for clients of whom no user is known
+    /// stand over the process's.
+    ByUser,
 }
 
 /// The current key of each kind. No request waits for one to be made: P-256 is there from the start, RSA soon after it.
@@ -137,6 +169,8 @@ pub struct LeafKeys {
     p256: RwLock<LeafKey>,
     rsa: RwLock<Option<LeafKey>>,
     of_leaves: KeysOfLeaves,
+    /// Where an RSA key is taken from when one is first needed; [`Self::keep`] makes it where there is none.
+    stock: Option<RsaStock>,
 }
 
 impl LeafKeys {
@@ -146,7 +180,12 @@ impl LeafKeys {
     /// [`KeyError`] when the library fails.
     pub fn new() -> Result<Self, KeyError> {
         let first = LeafKey::of(LeafKeyKind::P256, &PrivateKey::generate(KeyType::P256)?)?;
-        Ok(Self { p256: RwLock::new(first), rsa: RwLock::default(), of_leaves: KeysOfLeaves::Shared })
+        Ok(Self {
+            p256: RwLock::new(first),
+            rsa: RwLock::default(),
+            of_leaves: KeysOfLeaves::Shared,
+            stock: None,
+        })
     }
 
     /// The same, with keys for leaves by `of_leaves`.
@@ -160,21 +199,35 @@ impl LeafKeys {
         self.of_leaves
     }
 
-    /// With a P-256 key alone, which may be handed to the one process it is made for: never the proxy's own.
+    /// For one user: never the process's own, nor another's. An RSA key is taken from `stock` when one is needed. Some 30 µs.
     ///
     /// # Errors
     /// [`KeyError`] when the library fails.
-    pub fn for_another() -> Result<Self, KeyError> {
-        let own = LeafKey::of(LeafKeyKind::P256, &PrivateKey::generate(KeyType::P256)?)?;
-        let key = LeafKey { is_handed_out: true, ..own };
-        Ok(Self { p256: RwLock::new(key), rsa: RwLock::default(), of_leaves: KeysOfLeaves::Shared })
+    pub(super) fn of_user(stock: &RsaStock) -> Result<Self, KeyError> {
+        let key = LeafKey::of(LeafKeyKind::P256, &PrivateKey::generate(KeyType::P256)?)?;
+        Ok(Self {
+            p256: RwLock::new(LeafKey { of: KeyOf::Owner, ..key }),
+            rsa: RwLock::default(),
+            of_leaves: KeysOfLeaves::ByUser,
+            stock: Some(stock.clone()),
+        })
+    }
+
+    /// As [`Self::of_user`], with keys that may be handed to the one process that they are made for.
+    ///
+    /// # Errors
+    /// [`KeyError`] when the library fails.
+    pub(super) fn of_consumer(stock: &RsaStock) -> Result<Self, KeyError> {
+        let own = Self::of_user(stock)?;
+        let key = own.p256.read().clone().for_another(true);
+        Ok(Self { p256: RwLock::new(key), ..own })
     }
 
     /// For one leaf: some 30 µs, a third of what its signature takes.
     fn of_one_leaf() -> Result<LeafKey, MintError> {
         let made = PrivateKey::generate(KeyType::P256).and_then(|key| LeafKey::of(LeafKeyKind::P256, &key));
         let key = made.map_err(|error| MintError::NoKey(error.to_string()))?;
-        Ok(LeafKey { is_of_one_leaf: true, ..key })
+        Ok(LeafKey { of: KeyOf::Leaf, ..key })
     }
 
     /// What a new leaf stands over.
@@ -185,8 +238,21 @@ impl LeafKeys {
         match kind {
             LeafKeyKind::P256 if self.of_leaves == KeysOfLeaves::ByHost => Self::of_one_leaf(),
             LeafKeyKind::P256 => Ok(self.p256.read().clone()),
-            LeafKeyKind::Rsa2048 => self.rsa.read().clone().ok_or(MintError::NoRsaKey),
+            LeafKeyKind::Rsa2048 => self.rsa().ok_or(MintError::NoRsaKey),
         }
+    }
+
+    fn rsa(&self) -> Option<LeafKey> {
+        if let Some(ready) = self.rsa.read().clone() {
+            return Some(ready);
+        }
+        let stock = self.stock.as_ref()?;
+        let mut rsa = self.rsa.write();
+        if rsa.is_none() {
+            let taken = LeafKey { of: KeyOf::Owner, ..stock.take()? };
+            *rsa = Some(taken.for_another(self.p256.read().is_handed_out));
+        }
+        rsa.clone()
     }
 
     /// Makes an RSA key now, and new keys of both kinds each `life`, until `stop`.

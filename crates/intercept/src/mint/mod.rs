@@ -1,19 +1,23 @@
 //! Leaf certificates for whatever name a client asks for, each below an authority of the operator's.
 //!
 //! A leaf is one signature: all leaves of a process stand over the same few keys ([`LeafKeys`]), made from the system's
-//! randomness and changed by time, or each over one of its own ([`KeysOfLeaves`]). They are never derived from anything, and never the authority's.
+//! randomness and changed by time, or each over one of its own, or of its user ([`KeysOfLeaves`]). They are never derived from anything, and never the authority's.
 
 mod authority;
 mod intermediate;
 mod keys;
 mod likeness;
 mod name;
+mod owners;
+mod stock;
 
 pub use self::authority::{Authority, BadAuthority, new_root};
 pub use self::intermediate::Intermediates;
 pub use self::keys::{KeysOfLeaves, LEAF_KEY_LIFE, LEAF_KEY_LIFE_MAX, LeafKey, LeafKeyKind, LeafKeys};
 pub use self::likeness::{Likeness, NoLikeness};
 pub use self::name::{BadLeafName, LeafName};
+pub use self::owners::KeysByOwner;
+pub use self::stock::{RSA_STOCK, RsaStock};
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -114,7 +118,7 @@ impl Leaf {
         (self.not_before..=self.not_after).contains(&now)
     }
 
-    /// The chain and the key in PEM, if the key is one to be handed out ([`LeafKeys::for_another`]).
+    /// The chain and the key in PEM, if the key is one to be handed out ([`KeysByOwner::of_consumers`]).
     #[must_use]
     pub fn to_pem(&self) -> Option<Zeroizing<String>> {
         let key = self.key.to_pkcs8_pem()?;

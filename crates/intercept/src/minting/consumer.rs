@@ -2,15 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
 
-use keys::KeyError;
-use moka::policy::EvictionPolicy;
-use moka::sync::Cache;
 use rustls::pki_types::CertificateDer;
 use x509::{Certificate, UnixTime};
 
-use crate::mint::LeafKeys;
 use crate::permission::Identity;
 
 /// Consumers whose keys are kept, some 1 KiB each; of more, the one that asked the longest ago gets another key.
@@ -21,7 +16,7 @@ const LOCAL: &str = "minted-for-this-machine";
 /// One of them, on one connection.
 #[derive(Clone, Debug)]
 pub(super) struct Consumer {
-    /// The profile of its leaves: no two consumers share a leaf.
+    /// Whose leaves its are: no two consumers share one.
     pub(super) profile: Arc<str>,
     /// As who is asked for permission is told of it, and tells it from others.
     pub(super) identity: Arc<Identity>,
@@ -63,25 +58,5 @@ impl Consumer {
         });
         let address = from.ip().to_canonical();
         Some(Self { profile, identity, address, until: Some(leaf.not_after) })
-    }
-}
-
-/// The current key of each consumer.
-pub(super) struct ConsumerKeys(Cache<Arc<str>, Arc<LeafKeys>>);
-
-impl ConsumerKeys {
-    /// Of which each is made anew after `life`.
-    pub(super) fn new(life: Duration) -> Self {
-        let cache = Cache::builder()
-            .max_capacity(CONSUMERS_MAX)
-            .time_to_live(life)
-            .eviction_policy(EvictionPolicy::lru())
-            .build();
-        Self(cache)
-    }
-
-    /// Made at the first request: some 30 µs.
-    pub(super) fn of(&self, consumer: &Consumer) -> Result<Arc<LeafKeys>, Arc<KeyError>> {
-        self.0.try_get_with(Arc::clone(&consumer.profile), || LeafKeys::for_another().map(Arc::new))
     }
 }

@@ -1,5 +1,6 @@
 //! Whether there is a leaf for a consumer, and which.
 
+use std::collections::HashSet;
 use std::error::Error as _;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,11 +8,11 @@ use std::time::Duration;
 use keys::KeyError;
 
 use super::Leaves;
-use super::consumer::{Consumer, ConsumerKeys};
+use super::consumer::{CONSUMERS_MAX, Consumer};
 use super::metrics::{Door, MintingMetrics, Outcome};
-use crate::certificate_store::{FetchError, LeafId};
+use crate::certificate_store::{FetchError, KeyGoesTo, LeafId};
 use crate::clock::now;
-use crate::mint::{KeysOfLeaves, Leaf, LeafKeyKind, LeafName};
+use crate::mint::{KeysByOwner, KeysOfLeaves, Leaf, LeafKeyKind, LeafName};
 use crate::permission::{Asker, NotPermitted};
 use crate::proxy::{Action, Rules};
 
@@ -46,13 +47,31 @@ impl NoLeaf {
 pub(super) struct Desk {
     leaves: Leaves,
     names: Rules,
-    keys: ConsumerKeys,
+    keys: KeysByOwner,
+    /// Who has leaves over RSA.
+    rsa: HashSet<String>,
     metrics: MintingMetrics,
 }
 
 impl Desk {
-    pub(super) fn new(leaves: Leaves, names: Rules, key_life: Duration, metrics: MintingMetrics) -> Self {
-        Self { leaves, names, keys: ConsumerKeys::new(key_life), metrics }
+    /// Keys of consumers are changed after their life; those in the set have RSA keys.
+    pub(super) fn new(
+        leaves: Leaves,
+        names: Rules,
+        (key_life, rsa): (Duration, HashSet<String>),
+        metrics: MintingMetrics,
+    ) -> Self {
+        let keys = KeysByOwner::of_consumers(CONSUMERS_MAX, key_life, leaves.stock.clone());
+        Self { leaves, names, keys, rsa, metrics }
+    }
+
+    /// What its leaves stand over where nobody says what their clients verify.
+    pub(super) fn kind_of(&self, consumer: &Consumer) -> LeafKeyKind {
+        let identity = &consumer.identity;
+        match std::iter::once(&identity.subject).chain(&identity.names).any(|name| self.rsa.contains(name)) {
+            true => LeafKeyKind::Rsa2048,
+            false => LeafKeyKind::P256,
+        }
     }
 
     /// The leaf for `name`: minted once, however many ask. Whether there may be one is asked before anything is looked up.
@@ -60,9 +79,10 @@ impl Desk {
         &self,
         consumer: &Consumer,
         name: &str,
+        kind: LeafKeyKind,
         door: Door,
     ) -> Result<Arc<Leaf>, NoLeaf> {
-        let fetched = self.fetch(consumer, name).await;
+        let fetched = self.fetch(consumer, name, kind).await;
         self.metrics.answered(
             door,
             match &fetched {
@@ -86,24 +106,24 @@ impl Desk {
         LeafName::parse(name).ok().filter(|name| self.names.decide(name) == Action::Intercept)
     }
 
-    async fn fetch(&self, consumer: &Consumer, name: &str) -> Result<Arc<Leaf>, NoLeaf> {
-        const KIND: LeafKeyKind = LeafKeyKind::P256;
+    async fn fetch(&self, consumer: &Consumer, name: &str, kind: LeafKeyKind) -> Result<Arc<Leaf>, NoLeaf> {
         let name = self.allows(name).ok_or(NoLeaf::NotAllowed)?;
         let address = consumer.address;
         let asker = Asker { address, user: None, consumer: Some(&consumer.identity) };
         self.leaves.permission.ask(asker, &name).await.map_err(NoLeaf::of)?;
-        let minter = self.leaves.minter.over(self.keys.of(consumer)?);
+        let minter = self.leaves.minter.over(self.keys.of(&consumer.profile)?);
         let id = LeafId {
             name: name.clone(),
             authority: minter.authority().fingerprint(),
-            kind: KIND,
-            keys: KeysOfLeaves::Shared,
-            profile: Arc::clone(&consumer.profile),
+            kind,
+            keys: KeysOfLeaves::ByUser,
+            user: Some(Arc::clone(&consumer.profile)),
+            profile: Arc::clone(&self.leaves.profile),
             mirrored: None,
-            is_handed_out: true,
+            key_goes_to: if consumer.is_local() { KeyGoesTo::ThisMachine } else { KeyGoesTo::Consumer },
         };
         let now = now();
-        let mint = move || async move { minter.mint(&name, KIND, now).await };
+        let mint = move || async move { minter.mint(&name, kind, now).await };
         Ok(self.leaves.store.fetch(&id, consumer.address, now, mint).await?)
     }
 }

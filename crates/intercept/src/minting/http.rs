@@ -19,6 +19,7 @@ use super::desk::NoLeaf;
 use super::metrics::Door;
 use super::sds::{SecretDiscovery, message_max, proto};
 use crate::certificate_store::FetchError;
+use crate::mint::LeafKeyKind;
 use proto::secret_discovery_service_server::SecretDiscoveryServiceServer;
 
 /// Where Caddy asks (`get_certificate http`).
@@ -27,6 +28,8 @@ const CERTIFICATE: &str = "/certificate";
 const SDS: &str = "/envoy.service.secret.v3.SecretDiscoveryService/";
 /// ecdsa_secp256r1_sha256 (RFC 8446 section 4.2.3), as Caddy writes it.
 const P256: &str = "403";
+/// Those of a certificate's RSA key, likewise: rsa_pkcs1_sha256 to sha512, rsa_pss_rsae_sha256 to sha512.
+const RSA: [&str; 6] = ["401", "501", "601", "804", "805", "806"];
 
 /// For one connection.
 pub(super) struct Answering {
@@ -66,12 +69,11 @@ impl Answering {
         let Some(name) = parameter(query, "server_name").filter(|name| !name.is_empty()) else {
             return empty(StatusCode::NO_CONTENT);
         };
-        // Keys that are handed out are P-256: a client that cannot verify by one gets none.
+        let own = self.shared.desk.kind_of(&self.consumer);
         let schemes = parameter(query, "signature_schemes").unwrap_or_default();
-        if !schemes.is_empty() && !schemes.split(',').any(|scheme| scheme.trim_start_matches('0') == P256) {
-            return empty(StatusCode::NO_CONTENT);
-        }
-        match self.shared.desk.leaf(&self.consumer, &name, Door::Http).await {
+        // A client that can verify by none that there is gets none.
+        let Some(kind) = kind_for(&schemes, own) else { return empty(StatusCode::NO_CONTENT) };
+        match self.shared.desk.leaf(&self.consumer, &name, kind, Door::Http).await {
             Ok(leaf) => match leaf.to_pem() {
                 Some(pem) => {
                     let mut response = text(StatusCode::OK, Bytes::from_owner(pem));
@@ -89,6 +91,20 @@ impl Answering {
             }
             Err(error) => text(StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")),
         }
+    }
+}
+
+/// What a client that verifies by `schemes` is shown, of whom has P-256 and, where that is its own, RSA.
+fn kind_for(schemes: &str, own: LeafKeyKind) -> Option<LeafKeyKind> {
+    let verifies = |known: &[&str]| {
+        let mut schemes = schemes.split(',').map(|scheme| scheme.trim_start_matches('0'));
+        schemes.any(|scheme| known.contains(&scheme))
+    };
+    match own {
+        own if schemes.is_empty() => Some(own),
+        _ if verifies(&[P256]) => Some(LeafKeyKind::P256),
+        LeafKeyKind::Rsa2048 if verifies(&RSA) => Some(LeafKeyKind::Rsa2048),
+        _ => None,
     }
 }
 
@@ -122,7 +138,22 @@ fn text(status: StatusCode, said: impl Into<Bytes>) -> Response<Body> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Request, names_this_machine, parameter};
+    use super::{LeafKeyKind, Request, kind_for, names_this_machine, parameter};
+
+    #[test]
+    fn a_client_is_shown_what_it_verifies() {
+        use LeafKeyKind::{P256, Rsa2048};
+        for (schemes, own, wanted) in [
+            ("", P256, Some(P256)),
+            ("", Rsa2048, Some(Rsa2048)),
+            ("804,0403", Rsa2048, Some(P256)),
+            ("0804,401", Rsa2048, Some(Rsa2048)),
+            ("804", P256, None),
+            ("807", Rsa2048, None),
+        ] {
+            assert_eq!(kind_for(schemes, own), wanted, "{schemes} {own:?}");
+        }
+    }
 
     #[test]
     fn a_page_of_another_name_is_not_of_this_machine() {

@@ -2,7 +2,8 @@
 //! (`get_certificate http`) or by Envoy's secret discovery (SDS).
 //!
 //! What is handed out includes a private key, so it goes over loopback, a Unix socket, or TLS where both sides have shown
-//! certificates; and it is never the proxy's own: each consumer has a leaf key of its own, changed as often as that.
+//! certificates; and it is never the proxy's own: each consumer has a leaf key of its own, changed as often as that, and those that ask for
+//! it one for RSA.
 
 mod consumer;
 mod desk;
@@ -27,7 +28,7 @@ use tokio::sync::Semaphore;
 
 use crate::certificate_store::CertificateStore;
 use crate::doors::Doors;
-use crate::mint::Minter;
+use crate::mint::{Minter, RsaStock};
 use crate::permission::Permission;
 use crate::proxy::Rules;
 use crate::revocation::{BadLists, Guarded, Lists, RevocationLists, RevocationMetrics};
@@ -64,6 +65,8 @@ pub struct Options {
     pub names_per_stream_max: usize,
     /// How long new leaves of a consumer stand over the same key.
     pub key_life: Duration,
+    /// Consumers that have leaves over RSA, by their subject or one of their other names; whoever is on this machine: `local`.
+    pub rsa_consumers: Vec<String>,
 }
 
 /// Why leaves are not handed out.
@@ -114,9 +117,13 @@ pub(crate) struct Open {
 /// Where leaves are from.
 pub(crate) struct Leaves {
     pub(crate) minter: Minter,
+    /// How the minter makes them.
+    pub(crate) profile: Arc<str>,
     pub(crate) store: CertificateStore,
     /// Who is asked before there is one.
     pub(crate) permission: Permission,
+    /// Of keys for leaves over RSA.
+    pub(crate) stock: RsaStock,
 }
 
 /// Listens, as one of the services behind `doors`.
@@ -134,7 +141,11 @@ pub(crate) async fn start(
     if let Listener::Tcp(_, Some(tls)) = &listener {
         doors.spawn(Arc::clone(tls).keep(doors.stopping()));
     }
-    let desk = Desk::new(leaves, options.names, options.key_life, metrics.clone());
+    if !options.rsa_consumers.is_empty() {
+        doors.spawn(leaves.stock.clone().keep(doors.stopping()));
+    }
+    let rsa = options.rsa_consumers.into_iter().collect();
+    let desk = Desk::new(leaves, options.names, (options.key_life, rsa), metrics.clone());
     let shared = Arc::new(Shared {
         desk,
         streams: Arc::new(Semaphore::new(options.streams_max)),

@@ -274,7 +274,8 @@ impl SecretDiscoveryService for SecretDiscovery {
         }
         let mut said = DiscoveryResponse { type_url: TYPE_URL.to_owned(), ..DiscoveryResponse::default() };
         for name in &asked.resource_names {
-            match self.shared.desk.leaf(&self.consumer, name, Door::Sds).await {
+            let kind = self.shared.desk.kind_of(&self.consumer);
+            match self.shared.desk.leaf(&self.consumer, name, kind, Door::Sds).await {
                 Ok(leaf) => {
                     said.version_info = version_of(&leaf);
                     said.resources.extend(packed(name, &leaf));

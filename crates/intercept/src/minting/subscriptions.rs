@@ -171,7 +171,8 @@ impl Subscriptions {
         let (shared, consumer, name) = (Arc::clone(&self.shared), self.consumer.clone(), name.to_owned());
         let work: BoxFuture<'static, Asked> = Box::pin(async move {
             tokio::time::sleep(after).await;
-            let asked = shared.desk.leaf(&consumer, &name, Door::Sds).await;
+            let kind = shared.desk.kind_of(&consumer);
+            let asked = shared.desk.leaf(&consumer, &name, kind, Door::Sds).await;
             (name, asked)
         });
         let (work, handle) = futures_util::future::abortable(work);
@@ -213,7 +214,9 @@ mod tests {
     use super::*;
     use crate::certificate_store::{CertificateStore, Newcomers};
     use crate::doors::Doors;
-    use crate::mint::{Authority, LeafKeys, Minter, new_root};
+    use std::collections::HashSet;
+
+    use crate::mint::{Authority, LeafKeys, Minter, RsaStock, new_root};
     use crate::minting::desk::Desk;
     use crate::minting::{Leaves, MintingMetrics};
     use crate::permission::Permission;
@@ -230,8 +233,11 @@ mod tests {
         let mut names = Rules::new(Action::Reject);
         names.add(&["*.example".to_owned()], Action::Intercept).unwrap();
         let metrics = MintingMetrics::default();
-        let leaves = Leaves { minter, store, permission: Permission::default() };
-        let desk = Desk::new(leaves, names, Duration::from_secs(3_600), metrics.clone());
+        let (permission, stock) = (Permission::default(), RsaStock::default());
+        let profile = minter.profile().into();
+        let leaves = Leaves { minter, profile, store, permission, stock };
+        let keys = (Duration::from_secs(3_600), HashSet::new());
+        let desk = Desk::new(leaves, names, keys, metrics.clone());
         let streams = Arc::new(Semaphore::new(1));
         let doors = Doors::default();
         let names = Arc::new(Semaphore::new(3));

@@ -21,9 +21,7 @@ use super::asked::Asked;
 use super::connection::{Proxy, rejected_page};
 use super::mirror::misdirected_page;
 use super::page::{self, Body};
-use super::requests::{
-    Counted, Injected, Judged, Place, RequestBody, RuleSet, Sight, headers_of, redact, was_taken,
-};
+use super::requests::{Counted, Injected, Judged, Place, RequestBody, RuleSet, Sight, redact, was_taken};
 use super::stall::Upload;
 use super::streams::Spoken;
 use super::target::{Origin, Way};
@@ -165,7 +163,7 @@ impl Proxy {
                 Err(answer) => return answer,
             };
             if let Some(sight) = sight {
-                headers_of(&injected).for_each(|header| sight.hide(header));
+                injected.iter().for_each(|one| sight.hide(one));
             }
         }
         let Place { origin, authority } = &place;
@@ -410,6 +408,7 @@ fn unconnected(error: &NoConnection) -> (StatusCode, &'static str) {
         C::Full => (StatusCode::SERVICE_UNAVAILABLE, "connection_limit_reached"),
         C::ClosedAtOnce => (StatusCode::BAD_GATEWAY, "connection_terminated"),
         C::Http(_) => (StatusCode::BAD_GATEWAY, "http_protocol_error"),
+        C::NoWebsockets => (StatusCode::BAD_GATEWAY, "http_upgrade_failed"),
         C::Parent { why: NoParent::Connection(error), .. } => unconnected(error),
         C::Parent { why: NoParent::Late, .. } => (StatusCode::GATEWAY_TIMEOUT, "connection_timeout"),
         C::Parent { why: NoParent::Refused(StatusCode::GATEWAY_TIMEOUT), .. } => {

@@ -52,10 +52,15 @@ use crate::certificate_store::{self, CertificateStore, Newcomers, SecondLevel};
 use crate::clock::now;
 use crate::doors::Doors;
 use crate::mint::{
-    Authority, Intermediates, KeysOfLeaves, LEAF_KEY_LIFE, LeafKeys, MintError, Minter, VALIDITY_MAX,
+    Authority, Intermediates, KeysByOwner, KeysOfLeaves, LEAF_KEY_LIFE, LeafKeys, MintError, Minter,
+    RsaStock, VALIDITY_MAX,
 };
 use crate::minting;
 use crate::permission::{self, BadPermission, Permission};
+
+/// Users whose leaf keys are kept, of those that have their own: some 8 MiB. Of more, the one that asked the longest ago gets
+/// another.
+pub const USERS_MAX: u64 = 8_192;
 
 /// How the proxy listens, what it decides and what it is limited to.
 #[derive(Clone, Debug)]
@@ -235,7 +240,8 @@ pub async fn start(
     metrics: ProxyMetrics,
 ) -> Result<Running, StartError> {
     let doors = Doors::default();
-    let keys = Arc::new(LeafKeys::new()?.of_leaves(options.leaf_keys));
+    let stock = RsaStock::default();
+    let (keys, users) = leaf_keys(&options, &stock)?;
     let resolver = Resolver::system()?;
     let mut roots = rustls::RootCertStore::empty();
     roots.add_parsable_certificates(
@@ -263,10 +269,15 @@ pub async fn start(
         doors.spawn(level.clone().keep(doors.stopping()));
     }
     let (minter, trusted) = minter(&options, authority, keys, &doors).await?;
-    let tls = tls::Interception::new(minter.clone(), trusted, store.clone(), options.handshake_timeout)?;
+    let handshake_timeout = options.handshake_timeout;
+    if users.is_some() {
+        doors.spawn(stock.clone().keep(doors.stopping()));
+    }
+    let tls = tls::Interception::new(minter.clone(), trusted, store.clone(), users, handshake_timeout)?;
     let minting = match options.minting.clone() {
         Some(minting) => {
-            let leaves = minting::Leaves { minter, store: store.clone(), permission: permission.clone() };
+            let (store, permission, profile) = (store.clone(), permission.clone(), minter.profile().into());
+            let leaves = minting::Leaves { minter, profile, store, permission, stock };
             minting::start(minting, leaves, doors.clone(), metrics.minting()).await?.address
         }
         None => None,
@@ -310,6 +321,18 @@ pub async fn start(
     }
     running.doors.open_sharing(listener, proxy, places);
     Ok(running)
+}
+
+/// The keys of the process and, where they have their own, those of users.
+fn leaf_keys(options: &Options, stock: &RsaStock) -> Result<(Arc<LeafKeys>, Option<KeysByOwner>), KeyError> {
+    let (of_leaves, users) = match options.leaf_keys {
+        KeysOfLeaves::ByUser => {
+            let users = KeysByOwner::of_users(USERS_MAX, options.leaf_key_life, stock.clone());
+            (KeysOfLeaves::Shared, Some(users))
+        }
+        of_leaves => (of_leaves, None),
+    };
+    Ok((Arc::new(LeafKeys::new()?.of_leaves(of_leaves)), users))
 }
 
 /// Who makes leaves, and the authority that clients have to trust.

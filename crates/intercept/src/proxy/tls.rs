@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use keys::KeyError;
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::{self, Ticketer};
 use rustls::server::{ClientHello, ResolvesServerCert};
@@ -15,9 +16,9 @@ use tokio_rustls::server::TlsStream;
 use super::client::Client;
 use super::mirror::Mirrored;
 use super::opening::Hello;
-use crate::certificate_store::{CertificateStore, FetchError, LeafId};
+use crate::certificate_store::{CertificateStore, FetchError, KeyGoesTo, LeafId};
 use crate::clock::now;
-use crate::mint::{Authority, LeafName, Minter};
+use crate::mint::{Authority, KeysByOwner, KeysOfLeaves, LeafName, MintError, Minter};
 
 /// Octets that one side may leave unread within rustls.
 const BUFFER_MAX: usize = 64 << 10;
@@ -52,6 +53,8 @@ pub(super) struct Interception {
     minter: Minter,
     trusted: Authority,
     store: CertificateStore,
+    /// Where users have keys of their own.
+    users: Option<KeysByOwner>,
     acceptor: TlsAcceptor,
     /// Which offers no HTTP/2.
     http1: TlsAcceptor,
@@ -64,6 +67,7 @@ impl Interception {
         minter: Minter,
         trusted: Authority,
         store: CertificateStore,
+        users: Option<KeysByOwner>,
         timeout: Duration,
     ) -> Result<Self, rustls::Error> {
         let mut config = ServerConfig::builder_with_provider(Arc::new(provider()))
@@ -84,6 +88,7 @@ impl Interception {
             minter,
             trusted,
             store,
+            users,
             acceptor: Arc::new(config).into(),
             http1: Arc::new(http1).into(),
             profile,
@@ -126,19 +131,26 @@ impl Interception {
         client: &Client,
     ) -> Result<Arc<CertifiedKey>, FetchError> {
         let likeness = mirrored.map(|mirrored| Arc::clone(&mirrored.likeness));
+        let of_user = self.users.as_ref().zip(client.user.as_ref());
+        let of_user = of_user.map(|(keys, user)| (keys.clone(), Arc::clone(user)));
         let id = LeafId {
             // Whose certificate it is like says what it is: all hosts of that certificate have one leaf.
             name: likeness.as_ref().map_or(name, |likeness| likeness.first_name()).clone(),
             authority: self.minter.authority().fingerprint(),
             kind: hello.kind,
-            keys: self.minter.keys(),
+            keys: of_user.as_ref().map_or(self.minter.keys(), |_| KeysOfLeaves::ByUser),
+            user: of_user.as_ref().map(|(_, user)| Arc::clone(user)),
             profile: Arc::clone(&self.profile),
             mirrored: likeness.as_ref().map(|likeness| likeness.fingerprint()),
-            is_handed_out: false,
+            key_goes_to: KeyGoesTo::Nobody,
         };
         let now = now();
         let (minter, name, kind) = (self.minter.clone(), id.name.clone(), id.kind);
         let mint = move || async move {
+            let minter = match of_user {
+                Some((keys, user)) => minter.over(keys.of(&user).map_err(no_key)?),
+                None => minter,
+            };
             match likeness {
                 Some(likeness) => minter.mint_like(&likeness, kind, now).await,
                 None => minter.mint(&name, kind, now).await,
@@ -146,6 +158,10 @@ impl Interception {
         };
         Ok(Arc::clone(&self.store.fetch(&id, client.charged(), now, mint).await?.certified))
     }
+}
+
+fn no_key(error: Arc<KeyError>) -> MintError {
+    MintError::NoKey(error.to_string())
 }
 
 /// Both sides of the proxy prefer AES-128-GCM with SHA-256, for which processors have instructions: with SHA-384 a handshake takes a

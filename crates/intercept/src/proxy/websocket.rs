@@ -1,5 +1,5 @@
 //! WebSockets over HTTP/2 (RFC 8441): what a client asks by extended CONNECT is asked of the server by HTTP/1.1 (RFC 6455), and its
-//! answer told as HTTP/2 has it.
+//! answer told as HTTP/2 has it. Servers that speak HTTP/2 alone: `upstream::websocket`.
 
 use aws_lc_rs::{digest, rand};
 use base64::Engine as _;
@@ -33,10 +33,7 @@ impl Websocket {
         let mut key = [0; KEY];
         rand::fill(&mut key).ok()?;
         let key = STANDARD.encode(key);
-        let mut context = digest::Context::new(&digest::SHA1_FOR_LEGACY_USE_ONLY);
-        context.update(key.as_bytes());
-        context.update(GUID);
-        let accept = STANDARD.encode(context.finish());
+        let accept = accept_of(key.as_bytes());
         let key = HeaderValue::try_from(key).ok()?;
         request.extensions_mut().remove::<Protocol>();
         *request.method_mut() = Method::GET;
@@ -81,6 +78,14 @@ impl Websocket {
         let accept = response.headers().get(SEC_WEBSOCKET_ACCEPT);
         is(UPGRADE, "websocket") && accept.is_some_and(|accept| accept == self.accept.as_str())
     }
+}
+
+/// What a server says that has understood `key`.
+pub(super) fn accept_of(key: &[u8]) -> String {
+    let mut context = digest::Context::new(&digest::SHA1_FOR_LEGACY_USE_ONLY);
+    context.update(key);
+    context.update(GUID);
+    STANDARD.encode(context.finish())
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use intercept::certificate_store::{CertificateStore, FetchError, LeafId, Newcomers};
+use intercept::certificate_store::{CertificateStore, FetchError, KeyGoesTo, LeafId, Newcomers};
 use intercept::mint::{KeysOfLeaves, Leaf, LeafKeyKind, LeafKeys, LeafName, MintError, Minter};
 use tokio::sync::Semaphore;
 use x509::Fingerprint;
@@ -20,9 +20,10 @@ fn id(name: &str) -> LeafId {
         authority: Fingerprint::of(b"one"),
         kind: LeafKeyKind::P256,
         keys: KeysOfLeaves::Shared,
+        user: None,
         profile: "default".into(),
         mirrored: None,
-        is_handed_out: false,
+        key_goes_to: KeyGoesTo::Nobody,
     }
 }
 
@@ -87,6 +88,9 @@ async fn whatever_makes_a_leaf_what_it_is_tells_it_from_others() {
         LeafId { kind: LeafKeyKind::Rsa2048, ..plain.clone() },
         LeafId { profile: "another".into(), ..plain.clone() },
         LeafId { keys: KeysOfLeaves::ByHost, ..plain.clone() },
+        LeafId { keys: KeysOfLeaves::ByUser, user: Some("alice".into()), ..plain.clone() },
+        LeafId { keys: KeysOfLeaves::ByUser, user: Some("bob".into()), ..plain.clone() },
+        LeafId { key_goes_to: KeyGoesTo::Consumer, ..plain.clone() },
         LeafId { mirrored: Some(Fingerprint::of(b"origin")), ..plain.clone() },
         id("b.example"),
     ];
@@ -166,6 +170,21 @@ async fn memory_is_bounded_whatever_names_come() {
     }
     let held = store.len();
     assert!(held > 10 && held * octets as u64 <= 64 << 10, "{held} of {octets}");
+}
+
+#[tokio::test]
+async fn the_keys_of_users_count_towards_what_memory_holds() {
+    const KEY: u64 = 1_024;
+    let store = CertificateStore::new(64 << 10, Newcomers::new(1_000_000, 1_000_000));
+    let minter = minter(Duration::from_secs(86_400));
+    let mut octets = 0;
+    for user in 0..500 {
+        let user = Some(format!("user{user}").into());
+        let id = LeafId { keys: KeysOfLeaves::ByUser, user, ..id("a.example") };
+        octets = fetch(&store, &id, &minter).await.unwrap().octets() as u64;
+    }
+    let held = store.len();
+    assert!(held > 10 && held * (octets + KEY) <= 64 << 10, "{held} of {octets}");
 }
 
 #[tokio::test]

@@ -6,7 +6,8 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper::{Request, Response};
+use hyper::ext::Protocol;
+use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
@@ -19,7 +20,10 @@ pub(crate) const MASKED: u8 = 0x80;
 pub(crate) const MASK: [u8; 4] = [7, 11, 13, 17];
 
 /// What an upstream answers below `/ws`: it says frames again in capitals, to the end; of `/ws-silent` it says nothing and never ends.
-pub(crate) fn upgraded(mut request: Request<Incoming>) -> Response<AnyBody> {
+pub(crate) fn upgraded(request: Request<Incoming>) -> Response<AnyBody> {
+    if request.extensions().get::<Protocol>().is_some_and(|protocol| protocol.as_str() == "websocket") {
+        return by_connect(request);
+    }
     let header = |name: &str| request.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
     let is_asked = header("upgrade").as_deref() == Some("websocket")
         && header("sec-websocket-version").as_deref() == Some("13")
@@ -31,21 +35,7 @@ pub(crate) fn upgraded(mut request: Request<Incoming>) -> Response<AnyBody> {
     let key = if request.uri().path() == "/ws-deaf" { String::new() } else { key };
     let text = format!("{key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11");
     let accept = STANDARD.encode(digest(&SHA1_FOR_LEGACY_USE_ONLY, text.as_bytes()));
-    tokio::spawn(async move {
-        let Ok(stream) = hyper::upgrade::on(&mut request).await else { return };
-        let mut stream = TokioIo::new(stream);
-        if is_silent {
-            return std::future::pending().await;
-        }
-        while let Some((kind, payload)) = read_frame(&mut stream).await {
-            let said = payload.to_ascii_uppercase();
-            let _ = write_frame(&mut stream, kind, &said, None).await;
-            if kind == CLOSE {
-                let _ = stream.shutdown().await;
-                return;
-            }
-        }
-    });
+    tokio::spawn(echo(request, is_silent));
     Response::builder()
         .status(101)
         .header("connection", "upgrade")
@@ -54,6 +44,45 @@ pub(crate) fn upgraded(mut request: Request<Incoming>) -> Response<AnyBody> {
         .header("sec-websocket-protocol", "chat")
         .body(Full::<Bytes>::default().boxed_unsync())
         .unwrap()
+}
+
+/// The same by HTTP/2 (RFC 8441 section 5); of `/ws-no` nothing.
+fn by_connect(request: Request<Incoming>) -> Response<AnyBody> {
+    let has = |name: &str| request.headers().contains_key(name);
+    let is_asked = request.method() == Method::CONNECT
+        && request.uri().scheme_str() == Some("https")
+        && has("sec-websocket-version")
+        && !["host", "connection", "upgrade", "sec-websocket-key"].iter().any(|name| has(name));
+    let status = match request.uri().path() {
+        _ if !is_asked => 400,
+        "/ws-no" => 403,
+        _ => 200,
+    };
+    if status == 200 {
+        let is_silent = request.uri().path() == "/ws-silent";
+        tokio::spawn(echo(request, is_silent));
+    }
+    Response::builder()
+        .status(status)
+        .header("sec-websocket-protocol", "chat")
+        .body(Full::<Bytes>::default().boxed_unsync())
+        .unwrap()
+}
+
+async fn echo(mut request: Request<Incoming>, is_silent: bool) {
+    let Ok(stream) = hyper::upgrade::on(&mut request).await else { return };
+    let mut stream = TokioIo::new(stream);
+    if is_silent {
+        return std::future::pending().await;
+    }
+    while let Some((kind, payload)) = read_frame(&mut stream).await {
+        let said = payload.to_ascii_uppercase();
+        let _ = write_frame(&mut stream, kind, &said, None).await;
+        if kind == CLOSE {
+            let _ = stream.shutdown().await;
+            return;
+        }
+    }
 }
 
 /// A frame of less than 126 octets (RFC 6455 section 5.2).

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use intercept::certificate_store::{CertificateStore, LeafId, Newcomers};
+use intercept::certificate_store::{CertificateStore, KeyGoesTo, LeafId, Newcomers};
 use intercept::mint::{KeysOfLeaves, LeafKeyKind, LeafKeys, LeafName, Minter};
 use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
@@ -124,9 +124,10 @@ async fn a_hundred_thousand_names_of_one_client_cost_its_burst_and_bounded_memor
         authority: x509::Fingerprint::of(b"one"),
         kind: LeafKeyKind::P256,
         keys: KeysOfLeaves::Shared,
+        user: None,
         profile: "default".into(),
         mirrored: None,
-        is_handed_out: false,
+        key_goes_to: KeyGoesTo::Nobody,
     };
     let fetch = async |client: [u8; 4], number: u64| {
         let (minter, id) = (minter.clone(), id(number));

@@ -13,10 +13,14 @@ use tokio::net::TcpStream;
 use crate::world::{AnyBody, Client, PATIENCE, Upstream, World, ask, http2};
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
 const PING: u8 = 6;
+const GO_AWAY: u8 = 7;
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
 /// END_STREAM and END_HEADERS.
 const WHOLE: u8 = 5;
 
@@ -109,6 +113,67 @@ async fn who_resets_what_it_asks_for_is_closed_out() {
     let _ = read.expect("it is closed, and not for its idleness");
     assert!(said.len() < 1 << 20, "nothing of note is answered: {}", said.len());
     drop(sending.await);
+    assert_serves(&world).await;
+}
+
+/// One header, by its name and value alone (RFC 7541 section 6.2.2).
+fn literal(name: &str, value: &str) -> Vec<u8> {
+    [&[0, name.len() as u8][..], name.as_bytes(), &[value.len() as u8], value.as_bytes()].concat()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn headers_that_would_be_read_otherwise_by_http1_do_not_come_to_an_upstream() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let host = listener.local_addr().unwrap().to_string();
+    let upstream = Upstream::start("localhost").await;
+    let world = World::new(&upstream.root, |_| {}).await;
+    let smuggled = b"0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
+    for (name, value) in [
+        ("transfer-encoding", "chunked"),
+        ("connection", "x-gone"),
+        ("content-length", "3"),
+        ("host", "a\r\nx: y"),
+        ("x-a\r\nx-b", "1"),
+        ("X-Upper", "1"),
+        ("x", "1\r\n\r\nGET /smuggled HTTP/1.1\r\n\r\n"),
+    ] {
+        let mut stream = begun(&world).await;
+        // POST, http, /.
+        let mut block = vec![0x83, 0x86, 0x84, 0x01, host.len() as u8];
+        block.extend_from_slice(host.as_bytes());
+        block.extend(literal(name, value));
+        let headers = frame(HEADERS, END_HEADERS, 1, &block);
+        let data = frame(DATA, END_STREAM, 1, smuggled);
+        let _ = stream.write_all(&[headers, data].concat()).await;
+        // It is reset, or the connection is closed; or its body is, before it was all sent on.
+        let refused = async {
+            loop {
+                let mut head = [0; 9];
+                if stream.read_exact(&mut head).await.is_err() {
+                    return;
+                }
+                let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
+                let mut payload = vec![0; length];
+                let is_cut_off = stream.read_exact(&mut payload).await.is_err();
+                if is_cut_off || head[3] == RST_STREAM || head[3] == GO_AWAY {
+                    return;
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, refused).await.unwrap_or_else(|_| panic!("{name}: {value:?}"));
+    }
+    // Of the wrong length alone anything may have come, and no second request.
+    let mut came = Vec::new();
+    while let Ok(Ok((mut stream, _))) =
+        tokio::time::timeout(Duration::from_millis(100), listener.accept()).await
+    {
+        let _ = tokio::time::timeout(Duration::from_millis(500), stream.read_to_end(&mut came)).await;
+    }
+    let came = String::from_utf8_lossy(&came);
+    assert!(
+        !came.contains("smuggled") && !came.contains("chunked") && came.matches("HTTP/1.1").count() <= 1,
+        "{came}"
+    );
     assert_serves(&world).await;
 }
 

@@ -11,6 +11,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::{Request, StatusCode};
 use hyper_util::client::legacy::Client as Http;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use intercept::certificate_store::{SecondLevel, SecondLevelOptions};
 use intercept::mint::{
     Authority, Intermediates, LeafKeyKind, LeafKeys, LeafName, MintError, Minter, new_root,
 };
@@ -21,8 +22,9 @@ use intercept::minting::sds::proto::{
 use intercept::minting::sds::{TYPE_URL, proto};
 use intercept::minting::{Listen, Options, StartError};
 use intercept::proxy::{self, Action, ProxyMetrics, Rules};
-use keys::{KeyType, PrivateKey, Signer};
+use keys::{KeyType, Keyring, PrivateKey, Signer};
 use prost::Message;
+use store::{Store, StoreUrl};
 use tokio::sync::mpsc;
 use tonic::transport::{Channel, Endpoint, Uri};
 use x509::{Certificate, GeneralName};
@@ -40,6 +42,7 @@ pub(crate) fn options() -> Options {
         streams_max: 2,
         names_per_stream_max: 3,
         key_life: Duration::from_secs(3_600),
+        rsa_consumers: Vec::new(),
     }
 }
 
@@ -87,6 +90,84 @@ async fn a_certificate_and_its_key_are_asked_for_by_http() {
         assert_eq!(get(&world, none).await, (StatusCode::NO_CONTENT, String::new()), "{none}");
     }
     assert_eq!(world.running.store().counts().minted, 1, "nothing is minted for those");
+}
+
+/// The answer, once a key is ready for it: none is made while anybody waits.
+async fn get_soon(world: &World, query: &str) -> String {
+    let asking = async {
+        loop {
+            match get(world, query).await {
+                (StatusCode::OK, pem) => return pem,
+                (status, said) => assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{said}"),
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, asking).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn consumers_that_ask_for_it_have_leaves_over_rsa_out_of_the_stock() {
+    let (_, root) = authority();
+    let minting = Options { rsa_consumers: vec!["local".to_owned()], ..options() };
+    let world = World::new(&root, |proxy| proxy.minting = Some(minting)).await;
+    let pem = get_soon(&world, "?server_name=a.example&signature_schemes=804%2C401").await;
+    let rsa = leaf_of(&pem, &pem);
+    assert_eq!(rsa.public_key.bits, 2_048);
+    let pem = get_soon(&world, "?server_name=b.example").await;
+    assert_eq!(leaf_of(&pem, &pem).public_key.spki, rsa.public_key.spki, "one key of a consumer");
+    let (_, pem) = get(&world, "?server_name=a.example&signature_schemes=804%2C403").await;
+    assert_eq!(leaf_of(&pem, &pem).public_key.bits, 256, "whose client verifies ECDSA");
+    let asked = DiscoveryRequest {
+        type_url: TYPE_URL.to_owned(),
+        resource_names: vec!["a.example".to_owned()],
+        ..DiscoveryRequest::default()
+    };
+    let said = discovery(&world).await.fetch_secrets(asked).await.unwrap().into_inner();
+    assert_eq!(secret(&said.resources[0]).1.fingerprint, rsa.fingerprint);
+    assert_eq!(world.running.store().counts().minted, 3);
+}
+
+/// A proxy below `authority` whose leaves are kept at `url`.
+async fn world_at(url: &StoreUrl, ring: &Arc<Keyring>, of: (Authority, &[u8]), is_shared: bool) -> World {
+    let store = Store::open(url).await.unwrap();
+    // A laden machine is no trouble of the store.
+    let kept = SecondLevelOptions { is_shared, trip_timeout: PATIENCE, ..SecondLevelOptions::default() };
+    let options = proxy::Options {
+        listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+        upstream_roots: vec![of.1.to_vec()],
+        second_level: Some(SecondLevel::new(store, Arc::clone(ring), kept)),
+        minting: Some(options()),
+        ..proxy::Options::default()
+    };
+    let running = proxy::start(options, of.0, ProxyMetrics::default()).await.unwrap();
+    World { running, root: of.1.to_vec() }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leaves_for_others_are_kept_with_the_proxys_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = StoreUrl::sqlite(folder.path().join("leaves.db"));
+    let (ring, (authority, root)) = (Arc::new(Keyring::ephemeral()), authority());
+    let mut all = Vec::new();
+    for _ in 0..2 {
+        let world = world_at(&url, &ring, (authority.clone(), &root), false).await;
+        let (status, pem) = get(&world, "?server_name=a.example").await;
+        leaf_of(&pem, &pem);
+        assert_eq!(
+            (status, world.running.store().counts().minted),
+            (StatusCode::OK, u64::from(all.is_empty()))
+        );
+        all.push(pem);
+        assert!(world.running.stop(PATIENCE).await);
+    }
+    assert_eq!(all[0], all[1], "the same leaf and key after a restart");
+    // Where other machines have the store too, whoever is on this one is none of theirs.
+    let world = world_at(&url, &ring, (authority, &root), true).await;
+    let (_, pem) = get(&world, "?server_name=a.example").await;
+    assert!(pem != all[0] && world.running.store().counts().minted == 1);
+    get(&world, "?server_name=b.example").await;
+    assert_eq!(Store::open(&url).await.unwrap().leaves().await.unwrap(), 1, "nor is it kept there");
 }
 
 #[tokio::test]

@@ -376,6 +376,7 @@ async fn a_leaf_is_found_after_a_restart_by_the_certificate_that_it_is_like() {
             trip_timeout: PATIENCE,
             lease: 2 * PATIENCE,
             leaves_max: 1_000,
+            is_shared: false,
         };
         let store = Store::open(&url).await.unwrap();
         let options = Options {

@@ -298,12 +298,7 @@ async fn a_client_without_ecdsa_is_shown_an_rsa_leaf() {
     let upstream = Upstream::start("localhost").await;
     let world = World::new(&upstream.root, |_| {}).await;
     let target = format!("localhost:{}", upstream.address.port());
-    let provider = rustls::crypto::aws_lc_rs::default_provider();
-    let rsa =
-        |suite: &rustls::SupportedCipherSuite| format!("{:?}", suite.suite()).starts_with("TLS_ECDHE_RSA");
-    let suites = provider.cipher_suites.iter().filter(|suite| rsa(suite)).copied().collect();
-    let provider = rustls::crypto::CryptoProvider { cipher_suites: suites, ..provider };
-    let client = Client::by(provider, &world.root);
+    let client = Client::without_ecdsa(&world.root);
     // The key is made in the background: until it is there, such a client is refused and others are not.
     let shown = async || loop {
         if let Ok(stream) = world.tls(&client, &target, "localhost").await {

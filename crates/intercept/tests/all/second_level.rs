@@ -9,11 +9,14 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use intercept::certificate_store::{
-    Backend, CertificateStore, FetchError, LeafId, Newcomers, SecondLevel, SecondLevelOptions, WhenAway,
+    Backend, CertificateStore, FetchError, KeyGoesTo, LeafId, Newcomers, SecondLevel, SecondLevelOptions,
+    WhenAway,
 };
-use intercept::mint::{Authority, KeysOfLeaves, Leaf, LeafKeyKind, LeafKeys, LeafName, MintError, Minter};
+use intercept::mint::{
+    Authority, KeysByOwner, KeysOfLeaves, Leaf, LeafKeyKind, LeafKeys, LeafName, MintError, Minter, RsaStock,
+};
 use keys::Keyring;
-use store::proxy_leaves::{LeafAsk, LeafLook, NewLeaf};
+use store::proxy_leaves::{LeafAsk, LeafLook, NewLeaf, SEALED_LEAF_KEYS};
 use store::testing::Cluster;
 use store::{Store, StoreError, StoreUrl};
 use tokio_util::sync::CancellationToken;
@@ -36,6 +39,7 @@ const PATIENT: SecondLevelOptions = SecondLevelOptions {
     trip_timeout: PATIENCE,
     lease: Duration::from_secs(120),
     leaves_max: 100_000,
+    is_shared: true,
 };
 
 /// A proxy's store, its level and what it mints.
@@ -89,9 +93,10 @@ impl Proxy {
             authority: self.minter.authority().fingerprint(),
             kind: LeafKeyKind::P256,
             keys: KeysOfLeaves::Shared,
+            user: None,
             profile: "default".into(),
             mirrored: None,
-            is_handed_out: false,
+            key_goes_to: KeyGoesTo::Nobody,
         }
     }
 
@@ -497,6 +502,138 @@ async fn leaves_are_found_after_a_restart_in_a_file_of_its_owners_alone() {
     assert!(rows.contains("proxy_leaf_keys") && !rows.contains("a.example"), "{rows}");
     let contents = std::fs::read(&file).unwrap();
     assert!(!contents.windows(9).any(|part| part == b"a.example"));
+}
+
+/// The leaf of `user`, and whether it was minted; keys of users are `keys`.
+async fn of_user(proxy: &Proxy, keys: &KeysByOwner, user: &str, name: &str) -> Vec<u8> {
+    let user: Arc<str> = user.into();
+    let id = LeafId { keys: KeysOfLeaves::ByUser, user: Some(Arc::clone(&user)), ..proxy.id(name) };
+    let (minter, minted, host) = (proxy.minter.clone(), Arc::clone(&proxy.minted), id.name.clone());
+    let keys = keys.clone();
+    let mint = move || async move {
+        minted.fetch_add(1, SeqCst);
+        minter.over(keys.of(&user).unwrap()).mint(&host, LeafKeyKind::P256, now()).await
+    };
+    der(&proxy.store.fetch(&id, CLIENT, now(), mint).await.unwrap())
+}
+
+fn spki(der: &[u8]) -> Vec<u8> {
+    x509::Certificate::parse(der).unwrap().public_key.spki.to_vec()
+}
+
+/// In a shared database, and in a file after a restart.
+async fn leaves_of_users_are_found_by_themselves_alone(place: Place) {
+    let (ring, (authority, _)) = (ring(), authority());
+    let keys = || KeysByOwner::of_users(64, DAY, RsaStock::default());
+    let first = Proxy::new(place.open().await, &ring, PATIENT, authority.clone());
+    let own = keys();
+    let shared = der(&first.fetch("a.example").await.unwrap());
+    let alice = of_user(&first, &own, "alice", "a.example").await;
+    let other = of_user(&first, &own, "alice", "b.example").await;
+    let bob = of_user(&first, &own, "bob", "a.example").await;
+    assert_eq!(spki(&alice), spki(&other), "one key of one user");
+    let all: HashSet<_> = [&shared, &alice, &bob].map(|leaf| spki(leaf)).into();
+    assert_eq!(all.len(), 3, "and no other's");
+    // Each finds its own, over the key that it stands over, though this proxy has made others.
+    let (second, others) = (Proxy::new(place.open().await, &ring, PATIENT, authority), keys());
+    for (user, name, leaf) in
+        [("alice", "a.example", &alice), ("alice", "b.example", &other), ("bob", "a.example", &bob)]
+    {
+        assert_eq!(&of_user(&second, &others, user, name).await, leaf, "{user} {name}");
+    }
+    assert_eq!(second.minted(), 0);
+    let carol = of_user(&second, &others, "carol", "a.example").await;
+    assert!(!all.contains(&spki(&carol)) && second.minted() == 1);
+}
+
+#[tokio::test]
+async fn users_find_their_own_leaves_on_postgresql() {
+    leaves_of_users_are_found_by_themselves_alone(Place::postgres().await).await;
+}
+
+#[tokio::test]
+async fn users_find_their_own_leaves_in_a_file() {
+    leaves_of_users_are_found_by_themselves_alone(Place::sqlite()).await;
+}
+
+#[tokio::test]
+async fn keys_of_users_are_kept_no_longer_than_their_leaves() {
+    let place = Place::sqlite();
+    let (ring, (authority, _)) = (ring(), authority());
+    let proxy = Proxy::new(place.open().await, &ring, PATIENT, authority);
+    let keys = KeysByOwner::of_users(64, DAY, RsaStock::default());
+    for (user, name) in [("alice", "a.example"), ("alice", "b.example"), ("bob", "a.example")] {
+        of_user(&proxy, &keys, user, name).await;
+    }
+    let store = place.open().await;
+    let kept = async || store.sealed_count(&SEALED_LEAF_KEYS, &[0; 9]).await.unwrap();
+    assert_eq!(kept().await, 2, "one of each");
+    let after = now().plus(DAY.as_secs() as i64 + 10).0 * 1_000_000;
+    store.tidy_leaves(after, 1_000).await.unwrap();
+    assert_eq!((store.leaves().await.unwrap(), kept().await), (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_user_at_two_proxies_has_each_leaf_minted_once() {
+    const TASKS: usize = 32;
+    let place = Place::postgres().await;
+    let (ring, (authority, _)) = (ring(), authority());
+    let mut proxies = Vec::new();
+    for _ in 0..2 {
+        let proxy = Proxy::new(place.open().await, &ring, PATIENT, authority.clone());
+        proxies.push((proxy, KeysByOwner::of_users(64, DAY, RsaStock::default())));
+    }
+    let all: Vec<_> = (0..2 * TASKS)
+        .map(|task| {
+            let (proxy, keys) = proxies[task % 2].clone();
+            tokio::spawn(async move { of_user(&proxy, &keys, "alice", "a.example").await })
+        })
+        .collect();
+    let leaves: HashSet<Vec<u8>> =
+        futures_util::future::join_all(all).await.into_iter().map(Result::unwrap).collect();
+    assert_eq!((leaves.len(), proxies[0].0.minted() + proxies[1].0.minted()), (1, 1));
+}
+
+/// What a consumer is given: chain and key.
+async fn for_consumer(proxy: &Proxy, keys: &KeysByOwner, to: KeyGoesTo, kind: LeafKeyKind) -> String {
+    let who: Arc<str> = "minted-for CN=consumer".into();
+    let (user, keys) = (Some(Arc::clone(&who)), keys.clone());
+    let id = LeafId { keys: KeysOfLeaves::ByUser, user, kind, key_goes_to: to, ..proxy.id("a.example") };
+    let (minter, minted, host) = (proxy.minter.clone(), Arc::clone(&proxy.minted), id.name.clone());
+    let mint = move || async move {
+        minted.fetch_add(1, SeqCst);
+        minter.over(keys.of(&who).unwrap()).mint(&host, kind, now()).await
+    };
+    let leaf = proxy.store.fetch(&id, CLIENT, now(), mint).await.unwrap();
+    leaf.to_pem().expect("a key that may be handed out").to_string()
+}
+
+#[tokio::test]
+async fn a_consumer_is_given_one_leaf_and_key_by_all_who_share_a_database() {
+    let place = Place::postgres().await;
+    let (ring, (authority, _)) = (ring(), authority());
+    let stock = RsaStock::default();
+    let stop = CancellationToken::new();
+    tokio::spawn(stock.clone().keep(stop.clone()));
+    until("the stock is ready", || stock.ready() >= 2).await;
+    stop.cancel();
+    let proxy = async || Proxy::new(place.open().await, &ring, PATIENT, authority.clone());
+    let keys = || KeysByOwner::of_consumers(64, DAY, stock.clone());
+    let (first, second) = (proxy().await, proxy().await);
+    let (own, others) = (keys(), keys());
+    for kind in [LeafKeyKind::P256, LeafKeyKind::Rsa2048] {
+        let given = for_consumer(&first, &own, KeyGoesTo::Consumer, kind).await;
+        assert!(given.contains("PRIVATE KEY"));
+        assert_eq!(for_consumer(&second, &others, KeyGoesTo::Consumer, kind).await, given, "{kind:?}");
+    }
+    assert_eq!((first.minted(), second.minted()), (2, 0));
+    // The proxies' own are found, and never handed out.
+    first.fetch("a.example").await.unwrap();
+    let found = second.fetch("a.example").await.unwrap();
+    assert!(second.minted() == 0 && found.to_pem().is_none());
+    // Whoever is on this machine is not on the other's.
+    let here = for_consumer(&first, &own, KeyGoesTo::ThisMachine, LeafKeyKind::P256).await;
+    assert_ne!(for_consumer(&second, &others, KeyGoesTo::ThisMachine, LeafKeyKind::P256).await, here);
 }
 
 #[tokio::test]

@@ -3,13 +3,14 @@
 use std::path::Path;
 
 use aws_lc_rs::digest::{SHA256, digest};
+use intercept::mint::KeysOfLeaves;
 use intercept::proxy::requests::AccessLog;
 use intercept::proxy::{Action, Token};
 use rustls::pki_types::ServerName;
 use tokio::io::AsyncWriteExt;
 use tokio::time::Instant;
 
-use crate::world::{Client, PATIENCE, Upstream, World, ask, head};
+use crate::world::{Client, PATIENCE, Upstream, World, ask, authority, head, leaf};
 
 fn token(name: &str) -> Token {
     let digest = digest(&SHA256, format!("token-of-{name}").as_bytes());
@@ -28,6 +29,81 @@ async fn asked(world: &World, user: &str, target: &str, name: &str) -> Option<St
     let client = Client::fresh(&world.root);
     let mut stream = client.0.connect(ServerName::try_from(name.to_owned()).unwrap(), stream).await.ok()?;
     Some(ask(&mut stream, &format!("GET /{user} HTTP/1.1\r\nHost: {name}\r\n\r\n")).await)
+}
+
+/// The leaf that `user` is shown for `name`; without a user, that of whoever asks.
+async fn shown(
+    world: &World,
+    client: &Client,
+    user: Option<&str>,
+    name: &str,
+) -> std::io::Result<x509::Certificate> {
+    let mut stream = world.tcp().await;
+    let who = user.map(|user| format!("Proxy-Authorization: Bearer token-of-{user}\r\n")).unwrap_or_default();
+    let request = format!("CONNECT {name}:443 HTTP/1.1\r\nHost: {name}:443\r\n{who}\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let said = head(&mut stream).await;
+    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    Ok(leaf(&client.0.connect(ServerName::try_from(name.to_owned()).unwrap(), stream).await?))
+}
+
+/// Which key it stands over.
+fn spki(leaf: &x509::Certificate) -> Vec<u8> {
+    leaf.public_key.spki.to_vec()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn users_have_leaf_keys_of_their_own() {
+    let (_, root) = authority();
+    let world = World::new(&root, |options| {
+        options.access.tokens = vec![token("alice"), token("bob")];
+        options.leaf_keys = KeysOfLeaves::ByUser;
+    })
+    .await;
+    let client = Client::fresh(&world.root);
+    let of = async |user, name| shown(&world, &client, Some(user), name).await.unwrap();
+    let (alice, bob) = (of("alice", "a.example").await, of("bob", "a.example").await);
+    assert_ne!(alice.fingerprint, bob.fingerprint, "one's leaf is not shown to the other");
+    assert_ne!(spki(&alice), spki(&bob));
+    assert_eq!(spki(&of("alice", "b.example").await), spki(&alice));
+    assert_eq!(of("alice", "a.example").await.fingerprint, alice.fingerprint, "it is held");
+    assert_eq!(world.running.store().counts().minted, 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_no_user_has_the_leaves_of_the_process() {
+    let (_, root) = authority();
+    let world = World::new(&root, |options| options.leaf_keys = KeysOfLeaves::ByUser).await;
+    let client = Client::fresh(&world.root);
+    let of = async |name| shown(&world, &client, None, name).await.unwrap();
+    assert_eq!(spki(&of("a.example").await), spki(&of("b.example").await));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn users_have_rsa_keys_of_their_own_out_of_the_stock() {
+    let (_, root) = authority();
+    let world = World::new(&root, |options| {
+        options.access.tokens = vec![token("alice"), token("bob")];
+        options.leaf_keys = KeysOfLeaves::ByUser;
+    })
+    .await;
+    let of = async |user, name| {
+        // One each, as it would come back to another's session.
+        let client = Client::without_ecdsa(&world.root);
+        let began = Instant::now();
+        loop {
+            // None is made for who asks: the first are there soon.
+            match shown(&world, &client, Some(user), name).await {
+                Ok(leaf) => return leaf,
+                Err(error) => assert!(began.elapsed() < PATIENCE, "{error}"),
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    };
+    let (alice, bob) = (of("alice", "a.example").await, of("bob", "a.example").await);
+    assert_eq!((alice.public_key.bits, bob.public_key.bits), (2_048, 2_048));
+    assert_ne!(spki(&alice), spki(&bob));
+    assert_eq!(spki(&of("alice", "b.example").await), spki(&alice));
 }
 
 /// The lines of an access log, once there are so many.

@@ -94,6 +94,9 @@ impl Upstream {
                     let Ok(stream) = start.into_stream(Arc::new(config)).await else { return };
                     let mut http = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
                     http.http2().max_concurrent_streams(speaks.streams_max);
+                    if speaks.websockets {
+                        http.http2().enable_connect_protocol();
+                    }
                     let _ = http.serve_connection_with_upgrades(TokioIo::new(stream), service_fn(say)).await;
                 });
             }
@@ -114,11 +117,13 @@ pub(crate) struct Speaks {
     pub(crate) streams_max: u32,
     /// How long it takes over a handshake.
     pub(crate) takes: Duration,
+    /// Whether it has WebSockets by HTTP/2.
+    pub(crate) websockets: bool,
 }
 
 impl Default for Speaks {
     fn default() -> Self {
-        Self { alpn: &["h2", "http/1.1"], streams_max: 200, takes: Duration::ZERO }
+        Self { alpn: &["h2", "http/1.1"], streams_max: 200, takes: Duration::ZERO, websockets: false }
     }
 }
 
@@ -270,6 +275,16 @@ impl Client {
 
     pub(crate) fn of(root: &[u8], alpn: &str) -> Self {
         Self::with(root, alpn, Resumption::in_memory_sessions(64))
+    }
+
+    /// Which verifies RSA's signatures alone.
+    pub(crate) fn without_ecdsa(root: &[u8]) -> Self {
+        let provider = rustls::crypto::aws_lc_rs::default_provider();
+        let rsa = |suite: &rustls::SupportedCipherSuite| {
+            format!("{:?}", suite.suite()).starts_with("TLS_ECDHE_RSA")
+        };
+        let suites = provider.cipher_suites.iter().filter(|suite| rsa(suite)).copied().collect();
+        Self::by(rustls::crypto::CryptoProvider { cipher_suites: suites, ..provider }, root)
     }
 
     /// With other means than usual.

@@ -10,7 +10,7 @@ use store::SealedColumn;
 use store::proxy_leaves::{HeldLeaf, SEALED_LEAF_KEYS, SEALED_LEAVES};
 use x509::Fingerprint;
 
-use crate::certificate_store::LeafId;
+use crate::certificate_store::{KeyGoesTo, LeafId};
 use crate::mint::{BadLeaf, KeysOfLeaves, Leaf, LeafKey, LeafKeyKind, LeafName};
 
 /// Octets of a certificate's length.
@@ -124,13 +124,20 @@ pub(super) fn digest_of(id: &LeafId) -> String {
     if id.keys == KeysOfLeaves::ByHost {
         part(b"by-host");
     }
+    if let Some(user) = &id.user {
+        part(b"by-user");
+        part(user.as_bytes());
+    }
+    if id.key_goes_to != KeyGoesTo::Nobody {
+        part(b"handed-out");
+    }
     part(id.mirrored.as_ref().map_or(&[], |mirrored| mirrored.as_bytes().as_slice()));
     hex(Fingerprint::of(&text).as_bytes())
 }
 
 /// By which a leaf's key is kept.
 pub(super) fn key_id_of(key: &LeafKey) -> String {
-    hex(Fingerprint::of(key.spki()).as_bytes())
+    hex(key.fingerprint().as_bytes())
 }
 
 fn hex(octets: &[u8]) -> String {

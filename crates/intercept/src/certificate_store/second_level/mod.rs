@@ -31,7 +31,7 @@ use uuid::Uuid;
 use x509::UnixTime;
 
 use self::place::Place;
-use super::{FetchError, LeafId};
+use super::{FetchError, KeyGoesTo, LeafId};
 use crate::clock;
 use crate::mint::{LEAF_KEY_LIFE_MAX, Leaf, LeafKey, MintError, SIGN_TIMEOUT, VALIDITY_MAX};
 
@@ -88,11 +88,19 @@ pub struct SecondLevelOptions {
     pub lease: Duration,
     /// Leaves kept; beyond, those go that were minted the longest ago.
     pub leaves_max: u64,
+    /// Whether other machines have it too.
+    pub is_shared: bool,
 }
 
 impl Default for SecondLevelOptions {
     fn default() -> Self {
-        Self { when_away: WhenAway::Mint, trip_timeout: TRIP_TIMEOUT, lease: LEASE, leaves_max: LEAVES_MAX }
+        Self {
+            when_away: WhenAway::Mint,
+            trip_timeout: TRIP_TIMEOUT,
+            lease: LEASE,
+            leaves_max: LEAVES_MAX,
+            is_shared: true,
+        }
     }
 }
 
@@ -124,8 +132,8 @@ struct Level {
     holder: Uuid,
     /// Keys of leaves, by id.
     open: Cache<String, LeafKey>,
-    /// Keys that the backend has, by id.
-    said: Cache<String, ()>,
+    /// Keys that the backend has, by id, and until when, µs.
+    said: Cache<String, i64>,
     away: AtomicBool,
     /// Told when it goes away.
     trouble: Notify,
@@ -177,6 +185,8 @@ impl Drop for Lease {
 struct Asking {
     /// Its digest, 64 hexadecimal digits.
     id: String,
+    /// Whether its key goes to another process.
+    is_handed_out: bool,
     now_us: i64,
     began: Instant,
 }
@@ -239,6 +249,11 @@ impl SecondLevel {
         }
     }
 
+    /// Whether such leaves are kept here.
+    pub(super) fn keeps(&self, id: &LeafId) -> bool {
+        !(self.0.options.is_shared && id.key_goes_to == KeyGoesTo::ThisMachine)
+    }
+
     /// The leaf that holds until `ends_from` at least, found or minted.
     pub(super) async fn fetch(
         &self,
@@ -247,7 +262,9 @@ impl SecondLevel {
         ends_from: UnixTime,
         minting: impl Future<Output = Result<Leaf, MintError>>,
     ) -> Result<Made, FetchError> {
-        let asking = Asking { id: kept::digest_of(id), now_us: micros_of(now), began: Instant::now() };
+        let is_handed_out = id.key_goes_to != KeyGoesTo::Nobody;
+        let (now_us, began) = (micros_of(now), Instant::now());
+        let asking = Asking { id: kept::digest_of(id), is_handed_out, now_us, began };
         match self.0.turn(&asking, micros_of(ends_from)).await {
             Some(Turn::Found(leaf)) => Ok(Made::Found(leaf)),
             Some(Turn::Ours) => {
@@ -306,7 +323,8 @@ impl Level {
             match self.trip("look", place.backend.look(ask)).await? {
                 LeafLook::Leased => return Some(Turn::Ours),
                 LeafLook::Held(held) => match place.seals.open(&asking.id, &held, &self.open) {
-                    Ok(leaf) => {
+                    Ok(mut leaf) => {
+                        leaf.key = leaf.key.for_another(asking.is_handed_out);
                         self.opens.store(true, Relaxed);
                         self.found.fetch_add(1, Relaxed);
                         return Some(Turn::Found(leaf));
@@ -367,17 +385,18 @@ impl Level {
         let place = self.place.get()?;
         let key_id = kept::key_id_of(&leaf.key);
         let now_us = asking.now_us();
-        if !self.said.contains_key(&key_id) {
+        let with_leaves = leaf.key.ends_with_its_leaves();
+        let ends_at_us = match with_leaves {
+            true => micros_of(leaf.not_after).saturating_add(OWN_KEY_ENDS_AFTER_US),
+            false => now_us.saturating_add(micros(KEY_KEPT)),
+        };
+        if self.said.get(&key_id).is_none_or(|said| with_leaves && said < ends_at_us) {
             let sealed = place.seals.seal_key(&key_id, &leaf.key);
-            let ends_at_us = match leaf.key.is_of_one_leaf() {
-                true => micros_of(leaf.not_after).saturating_add(OWN_KEY_ENDS_AFTER_US),
-                false => now_us.saturating_add(micros(KEY_KEPT)),
-            };
             self.trip("put the key", place.backend.put_key(&key_id, &sealed, ends_at_us)).await?;
             // Nobody asks for that of one leaf again: what is in memory has it.
             if !leaf.key.is_of_one_leaf() {
                 self.open.insert(key_id.clone(), leaf.key.clone());
-                self.said.insert(key_id.clone(), ());
+                self.said.insert(key_id.clone(), ends_at_us);
             }
         }
         let sealed = place.seals.seal_leaf(&asking.id, leaf);

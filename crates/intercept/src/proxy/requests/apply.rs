@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::Either;
-use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION};
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION};
 use hyper::http::uri::{PathAndQuery, Uri};
 use hyper::{Method, Request, Response, StatusCode};
 
@@ -378,9 +378,4 @@ pub(in crate::proxy) fn was_taken(status: StatusCode, injected: &[Injected], sec
     if status == StatusCode::UNAUTHORIZED {
         injected.iter().for_each(|one| one.refused(secrets));
     }
-}
-
-/// Names of headers that were put in.
-pub(in crate::proxy) fn headers_of(injected: &[Injected]) -> impl Iterator<Item = &HeaderName> {
-    injected.iter().map(Injected::header)
 }

@@ -15,7 +15,9 @@ use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
 use super::inject::REDACTED;
+use super::needles::Needles;
 use super::spool::Sink;
+use super::{body, fields};
 
 /// What a file ends with; the next entry is written over it.
 const TAIL: &str = "\n]}}\n";
@@ -64,8 +66,8 @@ pub(super) struct Exchange {
     pub(super) status: Option<StatusCode>,
     pub(super) response: HeaderMap,
     pub(super) answered: Kept,
-    /// Why the answer's body is not there, if it is not.
-    pub(super) without: Option<&'static str>,
+    /// Credentials that were put into the request.
+    pub(super) needles: Needles,
     pub(super) rules: Vec<std::sync::Arc<str>>,
 }
 
@@ -190,15 +192,16 @@ impl HarFolder {
         Ok(())
     }
 
-    fn headers(&self, headers: &HeaderMap) -> Value {
-        let hidden = |name: &str| {
-            HIDDEN.contains(&name)
-                || self.options.redact_headers.iter().any(|one| one.eq_ignore_ascii_case(name))
-        };
+    fn hides(&self, name: &str) -> bool {
+        HIDDEN.contains(&name) || self.options.redact_headers.iter().any(|one| one.eq_ignore_ascii_case(name))
+    }
+
+    fn headers(&self, headers: &HeaderMap, needles: &Needles) -> Value {
         let all = headers.iter().map(|(name, value)| {
-            let text = String::from_utf8_lossy(value.as_bytes());
+            let text = needles.taken_out(value.as_bytes(), false);
+            let text = String::from_utf8_lossy(&text);
             let value = match name.as_str() {
-                name if value.is_sensitive() || hidden(name) => REDACTED.to_owned(),
+                name if value.is_sensitive() || self.hides(name) => REDACTED.to_owned(),
                 "location" | "content-location" | "referer" => self.url(&text).0,
                 _ => text.into_owned(),
             };
@@ -218,39 +221,63 @@ impl HarFolder {
         let Some((before, query)) = url.split_once('?') else {
             return (format!("{url}{fragment}"), json!([]));
         };
-        let mut all = Vec::new();
-        let pairs: Vec<String> = query
-            .split('&')
-            .map(|pair| {
-                let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-                let plain = percent_decode_str(name).decode_utf8_lossy();
-                let hidden = self.options.redact_query.iter().any(|one| one.eq_ignore_ascii_case(&plain));
-                let value = if hidden { REDACTED } else { value };
-                all.push(json!({ "name": name, "value": value }));
-                if pair.contains('=') { format!("{name}={value}") } else { name.to_owned() }
-            })
-            .collect();
-        (format!("{before}?{}{fragment}", pairs.join("&")), Value::Array(all))
+        let pairs = fields::pairs(query, &self.options.redact_query);
+        let all =
+            pairs.iter().map(|(name, value)| json!({ "name": name, "value": value.unwrap_or_default() }));
+        (format!("{before}?{}{fragment}", fields::joined(&pairs)), all.collect())
+    }
+
+    /// What is looked for wherever else it may stand: credentials that were put in, and values that are left out where they are said.
+    fn needles(&self, exchange: &Exchange) -> Needles {
+        let mut needles = exchange.needles.clone();
+        for (name, value) in exchange.request.iter().chain(&exchange.response) {
+            if !self.hides(name.as_str()) {
+                continue;
+            }
+            let value = value.as_bytes();
+            match name.as_str() {
+                "cookie" | "set-cookie" => {
+                    let first = if name == "cookie" { usize::MAX } else { 1 };
+                    for pair in value.split(|octet| *octet == b';').take(first) {
+                        let value = pair.iter().position(|octet| *octet == b'=').map(|at| &pair[at + 1..]);
+                        needles.own(value.unwrap_or_default().trim_ascii());
+                    }
+                }
+                _ => {
+                    needles.own(value);
+                    // Behind the scheme of an Authorization.
+                    let space = value.iter().position(|octet| *octet == b' ');
+                    needles.own(space.map_or(&[], |at| value[at..].trim_ascii()));
+                }
+            }
+        }
+        let query = exchange.url.split_once('?').map_or("", |(_, query)| query);
+        let query = query.split_once('#').map_or(query, |(query, _)| query);
+        let shown = fields::pairs(query, &self.options.redact_query);
+        for ((_, value), (_, shown)) in fields::pairs(query, &[]).into_iter().zip(shown) {
+            if value != shown {
+                needles.own(&percent_decode_str(value.unwrap_or_default()).collect::<Vec<u8>>());
+            }
+        }
+        needles
     }
 
     fn entry(&self, exchange: &Exchange) -> Value {
+        let needles = self.needles(exchange);
         let version = format!("{:?}", exchange.version);
         let (url, query) = self.url(&exchange.url);
         let mut request = json!({
             "method": exchange.method, "url": url, "httpVersion": version, "cookies": [],
-            "headers": self.headers(&exchange.request), "queryString": query,
+            "headers": self.headers(&exchange.request, &needles), "queryString": query,
             "headersSize": -1, "bodySize": exchange.asked.octets,
         });
         if exchange.asked.octets > 0 {
-            let mut post = body(&exchange.asked, &exchange.request);
+            let mut post = self.body(&exchange.asked, &exchange.request, &needles);
             post["params"] = json!([]);
             request["postData"] = post;
         }
-        let mut content = body(&exchange.answered, &exchange.response);
+        let mut content = self.body(&exchange.answered, &exchange.response, &needles);
         content["size"] = json!(exchange.answered.octets);
-        if let Some(why) = exchange.without {
-            content["comment"] = json!(why);
-        }
         let status = exchange.status.map_or(0, |status| status.as_u16());
         let location = exchange.response.get("location").and_then(|to| to.to_str().ok()).unwrap_or_default();
         json!({
@@ -260,7 +287,7 @@ impl HarFolder {
             "response": {
                 "status": status,
                 "statusText": exchange.status.and_then(|status| status.canonical_reason()).unwrap_or_default(),
-                "httpVersion": version, "cookies": [], "headers": self.headers(&exchange.response),
+                "httpVersion": version, "cookies": [], "headers": self.headers(&exchange.response, &needles),
                 "content": content, "redirectURL": self.url(location).0, "headersSize": -1,
                 "bodySize": exchange.answered.octets,
             },
@@ -268,6 +295,32 @@ impl HarFolder {
             "timings": { "send": 0, "wait": exchange.wait_ms, "receive": exchange.receive_ms },
             "_rules": exchange.rules,
         })
+    }
+
+    /// A body's type and text; what was over the limit is said, and why it is not there.
+    fn body(&self, kept: &Kept, headers: &HeaderMap, needles: &Needles) -> Value {
+        let kind = headers.get("content-type").and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        let mut body = json!({ "mimeType": kind });
+        let limits = (self.options.body_octets_max, self.options.redact_query.as_slice());
+        let shown = match body::shown(kept, headers, kind, needles, limits) {
+            Ok(shown) => shown,
+            Err(why) => {
+                body["comment"] = json!(format!("not kept: {why}"));
+                body["text"] = json!("");
+                return body;
+            }
+        };
+        match String::from_utf8(shown.text) {
+            Ok(text) => body["text"] = json!(text),
+            Err(binary) => {
+                body["text"] = json!(STANDARD.encode(binary.as_bytes()));
+                body["encoding"] = json!("base64");
+            }
+        }
+        if shown.is_cut {
+            body["comment"] = json!(format!("the first {} of {} octets", kept.text.len(), kept.octets));
+        }
+        body
     }
 }
 
@@ -281,23 +334,6 @@ fn number_of(path: &Path, stamp: &str) -> Option<u32> {
 fn take_back(file: &File, at: u64) -> io::Result<()> {
     file.write_all_at(TAIL.as_bytes(), at)?;
     file.set_len(at + TAIL.len() as u64)
-}
-
-/// A body's type and text; what was over the limit is said.
-fn body(kept: &Kept, headers: &HeaderMap) -> Value {
-    let kind = headers.get("content-type").and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    let mut body = json!({ "mimeType": kind });
-    match std::str::from_utf8(&kept.text) {
-        Ok(text) => body["text"] = json!(text),
-        Err(_) => {
-            body["text"] = json!(STANDARD.encode(&kept.text));
-            body["encoding"] = json!("base64");
-        }
-    }
-    if (kept.text.len() as u64) < kept.octets {
-        body["comment"] = json!(format!("the first {} of {} octets", kept.text.len(), kept.octets));
-    }
-    body
 }
 
 impl Sink for HarFolder {
@@ -349,7 +385,7 @@ mod tests {
             status: Some(StatusCode::OK),
             response: HeaderMap::new(),
             answered: Kept::default(),
-            without: None,
+            needles: Needles::default(),
             rules: Vec::new(),
         }
     }

@@ -26,7 +26,7 @@ const FILE_OCTETS_MAX: u64 = 64 << 10;
 /// How long what a file holds is believed.
 const FILE_FRESH: Duration = Duration::from_secs(5);
 /// Shorter texts are not looked for in answers: they would stand there by chance.
-const NEEDLE_OCTETS_MIN: usize = 4;
+pub(super) const NEEDLE_OCTETS_MIN: usize = 4;
 /// What stands in their place.
 pub(super) const REDACTED: &str = "[redacted]";
 
@@ -297,6 +297,11 @@ fn read_file(path: &Path) -> Result<Secret, NoSecret> {
 impl Injected {
     pub(super) fn header(&self) -> &HeaderName {
         &self.injection.header
+    }
+
+    /// Texts by which it is known.
+    pub(super) fn needles(&self) -> impl Iterator<Item = &[u8]> {
+        self.needles.iter().map(|needle| needle.as_slice())
     }
 
     /// The server does not take it any more.

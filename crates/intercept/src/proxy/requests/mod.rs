@@ -1,14 +1,17 @@
 //! Rules on requests: which one meets which (`matcher`, `compile`), what they do (`apply`), credentials that are put in
-//! (`inject`), and what is left behind of a request (`sight`): the access log (`access`) and recordings (`har`), each written by
-//! a task of its own (`spool`).
+//! (`inject`), and what is left behind of a request (`sight`): the access log (`access`) and recordings (`har`; what is left out of them: `needles`, `fields`,
+//! `body`), each written by a task of its own (`spool`).
 
 mod access;
 mod apply;
+mod body;
 mod compile;
+mod fields;
 mod har;
 mod inject;
 mod matcher;
 mod metrics;
+mod needles;
 mod rewrite;
 mod rule;
 mod sight;
@@ -21,7 +24,7 @@ pub use inject::{Fetching, NoSecret, Secrets};
 pub use metrics::RequestMetrics;
 pub use rule::{BadRequestRule, Form, InjectText, RewriteText, RuleText};
 
-pub(super) use apply::{Judged, Place, headers_of, redact, was_taken};
+pub(super) use apply::{Judged, Place, redact, was_taken};
 pub(super) use inject::Injected;
 pub(super) use sight::{Counted, RequestBody, Sight};
 

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
+use hyper::header::HeaderValue;
 use hyper::{HeaderMap, Request, StatusCode};
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -21,6 +22,8 @@ use super::super::stall::Upload;
 use super::Requests;
 use super::access::{Line, path_of, trace_of};
 use super::har::{Exchange, Kept};
+use super::inject::{Injected, REDACTED};
+use super::needles::Needles;
 
 /// Octets of a method in what is left behind: it is for the client to choose, and may be as long as a head.
 const METHOD_OCTETS_MAX: usize = 32;
@@ -161,19 +164,18 @@ impl Sight {
             status: None,
             response: HeaderMap::new(),
             answered: Kept::default(),
-            without: None,
+            needles: Needles::default(),
             rules: Vec::new(),
         };
         self.recording = Some(Box::new(Recording { exchange, place }));
     }
 
-    /// A header was put in that nobody is to see; of the answer's body nobody can say that it is not in there.
-    pub(in crate::proxy) fn hide(&mut self, header: &hyper::header::HeaderName) {
-        self.down.most.store(0, Relaxed);
+    /// A credential was put in that nobody is to see: neither its header, nor where the answer says it again.
+    pub(in crate::proxy) fn hide(&mut self, injected: &Injected) {
         if let Some(recording) = &mut self.recording {
-            let redacted = hyper::header::HeaderValue::from_static(super::inject::REDACTED);
-            recording.exchange.request.insert(header.clone(), redacted);
-            recording.exchange.without = Some("not kept: a credential was put into the request");
+            let redacted = HeaderValue::from_static(REDACTED);
+            recording.exchange.request.insert(injected.header().clone(), redacted);
+            injected.needles().for_each(|needle| recording.exchange.needles.inject(needle));
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use hyper::client::conn::{http1, http2};
@@ -14,6 +14,7 @@ use outbound::Deadline;
 use outbound::dial::{DialError, happy_eyeballs};
 use outbound::resolve::{Families, ResolveError, Resolver};
 use parking_lot::Mutex;
+use rustls::AlertDescription;
 use rustls::pki_types::{CertificateDer, ServerName};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -21,6 +22,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use super::super::requests::RequestBody;
 use super::super::target::{Origin, Target};
 use super::super::transparent::canonical;
 use super::Sender;
@@ -36,6 +38,14 @@ const HEAD_OCTETS_MAX: usize = 128 << 10;
 
 /// For a place where all are taken, after the connection that waited the longest was closed for it.
 const PLACE_WITHIN: Duration = Duration::from_millis(500);
+
+/// Requests at once, as long as an upstream has not said how many: a number that none can say (RFC 9113 section 6.5.2).
+const NOT_SAID: usize = usize::MAX - 1;
+
+/// How soon it is asked again whether one has said, at first and in the end; between, each time after twice as long. The library tells
+/// nobody.
+const SAID_FIRST: Duration = Duration::from_millis(1);
+const SAID_LAST: Duration = Duration::from_millis(50);
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
@@ -60,11 +70,20 @@ pub(crate) enum NoConnection {
     ClosedAtOnce,
     #[error("it does not speak HTTP: {0}")]
     Http(hyper::Error),
+    #[error("it speaks HTTP/2 alone, and allows no WebSockets by it (RFC 8441)")]
+    NoWebsockets,
 }
 
 impl NoConnection {
     pub(super) fn by(parent: &Parent, why: NoParent) -> Self {
         Self::Parent { parent: parent.to_string(), why }
+    }
+
+    /// Whether it speaks none of the protocols that it was offered (RFC 7301 section 3.2).
+    pub(super) fn wants_another_protocol(&self) -> bool {
+        let Self::Tls(error) = self else { return false };
+        let of_tls = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
+        matches!(of_tls, Some(rustls::Error::AlertReceived(AlertDescription::NoApplicationProtocol)))
     }
 }
 
@@ -109,6 +128,8 @@ fn is_of_this_place(address: IpAddr) -> bool {
         IpAddr::V6(v6) => v6.is_loopback() || v6.is_unspecified() || v6.is_unicast_link_local(),
     }
 }
+
+type Http2Connection<S> = http2::Connection<TokioIo<S>, RequestBody, Owned>;
 
 /// A name and a port, whoever named them.
 type Host = (LeafName, u16);
@@ -244,10 +265,7 @@ impl Dialler {
         server: &LeafName,
         deadline: Deadline,
     ) -> Result<(Sender, Option<CertificateDer<'static>>), NoConnection> {
-        let (link, place) = self.link(&origin.target, server, origin.may_be_here, deadline).await?;
-        let policy = self.policies.of(server);
-        let connector = if origin.http2 { &policy.http2 } else { &policy.http1 };
-        let stream = handshake(connector, server, link, deadline).await?;
+        let (stream, place) = self.tls(origin, server, origin.http2, deadline).await?;
         let (shown, speaks_http2) = {
             let tls = &stream.get_ref().1;
             let own = tls.peer_certificates().and_then(|chain| chain.first()).cloned();
@@ -258,6 +276,80 @@ impl Dialler {
             false => self.http1(stream, place).await?,
         };
         Ok((sender, shown))
+    }
+
+    async fn tls(
+        &self,
+        origin: &Origin,
+        server: &LeafName,
+        http2: bool,
+        deadline: Deadline,
+    ) -> Result<(TlsStream<Link>, Place), NoConnection> {
+        let (link, place) = self.link(&origin.target, server, origin.may_be_here, deadline).await?;
+        let policy = self.policies.of(server);
+        let connector = if http2 { &policy.http2 } else { &policy.http1 };
+        Ok((handshake(connector, server, link, deadline).await?, place))
+    }
+
+    /// One by HTTP/2 to `origin` on which a WebSocket may be asked for, of whom it says so (RFC 8441 section 3).
+    pub(super) async fn connect_for_websocket(
+        &self,
+        origin: &Origin,
+        deadline: Deadline,
+    ) -> Result<http2::SendRequest<RequestBody>, NoConnection> {
+        let server = origin.server.as_ref().ok_or(NoConnection::NoWebsockets)?;
+        let (stream, place) = self.tls(origin, server, true, deadline).await?;
+        if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
+            return Err(NoConnection::Tls(std::io::Error::other("it speaks HTTP/2 no more")));
+        }
+        let mut builder = self.http2_builder(place);
+        builder.initial_max_send_streams(NOT_SAID);
+        let made = builder.handshake(TokioIo::new(stream)).await;
+        let (sender, connection) = made.map_err(NoConnection::Http)?;
+        let connection = self.driven(connection);
+        let mut pause = SAID_FIRST;
+        loop {
+            let connection = connection.upgrade().ok_or(NoConnection::ClosedAtOnce)?;
+            let said = {
+                let connection = connection.lock();
+                let has_said = connection.current_max_send_streams() != NOT_SAID;
+                has_said.then(|| connection.is_extended_connect_protocol_enabled())
+            };
+            drop(connection);
+            match said {
+                Some(true) => return Ok(sender),
+                Some(false) => return Err(NoConnection::NoWebsockets),
+                None if deadline.remaining().is_zero() => return Err(NoConnection::Late),
+                None => tokio::time::sleep(pause).await,
+            }
+            pause = (2 * pause).min(SAID_LAST);
+        }
+    }
+
+    /// Has a connection served to its end. Its task alone keeps it; others may ask it what the upstream says, behind a lock.
+    fn driven<S>(&self, connection: Http2Connection<S>) -> Weak<Mutex<Http2Connection<S>>>
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let connection = Arc::new(Mutex::new(connection));
+        let asked = Arc::downgrade(&connection);
+        self.doors.spawn_bounded(async move {
+            let _live = telemetry::tasks::guard("proxy-upstream");
+            let served = poll_fn(move |cx| Pin::new(&mut *connection.lock()).poll(cx));
+            if let Err(error) = served.await {
+                tracing::debug!(%error, "a connection to an upstream broke");
+            }
+        });
+        asked
+    }
+
+    fn http2_builder(&self, place: Place) -> http2::Builder<Owned> {
+        let mut builder = http2::Builder::new(Owned { doors: self.doors.clone(), place: Arc::new(place) });
+        builder
+            .timer(TokioTimer::new())
+            .max_header_list_size(HEAD_OCTETS_MAX as u32)
+            .keep_alive_interval(Duration::from_secs(20));
+        builder
     }
 
     /// Whether both names are believed and reached alike.
@@ -386,25 +478,10 @@ impl Dialler {
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let (sender, connection) =
-            http2::Builder::new(Owned { doors: self.doors.clone(), place: Arc::new(place) })
-                .timer(TokioTimer::new())
-                .max_header_list_size(HEAD_OCTETS_MAX as u32)
-                .keep_alive_interval(Duration::from_secs(20))
-                .handshake(TokioIo::new(stream))
-                .await
-                .map_err(NoConnection::Http)?;
-        // Behind a lock, so that it can be asked what the upstream allows. Its task alone keeps it.
-        let connection = Arc::new(Mutex::new(connection));
-        let asked = Arc::downgrade(&connection);
+        let made = self.http2_builder(place).handshake(TokioIo::new(stream)).await;
+        let (sender, connection) = made.map_err(NoConnection::Http)?;
+        let asked = self.driven(connection);
         let allowed = move || asked.upgrade().map_or(0, |asked| asked.lock().current_max_send_streams());
-        self.doors.spawn_bounded(async move {
-            let _live = telemetry::tasks::guard("proxy-upstream");
-            let served = poll_fn(move |cx| Pin::new(&mut *connection.lock()).poll(cx));
-            if let Err(error) = served.await {
-                tracing::debug!(%error, "a connection to an upstream broke");
-            }
-        });
         Ok(Sender::Http2(Http2::new(sender, allowed)))
     }
 }

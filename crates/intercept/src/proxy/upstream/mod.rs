@@ -8,6 +8,7 @@ mod placed;
 mod policy;
 mod shared;
 mod single;
+mod websocket;
 
 pub(super) use body::Relayed;
 pub(super) use connect::NoConnection;
@@ -43,6 +44,7 @@ use parent::Link;
 use policy::Policies;
 use shared::{Http2, Stream};
 use single::{HTTP1_ORIGINS_MAX, Making};
+use websocket::{Http2Alone, is_websocket};
 
 /// Kept connections that a request is tried on before a new one is made for it.
 const KEPT_TRIES: usize = 3;
@@ -98,6 +100,7 @@ struct Inner {
     /// Whether any connection may wait for a request.
     keeps: bool,
     making: Making,
+    http2_alone: Http2Alone,
     connect_timeout: Duration,
     response_timeout: Duration,
     idle_body: Duration,
@@ -128,6 +131,7 @@ impl Upstreams {
             idle: Mutex::new(idle),
             keeps: options.upstream_idle_max > 0,
             making: Making::with_entries(HTTP1_ORIGINS_MAX),
+            http2_alone: websocket::http2_alone(),
             connect_timeout: options.connect_timeout,
             response_timeout: options.response_timeout,
             idle_body: options.idle,
@@ -156,12 +160,22 @@ impl Upstreams {
         mut request: Request<RequestBody>,
         prepare: impl Fn(&mut Request<RequestBody>, bool),
     ) -> Result<Response<Relayed>, NoAnswer> {
+        let is_websocket = is_websocket(&request);
+        if is_websocket && self.0.http2_alone.contains_key(origin) {
+            return Box::pin(self.send_by_connect(origin, request, prepare)).await;
+        }
         for tries in 0.. {
             let kept = if tries < KEPT_TRIES { self.take(origin) } else { None };
             let ready = match kept {
                 Some(ready) => ready,
                 // Boxed: most requests go out on a kept one, and each carries what it may await.
-                None if tries < KEPT_TRIES => Box::pin(self.connection(origin)).await?,
+                None if tries < KEPT_TRIES => match Box::pin(self.connection(origin)).await {
+                    Err(error) if is_websocket && error.wants_another_protocol() => {
+                        self.0.http2_alone.insert(Arc::clone(origin), ());
+                        return Box::pin(self.send_by_connect(origin, request, prepare)).await;
+                    }
+                    made => made?,
+                },
                 None => Box::pin(self.connect(origin)).await.map_err(Arc::new)?,
             };
             let reused = ready.kept;

@@ -1,0 +1,120 @@
+//! Values that are left out by their names: of queries, forms and JSON.
+
+use percent_encoding::percent_decode_str;
+
+use super::inject::REDACTED;
+
+fn is_one_of(names: &[String], name: &str) -> bool {
+    names.iter().any(|one| one.eq_ignore_ascii_case(name))
+}
+
+/// A query's or a form's pairs, with the values of `names` left out.
+pub(super) fn pairs<'a>(text: &'a str, names: &[String]) -> Vec<(&'a str, Option<&'a str>)> {
+    let pair = |pair: &'a str| {
+        let Some((name, value)) = pair.split_once('=') else { return (pair, None) };
+        let plain = percent_decode_str(name).decode_utf8_lossy();
+        (name, Some(if is_one_of(names, &plain) { REDACTED } else { value }))
+    };
+    text.split('&').map(pair).collect()
+}
+
+/// As they were written.
+pub(super) fn joined(pairs: &[(&str, Option<&str>)]) -> String {
+    let written = |(name, value): &(&str, Option<&str>)| match value {
+        Some(value) => format!("{name}={value}"),
+        None => (*name).to_owned(),
+    };
+    pairs.iter().map(written).collect::<Vec<_>>().join("&")
+}
+
+/// JSON, one value or several, which may be cut off, with the values of members of these `names` left out.
+pub(super) fn json(text: &str, names: &[String]) -> String {
+    let octets = text.as_bytes();
+    let mut without = String::with_capacity(text.len());
+    let (mut done, mut at) = (0, 0);
+    while let Some(quote) = octets[at..].iter().position(|octet| *octet == b'"') {
+        let start = at + quote;
+        at = string_end(octets, start);
+        let colon = past_space(octets, at);
+        if octets.get(colon) != Some(&b':') {
+            continue;
+        }
+        let is_hidden =
+            serde_json::from_str(&text[start..at]).is_ok_and(|name: String| is_one_of(names, &name));
+        if is_hidden {
+            let value = past_space(octets, colon + 1);
+            without.push_str(&text[done..value]);
+            at = value_end(octets, value);
+            without.push_str(&format!("\"{REDACTED}\""));
+            done = at;
+        }
+    }
+    without.push_str(&text[done..]);
+    without
+}
+
+fn past_space(octets: &[u8], from: usize) -> usize {
+    let space = octets[from..].iter().take_while(|octet| b" \t\r\n".contains(octet)).count();
+    from + space
+}
+
+/// Behind the quote that ends it, or the end.
+fn string_end(octets: &[u8], start: usize) -> usize {
+    let mut at = start + 1;
+    while let Some(octet) = octets.get(at) {
+        match octet {
+            b'\\' => at += 2,
+            b'"' => return at + 1,
+            _ => at += 1,
+        }
+    }
+    octets.len()
+}
+
+fn value_end(octets: &[u8], start: usize) -> usize {
+    let (mut at, mut depth) = (start, 0_usize);
+    while let Some(octet) = octets.get(at) {
+        match octet {
+            b'"' => at = string_end(octets, at),
+            b'{' | b'[' => (at, depth) = (at + 1, depth + 1),
+            b'}' | b']' if depth == 0 => return at,
+            b'}' | b']' => (at, depth) = (at + 1, depth - 1),
+            b',' if depth == 0 => return at,
+            _ => {
+                at += 1;
+                continue;
+            }
+        }
+        if depth == 0 {
+            return at;
+        }
+    }
+    octets.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_and_fields_of_such_names_lose_their_values_whatever_these_are() {
+        let names = ["token".to_owned(), "pass word".to_owned()];
+        for (text, wanted) in [
+            (r#"{"token":"a","b":"c"}"#, r#"{"token":"[redacted]","b":"c"}"#),
+            (r#"{"a":{"TOKEN" : "x\"y\\","b":1}}"#, r#"{"a":{"TOKEN" : "[redacted]","b":1}}"#),
+            (r#"{"t\u006fken":12.5e3,"b":1}"#, r#"{"t\u006fken":"[redacted]","b":1}"#),
+            (r#"[{"token":{"a":["}",{"b":"]"}]}},2]"#, r#"[{"token":"[redacted]"},2]"#),
+            (r#"{"token":null}"#, r#"{"token":"[redacted]"}"#),
+            (r#"{"token":["a"#, r#"{"token":"[redacted]""#),
+            (r#"{"token":"a"#, r#"{"token":"[redacted]""#),
+            (r#"{"token""#, r#"{"token""#),
+            (r#"{"tok"#, r#"{"tok"#),
+            ("{\"token\":1}\n{\"token\":2}\n", "{\"token\":\"[redacted]\"}\n{\"token\":\"[redacted]\"}\n"),
+            (r#"{"a":"token","b":["token",1]}"#, r#"{"a":"token","b":["token",1]}"#),
+        ] {
+            assert_eq!(json(text, &names), wanted);
+        }
+        let form = |text: &str| joined(&pairs(text, &names));
+        assert_eq!(form("a=1&t%6Fken=2&b&pass%20word=3"), "a=1&t%6Fken=[redacted]&b&pass%20word=[redacted]");
+    }
+}

@@ -1,0 +1,327 @@
+//! Texts that are not to stand in what is recorded, in whatever spelling they are met there.
+
+use std::fmt;
+
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+use zeroize::Zeroizing;
+
+use super::inject::{NEEDLE_OCTETS_MIN, REDACTED};
+
+/// Texts of one exchange: a client chooses how many cookies it sends, and each is looked for.
+const NEEDLES_MAX: usize = 128;
+/// What a client or a server left out says itself, and is shorter, would stand there by chance.
+const OWN_OCTETS_MIN: usize = 8;
+/// Octets of the longest spelling of one character, at the end of a text that is cut off.
+const SPELLING_OCTETS_MAX: usize = 24;
+/// Backslashes before a character: texts within texts, four deep.
+const BACKSLASHES_MAX: usize = 16;
+
+/// What is looked for. Wiped when it is dropped, and not shown by `Debug`.
+#[derive(Clone, Default)]
+pub(super) struct Needles {
+    all: Vec<Zeroizing<Vec<u8>>>,
+    /// Whether a credential that a rule put in is among them.
+    pub(super) has_injected: bool,
+    /// Whether there were more than are looked for.
+    pub(super) too_many: bool,
+}
+
+impl fmt::Debug for Needles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Needles").field("count", &self.all.len()).finish_non_exhaustive()
+    }
+}
+
+impl Needles {
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty() && !self.too_many
+    }
+
+    /// A credential that was put in: as it is, in base64 wherever it begins there, and in hexadecimal.
+    pub(super) fn inject(&mut self, text: &[u8]) {
+        self.has_injected = true;
+        let mut hex = Zeroizing::new(Vec::with_capacity(2 * text.len()));
+        for octet in text {
+            hex.extend([octet >> 4, octet & 15].map(|digit| b"0123456789abcdef"[usize::from(digit)]));
+        }
+        for offset in 0..3 {
+            let mut shifted = Zeroizing::new(vec![0; offset]);
+            shifted.extend_from_slice(text);
+            for engine in [&STANDARD_NO_PAD, &URL_SAFE_NO_PAD] {
+                let coded = Zeroizing::new(engine.encode(&*shifted));
+                // Of its first and last character octets beside it have a part.
+                let inner = (8 * offset).div_ceil(6)..8 * shifted.len() / 6;
+                self.put(coded.as_bytes().get(inner).unwrap_or_default());
+            }
+        }
+        self.put(&hex);
+        self.put(text);
+    }
+
+    /// What a client or a server says that is left out elsewhere.
+    pub(super) fn own(&mut self, text: &[u8]) {
+        if text.len() >= OWN_OCTETS_MIN && text != REDACTED.as_bytes() {
+            self.put(text);
+        }
+    }
+
+    fn put(&mut self, text: &[u8]) {
+        if text.len() < NEEDLE_OCTETS_MIN || self.all.iter().any(|one| one.as_slice() == text) {
+            return;
+        }
+        match self.all.len() < NEEDLES_MAX {
+            true => self.all.push(Zeroizing::new(text.to_vec())),
+            false => self.too_many = true,
+        }
+    }
+
+    /// `text` without them. One that goes on beyond a text that `is_cut` is taken out as far as it goes.
+    pub(super) fn taken_out(&self, text: &[u8], is_cut: bool) -> Vec<u8> {
+        let mut met = Vec::new();
+        for needle in &self.all {
+            let mut from = 0;
+            while let Some((start, end)) = find(text, from, needle, is_cut) {
+                met.push((start, end));
+                from = end;
+            }
+        }
+        met.sort_unstable();
+        let mut without = Vec::with_capacity(text.len());
+        let mut done = 0;
+        for (start, end) in met {
+            if start >= done {
+                without.extend_from_slice(&text[done..start]);
+                without.extend_from_slice(REDACTED.as_bytes());
+            }
+            done = done.max(end);
+        }
+        without.extend_from_slice(&text[done..]);
+        without
+    }
+}
+
+fn find(text: &[u8], from: usize, needle: &[u8], is_cut: bool) -> Option<(usize, usize)> {
+    (from..text.len()).find_map(|start| Some((start, met(text, start, needle, is_cut)?)))
+}
+
+/// Where `needle` ends that begins at `start`, each of its characters in any spelling.
+fn met(text: &[u8], start: usize, needle: &[u8], is_cut: bool) -> Option<usize> {
+    let (mut at, mut next) = (vec![start], Vec::new());
+    let mut read = 0;
+    while read < needle.len() {
+        let (length, character) = character_of(&needle[read..]);
+        at.iter().for_each(|from| spelled(text, *from, &needle[read..read + length], character, &mut next));
+        if next.is_empty() {
+            let least = if is_cut { 1 } else { NEEDLE_OCTETS_MIN };
+            // The end has come before the needle's.
+            let is_end = |from: &&usize| **from == text.len() || is_cut && begins_spelling(&text[**from..]);
+            return at.iter().find(is_end).filter(|_| read >= least).map(|_| text.len());
+        }
+        next.sort_unstable();
+        next.dedup();
+        std::mem::swap(&mut at, &mut next);
+        next.clear();
+        read += length;
+    }
+    at.last().copied()
+}
+
+/// The first character and its octets; an octet that is of none stands for itself.
+fn character_of(octets: &[u8]) -> (usize, Option<char>) {
+    for length in 1..=octets.len().min(4) {
+        if let Ok(text) = std::str::from_utf8(&octets[..length]) {
+            return (length, text.chars().next());
+        }
+    }
+    (1, None)
+}
+
+fn begins_spelling(rest: &[u8]) -> bool {
+    rest.len() < SPELLING_OCTETS_MAX && matches!(rest.first(), Some(b'%' | b'\\' | b'&'))
+}
+
+/// All ends of the character with these octets, where it stands at `from`: as it is, in upper or lower case, escaped as in URLs and
+/// forms, as in JSON, or as in HTML.
+fn spelled(text: &[u8], from: usize, octets: &[u8], character: Option<char>, ends: &mut Vec<usize>) {
+    let Some(rest) = text.get(from..) else { return };
+    if rest.get(..octets.len()).is_some_and(|some| some.eq_ignore_ascii_case(octets)) {
+        ends.push(from + octets.len());
+    }
+    let length = match rest.first() {
+        Some(b'+') => (octets == b" ").then_some(1),
+        Some(b'%') => of_url(rest, octets),
+        Some(b'\\') => of_json(rest, character, &mut |length| ends.push(from + length)),
+        Some(b'&') => of_html(rest, character),
+        _ => None,
+    };
+    ends.extend(length.map(|length| from + length));
+}
+
+/// `%2F`, and `%252F` where that was escaped again.
+fn of_url(rest: &[u8], octets: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    for wanted in octets {
+        (rest.get(at) == Some(&b'%')).then_some(())?;
+        at += 1;
+        loop {
+            let value = hex_of(rest.get(at..at + 2)?)?;
+            at += 2;
+            if value == u32::from(*wanted)
+                || value == u32::from(wanted.to_ascii_lowercase())
+                || value == u32::from(wanted.to_ascii_uppercase())
+            {
+                break;
+            }
+            // The escape of a percent sign.
+            (value == u32::from(b'%')).then_some(())?;
+        }
+    }
+    Some(at)
+}
+
+/// `\"`, `\/`, `\u002f`, `\x2f`, with more backslashes where a text stands in another; those of a backslash are told to `more`.
+fn of_json(rest: &[u8], character: Option<char>, more: &mut dyn FnMut(usize)) -> Option<usize> {
+    let wanted = character?;
+    let run = rest.iter().take(BACKSLASHES_MAX).take_while(|octet| **octet == b'\\').count();
+    if wanted == '\\' {
+        [2, 4, 8, 16].into_iter().filter(|count| *count <= run).for_each(more);
+    }
+    let unit = |at: usize| match rest.get(at)? {
+        b'u' | b'U' => Some((hex_of(rest.get(at + 1..at + 5)?)?, at + 5)),
+        b'x' | b'X' => Some((hex_of(rest.get(at + 1..at + 3)?)?, at + 3)),
+        _ => None,
+    };
+    if let Some((first, end)) = unit(run) {
+        let mut units = [0; 2];
+        let units = wanted.encode_utf16(&mut units);
+        return match units {
+            [_] => is_same(first, wanted).then_some(end),
+            [high, low] if u32::from(*high) == first => {
+                let run = rest[end..].iter().take_while(|octet| **octet == b'\\').count();
+                let (second, end) = unit(end + run)?;
+                (second == u32::from(*low)).then_some(end)
+            }
+            _ => None,
+        };
+    }
+    let escaped = *rest.get(run)?;
+    let meant = match escaped {
+        b't' => '\t',
+        other if other.is_ascii_alphanumeric() => return None,
+        other => char::from(other),
+    };
+    (meant == wanted && escaped.is_ascii()).then_some(run + 1)
+}
+
+/// `&amp;`, `&#38;`, `&#x26;`.
+fn of_html(rest: &[u8], character: Option<char>) -> Option<usize> {
+    const LONGEST: usize = 10;
+    let end = rest.iter().take(LONGEST).position(|octet| *octet == b';')?;
+    let meant = match &rest[1..end] {
+        b"amp" => u32::from(b'&'),
+        b"lt" => u32::from(b'<'),
+        b"gt" => u32::from(b'>'),
+        b"quot" => u32::from(b'"'),
+        b"apos" => u32::from(b'\''),
+        [b'#', b'x' | b'X', digits @ ..] => hex_of(digits)?,
+        [b'#', digits @ ..] => std::str::from_utf8(digits).ok()?.parse().ok()?,
+        _ => return None,
+    };
+    is_same(meant, character?).then_some(end + 1)
+}
+
+fn is_same(said: u32, wanted: char) -> bool {
+    char::from_u32(said).is_some_and(|said| said.eq_ignore_ascii_case(&wanted))
+}
+
+fn hex_of(digits: &[u8]) -> Option<u32> {
+    let text = std::str::from_utf8(digits)
+        .ok()
+        .filter(|text| text.bytes().all(|octet| octet.is_ascii_hexdigit()))?;
+    u32::from_str_radix(text, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECRET: &str = "s\u{e9}c/r\"t+k\\y 1";
+
+    fn needles(text: &str) -> Needles {
+        let mut needles = Needles::default();
+        needles.inject(text.as_bytes());
+        needles
+    }
+
+    fn without(needles: &Needles, text: &str, is_cut: bool) -> String {
+        String::from_utf8(needles.taken_out(text.as_bytes(), is_cut)).unwrap()
+    }
+
+    #[test]
+    fn no_spelling_of_a_secret_stays() {
+        let needles = needles(SECRET);
+        let json = |text: &str| serde_json::to_string(text).unwrap();
+        let coded = |text: &str| STANDARD_NO_PAD.encode(text);
+        for spelled in [
+            SECRET.to_owned(),
+            SECRET.to_uppercase().replace('\u{c9}', "\u{e9}"),
+            "s%C3%A9c%2Fr%22t%2Bk%5Cy%201".to_owned(),
+            "s%c3%a9c/r%22t%2bk%5cy+1".to_owned(),
+            "%73%C3%A9%63%2F%72%22%74%2B%6B%5C%79%20%31".to_owned(),
+            "s%25C3%25A9c%252Fr%2522t%252Bk%255Cy%25201".to_owned(),
+            json(SECRET),
+            json(&json(SECRET)),
+            json(&json(&json(SECRET))),
+            json(SECRET).replace('/', "\\/").replace('\u{e9}', "\\u00e9").replace(' ', "\\u0020"),
+            "s&#233;c&#x2F;r&quot;t&#43;k\\y 1".to_owned(),
+            coded(SECRET),
+            coded(&format!("a{SECRET}b")),
+            coded(&format!("ab{SECRET}cd")),
+            URL_SAFE_NO_PAD.encode(format!("?{SECRET}")),
+            "73c3a9632f72227 42b6b5c792031".replace(' ', ""),
+        ] {
+            let text = format!("before {spelled} between {spelled} after");
+            let left = without(&needles, &text, false);
+            assert_eq!(left.matches(REDACTED).count(), 2, "{spelled}: {left}");
+            let left: String =
+                left.replace(REDACTED, "").chars().filter(|one| one.is_alphanumeric()).collect();
+            // Of a text in base64 the characters stay that others have a part in.
+            assert!(
+                left.starts_with("before") && left.ends_with("after") && left.len() < 32,
+                "{spelled}: {left}"
+            );
+        }
+        let other = "nothing of it: s%C3%A9c/r, k\\\\y 1, %, \\, &, &#;, \\u, %4";
+        assert_eq!(without(&needles, other, false), other);
+    }
+
+    #[test]
+    fn one_that_is_cut_off_is_taken_out_as_far_as_it_goes() {
+        let needles = needles("hunter2-hunter3");
+        for (text, is_cut, wanted) in [
+            ("it is hunter2-hun", true, "it is [redacted]"),
+            ("it is hunter2-hun", false, "it is [redacted]"),
+            ("it is h", true, "it is [redacted]"),
+            ("it is h", false, "it is h"),
+            ("it is hunter2%2", true, "it is [redacted]"),
+            ("it is hunter2\\u00", true, "it is [redacted]"),
+            ("hunter2-hunter3hunter2-hunter3", false, "[redacted][redacted]"),
+            ("hunterhunter2-hunter3", false, "hunter[redacted]"),
+        ] {
+            assert_eq!(without(&needles, text, is_cut), wanted, "{text}");
+        }
+    }
+
+    #[test]
+    fn they_are_bounded_in_number_and_shown_to_nobody() {
+        let mut needles = Needles::default();
+        needles.own(b"short");
+        assert!(needles.is_empty());
+        for number in 0..1_000 {
+            needles.own(format!("cookie-{number:04}").as_bytes());
+        }
+        assert!(needles.too_many && needles.all.len() == NEEDLES_MAX);
+        assert!(!format!("{needles:?}").contains("cookie"));
+    }
+}

@@ -1,0 +1,221 @@
+//! Heads, deadlines, and connections that wait: each has its bound. What is under way passes as it comes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+
+use crate::world::{Client, PATIENCE, Upstream, World, answer, ask, get, head, http2};
+
+/// Serves each connection by `serve`, in the clear.
+async fn plain<F, W>(serve: F) -> u16
+where
+    F: Fn(TcpStream) -> W + Send + 'static,
+    W: Future<Output = ()> + Send + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let _ = stream.set_nodelay(true);
+            tokio::spawn(serve(stream));
+        }
+    });
+    port
+}
+
+async fn to_the_end(stream: &mut (impl AsyncReadExt + Unpin)) -> String {
+    let mut said = Vec::new();
+    // It may be closed while we still write.
+    let _ = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut said)).await.expect("an end");
+    String::from_utf8_lossy(&said).into_owned()
+}
+
+fn request(port: u16, path: &str, more: &str) -> String {
+    format!("GET http://localhost:{port}{path} HTTP/1.1\r\nHost: localhost:{port}\r\n{more}\r\n")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn huge_heads_are_refused_and_others_go_on() {
+    let upstream = Upstream::start("localhost").await;
+    let world = World::new(&upstream.root, |_| {}).await;
+    let target = format!("localhost:{}", upstream.address.port());
+    let url = format!("https://{target}/");
+    // What is read at once may go beyond the limit.
+    let huge = "x".repeat(256 << 10);
+    let mut stream = world.tls(&Client::fresh(&world.root), &target, "localhost").await.unwrap();
+    let _ = stream
+        .write_all(format!("GET / HTTP/1.1\r\nHost: {target}\r\nX-Huge: {huge}\r\n\r\n").as_bytes())
+        .await;
+    let said = to_the_end(&mut stream).await;
+    assert!(said.is_empty() || said.starts_with("HTTP/1.1 431"), "{said}");
+    let stream = world.tls(&Client::of(&world.root, "h2"), &target, "localhost").await.unwrap();
+    let (sender, _connection) = http2(stream).await;
+    let mut large = get(&url);
+    for number in 0..20 {
+        large.headers_mut().insert(
+            hyper::header::HeaderName::try_from(format!("x-{number}")).unwrap(),
+            "y".repeat(4 << 10).parse().unwrap(),
+        );
+    }
+    let mut again = sender.clone();
+    let refused = tokio::time::timeout(PATIENCE, again.send_request(large)).await.unwrap();
+    assert!(refused.is_err() || refused.is_ok_and(|said| said.status() == 431));
+    let stream = world.tls(&Client::of(&world.root, "h2"), &target, "localhost").await.unwrap();
+    assert_eq!(answer(&http2(stream).await.0, get(&url)).await.0, 200);
+    assert_eq!(upstream.made(), 1, "neither came to the upstream");
+    // An upstream's.
+    let port = plain(|mut stream| async move {
+        head(&mut stream).await;
+        let huge = format!("HTTP/1.1 200 OK\r\nX-Huge: {}\r\n\r\n", "x".repeat(200 << 10));
+        let _ = stream.write_all(huge.as_bytes()).await;
+    })
+    .await;
+    let said = ask(&mut world.tcp().await, &request(port, "/", "")).await;
+    assert!(said.starts_with("HTTP/1.1 502"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upstream_that_says_nothing_is_not_waited_for() {
+    let upstream = Upstream::start("localhost").await;
+    let world = World::new(&upstream.root, |options| {
+        options.response_timeout = Duration::from_millis(500);
+        options.connect_timeout = Duration::from_secs(3);
+    })
+    .await;
+    let silent = plain(|mut stream| async move {
+        let mut all = Vec::new();
+        let _ = stream.read_to_end(&mut all).await;
+    })
+    .await;
+    let said = ask(&mut world.tcp().await, &request(silent, "/", "")).await;
+    assert!(said.starts_with("HTTP/1.1 504") && said.contains("http_response_timeout"), "{said}");
+    // One whose handshake does not come to its end.
+    let target = format!("localhost:{silent}");
+    let mut stream = world.tls(&Client::fresh(&world.root), &target, "localhost").await.unwrap();
+    let said = ask(&mut stream, &format!("GET / HTTP/1.1\r\nHost: {target}\r\n\r\n")).await;
+    assert!(said.starts_with("HTTP/1.1 504") && said.contains("connection_timeout"), "{said}");
+}
+
+/// Counts connections that are open.
+#[derive(Clone, Default)]
+struct Open(Arc<AtomicUsize>);
+
+impl Open {
+    fn now(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    async fn until(&self, what: &str, so: impl Fn(usize) -> bool) {
+        let waiting = async {
+            while !so(self.now()) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, waiting)
+            .await
+            .unwrap_or_else(|_| panic!("never: {what}, {}", self.now()));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_that_wait_are_bounded_in_number_and_in_time() {
+    let upstream = Upstream::start("localhost").await;
+    let world = World::new(&upstream.root, |options| {
+        options.upstream_idle_max = 2;
+        options.upstream_idle = Duration::from_secs(2);
+    })
+    .await;
+    let open = Open::default();
+    for _ in 0..6 {
+        let counted = open.clone();
+        let port = plain(move |mut stream| {
+            let counted = counted.clone();
+            async move {
+                counted.0.fetch_add(1, Ordering::SeqCst);
+                while head(&mut stream).await.ends_with("\r\n\r\n") {
+                    let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
+                }
+                counted.0.fetch_sub(1, Ordering::SeqCst);
+            }
+        })
+        .await;
+        let said = ask(&mut world.tcp().await, &request(port, "/", "")).await;
+        assert!(said.starts_with("HTTP/1.1 200") && open.now() > 0, "{said}");
+    }
+    open.until("two wait", |open| open <= 2).await;
+    open.until("none waits", |open| open == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_pass_as_they_come() {
+    let upstream = Upstream::start("localhost").await;
+    let world = World::new(&upstream.root, |_| {}).await;
+    let seen = Arc::new(Notify::new());
+    let waits = Arc::clone(&seen);
+    let port = plain(move |mut stream| {
+        let waits = Arc::clone(&waits);
+        async move {
+            head(&mut stream).await;
+            let begin =
+                "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
+            let _ = stream.write_all(begin.as_bytes()).await;
+            for event in ["data: 1\n\n", "data: 2\n\n", "data: 3\n\n"] {
+                let _ = stream.write_all(format!("{:x}\r\n{event}\r\n", event.len()).as_bytes()).await;
+                // The next one comes once this one was seen.
+                waits.notified().await;
+            }
+            let _ = stream.write_all(b"0\r\n\r\n").await;
+        }
+    })
+    .await;
+    let mut stream = world.tcp().await;
+    stream.write_all(request(port, "/", "").as_bytes()).await.unwrap();
+    let said = head(&mut stream).await;
+    assert!(said.contains("text/event-stream"), "{said}");
+    for event in ["data: 1\n\n", "data: 2\n\n", "data: 3\n\n"] {
+        let mut said = String::new();
+        while !said.contains(event) {
+            let octet = tokio::time::timeout(PATIENCE, stream.read_u8()).await.expect("an event").unwrap();
+            said.push(char::from(octet));
+        }
+        seen.notify_one();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_asks_first_is_told_to_go_on_and_trailers_pass() {
+    let upstream = Upstream::start("localhost").await;
+    let world = World::new(&upstream.root, |_| {}).await;
+    let port = plain(|mut stream| async move {
+        head(&mut stream).await;
+        let mut body = Vec::new();
+        while !body.ends_with(b"\r\n\r\n") {
+            let Ok(octet) = stream.read_u8().await else { return };
+            body.push(octet);
+        }
+        let asked = String::from_utf8_lossy(&body).to_ascii_lowercase();
+        let sum = if asked.contains("x-sum: 7") { "told" } else { "untold" };
+        let told = format!(
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Checked\r\nConnection: close\r\n\r\n\
+             3\r\nyes\r\n0\r\nX-Checked: {sum}\r\n\r\n"
+        );
+        let _ = stream.write_all(told.as_bytes()).await;
+    })
+    .await;
+    let mut stream = world.tcp().await;
+    let begin = format!(
+        "POST http://localhost:{port}/ HTTP/1.1\r\nHost: localhost:{port}\r\nTransfer-Encoding: chunked\r\n\
+         Trailer: X-Sum\r\nTE: trailers\r\nExpect: 100-continue\r\nConnection: close, te\r\n\r\n"
+    );
+    stream.write_all(begin.as_bytes()).await.unwrap();
+    // Nothing of the body is sent before this.
+    let said = head(&mut stream).await;
+    assert!(said.starts_with("HTTP/1.1 100"), "{said}");
+    stream.write_all(b"3\r\nabc\r\n0\r\nX-Sum: 7\r\n\r\n").await.unwrap();
+    let said = to_the_end(&mut stream).await.to_ascii_lowercase();
+    assert!(said.starts_with("http/1.1 200") && said.contains("\r\nx-checked: told\r\n"), "{said}");
+}
