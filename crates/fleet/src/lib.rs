@@ -12,6 +12,8 @@ mod forge;
 mod key;
 mod kind;
 mod mint;
+#[cfg(target_os = "linux")]
+pub mod network;
 mod old_key;
 mod plan;
 mod random;

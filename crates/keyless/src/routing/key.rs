@@ -160,8 +160,10 @@ impl RoutedKey {
                             self.holders.lacks(peer.member().id);
                         }
                         let why = if error.was_free() { None } else { Some("retried") };
+                        // What went with its node is no load there any more: to ask another once is none on top of the first.
+                        let is_free = matches!(error, PeerError::Lost) && tries.is_empty();
                         failures.note(&peer, error);
-                        match self.another(&mut rest, asking.deadline, why) {
+                        match self.another(&mut rest, asking.deadline, why, is_free) {
                             Some(next) => {
                                 tries.push(self.attempt(next, &request, asking, why.unwrap_or("next")));
                             }
@@ -171,7 +173,7 @@ impl RoutedKey {
                     }
                 },
                 () = tokio::time::sleep(hedge_after), if !rest.is_empty() => {
-                    if let Some(next) = self.another(&mut rest, asking.deadline, Some("hedged")) {
+                    if let Some(next) = self.another(&mut rest, asking.deadline, Some("hedged"), false) {
                         hedge_after = next.hedge_after();
                         tries.push(self.attempt(next, &request, asking, "hedged"));
                     } else {
@@ -217,17 +219,19 @@ impl RoutedKey {
         peer.round_trip().unwrap_or_default() + self.router.0.options.margin
     }
 
-    /// The next one, if it is near enough and the budget has a second try left; none is counted where there is no reason.
+    /// The next one, if it is near enough and the budget has a second try left or it is free; none is counted where there is no
+    /// reason.
     fn another(
         &self,
         rest: &mut VecDeque<Arc<Peer>>,
         deadline: Deadline,
         why: Option<&'static str>,
+        is_free: bool,
     ) -> Option<Arc<Peer>> {
         rest.retain(|peer| self.check_distance(peer, deadline).is_ok());
         rest.front()?;
         let Some(why) = why else { return rest.pop_front() };
-        if !self.router.0.budget.spend() {
+        if !is_free && !self.router.0.budget.spend() {
             self.router.0.metrics.second_try("out-of-budget");
             return None;
         }

@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 use keyless::ELSEWHERE_PER_KEY_MAX;
 use keyless::server::Options;
 use keyless::stage::{Asker, Cost, Job, Stage, StageError};
+use keyless::tenant::TenantOptions;
 use keyless::wire::{ErrorCode, Items};
 use keys::{Hash, KeyRef, KeyType, Scheme};
 
-use crate::peer::{Gated, PATIENCE, World, key, ski, until};
+use crate::peer::{Gated, PATIENCE, World, key, patient, ski, until};
 
 const EC: Scheme = Scheme::Ecdsa(Hash::Sha256);
 
@@ -45,6 +46,86 @@ async fn a_slow_key_holds_up_nobody_on_its_own_connection() {
     }
     assert!(waiting.is_empty());
     world.running.stop().await;
+}
+
+/// Failure 2 of docs/places.md: pools of workers for what only waits. Ten thousand requests wait, and cost their octets; what is signed
+/// here meanwhile is signed. In a process of its own, whose memory is its own.
+#[cfg(target_os = "linux")]
+#[test]
+fn ten_thousand_requests_that_wait_cost_ten_kilobytes_each_at_most() {
+    const KEYS: usize = 4;
+    const EACH: usize = 2_500;
+    const EACH_MAX: usize = 10_000;
+    fleet::network::alone(|| {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        runtime.block_on(async {
+            let tenants =
+                vec![TenantOptions { in_flight_max: KEYS * EACH + 1, ..TenantOptions::new("socket") }];
+            let (slow, open): (Vec<_>, Vec<_>) = (0..KEYS).map(|_| Gated::new(KeyType::P256)).unzip();
+            let names: Vec<_> = slow.iter().map(|key| ski(&**key)).collect();
+            let slow = slow.into_iter().map(|key| key as KeyRef).collect();
+            let world = World::with(Options { tenants, ..patient() }, slow).await;
+            let here = Items {
+                opcode: 0x15,
+                ski: Some(ski(key(KeyType::P256))),
+                payload: &[1; 32],
+                ..Items::default()
+            };
+            let mut peers = Vec::new();
+            for _ in 0..KEYS {
+                let mut peer = world.connect_socket().await;
+                for _ in 0..100 {
+                    assert_eq!(peer.call(&here).await.error(), None);
+                }
+                peers.push(peer);
+            }
+            let (before, threads) = (resident(), threads());
+            for (peer, name) in peers.iter_mut().zip(&names) {
+                for _ in 0..EACH {
+                    peer.ask(&Items { ski: Some(*name), ..here }).await;
+                }
+            }
+            until(|| world.figure("bulla_keyless_elsewhere_in_flight") == (KEYS * EACH) as f64).await;
+            let each = resident().saturating_sub(before) / (KEYS * EACH);
+            println!("row 2: {} requests under way, {each} octets each, no thread more", KEYS * EACH);
+            assert!(each < EACH_MAX, "{each}");
+            // Two workers of the runtime for all that waits.
+            assert_eq!(self::threads(), threads);
+            for peer in &mut peers {
+                for _ in 0..100 {
+                    assert_eq!(peer.call(&here).await.error(), None, "signed here meanwhile");
+                }
+            }
+            for open in &open {
+                open.send_replace(true);
+            }
+            for peer in &mut peers {
+                for _ in 0..EACH {
+                    assert_eq!(peer.next().await.unwrap().error(), None);
+                }
+            }
+            world.running.stop().await;
+        });
+    });
+}
+
+/// Octets of this process that are in memory.
+#[cfg(target_os = "linux")]
+fn resident() -> usize {
+    status("VmRSS:") * 1_024
+}
+
+#[cfg(target_os = "linux")]
+fn threads() -> usize {
+    status("Threads:")
+}
+
+#[cfg(target_os = "linux")]
+fn status(name: &str) -> usize {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

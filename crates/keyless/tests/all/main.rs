@@ -17,9 +17,12 @@ mod listeners;
 mod load;
 mod native;
 mod native_hostile;
+mod node;
 mod peer;
 mod places;
 mod relay;
 mod routing;
+#[cfg(target_os = "linux")]
+mod sites;
 mod tenants;
 mod wire;

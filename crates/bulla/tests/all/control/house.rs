@@ -19,6 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(180);
 pub(crate) struct House {
     folder: TempDir,
     server: Option<Child>,
+    /// Where the server is.
+    address: Ipv4Addr,
     pub(crate) port: u16,
     pub(crate) public_port: u16,
     /// Where http-01 asks.
@@ -46,14 +48,26 @@ impl House {
         house
     }
 
+    /// On SQLite, up, and found at this address of its own network: to be called there.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn up_at(address: Ipv4Addr, configuration: &str) -> Self {
+        let mut house = Self::prepared_at(address, configuration, None);
+        house.start();
+        house
+    }
+
     /// With everything in place to start it.
     pub(crate) fn prepared(configuration: &str, database: Option<String>) -> Self {
+        Self::prepared_at(Ipv4Addr::LOCALHOST, configuration, database)
+    }
+
+    fn prepared_at(address: Ipv4Addr, configuration: &str, database: Option<String>) -> Self {
         let folder = TempDir::new().unwrap();
         let (port, public_port, http_port) = (free_port(), free_port(), free_port());
         let credential_port = free_port();
         let dns = name_server();
         let text = format!(
-            "[server]\nlisten = \"127.0.0.1:{port}\"\npublic_listen = \"127.0.0.1:{public_port}\"\nstop_s = 5\n\
+            "[server]\nlisten = \"{address}:{port}\"\npublic_listen = \"127.0.0.1:{public_port}\"\nstop_s = 5\n\
              [credentials]\nlisten = \"127.0.0.1:{credential_port}\"\n\
              [acme.validation]\nname_servers = [\"{dns}\"]\nhttp_port = {http_port}\n\
              allow_networks = [\"127.0.0.0/8\"]\n{configuration}"
@@ -65,6 +79,7 @@ impl House {
         Self {
             folder,
             server,
+            address,
             port,
             public_port,
             http_port,
@@ -191,7 +206,11 @@ impl House {
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("https://localhost:{}", self.port)
+        if self.address.is_loopback() {
+            format!("https://localhost:{}", self.port)
+        } else {
+            format!("https://{}:{}", self.address, self.port)
+        }
     }
 
     /// The binary with this house's configuration and folder.

@@ -1,5 +1,6 @@
 //! Keys that only some places may use: sealed to a policy, opened by the nodes that satisfy it, asked for by all others.
 
+use std::net::Ipv4Addr;
 use std::process::Command;
 use std::time::Duration;
 
@@ -16,22 +17,33 @@ use crate::world::{describe, run, stderr};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A node in a folder of its own.
-struct Node {
+pub(super) struct Node {
     name: String,
+    address: Ipv4Addr,
     port: u16,
     service: Option<Service>,
     /// Where it shows its figures.
-    figures: String,
+    pub(super) figures: String,
 }
 
 impl Node {
     /// Joins the site.
     fn join(house: &House, runtime: &Runtime, name: &str, site: &str) -> (Self, Client) {
+        Self::join_at(house, runtime, (name, Ipv4Addr::LOCALHOST), site)
+    }
+
+    /// The same, of a host with an address of its own: to be called there.
+    pub(super) fn join_at(
+        house: &House,
+        runtime: &Runtime,
+        (name, address): (&str, Ipv4Addr),
+        site: &str,
+    ) -> (Self, Client) {
         let made = house.json(&["node", "token", "--site", site]);
         let token = made["token"].as_str().unwrap().to_owned();
         std::fs::create_dir(house.path(name)).unwrap();
-        let mut node =
-            Self { name: name.to_owned(), port: free_port(), service: None, figures: String::new() };
+        let (port, figures) = (free_port(), String::new());
+        let mut node = Self { name: name.to_owned(), address, port, service: None, figures };
         node.start(house, &["--token", &token, "--node-name", name]);
         let socket = house.path(&format!("{name}/native.sock"));
         let client = runtime.block_on(async { Client::socket(socket) });
@@ -39,7 +51,7 @@ impl Node {
     }
 
     fn command(&self, house: &House, more: &[&str]) -> Command {
-        let address = format!("127.0.0.1:{}", self.port);
+        let address = format!("{}:{}", self.address, self.port);
         let socket = house.path(&format!("{}/native.sock", self.name)).display().to_string();
         let (url, root) = (house.url(), house.root().display().to_string());
         let mut arguments = vec!["keys", "serve", "--join", &url, "--ca", &root, "--nodes-listen", &address];
@@ -57,13 +69,13 @@ impl Node {
         command
     }
 
-    fn start(&mut self, house: &House, more: &[&str]) {
+    pub(super) fn start(&mut self, house: &House, more: &[&str]) {
         let (service, _, said) = started_saying(&mut self.command(house, more), "it is the node ");
         let figures = said.split("figures at ").nth(1).unwrap().split("/metrics").next().unwrap();
         (self.service, self.figures) = (Some(service), figures.to_owned());
     }
 
-    fn kill(&mut self) {
+    pub(super) fn kill(&mut self) {
         self.service = None;
     }
 }
@@ -77,7 +89,7 @@ fn request(house: &House, name: &str) -> SignRequest {
 }
 
 /// Signs by the key of `NAME.pub`, and has OpenSSL verify it.
-fn signs(house: &House, runtime: &Runtime, client: &Client, name: &str) -> Result<(), String> {
+pub(super) fn signs(house: &House, runtime: &Runtime, client: &Client, name: &str) -> Result<(), String> {
     let request = request(house, name);
     let signed = runtime.block_on(client.sign(request, Terms::within(PATIENCE)));
     std::fs::write(house.path("signature"), signed.map_err(|status| status.to_string())?).unwrap();
@@ -104,7 +116,7 @@ fn hash_of(house: &House, name: &str) -> x509::SpkiHash {
 }
 
 /// Makes a P-256 key: `NAME.key` and `NAME.pub`.
-fn make_key(house: &House, name: &str) {
+pub(super) fn make_key(house: &House, name: &str) {
     let (key, public) = (format!("{name}.key"), format!("{name}.pub"));
     house.openssl(&["genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out", &key]);
     house.openssl(&["pkey", "-in", &key, "-pubout", "-out", &public]);
@@ -260,7 +272,8 @@ fn opens(house: &House, node: &str) -> bool {
 fn who_cannot_join_is_told_why() {
     let house = House::up_with("[keys]\nmetrics_listen = \"\"\nsocket = \"none\"\n", None);
     std::fs::create_dir(house.path("lost")).unwrap();
-    let node = Node { name: "lost".to_owned(), port: free_port(), service: None, figures: String::new() };
+    let (address, port, figures) = (Ipv4Addr::LOCALHOST, free_port(), String::new());
+    let node = Node { name: "lost".to_owned(), address, port, service: None, figures };
     for (more, exit, says) in [
         (&[][..], 2, "bulla node token"),
         (&["--token", "bulla-node-nonsense"], 6, "unknown, used, or expired"),

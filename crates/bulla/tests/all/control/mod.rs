@@ -21,6 +21,8 @@ mod sealing;
 #[cfg(feature = "pkcs11")]
 mod security_module;
 mod signing;
+#[cfg(target_os = "linux")]
+mod sites;
 mod transparency;
 mod watch;
 

@@ -1,0 +1,118 @@
+//! Real nodes far from each other and from the control plane, each in a network of its own: sites that change, come and go.
+
+use std::time::{Duration, Instant};
+
+use fleet::network::{Network, Site, Way, alone};
+use keyless::native::Client;
+use tokio::runtime::Runtime;
+
+use super::House;
+use super::key_node::{Node, make_key, signs};
+use crate::world::{run, stdout};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// A control plane, and sites with a node each.
+struct World {
+    network: Network,
+    runtime: Runtime,
+    core: Site,
+    house: House,
+}
+
+impl World {
+    fn new() -> Self {
+        let mut network = Network::new().unwrap();
+        let core = network.site().unwrap();
+        let configuration = "[keys]\nmetrics_listen = \"\"\nsocket = \"none\"\n";
+        let house = core.within(|| Ok(House::up_at(core.address, configuration))).unwrap();
+        Self { network, runtime: Runtime::new().unwrap(), core, house }
+    }
+
+    /// A command of the operator, who is where the control plane is.
+    fn does(&self, arguments: &[&str]) {
+        self.core.within(|| Ok(self.house.does(arguments))).unwrap();
+    }
+
+    /// One more place, so far from the control plane, with a node once that has joined.
+    fn node(&mut self, site: &str, name: &str, way: Duration) -> (Site, Node, Client) {
+        let place = self.network.site().unwrap();
+        self.network.set(&self.core, &place, Way::round_trip(way));
+        let join = || Ok(Node::join_at(&self.house, &self.runtime, (name, place.address), site));
+        let (node, client) = place.within(join).unwrap();
+        (place, node, client)
+    }
+
+    /// How long it takes until the key signs there, or does not.
+    fn until_signs(&self, client: &Client, is_so: bool) -> Duration {
+        let began = Instant::now();
+        self.house.until(if is_so { "it signs" } else { "it signs no more" }, || {
+            signs(&self.house, &self.runtime, client, "shop").is_ok() == is_so
+        });
+        began.elapsed()
+    }
+
+    /// How many keys the node opens itself.
+    fn own(&self, place: &Site, node: &Node) -> Option<f64> {
+        let mut curl = std::process::Command::new("curl");
+        curl.args(["-sS", "--max-time", "10", &format!("{}/metrics", node.figures)]);
+        let figures = place.within(|| Ok(stdout(&run(&mut curl)))).unwrap();
+        let line = "bulla_lifecycle_key_node_sealed_keys{how=\"own\"} ";
+        figures.lines().find_map(|text| text.strip_prefix(line)?.parse().ok())
+    }
+}
+
+/// A site becomes one that satisfies a policy, and ceases to be one: a node there opens the keys, and then does not, without
+/// anybody having sealed anything anew. One that joins is asked, one that dies is not.
+#[test]
+fn keys_follow_the_attributes_of_sites_and_nodes_that_come_and_go() {
+    alone(|| {
+        let mut world = World::new();
+        world.does(&["site", "create", "frankfurt", "--attribute", "region=EU"]);
+        world.does(&["site", "create", "newyork", "--attribute", "region=NA"]);
+        let (frankfurt, mut fra, in_frankfurt) = world.node("frankfurt", "fra-1", 20 * MS);
+        let (newyork, nyc, in_newyork) = world.node("newyork", "nyc-1", 90 * MS);
+        world.network.set(&frankfurt, &newyork, Way::round_trip(80 * MS));
+        make_key(&world.house, "shop");
+        world.does(&["key-policy", "create", "europe", "region: EU", "--yes"]);
+        let key = world.house.path("shop.key").display().to_string();
+        world.does(&["key", "seal", "--policy", "europe", "--key", &key]);
+        world.until_signs(&in_frankfurt, true);
+        world.until_signs(&in_newyork, true);
+        assert_eq!((world.own(&frankfurt, &fra), world.own(&newyork, &nyc)), (Some(1.0), Some(0.0)));
+
+        // In the policy's region: it signs itself, with nobody to ask.
+        let began = Instant::now();
+        world.does(&["site", "update", "newyork", "--attribute", "region=EU", "--yes"]);
+        world.house.until("newyork opens it", || world.own(&newyork, &nyc) == Some(1.0));
+        let gained = began.elapsed();
+        world.network.set(&frankfurt, &newyork, Way::hole());
+        signs(&world.house, &world.runtime, &in_newyork, "shop").unwrap();
+
+        // And out of it: there is nobody that it can ask, and it cannot sign.
+        let began = Instant::now();
+        world.does(&["site", "update", "newyork", "--attribute", "region=NA", "--yes"]);
+        world.until_signs(&in_newyork, false);
+        let lost = began.elapsed();
+        assert_eq!(world.own(&newyork, &nyc), Some(0.0));
+        world.network.set(&frankfurt, &newyork, Way::round_trip(80 * MS));
+        let back = world.until_signs(&in_newyork, true);
+
+        // Dark, so that nobody is told that it went; and another one that joins.
+        world.network.set(&frankfurt, &world.core, Way::hole());
+        world.network.set(&frankfurt, &newyork, Way::hole());
+        let gone = world.until_signs(&in_newyork, false);
+        fra.kill();
+        let began = Instant::now();
+        let (third, second, _) = world.node("frankfurt", "fra-2", 20 * MS);
+        let joined = began.elapsed();
+        world.network.set(&third, &newyork, Way::round_trip(80 * MS));
+        let usable = world.until_signs(&in_newyork, true);
+        assert_eq!(world.own(&third, &second), Some(1.0));
+        println!(
+            "a site's attributes changed: its node opens the key after {gained:.1?}, and no more {lost:.1?} after they were \
+             changed back; a way that was a hole is used again after {back:.1?}; a node whose site went dark is asked no more after {gone:.1?}; \
+             one that joined (in {joined:.1?}) is used from far away after {usable:.1?}"
+        );
+    });
+}

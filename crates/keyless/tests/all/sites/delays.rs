@@ -1,0 +1,255 @@
+//! Ways that take their time: who waits for them, and who does not.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use fleet::network::{Way, alone};
+use futures_util::future::join_all;
+use keyless::client::{Client, ClientMetrics, ClientOptions, Server};
+use keyless::native::proto::SignRequest;
+use keyless::wire::Items;
+use keys::KeyRef;
+use tokio::task::JoinSet;
+use tonic::Code;
+
+use super::{Load, PORT, Place, World};
+use crate::native::{EC, patient, request};
+use crate::peer::{PATIENCE, key, ski, until};
+
+/// Of one connection, a second.
+const RATE: u32 = 2_000;
+/// One of so many goes far away.
+const FAR_EVERY: u32 = 20;
+
+/// Requests for a key here, and among them some for one far away: what the near ones took, and how many of them were answered
+/// before a far one that was asked for earlier.
+async fn mixed(client: &Client, near: Items<'static>, far: Option<Items<'static>>) -> (Load, usize) {
+    const COUNT: u32 = 2 * RATE;
+    let (asked, done) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (mut nears, mut fars) = (JoinSet::new(), JoinSet::new());
+    let began = Instant::now();
+    for number in 0..COUNT {
+        let due = began + Duration::from_secs(1) / RATE * number;
+        tokio::time::sleep_until(due.into()).await;
+        if let Some(far) = far.filter(|_| number % FAR_EVERY == 0) {
+            let (client, done) = (client.clone(), Arc::clone(&done));
+            asked.fetch_add(1, Relaxed);
+            fars.spawn(async move {
+                client.call(&far, due + PATIENCE).await.unwrap();
+                done.fetch_add(1, Relaxed);
+            });
+        }
+        let (client, before, done) = (client.clone(), asked.load(Relaxed), Arc::clone(&done));
+        nears.spawn(async move {
+            client.call(&near, due + PATIENCE).await.unwrap();
+            (due.elapsed(), done.load(Relaxed) < before)
+        });
+    }
+    let (mut load, mut overtook) = (Load::default(), 0);
+    while let Some(done) = nears.join_next().await {
+        let (took, is_first) = done.unwrap();
+        load.took.push(took);
+        overtook += usize::from(is_first);
+    }
+    while let Some(done) = fars.join_next().await {
+        done.unwrap();
+    }
+    (load, overtook)
+}
+
+/// Failure 1: requests of one connection that are served one after the other.
+#[test]
+fn far_work_holds_up_no_near_work_on_its_connection() {
+    alone(|| {
+        let world = World::new(&[200]);
+        let own = key(keys::KeyType::P256);
+        world.home.node.keys.put("own", vec![Arc::new(own.clone()) as KeyRef]);
+        let socket = Server::Unix(world.home.node.folder.path().join("keys.sock"));
+        let options = ClientOptions {
+            servers: vec![socket],
+            connect_timeout: PATIENCE,
+            ping_every: PATIENCE,
+            ping_timeout: PATIENCE,
+            ..ClientOptions::default()
+        };
+        let of = |ski| Items { opcode: 0x15, ski: Some(ski), payload: &[7; 32], ..Items::default() };
+        let (near, far) = (of(ski(own)), of(ski(&world.key)));
+        world.clients.block_on(async {
+            let client = Client::start(&options, ClientMetrics::default()).unwrap();
+            let (quiet, _) = mixed(&client, near, None).await;
+            let (beside, overtook) = mixed(&client, near, Some(far)).await;
+            assert_eq!(world.home.node.figure("bulla_keyless_connections"), 1.0);
+            let count = beside.took.len();
+            println!(
+                "row 1: near work at {RATE}/s on one connection: {}; with {} % that goes 200 ms: {}; {overtook} of {count} \
+                 answered before far ones that were asked for earlier",
+                quiet.shown(),
+                100 / FAR_EVERY,
+                beside.shown(),
+            );
+            // One after the other none would be.
+            assert!(overtook * 2 > count, "{overtook} of {count}");
+            client.stop().await;
+        });
+        assert_eq!(world.held[0].signed.load(Relaxed), 2 * (RATE / FAR_EVERY) as usize);
+        world.stop();
+    });
+}
+
+/// Failure 14: a relay that has one request under way. There is one connection, and a thousand requests are on it before the
+/// first is answered.
+#[test]
+fn one_connection_carries_many_requests_over_a_long_way() {
+    const MANY: usize = 1_000;
+    alone(|| {
+        let world = World::new(&[100]);
+        world.clients.block_on(async {
+            let client = world.home.node.client();
+            let sign = |_| client.sign(request(0, &world.key, EC, &[1; 32]), patient());
+            world.gates[0].send_replace(false);
+            let opened = async {
+                until(|| world.asked()[0] == MANY).await;
+                world.gates[0].send_replace(true);
+            };
+            let (done, ()) = tokio::join!(join_all((0..MANY).map(sign)), opened);
+            assert!(done.iter().all(Result::is_ok), "{:?}", done.iter().find(|done| done.is_err()));
+            let began = Instant::now();
+            let done = join_all((0..MANY).map(sign)).await;
+            let took = began.elapsed();
+            assert!(done.iter().all(Result::is_ok));
+            println!(
+                "row 14: {MANY} through one connection, 100 ms away, in {took:.1?}: {:.0}/s",
+                MANY as f64 / took.as_secs_f64()
+            );
+            // One after the other they would take 100 s.
+            assert!(took < Duration::from_secs(50), "{took:?}");
+        });
+        assert_eq!(world.home.connections((world.others[0].site.address, PORT).into()), 1);
+        world.stop();
+    });
+}
+
+/// Failure 5: timeouts that hide each other. A client is 50 ms away from the node that it asks, that one 100 ms from the next,
+/// and the key there does not answer: all are told so by the last one, and nothing is signed later.
+#[test]
+fn the_innermost_hop_is_named_and_nothing_is_signed_after_it() {
+    const MANY: usize = 50;
+    alone(|| {
+        let mut world = World::new(&[100]);
+        let outside = world.network.site().unwrap();
+        world.network.set(&outside, &world.home.site, Way::round_trip(Duration::from_millis(50)));
+        world.gates[0].send_replace(false);
+        let there = outside.runtime().unwrap();
+        let client = world.client_of("outside", &there);
+        let late = SignRequest { timeout_ms: 2_500, ..request(0, &world.key, EC, &[1; 32]) };
+        let one = move || {
+            let (client, late) = (client.clone(), late.clone());
+            async move { client.sign(late, patient()).await }
+        };
+        let all = there.spawn(async move { join_all((0..MANY).map(|_| one())).await });
+        for done in world.clients.block_on(all).unwrap() {
+            let status = done.unwrap_err();
+            assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+            assert!(status.message().contains("node-2: not in time: the deadline passed here"), "{status}");
+        }
+        world.gates[0].send_replace(true);
+        let load = world.clients.block_on(world.sign_at(1, Duration::ZERO));
+        assert_eq!((load.signed, world.asked()[0]), (1, MANY + 1));
+        let signed = world.held[0].signed.load(Relaxed);
+        println!(
+            "row 5: {MANY} late, all told so by the last of three; signed after the deadline: {}",
+            signed - 1
+        );
+        assert_eq!(signed, 1);
+        world.stop();
+    });
+}
+
+/// Failure 6: abandoned work that goes on. A thousand callers go away while their requests are at a node 100 ms from here.
+#[test]
+fn what_a_thousand_callers_gave_up_is_not_signed_far_away() {
+    const MANY: usize = 1_000;
+    alone(|| {
+        let world = World::new(&[100]);
+        world.gates[0].send_replace(false);
+        world.clients.block_on(async {
+            let client = world.home.node.client();
+            let sign = |_| client.sign(request(0, &world.key, EC, &[1; 32]), patient());
+            tokio::select! {
+                _ = join_all((0..MANY).map(sign)) => panic!("the gate is closed"),
+                () = until(|| world.asked()[0] == MANY) => {}
+            }
+            let began = Instant::now();
+            let there = || world.others[0].node.figure("bulla_keyless_elsewhere_in_flight");
+            let here = || world.home.node.figure("bulla_keyless_site_requests_in_flight{site=\"site-2\"}");
+            until(|| here() == 0.0).await;
+            let gone = began.elapsed();
+            // The word is on its way before the next request is.
+            let last = async { assert!(sign(0).await.is_ok()) };
+            let opened = async {
+                until(|| world.asked()[0] == MANY + 1).await;
+                until(|| there() <= 1.0).await;
+                world.gates[0].send_replace(true);
+            };
+            tokio::join!(last, opened);
+            // Without a word they end by their deadline, a minute later.
+            assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+            println!("row 6: {MANY} given up: none under way here after {gone:.1?}, none signed 100 ms away");
+        });
+        assert_eq!(world.held[0].signed.load(Relaxed), 1);
+        world.stop();
+    });
+}
+
+/// Failure 13: a slow stage that nobody sees. Once the key is slow, and once the way to it: the trace says which.
+#[test]
+fn the_trace_names_the_stage_that_is_slow() {
+    const SLOW: Duration = Duration::from_millis(400);
+    const SLOW_US: u64 = SLOW.as_micros() as u64;
+    alone(|| {
+        let world = World::new(&[20]);
+        let told = |place: &Place, trace: &str| -> serde_json::Value {
+            let began = Instant::now();
+            loop {
+                let text = place.node.metrics.traces().answer(&format!("/traces/{trace}")).unwrap();
+                let told: serde_json::Value = serde_json::from_str(&text).unwrap();
+                if let [request] = told["requests"].as_array().unwrap().as_slice() {
+                    return request.clone();
+                }
+                assert!(began.elapsed() < PATIENCE, "{told}");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        };
+        let us = |request: &serde_json::Value, stage: &str| {
+            request["stages"][stage].as_u64().unwrap_or_else(|| panic!("no {stage}: {request}"))
+        };
+        let (key, way) = ("a".repeat(32), "b".repeat(32));
+        let ask = |trace: &str| {
+            let traceparent = format!("00-{trace}-00f067aa0ba902b7-01");
+            let asked = SignRequest { traceparent, ..request(0, &world.key, EC, &[1; 32]) };
+            let client = world.home.node.client();
+            async move { client.sign(asked, patient()).await.unwrap() }
+        };
+        world.clients.block_on(async {
+            world.gates[0].send_replace(false);
+            let opened = async {
+                until(|| world.asked()[0] == 1).await;
+                tokio::time::sleep(SLOW).await;
+                world.gates[0].send_replace(true);
+            };
+            tokio::join!(ask(&key), opened);
+            world.set(0, Way::round_trip(SLOW));
+            ask(&way).await;
+        });
+        let (here, there) = (told(&world.home, &key), told(&world.others[0], &key));
+        assert!(us(&there, "sign_us") >= SLOW_US, "{there}");
+        println!("row 13: a slow key: {} there, {} here", there["stages"], here["stages"]);
+        assert_eq!(there["parent_id"], here["span_id"]);
+        let (here, there) = (told(&world.home, &way), told(&world.others[0], &way));
+        println!("row 13: a slow way: {} there, {} here", there["stages"], here["stages"]);
+        assert!(us(&here, "wire_us") >= there["took_us"].as_u64().unwrap() + SLOW_US, "{here} {there}");
+        world.stop();
+    });
+}

@@ -1,0 +1,245 @@
+//! Nodes at sites far from each other: packets between them take their time, are lost, or go nowhere. Each test is a failure
+//! that geographically distributed key services had, with its figure; docs/places.md has the table.
+
+mod delays;
+mod holes;
+mod sharing;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use fleet::network::{Network, Site, Way};
+use keyless::Source;
+use keyless::client::ClientTls;
+use keyless::native::Client;
+use keyless::routing::{Holders, Member, RouterOptions};
+use keyless::server::{Options, TlsOptions};
+use keyless::tenant::TenantOptions;
+use keys::{KeyRef, KeyType, PrivateKey, Signer};
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use x509::GeneralName;
+
+use crate::certificates::{Authority, CLIENT_AUTH, SERVER_AUTH};
+use crate::native::{EC, patient, request};
+use crate::node::{Node, config};
+use crate::peer::{Gated, PATIENCE};
+
+/// Where nodes ask each other.
+const PORT: u16 = 2410;
+
+/// Nothing is given up because this machine is slow.
+fn calm() -> RouterOptions {
+    RouterOptions {
+        connect_timeout: PATIENCE,
+        ping_timeout: Duration::from_secs(30),
+        margin: Duration::from_secs(1),
+        ..RouterOptions::default()
+    }
+}
+
+/// One node at a site of its own.
+struct Place {
+    site: Site,
+    runtime: Runtime,
+    node: Node,
+}
+
+impl Place {
+    fn new(
+        network: &mut Network,
+        ca: &Arc<Authority>,
+        number: u8,
+        router: RouterOptions,
+        options: Options,
+    ) -> Self {
+        let site = network.site().unwrap();
+        let runtime = site.runtime().unwrap();
+        let (ca, address) = (Arc::clone(ca), SocketAddr::from((site.address, PORT)));
+        let node = async move { Node::new(&ca, number, address, router, options).await };
+        let node = runtime.block_on(runtime.spawn(node)).unwrap();
+        Self { site, runtime, node }
+    }
+
+    /// Does it there.
+    fn run<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> T {
+        self.runtime.block_on(self.runtime.spawn(work)).unwrap()
+    }
+
+    fn set_members(&self, members: Vec<Member>) {
+        let _there = self.runtime.enter();
+        self.node.router.set_members(members);
+    }
+
+    /// TCP connections of the site to this address.
+    fn connections(&self, to: SocketAddr) -> usize {
+        let table = self.site.within(|| std::fs::read_to_string("/proc/thread-self/net/tcp")).unwrap();
+        let SocketAddr::V4(to) = to else { panic!("sites have addresses of IPv4") };
+        // As the kernel writes it: the address in the order of the processor, established ones as 01.
+        let remote = format!("{:08X}:{:04X} 01 ", u32::from_le_bytes(to.ip().octets()), to.port());
+        table.lines().filter(|line| line.contains(&remote)).count()
+    }
+}
+
+/// A home whose node clients ask, and other sites, each so far away, whose nodes hold one key behind gates. All gates are open.
+struct World {
+    network: Network,
+    home: Place,
+    others: Vec<Place>,
+    held: Vec<Arc<Gated>>,
+    gates: Vec<watch::Sender<bool>>,
+    holders: Arc<Holders>,
+    key: PrivateKey,
+    ca: Arc<Authority>,
+    /// Whose network is nobody's: for clients of Unix sockets.
+    clients: Runtime,
+}
+
+impl World {
+    fn new(ways_ms: &[u64]) -> Self {
+        Self::with(ways_ms, calm(), Vec::new())
+    }
+
+    fn with(ways_ms: &[u64], router: RouterOptions, tenants: Vec<TenantOptions>) -> Self {
+        let world = Self::unconnected(ways_ms, router, tenants);
+        world.connect();
+        world.until_reached(world.others.len());
+        world
+    }
+
+    fn unconnected(ways_ms: &[u64], router: RouterOptions, tenants: Vec<TenantOptions>) -> Self {
+        let ca = Arc::new(Authority::new("nodes"));
+        let mut network = Network::new().unwrap();
+        // Clients over TLS may be anywhere.
+        let here = SocketAddr::from(([0, 0, 0, 0], 0));
+        let tls = TlsOptions {
+            certificate: ca.leaf(&[SERVER_AUTH]).certified(),
+            client_roots: vec![ca.der.clone()],
+            client_crls: Vec::new(),
+        };
+        let patient = Options { deadline: PATIENCE, handshake_timeout: PATIENCE, ..Options::default() };
+        let options = Options { tls: Some((here, tls)), native: Some(here), tenants, ..patient.clone() };
+        let home = Place::new(&mut network, &ca, 1, router.clone(), options);
+        let key = PrivateKey::generate(KeyType::P256).unwrap();
+        let (mut others, mut held, mut gates) = (Vec::new(), Vec::new(), Vec::new());
+        for (at, way_ms) in ways_ms.iter().enumerate() {
+            let place = Place::new(&mut network, &ca, at as u8 + 2, router.clone(), patient.clone());
+            network.set(&home.site, &place.site, Way::round_trip(Duration::from_millis(*way_ms)));
+            let (gated, gate) = Gated::of(key.clone());
+            gate.send_replace(true);
+            place.node.holds("", vec![gated.clone()]);
+            others.push(place);
+            held.push(gated);
+            gates.push(gate);
+        }
+        let there = home.runtime.enter();
+        let holders = home.node.router.holders(others.iter().map(|other| other.node.member.id).collect());
+        drop(there);
+        let clients = Runtime::new().unwrap();
+        let world = Self { network, home, others, held, gates, holders, key, ca, clients };
+        world.home.node.keys.put_sources("routed", vec![world.routed(&world.key)]);
+        world
+    }
+
+    /// A key that the others hold, as the home knows it.
+    fn routed(&self, key: &dyn Signer) -> (String, Source) {
+        let routed = self.home.node.router.key(&self.holders, key.spki()).unwrap();
+        (String::new(), Source::Routed(Arc::new(routed)))
+    }
+
+    /// One more key that all others hold, behind gates of its own.
+    fn one_more_key(&self) -> (PrivateKey, Vec<Arc<Gated>>, Vec<watch::Sender<bool>>) {
+        let key = PrivateKey::generate(KeyType::P256).unwrap();
+        let (mut held, mut gates) = (Vec::new(), Vec::new());
+        for (other, first) in self.others.iter().zip(&self.held) {
+            let (gated, gate) = Gated::of(key.clone());
+            other.node.holds("", vec![first.clone() as KeyRef, gated.clone()]);
+            held.push(gated);
+            gates.push(gate);
+        }
+        self.home.node.keys.put_sources("routed", vec![self.routed(&self.key), self.routed(&key)]);
+        (key, held, gates)
+    }
+
+    fn places(&self) -> impl Iterator<Item = &Place> {
+        std::iter::once(&self.home).chain(&self.others)
+    }
+
+    /// Everybody knows everybody.
+    fn connect(&self) {
+        let members: Vec<Member> = self.places().map(|place| place.node.member.clone()).collect();
+        self.places().for_each(|place| place.set_members(members.clone()));
+    }
+
+    fn until_reached(&self, count: usize) {
+        self.clients.block_on(self.home.node.reaches(count));
+    }
+
+    /// The way between the home and another site is so from now on.
+    fn set(&self, other: usize, way: Way) {
+        self.network.set(&self.home.site, &self.others[other].site, way);
+    }
+
+    /// From the site of this runtime over TLS to the home's node, as one of this organization.
+    fn client_of(&self, organization: &str, from: &Runtime) -> Client {
+        let _there = from.enter();
+        let names = [GeneralName::Dns("localhost".to_owned())];
+        let leaf = self.ca.leaf_of(&format!("CN=x,O={organization}"), &names, &[CLIENT_AUTH]);
+        let shown = ClientTls { certificate: leaf.certified(), server_roots: vec![self.ca.der.clone()] };
+        let port = self.home.node.running.native.unwrap().port();
+        Client::tls(&format!("{}:{port}", self.home.site.address), "localhost", &config(&shown)).unwrap()
+    }
+
+    fn asked(&self) -> Vec<usize> {
+        self.held.iter().map(|held| held.asked.load(Relaxed)).collect()
+    }
+
+    /// So many requests for the key, by a Unix socket at home, one each so often.
+    async fn sign_at(&self, count: u32, every: Duration) -> Load {
+        let client = self.home.node.client();
+        let mut load = Load::default();
+        let mut tasks = JoinSet::new();
+        let began = Instant::now();
+        for number in 0..count {
+            let due = began + every * number;
+            tokio::time::sleep_until(due.into()).await;
+            let (client, asked) = (client.clone(), request(0, &self.key, EC, &[1; 32]));
+            tasks.spawn(async move { (client.sign(asked, patient()).await.is_ok(), due.elapsed()) });
+        }
+        while let Some(done) = tasks.join_next().await {
+            let (is_signed, took) = done.unwrap();
+            load.signed += usize::from(is_signed);
+            load.took.push(took);
+        }
+        load
+    }
+
+    fn stop(self) {
+        for place in std::iter::once(self.home).chain(self.others) {
+            place.runtime.block_on(place.runtime.spawn(place.node.stop())).unwrap();
+        }
+    }
+}
+
+/// What became of many requests.
+#[derive(Default)]
+struct Load {
+    signed: usize,
+    took: Vec<Duration>,
+}
+
+impl Load {
+    /// What so many of a hundred took at most.
+    fn part(&self, percent: usize) -> Duration {
+        let mut sorted = self.took.clone();
+        sorted.sort_unstable();
+        sorted[(sorted.len() - 1) * percent / 100]
+    }
+
+    fn shown(&self) -> String {
+        format!("p50 {:.1?}, p99 {:.1?}, longest {:.1?}", self.part(50), self.part(99), self.part(100))
+    }
+}

@@ -1,0 +1,306 @@
+//! Ways that many share: tenants, nodes of one site, and all who ask them.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use fleet::network::{Network, Way, alone};
+use futures_util::future::join_all;
+use keyless::client::ClientTls;
+use keyless::routing::{Member, NodeId, PER_SITE_MAX, Router, RoutingMetrics};
+use keyless::server::Options;
+use keyless::tenant::TenantOptions;
+use keys::{KeyRef, KeyType, PrivateKey, Signer};
+use tokio::task::JoinSet;
+use tonic::Code;
+use x509::{GeneralName, SpkiHash};
+
+use super::{Load, World, calm};
+use crate::certificates::{Authority, CLIENT_AUTH, SERVER_AUTH};
+use crate::native::{EC, patient, request};
+use crate::peer::{Gated, PATIENCE, until};
+
+const MS: Duration = Duration::from_millis(1);
+
+fn tenant(name: &str) -> TenantOptions {
+    TenantOptions { clients: vec![format!("O={name}")], ..TenantOptions::new(name) }
+}
+
+/// Failure 3: a queue that fills and stops whoever shares it. One tenant has 1,600 requests for a key that does not answer, of which
+/// it may have 1,000 under way; another signs by the same node over the same connection.
+#[test]
+fn a_tenant_that_fills_its_share_of_a_way_refuses_nothing_to_another() {
+    const MANY: usize = 1_600;
+    const MAY: usize = 1_000;
+    const QUIET: u32 = 200;
+    alone(|| {
+        let tenants =
+            vec![TenantOptions { in_flight_max: MAY, ..tenant("noisy") }, TenantOptions::new("socket")];
+        let world = World::with(&[60], calm(), tenants);
+        let before = world.clients.block_on(world.sign_at(QUIET, 5 * MS));
+        let (slow, stuck, gates) = world.one_more_key();
+        // What one connection may have under way is not what is measured.
+        let clients: Vec<_> = (0..4).map(|_| world.client_of("noisy", &world.home.runtime)).collect();
+        let mut noise = JoinSet::new();
+        for number in 0..MANY {
+            let (client, asked) = (clients[number % 4].clone(), request(0, &slow, EC, &[1; 32]));
+            noise.spawn_on(async move { client.sign(asked, patient()).await }, world.home.runtime.handle());
+        }
+        let node = &world.home.node;
+        let figure = |name: &str, labels: &str| node.figure(&format!("bulla_keyless_{name}{{{labels}}}"));
+        let beside = world.clients.block_on(async {
+            for _ in MAY..MANY {
+                let status = noise.join_next().await.unwrap().unwrap().unwrap_err();
+                assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+            }
+            until(|| stuck[0].asked.load(Relaxed) == MAY).await;
+            assert_eq!(figure("tenant_requests_in_flight", "tenant=\"noisy\""), MAY as f64);
+            assert_eq!(figure("tenant_requests_in_flight_max", "tenant=\"noisy\""), MAY as f64);
+            assert_eq!(
+                figure("tenant_refusals_total", "tenant=\"noisy\",kind=\"in-flight\""),
+                (MANY - MAY) as f64
+            );
+            assert_eq!(figure("site_requests_in_flight", "site=\"site-2\""), MAY as f64);
+            let beside = world.sign_at(QUIET, 5 * MS).await;
+            assert_eq!(stuck[0].signed.load(Relaxed), 0, "they are still under way");
+            gates[0].send_replace(true);
+            while let Some(done) = noise.join_next().await {
+                done.unwrap().unwrap();
+            }
+            beside
+        });
+        println!(
+            "row 3: {MAY} of one tenant's {MANY} under way, the rest refused; another 60 ms away: {}; before: {}",
+            beside.shown(),
+            before.shown()
+        );
+        assert_eq!((before.signed, beside.signed), (QUIET as usize, QUIET as usize));
+        assert_eq!(figure("tenant_refusals_total", "tenant=\"socket\",kind=\"in-flight\""), 0.0);
+        drop(clients);
+        world.stop();
+    });
+}
+
+/// Failure 4: one that asks for fifty times its share takes everybody's.
+#[test]
+fn a_tenant_at_fifty_times_its_share_has_its_share_and_another_all_of_its_own() {
+    const SHARE: u32 = 40;
+    const TIMES: u32 = 50;
+    const SECONDS: u32 = 2;
+    alone(|| {
+        let limited = |name| TenantOptions { rate_per_s: SHARE, ..tenant(name) };
+        let world = World::with(&[60], calm(), vec![limited("noisy"), limited("quiet")]);
+        let key = world.key.clone();
+        let at = |name: &str, count: u32, every: Duration| {
+            let (client, key) = (world.client_of(name, &world.home.runtime), key.clone());
+            async move {
+                let began = Instant::now();
+                let mut tasks = JoinSet::new();
+                for number in 0..count {
+                    let due = began + every * number;
+                    tokio::time::sleep_until(due.into()).await;
+                    let (client, asked) = (client.clone(), request(0, &key, EC, &[1; 32]));
+                    tasks.spawn(async move { (client.sign(asked, patient()).await, due.elapsed()) });
+                }
+                let asking = began.elapsed();
+                let (mut load, mut refused) = (Load::default(), 0);
+                while let Some(done) = tasks.join_next().await {
+                    match done.unwrap() {
+                        (Ok(_), took) => {
+                            load.signed += 1;
+                            load.took.push(took);
+                        }
+                        (Err(status), _) => {
+                            assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+                            refused += 1;
+                        }
+                    }
+                }
+                (load, refused, asking)
+            }
+        };
+        let count = SHARE * SECONDS;
+        // Its whole share is what it may have, a stall of this machine aside: nine tenths of it.
+        let every = Duration::from_secs(1) * 10 / (SHARE * 9);
+        let (before, _, _) = world.home.run(at("quiet", count, every));
+        let noisy =
+            world.home.runtime.spawn(at("noisy", count * TIMES, Duration::from_secs(1) / (SHARE * TIMES)));
+        let (quiet, refused_quiet, _) = world.home.run(at("quiet", count, every));
+        let (noisy, refused, asking) = world.clients.block_on(noisy).unwrap();
+        println!(
+            "row 4: quiet {} of {count}, {} (alone: {}); noisy asked {} in {asking:.1?}: {} done, {refused} refused",
+            quiet.signed,
+            quiet.shown(),
+            before.shown(),
+            count * TIMES,
+            noisy.signed,
+        );
+        assert!(quiet.signed * 100 >= count as usize * 95, "{refused_quiet} refused");
+        // A second's worth at once, and its rate.
+        let may = f64::from(SHARE) * (asking.as_secs_f64() + 1.0) + 1.0;
+        assert!(noisy.signed as f64 <= may, "{} of at most {may}", noisy.signed);
+        world.stop();
+    });
+}
+
+/// Who asks, without a service of its own.
+fn asker(ca: &Authority, number: u8) -> (Router, Member) {
+    let id = NodeId([number; 16]);
+    let leaf = ca.leaf_of(
+        "CN=node",
+        &[GeneralName::Uri(id.uri()), GeneralName::Dns(id.dns())],
+        &[CLIENT_AUTH, SERVER_AUTH],
+    );
+    let shown = ClientTls { certificate: leaf.certified(), server_roots: vec![ca.der.clone()] };
+    let router = Router::new(id, &shown, calm(), RoutingMetrics::default()).unwrap();
+    let member = Member {
+        id,
+        name: format!("asker-{number}"),
+        site: "askers".to_owned(),
+        address: "10.9.1.1:9".to_owned(),
+        tls_spki_sha256: leaf.spki_sha256(),
+    };
+    (router, member)
+}
+
+/// Failure 9: few servers that carry all of the traffic to a hot site. Eight ask for one key of a site of eight nodes.
+#[test]
+fn a_hot_site_is_asked_through_all_of_its_nodes() {
+    const NODES: usize = 8;
+    const EACH: usize = 50;
+    alone(|| {
+        let ca = Arc::new(Authority::new("nodes"));
+        let mut network = Network::new().unwrap();
+        let (home, hot) = (network.site().unwrap(), network.site().unwrap());
+        network.set(&home, &hot, Way::round_trip(20 * MS));
+        let (here, there) = (home.runtime().unwrap(), hot.runtime().unwrap());
+        let key = PrivateKey::generate(KeyType::P256).unwrap();
+        let (mut nodes, mut held) = (Vec::new(), Vec::new());
+        for number in 0..NODES as u8 {
+            let (ca, address) =
+                (Arc::clone(&ca), SocketAddr::from((hot.address, super::PORT + u16::from(number))));
+            let node = async move {
+                let options = Options { deadline: PATIENCE, ..Options::default() };
+                crate::node::Node::new(&ca, 100 + number, address, calm(), options).await
+            };
+            let mut node = there.block_on(there.spawn(node)).unwrap();
+            node.member.site = "hot".to_owned();
+            let (gated, gate) = Gated::of(key.clone());
+            gate.send_replace(true);
+            node.holds("", vec![gated.clone() as KeyRef]);
+            nodes.push(node);
+            held.push((gated, gate));
+        }
+        let askers: Vec<_> = (0..NODES as u8).map(|number| asker(&ca, number)).collect();
+        let members = nodes.iter().map(|node| &node.member).chain(askers.iter().map(|(_, member)| member));
+        let members: Vec<Member> = members.cloned().collect();
+        let entered = there.enter();
+        nodes.iter().for_each(|node| node.router.set_members(members.clone()));
+        drop(entered);
+        let mut asking = JoinSet::new();
+        for (router, _) in &askers {
+            let _entered = here.enter();
+            router.set_members(members.clone());
+            let holders = router.holders(nodes.iter().map(|node| node.member.id).collect());
+            let key = router.key(&holders, key.spki()).unwrap();
+            let router = router.clone();
+            asking.spawn(async move {
+                until(|| router.measured().len() == PER_SITE_MAX).await;
+                let sign = |_| key.sign_digest(EC, &[1; 32], Instant::now() + PATIENCE);
+                for done in join_all((0..EACH).map(sign)).await {
+                    done.unwrap();
+                }
+            });
+        }
+        here.block_on(async {
+            while let Some(done) = asking.join_next().await {
+                done.unwrap()
+            }
+        });
+        let asked: Vec<usize> = held.iter().map(|(held, _)| held.asked.load(Relaxed)).collect();
+        println!(
+            "row 9: {} requests of {NODES} nodes for one key of a site of {NODES}: {asked:?}",
+            NODES * EACH
+        );
+        assert!(asked.iter().filter(|asked| **asked > 0).count() >= 4, "{asked:?}");
+        assert!(asked.iter().all(|asked| *asked <= NODES * EACH / 2), "{asked:?}");
+        here.block_on(join_all(askers.iter().map(|(router, _)| router.stop())));
+        for node in nodes {
+            there.block_on(there.spawn(node.stop())).unwrap();
+        }
+    });
+}
+
+/// Failure 8: sockets of every server to every site. Thirty-two nodes of one site, one after the other, know two hundred destinations,
+/// each through many of fifty policies.
+#[test]
+fn a_node_has_one_connection_to_each_destination_however_many_keys_are_there() {
+    const MEMBERS: usize = 32;
+    const DESTINATIONS: usize = 200;
+    const POLICIES: usize = 50;
+    alone(|| {
+        let ca = Authority::new("nodes");
+        let mut network = Network::new().unwrap();
+        // All in one site: what is counted needs no way.
+        let pod = network.site().unwrap();
+        let port = |number: usize| 10_000 + number as u16;
+        // Who listens, and says nothing: a connection is counted when it is there.
+        let listen = |number| {
+            let listener = TcpListener::bind((pod.address, port(number)))?;
+            listener.set_nonblocking(true)?;
+            Ok(listener)
+        };
+        let listeners: Vec<TcpListener> = pod.within(|| (0..DESTINATIONS).map(listen).collect()).unwrap();
+        let id = |number: usize| NodeId((1_000 + number as u128).to_be_bytes());
+        let members: Vec<Member> = (0..DESTINATIONS)
+            .map(|number| Member {
+                id: id(number),
+                name: format!("far-{number}"),
+                site: format!("site-{number}"),
+                address: format!("{}:{}", pod.address, port(number)),
+                tls_spki_sha256: SpkiHash::of(&id(number).0),
+            })
+            .collect();
+        let sockets = || {
+            let table = pod.within(|| std::fs::read_to_string("/proc/thread-self/net/tcp")).unwrap();
+            // Each has two ends here.
+            table.lines().filter(|line| line.contains(" 01 ")).count() / 2
+        };
+        let until = |wanted: usize| {
+            let (began, mut most) = (Instant::now(), 0);
+            loop {
+                let now = sockets();
+                most = most.max(now);
+                if now == wanted {
+                    return most;
+                }
+                assert!(began.elapsed() < PATIENCE, "{now} of {wanted}");
+                std::thread::sleep(10 * MS);
+            }
+        };
+        let mut all = 0;
+        for number in 0..MEMBERS {
+            let runtime = pod.runtime().unwrap();
+            let entered = runtime.enter();
+            let (router, _) = asker(&ca, number as u8);
+            router.set_members(members.clone());
+            // Each may be used at two thirds of the destinations; all together at each.
+            let at = |policy: usize| (0..DESTINATIONS).filter(move |number| number % 3 != policy % 3);
+            let held: Vec<_> =
+                (0..POLICIES).map(|policy| router.holders(at(policy).map(id).collect())).collect();
+            drop(entered);
+            let most = until(DESTINATIONS);
+            assert!(most <= DESTINATIONS, "{most}");
+            all += most;
+            drop((held, router));
+            runtime.shutdown_timeout(PATIENCE);
+            until(0);
+            listeners.iter().for_each(|listener| while listener.accept().is_ok() {});
+        }
+        println!(
+            "row 8: {MEMBERS} nodes, {DESTINATIONS} destinations, {POLICIES} policies: {} connections a node",
+            all / MEMBERS
+        );
+    });
+}
