@@ -63,8 +63,9 @@ async fn upstream() -> u16 {
                 let secret = header("authorization: bearer ");
                 let path = asked.split(' ').nth(1).unwrap_or_default().to_owned();
                 let (headers, pieces) = echo(&path, secret.as_deref().unwrap_or("nobody"));
+                let cookie = header("cookie: a=").unwrap_or_default();
                 let begin = format!(
-                    "HTTP/1.1 200 OK\r\n{headers}Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+                    "HTTP/1.1 200 OK\r\n{headers}Location: /to/{cookie}?again={cookie}\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
                 );
                 let _ = stream.write_all(begin.as_bytes()).await;
                 for piece in pieces {
@@ -113,7 +114,7 @@ async fn a_credential_stands_in_no_recorded_body_however_it_is_said_again() {
         let body = format!("token=of-mine&again={CANARY}");
         let request = format!(
             "POST http://localhost:{port}{path} HTTP/1.1\r\nHost: localhost:{port}\r\nConnection: close\r\n\
-             Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {}\r\n\r\n{body}",
+             Cookie: a=of-mine-too\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
         );
         stream.write_all(request.as_bytes()).await.unwrap();
@@ -140,6 +141,7 @@ async fn a_credential_stands_in_no_recorded_body_however_it_is_said_again() {
     assert!(coded.contains("[redacted]") && coded.len() < 24, "{coded}");
     for entry in &entries {
         assert_eq!(entry["request"]["postData"]["text"], "token=[redacted]&again=[redacted]");
+        assert_eq!(entry["response"]["redirectURL"], "/to/[redacted]?again=[redacted]");
     }
 }
 

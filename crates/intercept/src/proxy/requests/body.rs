@@ -7,7 +7,7 @@ use hyper::header::{CONTENT_ENCODING, HeaderMap};
 
 use super::fields;
 use super::har::Kept;
-use super::needles::Needles;
+use super::needles::{Needles, TooLong};
 
 /// What is written of one.
 pub(super) struct Shown {
@@ -25,7 +25,7 @@ pub(super) fn shown(
     kept: &Kept,
     headers: &HeaderMap,
     kind: &str,
-    needles: &Needles,
+    needles: &mut Needles,
     (most, names): (usize, &[String]),
 ) -> Result<Shown, &'static str> {
     if needles.too_many {
@@ -36,7 +36,8 @@ pub(super) fn shown(
         return Err("it is no text, and a credential was put into the request");
     }
     if !needles.is_empty() {
-        shown.text = needles.taken_out(&shown.text, shown.is_cut);
+        let without = needles.taken_out(&shown.text, shown.is_cut);
+        shown.text = without.map_err(|TooLong| "looking for what is to be left out takes too long")?;
     }
     let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     let is_form = kind == "application/x-www-form-urlencoded";
@@ -116,7 +117,7 @@ mod tests {
         }
         let kept = Kept { octets: octets as u64, text: text.to_vec() };
         let names = ["password".to_owned()];
-        let shown = shown(&kept, &headers, kind, &needles(), (MOST, &names))?;
+        let shown = shown(&kept, &headers, kind, &mut needles(), (MOST, &names))?;
         Ok((String::from_utf8_lossy(&shown.text).into_owned(), shown.is_cut))
     }
 

@@ -7,15 +7,17 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use base64::Engine;
+use base64::alphabet;
 use base64::engine::general_purpose::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use hyper::header::HeaderMap;
 use hyper::{StatusCode, Version};
 use jiff::Timestamp;
-use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
+use zeroize::Zeroizing;
 
 use super::inject::REDACTED;
-use super::needles::Needles;
+use super::needles::{Needles, TooLong};
 use super::spool::Sink;
 use super::{body, fields};
 
@@ -29,6 +31,12 @@ const PARTS: u64 = 8;
 const NUMBERS_MAX: u32 = 100_000;
 /// Headers that are never recorded, beside those that are configured and those that a rule puts in.
 const HIDDEN: [&str; 4] = ["authorization", "cookie", "set-cookie", "proxy-authorization"];
+
+/// As clients write it who know no better.
+const PADDED_OR_NOT: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
 
 /// How recordings are kept.
 #[derive(Clone, Debug)]
@@ -196,14 +204,14 @@ impl HarFolder {
         HIDDEN.contains(&name) || self.options.redact_headers.iter().any(|one| one.eq_ignore_ascii_case(name))
     }
 
-    fn headers(&self, headers: &HeaderMap, needles: &Needles) -> Value {
+    fn headers(&self, headers: &HeaderMap, needles: &mut Needles) -> Value {
         let all = headers.iter().map(|(name, value)| {
-            let text = needles.taken_out(value.as_bytes(), false);
-            let text = String::from_utf8_lossy(&text);
             let value = match name.as_str() {
                 name if value.is_sensitive() || self.hides(name) => REDACTED.to_owned(),
-                "location" | "content-location" | "referer" => self.url(&text).0,
-                _ => text.into_owned(),
+                "location" | "content-location" | "referer" => {
+                    self.url(&searched(value.as_bytes(), needles)).0
+                }
+                _ => searched(value.as_bytes(), needles),
             };
             json!({ "name": name.as_str(), "value": value })
         });
@@ -246,8 +254,16 @@ impl HarFolder {
                 _ => {
                     needles.own(value);
                     // Behind the scheme of an Authorization.
-                    let space = value.iter().position(|octet| *octet == b' ');
-                    needles.own(space.map_or(&[], |at| value[at..].trim_ascii()));
+                    let space = value.iter().position(|octet| *octet == b' ').unwrap_or(value.len());
+                    let (scheme, said) = (&value[..space], value[space..].trim_ascii());
+                    needles.own(said);
+                    if scheme.eq_ignore_ascii_case(b"basic")
+                        && let Ok(pair) = PADDED_OR_NOT.decode(said).map(Zeroizing::new)
+                    {
+                        let colon = pair.iter().position(|octet| *octet == b':');
+                        needles.own(colon.map_or(&[], |at| &pair[at + 1..]));
+                        needles.own(&pair);
+                    }
                 }
             }
         }
@@ -256,51 +272,60 @@ impl HarFolder {
         let shown = fields::pairs(query, &self.options.redact_query);
         for ((_, value), (_, shown)) in fields::pairs(query, &[]).into_iter().zip(shown) {
             if value != shown {
-                needles.own(&percent_decode_str(value.unwrap_or_default()).collect::<Vec<u8>>());
+                needles.own(value.unwrap_or_default().as_bytes());
             }
         }
         needles
     }
 
     fn entry(&self, exchange: &Exchange) -> Value {
-        let needles = self.needles(exchange);
+        let mut needles = self.needles(exchange);
         let version = format!("{:?}", exchange.version);
-        let (url, query) = self.url(&exchange.url);
+        let (url, query) = self.url(&searched(exchange.url.as_bytes(), &mut needles));
         let mut request = json!({
             "method": exchange.method, "url": url, "httpVersion": version, "cookies": [],
-            "headers": self.headers(&exchange.request, &needles), "queryString": query,
+            "headers": self.headers(&exchange.request, &mut needles), "queryString": query,
             "headersSize": -1, "bodySize": exchange.asked.octets,
         });
         if exchange.asked.octets > 0 {
-            let mut post = self.body(&exchange.asked, &exchange.request, &needles);
+            let mut post = self.body(&exchange.asked, &exchange.request, &mut needles);
             post["params"] = json!([]);
             request["postData"] = post;
         }
-        let mut content = self.body(&exchange.answered, &exchange.response, &needles);
+        let headers = self.headers(&exchange.response, &mut needles);
+        let location = exchange.response.get("location");
+        let location = location.filter(|to| !to.is_sensitive() && !self.hides("location"));
+        let location = location.map_or_else(String::new, |to| searched(to.as_bytes(), &mut needles));
+        let mut content = self.body(&exchange.answered, &exchange.response, &mut needles);
         content["size"] = json!(exchange.answered.octets);
         let status = exchange.status.map_or(0, |status| status.as_u16());
-        let location = exchange.response.get("location").and_then(|to| to.to_str().ok()).unwrap_or_default();
-        json!({
+        let mut entry = json!({
             "startedDateTime": exchange.began.to_string(),
             "time": exchange.wait_ms + exchange.receive_ms,
             "request": request,
             "response": {
                 "status": status,
                 "statusText": exchange.status.and_then(|status| status.canonical_reason()).unwrap_or_default(),
-                "httpVersion": version, "cookies": [], "headers": self.headers(&exchange.response, &needles),
-                "content": content, "redirectURL": self.url(location).0, "headersSize": -1,
+                "httpVersion": version, "cookies": [], "headers": headers,
+                "content": content, "redirectURL": self.url(&location).0, "headersSize": -1,
                 "bodySize": exchange.answered.octets,
             },
             "cache": {},
             "timings": { "send": 0, "wait": exchange.wait_ms, "receive": exchange.receive_ms },
             "_rules": exchange.rules,
-        })
+        });
+        if needles.is_used_up() {
+            entry["comment"] = json!("not all is kept: looking for what is to be left out takes too long");
+        }
+        entry
     }
 
     /// A body's type and text; what was over the limit is said, and why it is not there.
-    fn body(&self, kept: &Kept, headers: &HeaderMap, needles: &Needles) -> Value {
+    fn body(&self, kept: &Kept, headers: &HeaderMap, needles: &mut Needles) -> Value {
         let kind = headers.get("content-type").and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-        let mut body = json!({ "mimeType": kind });
+        let shown_kind =
+            if self.hides("content-type") { REDACTED.to_owned() } else { searched(kind.as_bytes(), needles) };
+        let mut body = json!({ "mimeType": shown_kind });
         let limits = (self.options.body_octets_max, self.options.redact_query.as_slice());
         let shown = match body::shown(kept, headers, kind, needles, limits) {
             Ok(shown) => shown,
@@ -321,6 +346,14 @@ impl HarFolder {
             body["comment"] = json!(format!("the first {} of {} octets", kept.text.len(), kept.octets));
         }
         body
+    }
+}
+
+/// What is written of a text of one line.
+fn searched(text: &[u8], needles: &mut Needles) -> String {
+    match needles.taken_out(text, false) {
+        Ok(without) => String::from_utf8_lossy(&without).into_owned(),
+        Err(TooLong) => REDACTED.to_owned(),
     }
 }
 
@@ -437,6 +470,69 @@ mod tests {
         har.add(&exchange("https://a/2")).unwrap_err();
         har.add(&exchange("https://a/3")).unwrap();
         assert_eq!(urls(place.path()), ["https://a/1", "https://a/3"]);
+    }
+
+    #[test]
+    fn what_takes_too_long_to_look_for_has_nothing_kept_that_was_not_searched() {
+        let har = folder(Path::new("/nowhere"), 0);
+        let mut hostile = exchange("https://a/x");
+        let secret = format!("{}Z", "a".repeat(8 << 10));
+        hostile.request.insert("cookie", format!("a={secret}").parse().unwrap());
+        hostile.response.insert("x-echo", "seen".parse().unwrap());
+        let text = format!("{}.{secret}", "a".repeat(56 << 10)).into_bytes();
+        hostile.asked = Kept { octets: text.len() as u64, text: text.clone() };
+        hostile.answered = Kept { octets: text.len() as u64, text };
+        let entry = har.entry(&hostile);
+        for body in [&entry["request"]["postData"], &entry["response"]["content"]] {
+            assert_eq!(body["text"], "");
+            assert!(body["comment"].as_str().unwrap().contains("takes too long"), "{body}");
+        }
+        assert!(entry["comment"].as_str().unwrap().contains("takes too long"), "{}", entry["comment"]);
+        assert_eq!(entry["request"]["url"], "https://a/x", "it was searched before");
+        assert_eq!(entry["response"]["headers"][0]["value"], REDACTED);
+        assert!(!entry.to_string().contains("aaaa"));
+        // Of any other nothing is said.
+        assert!(har.entry(&exchange("https://a/x"))["comment"].is_null());
+    }
+
+    #[test]
+    fn no_url_shows_what_is_left_out_elsewhere() {
+        let mut har = folder(Path::new("/nowhere"), 0);
+        let mut one = exchange("https://a/hidden-1/x?b=hidden-1");
+        one.request.insert("cookie", "a=hidden-1".parse().unwrap());
+        one.response.insert("location", "/to/hidden-1?c=hidden-1".parse().unwrap());
+        let entry = har.entry(&one);
+        assert_eq!(entry["request"]["url"], "https://a/[redacted]/x?b=[redacted]");
+        assert_eq!(entry["request"]["queryString"][0]["value"], REDACTED);
+        assert_eq!(entry["response"]["redirectURL"], "/to/[redacted]?c=[redacted]");
+        har.options.redact_headers.push("Location".to_owned());
+        assert_eq!(har.entry(&one)["response"]["redirectURL"], "");
+    }
+
+    #[test]
+    fn what_is_said_escaped_or_in_base64_is_left_out_where_it_stands_plainly_too() {
+        let har = folder(Path::new("/nowhere"), 0);
+        let pair = "someone:pass%word-1";
+        for (name, value, said) in [
+            ("cookie", "a=hidden%2D1%20long".to_owned(), "hidden-1 long"),
+            ("authorization", format!("Basic {}", STANDARD.encode(pair)), pair),
+            (
+                "authorization",
+                format!("basic {}", STANDARD.encode(pair).trim_end_matches('=')),
+                "pass%word-1",
+            ),
+            ("proxy-authorization", format!("Basic {}", STANDARD.encode(pair)), "pass%word-1"),
+        ] {
+            let mut one = exchange("https://a/x");
+            one.request.insert(name, value.parse().unwrap());
+            let text = format!("it is {said}!").into_bytes();
+            one.answered = Kept { octets: text.len() as u64, text };
+            assert_eq!(
+                har.entry(&one)["response"]["content"]["text"],
+                "it is [redacted]!",
+                "{name}: {value}"
+            );
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::fmt;
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+use percent_encoding::percent_decode;
 use zeroize::Zeroizing;
 
 use super::inject::{NEEDLE_OCTETS_MIN, REDACTED};
@@ -16,6 +17,11 @@ const OWN_OCTETS_MIN: usize = 8;
 const SPELLING_OCTETS_MAX: usize = 24;
 /// Backslashes before a character: texts within texts, four deep.
 const BACKSLASHES_MAX: usize = 16;
+/// Places that one text may have come to at once, as backslashes are read in several ways: beyond, it counts as met.
+const PLACES_MAX: usize = 64;
+/// Characters held against places of what is recorded, for one exchange: enough for [`NEEDLES_MAX`] texts in two bodies of 64 KiB that are
+/// escaped throughout. What repeats itself, and is looked for in what does, would take hours.
+const STEPS_MAX: u64 = 1 << 23;
 
 /// What is looked for. Wiped when it is dropped, and not shown by `Debug`.
 #[derive(Clone, Default)]
@@ -25,7 +31,13 @@ pub(super) struct Needles {
     pub(super) has_injected: bool,
     /// Whether there were more than are looked for.
     pub(super) too_many: bool,
+    /// Taken so far, of [`STEPS_MAX`].
+    steps: u64,
 }
+
+/// So many steps would be needed that nobody says what is in there: it is not to be written.
+#[derive(Debug, Eq, PartialEq)]
+pub(super) struct TooLong;
 
 impl fmt::Debug for Needles {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -59,8 +71,15 @@ impl Needles {
         self.put(text);
     }
 
-    /// What a client or a server says that is left out elsewhere.
+    /// What a client or a server says that is left out elsewhere: as it is said, and as it is meant where it is escaped as in URLs.
     pub(super) fn own(&mut self, text: &[u8]) {
+        self.own_as_it_is(text);
+        if text.contains(&b'%') {
+            self.own_as_it_is(&Zeroizing::new(percent_decode(text).collect::<Vec<u8>>()));
+        }
+    }
+
+    fn own_as_it_is(&mut self, text: &[u8]) {
         if text.len() >= OWN_OCTETS_MIN && text != REDACTED.as_bytes() {
             self.put(text);
         }
@@ -76,12 +95,21 @@ impl Needles {
         }
     }
 
+    /// Whether more steps would have been needed than are taken.
+    pub(super) fn is_used_up(&self) -> bool {
+        self.steps > STEPS_MAX
+    }
+
     /// `text` without them. One that goes on beyond a text that `is_cut` is taken out as far as it goes.
-    pub(super) fn taken_out(&self, text: &[u8], is_cut: bool) -> Vec<u8> {
+    ///
+    /// # Errors
+    /// [`TooLong`], from then on for all texts.
+    pub(super) fn taken_out(&mut self, text: &[u8], is_cut: bool) -> Result<Vec<u8>, TooLong> {
         let mut met = Vec::new();
+        let mut search = Search { text, is_cut, steps: &mut self.steps, at: Vec::new(), next: Vec::new() };
         for needle in &self.all {
             let mut from = 0;
-            while let Some((start, end)) = find(text, from, needle, is_cut) {
+            while let Some((start, end)) = search.find(from, needle)? {
                 met.push((start, end));
                 from = end;
             }
@@ -97,34 +125,75 @@ impl Needles {
             done = done.max(end);
         }
         without.extend_from_slice(&text[done..]);
-        without
+        Ok(without)
     }
 }
 
-fn find(text: &[u8], from: usize, needle: &[u8], is_cut: bool) -> Option<(usize, usize)> {
-    (from..text.len()).find_map(|start| Some((start, met(text, start, needle, is_cut)?)))
+/// Of one text.
+struct Search<'a> {
+    text: &'a [u8],
+    is_cut: bool,
+    steps: &'a mut u64,
+    /// Where the characters end that were met so far, in each way in which they can be read.
+    at: Vec<usize>,
+    next: Vec<usize>,
 }
 
-/// Where `needle` ends that begins at `start`, each of its characters in any spelling.
-fn met(text: &[u8], start: usize, needle: &[u8], is_cut: bool) -> Option<usize> {
-    let (mut at, mut next) = (vec![start], Vec::new());
-    let mut read = 0;
-    while read < needle.len() {
-        let (length, character) = character_of(&needle[read..]);
-        at.iter().for_each(|from| spelled(text, *from, &needle[read..read + length], character, &mut next));
-        if next.is_empty() {
-            let least = if is_cut { 1 } else { NEEDLE_OCTETS_MIN };
-            // The end has come before the needle's.
-            let is_end = |from: &&usize| **from == text.len() || is_cut && begins_spelling(&text[**from..]);
-            return at.iter().find(is_end).filter(|_| read >= least).map(|_| text.len());
+impl Search<'_> {
+    fn find(&mut self, mut from: usize, needle: &[u8]) -> Result<Option<(usize, usize)>, TooLong> {
+        let Some(first) = needle.first() else { return Ok(None) };
+        let (lower, upper) = (first.to_ascii_lowercase(), first.to_ascii_uppercase());
+        // All spellings of a character begin with one of these.
+        let begins =
+            |octet: &u8| *octet == lower || *octet == upper || matches!(octet, b'%' | b'\\' | b'&' | b'+');
+        loop {
+            // Where there are no more steps, nothing is said to be without.
+            if *self.steps > STEPS_MAX {
+                return Err(TooLong);
+            }
+            let rest = self.text.get(from..).unwrap_or_default();
+            let Some(skipped) = rest.iter().position(begins) else { return Ok(None) };
+            let start = from + skipped;
+            if let Some(end) = self.met(start, needle)? {
+                return Ok(Some((start, end)));
+            }
+            from = start + 1;
         }
-        next.sort_unstable();
-        next.dedup();
-        std::mem::swap(&mut at, &mut next);
-        next.clear();
-        read += length;
     }
-    at.last().copied()
+
+    /// Where `needle` ends that begins at `start`, each of its characters in any spelling.
+    fn met(&mut self, start: usize, needle: &[u8]) -> Result<Option<usize>, TooLong> {
+        let (text, is_cut) = (self.text, self.is_cut);
+        self.at.clear();
+        self.at.push(start);
+        let mut read = 0;
+        while read < needle.len() {
+            let (length, character) = character_of(&needle[read..]);
+            self.next.clear();
+            for from in &self.at {
+                *self.steps += spelled(text, *from, &needle[read..read + length], character, &mut self.next);
+            }
+            if *self.steps > STEPS_MAX {
+                return Err(TooLong);
+            }
+            if self.next.is_empty() {
+                let least = if is_cut { 1 } else { NEEDLE_OCTETS_MIN };
+                // The end has come before the needle's.
+                let is_end =
+                    |from: &&usize| **from == text.len() || is_cut && begins_spelling(&text[**from..]);
+                return Ok(self.at.iter().find(is_end).filter(|_| read >= least).map(|_| text.len()));
+            }
+            self.next.sort_unstable();
+            self.next.dedup();
+            if self.next.len() > PLACES_MAX {
+                // It may end anywhere.
+                return Ok(Some(text.len()));
+            }
+            std::mem::swap(&mut self.at, &mut self.next);
+            read += length;
+        }
+        Ok(self.at.last().copied())
+    }
 }
 
 /// The first character and its octets; an octet that is of none stands for itself.
@@ -142,24 +211,26 @@ fn begins_spelling(rest: &[u8]) -> bool {
 }
 
 /// All ends of the character with these octets, where it stands at `from`: as it is, in upper or lower case, escaped as in URLs and
-/// forms, as in JSON, or as in HTML.
-fn spelled(text: &[u8], from: usize, octets: &[u8], character: Option<char>, ends: &mut Vec<usize>) {
-    let Some(rest) = text.get(from..) else { return };
+/// forms, as in JSON, or as in HTML. Says how many steps that took.
+fn spelled(text: &[u8], from: usize, octets: &[u8], character: Option<char>, ends: &mut Vec<usize>) -> u64 {
+    let Some(rest) = text.get(from..) else { return 1 };
+    let mut steps = 1;
     if rest.get(..octets.len()).is_some_and(|some| some.eq_ignore_ascii_case(octets)) {
         ends.push(from + octets.len());
     }
     let length = match rest.first() {
         Some(b'+') => (octets == b" ").then_some(1),
-        Some(b'%') => of_url(rest, octets),
+        Some(b'%') => of_url(rest, octets, &mut steps),
         Some(b'\\') => of_json(rest, character, &mut |length| ends.push(from + length)),
         Some(b'&') => of_html(rest, character),
         _ => None,
     };
     ends.extend(length.map(|length| from + length));
+    steps
 }
 
 /// `%2F`, and `%252F` where that was escaped again.
-fn of_url(rest: &[u8], octets: &[u8]) -> Option<usize> {
+fn of_url(rest: &[u8], octets: &[u8], steps: &mut u64) -> Option<usize> {
     let mut at = 0;
     for wanted in octets {
         (rest.get(at) == Some(&b'%')).then_some(())?;
@@ -175,6 +246,7 @@ fn of_url(rest: &[u8], octets: &[u8]) -> Option<usize> {
             }
             // The escape of a percent sign.
             (value == u32::from(b'%')).then_some(())?;
+            *steps += 1;
         }
     }
     Some(at)
@@ -198,7 +270,8 @@ fn of_json(rest: &[u8], character: Option<char>, more: &mut dyn FnMut(usize)) ->
         return match units {
             [_] => is_same(first, wanted).then_some(end),
             [high, low] if u32::from(*high) == first => {
-                let run = rest[end..].iter().take_while(|octet| **octet == b'\\').count();
+                let run =
+                    rest[end..].iter().take(BACKSLASHES_MAX).take_while(|octet| **octet == b'\\').count();
                 let (second, end) = unit(end + run)?;
                 (second == u32::from(*low)).then_some(end)
             }
@@ -255,7 +328,7 @@ mod tests {
     }
 
     fn without(needles: &Needles, text: &str, is_cut: bool) -> String {
-        String::from_utf8(needles.taken_out(text.as_bytes(), is_cut)).unwrap()
+        String::from_utf8(needles.clone().taken_out(text.as_bytes(), is_cut).unwrap()).unwrap()
     }
 
     #[test]
@@ -311,6 +384,29 @@ mod tests {
         ] {
             assert_eq!(without(&needles, text, is_cut), wanted, "{text}");
         }
+    }
+
+    #[test]
+    fn what_repeats_itself_is_given_up_within_the_steps_and_never_shown() {
+        // All places of a text of one character, each up to the last of what is looked for.
+        let mut needles = Needles::default();
+        needles.own(&[vec![b'a'; 8 << 10], b"Z".to_vec()].concat());
+        let text = [vec![b'a'; 56 << 10], b".".to_vec()].concat();
+        assert_eq!(needles.taken_out(&text, false), Err(TooLong));
+        assert!(needles.is_used_up() && needles.steps <= STEPS_MAX + PLACES_MAX as u64, "{}", needles.steps);
+        assert_eq!(needles.taken_out(b"nothing of it", false), Err(TooLong), "for the whole exchange");
+        // Read in thousands of ways.
+        let mut needles = Needles::default();
+        needles.own(&[vec![b'\\'; 1_000], b"secret".to_vec()].concat());
+        let text = [b"it is ".to_vec(), vec![b'\\'; 60 << 10], b"secret".to_vec()].concat();
+        assert_eq!(needles.taken_out(&text, false).unwrap(), b"it is [redacted]");
+        assert!(needles.steps < 1_000, "{}", needles.steps);
+        // Of others all is looked at.
+        let mut needles = Needles::default();
+        needles.inject(b"hunter2-hunter3");
+        let text = [b"%2Fh".repeat(16 << 10), b"hunter2-hunter3".to_vec()].concat();
+        assert!(needles.taken_out(&text, false).unwrap().ends_with(b"%2Fh[redacted]"));
+        assert!(needles.steps < STEPS_MAX / 16, "{}", needles.steps);
     }
 
     #[test]
