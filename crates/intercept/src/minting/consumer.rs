@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use rustls::pki_types::CertificateDer;
-use x509::{Certificate, UnixTime};
+use x509::{Certificate, Fingerprint, UnixTime};
 
 use crate::permission::Identity;
 
@@ -46,10 +46,15 @@ impl Consumer {
         self.until.is_none()
     }
 
-    /// By the certificate it has shown: its subject, and the names it is for, so that its next certificate makes it no other.
-    pub(super) fn of_chain(chain: Option<&[CertificateDer<'_>]>, from: SocketAddr) -> Option<Self> {
+    /// By the certificate it has shown: its subject, and the names it is for, so that its next certificate makes it no other. Below other
+    /// `roots` it is another, whatever it is called: who shares the store may ask others for certificates.
+    pub(super) fn of_chain(
+        chain: Option<&[CertificateDer<'_>]>,
+        roots: &Fingerprint,
+        from: SocketAddr,
+    ) -> Option<Self> {
         let leaf = Certificate::parse(chain?.first()?).ok()?;
-        let who = format!("minted-for {} {:?}", leaf.subject.text, leaf.subject_alt_names);
+        let who = format!("minted-for {roots} {} {:?}", leaf.subject.text, leaf.subject_alt_names);
         let profile: Arc<str> = who.into();
         let identity = Arc::new(Identity {
             whole: Arc::clone(&profile),
@@ -58,5 +63,38 @@ impl Consumer {
         });
         let address = from.ip().to_canonical();
         Some(Self { profile, identity, address, until: Some(leaf.not_after) })
+    }
+}
+
+/// All of them, in whatever order they are configured.
+pub(super) fn digest_of_roots(roots: &[Vec<u8>]) -> Fingerprint {
+    let mut each: Vec<_> = roots.iter().map(|root| *Fingerprint::of(root).as_bytes()).collect();
+    each.sort_unstable();
+    each.dedup();
+    Fingerprint::of(&each.concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use keys::{KeyType, PrivateKey};
+
+    use super::*;
+    use crate::clock::now;
+    use crate::mint::new_root;
+
+    #[test]
+    fn below_other_roots_it_is_another() {
+        let key = PrivateKey::generate(KeyType::P256).unwrap();
+        let shown = CertificateDer::from(new_root(&key, now()).unwrap());
+        let from = SocketAddr::from(([127, 0, 0, 1], 1));
+        let profile = |roots: &[&[u8]]| {
+            let roots: Vec<_> = roots.iter().map(|root| root.to_vec()).collect();
+            let roots = digest_of_roots(&roots);
+            Consumer::of_chain(Some(std::slice::from_ref(&shown)), &roots, from).unwrap().profile
+        };
+        let one = profile(&[b"first", b"second"]);
+        assert_eq!(one, profile(&[b"second", b"first", b"second"]), "in whatever order");
+        assert_ne!(one, profile(&[b"first"]));
+        assert_ne!(one, profile(&[b"first", b"third"]));
     }
 }

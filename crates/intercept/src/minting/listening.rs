@@ -17,9 +17,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
 
 use super::consumer::Consumer;
-use super::{Listener, Shared, http};
+use super::{Listener, Shared, Tls, http};
 use crate::clock::now;
-use crate::revocation::Guarded;
 
 /// After an error of `accept` (no descriptors left), before the next try.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -71,7 +70,7 @@ async fn next(shared: &Arc<Shared>, listener: &Listener, places: &Arc<Semaphore>
                     shared.doors.spawn_bounded(serve(Arc::clone(shared), stream, Consumer::local(), place));
                 }
                 Some(tls) => {
-                    let tls = Arc::clone(tls);
+                    let tls = tls.clone();
                     shared.doors.spawn_bounded(over_tls(Arc::clone(shared), stream, from, tls, place));
                 }
             }
@@ -92,7 +91,7 @@ async fn over_tls(
     shared: Arc<Shared>,
     stream: TcpStream,
     from: SocketAddr,
-    tls: Arc<Guarded>,
+    Tls { guarded: tls, roots }: Tls,
     place: OwnedSemaphorePermit,
 ) {
     let shaking = TlsAcceptor::from(tls.tls()).accept(stream);
@@ -104,7 +103,7 @@ async fn over_tls(
         }
         Err(_) => return shared.metrics.refused(),
     };
-    let Some(consumer) = Consumer::of_chain(stream.get_ref().1.peer_certificates(), from) else {
+    let Some(consumer) = Consumer::of_chain(stream.get_ref().1.peer_certificates(), &roots, from) else {
         return shared.metrics.refused();
     };
     let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first).cloned();

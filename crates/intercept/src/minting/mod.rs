@@ -25,6 +25,7 @@ use std::time::Duration;
 use keyless::server::{BoundSocket, TlsError, TlsOptions, mutual_tls};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Semaphore;
+use x509::Fingerprint;
 
 use crate::certificate_store::CertificateStore;
 use crate::doors::Doors;
@@ -91,8 +92,16 @@ pub enum StartError {
     Lists(#[from] BadLists),
 }
 
+/// How consumers show who they are.
+#[derive(Clone)]
+struct Tls {
+    guarded: Arc<Guarded>,
+    /// Of the roots below which their certificates stand.
+    roots: Fingerprint,
+}
+
 enum Listener {
-    Tcp(TcpListener, Option<Arc<Guarded>>),
+    Tcp(TcpListener, Option<Tls>),
     Unix(UnixListener, BoundSocket),
 }
 
@@ -139,7 +148,7 @@ pub(crate) async fn start(
         Listener::Unix(..) => None,
     };
     if let Listener::Tcp(_, Some(tls)) = &listener {
-        doors.spawn(Arc::clone(tls).keep(doors.stopping()));
+        doors.spawn(Arc::clone(&tls.guarded).keep(doors.stopping()));
     }
     if !options.rsa_consumers.is_empty() {
         doors.spawn(leaves.stock.clone().keep(doors.stopping()));
@@ -175,6 +184,7 @@ async fn listen(
         }
         Listen::Tls(address, tls) => {
             let lists = Lists::of(revoked.as_ref())?;
+            let roots = consumer::digest_of_roots(&tls.client_roots);
             let build = move |crls: &[Vec<u8>]| {
                 let mut config = mutual_tls(&TlsOptions { client_crls: crls.to_vec(), ..tls.clone() })?;
                 config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
@@ -184,7 +194,7 @@ async fn listen(
             let build = Box::new(move |crls: &[Vec<u8>]| build(crls).map_err(|error| error.to_string()));
             let guarded = Guarded::new(config, lists, revoked, build, (metrics, "minting"));
             let listener = TcpListener::bind(address).await.map_err(failed(address.to_string()))?;
-            Ok(Listener::Tcp(listener, Some(Arc::new(guarded))))
+            Ok(Listener::Tcp(listener, Some(Tls { guarded: Arc::new(guarded), roots })))
         }
         Listen::Socket(path) => {
             let bound = BoundSocket::at(&path).await.map_err(failed(path.display().to_string()))?;
