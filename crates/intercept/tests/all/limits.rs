@@ -121,12 +121,12 @@ impl Open {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn connections_that_wait_are_bounded_in_number_and_in_time() {
+/// Six upstreams that keep their connections, each asked once.
+async fn six_that_wait(idle_max: usize, idle: Duration) -> (World, Open) {
     let upstream = Upstream::start("localhost").await;
     let world = World::new(&upstream.root, |options| {
-        options.upstream_idle_max = 2;
-        options.upstream_idle = Duration::from_secs(2);
+        options.upstream_idle_max = idle_max;
+        options.upstream_idle = idle;
     })
     .await;
     let open = Open::default();
@@ -146,7 +146,19 @@ async fn connections_that_wait_are_bounded_in_number_and_in_time() {
         let said = ask(&mut world.tcp().await, &request(port, "/", "")).await;
         assert!(said.starts_with("HTTP/1.1 200") && open.now() > 0, "{said}");
     }
+    (world, open)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_that_wait_are_bounded_in_number() {
+    let (_world, open) = six_that_wait(2, 100 * PATIENCE).await;
     open.until("two wait", |open| open <= 2).await;
+    assert!(open.now() > 0, "time has ended none");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_that_wait_are_bounded_in_time() {
+    let (_world, open) = six_that_wait(100, Duration::from_secs(2)).await;
     open.until("none waits", |open| open == 0).await;
 }
 

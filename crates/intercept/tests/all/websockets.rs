@@ -9,11 +9,13 @@ use hyper::body::Incoming;
 use hyper::ext::Protocol;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
+use intercept::proxy::requests::AccessLog;
 use intercept::proxy::{Action, Options};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::echo::{CLOSE, MASK, TEXT, read_frame, write_frame};
+use crate::requests::until;
 use crate::world::{
     AnyBody, Client, Http2, PATIENCE, Speaks, Upstream, World, answer, ask, get, head, http2,
 };
@@ -164,7 +166,12 @@ async fn speaks(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_of_http2_alone_is_asked_by_extended_connect() {
     let upstream = Upstream::that(Speaks { alpn: HTTP2_ALONE, websockets: true, ..Speaks::default() }).await;
-    let world = World::new(&upstream.root, |_| {}).await;
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("access.log");
+    let world = World::new(&upstream.root, |options| {
+        options.requests.access_log = Some(AccessLog::File(log.clone()));
+    })
+    .await;
     let target = format!("localhost:{}", upstream.address.port());
     let mut stream = world.tls(&Client::fresh(&world.root), &target, "localhost").await.unwrap();
     let said = ask(&mut stream, &by_http1(&target, "/ws")).await;
@@ -197,6 +204,11 @@ async fn a_server_of_http2_alone_is_asked_by_extended_connect() {
     let mut stream = world.tls(&Client::fresh(&world.root), &target, "localhost").await.unwrap();
     let said = ask(&mut stream, &by_http1(&target, "/ws-no")).await;
     assert!(said.starts_with("HTTP/1.1 403") && upstream.made() == made + 2, "{said}");
+    let lines = until(&log, |text| text.lines().count() == 5).await;
+    for line in lines.lines().filter(|line| line.contains("/ws")) {
+        assert!(line.contains("\"upstream\":\"new\""), "on connections of their own: {line}");
+    }
+    assert_eq!(lines.matches("/ws").count(), 4, "{lines}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

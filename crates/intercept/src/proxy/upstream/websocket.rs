@@ -13,7 +13,7 @@ use outbound::Deadline;
 use super::super::requests::RequestBody;
 use super::super::target::Origin;
 use super::super::websocket::accept_of;
-use super::{NoAnswer, NoConnection, Relayed, Upstreams, unsent_or_broken};
+use super::{NoAnswer, NoConnection, Relayed, Upstreams, marked, unsent_or_broken};
 
 const WEBSOCKET: &str = "websocket";
 /// Servers that are known to speak HTTP/2 alone, and for how long: those are not tried by HTTP/1.1 first.
@@ -87,6 +87,6 @@ impl Upstreams {
                 headers.insert(SEC_WEBSOCKET_ACCEPT, accept);
             }
         }
-        Ok(response.map(|body| Relayed::new(body, None, None, inner.idle_body)))
+        Ok(marked(response.map(|body| Relayed::new(body, None, None, inner.idle_body)), false))
     }
 }
