@@ -107,10 +107,11 @@ fn a_proxy_that_is_killed_while_it_mints_is_followed_by_another() {
         |name: &str| assert!(Command::new("kill").args([name, &service]).status().unwrap().success());
     signal("-STOP");
     let ca = world.place.path("ca.pem");
+    // Opened before: the lease does not wait for it.
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let store = runtime.block_on(store::Store::open(&url)).unwrap();
     std::thread::scope(|scope| {
         let asked = scope.spawn(|| world.curl(&first, &["--cacert", ca.to_str().unwrap()]));
-        let runtime = tokio::runtime::Runtime::new().unwrap();
-        let store = runtime.block_on(store::Store::open(&url)).unwrap();
         until("it has the lease", || runtime.block_on(store.leaves()).unwrap() == 1);
         let killed = Command::new("kill").args(["-KILL", &first.process_id().to_string()]).status();
         assert!(killed.unwrap().success());
