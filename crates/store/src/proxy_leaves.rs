@@ -90,6 +90,15 @@ pub struct NewLeaf<'a> {
     pub now_us: i64,
 }
 
+/// What one batch deleted.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Tidied {
+    /// Leaves or keys, of whichever more.
+    pub deleted: u64,
+    /// Leaves that had not ended: keys may have gone with them.
+    pub evicted: u64,
+}
+
 const FIND: &str = "-- proxy_leaf_find
 SELECT 0, l.sealed, k.sealed, l.leaf_key, l.ends_at FROM proxy_leaves l LEFT JOIN proxy_leaf_keys k ON k.id = l.leaf_key
 WHERE l.id = ?1 AND l.sealed IS NOT NULL AND l.ends_at >= ?2";
@@ -140,11 +149,16 @@ DELETE FROM proxy_leaf_keys WHERE id IN (
 const COUNT: &str = "-- proxy_leaves_count
 SELECT count(*) FROM proxy_leaves";
 
-/// Before the leaves themselves; shared keys stay. A leaf that is renewed between the two statements has another key by then.
+/// Before the leaves themselves; shared keys stay, and those over which a leaf stands that stays. A leaf that is renewed between the two
+/// statements has another key by then. Reads all leaves once: an index by key would cost more at each leaf.
 const EVICT_KEYS: &str = "-- proxy_leaf_keys_evict
-DELETE FROM proxy_leaf_keys WHERE id IN (
-  SELECT k.id FROM (SELECT leaf_key, ends_at FROM proxy_leaves WHERE until_at <= ?1 ORDER BY made_at LIMIT ?2) l
-  JOIN proxy_leaf_keys k ON k.id = l.leaf_key WHERE k.ends_at <= l.ends_at + ?3)";
+WITH evicted AS (
+  SELECT id, leaf_key, ends_at FROM proxy_leaves WHERE until_at <= ?1 ORDER BY made_at LIMIT ?2),
+ending AS (
+  SELECT k.id FROM evicted l JOIN proxy_leaf_keys k ON k.id = l.leaf_key WHERE k.ends_at <= l.ends_at + ?3)
+DELETE FROM proxy_leaf_keys WHERE id IN (SELECT id FROM ending) AND id NOT IN (
+  SELECT leaf_key FROM proxy_leaves
+  WHERE leaf_key IN (SELECT id FROM ending) AND id NOT IN (SELECT id FROM evicted))";
 
 const EVICT: &str = "-- proxy_leaves_evict
 DELETE FROM proxy_leaves WHERE id IN (
@@ -230,23 +244,23 @@ impl Store {
     }
 
     /// Deletes leaves and keys that have ended, and of the others the oldest beyond `leaves_max`, with keys that end with them; of each
-    /// [`TIDIED_MAX`] at most. Says how many leaves or keys, of whichever more: call again while that is as many.
+    /// [`TIDIED_MAX`] at most: call again while `deleted` is as many.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn tidy_leaves(&self, now_us: i64, leaves_max: u64) -> Result<u64, StoreError> {
+    pub async fn tidy_leaves(&self, now_us: i64, leaves_max: u64) -> Result<Tidied, StoreError> {
         let most = TIDIED_MAX as i64;
         let ended = self.execute(TIDY, vec![now_us.into(), most.into()]).await?;
         let keys = self.execute(TIDY_KEYS, vec![now_us.into(), most.into()]).await?;
         let ended = ended.max(keys);
         let beyond = self.leaves().await?.saturating_sub(leaves_max).min(TIDIED_MAX);
         if beyond == 0 {
-            return Ok(ended);
+            return Ok(Tidied { deleted: ended, evicted: 0 });
         }
         let parameters = vec![now_us.into(), (beyond as i64).into(), OWN_KEY_ENDS_AFTER_US.into()];
         self.execute(EVICT_KEYS, parameters).await?;
         let evicted = self.execute(EVICT, vec![now_us.into(), (beyond as i64).into()]).await?;
-        Ok(ended.max(evicted))
+        Ok(Tidied { deleted: ended.max(evicted), evicted })
     }
 
     /// How many leaves there are, those that are being minted included. Walks an index.

@@ -25,7 +25,7 @@ use intercept::permission::{Options, Token, WhenAway};
 use intercept::proxy::requests::AccessLog;
 use keys::Keyring;
 use parking_lot::Mutex;
-use store::proxy_leaves::{LeafAsk, LeafLook, NewLeaf};
+use store::proxy_leaves::{LeafAsk, LeafLook, NewLeaf, Tidied};
 use store::{Store, StoreError, StoreUrl};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -217,8 +217,8 @@ impl Backend for Watched {
         Backend::release(&self.0, id, holder)
     }
 
-    fn tidy(&self, _: Uuid, _: i64, _: Duration, _: u64) -> BoxFuture<'_, Result<u64, StoreError>> {
-        async { Ok(0) }.boxed()
+    fn tidy(&self, _: Uuid, _: i64, _: Duration, _: u64) -> BoxFuture<'_, Result<Tidied, StoreError>> {
+        async { Ok(Tidied::default()) }.boxed()
     }
 }
 

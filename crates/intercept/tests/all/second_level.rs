@@ -16,9 +16,10 @@ use intercept::mint::{
     Authority, KeysByOwner, KeysOfLeaves, Leaf, LeafKeyKind, LeafKeys, LeafName, MintError, Minter, RsaStock,
 };
 use keys::Keyring;
-use store::proxy_leaves::{LeafAsk, LeafLook, NewLeaf, SEALED_LEAF_KEYS};
+use store::proxy_leaves::{LeafAsk, LeafLook, NewLeaf, SEALED_LEAF_KEYS, Tidied};
 use store::testing::Cluster;
 use store::{Store, StoreError, StoreUrl};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 use x509::UnixTime;
@@ -198,11 +199,21 @@ struct Spied {
     looks: Arc<AtomicUsize>,
     hangs: Arc<AtomicBool>,
     fault: Arc<parking_lot::Mutex<Option<Fault>>>,
+    keys_put: Arc<AtomicUsize>,
+    /// Where it is there: nothing is tidied until it is told, and then one leaf is said to be evicted.
+    evicts: Option<Arc<Notify>>,
 }
 
 impl Spied {
     fn new(store: Store) -> Self {
-        Self { store, looks: Arc::default(), hangs: Arc::default(), fault: Arc::default() }
+        Self {
+            store,
+            looks: Arc::default(),
+            hangs: Arc::default(),
+            fault: Arc::default(),
+            keys_put: Arc::default(),
+            evicts: None,
+        }
     }
 
     fn lost() -> StoreError {
@@ -247,6 +258,7 @@ impl Backend for Spied {
         sealed: &'a [u8],
         ends_at_us: i64,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
+        self.keys_put.fetch_add(1, SeqCst);
         self.store.put_key(id, sealed, ends_at_us)
     }
 
@@ -264,8 +276,36 @@ impl Backend for Spied {
         now_us: i64,
         every: Duration,
         leaves_max: u64,
-    ) -> BoxFuture<'_, Result<u64, StoreError>> {
-        self.store.tidy(holder, now_us, every, leaves_max)
+    ) -> BoxFuture<'_, Result<Tidied, StoreError>> {
+        let Some(evicts) = &self.evicts else {
+            return self.store.tidy(holder, now_us, every, leaves_max);
+        };
+        async {
+            evicts.notified().await;
+            Ok(Tidied { deleted: 1, evicted: 1 })
+        }
+        .boxed()
+    }
+}
+
+#[tokio::test]
+async fn keys_are_put_again_once_leaves_were_evicted() {
+    let place = Place::sqlite();
+    let evicts = Arc::new(Notify::new());
+    let spied = Spied { evicts: Some(Arc::clone(&evicts)), ..Spied::new(place.open().await) };
+    let proxy = Proxy::new(spied.clone(), &ring(), PATIENT, authority().0);
+    for name in ["a.example", "b.example"] {
+        proxy.fetch(name).await.unwrap();
+    }
+    assert_eq!(spied.keys_put.load(SeqCst), 1);
+    evicts.notify_one();
+    let began = Instant::now();
+    for number in 0.. {
+        proxy.fetch(&format!("n{number}.example")).await.unwrap();
+        if spied.keys_put.load(SeqCst) == 2 {
+            break;
+        }
+        assert!(began.elapsed() < PATIENCE, "the key counts as put, and is perhaps there no longer");
     }
 }
 

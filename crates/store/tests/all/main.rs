@@ -45,6 +45,7 @@ battery! {
     proxy_leaves::of_many_who_ask_at_once_one_mints
     proxy_leaves::what_has_ended_goes_and_the_oldest_beyond_the_limit
     proxy_leaves::keys_of_one_leaf_go_with_it_and_shared_ones_stay
+    proxy_leaves::a_key_stays_while_one_of_its_leaves_does
     proxy_leaves::a_cold_leaf_costs_few_statements
     agents::a_token_enrols_once_and_not_after_its_end
     agents::agents_are_found_by_key_name_and_labels

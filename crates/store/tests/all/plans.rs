@@ -50,6 +50,7 @@ const WALKS: &[&str] = &[
     "sealed_page credential_wraps.sealed",
     // Once a minute, by one proxy of all.
     "proxy_leaves_count",
+    "proxy_leaf_keys_evict",
     "sealed_count proxy_leaves.sealed",
     "sealed_heads proxy_leaves.sealed",
     "sealed_count proxy_leaf_keys.sealed",

@@ -100,7 +100,7 @@ pub(crate) async fn what_has_ended_goes_and_the_oldest_beyond_the_limit(world: W
     assert_eq!(look(store, &id(10), 1, NOW + 101 * SECOND).await, LeafLook::Leased);
     store.put_leaf_key(KEY, b"key", NOW + 102 * SECOND).await.unwrap();
     store.put_leaf_key(KEY, b"key", NOW + 50 * SECOND).await.unwrap();
-    assert_eq!(store.tidy_leaves(NOW + 101 * SECOND, 100).await.unwrap(), 2, "0 and 1 have ended");
+    assert_eq!(store.tidy_leaves(NOW + 101 * SECOND, 100).await.unwrap().deleted, 2, "0 and 1 have ended");
     assert_eq!(store.leaves().await.unwrap(), 9);
     let held = look(store, &id(2), 1, NOW).await;
     assert!(matches!(held, LeafLook::Held(leaf) if leaf.key.is_some()), "the longer end counts");
@@ -139,8 +139,28 @@ pub(crate) async fn keys_of_one_leaf_go_with_it_and_shared_ones_stay(world: Worl
         assert!(matches!(held, LeafLook::Held(leaf) if leaf.key.is_some()), "{number}");
     }
     // An hour of renewals: more keys end than leaves do.
-    assert_eq!(store.tidy_leaves(NOW + 113 * SECOND, 100).await.unwrap(), 3);
+    assert_eq!(store.tidy_leaves(NOW + 113 * SECOND, 100).await.unwrap().deleted, 3);
     assert_eq!((store.leaves().await.unwrap(), keys().await), (0, 1));
+}
+
+pub(crate) async fn a_key_stays_while_one_of_its_leaves_does(world: World) {
+    let store = &world.store;
+    let (holder, ends_at_us) = (Uuid::from_u128(1), NOW + 100 * SECOND);
+    store.put_leaf_key(KEY, b"a user's", ends_at_us + OWN_KEY_ENDS_AFTER_US).await.unwrap();
+    for number in 0..2 {
+        let leaf = id(number);
+        assert_eq!(look(store, &leaf, 1, NOW).await, LeafLook::Leased);
+        let now_us = NOW + i64::from(number);
+        let new = NewLeaf { id: &leaf, holder, sealed: b"leaf", key_id: KEY, ends_at_us, now_us };
+        assert!(store.put_leaf(&new).await.unwrap());
+    }
+    let evicted = async |most| store.tidy_leaves(NOW + SECOND, most).await.unwrap().evicted;
+    assert_eq!(evicted(2).await, 0);
+    assert_eq!(evicted(1).await, 1);
+    let held = look(store, &id(1), 2, NOW).await;
+    assert!(matches!(held, LeafLook::Held(leaf) if leaf.key.is_some()), "the other's end is the same");
+    assert_eq!(evicted(0).await, 1);
+    assert_eq!(store.sealed_count(&SEALED_LEAF_KEYS, &[0; 9]).await.unwrap(), 0, "with the last");
 }
 
 pub(crate) async fn a_cold_leaf_costs_few_statements(world: World) {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use store::proxy_leaves::{LeafAsk, LeafLook, NewLeaf};
+use store::proxy_leaves::{LeafAsk, LeafLook, NewLeaf, Tidied};
 use store::{Store, StoreError};
 use uuid::Uuid;
 
@@ -31,14 +31,13 @@ pub trait Backend: Send + Sync + 'static {
     fn release<'a>(&'a self, id: &'a str, holder: Uuid) -> BoxFuture<'a, Result<(), StoreError>>;
 
     /// Deletes a batch of what has ended and of the oldest beyond `leaves_max`, where no other has done so within `every`.
-    /// Says how many leaves.
     fn tidy(
         &self,
         holder: Uuid,
         now_us: i64,
         every: Duration,
         leaves_max: u64,
-    ) -> BoxFuture<'_, Result<u64, StoreError>>;
+    ) -> BoxFuture<'_, Result<Tidied, StoreError>>;
 }
 
 impl Backend for Store {
@@ -69,11 +68,11 @@ impl Backend for Store {
         now_us: i64,
         every: Duration,
         leaves_max: u64,
-    ) -> BoxFuture<'_, Result<u64, StoreError>> {
+    ) -> BoxFuture<'_, Result<Tidied, StoreError>> {
         let every_us = i64::try_from(every.as_micros()).unwrap_or(i64::MAX);
         async move {
             if !self.lease(TIDY_LEASE, holder, now_us, every_us).await? {
-                return Ok(0);
+                return Ok(Tidied::default());
             }
             self.tidy_leaves(now_us, leaves_max).await
         }

@@ -477,8 +477,15 @@ impl Level {
             let tidying = place.backend.tidy(self.holder, now_us, TIDY_EVERY, self.options.leaves_max);
             // Slow as it may be, it says nothing of whether leaves are had.
             match tokio::time::timeout(TIDY_TIMEOUT, tidying).await {
-                Ok(Ok(deleted)) if deleted >= TIDIED_MAX => {}
-                Ok(Ok(_)) => return,
+                Ok(Ok(tidied)) => {
+                    if tidied.evicted > 0 {
+                        // Keys of users who have no leaf any more went too.
+                        self.said.invalidate_all();
+                    }
+                    if tidied.deleted < TIDIED_MAX {
+                        return;
+                    }
+                }
                 Ok(Err(error)) => return self.not_tidied(&error),
                 Err(late) => return self.not_tidied(&late),
             }
