@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::fair::Fair;
-use attempt::attempt;
+use attempt::{attempt, attempt_each};
 
 /// What a signature costs, roughly.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -190,12 +190,18 @@ pub struct LaneFigures {
 }
 
 /// What makes the signatures.
-type Sign = fn(&[SignJob<'_>]) -> Slice;
+#[derive(Clone, Copy)]
+struct Library {
+    sign: fn(&[SignJob<'_>]) -> Slice,
+    prepare: fn(&PrivateKey),
+}
+
+const LIBRARY: Library = Library { sign: sign_slice, prepare: PrivateKey::prepare };
 
 /// The queue of one class and what is known of it.
 struct Lane<A> {
     cost: Cost,
-    sign: Sign,
+    library: Library,
     queue: Mutex<Queue<A>>,
     /// For the threads.
     filled: Condvar,
@@ -254,11 +260,11 @@ impl<A: Asker> Stage<A> {
     /// # Errors
     /// What the system says when it starts no thread.
     pub fn start(processors: usize) -> std::io::Result<Self> {
-        Self::start_by(processors, sign_slice)
+        Self::start_by(processors, LIBRARY)
     }
 
-    fn start_by(processors: usize, sign: Sign) -> std::io::Result<Self> {
-        let lanes = Cost::ALL.map(|cost| Arc::new(Lane::new(cost, cost.threads(processors), sign)));
+    fn start_by(processors: usize, library: Library) -> std::io::Result<Self> {
+        let lanes = Cost::ALL.map(|cost| Arc::new(Lane::new(cost, cost.threads(processors), library)));
         let stopping = CancellationToken::new();
         let (mut tasks, mut threads) = (JoinSet::new(), Vec::new());
         for lane in &lanes {
@@ -350,10 +356,10 @@ impl<A> Drop for Inner<A> {
 }
 
 impl<A> Lane<A> {
-    fn new(cost: Cost, threads: usize, sign: Sign) -> Self {
+    fn new(cost: Cost, threads: usize, library: Library) -> Self {
         Self {
             cost,
-            sign,
+            library,
             queue: Mutex::new(Queue {
                 jobs: Fair::new(cost.waiting_max(), cost.dearest()),
                 batched: 0,
@@ -442,7 +448,8 @@ impl<A: Asker> Lane<A> {
                 }
             }
             self.working.fetch_add(1, Relaxed);
-            self.sign(&mut slice);
+            let unprepared = self.sign(&mut slice);
+            self.prepare(&unprepared);
             self.working.fetch_sub(1, Relaxed);
             tokio::task::yield_now().await;
         }
@@ -465,26 +472,29 @@ impl<A: Asker> Lane<A> {
         }
     }
 
-    /// A batch as one, and before it the jobs between, each by itself: a slice's answers come when all of it is made.
+    /// A batch as one, and before it the jobs between, each by itself: a slice's answers come when all of it is made. Keys are
+    /// prepared when all have their answers.
     fn sign_batch(&self, slice: &mut Vec<Queued<A>>) {
         self.working.fetch_add(1, Relaxed);
         let (mut batch, mut alone): (Vec<_>, Vec<_>) = slice.drain(..).partition(|queued| queued.batched);
         if batch.len() < BATCH_MIN {
             alone.append(&mut batch);
         }
+        let mut unprepared = Vec::new();
         for queued in alone {
             slice.push(queued);
-            self.sign(slice);
+            unprepared.append(&mut self.sign(slice));
         }
         if !batch.is_empty() {
-            self.sign(&mut batch);
+            unprepared.append(&mut self.sign(&mut batch));
         }
+        self.prepare(&unprepared);
         self.working.fetch_sub(1, Relaxed);
     }
 
-    /// Makes the signatures that are still wanted, and tells the askers of all, which then run no more. What batches need of a key
-    /// is made once, after its first signature has left: neither that one nor a batch waits for it.
-    fn sign(&self, slice: &mut Vec<Queued<A>>) {
+    /// Makes the signatures that are still wanted, and tells the askers of all, which then run no more. Gives back the keys of which
+    /// batches need what is not made yet.
+    fn sign(&self, slice: &mut Vec<Queued<A>>) -> Vec<PrivateKey> {
         let began = Instant::now();
         let taken = slice.len();
         let mut wanted = Vec::with_capacity(taken);
@@ -505,7 +515,7 @@ impl<A: Asker> Lane<A> {
             .iter()
             .map(|job| SignJob { key: &job.key, scheme: job.scheme, input: &job.input })
             .collect();
-        let Slice { signed, batched, faulty } = attempt(&jobs, self.sign);
+        let Slice { signed, batched, faulty } = attempt(&jobs, self.library.sign);
         let unprepared = jobs.iter().filter(|job| job.key.wants_preparing()).map(|job| job.key.clone());
         let unprepared: Vec<PrivateKey> = unprepared.collect();
         self.busy_ns.fetch_add(nanos(began.elapsed()), Relaxed);
@@ -516,9 +526,14 @@ impl<A: Asker> Lane<A> {
         for (job, signed) in wanted.into_iter().zip(signed) {
             job.asker.answer(signed.map_err(StageError::Key));
         }
+        unprepared
+    }
+
+    /// Makes what batches need of these keys, once, when signatures by them have left: neither those nor a batch wait for it.
+    fn prepare(&self, unprepared: &[PrivateKey]) {
         if !unprepared.is_empty() {
             let began = Instant::now();
-            unprepared.iter().for_each(PrivateKey::prepare);
+            attempt_each(unprepared, self.library.prepare);
             self.busy_ns.fetch_add(nanos(began.elapsed()), Relaxed);
         }
     }
@@ -553,7 +568,7 @@ mod tests {
 
     #[tokio::test]
     async fn faulty_signatures_are_counted_where_operators_look() {
-        let stage = Stage::start_by(1, faulty).unwrap();
+        let stage = Stage::start_by(1, Library { sign: faulty, ..LIBRARY }).unwrap();
         let metrics = Metrics::default();
         register_stage(&metrics, &stage);
         let figures = || {
@@ -569,10 +584,51 @@ mod tests {
         let deadline = Instant::now() + Duration::from_secs(60);
         let job = Job { key, scheme, input: [7; 32].into(), deadline, line: 0, asker: Nobody };
         assert!(stage.submit(Cost::Medium, job).is_ok());
-        while stage.figures(Cost::Medium).done == 0 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        let done = async {
+            while stage.figures(Cost::Medium).done == 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), done).await.unwrap();
         stage.stop().await;
         assert!(figures().contains(&figure(1)), "{}", figures());
+    }
+
+    #[test]
+    fn keys_are_prepared_when_all_have_their_answers_and_may_fail_at_it() {
+        /// Of each call how many were signed; 0 for a key that was prepared.
+        static CALLS: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+        fn sign(jobs: &[SignJob<'_>]) -> Slice {
+            CALLS.lock().push(jobs.len());
+            sign_slice(jobs)
+        }
+        fn prepare(_: &PrivateKey) {
+            CALLS.lock().push(0);
+            panic!("a fault of the library");
+        }
+        let lane = Lane::new(Cost::Medium, 0, Library { sign, prepare });
+        let [rsa, other] = [KeyType::Rsa2048, KeyType::P384].map(|kind| PrivateKey::generate(kind).unwrap());
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let job = |key: &PrivateKey, scheme| Job {
+            key: key.clone(),
+            scheme,
+            input: [7; 32].into(),
+            deadline,
+            line: 0,
+            asker: Nobody,
+        };
+        let alone = || job(&rsa, Scheme::RsaPkcs1(keys::Hash::Sha256));
+        let mut slice =
+            vec![Queued { job: alone(), batched: false }, Queued { job: alone(), batched: false }];
+        slice.extend(
+            (0..BATCH_MIN)
+                .map(|_| Queued { job: job(&other, Scheme::Ecdsa(keys::Hash::Sha256)), batched: true }),
+        );
+        lane.sign_batch(&mut slice);
+        let mut wanted = vec![1, 1, BATCH_MIN];
+        // Where the processor makes no batches nothing is prepared.
+        wanted.resize(if rsa.wants_preparing() { 5 } else { 3 }, 0);
+        assert_eq!(*CALLS.lock(), wanted);
+        assert_eq!(lane.working.load(Relaxed), 0);
     }
 }

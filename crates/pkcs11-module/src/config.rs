@@ -105,6 +105,28 @@ pub enum ConfigError {
     /// The chain and the key are not a pair, or are of a kind that TLS is not spoken with.
     #[error("keys_certificate_file: {0}")]
     Pair(#[from] rustls::Error),
+    /// A block in those files is no certificate.
+    #[error("keys_ca_files: {0}")]
+    Roots(rustls::Error),
+}
+
+impl ConfigError {
+    fn io(&self) -> Option<io::ErrorKind> {
+        match self {
+            Self::Io { source, .. } | Self::Key(KeyFileError::Io(source)) => Some(source.kind()),
+            _ => None,
+        }
+    }
+
+    /// The system keeps this process from reading it.
+    pub(crate) fn is_denied(&self) -> bool {
+        self.io() == Some(io::ErrorKind::PermissionDenied)
+    }
+
+    /// The system may read it the next time, though the file is the same.
+    pub(crate) fn may_heal(&self) -> bool {
+        self.io().is_some() && !self.is_denied()
+    }
 }
 
 impl Settings {
@@ -179,7 +201,7 @@ impl Settings {
         Duration::from_millis(self.sign_timeout_ms)
     }
 
-    /// Whom to ask, with what the files hold now.
+    /// Whom to ask, with what the files hold now; TLS takes it.
     pub(crate) fn client_options(&self) -> Result<ClientOptions, ConfigError> {
         let tls = if self.has_identity() { Some(self.tls()?) } else { None };
         Ok(ClientOptions { servers: self.servers()?, tls, ..ClientOptions::default() })
@@ -196,7 +218,9 @@ impl Settings {
         for path in &self.keys_ca_files {
             server_roots.extend(certificates(path)?);
         }
-        Ok(ClientTls { certificate: Arc::new(certified), server_roots })
+        let tls = ClientTls { certificate: Arc::new(certified), server_roots };
+        tls.check().map_err(ConfigError::Roots)?;
+        Ok(tls)
     }
 }
 

@@ -2,12 +2,20 @@
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use keyless::client::ClientOptions;
 
 use crate::config::{ConfigError, Settings};
-use crate::report::say;
+use crate::report::{Seldom, say};
+
+/// What becomes of files that cannot be used.
+pub(crate) const KEPT: &str = "the certificate for the key service stays the one that was read before";
+/// Whoever may read them does so when the program is reloaded.
+const RELOAD: &str = "; this process may not read it: reload the program (`nginx -s reload`)";
+/// Between two lines on what would pass: it is tried every few seconds.
+const NOT_READ_PAUSE_S: u64 = 60;
 
 /// What tells that a file is another than it was.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -38,52 +46,147 @@ pub(crate) struct Presented {
 }
 
 /// The newest that could be read.
+///
+/// Without a lock: a process that is forked off finds one held by a thread that it has not.
 #[derive(Debug)]
-pub(crate) struct Identity {
-    now: RwLock<Arc<Presented>>,
-    /// For a process that is forked off while `now` is changed.
-    first: Arc<Presented>,
-}
+pub(crate) struct Identity(ArcSwap<Presented>);
 
 impl Identity {
     /// # Errors
     /// [`ConfigError`]
     pub(crate) fn read(settings: &Settings) -> Result<Self, ConfigError> {
         let files = stamps(settings);
-        Ok(Self::of(Arc::new(Presented { options: settings.client_options()?, files })))
+        Ok(Self(ArcSwap::from_pointee(Presented { options: settings.client_options()?, files })))
     }
 
-    fn of(presented: Arc<Presented>) -> Self {
-        Self { now: RwLock::new(Arc::clone(&presented)), first: presented }
-    }
-
-    /// The same for a process that was forked off. No lock is waited for: a thread may have held it that is not there.
+    /// The same for a process that was forked off.
     pub(crate) fn inherited(&self) -> Self {
-        Self::of(self.now.try_read().map_or_else(|_| Arc::clone(&self.first), |now| Arc::clone(&now)))
+        Self(ArcSwap::new(self.0.load_full()))
     }
 
     /// What the files hold now. Where it cannot be used it is what they held before, which is told once a change: of two files
-    /// one is always changed first. What this process may not look at stays as it was.
+    /// one is always changed first. What the system did not read this time is tried again with the next look; what this process
+    /// may not look at stays as it was.
     pub(crate) fn look(&self, settings: &Settings) -> Arc<Presented> {
-        let before = Arc::clone(&self.now.read().unwrap_or_else(PoisonError::into_inner));
+        static NOT_READ: Seldom = Seldom::every(NOT_READ_PAUSE_S);
+        let before = self.0.load_full();
         let files = stamps(settings);
         let mut pairs = files.iter().zip(&before.files);
         if !pairs.any(|(now, before)| now.is_some() && now != before) {
             return before;
         }
-        let options = settings.client_options().unwrap_or_else(|error| {
-            say(format_args!(
-                "the certificate for the key service stays the one that was read before: {error}"
-            ));
-            before.options.clone()
-        });
+        let options = match settings.client_options() {
+            Ok(options) => options,
+            Err(error) if error.may_heal() => {
+                NOT_READ.say(format_args!("{KEPT}: {error}; it is tried again"));
+                return before;
+            }
+            Err(error) => {
+                say(format_args!("{KEPT}: {error}{}", if error.is_denied() { RELOAD } else { "" }));
+                before.options.clone()
+            }
+        };
         let files = files.into_iter().zip(&before.files).map(|(now, before)| now.or(*before)).collect();
         let next = Arc::new(Presented { options, files });
-        *self.now.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&next);
+        self.0.store(Arc::clone(&next));
         next
     }
 }
 
 fn stamps(settings: &Settings) -> Vec<Option<Stamp>> {
     settings.identity_files().map(|path| path.metadata().ok().map(|found| Stamp::of(&found))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use keys::{KeyType, PrivateKey, Signer};
+    use tempfile::TempDir;
+    use x509::build::{CertificateSpec, signed, tbs_certificate};
+    use x509::{DistinguishedName, SerialNumber, UnixTime};
+
+    use super::*;
+
+    fn put(folder: &Path, name: &str, text: impl AsRef<[u8]>) {
+        std::fs::write(folder.join("new"), text).unwrap();
+        std::fs::rename(folder.join("new"), folder.join(name)).unwrap();
+    }
+
+    /// A pair, which believes itself.
+    fn put_pair(folder: &Path) {
+        let key = PrivateKey::generate(KeyType::P256).unwrap();
+        let name = DistinguishedName::from_text("CN=own").unwrap();
+        let tbs = tbs_certificate(&CertificateSpec {
+            serial: &SerialNumber::from_random([7; 16]),
+            signature: key.algorithm(),
+            issuer: &name.der,
+            subject: &name.der,
+            not_before: UnixTime(1_700_000_000),
+            not_after: UnixTime(2_500_000_000),
+            spki: key.spki(),
+            extensions: &[],
+        });
+        let der = signed(&tbs, &key.algorithm(), &key.sign_now(&tbs).unwrap());
+        put(folder, "own.key", &*key.to_pkcs8_pem());
+        for name in ["own.pem", "ca.pem"] {
+            put(folder, name, x509::pem::encode("CERTIFICATE", &der));
+        }
+    }
+
+    fn identity() -> (TempDir, Settings, Identity) {
+        let folder = tempfile::tempdir().unwrap();
+        put_pair(folder.path());
+        let [chain, key, ca] = ["own.pem", "own.key", "ca.pem"].map(|name| folder.path().join(name));
+        let text = format!(
+            "keys = ['tls:localhost:1']\ncertificates = ['/a']\nkeys_certificate_file = {chain:?}\nkeys_key_file = {key:?}\n\
+             keys_ca_files = [{ca:?}]"
+        );
+        put(folder.path(), "pkcs11.toml", text);
+        let settings = Settings::read(&folder.path().join("pkcs11.toml")).unwrap();
+        let identity = Identity::read(&settings).unwrap();
+        (folder, settings, identity)
+    }
+
+    fn roots(presented: &Presented) -> &[Vec<u8>] {
+        &presented.options.tls.as_ref().unwrap().server_roots
+    }
+
+    #[test]
+    fn what_tls_refuses_never_counts() {
+        let (folder, settings, identity) = identity();
+        let before = identity.look(&settings);
+        put(folder.path(), "ca.pem", x509::pem::encode("CERTIFICATE", b"no certificate"));
+        let after = identity.look(&settings);
+        assert_eq!(roots(&after), roots(&before));
+        assert!(Arc::ptr_eq(&identity.look(&settings), &after), "it is told once");
+        let refused = Identity::read(&settings).unwrap_err().to_string();
+        assert!(refused.contains("keys_ca_files"), "{refused}");
+        put_pair(folder.path());
+        assert_ne!(roots(&identity.look(&settings)), roots(&before));
+    }
+
+    #[test]
+    fn what_the_system_did_not_read_is_tried_again() {
+        let (folder, settings, identity) = identity();
+        let before = identity.look(&settings);
+        // There to be looked at; its first octet is no memory of ours: EIO.
+        std::os::unix::fs::symlink("/proc/self/mem", folder.path().join("new")).unwrap();
+        std::fs::rename(folder.path().join("new"), folder.path().join("own.key")).unwrap();
+        assert!(Arc::ptr_eq(&identity.look(&settings), &before), "the next look finds it changed");
+        put_pair(folder.path());
+        assert_ne!(roots(&identity.look(&settings)), roots(&before));
+    }
+
+    #[test]
+    fn what_nobody_may_read_waits_for_a_change() {
+        let of = |kind: std::io::ErrorKind| ConfigError::Io { path: "own.key".into(), source: kind.into() };
+        let denied = of(std::io::ErrorKind::PermissionDenied);
+        assert!(denied.is_denied() && !denied.may_heal());
+        let key = ConfigError::Key(std::io::Error::from_raw_os_error(24).into());
+        for passing in [of(std::io::ErrorKind::OutOfMemory), key] {
+            assert!(passing.may_heal() && !passing.is_denied());
+        }
+        assert!(!ConfigError::NoCertificate.may_heal());
+    }
 }

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Between two lines of a kind: a service that is away fails all signatures.
+/// Between two lines of a kind, unless it has a time of its own: a service that is away fails all signatures.
 const PAUSE_S: u64 = 5;
 
 /// Says it.
@@ -17,19 +17,27 @@ pub(crate) fn say(what: impl Display) {
 
 /// A kind of line, and when the last one was said. Of one's own for each kind, so that none hides another. It has no lock;
 /// standard error has.
-pub(crate) struct Seldom(AtomicU64);
+pub(crate) struct Seldom {
+    said: AtomicU64,
+    pause_s: u64,
+}
 
 impl Seldom {
     pub(crate) const fn new() -> Self {
-        Self(AtomicU64::new(0))
+        Self::every(PAUSE_S)
     }
 
-    /// Says it, unless one of the kind was said within [`PAUSE_S`] seconds.
+    /// One that is said every so many seconds.
+    pub(crate) const fn every(pause_s: u64) -> Self {
+        Self { said: AtomicU64::new(0), pause_s }
+    }
+
+    /// Says it, unless one of the kind was said within its pause.
     pub(crate) fn say(&self, what: impl Display) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let said = self.0.load(Ordering::Relaxed);
-        let is_due = now.abs_diff(said) >= PAUSE_S;
-        if is_due && self.0.compare_exchange(said, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+        let said = self.said.load(Ordering::Relaxed);
+        let is_due = now.abs_diff(said) >= self.pause_s;
+        if is_due && self.said.compare_exchange(said, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             say(what);
         }
     }

@@ -12,7 +12,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::Outcome;
 use crate::certificates::Known;
 use crate::ffi::signals;
-use crate::identity::Presented;
+use crate::identity::{KEPT, Presented};
 use crate::module::Setup;
 use crate::report::{Seldom, say};
 
@@ -87,9 +87,7 @@ async fn present(client: Client, setup: Arc<Setup>, mut presented: Arc<Presented
         let Ok(now) = tokio::task::spawn_blocking(move || looking.presented()).await else { return };
         let tls = now.options.tls.as_ref().filter(|_| !Arc::ptr_eq(&now, &presented));
         if let Some(Err(error)) = tls.map(|tls| client.change_tls(tls)) {
-            say(format_args!(
-                "the certificate for the key service stays the one that was read before: {error}"
-            ));
+            say(format_args!("{KEPT}: {error}"));
         }
         presented = now;
     }

@@ -18,6 +18,16 @@ pub struct ClientTls {
     pub server_roots: Vec<Vec<u8>>,
 }
 
+impl ClientTls {
+    /// Whether TLS takes them.
+    ///
+    /// # Errors
+    /// Those of the library, for a root that is no certificate.
+    pub fn check(&self) -> Result<(), rustls::Error> {
+        config(self).map(drop)
+    }
+}
+
 /// Sessions are not resumed: connections are long, and each proves anew who is there.
 pub(crate) fn config(tls: &ClientTls) -> Result<Arc<ClientConfig>, rustls::Error> {
     let mut roots = RootCertStore::empty();

@@ -18,6 +18,15 @@ pub(super) fn attempt<J>(jobs: &[J], sign: fn(&[J]) -> Slice) -> Slice {
     Slice { signed, batched: 0, faulty: 0 }
 }
 
+/// Does this with each of them. A panic is that one's alone.
+pub(super) fn attempt_each<K>(keys: &[K], prepare: fn(&K)) {
+    for key in keys {
+        if catch_unwind(AssertUnwindSafe(|| prepare(key))).is_err() {
+            tracing::error!("the preparing of a key panicked");
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

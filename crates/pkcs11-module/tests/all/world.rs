@@ -1,6 +1,7 @@
 //! A key service, certificates for its keys, and the module in a process of its own.
 
 use std::fs::File;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -105,7 +106,7 @@ impl World {
         world.stop();
         let address = "127.0.0.1:0".parse().unwrap();
         world.serve_by(Options { tls: Some((address, tls)), deadline: PATIENCE, ..Options::default() });
-        let address = world.running.as_ref().and_then(|running| running.address).unwrap();
+        let address = world.address();
         let [chain, key, ca] =
             ["own.pem", "own.key", "ca.pem"].map(|name| world.folder.join(name).display().to_string());
         let more = format!(
@@ -129,6 +130,17 @@ impl World {
     pub(crate) fn change_tls(&self, tls: &TlsOptions) {
         let _entered = self.runtime.enter();
         self.running.as_ref().unwrap().change_tls(tls).unwrap();
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.running.as_ref().and_then(|running| running.address).unwrap()
+    }
+
+    /// Ends all connections: the same over TLS, at the same address.
+    pub(crate) fn begin_anew(&mut self, tls: TlsOptions) {
+        let address = self.address();
+        self.stop();
+        self.serve_by(Options { tls: Some((address, tls)), deadline: PATIENCE, ..Options::default() });
     }
 
     pub(crate) fn chains(&self) -> PathBuf {
