@@ -60,8 +60,11 @@ fn ten_thousand_requests_that_wait_cost_ten_kilobytes_each_at_most() {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         runtime.block_on(async {
-            let tenants =
-                vec![TenantOptions { in_flight_max: KEYS * EACH + 1, ..TenantOptions::new("socket") }];
+            let tenants = vec![TenantOptions {
+                in_flight_max: KEYS * EACH + 1,
+                destination_in_flight_max: EACH,
+                ..TenantOptions::new("socket")
+            }];
             let (slow, open): (Vec<_>, Vec<_>) = (0..KEYS).map(|_| Gated::new(KeyType::P256)).unzip();
             let names: Vec<_> = slow.iter().map(|key| ski(&**key)).collect();
             let slow = slow.into_iter().map(|key| key as KeyRef).collect();
