@@ -70,7 +70,7 @@ impl Renewing {
     }
 
     /// Those after the ones of this number, which failed for good; `None` where it is not time yet.
-    fn after(&self, number: u64, error: &CredentialsError) -> Option<Credentials> {
+    fn after(&self, number: u64) -> Option<Credentials> {
         let mut now = self.now.lock();
         if now.number != number {
             return Some(now.credentials.clone());
@@ -81,7 +81,10 @@ impl Renewing {
         let wait = ANEW_AFTER.saturating_mul(1_u32.checked_shl(now.failures).unwrap_or(u32::MAX));
         now.failures = now.failures.saturating_add(1);
         now.anew_at = Instant::now() + wait.min(ANEW_AFTER_MAX);
-        tracing::warn!(%error, "the credentials for Google Cloud failed for good, as their library says: they are made anew");
+        // Who asks is told why. The library's own words may cite whole answers, tokens among them.
+        tracing::warn!(
+            "the credentials for Google Cloud failed for good, as their library says: they are made anew"
+        );
         match (self.make)() {
             Ok(credentials) => {
                 now.credentials = credentials;
@@ -111,7 +114,7 @@ impl CredentialsProvider for Renewing {
                 return said;
             }
         };
-        match self.after(number, &error) {
+        match self.after(number) {
             Some(next) => next.headers(extensions).await,
             None => Err(error),
         }
