@@ -318,8 +318,12 @@ fn whose_certificate_was_revoked_gets_no_more_keys_and_is_not_let_in() {
     until("it is well", &|| broken(0));
     said.by_ref().for_each(drop);
     held.wait().unwrap();
+    // One that was just asked on may have been cut off besides.
     let ended = figures(&proxy);
-    assert!(ended.contains("_client_crls_ended_connections_total{door=\"minting\"} 1\n"), "{ended}");
+    let count = ended.lines().find_map(|line| {
+        line.strip_prefix("bulla_intercept_client_crls_ended_connections_total{door=\"minting\"} ")
+    });
+    assert!(count.is_some_and(|count| count.parse::<u64>().is_ok_and(|count| count >= 1)), "{ended}");
 }
 
 #[test]
