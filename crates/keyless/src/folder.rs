@@ -2,13 +2,14 @@
 //! is read so.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use keys::{KeyFileError, KeyRef, KeyType, PrivateKey, Scheme, Signer};
+
+use crate::FileStamp;
 
 /// Files read of one folder: some 10 KB each.
 const FILES_MAX: usize = 100_000;
@@ -54,28 +55,8 @@ impl FileProblem for NoKey {
     }
 }
 
-/// What tells that a file is another than it was: its owner and mode change `inode_changed` alone.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-struct Stamp {
-    inode: u64,
-    octets: u64,
-    modified: (i64, i64),
-    inode_changed: (i64, i64),
-}
-
-impl Stamp {
-    fn of(found: &Metadata) -> Self {
-        Self {
-            inode: found.ino(),
-            octets: found.len(),
-            modified: (found.mtime(), found.mtime_nsec()),
-            inode_changed: (found.ctime(), found.ctime_nsec()),
-        }
-    }
-}
-
 /// A file's, and that of the one beside it.
-type Stamps = (Stamp, Option<Stamp>);
+type Stamps = (FileStamp, Option<FileStamp>);
 
 /// What is known of a file.
 #[derive(Debug)]
@@ -217,7 +198,7 @@ impl<T: Clone, E: FileProblem> Folder<T, E> {
             }
             let beside =
                 self.kind.beside.and_then(|ending| std::fs::metadata(path.with_extension(ending)).ok());
-            let stamps = (Stamp::of(&found), beside.as_ref().map(Stamp::of));
+            let stamps = (FileStamp::of(&found), beside.as_ref().map(FileStamp::of));
             there.push((path, stamps, found.mode()));
         }
         Ok(there)
@@ -255,7 +236,7 @@ mod tests {
     #[test]
     fn what_could_not_be_read_is_tried_again_and_told_once() {
         let io = || NoKey::File(KeyFileError::Io(io::ErrorKind::PermissionDenied.into()));
-        let stamp = Stamp { inode: 1, octets: 1, modified: (1, 0), inode_changed: (1, 0) };
+        let stamp = FileStamp { inode: 1, octets: 1, modified: (1, 0), inode_changed: (1, 0) };
         let stamps = (stamp, None);
         assert_eq!(File::<KeyRef>::broken(stamps, &io(), None).stamps, None);
         let kind = NoKey::Kind(KeyType::MlDsa44);

@@ -21,6 +21,7 @@ pub mod client;
 #[cfg(feature = "cloud")]
 pub mod cloud;
 pub mod fair;
+mod file_stamp;
 mod folder;
 mod key_set;
 mod metrics;
@@ -34,6 +35,7 @@ pub mod tenant;
 pub mod traces;
 pub mod wire;
 
+pub use file_stamp::FileStamp;
 pub use folder::{FileKind, FileProblem, Folder, FolderError, Look, NoKey};
 pub use key_set::{ELSEWHERE_PER_KEY_MAX, Key, KeySet, Source};
 pub use metrics::Metrics;

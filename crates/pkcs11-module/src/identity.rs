@@ -1,10 +1,9 @@
 //! Whom to ask, and the own certificate for that: read again where its files are others than they were.
 
-use std::fs::Metadata;
-use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use keyless::FileStamp;
 use keyless::client::ClientOptions;
 
 use crate::config::{ConfigError, Settings};
@@ -17,32 +16,12 @@ const RELOAD: &str = "; this process may not read it: reload the program (`nginx
 /// Between two lines on what would pass: it is tried every few seconds.
 const NOT_READ_PAUSE_S: u64 = 60;
 
-/// What tells that a file is another than it was.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-struct Stamp {
-    inode: u64,
-    octets: u64,
-    modified: (i64, i64),
-    inode_changed: (i64, i64),
-}
-
-impl Stamp {
-    fn of(found: &Metadata) -> Self {
-        Self {
-            inode: found.ino(),
-            octets: found.len(),
-            modified: (found.mtime(), found.mtime_nsec()),
-            inode_changed: (found.ctime(), found.ctime_nsec()),
-        }
-    }
-}
-
 /// What was read.
 #[derive(Debug)]
 pub(crate) struct Presented {
     pub(crate) options: ClientOptions,
     /// The files before they were read; `None` of one that could not be looked at.
-    files: Vec<Option<Stamp>>,
+    files: Vec<Option<FileStamp>>,
 }
 
 /// The newest that could be read.
@@ -93,8 +72,8 @@ impl Identity {
     }
 }
 
-fn stamps(settings: &Settings) -> Vec<Option<Stamp>> {
-    settings.identity_files().map(|path| path.metadata().ok().map(|found| Stamp::of(&found))).collect()
+fn stamps(settings: &Settings) -> Vec<Option<FileStamp>> {
+    settings.identity_files().map(|path| path.metadata().ok().map(|found| FileStamp::of(&found))).collect()
 }
 
 #[cfg(test)]
