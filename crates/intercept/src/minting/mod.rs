@@ -131,7 +131,7 @@ pub(crate) struct Leaves {
     pub(crate) store: CertificateStore,
     /// Who is asked before there is one.
     pub(crate) permission: Permission,
-    /// Of keys for leaves over RSA.
+    /// Of keys for leaves over RSA; whoever calls keeps it, where there are [`Options::rsa_consumers`].
     pub(crate) stock: RsaStock,
 }
 
@@ -149,9 +149,6 @@ pub(crate) async fn start(
     };
     if let Listener::Tcp(_, Some(tls)) = &listener {
         doors.spawn(Arc::clone(&tls.guarded).keep(doors.stopping()));
-    }
-    if !options.rsa_consumers.is_empty() {
-        doors.spawn(leaves.stock.clone().keep(doors.stopping()));
     }
     let rsa = options.rsa_consumers.into_iter().collect();
     let desk = Desk::new(leaves, options.names, (options.key_life, rsa), metrics.clone());

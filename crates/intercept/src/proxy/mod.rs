@@ -270,7 +270,8 @@ pub async fn start(
     }
     let (minter, trusted) = minter(&options, authority, keys, &doors).await?;
     let handshake_timeout = options.handshake_timeout;
-    if users.is_some() {
+    let consumers = options.minting.as_ref().is_some_and(|minting| !minting.rsa_consumers.is_empty());
+    if users.is_some() || consumers {
         doors.spawn(stock.clone().keep(doors.stopping()));
     }
     let tls = tls::Interception::new(minter.clone(), trusted, store.clone(), users, handshake_timeout)?;
