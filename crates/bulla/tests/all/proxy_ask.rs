@@ -74,6 +74,15 @@ fn set(command: &mut Command, section: &str, settings: &[(&str, &str)]) {
     }
 }
 
+/// Leaves for whoever shows a certificate.
+const MINTING: [(&str, &str); 5] = [
+    ("LISTEN", "127.0.0.1:0"),
+    ("NAMES", "*.sandbox.example"),
+    ("CERTIFICATE_FILE", "up.pem"),
+    ("KEY_FILE", "up.key"),
+    ("CLIENT_CA_FILES", "ca.pem"),
+];
+
 fn figures(proxy: &Proxy) -> String {
     let asked = Command::new("curl").args(["-sS", "--noproxy", "*", &proxy.figures]).output();
     stdout(&asked.unwrap_or_else(|error| panic!("apt-get install -y curl ({error})")))
@@ -180,17 +189,7 @@ fn consumers_of_one_subject_are_told_apart_by_their_other_names() {
     }
     let mut command = world.command(&[]);
     command.env("BULLA_PROXY_ASK_URL", judge.url()).env("BULLA_PROXY_ASK_TIMEOUT_MS", "5000");
-    set(
-        &mut command,
-        "MINTING",
-        &[
-            ("LISTEN", "127.0.0.1:0"),
-            ("NAMES", "*.sandbox.example"),
-            ("CERTIFICATE_FILE", "up.pem"),
-            ("KEY_FILE", "up.key"),
-            ("CLIENT_CA_FILES", "ca.pem"),
-        ],
-    );
+    set(&mut command, "MINTING", &MINTING);
     let proxy = World::start(&mut command);
     let port = proxy.minting.clone().unwrap().rsplit(':').next().unwrap().to_owned();
     let ask = |workload: &str| {
@@ -241,18 +240,8 @@ fn whose_certificate_was_revoked_gets_no_more_keys_and_is_not_let_in() {
     std::fs::write(place.path("revoked.crl"), both).unwrap();
     std::fs::copy(place.path("empty.crl"), place.path("clients.crl")).unwrap();
     let mut command = world.command(&[]);
-    set(
-        &mut command,
-        "MINTING",
-        &[
-            ("LISTEN", "127.0.0.1:0"),
-            ("NAMES", "*.sandbox.example"),
-            ("CERTIFICATE_FILE", "up.pem"),
-            ("KEY_FILE", "up.key"),
-            ("CLIENT_CA_FILES", "ca.pem"),
-            ("CLIENT_CRL_FILES", "clients.crl"),
-        ],
-    );
+    set(&mut command, "MINTING", &MINTING);
+    set(&mut command, "MINTING", &[("CLIENT_CRL_FILES", "clients.crl")]);
     set(
         &mut command,
         "ACCESS",

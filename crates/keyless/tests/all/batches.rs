@@ -32,19 +32,23 @@ impl Asker for Waiting {
     }
 }
 
-/// Has one worker find these keys' jobs in its queue all at once; says in what order they were answered, and how many were
-/// made in batches.
-async fn answered(kinds: &[KeyType]) -> (Vec<usize>, u64) {
-    let stage = Stage::start(1).unwrap();
-    let (answer, answers) = mpsc::channel();
-    let job = |number, key: &PrivateKey, gate| Job {
+fn job(key: &PrivateKey, asker: Waiting) -> Job<Waiting> {
+    Job {
         key: key.clone(),
         scheme: scheme(key.key_type()),
         input: DIGEST.into(),
         deadline: Instant::now() + PATIENCE,
         line: 0,
-        asker: Waiting { number, gate, answer: answer.clone() },
-    };
+        asker,
+    }
+}
+
+/// Has one worker find these keys' jobs in its queue all at once; says in what order they were answered, and how many were
+/// made in batches.
+async fn answered(kinds: &[KeyType]) -> (Vec<usize>, u64) {
+    let stage = Stage::start(1).unwrap();
+    let (answer, answers) = mpsc::channel();
+    let job = |number, key: &PrivateKey, gate| job(key, Waiting { number, gate, answer: answer.clone() });
     let ((here, is_here), (open, opened)) = (mpsc::channel(), mpsc::channel());
     let first = job(usize::MAX, key(KeyType::P384), Some((here, opened)));
     assert!(stage.submit(Cost::Medium, first).is_ok());
@@ -101,14 +105,7 @@ async fn a_key_makes_batches_after_its_first_signature_and_a_batch_is_one_worker
         let (answer, answers) = mpsc::channel();
         let ((here, is_here), (open, opened)) = (mpsc::channel(), mpsc::channel());
         let ((first_here, is_first_here), (open_first, first_opened)) = (mpsc::channel(), mpsc::channel());
-        let job = |number, key: &PrivateKey, gate| Job {
-            key: key.clone(),
-            scheme: scheme(key.key_type()),
-            input: DIGEST.into(),
-            deadline: Instant::now() + PATIENCE,
-            line: 0,
-            asker: Waiting { number, gate, answer: answer.clone() },
-        };
+        let job = |number, key: &PrivateKey, gate| job(key, Waiting { number, gate, answer: answer.clone() });
         let first = job(BATCH, key(KeyType::P384), Some((first_here, first_opened)));
         assert!(stage.submit(Cost::Medium, first).is_ok());
         is_first_here.recv_timeout(PATIENCE).unwrap();
